@@ -1,0 +1,32 @@
+# What every room shares: warnings, sanitizers, the library helper, the summary at the end.
+
+add_library(upgate_flags INTERFACE)
+target_compile_options(upgate_flags INTERFACE -std=gnu17 -Wall -Wextra -Wshadow -Wstrict-prototypes
+    -Wmissing-prototypes -Wvla -Wformat=2 -Wno-format-nonliteral -fno-strict-aliasing
+    $<$<BOOL:${UPGATE_WERROR}>:-Werror>)
+target_compile_definitions(upgate_flags INTERFACE _GNU_SOURCE UPGATE_VERSION="${PROJECT_VERSION}")
+target_include_directories(upgate_flags INTERFACE ${CMAKE_SOURCE_DIR})
+if(UPGATE_SANITIZE)
+    target_compile_options(upgate_flags INTERFACE -fsanitize=${UPGATE_SANITIZE}
+        -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_options(upgate_flags INTERFACE -fsanitize=${UPGATE_SANITIZE})
+endif()
+
+# upgate_library(NAME SOURCES a.c b.c LIBS x y): a static library of one room.
+function(upgate_library name)
+    cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
+    add_library(${name} STATIC ${arg_SOURCES})
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_link_libraries(${name} PUBLIC upgate_flags ${arg_LIBS})
+endfunction()
+
+# upgate_part(NAME ON|OFF TEXT): a line of the configure summary.
+set_property(GLOBAL PROPERTY UPGATE_PARTS "")
+function(upgate_part name state text)
+    set_property(GLOBAL APPEND_STRING PROPERTY UPGATE_PARTS "    ${name}: ${state}  ${text}\n")
+endfunction()
+function(upgate_print_summary)
+    get_property(parts GLOBAL PROPERTY UPGATE_PARTS)
+    message(STATUS "upgate ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}"
+        " sanitizers: ${UPGATE_SANITIZE}\n${parts}")
+endfunction()

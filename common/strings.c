@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strings of the tool. Out of memory ends the program: nothing sensible can follow, and the store is
+// safe because only committed transactions count.
+#include "common/strings.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void *string_check(void *memory)
+{
+    if (memory)
+        return memory;
+    fputs("upgate: error: out of memory\n", stderr);
+    _exit(4);
+}
+
+void *xcalloc(size_t count, size_t size)
+{
+    return string_check(calloc(count ? count : 1, size ? size : 1));
+}
+
+void *xrealloc(void *old, size_t size)
+{
+    return string_check(realloc(old, size ? size : 1));
+}
+
+char *xstrdup(const char *text)
+{
+    return string_check(strdup(text));
+}
+
+char *xasprintf(const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, fmt);
+    int len = vasprintf(&text, fmt, args);
+    va_end(args);
+    return string_check(len < 0 ? NULL : text);
+}
+
+static void strbuf_reserve(struct strbuf *buf, size_t extra)
+{
+    if (buf->len + extra + 1 <= buf->capacity)
+        return;
+    size_t capacity = buf->capacity ? buf->capacity : 256;
+    while (capacity < buf->len + extra + 1)
+        capacity *= 2;
+    buf->text = xrealloc(buf->text, capacity);
+    buf->capacity = capacity;
+}
+
+void strbuf_add_bytes(struct strbuf *buf, const void *bytes, size_t len)
+{
+    strbuf_reserve(buf, len);
+    if (len)
+        memcpy(buf->text + buf->len, bytes, len);
+    buf->len += len;
+    buf->text[buf->len] = 0;
+}
+
+void strbuf_add(struct strbuf *buf, const char *fmt, ...)
+{
+    va_list args, again;
+    va_start(args, fmt);
+    va_copy(again, args);
+    int len = vsnprintf(NULL, 0, fmt, args);
+    va_end(args);
+    if (len > 0) {
+        strbuf_reserve(buf, (size_t)len);
+        vsnprintf(buf->text + buf->len, (size_t)len + 1, fmt, again);
+        buf->len += (size_t)len;
+    }
+    va_end(again);
+}
+
+void strbuf_free(struct strbuf *buf)
+{
+    free(buf->text);
+    *buf = (struct strbuf){0};
+}
+
+char *strbuf_take(struct strbuf *buf)
+{
+    char *text = buf->text ? buf->text : xstrdup("");
+    *buf = (struct strbuf){0};
+    return text;
+}
+
+// Optimal string alignment distance; words longer than 63 are never near.
+static size_t string_distance(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+    if (n > 63 || m > 63)
+        return SIZE_MAX;
+    unsigned char d[64][64];
+    for (size_t i = 0; i <= n; i++)
+        d[i][0] = (unsigned char)i;
+    for (size_t j = 0; j <= m; j++)
+        d[0][j] = (unsigned char)j;
+    for (size_t i = 1; i <= n; i++) {
+        for (size_t j = 1; j <= m; j++) {
+            unsigned best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1u < best)
+                best = d[i - 1][j] + 1u;
+            if (d[i][j - 1] + 1u < best)
+                best = d[i][j - 1] + 1u;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                d[i - 2][j - 2] + 1u < best)
+                best = d[i - 2][j - 2] + 1u;
+            d[i][j] = (unsigned char)best;
+        }
+    }
+    return d[n][m];
+}
+
+const char *string_nearest(const char *word, const char *const *words, size_t count)
+{
+    const char *nearest = NULL;
+    size_t limit = strlen(word) / 3 + 1;
+    for (size_t i = 0; i < count; i++) {
+        size_t distance = string_distance(word, words[i]);
+        if (distance <= limit) {
+            nearest = words[i];
+            limit = distance ? distance - 1 : 0;
+            if (distance == 0)
+                break;
+        }
+    }
+    return nearest;
+}
+
+char *string_read_file(const char *path, size_t max, size_t *ret_len)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    struct strbuf buf = {0};
+    char chunk[16384];
+    while (buf.len < max) {
+        ssize_t got = read(fd, chunk, sizeof chunk);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            int saved = errno;
+            close(fd);
+            strbuf_free(&buf);
+            errno = saved;
+            return NULL;
+        }
+        if (got == 0)
+            break;
+        size_t room = max - buf.len;
+        strbuf_add_bytes(&buf, chunk, (size_t)got < room ? (size_t)got : room);
+    }
+    close(fd);
+    if (ret_len)
+        *ret_len = buf.len;
+    return strbuf_take(&buf);
+}

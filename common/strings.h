@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strings of the tool (never of the injected library): allocation that dies in words, a growing
+// buffer, nearest-word search for error messages. The caller frees what is returned.
+#ifndef UPGATE_COMMON_STRINGS_H
+#define UPGATE_COMMON_STRINGS_H
+
+#include <stdarg.h>
+#include <stddef.h>
+
+void *xcalloc(size_t count, size_t size);
+void *xrealloc(void *old, size_t size);
+char *xstrdup(const char *text);
+char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+// A growing text. `= {0}` is empty; text is NULL until the first append. Free with strbuf_free.
+struct strbuf {
+    char *text;
+    size_t len;
+    size_t capacity;
+};
+void strbuf_add(struct strbuf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void strbuf_add_bytes(struct strbuf *buf, const void *bytes, size_t len);
+void strbuf_free(struct strbuf *buf);
+char *strbuf_take(struct strbuf *buf); // the text, now the caller's ("" if empty); buf is empty again
+
+// The word nearest to `word` (Damerau-Levenshtein, at most a third of its length + 1), or NULL.
+const char *string_nearest(const char *word, const char *const *words, size_t count);
+
+// Whole file or stream into a new string, NUL-terminated; NULL with errno on failure. max in bytes;
+// a longer file is cut.
+char *string_read_file(const char *path, size_t max, size_t *ret_len);
+
+#endif

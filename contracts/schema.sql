@@ -1,0 +1,256 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- The store of a run, schema version 1. Times are CLOCK_MONOTONIC nanoseconds unless a column says
+-- wall. NULL means "not measured", never 0. The views v_* are the public surface (docs/SCHEMA.md);
+-- tables may change with a version bump. Raw facts are written by the harness while it runs; what is
+-- derived from them (launch_metric, cell, parity, verdict) is rewritten by every judgement and gives the same rows.
+
+PRAGMA application_id = 0x55504754; -- 'UPGT'
+PRAGMA user_version = 1;
+
+-- One row: what was run, by whom, from where.
+CREATE TABLE run (
+    id              INTEGER PRIMARY KEY CHECK (id = 1),
+    uuid            TEXT NOT NULL,
+    kind            TEXT NOT NULL CHECK (kind IN ('ab', 'aa')),
+    state           TEXT NOT NULL CHECK (state IN ('running', 'done', 'interrupted')),
+    upgate_version  TEXT NOT NULL,
+    started_wall_ns INTEGER NOT NULL,
+    ended_wall_ns   INTEGER,
+    seed            INTEGER NOT NULL,
+    plan            TEXT NOT NULL,  -- normalised plan as JSON (every default filled in): --resume and gate read this
+    plan_path       TEXT,
+    command_line    TEXT NOT NULL,  -- JSON array
+    host            TEXT NOT NULL,  -- JSON: host id, kernel, cpu, memory, cpus used
+    host_key        TEXT NOT NULL,  -- what a calibration certificate is looked up by
+    writer_pid      INTEGER,        -- the live writer, NULL when none
+    writer_start    INTEGER         -- its start time in clock ticks (field 22 of /proc/PID/stat): a reused pid differs
+) STRICT;
+
+CREATE TABLE side (
+    id          INTEGER PRIMARY KEY CHECK (id IN (0, 1)), -- 0 = a, baseline; 1 = b, candidate
+    name        TEXT NOT NULL,
+    config      TEXT NOT NULL,  -- JSON: python, models, cuda, libs, env, prefix
+    fingerprint TEXT            -- upgate.fingerprint/1, from the live process
+) STRICT;
+
+CREATE TABLE workload (
+    id         INTEGER PRIMARY KEY,
+    name       TEXT NOT NULL UNIQUE,
+    mode       TEXT NOT NULL CHECK (mode IN ('train', 'infer', 'command')),
+    interleave TEXT CHECK (interleave IN ('steps', 'slices', 'launches')), -- what auto became; NULL = not decided yet
+    note       TEXT,            -- why, and what it costs
+    rate_per_s REAL             -- open-loop request rate used on both sides
+) STRICT;
+
+-- A pair: one launch of each side with the same seed. The unit of evidence.
+CREATE TABLE pair (
+    id          INTEGER PRIMARY KEY,
+    workload_id INTEGER NOT NULL REFERENCES workload (id),
+    idx         INTEGER NOT NULL,  -- order of running within the workload and phase, voids included
+    phase       TEXT NOT NULL CHECK (phase IN ('pilot', 'main', 'confirm', 'anchor', 'traced')),
+    seed        INTEGER NOT NULL,
+    first_side  INTEGER NOT NULL CHECK (first_side IN (0, 1)), -- coin flip: who starts (and runs first)
+    interleave  TEXT NOT NULL CHECK (interleave IN ('steps', 'slices', 'launches')),
+    steps       INTEGER,           -- steps asked of each launch
+    state       TEXT NOT NULL CHECK (state IN ('valid', 'void', 'failed')),
+    reason      TEXT,              -- of void and failed
+    started_ns  INTEGER NOT NULL,
+    ended_ns    INTEGER NOT NULL,
+    UNIQUE (workload_id, phase, idx)
+) STRICT;
+
+CREATE TABLE launch (
+    id              INTEGER PRIMARY KEY,
+    pair_id         INTEGER NOT NULL REFERENCES pair (id),
+    side            INTEGER NOT NULL REFERENCES side (id),
+    state           TEXT NOT NULL CHECK (state IN ('ok', 'crashed', 'timeout', 'oom', 'not_started', 'stopped')),
+    exit_code       INTEGER,       -- NULL when it ended by a signal or was stopped by us
+    exit_signal     INTEGER,
+    started_ns      INTEGER NOT NULL,
+    ended_ns        INTEGER NOT NULL,
+    active_ns       INTEGER,       -- wall time not held and not frozen: total_time
+    held_ns         INTEGER,       -- held at the gate or frozen by us
+    cpu_ns          INTEGER,       -- user + system of the whole tree
+    peak_memory_bytes     INTEGER, -- of the whole tree
+    peak_gpu_memory_bytes INTEGER,
+    steps           INTEGER,       -- completed, of the slowest rank; NULL: made no step call
+    ranks           INTEGER,       -- processes that made step calls
+    dropped         INTEGER,       -- step records lost (ledger has the detail)
+    stderr_tail     TEXT,
+    covariates      TEXT NOT NULL  -- JSON: load, psi, steal_ns, freq_khz, throttle, foreign_cpu_ns, boot_minus_mono_ns, freezer, ...
+) STRICT;
+CREATE INDEX launch_pair ON launch (pair_id);
+
+-- A block of steps that one side ran in its turn. Couple k of a pair = its block k of side 0 and of side 1.
+CREATE TABLE block (
+    pair_id    INTEGER NOT NULL REFERENCES pair (id),
+    couple     INTEGER NOT NULL,
+    side       INTEGER NOT NULL,
+    ran_first  INTEGER NOT NULL,   -- 1 if this side ran first in the couple
+    first_step INTEGER,            -- NULL for slices
+    steps      INTEGER,
+    begin_ns   INTEGER NOT NULL,
+    active_ns  INTEGER NOT NULL,   -- from the begin of the first step to the arrival at the gate again; slices: CPU-runnable wall time
+    PRIMARY KEY (pair_id, couple, side)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE step (
+    launch_id INTEGER NOT NULL REFERENCES launch (id),
+    rank      INTEGER NOT NULL,
+    idx       INTEGER NOT NULL,
+    begin_ns  INTEGER NOT NULL,    -- since launch.started_ns
+    dur_ns    INTEGER NOT NULL,
+    late_ns   INTEGER,             -- open loop: begin minus scheduled; latency = late_ns + dur_ns
+    samples   REAL,
+    PRIMARY KEY (launch_id, rank, idx)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE loss (
+    launch_id INTEGER NOT NULL REFERENCES launch (id),
+    rank      INTEGER NOT NULL,
+    step      INTEGER NOT NULL,
+    value     REAL,                -- SQLite stores NaN as NULL, so:
+    bits      BLOB NOT NULL,       -- the 8 raw bytes of the double, little endian
+    PRIMARY KEY (launch_id, rank, step)
+) STRICT, WITHOUT ROWID;
+
+-- Outputs for the parity gate. Of long tensors the first 4,096 values; count and digest are of all.
+CREATE TABLE tensor (
+    launch_id INTEGER NOT NULL REFERENCES launch (id),
+    rank      INTEGER NOT NULL,
+    step      INTEGER NOT NULL,
+    name      TEXT NOT NULL,
+    dtype     TEXT NOT NULL,       -- f64 f32 f16 bf16 i64 i32 u8
+    count     INTEGER NOT NULL,
+    digest    TEXT NOT NULL,       -- 16 hex digits over the raw bytes
+    data      BLOB NOT NULL,
+    PRIMARY KEY (launch_id, rank, step, name)
+) STRICT, WITHOUT ROWID;
+
+-- Trust ledger: every producer's counters. kind: steps, bytes, blocks, covariates, clock, freeze, ...
+CREATE TABLE ledger (
+    id        INTEGER PRIMARY KEY,
+    launch_id INTEGER REFERENCES launch (id), -- NULL: of the run
+    producer  TEXT NOT NULL,
+    kind      TEXT NOT NULL,
+    seen      INTEGER,
+    kept      INTEGER,
+    dropped   INTEGER NOT NULL,
+    breach    INTEGER NOT NULL,    -- 1: what is lost makes the verdict inconclusive
+    detail    TEXT
+) STRICT;
+
+-- What a person should know about the run, in order.
+CREATE TABLE note (
+    id      INTEGER PRIMARY KEY,
+    at_ns   INTEGER NOT NULL,
+    level   TEXT NOT NULL CHECK (level IN ('info', 'warning', 'error')),
+    text    TEXT NOT NULL
+) STRICT;
+
+-- Certificates this verdict rests on, copied from the host's state when the run started.
+CREATE TABLE calibration (
+    id            INTEGER PRIMARY KEY,
+    scope         TEXT NOT NULL,   -- 'host' or the workload's name
+    made_wall_ns  INTEGER NOT NULL,
+    aa_pairs      INTEGER NOT NULL,
+    gates         INTEGER NOT NULL, -- A/A gates judged (re-split included)
+    false_fails   INTEGER NOT NULL,
+    upper_bound   REAL NOT NULL,   -- Clopper-Pearson 95 % on the false-fail rate
+    method        TEXT NOT NULL,   -- 'direct' or 're-split'
+    pair_sd       REAL             -- sd of the pair log ratio of step_time (or total_time)
+) STRICT;
+
+-- Derived: one number a launch and metric. Rewritten by every judgement.
+CREATE TABLE launch_metric (
+    launch_id INTEGER NOT NULL REFERENCES launch (id),
+    metric    TEXT NOT NULL,
+    value     REAL,                -- NULL: not measured, reason says why
+    reason    TEXT,
+    PRIMARY KEY (launch_id, metric)
+) STRICT, WITHOUT ROWID;
+
+-- Derived: d = ln(b/a) of a pair, before orientation.
+CREATE TABLE pair_ratio (
+    pair_id   INTEGER NOT NULL REFERENCES pair (id),
+    metric    TEXT NOT NULL,
+    log_ratio REAL NOT NULL,
+    within_sd REAL,                -- standard error of log_ratio from the couples of blocks
+    couples   INTEGER,
+    PRIMARY KEY (pair_id, metric)
+) STRICT, WITHOUT ROWID;
+
+-- Derived: the judgement of a workload and metric.
+CREATE TABLE cell (
+    id           INTEGER PRIMARY KEY,
+    workload     TEXT NOT NULL,
+    metric       TEXT NOT NULL,
+    unit         TEXT NOT NULL,    -- ns, 1/s, bytes, ratio
+    direction    TEXT NOT NULL CHECK (direction IN ('lower', 'higher')), -- which way is better
+    gating       INTEGER NOT NULL, -- 0: observe only
+    median_a     REAL,
+    median_b     REAL,
+    ratio        REAL,             -- candidate over baseline
+    ci_lower     REAL,
+    ci_upper     REAL,
+    alpha        REAL NOT NULL,    -- one-sided, of the look that decided
+    pairs        INTEGER NOT NULL, -- valid pairs used
+    look         INTEGER,          -- index of the look that decided, NULL if undecided
+    margin       REAL,             -- 0.02 = 2 %
+    mde          REAL,             -- minimum detectable effect at these pairs (fraction)
+    pair_sd      REAL,             -- sd of the log ratios
+    pairs_needed INTEGER,          -- that would settle an inconclusive cell, NULL if settled or unknown
+    verdict      TEXT NOT NULL CHECK (verdict IN ('pass', 'fail', 'inconclusive', 'unchecked')),
+    improved     INTEGER NOT NULL,
+    reason       TEXT NOT NULL,
+    UNIQUE (workload, metric)
+) STRICT;
+
+CREATE TABLE parity (
+    id       INTEGER PRIMARY KEY,
+    workload TEXT NOT NULL,
+    tensor   TEXT NOT NULL,        -- "output", "loss", ...
+    rule     TEXT NOT NULL,
+    error_a  REAL,
+    error_b  REAL,
+    verdict  TEXT NOT NULL CHECK (verdict IN ('pass', 'fail', 'inconclusive', 'unchecked')),
+    reason   TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE verdict (
+    id             INTEGER PRIMARY KEY CHECK (id = 1),
+    verdict        TEXT NOT NULL CHECK (verdict IN ('pass', 'fail', 'inconclusive')),
+    reason         TEXT NOT NULL,
+    margin_note    TEXT,
+    policy         TEXT NOT NULL,  -- JSON: the gate section that was used
+    trust_ok       INTEGER NOT NULL,
+    judged_wall_ns INTEGER NOT NULL
+) STRICT;
+
+CREATE VIEW v_launch AS
+SELECT l.id AS launch, w.name AS workload, p.phase, p.idx AS pair, CASE l.side WHEN 0 THEN 'a' ELSE 'b' END AS side,
+       p.state AS pair_state, l.state, l.exit_code, l.exit_signal, p.seed, p.interleave, l.started_ns, l.ended_ns,
+       l.active_ns, l.held_ns, l.cpu_ns, l.peak_memory_bytes, l.peak_gpu_memory_bytes, l.steps, l.ranks, l.stderr_tail
+FROM launch l JOIN pair p ON p.id = l.pair_id JOIN workload w ON w.id = p.workload_id;
+
+CREATE VIEW v_step AS
+SELECT w.name AS workload, p.phase, p.idx AS pair, CASE l.side WHEN 0 THEN 'a' ELSE 'b' END AS side, s.launch_id AS launch,
+       s.rank, s.idx AS step, l.started_ns + s.begin_ns AS begin_ns, s.dur_ns, s.late_ns + s.dur_ns AS latency_ns,
+       s.samples, o.value AS loss
+FROM step s JOIN launch l ON l.id = s.launch_id JOIN pair p ON p.id = l.pair_id JOIN workload w ON w.id = p.workload_id
+LEFT JOIN loss o ON o.launch_id = s.launch_id AND o.rank = s.rank AND o.step = s.idx;
+
+CREATE VIEW v_metric AS
+SELECT w.name AS workload, p.phase, p.idx AS pair, CASE l.side WHEN 0 THEN 'a' ELSE 'b' END AS side, m.metric, m.value,
+       m.reason, l.id AS launch
+FROM launch_metric m JOIN launch l ON l.id = m.launch_id JOIN pair p ON p.id = l.pair_id
+JOIN workload w ON w.id = p.workload_id;
+
+CREATE VIEW v_pair AS
+SELECT w.name AS workload, p.phase, p.idx AS pair, p.state, r.metric, exp(r.log_ratio) AS ratio, r.log_ratio, r.within_sd, r.couples
+FROM pair_ratio r JOIN pair p ON p.id = r.pair_id JOIN workload w ON w.id = p.workload_id;
+
+CREATE VIEW v_cell AS SELECT * FROM cell;
+
+CREATE VIEW v_ledger AS
+SELECT g.launch_id AS launch, g.producer, g.kind, g.seen, g.kept, g.dropped, g.breach, g.detail FROM ledger g;

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan: what to run on which sides, how, and how it is judged. Read from YAML (every error with
+// file:line:column and the nearest known word), or composed from command-line options. Also written
+// as normalised JSON into the store, from where --resume and `upgate gate` read it back.
+#ifndef UPGATE_HARNESS_PLAN_H
+#define UPGATE_HARNESS_PLAN_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "contracts/metrics.h"
+
+enum plan_interleave { // stored by name
+    PLAN_INTERLEAVE_AUTO,
+    PLAN_INTERLEAVE_STEPS,
+    PLAN_INTERLEAVE_SLICES,
+    PLAN_INTERLEAVE_LAUNCHES,
+    PLAN_INTERLEAVE_COUNT
+};
+enum plan_mode { PLAN_MODE_TRAIN, PLAN_MODE_INFER, PLAN_MODE_COMMAND, PLAN_MODE_COUNT };
+enum plan_confirm { PLAN_CONFIRM_AUTO, PLAN_CONFIRM_ALWAYS, PLAN_CONFIRM_NEVER, PLAN_CONFIRM_COUNT };
+enum plan_parity { PLAN_PARITY_FP64_ANCHORED, PLAN_PARITY_OFF, PLAN_PARITY_COUNT };
+enum plan_calibrate { // what to do on a host without a valid certificate
+    PLAN_CALIBRATE_AUTO,    // run a short A/A calibration of the host first
+    PLAN_CALIBRATE_REQUIRE, // no certificate: never pass
+    PLAN_CALIBRATE_COUNT
+};
+enum { PLAN_LOOKS_MAX = 16, PLAN_SIDES = 2 };
+
+struct plan_env {
+    char *name, *value;
+};
+
+struct plan_side {
+    char *name;
+    char *python;   // interpreter; NULL for a native side
+    char *models;   // directory of native workloads (dlrm, transformer, allreduce); NULL = upgate's own
+    char *cuda;     // toolkit directory; NULL
+    char **libs;    // library directories, prepended to LD_LIBRARY_PATH; NULL-terminated, may be NULL
+    char **prefix;  // launch prefix ("docker run …"); NULL-terminated, may be NULL
+    struct plan_env *env;
+    int env_count;
+    char *workdir;  // NULL = the current one
+};
+
+struct plan_workload {
+    char *name;
+    char *model;     // "dlrm" …; NULL if command
+    char **command;  // NULL-terminated; NULL if model. {python} {steps} {seed} {rank} {ranks} {rate} {dtype} replaced
+    enum plan_mode mode;
+    uint64_t steps;  // at most; the harness may ask for fewer once it knows the spread
+    uint64_t ranks;
+    double rate_per_s; // infer: open-loop rate; 0 = found in the pilot (half of the baseline's capacity)
+    uint64_t threads;  // 0 = the workload's default
+    char *size;        // NULL = default
+    char **args;       // appended to a model's command line; NULL-terminated, may be NULL
+    bool anchor;       // the command knows {dtype}: an fp64 launch can be made (models always do)
+    enum plan_interleave interleave; // overrides the schedule's; AUTO = as the schedule
+};
+
+struct plan_schedule {
+    uint64_t looks[PLAN_LOOKS_MAX]; // rising numbers of pairs
+    int look_count;
+    uint64_t seed;
+    enum plan_interleave interleave;
+    int64_t block_ns;
+    uint64_t traced_launches;
+    int64_t timeout_ns;    // of one launch, active time
+    char *cpus;            // "0-3": pin both sides; NULL = chosen
+    uint64_t voids_max;    // pairs that may be repeated, per workload
+};
+
+struct plan_metric {
+    bool present;  // named in the plan, or gated by default
+    bool observe;  // never gates
+    double margin; // fraction
+};
+
+struct plan_gate {
+    double alpha;  // one-sided, over all looks
+    struct plan_metric metrics[METRIC_COUNT];
+    bool metrics_default; // no metrics section: the mode's default metrics are gated
+    enum plan_confirm confirm;
+    bool fail_on_likely;
+    enum plan_parity parity;
+    double parity_factor;      // candidate may be this much further from fp64 than the baseline
+    enum plan_calibrate calibrate;
+    double calibration_bound;  // a certificate whose upper bound is above this does not count
+    int64_t calibration_age_ns; // older certificates do not count
+};
+
+struct plan {
+    struct plan_side sides[PLAN_SIDES]; // 0 = a, baseline
+    struct plan_workload *workloads;
+    int workload_count;
+    struct plan_schedule schedule;
+    struct plan_gate gate;
+    char *path; // of the YAML file, NULL
+};
+
+// All return 0 or -errno; *ret_plan is freed with plan_free. Unset fields get their defaults.
+int plan_load(const char *path, struct plan **ret_plan, struct error *err);
+int plan_load_gate(const char *path, struct plan_gate *ret_gate, struct error *err); // POLICY.yaml: a gate section, or a plan's
+int plan_from_command(const char *baseline, const char *candidate, char **command, int command_count,
+                      struct plan **ret_plan, struct error *err);
+int plan_from_json(const json_t *json, struct plan **ret_plan, struct error *err);
+json_t *plan_to_json(const struct plan *plan);           // new reference
+json_t *plan_gate_to_json(const struct plan_gate *gate); // new reference
+int plan_gate_from_json(const json_t *json, struct plan_gate *ret_gate, struct error *err);
+void plan_free(struct plan *plan);
+
+const char *plan_interleave_name(enum plan_interleave interleave);
+const char *plan_mode_name(enum plan_mode mode);
+// Is this metric gated for a workload of this mode (with step calls or not)? Applies the defaults.
+bool plan_metric_gated(const struct plan_gate *gate, enum plan_mode mode, bool has_steps,
+                       enum metric_id metric);
+
+#endif

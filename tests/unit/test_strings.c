@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Growing buffers, nearest words, reading files.
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/strings.h"
+#include "tests/unit/runner.h"
+
+TEST(strbuf_grows)
+{
+    struct strbuf buf = {0};
+    for (int i = 0; i < 1000; i++)
+        strbuf_add(&buf, "%d,", i);
+    CHECK_INT(buf.len, 3890);
+    CHECK_INT(strlen(buf.text), buf.len);
+    char *text = strbuf_take(&buf);
+    CHECK(!buf.text && strncmp(text, "0,1,2,", 6) == 0);
+    free(text);
+    text = strbuf_take(&buf);
+    CHECK_STR(text, "");
+    free(text);
+}
+
+TEST(nearest_word)
+{
+    static const char *const words[] = {"step_time", "throughput", "latency_p99", "peak_memory"};
+    CHECK_STR(string_nearest("steptime", words, 4), "step_time");
+    CHECK_STR(string_nearest("throughptu", words, 4), "throughput");
+    CHECK_STR(string_nearest("latency_p90", words, 4), "latency_p99");
+    CHECK(string_nearest("colour", words, 4) == NULL);
+    char lengthy[200];
+    memset(lengthy, 'a', sizeof lengthy - 1);
+    lengthy[sizeof lengthy - 1] = 0;
+    CHECK(string_nearest(lengthy, words, 4) == NULL);
+}
+
+TEST(read_file)
+{
+    size_t len = 0;
+    char *text = string_read_file("/proc/self/stat", 1 << 20, &len);
+    CHECK(text && len == strlen(text) && len > 10);
+    free(text);
+    text = string_read_file("/proc/self/stat", 5, &len);
+    CHECK_INT(len, 5);
+    free(text);
+    CHECK(string_read_file("/nonexistent", 5, NULL) == NULL);
+    CHECK_INT(errno, ENOENT);
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The store: one SQLite file a run. Opens, checks magic and version, migrates, hands out the
+// connection. Writers use transactions (store_begin/commit); the verdict's is fsync'ed. Readers never write.
+// A store has one owner thread. Errors name the file and say what to do (locked, full disk, newer version, not a store).
+#ifndef UPGATE_TRACER_STORE_H
+#define UPGATE_TRACER_STORE_H
+
+#include <sqlite3.h>
+#include <stdint.h>
+
+#include "common/error.h"
+
+struct store;
+
+enum store_mode {
+    STORE_CREATE, // must not exist, or be empty
+    STORE_WRITE,  // exists; refused while another live upgate writes it
+    STORE_READ    // works on a read-only file or directory
+};
+
+int store_open(const char *path, enum store_mode mode, struct store **ret_store, struct error *err);
+void store_close(struct store *store); // NULL ok; rolls back an open transaction
+sqlite3 *store_db(struct store *store);
+const char *store_path(const struct store *store);
+
+int store_begin(struct store *store, struct error *err);
+int store_commit(struct store *store, struct error *err); // -ENOSPC, -EBUSY, -EROFS, -EIO in words
+void store_rollback(struct store *store);
+
+// One statement with bound values. `types` has a letter a parameter: i int64_t, I const int64_t * (NULL
+// pointer = SQL NULL), d double (NaN = SQL NULL), s const char * (NULL = SQL NULL), b const void *, size_t.
+int store_exec(struct store *store, struct error *err, const char *sql, const char *types, ...);
+// As store_exec, for INSERT: *ret_id gets the rowid.
+int store_insert(struct store *store, int64_t *ret_id, struct error *err, const char *sql,
+                 const char *types, ...);
+// A prepared, cached statement with its parameters bound as above; step it with store_step. NULL on error.
+sqlite3_stmt *store_query(struct store *store, struct error *err, const char *sql, const char *types, ...);
+// 1 = a row, 0 = done (the statement is reset), -errno = failed.
+int store_step(struct store *store, sqlite3_stmt *stmt, struct error *err);
+// Single value queries; *ret untouched and -ENOENT when there is no row or it is NULL.
+int store_get_int(struct store *store, int64_t *ret, struct error *err, const char *sql, const char *types, ...);
+char *store_get_text(struct store *store, const char *sql, const char *types, ...); // caller frees; NULL if none
+
+int store_note(struct store *store, const char *level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int store_ledger(struct store *store, const int64_t *launch_id, const char *producer, const char *kind,
+                 int64_t seen, int64_t kept, int64_t dropped, int breach, const char *detail);
+
+#endif
