@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+// The store: opening, versions, transactions and bound statements over SQLite. Reads and writes
+// RUN.db; knows the schema's version but not its meaning. One owner thread.
+//
+// The journal is SQLite's rollback journal with synchronous=FULL: a commit happens once a pair
+// (seconds apart), so its cost does not matter, and the store stays one file that can be copied and
+// read from a read-only directory, which a write-ahead log would not allow.
+#include "tracer/store/store.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/strings.h"
+
+enum {
+    STORE_VERSION = 1,            // PRAGMA user_version of contracts/schema.sql
+    STORE_MAGIC = 0x55504754,     // PRAGMA application_id, 'UPGT'
+    STORE_STATEMENTS_MAX = 96,    // distinct SQL texts a process uses; more are compiled each time
+    STORE_BUSY_MS = 5000          // a reader holds its lock for milliseconds; 5 s means somebody stays
+};
+
+extern const char store_schema_sql[];
+
+struct store_statement {
+    char *sql;
+    sqlite3_stmt *stmt;
+};
+
+struct store {
+    sqlite3 *db;
+    char *path;
+    struct store_statement statements[STORE_STATEMENTS_MAX];
+    int statement_count;
+};
+
+// SQLite's answer as -errno and a sentence that says what to do.
+static int store_error(struct store *store, struct error *err, const char *what)
+{
+    int rc = sqlite3_extended_errcode(store->db);
+    const char *path = store->path;
+    switch (rc & 0xff) {
+    case SQLITE_FULL:
+        return error_set(err, -ENOSPC,
+                         "failed to %s '%s': the disk is full; what was committed before is readable; "
+                         "free space and go on with --resume", what, path);
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return error_set(err, -EBUSY,
+                         "failed to %s '%s': the database is locked; another upgate run or sqlite3 may "
+                         "hold it", what, path);
+    case SQLITE_READONLY:
+        return error_set(err, -EROFS,
+                         "failed to %s '%s': the file or its directory is read-only; name another "
+                         "place with -o", what, path);
+    case SQLITE_CANTOPEN:
+        return error_set(err, -ENOENT,
+                         "failed to %s '%s': cannot open it; does the directory exist, and may you "
+                         "read and write it?", what, path);
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT:
+        return error_set(err, -EINVAL,
+                         "failed to %s '%s': not a store of upgate, or damaged (%s)", what, path,
+                         sqlite3_errmsg(store->db));
+    case SQLITE_IOERR: {
+        int system = sqlite3_system_errno(store->db);
+        if (system == ENOSPC || system == EFBIG || system == EDQUOT)
+            return error_set(err, -ENOSPC,
+                             "failed to %s '%s': the disk is full; what was committed before is "
+                             "readable; free space and go on with --resume", what, path);
+        return error_set(err, -EIO, "failed to %s '%s': input/output error (%s)", what, path,
+                         strerror(system));
+    }
+    default:
+        return error_set(err, -EIO, "failed to %s '%s': %s", what, path, sqlite3_errmsg(store->db));
+    }
+}
+
+static int store_pragma_int(struct store *store, const char *sql, int64_t *ret, struct error *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    int rc = sqlite3_prepare_v2(store->db, sql, -1, &stmt, NULL);
+    if (rc == SQLITE_OK && sqlite3_step(stmt) == SQLITE_ROW) {
+        *ret = sqlite3_column_int64(stmt, 0);
+        sqlite3_finalize(stmt);
+        return 0;
+    }
+    int code = store_error(store, err, "read");
+    sqlite3_finalize(stmt);
+    return code;
+}
+
+static int store_exec_plain(struct store *store, const char *sql, const char *what,
+                            struct error *err)
+{
+    if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK)
+        return 0;
+    return store_error(store, err, what);
+}
+
+// Is the process that wrote this store last still alive (and not another with its pid)?
+static bool store_writer_alive(struct store *store)
+{
+    int64_t pid = 0, start = 0;
+    if (store_get_int(store, &pid, NULL, "SELECT writer_pid FROM run", "") ||
+        store_get_int(store, &start, NULL, "SELECT writer_start FROM run", ""))
+        return false;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    char *stat = string_read_file(path, 4096, NULL);
+    if (!stat)
+        return false;
+    // Field 22, counted after the last ')': the command name may hold anything.
+    char *field = strrchr(stat, ')');
+    for (int i = 2; field && i < 22; i++)
+        field = strchr(field + 1, ' ');
+    bool alive = field && strtoll(field, NULL, 10) == start && pid != getpid();
+    free(stat);
+    return alive;
+}
+
+static int store_create_schema(struct store *store, struct error *err)
+{
+    int rc = store_exec_plain(store, "BEGIN IMMEDIATE", "create", err);
+    if (rc)
+        return rc;
+    rc = store_exec_plain(store, store_schema_sql, "create", err);
+    if (rc == 0)
+        rc = store_exec_plain(store, "COMMIT", "create", err);
+    if (rc)
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    return rc;
+}
+
+static int store_check_version(struct store *store, struct error *err)
+{
+    int64_t magic = 0, version = 0;
+    int rc = store_pragma_int(store, "PRAGMA application_id", &magic, err);
+    if (rc == 0)
+        rc = store_pragma_int(store, "PRAGMA user_version", &version, err);
+    if (rc)
+        return rc;
+    if (magic != STORE_MAGIC)
+        return error_set(err, -EINVAL,
+                         "'%s' is not a store of upgate; expected a file written by `upgate ab` or "
+                         "`upgate record`", store->path);
+    if (version > STORE_VERSION)
+        return error_set(err, -EINVAL,
+                         "'%s' has store version %lld; this upgate reads up to %d: use a newer upgate",
+                         store->path, (long long)version, STORE_VERSION);
+    if (version < 1)
+        return error_set(err, -EINVAL, "'%s' has store version %lld, which never existed",
+                         store->path, (long long)version);
+    return 0;
+}
+
+static int store_open_create(struct store *store, struct error *err)
+{
+    int64_t tables = 0;
+    int rc = store_pragma_int(store, "SELECT count(*) FROM sqlite_master", &tables, err);
+    if (rc)
+        return rc;
+    if (tables)
+        return error_set(err, -EINVAL,
+                         "'%s' exists already; go on with `upgate ab --resume %s`, or name another "
+                         "file with -o", store->path, store->path);
+    return store_create_schema(store, err);
+}
+
+int store_open(const char *path, enum store_mode mode, struct store **ret_store, struct error *err)
+{
+    struct store *store = xcalloc(1, sizeof *store);
+    store->path = xstrdup(path);
+    struct stat info;
+    int rc = 0;
+    if (mode != STORE_CREATE && stat(path, &info) < 0)
+        rc = error_set(err, errno == ENOENT ? -EINVAL : -errno, "failed to open '%s': %s", path,
+                       strerror(errno));
+    else if (mode != STORE_CREATE && info.st_size == 0)
+        rc = error_set(err, -EINVAL, "'%s' is empty: not a store of upgate", path);
+    if (rc) {
+        store_close(store);
+        return rc;
+    }
+    int flags = mode == STORE_CREATE  ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE
+                : mode == STORE_WRITE ? SQLITE_OPEN_READWRITE
+                                      : SQLITE_OPEN_READONLY;
+    if (sqlite3_open_v2(path, &store->db, flags | SQLITE_OPEN_EXRESCODE, NULL) != SQLITE_OK) {
+        rc = store_error(store, err, "open");
+        store_close(store);
+        return rc;
+    }
+    sqlite3_busy_timeout(store->db, STORE_BUSY_MS);
+    rc = mode == STORE_CREATE ? store_open_create(store, err) : store_check_version(store, err);
+    if (rc == 0)
+        rc = store_exec_plain(store, "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;", "open",
+                              err);
+    if (rc == 0 && mode == STORE_WRITE && sqlite3_db_readonly(store->db, "main"))
+        rc = error_set(err, -EROFS, "failed to open '%s': it is read-only; name another place with -o",
+                       path);
+    if (rc == 0 && mode == STORE_WRITE && store_writer_alive(store))
+        rc = error_set(err, -EBUSY,
+                       "'%s' is being written by another upgate that is still alive; wait for it, or "
+                       "end it first", path);
+    if (rc) {
+        store_close(store);
+        return rc;
+    }
+    *ret_store = store;
+    return 0;
+}
+
+void store_close(struct store *store)
+{
+    if (!store)
+        return;
+    for (int i = 0; i < store->statement_count; i++) {
+        sqlite3_finalize(store->statements[i].stmt);
+        free(store->statements[i].sql);
+    }
+    sqlite3_close(store->db); // rolls back what is open
+    free(store->path);
+    free(store);
+}
+
+sqlite3 *store_db(struct store *store)
+{
+    return store->db;
+}
+
+const char *store_path(const struct store *store)
+{
+    return store->path;
+}
+
+int store_begin(struct store *store, struct error *err)
+{
+    return store_exec_plain(store, "BEGIN IMMEDIATE", "write", err);
+}
+
+int store_commit(struct store *store, struct error *err)
+{
+    int rc = store_exec_plain(store, "COMMIT", "write", err);
+    if (rc)
+        store_rollback(store);
+    return rc;
+}
+
+void store_rollback(struct store *store)
+{
+    if (!sqlite3_get_autocommit(store->db))
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
+// A statement from the cache, or NULL with *err set. Statements beyond the cache would leak, so the
+// number of distinct SQL texts is a limit that a test of ours would meet first.
+static sqlite3_stmt *store_prepare(struct store *store, const char *sql, struct error *err)
+{
+    for (int i = 0; i < store->statement_count; i++) {
+        if (strcmp(store->statements[i].sql, sql) == 0) {
+            sqlite3_reset(store->statements[i].stmt);
+            sqlite3_clear_bindings(store->statements[i].stmt);
+            return store->statements[i].stmt;
+        }
+    }
+    if (store->statement_count == STORE_STATEMENTS_MAX) {
+        error_set(err, -EMFILE, "store '%s': more than %d distinct statements", store->path,
+                  STORE_STATEMENTS_MAX);
+        return NULL;
+    }
+    sqlite3_stmt *stmt = NULL;
+    if (sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &stmt, NULL) != SQLITE_OK) {
+        store_error(store, err, "query");
+        return NULL;
+    }
+    store->statements[store->statement_count++] =
+        (struct store_statement){.sql = xstrdup(sql), .stmt = stmt};
+    return stmt;
+}
+
+static void store_bind(sqlite3_stmt *stmt, const char *types, va_list args)
+{
+    for (int i = 1; *types; types++, i++) {
+        switch (*types) {
+        case 'i':
+            sqlite3_bind_int64(stmt, i, va_arg(args, int64_t));
+            break;
+        case 'I': {
+            const int64_t *value = va_arg(args, const int64_t *);
+            if (value)
+                sqlite3_bind_int64(stmt, i, *value);
+            break;
+        }
+        case 'd': {
+            double value = va_arg(args, double);
+            if (!isnan(value))
+                sqlite3_bind_double(stmt, i, value);
+            break;
+        }
+        case 's': {
+            const char *value = va_arg(args, const char *);
+            if (value)
+                sqlite3_bind_text(stmt, i, value, -1, SQLITE_TRANSIENT);
+            break;
+        }
+        case 'b': {
+            const void *value = va_arg(args, const void *);
+            size_t len = va_arg(args, size_t);
+            sqlite3_bind_blob64(stmt, i, value ? value : "", len, SQLITE_TRANSIENT);
+            break;
+        }
+        default:
+            abort(); // a caller's typo, caught by the first test that runs it
+        }
+    }
+}
+
+static int store_execv(struct store *store, struct error *err, const char *sql, const char *types,
+                       va_list args)
+{
+    struct error local = {0};
+    sqlite3_stmt *stmt = store_prepare(store, sql, &local);
+    if (!stmt)
+        return error_set(err, local.code, "%s", local.text);
+    store_bind(stmt, types, args);
+    int rc = sqlite3_step(stmt);
+    int code = rc == SQLITE_DONE || rc == SQLITE_ROW ? 0 : store_error(store, err, "write");
+    sqlite3_reset(stmt);
+    return code;
+}
+
+int store_exec(struct store *store, struct error *err, const char *sql, const char *types, ...)
+{
+    va_list args;
+    va_start(args, types);
+    int rc = store_execv(store, err, sql, types, args);
+    va_end(args);
+    return rc;
+}
+
+int store_insert(struct store *store, int64_t *ret_id, struct error *err, const char *sql,
+                 const char *types, ...)
+{
+    va_list args;
+    va_start(args, types);
+    int rc = store_execv(store, err, sql, types, args);
+    va_end(args);
+    if (rc == 0 && ret_id)
+        *ret_id = sqlite3_last_insert_rowid(store->db);
+    return rc;
+}
+
+sqlite3_stmt *store_query(struct store *store, struct error *err, const char *sql,
+                          const char *types, ...)
+{
+    sqlite3_stmt *stmt = store_prepare(store, sql, err);
+    if (!stmt)
+        return NULL;
+    va_list args;
+    va_start(args, types);
+    store_bind(stmt, types, args);
+    va_end(args);
+    return stmt;
+}
+
+int store_step(struct store *store, sqlite3_stmt *stmt, struct error *err)
+{
+    int rc = sqlite3_step(stmt);
+    if (rc == SQLITE_ROW)
+        return 1;
+    int code = rc == SQLITE_DONE ? 0 : store_error(store, err, "read");
+    sqlite3_reset(stmt);
+    return code;
+}
+
+int store_get_int(struct store *store, int64_t *ret, struct error *err, const char *sql,
+                  const char *types, ...)
+{
+    struct error local = {0};
+    sqlite3_stmt *stmt = store_prepare(store, sql, &local);
+    if (!stmt)
+        return error_set(err, local.code, "%s", local.text);
+    va_list args;
+    va_start(args, types);
+    store_bind(stmt, types, args);
+    va_end(args);
+    int rc = store_step(store, stmt, err);
+    if (rc < 0)
+        return rc;
+    bool present = rc == 1 && sqlite3_column_type(stmt, 0) != SQLITE_NULL;
+    if (present)
+        *ret = sqlite3_column_int64(stmt, 0);
+    sqlite3_reset(stmt);
+    return present ? 0 : error_set(err, -ENOENT, "store '%s': no such row", store->path);
+}
+
+char *store_get_text(struct store *store, const char *sql, const char *types, ...)
+{
+    sqlite3_stmt *stmt = store_prepare(store, sql, NULL);
+    if (!stmt)
+        return NULL;
+    va_list args;
+    va_start(args, types);
+    store_bind(stmt, types, args);
+    va_end(args);
+    char *text = NULL;
+    if (store_step(store, stmt, NULL) == 1 && sqlite3_column_type(stmt, 0) != SQLITE_NULL)
+        text = xstrdup((const char *)sqlite3_column_text(stmt, 0));
+    sqlite3_reset(stmt);
+    return text;
+}
+
+int store_note(struct store *store, const char *level, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    char *text = NULL;
+    int len = vasprintf(&text, fmt, args);
+    va_end(args);
+    if (len < 0)
+        return -ENOMEM;
+    int rc = store_exec(store, NULL, "INSERT INTO note (at_ns, level, text) VALUES (?, ?, ?)", "iss",
+                        clock_monotonic_ns(), level, text);
+    free(text);
+    return rc;
+}
+
+int store_ledger(struct store *store, const int64_t *launch_id, const char *producer,
+                 const char *kind, int64_t seen, int64_t kept, int64_t dropped, int breach,
+                 const char *detail)
+{
+    return store_exec(store, NULL,
+                      "INSERT INTO ledger (launch_id, producer, kind, seen, kept, dropped, breach, detail) "
+                      "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                      "Issiiiis", launch_id, producer, kind, seen, kept, dropped, (int64_t)breach,
+                      detail);
+}
