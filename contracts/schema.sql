@@ -2,7 +2,7 @@
 -- The store of a run, schema version 1. Times are CLOCK_MONOTONIC nanoseconds unless a column says
 -- wall. NULL means "not measured", never 0. The views v_* are the public surface (docs/SCHEMA.md);
 -- tables may change with a version bump. Raw facts are written by the harness while it runs; what is
--- derived from them (launch_metric, cell, parity, verdict) is rewritten by every judgement and gives the same rows.
+-- derived from them (launch_metric, pair_ratio, cell, parity, finding, verdict) is rewritten by every judgement and gives the same rows.
 
 PRAGMA application_id = 0x55504754; -- 'UPGT'
 PRAGMA user_version = 1;
@@ -54,6 +54,7 @@ CREATE TABLE pair (
     steps       INTEGER,           -- steps asked of each launch
     state       TEXT NOT NULL CHECK (state IN ('valid', 'void', 'failed')),
     reason      TEXT,              -- of void and failed
+    void_side   INTEGER CHECK (void_side IN (0, 1)), -- of void: the side the reason points at; NULL = both, or neither
     started_ns  INTEGER NOT NULL,
     ended_ns    INTEGER NOT NULL,
     UNIQUE (workload_id, phase, idx)
@@ -105,6 +106,25 @@ CREATE TABLE step (
     PRIMARY KEY (launch_id, rank, idx)
 ) STRICT, WITHOUT ROWID;
 
+-- Time in named phases, summed over the launch: compile_time is the phase 'compile'.
+CREATE TABLE step_phase (
+    launch_id INTEGER NOT NULL REFERENCES launch (id),
+    rank      INTEGER NOT NULL,
+    name      TEXT NOT NULL,
+    count     INTEGER NOT NULL,
+    total_ns  INTEGER NOT NULL,
+    PRIMARY KEY (launch_id, rank, name)
+) STRICT, WITHOUT ROWID;
+
+-- Numbers a workload noted about its launch (ug_step_note); the last value of a name counts.
+CREATE TABLE launch_value (
+    launch_id INTEGER NOT NULL REFERENCES launch (id),
+    rank      INTEGER NOT NULL,
+    name      TEXT NOT NULL,
+    value     REAL,
+    PRIMARY KEY (launch_id, rank, name)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE loss (
     launch_id INTEGER NOT NULL REFERENCES launch (id),
     rank      INTEGER NOT NULL,
@@ -152,13 +172,16 @@ CREATE TABLE note (
 CREATE TABLE calibration (
     id            INTEGER PRIMARY KEY,
     scope         TEXT NOT NULL,   -- 'host' or the workload's name
+    interleave    TEXT NOT NULL CHECK (interleave IN ('steps', 'slices', 'launches')), -- what it holds for
     made_wall_ns  INTEGER NOT NULL,
     aa_pairs      INTEGER NOT NULL,
     gates         INTEGER NOT NULL, -- A/A gates judged (re-split included)
     false_fails   INTEGER NOT NULL,
     upper_bound   REAL NOT NULL,   -- Clopper-Pearson 95 % on the false-fail rate
     method        TEXT NOT NULL,   -- 'direct' or 're-split'
-    pair_sd       REAL             -- sd of the pair log ratio of step_time (or total_time)
+    pair_sd       REAL,            -- sd of the pair log ratio of step_time (or total_time)
+    seed          INTEGER,         -- of the re-splits
+    source_run    TEXT             -- uuid of the A/A run it comes from
 ) STRICT;
 
 -- Derived: one number a launch and metric. Rewritten by every judgement.
@@ -200,6 +223,8 @@ CREATE TABLE cell (
     mde          REAL,             -- minimum detectable effect at these pairs (fraction)
     pair_sd      REAL,             -- sd of the log ratios
     pairs_needed INTEGER,          -- that would settle an inconclusive cell, NULL if settled or unknown
+    confirmed    INTEGER,          -- a screened fail on fresh pairs: 1 agreed, 0 not; NULL: not asked, or not run yet
+    confirm_pairs INTEGER,         -- fresh pairs used, NULL as above
     verdict      TEXT NOT NULL CHECK (verdict IN ('pass', 'fail', 'inconclusive', 'unchecked')),
     improved     INTEGER NOT NULL,
     reason       TEXT NOT NULL,
@@ -217,6 +242,16 @@ CREATE TABLE parity (
     reason   TEXT NOT NULL
 ) STRICT;
 
+-- Derived: what is no number of a cell and still matters, e.g. a side that never gets steady.
+CREATE TABLE finding (
+    id       INTEGER PRIMARY KEY,
+    workload TEXT,                 -- NULL: of the run
+    kind     TEXT NOT NULL,        -- crash, missing, not_steady, void, heavy_tail, zero_baseline, trust, calibration, ...
+    side     INTEGER CHECK (side IN (0, 1)),
+    effect   TEXT NOT NULL CHECK (effect IN ('note', 'inconclusive', 'fail')), -- what it does to the verdict
+    text     TEXT NOT NULL
+) STRICT;
+
 CREATE TABLE verdict (
     id             INTEGER PRIMARY KEY CHECK (id = 1),
     verdict        TEXT NOT NULL CHECK (verdict IN ('pass', 'fail', 'inconclusive')),
@@ -224,6 +259,8 @@ CREATE TABLE verdict (
     margin_note    TEXT,
     policy         TEXT NOT NULL,  -- JSON: the gate section that was used
     trust_ok       INTEGER NOT NULL,
+    calibrated     INTEGER NOT NULL, -- 1: a valid certificate covers every gated workload (an A/A run needs none)
+    calibration_note TEXT NOT NULL,  -- which certificate, or why there is none
     judged_wall_ns INTEGER NOT NULL
 ) STRICT;
 
@@ -251,6 +288,8 @@ SELECT w.name AS workload, p.phase, p.idx AS pair, p.state, r.metric, exp(r.log_
 FROM pair_ratio r JOIN pair p ON p.id = r.pair_id JOIN workload w ON w.id = p.workload_id;
 
 CREATE VIEW v_cell AS SELECT * FROM cell;
+
+CREATE VIEW v_finding AS SELECT workload, kind, CASE side WHEN 0 THEN 'a' WHEN 1 THEN 'b' END AS side, effect, text FROM finding;
 
 CREATE VIEW v_ledger AS
 SELECT g.launch_id AS launch, g.producer, g.kind, g.seen, g.kept, g.dropped, g.breach, g.detail FROM ledger g;
