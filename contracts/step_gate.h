@@ -116,6 +116,7 @@ static UG_IMPL_COLD void ug_impl_hold_end(struct ug_step_state *s)
         s->arrival_ns += end_ns - s->hold_begin_ns;
     }
     s->in_step = 1;
+    s->nested = 0;
 }
 
 static UG_IMPL_COLD void ug_impl_hold(struct ug_step_state *s)

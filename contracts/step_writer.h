@@ -165,15 +165,18 @@ static inline void ug_impl_count(uint64_t *counter)
     __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
 }
 
-/* Truncating copy, zero-padded. */
-static inline void ug_impl_copy_name(char *to, const char *from)
+/* Copies a name, zero-padded; a cut one is counted. */
+static __attribute__((noinline, unused)) void ug_impl_copy_name(struct ug_step_state *s, char *to,
+                                                                const char *from)
 {
     size_t i = 0;
 
-    if (from != NULL) {
-        for (; i < UG_STEP_NAME_BYTES - 1 && from[i] != '\0'; i++) {
-            to[i] = from[i];
+    for (; from != NULL && from[i] != '\0'; i++) {
+        if (i == UG_STEP_NAME_BYTES - 1) {
+            ug_impl_count(&s->slot->truncated_count);
+            break;
         }
+        to[i] = from[i];
     }
     memset(to + i, 0, UG_STEP_NAME_BYTES - i);
 }
@@ -200,10 +203,7 @@ static inline void ug_impl_put(struct ug_step_state *s, uint32_t kind, uint64_t 
     if (name == NULL) {
         memset(record->name, 0, UG_STEP_NAME_BYTES);
     } else {
-        ug_impl_copy_name(record->name, name);
-        if (strnlen(name, UG_STEP_NAME_BYTES) == UG_STEP_NAME_BYTES) {
-            ug_impl_count(&s->slot->truncated_count);
-        }
+        ug_impl_copy_name(s, record->name, name);
     }
     __atomic_store_n(&s->slot->head, ++s->head, __ATOMIC_RELEASE);
 }
@@ -268,10 +268,7 @@ static inline void ug_impl_phase_begin(struct ug_step_state *s, const char *name
     if (s->phases < UG_STEP_PHASE_DEPTH_MAX) {
         struct ug_impl_phase *phase = &s->phase[s->phases];
 
-        ug_impl_copy_name(phase->name, name);
-        if (name != NULL && strnlen(name, UG_STEP_NAME_BYTES) == UG_STEP_NAME_BYTES) {
-            ug_impl_count(&s->slot->truncated_count);
-        }
+        ug_impl_copy_name(s, phase->name, name);
         phase->begin_ns = ug_impl_now_ns();
     } else {
         ug_impl_count(&s->slot->truncated_count);
@@ -353,9 +350,9 @@ static UG_IMPL_COLD bool ug_impl_reserve(struct ug_step_state *s, uint64_t end)
     return ok;
 }
 
-static inline void ug_impl_put_bytes(struct ug_step_state *s, uint32_t kind, const char *name,
-                                     uint32_t dtype, uint64_t count, const void *payload,
-                                     uint64_t payload_bytes)
+static UG_IMPL_COLD void ug_impl_put_bytes(struct ug_step_state *s, uint32_t kind, const char *name,
+                                           uint32_t dtype, uint64_t count, const void *payload,
+                                           uint64_t payload_bytes)
 {
     struct ug_step_bytes head;
     uint64_t name_pad, need, offset, end;
@@ -367,10 +364,12 @@ static inline void ug_impl_put_bytes(struct ug_step_state *s, uint32_t kind, con
     head.dtype = dtype;
     head.count = count;
     head.payload_bytes = payload_bytes;
-    head.name_bytes = name == NULL ? 0 : (uint32_t)strnlen(name, UG_STEP_BYTE_NAME_MAX + 1);
-    if (head.name_bytes > UG_STEP_BYTE_NAME_MAX) {
-        head.name_bytes = UG_STEP_BYTE_NAME_MAX;
-        ug_impl_count(&s->slot->truncated_count);
+    while (name != NULL && name[head.name_bytes] != '\0') {
+        if (++head.name_bytes > UG_STEP_BYTE_NAME_MAX) {
+            head.name_bytes = UG_STEP_BYTE_NAME_MAX;
+            ug_impl_count(&s->slot->truncated_count);
+            break;
+        }
     }
     name_pad = (head.name_bytes + 7u) & ~7u;
     if (payload_bytes > s->byte_size || (payload == NULL && payload_bytes > 0)) {

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+// The file of the step protocol and its gate, on the harness's side. Writes the header, granted and
+// request of the slots; reads what the processes publish. The rings are in reader_rings.c.
+
+#include "harness/steps/reader.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "harness/steps/reader_internal.h"
+
+#define SLOT_COUNT_DEFAULT 64
+#define RING_RECORDS_DEFAULT 65536
+#define RING_RECORDS_MAX (1u << 24)
+#define RING_BYTES_DEFAULT (8u << 20)
+#define RING_BYTES_MAX (1ull << 32)
+// A killed process raises no event, so a wait looks for one this often.
+#define ALIVE_CHECK_NS 100000000
+
+static uint64_t power_of_two(uint64_t value)
+{
+    uint64_t power = 2;
+
+    while (power < value) {
+        power *= 2;
+    }
+    return power;
+}
+
+static uint64_t align(uint64_t value)
+{
+    return (value + UG_STEP_ALIGN_BYTES - 1) & ~(uint64_t)(UG_STEP_ALIGN_BYTES - 1);
+}
+
+static int plan_header(struct ug_step_header *ret_header, const struct reader_opts *opts,
+                       struct error *err)
+{
+    uint32_t slot_count = opts->slot_count != 0 ? opts->slot_count : SLOT_COUNT_DEFAULT;
+    uint64_t records = opts->ring_records != 0 ? opts->ring_records : RING_RECORDS_DEFAULT;
+    uint64_t bytes = opts->ring_bytes != 0 ? opts->ring_bytes : RING_BYTES_DEFAULT;
+    const void *image;
+
+    if (slot_count > UG_STEP_SLOTS_MAX) {
+        return error_set(err, -EINVAL, "failed to make a step file of %u slots: at most %u",
+                         slot_count, UG_STEP_SLOTS_MAX);
+    }
+    if (records > RING_RECORDS_MAX || bytes > RING_BYTES_MAX) {
+        return error_set(
+            err, -EINVAL,
+            "failed to make step rings of %llu records and %llu bytes: at most %u and %llu",
+            (unsigned long long)records, (unsigned long long)bytes, RING_RECORDS_MAX,
+            RING_BYTES_MAX);
+    }
+    bytes = bytes < UG_STEP_ALIGN_BYTES ? UG_STEP_ALIGN_BYTES : bytes;
+    *ret_header = (struct ug_step_header){
+        .version = UG_STEP_VERSION,
+        .slot_count = slot_count,
+        .slot_bytes = sizeof(struct ug_step_slot),
+        .record_bytes = sizeof(struct ug_step_record),
+        .slots_offset = UG_STEP_HEADER_BYTES,
+        .ring_records = power_of_two(records),
+        .ring_bytes = power_of_two(bytes),
+        .harness_pid = (uint32_t)getpid(),
+    };
+    ret_header->rings_offset =
+        align(UG_STEP_HEADER_BYTES + slot_count * sizeof(struct ug_step_slot));
+    ret_header->stride_bytes = ug_step_ring_span(ret_header->ring_records) + ret_header->ring_bytes;
+    ret_header->file_bytes = ret_header->rings_offset + slot_count * ret_header->stride_bytes;
+    image = (const void *)getauxval(AT_RANDOM);
+    if (image != NULL) {
+        memcpy(&ret_header->harness_image, image, sizeof(ret_header->harness_image));
+    }
+    return 0;
+}
+
+// Gives the file its size and its lock, and maps what all slots share.
+static int fill_file(struct reader *reader, const struct ug_step_header *plan, bool open_gate)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    void *map;
+    int rc;
+
+    if (fcntl(reader->fd, F_SETLK, &lock) != 0 ||
+        ftruncate(reader->fd, (off_t)plan->file_bytes) != 0) {
+        return -errno;
+    }
+    rc = posix_fallocate(reader->fd, 0, (off_t)plan->rings_offset);
+    if (rc != 0) {
+        return -rc;
+    }
+    map = mmap(NULL, plan->rings_offset, PROT_READ | PROT_WRITE, MAP_SHARED, reader->fd, 0);
+    if (map == MAP_FAILED) {
+        return -errno;
+    }
+    reader->map_bytes = plan->rings_offset;
+    reader->header = map;
+    reader->slots = (struct ug_step_slot *)((char *)map + plan->slots_offset);
+    *reader->header = *plan;
+    for (uint32_t i = 0; i < plan->slot_count; i++) {
+        reader->slots[i].granted = open_gate ? UG_STEP_RUN_FREE : 0;
+    }
+    __atomic_store_n(&reader->header->magic, UG_STEP_MAGIC, __ATOMIC_RELEASE);
+    return 0;
+}
+
+int reader_create(struct reader **ret_reader, const char *path, const struct reader_opts *opts,
+                  struct error *err)
+{
+    static const struct reader_opts defaults;
+    struct ug_step_header plan;
+    struct reader *reader;
+    struct stat status;
+    int rc = plan_header(&plan, opts != NULL ? opts : &defaults, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    reader = calloc(1, sizeof(*reader));
+    if (reader == NULL) {
+        return error_set(err, -ENOMEM, "failed to make a step reader: out of memory");
+    }
+    reader->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (reader->fd < 0) {
+        rc = error_set(err, -errno, "failed to create step file '%s': %s", path, strerror(errno));
+        goto out;
+    }
+    reader->path = strdup(path);
+    reader->rings = calloc(plan.slot_count, sizeof(*reader->rings));
+    if (reader->path == NULL || reader->rings == NULL) {
+        unlink(path);
+        rc = error_set(err, -ENOMEM, "failed to make a step reader: out of memory");
+        goto out;
+    }
+    if (stat("/proc/self/ns/pid", &status) == 0) {
+        reader->pid_namespace = status.st_ino;
+    }
+    rc = fill_file(reader, &plan, opts != NULL && opts->open);
+    if (rc < 0) {
+        rc = error_set(err, rc, "failed to set up step file '%s': %s", path, strerror(-rc));
+        goto out;
+    }
+    *ret_reader = reader;
+    return 0;
+out:
+    reader_free(reader);
+    return rc;
+}
+
+void reader_free(struct reader *reader)
+{
+    if (reader == NULL) {
+        return;
+    }
+    if (reader->path != NULL) {
+        unlink(reader->path);
+    }
+    if (reader->header != NULL) {
+        reader_open_gate(reader);
+        for (uint32_t i = 0; i < reader->header->slot_count; i++) {
+            reader_rings_unmap(reader, i);
+        }
+        munmap(reader->header, reader->map_bytes);
+    }
+    if (reader->fd >= 0) {
+        close(reader->fd);
+    }
+    free(reader->rings);
+    free(reader->path);
+    free(reader);
+}
+
+int reader_sweep(const char *directory, const char *name_prefix)
+{
+    DIR *dir = opendir(directory);
+    struct dirent *entry;
+    int removed = 0;
+
+    if (dir == NULL) {
+        return 0;
+    }
+    while ((entry = readdir(dir)) != NULL) {
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+        uint64_t magic = 0;
+        int fd;
+
+        if (strncmp(entry->d_name, name_prefix, strlen(name_prefix)) != 0) {
+            continue;
+        }
+        fd = openat(dirfd(dir), entry->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0) {
+            continue;
+        }
+        if (read(fd, &magic, sizeof(magic)) == (ssize_t)sizeof(magic) && magic == UG_STEP_MAGIC &&
+            fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK &&
+            unlinkat(dirfd(dir), entry->d_name, 0) == 0) {
+            removed++;
+        }
+        close(fd);
+    }
+    closedir(dir);
+    return removed;
+}
+
+static bool claimed(const struct ug_step_slot *slot)
+{
+    return __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE) != UG_SLOT_FREE;
+}
+
+uint32_t reader_slot_count(const struct reader *reader)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < reader->header->slot_count; i++) {
+        if (claimed(&reader->slots[i])) {
+            count = i + 1;
+        }
+    }
+    return count;
+}
+
+uint32_t reader_refused_count(const struct reader *reader)
+{
+    return __atomic_load_n(&reader->header->refused_count, __ATOMIC_RELAXED);
+}
+
+// The process of a slot has not ended and is no zombie. Another pid namespace: taken for alive.
+static bool slot_alive(const struct reader *reader, const struct ug_step_slot *slot)
+{
+    char path[64], text[1024], *at;
+    uint64_t ticks;
+    size_t length;
+    FILE *file;
+    char process_state;
+
+    if (__atomic_load_n(&slot->state, __ATOMIC_ACQUIRE) == UG_SLOT_CLOSED) {
+        return false;
+    }
+    if (slot->pid_namespace != reader->pid_namespace) {
+        return true;
+    }
+    snprintf(path, sizeof(path), "/proc/%u/stat", slot->pid);
+    file = fopen(path, "re");
+    if (file == NULL) {
+        return errno != ENOENT;
+    }
+    length = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    text[length] = '\0';
+    at = strrchr(text, ')');
+    if (at == NULL || at[1] == '\0') {
+        return false; // ended between open and read
+    }
+    process_state = at[2];
+    for (int field = 2; at != NULL && field < 22; field++) {
+        at = strchr(at + 1, ' ');
+    }
+    ticks = at == NULL ? 0 : strtoull(at, NULL, 10);
+    return ticks == slot->start_ticks && process_state != 'Z' && process_state != 'X';
+}
+
+// Stands at the gate and was not granted more since. The state alone would be stale between a grant
+// and the wake-up of the process.
+static bool slot_held(const struct ug_step_slot *slot)
+{
+    uint32_t granted = slot->granted;
+
+    return __atomic_load_n(&slot->state, __ATOMIC_SEQ_CST) == UG_SLOT_HELD &&
+           granted != UG_STEP_RUN_FREE &&
+           (int32_t)(__atomic_load_n(&slot->steps, __ATOMIC_SEQ_CST) - granted) >= 0;
+}
+
+int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_slot *ret_slot)
+{
+    const struct ug_step_slot *slot;
+
+    if (slot_idx >= reader->header->slot_count || !claimed(&reader->slots[slot_idx])) {
+        return -ENOENT;
+    }
+    slot = &reader->slots[slot_idx];
+    *ret_slot = (struct reader_slot){
+        .pid = slot->pid,
+        .rank = slot->rank,
+        .has_rank = slot->rank_source == UG_RANK_ENVIRONMENT,
+        .alive = slot_alive(reader, slot),
+        .held = slot_held(slot),
+        .state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE),
+        .steps = __atomic_load_n(&slot->steps, __ATOMIC_ACQUIRE),
+        .hold_count = __atomic_load_n(&slot->hold_count, __ATOMIC_RELAXED),
+        .hold_begin_ns = __atomic_load_n(&slot->hold_begin_ns, __ATOMIC_RELAXED),
+        .claim_ns = slot->claim_ns,
+        .start_ticks = slot->start_ticks,
+    };
+    return 0;
+}
+
+struct wait {
+    uint32_t slots;
+    bool held; // also wait for the hold
+};
+
+// 0 = what is waited for is true, 1 = not yet, -ESRCH = never. Looks into /proc only when told to.
+static int wait_done(const struct reader *reader, const struct wait *wait, bool look_alive)
+{
+    uint32_t count = reader_slot_count(reader), running = 0, held = 0, alive = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ug_step_slot *slot = &reader->slots[i];
+        uint32_t state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
+
+        if (state == UG_SLOT_FREE || state == UG_SLOT_CLOSED) {
+            continue;
+        }
+        if (look_alive && !slot_alive(reader, slot)) {
+            continue;
+        }
+        alive++;
+        if (slot_held(slot)) {
+            held++;
+        } else {
+            running++;
+        }
+    }
+    if (!wait->held && count >= wait->slots) {
+        return 0;
+    }
+    if (wait->held && count >= wait->slots && held > 0 && running == 0) {
+        return 0;
+    }
+    return count > 0 && alive == 0 ? -ESRCH : 1;
+}
+
+static int wait_for(struct reader *reader, const struct wait *wait, int64_t deadline_ns)
+{
+    struct ug_step_header *header = reader->header;
+    int64_t look_ns = clock_monotonic_ns() + ALIVE_CHECK_NS;
+    bool look_alive = false;
+    int rc = 1;
+
+    __atomic_store_n(&header->waiting, 1, __ATOMIC_SEQ_CST);
+    for (;;) {
+        uint32_t event = __atomic_load_n(&header->event, __ATOMIC_SEQ_CST);
+        int64_t now_ns, until_ns;
+        struct timespec until;
+
+        rc = wait_done(reader, wait, look_alive);
+        if (rc <= 0) {
+            break;
+        }
+        now_ns = clock_monotonic_ns();
+        if (now_ns >= deadline_ns) {
+            rc = -ETIMEDOUT;
+            break;
+        }
+        look_alive = now_ns >= look_ns;
+        if (look_alive) {
+            look_ns = now_ns + ALIVE_CHECK_NS;
+            continue;
+        }
+        until_ns = look_ns < deadline_ns ? look_ns : deadline_ns;
+        until = (struct timespec){until_ns / 1000000000, until_ns % 1000000000};
+        // FUTEX_WAIT_BITSET takes an absolute CLOCK_MONOTONIC time.
+        if (syscall(SYS_futex, &header->event, FUTEX_WAIT_BITSET, event, &until, NULL,
+                    FUTEX_BITSET_MATCH_ANY) != 0 &&
+            errno == EINTR) {
+            rc = -EINTR;
+            break;
+        }
+    }
+    __atomic_store_n(&header->waiting, 0, __ATOMIC_SEQ_CST);
+    return rc;
+}
+
+int reader_wait_claimed(struct reader *reader, uint32_t slots, int64_t deadline_ns)
+{
+    return wait_for(reader, &(struct wait){.slots = slots}, deadline_ns);
+}
+
+int reader_wait_held(struct reader *reader, uint32_t slots, int64_t deadline_ns)
+{
+    return wait_for(reader, &(struct wait){.slots = slots, .held = true}, deadline_ns);
+}
+
+static void set_granted(struct reader *reader, uint32_t granted)
+{
+    uint32_t count = reader_slot_count(reader);
+
+    for (uint32_t i = 0; i < reader->header->slot_count; i++) {
+        __atomic_store_n(&reader->slots[i].granted, granted, __ATOMIC_SEQ_CST);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        syscall(SYS_futex, &reader->slots[i].granted, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+// Steps done by the foremost slot.
+static uint32_t steps_max(const struct reader *reader)
+{
+    uint32_t count = reader_slot_count(reader);
+    uint32_t most = __atomic_load_n(&reader->slots[0].steps, __ATOMIC_SEQ_CST);
+
+    for (uint32_t i = 1; i < count; i++) {
+        uint32_t steps = __atomic_load_n(&reader->slots[i].steps, __ATOMIC_SEQ_CST);
+
+        if (claimed(&reader->slots[i]) && (int32_t)(steps - most) > 0) {
+            most = steps;
+        }
+    }
+    return most;
+}
+
+static uint32_t skip_run_free(uint32_t granted)
+{
+    return granted == UG_STEP_RUN_FREE ? granted + 1 : granted;
+}
+
+void reader_grant(struct reader *reader, uint32_t steps)
+{
+    uint32_t from = reader->slots[0].granted, done = steps_max(reader);
+
+    if (from == UG_STEP_RUN_FREE || (int32_t)(done - from) > 0) {
+        from = done;
+    }
+    set_granted(reader, skip_run_free(from + steps));
+}
+
+void reader_open_gate(struct reader *reader)
+{
+    set_granted(reader, UG_STEP_RUN_FREE);
+}
+
+void reader_close_gate(struct reader *reader)
+{
+    uint32_t granted;
+
+    if (reader->slots[0].granted != UG_STEP_RUN_FREE) {
+        return;
+    }
+    // A slot that passed the mark before it saw it would be held later than the others, and a
+    // collective of theirs would never end: look again, and move the mark on until nobody has
+    // reached it.
+    do {
+        granted = skip_run_free(steps_max(reader) + 2);
+        set_granted(reader, granted);
+    } while ((int32_t)(steps_max(reader) - granted) >= 0);
+}
+
+void reader_request(struct reader *reader, uint32_t slot_idx, uint32_t bits)
+{
+    for (uint32_t i = 0; i < reader->header->slot_count; i++) {
+        if (slot_idx == READER_ALL || slot_idx == i) {
+            __atomic_fetch_or(&reader->slots[i].request, bits, __ATOMIC_ACQ_REL);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The harness's side of the step protocol (contracts/step_layout.h): creates the shared memory of
+// one launch, runs the gate, and takes the records out. Used by the run loop of `upgate ab`; stores
+// nothing.
+//
+// Threads: one thread at a time uses a reader. The process that calls reader_create() must outlive
+// the launch and never open the file a second time: a POSIX lock on the file's first byte tells the
+// workloads that the harness lives, and closing any descriptor of the file would drop it. Slots are
+// claimed in order: indices 0 to reader_slot_count() - 1. A side may have claimed none (no step
+// calls at all), and one process is one slot.
+#ifndef UPGATE_HARNESS_STEPS_READER_H
+#define UPGATE_HARNESS_STEPS_READER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "contracts/step_layout.h"
+
+#define READER_ALL UINT32_MAX
+
+struct reader;
+
+struct reader_opts {
+    uint32_t slot_count;   // processes of the launch that may mark steps; 0 = 64, at most 1024
+    uint64_t ring_records; // of a slot, rounded up to a power of two; 0 = 65536 (4 MiB)
+    uint64_t ring_bytes;   // of a slot, rounded up likewise; 0 = 8 MiB, at least 64 KiB
+    bool open;             // true: processes run free; false: each is held at its first step
+};
+
+struct reader_slot {
+    uint32_t pid; // in the process's own pid namespace
+    uint32_t rank;
+    bool has_rank; // from the environment of a launcher; else rank is the order of the claims
+    bool alive;    // false: ended or killed; true also when it lives in another pid namespace
+    bool held;     // stands at the gate, and has not been granted what it waits for
+    enum ug_slot_state state;
+    uint32_t steps;         // completed so far = index of the step it waits for when held
+    uint32_t hold_count;    // arrivals at the gate
+    uint64_t hold_begin_ns; // of the present or last hold; 0 = none yet
+    uint64_t claim_ns;      // of the first step call
+    uint64_t start_ticks;   // as /proc/PID/stat
+};
+
+// Every count is since the claim. seen = kept + dropped.
+struct reader_counters {
+    uint64_t records_kept, records_dropped;
+    uint64_t bytes_kept, bytes_dropped; // byte records, not bytes
+    uint64_t truncated;                 // names cut, phases nested too deep
+    uint64_t misplaced; // calls ignored: nested, of another thread, or outside a step
+};
+
+struct reader_bytes {
+    enum ug_bytes_kind kind;
+    enum ug_dtype dtype;
+    uint32_t step;
+    uint64_t count; // elements
+    uint64_t payload_bytes;
+    const void *payload; // 8-byte aligned; valid during the callback only
+    char name[UG_STEP_BYTE_NAME_MAX + 1];
+};
+
+typedef void (*reader_record_fn)(void *arg, uint32_t slot_idx, const struct ug_step_record *record);
+typedef void (*reader_bytes_fn)(void *arg, uint32_t slot_idx, const struct reader_bytes *bytes);
+
+// Makes the file, which must not exist (a name in /dev/shm for UPGATE_STEPS). Sparse: a slot costs
+// memory when it is claimed (its records) and as byte records come. -EINVAL for sizes out of range,
+// -EEXIST, -ENOSPC, or what open() and mmap() say.
+int reader_create(struct reader **ret_reader, const char *path, const struct reader_opts *opts,
+                  struct error *err);
+
+// Opens every gate, unlinks the file, frees. NULL is fine. What is left in the rings is lost: drain
+// first.
+void reader_free(struct reader *reader);
+
+// Removes step files in a directory that a killed harness left; name_prefix picks them. Returns how
+// many.
+int reader_sweep(const char *directory, const char *name_prefix);
+
+uint32_t reader_slot_count(const struct reader *reader); // claimed so far, ended ones included
+uint32_t
+reader_refused_count(const struct reader *reader); // claims that found no slot or no memory
+
+// -ENOENT when the slot is not claimed.
+int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_slot *ret_slot);
+int reader_counters(const struct reader *reader, uint32_t slot_idx,
+                    struct reader_counters *ret_counters);
+
+// All wait functions: 0, -ETIMEDOUT at deadline_ns (CLOCK_MONOTONIC), -EINTR when a signal arrived
+// (call again), -ESRCH when slots were claimed and no process of them is left. Waits until `slots`
+// slots have been claimed.
+int reader_wait_claimed(struct reader *reader, uint32_t slots, int64_t deadline_ns);
+// Waits until at least `slots` have been claimed and every living one is held.
+int reader_wait_held(struct reader *reader, uint32_t slots, int64_t deadline_ns);
+
+// Lets every slot run `steps` more steps from where the foremost one stands, to the same index, so
+// that ranks which wait for each other are held at the same step. Also sets it for slots not yet
+// claimed.
+void reader_grant(struct reader *reader, uint32_t steps);
+// No gate any more.
+void reader_open_gate(struct reader *reader);
+// Ends an open gate: everyone is held at the same step, two or a few ahead of the foremost now.
+// A closed gate stays as it is.
+void reader_close_gate(struct reader *reader);
+
+// Asks for reports (enum ug_request_bit) at the next hold; slot_idx or READER_ALL (unclaimed ones
+// too).
+void reader_request(struct reader *reader, uint32_t slot_idx, uint32_t bits);
+
+// Takes what a slot has published since the last call, in order, and makes room. Either callback
+// may be NULL: that ring is left alone. Returns 0, or -EPROTO when the process scribbled over its
+// ring: the rest of that ring is skipped. -ENOENT when not claimed.
+int reader_drain(struct reader *reader, uint32_t slot_idx, reader_record_fn on_record,
+                 reader_bytes_fn on_bytes, void *arg, struct error *err);
+
+#endif

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What reader.c (file, gate) and reader_rings.c (records) share.
+#ifndef UPGATE_HARNESS_STEPS_READER_INTERNAL_H
+#define UPGATE_HARNESS_STEPS_READER_INTERNAL_H
+
+#include <stdint.h>
+
+#include "contracts/step_layout.h"
+
+struct reader_rings {
+    const struct ug_step_record *records; // NULL: not mapped yet
+    const unsigned char *bytes;           // mapped twice in a row
+};
+
+struct reader {
+    int fd;
+    char *path;
+    struct ug_step_header *header;
+    struct ug_step_slot *slots;
+    uint64_t map_bytes;
+    struct reader_rings *rings; // one a slot
+    uint64_t pid_namespace;
+};
+
+void reader_rings_unmap(struct reader *reader, uint32_t slot_idx);
+
+#endif
