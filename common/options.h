@@ -31,7 +31,8 @@ struct option_spec {
     const char *default_text; // shown; NULL = none
     const char *help;         // one sentence without full stop
     size_t offset;
-    uint64_t min, max; // OPTION_UINT; both 0 = any
+    uint64_t min, max;   // OPTION_UINT; both 0 = any
+    size_t given_offset; // bool set true when the option was given; 0 = none (never the first member)
 };
 
 struct verb {
@@ -54,10 +55,46 @@ struct options_rest {
     bool help; // --help was given: the verb prints help and returns 0
 };
 
-// Parse argv (argv[0] is the verb's name). -EINVAL with the nearest known name on a wrong option.
+// The options every verb has, in its values struct as `struct options_common common;` (not first).
+struct options_common {
+    const char *format; // "table" or "json"
+    const char *output; // NULL: not given
+    int verbose;
+    bool quiet, no_color, dry_run;
+    bool seed_given; // absent: the plan's seed
+    uint64_t seed;
+};
+#define OPTIONS_COMMON_DEFAULT {.format = "table"}
+
+// The last rows of every table: OPTIONS_COMMON(struct ab_values, common, "RUN.db", "store of the run",
+// "run.db"), then {.name = NULL}. What -o means differs from verb to verb.
+// clang-format off
+#define OPTIONS_COMMON(type, member, output_value, output_help, output_default)                    \
+    {"Common options", 0, "format", OPTION_CHOICE, NULL, "table,json", "table",                    \
+     "what is printed on stdout", offsetof(type, member.format), 0, 0, 0},                         \
+    {NULL, 'o', "output", OPTION_TEXT, output_value, NULL, output_default, output_help,            \
+     offsetof(type, member.output), 0, 0, 0},                                                      \
+    {NULL, 0, "seed", OPTION_UINT, "N", NULL, "the plan's, else 7",                                \
+     "seed of everything that is drawn", offsetof(type, member.seed), 0, UINT64_MAX / 2,           \
+     offsetof(type, member.seed_given)},                                                           \
+    {NULL, 0, "dry-run", OPTION_FLAG, NULL, NULL, NULL, "check and say what would be done, then stop", \
+     offsetof(type, member.dry_run), 0, 0, 0},                                                     \
+    {NULL, 0, "no-color", OPTION_FLAG, NULL, NULL, NULL, "plain text, on a terminal too",          \
+     offsetof(type, member.no_color), 0, 0, 0},                                                    \
+    {NULL, 'q', "quiet", OPTION_FLAG, NULL, NULL, NULL, "only warnings and errors on stderr",      \
+     offsetof(type, member.quiet), 0, 0, 0},                                                       \
+    {NULL, 'v', "verbose", OPTION_COUNT, NULL, NULL, NULL, "more detail on stderr",                \
+     offsetof(type, member.verbose), 0, 0, 0}
+// clang-format on
+
+// Parse argv (argv[0] is the verb's name) as getopt_long does: --x=v, --x v, -xv, -vv, unambiguous
+// prefixes, options after arguments. argv is permuted, no string of it is lost. -h and --help are built
+// in. -EINVAL with the nearest known name on a wrong option.
 int options_parse(const struct verb *verb, int argc, char **argv, void *values,
                   struct options_rest *ret_rest, struct error *err);
 void options_print_help(const struct verb *verb, void *stream);     // FILE *
 void options_print_markdown(const struct verb *verb, void *stream); // the page in docs/
+
+void options_apply_common(const struct options_common *common); // the level of the log
 
 #endif
