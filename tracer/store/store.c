@@ -439,6 +439,6 @@ int store_ledger(struct store *store, const int64_t *launch_id, const char *prod
     return store_exec(store, NULL,
                       "INSERT INTO ledger (launch_id, producer, kind, seen, kept, dropped, breach, detail) "
                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                      "Issiiiis", launch_id, producer, kind, seen, kept, dropped, (int64_t)breach,
-                      detail);
+                      "IssIIiis", launch_id, producer, kind, seen < 0 ? NULL : &seen,
+                      kept < 0 ? NULL : &kept, dropped, (int64_t)breach, detail);
 }

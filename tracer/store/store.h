@@ -42,6 +42,7 @@ int store_get_int(struct store *store, int64_t *ret, struct error *err, const ch
 char *store_get_text(struct store *store, const char *sql, const char *types, ...); // caller frees; NULL if none
 
 int store_note(struct store *store, const char *level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+// seen and kept: -1 = not told.
 int store_ledger(struct store *store, const int64_t *launch_id, const char *producer, const char *kind,
                  int64_t seen, int64_t kept, int64_t dropped, int breach, const char *detail);
 

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gate: raw rows of the store in, cells and verdict out. Called by the run loop between pairs (what
+// is still undecided?) and at the end; by `upgate gate` at any time later, with the same answer.
+// Reads tables run, side, workload, pair, launch, block, step, loss, tensor, ledger, calibration; rewrites the derived ones.
+#ifndef UPGATE_HARNESS_GATE_GATE_H
+#define UPGATE_HARNESS_GATE_GATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "contracts/exit_code.h"
+#include "harness/plan/plan.h"
+#include "tracer/store/store.h"
+
+// Judge the run. policy NULL = the gate section of the run's plan. Writes the derived tables in one
+// transaction; the verdict's is fsync'ed. *ret_exit is EXIT_CODE_PASS, _FAIL or _INCONCLUSIVE.
+int gate_judge(struct store *store, const struct plan_gate *policy, enum exit_code *ret_exit,
+               struct error *err);
+
+// What a workload still needs. pairs_wanted = valid pairs of `phase` to have before judging again; 0 = nothing: every
+// gating cell is decided, or the last look is over. Never more than the next look.
+struct gate_need {
+    const char *phase; // "main" or "confirm"
+    int64_t pairs_valid, pairs_wanted;
+};
+// Reads and derives what it must, decides nothing that gate_judge would not.
+int gate_need(struct store *store, int64_t workload_id, struct gate_need *ret_need, struct error *err);
+
+// How long the next pair should be, from the spread measured so far: steps to ask of each launch, at
+// most steps_max; steps_max itself while there are fewer than 3 valid pairs or no blocks.
+int gate_next_steps(struct store *store, int64_t workload_id, uint64_t steps_max,
+                    uint64_t *ret_steps, struct error *err);
+
+// One line a cell of a workload for the progress display, judged with what there is.
+struct gate_glance {
+    const char *metric;  // static
+    const char *verdict; // static: "pass", "fail", "inconclusive"; "-" while too few pairs
+    double ratio, ci_lower, ci_upper; // NAN = not known
+};
+int gate_glance(struct store *store, int64_t workload_id, struct gate_glance *ret_cells, int max);
+
+// A certificate from an A/A run's store (run.kind = 'aa'), saved in the host's state directory.
+int gate_certify(struct store *store, struct error *err);
+// Copy the valid certificates of the host into the run's calibration table. *ret_covered: every
+// workload has one (its own, or the host's for its kind of interleave). *ret_why: what is missing, caller frees.
+int gate_load_certificates(struct store *store, bool *ret_covered, char **ret_why, struct error *err);
+
+#endif

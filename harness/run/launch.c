@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0
+// One launch: composes the command line and environment, starts the process tree held at its gate,
+// follows it to its end. Reads the step protocol's shared memory through the reader; writes nothing
+// to the store.
+#include "harness/run/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/strings.h"
+#include "harness/run/host.h"
+#include "harness/run/process.h"
+
+enum {
+    LAUNCH_SAMPLE_NS = 100000000, // between two looks at the tree's memory: 30 us every 100 ms
+    LAUNCH_ARGS_MAX = 256,
+    LAUNCH_SLOTS_MIN = 16
+};
+
+const char *launch_state_name(enum launch_state state)
+{
+    static const char *const names[] = {"running", "ok",          "crashed", "timeout",
+                                        "oom",     "not_started", "stopped"};
+    return names[state];
+}
+
+static bool launch_exists(const char *path)
+{
+    return access(path, R_OK) == 0;
+}
+
+int launch_env_find(struct launch_env *env, struct error *err)
+{
+    char exe[PATH_MAX];
+    ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (len < 0)
+        return error_set(err, -errno, "failed to find the own program: %s", strerror(errno));
+    exe[len] = 0;
+    const char *dir = dirname(exe);
+    char *installed = xasprintf("%s/../lib/upgate", dir);
+    const char *home = launch_exists(installed) ? installed : dir;
+    env->python_dir = xasprintf("%s/python", home);
+    env->models_dir = xasprintf("%s/reference_models", home);
+    free(installed);
+    return 0;
+}
+
+// --- the command line -----------------------------------------------------------------------------
+
+struct launch_words {
+    char **argv;
+    int count;
+};
+
+static void launch_word(struct launch_words *words, char *word)
+{
+    if (words->count == LAUNCH_ARGS_MAX) {
+        free(word);
+        return;
+    }
+    words->argv[words->count++] = word;
+}
+
+static void launch_words_of(struct launch_words *words, char **list)
+{
+    for (; list && *list; list++)
+        launch_word(words, xstrdup(*list));
+}
+
+static char *launch_number(double value)
+{
+    return xasprintf("%.17g", value);
+}
+
+// The value of a placeholder, or NULL when there is none of that name.
+static char *launch_placeholder(const struct launch_spec *spec, const char *name, size_t len)
+{
+    const struct plan_workload *workload = spec->workload;
+    if (len == 6 && !strncmp(name, "python", len))
+        return xstrdup(spec->side->python ? spec->side->python : "python3");
+    if (len == 5 && !strncmp(name, "steps", len))
+        return xasprintf("%llu", (unsigned long long)spec->steps);
+    if (len == 4 && !strncmp(name, "seed", len))
+        return xasprintf("%llu", (unsigned long long)spec->seed);
+    if (len == 5 && !strncmp(name, "ranks", len))
+        return xasprintf("%llu", (unsigned long long)workload->ranks);
+    if (len == 4 && !strncmp(name, "rank", len))
+        return xstrdup("0");
+    if (len == 4 && !strncmp(name, "rate", len))
+        return launch_number(spec->rate_per_s);
+    if (len == 5 && !strncmp(name, "dtype", len))
+        return xstrdup(spec->dtype);
+    return NULL;
+}
+
+static char *launch_expand(const struct launch_spec *spec, const char *word)
+{
+    struct strbuf out = {0};
+    while (*word) {
+        const char *end = *word == '{' ? strchr(word, '}') : NULL;
+        char *value = end ? launch_placeholder(spec, word + 1, (size_t)(end - word - 1)) : NULL;
+        if (value) {
+            strbuf_add(&out, "%s", value);
+            free(value);
+            word = end + 1;
+        } else { // the plan has refused unknown names; other braces (JSON, shell) stay as they are
+            strbuf_add_bytes(&out, word++, 1);
+        }
+    }
+    return strbuf_take(&out);
+}
+
+static int launch_model_words(const struct launch_env *env, const struct launch_spec *spec,
+                              struct launch_words *words, struct error *err)
+{
+    const struct plan_side *side = spec->side;
+    const struct plan_workload *workload = spec->workload;
+    char *program;
+    if (side->models)
+        program = xasprintf("%s/%s", side->models, workload->model);
+    else if (side->python)
+        program = xasprintf("%s/torch/%s.py", env->models_dir, workload->model);
+    else
+        program = xasprintf("%s/native/%s", env->models_dir, workload->model);
+    if (!launch_exists(program)) {
+        int rc = error_set(err, -ENOENT, "side '%s' has no workload '%s': '%s' is missing", side->name,
+                           workload->model, program);
+        free(program);
+        return rc;
+    }
+    if (side->python && !side->models)
+        launch_word(words, xstrdup(side->python));
+    launch_word(words, program);
+    launch_word(words, xstrdup("--mode"));
+    launch_word(words, xstrdup(plan_mode_name(workload->mode)));
+    launch_word(words, xstrdup("--steps"));
+    launch_word(words, xasprintf("%llu", (unsigned long long)spec->steps));
+    launch_word(words, xstrdup("--seed"));
+    launch_word(words, xasprintf("%llu", (unsigned long long)spec->seed));
+    launch_word(words, xstrdup("--ranks"));
+    launch_word(words, xasprintf("%llu", (unsigned long long)workload->ranks));
+    launch_word(words, xstrdup("--dtype"));
+    launch_word(words, xstrdup(spec->dtype));
+    if (workload->mode == PLAN_MODE_INFER) {
+        launch_word(words, xstrdup("--rate"));
+        launch_word(words, launch_number(spec->rate_per_s));
+    }
+    if (workload->threads) {
+        launch_word(words, xstrdup("--threads"));
+        launch_word(words, xasprintf("%llu", (unsigned long long)workload->threads));
+    }
+    if (workload->size) {
+        launch_word(words, xstrdup("--size"));
+        launch_word(words, xstrdup(workload->size));
+    }
+    launch_words_of(words, workload->args);
+    return 0;
+}
+
+int launch_argv(const struct launch_env *env, const struct launch_spec *spec, char ***ret_argv,
+                struct error *err)
+{
+    struct launch_words words = {.argv = xcalloc(LAUNCH_ARGS_MAX + 1, sizeof(char *))};
+    int rc = 0;
+    launch_words_of(&words, spec->side->prefix);
+    if (spec->workload->model)
+        rc = launch_model_words(env, spec, &words, err);
+    for (char **word = spec->workload->command; word && *word; word++)
+        launch_word(&words, launch_expand(spec, *word));
+    if (rc == 0 && words.count == LAUNCH_ARGS_MAX)
+        rc = error_set(err, -EINVAL, "the command of workload '%s' has more than %d words",
+                       spec->workload->name, LAUNCH_ARGS_MAX - 1);
+    if (rc) {
+        launch_argv_free(words.argv);
+        return rc;
+    }
+    *ret_argv = words.argv;
+    return 0;
+}
+
+void launch_argv_free(char **argv)
+{
+    for (char **word = argv; word && *word; word++)
+        free(*word);
+    free(argv);
+}
+
+// --- the environment ------------------------------------------------------------------------------
+
+static void launch_setenv_path(const char *name, const char *first)
+{
+    const char *old = getenv(name);
+    char *value = old && *old ? xasprintf("%s:%s", first, old) : xstrdup(first);
+    setenv(name, value, 1);
+    free(value);
+}
+
+// In the child: memory may be allocated, the parent has one thread.
+static void launch_set_environment(const struct launch_env *env, const struct launch_spec *spec,
+                                   const struct launch *launch)
+{
+    const struct plan_side *side = spec->side;
+    for (int i = 0; i < side->env_count; i++)
+        setenv(side->env[i].name, side->env[i].value, 1);
+    for (char **dir = side->libs; dir && *dir; dir++)
+        launch_setenv_path("LD_LIBRARY_PATH", *dir);
+    if (side->cuda) {
+        char *lib = xasprintf("%s/lib64", side->cuda), *bin = xasprintf("%s/bin", side->cuda);
+        launch_setenv_path("LD_LIBRARY_PATH", lib);
+        launch_setenv_path("PATH", bin);
+        setenv("CUDA_HOME", side->cuda, 1);
+        free(lib);
+        free(bin);
+    }
+    launch_setenv_path("PYTHONPATH", env->python_dir);
+    // The sides would otherwise share and race for one byte-code cache of the models; and a first
+    // launch that compiles is not the same work as a second one that does not.
+    setenv("PYTHONDONTWRITEBYTECODE", "1", 0);
+    setenv("UPGATE_STEPS", launch->steps_path, 1);
+}
+
+// --- start ----------------------------------------------------------------------------------------
+
+static void launch_child(const struct launch_env *env, const struct launch_spec *spec,
+                         const struct launch *launch, char **argv, int error_fd)
+    __attribute__((noreturn));
+static void launch_child(const struct launch_env *env, const struct launch_spec *spec,
+                         const struct launch *launch, char **argv, int error_fd)
+{
+    int failure[2] = {0, 0}; // where, errno
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setsid();
+    int rc = tree_join(launch->tree);
+    if (rc) {
+        failure[0] = 1;
+        failure[1] = -rc;
+        goto out;
+    }
+    sched_setaffinity(0, sizeof env->cpus, &env->cpus);
+    launch_set_environment(env, spec, launch);
+    if (spec->side->workdir && chdir(spec->side->workdir) < 0) {
+        failure[0] = 2;
+        failure[1] = errno;
+        goto out;
+    }
+    int null = open("/dev/null", O_RDONLY);
+    dup2(null, 0);
+    dup2(launch->output_fd, 1);
+    dup2(launch->output_fd, 2);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    for (int sig = 1; sig < NSIG; sig++)
+        signal(sig, SIG_DFL);
+    execvp(argv[0], argv);
+    failure[0] = 3;
+    failure[1] = errno;
+out:
+    rc = (int)write(error_fd, failure, sizeof failure);
+    _exit(127);
+}
+
+static int launch_start_error(const int failure[2], const struct launch_spec *spec, char **argv,
+                              const struct launch *launch, struct error *err)
+{
+    const char *cause = strerror(failure[1]);
+    switch (failure[0]) {
+    case 1:
+        return error_set(err, -failure[1], "failed to put a launch into '%s': %s",
+                         tree_cgroup(launch->tree), cause);
+    case 2:
+        return error_set(err, -failure[1], "failed to start side '%s': workdir '%s': %s",
+                         spec->side->name, spec->side->workdir, cause);
+    default:
+        return error_set(err, failure[1] == EINVAL ? -ENOEXEC : -failure[1],
+                         "failed to start side '%s': '%s': %s; check the plan's paths",
+                         spec->side->name, argv[0], cause);
+    }
+}
+
+static int launch_fork(struct launch_env *env, const struct launch_spec *spec,
+                       struct launch *launch, char **argv, struct error *err)
+{
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return error_set(err, -errno, "failed to start a launch: %s", strerror(errno));
+    launch->started_ns = launch->active_since_ns = clock_monotonic_ns();
+    launch->pid = fork();
+    if (launch->pid < 0) {
+        int rc = error_set(err, -errno, "failed to start a launch: %s", strerror(errno));
+        close(fds[0]);
+        close(fds[1]);
+        return rc;
+    }
+    if (launch->pid == 0)
+        launch_child(env, spec, launch, argv, fds[1]);
+    close(fds[1]);
+    process_own(launch->pid);
+    tree_set_root(launch->tree, launch->pid);
+    launch->pid_fd = (int)syscall(SYS_pidfd_open, launch->pid, 0);
+    // The pipe closes at exec: then all is well. Eight bytes: then it failed.
+    int failure[2];
+    ssize_t got = read(fds[0], failure, sizeof failure);
+    close(fds[0]);
+    if (got == sizeof failure)
+        return launch_start_error(failure, spec, argv, launch, err);
+    if (launch->pid_fd < 0)
+        return error_set(err, -errno, "failed to follow a launch: pidfd_open: %s; Linux 5.3 is needed",
+                         strerror(errno));
+    return 0;
+}
+
+static int launch_open_output(void)
+{
+    const char *dir = getenv("TMPDIR");
+    int fd = open(dir && *dir ? dir : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC | O_APPEND, 0600);
+    return fd >= 0 ? fd : (int)syscall(SYS_memfd_create, "upgate-output", 1u /* MFD_CLOEXEC */);
+}
+
+int launch_start(struct launch_env *env, const struct launch_spec *spec, struct launch **ret_launch,
+                 struct error *err)
+{
+    struct launch *launch = xcalloc(1, sizeof *launch);
+    launch->pid_fd = launch->output_fd = launch->exit_code = launch->exit_signal = -1;
+    launch->cpu_ns = launch->peak_memory_bytes = -1;
+    char name[64], **argv = NULL;
+    snprintf(name, sizeof name, "launch-%llu", (unsigned long long)env->count++);
+    launch->steps_path = xasprintf("/dev/shm/upgate-%d-%lld-%s", getpid(),
+                                   (long long)process_start_ticks(getpid()), name);
+    uint64_t slots = spec->workload->ranks * 2;
+    struct reader_opts opts = {.slot_count = (uint32_t)(slots < LAUNCH_SLOTS_MIN ? LAUNCH_SLOTS_MIN
+                                                        : slots > UG_STEP_SLOTS_MAX ? UG_STEP_SLOTS_MAX
+                                                                                    : slots)};
+    struct host_reading reading;
+    host_read(&reading);
+    launch->oom_kills_before = reading.oom_kills;
+    int rc = launch_argv(env, spec, &argv, err);
+    if (rc == 0)
+        rc = tree_new(env->means, env->base, name, launch->steps_path, &launch->tree, err);
+    if (rc == 0)
+        rc = reader_create(&launch->reader, launch->steps_path, &opts, err);
+    if (rc == 0)
+        rc = guardian_watch(env->guardian, launch->steps_path, err);
+    if (rc == 0 && (launch->output_fd = launch_open_output()) < 0)
+        rc = error_set(err, -errno, "failed to make a file for the output of a launch: %s",
+                       strerror(errno));
+    if (rc == 0)
+        rc = launch_fork(env, spec, launch, argv, err);
+    launch_argv_free(argv);
+    if (rc) {
+        launch_free(env, launch);
+        return rc;
+    }
+    *ret_launch = launch;
+    return 0;
+}
+
+// --- its turns ------------------------------------------------------------------------------------
+
+int launch_resume(struct launch *launch)
+{
+    if (launch->state != LAUNCH_RUNNING || launch->active_since_ns)
+        return 0;
+    launch->active_since_ns = clock_monotonic_ns();
+    int rc = tree_thaw(launch->tree);
+    launch->freeze_ns += clock_monotonic_ns() - launch->active_since_ns;
+    return rc;
+}
+
+int launch_suspend(struct launch *launch)
+{
+    if (launch->state != LAUNCH_RUNNING || !launch->active_since_ns)
+        return 0;
+    int64_t now = clock_monotonic_ns();
+    launch->active_ns += now - launch->active_since_ns;
+    launch->active_since_ns = 0;
+    int rc = tree_freeze(launch->tree);
+    int64_t frozen = clock_monotonic_ns();
+    launch->freeze_ns += frozen - now;
+    launch->freeze_count++;
+    if (frozen >= launch->next_sample_ns) {
+        tree_sample_memory(launch->tree);
+        launch->next_sample_ns = frozen + LAUNCH_SAMPLE_NS;
+    }
+    return rc;
+}
+
+int64_t launch_active_ns(const struct launch *launch)
+{
+    return launch->active_ns +
+           (launch->active_since_ns ? clock_monotonic_ns() - launch->active_since_ns : 0);
+}
+
+// --- its end --------------------------------------------------------------------------------------
+
+static void launch_reap(struct launch *launch, int options)
+{
+    int status;
+    struct rusage usage;
+    int64_t cpu = tree_cpu_ns(launch->tree);
+    if (wait4(launch->pid, &status, options, &usage) != launch->pid)
+        return;
+    launch->ended_ns = clock_monotonic_ns();
+    if (launch->active_since_ns)
+        launch->active_ns += launch->ended_ns - launch->active_since_ns;
+    launch->active_since_ns = 0;
+    int64_t own = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000000LL +
+                  (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000LL;
+    int64_t last = tree_cpu_ns(launch->tree);
+    launch->cpu_ns = last > 0 ? last : cpu > 0 ? cpu : own;
+    // ru_maxrss is exact at the end, but counts the moment before exec, when it was a copy of us: it
+    // is used only where it is above what the last look at the tree saw and above our own size.
+    int64_t peak = tree_peak_memory_bytes(launch->tree), rss = usage.ru_maxrss * 1024LL;
+    bool ours = rss <= process_peak_memory_bytes(getpid());
+    launch->peak_memory_bytes = peak < 0 || (rss > peak && !ours) ? rss : peak;
+    if (launch->state == LAUNCH_RUNNING) {
+        launch->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        launch->exit_signal = WIFSIGNALED(status) ? WTERMSIG(status) : -1;
+        struct host_reading reading;
+        host_read(&reading);
+        bool oom = launch->oom_kills_before >= 0 && reading.oom_kills > launch->oom_kills_before;
+        launch->state = launch->exit_code == 0 ? LAUNCH_OK : oom ? LAUNCH_OOM : LAUNCH_CRASHED;
+    }
+    process_disown(launch->pid);
+    launch->pid = -1;
+}
+
+bool launch_ended(struct launch *launch)
+{
+    if (launch->pid <= 0)
+        return true;
+    int64_t now = clock_monotonic_ns();
+    if (now >= launch->next_sample_ns) {
+        tree_sample_memory(launch->tree);
+        launch->next_sample_ns = now + LAUNCH_SAMPLE_NS;
+    }
+    launch_reap(launch, WNOHANG);
+    return launch->pid <= 0;
+}
+
+bool launch_wait(struct launch *launch, int64_t deadline_ns)
+{
+    while (!launch_ended(launch)) {
+        int64_t now = clock_monotonic_ns(), left = deadline_ns - now;
+        if (left <= 0)
+            return false;
+        if (left > LAUNCH_SAMPLE_NS)
+            left = LAUNCH_SAMPLE_NS;
+        struct pollfd poller = {.fd = launch->pid_fd, .events = POLLIN};
+        struct timespec wait = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
+        if (ppoll(&poller, 1, &wait, NULL) < 0)
+            return launch_ended(launch); // a signal: let the caller look
+    }
+    return true;
+}
+
+void launch_kill(struct launch *launch, enum launch_state state)
+{
+    if (launch->pid <= 0)
+        return;
+    tree_sample_memory(launch->tree);
+    launch->state = state;
+    tree_kill(launch->tree);
+    launch_reap(launch, 0);
+}
+
+char *launch_output_tail(const struct launch *launch, size_t bytes)
+{
+    off_t size = lseek(launch->output_fd, 0, SEEK_END);
+    off_t from = size > (off_t)bytes ? size - (off_t)bytes : 0;
+    char *text = xcalloc(bytes + 1, 1);
+    ssize_t got = pread(launch->output_fd, text, bytes, from);
+    text[got > 0 ? got : 0] = 0;
+    for (ssize_t i = 0; i < got; i++)
+        if (text[i] == 0)
+            text[i] = ' ';
+    return text;
+}
+
+void launch_free(struct launch_env *env, struct launch *launch)
+{
+    if (!launch)
+        return;
+    if (launch->pid > 0)
+        launch_kill(launch, LAUNCH_STOPPED);
+    tree_free(launch->tree);
+    reader_free(launch->reader);
+    if (launch->steps_path && launch->reader)
+        guardian_forget(env->guardian, launch->steps_path);
+    if (launch->pid_fd >= 0)
+        close(launch->pid_fd);
+    if (launch->output_fd >= 0)
+        close(launch->output_fd);
+    free(launch->steps_path);
+    free(launch);
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// One launch: a fresh process tree of one side's workload, with its step reader. Started held (its
+// first step waits at the gate) and thawed. Knows how long it was active. One owner thread.
+#ifndef UPGATE_HARNESS_RUN_LAUNCH_H
+#define UPGATE_HARNESS_RUN_LAUNCH_H
+
+#include <jansson.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/error.h"
+#include "harness/plan/plan.h"
+#include "harness/run/guardian.h"
+#include "harness/run/tree.h"
+#include "harness/steps/reader.h"
+
+// What is the same for every launch of a run.
+struct launch_env {
+    enum tree_means means;
+    const char *base; // of the cgroups
+    struct guardian *guardian;
+    cpu_set_t cpus;
+    char *python_dir; // where `import upgate` is found
+    char *models_dir; // holds native/ and torch/
+    uint64_t count;   // launches so far: unique names
+};
+
+struct launch_spec {
+    const struct plan_side *side;
+    const struct plan_workload *workload;
+    uint64_t steps, seed;
+    double rate_per_s;
+    const char *dtype; // "float32", "float64"
+};
+
+enum launch_state { // names as in the store
+    LAUNCH_RUNNING,
+    LAUNCH_OK,
+    LAUNCH_CRASHED,
+    LAUNCH_TIMEOUT,
+    LAUNCH_OOM,
+    LAUNCH_NOT_STARTED,
+    LAUNCH_STOPPED
+};
+
+struct launch {
+    struct tree *tree;
+    struct reader *reader;
+    char *steps_path;
+    pid_t pid;
+    int pid_fd;  // readable when the root has exited
+    int output_fd; // stdout and stderr of the tree, an unlinked file
+    enum launch_state state;
+    int exit_code, exit_signal; // -1 = none
+    int64_t started_ns, ended_ns;
+    int64_t active_ns;       // so far, without the turn that is going on
+    int64_t active_since_ns; // 0 = frozen or held
+    int64_t freeze_count, freeze_ns; // cost of the turns: time spent in freeze and thaw
+    int64_t cpu_ns;          // at the end; -1 = not told
+    int64_t peak_memory_bytes;
+    int64_t next_sample_ns;  // of memory
+    int64_t oom_kills_before;
+};
+
+// The argument vector a spec becomes, NULL-terminated; the caller frees with launch_argv_free. -EINVAL for an unknown
+// placeholder, -ENOENT when the model's program does not exist.
+int launch_argv(const struct launch_env *env, const struct launch_spec *spec, char ***ret_argv,
+                struct error *err);
+void launch_argv_free(char **argv);
+
+// Start it, active and with every slot's gate closed at step 0. -ENOENT/-EACCES/-ENOEXEC with the
+// program's name when it cannot be executed.
+int launch_start(struct launch_env *env, const struct launch_spec *spec, struct launch **ret_launch,
+                 struct error *err);
+// Its turn begins or ends. Freezing errors (a tree that does not stop within a second) are returned.
+int launch_resume(struct launch *launch);
+int launch_suspend(struct launch *launch);
+// Has it ended by itself? Fills state, exit code, ended_ns, CPU time. Samples memory now and then.
+bool launch_ended(struct launch *launch);
+// Wait until it ends by itself or until the deadline. True = ended.
+bool launch_wait(struct launch *launch, int64_t deadline_ns);
+void launch_kill(struct launch *launch, enum launch_state state); // thaws first; no-op when it has ended
+int64_t launch_active_ns(const struct launch *launch);
+char *launch_output_tail(const struct launch *launch, size_t bytes); // caller frees
+void launch_free(struct launch_env *env, struct launch *launch);     // kills what is left; NULL ok
+const char *launch_state_name(enum launch_state state);
+
+// Directories of our own Python package and models, beside the running program (build tree or installed).
+int launch_env_find(struct launch_env *env, struct error *err);
+
+#endif

@@ -1,0 +1,513 @@
+// SPDX-License-Identifier: Apache-2.0
+// A pair of launches and its turns.
+//
+// interleave steps: both are started, each stops at its first step; then they take turns of a block of
+// steps, the waiting one held at its step border and frozen. The first couple of blocks is one step
+// each (the cold step), the second two (to learn how long a step is), from then on as many steps as
+// make a block. interleave slices: both run, frozen in turn. launches: one after the other.
+#include "harness/run/pair.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/strings.h"
+#include "common/units.h"
+#include "harness/run/host.h"
+
+enum {
+    PAIR_LOOK_NS = 100000000,      // between two looks at a side that does not arrive
+    PAIR_DRAIN_STEPS = 16384,      // a quarter of the ring: drain before it can fill
+    PAIR_REQUEST_TURN_NS = 1000000000 // open-loop latency is measured in turns of seconds
+};
+
+struct pair_run {
+    struct launch_env *env;
+    const struct pair_spec *spec;
+    struct pair *pair;
+    struct host_reading before[2];
+    uint64_t coin;
+    uint64_t undrained[2];
+    int64_t couple; // that is going on
+};
+
+uint64_t pair_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static bool pair_stopped(const struct pair_run *run)
+{
+    return run->spec->stop && *run->spec->stop;
+}
+
+static void pair_fail(struct pair_run *run, char *reason)
+{
+    if (run->pair->reason)
+        free(reason);
+    else
+        run->pair->reason = reason;
+    run->pair->state = PAIR_FAILED;
+}
+
+static const char *pair_side_name(const struct pair_run *run, int side)
+{
+    return run->spec->plan->sides[side].name;
+}
+
+static void pair_fail_launch(struct pair_run *run, int side)
+{
+    const struct launch *launch = run->pair->launches[side];
+    const char *name = pair_side_name(run, side);
+    char *how = launch->state == LAUNCH_TIMEOUT  ? xstrdup("reached the timeout")
+                : launch->state == LAUNCH_OOM    ? xstrdup("was killed for want of memory")
+                : launch->exit_signal > 0        ? xasprintf("was ended by signal %d (%s)",
+                                                             launch->exit_signal,
+                                                             strsignal(launch->exit_signal))
+                                                 : xasprintf("exited with %d", launch->exit_code);
+    pair_fail(run, xasprintf("side '%s' %s", name, how));
+    free(how);
+}
+
+static void pair_drain(struct pair_run *run, int side)
+{
+    samples_drain(&run->pair->samples[side], run->pair->launches[side]->reader);
+    run->undrained[side] = 0;
+}
+
+// What every waiting loop asks between two looks: false = give up this side (it was killed).
+static bool pair_patience(struct pair_run *run, int side)
+{
+    struct launch *launch = run->pair->launches[side];
+    if (run->spec->on_tick)
+        run->spec->on_tick(run->spec->arg);
+    if (pair_stopped(run)) {
+        launch_kill(launch, LAUNCH_STOPPED);
+        run->pair->state = PAIR_STOPPED;
+        return false;
+    }
+    if (launch_active_ns(launch) > run->spec->plan->schedule.timeout_ns) {
+        launch_kill(launch, LAUNCH_TIMEOUT);
+        return false;
+    }
+    return true;
+}
+
+// Wait until every rank is held at the gate (true), or the launch has ended (false).
+static bool pair_wait_held(struct pair_run *run, int side, uint32_t slots)
+{
+    struct launch *launch = run->pair->launches[side];
+    for (;;) {
+        int rc = reader_wait_held(launch->reader, slots, clock_monotonic_ns() + PAIR_LOOK_NS);
+        if (rc == 0)
+            return true;
+        if (rc == -ESRCH) { // every rank has ended; its launcher may live a little longer
+            while (!launch_wait(launch, clock_monotonic_ns() + PAIR_LOOK_NS))
+                if (!pair_patience(run, side))
+                    return false;
+            return false;
+        }
+        if (launch_ended(launch) || !pair_patience(run, side))
+            return false;
+        if (rc != -EINTR)
+            pair_drain(run, side); // a workload whose gate stays open must not fill its ring
+    }
+}
+
+static bool pair_wait_end(struct pair_run *run, int side)
+{
+    struct launch *launch = run->pair->launches[side];
+    while (!launch_wait(launch, clock_monotonic_ns() + PAIR_LOOK_NS)) {
+        if (!pair_patience(run, side))
+            return false;
+        pair_drain(run, side);
+    }
+    return launch->state == LAUNCH_OK;
+}
+
+// May the second side come to life beside the first, which stands at its first step?
+static bool pair_memory_allows(struct pair_run *run, int side)
+{
+    struct launch *other = run->pair->launches[!side];
+    if (!other || run->spec->interleave == PLAN_INTERLEAVE_LAUNCHES)
+        return true;
+    tree_sample_memory(other->tree);
+    int64_t peak = tree_peak_memory_bytes(other->tree), free_bytes = host_memory_available_bytes();
+    if (peak < 0 || free_bytes < 0 || free_bytes > peak + peak / 2)
+        return true;
+    char need[32], have[32];
+    pair_fail(run, xasprintf("not enough memory for both sides at once: side '%s' took %s, %s are free",
+                             pair_side_name(run, !side),
+                             unit_format_bytes(need, sizeof need, (double)peak),
+                             unit_format_bytes(have, sizeof have, (double)free_bytes)));
+    return false;
+}
+
+static int pair_start(struct pair_run *run, int side, struct error *err)
+{
+    const struct pair_spec *spec = run->spec;
+    struct launch_spec launch_spec = {.side = &spec->plan->sides[side],
+                                      .workload = spec->workload,
+                                      .steps = spec->steps,
+                                      .seed = spec->seed,
+                                      .rate_per_s = spec->rate_per_s,
+                                      .dtype = spec->dtype};
+    if (!pair_memory_allows(run, side))
+        return 0;
+    host_read(&run->before[side]);
+    struct error local = {0};
+    int rc = launch_start(run->env, &launch_spec, &run->pair->launches[side], &local);
+    if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -EAGAIN || rc == -ENOSPC)
+        return error_set(err, rc, "%s", local.text); // ours, not the side's
+    if (rc) {
+        run->pair->start_error[side] = xstrdup(local.text);
+        pair_fail(run, xstrdup(local.text));
+    }
+    return 0;
+}
+
+static void pair_finish_launch(struct pair_run *run, int side)
+{
+    struct pair *pair = run->pair;
+    struct launch *launch = pair->launches[side];
+    if (!launch)
+        return;
+    if (launch->pid > 0)
+        launch_kill(launch, LAUNCH_STOPPED);
+    pair_drain(run, side);
+    if (samples_steps(launch) >= 0)
+        pair->has_steps = true;
+    struct host_reading after;
+    host_read(&after);
+    // Both launches of a pair share the window: neither is foreign to the other.
+    int64_t own = launch->cpu_ns;
+    const struct launch *other = pair->launches[!side];
+    int64_t others = other ? tree_cpu_ns(other->tree) : 0;
+    if (others > 0 && run->spec->interleave != PLAN_INTERLEAVE_LAUNCHES)
+        own += others;
+    pair->covariates[side] = host_covariates(&run->before[side], &after, own);
+    json_object_set_new(pair->covariates[side], "freezer",
+                        json_string(tree_means_name(run->env->means)));
+    json_object_set_new(pair->covariates[side], "freeze_count", json_integer(launch->freeze_count));
+    json_object_set_new(pair->covariates[side], "freeze_ns", json_integer(launch->freeze_ns));
+}
+
+// --- turns of steps -------------------------------------------------------------------------------
+
+// Held after the first step: it has answered what was asked for before it said that it is held. The
+// time since its arrival is ours, not its own.
+static void pair_reports(struct pair_run *run, int side)
+{
+    struct launch *launch = run->pair->launches[side];
+    struct reader_slot slot;
+    if (reader_slot(launch->reader, 0, &slot) || !launch->active_since_ns)
+        return;
+    pair_drain(run, side);
+    run->spec->on_held(run->spec->arg, side, (pid_t)slot.pid);
+    launch->active_since_ns += clock_monotonic_ns() - (int64_t)slot.hold_begin_ns;
+}
+
+static struct pair_block *pair_block_add(struct pair *pair)
+{
+    if (pair->block_count == pair->block_capacity) {
+        pair->block_capacity = pair->block_capacity ? pair->block_capacity * 2 : 256;
+        pair->blocks = xrealloc(pair->blocks, pair->block_capacity * sizeof *pair->blocks);
+    }
+    return &pair->blocks[pair->block_count++];
+}
+
+// One block of one side. *ret_block gets what can be said before the records are drained: the moment
+// of the last rank's arrival stands in active_ns. False = the launch has ended.
+static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pair_block *ret_block)
+{
+    struct launch *launch = run->pair->launches[side];
+    uint32_t slots = reader_slot_count(launch->reader);
+    struct reader_slot slot;
+    int64_t first = 0;
+    for (uint32_t i = 0; i < slots; i++)
+        if (reader_slot(launch->reader, i, &slot) == 0 && slot.steps > first)
+            first = slot.steps;
+    if (run->couple == 0 && run->spec->on_held)
+        reader_request(launch->reader, READER_ALL, UG_REQUEST_FINGERPRINT);
+    reader_grant(launch->reader, (uint32_t)steps);
+    if (launch_resume(launch))
+        return false;
+    if (!pair_wait_held(run, side, slots))
+        return false;
+    int64_t arrival = 0;
+    for (uint32_t i = 0; i < reader_slot_count(launch->reader); i++)
+        if (reader_slot(launch->reader, i, &slot) == 0 && (int64_t)slot.hold_begin_ns > arrival)
+            arrival = (int64_t)slot.hold_begin_ns;
+    if (run->couple == 0 && run->spec->on_held)
+        pair_reports(run, side);
+    launch_suspend(launch);
+    run->undrained[side] += steps;
+    if (run->undrained[side] > PAIR_DRAIN_STEPS)
+        pair_drain(run, side);
+    *ret_block = (struct pair_block){.couple = run->couple,
+                                     .side = side,
+                                     .first_step = first,
+                                     .steps = (int64_t)steps,
+                                     .active_ns = arrival};
+    return true;
+}
+
+static uint64_t pair_steps_left(const struct pair_run *run, int side)
+{
+    int64_t done = samples_steps(run->pair->launches[side]);
+    return done < 0 ? 0 : run->spec->steps > (uint64_t)done ? run->spec->steps - (uint64_t)done : 0;
+}
+
+static uint64_t pair_block_steps(struct pair_run *run)
+{
+    const struct pair_spec *spec = run->spec;
+    if (run->couple == 0)
+        return 1;
+    if (run->pair->block_steps)
+        return run->pair->block_steps;
+    if (spec->workload->mode == PLAN_MODE_INFER && spec->rate_per_s > 0)
+        return run->pair->block_steps =
+                   (uint64_t)fmax(1, spec->rate_per_s * PAIR_REQUEST_TURN_NS / 1e9);
+    return run->couple == 1 ? 2 : 0;
+}
+
+// After the couple of two steps: how many make a block of the planned length on the slower side.
+static void pair_learn_block(struct pair_run *run, const struct pair_block *two, int64_t turn_ns[2])
+{
+    double step_ns = fmax((double)turn_ns[0] / (double)two[0].steps,
+                          (double)turn_ns[1] / (double)two[1].steps);
+    double steps = round((double)run->spec->plan->schedule.block_ns / fmax(step_ns, 1));
+    run->pair->block_steps = steps < 1 ? 1 : steps > 4096 ? 4096 : (uint64_t)steps;
+}
+
+// The rest of a side whose steps are over or whose partner is gone: no gate, to the end.
+static void pair_run_out(struct pair_run *run, int side)
+{
+    struct launch *launch = run->pair->launches[side];
+    if (launch->pid <= 0)
+        return;
+    reader_open_gate(launch->reader);
+    launch_resume(launch);
+    pair_wait_end(run, side);
+}
+
+static void pair_turns(struct pair_run *run)
+{
+    struct pair *pair = run->pair;
+    bool going = true;
+    while (going && pair->state == PAIR_VALID) {
+        uint64_t steps = pair_block_steps(run);
+        uint64_t left = fmin(pair_steps_left(run, 0), pair_steps_left(run, 1));
+        // The arrival after the last step is the end of the process: no block ends there.
+        if (left <= steps)
+            break;
+        struct pair_block blocks[2];
+        int64_t turn_ns[2];
+        int first = (int)(pair_random(&run->coin) >> 63);
+        for (int i = 0; i < 2 && going; i++) {
+            int side = i ? !first : first;
+            if (left <= 2 * steps)
+                reader_request(pair->launches[side]->reader, READER_ALL, UG_REQUEST_GPU_MEMORY);
+            int64_t begin = clock_monotonic_ns();
+            going = pair_turn(run, side, steps, &blocks[side]);
+            turn_ns[side] = clock_monotonic_ns() - begin;
+            blocks[side].ran_first = i == 0;
+        }
+        if (!going)
+            break;
+        *pair_block_add(pair) = blocks[0];
+        *pair_block_add(pair) = blocks[1];
+        if (run->couple == 1 && !pair->block_steps)
+            pair_learn_block(run, blocks, turn_ns);
+        run->couple++;
+    }
+}
+
+// Begin of each block = begin of its first step on the earliest rank. A block whose first step was lost
+// has no length: it is taken out, with its partner.
+static void pair_close_blocks(struct pair *pair)
+{
+    uint32_t last = 0;
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < pair->samples[side].step_count; i++)
+            if (pair->samples[side].steps[i].idx > last)
+                last = pair->samples[side].steps[i].idx;
+    int64_t *begins[2];
+    for (int side = 0; side < 2; side++) {
+        begins[side] = xcalloc((size_t)last + 1, sizeof(int64_t));
+        for (size_t i = 0; i < pair->samples[side].step_count; i++) {
+            const struct samples_step *step = &pair->samples[side].steps[i];
+            int64_t *begin = &begins[side][step->idx];
+            if (!*begin || step->begin_ns < *begin)
+                *begin = step->begin_ns;
+        }
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i + 1 < pair->block_count; i += 2) {
+        bool whole = true;
+        for (size_t k = i; k < i + 2; k++) {
+            struct pair_block *block = &pair->blocks[k];
+            int64_t begin = block->first_step <= last ? begins[block->side][block->first_step] : 0;
+            whole = whole && begin && block->active_ns > begin;
+            block->begin_ns = begin;
+            block->active_ns -= begin;
+        }
+        if (whole) {
+            pair->blocks[kept++] = pair->blocks[i];
+            pair->blocks[kept++] = pair->blocks[i + 1];
+        }
+    }
+    pair->block_count = kept;
+    free(begins[0]);
+    free(begins[1]);
+}
+
+static int pair_run_steps(struct pair_run *run, struct error *err)
+{
+    struct pair *pair = run->pair;
+    uint32_t ranks = (uint32_t)run->spec->workload->ranks;
+    for (int i = 0; i < 2 && pair->state == PAIR_VALID; i++) {
+        int side = i ? !run->spec->first_side : run->spec->first_side;
+        int rc = pair_start(run, side, err);
+        if (rc)
+            return rc;
+        if (pair->state != PAIR_VALID)
+            break;
+        if (pair_wait_held(run, side, ranks)) {
+            launch_suspend(pair->launches[side]);
+        } else if (pair->state == PAIR_VALID) {
+            if (pair->launches[side]->state != LAUNCH_OK)
+                pair_fail_launch(run, side);
+            else // it ended in good order without one step call: the caller chooses other turns
+                pair_fail(run, xasprintf("side '%s' made no step call", pair_side_name(run, side)));
+        }
+    }
+    if (pair->state == PAIR_VALID)
+        pair_turns(run);
+    for (int i = 0; i < 2 && pair->state == PAIR_VALID; i++) {
+        int side = i ? !run->spec->first_side : run->spec->first_side;
+        pair_run_out(run, side);
+        if (pair->state == PAIR_VALID && pair->launches[side]->state != LAUNCH_OK)
+            pair_fail_launch(run, side);
+    }
+    return 0;
+}
+
+// --- turns of slices ------------------------------------------------------------------------------
+
+static int pair_run_slices(struct pair_run *run, struct error *err)
+{
+    struct pair *pair = run->pair;
+    int turn = run->spec->first_side;
+    for (int i = 0; i < 2 && pair->state == PAIR_VALID; i++) {
+        int side = i ? !run->spec->first_side : run->spec->first_side;
+        int rc = pair_start(run, side, err);
+        if (rc)
+            return rc;
+        if (pair->launches[side]) {
+            reader_open_gate(pair->launches[side]->reader);
+            launch_suspend(pair->launches[side]);
+        }
+    }
+    while (pair->state == PAIR_VALID) {
+        struct launch *launch = pair->launches[turn], *other = pair->launches[!turn];
+        if (launch->pid <= 0 && other->pid <= 0)
+            break;
+        if (launch->pid > 0) {
+            launch_resume(launch);
+            // Alone, there is nobody to take turns with.
+            int64_t slice = other->pid > 0 ? run->spec->plan->schedule.block_ns : PAIR_LOOK_NS;
+            bool ended = launch_wait(launch, clock_monotonic_ns() + slice);
+            if (!ended && !pair_patience(run, turn))
+                ended = true;
+            if (!ended && other->pid > 0)
+                launch_suspend(launch);
+            if (ended && pair->state == PAIR_VALID && launch->state != LAUNCH_OK)
+                pair_fail_launch(run, turn);
+            pair_drain(run, turn);
+        }
+        // Couples in random order, as in turns of steps: after both had a slice, the coin decides.
+        run->couple++;
+        turn = run->couple % 2 ? !turn : (int)(pair_random(&run->coin) >> 63);
+    }
+    return 0;
+}
+
+// --- one after the other --------------------------------------------------------------------------
+
+static int pair_run_launches(struct pair_run *run, struct error *err)
+{
+    struct pair *pair = run->pair;
+    for (int i = 0; i < 2 && pair->state == PAIR_VALID; i++) {
+        int side = i ? !run->spec->first_side : run->spec->first_side;
+        if (!(run->spec->sides & 1 << side))
+            continue;
+        int rc = pair_start(run, side, err);
+        if (rc)
+            return rc;
+        if (pair->state != PAIR_VALID)
+            break;
+        struct launch *launch = pair->launches[side];
+        uint32_t ranks = (uint32_t)run->spec->workload->ranks;
+        // The first step is held here too: the same first step, and the moment for the fingerprint.
+        if (run->spec->on_held) {
+            if (pair_wait_held(run, side, ranks)) {
+                reader_request(launch->reader, READER_ALL, UG_REQUEST_FINGERPRINT);
+                reader_grant(launch->reader, 1);
+                if (pair_wait_held(run, side, ranks))
+                    pair_reports(run, side);
+            }
+        }
+        reader_open_gate(launch->reader);
+        if (launch->pid > 0)
+            pair_wait_end(run, side);
+        if (pair->state == PAIR_VALID && launch->state != LAUNCH_OK)
+            pair_fail_launch(run, side);
+        pair_finish_launch(run, side);
+    }
+    return 0;
+}
+
+int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair **ret_pair,
+             struct error *err)
+{
+    struct pair *pair = xcalloc(1, sizeof *pair);
+    struct pair_run run = {.env = env, .spec = spec, .pair = pair, .coin = spec->coin_seed};
+    pair->block_steps = spec->block_steps;
+    pair->started_ns = clock_monotonic_ns();
+    int rc = spec->interleave == PLAN_INTERLEAVE_STEPS    ? pair_run_steps(&run, err)
+             : spec->interleave == PLAN_INTERLEAVE_SLICES ? pair_run_slices(&run, err)
+                                                          : pair_run_launches(&run, err);
+    for (int side = 0; side < 2; side++)
+        if (!pair->covariates[side])
+            pair_finish_launch(&run, side);
+    if (pair->block_count)
+        pair_close_blocks(pair);
+    pair->ended_ns = clock_monotonic_ns();
+    if (rc) {
+        pair_free(env, pair);
+        return rc;
+    }
+    *ret_pair = pair;
+    return 0;
+}
+
+void pair_free(struct launch_env *env, struct pair *pair)
+{
+    if (!pair)
+        return;
+    for (int side = 0; side < 2; side++) {
+        launch_free(env, pair->launches[side]);
+        samples_free(&pair->samples[side]);
+        json_decref(pair->covariates[side]);
+        free(pair->start_error[side]);
+    }
+    free(pair->blocks);
+    free(pair->reason);
+    free(pair);
+}

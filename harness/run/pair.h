@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// A pair: one launch of each side with the same seed, both alive and taking turns (steps or slices),
+// or one after the other (launches). Runs it to its end and hands out what was recorded; judges
+// nothing and stores nothing. Runs on the thread of `upgate ab`.
+#ifndef UPGATE_HARNESS_RUN_PAIR_H
+#define UPGATE_HARNESS_RUN_PAIR_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "harness/run/launch.h"
+#include "harness/run/samples.h"
+
+struct pair_block { // as table block
+    int64_t couple;
+    int side;
+    bool ran_first;
+    int64_t first_step, steps; // -1 for slices
+    int64_t begin_ns, active_ns;
+};
+
+struct pair_spec {
+    const struct plan *plan;
+    const struct plan_workload *workload;
+    enum plan_interleave interleave; // never AUTO
+    uint64_t seed;       // of the workload
+    uint64_t coin_seed;  // of the order of turns
+    int first_side;
+    uint64_t steps;
+    uint64_t block_steps; // 0 = found from the first steps
+    double rate_per_s;
+    const char *dtype;
+    int sides; // bit mask of the sides that run: 3, or one alone (anchor, capacity)
+    // Called while `side` is held after its first step, with the process that makes the steps. NULL ok.
+    void (*on_held)(void *arg, int side, pid_t pid);
+    void (*on_tick)(void *arg); // now and then, from the waiting loop; NULL ok
+    void *arg;
+    const volatile int *stop; // becomes non-zero on a signal: end the pair at once
+};
+
+enum pair_state { PAIR_VALID, PAIR_FAILED, PAIR_STOPPED };
+
+struct pair {
+    enum pair_state state;
+    char *reason;              // of a failed pair
+    struct launch *launches[2]; // NULL = not started
+    struct samples samples[2];
+    json_t *covariates[2];
+    struct pair_block *blocks;
+    size_t block_count, block_capacity;
+    uint64_t block_steps; // that were used
+    int64_t started_ns, ended_ns;
+    bool has_steps; // at least one side made a step call
+    char *start_error[2]; // a side that could not be executed at all
+};
+
+// 0, also when the pair failed or was stopped (see state); -errno only when we cannot go on (no
+// memory map, no process). *ret_pair is freed with pair_free.
+int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair **ret_pair,
+             struct error *err);
+void pair_free(struct launch_env *env, struct pair *pair);
+
+uint64_t pair_random(uint64_t *state); // splitmix64: the run's recorded coin
+
+#endif

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Facts about processes from /proc.
+#include "harness/run/process.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/strings.h"
+
+enum { PROCESS_OWNED_MAX = 16 }; // launches alive at once: 2 and the guardian
+
+static pid_t process_owned[PROCESS_OWNED_MAX];
+
+// /proc/PID/stat after the command name: "S ppid …", into buf. NULL = gone.
+static char *process_stat(pid_t pid, char *buf, size_t size)
+{
+    snprintf(buf, size, "/proc/%d/stat", pid);
+    int fd = open(buf, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    ssize_t got = read(fd, buf, size - 1);
+    close(fd);
+    if (got <= 0)
+        return NULL;
+    buf[got] = 0;
+    char *end = strrchr(buf, ')');
+    return end && end[1] == ' ' ? end + 2 : NULL;
+}
+
+int64_t process_start_ticks(pid_t pid)
+{
+    char buf[1024];
+    char *at = process_stat(pid, buf, sizeof buf);
+    for (int field = 3; at && field < 22; field++) {
+        at = strchr(at, ' ');
+        at = at ? at + 1 : NULL;
+    }
+    return at ? strtoll(at, NULL, 10) : -1;
+}
+
+bool process_running(pid_t pid)
+{
+    char buf[1024];
+    const char *at = process_stat(pid, buf, sizeof buf);
+    return at && *at != 'T' && *at != 't' && *at != 'Z' && *at != 'X';
+}
+
+int64_t process_peak_memory_bytes(pid_t pid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    char *text = string_read_file(path, 8192, NULL);
+    const char *at = text ? strstr(text, "\nVmHWM:") : NULL;
+    int64_t bytes = at ? strtoll(at + strlen("\nVmHWM:"), NULL, 10) * 1024 : -1;
+    free(text);
+    return bytes;
+}
+
+static bool process_has_mark(pid_t pid, const char *mark)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/environ", pid);
+    size_t len = 0;
+    char *text = string_read_file(path, 1 << 20, &len);
+    bool found = false;
+    for (size_t at = 0; text && at < len && !found; at += strlen(text + at) + 1)
+        found = strncmp(text + at, "UPGATE_STEPS=", 13) == 0 && strcmp(text + at + 13, mark) == 0;
+    free(text);
+    return found;
+}
+
+static bool process_listed(const pid_t *pids, int count, pid_t pid)
+{
+    for (int i = 0; i < count; i++)
+        if (pids[i] == pid)
+            return true;
+    return false;
+}
+
+static pid_t process_parent(pid_t pid)
+{
+    char buf[1024];
+    const char *at = process_stat(pid, buf, sizeof buf);
+    return at ? (pid_t)atoi(at + 2) : -1;
+}
+
+int process_find_tree(pid_t root, const char *mark, pid_t *pids, int max)
+{
+    int count = 0;
+    if (process_start_ticks(root) >= 0)
+        pids[count++] = root;
+    DIR *proc = opendir("/proc");
+    struct dirent *entry;
+    while (proc && count < max && (entry = readdir(proc))) {
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        pid_t pid = (pid_t)atoi(entry->d_name);
+        if (pid == getpid() || process_listed(pids, count, pid))
+            continue;
+        // A parent has a lower pid than its child except after the numbers wrap around; the mark
+        // catches that case.
+        if (process_listed(pids, count, process_parent(pid)) || process_has_mark(pid, mark))
+            pids[count++] = pid;
+    }
+    if (proc)
+        closedir(proc);
+    return count;
+}
+
+void process_own(pid_t pid)
+{
+    for (int i = 0; i < PROCESS_OWNED_MAX; i++) {
+        if (process_owned[i] == 0) {
+            process_owned[i] = pid;
+            return;
+        }
+    }
+    abort(); // more launches alive than the harness ever starts
+}
+
+void process_disown(pid_t pid)
+{
+    for (int i = 0; i < PROCESS_OWNED_MAX; i++)
+        if (process_owned[i] == pid)
+            process_owned[i] = 0;
+}
+
+void process_reap_orphans(void)
+{
+    // Look without taking, so that the exit status of an owned child stays for its owner. The first
+    // waitable child is reported; an owned one hides the others behind it until it is waited for.
+    for (;;) {
+        siginfo_t info = {0};
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
+            return;
+        if (process_listed(process_owned, PROCESS_OWNED_MAX, info.si_pid))
+            return;
+        waitpid(info.si_pid, NULL, WNOHANG);
+    }
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one launch recorded: from the reader's rings into arrays, from the arrays into the store.
+#include "harness/run/samples.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+
+enum { SAMPLES_NAMES_MAX = 1024 }; // distinct phase or note names of a launch
+
+// The next free element of an array of struct samples, grown as needed.
+#define SAMPLES_PUSH(samples, array, noun)                                                         \
+    (samples_grow((void **)&(samples)->array, &(samples)->noun##_capacity,                         \
+                  (samples)->noun##_count, sizeof *(samples)->array),                              \
+     &(samples)->array[(samples)->noun##_count++])
+
+static void samples_grow(void **array, size_t *capacity, size_t count, size_t size)
+{
+    if (count < *capacity)
+        return;
+    *capacity = *capacity ? *capacity * 2 : 512;
+    *array = xrealloc(*array, *capacity * size);
+}
+
+// The entry of a slot and name in a short list, made when it is new.
+static struct samples_named *samples_find(struct samples_named *list, size_t count, uint32_t slot,
+                                          const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i].slot == slot && strcmp(list[i].name, name) == 0)
+            return &list[i];
+    return NULL;
+}
+
+static void samples_on_named(struct samples *samples, uint32_t slot,
+                             const struct ug_step_record *record)
+{
+    bool phase = record->kind == UG_RECORD_PHASE;
+    struct samples_named *named =
+        phase ? samples_find(samples->phases, samples->phase_count, slot, record->name)
+              : samples_find(samples->notes, samples->note_count, slot, record->name);
+    if (!named && (phase ? samples->phase_count : samples->note_count) >= SAMPLES_NAMES_MAX)
+        return; // a name per step would be a mistake of the workload; the first ones are kept
+    if (!named) {
+        named = phase ? SAMPLES_PUSH(samples, phases, phase) : SAMPLES_PUSH(samples, notes, note);
+        *named = (struct samples_named){.slot = slot};
+        snprintf(named->name, sizeof named->name, "%s", record->name);
+    }
+    named->count++;
+    named->total_ns += phase ? (int64_t)(record->end_ns - record->begin_ns) : 0;
+    named->value = record->value;
+}
+
+static void samples_on_record(void *arg, uint32_t slot, const struct ug_step_record *record)
+{
+    struct samples *samples = arg;
+    switch (record->kind) {
+    case UG_RECORD_STEP:
+        *SAMPLES_PUSH(samples, steps, step) = (struct samples_step){
+            slot,
+            record->step,
+            (int64_t)record->begin_ns,
+            (int64_t)record->end_ns,
+            (int64_t)record->sched_ns,
+            record->value};
+        break;
+    case UG_RECORD_LOSS:
+        *SAMPLES_PUSH(samples, losses, loss) = (struct samples_loss){slot, record->step, record->value};
+        break;
+    case UG_RECORD_PHASE:
+    case UG_RECORD_NOTE:
+        samples_on_named(samples, slot, record);
+        break;
+    default:
+        break; // holds are measured by the turns themselves
+    }
+}
+
+// FNV-1a over 8-byte words: told apart is all that is asked; the values themselves are stored too.
+static uint64_t samples_digest(const unsigned char *bytes, size_t len)
+{
+    uint64_t hash = 0xcbf29ce484222325u ^ len;
+    for (size_t i = 0; i < len; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, bytes + i, len - i < 8 ? len - i : 8);
+        hash = (hash ^ word) * 0x100000001b3u;
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+static void samples_on_bytes(void *arg, uint32_t slot, const struct reader_bytes *bytes)
+{
+    struct samples *samples = arg;
+    if (bytes->kind == UG_BYTES_FINGERPRINT) {
+        free(samples->fingerprint);
+        samples->fingerprint =
+            xasprintf("%.*s", (int)bytes->payload_bytes, (const char *)bytes->payload);
+    } else if (bytes->kind == UG_BYTES_TENSOR && bytes->count) {
+        size_t width = bytes->payload_bytes / bytes->count;
+        size_t keep = bytes->count > SAMPLES_TENSOR_VALUES_MAX ? SAMPLES_TENSOR_VALUES_MAX * width
+                                                               : bytes->payload_bytes;
+        struct samples_tensor *tensor = SAMPLES_PUSH(samples, tensors, tensor);
+        *tensor = (struct samples_tensor){.slot = slot,
+                                          .idx = bytes->step,
+                                          .name = xstrdup(bytes->name),
+                                          .dtype = (int)bytes->dtype,
+                                          .count = bytes->count,
+                                          .digest = samples_digest(bytes->payload, bytes->payload_bytes),
+                                          .data = xcalloc(1, keep),
+                                          .data_bytes = keep};
+        memcpy(tensor->data, bytes->payload, keep);
+    }
+}
+
+void samples_drain(struct samples *samples, struct reader *reader)
+{
+    for (uint32_t slot = 0; slot < reader_slot_count(reader); slot++)
+        if (reader_drain(reader, slot, samples_on_record, samples_on_bytes, samples, NULL))
+            samples->broken++;
+}
+
+static const char *samples_dtype(int dtype)
+{
+    static const char *const names[] = {
+        [UG_DTYPE_NONE] = "none",       [UG_DTYPE_FLOAT64] = "f64",  [UG_DTYPE_FLOAT32] = "f32",
+        [UG_DTYPE_FLOAT16] = "f16",     [UG_DTYPE_BFLOAT16] = "bf16", [UG_DTYPE_INT64] = "i64",
+        [UG_DTYPE_INT32] = "i32",       [UG_DTYPE_INT16] = "i16",    [UG_DTYPE_INT8] = "i8",
+        [UG_DTYPE_UINT64] = "u64",      [UG_DTYPE_UINT32] = "u32",   [UG_DTYPE_UINT16] = "u16",
+        [UG_DTYPE_UINT8] = "u8",        [UG_DTYPE_BOOL] = "bool",    [UG_DTYPE_COMPLEX64] = "c64",
+        [UG_DTYPE_COMPLEX128] = "c128", [UG_DTYPE_FLOAT8_E4M3] = "f8e4m3",
+        [UG_DTYPE_FLOAT8_E5M2] = "f8e5m2"};
+    return dtype >= 0 && dtype < (int)(sizeof names / sizeof *names) ? names[dtype] : "unknown";
+}
+
+// Ranks in the store are those of the launcher where it says, else the order of the first step calls.
+static int64_t samples_rank(const struct launch *launch, uint32_t slot)
+{
+    struct reader_slot info;
+    return reader_slot(launch->reader, slot, &info) == 0 ? (int64_t)info.rank : (int64_t)slot;
+}
+
+static int samples_store_steps(const struct samples *samples, const struct launch *launch,
+                               int64_t launch_id, struct store *store, struct error *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < samples->step_count && rc == 0; i++) {
+        const struct samples_step *step = &samples->steps[i];
+        int64_t late = step->begin_ns - step->sched_ns;
+        rc = store_exec(store, err,
+                        "INSERT OR REPLACE INTO step (launch_id, rank, idx, begin_ns, dur_ns, late_ns, "
+                        "samples) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                        "iiiiiId", launch_id, samples_rank(launch, step->slot), (int64_t)step->idx,
+                        step->begin_ns - launch->started_ns, step->end_ns - step->begin_ns,
+                        step->sched_ns ? &late : NULL, step->samples);
+    }
+    for (size_t i = 0; i < samples->loss_count && rc == 0; i++) {
+        const struct samples_loss *loss = &samples->losses[i];
+        rc = store_exec(store, err,
+                        "INSERT OR REPLACE INTO loss (launch_id, rank, step, value, bits) "
+                        "VALUES (?, ?, ?, ?, ?)",
+                        "iiidb", launch_id, samples_rank(launch, loss->slot), (int64_t)loss->idx,
+                        loss->value, &loss->value, sizeof loss->value);
+    }
+    return rc;
+}
+
+static int samples_store_tensors(const struct samples *samples, const struct launch *launch,
+                                 int64_t launch_id, struct store *store, struct error *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < samples->tensor_count && rc == 0; i++) {
+        const struct samples_tensor *tensor = &samples->tensors[i];
+        char digest[17];
+        snprintf(digest, sizeof digest, "%016llx", (unsigned long long)tensor->digest);
+        rc = store_exec(store, err,
+                        "INSERT OR REPLACE INTO tensor (launch_id, rank, step, name, dtype, count, digest, "
+                        "data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                        "iiissisb", launch_id, samples_rank(launch, tensor->slot),
+                        (int64_t)tensor->idx, tensor->name, samples_dtype(tensor->dtype),
+                        (int64_t)tensor->count, digest, tensor->data, tensor->data_bytes);
+    }
+    return rc;
+}
+
+static int samples_store_named(const struct samples *samples, const struct launch *launch,
+                               int64_t launch_id, struct store *store, struct error *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < samples->phase_count && rc == 0; i++) {
+        const struct samples_named *phase = &samples->phases[i];
+        rc = store_exec(store, err,
+                        "INSERT OR REPLACE INTO step_phase (launch_id, rank, name, count, total_ns) "
+                        "VALUES (?, ?, ?, ?, ?)",
+                        "iisii", launch_id, samples_rank(launch, phase->slot), phase->name,
+                        phase->count, phase->total_ns);
+    }
+    for (size_t i = 0; i < samples->note_count && rc == 0; i++) {
+        const struct samples_named *note = &samples->notes[i];
+        rc = store_exec(store, err,
+                        "INSERT OR REPLACE INTO launch_value (launch_id, rank, name, value) "
+                        "VALUES (?, ?, ?, ?)",
+                        "iisd", launch_id, samples_rank(launch, note->slot), note->name, note->value);
+    }
+    return rc;
+}
+
+static void samples_store_ledger(const struct samples *samples, const struct launch *launch,
+                                 int64_t launch_id, struct store *store)
+{
+    struct reader_counters sum = {0}, one;
+    for (uint32_t slot = 0; slot < reader_slot_count(launch->reader); slot++) {
+        if (reader_counters(launch->reader, slot, &one))
+            continue;
+        sum.records_kept += one.records_kept;
+        sum.records_dropped += one.records_dropped;
+        sum.bytes_kept += one.bytes_kept;
+        sum.bytes_dropped += one.bytes_dropped;
+        sum.truncated += one.truncated;
+        sum.misplaced += one.misplaced;
+    }
+    store_ledger(store, &launch_id, "step protocol", "records",
+                 (int64_t)(sum.records_kept + sum.records_dropped), (int64_t)sum.records_kept,
+                 (int64_t)sum.records_dropped, sum.records_dropped > 0,
+                 sum.records_dropped ? "the ring was full: step records were lost" : NULL);
+    if (sum.bytes_kept + sum.bytes_dropped)
+        store_ledger(store, &launch_id, "step protocol", "tensors",
+                     (int64_t)(sum.bytes_kept + sum.bytes_dropped), (int64_t)sum.bytes_kept,
+                     (int64_t)sum.bytes_dropped, 0,
+                     sum.bytes_dropped ? "outputs were lost: parity rests on those kept" : NULL);
+    if (sum.truncated + sum.misplaced)
+        store_ledger(store, &launch_id, "step protocol", "misused calls", -1, -1,
+                     (int64_t)(sum.truncated + sum.misplaced), 0,
+                     "names cut, phases too deep, or calls nested or outside a step: ignored");
+    uint32_t refused = reader_refused_count(launch->reader);
+    if (refused || samples->broken)
+        store_ledger(store, &launch_id, "step protocol", "slots", -1, -1,
+                     (int64_t)(refused + samples->broken), 1,
+                     "processes that found no slot, or wrote over their ring");
+}
+
+int samples_store(const struct samples *samples, const struct launch *launch, int64_t launch_id,
+                  struct store *store, struct error *err)
+{
+    int rc = samples_store_steps(samples, launch, launch_id, store, err);
+    if (rc == 0)
+        rc = samples_store_tensors(samples, launch, launch_id, store, err);
+    if (rc == 0)
+        rc = samples_store_named(samples, launch, launch_id, store, err);
+    if (rc == 0)
+        samples_store_ledger(samples, launch, launch_id, store);
+    return rc;
+}
+
+void samples_free(struct samples *samples)
+{
+    for (size_t i = 0; i < samples->tensor_count; i++) {
+        free(samples->tensors[i].name);
+        free(samples->tensors[i].data);
+    }
+    free(samples->tensors);
+    free(samples->steps);
+    free(samples->losses);
+    free(samples->phases);
+    free(samples->notes);
+    free(samples->fingerprint);
+    *samples = (struct samples){0};
+}
+
+int64_t samples_steps(const struct launch *launch)
+{
+    int64_t least = -1;
+    for (uint32_t slot = 0; slot < reader_slot_count(launch->reader); slot++) {
+        struct reader_slot info;
+        if (reader_slot(launch->reader, slot, &info) == 0 && (least < 0 || info.steps < least))
+            least = info.steps;
+    }
+    return least;
+}
+
+uint64_t samples_dropped(const struct launch *launch)
+{
+    uint64_t dropped = 0;
+    struct reader_counters counters;
+    for (uint32_t slot = 0; slot < reader_slot_count(launch->reader); slot++)
+        if (reader_counters(launch->reader, slot, &counters) == 0)
+            dropped += counters.records_dropped;
+    return dropped;
+}
+
+double samples_note_max(const struct samples *samples, const char *name)
+{
+    double max = NAN;
+    for (size_t i = 0; i < samples->note_count; i++)
+        if (strcmp(samples->notes[i].name, name) == 0)
+            max = fmax(max, samples->notes[i].value);
+    return max;
+}

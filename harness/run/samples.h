@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one launch recorded through the step protocol, taken out of shared memory into plain arrays
+// until the pair is over and goes to the store in one transaction. Owned by the run loop's thread.
+#ifndef UPGATE_HARNESS_RUN_SAMPLES_H
+#define UPGATE_HARNESS_RUN_SAMPLES_H
+
+#include <stdint.h>
+
+#include "common/error.h"
+#include "harness/run/launch.h"
+#include "tracer/store/store.h"
+
+struct samples_step {
+    uint32_t slot, idx;
+    int64_t begin_ns, end_ns, sched_ns; // sched 0 = not a request
+    double samples;
+};
+struct samples_loss {
+    uint32_t slot, idx;
+    double value;
+};
+struct samples_tensor {
+    uint32_t slot, idx;
+    char *name;
+    int dtype;
+    uint64_t count, digest;
+    void *data; // at most SAMPLES_TENSOR_VALUES_MAX values
+    size_t data_bytes;
+};
+
+// Phases of one name summed over the launch; for a note the last value stands in value.
+struct samples_named {
+    uint32_t slot;
+    char name[UG_STEP_NAME_BYTES];
+    int64_t count, total_ns;
+    double value;
+};
+
+struct samples {
+    struct samples_step *steps;
+    size_t step_count, step_capacity;
+    struct samples_loss *losses;
+    size_t loss_count, loss_capacity;
+    struct samples_tensor *tensors;
+    size_t tensor_count, tensor_capacity;
+    struct samples_named *phases, *notes;
+    size_t phase_count, phase_capacity, note_count, note_capacity;
+    char *fingerprint;             // JSON text of the process, NULL
+    uint64_t broken;               // rings the process scribbled over
+};
+
+enum { SAMPLES_TENSOR_VALUES_MAX = 4096 };
+
+// Take what the reader has. Call at least every 30,000 steps of a slot.
+void samples_drain(struct samples *samples, struct reader *reader);
+// Write steps, losses, tensors, counters of a launch. Inside the caller's transaction.
+int samples_store(const struct samples *samples, const struct launch *launch, int64_t launch_id,
+                  struct store *store, struct error *err);
+void samples_free(struct samples *samples); // frees the arrays, not the struct
+// Steps completed by the slowest slot; -1 = no step call was made.
+int64_t samples_steps(const struct launch *launch);
+uint64_t samples_dropped(const struct launch *launch);
+// Largest value noted under a name by any process; NAN = nobody did.
+double samples_note_max(const struct samples *samples, const char *name);
+
+#endif

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the run loop writes into the store and reads back on --resume: the run, its sides and workloads, each pair in one
+// transaction with everything its launches recorded. Raw facts only; the gate derives the rest.
+#ifndef UPGATE_HARNESS_RUN_SESSION_STORE_H
+#define UPGATE_HARNESS_RUN_SESSION_STORE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "harness/plan/plan.h"
+#include "harness/run/pair.h"
+#include "tracer/store/store.h"
+
+struct session_pair_row {
+    int64_t workload_id;
+    const char *phase; // main, confirm, pilot, anchor
+    int64_t idx;
+    const char *state;  // valid, void, failed
+    const char *reason; // NULL when valid
+    int64_t void_side;  // of a void pair: the side its reason points at; -1 = none
+};
+
+int session_store_create(struct store *store, const struct plan *plan, bool aa,
+                         const json_t *command_line, const json_t *host, struct error *err);
+// The live writer: this process, or nobody. state: running, done, interrupted.
+int session_store_state(struct store *store, const char *state, bool writing, struct error *err);
+int session_store_pair(struct store *store, const struct session_pair_row *row,
+                       const struct pair_spec *spec, const struct pair *pair, struct error *err);
+int session_store_workload(struct store *store, int64_t id, enum plan_interleave interleave,
+                           const char *note, double rate_per_s, struct error *err);
+int session_store_fingerprint(struct store *store, int side, const json_t *fingerprint,
+                              struct error *err);
+
+#endif

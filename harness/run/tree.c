@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+// The process tree of one launch. Reads and writes cgroup files, or /proc and signals where there are
+// no cgroups. Measured on Linux 6.18, 2 cores: writing cgroup.freeze takes 11 us and the tree is
+// stopped 2 us later, so a turn costs far less than the 20 ms block it separates.
+#include "harness/run/tree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <mntent.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/strings.h"
+#include "harness/run/process.h"
+
+enum {
+    TREE_PROCESSES_MAX = 4096, // of one launch; more are still frozen and killed by the cgroup
+    TREE_FREEZE_NS_MAX = 1000000000,
+    TREE_SPIN_NS = 200000 // a freeze takes about 2 us; give the scheduler away only after 200 us
+};
+
+struct tree_process {
+    pid_t pid;
+    int64_t peak_bytes;
+};
+
+struct tree {
+    enum tree_means means;
+    char *cgroup; // directory, NULL for signals
+    char *mark;
+    pid_t root;
+    int freeze_fd, state_fd, procs_fd; // state: cgroup.events, or freezer.state
+    bool frozen;
+    struct tree_process *processes; // every one ever seen
+    int process_count;
+};
+
+const char *tree_means_name(enum tree_means means)
+{
+    static const char *const names[] = {"cgroup v2", "cgroup v1 freezer", "signals"};
+    return names[means];
+}
+
+// Mount point of a cgroup file system: type cgroup2, or cgroup with the freezer option.
+static char *tree_mount_find(const char *type, const char *option)
+{
+    FILE *mounts = setmntent("/proc/self/mounts", "r");
+    if (!mounts)
+        return NULL;
+    char *found = NULL;
+    struct mntent *entry;
+    while (!found && (entry = getmntent(mounts)))
+        if (strcmp(entry->mnt_type, type) == 0 && (!option || hasmntopt(entry, option)))
+            found = xstrdup(entry->mnt_dir);
+    endmntent(mounts);
+    return found;
+}
+
+// Our own path in a hierarchy: the line of /proc/self/cgroup that starts with "0::" or holds ":freezer:".
+static char *tree_own_path(const char *needle)
+{
+    char *text = string_read_file("/proc/self/cgroup", 65536, NULL);
+    char *path = NULL;
+    for (char *line = text ? strtok(text, "\n") : NULL; line; line = strtok(NULL, "\n")) {
+        char *at = strstr(line, needle);
+        if (at && (needle[0] == ':' || at == line))
+            path = xstrdup(strcmp(at + strlen(needle), "/") == 0 ? "" : at + strlen(needle));
+    }
+    free(text);
+    return path;
+}
+
+static int tree_write(const char *dir, const char *file, const char *text)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    ssize_t wrote = write(fd, text, strlen(text));
+    int rc = wrote < 0 ? -errno : 0;
+    close(fd);
+    return rc;
+}
+
+static int tree_cgroup_processes(const char *cgroup, pid_t *pids, int max)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/cgroup.procs", cgroup);
+    char *text = string_read_file(path, 1 << 20, NULL);
+    int count = 0;
+    for (char *at = text; at && *at && count < max; at = strchr(at, '\n'), at = at ? at + 1 : NULL)
+        pids[count++] = (pid_t)atoi(at);
+    free(text);
+    return count;
+}
+
+// End every process in a cgroup and in those below it, and remove them all.
+static void tree_cgroup_destroy(const char *cgroup)
+{
+    DIR *dir = opendir(cgroup);
+    struct dirent *entry;
+    while (dir && (entry = readdir(dir))) {
+        if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+            continue;
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", cgroup, entry->d_name);
+        tree_cgroup_destroy(path);
+    }
+    if (dir)
+        closedir(dir);
+    pid_t pids[256];
+    for (int i = 0; i < 200; i++) {
+        tree_write(cgroup, "cgroup.freeze", "0");
+        tree_write(cgroup, "freezer.state", "THAWED");
+        if (tree_write(cgroup, "cgroup.kill", "1")) {
+            int count = tree_cgroup_processes(cgroup, pids, 256);
+            for (int k = 0; k < count; k++)
+                kill(pids[k], SIGKILL);
+        }
+        process_reap_orphans();
+        if (rmdir(cgroup) == 0 || errno == ENOENT)
+            return;
+        clock_sleep_until_ns(clock_monotonic_ns() + 5000000);
+    }
+}
+
+// Directories "upgate-PID-START" of processes that no longer live: a kill -9 may have left them frozen.
+static void tree_sweep(const char *parent)
+{
+    DIR *dir = opendir(parent);
+    struct dirent *entry;
+    while (dir && (entry = readdir(dir))) {
+        int pid;
+        long long start;
+        if (sscanf(entry->d_name, "upgate-%d-%lld", &pid, &start) != 2)
+            continue;
+        if (process_start_ticks(pid) == start)
+            continue;
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", parent, entry->d_name);
+        tree_cgroup_destroy(path);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static char *tree_base_make(const char *type, const char *option, const char *needle,
+                            const char *file)
+{
+    char *mount = tree_mount_find(type, option);
+    char *own = mount ? tree_own_path(needle) : NULL;
+    char *base = NULL;
+    if (own) {
+        char *parent = xasprintf("%s%s", mount, own);
+        tree_sweep(parent);
+        base = xasprintf("%s/upgate-%d-%lld", parent, getpid(),
+                         (long long)process_start_ticks(getpid()));
+        char probe[4096];
+        snprintf(probe, sizeof probe, "%s/%s", base, file);
+        if ((mkdir(base, 0755) < 0 && errno != EEXIST) || access(probe, W_OK) < 0) {
+            rmdir(base);
+            free(base);
+            base = NULL;
+        }
+        free(parent);
+    }
+    free(own);
+    free(mount);
+    return base;
+}
+
+enum tree_means tree_detect(char **ret_base)
+{
+    *ret_base = tree_base_make("cgroup2", NULL, "0::", "cgroup.freeze");
+    if (*ret_base)
+        return TREE_MEANS_CGROUP2;
+    *ret_base = tree_base_make("cgroup", "freezer", ":freezer:", "freezer.state");
+    if (*ret_base)
+        return TREE_MEANS_FREEZER1;
+    *ret_base = xstrdup("");
+    return TREE_MEANS_SIGNALS;
+}
+
+void tree_release_base(const char *base)
+{
+    if (base && *base)
+        tree_cgroup_destroy(base);
+}
+
+static int tree_open(const char *dir, const char *file, int flags)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    return open(path, flags | O_CLOEXEC);
+}
+
+int tree_new(enum tree_means means, const char *base, const char *name, const char *mark,
+             struct tree **ret_tree, struct error *err)
+{
+    struct tree *tree = xcalloc(1, sizeof *tree);
+    tree->means = means;
+    tree->mark = xstrdup(mark);
+    tree->freeze_fd = tree->state_fd = tree->procs_fd = -1;
+    tree->processes = xcalloc(TREE_PROCESSES_MAX, sizeof *tree->processes);
+    if (means != TREE_MEANS_SIGNALS) {
+        tree->cgroup = xasprintf("%s/%s", base, name);
+        bool v2 = means == TREE_MEANS_CGROUP2;
+        if (mkdir(tree->cgroup, 0755) == 0 || errno == EEXIST) {
+            tree->freeze_fd = tree_open(tree->cgroup, v2 ? "cgroup.freeze" : "freezer.state", O_WRONLY);
+            tree->state_fd = tree_open(tree->cgroup, v2 ? "cgroup.events" : "freezer.state", O_RDONLY);
+            tree->procs_fd = tree_open(tree->cgroup, "cgroup.procs", O_WRONLY);
+        }
+        if (tree->freeze_fd < 0 || tree->state_fd < 0 || tree->procs_fd < 0) {
+            int rc = error_set(err, -errno, "failed to make the cgroup '%s': %s", tree->cgroup,
+                               strerror(errno));
+            tree_free(tree);
+            return rc;
+        }
+    }
+    *ret_tree = tree;
+    return 0;
+}
+
+void tree_free(struct tree *tree)
+{
+    if (!tree)
+        return;
+    tree_kill(tree);
+    if (tree->cgroup)
+        tree_cgroup_destroy(tree->cgroup);
+    int fds[] = {tree->freeze_fd, tree->state_fd, tree->procs_fd};
+    for (int i = 0; i < 3; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    free(tree->cgroup);
+    free(tree->mark);
+    free(tree->processes);
+    free(tree);
+}
+
+int tree_join(const struct tree *tree)
+{
+    if (tree->procs_fd < 0)
+        return 0;
+    return write(tree->procs_fd, "0", 1) < 0 ? -errno : 0;
+}
+
+void tree_set_root(struct tree *tree, pid_t root)
+{
+    tree->root = root;
+}
+
+static int tree_pids(const struct tree *tree, pid_t *pids, int max)
+{
+    if (tree->cgroup)
+        return tree_cgroup_processes(tree->cgroup, pids, max);
+    return tree->root > 0 ? process_find_tree(tree->root, tree->mark, pids, max) : 0;
+}
+
+// Signals reach a process at a time: repeat until a look around finds nobody new.
+static int tree_signal_stop(struct tree *tree)
+{
+    pid_t pids[TREE_PROCESSES_MAX];
+    int64_t deadline = clock_monotonic_ns() + TREE_FREEZE_NS_MAX;
+    int before = -1, count = 0;
+    do {
+        before = count;
+        count = tree_pids(tree, pids, TREE_PROCESSES_MAX);
+        for (int i = 0; i < count; i++)
+            kill(pids[i], SIGSTOP);
+    } while (count != before && clock_monotonic_ns() < deadline);
+    for (int i = 0; i < count; i++)
+        while (process_running(pids[i]) && clock_monotonic_ns() < deadline)
+            sched_yield();
+    return clock_monotonic_ns() < deadline ? 0 : -ETIMEDOUT;
+}
+
+static int tree_wait_frozen(struct tree *tree)
+{
+    const char *want = tree->means == TREE_MEANS_CGROUP2 ? "frozen 1" : "FROZEN";
+    int64_t start = clock_monotonic_ns();
+    for (;;) {
+        char text[256];
+        ssize_t got = pread(tree->state_fd, text, sizeof text - 1, 0);
+        if (got < 0)
+            return -errno;
+        text[got] = 0;
+        // An empty cgroup never reports frozen; a tree that has ended needs no waiting.
+        if (strstr(text, want) || strstr(text, "populated 0"))
+            return 0;
+        int64_t waited = clock_monotonic_ns() - start;
+        if (waited > TREE_FREEZE_NS_MAX)
+            return -ETIMEDOUT;
+        if (waited > TREE_SPIN_NS)
+            clock_sleep_until_ns(clock_monotonic_ns() + 100000);
+    }
+}
+
+int tree_freeze(struct tree *tree)
+{
+    tree->frozen = true;
+    if (tree->means == TREE_MEANS_SIGNALS)
+        return tree_signal_stop(tree);
+    bool v2 = tree->means == TREE_MEANS_CGROUP2;
+    if (pwrite(tree->freeze_fd, v2 ? "1" : "FROZEN", v2 ? 1 : 6, 0) < 0)
+        return -errno;
+    return tree_wait_frozen(tree);
+}
+
+int tree_thaw(struct tree *tree)
+{
+    tree->frozen = false;
+    if (tree->means == TREE_MEANS_SIGNALS) {
+        pid_t pids[TREE_PROCESSES_MAX];
+        int count = tree_pids(tree, pids, TREE_PROCESSES_MAX);
+        for (int i = 0; i < count; i++)
+            kill(pids[i], SIGCONT);
+        return 0;
+    }
+    bool v2 = tree->means == TREE_MEANS_CGROUP2;
+    return pwrite(tree->freeze_fd, v2 ? "0" : "THAWED", v2 ? 1 : 6, 0) < 0 ? -errno : 0;
+}
+
+bool tree_frozen(const struct tree *tree)
+{
+    return tree->frozen;
+}
+
+int tree_kill(struct tree *tree)
+{
+    int64_t deadline = clock_monotonic_ns() + 5000000000;
+    if (tree->frozen)
+        tree_thaw(tree);
+    pid_t pids[256];
+    int count;
+    while ((count = tree_pids(tree, pids, 256)) > 0) {
+        if (!tree->cgroup || tree_write(tree->cgroup, "cgroup.kill", "1"))
+            for (int i = 0; i < count; i++)
+                kill(pids[i], SIGKILL);
+        if (clock_monotonic_ns() > deadline)
+            return -ETIMEDOUT;
+        process_reap_orphans();
+        clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
+        if (!tree->cgroup && count == 1 && pids[0] == tree->root && !process_running(tree->root))
+            return 0; // only the root is left, dead, for its owner to wait for
+    }
+    return 0;
+}
+
+int64_t tree_cpu_ns(const struct tree *tree)
+{
+    if (tree->means != TREE_MEANS_CGROUP2)
+        return -1;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/cpu.stat", tree->cgroup);
+    char *text = string_read_file(path, 4096, NULL);
+    const char *at = text ? strstr(text, "usage_usec ") : NULL;
+    int64_t ns = at ? strtoll(at + strlen("usage_usec "), NULL, 10) * 1000 : -1;
+    free(text);
+    return ns;
+}
+
+static void tree_remember(struct tree *tree, pid_t pid, int64_t peak_bytes)
+{
+    for (int i = 0; i < tree->process_count; i++) {
+        if (tree->processes[i].pid == pid) {
+            if (peak_bytes > tree->processes[i].peak_bytes)
+                tree->processes[i].peak_bytes = peak_bytes;
+            return;
+        }
+    }
+    if (tree->process_count < TREE_PROCESSES_MAX)
+        tree->processes[tree->process_count++] = (struct tree_process){pid, peak_bytes};
+}
+
+void tree_sample_memory(struct tree *tree)
+{
+    pid_t pids[TREE_PROCESSES_MAX];
+    int count = tree_pids(tree, pids, TREE_PROCESSES_MAX);
+    for (int i = 0; i < count; i++) {
+        int64_t peak = process_peak_memory_bytes(pids[i]);
+        if (peak >= 0)
+            tree_remember(tree, pids[i], peak);
+    }
+}
+
+int64_t tree_peak_memory_bytes(const struct tree *tree)
+{
+    if (!tree->process_count)
+        return -1;
+    int64_t sum = 0;
+    for (int i = 0; i < tree->process_count; i++)
+        sum += tree->processes[i].peak_bytes;
+    return sum;
+}
+
+const char *tree_cgroup(const struct tree *tree)
+{
+    return tree->cgroup;
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The process tree of one launch: contained, frozen, thawed, measured, killed as a whole. Three means,
+// the best that the machine allows: a cgroup v2 (freeze, kill, CPU time), the v1 freezer, or signals
+// to every process whose environment carries the launch's mark. One owner thread.
+#ifndef UPGATE_HARNESS_RUN_TREE_H
+#define UPGATE_HARNESS_RUN_TREE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/error.h"
+
+enum tree_means { TREE_MEANS_CGROUP2, TREE_MEANS_FREEZER1, TREE_MEANS_SIGNALS };
+
+struct tree;
+
+// The group directory of this upgate process, under which each launch gets its own: the best means
+// found. Ends and removes what a dead upgate left behind. *ret_base is "" for signals; caller frees.
+enum tree_means tree_detect(char **ret_base);
+// Remove the group directory made by tree_detect (empty by then). NULL or "" is fine.
+void tree_release_base(const char *base);
+
+// An empty tree; name must be unique under base. mark is the value of UPGATE_STEPS of the launch, by
+// which its processes are found where there is no cgroup (and once more before the tree is given up).
+int tree_new(enum tree_means means, const char *base, const char *name, const char *mark,
+             struct tree **ret_tree, struct error *err);
+void tree_free(struct tree *tree); // kills what is left, removes the cgroup; NULL ok
+
+// In the child, between fork and exec: joins the tree. Async-signal-safe. 0 or -errno.
+int tree_join(const struct tree *tree);
+void tree_set_root(struct tree *tree, pid_t root); // in the parent, after fork
+
+// Freeze returns once every process has stopped (or -ETIMEDOUT after a second).
+int tree_freeze(struct tree *tree);
+int tree_thaw(struct tree *tree);
+bool tree_frozen(const struct tree *tree);
+// SIGKILL to every process, thawing first; returns when none is left, or after 5 s with -ETIMEDOUT.
+int tree_kill(struct tree *tree);
+
+// CPU time of the tree so far; -1 when the means cannot tell (then the exit status's usage is used).
+int64_t tree_cpu_ns(const struct tree *tree);
+// Look at every live process once: remembers each one's peak resident memory. Cheap: one small file
+// a process, never smaps (which would hold the workload's mmap lock).
+void tree_sample_memory(struct tree *tree);
+// Sum over all processes seen of their peak resident memory; -1 before the first sample.
+int64_t tree_peak_memory_bytes(const struct tree *tree);
+const char *tree_cgroup(const struct tree *tree); // directory, or NULL
+const char *tree_means_name(enum tree_means means);
+
+#endif

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Process trees on the real kernel: contained, frozen, thawed and killed, by each means this machine
+// has. A tree here is a shell with busy children, one of them in a session of its own.
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/strings.h"
+#include "harness/run/guardian.h"
+#include "harness/run/process.h"
+#include "harness/run/tree.h"
+#include "tests/unit/runner.h"
+
+#define TEST_MARK "/dev/shm/upgate-test-tree"
+
+// Counters that the tree's processes raise as long as they run.
+static volatile long *test_counters;
+
+static void test_spin(int which)
+{
+    for (;;)
+        test_counters[which]++;
+}
+
+// A root with two children: one plain, one that left for a session of its own.
+static pid_t test_tree_start(struct tree *tree)
+{
+    test_counters = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        tree_join(tree);
+        // The mark is read from the environment a program was started with.
+        setenv("UPGATE_STEPS", TEST_MARK, 1);
+        if (fork() == 0)
+            test_spin(0);
+        if (fork() == 0) {
+            setsid();
+            test_spin(1);
+        }
+        test_spin(2);
+    }
+    tree_set_root(tree, pid);
+    process_own(pid);
+    return pid;
+}
+
+static bool test_moves(void)
+{
+    long before[3] = {test_counters[0], test_counters[1], test_counters[2]};
+    int64_t deadline = clock_monotonic_ns() + 3000000000;
+    while (clock_monotonic_ns() < deadline) {
+        clock_sleep_until_ns(clock_monotonic_ns() + 20000000);
+        if (test_counters[0] > before[0] && test_counters[1] > before[1] &&
+            test_counters[2] > before[2])
+            return true;
+    }
+    return false;
+}
+
+static bool test_stands_still(void)
+{
+    long before[3] = {test_counters[0], test_counters[1], test_counters[2]};
+    clock_sleep_until_ns(clock_monotonic_ns() + 60000000);
+    return test_counters[0] == before[0] && test_counters[1] == before[1] &&
+           test_counters[2] == before[2];
+}
+
+static void test_turns(enum tree_means means, const char *base)
+{
+    struct tree *tree = NULL;
+    struct error err = {0};
+    CHECK_INT(tree_new(means, base, "t", TEST_MARK, &tree, &err), 0);
+    pid_t root = test_tree_start(tree);
+    CHECK(test_moves());
+    for (int i = 0; i < 5; i++) {
+        CHECK_INT(tree_freeze(tree), 0);
+        CHECK(tree_frozen(tree));
+        CHECK(test_stands_still());
+        CHECK_INT(tree_thaw(tree), 0);
+        CHECK(test_moves());
+    }
+    tree_sample_memory(tree);
+    CHECK(tree_peak_memory_bytes(tree) > 3 * 100000);
+    CHECK_INT(tree_freeze(tree), 0); // killing must work on a frozen tree
+    CHECK_INT(tree_kill(tree), 0);
+    int status = 0;
+    CHECK_INT(waitpid(root, &status, 0), root);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    process_disown(root);
+    CHECK(test_stands_still());
+    tree_free(tree);
+}
+
+TEST(best_means)
+{
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    char *base = NULL;
+    enum tree_means means = tree_detect(&base);
+    printf("    means: %s, base '%s'\n", tree_means_name(means), base);
+    test_turns(means, base);
+    tree_release_base(base);
+    CHECK(means == TREE_MEANS_SIGNALS || access(base, F_OK) < 0);
+    free(base);
+}
+
+TEST(signals)
+{
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    test_turns(TREE_MEANS_SIGNALS, "");
+}
+
+TEST(cpu_time_of_the_tree)
+{
+    char *base = NULL;
+    enum tree_means means = tree_detect(&base);
+    if (means != TREE_MEANS_CGROUP2) {
+        tree_release_base(base);
+        runner_skip("no writable cgroup v2");
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    struct tree *tree = NULL;
+    CHECK_INT(tree_new(means, base, "t", TEST_MARK, &tree, NULL), 0);
+    pid_t root = test_tree_start(tree);
+    clock_sleep_until_ns(clock_monotonic_ns() + 200000000);
+    int64_t cpu = tree_cpu_ns(tree);
+    CHECK(cpu > 20000000 && cpu < 10000000000);
+    CHECK_INT(tree_kill(tree), 0);
+    waitpid(root, NULL, 0);
+    process_disown(root);
+    tree_free(tree);
+    tree_release_base(base);
+    free(base);
+}
+
+// The process under test: makes a tree, freezes it, and waits to be killed.
+static void test_doomed(int report_fd, enum tree_means forced) __attribute__((noreturn));
+static void test_doomed(int report_fd, enum tree_means forced)
+{
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    char *base = NULL;
+    enum tree_means means = forced == TREE_MEANS_SIGNALS ? forced : tree_detect(&base);
+    if (!base)
+        base = xstrdup("");
+    struct guardian *guardian = NULL;
+    struct tree *tree = NULL;
+    if (guardian_start(base, &guardian, NULL) || guardian_watch(guardian, TEST_MARK, NULL) ||
+        tree_new(means, base, "t", TEST_MARK, &tree, NULL))
+        _exit(1);
+    pid_t root = fork();
+    if (root == 0) {
+        tree_join(tree);
+        setenv("UPGATE_STEPS", TEST_MARK, 1);
+        execl("/bin/sh", "sh", "-c", "setsid sleep 1000 & sleep 1000 & sleep 1000", NULL);
+        _exit(127);
+    }
+    tree_set_root(tree, root);
+    close(open(TEST_MARK, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    clock_sleep_until_ns(clock_monotonic_ns() + 300000000);
+    tree_freeze(tree);
+    ssize_t wrote = write(report_fd, base, strlen(base) + 1);
+    (void)wrote;
+    for (;;)
+        pause();
+}
+
+static void test_kill9(enum tree_means means)
+{
+    int fds[2];
+    char base[4096] = "";
+    CHECK_INT(pipe(fds), 0);
+    fflush(NULL);
+    pid_t doomed = fork();
+    if (doomed == 0)
+        test_doomed(fds[1], means);
+    close(fds[1]);
+    CHECK(read(fds[0], base, sizeof base) > 0);
+    pid_t pids[64];
+    CHECK(process_find_tree(-1, TEST_MARK, pids, 64) >= 3);
+    kill(doomed, SIGKILL);
+    waitpid(doomed, NULL, 0);
+    int left = -1;
+    int64_t deadline = clock_monotonic_ns() + 5000000000;
+    while (left && clock_monotonic_ns() < deadline) {
+        clock_sleep_until_ns(clock_monotonic_ns() + 10000000);
+        left = process_find_tree(-1, TEST_MARK, pids, 64);
+    }
+    CHECK_INT(left, 0);
+    clock_sleep_until_ns(clock_monotonic_ns() + 100000000);
+    CHECK(access(TEST_MARK, F_OK) < 0);
+    CHECK(!base[0] || access(base, F_OK) < 0);
+}
+
+TEST(kill_9_leaves_nothing_frozen_or_alive)
+{
+    test_kill9(TREE_MEANS_CGROUP2);
+}
+
+TEST(kill_9_without_cgroups)
+{
+    test_kill9(TREE_MEANS_SIGNALS);
+}
+
+TEST(a_killed_guardian_is_replaced)
+{
+    struct guardian *guardian = NULL;
+    CHECK_INT(guardian_start("", &guardian, NULL), 0);
+    CHECK_INT(system("pkill -9 -P $PPID upgate-guardian"), 0);
+    clock_sleep_until_ns(clock_monotonic_ns() + 50000000);
+    CHECK_INT(guardian_watch(guardian, TEST_MARK, NULL), 0);
+    CHECK_INT(system("pgrep -P $PPID upgate-guardian > /dev/null"), 0);
+    guardian_stop(guardian);
+}
+
+TEST(what_a_dead_run_left_is_swept)
+{
+    char *base = NULL, *again = NULL;
+    enum tree_means means = tree_detect(&base);
+    if (means == TREE_MEANS_SIGNALS)
+        runner_skip("no writable cgroup");
+    // A directory as another process of this name would have left it: pid 1 did not start at tick 1.
+    char *stale = xstrdup(base);
+    strcpy(strstr(stale, "upgate-"), "upgate-1-1");
+    char *command = xasprintf("mkdir -p %s/launch-0", stale);
+    CHECK_INT(system(command), 0);
+    free(command);
+    tree_detect(&again);
+    CHECK(access(stale, F_OK) < 0);
+    tree_release_base(base);
+    free(base);
+    free(again);
+    free(stale);
+}
