@@ -34,7 +34,8 @@ struct options_parser {
 
 static void options_tables_make(struct options_parser *parser)
 {
-    // "-": arguments come in order, as code 1; ":": a missing value is ':' and getopt prints nothing.
+    // "-": arguments come in order, as code 1; ":": a missing value is ':' and getopt prints
+    // nothing.
     char *letter = parser->shorts;
     *letter++ = '-';
     *letter++ = ':';
@@ -168,7 +169,8 @@ static int options_store(struct options_parser *parser, const struct option_spec
     return rc;
 }
 
-// The argument just seen moves to the front, behind those before it; what it passes keeps its order.
+// The argument just seen moves to the front, behind those before it; what it passes keeps its
+// order.
 static void options_add_positional(struct options_rest *rest, char **argv, int at)
 {
     char *word = argv[at];

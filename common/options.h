@@ -32,7 +32,7 @@ struct option_spec {
     const char *help;         // one sentence without full stop
     size_t offset;
     uint64_t min, max;   // OPTION_UINT; both 0 = any
-    size_t given_offset; // bool set true when the option was given; 0 = none (never the first member)
+    size_t given_offset; // bool: set when the option was given; 0 = none (never the first)
 };
 
 struct verb {
@@ -66,8 +66,9 @@ struct options_common {
 };
 #define OPTIONS_COMMON_DEFAULT {.format = "table"}
 
-// The last rows of every table: OPTIONS_COMMON(struct ab_values, common, "RUN.db", "store of the run",
-// "run.db"), then {.name = NULL}. What -o means differs from verb to verb.
+// The last rows of every table, before {.name = NULL}:
+// OPTIONS_COMMON(struct ab_values, common, "RUN.db", "store of the run", "run.db"). What -o means
+// differs from verb to verb.
 // clang-format off
 #define OPTIONS_COMMON(type, member, output_value, output_help, output_default)                    \
     {"Common options", 0, "format", OPTION_CHOICE, NULL, "table,json", "table",                    \
@@ -77,8 +78,8 @@ struct options_common {
     {NULL, 0, "seed", OPTION_UINT, "N", NULL, "the plan's, else 7",                                \
      "seed of everything that is drawn", offsetof(type, member.seed), 0, UINT64_MAX / 2,           \
      offsetof(type, member.seed_given)},                                                           \
-    {NULL, 0, "dry-run", OPTION_FLAG, NULL, NULL, NULL, "check and say what would be done, then stop", \
-     offsetof(type, member.dry_run), 0, 0, 0},                                                     \
+    {NULL, 0, "dry-run", OPTION_FLAG, NULL, NULL, NULL,                                            \
+     "check and say what would be done, then stop", offsetof(type, member.dry_run), 0, 0, 0},      \
     {NULL, 0, "no-color", OPTION_FLAG, NULL, NULL, NULL, "plain text, on a terminal too",          \
      offsetof(type, member.no_color), 0, 0, 0},                                                    \
     {NULL, 'q', "quiet", OPTION_FLAG, NULL, NULL, NULL, "only warnings and errors on stderr",      \
@@ -88,8 +89,8 @@ struct options_common {
 // clang-format on
 
 // Parse argv (argv[0] is the verb's name) as getopt_long does: --x=v, --x v, -xv, -vv, unambiguous
-// prefixes, options after arguments. argv is permuted, no string of it is lost. -h and --help are built
-// in. -EINVAL with the nearest known name on a wrong option.
+// prefixes, options after arguments. argv is permuted, no string of it is lost. -h and --help are
+// built in. -EINVAL with the nearest known name on a wrong option.
 int options_parse(const struct verb *verb, int argc, char **argv, void *values,
                   struct options_rest *ret_rest, struct error *err);
 void options_print_help(const struct verb *verb, void *stream);     // FILE *

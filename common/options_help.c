@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an option table looks like to people: --help on a terminal, a page in docs/, and a completion
-// file for bash. Reads the tables only, writes to the stream it is given. Parsing: options.c.
+// What an option table looks like to people: --help on a terminal, a page in docs/, and a
+// completion file for bash. Reads the tables only, writes to the stream it is given. Parsing:
+// options.c.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,7 +147,8 @@ void options_print_markdown(const struct verb *verb, void *stream)
     fputs("```\n\n## Options\n", file);
     for (const struct option_spec *spec = verb->options; spec && spec->name; spec++) {
         if (spec->group || spec == verb->options)
-            fprintf(file, "\n### %s\n\n| option | meaning | default, range, units |\n|---|---|---|\n",
+            fprintf(file,
+                    "\n### %s\n\n| option | meaning | default, range, units |\n|---|---|---|\n",
                     spec->group ? spec->group : "Options of the verb");
         char *left = options_left(spec), *facts = options_facts(spec);
         fputs("| `", file);

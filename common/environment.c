@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of UPGATE_* variables. Reads the environment of the process, writes nothing.
+#include "common/environment.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+
+static const struct {
+    const char *name, *help;
+} environment_table[ENVIRONMENT_COUNT] = {
+    [ENVIRONMENT_LOG] = {"UPGATE_LOG",
+                         "what is said on stderr: error, warn, info or debug (default: "
+                         "info); -q and -v override it"},
+    [ENVIRONMENT_STATE_DIR] = {"UPGATE_STATE_DIR",
+                               "where this host's calibration certificates are kept (default: "
+                               "$XDG_STATE_HOME/upgate, else ~/.local/state/upgate)"},
+    [ENVIRONMENT_STEPS] = {"UPGATE_STEPS", "set by upgate for workloads: the shared memory of the "
+                                           "step protocol; without it every step call is a no-op"},
+};
+
+const char *environment_name(enum environment_id id)
+{
+    return environment_table[id].name;
+}
+
+const char *environment_help(enum environment_id id)
+{
+    return environment_table[id].help;
+}
+
+const char *environment_get(enum environment_id id)
+{
+    const char *value = getenv(environment_table[id].name);
+    return value && *value ? value : NULL;
+}
+
+void environment_check(char *const *variables,
+                       void (*unknown)(const char *name, const char *nearest))
+{
+    const char *known[ENVIRONMENT_COUNT];
+    for (int i = 0; i < ENVIRONMENT_COUNT; i++)
+        known[i] = environment_table[i].name;
+    for (; *variables; variables++) {
+        if (strncmp(*variables, "UPGATE_", strlen("UPGATE_")) != 0)
+            continue;
+        char *name = xstrdup(*variables);
+        name[strcspn(name, "=")] = 0;
+        const char *nearest = string_nearest(name, known, ENVIRONMENT_COUNT);
+        if (!nearest || strcmp(nearest, name) != 0)
+            unknown(name, nearest);
+        free(name);
+    }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program: finds the verb and runs it. Which verbs exist is decided by the build: verbs.inc is
+// made from the cmd_*.c files whose rooms are on. Also prints what is made from the option tables:
+// help, docs pages, the completion file. Knows nothing about any verb.
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/environment.h"
+#include "common/log.h"
+#include "common/options.h"
+#include "common/strings.h"
+#include "contracts/exit_code.h"
+#include "harness/verbs/docs.h"
+
+#define UPGATE_VERB(name) extern const struct verb verb_##name;
+#include "verbs.inc"
+#undef UPGATE_VERB
+
+#define UPGATE_VERB(name) &verb_##name,
+static const struct verb *const main_verbs[] = {
+#include "verbs.inc"
+    NULL};
+#undef UPGATE_VERB
+
+enum { MAIN_VERBS_MAX = sizeof main_verbs / sizeof *main_verbs };
+
+static void main_print_help(FILE *file)
+{
+    fputs("upgate runs the same workloads under two framework or CUDA versions, side by side, and\n"
+          "gives a verdict that carries error rates.\n"
+          "\nUsage:\n  upgate VERB [options]\n  upgate help VERB\n  upgate --version\n\nVerbs:\n",
+          file);
+    for (const struct verb *const *verb = main_verbs; *verb; verb++)
+        fprintf(file, "  %-10s%s\n", (*verb)->name, (*verb)->summary);
+    fputs("\nExit codes:\n  0  pass, done\n  1  fail: a regression, a breached gate\n"
+          "  2  usage or invalid input\n  3  inconclusive\n"
+          "  4  operational failure: a side could not be started, disk full, no permission\n"
+          "\n`upgate VERB --help` explains a verb.\n",
+          file);
+}
+
+static const struct verb *main_find(const char *word)
+{
+    const char *names[MAIN_VERBS_MAX + 3] = {"help", "--help", "--version"};
+    size_t count = 3;
+    for (const struct verb *const *verb = main_verbs; *verb; verb++) {
+        if (strcmp((*verb)->name, word) == 0)
+            return *verb;
+        names[count++] = (*verb)->name;
+    }
+    const char *nearest = string_nearest(word, names, count);
+    const char *kind = word[0] == '-' ? "option" : "verb";
+    if (nearest)
+        log_error("unknown %s '%s'; did you mean '%s'? try `upgate --help`", kind, word, nearest);
+    else
+        log_error("unknown %s '%s'; try `upgate --help`", kind, word);
+    return NULL;
+}
+
+static int main_help(const char *word)
+{
+    if (!word || strcmp(word, "help") == 0) {
+        main_print_help(stdout);
+        return EXIT_CODE_PASS;
+    }
+    const struct verb *verb = main_find(word);
+    if (!verb)
+        return EXIT_CODE_USAGE;
+    options_print_help(verb, stdout);
+    return EXIT_CODE_PASS;
+}
+
+static int main_docs(const char *directory)
+{
+    struct error err = {0};
+    int rc = directory ? docs_write(main_verbs, directory, &err)
+                       : error_set(&err, -EINVAL, "option '--print-docs' needs a directory");
+    if (rc)
+        log_error("%s", err.text);
+    return error_exit_code(rc);
+}
+
+static int main_dispatch(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : NULL, *next = argc > 2 ? argv[2] : NULL;
+    if (!word) {
+        main_print_help(stderr);
+        return EXIT_CODE_USAGE;
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0)
+        return main_help(next);
+    if (strcmp(word, "--version") == 0) {
+        puts("upgate " UPGATE_VERSION);
+        return EXIT_CODE_PASS;
+    }
+    if (strcmp(word, "--print-docs") == 0) // hidden: the build's and the tests' own
+        return main_docs(next);
+    if (strcmp(word, "--print-completion") == 0) {
+        docs_print_completion(main_verbs, stdout);
+        return EXIT_CODE_PASS;
+    }
+    const struct verb *verb = main_find(word);
+    return verb ? verb->run(argc - 1, argv + 1) : EXIT_CODE_USAGE;
+}
+
+static void main_environment_unknown(const char *name, const char *nearest)
+{
+    if (nearest)
+        log_warn("ignoring unknown environment variable '%s'; did you mean '%s'?", name, nearest);
+    else
+        log_warn("ignoring unknown environment variable '%s'", name);
+}
+
+static void main_apply_log(void)
+{
+    static const char *const levels[] = {[LOG_LEVEL_ERROR] = "error",
+                                         [LOG_LEVEL_WARN] = "warn",
+                                         [LOG_LEVEL_INFO] = "info",
+                                         [LOG_LEVEL_DEBUG] = "debug"};
+    const char *word = environment_get(ENVIRONMENT_LOG);
+    if (!word)
+        return;
+    for (int level = LOG_LEVEL_ERROR; level <= LOG_LEVEL_DEBUG; level++) {
+        if (strcmp(word, levels[level]) == 0) {
+            log_set_level((enum log_level)level);
+            return;
+        }
+    }
+    log_warn("ignoring %s='%s'; accepted: error, warn, info, debug",
+             environment_name(ENVIRONMENT_LOG), word);
+}
+
+// Descriptors 0 to 2 that came closed would be given to the next file opened, the store for one,
+// and messages would be written into it. They get one that refuses the wrong direction, so that
+// output which nobody can read is an error and not a success.
+static void main_reserve_descriptors(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+static void main_on_sigpipe(int number)
+{
+    (void)number; // the failed write says it; a handler, unlike SIG_IGN, is not inherited by
+                  // workloads
+}
+
+// stdout is data: lost data never ends in 0.
+static int main_close_stdout(int rc)
+{
+    errno = 0;
+    bool failed = ferror(stdout);
+    if (fflush(stdout) != 0 || (fclose(stdout) != 0 && errno != EBADF))
+        failed = true;
+    if (!failed)
+        return rc;
+    log_error("failed to write to stdout: %s; the output is incomplete",
+              errno ? strerror(errno) : "an earlier write failed");
+    return rc ? rc : EXIT_CODE_OPERATIONAL;
+}
+
+int main(int argc, char **argv)
+{
+    main_reserve_descriptors();
+    struct sigaction ignore = {.sa_handler = main_on_sigpipe, .sa_flags = SA_RESTART};
+    sigaction(SIGPIPE, &ignore, NULL);
+    main_apply_log();
+    environment_check(environ, main_environment_unknown);
+    return main_close_stdout(main_dispatch(argc, argv));
+}
