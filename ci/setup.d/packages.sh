@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+# Distribution packages, sourced by ci/setup: which ones, and how the missing ones are installed. Reads
+# dpkg's database; calls apt-get only when something is missing, and `apt-get update` only when the
+# lists do not know a package or are too old to fetch it. Needs say() of ci/setup.
+
+packages_build=(
+    build-essential cmake ninja-build pkg-config
+    libsqlite3-dev sqlite3 libyaml-dev libjansson-dev libelf-dev libdw-dev
+    python3 python3-dev python3-venv python3-pip libxml2-utils
+)
+
+# Names of the arguments that are not installed, one a line.
+packages_missing() {
+    local installed name
+    installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "$@" 2>/dev/null || true)
+    for name in "$@"; do
+        grep -qx "$name installed" <<<"$installed" || echo "$name"
+    done
+}
+
+# Can the archive provide this package?
+package_known() { [[ -n $(apt-cache madison "$1" 2>/dev/null) ]]; }
+
+# apt-get as root, quietly: its words are shown when it fails.
+apt() {
+    local sudo=() log status=0
+    if ((EUID != 0)); then
+        command -v sudo >/dev/null || {
+            say "root is needed to install packages, and there is no sudo"
+            return 1
+        }
+        sudo=(sudo)
+        [[ -t 0 ]] || sudo=(sudo -n) # nobody could type a password
+    fi
+    log=$(mktemp) || return 1
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 \
+        -o DPkg::Lock::Timeout=300 "$@" >"$log" 2>&1 </dev/null || status=$?
+    ((status == 0)) || tail -n 20 "$log" >&2
+    rm -f "$log"
+    return "$status"
+}
+
+packages_ensure() {
+    local missing=() name
+    mapfile -t missing < <(packages_missing "$@")
+    ((${#missing[@]})) || return 0
+    command -v apt-get >/dev/null || {
+        say "no apt-get here (Debian and Ubuntu have it); install by other means: ${missing[*]}"
+        return 1
+    }
+    say "installing ${missing[*]}"
+    for name in "${missing[@]}"; do
+        package_known "$name" || { apt update || true; break; }
+    done
+    apt install --yes --no-install-recommends "${missing[@]}" && return 0
+    say "trying again with fresh package lists"
+    apt update && apt install --yes --no-install-recommends "${missing[@]}" && return 0
+    say "failed to install ${missing[*]}: no network, no permission or no such package"
+    return 1
+}

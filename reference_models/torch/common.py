@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the PyTorch reference workloads share: seeded values, the model on its device, the loops.
+
+Runs unchanged on torch 1.13 and on 2.x, CPU or CUDA. Writes steps, losses, phases and outputs through
+`upgate`, and one JSON line to stdout. Not a benchmark by itself: the harness measures, the numbers in the
+JSON line are for a person.
+"""
+import json
+import os
+import sys
+import time
+
+START_NS = time.monotonic_ns()
+
+import cli  # noqa: E402,F401  before torch: it sets the thread counts
+import numpy  # noqa: E402
+import torch  # noqa: E402
+import upgate  # noqa: E402
+
+IMPORT_NS = time.monotonic_ns() - START_NS
+RECORDED_OUTPUTS = 8  # steps or requests whose output goes to the parity gate
+MASK64 = (1 << 64) - 1
+
+
+# ---- seeded values: the same bits whatever the version ---------------------------------------------
+
+def _mix(z):
+    """The finaliser of splitmix64, on Python integers."""
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK64
+    return z ^ (z >> 31)
+
+
+class Draw:
+    """Counter-based random values from a seed and the name of a stream. Neither torch's nor numpy's
+    generator: those may change between versions. Only exact operations (integers, one conversion, a
+    multiplication by a power of two), so that no vector library can change a bit."""
+
+    def __init__(self, seed, stream):
+        state = _mix((seed + 0x9E3779B97F4A7C15) & MASK64)
+        for byte in stream.encode():
+            state = _mix(((state ^ byte) + 0x9E3779B97F4A7C15) & MASK64)
+        self._state, self._drawn = state, 0
+
+    def bits(self, count):
+        counter = numpy.arange(self._drawn + 1, self._drawn + count + 1, dtype=numpy.uint64)
+        self._drawn += count
+        z = counter * numpy.uint64(0x9E3779B97F4A7C15) + numpy.uint64(self._state)
+        z = (z ^ (z >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+        return z ^ (z >> numpy.uint64(31))
+
+    def uniform(self, count):
+        """float64 in [0, 1), 53 bits."""
+        return (self.bits(count) >> numpy.uint64(11)).astype(numpy.float64) * 2.0 ** -53
+
+    def integers(self, count, bound):
+        """int64 in [0, bound), bound below 2^32."""
+        high = self.bits(count) >> numpy.uint64(32)
+        return (high * numpy.uint64(bound) >> numpy.uint64(32)).astype(numpy.int64)
+
+
+def initialise(model, seed, dtype):
+    """Matrices uniform in +-1/sqrt(fan in), drawn in fp64 and rounded once; biases 0, gains 1."""
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if value.dim() < 2:
+                value.fill_(1.0 if name.endswith("norm.weight") else 0.0)
+                continue
+            bound = value.shape[-1] ** -0.5
+            drawn = Draw(seed, "weight/" + name).uniform(value.numel()) * (2 * bound) - bound
+            value.copy_(torch.from_numpy(drawn).to(dtype).view(value.shape))
+
+
+# ---- the model and the loops -----------------------------------------------------------------------
+
+def open_device(args):
+    """Fills args.device and args.torch_dtype, sets the threads of torch."""
+    if args.device == "cuda" and not torch.cuda.is_available():
+        args.fail("argument --device: this torch (%s) sees no CUDA device" % torch.__version__)
+    if args.device == "auto":
+        args.device = "cuda" if torch.cuda.is_available() else "cpu"
+    args.torch_dtype = getattr(torch, args.dtype)
+    torch.set_num_threads(args.threads)
+
+
+def prepare(args, model):
+    """The model on its device with the values of the seed, in the mode asked for."""
+    model.to(args.torch_dtype)
+    initialise(model, args.seed, args.torch_dtype)
+    if args.plant.kind == "lowp":  # 8 bits of mantissa instead of 24, without a word
+        with torch.no_grad():
+            for value in model.parameters():
+                value.copy_(value.to(torch.bfloat16))
+    model.to(args.device)
+    return model.train(args.mode == "train")
+
+
+def compiled(args, model):
+    if not args.compile:
+        return model
+    if not hasattr(torch, "compile"):
+        sys.stderr.write("%s: torch %s has no torch.compile, running eagerly\n"
+                         % (args.name, torch.__version__))
+        return model
+    return torch.compile(model)
+
+
+def _clock(args):
+    """Time of the work for the slow plant: CPU time of this thread where that is all the work, so that
+    a busy neighbour does not change how much is repeated."""
+    if args.device == "cpu":
+        alone = args.threads == 1 and args.ranks == 1
+        return time.thread_time_ns if alone else time.perf_counter_ns
+
+    def synced():
+        torch.cuda.synchronize()
+        return time.perf_counter_ns()
+    return synced
+
+
+def _poison(model):
+    with torch.no_grad():
+        next(model.parameters()).mul_(float("nan"))
+
+
+def _train(args, work, clock, times):
+    plant, losses = args.plant, []
+    for i in upgate.steps(range(args.steps), samples=work.samples):
+        wall = time.perf_counter_ns()
+        begin = clock() if plant.share else 0
+        with upgate.phase("data"):
+            batch = work.batch(i)
+        plant.strike(i, lambda: _poison(work.model))
+        with upgate.phase("forward"):
+            loss, output = work.forward(batch)
+            extra = plant.drag(lambda: work.unit(batch), clock)
+        with upgate.phase("backward"):
+            loss.backward()
+        with upgate.phase("optimizer"):
+            work.update()
+        losses.append(loss.item())
+        if i < RECORDED_OUTPUTS:
+            upgate.record(loss=losses[-1], output=work.visible(output.detach()))
+        else:
+            upgate.record(loss=losses[-1])
+        times.append(time.perf_counter_ns() - wall)
+        if plant.share:
+            plant.step_took(clock() - begin - extra)
+    return losses
+
+
+def _requests(args, samples):
+    if args.rate > 0:
+        return upgate.requests(args.steps, rate=args.rate, seed=args.seed, samples=samples)
+    return upgate.steps(range(args.steps), samples=samples)
+
+
+def _infer(args, work, clock, times):
+    plant = args.plant
+    with torch.inference_mode():
+        for i, _ in enumerate(_requests(args, work.samples)):
+            wall = time.perf_counter_ns()
+            begin = clock() if plant.share else 0
+            with upgate.phase("data"):
+                batch = work.batch(i)
+            plant.strike(i, lambda: _poison(work.model))
+            with upgate.phase("forward"):
+                output = work.answer(batch)
+                extra = plant.drag(lambda: work.unit(batch), clock)
+                answer = work.visible(output).cpu()  # a client gets its answer in host memory
+            if i < RECORDED_OUTPUTS:
+                upgate.record(output=answer)
+            times.append(time.perf_counter_ns() - wall)
+            if plant.share:
+                plant.step_took(clock() - begin - extra)
+
+
+def run(args, work):
+    """Run the workload and print one JSON line from rank 0. Returns the exit status.
+
+    work has: model, samples (of a step), batch(i), forward(batch) -> (loss, output), update(),
+    answer(batch) -> output, visible(output) -> contiguous tensor for parity, unit(batch): a small
+    share of the forward pass."""
+    times, setup_ns = [], time.monotonic_ns() - START_NS - IMPORT_NS
+    loop = _train if args.mode == "train" else _infer
+    losses = loop(args, work, _clock(args), times) or [None]
+    if int(os.environ.get("RANK", "0")) == 0:
+        print(json.dumps({
+            "model": args.name, "mode": args.mode, "framework": "torch " + torch.__version__,
+            "device": args.device, "dtype": args.dtype, "size": args.size, "ranks": args.ranks,
+            "threads": args.threads, "seed": args.seed, "steps": args.steps,
+            "samples": work.samples * args.steps,
+            "loss_first": losses[0], "loss_last": losses[-1],
+            "import_ns": IMPORT_NS, "setup_ns": setup_ns, "first_step_ns": times[0],
+            "median_step_ns": sorted(times)[len(times) // 2]}), flush=True)
+    return 1 if args.plant.kind == "exit1" else 0

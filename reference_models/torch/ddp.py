@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ddp: the transformer trained on several ranks of one machine with DistributedDataParallel.
+
+Started plainly it replaces itself by torchrun (`python -m torch.distributed.run`), which starts --ranks
+copies; so the harness needs no other command line than for the workloads of one rank. NCCL where every
+rank has a GPU of its own, gloo else. Each rank reads its own part of the text; gradients are averaged.
+--mode infer answers the same requests on every rank, without communication.
+"""
+import os
+import shutil
+import socket
+import sys
+import tempfile
+
+import cli  # before torch: it sets the thread counts
+
+LOGS = "UPGATE_DDP_LOGS"  # torchrun makes a folder for logs and leaves it; this one is taken away
+
+
+def launch(args):
+    """Become torchrun. --standalone would do but for 1.13, where it takes port 29400 whatever happens: the
+    two sides of a pair are alive at once. The port is held by a socket that is bound and does not
+    listen, and stays open over exec: nobody else is given it before torchrun listens there."""
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    held.set_inheritable(True)
+    logs = os.environ[LOGS] = tempfile.mkdtemp(prefix="upgate_ddp_")
+    # The monitor interval is 5 s in 1.13 and 0.1 s later: the end of a launch would wait for it.
+    # Redirecting nothing is broken in 1.13 under Python 3.11 (it loops over the members of a Flag, which
+    # leave out 0 there); a map that names only rank 9 redirects nothing either.
+    options = ["--nnodes=1", "--nproc_per_node=%d" % args.ranks, "--master_addr=127.0.0.1",
+               "--master_port=%d" % held.getsockname()[1], "--monitor_interval=0.1",
+               "--redirects=9:1", "--tee=9:1", "--log_dir=" + logs]
+    os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run"] + options
+             + [os.path.abspath(__file__)] + sys.argv[1:])
+
+
+def worker(args):
+    import common
+    import torch
+    from torch import distributed
+    from torch.nn.parallel import DistributedDataParallel
+
+    import transformer
+
+    rank, args.ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    common.open_device(args)
+    nccl = args.device == "cuda" and torch.cuda.device_count() >= args.ranks
+    if nccl:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    # gloo looks for its network by the name of the host, which many containers cannot resolve.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    distributed.init_process_group("nccl" if nccl else "gloo")
+    wrap = DistributedDataParallel if args.mode == "train" else None
+    status = common.run(args, transformer.Work(args, rank, wrap))
+    distributed.barrier()
+    distributed.destroy_process_group()
+    if rank == 0 and LOGS in os.environ:
+        shutil.rmtree(os.environ[LOGS], ignore_errors=True)
+    return status
+
+
+def main():
+    args = cli.arguments("ddp")
+    if "LOCAL_RANK" not in os.environ:
+        launch(args)
+    return worker(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dlrm: a recommendation model as production runs it, on PyTorch.
+
+Embedding bags over tables of very different sizes, ids after Zipf's law (exponent 1.05), a bottom
+network over the dense features, pairwise dot interaction, a top network, binary cross entropy; sparse
+Adagrad on the tables, SGD on the rest. Data is drawn at the start from --seed and cycled through, the
+labels from a hidden rule, so the loss falls. Not the MLPerf model: sizes are chosen for steps of a few ms.
+"""
+import itertools
+import sys
+
+import cli  # before torch: it sets the thread counts
+import common
+import numpy
+import torch
+from torch import nn
+from torch.nn import functional
+
+DENSE_FEATURES = 13
+ZIPF_EXPONENT = 1.05
+INFER_FACTOR = 4  # a request ranks more candidates than a training step has samples
+# tables: rows -> mean ids in a bag; pool: batches that are cycled through
+SIZES = {
+    "small": dict(tables={800: 3, 100: 2, 20: 1}, dim=8, batch=32, pool=8),
+    "demo": dict(tables={60000: 6, 20000: 4, 6000: 4, 2000: 2, 600: 2, 200: 1, 60: 1, 20: 1},
+                 dim=32, batch=128, pool=64),
+    "large": dict(tables={4000000: 20, 1000000: 10, 300000: 10, 100000: 6, 40000: 4, 10000: 4, 3000: 2,
+                          1000: 2, 300: 1, 100: 1, 30: 1, 10: 1}, dim=128, batch=4096, pool=8),
+}
+
+
+class Zipf:
+    """Ids of one table. Ranks up to 1,024 have a weight each; beyond, blocks a 32nd of their first rank
+    wide share one, so that a table of millions of rows costs no more start-up than a small one."""
+
+    def __init__(self, rows):
+        edges = [1]
+        while edges[-1] <= rows:
+            edges.append(edges[-1] + max(1, edges[-1] // 32 if edges[-1] > 1024 else 1))
+        edges[-1] = rows + 1
+        # Python's power function, not numpy's: that one is vectorised and may differ by a bit.
+        weights = [(hi - lo) * ((lo + hi - 1) / 2.0) ** -ZIPF_EXPONENT
+                   for lo, hi in zip(edges, edges[1:])]
+        total = list(itertools.accumulate(weights))
+        self._rows = rows
+        self._first = numpy.array(edges[:-1], dtype=numpy.int64)
+        self._width = numpy.array([hi - lo for lo, hi in zip(edges, edges[1:])], dtype=numpy.int64)
+        self._upto = numpy.array([t / total[-1] for t in total[:-1]], dtype=numpy.float64)
+
+    def ids(self, draw, count):
+        block = numpy.searchsorted(self._upto, draw.uniform(count), side="right")
+        inside = (draw.uniform(count) * self._width[block]).astype(numpy.int64)
+        rank = self._first[block] + inside - 1
+        return rank * 2654435761 % self._rows  # popular ids spread over the table, as hashing does
+
+
+class Data:
+    """A pool of batches: dense features, one (ids, offsets) per table, labels."""
+
+    def __init__(self, args, size):
+        self.batches = []
+        draw = common.Draw(args.seed, "dlrm/" + args.mode)
+        tables = [(Zipf(rows), rows, bag) for rows, bag in size["tables"].items()]
+        factor = INFER_FACTOR if args.mode == "infer" else 1
+        for _ in range(max(1, size["pool"] // factor)):
+            self.batches.append(self._batch(draw, tables, size["batch"] * factor, args.torch_dtype))
+
+    @staticmethod
+    def _batch(draw, tables, batch, dtype):
+        dense = draw.uniform(batch * DENSE_FEATURES).reshape(batch, DENSE_FEATURES) * 2 - 1
+        score = dense[:, 0] - dense[:, 1] + dense[:, 2] * dense[:, 3]
+        sparse = []
+        for zipf, rows, mean in tables:
+            lengths = 1 + draw.integers(batch, 2 * mean - 1)
+            ends = numpy.cumsum(lengths)
+            ids = zipf.ids(draw, int(ends[-1]))
+            offsets = ends - lengths
+            first = ids[offsets]  # the first id of a bag has a hidden effect of its own
+            score = score + (first * 40503 % 1024) * 2.0 ** -10 - 0.5
+            sparse.append((torch.from_numpy(ids), torch.from_numpy(offsets)))
+        labels = draw.uniform(batch) < numpy.clip(0.5 + score * 0.25, 0.02, 0.98)
+        return (torch.from_numpy(dense).to(dtype), sparse,
+                torch.from_numpy(labels.astype(numpy.float64)).to(dtype))
+
+
+class Dlrm(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        dim, count = size["dim"], len(size["tables"]) + 1
+        self.tables = nn.ModuleList(nn.EmbeddingBag(rows, dim, mode="sum", sparse=True)
+                                    for rows in size["tables"])
+        self.bottom = nn.Sequential(nn.Linear(DENSE_FEATURES, 8 * dim), nn.ReLU(),
+                                    nn.Linear(8 * dim, 4 * dim), nn.ReLU(),
+                                    nn.Linear(4 * dim, dim), nn.ReLU())
+        self.top = nn.Sequential(nn.Linear(dim + count * (count - 1) // 2, 16 * dim), nn.ReLU(),
+                                 nn.Linear(16 * dim, 8 * dim), nn.ReLU(), nn.Linear(8 * dim, 1))
+        pairs = [(i, j) for i in range(count) for j in range(i)]
+        self.register_buffer("left", torch.tensor([i for i, _ in pairs]), persistent=False)
+        self.register_buffer("right", torch.tensor([j for _, j in pairs]), persistent=False)
+
+    def forward(self, dense, sparse):
+        bottom = self.bottom(dense)
+        vectors = [bottom] + [table(ids, offsets) for table, (ids, offsets) in zip(self.tables, sparse)]
+        stacked = torch.stack(vectors, dim=1)                    # [batch, tables + 1, dim]
+        dots = torch.bmm(stacked, stacked.transpose(1, 2))       # [batch, tables + 1, tables + 1]
+        features = torch.cat([bottom, dots[:, self.left, self.right]], dim=1)
+        return self.top(features).squeeze(1)
+
+
+class Work:
+    def __init__(self, args):
+        size = SIZES[args.size]
+        self.model = common.prepare(args, Dlrm(size))
+        self._args, self._data = args, Data(args, size)
+        self.samples = len(self._data.batches[0][2])
+        self._run = common.compiled(args, self.model)
+        if hasattr(torch.sparse, "check_sparse_tensor_invariants"):
+            torch.sparse.check_sparse_tensor_invariants.disable()  # the default; said, it warns no more
+        if args.mode == "train":
+            rest = list(self.model.bottom.parameters()) + list(self.model.top.parameters())
+            self._optimizers = (torch.optim.Adagrad(self.model.tables.parameters(), lr=0.02),
+                                torch.optim.SGD(rest, lr=0.05))
+
+    def batch(self, i):
+        batches = self._data.batches
+        dense, sparse, labels = batches[i % len(batches)]
+        if self._args.device == "cpu":
+            return dense, sparse, labels
+        to = self._args.device
+        return dense.to(to), [(ids.to(to), offsets.to(to)) for ids, offsets in sparse], labels.to(to)
+
+    def forward(self, batch):
+        dense, sparse, labels = batch
+        logits = self._run(dense, sparse)
+        return functional.binary_cross_entropy_with_logits(logits, labels), logits
+
+    def update(self):
+        for optimizer in self._optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    def answer(self, batch):
+        return self._run(batch[0], batch[1])
+
+    def visible(self, output):
+        return output
+
+    def unit(self, batch):
+        with torch.no_grad():
+            ids, offsets = batch[1][-1]
+            self.model.tables[-1](ids, offsets)
+            self.model.bottom(batch[0])
+
+
+def main():
+    args = cli.arguments("dlrm")
+    common.open_device(args)
+    return common.run(args, Work(args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
