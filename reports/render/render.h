@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// A judged run as people and machines read it: table, JSON, JUnit, Markdown, GitHub. Reads the store
+// only; writes the stream or file it is given. Judges nothing: what it shows was derived by the gate.
+// Every function that needs a verdict returns -ENODATA for a store without one (exit 4): nothing that
+// was not judged is shown as if it were.
+#ifndef UPGATE_REPORTS_RENDER_H
+#define UPGATE_REPORTS_RENDER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "common/error.h"
+#include "common/options.h"
+#include "tracer/store/store.h"
+
+enum { RENDER_WIDTH_DEFAULT = 100 };
+
+// How text is laid out; {0} is valid: 100 columns, ASCII, no colour.
+struct render_opts {
+    int width; // columns; 0 = RENDER_WIDTH_DEFAULT
+    bool color;
+    bool utf8;
+    bool inconclusive_skip; // JUnit: an inconclusive case is <skipped>, not <failure>
+};
+
+// What the stream behind fd can show: width, colour (a terminal, no NO_COLOR, TERM not dumb, and
+// !no_color), UTF-8 by the locale's environment variables.
+void render_opts_detect(struct render_opts *opts, int fd, bool no_color);
+
+// upgate.verdict/1, a new reference; NULL with *err set.
+json_t *render_verdict_json(struct store *store, struct error *err);
+
+// Verdict, cells, parity, trust, calibration, crashed launches, notes, what to do next.
+int render_verdict_table(struct store *store, const struct render_opts *opts, FILE *stream,
+                         struct error *err);
+
+// What `upgate ab`, `upgate gate` and `upgate report` print at their end on stdout: the table, or with
+// --format json the document. -EIO, -ENOSPC, -EPIPE when stdout did not take it.
+int render_stdout(struct store *store, const struct options_common *common, struct error *err);
+
+// Is the ending of this file one that can be written? -EINVAL names those that can. For callers that
+// want to know before a long run.
+int render_file_check(const char *path, struct error *err);
+
+// Write .json, .xml (JUnit) or .md, by the ending. The file appears whole or not at all.
+int render_file(struct store *store, const char *path, const struct render_opts *opts,
+                struct error *err);
+
+// GitHub Actions: annotations to `stream`, Markdown to $GITHUB_STEP_SUMMARY, verdict and ratios to
+// $GITHUB_OUTPUT (each where the variable is set), all within GitHub's limits.
+int render_github(struct store *store, FILE *stream, struct error *err);
+
+#endif
