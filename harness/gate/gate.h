@@ -42,8 +42,10 @@ int gate_glance(struct store *store, int64_t workload_id, struct gate_glance *re
 
 // A certificate from an A/A run's store (run.kind = 'aa'), saved in the host's state directory.
 int gate_certify(struct store *store, struct error *err);
-// Copy the valid certificates of the host into the run's calibration table. *ret_covered: every
-// workload has one (its own, or the host's for its kind of interleave). *ret_why: what is missing, caller frees.
-int gate_load_certificates(struct store *store, bool *ret_covered, char **ret_why, struct error *err);
+// Look up the host's state directory for a certificate of this workload, else of scope 'host', for this
+// interleave (they differ in what they prove), and copy it into the run's calibration table.
+// *ret_covered: a valid one was found; else *ret_why says what is wrong (caller frees; may be NULL).
+int gate_load_certificate(struct store *store, int64_t workload_id, enum plan_interleave interleave,
+                          bool *ret_covered, char **ret_why, struct error *err);
 
 #endif

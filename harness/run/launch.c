@@ -370,24 +370,23 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
 
 // --- its turns ------------------------------------------------------------------------------------
 
-int launch_resume(struct launch *launch)
+void launch_resume(struct launch *launch)
 {
     if (launch->state != LAUNCH_RUNNING || launch->active_since_ns)
-        return 0;
+        return;
     launch->active_since_ns = clock_monotonic_ns();
-    int rc = tree_thaw(launch->tree);
+    launch->freeze_failures += tree_thaw(launch->tree) != 0;
     launch->freeze_ns += clock_monotonic_ns() - launch->active_since_ns;
-    return rc;
 }
 
-int launch_suspend(struct launch *launch)
+void launch_suspend(struct launch *launch)
 {
     if (launch->state != LAUNCH_RUNNING || !launch->active_since_ns)
-        return 0;
+        return;
     int64_t now = clock_monotonic_ns();
     launch->active_ns += now - launch->active_since_ns;
     launch->active_since_ns = 0;
-    int rc = tree_freeze(launch->tree);
+    launch->freeze_failures += tree_freeze(launch->tree) != 0;
     int64_t frozen = clock_monotonic_ns();
     launch->freeze_ns += frozen - now;
     launch->freeze_count++;
@@ -395,7 +394,6 @@ int launch_suspend(struct launch *launch)
         tree_sample_memory(launch->tree);
         launch->next_sample_ns = frozen + LAUNCH_SAMPLE_NS;
     }
-    return rc;
 }
 
 int64_t launch_active_ns(const struct launch *launch)

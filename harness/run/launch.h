@@ -58,6 +58,7 @@ struct launch {
     int64_t active_ns;       // so far, without the turn that is going on
     int64_t active_since_ns; // 0 = frozen or held
     int64_t freeze_count, freeze_ns; // cost of the turns: time spent in freeze and thaw
+    int64_t freeze_failures;         // turns after which the tree did not stop in time
     int64_t cpu_ns;          // at the end; -1 = not told
     int64_t peak_memory_bytes;
     int64_t next_sample_ns;  // of memory
@@ -74,9 +75,9 @@ void launch_argv_free(char **argv);
 // program's name when it cannot be executed.
 int launch_start(struct launch_env *env, const struct launch_spec *spec, struct launch **ret_launch,
                  struct error *err);
-// Its turn begins or ends. Freezing errors (a tree that does not stop within a second) are returned.
-int launch_resume(struct launch *launch);
-int launch_suspend(struct launch *launch);
+// Its turn begins or ends. A tree that does not stop within a second is counted in freeze_failures.
+void launch_resume(struct launch *launch);
+void launch_suspend(struct launch *launch);
 // Has it ended by itself? Fills state, exit code, ended_ns, CPU time. Samples memory now and then.
 bool launch_ended(struct launch *launch);
 // Wait until it ends by itself or until the deadline. True = ended.

@@ -19,6 +19,7 @@
 
 enum {
     PAIR_LOOK_NS = 100000000,      // between two looks at a side that does not arrive
+    PAIR_SLICES_TO_FINGERPRINT = 8, // of 20 ms: interpreters have loaded their libraries by then
     PAIR_DRAIN_STEPS = 16384,      // a quarter of the ring: drain before it can fill
     PAIR_REQUEST_TURN_NS = 1000000000 // open-loop latency is measured in turns of seconds
 };
@@ -235,8 +236,7 @@ static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pai
     if (run->couple == 0 && run->spec->on_held)
         reader_request(launch->reader, READER_ALL, UG_REQUEST_FINGERPRINT);
     reader_grant(launch->reader, (uint32_t)steps);
-    if (launch_resume(launch))
-        return false;
+    launch_resume(launch);
     if (!pair_wait_held(run, side, slots))
         return false;
     int64_t arrival = 0;
@@ -431,6 +431,9 @@ static int pair_run_slices(struct pair_run *run, struct error *err)
                 pair_fail_launch(run, turn);
             pair_drain(run, turn);
         }
+        // The moment for the fingerprint of a program without step calls: it has run for a while.
+        if (run->couple / 2 == PAIR_SLICES_TO_FINGERPRINT && run->spec->on_held && launch->pid > 0)
+            run->spec->on_held(run->spec->arg, turn, launch->pid);
         // Couples in random order, as in turns of steps: after both had a slice, the coin decides.
         run->couple++;
         turn = run->couple % 2 ? !turn : (int)(pair_random(&run->coin) >> 63);

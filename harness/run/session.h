@@ -17,7 +17,6 @@ struct session_opts {
     const char *store_path;
     bool resume;
     bool aa;
-    bool quick_calibration;      // this session is the host's calibration itself: no certificate is asked for
     bool progress;               // live display on stderr
     const json_t *command_line;  // array, for the store
 };

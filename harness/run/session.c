@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop of `upgate ab`: workloads in turn, look by look, only those that are still undecided, until
+// the gate has no more questions. Everything it needs to go on stands in the store, so that --resume
+// is the same loop entered later.
+#include "harness/run/session.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/strings.h"
+#include "harness/run/calibrate.h"
+#include "harness/run/host.h"
+#include "harness/run/process.h"
+#include "harness/run/session_internal.h"
+#include "harness/run/session_store.h"
+#include "reports/render/progress.h"
+
+enum { SESSION_TICK_NS = 100000000, SESSION_CELLS_MAX = 16 };
+
+volatile int session_stop;
+
+static void session_on_signal(int signal_number)
+{
+    session_stop = signal_number;
+}
+
+static void session_catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = session_on_signal}; // no SA_RESTART: waits must end
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+// --- the display ----------------------------------------------------------------------------------
+
+// Time to the next look of this workload, and of all behind it at the mean length of a pair so far.
+static int64_t session_remaining_ns(const struct session *session)
+{
+    int64_t known_ns = 0, known = 0, pairs = 0;
+    for (int i = 0; i < session->plan->workload_count; i++) {
+        known_ns += session->workloads[i].pair_ns_sum;
+        known += session->workloads[i].pair_count;
+    }
+    const struct session_workload *now = &session->workloads[session->workload_idx];
+    pairs = session->need.pairs_wanted - session->need.pairs_valid;
+    if (!known)
+        return -1;
+    int64_t here = now->pair_count ? now->pair_ns_sum / now->pair_count : known_ns / known;
+    int64_t rest = pairs > 0 ? pairs * here : 0;
+    for (int i = session->workload_idx + 1; i < session->plan->workload_count; i++)
+        if (!session->workloads[i].pair_count)
+            rest += (int64_t)session->plan->schedule.looks[0] * (known_ns / known);
+    return rest;
+}
+
+static void session_display(struct session *session)
+{
+    struct gate_glance glances[SESSION_CELLS_MAX];
+    struct progress_cell cells[SESSION_CELLS_MAX];
+    const struct session_workload *workload = &session->workloads[session->workload_idx];
+    int count = gate_glance(session->store, workload->id, glances, SESSION_CELLS_MAX);
+    for (int i = 0; i < count; i++)
+        cells[i] = (struct progress_cell){.metric = glances[i].metric,
+                                          .verdict = glances[i].verdict,
+                                          .ratio = glances[i].ratio,
+                                          .ci_lower = glances[i].ci_lower,
+                                          .ci_upper = glances[i].ci_upper};
+    progress_update(&(struct progress_state){
+        .workload = workload->plan->name,
+        .workload_idx = session->workload_idx,
+        .workload_count = session->plan->workload_count,
+        .pair = (int)session->need.pairs_valid,
+        .pairs_target = (int)session->need.pairs_wanted,
+        .phase = session->phase,
+        .elapsed_ns = clock_monotonic_ns() - session->started_ns,
+        .remaining_ns = session_remaining_ns(session),
+        .cells = cells,
+        .cell_count = count > 0 ? count : 0,
+    });
+}
+
+// From the waiting loops, thousands of times a run: the spinner moves, the numbers stay.
+void session_tick(void *arg)
+{
+    static int64_t next_ns;
+    (void)arg;
+    int64_t now = clock_monotonic_ns();
+    if (now < next_ns)
+        return;
+    next_ns = now + SESSION_TICK_NS;
+    progress_tick();
+}
+
+// --- start and end --------------------------------------------------------------------------------
+
+static int session_open_resume(struct session *session, struct error *err)
+{
+    int rc = store_open(session->opts->store_path, STORE_WRITE, &session->store, err);
+    if (rc)
+        return rc;
+    char *text = store_get_text(session->store, "SELECT plan FROM run", "");
+    json_error_t json_err;
+    json_t *json = text ? json_loads(text, 0, &json_err) : NULL;
+    free(text);
+    if (!json)
+        return error_set(err, -EINVAL, "'%s' holds no run of `upgate ab` to go on with",
+                         session->opts->store_path);
+    rc = plan_from_json(json, &session->plan, err);
+    json_decref(json);
+    session->plan_owned = rc == 0;
+    if (rc == 0)
+        rc = session_store_state(session->store, "running", true, err);
+    return rc;
+}
+
+static int session_open(struct session *session, struct error *err)
+{
+    cpu_set_t cpus;
+    int rc;
+    if (session->opts->resume) {
+        rc = session_open_resume(session, err);
+        if (rc)
+            return rc;
+    } else {
+        session->plan = (struct plan *)session->opts->plan;
+    }
+    rc = host_choose_cpus(session->plan->schedule.cpus, &cpus, &session->cpus_text, err);
+    if (rc)
+        return rc;
+    session->env.cpus = cpus;
+    if (session->opts->resume)
+        return 0;
+    json_t *host = host_describe(session->cpus_text);
+    rc = store_open(session->opts->store_path, STORE_CREATE, &session->store, err);
+    if (rc == 0)
+        rc = session_store_create(session->store, session->plan, session->opts->aa,
+                                  session->opts->command_line, host, err);
+    json_decref(host);
+    return rc;
+}
+
+// What earlier parts of this run have found out, as --resume needs it.
+static void session_restore(struct session *session, struct session_workload *workload)
+{
+    struct store *store = session->store;
+    char *name = store_get_text(store, "SELECT interleave FROM workload WHERE id = ?", "i", workload->id);
+    for (int i = 0; name && i < PLAN_INTERLEAVE_COUNT; i++)
+        if (strcmp(name, plan_interleave_name((enum plan_interleave)i)) == 0)
+            workload->interleave = (enum plan_interleave)i;
+    free(name);
+    workload->note = store_get_text(store, "SELECT note FROM workload WHERE id = ?", "i", workload->id);
+    char *rate = store_get_text(store, "SELECT rate_per_s FROM workload WHERE id = ?", "i", workload->id);
+    if (rate)
+        workload->rate_per_s = strtod(rate, NULL);
+    free(rate);
+    int64_t value = 0;
+    if (store_get_int(store, &value, NULL,
+                      "SELECT b.steps FROM block b JOIN pair p ON p.id = b.pair_id WHERE p.workload_id = ? "
+                      "AND p.phase = 'main' ORDER BY p.id DESC, b.couple DESC LIMIT 1", "i",
+                      workload->id) == 0 && value > 0)
+        workload->block_steps = (uint64_t)value;
+    value = 0;
+    store_get_int(store, &value, NULL,
+                  "SELECT count(*) FROM pair WHERE workload_id = ?1 AND state = 'void'", "i", workload->id);
+    workload->voids = (uint64_t)value;
+    value = 0;
+    store_get_int(store, &value, NULL,
+                  "SELECT count(*) FROM pair WHERE workload_id = ?1 AND state = 'failed' AND "
+                  "phase IN ('main', 'confirm') AND id > "
+                  "(SELECT coalesce(max(id), 0) FROM pair WHERE workload_id = ?1 AND state <> 'failed')",
+                  "i", workload->id);
+    workload->failures = (int)value;
+    workload->broken = value >= SESSION_FAILURES_MAX || workload->voids > session->plan->schedule.voids_max;
+}
+
+static void session_prepare_workloads(struct session *session)
+{
+    session->workloads = xcalloc((size_t)session->plan->workload_count, sizeof *session->workloads);
+    for (int i = 0; i < session->plan->workload_count; i++) {
+        struct session_workload *workload = &session->workloads[i];
+        const struct plan_workload *plan = &session->plan->workloads[i];
+        workload->id = i + 1;
+        workload->plan = plan;
+        workload->interleave = plan->interleave != PLAN_INTERLEAVE_AUTO ? plan->interleave
+                                                                        : session->plan->schedule.interleave;
+        workload->steps = plan->steps;
+        workload->rate_per_s = plan->rate_per_s;
+        if (session->opts->resume)
+            session_restore(session, workload);
+    }
+    for (int side = 0; side < PLAN_SIDES; side++) {
+        char *text = store_get_text(session->store, "SELECT fingerprint FROM side WHERE id = ?", "i",
+                                    (int64_t)side);
+        session->fingerprinted[side] = text != NULL;
+        free(text);
+    }
+}
+
+static int session_start(struct session *session, struct error *err)
+{
+    session->started_ns = clock_monotonic_ns();
+    session_stop = 0;
+    session_catch_signals();
+    // Orphans of a launch come to us, so that none outlives its pair.
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    reader_sweep("/dev/shm", "upgate-");
+    int rc = launch_env_find(&session->env, err);
+    if (rc)
+        return rc;
+    char *base = NULL;
+    session->env.means = tree_detect(&base);
+    session->env.base = base;
+    rc = guardian_start(base, &session->env.guardian, err);
+    if (rc)
+        return rc;
+    if (host_raise_priority())
+        log_debug("no real-time priority: turns may last a scheduler slice longer");
+    session_prepare_workloads(session);
+    store_note(session->store, "info", "sides are stopped by %s; pinned to CPUs %s",
+               tree_means_name(session->env.means), session->cpus_text);
+    return 0;
+}
+
+static void session_close(struct session *session)
+{
+    for (int i = 0; session->workloads && i < session->plan->workload_count; i++)
+        free(session->workloads[i].note);
+    free(session->workloads);
+    guardian_stop(session->env.guardian);
+    tree_release_base(session->env.base);
+    free((char *)session->env.base);
+    free(session->env.python_dir);
+    free(session->env.models_dir);
+    free(session->cpus_text);
+    if (session->plan_owned)
+        plan_free(session->plan);
+    store_close(session->store);
+}
+
+// --- the loop -------------------------------------------------------------------------------------
+
+static int session_workload_look(struct session *session, int idx, bool *ret_ran, struct error *err)
+{
+    struct session_workload *workload = &session->workloads[idx];
+    session->workload_idx = idx;
+    int rc = 0;
+    if (workload->plan->mode == PLAN_MODE_INFER && workload->rate_per_s == 0) {
+        session->phase = "capacity of the baseline";
+        session_display(session);
+        rc = session_find_rate(session, workload, err);
+    }
+    while (rc == 0 && !session_stop && !workload->broken) {
+        rc = gate_need(session->store, workload->id, &session->need, err);
+        if (rc || session->need.pairs_wanted <= session->need.pairs_valid)
+            break;
+        // The target of this look stays the target until it is reached; then others have their turn.
+        if (*ret_ran && session->need.pairs_wanted > workload->look_target)
+            break;
+        workload->look_target = session->need.pairs_wanted;
+        session->phase = strcmp(session->need.phase, "confirm") == 0 ? "confirming a fail" : "pairs";
+        session_display(session);
+        *ret_ran = true;
+        rc = session_pair(session, workload, session->need.phase, err);
+        if (rc == 0)
+            rc = gate_next_steps(session->store, workload->id, workload->plan->steps, &workload->steps, err);
+        if (rc == 0)
+            rc = session_anchor(session, workload, err);
+        if (rc == 0 && !session->opts->aa && !workload->calibrated &&
+            workload->interleave != PLAN_INTERLEAVE_AUTO) {
+            workload->calibrated = true;
+            rc = calibrate_ensure(session, workload, err);
+        }
+    }
+    return rc;
+}
+
+static int session_loop(struct session *session, struct error *err)
+{
+    bool again = true;
+    while (again && !session_stop) {
+        again = false;
+        for (int i = 0; i < session->plan->workload_count && !session_stop; i++) {
+            bool ran = false;
+            int rc = session_workload_look(session, i, &ran, err);
+            if (rc)
+                return rc;
+            again |= ran;
+        }
+    }
+    return 0;
+}
+
+static int session_finish(struct session *session, enum exit_code *ret_exit, struct error *err)
+{
+    const char *state = session_stop ? "interrupted" : "done";
+    int rc = session_store_state(session->store, state, false, err);
+    if (rc == 0 && session->opts->aa && !session_stop)
+        rc = gate_certify(session->store, err);
+    if (rc == 0)
+        rc = gate_judge(session->store, NULL, ret_exit, err);
+    return rc;
+}
+
+int session_run(const struct session_opts *opts, struct store **ret_store, enum exit_code *ret_exit,
+                struct error *err)
+{
+    struct session session = {.opts = opts};
+    int rc = session_open(&session, err);
+    if (rc == 0)
+        rc = session_start(&session, err);
+    if (rc == 0) {
+        progress_start(session.plan->workload_count, opts->progress);
+        rc = session_loop(&session, err);
+        progress_stop();
+    }
+    if (rc == 0)
+        rc = session_finish(&session, ret_exit, err);
+    else if (session.store)
+        session_store_state(session.store, "interrupted", false, NULL);
+    if (rc == 0) {
+        *ret_store = session.store;
+        session.store = NULL;
+    }
+    session_close(&session);
+    return rc;
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// State of a session, shared by session.c (the loop), session_pair.c (one pair) and calibrate.c.
+#ifndef UPGATE_HARNESS_RUN_SESSION_INTERNAL_H
+#define UPGATE_HARNESS_RUN_SESSION_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "harness/gate/gate.h"
+#include "harness/plan/plan.h"
+#include "harness/run/launch.h"
+#include "harness/run/pair.h"
+#include "harness/run/session.h"
+#include "tracer/store/store.h"
+
+enum { SESSION_FAILURES_MAX = 2 }; // failed pairs in a row after which a workload is given up
+
+struct session_workload {
+    int64_t id; // in the store
+    const struct plan_workload *plan;
+    enum plan_interleave interleave; // AUTO until known
+    char *note;
+    double rate_per_s;
+    uint64_t steps;       // of the next pair
+    uint64_t block_steps; // 0 = not known yet
+    int64_t look_target;  // valid pairs at which the other workloads have their turn
+    int failures;         // in a row
+    bool broken;          // given up
+    bool calibrated;      // a certificate was looked for
+    bool steps_seen;      // a launch of it made step calls
+    uint64_t voids;
+    int64_t pair_ns_sum;
+    int pair_count;
+};
+
+struct session {
+    const struct session_opts *opts;
+    struct plan *plan;
+    bool plan_owned;
+    struct store *store;
+    struct launch_env env;
+    char *cpus_text;
+    struct session_workload *workloads;
+    json_t *process_facts[PLAN_SIDES]; // fingerprint_process of the held process
+    bool fingerprinted[PLAN_SIDES];
+    bool calibration_tried[PLAN_INTERLEAVE_COUNT];
+    // What the display shows.
+    int workload_idx;
+    const char *phase;
+    struct gate_need need;
+    int64_t started_ns;
+};
+
+extern volatile int session_stop; // set by SIGINT, SIGTERM, SIGHUP
+
+// One pair of a workload, retried by the rules of `auto`, stored. 0: go on (look at broken); -errno:
+// the session ends with this error.
+int session_pair(struct session *session, struct session_workload *workload, const char *phase,
+                 struct error *err);
+// The open-loop request rate of an inference workload: half of what the baseline can do.
+int session_find_rate(struct session *session, struct session_workload *workload, struct error *err);
+// The fp64 launch of the baseline that the parity rule is anchored to, if it is missing.
+int session_anchor(struct session *session, struct session_workload *workload, struct error *err);
+void session_tick(void *arg); // refreshes the display
+
+#endif

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// One pair of a session: which interleave, which seed and order, what becomes of it when a side
+// fails, and into the store with it. The rules of `auto` live here.
+#include "harness/run/session_internal.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/strings.h"
+#include "common/units.h"
+#include "harness/fingerprint/fingerprint.h"
+#include "harness/run/session_store.h"
+#include "harness/run/validity.h"
+
+enum {
+    SESSION_CONFIRM_SEED = 1000,
+    SESSION_ANCHOR_STEPS = 8,   // parity compares the outputs of the first steps
+    SESSION_RATE_STEPS_MIN = 40, // of the launch that finds the baseline's capacity
+    SESSION_RATE_STEPS_MAX = 400
+};
+
+static int64_t session_next_idx(struct session *session, const struct session_workload *workload,
+                                const char *phase)
+{
+    int64_t count = 0;
+    store_get_int(session->store, &count, NULL,
+                  "SELECT count(*) FROM pair WHERE workload_id = ? AND phase = ?", "is", workload->id,
+                  phase);
+    return count;
+}
+
+// Every random choice of a pair follows from the plan's seed and the pair's place, so that --resume
+// goes on with the very coin flips an undisturbed run would have made.
+static uint64_t session_hash(const struct session *session, const struct session_workload *workload,
+                             const char *phase, uint64_t idx)
+{
+    uint64_t state = session->plan->schedule.seed;
+    for (const char *at = phase; *at; at++)
+        state = pair_random(&state) ^ (uint64_t)*at;
+    state = pair_random(&state) ^ (uint64_t)workload->id;
+    state = pair_random(&state) ^ idx;
+    return pair_random(&state);
+}
+
+// Who starts: fair, and balanced in blocks of four pairs (two of each order). The block's coin picks
+// one of the six arrangements.
+static int session_first_side(const struct session *session,
+                              const struct session_workload *workload, const char *phase,
+                              int64_t idx)
+{
+    static const unsigned char arrangements[6] = {0x3, 0x5, 0x6, 0x9, 0xa, 0xc};
+    uint64_t coin = session_hash(session, workload, phase, 0x626c6f636bu + (uint64_t)(idx / 4));
+    return arrangements[coin % 6] >> (idx % 4) & 1;
+}
+
+static void session_on_held(void *arg, int side, pid_t pid)
+{
+    struct session *session = arg;
+    if (session->fingerprinted[side] || session->process_facts[side])
+        return;
+    struct error err = {0};
+    if (fingerprint_process(pid, &session->process_facts[side], &err))
+        log_debug("no fingerprint of side %d yet: %s", side, err.text);
+}
+
+// The fingerprint of each side, once, from the first pair whose processes could be read.
+static int session_store_fingerprints(struct session *session, const struct pair *pair,
+                                      struct error *err)
+{
+    int rc = 0;
+    for (int side = 0; side < PLAN_SIDES && rc == 0; side++) {
+        if (session->fingerprinted[side] || !session->process_facts[side])
+            continue;
+        const char *text = pair->samples[side].fingerprint;
+        json_t *python = text ? json_loads(text, 0, NULL) : NULL;
+        json_t *document = fingerprint_merge(session->process_facts[side], python);
+        rc = session_store_fingerprint(session->store, side, document, err);
+        session->fingerprinted[side] = rc == 0;
+        json_decref(document);
+        json_decref(python);
+    }
+    for (int side = 0; side < PLAN_SIDES; side++) {
+        json_decref(session->process_facts[side]);
+        session->process_facts[side] = NULL;
+    }
+    return rc;
+}
+
+
+static struct pair_spec session_spec(struct session *session, struct session_workload *workload,
+                                     const char *phase, int64_t idx)
+{
+    bool wants_fingerprint = !session->fingerprinted[0] || !session->fingerprinted[1];
+    return (struct pair_spec){
+        .plan = session->plan,
+        .workload = workload->plan,
+        .interleave = workload->interleave,
+        // Fresh pairs that confirm a fail get inputs of their own.
+        .seed = session->plan->schedule.seed + (uint64_t)idx +
+                (strcmp(phase, "confirm") == 0 ? SESSION_CONFIRM_SEED : 0),
+        .coin_seed = session_hash(session, workload, phase, (uint64_t)idx),
+        .first_side = session_first_side(session, workload, phase, idx),
+        .steps = workload->steps,
+        .block_steps = workload->block_steps,
+        .rate_per_s = fmax(workload->rate_per_s, 0),
+        .dtype = "float32",
+        .sides = 3,
+        .on_held = wants_fingerprint ? session_on_held : NULL,
+        .on_tick = session_tick,
+        .arg = session,
+        .stop = &session_stop,
+    };
+}
+
+static int session_set_interleave(struct session *session, struct session_workload *workload,
+                                  enum plan_interleave interleave, char *note, struct error *err)
+{
+    workload->interleave = interleave;
+    free(workload->note);
+    workload->note = note;
+    if (note)
+        log_info("workload '%s': %s", workload->plan->name, note);
+    return session_store_workload(session->store, workload->id, interleave, note,
+                                  workload->rate_per_s, err);
+}
+
+static bool session_any_ok(const struct pair *pair)
+{
+    return (pair->launches[0] && pair->launches[0]->state == LAUNCH_OK) ||
+           (pair->launches[1] && pair->launches[1]->state == LAUNCH_OK);
+}
+
+// What `auto` tries after a pair that failed under the current interleave. True = the workload's interleave was
+// changed: run the pair again, this one does not count.
+static bool session_fall_back(struct session *session, struct session_workload *workload,
+                              bool was_auto, const struct pair *pair, int *ret_rc, struct error *err)
+{
+    *ret_rc = 0;
+    if (!was_auto || pair->start_error[0] || pair->start_error[1])
+        return false;
+    if (workload->interleave == PLAN_INTERLEAVE_STEPS && !pair->has_steps && session_any_ok(pair)) {
+        *ret_rc = session_set_interleave(
+            session, workload, PLAN_INTERLEAVE_SLICES,
+            xstrdup("makes no step calls: both sides are frozen in turn, and judged on total time"), err);
+        return true;
+    }
+    bool second_was_alive = pair->launches[0] && pair->launches[1];
+    bool short_of_memory = pair->reason && strstr(pair->reason, "not enough memory");
+    if (workload->interleave != PLAN_INTERLEAVE_LAUNCHES && (second_was_alive || short_of_memory)) {
+        char *note = xasprintf("the two sides cannot be alive together (%s): one after the other; expect a "
+                               "spread of pairs some 10 times larger on a shared machine, and so "
+                               "many more pairs", pair->reason);
+        *ret_rc = session_set_interleave(session, workload, PLAN_INTERLEAVE_LAUNCHES, note, err);
+        return true;
+    }
+    return false;
+}
+
+static int session_count_pair(struct session *session, struct session_workload *workload,
+                              const struct session_pair_row *row, const struct pair *pair)
+{
+    workload->pair_ns_sum += pair->ended_ns - pair->started_ns;
+    workload->pair_count++;
+    if (pair->block_steps)
+        workload->block_steps = pair->block_steps;
+    if (strcmp(row->state, "failed") == 0) {
+        workload->failures++;
+        if (workload->failures >= SESSION_FAILURES_MAX) {
+            workload->broken = true;
+            log_warn("workload '%s' is given up after %d failed pairs: %s", workload->plan->name,
+                     workload->failures, row->reason);
+        }
+        return 0;
+    }
+    workload->failures = 0;
+    if (strcmp(row->state, "void") == 0) {
+        log_warn("workload '%s': a pair does not count: %s", workload->plan->name, row->reason);
+        if (++workload->voids > session->plan->schedule.voids_max) {
+            workload->broken = true;
+            store_note(session->store, "warning",
+                       "workload '%s': more than %llu pairs were void; the machine is not fit to judge on",
+                       workload->plan->name, (unsigned long long)session->plan->schedule.voids_max);
+        }
+    }
+    return 0;
+}
+
+static int session_store_result(struct session *session, struct session_workload *workload,
+                                const char *phase, int64_t idx, const struct pair_spec *spec,
+                                const struct pair *pair, struct error *err)
+{
+    struct validity validity = {NULL, -1};
+    if (pair->state == PAIR_VALID)
+        validity = validity_check(pair, spec->interleave);
+    struct session_pair_row row = {
+        .workload_id = workload->id,
+        .phase = phase,
+        .idx = idx,
+        .state = pair->state == PAIR_FAILED ? "failed" : validity.reason ? "void" : "valid",
+        .reason = pair->state == PAIR_FAILED ? pair->reason : validity.reason,
+        .void_side = validity.side};
+    int rc = session_store_pair(session->store, &row, spec, pair, err);
+    if (rc == 0)
+        rc = session_store_fingerprints(session, pair, err);
+    if (rc == 0)
+        rc = session_count_pair(session, workload, &row, pair);
+    free(validity.reason);
+    return rc;
+}
+
+static int session_start_error(const struct pair *pair, struct error *err)
+{
+    const char *text = pair->start_error[0] ? pair->start_error[0] : pair->start_error[1];
+    return error_set(err, -ENOEXEC, "%s", text);
+}
+
+int session_pair(struct session *session, struct session_workload *workload, const char *phase,
+                 struct error *err)
+{
+    int64_t idx = session_next_idx(session, workload, phase);
+    bool was_auto = workload->interleave == PLAN_INTERLEAVE_AUTO;
+    if (was_auto)
+        workload->interleave = PLAN_INTERLEAVE_STEPS;
+    for (;;) {
+        struct pair_spec spec = session_spec(session, workload, phase, idx);
+        struct pair *pair = NULL;
+        int rc = pair_run(&session->env, &spec, &pair, err);
+        if (rc)
+            return rc;
+        bool again = false;
+        if (pair->state == PAIR_FAILED)
+            again = session_fall_back(session, workload, was_auto, pair, &rc, err);
+        if (rc == 0 && !again && pair->state != PAIR_STOPPED) {
+            workload->steps_seen |= pair->has_steps;
+            rc = session_store_result(session, workload, phase, idx, &spec, pair, err);
+            // A side that cannot be executed at all is a mistake in the plan, not a finding.
+            if (rc == 0 && (pair->start_error[0] || pair->start_error[1]))
+                rc = session_start_error(pair, err);
+            if (rc == 0 && was_auto && pair->state == PAIR_VALID)
+                rc = session_set_interleave(session, workload, workload->interleave,
+                                            workload->note ? xstrdup(workload->note) : NULL, err);
+        }
+        if (pair->state == PAIR_STOPPED && was_auto)
+            workload->interleave = PLAN_INTERLEAVE_AUTO;
+        pair_free(&session->env, pair);
+        if (rc || !again)
+            return rc;
+    }
+}
+
+// --- launches of the baseline alone ---------------------------------------------------------------
+
+static int session_alone(struct session *session, struct session_workload *workload,
+                         const char *phase, struct pair_spec *spec, struct pair **ret_pair,
+                         struct error *err)
+{
+    spec->interleave = PLAN_INTERLEAVE_LAUNCHES;
+    spec->sides = 1;
+    spec->first_side = 0;
+    spec->on_held = NULL;
+    int rc = pair_run(&session->env, spec, ret_pair, err);
+    if (rc || (*ret_pair)->state == PAIR_STOPPED)
+        return rc;
+    struct session_pair_row row = {.workload_id = workload->id,
+                                   .phase = phase,
+                                   .idx = session_next_idx(session, workload, phase),
+                                   .state = (*ret_pair)->state == PAIR_VALID ? "valid" : "failed",
+                                   .reason = (*ret_pair)->reason,
+                                   .void_side = -1};
+    return session_store_pair(session->store, &row, spec, *ret_pair, err);
+}
+
+static int session_compare_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int session_find_rate(struct session *session, struct session_workload *workload, struct error *err)
+{
+    uint64_t steps = workload->plan->steps / 4;
+    steps = steps < SESSION_RATE_STEPS_MIN   ? SESSION_RATE_STEPS_MIN
+            : steps > SESSION_RATE_STEPS_MAX ? SESSION_RATE_STEPS_MAX
+                                             : steps;
+    struct pair_spec spec = session_spec(session, workload, "pilot", 0);
+    spec.steps = steps;
+    spec.rate_per_s = 0;
+    struct pair *pair = NULL;
+    int rc = session_alone(session, workload, "pilot", &spec, &pair, err);
+    const struct samples *samples = pair ? &pair->samples[0] : NULL;
+    if (rc == 0 && pair->state == PAIR_VALID && samples->step_count >= 8) {
+        // The first quarter warms up; the median of the rest is the time to serve one request.
+        size_t from = samples->step_count / 4, count = samples->step_count - from;
+        double *times = xcalloc(count, sizeof *times);
+        for (size_t i = 0; i < count; i++)
+            times[i] = (double)(samples->steps[from + i].end_ns - samples->steps[from + i].begin_ns);
+        qsort(times, count, sizeof *times, session_compare_double);
+        workload->rate_per_s = 0.5e9 / fmax(times[count / 2], 1);
+        char serve[32];
+        char *note = xasprintf("open loop at %.4g requests/s, half of what side '%s' can do (%s each)",
+                               workload->rate_per_s, session->plan->sides[0].name,
+                               unit_format_ns(serve, sizeof serve, times[count / 2]));
+        free(times);
+        rc = session_set_interleave(session, workload, workload->interleave, note, err);
+    } else if (rc == 0 && pair->start_error[0]) {
+        rc = session_start_error(pair, err);
+    } else if (rc == 0 && pair->state != PAIR_STOPPED) {
+        workload->rate_per_s = -1; // closed loop: the pairs themselves will show what is wrong
+    }
+    pair_free(&session->env, pair);
+    return rc;
+}
+
+int session_anchor(struct session *session, struct session_workload *workload, struct error *err)
+{
+    int64_t anchors = 0, seed = 0;
+    const struct plan_workload *plan = workload->plan;
+    if (session->plan->gate.parity == PLAN_PARITY_OFF || !(plan->model || plan->anchor) ||
+        workload->broken)
+        return 0;
+    store_get_int(session->store, &anchors, NULL,
+                  "SELECT count(*) FROM pair WHERE workload_id = ? AND phase = 'anchor'", "i",
+                  workload->id);
+    // Outputs are compared launch by launch: the anchor has the seed of the first valid pair.
+    if (anchors || store_get_int(session->store, &seed, NULL,
+                                 "SELECT p.seed FROM pair p JOIN launch l ON l.pair_id = p.id "
+                                 "JOIN tensor t ON t.launch_id = l.id WHERE p.workload_id = ? AND "
+                                 "p.phase = 'main' AND p.state = 'valid' ORDER BY p.idx LIMIT 1", "i",
+                                 workload->id))
+        return 0;
+    struct pair_spec spec = session_spec(session, workload, "anchor", 0);
+    spec.seed = (uint64_t)seed;
+    spec.steps = plan->steps < SESSION_ANCHOR_STEPS ? plan->steps : SESSION_ANCHOR_STEPS;
+    spec.rate_per_s = 0;
+    spec.dtype = "float64";
+    struct pair *pair = NULL;
+    session->phase = "fp64 anchor of the parity rule";
+    int rc = session_alone(session, workload, "anchor", &spec, &pair, err);
+    if (rc == 0 && pair->state == PAIR_FAILED)
+        store_note(session->store, "warning", "workload '%s': the fp64 anchor failed: %s", plan->name,
+                   pair->reason);
+    pair_free(&session->env, pair);
+    return rc;
+}
