@@ -48,11 +48,31 @@ static UG_IMPL_COLD const char *ug_impl_header_fault(const struct ug_step_header
     return NULL;
 }
 
+/* A decimal number and nothing else but end; UINT64_MAX when it is not one. strtoul() is another
+ * symbol in glibc 2.38 and later, see ug_impl_fstat(). */
+static UG_IMPL_COLD uint64_t ug_impl_number(const char *text, char end)
+{
+    uint64_t value = 0;
+
+    if (text == NULL || *text == end) {
+        return UINT64_MAX;
+    }
+    for (; *text != end; text++) {
+        if (*text < '0' || *text > '9' || value > UINT64_MAX / 16) {
+            return UINT64_MAX;
+        }
+        value = value * 10 + (uint64_t)(*text - '0');
+    }
+    return value;
+}
+
+/* Field 22 of /proc/self/stat; 0 when there is none to read. */
 static UG_IMPL_COLD uint64_t ug_impl_start_ticks(void)
 {
     char text[1024];
     const char *at;
     ssize_t length;
+    uint64_t ticks;
     int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
 
     if (fd < 0) {
@@ -62,10 +82,26 @@ static UG_IMPL_COLD uint64_t ug_impl_start_ticks(void)
     close(fd);
     text[length > 0 ? length : 0] = '\0';
     at = strrchr(text, ')'); /* the name may hold anything */
-    for (int field = 2; at != NULL && field < 22; field++) {
+    for (int field = 1; at != NULL && field < 21; field++) {
         at = strchr(at + 1, ' ');
     }
-    return at == NULL ? 0 : strtoull(at, NULL, 10);
+    ticks = at == NULL ? UINT64_MAX : ug_impl_number(at + 1, ' ');
+    return ticks == UINT64_MAX ? 0 : ticks;
+}
+
+static UG_IMPL_COLD uint64_t ug_impl_pid_namespace(void)
+{
+    struct stat status;
+    uint64_t inode = 0;
+    int fd = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+
+    if (fd >= 0) {
+        if (ug_impl_fstat(fd, &status) == 0) {
+            inode = status.st_ino;
+        }
+        close(fd);
+    }
+    return inode;
 }
 
 static UG_IMPL_COLD void ug_impl_read_rank(struct ug_step_slot *slot, uint32_t claim_order)
@@ -75,15 +111,9 @@ static UG_IMPL_COLD void ug_impl_read_rank(struct ug_step_slot *slot, uint32_t c
     slot->rank = claim_order;
     slot->rank_source = UG_RANK_CLAIM_ORDER;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const char *text = getenv(names[i]);
-        char *end;
-        unsigned long rank;
+        uint64_t rank = ug_impl_number(getenv(names[i]), '\0');
 
-        if (text == NULL || *text < '0' || *text > '9') {
-            continue;
-        }
-        rank = strtoul(text, &end, 10);
-        if (*end == '\0' && rank < UG_STEP_RANK_UNKNOWN) {
+        if (rank < UG_STEP_RANK_UNKNOWN) {
             slot->rank = (uint32_t)rank;
             slot->rank_source = UG_RANK_ENVIRONMENT;
             return;
@@ -98,12 +128,9 @@ static UG_IMPL_COLD struct ug_step_slot *ug_impl_find_slot(struct ug_step_state 
     struct ug_step_slot *slots =
         (struct ug_step_slot *)(void *)((char *)s->header + s->header->slots_offset);
     uint32_t pid = (uint32_t)getpid(), slot_count = s->header->slot_count;
-    uint64_t ticks = ug_impl_start_ticks(), image = ug_impl_image(), pid_namespace = 0;
-    struct stat status;
+    uint64_t ticks = ug_impl_start_ticks(), image = ug_impl_image();
+    uint64_t pid_namespace = ug_impl_pid_namespace();
 
-    if (stat("/proc/self/ns/pid", &status) == 0) {
-        pid_namespace = status.st_ino;
-    }
     for (uint32_t i = 0; i < slot_count; i++) {
         struct ug_step_slot *slot = &slots[i];
         uint32_t state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
@@ -227,7 +254,7 @@ static UG_IMPL_COLD const char *ug_impl_map_header(struct ug_step_state *s, int 
     const char *why;
     void *map;
 
-    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
+    if (ug_impl_fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
         status.st_size < (off_t)UG_STEP_HEADER_BYTES) {
         return "not a step file of upgate";
     }

@@ -57,8 +57,8 @@ static UG_IMPL_COLD bool ug_impl_harness_alive(const struct ug_step_state *s)
     lock.l_type = F_WRLCK;
     lock.l_whence = SEEK_SET;
     lock.l_len = 1;
-    if (fstat(fd, &status) == 0 && status.st_dev == s->file_device &&
-        status.st_ino == s->file_inode && fcntl(fd, F_GETLK, &lock) == 0) {
+    if (ug_impl_fstat(fd, &status) == 0 && status.st_dev == s->file_device &&
+        status.st_ino == s->file_inode && syscall(SYS_fcntl, fd, F_GETLK, &lock) == 0) {
         alive = lock.l_type != F_UNLCK;
     }
     close(fd);
@@ -117,6 +117,16 @@ static UG_IMPL_COLD void ug_impl_hold_end(struct ug_step_state *s)
     }
     s->in_step = 1;
     s->nested = 0;
+}
+
+/* Gives up the step that is open, or that waits at the gate: it never was. */
+static UG_IMPL_COLD void ug_impl_abandon(struct ug_step_state *s)
+{
+    __atomic_store_n(&s->slot->state, UG_SLOT_RUNNING, __ATOMIC_RELEASE);
+    s->in_step = 0;
+    s->nested = 0;
+    s->phases = 0;
+    __atomic_store_n(&s->owner, 0, __ATOMIC_RELEASE);
 }
 
 static UG_IMPL_COLD void ug_impl_hold(struct ug_step_state *s)

@@ -35,6 +35,10 @@
 #error "upgate_step.h: include it first, or compile with -std=gnu17 or -D_GNU_SOURCE"
 #endif
 
+#if !defined(__linux__) || !defined(__LP64__)
+#error "upgate_step.h: for 64-bit Linux"
+#endif
+
 #define UG_IMPL_COLD __attribute__((cold, noinline, unused))
 #define UG_IMPL_RESERVE_BYTES (1u << 20) /* byte ring: memory is taken in steps of 1 MiB */
 #define UG_IMPL_ALIVE_CHECK_NS 1000000000ull
@@ -313,6 +317,13 @@ static inline void ug_impl_finish(struct ug_step_state *s, double samples)
     __atomic_store_n(&s->owner, 0, __ATOMIC_RELEASE);
 }
 
+/* fstat() of glibc 2.33 and later is a new symbol: by number, one binary also runs in older images.
+ */
+static UG_IMPL_COLD int ug_impl_fstat(int fd, struct stat *ret_status)
+{
+    return (int)syscall(SYS_fstat, fd, ret_status);
+}
+
 /* ---- rings of bytes; notes and texts outside a step ---- */
 
 /* Takes memory for the byte ring up to end bytes of it, so that a full /dev/shm is a dropped record
@@ -331,7 +342,7 @@ static UG_IMPL_COLD bool ug_impl_reserve(struct ug_step_state *s, uint64_t end)
     }
     fd = open(s->path, O_RDWR | O_CLOEXEC);
     if (fd >= 0) {
-        if (fstat(fd, &status) == 0 && status.st_dev == s->file_device &&
+        if (ug_impl_fstat(fd, &status) == 0 && status.st_dev == s->file_device &&
             status.st_ino == s->file_inode) {
             int rc = EINTR;
 
