@@ -21,9 +21,8 @@
 #include "harness/run/process.h"
 #include "harness/run/session_internal.h"
 #include "harness/run/session_store.h"
-#include "reports/render/progress.h"
 
-enum { SESSION_TICK_NS = 100000000, SESSION_CELLS_MAX = 16 };
+enum { SESSION_TICK_NS = 100000000 };
 
 volatile int session_stop;
 
@@ -66,16 +65,15 @@ static int64_t session_remaining_ns(const struct session *session)
 static void session_display(struct session *session)
 {
     struct gate_glance glances[SESSION_CELLS_MAX];
-    struct progress_cell cells[SESSION_CELLS_MAX];
     const struct session_workload *workload = &session->workloads[session->workload_idx];
     int count = gate_glance(session->store, workload->id, glances, SESSION_CELLS_MAX);
     for (int i = 0; i < count; i++)
-        cells[i] = (struct progress_cell){.metric = glances[i].metric,
-                                          .verdict = glances[i].verdict,
-                                          .ratio = glances[i].ratio,
-                                          .ci_lower = glances[i].ci_lower,
-                                          .ci_upper = glances[i].ci_upper};
-    progress_update(&(struct progress_state){
+        session->cells[i] = (struct progress_cell){.metric = glances[i].metric,
+                                                   .verdict = glances[i].verdict,
+                                                   .ratio = glances[i].ratio,
+                                                   .ci_lower = glances[i].ci_lower,
+                                                   .ci_upper = glances[i].ci_upper};
+    session->shown = (struct progress_state){
         .workload = workload->plan->name,
         .workload_idx = session->workload_idx,
         .workload_count = session->plan->workload_count,
@@ -84,21 +82,21 @@ static void session_display(struct session *session)
         .phase = session->phase,
         .elapsed_ns = clock_monotonic_ns() - session->started_ns,
         .remaining_ns = session_remaining_ns(session),
-        .cells = cells,
+        .cells = session->cells,
         .cell_count = count > 0 ? count : 0,
-    });
+    };
+    progress_update(&session->shown);
 }
 
-// From the waiting loops, thousands of times a run: the spinner moves, the numbers stay.
+// From the waiting loops, many times a second: the clock moves, the numbers stay.
 void session_tick(void *arg)
 {
-    static int64_t next_ns;
-    (void)arg;
-    int64_t now = clock_monotonic_ns();
-    if (now < next_ns)
+    struct session *session = arg;
+    int64_t elapsed = clock_monotonic_ns() - session->started_ns;
+    if (!session->shown.workload || elapsed - session->shown.elapsed_ns < SESSION_TICK_NS)
         return;
-    next_ns = now + SESSION_TICK_NS;
-    progress_tick();
+    session->shown.elapsed_ns = elapsed;
+    progress_update(&session->shown);
 }
 
 // --- start and end --------------------------------------------------------------------------------
@@ -118,6 +116,9 @@ static int session_open_resume(struct session *session, struct error *err)
     rc = plan_from_json(json, &session->plan, err);
     json_decref(json);
     session->plan_owned = rc == 0;
+    char *kind = store_get_text(session->store, "SELECT kind FROM run", "");
+    session->aa = kind && strcmp(kind, "aa") == 0;
+    free(kind);
     if (rc == 0)
         rc = session_store_state(session->store, "running", true, err);
     return rc;
@@ -133,6 +134,7 @@ static int session_open(struct session *session, struct error *err)
             return rc;
     } else {
         session->plan = (struct plan *)session->opts->plan;
+        session->aa = session->opts->aa;
     }
     rc = host_choose_cpus(session->plan->schedule.cpus, &cpus, &session->cpus_text, err);
     if (rc)
@@ -143,7 +145,7 @@ static int session_open(struct session *session, struct error *err)
     json_t *host = host_describe(session->cpus_text);
     rc = store_open(session->opts->store_path, STORE_CREATE, &session->store, err);
     if (rc == 0)
-        rc = session_store_create(session->store, session->plan, session->opts->aa,
+        rc = session_store_create(session->store, session->plan, session->aa,
                                   session->opts->command_line, host, err);
     json_decref(host);
     return rc;
@@ -275,7 +277,7 @@ static int session_workload_look(struct session *session, int idx, bool *ret_ran
             rc = gate_next_steps(session->store, workload->id, workload->plan->steps, &workload->steps, err);
         if (rc == 0)
             rc = session_anchor(session, workload, err);
-        if (rc == 0 && !session->opts->aa && !workload->calibrated &&
+        if (rc == 0 && !session->aa && !workload->calibrated &&
             workload->interleave != PLAN_INTERLEAVE_AUTO) {
             workload->calibrated = true;
             rc = calibrate_ensure(session, workload, err);
@@ -304,7 +306,7 @@ static int session_finish(struct session *session, enum exit_code *ret_exit, str
 {
     const char *state = session_stop ? "interrupted" : "done";
     int rc = session_store_state(session->store, state, false, err);
-    if (rc == 0 && session->opts->aa && !session_stop)
+    if (rc == 0 && session->aa && !session_stop)
         rc = gate_certify(session->store, err);
     if (rc == 0)
         rc = gate_judge(session->store, NULL, ret_exit, err);

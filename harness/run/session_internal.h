@@ -11,9 +11,13 @@
 #include "harness/run/launch.h"
 #include "harness/run/pair.h"
 #include "harness/run/session.h"
+#include "reports/render/progress.h"
 #include "tracer/store/store.h"
 
-enum { SESSION_FAILURES_MAX = 2 }; // failed pairs in a row after which a workload is given up
+enum {
+    SESSION_FAILURES_MAX = 2, // failed pairs in a row after which a workload is given up
+    SESSION_CELLS_MAX = 16    // of a workload, on the display
+};
 
 struct session_workload {
     int64_t id; // in the store
@@ -37,6 +41,7 @@ struct session {
     const struct session_opts *opts;
     struct plan *plan;
     bool plan_owned;
+    bool aa;
     struct store *store;
     struct launch_env env;
     char *cpus_text;
@@ -49,6 +54,8 @@ struct session {
     const char *phase;
     struct gate_need need;
     int64_t started_ns;
+    struct progress_state shown;
+    struct progress_cell cells[SESSION_CELLS_MAX];
 };
 
 extern volatile int session_stop; // set by SIGINT, SIGTERM, SIGHUP

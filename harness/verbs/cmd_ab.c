@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// upgate ab: run the same workloads on both sides, store, analyse, judge, print. Reads the plan (or
+// composes one from options), hands it to the session, prints what the store then says.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/options.h"
+#include "common/strings.h"
+#include "contracts/exit_code.h"
+#include "harness/plan/plan.h"
+#include "harness/run/session.h"
+#include "reports/render/render.h"
+
+struct ab_values {
+    const char *baseline, *candidate, *resume;
+    bool aa, bisect;
+    uint64_t steps;
+    struct options_common common;
+};
+
+static const struct option_spec ab_options[] = {
+    {"Sides", 'a', "baseline", OPTION_TEXT, "PYTHON", NULL, "the plan's",
+     "interpreter (or program) of the old stack", offsetof(struct ab_values, baseline), 0, 0, 0},
+    {NULL, 'b', "candidate", OPTION_TEXT, "PYTHON", NULL, "the plan's",
+     "interpreter (or program) of the new stack", offsetof(struct ab_values, candidate), 0, 0, 0},
+    {NULL, 0, "aa", OPTION_FLAG, NULL, NULL, NULL,
+     "run the baseline against itself, and keep the result as this host's certificate",
+     offsetof(struct ab_values, aa), 0, 0, 0},
+    {"Run", 0, "resume", OPTION_TEXT, "RUN.db", NULL, NULL,
+     "go on with an interrupted run: its plan, its pairs, its coin flips",
+     offsetof(struct ab_values, resume), 0, 0, 0},
+    {NULL, 0, "steps", OPTION_UINT, "N", NULL, "the plan's, else 200",
+     "steps of a launch, at most", offsetof(struct ab_values, steps), 1, 100000000, 0},
+    {NULL, 0, "bisect", OPTION_FLAG, NULL, NULL, NULL,
+     "exit with 125 (cannot test) instead of 3 and 4, as `git bisect run` wants",
+     offsetof(struct ab_values, bisect), 0, 0, 0},
+    OPTIONS_COMMON(struct ab_values, common, "RUN.db", "store of the run; must not exist yet", "run.db"),
+    {.name = NULL}};
+
+static const char *const ab_usage[] = {
+    "ab PLAN.yaml [-o RUN.db]", "ab --baseline PYTHON --candidate PYTHON [-- COMMAND…]",
+    "ab --aa PLAN.yaml", "ab --resume RUN.db", NULL};
+
+static const char *const ab_examples[] = {
+    "upgate ab plan.yaml -o run.db", "judge the upgrade a plan describes",
+    "upgate ab -a envs/old/bin/python -b envs/new/bin/python", "the reference workloads under two environments",
+    "upgate ab -a envs/old/bin/python -b envs/new/bin/python -- {python} train.py --steps {steps}",
+    "a program of your own; {python} becomes each side's interpreter",
+    "upgate ab --aa plan.yaml -o aa.db", "calibrate this host with the same workloads",
+    "upgate ab --resume run.db", "go on after an interruption, a crash or a reboot",
+    "upgate ab plan.yaml --dry-run --format json", "show the plan with every default filled in",
+    NULL};
+
+static const char ab_exit_codes[] =
+    "  0  pass: every gating cell is shown to be within its margin\n"
+    "  1  fail: a regression beyond its margin, a numerical difference, a candidate that crashes\n"
+    "  2  usage or invalid plan\n"
+    "  3  inconclusive: interrupted, not enough evidence, or evidence that cannot be trusted\n"
+    "  4  operational failure: a side could not be started, disk full, no permission\n";
+
+// The plan that the options ask for; NULL plan with --resume.
+static int ab_plan(const struct ab_values *values, const struct options_rest *rest,
+                   struct plan **ret_plan, struct error *err)
+{
+    const char *path = rest->positional_count ? rest->positional[0] : NULL;
+    if (path && (values->baseline || values->candidate || rest->command))
+        return error_set(err, -EINVAL, "a plan names its own sides and commands: leave out --baseline, "
+                                       "--candidate and the command, or the plan");
+    const char *candidate = values->aa && !values->candidate ? values->baseline : values->candidate;
+    if (!path && (!values->baseline || !candidate))
+        return error_set(err, -EINVAL, "nothing to run: name a plan, or both --baseline and --candidate");
+    int rc = path ? plan_load(path, ret_plan, err)
+                  : plan_from_command(values->baseline, candidate, rest->command,
+                                      (int)rest->command_count, ret_plan, err);
+    if (rc)
+        return rc;
+    struct plan *plan = *ret_plan;
+    if (values->common.seed_given)
+        plan->schedule.seed = values->common.seed;
+    for (int i = 0; values->steps && i < plan->workload_count; i++)
+        plan->workloads[i].steps = values->steps;
+    return 0;
+}
+
+// The baseline against itself: the candidate becomes a copy of it.
+static int ab_make_aa(struct plan **plan, struct error *err)
+{
+    json_t *json = plan_to_json(*plan);
+    json_t *again = json_deep_copy(json_object_get(json, "baseline"));
+    char *name = xasprintf("%s (again)", (*plan)->sides[0].name);
+    json_object_set_new(again, "name", json_string(name));
+    json_object_set_new(json, "candidate", again);
+    struct plan *aa = NULL;
+    int rc = plan_from_json(json, &aa, err);
+    if (rc == 0) {
+        aa->path = (*plan)->path ? xstrdup((*plan)->path) : NULL;
+        plan_free(*plan);
+        *plan = aa;
+    }
+    json_decref(json);
+    free(name);
+    return rc;
+}
+
+static int ab_print_plan(const struct plan *plan)
+{
+    json_t *json = plan_to_json(plan);
+    int rc = json_dumpf(json, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(json);
+    return rc || fflush(stdout) ? -EIO : 0;
+}
+
+static json_t *ab_command_line(int argc, char **argv)
+{
+    json_t *list = json_array();
+    json_array_append_new(list, json_string("upgate"));
+    for (int i = 0; i < argc; i++) {
+        json_t *word = json_string(argv[i]); // NULL when it is not UTF-8
+        json_array_append_new(list, word ? word : json_null());
+    }
+    return list;
+}
+
+static int ab_session(const struct ab_values *values, const struct plan *plan, json_t *command_line,
+                      enum exit_code *ret_exit, struct error *err)
+{
+    struct store *store = NULL;
+    const char *path = values->resume          ? values->resume
+                       : values->common.output ? values->common.output
+                                               : "run.db";
+    struct session_opts opts = {.plan = plan,
+                                .store_path = path,
+                                .resume = values->resume != NULL,
+                                .aa = values->aa,
+                                .progress = !values->common.quiet,
+                                .command_line = command_line};
+    int rc = session_run(&opts, &store, ret_exit, err);
+    if (rc == 0)
+        rc = render_stdout(store, &values->common, err);
+    store_close(store);
+    return rc;
+}
+
+static int ab_exit(int rc, enum exit_code exit_code, bool bisect)
+{
+    int code = rc ? error_exit_code(rc) : (int)exit_code;
+    bool unknown = code == EXIT_CODE_INCONCLUSIVE || code == EXIT_CODE_OPERATIONAL;
+    return bisect && unknown ? EXIT_CODE_BISECT_SKIP : code;
+}
+
+static int cmd_ab(int argc, char **argv);
+
+extern const struct verb verb_ab;
+const struct verb verb_ab = {.name = "ab",
+                             .summary = "Run both sides side by side, store, analyse, judge.",
+                             .usage = ab_usage,
+                             .options = ab_options,
+                             .examples = ab_examples,
+                             .exit_codes = ab_exit_codes,
+                             .positional_max = 1,
+                             .takes_command = true,
+                             .run = cmd_ab};
+
+static int cmd_ab(int argc, char **argv)
+{
+    struct ab_values values = {.common = OPTIONS_COMMON_DEFAULT};
+    struct options_rest rest;
+    struct error err = {0};
+    struct plan *plan = NULL;
+    json_t *command_line = ab_command_line(argc, argv);
+    enum exit_code exit_code = EXIT_CODE_INCONCLUSIVE;
+    int rc = options_parse(&verb_ab, argc, argv, &values, &rest, &err);
+    if (rc == 0 && rest.help) {
+        options_print_help(&verb_ab, stdout);
+        json_decref(command_line);
+        return EXIT_CODE_PASS;
+    }
+    options_apply_common(&values.common);
+    if (rc == 0 && values.resume && (rest.positional_count || values.aa || values.baseline || values.candidate))
+        rc = error_set(&err, -EINVAL, "--resume takes everything from the store: leave out the plan, "
+                                      "--baseline, --candidate and --aa");
+    if (rc == 0 && !values.resume)
+        rc = ab_plan(&values, &rest, &plan, &err);
+    if (rc == 0 && values.aa && plan)
+        rc = ab_make_aa(&plan, &err);
+    if (rc == 0 && values.common.dry_run && plan) {
+        rc = ab_print_plan(plan);
+        exit_code = EXIT_CODE_PASS;
+    } else if (rc == 0) {
+        rc = ab_session(&values, plan, command_line, &exit_code, &err);
+    }
+    if (rc)
+        log_error("%s", err.text);
+    plan_free(plan);
+    json_decref(command_line);
+    return ab_exit(rc, exit_code, values.bisect);
+}
