@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Binomial bounds and tails through the incomplete beta function. Pure formulas.
+#include "reports/analyse/binomial.h"
+
+#include <math.h>
+
+#include "reports/analyse/distribution.h"
+
+double binomial_upper_bound(long events, long trials, double confidence)
+{
+    if (trials <= 0 || events >= trials)
+        return 1;
+    return distribution_beta_quantile((double)events + 1, (double)(trials - events), confidence);
+}
+
+double binomial_lower_bound(long events, long trials, double confidence)
+{
+    if (trials <= 0 || events <= 0)
+        return 0;
+    return distribution_beta_quantile((double)events, (double)(trials - events) + 1,
+                                      1 - confidence);
+}
+
+double binomial_tail(long events, long trials, double p)
+{
+    if (events <= 0)
+        return 1;
+    if (events > trials)
+        return 0;
+    return distribution_beta_cdf((double)events, (double)(trials - events) + 1, p);
+}
+
+long binomial_requests_min(double percentile, long over, double alpha)
+{
+    // P(at most `over` above | n) = I_percentile(n - over, over + 1) falls with n: bisection.
+    long lo = over + 1, hi = lo;
+    while (distribution_beta_cdf((double)(hi - over), (double)over + 1, percentile) > alpha)
+        hi *= 2;
+    while (lo < hi) {
+        long mid = lo + (hi - lo) / 2;
+        if (distribution_beta_cdf((double)(mid - over), (double)over + 1, percentile) <= alpha)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return lo;
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ratio of a pair from its couples of blocks: bursts, cold first steps, how many couples.
+#include "reports/analyse/turns.h"
+
+#include <stdlib.h>
+
+#include "reports/analyse/random.h"
+#include "tests/unit/runner.h"
+
+enum { COUPLES = 60 };
+
+// A true ratio, 1 % noise a block, a neighbour that makes everything 1.7 times slower for a third of the
+// time (and, at its edges, one block of a couple only).
+static void couples_make(struct turns_couple *couples, double ratio, double cold, uint64_t seed)
+{
+    struct random_state random = {seed};
+    for (int i = 0; i < COUPLES; i++) {
+        for (int side = 0; side < TURNS_SIDES; side++) {
+            bool burst = (2 * i + side) % 40 < 13;
+            double rest = 5e6 * (side ? ratio : 1) * (burst ? 1.7 : 1) *
+                          exp(0.01 * random_normal(&random));
+            double first = rest * (1 + cold) * exp(0.01 * random_normal(&random));
+            couples[i].sides[side] = (struct turns_block){
+                .first_ns = first, .rest_ns = rest, .step_ns = (first + 3 * rest) / 4};
+        }
+    }
+}
+
+TEST(bursts_of_a_neighbour_cancel)
+{
+    struct turns_couple couples[COUPLES];
+    couples_make(couples, 1.03, 0, 1);
+    struct turns_result got = turns_ratio(couples, COUPLES);
+    CHECK_DBL(got.log_ratio, log(1.03), 0.006);
+    CHECK(got.within_sd > 0 && got.within_sd < 0.006);
+    CHECK_INT(got.couples, COUPLES);
+    CHECK(!got.first_dropped);
+}
+
+TEST(cold_first_steps_are_dropped_on_both_sides)
+{
+    struct turns_couple couples[COUPLES];
+    couples_make(couples, 1.03, 0, 2);
+    for (int i = 0; i < COUPLES; i++) { // the candidate's first step is 40 % slower: caches, not its speed
+        struct turns_block *block = &couples[i].sides[1];
+        block->first_ns *= 1.4;
+        block->step_ns = (block->first_ns + 3 * block->rest_ns) / 4;
+    }
+    struct turns_result got = turns_ratio(couples, COUPLES);
+    CHECK(got.first_dropped);
+    CHECK_DBL(got.log_ratio, log(1.03), 0.006);
+    for (int i = 0; i < COUPLES; i++)
+        couples[i].sides[i % 2].rest_ns = NAN; // blocks of one step: nothing can be dropped
+    got = turns_ratio(couples, COUPLES);
+    CHECK(!got.first_dropped);
+    CHECK(got.log_ratio > log(1.03) + 0.05);
+}
+
+TEST(no_couples_and_broken_ones)
+{
+    struct turns_result got = turns_ratio(NULL, 0);
+    CHECK(isnan(got.log_ratio) && isnan(got.within_sd));
+    struct turns_couple one[2] = {{{{1e6, NAN, NAN}, {2e6, NAN, NAN}}},
+                                  {{{0, NAN, NAN}, {2e6, NAN, NAN}}}};
+    got = turns_ratio(one, 2);
+    CHECK_INT(got.couples, 1);
+    CHECK_DBL(got.log_ratio, log(2), 1e-12);
+    CHECK(isnan(got.within_sd));
+}
+
+TEST(many_couples_are_thinned)
+{
+    enum { MANY = 3 * TURNS_COUPLES_MAX };
+    double *ratios = calloc(MANY, sizeof *ratios);
+    struct random_state random = {6};
+    for (int i = 0; i < MANY; i++)
+        ratios[i] = 0.02 + 0.05 * random_normal(&random);
+    struct turns_result got = turns_center(ratios, MANY);
+    CHECK_DBL(got.log_ratio, 0.02, 4 * 0.05 / sqrt(MANY));
+    CHECK_DBL(got.within_sd, 0.05 / sqrt(MANY), 0.0001);
+    free(ratios);
+}
+
+TEST(standard_error_is_that_of_many_pairs)
+{
+    double estimates[300], sum = 0, square = 0, claimed = 0;
+    for (int i = 0; i < 300; i++) {
+        struct turns_couple couples[COUPLES];
+        couples_make(couples, 1, 0, 100 + (uint64_t)i);
+        struct turns_result got = turns_ratio(couples, COUPLES);
+        estimates[i] = got.log_ratio;
+        sum += estimates[i];
+        square += estimates[i] * estimates[i];
+        claimed += got.within_sd / 300;
+    }
+    double real = sqrt((square - sum * sum / 300) / 299);
+    CHECK(claimed > 0.7 * real && claimed < 2 * real); // edges of bursts widen the claim, not the estimate
+}
+
+TEST(couples_follow_the_spread_between_pairs)
+{
+    struct turns_plan plan = {.couples = 60, .within_sd = 0.001, .pair_sd = sqrt(0.001 * 0.001 + 0.004 * 0.004),
+                              .spread_floor = 0.001, .couples_min = 8, .couples_max = 500};
+    // own spread .4 %: .2 % within is enough, a quarter of the couples
+    CHECK_INT(turns_couples_wanted(&plan), 15);
+    plan.within_sd = 0.004;
+    plan.pair_sd = sqrt(2) * 0.004;
+    CHECK_INT(turns_couples_wanted(&plan), 240);
+    plan.within_sd = 0.0001;
+    CHECK_INT(turns_couples_wanted(&plan), 8);
+    plan.pair_sd = NAN; // fewer than 3 pairs: the floor
+    plan.within_sd = 0.001;
+    CHECK_INT(turns_couples_wanted(&plan), 240);
+    plan.within_sd = 0.1;
+    CHECK_INT(turns_couples_wanted(&plan), 500);
+    plan.within_sd = NAN; // nothing known: go on as before
+    CHECK_INT(turns_couples_wanted(&plan), 60);
+}
