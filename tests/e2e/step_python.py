@@ -103,6 +103,49 @@ def work_torch():
     print("torch")
 
 
+def work_cuda():
+    """Steps that only queue their work: the mark at the end of a block must wait for the device."""
+    import upgate
+
+    try:
+        import torch
+    except ImportError:
+        return
+    if not torch.cuda.is_available():
+        return
+    a = torch.ones(8192, 8192, device="cuda")
+    b = torch.empty_like(a)
+
+    def queue():
+        for _ in range(3):
+            torch.mm(a, a, out=b)
+
+    for measured in (False, True):
+        begin = time.monotonic_ns()
+        queue()
+        torch.cuda.synchronize()
+    upgate.note("device_ns", time.monotonic_ns() - begin)
+    for i in range(4):
+        with upgate.step():
+            queue()
+            if i == 0:
+                upgate.record(loss=b[0, 0], output=a[:2, 0].bfloat16())
+    print("cuda")
+
+
+def work_jax():
+    import upgate
+
+    try:
+        import jax.numpy
+    except ImportError:
+        return
+    with upgate.step():
+        a = jax.numpy.arange(6, dtype="float32").reshape(2, 3)
+        upgate.record(loss=a.sum(), output=a.T, brain=a.astype("bfloat16"))
+    print("jax")
+
+
 def work_errors():
     import upgate
 
@@ -342,6 +385,31 @@ def case_torch(python):
     check("counters", counters(records), [dict(NOTHING_LOST, dropped=1, bytes_dropped=1)])
 
 
+def case_cuda(python):
+    records, said, err = run(python, "cuda", block=2, bits=2)
+    if said == "":
+        return "no cuda"
+    check("stderr", err, "")
+    notes = {r["name"]: r["value"] for r in of(records, "note")}
+    steps = of(records, "step")
+    check("steps", len(steps), 4)
+    check("a step only queues", steps[2]["end_ns"] - steps[2]["begin_ns"] < notes["device_ns"] / 2, True)
+    check("the block ends with the device",
+          steps[3]["end_ns"] - steps[2]["begin_ns"] > 1.5 * notes["device_ns"], True)
+    check("peak memory", notes["peak_gpu_memory_bytes"] >= 2 * 4 * 8192 * 8192, True)
+    check("loss", values(records, "loss"), [8192])
+    check("output", tensor(records, "output", "H"), (BFLOAT16, [0x3f80, 0x3f80]))
+
+
+def case_jax(python):
+    records, said, err = run(python, "jax")
+    if said == "":
+        return "no jax"
+    check("losses", values(records, "loss"), [15])
+    check("output", tensor(records, "output", "f"), (FLOAT32, [0, 3, 1, 4, 2, 5]))
+    check("brain", tensor(records, "brain", "H"), (BFLOAT16, [0, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0]))
+
+
 def case_errors(python):
     records, said, err = run(python, "errors")
     check("stderr", err, "")
@@ -408,12 +476,12 @@ def case_off(python):
                 check("active", out.stdout.decode(), "True\n" if path else "False\n")
 
 
-CASES = (case_steps, case_values, case_arrays, case_torch, case_errors, case_requests, case_fork,
+CASES = (case_steps, case_values, case_arrays, case_torch, case_cuda, case_jax, case_errors, case_requests, case_fork,
          case_threads, case_signal, case_report, case_off)
 
 
 def interpreters():
-    """{version: path}, one for each version; environments of ci/setup count on their own (they have torch)."""
+    """{version: path}, one for each version; a virtual environment counts on its own: it has packages."""
     source = os.environ.get("UPGATE_SOURCE", os.path.dirname(os.path.dirname(os.path.dirname(
         os.path.abspath(__file__)))))
     patterns = [os.path.join(source, "envs/*/bin/python"), "/usr/bin/python3.[0-9]*",
@@ -422,11 +490,12 @@ def interpreters():
     for path in [p for pattern in patterns for p in sorted(glob.glob(pattern))] + [sys.executable]:
         if path.endswith("-config"):
             continue
-        ask = "import sys; print(sys.implementation.name, '%d.%02d.%d' % sys.version_info[:3], sys.version_info[:2] >= (3, 8))"
+        ask = ("import sys; print(sys.implementation.name, '%d.%02d.%d' % sys.version_info[:3], "
+               "sys.version_info[:2] >= (3, 8), sys.prefix != sys.base_prefix)")
         out = subprocess.run([path, "-c", ask], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         words = out.stdout.decode().split()
         if out.returncode == 0 and words[0] == "cpython" and words[2] == "True":
-            version = words[1] + (" " + path if "/envs/" in path else "")
+            version = words[1] + (" " + path if words[3] == "True" else "")
             found.setdefault(version, path)
     return found
 
