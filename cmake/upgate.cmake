@@ -1,8 +1,13 @@
 # What every room shares: warnings, sanitizers, the library helper, the summary at the end.
 
+# Assertions stay on in every build: a wrong verdict costs more than their time.
+set(CMAKE_C_FLAGS_RELEASE "-O2")
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g")
+
 add_library(upgate_flags INTERFACE)
 target_compile_options(upgate_flags INTERFACE -std=gnu17 -Wall -Wextra -Wshadow -Wstrict-prototypes
-    -Wmissing-prototypes -Wvla -Wformat=2 -Wno-format-nonliteral -fno-strict-aliasing
+    -Wmissing-prototypes -Wvla -Wformat=2 -Wno-format-nonliteral -Wno-format-truncation
+    -fno-strict-aliasing
     $<$<BOOL:${UPGATE_WERROR}>:-Werror>)
 target_compile_definitions(upgate_flags INTERFACE _GNU_SOURCE UPGATE_VERSION="${PROJECT_VERSION}")
 target_include_directories(upgate_flags INTERFACE ${CMAKE_SOURCE_DIR})
