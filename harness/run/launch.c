@@ -374,19 +374,21 @@ void launch_resume(struct launch *launch)
 {
     if (launch->state != LAUNCH_RUNNING || launch->active_since_ns)
         return;
+    if (tree_frozen(launch->tree))
+        launch->freeze_failures += !tree_stopped(launch->tree);
     launch->active_since_ns = clock_monotonic_ns();
-    launch->freeze_failures += tree_thaw(launch->tree) != 0;
+    tree_thaw(launch->tree);
     launch->freeze_ns += clock_monotonic_ns() - launch->active_since_ns;
 }
 
-void launch_suspend(struct launch *launch)
+void launch_suspend(struct launch *launch, int64_t patience_ns)
 {
     if (launch->state != LAUNCH_RUNNING || !launch->active_since_ns)
         return;
     int64_t now = clock_monotonic_ns();
     launch->active_ns += now - launch->active_since_ns;
     launch->active_since_ns = 0;
-    launch->freeze_failures += tree_freeze(launch->tree) != 0;
+    tree_freeze(launch->tree, patience_ns);
     int64_t frozen = clock_monotonic_ns();
     launch->freeze_ns += frozen - now;
     launch->freeze_count++;

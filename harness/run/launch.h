@@ -58,7 +58,7 @@ struct launch {
     int64_t active_ns;       // so far, without the turn that is going on
     int64_t active_since_ns; // 0 = frozen or held
     int64_t freeze_count, freeze_ns; // cost of the turns: time spent in freeze and thaw
-    int64_t freeze_failures;         // turns after which the tree did not stop in time
+    int64_t freeze_failures;         // turns during all of which the tree had not quite stopped
     int64_t cpu_ns;          // at the end; -1 = not told
     int64_t peak_memory_bytes;
     int64_t next_sample_ns;  // of memory
@@ -75,9 +75,11 @@ void launch_argv_free(char **argv);
 // program's name when it cannot be executed.
 int launch_start(struct launch_env *env, const struct launch_spec *spec, struct launch **ret_launch,
                  struct error *err);
-// Its turn begins or ends. A tree that does not stop within a second is counted in freeze_failures.
+// Its turn begins or ends. patience_ns: how long to wait until the tree stands still; a tree that was
+// held at its gate has little left to do, and one that still moves when its next turn begins is
+// counted in freeze_failures.
 void launch_resume(struct launch *launch);
-void launch_suspend(struct launch *launch);
+void launch_suspend(struct launch *launch, int64_t patience_ns);
 // Has it ended by itself? Fills state, exit code, ended_ns, CPU time. Samples memory now and then.
 bool launch_ended(struct launch *launch);
 // Wait until it ends by itself or until the deadline. True = ended.

@@ -18,8 +18,13 @@
 #include "harness/run/host.h"
 
 enum {
+    // Every rank stands at its gate: what still moves are helper threads. Waiting longer than this for
+    // them costs more than what they could do to the other side's block.
+    PAIR_HELD_PATIENCE_NS = 100000,
+    PAIR_SLICE_PATIENCE_NS = 1000000000, // the work itself must stop before the other side begins
     PAIR_LOOK_NS = 100000000,      // between two looks at a side that does not arrive
     PAIR_SLICES_TO_FINGERPRINT = 8, // of 20 ms: interpreters have loaded their libraries by then
+    PAIR_BLOCK_STEPS_MAX = 4096,
     PAIR_DRAIN_STEPS = 16384,      // a quarter of the ring: drain before it can fill
     PAIR_REQUEST_TURN_NS = 1000000000 // open-loop latency is measured in turns of seconds
 };
@@ -245,7 +250,7 @@ static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pai
             arrival = (int64_t)slot.hold_begin_ns;
     if (run->couple == 0 && run->spec->on_held)
         pair_reports(run, side);
-    launch_suspend(launch);
+    launch_suspend(launch, PAIR_HELD_PATIENCE_NS);
     run->undrained[side] += steps;
     if (run->undrained[side] > PAIR_DRAIN_STEPS)
         pair_drain(run, side);
@@ -277,12 +282,22 @@ static uint64_t pair_block_steps(struct pair_run *run)
 }
 
 // After the couple of two steps: how many make a block of the planned length on the slower side.
-static void pair_learn_block(struct pair_run *run, const struct pair_block *two, int64_t turn_ns[2])
+static void pair_learn_block(struct pair_run *run)
 {
-    double step_ns = fmax((double)turn_ns[0] / (double)two[0].steps,
-                          (double)turn_ns[1] / (double)two[1].steps);
-    double steps = round((double)run->spec->plan->schedule.block_ns / fmax(step_ns, 1));
-    run->pair->block_steps = steps < 1 ? 1 : steps > 4096 ? 4096 : (uint64_t)steps;
+    double step_ns = 1;
+    for (int side = 0; side < 2; side++) {
+        pair_drain(run, side);
+        const struct samples *samples = &run->pair->samples[side];
+        double least_ns = INFINITY; // a neighbour's burst must not pass for a long step
+        for (size_t i = 0; i < samples->step_count; i++)
+            if (samples->steps[i].idx > 0)
+                least_ns = fmin(least_ns, (double)(samples->steps[i].end_ns - samples->steps[i].begin_ns));
+        if (isfinite(least_ns))
+            step_ns = fmax(step_ns, least_ns);
+    }
+    double steps = round((double)run->spec->plan->schedule.block_ns / step_ns);
+    run->pair->block_steps = steps < 1 ? 1 : steps > PAIR_BLOCK_STEPS_MAX ? PAIR_BLOCK_STEPS_MAX
+                                                                          : (uint64_t)steps;
 }
 
 // The rest of a side whose steps are over or whose partner is gone: no gate, to the end.
@@ -307,15 +322,12 @@ static void pair_turns(struct pair_run *run)
         if (left <= steps)
             break;
         struct pair_block blocks[2];
-        int64_t turn_ns[2];
         int first = (int)(pair_random(&run->coin) >> 63);
         for (int i = 0; i < 2 && going; i++) {
             int side = i ? !first : first;
             if (left <= 2 * steps)
                 reader_request(pair->launches[side]->reader, READER_ALL, UG_REQUEST_GPU_MEMORY);
-            int64_t begin = clock_monotonic_ns();
             going = pair_turn(run, side, steps, &blocks[side]);
-            turn_ns[side] = clock_monotonic_ns() - begin;
             blocks[side].ran_first = i == 0;
         }
         if (!going)
@@ -323,7 +335,7 @@ static void pair_turns(struct pair_run *run)
         *pair_block_add(pair) = blocks[0];
         *pair_block_add(pair) = blocks[1];
         if (run->couple == 1 && !pair->block_steps)
-            pair_learn_block(run, blocks, turn_ns);
+            pair_learn_block(run);
         run->couple++;
     }
 }
@@ -379,7 +391,7 @@ static int pair_run_steps(struct pair_run *run, struct error *err)
         if (pair->state != PAIR_VALID)
             break;
         if (pair_wait_held(run, side, ranks)) {
-            launch_suspend(pair->launches[side]);
+            launch_suspend(pair->launches[side], PAIR_SLICE_PATIENCE_NS);
         } else if (pair->state == PAIR_VALID) {
             if (pair->launches[side]->state != LAUNCH_OK)
                 pair_fail_launch(run, side);
@@ -411,7 +423,7 @@ static int pair_run_slices(struct pair_run *run, struct error *err)
             return rc;
         if (pair->launches[side]) {
             reader_open_gate(pair->launches[side]->reader);
-            launch_suspend(pair->launches[side]);
+            launch_suspend(pair->launches[side], PAIR_SLICE_PATIENCE_NS);
         }
     }
     while (pair->state == PAIR_VALID) {
@@ -426,7 +438,7 @@ static int pair_run_slices(struct pair_run *run, struct error *err)
             if (!ended && !pair_patience(run, turn))
                 ended = true;
             if (!ended && other->pid > 0)
-                launch_suspend(launch);
+                launch_suspend(launch, PAIR_SLICE_PATIENCE_NS);
             if (ended && pair->state == PAIR_VALID && launch->state != LAUNCH_OK)
                 pair_fail_launch(run, turn);
             pair_drain(run, turn);

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <mntent.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +22,8 @@
 
 enum {
     TREE_PROCESSES_MAX = 4096, // of one launch; more are still frozen and killed by the cgroup
-    TREE_FREEZE_NS_MAX = 1000000000,
-    TREE_SPIN_NS = 200000 // a freeze takes about 2 us; give the scheduler away only after 200 us
+    TREE_ROUNDS_MAX = 100,     // a tree that forks faster than we signal is left half stopped
+    TREE_SPIN_NS = 5000 // a freeze takes about 2 us on an idle machine
 };
 
 struct tree_process {
@@ -267,53 +266,61 @@ static int tree_pids(const struct tree *tree, pid_t *pids, int max)
 }
 
 // Signals reach a process at a time: repeat until a look around finds nobody new.
-static int tree_signal_stop(struct tree *tree)
+static void tree_signal_stop(struct tree *tree)
 {
     pid_t pids[TREE_PROCESSES_MAX];
-    int64_t deadline = clock_monotonic_ns() + TREE_FREEZE_NS_MAX;
     int before = -1, count = 0;
-    do {
+    for (int round = 0; count != before && round < TREE_ROUNDS_MAX; round++) {
         before = count;
         count = tree_pids(tree, pids, TREE_PROCESSES_MAX);
         for (int i = 0; i < count; i++)
             kill(pids[i], SIGSTOP);
-    } while (count != before && clock_monotonic_ns() < deadline);
-    for (int i = 0; i < count; i++)
-        while (process_running(pids[i]) && clock_monotonic_ns() < deadline)
-            sched_yield();
-    return clock_monotonic_ns() < deadline ? 0 : -ETIMEDOUT;
-}
-
-static int tree_wait_frozen(struct tree *tree)
-{
-    const char *want = tree->means == TREE_MEANS_CGROUP2 ? "frozen 1" : "FROZEN";
-    int64_t start = clock_monotonic_ns();
-    for (;;) {
-        char text[256];
-        ssize_t got = pread(tree->state_fd, text, sizeof text - 1, 0);
-        if (got < 0)
-            return -errno;
-        text[got] = 0;
-        // An empty cgroup never reports frozen; a tree that has ended needs no waiting.
-        if (strstr(text, want) || strstr(text, "populated 0"))
-            return 0;
-        int64_t waited = clock_monotonic_ns() - start;
-        if (waited > TREE_FREEZE_NS_MAX)
-            return -ETIMEDOUT;
-        if (waited > TREE_SPIN_NS)
-            clock_sleep_until_ns(clock_monotonic_ns() + 100000);
     }
 }
 
-int tree_freeze(struct tree *tree)
+bool tree_stopped(const struct tree *tree)
+{
+    if (tree->means == TREE_MEANS_SIGNALS) {
+        pid_t pids[TREE_PROCESSES_MAX];
+        int count = tree_pids(tree, pids, TREE_PROCESSES_MAX);
+        for (int i = 0; i < count; i++)
+            if (process_running(pids[i]))
+                return false;
+        return true;
+    }
+    char text[256];
+    ssize_t got = pread(tree->state_fd, text, sizeof text - 1, 0);
+    text[got > 0 ? got : 0] = 0;
+    // An empty cgroup never reports frozen; a tree that has ended needs no waiting.
+    return strstr(text, tree->means == TREE_MEANS_CGROUP2 ? "frozen 1" : "FROZEN") ||
+           strstr(text, "populated 0");
+}
+
+static int tree_wait_stopped(const struct tree *tree, int64_t patience_ns)
+{
+    int64_t start = clock_monotonic_ns();
+    while (!tree_stopped(tree)) {
+        int64_t waited = clock_monotonic_ns() - start;
+        if (waited > patience_ns)
+            return -EINPROGRESS;
+        // The harness has real-time priority: spinning on would keep what must stop from its CPU.
+        if (waited > TREE_SPIN_NS)
+            clock_sleep_until_ns(clock_monotonic_ns() + 20000);
+    }
+    return 0;
+}
+
+int tree_freeze(struct tree *tree, int64_t patience_ns)
 {
     tree->frozen = true;
-    if (tree->means == TREE_MEANS_SIGNALS)
-        return tree_signal_stop(tree);
+    if (tree->means == TREE_MEANS_SIGNALS) {
+        tree_signal_stop(tree);
+        return tree_wait_stopped(tree, patience_ns);
+    }
     bool v2 = tree->means == TREE_MEANS_CGROUP2;
     if (pwrite(tree->freeze_fd, v2 ? "1" : "FROZEN", v2 ? 1 : 6, 0) < 0)
         return -errno;
-    return tree_wait_frozen(tree);
+    return tree_wait_stopped(tree, patience_ns);
 }
 
 int tree_thaw(struct tree *tree)

@@ -31,8 +31,10 @@ void tree_free(struct tree *tree); // kills what is left, removes the cgroup; NU
 int tree_join(const struct tree *tree);
 void tree_set_root(struct tree *tree, pid_t root); // in the parent, after fork
 
-// Freeze returns once every process has stopped (or -ETIMEDOUT after a second).
-int tree_freeze(struct tree *tree);
+// Freeze waits until every process has stopped: at most patience_ns, then -EINPROGRESS while the rest
+// goes on stopping (a busy machine gives a process the CPU it needs to stop only when it can).
+int tree_freeze(struct tree *tree, int64_t patience_ns);
+bool tree_stopped(const struct tree *tree); // has every process stopped by now? True when all have ended
 int tree_thaw(struct tree *tree);
 bool tree_frozen(const struct tree *tree);
 // SIGKILL to every process, thawing first; returns when none is left, or after 5 s with -ETIMEDOUT.

@@ -81,15 +81,15 @@ static void test_turns(enum tree_means means, const char *base)
     pid_t root = test_tree_start(tree);
     CHECK(test_moves());
     for (int i = 0; i < 5; i++) {
-        CHECK_INT(tree_freeze(tree), 0);
-        CHECK(tree_frozen(tree));
+        CHECK_INT(tree_freeze(tree, 1000000000), 0);
+        CHECK(tree_frozen(tree) && tree_stopped(tree));
         CHECK(test_stands_still());
         CHECK_INT(tree_thaw(tree), 0);
         CHECK(test_moves());
     }
     tree_sample_memory(tree);
     CHECK(tree_peak_memory_bytes(tree) > 3 * 100000);
-    CHECK_INT(tree_freeze(tree), 0); // killing must work on a frozen tree
+    CHECK_INT(tree_freeze(tree, 1000000000), 0); // killing must work on a frozen tree
     CHECK_INT(tree_kill(tree), 0);
     int status = 0;
     CHECK_INT(waitpid(root, &status, 0), root);
@@ -164,7 +164,7 @@ static void test_doomed(int report_fd, enum tree_means forced)
     tree_set_root(tree, root);
     close(open(TEST_MARK, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     clock_sleep_until_ns(clock_monotonic_ns() + 300000000);
-    tree_freeze(tree);
+    tree_freeze(tree, 1000000000);
     ssize_t wrote = write(report_fd, base, strlen(base) + 1);
     (void)wrote;
     for (;;)
