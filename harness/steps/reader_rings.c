@@ -11,6 +11,12 @@
 
 #include "harness/steps/reader_internal.h"
 
+static bool claimed(const struct reader *reader, uint32_t slot_idx)
+{
+    return slot_idx < reader->header->slot_count &&
+           __atomic_load_n(&reader->slots[slot_idx].state, __ATOMIC_ACQUIRE) != UG_SLOT_FREE;
+}
+
 void reader_rings_unmap(struct reader *reader, uint32_t slot_idx)
 {
     struct reader_rings *rings = &reader->rings[slot_idx];
@@ -153,11 +159,11 @@ static int drain_bytes(struct reader *reader, uint32_t slot_idx, reader_bytes_fn
 int reader_drain(struct reader *reader, uint32_t slot_idx, reader_record_fn on_record,
                  reader_bytes_fn on_bytes, void *arg, struct error *err)
 {
-    struct reader_slot slot;
-    int rc = reader_slot(reader, slot_idx, &slot), rc_bytes = 0;
+    int rc, rc_bytes = 0;
 
-    if (rc < 0) {
-        return error_set(err, rc, "failed to read slot %u: no process has claimed it", slot_idx);
+    if (!claimed(reader, slot_idx)) {
+        return error_set(err, -ENOENT, "failed to read slot %u: no process has claimed it",
+                         slot_idx);
     }
     rc = map_rings(reader, slot_idx, err);
     if (rc < 0) {
@@ -177,8 +183,7 @@ int reader_counters(const struct reader *reader, uint32_t slot_idx,
 {
     const struct ug_step_slot *slot;
 
-    if (slot_idx >= reader->header->slot_count ||
-        __atomic_load_n(&reader->slots[slot_idx].state, __ATOMIC_ACQUIRE) == UG_SLOT_FREE) {
+    if (!claimed(reader, slot_idx)) {
         return -ENOENT;
     }
     slot = &reader->slots[slot_idx];
