@@ -138,6 +138,30 @@ TEST(ranks_are_held_at_the_same_step)
     rig_free(&rig);
 }
 
+// A slot that ran past the mark before it saw it would be held later than its fellow ranks.
+TEST(a_closed_gate_holds_at_the_mark)
+{
+    struct rig rig = rig_make(&(struct reader_opts){.open = true, .ring_records = 1024});
+    struct work work = {.steps = 1u << 30, .rank = -1}; // of nanoseconds: the hardest to stop
+    pid_t pid = rig_fork(run_steps, &work);
+    int fd = open(rig.path, O_RDONLY); // stays open, see reader.h
+
+    CHECK_INT(reader_wait_claimed(rig.reader, 1, rig_deadline(20)), 0);
+    for (int turn = 0; turn < 50; turn++) {
+        struct ug_step_slot slot;
+
+        reader_close_gate(rig.reader);
+        CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(20)), 0);
+        CHECK_INT(pread(fd, &slot, sizeof(slot), UG_STEP_HEADER_BYTES), sizeof(slot));
+        CHECK_INT(slot.steps, slot.granted);
+        reader_open_gate(rig.reader);
+    }
+    kill(pid, SIGKILL);
+    rig_join(pid);
+    close(fd);
+    rig_free(&rig);
+}
+
 TEST(killed_workload_ends_the_wait)
 {
     struct rig rig = rig_make(NULL);
