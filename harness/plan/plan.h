@@ -12,15 +12,11 @@
 #include "common/error.h"
 #include "contracts/metrics.h"
 
-enum plan_interleave { // stored by name
-    PLAN_INTERLEAVE_AUTO,
-    PLAN_INTERLEAVE_STEPS,
-    PLAN_INTERLEAVE_SLICES,
-    PLAN_INTERLEAVE_LAUNCHES,
-    PLAN_INTERLEAVE_COUNT
-};
+enum plan_interleave { PLAN_INTERLEAVE_AUTO, PLAN_INTERLEAVE_STEPS, PLAN_INTERLEAVE_SLICES,
+                       PLAN_INTERLEAVE_LAUNCHES, PLAN_INTERLEAVE_COUNT }; // stored by name
 enum plan_mode { PLAN_MODE_TRAIN, PLAN_MODE_INFER, PLAN_MODE_COMMAND, PLAN_MODE_COUNT };
-enum plan_confirm { PLAN_CONFIRM_AUTO, PLAN_CONFIRM_ALWAYS, PLAN_CONFIRM_NEVER, PLAN_CONFIRM_COUNT };
+enum plan_confirm { PLAN_CONFIRM_AUTO, PLAN_CONFIRM_ALWAYS, PLAN_CONFIRM_NEVER,
+                    PLAN_CONFIRM_COUNT }; // AUTO: failed cells run again when there are several
 enum plan_parity { PLAN_PARITY_FP64_ANCHORED, PLAN_PARITY_OFF, PLAN_PARITY_COUNT };
 enum plan_calibrate { // what to do on a host without a valid certificate
     PLAN_CALIBRATE_AUTO,    // run a short A/A calibration of the host first
@@ -36,9 +32,9 @@ struct plan_env {
 struct plan_side {
     char *name;
     char *python;   // interpreter; NULL for a native side
-    char *models;   // directory of native workloads (dlrm, transformer, allreduce); NULL = upgate's own
+    char *models;   // directory of native workloads (dlrm, ...); NULL: upgate's own if no python
     char *cuda;     // toolkit directory; NULL
-    char **libs;    // library directories, prepended to LD_LIBRARY_PATH; NULL-terminated, may be NULL
+    char **libs;    // directories, prepended to LD_LIBRARY_PATH; NULL-terminated, may be NULL
     char **prefix;  // launch prefix ("docker run …"); NULL-terminated, may be NULL
     struct plan_env *env;
     int env_count;
@@ -48,11 +44,11 @@ struct plan_side {
 struct plan_workload {
     char *name;
     char *model;     // "dlrm" …; NULL if command
-    char **command;  // NULL-terminated; NULL if model. {python} {steps} {seed} {rank} {ranks} {rate} {dtype} replaced
+    char **command;  // NULL-terminated, {placeholders} and all; NULL if model
     enum plan_mode mode;
     uint64_t steps;  // at most; the harness may ask for fewer once it knows the spread
     uint64_t ranks;
-    double rate_per_s; // infer: open-loop rate; 0 = found in the pilot (half of the baseline's capacity)
+    double rate_per_s; // infer: open-loop rate; 0 = half the baseline's capacity (pilot)
     uint64_t threads;  // 0 = the workload's default
     char *size;        // NULL = default
     char **args;       // appended to a model's command line; NULL-terminated, may be NULL
@@ -102,14 +98,18 @@ struct plan {
 
 // All return 0 or -errno; *ret_plan is freed with plan_free. Unset fields get their defaults.
 int plan_load(const char *path, struct plan **ret_plan, struct error *err);
-int plan_load_gate(const char *path, struct plan_gate *ret_gate, struct error *err); // POLICY.yaml: a gate section, or a plan's
-int plan_from_command(const char *baseline, const char *candidate, char **command, int command_count,
-                      struct plan **ret_plan, struct error *err);
+// POLICY.yaml: a gate section, bare or under `gate`, or a whole plan.
+int plan_load_gate(const char *path, struct plan_gate *ret_gate, struct error *err);
+// A side is an interpreter, an environment (with bin/python) or a directory of native models; both
+// NULL: upgate's own native models. No command: dlrm-train, transformer-train, dlrm-infer.
+int plan_from_command(const char *baseline, const char *candidate, char **command,
+                      int command_count, struct plan **ret_plan, struct error *err);
 int plan_from_json(const json_t *json, struct plan **ret_plan, struct error *err);
 json_t *plan_to_json(const struct plan *plan);           // new reference
 json_t *plan_gate_to_json(const struct plan_gate *gate); // new reference
 int plan_gate_from_json(const json_t *json, struct plan_gate *ret_gate, struct error *err);
 void plan_free(struct plan *plan);
+void plan_print_markdown(void *stream); // docs/plan.md, to a FILE *
 
 const char *plan_interleave_name(enum plan_interleave interleave);
 const char *plan_mode_name(enum plan_mode mode);

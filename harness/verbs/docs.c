@@ -10,56 +10,48 @@
 
 #include "common/environment.h"
 #include "common/strings.h"
+#include "harness/plan/plan.h"
 
-static int docs_close(FILE *file, const char *path, struct error *err)
+static void docs_print_environment(void *stream)
 {
-    bool failed = ferror(file);
-    errno = 0;
-    if (fclose(file) != 0 || failed)
-        return error_set(err, errno ? -errno : -EIO, "failed to write '%s': %s", path,
-                         strerror(errno ? errno : EIO));
-    return 0;
+    FILE *file = stream;
+    fputs("<!-- Made from common/environment.c by `upgate --print-docs docs`; edit there. -->\n"
+          "# Environment variables\n\nAn unknown `UPGATE_*` variable is a warning.\n\n"
+          "| variable | meaning |\n|---|---|\n",
+          file);
+    for (enum environment_id id = 0; id < ENVIRONMENT_COUNT; id++)
+        fprintf(file, "| `%s` | %s |\n", environment_name(id), environment_help(id));
 }
 
-static int docs_open(const char *path, FILE **ret_file, struct error *err)
+// DIRECTORY/NAME.md, by `print` or, with a verb, from its table.
+static int docs_write_page(const char *directory, const char *name, void (*print)(void *),
+                           const struct verb *verb, struct error *err)
 {
-    *ret_file = fopen(path, "we");
-    if (*ret_file)
-        return 0;
-    int rc = -errno;
-    return error_set(err, rc, "failed to open '%s': %s", path, strerror(-rc));
-}
-
-static int docs_write_environment(const char *directory, struct error *err)
-{
-    char *path = xasprintf("%s/environment.md", directory);
-    FILE *file;
-    int rc = docs_open(path, &file, err);
-    if (!rc) {
-        fputs("<!-- Made from common/environment.c by `upgate --print-docs docs`; edit there. -->\n"
-              "# Environment variables\n\nAn unknown `UPGATE_*` variable is a warning.\n\n"
-              "| variable | meaning |\n|---|---|\n",
-              file);
-        for (enum environment_id id = 0; id < ENVIRONMENT_COUNT; id++)
-            fprintf(file, "| `%s` | %s |\n", environment_name(id), environment_help(id));
-        rc = docs_close(file, path, err);
+    char *path = xasprintf("%s/%s.md", directory, name);
+    FILE *file = fopen(path, "we");
+    bool failed = !file;
+    if (file && verb)
+        options_print_markdown(verb, file);
+    else if (file)
+        print(file);
+    if (file) {
+        failed = ferror(file);
+        failed |= fclose(file) != 0;
     }
+    int rc = failed ? error_set(err, -EIO, "failed to write '%s': %s", path, strerror(errno)) : 0;
     free(path);
     return rc;
 }
 
 int docs_write(const struct verb *const *verbs, const char *directory, struct error *err)
 {
-    int rc = docs_write_environment(directory, err);
+    int rc = docs_write_page(directory, "environment", docs_print_environment, NULL, err);
+    if (!rc)
+        rc = docs_write_page(directory, "plan", plan_print_markdown, NULL, err);
     for (; *verbs && !rc; verbs++) {
-        char *path = xasprintf("%s/upgate-%s.md", directory, (*verbs)->name);
-        FILE *file;
-        rc = docs_open(path, &file, err);
-        if (!rc) {
-            options_print_markdown(*verbs, file);
-            rc = docs_close(file, path, err);
-        }
-        free(path);
+        char *name = xasprintf("upgate-%s", (*verbs)->name);
+        rc = docs_write_page(directory, name, NULL, *verbs, err);
+        free(name);
     }
     return rc;
 }

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a plan that are lists or have free keys: environments, workloads, looks, metrics.
+// Each is bound from YAML nodes, written to JSON and read back. Frees nothing: plan_free does.
+#include "harness/plan/plan_lists.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "common/units.h"
+#include "harness/plan/plan_internal.h"
+
+enum { PLAN_PAIRS_MAX = 1000 };
+
+// --- env ----------------------------------------------------------------------------------------
+
+static void plan_env_add(struct plan_side *side, const char *name, const char *value)
+{
+    side->env = xrealloc(side->env, ((size_t)side->env_count + 1) * sizeof *side->env);
+    side->env[side->env_count++] = (struct plan_env){xstrdup(name), xstrdup(value)};
+}
+
+static bool plan_env_name_ok(const char *name)
+{
+    if (!*name || isdigit((unsigned char)*name))
+        return false;
+    for (; *name; name++)
+        if (!isalnum((unsigned char)*name) && *name != '_')
+            return false;
+    return true;
+}
+
+static int plan_env_bind(struct schema *schema, yaml_node_t *node, void *target)
+{
+    struct plan_side *side = target;
+    struct yaml_entry *entries;
+    size_t count;
+    char buf[80];
+    if (node->type != YAML_MAPPING_NODE)
+        return yaml_file_error(schema->file, node, schema->err,
+                               "'env' must be a map such as {NAME: value}, not %s",
+                               yaml_node_words(node, buf, sizeof buf));
+    int rc = yaml_file_entries(schema->file, node, &entries, &count, schema->err);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < count && !rc; i++) {
+        const char *name = entries[i].key;
+        yaml_node_t *value = entries[i].value;
+        if (!plan_env_name_ok(name))
+            rc = yaml_file_error(schema->file, entries[i].key_node, schema->err,
+                                 "'%.80s' is no name of an environment variable", name);
+        else if (strcmp(name, "UPGATE_STEPS") == 0)
+            rc = yaml_file_error(schema->file, entries[i].key_node, schema->err,
+                                 "'%s' is set by upgate for every launch", name);
+        else if (value->type != YAML_SCALAR_NODE)
+            rc = yaml_file_error(schema->file, value, schema->err, "'%s' must be text, not %s",
+                                 name, yaml_node_words(value, buf, sizeof buf));
+        else if (yaml_node_is_null(value))
+            rc = yaml_file_error(schema->file, value, schema->err,
+                                 "'%s' has no value; write \"\" for an empty one", name);
+        else if (strlen((const char *)value->data.scalar.value) != value->data.scalar.length)
+            rc =
+                yaml_file_error(schema->file, value, schema->err, "'%s' contains a NUL byte", name);
+        else
+            plan_env_add(side, name, (const char *)value->data.scalar.value);
+    }
+    free(entries);
+    return rc;
+}
+
+static json_t *plan_env_to_json(const void *target)
+{
+    const struct plan_side *side = target;
+    json_t *object = json_object();
+    for (int i = 0; i < side->env_count; i++)
+        json_object_set_new(object, side->env[i].name, json_string(side->env[i].value));
+    return object;
+}
+
+static int plan_env_from_json(const json_t *json, void *target, struct error *err)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)json, name, value)
+    {
+        if (!json_is_string(value))
+            return error_set(err, -EBADMSG, "'%s' is not text", name);
+        plan_env_add(target, name, json_string_value(value));
+    }
+    return 0;
+}
+
+const struct field_custom plan_env_custom = {"map of text", plan_env_bind, plan_env_to_json,
+                                             plan_env_from_json};
+
+// --- workloads
+// ------------------------------------------------------------------------------------
+
+static struct plan_workload *plan_workload_add(struct plan *plan)
+{
+    size_t count = (size_t)plan->workload_count + 1;
+    plan->workloads = xrealloc(plan->workloads, count * sizeof *plan->workloads);
+    struct plan_workload *workload = &plan->workloads[plan->workload_count++];
+    *workload = (struct plan_workload){.mode = PLAN_MODE_COUNT}; // not said
+    schema_set_defaults(plan_workload_fields, workload);
+    return workload;
+}
+
+static int plan_workloads_bind(struct schema *schema, yaml_node_t *node, void *target)
+{
+    int rc = schema_expect_list(schema, node, "workloads", "[{name: ..., model: ...}]");
+    if (rc)
+        return rc;
+    for (yaml_node_item_t *item = node->data.sequence.items.start;
+         item < node->data.sequence.items.top && !rc; item++)
+        rc = schema_bind(schema, yaml_file_node(schema->file, *item), plan_workload_fields,
+                         "a workload", plan_workload_add(target));
+    return rc;
+}
+
+static json_t *plan_workloads_to_json(const void *target)
+{
+    const struct plan *plan = target;
+    json_t *list = json_array();
+    for (int i = 0; i < plan->workload_count; i++)
+        json_array_append_new(list, schema_to_json(plan_workload_fields, &plan->workloads[i]));
+    return list;
+}
+
+static int plan_workloads_from_json(const json_t *json, void *target, struct error *err)
+{
+    size_t i;
+    json_t *item;
+    if (!json_is_array(json) || json_array_size(json) == 0)
+        return error_set(err, -EBADMSG, "no list of workloads");
+    json_array_foreach(json, i, item)
+    {
+        int rc = schema_from_json(item, plan_workload_fields, plan_workload_add(target), err);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+const struct field_custom plan_workloads_custom = {
+    "list of maps", plan_workloads_bind, plan_workloads_to_json, plan_workloads_from_json};
+
+// --- looks
+// ----------------------------------------------------------------------------------------
+
+static int plan_looks_bind(struct schema *schema, yaml_node_t *node, void *target)
+{
+    struct plan_schedule *schedule = target;
+    int rc = schema_expect_list(schema, node, "looks", "[10, 14, 20, 28]");
+    if (rc)
+        return rc;
+    schedule->look_count = 0;
+    for (yaml_node_item_t *item = node->data.sequence.items.start;
+         item < node->data.sequence.items.top; item++) {
+        yaml_node_t *look = yaml_file_node(schema->file, *item);
+        struct error why = {0};
+        char buf[80];
+        uint64_t pairs;
+        if (schedule->look_count == PLAN_LOOKS_MAX)
+            return yaml_file_error(schema->file, look, schema->err, "more than %d looks",
+                                   PLAN_LOOKS_MAX);
+        if (look->type != YAML_SCALAR_NODE)
+            return yaml_file_error(schema->file, look, schema->err,
+                                   "a look is a number of pairs, not %s",
+                                   yaml_node_words(look, buf, sizeof buf));
+        if (unit_parse_uint((const char *)look->data.scalar.value, 1, PLAN_PAIRS_MAX, &pairs, &why))
+            return yaml_file_error(schema->file, look, schema->err, "'looks': %s", why.text);
+        schedule->looks[schedule->look_count++] = pairs;
+    }
+    return 0;
+}
+
+static json_t *plan_looks_to_json(const void *target)
+{
+    const struct plan_schedule *schedule = target;
+    json_t *list = json_array();
+    for (int i = 0; i < schedule->look_count; i++)
+        json_array_append_new(list, json_integer((json_int_t)schedule->looks[i]));
+    return list;
+}
+
+static int plan_looks_from_json(const json_t *json, void *target, struct error *err)
+{
+    struct plan_schedule *schedule = target;
+    size_t i, count = json_array_size(json);
+    json_t *item;
+    if (count == 0 || count > PLAN_LOOKS_MAX)
+        return error_set(err, -EBADMSG, "no list of 1 to %d looks", PLAN_LOOKS_MAX);
+    json_array_foreach(json, i, item)
+    {
+        if (json_integer_value(item) < 1)
+            return error_set(err, -EBADMSG, "a look is no number of pairs");
+        schedule->looks[i] = (uint64_t)json_integer_value(item);
+    }
+    schedule->look_count = (int)count;
+    return 0;
+}
+
+const struct field_custom plan_looks_custom = {"list of numbers", plan_looks_bind,
+                                               plan_looks_to_json, plan_looks_from_json};
+
+// --- metrics
+// --------------------------------------------------------------------------------------
+
+const struct field plan_metric_fields[] = {
+    {.key = "margin",
+     .kind = FIELD_FRACTION,
+     .offset = offsetof(struct plan_metric, margin),
+     .min = 0,
+     .max = 1,
+     .above_min = true,
+     .help = "how much worse the candidate may be"},
+    {.key = "observe",
+     .kind = FIELD_BOOL,
+     .offset = offsetof(struct plan_metric, observe),
+     .help = "measured and shown, never judged"},
+    {.kind = FIELD_END},
+};
+
+static int plan_metric_id(const char *name)
+{
+    for (int i = 0; i < METRIC_COUNT; i++)
+        if (strcmp(metric_infos[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+static int plan_metric_unknown(struct schema *schema, const struct yaml_entry *entry)
+{
+    const char *names[METRIC_COUNT];
+    struct strbuf known = {0};
+    for (int i = 0; i < METRIC_COUNT; i++) {
+        names[i] = metric_infos[i].name;
+        strbuf_add(&known, "%s%s", i ? ", " : "", names[i]);
+    }
+    const char *nearest = string_nearest(entry->key, names, METRIC_COUNT);
+    int rc = yaml_file_error(schema->file, entry->key_node, schema->err,
+                             "unknown metric '%.80s'%s%s%s known metrics: %s", entry->key,
+                             nearest ? "; did you mean '" : ";", nearest ? nearest : "",
+                             nearest ? "'?" : "", known.text);
+    strbuf_free(&known);
+    return rc;
+}
+
+static int plan_metrics_bind(struct schema *schema, yaml_node_t *node, void *target)
+{
+    struct plan_gate *gate = target;
+    struct yaml_entry *entries;
+    size_t count;
+    char buf[80];
+    if (node->type != YAML_MAPPING_NODE)
+        return yaml_file_error(schema->file, node, schema->err,
+                               "'metrics' must be a map such as {step_time: {margin: 2%%}}, not %s",
+                               yaml_node_words(node, buf, sizeof buf));
+    int rc = yaml_file_entries(schema->file, node, &entries, &count, schema->err);
+    if (rc)
+        return rc;
+    if (count == 0)
+        rc = yaml_file_error(schema->file, node, schema->err,
+                             "'metrics' names none; leave it out for the default ones");
+    for (int i = 0; i < METRIC_COUNT; i++)
+        gate->metrics[i].present = false;
+    gate->metrics_default = false;
+    for (size_t i = 0; i < count && !rc; i++) {
+        int id = plan_metric_id(entries[i].key);
+        if (id < 0) {
+            rc = plan_metric_unknown(schema, &entries[i]);
+            break;
+        }
+        gate->metrics[id].present = true;
+        rc = schema_bind(schema, entries[i].value, plan_metric_fields, entries[i].key,
+                         &gate->metrics[id]);
+    }
+    free(entries);
+    return rc;
+}
+
+static json_t *plan_metrics_to_json(const void *target)
+{
+    const struct plan_gate *gate = target;
+    json_t *object = json_object();
+    for (int i = 0; i < METRIC_COUNT; i++)
+        if (gate->metrics[i].present)
+            json_object_set_new(object, metric_infos[i].name,
+                                schema_to_json(plan_metric_fields, &gate->metrics[i]));
+    return object;
+}
+
+static int plan_metrics_from_json(const json_t *json, void *target, struct error *err)
+{
+    struct plan_gate *gate = target;
+    const char *name;
+    json_t *value;
+    for (int i = 0; i < METRIC_COUNT; i++)
+        gate->metrics[i].present = false;
+    json_object_foreach((json_t *)json, name, value)
+    {
+        int id = plan_metric_id(name);
+        if (id < 0)
+            return error_set(err, -EBADMSG, "unknown metric '%s'; a newer upgate wrote it", name);
+        gate->metrics[id].present = true;
+        int rc = schema_from_json(value, plan_metric_fields, &gate->metrics[id], err);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+const struct field_custom plan_metrics_custom = {"map of maps", plan_metrics_bind,
+                                                 plan_metrics_to_json, plan_metrics_from_json};

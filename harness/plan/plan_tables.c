@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// The keys of a plan: one row each, with default and meaning; docs/plan.md is made from it. What
+// has free keys or is a list (env, metrics, looks, workloads) is bound in plan_lists.c.
+#include <string.h>
+
+#include "harness/plan/plan_internal.h"
+#include "harness/plan/plan_lists.h"
+
+static const char *const plan_interleave_names[] = {"auto", "steps", "slices", "launches", NULL};
+static const char *const plan_mode_names[] = {"train", "infer", "command", NULL};
+static const char *const plan_confirm_names[] = {"auto", "always", "never", NULL};
+static const char *const plan_fail_on_names[] = {"certain", "likely", NULL};
+static const char *const plan_parity_names[] = {"fp64-anchored", "off", NULL};
+static const char *const plan_calibrate_names[] = {"auto", "require", NULL};
+
+const char *plan_interleave_name(enum plan_interleave interleave)
+{
+    return plan_interleave_names[interleave];
+}
+
+const char *plan_mode_name(enum plan_mode mode)
+{
+    return plan_mode_names[mode];
+}
+
+const struct plan_model plan_models[PLAN_MODEL_COUNT] = {
+    {"dlrm", true, true, 1, 1, 1},
+    {"transformer", true, true, 1, 1, 1},
+    {"ddp", true, false, 2, 1, 64},
+    {"allreduce", false, true, 2, 2, 64},
+};
+
+const struct plan_model *plan_model_find(const char *name)
+{
+    for (int i = 0; i < PLAN_MODEL_COUNT; i++)
+        if (strcmp(plan_models[i].name, name) == 0)
+            return &plan_models[i];
+    return NULL;
+}
+
+// clang-format off: one row a key
+#define ROW(name, type, member, ...)                                                               \
+    {.key = name, .kind = type, .offset = offsetof(struct OWNER, member), __VA_ARGS__}
+#define END {.kind = FIELD_END}
+
+#define OWNER plan_side
+const struct field plan_side_fields[] = {
+    ROW("name", FIELD_TEXT, name, .help = "how reports call the side; default: baseline, "
+            "candidate"),
+    ROW("python", FIELD_TEXT, python,
+        .help = "interpreter; models run in it, `{python}` of commands becomes it"),
+    ROW("models", FIELD_TEXT, models,
+        .help = "directory with native workloads (dlrm, transformer, allreduce); default without "
+                "`python`: upgate's own"),
+    ROW("cuda", FIELD_TEXT, cuda,
+        .help = "toolkit directory: its lib64 leads LD_LIBRARY_PATH, its bin PATH, CUDA_HOME is "
+                "set"),
+    ROW("libs", FIELD_TEXTS, libs, .help = "directories that lead LD_LIBRARY_PATH"),
+    ROW("prefix", FIELD_TEXTS, prefix,
+        .help = "words before every command of the side, such as [\"taskset\", \"-c\", \"3\"]"),
+    {.key = "env", .kind = FIELD_CUSTOM, .custom = &plan_env_custom,
+     .help = "variables of the side's environment, added to upgate's own"},
+    ROW("workdir", FIELD_TEXT, workdir, .help = "where its processes start; default: where upgate "
+            "does"),
+    END};
+#undef OWNER
+
+#define OWNER plan_workload
+const struct field plan_workload_fields[] = {
+    ROW("name", FIELD_TEXT, name, .required = true, .help = "unique within the plan"),
+    ROW("model", FIELD_TEXT, model,
+        .help = "reference workload: dlrm, transformer, ddp (sides with a python), allreduce "
+                "(native "
+                "sides). This or `command`"),
+    ROW("command", FIELD_TEXTS, command,
+        .help = "program and arguments, run without a shell; `{python}` `{steps}` `{seed}` "
+                "`{rank}` "
+                "`{ranks}` `{rate}` `{dtype}` are replaced"),
+    ROW("mode", FIELD_CHOICE, mode, .choices = plan_mode_names,
+        .help = "decides what is gated by default; default: train, of a command: command"),
+    ROW("steps", FIELD_UINT, steps, .min = 1, .max = 1e9, .zero_is_absent = true,
+        .help = "steps or requests of a launch, at most; default: 200, in mode infer: 1000"),
+    ROW("ranks", FIELD_UINT, ranks, .min = 1, .max = 1024, .zero_is_absent = true,
+        .help = "processes; default: 1, ddp and allreduce: 2"),
+    ROW("rate", FIELD_RATE, rate_per_s, .json = "rate_per_s", .min = 1e-6, .max = 1e9,
+        .zero_is_absent = true,
+        .help = "mode infer: requests arrive at this rate, whatever the answers (open loop); "
+                "default: "
+                "half of what the baseline can do, found in a pilot"),
+    ROW("threads", FIELD_UINT, threads, .min = 1, .max = 4096, .zero_is_absent = true,
+        .help = "threads of a model; default: the model's"),
+    ROW("size", FIELD_TEXT, size, .help = "of a model: small, demo or large; default: the model's"),
+    ROW("args", FIELD_TEXTS, args, .help = "appended to a model's command line"),
+    ROW("anchor", FIELD_BOOL, anchor, .default_text = "false",
+        .help = "the command knows `{dtype}`: it can be run in float64, as the anchor of the "
+                "parity "
+                "rule. Models always can"),
+    ROW("interleave", FIELD_CHOICE, interleave, .choices = plan_interleave_names,
+        .default_text = "auto", .help = "as of the schedule, for this workload; auto: the "
+                                        "schedule's"),
+    END};
+#undef OWNER
+
+#define OWNER plan_schedule
+static const struct field plan_schedule_fields[] = {
+    {.key = "looks", .kind = FIELD_CUSTOM, .custom = &plan_looks_custom,
+     .help = "numbers of pairs after which is judged; only undecided cells go on; default: "
+             "[10, 14, 20, 28]"},
+    ROW("seed", FIELD_UINT, seed, .default_text = "7", .min = 0, .max = 9e18,
+        .help = "of inputs, orders and everything else that is drawn"),
+    ROW("interleave", FIELD_CHOICE, interleave, .choices = plan_interleave_names,
+        .default_text = "auto",
+        .help = "`steps`: both sides alive, turns at step borders; `slices`: both alive, frozen "
+                "in turn; "
+                "`launches`: one after the other; `auto`: the first that works"),
+    ROW("block", FIELD_DURATION, block_ns, .json = "block_ns", .default_text = "20ms", .min = 1e6,
+        .max = 60e9, .help = "length of a turn"),
+    ROW("traced_launches", FIELD_UINT, traced_launches, .default_text = "2", .min = 0, .max = 100,
+        .help = "launches of each side that are traced, and not judged"),
+    ROW("timeout", FIELD_DURATION, timeout_ns, .json = "timeout_ns", .default_text = "10min",
+        .min = 1e8, .max = 604800e9, .help = "of one launch, time in which it was held not "
+                "counted"),
+    ROW("cpus", FIELD_TEXT, cpus,
+        .help = "both sides are pinned to these, such as `0-3,8`; default: chosen by upgate"),
+    ROW("voids", FIELD_UINT, voids_max, .default_text = "4", .min = 0, .max = 1000,
+        .help = "pairs of a workload that may be repeated because the machine disturbed them"),
+    END};
+#undef OWNER
+
+#define OWNER plan_gate
+static const struct field plan_parity_fields[] = {
+    ROW("rule", FIELD_CHOICE, parity, .choices = plan_parity_names, .default_text = "fp64-anchored",
+        .help = "`fp64-anchored`: the candidate's values may be further from a run in float64 "
+                "than the "
+                "baseline's, by the factor"),
+    ROW("factor", FIELD_NUMBER, parity_factor, .default_text = "2", .min = 1, .max = 1000,
+        .help = "how much further"),
+    END};
+
+static const struct field plan_calibration_fields[] = {
+    ROW("bound", FIELD_FRACTION, calibration_bound, .default_text = "5%", .min = 0, .max = 1,
+        .above_min = true,
+        .help = "a certificate counts when its 95 % upper bound on false fails is at most this"),
+    ROW("age", FIELD_DURATION, calibration_age_ns, .json = "age_ns", .default_text = "30d",
+        .min = 60e9, .max = 36500.0 * 86400e9, .help = "older certificates do not count"),
+    END};
+
+const struct field plan_gate_fields[] = {
+    ROW("alpha", FIELD_FRACTION, alpha, .default_text = "0.01", .min = 0, .max = 0.5,
+        .above_min = true, .help = "one-sided error rate of a cell, over all looks"),
+    {.key = "metrics", .kind = FIELD_CUSTOM, .custom = &plan_metrics_custom,
+     .fields = plan_metric_fields, .help = "metric: {margin, observe}; default: what the mode of "
+             "a workload is gated on, see below"},
+    ROW("metrics_default", FIELD_BOOL, metrics_default, .json_only = true, .default_text = "true",
+        .help = "no metrics were named"),
+    ROW("confirm", FIELD_CHOICE, confirm, .choices = plan_confirm_names, .default_text = "auto",
+        .help = "run failed cells again on fresh pairs; `auto`: with more than one cell"),
+    ROW("fail_on", FIELD_SWITCH, fail_on_likely, .choices = plan_fail_on_names,
+        .default_text = "certain",
+        .help = "`likely`: after the last look, an estimate beyond the margin fails when the "
+                "interval "
+                "excludes 0"),
+    {.key = "parity", .kind = FIELD_MAP, .fields = plan_parity_fields,
+     .help = "the numerical gate"},
+    ROW("calibrate", FIELD_CHOICE, calibrate, .choices = plan_calibrate_names,
+        .default_text = "auto",
+        .help = "on a host without a valid certificate: `auto` makes one first, `require` never "
+                "passes"),
+    {.key = "calibration", .kind = FIELD_MAP, .fields = plan_calibration_fields,
+     .help = "which certificates count"},
+    END};
+#undef OWNER
+
+#define OWNER plan
+const struct field plan_fields[] = {
+    ROW("baseline", FIELD_MAP, sides[0], .required = true, .fields = plan_side_fields,
+        .help = "the side that is trusted"),
+    ROW("candidate", FIELD_MAP, sides[1], .required = true, .fields = plan_side_fields,
+        .help = "the side that is judged; same keys"),
+    {.key = "workloads", .kind = FIELD_CUSTOM, .required = true, .custom = &plan_workloads_custom,
+     .fields = plan_workload_fields, .help = "what is run under both"},
+    ROW("schedule", FIELD_MAP, schedule, .fields = plan_schedule_fields, .help = "how it is run"),
+    ROW("gate", FIELD_MAP, gate, .fields = plan_gate_fields, .help = "how it is judged"),
+    ROW("path", FIELD_TEXT, path, .json_only = true, .help = "of the file"),
+    END};
+#undef OWNER
+// clang-format on

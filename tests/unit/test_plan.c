@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans that are right: what is read, what is filled in, and that JSON gives the same plan back.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/strings.h"
+#include "harness/plan/plan.h"
+#include "tests/unit/runner.h"
+
+static struct error err;
+
+static char *write_text(const char *text, size_t len)
+{
+    char path[] = "/tmp/test_plan_XXXXXX";
+    int fd = mkstemp(path);
+    ssize_t written = write(fd, text, len);
+    close(fd);
+    return written == (ssize_t)len ? xstrdup(path) : NULL;
+}
+
+static struct plan *load(const char *text)
+{
+    struct plan *plan = NULL;
+    char *path = write_text(text, strlen(text));
+    err = (struct error){0};
+    int rc = plan_load(path, &plan, &err);
+    CHECK_STR(err.text, "");
+    CHECK_INT(rc, 0);
+    unlink(path);
+    free(path);
+    if (!plan)
+        exit(1);
+    return plan;
+}
+
+// INTERFACES.md's example, as it stands there.
+static const char example[] =
+    "baseline:  {name: torch-1.13, python: /usr/bin/python3, env: {OMP_NUM_THREADS: \"1\"}}\n"
+    "candidate: {name: torch-2.x,  python: envs/b/bin/python, cuda: /usr/local/cuda-13.0, prefix: "
+    "[]}\n"
+    "workloads:\n"
+    "  - {name: dlrm-train, model: dlrm, mode: train, steps: 200, ranks: 1}\n"
+    "  - {name: mine, command: [\"{python}\", \"train.py\", \"--steps\", \"{steps}\"], steps: "
+    "300}\n"
+    "schedule: {looks: [10, 14, 20, 28], seed: 7, interleave: auto, block: 20ms, traced_launches: "
+    "2, timeout: 10min}\n"
+    "gate:\n"
+    "  alpha: 0.01\n"
+    "  metrics: {step_time: {margin: 2%}, throughput: {margin: 2%}, latency_p99: {margin: 5%},\n"
+    "            peak_memory: {margin: 1%}, first_step_time: {observe: true}}\n"
+    "  parity: {rule: fp64-anchored}\n";
+
+static const char minimal[] = "baseline: {python: a}\n"
+                              "candidate: {python: b}\n"
+                              "workloads: [{name: w, model: dlrm}]\n";
+
+static const char everything[] =
+    "baseline: &side\n"
+    "  name: \"old \\u00e9\"\n"
+    "  python: bin/python\n"
+    "  env: {A: 1, EMPTY: \"\", YES: yes}\n"
+    "  libs: [/a, /b]\n"
+    "  prefix: [taskset, -c, \"3\"]\n"
+    "  workdir: /tmp\n"
+    "candidate:\n"
+    "  <<: *side\n"
+    "  name: new\n"
+    "workloads:\n"
+    "  - {name: serve, model: transformer, mode: infer, rate: 200/s, threads: 3, size: small,\n"
+    "     args: [--x, \"1\"], interleave: launches}\n"
+    "  - name: own\n"
+    "    command: [\"./bench\", \"--dtype={dtype}\", '{\"a\": 1}', \"${HOME}\", "
+    "\"print(f'{x}')\"]\n"
+    "    anchor: true\n"
+    "    mode: train\n"
+    "schedule: {looks: [9, 60], seed: 9000000000000000000, interleave: slices, block: 1.5ms,\n"
+    "           traced_launches: 0, timeout: 2h, cpus: \"0-3,8\", voids: 0}\n"
+    "gate:\n"
+    "  alpha: 1%\n"
+    "  confirm: never\n"
+    "  fail_on: likely\n"
+    "  calibrate: require\n"
+    "  calibration: {bound: 1%, age: 7d}\n"
+    "  parity: {rule: 'off', factor: 3.5}\n"
+    "  metrics: {cpu_time: {margin: 33.3%}, total_time: {}, latency_p50: {observe: true}}\n";
+
+TEST(example_of_the_interface)
+{
+    struct plan *plan = load(example);
+    CHECK_STR(plan->sides[0].name, "torch-1.13");
+    CHECK_STR(plan->sides[0].env[0].name, "OMP_NUM_THREADS");
+    CHECK_STR(plan->sides[0].env[0].value, "1");
+    CHECK_STR(plan->sides[1].cuda, "/usr/local/cuda-13.0");
+    CHECK(!plan->sides[1].prefix);
+    CHECK_INT(plan->workload_count, 2);
+    CHECK_INT(plan->workloads[0].mode, PLAN_MODE_TRAIN);
+    CHECK_INT(plan->workloads[1].mode, PLAN_MODE_COMMAND);
+    CHECK_INT(plan->workloads[1].steps, 300);
+    CHECK_STR(plan->workloads[1].command[3], "{steps}");
+    CHECK(!plan->workloads[1].command[4]);
+    CHECK_INT(plan->schedule.block_ns, 20000000);
+    CHECK_DBL(plan->gate.metrics[METRIC_LATENCY_P99].margin, 0.05, 1e-15);
+    CHECK(plan->gate.metrics[METRIC_FIRST_STEP_TIME].observe);
+    CHECK(!plan->gate.metrics[METRIC_CPU_TIME].present);
+    CHECK(!plan->gate.metrics_default);
+    plan_free(plan);
+}
+
+TEST(defaults_are_those_of_the_example)
+{
+    struct plan *plan = load(minimal), *full = load(example);
+    CHECK_STR(plan->sides[0].name, "baseline");
+    CHECK_STR(plan->sides[1].name, "candidate");
+    CHECK_INT(plan->workloads[0].mode, PLAN_MODE_TRAIN);
+    CHECK_INT(plan->workloads[0].steps, full->workloads[0].steps);
+    CHECK_INT(plan->workloads[0].ranks, 1);
+    CHECK_INT(plan->schedule.look_count, full->schedule.look_count);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(plan->schedule.looks[i], full->schedule.looks[i]);
+    CHECK_INT(plan->schedule.seed, full->schedule.seed);
+    CHECK_INT(plan->schedule.block_ns, full->schedule.block_ns);
+    CHECK_INT(plan->schedule.traced_launches, full->schedule.traced_launches);
+    CHECK_INT(plan->schedule.timeout_ns, full->schedule.timeout_ns);
+    CHECK_INT(plan->schedule.voids_max, 4);
+    CHECK_DBL(plan->gate.alpha, 0.01, 1e-15);
+    CHECK_INT(plan->gate.parity, PLAN_PARITY_FP64_ANCHORED);
+    CHECK_DBL(plan->gate.parity_factor, 2, 0);
+    CHECK_DBL(plan->gate.calibration_bound, 0.05, 1e-15);
+    CHECK_INT(plan->gate.calibration_age_ns, 30 * 86400 * 1000000000ll);
+    CHECK(plan->gate.metrics_default);
+    for (int id = 0; id < METRIC_COUNT; id++)
+        CHECK_DBL(plan->gate.metrics[id].margin, metric_infos[id].margin_default, 0);
+    plan_free(plan);
+    plan_free(full);
+}
+
+TEST(every_key)
+{
+    struct plan *plan = load(everything);
+    CHECK_STR(plan->sides[0].name, "old \xc3\xa9");
+    CHECK_STR(plan->sides[1].name, "new"); // own keys win over merged ones
+    CHECK_STR(plan->sides[1].python, "bin/python");
+    CHECK_INT(plan->sides[1].env_count, 3);
+    CHECK_STR(plan->sides[0].env[1].value, "");
+    CHECK_STR(plan->sides[0].env[2].value, "yes");
+    CHECK_STR(plan->sides[0].libs[1], "/b");
+    CHECK_STR(plan->sides[0].prefix[2], "3");
+    CHECK_DBL(plan->workloads[0].rate_per_s, 200, 0);
+    CHECK_INT(plan->workloads[0].steps, 1000);
+    CHECK_INT(plan->workloads[0].threads, 3);
+    CHECK_STR(plan->workloads[0].args[1], "1");
+    CHECK_INT(plan->workloads[0].interleave, PLAN_INTERLEAVE_LAUNCHES);
+    CHECK(plan->workloads[1].anchor);
+    CHECK_INT(plan->schedule.block_ns, 1500000);
+    CHECK_INT(plan->schedule.timeout_ns, 7200000000000);
+    CHECK_INT(plan->schedule.seed, 9000000000000000000);
+    CHECK_STR(plan->schedule.cpus, "0-3,8");
+    CHECK_INT(plan->schedule.voids_max, 0);
+    CHECK_INT(plan->gate.confirm, PLAN_CONFIRM_NEVER);
+    CHECK(plan->gate.fail_on_likely);
+    CHECK_INT(plan->gate.calibrate, PLAN_CALIBRATE_REQUIRE);
+    CHECK_INT(plan->gate.parity, PLAN_PARITY_OFF);
+    CHECK_DBL(plan->gate.parity_factor, 3.5, 0);
+    CHECK_DBL(plan->gate.metrics[METRIC_CPU_TIME].margin, 0.333, 1e-12);
+    CHECK_DBL(plan->gate.metrics[METRIC_TOTAL_TIME].margin, 0.02, 1e-12);
+    plan_free(plan);
+}
+
+// load -> JSON -> text -> plan -> JSON: nothing changes, no bit of a double.
+static void check_round_trip(const struct plan *plan)
+{
+    json_t *json = plan_to_json(plan);
+    char *text = json_dumps(json, JSON_COMPACT);
+    json_t *again = json_loads(text, 0, NULL);
+    struct plan *copy = NULL;
+    err = (struct error){0};
+    CHECK_INT(plan_from_json(again, &copy, &err), 0);
+    CHECK_STR(err.text, "");
+    if (!copy)
+        exit(1);
+    json_t *last = plan_to_json(copy);
+    char *last_text = json_dumps(last, JSON_COMPACT);
+    CHECK(json_equal(json, last));
+    CHECK_STR(last_text, text);
+    for (int id = 0; id < METRIC_COUNT; id++)
+        CHECK(!plan->gate.metrics[id].present ||
+              copy->gate.metrics[id].margin == plan->gate.metrics[id].margin);
+    CHECK(copy->gate.metrics_default == plan->gate.metrics_default);
+    json_t *gate = plan_gate_to_json(&plan->gate);
+    struct plan_gate gate_copy;
+    CHECK_INT(plan_gate_from_json(gate, &gate_copy, &err), 0);
+    json_t *gate_again = plan_gate_to_json(&gate_copy);
+    CHECK(json_equal(gate, gate_again));
+    json_decref(gate);
+    json_decref(gate_again);
+    json_decref(json);
+    json_decref(again);
+    json_decref(last);
+    free(text);
+    free(last_text);
+    plan_free(copy);
+}
+
+TEST(json_round_trip)
+{
+    const char *const texts[] = {example, minimal, everything};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct plan *plan = load(texts[i]);
+        check_round_trip(plan);
+        plan_free(plan);
+    }
+}
+
+// Many plans, drawn: every number of the schedule and the gate at values that are awkward in text.
+TEST(json_round_trip_of_drawn_plans)
+{
+    uint64_t state = 42;
+    for (int i = 0; i < 200; i++) {
+        struct plan *plan = load(i % 2 ? everything : example);
+        for (int id = 0; id < METRIC_COUNT; id++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            plan->gate.metrics[id].present = state >> 63;
+            plan->gate.metrics[id].observe = (state >> 62) & 1;
+            plan->gate.metrics[id].margin = (double)(state >> 11) / 9007199254740992.0;
+        }
+        plan->gate.alpha = (double)(state >> 12) / 9007199254740992.0;
+        plan->gate.calibration_bound = 1.0 / (double)((state >> 33) | 1);
+        plan->gate.metrics_default = state & (1u << 20);
+        plan->schedule.block_ns = (int64_t)(state >> 20);
+        plan->schedule.seed = state >> 1;
+        plan->schedule.interleave = (enum plan_interleave)((state >> 40) % PLAN_INTERLEAVE_COUNT);
+        plan->gate.confirm = (enum plan_confirm)((state >> 44) % PLAN_CONFIRM_COUNT);
+        plan->workloads[0].rate_per_s = i % 3 ? 1e6 / (double)((state >> 30) | 1) : 0;
+        plan->schedule.look_count = 1 + (int)((state >> 50) % PLAN_LOOKS_MAX);
+        for (int k = 0; k < plan->schedule.look_count; k++)
+            plan->schedule.looks[k] = 10 + (uint64_t)k;
+        check_round_trip(plan);
+        plan_free(plan);
+    }
+}
+
+TEST(json_of_others_is_refused)
+{
+    static const char *const texts[] = {
+        "{}",
+        "[]",
+        "{\"schema\":\"upgate.plan/2\"}",
+        "{\"schema\":\"upgate.plan/1\"}",
+        "{\"schema\":\"upgate.plan/1\",\"workloads\":[]}",
+        "{\"schema\":\"upgate.plan/1\",\"workloads\":[{\"name\":7}]}",
+        "{\"schema\":\"upgate.plan/1\",\"workloads\":[{\"name\":\"a\"}]}",
+        "{\"schema\":\"upgate.plan/"
+        "1\",\"baseline\":{\"name\":\"a\"},\"candidate\":{\"name\":\"b\"},"
+        "\"workloads\":[{\"name\":\"a\",\"mode\":\"train\"}],\"schedule\":{\"looks\":"
+        "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}}",
+        "{\"schema\":\"upgate.plan/1\",\"gate\":{\"metrics\":{\"speed\":{}}},"
+        "\"workloads\":[{\"name\":\"a\",\"mode\":\"train\"}]}"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        json_t *json = json_loads(texts[i], 0, NULL);
+        struct plan *plan = NULL;
+        err = (struct error){0};
+        CHECK_INT(plan_from_json(json, &plan, &err), -EBADMSG);
+        CHECK_CONTAINS(err.text, "stored plan");
+        CHECK(!plan);
+        json_decref(json);
+    }
+}
+
+TEST(forms_of_text_files)
+{
+    struct plan *plan = load("\xef\xbb\xbf"
+                             "baseline: {python: a}\r\ncandidate: {python: b}\r\n"
+                             "workloads:\r\n  - {name: w, model: dlrm}\r\n");
+    CHECK_STR(plan->sides[1].python, "b");
+    CHECK_STR(plan->workloads[0].model, "dlrm");
+    plan_free(plan);
+    plan = load("--- # one document, marked\nbaseline: {python: a}\ncandidate: {python: b}\n"
+                "workloads: [{name: w, model: dlrm}]\n...\n");
+    CHECK_INT(plan->workload_count, 1);
+    plan_free(plan);
+}
+
+TEST(native_and_distributed_models)
+{
+    struct plan *plan = load("baseline: {models: build/o1}\ncandidate: {name: own}\n"
+                             "workloads: [{name: w, model: allreduce}, {name: x, model: dlrm}]\n");
+    CHECK_INT(plan->workloads[0].ranks, 2);
+    CHECK_STR(plan->sides[0].models, "build/o1");
+    CHECK(!plan->sides[1].models);
+    plan_free(plan);
+    plan = load("baseline: {python: a}\ncandidate: {python: b}\n"
+                "workloads: [{name: two, model: ddp}, {name: one, model: ddp, ranks: 1}]\n"
+                "gate: {metrics: {scaling_efficiency: {}}}\n");
+    CHECK_INT(plan->workloads[0].ranks, 2);
+    plan_free(plan);
+}
+
+static int from_command(const char *a, const char *b, char **command, struct plan **ret_plan)
+{
+    int count = 0;
+    while (command && command[count])
+        count++;
+    err = (struct error){0};
+    *ret_plan = NULL;
+    return plan_from_command(a, b, command, count, ret_plan, &err);
+}
+
+TEST(from_the_command_line)
+{
+    struct plan *plan;
+    CHECK_INT(from_command("py1", "py2", NULL, &plan), 0);
+    CHECK_INT(plan->workload_count, 3);
+    CHECK_STR(plan->workloads[0].name, "dlrm-train");
+    CHECK_STR(plan->workloads[1].name, "transformer-train");
+    CHECK_STR(plan->workloads[2].name, "dlrm-infer");
+    CHECK_INT(plan->workloads[2].steps, 1000);
+    CHECK(plan->gate.metrics_default);
+    CHECK_STR(plan->sides[1].python, "py2");
+    check_round_trip(plan);
+    plan_free(plan);
+
+    CHECK_INT(from_command("py1", "py2", (char *[]){"python3", "src/train.py", "-v", NULL}, &plan),
+              0);
+    CHECK_STR(plan->workloads[0].name, "train.py");
+    CHECK_STR(plan->workloads[0].command[0], "{python}");
+    CHECK_STR(plan->workloads[0].command[1], "src/train.py");
+    CHECK(!plan->workloads[0].command[3]);
+    CHECK_INT(plan->workloads[0].mode, PLAN_MODE_COMMAND);
+    plan_free(plan);
+    CHECK_INT(from_command("py1", "py2", (char *[]){"train.py", NULL}, &plan), 0);
+    CHECK_STR(plan->workloads[0].command[0], "{python}");
+    CHECK_STR(plan->workloads[0].command[1], "train.py");
+    plan_free(plan);
+    CHECK_INT(from_command("py1", "py2", (char *[]){"./bench", "--with={python}", NULL}, &plan), 0);
+    CHECK_STR(plan->workloads[0].command[0], "./bench");
+    CHECK_STR(plan->workloads[0].name, "bench");
+    plan_free(plan);
+    CHECK_INT(from_command(NULL, NULL, (char *[]){"./bench", NULL}, &plan), 0);
+    CHECK(!plan->sides[0].python && !plan->sides[0].models);
+    plan_free(plan);
+}
+
+TEST(directories_as_sides)
+{
+    char dir[] = "/tmp/test_plan_XXXXXX";
+    CHECK(mkdtemp(dir) != NULL);
+    struct plan *plan;
+    CHECK_INT(from_command(dir, dir, NULL, &plan), 0);
+    CHECK_STR(plan->sides[0].models, dir);
+    plan_free(plan);
+    char *bin = xasprintf("%s/bin", dir), *python = xasprintf("%s/bin/python", dir);
+    CHECK_INT(mkdir(bin, 0755), 0);
+    CHECK_INT(symlink("/usr/bin/python3", python), 0);
+    CHECK_INT(from_command(dir, dir, NULL, &plan), 0);
+    CHECK_STR(plan->sides[1].python, python);
+    CHECK(!plan->sides[1].models);
+    plan_free(plan);
+    unlink(python);
+    rmdir(bin);
+    rmdir(dir);
+    free(bin);
+    free(python);
+}
+
+TEST(bad_command_lines)
+{
+    struct plan *plan;
+    CHECK_INT(from_command("py1", NULL, NULL, &plan), -EINVAL);
+    CHECK_CONTAINS(err.text, "'--candidate' is missing");
+    CHECK_INT(from_command("", "x", NULL, &plan), -EINVAL);
+    CHECK_INT(from_command("a", "b", (char *[]){"", NULL}, &plan), -EINVAL);
+    CHECK_INT(from_command("a", "b", (char *[]){"x", "{pyhton}", NULL}, &plan), -EINVAL);
+    CHECK_CONTAINS(err.text, "unknown placeholder '{pyhton}'; did you mean '{python}'?");
+    CHECK_INT(from_command(NULL, NULL, (char *[]){"{python}", NULL}, &plan), -EINVAL);
+    CHECK_CONTAINS(err.text, "baseline has no python");
+    CHECK_INT(from_command("a\xff", "b", NULL, &plan), -EINVAL);
+    CHECK_CONTAINS(err.text, "not UTF-8");
+    CHECK(!plan);
+}
+
+static int load_gate(const char *text, struct plan_gate *ret_gate)
+{
+    char *path = write_text(text, strlen(text));
+    err = (struct error){0};
+    int rc = plan_load_gate(path, ret_gate, &err);
+    unlink(path);
+    free(path);
+    return rc;
+}
+
+TEST(policies)
+{
+    struct plan_gate gate = {0};
+    CHECK_INT(load_gate("alpha: 0.05\nmetrics: {step_time: {margin: 5%}}\n", &gate), 0);
+    CHECK_DBL(gate.alpha, 0.05, 1e-15);
+    CHECK_DBL(gate.metrics[METRIC_STEP_TIME].margin, 0.05, 1e-15);
+    CHECK(!gate.metrics[METRIC_THROUGHPUT].present);
+    CHECK_INT(load_gate("gate:\n  confirm: always\n", &gate), 0);
+    CHECK_INT(gate.confirm, PLAN_CONFIRM_ALWAYS);
+    CHECK(gate.metrics_default);
+    CHECK_INT(load_gate(everything, &gate), 0);
+    CHECK(gate.fail_on_likely);
+    struct plan_gate untouched = gate;
+    CHECK_INT(load_gate("aplha: 0.05\n", &gate), -EINVAL);
+    CHECK_CONTAINS(err.text, ":1:1: unknown key 'aplha' of the policy; did you mean 'alpha'?");
+    CHECK_INT(load_gate("gate: {alpha: 2}\n", &gate), -EINVAL);
+    CHECK_CONTAINS(err.text, ":1:15: 'alpha': '2' is out of range");
+    CHECK_INT(load_gate("gate: {alpha: 1%}\nschedule: {}\n", &gate), -EINVAL);
+    CHECK_CONTAINS(err.text, "a policy is a gate section");
+    CHECK_INT(load_gate("metrics: {cpu_time: {observe: true}}\nparity: {rule: off}\n", &gate),
+              -EINVAL);
+    CHECK_CONTAINS(err.text, ":1:1: nothing would be judged");
+    CHECK_INT(load_gate("- 1\n", &gate), -EINVAL);
+    CHECK(memcmp(&untouched, &gate, sizeof gate) == 0);
+}
+
+TEST(what_is_gated)
+{
+    struct plan *plan = load(minimal);
+    const struct {
+        enum plan_mode mode;
+        bool has_steps;
+        enum metric_id gated[4];
+        int count;
+    } cases[] = {
+        {PLAN_MODE_TRAIN, true, {METRIC_STEP_TIME, METRIC_THROUGHPUT, METRIC_PEAK_MEMORY}, 3},
+        {PLAN_MODE_COMMAND, true, {METRIC_STEP_TIME, METRIC_THROUGHPUT, METRIC_PEAK_MEMORY}, 3},
+        {PLAN_MODE_INFER, true, {METRIC_LATENCY_P50, METRIC_LATENCY_P99, METRIC_PEAK_MEMORY}, 3},
+        {PLAN_MODE_COMMAND, false, {METRIC_TOTAL_TIME, METRIC_CPU_TIME, METRIC_PEAK_MEMORY}, 3},
+        {PLAN_MODE_TRAIN, false, {METRIC_TOTAL_TIME, METRIC_CPU_TIME, METRIC_PEAK_MEMORY}, 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int id = 0; id < METRIC_COUNT; id++) {
+            bool want = false;
+            for (int k = 0; k < cases[i].count; k++)
+                want |= (int)cases[i].gated[k] == id;
+            CHECK_INT(plan_metric_gated(&plan->gate, cases[i].mode, cases[i].has_steps,
+                                        (enum metric_id)id),
+                      want);
+        }
+    }
+    plan_free(plan);
+    plan = load(example);
+    CHECK(plan_metric_gated(&plan->gate, PLAN_MODE_TRAIN, true, METRIC_STEP_TIME));
+    CHECK(!plan_metric_gated(&plan->gate, PLAN_MODE_TRAIN, true, METRIC_FIRST_STEP_TIME));
+    CHECK(!plan_metric_gated(&plan->gate, PLAN_MODE_COMMAND, false, METRIC_CPU_TIME));
+    plan_free(plan);
+}
