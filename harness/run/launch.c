@@ -335,7 +335,7 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
 {
     struct launch *launch = xcalloc(1, sizeof *launch);
     launch->pid_fd = launch->output_fd = launch->exit_code = launch->exit_signal = -1;
-    launch->cpu_ns = launch->peak_memory_bytes = -1;
+    launch->cpu_ns = launch->peak_memory_bytes = launch->unstopped_cpu_ns = -1;
     char name[64], **argv = NULL;
     snprintf(name, sizeof name, "launch-%llu", (unsigned long long)env->count++);
     launch->steps_path = xasprintf("/dev/shm/upgate-%d-%lld-%s", getpid(),
@@ -374,8 +374,9 @@ void launch_resume(struct launch *launch)
 {
     if (launch->state != LAUNCH_RUNNING || launch->active_since_ns)
         return;
-    if (tree_frozen(launch->tree))
-        launch->freeze_failures += !tree_stopped(launch->tree);
+    if (launch->unstopped_cpu_ns >= 0)
+        launch->overlap_ns += tree_cpu_ns(launch->tree) - launch->unstopped_cpu_ns;
+    launch->unstopped_cpu_ns = -1;
     launch->active_since_ns = clock_monotonic_ns();
     tree_thaw(launch->tree);
     launch->freeze_ns += clock_monotonic_ns() - launch->active_since_ns;
@@ -388,7 +389,8 @@ void launch_suspend(struct launch *launch, int64_t patience_ns)
     int64_t now = clock_monotonic_ns();
     launch->active_ns += now - launch->active_since_ns;
     launch->active_since_ns = 0;
-    tree_freeze(launch->tree, patience_ns);
+    if (tree_freeze(launch->tree, patience_ns) == -EINPROGRESS)
+        launch->unstopped_cpu_ns = tree_cpu_ns(launch->tree); // -1 without a cgroup v2: not told
     int64_t frozen = clock_monotonic_ns();
     launch->freeze_ns += frozen - now;
     launch->freeze_count++;

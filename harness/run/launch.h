@@ -58,7 +58,8 @@ struct launch {
     int64_t active_ns;       // so far, without the turn that is going on
     int64_t active_since_ns; // 0 = frozen or held
     int64_t freeze_count, freeze_ns; // cost of the turns: time spent in freeze and thaw
-    int64_t freeze_failures;         // turns during all of which the tree had not quite stopped
+    int64_t overlap_ns;              // CPU time it used in turns of the other side, not having stopped yet
+    int64_t unstopped_cpu_ns;        // its CPU time when such a turn began; -1 = it had stopped
     int64_t cpu_ns;          // at the end; -1 = not told
     int64_t peak_memory_bytes;
     int64_t next_sample_ns;  // of memory
@@ -76,8 +77,7 @@ void launch_argv_free(char **argv);
 int launch_start(struct launch_env *env, const struct launch_spec *spec, struct launch **ret_launch,
                  struct error *err);
 // Its turn begins or ends. patience_ns: how long to wait until the tree stands still; a tree that was
-// held at its gate has little left to do, and one that still moves when its next turn begins is
-// counted in freeze_failures.
+// held at its gate has little left to do. What it still does is measured in overlap_ns.
 void launch_resume(struct launch *launch);
 void launch_suspend(struct launch *launch, int64_t patience_ns);
 // Has it ended by itself? Fills state, exit code, ended_ns, CPU time. Samples memory now and then.

@@ -26,7 +26,8 @@ enum {
     PAIR_SLICES_TO_FINGERPRINT = 8, // of 20 ms: interpreters have loaded their libraries by then
     PAIR_BLOCK_STEPS_MAX = 4096,
     PAIR_DRAIN_STEPS = 16384,      // a quarter of the ring: drain before it can fill
-    PAIR_REQUEST_TURN_NS = 1000000000 // open-loop latency is measured in turns of seconds
+    PAIR_REQUEST_TURN_NS = 1000000000, // open-loop latency is measured in turns of seconds,
+    PAIR_REQUEST_TURNS_MIN = 8         // but a burst must meet both sides of a short launch as well
 };
 
 struct pair_run {
@@ -277,7 +278,8 @@ static uint64_t pair_block_steps(struct pair_run *run)
         return run->pair->block_steps;
     if (spec->workload->mode == PLAN_MODE_INFER && spec->rate_per_s > 0)
         return run->pair->block_steps =
-                   (uint64_t)fmax(1, spec->rate_per_s * PAIR_REQUEST_TURN_NS / 1e9);
+                   (uint64_t)fmax(1, fmin(spec->rate_per_s * PAIR_REQUEST_TURN_NS / 1e9,
+                                          (double)spec->steps / PAIR_REQUEST_TURNS_MIN));
     return run->couple == 1 ? 2 : 0;
 }
 

@@ -116,15 +116,17 @@ static struct pair_spec session_spec(struct session *session, struct session_wor
     };
 }
 
+// note NULL keeps the one there is.
 static int session_set_interleave(struct session *session, struct session_workload *workload,
                                   enum plan_interleave interleave, char *note, struct error *err)
 {
     workload->interleave = interleave;
-    free(workload->note);
-    workload->note = note;
-    if (note)
+    if (note) {
+        free(workload->note);
+        workload->note = note;
         log_info("workload '%s': %s", workload->plan->name, note);
-    return session_store_workload(session->store, workload->id, interleave, note,
+    }
+    return session_store_workload(session->store, workload->id, interleave, workload->note,
                                   workload->rate_per_s, err);
 }
 
@@ -241,8 +243,7 @@ int session_pair(struct session *session, struct session_workload *workload, con
             if (rc == 0 && (pair->start_error[0] || pair->start_error[1]))
                 rc = session_start_error(pair, err);
             if (rc == 0 && was_auto && pair->state == PAIR_VALID)
-                rc = session_set_interleave(session, workload, workload->interleave,
-                                            workload->note ? xstrdup(workload->note) : NULL, err);
+                rc = session_set_interleave(session, workload, workload->interleave, NULL, err);
         }
         if (pair->state == PAIR_STOPPED && was_auto)
             workload->interleave = PLAN_INTERLEAVE_AUTO;

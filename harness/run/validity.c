@@ -8,7 +8,7 @@
 
 enum {
     VALIDITY_SUSPENDED_NS_MAX = 10000000, // a suspend lasts longer; clock slewing stays far below
-    VALIDITY_UNSTOPPED_SHARE = 10, // a tenth of the turns in which the waiting side had not quite stopped
+    VALIDITY_OVERLAP_SHARE = 100, // a hundredth of its CPU time, half of what the gate looks for
     // Foreign CPU use that one launch met and the other did not, in launches mode: a tenth of a CPU
     // moves the 2 % that a gate looks for. In turns both sides share what comes, so it does not void.
     VALIDITY_FOREIGN_PCT_MAX = 10
@@ -40,10 +40,8 @@ struct validity validity_check(const struct pair *pair, enum plan_interleave int
         if (validity_value(pair->covariates[side], "suspended_ns") > VALIDITY_SUSPENDED_NS_MAX)
             return (struct validity){xstrdup("the machine was suspended"), -1};
         const struct launch *launch = pair->launches[side];
-        if (launch->freeze_failures * VALIDITY_UNSTOPPED_SHARE > launch->freeze_count)
-            return (struct validity){xasprintf("a side went on in %lld of %lld turns of the other",
-                                               (long long)launch->freeze_failures,
-                                               (long long)launch->freeze_count), side};
+        if (launch->cpu_ns > 0 && launch->overlap_ns * VALIDITY_OVERLAP_SHARE > launch->cpu_ns)
+            return (struct validity){xstrdup("a side went on working in the turns of the other"), side};
     }
     int64_t throttle_a = validity_value(a, "throttle_events"), throttle_b = validity_value(b, "throttle_events");
     if (throttle_a >= 0 && throttle_b >= 0 && (throttle_a > 0) != (throttle_b > 0))
