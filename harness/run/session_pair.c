@@ -136,27 +136,27 @@ static bool session_any_ok(const struct pair *pair)
            (pair->launches[1] && pair->launches[1]->state == LAUNCH_OK);
 }
 
-// What `auto` tries after a pair that failed under the current interleave. True = the workload's interleave was
-// changed: run the pair again, this one does not count.
-static bool session_fall_back(struct session *session, struct session_workload *workload,
-                              bool was_auto, const struct pair *pair, int *ret_rc, struct error *err)
+// What `auto` tries after a pair that failed: another interleave, and why; the note is kept when a pair
+// has shown that it works. True = run the pair again, this one does not count.
+static bool session_fall_back(struct session_workload *workload, const struct pair *pair,
+                              char **ret_note)
 {
-    *ret_rc = 0;
-    if (!was_auto || pair->start_error[0] || pair->start_error[1])
+    if (pair->start_error[0] || pair->start_error[1])
         return false;
     if (workload->interleave == PLAN_INTERLEAVE_STEPS && !pair->has_steps && session_any_ok(pair)) {
-        *ret_rc = session_set_interleave(
-            session, workload, PLAN_INTERLEAVE_SLICES,
-            xstrdup("makes no step calls: both sides are frozen in turn, and judged on total time"), err);
+        workload->interleave = PLAN_INTERLEAVE_SLICES;
+        free(*ret_note);
+        *ret_note = xstrdup("makes no step calls: both sides are frozen in turn, and judged on total time");
         return true;
     }
-    bool second_was_alive = pair->launches[0] && pair->launches[1];
+    bool both_were_alive = pair->launches[0] && pair->launches[1];
     bool short_of_memory = pair->reason && strstr(pair->reason, "not enough memory");
-    if (workload->interleave != PLAN_INTERLEAVE_LAUNCHES && (second_was_alive || short_of_memory)) {
-        char *note = xasprintf("the two sides cannot be alive together (%s): one after the other; expect a "
-                               "spread of pairs some 10 times larger on a shared machine, and so "
-                               "many more pairs", pair->reason);
-        *ret_rc = session_set_interleave(session, workload, PLAN_INTERLEAVE_LAUNCHES, note, err);
+    if (workload->interleave != PLAN_INTERLEAVE_LAUNCHES && (both_were_alive || short_of_memory)) {
+        workload->interleave = PLAN_INTERLEAVE_LAUNCHES;
+        free(*ret_note);
+        *ret_note = xasprintf("the two sides cannot be alive together (%s): one after the other; expect a "
+                              "spread of pairs some 10 times larger on a shared machine, and so many "
+                              "more pairs", pair->reason);
         return true;
     }
     return false;
@@ -224,33 +224,37 @@ int session_pair(struct session *session, struct session_workload *workload, con
                  struct error *err)
 {
     int64_t idx = session_next_idx(session, workload, phase);
-    bool was_auto = workload->interleave == PLAN_INTERLEAVE_AUTO;
+    bool was_auto = workload->interleave == PLAN_INTERLEAVE_AUTO, again = true;
+    char *note = NULL;
+    int rc = 0;
     if (was_auto)
         workload->interleave = PLAN_INTERLEAVE_STEPS;
-    for (;;) {
+    while (rc == 0 && again) {
         struct pair_spec spec = session_spec(session, workload, phase, idx);
         struct pair *pair = NULL;
-        int rc = pair_run(&session->env, &spec, &pair, err);
+        again = false;
+        rc = pair_run(&session->env, &spec, &pair, err);
         if (rc)
-            return rc;
-        bool again = false;
-        if (pair->state == PAIR_FAILED)
-            again = session_fall_back(session, workload, was_auto, pair, &rc, err);
-        if (rc == 0 && !again && pair->state != PAIR_STOPPED) {
+            break;
+        if (pair->state == PAIR_FAILED && was_auto)
+            again = session_fall_back(workload, pair, &note);
+        if (!again && pair->state != PAIR_STOPPED) {
             workload->steps_seen |= pair->has_steps;
             rc = session_store_result(session, workload, phase, idx, &spec, pair, err);
             // A side that cannot be executed at all is a mistake in the plan, not a finding.
             if (rc == 0 && (pair->start_error[0] || pair->start_error[1]))
                 rc = session_start_error(pair, err);
-            if (rc == 0 && was_auto && pair->state == PAIR_VALID)
-                rc = session_set_interleave(session, workload, workload->interleave, NULL, err);
         }
-        if (pair->state == PAIR_STOPPED && was_auto)
-            workload->interleave = PLAN_INTERLEAVE_AUTO;
+        if (was_auto && !again && pair->state == PAIR_VALID && rc == 0) {
+            rc = session_set_interleave(session, workload, workload->interleave, note, err);
+            note = NULL;
+        } else if (was_auto && !again && pair->state != PAIR_VALID) {
+            workload->interleave = PLAN_INTERLEAVE_AUTO; // nothing learnt: the next pair finds out anew
+        }
         pair_free(&session->env, pair);
-        if (rc || !again)
-            return rc;
     }
+    free(note);
+    return rc;
 }
 
 // --- launches of the baseline alone ---------------------------------------------------------------
