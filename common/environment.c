@@ -18,6 +18,9 @@ static const struct {
                                "$XDG_STATE_HOME/upgate, else ~/.local/state/upgate)"},
     [ENVIRONMENT_STEPS] = {"UPGATE_STEPS", "set by upgate for workloads: the shared memory of the "
                                            "step protocol; without it every step call is a no-op"},
+    [ENVIRONMENT_DDP_LOGS] = {"UPGATE_DDP_LOGS", "set by the reference workload ddp for its ranks"},
+    [ENVIRONMENT_BUILD] = {"UPGATE_BUILD", "set for the tests: the build directory"},
+    [ENVIRONMENT_SOURCE] = {"UPGATE_SOURCE", "set for the tests: the source directory"},
 };
 
 const char *environment_name(enum environment_id id)
@@ -39,17 +42,19 @@ const char *environment_get(enum environment_id id)
 void environment_check(char *const *variables,
                        void (*unknown)(const char *name, const char *nearest))
 {
+    // Compared without the prefix, which would make all of them look alike.
+    const size_t prefix = strlen("UPGATE_");
     const char *known[ENVIRONMENT_COUNT];
     for (int i = 0; i < ENVIRONMENT_COUNT; i++)
-        known[i] = environment_table[i].name;
+        known[i] = environment_table[i].name + prefix;
     for (; *variables; variables++) {
-        if (strncmp(*variables, "UPGATE_", strlen("UPGATE_")) != 0)
+        if (strncmp(*variables, "UPGATE_", prefix) != 0)
             continue;
         char *name = xstrdup(*variables);
         name[strcspn(name, "=")] = 0;
-        const char *nearest = string_nearest(name, known, ENVIRONMENT_COUNT);
-        if (!nearest || strcmp(nearest, name) != 0)
-            unknown(name, nearest);
+        const char *nearest = string_nearest(name + prefix, known, ENVIRONMENT_COUNT);
+        if (!nearest || strcmp(nearest, name + prefix) != 0)
+            unknown(name, nearest ? nearest - prefix : NULL);
         free(name);
     }
 }

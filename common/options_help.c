@@ -89,6 +89,8 @@ static void options_print_row(FILE *file, const char *left, const char *help, co
 static void options_print_lines(FILE *file, const char *text, const char *indent)
 {
     while (text && *text) {
+        size_t spaces = strspn(text, " "); // tables may indent their codes themselves
+        text += text[spaces] >= '0' && text[spaces] <= '9' ? spaces : 0;
         size_t len = strcspn(text, "\n");
         fprintf(file, "%s%.*s\n", indent, (int)len, text);
         text += len;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/environment.h"
 #include "common/strings.h"
 #include "common/units.h"
 #include "harness/plan/plan_internal.h"
@@ -51,7 +52,7 @@ static int plan_env_bind(struct schema *schema, yaml_node_t *node, void *target)
         if (!plan_env_name_ok(name))
             rc = yaml_file_error(schema->file, entries[i].key_node, schema->err,
                                  "'%.80s' is no name of an environment variable", name);
-        else if (strcmp(name, "UPGATE_STEPS") == 0)
+        else if (strcmp(name, environment_name(ENVIRONMENT_STEPS)) == 0)
             rc = yaml_file_error(schema->file, entries[i].key_node, schema->err,
                                  "'%s' is set by upgate for every launch", name);
         else if (value->type != YAML_SCALAR_NODE)

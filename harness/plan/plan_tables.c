@@ -154,7 +154,7 @@ const struct field plan_gate_fields[] = {
     ROW("metrics_default", FIELD_BOOL, metrics_default, .json_only = true, .default_text = "true",
         .help = "no metrics were named"),
     ROW("confirm", FIELD_CHOICE, confirm, .choices = plan_confirm_names, .default_text = "auto",
-        .help = "run failed cells again on fresh pairs; `auto`: with more than one cell"),
+        .help = "run failed cells again on fresh pairs; `auto`: with 10 gating cells or more"),
     ROW("fail_on", FIELD_SWITCH, fail_on_likely, .choices = plan_fail_on_names,
         .default_text = "certain",
         .help = "`likely`: after the last look, an estimate beyond the margin fails when the "
