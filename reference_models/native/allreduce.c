@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program `allreduce`: 2 or more forked ranks sum their buffers through shared memory, as a data
+// parallel training does after every backward pass. Every rank marks its own steps; the parent prints
+// the one line of JSON. Exit 1 when a sum is not exactly right.
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "common/strings.h"
+#include "contracts/exit_code.h"
+#include "contracts/upgate_step.h"
+#include "reference_models/native/ranks.h"
+#include "reference_models/native/reduce.h"
+#include "reference_models/native/workload.h"
+
+static const size_t allreduce_counts[MODEL_SIZE_COUNT] = {
+    [MODEL_SIZE_SMALL] = (size_t)1 << 19,
+    [MODEL_SIZE_DEMO] = (size_t)1 << 22,
+    [MODEL_SIZE_LARGE] = (size_t)1 << 26,
+};
+
+// Head of the shared memory; the buffers follow: input and output of rank 0, of rank 1, ...
+struct allreduce_shared {
+    struct ranks_barrier barrier;
+    struct workload_result result[REDUCE_RANKS_MAX];
+};
+
+struct allreduce {
+    const struct args *args;
+    const struct reduce_ops *ops;
+    struct allreduce_shared *shared;
+    size_t count, offset_bytes, stride_bytes;
+};
+
+static bool allreduce_step(const struct allreduce *run, const struct reduce *reduce, uint64_t step,
+                           bool poisoned, double *ret_loss)
+{
+    const struct reduce_ops *ops = run->ops;
+    ug_step_phase_begin("data");
+    ops->fill(reduce, step);
+    if (poisoned)
+        ops->poison(reduce);
+    ug_step_phase_end();
+    ug_step_phase_begin("reduce_scatter");
+    ranks_barrier_wait(&run->shared->barrier, reduce->ranks);
+    ops->scatter(reduce);
+    ug_step_phase_end();
+    ug_step_phase_begin("all_gather");
+    ranks_barrier_wait(&run->shared->barrier, reduce->ranks);
+    ops->gather(reduce);
+    ug_step_phase_end();
+    ug_step_phase_begin("check");
+    uint64_t wrong = ops->check(reduce, step, ret_loss);
+    ug_step_phase_end();
+    if (wrong > 0 && !poisoned) {
+        fprintf(stderr, "allreduce: rank %u, step %" PRIu64 ": %" PRIu64 " sums are wrong\n",
+                reduce->rank, step, wrong);
+        return false;
+    }
+    return true;
+}
+
+// A rank alone crashes or hangs, so that the others wait for it as they would in real life.
+static struct plant allreduce_plant(const struct args *args, uint32_t rank)
+{
+    struct plant plant = args->plant;
+    if (rank + 1 != args->ranks) {
+        plant.crash_step = UINT64_MAX;
+        plant.hang_step = UINT64_MAX;
+    }
+    return plant;
+}
+
+static bool allreduce_steps(const struct allreduce *run, const struct reduce *reduce,
+                            struct workload_result *result)
+{
+    const struct args *args = run->args;
+    struct plant plant = allreduce_plant(args, reduce->rank);
+    bool poisoned = false;
+    if (!args->train)
+        ug_request_schedule(args->rate_per_s, args->seed);
+    for (uint64_t step = 0; step < result->steps; step++) {
+        double loss;
+        plant_before_step(&plant, step, result->steps);
+        if (args->train)
+            ug_step_begin();
+        else
+            ug_request_begin();
+        poisoned |= plant_enter_step(&plant, step);
+        bool ok = allreduce_step(run, reduce, step, poisoned, &loss);
+        if (args->train)
+            ug_step_loss(loss);
+        if (step < WORKLOAD_OUTPUT_STEPS)
+            ug_step_tensor("output", run->ops->real_bytes == 4 ? UG_DTYPE_FLOAT32 : UG_DTYPE_FLOAT64,
+                           reduce->output[reduce->rank], WORKLOAD_OUTPUT_VALUES);
+        ug_step_end((double)run->count);
+        if (!ok)
+            return false;
+        if (args->train && step == 0)
+            result->loss_first = loss;
+        if (args->train)
+            result->loss_last = loss;
+    }
+    result->checksum = workload_checksum(result->checksum, reduce->output[reduce->rank],
+                                         run->count * run->ops->real_bytes);
+    return true;
+}
+
+static int allreduce_rank(uint32_t rank, void *arg)
+{
+    const struct allreduce *run = arg;
+    const struct args *args = run->args;
+    struct reduce reduce = {
+        .rank = rank, .ranks = (uint32_t)args->ranks, .count = run->count, .seed = args->seed};
+    struct workload_result result = {
+        .model = "allreduce", .steps = args->steps, .loss_first = NAN, .loss_last = NAN};
+    struct error err = {0};
+    int rc = pool_new(args->threads, &reduce.pool, &err);
+    if (rc) {
+        fprintf(stderr, "allreduce: rank %u: %s\n", rank, err.text);
+        return error_exit_code(rc);
+    }
+    char *buffers = (char *)run->shared + run->offset_bytes;
+    for (uint32_t i = 0; i < reduce.ranks; i++) {
+        reduce.input[i] = buffers + (2 * i) * run->stride_bytes;
+        reduce.output[i] = buffers + (2 * i + 1) * run->stride_bytes;
+    }
+    reduce.block_square = xcalloc(run->count / REDUCE_BLOCK, sizeof *reduce.block_square);
+    reduce.block_wrong = xcalloc(run->count / REDUCE_BLOCK, sizeof *reduce.block_wrong);
+    pool_set_extra(reduce.pool, args->plant.slow);
+    if (args->plant.nostep)
+        result.steps = 0;
+    bool ok = allreduce_steps(run, &reduce, &result);
+    result.samples = (double)result.steps * (double)run->count;
+    run->shared->result[rank] = result;
+    free(reduce.block_square);
+    free(reduce.block_wrong);
+    pool_free(reduce.pool);
+    return ok ? EXIT_CODE_PASS : EXIT_CODE_FAIL;
+}
+
+// Every rank must hold the same bits.
+static int allreduce_report(const struct allreduce *run)
+{
+    const struct workload_result *result = run->shared->result;
+    for (uint64_t rank = 1; rank < run->args->ranks; rank++) {
+        if (result[rank].checksum != result[0].checksum) {
+            fprintf(stderr, "allreduce: rank %" PRIu64 " and rank 0 hold different sums\n", rank);
+            return EXIT_CODE_FAIL;
+        }
+    }
+    workload_print(run->args, &result[0]);
+    return fflush(stdout) == 0 ? EXIT_CODE_PASS : EXIT_CODE_OPERATIONAL;
+}
+
+// Ends as the rank ended, so that who started us sees a crash as a crash.
+static int allreduce_exit(int status)
+{
+    if (WIFSIGNALED(status)) {
+        signal(WTERMSIG(status), SIG_DFL);
+        raise(WTERMSIG(status));
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CODE_OPERATIONAL;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct args_program program = {
+        .name = "allreduce",
+        .summary = "sums the buffers of several processes through shared memory",
+        .ranks_default = 2,
+        .ranks_min = 2,
+        .ranks_max = REDUCE_RANKS_MAX};
+    struct args args;
+    struct error err = {0};
+    int code = EXIT_CODE_PASS, status = 0;
+    if (!args_begin(&program, argc, argv, &args, &code))
+        return code;
+    struct allreduce run = {.args = &args,
+                            .ops = args.real_bits == 64 ? &reduce_ops_f64 : &reduce_ops_f32,
+                            .count = allreduce_counts[args.size],
+                            .offset_bytes = (sizeof *run.shared + 4095) / 4096 * 4096};
+    run.stride_bytes = run.count * run.ops->real_bytes;
+    size_t bytes = run.offset_bytes + 2 * args.ranks * run.stride_bytes;
+    void *memory;
+    int rc = ranks_share(bytes, &memory, &err);
+    if (rc == 0) {
+        run.shared = memory;
+        rc = ranks_run((uint32_t)args.ranks, allreduce_rank, &run, &status, &err);
+    }
+    if (rc) {
+        fprintf(stderr, "allreduce: %s\n", err.text);
+        return error_exit_code(rc);
+    }
+    if (status)
+        return allreduce_exit(status);
+    return args.plant.exit_code >= 0 ? code : allreduce_report(&run);
+}

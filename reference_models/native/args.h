@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line that every reference workload shares; the harness builds it.
+#ifndef UPGATE_NATIVE_ARGS_H
+#define UPGATE_NATIVE_ARGS_H
+
+#include "common/error.h"
+#include "reference_models/native/model.h"
+#include "reference_models/native/plant.h"
+
+#define ARGS_STEPS_MAX 1000000000ull
+#define ARGS_RANKS_MAX 64
+
+struct args {
+    bool train; // else inference
+    uint64_t steps, seed, ranks;
+    double rate_per_s; // of requests; 0 = closed loop
+    int real_bits;     // 32 or 64
+    uint64_t threads;
+    enum model_size size;
+    const char *text_path; // NULL = the default
+    struct plant plant;
+    bool help;
+};
+
+// What differs between the programs.
+struct args_program {
+    const char *name;    // "dlrm"
+    const char *summary; // one sentence for --help
+    uint64_t ranks_default, ranks_min, ranks_max;
+};
+
+// -EINVAL with the sentence to print; exit 2. Strings point into argv.
+int args_parse(const struct args_program *program, int argc, char **argv, struct args *ret_args,
+               struct error *err);
+void args_print_help(const struct args_program *program);
+const char *args_size_name(enum model_size size);
+
+// What main() does first: parse; on --help or a wrong argument print and return false with the exit
+// code in *ret_exit.
+bool args_begin(const struct args_program *program, int argc, char **argv, struct args *ret_args,
+                int *ret_exit);
+
+#endif

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the step loop sees of a reference model, whatever the model and the type: inputs of a step,
+// forward, loss, backward, update. One thread drives a model; its pool does the work.
+#ifndef UPGATE_NATIVE_MODEL_H
+#define UPGATE_NATIVE_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "reference_models/native/pool.h"
+
+enum model_size { MODEL_SIZE_SMALL, MODEL_SIZE_DEMO, MODEL_SIZE_LARGE, MODEL_SIZE_COUNT };
+
+struct model_opts {
+    uint64_t seed;
+    enum model_size size;
+    bool train;            // keeps what the way back needs, and the optimizer's state
+    bool plain_sgd;        // transformer: SGD instead of Adam (the gradient check uses it)
+    double learning_rate;  // 0 = the model's own
+    const char *text_path; // transformer: directory of texts
+    struct pool *pool;     // borrowed; outlives the model
+};
+
+struct model_param {
+    const char *name;
+    void *value; // reals of the model's type
+    size_t count;
+};
+
+struct model;
+
+struct model_ops {
+    const char *name;
+    size_t real_bytes; // 4 or 8
+    // Every byte a step touches is mapped and written when this returns 0. -EINVAL or -errno.
+    int (*create)(const struct model_opts *opts, struct model **ret_model, struct error *err);
+    void (*destroy)(struct model *model); // NULL is fine
+    void (*load)(struct model *model, uint64_t step); // the inputs: a function of seed and step
+    void (*forward)(struct model *model);
+    double (*loss)(struct model *model); // mean over the batch; training only, as what follows
+    void (*backward)(struct model *model);
+    void (*update)(struct model *model);
+    size_t (*samples)(const struct model *model); // items in one batch
+    const void *(*logits)(const struct model *model, size_t *ret_count);
+    const struct model_param *(*params)(const struct model *model, size_t *ret_count);
+};
+
+extern const struct model_ops dlrm_ops_f32, dlrm_ops_f64, transformer_ops_f32, transformer_ops_f64;
+
+#endif

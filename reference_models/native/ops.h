@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensor operations of the reference workloads, forward and backward. All arrays are row-major and
+// contiguous unless a leading dimension is given; the caller owns them. Every call computes its whole
+// result (nothing is accumulated into an output, except parameters by the update operations), so that
+// any part may be repeated. Include real.h's NATIVE_REAL_BITS first: names get the suffix of the type.
+#ifndef UPGATE_NATIVE_OPS_H
+#define UPGATE_NATIVE_OPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "reference_models/native/arena.h"
+#include "reference_models/native/pool.h"
+#include "reference_models/native/real.h"
+
+#define ops_gemm NATIVE_NAME(ops_gemm)
+#define ops_gemm_scratch NATIVE_NAME(ops_gemm_scratch)
+#define ops_relu NATIVE_NAME(ops_relu)
+#define ops_relu_backward NATIVE_NAME(ops_relu_backward)
+#define ops_gelu NATIVE_NAME(ops_gelu)
+#define ops_gelu_backward NATIVE_NAME(ops_gelu_backward)
+#define ops_add NATIVE_NAME(ops_add)
+#define ops_column_sum NATIVE_NAME(ops_column_sum)
+#define ops_sgd NATIVE_NAME(ops_sgd)
+#define ops_adam NATIVE_NAME(ops_adam)
+#define ops_layernorm NATIVE_NAME(ops_layernorm)
+#define ops_layernorm_backward NATIVE_NAME(ops_layernorm_backward)
+#define ops_softmax_loss NATIVE_NAME(ops_softmax_loss)
+#define ops_bce_loss NATIVE_NAME(ops_bce_loss)
+#define ops_bag NATIVE_NAME(ops_bag)
+#define ops_bag_sgd NATIVE_NAME(ops_bag_sgd)
+#define ops_token NATIVE_NAME(ops_token)
+#define ops_token_backward NATIVE_NAME(ops_token_backward)
+#define ops_interact NATIVE_NAME(ops_interact)
+#define ops_interact_backward NATIVE_NAME(ops_interact_backward)
+#define ops_attention NATIVE_NAME(ops_attention)
+#define ops_attention_backward NATIVE_NAME(ops_attention_backward)
+
+// C[m][n] = op(A)[m][k] * op(B)[k][n] + bias[n] (bias may be NULL). transpose_a: A is stored [k][m];
+// transpose_b: B is stored [n][k]. scratch: room for ops_gemm_scratch(k, n) reals.
+struct gemm {
+    size_t m, n, k;
+    bool transpose_a, transpose_b;
+    const real *a, *b, *bias;
+    real *c, *scratch;
+};
+size_t ops_gemm_scratch(size_t k, size_t n);
+void ops_gemm(struct pool *pool, const struct gemm *gemm);
+
+// y = max(x, 0); dx = dy where y > 0.
+void ops_relu(struct pool *pool, size_t count, const real *x, real *y);
+void ops_relu_backward(struct pool *pool, size_t count, const real *y, const real *dy, real *dx);
+// The tanh form of GELU.
+void ops_gelu(struct pool *pool, size_t count, const real *x, real *y);
+void ops_gelu_backward(struct pool *pool, size_t count, const real *x, const real *dy, real *dx);
+void ops_add(struct pool *pool, size_t count, const real *a, const real *b, real *sum);
+// sum[n] = over rows of x[rows][n]: the gradient of a bias.
+void ops_column_sum(struct pool *pool, size_t rows, size_t n, const real *x, real *sum);
+
+void ops_sgd(struct pool *pool, size_t count, real rate, const real *grad, real *param);
+// Adam with bias correction of `step` (from 1); m and v start at 0.
+struct adam {
+    real rate, beta1, beta2, epsilon;
+    uint64_t step;
+};
+void ops_adam(struct pool *pool, size_t count, const struct adam *adam, const real *grad,
+              real *param, real *m, real *v);
+
+// Row-wise layer norm over n columns; saves mean and 1/sd of each row for the way back.
+struct layernorm {
+    size_t rows, n;
+    const real *x, *gain, *bias;
+    real *y, *mean, *scale;
+};
+void ops_layernorm(struct pool *pool, const struct layernorm *norm);
+void ops_layernorm_backward(struct pool *pool, const struct layernorm *norm, const real *dy,
+                            real *dx, real *dgain, real *dbias);
+
+// Mean cross-entropy of logits[rows][n] against target[rows]; dlogits is its gradient. row_loss has
+// room for rows reals. Returns the mean loss.
+double ops_softmax_loss(struct pool *pool, size_t rows, size_t n, const real *logits,
+                        const uint32_t *target, real *row_loss, real *dlogits);
+// Mean binary cross-entropy of logits[rows] against label[rows] (0 or 1), likewise.
+double ops_bce_loss(struct pool *pool, size_t rows, const real *logits, const real *label,
+                    real *row_loss, real *dlogits);
+
+// Embedding bags over several tables: out[table] + row * out_stride gets the sum of the rows of
+// table[.][dim] named by ids[rows][size].
+struct bag {
+    size_t size;
+    const uint32_t *ids;
+    real *table, *out;
+    const real *dout;
+};
+struct bags {
+    size_t tables, rows, dim, out_stride;
+    const struct bag *bag;
+};
+void ops_bag(struct pool *pool, const struct bags *bags);
+// table[id] -= rate * dout for each id of each bag: the sparse SGD update, duplicates in order.
+void ops_bag_sgd(struct pool *pool, const struct bags *bags, real rate);
+
+// out[rows][dim] = token_table[token] + position_table[row % context]; and the gradients of both.
+struct token {
+    size_t rows, dim, context, vocabulary;
+    const uint32_t *token;
+};
+void ops_token(struct pool *pool, const struct token *embed, const real *token_table,
+               const real *position_table, real *out);
+void ops_token_backward(struct pool *pool, const struct token *embed, const real *dout,
+                        real *dtoken_table, real *dposition_table);
+
+// out[row] = x[row][0][:] followed by the dot products of all pairs of the `vectors` vectors of
+// x[rows][vectors][dim], in the order (1,0) (2,0) (2,1) ...
+#define OPS_INTERACT_WIDTH(vectors, dim) ((dim) + (vectors) * ((vectors)-1) / 2)
+void ops_interact(struct pool *pool, size_t rows, size_t vectors, size_t dim, const real *x,
+                  real *out);
+void ops_interact_backward(struct pool *pool, size_t rows, size_t vectors, size_t dim,
+                           const real *x, const real *dout, real *dx);
+
+// Causal multi-head attention. qkv[batch][context][3][heads][dim]; out[batch][context][heads][dim].
+// prob[batch][heads][context][context] is kept for the way back; scratch: 2 * batch * context *
+// heads * dim reals; dprob like prob.
+struct attention {
+    size_t batch, context, heads, dim;
+    const real *qkv;
+    real *out, *prob, *scratch;
+};
+void ops_attention(struct pool *pool, const struct attention *attention);
+void ops_attention_backward(struct pool *pool, const struct attention *attention, const real *dout,
+                            real *dprob, real *dqkv);
+
+#endif

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// Byte-level language model: token and position embedding, pre-norm blocks of causal attention and a
+// GELU MLP, final norm, logits over 256 bytes; cross-entropy of the next byte; Adam (or SGD). Reads
+// windows of a text (text.h). Compiled once per type. Not a sampler: it never generates text.
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "reference_models/native/network.h"
+#include "reference_models/native/rng.h"
+#include "reference_models/native/text.h"
+
+#define TRANSFORMER_VOCABULARY ((size_t)256)
+#define TRANSFORMER_LAYERS_MAX 8
+
+struct transformer_shape {
+    size_t layers, dim, heads, context, batch;
+};
+
+static const struct transformer_shape transformer_shapes[MODEL_SIZE_COUNT] = {
+    [MODEL_SIZE_SMALL] = {.layers = 1, .dim = 32, .heads = 2, .context = 32, .batch = 8},
+    [MODEL_SIZE_DEMO] = {.layers = 2, .dim = 64, .heads = 4, .context = 64, .batch = 6},
+    [MODEL_SIZE_LARGE] = {.layers = 4, .dim = 256, .heads = 8, .context = 256, .batch = 8},
+};
+
+struct norm {
+    size_t gain, bias; // offsets into the parameters
+};
+
+// One block and its activations, which the way back reads.
+struct block {
+    struct norm norm1, norm2;
+    struct linear qkv, out, up, down;
+    real *x, *normed1, *mean1, *scale1, *qkv_act, *prob, *mixed, *mid;
+    real *normed2, *mean2, *scale2, *hidden, *active;
+};
+
+struct model {
+    struct network net;
+    struct transformer_shape shape;
+    size_t rows; // batch * context
+    struct text text;
+    bool plain_sgd;
+    real rate;
+    uint64_t updates;
+    size_t token_table, position_table;
+    struct block block[TRANSFORMER_LAYERS_MAX];
+    struct norm norm;
+    struct linear head;
+    uint32_t *token, *target;
+    real *branch, *attention_scratch, *last, *normed, *mean, *scale, *logits;
+    real *row_loss, *dlogits, *dx, *dbranch, *dsum, *dhidden, *dqkv, *dprob; // training
+    real *adam_m, *adam_v;
+};
+
+static struct norm transformer_norm(struct network *net, const char *gain, const char *bias,
+                                    size_t dim)
+{
+    struct norm norm;
+    norm.gain = network_add(net, gain, dim, 1, 0);
+    norm.bias = network_add(net, bias, dim, 0, 0);
+    return norm;
+}
+
+static void transformer_plan(struct model *model)
+{
+    struct network *net = &model->net;
+    size_t dim = model->shape.dim, rows = model->rows;
+    model->token_table = network_add(net, "token", TRANSFORMER_VOCABULARY * dim, 0, 0.5);
+    model->position_table = network_add(net, "position", model->shape.context * dim, 0, 0.1);
+    for (size_t i = 0; i < model->shape.layers; i++) {
+        struct block *block = &model->block[i];
+        block->norm1 = transformer_norm(net, "norm1.gain", "norm1.bias", dim);
+        block->qkv = network_linear(net, "qkv", dim, 3 * dim, rows);
+        block->out = network_linear(net, "out", dim, dim, rows);
+        block->norm2 = transformer_norm(net, "norm2.gain", "norm2.bias", dim);
+        block->up = network_linear(net, "up", dim, 4 * dim, rows);
+        block->down = network_linear(net, "down", 4 * dim, dim, rows);
+    }
+    model->norm = transformer_norm(net, "norm.gain", "norm.bias", dim);
+    model->head = network_linear(net, "head", dim, TRANSFORMER_VOCABULARY, rows);
+    network_allocate(net);
+}
+
+static void transformer_block_buffers(struct model *model, struct block *block)
+{
+    struct network *net = &model->net;
+    size_t rows = model->rows, dim = model->shape.dim;
+    size_t prob = model->shape.batch * model->shape.heads * model->shape.context;
+    block->x = network_reals(net, rows * dim);
+    block->normed1 = network_reals(net, rows * dim);
+    block->mean1 = network_reals(net, rows);
+    block->scale1 = network_reals(net, rows);
+    block->qkv_act = network_reals(net, rows * 3 * dim);
+    block->prob = network_reals(net, prob * model->shape.context);
+    block->mixed = network_reals(net, rows * dim);
+    block->mid = network_reals(net, rows * dim);
+    block->normed2 = network_reals(net, rows * dim);
+    block->mean2 = network_reals(net, rows);
+    block->scale2 = network_reals(net, rows);
+    block->hidden = network_reals(net, rows * 4 * dim);
+    block->active = network_reals(net, rows * 4 * dim);
+}
+
+static void transformer_buffers(struct model *model)
+{
+    struct network *net = &model->net;
+    size_t rows = model->rows, dim = model->shape.dim;
+    for (size_t i = 0; i < model->shape.layers; i++)
+        transformer_block_buffers(model, &model->block[i]);
+    model->token = arena_alloc(&net->arena, rows, sizeof *model->token);
+    model->target = arena_alloc(&net->arena, rows, sizeof *model->target);
+    model->branch = network_reals(net, rows * dim);
+    model->attention_scratch = network_reals(net, 2 * rows * dim);
+    model->last = network_reals(net, rows * dim);
+    model->normed = network_reals(net, rows * dim);
+    model->mean = network_reals(net, rows);
+    model->scale = network_reals(net, rows);
+    model->logits = network_reals(net, rows * TRANSFORMER_VOCABULARY);
+    if (!net->train)
+        return;
+    model->row_loss = network_reals(net, rows);
+    model->dlogits = network_reals(net, rows * TRANSFORMER_VOCABULARY);
+    model->dx = network_reals(net, rows * dim);
+    model->dbranch = network_reals(net, rows * dim);
+    model->dsum = network_reals(net, rows * dim);
+    model->dhidden = network_reals(net, 2 * rows * 4 * dim);
+    model->dqkv = network_reals(net, rows * 3 * dim);
+    model->dprob = network_reals(net, model->shape.batch * model->shape.heads *
+                                          model->shape.context * model->shape.context);
+    model->adam_m = network_reals(net, model->plain_sgd ? 0 : net->count);
+    model->adam_v = network_reals(net, model->plain_sgd ? 0 : net->count);
+}
+
+static void transformer_destroy(struct model *model)
+{
+    if (!model)
+        return;
+    text_free(&model->text);
+    arena_free(&model->net.arena);
+    free(model);
+}
+
+static int transformer_create(const struct model_opts *opts, struct model **ret_model,
+                              struct error *err)
+{
+    struct model *model = calloc(1, sizeof *model);
+    if (!model)
+        return error_set(err, -ENOMEM, "failed to create the transformer: out of memory");
+    const char *path = opts->text_path ? opts->text_path : TEXT_PATH_DEFAULT;
+    int rc = text_load(path, &model->text, err);
+    if (rc) {
+        transformer_destroy(model);
+        return rc;
+    }
+    if (model->text.generated)
+        fprintf(stderr, "'%s' holds less than %zu bytes of text, continuing with generated text\n",
+                path, TEXT_BYTES_MIN);
+    else if (model->text.truncated)
+        fprintf(stderr, "'%s' holds more than %zu bytes of text, ignoring the rest\n", path,
+                TEXT_BYTES_MAX);
+    model->net = (struct network){.pool = opts->pool, .seed = opts->seed, .train = opts->train};
+    model->shape = transformer_shapes[opts->size];
+    model->rows = model->shape.batch * model->shape.context;
+    model->plain_sgd = opts->plain_sgd;
+    double usual = opts->plain_sgd ? 0.1 : 0.003;
+    model->rate = (real)(opts->learning_rate > 0 ? opts->learning_rate : usual);
+    transformer_plan(model);
+    transformer_buffers(model);
+    *ret_model = model;
+    return 0;
+}
+
+static void transformer_load(struct model *model, uint64_t step)
+{
+    size_t context = model->shape.context;
+    for (size_t b = 0; b < model->shape.batch; b++) {
+        struct rng rng = rng_stream(model->net.seed, RNG_USE_INPUT,
+                                    step * model->shape.batch + b);
+        const unsigned char *from =
+            model->text.bytes + rng_below(&rng, model->text.count - context);
+        for (size_t i = 0; i < context; i++) {
+            model->token[b * context + i] = from[i];
+            model->target[b * context + i] = from[i + 1];
+        }
+    }
+}
+
+static struct layernorm transformer_layernorm(struct model *model, const struct norm *norm,
+                                              const real *x, real *y, real *mean, real *scale)
+{
+    return (struct layernorm){.rows = model->rows,
+                              .n = model->shape.dim,
+                              .x = x,
+                              .gain = model->net.value + norm->gain,
+                              .bias = model->net.value + norm->bias,
+                              .y = y,
+                              .mean = mean,
+                              .scale = scale};
+}
+
+static struct attention transformer_attention(struct model *model, const struct block *block)
+{
+    return (struct attention){.batch = model->shape.batch,
+                              .context = model->shape.context,
+                              .heads = model->shape.heads,
+                              .dim = model->shape.dim / model->shape.heads,
+                              .qkv = block->qkv_act,
+                              .out = block->mixed,
+                              .prob = block->prob,
+                              .scratch = model->attention_scratch};
+}
+
+static void transformer_block_forward(struct model *model, struct block *block, real *next)
+{
+    struct network *net = &model->net;
+    size_t rows = model->rows, count = rows * model->shape.dim;
+    struct layernorm norm1 = transformer_layernorm(model, &block->norm1, block->x, block->normed1,
+                                                   block->mean1, block->scale1);
+    ops_layernorm(net->pool, &norm1);
+    network_linear_forward(net, &block->qkv, rows, block->normed1, block->qkv_act);
+    struct attention attention = transformer_attention(model, block);
+    ops_attention(net->pool, &attention);
+    network_linear_forward(net, &block->out, rows, block->mixed, model->branch);
+    ops_add(net->pool, count, block->x, model->branch, block->mid);
+    struct layernorm norm2 = transformer_layernorm(model, &block->norm2, block->mid,
+                                                   block->normed2, block->mean2, block->scale2);
+    ops_layernorm(net->pool, &norm2);
+    network_linear_forward(net, &block->up, rows, block->normed2, block->hidden);
+    ops_gelu(net->pool, rows * block->up.out, block->hidden, block->active);
+    network_linear_forward(net, &block->down, rows, block->active, model->branch);
+    ops_add(net->pool, count, block->mid, model->branch, next);
+}
+
+static struct token transformer_token(struct model *model)
+{
+    return (struct token){.rows = model->rows,
+                          .dim = model->shape.dim,
+                          .context = model->shape.context,
+                          .vocabulary = TRANSFORMER_VOCABULARY,
+                          .token = model->token};
+}
+
+static void transformer_forward(struct model *model)
+{
+    struct network *net = &model->net;
+    struct token token = transformer_token(model);
+    size_t layers = model->shape.layers;
+    ops_token(net->pool, &token, net->value + model->token_table,
+              net->value + model->position_table, model->block[0].x);
+    for (size_t i = 0; i < layers; i++)
+        transformer_block_forward(model, &model->block[i],
+                                  i + 1 < layers ? model->block[i + 1].x : model->last);
+    struct layernorm norm = transformer_layernorm(model, &model->norm, model->last, model->normed,
+                                                  model->mean, model->scale);
+    ops_layernorm(net->pool, &norm);
+    network_linear_forward(net, &model->head, model->rows, model->normed, model->logits);
+}
+
+static double transformer_loss(struct model *model)
+{
+    return ops_softmax_loss(model->net.pool, model->rows, TRANSFORMER_VOCABULARY, model->logits,
+                            model->target, model->row_loss, model->dlogits);
+}
+
+// model->dx holds the gradient of the block's output and then that of its input.
+static void transformer_block_backward(struct model *model, struct block *block)
+{
+    struct network *net = &model->net;
+    size_t rows = model->rows, count = rows * model->shape.dim, wide = rows * block->up.out;
+    real *dactive = model->dhidden, *dhidden = model->dhidden + wide;
+    network_linear_backward(net, &block->down, rows, block->active, model->dx, dactive);
+    ops_gelu_backward(net->pool, wide, block->hidden, dactive, dhidden);
+    network_linear_backward(net, &block->up, rows, block->normed2, dhidden, model->dbranch);
+    struct layernorm norm2 = transformer_layernorm(model, &block->norm2, block->mid,
+                                                   block->normed2, block->mean2, block->scale2);
+    ops_layernorm_backward(net->pool, &norm2, model->dbranch, model->branch,
+                           net->grad + block->norm2.gain, net->grad + block->norm2.bias);
+    ops_add(net->pool, count, model->dx, model->branch, model->dsum);
+    network_linear_backward(net, &block->out, rows, block->mixed, model->dsum, model->dbranch);
+    struct attention attention = transformer_attention(model, block);
+    ops_attention_backward(net->pool, &attention, model->dbranch, model->dprob, model->dqkv);
+    network_linear_backward(net, &block->qkv, rows, block->normed1, model->dqkv, model->dbranch);
+    struct layernorm norm1 = transformer_layernorm(model, &block->norm1, block->x, block->normed1,
+                                                   block->mean1, block->scale1);
+    ops_layernorm_backward(net->pool, &norm1, model->dbranch, model->branch,
+                           net->grad + block->norm1.gain, net->grad + block->norm1.bias);
+    ops_add(net->pool, count, model->dsum, model->branch, model->dx);
+}
+
+static void transformer_backward(struct model *model)
+{
+    struct network *net = &model->net;
+    network_linear_backward(net, &model->head, model->rows, model->normed, model->dlogits,
+                            model->dbranch);
+    struct layernorm norm = transformer_layernorm(model, &model->norm, model->last, model->normed,
+                                                  model->mean, model->scale);
+    ops_layernorm_backward(net->pool, &norm, model->dbranch, model->dx,
+                           net->grad + model->norm.gain, net->grad + model->norm.bias);
+    for (size_t i = model->shape.layers; i-- > 0;)
+        transformer_block_backward(model, &model->block[i]);
+    struct token token = transformer_token(model);
+    ops_token_backward(net->pool, &token, model->dx, net->grad + model->token_table,
+                       net->grad + model->position_table);
+}
+
+static void transformer_update(struct model *model)
+{
+    struct network *net = &model->net;
+    struct adam adam = {.rate = model->rate,
+                        .beta1 = (real)0.9,
+                        .beta2 = (real)0.99,
+                        .epsilon = (real)1e-8,
+                        .step = ++model->updates};
+    if (model->plain_sgd)
+        ops_sgd(net->pool, net->count, model->rate, net->grad, net->value);
+    else
+        ops_adam(net->pool, net->count, &adam, net->grad, net->value, model->adam_m,
+                 model->adam_v);
+}
+
+static size_t transformer_samples(const struct model *model)
+{
+    return model->shape.batch;
+}
+
+static const void *transformer_logits(const struct model *model, size_t *ret_count)
+{
+    *ret_count = model->rows * TRANSFORMER_VOCABULARY;
+    return model->logits;
+}
+
+static const struct model_param *transformer_params(const struct model *model, size_t *ret_count)
+{
+    *ret_count = model->net.params;
+    return model->net.param;
+}
+
+const struct model_ops NATIVE_NAME(transformer_ops) = {
+    .name = "transformer",
+    .real_bytes = sizeof(real),
+    .create = transformer_create,
+    .destroy = transformer_destroy,
+    .load = transformer_load,
+    .forward = transformer_forward,
+    .loss = transformer_loss,
+    .backward = transformer_backward,
+    .update = transformer_update,
+    .samples = transformer_samples,
+    .logits = transformer_logits,
+    .params = transformer_params,
+};

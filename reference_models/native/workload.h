@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The step loop of a model: marks steps and phases, records losses and the first outputs, and ends
+// with the one line of JSON on stdout.
+#ifndef UPGATE_NATIVE_WORKLOAD_H
+#define UPGATE_NATIVE_WORKLOAD_H
+
+#include <stdint.h>
+
+#include "reference_models/native/args.h"
+#include "reference_models/native/model.h"
+
+#define WORKLOAD_OUTPUT_STEPS 4       // the first so many steps record their output
+#define WORKLOAD_OUTPUT_VALUES 4096ul // and at most so many values of it
+
+// What a run reports. Losses are NaN where there is none.
+struct workload_result {
+    const char *model;
+    uint64_t steps;
+    double samples, loss_first, loss_last;
+    uint64_t checksum;
+};
+
+// Chains the bits of an array into a checksum.
+uint64_t workload_checksum(uint64_t checksum, const void *data, size_t bytes);
+
+// One line of JSON; a value that is not a finite number is null.
+void workload_print(const struct args *args, const struct workload_result *result);
+
+// Runs a model as args say. 0, or -errno.
+int workload_run(const struct model_ops *ops, const struct args *args,
+                 struct workload_result *ret_result, struct error *err);
+
+// main() of a model's program.
+int workload_main(const struct args_program *program, const struct model_ops *float32,
+                  const struct model_ops *float64, int argc, char **argv);
+
+#endif

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference models as a whole: the gradient of every parameter against finite differences in
+// fp64, losses that fall on what there is to learn, the same bits for the same seed, and float32
+// close to the float64 run that anchors it.
+#include <stdlib.h>
+
+#include "reference_models/native/model.h"
+#include "reference_models/native/rng.h"
+#include "runner.h"
+
+static struct model *model_new(const struct model_ops *ops, struct model_opts opts, size_t threads,
+                               struct pool **ret_pool)
+{
+    struct model *model = NULL;
+    struct error err = {0};
+    CHECK_INT(pool_new(threads, ret_pool, NULL), 0);
+    opts.pool = *ret_pool;
+    CHECK_INT(ops->create(&opts, &model, &err), 0);
+    return model;
+}
+
+static double model_loss(const struct model_ops *ops, struct model *model)
+{
+    ops->forward(model);
+    return ops->loss(model);
+}
+
+// The gradient as the update applied it: (before - after) / rate, of plain SGD.
+static double *claimed_gradient(const struct model_ops *ops, struct model *model,
+                                const struct model_param *params, size_t count, double rate)
+{
+    size_t total = 0, at = 0;
+    for (size_t i = 0; i < count; i++)
+        total += params[i].count;
+    double *before = malloc(total * sizeof *before), *claimed = malloc(total * sizeof *claimed);
+    for (size_t i = 0; i < count; at += params[i++].count)
+        memcpy(before + at, params[i].value, params[i].count * sizeof *before);
+    model_loss(ops, model);
+    ops->backward(model);
+    ops->update(model);
+    at = 0;
+    for (size_t i = 0; i < count; at += params[i++].count) {
+        double *value = params[i].value;
+        for (size_t j = 0; j < params[i].count; j++)
+            claimed[at + j] = (before[at + j] - value[j]) / rate;
+        memcpy(value, before + at, params[i].count * sizeof *before);
+    }
+    free(before);
+    return claimed;
+}
+
+// Of each parameter: the value with the largest gradient and some drawn by chance.
+static void check_param(const struct model_ops *ops, struct model *model,
+                        const struct model_param *param, const double *claimed, struct rng *rng)
+{
+    double *value = param->value;
+    size_t steepest = 0;
+    for (size_t j = 0; j < param->count; j++) {
+        if (fabs(claimed[j]) > fabs(claimed[steepest]))
+            steepest = j;
+    }
+    for (int probe = 0; probe < 3; probe++) {
+        size_t j = probe == 0 ? steepest : (size_t)rng_below(rng, param->count);
+        double old = value[j], step = 1e-6;
+        value[j] = old + step;
+        double above = model_loss(ops, model);
+        value[j] = old - step;
+        double below = model_loss(ops, model);
+        value[j] = old;
+        double measured = (above - below) / (2 * step);
+        CHECK_DBL(claimed[j], measured, 1e-6 * fabs(measured) + 2e-9);
+        if (fabs(claimed[j] - measured) > 1e-6 * fabs(measured) + 2e-9)
+            runner_fail(__FILE__, __LINE__, "parameter %s[%zu]", param->name, j);
+        if (probe == 0)
+            CHECK(fabs(measured) > 1e-6); // every parameter has a say
+    }
+}
+
+static void check_gradients(const struct model_ops *ops, const char *text_path)
+{
+    struct model_opts opts = {.seed = 5, .size = MODEL_SIZE_SMALL, .train = true, .plain_sgd = true,
+                              .learning_rate = 0.125, .text_path = text_path};
+    struct pool *pool;
+    struct model *model = model_new(ops, opts, 1, &pool);
+    struct rng rng = rng_stream(1, 0, 0);
+    size_t count, at = 0;
+    const struct model_param *params = ops->params(model, &count);
+    ops->load(model, 0);
+    double *claimed = claimed_gradient(ops, model, params, count, opts.learning_rate);
+    for (size_t i = 0; i < count; at += params[i++].count)
+        check_param(ops, model, &params[i], claimed + at, &rng);
+    free(claimed);
+    ops->destroy(model);
+    pool_free(pool);
+}
+
+TEST(dlrm_gradient)
+{
+    check_gradients(&dlrm_ops_f64, NULL);
+}
+
+TEST(transformer_gradient)
+{
+    check_gradients(&transformer_ops_f64, "/nonexistent");
+}
+
+static double train_step(const struct model_ops *ops, struct model *model, uint64_t step)
+{
+    ops->load(model, step);
+    double loss = model_loss(ops, model);
+    ops->backward(model);
+    ops->update(model);
+    return loss;
+}
+
+// Mean loss of the first and last ten steps.
+static void check_learns(const struct model_ops *ops, struct model_opts opts, uint64_t steps,
+                         double first_near, double first_tolerance, double last_below)
+{
+    struct pool *pool;
+    opts.train = true;
+    struct model *model = model_new(ops, opts, 1, &pool);
+    double first = 0, last = 0;
+    for (uint64_t step = 0; step < steps; step++) {
+        double loss = train_step(ops, model, step);
+        if (step == 0)
+            first = loss;
+        if (step + 10 >= steps)
+            last += loss / 10;
+    }
+    CHECK_DBL(first, first_near, first_tolerance);
+    CHECK(last < last_below);
+    ops->destroy(model);
+    pool_free(pool);
+}
+
+TEST(dlrm_learns_the_planted_teacher)
+{
+    struct model_opts opts = {.seed = 1, .size = MODEL_SIZE_SMALL};
+    check_learns(&dlrm_ops_f32, opts, 150, log(2), 0.05, 0.62);
+}
+
+TEST(transformer_learns_text)
+{
+    struct model_opts opts = {.seed = 1, .size = MODEL_SIZE_SMALL};
+    check_learns(&transformer_ops_f32, opts, 80, log(256), 0.8, 3.2);
+}
+
+TEST(transformer_learns_generated_text)
+{
+    struct model_opts opts = {.seed = 1, .size = MODEL_SIZE_SMALL, .text_path = "/nonexistent"};
+    check_learns(&transformer_ops_f32, opts, 80, log(256), 0.8, 3.0);
+}
+
+struct trace {
+    double loss[6];
+    uint64_t bits; // of parameters and logits at the end
+};
+
+static struct trace run_trace(const struct model_ops *ops, uint64_t seed, size_t threads,
+                              double extra)
+{
+    struct model_opts opts = {.seed = seed, .size = MODEL_SIZE_SMALL, .train = true};
+    struct pool *pool;
+    struct model *model = model_new(ops, opts, threads, &pool);
+    struct trace trace = {.bits = 0};
+    pool_set_extra(pool, extra);
+    for (uint64_t step = 0; step < 6; step++)
+        trace.loss[step] = train_step(ops, model, step);
+    size_t params_count, count;
+    const struct model_param *params = ops->params(model, &params_count);
+    for (size_t i = 0; i < params_count; i++) {
+        const unsigned char *bytes = params[i].value;
+        for (size_t j = 0; j < params[i].count * ops->real_bytes; j++)
+            trace.bits = trace.bits * 1099511628211u ^ bytes[j];
+    }
+    const unsigned char *logits = ops->logits(model, &count);
+    for (size_t j = 0; j < count * ops->real_bytes; j++)
+        trace.bits = trace.bits * 1099511628211u ^ logits[j];
+    ops->destroy(model);
+    pool_free(pool);
+    return trace;
+}
+
+static void check_same_bits(const struct model_ops *ops)
+{
+    struct trace first = run_trace(ops, 3, 1, 0), again = run_trace(ops, 3, 1, 0);
+    struct trace threads = run_trace(ops, 3, 3, 0), slow = run_trace(ops, 3, 1, 0.3);
+    struct trace other = run_trace(ops, 4, 1, 0);
+    CHECK(memcmp(&first, &again, sizeof first) == 0);
+    CHECK(memcmp(&first, &threads, sizeof first) == 0);
+    CHECK(memcmp(&first, &slow, sizeof first) == 0); // a planted slow-down changes no result
+    CHECK(first.bits != other.bits);
+    CHECK(first.loss[0] != other.loss[0]);
+}
+
+TEST(dlrm_same_seed_same_bits)
+{
+    check_same_bits(&dlrm_ops_f32);
+}
+
+TEST(transformer_same_seed_same_bits)
+{
+    check_same_bits(&transformer_ops_f32);
+}
+
+static void check_anchor(const struct model_ops *float32, const struct model_ops *float64)
+{
+    struct trace narrow = run_trace(float32, 3, 1, 0), wide = run_trace(float64, 3, 1, 0);
+    CHECK(narrow.loss[0] != wide.loss[0]);
+    CHECK_DBL(narrow.loss[0], wide.loss[0], 1e-6);
+    CHECK_DBL(narrow.loss[5], wide.loss[5], 1e-3);
+}
+
+TEST(float32_follows_float64)
+{
+    check_anchor(&dlrm_ops_f32, &dlrm_ops_f64);
+    check_anchor(&transformer_ops_f32, &transformer_ops_f64);
+}
+
+TEST(inference_equals_the_forward_of_training)
+{
+    const struct model_ops *all[] = {&dlrm_ops_f32, &transformer_ops_f32};
+    for (int i = 0; i < 2; i++) {
+        struct pool *pool[2];
+        struct model *model[2];
+        const void *logits[2];
+        size_t count;
+        for (int train = 0; train < 2; train++) {
+            struct model_opts opts = {.seed = 9, .size = MODEL_SIZE_SMALL, .train = train};
+            model[train] = model_new(all[i], opts, 1, &pool[train]);
+            all[i]->load(model[train], 17);
+            all[i]->forward(model[train]);
+            logits[train] = all[i]->logits(model[train], &count);
+        }
+        CHECK(memcmp(logits[0], logits[1], count * all[i]->real_bytes) == 0);
+        for (int train = 0; train < 2; train++) {
+            all[i]->destroy(model[train]);
+            pool_free(pool[train]);
+        }
+    }
+}
