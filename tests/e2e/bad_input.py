@@ -16,7 +16,8 @@ HEAD = SIDES + ONE
 
 # (text of the plan, "line:column" or None, words of the message)
 PLANS = [
-    (SIDES + "wrokloads: []\n", "3:1", ["unknown key 'wrokloads'", "did you mean 'workloads'?", "Known keys here: baseline"]),
+    (SIDES + "wrokloads: []\n", "3:1",
+     ["unknown key 'wrokloads'", "did you mean 'workloads'?", "Known keys here: baseline"]),
     (SIDES + "workloads:\n  - {name: w, modle: dlrm}\n", "4:15", ["did you mean 'model'?"]),
     (HEAD + "margin: 2%\n", "4:1", ["unknown key 'margin'", "belongs to 'gate.metrics.margin'"]),
     (HEAD + "schedule: {looks: ten}\n", "4:19", ["'looks' must be a list such as [10, 14, 20, 28], not 'ten'"]),
@@ -24,12 +25,15 @@ PLANS = [
     (HEAD + "schedule: {looks: [5, 10]}\n", "4:20", ["5 pairs can never decide", "at least 8"]),
     (HEAD + "schedule: {block: 20}\n", "4:19", ["'20' has no unit"]),
     (HEAD + "schedule: {timeout: soon}\n", "4:21", ["'soon' is not a number with a unit"]),
-    (SIDES + "workloads:\n  - {name: w, model: dlrm}\n  - {name: w, model: transformer}\n", "5:12", ["two workloads are named 'w'"]),
-    (HEAD + "gate: {metrics: {step_time: {margin: 0}}}\n", "4:38", ["'margin'", "out of range; accepted: above 0% to 100%"]),
+    (SIDES + "workloads:\n  - {name: w, model: dlrm}\n  - {name: w, model: transformer}\n", "5:12",
+     ["two workloads are named 'w'"]),
+    (HEAD + "gate: {metrics: {step_time: {margin: 0}}}\n", "4:38",
+     ["'margin'", "out of range; accepted: above 0% to 100%"]),
     (HEAD + "gate: {metrics: {step_time: {margin: -2%}}}\n", "4:38", ["out of range"]),
     (HEAD + "gate: {metrics: {step_time: {margin: 2}}}\n", "4:38", ["did you mean '2%'?"]),
     (HEAD + "gate: {metrics: {step_tmie: {}}}\n", "4:18", ["unknown metric 'step_tmie'; did you mean 'step_time'?"]),
-    (HEAD + "gate: {metrics: {latency_p99: {}}}\n", "4:18", ["no workload of this plan can measure 'latency_p99'", "mode: infer"]),
+    (HEAD + "gate: {metrics: {latency_p99: {}}}\n", "4:18",
+     ["no workload of this plan can measure 'latency_p99'", "mode: infer"]),
     (HEAD + "gate: {metrics: {scaling_efficiency: {}}}\n", "4:18", ["can measure 'scaling_efficiency'"]),
     (SIDES + "workloads: [{name: w, model: dlrm, steps: 0}]\n", "3:43", ["'steps': '0' is out of range; accepted: 1"]),
     (SIDES + "workloads: [{name: w, model: dlrm, ranks: 0}]\n", "3:43", ["'ranks': '0' is out of range"]),
@@ -38,9 +42,11 @@ PLANS = [
     (SIDES + "workloads: [{name: w}]\n", "3:13", ["neither 'model' nor 'command'"]),
     (SIDES + "workloads: [{name: w, model: dlmr}]\n", "3:30", ["unknown model 'dlmr'; did you mean 'dlrm'?"]),
     (SIDES + "workloads: [{name: w, model: allreduce}]\n", "3:30", ["native only"]),
-    (SIDES + "workloads: [{name: w, command: [\"{pyton}\", x.py]}]\n", "3:33", ["unknown placeholder '{pyton}'; did you mean '{python}'?"]),
+    (SIDES + "workloads: [{name: w, command: [\"{pyton}\", x.py]}]\n", "3:33",
+     ["unknown placeholder '{pyton}'; did you mean '{python}'?"]),
     (SIDES + "workloads: [{name: w, command: python x.py}]\n", "3:32", ["'command' must be a list"]),
-    (SIDES + "workloads: [{name: w, model: dlrm, steps: 5, steps: 6}]\n", "3:46", ["duplicate key 'steps'; first in line 3"]),
+    (SIDES + "workloads: [{name: w, model: dlrm, steps: 5, steps: 6}]\n", "3:46",
+     ["duplicate key 'steps'; first in line 3"]),
     ("baseline: {python: a}\n" + ONE, "1:1", ["the plan lacks the key 'candidate'"]),
     (HEAD + "schedule:\n\tseed: 1\n", "5:1", ["a tab; indent with spaces"]),
     (HEAD + "schedule: {seed: 1\n", "5:1", ["not valid YAML"]),
@@ -95,7 +101,8 @@ def refused(arguments, cwd, where, words):
     before = sorted(os.listdir(cwd))
     out, errors = upgate(arguments, cwd, 2)
     check(out == "", "%s: stdout is not empty: %r" % (arguments, out))
-    check(errors.startswith("upgate: error: ") and errors.count("\n") == 1, "%s: not one message: %r" % (arguments, errors))
+    one = errors.startswith("upgate: error: ") and errors.count("\n") == 1
+    check(one, "%s: not one message: %r" % (arguments, errors))
     if where:
         check("plan.yaml:%s: " % where in errors, "no position %s in %r" % (where, errors))
     for word in words:
@@ -129,7 +136,7 @@ def main():
         out, _ = upgate(["ab", "--dry-run", "--seed", "99", "--format=json", "plan.yaml"], cwd, 0)
         check(json.loads(out)["schedule"]["seed"] == 99, "--seed does not reach the plan")
         _, errors = upgate(["ab", "--dry-run", "plan.yaml"], cwd, 0, env={"UPGATE_STEP": "x"})
-        check("unknown environment variable 'UPGATE_STEP'; did you mean 'UPGATE_STEPS'?" in errors, "no warning: %r" % errors)
+        check("variable 'UPGATE_STEP'; did you mean 'UPGATE_STEPS'?" in errors, "no warning: %r" % errors)
         # the program itself
         _, errors = upgate(["gaet"], cwd, 2)
         check("unknown verb 'gaet'" in errors, errors)

@@ -47,7 +47,8 @@ def test_help(names):
         for option in ("--format", "--output", "--quiet", "--verbose", "--seed", "--no-color", "--dry-run"):
             check(option in done.stdout, "%s --help lacks %s" % (verb, option))
         wrong = run(verb, "--no-such-thing-at-all")
-        check(wrong.returncode == 2 and wrong.stdout == "", "%s: an unknown option ends in %d" % (verb, wrong.returncode))
+        check(wrong.returncode == 2 and wrong.stdout == "",
+              "%s: an unknown option ends in %d" % (verb, wrong.returncode))
         check("try `upgate %s --help`" % verb in wrong.stderr, "%s: no hint in %r" % (verb, wrong.stderr))
 
 
@@ -121,13 +122,15 @@ def test_environment_table():
 def test_lost_output():
     with open("/dev/full", "w") as full:
         done = run("--help", stdout=full)
-        check(done.returncode == 4 and "No space left" in done.stderr, "/dev/full: %d %s" % (done.returncode, done.stderr))
+        check(done.returncode == 4 and "No space left" in done.stderr,
+              "/dev/full: %d %s" % (done.returncode, done.stderr))
     read_end, write_end = os.pipe()
     os.close(read_end)
     done = run("--help", stdout=write_end)
     os.close(write_end)
     check(done.returncode == 4 and "Broken pipe" in done.stderr, "closed pipe: %d %s" % (done.returncode, done.stderr))
-    done = subprocess.run(["sh", "-c", 'exec "$0" --version >&-', UPGATE], stderr=subprocess.PIPE, universal_newlines=True)
+    done = subprocess.run(["sh", "-c", 'exec "$0" --version >&-', UPGATE], stderr=subprocess.PIPE,
+                          universal_newlines=True)
     check(done.returncode == 4, "closed stdout: %d" % done.returncode)
 
 
