@@ -23,7 +23,7 @@ INFER_FACTOR = 4  # a request ranks more candidates than a training step has sam
 SIZES = {
     "small": dict(tables={800: 3, 100: 2, 20: 1}, dim=8, batch=32, pool=8),
     "demo": dict(tables={60000: 6, 20000: 4, 6000: 4, 2000: 2, 600: 2, 200: 1, 60: 1, 20: 1},
-                 dim=32, batch=128, pool=64),
+                 dim=32, batch=128, pool=96),
     "large": dict(tables={4000000: 20, 1000000: 10, 300000: 10, 100000: 6, 40000: 4, 10000: 4, 3000: 2,
                           1000: 2, 300: 1, 100: 1, 30: 1, 10: 1}, dim=128, batch=4096, pool=8),
 }
@@ -118,8 +118,8 @@ class Work:
             torch.sparse.check_sparse_tensor_invariants.disable()  # the default; said, it warns no more
         if args.mode == "train":
             rest = list(self.model.bottom.parameters()) + list(self.model.top.parameters())
-            self._optimizers = (torch.optim.Adagrad(self.model.tables.parameters(), lr=0.02),
-                                torch.optim.SGD(rest, lr=0.05))
+            self._optimizers = (torch.optim.Adagrad(self.model.tables.parameters(), lr=0.01),
+                                torch.optim.SGD(rest, lr=0.1))
 
     def batch(self, i):
         batches = self._data.batches

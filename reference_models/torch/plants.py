@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planted faults of the PyTorch reference workloads, so that tests can ask whether they are found.
+
+The words of --plant are those of the native workloads; `lowp` is only here, and done where the weights
+are made. Reads nothing, needs no framework; what has to touch the model is passed in.
+"""
+import os
+import signal
+import sys
+import time
+
+HELP = """slow:P%, nan:STEP, crash:STEP, hang:STEP, leak:BYTES, coldstart:MS, exit:CODE, nostep, lowp;
+several with commas"""
+
+
+def _bytes(text):
+    scale = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}.get(text[-1:].lower(), 1)
+    return int(text if scale == 1 else text[:-1]) * scale
+
+
+class Plants:
+    """What is planted in one process. Steps count from 0; -1 is a step that never comes."""
+
+    def __init__(self, specs=""):
+        self.slow, self.leak_bytes, self.coldstart_ns, self.exit_code = 0.0, 0, 0, -1
+        self.nan_step = self.crash_step = self.hang_step = -1
+        self.nostep = self.lowp = False
+        self._debt_ns, self._base_ns, self._kept = 0.0, 0, []
+        for spec in specs.split(",") if specs else []:
+            self._parse(*spec.partition(":")[::2])
+
+    def _parse(self, kind, value):
+        if kind in ("nostep", "lowp") and not value:
+            setattr(self, kind, True)
+        elif kind in ("nan", "crash", "hang"):
+            step = int(value)
+            if step < 0:
+                raise ValueError("steps count from 0")
+            setattr(self, kind + "_step", step)
+        elif kind == "slow":
+            self.slow = float(value[:-1]) / 100 if value.endswith("%") else float(value)
+            if not 0 < self.slow <= 10:
+                raise ValueError("out of range; accepted: above 0% to 1000%")
+        elif kind == "leak":
+            self.leak_bytes = _bytes(value)
+            if self.leak_bytes < 1:
+                raise ValueError("a leak has at least 1 byte")
+        elif kind == "coldstart":
+            self.coldstart_ns = int(float(value) * 1e6)
+            if self.coldstart_ns < 0:
+                raise ValueError("a time below 0")
+        elif kind == "exit":
+            self.exit_code = int(value)
+            if not 0 <= self.exit_code <= 255:
+                raise ValueError("out of range; accepted: 0 to 255")
+        else:
+            raise ValueError("nothing of this name can be planted")
+
+    def strike(self, step, steps, poison, phase):
+        """Inside a step: what happens once, or adds up. poison() puts NaN into the model."""
+        if self.leak_bytes:
+            self._kept.append(bytearray(b"\1") * self.leak_bytes)  # not zeros: they would cost no memory
+        if step == 0 and self.coldstart_ns:
+            with phase("compile"):
+                end_ns = time.thread_time_ns() + self.coldstart_ns
+                while time.thread_time_ns() < end_ns:
+                    pass
+        if step == self.nan_step:
+            poison()
+        if step == self.crash_step:
+            signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGSEGV)
+        while step == self.hang_step:
+            time.sleep(3600)
+        if self.exit_code >= 0 and step == steps // 2:
+            sys.stderr.write("planted: exit with code %d after %d steps\n" % (self.exit_code, step))
+            sys.exit(self.exit_code)
+
+    def drag(self, unit, clock):
+        """Repeat `unit`, a small share of the step's own work, until the share of the step before is
+        used up; returns the time it took. What a unit runs over is taken off the next step, so that the
+        sum is exact."""
+        if not self.slow or not self._base_ns:
+            return 0
+        self._debt_ns += self.slow * self._base_ns
+        begin = now = clock()
+        while self._debt_ns > now - begin:
+            unit()
+            now = clock()
+        self._debt_ns = max(self._debt_ns - (now - begin), -self.slow * self._base_ns)
+        return now - begin
+
+    def step_took(self, elapsed_ns):
+        """Without what drag() added."""
+        self._base_ns = elapsed_ns

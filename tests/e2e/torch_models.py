@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The PyTorch reference workloads under every interpreter here that has torch.
+
+They train and answer, the loss falls, float64 is float64; the same seed gives the same inputs to the bit and
+nearly the same first loss, whatever the version; planted faults do what they say. The step API is replaced
+by a recorder, so that the workloads are tested and not the harness; one run uses the real extension, where
+it is built. Exits 77 when no interpreter has torch: ci/setup --envs makes two.
+"""
+import glob
+import json
+import math
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.environ.get("UPGATE_SOURCE", os.path.dirname(os.path.dirname(HERE)))
+MODELS = os.path.join(SOURCE, "reference_models", "torch")
+STEPS = 80
+failures = []
+
+# Written as upgate.py into a directory of its own. One JSON line a call, one file a process.
+RECORDER = '''
+import contextlib, json, os
+_file = open(os.path.join(os.environ["RECORD_DIR"], "%d.jsonl" % os.getpid()), "w")
+def _put(**line):
+    _file.write(json.dumps(line) + "\\n")
+    _file.flush()
+def active():
+    return True
+def note(name, value):
+    _put(note=name, value=value)
+def steps(iterable, samples=None):
+    for item in iterable:
+        yield item
+        _put(step=True, samples=samples)
+def requests(n, rate=0.0, seed=0, samples=1):
+    _put(rate=rate)
+    return steps(range(n), samples)
+@contextlib.contextmanager
+def phase(name):
+    yield
+    _put(phase=name)
+def record(loss=None, output=None, **tensors):
+    if loss is not None:
+        _put(loss=float(loss).hex())
+    if output is not None:
+        a = output.detach().cpu().numpy()
+        _put(output=a.tobytes().hex(), dtype=str(a.dtype), count=a.size)
+'''
+
+INPUTS = '''
+import hashlib, sys
+sys.argv = ["x"]
+import cli, common, dlrm, transformer, torch
+def digest(tensors):
+    h = hashlib.sha256()
+    for t in tensors:
+        h.update(t.detach().numpy().tobytes())
+    return h.hexdigest()[:16]
+for seed in ("1", "2"):
+    for dtype in ("float32", "float64"):
+        for mode in ("train", "infer"):
+            args = cli.arguments("x", ["--seed", seed, "--dtype", dtype, "--mode", mode])
+            args.size, args.device = "demo", "cpu"
+            common.open_device(args)
+            d, t = dlrm.Work(args), transformer.Work(args)
+            flat = []
+            for i in range(3):
+                dense, sparse, labels = d.batch(i)
+                flat += [dense, labels] + [x for pair in sparse for x in pair]
+                flat += list(t.batch(i))
+            print(seed, dtype, mode, digest(flat), digest(d.model.parameters()),
+                  digest(t.model.parameters()))
+'''
+
+DRAG = '''
+import plants
+class Clock:
+    now = 0
+    def __call__(self):
+        return self.now
+clock, unit_ns, total, plant = Clock(), 700, 0, plants.Plants("slow:5%")
+def unit():
+    clock.now += unit_ns
+for step in range(1001):
+    clock.now += 20000
+    total += plant.drag(unit, clock)
+    plant.step_took(20000)
+print(total)
+'''
+
+
+def check(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAIL " + what, flush=True)
+
+
+class Run:
+    """A finished process of a workload, with what it recorded."""
+
+    def __init__(self, python, shim, model, words, extra_path=None):
+        self.name = "%s %s %s" % (python, model, " ".join(words))
+        self._dir = tempfile.TemporaryDirectory()
+        environment = dict(os.environ, PYTHONPATH=extra_path or shim, RECORD_DIR=self._dir.name,
+                           PYTHONDONTWRITEBYTECODE="1", TMPDIR=self._dir.name, PYTHONNOUSERSITE="1")
+        environment.pop("UPGATE_STEPS", None)
+        self._process = subprocess.Popen(
+            [python, os.path.join(MODELS, model + ".py")] + words, env=environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+
+    def wait(self):
+        try:
+            self.stdout, self.stderr = self._process.communicate(timeout=240)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self.stdout, self.stderr = self._process.communicate()
+            check(False, self.name + ": did not end within 240 s")
+        self.status = self._process.returncode
+        self.ranks = []
+        for path in sorted(glob.glob(os.path.join(self._dir.name, "*.jsonl"))):
+            with open(path) as file:
+                lines = [json.loads(line) for line in file]
+            if lines:
+                self.ranks.append(lines)
+        self.left = [n for n in os.listdir(self._dir.name) if "ddp" in n or "elastic" in n]
+        self._dir.cleanup()
+        return self
+
+    def losses(self, rank=0):
+        return [float.fromhex(line["loss"]) for line in self.ranks[rank] if "loss" in line]
+
+    def outputs(self, rank=0):
+        result = []
+        for line in self.ranks[rank]:
+            if "output" in line:
+                code = {"float32": "f", "float64": "d"}[line["dtype"]]
+                result.append(struct.unpack("%d%s" % (line["count"], code), bytes.fromhex(line["output"])))
+        return result
+
+    def good(self, ranks=1):
+        check(self.status == 0, "%s: ended with %s\n%s" % (self.name, self.status, self.stderr[-1500:]))
+        check(len(self.ranks) == ranks, "%s: %d ranks recorded, not %d" % (self.name, len(self.ranks), ranks))
+        check(not self.left, "%s: left %s behind" % (self.name, self.left))
+        return self.status == 0 and len(self.ranks) == ranks
+
+
+def start(python, shim, model, mode, *words):
+    return Run(python, shim, model, ["--mode", mode, "--steps", str(STEPS), "--size", "small", "--seed", "3",
+                                     "--device", "cpu"] + list(words))
+
+
+def check_training(run, ranks=1):
+    if not run.good(ranks):
+        return
+    for rank in range(ranks):
+        losses = run.losses(rank)
+        check(len(losses) == STEPS and all(map(math.isfinite, losses)), run.name + ": a loss for every step")
+        check(sum(losses[-8:]) < 0.97 * sum(losses[:8]),
+              "%s: loss does not fall: %s ... %s" % (run.name, losses[:3], losses[-3:]))
+        phases = {line["phase"] for line in run.ranks[rank] if "phase" in line}
+        check(phases == {"data", "forward", "backward", "optimizer"}, "%s: phases %s" % (run.name, phases))
+        check(len(run.outputs(rank)) == 8, run.name + ": outputs of the first 8 steps")
+    line = json.loads(run.stdout)
+    check(line["steps"] == STEPS and line["ranks"] == ranks, run.name + ": JSON line " + run.stdout)
+    check(line["loss_first"] == run.losses()[0] or ranks > 1, run.name + ": loss_first of the JSON line")
+
+
+def check_inference(run, ranks=1):
+    if not run.good(ranks):
+        return
+    steps = [line for line in run.ranks[0] if "step" in line]
+    check(len(steps) == STEPS and steps[0]["samples"] >= 1, run.name + ": requests answered")
+    outputs = run.outputs()
+    check(len(outputs) == 8 and all(math.isfinite(v) for o in outputs for v in o), run.name + ": outputs")
+    check(len(set(outputs)) > 1, run.name + ": different requests have different answers")
+
+
+def check_float64(single, double):
+    """Same start, more bits: close to float32, and not the same."""
+    if not double.good() or not single.ranks:
+        return
+    a, b = single.outputs()[0], double.outputs()[0]
+    worst = max(abs(x - y) for x, y in zip(a, b))
+    check(0 < worst < 1e-4, "%s: float32 and float64 differ by %g" % (double.name, worst))
+    check(len(a) == len(b), double.name + ": number of outputs")
+
+
+def check_plants(python, shim):
+    out = subprocess.run([python, "-c", DRAG], cwd=MODELS, stdout=subprocess.PIPE, universal_newlines=True)
+    extra = int(out.stdout or 0)
+    check(0.0495 < extra / 20e6 < 0.0505, "slow:5%% adds %g of the time" % (extra / 20e6))
+    nan = start(python, shim, "dlrm", "train", "--plant", "nan:5,leak:64K")
+    crash = start(python, shim, "dlrm", "infer", "--plant", "crash:4")
+    nan.wait(), crash.wait()
+    losses = nan.losses()
+    check(all(map(math.isfinite, losses[:5])) and math.isnan(losses[5]), nan.name + ": NaN from step 5 on")
+    check(json.loads(nan.stdout)["loss_last"] is None, nan.name + ": JSON without NaN")
+    check(crash.status == -signal.SIGSEGV, "%s: ended with %s" % (crash.name, crash.status))
+    check(len([r for r in crash.ranks[0] if "step" in r]) == 4, crash.name + ": 4 steps before the crash")
+    early = start(python, shim, "transformer", "train", "--plant", "exit:9")
+    nothing = start(python, shim, "transformer", "train", "--plant", "nostep")
+    early.wait(), nothing.wait()
+    check(early.status == 9, "%s: ended with %s" % (early.name, early.status))
+    check(nothing.status == 0 and not nothing.ranks, nothing.name + ": no step")
+
+
+def check_arguments(python, shim):
+    runs = [Run(python, shim, "dlrm", words) for words in
+            (["--steps", "0"], ["--mode", "test"], ["--plant", "slow:0%"], ["--plant", "x"], ["--stepz", "3"])]
+    runs.append(Run(python, shim, "ddp", ["--ranks", "no"]))
+    for run in runs:
+        run.wait()
+        check(run.status == 2 and run.stderr.count("\n") == 1 and not run.stdout,
+              "%s: status %s, %r" % (run.name, run.status, run.stderr))
+
+
+def check_interpreter(python, shim):
+    """Returns what must be the same under every version."""
+    first = {}
+    for model in ("dlrm", "transformer"):
+        # Two at a time: the test is about results, not about times.
+        train, infer = start(python, shim, model, "train"), start(python, shim, model, "infer")
+        check_training(train.wait())
+        check_inference(infer.wait())
+        again = start(python, shim, model, "train")
+        anchor = start(python, shim, model, "train", "--dtype", "float64")
+        again.wait(), anchor.wait()
+        check(again.losses() == train.losses(), again.name + ": the same seed gives the same bits")
+        check_float64(train, anchor)
+        first[model] = (train.losses()[:1], anchor.losses()[:1])
+    rate = start(python, shim, "dlrm", "infer", "--rate", "250").wait()
+    check(rate.good() and rate.ranks[0][0].get("rate") == 250.0, rate.name + ": open loop")
+    inputs = subprocess.run([python, "-c", INPUTS], stdout=subprocess.PIPE, universal_newlines=True,
+                            env=dict(os.environ, PYTHONPATH=MODELS + os.pathsep + shim,
+                                     RECORD_DIR=os.path.dirname(shim), PYTHONDONTWRITEBYTECODE="1"))
+    lines = inputs.stdout.splitlines()
+    check(inputs.returncode == 0 and len(lines) == 8, python + ": inputs of 8 configurations")
+    check(len({line.split()[3] for line in lines}) == 8, python + ": seed, mode and dtype change the inputs")
+    return first, lines
+
+
+def interpreters(shim):
+    """(path, torch version), one for each torch that there is."""
+    found, seen = [], set()
+    question = "import torch, os; print(torch.__version__, os.path.realpath(torch.__file__))"
+    for python in sorted(glob.glob(os.path.join(SOURCE, "envs", "*", "bin", "python"))) + ["/usr/bin/python3"]:
+        if not os.access(python, os.X_OK):
+            continue
+        out = subprocess.run([python, "-s", "-c", question], stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL, universal_newlines=True)
+        if out.returncode == 0 and out.stdout not in seen:
+            seen.add(out.stdout)
+            found.append((python, out.stdout.split()[0]))
+    return found
+
+
+def main():
+    with tempfile.TemporaryDirectory() as scratch:
+        shim = os.path.join(scratch, "shim")
+        os.mkdir(shim)
+        with open(os.path.join(shim, "upgate.py"), "w") as file:
+            file.write(RECORDER)
+        pythons = interpreters(shim)
+        if not pythons:
+            print("skipped: no interpreter here has torch; ci/setup --envs makes two")
+            return 77
+        results = {}
+        for python, version in pythons:
+            print("torch %s: %s" % (version, python), flush=True)
+            results[version] = check_interpreter(python, shim)
+        # The two sides of a pair are alive at once: their rendezvous must not meet.
+        both = [start(python, shim, "ddp", "train", "--ranks", "2") for python, _ in pythons + pythons[:1]]
+        for run in both:
+            check_training(run.wait(), 2)
+        check_inference(start(pythons[-1][0], shim, "ddp", "infer", "--ranks", "2").wait(), 2)
+        check_plants(pythons[-1][0], shim)
+        check_arguments(pythons[0][0], shim)
+        versions = list(results)
+        for version in versions[1:]:
+            check(results[version][1] == results[versions[0]][1],
+                  "inputs under %s are those under %s, to the bit" % (version, versions[0]))
+            for model, losses in results[version][0].items():
+                for a, b in zip(results[versions[0]][0][model], losses):
+                    check(a and b and abs(a[0] - b[0]) < 2e-6 * abs(a[0]),
+                          "%s: first loss %s under %s, %s under %s" % (model, a, versions[0], b, version))
+        extension = os.path.join(os.environ.get("UPGATE_BUILD", "."), "python")
+        if os.path.exists(os.path.join(extension, "upgate", "__init__.py")):
+            run = Run(pythons[-1][0], shim, "dlrm", ["--steps", "5", "--size", "small"], extension).wait()
+            check(run.status == 0 and not run.ranks, run.name + ": runs with the real step API: " + run.stderr)
+    print("%d failures" % len(failures) if failures else "all good")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
