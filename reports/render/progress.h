@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Live progress on stderr: a panel on a terminal, one plain line a look elsewhere. Called by the main
-// thread, at most some ten times a second; log messages clear the panel first (log_set_hook).
+// Live progress on stderr: a panel on a terminal, one plain line a look elsewhere. Called by the
+// main thread, at most some ten times a second; log messages clear the panel first (log_set_hook).
 #ifndef UPGATE_REPORTS_PROGRESS_H
 #define UPGATE_REPORTS_PROGRESS_H
 
@@ -9,7 +9,7 @@
 
 struct progress_cell {
     const char *metric;
-    const char *verdict;             // "pass", "fail", "inconclusive"; NULL = undecided yet
+    const char *verdict;              // "pass", "fail", "inconclusive"; NULL = undecided yet
     double ratio, ci_lower, ci_upper; // candidate over baseline; NAN = not known yet
 };
 
@@ -26,7 +26,7 @@ struct progress_state {
     int cell_count;
 };
 
-// enabled = false (--quiet): nothing is ever printed. Strings in a state are used during the call only.
+// enabled = false (--quiet): nothing is ever printed. Strings of a state are not kept.
 void progress_start(int workload_count, bool enabled);
 void progress_update(const struct progress_state *state);
 void progress_stop(void); // clears the panel; harmless when never started

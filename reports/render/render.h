@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A judged run as people and machines read it: table, JSON, JUnit, Markdown, GitHub. Reads the store
-// only; writes the stream or file it is given. Judges nothing: what it shows was derived by the gate.
-// Every function that needs a verdict returns -ENODATA for a store without one (exit 4): nothing that
-// was not judged is shown as if it were.
+// A judged run as people and machines read it: table, JSON, JUnit, Markdown, GitHub. Reads the
+// store only; writes the stream or file it is given. Judges nothing: what it shows was derived by
+// the gate. Every function that needs a verdict returns -ENODATA for a store without one (exit 4):
+// nothing that was not judged is shown as if it were.
 #ifndef UPGATE_REPORTS_RENDER_H
 #define UPGATE_REPORTS_RENDER_H
 
@@ -35,12 +35,12 @@ json_t *render_verdict_json(struct store *store, struct error *err);
 int render_verdict_table(struct store *store, const struct render_opts *opts, FILE *stream,
                          struct error *err);
 
-// What `upgate ab`, `upgate gate` and `upgate report` print at their end on stdout: the table, or with
-// --format json the document. -EIO, -ENOSPC, -EPIPE when stdout did not take it.
+// What `upgate ab`, `upgate gate` and `upgate report` print at their end on stdout: the table,
+// or with --format json the document. -EIO, -ENOSPC, -EPIPE when stdout did not take it.
 int render_stdout(struct store *store, const struct options_common *common, struct error *err);
 
-// Is the ending of this file one that can be written? -EINVAL names those that can. For callers that
-// want to know before a long run.
+// Is the ending of this file one that can be written? -EINVAL names those that can. For callers
+// that want to know before a long run.
 int render_file_check(const char *path, struct error *err);
 
 // Write .json, .xml (JUnit) or .md, by the ending. The file appears whole or not at all.

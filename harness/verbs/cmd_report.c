@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// `upgate report`: renders a judged run. Reads RUN.db, writes stdout, the file of -o, and what
+// GitHub names in the environment. Judges nothing: 0 means that the report was written, whatever
+// the verdict.
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/options.h"
+#include "contracts/exit_code.h"
+#include "reports/render/render.h"
+#include "tracer/store/store.h"
+
+struct report_values {
+    bool github;
+    const char *inconclusive;
+    struct options_common common;
+};
+
+extern const struct verb verb_report;
+
+static const char *const report_usage[] = {
+    "report RUN.db [-o FILE.json|FILE.xml|FILE.md] [--inconclusive fail|skip] [--github]",
+    NULL,
+};
+
+static const char *const report_examples[] = {
+    "upgate report run.db",
+    "the table that `upgate ab` printed at its end",
+    "upgate report run.db -o junit.xml --inconclusive=skip",
+    "JUnit for a CI system; a cell that could not be decided is skipped, not failed",
+    "upgate report run.db -o report.md",
+    "Markdown for a pull request",
+    "upgate report run.db --format json | jq -r .verdict",
+    "the document upgate.verdict/1 on stdout",
+    "upgate report run.db --github",
+    "in a step of GitHub Actions: annotations, step summary and outputs",
+    NULL,
+};
+
+static const struct option_spec report_options[] = {
+    {"Options", 0, "github", OPTION_FLAG, NULL, NULL, NULL,
+     "print GitHub annotations; add to $GITHUB_STEP_SUMMARY and $GITHUB_OUTPUT",
+     offsetof(struct report_values, github), 0, 0, 0},
+    {NULL, 0, "inconclusive", OPTION_CHOICE, NULL, "fail,skip", "fail",
+     "what an inconclusive case is in JUnit", offsetof(struct report_values, inconclusive), 0, 0,
+     0},
+    OPTIONS_COMMON(struct report_values, common, "FILE",
+                   "write a file; its ending picks the form: .json, .xml (JUnit), .md", NULL),
+    {.name = NULL},
+};
+
+static int report_write(const char *path, const struct report_values *values, struct error *err)
+{
+    const struct render_opts opts = {.inconclusive_skip =
+                                         strcmp(values->inconclusive, "skip") == 0};
+    const char *output = values->common.output;
+    int rc = output ? render_file_check(output, err) : 0;
+    if (rc)
+        return rc;
+    struct store *store = NULL;
+    rc = store_open(path, STORE_READ, &store, err);
+    if (rc)
+        return rc;
+    if (values->common.dry_run) {
+        json_t *document = render_verdict_json(store, err); // is there a verdict to report?
+        rc = document ? 0 : err->code;
+        json_decref(document);
+        if (rc == 0)
+            log_info("would report '%s' to %s%s", path,
+                     output           ? output
+                     : values->github ? ""
+                                      : "stdout",
+                     values->github ? output ? " and GitHub" : "GitHub" : "");
+    } else {
+        if (output)
+            rc = render_file(store, output, &opts, err);
+        if (rc == 0 && values->github)
+            rc = render_github(store, stdout, err);
+        if (rc == 0 && !output && !values->github)
+            rc = render_stdout(store, &values->common, err);
+    }
+    store_close(store);
+    return rc;
+}
+
+static int report_run(int argc, char **argv)
+{
+    struct report_values values = {.inconclusive = "fail", .common = OPTIONS_COMMON_DEFAULT};
+    struct options_rest rest = {0};
+    struct error err = {0};
+    int rc = options_parse(&verb_report, argc, argv, &values, &rest, &err);
+    if (rc == 0 && rest.help) {
+        options_print_help(&verb_report, stdout);
+        return EXIT_CODE_PASS;
+    }
+    if (rc == 0) {
+        options_apply_common(&values.common);
+        rc = report_write(rest.positional[0], &values, &err);
+    }
+    if (rc)
+        log_error("%s", err.text);
+    return error_exit_code(rc);
+}
+
+const struct verb verb_report = {
+    .name = "report",
+    .summary = "Show a judged run as a table, or write it as JSON, JUnit XML or Markdown.",
+    .usage = report_usage,
+    .options = report_options,
+    .examples = report_examples,
+    .exit_codes =
+        "0  the report was written, whatever the verdict (`upgate gate` exits by the verdict)\n"
+        "2  usage, or a file that is not a store\n"
+        "4  no verdict in the store, disk full, no permission",
+    .positional_min = 1,
+    .positional_max = 1,
+    .run = report_run,
+};

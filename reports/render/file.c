@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reports as files and on stdout: the ending picks the form. A file is built in memory, written
+// beside its place under a temporary name, synced and renamed: it appears whole or not at all.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/strings.h"
+#include "reports/render/forms.h"
+#include "reports/render/render.h"
+#include "reports/render/screen.h"
+
+enum file_form { FILE_FORM_JSON, FILE_FORM_XML, FILE_FORM_MD, FILE_FORM_COUNT };
+
+static const char *const file_endings[FILE_FORM_COUNT] = {".json", ".xml", ".md"};
+
+static int file_form(const char *path, enum file_form *ret_form, struct error *err)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *ending = strrchr(name, '.');
+    for (int i = 0; ending && i < FILE_FORM_COUNT; i++) {
+        if (strcmp(ending, file_endings[i]) == 0) {
+            *ret_form = (enum file_form)i;
+            return 0;
+        }
+    }
+    return error_set(
+        err, -EINVAL,
+        "failed to report to '%s': %s%s%s; the ending picks the form: .json (verdict), .xml "
+        "(JUnit) or .md (Markdown)",
+        path, ending ? "unknown ending '" : "the name has no ending", ending ? ending : "",
+        ending ? "'" : "");
+}
+
+int render_file_check(const char *path, struct error *err)
+{
+    enum file_form form;
+    return file_form(path, &form, err);
+}
+
+static int file_write_all(int fd, const char *text)
+{
+    for (size_t len = strlen(text); len;) {
+        ssize_t written = write(fd, text, len);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0)
+            return -errno;
+        text += written;
+        len -= (size_t)written;
+    }
+    return fsync(fd) < 0 && errno != EINVAL && errno != EROFS ? -errno : 0;
+}
+
+// What a file made by open() would get: the umask can only be read by setting it.
+static mode_t file_mode(void)
+{
+    mode_t mask = umask(022);
+    umask(mask);
+    return 0666 & ~mask;
+}
+
+static int file_replace(const char *path, const char *text, struct error *err)
+{
+    struct stat info;
+    // A device or a pipe (/dev/stdout.md by a link, a FIFO) cannot be replaced; that is no place
+    // for a report.
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return error_set(err, S_ISDIR(info.st_mode) ? -EISDIR : -EINVAL,
+                         "failed to write '%s': it is not a regular file", path);
+    char *temporary = xasprintf("%s.XXXXXX", path);
+    int fd = mkostemp(temporary, O_CLOEXEC);
+    if (fd < 0) {
+        int rc = error_set(err, -errno, "failed to write '%s': %s", path, strerror(errno));
+        free(temporary);
+        return rc;
+    }
+    int rc = file_write_all(fd, text);
+    if (rc == 0 && fchmod(fd, file_mode()) < 0)
+        rc = -errno;
+    if (close(fd) < 0 && rc == 0)
+        rc = -errno;
+    if (rc == 0 && rename(temporary, path) < 0)
+        rc = -errno;
+    if (rc) {
+        unlink(temporary);
+        error_set(err, rc == -EINVAL ? -EIO : rc,
+                  "failed to write '%s': %s; nothing was left there", path, strerror(-rc));
+    }
+    free(temporary);
+    return rc;
+}
+
+int render_file(struct store *store, const char *path, const struct render_opts *opts,
+                struct error *err)
+{
+    enum file_form form;
+    int rc = file_form(path, &form, err);
+    if (rc)
+        return rc;
+    char *text = NULL;
+    if (form == FILE_FORM_JSON) {
+        struct error local = {0};
+        json_t *document = render_verdict_json(store, &local);
+        if (!document)
+            return error_set(err, local.code, "%s", local.text);
+        char *json = json_dumps(document, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+        text = xasprintf("%s\n", json);
+        free(json);
+        json_decref(document);
+    } else {
+        struct report *report = NULL;
+        rc = report_load(store, &report, err);
+        if (rc)
+            return rc;
+        text = form == FILE_FORM_XML ? junit_make(report, opts->inconclusive_skip)
+                                     : markdown_make(report, FORMS_MARKDOWN_BYTES_MAX);
+        report_free(report);
+    }
+    rc = file_replace(path, text, err);
+    free(text);
+    return rc;
+}
+
+void render_opts_detect(struct render_opts *opts, int fd, bool no_color)
+{
+    const char *refuse = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    bool dumb = !terminal || !*terminal || strcmp(terminal, "dumb") == 0;
+    opts->width = screen_fd_width(fd, RENDER_WIDTH_DEFAULT);
+    opts->color = isatty(fd) && !dumb && !no_color && !(refuse && *refuse);
+    opts->utf8 = screen_locale_utf8();
+}
+
+int render_stdout(struct store *store, const struct options_common *common, struct error *err)
+{
+    if (strcmp(common->format, "json") != 0) {
+        struct render_opts opts = {0};
+        render_opts_detect(&opts, STDOUT_FILENO, common->no_color);
+        return render_verdict_table(store, &opts, stdout, err);
+    }
+    struct error local = {0};
+    json_t *document = render_verdict_json(store, &local);
+    if (!document)
+        return error_set(err, local.code, "%s", local.text);
+    errno = 0;
+    int rc = json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    if (rc || fputc('\n', stdout) == EOF || fflush(stdout) != 0)
+        rc = error_set(err, errno ? -errno : -EIO, "failed to print the verdict: %s",
+                       strerror(errno ? errno : EIO));
+    json_decref(document);
+    return rc;
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// Golden reports: a store made by SQL (tests/golden/*.sql), rendered in every form, compared byte
+// by byte with the file beside it. UPGATE_GOLDEN_UPDATE=1 rewrites the files instead; read the diff
+// before you commit it.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/strings.h"
+#include "reports/render/forms.h"
+#include "reports/render/render.h"
+#include "tests/unit/runner.h"
+#include "tracer/store/store.h"
+
+enum { GOLDEN_BYTES_MAX = 4 << 20 };
+
+static char *golden_path(const char *name)
+{
+    return xasprintf("%s/tests/golden/%s", UPGATE_TEST_SOURCE, name);
+}
+
+static void golden_run_sql(struct store *store, const char *name)
+{
+    char *file = xasprintf("%s.sql", name), *path = golden_path(file);
+    char *sql = string_read_file(path, GOLDEN_BYTES_MAX, NULL), *message = NULL;
+    CHECK(sql != NULL);
+    if (sqlite3_exec(store_db(store), sql, NULL, NULL, &message) != SQLITE_OK)
+        runner_fail(__FILE__, __LINE__, "%s: %s", path, message);
+    sqlite3_free(message);
+    free(sql);
+    free(path);
+    free(file);
+}
+
+// A new store "run.db" in a directory of its own, which becomes the current one.
+static struct store *golden_store(const char *const *scripts)
+{
+    char directory[] = "/tmp/upgate-golden-XXXXXX";
+    struct store *store = NULL;
+    struct error err = {0};
+    CHECK(mkdtemp(directory) != NULL && chdir(directory) == 0);
+    CHECK_INT(store_open("run.db", STORE_CREATE, &store, &err), 0);
+    for (; *scripts; scripts++)
+        golden_run_sql(store, *scripts);
+    return store;
+}
+
+static void golden_remove(struct store *store)
+{
+    char *directory = getcwd(NULL, 0);
+    store_close(store);
+    static const char *const names[] = {"run.db", "out.txt", "out.json", "out.xml", "out.md"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unlink(names[i]);
+    CHECK_INT(rmdir(directory), 0); // nothing else was left there, no temporary file either
+    free(directory);
+}
+
+static void golden_compare(const char *got_path, const char *name)
+{
+    char *path = golden_path(name), *got = string_read_file(got_path, GOLDEN_BYTES_MAX, NULL);
+    const char *update = getenv("UPGATE_GOLDEN_UPDATE");
+    CHECK(got != NULL);
+    if (update && strcmp(update, "1") == 0 && got) {
+        FILE *file = fopen(path, "w");
+        CHECK(file != NULL && fputs(got, file) >= 0 && fclose(file) == 0);
+    }
+    char *want = string_read_file(path, GOLDEN_BYTES_MAX, NULL);
+    if (!want)
+        runner_fail(__FILE__, __LINE__, "no golden file %s; UPGATE_GOLDEN_UPDATE=1 writes it",
+                    path);
+    if (got && want && strcmp(got, want) != 0) {
+        size_t at = 0, line = 1;
+        for (; got[at] && got[at] == want[at]; at++)
+            line += got[at] == '\n';
+        while (at > 0 && got[at - 1] != '\n')
+            at--;
+        runner_fail(__FILE__, __LINE__, "%s:%zu differs\n   got: %.*s\n", name, line,
+                    (int)strcspn(got + at, "\n"), got + at);
+    }
+    free(path);
+    free(got);
+    free(want);
+}
+
+static void golden_form(struct store *store, const char *name, const char *ending,
+                        const struct render_opts *opts)
+{
+    struct error err = {0};
+    char *got = xasprintf("out.%s", ending), *want = xasprintf("%s.%s", name, ending);
+    if (strcmp(ending, "txt") == 0) {
+        FILE *file = fopen(got, "w");
+        CHECK_INT(render_verdict_table(store, opts, file, &err), 0);
+        CHECK_INT(fclose(file), 0);
+    } else {
+        CHECK_INT(render_file(store, got, opts, &err), 0);
+    }
+    CHECK_STR(err.text, "");
+    golden_compare(got, want);
+    free(got);
+    free(want);
+}
+
+static void golden_case(const char *name, bool calibrated)
+{
+    const char *scripts[] = {"base", calibrated ? "calibrated" : name, calibrated ? name : NULL,
+                             NULL};
+    const struct render_opts opts = {.utf8 = true};
+    struct store *store = golden_store(scripts);
+    golden_form(store, name, "txt", &opts);
+    golden_form(store, name, "json", &opts);
+    golden_form(store, name, "xml", &opts);
+    golden_form(store, name, "md", &opts);
+    golden_remove(store);
+}
+
+TEST(pass)
+{
+    golden_case("pass", true);
+}
+
+TEST(fail)
+{
+    golden_case("fail", true);
+}
+
+TEST(inconclusive)
+{
+    golden_case("inconclusive", false);
+}
+
+TEST(crash)
+{
+    golden_case("crash", true);
+}
+
+TEST(parity)
+{
+    golden_case("parity", true);
+}
+
+TEST(escape)
+{
+    golden_case("escape", false);
+}
+
+TEST(many_cells)
+{
+    const char *scripts[] = {"base", "calibrated", "many", NULL};
+    const struct render_opts opts = {.utf8 = true};
+    struct store *store = golden_store(scripts);
+    golden_form(store, "many", "txt", &opts);
+    golden_form(store, "many", "md", &opts);
+    struct error err = {0};
+    json_t *document = render_verdict_json(store, &err);
+    CHECK_INT(json_array_size(json_object_get(document, "cells")), 200);
+    json_decref(document);
+    golden_remove(store);
+}
+
+TEST(fail_in_ascii_and_colour_and_narrow)
+{
+    const char *scripts[] = {"base", "calibrated", "fail", NULL};
+    const struct render_opts opts = {.color = true, .width = 72};
+    struct store *store = golden_store(scripts);
+    golden_form(store, "fail_narrow", "txt", &opts);
+    golden_remove(store);
+}
+
+TEST(junit_skips_what_is_inconclusive_when_asked)
+{
+    const char *scripts[] = {"base", "inconclusive", NULL};
+    const struct render_opts opts = {.inconclusive_skip = true};
+    struct store *store = golden_store(scripts);
+    golden_form(store, "inconclusive_skip", "xml", &opts);
+    golden_remove(store);
+}
+
+TEST(null_is_null_and_times_are_integers)
+{
+    const char *scripts[] = {"base", "inconclusive", NULL};
+    struct store *store = golden_store(scripts);
+    struct error err = {0};
+    json_t *document = render_verdict_json(store, &err),
+           *cells = json_object_get(document, "cells");
+    const json_t *measured = json_array_get(cells, 0), *missing = json_array_get(cells, 1);
+    CHECK_STR(json_string_value(json_object_get(document, "schema")), "upgate.verdict/1");
+    CHECK(json_is_integer(json_object_get(measured, "median_a")));
+    CHECK(json_is_null(json_object_get(missing, "median_a")));
+    CHECK(json_is_null(json_object_get(missing, "ratio")));
+    CHECK(json_is_null(json_object_get(missing, "mde")));
+    const json_t *calibration = json_object_get(document, "calibration");
+    CHECK(json_is_null(json_object_get(calibration, "aa_launches")));
+    CHECK(json_is_null(json_object_get(calibration, "false_fail_upper_bound")));
+    const json_t *trust = json_object_get(document, "trust");
+    CHECK(json_is_false(json_object_get(trust, "ok")));
+    const json_t *breach = json_array_get(json_object_get(trust, "breaches"), 0);
+    CHECK_INT(json_integer_value(json_object_get(breach, "count")), 17);
+    json_decref(document);
+    golden_remove(store);
+}
+
+// Every form refuses, and no file appears.
+static void golden_refused(struct store *store, int want, const char *words)
+{
+    const struct render_opts opts = {0};
+    static const char *const names[] = {"out.json", "out.xml", "out.md"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct error err = {0};
+        CHECK_INT(render_file(store, names[i], &opts, &err), want);
+        CHECK_CONTAINS(err.text, words);
+        CHECK(access(names[i], F_OK) != 0);
+    }
+    struct error err = {0};
+    CHECK_INT(render_verdict_table(store, &opts, stdout, &err), want);
+    CHECK_INT(render_github(store, stdout, &err), want);
+    CHECK(render_verdict_json(store, &err) == NULL);
+    CHECK_INT(error_exit_code(want), 4);
+}
+
+TEST(an_empty_store_is_an_error)
+{
+    const char *scripts[] = {NULL};
+    struct store *store = golden_store(scripts);
+    golden_refused(store, -ENODATA, "no run was recorded");
+    golden_remove(store);
+}
+
+TEST(a_run_without_a_verdict_is_an_error)
+{
+    const char *scripts[] = {"base", NULL};
+    struct store *store = golden_store(scripts);
+    golden_refused(store, -ENODATA, "has no verdict yet");
+    golden_remove(store);
+}
+
+TEST(a_pass_without_cells_is_an_error)
+{
+    const char *scripts[] = {"base", "pass", NULL};
+    struct store *store = golden_store(scripts);
+    sqlite3_exec(store_db(store), "DELETE FROM cell", NULL, NULL, NULL);
+    golden_refused(store, -EBADMSG, "no gated cell passes");
+    golden_remove(store);
+}
+
+TEST(a_pass_over_a_cell_that_fails_is_an_error)
+{
+    const char *scripts[] = {"base", "pass", NULL};
+    struct store *store = golden_store(scripts);
+    sqlite3_exec(store_db(store), "UPDATE cell SET verdict = 'fail' WHERE id = 1", NULL, NULL,
+                 NULL);
+    golden_refused(store, -EBADMSG, "a gated cell does not");
+    golden_remove(store);
+}
+
+// 40,000 rows are some 5 MB of Markdown: the document stays under GitHub's limit and counts what it
+// left out.
+TEST(markdown_stays_within_its_limit)
+{
+    const char *scripts[] = {"base", "fail", NULL};
+    struct store *store = golden_store(scripts);
+    CHECK_INT(
+        sqlite3_exec(
+            store_db(store),
+            "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 39999) "
+            "INSERT INTO cell (workload, metric, unit, direction, gating, alpha, pairs, margin, "
+            "verdict, improved, reason) SELECT 'w' || i, 'step_time', 'ns', 'lower', 1, 0.01, 9, "
+            "0.02, 'inconclusive', 0, 'some reason that takes its place' FROM n",
+            NULL, NULL, NULL),
+        SQLITE_OK);
+    const struct render_opts opts = {0};
+    struct error err = {0};
+    struct stat info;
+    CHECK_INT(render_file(store, "out.md", &opts, &err), 0);
+    CHECK(stat("out.md", &info) == 0 && info.st_size <= FORMS_MARKDOWN_BYTES_MAX &&
+          info.st_size > FORMS_MARKDOWN_BYTES_MAX / 2);
+    char *text = string_read_file("out.md", GOLDEN_BYTES_MAX, NULL);
+    long shown = 0, omitted = 0;
+    for (const char *at = text; (at = strstr(at, "| `w")); at++)
+        shown++;
+    const char *count = strstr(text, " more rows did not fit here");
+    CHECK(count != NULL);
+    while (count && count > text && count[-1] >= '0' && count[-1] <= '9')
+        count--;
+    omitted = count ? strtol(count, NULL, 10) : 0;
+    CHECK_INT(shown + omitted, 40000);
+    CHECK_CONTAINS(text, "dlrm-train"); // what failed is there
+    CHECK_CONTAINS(text, "**Calibration**");
+    free(text);
+    golden_remove(store);
+}
+
+TEST(unknown_endings_are_named)
+{
+    static const char *const wrong[] = {"report.html", "report.pftrace", "report", "dir.md/report",
+                                        ".md.txt"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct error err = {0};
+        CHECK_INT(render_file_check(wrong[i], &err), -EINVAL);
+        CHECK_CONTAINS(err.text, ".json (verdict), .xml (JUnit) or .md (Markdown)");
+    }
+    struct error err = {0};
+    CHECK_INT(render_file_check("a/b.c/report.md", &err), 0);
+}
+
+TEST(a_full_disk_leaves_nothing)
+{
+    const char *scripts[] = {"base", "fail", NULL};
+    struct store *store = golden_store(scripts);
+    const struct render_opts opts = {0};
+    struct error err = {0};
+    CHECK_INT(error_exit_code(render_file(store, "nowhere/out.md", &opts, &err)), 4);
+    CHECK(mkdir("out.md", 0755) == 0);
+    CHECK(render_file(store, "out.md", &opts, &err) != 0);
+    CHECK(rmdir("out.md") == 0);
+    FILE *full = fopen("/dev/full", "w");
+    CHECK_INT(render_verdict_table(store, &opts, full, &err), -ENOSPC);
+    fclose(full);
+    golden_remove(store);
+}
