@@ -73,7 +73,8 @@ static int gate_show_policy(const char *path, const struct plan_gate *policy, st
     json_decref(json);
     if (!rc) {
         json = plan_gate_to_json(policy ? policy : &plan->gate);
-        json_dumpf(json, stdout, JSON_INDENT(2)); // main looks whether stdout took it
+        // For people: 0.2, not 0.20000000000000001. main looks whether stdout took it.
+        json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
         putchar('\n');
         json_decref(json);
     }

@@ -158,7 +158,7 @@ static int main_close_stdout(int rc)
     bool failed = ferror(stdout);
     if (fflush(stdout) != 0 || (fclose(stdout) != 0 && errno != EBADF))
         failed = true;
-    if (!failed)
+    if (!failed || rc == EXIT_CODE_OPERATIONAL) // a verb that noticed has said so
         return rc;
     log_error("failed to write to stdout: %s; the output is incomplete",
               errno ? strerror(errno) : "an earlier write failed");
