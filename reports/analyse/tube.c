@@ -52,6 +52,8 @@ struct tube_result tube_compare(const struct tube_input *input)
                 result.worst = over;
                 result.worst_step = t;
                 result.worst_seed = s;
+                result.worst_width = width;
+                result.worst_distance = distance;
             }
         }
     }
@@ -74,8 +76,9 @@ struct interval tube_final(const struct tube_input *input, double alpha)
         size_t from = (size_t)(s + 1) * (size_t)input->step_count - (size_t)tail;
         double a = quantile_mean(input->a + from, (size_t)tail);
         double b = quantile_mean(input->b + from, (size_t)tail);
-        if (isfinite(a) && isfinite(b) && a != 0)
-            relative[used++] = (b - a) / fabs(a);
+        double scale = fmax(fabs(a), 0.1 * fabs(input->a[(size_t)s * (size_t)input->step_count]));
+        if (isfinite(a) && isfinite(b) && scale > 0)
+            relative[used++] = (b - a) / scale;
     }
     struct interval result = signed_rank_interval(relative, used, alpha);
     free(relative);

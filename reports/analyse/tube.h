@@ -28,12 +28,14 @@ struct tube_result {
     double share_outside; // of all (seed, step) points
     double worst;         // largest |b - a| over the width of the tube there; 1 = on its edge
     int worst_step, worst_seed;
+    double worst_width, worst_distance; // of the tube and of |b - a| there
     double difference;    // largest relative |b - a| / |a|
 };
 
 struct tube_result tube_compare(const struct tube_input *input);
 // Relative difference of the final losses (mean of the last tenth of the steps) of each seed, by the
-// signed-rank interval at one-sided alpha.
+// signed-rank interval at one-sided alpha. Relative to the final loss, or to a tenth of the first one where
+// that is larger: a loss near 0 has no ratio worth judging.
 struct interval tube_final(const struct tube_input *input, double alpha);
 
 #endif

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cells: which metrics of a workload are gated, the replay of the looks, confirmation on fresh pairs,
+// and the reason in words. Pure on facts in memory; writes no table.
+#include "harness/gate/cell.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/strings.h"
+#include "harness/gate/phrase.h"
+#include "reports/analyse/looks.h"
+#include "reports/analyse/power.h"
+#include "reports/analyse/quantile.h"
+
+const char *cell_verdict_name(enum cell_verdict verdict)
+{
+    static const char *const names[CELL_VERDICT_COUNT] = {"pass", "fail", "inconclusive", "unchecked"};
+    return names[verdict];
+}
+
+void cells_free(struct cell *cells, int count)
+{
+    for (int i = 0; i < count; i++)
+        free(cells[i].reason);
+    free(cells);
+}
+
+// --- which metrics --------------------------------------------------------------------------------
+
+static int cell_measured(const struct workload_facts *facts, enum metric_id metric, int side)
+{
+    int count = 0;
+    for (int i = 0; i < facts->main_count; i++)
+        count += !isnan(facts->main[i].sides[side].value[metric]);
+    return count;
+}
+
+// Before the first pair a workload is taken at its mode's word.
+static bool cell_has_steps(const struct workload_facts *facts)
+{
+    return facts->main_count ? facts->has_steps : facts->mode != PLAN_MODE_COMMAND;
+}
+
+// Can a workload of this kind have this metric at all? A plan names metrics for all its workloads.
+static bool cell_applies(const struct workload_facts *facts, enum metric_id metric)
+{
+    switch (metric) {
+    case METRIC_LATENCY_P50:
+    case METRIC_LATENCY_P99:
+        return facts->mode == PLAN_MODE_INFER || facts->has_arrivals;
+    case METRIC_STEP_TIME:
+    case METRIC_THROUGHPUT:
+    case METRIC_FIRST_STEP_TIME:
+        return facts->mode != PLAN_MODE_COMMAND || cell_has_steps(facts);
+    case METRIC_SCALING_EFFICIENCY:
+        return facts->plan && facts->plan->ranks > 1;
+    default:
+        return true;
+    }
+}
+
+enum metric_id cells_main_metric(const struct workload_facts *facts)
+{
+    if (!cell_has_steps(facts))
+        return METRIC_TOTAL_TIME;
+    return workload_facts_mode(facts) == PLAN_MODE_INFER ? METRIC_LATENCY_P50 : METRIC_STEP_TIME;
+}
+
+static bool cell_gated(const struct workload_facts *facts, const struct plan_gate *gate,
+                       enum metric_id metric)
+{
+    if (!cell_applies(facts, metric) ||
+        !plan_metric_gated(gate, workload_facts_mode(facts), cell_has_steps(facts), metric))
+        return false;
+    // Gated by default only, and nobody can tell it here: observed. The main metric is never let off.
+    bool measured = !facts->main_count || cell_measured(facts, metric, 0) || cell_measured(facts, metric, 1);
+    return measured || !gate->metrics_default || metric == cells_main_metric(facts);
+}
+
+int cells_count_gated(const struct workload_facts *facts, const struct plan_gate *gate)
+{
+    int count = 0;
+    for (int m = 0; m < METRIC_COUNT; m++)
+        count += cell_gated(facts, gate, (enum metric_id)m);
+    return count;
+}
+
+static bool cell_is_step_metric(enum metric_id metric)
+{
+    return metric == METRIC_STEP_TIME || metric == METRIC_THROUGHPUT;
+}
+
+// --- one cell -------------------------------------------------------------------------------------
+
+static double cell_median(const struct measure_pair *pairs, int count, enum metric_id metric, int side)
+{
+    double *values = xcalloc((size_t)count, sizeof *values), median;
+    int used = 0;
+    for (int i = 0; i < count; i++)
+        if (!isnan(pairs[i].sides[side].value[metric]))
+            values[used++] = pairs[i].sides[side].value[metric];
+    median = quantile_median(values, (size_t)used);
+    free(values);
+    return median;
+}
+
+// Oriented ratios of the pairs that have one, in order; caller frees.
+static double *cell_ratios(const struct measure_pair *pairs, int count, enum metric_id metric,
+                           int *ret_count)
+{
+    double *ratios = xcalloc((size_t)count, sizeof *ratios);
+    int used = 0;
+    workload_facts_ratios(pairs, count, metric, ratios);
+    for (int i = 0; i < count; i++)
+        if (!isnan(ratios[i]))
+            ratios[used++] = ratios[i];
+    *ret_count = used;
+    return ratios;
+}
+
+static void cell_set_interval(struct cell *cell, const struct interval *interval)
+{
+    bool lower_is_better = metric_infos[cell->metric].direction[0] == 'l';
+    cell->ratio = exp(lower_is_better ? interval->estimate : -interval->estimate);
+    if (!interval->has_bounds)
+        return;
+    cell->ci_lower = exp(lower_is_better ? interval->lower : -interval->upper);
+    cell->ci_upper = exp(lower_is_better ? interval->upper : -interval->lower);
+}
+
+static void cell_set_spread(struct cell *cell, const struct interval *interval, const double *ratios)
+{
+    cell->pair_sd = quantile_sd(ratios, (size_t)cell->pairs);
+    double sd = power_sd_of_interval(interval, cell->pairs, cell->alpha);
+    if (isnan(sd))
+        sd = cell->pair_sd;
+    if (!isnan(sd))
+        cell->mde = power_mde(sd, cell->pairs, cell->alpha, POWER_DEFAULT);
+    if (cell->verdict == CELL_INCONCLUSIVE && !isnan(sd)) {
+        cell->pairs_needed =
+            power_pairs_needed(sd, interval->estimate, cell->margin, cell->alpha, POWER_DEFAULT);
+        if (cell->pairs_needed >= 0 && cell->pairs_needed <= cell->pairs)
+            cell->pairs_needed = cell->pairs + 1; // these did not settle it
+    }
+}
+
+static struct cell cell_new(const struct cell_context *context, enum metric_id metric, bool gating)
+{
+    const struct workload_facts *facts = context->facts;
+    return (struct cell){
+        .workload = facts->name,
+        .metric = metric,
+        .gating = gating,
+        .median_a = cell_median(facts->main, facts->main_count, metric, 0),
+        .median_b = cell_median(facts->main, facts->main_count, metric, 1),
+        .ratio = NAN,
+        .ci_lower = NAN,
+        .ci_upper = NAN,
+        .alpha = context->gate->alpha,
+        .look = -1,
+        .margin = gating ? context->gate->metrics[metric].margin : NAN,
+        .mde = NAN,
+        .pair_sd = NAN,
+        .pairs_needed = -1,
+        .confirmed = -1,
+        .confirm_pairs = -1,
+        .verdict = CELL_INCONCLUSIVE,
+        .excess = NAN,
+    };
+}
+
+static struct looks_rule cell_rule(const struct cell_context *context, const struct cell *cell)
+{
+    struct looks_rule rule = {.alpha = context->gate->alpha,
+                              .look_count = context->schedule->look_count,
+                              .margin = cell->margin,
+                              .fail_on_likely = context->gate->fail_on_likely};
+    for (int i = 0; i < rule.look_count && i < LOOKS_MAX; i++)
+        rule.looks[i] = context->schedule->looks[i];
+    return rule;
+}
+
+// A screened fail on fresh pairs, at one-sided alpha.
+static void cell_confirm(const struct cell_context *context, struct cell *cell, const char *screen)
+{
+    const struct workload_facts *facts = context->facts;
+    char text[PHRASE_SIZE];
+    int wanted = CELL_CONFIRM_PAIRS, least = signed_rank_observations_min(context->gate->alpha), count;
+    wanted = least > wanted ? least : wanted;
+    double *ratios = cell_ratios(facts->confirm, facts->confirm_count, cell->metric, &count);
+    cell->verdict = CELL_INCONCLUSIVE;
+    if (count < wanted) {
+        // Pairs without this metric are made up for, but not for ever.
+        int more = facts->confirm_count + wanted - count;
+        cell->want_confirm = facts->confirm_count < 2 * wanted ? more : 0;
+        cell->reason = xasprintf("%s; to be confirmed on %d fresh pairs, %d of them done", screen, wanted, count);
+        free(ratios);
+        return;
+    }
+    struct interval fresh = signed_rank_interval(ratios, wanted, context->gate->alpha);
+    struct cell shown = *cell; // for the orientation of the fresh interval only
+    cell_set_interval(&shown, &fresh);
+    phrase_interval(text, sizeof text, shown.ratio, shown.ci_lower, shown.ci_upper);
+    cell->confirm_pairs = wanted;
+    cell->confirmed = looks_decide(&fresh, cell->margin) == LOOKS_FAIL;
+    if (cell->confirmed) {
+        cell->verdict = CELL_FAIL;
+        cell->reason = xasprintf("%s; %d fresh pairs agree: %s", screen, wanted, text);
+    } else {
+        cell->reason = xasprintf("%s, but %d fresh pairs do not agree: %s", screen, wanted, text);
+    }
+    free(ratios);
+}
+
+// Words before the verdict: "5.1 % slower: ratio 1.0512 (1.0461 to 1.0563) at 10 pairs".
+static char *cell_numbers(const struct cell *cell)
+{
+    char ratio[PHRASE_SIZE], interval[PHRASE_SIZE];
+    return xasprintf("%s: ratio %s at %d pairs",
+                     phrase_ratio(ratio, sizeof ratio, cell->metric, cell->ratio),
+                     phrase_interval(interval, sizeof interval, cell->ratio, cell->ci_lower,
+                                     cell->ci_upper),
+                     cell->pairs);
+}
+
+static void cell_decided(const struct cell_context *context, struct cell *cell,
+                         const struct looks_result *result)
+{
+    char margin[32], *numbers = cell_numbers(cell);
+    phrase_fraction(margin, sizeof margin, cell->margin);
+    if (result->state == LOOKS_PASS) {
+        cell->verdict = CELL_PASS;
+        cell->reason = xasprintf("%s, %s %s", numbers, cell->improved ? "better by more than the margin of" : "within the margin of", margin);
+    } else if (result->state == LOOKS_HEAVY_TAIL) {
+        cell->reason = xasprintf("%s; but the mean of the pairs says the opposite (ratio %.4f): heavy tail, a few "
+                                 "launches behave quite differently; look at them before trusting either",
+                                 numbers, exp(result->mean.estimate));
+    } else {
+        char *screen = xasprintf("%s, beyond the margin of %s%s", numbers, margin,
+                                 result->likely ? " by the estimate (fail_on: likely)" : "");
+        if (context->confirm) {
+            cell_confirm(context, cell, screen);
+            free(screen);
+        } else {
+            cell->verdict = CELL_FAIL;
+            cell->reason = screen;
+        }
+    }
+    free(numbers);
+}
+
+static void cell_open(const struct cell_context *context, struct cell *cell,
+                      const struct looks_result *result, int usable)
+{
+    const struct workload_facts *facts = context->facts;
+    int last = (int)context->schedule->looks[context->schedule->look_count - 1];
+    char margin[32], *numbers = cell->pairs ? cell_numbers(cell) : xstrdup("no pair has both sides yet");
+    phrase_fraction(margin, sizeof margin, cell->margin);
+    bool can_go_on = result->state == LOOKS_UNDECIDED && facts->main_count < last;
+    if (context->health->state != HEALTH_OK) {
+        cell->verdict = context->health->state == HEALTH_CANDIDATE_BROKEN ? CELL_FAIL : CELL_INCONCLUSIVE;
+        cell->reason = xasprintf("%s%s", context->health->state == HEALTH_CANDIDATE_BROKEN ? "missing: " : "", context->health->why);
+    } else if (can_go_on) {
+        int want = facts->main_count + result->next - usable;
+        cell->want_main = want < last ? want : last;
+        if (cell->want_main <= facts->main_count)
+            cell->want_main = facts->main_count + 1;
+        cell->reason = context->ended
+                           ? xasprintf("%s; the run ended before the next look at %d pairs", numbers, result->next)
+                           : xasprintf("%s; the next look is at %d pairs", numbers, result->next);
+    } else if (result->state == LOOKS_EXHAUSTED) {
+        char *more = cell->pairs_needed > 0 ? xasprintf("some %ld pairs would settle it", cell->pairs_needed)
+                                            : xstrdup("no number of pairs is likely to settle it");
+        cell->reason = xasprintf("%s, and the margin of %s lies inside: %s", numbers, margin, more);
+        free(more);
+    } else {
+        cell->reason = xasprintf("%s: only %d of %d pairs have this metric on both sides", numbers, usable,
+                                 facts->main_count);
+    }
+    free(numbers);
+}
+
+// What no look can settle. True: the cell is done.
+static bool cell_settle_missing(const struct cell_context *context, struct cell *cell, int usable,
+                                struct findings *findings)
+{
+    const struct workload_facts *facts = context->facts;
+    int first = (int)context->schedule->looks[0];
+    int seen[PLAN_SIDES] = {cell_measured(facts, cell->metric, 0), cell_measured(facts, cell->metric, 1)};
+    const char *name = metric_infos[cell->metric].name;
+    if (usable || facts->main_count < (context->ended ? 1 : first))
+        return false;
+    const struct measure_launch *last_a = &facts->main[facts->main_count - 1].sides[0];
+    const struct measure_launch *last_b = &facts->main[facts->main_count - 1].sides[1];
+    if (last_a->reason[cell->metric] == MEASURE_NOT_STEADY ||
+        last_b->reason[cell->metric] == MEASURE_NOT_STEADY) {
+        cell->reason = xasprintf("not measured: the %s never gets steady",
+                                 seen[0] ? "candidate" : seen[1] ? "baseline" : "pair of sides");
+    } else if (seen[0] && !seen[1]) {
+        cell->verdict = CELL_FAIL;
+        cell->reason = xasprintf("missing: measured on the baseline only (candidate: %s)",
+                                 measure_reason_text(last_b->reason[cell->metric]));
+        findings_add(findings, facts->name, "missing", 1, FINDING_FAIL, "%s is %s", name, cell->reason);
+    } else if (!seen[0] && seen[1]) {
+        cell->reason = xasprintf("measured on the candidate only (baseline: %s)",
+                                 measure_reason_text(last_a->reason[cell->metric]));
+    } else if (!seen[0]) {
+        cell->reason = xasprintf("measured on neither side: %s",
+                                 measure_reason_text(last_a->reason[cell->metric]));
+    } else if (facts->main[0].zero_baseline[cell->metric]) {
+        cell->reason = xstrdup("the baseline is 0: there is no ratio");
+    } else {
+        cell->reason = xstrdup("no pair has it on both sides");
+    }
+    return true;
+}
+
+static struct cell cell_judge_gated(const struct cell_context *context, enum metric_id metric,
+                                    struct findings *findings)
+{
+    const struct workload_facts *facts = context->facts;
+    struct cell cell = cell_new(context, metric, true);
+    int usable;
+    double *ratios = cell_ratios(facts->main, facts->main_count, metric, &usable);
+    struct looks_rule rule = cell_rule(context, &cell);
+    struct looks_result result = looks_judge(&rule, ratios, usable);
+    cell.pairs = result.pairs;
+    cell.look = result.look;
+    cell.alpha = result.alpha;
+    cell.improved = result.improved;
+    cell_set_interval(&cell, &result.interval);
+    cell.excess = result.interval.estimate - log1p(cell.margin);
+    bool decided = result.look >= 0;
+    if (decided)
+        cell_decided(context, &cell, &result);
+    if (cell.pairs)
+        cell_set_spread(&cell, &result.interval, ratios);
+    if (!decided && !(context->health->state == HEALTH_OK &&
+                      cell_settle_missing(context, &cell, usable, findings)))
+        cell_open(context, &cell, &result, usable);
+    if (cell.verdict != CELL_INCONCLUSIVE)
+        cell.pairs_needed = -1;
+    free(ratios);
+    return cell;
+}
+
+// Observed only: all pairs at once, at alpha, no verdict.
+static struct cell cell_observe(const struct cell_context *context, enum metric_id metric)
+{
+    const struct workload_facts *facts = context->facts;
+    struct cell cell = cell_new(context, metric, false);
+    double *ratios = cell_ratios(facts->main, facts->main_count, metric, &cell.pairs);
+    struct interval interval = signed_rank_interval(ratios, cell.pairs, cell.alpha);
+    double margin = context->gate->metrics[metric].margin;
+    cell.verdict = CELL_UNCHECKED;
+    cell_set_interval(&cell, &interval);
+    if (cell.pairs)
+        cell_set_spread(&cell, &interval, ratios);
+    cell.improved = interval.has_bounds && interval.upper < -log1p(margin);
+    char *numbers = cell.pairs ? cell_numbers(&cell) : xstrdup("no pair has it on both sides");
+    cell.reason = xasprintf("%s; observed only", numbers);
+    free(numbers);
+    free(ratios);
+    return cell;
+}
+
+static void cell_find_zero(const struct workload_facts *facts, enum metric_id metric,
+                           struct findings *findings)
+{
+    int zero = 0;
+    for (int i = 0; i < facts->main_count; i++)
+        zero += facts->main[i].zero_baseline[metric];
+    if (zero)
+        findings_add(findings, facts->name, "zero_baseline", 1, FINDING_NOTE,
+                     "%s is 0 on the baseline and more on the candidate in %d of %d pairs: added, no ratio",
+                     metric_infos[metric].name, zero, facts->main_count);
+}
+
+// Steps that never get steady on either side: total_time takes their place.
+static struct cell cell_replaced(const struct cell_context *context, enum metric_id metric)
+{
+    struct cell cell = cell_observe(context, metric);
+    free(cell.reason);
+    cell.reason = xstrdup("the steps never get steady on either side: total_time is judged instead");
+    return cell;
+}
+
+int cells_judge(const struct cell_context *context, struct cell **ret_cells, struct findings *findings)
+{
+    const struct workload_facts *facts = context->facts;
+    const bool *never = context->health->never_steady;
+    bool replaced = never[0] && never[1], any_never = never[0] || never[1];
+    struct cell *cells = xcalloc(METRIC_COUNT, sizeof *cells);
+    int count = 0, gated = 0;
+    for (int m = 0; m < METRIC_COUNT; m++) {
+        enum metric_id metric = (enum metric_id)m;
+        bool is_gated = cell_gated(facts, context->gate, metric);
+        bool takes_over = any_never && metric == METRIC_TOTAL_TIME;
+        if ((is_gated || takes_over) && !(replaced && cell_is_step_metric(metric))) {
+            cells[count] = cell_judge_gated(context, metric, findings);
+            if (any_never && cell_is_step_metric(metric))
+                cells[count].want_main = 0; // more pairs make no side steady
+            count++;
+            gated++;
+        } else if (is_gated) {
+            cells[count++] = cell_replaced(context, metric);
+        } else if (cell_measured(facts, metric, 0) || cell_measured(facts, metric, 1) ||
+                   (context->gate->metrics[m].present && !context->gate->metrics_default &&
+                    cell_applies(facts, metric))) {
+            cells[count++] = cell_observe(context, metric);
+        }
+        cell_find_zero(facts, metric, findings);
+    }
+    if (!gated)
+        findings_add(findings, facts->name, "missing", -1, FINDING_INCONCLUSIVE,
+                     "none of the gated metrics can be measured in this workload: nothing is judged");
+    *ret_cells = cells;
+    return count;
+}

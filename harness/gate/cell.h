@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cells of a workload: one judgement a metric. Reads facts and health, replays the looks in order.
+// The same code answers what the run loop still has to do and what the verdict says.
+#ifndef UPGATE_GATE_CELL_H
+#define UPGATE_GATE_CELL_H
+
+#include <stdbool.h>
+
+#include "harness/gate/health.h"
+#include "harness/gate/workload_facts.h"
+
+enum cell_verdict { CELL_PASS, CELL_FAIL, CELL_INCONCLUSIVE, CELL_UNCHECKED, CELL_VERDICT_COUNT };
+
+enum { CELL_CONFIRM_PAIRS = 10, CELL_CONFIRM_AUTO_MIN = 10 };
+
+struct cell {
+    const char *workload; // belongs to the facts
+    enum metric_id metric;
+    bool gating;
+    double median_a, median_b;        // NAN: not measured
+    double ratio, ci_lower, ci_upper; // candidate over baseline; NAN
+    double alpha;                     // one-sided, of the interval
+    int pairs, look;                  // look -1: none decided
+    double margin;                    // NAN: not checked
+    double mde, pair_sd;              // NAN
+    long pairs_needed;                // -1: settled or unknown
+    int confirmed, confirm_pairs;     // -1: not asked, or not run yet
+    enum cell_verdict verdict;
+    bool improved;
+    char *reason;
+    // What the run loop and the summary want to know.
+    double excess;    // log distance of the estimate beyond the margin, positive = worse; NAN
+    int want_main;    // valid main pairs to have before this cell is asked again; 0: no more
+    int want_confirm; // the same of confirm pairs
+};
+
+struct cell_context {
+    const struct workload_facts *facts;
+    const struct health *health;
+    const struct plan_gate *gate;
+    const struct plan_schedule *schedule;
+    bool confirm; // a screened fail needs fresh pairs
+    bool ended;   // the run will make no more pairs
+};
+
+// All cells of the workload: gated ones first asked, then observed ones that were measured. The caller
+// frees with cells_free. Findings (zero baselines, metrics that nobody measures) are added.
+int cells_judge(const struct cell_context *context, struct cell **ret_cells, struct findings *findings);
+void cells_free(struct cell *cells, int count);
+
+// Number of metrics gated in this workload, as far as is known now: for confirm: auto.
+int cells_count_gated(const struct workload_facts *facts, const struct plan_gate *gate);
+// The metric whose spread decides how long a pair should be: step_time, latency_p50 or total_time.
+enum metric_id cells_main_metric(const struct workload_facts *facts);
+const char *cell_verdict_name(enum cell_verdict verdict);
+
+#endif

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Crashes, voids and steadiness of a workload. Reads facts; writes a state and findings. Counts that
+// differ between the sides are tested with the exact binomial: void and crashed pairs are data too.
+#include "harness/gate/health.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/strings.h"
+#include "reports/analyse/binomial.h"
+
+enum {
+    HEALTH_ATTEMPTS = 2,      // failed pairs in a row after which a workload is given up
+    HEALTH_CRASHES_MIN = 2    // of one side only, with good pairs between: no accident any more
+};
+static const double health_alpha = 0.01;
+static const char *const health_sides[PLAN_SIDES] = {"baseline", "candidate"};
+
+void findings_add(struct findings *findings, const char *workload, const char *kind, int side,
+                  enum finding_effect effect, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    char *text = NULL;
+    if (vasprintf(&text, fmt, args) < 0)
+        text = xstrdup(kind);
+    va_end(args);
+    findings->items =
+        xrealloc(findings->items, (size_t)(findings->count + 1) * sizeof *findings->items);
+    findings->items[findings->count++] = (struct finding){workload, kind, side, effect, text};
+}
+
+void findings_clear(struct findings *findings)
+{
+    for (int i = 0; i < findings->count; i++)
+        free(findings->items[i].text);
+    free(findings->items);
+    *findings = (struct findings){0};
+}
+
+void health_clear(struct health *health)
+{
+    free(health->why);
+    *health = (struct health){0};
+}
+
+static bool health_is_bad(enum launch_fate fate)
+{
+    return fate == LAUNCH_FATE_CRASHED || fate == LAUNCH_FATE_TIMEOUT || fate == LAUNCH_FATE_OOM ||
+           fate == LAUNCH_FATE_NOT_STARTED || fate == LAUNCH_FATE_NO_STEPS;
+}
+
+static const char *health_fate_text(enum launch_fate fate)
+{
+    switch (fate) {
+    case LAUNCH_FATE_TIMEOUT:
+        return "reached the timeout";
+    case LAUNCH_FATE_OOM:
+        return "was killed for want of memory";
+    case LAUNCH_FATE_NOT_STARTED:
+        return "could not be started";
+    case LAUNCH_FATE_NO_STEPS:
+        return "made no step call";
+    default:
+        return "crashed";
+    }
+}
+
+static bool health_judged_phase(const struct pair_head *head)
+{
+    return head->phase == PAIR_PHASE_MAIN || head->phase == PAIR_PHASE_CONFIRM;
+}
+
+// A launch of this side, in whatever phase, that ran well (or was stopped while it did).
+static bool health_works(const struct workload_facts *facts, int side)
+{
+    for (int i = 0; i < facts->head_count; i++)
+        if (facts->fates[i][side] == LAUNCH_FATE_OK || facts->fates[i][side] == LAUNCH_FATE_STOPPED)
+            return true;
+    return false;
+}
+
+// Failed pairs at the end of what was run: first index and, per side, whether it failed in any of them.
+static int health_trailing(const struct workload_facts *facts, bool ret_bad[PLAN_SIDES], int *ret_last)
+{
+    int count = 0;
+    *ret_last = -1;
+    for (int i = facts->head_count - 1; i >= 0; i--) {
+        if (!health_judged_phase(&facts->heads[i]))
+            continue;
+        if (facts->heads[i].fate != PAIR_FATE_FAILED)
+            break;
+        if (*ret_last < 0)
+            *ret_last = i;
+        for (int side = 0; side < PLAN_SIDES; side++)
+            ret_bad[side] = ret_bad[side] || health_is_bad(facts->fates[i][side]);
+        count++;
+    }
+    return count;
+}
+
+static void health_given_up(struct store *store, const struct workload_facts *facts, int attempts,
+                            const bool bad[PLAN_SIDES], int last, struct health *health,
+                            struct findings *findings)
+{
+    char *reason = store_get_text(store, "SELECT reason FROM pair WHERE id = ?", "i",
+                                  facts->heads[last].id);
+    const char *detail = reason ? reason : "no reason recorded";
+    const char *tries = attempts == 1 ? "the one attempt" : attempts == 2 ? "both attempts" : "all attempts";
+    health->state = HEALTH_BROKEN;
+    if (bad[1] && !bad[0] && health_works(facts, 0)) {
+        health->state = HEALTH_CANDIDATE_BROKEN;
+        health->why = xasprintf("the candidate %s in %s while the baseline works: %s",
+                                health_fate_text(facts->fates[last][1]), tries, detail);
+        findings_add(findings, facts->name, "missing", 1, FINDING_FAIL, "%s", health->why);
+    } else if (bad[1] && !bad[0]) {
+        health->why = xasprintf("the candidate %s in %s, and the baseline was never seen at work: %s",
+                                health_fate_text(facts->fates[last][1]), tries, detail);
+        findings_add(findings, facts->name, "crash", 1, FINDING_INCONCLUSIVE, "%s", health->why);
+    } else if (bad[0] && !bad[1]) {
+        health->why = xasprintf("the baseline %s in %s, so there is nothing to compare with: %s",
+                                health_fate_text(facts->fates[last][0]), tries, detail);
+        findings_add(findings, facts->name, "crash", 0, FINDING_INCONCLUSIVE, "%s", health->why);
+    } else {
+        health->why = xasprintf("%s in %s: %s", bad[0] ? "both sides failed" : "the pair failed", tries,
+                                detail);
+        findings_add(findings, facts->name, "crash", -1, FINDING_INCONCLUSIVE, "%s", health->why);
+    }
+    free(reason);
+}
+
+// Pairs that failed and were made good by the next one.
+static void health_intermittent(const struct workload_facts *facts, int trailing,
+                                struct findings *findings)
+{
+    int failed = 0, only[PLAN_SIDES] = {0}, seen = 0, total = 0;
+    for (int i = 0; i < facts->head_count; i++)
+        total += health_judged_phase(&facts->heads[i]) && facts->heads[i].fate == PAIR_FATE_FAILED;
+    for (int i = 0; i < facts->head_count && seen < total - trailing; i++) {
+        if (!health_judged_phase(&facts->heads[i]) || facts->heads[i].fate != PAIR_FATE_FAILED)
+            continue;
+        seen++;
+        bool bad_a = health_is_bad(facts->fates[i][0]), bad_b = health_is_bad(facts->fates[i][1]);
+        failed++;
+        only[0] += bad_a && !bad_b;
+        only[1] += bad_b && !bad_a;
+    }
+    if (!failed)
+        return;
+    int side = only[1] > only[0], tested = only[0] + only[1];
+    enum finding_effect effect = FINDING_NOTE;
+    if (only[1] >= HEALTH_CRASHES_MIN && only[0] == 0)
+        effect = FINDING_INCONCLUSIVE;
+    if (only[1] > only[0] && binomial_tail(only[1], tested, 0.5) < health_alpha)
+        effect = FINDING_FAIL;
+    findings_add(findings, facts->name, "crash", only[0] == only[1] ? -1 : side, effect,
+                 "%d pair%s failed and %s made again: the baseline alone in %d, the candidate alone in %d",
+                 failed, failed == 1 ? "" : "s", failed == 1 ? "was" : "were", only[0], only[1]);
+}
+
+static void health_voids(const struct workload_facts *facts, struct findings *findings)
+{
+    int voids = 0, of_side[PLAN_SIDES] = {0};
+    for (int i = 0; i < facts->head_count; i++) {
+        if (facts->heads[i].fate != PAIR_FATE_VOID)
+            continue;
+        voids++;
+        if (facts->heads[i].void_side >= 0)
+            of_side[facts->heads[i].void_side != 0]++;
+    }
+    if (!voids)
+        return;
+    int more = of_side[1] > of_side[0], tested = of_side[0] + of_side[1];
+    bool differs = tested && binomial_tail(of_side[more], tested, 0.5) < health_alpha;
+    if (!differs)
+        findings_add(findings, facts->name, "void", -1, FINDING_NOTE,
+                     "%d pair%s did not count (the machine disturbed one side more than the other)", voids,
+                     voids == 1 ? "" : "s");
+    else
+        findings_add(findings, facts->name, "void", more, more ? FINDING_INCONCLUSIVE : FINDING_NOTE,
+                     "%d of %d void pairs are due to the %s: it disturbs the machine more than chance "
+                     "allows (p < 0.01), and the pairs that count may hide it",
+                     of_side[more], tested, health_sides[more]);
+}
+
+static void health_steady(const struct workload_facts *facts, int first_look, struct health *health,
+                          struct findings *findings)
+{
+    int unsteady[PLAN_SIDES] = {0}, alike = 0;
+    enum steady_state last[PLAN_SIDES] = {STEADY_OK, STEADY_OK};
+    health->steady_known = facts->main_count >= first_look;
+    if (!health->steady_known)
+        return;
+    for (int i = 0; i < first_look; i++) {
+        const struct measure_pair *pair = &facts->main[i];
+        alike += pair->drifts_alike;
+        for (int side = 0; side < PLAN_SIDES; side++) {
+            if (pair->steady || pair->sides[side].steps < 0 ||
+                steady_reached(pair->sides[side].steady) ||
+                pair->sides[side].reason[METRIC_STEP_TIME] != MEASURE_NOT_STEADY)
+                continue;
+            unsteady[side]++;
+            last[side] = pair->sides[side].steady;
+        }
+    }
+    // Requests of an open loop are judged on their latency, steady or not.
+    bool judged = workload_facts_mode(facts) != PLAN_MODE_INFER;
+    for (int side = 0; side < PLAN_SIDES; side++)
+        health->never_steady[side] = judged && 2 * unsteady[side] > first_look;
+    if (2 * alike > first_look)
+        findings_add(findings, facts->name, "not_steady", -1, FINDING_NOTE,
+                     "both sides drift alike in %d of %d pairs; their ratio does not, and is what counts",
+                     alike, first_look);
+    bool both = health->never_steady[0] && health->never_steady[1];
+    for (int side = 0; side < PLAN_SIDES; side++)
+        if (health->never_steady[side])
+            findings_add(findings, facts->name, "not_steady", side,
+                         both ? FINDING_NOTE : FINDING_INCONCLUSIVE,
+                         "the %s never gets steady: it %s in %d of %d launches%s", health_sides[side],
+                         steady_state_text(last[side]), unsteady[side], first_look,
+                         both ? "; total_time is judged instead" : ", the other side does not");
+}
+
+void health_check(struct store *store, const struct workload_facts *facts, bool ended, int first_look,
+                  struct health *ret_health, struct findings *findings)
+{
+    struct health health = {.state = HEALTH_OK};
+    bool bad[PLAN_SIDES] = {false, false};
+    int last, trailing = health_trailing(facts, bad, &last);
+    if (trailing >= HEALTH_ATTEMPTS || (trailing > 0 && ended))
+        health_given_up(store, facts, trailing, bad, last, &health, findings);
+    health_intermittent(facts, trailing, findings);
+    health_voids(facts, findings);
+    health_steady(facts, first_look, &health, findings);
+    *ret_health = health;
+}

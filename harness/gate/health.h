@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What became of a workload's launches: crashes, voids, steadiness. Findings are what a person must know
+// and no cell says; each says what it does to the verdict.
+#ifndef UPGATE_GATE_HEALTH_H
+#define UPGATE_GATE_HEALTH_H
+
+#include <stdbool.h>
+
+#include "harness/gate/workload_facts.h"
+
+enum finding_effect { FINDING_NOTE, FINDING_INCONCLUSIVE, FINDING_FAIL };
+
+struct finding {
+    const char *workload; // NULL: of the run; belongs to the facts
+    const char *kind;     // static
+    int side;             // -1: neither
+    enum finding_effect effect;
+    char *text;
+};
+struct findings {
+    struct finding *items;
+    int count;
+};
+void findings_add(struct findings *findings, const char *workload, const char *kind, int side,
+                  enum finding_effect effect, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+void findings_clear(struct findings *findings);
+
+enum health_state {
+    HEALTH_OK,
+    HEALTH_CANDIDATE_BROKEN, // fail: the baseline works, the candidate does not
+    HEALTH_BROKEN,           // inconclusive: the baseline, both, or the machine
+};
+
+struct health {
+    enum health_state state;
+    char *why; // of what is not HEALTH_OK
+    bool never_steady[PLAN_SIDES];
+    bool steady_known; // the first look's pairs are there, so never_steady stands
+};
+
+// ended: the run will make no more pairs. first_look: pairs of the first look. Adds to findings.
+void health_check(struct store *store, const struct workload_facts *facts, bool ended, int first_look,
+                  struct health *ret_health, struct findings *findings);
+void health_clear(struct health *health);
+
+#endif

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the raw rows of a pair to one number a launch and metric, and one log ratio a metric. Pure:
+// reads rows in memory, no store. What cannot be measured is NAN with a reason, never 0.
+#ifndef UPGATE_GATE_MEASURE_H
+#define UPGATE_GATE_MEASURE_H
+
+#include <stdbool.h>
+
+#include "contracts/metrics.h"
+#include "harness/gate/pair_rows.h"
+#include "reports/analyse/steady.h"
+
+enum measure_reason {
+    MEASURE_OK,
+    MEASURE_NOT_ENDED,    // the launch crashed, was stopped or never started
+    MEASURE_NOT_RECORDED, // the machine or the workload does not tell
+    MEASURE_NO_STEPS,     // no step call
+    MEASURE_NO_SAMPLES,   // steps without samples
+    MEASURE_NOT_STEADY,
+    MEASURE_SLICED,       // frozen in the middle of steps
+    MEASURE_CLOSED_LOOP,  // no scheduled arrivals
+    MEASURE_FEW_REQUESTS,
+    MEASURE_NO_COMPILE,   // no phase named compile
+    MEASURE_NO_SINGLE,    // no workload with one rank to compare with
+    MEASURE_REASON_COUNT
+};
+
+struct measure_launch {
+    int64_t id;
+    enum launch_fate fate;
+    int64_t steps; // -1: made no step call
+    bool has_arrivals; // open loop
+    enum steady_state steady; // of its own steps; STEADY_TOO_SHORT without steps
+    int steady_start;         // step from which on it was measured
+    double value[METRIC_COUNT];
+    enum measure_reason reason[METRIC_COUNT];
+};
+
+// Plain data without pointers: the run loop keeps it as bytes between two questions.
+struct measure_pair {
+    struct pair_head head;
+    struct measure_launch sides[PLAN_SIDES];
+    double log_ratio[METRIC_COUNT]; // ln(b / a); NAN: no ratio
+    double within_sd[METRIC_COUNT]; // standard error from the couples of blocks; NAN
+    int couples[METRIC_COUNT];      // 0: not from couples
+    bool zero_baseline[METRIC_COUNT]; // b was measured, a is 0: no ratio
+    bool steady;           // both sides steady, or their ratio is
+    bool drifts_alike;     // rescued by the ratio: both sides drift alike
+    bool first_dropped;    // the first step of each block was colder and left out
+    int block_steps;       // of the longest block; 0: no blocks
+};
+
+enum { MEASURE_P50_REQUESTS_MIN = 30 };
+
+void measure_pair(const struct pair_rows *rows, struct measure_pair *ret_pair);
+const char *measure_reason_text(enum measure_reason reason); // NULL for MEASURE_OK
+
+#endif

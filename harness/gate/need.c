@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the run loop asks between pairs: what is still undecided, how long the next pair should be, what
+// to show. The same cells as the verdict's, from the same rows; pairs are measured once a connection.
+#include <errno.h>
+#include <math.h>
+
+#include "harness/gate/gate.h"
+#include "harness/gate/run_facts.h"
+#include "reports/analyse/quantile.h"
+#include "reports/analyse/turns.h"
+
+enum {
+    NEED_COUPLES_MIN = 8,
+    NEED_STEADY_STEPS = 30,      // steady.c wants so many behind the warm-up
+    NEED_PAIRS_MAX = 256,        // of those the spread is taken from
+    NEED_SPREAD_PAIRS_MIN = 3    // before that the spread between pairs is not known
+};
+
+static const struct run_workload *need_workload(const struct run_facts *run, int64_t workload_id)
+{
+    for (int i = 0; i < run->workload_count; i++)
+        if (run->workloads[i].facts.id == workload_id)
+            return &run->workloads[i];
+    return NULL;
+}
+
+static int need_load(struct store *store, int64_t workload_id, struct run_facts *ret_run,
+                     const struct run_workload **ret_workload, struct error *err)
+{
+    int rc = run_facts_load(store, NULL, FACTS_CACHED, ret_run, err);
+    if (rc)
+        return rc;
+    run_facts_judge(store, ret_run);
+    *ret_workload = need_workload(ret_run, workload_id);
+    if (*ret_workload)
+        return 0;
+    run_facts_clear(ret_run);
+    return error_set(err, -ENOENT, "store '%s' has no workload %lld", store_path(store),
+                     (long long)workload_id);
+}
+
+// The least of what the undecided cells want, so that a cell is asked again as soon as it can decide.
+static void need_of(const struct run_facts *run, const struct run_workload *workload,
+                    struct gate_need *need)
+{
+    const struct workload_facts *facts = &workload->facts;
+    int first = (int)run->plan->schedule.looks[0], main = 0, confirm = 0;
+    *need = (struct gate_need){"main", facts->main_count, 0};
+    if (workload->health.state != HEALTH_OK)
+        return;
+    if (facts->main_count < first) {
+        need->pairs_wanted = first;
+        return;
+    }
+    for (int i = 0; i < workload->cell_count; i++) {
+        const struct cell *cell = &workload->cells[i];
+        if (cell->gating && cell->want_main > facts->main_count && (!main || cell->want_main < main))
+            main = cell->want_main;
+        if (cell->gating && cell->want_confirm > confirm)
+            confirm = cell->want_confirm;
+    }
+    if (main)
+        need->pairs_wanted = main;
+    else if (confirm)
+        *need = (struct gate_need){"confirm", facts->confirm_count, confirm};
+}
+
+int gate_need(struct store *store, int64_t workload_id, struct gate_need *ret_need, struct error *err)
+{
+    struct run_facts run;
+    const struct run_workload *workload;
+    int rc = need_load(store, workload_id, &run, &workload, err);
+    if (rc)
+        return rc;
+    need_of(&run, workload, ret_need);
+    run_facts_clear(&run);
+    return 0;
+}
+
+// Spread within and between the pairs measured so far, of the metric that comes from couples.
+static bool need_spread(const struct run_facts *run, const struct workload_facts *facts,
+                        struct turns_plan *plan, int *ret_block_steps, int *ret_overhead_steps)
+{
+    double ratios[NEED_PAIRS_MAX], within[NEED_PAIRS_MAX], couples[NEED_PAIRS_MAX];
+    int used = 0;
+    for (int i = 0; i < facts->main_count && used < NEED_PAIRS_MAX; i++) {
+        const struct measure_pair *pair = &facts->main[i];
+        if (pair->couples[METRIC_STEP_TIME] < 2 || isnan(pair->within_sd[METRIC_STEP_TIME]))
+            continue;
+        int in_couples = pair->couples[METRIC_STEP_TIME] * pair->block_steps;
+        ratios[used] = pair->log_ratio[METRIC_STEP_TIME];
+        couples[used] = pair->couples[METRIC_STEP_TIME];
+        // Brought to one length: the standard error falls with the root of the couples.
+        within[used] = pair->within_sd[METRIC_STEP_TIME] * sqrt(couples[used]);
+        *ret_block_steps = pair->block_steps;
+        *ret_overhead_steps = pair->head.steps > in_couples ? (int)pair->head.steps - in_couples : 0;
+        used++;
+    }
+    if (used < NEED_SPREAD_PAIRS_MIN || *ret_block_steps < 1)
+        return false;
+    double typical = quantile_median(couples, (size_t)used);
+    plan->couples = (int)typical;
+    plan->within_sd = quantile_median(within, (size_t)used) / sqrt(typical);
+    plan->pair_sd = quantile_mad_sd(ratios, (size_t)used);
+    // A quarter of the margin: what is finer than that decides no cell earlier.
+    plan->spread_floor = 0.25 * run->gate.metrics[METRIC_STEP_TIME].margin;
+    return true;
+}
+
+int gate_next_steps(struct store *store, int64_t workload_id, uint64_t steps_max, uint64_t *ret_steps,
+                    struct error *err)
+{
+    struct run_facts run;
+    const struct run_workload *workload;
+    int rc = need_load(store, workload_id, &run, &workload, err);
+    if (rc)
+        return rc;
+    const struct workload_facts *facts = &workload->facts;
+    struct turns_plan plan = {.couples_min = NEED_COUPLES_MIN, .couples_max = 1000000};
+    int block_steps = 0, overhead = 0;
+    uint64_t steps = steps_max;
+    // Percentiles of an open loop need their number of requests, whatever the spread of the steps.
+    bool by_steps = cells_main_metric(facts) == METRIC_STEP_TIME;
+    if (by_steps && need_spread(&run, facts, &plan, &block_steps, &overhead)) {
+        int64_t counted = (int64_t)turns_couples_wanted(&plan) * block_steps;
+        int64_t wanted = overhead + (counted > NEED_STEADY_STEPS ? counted : NEED_STEADY_STEPS);
+        if ((uint64_t)wanted < steps_max)
+            steps = (uint64_t)wanted;
+    }
+    *ret_steps = steps;
+    run_facts_clear(&run);
+    return 0;
+}
+
+int gate_glance(struct store *store, int64_t workload_id, struct gate_glance *ret_cells, int max)
+{
+    struct run_facts run;
+    const struct run_workload *workload;
+    int count = 0, rc = need_load(store, workload_id, &run, &workload, NULL);
+    if (rc)
+        return rc;
+    for (int i = 0; i < workload->cell_count && count < max; i++) {
+        const struct cell *cell = &workload->cells[i];
+        if (!cell->gating)
+            continue;
+        bool open = cell->want_main > 0 || workload->facts.main_count == 0;
+        ret_cells[count++] = (struct gate_glance){
+            .metric = metric_infos[cell->metric].name,
+            .verdict = open ? "-" : cell_verdict_name(cell->verdict),
+            .ratio = cell->ratio,
+            .ci_lower = cell->ci_lower,
+            .ci_upper = cell->ci_upper};
+    }
+    run_facts_clear(&run);
+    return count;
+}

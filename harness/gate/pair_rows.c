@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads tables pair, launch, step, step_phase, launch_value and block for one pair. Judges nothing.
+#include "harness/gate/pair_rows.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+
+static const char *const pair_fate_names[PAIR_FATE_COUNT] = {"valid", "void", "failed"};
+static const char *const pair_phase_names[PAIR_PHASE_COUNT] = {"pilot", "main", "confirm", "anchor",
+                                                               "traced"};
+static const char *const launch_fate_names[LAUNCH_FATE_COUNT] = {
+    "", "ok", "crashed", "timeout", "oom", "not_started", "stopped", ""};
+
+// The index of the column's word; -EINVAL for one that the schema does not know.
+static int pair_rows_word(sqlite3_stmt *stmt, int column, const char *const *words, int count)
+{
+    const char *text = (const char *)sqlite3_column_text(stmt, column);
+    for (int i = 0; text && i < count; i++)
+        if (strcmp(words[i], text) == 0)
+            return i;
+    return -EINVAL;
+}
+
+static double pair_rows_double(sqlite3_stmt *stmt, int column)
+{
+    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN
+                                                            : sqlite3_column_double(stmt, column);
+}
+
+static int64_t pair_rows_int(sqlite3_stmt *stmt, int column)
+{
+    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? -1
+                                                            : sqlite3_column_int64(stmt, column);
+}
+
+static enum plan_interleave pair_rows_interleave(sqlite3_stmt *stmt, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(stmt, column);
+    for (int i = 0; text && i < PLAN_INTERLEAVE_COUNT; i++)
+        if (strcmp(plan_interleave_name((enum plan_interleave)i), text) == 0)
+            return (enum plan_interleave)i;
+    return PLAN_INTERLEAVE_AUTO;
+}
+
+int pair_heads_load(struct store *store, int64_t workload_id, struct pair_head **ret_heads,
+                    int *ret_count, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT id, idx, seed, steps, phase, state, interleave, void_side "
+                                     "FROM pair WHERE workload_id = ? ORDER BY id",
+                                     "i", workload_id);
+    if (!stmt)
+        return -EIO;
+    struct pair_head *heads = NULL;
+    int count = 0, capacity = 0, rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        if (count == capacity) {
+            capacity = capacity ? 2 * capacity : 32;
+            heads = xrealloc(heads, (size_t)capacity * sizeof *heads);
+        }
+        heads[count++] = (struct pair_head){
+            .id = sqlite3_column_int64(stmt, 0),
+            .idx = sqlite3_column_int64(stmt, 1),
+            .seed = sqlite3_column_int64(stmt, 2),
+            .steps = pair_rows_int(stmt, 3),
+            .phase = (enum pair_phase)pair_rows_word(stmt, 4, pair_phase_names, PAIR_PHASE_COUNT),
+            .fate = (enum pair_fate)pair_rows_word(stmt, 5, pair_fate_names, PAIR_FATE_COUNT),
+            .interleave = pair_rows_interleave(stmt, 6),
+            .void_side = (int)pair_rows_int(stmt, 7)};
+    }
+    if (rc < 0) {
+        free(heads);
+        return rc;
+    }
+    *ret_heads = heads;
+    *ret_count = count;
+    return 0;
+}
+
+static void rank_rows_clear(struct rank_rows *rank)
+{
+    free(rank->idx);
+    free(rank->begin_ns);
+    free(rank->dur_ns);
+    free(rank->late_ns);
+    free(rank->samples);
+}
+
+static void rank_rows_grow(struct rank_rows *rank, int capacity)
+{
+    size_t count = (size_t)capacity;
+    rank->idx = xrealloc(rank->idx, count * sizeof *rank->idx);
+    rank->begin_ns = xrealloc(rank->begin_ns, count * sizeof *rank->begin_ns);
+    rank->dur_ns = xrealloc(rank->dur_ns, count * sizeof *rank->dur_ns);
+    rank->late_ns = xrealloc(rank->late_ns, count * sizeof *rank->late_ns);
+    rank->samples = xrealloc(rank->samples, count * sizeof *rank->samples);
+}
+
+static int pair_rows_load_steps(struct store *store, struct launch_rows *launch, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT rank, idx, begin_ns, dur_ns, late_ns, samples FROM step "
+                                     "WHERE launch_id = ? ORDER BY rank, idx",
+                                     "i", launch->id);
+    if (!stmt)
+        return -EIO;
+    struct rank_rows *rank = NULL;
+    int capacity = 0, rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        int64_t number = sqlite3_column_int64(stmt, 0);
+        if (!rank || rank->rank != number) {
+            launch->ranks = xrealloc(launch->ranks,
+                                     (size_t)(launch->rank_count + 1) * sizeof *launch->ranks);
+            rank = &launch->ranks[launch->rank_count++];
+            *rank = (struct rank_rows){.rank = number};
+            capacity = 0;
+        }
+        if (rank->count == capacity) {
+            capacity = capacity ? 2 * capacity : 256;
+            rank_rows_grow(rank, capacity);
+        }
+        int i = rank->count++;
+        rank->idx[i] = sqlite3_column_int64(stmt, 1);
+        rank->begin_ns[i] = sqlite3_column_int64(stmt, 2);
+        rank->dur_ns[i] = sqlite3_column_int64(stmt, 3);
+        rank->late_ns[i] = pair_rows_double(stmt, 4);
+        rank->samples[i] = pair_rows_double(stmt, 5);
+    }
+    return rc;
+}
+
+// Compile time: the phase of that name, else what the workload noted about itself.
+static int pair_rows_load_compile(struct store *store, struct launch_rows *launch, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT coalesce((SELECT max(total_ns) FROM step_phase WHERE launch_id = ?1 AND name = 'compile'), "
+        "(SELECT max(value) FROM launch_value WHERE launch_id = ?1 AND name = 'compile_time_ns'))",
+        "i", launch->id);
+    if (!stmt)
+        return -EIO;
+    int rc = store_step(store, stmt, err);
+    if (rc < 0)
+        return rc;
+    launch->compile_ns = pair_rows_double(stmt, 0);
+    sqlite3_reset(stmt);
+    return 0;
+}
+
+static int pair_rows_load_blocks(struct store *store, struct pair_rows *rows, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT a.couple, a.first_step, a.steps, a.active_ns, b.first_step, b.steps, b.active_ns FROM block a "
+        "JOIN block b ON b.pair_id = a.pair_id AND b.couple = a.couple AND b.side = 1 "
+        "WHERE a.pair_id = ? AND a.side = 0 ORDER BY a.couple",
+        "i", rows->head.id);
+    if (!stmt)
+        return -EIO;
+    int capacity = 0, rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        if (rows->block_count == capacity) {
+            capacity = capacity ? 2 * capacity : 64;
+            rows->blocks = xrealloc(rows->blocks, (size_t)capacity * sizeof *rows->blocks);
+        }
+        rows->blocks[rows->block_count++] = (struct block_rows){
+            .couple = sqlite3_column_int64(stmt, 0),
+            .first_step = {pair_rows_int(stmt, 1), pair_rows_int(stmt, 4)},
+            .steps = {pair_rows_int(stmt, 2), pair_rows_int(stmt, 5)},
+            .active_ns = {sqlite3_column_int64(stmt, 3), sqlite3_column_int64(stmt, 6)}};
+    }
+    return rc;
+}
+
+static int pair_rows_load_launches(struct store *store, struct pair_rows *rows, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT id, side, state, active_ns, cpu_ns, peak_memory_bytes, "
+                                     "peak_gpu_memory_bytes, steps FROM launch WHERE pair_id = ?",
+                                     "i", rows->head.id);
+    if (!stmt)
+        return -EIO;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        int fate = pair_rows_word(stmt, 2, launch_fate_names, LAUNCH_FATE_COUNT);
+        rows->sides[sqlite3_column_int64(stmt, 1) != 0] = (struct launch_rows){
+            .id = sqlite3_column_int64(stmt, 0),
+            .fate = fate < 0 ? LAUNCH_FATE_CRASHED : (enum launch_fate)fate,
+            .active_ns = pair_rows_double(stmt, 3),
+            .cpu_ns = pair_rows_double(stmt, 4),
+            .peak_memory_bytes = pair_rows_double(stmt, 5),
+            .peak_gpu_memory_bytes = pair_rows_double(stmt, 6),
+            .compile_ns = NAN,
+            .steps = pair_rows_int(stmt, 7)};
+    }
+    return rc;
+}
+
+int pair_rows_load(struct store *store, const struct pair_head *head, bool with_steps,
+                   struct pair_rows *ret_rows, struct error *err)
+{
+    struct pair_rows rows = {.head = *head};
+    for (int side = 0; side < PLAN_SIDES; side++)
+        rows.sides[side] = (struct launch_rows){.active_ns = NAN,
+                                                .cpu_ns = NAN,
+                                                .peak_memory_bytes = NAN,
+                                                .peak_gpu_memory_bytes = NAN,
+                                                .compile_ns = NAN,
+                                                .steps = -1};
+    int rc = pair_rows_load_launches(store, &rows, err);
+    for (int side = 0; side < PLAN_SIDES && rc == 0 && with_steps; side++) {
+        if (rows.sides[side].fate == LAUNCH_FATE_ABSENT)
+            continue;
+        rc = pair_rows_load_steps(store, &rows.sides[side], err);
+        if (rc == 0)
+            rc = pair_rows_load_compile(store, &rows.sides[side], err);
+    }
+    if (rc == 0 && with_steps)
+        rc = pair_rows_load_blocks(store, &rows, err);
+    if (rc) {
+        pair_rows_clear(&rows);
+        return rc;
+    }
+    *ret_rows = rows;
+    return 0;
+}
+
+void pair_rows_clear(struct pair_rows *rows)
+{
+    for (int side = 0; side < PLAN_SIDES; side++) {
+        for (int i = 0; i < rows->sides[side].rank_count; i++)
+            rank_rows_clear(&rows->sides[side].ranks[i]);
+        free(rows->sides[side].ranks);
+    }
+    free(rows->blocks);
+    *rows = (struct pair_rows){0};
+}

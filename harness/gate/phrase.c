@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words for ratios and intervals.
+#include "harness/gate/phrase.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static const char *phrase_word(enum metric_id metric, int more)
+{
+    switch (metric) {
+    case METRIC_THROUGHPUT:
+        return more ? "more throughput" : "less throughput";
+    case METRIC_CPU_TIME:
+        return more ? "more CPU time" : "less CPU time";
+    case METRIC_PEAK_MEMORY:
+        return more ? "more memory" : "less memory";
+    case METRIC_PEAK_GPU_MEMORY:
+        return more ? "more GPU memory" : "less GPU memory";
+    case METRIC_SCALING_EFFICIENCY:
+        return more ? "better scaling" : "worse scaling";
+    default:
+        return more ? "slower" : "faster";
+    }
+}
+
+char *phrase_fraction(char *buf, size_t size, double fraction)
+{
+    double pct = 100 * fraction;
+    snprintf(buf, size, fabs(pct) < 10 ? "%.2g %%" : "%.0f %%", pct);
+    return buf;
+}
+
+char *phrase_ratio(char *buf, size_t size, enum metric_id metric, double ratio)
+{
+    char amount[32];
+    if (isnan(ratio))
+        snprintf(buf, size, "not known");
+    else if (fabs(ratio - 1) < 5e-5)
+        snprintf(buf, size, "equal");
+    else
+        snprintf(buf, size, "%s %s", phrase_fraction(amount, sizeof amount, fabs(ratio - 1)),
+                 phrase_word(metric, ratio > 1));
+    return buf;
+}
+
+char *phrase_interval(char *buf, size_t size, double ratio, double lower, double upper)
+{
+    if (isnan(lower) || isnan(upper))
+        snprintf(buf, size, "%.4f", ratio);
+    else
+        snprintf(buf, size, "%.4f (%.4f to %.4f)", ratio, lower, upper);
+    return buf;
+}

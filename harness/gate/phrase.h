@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words for numbers: what a tired engineer reads in reasons and summaries. No arithmetic of its own.
+#ifndef UPGATE_GATE_PHRASE_H
+#define UPGATE_GATE_PHRASE_H
+
+#include <stddef.h>
+
+#include "contracts/metrics.h"
+
+enum { PHRASE_SIZE = 160 };
+
+// "5.1 % slower", "0.3 % less memory", "equal": a ratio of this metric, candidate over baseline.
+char *phrase_ratio(char *buf, size_t size, enum metric_id metric, double ratio);
+// "1.0512 (1.0461 to 1.0563)"; without bounds "1.0512".
+char *phrase_interval(char *buf, size_t size, double ratio, double lower, double upper);
+// "2 %", "0.5 %".
+char *phrase_fraction(char *buf, size_t size, double fraction);
+
+#endif

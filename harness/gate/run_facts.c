@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads table run and, through workload_facts, everything raw; derives health and cells in memory.
+#include "harness/gate/run_facts.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+
+static int run_facts_load_plan(struct store *store, struct run_facts *run, const char *text,
+                               struct error *err)
+{
+    json_error_t json_err;
+    json_t *json = json_loads(text, 0, &json_err);
+    if (!json)
+        return error_set(err, -EINVAL, "store '%s': its plan is damaged: %s", store_path(store),
+                         json_err.text);
+    int rc = plan_from_json(json, &run->plan, err);
+    json_decref(json);
+    if (rc)
+        error_prefix(err, "store '%s': its plan cannot be read", store_path(store));
+    return rc;
+}
+
+static int run_facts_load_run(struct store *store, struct run_facts *run, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(
+        store, err, "SELECT kind, state, started_wall_ns, host_key, plan, uuid FROM run", "");
+    if (!stmt)
+        return -EIO;
+    int rc = store_step(store, stmt, err);
+    if (rc == 0)
+        return error_set(err, -EINVAL, "store '%s' holds no run of `upgate ab`", store_path(store));
+    if (rc < 0)
+        return rc;
+    const char *state = (const char *)sqlite3_column_text(stmt, 1);
+    run->aa = strcmp((const char *)sqlite3_column_text(stmt, 0), "aa") == 0;
+    run->state = strcmp(state, "done") == 0      ? RUN_STATE_DONE
+                 : strcmp(state, "running") == 0 ? RUN_STATE_RUNNING
+                                                 : RUN_STATE_INTERRUPTED;
+    run->started_wall_ns = sqlite3_column_int64(stmt, 2);
+    run->host_key = xstrdup((const char *)sqlite3_column_text(stmt, 3));
+    run->uuid = xstrdup((const char *)sqlite3_column_text(stmt, 5));
+    rc = run_facts_load_plan(store, run, (const char *)sqlite3_column_text(stmt, 4), err);
+    sqlite3_reset(stmt);
+    return rc;
+}
+
+static int run_facts_load_workloads(struct store *store, struct run_facts *run,
+                                    enum facts_source source, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err, "SELECT id FROM workload ORDER BY id", "");
+    if (!stmt)
+        return -EIO;
+    int64_t *ids = NULL;
+    int count = 0, rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        ids = xrealloc(ids, (size_t)(count + 1) * sizeof *ids);
+        ids[count++] = sqlite3_column_int64(stmt, 0);
+    }
+    run->workloads = xcalloc((size_t)count, sizeof *run->workloads);
+    for (int i = 0; i < count && rc == 0; i++) {
+        rc = workload_facts_load(store, run->plan, ids[i], source, &run->workloads[i].facts, err);
+        run->workload_count += rc == 0;
+    }
+    free(ids);
+    return rc;
+}
+
+static void run_facts_scale(struct run_facts *run)
+{
+    for (int i = 0; i < run->workload_count; i++) {
+        const struct plan_workload *single =
+            workload_facts_single(run->plan, run->workloads[i].facts.plan);
+        for (int k = 0; single && k < run->workload_count; k++)
+            if (run->workloads[k].facts.plan == single)
+                workload_facts_scale(&run->workloads[i].facts, &run->workloads[k].facts);
+    }
+}
+
+int run_facts_load(struct store *store, const struct plan_gate *policy, enum facts_source source,
+                   struct run_facts *ret_run, struct error *err)
+{
+    struct run_facts run = {0};
+    int rc = run_facts_load_run(store, &run, err);
+    if (rc == 0 && run.plan->schedule.look_count < 1)
+        rc = error_set(err, -EINVAL, "store '%s': its plan has no looks", store_path(store));
+    if (rc == 0) {
+        run.gate = policy ? *policy : run.plan->gate;
+        rc = run_facts_load_workloads(store, &run, source, err);
+    }
+    if (rc) {
+        run_facts_clear(&run);
+        return rc;
+    }
+    run_facts_scale(&run);
+    *ret_run = run;
+    return 0;
+}
+
+void run_facts_judge(struct store *store, struct run_facts *run)
+{
+    int gated = 0;
+    for (int i = 0; i < run->workload_count; i++)
+        gated += cells_count_gated(&run->workloads[i].facts, &run->gate);
+    run->confirm = run->gate.confirm == PLAN_CONFIRM_ALWAYS ||
+                   (run->gate.confirm == PLAN_CONFIRM_AUTO && gated >= CELL_CONFIRM_AUTO_MIN);
+    bool ended = run->state != RUN_STATE_RUNNING;
+    for (int i = 0; i < run->workload_count; i++) {
+        struct run_workload *workload = &run->workloads[i];
+        health_check(store, &workload->facts, ended, (int)run->plan->schedule.looks[0],
+                     &workload->health, &run->findings);
+        struct cell_context context = {.facts = &workload->facts,
+                                       .health = &workload->health,
+                                       .gate = &run->gate,
+                                       .schedule = &run->plan->schedule,
+                                       .confirm = run->confirm,
+                                       .ended = ended};
+        workload->cell_count = cells_judge(&context, &workload->cells, &run->findings);
+    }
+}
+
+void run_facts_clear(struct run_facts *run)
+{
+    for (int i = 0; i < run->workload_count; i++) {
+        cells_free(run->workloads[i].cells, run->workloads[i].cell_count);
+        health_clear(&run->workloads[i].health);
+        workload_facts_clear(&run->workloads[i].facts);
+    }
+    free(run->workloads);
+    findings_clear(&run->findings);
+    plan_free(run->plan);
+    free(run->host_key);
+    free(run->uuid);
+    *run = (struct run_facts){0};
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole run as the gate sees it: plan, policy, facts of all workloads, their health and their cells.
+#ifndef UPGATE_GATE_RUN_FACTS_H
+#define UPGATE_GATE_RUN_FACTS_H
+
+#include "harness/gate/cell.h"
+#include "harness/gate/health.h"
+#include "harness/gate/workload_facts.h"
+
+enum run_state { RUN_STATE_RUNNING, RUN_STATE_DONE, RUN_STATE_INTERRUPTED };
+
+struct run_workload {
+    struct workload_facts facts;
+    struct health health;
+    struct cell *cells;
+    int cell_count;
+};
+
+struct run_facts {
+    struct plan *plan;
+    struct plan_gate gate; // the policy that is applied
+    bool aa;
+    enum run_state state;
+    int64_t started_wall_ns;
+    char *host_key, *uuid;
+    struct run_workload *workloads;
+    int workload_count;
+    struct findings findings; // of the run and of its workloads
+    bool confirm;             // screened fails need fresh pairs
+};
+
+// policy NULL: the gate section of the run's plan. Loads every workload.
+int run_facts_load(struct store *store, const struct plan_gate *policy, enum facts_source source,
+                   struct run_facts *ret_run, struct error *err);
+// Health and cells of all workloads, with findings.
+void run_facts_judge(struct store *store, struct run_facts *run);
+void run_facts_clear(struct run_facts *run);
+
+#endif

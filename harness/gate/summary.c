@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verdict of a run in one sentence, worst thing first. Pure.
+#include "harness/gate/summary.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/strings.h"
+#include "harness/gate/phrase.h"
+
+// What is counted over all gated cells, and the one that is worth a sentence for each verdict.
+struct summary_count {
+    int gated, of[CELL_VERDICT_COUNT], improved;
+    const struct cell *worst[CELL_VERDICT_COUNT];
+};
+
+static bool summary_worse(const struct cell *cell, const struct cell *than)
+{
+    if (!than)
+        return true;
+    // A cell without a number (missing, crashed) says more than any number.
+    if (isnan(cell->excess) != isnan(than->excess))
+        return isnan(cell->excess);
+    return cell->excess > than->excess;
+}
+
+static struct summary_count summary_count_cells(const struct run_facts *run)
+{
+    struct summary_count count = {0};
+    for (int i = 0; i < run->workload_count; i++) {
+        for (int k = 0; k < run->workloads[i].cell_count; k++) {
+            const struct cell *cell = &run->workloads[i].cells[k];
+            if (!cell->gating)
+                continue;
+            count.gated++;
+            count.of[cell->verdict]++;
+            count.improved += cell->improved && cell->verdict == CELL_PASS;
+            if (summary_worse(cell, count.worst[cell->verdict]))
+                count.worst[cell->verdict] = cell;
+        }
+    }
+    return count;
+}
+
+static const struct parity_row *summary_parity(const struct summary_input *input, enum cell_verdict verdict)
+{
+    for (int i = 0; i < input->parity_count; i++)
+        if (input->parity[i].verdict == verdict)
+            return &input->parity[i];
+    return NULL;
+}
+
+static const struct finding *summary_finding(const struct summary_input *input,
+                                             enum finding_effect effect)
+{
+    for (int i = 0; i < input->run->findings.count; i++)
+        if (input->run->findings.items[i].effect == effect)
+            return &input->run->findings.items[i];
+    return NULL;
+}
+
+static void summary_add_cell(struct strbuf *text, const struct cell *cell)
+{
+    strbuf_add(text, "%s %s: %s", cell->workload, metric_infos[cell->metric].name, cell->reason);
+}
+
+static void summary_add_finding(struct strbuf *text, const struct finding *finding)
+{
+    if (finding->workload)
+        strbuf_add(text, "%s: ", finding->workload);
+    strbuf_add(text, "%s", finding->text);
+}
+
+static void summary_add_parity(struct strbuf *text, const struct parity_row *row)
+{
+    strbuf_add(text, "%s parity of '%s': %s", row->workload, row->tensor, row->reason);
+}
+
+static void summary_fail(const struct summary_input *input, const struct summary_count *count,
+                         struct strbuf *text)
+{
+    const struct finding *finding = summary_finding(input, FINDING_FAIL);
+    const struct parity_row *parity = summary_parity(input, CELL_FAIL);
+    int others = count->of[CELL_FAIL];
+    if (finding) { // a side that is not there at all comes before any number
+        summary_add_finding(text, finding);
+        others = 0;
+    } else if (count->worst[CELL_FAIL]) {
+        summary_add_cell(text, count->worst[CELL_FAIL]);
+        others--;
+    } else if (parity) {
+        summary_add_parity(text, parity);
+        parity = NULL;
+    }
+    if (others > 0)
+        strbuf_add(text, "; %d more cell%s fail%s", others, others == 1 ? "" : "s", others == 1 ? "s" : "");
+    if (parity) {
+        strbuf_add(text, "; ");
+        summary_add_parity(text, parity);
+    }
+    if (!input->calibration->covered)
+        strbuf_add(text, " (%s)", input->calibration->note);
+}
+
+static void summary_inconclusive(const struct summary_input *input, const struct summary_count *count,
+                                 struct strbuf *text)
+{
+    const struct run_facts *run = input->run;
+    const struct finding *finding = summary_finding(input, FINDING_INCONCLUSIVE);
+    const struct parity_row *parity = summary_parity(input, CELL_INCONCLUSIVE);
+    const struct cell *cell = count->worst[CELL_INCONCLUSIVE];
+    if (cell && run->state == RUN_STATE_INTERRUPTED)
+        strbuf_add(text, "interrupted: ");
+    else if (cell && run->state == RUN_STATE_RUNNING)
+        strbuf_add(text, "the run has not ended: ");
+    if (!input->trust_ok)
+        strbuf_add(text, "what was recorded cannot be trusted: %s", input->trust_breach);
+    else if (finding)
+        summary_add_finding(text, finding);
+    else if (cell)
+        summary_add_cell(text, cell);
+    else if (parity)
+        summary_add_parity(text, parity);
+    else if (!count->gated)
+        strbuf_add(text, "nothing was judged: no gated metric was measured");
+    else if (!input->calibration->covered)
+        strbuf_add(text, "%s; all %d gated cells are within their margins, but how often a gate fails falsely "
+                         "here is not known",
+                   input->calibration->note, count->gated);
+    int cells = count->of[CELL_INCONCLUSIVE] - (cell && input->trust_ok && !finding);
+    if (cells > 0)
+        strbuf_add(text, "; %d %scell%s undecided", cells,
+                   input->trust_ok && !finding ? "more " : "", cells == 1 ? " is" : "s are");
+}
+
+static void summary_pass(const struct summary_input *input, const struct summary_count *count,
+                         struct strbuf *text)
+{
+    strbuf_add(text, "%s %d gated cell%s within the margins; nearest to its margin: ",
+               count->gated == 1 ? "the" : "all", count->gated, count->gated == 1 ? " is" : "s are");
+    summary_add_cell(text, count->worst[CELL_PASS]);
+    if (count->improved)
+        strbuf_add(text, "; %d cell%s improved", count->improved, count->improved == 1 ? "" : "s");
+    if (input->parity_count)
+        strbuf_add(text, "; parity holds for %d of %d", input->parity_count, input->parity_count);
+}
+
+static char *summary_margins(const struct run_facts *run)
+{
+    struct strbuf text = {0};
+    char margin[32], alpha[32];
+    for (int m = 0; m < METRIC_COUNT; m++) {
+        bool gated = false;
+        for (int i = 0; i < run->workload_count; i++)
+            for (int k = 0; k < run->workloads[i].cell_count; k++)
+                gated = gated || (run->workloads[i].cells[k].gating &&
+                                  (int)run->workloads[i].cells[k].metric == m);
+        if (gated)
+            strbuf_add(&text, "%s%s %s", text.len ? ", " : "margins: ", metric_infos[m].name,
+                       phrase_fraction(margin, sizeof margin, run->gate.metrics[m].margin));
+    }
+    strbuf_add(&text, "%sone-sided error rate %s a cell over %d look%s%s%s", text.len ? "; " : "",
+               phrase_fraction(alpha, sizeof alpha, run->gate.alpha), run->plan->schedule.look_count,
+               run->plan->schedule.look_count == 1 ? "" : "s",
+               run->confirm ? "; fails are confirmed on fresh pairs" : "",
+               run->gate.fail_on_likely ? "; likely regressions fail at the last look" : "");
+    return strbuf_take(&text);
+}
+
+struct summary summary_make(const struct summary_input *input)
+{
+    struct summary_count count = summary_count_cells(input->run);
+    struct strbuf text = {0};
+    struct summary summary = {.exit = EXIT_CODE_INCONCLUSIVE};
+    bool fails = count.of[CELL_FAIL] || summary_parity(input, CELL_FAIL) ||
+                 summary_finding(input, FINDING_FAIL);
+    bool passes = count.gated && count.of[CELL_PASS] == count.gated &&
+                  !summary_parity(input, CELL_INCONCLUSIVE) &&
+                  !summary_finding(input, FINDING_INCONCLUSIVE) && input->trust_ok &&
+                  input->calibration->covered;
+    if (fails) {
+        summary.exit = EXIT_CODE_FAIL;
+        summary_fail(input, &count, &text);
+    } else if (passes) {
+        summary.exit = EXIT_CODE_PASS;
+        summary_pass(input, &count, &text);
+    } else {
+        summary_inconclusive(input, &count, &text);
+    }
+    summary.reason = strbuf_take(&text);
+    summary.margin_note = summary_margins(input->run);
+    return summary;
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads and measures the pairs of a workload. While a run goes on each pair is measured once: the
+// result is kept in a temporary table of the store's connection, which ends with it.
+#include "harness/gate/workload_facts.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+
+static int facts_cache_open(struct store *store, struct error *err)
+{
+    return store_exec(store, err,
+                      "CREATE TEMP TABLE IF NOT EXISTS gate_measured (pair_id INTEGER PRIMARY KEY, "
+                      "measured BLOB NOT NULL)", "");
+}
+
+// 1: *ret_pair was found in the cache.
+static int facts_cache_get(struct store *store, int64_t pair_id, struct measure_pair *ret_pair,
+                           struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT measured FROM temp.gate_measured WHERE pair_id = ?", "i",
+                                     pair_id);
+    if (!stmt)
+        return -EIO;
+    int rc = store_step(store, stmt, err);
+    if (rc == 1 && sqlite3_column_bytes(stmt, 0) == (int)sizeof *ret_pair)
+        memcpy(ret_pair, sqlite3_column_blob(stmt, 0), sizeof *ret_pair);
+    else if (rc == 1)
+        rc = 0;
+    sqlite3_reset(stmt);
+    return rc;
+}
+
+static int facts_measure(struct store *store, const struct pair_head *head, enum facts_source source,
+                         struct measure_pair *ret_pair, struct error *err)
+{
+    int rc = source == FACTS_CACHED ? facts_cache_get(store, head->id, ret_pair, err) : 0;
+    if (rc)
+        return rc < 0 ? rc : 0;
+    struct pair_rows rows;
+    rc = pair_rows_load(store, head, true, &rows, err);
+    if (rc)
+        return rc;
+    measure_pair(&rows, ret_pair);
+    pair_rows_clear(&rows);
+    if (source == FACTS_CACHED)
+        rc = store_exec(store, err, "INSERT OR REPLACE INTO temp.gate_measured VALUES (?, ?)", "ib",
+                        head->id, (const void *)ret_pair, sizeof *ret_pair);
+    return rc;
+}
+
+static int facts_load_head(struct store *store, struct workload_facts *facts, int at,
+                           enum facts_source source, struct error *err)
+{
+    const struct pair_head *head = &facts->heads[at];
+    bool measured = head->fate == PAIR_FATE_VALID &&
+                    (head->phase == PAIR_PHASE_MAIN || head->phase == PAIR_PHASE_CONFIRM);
+    if (measured) {
+        struct measure_pair *pair = head->phase == PAIR_PHASE_MAIN ? &facts->main[facts->main_count++]
+                                                                   : &facts->confirm[facts->confirm_count++];
+        int rc = facts_measure(store, head, source, pair, err);
+        if (rc)
+            return rc;
+        for (int side = 0; side < PLAN_SIDES; side++) {
+            facts->fates[at][side] = pair->sides[side].fate;
+            facts->has_steps = facts->has_steps || pair->sides[side].steps >= 0;
+            facts->has_arrivals = facts->has_arrivals || pair->sides[side].has_arrivals;
+        }
+        return 0;
+    }
+    struct pair_rows rows;
+    int rc = pair_rows_load(store, head, false, &rows, err);
+    if (rc)
+        return rc;
+    for (int side = 0; side < PLAN_SIDES; side++) {
+        facts->fates[at][side] = rows.sides[side].fate;
+        if (head->fate == PAIR_FATE_FAILED && head->interleave == PLAN_INTERLEAVE_STEPS &&
+            rows.sides[side].fate == LAUNCH_FATE_OK && rows.sides[side].steps < 0)
+            facts->fates[at][side] = LAUNCH_FATE_NO_STEPS;
+        facts->has_steps = facts->has_steps || rows.sides[side].steps >= 0;
+    }
+    pair_rows_clear(&rows);
+    return 0;
+}
+
+static int facts_load_workload(struct store *store, const struct plan *plan, struct workload_facts *facts,
+                               struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT name, mode, interleave FROM workload WHERE id = ?", "i",
+                                     facts->id);
+    if (!stmt)
+        return -EIO;
+    int rc = store_step(store, stmt, err);
+    if (rc == 0)
+        return error_set(err, -ENOENT, "store '%s' has no workload %lld", store_path(store),
+                         (long long)facts->id);
+    if (rc < 0)
+        return rc;
+    facts->name = xstrdup((const char *)sqlite3_column_text(stmt, 0));
+    const char *mode = (const char *)sqlite3_column_text(stmt, 1);
+    const char *interleave = (const char *)sqlite3_column_text(stmt, 2);
+    for (int i = 0; i < PLAN_MODE_COUNT; i++)
+        if (strcmp(mode, plan_mode_name((enum plan_mode)i)) == 0)
+            facts->mode = (enum plan_mode)i;
+    for (int i = 0; interleave && i < PLAN_INTERLEAVE_COUNT; i++)
+        if (strcmp(interleave, plan_interleave_name((enum plan_interleave)i)) == 0)
+            facts->interleave = (enum plan_interleave)i;
+    sqlite3_reset(stmt);
+    for (int i = 0; i < plan->workload_count; i++)
+        if (strcmp(plan->workloads[i].name, facts->name) == 0)
+            facts->plan = &plan->workloads[i];
+    return 0;
+}
+
+int workload_facts_load(struct store *store, const struct plan *plan, int64_t workload_id,
+                        enum facts_source source, struct workload_facts *ret_facts, struct error *err)
+{
+    struct workload_facts facts = {.id = workload_id, .interleave = PLAN_INTERLEAVE_AUTO};
+    int rc = source == FACTS_CACHED ? facts_cache_open(store, err) : 0;
+    if (rc == 0)
+        rc = facts_load_workload(store, plan, &facts, err);
+    if (rc == 0)
+        rc = pair_heads_load(store, workload_id, &facts.heads, &facts.head_count, err);
+    if (rc == 0) {
+        size_t count = (size_t)facts.head_count;
+        facts.main = xcalloc(count, sizeof *facts.main);
+        facts.confirm = xcalloc(count, sizeof *facts.confirm);
+        facts.fates = xcalloc(count, sizeof *facts.fates);
+        for (int i = 0; i < facts.head_count && rc == 0; i++)
+            rc = facts_load_head(store, &facts, i, source, err);
+    }
+    if (rc) {
+        workload_facts_clear(&facts);
+        return rc;
+    }
+    *ret_facts = facts;
+    return 0;
+}
+
+void workload_facts_clear(struct workload_facts *facts)
+{
+    free(facts->name);
+    free(facts->heads);
+    free(facts->main);
+    free(facts->confirm);
+    free(facts->fates);
+    *facts = (struct workload_facts){0};
+}
+
+static bool facts_same_text(const char *left, const char *right)
+{
+    return left == right || (left && right && strcmp(left, right) == 0);
+}
+
+const struct plan_workload *workload_facts_single(const struct plan *plan,
+                                                  const struct plan_workload *workload)
+{
+    if (!workload || !workload->model || workload->ranks < 2)
+        return NULL;
+    for (int i = 0; i < plan->workload_count; i++) {
+        const struct plan_workload *other = &plan->workloads[i];
+        if (other->ranks == 1 && other->mode == workload->mode &&
+            facts_same_text(other->model, workload->model) &&
+            facts_same_text(other->size, workload->size) && other->threads == workload->threads)
+            return other;
+    }
+    return NULL;
+}
+
+void workload_facts_scale(struct workload_facts *facts, const struct workload_facts *single)
+{
+    for (int i = 0; i < facts->main_count && i < single->main_count; i++) {
+        struct measure_pair *pair = &facts->main[i];
+        const struct measure_pair *other = &single->main[i];
+        for (int side = 0; side < PLAN_SIDES; side++) {
+            double value = pair->sides[side].value[METRIC_THROUGHPUT] /
+                           ((double)facts->plan->ranks * other->sides[side].value[METRIC_THROUGHPUT]);
+            pair->sides[side].value[METRIC_SCALING_EFFICIENCY] = value;
+            pair->sides[side].reason[METRIC_SCALING_EFFICIENCY] =
+                isnan(value) ? MEASURE_NO_SAMPLES : MEASURE_OK;
+        }
+        pair->log_ratio[METRIC_SCALING_EFFICIENCY] =
+            pair->log_ratio[METRIC_THROUGHPUT] - other->log_ratio[METRIC_THROUGHPUT];
+    }
+}
+
+enum plan_mode workload_facts_mode(const struct workload_facts *facts)
+{
+    bool closed_loop = facts->mode == PLAN_MODE_INFER && facts->has_steps && !facts->has_arrivals;
+    return closed_loop ? PLAN_MODE_TRAIN : facts->mode;
+}
+
+void workload_facts_ratios(const struct measure_pair *pairs, int count, enum metric_id metric,
+                           double *ret_ratios)
+{
+    double sign = metric_infos[metric].direction[0] == 'l' ? 1 : -1;
+    for (int i = 0; i < count; i++)
+        ret_ratios[i] = sign * pairs[i].log_ratio[metric];
+}

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verdict from stores with known answers: pass, fail, inconclusive, and what each rests on.
+#include "harness/gate/gate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/gate_world.h"
+#include "tests/unit/runner.h"
+
+static struct world world;
+
+static void open_calibrated(const char *workloads, const char *gate)
+{
+    world_open(&world, workloads, gate);
+    world_certificate(&world, "host", "steps", 0.01);
+}
+
+#define CELL(column, metric) "SELECT " column " FROM cell WHERE workload = 'w' AND metric = '" metric "'"
+
+TEST(a_side_against_itself_passes)
+{
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){0});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_STR(world_text(&world, "SELECT verdict FROM verdict"), "pass");
+    CHECK_INT(world_number(&world, "SELECT trust_ok AND calibrated FROM verdict"), 1);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating"), 3);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating AND verdict = 'pass'"), 3);
+    CHECK_INT(world_number(&world, CELL("look", "step_time")), 0);
+    CHECK_DBL(world_number(&world, CELL("alpha", "step_time")), 0.0025, 1e-12);
+    CHECK_INT(world_number(&world, CELL("pairs", "step_time")), 10);
+    CHECK_DBL(world_number(&world, CELL("median_a", "step_time")), 5e6, 5e4);
+    CHECK(world_number(&world, CELL("ci_lower", "step_time")) < 1);
+    CHECK(world_number(&world, CELL("ci_upper", "step_time")) > 1);
+    CHECK(world_number(&world, CELL("mde", "step_time")) < 0.02);
+    CHECK(isnan(world_number(&world, CELL("pairs_needed", "step_time"))));
+    CHECK_STR(world_text(&world, CELL("verdict", "first_step_time")), "unchecked");
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM pair_ratio WHERE metric = 'step_time'"), 10);
+    CHECK(world_number(&world, "SELECT min(couples) FROM pair_ratio WHERE metric = 'step_time'") > 20);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "all 3 gated cells are within the margins");
+    CHECK_CONTAINS(world_text(&world, "SELECT calibration_note FROM verdict"), "host (steps): 0 false fails in 300");
+    CHECK_CONTAINS(world_text(&world, "SELECT policy FROM verdict"), "\"alpha\":0.01");
+    world_close(&world);
+}
+
+TEST(a_planted_slow_down_fails_with_its_ratio_in_the_interval)
+{
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.05});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_STR(world_text(&world, CELL("verdict", "step_time")), "fail");
+    CHECK(world_number(&world, CELL("ci_lower", "step_time")) < 1.05);
+    CHECK(world_number(&world, CELL("ci_upper", "step_time")) > 1.05);
+    CHECK_STR(world_text(&world, CELL("verdict", "throughput")), "fail");
+    CHECK_DBL(world_number(&world, CELL("ratio", "throughput")), 1 / 1.05, 0.005);
+    CHECK(world_number(&world, CELL("ci_lower", "throughput")) < 1 / 1.05);
+    CHECK(world_number(&world, CELL("ci_upper", "throughput")) > 1 / 1.05);
+    CHECK_STR(world_text(&world, CELL("verdict", "peak_memory")), "pass");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "w step_time: ");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "slower: ratio 1.0");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "beyond the margin of 2 %; 1 more cell fails");
+    world_close(&world);
+}
+
+TEST(half_a_percent_does_not_fail)
+{
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.005});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_DBL(world_number(&world, CELL("ratio", "step_time")), 1.005, 0.003);
+    world_close(&world);
+}
+
+TEST(an_improvement_passes_and_is_said)
+{
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){.ratio = 0.9});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_INT(world_number(&world, CELL("improved", "step_time")), 1);
+    CHECK_INT(world_number(&world, CELL("improved", "throughput")), 1);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "2 cells improved");
+    world_close(&world);
+}
+
+TEST(memory_growth_fails)
+{
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){.memory_ratio = 1.03});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "peak_memory: 3 % more memory");
+    world_close(&world);
+}
+
+TEST(no_rows_are_no_pass)
+{
+    open_calibrated(NULL, NULL);
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "no pair has both sides yet");
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating AND verdict = 'inconclusive'"), 3);
+    world_sql(&world, "DELETE FROM workload");
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "nothing was judged");
+    world_sql(&world, "DELETE FROM run");
+    CHECK_INT(world_judge(&world), -1);
+    world_close(&world);
+}
+
+TEST(too_few_pairs_are_no_pass)
+{
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 9, (struct world_pair){0});
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "the run ended before the next look at 10 pairs");
+    world_state(&world, "interrupted");
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "interrupted: ");
+    world_pair(&world, (struct world_pair){0}); // an interruption after every cell was decided changes nothing
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    world_close(&world);
+}
+
+TEST(judged_twice_gives_the_same_rows)
+{
+    static const char *const dumps[] = {
+        "SELECT group_concat(quote(launch_id)||metric||quote(value)||quote(reason)) FROM launch_metric",
+        "SELECT group_concat(quote(pair_id)||metric||quote(log_ratio)||quote(within_sd)||quote(couples)) FROM pair_ratio",
+        "SELECT group_concat(id||workload||metric||unit||quote(ratio)||quote(ci_lower)||quote(ci_upper)||quote(mde)||"
+        "quote(pair_sd)||quote(pairs_needed)||verdict||reason) FROM cell",
+        "SELECT group_concat(id||quote(workload)||kind||effect||text) FROM finding",
+        "SELECT verdict||reason||margin_note||policy||trust_ok||calibrated||calibration_note FROM verdict"};
+    enum { DUMPS = sizeof dumps / sizeof *dumps };
+    char *before[DUMPS];
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 3, (struct world_pair){.ratio = 1.02, .pair_sd = 0.02});
+    world_pair(&world, (struct world_pair){.state = "void", .void_side = 1});
+    world_pairs(&world, 25, (struct world_pair){.ratio = 1.02, .pair_sd = 0.02});
+    int first = world_judge(&world);
+    for (int i = 0; i < DUMPS; i++)
+        before[i] = store_get_text(world.store, dumps[i], "");
+    CHECK_INT(world_judge(&world), first);
+    for (int i = 0; i < DUMPS; i++) {
+        char *after = store_get_text(world.store, dumps[i], "");
+        CHECK(before[i] && after && strlen(after) > 10);
+        CHECK(before[i] && after && strcmp(before[i], after) == 0);
+        free(before[i]);
+        free(after);
+    }
+    world_close(&world);
+}
+
+TEST(a_read_only_store_is_judged_and_not_written)
+{
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.05});
+    store_close(world.store);
+    struct error err = {0};
+    CHECK_INT(store_open(world.path, STORE_READ, &world.store, &err), 0);
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM verdict"), 0);
+    world_close(&world);
+}
+
+TEST(another_policy_judges_the_same_rows)
+{
+    struct plan *plan = NULL;
+    struct plan_gate wide;
+    struct error err = {0};
+    enum exit_code verdict = EXIT_CODE_USAGE;
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.05});
+    char *command[] = {"x"};
+    CHECK_INT(plan_from_command("/bin/true", "/bin/true", command, 1, &plan, &err), 0);
+    wide = plan->gate;
+    for (int m = 0; m < METRIC_COUNT; m++)
+        wide.metrics[m].margin = 0.10;
+    CHECK_INT(gate_judge(world.store, &wide, &verdict, &err), 0);
+    CHECK_INT(verdict, EXIT_CODE_PASS);
+    CHECK_DBL(world_number(&world, CELL("margin", "step_time")), 0.10, 1e-12);
+    CHECK_CONTAINS(world_text(&world, "SELECT margin_note FROM verdict"), "step_time 10 %");
+    plan_free(plan);
+    world_close(&world);
+}
+
+TEST(uncalibrated_hosts_never_pass)
+{
+    world_open(&world, NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){0});
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "uncalibrated host: no certificate for turns of steps");
+    CHECK_INT(world_number(&world, "SELECT calibrated FROM verdict"), 0);
+    world_certificate(&world, "host", "launches", 0.01); // proves nothing about turns of steps
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    world_certificate(&world, "host", "steps", 0.2);
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "bounds false fails at 20 % only");
+    world_certificate(&world, "w", "steps", 0.01);
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    world_sql(&world, "UPDATE calibration SET made_wall_ns = made_wall_ns - 31 * 86400000000000");
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "31 days old, the policy allows 30");
+    world_close(&world);
+}
+
+TEST(an_uncalibrated_fail_stays_a_fail_and_says_so)
+{
+    world_open(&world, NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.05});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "(uncalibrated host: ");
+    world_close(&world);
+}
+
+TEST(an_aa_run_needs_no_certificate)
+{
+    world_open_aa(&world, NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){0});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    world_close(&world);
+}
+
+TEST(launches_one_after_the_other)
+{
+    world_open(&world, NULL, NULL);
+    world_sql(&world, "UPDATE workload SET interleave = 'launches'");
+    world_certificate(&world, "host", "launches", 0.01);
+    world_pairs(&world, 10, (struct world_pair){.interleave = "launches", .ratio = 1.05});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_DBL(world_number(&world, CELL("ratio", "step_time")), 1.05, 0.004);
+    CHECK(isnan(world_number(&world, "SELECT max(couples) FROM pair_ratio")));
+    world_close(&world);
+}
+
+TEST(a_command_without_steps_is_judged_on_total_time)
+{
+    world_open(&world, "workloads: [{name: w, command: [x]}]", NULL);
+    world_sql(&world, "UPDATE workload SET interleave = 'slices'");
+    world_certificate(&world, "host", "slices", 0.01);
+    world_pairs(&world, 10, (struct world_pair){.interleave = "slices", .no_steps_a = 1, .no_steps_b = 1});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_STR(world_text(&world, "SELECT group_concat(metric) FROM (SELECT metric FROM cell WHERE gating ORDER BY metric)"),
+              "cpu_time,peak_memory,total_time");
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE metric = 'step_time'"), 0);
+    CHECK_STR(world_text(&world, "SELECT reason FROM launch_metric WHERE metric = 'step_time'"),
+              "the workload made no step call");
+    world_close(&world);
+}
+
+TEST(requests_of_an_open_loop)
+{
+    open_calibrated("workloads: [{name: w, mode: infer, rate: 100/s, command: [x]}]", NULL);
+    world_pairs(&world, 10, (struct world_pair){.rate = 100, .steps = 700, .ratio = 1.2});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_STR(world_text(&world, CELL("verdict", "latency_p50")), "fail");
+    CHECK_DBL(world_number(&world, CELL("median_a", "latency_p50")), 5e6 + 2.7e5, 1e5);
+    CHECK(world_number(&world, CELL("median_a", "latency_p99")) > world_number(&world, CELL("median_a", "latency_p50")) + 2e5);
+    CHECK_STR(world_text(&world, CELL("verdict", "step_time")), "unchecked");
+    world_close(&world);
+}
+
+TEST(a_percentile_needs_its_requests)
+{
+    open_calibrated("workloads: [{name: w, mode: infer, rate: 100/s, command: [x]}]",
+                    "gate: {metrics: {latency_p50: {margin: 5%}, latency_p99: {margin: 5%}}}");
+    world_pairs(&world, 10, (struct world_pair){.rate = 100, .steps = 600});
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE); // asked for, measured on nobody
+    CHECK_CONTAINS(world_text(&world, CELL("reason", "latency_p99")), "too few requests");
+    CHECK_STR(world_text(&world, CELL("verdict", "latency_p50")), "pass");
+    world_close(&world);
+}
+
+TEST(a_closed_loop_is_judged_on_its_steps)
+{
+    open_calibrated("workloads: [{name: w, mode: infer, rate: 100/s, command: [x]}]", NULL);
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.05});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_STR(world_text(&world, CELL("verdict", "step_time")), "fail");
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE metric LIKE 'latency%'"), 0);
+    world_close(&world);
+}
+
+TEST(metrics_of_other_workloads_do_not_bind_this_one)
+{
+    open_calibrated("workloads:\n - {name: w, mode: train, command: [x]}\n"
+                    " - {name: serve, mode: infer, rate: 9/s, command: [x]}",
+                    "gate: {metrics: {step_time: {margin: 2%}, latency_p50: {margin: 5%}}}");
+    world_pairs(&world, 10, (struct world_pair){0});
+    world_pairs(&world, 10, (struct world_pair){.workload = 2, .rate = 9});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating"), 3); // not latency of the training
+    world_close(&world);
+}
+
+TEST(a_default_metric_that_nobody_tells_is_observed)
+{
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){.no_samples = true});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating"), 2);
+    world_close(&world);
+    open_calibrated(NULL, "gate: {metrics: {step_time: {margin: 2%}, throughput: {margin: 2%}}}");
+    world_pairs(&world, 10, (struct world_pair){.no_samples = true});
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE); // here it was asked for
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "measured on neither side: the steps say no number");
+    world_close(&world);
+}
+
+TEST(a_zero_baseline_is_a_state_and_not_a_ratio)
+{
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){.zero_gpu_a = 1});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK(isnan(world_number(&world, CELL("ratio", "peak_gpu_memory"))));
+    CHECK_DBL(world_number(&world, CELL("median_a", "peak_gpu_memory")), 0, 0);
+    CHECK_CONTAINS(world_text(&world, "SELECT text FROM finding WHERE kind = 'zero_baseline'"), "in 10 of 10 pairs");
+    world_close(&world);
+}
+
+TEST(scaling_efficiency_compares_with_one_rank)
+{
+    open_calibrated("workloads:\n - {name: one, model: ddp, mode: train, ranks: 1}\n"
+                    " - {name: w, model: ddp, mode: train, ranks: 2}",
+                    "gate: {metrics: {scaling_efficiency: {margin: 2%}, step_time: {margin: 2%}}}");
+    world_pairs(&world, 10, (struct world_pair){.workload = 1});
+    world_pairs(&world, 10, (struct world_pair){.workload = 2, .ranks = 2, .ratio = 1.08});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_DBL(world_number(&world, CELL("median_a", "scaling_efficiency")), 1, 0.02);
+    CHECK_DBL(world_number(&world, CELL("ratio", "scaling_efficiency")), 1 / 1.08, 0.01);
+    CHECK_STR(world_text(&world, CELL("verdict", "scaling_efficiency")), "fail");
+    world_close(&world);
+}
+
+TEST(heavy_tail_is_inconclusive)
+{
+    // 60 pairs at one look: the signed ranks say fail, the mean says pass.
+    world_open(&world, NULL, "gate: {metrics: {peak_memory: {margin: 2%}}}");
+    world_certificate(&world, "host", "steps", 0.01);
+    world_sql(&world, "UPDATE run SET plan = json_set(plan, '$.schedule.looks', json('[60]'))");
+    for (int i = 0; i < 60; i++)
+        world_pair(&world, (struct world_pair){.steps = 40, .memory_ratio = i < 8 ? 0.94 : 1.0204 + 1e-5 * i});
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, CELL("reason", "peak_memory")), "heavy tail");
+    world_close(&world);
+}
