@@ -185,8 +185,9 @@ static void session_restore(struct session *session, struct session_workload *wo
     workload->broken = value >= SESSION_FAILURES_MAX || workload->voids > session->plan->schedule.voids_max;
 }
 
-static void session_prepare_workloads(struct session *session)
+static int session_prepare_workloads(struct session *session, struct error *err)
 {
+    int rc = 0;
     session->workloads = xcalloc((size_t)session->plan->workload_count, sizeof *session->workloads);
     for (int i = 0; i < session->plan->workload_count; i++) {
         struct session_workload *workload = &session->workloads[i];
@@ -199,6 +200,9 @@ static void session_prepare_workloads(struct session *session)
         workload->rate_per_s = plan->rate_per_s;
         if (session->opts->resume)
             session_restore(session, workload);
+        else if (rc == 0 && workload->interleave != PLAN_INTERLEAVE_AUTO)
+            rc = session_store_workload(session->store, workload->id, workload->interleave, NULL,
+                                        workload->rate_per_s, err);
     }
     for (int side = 0; side < PLAN_SIDES; side++) {
         char *text = store_get_text(session->store, "SELECT fingerprint FROM side WHERE id = ?", "i",
@@ -206,6 +210,7 @@ static void session_prepare_workloads(struct session *session)
         session->fingerprinted[side] = text != NULL;
         free(text);
     }
+    return rc;
 }
 
 static int session_start(struct session *session, struct error *err)
@@ -227,7 +232,9 @@ static int session_start(struct session *session, struct error *err)
         return rc;
     if (host_raise_priority())
         log_debug("no real-time priority: turns may last a scheduler slice longer");
-    session_prepare_workloads(session);
+    rc = session_prepare_workloads(session, err);
+    if (rc)
+        return rc;
     store_note(session->store, "info", "sides are stopped by %s; pinned to CPUs %s",
                tree_means_name(session->env.means), session->cpus_text);
     return 0;
