@@ -71,12 +71,19 @@ static void pair_fail_launch(struct pair_run *run, int side)
 {
     const struct launch *launch = run->pair->launches[side];
     const char *name = pair_side_name(run, side);
-    char *how = launch->state == LAUNCH_TIMEOUT  ? xstrdup("reached the timeout")
+    uint32_t slots = reader_slot_count(launch->reader);
+    char *how = launch->state == LAUNCH_TIMEOUT && slots && slots < run->spec->workload->ranks
+                    ? xasprintf("reached the timeout: %u of its %llu ranks made step calls", slots,
+                                (unsigned long long)run->spec->workload->ranks)
+                : launch->state == LAUNCH_TIMEOUT ? xstrdup("reached the timeout")
                 : launch->state == LAUNCH_OOM    ? xstrdup("was killed for want of memory")
                 : launch->exit_signal > 0        ? xasprintf("was ended by signal %d (%s)",
                                                              launch->exit_signal,
                                                              strsignal(launch->exit_signal))
                                                  : xasprintf("exited with %d", launch->exit_code);
+    const struct launch *other = run->pair->launches[!side];
+    if (other && other->pid > 0)
+        run->pair->failed_beside = true;
     pair_fail(run, xasprintf("side '%s' %s", name, how));
     free(how);
 }
@@ -381,32 +388,41 @@ static void pair_close_blocks(struct pair *pair)
     free(begins[1]);
 }
 
+// Wait for the first step of a side, which is then held and frozen.
+static void pair_arrive(struct pair_run *run, int side)
+{
+    struct pair *pair = run->pair;
+    if (pair_wait_held(run, side, (uint32_t)run->spec->workload->ranks)) {
+        launch_suspend(pair->launches[side], PAIR_SLICE_PATIENCE_NS);
+    } else if (pair->state != PAIR_STOPPED && pair->launches[side]->state != LAUNCH_OK) {
+        pair_fail_launch(run, side);
+    } else if (pair->state != PAIR_STOPPED) { // in good order: the caller chooses other turns
+        pair->missed_steps = true;
+        pair_fail(run, xasprintf("side '%s' made no step call, and turns of steps need them; "
+                                 "set `interleave` to auto or slices",
+                                 pair_side_name(run, side)));
+    }
+}
+
 static int pair_run_steps(struct pair_run *run, struct error *err)
 {
     struct pair *pair = run->pair;
-    uint32_t ranks = (uint32_t)run->spec->workload->ranks;
-    for (int i = 0; i < 2 && pair->state == PAIR_VALID; i++) {
+    for (int i = 0; i < 2 && pair->state != PAIR_STOPPED && !pair->missed_steps; i++) {
         int side = i ? !run->spec->first_side : run->spec->first_side;
         int rc = pair_start(run, side, err);
-        if (rc)
+        if (rc || !pair->launches[side])
             return rc;
-        if (pair->state != PAIR_VALID)
-            break;
-        if (pair_wait_held(run, side, ranks)) {
-            launch_suspend(pair->launches[side], PAIR_SLICE_PATIENCE_NS);
-        } else if (pair->state == PAIR_VALID) {
-            if (pair->launches[side]->state != LAUNCH_OK)
-                pair_fail_launch(run, side);
-            else // it ended in good order without one step call: the caller chooses other turns
-                pair_fail(run, xasprintf("side '%s' made no step call", pair_side_name(run, side)));
-        }
+        pair_arrive(run, side);
     }
     if (pair->state == PAIR_VALID)
         pair_turns(run);
-    for (int i = 0; i < 2 && pair->state == PAIR_VALID; i++) {
+    // Also of a pair that has failed: whether the other side works decides what the failure means.
+    for (int i = 0; i < 2 && pair->state != PAIR_STOPPED; i++) {
         int side = i ? !run->spec->first_side : run->spec->first_side;
+        if (!pair->launches[side])
+            continue;
         pair_run_out(run, side);
-        if (pair->state == PAIR_VALID && pair->launches[side]->state != LAUNCH_OK)
+        if (pair->state != PAIR_STOPPED && pair->launches[side]->state != LAUNCH_OK)
             pair_fail_launch(run, side);
     }
     return 0;
@@ -414,40 +430,39 @@ static int pair_run_steps(struct pair_run *run, struct error *err)
 
 // --- turns of slices ------------------------------------------------------------------------------
 
+// One slice of a side that is alive. Alone, there is nobody to take turns with.
+static void pair_slice(struct pair_run *run, int side)
+{
+    struct launch *launch = run->pair->launches[side];
+    bool alone = run->pair->launches[!side]->pid <= 0;
+    launch_resume(launch);
+    int64_t slice = alone ? PAIR_LOOK_NS : run->spec->plan->schedule.block_ns;
+    bool ended = launch_wait(launch, clock_monotonic_ns() + slice) || !pair_patience(run, side);
+    if (!ended && !alone)
+        launch_suspend(launch, PAIR_SLICE_PATIENCE_NS);
+    if (ended && run->pair->state != PAIR_STOPPED && launch->state != LAUNCH_OK)
+        pair_fail_launch(run, side);
+    pair_drain(run, side);
+    // The moment for the fingerprint of a program without step calls: it has run for a while.
+    if (run->couple / 2 == PAIR_SLICES_TO_FINGERPRINT && run->spec->on_held && launch->pid > 0)
+        run->spec->on_held(run->spec->arg, side, launch->pid);
+}
+
 static int pair_run_slices(struct pair_run *run, struct error *err)
 {
     struct pair *pair = run->pair;
     int turn = run->spec->first_side;
-    for (int i = 0; i < 2 && pair->state == PAIR_VALID; i++) {
+    for (int i = 0; i < 2; i++) {
         int side = i ? !run->spec->first_side : run->spec->first_side;
         int rc = pair_start(run, side, err);
-        if (rc)
+        if (rc || !pair->launches[side])
             return rc;
-        if (pair->launches[side]) {
-            reader_open_gate(pair->launches[side]->reader);
-            launch_suspend(pair->launches[side], PAIR_SLICE_PATIENCE_NS);
-        }
+        reader_open_gate(pair->launches[side]->reader);
+        launch_suspend(pair->launches[side], PAIR_SLICE_PATIENCE_NS);
     }
-    while (pair->state == PAIR_VALID) {
-        struct launch *launch = pair->launches[turn], *other = pair->launches[!turn];
-        if (launch->pid <= 0 && other->pid <= 0)
-            break;
-        if (launch->pid > 0) {
-            launch_resume(launch);
-            // Alone, there is nobody to take turns with.
-            int64_t slice = other->pid > 0 ? run->spec->plan->schedule.block_ns : PAIR_LOOK_NS;
-            bool ended = launch_wait(launch, clock_monotonic_ns() + slice);
-            if (!ended && !pair_patience(run, turn))
-                ended = true;
-            if (!ended && other->pid > 0)
-                launch_suspend(launch, PAIR_SLICE_PATIENCE_NS);
-            if (ended && pair->state == PAIR_VALID && launch->state != LAUNCH_OK)
-                pair_fail_launch(run, turn);
-            pair_drain(run, turn);
-        }
-        // The moment for the fingerprint of a program without step calls: it has run for a while.
-        if (run->couple / 2 == PAIR_SLICES_TO_FINGERPRINT && run->spec->on_held && launch->pid > 0)
-            run->spec->on_held(run->spec->arg, turn, launch->pid);
+    while (pair->state != PAIR_STOPPED && (pair->launches[0]->pid > 0 || pair->launches[1]->pid > 0)) {
+        if (pair->launches[turn]->pid > 0)
+            pair_slice(run, turn);
         // Couples in random order, as in turns of steps: after both had a slice, the coin decides.
         run->couple++;
         turn = run->couple % 2 ? !turn : (int)(pair_random(&run->coin) >> 63);
@@ -460,15 +475,13 @@ static int pair_run_slices(struct pair_run *run, struct error *err)
 static int pair_run_launches(struct pair_run *run, struct error *err)
 {
     struct pair *pair = run->pair;
-    for (int i = 0; i < 2 && pair->state == PAIR_VALID; i++) {
+    for (int i = 0; i < 2 && pair->state != PAIR_STOPPED; i++) {
         int side = i ? !run->spec->first_side : run->spec->first_side;
         if (!(run->spec->sides & 1 << side))
             continue;
         int rc = pair_start(run, side, err);
-        if (rc)
+        if (rc || !pair->launches[side])
             return rc;
-        if (pair->state != PAIR_VALID)
-            break;
         struct launch *launch = pair->launches[side];
         uint32_t ranks = (uint32_t)run->spec->workload->ranks;
         // The first step is held here too: the same first step, and the moment for the fingerprint.
@@ -483,11 +496,32 @@ static int pair_run_launches(struct pair_run *run, struct error *err)
         reader_open_gate(launch->reader);
         if (launch->pid > 0)
             pair_wait_end(run, side);
-        if (pair->state == PAIR_VALID && launch->state != LAUNCH_OK)
+        if (pair->state != PAIR_STOPPED && launch->state != LAUNCH_OK)
             pair_fail_launch(run, side);
         pair_finish_launch(run, side);
     }
     return 0;
+}
+
+// A launch that was told how many steps to make, ended in good order and made fewer than its partner
+// did less work: its times must not count, and its early end is a failure of its own.
+static void pair_check_steps(struct pair_run *run)
+{
+    struct pair *pair = run->pair;
+    bool told = run->spec->workload->model != NULL;
+    for (char **word = run->spec->workload->command; word && *word; word++)
+        told = told || strstr(*word, "{steps}");
+    if (!told || !pair->launches[0] || !pair->launches[1])
+        return;
+    int64_t steps[2] = {samples_steps(pair->launches[0]), samples_steps(pair->launches[1])};
+    int side = steps[1] < steps[0];
+    if (steps[0] == steps[1] || steps[side] < 0 || steps[side] >= (int64_t)run->spec->steps)
+        return;
+    pair->launches[side]->state = LAUNCH_CRASHED;
+    pair_fail(run, xasprintf("side '%s' ended in good order after %lld of %llu steps, side '%s' after %lld",
+                             pair_side_name(run, side), (long long)steps[side],
+                             (unsigned long long)run->spec->steps, pair_side_name(run, !side),
+                             (long long)steps[!side]));
 }
 
 int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair **ret_pair,
@@ -503,6 +537,8 @@ int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair *
     for (int side = 0; side < 2; side++)
         if (!pair->covariates[side])
             pair_finish_launch(&run, side);
+    if (rc == 0 && pair->state == PAIR_VALID)
+        pair_check_steps(&run);
     if (pair->block_count)
         pair_close_blocks(pair);
     pair->ended_ns = clock_monotonic_ns();

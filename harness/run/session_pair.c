@@ -130,12 +130,6 @@ static int session_set_interleave(struct session *session, struct session_worklo
                                   workload->rate_per_s, err);
 }
 
-static bool session_any_ok(const struct pair *pair)
-{
-    return (pair->launches[0] && pair->launches[0]->state == LAUNCH_OK) ||
-           (pair->launches[1] && pair->launches[1]->state == LAUNCH_OK);
-}
-
 // What `auto` tries after a pair that failed: another interleave, and why; the note is kept when a pair
 // has shown that it works. True = run the pair again, this one does not count.
 static bool session_fall_back(struct session_workload *workload, const struct pair *pair,
@@ -143,15 +137,12 @@ static bool session_fall_back(struct session_workload *workload, const struct pa
 {
     if (pair->start_error[0] || pair->start_error[1])
         return false;
-    if (workload->interleave == PLAN_INTERLEAVE_STEPS && !pair->has_steps && session_any_ok(pair)) {
+    if (workload->interleave == PLAN_INTERLEAVE_STEPS && pair->missed_steps) {
         workload->interleave = PLAN_INTERLEAVE_SLICES;
-        free(*ret_note);
-        *ret_note = xstrdup("makes no step calls: both sides are frozen in turn, and judged on total time");
         return true;
     }
-    bool both_were_alive = pair->launches[0] && pair->launches[1];
     bool short_of_memory = pair->reason && strstr(pair->reason, "not enough memory");
-    if (workload->interleave != PLAN_INTERLEAVE_LAUNCHES && (both_were_alive || short_of_memory)) {
+    if (workload->interleave != PLAN_INTERLEAVE_LAUNCHES && (pair->failed_beside || short_of_memory)) {
         workload->interleave = PLAN_INTERLEAVE_LAUNCHES;
         free(*ret_note);
         *ret_note = xasprintf("the two sides cannot be alive together (%s): one after the other; expect a "
@@ -160,6 +151,15 @@ static bool session_fall_back(struct session_workload *workload, const struct pa
         return true;
     }
     return false;
+}
+
+// Why `auto` takes slices, now that a pair has shown what the sides do.
+static char *session_slices_note(const struct pair *pair)
+{
+    return xstrdup(pair->has_steps
+                       ? "makes step calls on one side only: both sides are frozen in turn, and judged on "
+                         "total time"
+                       : "makes no step calls: both sides are frozen in turn, and judged on total time");
 }
 
 static int session_count_pair(struct session *session, struct session_workload *workload,
@@ -246,6 +246,8 @@ int session_pair(struct session *session, struct session_workload *workload, con
                 rc = session_start_error(pair, err);
         }
         if (was_auto && !again && pair->state == PAIR_VALID && rc == 0) {
+            if (!note && workload->interleave == PLAN_INTERLEAVE_SLICES)
+                note = session_slices_note(pair);
             rc = session_set_interleave(session, workload, workload->interleave, note, err);
             note = NULL;
         } else if (was_auto && !again && pair->state != PAIR_VALID) {
