@@ -234,6 +234,28 @@ static void launch_set_environment(const struct launch_env *env, const struct la
 
 // --- start ----------------------------------------------------------------------------------------
 
+// execvp() without its habit of handing a file that is no program of this machine to /bin/sh: an
+// interpreter of another architecture must not be read as a shell script. Returns errno.
+static int launch_exec(char **argv)
+{
+    if (strchr(argv[0], '/')) {
+        execv(argv[0], argv);
+        return errno;
+    }
+    const char *search = getenv("PATH");
+    char *dirs = xstrdup(search ? search : "/usr/local/bin:/usr/bin:/bin"), *rest = dirs, *dir;
+    int failure = ENOENT;
+    while ((dir = strsep(&rest, ":"))) {
+        char *path = xasprintf("%s/%s", *dir ? dir : ".", argv[0]);
+        execv(path, argv);
+        if (errno != ENOENT && errno != ENOTDIR)
+            failure = errno;
+        free(path);
+    }
+    free(dirs);
+    return failure;
+}
+
 static void launch_child(const struct launch_env *env, const struct launch_spec *spec,
                          const struct launch *launch, char **argv, int error_fd)
     __attribute__((noreturn));
@@ -265,9 +287,8 @@ static void launch_child(const struct launch_env *env, const struct launch_spec 
     sigprocmask(SIG_SETMASK, &none, NULL);
     for (int sig = 1; sig < NSIG; sig++)
         signal(sig, SIG_DFL);
-    execvp(argv[0], argv);
+    failure[1] = launch_exec(argv);
     failure[0] = 3;
-    failure[1] = errno;
 out:
     rc = (int)write(error_fd, failure, sizeof failure);
     _exit(127);
