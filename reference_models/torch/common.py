@@ -107,17 +107,43 @@ def compiled(args, model):
     return torch.compile(model)
 
 
-def _clock(args):
-    """Time of the work for the slow plant: CPU time of this thread where that is all the work, so that
-    a busy neighbour does not change how much is repeated."""
-    if args.device == "cpu":
-        alone = args.threads == 1 and args.ranks == 1
-        return time.thread_time_ns if alone else time.perf_counter_ns
+class _Drag:
+    """The slow plant around one step: keeps the time that decides how much is repeated."""
 
-    def synced():
-        torch.cuda.synchronize()
-        return time.perf_counter_ns()
-    return synced
+    CALIBRATION_STEPS = 12
+    CALIBRATION_UNITS = 50
+
+    def __init__(self, args, work, times):
+        self._plant, self._work, self._times, self._steps = args.plant, work, times, 0
+        self._cuda = args.device == "cuda"
+        # CPU time of this thread where that is all the work: then a busy neighbour changes nothing.
+        alone = not self._cuda and args.threads == 1 and args.ranks == 1
+        self._clock = time.thread_time_ns if alone else time.perf_counter_ns
+        self._extra_ns = self._begin_ns = 0
+
+    def begin(self):
+        self._begin_ns = self._clock() if self._plant.slow else 0
+
+    def repeat(self, batch):
+        """In the forward phase."""
+        if self._plant.slow:
+            self._extra_ns = self._plant.drag(lambda: self._work.unit(batch), self._clock)
+
+    def end(self, batch):
+        if not self._plant.slow:
+            return
+        self._steps += 1
+        if not self._cuda:
+            self._plant.step_took(self._clock() - self._begin_ns - self._extra_ns)
+        elif self._steps == self.CALIBRATION_STEPS:
+            for _ in range(2):  # the first round loads kernels
+                torch.cuda.synchronize()
+                begin = time.perf_counter_ns()
+                for _ in range(self.CALIBRATION_UNITS):
+                    self._work.unit(batch)
+                torch.cuda.synchronize()
+                unit_ns = (time.perf_counter_ns() - begin) / self.CALIBRATION_UNITS
+            self._plant.fix_units(sorted(self._times)[self._steps // 2], unit_ns)
 
 
 def _poison(model):
@@ -125,17 +151,17 @@ def _poison(model):
         next(model.parameters()).mul_(float("nan"))
 
 
-def _train(args, work, clock, times):
+def _train(args, work, drag, times):
     plant, losses = args.plant, []
     for i in upgate.steps(range(args.steps), samples=work.samples):
         wall = time.perf_counter_ns()
-        begin = clock() if plant.slow else 0
+        drag.begin()
         with upgate.phase("data"):
             batch = work.batch(i)
         plant.strike(i, args.steps, lambda: _poison(work.model), upgate.phase)
         with upgate.phase("forward"):
             loss, output = work.forward(batch)
-            extra = plant.drag(lambda: work.unit(batch), clock)
+            drag.repeat(batch)
         with upgate.phase("backward"):
             loss.backward()
         with upgate.phase("optimizer"):
@@ -146,8 +172,7 @@ def _train(args, work, clock, times):
         else:
             upgate.record(loss=losses[-1])
         times.append(time.perf_counter_ns() - wall)
-        if plant.slow:
-            plant.step_took(clock() - begin - extra)
+        drag.end(batch)
     return losses
 
 
@@ -157,24 +182,23 @@ def _requests(args, samples):
     return upgate.steps(range(args.steps), samples=samples)
 
 
-def _infer(args, work, clock, times):
+def _infer(args, work, drag, times):
     plant = args.plant
     with torch.inference_mode():
         for i, _ in enumerate(_requests(args, work.samples)):
             wall = time.perf_counter_ns()
-            begin = clock() if plant.slow else 0
+            drag.begin()
             with upgate.phase("data"):
                 batch = work.batch(i)
             plant.strike(i, args.steps, lambda: _poison(work.model), upgate.phase)
             with upgate.phase("forward"):
                 output = work.answer(batch)
-                extra = plant.drag(lambda: work.unit(batch), clock)
+                drag.repeat(batch)
                 answer = work.visible(output).cpu()  # a client gets its answer in host memory
             if i < RECORDED_OUTPUTS:
                 upgate.record(output=answer)
             times.append(time.perf_counter_ns() - wall)
-            if plant.slow:
-                plant.step_took(clock() - begin - extra)
+            drag.end(batch)
 
 
 def _finite(value):
@@ -192,7 +216,7 @@ def run(args, work):
         return 0
     times, setup_ns = [], time.monotonic_ns() - START_NS - IMPORT_NS
     loop = _train if args.mode == "train" else _infer
-    losses = loop(args, work, _clock(args), times) or [None]
+    losses = loop(args, work, _Drag(args, work, times), times) or [None]
     if int(os.environ.get("RANK", "0")) == 0:
         print(json.dumps({
             "model": args.name, "mode": args.mode, "framework": "torch " + torch.__version__,

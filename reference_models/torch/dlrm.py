@@ -147,9 +147,7 @@ class Work:
 
     def unit(self, batch):
         with torch.no_grad():
-            ids, offsets = batch[1][-1]
-            self.model.tables[-1](ids, offsets)
-            self.model.bottom(batch[0])
+            self.model.bottom(batch[0][:16])
 
 
 def main():

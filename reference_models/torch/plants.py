@@ -26,6 +26,7 @@ class Plants:
         self.nan_step = self.crash_step = self.hang_step = -1
         self.nostep = self.lowp = False
         self._debt_ns, self._base_ns, self._kept = 0.0, 0, []
+        self._owed_units, self._units_per_step = 0.0, 0.0
         for spec in specs.split(",") if specs else []:
             self._parse(*spec.partition(":")[::2])
 
@@ -80,6 +81,11 @@ class Plants:
         """Repeat `unit`, a small share of the step's own work, until the share of the step before is
         used up; returns the time it took. What a unit runs over is taken off the next step, so that the
         sum is exact."""
+        if self._units_per_step:
+            self._owed_units += self._units_per_step
+            while self._owed_units >= 1:
+                unit()
+                self._owed_units -= 1
         if not self.slow or not self._base_ns:
             return 0
         self._debt_ns += self.slow * self._base_ns
@@ -87,9 +93,15 @@ class Plants:
         while self._debt_ns > now - begin:
             unit()
             now = clock()
-        self._debt_ns = max(self._debt_ns - (now - begin), -self.slow * self._base_ns)
+        # What a hiccup in a unit took is not saved for ever: it would hide the plant for many steps.
+        self._debt_ns = max(self._debt_ns - (now - begin), -10 * self.slow * self._base_ns)
         return now - begin
 
     def step_took(self, elapsed_ns):
-        """Without what drag() added."""
+        """Without what drag() added: the clock decides from now on."""
         self._base_ns = elapsed_ns
+
+    def fix_units(self, step_ns, unit_ns):
+        """For a device that works behind our back: reading a clock there means waiting for it, which
+        costs more than the share. So many units a step from now on, without a clock."""
+        self._units_per_step = self.slow * step_ns / unit_ns

@@ -129,7 +129,7 @@ class Work:
     def unit(self, batch):
         model = self.model
         with torch.no_grad():
-            model.blocks[0].attend(model.token(batch[0][:1]))
+            model.blocks[0].attend(model.token(batch[0][:1, :16]))
 
 
 def main():
