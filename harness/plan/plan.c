@@ -74,7 +74,8 @@ void plan_free(struct plan *plan)
     for (int i = 0; i < plan->workload_count; i++)
         schema_free(plan_workload_fields, &plan->workloads[i]);
     free(plan->workloads);
-    schema_free(plan_fields, plan); // texts of sides and schedule, the path
+    free(plan->path);
+    schema_free(plan_fields, plan); // texts of sides and schedule
     free(plan);
 }
 

@@ -93,7 +93,7 @@ struct plan {
     int workload_count;
     struct plan_schedule schedule;
     struct plan_gate gate;
-    char *path; // of the YAML file, NULL
+    char *path; // of the YAML file, NULL; not in the JSON
 };
 
 // All return 0 or -errno; *ret_plan is freed with plan_free. Unset fields get their defaults.

@@ -181,7 +181,6 @@ const struct field plan_fields[] = {
      .fields = plan_workload_fields, .help = "what is run under both"},
     ROW("schedule", FIELD_MAP, schedule, .fields = plan_schedule_fields, .help = "how it is run"),
     ROW("gate", FIELD_MAP, gate, .fields = plan_gate_fields, .help = "how it is judged"),
-    ROW("path", FIELD_TEXT, path, .json_only = true, .help = "of the file"),
     END};
 #undef OWNER
 // clang-format on

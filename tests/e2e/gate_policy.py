@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`upgate gate`: the same pairs give the same verdict again; another policy gives another; what is wrong
-in a policy, in the file or with stdout is never a pass. One short native run, an A/A of 9 pairs."""
+in a policy, in the file or with stdout is never a pass. One short run, an A/A of 9 pairs of a shell loop."""
 import json
 import os
 import sqlite3
@@ -14,8 +14,8 @@ UPGATE = os.path.join(os.environ["UPGATE_BUILD"], "upgate")
 PLAN = """
 baseline: {name: old}
 candidate: {name: new}
-workloads: [{name: tiny, model: dlrm, steps: 40, size: small}]
-schedule: {looks: [9], block: 5ms, timeout: 60s, traced_launches: 0, voids: 20}
+workloads: [{name: loop, command: [sh, -c, "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done"]}]
+schedule: {looks: [9], block: 20ms, timeout: 60s, traced_launches: 0, voids: 20}
 gate: {metrics: {cpu_time: {margin: 90%}}, parity: {rule: off}}
 """
 failures = []
