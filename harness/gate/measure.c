@@ -13,7 +13,7 @@
 
 enum {
     MEASURE_WARM_UP_MIN = 5,  // steps; as steady.c's default
-    MEASURE_COUPLES_MIN = 8,  // fewer say nothing about a trend of the ratio
+    MEASURE_COUPLES_MIN = 8,  // what a side's own steady part must leave
     MEASURE_GROUP = 5         // steps behind one value of the ratio's course in launches mode
 };
 static const double measure_p99_alpha = 0.01;
@@ -299,7 +299,7 @@ static void measure_find_start(struct measure_state *state)
         return;
     int count;
     double drift, *course = measure_course(&common, &count);
-    if (count >= MEASURE_COUPLES_MIN && steady_ratio(course, count, 0, &drift)) {
+    if (steady_ratio(course, count, 0, &drift)) {
         state->pair->steady = true;
         state->pair->drifts_alike = !reached;
         for (int side = 0; side < PLAN_SIDES; side++)

@@ -148,5 +148,39 @@ TEST(what_drifts_on_both_sides_cancels_in_the_ratio)
     CHECK(steady_ratio(common, 60, 0, &drift));
     CHECK(!steady_ratio(one_sided, 60, 0, &drift));
     CHECK_DBL(drift, 0.05, 0.02);
-    CHECK(steady_ratio(one_sided, 4, 0, &drift)); // too few to say
+    CHECK(!steady_ratio(common, 7, 0, &drift)); // too few to say
+    for (int i = 0; i < 60; i++)
+        one_sided[i] = common[i] + (i < 45 ? 0 : 0.05); // one side slower at the end
+    CHECK(!steady_ratio(one_sided, 60, 0, &drift));
+    for (int i = 0; i < 60; i++)
+        one_sided[i] = common[i] + (i % 20 == 3 ? 0.6 : 0); // edges of bursts
+    CHECK(steady_ratio(one_sided, 60, 0, &drift));
+}
+
+TEST(flat_ratios_are_rarely_called_anything_else)
+{
+    int alarms = 0;
+    double drift;
+    for (uint64_t seed = 0; seed < 600; seed++) {
+        struct random_state random = {seed};
+        double course[100];
+        int count = 8 + (int)(seed % 90);
+        for (int i = 0; i < count; i++)
+            course[i] = 0.02 * random_normal(&random) + (random_uniform(&random) < 0.05 ? 0.5 : 0);
+        alarms += !steady_ratio(course, count, 0, &drift);
+    }
+    CHECK(alarms <= 18); // 3 %
+}
+
+TEST(long_courses_are_read_in_groups)
+{
+    static double course[5000];
+    struct random_state random = {6};
+    double drift;
+    for (int i = 0; i < 5000; i++)
+        course[i] = 0.02 * random_normal(&random);
+    CHECK(steady_ratio(course, 5000, 0, &drift));
+    for (int i = 3000; i < 5000; i++)
+        course[i] += 0.03;
+    CHECK(!steady_ratio(course, 5000, 0, &drift));
 }
