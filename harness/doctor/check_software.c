@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks of what runs on the machine: the workloads and the extension of upgate, GPUs,
+// certificates, tracing. Opens no Python and no CUDA context; reads files and, where it is
+// installed, NVML.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/strings.h"
+#include "common/units.h"
+#include "harness/doctor/check.h"
+#include "harness/fingerprint/gpu.h"
+#include "harness/gate/certificate.h"
+#include "harness/run/host.h"
+#include "harness/run/launch.h"
+
+enum { CHECK_CAP_SYS_ADMIN = 21, CHECK_CAP_PERFMON = 38, CHECK_CAP_BPF = 39 };
+
+static void check_launch_env_clear(struct launch_env *env)
+{
+    free(env->python_dir);
+    free(env->models_dir);
+}
+
+void check_workloads(struct doctor *doctor)
+{
+    struct launch_env env = {0};
+    struct error err = {0};
+    if (launch_env_find(&env, &err)) {
+        doctor_lose(doctor_add(doctor, "workloads", DOCTOR_STATUS_LIMITED, "%s", err.text),
+                    "models named in a plan are not found; commands work", "mount /proc");
+        return;
+    }
+    char *native = xasprintf("%s/native/dlrm", env.models_dir);
+    char *torch = xasprintf("%s/torch/dlrm.py", env.models_dir);
+    bool has_native = access(native, X_OK) == 0, has_torch = access(torch, R_OK) == 0;
+    struct doctor_finding *finding = doctor_add(
+        doctor, "workloads", has_native && has_torch ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED,
+        "native %s, PyTorch %s in %s", has_native ? "yes" : "no", has_torch ? "yes" : "no",
+        env.models_dir);
+    if (!has_native || !has_torch)
+        doctor_lose(finding, "plans cannot name these models; commands work",
+                    "build or install upgate whole: cmake --preset release && cmake --build "
+                    "--preset release");
+    doctor_fact(finding, "native", json_boolean(has_native));
+    doctor_fact(finding, "torch", json_boolean(has_torch));
+    free(native);
+    free(torch);
+    check_launch_env_clear(&env);
+}
+
+void check_extension(struct doctor *doctor)
+{
+    struct launch_env env = {0};
+    struct error err = {0};
+    char *path = NULL;
+    if (launch_env_find(&env, &err) == 0)
+        path = xasprintf("%s/upgate/_core.abi3.so", env.python_dir);
+    bool found = path && access(path, R_OK) == 0;
+    struct doctor_finding *finding = doctor_add(
+        doctor, "extension", found ? DOCTOR_STATUS_OK : DOCTOR_STATUS_MISSING,
+        found ? "Python extension %s" : "no Python extension at %s", path ? path : err.text);
+    if (!found)
+        doctor_lose(
+            finding,
+            "`import upgate` fails in Python workloads: their steps are not seen, only total time",
+            "install python3-dev and build again; the configure summary says 'Python extension: "
+            "ON'");
+    doctor_fact(finding, "path", found ? json_string(path) : json_null());
+    free(path);
+    check_launch_env_clear(&env);
+}
+
+void check_gpu(struct doctor *doctor)
+{
+    json_t *missing = json_object();
+    json_t *gpu = gpu_collect(doctor->root, NULL, missing);
+    const json_t *devices = json_object_get(gpu, "devices");
+    struct doctor_finding *finding;
+    if (json_array_size(devices) == 0) {
+        finding =
+            doctor_add(doctor, "gpu", DOCTOR_STATUS_MISSING, "%s",
+                       json_is_null(gpu) ? "no NVIDIA driver" : "an NVIDIA driver, but no GPU");
+        doctor_lose(
+            finding, "GPU workloads and peak_gpu_memory; workloads on CPUs are not affected",
+            "install the NVIDIA driver; in a container, pass the GPU in (docker: --gpus all)");
+    } else {
+        const char *driver = json_string_value(json_object_get(gpu, "driver"));
+        const char *name = json_string_value(json_object_get(json_array_get(devices, 0), "name"));
+        bool nvml = json_object_size(missing) == 0;
+        finding = doctor_add(doctor, "gpu", nvml ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED,
+                             "%zu GPU%s, %s; driver %s", json_array_size(devices),
+                             json_array_size(devices) == 1 ? "" : "s",
+                             name ? name : "model not known", driver ? driver : "not known");
+        if (!nvml)
+            doctor_lose(finding,
+                        "peak_gpu_memory, clocks and power limits are not known without NVML",
+                        "install the driver's libnvidia-ml.so.1 (Debian: libnvidia-ml1; "
+                        "containers: the 'utility' "
+                        "driver capability)");
+    }
+    doctor_fact(finding, "nvidia", json_incref(gpu));
+    json_decref(gpu);
+    json_decref(missing);
+}
+
+static void check_certificates(struct doctor *doctor, const char *path, const char *key)
+{
+    static const struct {
+        enum plan_interleave interleave;
+        const char *name;
+    } kinds[] = {{PLAN_INTERLEAVE_STEPS, "steps"},
+                 {PLAN_INTERLEAVE_SLICES, "slices"},
+                 {PLAN_INTERLEAVE_LAUNCHES, "launches"}};
+    struct strbuf text = {0};
+    json_t *facts = json_array();
+    struct error err = {0};
+    int rc = -ENOENT;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && (rc == 0 || rc == -ENOENT); i++) {
+        struct certificate certificate;
+        rc = certificate_find(path, key, "host", kinds[i].interleave, &certificate, &err);
+        if (rc)
+            continue;
+        int days = (int)((clock_wall_ns() - certificate.made_wall_ns) / 86400000000000);
+        char *age = days ? xasprintf("%d day%s ago", days, days == 1 ? "" : "s") : xstrdup("today");
+        strbuf_add(&text, "%s%s: at most %.2g %% false fails, made %s", text.len ? "; " : "",
+                   kinds[i].name, 100 * certificate.upper_bound, age);
+        free(age);
+        json_t *fact = json_object();
+        json_object_set_new(fact, "interleave", json_string(kinds[i].name));
+        json_object_set_new(fact, "false_fail_upper_bound", json_real(certificate.upper_bound));
+        json_object_set_new(fact, "made_wall_ns", json_integer(certificate.made_wall_ns));
+        json_array_append_new(facts, fact);
+    }
+    bool damaged = rc && rc != -ENOENT;
+    struct doctor_finding *finding =
+        doctor_add(doctor, "calibration",
+                   text.len && !damaged ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED, "%s",
+                   damaged    ? err.text
+                   : text.len ? text.text
+                              : "this host has no certificate");
+    if (damaged || !text.len)
+        doctor_lose(finding,
+                    "a run calibrates the host first, which takes longer, or its verdict says that "
+                    "the host "
+                    "is not calibrated",
+                    "upgate ab --aa PLAN.yaml");
+    doctor_fact(finding, "path", json_string(path));
+    doctor_fact(finding, "certificates", facts);
+    strbuf_free(&text);
+}
+
+void check_calibration(struct doctor *doctor)
+{
+    cpu_set_t cpus;
+    char *list = NULL, *path = certificate_path();
+    struct error err = {0};
+    if (!path || host_choose_cpus(NULL, &cpus, &list, &err)) {
+        doctor_lose(
+            doctor_add(
+                doctor, "calibration", DOCTOR_STATUS_LIMITED,
+                "there is no place for certificates: neither UPGATE_STATE_DIR nor HOME is set"),
+            "every verdict says that the host is not calibrated",
+            "export UPGATE_STATE_DIR=DIRECTORY");
+    } else {
+        json_t *host = host_describe(list);
+        char *key = host_key(host);
+        check_certificates(doctor, path, key);
+        free(key);
+        json_decref(host);
+    }
+    free(list);
+    free(path);
+}
+
+// What `upgate ab` does not use: told so that a machine is chosen once.
+void check_tracing(struct doctor *doctor)
+{
+    char *paranoid = doctor_read(doctor, "/proc/sys/kernel/perf_event_paranoid");
+    char *status = doctor_read(doctor, "/proc/self/status");
+    char *btf = xasprintf("%s/sys/kernel/btf/vmlinux", doctor->root);
+    char *events = xasprintf("%s/sys/kernel/tracing/events", doctor->root);
+    const char *at = status ? strstr(status, "CapEff:") : NULL;
+    unsigned long long capabilities = at ? strtoull(at + strlen("CapEff:"), NULL, 16) : 0;
+    bool admin = capabilities >> CHECK_CAP_SYS_ADMIN & 1;
+    bool perf =
+        admin || (capabilities >> CHECK_CAP_PERFMON & 1) || (paranoid && atoi(paranoid) < 1);
+    bool bpf = admin || (capabilities >> CHECK_CAP_BPF & 1);
+    bool has_btf = access(btf, R_OK) == 0, has_events = access(events, R_OK) == 0;
+    bool all = perf && bpf && has_btf;
+    struct doctor_finding *finding =
+        doctor_add(doctor, "tracing", all ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED,
+                   "perf %s (perf_event_paranoid %s), BPF %s, BTF %s, tracefs %s",
+                   perf ? "yes" : "no", paranoid ? paranoid : "not known", bpf ? "yes" : "no",
+                   has_btf ? "yes" : "no", has_events ? "yes" : "no");
+    if (!all)
+        doctor_lose(
+            finding, "nothing for `upgate ab`, which does not trace",
+            "run as root or with CAP_BPF and CAP_PERFMON, on a kernel with CONFIG_DEBUG_INFO_BTF");
+    doctor_fact(finding, "perf", json_boolean(perf));
+    doctor_fact(finding, "bpf", json_boolean(bpf));
+    doctor_fact(finding, "btf", json_boolean(has_btf));
+    doctor_fact(finding, "tracefs", json_boolean(has_events));
+    free(paranoid);
+    free(status);
+    free(btf);
+    free(events);
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// `upgate doctor`: what this machine allows, what is missing, how to get it. Reads the machine,
+// writes stdout or the file of -o; leaves nothing behind.
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "common/options.h"
+#include "contracts/exit_code.h"
+#include "harness/doctor/doctor.h"
+
+struct doctor_values {
+    bool json;
+    struct options_common common;
+};
+
+extern const struct verb verb_doctor;
+
+static const char *const doctor_usage[] = {"doctor [--json]", NULL};
+
+static const char *const doctor_examples[] = {
+    "upgate doctor",
+    "what is missing first, with what it costs and what to do",
+    "upgate doctor --json | jq -r '.checks[] | select(.status != \"ok\") | .id'",
+    "the names of what is not in order",
+    "sudo upgate doctor",
+    "what root would be allowed here",
+    NULL,
+};
+
+static const struct option_spec doctor_options[] = {
+    {"Options", 0, "json", OPTION_FLAG, NULL, NULL, NULL,
+     "the document upgate.doctor/1, as --format json", offsetof(struct doctor_values, json), 0, 0,
+     0},
+    OPTIONS_COMMON(struct doctor_values, common, "FILE", "write there instead of stdout", NULL),
+    {.name = NULL},
+};
+
+static int doctor_write(const struct doctor *doctor, const struct doctor_values *values, FILE *file,
+                        struct error *err)
+{
+    if (!values->json && strcmp(values->common.format, "json") != 0) {
+        struct render_opts opts = {0};
+        render_opts_detect(&opts, fileno(file), values->common.no_color);
+        return doctor_print(doctor, &opts, file, err);
+    }
+    json_t *document = doctor_json(doctor);
+    errno = 0;
+    int rc = json_dumpf(document, file, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    if (rc || fputc('\n', file) == EOF || fflush(file) != 0)
+        rc = error_set(err, errno ? -errno : -EIO, "failed to print: %s",
+                       strerror(errno ? errno : EIO));
+    json_decref(document);
+    return rc;
+}
+
+static int doctor_visit(const struct doctor_values *values, bool *ret_can_run, struct error *err)
+{
+    const char *path = values->common.output;
+    FILE *file = path ? fopen(path, "we") : stdout;
+    if (!file)
+        return error_set(err, -errno, "failed to write '%s': %s", path, strerror(errno));
+    struct doctor *doctor = doctor_examine("");
+    int rc = doctor_write(doctor, values, file, err);
+    *ret_can_run = doctor_can_run(doctor);
+    doctor_free(doctor);
+    if (path && fclose(file) != 0 && rc == 0)
+        rc = error_set(err, -errno, "failed to write '%s': %s", path, strerror(errno));
+    return rc;
+}
+
+static int doctor_run(int argc, char **argv)
+{
+    struct doctor_values values = {.common = OPTIONS_COMMON_DEFAULT};
+    struct options_rest rest = {0};
+    struct error err = {0};
+    int rc = options_parse(&verb_doctor, argc, argv, &values, &rest, &err);
+    if (rc == 0 && rest.help) {
+        options_print_help(&verb_doctor, stdout);
+        return EXIT_CODE_PASS;
+    }
+    bool can_run = true;
+    if (rc == 0) {
+        options_apply_common(&values.common);
+        if (!values.common.dry_run)
+            rc = doctor_visit(&values, &can_run, &err);
+    }
+    if (rc)
+        log_error("%s", err.text);
+    return rc ? error_exit_code(rc) : can_run ? EXIT_CODE_PASS : EXIT_CODE_OPERATIONAL;
+}
+
+const struct verb verb_doctor = {
+    .name = "doctor",
+    .summary = "Say what this machine allows, what is missing, what that costs and how to get it.",
+    .usage = doctor_usage,
+    .options = doctor_options,
+    .examples = doctor_examples,
+    .exit_codes = "0  `upgate ab` can run here, maybe with limits\n2  usage\n"
+                  "4  `upgate ab` cannot run here at all",
+    .run = doctor_run,
+};

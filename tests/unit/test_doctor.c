@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// The doctor on machines made of files: what it says when something is there, limited or missing.
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/strings.h"
+#include "harness/doctor/check.h"
+#include "tests/unit/runner.h"
+
+static char root[] = "/tmp/upgate-doctor-XXXXXX";
+
+static void machine_new(void)
+{
+    CHECK(mkdtemp(root) != NULL);
+}
+
+static void machine_write(const char *path, const char *text)
+{
+    char *full = xasprintf("%s%s", root, path);
+    for (char *slash = full + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = 0;
+        mkdir(full, 0755);
+        *slash = '/';
+    }
+    FILE *file = fopen(full, "w");
+    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+    free(full);
+}
+
+static void machine_remove(void)
+{
+    char *command = xasprintf("rm -r '%s'", root);
+    CHECK_INT(system(command), 0);
+    free(command);
+}
+
+static void expect(void (*check)(struct doctor *), enum doctor_status status, const char *words)
+{
+    struct doctor *doctor = xcalloc(1, sizeof *doctor);
+    doctor->root = root;
+    check(doctor);
+    CHECK_INT(doctor->count, 1);
+    CHECK_INT(doctor->findings[0].status, status);
+    CHECK_CONTAINS(doctor->findings[0].found, words);
+    CHECK_INT(doctor->findings[0].lost == NULL, status == DOCTOR_STATUS_OK);
+    CHECK_INT(doctor->findings[0].remedy == NULL, status == DOCTOR_STATUS_OK);
+    doctor_free(doctor);
+}
+
+TEST(a_bare_machine_is_limited_everywhere)
+{
+    machine_new();
+    expect(check_load, DOCTOR_STATUS_LIMITED, "cannot be read");
+    expect(check_pressure, DOCTOR_STATUS_LIMITED, "no PSI");
+    expect(check_steal, DOCTOR_STATUS_LIMITED, "does not tell");
+    expect(check_frequency, DOCTOR_STATUS_LIMITED, "cannot be seen");
+    expect(check_clock, DOCTOR_STATUS_LIMITED, "not known");
+    expect(check_memory, DOCTOR_STATUS_LIMITED, "not known");
+    expect(check_tracing, DOCTOR_STATUS_LIMITED, "BTF no");
+    machine_remove();
+}
+
+TEST(a_good_machine_is_ok)
+{
+    machine_new();
+    machine_write("/proc/loadavg", "0.02 0.05 0.01 1/123 4567\n");
+    machine_write("/proc/pressure/cpu", "some avg10=0.10 avg60=0.25 avg300=0.05 total=123\n");
+    machine_write("/proc/stat", "cpu  1000 0 500 98000 100 0 10 20 0 0\n");
+    machine_write("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n");
+    machine_write("/sys/devices/system/cpu/intel_pstate/no_turbo", "1\n");
+    machine_write("/sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n");
+    machine_write("/proc/meminfo", "MemTotal: 64000000 kB\nMemAvailable:   16777216 kB\n");
+    machine_write("/proc/self/status", "Name: x\nCapEff:\t000001ffffffffff\n");
+    machine_write("/sys/kernel/btf/vmlinux", "btf");
+    expect(check_load, DOCTOR_STATUS_OK, "0.02");
+    expect(check_pressure, DOCTOR_STATUS_OK, "0.25 %");
+    expect(check_steal, DOCTOR_STATUS_OK, "0.02 %");
+    expect(check_frequency, DOCTOR_STATUS_OK, "turbo off");
+    expect(check_clock, DOCTOR_STATUS_OK, "tsc");
+    expect(check_memory, DOCTOR_STATUS_OK, "16.0 GiB available");
+    expect(check_tracing, DOCTOR_STATUS_OK, "BPF yes");
+    machine_remove();
+}
+
+TEST(a_troubled_machine_says_what_to_do)
+{
+    machine_new();
+    machine_write("/proc/loadavg", "900.5 0.05 0.01 1/123 4567\n");
+    machine_write("/proc/stat", "cpu  1000 0 500 90000 100 0 10 8000 0 0\n");
+    machine_write("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
+    machine_write("/sys/devices/system/cpu/cpufreq/boost", "1\n");
+    machine_write("/sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n");
+    machine_write("/proc/meminfo", "MemAvailable:   1024 kB\n");
+    expect(check_load, DOCTOR_STATUS_LIMITED, "900.50");
+    expect(check_steal, DOCTOR_STATUS_LIMITED, "8 %");
+    expect(check_frequency, DOCTOR_STATUS_LIMITED, "'powersave', turbo on");
+    expect(check_clock, DOCTOR_STATUS_LIMITED, "hpet");
+    expect(check_memory, DOCTOR_STATUS_LIMITED, "1.00 MiB available");
+    machine_remove();
+}
+
+TEST(a_cpu_quota_is_found)
+{
+    machine_new();
+    char *group = xasprintf("%s/cgroup", root);
+    char *mounts = xasprintf("30 20 0:26 / %s rw - cgroup2 cgroup2 rw\n", group);
+    machine_write("/proc/self/cgroup", "0::/job\n");
+    machine_write("/proc/self/mountinfo", mounts);
+    machine_write("/cgroup/cgroup.controllers", "cpu memory\n");
+    machine_write("/cgroup/job/cgroup.controllers", "cpu memory\n");
+    machine_write("/cgroup/job/cpu.max", "150000 100000\n");
+    expect(check_quota, DOCTOR_STATUS_LIMITED, "1.5 CPUs");
+    free(group);
+    free(mounts);
+    machine_remove();
+}
+
+TEST(what_is_required_and_missing_stops_the_main_job)
+{
+    struct doctor *doctor = xcalloc(1, sizeof *doctor);
+    doctor->root = "";
+    doctor_lose(doctor_add(doctor, "one", DOCTOR_STATUS_MISSING, "not %s", "there"), "a", "b");
+    CHECK(doctor_can_run(doctor));
+    struct doctor_finding *finding = doctor_add(doctor, "two", DOCTOR_STATUS_MISSING, "gone");
+    doctor_lose(finding, "all", "buy one");
+    finding->required = true;
+    CHECK(!doctor_can_run(doctor));
+    json_t *document = doctor_json(doctor);
+    CHECK(json_is_false(json_object_get(document, "can_run")));
+    CHECK_STR(json_string_value(json_object_get(document, "schema")), "upgate.doctor/1");
+    json_decref(document);
+    char *text = NULL;
+    size_t len = 0;
+    FILE *file = open_memstream(&text, &len);
+    struct error err = {0};
+    CHECK_INT(doctor_print(doctor, &(struct render_opts){0}, file, &err), 0);
+    fclose(file);
+    CHECK_STR(text, "`upgate ab` CANNOT run here: 0 ok, 0 limited, 2 missing\n\n"
+                    "missing  two            gone\n"
+                    "                        lost: all\n"
+                    "                        do:   buy one\n"
+                    "missing  one            not there\n"
+                    "                        lost: a\n"
+                    "                        do:   b\n");
+    free(text);
+    doctor_free(doctor);
+}
