@@ -101,6 +101,23 @@ void session_tick(void *arg)
 
 // --- start and end --------------------------------------------------------------------------------
 
+// One of several that would go on with a run: who looks and writes in one transaction.
+static int session_claim(struct session *session, struct error *err)
+{
+    int rc = store_begin(session->store, err);
+    if (rc)
+        return rc;
+    rc = store_check_writer(session->store, err);
+    if (rc == 0)
+        rc = session_store_state(session->store, "running", true, err);
+    if (rc == 0)
+        rc = store_commit(session->store, err);
+    else
+        store_rollback(session->store);
+    session->claimed = rc == 0;
+    return rc;
+}
+
 static int session_open_resume(struct session *session, struct error *err)
 {
     int rc = store_open(session->opts->store_path, STORE_WRITE, &session->store, err);
@@ -109,19 +126,23 @@ static int session_open_resume(struct session *session, struct error *err)
     char *text = store_get_text(session->store, "SELECT plan FROM run", "");
     json_error_t json_err;
     json_t *json = text ? json_loads(text, 0, &json_err) : NULL;
+    const char *path = session->opts->store_path;
+    if (!json && text)
+        rc = error_set(err, -EINVAL, "the plan in '%s' is damaged (%s); start a new run", path,
+                       json_err.text);
+    else if (!json)
+        rc = error_set(err, -EINVAL, "'%s' holds no run of `upgate ab` to go on with; start one with "
+                                     "`upgate ab PLAN.yaml -o %s`", path, path);
     free(text);
-    if (!json)
-        return error_set(err, -EINVAL, "'%s' holds no run of `upgate ab` to go on with",
-                         session->opts->store_path);
+    if (rc)
+        return rc;
     rc = plan_from_json(json, &session->plan, err);
     json_decref(json);
     session->plan_owned = rc == 0;
     char *kind = store_get_text(session->store, "SELECT kind FROM run", "");
     session->aa = kind && strcmp(kind, "aa") == 0;
     free(kind);
-    if (rc == 0)
-        rc = session_store_state(session->store, "running", true, err);
-    return rc;
+    return rc == 0 ? session_claim(session, err) : rc;
 }
 
 static int session_open(struct session *session, struct error *err)
@@ -147,6 +168,7 @@ static int session_open(struct session *session, struct error *err)
     if (rc == 0)
         rc = session_store_create(session->store, session->plan, session->aa,
                                   session->opts->command_line, host, err);
+    session->claimed = rc == 0;
     json_decref(host);
     return rc;
 }
@@ -182,6 +204,7 @@ static void session_restore(struct session *session, struct session_workload *wo
                   "(SELECT coalesce(max(id), 0) FROM pair WHERE workload_id = ?1 AND state <> 'failed')",
                   "i", workload->id);
     workload->failures = (int)value;
+    gate_next_steps(store, workload->id, workload->plan->steps, &workload->steps, NULL);
     workload->broken = value >= SESSION_FAILURES_MAX || workload->voids > session->plan->schedule.voids_max;
 }
 
@@ -334,7 +357,7 @@ int session_run(const struct session_opts *opts, struct store **ret_store, enum 
     }
     if (rc == 0)
         rc = session_finish(&session, ret_exit, err);
-    else if (session.store)
+    else if (session.claimed)
         session_store_state(session.store, "interrupted", false, NULL);
     if (rc == 0) {
         *ret_store = session.store;

@@ -43,6 +43,7 @@ struct session {
     bool plan_owned;
     bool aa;
     struct store *store;
+    bool claimed; // the store names us as its writer
     struct launch_env env;
     char *cpus_text;
     struct session_workload *workloads;

@@ -105,7 +105,8 @@ static int store_exec_plain(struct store *store, const char *sql, const char *wh
     return store_error(store, err, what);
 }
 
-// Is the process that wrote this store last still alive (and not another with its pid)?
+// Is the process that wrote this store last still alive, and neither another with its pid nor a dead one
+// that nobody has waited for yet?
 static bool store_writer_alive(struct store *store)
 {
     int64_t pid = 0, start = 0;
@@ -119,11 +120,21 @@ static bool store_writer_alive(struct store *store)
         return false;
     // Field 22, counted after the last ')': the command name may hold anything.
     char *field = strrchr(stat, ')');
+    bool dead = field && (!strncmp(field, ") Z", 3) || !strncmp(field, ") X", 3));
     for (int i = 2; field && i < 22; i++)
         field = strchr(field + 1, ' ');
-    bool alive = field && strtoll(field, NULL, 10) == start && pid != getpid();
+    bool alive = field && !dead && strtoll(field, NULL, 10) == start && pid != getpid();
     free(stat);
     return alive;
+}
+
+int store_check_writer(struct store *store, struct error *err)
+{
+    if (!store_writer_alive(store))
+        return 0;
+    return error_set(err, -EBUSY,
+                     "'%s' is being written by another upgate that is still alive; wait for it, or end "
+                     "it first", store->path);
 }
 
 static int store_create_schema(struct store *store, struct error *err)
@@ -167,6 +178,13 @@ static int store_open_create(struct store *store, struct error *err)
     int rc = store_pragma_int(store, "SELECT count(*) FROM sqlite_master", &tables, err);
     if (rc)
         return rc;
+    // A kill right after the creation leaves a store of ours without a run: nothing to go on with, and
+    // nothing to lose.
+    int64_t magic = 0, runs = 0;
+    bool ours = tables && store_pragma_int(store, "PRAGMA application_id", &magic, NULL) == 0 &&
+                magic == STORE_MAGIC;
+    if (ours && store_pragma_int(store, "SELECT count(*) FROM run", &runs, NULL) == 0 && runs == 0)
+        return store_check_version(store, err);
     if (tables)
         return error_set(err, -EINVAL,
                          "'%s' exists already; go on with `upgate ab --resume %s`, or name another "
@@ -205,10 +223,8 @@ int store_open(const char *path, enum store_mode mode, struct store **ret_store,
     if (rc == 0 && mode == STORE_WRITE && sqlite3_db_readonly(store->db, "main"))
         rc = error_set(err, -EROFS, "failed to open '%s': it is read-only; name another place with -o",
                        path);
-    if (rc == 0 && mode == STORE_WRITE && store_writer_alive(store))
-        rc = error_set(err, -EBUSY,
-                       "'%s' is being written by another upgate that is still alive; wait for it, or "
-                       "end it first", path);
+    if (rc == 0 && mode == STORE_WRITE)
+        rc = store_check_writer(store, err);
     if (rc) {
         store_close(store);
         return rc;

@@ -23,6 +23,9 @@ void store_close(struct store *store); // NULL ok; rolls back an open transactio
 sqlite3 *store_db(struct store *store);
 const char *store_path(const struct store *store);
 
+// -EBUSY while another upgate that lives is the writer of this store (table run). Asked inside a
+// transaction the answer stays true until its end.
+int store_check_writer(struct store *store, struct error *err);
 int store_begin(struct store *store, struct error *err);
 int store_commit(struct store *store, struct error *err); // -ENOSPC, -EBUSY, -EROFS, -EIO in words
 void store_rollback(struct store *store);
