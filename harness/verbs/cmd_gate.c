@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `upgate gate`: judges a stored run again, by its own policy or another. Reads RUN.db, rewrites what
-// is derived in it, prints the verdict; the exit code is the verdict. Runs nothing: the pairs are
-// those that were run.
+// `upgate gate`: judges a stored run again, by its own policy or another. Reads RUN.db, rewrites
+// what is derived in it, prints the verdict; the exit code is the verdict. Runs nothing: the pairs
+// are those that were run.
 #include <stdio.h>
 #include <stdlib.h>
 

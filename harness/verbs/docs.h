@@ -8,8 +8,8 @@
 #include "common/error.h"
 #include "common/options.h"
 
-// upgate-VERB.md for each verb, plan.md and environment.md, into a directory that exists. `verbs` is
-// NULL-terminated.
+// upgate-VERB.md for each verb, plan.md and environment.md, into a directory that exists. `verbs`
+// is NULL-terminated.
 int docs_write(const struct verb *const *verbs, const char *directory, struct error *err);
 
 // A completion file for bash: verbs, options of each verb, choices of each option, files elsewhere.

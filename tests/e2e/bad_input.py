@@ -3,6 +3,7 @@
 """What a user can get wrong on the command line of `upgate ab` and in a plan: exit code 2, one message on
 stderr with line, column and the nearest word, nothing on stdout, and no file left behind. Plans go
 through --dry-run, so nothing is started."""
+import glob
 import json
 import os
 import subprocess
@@ -137,6 +138,10 @@ def main():
         check(json.loads(out)["schedule"]["seed"] == 99, "--seed does not reach the plan")
         _, errors = upgate(["ab", "--dry-run", "plan.yaml"], cwd, 0, env={"UPGATE_STEP": "x"})
         check("variable 'UPGATE_STEP'; did you mean 'UPGATE_STEPS'?" in errors, "no warning: %r" % errors)
+        # the plans that come with the source are right ones
+        plans = sorted(glob.glob(os.path.join(os.environ["UPGATE_SOURCE"], "ci", "plans", "*.yaml")))
+        for shipped in plans:
+            upgate(["ab", "--dry-run", shipped], cwd, 0)
         # the program itself
         _, errors = upgate(["gaet"], cwd, 2)
         check("unknown verb 'gaet'" in errors, errors)
