@@ -8,14 +8,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/strings.h"
 #include "harness/run/process.h"
 #include "harness/run/session_internal.h"
+
+enum { CALIBRATE_LOOK_NS = 20000000 };
 
 // A short native workload in turns of steps. 28 pairs of 0.3 s: the direct gate and 299 re-split ones
 // bound the false-fail rate at 1 %.
@@ -42,42 +46,55 @@ static int calibrate_write_plan(const struct session *session, enum plan_interle
     return fclose(file) == 0 ? 0 : -errno;
 }
 
-// Runs upgate ab --aa PLAN -o STORE --quiet, and waits; a signal for us ends it too.
-static int calibrate_spawn(const char *plan_path, const char *store_path)
+// Runs upgate ab --aa PLAN -o STORE --quiet, and waits; what ends us, ends it too.
+static int calibrate_spawn(struct session *session, const char *plan_path, const char *store_path)
 {
     char *argv[] = {"upgate",           "ab", (char *)plan_path, "--aa", "-o",
                     (char *)store_path, "-q", NULL};
     fflush(NULL);
-    pid_t pid = fork();
+    pid_t parent = getpid(), pid = fork();
     if (pid < 0)
         return -errno;
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); // then its own guardian cleans up after it
         // Its tables are not ours: stdout stays clean, its errors are seen.
-        if (!freopen("/dev/null", "w", stdout))
+        if (getppid() != parent || !freopen("/dev/null", "w", stdout))
             _exit(127);
         execv("/proc/self/exe", argv);
         _exit(127);
     }
     process_own(pid);
     int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        kill(pid, SIGTERM);
+    bool told = false;
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        if (session_stop && !told)
+            told = kill(pid, SIGTERM) == 0;
+        session_tick(session);
+        clock_sleep_until_ns(clock_monotonic_ns() + CALIBRATE_LOOK_NS);
+    }
     process_disown(pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
 static int calibrate_make(struct session *session, enum plan_interleave interleave)
 {
-    char dir[] = "/tmp/upgate-calibrate-XXXXXX";
-    if (!mkdtemp(dir))
-        return -errno;
+    const char *tmp = getenv("TMPDIR");
+    char *dir = xasprintf("%s/upgate-calibrate-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(dir)) {
+        int failed = -errno;
+        log_warn("failed to make '%s' for the A/A run: %s; name a directory that can be written in TMPDIR",
+                 dir, strerror(errno));
+        free(dir);
+        return failed;
+    }
     char *plan_path = xasprintf("%s/plan.yaml", dir), *store_path = xasprintf("%s/run.db", dir);
     int rc = calibrate_write_plan(session, interleave, plan_path);
     if (rc == 0)
-        rc = calibrate_spawn(plan_path, store_path);
+        rc = calibrate_spawn(session, plan_path, store_path);
     unlink(plan_path);
     unlink(store_path);
     rmdir(dir);
+    free(dir);
     free(plan_path);
     free(store_path);
     return rc;
