@@ -61,7 +61,7 @@ def processes(mark):
             with open("/proc/%s/stat" % pid) as file:
                 name, state = file.read().rsplit(")", 1)
             if state.split()[0] not in "ZX":
-                found.append("%s) %s" % (name, state.split()[0]))
+                found.append("%s) %s" % (name, state.split()[0]))  # PID (COMM) STATE
         except OSError:
             continue  # ended meanwhile
     return found

@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`upgate ab` ended from outside at any moment: kill -9 at random moments and while a side is frozen, SIGINT,
+SIGTERM, a killed guardian. The store stays readable with whole pairs only, nothing stays alive or frozen, and
+--resume comes to the verdict with the earlier pairs byte by byte."""
+import os
+import random
+import signal
+import subprocess
+import time
+
+import ab_rig
+from ab_rig import CLEAN_S, SH, WORK, Skip, cgroup_parents, check_code, check_says, processes
+from ab_store import check_kept, earlier, wait_for_pairs
+
+SEED, KILLS = 20240607, 15
+MODEL = {"model": "dlrm", "steps": 60, "size": "small"}
+SLOW = {"command": [SH, "-c", "sleep 0.3; " + WORK]}
+
+
+def has_run(case):
+    return os.path.exists(case.db_path) and case.rows("SELECT 1 FROM sqlite_master WHERE name = 'run'") and \
+        case.rows("SELECT 1 FROM run")
+
+
+def go_on(case, **options):
+    return case.start("ab", "--resume", case.db_path, **options) if has_run(case) else \
+        case.start("ab", case.plan_path, "-o", case.db_path, **options)
+
+
+def kill_at_random(case, workload, longest_s, **schedule):
+    """Kills and resumes, again and again, and then lets it come to its end."""
+    dice = random.Random(SEED)
+    case.plan(workload, looks=[40], **schedule)
+    case.plan(workload, looks=[9], **schedule)
+    stored = 0
+    for _ in range(KILLS):
+        before = earlier(case) if has_run(case) else None
+        process = go_on(case)
+        # The square: as many in the first moments, where everything is made, as in the pairs.
+        time.sleep(longest_s * dice.random() ** 2)
+        process.kill()
+        case.finish(process)
+        if before:
+            check_kept(case, before)
+        stored = case.pairs() if has_run(case) else 0
+    before = earlier(case) if has_run(case) else None
+    done = case.finish(go_on(case))
+    check_code(done, 0)
+    if before:
+        check_kept(case, before)
+    assert case.pairs() == 9 and case.value("SELECT state FROM run") == "done"
+    assert case.rows("SELECT idx FROM pair WHERE phase = 'main' ORDER BY id") == [(i,) for i in range(9)]
+    return stored
+
+
+def test_kill_at_random_in_turns_of_steps(case):
+    kill_at_random(case, MODEL, 0.5)
+
+
+def test_kill_at_random_in_slices(case):
+    kill_at_random(case, {"command": [SH, "-c", WORK + "; sleep 0.05 & wait"]}, 0.4)
+
+
+def frozen(pid):
+    """Groups of a run that are frozen now."""
+    found = []
+    for parent in cgroup_parents():
+        base = [name for name in os.listdir(parent) if name.startswith("upgate-%d-" % pid)]
+        for name in base:
+            for launch in os.listdir(os.path.join(parent, name)):
+                for file, word in (("cgroup.events", "frozen 1"), ("freezer.state", "FROZEN")):
+                    try:
+                        with open(os.path.join(parent, name, launch, file)) as state:
+                            found += [launch] if word in state.read() else []
+                    except OSError:
+                        pass
+    return found
+
+
+def stopped(case):
+    return [text for text in processes(case.mark) if text.endswith(" T")]
+
+
+def kill_while_frozen(case, is_frozen, **options):
+    case.plan(SLOW, interleave="slices", block="50ms")
+    process = case.start("ab", case.plan_path, "-o", case.db_path, **options)
+    deadline = time.monotonic() + 10
+    while not is_frozen(process):
+        assert time.monotonic() < deadline and process.poll() is None, "no side was ever frozen"
+    process.kill()
+    case.finish(process)
+
+
+def test_kill_while_a_side_is_frozen(case):
+    if not any(os.access(parent, os.W_OK) for parent in cgroup_parents()):
+        raise Skip("no cgroup can be made here")
+    kill_while_frozen(case, lambda process: frozen(process.pid))
+    check_code(case.resume(), 0)
+
+
+def test_kill_while_a_side_is_stopped_by_signals(case):
+    without = without_cgroups()
+    kill_while_frozen(case, lambda process: stopped(case), command=without)
+    done = case.resume(command=without)
+    check_code(done, 0)
+    assert case.rows("SELECT DISTINCT json_extract(covariates, '$.freezer') FROM launch") == [("signals",)]
+
+
+def without_cgroups():
+    """Words before a command that hide the cgroups from it: turns are then made by signals."""
+    hide = ["unshare", "-m", SH, "-c", "umount -a -t cgroup,cgroup2 2>/dev/null; exec \"$@\"", "sh"]
+    if os.geteuid() != 0 or subprocess.run(hide + ["true"], stderr=subprocess.DEVNULL).returncode:
+        raise Skip("cgroups can be hidden by root only")
+    return hide
+
+
+def end_by(case, number, workload, **schedule):
+    case.plan(workload, looks=[30], **schedule)
+    process = case.start("ab", case.plan_path, "-o", case.db_path)
+    wait_for_pairs(case, 1)
+    time.sleep(0.1)
+    started = time.monotonic()
+    process.send_signal(number)
+    done = case.finish(process)
+    assert time.monotonic() - started < CLEAN_S, "took %.1f s to end" % (time.monotonic() - started)
+    check_code(done, 3)
+    check_says(done, "interrupted", "--resume")
+    assert case.value("SELECT state FROM run") == "interrupted"
+    assert case.value("SELECT writer_pid FROM run") is None
+    check_code(case.run("gate", case.db_path), 3)
+    return done
+
+
+def test_signals_that_end_a_run(case):
+    for number, workload, interleave in ((signal.SIGINT, MODEL, "steps"), (signal.SIGTERM, SLOW, "slices"),
+                                         (signal.SIGHUP, SLOW, "launches")):
+        end_by(case, number, workload, interleave=interleave)
+        os.unlink(case.db_path)
+
+
+def test_interrupted_run_goes_on(case):
+    case.plan(MODEL, looks=[6])
+    process = case.start("ab", case.plan_path, "-o", case.db_path)
+    wait_for_pairs(case, 1)
+    process.send_signal(signal.SIGINT)
+    check_code(case.finish(process), 3)
+    before = earlier(case)
+    check_code(case.resume(), 0)
+    check_kept(case, before)
+    assert case.pairs() == 6
+
+
+def test_interrupted_before_the_first_pair(case):
+    """No data never ends in 0."""
+    case.plan({"command": [SH, "-c", "sleep 5"]})
+    process = case.start("ab", case.plan_path, "-o", case.db_path)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    check_code(case.finish(process), 3)
+    assert case.pairs() == 0
+
+
+def test_interrupted_while_a_side_hangs_at_its_start(case):
+    case.plan({"command": ["{python}", "-c", "import time; time.sleep(100)"]}, {"python": "python3"},
+              {"python": "python3"}, interleave="steps")
+    process = case.start("ab", case.plan_path, "-o", case.db_path)
+    time.sleep(0.4)
+    process.terminate()
+    check_code(case.finish(process), 3)
+
+
+def test_interrupted_while_it_calibrates(case):
+    """The A/A run of the host is a child of its own: it ends with us, by signal and by kill -9."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        case.plan(dict(MODEL, steps=20), gate={"calibrate": "auto", "calibration": {"bound": "1%"}})
+        process = case.start("ab", case.plan_path, "-o", case.db_path,
+                             env={"UPGATE_STATE_DIR": case.path("none-%d" % number)})
+        deadline = time.monotonic() + 20
+        while len([text for text in processes(case.mark) if "(upgate)" in text]) < 2:
+            assert time.monotonic() < deadline and process.poll() is None, "it never calibrated"
+            time.sleep(0.01)
+        time.sleep(0.3)
+        started = time.monotonic()
+        process.send_signal(number)
+        done = case.finish(process)
+        assert time.monotonic() - started < CLEAN_S
+        check_code(done, 3 if number == signal.SIGTERM else -9)
+        os.unlink(case.db_path)
+
+
+def test_the_guardian_is_killed(case):
+    """A new one takes its place; without upgate, that one cleans up."""
+    case.plan(SLOW, looks=[4])
+    process = case.start("ab", case.plan_path, "-o", case.db_path)
+    wait_for_pairs(case, 1)
+    killed = 0
+    for text in processes(case.mark):
+        if "(upgate-guardian)" in text:
+            os.kill(int(text.split()[0]), signal.SIGKILL)
+            killed += 1
+    assert killed == 1
+    wait_for_pairs(case, 3)
+    process.kill()
+    case.finish(process)
+    check_code(case.resume(), 0)
+
+
+def test_what_a_dead_upgate_left_is_swept(case):
+    """Upgate and its guardian killed together: the next run ends and removes what they left."""
+    case.plan({"command": [SH, "-c", "sleep 30"]}, interleave="slices")
+    process = case.start("ab", case.plan_path, "-o", case.db_path)
+    time.sleep(0.5)
+    for text in sorted(processes(case.mark), key=lambda text: "guardian" not in text):
+        if "(upgate" in text:
+            os.kill(int(text.split()[0]), signal.SIGKILL)
+    process.communicate()
+    first = case.pids.pop()
+    case.plan({"command": [SH, "-c", WORK]})
+    os.unlink(case.db_path)
+    check_code(case.run(clean=False), 0)
+    case.pids.append(first)
+    case.check_clean()
+
+
+if __name__ == "__main__":
+    ab_rig.main(globals())
