@@ -107,6 +107,7 @@ static int fill_file(struct reader *reader, const struct ug_step_header *plan, b
     }
     reader->map_bytes = plan->rings_offset;
     reader->header = map;
+    reader->plan = *plan;
     reader->slots = (struct ug_step_slot *)((char *)map + plan->slots_offset);
     *reader->header = *plan;
     for (uint32_t i = 0; i < plan->slot_count; i++) {
@@ -169,7 +170,7 @@ void reader_free(struct reader *reader)
     }
     if (reader->header != NULL) {
         reader_open_gate(reader);
-        for (uint32_t i = 0; i < reader->header->slot_count; i++) {
+        for (uint32_t i = 0; i < reader->plan.slot_count; i++) {
             reader_rings_unmap(reader, i);
         }
         munmap(reader->header, reader->map_bytes);
@@ -180,6 +181,13 @@ void reader_free(struct reader *reader)
     free(reader->rings);
     free(reader->path);
     free(reader);
+}
+
+bool reader_truncated(const struct reader *reader)
+{
+    struct stat status;
+
+    return fstat(reader->fd, &status) != 0 || (uint64_t)status.st_size < reader->plan.file_bytes;
 }
 
 int reader_sweep(const char *directory, const char *name_prefix)
@@ -223,7 +231,7 @@ uint32_t reader_slot_count(const struct reader *reader)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < reader->header->slot_count; i++) {
+    for (uint32_t i = 0; i < reader->plan.slot_count; i++) {
         if (claimed(&reader->slots[i])) {
             count = i + 1;
         }
@@ -286,7 +294,7 @@ int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_sl
 {
     const struct ug_step_slot *slot;
 
-    if (slot_idx >= reader->header->slot_count || !claimed(&reader->slots[slot_idx])) {
+    if (slot_idx >= reader->plan.slot_count || !claimed(&reader->slots[slot_idx])) {
         return -ENOENT;
     }
     slot = &reader->slots[slot_idx];
@@ -294,7 +302,6 @@ int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_sl
         .pid = slot->pid,
         .rank = slot->rank,
         .has_rank = slot->rank_source == UG_RANK_ENVIRONMENT,
-        .alive = slot_alive(reader, slot),
         .held = slot_held(slot),
         .state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE),
         .steps = __atomic_load_n(&slot->steps, __ATOMIC_ACQUIRE),
@@ -304,6 +311,12 @@ int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_sl
         .start_ticks = slot->start_ticks,
     };
     return 0;
+}
+
+bool reader_slot_alive(const struct reader *reader, uint32_t slot_idx)
+{
+    return slot_idx < reader->plan.slot_count && claimed(&reader->slots[slot_idx]) &&
+           slot_alive(reader, &reader->slots[slot_idx]);
 }
 
 struct wait {
@@ -397,7 +410,7 @@ static void set_granted(struct reader *reader, uint32_t granted)
 {
     uint32_t count = reader_slot_count(reader);
 
-    for (uint32_t i = 0; i < reader->header->slot_count; i++) {
+    for (uint32_t i = 0; i < reader->plan.slot_count; i++) {
         __atomic_store_n(&reader->slots[i].granted, granted, __ATOMIC_SEQ_CST);
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -459,7 +472,7 @@ void reader_close_gate(struct reader *reader)
 
 void reader_request(struct reader *reader, uint32_t slot_idx, uint32_t bits)
 {
-    for (uint32_t i = 0; i < reader->header->slot_count; i++) {
+    for (uint32_t i = 0; i < reader->plan.slot_count; i++) {
         if (slot_idx == READER_ALL || slot_idx == i) {
             __atomic_fetch_or(&reader->slots[i].request, bits, __ATOMIC_ACQ_REL);
         }

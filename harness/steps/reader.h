@@ -32,7 +32,6 @@ struct reader_slot {
     uint32_t pid; // in the process's own pid namespace
     uint32_t rank;
     bool has_rank; // from the environment of a launcher; else rank is the order of the claims
-    bool alive;    // false: ended or killed; true also when it lives in another pid namespace
     bool held;     // stands at the gate, and has not been granted what it waits for
     enum ug_slot_state state;
     uint32_t steps;         // completed so far = index of the step it waits for when held
@@ -77,12 +76,17 @@ void reader_free(struct reader *reader);
 // many.
 int reader_sweep(const char *directory, const char *name_prefix);
 
+// A process has cut the file short. Reading what is gone raises SIGBUS, which the program must survive.
+bool reader_truncated(const struct reader *reader);
+
 uint32_t reader_slot_count(const struct reader *reader); // claimed so far, ended ones included
 uint32_t
 reader_refused_count(const struct reader *reader); // claims that found no slot or no memory
 
-// -ENOENT when the slot is not claimed.
+// -ENOENT when the slot is not claimed. A few loads from shared memory: asked several times a turn.
 int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_slot *ret_slot);
+// False: not claimed, ended or killed; true also when it lives in another pid namespace. Reads /proc.
+bool reader_slot_alive(const struct reader *reader, uint32_t slot_idx);
 int reader_counters(const struct reader *reader, uint32_t slot_idx,
                     struct reader_counters *ret_counters);
 

@@ -49,7 +49,7 @@ TEST(a_block_is_what_was_granted)
     CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(20)), 0);
     CHECK_INT(slot_of(&rig, 0).steps, 0);
     CHECK_INT(slot_of(&rig, 0).pid, pid);
-    CHECK(slot_of(&rig, 0).alive && slot_of(&rig, 0).held && !slot_of(&rig, 0).has_rank);
+    CHECK(reader_slot_alive(rig.reader, 0) && slot_of(&rig, 0).held && !slot_of(&rig, 0).has_rank);
     for (uint32_t block = 1; block <= 3; block++) {
         int64_t before_ns = clock_monotonic_ns();
 
@@ -175,7 +175,7 @@ TEST(killed_workload_ends_the_wait)
     begin_ns = clock_monotonic_ns();
     CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(20)), -ESRCH);
     CHECK(clock_monotonic_ns() - begin_ns < 5 * RIG_SECOND_NS);
-    CHECK(!slot_of(&rig, 0).alive);
+    CHECK(!reader_slot_alive(rig.reader, 0));
     CHECK_INT(slot_of(&rig, 0).state != UG_SLOT_CLOSED, true);
     rig_join(pid);
     rig_free(&rig);

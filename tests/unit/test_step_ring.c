@@ -32,7 +32,7 @@ TEST(records_arrive_in_order)
     CHECK_INT(reader_slot(rig.reader, 0, &slot), 0);
     CHECK_INT(slot.steps, 3);
     CHECK_INT(slot.state, UG_SLOT_CLOSED);
-    CHECK(!slot.alive);
+    CHECK(!reader_slot_alive(rig.reader, 0));
     rig_drain(&rig, 0);
     CHECK_INT(rig.log_count, 1 + 3 * 5);
     CHECK_STR(rig_find(&rig, UG_RECORD_NOTE, 0)->name, "before_the_first_ste"
