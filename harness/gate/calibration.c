@@ -13,8 +13,9 @@ char *calibration_objection(const struct plan_gate *gate, int64_t made_wall_ns, 
 {
     const double day_ns = 86400e9;
     if (upper_bound > gate->calibration_bound)
-        return xasprintf("its certificate bounds false fails at %.2g %% only, the policy asks for %.2g %%",
-                         100 * upper_bound, 100 * gate->calibration_bound);
+        return xasprintf(
+            "its certificate bounds false fails at %.2g %% only, the policy asks for %.2g %%",
+            100 * upper_bound, 100 * gate->calibration_bound);
     if (at_wall_ns - made_wall_ns > gate->calibration_age_ns)
         return xasprintf("its certificate is %.0f days old, the policy allows %.0f",
                          (double)(at_wall_ns - made_wall_ns) / day_ns,
@@ -31,7 +32,8 @@ static char *calibration_of(struct store *store, const struct run_facts *run,
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT scope, made_wall_ns, gates, false_fails, upper_bound, method FROM calibration "
-        "WHERE (scope = ? OR scope = 'host') AND interleave = ? ORDER BY scope = 'host', made_wall_ns DESC, id DESC",
+        "WHERE (scope = ? OR scope = 'host') AND interleave = ? ORDER BY scope = 'host', "
+        "made_wall_ns DESC, id DESC",
         "ss", facts->name, interleave);
     if (!stmt) {
         *ret_rc = -EIO;
@@ -45,11 +47,11 @@ static char *calibration_of(struct store *store, const struct run_facts *run,
                                             run->started_wall_ns, sqlite3_column_double(stmt, 4));
         if (!wrong && !covered) {
             covered = true;
-            *ret_which = xasprintf("%s (%s): %lld false fails in %lld A/A gates (%s), at most %.2g %% (95 %%)",
-                                   sqlite3_column_text(stmt, 0), interleave,
-                                   (long long)sqlite3_column_int64(stmt, 3),
-                                   (long long)sqlite3_column_int64(stmt, 2), sqlite3_column_text(stmt, 5),
-                                   100 * sqlite3_column_double(stmt, 4));
+            *ret_which = xasprintf(
+                "%s (%s): %lld false fails in %lld A/A gates (%s), at most %.2g %% (95 %%)",
+                sqlite3_column_text(stmt, 0), interleave, (long long)sqlite3_column_int64(stmt, 3),
+                (long long)sqlite3_column_int64(stmt, 2), sqlite3_column_text(stmt, 5),
+                100 * sqlite3_column_double(stmt, 4));
         }
         if (wrong && !objection)
             objection = wrong;
@@ -71,7 +73,8 @@ int calibration_check(struct store *store, const struct run_facts *run,
     char *objection = NULL;
     int rc = 0;
     if (run->aa) {
-        *ret_calibration = (struct calibration){true, xstrdup("an A/A run needs no certificate: it makes one")};
+        *ret_calibration =
+            (struct calibration){true, xstrdup("an A/A run needs no certificate: it makes one")};
         return 0;
     }
     for (int i = 0; i < run->workload_count && rc == 0 && !objection; i++) {
@@ -90,9 +93,10 @@ int calibration_check(struct store *store, const struct run_facts *run,
         return rc;
     }
     ret_calibration->covered = !objection && which.len;
-    ret_calibration->note = objection   ? xasprintf("uncalibrated host: %s", objection)
-                            : which.len ? xstrdup(which.text)
-                                        : xstrdup("uncalibrated host: no pair to look a certificate up for");
+    ret_calibration->note =
+        objection   ? xasprintf("uncalibrated host: %s", objection)
+        : which.len ? xstrdup(which.text)
+                    : xstrdup("uncalibrated host: no pair to look a certificate up for");
     free(objection);
     strbuf_free(&which);
     return 0;

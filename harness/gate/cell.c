@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cells: which metrics of a workload are gated, the replay of the looks, confirmation on fresh pairs,
-// and the reason in words. Pure on facts in memory; writes no table.
+// Cells: which metrics of a workload are gated, the replay of the looks, confirmation on fresh
+// pairs, and the reason in words. Pure on facts in memory; writes no table.
 #include "harness/gate/cell.h"
 
 #include <math.h>
@@ -14,7 +14,8 @@
 
 const char *cell_verdict_name(enum cell_verdict verdict)
 {
-    static const char *const names[CELL_VERDICT_COUNT] = {"pass", "fail", "inconclusive", "unchecked"};
+    static const char *const names[CELL_VERDICT_COUNT] = {"pass", "fail", "inconclusive",
+                                                          "unchecked"};
     return names[verdict];
 }
 
@@ -25,74 +26,8 @@ void cells_free(struct cell *cells, int count)
     free(cells);
 }
 
-// --- which metrics --------------------------------------------------------------------------------
-
-static int cell_measured(const struct workload_facts *facts, enum metric_id metric, int side)
-{
-    int count = 0;
-    for (int i = 0; i < facts->main_count; i++)
-        count += !isnan(facts->main[i].sides[side].value[metric]);
-    return count;
-}
-
-// Before the first pair a workload is taken at its mode's word.
-static bool cell_has_steps(const struct workload_facts *facts)
-{
-    return facts->main_count ? facts->has_steps : facts->mode != PLAN_MODE_COMMAND;
-}
-
-// Can a workload of this kind have this metric at all? A plan names metrics for all its workloads.
-static bool cell_applies(const struct workload_facts *facts, enum metric_id metric)
-{
-    switch (metric) {
-    case METRIC_LATENCY_P50:
-    case METRIC_LATENCY_P99:
-        return facts->mode == PLAN_MODE_INFER || facts->has_arrivals;
-    case METRIC_STEP_TIME:
-    case METRIC_THROUGHPUT:
-    case METRIC_FIRST_STEP_TIME:
-        return facts->mode != PLAN_MODE_COMMAND || cell_has_steps(facts);
-    case METRIC_SCALING_EFFICIENCY:
-        return facts->plan && facts->plan->ranks > 1;
-    default:
-        return true;
-    }
-}
-
-enum metric_id cells_main_metric(const struct workload_facts *facts)
-{
-    if (!cell_has_steps(facts))
-        return METRIC_TOTAL_TIME;
-    return workload_facts_mode(facts) == PLAN_MODE_INFER ? METRIC_LATENCY_P50 : METRIC_STEP_TIME;
-}
-
-static bool cell_gated(const struct workload_facts *facts, const struct plan_gate *gate,
-                       enum metric_id metric)
-{
-    if (!cell_applies(facts, metric) ||
-        !plan_metric_gated(gate, workload_facts_mode(facts), cell_has_steps(facts), metric))
-        return false;
-    // Gated by default only, and nobody can tell it here: observed. The main metric is never let off.
-    bool measured = !facts->main_count || cell_measured(facts, metric, 0) || cell_measured(facts, metric, 1);
-    return measured || !gate->metrics_default || metric == cells_main_metric(facts);
-}
-
-int cells_count_gated(const struct workload_facts *facts, const struct plan_gate *gate)
-{
-    int count = 0;
-    for (int m = 0; m < METRIC_COUNT; m++)
-        count += cell_gated(facts, gate, (enum metric_id)m);
-    return count;
-}
-
-static bool cell_is_step_metric(enum metric_id metric)
-{
-    return metric == METRIC_STEP_TIME || metric == METRIC_THROUGHPUT;
-}
-
-// --- one cell -------------------------------------------------------------------------------------
-
-static double cell_median(const struct measure_pair *pairs, int count, enum metric_id metric, int side)
+static double cell_median(const struct measure_pair *pairs, int count, enum metric_id metric,
+                          int side)
 {
     double *values = xcalloc((size_t)count, sizeof *values), median;
     int used = 0;
@@ -128,7 +63,8 @@ static void cell_set_interval(struct cell *cell, const struct interval *interval
     cell->ci_upper = exp(lower_is_better ? interval->upper : -interval->lower);
 }
 
-static void cell_set_spread(struct cell *cell, const struct interval *interval, const double *ratios)
+static void cell_set_spread(struct cell *cell, const struct interval *interval,
+                            const double *ratios)
 {
     cell->pair_sd = quantile_sd(ratios, (size_t)cell->pairs);
     double sd = power_sd_of_interval(interval, cell->pairs, cell->alpha);
@@ -185,7 +121,8 @@ static void cell_confirm(const struct cell_context *context, struct cell *cell, 
 {
     const struct workload_facts *facts = context->facts;
     char text[PHRASE_SIZE];
-    int wanted = CELL_CONFIRM_PAIRS, least = signed_rank_observations_min(context->gate->alpha), count;
+    int wanted = CELL_CONFIRM_PAIRS, least = signed_rank_observations_min(context->gate->alpha),
+        count;
     wanted = least > wanted ? least : wanted;
     double *ratios = cell_ratios(facts->confirm, facts->confirm_count, cell->metric, &count);
     cell->verdict = CELL_INCONCLUSIVE;
@@ -193,7 +130,8 @@ static void cell_confirm(const struct cell_context *context, struct cell *cell, 
         // Pairs without this metric are made up for, but not for ever.
         int more = facts->confirm_count + wanted - count;
         cell->want_confirm = facts->confirm_count < 2 * wanted ? more : 0;
-        cell->reason = xasprintf("%s; to be confirmed on %d fresh pairs, %d of them done", screen, wanted, count);
+        cell->reason = xasprintf("%s; to be confirmed on %d fresh pairs, %d of them done", screen,
+                                 wanted, count);
         free(ratios);
         return;
     }
@@ -216,11 +154,10 @@ static void cell_confirm(const struct cell_context *context, struct cell *cell, 
 static char *cell_numbers(const struct cell *cell)
 {
     char ratio[PHRASE_SIZE], interval[PHRASE_SIZE];
-    return xasprintf("%s: ratio %s at %d pairs",
-                     phrase_ratio(ratio, sizeof ratio, cell->metric, cell->ratio),
-                     phrase_interval(interval, sizeof interval, cell->ratio, cell->ci_lower,
-                                     cell->ci_upper),
-                     cell->pairs);
+    return xasprintf(
+        "%s: ratio %s at %d pairs", phrase_ratio(ratio, sizeof ratio, cell->metric, cell->ratio),
+        phrase_interval(interval, sizeof interval, cell->ratio, cell->ci_lower, cell->ci_upper),
+        cell->pairs);
 }
 
 static void cell_decided(const struct cell_context *context, struct cell *cell,
@@ -230,11 +167,14 @@ static void cell_decided(const struct cell_context *context, struct cell *cell,
     phrase_fraction(margin, sizeof margin, cell->margin);
     if (result->state == LOOKS_PASS) {
         cell->verdict = CELL_PASS;
-        cell->reason = xasprintf("%s, %s %s", numbers, cell->improved ? "better by more than the margin of" : "within the margin of", margin);
+        cell->reason = xasprintf(
+            "%s, %s %s", numbers,
+            cell->improved ? "better by more than the margin of" : "within the margin of", margin);
     } else if (result->state == LOOKS_HEAVY_TAIL) {
-        cell->reason = xasprintf("%s; but the mean of the pairs says the opposite (ratio %.4f): heavy tail, a few "
-                                 "launches behave quite differently; look at them before trusting either",
-                                 numbers, exp(result->mean.estimate));
+        cell->reason = xasprintf(
+            "%s; but the mean of the pairs says the opposite (ratio %.4f): heavy tail, a few "
+            "launches behave quite differently; look at them before trusting either",
+            numbers, exp(result->mean.estimate));
     } else {
         char *screen = xasprintf("%s, beyond the margin of %s%s", numbers, margin,
                                  result->likely ? " by the estimate (fail_on: likely)" : "");
@@ -254,28 +194,34 @@ static void cell_open(const struct cell_context *context, struct cell *cell,
 {
     const struct workload_facts *facts = context->facts;
     int last = (int)context->schedule->looks[context->schedule->look_count - 1];
-    char margin[32], *numbers = cell->pairs ? cell_numbers(cell) : xstrdup("no pair has both sides yet");
+    char margin[32],
+        *numbers = cell->pairs ? cell_numbers(cell) : xstrdup("no pair has both sides yet");
     phrase_fraction(margin, sizeof margin, cell->margin);
     bool can_go_on = result->state == LOOKS_UNDECIDED && facts->main_count < last;
     if (context->health->state != HEALTH_OK) {
-        cell->verdict = context->health->state == HEALTH_CANDIDATE_BROKEN ? CELL_FAIL : CELL_INCONCLUSIVE;
-        cell->reason = xasprintf("%s%s", context->health->state == HEALTH_CANDIDATE_BROKEN ? "missing: " : "", context->health->why);
+        cell->verdict =
+            context->health->state == HEALTH_CANDIDATE_BROKEN ? CELL_FAIL : CELL_INCONCLUSIVE;
+        cell->reason =
+            xasprintf("%s%s", context->health->state == HEALTH_CANDIDATE_BROKEN ? "missing: " : "",
+                      context->health->why);
     } else if (can_go_on) {
         int want = facts->main_count + result->next - usable;
         cell->want_main = want < last ? want : last;
         if (cell->want_main <= facts->main_count)
             cell->want_main = facts->main_count + 1;
         cell->reason = context->ended
-                           ? xasprintf("%s; the run ended before the next look at %d pairs", numbers, result->next)
+                           ? xasprintf("%s; the run ended before the next look at %d pairs",
+                                       numbers, result->next)
                            : xasprintf("%s; the next look is at %d pairs", numbers, result->next);
     } else if (result->state == LOOKS_EXHAUSTED) {
-        char *more = cell->pairs_needed > 0 ? xasprintf("some %ld pairs would settle it", cell->pairs_needed)
-                                            : xstrdup("no number of pairs is likely to settle it");
+        char *more = cell->pairs_needed > 0
+                         ? xasprintf("some %ld pairs would settle it", cell->pairs_needed)
+                         : xstrdup("no number of pairs is likely to settle it");
         cell->reason = xasprintf("%s, and the margin of %s lies inside: %s", numbers, margin, more);
         free(more);
     } else {
-        cell->reason = xasprintf("%s: only %d of %d pairs have this metric on both sides", numbers, usable,
-                                 facts->main_count);
+        cell->reason = xasprintf("%s: only %d of %d pairs have this metric on both sides", numbers,
+                                 usable, facts->main_count);
     }
     free(numbers);
 }
@@ -286,7 +232,8 @@ static bool cell_settle_missing(const struct cell_context *context, struct cell 
 {
     const struct workload_facts *facts = context->facts;
     int first = (int)context->schedule->looks[0];
-    int seen[PLAN_SIDES] = {cell_measured(facts, cell->metric, 0), cell_measured(facts, cell->metric, 1)};
+    int seen[PLAN_SIDES] = {cell_measured(facts, cell->metric, 0),
+                            cell_measured(facts, cell->metric, 1)};
     const char *name = metric_infos[cell->metric].name;
     if (usable || facts->main_count < (context->ended ? 1 : first))
         return false;
@@ -294,13 +241,16 @@ static bool cell_settle_missing(const struct cell_context *context, struct cell 
     const struct measure_launch *last_b = &facts->main[facts->main_count - 1].sides[1];
     if (last_a->reason[cell->metric] == MEASURE_NOT_STEADY ||
         last_b->reason[cell->metric] == MEASURE_NOT_STEADY) {
-        cell->reason = xasprintf("not measured: the %s never gets steady",
-                                 seen[0] ? "candidate" : seen[1] ? "baseline" : "pair of sides");
+        cell->reason =
+            xasprintf("not measured: the %s never gets steady", seen[0]   ? "candidate"
+                                                                : seen[1] ? "baseline"
+                                                                          : "pair of sides");
     } else if (seen[0] && !seen[1]) {
         cell->verdict = CELL_FAIL;
         cell->reason = xasprintf("missing: measured on the baseline only (candidate: %s)",
                                  measure_reason_text(last_b->reason[cell->metric]));
-        findings_add(findings, facts->name, "missing", 1, FINDING_FAIL, "%s is %s", name, cell->reason);
+        findings_add(findings, facts->name, "missing", 1, FINDING_FAIL, "%s is %s", name,
+                     cell->reason);
     } else if (!seen[0] && seen[1]) {
         cell->reason = xasprintf("measured on the candidate only (baseline: %s)",
                                  measure_reason_text(last_a->reason[cell->metric]));
@@ -371,9 +321,10 @@ static void cell_find_zero(const struct workload_facts *facts, enum metric_id me
     for (int i = 0; i < facts->main_count; i++)
         zero += facts->main[i].zero_baseline[metric];
     if (zero)
-        findings_add(findings, facts->name, "zero_baseline", 1, FINDING_NOTE,
-                     "%s is 0 on the baseline and more on the candidate in %d of %d pairs: added, no ratio",
-                     metric_infos[metric].name, zero, facts->main_count);
+        findings_add(
+            findings, facts->name, "zero_baseline", 1, FINDING_NOTE,
+            "%s is 0 on the baseline and more on the candidate in %d of %d pairs: added, no ratio",
+            metric_infos[metric].name, zero, facts->main_count);
 }
 
 // Steps that never get steady on either side: total_time takes their place.
@@ -381,11 +332,13 @@ static struct cell cell_replaced(const struct cell_context *context, enum metric
 {
     struct cell cell = cell_observe(context, metric);
     free(cell.reason);
-    cell.reason = xstrdup("the steps never get steady on either side: total_time is judged instead");
+    cell.reason =
+        xstrdup("the steps never get steady on either side: total_time is judged instead");
     return cell;
 }
 
-int cells_judge(const struct cell_context *context, struct cell **ret_cells, struct findings *findings)
+int cells_judge(const struct cell_context *context, struct cell **ret_cells,
+                struct findings *findings)
 {
     const struct workload_facts *facts = context->facts;
     const bool *never = context->health->never_steady;
@@ -412,8 +365,9 @@ int cells_judge(const struct cell_context *context, struct cell **ret_cells, str
         cell_find_zero(facts, metric, findings);
     }
     if (!gated)
-        findings_add(findings, facts->name, "missing", -1, FINDING_INCONCLUSIVE,
-                     "none of the gated metrics can be measured in this workload: nothing is judged");
+        findings_add(
+            findings, facts->name, "missing", -1, FINDING_INCONCLUSIVE,
+            "none of the gated metrics can be measured in this workload: nothing is judged");
     *ret_cells = cells;
     return count;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cells of a workload: one judgement a metric. Reads facts and health, replays the looks in order.
-// The same code answers what the run loop still has to do and what the verdict says.
+// The cells of a workload: one judgement a metric. Reads facts and health, replays the looks in
+// order. The same code answers what the run loop still has to do and what the verdict says.
 #ifndef UPGATE_GATE_CELL_H
 #define UPGATE_GATE_CELL_H
 
@@ -43,11 +43,19 @@ struct cell_context {
     bool ended;   // the run will make no more pairs
 };
 
-// All cells of the workload: gated ones first asked, then observed ones that were measured. The caller
-// frees with cells_free. Findings (zero baselines, metrics that nobody measures) are added.
-int cells_judge(const struct cell_context *context, struct cell **ret_cells, struct findings *findings);
+// All cells of the workload: gated ones first asked, then observed ones that were measured. The
+// caller frees with cells_free. Findings (zero baselines, metrics that nobody measures) are added.
+int cells_judge(const struct cell_context *context, struct cell **ret_cells,
+                struct findings *findings);
 void cells_free(struct cell *cells, int count);
 
+// Launches of this side, in valid main pairs, in which the metric was measured.
+int cell_measured(const struct workload_facts *facts, enum metric_id metric, int side);
+// Can a workload of this kind have this metric at all?
+bool cell_applies(const struct workload_facts *facts, enum metric_id metric);
+bool cell_gated(const struct workload_facts *facts, const struct plan_gate *gate,
+                enum metric_id metric);
+bool cell_is_step_metric(enum metric_id metric); // has no value when steps never get steady
 // Number of metrics gated in this workload, as far as is known now: for confirm: auto.
 int cells_count_gated(const struct workload_facts *facts, const struct plan_gate *gate);
 // The metric whose spread decides how long a pair should be: step_time, latency_p50 or total_time.

@@ -51,12 +51,12 @@ static bool certificate_damaged(int rc)
 static int certificate_error(sqlite3 *db, const char *path, const char *what, struct error *err)
 {
     int rc = db ? sqlite3_extended_errcode(db) : SQLITE_NOMEM;
-    int code = certificate_damaged(rc)               ? -EBADMSG
-               : (rc & 0xff) == SQLITE_READONLY      ? -EROFS
-               : (rc & 0xff) == SQLITE_CANTOPEN      ? -EACCES
-               : (rc & 0xff) == SQLITE_BUSY          ? -EBUSY
-               : (rc & 0xff) == SQLITE_FULL          ? -ENOSPC
-                                                     : -EIO;
+    int code = certificate_damaged(rc)          ? -EBADMSG
+               : (rc & 0xff) == SQLITE_READONLY ? -EROFS
+               : (rc & 0xff) == SQLITE_CANTOPEN ? -EACCES
+               : (rc & 0xff) == SQLITE_BUSY     ? -EBUSY
+               : (rc & 0xff) == SQLITE_FULL     ? -ENOSPC
+                                                : -EIO;
     return error_set(err, code, "failed to %s the host's certificates '%s': %s", what, path,
                      code == -EBADMSG ? "the file is damaged"
                      : db             ? sqlite3_errmsg(db)
@@ -88,7 +88,8 @@ static int certificate_check(sqlite3 *db, const char *path, bool empty_ok, struc
     if (magic != CERTIFICATE_MAGIC)
         return error_set(err, -EBADMSG, "'%s' is not a file of certificates", path);
     if (version > CERTIFICATE_VERSION)
-        return error_set(err, -EPROTO, "'%s' was written by a newer upgate (version %d)", path, version);
+        return error_set(err, -EPROTO, "'%s' was written by a newer upgate (version %d)", path,
+                         version);
     return 0;
 }
 
@@ -117,15 +118,16 @@ static int certificate_make_dirs(const char *path, struct error *err)
     for (char *at = strchr(dir + 1, '/'); at; at = strchr(at + 1, '/')) {
         *at = 0;
         if (mkdir(dir, 0755) < 0 && errno != EEXIST)
-            return error_set(err, -errno, "failed to make the directory '%s' for the host's certificates: %s",
+            return error_set(err, -errno,
+                             "failed to make the directory '%s' for the host's certificates: %s",
                              dir, strerror(errno));
         *at = '/';
     }
     return 0;
 }
 
-// Puts a damaged file aside. Under a lock, and looking once more: two processes that both saw the damage
-// must not put aside what one of them has made anew.
+// Puts a damaged file aside. Under a lock, and looking once more: two processes that both saw the
+// damage must not put aside what one of them has made anew.
 static int certificate_put_aside(const char *path, struct error *err)
 {
     char *lock_path = xasprintf("%s.lock", path), *aside = xasprintf("%s.damaged", path);
@@ -147,11 +149,12 @@ static int certificate_put_aside(const char *path, struct error *err)
     return rc;
 }
 
-static int certificate_insert(sqlite3 *db, const char *host_key, const struct certificate *certificate)
+static int certificate_insert(sqlite3 *db, const char *host_key,
+                              const struct certificate *certificate)
 {
     sqlite3_stmt *stmt = NULL;
-    int rc = sqlite3_prepare_v2(db, "INSERT OR REPLACE INTO certificate VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", -1,
-                                &stmt, NULL);
+    int rc = sqlite3_prepare_v2(
+        db, "INSERT OR REPLACE INTO certificate VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", -1, &stmt, NULL);
     if (rc != SQLITE_OK)
         return rc;
     sqlite3_bind_text(stmt, 1, host_key, -1, SQLITE_STATIC);
@@ -217,7 +220,8 @@ static void certificate_read(sqlite3_stmt *stmt, struct certificate *certificate
     snprintf(certificate->method, sizeof certificate->method, "%s", sqlite3_column_text(stmt, 5));
     certificate->pair_sd = certificate_double(stmt, 6);
     certificate->seed = sqlite3_column_int64(stmt, 7);
-    snprintf(certificate->source_run, sizeof certificate->source_run, "%s", sqlite3_column_text(stmt, 8));
+    snprintf(certificate->source_run, sizeof certificate->source_run, "%s",
+             sqlite3_column_text(stmt, 8));
 }
 
 int certificate_find(const char *path, const char *host_key, const char *scope,
@@ -228,15 +232,17 @@ int certificate_find(const char *path, const char *host_key, const char *scope,
     sqlite3_stmt *stmt = NULL;
     struct certificate found = {.interleave = interleave};
     if (access(path, F_OK) < 0)
-        return error_set(err, -ENOENT, "this host has no certificate yet ('%s' does not exist)", path);
+        return error_set(err, -ENOENT, "this host has no certificate yet ('%s' does not exist)",
+                         path);
     int rc = certificate_open(path, SQLITE_OPEN_READONLY, &db, err);
     if (rc)
         return rc;
-    if (sqlite3_prepare_v2(db,
-                           "SELECT made_wall_ns, aa_pairs, gates, false_fails, upper_bound, method, pair_sd, "
-                           "seed, source_run FROM certificate WHERE host_key = ? AND scope = ? AND "
-                           "interleave = ?",
-                           -1, &stmt, NULL) != SQLITE_OK) {
+    if (sqlite3_prepare_v2(
+            db,
+            "SELECT made_wall_ns, aa_pairs, gates, false_fails, upper_bound, method, pair_sd, "
+            "seed, source_run FROM certificate WHERE host_key = ? AND scope = ? AND "
+            "interleave = ?",
+            -1, &stmt, NULL) != SQLITE_OK) {
         rc = certificate_error(db, path, "read", err);
     } else {
         sqlite3_bind_text(stmt, 1, host_key, -1, SQLITE_STATIC);

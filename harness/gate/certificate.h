@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's certificates: one small SQLite file in the user's state directory, shared by all runs on
-// this machine. Several processes may read and write it at once. A file that cannot be read is no
-// certificate, with the reason; it never stops a run.
+// The host's certificates: one small SQLite file in the user's state directory, shared by all runs
+// on this machine. Several processes may read and write it at once. A file that cannot be read is
+// no certificate, with the reason; it never stops a run.
 #ifndef UPGATE_GATE_CERTIFICATE_H
 #define UPGATE_GATE_CERTIFICATE_H
 
@@ -23,8 +23,8 @@ struct certificate {
     char source_run[CERTIFICATE_TEXT];
 };
 
-// $UPGATE_STATE_DIR/calibration.db, else $XDG_STATE_HOME/upgate/…, else ~/.local/state/upgate/…; the
-// caller frees. NULL: no home.
+// $UPGATE_STATE_DIR/calibration.db, else $XDG_STATE_HOME/upgate/…, else ~/.local/state/upgate/…;
+// the caller frees. NULL: no home.
 char *certificate_path(void);
 // Makes the directory. A damaged file is put aside as calibration.db.damaged and made anew.
 int certificate_save(const char *path, const char *host_key, const struct certificate *certificate,

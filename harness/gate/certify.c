@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A/A runs into certificates, and certificates into runs. Reads the facts of an A/A run; writes its
-// calibration table and the host's file; copies from that file into the calibration table of other runs.
+// calibration table and the host's file; copies from that file into the calibration table of other
+// runs.
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -22,11 +23,12 @@
 enum { CERTIFY_RESPLITS = 299 }; // none failing among 300 gates: at most 1 % (95 %)
 
 static const char certify_insert_sql[] =
-    "INSERT INTO calibration (scope, interleave, made_wall_ns, aa_pairs, gates, false_fails, upper_bound, "
+    "INSERT INTO calibration (scope, interleave, made_wall_ns, aa_pairs, gates, false_fails, "
+    "upper_bound, "
     "method, pair_sd, seed, source_run) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
-static int certify_insert(struct store *store, const struct certificate *certificate, const char *scope,
-                          struct error *err)
+static int certify_insert(struct store *store, const struct certificate *certificate,
+                          const char *scope, struct error *err)
 {
     return store_exec(store, err, certify_insert_sql, "ssiiiidsdis", scope,
                       plan_interleave_name(certificate->interleave), certificate->made_wall_ns,
@@ -40,10 +42,12 @@ static int certify_scope(const struct plan *plan, const struct plan_workload *wo
                          size_t size)
 {
     json_t *json = plan_to_json(plan);
-    json_t *one = json_array_get(json_object_get(json, "workloads"), (size_t)(workload - plan->workloads));
+    json_t *one =
+        json_array_get(json_object_get(json, "workloads"), (size_t)(workload - plan->workloads));
     json_t *schedule = json_object_get(json, "schedule");
-    json_t *key = json_pack("{s:O?, s:O?, s:O?}", "workload", one, "looks", json_object_get(schedule, "looks"),
-                            "block", json_object_get(schedule, "block_ns"));
+    json_t *key = json_pack("{s:O?, s:O?, s:O?}", "workload", one, "looks",
+                            json_object_get(schedule, "looks"), "block",
+                            json_object_get(schedule, "block_ns"));
     json_object_del(json_object_get(key, "workload"), "name"); // the name makes no noise
     char *text = key ? json_dumps(key, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
     uint64_t hash = 0xcbf29ce484222325u; // FNV-1a
@@ -82,11 +86,13 @@ static bool certify_workload(const struct run_facts *run, const struct run_workl
         cells[cell_count] = (struct resplit_cell){rule, ratios[cell_count], facts->main_count};
         cell_count++;
         // The screen counts: what confirmation mends afterwards was a false fail all the same.
-        direct_fails |= cell->look >= 0 && (cell->verdict == CELL_FAIL || cell->confirmed >= 0 || cell->want_confirm);
+        direct_fails |= cell->look >= 0 &&
+                        (cell->verdict == CELL_FAIL || cell->confirmed >= 0 || cell->want_confirm);
     }
     if (cell_count) {
         main_ratios = xcalloc(count, sizeof *main_ratios);
-        workload_facts_ratios(facts->main, facts->main_count, cells_main_metric(facts), main_ratios);
+        workload_facts_ratios(facts->main, facts->main_count, cells_main_metric(facts),
+                              main_ratios);
         for (size_t i = 0; i < count; i++)
             if (!isnan(main_ratios[i]))
                 main_ratios[usable++] = main_ratios[i];
@@ -105,7 +111,8 @@ static bool certify_workload(const struct run_facts *run, const struct run_workl
     return cell_count > 0;
 }
 
-static void certify_finish(const struct run_facts *run, struct certificate *certificate, const char *scope)
+static void certify_finish(const struct run_facts *run, struct certificate *certificate,
+                           const char *scope)
 {
     snprintf(certificate->scope, sizeof certificate->scope, "%s", scope);
     snprintf(certificate->method, sizeof certificate->method, "re-split");
@@ -125,8 +132,9 @@ static int certify_keep(struct store *store, const struct run_facts *run,
         return rc;
     char *path = certificate_path();
     if (!path)
-        store_note(store, "warning", "the certificate is kept in this run only: no HOME, XDG_STATE_HOME or "
-                                     "UPGATE_STATE_DIR");
+        store_note(store, "warning",
+                   "the certificate is kept in this run only: no HOME, XDG_STATE_HOME or "
+                   "UPGATE_STATE_DIR");
     else if (certificate_save(path, run->host_key, certificate, &local))
         store_note(store, "warning", "the certificate is kept in this run only: %s", local.text);
     free(path);
@@ -141,8 +149,10 @@ static int certify_all(struct store *store, const struct run_facts *run, struct 
         const struct workload_facts *facts = &run->workloads[i].facts;
         char scope[CERTIFICATE_TEXT];
         if (!certify_workload(run, &run->workloads[i], &one)) {
-            store_note(store, "warning", "workload '%s' gives no certificate: %d valid pairs, the first look is at %d",
-                       facts->name, facts->main_count, (int)run->plan->schedule.looks[0]);
+            store_note(
+                store, "warning",
+                "workload '%s' gives no certificate: %d valid pairs, the first look is at %d",
+                facts->name, facts->main_count, (int)run->plan->schedule.looks[0]);
             continue;
         }
         struct certificate *sum = &host[one.interleave];
@@ -182,8 +192,9 @@ int gate_certify(struct store *store, struct error *err)
         else
             store_rollback(store);
     } else {
-        rc = error_set(err, -EINVAL, "'%s' is no A/A run: a certificate comes from `upgate ab --aa`",
-                       store_path(store));
+        rc =
+            error_set(err, -EINVAL, "'%s' is no A/A run: a certificate comes from `upgate ab --aa`",
+                      store_path(store));
     }
     run_facts_clear(&run);
     return rc;
@@ -197,17 +208,22 @@ static int certify_load(struct store *store, const struct run_facts *run, const 
     struct certificate found;
     struct error local = {0};
     char *path = certificate_path();
-    int rc = path ? certificate_find(path, run->host_key, scope, interleave, &found, &local) : -ENOENT;
+    int rc =
+        path ? certificate_find(path, run->host_key, scope, interleave, &found, &local) : -ENOENT;
     if (!path)
-        snprintf(local.text, sizeof local.text, "no HOME, XDG_STATE_HOME or UPGATE_STATE_DIR to look in");
+        snprintf(local.text, sizeof local.text,
+                 "no HOME, XDG_STATE_HOME or UPGATE_STATE_DIR to look in");
     free(path);
     if (rc) {
         *ret_why = xstrdup(local.text);
         return 0;
     }
-    *ret_why = calibration_objection(&run->gate, found.made_wall_ns, run->started_wall_ns, found.upper_bound);
-    rc = store_exec(store, err, "DELETE FROM calibration WHERE scope = ? AND interleave = ? AND made_wall_ns <= ?",
-                    "ssi", name, plan_interleave_name(interleave), found.made_wall_ns);
+    *ret_why = calibration_objection(&run->gate, found.made_wall_ns, run->started_wall_ns,
+                                     found.upper_bound);
+    rc = store_exec(
+        store, err,
+        "DELETE FROM calibration WHERE scope = ? AND interleave = ? AND made_wall_ns <= ?", "ssi",
+        name, plan_interleave_name(interleave), found.made_wall_ns);
     if (rc == 0)
         rc = certify_insert(store, &found, name, err);
     return rc ? rc : !*ret_why;

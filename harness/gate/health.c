@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Crashes, voids and steadiness of a workload. Reads facts; writes a state and findings. Counts that
-// differ between the sides are tested with the exact binomial: void and crashed pairs are data too.
+// Crashes, voids and steadiness of a workload. Reads facts; writes a state and findings. Counts
+// that differ between the sides are tested with the exact binomial: void and crashed pairs are data
+// too.
 #include "harness/gate/health.h"
 
 #include <stdarg.h>
@@ -11,8 +12,8 @@
 #include "reports/analyse/binomial.h"
 
 enum {
-    HEALTH_ATTEMPTS = 2,      // failed pairs in a row after which a workload is given up
-    HEALTH_CRASHES_MIN = 2    // of one side only, with good pairs between: no accident any more
+    HEALTH_ATTEMPTS = 2,   // failed pairs in a row after which a workload is given up
+    HEALTH_CRASHES_MIN = 2 // of one side only, with good pairs between: no accident any more
 };
 static const double health_alpha = 0.01;
 static const char *const health_sides[PLAN_SIDES] = {"baseline", "candidate"};
@@ -81,8 +82,10 @@ static bool health_works(const struct workload_facts *facts, int side)
     return false;
 }
 
-// Failed pairs at the end of what was run: first index and, per side, whether it failed in any of them.
-static int health_trailing(const struct workload_facts *facts, bool ret_bad[PLAN_SIDES], int *ret_last)
+// Failed pairs at the end of what was run: first index and, per side, whether it failed in any of
+// them.
+static int health_trailing(const struct workload_facts *facts, bool ret_bad[PLAN_SIDES],
+                           int *ret_last)
 {
     int count = 0;
     *ret_last = -1;
@@ -104,10 +107,12 @@ static void health_given_up(struct store *store, const struct workload_facts *fa
                             const bool bad[PLAN_SIDES], int last, struct health *health,
                             struct findings *findings)
 {
-    char *reason = store_get_text(store, "SELECT reason FROM pair WHERE id = ?", "i",
-                                  facts->heads[last].id);
+    char *reason =
+        store_get_text(store, "SELECT reason FROM pair WHERE id = ?", "i", facts->heads[last].id);
     const char *detail = reason ? reason : "no reason recorded";
-    const char *tries = attempts == 1 ? "the one attempt" : attempts == 2 ? "both attempts" : "all attempts";
+    const char *tries = attempts == 1   ? "the one attempt"
+                        : attempts == 2 ? "both attempts"
+                                        : "all attempts";
     health->state = HEALTH_BROKEN;
     if (bad[1] && !bad[0] && health_works(facts, 0)) {
         health->state = HEALTH_CANDIDATE_BROKEN;
@@ -115,16 +120,17 @@ static void health_given_up(struct store *store, const struct workload_facts *fa
                                 health_fate_text(facts->fates[last][1]), tries, detail);
         findings_add(findings, facts->name, "missing", 1, FINDING_FAIL, "%s", health->why);
     } else if (bad[1] && !bad[0]) {
-        health->why = xasprintf("the candidate %s in %s, and the baseline was never seen at work: %s",
-                                health_fate_text(facts->fates[last][1]), tries, detail);
+        health->why =
+            xasprintf("the candidate %s in %s, and the baseline was never seen at work: %s",
+                      health_fate_text(facts->fates[last][1]), tries, detail);
         findings_add(findings, facts->name, "crash", 1, FINDING_INCONCLUSIVE, "%s", health->why);
     } else if (bad[0] && !bad[1]) {
         health->why = xasprintf("the baseline %s in %s, so there is nothing to compare with: %s",
                                 health_fate_text(facts->fates[last][0]), tries, detail);
         findings_add(findings, facts->name, "crash", 0, FINDING_INCONCLUSIVE, "%s", health->why);
     } else {
-        health->why = xasprintf("%s in %s: %s", bad[0] ? "both sides failed" : "the pair failed", tries,
-                                detail);
+        health->why = xasprintf("%s in %s: %s", bad[0] ? "both sides failed" : "the pair failed",
+                                tries, detail);
         findings_add(findings, facts->name, "crash", -1, FINDING_INCONCLUSIVE, "%s", health->why);
     }
     free(reason);
@@ -154,9 +160,10 @@ static void health_intermittent(const struct workload_facts *facts, int trailing
         effect = FINDING_INCONCLUSIVE;
     if (only[1] > only[0] && binomial_tail(only[1], tested, 0.5) < health_alpha)
         effect = FINDING_FAIL;
-    findings_add(findings, facts->name, "crash", only[0] == only[1] ? -1 : side, effect,
-                 "%d pair%s failed and %s made again: the baseline alone in %d, the candidate alone in %d",
-                 failed, failed == 1 ? "" : "s", failed == 1 ? "was" : "were", only[0], only[1]);
+    findings_add(
+        findings, facts->name, "crash", only[0] == only[1] ? -1 : side, effect,
+        "%d pair%s failed and %s made again: the baseline alone in %d, the candidate alone in %d",
+        failed, failed == 1 ? "" : "s", failed == 1 ? "was" : "were", only[0], only[1]);
 }
 
 static void health_voids(const struct workload_facts *facts, struct findings *findings)
@@ -175,13 +182,14 @@ static void health_voids(const struct workload_facts *facts, struct findings *fi
     bool differs = tested && binomial_tail(of_side[more], tested, 0.5) < health_alpha;
     if (!differs)
         findings_add(findings, facts->name, "void", -1, FINDING_NOTE,
-                     "%d pair%s did not count (the machine disturbed one side more than the other)", voids,
-                     voids == 1 ? "" : "s");
+                     "%d pair%s did not count (the machine disturbed one side more than the other)",
+                     voids, voids == 1 ? "" : "s");
     else
-        findings_add(findings, facts->name, "void", more, more ? FINDING_INCONCLUSIVE : FINDING_NOTE,
-                     "%d of %d void pairs are due to the %s: it disturbs the machine more than chance "
-                     "allows (p < 0.01), and the pairs that count may hide it",
-                     of_side[more], tested, health_sides[more]);
+        findings_add(
+            findings, facts->name, "void", more, more ? FINDING_INCONCLUSIVE : FINDING_NOTE,
+            "%d of %d void pairs are due to the %s: it disturbs the machine more than chance "
+            "allows (p < 0.01), and the pairs that count may hide it",
+            of_side[more], tested, health_sides[more]);
 }
 
 static void health_steady(const struct workload_facts *facts, int first_look, struct health *health,
@@ -209,21 +217,23 @@ static void health_steady(const struct workload_facts *facts, int first_look, st
     for (int side = 0; side < PLAN_SIDES; side++)
         health->never_steady[side] = judged && 2 * unsteady[side] > first_look;
     if (2 * alike > first_look)
-        findings_add(findings, facts->name, "not_steady", -1, FINDING_NOTE,
-                     "both sides drift alike in %d of %d pairs; their ratio does not, and is what counts",
-                     alike, first_look);
+        findings_add(
+            findings, facts->name, "not_steady", -1, FINDING_NOTE,
+            "both sides drift alike in %d of %d pairs; their ratio does not, and is what counts",
+            alike, first_look);
     bool both = health->never_steady[0] && health->never_steady[1];
     for (int side = 0; side < PLAN_SIDES; side++)
         if (health->never_steady[side])
             findings_add(findings, facts->name, "not_steady", side,
                          both ? FINDING_NOTE : FINDING_INCONCLUSIVE,
-                         "the %s never gets steady: it %s in %d of %d launches%s", health_sides[side],
-                         steady_state_text(last[side]), unsteady[side], first_look,
+                         "the %s never gets steady: it %s in %d of %d launches%s",
+                         health_sides[side], steady_state_text(last[side]), unsteady[side],
+                         first_look,
                          both ? "; total_time is judged instead" : ", the other side does not");
 }
 
-void health_check(struct store *store, const struct workload_facts *facts, bool ended, int first_look,
-                  struct health *ret_health, struct findings *findings)
+void health_check(struct store *store, const struct workload_facts *facts, bool ended,
+                  int first_look, struct health *ret_health, struct findings *findings)
 {
     struct health health = {.state = HEALTH_OK};
     bool bad[PLAN_SIDES] = {false, false};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What became of a workload's launches: crashes, voids, steadiness. Findings are what a person must know
-// and no cell says; each says what it does to the verdict.
+// What became of a workload's launches: crashes, voids, steadiness. Findings are what a person must
+// know and no cell says; each says what it does to the verdict.
 #ifndef UPGATE_GATE_HEALTH_H
 #define UPGATE_GATE_HEALTH_H
 
@@ -22,7 +22,8 @@ struct findings {
     int count;
 };
 void findings_add(struct findings *findings, const char *workload, const char *kind, int side,
-                  enum finding_effect effect, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+                  enum finding_effect effect, const char *fmt, ...)
+    __attribute__((format(printf, 6, 7)));
 void findings_clear(struct findings *findings);
 
 enum health_state {
@@ -39,8 +40,8 @@ struct health {
 };
 
 // ended: the run will make no more pairs. first_look: pairs of the first look. Adds to findings.
-void health_check(struct store *store, const struct workload_facts *facts, bool ended, int first_look,
-                  struct health *ret_health, struct findings *findings);
+void health_check(struct store *store, const struct workload_facts *facts, bool ended,
+                  int first_look, struct health *ret_health, struct findings *findings);
 void health_clear(struct health *health);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The judgement: everything afresh from the raw rows, in one transaction. Called at the end of a run and
-// by `upgate gate` at any time later. On a store that cannot be written it judges and writes nothing.
+// The judgement: everything afresh from the raw rows, in one transaction. Called at the end of a
+// run and by `upgate gate` at any time later. On a store that cannot be written it judges and
+// writes nothing.
 #include <errno.h>
 #include <stdlib.h>
 
@@ -13,14 +14,16 @@ struct judge_parity {
     int count;
 };
 
-// Breaches of launches whose pair counts, and of the run itself; what a void pair lost harms nobody.
+// Breaches of launches whose pair counts, and of the run itself; what a void pair lost harms
+// nobody.
 static int judge_trust(struct store *store, bool *ret_ok, char **ret_breach, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT g.producer, g.kind, g.dropped, coalesce(g.detail, 'no detail') FROM ledger g "
         "LEFT JOIN launch l ON l.id = g.launch_id LEFT JOIN pair p ON p.id = l.pair_id "
-        "WHERE g.breach <> 0 AND (g.launch_id IS NULL OR (p.state = 'valid' AND p.phase IN ('main', 'confirm'))) "
+        "WHERE g.breach <> 0 AND (g.launch_id IS NULL OR (p.state = 'valid' AND p.phase IN "
+        "('main', 'confirm'))) "
         "ORDER BY g.id",
         "");
     if (!stmt)
@@ -29,9 +32,10 @@ static int judge_trust(struct store *store, bool *ret_ok, char **ret_breach, str
     char *first = NULL;
     while ((rc = store_step(store, stmt, err)) == 1)
         if (!breaches++)
-            first = xasprintf("%s, %s: %lld lost (%s)", sqlite3_column_text(stmt, 0),
-                              sqlite3_column_text(stmt, 1), (long long)sqlite3_column_int64(stmt, 2),
-                              sqlite3_column_text(stmt, 3));
+            first =
+                xasprintf("%s, %s: %lld lost (%s)", sqlite3_column_text(stmt, 0),
+                          sqlite3_column_text(stmt, 1), (long long)sqlite3_column_int64(stmt, 2),
+                          sqlite3_column_text(stmt, 3));
     if (rc < 0) {
         free(first);
         return rc;
@@ -41,12 +45,13 @@ static int judge_trust(struct store *store, bool *ret_ok, char **ret_breach, str
     return 0;
 }
 
-static int judge_parity(struct store *store, const struct run_facts *run, struct judge_parity *parity,
-                        struct error *err)
+static int judge_parity(struct store *store, const struct run_facts *run,
+                        struct judge_parity *parity, struct error *err)
 {
     for (int i = 0; i < run->workload_count; i++) {
         struct parity_row *rows;
-        int count, rc = parity_judge(store, &run->workloads[i].facts, &run->gate, &rows, &count, err);
+        int count,
+            rc = parity_judge(store, &run->workloads[i].facts, &run->gate, &rows, &count, err);
         if (rc)
             return rc;
         if (!count) {
@@ -61,8 +66,8 @@ static int judge_parity(struct store *store, const struct run_facts *run, struct
     return 0;
 }
 
-static int judge_run(struct store *store, struct run_facts *run, bool write, enum exit_code *ret_exit,
-                     struct error *err)
+static int judge_run(struct store *store, struct run_facts *run, bool write,
+                     enum exit_code *ret_exit, struct error *err)
 {
     struct judge_parity parity = {0};
     struct calibration calibration = {0};
@@ -76,7 +81,8 @@ static int judge_run(struct store *store, struct run_facts *run, bool write, enu
     if (rc == 0)
         rc = judge_trust(store, &trust_ok, &breach, err);
     if (rc == 0) {
-        struct summary_input input = {run, parity.rows, parity.count, &calibration, trust_ok, breach};
+        struct summary_input input = {run,          parity.rows, parity.count,
+                                      &calibration, trust_ok,    breach};
         summary = summary_make(&input);
         // Findings of the run come after the sentence, which says the same in its own words.
         if (!trust_ok)
@@ -103,7 +109,8 @@ int gate_judge(struct store *store, const struct plan_gate *policy, enum exit_co
     struct run_facts run;
     bool write = !sqlite3_db_readonly(store_db(store), "main");
     enum exit_code verdict = EXIT_CODE_INCONCLUSIVE;
-    // The rows are read inside the transaction too: nobody changes them between reading and writing.
+    // The rows are read inside the transaction too: nobody changes them between reading and
+    // writing.
     int rc = write ? store_begin(store, err) : 0;
     if (rc)
         return rc;

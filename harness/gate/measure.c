@@ -7,52 +7,17 @@
 #include <stdlib.h>
 
 #include "common/strings.h"
+#include "harness/gate/rank_rows.h"
 #include "reports/analyse/binomial.h"
 #include "reports/analyse/quantile.h"
 #include "reports/analyse/turns.h"
 
 enum {
-    MEASURE_WARM_UP_MIN = 5,  // steps; as steady.c's default
-    MEASURE_COUPLES_MIN = 8,  // what a side's own steady part must leave
-    MEASURE_GROUP = 5         // steps behind one value of the ratio's course in launches mode
+    MEASURE_WARM_UP_MIN = 5, // steps; as steady.c's default
+    MEASURE_COUPLES_MIN = 8, // what a side's own steady part must leave
+    MEASURE_GROUP = 5        // steps behind one value of the ratio's course in launches mode
 };
 static const double measure_p99_alpha = 0.01;
-
-// The rank whose steps took longest in sum: the others wait for it.
-static const struct rank_rows *measure_slowest(const struct launch_rows *launch)
-{
-    const struct rank_rows *slowest = NULL;
-    double longest = -1;
-    for (int i = 0; i < launch->rank_count; i++) {
-        double sum = 0;
-        for (int k = 0; k < launch->ranks[i].count; k++)
-            sum += (double)launch->ranks[i].dur_ns[k];
-        if (sum > longest) {
-            longest = sum;
-            slowest = &launch->ranks[i];
-        }
-    }
-    return slowest;
-}
-
-static double *measure_durations(const struct rank_rows *rank)
-{
-    double *durations = xcalloc((size_t)rank->count, sizeof *durations);
-    for (int i = 0; i < rank->count; i++)
-        durations[i] = rank->dur_ns[i] > 0 ? (double)rank->dur_ns[i] : 1; // a clock that stood still
-    return durations;
-}
-
-// Position of step idx in a rank, or -1. Steps are dense but for lost records: look near idx first.
-static int measure_find(const struct rank_rows *rank, int64_t idx)
-{
-    if (idx < 0 || rank->count == 0)
-        return -1;
-    int at = idx < rank->count ? (int)idx : rank->count - 1;
-    while (at > 0 && rank->idx[at] > idx)
-        at--;
-    return rank->idx[at] == idx ? at : -1;
-}
 
 static void measure_put(struct measure_launch *launch, enum metric_id metric, double value,
                         enum measure_reason otherwise)
@@ -69,36 +34,23 @@ static void measure_whole(const struct launch_rows *rows, struct measure_launch 
     measure_put(launch, METRIC_TOTAL_TIME, ended ? rows->active_ns : NAN, otherwise);
     measure_put(launch, METRIC_CPU_TIME, ended ? rows->cpu_ns : NAN, otherwise);
     measure_put(launch, METRIC_PEAK_MEMORY, ended ? rows->peak_memory_bytes : NAN, otherwise);
-    measure_put(launch, METRIC_PEAK_GPU_MEMORY, ended ? rows->peak_gpu_memory_bytes : NAN, otherwise);
+    measure_put(launch, METRIC_PEAK_GPU_MEMORY, ended ? rows->peak_gpu_memory_bytes : NAN,
+                otherwise);
     measure_put(launch, METRIC_COMPILE_TIME, rows->compile_ns, MEASURE_NO_COMPILE);
     measure_put(launch, METRIC_SCALING_EFFICIENCY, NAN, MEASURE_NO_SINGLE);
     double first = NAN;
     for (int i = 0; i < rows->rank_count; i++) {
-        int at = measure_find(&rows->ranks[i], 0);
+        int at = rank_rows_find(&rows->ranks[i], 0);
         if (at >= 0)
             first = fmax(first, (double)rows->ranks[i].dur_ns[at]);
     }
     measure_put(launch, METRIC_FIRST_STEP_TIME, first, MEASURE_NO_STEPS);
 }
 
-// Samples of all ranks in the steps [from, to).
-static double measure_samples(const struct launch_rows *rows, int64_t from, int64_t to)
-{
-    double sum = 0;
-    for (int i = 0; i < rows->rank_count; i++) {
-        const struct rank_rows *rank = &rows->ranks[i];
-        int at = measure_find(rank, from);
-        for (int k = at < 0 ? 0 : at; k < rank->count && rank->idx[k] < to; k++)
-            if (rank->idx[k] >= from)
-                sum += rank->samples[k]; // one NAN makes it unknown
-    }
-    return sum > 0 ? sum : NAN;
-}
-
-// Samples a second of active time from step `start` on: of the blocks where there are turns, else from
-// the begin of that step to the end of the last one.
-static double measure_throughput(const struct pair_rows *pair, int side, const struct rank_rows *slowest,
-                                 int64_t start)
+// Samples a second of active time from step `start` on: of the blocks where there are turns, else
+// from the begin of that step to the end of the last one.
+static double measure_throughput(const struct pair_rows *pair, int side,
+                                 const struct rank_rows *slowest, int64_t start)
 {
     const struct launch_rows *rows = &pair->sides[side];
     double samples = 0, active_ns = 0;
@@ -106,22 +58,24 @@ static double measure_throughput(const struct pair_rows *pair, int side, const s
         const struct block_rows *block = &pair->blocks[i];
         if (block->first_step[side] < start || block->steps[side] <= 0)
             continue;
-        samples += measure_samples(rows, block->first_step[side],
-                                   block->first_step[side] + block->steps[side]);
+        samples += rank_rows_samples(rows, block->first_step[side],
+                                     block->first_step[side] + block->steps[side]);
         active_ns += (double)block->active_ns[side];
     }
     if (active_ns == 0) {
-        int last = slowest->count - 1, first = measure_find(slowest, start);
+        int last = slowest->count - 1, first = rank_rows_find(slowest, start);
         if (first < 0)
             return NAN;
-        samples = measure_samples(rows, start, slowest->idx[last] + 1);
-        active_ns = (double)(slowest->begin_ns[last] + slowest->dur_ns[last] - slowest->begin_ns[first]);
+        samples = rank_rows_samples(rows, start, slowest->idx[last] + 1);
+        active_ns =
+            (double)(slowest->begin_ns[last] + slowest->dur_ns[last] - slowest->begin_ns[first]);
     }
     return active_ns > 0 ? samples / (active_ns * 1e-9) : NAN;
 }
 
 // Latency from the scheduled arrival, of all ranks, from step `start` on.
-static void measure_latency(const struct launch_rows *rows, int64_t start, struct measure_launch *launch)
+static void measure_latency(const struct launch_rows *rows, int64_t start,
+                            struct measure_launch *launch)
 {
     int total = 0, count = 0;
     for (int i = 0; i < rows->rank_count; i++)
@@ -138,7 +92,8 @@ static void measure_latency(const struct launch_rows *rows, int64_t start, struc
         }
     }
     quantile_sort(latency, (size_t)count);
-    enum measure_reason otherwise = launch->has_arrivals ? MEASURE_FEW_REQUESTS : MEASURE_CLOSED_LOOP;
+    enum measure_reason otherwise =
+        launch->has_arrivals ? MEASURE_FEW_REQUESTS : MEASURE_CLOSED_LOOP;
     bool enough = count >= binomial_requests_min(0.99, 1, measure_p99_alpha);
     measure_put(launch, METRIC_LATENCY_P50,
                 count >= MEASURE_P50_REQUESTS_MIN
@@ -150,7 +105,7 @@ static void measure_latency(const struct launch_rows *rows, int64_t start, struc
     free(latency);
 }
 
-// --- ratio of a pair ------------------------------------------------------------------------------
+// --- ratio of a pair -------------------------------------------------------------------------
 
 // A pair while it is measured.
 struct measure_state {
@@ -168,7 +123,7 @@ static struct turns_block measure_block(const struct measure_state *state, int s
     const struct rank_rows *rank = state->slowest[side];
     int64_t steps = block->steps[side];
     struct turns_block result = {(double)block->active_ns[side] / (double)steps, NAN, NAN};
-    int at = measure_find(rank, block->first_step[side]);
+    int at = rank_rows_find(rank, block->first_step[side]);
     if (at < 0 || at + steps > rank->count ||
         rank->idx[at + steps - 1] != block->first_step[side] + steps - 1)
         return result;
@@ -205,8 +160,8 @@ static int measure_couples(const struct measure_state *state, struct turns_coupl
     return count;
 }
 
-// ln(samples per active time of b over a) of a couple; without the first step of each block where that
-// one is colder. NAN without samples.
+// ln(samples per active time of b over a) of a couple; without the first step of each block where
+// that one is colder. NAN without samples.
 static double measure_couple_rate(const struct measure_state *state, const struct block_rows *block)
 {
     double rate[PLAN_SIDES];
@@ -215,13 +170,13 @@ static double measure_couple_rate(const struct measure_state *state, const struc
         double active_ns = (double)block->active_ns[side];
         if (state->pair->first_dropped) {
             const struct rank_rows *rank = state->slowest[side];
-            int first = measure_find(rank, from), second = measure_find(rank, from + 1);
+            int first = rank_rows_find(rank, from), second = rank_rows_find(rank, from + 1);
             if (first < 0 || second < 0)
                 return NAN;
             active_ns -= (double)(rank->begin_ns[second] - rank->begin_ns[first]);
             from++;
         }
-        rate[side] = measure_samples(&state->rows->sides[side], from, to) / active_ns;
+        rate[side] = rank_rows_samples(&state->rows->sides[side], from, to) / active_ns;
     }
     return log(rate[1] / rate[0]);
 }
@@ -255,7 +210,8 @@ static double *measure_course(const struct measure_state *state, int *ret_count)
     for (int i = 0; i < count; i++) {
         double median[PLAN_SIDES];
         for (int side = 0; side < PLAN_SIDES; side++)
-            median[side] = quantile_median(state->durations[side] + from + i * MEASURE_GROUP, MEASURE_GROUP);
+            median[side] =
+                quantile_median(state->durations[side] + from + i * MEASURE_GROUP, MEASURE_GROUP);
         course[i] = log(median[1] / median[0]);
     }
     *ret_count = count;
@@ -280,9 +236,9 @@ static int measure_count_couples(const struct measure_state *state)
     return count;
 }
 
-// Where to measure from, and whether the pair is steady there. A side's own start counts when it leaves
-// most couples; else, and where a side never gets steady, a ratio without a trend shows that both sides
-// drift alike, and all after the fixed warm-up counts.
+// Where to measure from, and whether the pair is steady there. A side's own start counts when it
+// leaves most couples; else, and where a side never gets steady, a ratio without a trend shows that
+// both sides drift alike, and all after the fixed warm-up counts.
 static void measure_find_start(struct measure_state *state)
 {
     const struct measure_launch *sides = state->pair->sides;
@@ -295,7 +251,8 @@ static void measure_find_start(struct measure_state *state)
     int kept = measure_count_couples(state), all = measure_count_couples(&common);
     bool thin = state->rows->block_count && (kept < MEASURE_COUPLES_MIN || kept < all / 2);
     state->pair->steady = reached;
-    if ((reached && !thin) || sides[0].steady == STEADY_TOO_SHORT || sides[1].steady == STEADY_TOO_SHORT)
+    if ((reached && !thin) || sides[0].steady == STEADY_TOO_SHORT ||
+        sides[1].steady == STEADY_TOO_SHORT)
         return;
     int count;
     double drift, *course = measure_course(&common, &count);
@@ -315,10 +272,10 @@ static void measure_side_steps(struct measure_state *state, int side)
     struct measure_launch *launch = &state->pair->sides[side];
     bool steady = state->pair->steady || steady_reached(launch->steady);
     launch->steady_start = (int)state->start[side];
-    int from = measure_find(slowest, state->start[side]);
-    double median = from < 0 || !steady
-                        ? NAN
-                        : quantile_median(state->durations[side] + from, (size_t)(slowest->count - from));
+    int from = rank_rows_find(slowest, state->start[side]);
+    double median = from < 0 || !steady ? NAN
+                                        : quantile_median(state->durations[side] + from,
+                                                          (size_t)(slowest->count - from));
     measure_put(launch, METRIC_STEP_TIME, median, MEASURE_NOT_STEADY);
     double rate = steady ? measure_throughput(state->rows, side, slowest, state->start[side]) : NAN;
     measure_put(launch, METRIC_THROUGHPUT, rate, steady ? MEASURE_NO_SAMPLES : MEASURE_NOT_STEADY);
@@ -359,9 +316,9 @@ static void measure_steps(const struct pair_rows *rows, struct measure_pair *pai
 {
     struct measure_state state = {.rows = rows, .pair = pair};
     for (int side = 0; side < PLAN_SIDES; side++) {
-        state.slowest[side] = measure_slowest(&rows->sides[side]);
+        state.slowest[side] = rank_rows_slowest(&rows->sides[side]);
         if (state.slowest[side])
-            state.durations[side] = measure_durations(state.slowest[side]);
+            state.durations[side] = rank_rows_durations(state.slowest[side]);
     }
     if (state.slowest[0] && state.slowest[1]) {
         measure_find_start(&state);
@@ -370,7 +327,8 @@ static void measure_steps(const struct pair_rows *rows, struct measure_pair *pai
     for (int side = 0; side < PLAN_SIDES; side++) {
         if (!state.slowest[side])
             continue;
-        if (!state.slowest[!side]) // alone: its partner made no steps, which is a finding of its own
+        if (!state
+                 .slowest[!side]) // alone: its partner made no steps, which is a finding of its own
             measure_detect(&state, side);
         measure_side_steps(&state, side);
         free(state.durations[side]);
@@ -390,8 +348,9 @@ void measure_pair(const struct pair_rows *rows, struct measure_pair *ret_pair)
                                           .fate = source->fate,
                                           .steps = source->steps,
                                           .steady = STEADY_TOO_SHORT};
-        enum measure_reason otherwise =
-            source->rank_count == 0 ? MEASURE_NO_STEPS : sliced ? MEASURE_SLICED : MEASURE_NOT_STEADY;
+        enum measure_reason otherwise = source->rank_count == 0 ? MEASURE_NO_STEPS
+                                        : sliced                ? MEASURE_SLICED
+                                                                : MEASURE_NOT_STEADY;
         for (int m = 0; m < METRIC_COUNT; m++)
             measure_put(launch, (enum metric_id)m, NAN, otherwise);
         measure_whole(source, launch);
@@ -418,7 +377,8 @@ const char *measure_reason_text(enum measure_reason reason)
         [MEASURE_NO_SAMPLES] = "the steps say no number of samples",
         [MEASURE_NOT_STEADY] = "its steps never get steady",
         [MEASURE_SLICED] = "the side was frozen in the middle of steps (interleave: slices)",
-        [MEASURE_CLOSED_LOOP] = "no scheduled arrivals: a closed loop has no latency from the schedule",
+        [MEASURE_CLOSED_LOOP] =
+            "no scheduled arrivals: a closed loop has no latency from the schedule",
         [MEASURE_FEW_REQUESTS] = "too few requests (30 for p50, 662 for p99)",
         [MEASURE_NO_COMPILE] = "no phase named 'compile'",
         [MEASURE_NO_SINGLE] = "no workload with 1 rank of the same model in the plan",

@@ -17,19 +17,19 @@ enum measure_reason {
     MEASURE_NO_STEPS,     // no step call
     MEASURE_NO_SAMPLES,   // steps without samples
     MEASURE_NOT_STEADY,
-    MEASURE_SLICED,       // frozen in the middle of steps
-    MEASURE_CLOSED_LOOP,  // no scheduled arrivals
+    MEASURE_SLICED,      // frozen in the middle of steps
+    MEASURE_CLOSED_LOOP, // no scheduled arrivals
     MEASURE_FEW_REQUESTS,
-    MEASURE_NO_COMPILE,   // no phase named compile
-    MEASURE_NO_SINGLE,    // no workload with one rank to compare with
+    MEASURE_NO_COMPILE, // no phase named compile
+    MEASURE_NO_SINGLE,  // no workload with one rank to compare with
     MEASURE_REASON_COUNT
 };
 
 struct measure_launch {
     int64_t id;
     enum launch_fate fate;
-    int64_t steps; // -1: made no step call
-    bool has_arrivals; // open loop
+    int64_t steps;            // -1: made no step call
+    bool has_arrivals;        // open loop
     enum steady_state steady; // of its own steps; STEADY_TOO_SHORT without steps
     int steady_start;         // step from which on it was measured
     double value[METRIC_COUNT];
@@ -40,14 +40,14 @@ struct measure_launch {
 struct measure_pair {
     struct pair_head head;
     struct measure_launch sides[PLAN_SIDES];
-    double log_ratio[METRIC_COUNT]; // ln(b / a); NAN: no ratio
-    double within_sd[METRIC_COUNT]; // standard error from the couples of blocks; NAN
-    int couples[METRIC_COUNT];      // 0: not from couples
+    double log_ratio[METRIC_COUNT];   // ln(b / a); NAN: no ratio
+    double within_sd[METRIC_COUNT];   // standard error from the couples of blocks; NAN
+    int couples[METRIC_COUNT];        // 0: not from couples
     bool zero_baseline[METRIC_COUNT]; // b was measured, a is 0: no ratio
-    bool steady;           // both sides steady, or their ratio is
-    bool drifts_alike;     // rescued by the ratio: both sides drift alike
-    bool first_dropped;    // the first step of each block was colder and left out
-    int block_steps;       // of the longest block; 0: no blocks
+    bool steady;                      // both sides steady, or their ratio is
+    bool drifts_alike;                // rescued by the ratio: both sides drift alike
+    bool first_dropped;               // the first step of each block was colder and left out
+    int block_steps;                  // of the longest block; 0: no blocks
 };
 
 enum { MEASURE_P50_REQUESTS_MIN = 30 };

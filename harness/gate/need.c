@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the run loop asks between pairs: what is still undecided, how long the next pair should be, what
-// to show. The same cells as the verdict's, from the same rows; pairs are measured once a connection.
+// What the run loop asks between pairs: what is still undecided, how long the next pair should be,
+// what to show. The same cells as the verdict's, from the same rows; pairs are measured once a
+// connection.
 #include <errno.h>
 #include <math.h>
 
@@ -11,9 +12,9 @@
 
 enum {
     NEED_COUPLES_MIN = 8,
-    NEED_STEADY_STEPS = 30,      // steady.c wants so many behind the warm-up
-    NEED_PAIRS_MAX = 256,        // of those the spread is taken from
-    NEED_SPREAD_PAIRS_MIN = 3    // before that the spread between pairs is not known
+    NEED_STEADY_STEPS = 30,   // steady.c wants so many behind the warm-up
+    NEED_PAIRS_MAX = 256,     // of those the spread is taken from
+    NEED_SPREAD_PAIRS_MIN = 3 // before that the spread between pairs is not known
 };
 
 static const struct run_workload *need_workload(const struct run_facts *run, int64_t workload_id)
@@ -39,7 +40,8 @@ static int need_load(struct store *store, int64_t workload_id, struct run_facts 
                      (long long)workload_id);
 }
 
-// The least of what the undecided cells want, so that a cell is asked again as soon as it can decide.
+// The least of what the undecided cells want, so that a cell is asked again as soon as it can
+// decide.
 static void need_of(const struct run_facts *run, const struct run_workload *workload,
                     struct gate_need *need)
 {
@@ -54,7 +56,8 @@ static void need_of(const struct run_facts *run, const struct run_workload *work
     }
     for (int i = 0; i < workload->cell_count; i++) {
         const struct cell *cell = &workload->cells[i];
-        if (cell->gating && cell->want_main > facts->main_count && (!main || cell->want_main < main))
+        if (cell->gating && cell->want_main > facts->main_count &&
+            (!main || cell->want_main < main))
             main = cell->want_main;
         if (cell->gating && cell->want_confirm > confirm)
             confirm = cell->want_confirm;
@@ -65,7 +68,8 @@ static void need_of(const struct run_facts *run, const struct run_workload *work
         *need = (struct gate_need){"confirm", facts->confirm_count, confirm};
 }
 
-int gate_need(struct store *store, int64_t workload_id, struct gate_need *ret_need, struct error *err)
+int gate_need(struct store *store, int64_t workload_id, struct gate_need *ret_need,
+              struct error *err)
 {
     struct run_facts run;
     const struct run_workload *workload;
@@ -93,7 +97,8 @@ static bool need_spread(const struct run_facts *run, const struct workload_facts
         // Brought to one length: the standard error falls with the root of the couples.
         within[used] = pair->within_sd[METRIC_STEP_TIME] * sqrt(couples[used]);
         *ret_block_steps = pair->block_steps;
-        *ret_overhead_steps = pair->head.steps > in_couples ? (int)pair->head.steps - in_couples : 0;
+        *ret_overhead_steps =
+            pair->head.steps > in_couples ? (int)pair->head.steps - in_couples : 0;
         used++;
     }
     if (used < NEED_SPREAD_PAIRS_MIN || *ret_block_steps < 1)
@@ -107,8 +112,8 @@ static bool need_spread(const struct run_facts *run, const struct workload_facts
     return true;
 }
 
-int gate_next_steps(struct store *store, int64_t workload_id, uint64_t steps_max, uint64_t *ret_steps,
-                    struct error *err)
+int gate_next_steps(struct store *store, int64_t workload_id, uint64_t steps_max,
+                    uint64_t *ret_steps, struct error *err)
 {
     struct run_facts run;
     const struct run_workload *workload;
@@ -144,12 +149,12 @@ int gate_glance(struct store *store, int64_t workload_id, struct gate_glance *re
         if (!cell->gating)
             continue;
         bool open = cell->want_main > 0 || workload->facts.main_count == 0;
-        ret_cells[count++] = (struct gate_glance){
-            .metric = metric_infos[cell->metric].name,
-            .verdict = open ? "-" : cell_verdict_name(cell->verdict),
-            .ratio = cell->ratio,
-            .ci_lower = cell->ci_lower,
-            .ci_upper = cell->ci_upper};
+        ret_cells[count++] =
+            (struct gate_glance){.metric = metric_infos[cell->metric].name,
+                                 .verdict = open ? "-" : cell_verdict_name(cell->verdict),
+                                 .ratio = cell->ratio,
+                                 .ci_lower = cell->ci_lower,
+                                 .ci_upper = cell->ci_upper};
     }
     run_facts_clear(&run);
     return count;

@@ -49,10 +49,11 @@ static enum plan_interleave pair_rows_interleave(sqlite3_stmt *stmt, int column)
 int pair_heads_load(struct store *store, int64_t workload_id, struct pair_head **ret_heads,
                     int *ret_count, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT id, idx, seed, steps, phase, state, interleave, void_side "
-                                     "FROM pair WHERE workload_id = ? ORDER BY id",
-                                     "i", workload_id);
+    sqlite3_stmt *stmt =
+        store_query(store, err,
+                    "SELECT id, idx, seed, steps, phase, state, interleave, void_side "
+                    "FROM pair WHERE workload_id = ? ORDER BY id",
+                    "i", workload_id);
     if (!stmt)
         return -EIO;
     struct pair_head *heads = NULL;
@@ -102,10 +103,11 @@ static void rank_rows_grow(struct rank_rows *rank, int capacity)
 
 static int pair_rows_load_steps(struct store *store, struct launch_rows *launch, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT rank, idx, begin_ns, dur_ns, late_ns, samples FROM step "
-                                     "WHERE launch_id = ? ORDER BY rank, idx",
-                                     "i", launch->id);
+    sqlite3_stmt *stmt =
+        store_query(store, err,
+                    "SELECT rank, idx, begin_ns, dur_ns, late_ns, samples FROM step "
+                    "WHERE launch_id = ? ORDER BY rank, idx",
+                    "i", launch->id);
     if (!stmt)
         return -EIO;
     struct rank_rows *rank = NULL;
@@ -113,8 +115,8 @@ static int pair_rows_load_steps(struct store *store, struct launch_rows *launch,
     while ((rc = store_step(store, stmt, err)) == 1) {
         int64_t number = sqlite3_column_int64(stmt, 0);
         if (!rank || rank->rank != number) {
-            launch->ranks = xrealloc(launch->ranks,
-                                     (size_t)(launch->rank_count + 1) * sizeof *launch->ranks);
+            launch->ranks =
+                xrealloc(launch->ranks, (size_t)(launch->rank_count + 1) * sizeof *launch->ranks);
             rank = &launch->ranks[launch->rank_count++];
             *rank = (struct rank_rows){.rank = number};
             capacity = 0;
@@ -134,11 +136,13 @@ static int pair_rows_load_steps(struct store *store, struct launch_rows *launch,
 }
 
 // Compile time: the phase of that name, else what the workload noted about itself.
-static int pair_rows_load_compile(struct store *store, struct launch_rows *launch, struct error *err)
+static int pair_rows_load_compile(struct store *store, struct launch_rows *launch,
+                                  struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT coalesce((SELECT max(total_ns) FROM step_phase WHERE launch_id = ?1 AND name = 'compile'), "
+        "SELECT coalesce((SELECT max(total_ns) FROM step_phase WHERE launch_id = ?1 AND name = "
+        "'compile'), "
         "(SELECT max(value) FROM launch_value WHERE launch_id = ?1 AND name = 'compile_time_ns'))",
         "i", launch->id);
     if (!stmt)
@@ -153,12 +157,13 @@ static int pair_rows_load_compile(struct store *store, struct launch_rows *launc
 
 static int pair_rows_load_blocks(struct store *store, struct pair_rows *rows, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT a.couple, a.first_step, a.steps, a.active_ns, b.first_step, b.steps, b.active_ns FROM block a "
-        "JOIN block b ON b.pair_id = a.pair_id AND b.couple = a.couple AND b.side = 1 "
-        "WHERE a.pair_id = ? AND a.side = 0 ORDER BY a.couple",
-        "i", rows->head.id);
+    sqlite3_stmt *stmt =
+        store_query(store, err,
+                    "SELECT a.couple, a.first_step, a.steps, a.active_ns, b.first_step, b.steps, "
+                    "b.active_ns FROM block a "
+                    "JOIN block b ON b.pair_id = a.pair_id AND b.couple = a.couple AND b.side = 1 "
+                    "WHERE a.pair_id = ? AND a.side = 0 ORDER BY a.couple",
+                    "i", rows->head.id);
     if (!stmt)
         return -EIO;
     int capacity = 0, rc;
@@ -178,24 +183,25 @@ static int pair_rows_load_blocks(struct store *store, struct pair_rows *rows, st
 
 static int pair_rows_load_launches(struct store *store, struct pair_rows *rows, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT id, side, state, active_ns, cpu_ns, peak_memory_bytes, "
-                                     "peak_gpu_memory_bytes, steps FROM launch WHERE pair_id = ?",
-                                     "i", rows->head.id);
+    sqlite3_stmt *stmt =
+        store_query(store, err,
+                    "SELECT id, side, state, active_ns, cpu_ns, peak_memory_bytes, "
+                    "peak_gpu_memory_bytes, steps FROM launch WHERE pair_id = ?",
+                    "i", rows->head.id);
     if (!stmt)
         return -EIO;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         int fate = pair_rows_word(stmt, 2, launch_fate_names, LAUNCH_FATE_COUNT);
-        rows->sides[sqlite3_column_int64(stmt, 1) != 0] = (struct launch_rows){
-            .id = sqlite3_column_int64(stmt, 0),
-            .fate = fate < 0 ? LAUNCH_FATE_CRASHED : (enum launch_fate)fate,
-            .active_ns = pair_rows_double(stmt, 3),
-            .cpu_ns = pair_rows_double(stmt, 4),
-            .peak_memory_bytes = pair_rows_double(stmt, 5),
-            .peak_gpu_memory_bytes = pair_rows_double(stmt, 6),
-            .compile_ns = NAN,
-            .steps = pair_rows_int(stmt, 7)};
+        rows->sides[sqlite3_column_int64(stmt, 1) != 0] =
+            (struct launch_rows){.id = sqlite3_column_int64(stmt, 0),
+                                 .fate = fate < 0 ? LAUNCH_FATE_CRASHED : (enum launch_fate)fate,
+                                 .active_ns = pair_rows_double(stmt, 3),
+                                 .cpu_ns = pair_rows_double(stmt, 4),
+                                 .peak_memory_bytes = pair_rows_double(stmt, 5),
+                                 .peak_gpu_memory_bytes = pair_rows_double(stmt, 6),
+                                 .compile_ns = NAN,
+                                 .steps = pair_rows_int(stmt, 7)};
     }
     return rc;
 }

@@ -11,15 +11,16 @@
 #include "harness/plan/plan.h"
 #include "tracer/store/store.h"
 
-enum launch_fate { // launch.state
+enum launch_fate {      // launch.state
     LAUNCH_FATE_ABSENT, // no row: never tried
     LAUNCH_FATE_OK,
     LAUNCH_FATE_CRASHED,
     LAUNCH_FATE_TIMEOUT,
     LAUNCH_FATE_OOM,
     LAUNCH_FATE_NOT_STARTED,
-    LAUNCH_FATE_STOPPED, // by us: it was alive and well
-    LAUNCH_FATE_NO_STEPS, // no word of the store: ended in good order, in turns of steps, without one
+    LAUNCH_FATE_STOPPED,  // by us: it was alive and well
+    LAUNCH_FATE_NO_STEPS, // no word of the store: ended in good order, in turns of steps, without
+                          // one
     LAUNCH_FATE_COUNT
 };
 enum pair_fate { PAIR_FATE_VALID, PAIR_FATE_VOID, PAIR_FATE_FAILED, PAIR_FATE_COUNT };
@@ -32,7 +33,7 @@ enum pair_phase { // pair.phase
     PAIR_PHASE_COUNT
 };
 
-struct pair_head { // one row of table pair, without its launches
+struct pair_head {                // one row of table pair, without its launches
     int64_t id, idx, seed, steps; // steps -1: not said
     enum pair_phase phase;
     enum pair_fate fate;
@@ -58,7 +59,8 @@ struct launch_rows {
 
 struct block_rows { // both sides of one couple
     int64_t couple;
-    int64_t first_step[PLAN_SIDES], steps[PLAN_SIDES], active_ns[PLAN_SIDES]; // first_step, steps -1: slices
+    int64_t first_step[PLAN_SIDES], steps[PLAN_SIDES],
+        active_ns[PLAN_SIDES]; // first_step, steps -1: slices
 };
 
 struct pair_rows {

@@ -11,9 +11,7 @@
 #include "harness/gate/parity_rows.h"
 #include "harness/gate/phrase.h"
 #include "reports/analyse/parity.h"
-#include "reports/analyse/tube.h"
 
-static const double parity_final_margin = 0.02; // of the final loss, either way
 static const double parity_gross_cosine = 0.99;
 
 // Values of one pair side by side, of all its ranks and steps.
@@ -83,7 +81,8 @@ static bool parity_is_judged(const struct pair_head *head)
     return head->phase == PAIR_PHASE_MAIN && head->fate == PAIR_FATE_VALID;
 }
 
-// How much the baseline differs from itself with the same seed: its pilot launch against its main ones.
+// How much the baseline differs from itself with the same seed: its pilot launch against its main
+// ones.
 static int parity_find_spread(struct parity_work *work, struct error *err)
 {
     work->spread = NAN;
@@ -116,7 +115,8 @@ static double parity_severity(const struct parity_result *result)
         [PARITY_PASS] = 0, [PARITY_INCONCLUSIVE] = 1e6, [PARITY_FAIL] = 2e6};
     double used = result->limit > 0 ? result->error_b / result->limit : 0;
     // A rule that allows more says more about the data than one that found nothing to allow.
-    return of_state[result->state] + (result->rule == PARITY_RULE_BITWISE ? 0 : 1) + fmin(used, 1e5);
+    return of_state[result->state] + (result->rule == PARITY_RULE_BITWISE ? 0 : 1) +
+           fmin(used, 1e5);
 }
 
 static void parity_keep_worst(struct parity_work *work, const struct parity_result *result)
@@ -126,8 +126,8 @@ static void parity_keep_worst(struct parity_work *work, const struct parity_resu
     work->has_result = true;
 }
 
-// A pair without an anchor, when another pair has one: that one judges the rounding, this one is looked
-// at for what no rounding explains.
+// A pair without an anchor, when another pair has one: that one judges the rounding, this one is
+// looked at for what no rounding explains.
 static void parity_plain(struct parity_work *work, const struct parity_input *input, bool anchored)
 {
     struct parity_result result = parity_compare(input);
@@ -140,7 +140,8 @@ static void parity_plain(struct parity_work *work, const struct parity_input *in
 static void parity_compare_pools(struct parity_work *work, const struct parity_pool *with,
                                  const struct parity_pool *without, bool anchored)
 {
-    struct parity_input input = {.dtype = work->dtype_a, .factor = work->factor, .spread = work->spread};
+    struct parity_input input = {
+        .dtype = work->dtype_a, .factor = work->factor, .spread = work->spread};
     if (with->count) {
         input.a = with->a;
         input.b = with->b;
@@ -159,9 +160,11 @@ static void parity_compare_pools(struct parity_work *work, const struct parity_p
     }
 }
 
-// One tensor of both sides: into the pool with the anchor's values, where there are some, or without.
-static void parity_match(struct parity_work *work, const struct tensor_row *a, const struct tensor_row *b,
-                         struct parity_pool *with, struct parity_pool *without)
+// One tensor of both sides: into the pool with the anchor's values, where there are some, or
+// without.
+static void parity_match(struct parity_work *work, const struct tensor_row *a,
+                         const struct tensor_row *b, struct parity_pool *with,
+                         struct parity_pool *without)
 {
     work->dtype_a = a->dtype;
     work->dtype_b = b->dtype;
@@ -237,13 +240,14 @@ static void parity_explain(const struct parity_work *work, struct strbuf *text)
         strbuf_add(text, "equal to the last bit");
         break;
     case PARITY_RULE_FINITE:
-        strbuf_add(text, "%s", worst->has_nan_a   ? "the baseline itself yields NaN: nothing to compare with"
-                               : worst->has_nan_b ? "the candidate yields NaN where the baseline does not"
-                                                  : "Inf on one side where the other is finite");
+        strbuf_add(text, "%s",
+                   worst->has_nan_a   ? "the baseline itself yields NaN: nothing to compare with"
+                   : worst->has_nan_b ? "the candidate yields NaN where the baseline does not"
+                                      : "Inf on one side where the other is finite");
         break;
     case PARITY_RULE_FP64_ANCHORED:
-        strbuf_add(text, "rmse to float64: candidate %.3g, baseline %.3g, at most %.3g", worst->error_b,
-                   worst->error_a, worst->limit);
+        strbuf_add(text, "rmse to float64: candidate %.3g, baseline %.3g, at most %.3g",
+                   worst->error_b, worst->error_a, worst->limit);
         break;
     case PARITY_RULE_EXACT:
         strbuf_add(text, "%zu integers differ", worst->unequal);
@@ -253,9 +257,11 @@ static void parity_explain(const struct parity_work *work, struct strbuf *text)
         if (!isnan(worst->limit))
             strbuf_add(text, ", at most %.3g (the baseline's own spread)", worst->limit);
         if (worst->state == PARITY_INCONCLUSIVE)
-            strbuf_add(text, ", outside torch.testing's tolerance for %s: rounding or a defect? A float64 "
-                             "anchor would tell (anchor: true and {dtype} in the command)",
-                       dtype_name(work->dtype_a));
+            strbuf_add(
+                text,
+                ", outside torch.testing's tolerance for %s: rounding or a defect? A float64 "
+                "anchor would tell (anchor: true and {dtype} in the command)",
+                dtype_name(work->dtype_a));
     }
     if (!isnan(worst->cosine) && worst->rule != PARITY_RULE_BITWISE)
         strbuf_add(text, "; cosine %.6f", worst->cosine);
@@ -272,7 +278,8 @@ static void parity_explain(const struct parity_work *work, struct strbuf *text)
         strbuf_add(text, "; %d tensors recorded by the baseline only", work->unmatched);
 }
 
-static struct parity_row parity_row_of(const struct parity_work *work, const char *workload, const char *name)
+static struct parity_row parity_row_of(const struct parity_work *work, const char *workload,
+                                       const char *name)
 {
     struct parity_row row = {.workload = workload,
                              .tensor = xstrdup(name),
@@ -293,9 +300,10 @@ static struct parity_row parity_row_of(const struct parity_work *work, const cha
         row.rule = "bitwise";
         bool equal = work->undecoded_equal && !work->undecoded_unequal;
         row.verdict = equal ? CELL_PASS : CELL_INCONCLUSIVE;
-        row.reason = xstrdup(work->undecoded_unequal ? "differs, and its type cannot be decoded here"
-                             : equal ? "equal to the last bit (by digest: its type is not decoded)"
-                                     : "no tensor was recorded by both sides at the same step");
+        row.reason =
+            xstrdup(work->undecoded_unequal ? "differs, and its type cannot be decoded here"
+                    : equal ? "equal to the last bit (by digest: its type is not decoded)"
+                            : "no tensor was recorded by both sides at the same step");
     } else {
         struct strbuf text = {0};
         parity_explain(work, &text);
@@ -312,7 +320,8 @@ static int parity_tensor(struct store *store, const struct workload_facts *facts
                          const struct plan_gate *gate, const char *name, struct parity_row *ret_row,
                          struct error *err)
 {
-    struct parity_work work = {.store = store, .facts = facts, .name = name, .factor = gate->parity_factor};
+    struct parity_work work = {
+        .store = store, .facts = facts, .name = name, .factor = gate->parity_factor};
     bool anchored = false;
     int rc = parity_load(&work, "anchor", -1, 0, &work.anchor, err);
     if (rc == 0)
@@ -324,9 +333,15 @@ static int parity_tensor(struct store *store, const struct workload_facts *facts
                                 parity_has_seed(&work.anchor, facts->heads[i].seed));
     if (rc == 0)
         rc = parity_pairs(&work, anchored, err);
-    if (rc == 0 && anchored && !work.anchored_pairs) { // the anchor recorded other steps or another shape
-        struct parity_work again = {.store = store, .facts = facts, .name = name, .factor = work.factor,
-                                    .spread = work.spread, .anchor = work.anchor, .pilot = work.pilot};
+    if (rc == 0 && anchored &&
+        !work.anchored_pairs) { // the anchor recorded other steps or another shape
+        struct parity_work again = {.store = store,
+                                    .facts = facts,
+                                    .name = name,
+                                    .factor = work.factor,
+                                    .spread = work.spread,
+                                    .anchor = work.anchor,
+                                    .pilot = work.pilot};
         work = again;
         rc = parity_pairs(&work, false, err);
     }
@@ -337,101 +352,9 @@ static int parity_tensor(struct store *store, const struct workload_facts *facts
     return rc;
 }
 
-// --- loss -----------------------------------------------------------------------------------------
-
-static struct parity_row parity_loss_tube(const struct loss_rows *rows, const char *workload)
-{
-    struct tube_input input = {rows->a, rows->b, rows->seed_count, rows->step_count};
-    struct tube_result tube = tube_compare(&input);
-    struct parity_row row = {.workload = workload,
-                             .tensor = xstrdup("loss"),
-                             .rule = "loss-tube",
-                             .error_a = tube.worst_width,
-                             .error_b = tube.worst_distance,
-                             .verdict = CELL_INCONCLUSIVE};
-    switch (tube.state) {
-    case TUBE_INSIDE:
-    case TUBE_OUTSIDE:
-        row.verdict = tube.state == TUBE_INSIDE ? CELL_PASS : CELL_FAIL;
-        row.reason = xasprintf("%s the spread of the baseline over %d seeds: %.2g %% of %d points outside, "
-                               "furthest at step %d (%.3g away, tube %.3g)",
-                               tube.state == TUBE_INSIDE ? "within" : "leaves", rows->seed_count,
-                               100 * tube.share_outside, rows->seed_count * rows->step_count,
-                               tube.worst_step, tube.worst_distance, tube.worst_width);
-        break;
-    case TUBE_NOT_FINITE_B:
-        row.verdict = CELL_FAIL;
-        row.rule = "finite";
-        row.error_a = row.error_b = NAN;
-        row.reason = xstrdup("the candidate's loss becomes NaN or Inf, the baseline's does not");
-        break;
-    case TUBE_NOT_FINITE_A:
-        row.rule = "finite";
-        row.error_a = row.error_b = NAN;
-        row.reason = xstrdup("the baseline's own loss becomes NaN or Inf: nothing to compare with");
-        break;
-    default:
-        row.reason = xasprintf("differs by up to %.2g %%, and %d seeds do not tell the baseline's spread (%d do)",
-                               100 * tube.difference, rows->seed_count, TUBE_SEEDS_MIN);
-    }
-    return row;
-}
-
-static struct parity_row parity_loss_final(const struct loss_rows *rows, const char *workload, double alpha)
-{
-    struct tube_input input = {rows->a, rows->b, rows->seed_count, rows->step_count};
-    struct interval interval = tube_final(&input, alpha);
-    struct parity_row row = {.workload = workload,
-                             .tensor = xstrdup("loss (final)"),
-                             .rule = "final-loss",
-                             .error_a = parity_final_margin,
-                             .error_b = fabs(interval.estimate),
-                             .verdict = CELL_INCONCLUSIVE};
-    bool inside = interval.lower > -parity_final_margin && interval.upper < parity_final_margin;
-    bool outside = interval.lower > parity_final_margin || interval.upper < -parity_final_margin;
-    if (interval.has_bounds)
-        row.verdict = inside ? CELL_PASS : outside ? CELL_FAIL : CELL_INCONCLUSIVE;
-    row.reason = interval.has_bounds
-                     ? xasprintf("final loss %+.3g %% (%+.3g to %+.3g %%) of the baseline's over %d seeds, %s %.0f %%",
-                                 100 * interval.estimate, 100 * interval.lower, 100 * interval.upper,
-                                 rows->seed_count,
-                                 inside    ? "within"
-                                 : outside ? "beyond"
-                                           : "not told apart from",
-                                 100 * parity_final_margin)
-                     : xasprintf("%d seeds are too few for an interval of the final loss (%d do)",
-                                 rows->seed_count, signed_rank_observations_min(alpha));
-    return row;
-}
-
-static int parity_losses(struct store *store, const struct workload_facts *facts,
-                         const struct plan_gate *gate, struct parity_row *ret_rows, struct error *err)
-{
-    struct loss_rows rows;
-    int rc = loss_rows_load(store, facts->id, &rows, err), count = 0;
-    if (rc)
-        return rc;
-    if (rows.seed_count) {
-        ret_rows[count++] = parity_loss_tube(&rows, facts->name);
-        if (strcmp(ret_rows[0].rule, "finite") != 0)
-            ret_rows[count++] = parity_loss_final(&rows, facts->name, gate->alpha);
-    } else if (rows.only_a || rows.only_b) {
-        ret_rows[count++] = (struct parity_row){
-            .workload = facts->name,
-            .tensor = xstrdup("loss"),
-            .rule = "missing",
-            .error_a = NAN,
-            .error_b = NAN,
-            .verdict = rows.only_a ? CELL_FAIL : CELL_INCONCLUSIVE,
-            .reason = xstrdup(rows.only_a ? "missing: recorded by the baseline only"
-                                          : "recorded by the candidate only: nothing to compare with")};
-    }
-    loss_rows_clear(&rows);
-    return count;
-}
-
-int parity_judge(struct store *store, const struct workload_facts *facts, const struct plan_gate *gate,
-                 struct parity_row **ret_rows, int *ret_count, struct error *err)
+int parity_judge(struct store *store, const struct workload_facts *facts,
+                 const struct plan_gate *gate, struct parity_row **ret_rows, int *ret_count,
+                 struct error *err)
 {
     char **names = NULL;
     int name_count = 0, count = 0;
@@ -442,7 +365,7 @@ int parity_judge(struct store *store, const struct workload_facts *facts, const 
     int rc = tensor_names_load(store, facts->id, &names, &name_count, err);
     if (rc)
         return rc;
-    struct parity_row *rows = xcalloc((size_t)name_count + 2, sizeof *rows); // 2: of the loss
+    struct parity_row *rows = xcalloc((size_t)name_count + PARITY_LOSS_ROWS_MAX, sizeof *rows);
     for (int i = 0; i < name_count && rc == 0; i++) {
         rc = parity_tensor(store, facts, gate, names[i], &rows[count], err);
         count += rc == 0;

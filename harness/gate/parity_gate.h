@@ -9,15 +9,20 @@
 struct parity_row {
     const char *workload; // belongs to the facts
     char *tensor;
-    const char *rule; // static
+    const char *rule;        // static
     double error_a, error_b; // NAN: not known
     enum cell_verdict verdict;
     char *reason;
 };
 
 // No rows where nothing was recorded, or the policy says parity: off. The caller frees.
-int parity_judge(struct store *store, const struct workload_facts *facts, const struct plan_gate *gate,
-                 struct parity_row **ret_rows, int *ret_count, struct error *err);
+int parity_judge(struct store *store, const struct workload_facts *facts,
+                 const struct plan_gate *gate, struct parity_row **ret_rows, int *ret_count,
+                 struct error *err);
+enum { PARITY_LOSS_ROWS_MAX = 2 };
+// The rows of the loss, at most PARITY_LOSS_ROWS_MAX into ret_rows; their number, or -errno.
+int parity_losses(struct store *store, const struct workload_facts *facts,
+                  const struct plan_gate *gate, struct parity_row *ret_rows, struct error *err);
 void parity_free(struct parity_row *rows, int count);
 
 #endif

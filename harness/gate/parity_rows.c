@@ -14,7 +14,8 @@ int tensor_names_load(struct store *store, int64_t workload_id, char ***ret_name
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT DISTINCT t.name FROM pair p JOIN launch l ON l.pair_id = p.id JOIN tensor t ON t.launch_id = l.id "
+        "SELECT DISTINCT t.name FROM pair p JOIN launch l ON l.pair_id = p.id JOIN tensor t ON "
+        "t.launch_id = l.id "
         "WHERE p.workload_id = ? AND p.phase = 'main' AND p.state = 'valid' ORDER BY t.name",
         "i", workload_id);
     if (!stmt)
@@ -36,16 +37,18 @@ int tensor_names_load(struct store *store, int64_t workload_id, char ***ret_name
     return 0;
 }
 
-int tensor_rows_load(struct store *store, const struct tensor_query *query, struct tensor_rows *ret_rows,
-                     struct error *err)
+int tensor_rows_load(struct store *store, const struct tensor_query *query,
+                     struct tensor_rows *ret_rows, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT p.id, p.seed, t.rank, t.step, t.dtype, t.count, t.digest, t.data FROM pair p "
         "JOIN launch l ON l.pair_id = p.id JOIN tensor t ON t.launch_id = l.id "
-        "WHERE p.workload_id = ?1 AND p.phase = ?2 AND p.state = 'valid' AND l.side = ?3 AND t.name = ?4 "
+        "WHERE p.workload_id = ?1 AND p.phase = ?2 AND p.state = 'valid' AND l.side = ?3 AND "
+        "t.name = ?4 "
         "AND (p.id = ?5 OR ?5 < 0) ORDER BY p.id, t.rank, t.step",
-        "isisi", query->workload_id, query->phase, (int64_t)query->side, query->name, query->pair_id);
+        "isisi", query->workload_id, query->phase, (int64_t)query->side, query->name,
+        query->pair_id);
     if (!stmt)
         return -EIO;
     struct tensor_rows rows = {0};
@@ -60,7 +63,8 @@ int tensor_rows_load(struct store *store, const struct tensor_query *query, stru
                                    .seed = sqlite3_column_int64(stmt, 1),
                                    .rank = sqlite3_column_int64(stmt, 2),
                                    .step = sqlite3_column_int64(stmt, 3),
-                                   .dtype = dtype_from_name((const char *)sqlite3_column_text(stmt, 4)),
+                                   .dtype =
+                                       dtype_from_name((const char *)sqlite3_column_text(stmt, 4)),
                                    .count = (size_t)sqlite3_column_int64(stmt, 5)};
         snprintf(row->digest, sizeof row->digest, "%s", sqlite3_column_text(stmt, 6));
         if (row->dtype == DTYPE_COUNT)
@@ -78,11 +82,12 @@ int tensor_rows_load(struct store *store, const struct tensor_query *query, stru
     return 0;
 }
 
-const struct tensor_row *tensor_rows_find(const struct tensor_rows *rows, int64_t seed, int64_t rank,
-                                          int64_t step)
+const struct tensor_row *tensor_rows_find(const struct tensor_rows *rows, int64_t seed,
+                                          int64_t rank, int64_t step)
 {
     for (int i = 0; i < rows->count; i++)
-        if (rows->items[i].seed == seed && rows->items[i].rank == rank && rows->items[i].step == step)
+        if (rows->items[i].seed == seed && rows->items[i].rank == rank &&
+            rows->items[i].step == step)
             return &rows->items[i];
     return NULL;
 }
@@ -95,7 +100,7 @@ void tensor_rows_clear(struct tensor_rows *rows)
     *rows = (struct tensor_rows){0};
 }
 
-// --- losses ---------------------------------------------------------------------------------------
+// --- losses ----------------------------------------------------------------------------------
 
 struct loss_curve {
     int64_t pair_id;
@@ -119,12 +124,14 @@ static void loss_curves_clear(struct loss_curves *curves)
 static int loss_curves_load(struct store *store, int64_t workload_id, struct loss_curves *curves,
                             struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT p.id, l.side, o.bits FROM pair p JOIN launch l ON l.pair_id = p.id "
-        "JOIN loss o ON o.launch_id = l.id WHERE p.workload_id = ? AND p.phase = 'main' AND p.state = 'valid' "
-        "AND o.rank = (SELECT min(rank) FROM loss WHERE launch_id = l.id) ORDER BY p.id, l.side, o.step",
-        "i", workload_id);
+    sqlite3_stmt *stmt =
+        store_query(store, err,
+                    "SELECT p.id, l.side, o.bits FROM pair p JOIN launch l ON l.pair_id = p.id "
+                    "JOIN loss o ON o.launch_id = l.id WHERE p.workload_id = ? AND p.phase = "
+                    "'main' AND p.state = 'valid' "
+                    "AND o.rank = (SELECT min(rank) FROM loss WHERE launch_id = l.id) ORDER BY "
+                    "p.id, l.side, o.step",
+                    "i", workload_id);
     if (!stmt)
         return -EIO;
     int rc;
@@ -139,7 +146,8 @@ static int loss_curves_load(struct store *store, int64_t workload_id, struct los
         struct loss_curve *curve = &curves->items[curves->count - 1];
         int at = curve->counts[side]++;
         if ((at & (at - 1)) == 0) // at every power of two the room doubles
-            curve->sides[side] = xrealloc(curve->sides[side], (size_t)(at ? 2 * at : 1) * sizeof(double));
+            curve->sides[side] =
+                xrealloc(curve->sides[side], (size_t)(at ? 2 * at : 1) * sizeof(double));
         // The raw bits: SQLite would have made NULL of a NaN.
         if (sqlite3_column_bytes(stmt, 2) == (int)sizeof(double))
             memcpy(&curve->sides[side][at], sqlite3_column_blob(stmt, 2), sizeof(double));

@@ -23,7 +23,8 @@ struct tensor_rows {
     int count;
 };
 
-// Names of tensors that a valid main pair of the workload recorded on either side; caller frees all.
+// Names of tensors that a valid main pair of the workload recorded on either side; caller frees
+// all.
 int tensor_names_load(struct store *store, int64_t workload_id, char ***ret_names, int *ret_count,
                       struct error *err);
 // Which rows: of one pair, or (pair_id -1) of all valid pairs of a phase.
@@ -33,15 +34,15 @@ struct tensor_query {
     int side;
 };
 // In order of pair, rank and step.
-int tensor_rows_load(struct store *store, const struct tensor_query *query, struct tensor_rows *ret_rows,
-                     struct error *err);
+int tensor_rows_load(struct store *store, const struct tensor_query *query,
+                     struct tensor_rows *ret_rows, struct error *err);
 // The row of a seed, rank and step; NULL: none.
-const struct tensor_row *tensor_rows_find(const struct tensor_rows *rows, int64_t seed, int64_t rank,
-                                          int64_t step);
+const struct tensor_row *tensor_rows_find(const struct tensor_rows *rows, int64_t seed,
+                                          int64_t rank, int64_t step);
 void tensor_rows_clear(struct tensor_rows *rows);
 
-// Losses of the lowest rank, of valid main pairs in which both sides recorded some: [seed * steps + step],
-// as many steps as every launch has.
+// Losses of the lowest rank, of valid main pairs in which both sides recorded some: [seed * steps +
+// step], as many steps as every launch has.
 struct loss_rows {
     double *a, *b;
     int seed_count, step_count;

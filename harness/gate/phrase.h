@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words for numbers: what a tired engineer reads in reasons and summaries. No arithmetic of its own.
+// Words for numbers: what a tired engineer reads in reasons and summaries. No arithmetic of its
+// own.
 #ifndef UPGATE_GATE_PHRASE_H
 #define UPGATE_GATE_PHRASE_H
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole run as the gate sees it: plan, policy, facts of all workloads, their health and their cells.
+// A whole run as the gate sees it: plan, policy, facts of all workloads, their health and their
+// cells.
 #ifndef UPGATE_GATE_RUN_FACTS_H
 #define UPGATE_GATE_RUN_FACTS_H
 

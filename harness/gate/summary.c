@@ -42,7 +42,8 @@ static struct summary_count summary_count_cells(const struct run_facts *run)
     return count;
 }
 
-static const struct parity_row *summary_parity(const struct summary_input *input, enum cell_verdict verdict)
+static const struct parity_row *summary_parity(const struct summary_input *input,
+                                               enum cell_verdict verdict)
 {
     for (int i = 0; i < input->parity_count; i++)
         if (input->parity[i].verdict == verdict)
@@ -93,7 +94,8 @@ static void summary_fail(const struct summary_input *input, const struct summary
         parity = NULL;
     }
     if (others > 0)
-        strbuf_add(text, "; %d more cell%s fail%s", others, others == 1 ? "" : "s", others == 1 ? "s" : "");
+        strbuf_add(text, "; %d more cell%s fail%s", others, others == 1 ? "" : "s",
+                   others == 1 ? "s" : "");
     if (parity) {
         strbuf_add(text, "; ");
         summary_add_parity(text, parity);
@@ -102,8 +104,8 @@ static void summary_fail(const struct summary_input *input, const struct summary
         strbuf_add(text, " (%s)", input->calibration->note);
 }
 
-static void summary_inconclusive(const struct summary_input *input, const struct summary_count *count,
-                                 struct strbuf *text)
+static void summary_inconclusive(const struct summary_input *input,
+                                 const struct summary_count *count, struct strbuf *text)
 {
     const struct run_facts *run = input->run;
     const struct finding *finding = summary_finding(input, FINDING_INCONCLUSIVE);
@@ -124,9 +126,11 @@ static void summary_inconclusive(const struct summary_input *input, const struct
     else if (!count->gated)
         strbuf_add(text, "nothing was judged: no gated metric was measured");
     else if (!input->calibration->covered)
-        strbuf_add(text, "%s; all %d gated cells are within their margins, but how often a gate fails falsely "
-                         "here is not known",
-                   input->calibration->note, count->gated);
+        strbuf_add(
+            text,
+            "%s; all %d gated cells are within their margins, but how often a gate fails falsely "
+            "here is not known",
+            input->calibration->note, count->gated);
     int cells = count->of[CELL_INCONCLUSIVE] - (cell && input->trust_ok && !finding);
     if (cells > 0)
         strbuf_add(text, "; %d %scell%s undecided", cells,
@@ -137,7 +141,8 @@ static void summary_pass(const struct summary_input *input, const struct summary
                          struct strbuf *text)
 {
     strbuf_add(text, "%s %d gated cell%s within the margins; nearest to its margin: ",
-               count->gated == 1 ? "the" : "all", count->gated, count->gated == 1 ? " is" : "s are");
+               count->gated == 1 ? "the" : "all", count->gated,
+               count->gated == 1 ? " is" : "s are");
     summary_add_cell(text, count->worst[CELL_PASS]);
     if (count->improved)
         strbuf_add(text, "; %d cell%s improved", count->improved, count->improved == 1 ? "" : "s");
@@ -160,8 +165,8 @@ static char *summary_margins(const struct run_facts *run)
                        phrase_fraction(margin, sizeof margin, run->gate.metrics[m].margin));
     }
     strbuf_add(&text, "%sone-sided error rate %s a cell over %d look%s%s%s", text.len ? "; " : "",
-               phrase_fraction(alpha, sizeof alpha, run->gate.alpha), run->plan->schedule.look_count,
-               run->plan->schedule.look_count == 1 ? "" : "s",
+               phrase_fraction(alpha, sizeof alpha, run->gate.alpha),
+               run->plan->schedule.look_count, run->plan->schedule.look_count == 1 ? "" : "s",
                run->confirm ? "; fails are confirmed on fresh pairs" : "",
                run->gate.fail_on_likely ? "; likely regressions fail at the last look" : "");
     return strbuf_take(&text);

@@ -14,16 +14,16 @@ static int facts_cache_open(struct store *store, struct error *err)
 {
     return store_exec(store, err,
                       "CREATE TEMP TABLE IF NOT EXISTS gate_measured (pair_id INTEGER PRIMARY KEY, "
-                      "measured BLOB NOT NULL)", "");
+                      "measured BLOB NOT NULL)",
+                      "");
 }
 
 // 1: *ret_pair was found in the cache.
 static int facts_cache_get(struct store *store, int64_t pair_id, struct measure_pair *ret_pair,
                            struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT measured FROM temp.gate_measured WHERE pair_id = ?", "i",
-                                     pair_id);
+    sqlite3_stmt *stmt = store_query(
+        store, err, "SELECT measured FROM temp.gate_measured WHERE pair_id = ?", "i", pair_id);
     if (!stmt)
         return -EIO;
     int rc = store_step(store, stmt, err);
@@ -35,8 +35,8 @@ static int facts_cache_get(struct store *store, int64_t pair_id, struct measure_
     return rc;
 }
 
-static int facts_measure(struct store *store, const struct pair_head *head, enum facts_source source,
-                         struct measure_pair *ret_pair, struct error *err)
+static int facts_measure(struct store *store, const struct pair_head *head,
+                         enum facts_source source, struct measure_pair *ret_pair, struct error *err)
 {
     int rc = source == FACTS_CACHED ? facts_cache_get(store, head->id, ret_pair, err) : 0;
     if (rc)
@@ -60,8 +60,9 @@ static int facts_load_head(struct store *store, struct workload_facts *facts, in
     bool measured = head->fate == PAIR_FATE_VALID &&
                     (head->phase == PAIR_PHASE_MAIN || head->phase == PAIR_PHASE_CONFIRM);
     if (measured) {
-        struct measure_pair *pair = head->phase == PAIR_PHASE_MAIN ? &facts->main[facts->main_count++]
-                                                                   : &facts->confirm[facts->confirm_count++];
+        struct measure_pair *pair = head->phase == PAIR_PHASE_MAIN
+                                        ? &facts->main[facts->main_count++]
+                                        : &facts->confirm[facts->confirm_count++];
         int rc = facts_measure(store, head, source, pair, err);
         if (rc)
             return rc;
@@ -87,12 +88,11 @@ static int facts_load_head(struct store *store, struct workload_facts *facts, in
     return 0;
 }
 
-static int facts_load_workload(struct store *store, const struct plan *plan, struct workload_facts *facts,
-                               struct error *err)
+static int facts_load_workload(struct store *store, const struct plan *plan,
+                               struct workload_facts *facts, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT name, mode, interleave FROM workload WHERE id = ?", "i",
-                                     facts->id);
+    sqlite3_stmt *stmt = store_query(
+        store, err, "SELECT name, mode, interleave FROM workload WHERE id = ?", "i", facts->id);
     if (!stmt)
         return -EIO;
     int rc = store_step(store, stmt, err);
@@ -118,7 +118,8 @@ static int facts_load_workload(struct store *store, const struct plan *plan, str
 }
 
 int workload_facts_load(struct store *store, const struct plan *plan, int64_t workload_id,
-                        enum facts_source source, struct workload_facts *ret_facts, struct error *err)
+                        enum facts_source source, struct workload_facts *ret_facts,
+                        struct error *err)
 {
     struct workload_facts facts = {.id = workload_id, .interleave = PLAN_INTERLEAVE_AUTO};
     int rc = source == FACTS_CACHED ? facts_cache_open(store, err) : 0;
@@ -178,8 +179,9 @@ void workload_facts_scale(struct workload_facts *facts, const struct workload_fa
         struct measure_pair *pair = &facts->main[i];
         const struct measure_pair *other = &single->main[i];
         for (int side = 0; side < PLAN_SIDES; side++) {
-            double value = pair->sides[side].value[METRIC_THROUGHPUT] /
-                           ((double)facts->plan->ranks * other->sides[side].value[METRIC_THROUGHPUT]);
+            double value =
+                pair->sides[side].value[METRIC_THROUGHPUT] /
+                ((double)facts->plan->ranks * other->sides[side].value[METRIC_THROUGHPUT]);
             pair->sides[side].value[METRIC_SCALING_EFFICIENCY] = value;
             pair->sides[side].reason[METRIC_SCALING_EFFICIENCY] =
                 isnan(value) ? MEASURE_NO_SAMPLES : MEASURE_OK;

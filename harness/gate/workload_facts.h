@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that the gate knows about one workload: its pairs measured, and what became of those that do not
-// count. Read from the store; plain data afterwards.
+// All that the gate knows about one workload: its pairs measured, and what became of those that do
+// not count. Read from the store; plain data afterwards.
 #ifndef UPGATE_GATE_WORKLOAD_FACTS_H
 #define UPGATE_GATE_WORKLOAD_FACTS_H
 
@@ -10,34 +10,35 @@ struct workload_facts {
     int64_t id;
     char *name;
     enum plan_mode mode;
-    enum plan_interleave interleave; // AUTO: not decided yet
-    const struct plan_workload *plan; // NULL: the store's plan does not know it
+    enum plan_interleave interleave;     // AUTO: not decided yet
+    const struct plan_workload *plan;    // NULL: the store's plan does not know it
     struct measure_pair *main, *confirm; // valid pairs, in the order they ran
     int main_count, confirm_count;
-    struct pair_head *heads; // all pairs of all phases, in the order they ran
+    struct pair_head *heads;               // all pairs of all phases, in the order they ran
     enum launch_fate (*fates)[PLAN_SIDES]; // of each head
     int head_count;
     bool has_steps;    // a launch of either side made step calls
     bool has_arrivals; // a launch of either side had scheduled arrivals
 };
 
-// How pairs are measured again and again while a run goes on: from a temporary table of this connection
-// (cached), or afresh from the raw rows, as every judgement does.
+// How pairs are measured again and again while a run goes on: from a temporary table of this
+// connection (cached), or afresh from the raw rows, as every judgement does.
 enum facts_source { FACTS_FROM_ROWS, FACTS_CACHED };
 
 int workload_facts_load(struct store *store, const struct plan *plan, int64_t workload_id,
-                        enum facts_source source, struct workload_facts *ret_facts, struct error *err);
+                        enum facts_source source, struct workload_facts *ret_facts,
+                        struct error *err);
 void workload_facts_clear(struct workload_facts *facts);
 
-// scaling_efficiency of `facts` from the workload of the same model with one rank: the k-th valid pair of
-// the one against the k-th of the other.
+// scaling_efficiency of `facts` from the workload of the same model with one rank: the k-th valid
+// pair of the one against the k-th of the other.
 void workload_facts_scale(struct workload_facts *facts, const struct workload_facts *single);
 // The workload of the plan that `workload` is compared with for that; NULL: none.
 const struct plan_workload *workload_facts_single(const struct plan *plan,
                                                   const struct plan_workload *workload);
 
-// The mode by whose defaults the metrics are gated: an inference workload without scheduled arrivals
-// (closed loop) is judged like training, on its steps.
+// The mode by whose defaults the metrics are gated: an inference workload without scheduled
+// arrivals (closed loop) is judged like training, on its steps.
 enum plan_mode workload_facts_mode(const struct workload_facts *facts);
 // Log ratios of a metric over pairs, oriented so that positive = worse; NAN where a pair has none.
 void workload_facts_ratios(const struct measure_pair *pairs, int count, enum metric_id metric,

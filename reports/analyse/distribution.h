@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few distributions the gate needs. Accurate to about 1e-12 relative in the range used (tests hold
-// them against scipy). Probabilities outside (0, 1) give NAN.
+// The few distributions the gate needs. Accurate to about 1e-12 relative in the range used (tests
+// hold them against scipy). Probabilities outside (0, 1) give NAN.
 #ifndef UPGATE_ANALYSE_DISTRIBUTION_H
 #define UPGATE_ANALYSE_DISTRIBUTION_H
 

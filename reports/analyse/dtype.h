@@ -8,9 +8,19 @@
 #include <stddef.h>
 
 enum dtype {
-    DTYPE_F64, DTYPE_F32, DTYPE_F16, DTYPE_BF16,
-    DTYPE_I64, DTYPE_I32, DTYPE_I16, DTYPE_I8,
-    DTYPE_U64, DTYPE_U32, DTYPE_U16, DTYPE_U8, DTYPE_BOOL,
+    DTYPE_F64,
+    DTYPE_F32,
+    DTYPE_F16,
+    DTYPE_BF16,
+    DTYPE_I64,
+    DTYPE_I32,
+    DTYPE_I16,
+    DTYPE_I8,
+    DTYPE_U64,
+    DTYPE_U32,
+    DTYPE_U16,
+    DTYPE_U8,
+    DTYPE_BOOL,
     DTYPE_COUNT // also: a name that is not known
 };
 

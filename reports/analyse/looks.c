@@ -27,7 +27,8 @@ static void looks_at(struct looks_result *result, const double *values, int pair
     result->improved = result->interval.has_bounds && result->interval.upper < -log1p(margin);
 }
 
-// Pass against fail is the contradiction; a mean that cannot decide is only wider, as outliers make it.
+// Pass against fail is the contradiction; a mean that cannot decide is only wider, as outliers make
+// it.
 static bool looks_contradicted(const struct looks_result *result, enum looks_state state,
                                double margin)
 {
@@ -56,7 +57,8 @@ struct looks_result looks_judge(const struct looks_rule *rule, const double *val
             result.likely = true;
         }
         if (state != LOOKS_UNDECIDED) {
-            result.state = looks_contradicted(&result, state, rule->margin) ? LOOKS_HEAVY_TAIL : state;
+            result.state =
+                looks_contradicted(&result, state, rule->margin) ? LOOKS_HEAVY_TAIL : state;
             result.look = k;
             return result;
         }

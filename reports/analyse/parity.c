@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-static const double parity_tolerance = 1e-4; // of the anchored rule: allclose passes, a tenth is added to the limit
+static const double parity_tolerance =
+    1e-4; // of the anchored rule: allclose passes, a tenth is added to the limit
 static const double parity_cosine_min = 0.99;
 
 double parity_factor(double factor, enum dtype dtype, size_t count)
@@ -57,7 +58,8 @@ static double parity_cosine(const struct parity_input *input)
     return square_a > 0 && square_b > 0 ? dot / sqrt(square_a * square_b) : NAN;
 }
 
-// NaN and Inf decide before any norm does. A mask of -inf at the same places on both sides is equal.
+// NaN and Inf decide before any norm does. A mask of -inf at the same places on both sides is
+// equal.
 static bool parity_finite(const struct parity_input *input, struct parity_result *result)
 {
     bool broken = false;

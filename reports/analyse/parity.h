@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numerical parity of two results of the same computation. Bitwise equality across releases is not
 // promised by any framework, and hand tolerances are guesses: the rule is that the candidate is no
-// further from a float64 run than the baseline is, by more than a factor. Without such an anchor: within
-// what the baseline does to itself, else torch.testing's tolerances.
+// further from a float64 run than the baseline is, by more than a factor. Without such an anchor:
+// within what the baseline does to itself, else torch.testing's tolerances.
 #ifndef UPGATE_ANALYSE_PARITY_H
 #define UPGATE_ANALYSE_PARITY_H
 
@@ -26,9 +26,9 @@ struct parity_input {
     const double *a, *b;  // count values of each side
     const double *anchor; // of a float64 run with the same seed; NULL: none
     size_t count;
-    enum dtype dtype;     // of the baseline's tensor
-    double factor;        // b may be this much further from the anchor than a; 2
-    double spread;        // rmse between launches of the baseline with this seed; NAN: not known
+    enum dtype dtype; // of the baseline's tensor
+    double factor;    // b may be this much further from the anchor than a; 2
+    double spread;    // rmse between launches of the baseline with this seed; NAN: not known
 };
 
 struct parity_result {
@@ -44,9 +44,10 @@ struct parity_result {
 
 struct parity_result parity_compare(const struct parity_input *input);
 const char *parity_rule_name(enum parity_rule rule);
-// The factor for this type and size: half precision and small tensors are given more, because the ratio
-// of two errors over few elements is itself noisy.
+// The factor for this type and size: half precision and small tensors are given more, because the
+// ratio of two errors over few elements is itself noisy.
 double parity_factor(double factor, enum dtype dtype, size_t count);
-double parity_rmse(const double *left, const double *right, size_t count); // over elements finite in both
+double parity_rmse(const double *left, const double *right,
+                   size_t count); // over elements finite in both
 
 #endif

@@ -10,8 +10,8 @@ double power_mde(double sd, int pairs, double alpha, double power)
 {
     if (pairs < 2)
         return NAN;
-    double quantiles = distribution_t_quantile(1 - alpha, pairs - 1) +
-                       distribution_t_quantile(power, pairs - 1);
+    double quantiles =
+        distribution_t_quantile(1 - alpha, pairs - 1) + distribution_t_quantile(power, pairs - 1);
     return expm1(quantiles * sd / sqrt(pairs));
 }
 

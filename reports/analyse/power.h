@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a number of pairs can find: the minimum detectable effect, and the number of pairs that would
-// settle a cell. Both are plans, not tests: they use the spread as if it were known.
+// What a number of pairs can find: the minimum detectable effect, and the number of pairs that
+// would settle a cell. Both are plans, not tests: they use the spread as if it were known.
 #ifndef UPGATE_ANALYSE_POWER_H
 #define UPGATE_ANALYSE_POWER_H
 
@@ -10,8 +10,8 @@
 
 // (t_{1-alpha,n-1} + t_{power,n-1}) sd / sqrt(n), as a fraction (exp(x) - 1). NAN below two pairs.
 double power_mde(double sd, int pairs, double alpha, double power);
-// Pairs after which an effect of theta (log, positive = worse) is told from the margin (fraction) with
-// this power; -1: unknown or beyond POWER_PAIRS_MAX.
+// Pairs after which an effect of theta (log, positive = worse) is told from the margin (fraction)
+// with this power; -1: unknown or beyond POWER_PAIRS_MAX.
 long power_pairs_needed(double sd, double theta, double margin, double alpha, double power);
 // The sd with which a Student t interval of `pairs` values would be as wide as this interval: the
 // spread as the signed-rank interval sees it, which outliers move little. NAN without bounds.

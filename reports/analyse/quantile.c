@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Order statistics and moments. Reads arrays of its callers, writes nothing else. No inference here:
-// intervals are in signed_rank.c and mean_interval.c.
+// Order statistics and moments. Reads arrays of its callers, writes nothing else. No inference
+// here: intervals are in signed_rank.c and mean_interval.c.
 #include "reports/analyse/quantile.h"
 
 #include <math.h>

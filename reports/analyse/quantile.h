@@ -12,8 +12,9 @@ double quantile_median(const double *values, size_t count);
 // interpolation, so p99 of few values errs to the slow side.
 double quantile_nearest_rank(const double *sorted, size_t count, double p);
 double quantile_mean(const double *values, size_t count);
-double quantile_sd(const double *values, size_t count);     // of a sample (n - 1); NAN below 2
-double quantile_mad_sd(const double *values, size_t count); // 1.4826 * MAD: sd that outliers do not move
+double quantile_sd(const double *values, size_t count); // of a sample (n - 1); NAN below 2
+double quantile_mad_sd(const double *values,
+                       size_t count); // 1.4826 * MAD: sd that outliers do not move
 // The k-th smallest (0-based); reorders the array.
 double quantile_select(double *values, size_t count, size_t k);
 

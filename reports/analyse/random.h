@@ -10,8 +10,8 @@ struct random_state {
     uint64_t word;
 };
 
-uint64_t random_next(struct random_state *state);    // splitmix64
-double random_uniform(struct random_state *state);   // [0, 1)
-double random_normal(struct random_state *state);    // mean 0, sd 1
+uint64_t random_next(struct random_state *state);  // splitmix64
+double random_uniform(struct random_state *state); // [0, 1)
+double random_normal(struct random_state *state);  // mean 0, sd 1
 
 #endif

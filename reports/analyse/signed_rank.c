@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hodges-Lehmann and the exact signed-rank interval (docs/METRICS.md has the formulas). Memory and time
-// grow with the square of the count: callers thin out above some thousands (turns.c does).
+// Hodges-Lehmann and the exact signed-rank interval (docs/METRICS.md has the formulas). Memory and
+// time grow with the square of the count: callers thin out above some thousands (turns.c does).
 #include "reports/analyse/signed_rank.h"
 
 #include <math.h>
@@ -69,7 +69,8 @@ struct interval signed_rank_interval(const double *values, int count, double alp
     for (int i = 0; i < count; i++)
         for (int j = i; j < count; j++)
             walsh[filled++] = 0.5 * (values[i] + values[j]);
-    // Three order statistics by selection: sorting half a million averages would cost ten times more.
+    // Three order statistics by selection: sorting half a million averages would cost ten times
+    // more.
     double high = quantile_select(walsh, walsh_count, walsh_count / 2);
     double low = walsh_count % 2 ? high : quantile_select(walsh, walsh_count, walsh_count / 2 - 1);
     result.estimate = 0.5 * (low + high);

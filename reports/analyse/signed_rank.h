@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hodges-Lehmann estimate and the exact interval from inverting Wilcoxon's signed-rank test. Valid for
-// any distribution that is symmetric about theta, which a random order within pairs gives under the
-// null. The unit is the pair of launches, or the couple of blocks within one pair.
+// Hodges-Lehmann estimate and the exact interval from inverting Wilcoxon's signed-rank test. Valid
+// for any distribution that is symmetric about theta, which a random order within pairs gives under
+// the null. The unit is the pair of launches, or the couple of blocks within one pair.
 #ifndef UPGATE_ANALYSE_SIGNED_RANK_H
 #define UPGATE_ANALYSE_SIGNED_RANK_H
 

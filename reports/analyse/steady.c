@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steady state of a series of step durations. Reads an array, writes a verdict and a start. Works on
-// logs, so eps is a fraction. The constants marked [guess] in the design are kept as it gives them.
+// Steady state of a series of step durations. Reads an array, writes a verdict and a start. Works
+// on logs, so eps is a fraction. The constants marked [guess] in the design are kept as it gives
+// them.
 #include "reports/analyse/steady.h"
 
 #include <math.h>
@@ -14,12 +15,14 @@
 enum {
     STEADY_GROUPS_MAX = 1000, // segmenting is quadratic; longer series get larger groups
     STEADY_SEGMENT_MIN = 2,   // groups: one odd group is an outlier, not a level
-    STEADY_RATIO_PENALTY = 200, // added to the length in ln N: asked of every pair that needs rescue
-    STEADY_SHARE_MIN = 4      // the steady part is at least a quarter of the series: what takes longer to
-                              // warm up than to measure has not been measured
+    STEADY_RATIO_PENALTY =
+        200,             // added to the length in ln N: asked of every pair that needs rescue
+    STEADY_SHARE_MIN = 4 // the steady part is at least a quarter of the series: what takes longer
+                         // to warm up than to measure has not been measured
 };
-static const double steady_trend_alpha = 0.001; // two-sided; strict, as each of 56 launches is asked
-static const double steady_noise_min = 2.5e-4;        // below it timer resolution makes segments
+static const double steady_trend_alpha =
+    0.001;                                     // two-sided; strict, as each of 56 launches is asked
+static const double steady_noise_min = 2.5e-4; // below it timer resolution makes segments
 
 // Cumulative sums give the squared error of any segment in constant time.
 struct steady_sums {
@@ -32,8 +35,8 @@ static double steady_cost(const struct steady_sums *sums, int from, int to)
     return sums->square[to] - sums->square[from] - sum * sum / n;
 }
 
-// The segmentation of least cost (what PELT finds too; at most STEADY_GROUPS_MAX groups need no pruning):
-// borders[0] = 0 < … < borders[result] = count. Least squares, so a segment is a level.
+// The segmentation of least cost (what PELT finds too; at most STEADY_GROUPS_MAX groups need no
+// pruning): borders[0] = 0 < … < borders[result] = count. Least squares, so a segment is a level.
 static int steady_segment(const double *values, int count, double penalty, int *borders)
 {
     struct steady_sums sums = {xcalloc((size_t)count + 1, sizeof(double)),
@@ -74,8 +77,7 @@ static int steady_first(const double *values, const int *borders, int segments, 
 {
     for (int first = 0; first < segments; first++) {
         int begin = borders[first];
-        double tail =
-            quantile_mean(values + begin, (size_t)(borders[segments] - begin));
+        double tail = quantile_mean(values + begin, (size_t)(borders[segments] - begin));
         bool agree = true;
         for (int i = first; i < segments; i++) {
             double mean = quantile_mean(values + borders[i], (size_t)(borders[i + 1] - borders[i]));
@@ -99,8 +101,8 @@ static double steady_noise(const double *values, int count)
 
 // Noise of the median of a group. A few groups tell it badly, their steps better; steps that move
 // together make it larger than the steps say: the larger of the two.
-static double steady_group_noise(const double *durations, int count, const double *levels, int groups,
-                                 int group)
+static double steady_group_noise(const double *durations, int count, const double *levels,
+                                 int groups, int group)
 {
     double *logs = xcalloc((size_t)count, sizeof *logs);
     for (int i = 0; i < count; i++)
@@ -117,7 +119,8 @@ static bool steady_trend(const double *values, int count, double eps, double *re
     return slope.has_bounds && (slope.lower > 0 || slope.upper < 0) && fabs(*ret_drift) >= eps;
 }
 
-// Of the steps themselves: a few groups have no power against a drift that they follow only roughly.
+// Of the steps themselves: a few groups have no power against a drift that they follow only
+// roughly.
 static bool steady_steps_trend(const double *durations, int count, double eps, double *ret_drift)
 {
     double *logs = xcalloc((size_t)count, sizeof *logs);
@@ -138,9 +141,10 @@ static double *steady_groups(const double *durations, int count, int group, int 
     return levels;
 }
 
-// Bursts of a neighbour and slow noise make levels that come and go. They go up and down, and the way
-// from begin to end is small against their range; a warm-up, a drift or a late change is not like that.
-// *ret_first: the first segment to keep; the first of all is left out when it is the slowest.
+// Bursts of a neighbour and slow noise make levels that come and go. They go up and down, and the
+// way from begin to end is small against their range; a warm-up, a drift or a late change is not
+// like that. *ret_first: the first segment to keep; the first of all is left out when it is the
+// slowest.
 static bool steady_fluctuates(const double *levels, const int *borders, int segments, double eps,
                               int *ret_first)
 {
@@ -166,7 +170,8 @@ static bool steady_fluctuates(const double *levels, const int *borders, int segm
     return up && down && way <= 0.5 * range;
 }
 
-struct steady_result steady_detect(const double *durations, int count, const struct steady_opts *opts)
+struct steady_result steady_detect(const double *durations, int count,
+                                   const struct steady_opts *opts)
 {
     int warm_up = opts && opts->warm_up_min ? opts->warm_up_min : 5;
     int group = opts && opts->group ? opts->group : 5;
@@ -211,8 +216,8 @@ bool steady_reached(enum steady_state state)
     return state == STEADY_OK || state == STEADY_FLUCTUATES;
 }
 
-// A ratio's course is flat when its levels agree, or come and go: what a neighbour does to the two sides
-// need not be the same. Couples that fell on the edge of a burst are cut to the noise before.
+// A ratio's course is flat when its levels agree, or come and go: what a neighbour does to the two
+// sides need not be the same. Couples that fell on the edge of a burst are cut to the noise before.
 static bool steady_flat(const double *values, int count, double eps)
 {
     double *levels = xcalloc((size_t)count, sizeof *levels);
@@ -223,7 +228,8 @@ static bool steady_flat(const double *values, int count, double eps)
     for (int i = 0; i < count; i++)
         levels[i] = fmin(fmax(values[i], median - 3 * noise), median + 3 * noise);
     int *borders = xcalloc((size_t)count + 1, sizeof *borders), first;
-    int segments = steady_segment(levels, count, 3 * noise * noise * log(STEADY_RATIO_PENALTY + count), borders);
+    int segments = steady_segment(levels, count,
+                                  3 * noise * noise * log(STEADY_RATIO_PENALTY + count), borders);
     bool flat = steady_first(levels, borders, segments, eps) == 0 ||
                 steady_fluctuates(levels, borders, segments, eps, &first);
     free(borders);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a launch's steps become steady, if they do. A launch that never does is a finding, not a launch
-// to drop: the series of medians of small groups is cut into levels, the steady part starts at the
-// first segment from which on all segments agree, and must be long enough and free of a trend.
+// Where a launch's steps become steady, if they do. A launch that never does is a finding, not a
+// launch to drop: the series of medians of small groups is cut into levels, the steady part starts
+// at the first segment from which on all segments agree, and must be long enough and free of a
+// trend.
 #ifndef UPGATE_ANALYSE_STEADY_H
 #define UPGATE_ANALYSE_STEADY_H
 
@@ -18,10 +19,11 @@ struct steady_opts { // {0}: the defaults
 
 enum steady_state {
     STEADY_OK,
-    STEADY_TOO_SHORT, // fewer steps than warm-up and the least steady part
-    STEADY_LATE,      // no steady part, or one shorter than keep_min or a quarter of the series
-    STEADY_DRIFTS,    // the last part has a trend
-    STEADY_FLUCTUATES, // levels go up and down without a way: noise of the machine, as good as steady
+    STEADY_TOO_SHORT,  // fewer steps than warm-up and the least steady part
+    STEADY_LATE,       // no steady part, or one shorter than keep_min or a quarter of the series
+    STEADY_DRIFTS,     // the last part has a trend
+    STEADY_FLUCTUATES, // levels go up and down without a way: noise of the machine, as good as
+                       // steady
     STEADY_STATE_COUNT
 };
 
@@ -33,12 +35,13 @@ struct steady_result {
 };
 
 // Durations of steps in order, all > 0.
-struct steady_result steady_detect(const double *durations, int count, const struct steady_opts *opts);
-// Has the ratio of two sides that ran at the same time (log ratios in order) no trend and no late level?
-// What drifts on both sides alike, as a neighbour or a clock makes it, cancels here. *ret_drift as above.
-// False below STEADY_RATIO_MIN values: too few to say.
+struct steady_result steady_detect(const double *durations, int count,
+                                   const struct steady_opts *opts);
+// Has the ratio of two sides that ran at the same time (log ratios in order) no trend and no late
+// level? What drifts on both sides alike, as a neighbour or a clock makes it, cancels here.
+// *ret_drift as above. False below STEADY_RATIO_MIN values: too few to say.
 bool steady_ratio(const double *log_ratios, int count, double eps, double *ret_drift);
-bool steady_reached(enum steady_state state); // steady, or fluctuating about one level
+bool steady_reached(enum steady_state state);           // steady, or fluctuating about one level
 const char *steady_state_text(enum steady_state state); // "drifts to the end", for reports
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Theil-Sen slope with Sen's interval (normal approximation of Kendall's score): a trend that outliers
-// and bursts do not make.
+// Theil-Sen slope with Sen's interval (normal approximation of Kendall's score): a trend that
+// outliers and bursts do not make.
 #ifndef UPGATE_ANALYSE_TREND_H
 #define UPGATE_ANALYSE_TREND_H
 

@@ -10,8 +10,8 @@
 #include "common/strings.h"
 #include "reports/analyse/quantile.h"
 
-// Two runs that share nothing but the distribution differ by sqrt(2) sd: of those 2 % lie beyond 4 sd
-// estimated from 10 seeds, 5 % from 5. A curve of another shape leaves with most of its points.
+// Two runs that share nothing but the distribution differ by sqrt(2) sd: of those 2 % lie beyond 4
+// sd estimated from 10 seeds, 5 % from 5. A curve of another shape leaves with most of its points.
 static const double tube_width_sd = 4;
 static const double tube_share_max = 0.10;
 static const double tube_equal = 1e-3; // relative: floor where seeds make no difference
@@ -29,8 +29,7 @@ struct tube_result tube_compare(const struct tube_input *input)
     int seeds = input->seed_count, steps = input->step_count;
     struct tube_result result = {.state = TUBE_FEW_SEEDS};
     if (!tube_finite(input->a, seeds * steps) || !tube_finite(input->b, seeds * steps)) {
-        result.state =
-            tube_finite(input->a, seeds * steps) ? TUBE_NOT_FINITE_B : TUBE_NOT_FINITE_A;
+        result.state = tube_finite(input->a, seeds * steps) ? TUBE_NOT_FINITE_B : TUBE_NOT_FINITE_A;
         return result;
     }
     double *column = xcalloc((size_t)seeds, sizeof *column);
@@ -69,8 +68,8 @@ struct tube_result tube_compare(const struct tube_input *input)
 struct interval tube_final(const struct tube_input *input, double alpha)
 {
     int tail = input->step_count >= 10 ? input->step_count / 10 : 1;
-    double *relative = xcalloc((size_t)(input->seed_count > 0 ? input->seed_count : 1),
-                               sizeof *relative);
+    double *relative =
+        xcalloc((size_t)(input->seed_count > 0 ? input->seed_count : 1), sizeof *relative);
     int used = 0;
     for (int s = 0; s < input->seed_count && input->step_count > 0; s++) {
         size_t from = (size_t)(s + 1) * (size_t)input->step_count - (size_t)tail;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From couples of blocks to one log ratio a pair, and how long the next pair should be. Reads arrays;
-// which couples belong to the steady part is the caller's choice.
+// From couples of blocks to one log ratio a pair, and how long the next pair should be. Reads
+// arrays; which couples belong to the steady part is the caller's choice.
 #include "reports/analyse/turns.h"
 
 #include <math.h>
@@ -13,7 +13,8 @@
 #include "reports/analyse/signed_rank.h"
 
 static const double turns_cold_alpha = 0.01;
-static const double turns_cold_min = 0.005; // a first step colder by less moves a block of 4 by 0.1 %
+static const double turns_cold_min =
+    0.005; // a first step colder by less moves a block of 4 by 0.1 %
 static const double turns_error_alpha = 0.025;
 
 // Means of neighbours, so that the quadratic estimate stays below 2 million averages.
@@ -48,7 +49,8 @@ struct turns_result turns_center(const double *log_ratios, int count)
 }
 
 // Is the first step of this side's blocks measurably slower than the others?
-static bool turns_side_cold(const struct turns_couple *couples, int count, int side, double *scratch)
+static bool turns_side_cold(const struct turns_couple *couples, int count, int side,
+                            double *scratch)
 {
     int used = 0;
     for (int i = 0; i < count; i++) {
@@ -68,8 +70,8 @@ static bool turns_side_cold(const struct turns_couple *couples, int count, int s
 struct turns_result turns_ratio(const struct turns_couple *couples, int count)
 {
     double *ratios = xcalloc((size_t)(count > 0 ? count : 1), sizeof *ratios);
-    bool cold = turns_side_cold(couples, count, 0, ratios) ||
-                turns_side_cold(couples, count, 1, ratios);
+    bool cold =
+        turns_side_cold(couples, count, 0, ratios) || turns_side_cold(couples, count, 1, ratios);
     // Without a rest in every couple nothing can be dropped alike on both sides.
     for (int i = 0; cold && i < count; i++)
         cold = couples[i].sides[0].rest_ns > 0 && couples[i].sides[1].rest_ns > 0;
@@ -90,11 +92,12 @@ int turns_couples_wanted(const struct turns_plan *plan)
 {
     double wanted = plan->couples;
     if (plan->within_sd >= 0 && plan->couples > 0) {
-        // The observed spread of pairs holds the spread within them; what is left is the launch's own.
-        double own = plan->pair_sd >= 0
-                         ? sqrt(fmax(0, plan->pair_sd * plan->pair_sd -
-                                            plan->within_sd * plan->within_sd))
-                         : 0;
+        // The observed spread of pairs holds the spread within them; what is left is the launch's
+        // own.
+        double own =
+            plan->pair_sd >= 0
+                ? sqrt(fmax(0, plan->pair_sd * plan->pair_sd - plan->within_sd * plan->within_sd))
+                : 0;
         double target = 0.5 * fmax(own, plan->spread_floor);
         double excess = plan->within_sd / target;
         wanted = target > 0 ? ceil(plan->couples * excess * excess - 1e-9) : plan->couples;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One pair of launches that took turns: the log ratio of the sides from its couples of neighbouring
-// blocks. A neighbour on the machine hits both blocks of a couple, so the ratio of a couple hardly moves;
-// the Hodges-Lehmann estimate over the couples drops those where the neighbour came or went between.
+// blocks. A neighbour on the machine hits both blocks of a couple, so the ratio of a couple hardly
+// moves; the Hodges-Lehmann estimate over the couples drops those where the neighbour came or went
+// between.
 #ifndef UPGATE_ANALYSE_TURNS_H
 #define UPGATE_ANALYSE_TURNS_H
 
@@ -9,8 +10,8 @@
 
 enum { TURNS_SIDES = 2, TURNS_COUPLES_MAX = 2000 }; // more couples are averaged by neighbours first
 
-// A block of one side: time a step, with and without the block's first step. NAN: not known (a block of
-// one step has no rest).
+// A block of one side: time a step, with and without the block's first step. NAN: not known (a
+// block of one step has no rest).
 struct turns_block {
     double step_ns;  // all steps of the block
     double first_ns; // its first step
@@ -25,7 +26,8 @@ struct turns_result {
     double log_ratio;   // ln(b / a); NAN without a couple
     double within_sd;   // standard error of log_ratio; NAN below 2 couples
     int couples;        // used
-    bool first_dropped; // the first step of each block was measurably colder and left out, on both sides
+    bool first_dropped; // the first step of each block was measurably colder and left out, on both
+                        // sides
 };
 
 struct turns_result turns_ratio(const struct turns_couple *couples, int count);
@@ -33,10 +35,10 @@ struct turns_result turns_ratio(const struct turns_couple *couples, int count);
 struct turns_result turns_center(const double *log_ratios, int count);
 
 struct turns_plan {
-    int couples;           // used by each pair so far
-    double within_sd;      // standard error of a pair's log ratio, typical
-    double pair_sd;        // sd between pairs as observed (it contains within_sd); NAN: fewer than 3 pairs
-    double spread_floor;   // a spread between pairs below this needs no finer pairs (fraction)
+    int couples;      // used by each pair so far
+    double within_sd; // standard error of a pair's log ratio, typical
+    double pair_sd; // sd between pairs as observed (it contains within_sd); NAN: fewer than 3 pairs
+    double spread_floor; // a spread between pairs below this needs no finer pairs (fraction)
     int couples_min, couples_max;
 };
 

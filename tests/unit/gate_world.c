@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Synthetic stores. A pair draws its own ratio between launches and noise for each step; blocks of four
-// steps take turns.
+// Synthetic stores. A pair draws its own ratio between launches and noise for each step; blocks of
+// four steps take turns.
 #include "tests/unit/gate_world.h"
 
 #include <jansson.h>
@@ -30,16 +30,19 @@ static void world_exec(struct world *world, int rc, const char *what, const stru
     }
 }
 
-static json_t *world_plan(struct world *world, const char *workloads, const char *gate, struct plan **ret_plan)
+static json_t *world_plan(struct world *world, const char *workloads, const char *gate,
+                          struct plan **ret_plan)
 {
     struct error err = {0};
     char path[128];
     snprintf(path, sizeof path, "%s/plan.yaml", world->dir);
     FILE *file = fopen(path, "w");
     fprintf(file,
-            "baseline: {name: old, python: /usr/bin/python3}\ncandidate: {name: new, python: /usr/bin/python3}\n%s\n"
+            "baseline: {name: old, python: /usr/bin/python3}\ncandidate: {name: new, python: "
+            "/usr/bin/python3}\n%s\n"
             "schedule: {looks: [10, 14, 20, 28]}\n%s\n",
-            workloads ? workloads : "workloads: [{name: w, mode: train, command: [x, \"{steps}\"]}]",
+            workloads ? workloads
+                      : "workloads: [{name: w, mode: train, command: [x, \"{steps}\"]}]",
             gate ? gate : "gate: {parity: {rule: fp64-anchored}}");
     fclose(file);
     if (plan_load(path, ret_plan, &err))
@@ -48,7 +51,8 @@ static json_t *world_plan(struct world *world, const char *workloads, const char
     return plan_to_json(*ret_plan);
 }
 
-static void world_open_kind(struct world *world, const char *workloads, const char *gate, const char *kind)
+static void world_open_kind(struct world *world, const char *workloads, const char *gate,
+                            const char *kind)
 {
     struct error err = {0};
     struct plan *plan = NULL;
@@ -62,19 +66,26 @@ static void world_open_kind(struct world *world, const char *workloads, const ch
     char *text = json_dumps(json, JSON_COMPACT);
     if (store_open(world->path, STORE_CREATE, &world->store, &err))
         world_die("store", &err);
-    world_exec(world, store_exec(world->store, &err,
-                                 "INSERT INTO run (id, uuid, kind, state, upgate_version, started_wall_ns, seed, "
-                                 "plan, command_line, host, host_key) VALUES (1, 'uuid', ?, 'done', '0', ?, 7, ?, "
-                                 "'[]', '{}', 'host-1')",
-                                 "sis", kind, clock_wall_ns(), text),
-               "run", &err);
-    world_sql(world, "INSERT INTO side (id, name, config) VALUES (0, 'old', '{}'), (1, 'new', '{}')");
+    world_exec(
+        world,
+        store_exec(
+            world->store, &err,
+            "INSERT INTO run (id, uuid, kind, state, upgate_version, started_wall_ns, seed, "
+            "plan, command_line, host, host_key) VALUES (1, 'uuid', ?, 'done', '0', ?, 7, ?, "
+            "'[]', '{}', 'host-1')",
+            "sis", kind, clock_wall_ns(), text),
+        "run", &err);
+    world_sql(world,
+              "INSERT INTO side (id, name, config) VALUES (0, 'old', '{}'), (1, 'new', '{}')");
     for (int i = 0; i < plan->workload_count; i++)
-        world_exec(world, store_exec(world->store, &err,
-                                     "INSERT INTO workload (id, name, mode, interleave) VALUES (?, ?, ?, 'steps')",
-                                     "iss", (int64_t)i + 1, plan->workloads[i].name,
-                                     plan_mode_name(plan->workloads[i].mode)),
-                   "workload", &err);
+        world_exec(
+            world,
+            store_exec(
+                world->store, &err,
+                "INSERT INTO workload (id, name, mode, interleave) VALUES (?, ?, ?, 'steps')",
+                "iss", (int64_t)i + 1, plan->workloads[i].name,
+                plan_mode_name(plan->workloads[i].mode)),
+            "workload", &err);
     free(text);
     json_decref(json);
     plan_free(plan);
@@ -144,17 +155,19 @@ void world_state(struct world *world, const char *state)
 void world_certificate(struct world *world, const char *scope, const char *interleave, double bound)
 {
     struct error err = {0};
-    world_exec(world, store_exec(world->store, &err,
-                                 "INSERT INTO calibration (scope, interleave, made_wall_ns, aa_pairs, gates, "
-                                 "false_fails, upper_bound, method) VALUES (?, ?, ?, 28, 300, 0, ?, 're-split')",
-                                 "ssid", scope, interleave, clock_wall_ns() - 3600000000000, bound),
-               "certificate", &err);
+    world_exec(
+        world,
+        store_exec(world->store, &err,
+                   "INSERT INTO calibration (scope, interleave, made_wall_ns, aa_pairs, gates, "
+                   "false_fails, upper_bound, method) VALUES (?, ?, ?, 28, 300, 0, ?, 're-split')",
+                   "ssid", scope, interleave, clock_wall_ns() - 3600000000000, bound),
+        "certificate", &err);
 }
 
-// --- pairs ----------------------------------------------------------------------------------------
+// --- pairs -----------------------------------------------------------------------------------
 
-static void world_steps(struct world *world, int64_t launch, int side, const struct world_pair *pair,
-                        double scale, double *durations)
+static void world_steps(struct world *world, int64_t launch, int side,
+                        const struct world_pair *pair, double scale, double *durations)
 {
     struct error err = {0};
     double (*shape)(int) = side ? pair->shape_b : pair->shape_a;
@@ -167,13 +180,15 @@ static void world_steps(struct world *world, int64_t launch, int side, const str
             int64_t late = (int64_t)(2e5 - 1e5 * log(1 - random_uniform(&world->random)));
             if (rank == 0)
                 durations[i] = duration;
-            world_exec(world,
-                       store_exec(world->store, &err,
-                                  "INSERT INTO step (launch_id, rank, idx, begin_ns, dur_ns, late_ns, samples) "
-                                  "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                                  "iiiiiId", launch, (int64_t)rank, (int64_t)i, at, (int64_t)duration,
-                                  pair->rate > 0 ? &late : NULL, pair->no_samples ? NAN : 32.0),
-                       "step", &err);
+            world_exec(
+                world,
+                store_exec(
+                    world->store, &err,
+                    "INSERT INTO step (launch_id, rank, idx, begin_ns, dur_ns, late_ns, samples) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    "iiiiiId", launch, (int64_t)rank, (int64_t)i, at, (int64_t)duration,
+                    pair->rate > 0 ? &late : NULL, pair->no_samples ? NAN : 32.0),
+                "step", &err);
             at += (int64_t)duration + 10000;
         }
     }
@@ -196,12 +211,13 @@ static void world_launch(struct world *world, int64_t id, int side, const struct
     int64_t cpu = (int64_t)(9e8 * scale * exp(0.001 * random_normal(&world->random)));
     world_exec(world,
                store_exec(world->store, &err,
-                          "INSERT INTO launch (id, pair_id, side, state, exit_code, started_ns, ended_ns, active_ns, "
+                          "INSERT INTO launch (id, pair_id, side, state, exit_code, started_ns, "
+                          "ended_ns, active_ns, "
                           "cpu_ns, peak_memory_bytes, peak_gpu_memory_bytes, steps, covariates) "
                           "VALUES (?, ?, ?, ?, ?, 1, 2, ?, ?, ?, ?, ?, '{}')",
-                          "iiisIIIIII", id, (id + 1) / 2, (int64_t)side, fate, NULL, ok ? &active : NULL,
-                          ok ? &cpu : NULL, ok ? &memory : NULL, pair->zero_gpu_a > 0 ? &gpu : NULL,
-                          has_steps && ok ? &steps : NULL),
+                          "iiisIIIIII", id, (id + 1) / 2, (int64_t)side, fate, NULL,
+                          ok ? &active : NULL, ok ? &cpu : NULL, ok ? &memory : NULL,
+                          pair->zero_gpu_a > 0 ? &gpu : NULL, has_steps && ok ? &steps : NULL),
                "launch", &err);
     if (has_steps && ok)
         world_steps(world, id, side, pair, scale, durations);
@@ -219,10 +235,11 @@ static void world_blocks(struct world *world, int64_t pair_id, const struct worl
                 active += durations[side][first + i] + 10000;
             world_exec(world,
                        store_exec(world->store, &err,
-                                  "INSERT INTO block (pair_id, couple, side, ran_first, first_step, steps, begin_ns, "
+                                  "INSERT INTO block (pair_id, couple, side, ran_first, "
+                                  "first_step, steps, begin_ns, "
                                   "active_ns) VALUES (?, ?, ?, ?, ?, 4, 0, ?)",
-                                  "iiiiii", pair_id, (int64_t)couple, (int64_t)side, (int64_t)(side == 0),
-                                  (int64_t)first, (int64_t)active),
+                                  "iiiiii", pair_id, (int64_t)couple, (int64_t)side,
+                                  (int64_t)(side == 0), (int64_t)first, (int64_t)active),
                        "block", &err);
         }
     }
@@ -244,11 +261,14 @@ int64_t world_pair(struct world *world, struct world_pair pair)
     world_exec(world, store_begin(world->store, &err), "begin", &err);
     world_exec(world,
                store_exec(world->store, &err,
-                          "INSERT INTO pair (id, workload_id, idx, phase, seed, first_side, interleave, steps, state, "
-                          "reason, void_side, started_ns, ended_ns) VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, 1, 2)",
-                          "iiisisissI", id, (int64_t)pair.workload, id, pair.phase ? pair.phase : "main",
-                          pair.seed ? pair.seed : id, interleave, (int64_t)pair.steps,
-                          pair.state ? pair.state : "valid", pair.state ? "planted by the test" : NULL,
+                          "INSERT INTO pair (id, workload_id, idx, phase, seed, first_side, "
+                          "interleave, steps, state, "
+                          "reason, void_side, started_ns, ended_ns) VALUES (?, ?, ?, ?, ?, 0, ?, "
+                          "?, ?, ?, ?, 1, 2)",
+                          "iiisisissI", id, (int64_t)pair.workload, id,
+                          pair.phase ? pair.phase : "main", pair.seed ? pair.seed : id, interleave,
+                          (int64_t)pair.steps, pair.state ? pair.state : "valid",
+                          pair.state ? "planted by the test" : NULL,
                           pair.void_side ? &void_side : NULL),
                "pair", &err);
     double spread = (pair.pair_sd > 0 ? pair.pair_sd : 0.003) * random_normal(&world->random);
@@ -268,19 +288,22 @@ void world_pairs(struct world *world, int count, struct world_pair pair)
         world_pair(world, pair);
 }
 
-void world_losses(struct world *world, int64_t pair_id, int steps, double (*value)(int, int, int64_t))
+void world_losses(struct world *world, int64_t pair_id, int steps,
+                  double (*value)(int, int, int64_t))
 {
     struct error err = {0};
     world_exec(world, store_begin(world->store, &err), "begin", &err);
     for (int side = 0; side < 2; side++)
         for (int i = 0; i < steps; i++) {
             double loss = value(i, side, pair_id);
-            world_exec(world,
-                       store_exec(world->store, &err,
-                                  "INSERT INTO loss (launch_id, rank, step, value, bits) VALUES (?, 0, ?, ?, ?)",
-                                  "iidb", 2 * pair_id - 1 + side, (int64_t)i, loss, (const void *)&loss,
-                                  sizeof loss),
-                       "loss", &err);
+            world_exec(
+                world,
+                store_exec(
+                    world->store, &err,
+                    "INSERT INTO loss (launch_id, rank, step, value, bits) VALUES (?, 0, ?, ?, ?)",
+                    "iidb", 2 * pair_id - 1 + side, (int64_t)i, loss, (const void *)&loss,
+                    sizeof loss),
+                "loss", &err);
         }
     world_exec(world, store_commit(world->store, &err), "commit", &err);
 }
@@ -294,24 +317,28 @@ static void world_tensor_bytes(struct world *world, int64_t launch_id, int step,
     for (size_t i = 0; i < len; i++)
         hash = (hash ^ ((const unsigned char *)bytes)[i]) * 1099511628211u;
     snprintf(digest, sizeof digest, "%016llx", (unsigned long long)hash);
-    world_exec(world,
-               store_exec(world->store, &err,
-                          "INSERT INTO tensor (launch_id, rank, step, name, dtype, count, digest, data) "
-                          "VALUES (?, 0, ?, ?, ?, ?, ?, ?)",
-                          "iissisb", launch_id, (int64_t)step, name, dtype, (int64_t)count, digest, bytes, len),
-               "tensor", &err);
+    world_exec(
+        world,
+        store_exec(world->store, &err,
+                   "INSERT INTO tensor (launch_id, rank, step, name, dtype, count, digest, data) "
+                   "VALUES (?, 0, ?, ?, ?, ?, ?, ?)",
+                   "iissisb", launch_id, (int64_t)step, name, dtype, (int64_t)count, digest, bytes,
+                   len),
+        "tensor", &err);
 }
 
-void world_tensor(struct world *world, int64_t launch_id, int step, const char *name, const float *values,
-                  int count)
+void world_tensor(struct world *world, int64_t launch_id, int step, const char *name,
+                  const float *values, int count)
 {
-    world_tensor_bytes(world, launch_id, step, name, "f32", values, count, (size_t)count * sizeof *values);
+    world_tensor_bytes(world, launch_id, step, name, "f32", values, count,
+                       (size_t)count * sizeof *values);
 }
 
 void world_tensor_f64(struct world *world, int64_t launch_id, int step, const char *name,
                       const double *values, int count)
 {
-    world_tensor_bytes(world, launch_id, step, name, "f64", values, count, (size_t)count * sizeof *values);
+    world_tensor_bytes(world, launch_id, step, name, "f64", values, count,
+                       (size_t)count * sizeof *values);
 }
 
 int world_judge(struct world *world)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Certificates: from an A/A run into the host's file and into other runs; damaged files, many writers.
+// Certificates: from an A/A run into the host's file and into other runs; damaged files, many
+// writers.
 #include "harness/gate/certificate.h"
 
 #include <errno.h>
@@ -49,7 +50,8 @@ TEST(saved_and_found)
     CHECK_DBL(found.upper_bound, 0.0157, 0);
     CHECK_DBL(found.pair_sd, 0.004, 0);
     CHECK_STR(found.source_run, "uuid");
-    CHECK_INT(certificate_find(path, "other", "host", PLAN_INTERLEAVE_STEPS, &found, &err), -ENOENT);
+    CHECK_INT(certificate_find(path, "other", "host", PLAN_INTERLEAVE_STEPS, &found, &err),
+              -ENOENT);
     CHECK_INT(certificate_find(path, "h", "host", PLAN_INTERLEAVE_SLICES, &found, &err), -ENOENT);
     CHECK_CONTAINS(err.text, "turns of slices");
     struct certificate newer = sample;
@@ -92,8 +94,10 @@ TEST(a_file_of_something_else_and_of_a_newer_upgate)
         runner_skip("no sqlite3 program");
     CHECK_INT(certificate_find(path, "h", "host", PLAN_INTERLEAVE_STEPS, &found, &err), -EPROTO);
     CHECK_CONTAINS(err.text, "newer upgate");
-    CHECK_INT(certificate_save(path, "h", &sample, &err), -EPROTO); // not put aside: it is somebody's
-    snprintf(command, sizeof command, "sqlite3 '%s' 'PRAGMA user_version = 1; PRAGMA application_id = 5'", path);
+    CHECK_INT(certificate_save(path, "h", &sample, &err),
+              -EPROTO); // not put aside: it is somebody's
+    snprintf(command, sizeof command,
+             "sqlite3 '%s' 'PRAGMA user_version = 1; PRAGMA application_id = 5'", path);
     CHECK_INT(system(command), 0);
     CHECK_INT(certificate_find(path, "h", "host", PLAN_INTERLEAVE_STEPS, &found, &err), -EBADMSG);
 }
@@ -158,7 +162,7 @@ TEST(places)
     CHECK(certificate_path() == NULL);
 }
 
-// --- from run to run ------------------------------------------------------------------------------
+// --- from run to run -------------------------------------------------------------------------
 
 static struct world aa, ab;
 
@@ -183,19 +187,22 @@ TEST(an_aa_run_calibrates_the_host)
     CHECK_INT(world_number(&aa, "SELECT count(*) FROM calibration"), 2);
     CHECK_INT(world_number(&aa, "SELECT gates FROM calibration WHERE scope = 'host'"), 300);
     CHECK_INT(world_number(&aa, "SELECT false_fails FROM calibration WHERE scope = 'w'"), 0);
-    CHECK_DBL(world_number(&aa, "SELECT upper_bound FROM calibration WHERE scope = 'w'"), 0.009936081944523173, 1e-12);
+    CHECK_DBL(world_number(&aa, "SELECT upper_bound FROM calibration WHERE scope = 'w'"),
+              0.009936081944523173, 1e-12);
     CHECK_STR(world_text(&aa, "SELECT method FROM calibration"), "re-split");
     CHECK(world_number(&aa, "SELECT pair_sd FROM calibration WHERE scope = 'w'") < 0.01);
     open_beside();
     world_pairs(&ab, 10, (struct world_pair){0});
     CHECK_INT(world_judge(&ab), EXIT_CODE_INCONCLUSIVE);
-    CHECK_INT(gate_load_certificate(ab.store, 1, PLAN_INTERLEAVE_LAUNCHES, &covered, &why, &err), 0);
+    CHECK_INT(gate_load_certificate(ab.store, 1, PLAN_INTERLEAVE_LAUNCHES, &covered, &why, &err),
+              0);
     CHECK(!covered && why);
     free(why);
     CHECK_INT(gate_load_certificate(ab.store, 1, PLAN_INTERLEAVE_STEPS, &covered, &why, &err), 0);
     CHECK(covered && !why);
     CHECK_INT(world_judge(&ab), EXIT_CODE_PASS);
-    CHECK_CONTAINS(world_text(&ab, "SELECT calibration_note FROM verdict"), "0 false fails in 300 A/A gates (re-split)");
+    CHECK_CONTAINS(world_text(&ab, "SELECT calibration_note FROM verdict"),
+                   "0 false fails in 300 A/A gates (re-split)");
     world_sql(&ab, "DELETE FROM calibration");
     world_sql(&ab, "UPDATE run SET host_key = 'host-2'"); // another machine with the same home
     CHECK_INT(gate_load_certificate(ab.store, 1, PLAN_INTERLEAVE_STEPS, &covered, &why, &err), 0);
@@ -210,7 +217,8 @@ TEST(an_aa_run_that_fails_says_how_often)
 {
     struct error err = {0};
     world_open_aa(&aa, NULL, NULL);
-    world_pairs(&aa, 10, (struct world_pair){.ratio = 1.05}); // no A/A run at all, as seen by the gate
+    world_pairs(&aa, 10,
+                (struct world_pair){.ratio = 1.05}); // no A/A run at all, as seen by the gate
     CHECK_INT(gate_certify(aa.store, &err), 0);
     CHECK(world_number(&aa, "SELECT false_fails FROM calibration WHERE scope = 'host'") >= 1);
     CHECK(world_number(&aa, "SELECT upper_bound FROM calibration WHERE scope = 'host'") > 0.015);
@@ -224,7 +232,8 @@ TEST(too_few_pairs_give_no_certificate)
     world_pairs(&aa, 9, (struct world_pair){0});
     CHECK_INT(gate_certify(aa.store, &err), 0);
     CHECK_INT(world_number(&aa, "SELECT count(*) FROM calibration"), 0);
-    CHECK_CONTAINS(world_text(&aa, "SELECT text FROM note"), "9 valid pairs, the first look is at 10");
+    CHECK_CONTAINS(world_text(&aa, "SELECT text FROM note"),
+                   "9 valid pairs, the first look is at 10");
     world_close(&aa);
 }
 

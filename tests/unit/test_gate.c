@@ -18,7 +18,8 @@ static void open_calibrated(const char *workloads, const char *gate)
     world_certificate(&world, "host", "steps", 0.01);
 }
 
-#define CELL(column, metric) "SELECT " column " FROM cell WHERE workload = 'w' AND metric = '" metric "'"
+#define CELL(column, metric)                                                                       \
+    "SELECT " column " FROM cell WHERE workload = 'w' AND metric = '" metric "'"
 
 TEST(a_side_against_itself_passes)
 {
@@ -28,7 +29,8 @@ TEST(a_side_against_itself_passes)
     CHECK_STR(world_text(&world, "SELECT verdict FROM verdict"), "pass");
     CHECK_INT(world_number(&world, "SELECT trust_ok AND calibrated FROM verdict"), 1);
     CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating"), 3);
-    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating AND verdict = 'pass'"), 3);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating AND verdict = 'pass'"),
+              3);
     CHECK_INT(world_number(&world, CELL("look", "step_time")), 0);
     CHECK_DBL(world_number(&world, CELL("alpha", "step_time")), 0.0025, 1e-12);
     CHECK_INT(world_number(&world, CELL("pairs", "step_time")), 10);
@@ -38,10 +40,14 @@ TEST(a_side_against_itself_passes)
     CHECK(world_number(&world, CELL("mde", "step_time")) < 0.02);
     CHECK(isnan(world_number(&world, CELL("pairs_needed", "step_time"))));
     CHECK_STR(world_text(&world, CELL("verdict", "first_step_time")), "unchecked");
-    CHECK_INT(world_number(&world, "SELECT count(*) FROM pair_ratio WHERE metric = 'step_time'"), 10);
-    CHECK(world_number(&world, "SELECT min(couples) FROM pair_ratio WHERE metric = 'step_time'") > 20);
-    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "all 3 gated cells are within the margins");
-    CHECK_CONTAINS(world_text(&world, "SELECT calibration_note FROM verdict"), "host (steps): 0 false fails in 300");
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM pair_ratio WHERE metric = 'step_time'"),
+              10);
+    CHECK(world_number(&world, "SELECT min(couples) FROM pair_ratio WHERE metric = 'step_time'") >
+          20);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                   "all 3 gated cells are within the margins");
+    CHECK_CONTAINS(world_text(&world, "SELECT calibration_note FROM verdict"),
+                   "host (steps): 0 false fails in 300");
     CHECK_CONTAINS(world_text(&world, "SELECT policy FROM verdict"), "\"alpha\":0.01");
     world_close(&world);
 }
@@ -61,7 +67,8 @@ TEST(a_planted_slow_down_fails_with_its_ratio_in_the_interval)
     CHECK_STR(world_text(&world, CELL("verdict", "peak_memory")), "pass");
     CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "w step_time: ");
     CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "slower: ratio 1.0");
-    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "beyond the margin of 2 %; 1 more cell fails");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                   "beyond the margin of 2 %; 1 more cell fails");
     world_close(&world);
 }
 
@@ -90,7 +97,8 @@ TEST(memory_growth_fails)
     open_calibrated(NULL, NULL);
     world_pairs(&world, 10, (struct world_pair){.memory_ratio = 1.03});
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
-    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "peak_memory: 3 % more memory");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                   "peak_memory: 3 % more memory");
     world_close(&world);
 }
 
@@ -99,7 +107,9 @@ TEST(no_rows_are_no_pass)
     open_calibrated(NULL, NULL);
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "no pair has both sides yet");
-    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating AND verdict = 'inconclusive'"), 3);
+    CHECK_INT(
+        world_number(&world, "SELECT count(*) FROM cell WHERE gating AND verdict = 'inconclusive'"),
+        3);
     world_sql(&world, "DELETE FROM workload");
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "nothing was judged");
@@ -113,11 +123,13 @@ TEST(too_few_pairs_are_no_pass)
     open_calibrated(NULL, NULL);
     world_pairs(&world, 9, (struct world_pair){0});
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
-    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "the run ended before the next look at 10 pairs");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                   "the run ended before the next look at 10 pairs");
     world_state(&world, "interrupted");
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "interrupted: ");
-    world_pair(&world, (struct world_pair){0}); // an interruption after every cell was decided changes nothing
+    world_pair(&world, (struct world_pair){
+                           0}); // an interruption after every cell was decided changes nothing
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     world_close(&world);
 }
@@ -125,12 +137,18 @@ TEST(too_few_pairs_are_no_pass)
 TEST(judged_twice_gives_the_same_rows)
 {
     static const char *const dumps[] = {
-        "SELECT group_concat(quote(launch_id)||metric||quote(value)||quote(reason)) FROM launch_metric",
-        "SELECT group_concat(quote(pair_id)||metric||quote(log_ratio)||quote(within_sd)||quote(couples)) FROM pair_ratio",
-        "SELECT group_concat(id||workload||metric||unit||quote(ratio)||quote(ci_lower)||quote(ci_upper)||quote(mde)||"
+        "SELECT group_concat(quote(launch_id)||metric||quote(value)||quote(reason)) FROM "
+        "launch_metric",
+        "SELECT "
+        "group_concat(quote(pair_id)||metric||quote(log_ratio)||quote(within_sd)||quote(couples)) "
+        "FROM pair_ratio",
+        "SELECT "
+        "group_concat(id||workload||metric||unit||quote(ratio)||quote(ci_lower)||quote(ci_upper)||"
+        "quote(mde)||"
         "quote(pair_sd)||quote(pairs_needed)||verdict||reason) FROM cell",
         "SELECT group_concat(id||quote(workload)||kind||effect||text) FROM finding",
-        "SELECT verdict||reason||margin_note||policy||trust_ok||calibrated||calibration_note FROM verdict"};
+        "SELECT verdict||reason||margin_note||policy||trust_ok||calibrated||calibration_note FROM "
+        "verdict"};
     enum { DUMPS = sizeof dumps / sizeof *dumps };
     char *before[DUMPS];
     open_calibrated(NULL, NULL);
@@ -189,18 +207,21 @@ TEST(uncalibrated_hosts_never_pass)
     world_open(&world, NULL, NULL);
     world_pairs(&world, 10, (struct world_pair){0});
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
-    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "uncalibrated host: no certificate for turns of steps");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                   "uncalibrated host: no certificate for turns of steps");
     CHECK_INT(world_number(&world, "SELECT calibrated FROM verdict"), 0);
     world_certificate(&world, "host", "launches", 0.01); // proves nothing about turns of steps
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     world_certificate(&world, "host", "steps", 0.2);
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
-    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "bounds false fails at 20 % only");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                   "bounds false fails at 20 % only");
     world_certificate(&world, "w", "steps", 0.01);
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     world_sql(&world, "UPDATE calibration SET made_wall_ns = made_wall_ns - 31 * 86400000000000");
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
-    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "31 days old, the policy allows 30");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                   "31 days old, the policy allows 30");
     world_close(&world);
 }
 
@@ -238,9 +259,11 @@ TEST(a_command_without_steps_is_judged_on_total_time)
     world_open(&world, "workloads: [{name: w, command: [x]}]", NULL);
     world_sql(&world, "UPDATE workload SET interleave = 'slices'");
     world_certificate(&world, "host", "slices", 0.01);
-    world_pairs(&world, 10, (struct world_pair){.interleave = "slices", .no_steps_a = 1, .no_steps_b = 1});
+    world_pairs(&world, 10,
+                (struct world_pair){.interleave = "slices", .no_steps_a = 1, .no_steps_b = 1});
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
-    CHECK_STR(world_text(&world, "SELECT group_concat(metric) FROM (SELECT metric FROM cell WHERE gating ORDER BY metric)"),
+    CHECK_STR(world_text(&world, "SELECT group_concat(metric) FROM (SELECT metric FROM cell WHERE "
+                                 "gating ORDER BY metric)"),
               "cpu_time,peak_memory,total_time");
     CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE metric = 'step_time'"), 0);
     CHECK_STR(world_text(&world, "SELECT reason FROM launch_metric WHERE metric = 'step_time'"),
@@ -255,7 +278,8 @@ TEST(requests_of_an_open_loop)
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
     CHECK_STR(world_text(&world, CELL("verdict", "latency_p50")), "fail");
     CHECK_DBL(world_number(&world, CELL("median_a", "latency_p50")), 5e6 + 2.7e5, 1e5);
-    CHECK(world_number(&world, CELL("median_a", "latency_p99")) > world_number(&world, CELL("median_a", "latency_p50")) + 2e5);
+    CHECK(world_number(&world, CELL("median_a", "latency_p99")) >
+          world_number(&world, CELL("median_a", "latency_p50")) + 2e5);
     CHECK_STR(world_text(&world, CELL("verdict", "step_time")), "unchecked");
     world_close(&world);
 }
@@ -289,7 +313,8 @@ TEST(metrics_of_other_workloads_do_not_bind_this_one)
     world_pairs(&world, 10, (struct world_pair){0});
     world_pairs(&world, 10, (struct world_pair){.workload = 2, .rate = 9});
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
-    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating"), 3); // not latency of the training
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating"),
+              3); // not latency of the training
     world_close(&world);
 }
 
@@ -303,7 +328,8 @@ TEST(a_default_metric_that_nobody_tells_is_observed)
     open_calibrated(NULL, "gate: {metrics: {step_time: {margin: 2%}, throughput: {margin: 2%}}}");
     world_pairs(&world, 10, (struct world_pair){.no_samples = true});
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE); // here it was asked for
-    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "measured on neither side: the steps say no number");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                   "measured on neither side: the steps say no number");
     world_close(&world);
 }
 
@@ -314,7 +340,8 @@ TEST(a_zero_baseline_is_a_state_and_not_a_ratio)
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK(isnan(world_number(&world, CELL("ratio", "peak_gpu_memory"))));
     CHECK_DBL(world_number(&world, CELL("median_a", "peak_gpu_memory")), 0, 0);
-    CHECK_CONTAINS(world_text(&world, "SELECT text FROM finding WHERE kind = 'zero_baseline'"), "in 10 of 10 pairs");
+    CHECK_CONTAINS(world_text(&world, "SELECT text FROM finding WHERE kind = 'zero_baseline'"),
+                   "in 10 of 10 pairs");
     world_close(&world);
 }
 
@@ -339,7 +366,8 @@ TEST(heavy_tail_is_inconclusive)
     world_certificate(&world, "host", "steps", 0.01);
     world_sql(&world, "UPDATE run SET plan = json_set(plan, '$.schedule.looks', json('[60]'))");
     for (int i = 0; i < 60; i++)
-        world_pair(&world, (struct world_pair){.steps = 40, .memory_ratio = i < 8 ? 0.94 : 1.0204 + 1e-5 * i});
+        world_pair(&world, (struct world_pair){.steps = 40,
+                                               .memory_ratio = i < 8 ? 0.94 : 1.0204 + 1e-5 * i});
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     CHECK_CONTAINS(world_text(&world, CELL("reason", "peak_memory")), "heavy tail");
     world_close(&world);

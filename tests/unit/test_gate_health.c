@@ -26,9 +26,11 @@ TEST(the_candidate_crashes_in_both_attempts)
     world_pair(&world, failed("stopped", "crashed"));
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
     CHECK_STR(world_text(&world, EFFECT("missing")), "fail");
-    CHECK_CONTAINS(world_text(&world, REASON), "the candidate crashed in both attempts while the baseline works");
+    CHECK_CONTAINS(world_text(&world, REASON),
+                   "the candidate crashed in both attempts while the baseline works");
     CHECK_CONTAINS(world_text(&world, REASON), "planted by the test");
-    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating AND verdict = 'fail'"), 3);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating AND verdict = 'fail'"),
+              3);
     world_close(&world);
 }
 
@@ -55,7 +57,9 @@ TEST(both_crash)
     world_pair(&world, failed("stopped", "crashed"));
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     CHECK_CONTAINS(world_text(&world, REASON), "both sides failed in both attempts");
-    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating AND verdict = 'inconclusive'"), 3);
+    CHECK_INT(
+        world_number(&world, "SELECT count(*) FROM cell WHERE gating AND verdict = 'inconclusive'"),
+        3);
     world_close(&world);
 }
 
@@ -73,11 +77,13 @@ TEST(no_step_call_on_one_side)
 {
     open_calibrated();
     for (int i = 0; i < 2; i++)
-        world_pair(&world, (struct world_pair){.state = "failed", .fate_a = "stopped", .no_steps_b = 1});
+        world_pair(&world,
+                   (struct world_pair){.state = "failed", .fate_a = "stopped", .no_steps_b = 1});
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
     CHECK_CONTAINS(world_text(&world, REASON), "the candidate made no step call");
     world_close(&world);
-    world_open(&world, NULL, NULL); // one after the other the pair is valid, and the metric is missing
+    world_open(&world, NULL,
+               NULL); // one after the other the pair is valid, and the metric is missing
     world_sql(&world, "UPDATE workload SET interleave = 'launches'");
     world_certificate(&world, "host", "launches", 0.01);
     world_pairs(&world, 10, (struct world_pair){.interleave = "launches", .no_steps_b = 1});
@@ -137,14 +143,17 @@ TEST(void_pairs_do_not_count)
     open_calibrated();
     world_pairs(&world, 9, (struct world_pair){0});
     for (int i = 0; i < 3; i++)
-        world_pair(&world, (struct world_pair){.state = "void", .ratio = 3, .void_side = 1 + i % 2});
+        world_pair(&world,
+                   (struct world_pair){.state = "void", .ratio = 3, .void_side = 1 + i % 2});
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     CHECK_INT(world_number(&world, "SELECT pairs FROM cell WHERE metric = 'step_time'"), 9);
     CHECK_STR(world_text(&world, EFFECT("void")), "note");
     world_pair(&world, (struct world_pair){0});
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
-    CHECK_INT(world_number(&world, "SELECT count(*) FROM pair_ratio r JOIN pair p ON p.id = r.pair_id WHERE "
-                                   "p.state <> 'valid'"), 0);
+    CHECK_INT(world_number(
+                  &world, "SELECT count(*) FROM pair_ratio r JOIN pair p ON p.id = r.pair_id WHERE "
+                          "p.state <> 'valid'"),
+              0);
     world_close(&world);
 }
 
@@ -156,7 +165,8 @@ TEST(voids_of_one_side_are_a_finding)
         world_pair(&world, (struct world_pair){.state = "void", .void_side = 2});
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     CHECK_CONTAINS(world_text(&world, REASON), "7 of 7 void pairs are due to the candidate");
-    world_sql(&world, "UPDATE pair SET void_side = 0 WHERE state = 'void'"); // the baseline's: no harm to the verdict
+    world_sql(&world, "UPDATE pair SET void_side = 0 WHERE state = 'void'"); // the baseline's: no
+                                                                             // harm to the verdict
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK_STR(world_text(&world, EFFECT("void")), "note");
     world_close(&world);
@@ -166,8 +176,9 @@ TEST(lost_records_make_a_pass_inconclusive)
 {
     open_calibrated();
     world_pairs(&world, 10, (struct world_pair){0});
-    world_sql(&world, "INSERT INTO ledger (launch_id, producer, kind, dropped, breach, detail) VALUES "
-                      "(3, 'step protocol', 'records', 17, 1, 'ring full')");
+    world_sql(&world,
+              "INSERT INTO ledger (launch_id, producer, kind, dropped, breach, detail) VALUES "
+              "(3, 'step protocol', 'records', 17, 1, 'ring full')");
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     CHECK_CONTAINS(world_text(&world, REASON), "step protocol, records: 17 lost (ring full)");
     CHECK_INT(world_number(&world, "SELECT trust_ok FROM verdict"), 0);
@@ -186,7 +197,8 @@ TEST(a_breach_does_not_turn_a_fail_round)
 {
     open_calibrated();
     world_pairs(&world, 10, (struct world_pair){.ratio = 1.05});
-    world_sql(&world, "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) VALUES (3, 'x', 'y', 1, 1)");
+    world_sql(&world, "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) VALUES (3, "
+                      "'x', 'y', 1, 1)");
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
     world_close(&world);
 }
@@ -209,7 +221,8 @@ TEST(one_side_never_gets_steady)
     CHECK_CONTAINS(world_text(&world, REASON), "the candidate never gets steady");
     CHECK_CONTAINS(world_text(&world, REASON), "the other side does not");
     CHECK_INT(world_number(&world, "SELECT side FROM finding WHERE kind = 'not_steady'"), 1);
-    CHECK_STR(world_text(&world, "SELECT verdict FROM cell WHERE metric = 'total_time' AND gating"), "pass");
+    CHECK_STR(world_text(&world, "SELECT verdict FROM cell WHERE metric = 'total_time' AND gating"),
+              "pass");
     CHECK(!isnan(world_number(&world, "SELECT median_a FROM cell WHERE metric = 'step_time'")));
     CHECK(isnan(world_number(&world, "SELECT median_b FROM cell WHERE metric = 'step_time'")));
     world_close(&world);
@@ -220,9 +233,14 @@ TEST(neither_side_gets_steady)
     open_calibrated();
     world_pairs(&world, 10, (struct world_pair){.shape_a = drift, .shape_b = late_level});
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
-    CHECK_STR(world_text(&world, "SELECT verdict FROM cell WHERE metric = 'step_time'"), "unchecked");
-    CHECK_STR(world_text(&world, "SELECT verdict FROM cell WHERE metric = 'total_time' AND gating"), "pass");
-    CHECK_INT(world_number(&world, "SELECT count(*) FROM finding WHERE kind = 'not_steady' AND effect = 'note'"), 2);
+    CHECK_STR(world_text(&world, "SELECT verdict FROM cell WHERE metric = 'step_time'"),
+              "unchecked");
+    CHECK_STR(world_text(&world, "SELECT verdict FROM cell WHERE metric = 'total_time' AND gating"),
+              "pass");
+    CHECK_INT(
+        world_number(&world,
+                     "SELECT count(*) FROM finding WHERE kind = 'not_steady' AND effect = 'note'"),
+        2);
     world_close(&world);
 }
 
@@ -231,8 +249,10 @@ TEST(sides_that_drift_alike_are_judged_on_their_ratio)
     open_calibrated();
     world_pairs(&world, 10, (struct world_pair){.shape_a = drift, .shape_b = drift, .ratio = 1.05});
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
-    CHECK_DBL(world_number(&world, "SELECT ratio FROM cell WHERE metric = 'step_time'"), 1.05, 0.004);
-    CHECK_CONTAINS(world_text(&world, "SELECT text FROM finding WHERE kind = 'not_steady'"), "both sides drift alike");
+    CHECK_DBL(world_number(&world, "SELECT ratio FROM cell WHERE metric = 'step_time'"), 1.05,
+              0.004);
+    CHECK_CONTAINS(world_text(&world, "SELECT text FROM finding WHERE kind = 'not_steady'"),
+                   "both sides drift alike");
     world_close(&world);
 }
 
@@ -241,8 +261,10 @@ TEST(too_few_steps_to_be_steady)
     open_calibrated();
     world_pairs(&world, 10, (struct world_pair){.steps = 20});
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
-    CHECK_STR(world_text(&world, "SELECT verdict FROM cell WHERE metric = 'step_time'"), "unchecked");
-    CHECK_CONTAINS(world_text(&world, "SELECT text FROM finding WHERE kind = 'not_steady'"), "too few steps");
+    CHECK_STR(world_text(&world, "SELECT verdict FROM cell WHERE metric = 'step_time'"),
+              "unchecked");
+    CHECK_CONTAINS(world_text(&world, "SELECT text FROM finding WHERE kind = 'not_steady'"),
+                   "too few steps");
     world_close(&world);
 }
 
@@ -254,7 +276,8 @@ static double cold_first(int step)
 TEST(a_first_step_that_is_colder_is_no_regression)
 {
     open_calibrated();
-    world_pairs(&world, 10, (struct world_pair){.shape_b = cold_first}); // the turns do that, not the candidate
+    world_pairs(&world, 10,
+                (struct world_pair){.shape_b = cold_first}); // the turns do that, not the candidate
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK_DBL(world_number(&world, "SELECT ratio FROM cell WHERE metric = 'step_time'"), 1, 0.004);
     CHECK_DBL(world_number(&world, "SELECT ratio FROM cell WHERE metric = 'throughput'"), 1, 0.004);

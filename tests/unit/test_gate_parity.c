@@ -37,8 +37,9 @@ static void add_pairs(double noise_a, double noise_b)
 
 static void add_anchor(int64_t seed)
 {
-    int64_t id = world_pair(&world, (struct world_pair){.phase = "anchor", .interleave = "launches",
-                                                        .fate_b = "", .seed = seed});
+    int64_t id = world_pair(
+        &world, (struct world_pair){
+                    .phase = "anchor", .interleave = "launches", .fate_b = "", .seed = seed});
     world_tensor_f64(&world, 2 * id - 1, 0, "output", truth, COUNT);
 }
 
@@ -54,7 +55,8 @@ TEST(anchored_and_equally_far)
     CHECK_STR(world_text(&world, PARITY("verdict", "output")), "pass");
     CHECK_DBL(world_number(&world, PARITY("error_a", "output")), 1e-3, 1e-4);
     CHECK_DBL(world_number(&world, PARITY("error_b", "output")), 1e-3, 1e-4);
-    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")), "10 pairs, 1 with the float64 anchor");
+    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")),
+                   "10 pairs, 1 with the float64 anchor");
     world_close(&world);
 }
 
@@ -64,7 +66,8 @@ TEST(anchored_and_further)
     add_pairs(1e-3, 5e-3);
     add_anchor(1);
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
-    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "w parity of 'output': rmse to float64: candidate 0.005");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                   "w parity of 'output': rmse to float64: candidate 0.005");
     world_close(&world);
 }
 
@@ -95,8 +98,11 @@ TEST(the_baselines_own_spread)
 {
     open_calibrated();
     add_pairs(1e-3, 1e-3);
-    int64_t id = world_pair(&world, (struct world_pair){.phase = "pilot", .interleave = "launches", .fate_b = "", .seed = 1});
-    add_output(2 * id - 1, 1e-3); // differs from the first pair's baseline as much as the candidate does
+    int64_t id = world_pair(
+        &world,
+        (struct world_pair){.phase = "pilot", .interleave = "launches", .fate_b = "", .seed = 1});
+    add_output(2 * id - 1,
+               1e-3); // differs from the first pair's baseline as much as the candidate does
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK_STR(world_text(&world, PARITY("rule", "output")), "baseline-spread");
     world_close(&world);
@@ -118,7 +124,8 @@ TEST(outputs_of_one_side_only)
     add_pairs(0, 0);
     world_sql(&world, "DELETE FROM tensor WHERE launch_id % 2 = 0");
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
-    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")), "missing: recorded by the baseline only");
+    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")),
+                   "missing: recorded by the baseline only");
     world_sql(&world, "DELETE FROM tensor");
     add_output(2, 0);
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
@@ -149,7 +156,7 @@ TEST(parity_off)
     world_close(&world);
 }
 
-// --- losses ---------------------------------------------------------------------------------------
+// --- losses ----------------------------------------------------------------------------------
 
 static double loss_of(int step, int64_t seed)
 {
@@ -198,7 +205,8 @@ TEST(a_nan_in_the_loss)
 {
     CHECK_INT(judge_losses(loss_nan), EXIT_CODE_FAIL);
     CHECK_STR(world_text(&world, PARITY("rule", "loss")), "finite");
-    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "the candidate's loss becomes NaN");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                   "the candidate's loss becomes NaN");
     CHECK(isnan(world_number(&world, "SELECT value FROM loss WHERE launch_id = 6 AND step = 40")));
     world_close(&world);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the run loop is told: pairs to the next look, confirmation, the length of the next pair, glances.
+// What the run loop is told: pairs to the next look, confirmation, the length of the next pair,
+// glances.
 #include "harness/gate/gate.h"
 
 #include <errno.h>
@@ -51,7 +52,8 @@ TEST(an_undecided_cell_goes_from_look_to_look)
     check_need("main", 28, 0);
     world_state(&world, "done");
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
-    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "the margin of 2 % lies inside");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                   "the margin of 2 % lies inside");
     CHECK(isnan(world_number(&world, "SELECT look FROM cell WHERE metric = 'step_time'")));
     CHECK_INT(world_number(&world, "SELECT pairs FROM cell WHERE metric = 'step_time'"), 28);
     world_close(&world);
@@ -80,9 +82,11 @@ TEST(a_broken_workload_needs_nothing)
 {
     world_open(&world, NULL, NULL);
     world_state(&world, "running");
-    world_pair(&world, (struct world_pair){.state = "failed", .fate_a = "stopped", .fate_b = "crashed"});
+    world_pair(&world,
+               (struct world_pair){.state = "failed", .fate_a = "stopped", .fate_b = "crashed"});
     check_need("main", 0, 10); // one more try
-    world_pair(&world, (struct world_pair){.state = "failed", .fate_a = "stopped", .fate_b = "crashed"});
+    world_pair(&world,
+               (struct world_pair){.state = "failed", .fate_a = "stopped", .fate_b = "crashed"});
     check_need("main", 0, 0);
     world_close(&world);
 }
@@ -107,11 +111,13 @@ TEST(confirmation_on_fresh_pairs)
     check_need("confirm", 9, 10);
     world_state(&world, "done");
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
-    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "to be confirmed on 10 fresh pairs, 9 of them done");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                   "to be confirmed on 10 fresh pairs, 9 of them done");
     world_pair(&world, (struct world_pair){.ratio = 1.05, .phase = "confirm"});
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
     CHECK_INT(world_number(&world, "SELECT confirmed FROM cell WHERE metric = 'step_time'"), 1);
-    CHECK_INT(world_number(&world, "SELECT confirm_pairs FROM cell WHERE metric = 'step_time'"), 10);
+    CHECK_INT(world_number(&world, "SELECT confirm_pairs FROM cell WHERE metric = 'step_time'"),
+              10);
     check_need("main", 10, 0);
     world_close(&world);
 }
@@ -131,7 +137,8 @@ TEST(fresh_pairs_that_do_not_agree)
 TEST(many_cells_are_confirmed_without_being_asked)
 {
     world_open(&world,
-               "workloads:\n - {name: w, mode: train, command: [x]}\n - {name: x, mode: train, command: [x]}\n"
+               "workloads:\n - {name: w, mode: train, command: [x]}\n - {name: x, mode: train, "
+               "command: [x]}\n"
                " - {name: y, mode: train, command: [x]}\n - {name: z, mode: train, command: [x]}",
                NULL);
     world_state(&world, "running"); // 4 workloads with 3 gated metrics each
@@ -153,8 +160,9 @@ TEST(the_length_of_the_next_pair)
     CHECK_INT(steps, 2000); // the spread is not known yet
     world_pairs(&world, 4, (struct world_pair){.steps = 400});
     CHECK_INT(gate_next_steps(world.store, 1, 2000, &steps, &err), 0);
-    // .01 a step makes .0076 a couple of blocks of 4, .00078 over 98 couples; the floor of a quarter margin
-    // wants .0025 within: 8 couples at least, 30 steady steps, and what precedes them.
+    // .01 a step makes .0076 a couple of blocks of 4, .00078 over 98 couples; the floor of a
+    // quarter margin wants .0025 within: 8 couples at least, 30 steady steps, and what precedes
+    // them.
     CHECK(steps >= 35 && steps < 120);
     CHECK_INT(gate_next_steps(world.store, 1, 20, &steps, &err), 0);
     CHECK_INT(steps, 20);
@@ -204,7 +212,9 @@ TEST(what_is_remembered_between_questions_is_what_is_judged)
         CHECK(gate_glance(world.store, 1, cells, 8) == 3);
     }
     world_judge(&world); // afresh
-    CHECK_DBL(world_number(&world, "SELECT ratio FROM cell WHERE metric = 'step_time'"), cells[0].ratio, 0);
-    CHECK_DBL(world_number(&world, "SELECT ci_upper FROM cell WHERE metric = 'step_time'"), cells[0].ci_upper, 0);
+    CHECK_DBL(world_number(&world, "SELECT ratio FROM cell WHERE metric = 'step_time'"),
+              cells[0].ratio, 0);
+    CHECK_DBL(world_number(&world, "SELECT ci_upper FROM cell WHERE metric = 'step_time'"),
+              cells[0].ci_upper, 0);
     world_close(&world);
 }

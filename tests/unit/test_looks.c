@@ -59,7 +59,8 @@ TEST(a_decision_sticks)
     values_make(values, 10, 0, 0.004, 5);
     for (int i = 10; i < 28; i++)
         values[i] = 0.5; // a catastrophe after the decision does not reopen it
-    struct looks_result first = looks_judge(&rule, values, 10), later = looks_judge(&rule, values, 28);
+    struct looks_result first = looks_judge(&rule, values, 10),
+                        later = looks_judge(&rule, values, 28);
     CHECK_INT(first.state, LOOKS_PASS);
     CHECK_INT(later.state, LOOKS_PASS);
     CHECK_INT(later.pairs, 10);
@@ -88,7 +89,8 @@ TEST(no_values)
 
 TEST(heavy_tail_contradiction)
 {
-    // 60 pairs, 52 just above the margin, 8 far below: the signed ranks say fail, the mean says pass.
+    // 60 pairs, 52 just above the margin, 8 far below: the signed ranks say fail, the mean says
+    // pass.
     struct looks_rule one = {.alpha = 0.01, .looks = {60}, .look_count = 1, .margin = 0.02};
     double values[60];
     for (int i = 0; i < 60; i++)
@@ -141,6 +143,6 @@ TEST(resplits_count_false_fails)
     struct resplit_cell bad = {one, loud, 10};
     int fails = resplit_false_fails(&bad, 1, 20000, 7);
     CHECK(fails > 0);
-    CHECK(fails < 400); // alpha = .01 of 20,000 is 200
+    CHECK(fails < 400);                                       // alpha = .01 of 20,000 is 200
     CHECK_INT(resplit_false_fails(&bad, 1, 20000, 7), fails); // the seed decides
 }

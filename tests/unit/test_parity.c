@@ -21,16 +21,22 @@ static void tensors_make(double noise_a, double noise_b)
 
 static struct parity_result compare(const double *truth, double spread)
 {
-    struct parity_input input = {.a = a, .b = b, .anchor = truth, .count = COUNT, .dtype = DTYPE_F32,
-                                 .factor = 2, .spread = spread};
+    struct parity_input input = {.a = a,
+                                 .b = b,
+                                 .anchor = truth,
+                                 .count = COUNT,
+                                 .dtype = DTYPE_F32,
+                                 .factor = 2,
+                                 .spread = spread};
     return parity_compare(&input);
 }
 
 TEST(half_precision_values)
 {
-    static const unsigned short f16[8] = {0x3C00, 0xC000, 0x7BFF, 0x0001, 0x0400, 0x3555, 0x8000, 0x7C00};
-    static const double want[8] = {1, -2, 65504, 5.960464477539063e-08, 6.103515625e-05,
-                                   0.333251953125, -0.0, INFINITY};
+    static const unsigned short f16[8] = {0x3C00, 0xC000, 0x7BFF, 0x0001,
+                                          0x0400, 0x3555, 0x8000, 0x7C00};
+    static const double want[8] = {
+        1, -2, 65504, 5.960464477539063e-08, 6.103515625e-05, 0.333251953125, -0.0, INFINITY};
     double got[8];
     dtype_decode(DTYPE_F16, f16, 8, got);
     for (int i = 0; i < 8; i++)
@@ -135,7 +141,8 @@ TEST(integers_are_exact_unless_the_baseline_flips_too)
     double ids_a[1000], ids_b[1000], truth[1000];
     for (int i = 0; i < 1000; i++)
         ids_a[i] = ids_b[i] = truth[i] = i;
-    struct parity_input input = {.a = ids_a, .b = ids_b, .count = 1000, .dtype = DTYPE_I64, .factor = 2};
+    struct parity_input input = {
+        .a = ids_a, .b = ids_b, .count = 1000, .dtype = DTYPE_I64, .factor = 2};
     CHECK_INT(parity_compare(&input).rule, PARITY_RULE_BITWISE);
     ids_b[5] = 77;
     CHECK_INT(parity_compare(&input).state, PARITY_FAIL);

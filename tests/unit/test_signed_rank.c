@@ -6,7 +6,7 @@
 #include "reports/analyse/random.h"
 #include "tests/unit/runner.h"
 
-static const double sample[10] = {0.011, -0.004, 0.023, 0.017, 0.002,
+static const double sample[10] = {0.011, -0.004, 0.023,  0.017, 0.002,
                                   0.031, 0.008,  -0.012, 0.019, 0.26};
 
 TEST(critical_values)
@@ -35,7 +35,8 @@ TEST(critical_value_of_equal_level)
 
 TEST(normal_approximation_joins_the_exact_one)
 {
-    // n = 61 by the approximation lies between what n = 60 gives and n = 60 plus a rank sum's growth.
+    // n = 61 by the approximation lies between what n = 60 gives and n = 60 plus a rank sum's
+    // growth.
     int exact = signed_rank_critical(60, 0.0025), next = signed_rank_critical(61, 0.0025);
     CHECK(next > exact && next < exact + 61);
 }
@@ -86,7 +87,8 @@ TEST(mean_interval_cross_check)
 
 TEST(coverage_is_what_alpha_says)
 {
-    // Laplace noise about theta: each bound may miss with at most alpha = .05 (discreteness makes it less).
+    // Laplace noise about theta: each bound may miss with at most alpha = .05 (discreteness makes
+    // it less).
     struct random_state random = {5};
     enum { ROUNDS = 4000, COUNT = 12 };
     int below = 0, above = 0;
@@ -100,7 +102,8 @@ TEST(coverage_is_what_alpha_says)
         below += got.upper < 1;
         above += got.lower > 1;
     }
-    // Exact one-sided level at n = 12, alpha .05: P(T+ <= 17) = .0461; 4 sigma of 4,000 draws = .0133.
+    // Exact one-sided level at n = 12, alpha .05: P(T+ <= 17) = .0461; 4 sigma of 4,000 draws =
+    // .0133.
     CHECK_DBL((double)below / ROUNDS, signed_rank_cdf(12, 17), 0.0133);
     CHECK_DBL((double)above / ROUNDS, signed_rank_cdf(12, 17), 0.0133);
 }

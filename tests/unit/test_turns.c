@@ -9,16 +9,16 @@
 
 enum { COUPLES = 60 };
 
-// A true ratio, 1 % noise a block, a neighbour that makes everything 1.7 times slower for a third of the
-// time (and, at its edges, one block of a couple only).
+// A true ratio, 1 % noise a block, a neighbour that makes everything 1.7 times slower for a third
+// of the time (and, at its edges, one block of a couple only).
 static void couples_make(struct turns_couple *couples, double ratio, double cold, uint64_t seed)
 {
     struct random_state random = {seed};
     for (int i = 0; i < COUPLES; i++) {
         for (int side = 0; side < TURNS_SIDES; side++) {
             bool burst = (2 * i + side) % 40 < 13;
-            double rest = 5e6 * (side ? ratio : 1) * (burst ? 1.7 : 1) *
-                          exp(0.01 * random_normal(&random));
+            double rest =
+                5e6 * (side ? ratio : 1) * (burst ? 1.7 : 1) * exp(0.01 * random_normal(&random));
             double first = rest * (1 + cold) * exp(0.01 * random_normal(&random));
             couples[i].sides[side] = (struct turns_block){
                 .first_ns = first, .rest_ns = rest, .step_ns = (first + 3 * rest) / 4};
@@ -41,7 +41,8 @@ TEST(cold_first_steps_are_dropped_on_both_sides)
 {
     struct turns_couple couples[COUPLES];
     couples_make(couples, 1.03, 0, 2);
-    for (int i = 0; i < COUPLES; i++) { // the candidate's first step is 40 % slower: caches, not its speed
+    for (int i = 0; i < COUPLES;
+         i++) { // the candidate's first step is 40 % slower: caches, not its speed
         struct turns_block *block = &couples[i].sides[1];
         block->first_ns *= 1.4;
         block->step_ns = (block->first_ns + 3 * block->rest_ns) / 4;
@@ -94,13 +95,18 @@ TEST(standard_error_is_that_of_many_pairs)
         claimed += got.within_sd / 300;
     }
     double real = sqrt((square - sum * sum / 300) / 299);
-    CHECK(claimed > 0.7 * real && claimed < 2 * real); // edges of bursts widen the claim, not the estimate
+    CHECK(claimed > 0.7 * real &&
+          claimed < 2 * real); // edges of bursts widen the claim, not the estimate
 }
 
 TEST(couples_follow_the_spread_between_pairs)
 {
-    struct turns_plan plan = {.couples = 60, .within_sd = 0.001, .pair_sd = sqrt(0.001 * 0.001 + 0.004 * 0.004),
-                              .spread_floor = 0.001, .couples_min = 8, .couples_max = 500};
+    struct turns_plan plan = {.couples = 60,
+                              .within_sd = 0.001,
+                              .pair_sd = sqrt(0.001 * 0.001 + 0.004 * 0.004),
+                              .spread_floor = 0.001,
+                              .couples_min = 8,
+                              .couples_max = 500};
     // own spread .4 %: .2 % within is enough, a quarter of the couples
     CHECK_INT(turns_couples_wanted(&plan), 15);
     plan.within_sd = 0.004;

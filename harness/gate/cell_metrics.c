@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which metrics of a workload are gated: the policy names them for all workloads of a plan, a
+// workload of one kind cannot have them all. Pure on facts.
+#include <math.h>
+
+#include "harness/gate/cell.h"
+
+int cell_measured(const struct workload_facts *facts, enum metric_id metric, int side)
+{
+    int count = 0;
+    for (int i = 0; i < facts->main_count; i++)
+        count += !isnan(facts->main[i].sides[side].value[metric]);
+    return count;
+}
+
+// Before the first pair a workload is taken at its mode's word.
+static bool cell_has_steps(const struct workload_facts *facts)
+{
+    return facts->main_count ? facts->has_steps : facts->mode != PLAN_MODE_COMMAND;
+}
+
+// Can a workload of this kind have this metric at all? A plan names metrics for all its workloads.
+bool cell_applies(const struct workload_facts *facts, enum metric_id metric)
+{
+    switch (metric) {
+    case METRIC_LATENCY_P50:
+    case METRIC_LATENCY_P99:
+        return facts->mode == PLAN_MODE_INFER || facts->has_arrivals;
+    case METRIC_STEP_TIME:
+    case METRIC_THROUGHPUT:
+    case METRIC_FIRST_STEP_TIME:
+        return facts->mode != PLAN_MODE_COMMAND || cell_has_steps(facts);
+    case METRIC_SCALING_EFFICIENCY:
+        return facts->plan && facts->plan->ranks > 1;
+    default:
+        return true;
+    }
+}
+
+enum metric_id cells_main_metric(const struct workload_facts *facts)
+{
+    if (!cell_has_steps(facts))
+        return METRIC_TOTAL_TIME;
+    return workload_facts_mode(facts) == PLAN_MODE_INFER ? METRIC_LATENCY_P50 : METRIC_STEP_TIME;
+}
+
+bool cell_gated(const struct workload_facts *facts, const struct plan_gate *gate,
+                enum metric_id metric)
+{
+    if (!cell_applies(facts, metric) ||
+        !plan_metric_gated(gate, workload_facts_mode(facts), cell_has_steps(facts), metric))
+        return false;
+    // Gated by default only, and nobody can tell it here: observed. The main metric is never let
+    // off.
+    bool measured =
+        !facts->main_count || cell_measured(facts, metric, 0) || cell_measured(facts, metric, 1);
+    return measured || !gate->metrics_default || metric == cells_main_metric(facts);
+}
+
+int cells_count_gated(const struct workload_facts *facts, const struct plan_gate *gate)
+{
+    int count = 0;
+    for (int m = 0; m < METRIC_COUNT; m++)
+        count += cell_gated(facts, gate, (enum metric_id)m);
+    return count;
+}
+
+bool cell_is_step_metric(enum metric_id metric)
+{
+    return metric == METRIC_STEP_TIME || metric == METRIC_THROUGHPUT;
+}
