@@ -15,7 +15,8 @@ struct reader_rings {
 struct reader {
     int fd;
     char *path;
-    struct ug_step_header *header;
+    struct ug_step_header *header; // shared: only event, waiting and the counts are read back
+    struct ug_step_header plan;    // ours: a process that writes over the header must not mislead us
     struct ug_step_slot *slots;
     uint64_t map_bytes;
     struct reader_rings *rings; // one a slot

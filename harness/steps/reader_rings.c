@@ -13,7 +13,7 @@
 
 static bool claimed(const struct reader *reader, uint32_t slot_idx)
 {
-    return slot_idx < reader->header->slot_count &&
+    return slot_idx < reader->plan.slot_count &&
            __atomic_load_n(&reader->slots[slot_idx].state, __ATOMIC_ACQUIRE) != UG_SLOT_FREE;
 }
 
@@ -22,17 +22,17 @@ void reader_rings_unmap(struct reader *reader, uint32_t slot_idx)
     struct reader_rings *rings = &reader->rings[slot_idx];
 
     if (rings->records != NULL) {
-        munmap((void *)(uintptr_t)rings->records, ug_step_ring_span(reader->header->ring_records));
+        munmap((void *)(uintptr_t)rings->records, ug_step_ring_span(reader->plan.ring_records));
     }
     if (rings->bytes != NULL) {
-        munmap((void *)(uintptr_t)rings->bytes, 2 * reader->header->ring_bytes);
+        munmap((void *)(uintptr_t)rings->bytes, 2 * reader->plan.ring_bytes);
     }
     *rings = (struct reader_rings){0};
 }
 
 static int map_rings(struct reader *reader, uint32_t slot_idx, struct error *err)
 {
-    const struct ug_step_header *header = reader->header;
+    const struct ug_step_header *header = &reader->plan;
     struct reader_rings *rings = &reader->rings[slot_idx];
     off_t offset = (off_t)(header->rings_offset + slot_idx * header->stride_bytes);
     off_t byte_offset = offset + (off_t)ug_step_ring_span(header->ring_records);
@@ -78,7 +78,7 @@ static int drain_records(struct reader *reader, uint32_t slot_idx, reader_record
 {
     struct ug_step_slot *slot = &reader->slots[slot_idx];
     uint64_t head = __atomic_load_n(&slot->head, __ATOMIC_ACQUIRE), tail = slot->tail;
-    uint64_t ring_records = reader->header->ring_records;
+    uint64_t ring_records = reader->plan.ring_records;
 
     if (head - tail > ring_records) {
         __atomic_store_n(&slot->tail, head, __ATOMIC_RELEASE);
@@ -134,7 +134,7 @@ static int drain_bytes(struct reader *reader, uint32_t slot_idx, reader_bytes_fn
 {
     struct ug_step_slot *slot = &reader->slots[slot_idx];
     uint64_t head = __atomic_load_n(&slot->byte_head, __ATOMIC_ACQUIRE), tail = slot->byte_tail;
-    uint64_t ring_bytes = reader->header->ring_bytes;
+    uint64_t ring_bytes = reader->plan.ring_bytes;
 
     while (tail != head) {
         struct reader_bytes bytes;
