@@ -250,14 +250,12 @@ static const struct {
     {"SELECT id, name FROM side", report_row_side},
     {"SELECT verdict, reason, margin_note, trust_ok, calibrated, calibration_note FROM verdict",
      report_row_verdict},
-    // Failures worst first: by how far the ratio is on the bad side.
+    // Failures worst first: what is missing, then by how far the ratio is on the bad side.
     {"SELECT workload, metric, unit, direction, gating, median_a, median_b, ratio, ci_lower, "
-     "ci_upper, "
-     "alpha, pairs, look, margin, mde, pair_sd, pairs_needed, confirmed, confirm_pairs, verdict, "
-     "improved, "
-     "reason FROM cell ORDER BY gating = 0, " REPORT_VERDICT_ORDER
-     ", CASE verdict WHEN 'fail' THEN "
-     "CASE direction WHEN 'higher' THEN ratio ELSE -ratio END END, improved DESC, id",
+     "ci_upper, alpha, pairs, look, margin, mde, pair_sd, pairs_needed, confirmed, confirm_pairs, "
+     "verdict, improved, reason FROM cell ORDER BY gating = 0, " REPORT_VERDICT_ORDER
+     ", CASE verdict WHEN 'fail' THEN ratio IS NOT NULL END, CASE verdict WHEN 'fail' THEN "
+     "CASE direction WHEN 'higher' THEN 1 / ratio ELSE ratio END END DESC, improved DESC, id",
      report_row_cell},
     {"SELECT workload, tensor, rule, error_a, error_b, verdict, reason FROM parity "
      "ORDER BY " REPORT_VERDICT_ORDER ", id",
