@@ -151,6 +151,31 @@ static char *search_section(int fd, const GElf_Shdr *header, const char *prefix)
     return found;
 }
 
+// The highest version of symbols "PREFIX..." that the library defines. Runtimes of GCC keep their file
+// name for a decade, but each release that adds a function adds a version.
+static char *highest_symbol_version(Elf *elf, Elf_Scn *section, const GElf_Shdr *header,
+                                    const char *prefix)
+{
+    Elf_Data *data = elf_getdata(section, NULL);
+    const char *highest = NULL;
+    GElf_Verdef definition;
+    // sh_info is the number of entries: a damaged chain of offsets cannot run for ever.
+    for (size_t at = 0, left = header->sh_info; data && left-- && at < data->d_size;) {
+        GElf_Verdaux entry;
+        if (!gelf_getverdef(data, (int)at, &definition) ||
+            !gelf_getverdaux(data, (int)(at + definition.vd_aux), &entry))
+            break;
+        const char *name = elf_strptr(elf, header->sh_link, entry.vda_name);
+        if (name && !strncmp(name, prefix, strlen(prefix)) && isdigit((unsigned char)name[strlen(prefix)]) &&
+            (!highest || strverscmp(name, highest) > 0))
+            highest = name;
+        if (!definition.vd_next)
+            break;
+        at += definition.vd_next;
+    }
+    return highest ? xstrdup(highest) : NULL;
+}
+
 static int read_sections(int fd, Elf *elf, const char *prefix, struct elf_facts *facts)
 {
     GElf_Ehdr elf_header;
@@ -175,7 +200,9 @@ static int read_sections(int fd, Elf *elf, const char *prefix, struct elf_facts 
             facts->soname = read_soname(elf, section, &header);
         else if (name && !strcmp(name, ".comment") && !facts->compiler)
             facts->compiler = read_compiler(section);
-        else if (prefix && !facts->version && name && header.sh_type == SHT_PROGBITS &&
+        else if (prefix && *prefix == '@' && header.sh_type == SHT_GNU_verdef)
+            facts->version = highest_symbol_version(elf, section, &header, prefix + 1);
+        else if (prefix && *prefix != '@' && !facts->version && name && header.sh_type == SHT_PROGBITS &&
                  (!strncmp(name, ".rodata", 7) || !strcmp(name, ".data")))
             facts->version = search_section(fd, &header, prefix);
     }

@@ -25,6 +25,7 @@ static const struct known_library known_libraries[] = {
     {"libtorch_cuda*.so*", {LIBRARY_ROLE_FRAMEWORK, "torch", NULL, "torch"}},
     {"libtorch*.so*", {LIBRARY_ROLE_FRAMEWORK, "torch", NULL, "torch"}},
     {"libc10*.so*", {LIBRARY_ROLE_FRAMEWORK, "torch", NULL, "torch"}},
+    {"libshm.so*", {LIBRARY_ROLE_FRAMEWORK, "torch", NULL, "torch"}},
     {"libtensorflow*.so*", {LIBRARY_ROLE_FRAMEWORK, "tensorflow", NULL, "tensorflow"}},
     {"_pywrap_tensorflow*.so", {LIBRARY_ROLE_FRAMEWORK, "tensorflow", NULL, "tensorflow"}},
     {"xla_extension.so", {LIBRARY_ROLE_FRAMEWORK, "jaxlib", NULL, "jaxlib"}},
@@ -63,7 +64,7 @@ static const struct known_library known_libraries[] = {
     {"libnvshmem*.so*", {LIBRARY_ROLE_CUDA_OTHER, "NVSHMEM", NULL, "nvidia-nvshmem*"}},
     {"libnvidia-ml.so*", {LIBRARY_ROLE_CUDA_DRIVER, "NVML", NULL, NULL}},
     {"libnvidia-*.so*", {LIBRARY_ROLE_CUDA_DRIVER, "NVIDIA driver library", NULL, NULL}},
-    {"libgomp*.so*", {LIBRARY_ROLE_OPENMP, "GNU OpenMP", NULL, NULL}},
+    {"libgomp*.so*", {LIBRARY_ROLE_OPENMP, "GNU OpenMP", "@GOMP_", NULL}},
     {"libiomp5*.so*", {LIBRARY_ROLE_OPENMP, "Intel OpenMP", NULL, "intel-openmp"}},
     {"libomp*.so*", {LIBRARY_ROLE_OPENMP, "LLVM OpenMP", NULL, NULL}},
     {"libjemalloc*.so*", {LIBRARY_ROLE_ALLOCATOR, "jemalloc", NULL, NULL}},
@@ -72,7 +73,7 @@ static const struct known_library known_libraries[] = {
     {"libc.so*", {LIBRARY_ROLE_LIBC, "glibc", "stable release version ", NULL}},
     {"libc-2.*.so", {LIBRARY_ROLE_LIBC, "glibc", "stable release version ", NULL}},
     {"ld-musl-*", {LIBRARY_ROLE_LIBC, "musl", NULL, NULL}},
-    {"libstdc++.so*", {LIBRARY_ROLE_CXX_RUNTIME, "libstdc++", NULL, NULL}},
+    {"libstdc++.so*", {LIBRARY_ROLE_CXX_RUNTIME, "libstdc++", "@GLIBCXX_", NULL}},
     {"libc++.so*", {LIBRARY_ROLE_CXX_RUNTIME, "libc++", NULL, NULL}},
     {"libgloo*.so*", {LIBRARY_ROLE_COMMUNICATION, "Gloo", NULL, NULL}},
     {"libmpi*.so*", {LIBRARY_ROLE_COMMUNICATION, "MPI", NULL, NULL}},
@@ -152,8 +153,11 @@ static size_t version_length(const char *text)
 char *library_version_of_name(const char *path)
 {
     const char *name = base_name(path), *so = strstr(name, ".so");
-    if (so && so[3] == '.' && isdigit((unsigned char)so[4]))
-        return xasprintf("%.*s", (int)version_length(so + 4), so + 4);
+    if (so && so[3] == '.' && isdigit((unsigned char)so[4])) {
+        size_t length = version_length(so + 4);
+        // A lone number ("libc.so.6") names the interface and stays for decades: no version.
+        return memchr(so + 4, '.', length) ? xasprintf("%.*s", (int)length, so + 4) : NULL;
+    }
     // "libdw-0.188.so", "libopenblasp-r0.3.21.so", "libtbb-12.8.so": the last "-" with a dotted number.
     for (const char *at = so; so && at > name; at--) {
         if (*at != '-')

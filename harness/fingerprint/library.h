@@ -35,7 +35,7 @@ enum library_role {
 struct library_kind {
     enum library_role role;
     const char *name;    // "OpenBLAS"; NULL: the library's own name
-    const char *prefix;  // text before the version in the file's constants; NULL: not known
+    const char *prefix;  // where elf_facts_read() finds the version; NULL: only in the file name
     const char *package; // Python package that carries it; "*" stands for the CUDA suffix; NULL
 };
 
@@ -45,8 +45,8 @@ bool library_role_has_component(enum library_role role);
 // The kind of the library at `path`. Never NULL.
 const struct library_kind *library_kind_of(const char *path);
 
-// The version in a file name: "libz.so.1.2.13" -> "1.2.13", "libopenblasp-r0.3.21.so" -> "0.3.21",
-// "libc.so.6" -> "6" (an interface number, all there is). NULL: none. The caller frees.
+// The version in a file name: "libz.so.1.2.13" -> "1.2.13", "libopenblasp-r0.3.21.so" -> "0.3.21".
+// NULL: none; the 6 of "libc.so.6" is the number of an interface. The caller frees.
 char *library_version_of_name(const char *path);
 
 // The name that stays the same across versions, builds and directories; the key of a comparison:

@@ -297,16 +297,16 @@ static json_t *tightest_limit(const struct cgroup_view *view, const char *contro
     return is_cpu ? json_real(limit.value) : json_integer((json_int_t)limit.value);
 }
 
-static json_t *own_value(const struct cgroup_view *view, const char *controller, const char *file_v1,
-                         const char *file_v2)
+static char *own_value(const struct cgroup_view *view, const char *controller, const char *file_v1,
+                       const char *file_v2)
 {
     struct hierarchy hierarchy = {0};
     bool v2;
     if (!controller_find(view, controller, &hierarchy, &v2))
-        return json_null();
+        return NULL;
     char *text = read_text("%s/%s", hierarchy.group, v2 ? file_v2 : file_v1);
     hierarchy_clear(&hierarchy);
-    return json_number_take(text);
+    return text;
 }
 
 json_t *limits_cgroup(const char *proc_dir, const char *mountinfo, json_t *missing)
@@ -329,11 +329,14 @@ json_t *limits_cgroup(const char *proc_dir, const char *mountinfo, json_t *missi
         json_object_set_new(object, "memory_high_bytes", // v1 has no such limit: no file, no limit
                             tightest_limit(&view, "memory", "memory.high", "memory.high", false));
         json_object_set_new(object, "tasks_max", tightest_limit(&view, "pids", "pids.max", "pids.max", false));
-        json_object_set_new(object, "cpu_weight", own_value(&view, "cpu", "cpu.shares", "cpu.weight"));
-        json_object_set_new(object, "cpuset_cpus", own_value(&view, "cpuset", "cpuset.effective_cpus",
-                                                             "cpuset.cpus.effective"));
-        json_object_set_new(object, "cpuset_mems", own_value(&view, "cpuset", "cpuset.effective_mems",
-                                                             "cpuset.mems.effective"));
+        json_object_set_new(object, "cpu_weight",
+                            json_number_take(own_value(&view, "cpu", "cpu.shares", "cpu.weight")));
+        json_object_set_new(object, "cpuset_cpus",
+                            json_text_take(own_value(&view, "cpuset", "cpuset.effective_cpus",
+                                                     "cpuset.cpus.effective")));
+        json_object_set_new(object, "cpuset_mems",
+                            json_text_take(own_value(&view, "cpuset", "cpuset.effective_mems",
+                                                     "cpuset.mems.effective")));
     }
     free(cgroups);
     free(mounts);

@@ -106,17 +106,6 @@ static const char *owner_of(const char *path)
     return NULL;
 }
 
-// "GCC: (Debian 12.2.0-14) 12.2.0" -> "GCC 12.2.0". The caller frees; NULL if it is not GCC's.
-static char *compiler_short(const char *compiler)
-{
-    if (!compiler || strncmp(compiler, "GCC:", 4))
-        return NULL;
-    const char *last = strrchr(compiler, ')');
-    last = last ? last + 1 : compiler + 4;
-    last += strspn(last, " ");
-    return xasprintf("GCC %.*s", (int)strcspn(last, " "), last);
-}
-
 // Version of a library that a Python package brought: file names of CUDA wheels only hold "12".
 static const char *package_version(const json_t *python, const char *path, const char *pattern)
 {
@@ -130,15 +119,10 @@ static const char *package_version(const json_t *python, const char *path, const
     return NULL;
 }
 
-static void add_library(struct parts *parts, const json_t *library, enum library_role role)
+static void add_library(struct parts *parts, const json_t *library)
 {
-    const char *version = text_of(library, "version");
-    char *compiler = NULL;
-    // The runtimes of GCC have kept their file version for a decade: the compiler's says which one it is.
-    if (role == LIBRARY_ROLE_OPENMP && (compiler = compiler_short(text_of(library, "compiler"))))
-        version = compiler;
-    parts_add(parts, text_of(library, "name"), version, owner_of(text_of(library, "path")));
-    free(compiler);
+    parts_add(parts, text_of(library, "name"), text_of(library, "version"),
+              owner_of(text_of(library, "path")));
 }
 
 // What the framework says about parts that are linked into it, or more exactly than a file name does.
@@ -192,9 +176,10 @@ static json_t *component_of_role(enum library_role role, const json_t *libraries
     json_array_foreach((json_t *)libraries, index, library)
     {
         const struct library_kind *kind = library_kind_of(text_of(library, "path"));
-        bool driver_helper = role == LIBRARY_ROLE_CUDA_DRIVER && strcmp(kind->name, "CUDA driver");
-        if (kind->role == role && !driver_helper)
-            add_library(&parts, library, role);
+        if (kind->role != role)
+            continue;
+        if (role != LIBRARY_ROLE_CUDA_DRIVER || !strcmp(kind->name, "CUDA driver")) // not its helpers
+            add_library(&parts, library);
     }
     add_framework_words(&parts, role, json_object_get(python, "torch"));
     order_parts(&parts);
@@ -232,7 +217,7 @@ static void improve_versions(json_t *process, const json_t *python)
     {
         const char *path = text_of(library, "path"), *source = text_of(library, "version_source");
         const char *version = package_version(python, path, library_kind_of(path)->package);
-        if (!version || (source && !strcmp(source, "constants")))
+        if (!version || (source && !strcmp(source, "contents")))
             continue;
         json_object_set_new(library, "version", json_text(version));
         json_object_set_new(library, "version_source", json_text("package"));

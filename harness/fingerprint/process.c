@@ -106,7 +106,7 @@ static json_t *describe(int fd, const char *why, const char *path)
     json_object_set_new(object, "role", json_text(library_role_name(kind->role)));
     json_object_set_new(object, "name", json_text(kind->name));
     json_object_set_new(object, "version_source",
-                        json_text(facts.version ? "constants" : from_name ? "file name" : NULL));
+                        json_text(facts.version ? "contents" : from_name ? "file name" : NULL));
     json_object_set_new(object, "version",
                         from_name ? json_text_take(from_name) : json_text(facts.version));
     json_object_set_new(object, "build_id", json_text(facts.build_id));

@@ -299,7 +299,10 @@ def parse_torch_config(text):
             if key in pairs:
                 found[name] = " ".join(pairs[key].split())
         found["optimisation"] = _last_optimisation(pairs.get("CXX_FLAGS"))
-        found["options"] = {key: value.strip() for key, value in sorted(pairs.items())
+        # CMake takes 1, ON and TRUE for the same; so does this comparison.
+        same = {"1": "ON", "TRUE": "ON", "YES": "ON", "0": "OFF", "FALSE": "OFF", "NO": "OFF"}
+        found["options"] = {key: same.get(value.strip().upper(), value.strip())
+                            for key, value in sorted(pairs.items())
                             if key.startswith(("USE_", "PERF_WITH_"))}
     return found
 
