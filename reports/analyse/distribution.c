@@ -7,7 +7,10 @@
 #include <math.h>
 #include <stdbool.h>
 
-enum { DISTRIBUTION_BISECTIONS = 200, DISTRIBUTION_FRACTION_TERMS_MAX = 10000 };
+enum {
+    DISTRIBUTION_BISECTIONS_MAX = 1100, // a quantile near 1e-308 is halved so often
+    DISTRIBUTION_FRACTION_TERMS_MAX = 10000
+};
 
 double distribution_normal_cdf(double z)
 {
@@ -21,8 +24,10 @@ double distribution_normal_quantile(double p)
     if (p > 0.5) // erfc keeps its digits in the lower tail only
         return -distribution_normal_quantile(1 - p);
     double lo = -40, hi = 0;
-    for (int i = 0; i < DISTRIBUTION_BISECTIONS; i++) {
+    for (int i = 0; i < DISTRIBUTION_BISECTIONS_MAX; i++) {
         double mid = 0.5 * (lo + hi);
+        if (mid == lo || mid == hi)
+            break; // neighbours: no number lies between
         if (distribution_normal_cdf(mid) < p)
             lo = mid;
         else
@@ -75,8 +80,10 @@ double distribution_beta_quantile(double a, double b, double p)
     if (!(p > 0 && p < 1))
         return NAN;
     double lo = 0, hi = 1;
-    for (int i = 0; i < DISTRIBUTION_BISECTIONS; i++) {
+    for (int i = 0; i < DISTRIBUTION_BISECTIONS_MAX; i++) {
         double mid = 0.5 * (lo + hi);
+        if (mid == lo || mid == hi)
+            break; // neighbours: no number lies between
         if (distribution_beta_cdf(a, b, mid) < p)
             lo = mid;
         else
@@ -100,8 +107,10 @@ double distribution_t_quantile(double p, double degrees)
     double lo = -1, hi = 0;
     while (distribution_t_cdf(lo, degrees) > p)
         lo *= 2;
-    for (int i = 0; i < DISTRIBUTION_BISECTIONS; i++) {
+    for (int i = 0; i < DISTRIBUTION_BISECTIONS_MAX; i++) {
         double mid = 0.5 * (lo + hi);
+        if (mid == lo || mid == hi)
+            break; // neighbours: no number lies between
         if (distribution_t_cdf(mid, degrees) < p)
             lo = mid;
         else
