@@ -61,6 +61,21 @@ static const char ab_exit_codes[] =
     "  3  inconclusive: interrupted, not enough evidence, or evidence that cannot be trusted\n"
     "  4  operational failure: a side could not be started, disk full, no permission\n";
 
+// The rules of a plan hold for what an option has changed in it, too.
+static int ab_check_again(struct plan **plan, struct error *err)
+{
+    json_t *json = plan_to_json(*plan);
+    struct plan *checked = NULL;
+    int rc = plan_from_json(json, &checked, err);
+    json_decref(json);
+    if (rc)
+        return rc;
+    checked->path = (*plan)->path ? xstrdup((*plan)->path) : NULL;
+    plan_free(*plan);
+    *plan = checked;
+    return 0;
+}
+
 // The plan that the options ask for; NULL plan with --resume.
 static int ab_plan(const struct ab_values *values, const struct options_rest *rest,
                    struct plan **ret_plan, struct error *err)
@@ -82,7 +97,7 @@ static int ab_plan(const struct ab_values *values, const struct options_rest *re
         plan->schedule.seed = values->common.seed;
     for (int i = 0; values->steps && i < plan->workload_count; i++)
         plan->workloads[i].steps = values->steps;
-    return 0;
+    return values->steps ? ab_check_again(ret_plan, err) : 0;
 }
 
 // The baseline against itself: the candidate becomes a copy of it.
