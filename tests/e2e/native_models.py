@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The native reference workloads as the harness starts them: what they print, what they record, what
+the same seed gives, how the -O1 and -O3 builds compare, and that every planted fault is one.
+
+Runs dlrm, transformer and allreduce of $UPGATE_BUILD, at --size small; records through step_host.
+Times nothing: how exactly slow:P% is met is the business of ci/bench.
+"""
+import json
+import math
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+BUILD = os.environ["UPGATE_BUILD"]
+MODELS = ("dlrm", "transformer", "allreduce")
+FIELDS = {"model", "mode", "dtype", "size", "ranks", "threads", "steps", "samples", "loss_first",
+          "loss_last", "checksum"}
+FAILURES = []
+
+
+def check(what, got, want):
+    if got != want:
+        FAILURES.append(what)
+        print("FAIL %s: got %r, expected %r" % (what, got, want), flush=True)
+
+
+def program(name, build="native"):
+    return os.path.join(BUILD, "reference_models", build, name)
+
+
+def clean_env():
+    env = dict(os.environ)
+    for name in ("UPGATE_STEPS", "RANK", "WORLD_SIZE"):
+        env.pop(name, None)
+    return env
+
+
+def start(name, *options, build="native", size="small"):
+    """(exit code, stdout, stderr), as text."""
+    done = subprocess.run([program(name, build), "--size", size, *options], env=clean_env(),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=200)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def result(name, *options, **more):
+    code, out, err = start(name, *options, **more)
+    what = "%s %s" % (name, " ".join(options))
+    check(what + ": exit", (code, err), (0, ""))
+    check(what + ": one line", out.count("\n"), 1)
+    try:
+        return json.loads(out)
+    except ValueError:
+        check(what + ": JSON", out, "one JSON object")
+        return dict.fromkeys(FIELDS)
+
+
+def recorded(name, *options, block="0"):
+    """What step_host says that the program recorded, and then what the program printed: objects."""
+    host = os.path.join(BUILD, "tests", "e2e", "step_host")
+    with tempfile.NamedTemporaryFile() as own:  # two writers on one pipe would cut each other's lines
+        done = subprocess.run([host, block, "0", "sh", "-c", 'exec "$@" >"$0"', own.name, program(name),
+                               "--size", "small", *options],
+                              env=clean_env(), stdout=subprocess.PIPE, timeout=200)
+        lines = done.stdout.decode().splitlines() + own.read().decode().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def of(records, kind, **want):
+    return [r for r in records
+            if r.get("kind") == kind and all(r[key] == value for key, value in want.items())]
+
+
+def case_results():
+    for name in MODELS:
+        for mode in ("train", "infer"):
+            for dtype in ("float32", "float64"):
+                got = result(name, "--mode", mode, "--steps", "5", "--dtype", dtype)
+                what = "%s %s %s" % (name, mode, dtype)
+                check(what + ": fields", set(got), FIELDS)
+                check(what + ": said", (got["model"], got["mode"], got["dtype"], got["steps"]),
+                      (name, mode, dtype, 5))
+                check(what + ": loss", [got[key] is not None for key in ("loss_first", "loss_last")],
+                      [mode == "train"] * 2)
+                check(what + ": samples", got["samples"] % 5 == 0 and got["samples"] > 0, True)
+
+
+def case_same_seed():
+    for name in MODELS:
+        for mode in ("train", "infer"):
+            options = ("--mode", mode, "--steps", "5")
+            first = result(name, *options, "--seed", "3")
+            what = "%s %s" % (name, mode)
+            check(what + ": again", result(name, *options, "--seed", "3"), first)
+            check(what + ": slowed", result(name, *options, "--seed", "3", "--plant", "slow:30%"), first)
+            other = result(name, *options, "--seed", "4")
+            check(what + ": other seed", other["checksum"] != first["checksum"], True)
+            threads = [result(name, *options, "--seed", "3", "--threads", "3") for _ in range(2)]
+            check(what + ": 3 threads twice", threads[0], threads[1])
+
+
+def case_builds():
+    """Two builds of one source: the same sums, and losses that differ by rounding at most."""
+    for name in MODELS:
+        fast, slow = (result(name, "--steps", "8", build=build) for build in ("native", "native-O1"))
+        for key in ("loss_first", "loss_last"):
+            check("%s -O1 and -O3: %s" % (name, key),
+                  math.isclose(fast[key], slow[key], rel_tol=1e-4), True)
+        if name == "allreduce":
+            check("allreduce -O1 and -O3", fast["checksum"], slow["checksum"])
+
+
+def case_learning():
+    for name, steps, ratio in (("dlrm", 200, 0.92), ("transformer", 100, 0.6)):
+        got = result(name, "--steps", str(steps))
+        check("%s learns: %s" % (name, got), got["loss_last"] < ratio * got["loss_first"], True)
+
+
+def case_text_fallback():
+    code, out, err = start("transformer", "--steps", "3", "--text", "/nonexistent")
+    check("no texts: exit", code, 0)
+    check("no texts: said", "'/nonexistent'" in err and "generated text" in err, True)
+    other = result("transformer", "--steps", "3") if os.path.isdir("/usr/share/common-licenses") else {}
+    check("no texts: other inputs", json.loads(out)["checksum"] != other.get("checksum"), True)
+
+
+def case_bad_arguments():
+    for options, words in ((("--mode", "trian"), "train"), (("--steps", "0"), "--steps"),
+                           (("--sede", "1"), "--seed"), (("--ranks", "100"), "--ranks"),
+                           (("--plant", "slwo:5%"), "slow"), (("extra",), "extra")):
+        for name in MODELS:
+            code, out, err = start(name, *options)
+            what = "%s %s" % (name, " ".join(options))
+            check(what + ": exit and stdout", (code, out), (2, ""))
+            check(what + ": %r" % err, words in err and err.startswith(name + ": "), True)
+    code, out, err = start("dlrm", "--help")
+    check("--help", (code, "--plant" in out, err), (0, True, ""))
+
+
+def check_records(name, records, mode, steps, slots):
+    what = "%s %s records" % (name, mode)
+    phases = {"dlrm": ["data", "forward", "backward", "optimizer"],
+              "allreduce": ["data", "reduce_scatter", "all_gather", "check"]}
+    expected = phases.get(name, phases["dlrm"])
+    if mode == "infer" and name != "allreduce":
+        expected = expected[:2]
+    check(what + ": steps", len(of(records, "step")), steps * slots)
+    check(what + ": losses", len(of(records, "loss")), steps * slots if mode == "train" else 0)
+    check(what + ": phases", [r["name"] for r in of(records, "phase", slot=0, step=2)], expected)
+    check(what + ": scheduled", all((r["sched_ns"] > 0) == (mode == "infer")
+                                    for r in of(records, "step")), True)
+    outputs = of(records, "bytes", slot=0)
+    check(what + ": outputs", [(r["name"], r["step"]) for r in outputs],
+          [("output", step) for step in range(4)])
+    check(what + ": output size", all(0 < r["count"] <= 4096 and len(r["hex"]) == 8 * r["count"]
+                                      for r in outputs), True)
+    for lost in of(records, "counters"):
+        check(what + ": nothing lost", [lost[key] for key in ("dropped", "bytes_dropped", "truncated",
+                                                              "misplaced")], [0, 0, 0, 0])
+    check(what + ": exit", of(records, "exit")[0]["status"], 0)
+
+
+def case_records():
+    for name in MODELS:
+        slots = 3 if name == "allreduce" else 1
+        more = ("--ranks", "3") if name == "allreduce" else ()
+        for mode in ("train", "infer"):
+            records = recorded(name, "--mode", mode, "--steps", "6", *more)
+            check_records(name, records, mode, 6, slots)
+            said = [r for r in records if "model" in r]
+            losses = of(records, "loss", slot=0)
+            if mode == "train":
+                check("%s: recorded and printed" % name, [losses[0]["value"], losses[-1]["value"]],
+                      [said[0]["loss_first"], said[0]["loss_last"]])
+        held = recorded(name, "--steps", "6", *more, block="2")
+        check("%s: steps under a gate" % name, len(of(held, "step")), 6 * slots)
+
+
+def case_parity():
+    """The recorded outputs: float32 is near float64, and that is near itself in another build."""
+    for name in ("dlrm", "transformer"):
+        values = {}
+        for dtype, code in (("float32", "f"), ("float64", "d")):
+            records = recorded(name, "--mode", "infer", "--steps", "4", "--dtype", dtype)
+            raw = bytes.fromhex(of(records, "bytes", step=3)[0]["hex"])
+            values[dtype] = struct.unpack("<%d%s" % (len(raw) // struct.calcsize(code), code), raw)
+        pairs = list(zip(values["float32"], values["float64"]))
+        worst = max(abs(a - b) for a, b in pairs)
+        spread = max(values["float64"]) - min(values["float64"])
+        check("%s: dtypes near (%g of %g)" % (name, worst, spread), worst < 1e-5 * spread, True)
+        check("%s: dtypes differ" % name, worst > 0, True)
+
+
+def case_open_loop():
+    """At 200 requests a second 40 requests take about 200 ms, whatever a request takes."""
+    records = recorded("dlrm", "--mode", "infer", "--steps", "40", "--rate", "200/s")
+    times = [r["sched_ns"] for r in of(records, "step")]
+    check("arrivals in order", times, sorted(times))
+    mean_ms = (times[-1] - times[0]) / 39e6
+    check("mean gap of 5 ms is %g" % mean_ms, 2.5 < mean_ms < 8, True)
+    again = [r["sched_ns"] for r in of(recorded("dlrm", "--mode", "infer", "--steps", "40", "--rate",
+                                                "200/s"), "step")]
+    check("the same arrivals", [b - a for a, b in zip(times, times[1:])],
+          [b - a for a, b in zip(again, again[1:])])
+
+
+def case_plants_that_end():
+    for name in MODELS:
+        code, out, err = start(name, "--steps", "6", "--plant", "crash:3")
+        check(name + " crash", (code, out), (-signal.SIGSEGV, ""))
+        code, out, err = start(name, "--steps", "6", "--plant", "exit:7")
+        check(name + " exit:7", (code, out, "planted" in err), (7, "", True))
+        code, out, err = start(name, "--steps", "6", "--plant", "nan:3")
+        got = json.loads(out)
+        check(name + " nan", (code, got["loss_first"] is None, got["loss_last"]), (0, False, None))
+        records = recorded(name, "--steps", "6", "--plant", "nan:3")
+        check(name + " nan from step 3", [r["value"] is None for r in of(records, "loss", slot=0)],
+              [False] * 3 + [True] * 3)
+        records = recorded(name, "--steps", "6", "--plant", "nostep")
+        check(name + " nostep", (of(records, "step"), of(records, "exit")[0]["status"]), ([], 0))
+        records = recorded(name, "--steps", "6", "--plant", "crash:3")
+        check(name + " steps before the crash", {r["step"] for r in of(records, "step")}, {0, 1, 2})
+
+
+def descendants(pid):
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            with open("/proc/%s/stat" % entry) as stat:
+                parent = int(stat.read().rsplit(")", 1)[1].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        if parent == pid:
+            found.append(int(entry))
+    return found
+
+
+def gone(pid):
+    try:
+        with open("/proc/%d/stat" % pid) as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def case_hang():
+    for name in MODELS:
+        work = subprocess.Popen([program(name), "--size", "small", "--steps", "6", "--plant", "hang:2"],
+                                env=clean_env(), stdout=subprocess.PIPE)
+        time.sleep(1)
+        check(name + " hangs", work.poll(), None)
+        children = descendants(work.pid)
+        check(name + " ranks", len(children), 2 if name == "allreduce" else 0)
+        work.kill()
+        work.communicate()
+        for _ in range(200):
+            if all(gone(pid) for pid in children):
+                break
+            time.sleep(0.02)
+        check(name + " leaves nobody behind", [pid for pid in children if not gone(pid)], [])
+
+
+def peak_memory(name, *options):
+    """Peak resident bytes of one run."""
+    pid = os.posix_spawn(program(name), [name, "--size", "small", *options], clean_env(),
+                         file_actions=[(os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0)])
+    _, status, used = os.wait4(pid, 0)
+    check("%s %s" % (name, " ".join(options)), status, 0)
+    return used.ru_maxrss * 1024
+
+
+def case_leak_and_cold_start():
+    for name in ("dlrm", "transformer"):
+        # Both leak, as the peak of a child that is started here is at least that of its parent.
+        less, more = (peak_memory(name, "--steps", "32", "--plant", leak) for leak in ("leak:2M", "leak:3M"))
+        check("%s leaks 32 MiB more: %d" % (name, more - less), 30 << 20 < more - less < 34 << 20, True)
+    for name in MODELS:
+        records = recorded(name, "--steps", "3", "--plant", "coldstart:60")
+        phases = of(records, "phase", slot=0, name="compile")
+        check(name + " compiles in step 0 only", [r["step"] for r in phases], [0])
+        if phases:
+            check(name + " for 60 ms", phases[0]["end_ns"] - phases[0]["begin_ns"] >= 60e6, True)
+
+
+def main():
+    cases = [value for name, value in sorted(globals().items()) if name.startswith("case_")]
+    for case in cases:
+        begin = time.monotonic()
+        case()
+        print("%s: %.1f s" % (case.__name__, time.monotonic() - begin), flush=True)
+    print("%d checks failed" % len(FAILURES))
+    return 1 if FAILURES else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
