@@ -104,11 +104,13 @@ static bool numbers_misleads(const struct report_cell *cell, double bound, int d
     return (percent > limit) != (shown > shown_limit) || shown == shown_limit;
 }
 
-// Decimals of one number of a cell: fewer for what is far away, more for a bound that would
+// Decimals of one number of a cell: none when the cell is far away, more for a bound that would
 // otherwise seem to lie on the margin or beyond it.
 static int numbers_decimals(const struct report_cell *cell, double value, bool bound)
 {
-    int decimals = cell->margin < 0.005 ? 2 : fabs(value - 1) >= 0.2 ? 0 : 1;
+    double farthest =
+        fmax(fabs(cell->ratio - 1), fmax(fabs(cell->ci_lower - 1), fabs(cell->ci_upper - 1)));
+    int decimals = cell->margin < 0.005 ? 2 : farthest >= 0.2 ? 0 : 1;
     while (bound && decimals < NUMBERS_DECIMALS_MAX && numbers_misleads(cell, value, decimals))
         decimals++;
     return decimals;

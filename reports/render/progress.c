@@ -138,8 +138,8 @@ static void progress_say(const struct progress_state *state)
 {
     struct strbuf line = {0};
     progress_title(&line, state);
-    char *key = xasprintf("%s %d", line.text, state->look_idx);
-    if (progress.begun && strcmp(progress.begun, key) == 0) {
+    char *key = xasprintf("%s %d %d", line.text, state->look_idx, state->pairs_target);
+    if (progress.begun && (state->pairs_target == 0 || strcmp(progress.begun, key) == 0)) {
         free(key);
         strbuf_free(&line);
         return;

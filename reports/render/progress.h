@@ -18,8 +18,8 @@ struct progress_state {
     int workload_idx, workload_count; // from 0
     const char *phase;                // what is done now: "pilot", "pairs", "confirm", …
     int pair;                         // pairs done; the next one is running
-    int pairs_target;                 // pairs at this look; 0 = not known yet
-    int look_idx, look_count;         // from 0; count 0 = no looks in this phase
+    int pairs_target;                 // pairs at this look; 0 = none to come
+    int look_idx, look_count;         // from 0; count 0 = not told
     int64_t elapsed_ns;               // since the run began
     int64_t remaining_ns;             // estimate; < 0 = unknown
     const struct progress_cell *cells;

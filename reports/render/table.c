@@ -89,8 +89,10 @@ static void table_run(struct table *table)
     if (strcmp(report->state, "done") != 0)
         strbuf_add(&text, ", %s", report->state);
     table_line(table, "run", SCREEN_STYLE_BOLD, text.text);
-    if (report->margin_note)
-        table_line(table, "margins", SCREEN_STYLE_BOLD, report->margin_note);
+    if (report->margin_note) {
+        bool labelled = strncmp(report->margin_note, "margins: ", 9) == 0;
+        table_line(table, "margins", SCREEN_STYLE_BOLD, report->margin_note + (labelled ? 9 : 0));
+    }
     strbuf_free(&text);
 }
 
@@ -171,7 +173,7 @@ static void table_trust_kept(struct strbuf *text, const struct report *report)
         begun = true;
     }
     if (!begun)
-        strbuf_add(text, "%s", report->ledger_count ? "see below" : "no producer reported a loss");
+        strbuf_add(text, report->ledger_count ? "nothing was lost" : "nothing was counted");
 }
 
 static void table_trust(struct table *table)
@@ -210,7 +212,9 @@ static void table_calibration(struct table *table)
     table_line(table, "calibration",
                report->calibrated ? SCREEN_STYLE_PASS : SCREEN_STYLE_INCONCLUSIVE, text.text);
     strbuf_free(&text);
-    for (int i = 0; i < report->certificate_count && i < TABLE_CERTIFICATES_MAX; i++) {
+    // A valid one is in the note; those that do not count are listed, so that it can be seen why.
+    for (int i = 0;
+         !report->calibrated && i < report->certificate_count && i < TABLE_CERTIFICATES_MAX; i++) {
         const struct report_certificate *certificate = &report->certificates[i];
         char bound[NUMBERS_SIZE], sd[NUMBERS_SIZE];
         strbuf_add(

@@ -25,4 +25,4 @@ SELECT i + 1, w, metric, unit, direction, gating, base, base * (CASE direction W
 FROM v;
 INSERT INTO verdict (id, verdict, reason, margin_note, policy, trust_ok, calibrated, calibration_note, judged_wall_ns)
 VALUES (1, 'fail', 'service-30-train step_time is 5.2 % worse (margin 1 %); 3 of 188 gated cells fail, 5 are undecided', NULL, '{}', 1, 1,
-        'certificate of the host, 2 days old, for turns at step borders', 1795263850000000000);
+        'host (steps): 0 false fails in 299 A/A gates (re-split), at most 1 % (95 %)', 1795263850000000000);

@@ -11,4 +11,4 @@ INSERT INTO parity (workload, tensor, rule, error_a, error_b, verdict, reason) V
     ('dlrm-train', 'output', 'fp64-anchored', 1.1e-7, 1.1e-7, 'pass', 'candidate is as far from fp64 as the baseline; allowed 2');
 INSERT INTO verdict (id, verdict, reason, margin_note, policy, trust_ok, calibrated, calibration_note, judged_wall_ns)
 VALUES (1, 'fail', 'parity: dlrm-infer output is 3,740 times as far from fp64 as the baseline (allowed 2); 2 of 5 checks fail', NULL, '{}', 1, 1,
-        'certificate of the host, 2 days old, for turns at step borders', 1795263850000000000);
+        'host (steps): 0 false fails in 299 A/A gates (re-split), at most 1 % (95 %)', 1795263850000000000);

@@ -141,6 +141,7 @@ TEST(a_bound_is_shown_on_its_side_of_the_margin)
     check_interval(1.0204, 1.0256, 1.0301, 0.02, "+2.6 %", "+2.04 to +3.0");
     check_interval(0.9999, 1.0001, 1.0003, 0.001, "+0.01 %", "-0.01 to +0.03");
     check_interval(1.39, 1.5275, 1.68, NAN, "+53 %", "+39 to +68");
+    check_interval(1.0115, 1.144, 1.2829, 0.02, "+14 %", "+1 to +28");
     check_interval(0.99996, 1.00001, 1.00004, 0.02, "0.0 %", "0.0 to 0.0");
     check_interval(NAN, NAN, NAN, 0.02, "-", "-");
 }
@@ -243,6 +244,8 @@ TEST(progress_without_a_terminal_is_a_line_a_look)
         progress_update(&state);
         progress_update(&state);
     }
+    struct progress_state decided = progress_of(14, 0, 1);
+    progress_update(&decided);
     progress_stop();
     char *text = progress_read(ends[0]);
     CHECK_STR(text, "upgate: [2/5] dlrm-train: pairs, up to pair 10 (look 1 of 4); step_time fail "
