@@ -163,3 +163,35 @@ char *string_read_file(const char *path, size_t max, size_t *ret_len)
         *ret_len = buf.len;
     return strbuf_take(&buf);
 }
+
+// Length of the whole character at the start, by RFC 3629 (no surrogates, nothing overlong, nothing above
+// U+10FFFF); 0 = none.
+static size_t string_utf8_length(const unsigned char *text, size_t left)
+{
+    unsigned char first = text[0], low = 0x80, high = 0xbf;
+    size_t len = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+    if (first == 0 || len == 0 || len > left)
+        return 0;
+    if (first == 0xe0)
+        low = 0xa0;
+    else if (first == 0xed)
+        high = 0x9f;
+    else if (first == 0xf0)
+        low = 0x90;
+    else if (first == 0xf4)
+        high = 0x8f;
+    for (size_t i = 1; i < len; i++, low = 0x80, high = 0xbf)
+        if (text[i] < low || text[i] > high)
+            return 0;
+    return len;
+}
+
+void string_make_utf8(char *text, size_t len)
+{
+    for (size_t at = 0; at < len;) {
+        size_t whole = string_utf8_length((const unsigned char *)text + at, len - at);
+        if (!whole)
+            text[at] = '?';
+        at += whole ? whole : 1;
+    }
+}

@@ -26,6 +26,10 @@ char *strbuf_take(struct strbuf *buf); // the text, now the caller's ("" if empt
 // The word nearest to `word` (Damerau-Levenshtein, at most a third of its length + 1), or NULL.
 const char *string_nearest(const char *word, const char *const *words, size_t count);
 
+// Make len bytes of somebody else's text valid UTF-8, in place: each byte that is not part of a whole
+// character, and each NUL, becomes '?'.
+void string_make_utf8(char *text, size_t len);
+
 // Whole file or stream into a new string, NUL-terminated; NULL with errno on failure. max in bytes;
 // a longer file is cut.
 char *string_read_file(const char *path, size_t max, size_t *ret_len);

@@ -43,6 +43,28 @@ TEST(read_file)
     text = string_read_file("/proc/self/stat", 5, &len);
     CHECK_INT(len, 5);
     free(text);
-    CHECK(string_read_file("/nonexistent", 5, NULL) == NULL);
+    CHECK(string_read_file("/proc/none", 5, NULL) == NULL);
     CHECK_INT(errno, ENOENT);
+}
+
+static const char *made_utf8(const char *bytes, size_t len)
+{
+    static char text[100];
+    memcpy(text, bytes, len);
+    text[len] = 0;
+    string_make_utf8(text, len);
+    return text;
+}
+
+TEST(make_utf8)
+{
+    CHECK_STR(made_utf8("plain \t\n", 8), "plain \t\n");
+    CHECK_STR(made_utf8("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 9), "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
+    CHECK_STR(made_utf8("a\0b", 3), "a?b");
+    CHECK_STR(made_utf8("\xff\xfe|\x80|\xc3", 6), "??|?|?");              // foreign, alone, cut
+    CHECK_STR(made_utf8("\xc0\xaf|\xe0\x80\xaf|\xf0\x80\x80\x80", 10), "??|???|????"); // overlong
+    CHECK_STR(made_utf8("\xed\xa0\x80|\xf4\x90\x80\x80", 8), "???|????");   // surrogate, too large
+    CHECK_STR(made_utf8("\xed\x9f\xbf\xf4\x8f\xbf\xbf", 7), "\xed\x9f\xbf\xf4\x8f\xbf\xbf");
+    CHECK_STR(made_utf8("\xe2\x82", 2), "??");
+    CHECK_STR(made_utf8("", 0), "");
 }
