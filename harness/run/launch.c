@@ -15,17 +15,21 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/environment.h"
 #include "common/strings.h"
 #include "harness/run/host.h"
 #include "harness/run/process.h"
 
 enum {
     LAUNCH_SAMPLE_NS = 100000000, // between two looks at the tree's memory: 30 us every 100 ms
+    LAUNCH_OUTPUT_KEEP_BYTES = 1 << 20,
+    LAUNCH_OUTPUT_TRIM_BYTES = 16 << 20, // more than that to give back
     LAUNCH_ARGS_MAX = 256,
     LAUNCH_SLOTS_MIN = 16
 };
@@ -85,12 +89,23 @@ static char *launch_number(double value)
     return xasprintf("%.17g", value);
 }
 
+// Paths of a plan are relative to the directory upgate was started in, whatever a side's workdir is. A
+// name without a slash is looked up in PATH. Not resolved further: a venv's interpreter is a symbolic
+// link, and its environment is found by the link's place.
+static char *launch_path(const char *path)
+{
+    char dir[PATH_MAX];
+    if (path[0] == '/' || !strchr(path, '/') || !getcwd(dir, sizeof dir))
+        return xstrdup(path);
+    return xasprintf("%s/%s", dir, path);
+}
+
 // The value of a placeholder, or NULL when there is none of that name.
 static char *launch_placeholder(const struct launch_spec *spec, const char *name, size_t len)
 {
     const struct plan_workload *workload = spec->workload;
     if (len == 6 && !strncmp(name, "python", len))
-        return xstrdup(spec->side->python ? spec->side->python : "python3");
+        return launch_path(spec->side->python ? spec->side->python : "python3");
     if (len == 5 && !strncmp(name, "steps", len))
         return xasprintf("%llu", (unsigned long long)spec->steps);
     if (len == 4 && !strncmp(name, "seed", len))
@@ -110,7 +125,9 @@ static char *launch_expand(const struct launch_spec *spec, const char *word)
 {
     struct strbuf out = {0};
     while (*word) {
-        const char *end = *word == '{' ? strchr(word, '}') : NULL;
+        // "${rank}" is the shell's, not ours.
+        bool ours = *word == '{' && (out.len == 0 || out.text[out.len - 1] != '$');
+        const char *end = ours ? strchr(word, '}') : NULL;
         char *value = end ? launch_placeholder(spec, word + 1, (size_t)(end - word - 1)) : NULL;
         if (value) {
             strbuf_add(&out, "%s", value);
@@ -129,9 +146,11 @@ static int launch_model_words(const struct launch_env *env, const struct launch_
     const struct plan_side *side = spec->side;
     const struct plan_workload *workload = spec->workload;
     char *program;
-    if (side->models)
-        program = xasprintf("%s/%s", side->models, workload->model);
-    else if (side->python)
+    if (side->models) {
+        char *dir = launch_path(side->models);
+        program = xasprintf("%s/%s", dir, workload->model);
+        free(dir);
+    } else if (side->python)
         program = xasprintf("%s/torch/%s.py", env->models_dir, workload->model);
     else
         program = xasprintf("%s/native/%s", env->models_dir, workload->model);
@@ -142,7 +161,7 @@ static int launch_model_words(const struct launch_env *env, const struct launch_
         return rc;
     }
     if (side->python && !side->models)
-        launch_word(words, xstrdup(side->python));
+        launch_word(words, launch_path(side->python));
     launch_word(words, program);
     launch_word(words, xstrdup("--mode"));
     launch_word(words, xstrdup(plan_mode_name(workload->mode)));
@@ -215,8 +234,11 @@ static void launch_set_environment(const struct launch_env *env, const struct la
     const struct plan_side *side = spec->side;
     for (int i = 0; i < side->env_count; i++)
         setenv(side->env[i].name, side->env[i].value, 1);
-    for (char **dir = side->libs; dir && *dir; dir++)
-        launch_setenv_path("LD_LIBRARY_PATH", *dir);
+    for (char **dir = side->libs; dir && *dir; dir++) {
+        char *path = launch_path(*dir);
+        launch_setenv_path("LD_LIBRARY_PATH", path);
+        free(path);
+    }
     if (side->cuda) {
         char *lib = xasprintf("%s/lib64", side->cuda), *bin = xasprintf("%s/bin", side->cuda);
         launch_setenv_path("LD_LIBRARY_PATH", lib);
@@ -229,7 +251,7 @@ static void launch_set_environment(const struct launch_env *env, const struct la
     // The sides would otherwise share and race for one byte-code cache of the models; and a first
     // launch that compiles is not the same work as a second one that does not.
     setenv("PYTHONDONTWRITEBYTECODE", "1", 0);
-    setenv("UPGATE_STEPS", launch->steps_path, 1);
+    setenv(environment_name(ENVIRONMENT_STEPS), launch->steps_path, 1);
 }
 
 // --- start ----------------------------------------------------------------------------------------
@@ -389,6 +411,31 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
     return 0;
 }
 
+// --- looks at it now and then ---------------------------------------------------------------------
+
+// Only the end of what it prints is kept: a chatty workload must not fill the disk.
+static void launch_trim_output(struct launch *launch)
+{
+    struct stat info;
+    if (fstat(launch->output_fd, &info) < 0)
+        return;
+    off_t until = info.st_size - LAUNCH_OUTPUT_KEEP_BYTES;
+    if (until - launch->output_trimmed_bytes < LAUNCH_OUTPUT_TRIM_BYTES)
+        return;
+    if (fallocate(launch->output_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  launch->output_trimmed_bytes, until - launch->output_trimmed_bytes) == 0)
+        launch->output_trimmed_bytes = until;
+}
+
+static void launch_sample(struct launch *launch, int64_t now_ns)
+{
+    if (now_ns < launch->next_sample_ns)
+        return;
+    tree_sample_memory(launch->tree);
+    launch_trim_output(launch);
+    launch->next_sample_ns = now_ns + LAUNCH_SAMPLE_NS;
+}
+
 // --- its turns ------------------------------------------------------------------------------------
 
 void launch_resume(struct launch *launch)
@@ -415,10 +462,7 @@ void launch_suspend(struct launch *launch, int64_t patience_ns)
     int64_t frozen = clock_monotonic_ns();
     launch->freeze_ns += frozen - now;
     launch->freeze_count++;
-    if (frozen >= launch->next_sample_ns) {
-        tree_sample_memory(launch->tree);
-        launch->next_sample_ns = frozen + LAUNCH_SAMPLE_NS;
-    }
+    launch_sample(launch, frozen);
 }
 
 int64_t launch_active_ns(const struct launch *launch)
@@ -465,11 +509,7 @@ bool launch_ended(struct launch *launch)
 {
     if (launch->pid <= 0)
         return true;
-    int64_t now = clock_monotonic_ns();
-    if (now >= launch->next_sample_ns) {
-        tree_sample_memory(launch->tree);
-        launch->next_sample_ns = now + LAUNCH_SAMPLE_NS;
-    }
+    launch_sample(launch, clock_monotonic_ns());
     launch_reap(launch, WNOHANG);
     return launch->pid <= 0;
 }
@@ -507,9 +547,12 @@ char *launch_output_tail(const struct launch *launch, size_t bytes)
     char *text = xcalloc(bytes + 1, 1);
     ssize_t got = pread(launch->output_fd, text, bytes, from);
     text[got > 0 ? got : 0] = 0;
-    for (ssize_t i = 0; i < got; i++)
-        if (text[i] == 0)
-            text[i] = ' ';
+    // The cut may have gone through a character: begin with a whole one.
+    ssize_t first = 0;
+    while (from > 0 && first < 3 && first < got && ((unsigned char)text[first] & 0xc0) == 0x80)
+        first++;
+    memmove(text, text + first, (size_t)(got > 0 ? got - first : 0) + 1);
+    string_make_utf8(text, got > 0 ? (size_t)(got - first) : 0);
     return text;
 }
 

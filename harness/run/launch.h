@@ -52,6 +52,7 @@ struct launch {
     pid_t pid;
     int pid_fd;  // readable when the root has exited
     int output_fd; // stdout and stderr of the tree, an unlinked file
+    int64_t output_trimmed_bytes; // at its beginning, given back
     enum launch_state state;
     int exit_code, exit_signal; // -1 = none
     int64_t started_ns, ended_ns;
