@@ -6,12 +6,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/strings.h"
 
 enum { PROCESS_OWNED_MAX = 16 }; // launches alive at once: 2 and the guardian
@@ -144,4 +146,36 @@ void process_reap_orphans(void)
             return;
         waitpid(info.si_pid, NULL, WNOHANG);
     }
+}
+
+// Children of ours that nobody owns; zombies, which are only waited for, are not counted.
+static int process_find_orphans(pid_t *pids, int max)
+{
+    int count = 0;
+    DIR *proc = opendir("/proc");
+    struct dirent *entry;
+    while (proc && count < max && (entry = readdir(proc))) {
+        pid_t pid = (pid_t)atoi(entry->d_name);
+        char buf[1024];
+        const char *at = pid > 0 ? process_stat(pid, buf, sizeof buf) : NULL;
+        if (at && *at != 'Z' && *at != 'X' && atoi(at + 2) == getpid() &&
+            !process_listed(process_owned, PROCESS_OWNED_MAX, pid))
+            pids[count++] = pid;
+    }
+    if (proc)
+        closedir(proc);
+    return count;
+}
+
+void process_kill_orphans(void)
+{
+    pid_t pids[256];
+    int count;
+    for (int round = 0; round < 1000 && (count = process_find_orphans(pids, 256)) > 0; round++) {
+        for (int i = 0; i < count; i++)
+            kill(pids[i], SIGKILL);
+        clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
+        process_reap_orphans();
+    }
+    process_reap_orphans();
 }

@@ -15,6 +15,9 @@ int64_t process_peak_memory_bytes(pid_t pid); // VmHWM of status; -1 = gone or a
 int process_find_tree(pid_t root, const char *mark, pid_t *pids, int max);
 // Wait for zombies that were re-parented to us, leaving our own launches (process_own) to their owner.
 void process_reap_orphans(void);
+// End every child of ours that nobody owns, and their children, who come to us then: descendants of a
+// launch that is over, whatever they did to hide. Only while no launch lives.
+void process_kill_orphans(void);
 void process_own(pid_t pid);    // this child is waited for by its owner
 void process_disown(pid_t pid);
 

@@ -229,11 +229,28 @@ int tree_new(enum tree_means means, const char *base, const char *name, const ch
     return 0;
 }
 
+// What left the cgroup (a launcher with rights may move its children) is known by its mark.
+static void tree_kill_strays(const struct tree *tree)
+{
+    pid_t pids[256];
+    for (int round = 0; round < TREE_ROUNDS_MAX; round++) {
+        int count = process_find_tree(-1, tree->mark, pids, 256);
+        if (!count)
+            return;
+        for (int i = 0; i < count; i++)
+            kill(pids[i], SIGKILL);
+        process_reap_orphans();
+        clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
+    }
+}
+
 void tree_free(struct tree *tree)
 {
     if (!tree)
         return;
     tree_kill(tree);
+    if (tree->cgroup && tree->root > 0)
+        tree_kill_strays(tree);
     if (tree->cgroup)
         tree_cgroup_destroy(tree->cgroup);
     int fds[] = {tree->freeze_fd, tree->state_fd, tree->procs_fd};
