@@ -16,6 +16,7 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "harness/run/host.h"
+#include "harness/run/process.h"
 
 enum {
     // Every rank stands at its gate: what still moves are helper threads. Waiting longer than this for
@@ -213,6 +214,15 @@ static void pair_finish_launch(struct pair_run *run, int side)
 
 // --- turns of steps -------------------------------------------------------------------------------
 
+// When it arrived at the gate, by its own word, which must lie within its turn.
+static int64_t pair_arrival_ns(const struct launch *launch, const struct reader_slot *slot)
+{
+    int64_t now = clock_monotonic_ns();
+    return slot->hold_begin_ns >= (uint64_t)launch->started_ns && slot->hold_begin_ns <= (uint64_t)now
+               ? (int64_t)slot->hold_begin_ns
+               : now;
+}
+
 // Held after the first step: it has answered what was asked for before it said that it is held. The
 // time since its arrival is ours, not its own.
 static void pair_reports(struct pair_run *run, int side)
@@ -223,7 +233,7 @@ static void pair_reports(struct pair_run *run, int side)
         return;
     pair_drain(run, side);
     run->spec->on_held(run->spec->arg, side, (pid_t)slot.pid);
-    launch->active_since_ns += clock_monotonic_ns() - (int64_t)slot.hold_begin_ns;
+    launch->active_since_ns += clock_monotonic_ns() - pair_arrival_ns(launch, &slot);
 }
 
 static struct pair_block *pair_block_add(struct pair *pair)
@@ -254,8 +264,8 @@ static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pai
         return false;
     int64_t arrival = 0;
     for (uint32_t i = 0; i < reader_slot_count(launch->reader); i++)
-        if (reader_slot(launch->reader, i, &slot) == 0 && (int64_t)slot.hold_begin_ns > arrival)
-            arrival = (int64_t)slot.hold_begin_ns;
+        if (reader_slot(launch->reader, i, &slot) == 0 && pair_arrival_ns(launch, &slot) > arrival)
+            arrival = pair_arrival_ns(launch, &slot);
     if (run->couple == 0 && run->spec->on_held)
         pair_reports(run, side);
     launch_suspend(launch, PAIR_HELD_PATIENCE_NS);
@@ -324,7 +334,10 @@ static void pair_turns(struct pair_run *run)
 {
     struct pair *pair = run->pair;
     bool going = true;
-    while (going && pair->state == PAIR_VALID) {
+    // Each couple is a step at least on both sides; the processes' own count is not to be trusted.
+    while (going && pair->state == PAIR_VALID && (uint64_t)run->couple <= run->spec->steps) {
+        if (!pair_patience(run, 0) || !pair_patience(run, 1))
+            break;
         uint64_t steps = pair_block_steps(run);
         uint64_t left = fmin(pair_steps_left(run, 0), pair_steps_left(run, 1));
         // The arrival after the last step is the end of the process: no block ends there.
@@ -349,34 +362,45 @@ static void pair_turns(struct pair_run *run)
     }
 }
 
-// Begin of each block = begin of its first step on the earliest rank. A block whose first step was lost
-// has no length: it is taken out, with its partner.
+struct pair_begin { // of the first step of a block, on the earliest rank; 0 = its record was lost
+    int64_t step, ns;
+};
+
+static int pair_compare_begin(const void *a, const void *b)
+{
+    int64_t x = ((const struct pair_begin *)a)->step, y = ((const struct pair_begin *)b)->step;
+    return (x > y) - (x < y);
+}
+
+// One entry a couple, in the order of the couples.
+static struct pair_begin *pair_find_begins(const struct pair *pair, int side)
+{
+    size_t count = pair->block_count / 2;
+    struct pair_begin *begins = xcalloc(count, sizeof *begins);
+    for (size_t i = 0; i < count; i++)
+        begins[i].step = pair->blocks[2 * i + (size_t)side].first_step;
+    for (size_t i = 0; i < pair->samples[side].step_count; i++) {
+        const struct samples_step *step = &pair->samples[side].steps[i];
+        struct pair_begin key = {.step = step->idx};
+        struct pair_begin *begin = bsearch(&key, begins, count, sizeof key, pair_compare_begin);
+        if (begin && (!begin->ns || step->begin_ns < begin->ns))
+            begin->ns = step->begin_ns;
+    }
+    return begins;
+}
+
+// A block whose first step was lost has no length: it is taken out, with its partner.
 static void pair_close_blocks(struct pair *pair)
 {
-    uint32_t last = 0;
-    for (int side = 0; side < 2; side++)
-        for (size_t i = 0; i < pair->samples[side].step_count; i++)
-            if (pair->samples[side].steps[i].idx > last)
-                last = pair->samples[side].steps[i].idx;
-    int64_t *begins[2];
-    for (int side = 0; side < 2; side++) {
-        begins[side] = xcalloc((size_t)last + 1, sizeof(int64_t));
-        for (size_t i = 0; i < pair->samples[side].step_count; i++) {
-            const struct samples_step *step = &pair->samples[side].steps[i];
-            int64_t *begin = &begins[side][step->idx];
-            if (!*begin || step->begin_ns < *begin)
-                *begin = step->begin_ns;
-        }
-    }
+    struct pair_begin *begins[2] = {pair_find_begins(pair, 0), pair_find_begins(pair, 1)};
     size_t kept = 0;
     for (size_t i = 0; i + 1 < pair->block_count; i += 2) {
         bool whole = true;
-        for (size_t k = i; k < i + 2; k++) {
-            struct pair_block *block = &pair->blocks[k];
-            int64_t begin = block->first_step <= last ? begins[block->side][block->first_step] : 0;
-            whole = whole && begin && block->active_ns > begin;
-            block->begin_ns = begin;
-            block->active_ns -= begin;
+        for (size_t side = 0; side < 2; side++) {
+            struct pair_block *block = &pair->blocks[i + side];
+            block->begin_ns = begins[side][i / 2].ns;
+            whole = whole && block->begin_ns && block->active_ns > block->begin_ns;
+            block->active_ns -= block->begin_ns;
         }
         if (whole) {
             pair->blocks[kept++] = pair->blocks[i];
@@ -503,6 +527,22 @@ static int pair_run_launches(struct pair_run *run, struct error *err)
     return 0;
 }
 
+// A step file that was cut short has lost what was in it: nothing of this pair can be trusted.
+static void pair_check_file(struct pair_run *run)
+{
+    for (int side = 0; side < 2 && run->pair->state != PAIR_STOPPED; side++) {
+        struct launch *launch = run->pair->launches[side];
+        if (!launch || !reader_truncated(launch->reader))
+            continue;
+        if (launch->state == LAUNCH_OK)
+            launch->state = LAUNCH_CRASHED; // its exit code tells nothing about what is lost
+        free(run->pair->reason); // whatever else happened followed from it
+        run->pair->reason = NULL;
+        pair_fail(run, xasprintf("side '%s' cut the file short that UPGATE_STEPS names; only the step "
+                                 "protocol may write to it", pair_side_name(run, side)));
+    }
+}
+
 // A launch that was told how many steps to make, ended in good order and made fewer than its partner
 // did less work: its times must not count, and its early end is a failure of its own.
 static void pair_check_steps(struct pair_run *run)
@@ -537,6 +577,8 @@ int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair *
     for (int side = 0; side < 2; side++)
         if (!pair->covariates[side])
             pair_finish_launch(&run, side);
+    if (rc == 0)
+        pair_check_file(&run);
     if (rc == 0 && pair->state == PAIR_VALID)
         pair_check_steps(&run);
     if (pair->block_count)
@@ -560,6 +602,7 @@ void pair_free(struct launch_env *env, struct pair *pair)
         json_decref(pair->covariates[side]);
         free(pair->start_error[side]);
     }
+    process_kill_orphans();
     free(pair->blocks);
     free(pair->reason);
     free(pair);

@@ -39,24 +39,40 @@ static void samples_on_named(struct samples *samples, uint32_t slot,
                              const struct ug_step_record *record)
 {
     bool phase = record->kind == UG_RECORD_PHASE;
+    char name[UG_STEP_NAME_BYTES]; // cut to its length by bytes, perhaps within a character
+    snprintf(name, sizeof name, "%s", record->name);
+    string_make_utf8(name, strlen(name));
     struct samples_named *named =
-        phase ? samples_find(samples->phases, samples->phase_count, slot, record->name)
-              : samples_find(samples->notes, samples->note_count, slot, record->name);
+        phase ? samples_find(samples->phases, samples->phase_count, slot, name)
+              : samples_find(samples->notes, samples->note_count, slot, name);
     if (!named && (phase ? samples->phase_count : samples->note_count) >= SAMPLES_NAMES_MAX)
         return; // a name per step would be a mistake of the workload; the first ones are kept
     if (!named) {
         named = phase ? SAMPLES_PUSH(samples, phases, phase) : SAMPLES_PUSH(samples, notes, note);
         *named = (struct samples_named){.slot = slot};
-        snprintf(named->name, sizeof named->name, "%s", record->name);
+        memcpy(named->name, name, sizeof name);
     }
     named->count++;
     named->total_ns += phase ? (int64_t)(record->end_ns - record->begin_ns) : 0;
     named->value = record->value;
 }
 
+// The process is not trusted: times that no clock gives would overflow in what is computed from them.
+static bool samples_plausible(const struct ug_step_record *record)
+{
+    const uint64_t max_ns = (uint64_t)1 << 61; // 73 years since the machine started
+    bool spans = record->kind == UG_RECORD_STEP || record->kind == UG_RECORD_PHASE;
+    return record->begin_ns < max_ns && record->sched_ns < max_ns &&
+           (!spans || (record->end_ns >= record->begin_ns && record->end_ns < max_ns));
+}
+
 static void samples_on_record(void *arg, uint32_t slot, const struct ug_step_record *record)
 {
     struct samples *samples = arg;
+    if (!samples_plausible(record)) {
+        samples->broken++;
+        return;
+    }
     switch (record->kind) {
     case UG_RECORD_STEP:
         *SAMPLES_PUSH(samples, steps, step) = (struct samples_step){
@@ -113,6 +129,7 @@ static void samples_on_bytes(void *arg, uint32_t slot, const struct reader_bytes
                                           .data = xcalloc(1, keep),
                                           .data_bytes = keep};
         memcpy(tensor->data, bytes->payload, keep);
+        string_make_utf8(tensor->name, strlen(tensor->name));
     }
 }
 
@@ -208,6 +225,13 @@ static int samples_store_named(const struct samples *samples, const struct launc
     return rc;
 }
 
+// Counters stand in shared memory: one that was written over must not overflow what is summed later.
+static uint64_t samples_sane(uint64_t counter)
+{
+    const uint64_t max = (uint64_t)1 << 40; // a record a nanosecond for a quarter of an hour
+    return counter < max ? counter : max;
+}
+
 static void samples_store_ledger(const struct samples *samples, const struct launch *launch,
                                  int64_t launch_id, struct store *store)
 {
@@ -215,12 +239,12 @@ static void samples_store_ledger(const struct samples *samples, const struct lau
     for (uint32_t slot = 0; slot < reader_slot_count(launch->reader); slot++) {
         if (reader_counters(launch->reader, slot, &one))
             continue;
-        sum.records_kept += one.records_kept;
-        sum.records_dropped += one.records_dropped;
-        sum.bytes_kept += one.bytes_kept;
-        sum.bytes_dropped += one.bytes_dropped;
-        sum.truncated += one.truncated;
-        sum.misplaced += one.misplaced;
+        sum.records_kept += samples_sane(one.records_kept);
+        sum.records_dropped += samples_sane(one.records_dropped);
+        sum.bytes_kept += samples_sane(one.bytes_kept);
+        sum.bytes_dropped += samples_sane(one.bytes_dropped);
+        sum.truncated += samples_sane(one.truncated);
+        sum.misplaced += samples_sane(one.misplaced);
     }
     store_ledger(store, &launch_id, "step protocol", "records",
                  (int64_t)(sum.records_kept + sum.records_dropped), (int64_t)sum.records_kept,
@@ -287,7 +311,7 @@ uint64_t samples_dropped(const struct launch *launch)
     struct reader_counters counters;
     for (uint32_t slot = 0; slot < reader_slot_count(launch->reader); slot++)
         if (reader_counters(launch->reader, slot, &counters) == 0)
-            dropped += counters.records_dropped;
+            dropped += samples_sane(counters.records_dropped);
     return dropped;
 }
 
