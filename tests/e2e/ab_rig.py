@@ -108,7 +108,9 @@ class Case:
             "candidate": dict({"name": "new", "env": {"SIDE": "b"}}, **(candidate or {})),
             "workloads": [dict({"name": "w%d" % i}, **workload) for i, workload in enumerate(workloads)],
             "schedule": dict({"looks": [3], "timeout": "20s", "block": "5ms"}, **schedule),
-            "gate": dict({"alpha": "20%", "metrics": {"cpu_time": {"margin": "100%"}}, "parity": {"rule": "off"},
+            "gate": dict({"alpha": "20%", "parity": {"rule": "off"},
+                          "metrics": {"cpu_time": {"margin": "100%"},
+                                      "total_time": {"margin": "100%", "observe": True}},
                           "calibrate": "require", "calibration": {"bound": "100%"}}, **(gate or {})),
         }
         if "model" in document["workloads"][0]:

@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Workloads that misbehave: daemons, sessions of their own, children that kill their parent or leave the
+cgroup, floods of output, bytes that are no text, a step file that is closed, cut short or written over.
+upgate survives each with words and a bounded memory, and nothing of them stays."""
+import json
+import os
+import signal
+import subprocess
+import time
+
+import ab_rig
+from ab_rig import SH, WORK, Skip, cgroup_parents, check_code, check_says, processes
+from ab_kill import without_cgroups
+
+PYTHON = {"python": "python3"}
+STEPS = """
+import os, random, sys, time
+import upgate
+side, rank = os.environ['SIDE'], 0
+def rude(step): pass
+def steps(count, work=3000):
+    for i in upgate.steps(range(count), samples=1):
+        sum(range(work))
+        if side == 'b': rude(i)
+"""
+
+
+def python(case, text, steps=20, ranks=1, **keys):
+    """A Python workload with step calls."""
+    case.write("work.py", STEPS + text)
+    case.plan(dict({"command": ["{python}", case.path("work.py")], "steps": steps, "ranks": ranks}),
+              PYTHON, PYTHON, **keys)
+
+
+def test_double_forked_daemon(case):
+    daemon = "(setsid sh -c 'trap \"\" TERM HUP INT; while :; do sleep 0.2; done' >/dev/null 2>&1 &) & "
+    for interleave in ("slices", "launches"):
+        case.plan({"command": [SH, "-c", daemon + WORK]}, interleave=interleave)
+        check_code(case.run(), 0)
+        os.unlink(case.db_path)
+
+
+def test_double_forked_daemon_without_cgroups(case):
+    daemon = "(setsid sh -c 'trap \"\" TERM HUP INT; while :; do sleep 0.2; done' >/dev/null 2>&1 &) & "
+    case.plan({"command": [SH, "-c", daemon + WORK]}, interleave="slices")
+    check_code(case.run(command=without_cgroups()), 0)
+
+
+def test_daemon_that_clears_its_environment(case):
+    """Known by its cgroup, or as an orphan that came to upgate."""
+    name = "rig-%s" % case.mark[-8:]
+    case.plan({"command": ["bash", "-c", "(env -i setsid bash -c 'exec -a %s sleep 40' >/dev/null 2>&1 &) & " % name
+                           + WORK]}, interleave="slices")
+    for options in ({}, {"command": without_cgroups()}):
+        check_code(case.run(**options), 0)
+        left = subprocess.run(["pgrep", "-f", name], stdout=subprocess.PIPE).stdout.split()
+        for pid in left:
+            os.kill(int(pid), signal.SIGKILL)
+        assert not left, "%d daemons live on (%s)" % (len(left), options)
+        os.unlink(case.db_path)
+
+
+def test_child_that_left_the_cgroup(case):
+    parents = [parent for parent in cgroup_parents() if os.access(parent + "/cgroup.procs", os.W_OK)]
+    if not parents:
+        raise Skip("no cgroup can be written here")
+    leave = "".join("echo 0 > %s/cgroup.procs; " % parent for parent in parents)
+    case.plan({"command": [SH, "-c", "sh -c '%s exec sleep 50' & " % leave + WORK]}, interleave="slices")
+    check_code(case.run(), 0)
+
+
+def test_own_session_and_deaf_to_signals(case):
+    case.plan({"command": ["setsid", "-w", SH, "-c", "trap '' TERM INT HUP QUIT; sleep 30"]}, timeout="400ms")
+    done = case.run()
+    check_code(done, 3)
+    check_says(done, "reached the timeout")
+
+
+def test_child_that_kills_the_root(case):
+    case.plan({"command": [SH, "-c", "[ $SIDE = a ] || { sh -c 'kill -9 $PPID; sleep 30' & wait; }; sleep 0.05"]})
+    done = case.run()
+    check_code(done, 1)
+    check_says(done, "side 'new' was ended by signal 9")
+
+
+def test_workload_that_kills_upgate(case):
+    """Its parent is upgate. The guardian cleans up."""
+    case.plan({"command": [SH, "-c", "kill -9 $PPID; sleep 30"]}, interleave="slices")
+    done = case.run()
+    check_code(done, -signal.SIGKILL)
+    assert case.pairs() == 0
+
+
+def test_workload_that_stops_itself(case):
+    """SIGSTOP from within: it never ends by itself, and is not thawed by accident for ever."""
+    case.plan({"command": [SH, "-c", "kill -STOP $$; exit 1"]}, timeout="500ms", interleave="launches")
+    done = case.run()
+    check_code(done, 3)
+    check_says(done, "reached the timeout")
+
+
+def test_many_processes(case):
+    case.plan({"command": [SH, "-c", "for i in $(seq 150); do sleep 20 & done; " + WORK]}, interleave="slices",
+              looks=[3])
+    check_code(case.run(), 0)
+
+
+def memory_peak(pid):
+    with open("/proc/%d/status" % pid) as file:
+        return [int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM")][0]
+
+
+def test_flood_of_output(case):
+    """300 MB on stdout: neither in the memory of upgate nor on the disk, and the end of it is kept."""
+    flood = "head -c 300000000 /dev/zero | tr '\\0' x; echo; echo the last words; "
+    case.plan({"command": [SH, "-c", flood + "[ $SIDE = a ] || exit 5"]}, interleave="launches")
+    os.makedirs(case.path("tmp"))
+    process = case.start("ab", case.plan_path, "-o", case.db_path, env={"TMPDIR": case.path("tmp")})
+    peak, blocks = 0, 0
+    free = os.statvfs(case.path("tmp")).f_bavail
+    while process.poll() is None:
+        try:
+            peak = max(peak, memory_peak(process.pid))
+        except (OSError, IndexError):
+            pass  # ended meanwhile
+        blocks = max(blocks, free - os.statvfs(case.path("tmp")).f_bavail)
+        time.sleep(0.02)
+    done = case.finish(process)
+    check_code(done, 1)
+    check_says(done, "the last words")
+    limit = 400 if "Sanitizer" in open(ab_rig.UPGATE, "rb").read().decode("latin-1") else 60
+    assert peak < limit << 20, "upgate took %d MiB" % (peak >> 20)
+    tails = case.rows("SELECT length(stderr_tail), stderr_tail FROM launch")
+    assert tails and all(length <= 4096 and "the last words" in tail for length, tail in tails)
+
+
+def test_output_is_no_text(case):
+    """NUL, half characters, escape sequences: a valid store, a valid document, a quiet terminal."""
+    case.write("work.py", "import os, sys\nos.write(2, bytes(range(256)) * 20 + b'\\x1b[2J\\x1b]0;x\\x07 ' + "
+               "'\u20ac'.encode() * 1500 + b'\\xe2\\x82')\nsys.exit(os.environ['SIDE'] == 'b')\n")
+    case.plan({"command": ["{python}", case.path("work.py")]}, PYTHON, PYTHON)
+    done = case.run()
+    check_code(done, 1)
+    assert "\x1b" not in done.out and "\0" not in done.out, "escape sequences reach the terminal"
+    tails = case.rows("SELECT stderr_tail FROM launch WHERE state = 'crashed'")
+    assert tails and all("\u20ac" in tail[0] and "\0" not in tail[0] for tail in tails)
+    for ending in ("json", "xml", "md"):
+        check_code(case.run("report", case.db_path, "-o", case.path("report." + ending)), 0)
+    json.load(open(case.path("report.json"), encoding="utf-8"))
+    subprocess.run(["python3", "-c", "import sys, xml.dom.minidom as m; m.parse(sys.argv[1])", case.path("report.xml")],
+                   check=True)
+
+
+def test_names_that_are_no_text(case):
+    """Phases and tensors: a name is cut to its length by bytes, perhaps within a character."""
+    python(case, """
+for i in upgate.steps(range(20), samples=1):
+    with upgate.phase('phase ' + '\u20ac' * 20):
+        sum(range(3000))
+    upgate.record(**{'\u00e4' * 200: 1.5})
+""")
+    check_code(case.run(), 0)
+    for name, in case.rows("SELECT DISTINCT name FROM step_phase UNION SELECT DISTINCT name FROM tensor"):
+        name.encode()
+    check_code(case.run("report", case.db_path, "-o", case.path("report.json")), 0)
+    json.load(open(case.path("report.json"), encoding="utf-8"))
+
+
+def test_step_file_closed(case):
+    """Every descriptor and the name of the file are gone: the mapping does the work."""
+    python(case, """
+def rude(i):
+    if i == 5:
+        os.closerange(3, 256)
+        os.unlink(os.environ['UPGATE_STEPS'])
+steps(20)
+""")
+    check_code(case.run(), 0)
+    assert case.pairs() == 3 and case.rows("SELECT DISTINCT steps FROM launch") == [(20,)]
+
+
+def test_step_file_cut_short(case):
+    for size in (0, 100, 70000):
+        python(case, """
+def rude(i):
+    if i == 5: os.truncate(os.environ['UPGATE_STEPS'], %d)
+steps(20)
+""" % size, timeout="2s")
+        done = case.run()
+        check_code(done, 1)
+        check_says(done, "side 'new' cut the file short that UPGATE_STEPS names")
+        os.unlink(case.db_path)
+
+
+def test_step_file_cut_short_at_the_end(case):
+    """Everything went well, and then the records are gone."""
+    python(case, """
+steps(20)
+if side == 'b': os.truncate(os.environ['UPGATE_STEPS'], 0); os._exit(0)
+""", timeout="2s")
+    done = case.run()
+    check_code(done, 1)
+    check_says(done, "cut the file short")
+
+
+SCRIBBLE = """
+import mmap
+def rude(i):
+    if i != 5: return
+    dice = random.Random(%d)
+    file = os.open(os.environ['UPGATE_STEPS'], os.O_RDWR)
+    size = os.fstat(file).st_size
+    view = mmap.mmap(file, 1 << 20)
+    for _ in range(%d):
+        at = dice.randrange(%d, %d)
+        view[at] = dice.choice((0, 1, 2, 255, dice.randrange(256)))
+steps(20)
+"""
+
+
+def test_step_file_written_over(case):
+    """Header, slots, rings: whatever it makes of its own side, upgate ends in words."""
+    for seed, (count, low, high) in enumerate(((200, 0, 4096), (3000, 4096, 12288), (60, 4096, 8192),
+                                               (5000, 0, 1 << 16), (20000, 1 << 13, 1 << 20), (40, 0, 1 << 13))):
+        python(case, SCRIBBLE % (seed, count, low, high), timeout="1s")
+        done = case.run()
+        assert done.code in (0, 1, 3), "seed %d: %s" % (seed, done)
+        if done.code == 0:  # what was written over did not matter
+            assert case.pairs() == 3
+        os.unlink(case.db_path)
+
+
+def test_step_file_full_of_garbage_records(case):
+    """A head that claims a full ring of whatever is in it."""
+    python(case, """
+import mmap
+def rude(i):
+    if i != 5: return
+    file = os.open(os.environ['UPGATE_STEPS'], os.O_RDWR)
+    view = mmap.mmap(file, 1 << 22)
+    dice = random.Random(1)
+    for at in range(1 << 14, 1 << 22, 8):
+        view[at:at + 8] = dice.getrandbits(64).to_bytes(8, 'little')
+    time.sleep(0.01)
+steps(20)
+""", timeout="2s")
+    done = case.run()
+    assert done.code in (1, 3), str(done)
+
+
+def test_more_steps_than_a_ring_holds(case):
+    """Steps of a microsecond in turns of slices: drained in time, or void with words."""
+    python(case, """
+for i in upgate.steps(range(150000)): pass
+""", interleave="slices", looks=[3], voids=1)
+    done = case.run()
+    assert done.code in (0, 3), str(done)
+    lost = case.value("SELECT coalesce(sum(dropped), 0) FROM launch")
+    assert lost == 0 or case.pairs("void") > 0, "%d records lost, and no pair void" % lost
+
+
+def test_root_ends_before_its_children(case):
+    case.plan({"command": [SH, "-c", WORK + "; sleep 30 & exit 0"]}, interleave="slices")
+    check_code(case.run(), 0)
+
+
+if __name__ == "__main__":
+    ab_rig.main(globals())
