@@ -62,7 +62,7 @@ TEST(make_utf8)
     CHECK_STR(made_utf8("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 9), "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
     CHECK_STR(made_utf8("a\0b", 3), "a?b");
     CHECK_STR(made_utf8("\xff\xfe|\x80|\xc3", 6), "??|?|?");              // foreign, alone, cut
-    CHECK_STR(made_utf8("\xc0\xaf|\xe0\x80\xaf|\xf0\x80\x80\x80", 10), "??|???|????"); // overlong
+    CHECK_STR(made_utf8("\xc0\xaf|\xe0\x80\xaf|\xf0\x80\x80\x80", 11), "??|???|????"); // overlong
     CHECK_STR(made_utf8("\xed\xa0\x80|\xf4\x90\x80\x80", 8), "???|????");   // surrogate, too large
     CHECK_STR(made_utf8("\xed\x9f\xbf\xf4\x8f\xbf\xbf", 7), "\xed\x9f\xbf\xf4\x8f\xbf\xbf");
     CHECK_STR(made_utf8("\xe2\x82", 2), "??");
