@@ -84,6 +84,8 @@ static int doctor_run(int argc, char **argv)
     bool can_run = true;
     if (rc == 0) {
         options_apply_common(&values.common);
+        if (values.common.seed_given)
+            log_warn("--seed changes nothing here: nothing is drawn");
         if (!values.common.dry_run)
             rc = doctor_visit(&values, &can_run, &err);
     }

@@ -97,6 +97,8 @@ static int report_run(int argc, char **argv)
     }
     if (rc == 0) {
         options_apply_common(&values.common);
+        if (values.common.seed_given)
+            log_warn("--seed changes nothing here: nothing is drawn");
         rc = report_write(rest.positional[0], &values, &err);
     }
     if (rc)

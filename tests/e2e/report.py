@@ -390,6 +390,25 @@ def test_action_details():
     assert "status=4" in read("outputs"), read("outputs")
 
 
+def test_schema_document():
+    """docs/SCHEMA.md names every column of every stable view, and its queries work."""
+    path = store("run.db", "base", "calibrated", "fail")
+    text = read(os.path.join(SOURCE, "docs/SCHEMA.md"))
+    sections = {part.split(":")[0].split()[0]: part for part in text.split("\n## ")[1:]}
+    db = sqlite3.connect(path)
+    views = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'view'")]
+    for view in views:
+        columns = [row[1] for row in db.execute(f"PRAGMA table_info({view})")]
+        missing = [c for c in columns if f"`{c}`" not in sections.get(view, "")]
+        assert columns and not missing, f"{view} in docs/SCHEMA.md lacks {missing}"
+        assert f"FROM {view} " in sections[view] or f'FROM {view}"' in sections[view], f"no example for {view}"
+    queries = re.findall(r'^sqlite3 (?:-box )?run\.db "(.*)"$', text, re.M)
+    assert len(queries) >= len(views), queries
+    for query in queries:
+        db.execute(query).fetchall()
+    db.close()
+
+
 def load_yaml(path):
     import yaml
     with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
