@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program `allreduce`: 2 or more forked ranks sum their buffers through shared memory, as a data
-// parallel training does after every backward pass. Every rank marks its own steps; the parent prints
-// the one line of JSON. Exit 1 when a sum is not exactly right.
+// The program `allreduce`: 2 or more forked ranks sum their buffers through shared memory, as a
+// data parallel training does after every backward pass. Every rank marks its own steps; the parent
+// prints the one line of JSON. Exit 1 when a sum is not exactly right.
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -96,7 +96,8 @@ static bool allreduce_steps(const struct allreduce *run, const struct reduce *re
         if (args->train)
             ug_step_loss(loss);
         if (step < WORKLOAD_OUTPUT_STEPS)
-            ug_step_tensor("output", run->ops->real_bytes == 4 ? UG_DTYPE_FLOAT32 : UG_DTYPE_FLOAT64,
+            ug_step_tensor("output",
+                           run->ops->real_bytes == 4 ? UG_DTYPE_FLOAT32 : UG_DTYPE_FLOAT64,
                            reduce->output[reduce->rank], WORKLOAD_OUTPUT_VALUES);
         ug_step_end((double)run->count);
         if (!ok)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prefaulted memory in blocks of at least 1 MiB. Huge pages are refused: whether one is free differs
-// from launch to launch, and khugepaged swaps them in while the steps run; 4 KiB pages are the same
-// every time. Not a general allocator: nothing is freed before the end.
+// Prefaulted memory in blocks of at least 1 MiB. Huge pages are refused: whether one is free
+// differs from launch to launch, and khugepaged swaps them in while the steps run; 4 KiB pages are
+// the same every time. Not a general allocator: nothing is freed before the end.
 #include "reference_models/native/arena.h"
 
 #include <stdint.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deep learning recommender: embedding bags over several tables, a bottom MLP for the dense features,
-// dot interaction of all pairs, a top MLP, binary cross-entropy, SGD (sparse on the tables). Inputs
-// from dlrm_data.h. Compiled once per type.
+// Deep learning recommender: embedding bags over several tables, a bottom MLP for the dense
+// features, dot interaction of all pairs, a top MLP, binary cross-entropy, SGD (sparse on the
+// tables). Inputs from dlrm_data.h. Compiled once per type.
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

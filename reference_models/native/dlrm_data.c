@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The planted data of the recommender. A sample is a function of (seed, step, row) only: threads may
-// draw samples in any order. Reads nothing.
+// The planted data of the recommender. A sample is a function of (seed, step, row) only: threads
+// may draw samples in any order. Reads nothing.
 #include "reference_models/native/dlrm_data.h"
 
 #include <errno.h>
@@ -10,7 +10,8 @@
 #define DLRM_ZIPF 1.05
 #define DLRM_TEACHER_BIAS (-0.4) // clicks are the rarer answer
 
-// Sizes skewed as in production: many small tables, a few that hold most of the rows; bags likewise.
+// Sizes skewed as in production: many small tables, a few that hold most of the rows; bags
+// likewise.
 const struct dlrm_shape dlrm_shapes[MODEL_SIZE_COUNT] = {
     [MODEL_SIZE_SMALL] = {.tables = 4,
                           .dim = 16,
@@ -94,8 +95,7 @@ void dlrm_data_sample(const struct dlrm_data *data, uint64_t step, size_t row, d
                       uint32_t *const *ids, double *ret_label)
 {
     const struct dlrm_shape *shape = data->shape;
-    struct rng rng =
-        rng_stream(data->seed, RNG_USE_INPUT, step * shape->batch + row);
+    struct rng rng = rng_stream(data->seed, RNG_USE_INPUT, step * shape->batch + row);
     double odds = DLRM_TEACHER_BIAS;
     for (size_t i = 0; i < DLRM_DENSE; i++) {
         dense[i] = rng_signed(&rng);

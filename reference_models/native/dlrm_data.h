@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs of the recommender: ids drawn by Zipf 1.05 over tables of skewed sizes, dense features, and
-// clicks from a planted teacher, so that there is something to learn. Fp64, the same for both types.
+// Inputs of the recommender: ids drawn by Zipf 1.05 over tables of skewed sizes, dense features,
+// and clicks from a planted teacher, so that there is something to learn. Fp64, the same for both
+// types.
 #ifndef UPGATE_NATIVE_DLRM_DATA_H
 #define UPGATE_NATIVE_DLRM_DATA_H
 
@@ -33,7 +34,8 @@ int dlrm_data_init(struct dlrm_data *data, const struct dlrm_shape *shape, uint6
                    struct error *err);
 void dlrm_data_free(struct dlrm_data *data);
 
-// Draw sample `row` of `step`: dense[DLRM_DENSE], ids of each table (ids[t] + row * bag), the label.
+// Draw sample `row` of `step`: dense[DLRM_DENSE], ids of each table (ids[t] + row * bag), the
+// label.
 void dlrm_data_sample(const struct dlrm_data *data, uint64_t step, size_t row, double *dense,
                       uint32_t *const *ids, double *ret_label);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix product: B is packed into panels of GEMM_NR columns, then blocks of GEMM_MR rows of A run
-// over the panels with all accumulators in registers (6 x 2 vectors of 256 bits of the 16 there are).
-// Compiled once per type.
+// over the panels with all accumulators in registers (6 x 2 vectors of 256 bits of the 16 there
+// are). Compiled once per type.
 #include "reference_models/native/ops.h"
 
 #define GEMM_MR ((size_t)6)
@@ -96,10 +96,9 @@ void ops_gemm(struct pool *pool, const struct gemm *gemm)
     size_t blocks = (gemm->m + GEMM_MR - 1) / GEMM_MR;
     double tile = (double)(GEMM_MR * GEMM_NR) * (2 * (double)gemm->k + 16);
     struct gemm copy = *gemm;
-    pool_for(pool, &(struct pool_work){.count = panels,
-                                       .cost = (double)(gemm->k + 4),
-                                       .fn = gemm_pack,
-                                       .arg = &copy});
+    pool_for(pool,
+             &(struct pool_work){
+                 .count = panels, .cost = (double)(gemm->k + 4), .fn = gemm_pack, .arg = &copy});
     pool_for(pool, &(struct pool_work){.count = blocks * groups,
                                        .cost = tile * (double)panels / (double)groups,
                                        .fn = gemm_rows,

@@ -36,7 +36,7 @@ struct model_ops {
     size_t real_bytes; // 4 or 8
     // Every byte a step touches is mapped and written when this returns 0. -EINVAL or -errno.
     int (*create)(const struct model_opts *opts, struct model **ret_model, struct error *err);
-    void (*destroy)(struct model *model); // NULL is fine
+    void (*destroy)(struct model *model);             // NULL is fine
     void (*load)(struct model *model, uint64_t step); // the inputs: a function of seed and step
     void (*forward)(struct model *model);
     double (*loss)(struct model *model); // mean over the batch; training only, as what follows

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor operations of the reference workloads, forward and backward. All arrays are row-major and
-// contiguous unless a leading dimension is given; the caller owns them. Every call computes its whole
-// result (nothing is accumulated into an output, except parameters by the update operations), so that
-// any part may be repeated. Include real.h's NATIVE_REAL_BITS first: names get the suffix of the type.
+// contiguous unless a leading dimension is given; the caller owns them. Every call computes its
+// whole result (nothing is accumulated into an output, except parameters by the update operations),
+// so that any part may be repeated. Include real.h's NATIVE_REAL_BITS first: names get the suffix
+// of the type.
 #ifndef UPGATE_NATIVE_OPS_H
 #define UPGATE_NATIVE_OPS_H
 
@@ -11,33 +12,11 @@
 
 #include "reference_models/native/arena.h"
 #include "reference_models/native/pool.h"
+#include "reference_models/native/ops_names.h"
 #include "reference_models/native/real.h"
 
-#define ops_gemm NATIVE_NAME(ops_gemm)
-#define ops_gemm_scratch NATIVE_NAME(ops_gemm_scratch)
-#define ops_relu NATIVE_NAME(ops_relu)
-#define ops_relu_backward NATIVE_NAME(ops_relu_backward)
-#define ops_gelu NATIVE_NAME(ops_gelu)
-#define ops_gelu_backward NATIVE_NAME(ops_gelu_backward)
-#define ops_add NATIVE_NAME(ops_add)
-#define ops_column_sum NATIVE_NAME(ops_column_sum)
-#define ops_sgd NATIVE_NAME(ops_sgd)
-#define ops_adam NATIVE_NAME(ops_adam)
-#define ops_layernorm NATIVE_NAME(ops_layernorm)
-#define ops_layernorm_backward NATIVE_NAME(ops_layernorm_backward)
-#define ops_softmax_loss NATIVE_NAME(ops_softmax_loss)
-#define ops_bce_loss NATIVE_NAME(ops_bce_loss)
-#define ops_bag NATIVE_NAME(ops_bag)
-#define ops_bag_sgd NATIVE_NAME(ops_bag_sgd)
-#define ops_token NATIVE_NAME(ops_token)
-#define ops_token_backward NATIVE_NAME(ops_token_backward)
-#define ops_interact NATIVE_NAME(ops_interact)
-#define ops_interact_backward NATIVE_NAME(ops_interact_backward)
-#define ops_attention NATIVE_NAME(ops_attention)
-#define ops_attention_backward NATIVE_NAME(ops_attention_backward)
-
-// C[m][n] = op(A)[m][k] * op(B)[k][n] + bias[n] (bias may be NULL). transpose_a: A is stored [k][m];
-// transpose_b: B is stored [n][k]. scratch: room for ops_gemm_scratch(k, n) reals.
+// C[m][n] = op(A)[m][k] * op(B)[k][n] + bias[n] (bias may be NULL). transpose_a: A is stored
+// [k][m]; transpose_b: B is stored [n][k]. scratch: room for ops_gemm_scratch(k, n) reals.
 struct gemm {
     size_t m, n, k;
     bool transpose_a, transpose_b;

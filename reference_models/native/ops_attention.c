@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal multi-head attention, forward and backward. Compiled once per type. Rows i and
-// context - 1 - i make one item, so that all items cost the same although row i has i + 1 keys. Keys
-// and values are transposed first: then every inner loop runs over neighbours in memory.
+// context - 1 - i make one item, so that all items cost the same although row i has i + 1 keys.
+// Keys and values are transposed first: then every inner loop runs over neighbours in memory.
 #include "reference_models/native/ops.h"
 
 struct attention_work {
@@ -16,7 +16,8 @@ static size_t attention_pairs(const struct attention *shape)
 }
 
 // which: 0 = query, 1 = key, 2 = value.
-static size_t attention_qkv_idx(const struct attention *shape, size_t head, size_t row, size_t which)
+static size_t attention_qkv_idx(const struct attention *shape, size_t head, size_t row,
+                                size_t which)
 {
     size_t batch = head / shape->heads, h = head % shape->heads;
     return (((batch * shape->context + row) * 3 + which) * shape->heads + h) * shape->dim;
@@ -63,11 +64,11 @@ static void attention_for(struct pool *pool, struct attention_work *work, double
 {
     const struct attention *shape = &work->shape;
     double keys = (double)shape->context + 1;
-    pool_for(pool, &(struct pool_work){
-                       .count = shape->batch * shape->heads * attention_pairs(shape),
-                       .cost = operations * keys * (double)shape->dim,
-                       .fn = fn,
-                       .arg = work});
+    pool_for(pool,
+             &(struct pool_work){.count = shape->batch * shape->heads * attention_pairs(shape),
+                                 .cost = operations * keys * (double)shape->dim,
+                                 .fn = fn,
+                                 .arg = work});
 }
 
 // to[0..keys) = sum over j of x[j] * transposed[j][0..keys)

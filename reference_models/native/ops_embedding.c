@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lookups in tables and what recommenders do with them: embedding bags, token and position
-// embeddings, dot interaction. Compiled once per type. An item is a row of the batch (of one table).
+// embeddings, dot interaction. Compiled once per type. An item is a row of the batch (of one
+// table).
 #include "reference_models/native/ops.h"
 
 #define TOKEN_COLUMNS (64 / sizeof(real))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that reduce over the columns of a row: layer norm and the two losses. Compiled once per
-// type. An item is a row, except for the gradients of gain and bias, where it is a block of columns.
+// Operations that reduce over the columns of a row: layer norm and the two losses. Compiled once
+// per type. An item is a row, except for the gradients of gain and bias, where it is a block of
+// columns.
 #include "reference_models/native/ops.h"
 
 #include <math.h>
@@ -191,7 +192,7 @@ double ops_bce_loss(struct pool *pool, size_t rows, const real *logits, const re
 {
     struct loss work = {
         .rows = rows, .logits = logits, .label = label, .row_loss = row_loss, .dlogits = dlogits};
-    pool_for(pool, &(struct pool_work){
-                       .count = rows, .cost = 400, .fn = bce_loss_part, .arg = &work});
+    pool_for(pool,
+             &(struct pool_work){.count = rows, .cost = 400, .fn = bce_loss_part, .arg = &work});
     return loss_mean(row_loss, rows);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planted faults: what upgate must find. `--plant SPEC[,SPEC...]` makes a workload slower, or fail in
-// one of the ways real ones do. They act for real: more work, memory that is gone, a dead process.
+// Planted faults: what upgate must find. `--plant SPEC[,SPEC...]` makes a workload slower, or fail
+// in one of the ways real ones do. They act for real: more work, memory that is gone, a dead
+// process.
 #ifndef UPGATE_NATIVE_PLANT_H
 #define UPGATE_NATIVE_PLANT_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that wait at a futex between pieces of work. Two words carry everything: `round` is raised
-// by the caller when there is work, `pending` is counted down by the workers when theirs is done. A
-// wait spins for some microseconds before it sleeps, as work comes in bursts within a step.
+// Threads that wait at a futex between pieces of work. Two words carry everything: `round` is
+// raised by the caller when there is work, `pending` is counted down by the workers when theirs is
+// done. A wait spins for some microseconds before it sleeps, as work comes in bursts within a step.
 #include "reference_models/native/pool.h"
 
 #include <errno.h>
@@ -36,10 +36,10 @@ struct pool {
     struct pool_worker *workers; // threads - 1 of them
     size_t started;
     bool stop;
-    const struct pool_work *work; // valid while a round runs
-    size_t repeat;                // items each thread repeats in this round
-    double offset;                // where in its part it starts to, 0..1
-    double extra;                 // share of work to repeat
+    const struct pool_work *work;           // valid while a round runs
+    size_t repeat;                          // items each thread repeats in this round
+    double offset;                          // where in its part it starts to, 0..1
+    double extra;                           // share of work to repeat
     struct pool_kind kinds[POOL_KINDS_MAX]; // hashed by fn
     _Alignas(64) atomic_uint round;
     _Alignas(64) atomic_uint pending;
@@ -73,8 +73,8 @@ static void pool_part(const struct pool *pool, size_t idx, size_t *ret_begin, si
     *ret_end = end < work->count ? end : work->count;
 }
 
-// The share of one thread, then the repeats. They start at a place that wanders from call to call, so
-// that dear and cheap items of one call get their turns alike.
+// The share of one thread, then the repeats. They start at a place that wanders from call to call,
+// so that dear and cheap items of one call get their turns alike.
 static void pool_run_part(const struct pool *pool, size_t idx)
 {
     const struct pool_work *work = pool->work;
@@ -98,7 +98,8 @@ static void *pool_worker_run(void *arg)
     struct pool *pool = worker->pool;
     unsigned int seen = 0;
     for (;;) {
-        for (int spin = 0; atomic_load_explicit(&pool->round, memory_order_acquire) == seen; spin++) {
+        for (int spin = 0; atomic_load_explicit(&pool->round, memory_order_acquire) == seen;
+             spin++) {
             if (spin < POOL_SPINS)
                 pool_relax();
             else
@@ -186,8 +187,8 @@ static struct pool_kind *pool_find_kind(struct pool *pool, const struct pool_wor
     return &pool->kinds[place]; // more kinds than places: two share one
 }
 
-// Items each thread repeats: what the debt pays for. In items of the fullest thread, because that one
-// is the time of the call.
+// Items each thread repeats: what the debt pays for. In items of the fullest thread, because that
+// one is the time of the call.
 static void pool_charge(struct pool *pool, const struct pool_work *work)
 {
     pool->repeat = 0;
@@ -216,7 +217,8 @@ void pool_for(struct pool *pool, const struct pool_work *work)
     pool_start_round(pool);
     pool_run_part(pool, 0);
     unsigned int left;
-    for (int spin = 0; (left = atomic_load_explicit(&pool->pending, memory_order_acquire)); spin++) {
+    for (int spin = 0; (left = atomic_load_explicit(&pool->pending, memory_order_acquire));
+         spin++) {
         if (spin < POOL_SPINS)
             pool_relax();
         else

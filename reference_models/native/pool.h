@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The threads of a workload, and the one door through which all its numeric work passes: pool_for()
-// cuts a range of items into one contiguous part a thread. Because every item passes here, a planted
-// slow-down repeats real items here and nowhere else. Used by one thread at a time; parts may not
-// call pool_for() themselves.
+// cuts a range of items into one contiguous part a thread. Because every item passes here, a
+// planted slow-down repeats real items here and nowhere else. Used by one thread at a time; parts
+// may not call pool_for() themselves.
 #ifndef UPGATE_NATIVE_POOL_H
 #define UPGATE_NATIVE_POOL_H
 
@@ -18,9 +18,9 @@ struct pool;
 typedef void (*pool_fn)(void *arg, size_t begin, size_t end, bool again);
 
 struct pool_work {
-    size_t count;  // items
-    size_t grain;  // parts of threads are cut at multiples of this; 0 = 1
-    double cost;   // of one item, in a unit of fn's own: its calls may have items of several sizes
+    size_t count; // items
+    size_t grain; // parts of threads are cut at multiples of this; 0 = 1
+    double cost;  // of one item, in a unit of fn's own: its calls may have items of several sizes
     pool_fn fn;
     void *arg;
 };
@@ -32,9 +32,9 @@ int pool_new(size_t threads, struct pool **ret_pool, struct error *err);
 void pool_free(struct pool *pool); // NULL is fine; waits for the threads to end
 
 // From now on repeat this share of the work (0.05 = 5 % slower). Each kind of work (fn) pays for
-// itself: a call adds share * its cost to the debt of its kind and repeats as many items as that pays
-// for. So the mean over the steps is the share whatever a kind costs on this machine and build, and a
-// step differs from it by at most an item of each kind.
+// itself: a call adds share * its cost to the debt of its kind and repeats as many items as that
+// pays for. So the mean over the steps is the share whatever a kind costs on this machine and
+// build, and a step differs from it by at most an item of each kind.
 void pool_set_extra(struct pool *pool, double share);
 
 void pool_for(struct pool *pool, const struct pool_work *work);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several processes on one machine that work as one: started by fork, joined by shared memory and a
-// futex barrier, watched by their parent, which takes no part itself. When one rank fails the others
-// are killed, and none outlives the parent.
+// futex barrier, watched by their parent, which takes no part itself. When one rank fails the
+// others are killed, and none outlives the parent.
 #ifndef UPGATE_NATIVE_RANKS_H
 #define UPGATE_NATIVE_RANKS_H
 

@@ -29,8 +29,8 @@
 #define NATIVE_CLONES
 #endif
 
-// With -fopenmp-simd a floating-point sum may be reordered into lanes; without it the same loop runs
-// in order. No OpenMP runtime is involved.
+// With -fopenmp-simd a floating-point sum may be reordered into lanes; without it the same loop
+// runs in order. No OpenMP runtime is involved.
 #ifdef NATIVE_HAVE_SIMD
 #define NATIVE_PRAGMA(text) _Pragma(#text)
 #define NATIVE_SIMD NATIVE_PRAGMA(omp simd)
@@ -42,15 +42,16 @@
 #define NATIVE_SIMD_MAX(top)
 #endif
 
-// Start values and inputs are drawn in fp64 and rounded to float32 for every type, so that a float64
-// run starts from the very same values and its result can anchor the parity rule.
+// Start values and inputs are drawn in fp64 and rounded to float32 for every type, so that a
+// float64 run starts from the very same values and its result can anchor the parity rule.
 static inline real real_start(double value)
 {
     return (real)(float)value;
 }
 
 // exp(x) by 2^n * P(r), |r| <= ln(2)/2, branch-free so that it vectorises. Relative error against
-// expl: below 1.2e-7 (float) and 4e-16 (double); checked in tests/unit/test_native_ops.c. NaN stays NaN.
+// expl: below 1.2e-7 (float) and 4e-16 (double); checked in tests/unit/test_native_ops.c. NaN stays
+// NaN.
 #if NATIVE_REAL_BITS == 32
 static inline real real_exp(real x)
 {

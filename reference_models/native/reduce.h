@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The work of one rank in an all-reduce through shared memory, per type: fill the own input, add up
-// one chunk of all inputs (reduce-scatter), copy the other chunks (all-gather), check exactly. Inputs
-// are whole numbers below 2^10, so that the sum is exact in any order and in either type.
+// one chunk of all inputs (reduce-scatter), copy the other chunks (all-gather), check exactly.
+// Inputs are whole numbers below 2^10, so that the sum is exact in any order and in either type.
 #ifndef UPGATE_NATIVE_REDUCE_H
 #define UPGATE_NATIVE_REDUCE_H
 
@@ -30,8 +30,8 @@ struct reduce_ops {
     void (*fill)(const struct reduce *reduce, uint64_t step); // writes input[rank]
     void (*scatter)(const struct reduce *reduce); // the rank's chunk of the sum -> output[rank]
     void (*gather)(const struct reduce *reduce);  // all other chunks -> output[rank]
-    // Looks at an eighth of output[rank], all of it in 8 steps. Returns the number of wrong sums and
-    // in *ret_loss the mean square of what it saw.
+    // Looks at an eighth of output[rank], all of it in 8 steps. Returns the number of wrong sums
+    // and in *ret_loss the mean square of what it saw.
     uint64_t (*check)(const struct reduce *reduce, uint64_t step, double *ret_loss);
     void (*poison)(const struct reduce *reduce); // NaN into every block of input[rank]
 };

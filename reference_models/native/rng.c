@@ -163,8 +163,8 @@ uint64_t zipf_id_of_rank(const struct zipf *zipf, uint64_t rank)
 
 uint64_t zipf_draw(const struct zipf *zipf, struct rng *rng)
 {
-    // One number serves both choices: the column from the high bits, the coin from the low ones. The
-    // coin has at least 32 bits left, and each column is hit with an error below count / 2^64.
+    // One number serves both choices: the column from the high bits, the coin from the low ones.
+    // The coin has at least 32 bits left, and each column is hit with an error below count / 2^64.
     unsigned __int128 product = (unsigned __int128)rng_next(rng) * zipf->count;
     uint64_t column = (uint64_t)(product >> 64);
     double coin = (double)((uint64_t)product >> 11) * 0x1p-53;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text the language model reads: every regular file of a directory, joined in the order of their
-// names; by default the licence texts that every Debian carries.
+// The text the language model reads: every regular file of a directory, joined in the order of
+// their names; by default the licence texts that every Debian carries.
 #ifndef UPGATE_NATIVE_TEXT_H
 #define UPGATE_NATIVE_TEXT_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte-level language model: token and position embedding, pre-norm blocks of causal attention and a
-// GELU MLP, final norm, logits over 256 bytes; cross-entropy of the next byte; Adam (or SGD). Reads
-// windows of a text (text.h). Compiled once per type. Not a sampler: it never generates text.
+// Byte-level language model: token and position embedding, pre-norm blocks of causal attention and
+// a GELU MLP, final norm, logits over 256 bytes; cross-entropy of the next byte; Adam (or SGD).
+// Reads windows of a text (text.h). Compiled once per type. Not a sampler: it never generates text.
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -176,8 +176,7 @@ static void transformer_load(struct model *model, uint64_t step)
 {
     size_t context = model->shape.context;
     for (size_t b = 0; b < model->shape.batch; b++) {
-        struct rng rng = rng_stream(model->net.seed, RNG_USE_INPUT,
-                                    step * model->shape.batch + b);
+        struct rng rng = rng_stream(model->net.seed, RNG_USE_INPUT, step * model->shape.batch + b);
         const unsigned char *from =
             model->text.bytes + rng_below(&rng, model->text.count - context);
         for (size_t i = 0; i < context; i++) {
@@ -224,8 +223,8 @@ static void transformer_block_forward(struct model *model, struct block *block, 
     ops_attention(net->pool, &attention);
     network_linear_forward(net, &block->out, rows, block->mixed, model->branch);
     ops_add(net->pool, count, block->x, model->branch, block->mid);
-    struct layernorm norm2 = transformer_layernorm(model, &block->norm2, block->mid,
-                                                   block->normed2, block->mean2, block->scale2);
+    struct layernorm norm2 = transformer_layernorm(model, &block->norm2, block->mid, block->normed2,
+                                                   block->mean2, block->scale2);
     ops_layernorm(net->pool, &norm2);
     network_linear_forward(net, &block->up, rows, block->normed2, block->hidden);
     ops_gelu(net->pool, rows * block->up.out, block->hidden, block->active);
@@ -273,8 +272,8 @@ static void transformer_block_backward(struct model *model, struct block *block)
     network_linear_backward(net, &block->down, rows, block->active, model->dx, dactive);
     ops_gelu_backward(net->pool, wide, block->hidden, dactive, dhidden);
     network_linear_backward(net, &block->up, rows, block->normed2, dhidden, model->dbranch);
-    struct layernorm norm2 = transformer_layernorm(model, &block->norm2, block->mid,
-                                                   block->normed2, block->mean2, block->scale2);
+    struct layernorm norm2 = transformer_layernorm(model, &block->norm2, block->mid, block->normed2,
+                                                   block->mean2, block->scale2);
     ops_layernorm_backward(net->pool, &norm2, model->dbranch, model->branch,
                            net->grad + block->norm2.gain, net->grad + block->norm2.bias);
     ops_add(net->pool, count, model->dx, model->branch, model->dsum);
@@ -316,8 +315,7 @@ static void transformer_update(struct model *model)
     if (model->plain_sgd)
         ops_sgd(net->pool, net->count, model->rate, net->grad, net->value);
     else
-        ops_adam(net->pool, net->count, &adam, net->grad, net->value, model->adam_m,
-                 model->adam_v);
+        ops_adam(net->pool, net->count, &adam, net->grad, net->value, model->adam_m, model->adam_v);
 }
 
 static size_t transformer_samples(const struct model *model)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program `transformer`: the model of transformer.c in the step loop of workload.c, as float32 or float64. Reads
-// its command line (args.h), writes the step protocol and one line of JSON.
+// The program `transformer`: the model of transformer.c in the step loop of workload.c, as float32
+// or float64. Reads its command line (args.h), writes the step protocol and one line of JSON.
 #include "reference_models/native/workload.h"
 
 int main(int argc, char **argv)

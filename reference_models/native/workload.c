@@ -125,8 +125,8 @@ static void workload_checksum_params(const struct model_ops *ops, const struct m
     size_t count;
     const struct model_param *params = ops->params(model, &count);
     for (size_t i = 0; i < count; i++)
-        result->checksum = workload_checksum(result->checksum, params[i].value,
-                                             params[i].count * ops->real_bytes);
+        result->checksum =
+            workload_checksum(result->checksum, params[i].value, params[i].count * ops->real_bytes);
 }
 
 int workload_run(const struct model_ops *ops, const struct args *args,
@@ -134,10 +134,8 @@ int workload_run(const struct model_ops *ops, const struct args *args,
 {
     struct workload_result result = {
         .model = ops->name, .steps = args->steps, .loss_first = NAN, .loss_last = NAN};
-    struct model_opts opts = {.seed = args->seed,
-                              .size = args->size,
-                              .train = args->train,
-                              .text_path = args->text_path};
+    struct model_opts opts = {
+        .seed = args->seed, .size = args->size, .train = args->train, .text_path = args->text_path};
     struct model *model = NULL;
     int rc = pool_new(args->threads, &opts.pool, err);
     if (rc)

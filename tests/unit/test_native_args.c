@@ -103,7 +103,8 @@ TEST(refused)
 TEST(plants)
 {
     struct plant plant = PLANT_NONE;
-    CHECK_INT(plant_parse("nan:3,crash:4,hang:5,leak:1M,coldstart:2.5,exit:0,nostep", &plant, NULL), 0);
+    CHECK_INT(plant_parse("nan:3,crash:4,hang:5,leak:1M,coldstart:2.5,exit:0,nostep", &plant, NULL),
+              0);
     CHECK_INT(plant.nan_step, 3);
     CHECK_INT(plant.crash_step, 4);
     CHECK_INT(plant.hang_step, 5);

@@ -63,7 +63,7 @@ static void check_gemm(struct pool *pool, size_t m, size_t n, size_t k, int orde
 
 TEST(product_in_all_orders_and_at_edges)
 {
-    static const size_t shapes[][3] = {{1, 1, 1},   {6, 16, 4},    {7, 17, 3},   {5, 33, 64},
+    static const size_t shapes[][3] = {{1, 1, 1},   {6, 16, 4},    {7, 17, 3},    {5, 33, 64},
                                        {13, 1, 29}, {24, 48, 513}, {12, 16, 512}, {3, 100, 1030}};
     for (size_t threads = 1; threads <= 3; threads++) {
         struct pool *pool;
@@ -81,7 +81,8 @@ TEST(product_passes_nan)
     struct pool *pool;
     CHECK_INT(pool_new(1, &pool, NULL), 0);
     real a[4] = {1, NAN, 0, 1}, b[4] = {1, 2, 3, 4}, c[4], scratch[64];
-    ops_gemm(pool, &(struct gemm){.m = 2, .n = 2, .k = 2, .a = a, .b = b, .c = c, .scratch = scratch});
+    ops_gemm(pool,
+             &(struct gemm){.m = 2, .n = 2, .k = 2, .a = a, .b = b, .c = c, .scratch = scratch});
     CHECK(isnan(c[0]) && isnan(c[1]));
     CHECK_DBL(c[2], 3, 0);
     CHECK_DBL(c[3], 4, 0);

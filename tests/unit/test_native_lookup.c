@@ -28,12 +28,18 @@ static void bag_init(struct bag_case *t, double extra)
     memcpy(t->ids1, ids1, sizeof ids1);
     gradient_draw(t->table[0], 2 * TABLE * DIM, 1);
     gradient_draw(t->weight, BATCH * STRIDE, 2);
-    t->bag[0] = (struct bag){.size = BAG0, .ids = t->ids0, .table = t->table[0],
-                             .out = t->out + DIM, .dout = t->weight + DIM};
-    t->bag[1] = (struct bag){.size = BAG1, .ids = t->ids1, .table = t->table[1],
-                             .out = t->out + 2 * DIM, .dout = t->weight + 2 * DIM};
-    t->bags = (struct bags){.tables = 2, .rows = BATCH, .dim = DIM, .out_stride = STRIDE,
-                            .bag = t->bag};
+    t->bag[0] = (struct bag){.size = BAG0,
+                             .ids = t->ids0,
+                             .table = t->table[0],
+                             .out = t->out + DIM,
+                             .dout = t->weight + DIM};
+    t->bag[1] = (struct bag){.size = BAG1,
+                             .ids = t->ids1,
+                             .table = t->table[1],
+                             .out = t->out + 2 * DIM,
+                             .dout = t->weight + 2 * DIM};
+    t->bags =
+        (struct bags){.tables = 2, .rows = BATCH, .dim = DIM, .out_stride = STRIDE, .bag = t->bag};
 }
 
 static double bag_value(void *arg)
@@ -97,8 +103,8 @@ TEST(token_gradient)
 {
     struct token_case t = {.token = {0, 3, 3, 7, 1, 0, 0, 2, 6, 3}};
     CHECK_INT(pool_new(2, &t.pool, NULL), 0);
-    t.embed = (struct token){.rows = TOKENS, .dim = WIDTH, .context = CONTEXT,
-                             .vocabulary = WORDS, .token = t.token};
+    t.embed = (struct token){
+        .rows = TOKENS, .dim = WIDTH, .context = CONTEXT, .vocabulary = WORDS, .token = t.token};
     gradient_draw(t.token_table, WORDS * WIDTH, 3);
     gradient_draw(t.position_table, CONTEXT * WIDTH, 4);
     gradient_draw(t.weight, TOKENS * WIDTH, 5);
@@ -156,8 +162,13 @@ static void attention_init(struct attention_case *t, size_t threads, double extr
     *t = (struct attention_case){0};
     CHECK_INT(pool_new(threads, &t->pool, NULL), 0);
     pool_set_extra(t->pool, extra);
-    t->shape = (struct attention){.batch = SEQUENCES, .context = KEYS, .heads = HEADS,
-                                  .dim = HEAD_DIM, .qkv = t->qkv, .out = t->out, .prob = t->prob,
+    t->shape = (struct attention){.batch = SEQUENCES,
+                                  .context = KEYS,
+                                  .heads = HEADS,
+                                  .dim = HEAD_DIM,
+                                  .qkv = t->qkv,
+                                  .out = t->out,
+                                  .prob = t->prob,
                                   .scratch = t->scratch};
     gradient_draw(t->qkv, QKV, 9);
     gradient_draw(t->weight, OUT, 10);

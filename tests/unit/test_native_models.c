@@ -78,8 +78,12 @@ static void check_param(const struct model_ops *ops, struct model *model,
 
 static void check_gradients(const struct model_ops *ops, const char *text_path)
 {
-    struct model_opts opts = {.seed = 5, .size = MODEL_SIZE_SMALL, .train = true, .plain_sgd = true,
-                              .learning_rate = 0.125, .text_path = text_path};
+    struct model_opts opts = {.seed = 5,
+                              .size = MODEL_SIZE_SMALL,
+                              .train = true,
+                              .plain_sgd = true,
+                              .learning_rate = 0.125,
+                              .text_path = text_path};
     struct pool *pool;
     struct model *model = model_new(ops, opts, 1, &pool);
     struct rng rng = rng_stream(1, 0, 0);

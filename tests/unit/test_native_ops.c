@@ -85,8 +85,14 @@ static double norm_value(void *arg)
 TEST(layernorm_gradient)
 {
     struct norm_case t = {.pool = pool_with(1, 0)};
-    t.norm = (struct layernorm){.rows = ROWS, .n = N, .x = t.x, .gain = t.gain, .bias = t.bias,
-                                .y = t.y, .mean = t.mean, .scale = t.scale};
+    t.norm = (struct layernorm){.rows = ROWS,
+                                .n = N,
+                                .x = t.x,
+                                .gain = t.gain,
+                                .bias = t.bias,
+                                .y = t.y,
+                                .mean = t.mean,
+                                .scale = t.scale};
     gradient_draw(t.x, ROWS * N, 5);
     gradient_draw(t.gain, N, 6);
     gradient_draw(t.bias, N, 7);

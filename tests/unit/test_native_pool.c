@@ -39,8 +39,9 @@ static void check_coverage(size_t threads, size_t count, size_t grain)
     struct tally *tally = calloc(1, sizeof *tally);
     tally->grain = grain ? grain : 1;
     for (int round = 0; round < 20; round++)
-        pool_for(pool, &(struct pool_work){
-                           .count = count, .grain = grain, .cost = 1, .fn = tally_part, .arg = tally});
+        pool_for(pool,
+                 &(struct pool_work){
+                     .count = count, .grain = grain, .cost = 1, .fn = tally_part, .arg = tally});
     int wrong = 0;
     for (size_t i = 0; i < ITEMS; i++)
         wrong += tally->done[i] != (i < count ? 20 : 0);
@@ -118,8 +119,8 @@ TEST(repeats_visit_all_items)
     tally->grain = 1;
     pool_set_extra(pool, 0.05);
     for (int round = 0; round < 400; round++)
-        pool_for(pool, &(struct pool_work){
-                           .count = ITEMS, .cost = 1, .fn = tally_part, .arg = tally});
+        pool_for(pool,
+                 &(struct pool_work){.count = ITEMS, .cost = 1, .fn = tally_part, .arg = tally});
     int never = 0;
     for (int i = 0; i < ITEMS; i++)
         never += tally->again[i] == 0;

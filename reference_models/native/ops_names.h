@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operations of ops.h carry the suffix of their type, so that both types link into one program:
+// code says ops_gemm, the linker sees ops_gemm_f32 or ops_gemm_f64.
+#ifndef UPGATE_NATIVE_OPS_NAMES_H
+#define UPGATE_NATIVE_OPS_NAMES_H
+
+#include "reference_models/native/real.h"
+
+#define ops_gemm NATIVE_NAME(ops_gemm)
+#define ops_gemm_scratch NATIVE_NAME(ops_gemm_scratch)
+#define ops_relu NATIVE_NAME(ops_relu)
+#define ops_relu_backward NATIVE_NAME(ops_relu_backward)
+#define ops_gelu NATIVE_NAME(ops_gelu)
+#define ops_gelu_backward NATIVE_NAME(ops_gelu_backward)
+#define ops_add NATIVE_NAME(ops_add)
+#define ops_column_sum NATIVE_NAME(ops_column_sum)
+#define ops_sgd NATIVE_NAME(ops_sgd)
+#define ops_adam NATIVE_NAME(ops_adam)
+#define ops_layernorm NATIVE_NAME(ops_layernorm)
+#define ops_layernorm_backward NATIVE_NAME(ops_layernorm_backward)
+#define ops_softmax_loss NATIVE_NAME(ops_softmax_loss)
+#define ops_bce_loss NATIVE_NAME(ops_bce_loss)
+#define ops_bag NATIVE_NAME(ops_bag)
+#define ops_bag_sgd NATIVE_NAME(ops_bag_sgd)
+#define ops_token NATIVE_NAME(ops_token)
+#define ops_token_backward NATIVE_NAME(ops_token_backward)
+#define ops_interact NATIVE_NAME(ops_interact)
+#define ops_interact_backward NATIVE_NAME(ops_interact_backward)
+#define ops_attention NATIVE_NAME(ops_attention)
+#define ops_attention_backward NATIVE_NAME(ops_attention_backward)
+
+#endif
