@@ -79,6 +79,16 @@ static int64_t session_remaining_ns(const struct session *session)
     return rest;
 }
 
+static int session_look(const struct session *session)
+{
+    const struct plan_schedule *schedule = &session->plan->schedule;
+    int look = 0;
+    while (look + 1 < schedule->look_count &&
+           (int64_t)schedule->looks[look] < session->need.pairs_wanted)
+        look++;
+    return look;
+}
+
 static void session_display(struct session *session)
 {
     struct gate_glance glances[SESSION_CELLS_MAX];
@@ -97,6 +107,8 @@ static void session_display(struct session *session)
         .pair = (int)session->need.pairs_valid,
         .pairs_target = (int)session->need.pairs_wanted,
         .phase = session->phase,
+        .look_idx = session_look(session),
+        .look_count = session->plan->schedule.look_count,
         .elapsed_ns = clock_monotonic_ns() - session->started_ns,
         .remaining_ns = session_remaining_ns(session),
         .cells = session->cells,

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The dependency law of docs/ARCHITECTURE.md, held by the source itself: a room includes only what
+stands below it. CMake's targets enforce it for what is linked; this test for what is included, headers
+without code too. Reads every #include "…" of the tree."""
+import os
+import re
+import sys
+
+ROOT = os.environ.get("UPGATE_SOURCE") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+# Room -> rooms it may include besides itself.
+COMMON = {"common", "contracts"}
+LAW = {
+    "common": {"contracts"},  # exit codes only, see below
+    "contracts": set(),
+    "tracer/store": COMMON,
+    "tracer/python": {"contracts"},
+    "harness/steps": COMMON,
+    "reports/analyse": COMMON,
+    "harness/plan": COMMON,
+    "harness/fingerprint": COMMON,
+    "harness/doctor": COMMON | {"reports/render", "harness/run", "harness/gate", "harness/plan", "harness/fingerprint", "tracer/store"},
+    "harness/gate": COMMON | {"tracer/store", "reports/analyse", "harness/plan"},
+    "reports/render": COMMON | {"tracer/store"},
+    "harness/run": COMMON | {"tracer/store", "harness/steps", "harness/plan", "harness/gate",
+                             "harness/fingerprint", "reports/render"},
+    "harness/verbs": None,  # the top: may include everything
+    "reference_models/native": COMMON,
+    "ci/bench": None,
+    "tests": None,
+}
+
+
+def room_of(path):
+    for depth in (2, 1):
+        room = "/".join(path.split("/")[:depth])
+        if room in LAW:
+            return room
+    return None
+
+
+def main():
+    seen, broken = 0, []
+    for room, allowed in LAW.items():
+        for folder, _, names in os.walk(os.path.join(ROOT, room)):
+            for name in sorted(names):
+                if not name.endswith((".c", ".h", ".inc", ".cu", ".cuh")) or allowed is None:
+                    continue
+                path = os.path.join(folder, name)
+                for number, line in enumerate(open(path, encoding="utf-8"), 1):
+                    match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+                    target = room_of(match.group(1)) if match else None
+                    if not target:
+                        continue
+                    seen += 1
+                    ok = target == room or target in allowed
+                    if room == "common" and target == "contracts":
+                        ok = match.group(1) == "contracts/exit_code.h"
+                    if not ok:
+                        broken.append("%s:%d: %s includes %s" % (os.path.relpath(path, ROOT), number, room,
+                                                                   match.group(1)))
+    print("%d includes across rooms and within, %d break the law" % (seen, len(broken)))
+    print("\n".join(broken))
+    return 1 if broken or seen < 100 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
