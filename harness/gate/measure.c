@@ -116,24 +116,27 @@ struct measure_state {
     int64_t start[PLAN_SIDES]; // step from which on couples and medians count
 };
 
-// Time of a block by its steps; from the block's own clock where a step is missing.
+// Times of a block by its steps; by the block's own clock where a step is missing.
 static struct turns_block measure_block(const struct measure_state *state, int side,
                                         const struct block_rows *block)
 {
     const struct rank_rows *rank = state->slowest[side];
     int64_t steps = block->steps[side];
-    struct turns_block result = {(double)block->active_ns[side] / (double)steps, NAN, NAN};
+    struct turns_block result = {
+        (double)block->active_ns[side] / (double)steps, NAN, NAN, NAN, NAN, NAN};
     int at = rank_rows_find(rank, block->first_step[side]);
     if (at < 0 || at + steps > rank->count ||
         rank->idx[at + steps - 1] != block->first_step[side] + steps - 1)
         return result;
-    double sum = 0;
-    for (int64_t i = 0; i < steps; i++)
-        sum += state->durations[side][at + i];
-    result.step_ns = sum / (double)steps;
-    result.first_ns = state->durations[side][at];
+    const double *durations = state->durations[side] + at;
+    result.mean_ns = quantile_mean(durations, (size_t)steps);
+    result.first_ns = durations[0];
+    result.middle_ns = durations[steps / 2];
+    result.last_ns = durations[steps - 1];
     if (steps > 1)
-        result.rest_ns = (sum - result.first_ns) / (double)(steps - 1);
+        result.rest_ns = quantile_mean(durations + 1, (size_t)(steps - 1));
+    if (steps >= TURNS_MEDIAN_STEPS_MIN)
+        result.median_ns = quantile_median(durations, (size_t)steps);
     return result;
 }
 
@@ -168,7 +171,7 @@ static double measure_couple_rate(const struct measure_state *state, const struc
     for (int side = 0; side < PLAN_SIDES; side++) {
         int64_t from = block->first_step[side], to = from + block->steps[side];
         double active_ns = (double)block->active_ns[side];
-        if (state->pair->first_dropped) {
+        if (state->pair->first_cold) {
             const struct rank_rows *rank = state->slowest[side];
             int first = rank_rows_find(rank, from), second = rank_rows_find(rank, from + 1);
             if (first < 0 || second < 0)
@@ -196,9 +199,12 @@ static double *measure_course(const struct measure_state *state, int *ret_count)
         struct turns_couple *couples = xcalloc((size_t)state->rows->block_count, sizeof *couples);
         int count = measure_couples(state, couples), used = 0;
         double *course = xcalloc((size_t)count, sizeof *course);
-        for (int i = 0; i < count; i++)
-            if (couples[i].sides[0].step_ns > 0 && couples[i].sides[1].step_ns > 0)
-                course[used++] = log(couples[i].sides[1].step_ns / couples[i].sides[0].step_ns);
+        for (int i = 0; i < count; i++) {
+            const struct turns_block *a = &couples[i].sides[0], *b = &couples[i].sides[1];
+            bool medians = a->median_ns > 0 && b->median_ns > 0; // less moved by neighbours
+            enum turns_estimator estimator = medians ? TURNS_MEDIAN : TURNS_MEAN;
+            course[used++] = log(turns_block_time(b, estimator) / turns_block_time(a, estimator));
+        }
         free(couples);
         *ret_count = used;
         return course;
@@ -265,6 +271,29 @@ static void measure_find_start(struct measure_state *state)
     free(course);
 }
 
+// Step time of a launch in the unit in which its ratio was taken: where steps only enqueue work,
+// the median of single steps would be the time to enqueue.
+static double measure_step_time(const struct measure_state *state, int side)
+{
+    const struct rank_rows *slowest = state->slowest[side];
+    int from = rank_rows_find(slowest, state->start[side]), used = 0;
+    if (from < 0)
+        return NAN;
+    if (!state->pair->couples[METRIC_STEP_TIME] || state->pair->estimator == TURNS_MEDIAN)
+        return quantile_median(state->durations[side] + from, (size_t)(slowest->count - from));
+    double *times = xcalloc((size_t)state->rows->block_count, sizeof *times);
+    for (int i = 0; i < state->rows->block_count; i++) {
+        const struct block_rows *block = &state->rows->blocks[i];
+        if (!measure_counts(state, block))
+            continue;
+        struct turns_block one = measure_block(state, side, block);
+        times[used++] = turns_block_time(&one, state->pair->estimator);
+    }
+    double median = quantile_median(times, (size_t)used);
+    free(times);
+    return median;
+}
+
 static void measure_side_steps(struct measure_state *state, int side)
 {
     const struct launch_rows *rows = &state->rows->sides[side];
@@ -272,10 +301,7 @@ static void measure_side_steps(struct measure_state *state, int side)
     struct measure_launch *launch = &state->pair->sides[side];
     bool steady = state->pair->steady || steady_reached(launch->steady);
     launch->steady_start = (int)state->start[side];
-    int from = rank_rows_find(slowest, state->start[side]);
-    double median = from < 0 || !steady ? NAN
-                                        : quantile_median(state->durations[side] + from,
-                                                          (size_t)(slowest->count - from));
+    double median = steady ? measure_step_time(state, side) : NAN;
     measure_put(launch, METRIC_STEP_TIME, median, MEASURE_NOT_STEADY);
     double rate = steady ? measure_throughput(state->rows, side, slowest, state->start[side]) : NAN;
     measure_put(launch, METRIC_THROUGHPUT, rate, steady ? MEASURE_NO_SAMPLES : MEASURE_NOT_STEADY);
@@ -290,7 +316,8 @@ static void measure_turns(struct measure_state *state)
     int used = measure_couples(state, couples);
     if (used && pair->steady) {
         struct turns_result turns = turns_ratio(couples, used);
-        pair->first_dropped = turns.first_dropped;
+        pair->first_cold = turns.first_cold;
+        pair->estimator = turns.estimator;
         measure_put_turns(pair, METRIC_STEP_TIME, &turns);
         double *rates = xcalloc(count, sizeof *rates);
         int rate_count = 0;

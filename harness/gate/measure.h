@@ -9,6 +9,7 @@
 #include "contracts/metrics.h"
 #include "harness/gate/pair_rows.h"
 #include "reports/analyse/steady.h"
+#include "reports/analyse/turns.h"
 
 enum measure_reason {
     MEASURE_OK,
@@ -46,8 +47,9 @@ struct measure_pair {
     bool zero_baseline[METRIC_COUNT]; // b was measured, a is 0: no ratio
     bool steady;                      // both sides steady, or their ratio is
     bool drifts_alike;                // rescued by the ratio: both sides drift alike
-    bool first_dropped;               // the first step of each block was colder and left out
-    int block_steps;                  // of the longest block; 0: no blocks
+    bool first_cold; // the first step of each block is colder: throughput leaves it out
+    enum turns_estimator estimator; // of the blocks behind step_time
+    int block_steps;                // of the longest block; 0: no blocks
 };
 
 enum { MEASURE_P50_REQUESTS_MIN = 30 };

@@ -12,9 +12,10 @@
 
 enum {
     NEED_COUPLES_MIN = 8,
-    NEED_STEADY_STEPS = 30,   // steady.c wants so many behind the warm-up
-    NEED_PAIRS_MAX = 256,     // of those the spread is taken from
-    NEED_SPREAD_PAIRS_MIN = 3 // before that the spread between pairs is not known
+    NEED_COUPLES_MAX = 1000000, // the plan's steps are the limit
+    NEED_STEADY_STEPS = 30,     // steady.c wants so many behind the warm-up
+    NEED_PAIRS_MAX = 256,       // of those the spread is taken from
+    NEED_SPREAD_PAIRS_MIN = 3   // before that the spread between pairs is not known
 };
 
 static const struct run_workload *need_workload(const struct run_facts *run, int64_t workload_id)
@@ -81,35 +82,48 @@ int gate_need(struct store *store, int64_t workload_id, struct gate_need *ret_ne
     return 0;
 }
 
-// Spread within and between the pairs measured so far, of the metric that comes from couples.
-static bool need_spread(const struct run_facts *run, const struct workload_facts *facts,
-                        struct turns_plan *plan, int *ret_block_steps, int *ret_overhead_steps)
+// Steps of a launch that its couples do not use: warm-up, and what is left over at the end.
+static int need_overhead(const struct workload_facts *facts, int *ret_block_steps)
+{
+    for (int i = facts->main_count - 1; i >= 0; i--) {
+        const struct measure_pair *pair = &facts->main[i];
+        if (!pair->couples[METRIC_STEP_TIME])
+            continue;
+        int counted = pair->couples[METRIC_STEP_TIME] * pair->block_steps;
+        *ret_block_steps = pair->block_steps;
+        return pair->head.steps > counted ? (int)pair->head.steps - counted : 0;
+    }
+    return 0;
+}
+
+// Couples that the next pair needs for this metric; 0: its spread is not known yet.
+static int need_couples(const struct run_facts *run, const struct workload_facts *facts,
+                        enum metric_id metric)
 {
     double ratios[NEED_PAIRS_MAX], within[NEED_PAIRS_MAX], couples[NEED_PAIRS_MAX];
     int used = 0;
     for (int i = 0; i < facts->main_count && used < NEED_PAIRS_MAX; i++) {
         const struct measure_pair *pair = &facts->main[i];
-        if (pair->couples[METRIC_STEP_TIME] < 2 || isnan(pair->within_sd[METRIC_STEP_TIME]))
+        if (pair->couples[metric] < 2 || isnan(pair->within_sd[metric]))
             continue;
-        int in_couples = pair->couples[METRIC_STEP_TIME] * pair->block_steps;
-        ratios[used] = pair->log_ratio[METRIC_STEP_TIME];
-        couples[used] = pair->couples[METRIC_STEP_TIME];
+        ratios[used] = pair->log_ratio[metric];
+        couples[used] = pair->couples[metric];
         // Brought to one length: the standard error falls with the root of the couples.
-        within[used] = pair->within_sd[METRIC_STEP_TIME] * sqrt(couples[used]);
-        *ret_block_steps = pair->block_steps;
-        *ret_overhead_steps =
-            pair->head.steps > in_couples ? (int)pair->head.steps - in_couples : 0;
+        within[used] = pair->within_sd[metric] * sqrt(couples[used]);
         used++;
     }
-    if (used < NEED_SPREAD_PAIRS_MIN || *ret_block_steps < 1)
-        return false;
+    if (used < NEED_SPREAD_PAIRS_MIN)
+        return 0;
     double typical = quantile_median(couples, (size_t)used);
-    plan->couples = (int)typical;
-    plan->within_sd = quantile_median(within, (size_t)used) / sqrt(typical);
-    plan->pair_sd = quantile_mad_sd(ratios, (size_t)used);
-    // A quarter of the margin: what is finer than that decides no cell earlier.
-    plan->spread_floor = 0.25 * run->gate.metrics[METRIC_STEP_TIME].margin;
-    return true;
+    struct turns_plan plan = {
+        .couples = (int)typical,
+        .within_sd = quantile_median(within, (size_t)used) / sqrt(typical),
+        .pair_sd = quantile_mad_sd(ratios, (size_t)used),
+        // A quarter of the margin: what is finer than that decides no cell earlier.
+        .spread_floor = 0.25 * run->gate.metrics[metric].margin,
+        .couples_min = NEED_COUPLES_MIN,
+        .couples_max = NEED_COUPLES_MAX};
+    return turns_couples_wanted(&plan);
 }
 
 int gate_next_steps(struct store *store, int64_t workload_id, uint64_t steps_max,
@@ -121,18 +135,21 @@ int gate_next_steps(struct store *store, int64_t workload_id, uint64_t steps_max
     if (rc)
         return rc;
     const struct workload_facts *facts = &workload->facts;
-    struct turns_plan plan = {.couples_min = NEED_COUPLES_MIN, .couples_max = 1000000};
-    int block_steps = 0, overhead = 0;
-    uint64_t steps = steps_max;
+    int block_steps = 0, overhead = need_overhead(facts, &block_steps), couples = 0;
+    bool known = block_steps > 0;
     // Percentiles of an open loop need their number of requests, whatever the spread of the steps.
-    bool by_steps = cells_main_metric(facts) == METRIC_STEP_TIME;
-    if (by_steps && need_spread(&run, facts, &plan, &block_steps, &overhead)) {
-        int64_t counted = (int64_t)turns_couples_wanted(&plan) * block_steps;
-        int64_t wanted = overhead + (counted > NEED_STEADY_STEPS ? counted : NEED_STEADY_STEPS);
-        if ((uint64_t)wanted < steps_max)
-            steps = (uint64_t)wanted;
+    known = known && cells_main_metric(facts) == METRIC_STEP_TIME;
+    for (int i = 0; i < workload->cell_count; i++) {
+        const struct cell *cell = &workload->cells[i];
+        if (!cell->gating || !cell_is_step_metric(cell->metric))
+            continue;
+        int wanted = need_couples(&run, facts, cell->metric);
+        known = known && wanted;
+        couples = wanted > couples ? wanted : couples;
     }
-    *ret_steps = steps;
+    int64_t counted = (int64_t)couples * block_steps;
+    int64_t steps = overhead + (counted > NEED_STEADY_STEPS ? counted : NEED_STEADY_STEPS);
+    *ret_steps = known && couples && (uint64_t)steps < steps_max ? (uint64_t)steps : steps_max;
     run_facts_clear(&run);
     return 0;
 }

@@ -12,9 +12,10 @@
 #include "reports/analyse/quantile.h"
 #include "reports/analyse/signed_rank.h"
 
-static const double turns_cold_alpha = 0.01;
-static const double turns_cold_min =
-    0.005; // a first step colder by less moves a block of 4 by 0.1 %
+static const double turns_odd_alpha = 0.01;
+// A first step colder by less moves a block of 4 by 0.1 %; a last step that waits for a device is
+// far above 5 %.
+static const double turns_cold_min = 0.005, turns_late_min = 0.05;
 static const double turns_error_alpha = 0.025;
 
 // Means of neighbours, so that the quadratic estimate stays below 2 million averages.
@@ -48,42 +49,74 @@ struct turns_result turns_center(const double *log_ratios, int count)
     return result;
 }
 
-// Is the first step of this side's blocks measurably slower than the others?
-static bool turns_side_cold(const struct turns_couple *couples, int count, int side,
-                            double *scratch)
+// Is this single step of a side's blocks measurably slower than the middle one? One step against
+// one step: against a mean or median of several, the skew of the noise alone would make a
+// difference.
+static bool turns_step_odd(const struct turns_couple *couples, int count, int side, bool last,
+                           double least, double *scratch)
 {
     int used = 0;
     for (int i = 0; i < count; i++) {
         const struct turns_block *block = &couples[i].sides[side];
-        if (block->first_ns > 0 && block->rest_ns > 0)
-            scratch[used++] = log(block->first_ns / block->rest_ns);
+        double single = last ? block->last_ns : block->first_ns;
+        if (single > 0 && block->middle_ns > 0)
+            scratch[used++] = log(single / block->middle_ns);
     }
     int thinned;
     if (!used)
         return false;
     double *values = turns_thin(scratch, used, &thinned);
-    struct interval interval = signed_rank_interval(values, thinned, turns_cold_alpha);
+    struct interval interval = signed_rank_interval(values, thinned, turns_odd_alpha);
     free(values);
-    return interval.has_bounds && interval.lower > 0 && interval.estimate > turns_cold_min;
+    return interval.has_bounds && interval.lower > 0 && interval.estimate > least;
+}
+
+double turns_block_time(const struct turns_block *block, enum turns_estimator estimator)
+{
+    switch (estimator) {
+    case TURNS_MEDIAN:
+        return block->median_ns;
+    case TURNS_REST:
+        return block->rest_ns;
+    default:
+        return block->mean_ns;
+    }
+}
+
+static bool turns_all_have(const struct turns_couple *couples, int count,
+                           enum turns_estimator estimator)
+{
+    for (int i = 0; i < count; i++)
+        for (int side = 0; side < TURNS_SIDES; side++)
+            if (!(turns_block_time(&couples[i].sides[side], estimator) > 0))
+                return false;
+    return true;
 }
 
 struct turns_result turns_ratio(const struct turns_couple *couples, int count)
 {
     double *ratios = xcalloc((size_t)(count > 0 ? count : 1), sizeof *ratios);
-    bool cold =
-        turns_side_cold(couples, count, 0, ratios) || turns_side_cold(couples, count, 1, ratios);
-    // Without a rest in every couple nothing can be dropped alike on both sides.
-    for (int i = 0; cold && i < count; i++)
-        cold = couples[i].sides[0].rest_ns > 0 && couples[i].sides[1].rest_ns > 0;
+    bool cold = false, late = false;
+    for (int side = 0; side < TURNS_SIDES; side++) {
+        cold = cold || turns_step_odd(couples, count, side, false, turns_cold_min, ratios);
+        late = late || turns_step_odd(couples, count, side, true, turns_late_min, ratios);
+    }
+    // The same for both sides and all couples, or the ratio would compare unlike things.
+    enum turns_estimator estimator = TURNS_MEAN;
+    if (!late && turns_all_have(couples, count, TURNS_MEDIAN))
+        estimator = TURNS_MEDIAN;
+    else if (cold && turns_all_have(couples, count, TURNS_REST))
+        estimator = TURNS_REST;
     int used = 0;
     for (int i = 0; i < count; i++) {
-        const struct turns_block *a = &couples[i].sides[0], *b = &couples[i].sides[1];
-        double time_a = cold ? a->rest_ns : a->step_ns, time_b = cold ? b->rest_ns : b->step_ns;
+        double time_a = turns_block_time(&couples[i].sides[0], estimator);
+        double time_b = turns_block_time(&couples[i].sides[1], estimator);
         if (time_a > 0 && time_b > 0)
             ratios[used++] = log(time_b / time_a);
     }
     struct turns_result result = turns_center(ratios, used);
-    result.first_dropped = cold;
+    result.estimator = estimator;
+    result.first_cold = cold;
     free(ratios);
     return result;
 }

@@ -13,7 +13,6 @@
 #include "common/clock.h"
 #include "harness/gate/gate.h"
 
-enum { WORLD_BLOCK_STEPS = 4 };
 static const double world_step_ns = 5e6;
 
 static void world_die(const char *what, const struct error *err)
@@ -227,19 +226,20 @@ static void world_blocks(struct world *world, int64_t pair_id, const struct worl
                          double *durations[2])
 {
     struct error err = {0};
-    for (int first = 0, couple = 0; first + WORLD_BLOCK_STEPS <= pair->steps;
-         first += WORLD_BLOCK_STEPS, couple++) {
+    for (int first = 0, couple = 0; first + pair->block_steps <= pair->steps;
+         first += pair->block_steps, couple++) {
         for (int side = 0; side < 2; side++) {
             double active = 0;
-            for (int i = 0; i < WORLD_BLOCK_STEPS; i++)
+            for (int i = 0; i < pair->block_steps; i++)
                 active += durations[side][first + i] + 10000;
             world_exec(world,
                        store_exec(world->store, &err,
                                   "INSERT INTO block (pair_id, couple, side, ran_first, "
                                   "first_step, steps, begin_ns, "
-                                  "active_ns) VALUES (?, ?, ?, ?, ?, 4, 0, ?)",
-                                  "iiiiii", pair_id, (int64_t)couple, (int64_t)side,
-                                  (int64_t)(side == 0), (int64_t)first, (int64_t)active),
+                                  "active_ns) VALUES (?, ?, ?, ?, ?, ?, 0, ?)",
+                                  "iiiiiii", pair_id, (int64_t)couple, (int64_t)side,
+                                  (int64_t)(side == 0), (int64_t)first,
+                                  (int64_t)pair->block_steps, (int64_t)active),
                        "block", &err);
         }
     }
@@ -252,6 +252,7 @@ int64_t world_pair(struct world *world, struct world_pair pair)
     pair.workload = pair.workload ? pair.workload : 1;
     pair.steps = pair.steps ? pair.steps : 120;
     pair.ranks = pair.ranks ? pair.ranks : 1;
+    pair.block_steps = pair.block_steps ? pair.block_steps : 4;
     pair.ratio = pair.ratio > 0 ? pair.ratio : 1;
     pair.memory_ratio = pair.memory_ratio > 0 ? pair.memory_ratio : 1;
     pair.step_noise = pair.step_noise > 0 ? pair.step_noise : 0.01;

@@ -48,6 +48,7 @@ struct world_pair {
     double zero_gpu_a;                                 // 1: peak GPU memory 0 on a, 1 MiB on b
     int ranks;                                         // 0 = 1
     bool no_samples;
+    int block_steps; // 0 = 4
 };
 // Returns the pair's id; its launches are 2 * id - 1 (a) and 2 * id (b).
 int64_t world_pair(struct world *world, struct world_pair pair);

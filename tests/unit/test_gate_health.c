@@ -283,3 +283,38 @@ TEST(a_first_step_that_is_colder_is_no_regression)
     CHECK_DBL(world_number(&world, "SELECT ratio FROM cell WHERE metric = 'throughput'"), 1, 0.004);
     world_close(&world);
 }
+
+static double enqueued(int step)
+{
+    return step % 8 == 7 ? 33 : 1; // seven steps hand work over, the eighth waits for it
+}
+
+static double enqueued_slower(int step)
+{
+    return step % 8 == 7 ? 33 * 1.06 : 1;
+}
+
+TEST(steps_that_wait_only_at_the_end_of_a_block)
+{
+    open_calibrated();
+    world_pairs(
+        &world, 10,
+        (struct world_pair){
+            .shape_a = enqueued, .shape_b = enqueued_slower, .block_steps = 8, .steps = 400});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_DBL(world_number(&world, "SELECT ratio FROM cell WHERE metric = 'step_time'"),
+              (7 + 33 * 1.06) / 40, 0.005);
+    CHECK_DBL(world_number(&world, "SELECT median_a FROM cell WHERE metric = 'step_time'"), 25e6,
+              5e5);
+    world_close(&world);
+}
+
+TEST(blocks_of_many_steps)
+{
+    open_calibrated();
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.05, .block_steps = 10, .steps = 200});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_DBL(world_number(&world, "SELECT ratio FROM cell WHERE metric = 'step_time'"), 1.05,
+              0.004);
+    world_close(&world);
+}
