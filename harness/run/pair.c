@@ -16,6 +16,7 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "harness/run/host.h"
+#include "harness/run/pair_internal.h"
 #include "harness/run/process.h"
 
 enum {
@@ -39,6 +40,7 @@ struct pair_run {
     uint64_t coin;
     uint64_t undrained[2];
     int64_t couple; // that is going on
+    bool no_room;   // a rank found no room for its step records
 };
 
 uint64_t pair_random(uint64_t *state)
@@ -52,15 +54,6 @@ uint64_t pair_random(uint64_t *state)
 static bool pair_stopped(const struct pair_run *run)
 {
     return run->spec->stop && *run->spec->stop;
-}
-
-static void pair_fail(struct pair_run *run, char *reason)
-{
-    if (run->pair->reason)
-        free(reason);
-    else
-        run->pair->reason = reason;
-    run->pair->state = PAIR_FAILED;
 }
 
 static const char *pair_side_name(const struct pair_run *run, int side)
@@ -85,7 +78,7 @@ static void pair_fail_launch(struct pair_run *run, int side)
     const struct launch *other = run->pair->launches[!side];
     if (other && other->pid > 0)
         run->pair->failed_beside = true;
-    pair_fail(run, xasprintf("side '%s' %s", name, how));
+    pair_fail(run->pair, xasprintf("side '%s' %s", name, how));
     free(how);
 }
 
@@ -113,6 +106,20 @@ static bool pair_patience(struct pair_run *run, int side)
     return true;
 }
 
+// Ranks that found no room for their records will never be held: no finding about the side, no reason to
+// wait for the timeout.
+static bool pair_no_room(struct pair_run *run, int side, uint32_t slots)
+{
+    struct launch *launch = run->pair->launches[side];
+    if (reader_slot_count(launch->reader) >= slots || !reader_refused_count(launch->reader))
+        return false;
+    run->no_room = true;
+    launch_kill(launch, LAUNCH_STOPPED);
+    pair_fail(run->pair, xasprintf("no room in /dev/shm for the step records of side '%s'",
+                             pair_side_name(run, side)));
+    return true;
+}
+
 // Wait until every rank is held at the gate (true), or the launch has ended (false).
 static bool pair_wait_held(struct pair_run *run, int side, uint32_t slots)
 {
@@ -127,7 +134,7 @@ static bool pair_wait_held(struct pair_run *run, int side, uint32_t slots)
                     return false;
             return false;
         }
-        if (launch_ended(launch) || !pair_patience(run, side))
+        if (pair_no_room(run, side, slots) || launch_ended(launch) || !pair_patience(run, side))
             return false;
         if (rc != -EINTR)
             pair_drain(run, side); // a workload whose gate stays open must not fill its ring
@@ -156,7 +163,7 @@ static bool pair_memory_allows(struct pair_run *run, int side)
     if (peak < 0 || free_bytes < 0 || free_bytes > peak + peak / 2)
         return true;
     char need[32], have[32];
-    pair_fail(run, xasprintf("not enough memory for both sides at once: side '%s' took %s, %s are free",
+    pair_fail(run->pair, xasprintf("not enough memory for both sides at once: side '%s' took %s, %s are free",
                              pair_side_name(run, !side),
                              unit_format_bytes(need, sizeof need, (double)peak),
                              unit_format_bytes(have, sizeof have, (double)free_bytes)));
@@ -181,7 +188,7 @@ static int pair_start(struct pair_run *run, int side, struct error *err)
         return error_set(err, rc, "%s", local.text); // ours, not the side's
     if (rc) {
         run->pair->start_error[side] = xstrdup(local.text);
-        pair_fail(run, xstrdup(local.text));
+        pair_fail(run->pair, xstrdup(local.text));
     }
     return 0;
 }
@@ -362,67 +369,19 @@ static void pair_turns(struct pair_run *run)
     }
 }
 
-struct pair_begin { // of the first step of a block, on the earliest rank; 0 = its record was lost
-    int64_t step, ns;
-};
-
-static int pair_compare_begin(const void *a, const void *b)
-{
-    int64_t x = ((const struct pair_begin *)a)->step, y = ((const struct pair_begin *)b)->step;
-    return (x > y) - (x < y);
-}
-
-// One entry a couple, in the order of the couples.
-static struct pair_begin *pair_find_begins(const struct pair *pair, int side)
-{
-    size_t count = pair->block_count / 2;
-    struct pair_begin *begins = xcalloc(count, sizeof *begins);
-    for (size_t i = 0; i < count; i++)
-        begins[i].step = pair->blocks[2 * i + (size_t)side].first_step;
-    for (size_t i = 0; i < pair->samples[side].step_count; i++) {
-        const struct samples_step *step = &pair->samples[side].steps[i];
-        struct pair_begin key = {.step = step->idx};
-        struct pair_begin *begin = bsearch(&key, begins, count, sizeof key, pair_compare_begin);
-        if (begin && (!begin->ns || step->begin_ns < begin->ns))
-            begin->ns = step->begin_ns;
-    }
-    return begins;
-}
-
-// A block whose first step was lost has no length: it is taken out, with its partner.
-static void pair_close_blocks(struct pair *pair)
-{
-    struct pair_begin *begins[2] = {pair_find_begins(pair, 0), pair_find_begins(pair, 1)};
-    size_t kept = 0;
-    for (size_t i = 0; i + 1 < pair->block_count; i += 2) {
-        bool whole = true;
-        for (size_t side = 0; side < 2; side++) {
-            struct pair_block *block = &pair->blocks[i + side];
-            block->begin_ns = begins[side][i / 2].ns;
-            whole = whole && block->begin_ns && block->active_ns > block->begin_ns;
-            block->active_ns -= block->begin_ns;
-        }
-        if (whole) {
-            pair->blocks[kept++] = pair->blocks[i];
-            pair->blocks[kept++] = pair->blocks[i + 1];
-        }
-    }
-    pair->block_count = kept;
-    free(begins[0]);
-    free(begins[1]);
-}
-
 // Wait for the first step of a side, which is then held and frozen.
 static void pair_arrive(struct pair_run *run, int side)
 {
     struct pair *pair = run->pair;
     if (pair_wait_held(run, side, (uint32_t)run->spec->workload->ranks)) {
         launch_suspend(pair->launches[side], PAIR_SLICE_PATIENCE_NS);
-    } else if (pair->state != PAIR_STOPPED && pair->launches[side]->state != LAUNCH_OK) {
+    } else if (pair->state == PAIR_STOPPED || pair_no_room(run, side, 1)) {
+        return;
+    } else if (pair->launches[side]->state != LAUNCH_OK) {
         pair_fail_launch(run, side);
-    } else if (pair->state != PAIR_STOPPED) { // in good order: the caller chooses other turns
+    } else { // in good order: the caller chooses other turns
         pair->missed_steps = true;
-        pair_fail(run, xasprintf("side '%s' made no step call, and turns of steps need them; "
+        pair_fail(run->pair, xasprintf("side '%s' made no step call, and turns of steps need them; "
                                  "set `interleave` to auto or slices",
                                  pair_side_name(run, side)));
     }
@@ -431,7 +390,7 @@ static void pair_arrive(struct pair_run *run, int side)
 static int pair_run_steps(struct pair_run *run, struct error *err)
 {
     struct pair *pair = run->pair;
-    for (int i = 0; i < 2 && pair->state != PAIR_STOPPED && !pair->missed_steps; i++) {
+    for (int i = 0; i < 2 && pair->state != PAIR_STOPPED && !pair->missed_steps && !run->no_room; i++) {
         int side = i ? !run->spec->first_side : run->spec->first_side;
         int rc = pair_start(run, side, err);
         if (rc || !pair->launches[side])
@@ -527,43 +486,6 @@ static int pair_run_launches(struct pair_run *run, struct error *err)
     return 0;
 }
 
-// A step file that was cut short has lost what was in it: nothing of this pair can be trusted.
-static void pair_check_file(struct pair_run *run)
-{
-    for (int side = 0; side < 2 && run->pair->state != PAIR_STOPPED; side++) {
-        struct launch *launch = run->pair->launches[side];
-        if (!launch || !reader_truncated(launch->reader))
-            continue;
-        if (launch->state == LAUNCH_OK)
-            launch->state = LAUNCH_CRASHED; // its exit code tells nothing about what is lost
-        free(run->pair->reason); // whatever else happened followed from it
-        run->pair->reason = NULL;
-        pair_fail(run, xasprintf("side '%s' cut the file short that UPGATE_STEPS names; only the step "
-                                 "protocol may write to it", pair_side_name(run, side)));
-    }
-}
-
-// A launch that was told how many steps to make, ended in good order and made fewer than its partner
-// did less work: its times must not count, and its early end is a failure of its own.
-static void pair_check_steps(struct pair_run *run)
-{
-    struct pair *pair = run->pair;
-    bool told = run->spec->workload->model != NULL;
-    for (char **word = run->spec->workload->command; word && *word; word++)
-        told = told || strstr(*word, "{steps}");
-    if (!told || !pair->launches[0] || !pair->launches[1])
-        return;
-    int64_t steps[2] = {samples_steps(pair->launches[0]), samples_steps(pair->launches[1])};
-    int side = steps[1] < steps[0];
-    if (steps[0] == steps[1] || steps[side] < 0 || steps[side] >= (int64_t)run->spec->steps)
-        return;
-    pair->launches[side]->state = LAUNCH_CRASHED;
-    pair_fail(run, xasprintf("side '%s' ended in good order after %lld of %llu steps, side '%s' after %lld",
-                             pair_side_name(run, side), (long long)steps[side],
-                             (unsigned long long)run->spec->steps, pair_side_name(run, !side),
-                             (long long)steps[!side]));
-}
-
 int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair **ret_pair,
              struct error *err)
 {
@@ -577,10 +499,11 @@ int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair *
     for (int side = 0; side < 2; side++)
         if (!pair->covariates[side])
             pair_finish_launch(&run, side);
-    if (rc == 0)
-        pair_check_file(&run);
-    if (rc == 0 && pair->state == PAIR_VALID)
-        pair_check_steps(&run);
+    if (rc == 0 && run.no_room)
+        rc = error_set(err, -ENOSPC, "%s; make it larger (docker: --shm-size), or end what fills it",
+                       pair->reason);
+    if (rc == 0 && pair->state != PAIR_STOPPED)
+        pair_check(spec, pair);
     if (pair->block_count)
         pair_close_blocks(pair);
     pair->ended_ns = clock_monotonic_ns();

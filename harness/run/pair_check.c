@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a pair that has come to its end shows: times of its blocks, and whether what it recorded can
+// count at all. Reads the readers and samples of its launches; runs nothing, and trusts no process.
+#include "harness/run/pair_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+
+void pair_fail(struct pair *pair, char *reason)
+{
+    if (pair->reason)
+        free(reason);
+    else
+        pair->reason = reason;
+    pair->state = PAIR_FAILED;
+}
+
+// --- blocks ---------------------------------------------------------------------------------------
+
+struct pair_begin { // of the first step of a block, on the earliest rank; 0 = its record was lost
+    int64_t step, ns;
+};
+
+static int pair_compare_begin(const void *a, const void *b)
+{
+    int64_t x = ((const struct pair_begin *)a)->step, y = ((const struct pair_begin *)b)->step;
+    return (x > y) - (x < y);
+}
+
+// One entry a couple, in the order of the couples.
+static struct pair_begin *pair_find_begins(const struct pair *pair, int side)
+{
+    size_t count = pair->block_count / 2;
+    struct pair_begin *begins = xcalloc(count, sizeof *begins);
+    for (size_t i = 0; i < count; i++)
+        begins[i].step = pair->blocks[2 * i + (size_t)side].first_step;
+    for (size_t i = 0; i < pair->samples[side].step_count; i++) {
+        const struct samples_step *step = &pair->samples[side].steps[i];
+        struct pair_begin key = {.step = step->idx};
+        struct pair_begin *begin = bsearch(&key, begins, count, sizeof key, pair_compare_begin);
+        if (begin && (!begin->ns || step->begin_ns < begin->ns))
+            begin->ns = step->begin_ns;
+    }
+    return begins;
+}
+
+void pair_close_blocks(struct pair *pair)
+{
+    struct pair_begin *begins[2] = {pair_find_begins(pair, 0), pair_find_begins(pair, 1)};
+    size_t kept = 0;
+    for (size_t i = 0; i + 1 < pair->block_count; i += 2) {
+        bool whole = true;
+        for (size_t side = 0; side < 2; side++) {
+            struct pair_block *block = &pair->blocks[i + side];
+            block->begin_ns = begins[side][i / 2].ns;
+            whole = whole && block->begin_ns && block->active_ns > block->begin_ns;
+            block->active_ns -= block->begin_ns;
+        }
+        if (whole) {
+            pair->blocks[kept++] = pair->blocks[i];
+            pair->blocks[kept++] = pair->blocks[i + 1];
+        }
+    }
+    pair->block_count = kept;
+    free(begins[0]);
+    free(begins[1]);
+}
+
+// --- launches that ended in good order and still do not count --------------------------------------
+
+// A step file that was cut short has lost what was in it: nothing of this pair can be trusted.
+static void pair_check_file(const struct pair_spec *spec, struct pair *pair)
+{
+    for (int side = 0; side < 2; side++) {
+        struct launch *launch = pair->launches[side];
+        if (!launch || !reader_truncated(launch->reader))
+            continue;
+        if (launch->state == LAUNCH_OK)
+            launch->state = LAUNCH_CRASHED; // its exit code tells nothing about what is lost
+        free(pair->reason); // whatever else happened followed from it
+        pair->reason = NULL;
+        pair_fail(pair, xasprintf("side '%s' cut the file short that UPGATE_STEPS names; only the step "
+                                 "protocol may write to it", spec->plan->sides[side].name));
+    }
+}
+
+// One of several ranks that ended without a word, before the others: killed, and its launcher did not
+// mind. A rank that ends in good order says so, and may have had less to do.
+static void pair_check_ranks(const struct pair_spec *spec, struct pair *pair, int side)
+{
+    struct launch *launch = pair->launches[side];
+    struct reader_slot slot, lost = {0};
+    uint32_t most = 0;
+    if (!launch || spec->workload->ranks < 2)
+        return;
+    for (uint32_t i = 0; i < reader_slot_count(launch->reader); i++) {
+        if (reader_slot(launch->reader, i, &slot))
+            continue;
+        most = slot.steps > most ? slot.steps : most;
+        if (slot.state != UG_SLOT_CLOSED && (!lost.pid || slot.steps < lost.steps))
+            lost = slot;
+    }
+    if (!lost.pid || lost.steps >= most)
+        return;
+    launch->state = LAUNCH_CRASHED;
+    pair_fail(pair, xasprintf("rank %u of side '%s' ended without a word after %u steps, another made %u",
+                             lost.rank, spec->plan->sides[side].name, lost.steps, most));
+}
+
+// A launch that was told how many steps to make, ended in good order and made fewer than its partner
+// did less work: its times must not count, and its early end is a failure of its own.
+static void pair_check_steps(const struct pair_spec *spec, struct pair *pair)
+{
+    bool told = spec->workload->model != NULL;
+    for (char **word = spec->workload->command; word && *word; word++)
+        told = told || strstr(*word, "{steps}");
+    if (!told || !pair->launches[0] || !pair->launches[1])
+        return;
+    int64_t steps[2] = {samples_steps(pair->launches[0]), samples_steps(pair->launches[1])};
+    int side = steps[1] < steps[0];
+    if (steps[0] == steps[1] || steps[side] < 0 || steps[side] >= (int64_t)spec->steps)
+        return;
+    pair->launches[side]->state = LAUNCH_CRASHED;
+    pair_fail(pair, xasprintf("side '%s' ended in good order after %lld of %llu steps, side '%s' after %lld",
+                             spec->plan->sides[side].name, (long long)steps[side],
+                             (unsigned long long)spec->steps, spec->plan->sides[!side].name,
+                             (long long)steps[!side]));
+}
+
+void pair_check(const struct pair_spec *spec, struct pair *pair)
+{
+    pair_check_file(spec, pair);
+    for (int side = 0; side < 2 && pair->state == PAIR_VALID; side++)
+        pair_check_ranks(spec, pair, side);
+    if (pair->state == PAIR_VALID)
+        pair_check_steps(spec, pair);
+}

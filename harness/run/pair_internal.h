@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between pair.c, which runs a pair, and pair_check.c, which looks at it afterwards.
+#ifndef UPGATE_HARNESS_RUN_PAIR_INTERNAL_H
+#define UPGATE_HARNESS_RUN_PAIR_INTERNAL_H
+
+#include "harness/run/pair.h"
+
+// The pair has failed; the first reason stays. reason is taken.
+void pair_fail(struct pair *pair, char *reason);
+// Fails a pair whose launches say they went well and lost records, ranks or steps. Not for a pair that
+// was stopped.
+void pair_check(const struct pair_spec *spec, struct pair *pair);
+// From arrivals to lengths. A block whose first step was lost has none: it is taken out, with its partner.
+void pair_close_blocks(struct pair *pair);
+
+#endif
