@@ -2,6 +2,7 @@
 // Validity rules of a pair. Reads covariates and counters of its two launches.
 #include "harness/run/validity.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "common/strings.h"
@@ -11,13 +12,23 @@ enum {
     VALIDITY_OVERLAP_SHARE = 100, // a hundredth of its CPU time, half of what the gate looks for
     // Foreign CPU use that one launch met and the other did not, in launches mode: a tenth of a CPU
     // moves the 2 % that a gate looks for. In turns both sides share what comes, so it does not void.
-    VALIDITY_FOREIGN_PCT_MAX = 10
+    VALIDITY_FOREIGN_PCT_MAX = 10,
+    // /proc/stat counts in ticks of 10 ms: what begins and what ends may each be off by one.
+    VALIDITY_TICKS_NS = 20000000
 };
 
 static int64_t validity_value(const json_t *covariates, const char *name)
 {
     const json_t *value = json_object_get(covariates, name);
     return json_is_integer(value) ? json_integer_value(value) : -1;
+}
+
+// How much of a CPU the count may be off, in the shorter of the two windows.
+static double validity_resolution_pct(const json_t *a, const json_t *b)
+{
+    int64_t window_a = validity_value(a, "window_ns"), window_b = validity_value(b, "window_ns");
+    int64_t window = window_a < window_b ? window_a : window_b;
+    return window > 0 ? 100.0 * VALIDITY_TICKS_NS / (double)window : 0;
 }
 
 static double validity_foreign_pct(const json_t *covariates)
@@ -48,9 +59,9 @@ struct validity validity_check(const struct pair *pair, enum plan_interleave int
         return (struct validity){xstrdup("the processor throttled while one side ran, not the other"),
                                  throttle_b > 0};
     double foreign_a = validity_foreign_pct(a), foreign_b = validity_foreign_pct(b);
+    double most = VALIDITY_FOREIGN_PCT_MAX + validity_resolution_pct(a, b);
     if (interleave == PLAN_INTERLEAVE_LAUNCHES && foreign_a >= 0 && foreign_b >= 0 &&
-        (foreign_a - foreign_b > VALIDITY_FOREIGN_PCT_MAX ||
-         foreign_b - foreign_a > VALIDITY_FOREIGN_PCT_MAX))
+        fabs(foreign_a - foreign_b) > most)
         return (struct validity){xasprintf("other processes used %.0f %% of a CPU beside one side and "
                                            "%.0f %% beside the other", foreign_a, foreign_b),
                                  foreign_b > foreign_a};
