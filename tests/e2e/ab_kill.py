@@ -14,7 +14,7 @@ from ab_rig import CLEAN_S, SH, WORK, Skip, cgroup_parents, check_code, check_sa
 from ab_store import check_kept, earlier, wait_for_pairs
 
 SEED, KILLS = 20240607, 15
-MODEL = {"model": "dlrm", "steps": 60, "size": "small"}
+MODEL = {"model": "dlrm", "steps": 30, "size": "small"}
 SLOW = {"command": [SH, "-c", "sleep 0.3; " + WORK]}
 
 

@@ -107,7 +107,7 @@ class Case:
             "baseline": dict({"name": "old", "env": {"SIDE": "a"}}, **(baseline or {})),
             "candidate": dict({"name": "new", "env": {"SIDE": "b"}}, **(candidate or {})),
             "workloads": [dict({"name": "w%d" % i}, **workload) for i, workload in enumerate(workloads)],
-            "schedule": dict({"looks": [3], "timeout": "20s", "block": "5ms"}, **schedule),
+            "schedule": dict({"looks": [3], "timeout": "20s", "block": "5ms", "voids": 50}, **schedule),
             "gate": dict({"alpha": "20%", "parity": {"rule": "off"},
                           "metrics": {"cpu_time": {"margin": "100%"},
                                       "total_time": {"margin": "100%", "observe": True}},
@@ -237,6 +237,7 @@ def main(module_globals, certificates=True):
              if name.startswith("test_") and inspect.isfunction(value)]
     tests = [test for test in tests if not sys.argv[1:] or any(word in test[0] for word in sys.argv[1:])]
     state_dir = tempfile.mkdtemp(prefix="upgate-test-state-")
+    os.chmod(state_dir, 0o755)
     failed = skipped = 0
     begin = time.monotonic()
     try:

@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`upgate ab` on a machine that is not as it should be: CPUs that do not exist, no root, no room in shared
+memory, a TMPDIR that cannot be written, a stdout that is closed or full, a wall clock that jumps. It works
+with less, or says what is missing; it never passes by accident."""
+import os
+import pwd
+import subprocess
+import time
+
+import ab_rig
+from ab_rig import SH, WORK, Skip, check_code, check_says
+
+COMMAND = {"command": [SH, "-c", WORK]}
+MODEL = {"model": "dlrm", "steps": 30, "size": "small"}
+
+
+def test_cpus_that_are_not_there(case):
+    case.plan(COMMAND, cpus="0-999")
+    done = case.run()
+    check_code(done, 2)
+    check_says(done, "0-999", "not available here")
+    assert not os.path.exists(case.db_path), "a store was made for a plan that cannot run"
+
+
+def test_cpus_that_are_no_list(case):
+    for cpus in ("x", "3-1", "0,,1", "0-", "99999999999"):
+        case.plan(COMMAND, cpus=cpus)
+        done = case.run()
+        check_code(done, 2)
+        check_says(done, "plan.yaml", "cpus")
+
+
+def test_both_sides_run_where_they_are_pinned(case):
+    case.plan({"command": [SH, "-c", "grep Cpus_allowed_list /proc/self/status; exit $([ $SIDE = a ]; echo $?)"]},
+              cpus="0")
+    check_code(case.run(), 1)
+    tails = case.rows("SELECT stderr_tail FROM launch")
+    assert tails and all(tail.split()[-1] == "0" for tail, in tails), tails
+
+
+def as_nobody(case):
+    """Words before a command that give up root; the test's directory becomes nobody's."""
+    if os.geteuid() != 0:
+        raise Skip("only root can become somebody else")
+    nobody = pwd.getpwnam("nobody")
+    for path, directories, files in os.walk(case.dir):
+        for name in [path] + [os.path.join(path, name) for name in directories + files]:
+            os.chown(name, nobody.pw_uid, nobody.pw_gid)
+    words = ["setpriv", "--reuid", str(nobody.pw_uid), "--regid", str(nobody.pw_gid), "--clear-groups"]
+    reach = subprocess.run(words + ["test", "-x", ab_rig.UPGATE], stderr=subprocess.PIPE)
+    if reach.returncode:
+        raise Skip("nobody cannot reach the build directory")
+    return words
+
+
+def test_not_root(case):
+    """No cgroup, no real-time priority, no HOME: turns by signals."""
+    case.plan(MODEL)
+    case.env.pop("HOME", None)
+    done = case.run(command=as_nobody(case))
+    check_code(done, 0)
+    assert case.rows("SELECT DISTINCT json_extract(covariates, '$.freezer') FROM launch") == [("signals",)]
+    check_code(case.run("gate", case.db_path, command=as_nobody(case)), 0)
+
+
+def test_not_root_in_slices(case):
+    case.plan(COMMAND, interleave="slices")
+    check_code(case.run(command=as_nobody(case)), 0)
+
+
+def test_not_root_and_not_allowed_to_write(case):
+    case.plan(COMMAND)
+    words = as_nobody(case)
+    os.chown(case.dir, 0, 0)
+    done = case.run(command=words)
+    check_code(done, 4)
+    check_says(done, case.db_path, "may you read and write it?")
+
+
+def test_nowhere_to_keep_a_certificate(case):
+    """Without a state directory there is no certificate, and without one no pass."""
+    case.plan(MODEL)
+    for name in ("HOME", "XDG_STATE_HOME", "UPGATE_STATE_DIR"):
+        case.env.pop(name, None)
+    done = case.run()
+    check_code(done, 3)
+    check_says(done, "uncalibrated host")
+
+
+def in_namespace(setup):
+    """Words before a command that run it where `setup` has changed the mounts."""
+    words = ["unshare", "-m", SH, "-c", setup + '; exec "$@"', "sh"]
+    if os.geteuid() != 0 or subprocess.run(words + ["true"], stderr=subprocess.DEVNULL).returncode:
+        raise Skip("mounts can be changed by root only")
+    return words
+
+
+def test_no_room_in_shared_memory(case):
+    """No room for the file: exit 4. Room for the file and none for a process's records: the steps are
+    lost, and that is told and never passed over."""
+    case.plan(MODEL)
+    done = case.run(command=in_namespace("mount -t tmpfs -o size=4k tmpfs /dev/shm"))
+    check_code(done, 4)
+    check_says(done, "/dev/shm/upgate-", "No space left")
+    os.unlink(case.db_path)
+    done = case.run(command=in_namespace("mount -t tmpfs -o size=300k tmpfs /dev/shm"))
+    check_code(done, 4)
+    check_says(done, "no room in /dev/shm for the step records of side", "--shm-size")
+
+
+def test_room_in_shared_memory_for_one_rank_of_two(case):
+    """Told at once: the rank without room would never be held, and the other waits for it."""
+    case.plan({"model": "allreduce", "ranks": 2, "steps": 60, "size": "small"})
+    started = time.monotonic()
+    done = case.run(command=in_namespace("mount -t tmpfs -o size=7m tmpfs /dev/shm"))
+    check_code(done, 4)
+    check_says(done, "no room in /dev/shm for the step records of side", "--shm-size")
+    assert time.monotonic() - started < 10
+
+
+def test_shared_memory_is_read_only(case):
+    case.plan(MODEL)
+    done = case.run(command=in_namespace("mount -t tmpfs -o ro tmpfs /dev/shm"))
+    check_code(done, 4)
+    check_says(done, "/dev/shm/upgate-", "Read-only file system")
+
+
+def test_no_proc(case):
+    """Without /proc nothing can be followed: an error, not a guess."""
+    case.plan(COMMAND)
+    done = case.run(command=in_namespace("mount -t tmpfs tmpfs /proc"), clean=False)
+    check_code(done, 4)
+    case.check_clean()
+
+
+def test_tmpdir_that_cannot_be_written(case):
+    case.plan({"command": [SH, "-c", "echo hello; " + WORK + "; [ $SIDE = a ] || exit 3"]})
+    done = case.run(env={"TMPDIR": "/proc/none"})
+    check_code(done, 1)
+    assert ("hello\n",) in case.rows("SELECT stderr_tail FROM launch")
+
+
+def test_stdout_closed_or_full(case):
+    """The verdict is data: where nobody can have got it, the exit code is not 0."""
+    case.plan(COMMAND)
+    for close in (">&-", ">/dev/full"):
+        words = [SH, "-c", 'exec "$@" ' + close, "sh"]
+        done = case.run(command=words)
+        check_code(done, 4)
+        check_says(done, "failed to print the verdict")
+        assert case.value("SELECT verdict FROM verdict") == "pass"
+        check_code(case.run("gate", case.db_path, command=words), 4)
+        check_code(case.run("gate", case.db_path), 0)
+        os.unlink(case.db_path)
+
+
+def test_every_descriptor_closed(case):
+    case.plan(COMMAND)
+    done = case.run(command=[SH, "-c", 'exec "$@" <&- >&- 2>&-', "sh"])
+    check_code(done, 4)
+    assert case.value("SELECT state FROM run") == "done"
+
+
+def test_reader_of_stdout_leaves(case):
+    """A broken pipe is an error in words, not a signal."""
+    case.plan(COMMAND)
+    read, write = os.pipe()
+    os.close(read)
+    process = case.start("ab", case.plan_path, "-o", case.db_path, stdout=write)
+    os.close(write)
+    done = case.finish(process)
+    check_code(done, 4)
+    check_says(done, "failed to print the verdict", "Broken pipe")
+
+
+def test_few_descriptors(case):
+    case.plan(COMMAND)
+    done = case.run(command=["prlimit", "--nofile=24:24"])
+    check_code(done, 0)
+    os.unlink(case.db_path)
+    done = case.run(command=["prlimit", "--nofile=10:10"])
+    check_code(done, 4, 0)
+    if done.code:
+        check_says(done, "Too many open files")
+
+
+def test_few_processes(case):
+    case.plan(COMMAND)
+    words = as_nobody(case)
+    done = case.run(command=words[:1] + ["--reuid", "54321", "--regid", "54321", "--clear-groups", "prlimit",
+                                         "--nproc=0:0"] if words else [])
+    check_code(done, 4)
+
+
+def test_bisect_words(case):
+    case.plan({"command": [SH, "-c", "exit 1"]})
+    check_code(case.run("ab", case.plan_path, "-o", case.db_path, "--bisect"), 125)
+    os.unlink(case.db_path)
+    case.plan({"command": ["{python}"]}, {"python": "/opt/none"}, {"python": "/opt/none"})
+    check_code(case.run("ab", case.plan_path, "-o", case.db_path, "--bisect"), 125)
+    os.unlink(case.db_path)
+    case.plan({"command": [SH, "-c", "[ $SIDE = a ]"]})
+    check_code(case.run("ab", case.plan_path, "-o", case.db_path, "--bisect"), 1)
+    check_code(case.run("ab", "--bisect", case.path("none.yaml")), 2)
+
+
+CLOCK = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/time.h>
+#include <time.h>
+/* The wall clock jumps by hours, forth and back, at every look at it; CLOCK_MONOTONIC does not. */
+static long jump(void)
+{
+    static unsigned long calls;
+    static const long hours[] = {0, 7, -5, 30, -100, 2};
+    return 3600 * hours[__atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED) % 6];
+}
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real)
+        real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    int rc = real(clock, now);
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)
+        now->tv_sec += jump();
+    return rc;
+}
+int gettimeofday(struct timeval *now, void *zone)
+{
+    struct timespec time;
+    (void)zone;
+    int rc = clock_gettime(CLOCK_REALTIME, &time);
+    now->tv_sec = time.tv_sec;
+    now->tv_usec = time.tv_nsec / 1000;
+    return rc;
+}
+time_t time(time_t *at)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (at)
+        *at = now.tv_sec;
+    return now.tv_sec;
+}
+"""
+
+
+def test_wall_clock_that_jumps(case):
+    """The same pairs, orders and seeds as without; a verdict by the other clock; no void pair."""
+    if b"Sanitizer" in open(ab_rig.UPGATE, "rb").read():
+        raise Skip("a preloaded library and the sanitizers do not go together")
+    shim = case.path("clock.so")
+    case.write("clock.c", CLOCK)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", shim, case.path("clock.c"), "-ldl"], check=True)
+    schedule = "SELECT seed, first_side, interleave, state FROM pair ORDER BY id"
+    case.plan(MODEL)
+    check_code(case.run(), 0)
+    plain = case.rows(schedule)
+    os.unlink(case.db_path)
+    started = time.monotonic()
+    done = case.run(env={"LD_PRELOAD": shim})
+    check_code(done, 0)
+    assert case.rows(schedule) == plain
+    longest = case.value("SELECT max(ended_ns - started_ns) FROM launch")
+    assert 0 < longest < (time.monotonic() - started) * 1e9, longest
+    assert case.value("SELECT min(dur_ns) FROM step") >= 0
+    check_code(case.run("gate", case.db_path, env={"LD_PRELOAD": shim}), 0)
+
+
+if __name__ == "__main__":
+    ab_rig.main(globals())
