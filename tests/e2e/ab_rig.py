@@ -167,7 +167,7 @@ class Case:
 
     def db(self):
         """The store, after having looked whether it is whole."""
-        db = sqlite3.connect("file:%s?mode=ro" % self.db_path, uri=True)
+        db = sqlite3.connect("file:%s?mode=rw" % self.db_path, uri=True)  # rw: a journal may wait
         self.undo.append(db.close)
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []

@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/strings.h"
@@ -172,4 +174,32 @@ TEST(full_disk_keeps_what_was_committed)
     store_close(store);
     umount(test_dir);
     rmdir(test_dir);
+}
+
+TEST(a_reader_rolls_back_what_a_kill_left)
+{
+    struct store *store = fresh();
+    struct error err = {0};
+    CHECK_INT(store_exec(store, &err, "INSERT INTO note (at_ns, level, text) VALUES (1, 'info', 'kept')", ""), 0);
+    store_close(store);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        // A cache of one page: the transaction reaches the file before it is committed.
+        if (store_open(test_path, STORE_WRITE, &store, NULL))
+            _exit(1);
+        sqlite3_exec(store_db(store), "PRAGMA cache_size = 1; BEGIN IMMEDIATE", NULL, NULL, NULL);
+        for (int i = 0; i < 2000; i++)
+            store_exec(store, NULL, "INSERT INTO note (at_ns, level, text) VALUES (2, 'info', 'lost')", "");
+        kill(getpid(), SIGKILL);
+    }
+    waitpid(pid, NULL, 0);
+    char journal[80];
+    snprintf(journal, sizeof journal, "%s-journal", test_path);
+    CHECK(access(journal, F_OK) == 0);
+    CHECK_INT(store_open(test_path, STORE_READ, &store, &err), 0);
+    int64_t notes = 0;
+    CHECK_INT(store_get_int(store, &notes, &err, "SELECT count(*) FROM note", ""), 0);
+    CHECK_INT(notes, 1);
+    store_close(store);
 }

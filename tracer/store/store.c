@@ -207,9 +207,9 @@ int store_open(const char *path, enum store_mode mode, struct store **ret_store,
         store_close(store);
         return rc;
     }
-    int flags = mode == STORE_CREATE  ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE
-                : mode == STORE_WRITE ? SQLITE_OPEN_READWRITE
-                                      : SQLITE_OPEN_READONLY;
+    // Readers open for writing too, where they may: a kill -9 can leave a journal that must be rolled
+    // back before anything can be read. They are kept from writing by query_only.
+    int flags = SQLITE_OPEN_READWRITE | (mode == STORE_CREATE ? SQLITE_OPEN_CREATE : 0);
     if (sqlite3_open_v2(path, &store->db, flags | SQLITE_OPEN_EXRESCODE, NULL) != SQLITE_OK) {
         rc = store_error(store, err, "open");
         store_close(store);
@@ -218,8 +218,11 @@ int store_open(const char *path, enum store_mode mode, struct store **ret_store,
     sqlite3_busy_timeout(store->db, STORE_BUSY_MS);
     rc = mode == STORE_CREATE ? store_open_create(store, err) : store_check_version(store, err);
     if (rc == 0)
-        rc = store_exec_plain(store, "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;", "open",
-                              err);
+        rc = store_exec_plain(store,
+                              mode == STORE_READ
+                                  ? "PRAGMA query_only = ON"
+                                  : "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;",
+                              "open", err);
     if (rc == 0 && mode == STORE_WRITE && sqlite3_db_readonly(store->db, "main"))
         rc = error_set(err, -EROFS, "failed to open '%s': it is read-only; name another place with -o",
                        path);
