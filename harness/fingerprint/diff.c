@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares two fingerprints: walks both documents side by side, matches libraries by their lasting name,
-// weighs every difference with the table in rules.c, and sorts. A library behind a component that is
-// already named as different is evidence, not another finding, and goes to the end.
+// Compares two fingerprints: walks both documents side by side, matches libraries by their lasting
+// name, weighs every difference with the table in rules.c, and sorts. A library behind a component
+// that is already named as different is evidence, not another finding, and goes to the end.
 #include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -15,7 +15,8 @@
 #include "harness/fingerprint/rules.h"
 
 enum {
-    SUSPICION_IMPLIED = 4, // behind a component or package that is listed itself
+    SUSPICION_IMPLIED = 4,  // behind a component or package that is listed itself
+    SUSPICION_NEUTRAL = 14, // a setting that one side does not know, and that is off on the other
     BUILD_ID_SHOWN = 12,
     WORDS_CHARACTERS_MAX = 400,
 };
@@ -100,8 +101,9 @@ static bool has_word(const char *text, const char *word, size_t length)
 // Words of `text` that `other` has not, without warnings and path maps of compilers. NULL if none.
 static char *words_only_in(const char *text, const char *other)
 {
-    static const char *const dull[] = {"-W", "-ffile-prefix-map", "-fdebug-prefix-map", "-fdiagnostics", "-I",
-                                       "-D_FORTIFY_SOURCE"};
+    static const char *const dull[] = {
+        "-W", "-ffile-prefix-map", "-fdebug-prefix-map", "-fdiagnostics",
+        "-I", "-D_FORTIFY_SOURCE"};
     struct strbuf only = {0};
     for (const char *word = text ? text : ""; *word; word += strspn(word, " ")) {
         size_t length = strcspn(word, " ");
@@ -121,15 +123,19 @@ static char *label_of(const struct diff_rule *rule, const char *path)
     last = last ? last + 1 : path;
     if (!mark)
         return xstrdup(rule->what);
-    // Names of packages and libraries hold dots themselves; what stands behind the pattern's is the name.
+    // Names of packages and libraries hold dots themselves; what stands behind the pattern's is the
+    // name.
     size_t fixed = strcspn(rule->pattern, "*?[");
     if (!strncmp(path, "libraries.", 10))
         last = strchr(path + 10, '.') ? strchr(path + 10, '.') + 1 : path + 10;
     else if (fixed && fixed < strlen(path) && rule->pattern[fixed - 1] == '.')
         last = path + fixed;
     char *label = xasprintf("%.*s%s%s", (int)(mark - rule->what), rule->what, last, mark + 2);
-    for (char *at = label; strncmp(path, "process.environment.", 20) && *at; at++)
-        if (*at == '_' && strncmp(path, "libraries.", 10) && strncmp(path, "python.packages.", 16))
+    // Keys read better with blanks; names of variables, options, packages and libraries stay.
+    bool is_name = !strncmp(path, "libraries.", 10) || !strncmp(path, "python.packages.", 16) ||
+                   isupper((unsigned char)*last);
+    for (char *at = label; !is_name && *at; at++)
+        if (*at == '_')
             *at = ' ';
     return label;
 }
@@ -142,8 +148,19 @@ static void put_reason(json_t *object, const char *key, const json_t *document, 
         json_object_set_new(object, key, json_text(reason));
 }
 
+static bool is_neutral(const char *text)
+{
+    static const char *const words[] = {"no",   "none",    "off",        "OFF",
+                                        "full", "default", "not loaded", "0"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (!strcmp(text, words[i]))
+            return true;
+    return false;
+}
+
 // File a difference. Takes text_a and text_b (either may be NULL: that side has no such thing).
-static void file_difference(struct diff *diff, const char *path, char *text_a, char *text_b, bool implied)
+static void file_difference(struct diff *diff, const char *path, char *text_a, char *text_b,
+                            bool implied)
 {
     int order;
     const struct diff_rule *rule = diff_rule_for(path, &order);
@@ -151,6 +168,9 @@ static void file_difference(struct diff *diff, const char *path, char *text_a, c
     int suspicion = one_sided ? rule->one_sided : rule->changed;
     if (implied && suspicion > SUSPICION_IMPLIED)
         suspicion = SUSPICION_IMPLIED;
+    if (one_sided && suspicion > SUSPICION_NEUTRAL && !strncmp(path, "python.", 7) &&
+        is_neutral(text_a ? text_a : text_b))
+        suspicion = SUSPICION_NEUTRAL;
     const char *state = !text_a ? "added" : !text_b ? "removed" : "changed";
     if (rule->form == DIFF_FORM_WORDS && !one_sided) {
         char *only_a = words_only_in(text_a, text_b), *only_b = words_only_in(text_b, text_a);
@@ -172,14 +192,16 @@ static void file_difference(struct diff *diff, const char *path, char *text_a, c
     json_object_set_new(object, "b", json_text_take(text_b));
     json_object_set_new(object, "state", json_string(state));
     json_object_set_new(object, "suspicion", json_integer(suspicion));
-    json_object_set_new(object, "why", json_text(implied ? "follows from a line above" : rule->why));
+    json_object_set_new(object, "why",
+                        json_text(implied ? "follows from a line above" : rule->why));
     if (one_sided) {
         put_reason(object, "reason_a", diff->a, path);
         put_reason(object, "reason_b", diff->b, path);
     }
     if (diff->count == diff->capacity) {
         diff->capacity = diff->capacity ? diff->capacity * 2 : 64;
-        diff->differences = xrealloc(diff->differences, diff->capacity * sizeof(*diff->differences));
+        diff->differences =
+            xrealloc(diff->differences, diff->capacity * sizeof(*diff->differences));
     }
     diff->differences[diff->count++] =
         (struct difference){object, suspicion, order, text_of(object, "path")};
@@ -231,8 +253,9 @@ static bool is_object_array(const json_t *value)
 static bool walk_skips(const char *path)
 {
     // Compared by their own rules below, or facts about the reading itself.
-    static const char *const skipped[] = {"schema", "taken_wall_ns", "missing", "process.libraries",
-                                          "process.exe", "python.collect_ns", "host.missing"};
+    static const char *const skipped[] = {
+        "schema",      "taken_wall_ns",     "missing",     "process.libraries",
+        "process.exe", "python.collect_ns", "host.missing"};
     for (size_t i = 0; i < sizeof(skipped) / sizeof(skipped[0]); i++)
         if (!strcmp(path, skipped[i]))
             return true;
@@ -277,7 +300,8 @@ static void walk(struct diff *diff, const char *path, const json_t *a, const jso
         compare_values(diff, path, a, b);
         return;
     }
-    size_t count = json_array_size(a) > json_array_size(b) ? json_array_size(a) : json_array_size(b);
+    size_t count =
+        json_array_size(a) > json_array_size(b) ? json_array_size(a) : json_array_size(b);
     for (size_t i = 0; i < count; i++) {
         char index[24];
         snprintf(index, sizeof(index), "%zu", i);
@@ -285,7 +309,8 @@ static void walk(struct diff *diff, const char *path, const json_t *a, const jso
     }
 }
 
-// --- libraries and the program --------------------------------------------------------------------
+// --- libraries and the program
+// --------------------------------------------------------------------
 
 // "1.2.13, build 0123456789ab" of one loaded object.
 static char *build_text(const json_t *library)
@@ -298,17 +323,19 @@ static char *build_text(const json_t *library)
     if (id)
         strbuf_add(&text, "%sbuild %.*s", text.len ? ", " : "", BUILD_ID_SHOWN, id);
     else if (json_is_integer(size))
-        strbuf_add(&text, "%s%lld bytes", text.len ? ", " : "", (long long)json_integer_value(size));
+        strbuf_add(&text, "%s%lld bytes", text.len ? ", " : "",
+                   (long long)json_integer_value(size));
     return text.len ? strbuf_take(&text) : xstrdup("not readable");
 }
 
-// {key: {"role": ..., "build": ...}} of the libraries of one side. Two objects with one key (two copies
-// of libgomp) are told together, sorted by path as the fingerprint has them.
+// {key: {"role": ..., "build": ...}} of the libraries of one side. Two objects with one key (two
+// copies of libgomp) are told together, sorted by path as the fingerprint has them.
 static json_t *libraries_by_key(const json_t *document)
 {
     json_t *by_key = json_object(), *library;
     size_t index;
-    json_array_foreach(json_object_get(json_object_get(document, "process"), "libraries"), index, library)
+    json_array_foreach(json_object_get(json_object_get(document, "process"), "libraries"), index,
+                       library)
     {
         const char *key = text_of(library, "key"), *role = text_of(library, "role");
         if (!key || !role)
@@ -316,8 +343,9 @@ static json_t *libraries_by_key(const json_t *document)
         char *build = build_text(library);
         json_t *known = json_object_get(by_key, key);
         if (known && !strstr(text_of(known, "build"), build))
-            json_object_set_new(known, "build",
-                                json_text_take(xasprintf("%s + %s", text_of(known, "build"), build)));
+            json_object_set_new(
+                known, "build",
+                json_text_take(xasprintf("%s + %s", text_of(known, "build"), build)));
         else if (!known)
             json_object_set_new(by_key, key, json_pack("{s:s,s:s}", "role", role, "build", build));
         free(build);
@@ -352,8 +380,8 @@ static void compare_library(struct diff *diff, const char *key, const json_t *a,
         return;
     const char *role = text_of(a ? a : b, "role");
     char *path = xasprintf("libraries.%s.%s", role, key);
-    file_difference(diff, path, build_a ? xstrdup(build_a) : NULL, build_b ? xstrdup(build_b) : NULL,
-                    library_is_implied(diff, role, key));
+    file_difference(diff, path, build_a ? xstrdup(build_a) : NULL,
+                    build_b ? xstrdup(build_b) : NULL, library_is_implied(diff, role, key));
     free(path);
 }
 
@@ -375,7 +403,8 @@ static char *program_text(const json_t *exe)
     if (!key)
         return NULL;
     char *build = build_text(exe);
-    char *text = xasprintf("%s, %s%s%s", key, build, compiler ? ", " : "", compiler ? compiler : "");
+    char *text =
+        xasprintf("%s, %s%s%s", key, build, compiler ? ", " : "", compiler ? compiler : "");
     free(build);
     return text;
 }
@@ -392,10 +421,12 @@ static void compare_program(struct diff *diff)
         free(text_b);
         return;
     }
-    file_difference(diff, python ? "process.exe.interpreter" : "process.exe.program", text_a, text_b, false);
+    file_difference(diff, python ? "process.exe.interpreter" : "process.exe.program", text_a,
+                    text_b, false);
 }
 
-// --- the list -------------------------------------------------------------------------------------
+// --- the list
+// -------------------------------------------------------------------------------------
 
 static int compare_differences(const void *left, const void *right)
 {
@@ -410,20 +441,22 @@ static int check_schema(const json_t *document, const char *which, struct error 
     const char *schema = text_of(document, "schema");
     if (schema && !strcmp(schema, FINGERPRINT_SCHEMA))
         return 0;
-    return error_set(err, -EINVAL, "failed to compare fingerprints: the one of %s is %s%s%s; this upgate reads "
-                                   "%s", which, schema ? "'" : "no fingerprint", schema ? schema : "",
+    return error_set(err, -EINVAL,
+                     "failed to compare fingerprints: the one of %s is %s%s%s; this upgate reads "
+                     "%s",
+                     which, schema ? "'" : "no fingerprint", schema ? schema : "",
                      schema ? "'" : "", FINGERPRINT_SCHEMA);
 }
 
-int fingerprint_diff(const json_t *a, const json_t *b, json_t **ret_differences, size_t *ret_noise_count,
-                     struct error *err)
+int fingerprint_diff(const json_t *a, const json_t *b, json_t **ret_differences,
+                     size_t *ret_noise_count, struct error *err)
 {
     int code = check_schema(a, "the baseline", err);
     code = code ? code : check_schema(b, "the candidate", err);
     if (code)
         return code;
-    struct diff diff = {.a = a, .b = b, .components_changed = json_object(),
-                        .packages_changed = json_object()};
+    struct diff diff = {
+        .a = a, .b = b, .components_changed = json_object(), .packages_changed = json_object()};
     walk(&diff, "", a, b);
     compare_program(&diff);
     compare_libraries(&diff);

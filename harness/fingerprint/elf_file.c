@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads build-id, SONAME, compiler and version text of a shared object through libelf. Program headers
-// are asked for the build-id first: they are what the loader needs, so no strip tool removes them.
-// Knows nothing of libraries; library.c says which text to look for.
+// Reads build-id, SONAME, compiler and version text of a shared object through libelf. Program
+// headers are asked for the build-id first: they are what the loader needs, so no strip tool
+// removes them. Knows nothing of libraries; library.c says which text to look for.
 #include "harness/fingerprint/elf_file.h"
 
 #include <ctype.h>
@@ -119,8 +119,8 @@ static bool is_version_character(char c)
 static char *version_in_chunk(const char *chunk, size_t length, const char *prefix)
 {
     size_t prefix_length = strlen(prefix);
-    for (const char *at = chunk; (at = memmem(at, length - (size_t)(at - chunk), prefix, prefix_length));
-         at++) {
+    for (const char *at = chunk;
+         (at = memmem(at, length - (size_t)(at - chunk), prefix, prefix_length)); at++) {
         const char *version = at + prefix_length, *end = version, *limit = chunk + length;
         while (end < limit && end - version < VERSION_CHARACTERS_MAX && is_version_character(*end))
             end++;
@@ -151,8 +151,8 @@ static char *search_section(int fd, const GElf_Shdr *header, const char *prefix)
     return found;
 }
 
-// The highest version of symbols "PREFIX..." that the library defines. Runtimes of GCC keep their file
-// name for a decade, but each release that adds a function adds a version.
+// The highest version of symbols "PREFIX..." that the library defines. Runtimes of GCC keep their
+// file name for a decade, but each release that adds a function adds a version.
 static char *highest_symbol_version(Elf *elf, Elf_Scn *section, const GElf_Shdr *header,
                                     const char *prefix)
 {
@@ -166,7 +166,8 @@ static char *highest_symbol_version(Elf *elf, Elf_Scn *section, const GElf_Shdr 
             !gelf_getverdaux(data, (int)(at + definition.vd_aux), &entry))
             break;
         const char *name = elf_strptr(elf, header->sh_link, entry.vda_name);
-        if (name && !strncmp(name, prefix, strlen(prefix)) && isdigit((unsigned char)name[strlen(prefix)]) &&
+        if (name && !strncmp(name, prefix, strlen(prefix)) &&
+            isdigit((unsigned char)name[strlen(prefix)]) &&
             (!highest || strverscmp(name, highest) > 0))
             highest = name;
         if (!definition.vd_next)
@@ -191,9 +192,8 @@ static int read_sections(int fd, Elf *elf, const char *prefix, struct elf_facts 
         GElf_Shdr header;
         if (!gelf_getshdr(section, &header))
             return -EBADMSG;
-        if (header.sh_type != SHT_NOBITS &&
-            (header.sh_offset > facts->size_bytes ||
-             header.sh_size > facts->size_bytes - header.sh_offset))
+        if (header.sh_type != SHT_NOBITS && (header.sh_offset > facts->size_bytes ||
+                                             header.sh_size > facts->size_bytes - header.sh_offset))
             return -EBADMSG;
         const char *name = elf_strptr(elf, names, header.sh_name);
         if (header.sh_type == SHT_DYNAMIC && !facts->soname)
@@ -202,7 +202,8 @@ static int read_sections(int fd, Elf *elf, const char *prefix, struct elf_facts 
             facts->compiler = read_compiler(section);
         else if (prefix && *prefix == '@' && header.sh_type == SHT_GNU_verdef)
             facts->version = highest_symbol_version(elf, section, &header, prefix + 1);
-        else if (prefix && *prefix != '@' && !facts->version && name && header.sh_type == SHT_PROGBITS &&
+        else if (prefix && *prefix != '@' && !facts->version && name &&
+                 header.sh_type == SHT_PROGBITS &&
                  (!strncmp(name, ".rodata", 7) || !strcmp(name, ".data")))
             facts->version = search_section(fd, &header, prefix);
     }

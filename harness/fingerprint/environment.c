@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which environment variables a fingerprint holds, and how values that look like secrets are hidden. A
-// whitelist: a variable nobody thought of stays out of stores that are mailed around.
+// Which environment variables a fingerprint holds, and how values that look like secrets are
+// hidden. A whitelist: a variable nobody thought of stays out of stores that are mailed around.
 #include "harness/fingerprint/environment.h"
 
 #include <ctype.h>
@@ -17,26 +17,27 @@
 
 enum { VALUE_CHARACTERS_MAX = 4096 };
 
+// clang-format off
 static const char *const environment_names[] = {
-    "ATEN_*",        "BLIS_*",      "CUBLAS_*",     "CUDA*",        "CUDNN_*",      "DNNL_*",
-    "FI_*",          "FLASH_*",     "GLIBC_TUNABLES", "GLOO_*",     "GOMP_*",       "GOTO_*",
-    "HSA_*",         "JAX_*",       "JEMALLOC_*",   "KMP_*",        "LD_BIND_NOW",  "LD_LIBRARY_PATH",
-    "LD_PRELOAD",    "LIBOMP_*",    "MALLOC_*",     "MKLDNN_*",     "MKL_*",        "NCCL_*",
-    "NUMEXPR_*",     "NVIDIA_*",    "NVTE_*",       "OMP_*",        "ONEDNN_*",     "OPENBLAS_*",
-    "PYTHON*",       "PYTORCH_*",   "ROCM_*",       "TBB_*",        "TCMALLOC_*",   "TF_*",
-    "TORCH*",        "TRITON_*",    "UCX_*",        "UPGATE_*",     "VECLIB_*",     "XLA_*",
+    "ATEN_*", "BLIS_*", "CUBLAS_*", "CUDA*", "CUDNN_*", "DNNL_*", "FI_*", "FLASH_*",
+    "GLIBC_TUNABLES", "GLOO_*", "GOMP_*", "GOTO_*", "HSA_*", "JAX_*", "JEMALLOC_*", "KMP_*",
+    "LD_BIND_NOW", "LD_LIBRARY_PATH", "LD_PRELOAD", "LIBOMP_*", "MALLOC_*", "MKLDNN_*", "MKL_*",
+    "NCCL_*", "NUMEXPR_*", "NVIDIA_*", "NVTE_*", "OMP_*", "ONEDNN_*", "OPENBLAS_*", "PYTHON*",
+    "PYTORCH_*", "ROCM_*", "TBB_*", "TCMALLOC_*", "TF_*", "TORCH*", "TRITON_*", "UCX_*",
+    "UPGATE_*", "VECLIB_*", "XLA_*",
 };
+// clang-format on
 
 // Parts of a variable's name that make its value a secret.
 static const char *const secret_words[] = {
-    "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "API_KEY", "APIKEY",
-    "ACCESS_KEY", "PRIVATE", "AUTH", "COOKIE",
+    "TOKEN",   "SECRET", "PASSWORD",   "PASSWD",  "PASSPHRASE", "CREDENTIAL",
+    "API_KEY", "APIKEY", "ACCESS_KEY", "PRIVATE", "AUTH",       "COOKIE",
 };
 
 // Beginnings of well-known tokens: such a value is a secret whatever its name says.
 static const char *const secret_beginnings[] = {
-    "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "hf_", "sk-", "AKIA", "ASIA", "xoxb-", "xoxp-",
-    "eyJ", "Bearer ", "Basic ", "-----BEGIN",
+    "ghp_", "gho_",  "ghs_",  "github_pat_", "glpat-",  "hf_",    "sk-",        "AKIA",
+    "ASIA", "xoxb-", "xoxp-", "eyJ",         "Bearer ", "Basic ", "-----BEGIN",
 };
 
 static bool name_is_listed(const char *name)
@@ -111,7 +112,8 @@ json_t *environment_collect(const char *block, size_t length, size_t *ret_other_
         const char *equals = memchr(entry, '=', entry_length);
         if (equals) {
             char *name = xasprintf("%.*s", (int)(equals - entry), entry);
-            char *value = xasprintf("%.*s", (int)(entry_length - (size_t)(equals - entry) - 1), equals + 1);
+            char *value =
+                xasprintf("%.*s", (int)(entry_length - (size_t)(equals - entry) - 1), equals + 1);
             char *shown = fingerprint_environment_value(name, value);
             if (shown)
                 json_object_set_new(object, name, json_text_take(shown));

@@ -6,8 +6,8 @@
 #include <jansson.h>
 #include <stddef.h>
 
-// `block` is "NAME=value\0NAME=value\0". A new object of the variables on the list; the number of the
-// others goes to *ret_other_count.
+// `block` is "NAME=value\0NAME=value\0". A new object of the variables on the list; the number of
+// the others goes to *ret_other_count.
 json_t *environment_collect(const char *block, size_t length, size_t *ret_other_count);
 
 #endif

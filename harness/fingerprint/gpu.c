@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA facts. /proc/driver/nvidia needs nothing installed; NVML adds clocks, power limit, MIG and ECC.
-// NVML is declared here by hand because its header is not on machines without a toolkit; only calls whose
-// signature has been the same since NVML 5 are made. No context is created and nothing is set.
+// NVIDIA facts. /proc/driver/nvidia needs nothing installed; NVML adds clocks, power limit, MIG and
+// ECC. NVML is declared here by hand because its header is not on machines without a toolkit; only
+// calls whose signature has been the same since NVML 5 are made. No context is created and nothing
+// is set.
 #include "harness/fingerprint/gpu.h"
 
 #include <dirent.h>
@@ -12,7 +13,13 @@
 #include "common/strings.h"
 #include "harness/fingerprint/read.h"
 
-enum { NVML_SUCCESS = 0, NVML_TEXT = 96, GPU_COUNT_MAX = 64, NVML_CLOCK_GRAPHICS = 0, NVML_CLOCK_MEMORY = 2 };
+enum {
+    NVML_SUCCESS = 0,
+    NVML_TEXT = 96,
+    GPU_COUNT_MAX = 64,
+    NVML_CLOCK_GRAPHICS = 0,
+    NVML_CLOCK_MEMORY = 2
+};
 
 typedef void *nvml_device;
 
@@ -61,7 +68,8 @@ static int nvml_open(struct nvml *nvml, const char *path)
         {&nvml->init, "nvmlInit_v2", "nvmlInit"},
         {&nvml->shutdown, "nvmlShutdown", NULL},
         {&nvml->driver_version, "nvmlSystemGetDriverVersion", NULL},
-        {&nvml->cuda_version, "nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"},
+        {&nvml->cuda_version, "nvmlSystemGetCudaDriverVersion_v2",
+         "nvmlSystemGetCudaDriverVersion"},
         {&nvml->count, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"},
         {&nvml->by_index, "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"},
         {&nvml->name, "nvmlDeviceGetName", NULL},
@@ -80,7 +88,8 @@ static int nvml_open(struct nvml *nvml, const char *path)
     };
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
         void *found = symbol(nvml, wanted[i].newer, wanted[i].older);
-        memcpy(wanted[i].to, &found, sizeof(found)); // C has no cast from object to function pointer
+        memcpy(wanted[i].to, &found,
+               sizeof(found)); // C has no cast from object to function pointer
     }
     return nvml->init && nvml->count && nvml->by_index && nvml->init() == NVML_SUCCESS ? 0 : -1;
 }
@@ -142,7 +151,8 @@ static json_t *describe(const struct nvml *nvml, nvml_device device)
     put_clock(gpu, "clock_max_mhz", nvml->clock_max, device, NVML_CLOCK_GRAPHICS);
     put_clock(gpu, "memory_clock_max_mhz", nvml->clock_max, device, NVML_CLOCK_MEMORY);
     put_clock(gpu, "application_clock_mhz", nvml->clock_application, device, NVML_CLOCK_GRAPHICS);
-    put_clock(gpu, "application_memory_clock_mhz", nvml->clock_application, device, NVML_CLOCK_MEMORY);
+    put_clock(gpu, "application_memory_clock_mhz", nvml->clock_application, device,
+              NVML_CLOCK_MEMORY);
     put_mode(gpu, "ecc", nvml->ecc, device);
     put_mode(gpu, "mig", nvml->mig, device);
     put_number(gpu, "pcie_generation_max", nvml->pcie_generation, device);
@@ -169,17 +179,26 @@ static void collect_nvml(const struct nvml *nvml, json_t *driver, json_t *device
     }
 }
 
-// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue ..." -> "550.54.15", and whether the
-// kernel module is the open one.
+// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue ..." or "... Open Kernel Module
+// for x86_64  550.54.15 ...": the first word of digits and dots on the first line.
+static char *driver_version(const char *text)
+{
+    for (const char *word = text; *word && *word != '\n'; word += strspn(word, " \t")) {
+        size_t length = strcspn(word, " \t\n"), digits = strspn(word, "0123456789.");
+        if (length == digits && memchr(word, '.', length))
+            return xasprintf("%.*s", (int)length, word);
+        word += length;
+    }
+    return NULL;
+}
+
 static void collect_proc(const char *root, json_t *driver)
 {
     char *text = read_text("%s/proc/driver/nvidia/version", root);
-    const char *at = text ? strstr(text, "Kernel Module") : NULL;
-    if (at) {
-        at += strcspn(at, "0123456789\n");
-        json_object_set_new(driver, "driver",
-                            json_text_take(xasprintf("%.*s", (int)strspn(at, "0123456789."), at)));
-        json_object_set_new(driver, "open_kernel_module", json_boolean(strstr(text, "Open Kernel Module")));
+    if (text) {
+        json_object_set_new(driver, "driver", json_text_take(driver_version(text)));
+        json_object_set_new(driver, "open_kernel_module",
+                            json_boolean(strstr(text, "Open Kernel Module")));
     }
     free(text);
 }
@@ -194,15 +213,16 @@ static void collect_proc_gpus(const char *root, json_t *devices)
         char *text = read_text("%s/%s/information", path, entries[i]->d_name);
         if (text && entries[i]->d_name[0] != '.') {
             json_t *gpu = json_object();
-            static const char *const rows[][2] = {{"Model:", "name"}, {"GPU UUID:", "uuid"},
-                                                  {"Video BIOS:", "vbios"}};
+            static const char *const rows[][2] = {
+                {"Model:", "name"}, {"GPU UUID:", "uuid"}, {"Video BIOS:", "vbios"}};
             for (size_t row = 0; row < 3; row++) {
                 const char *at = strstr(text, rows[row][0]);
                 at = at ? at + strlen(rows[row][0]) : NULL;
                 at = at ? at + strspn(at, " \t") : NULL;
-                json_object_set_new(gpu, rows[row][1],
-                                    at ? json_text_take(xasprintf("%.*s", (int)strcspn(at, "\n"), at))
-                                       : json_null());
+                json_object_set_new(
+                    gpu, rows[row][1],
+                    at ? json_text_take(xasprintf("%.*s", (int)strcspn(at, "\n"), at))
+                       : json_null());
             }
             json_array_append_new(devices, gpu);
         }
@@ -222,8 +242,10 @@ json_t *gpu_collect(const char *root, const char *nvml_path, json_t *missing)
     if (nvml_open(&nvml, path) == 0)
         collect_nvml(&nvml, driver, devices);
     else if (json_object_size(driver))
-        missing_add(missing, "host.gpu.devices", "NVML (%s) cannot be used: clocks and power limits are "
-                                                 "not known", path);
+        missing_add(missing, "host.gpu.devices",
+                    "NVML (%s) cannot be used: clocks and power limits are "
+                    "not known",
+                    path);
     nvml_close(&nvml);
     if (!json_array_size(devices))
         collect_proc_gpus(root, devices);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the settings of the machine that move performance from /proc and /sys: a table of files, and a
-// few facts that need more than one. Reads files only; changes and starts nothing.
+// Reads the settings of the machine that move performance from /proc and /sys: a table of files,
+// and a few facts that need more than one. Reads files only; changes and starts nothing.
 #include "harness/fingerprint/host.h"
 
 #include <ctype.h>
@@ -22,13 +22,15 @@ struct host_file {
 
 #define THP "/sys/kernel/mm/transparent_hugepage/"
 #define CPU0 "/sys/devices/system/cpu/cpu0/"
+#define CLOCKSOURCE "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 #define VM "/proc/sys/vm/"
 #define KERNEL "/proc/sys/kernel/"
 
+// clang-format off
 static const struct host_file host_files[] = {
     {"kernel", "release", KERNEL "osrelease", HOST_TEXT},
     {"kernel", "build", KERNEL "version", HOST_TEXT},
-    {"kernel", "clocksource", "/sys/devices/system/clocksource/clocksource0/current_clocksource", HOST_TEXT},
+    {"kernel", "clocksource", CLOCKSOURCE, HOST_TEXT},
     {"kernel", "address_randomization", KERNEL "randomize_va_space", HOST_NUMBER},
     {"kernel", "perf_event_paranoid", KERNEL "perf_event_paranoid", HOST_NUMBER},
     {"kernel", "kptr_restrict", KERNEL "kptr_restrict", HOST_NUMBER},
@@ -68,25 +70,29 @@ static const struct host_file host_files[] = {
     {"machine", "product", "/sys/class/dmi/id/product_name", HOST_TEXT},
     {"machine", "hypervisor", "/sys/hypervisor/type", HOST_TEXT},
 };
+// clang-format on
 
 // CPU flags that decide which kernels a library picks, or what a system call costs.
+// clang-format off
 static const char *const cpu_flags[] = {
-    "sse4_2",      "avx",         "avx2",        "fma",        "f16c",        "bmi2",
-    "avx_vnni",    "avx512f",     "avx512bw",    "avx512dq",   "avx512vl",    "avx512_vnni",
-    "avx512_bf16", "avx512_fp16", "avx512vbmi2", "amx_tile",   "amx_bf16",    "amx_int8",
-    "erms",        "fsrm",        "pcid",        "invpcid",    "constant_tsc", "nonstop_tsc",
-    "hypervisor",  "asimd",       "asimdhp",     "asimddp",    "sve",         "sve2",
-    "bf16",        "i8mm",
+    "sse4_2", "avx", "avx2", "fma", "f16c", "bmi2", "avx_vnni", "avx512f", "avx512bw", "avx512dq",
+    "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx512vbmi2", "amx_tile",
+    "amx_bf16", "amx_int8", "erms", "fsrm", "pcid", "invpcid", "constant_tsc", "nonstop_tsc",
+    "hypervisor", "asimd", "asimdhp", "asimddp", "sve", "sve2", "bf16", "i8mm",
 };
+// clang-format on
 
 // Boot options that move performance; others (root=, console=) say nothing.
+// clang-format off
 static const char *const boot_options[] = {
-    "mitigations", "isolcpus", "nohz",    "nohz_full", "rcu_nocbs", "transparent_hugepage", "numa_balancing",
-    "intel_pstate", "amd_pstate", "idle", "processor.max_cstate", "intel_idle.max_cstate", "clocksource",
-    "tsc",         "preempt",  "iommu",   "intel_iommu", "amd_iommu", "pti", "nopti", "nospectre_v2",
-    "spectre_v2",  "hugepages", "hugepagesz", "default_hugepagesz", "pcie_aspm", "nosmt",
-    "spec_store_bypass_disable", "retbleed", "init_on_alloc", "init_on_free", "slab_nomerge", "audit",
+    "mitigations", "isolcpus", "nohz", "nohz_full", "rcu_nocbs", "transparent_hugepage",
+    "numa_balancing", "intel_pstate", "amd_pstate", "idle", "processor.max_cstate",
+    "intel_idle.max_cstate", "clocksource", "tsc", "preempt", "iommu", "intel_iommu", "amd_iommu",
+    "pti", "nopti", "nospectre_v2", "spectre_v2", "hugepages", "hugepagesz", "default_hugepagesz",
+    "pcie_aspm", "nosmt", "spec_store_bypass_disable", "retbleed", "init_on_alloc",
+    "init_on_free", "slab_nomerge", "audit",
 };
+// clang-format on
 
 static json_t *group_of(json_t *host, const char *name)
 {
@@ -180,8 +186,8 @@ static char *read_governors(const char *root)
         if (one && !all) {
             all = xstrdup(one);
         } else if (one && !strstr(all, one)) {
-            char *joined = strcmp(all, one) < 0 ? xasprintf("%s+%s", all, one)
-                                                : xasprintf("%s+%s", one, all);
+            char *joined =
+                strcmp(all, one) < 0 ? xasprintf("%s+%s", all, one) : xasprintf("%s+%s", one, all);
             free(all);
             all = joined;
         }
@@ -257,11 +263,15 @@ json_t *host_collect(const char *root)
     json_object_set_new(group_of(host, "cpu"), "governor", json_text_take(read_governors(root)));
     json_object_set_new(group_of(host, "cpu"), "mitigations", collect_mitigations(root));
     json_object_set_new(group_of(host, "kernel"), "boot_options", collect_boot_options(root));
-    json_object_set_new(group_of(host, "machine"), "distribution", json_text_take(distribution(root)));
+    json_object_set_new(group_of(host, "machine"), "distribution",
+                        json_text_take(distribution(root)));
     char *meminfo = read_text("%s/proc/meminfo", root);
-    json_object_set_new(group_of(host, "memory"), "total_bytes", meminfo_bytes(meminfo, "MemTotal"));
-    json_object_set_new(group_of(host, "memory"), "swap_bytes", meminfo_bytes(meminfo, "SwapTotal"));
-    json_object_set_new(group_of(host, "memory"), "huge_page_bytes", meminfo_bytes(meminfo, "Hugepagesize"));
+    json_object_set_new(group_of(host, "memory"), "total_bytes",
+                        meminfo_bytes(meminfo, "MemTotal"));
+    json_object_set_new(group_of(host, "memory"), "swap_bytes",
+                        meminfo_bytes(meminfo, "SwapTotal"));
+    json_object_set_new(group_of(host, "memory"), "huge_page_bytes",
+                        meminfo_bytes(meminfo, "Hugepagesize"));
     free(meminfo);
     return host;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of libraries that decide how fast a training step is, and the rules that take version and
-// lasting name out of a file name. Data first: a new library is a new line here.
+// The table of libraries that decide how fast a training step is, and the rules that take version
+// and lasting name out of a file name. Data first: a new library is a new line here.
 #include "harness/fingerprint/library.h"
 
 #include <ctype.h>
@@ -15,7 +15,9 @@ struct known_library {
     struct library_kind kind;
 };
 
-// First match wins: exact places before file names, Debian's alternatives before the reference BLAS.
+// First match wins: exact places before file names, Debian's alternatives before the reference
+// BLAS.
+// clang-format off
 static const struct known_library known_libraries[] = {
     {"*/torchinductor_*/*", {LIBRARY_ROLE_JIT, "inductor kernel", NULL, NULL}},
     {"*/.triton/*", {LIBRARY_ROLE_JIT, "triton kernel", NULL, NULL}},
@@ -90,6 +92,7 @@ static const struct known_library known_libraries[] = {
     {"libtriton*.so*", {LIBRARY_ROLE_KERNELS, "Triton", NULL, "triton"}},
     {"libpython*.so*", {LIBRARY_ROLE_INTERPRETER, "libpython", NULL, NULL}},
 };
+// clang-format on
 static const struct library_kind kind_extension = {LIBRARY_ROLE_EXTENSION, NULL, NULL, NULL};
 static const struct library_kind kind_other = {LIBRARY_ROLE_OTHER, NULL, NULL, NULL};
 
@@ -117,6 +120,7 @@ const struct library_kind *library_kind_of(const char *path)
     return is_extension(path) ? &kind_extension : &kind_other;
 }
 
+// clang-format off
 static const char *const role_names[LIBRARY_ROLE_COUNT] = {
     [LIBRARY_ROLE_FRAMEWORK] = "framework",     [LIBRARY_ROLE_BLAS] = "blas",
     [LIBRARY_ROLE_ONEDNN] = "onednn",           [LIBRARY_ROLE_CUDA_DRIVER] = "cuda_driver",
@@ -129,6 +133,7 @@ static const char *const role_names[LIBRARY_ROLE_COUNT] = {
     [LIBRARY_ROLE_JIT] = "jit",                 [LIBRARY_ROLE_EXTENSION] = "extension",
     [LIBRARY_ROLE_OTHER] = "other",
 };
+// clang-format on
 
 const char *library_role_name(enum library_role role)
 {
@@ -158,7 +163,8 @@ char *library_version_of_name(const char *path)
         // A lone number ("libc.so.6") names the interface and stays for decades: no version.
         return memchr(so + 4, '.', length) ? xasprintf("%.*s", (int)length, so + 4) : NULL;
     }
-    // "libdw-0.188.so", "libopenblasp-r0.3.21.so", "libtbb-12.8.so": the last "-" with a dotted number.
+    // "libdw-0.188.so", "libopenblasp-r0.3.21.so", "libtbb-12.8.so": the last "-" with a dotted
+    // number.
     for (const char *at = so; so && at > name; at--) {
         if (*at != '-')
             continue;

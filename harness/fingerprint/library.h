@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a shared object is to a workload: its role, the name people use, its version. Works on paths and
-// facts; opens nothing.
+// What a shared object is to a workload: its role, the name people use, its version. Works on paths
+// and facts; opens nothing.
 #ifndef UPGATE_FINGERPRINT_LIBRARY_H
 #define UPGATE_FINGERPRINT_LIBRARY_H
 
@@ -8,7 +8,8 @@
 #include <stddef.h>
 
 // Stored by name (library_role_name). A role that has a component is one line of the fingerprint's
-// "components": the libraries behind it are interchangeable, so they are compared across file names.
+// "components": the libraries behind it are interchangeable, so they are compared across file
+// names.
 enum library_role {
     LIBRARY_ROLE_FRAMEWORK,
     LIBRARY_ROLE_BLAS,
@@ -26,7 +27,7 @@ enum library_role {
     LIBRARY_ROLE_COMMUNICATION,
     LIBRARY_ROLE_KERNELS,
     LIBRARY_ROLE_INTERPRETER,
-    LIBRARY_ROLE_JIT,       // compiled on this machine at run time (inductor, triton, cpp_extension)
+    LIBRARY_ROLE_JIT, // compiled on this machine at run time (inductor, triton, cpp_extension)
     LIBRARY_ROLE_EXTENSION, // a Python extension module
     LIBRARY_ROLE_OTHER,
     LIBRARY_ROLE_COUNT

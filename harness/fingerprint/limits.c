@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads /proc/PID/{limits,stat,status,cgroup,personality} and the cgroup file systems. A limit of an
-// ancestor binds as well as the own one, so the tightest on the way up is reported.
+// Reads /proc/PID/{limits,stat,status,cgroup,personality} and the cgroup file systems. A limit of
+// an ancestor binds as well as the own one, so the tightest on the way up is reported.
 #include "harness/fingerprint/limits.h"
 
 #include <inttypes.h>
@@ -24,6 +24,7 @@ static const uint64_t cgroup_v1_unlimited = UINT64_C(1) << 60;
 static const char unlimited[] = "unlimited";
 
 // Rows of /proc/PID/limits that change how a workload runs: title there, key here.
+// clang-format off
 static const char *const rlimit_rows[][2] = {
     {"Max cpu time", "cpu_seconds"},       {"Max stack size", "stack_bytes"},
     {"Max open files", "open_files"},      {"Max locked memory", "locked_memory_bytes"},
@@ -31,6 +32,7 @@ static const char *const rlimit_rows[][2] = {
     {"Max data size", "data_bytes"},       {"Max nice priority", "nice"},
     {"Max realtime priority", "realtime_priority"},
 };
+// clang-format on
 
 json_t *limits_rlimits(const char *proc_dir, json_t *missing)
 {
@@ -93,23 +95,27 @@ json_t *limits_scheduling(const char *proc_dir, json_t *missing)
     char *status = read_text("%s/status", proc_dir), *stat = read_text("%s/stat", proc_dir);
     json_object_set_new(object, "cpus", json_text_take(status_value(status, "Cpus_allowed_list")));
     json_object_set_new(object, "mems", json_text_take(status_value(status, "Mems_allowed_list")));
-    // Fields 19 (nice), 40 (rt_priority), 41 (policy), counted behind the name, which may hold blanks.
+    // Fields 19 (nice), 40 (rt_priority), 41 (policy), counted behind the name, which may hold
+    // blanks.
     long nice;
     unsigned realtime_priority, policy;
     const char *after_name = stat ? strrchr(stat, ')') : NULL;
     if (after_name &&
-        sscanf(after_name + 1,
-               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %ld %*d %*d %*u %*u "
-               "%*d %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*d %*d %u %u",
-               &nice, &realtime_priority, &policy) == 3) {
+        sscanf(
+            after_name + 1,
+            " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %ld %*d %*d %*u %*u "
+            "%*d %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*d %*d %u %u",
+            &nice, &realtime_priority, &policy) == 3) {
         json_object_set_new(object, "nice", json_integer(nice));
         json_object_set_new(object, "realtime_priority", json_integer(realtime_priority));
         json_object_set_new(object, "policy", json_string(policy_name(policy)));
     } else {
         missing_add(missing, "process.scheduling.policy", "%s/stat cannot be read", proc_dir);
     }
-    json_object_set_new(object, "timer_slack_ns", json_number_take(read_text("%s/timerslack_ns", proc_dir)));
-    json_object_set_new(object, "oom_score_adj", json_number_take(read_text("%s/oom_score_adj", proc_dir)));
+    json_object_set_new(object, "timer_slack_ns",
+                        json_number_take(read_text("%s/timerslack_ns", proc_dir)));
+    json_object_set_new(object, "oom_score_adj",
+                        json_number_take(read_text("%s/oom_score_adj", proc_dir)));
     json_object_set_new(object, "seccomp", json_number_take(status_value(status, "Seccomp")));
     json_object_set_new(object, "speculative_store_bypass",
                         json_text_take(status_value(status, "Speculation_Store_Bypass")));
@@ -124,15 +130,17 @@ json_t *limits_memory(const char *proc_dir, json_t *missing)
     char *status = read_text("%s/status", proc_dir);
     char *huge_pages = status_value(status, "THP_enabled"); // 0: prctl(PR_SET_THP_DISABLE)
     json_object_set_new(object, "transparent_huge_pages",
-                        json_text(!huge_pages ? NULL : *huge_pages == '1' ? "allowed" : "disabled"));
+                        json_text(!huge_pages          ? NULL
+                                  : *huge_pages == '1' ? "allowed"
+                                                       : "disabled"));
     char *personality = read_text("%s/personality", proc_dir);
     if (personality)
         json_object_set_new(
             object, "address_randomization",
             json_boolean(!(strtoul(personality, NULL, 16) & PERSONALITY_NO_RANDOMIZE)));
     else
-        missing_add(missing, "process.memory.address_randomization", "%s/personality cannot be read: %m",
-                    proc_dir);
+        missing_add(missing, "process.memory.address_randomization",
+                    "%s/personality cannot be read: %m", proc_dir);
     free(personality);
     free(huge_pages);
     free(status);
@@ -167,7 +175,8 @@ static bool word_in_list(const char *list, size_t length, const char *word)
     return false;
 }
 
-// The path of a process in the v1 hierarchy of `controller`, or in v2's for NULL; NULL if it has none.
+// The path of a process in the v1 hierarchy of `controller`, or in v2's for NULL; NULL if it has
+// none.
 static char *cgroup_path(const char *text, const char *controller)
 {
     for (const char *line = text; line && *line; line = strchr(line, '\n')) {
@@ -182,8 +191,8 @@ static char *cgroup_path(const char *text, const char *controller)
     return NULL;
 }
 
-// Find the mount of a hierarchy and the group's directory in it. In a container the mount shows only a
-// part of the tree: its root is cut from the front of the path.
+// Find the mount of a hierarchy and the group's directory in it. In a container the mount shows
+// only a part of the tree: its root is cut from the front of the path.
 static bool hierarchy_find(const char *mountinfo, const char *controller, const char *path,
                            struct hierarchy *ret)
 {
@@ -266,7 +275,8 @@ struct cgroup_view {
     const char *cgroups, *mountinfo; // texts of the two files
 };
 
-// The hierarchy that rules `controller` for this process: v1's where it is mounted there, else v2's.
+// The hierarchy that rules `controller` for this process: v1's where it is mounted there, else
+// v2's.
 static bool controller_find(const struct cgroup_view *view, const char *controller,
                             struct hierarchy *ret, bool *ret_v2)
 {
@@ -320,15 +330,18 @@ json_t *limits_cgroup(const char *proc_dir, const char *mountinfo, json_t *missi
         struct hierarchy hierarchy = {0};
         bool v2 = false, found = controller_find(&view, "memory", &hierarchy, &v2);
         json_object_set_new(object, "version", json_text(!found ? NULL : v2 ? "v2" : "v1"));
-        json_object_set_new(object, "path", json_text(found ? hierarchy.group + strlen(hierarchy.top)
-                                                            : NULL));
+        json_object_set_new(object, "path",
+                            json_text(found ? hierarchy.group + strlen(hierarchy.top) : NULL));
         hierarchy_clear(&hierarchy);
-        json_object_set_new(object, "cpu_quota_cores", tightest_limit(&view, "cpu", NULL, NULL, true));
-        json_object_set_new(object, "memory_max_bytes",
-                            tightest_limit(&view, "memory", "memory.limit_in_bytes", "memory.max", false));
+        json_object_set_new(object, "cpu_quota_cores",
+                            tightest_limit(&view, "cpu", NULL, NULL, true));
+        json_object_set_new(
+            object, "memory_max_bytes",
+            tightest_limit(&view, "memory", "memory.limit_in_bytes", "memory.max", false));
         json_object_set_new(object, "memory_high_bytes", // v1 has no such limit: no file, no limit
                             tightest_limit(&view, "memory", "memory.high", "memory.high", false));
-        json_object_set_new(object, "tasks_max", tightest_limit(&view, "pids", "pids.max", "pids.max", false));
+        json_object_set_new(object, "tasks_max",
+                            tightest_limit(&view, "pids", "pids.max", "pids.max", false));
         json_object_set_new(object, "cpu_weight",
                             json_number_take(own_value(&view, "cpu", "cpu.shares", "cpu.weight")));
         json_object_set_new(object, "cpuset_cpus",

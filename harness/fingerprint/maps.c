@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads /proc/PID/maps. A line is "START-END PERMS OFFSET DEV INODE   PATH"; the path may hold spaces, is
-// empty for anonymous memory, "[name]" for the kernel's own, and ends in " (deleted)" for a file that
-// is no longer there. The kernel writes a newline inside a path as \012.
+// Reads /proc/PID/maps. A line is "START-END PERMS OFFSET DEV INODE   PATH"; the path may hold
+// spaces, is empty for anonymous memory, "[name]" for the kernel's own, and ends in " (deleted)"
+// for a file that is no longer there. The kernel writes a newline inside a path as \012.
 #include "harness/fingerprint/maps.h"
 
 #include <errno.h>
@@ -58,8 +58,8 @@ static void parse_line(struct maps *maps, size_t *capacity, char *line)
     struct mapped_file mapping = {0};
     char permissions[8] = "";
     int path_at = 0;
-    int fields = sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %*x %*x:%*x %" SCNu64 " %n", &mapping.start,
-                        &mapping.end, permissions, &mapping.inode, &path_at);
+    int fields = sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %*x %*x:%*x %" SCNu64 " %n",
+                        &mapping.start, &mapping.end, permissions, &mapping.inode, &path_at);
     maps->mapping_count++;
     if (fields != 4 || path_at == 0) {
         maps->malformed_count++;
@@ -125,13 +125,15 @@ int maps_read(const char *proc_dir, struct maps *ret_maps, struct error *err)
     free(path);
     if (code == -ENOENT || code == -ESRCH || (code == 0 && length == 0)) {
         free(text);
-        return error_set(err, -ESRCH, "failed to read the memory map of '%s': the process has ended",
-                         proc_dir);
+        return error_set(err, -ESRCH,
+                         "failed to read the memory map of '%s': the process has ended", proc_dir);
     }
     if (code == -EACCES || code == -EPERM)
-        return error_set(err, -EACCES,
-                         "failed to read the memory map of '%s': permission denied; run as the user "
-                         "who owns the process, or with CAP_SYS_PTRACE", proc_dir);
+        return error_set(
+            err, -EACCES,
+            "failed to read the memory map of '%s': permission denied; run as the user "
+            "who owns the process, or with CAP_SYS_PTRACE",
+            proc_dir);
     if (code < 0)
         return error_set(err, code, "failed to read the memory map of '%s': %s", proc_dir,
                          strerror(-code));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files mapped by a process, from /proc/PID/maps: one entry a file, however many mappings it has.
+// The files mapped by a process, from /proc/PID/maps: one entry a file, however many mappings it
+// has.
 #ifndef UPGATE_FINGERPRINT_MAPS_H
 #define UPGATE_FINGERPRINT_MAPS_H
 
@@ -25,12 +26,12 @@ struct maps {
     size_t malformed_count;      // lines that were not understood
 };
 
-// Parse the text of a maps file (NUL-terminated; changed by the parser). Cannot fail: lines it does not
-// understand are counted. Free with maps_free.
+// Parse the text of a maps file (NUL-terminated; changed by the parser). Cannot fail: lines it does
+// not understand are counted. Free with maps_free.
 void maps_parse(char *text, struct maps *ret_maps);
 
-// Read and parse PROC_DIR/maps, PROC_DIR being "/proc/PID". -ESRCH when the process is gone (a zombie
-// has an empty file), -EACCES when it is not ours to read.
+// Read and parse PROC_DIR/maps, PROC_DIR being "/proc/PID". -ESRCH when the process is gone (a
+// zombie has an empty file), -EACCES when it is not ours to read.
 int maps_read(const char *proc_dir, struct maps *ret_maps, struct error *err);
 
 void maps_free(struct maps *maps); // NULL ok

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Composes the fingerprint of a side from what the process showed and what its interpreter said, and
-// derives its components: one line for "the BLAS", whether it is a file of its own, a copy inside the
-// framework, or two of them. Components are what people compare; libraries are the evidence.
+// Composes the fingerprint of a side from what the process showed and what its interpreter said,
+// and derives its components: one line for "the BLAS", whether it is a file of its own, a copy
+// inside the framework, or two of them. Components are what people compare; libraries are the
+// evidence.
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +42,8 @@ static void parts_add(struct parts *parts, const char *name, const char *version
         }
     }
     if (parts->count < PARTS_MAX)
-        parts->part[parts->count++] = (struct part){xstrdup(name), version ? xstrdup(version) : NULL,
-                                                    where ? xstrdup(where) : NULL};
+        parts->part[parts->count++] = (struct part){
+            xstrdup(name), version ? xstrdup(version) : NULL, where ? xstrdup(where) : NULL};
 }
 
 static void parts_clear(struct parts *parts)
@@ -96,9 +97,12 @@ static const char *text_at(const json_t *object, const char *path)
 static const char *owner_of(const char *path)
 {
     static const char *const owners[][2] = {
-        {"/numpy.libs/", "numpy's own"},   {"/scipy.libs/", "scipy's own"},
-        {"/torch/lib/", "torch's own"},    {"/torch.libs/", "torch's own"},
-        {"/scikit_learn.libs/", "scikit-learn's own"}, {"/opencv_python", "opencv's own"},
+        {"/numpy.libs/", "numpy's own"},
+        {"/scipy.libs/", "scipy's own"},
+        {"/torch/lib/", "torch's own"},
+        {"/torch.libs/", "torch's own"},
+        {"/scikit_learn.libs/", "scikit-learn's own"},
+        {"/opencv_python", "opencv's own"},
     };
     for (size_t i = 0; i < sizeof(owners) / sizeof(owners[0]); i++)
         if (strstr(path, owners[i][0]))
@@ -114,18 +118,13 @@ static const char *package_version(const json_t *python, const char *path, const
         return NULL;
     const char *name;
     json_t *version;
-    json_object_foreach((json_t *)packages, name, version) if (!fnmatch(pattern, name, 0))
-        return json_string_value(version);
+    json_object_foreach((json_t *)packages, name,
+                        version) if (!fnmatch(pattern, name, 0)) return json_string_value(version);
     return NULL;
 }
 
-static void add_library(struct parts *parts, const json_t *library)
-{
-    parts_add(parts, text_of(library, "name"), text_of(library, "version"),
-              owner_of(text_of(library, "path")));
-}
-
-// What the framework says about parts that are linked into it, or more exactly than a file name does.
+// What the framework says about parts that are linked into it, or more exactly than a file name
+// does.
 static void add_framework_words(struct parts *parts, enum library_role role, const json_t *torch)
 {
     const char *mkl = text_at(torch, "build.mkl"), *onednn = text_at(torch, "build.onednn");
@@ -168,7 +167,8 @@ static void order_parts(struct parts *parts)
         }
 }
 
-static json_t *component_of_role(enum library_role role, const json_t *libraries, const json_t *python)
+static json_t *component_of_role(enum library_role role, const json_t *libraries,
+                                 const json_t *python)
 {
     struct parts parts = {0};
     size_t index;
@@ -178,8 +178,10 @@ static json_t *component_of_role(enum library_role role, const json_t *libraries
         const struct library_kind *kind = library_kind_of(text_of(library, "path"));
         if (kind->role != role)
             continue;
-        if (role != LIBRARY_ROLE_CUDA_DRIVER || !strcmp(kind->name, "CUDA driver")) // not its helpers
-            add_library(&parts, library);
+        if (role != LIBRARY_ROLE_CUDA_DRIVER ||
+            !strcmp(kind->name, "CUDA driver")) // not its helpers
+            parts_add(&parts, kind->name, text_of(library, "version"),
+                      owner_of(text_of(library, "path")));
     }
     add_framework_words(&parts, role, json_object_get(python, "torch"));
     order_parts(&parts);
@@ -224,8 +226,8 @@ static void improve_versions(json_t *process, const json_t *python)
     }
 }
 
-// A program may set OMP_NUM_THREADS after it started, before it imports the framework. /proc shows the
-// environment of the start; collect() reports what was changed since.
+// A program may set OMP_NUM_THREADS after it started, before it imports the framework. /proc shows
+// the environment of the start; collect() reports what was changed since.
 static void apply_environment_changes(json_t *process, json_t *python)
 {
     json_t *changes = json_object_get(python, "environment_changes");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts a side for a moment and reads it. An interpreter gets the text of tracer/python/upgate/fingerprint.py
-// as its program (through -c, so that it also works behind a container prefix where our files are
-// not): it answers with one marked line and holds still. Any other program is read when its set of mapped
-// files has stopped growing. Either is killed afterwards, with its process group.
+// Starts a side for a moment and reads it. An interpreter gets the text of
+// tracer/python/upgate/fingerprint.py as its program (through -c, so that it also works behind a
+// container prefix where our files are not): it answers with one marked line and holds still. Any
+// other program is read when its set of mapped files has stopped growing. Either is killed
+// afterwards, with its process group.
 #include "harness/fingerprint/probe.h"
 
 #include <dirent.h>
@@ -34,8 +35,8 @@ enum { PROBE_MODULE_COUNT = sizeof(probe_modules) / sizeof(probe_modules[0]) };
 enum {
     ANSWER_BYTES_MAX = 16 << 20,
     OUTPUT_TAIL_BYTES = 1200,
-    SETTLE_POLLS = 6,           // equal readings in a row
-    SETTLE_POLL_NS = 20000000,  // 20 ms: a loader maps a library in well under that
+    SETTLE_POLLS = 6,          // equal readings in a row
+    SETTLE_POLL_NS = 20000000, // 20 ms: a loader maps a library in well under that
     EXIT_WAIT_NS = 10000000,
 };
 static const int64_t timeout_default_ns = 120 * INT64_C(1000000000);
@@ -72,9 +73,10 @@ static char **probe_argv(const struct probe_spec *spec)
     return argv;
 }
 
-static void run_child(const struct probe *probe, char **argv, int stdin_fd, int stdout_fd, int report_fd)
-    __attribute__((noreturn));
-static void run_child(const struct probe *probe, char **argv, int stdin_fd, int stdout_fd, int report_fd)
+static void run_child(const struct probe *probe, char **argv, int stdin_fd, int stdout_fd,
+                      int report_fd) __attribute__((noreturn));
+static void run_child(const struct probe *probe, char **argv, int stdin_fd, int stdout_fd,
+                      int report_fd)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -91,7 +93,8 @@ static void run_child(const struct probe *probe, char **argv, int stdin_fd, int 
     _exit(127);
 }
 
-// Fork and execute. The report pipe closes at a successful exec, or brings the errno of a failed one.
+// Fork and execute. The report pipe closes at a successful exec, or brings the errno of a failed
+// one.
 static int probe_start(struct probe *probe, struct error *err)
 {
     int in[2] = {-1, -1}, out[2] = {-1, -1}, report[2] = {-1, -1}, failure = 0;
@@ -99,12 +102,14 @@ static int probe_start(struct probe *probe, struct error *err)
     int code = 0;
     if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC) || pipe2(report, O_CLOEXEC) ||
         (probe->output_fd = memfd_create("probe output", MFD_CLOEXEC)) < 0) {
-        code = error_set(err, -errno, "failed to start side '%s': %s", probe->spec->side, strerror(errno));
+        code = error_set(err, -errno, "failed to start side '%s': %s", probe->spec->side,
+                         strerror(errno));
         goto out;
     }
     probe->pid = fork();
     if (probe->pid < 0) {
-        code = error_set(err, -errno, "failed to start side '%s': %s", probe->spec->side, strerror(errno));
+        code = error_set(err, -errno, "failed to start side '%s': %s", probe->spec->side,
+                         strerror(errno));
         goto out;
     }
     if (probe->pid == 0)
@@ -112,8 +117,10 @@ static int probe_start(struct probe *probe, struct error *err)
     close(report[1]);
     report[1] = -1;
     if (read(report[0], &failure, sizeof(failure)) == sizeof(failure))
-        code = error_set(err, failure ? -failure : -EIO, "failed to start side '%s': '%s': %s; check the "
-                         "plan's paths", probe->spec->side, argv[0], strerror(failure));
+        code = error_set(err, failure ? -failure : -EIO,
+                         "failed to start side '%s': '%s': %s; check the "
+                         "plan's paths",
+                         probe->spec->side, argv[0], strerror(failure));
     probe->answer_fd = out[0];
     probe->hold_fd = in[1];
     out[0] = in[1] = -1;
@@ -180,8 +187,9 @@ static int error_ended(struct probe *probe, struct error *err)
         snprintf(how, sizeof(how), "was ended by signal %d", WTERMSIG(probe->status));
     else if (probe->reaped)
         snprintf(how, sizeof(how), "ended with exit code %d", WEXITSTATUS(probe->status));
-    int code = error_set(err, -ECHILD, "failed to read side '%s': '%s' %s before it could be read: %s",
-                         probe->spec->side, probe->spec->argv[0], how, tail);
+    int code =
+        error_set(err, -ECHILD, "failed to read side '%s': '%s' %s before it could be read: %s",
+                  probe->spec->side, probe->spec->argv[0], how, tail);
     free(tail);
     return code;
 }
@@ -199,8 +207,9 @@ static int read_answer(struct probe *probe, json_t **ret_answer, struct error *e
             json_error_t problem;
             *ret_answer = json_loadb(mark, (size_t)(end - mark), 0, &problem);
             if (!*ret_answer)
-                code = error_set(err, -EPROTO, "failed to read side '%s': its answer is damaged: %s",
-                                 probe->spec->side, problem.text);
+                code =
+                    error_set(err, -EPROTO, "failed to read side '%s': its answer is damaged: %s",
+                              probe->spec->side, problem.text);
             break;
         }
         int64_t left_ns = probe->deadline_ns - clock_monotonic_ns();
@@ -209,8 +218,10 @@ static int read_answer(struct probe *probe, json_t **ret_answer, struct error *e
         if (ready < 0 && errno == EINTR)
             continue;
         if (ready <= 0 || text.len > ANSWER_BYTES_MAX) {
-            code = error_set(err, -ETIME, "failed to read side '%s': no answer from '%s' in time; it may hang "
-                             "while it imports a framework", probe->spec->side, probe->spec->argv[0]);
+            code = error_set(err, -ETIME,
+                             "failed to read side '%s': no answer from '%s' in time; it may hang "
+                             "while it imports a framework",
+                             probe->spec->side, probe->spec->argv[0]);
             break;
         }
         char chunk[65536];
@@ -276,7 +287,8 @@ static int read_interpreter(struct probe *probe, json_t **ret_document, struct e
                             (uint64_t)json_integer_value(json_object_get(answer, "pid_namespace")));
     struct error problem = {0};
     code = pid > 0 ? fingerprint_process(pid, &process, &problem)
-                   : error_set(&problem, -ESRCH, "the process runs in a namespace that cannot be seen from here");
+                   : error_set(&problem, -ESRCH,
+                               "the process runs in a namespace that cannot be seen from here");
     *ret_document = fingerprint_merge(process, json_object_get(answer, "python"));
     if (code) // what the interpreter said about itself is still worth having
         missing_add(json_object_get(*ret_document, "missing"), "process", "%s", problem.text);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a live process: its program, every loaded shared object, environment and limits. Files are opened
-// the way the process sees them (its root, its mounts), and only if they are the very inode it has
-// mapped: an upgrade may have put another file at the same path meanwhile.
+// Reads a live process: its program, every loaded shared object, environment and limits. Files are
+// opened the way the process sees them (its root, its mounts), and only if they are the very inode
+// it has mapped: an upgrade may have put another file at the same path meanwhile.
 #include "harness/fingerprint/process.h"
 
 #include <errno.h>
@@ -28,8 +28,8 @@
 
 enum { ENVIRON_BYTES_MAX = 4 << 20 };
 
-// Open a regular file for reading. Never opens anything else: opening a device can start it. `inode`, if
-// not 0, must match. -1 with errno.
+// Open a regular file for reading. Never opens anything else: opening a device can start it.
+// `inode`, if not 0, must match. -1 with errno.
 static int open_regular(const char *path, uint64_t inode)
 {
     int look = open(path, O_PATH | O_CLOEXEC);
@@ -54,13 +54,14 @@ static int open_regular(const char *path, uint64_t inode)
     return fd;
 }
 
-// The kernel marks a file that was replaced as deleted. A path that is not marked and yet leads to another
-// inode is on overlayfs, which shows the inode of a lower layer: then the address is tried first, and the
-// path believed if that is not allowed.
+// The kernel marks a file that was replaced as deleted. A path that is not marked and yet leads to
+// another inode is on overlayfs, which shows the inode of a lower layer: then the address is tried
+// first, and the path believed if that is not allowed.
 static int open_mapped(const char *proc_dir, const struct mapped_file *file)
 {
     char *inside = xasprintf("%s/root%s", proc_dir, file->path);
-    char *by_address = xasprintf("%s/map_files/%" PRIx64 "-%" PRIx64, proc_dir, file->start, file->end);
+    char *by_address =
+        xasprintf("%s/map_files/%" PRIx64 "-%" PRIx64, proc_dir, file->start, file->end);
     const struct {
         const char *path;
         uint64_t inode;
@@ -106,7 +107,9 @@ static json_t *describe(int fd, const char *why, const char *path)
     json_object_set_new(object, "role", json_text(library_role_name(kind->role)));
     json_object_set_new(object, "name", json_text(kind->name));
     json_object_set_new(object, "version_source",
-                        json_text(facts.version ? "contents" : from_name ? "file name" : NULL));
+                        json_text(facts.version ? "contents"
+                                  : from_name   ? "file name"
+                                                : NULL));
     json_object_set_new(object, "version",
                         from_name ? json_text_take(from_name) : json_text(facts.version));
     json_object_set_new(object, "build_id", json_text(facts.build_id));
@@ -151,17 +154,22 @@ static int compare_libraries(const void *left, const void *right)
 
 static void collect_libraries(const char *proc_dir, const struct maps *maps, json_t *process)
 {
+    const char *program =
+        json_string_value(json_object_get(json_object_get(process, "exe"), "path"));
     json_t **found = xcalloc(maps->file_count + 1, sizeof(*found));
     size_t count = 0, other_count = 0, unreadable_count = 0;
     for (size_t i = 0; i < maps->file_count; i++) {
         const struct mapped_file *file = &maps->files[i];
+        if (program && !strcmp(program, file->path))
+            continue;
         if (!file->executable && !strstr(file->path, ".so")) {
             other_count++; // locales, fonts, weights, shared memory
             continue;
         }
         int fd = open_mapped(proc_dir, file);
         int code = errno;
-        json_t *object = fd < 0 && code == EMEDIUMTYPE ? NULL : describe(fd, strerror(code), file->path);
+        json_t *object =
+            fd < 0 && code == EMEDIUMTYPE ? NULL : describe(fd, strerror(code), file->path);
         if (fd >= 0)
             close(fd);
         else
@@ -179,7 +187,8 @@ static void collect_libraries(const char *proc_dir, const struct maps *maps, jso
         json_array_append_new(array, found[i]);
     free(found);
     json_object_set_new(process, "libraries", array);
-    json_object_set_new(process, "libraries_unreadable_count", json_integer((json_int_t)unreadable_count));
+    json_object_set_new(process, "libraries_unreadable_count",
+                        json_integer((json_int_t)unreadable_count));
     json_object_set_new(process, "other_files_count", json_integer((json_int_t)other_count));
     json_object_set_new(process, "runtime_code", json_boolean(maps->anonymous_exec_count > 0));
 }
@@ -207,7 +216,8 @@ static unsigned long long start_time(const char *proc_dir)
     unsigned long long ticks = 0;
     if (after_name)
         sscanf(after_name + 1,
-               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &ticks);
+               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+               &ticks);
     free(stat);
     return ticks;
 }
@@ -217,7 +227,8 @@ int process_collect(const char *proc_dir, json_t *missing, json_t **ret_process,
     struct maps maps = {0};
     unsigned long long started = start_time(proc_dir);
     if (!started)
-        return error_set(err, -ESRCH, "failed to read the process at '%s': there is none", proc_dir);
+        return error_set(err, -ESRCH, "failed to read the process at '%s': there is none",
+                         proc_dir);
     int code = maps_read(proc_dir, &maps, err);
     if (code)
         return code;
@@ -228,15 +239,16 @@ int process_collect(const char *proc_dir, json_t *missing, json_t **ret_process,
     json_object_set_new(process, "rlimits", limits_rlimits(proc_dir, missing));
     json_object_set_new(process, "scheduling", limits_scheduling(proc_dir, missing));
     json_object_set_new(process, "memory", limits_memory(proc_dir, missing));
-    json_object_set_new(process, "cgroup", limits_cgroup(proc_dir, "/proc/self/mountinfo", missing));
+    json_object_set_new(process, "cgroup",
+                        limits_cgroup(proc_dir, "/proc/self/mountinfo", missing));
     if (maps.malformed_count)
         missing_add(missing, "process.libraries", "%zu lines of the memory map were not understood",
                     maps.malformed_count);
     maps_free(&maps);
     if (start_time(proc_dir) != started) {
         json_decref(process);
-        return error_set(err, -ESRCH, "failed to read the process at '%s': it ended while being read",
-                         proc_dir);
+        return error_set(err, -ESRCH,
+                         "failed to read the process at '%s': it ended while being read", proc_dir);
     }
     *ret_process = process;
     return 0;
@@ -263,7 +275,7 @@ int fingerprint_process(pid_t pid, json_t **ret_process, struct error *err)
         return code;
     }
     json_object_set_new(process, "pid", json_integer(pid));
-    *ret_process = json_pack("{s:I,s:o,s:o,s:o}", "taken_wall_ns", (json_int_t)clock_wall_ns(), "process",
-                             process, "host", fingerprint_host(), "missing", missing);
+    *ret_process = json_pack("{s:I,s:o,s:o,s:o}", "taken_wall_ns", (json_int_t)clock_wall_ns(),
+                             "process", process, "host", fingerprint_host(), "missing", missing);
     return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process part of a fingerprint from a directory like "/proc/PID"; what fingerprint_process() adds is
-// the pid and the machine. Split so that tests can show it any directory.
+// The process part of a fingerprint from a directory like "/proc/PID"; what fingerprint_process()
+// adds is the pid and the machine. Split so that tests can show it any directory.
 #ifndef UPGATE_FINGERPRINT_PROCESS_H
 #define UPGATE_FINGERPRINT_PROCESS_H
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table behind `upgate env diff`. Suspicion is a judgement, not a measurement: 100 changes every
-// operator, 90 can change the step time by itself, 50 matters to some models, below 20 rarely matters, 0 says
-// nothing. Order breaks ties and decides which pattern wins. A new lesson is a new line here.
+// The table behind `upgate env diff`. Suspicion is a judgement, not a measurement: 100 changes
+// every operator, 90 can change the step time by itself, 50 matters to some models, below 20 rarely
+// matters, 0 says nothing. Order breaks ties and decides which pattern wins. A new lesson is a new
+// line here.
 #include "harness/fingerprint/rules.h"
 
 #include <fnmatch.h>
@@ -13,6 +14,7 @@
 static const char why_settings[] = "a setting of this framework that some operators follow";
 static const char why_implied[] = "follows from a line above";
 
+// clang-format off
 static const struct diff_rule rules[] = {
     // The framework and the libraries that do the arithmetic.
     {"components.torch", "torch", 100, 100, V,
@@ -28,7 +30,7 @@ static const struct diff_rule rules[] = {
     {"components.onednn", "oneDNN", 96, 96, V,
      "oneDNN runs convolutions and many matmuls on CPUs: new kernels, layouts and thresholds"},
     {"components.cudnn", "cuDNN", 96, 96, V,
-     "cuDNN picks algorithms by its own heuristics: convolutions and attention may run other kernels"},
+     "cuDNN picks algorithms by its own heuristics: convolution and attention may run others"},
     {"components.cublas", "cuBLAS", 96, 96, V,
      "cuBLAS picks the GEMM kernel by heuristics that change with every release"},
     {"components.nccl", "NCCL", 95, 95, V,
@@ -57,13 +59,15 @@ static const struct diff_rule rules[] = {
      "real-time and batch threads are chosen before and after the others"},
     {"process.scheduling.realtime_priority", "real-time priority", 90, 90, V,
      "real-time threads are chosen before the others"},
-    {"process.scheduling.*", "%s", 45, 20, V, "a setting of the process that the scheduler follows"},
+    {"process.scheduling.*", "%s", 45, 20, V,
+     "a setting of the process that the scheduler follows"},
     {"process.memory.transparent_huge_pages", "huge pages of the process", 88, 60, V,
      "4 KiB pages cost more TLB misses; huge pages may stall while they are made"},
     {"process.memory.*", "%s", 40, 20, V, "layout of memory: alignment and cache conflicts move"},
     {"process.rlimits.locked_memory_bytes.*", "limit of locked memory", 55, 30, V,
      "pinned host buffers need locked memory; without it copies go through a bounce buffer"},
-    {"process.rlimits.*", "limit %s", 30, 12, V, "a limit that can make allocations or threads fail"},
+    {"process.rlimits.*", "limit %s", 30, 12, V,
+     "a limit that can make allocations or threads fail"},
 
     // Defaults of the framework.
     {"python.torch.default_dtype", "default dtype", 95, 95, V,
@@ -100,6 +104,8 @@ static const struct diff_rule rules[] = {
      "only one side has loaded the compiler: some code path imports or uses it"},
     {"python.torch.compile.inductor", "torch._inductor", 45, 20, V,
      "only one side has loaded the compiler: some code path imports or uses it"},
+    {"python.torch.compile.cache_dir_set", "compile cache", 12, 8, V,
+     "whether compilations of earlier runs are found again; some versions set it themselves"},
     {"python.torch.compile.*", "compile: %s", 84, 30, V,
      "how graphs are compiled, cached and captured"},
     {"python.torch.mha_fastpath", "MultiheadAttention fast path", 78, 48, V,
@@ -120,12 +126,14 @@ static const struct diff_rule rules[] = {
      "a part of the framework is built in or left out"},
     {"python.torch.build.cuda_arch", "GPU architectures of torch", 86, 50, V,
      "an architecture that is missing runs through the PTX compiler at first use"},
-    {"python.torch.build.openmp", "OpenMP standard of torch", 30, 10, V, "compiled for another OpenMP"},
+    {"python.torch.build.openmp", "OpenMP standard of torch", 30, 10, V,
+     "compiled for another OpenMP"},
     {"python.torch.build.magma", "MAGMA", 60, 30, V, "linear algebra on the GPU"},
     {"python.torch.build.*", "", 0, 0, V, why_implied},
     {"python.torch.cuda.architectures", "GPU architectures of torch", 86, 50, V,
      "an architecture that is missing runs through the PTX compiler at first use"},
-    {"python.torch.cuda.devices", "GPUs seen by torch", 97, 40, V, "the sides ran on different GPUs"},
+    {"python.torch.cuda.devices", "GPUs seen by torch", 97, 40, V,
+     "the sides ran on different GPUs"},
     {"python.torch.cuda.allocator", "CUDA allocator", 88, 30, V,
      "caching, fragmentation and hidden synchronisation follow the allocator"},
     {"python.torch.cuda.built", "torch built for GPUs", 96, 60, V, "one side cannot use the GPU"},
@@ -155,7 +163,7 @@ static const struct diff_rule rules[] = {
 
     // Threads, memory, the environment that steers them.
     {"components.openmp", "OpenMP runtime", 90, 90, V,
-     "threads start, wait (spinning or asleep) and bind differently; two runtimes in one process compete"},
+     "threads start, wait (spin or sleep) and bind differently; two runtimes in a process compete"},
     {"components.allocator", "memory allocator", 89, 89, V,
      "another malloc: page faults, fragmentation and calls into the kernel change"},
     {"components.communication", "communication libraries", 87, 70, V,
@@ -167,7 +175,8 @@ static const struct diff_rule rules[] = {
     {"process.environment.OMP_*", "%s", 89, 89, V, "steers OpenMP threads"},
     {"process.environment.GOMP_*", "%s", 89, 89, V, "steers OpenMP threads"},
     {"process.environment.KMP_*", "%s", 89, 89, V, "steers OpenMP threads: spinning, binding"},
-    {"process.environment.MKL_*", "%s", 88, 88, V, "steers MKL: threads, code path, reproducibility"},
+    {"process.environment.MKL_*", "%s", 88, 88, V,
+     "steers MKL: threads, code path, reproducibility"},
     {"process.environment.OPENBLAS_*", "%s", 88, 88, V, "steers OpenBLAS: threads, code path"},
     {"process.environment.LD_PRELOAD", "LD_PRELOAD", 90, 90, V,
      "functions of other libraries are replaced"},
@@ -181,6 +190,8 @@ static const struct diff_rule rules[] = {
      "steers malloc, string functions and locks of the C library"},
     {"process.environment.LD_LIBRARY_PATH", "LD_LIBRARY_PATH", 40, 40, V,
      "other copies of libraries may be found first; those loaded are listed by themselves"},
+    {"process.environment.TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", 12, 12, V,
+     "whether compilations of earlier runs are found again; some versions set it themselves"},
     {"process.environment.PYTHONPATH", "PYTHONPATH", 10, 10, V, "modules are found elsewhere"},
     {"process.environment.PYTHONHASHSEED", "PYTHONHASHSEED", 30, 30, V,
      "order of sets and of what is built from them"},
@@ -199,14 +210,16 @@ static const struct diff_rule rules[] = {
      "every Python call runs a hook"},
     {"python.interpreter.free_threaded", "free-threaded Python", 91, 60, V,
      "no GIL: reference counts are atomic, specialisation differs"},
-    {"python.interpreter.gil_enabled", "GIL", 91, 60, V, "threads run Python in parallel, or in turn"},
+    {"python.interpreter.gil_enabled", "GIL", 91, 60, V,
+     "threads run Python in parallel, or in turn"},
     {"python.interpreter.jit_enabled", "JIT of Python", 86, 50, V, "hot Python code is compiled"},
     {"python.interpreter.pgo", "profile-guided Python", 76, 40, V,
      "an interpreter built without its profile is slower in every loop"},
     {"python.interpreter.lto", "link-time optimised Python", 66, 30, V, "inlining across files"},
     {"python.interpreter.optimisation", "optimisation of Python", 74, 40, V,
      "the interpreter was compiled at another level"},
-    {"python.interpreter.malloc", "PYTHONMALLOC", 76, 40, V, "small objects come from another allocator"},
+    {"python.interpreter.malloc", "PYTHONMALLOC", 76, 40, V,
+     "small objects come from another allocator"},
     {"python.interpreter.compiler", "compiler of Python", 52, 30, V,
      "the interpreter's main loop was compiled differently"},
     {"python.interpreter.cflags", "compiler flags of Python", 38, 15, W,
@@ -227,9 +240,11 @@ static const struct diff_rule rules[] = {
     {"python.numpy.blas", "BLAS of numpy", 50, 20, V, "only GEMMs on numpy arrays use it"},
     {"python.numpy.simd", "vector units numpy uses", 36, 15, W, "element-wise loops of numpy"},
     {"python.numpy.*", "", 0, 0, V, why_implied},
-    {"python.packages.triton*", "triton", 86, 60, V, "compiles every fused kernel of torch.compile"},
+    {"python.packages.triton*", "triton", 86, 60, V,
+     "compiles every fused kernel of torch.compile"},
     {"python.packages.*flash-attn*", "%s", 90, 90, V, "replaces the attention kernels"},
-    {"python.packages.transformer-engine*", "%s", 90, 90, V, "replaces linear and attention layers"},
+    {"python.packages.transformer-engine*", "%s", 90, 90, V,
+     "replaces linear and attention layers"},
     {"python.packages.xformers", "xformers", 88, 88, V, "replaces the attention kernels"},
     {"python.packages.apex", "apex", 86, 86, V, "replaces optimisers and layer norms"},
     {"python.packages.deepspeed", "deepspeed", 88, 88, V, "replaces the training loop"},
@@ -263,14 +278,17 @@ static const struct diff_rule rules[] = {
     {"host.memory.total_bytes", "memory of the machine", 70, 40, V,
      "another size of machine, or of its reservation"},
     {"host.memory.*", "memory: %s", 82, 40, V, "how the kernel hands out and takes back pages"},
-    {"host.kernel.release", "kernel", 90, 60, V, "scheduler, memory management and drivers changed"},
+    {"host.kernel.release", "kernel", 90, 60, V,
+     "scheduler, memory management and drivers changed"},
     {"host.kernel.build", "kernel build", 60, 30, V, "the kernel was built again"},
     {"host.kernel.clocksource", "clock source", 88, 50, V,
      "reading the time costs a system call on some sources"},
     {"host.kernel.*", "kernel: %s", 70, 35, V, "a setting of the kernel"},
-    {"host.gpu.driver", "NVIDIA driver", 95, 95, V, "schedules launches, compiles PTX, owns the clocks"},
+    {"host.gpu.driver", "NVIDIA driver", 95, 95, V,
+     "schedules launches, compiles PTX, owns the clocks"},
     {"host.gpu.devices.*.name", "GPU", 98, 98, V, "the sides ran on different GPUs"},
-    {"host.gpu.devices.*.uuid", "GPU (which one)", 60, 40, V, "two cards of a kind differ by some percent"},
+    {"host.gpu.devices.*.uuid", "GPU (which one)", 60, 40, V,
+     "two cards of a kind are not equally fast"},
     {"host.gpu.*", "GPU: %s", 86, 50, V, "clocks, power limit and modes of the card"},
     {"host.missing*", "", 0, 0, V, ""},
     {"host.*", "%s", 50, 30, V, "the machine differs"},
@@ -279,8 +297,10 @@ static const struct diff_rule rules[] = {
     {"components.libc", "C library", 66, 66, V, "memcpy, malloc, exp and locks come from it"},
     {"components.cxx_runtime", "C++ runtime", 46, 30, V, "containers, exceptions and streams"},
     {"components.*", "%s", 60, 40, V, "a component that the workload loads"},
-    {"process.exe.interpreter", "interpreter binary", 20, 20, V, "another build of the interpreter"},
-    {"libraries.framework.*", "library %s", 72, 30, V, "another build of the framework, same version"},
+    {"process.exe.interpreter", "interpreter binary", 20, 20, V,
+     "another build of the interpreter"},
+    {"libraries.framework.*", "library %s", 72, 30, V,
+     "another build of the framework, same version"},
     {"libraries.blas.*", "library %s", 72, 30, V, "another build of the BLAS, same version"},
     {"libraries.onednn.*", "library %s", 72, 30, V, "another build of oneDNN, same version"},
     {"libraries.cu*.*", "library %s", 70, 30, V, "another build of a CUDA library"},
@@ -293,6 +313,7 @@ static const struct diff_rule rules[] = {
     {"libraries.*", "library %s", 50, 25, V, "another build of a library, same version"},
     {"*", "%s", 25, 10, V, "differs"},
 };
+// clang-format on
 
 const struct diff_rule *diff_rule_for(const char *path, int *ret_order)
 {

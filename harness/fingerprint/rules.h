@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranking of differences as data: which path of a fingerprint moves performance how likely, and why.
+// The ranking of differences as data: which path of a fingerprint moves performance how likely, and
+// why.
 #ifndef UPGATE_FINGERPRINT_RULES_H
 #define UPGATE_FINGERPRINT_RULES_H
 

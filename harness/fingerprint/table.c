@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints fingerprints and differences as text. Only layout lives here: what matters is decided by rules.c.
+// Prints fingerprints and differences as text. Only layout lives here: what matters is decided by
+// rules.c.
 #include "harness/fingerprint/table.h"
 
 #include <stdlib.h>
@@ -43,8 +44,8 @@ static size_t bytes_of_columns(const char *text, size_t columns)
     return bytes;
 }
 
-// Cut the next line of at most `width` columns from *rest, at a blank where there is one. Returns its
-// length in bytes; *rest moves behind it.
+// Cut the next line of at most `width` columns from *rest, at a blank where there is one. Returns
+// its length in bytes; *rest moves behind it.
 static const char *next_line(const char **rest, size_t width, size_t *ret_bytes)
 {
     const char *line = *rest;
@@ -67,7 +68,8 @@ static void print_padded(FILE *file, const char *text, size_t bytes, size_t widt
     fprintf(file, "%.*s%*s", (int)bytes, text, columns < width ? (int)(width - columns) : 0, "");
 }
 
-static void print_cells(FILE *file, const char *const cells[3], const size_t widths[3], size_t indent)
+static void print_cells(FILE *file, const char *const cells[3], const size_t widths[3],
+                        size_t indent)
 {
     const char *rest[3] = {cells[0], cells[1], cells[2]};
     for (int line = 0; line < CELL_LINES_MAX && (*rest[0] || *rest[1] || *rest[2]); line++) {
@@ -79,7 +81,8 @@ static void print_cells(FILE *file, const char *const cells[3], const size_t wid
             const char *text = next_line(&rest[cell], widths[cell] - 2 - last, &bytes);
             bool cut = last && *rest[cell];
             char *shown = xasprintf("%.*s%s", (int)bytes, text, cut ? "…" : "");
-            print_padded(file, shown, strlen(shown), cell < 2 ? widths[cell] : 0);
+            bool more = (cell < 1 && *rest[1]) || (cell < 2 && *rest[2]);
+            print_padded(file, shown, strlen(shown), more ? widths[cell] : 0);
             free(shown);
         }
         fputc('\n', file);
@@ -92,8 +95,8 @@ static void print_wrapped(FILE *file, const char *text, size_t indent, size_t wi
     while (*text) {
         size_t bytes;
         const char *line = next_line(&text, width - indent, &bytes);
-        fprintf(file, "%*s%s%.*s%s\n", (int)indent, "", opts->color ? "\033[2m" : "", (int)bytes, line,
-                opts->color ? "\033[0m" : "");
+        fprintf(file, "%*s%s%.*s%s\n", (int)indent, "", opts->color ? "\033[2m" : "", (int)bytes,
+                line, opts->color ? "\033[0m" : "");
     }
 }
 
@@ -104,6 +107,8 @@ static const char *cell_of(const json_t *difference, const char *side, const cha
     const char *value = text_of(difference, side), *reason = text_of(difference, reason_key);
     if (value)
         return *value ? value : "(empty)";
+    if (!strcmp(text_of(difference, "state"), "changed")) // lists of which only the other has more
+        return "nothing more";
     if (!reason)
         return "none";
     return strncmp(reason, absent_mark, strlen(absent_mark)) ? reason : absent_mark;
@@ -122,12 +127,15 @@ static void group_add(struct group *group, const json_t *difference)
     group->changed += !strcmp(state, "changed");
     group->one_sided_a += !strcmp(state, "removed");
     group->one_sided_b += !strcmp(state, "added");
+    const char *name = path + strlen(group->prefix);
+    if (!strcmp(group->prefix, "libraries.") && strchr(name, '.'))
+        name = strchr(name, '.') + 1; // behind the role
     if (group->named++ < NAMES_SHOWN)
-        strbuf_add(&group->names, "%s%s", group->names.len ? ", " : "", path + strlen(group->prefix));
+        strbuf_add(&group->names, "%s%s", group->names.len ? ", " : "", name);
 }
 
-static void print_groups(FILE *file, struct group *groups, size_t count, const struct table_opts *opts,
-                         size_t width)
+static void print_groups(FILE *file, struct group *groups, size_t count,
+                         const struct table_opts *opts, size_t width)
 {
     bool any = false;
     for (size_t i = 0; i < count; i++) {
@@ -137,7 +145,8 @@ static void print_groups(FILE *file, struct group *groups, size_t count, const s
         if (!any)
             fprintf(file, "\nrarely matter or follow from the above (--all lists them)\n");
         any = true;
-        fprintf(file, "    %-22s %zu changed, %zu only in the baseline, %zu only in the candidate\n",
+        fprintf(file,
+                "    %-22s %zu changed, %zu only in the baseline, %zu only in the candidate\n",
                 group->title, group->changed, group->one_sided_a, group->one_sided_b);
         char *names = xasprintf("%s%s", group->names.text, group->named > NAMES_SHOWN ? ", …" : "");
         print_wrapped(file, names, 8, width, opts);
@@ -152,18 +161,21 @@ void fingerprint_print_diff(FILE *file, const json_t *differences, size_t noise_
     size_t width = opts->width ? opts->width : WIDTH_DEFAULT;
     width = width < WIDTH_MIN ? WIDTH_MIN : width;
     size_t value_width = (width - RANK_WIDTH - WHAT_WIDTH) / 2;
-    const size_t widths[3] = {WHAT_WIDTH, value_width, width - RANK_WIDTH - WHAT_WIDTH - value_width};
+    const size_t widths[3] = {WHAT_WIDTH, value_width,
+                              width - RANK_WIDTH - WHAT_WIDTH - value_width};
     struct group groups[] = {
         {.prefix = "python.packages.", .title = "packages"},
         {.prefix = "libraries.extension.", .title = "extension modules"},
         {.prefix = "libraries.", .title = "libraries"},
-        {.prefix = "", .title = "settings"},
+        {.prefix = "python.", .title = "settings of Python"},
+        {.prefix = "", .title = "other settings"},
     };
     size_t count = sizeof(groups) / sizeof(groups[0]), index;
     char *head_a = xasprintf("baseline: %s", name_a), *head_b = xasprintf("candidate: %s", name_b);
     if (json_array_size(differences)) {
         fprintf(file, "%s%*s", opts->color ? "\033[1m" : "", RANK_WIDTH, "");
-        print_cells(file, (const char *const[]){"what differs", head_a, head_b}, widths, RANK_WIDTH);
+        print_cells(file, (const char *const[]){"what differs", head_a, head_b}, widths,
+                    RANK_WIDTH);
         fputs(opts->color ? "\033[0m" : "", file);
     }
     json_t *difference;
@@ -180,19 +192,23 @@ void fingerprint_print_diff(FILE *file, const json_t *differences, size_t noise_
         }
         fprintf(file, "%*zu  ", RANK_WIDTH - 2, index + 1);
         print_cells(file,
-                    (const char *const[]){text_of(difference, "what"), cell_of(difference, "a", "reason_a"),
+                    (const char *const[]){text_of(difference, "what"),
+                                          cell_of(difference, "a", "reason_a"),
                                           cell_of(difference, "b", "reason_b")},
                     widths, RANK_WIDTH);
         print_wrapped(file, text_of(difference, "why"), RANK_WIDTH + 2, width, opts);
     }
     print_groups(file, groups, count, opts, width);
-    fprintf(file, "%s%zu differences, most suspicious first; %zu more say nothing (paths, addresses, ids)\n",
-            json_array_size(differences) ? "\n" : "", json_array_size(differences), noise_count);
+    fprintf(
+        file,
+        "%s%zu differences, most suspicious first; %zu more say nothing (paths, addresses, ids)\n",
+        json_array_size(differences) ? "\n" : "", json_array_size(differences), noise_count);
     free(head_a);
     free(head_b);
 }
 
-// --- one fingerprint ------------------------------------------------------------------------------
+// --- one fingerprint
+// ------------------------------------------------------------------------------
 
 static void print_row(FILE *file, const char *key, const char *value, size_t width)
 {
@@ -212,7 +228,8 @@ static char *scalar_text(const char *key, const json_t *value)
     size_t length = strlen(key);
     if (json_is_integer(value) && length > 6 && !strcmp(key + length - 6, "_bytes")) {
         char buffer[32];
-        return xstrdup(unit_format_bytes(buffer, sizeof(buffer), (double)json_integer_value(value)));
+        return xstrdup(
+            unit_format_bytes(buffer, sizeof(buffer), (double)json_integer_value(value)));
     }
     if (json_is_string(value))
         return xstrdup(*json_string_value(value) ? json_string_value(value) : "(empty)");
@@ -227,9 +244,11 @@ static char *scalar_text(const char *key, const json_t *value)
 }
 
 // All leaves below an object, as "a.b  value".
-static void print_leaves(FILE *file, const char *prefix, const json_t *object, size_t width, bool all)
+static void print_leaves(FILE *file, const char *prefix, const json_t *object, size_t width,
+                         bool all)
 {
-    static const char *const elsewhere[] = {"libraries", "packages", "collect_ns", "schema"};
+    static const char *const elsewhere[] = {"libraries", "packages", "collect_ns", "schema",
+                                            "missing"};
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)object, key, value)
@@ -240,7 +259,17 @@ static void print_leaves(FILE *file, const char *prefix, const json_t *object, s
         if (skip)
             continue;
         char *path = xasprintf("%s%s%s", prefix, *prefix ? "." : "", key);
-        if (json_is_object(value)) {
+        if (json_is_object(value) && json_object_get(value, "soft") &&
+            json_object_get(value, "hard")) {
+            char *soft = scalar_text(key, json_object_get(value, "soft"));
+            char *hard = scalar_text(key, json_object_get(value, "hard"));
+            char *limit =
+                strcmp(soft, hard) ? xasprintf("%s, at most %s", soft, hard) : xstrdup(soft);
+            print_row(file, path, limit, width);
+            free(limit);
+            free(hard);
+            free(soft);
+        } else if (json_is_object(value)) {
             print_leaves(file, path, value, width, all);
         } else if (json_is_array(value) && json_is_object(json_array_get(value, 0))) {
             for (size_t i = 0; i < json_array_size(value); i++) {
@@ -278,14 +307,15 @@ static void print_libraries(FILE *file, const json_t *libraries, const struct ta
             continue;
         }
         fprintf(file, "    %-14s %-22s %-18s %-14.12s %s%s%s\n", role, text_of(library, "key"),
-                version ? version : "-", id ? id : "-", text_of(library, "path"), problem ? "  " : "",
-                problem ? problem : "");
+                version ? version : "-", id ? id : "-", text_of(library, "path"),
+                problem ? "  " : "", problem ? problem : "");
     }
     if (hidden)
         fprintf(file, "    and %zu without a known role (--all lists them)\n", hidden);
 }
 
-static void print_packages(FILE *file, const json_t *packages, size_t width, const struct table_opts *opts)
+static void print_packages(FILE *file, const json_t *packages, size_t width,
+                           const struct table_opts *opts)
 {
     struct strbuf line = {0};
     const char *name;
@@ -318,8 +348,10 @@ void fingerprint_print(FILE *file, const json_t *document, const char *name,
     const json_t *process = json_object_get(document, "process");
     const json_t *python = json_object_get(document, "python");
     fprintf(file, "%s%s%s\n", opts->color ? "\033[1m" : "", name, opts->color ? "\033[0m" : "");
-    static const char *const parts[][2] = {{"components", "components"}, {"process", "process"},
-                                           {"python", "interpreter and frameworks"}, {"host", "machine"}};
+    static const char *const parts[][2] = {{"components", "components"},
+                                           {"process", "process"},
+                                           {"python", "interpreter and frameworks"},
+                                           {"host", "machine"}};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         const json_t *part = json_object_get(document, parts[i][0]);
         if (!json_is_object(part))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// upgate env: the fingerprint of each side of a plan, or of a stored run, and what differs between the
-// two. For a plan each side's interpreter (or program) is started for a moment and read; for a
-// RUN.db the fingerprints that the run took from its own processes are read. Writes nothing but its output.
+// upgate env: the fingerprint of each side of a plan, or of a stored run, and what differs between
+// the two. For a plan each side's interpreter (or program) is started for a moment and read; for a
+// RUN.db the fingerprints that the run took from its own processes are read. Writes nothing but its
+// output.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -30,15 +31,19 @@ struct env_values {
 
 static const struct option_spec env_options[] = {
     {"Sides", 'a', "baseline", OPTION_TEXT, "PYTHON", NULL, "the plan's",
-     "interpreter of the old stack, instead of a plan", offsetof(struct env_values, baseline), 0, 0, 0},
+     "interpreter of the old stack, instead of a plan", offsetof(struct env_values, baseline), 0, 0,
+     0},
     {NULL, 'b', "candidate", OPTION_TEXT, "PYTHON", NULL, "the plan's",
-     "interpreter of the new stack, instead of a plan", offsetof(struct env_values, candidate), 0, 0, 0},
+     "interpreter of the new stack, instead of a plan", offsetof(struct env_values, candidate), 0,
+     0, 0},
     {NULL, 0, "side", OPTION_CHOICE, NULL, "a,b,both", "both", "show: which side",
      offsetof(struct env_values, side), 0, 0, 0},
     {NULL, 0, "timeout", OPTION_DURATION, "TIME", NULL, "2min",
-     "how long a side may take to import its frameworks", offsetof(struct env_values, timeout_ns), 0, 0, 0},
+     "how long a side may take to import its frameworks", offsetof(struct env_values, timeout_ns),
+     0, 0, 0},
     {"Output", 0, "all", OPTION_FLAG, NULL, NULL, NULL,
-     "list every library, package and minor difference by itself", offsetof(struct env_values, all), 0, 0, 0},
+     "list every library, package and minor difference by itself", offsetof(struct env_values, all),
+     0, 0, 0},
     OPTIONS_COMMON(struct env_values, common, "FILE", "write there instead of stdout", "stdout"),
     {.name = NULL}};
 
@@ -47,11 +52,16 @@ static const char *const env_usage[] = {"env show PLAN.yaml|RUN.db [--side a|b]"
                                         "env show|diff --baseline PYTHON --candidate PYTHON", NULL};
 
 static const char *const env_examples[] = {
-    "upgate env diff plan.yaml", "what the upgrade changes, most suspicious first",
-    "upgate env diff run.db", "the same between the processes that a run measured",
-    "upgate env diff -a envs/old/bin/python -b envs/new/bin/python", "two interpreters, without a plan",
-    "upgate env show plan.yaml --side b --all", "everything known about the candidate",
-    "upgate env diff plan.yaml --format json | jq '.differences[:5]'", "the five first suspects, for a script",
+    "upgate env diff plan.yaml",
+    "what the upgrade changes, most suspicious first",
+    "upgate env diff run.db",
+    "the same between the processes that a run measured",
+    "upgate env diff -a envs/old/bin/python -b envs/new/bin/python",
+    "two interpreters, without a plan",
+    "upgate env show plan.yaml --side b --all",
+    "everything known about the candidate",
+    "upgate env diff plan.yaml --format json | jq '.differences[:5]'",
+    "the five first suspects, for a script",
     NULL};
 
 static const char env_exit_codes[] = "  0  done, whether the sides differ or not\n"
@@ -72,7 +82,8 @@ static void env_sides_clear(struct env_sides *sides)
     }
 }
 
-// --- from a stored run ------------------------------------------------------------------------------
+// --- from a stored run
+// ------------------------------------------------------------------------------
 
 static bool env_is_store(const char *path)
 {
@@ -99,18 +110,22 @@ static int env_read_store(const char *path, const bool wanted[PLAN_SIDES], struc
         if (!wanted[side])
             ; // a run that was interrupted early may have one of them only
         else if (!text)
-            code = error_set(err, -ENODATA, "failed to read '%s': no fingerprint of the %s is stored; the run "
-                             "ended before its process could be read", path, side ? "candidate" : "baseline");
+            code = error_set(err, -ENODATA,
+                             "failed to read '%s': no fingerprint of the %s is stored; the run "
+                             "ended before its process could be read",
+                             path, side ? "candidate" : "baseline");
         else if (!sides->document[side])
-            code = error_set(err, -EPROTO, "failed to read '%s': the fingerprint of the %s is damaged: %s",
-                             path, side ? "candidate" : "baseline", problem.text);
+            code = error_set(err, -EPROTO,
+                             "failed to read '%s': the fingerprint of the %s is damaged: %s", path,
+                             side ? "candidate" : "baseline", problem.text);
         free(text);
     }
     store_close(store);
     return code;
 }
 
-// --- from a plan ------------------------------------------------------------------------------------
+// --- from a plan
+// ------------------------------------------------------------------------------------
 
 static void env_put_first(const char *name, const char *first)
 {
@@ -174,16 +189,19 @@ static void env_words_free(struct env_words *words)
     free(words->word);
 }
 
-// The program of a side without an interpreter: its first workload, kept busy until it has been read.
+// The program of a side without an interpreter: its first workload, kept busy until it has been
+// read.
 static int env_native_words(const struct plan *plan, const struct plan_side *side,
                             struct env_words *words, struct error *err)
 {
     const struct plan_workload *workload = plan->workload_count ? &plan->workloads[0] : NULL;
     if (!workload)
-        return error_set(err, -EINVAL, "side '%s' has neither an interpreter nor a workload", side->name);
+        return error_set(err, -EINVAL, "side '%s' has neither an interpreter nor a workload",
+                         side->name);
     if (workload->command) {
-        static const char *const values[][2] = {{"{steps}", "1000000"}, {"{seed}", "7"}, {"{rank}", "0"},
-                                                {"{ranks}", "1"}, {"{rate}", "0"}, {"{dtype}", "float32"},
+        static const char *const values[][2] = {{"{steps}", "1000000"}, {"{seed}", "7"},
+                                                {"{rank}", "0"},        {"{ranks}", "1"},
+                                                {"{rate}", "0"},        {"{dtype}", "float32"},
                                                 {"{python}", "python3"}};
         for (char **word = workload->command; *word; word++) {
             const char *value = *word;
@@ -197,8 +215,8 @@ static int env_native_words(const struct plan *plan, const struct plan_side *sid
     char *models = side->models ? xstrdup(side->models) : env_native_models();
     env_word(words, xasprintf("%s/%s", models, workload->model));
     free(models);
-    static const char *const options[] = {"--mode", "train", "--steps", "1000000", "--seed", "7",
-                                          "--ranks", "1"};
+    static const char *const options[] = {"--mode", "train", "--steps", "1000000",
+                                          "--seed", "7",     "--ranks", "1"};
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
         env_word(words, xstrdup(i == 1 ? plan_mode_name(workload->mode) : options[i]));
     return 0;
@@ -223,7 +241,8 @@ static void env_warn_imports(const struct plan_side *side, const json_t *documen
     json_object_foreach(json_object_get(document, "missing"), path, reason)
     {
         if (!strncmp(path, "python.import ", 14))
-            log_warn("side '%s' cannot import %s: %s", side->name, path + 14, json_string_value(reason));
+            log_warn("side '%s' cannot import %s: %s", side->name, path + 14,
+                     json_string_value(reason));
         if (!strcmp(path, "process"))
             log_warn("side '%s': %s, continuing without its process", side->name,
                      json_string_value(reason));
@@ -231,7 +250,8 @@ static void env_warn_imports(const struct plan_side *side, const json_t *documen
 }
 
 static int env_read_plan(const struct plan *plan, const bool wanted[PLAN_SIDES], bool dry_run,
-                         const struct env_values *values, struct env_sides *sides, struct error *err)
+                         const struct env_values *values, struct env_sides *sides,
+                         struct error *err)
 {
     int code = 0;
     for (int i = 0; i < PLAN_SIDES && !code; i++) {
@@ -263,7 +283,8 @@ static int env_read_plan(const struct plan *plan, const bool wanted[PLAN_SIDES],
     return code;
 }
 
-// --- the verb ---------------------------------------------------------------------------------------
+// --- the verb
+// ---------------------------------------------------------------------------------------
 
 static int env_load(const struct env_values *values, const struct options_rest *rest,
                     const bool wanted[PLAN_SIDES], struct env_sides *sides, struct error *err)
@@ -272,8 +293,9 @@ static int env_load(const struct env_values *values, const struct options_rest *
     if (path && (values->baseline || values->candidate))
         return error_set(err, -EINVAL, "name a plan, or --baseline and --candidate, not both");
     if (!path && (!values->baseline || !values->candidate))
-        return error_set(err, -EINVAL, "nothing to read: name a PLAN.yaml or RUN.db, or both --baseline and "
-                                       "--candidate");
+        return error_set(err, -EINVAL,
+                         "nothing to read: name a PLAN.yaml or RUN.db, or both --baseline and "
+                         "--candidate");
     if (path && env_is_store(path))
         return env_read_store(path, wanted, sides, err);
     struct plan *plan = NULL;
@@ -318,8 +340,8 @@ static int env_show(FILE *file, const struct env_values *values, const bool want
     for (int side = 0; side < PLAN_SIDES; side++) {
         if (!wanted[side])
             continue;
-        char *title = xasprintf("%s%s: %s", side && both ? "\n" : "", side ? "candidate" : "baseline",
-                                sides->name[side]);
+        char *title = xasprintf("%s%s: %s", side && both ? "\n" : "",
+                                side ? "candidate" : "baseline", sides->name[side]);
         fingerprint_print(file, sides->document[side], title, &opts);
         free(title);
     }
@@ -331,14 +353,15 @@ static int env_diff(FILE *file, const struct env_values *values, const struct en
 {
     json_t *differences = NULL;
     size_t noise_count = 0;
-    int code = fingerprint_diff(sides->document[0], sides->document[1], &differences, &noise_count, err);
+    int code =
+        fingerprint_diff(sides->document[0], sides->document[1], &differences, &noise_count, err);
     if (code)
         return code;
     if (!strcmp(values->common.format, "json"))
-        return env_print_json(file, json_pack("{s:s,s:s,s:s,s:o,s:I}", "schema", FINGERPRINT_DIFF_SCHEMA,
-                                              "baseline", sides->name[0], "candidate", sides->name[1],
-                                              "differences", differences, "noise_count",
-                                              (json_int_t)noise_count));
+        return env_print_json(file, json_pack("{s:s,s:s,s:s,s:o,s:I}", "schema",
+                                              FINGERPRINT_DIFF_SCHEMA, "baseline", sides->name[0],
+                                              "candidate", sides->name[1], "differences",
+                                              differences, "noise_count", (json_int_t)noise_count));
     struct table_opts opts = env_table_opts(values, file);
     fingerprint_print_diff(file, differences, noise_count, sides->name[0], sides->name[1], &opts);
     json_decref(differences);
@@ -384,8 +407,9 @@ static int env_run(int argc, char **argv)
     bool wanted[PLAN_SIDES] = {diff || strcmp(values.side, "b"), diff || strcmp(values.side, "a")};
     struct env_sides sides = {0};
     if (!diff && strcmp(rest.positional[0], "show"))
-        code = error_set(&err, -EINVAL, "'%s' is neither 'show' nor 'diff'; try `upgate env --help`",
-                         rest.positional[0]);
+        code =
+            error_set(&err, -EINVAL, "'%s' is neither 'show' nor 'diff'; try `upgate env --help`",
+                      rest.positional[0]);
     if (!code)
         code = env_load(&values, &rest, wanted, &sides, &err);
     if (!code && !values.common.dry_run)

@@ -262,6 +262,13 @@ def _torch_capability(torch, config_text):
     return match.group(1).strip()
 
 
+def _torch_default_device(torch):
+    if not hasattr(torch, "get_default_device"):
+        raise _Absent("no get_default_device")
+    # set_default_device() loads this module; as long as nobody has, the answer is known without a load.
+    return torch.get_default_device() if "torch.utils._device" in sys.modules else "cpu"
+
+
 def _torch_autocast(torch, device):
     if hasattr(torch, "get_autocast_dtype"):
         return torch.get_autocast_dtype(device)
@@ -398,7 +405,7 @@ def _collect_torch(torch, items):
             ("parallel_backend", lambda: re.search(r"ATen parallel backend: (.+)",
                                                    torch.__config__.parallel_info()).group(1)),
             ("default_dtype", torch.get_default_dtype),
-            ("default_device", lambda: torch.get_default_device()),
+            ("default_device", lambda: _torch_default_device(torch)),
             ("autocast_dtype_cpu", lambda: _torch_autocast(torch, "cpu")),
             ("autocast_dtype_cuda", lambda: _torch_autocast(torch, "cuda")),
             ("autocast_cache", lambda: torch.is_autocast_cache_enabled()),

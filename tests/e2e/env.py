@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`upgate env` as a user runs it: show and diff on real interpreters, on native programs and on a store;
+sides that cannot be read; and collect() inside programs that must not notice it. With envs/baseline and
+envs/candidate (made by ci/setup) it also checks the upgrade from PyTorch 1.13 to 2.x."""
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+
+SOURCE = os.environ.get("UPGATE_SOURCE", os.getcwd())
+BUILD = os.environ.get("UPGATE_BUILD", os.path.join(SOURCE, "build/release"))
+UPGATE = os.path.join(BUILD, "upgate")
+PACKAGE = os.path.join(SOURCE, "tracer/python")
+ENV = {key: value for key, value in os.environ.items() if not key.startswith("UPGATE_")}
+BASELINE = os.path.join(SOURCE, "envs/baseline/bin/python")
+CANDIDATE = os.path.join(SOURCE, "envs/candidate/bin/python")
+
+
+def run(*args, status=0, env=None):
+    result = subprocess.run([UPGATE, "env", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            timeout=200, env=env or ENV, cwd=SOURCE)
+    assert result.returncode == status, (args, result.returncode, result.stdout, result.stderr)
+    return result
+
+
+def document(*args, **kwargs):
+    return json.loads(run(*args, "--format", "json", **kwargs).stdout)
+
+
+def has_torch(python):
+    return os.path.exists(python) and subprocess.run(
+        [python, "-c", "import torch"], stderr=subprocess.DEVNULL, env=ENV).returncode == 0
+
+
+def write_plan(directory, name, baseline, candidate, workload="{name: w, model: dlrm, mode: train, steps: 10}"):
+    path = os.path.join(directory, name)
+    with open(path, "w") as stream:
+        stream.write("baseline: %s\ncandidate: %s\nworkloads:\n  - %s\n" % (baseline, candidate, workload))
+    return path
+
+
+def test_show(directory):
+    plan = write_plan(directory, "show.yaml", "{name: one, python: %s}" % sys.executable,
+                      "{name: two, python: %s, env: {OMP_NUM_THREADS: \"3\", TORCH_TOKEN: hush}}" % sys.executable)
+    both = document("show", plan)
+    assert both["schema"] == "upgate.env/1", both["schema"]
+    one = document("show", plan, "--side", "b")
+    assert one["schema"] == "upgate.fingerprint/1"
+    assert one["python"]["interpreter"]["version"] == "%d.%d.%d" % sys.version_info[:3]
+    assert one["process"]["environment"]["OMP_NUM_THREADS"] == "3"
+    assert one["process"]["environment"]["TORCH_TOKEN"] == "[redacted]"
+    assert "hush" not in json.dumps(one)
+    assert any(library["role"] == "libc" and len(library["build_id"]) == 40
+               for library in one["process"]["libraries"]), one["process"]["libraries"]
+    assert one["host"]["kernel"]["release"] == os.uname().release
+    text = run("show", plan, "--side", "a").stdout
+    assert "baseline: one" in text and "interpreter.version" in text and "candidate: " not in text, text
+    assert "\033" not in text
+    assert all(len(line) <= 100 or "/" in line for line in text.splitlines()), text
+    # What one option changes is what the diff says.
+    differences = document("diff", plan)["differences"]
+    assert {difference["path"] for difference in differences} == {
+        "process.environment.OMP_NUM_THREADS", "process.environment.TORCH_TOKEN"}, differences
+    assert differences[0]["b"] == "3" and differences[0]["a"] is None
+    assert "OMP_NUM_THREADS" in run("diff", plan).stdout
+
+
+def test_same_interpreter_does_not_differ():
+    result = document("diff", "-a", sys.executable, "-b", sys.executable)
+    assert result["schema"] == "upgate.env_diff/1" and result["differences"] == [], result
+
+
+def test_output_file_and_dry_run(directory):
+    path = os.path.join(directory, "out.json")
+    result = run("diff", "-a", sys.executable, "-b", sys.executable, "--format", "json", "-o", path)
+    assert result.stdout == "" and json.load(open(path))["differences"] == []
+    result = run("show", "-a", sys.executable, "-b", sys.executable, "--dry-run")
+    assert result.stdout.count(sys.executable) == 2, result.stdout
+    run("diff", "-a", sys.executable, "-b", sys.executable, "-o", "/no/such/dir/x", status=4)
+
+
+def test_native_sides(directory):
+    models = os.path.join(BUILD, "reference_models/native")
+    other = os.path.join(BUILD, "reference_models/native-O1")
+    if not (os.path.exists(models + "/dlrm") and os.path.exists(other + "/dlrm")):
+        print("  skipped: the native workloads are not built")
+        return
+    plan = write_plan(directory, "native.yaml", "{name: O1, models: %s}" % other, "{name: O3, models: %s}" % models)
+    result = document("diff", plan)
+    assert result["differences"][0]["path"] == "process.exe.program", result["differences"][:2]
+    shown = document("show", plan, "--side", "a")
+    assert shown["process"]["exe"]["path"].endswith("native-O1/dlrm") and shown["python"] is None
+
+
+def test_command_without_interpreter(directory):
+    plan = write_plan(directory, "command.yaml", "{name: a, env: {OMP_NUM_THREADS: \"1\"}}",
+                      "{name: b, env: {OMP_NUM_THREADS: \"2\"}}", "{name: w, command: [sleep, \"60\"]}")
+    result = subprocess.run([UPGATE, "env", "diff", plan, "--format", "json"], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, env=ENV, timeout=60)
+    if result.returncode == 2:  # the plan itself may ask every side for an interpreter or models
+        assert "python" in result.stderr, result.stderr
+        return
+    assert result.returncode == 0, result.stderr
+    assert [one["path"] for one in json.loads(result.stdout)["differences"]] == [
+        "process.environment.OMP_NUM_THREADS"], result.stdout
+
+
+def test_bad_input(directory):
+    assert "neither 'show' nor 'diff'" in run("list", "x.yaml", status=2).stderr
+    run(status=2)
+    assert "nothing to read" in run("diff", status=2).stderr
+    run("diff", os.path.join(directory, "missing.yaml"), status=2)
+    result = run("diff", "-a", "/no/such/python", "-b", sys.executable, status=4)
+    assert "/no/such/python" in result.stderr and result.stdout == "", result
+    result = run("diff", "-a", "/bin/false", "-b", sys.executable, status=4)
+    assert "exit code 1" in result.stderr, result.stderr
+    plan = write_plan(directory, "both.yaml", "{name: a, python: python3}", "{name: b, python: python3}")
+    assert "not both" in run("diff", plan, "-a", "python3", status=2).stderr
+
+
+def test_framework_that_does_not_import(directory):
+    broken = os.path.join(directory, "broken")
+    os.mkdir(broken)
+    with open(os.path.join(broken, "torch.py"), "w") as stream:
+        stream.write("raise OSError('libdoom.so: cannot open shared object file')\n")
+    plan = write_plan(directory, "broken.yaml", "{name: whole, python: %s}" % sys.executable,
+                      "{name: torn, python: %s, env: {PYTHONPATH: %s}}" % (sys.executable, broken))
+    result = run("diff", plan)
+    assert "side 'torn' cannot import torch" in result.stderr and "libdoom" in result.stderr, result.stderr
+
+
+def test_store(directory):
+    """A stored run: the newest schema of the source, with two fingerprints in it."""
+    path = os.path.join(directory, "run.db")
+    one = document("show", "-a", sys.executable, "-b", sys.executable, "--side", "a")
+    two = json.loads(json.dumps(one))
+    two["python"]["gc"]["threshold"] = [1, 2, 3]
+    database = sqlite3.connect(path)
+    with open(os.path.join(SOURCE, "contracts/schema.sql")) as stream:
+        database.executescript(stream.read())
+    for side, name, fingerprint in ((0, "old", one), (1, "new", two)):
+        database.execute("INSERT INTO side (id, name, config, fingerprint) VALUES (?, ?, '{}', ?)",
+                         (side, name, json.dumps(fingerprint)))
+    database.commit()
+    result = document("diff", path)
+    assert (result["baseline"], result["candidate"]) == ("old", "new"), result
+    assert [(one["path"], one["b"]) for one in result["differences"]] == [("python.gc.threshold", "1, 2, 3")]
+    database.execute("UPDATE side SET fingerprint = NULL WHERE id = 1")
+    database.commit()
+    assert "no fingerprint of the candidate" in run("diff", path, status=4).stderr
+    run("show", path, "--side", "a")
+    database.execute("UPDATE side SET fingerprint = '{' WHERE id = 0")
+    database.commit()
+    assert "damaged" in run("show", path, "--side", "a", status=4).stderr
+    database.close()
+
+
+# --- collect() inside a program -----------------------------------------------------------------------
+
+COLLECT = """
+import json, sys, threading, warnings
+sys.path.insert(0, %r)
+before = set(sys.modules)
+%s
+import upgate_fingerprint_alone as fingerprint
+filters = list(warnings.filters)
+loaded = {name for name in sys.modules if name.split(".")[0] in ("torch", "jax", "tensorflow", "numpy")}
+result = fingerprint.collect()
+assert warnings.filters == filters
+assert {name for name in sys.modules if name.split(".")[0] in ("torch", "jax", "tensorflow", "numpy")} == loaded
+%s
+json.dump(result, sys.stdout, allow_nan=False)
+"""
+
+
+def collect(directory, python, before="", after=""):
+    """Run collect() from the file alone: the package's extension is not needed for it."""
+    alone = os.path.join(directory, "upgate_fingerprint_alone.py")
+    if not os.path.exists(alone):
+        os.symlink(os.path.join(PACKAGE, "upgate/fingerprint.py"), alone)
+    result = subprocess.run([python, "-W", "error", "-c", COLLECT % (directory, before, after)],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV, timeout=120)
+    assert result.returncode == 0 and result.stderr == "", (python, result.stderr)
+    return json.loads(result.stdout)
+
+
+def test_collect_imports_nothing(directory):
+    seen = collect(directory, sys.executable)
+    assert seen["not_loaded"] == ["torch", "jax", "tensorflow", "numpy"], seen["not_loaded"]
+    assert seen["torch"] is None and seen["missing"] == {}, seen["missing"]
+    assert sum(seen["collect_ns"][part] for part in seen["collect_ns"] if part != "packages") < 100_000_000
+
+
+def test_collect_reports_what_the_program_set(directory):
+    seen = collect(directory, sys.executable, "import os; os.environ['OMP_NUM_THREADS'] = '5'\n"
+                   "os.environ['MY_PASSWORD'] = 'hush'; os.environ.pop('PATH', None)")
+    assert seen["environment_changes"]["OMP_NUM_THREADS"] == "5"
+    assert seen["environment_changes"]["PATH"] is None
+    assert "hush" not in json.dumps(seen)
+
+
+def test_collect_survives_a_hostile_framework(directory):
+    before = """
+import types
+class Trap(types.ModuleType):
+    def __getattr__(self, name):
+        if name.startswith("__") and name != "__config__":
+            raise AttributeError(name)
+        raise SystemExit("trapped " + name)
+trap = Trap("torch"); trap.__version__ = "9.9"; sys.modules["torch"] = trap
+half = types.ModuleType("jax"); sys.modules["jax"] = half
+"""
+    seen = collect(directory, sys.executable, before)
+    assert "trapped" in seen["missing"]["torch"], seen["missing"]
+    assert "jax" in seen["not_loaded"]  # half imported: no version yet
+    assert seen["interpreter"]["version"]
+
+
+def test_collect_on_every_interpreter(directory):
+    count = 0
+    root = os.path.expanduser("~/.pyenv/versions")
+    for name in sorted(os.listdir(root)) if os.path.isdir(root) else []:
+        parts = name.split(".")
+        if parts[0] != "3" or int(parts[1]) < 8:
+            continue
+        seen = collect(directory, os.path.join(root, name, "bin/python"))
+        assert seen["interpreter"]["version"] == name and seen["missing"] == {}, (name, seen["missing"])
+        count += 1
+    print("  %d interpreters" % count)
+
+
+TORCH_STATE = """
+def state():
+    out = [torch.get_num_threads(), torch.get_num_interop_threads(), torch.get_default_dtype(),
+           torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark,
+           torch.backends.cudnn.deterministic, torch.get_float32_matmul_precision(),
+           torch.backends.mkldnn.enabled, torch.cuda.is_initialized(), torch.is_grad_enabled()]
+    return out
+"""
+
+
+def test_collect_leaves_torch_alone(directory):
+    for python in (BASELINE, CANDIDATE):
+        if not has_torch(python):
+            print("  skipped: no torch in %s" % python)
+            continue
+        before = "warnings.simplefilter('ignore'); import torch\n" + TORCH_STATE + """
+torch.set_num_threads(1); torch.use_deterministic_algorithms(True); torch.backends.cudnn.benchmark = True
+torch.set_float32_matmul_precision("high")
+first = state()
+"""
+        seen = collect(directory, python, before, "assert state() == first, (state(), first)")
+        torch = seen["torch"]
+        assert torch["threads"] == 1 and torch["deterministic"]["algorithms"] is True, torch
+        assert torch["backend"]["cudnn_benchmark"] is True
+        assert torch["fp32"]["matmul_precision"] == "high" and torch["fp32"]["cuda_matmul"] == "tf32", torch["fp32"]
+        assert seen["collect_ns"]["torch"] < 100_000_000, seen["collect_ns"]
+        reasons = {reason.split(":")[0] for reason in seen["missing"].values()}
+        assert reasons <= {"not in this version"}, seen["missing"]
+        if "fp32_precision" == torch["fp32"]["interface"]:
+            # Both interfaces mixed: the old getters raise then; collect() must still tell.
+            mixed = collect(directory, python, "warnings.simplefilter('ignore'); import torch\n"
+                            "torch.backends.cuda.matmul.fp32_precision = 'tf32'\n")
+            assert mixed["torch"]["fp32"]["cuda_matmul"] == "tf32", mixed["torch"]["fp32"]
+
+
+def test_torch_upgrade(directory):
+    if not (has_torch(BASELINE) and has_torch(CANDIDATE)):
+        print("  skipped: envs/baseline and envs/candidate with torch are made by ci/setup")
+        return
+    result = document("diff", "-a", BASELINE, "-b", CANDIDATE)
+    first = [difference["path"] for difference in result["differences"][:12]]
+    assert first[0] == "components.torch" and first[1] == "components.blas", first
+    for path in ("components.onednn", "python.torch.attention", "components.openmp"):
+        assert path in first, (path, first)
+    by_path = {difference["path"]: difference for difference in result["differences"]}
+    assert "OpenBLAS" in by_path["components.blas"]["a"] or "BLAS" in by_path["components.blas"]["a"]
+    assert "MKL" in by_path["components.blas"]["b"], by_path["components.blas"]
+    assert by_path["python.torch.compile.available"]["b"] == "yes"
+    ranks = [difference["suspicion"] for difference in result["differences"]]
+    assert ranks == sorted(ranks, reverse=True)
+    text = run("diff", "-a", BASELINE, "-b", CANDIDATE).stdout
+    assert text.index("torch") < text.index("BLAS") < text.index("attention backends"), text[:2000]
+    assert all(len(line) <= 100 and line == line.rstrip() for line in text.splitlines()), text
+    assert len(text.splitlines()) < 120  # a tired engineer reads the first screen
+    assert len(run("diff", "-a", BASELINE, "-b", CANDIDATE, "--all").stdout.splitlines()) > 400
+
+
+def main():
+    with tempfile.TemporaryDirectory() as directory:
+        for name, test in sorted(globals().items()):
+            if name.startswith("test_"):
+                print(name, flush=True)
+                test(directory) if test.__code__.co_argcount else test()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()

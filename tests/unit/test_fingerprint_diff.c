@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// Composing fingerprints and ranking what differs: what comes first, what is implied, what is
+// noise, and which documents are refused.
+#include "harness/fingerprint/fingerprint.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdlib.h>
+
+#include "common/strings.h"
+#include "harness/fingerprint/rules.h"
+#include "tests/unit/runner.h"
+
+static json_t *parse(const char *text)
+{
+    json_error_t problem;
+    json_t *json = json_loads(text, 0, &problem);
+    if (!json)
+        runner_fail(__FILE__, __LINE__, "test document: %s at %d", problem.text, problem.position);
+    return json;
+}
+
+// A side from two texts in JSON: a list of [path, version, build-id], and what Python said.
+static json_t *side(const char *libraries, const char *python)
+{
+    json_t *list = parse(libraries), *said = python ? parse(python) : NULL, *array = json_array(),
+           *item;
+    size_t index;
+    json_array_foreach(list, index, item)
+    {
+        const char *path = json_string_value(json_array_get(item, 0)), *slash = strrchr(path, '/');
+        static const char *const roles[][2] = {{"openblas", "blas"},
+                                               {"libmkl", "blas"},
+                                               {"dnnl", "onednn"},
+                                               {"gomp", "openmp"},
+                                               {"libtorch", "framework"}};
+        const char *role = "other";
+        for (size_t i = 0; i < 5; i++)
+            if (strstr(path, roles[i][0]))
+                role = roles[i][1];
+        char *key = xasprintf("%.*s", (int)strcspn(slash + 1, "."), slash + 1);
+        json_array_append_new(
+            array, json_pack("{s:s,s:s,s:s?,s:s,s:O,s:O,s:s}", "key", key, "role", role, "name",
+                             !strcmp(role, "blas")     ? "OpenBLAS"
+                             : !strcmp(role, "onednn") ? "oneDNN"
+                             : !strcmp(role, "openmp") ? "GNU OpenMP"
+                                                       : NULL,
+                             "path", path, "version", json_array_get(item, 1), "build_id",
+                             json_array_get(item, 2), "version_source", "file name"));
+        free(key);
+    }
+    json_t *process = json_pack("{s:{s:o,s:{s:s},s:i},s:{s:{s:i}},s:{}}", "process", "libraries",
+                                array, "environment", "OMP_NUM_THREADS", "1", "pid", 4711, "host",
+                                "memory", "swappiness", 60, "missing");
+    json_t *document = fingerprint_merge(process, said);
+    json_decref(process);
+    json_decref(list);
+    json_decref(said);
+    return document;
+}
+
+static const char libraries_a[] = "[[\"/usr/lib/libopenblas.so.0\",\"0.3.21\",\"aa01\"],[\"/usr/"
+                                  "lib/libdnnl.so.2.6\",\"2.6\",\"aa02\"],"
+                                  " [\"/usr/lib/libtorch_cpu.so.1.13.0\",\"1.13.0\",\"aa03\"],[\"/"
+                                  "usr/lib/libz.so.1.2.13\",\"1.2.13\",\"aa04\"],"
+                                  " [\"/usr/lib/libonly_a.so.1\",null,\"aa05\"]]";
+static const char libraries_b[] =
+    "[[\"/v/site-packages/torch/lib/libtorch_cpu.so\",null,\"bb03\"],[\"/usr/lib/"
+    "libz.so.1.2.13\",\"1.2.13\",\"bb04\"],"
+    " [\"/v/site-packages/numpy.libs/libscipy_openblas64_-32a4b2a6.so\",\"0.3.31\",null]]";
+static const char python_a[] =
+    "{\"interpreter\":{\"implementation\":\"CPython\",\"version\":\"3.11.2\",\"executable\":\"/usr/"
+    "bin/python3\"},"
+    " \"torch\":{\"version\":\"1.13.0\",\"threads\":1,\"attention\":\"composed\",\"git\":\"aaa\","
+    "   \"build\":{\"onednn\":\"2.6.3\",\"cxx_flags\":\"-O2 -g -Wall\"}, \"mha_fastpath\":null},"
+    " \"packages\":{\"torch\":\"1.13.0\",\"sympy\":\"1.11\",\"pip\":\"22\"},"
+    " \"missing\":{\"torch.mha_fastpath\":\"not in this version: no mha\"}}";
+static const char python_b[] =
+    "{\"interpreter\":{\"implementation\":\"CPython\",\"version\":\"3.11.2\",\"executable\":\"/v/"
+    "bin/python\"},"
+    " \"torch\":{\"version\":\"2.13.0\",\"threads\":2,\"attention\":\"flash, "
+    "math\",\"git\":\"bbb\","
+    "   \"build\":{\"onednn\":\"3.12.0\",\"mkl\":\"2024.2\",\"cxx_flags\":\"-O2 -Wextra -DX\"}, "
+    "\"mha_fastpath\":true},"
+    " \"packages\":{\"torch\":\"2.13.0\",\"sympy\":\"1.14\",\"pip\":\"23\",\"added\":\"1\"}}";
+
+static const json_t *row(const json_t *differences, const char *path)
+{
+    size_t index;
+    json_t *difference;
+    json_array_foreach(
+        (json_t *)differences, index,
+        difference) if (!strcmp(json_string_value(json_object_get(difference, "path")),
+                                path)) return difference;
+    return NULL;
+}
+
+static long long rank(const json_t *differences, const char *path)
+{
+    const json_t *found = row(differences, path);
+    if (!found)
+        runner_fail(__FILE__, __LINE__, "no difference '%s'", path);
+    return json_integer_value(json_object_get(found, "rank"));
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+static json_t *diff(json_t *a, json_t *b, size_t *noise_count)
+{
+    json_t *differences = NULL;
+    struct error err = {0};
+    CHECK_INT(fingerprint_diff(a, b, &differences, noise_count, &err), 0);
+    json_decref(a);
+    json_decref(b);
+    return differences;
+}
+
+TEST(components_name_what_is_inside_and_beside_the_framework)
+{
+    json_t *a = side(libraries_a, python_a), *b = side(libraries_b, python_b);
+    const json_t *of_a = json_object_get(a, "components"), *of_b = json_object_get(b, "components");
+    CHECK_STR(text_of(a, "schema"), FINGERPRINT_SCHEMA);
+    CHECK_STR(text_of(of_a, "torch"), "1.13.0");
+    CHECK_STR(text_of(of_a, "blas"), "OpenBLAS 0.3.21");
+    CHECK_STR(text_of(of_a, "onednn"), "oneDNN 2.6.3"); // more exact than the file's name
+    CHECK_STR(text_of(of_b, "blas"), "MKL 2024.2 (inside torch), OpenBLAS 0.3.31 (numpy's own)");
+    CHECK_STR(text_of(of_b, "onednn"), "oneDNN 3.12.0 (inside torch)");
+    CHECK_STR(text_of(of_b, "interpreter"), "CPython 3.11.2");
+    CHECK(json_is_null(json_object_get(of_b, "nccl")));
+    CHECK_STR(text_of(json_object_get(a, "missing"), "python.torch.mha_fastpath"),
+              "not in this version: no mha");
+    json_decref(a);
+    json_decref(b);
+}
+
+TEST(ranking)
+{
+    size_t noise_count = 0;
+    json_t *list = diff(side(libraries_a, python_a), side(libraries_b, python_b), &noise_count);
+    CHECK_INT(rank(list, "components.torch"), 1);
+    CHECK_INT(rank(list, "components.blas"), 2);
+    CHECK_INT(rank(list, "components.onednn"), 3);
+    CHECK_INT(rank(list, "python.torch.attention"), 4);
+    CHECK_INT(rank(list, "python.torch.threads"), 5);
+    CHECK(rank(list, "python.torch.mha_fastpath") < rank(list, "libraries.other.libz"));
+    CHECK(rank(list, "libraries.other.libz") < rank(list, "python.packages.sympy"));
+    CHECK(rank(list, "python.packages.sympy") < rank(list, "python.packages.added"));
+    CHECK(rank(list, "python.packages.added") < rank(list, "python.packages.pip"));
+    CHECK(rank(list, "python.packages.sympy") < rank(list, "libraries.framework.libtorch_cpu"));
+    CHECK(!row(list, "python.torch.git"));
+    CHECK(!row(list, "python.interpreter.executable"));
+    CHECK(!row(list, "python.packages.torch"));
+    CHECK(noise_count >= 3);
+    size_t index;
+    json_t *difference;
+    long long last = 101;
+    json_array_foreach(list, index, difference)
+    {
+        long long suspicion = json_integer_value(json_object_get(difference, "suspicion"));
+        CHECK(suspicion >= 1 && suspicion <= last);
+        CHECK(strlen(text_of(difference, "why")) > 0);
+        CHECK(strlen(text_of(difference, "what")) > 0);
+        last = suspicion;
+    }
+    json_decref(list);
+}
+
+TEST(shape_of_a_difference)
+{
+    json_t *list = diff(side(libraries_a, python_a), side(libraries_b, python_b), NULL);
+    const json_t *one = row(list, "python.torch.threads");
+    CHECK_STR(text_of(one, "a"), "1");
+    CHECK_STR(text_of(one, "b"), "2");
+    CHECK_STR(text_of(one, "state"), "changed");
+    one = row(list, "python.torch.mha_fastpath");
+    CHECK(json_is_null(json_object_get(one, "a")));
+    CHECK_STR(text_of(one, "b"), "yes");
+    CHECK_STR(text_of(one, "state"), "added");
+    CHECK_STR(text_of(one, "reason_a"), "not in this version: no mha");
+    one = row(list, "libraries.other.libonly_a");
+    CHECK_STR(text_of(one, "state"), "removed");
+    CHECK_STR(text_of(row(list, "libraries.other.libz"), "a"), "1.2.13, build aa04");
+    one = row(list, "python.torch.build.cxx_flags"); // only the words that differ, without warnings
+    CHECK_STR(text_of(one, "a"), "-g");
+    CHECK_STR(text_of(one, "b"), "-DX");
+    json_decref(list);
+}
+
+TEST(libraries_behind_a_named_component_are_implied)
+{
+    json_t *list = diff(side(libraries_a, python_a), side(libraries_b, python_b), NULL);
+    CHECK(json_integer_value(
+              json_object_get(row(list, "libraries.framework.libtorch_cpu"), "suspicion")) < 10);
+    CHECK(json_integer_value(
+              json_object_get(row(list, "libraries.blas.libopenblas"), "suspicion")) < 10);
+    json_decref(list);
+    // The same version, built again: no component differs, and the library itself is the finding.
+    static const char rebuilt[] = "[[\"/usr/lib/libopenblas.so.0\",\"0.3.21\",\"ffff\"]]";
+    static const char before[] = "[[\"/usr/lib/libopenblas.so.0\",\"0.3.21\",\"aa01\"]]";
+    list = diff(side(before, python_a), side(rebuilt, python_a), NULL);
+    CHECK_INT(json_array_size(list), 1);
+    CHECK_STR(text_of(json_array_get(list, 0), "path"), "libraries.blas.libopenblas");
+    CHECK(json_integer_value(json_object_get(json_array_get(list, 0), "suspicion")) > 50);
+    json_decref(list);
+}
+
+TEST(equal_sides_do_not_differ)
+{
+    size_t noise_count = 99;
+    json_t *list = diff(side(libraries_a, python_a), side(libraries_a, python_a), &noise_count);
+    CHECK_INT(json_array_size(list), 0);
+    CHECK_INT(noise_count, 0);
+    json_decref(list);
+}
+
+TEST(pids_and_addresses_are_noise)
+{
+    json_t *a = side("[]", "{\"torch\":{\"version\":\"2\",\"note\":\"<x at 0x7f12ab>\"}}");
+    json_t *b = side("[]", "{\"torch\":{\"version\":\"2\",\"note\":\"<x at 0x7fcc01>\"}}");
+    json_object_set_new(json_object_get(b, "process"), "pid", json_integer(1));
+    size_t noise_count = 0;
+    json_t *list = diff(a, b, &noise_count);
+    CHECK_INT(json_array_size(list), 0);
+    CHECK_INT(noise_count, 2);
+    json_decref(list);
+}
+
+TEST(a_side_without_python)
+{
+    json_t *list = diff(side("[]", NULL), side("[]", python_b), NULL);
+    CHECK_INT(rank(list, "components.torch"), 1);
+    CHECK(row(list, "components.interpreter") != NULL);
+    CHECK(!row(list, "python.torch.threads")); // not every leaf of a part that is not there
+    json_decref(list);
+}
+
+TEST(settings_of_the_run_outrank_packages)
+{
+    json_t *a = side("[]", python_a), *b = side("[]", python_a);
+    json_object_set_new(json_object_get(json_object_get(b, "process"), "environment"),
+                        "OMP_NUM_THREADS", json_string("8"));
+    json_object_set_new(json_object_get(json_object_get(b, "host"), "memory"), "swappiness",
+                        json_integer(1));
+    json_object_set_new(json_object_get(json_object_get(b, "python"), "packages"), "sympy",
+                        json_string("2"));
+    json_t *list = diff(a, b, NULL);
+    CHECK_INT(json_array_size(list), 3);
+    CHECK_INT(rank(list, "process.environment.OMP_NUM_THREADS"), 1);
+    CHECK_INT(rank(list, "host.memory.swappiness"), 2);
+    CHECK_INT(rank(list, "python.packages.sympy"), 3);
+    CHECK_STR(text_of(json_array_get(list, 0), "what"), "OMP_NUM_THREADS");
+    json_decref(list);
+}
+
+TEST(environment_that_the_program_changed)
+{
+    json_t *b = side("[]", "{\"environment_changes\":{\"OMP_NUM_THREADS\":\"4\",\"HOME\":\"/"
+                           "x\",\"TORCH_TOKEN\":\"abc\","
+                           "\"MKL_X\":\"1\"}}");
+    const json_t *process = json_object_get(b, "process"),
+                 *environment = json_object_get(process, "environment");
+    CHECK_STR(text_of(environment, "OMP_NUM_THREADS"), "4");
+    CHECK_STR(text_of(environment, "MKL_X"), "1");
+    CHECK_STR(text_of(environment, "TORCH_TOKEN"), "[redacted]");
+    CHECK(!json_object_get(environment, "HOME"));
+    CHECK_INT(json_array_size(json_object_get(process, "environment_set_by_program")), 3);
+    char *dump = json_dumps(b, 0);
+    CHECK(!strstr(dump, "abc"));
+    CHECK(!strstr(dump, "environment_changes"));
+    free(dump);
+    json_decref(b);
+    b = side("[]", "{\"environment_changes\":{\"OMP_NUM_THREADS\":null}}");
+    CHECK_INT(json_object_size(json_object_get(json_object_get(b, "process"), "environment")), 0);
+    json_decref(b);
+}
+
+TEST(packages_give_cuda_libraries_their_version)
+{
+    json_t *b = side(
+        "[[\"/v/site-packages/nvidia/cudnn/lib/libcudnn.so.9\",null,\"cc\"]]",
+        "{\"packages\":{\"nvidia-cudnn-cu12\":\"9.10.2.21\",\"nvidia-cublas-cu12\":\"12.8\"}}");
+    const json_t *library =
+        json_array_get(json_object_get(json_object_get(b, "process"), "libraries"), 0);
+    CHECK_STR(text_of(library, "version"), "9.10.2.21");
+    CHECK_STR(text_of(library, "version_source"), "package");
+    json_decref(b);
+}
+
+TEST(other_documents_are_refused)
+{
+    json_t *a = side("[]", NULL), *newer = parse("{\"schema\":\"upgate.fingerprint/2\"}"),
+           *none = json_object();
+    json_t *list = NULL;
+    struct error err = {0};
+    CHECK_INT(fingerprint_diff(a, newer, &list, NULL, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, "the candidate is 'upgate.fingerprint/2'");
+    CHECK_INT(fingerprint_diff(none, a, &list, NULL, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, "the baseline is no fingerprint");
+    CHECK_INT(fingerprint_diff(NULL, a, &list, NULL, &err), -EINVAL);
+    CHECK(list == NULL);
+    json_decref(a);
+    json_decref(newer);
+    json_decref(none);
+}
+
+TEST(merging_nothing_gives_a_document)
+{
+    json_t *document = fingerprint_merge(NULL, NULL);
+    CHECK_STR(text_of(document, "schema"), FINGERPRINT_SCHEMA);
+    CHECK(json_is_null(json_object_get(document, "process")));
+    CHECK(json_is_null(json_object_get(document, "python")));
+    json_decref(document);
+}
+
+TEST(the_table_of_rules)
+{
+    int order = -1, last = -1;
+    const struct diff_rule *rule = diff_rule_for("something.nobody.thought.of", &last);
+    CHECK_STR(rule->pattern, "*");
+    CHECK_STR(diff_rule_for("components.torch", &order)->what, "torch");
+    CHECK_INT(order, 0);
+    CHECK_INT(diff_rule_for("process.pid", &order)->changed, 0);
+    CHECK_INT(diff_rule_for("process.environment.UPGATE_STEPS", &order)->changed, 0);
+    CHECK(diff_rule_for("process.environment.OMP_NUM_THREADS", &order)->changed > 85);
+    CHECK(diff_rule_for("libraries.cudnn.libcudnn", &order)->changed > 60);
+    CHECK(order < last);
+}

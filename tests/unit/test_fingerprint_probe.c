@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Probing a side without a run: interpreters and programs that answer, do not exist, fail, hang,
+// talk too much, or cannot import their framework; nothing is left alive afterwards.
+#include "harness/fingerprint/probe.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/strings.h"
+#include "tests/unit/runner.h"
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+static int probe(char *const *argv, bool interpreter, int64_t timeout_ns, json_t **document,
+                 struct error *err)
+{
+    struct probe_spec spec = {
+        .side = "old", .argv = argv, .interpreter = interpreter, .timeout_ns = timeout_ns};
+    return fingerprint_probe(&spec, document, err);
+}
+
+static void check_no_children(void)
+{
+    CHECK_INT(waitpid(-1, NULL, WNOHANG), -1);
+    CHECK_INT(errno, ECHILD);
+}
+
+static bool have_python(void)
+{
+    return system("python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null") == 0;
+}
+
+TEST(interpreter_answers)
+{
+    if (!have_python())
+        runner_skip("no python3 of 3.8 or later on the path");
+    json_t *document = NULL;
+    struct error err = {0};
+    CHECK_INT(probe((char *[]){"python3", NULL}, true, 0, &document, &err), 0);
+    CHECK_STR(err.text, "");
+    const json_t *python = json_object_get(document, "python"),
+                 *process = json_object_get(document, "process");
+    CHECK_CONTAINS(text_of(json_object_get(python, "interpreter"), "version"), "3.");
+    CHECK(json_is_object(json_object_get(python, "packages")));
+    CHECK_CONTAINS(text_of(json_object_get(process, "exe"), "path"), "python");
+    CHECK(json_array_size(json_object_get(process, "libraries")) > 0);
+    CHECK(!json_object_get(process, "environment_changes"));
+    CHECK_CONTAINS(text_of(json_object_get(document, "components"), "interpreter"), "Python 3.");
+    json_decref(document);
+    check_no_children();
+}
+
+TEST(noise_before_the_answer_is_no_answer)
+{
+    if (!have_python())
+        runner_skip("no python3 of 3.8 or later on the path");
+    json_t *document = NULL;
+    struct error err = {0};
+    char *argv[] = {"sh", "-c", "echo hello; echo UPGATE-FINGER; exec python3 \"$@\"", "sh", NULL};
+    CHECK_INT(probe(argv, true, 0, &document, &err), 0);
+    CHECK(json_is_object(json_object_get(document, "python")));
+    json_decref(document);
+}
+
+TEST(framework_that_does_not_import)
+{
+    if (!have_python())
+        runner_skip("no python3 of 3.8 or later on the path");
+    char dir[] = "/tmp/test_fingerprint_probe.XXXXXX";
+    CHECK(mkdtemp(dir) != NULL);
+    char *path = xasprintf("%s/torch.py", dir);
+    FILE *file = fopen(path, "w");
+    fputs("raise ImportError('libdoom.so.1: cannot open shared object file')\n", file);
+    fclose(file);
+    setenv("PYTHONPATH", dir, 1);
+    json_t *document = NULL;
+    struct error err = {0};
+    CHECK_INT(probe((char *[]){"python3", NULL}, true, 0, &document, &err), 0);
+    CHECK_CONTAINS(text_of(json_object_get(document, "missing"), "python.import torch"),
+                   "libdoom.so.1");
+    CHECK(json_is_null(json_object_get(json_object_get(document, "python"), "torch")));
+    json_decref(document);
+    unlink(path);
+    rmdir(dir);
+    free(path);
+}
+
+TEST(no_such_program)
+{
+    json_t *document = NULL;
+    struct error err = {0};
+    CHECK_INT(probe((char *[]){"/no/such/python", NULL}, true, 0, &document, &err), -ENOENT);
+    CHECK_CONTAINS(err.text, "'/no/such/python': No such file");
+    CHECK(document == NULL);
+    CHECK_INT(probe((char *[]){"/etc/passwd", NULL}, true, 0, &document, &err), -EACCES);
+    check_no_children();
+}
+
+static int refuse(void *arg)
+{
+    (void)arg;
+    return -ENOTDIR;
+}
+
+TEST(side_that_cannot_be_prepared)
+{
+    json_t *document = NULL;
+    struct error err = {0};
+    struct probe_spec spec = {.side = "old", .argv = (char *[]){"true", NULL}, .prepare = refuse};
+    CHECK_INT(fingerprint_probe(&spec, &document, &err), -ENOTDIR);
+    check_no_children();
+}
+
+TEST(program_that_fails)
+{
+    json_t *document = NULL;
+    struct error err = {0};
+    char *argv[] = {"sh", "-c", "echo first >&2; echo the last words >&2; exit 3", "sh", NULL};
+    CHECK_INT(probe(argv, true, 0, &document, &err), -ECHILD);
+    CHECK_CONTAINS(err.text, "side 'old'");
+    CHECK_CONTAINS(err.text, "exit code 3");
+    CHECK_CONTAINS(err.text, "the last words");
+    char *killed[] = {"sh", "-c", "kill -9 $$", "sh", NULL};
+    CHECK_INT(probe(killed, true, 0, &document, &err), -ECHILD);
+    CHECK_CONTAINS(err.text, "signal 9");
+    CHECK(document == NULL);
+    check_no_children();
+}
+
+TEST(program_that_hangs_is_ended)
+{
+    json_t *document = NULL;
+    struct error err = {0};
+    char *argv[] = {"sh", "-c", "sleep 77 & echo $! > /tmp/test_fingerprint_probe.pid; wait", "sh",
+                    NULL};
+    int64_t begin_ns = clock_monotonic_ns();
+    CHECK_INT(probe(argv, true, 400000000, &document, &err), -ETIME);
+    CHECK(clock_monotonic_ns() - begin_ns < 10000000000);
+    CHECK_CONTAINS(err.text, "no answer");
+    check_no_children();
+    size_t length = 0;
+    char *pid = string_read_file("/tmp/test_fingerprint_probe.pid", 64, &length);
+    CHECK(pid != NULL && atoi(pid) > 0);
+    char *path = xasprintf("/proc/%d/stat", pid ? atoi(pid) : 0);
+    char *stat = NULL; // its grandchild is killed with the group; init may still have to reap it
+    for (int i = 0; i < 100; i++) {
+        free(stat);
+        stat = string_read_file(path, 4096, &length);
+        if (!stat || strstr(stat, ") Z"))
+            break;
+        usleep(10000);
+    }
+    CHECK(!stat || strstr(stat, ") Z"));
+    free(stat);
+    free(path);
+    free(pid);
+    unlink("/tmp/test_fingerprint_probe.pid");
+}
+
+TEST(answer_that_is_damaged)
+{
+    json_t *document = NULL;
+    struct error err = {0};
+    char *argv[] = {"sh", "-c", "echo 'UPGATE-FINGERPRINT {\"pid\": 1'; sleep 5", "sh", NULL};
+    CHECK_INT(probe(argv, true, 0, &document, &err), -EPROTO);
+    CHECK_CONTAINS(err.text, "damaged");
+    CHECK(document == NULL);
+    check_no_children();
+}
+
+TEST(program_that_does_not_speak_is_read_as_it_runs)
+{
+    json_t *document = NULL;
+    struct error err = {0};
+    CHECK_INT(probe((char *[]){"sleep", "60", NULL}, false, 0, &document, &err), 0);
+    CHECK_CONTAINS(text_of(json_object_get(json_object_get(document, "process"), "exe"), "path"),
+                   "sleep");
+    CHECK(json_is_null(json_object_get(document, "python")));
+    CHECK_CONTAINS(text_of(json_object_get(document, "components"), "libc"), " ");
+    json_decref(document);
+    check_no_children();
+}
