@@ -6,10 +6,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -113,6 +115,55 @@ int process_find_tree(pid_t root, const char *mark, pid_t *pids, int max)
     }
     if (proc)
         closedir(proc);
+    return count;
+}
+
+// Adds the children of every thread of a process to the list. -1: gone, or a kernel without the lists.
+static int process_add_children(pid_t parent, pid_t *pids, int count, int max)
+{
+    char path[64 + NAME_MAX];
+    snprintf(path, sizeof path, "/proc/%d/task", parent);
+    DIR *tasks = opendir(path);
+    struct dirent *entry;
+    bool read_any = false;
+    while (tasks && (entry = readdir(tasks))) {
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        snprintf(path, sizeof path, "/proc/%d/task/%s/children", parent, entry->d_name);
+        char *text = string_read_file(path, 1 << 20, NULL);
+        read_any |= text != NULL;
+        for (char *at = text; at && *at && count < max; at += strcspn(at, " "), at += *at == ' ') {
+            pid_t pid = (pid_t)atoi(at);
+            if (pid > 0 && !process_listed(pids, count, pid))
+                pids[count++] = pid;
+        }
+        free(text);
+    }
+    if (tasks)
+        closedir(tasks);
+    return read_any ? count : -1;
+}
+
+int process_follow_tree(pid_t root, const char *mark, pid_t *pids, int max)
+{
+    enum { CHILDREN_MAX = 256 };
+    pid_t children[CHILDREN_MAX];
+    int reaper = 0, count = 0;
+    int children_count = process_add_children(getpid(), children, 0, CHILDREN_MAX);
+    // Not a subreaper: orphans went to init. A full list: some may be missing.
+    if (prctl(PR_GET_CHILD_SUBREAPER, &reaper) < 0 || !reaper || children_count < 0 ||
+        children_count == CHILDREN_MAX)
+        return process_find_tree(root, mark, pids, max);
+    if (process_start_ticks(root) >= 0)
+        pids[count++] = root;
+    for (int i = 0; i < children_count && count < max; i++)
+        if (!process_listed(process_owned, PROCESS_OWNED_MAX, children[i]) &&
+            !process_listed(pids, count, children[i]) && process_has_mark(children[i], mark))
+            pids[count++] = children[i];
+    for (int i = 0; i < count; i++) {
+        int more = process_add_children(pids[i], pids, count, max);
+        count = more < 0 ? count : more;
+    }
     return count;
 }
 

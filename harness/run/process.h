@@ -13,6 +13,9 @@ int64_t process_peak_memory_bytes(pid_t pid); // VmHWM of status; -1 = gone or a
 // The root, its descendants, and every process whose environment holds UPGATE_STEPS=mark (a
 // descendant that was re-parented, or made its own session). Returns how many.
 int process_find_tree(pid_t root, const char *mark, pid_t *pids, int max);
+// The same without a look at every process of the machine (20 us, not 1 ms): descendants by the lists
+// of children, and orphans, who come to us as the subreaper. Where that cannot be, process_find_tree().
+int process_follow_tree(pid_t root, const char *mark, pid_t *pids, int max);
 // Wait for zombies that were re-parented to us, leaving our own launches (process_own) to their owner.
 void process_reap_orphans(void);
 // End every child of ours that nobody owns, and their children, who come to us then: descendants of a

@@ -38,6 +38,8 @@ struct tree {
     pid_t root;
     int freeze_fd, state_fd, procs_fd; // state: cgroup.events, or freezer.state
     bool frozen;
+    pid_t *stopped; // by signals: who got SIGSTOP, and gets SIGCONT
+    int stopped_count;
     struct tree_process *processes; // every one ever seen
     int process_count;
 };
@@ -259,6 +261,7 @@ void tree_free(struct tree *tree)
             close(fds[i]);
     free(tree->cgroup);
     free(tree->mark);
+    free(tree->stopped);
     free(tree->processes);
     free(tree);
 }
@@ -282,26 +285,38 @@ static int tree_pids(const struct tree *tree, pid_t *pids, int max)
     return tree->root > 0 ? process_find_tree(tree->root, tree->mark, pids, max) : 0;
 }
 
+static bool tree_stop_one(struct tree *tree, pid_t pid)
+{
+    for (int i = 0; i < tree->stopped_count; i++)
+        if (tree->stopped[i] == pid)
+            return false;
+    if (tree->stopped_count == TREE_PROCESSES_MAX)
+        return false;
+    tree->stopped[tree->stopped_count++] = pid;
+    kill(pid, SIGSTOP);
+    return true;
+}
+
 // Signals reach a process at a time: repeat until a look around finds nobody new.
 static void tree_signal_stop(struct tree *tree)
 {
     pid_t pids[TREE_PROCESSES_MAX];
-    int before = -1, count = 0;
-    for (int round = 0; count != before && round < TREE_ROUNDS_MAX; round++) {
-        before = count;
-        count = tree_pids(tree, pids, TREE_PROCESSES_MAX);
+    bool found = tree->root > 0;
+    if (!tree->stopped)
+        tree->stopped = xcalloc(TREE_PROCESSES_MAX, sizeof *tree->stopped);
+    for (int round = 0; found && round < TREE_ROUNDS_MAX; round++) {
+        int count = process_follow_tree(tree->root, tree->mark, pids, TREE_PROCESSES_MAX);
+        found = false;
         for (int i = 0; i < count; i++)
-            kill(pids[i], SIGSTOP);
+            found |= tree_stop_one(tree, pids[i]);
     }
 }
 
 bool tree_stopped(const struct tree *tree)
 {
     if (tree->means == TREE_MEANS_SIGNALS) {
-        pid_t pids[TREE_PROCESSES_MAX];
-        int count = tree_pids(tree, pids, TREE_PROCESSES_MAX);
-        for (int i = 0; i < count; i++)
-            if (process_running(pids[i]))
+        for (int i = 0; i < tree->stopped_count; i++)
+            if (process_running(tree->stopped[i]))
                 return false;
         return true;
     }
@@ -344,10 +359,10 @@ int tree_thaw(struct tree *tree)
 {
     tree->frozen = false;
     if (tree->means == TREE_MEANS_SIGNALS) {
-        pid_t pids[TREE_PROCESSES_MAX];
-        int count = tree_pids(tree, pids, TREE_PROCESSES_MAX);
-        for (int i = 0; i < count; i++)
-            kill(pids[i], SIGCONT);
+        // Whoever was stopped has neither ended nor forked since.
+        for (int i = 0; i < tree->stopped_count; i++)
+            kill(tree->stopped[i], SIGCONT);
+        tree->stopped_count = 0;
         return 0;
     }
     bool v2 = tree->means == TREE_MEANS_CGROUP2;
