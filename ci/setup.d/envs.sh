@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# The two Python environments of the demo, sourced by ci/setup. baseline: the torch of the distribution
-# (1.13 in Debian 12), or an older one of PyPI where the archive has none. candidate: a current torch of
-# PyPI. An environment is made under another name and renamed when it works, so that a half-made one is
-# never seen; .upgate-env inside says what it was made from. Needs say() and packages.sh.
+# The two Python environments of the demo, sourced by ci/setup. baseline: the torch of the
+# distribution (1.13 in Debian 12), or an older one of PyPI where the archive has none. candidate: a
+# current torch of PyPI. An environment is made under another name and renamed when it works, so
+# that a half-made one is never seen; .upgate-env inside says what it was made from. Needs say() and
+# packages.sh.
 
 candidate_torch=torch==2.13.0
 fallback_torch=torch==2.5.1 # baseline where the archive has no python3-torch
 python=/usr/bin/python3
 # The OpenMP build of OpenBLAS shares torch's threads. Without it Debian's torch computes with the
-# reference BLAS: 5.5 instead of 128 GFLOP/s in a 256x256 matrix product on one core of a 2-core Xeon VM.
+# reference BLAS: 5.5 instead of 128 GFLOP/s in a 256x256 matrix product on one core of a 2-core
+# Xeon VM.
 packages_archive_torch=(python3-torch python3-numpy libopenblas0-openmp)
 
 version_of_package() { dpkg-query -W -f='${Version}' "$1" 2>/dev/null; }
@@ -19,7 +21,7 @@ env_recipe() {
     if [[ $1 == candidate ]]; then
         echo "pip $candidate_torch numpy, python $(version_of_python)"
     elif [[ -z $(packages_missing "${packages_archive_torch[@]}") ]]; then
-        echo "archive python3-torch $(version_of_package python3-torch), python $(version_of_python)"
+        echo "archive torch $(version_of_package python3-torch), python $(version_of_python)"
     else
         echo "pip $fallback_torch numpy, python $(version_of_python)"
     fi
@@ -36,8 +38,8 @@ env_pip() {
     local dir=$1
     shift
     say "pip install $* (a CUDA build is a few GB)"
-    PIP_DISABLE_PIP_VERSION_CHECK=1 "$dir/bin/python" -m pip install --quiet --no-input --no-compile \
-        --retries 2 --progress-bar off "$@" >&2 || return 1
+    PIP_DISABLE_PIP_VERSION_CHECK=1 "$dir/bin/python" -m pip install --quiet --no-input \
+        --no-compile --retries 2 --progress-bar off "$@" >&2 || return 1
     "$dir/bin/python" -m compileall -q -j 0 "$dir"/lib/python*/site-packages >/dev/null 2>&1 || true
 }
 
@@ -65,7 +67,7 @@ print("ci/setup: %s: torch %s, numpy %s, Python %s, %s" % (
     sys.argv[1], torch.__version__, numpy.__version__, platform.python_version(),
     "CUDA " + torch.version.cuda if torch.version.cuda else "CPU only"))
 if not distributed.is_available():
-    sys.exit("ci/setup: this torch was built without torch.distributed, which the ddp workload needs")
+    sys.exit("ci/setup: this torch has no torch.distributed, which the ddp workload needs")
 EOF
 }
 
@@ -73,7 +75,8 @@ env_ensure() {
     local name=$1 recipe dir lock
     env_ready "$name" && return 0
     packages_ensure python3 python3-venv || return 1
-    # python3-torch may be installed without the rest, or be absent from the archive of this release.
+    # python3-torch may be installed without the rest, or be absent from the archive of this
+    # release.
     if [[ $name == baseline ]]; then
         if package_known python3-torch || { apt update && package_known python3-torch; }; then
             packages_ensure "${packages_archive_torch[@]}" || return 1
@@ -110,7 +113,7 @@ env_move() {
 }
 
 envs_missing() {
-    say "the two PyTorch environments could not be made: no network, no permission or no such version."
+    say "the two PyTorch environments could not be made: no network or no permission"
     say "What works without them: the build, the tests, and the native workloads:"
     say "    build/release/upgate ab ci/plans/native.yaml"
     exit 4

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Distribution packages, sourced by ci/setup: which ones, and how the missing ones are installed. Reads
-# dpkg's database; calls apt-get only when something is missing, and `apt-get update` only when the
-# lists do not know a package or are too old to fetch it. Needs say() of ci/setup.
+# Distribution packages, sourced by ci/setup: which ones, and how the missing ones are installed.
+# Reads dpkg's database; calls apt-get only when something is missing, and `apt-get update` only
+# when the lists do not know a package or are too old to fetch it. Needs say() of ci/setup.
 
 packages_build=(
     build-essential cmake ninja-build pkg-config

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Command line of the PyTorch reference workloads, without torch.
 
-Reads the command line; writes the thread counts into the environment, where the numeric libraries look
-once, when they load: import it before torch. A bad argument costs no import of a framework.
+Reads the command line; writes the thread counts into the environment, where the numeric libraries
+look once, when they load: import it before torch. A bad argument costs no import of a framework.
 """
 import argparse
 import os
@@ -24,7 +24,8 @@ def _threads_of(argv):
     return "1"
 
 
-# OpenBLAS with threads of its own reads its variable at load; torch.set_num_threads() does not reach it.
+# OpenBLAS with threads of its own reads its variable at load; torch.set_num_threads() does not
+# reach it.
 for _name in NAMES_OF_THREADS:
     os.environ[_name] = _threads_of(sys.argv[1:])
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the PyTorch reference workloads share: seeded values, the model on its device, the loops.
 
-Runs unchanged on torch 1.13 and on 2.x, CPU or CUDA. Writes steps, losses, phases and outputs through
-`upgate`, and one JSON line to stdout. Not a benchmark by itself: the harness measures, the numbers in the
-JSON line are for a person.
+Runs unchanged on torch 1.13 and on 2.x, CPU or CUDA. Writes steps, losses, phases and outputs
+through `upgate`, and one JSON line to stdout. Not a benchmark by itself: the harness measures, the
+numbers in the JSON line are for a person.
 """
 import json
 import math
@@ -23,7 +23,7 @@ RECORDED_OUTPUTS = 8  # steps or requests whose output goes to the parity gate
 MASK64 = (1 << 64) - 1
 
 
-# ---- seeded values: the same bits whatever the version ---------------------------------------------
+# ---- seeded values: the same bits whatever the version -------------------------------------------
 
 def _mix(z):
     """The finaliser of splitmix64, on Python integers."""
@@ -73,7 +73,7 @@ def initialise(model, seed, dtype):
             value.copy_(torch.from_numpy(drawn).to(dtype).view(value.shape))
 
 
-# ---- the model and the loops -----------------------------------------------------------------------
+# ---- the model and the loops ---------------------------------------------------------------------
 
 def open_device(args):
     """Fills args.device and args.torch_dtype, sets the threads of torch."""

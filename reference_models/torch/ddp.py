@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """ddp: the transformer trained on several ranks of one machine with DistributedDataParallel.
 
-Started plainly it replaces itself by torchrun (`python -m torch.distributed.run`), which starts --ranks
-copies; so the harness needs no other command line than for the workloads of one rank. NCCL where every
-rank has a GPU of its own, gloo else. Each rank reads its own part of the text; gradients are averaged.
---mode infer answers the same requests on every rank, without communication.
+Started plainly it replaces itself by torchrun (`python -m torch.distributed.run`), which starts
+--ranks copies; so the harness needs no other command line than for the workloads of one rank. NCCL
+where every rank has a GPU of its own, gloo else. Each rank reads its own part of the text;
+gradients are averaged. --mode infer answers the same requests on every rank, without
+communication.
 """
 import os
 import shutil
@@ -18,17 +19,18 @@ LOGS = "UPGATE_DDP_LOGS"  # torchrun makes a folder for logs and leaves it; this
 
 
 def launch(args):
-    """Become torchrun. --standalone would do but for 1.13, where it takes port 29400 whatever happens: the
-    two sides of a pair are alive at once. The port is held by a socket that is bound and does not
-    listen, and stays open over exec: nobody else is given it before torchrun listens there."""
+    """Become torchrun. --standalone would do but for 1.13, where it takes port 29400 whatever
+    happens: the two sides of a pair are alive at once. The port is held by a socket that is bound
+    and does not listen, and stays open over exec: nobody else is given it before torchrun listens
+    there."""
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind(("127.0.0.1", 0))
     held.set_inheritable(True)
     logs = os.environ[LOGS] = tempfile.mkdtemp(prefix="upgate_ddp_")
     # The monitor interval is 5 s in 1.13 and 0.1 s later: the end of a launch would wait for it.
-    # Redirecting nothing is broken in 1.13 under Python 3.11 (it loops over the members of a Flag, which
-    # leave out 0 there); a map that names only rank 9 redirects nothing either.
+    # Redirecting nothing is broken in 1.13 under Python 3.11 (it loops over the members of a Flag,
+    # which leave out 0 there); a map that names only rank 9 redirects nothing either.
     options = ["--nnodes=1", "--nproc_per_node=%d" % args.ranks, "--master_addr=127.0.0.1",
                "--master_port=%d" % held.getsockname()[1], "--monitor_interval=0.1",
                "--redirects=9:1", "--tee=9:1", "--log_dir=" + logs]
@@ -37,9 +39,9 @@ def launch(args):
 
 
 def ranks_agree(model, rank, ranks):
-    """Averaged gradients leave every rank with the same weights, to the bit. Told over torchrun's store and
-    not by all_gather: gloo's thread would free those tensors whenever it gets to it, and torch 2.13 aborts
-    when that is while Python ends (seen in 1 of 20 runs)."""
+    """Averaged gradients leave every rank with the same weights, to the bit. Told over torchrun's
+    store and not by all_gather: gloo's thread would free those tensors whenever it gets to it, and
+    torch 2.13 aborts when that is while Python ends (in 3 of 101 launches)."""
     from torch import distributed
 
     store = distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]),

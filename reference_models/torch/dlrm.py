@@ -2,9 +2,10 @@
 """dlrm: a recommendation model as production runs it, on PyTorch.
 
 Embedding bags over tables of very different sizes, ids after Zipf's law (exponent 1.05), a bottom
-network over the dense features, pairwise dot interaction, a top network, binary cross entropy; sparse
-Adagrad on the tables, SGD on the rest. Data is drawn at the start from --seed and cycled through, the
-labels from a hidden rule, so the loss falls. Not the MLPerf model: sizes are chosen for steps of a few ms.
+network over the dense features, pairwise dot interaction, a top network, binary cross entropy;
+sparse Adagrad on the tables, SGD on the rest. Data is drawn at the start from --seed and cycled
+through, the labels from a hidden rule, so the loss falls. Not the MLPerf model: sizes are chosen
+for steps of a few ms.
 """
 import itertools
 import sys
@@ -24,14 +25,16 @@ SIZES = {
     "small": dict(tables={800: 3, 100: 2, 20: 1}, dim=8, batch=32, pool=8),
     "demo": dict(tables={60000: 6, 20000: 4, 6000: 4, 2000: 2, 600: 2, 200: 1, 60: 1, 20: 1},
                  dim=32, batch=128, pool=96),
-    "large": dict(tables={4000000: 20, 1000000: 10, 300000: 10, 100000: 6, 40000: 4, 10000: 4, 3000: 2,
-                          1000: 2, 300: 1, 100: 1, 30: 1, 10: 1}, dim=128, batch=4096, pool=8),
+    "large": dict(tables={4000000: 20, 1000000: 10, 300000: 10, 100000: 6, 40000: 4, 10000: 4,
+                          3000: 2, 1000: 2, 300: 1, 100: 1, 30: 1, 10: 1},
+                  dim=128, batch=4096, pool=8),
 }
 
 
 class Zipf:
-    """Ids of one table. Ranks up to 1,024 have a weight each; beyond, blocks a 32nd of their first rank
-    wide share one, so that a table of millions of rows costs no more start-up than a small one."""
+    """Ids of one table. Ranks up to 1,024 have a weight each; beyond, blocks a 32nd of their first
+    rank wide share one, so that a table of millions of rows costs no more start-up than a small
+    one."""
 
     def __init__(self, rows):
         edges = [1]
@@ -100,7 +103,8 @@ class Dlrm(nn.Module):
 
     def forward(self, dense, sparse):
         bottom = self.bottom(dense)
-        vectors = [bottom] + [table(ids, offsets) for table, (ids, offsets) in zip(self.tables, sparse)]
+        vectors = [bottom]
+        vectors += [table(ids, offsets) for table, (ids, offsets) in zip(self.tables, sparse)]
         stacked = torch.stack(vectors, dim=1)                    # [batch, tables + 1, dim]
         dots = torch.bmm(stacked, stacked.transpose(1, 2))       # [batch, tables + 1, tables + 1]
         features = torch.cat([bottom, dots[:, self.left, self.right]], dim=1)
@@ -115,7 +119,8 @@ class Work:
         self.samples = len(self._data.batches[0][2])
         self._run = common.compiled(args, self.model)
         if hasattr(torch.sparse, "check_sparse_tensor_invariants"):
-            torch.sparse.check_sparse_tensor_invariants.disable()  # the default; said, it warns no more
+            # The default; said aloud, torch warns no more.
+            torch.sparse.check_sparse_tensor_invariants.disable()
         if args.mode == "train":
             rest = list(self.model.bottom.parameters()) + list(self.model.top.parameters())
             self._optimizers = (torch.optim.Adagrad(self.model.tables.parameters(), lr=0.01),
@@ -127,7 +132,8 @@ class Work:
         if self._args.device == "cpu":
             return dense, sparse, labels
         to = self._args.device
-        return dense.to(to), [(ids.to(to), offsets.to(to)) for ids, offsets in sparse], labels.to(to)
+        sparse = [(ids.to(to), offsets.to(to)) for ids, offsets in sparse]
+        return dense.to(to), sparse, labels.to(to)
 
     def forward(self, batch):
         dense, sparse, labels = batch

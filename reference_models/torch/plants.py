@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planted faults of the PyTorch reference workloads, so that tests can ask whether they are found.
 
-The words of --plant are those of the native workloads; `lowp` is only here, and done where the weights
-are made. Reads nothing, needs no framework; what has to touch the model is passed in.
+The words of --plant are those of the native workloads; `lowp` is only here, and done where the
+weights are made. Reads nothing, needs no framework; what has to touch the model is passed in.
 """
 import os
 import signal
 import sys
 import time
 
-HELP = """slow:P%, nan:STEP, crash:STEP, hang:STEP, leak:BYTES, coldstart:MS, exit:CODE, nostep, lowp;
-several with commas"""
+HELP = """slow:P%, nan:STEP, crash:STEP, hang:STEP, leak:BYTES, coldstart:MS, exit:CODE, nostep,
+lowp; several with commas"""
 
 
 def _bytes(text):
@@ -60,7 +60,8 @@ class Plants:
     def strike(self, step, steps, poison, phase):
         """Inside a step: what happens once, or adds up. poison() puts NaN into the model."""
         if self.leak_bytes:
-            self._kept.append(bytearray(b"\1") * self.leak_bytes)  # not zeros: they would cost no memory
+            # Not zeros: pages of zeros would cost no memory.
+            self._kept.append(bytearray(b"\1") * self.leak_bytes)
         if step == 0 and self.coldstart_ns:
             with phase("compile"):
                 end_ns = time.thread_time_ns() + self.coldstart_ns
@@ -78,9 +79,9 @@ class Plants:
             sys.exit(self.exit_code)
 
     def drag(self, unit, clock):
-        """Repeat `unit`, a small share of the step's own work, until the share of the step before is
-        used up; returns the time it took. What a unit runs over is taken off the next step, so that the
-        sum is exact."""
+        """Repeat `unit`, a small share of the step's own work, until the share of the step before
+        is used up; returns the time it took. What a unit runs over is taken off the next step, so
+        that the sum is exact."""
         if self._units_per_step:
             self._owed_units += self._units_per_step
             while self._owed_units >= 1:
@@ -93,7 +94,8 @@ class Plants:
         while self._debt_ns > now - begin:
             unit()
             now = clock()
-        # What a hiccup in a unit took is not saved for ever: it would hide the plant for many steps.
+        # What a hiccup in a unit took is not saved for ever: it would hide the plant for many
+        # steps.
         self._debt_ns = max(self._debt_ns - (now - begin), -10 * self.slow * self._base_ns)
         return now - begin
 
@@ -102,6 +104,6 @@ class Plants:
         self._base_ns = elapsed_ns
 
     def fix_units(self, step_ns, unit_ns):
-        """For a device that works behind our back: reading a clock there means waiting for it, which
-        costs more than the share. So many units a step from now on, without a clock."""
+        """For a device that works behind our back: reading a clock there means waiting for it,
+        which costs more than the share. So many units a step from now on, without a clock."""
         self._units_per_step = self.slow * step_ns / unit_ns

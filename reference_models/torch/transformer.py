@@ -2,9 +2,10 @@
 """transformer: a small causal language model over bytes, on PyTorch.
 
 The text is what every Debian carries: /usr/share/common-licenses. Attention is the framework's
-scaled_dot_product_attention where it exists (2.0 on) and the explicit softmax form where not: a default
-that an upgrade from 1.13 really changes. Pre-norm blocks, GELU, AdamW, cross entropy on the next byte. A
-request of inference is a batch of prompts, answered with the logits of the next byte; no key-value cache.
+scaled_dot_product_attention where it exists (2.0 on) and the explicit softmax form where not: a
+default that an upgrade from 1.13 really changes. Pre-norm blocks, GELU, AdamW, cross entropy on
+the next byte. A request of inference is a batch of prompts, answered with the logits of the next
+byte; no key-value cache.
 """
 import os
 import sys
@@ -27,7 +28,7 @@ SIZES = {
 
 
 def licence_text():
-    """The licence texts, in the order of their names; without them this repository's own licence."""
+    """The licence texts, in the order of their names; without them this repository's licence."""
     here = os.path.dirname(os.path.abspath(__file__))
     paths = [os.path.join(here, "..", "..", "LICENSE")]
     if os.path.isdir(TEXT_DIR):
@@ -81,7 +82,8 @@ class Transformer(nn.Module):
         dim, context = size["dim"], size["context"]
         self.token = nn.Embedding(VOCABULARY, dim)
         self.position = nn.Embedding(context, dim)
-        self.blocks = nn.ModuleList(Block(dim, size["heads"], context) for _ in range(size["layers"]))
+        self.blocks = nn.ModuleList(Block(dim, size["heads"], context)
+                                    for _ in range(size["layers"]))
         self.final_norm = nn.LayerNorm(dim)
         self.head = nn.Linear(dim, VOCABULARY, bias=False)
 

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The PyTorch reference workloads under every interpreter here that has torch.
 
-They train and answer, the loss falls, float64 is float64; the same seed gives the same inputs to the bit and
-nearly the same first loss, whatever the version; planted faults do what they say. The step API is replaced
-by a recorder, so that the workloads are tested and not the harness; one run uses the real extension, where
-it is built. Exits 77 when no interpreter has torch: ci/setup --envs makes two.
+They train and answer, the loss falls, float64 is float64; the same seed gives the same inputs to
+the bit and nearly the same first loss, whatever the version; planted faults do what they say. The
+step API is replaced by a recorder, so that the workloads are tested and not the harness; one run
+uses the real extension, where it is built. Exits 77 when no interpreter has torch: ci/setup --envs
+makes two.
 """
 import glob
 import json
@@ -139,20 +140,22 @@ class Run:
         result = []
         for line in self.ranks[rank]:
             if "output" in line:
-                code = {"float32": "f", "float64": "d"}[line["dtype"]]
-                result.append(struct.unpack("%d%s" % (line["count"], code), bytes.fromhex(line["output"])))
+                code = "%d%s" % (line["count"], {"float32": "f", "float64": "d"}[line["dtype"]])
+                result.append(struct.unpack(code, bytes.fromhex(line["output"])))
         return result
 
     def good(self, ranks=1):
-        check(self.status == 0, "%s: ended with %s\n%s" % (self.name, self.status, self.stderr[-1500:]))
-        check(len(self.ranks) == ranks, "%s: %d ranks recorded, not %d" % (self.name, len(self.ranks), ranks))
+        check(self.status == 0,
+              "%s: ended with %s\n%s" % (self.name, self.status, self.stderr[-1500:]))
+        check(len(self.ranks) == ranks,
+              "%s: %d ranks recorded, not %d" % (self.name, len(self.ranks), ranks))
         check(not self.left, "%s: left %s behind" % (self.name, self.left))
         return self.status == 0 and len(self.ranks) == ranks
 
 
 def start(python, shim, model, mode, *words):
-    return Run(python, shim, model, ["--mode", mode, "--steps", str(STEPS), "--size", "small", "--seed", "3",
-                                     "--device", "cpu"] + list(words))
+    return Run(python, shim, model, ["--mode", mode, "--steps", str(STEPS), "--size", "small",
+                                     "--seed", "3", "--device", "cpu"] + list(words))
 
 
 def check_training(run, ranks=1):
@@ -160,15 +163,18 @@ def check_training(run, ranks=1):
         return
     for rank in range(ranks):
         losses = run.losses(rank)
-        check(len(losses) == STEPS and all(map(math.isfinite, losses)), run.name + ": a loss for every step")
+        check(len(losses) == STEPS and all(map(math.isfinite, losses)),
+              run.name + ": a loss for every step")
         check(sum(losses[-8:]) < 0.97 * sum(losses[:8]),
               "%s: loss does not fall: %s ... %s" % (run.name, losses[:3], losses[-3:]))
         phases = {line["phase"] for line in run.ranks[rank] if "phase" in line}
-        check(phases == {"data", "forward", "backward", "optimizer"}, "%s: phases %s" % (run.name, phases))
+        check(phases == {"data", "forward", "backward", "optimizer"},
+              "%s: phases %s" % (run.name, phases))
         check(len(run.outputs(rank)) == 8, run.name + ": outputs of the first 8 steps")
     line = json.loads(run.stdout)
     check(line["steps"] == STEPS and line["ranks"] == ranks, run.name + ": JSON line " + run.stdout)
-    check(line["loss_first"] == run.losses()[0] or ranks > 1, run.name + ": loss_first of the JSON line")
+    check(line["loss_first"] == run.losses()[0] or ranks > 1,
+          run.name + ": loss_first of the JSON line")
 
 
 def check_inference(run, ranks=1):
@@ -177,7 +183,8 @@ def check_inference(run, ranks=1):
     steps = [line for line in run.ranks[0] if "step" in line]
     check(len(steps) == STEPS and steps[0]["samples"] >= 1, run.name + ": requests answered")
     outputs = run.outputs()
-    check(len(outputs) == 8 and all(math.isfinite(v) for o in outputs for v in o), run.name + ": outputs")
+    check(len(outputs) == 8 and all(math.isfinite(v) for o in outputs for v in o),
+          run.name + ": outputs of the first 8 requests")
     check(len(set(outputs)) > 1, run.name + ": different requests have different answers")
 
 
@@ -192,17 +199,20 @@ def check_float64(single, double):
 
 
 def check_plants(python, shim):
-    out = subprocess.run([python, "-c", DRAG], cwd=MODELS, stdout=subprocess.PIPE, universal_newlines=True)
+    out = subprocess.run([python, "-c", DRAG], cwd=MODELS, stdout=subprocess.PIPE,
+                         universal_newlines=True)
     extra = int(out.stdout or 0)
     check(0.0495 < extra / 20e6 < 0.0505, "slow:5%% adds %g of the time" % (extra / 20e6))
     nan = start(python, shim, "dlrm", "train", "--plant", "nan:5,leak:64K")
     crash = start(python, shim, "dlrm", "infer", "--plant", "crash:4")
     nan.wait(), crash.wait()
     losses = nan.losses()
-    check(all(map(math.isfinite, losses[:5])) and math.isnan(losses[5]), nan.name + ": NaN from step 5 on")
+    check(all(map(math.isfinite, losses[:5])) and math.isnan(losses[5]),
+          nan.name + ": NaN from step 5 on")
     check(json.loads(nan.stdout)["loss_last"] is None, nan.name + ": JSON without NaN")
     check(crash.status == -signal.SIGSEGV, "%s: ended with %s" % (crash.name, crash.status))
-    check(len([r for r in crash.ranks[0] if "step" in r]) == 4, crash.name + ": 4 steps before the crash")
+    check(len([r for r in crash.ranks[0] if "step" in r]) == 4,
+          crash.name + ": 4 steps before the crash")
     early = start(python, shim, "transformer", "train", "--plant", "exit:9")
     nothing = start(python, shim, "transformer", "train", "--plant", "nostep")
     early.wait(), nothing.wait()
@@ -211,8 +221,9 @@ def check_plants(python, shim):
 
 
 def check_arguments(python, shim):
-    runs = [Run(python, shim, "dlrm", words) for words in
-            (["--steps", "0"], ["--mode", "test"], ["--plant", "slow:0%"], ["--plant", "x"], ["--stepz", "3"])]
+    bad = (["--steps", "0"], ["--mode", "test"], ["--plant", "slow:0%"], ["--plant", "x"],
+           ["--stepz", "3"])
+    runs = [Run(python, shim, "dlrm", words) for words in bad]
     runs.append(Run(python, shim, "ddp", ["--ranks", "no"]))
     for run in runs:
         run.wait()
@@ -241,7 +252,8 @@ def check_interpreter(python, shim):
                                      RECORD_DIR=os.path.dirname(shim), PYTHONDONTWRITEBYTECODE="1"))
     lines = inputs.stdout.splitlines()
     check(inputs.returncode == 0 and len(lines) == 8, python + ": inputs of 8 configurations")
-    check(len({line.split()[3] for line in lines}) == 8, python + ": seed, mode and dtype change the inputs")
+    check(len({line.split()[3] for line in lines}) == 8,
+          python + ": seed, mode and dtype change the inputs")
     return first, lines
 
 
@@ -249,7 +261,8 @@ def interpreters(shim):
     """(path, torch version), one for each torch that there is."""
     found, seen = [], set()
     question = "import torch, os; print(torch.__version__, os.path.realpath(torch.__file__))"
-    for python in sorted(glob.glob(os.path.join(SOURCE, "envs", "*", "bin", "python"))) + ["/usr/bin/python3"]:
+    candidates = sorted(glob.glob(os.path.join(SOURCE, "envs", "*", "bin", "python")))
+    for python in candidates + ["/usr/bin/python3"]:
         if not os.access(python, os.X_OK):
             continue
         out = subprocess.run([python, "-s", "-c", question], stdout=subprocess.PIPE,
@@ -275,7 +288,8 @@ def main():
             print("torch %s: %s" % (version, python), flush=True)
             results[version] = check_interpreter(python, shim)
         # The two sides of a pair are alive at once: their rendezvous must not meet.
-        both = [start(python, shim, "ddp", "train", "--ranks", "2") for python, _ in pythons + pythons[:1]]
+        both = [start(python, shim, "ddp", "train", "--ranks", "2")
+                for python, _ in pythons + pythons[:1]]
         for run in both:
             check_training(run.wait(), 2)
         check_inference(start(pythons[-1][0], shim, "ddp", "infer", "--ranks", "2").wait(), 2)
@@ -288,11 +302,14 @@ def main():
             for model, losses in results[version][0].items():
                 for a, b in zip(results[versions[0]][0][model], losses):
                     check(a and b and abs(a[0] - b[0]) < 2e-6 * abs(a[0]),
-                          "%s: first loss %s under %s, %s under %s" % (model, a, versions[0], b, version))
+                          "%s: first loss %s under %s, %s under %s"
+                          % (model, a, versions[0], b, version))
         extension = os.path.join(os.environ.get("UPGATE_BUILD", "."), "python")
         if os.path.exists(os.path.join(extension, "upgate", "__init__.py")):
-            run = Run(pythons[-1][0], shim, "dlrm", ["--steps", "5", "--size", "small"], extension).wait()
-            check(run.status == 0 and not run.ranks, run.name + ": runs with the real step API: " + run.stderr)
+            words = ["--steps", "5", "--size", "small"]
+            run = Run(pythons[-1][0], shim, "dlrm", words, extension).wait()
+            check(run.status == 0 and not run.ranks,
+                  run.name + ": runs with the real step API: " + run.stderr)
     print("%d failures" % len(failures) if failures else "all good")
     return 1 if failures else 0
 
