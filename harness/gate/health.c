@@ -166,7 +166,8 @@ static void health_intermittent(const struct workload_facts *facts, int trailing
         failed, failed == 1 ? "" : "s", failed == 1 ? "was" : "were", only[0], only[1]);
 }
 
-static void health_voids(const struct workload_facts *facts, struct findings *findings)
+static void health_voids(const struct workload_facts *facts, const struct plan_schedule *schedule,
+                         struct health *health, struct findings *findings)
 {
     int voids = 0, of_side[PLAN_SIDES] = {0};
     for (int i = 0; i < facts->head_count; i++) {
@@ -178,6 +179,14 @@ static void health_voids(const struct workload_facts *facts, struct findings *fi
     }
     if (!voids)
         return;
+    // The run loop stops there: what is decided stands, the rest never will be.
+    if ((uint64_t)voids > schedule->voids_max && health->state == HEALTH_OK) {
+        health->state = HEALTH_BROKEN;
+        health->why = xasprintf(
+            "environment: %d pairs were void, and %llu may be repeated: this machine is not fit "
+            "to judge on now",
+            voids, (unsigned long long)schedule->voids_max);
+    }
     int more = of_side[1] > of_side[0], tested = of_side[0] + of_side[1];
     bool differs = tested && binomial_tail(of_side[more], tested, 0.5) < health_alpha;
     if (!differs)
@@ -232,8 +241,9 @@ static void health_steady(const struct workload_facts *facts, int first_look, st
                          both ? "; total_time is judged instead" : ", the other side does not");
 }
 
-void health_check(struct store *store, const struct workload_facts *facts, bool ended,
-                  int first_look, struct health *ret_health, struct findings *findings)
+void health_check(struct store *store, const struct workload_facts *facts,
+                  const struct plan_schedule *schedule, bool ended, struct health *ret_health,
+                  struct findings *findings)
 {
     struct health health = {.state = HEALTH_OK};
     bool bad[PLAN_SIDES] = {false, false};
@@ -241,7 +251,7 @@ void health_check(struct store *store, const struct workload_facts *facts, bool 
     if (trailing >= HEALTH_ATTEMPTS || (trailing > 0 && ended))
         health_given_up(store, facts, trailing, bad, last, &health, findings);
     health_intermittent(facts, trailing, findings);
-    health_voids(facts, findings);
-    health_steady(facts, first_look, &health, findings);
+    health_voids(facts, schedule, &health, findings);
+    health_steady(facts, (int)schedule->looks[0], &health, findings);
     *ret_health = health;
 }

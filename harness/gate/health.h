@@ -39,9 +39,10 @@ struct health {
     bool steady_known; // the first look's pairs are there, so never_steady stands
 };
 
-// ended: the run will make no more pairs. first_look: pairs of the first look. Adds to findings.
-void health_check(struct store *store, const struct workload_facts *facts, bool ended,
-                  int first_look, struct health *ret_health, struct findings *findings);
+// ended: the run will make no more pairs. Adds to findings.
+void health_check(struct store *store, const struct workload_facts *facts,
+                  const struct plan_schedule *schedule, bool ended, struct health *ret_health,
+                  struct findings *findings);
 void health_clear(struct health *health);
 
 #endif

@@ -103,11 +103,19 @@ static int judge_run(struct store *store, struct run_facts *run, bool write,
     return rc;
 }
 
+// A store opened for reading, or on a file that cannot be written.
+static bool judge_may_write(struct store *store)
+{
+    int64_t query_only = 0;
+    store_get_int(store, &query_only, NULL, "PRAGMA query_only", "");
+    return !query_only && !sqlite3_db_readonly(store_db(store), "main");
+}
+
 int gate_judge(struct store *store, const struct plan_gate *policy, enum exit_code *ret_exit,
                struct error *err)
 {
     struct run_facts run;
-    bool write = !sqlite3_db_readonly(store_db(store), "main");
+    bool write = judge_may_write(store);
     enum exit_code verdict = EXIT_CODE_INCONCLUSIVE;
     // The rows are read inside the transaction too: nobody changes them between reading and
     // writing.

@@ -6,7 +6,7 @@
 
 #include "reports/analyse/signed_rank.h"
 
-enum { TREND_VALUES_MAX = 2000 }; // longer series are read at every k-th value
+enum { TREND_VALUES_MAX = 1000 }; // longer series are read at every k-th value
 
 // Slope per index of values[0 … count). Two-sided level alpha; has_bounds is false below 5 values.
 struct interval trend_slope(const double *values, int count, double alpha);

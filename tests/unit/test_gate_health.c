@@ -172,6 +172,19 @@ TEST(voids_of_one_side_are_a_finding)
     world_close(&world);
 }
 
+TEST(more_voids_than_may_be_repeated)
+{
+    open_calibrated();
+    world_pairs(&world, 6, (struct world_pair){0});
+    for (int i = 0; i < 5; i++) // 4 may be
+        world_pair(&world, (struct world_pair){.state = "void"});
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, REASON), "environment: 5 pairs were void");
+    world_pairs(&world, 4, (struct world_pair){0}); // what is decided stands
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    world_close(&world);
+}
+
 TEST(lost_records_make_a_pass_inconclusive)
 {
     open_calibrated();
