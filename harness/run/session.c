@@ -297,6 +297,8 @@ static void session_close(struct session *session)
     for (int i = 0; session->workloads && i < session->plan->workload_count; i++)
         free(session->workloads[i].note);
     free(session->workloads);
+    for (int side = 0; side < PLAN_SIDES; side++) // of a pair that was stopped
+        json_decref(session->process_facts[side]);
     guardian_stop(session->env.guardian);
     tree_release_base(session->env.base);
     free((char *)session->env.base);
