@@ -14,6 +14,7 @@
 #include "common/strings.h"
 #include "contracts/exit_code.h"
 #include "contracts/upgate_step.h"
+#include "reference_models/native/arena.h"
 #include "reference_models/native/ranks.h"
 #include "reference_models/native/reduce.h"
 #include "reference_models/native/workload.h"
@@ -131,6 +132,8 @@ static int allreduce_rank(uint32_t rank, void *arg)
         reduce.input[i] = buffers + (2 * i) * run->stride_bytes;
         reduce.output[i] = buffers + (2 * i + 1) * run->stride_bytes;
     }
+    struct arena arena = {0};
+    reduce.spare = arena_alloc(&arena, run->count, run->ops->real_bytes);
     reduce.block_square = xcalloc(run->count / REDUCE_BLOCK, sizeof *reduce.block_square);
     reduce.block_wrong = xcalloc(run->count / REDUCE_BLOCK, sizeof *reduce.block_wrong);
     pool_set_extra(reduce.pool, args->plant.slow);
@@ -139,6 +142,7 @@ static int allreduce_rank(uint32_t rank, void *arg)
     bool ok = allreduce_steps(run, &reduce, &result);
     result.samples = (double)result.steps * (double)run->count;
     run->shared->result[rank] = result;
+    arena_free(&arena);
     free(reduce.block_square);
     free(reduce.block_wrong);
     pool_free(reduce.pool);

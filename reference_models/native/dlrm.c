@@ -18,7 +18,7 @@ struct model {
     size_t vectors, width; // of the interaction
     struct linear bottom1, bottom2, top1, top2, top3;
     struct bag bag[DLRM_TABLES_MAX];
-    uint32_t *ids[DLRM_TABLES_MAX];
+    uint32_t *ids[DLRM_TABLES_MAX], *spare_ids[DLRM_TABLES_MAX]; // spare: for repeats, see ops.h
     real *dense, *label;
     // Activations. concat[batch][vectors][dim]: bottom output, then the bag of each table.
     real *bottom_hidden, *bottom_active, *bottom_out, *concat, *features;
@@ -44,7 +44,11 @@ static void dlrm_plan(struct model *model)
         double spread = 1 / sqrt((double)(shape->dim * table->bag));
         network_fill(net, "table", value, table->rows * shape->dim, spread);
         model->ids[t] = arena_alloc(&net->arena, batch * table->bag, sizeof(uint32_t));
-        model->bag[t] = (struct bag){.size = table->bag, .ids = model->ids[t], .table = value};
+        model->spare_ids[t] = arena_alloc(&net->arena, batch * table->bag, sizeof(uint32_t));
+        model->bag[t] = (struct bag){.size = table->bag,
+                                     .ids = model->ids[t],
+                                     .spare_ids = model->spare_ids[t],
+                                     .table = value};
     }
 }
 
@@ -93,6 +97,23 @@ static void dlrm_destroy(struct model *model)
     free(model);
 }
 
+// A repeat draws a sample of a step that never comes, into the spare ids.
+static void dlrm_load_part(void *arg, size_t begin, size_t end, bool again)
+{
+    struct model *model = arg;
+    uint64_t step = again ? ~model->step : model->step;
+    uint32_t *const *ids = again ? model->spare_ids : model->ids;
+    for (size_t row = begin; row < end; row++) {
+        double dense[DLRM_DENSE], label;
+        dlrm_data_sample(&model->data, step, row, dense, ids, &label);
+        if (again)
+            continue;
+        for (size_t i = 0; i < DLRM_DENSE; i++)
+            model->dense[row * DLRM_DENSE + i] = real_start(dense[i]);
+        model->label[row] = (real)label;
+    }
+}
+
 static int dlrm_create(const struct model_opts *opts, struct model **ret_model, struct error *err)
 {
     struct model *model = calloc(1, sizeof *model);
@@ -110,21 +131,9 @@ static int dlrm_create(const struct model_opts *opts, struct model **ret_model, 
     model->width = OPS_INTERACT_WIDTH(model->vectors, model->shape->dim);
     dlrm_plan(model);
     dlrm_buffers(model);
+    dlrm_load_part(model, 0, model->shape->batch, true);
     *ret_model = model;
     return 0;
-}
-
-static void dlrm_load_part(void *arg, size_t begin, size_t end, bool again)
-{
-    struct model *model = arg;
-    (void)again;
-    for (size_t row = begin; row < end; row++) {
-        double dense[DLRM_DENSE], label;
-        dlrm_data_sample(&model->data, model->step, row, dense, model->ids, &label);
-        for (size_t i = 0; i < DLRM_DENSE; i++)
-            model->dense[row * DLRM_DENSE + i] = real_start(dense[i]);
-        model->label[row] = (real)label;
-    }
 }
 
 static void dlrm_load(struct model *model, uint64_t step)

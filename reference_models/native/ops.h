@@ -64,13 +64,15 @@ double ops_bce_loss(struct pool *pool, size_t rows, const real *logits, const re
                     real *row_loss, real *dlogits);
 
 // Embedding bags over several tables: out[table] + row * out_stride gets the sum of the rows of
-// table[.][dim] named by ids[rows][size].
+// table[.][dim] named by ids[rows][size]. Repeats look up spare_ids instead, into nowhere: a row
+// just looked up is still in the cache and would cost less than the work that it stands for.
 struct bag {
     size_t size;
-    const uint32_t *ids;
+    const uint32_t *ids, *spare_ids; // spare_ids: of another batch
     real *table, *out;
     const real *dout;
 };
+#define OPS_BAG_DIM_MAX 256
 struct bags {
     size_t tables, rows, dim, out_stride;
     const struct bag *bag;

@@ -23,12 +23,12 @@ NATIVE_CLONES static void bag_part(void *arg, size_t begin, size_t end, bool aga
 {
     const struct bags *bags = arg;
     size_t dim = bags->dim;
-    (void)again;
+    real nowhere[OPS_BAG_DIM_MAX];
     for (size_t item = begin; item < end; item++) {
         const struct bag *bag = &bags->bag[item / bags->rows];
         size_t row = item % bags->rows;
-        const uint32_t *ids = bag->ids + row * bag->size;
-        real *restrict out = bag->out + row * bags->out_stride;
+        const uint32_t *ids = (again ? bag->spare_ids : bag->ids) + row * bag->size;
+        real *restrict out = again ? nowhere : bag->out + row * bags->out_stride;
         memset(out, 0, dim * sizeof *out);
         for (size_t i = 0; i < bag->size; i++) {
             const real *restrict from = bag->table + ids[i] * dim;
@@ -37,6 +37,7 @@ NATIVE_CLONES static void bag_part(void *arg, size_t begin, size_t end, bool aga
                 out[j] += from[j];
         }
     }
+    __asm__ volatile("" : : "r"(nowhere) : "memory"); // the sums there count as used
 }
 
 void ops_bag(struct pool *pool, const struct bags *bags)
@@ -57,7 +58,7 @@ NATIVE_CLONES static void bag_sgd_part(void *arg, size_t begin, size_t end, bool
     for (size_t item = begin; item < end; item++) {
         const struct bag *bag = &bags->bag[item / bags->rows];
         size_t row = item % bags->rows;
-        const uint32_t *ids = bag->ids + row * bag->size;
+        const uint32_t *ids = (again ? bag->spare_ids : bag->ids) + row * bag->size;
         const real *restrict dout = bag->dout + row * bags->out_stride;
         for (size_t i = 0; i < bag->size; i++) {
             real *restrict to = bag->table + ids[i] * dim;

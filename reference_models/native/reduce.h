@@ -21,6 +21,7 @@ struct reduce {
     uint64_t seed;
     void *input[REDUCE_RANKS_MAX];  // of every rank
     void *output[REDUCE_RANKS_MAX]; // of every rank: its chunk of the sum, then all of it
+    void *spare;                    // of this rank, count reals: where repeats of gather write
     double *block_square;           // scratch of the check: count / REDUCE_BLOCK entries
     uint64_t *block_wrong;          // likewise
 };

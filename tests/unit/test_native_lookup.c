@@ -11,7 +11,7 @@ enum { BATCH = 3, TABLE = 11, DIM = 6, BAG0 = 4, BAG1 = 1, STRIDE = 3 * DIM };
 
 struct bag_case {
     struct pool *pool;
-    uint32_t ids0[BATCH * BAG0], ids1[BATCH * BAG1];
+    uint32_t ids0[BATCH * BAG0], ids1[BATCH * BAG1], spare[BATCH * BAG0];
     double table[2][TABLE * DIM], out[BATCH * STRIDE], weight[BATCH * STRIDE];
     struct bag bag[2];
     struct bags bags;
@@ -30,11 +30,13 @@ static void bag_init(struct bag_case *t, double extra)
     gradient_draw(t->weight, BATCH * STRIDE, 2);
     t->bag[0] = (struct bag){.size = BAG0,
                              .ids = t->ids0,
+                             .spare_ids = t->spare,
                              .table = t->table[0],
                              .out = t->out + DIM,
                              .dout = t->weight + DIM};
     t->bag[1] = (struct bag){.size = BAG1,
                              .ids = t->ids1,
+                             .spare_ids = t->spare,
                              .table = t->table[1],
                              .out = t->out + 2 * DIM,
                              .dout = t->weight + 2 * DIM};

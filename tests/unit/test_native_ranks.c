@@ -34,6 +34,7 @@ static struct reduce *reduce_new(const struct reduce_ops *ops, uint32_t ranks, d
         rank[i].seed = 4;
         CHECK_INT(pool_new(1, &rank[i].pool, NULL), 0);
         pool_set_extra(rank[i].pool, extra);
+        rank[i].spare = calloc(COUNT, ops->real_bytes);
         rank[i].block_square = calloc(COUNT / REDUCE_BLOCK, sizeof(double));
         rank[i].block_wrong = calloc(COUNT / REDUCE_BLOCK, sizeof(uint64_t));
         void *input = calloc(COUNT, ops->real_bytes), *output = calloc(COUNT, ops->real_bytes);
@@ -50,6 +51,7 @@ static void reduce_free(struct reduce *rank, uint32_t ranks)
     for (uint32_t i = 0; i < ranks; i++) {
         free(rank[0].input[i]);
         free(rank[0].output[i]);
+        free(rank[i].spare);
         free(rank[i].block_square);
         free(rank[i].block_wrong);
         pool_free(rank[i].pool);
