@@ -22,9 +22,9 @@ static const char *const environment_names[] = {
     "ATEN_*", "BLIS_*", "CUBLAS_*", "CUDA*", "CUDNN_*", "DNNL_*", "FI_*", "FLASH_*",
     "GLIBC_TUNABLES", "GLOO_*", "GOMP_*", "GOTO_*", "HSA_*", "JAX_*", "JEMALLOC_*", "KMP_*",
     "LD_BIND_NOW", "LD_LIBRARY_PATH", "LD_PRELOAD", "LIBOMP_*", "MALLOC_*", "MKLDNN_*", "MKL_*",
-    "NCCL_*", "NUMEXPR_*", "NVIDIA_*", "NVTE_*", "OMP_*", "ONEDNN_*", "OPENBLAS_*", "PYTHON*",
-    "PYTORCH_*", "ROCM_*", "TBB_*", "TCMALLOC_*", "TF_*", "TORCH*", "TRITON_*", "UCX_*",
-    "UPGATE_*", "VECLIB_*", "XLA_*",
+    "NCCL_*", "NUMEXPR_*", "NVIDIA_TF32_OVERRIDE", "NVIDIA_VISIBLE_DEVICES", "NVTE_*", "OMP_*",
+    "ONEDNN_*", "OPENBLAS_*", "PYTHON*", "PYTORCH_*", "ROCM_*", "TBB_*", "TCMALLOC_*", "TF_*",
+    "TORCH*", "TRITON_*", "UCX_*", "UPGATE_*", "VECLIB_*", "XLA_*",
 };
 // clang-format on
 

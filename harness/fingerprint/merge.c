@@ -272,9 +272,11 @@ json_t *fingerprint_merge(const json_t *process_document, const json_t *python)
     apply_environment_changes(process, words);
     json_t *document = json_object();
     json_t *taken = json_object_get(process_document, "taken_wall_ns");
+    json_t *read = json_object_get(process_document, "read_ns");
     json_t *host = json_object_get(process_document, "host");
     json_object_set_new(document, "schema", json_string(FINGERPRINT_SCHEMA));
     json_object_set(document, "taken_wall_ns", taken ? taken : json_null());
+    json_object_set(document, "read_ns", read ? read : json_null());
     json_object_set_new(document, "components", components_of(process, words));
     json_object_set_new(document, "process", process ? process : json_null());
     json_object_set_new(document, "python", words ? words : json_null());

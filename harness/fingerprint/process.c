@@ -266,6 +266,7 @@ json_t *fingerprint_host(void)
 
 int fingerprint_process(pid_t pid, json_t **ret_process, struct error *err)
 {
+    int64_t begin_ns = clock_monotonic_ns();
     char *proc_dir = xasprintf("/proc/%d", (int)pid);
     json_t *missing = json_object(), *process = NULL;
     int code = process_collect(proc_dir, missing, &process, err);
@@ -275,7 +276,9 @@ int fingerprint_process(pid_t pid, json_t **ret_process, struct error *err)
         return code;
     }
     json_object_set_new(process, "pid", json_integer(pid));
-    *ret_process = json_pack("{s:I,s:o,s:o,s:o}", "taken_wall_ns", (json_int_t)clock_wall_ns(),
-                             "process", process, "host", fingerprint_host(), "missing", missing);
+    json_t *host = fingerprint_host();
+    *ret_process = json_pack("{s:I,s:I,s:o,s:o,s:o}", "taken_wall_ns", (json_int_t)clock_wall_ns(),
+                             "read_ns", (json_int_t)(clock_monotonic_ns() - begin_ns), "process",
+                             process, "host", host, "missing", missing);
     return 0;
 }

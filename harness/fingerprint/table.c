@@ -109,6 +109,8 @@ static const char *cell_of(const json_t *difference, const char *side, const cha
         return *value ? value : "(empty)";
     if (!strcmp(text_of(difference, "state"), "changed")) // lists of which only the other has more
         return "nothing more";
+    if (!reason && !strncmp(text_of(difference, "path"), "components.", 11))
+        return "none loaded by itself"; // it may be linked into the framework
     if (!reason)
         return "none";
     return strncmp(reason, absent_mark, strlen(absent_mark)) ? reason : absent_mark;
@@ -199,10 +201,12 @@ void fingerprint_print_diff(FILE *file, const json_t *differences, size_t noise_
         print_wrapped(file, text_of(difference, "why"), RANK_WIDTH + 2, width, opts);
     }
     print_groups(file, groups, count, opts, width);
-    fprintf(
-        file,
-        "%s%zu differences, most suspicious first; %zu more say nothing (paths, addresses, ids)\n",
-        json_array_size(differences) ? "\n" : "", json_array_size(differences), noise_count);
+    size_t total = json_array_size(differences);
+    fprintf(file, "%s%zu difference%s, most suspicious first", total ? "\n" : "", total,
+            total == 1 ? "" : "s");
+    if (noise_count)
+        fprintf(file, "; %zu without meaning left out (ids, paths, addresses)", noise_count);
+    fputc('\n', file);
     free(head_a);
     free(head_b);
 }

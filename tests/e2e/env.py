@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 
 SOURCE = os.environ.get("UPGATE_SOURCE", os.getcwd())
 BUILD = os.environ.get("UPGATE_BUILD", os.path.join(SOURCE, "build/release"))
@@ -96,16 +97,34 @@ def test_native_sides(directory):
 
 
 def test_command_without_interpreter(directory):
+    """A program that does not speak is started as its workload would be, read, and ended."""
     plan = write_plan(directory, "command.yaml", "{name: a, env: {OMP_NUM_THREADS: \"1\"}}",
                       "{name: b, env: {OMP_NUM_THREADS: \"2\"}}", "{name: w, command: [sleep, \"60\"]}")
-    result = subprocess.run([UPGATE, "env", "diff", plan, "--format", "json"], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, env=ENV, timeout=60)
-    if result.returncode == 2:  # the plan itself may ask every side for an interpreter or models
-        assert "python" in result.stderr, result.stderr
-        return
-    assert result.returncode == 0, result.stderr
-    assert [one["path"] for one in json.loads(result.stdout)["differences"]] == [
-        "process.environment.OMP_NUM_THREADS"], result.stdout
+    assert [one["path"] for one in document("diff", plan)["differences"]] == [
+        "process.environment.OMP_NUM_THREADS"]
+    assert document("show", plan, "--side", "b")["process"]["exe"]["path"].endswith("sleep")
+
+
+def test_killed_in_the_middle(directory):
+    """kill -9 of upgate while a side imports: the side does not stay."""
+    slow = os.path.join(directory, "slow")
+    os.mkdir(slow)
+    mark = os.path.join(slow, "pid")
+    with open(os.path.join(slow, "torch.py"), "w") as stream:
+        stream.write("import os, time\nopen(%r, 'w').write(str(os.getpid()) + '\\n')\ntime.sleep(100)\n" % mark)
+    plan = write_plan(directory, "slow.yaml", "{name: a, python: %s, env: {PYTHONPATH: %s}}" % (sys.executable, slow),
+                      "{name: b, python: %s}" % sys.executable)
+    upgate = subprocess.Popen([UPGATE, "env", "diff", plan], stdout=subprocess.DEVNULL, env=ENV)
+    deadline = time.monotonic() + 60
+    while not (os.path.exists(mark) and open(mark).read().endswith("\n")):
+        assert time.monotonic() < deadline and upgate.poll() is None
+        time.sleep(0.05)
+    side = int(open(mark).read())
+    upgate.kill()
+    upgate.wait()
+    while os.path.exists("/proc/%d/stat" % side) and ") Z" not in open("/proc/%d/stat" % side).read():
+        assert time.monotonic() < deadline, "the side is still alive"
+        time.sleep(0.05)
 
 
 def test_bad_input(directory):

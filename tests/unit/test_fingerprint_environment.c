@@ -35,6 +35,7 @@ TEST(other_names_are_not_kept)
     check_value("HOME", "/root", NULL);
     check_value("AWS_SECRET_ACCESS_KEY", "abc", NULL);
     check_value("PATH", "/bin", NULL);
+    check_value("NVIDIA_REQUIRE_CUDA", "cuda>=13.0", NULL); // of container images, and long
     check_value("omp_num_threads", "4", NULL);
     check_value("", "x", NULL);
 }

@@ -78,8 +78,8 @@ def _plain(value):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
-    # Enums of extension modules print as "<_LinalgBackend.Default: 0>"; the name is what counts.
-    match = re.match(r"<\w+\.(\w+): -?\w+>$", str(value))
+    # Enums print as "<_LinalgBackend.Default: 0>" or "_LinalgBackend.Default"; the name is what counts.
+    match = re.match(r"<?_\w+\.(\w+)(?:: -?\w+>)?$", str(value))
     return match.group(1) if match else str(value)
 
 
