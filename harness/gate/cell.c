@@ -68,11 +68,10 @@ static void cell_set_spread(struct cell *cell, const struct interval *interval,
 {
     cell->pair_sd = quantile_sd(ratios, (size_t)cell->pairs);
     double sd = power_sd_of_interval(interval, cell->pairs, cell->alpha);
-    if (isnan(sd))
-        sd = cell->pair_sd;
-    if (!isnan(sd))
-        cell->mde = power_mde(sd, cell->pairs, cell->alpha, POWER_DEFAULT);
-    if (cell->verdict == CELL_INCONCLUSIVE && !isnan(sd)) {
+    if (isnan(sd)) // too few pairs for an interval: nothing to plan with
+        return;
+    cell->mde = power_mde(sd, cell->pairs, cell->alpha, POWER_DEFAULT);
+    if (cell->verdict == CELL_INCONCLUSIVE) {
         cell->pairs_needed =
             power_pairs_needed(sd, interval->estimate, cell->margin, cell->alpha, POWER_DEFAULT);
         if (cell->pairs_needed >= 0 && cell->pairs_needed <= cell->pairs)

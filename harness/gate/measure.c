@@ -73,36 +73,52 @@ static double measure_throughput(const struct pair_rows *pair, int side,
     return active_ns > 0 ? samples / (active_ns * 1e-9) : NAN;
 }
 
-// Latency from the scheduled arrival, of all ranks, from step `start` on.
-static void measure_latency(const struct launch_rows *rows, int64_t start,
-                            struct measure_launch *launch)
+// Latencies from the scheduled arrival, of all ranks, from step `start` on; caller frees.
+static double *measure_latencies(const struct launch_rows *rows, int64_t start, int *ret_count)
 {
     int total = 0, count = 0;
     for (int i = 0; i < rows->rank_count; i++)
         total += rows->ranks[i].count;
-    double *latency = xcalloc((size_t)total, sizeof *latency);
+    double *latencies = xcalloc((size_t)total, sizeof *latencies);
     for (int i = 0; i < rows->rank_count; i++) {
         const struct rank_rows *rank = &rows->ranks[i];
-        for (int k = 0; k < rank->count; k++) {
-            if (isnan(rank->late_ns[k]))
-                continue;
-            launch->has_arrivals = true;
-            if (rank->idx[k] >= start)
-                latency[count++] = rank->late_ns[k] + (double)rank->dur_ns[k];
-        }
+        for (int k = 0; k < rank->count; k++)
+            if (!isnan(rank->late_ns[k]) && rank->idx[k] >= start)
+                latencies[count++] = rank->late_ns[k] + (double)rank->dur_ns[k];
     }
-    quantile_sort(latency, (size_t)count);
+    quantile_sort(latencies, (size_t)count);
+    *ret_count = count;
+    return latencies;
+}
+
+// A percentile needs its requests more than a late start: bursts of a neighbour move where the
+// steps get steady. Without enough from there on, all but the first few count, and those too where
+// every one is needed.
+static void measure_latency(const struct launch_rows *rows, int64_t steady_start,
+                            struct measure_launch *launch)
+{
+    const int64_t starts[] = {steady_start, MEASURE_WARM_UP_MIN, 0};
+    long p99_min = binomial_requests_min(0.99, 1, measure_p99_alpha);
+    double *latencies = NULL;
+    int count = 0;
+    for (size_t i = 0; i < sizeof starts / sizeof *starts && count < p99_min; i++) {
+        free(latencies);
+        latencies = measure_latencies(rows, starts[i], &count);
+    }
+    launch->has_arrivals = count > 0;
+    if (count > 0 && count < p99_min) { // no p99 in any case: the steady part for p50
+        free(latencies);
+        latencies = measure_latencies(rows, steady_start, &count);
+    }
     enum measure_reason otherwise =
         launch->has_arrivals ? MEASURE_FEW_REQUESTS : MEASURE_CLOSED_LOOP;
-    bool enough = count >= binomial_requests_min(0.99, 1, measure_p99_alpha);
-    measure_put(launch, METRIC_LATENCY_P50,
-                count >= MEASURE_P50_REQUESTS_MIN
-                    ? quantile_nearest_rank(latency, (size_t)count, 0.50)
-                    : NAN,
-                otherwise);
-    measure_put(launch, METRIC_LATENCY_P99,
-                enough ? quantile_nearest_rank(latency, (size_t)count, 0.99) : NAN, otherwise);
-    free(latency);
+    double p50 = count >= MEASURE_P50_REQUESTS_MIN
+                     ? quantile_nearest_rank(latencies, (size_t)count, 0.50)
+                     : NAN;
+    double p99 = count >= p99_min ? quantile_nearest_rank(latencies, (size_t)count, 0.99) : NAN;
+    measure_put(launch, METRIC_LATENCY_P50, p50, otherwise);
+    measure_put(launch, METRIC_LATENCY_P99, p99, otherwise);
+    free(latencies);
 }
 
 // --- ratio of a pair -------------------------------------------------------------------------

@@ -284,6 +284,23 @@ TEST(requests_of_an_open_loop)
     world_close(&world);
 }
 
+static double late_level(int step)
+{
+    return step < 60 ? 1.4 : 1;
+}
+
+TEST(a_late_start_leaves_a_percentile_its_requests)
+{
+    open_calibrated("workloads: [{name: w, mode: infer, rate: 100/s, command: [x]}]", NULL);
+    world_pairs(&world, 5,
+                (struct world_pair){
+                    .rate = 100, .steps = 700, .shape_a = late_level, .shape_b = late_level});
+    world_pairs(&world, 5, (struct world_pair){.rate = 100, .steps = 662});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_INT(world_number(&world, "SELECT pairs FROM cell WHERE metric = 'latency_p99'"), 10);
+    world_close(&world);
+}
+
 TEST(a_percentile_needs_its_requests)
 {
     open_calibrated("workloads: [{name: w, mode: infer, rate: 100/s, command: [x]}]",
