@@ -14,14 +14,22 @@
 #include "tests/unit/gate_world.h"
 #include "tests/unit/runner.h"
 
-static char path[128];
+static char path[128], dir[64];
+
+static void path_remove(void)
+{
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    if (system(command))
+        puts("    could not remove the test's directory");
+}
 
 static void path_make(void)
 {
-    static char dir[64];
     snprintf(dir, sizeof dir, "/tmp/upgate-test-XXXXXX");
     if (!mkdtemp(dir))
         exit(1);
+    atexit(path_remove); // each case is a process of its own
     snprintf(path, sizeof path, "%s/a/b/calibration.db", dir);
 }
 
