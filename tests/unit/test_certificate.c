@@ -14,23 +14,23 @@
 #include "tests/unit/gate_world.h"
 #include "tests/unit/runner.h"
 
-static char path[128], dir[64];
+static char path[128], test_dir[64];
 
 static void path_remove(void)
 {
     char command[96];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    snprintf(command, sizeof command, "rm -rf '%s'", test_dir);
     if (system(command))
         puts("    could not remove the test's directory");
 }
 
 static void path_make(void)
 {
-    snprintf(dir, sizeof dir, "/tmp/upgate-test-XXXXXX");
-    if (!mkdtemp(dir))
+    snprintf(test_dir, sizeof test_dir, "/tmp/upgate-test-XXXXXX");
+    if (!mkdtemp(test_dir))
         exit(1);
     atexit(path_remove); // each case is a process of its own
-    snprintf(path, sizeof path, "%s/a/b/calibration.db", dir);
+    snprintf(path, sizeof path, "%s/a/b/calibration.db", test_dir);
 }
 
 static const struct certificate sample = {.scope = "host",
