@@ -28,6 +28,7 @@
 
 enum {
     LAUNCH_SAMPLE_NS = 100000000, // between two looks at the tree's memory: 30 us every 100 ms
+    LAUNCH_SAMPLES_MIN = 3, // fewer of a launch may have met it before it had allocated anything
     LAUNCH_OUTPUT_KEEP_BYTES = 1 << 20,
     LAUNCH_OUTPUT_TRIM_BYTES = 16 << 20, // more than that to give back
     LAUNCH_ARGS_MAX = 256,
@@ -284,7 +285,7 @@ static void launch_child(const struct launch_env *env, const struct launch_spec 
 static void launch_child(const struct launch_env *env, const struct launch_spec *spec,
                          const struct launch *launch, char **argv, int error_fd)
 {
-    int failure[2] = {0, 0}; // where, errno
+    int failure[2] = {0, 0}; // where, errno; {0, KiB resident} just before exec
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setsid();
     int rc = tree_join(launch->tree);
@@ -307,6 +308,11 @@ static void launch_child(const struct launch_env *env, const struct launch_spec 
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    failure[1] = (int)usage.ru_maxrss;
+    if (write(error_fd, failure, sizeof failure) != sizeof failure)
+        _exit(127);
     for (int sig = 1; sig < NSIG; sig++)
         signal(sig, SIG_DFL);
     failure[1] = launch_exec(argv);
@@ -354,11 +360,17 @@ static int launch_fork(struct launch_env *env, const struct launch_spec *spec,
     process_own(launch->pid);
     tree_set_root(launch->tree, launch->pid);
     launch->pid_fd = (int)syscall(SYS_pidfd_open, launch->pid, 0);
-    // The pipe closes at exec: then all is well. Eight bytes: then it failed.
-    int failure[2];
-    ssize_t got = read(fds[0], failure, sizeof failure);
+    // The pipe closes at exec: then all is well.
+    int failure[2] = {0, 0};
+    ssize_t got;
+    while ((got = read(fds[0], failure, sizeof failure)) > 0 || (got < 0 && errno == EINTR)) {
+        if (got > 0 && failure[0])
+            break;
+        if (got > 0)
+            launch->before_exec_bytes = failure[1] * 1024LL;
+    }
     close(fds[0]);
-    if (got == sizeof failure)
+    if (failure[0])
         return launch_start_error(failure, spec, argv, launch, err);
     if (launch->pid_fd < 0)
         return error_set(err, -errno, "failed to follow a launch: pidfd_open: %s; Linux 5.3 is needed",
@@ -432,6 +444,7 @@ static void launch_sample(struct launch *launch, int64_t now_ns)
     if (now_ns < launch->next_sample_ns)
         return;
     tree_sample_memory(launch->tree);
+    launch->sample_count++;
     launch_trim_output(launch);
     launch->next_sample_ns = now_ns + LAUNCH_SAMPLE_NS;
 }
@@ -473,6 +486,18 @@ int64_t launch_active_ns(const struct launch *launch)
 
 // --- its end --------------------------------------------------------------------------------------
 
+// At the end the exit status has the exact peak of the root, unless that lies below what it had before
+// exec; looks at the tree have all processes, and miss what comes between two of them.
+static int64_t launch_peak_bytes(const struct launch *launch, int64_t root_bytes)
+{
+    int64_t seen = tree_peak_memory_bytes(launch->tree);
+    bool exact = root_bytes > launch->before_exec_bytes;
+    bool watched = launch->sample_count >= LAUNCH_SAMPLES_MIN;
+    if (!watched && (!exact || tree_process_count(launch->tree) > 1))
+        return -1;
+    return exact && root_bytes > seen ? root_bytes : seen;
+}
+
 static void launch_reap(struct launch *launch, int options)
 {
     int status;
@@ -488,11 +513,7 @@ static void launch_reap(struct launch *launch, int options)
                   (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000LL;
     int64_t last = tree_cpu_ns(launch->tree);
     launch->cpu_ns = last > 0 ? last : cpu > 0 ? cpu : own;
-    // ru_maxrss is exact at the end, but counts the moment before exec, when it was a copy of us: it
-    // is used only where it is above what the last look at the tree saw and above our own size.
-    int64_t peak = tree_peak_memory_bytes(launch->tree), rss = usage.ru_maxrss * 1024LL;
-    bool ours = rss <= process_peak_memory_bytes(getpid());
-    launch->peak_memory_bytes = peak < 0 || (rss > peak && !ours) ? rss : peak;
+    launch->peak_memory_bytes = launch_peak_bytes(launch, usage.ru_maxrss * 1024LL);
     if (launch->state == LAUNCH_RUNNING) {
         launch->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
         launch->exit_signal = WIFSIGNALED(status) ? WTERMSIG(status) : -1;

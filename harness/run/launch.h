@@ -62,8 +62,10 @@ struct launch {
     int64_t overlap_ns;              // CPU time it used in turns of the other side, not having stopped yet
     int64_t unstopped_cpu_ns;        // its CPU time when such a turn began; -1 = it had stopped
     int64_t cpu_ns;          // at the end; -1 = not told
-    int64_t peak_memory_bytes;
+    int64_t peak_memory_bytes; // -1 = it was too short to be seen
+    int64_t before_exec_bytes; // resident then, as a copy of us: the exit status counts that too
     int64_t next_sample_ns;  // of memory
+    int sample_count;
     int64_t oom_kills_before;
 };
 

@@ -442,6 +442,11 @@ int64_t tree_peak_memory_bytes(const struct tree *tree)
     return sum;
 }
 
+int tree_process_count(const struct tree *tree)
+{
+    return tree->process_count;
+}
+
 const char *tree_cgroup(const struct tree *tree)
 {
     return tree->cgroup;

@@ -47,6 +47,7 @@ int64_t tree_cpu_ns(const struct tree *tree);
 void tree_sample_memory(struct tree *tree);
 // Sum over all processes seen of their peak resident memory; -1 before the first sample.
 int64_t tree_peak_memory_bytes(const struct tree *tree);
+int tree_process_count(const struct tree *tree); // that tree_sample_memory has seen so far
 const char *tree_cgroup(const struct tree *tree); // directory, or NULL
 const char *tree_means_name(enum tree_means means);
 
