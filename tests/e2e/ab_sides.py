@@ -7,7 +7,7 @@ itself had to say."""
 import os
 
 import ab_rig
-from ab_rig import SH, WORK, Skip, check_code, check_says
+from ab_rig import SH, WORK, Skip, check_code, check_judged, check_says
 
 def fails(case, script, code, *says, **keys):
     """A command that fails where $SIDE says so."""
@@ -21,10 +21,10 @@ def fails(case, script, code, *says, **keys):
 def test_the_rig_sees_a_pass(case):
     case.plan({"command": [SH, "-c", WORK]})
     done = case.run()
-    check_code(done, 0)
+    check_judged(case, done)
     assert case.pairs() == 3 and case.value("SELECT state FROM run") == "done"
     again = case.run("gate", case.db_path)
-    check_code(again, 0)
+    check_code(again, done.code)
 
 
 def test_missing_interpreter_of_the_candidate(case):
@@ -238,7 +238,7 @@ def test_nan_on_both(case):
 def test_no_step_call_falls_to_slices(case):
     case.plan({"command": [SH, "-c", WORK]})
     done = case.run()
-    check_code(done, 0)
+    check_judged(case, done)
     check_says(done, "makes no step calls")
     assert case.rows("SELECT interleave FROM workload") == [("slices",)]
 
@@ -257,7 +257,7 @@ def test_step_calls_on_one_side_only(case):
         case.plan({"command": ["{python}", "-c", script % side]}, {"python": "python3"}, {"python": "python3"})
         done = case.run()
         check_says(done, "makes step calls on one side only")
-        check_code(done, 0)
+        check_judged(case, done)
         assert case.rows("SELECT interleave FROM workload") == [("slices",)]
         os.unlink(case.db_path)
 
@@ -267,7 +267,7 @@ def test_candidate_fails_now_and_then(case):
     script = WORK + '; [ $SIDE = a ] || [ -e "$FLAG" ] || { touch "$FLAG"; exit 9; }'
     case.plan({"command": [SH, "-c", script]}, interleave="slices")
     done = case.run(env={"FLAG": case.path("flag")})
-    check_code(done, 0)
+    check_judged(case, done)
     check_says(done, "1 pair failed")
     assert case.pairs("failed") == 1 and case.pairs() == 3
 

@@ -5,7 +5,7 @@ that cannot be alive together; several ranks, and ranks that die; several worklo
 import os
 
 import ab_rig
-from ab_rig import SH, WORK, check_code, check_says
+from ab_rig import SH, WORK, check_code, check_judged, check_says
 from ab_rude import python
 
 MODEL = {"model": "dlrm", "steps": 30, "size": "small"}
@@ -27,7 +27,7 @@ def overlaps(case):
 
 def test_steps(case):
     case.plan(MODEL, interleave="steps", block="2ms")
-    check_code(case.run(), 0)
+    check_judged(case, case.run())
     assert interleaves(case) == [("w0", "steps")] and overlaps(case) == 3
     blocks = case.rows("SELECT pair_id, couple, side, first_step, steps, begin_ns, active_ns FROM block "
                        "ORDER BY pair_id, side, couple")
@@ -47,7 +47,7 @@ def test_steps(case):
 
 def test_slices(case):
     case.plan({"command": [SH, "-c", WORK * 1 + "; " + WORK + "; sleep 0.02"]}, interleave="slices", block="2ms")
-    check_code(case.run(), 0)
+    check_judged(case, case.run())
     assert interleaves(case) == [("w0", "slices")] and overlaps(case) == 3
     turns = case.rows("SELECT json_extract(covariates, '$.freeze_count'), held_ns FROM launch")
     assert all(count >= 2 and held > 0 for count, held in turns), turns
@@ -55,20 +55,20 @@ def test_slices(case):
 
 def test_launches(case):
     case.plan(MODEL, interleave="launches")
-    check_code(case.run(), 0)
+    check_judged(case, case.run())
     assert interleaves(case) == [("w0", "launches")] and overlaps(case) == 0
     assert case.value("SELECT count(*) FROM block") == 0
 
 
 def test_a_workload_has_its_own_way(case):
     case.plan([dict(MODEL, interleave="launches"), dict(COMMAND, interleave="slices"), MODEL], interleave="steps")
-    check_code(case.run(), 0)
+    check_judged(case, case.run())
     assert interleaves(case) == [("w0", "launches"), ("w1", "slices"), ("w2", "steps")]
 
 
 def test_auto_takes_steps(case):
     case.plan(MODEL)
-    check_code(case.run(), 0)
+    check_judged(case, case.run())
     assert interleaves(case) == [("w0", "steps")]
 
 
@@ -76,7 +76,7 @@ def test_auto_falls_back_to_launches(case):
     """Where the second side finds the first one in its way."""
     case.plan(EXCLUSIVE)
     done = case.run(env={"LOCK": case.path("lock")})
-    check_code(done, 0)
+    check_judged(case, done)
     check_says(done, "the two sides cannot be alive together", "one after the other", "more pairs")
     assert interleaves(case) == [("w0", "launches")] and overlaps(case) == 0
     assert case.pairs() == 3 and case.pairs("failed") == 0
@@ -91,7 +91,7 @@ fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 steps(20)
 """)
     done = case.run(env={"LOCK": case.path("lock")})
-    check_code(done, 0)
+    check_judged(case, done)
     check_says(done, "the two sides cannot be alive together")
     assert interleaves(case) == [("w0", "launches")]
     assert case.rows("SELECT DISTINCT steps FROM launch") == [(20,)]
@@ -116,7 +116,7 @@ def test_auto_blames_a_side_that_fails_alone(case):
 
 def test_ranks_in_turns(case):
     case.plan(COLLECTIVE)
-    check_code(case.run(), 0)
+    check_judged(case, case.run())
     assert interleaves(case) == [("w0", "steps")]
     assert case.rows("SELECT DISTINCT ranks, steps FROM launch") == [(2, 30)]
     ranks = case.rows("SELECT launch_id, rank, count(*), min(idx), max(idx) FROM step GROUP BY launch_id, rank")
@@ -126,7 +126,7 @@ def test_ranks_in_turns(case):
 def test_ranks_in_slices_and_launches(case):
     for interleave in ("slices", "launches"):
         case.plan(COLLECTIVE, interleave=interleave)
-        check_code(case.run(), 0)
+        check_judged(case, case.run())
         os.unlink(case.db_path)
 
 
@@ -151,7 +151,7 @@ steps(20)
 def test_ranks_of_a_launcher(case):
     """Processes below the root, with the launcher's ranks."""
     python(case, RANKS % "", ranks=2)
-    check_code(case.run(), 0)
+    check_judged(case, case.run())
     assert case.rows("SELECT DISTINCT rank FROM step ORDER BY rank") == [(0,), (1,)]
 
 
@@ -180,14 +180,30 @@ threading.Thread(target=busy, daemon=True).start()
 steps(30)
 os._exit(0)
 """)
-    check_code(case.run(), 0)
+    check_judged(case, case.run())
     assert case.pairs("void") == 0
+
+
+def test_memory_of_short_launches(case):
+    """Told where it was seen, never the few pages that a program has when it is looked at too early."""
+    short = {"command": [SH, "-c", WORK]}
+    grows = {"command": ["{python}", "-c", "import time; x = bytearray(50 << 20); time.sleep(0.02)"]}
+    for interleave in ("slices", "launches"):
+        case.plan([short, grows], {"python": "python3"}, {"python": "python3"}, interleave=interleave)
+        done = case.run()
+        check_code(done, 0, 3)
+        peaks = case.rows("SELECT w.name, l.peak_memory_bytes FROM launch l JOIN pair p ON p.id = l.pair_id "
+                          "JOIN workload w ON w.id = p.workload_id")
+        for name, peak in peaks:
+            assert peak is None or peak > (50 << 20 if name == "w1" else 1 << 20), (name, peak)
+            assert name == "w0" or peak is not None
+        os.unlink(case.db_path)
 
 
 def test_open_loop_requests(case):
     case.plan({"model": "dlrm", "mode": "infer", "steps": 60, "size": "small"})
     done = case.run()
-    check_code(done, 0)
+    check_judged(case, done)
     check_says(done, "open loop at", "half of what side 'old' can do")
     assert case.value("SELECT rate_per_s FROM workload") > 0
     assert case.value("SELECT count(*) FROM pair WHERE phase = 'pilot' AND state = 'valid'") == 1
