@@ -210,23 +210,24 @@ static char *plan_command_name(char **command, int count)
     const char *word = command[0];
     if (count > 1 && command[1][0] != '-' && plan_is_python_name(word))
         word = command[1];
-    const char *name = plan_basename(word);
+    const char *name = word[0] == '-' ? "command" : plan_basename(word);
     for (const char *c = name; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             return xstrdup("command");
     return xstrdup(*name ? name : "command");
 }
 
-// `python train.py` and `train.py` mean the side's interpreter when the sides have one.
+// `python train.py`, `train.py` and `-m train` mean the side's interpreter when the sides have one.
 static void plan_add_command(struct plan *plan, char **command, int count)
 {
     size_t len = strlen(command[0]);
     bool python = plan->sides[0].python && plan->sides[1].python;
     bool names_python = python && plan_is_python_name(command[0]);
     bool is_script = python && len > 3 && strcmp(command[0] + len - 3, ".py") == 0;
+    bool is_option = python && command[0][0] == '-'; // -c CODE, -m MODULE: no program has such a name
     char **words = xcalloc((size_t)count + 2, sizeof *words);
     int at = 0;
-    if (names_python || is_script)
+    if (names_python || is_script || is_option)
         words[at++] = xstrdup("{python}");
     for (int i = names_python; i < count; i++)
         words[at++] = xstrdup(command[i]);
