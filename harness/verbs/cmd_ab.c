@@ -100,6 +100,34 @@ static int ab_plan(const struct ab_values *values, const struct options_rest *re
     return values->steps ? ab_check_again(ret_plan, err) : 0;
 }
 
+// With --resume: everything stands in the store, and is asked for nowhere else.
+static int ab_check_resume(const struct ab_values *values, const struct options_rest *rest,
+                           struct error *err)
+{
+    if (rest->positional_count || rest->command || values->aa || values->baseline ||
+        values->candidate || values->steps || values->common.seed_given || values->common.output)
+        return error_set(err, -EINVAL, "--resume takes everything from the store: leave out the plan, the "
+                                       "command, --baseline, --candidate, --aa, --steps, --seed and -o");
+    return 0;
+}
+
+// The plan of a run, to be shown.
+static int ab_stored_plan(const char *path, struct plan **ret_plan, struct error *err)
+{
+    struct store *store = NULL;
+    int rc = store_open(path, STORE_READ, &store, err);
+    if (rc)
+        return rc;
+    char *text = store_get_text(store, "SELECT plan FROM run", "");
+    json_t *json = text ? json_loads(text, 0, NULL) : NULL;
+    rc = json ? plan_from_json(json, ret_plan, err)
+              : error_set(err, -EINVAL, "'%s' holds no run of `upgate ab`", path);
+    json_decref(json);
+    free(text);
+    store_close(store);
+    return rc;
+}
+
 // The baseline against itself: the candidate becomes a copy of it.
 static int ab_make_aa(struct plan **plan, struct error *err)
 {
@@ -120,13 +148,13 @@ static int ab_make_aa(struct plan **plan, struct error *err)
     return rc;
 }
 
-static int ab_print_plan(const struct plan *plan)
+static int ab_print_plan(const struct plan *plan, struct error *err)
 {
     json_t *json = plan_to_json(plan);
     int rc = json_dumpf(json, stdout, JSON_INDENT(2));
     putchar('\n');
     json_decref(json);
-    return rc || fflush(stdout) ? -EIO : 0;
+    return rc || fflush(stdout) ? error_set(err, -EIO, "failed to print the plan: %s", strerror(errno)) : 0;
 }
 
 static json_t *ab_command_line(int argc, char **argv)
@@ -195,15 +223,16 @@ static int cmd_ab(int argc, char **argv)
         return EXIT_CODE_PASS;
     }
     options_apply_common(&values.common);
-    if (rc == 0 && values.resume && (rest.positional_count || values.aa || values.baseline || values.candidate))
-        rc = error_set(&err, -EINVAL, "--resume takes everything from the store: leave out the plan, "
-                                      "--baseline, --candidate and --aa");
+    if (rc == 0 && values.resume)
+        rc = ab_check_resume(&values, &rest, &err);
+    if (rc == 0 && values.resume && values.common.dry_run)
+        rc = ab_stored_plan(values.resume, &plan, &err);
     if (rc == 0 && !values.resume)
         rc = ab_plan(&values, &rest, &plan, &err);
     if (rc == 0 && values.aa && plan)
         rc = ab_make_aa(&plan, &err);
     if (rc == 0 && values.common.dry_run && plan) {
-        rc = ab_print_plan(plan);
+        rc = ab_print_plan(plan, &err);
         exit_code = EXIT_CODE_PASS;
     } else if (rc == 0) {
         rc = ab_session(&values, plan, command_line, &exit_code, &err);
