@@ -99,6 +99,12 @@ static bool pair_patience(struct pair_run *run, int side)
         run->pair->state = PAIR_STOPPED;
         return false;
     }
+    if (run->pair->samples[side].step_count > SAMPLES_STEPS_MAX) {
+        launch_kill(launch, LAUNCH_STOPPED);
+        pair_fail(run->pair, xasprintf("side '%s' made more than %d steps in one launch; make fewer, or "
+                                       "mark larger ones", pair_side_name(run, side), SAMPLES_STEPS_MAX));
+        return false;
+    }
     if (launch_active_ns(launch) > run->spec->plan->schedule.timeout_ns) {
         launch_kill(launch, LAUNCH_TIMEOUT);
         return false;

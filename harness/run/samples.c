@@ -120,6 +120,11 @@ static void samples_on_bytes(void *arg, uint32_t slot, const struct reader_bytes
         size_t width = bytes->payload_bytes / bytes->count;
         size_t keep = bytes->count > SAMPLES_TENSOR_VALUES_MAX ? SAMPLES_TENSOR_VALUES_MAX * width
                                                                : bytes->payload_bytes;
+        if (samples->tensor_bytes + keep > SAMPLES_TENSOR_BYTES_MAX) {
+            samples->tensors_over++;
+            return;
+        }
+        samples->tensor_bytes += keep;
         struct samples_tensor *tensor = SAMPLES_PUSH(samples, tensors, tensor);
         *tensor = (struct samples_tensor){.slot = slot,
                                           .idx = bytes->step,
@@ -258,6 +263,9 @@ static void samples_store_ledger(const struct samples *samples, const struct lau
                      (int64_t)(sum.bytes_kept + sum.bytes_dropped), (int64_t)sum.bytes_kept,
                      (int64_t)sum.bytes_dropped, 0,
                      sum.bytes_dropped ? "outputs were lost: parity rests on those kept" : NULL);
+    if (samples->tensors_over)
+        store_ledger(store, &launch_id, "step protocol", "tensors beyond 16 MiB", -1, -1,
+                     (int64_t)samples->tensors_over, 0, "parity rests on those of the first steps");
     if (sum.truncated + sum.misplaced)
         store_ledger(store, &launch_id, "step protocol", "misused calls", -1, -1,
                      (int64_t)(sum.truncated + sum.misplaced), 0,

@@ -47,9 +47,14 @@ struct samples {
     size_t phase_count, phase_capacity, note_count, note_capacity;
     char *fingerprint;             // JSON text of the process, NULL
     uint64_t broken;               // rings the process scribbled over
+    uint64_t tensor_bytes, tensors_over; // kept; records beyond SAMPLES_TENSOR_BYTES_MAX
 };
 
-enum { SAMPLES_TENSOR_VALUES_MAX = 4096 };
+enum {
+    SAMPLES_TENSOR_VALUES_MAX = 4096,
+    SAMPLES_TENSOR_BYTES_MAX = 16 << 20, // of a launch: outputs of the first steps are what is compared
+    SAMPLES_STEPS_MAX = 4 << 20          // of a launch: 200 MiB; a run of hours in steps of milliseconds
+};
 
 // Take what the reader has. Call at least every 30,000 steps of a slot.
 void samples_drain(struct samples *samples, struct reader *reader);

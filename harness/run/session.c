@@ -55,6 +55,7 @@ static void session_catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); // a file at the limit of its size is an error in words
 }
 
 // --- the display ----------------------------------------------------------------------------------
@@ -268,8 +269,6 @@ static int session_prepare_workloads(struct session *session, struct error *err)
 static int session_start(struct session *session, struct error *err)
 {
     session->started_ns = clock_monotonic_ns();
-    session_stop = 0;
-    session_catch_signals();
     // Orphans of a launch come to us, so that none outlives its pair.
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     reader_sweep("/dev/shm", "upgate-");
@@ -378,6 +377,8 @@ int session_run(const struct session_opts *opts, struct store **ret_store, enum 
                 struct error *err)
 {
     struct session session = {.opts = opts};
+    session_stop = 0;
+    session_catch_signals();
     int rc = session_open(&session, err);
     if (rc == 0)
         rc = session_start(&session, err);

@@ -49,7 +49,13 @@ int session_store_create(struct store *store, const struct plan *plan, bool aa,
     json_t *plan_json = plan_to_json(plan);
     char *plan_text = session_dump(plan_json), *command_text = session_dump(command_line);
     char *host_text = session_dump(host), *key = host_key(host);
+    int64_t runs = 0;
     int rc = store_begin(store, err);
+    if (rc == 0)
+        rc = store_get_int(store, &runs, err, "SELECT count(*) FROM run", "");
+    if (rc == 0 && runs) // two that were started together
+        rc = error_set(err, -EINVAL, "'%s' is taken by another upgate; name another file with -o",
+                       store_path(store));
     if (rc == 0)
         rc = store_exec(store, err,
                         "INSERT INTO run (id, uuid, kind, state, upgate_version, started_wall_ns, seed, plan, "

@@ -76,7 +76,7 @@ static int store_error(struct store *store, struct error *err, const char *what)
                              "failed to %s '%s': the disk is full; what was committed before is "
                              "readable; free space and go on with --resume", what, path);
         return error_set(err, -EIO, "failed to %s '%s': input/output error (%s)", what, path,
-                         strerror(system));
+                         system ? strerror(system) : sqlite3_errmsg(store->db));
     }
     default:
         return error_set(err, -EIO, "failed to %s '%s': %s", what, path, sqlite3_errmsg(store->db));
