@@ -106,9 +106,35 @@ def test_kill_while_a_side_is_stopped_by_signals(case):
     assert case.rows("SELECT DISTINCT json_extract(covariates, '$.freezer') FROM launch") == [("signals",)]
 
 
+def test_kill_while_a_side_is_frozen_by_the_first_freezer(case):
+    """Cgroup v1: a frozen process cannot even be killed before it is thawed."""
+    hide = hiding("cgroup2")
+    kill_while_frozen(case, lambda process: frozen(process.pid), command=hide)
+    done = case.resume(command=hide)
+    check_judged(case, done)
+    means = case.rows("SELECT DISTINCT json_extract(covariates, '$.freezer') FROM launch")
+    if means != [("cgroup v1 freezer",)]:
+        raise Skip("no cgroup v1 freezer here: %s" % means)
+
+
+def test_upgate_is_stopped_for_a_while(case):
+    """Ctrl-Z and fg: the run goes on."""
+    case.plan(MODEL, looks=[4])
+    process = case.start("ab", case.plan_path, "-o", case.db_path)
+    wait_for_pairs(case, 1)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGCONT)
+    check_judged(case, case.finish(process))
+
+
 def without_cgroups():
     """Words before a command that hide the cgroups from it: turns are then made by signals."""
-    hide = ["unshare", "-m", SH, "-c", "umount -a -t cgroup,cgroup2 2>/dev/null; exec \"$@\"", "sh"]
+    return hiding("cgroup,cgroup2")
+
+
+def hiding(kinds):
+    hide = ["unshare", "-m", SH, "-c", "umount -a -t %s 2>/dev/null; exec \"$@\"" % kinds, "sh"]
     if os.geteuid() != 0 or subprocess.run(hide + ["true"], stderr=subprocess.DEVNULL).returncode:
         raise Skip("cgroups can be hidden by root only")
     return hide

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
 import uuid
 
 BUILD, SOURCE = os.environ["UPGATE_BUILD"], os.environ["UPGATE_SOURCE"]
@@ -170,7 +171,7 @@ class Case:
 
     def db(self):
         """The store, after having looked whether it is whole."""
-        db = sqlite3.connect("file:%s?mode=rw" % self.db_path, uri=True)  # rw: a journal may wait
+        db = sqlite3.connect("file:%s?mode=rw" % urllib.parse.quote(self.db_path), uri=True)  # rw: a journal may wait
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []
         half = db.execute("SELECT p.id FROM pair p WHERE p.state = 'valid' AND p.phase IN ('main', 'confirm') AND "
@@ -237,7 +238,7 @@ def make_certificates(directory):
     for interleave in ("steps", "slices", "launches"):
         case = Case("certificate", directory)
         try:
-            workload = ({"name": "host", "model": "dlrm", "steps": 40, "size": "small"} if interleave == "steps" else
+            workload = ({"name": "host", "model": "dlrm", "steps": 30, "size": "small"} if interleave == "steps" else
                         {"name": "host", "command": [SH, "-c", WORK]})
             case.plan(workload, interleave=interleave)
             done = case.run("ab", "--aa", case.plan_path, "-o", case.db_path)

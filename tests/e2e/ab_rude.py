@@ -260,6 +260,21 @@ for i in upgate.steps(range(150000)): pass
     assert lost == 0 or case.pairs("void") > 0, "%d records lost, and no pair void" % lost
 
 
+def test_outputs_without_end(case):
+    """A tensor a step: the first ones are kept, what is left out is counted."""
+    python(case, """
+import array
+values = array.array("d", range(4096))
+for i in upgate.steps(range(800)):
+    upgate.record(output=values)
+""", looks=[3])
+    check_judged(case, case.run())
+    kept = case.rows("SELECT count(*), sum(length(data)) FROM tensor GROUP BY launch_id")
+    assert all(10 < count < 800 and size <= 16 << 20 for count, size in kept), kept
+    assert case.value("SELECT count(*) FROM ledger WHERE kind LIKE 'tensors%' AND dropped > 0") >= 6
+    assert os.path.getsize(case.db_path) < 120 << 20
+
+
 def test_root_ends_before_its_children(case):
     case.plan({"command": [SH, "-c", WORK + "; sleep 30 & exit 0"]}, interleave="slices")
     check_judged(case, case.run())

@@ -211,6 +211,64 @@ def test_a_dead_writer_that_nobody_waited_for(case):
     process.communicate()
 
 
+def test_two_runs_into_one_store_at_once(case):
+    case.plan(SLOW, looks=[3])
+    for _ in range(3):
+        both = [case.start("ab", case.plan_path, "-o", case.db_path) for _ in range(2)]
+        time.sleep(0.3)
+        for process in both:
+            process.terminate()
+        done = [case.finish(process, clean=False) for process in both]
+        codes = sorted(one.code for one in done)
+        assert codes in ([2, 3], [3, 4]), "%s\n%s" % (done[0], done[1])
+        assert case.value("SELECT count(*) FROM run") == 1
+        os.unlink(case.db_path)
+
+
+def test_names_that_look_like_something_else(case):
+    case.plan(COMMAND)
+    for name in ("run ?mode=memory#%20.db", "file:run.db", "'; DROP TABLE run; --", "r\u00fcn\n.db"):
+        case.db_path = case.path(name)
+        check_judged(case, case.run("ab", case.plan_path, "-o", "./" + name))
+        assert os.path.getsize(case.db_path) > 0
+
+
+def test_store_deleted_while_it_runs(case):
+    """What was recorded is gone: that is no verdict."""
+    case.plan(SLOW, looks=[4])
+    process = start_until_pairs(case, 1)
+    os.unlink(case.db_path)
+    done = case.finish(process)
+    check_code(done, 4)
+    check_says(done, case.db_path)
+
+
+def test_file_size_limit(case):
+    """ulimit -f: an error in words and not a signal."""
+    case.plan({"model": "dlrm", "steps": 30, "size": "small"}, looks=[20])
+    for size in (4096, 150000, 400000):
+        done = case.run(command=["prlimit", "--fsize=%d" % size])
+        check_code(done, 4)
+        check_says(done, case.db_path if size == 4096 else "/dev/shm/upgate-")
+        assert "Success" not in done.err, str(done)
+        os.unlink(case.db_path)
+
+
+def test_what_resume_does_not_take(case):
+    case.plan(COMMAND)
+    check_judged(case, case.run())
+    for more in ([case.plan_path], ["-o", "other.db"], ["--steps", "5"], ["--seed", "3"], ["--aa"], ["-a", "x"],
+                 ["--", "true"]):
+        done = case.run("ab", "--resume", case.db_path, *more)
+        check_code(done, 2)
+        check_says(done, "--resume takes everything from the store")
+    before = earlier(case)
+    done = case.run("ab", "--resume", case.db_path, "--dry-run")
+    check_code(done, 0)
+    check_says(done, '"workloads"')
+    assert earlier(case) == before
+
+
 def test_newer_version(case):
     case.plan(COMMAND)
     check_judged(case, case.run())

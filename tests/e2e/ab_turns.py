@@ -6,6 +6,7 @@ import os
 
 import ab_rig
 from ab_rig import SH, WORK, check_code, check_judged, check_says
+from ab_machine import in_namespace
 from ab_rude import python
 
 MODEL = {"model": "dlrm", "steps": 30, "size": "small"}
@@ -95,6 +96,16 @@ steps(20)
     check_says(done, "the two sides cannot be alive together")
     assert interleaves(case) == [("w0", "launches")]
     assert case.rows("SELECT DISTINCT steps FROM launch") == [(20,)]
+
+
+def test_auto_falls_back_to_launches_for_want_of_memory(case):
+    """A machine on which the second side would not fit beside the first."""
+    case.write("meminfo", "MemTotal: 16000 kB\nMemAvailable: 20 kB\n")
+    case.plan(MODEL)
+    done = case.run(command=in_namespace("mount --bind %s /proc/meminfo" % case.path("meminfo")))
+    check_judged(case, done)
+    check_says(done, "not enough memory for both sides at once", "one after the other")
+    assert interleaves(case) == [("w0", "launches")] and overlaps(case) == 0
 
 
 def test_what_cannot_be_alive_together_where_it_must(case):
