@@ -208,14 +208,23 @@ TEST(kill_9_without_cgroups)
     test_kill9(TREE_MEANS_SIGNALS);
 }
 
+// A command about the guardian, until it succeeds: it gives itself its name after fork.
+static int test_until(const char *command)
+{
+    char *loop = xasprintf("for i in $(seq 100); do %s && exit 0; sleep 0.02; done; exit 1", command);
+    int rc = system(loop);
+    free(loop);
+    return rc;
+}
+
 TEST(a_killed_guardian_is_replaced)
 {
     struct guardian *guardian = NULL;
     CHECK_INT(guardian_start("", &guardian, NULL), 0);
-    CHECK_INT(system("pkill -9 -P $PPID upgate-guardian"), 0);
+    CHECK_INT(test_until("pkill -9 -P $PPID upgate-guardian"), 0);
     clock_sleep_until_ns(clock_monotonic_ns() + 50000000);
     CHECK_INT(guardian_watch(guardian, TEST_MARK, NULL), 0);
-    CHECK_INT(system("pgrep -P $PPID upgate-guardian > /dev/null"), 0);
+    CHECK_INT(test_until("pgrep -P $PPID upgate-guardian > /dev/null"), 0);
     guardian_stop(guardian);
 }
 
