@@ -32,7 +32,7 @@ __attribute__((unused)) static int64_t rig_deadline(int64_t seconds)
 
 __attribute__((unused)) static void rig_path(char *path, size_t path_bytes)
 {
-    snprintf(path, path_bytes, "/dev/shm/upgate-test-steps-%d", (int)getpid());
+    snprintf(path, path_bytes, "/dev/shm/test-upgate-steps-%d", (int)getpid());
 }
 
 __attribute__((unused)) static struct rig rig_make(const struct reader_opts *opts)
