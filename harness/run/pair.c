@@ -20,9 +20,10 @@
 #include "harness/run/process.h"
 
 enum {
-    // Every rank stands at its gate: what still moves are helper threads. Waiting longer than this for
-    // them costs more than what they could do to the other side's block.
-    PAIR_HELD_PATIENCE_NS = 100000,
+    // Every rank stands at its gate: what still moves are helper threads, and they stop as soon as they
+    // are scheduled. A freeze takes 2 us on an idle machine; where it takes longer, waiting for it would
+    // cost more (20 us of CPU a look) than what they can do to the other side, which is measured.
+    PAIR_HELD_PATIENCE_NS = 5000,
     PAIR_SLICE_PATIENCE_NS = 1000000000, // the work itself must stop before the other side begins
     PAIR_LOOK_NS = 100000000,      // between two looks at a side that does not arrive
     PAIR_SLICES_TO_FINGERPRINT = 8, // of 20 ms: interpreters have loaded their libraries by then
