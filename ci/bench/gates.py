@@ -48,7 +48,7 @@ def one_gate(scratch, candidate, seed, key):
     calibrated = rig.query(result.store, "SELECT calibrated FROM verdict")[0][0]
     return {"build": key, "seed": seed, "verdict": result.verdict, "seconds": round(result.seconds, 3),
             "pairs": cell["pairs"], "ratio": cell["ratio"], "ci": [cell["ci_lower"], cell["ci_upper"]],
-            "own_ratio": math.exp(rig.hodges_lehmann(own)), "own_sd": statistics.stdev(own), "calibrated": calibrated,
+            "own_ratio": math.exp(rig.hodges_lehmann(own)), "sd": statistics.stdev(rig.gate_ratios(result.store, "w")), "own_sd": statistics.stdev(own), "calibrated": calibrated,
             "cells": {c["metric"]: c["verdict"] for c in rig.cells(result.store) if c["gating"]}}
 
 
@@ -83,12 +83,15 @@ def rows_of(args, gates):
         rows.append(rig.row("    95 % upper bound of their rate", 100 * rig.clopper_pearson_upper(fails, count), None, " %"))
     rows.append(rig.row("    pass", verdicts.count("pass")))
     rows.append(rig.row("    inconclusive", verdicts.count("inconclusive")))
+    for metric in sorted({metric for gate in gates for metric in gate["cells"]}):
+        undecided = sum(gate["cells"].get(metric) == "inconclusive" for gate in gates)
+        rows.append(rig.row("        because of %s" % metric, undecided))
     rows.append(rig.row("    not calibrated", sum(not gate["calibrated"] for gate in gates)))
     rows.append(rig.row("    pairs until the verdict, mean", statistics.mean(gate["pairs"] for gate in gates)))
     rows.append(rig.row("    seconds until the verdict, mean", statistics.mean(gate["seconds"] for gate in gates)))
-    rows.append(rig.row("    sd of a pair, median over gates", 100 * statistics.median(g["own_sd"] for g in gates), None, " %"))
+    rows.append(rig.row("    sd of a pair, median over gates", 100 * statistics.median(g["sd"] for g in gates), None, " %"))
     rows.append(rig.row("    ratio, median over gates", statistics.median(g["ratio"] for g in gates)))
-    rows.append(rig.row("    the same from the blocks, own computation", statistics.median(g["own_ratio"] for g in gates)))
+    rows.append(rig.row("    the same from the means of blocks", statistics.median(g["own_ratio"] for g in gates)))
     return rows
 
 

@@ -170,6 +170,16 @@ def pair_ratios(store, workload, states=("valid", "void")):
     return ratios
 
 
+def gate_ratios(store, workload):
+    """ln(b / a) of the step time of each main pair as the gate measured it; where it did not (a void pair), ours."""
+    ours = query(store, "SELECT p.idx, p.state FROM pair p JOIN workload w ON w.id = p.workload_id "
+                        "WHERE w.name = ? AND p.phase = 'main' ORDER BY p.idx", workload)
+    ours = [idx for idx, state in ours if state in ("valid", "void")]
+    theirs = dict(query(store, "SELECT pair, log_ratio FROM v_pair WHERE workload = ? AND phase = 'main' AND "
+                               "metric = 'step_time'", workload))
+    return [theirs.get(idx, own) for idx, own in zip(ours, pair_ratios(store, workload))]
+
+
 # --- numbers ---------------------------------------------------------------------------------------
 
 
