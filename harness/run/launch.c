@@ -279,6 +279,21 @@ static int launch_exec(char **argv)
     return failure;
 }
 
+// The CPUs of a launch, the same on both sides. A model of ours says how many it keeps busy (a rank and
+// thread each one): it gets as many and no more, since which of several CPUs a side lands on would be
+// one more thing to draw. The last ones: interrupts mostly go to the first. A plan that names CPUs gets those.
+static cpu_set_t launch_cpus(const struct launch_env *env, const struct launch_spec *spec)
+{
+    const struct plan_workload *workload = spec->workload;
+    uint64_t wanted = workload->ranks * (workload->threads ? workload->threads : 1);
+    cpu_set_t cpus = env->cpus;
+    if (!workload->model || env->cpus_named)
+        return cpus;
+    for (int cpu = 0; cpu < CPU_SETSIZE && (uint64_t)CPU_COUNT(&cpus) > wanted; cpu++)
+        CPU_CLR(cpu, &cpus);
+    return cpus;
+}
+
 static void launch_child(const struct launch_env *env, const struct launch_spec *spec,
                          const struct launch *launch, char **argv, int error_fd)
     __attribute__((noreturn));
@@ -294,7 +309,8 @@ static void launch_child(const struct launch_env *env, const struct launch_spec 
         failure[1] = -rc;
         goto out;
     }
-    sched_setaffinity(0, sizeof env->cpus, &env->cpus);
+    cpu_set_t cpus = launch_cpus(env, spec);
+    sched_setaffinity(0, sizeof cpus, &cpus);
     launch_set_environment(env, spec, launch);
     if (spec->side->workdir && chdir(spec->side->workdir) < 0) {
         failure[0] = 2;

@@ -22,6 +22,7 @@ struct launch_env {
     const char *base; // of the cgroups
     struct guardian *guardian;
     cpu_set_t cpus;
+    bool cpus_named;  // by the plan
     char *python_dir; // where `import upgate` is found
     char *models_dir; // holds native/ and torch/
     uint64_t count;   // launches so far: unique names

@@ -314,21 +314,34 @@ static uint64_t pair_block_steps(struct pair_run *run)
     return run->couple == 1 ? 2 : 0;
 }
 
-// After the couple of two steps: how many make a block of the planned length on the slower side.
+static int pair_compare_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// A usual step of a side, the cold one left out: the lower quartile, so that neither a neighbour's
+// burst nor a workload of unequal steps misleads. 0 = none yet.
+static double pair_usual_step_ns(const struct samples *samples)
+{
+    double *times = xcalloc(samples->step_count, sizeof *times);
+    size_t count = 0;
+    for (size_t i = 0; i < samples->step_count; i++)
+        if (samples->steps[i].idx > 0)
+            times[count++] = (double)(samples->steps[i].end_ns - samples->steps[i].begin_ns);
+    qsort(times, count, sizeof *times, pair_compare_double);
+    double usual = count ? times[count / 4] : 0;
+    free(times);
+    return usual;
+}
+
+// How many steps make a block of the planned length on the slower side: after the couple of two steps
+// for this pair, and once more at its end, from all its steps, for the pairs to come.
 static void pair_learn_block(struct pair_run *run)
 {
-    double step_ns = 1;
-    for (int side = 0; side < 2; side++) {
-        pair_drain(run, side);
-        const struct samples *samples = &run->pair->samples[side];
-        double least_ns = INFINITY; // a neighbour's burst must not pass for a long step
-        for (size_t i = 0; i < samples->step_count; i++)
-            if (samples->steps[i].idx > 0)
-                least_ns = fmin(least_ns, (double)(samples->steps[i].end_ns - samples->steps[i].begin_ns));
-        if (isfinite(least_ns))
-            step_ns = fmax(step_ns, least_ns);
-    }
-    double steps = round((double)run->spec->plan->schedule.block_ns / step_ns);
+    double step_ns = fmax(pair_usual_step_ns(&run->pair->samples[0]),
+                          pair_usual_step_ns(&run->pair->samples[1]));
+    double steps = round((double)run->spec->plan->schedule.block_ns / fmax(step_ns, 1));
     run->pair->block_steps = steps < 1 ? 1 : steps > PAIR_BLOCK_STEPS_MAX ? PAIR_BLOCK_STEPS_MAX
                                                                           : (uint64_t)steps;
 }
@@ -370,8 +383,11 @@ static void pair_turns(struct pair_run *run)
             break;
         *pair_block_add(pair) = blocks[0];
         *pair_block_add(pair) = blocks[1];
-        if (run->couple == 1 && !pair->block_steps)
+        if (run->couple == 1 && !pair->block_steps) {
+            pair_drain(run, 0);
+            pair_drain(run, 1);
             pair_learn_block(run);
+        }
         run->couple++;
     }
 }
@@ -511,8 +527,11 @@ int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair *
                        pair->reason);
     if (rc == 0 && pair->state != PAIR_STOPPED)
         pair_check(spec, pair);
-    if (pair->block_count)
+    if (pair->block_count) {
         pair_close_blocks(pair);
+        if (spec->workload->mode != PLAN_MODE_INFER || spec->rate_per_s <= 0)
+            pair_learn_block(&run);
+    }
     pair->ended_ns = clock_monotonic_ns();
     if (rc) {
         pair_free(env, pair);

@@ -191,6 +191,7 @@ static int session_open(struct session *session, struct error *err)
     if (rc)
         return rc;
     session->env.cpus = cpus;
+    session->env.cpus_named = session->plan->schedule.cpus != NULL;
     if (session->opts->resume)
         return 0;
     json_t *host = host_describe(session->cpus_text);
