@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The guardian. Reads lines from a pipe whose other end only upgate holds: "+MARK", "-MARK", "q". End
+// The guardian. Reads lines from a pipe whose other end only upgate holds: "+MARK", "-MARK", "bBASE", "q". End
 // of file without "q" means that upgate died. Writes nothing; acts on cgroups and processes.
 #include "harness/run/guardian.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -73,7 +74,7 @@ static void guardian_main(int pipe_fd, const char *base)
     dup2(pipe_fd, 3);
     close_range(4, ~0u, 0);
     FILE *in = fdopen(3, "r");
-    char line[GUARDIAN_MARK_BYTES + 2];
+    static char line[PATH_MAX + 2];
     bool quit = false;
     while (in && !quit && fgets(line, sizeof line, in)) {
         line[strcspn(line, "\n")] = 0;
@@ -81,6 +82,8 @@ static void guardian_main(int pipe_fd, const char *base)
             guardian_set(marks, "", line + 1);
         else if (line[0] == '-')
             guardian_set(marks, line + 1, "");
+        else if (line[0] == 'b')
+            base = xstrdup(line + 1);
         else
             quit = line[0] == 'q';
     }
@@ -112,7 +115,7 @@ static int guardian_spawn(struct guardian *guardian, struct error *err)
 
 static int guardian_say(struct guardian *guardian, char what, const char *mark)
 {
-    char line[GUARDIAN_MARK_BYTES + 2];
+    char line[PATH_MAX + 2];
     int len = snprintf(line, sizeof line, "%c%s\n", what, mark);
     return write(guardian->pipe_fd, line, (size_t)len) == len ? 0 : -errno;
 }
@@ -143,6 +146,14 @@ static int guardian_respawn(struct guardian *guardian, struct error *err)
         if (guardian->marks[i][0])
             guardian_say(guardian, '+', guardian->marks[i]);
     return rc;
+}
+
+void guardian_set_base(struct guardian *guardian, const char *base)
+{
+    free(guardian->base);
+    guardian->base = xstrdup(base);
+    if (guardian_say(guardian, 'b', base))
+        guardian_respawn(guardian, NULL);
 }
 
 int guardian_watch(struct guardian *guardian, const char *mark, struct error *err)

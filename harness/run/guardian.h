@@ -9,8 +9,9 @@
 
 struct guardian;
 
-// base: directory of the run's cgroups ("" = none).
+// base: directory of the run's cgroups ("" = none), which may not exist yet.
 int guardian_start(const char *base, struct guardian **ret_guardian, struct error *err);
+void guardian_set_base(struct guardian *guardian, const char *base); // another one, from now on
 // Tell it of a launch: mark = its UPGATE_STEPS file, removed with the processes that carry it. Starts a
 // new guardian if the old one was killed. guardian_forget once the launch is over.
 int guardian_watch(struct guardian *guardian, const char *mark, struct error *err);

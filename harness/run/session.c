@@ -267,6 +267,11 @@ static int session_prepare_workloads(struct session *session, struct error *err)
     return rc;
 }
 
+static void session_tell_guardian(void *arg, const char *base)
+{
+    guardian_set_base(arg, base);
+}
+
 static int session_start(struct session *session, struct error *err)
 {
     session->started_ns = clock_monotonic_ns();
@@ -276,12 +281,12 @@ static int session_start(struct session *session, struct error *err)
     int rc = launch_env_find(&session->env, err);
     if (rc)
         return rc;
-    char *base = NULL;
-    session->env.means = tree_detect(&base);
-    session->env.base = base;
-    rc = guardian_start(base, &session->env.guardian, err);
+    rc = guardian_start("", &session->env.guardian, err);
     if (rc)
         return rc;
+    char *base = NULL;
+    session->env.means = tree_detect_telling(session_tell_guardian, session->env.guardian, &base);
+    session->env.base = base;
     if (host_raise_priority())
         log_debug("no real-time priority: turns may last a scheduler slice longer");
     rc = session_prepare_workloads(session, err);
@@ -312,6 +317,16 @@ static void session_close(struct session *session)
 
 // --- the loop -------------------------------------------------------------------------------------
 
+// Once a workload and session, as soon as it is known how it takes turns.
+static int session_calibrate(struct session *session, struct session_workload *workload,
+                             struct error *err)
+{
+    if (session->aa || workload->calibrated || workload->interleave == PLAN_INTERLEAVE_AUTO)
+        return 0;
+    workload->calibrated = true;
+    return calibrate_ensure(session, workload, err);
+}
+
 static int session_workload_look(struct session *session, int idx, bool *ret_ran, struct error *err)
 {
     struct session_workload *workload = &session->workloads[idx];
@@ -338,11 +353,8 @@ static int session_workload_look(struct session *session, int idx, bool *ret_ran
             rc = gate_next_steps(session->store, workload->id, workload->plan->steps, &workload->steps, err);
         if (rc == 0)
             rc = session_anchor(session, workload, err);
-        if (rc == 0 && !session->aa && !workload->calibrated &&
-            workload->interleave != PLAN_INTERLEAVE_AUTO) {
-            workload->calibrated = true;
-            rc = calibrate_ensure(session, workload, err);
-        }
+        if (rc == 0)
+            rc = session_calibrate(session, workload, err);
     }
     return rc;
 }
@@ -360,7 +372,12 @@ static int session_loop(struct session *session, struct error *err)
             again |= ran;
         }
     }
-    return 0;
+    // A resumed run may have had nothing left to do but this.
+    int rc = 0;
+    for (int i = 0; i < session->plan->workload_count && rc == 0 && !session_stop; i++)
+        if (!session->workloads[i].broken)
+            rc = session_calibrate(session, &session->workloads[i], err);
+    return rc;
 }
 
 static int session_finish(struct session *session, enum exit_code *ret_exit, struct error *err)

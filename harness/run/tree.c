@@ -154,8 +154,13 @@ static void tree_sweep(const char *parent)
         closedir(dir);
 }
 
-static char *tree_base_make(const char *type, const char *option, const char *needle,
-                            const char *file)
+struct tree_teller {
+    void (*before)(void *arg, const char *base);
+    void *arg;
+};
+
+static char *tree_base_make(const struct tree_teller *teller, const char *type, const char *option,
+                            const char *needle, const char *file)
 {
     char *mount = tree_mount_find(type, option);
     char *own = mount ? tree_own_path(needle) : NULL;
@@ -167,6 +172,8 @@ static char *tree_base_make(const char *type, const char *option, const char *ne
                          (long long)process_start_ticks(getpid()));
         char probe[4096];
         snprintf(probe, sizeof probe, "%s/%s", base, file);
+        if (teller->before)
+            teller->before(teller->arg, base);
         if ((mkdir(base, 0755) < 0 && errno != EEXIST) || access(probe, W_OK) < 0) {
             rmdir(base);
             free(base);
@@ -181,10 +188,17 @@ static char *tree_base_make(const char *type, const char *option, const char *ne
 
 enum tree_means tree_detect(char **ret_base)
 {
-    *ret_base = tree_base_make("cgroup2", NULL, "0::", "cgroup.freeze");
+    return tree_detect_telling(NULL, NULL, ret_base);
+}
+
+enum tree_means tree_detect_telling(void (*before)(void *arg, const char *base), void *arg,
+                                    char **ret_base)
+{
+    struct tree_teller teller = {before, arg};
+    *ret_base = tree_base_make(&teller, "cgroup2", NULL, "0::", "cgroup.freeze");
     if (*ret_base)
         return TREE_MEANS_CGROUP2;
-    *ret_base = tree_base_make("cgroup", "freezer", ":freezer:", "freezer.state");
+    *ret_base = tree_base_make(&teller, "cgroup", "freezer", ":freezer:", "freezer.state");
     if (*ret_base)
         return TREE_MEANS_FREEZER1;
     *ret_base = xstrdup("");

@@ -18,6 +18,9 @@ struct tree;
 // The group directory of this upgate process, under which each launch gets its own: the best means
 // found. Ends and removes what a dead upgate left behind. *ret_base is "" for signals; caller frees.
 enum tree_means tree_detect(char **ret_base);
+// The same; before is told of a directory before it is made, so that a kill in between leaves none.
+enum tree_means tree_detect_telling(void (*before)(void *arg, const char *base), void *arg,
+                                    char **ret_base);
 // Remove the group directory made by tree_detect (empty by then). NULL or "" is fine.
 void tree_release_base(const char *base);
 
