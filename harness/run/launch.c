@@ -27,7 +27,10 @@
 #include "harness/run/process.h"
 
 enum {
-    LAUNCH_SAMPLE_NS = 100000000, // between two looks at the tree's memory: 30 us every 100 ms
+    // Between two looks at the tree's memory, which take some 50 us: a quarter of the launch's age, for the
+    // kernel keeps each process's peak, and only a process that ends between two looks is missed.
+    LAUNCH_SAMPLE_NS_MIN = 100000000,
+    LAUNCH_SAMPLE_NS_MAX = 1000000000,
     LAUNCH_SAMPLES_MIN = 3, // fewer of a launch may have met it before it had allocated anything
     LAUNCH_OUTPUT_KEEP_BYTES = 1 << 20,
     LAUNCH_OUTPUT_TRIM_BYTES = 16 << 20, // more than that to give back
@@ -462,7 +465,10 @@ static void launch_sample(struct launch *launch, int64_t now_ns)
     tree_sample_memory(launch->tree);
     launch->sample_count++;
     launch_trim_output(launch);
-    launch->next_sample_ns = now_ns + LAUNCH_SAMPLE_NS;
+    int64_t wait_ns = (now_ns - launch->started_ns) / 4;
+    launch->next_sample_ns = now_ns + (wait_ns < LAUNCH_SAMPLE_NS_MIN   ? LAUNCH_SAMPLE_NS_MIN
+                                       : wait_ns > LAUNCH_SAMPLE_NS_MAX ? LAUNCH_SAMPLE_NS_MAX
+                                                                        : wait_ns);
 }
 
 // --- its turns ------------------------------------------------------------------------------------
@@ -557,8 +563,8 @@ bool launch_wait(struct launch *launch, int64_t deadline_ns)
         int64_t now = clock_monotonic_ns(), left = deadline_ns - now;
         if (left <= 0)
             return false;
-        if (left > LAUNCH_SAMPLE_NS)
-            left = LAUNCH_SAMPLE_NS;
+        if (left > LAUNCH_SAMPLE_NS_MIN)
+            left = LAUNCH_SAMPLE_NS_MIN;
         struct pollfd poller = {.fd = launch->pid_fd, .events = POLLIN};
         struct timespec wait = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
         if (ppoll(&poller, 1, &wait, NULL) < 0)
