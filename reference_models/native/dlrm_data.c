@@ -22,7 +22,7 @@ const struct dlrm_shape dlrm_shapes[MODEL_SIZE_COUNT] = {
                           .table = {{20, 1}, {300, 2}, {2000, 4}, {8000, 8}}},
     [MODEL_SIZE_DEMO] = {.tables = 8,
                          .dim = 32,
-                         .batch = 384,
+                         .batch = 576,
                          .bottom = 128,
                          .top1 = 256,
                          .top2 = 128,

@@ -166,7 +166,6 @@ void pool_free(struct pool *pool)
 void pool_set_extra(struct pool *pool, double share)
 {
     pool->extra = share;
-    memset(pool->kinds, 0, sizeof pool->kinds);
 }
 
 static struct pool_kind *pool_find_kind(struct pool *pool, const struct pool_work *work)

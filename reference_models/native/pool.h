@@ -34,7 +34,8 @@ void pool_free(struct pool *pool); // NULL is fine; waits for the threads to end
 // From now on repeat this share of the work (0.05 = 5 % slower). Each kind of work (fn) pays for
 // itself: a call adds share * its cost to the debt of its kind and repeats as many items as that
 // pays for. So the mean over the steps is the share whatever a kind costs on this machine and
-// build, and a step differs from it by at most an item of each kind.
+// build, and a step differs from it by at most an item of each kind. Debts stay when the share
+// changes.
 void pool_set_extra(struct pool *pool, double share);
 
 void pool_for(struct pool *pool, const struct pool_work *work);

@@ -164,7 +164,7 @@ static int transformer_create(const struct model_opts *opts, struct model **ret_
     model->shape = transformer_shapes[opts->size];
     model->rows = model->shape.batch * model->shape.context;
     model->plain_sgd = opts->plain_sgd;
-    double usual = opts->plain_sgd ? 0.1 : 0.003;
+    double usual = opts->plain_sgd ? 0.1 : 0.192 / (double)model->shape.dim; // demo: 0.003
     model->rate = (real)(opts->learning_rate > 0 ? opts->learning_rate : usual);
     transformer_plan(model);
     transformer_buffers(model);
