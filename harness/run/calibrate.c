@@ -4,6 +4,7 @@
 #include "harness/run/calibrate.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,11 @@ static int calibrate_spawn(struct session *session, const char *plan_path, const
         // Its tables are not ours: stdout stays clean, its errors are seen.
         if (getppid() != parent || !freopen("/dev/null", "w", stdout))
             _exit(127);
+        // By its path, so that it is called upgate in `ps`; a program that was replaced meanwhile has none.
+        char path[PATH_MAX];
+        ssize_t len = readlink("/proc/self/exe", path, sizeof path - 1);
+        path[len > 0 ? len : 0] = 0;
+        execv(path, argv);
         execv("/proc/self/exe", argv);
         _exit(127);
     }
