@@ -422,12 +422,13 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
     host_read(&reading);
     launch->oom_kills_before = reading.oom_kills;
     int rc = launch_argv(env, spec, &argv, err);
+    // The guardian first: a kill at any moment from here on leaves nothing.
+    if (rc == 0)
+        rc = guardian_watch(env->guardian, launch->steps_path, err);
     if (rc == 0)
         rc = tree_new(env->means, env->base, name, launch->steps_path, &launch->tree, err);
     if (rc == 0)
         rc = reader_create(&launch->reader, launch->steps_path, &opts, err);
-    if (rc == 0)
-        rc = guardian_watch(env->guardian, launch->steps_path, err);
     if (rc == 0 && (launch->output_fd = launch_open_output()) < 0)
         rc = error_set(err, -errno, "failed to make a file for the output of a launch: %s",
                        strerror(errno));
@@ -607,7 +608,7 @@ void launch_free(struct launch_env *env, struct launch *launch)
         launch_kill(launch, LAUNCH_STOPPED);
     tree_free(launch->tree);
     reader_free(launch->reader);
-    if (launch->steps_path && launch->reader)
+    if (launch->steps_path)
         guardian_forget(env->guardian, launch->steps_path);
     if (launch->pid_fd >= 0)
         close(launch->pid_fd);

@@ -204,20 +204,41 @@ static int session_open(struct session *session, struct error *err)
     return rc;
 }
 
-// What earlier parts of this run have found out, as --resume needs it.
-static void session_restore(struct session *session, struct session_workload *workload)
+// How it takes turns. A kill may have come after the first good pair and before what it had shown was
+// written down: then the pair says it.
+static int session_restore_interleave(struct session *session, struct session_workload *workload,
+                                      struct error *err)
 {
-    struct store *store = session->store;
-    char *name = store_get_text(store, "SELECT interleave FROM workload WHERE id = ?", "i", workload->id);
+    char *name = store_get_text(session->store, "SELECT interleave FROM workload WHERE id = ?", "i",
+                                workload->id);
+    bool known = name != NULL;
+    if (!known)
+        name = store_get_text(session->store,
+                              "SELECT interleave FROM pair WHERE workload_id = ? AND phase = 'main' AND "
+                              "state = 'valid' ORDER BY id DESC LIMIT 1", "i", workload->id);
     for (int i = 0; name && i < PLAN_INTERLEAVE_COUNT; i++)
         if (strcmp(name, plan_interleave_name((enum plan_interleave)i)) == 0)
             workload->interleave = (enum plan_interleave)i;
+    bool found = !known && name;
     free(name);
+    return found ? session_store_workload(session->store, workload->id, workload->interleave,
+                                          workload->note, workload->rate_per_s, err)
+                 : 0;
+}
+
+// What earlier parts of this run have found out, as --resume needs it.
+static int session_restore(struct session *session, struct session_workload *workload,
+                           struct error *err)
+{
+    struct store *store = session->store;
     workload->note = store_get_text(store, "SELECT note FROM workload WHERE id = ?", "i", workload->id);
     char *rate = store_get_text(store, "SELECT rate_per_s FROM workload WHERE id = ?", "i", workload->id);
     if (rate)
         workload->rate_per_s = strtod(rate, NULL);
     free(rate);
+    int rc = session_restore_interleave(session, workload, err);
+    if (rc)
+        return rc;
     int64_t value = 0;
     if (store_get_int(store, &value, NULL,
                       "SELECT b.steps FROM block b JOIN pair p ON p.id = b.pair_id WHERE p.workload_id = ? "
@@ -237,6 +258,7 @@ static void session_restore(struct session *session, struct session_workload *wo
     workload->failures = (int)value;
     gate_next_steps(store, workload->id, workload->plan->steps, &workload->steps, NULL);
     workload->broken = value >= SESSION_FAILURES_MAX || workload->voids > session->plan->schedule.voids_max;
+    return 0;
 }
 
 static int session_prepare_workloads(struct session *session, struct error *err)
@@ -248,15 +270,11 @@ static int session_prepare_workloads(struct session *session, struct error *err)
         const struct plan_workload *plan = &session->plan->workloads[i];
         workload->id = i + 1;
         workload->plan = plan;
-        workload->interleave = plan->interleave != PLAN_INTERLEAVE_AUTO ? plan->interleave
-                                                                        : session->plan->schedule.interleave;
+        workload->interleave = session_interleave(session->plan, plan);
         workload->steps = plan->steps;
         workload->rate_per_s = plan->rate_per_s;
-        if (session->opts->resume)
-            session_restore(session, workload);
-        else if (rc == 0 && workload->interleave != PLAN_INTERLEAVE_AUTO)
-            rc = session_store_workload(session->store, workload->id, workload->interleave, NULL,
-                                        workload->rate_per_s, err);
+        if (session->opts->resume && rc == 0)
+            rc = session_restore(session, workload, err);
     }
     for (int side = 0; side < PLAN_SIDES; side++) {
         char *text = store_get_text(session->store, "SELECT fingerprint FROM side WHERE id = ?", "i",

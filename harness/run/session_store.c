@@ -22,6 +22,11 @@ static char *session_dump(const json_t *json)
     return text ? text : xstrdup("null");
 }
 
+enum plan_interleave session_interleave(const struct plan *plan, const struct plan_workload *workload)
+{
+    return workload->interleave != PLAN_INTERLEAVE_AUTO ? workload->interleave : plan->schedule.interleave;
+}
+
 static int session_store_sides(struct store *store, const struct plan *plan, const json_t *plan_json,
                                struct error *err)
 {
@@ -33,10 +38,15 @@ static int session_store_sides(struct store *store, const struct plan *plan, con
                         (int64_t)side, plan->sides[side].name, config);
         free(config);
     }
-    for (int i = 0; i < plan->workload_count && rc == 0; i++)
-        rc = store_exec(store, err, "INSERT INTO workload (id, name, mode) VALUES (?, ?, ?)", "iss",
-                        (int64_t)i + 1, plan->workloads[i].name,
-                        plan_mode_name(plan->workloads[i].mode));
+    for (int i = 0; i < plan->workload_count && rc == 0; i++) {
+        const struct plan_workload *workload = &plan->workloads[i];
+        enum plan_interleave interleave = session_interleave(plan, workload);
+        rc = store_exec(store, err,
+                        "INSERT INTO workload (id, name, mode, interleave, rate_per_s) VALUES (?, ?, ?, ?, ?)",
+                        "isssd", (int64_t)i + 1, workload->name, plan_mode_name(workload->mode),
+                        interleave == PLAN_INTERLEAVE_AUTO ? NULL : plan_interleave_name(interleave),
+                        workload->rate_per_s > 0 ? workload->rate_per_s : NAN);
+    }
     return rc;
 }
 

@@ -22,6 +22,9 @@ struct session_pair_row {
     int64_t void_side;  // of a void pair: the side its reason points at; -1 = none
 };
 
+// What the plan asks for: the workload's own way, else the schedule's.
+enum plan_interleave session_interleave(const struct plan *plan, const struct plan_workload *workload);
+
 int session_store_create(struct store *store, const struct plan *plan, bool aa,
                          const json_t *command_line, const json_t *host, struct error *err);
 // The live writer: this process, or nobody. state: running, done, interrupted.
