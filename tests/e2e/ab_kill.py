@@ -202,6 +202,7 @@ def test_interrupted_while_it_calibrates(case):
         process = case.start("ab", case.plan_path, "-o", case.db_path,
                              env={"UPGATE_STATE_DIR": case.path("none-%d" % number)})
         deadline = time.monotonic() + 20
+        # Two of them, apart from the guardian: the run, and its child that calibrates.
         while len([text for text in processes(case.mark) if "(upgate)" in text]) < 2:
             assert time.monotonic() < deadline and process.poll() is None, "it never calibrated"
             time.sleep(0.01)
