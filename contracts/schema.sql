@@ -1,17 +1,17 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The store of a run, schema version 1. Times are CLOCK_MONOTONIC nanoseconds unless a column says
+-- The store of a run, schema version 2. Times are CLOCK_MONOTONIC nanoseconds unless a column says
 -- wall. NULL means "not measured", never 0. The views v_* are the public surface (docs/SCHEMA.md);
 -- tables may change with a version bump. Raw facts are written by the harness while it runs; what is
 -- derived from them (launch_metric, pair_ratio, cell, parity, finding, verdict) is rewritten by every judgement and gives the same rows.
 
 PRAGMA application_id = 0x55504754; -- 'UPGT'
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 
 -- One row: what was run, by whom, from where.
 CREATE TABLE run (
     id              INTEGER PRIMARY KEY CHECK (id = 1),
     uuid            TEXT NOT NULL,
-    kind            TEXT NOT NULL CHECK (kind IN ('ab', 'aa')),
+    kind            TEXT NOT NULL CHECK (kind IN ('ab', 'aa', 'record')),
     state           TEXT NOT NULL CHECK (state IN ('running', 'done', 'interrupted')),
     upgate_version  TEXT NOT NULL,
     started_wall_ns INTEGER NOT NULL,
@@ -145,6 +145,177 @@ CREATE TABLE tensor (
     digest    TEXT NOT NULL,       -- 16 hex digits over the raw bytes
     data      BLOB NOT NULL,
     PRIMARY KEY (launch_id, rank, step, name)
+) STRICT, WITHOUT ROWID;
+
+-- What `upgate record` or a traced launch saw of the host side. A recording has its own processes, threads, stacks
+-- and events; shards of other recorders are merged as further recordings.
+CREATE TABLE recording (
+    id           INTEGER PRIMARY KEY,
+    launch_id    INTEGER REFERENCES launch (id), -- of a traced launch of `upgate ab`; NULL: of `upgate record`
+    begin_ns     INTEGER NOT NULL,   -- when capture was attached
+    end_ns       INTEGER,            -- NULL: still going on, or killed
+    threshold_ns INTEGER NOT NULL,   -- shorter gaps are counted, not stored
+    sample_hz    INTEGER NOT NULL,   -- 0: no samples
+    python       INTEGER NOT NULL,   -- 1: Python stacks were walked
+    target       TEXT NOT NULL,      -- JSON: {"pids": [], "cgroup": null, "command": []}
+    missing      TEXT NOT NULL       -- JSON array: sources of facts that this machine did not allow, each a sentence
+) STRICT;
+
+CREATE TABLE process (
+    id           INTEGER PRIMARY KEY,
+    recording_id INTEGER NOT NULL REFERENCES recording (id),
+    tgid         INTEGER NOT NULL,
+    start_ns     INTEGER NOT NULL,   -- CLOCK_BOOTTIME: a reused pid is another process; 0 = not known
+    ppid         INTEGER,
+    comm         TEXT NOT NULL,      -- of its main thread, the last one seen
+    cmdline      TEXT,               -- arguments joined by blanks; NULL: a kernel thread, or gone before it could be read
+    kind         TEXT NOT NULL CHECK (kind IN ('target', 'other', 'kernel', 'idle')),
+    started_ns   INTEGER,            -- when it was born or exec'ed while we watched
+    ended_ns     INTEGER,
+    exit_code    INTEGER             -- wait status
+) STRICT;
+CREATE INDEX process_recording ON process (recording_id, tgid);
+
+CREATE TABLE thread (
+    id         INTEGER PRIMARY KEY,
+    process_id INTEGER NOT NULL REFERENCES process (id),
+    tid        INTEGER NOT NULL,
+    comm       TEXT NOT NULL,
+    started_ns INTEGER,
+    ended_ns   INTEGER
+) STRICT;
+
+-- A function at a place. Interned: equal rows are one row.
+CREATE TABLE frame (
+    id       INTEGER PRIMARY KEY,
+    name     TEXT NOT NULL,          -- function, without compiler suffixes; "[unknown]" stays visible
+    module   TEXT,                   -- file name or "[kernel]", "[nvidia]", "[jit]"; Python: the source file
+    build_id TEXT,
+    line     INTEGER,                -- Python
+    offset   INTEGER                 -- from the begin of the function or, unknown, of the module
+) STRICT;
+
+CREATE TABLE stack (
+    id     INTEGER PRIMARY KEY,
+    kind   TEXT NOT NULL CHECK (kind IN ('kernel', 'user', 'python')),
+    depth  INTEGER NOT NULL,
+    frames TEXT NOT NULL             -- JSON array of frame ids, leaf first
+) STRICT;
+
+-- A stay off the CPU of a thread of the target, at least threshold_ns long. blocked = waking - out, run queue = in -
+-- waking; waking NULL: preempted while runnable, all of it is run queue.
+CREATE TABLE gap (
+    id             INTEGER PRIMARY KEY,
+    thread_id      INTEGER NOT NULL REFERENCES thread (id),
+    out_ns         INTEGER NOT NULL,
+    waking_ns      INTEGER,
+    in_ns          INTEGER NOT NULL,
+    state          INTEGER NOT NULL,  -- TASK_* bits of the kernel at switch-out
+    flags          INTEGER NOT NULL,  -- enum ug_gap_flag (bpf/events.h)
+    cpu_out        INTEGER,
+    cpu_in         INTEGER,
+    kernel_stack   INTEGER REFERENCES stack (id),
+    user_stack     INTEGER REFERENCES stack (id),
+    python_stack   INTEGER REFERENCES stack (id), -- walked while it was still blocked
+    waker_thread   INTEGER REFERENCES thread (id),
+    waker_stack    INTEGER REFERENCES stack (id),
+    next_thread    INTEGER REFERENCES thread (id), -- who got the CPU at switch-out
+    next_prio      INTEGER,           -- the kernel's: below 100 is real time
+    before_thread  INTEGER REFERENCES thread (id), -- who left the CPU at switch-in
+    before_prio    INTEGER,
+    owner_thread   INTEGER REFERENCES thread (id), -- of the lock or futex waited for
+    lock_kind      INTEGER,           -- enum ug_lock_kind; NULL: no lock
+    lock_address   INTEGER,           -- kernel lock or futex word
+    syscall_nr     INTEGER,           -- NULL: not in a system call
+    syscall_arg0   INTEGER,
+    syscall_arg1   INTEGER,
+    syscall_target TEXT               -- what the file descriptor of read, write, poll, fsync, ... is: path, "pipe:[123]", "socket:[..] 10.0.0.1:443"
+) STRICT;
+CREATE INDEX gap_thread ON gap (thread_id, out_ns);
+
+-- Cpu-clock ticks of the target's threads, of owners it waited for and of those that took its CPU.
+CREATE TABLE sample (
+    thread_id    INTEGER NOT NULL REFERENCES thread (id),
+    at_ns        INTEGER NOT NULL,
+    cpu          INTEGER NOT NULL,
+    why          INTEGER NOT NULL,    -- enum ug_sample_why
+    kernel_stack INTEGER REFERENCES stack (id),
+    user_stack   INTEGER REFERENCES stack (id),
+    python_stack INTEGER REFERENCES stack (id) -- walked within a tick's length; may be torn
+) STRICT;
+
+-- Waits for kernel locks (contention_begin to contention_end).
+CREATE TABLE lock_wait (
+    thread_id    INTEGER NOT NULL REFERENCES thread (id),
+    begin_ns     INTEGER NOT NULL,
+    end_ns       INTEGER NOT NULL,
+    address      INTEGER NOT NULL,
+    kind         INTEGER NOT NULL,    -- enum ug_lock_kind
+    flags        INTEGER NOT NULL,    -- LCB_F_* in the low half, UG_GAP_OWNER_* >> 12 from bit 32
+    owner_thread INTEGER REFERENCES thread (id),
+    kernel_stack INTEGER REFERENCES stack (id),
+    owner_stack  INTEGER REFERENCES stack (id)  -- the owner's, when it slept
+) STRICT;
+
+-- What the kernel did to the target, or somebody asked it to.
+CREATE TABLE host_fact (
+    recording_id  INTEGER NOT NULL REFERENCES recording (id),
+    what          INTEGER NOT NULL,   -- enum ug_fact_what
+    begin_ns      INTEGER NOT NULL,
+    end_ns        INTEGER NOT NULL,
+    cpu           INTEGER,
+    target_thread INTEGER REFERENCES thread (id),
+    actor_thread  INTEGER REFERENCES thread (id),
+    flags         INTEGER NOT NULL,   -- 1 hard interrupt, 2 softirq, 4 NMI: the actor is a bystander
+    value0        INTEGER, value1 INTEGER, value2 INTEGER, value3 INTEGER,
+    kernel_stack  INTEGER REFERENCES stack (id)
+) STRICT;
+
+-- Numbers read once a second while recording: source "vmstat", "cpu.stat", "stat" (steal_ns of each cpu), "cgroups"
+-- (num_cgroups and directories of memory), "psi", "drops". Values are totals, not rates.
+CREATE TABLE counter (
+    recording_id INTEGER NOT NULL REFERENCES recording (id),
+    at_ns        INTEGER NOT NULL,
+    source       TEXT NOT NULL,
+    name         TEXT NOT NULL,
+    value        INTEGER NOT NULL
+) STRICT;
+
+-- Windows of a recording that were analysed apart: what a thread did below the threshold.
+CREATE TABLE thread_total (
+    thread_id     INTEGER PRIMARY KEY REFERENCES thread (id),
+    switches      INTEGER NOT NULL,
+    short_gaps    INTEGER NOT NULL,   -- below the threshold
+    short_gap_ns  INTEGER NOT NULL,
+    run_ns        INTEGER NOT NULL
+) STRICT;
+
+-- Steps of the target while it was recorded, when it made step calls (UPGATE_STEPS).
+CREATE TABLE recorded_step (
+    recording_id INTEGER NOT NULL REFERENCES recording (id),
+    rank         INTEGER NOT NULL,
+    idx          INTEGER NOT NULL,
+    begin_ns     INTEGER NOT NULL,
+    dur_ns       INTEGER NOT NULL,
+    PRIMARY KEY (recording_id, rank, idx)
+) STRICT, WITHOUT ROWID;
+
+-- Derived: the causes found, worst first. Rewritten by every analysis (`upgate stalls`, a judgement); `detail` is the element of
+-- upgate.stalls/1 as JSON.
+CREATE TABLE stall (
+    recording_id  INTEGER NOT NULL REFERENCES recording (id),
+    rank          INTEGER NOT NULL,
+    cause         TEXT NOT NULL,
+    total_ns      INTEGER NOT NULL,
+    count         INTEGER NOT NULL,
+    max_ns        INTEGER NOT NULL,
+    period_ns     INTEGER,
+    confidence    REAL NOT NULL,
+    victim_thread INTEGER REFERENCES thread (id),
+    culprit_thread INTEGER REFERENCES thread (id),
+    advice        TEXT NOT NULL,
+    detail        TEXT NOT NULL,
+    PRIMARY KEY (recording_id, rank)
 ) STRICT, WITHOUT ROWID;
 
 -- Trust ledger: every producer's counters. kind: steps, bytes, blocks, covariates, clock, freeze, ...
@@ -293,3 +464,28 @@ CREATE VIEW v_finding AS SELECT workload, kind, CASE side WHEN 0 THEN 'a' WHEN 1
 
 CREATE VIEW v_ledger AS
 SELECT g.launch_id AS launch, g.producer, g.kind, g.seen, g.kept, g.dropped, g.breach, g.detail FROM ledger g;
+
+CREATE VIEW v_off_cpu AS
+SELECT p.recording_id AS recording, g.id AS gap, p.tgid AS pid, t.tid, t.comm, g.out_ns, g.waking_ns, g.in_ns, g.in_ns - g.out_ns AS gap_ns,
+       coalesce(g.waking_ns, g.out_ns) - g.out_ns AS blocked_ns, g.in_ns - coalesce(g.waking_ns, g.out_ns) AS run_queue_ns,
+       g.state, g.flags, wp.tgid AS waker_pid, w.comm AS waker_comm, op.tgid AS owner_pid, o.comm AS owner_comm,
+       np.tgid AS next_pid, n.comm AS next_comm, g.kernel_stack, g.user_stack, g.python_stack, g.waker_stack, g.syscall_nr, g.syscall_target
+FROM gap g JOIN thread t ON t.id = g.thread_id JOIN process p ON p.id = t.process_id
+LEFT JOIN thread w ON w.id = g.waker_thread LEFT JOIN process wp ON wp.id = w.process_id
+LEFT JOIN thread o ON o.id = g.owner_thread LEFT JOIN process op ON op.id = o.process_id
+LEFT JOIN thread n ON n.id = g.next_thread LEFT JOIN process np ON np.id = n.process_id;
+
+CREATE VIEW v_sample AS
+SELECT p.recording_id AS recording, p.tgid AS pid, t.tid, t.comm, s.at_ns, s.cpu, s.why, s.kernel_stack, s.user_stack, s.python_stack
+FROM sample s JOIN thread t ON t.id = s.thread_id JOIN process p ON p.id = t.process_id;
+
+-- A row a frame: the leaf has depth 0.
+CREATE VIEW v_stack AS
+SELECT k.id AS stack, k.kind, j.key AS depth, f.name, f.module, f.line, f.offset
+FROM stack k, json_each(k.frames) j JOIN frame f ON f.id = j.value;
+
+CREATE VIEW v_stall AS
+SELECT s.recording_id AS recording, s.rank, s.cause, s.total_ns, s.count, s.max_ns, s.period_ns, s.confidence, vp.tgid AS victim_pid,
+       v.tid AS victim_tid, v.comm AS victim_comm, cp.tgid AS culprit_pid, c.comm AS culprit_comm, cp.cmdline AS culprit_cmdline, s.advice
+FROM stall s LEFT JOIN thread v ON v.id = s.victim_thread LEFT JOIN process vp ON vp.id = v.process_id
+LEFT JOIN thread c ON c.id = s.culprit_thread LEFT JOIN process cp ON cp.id = c.process_id;

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stall analysis: who of the target was blocked, on what, by whom, how often. Reads a recording
+// from the store (gaps, samples, lock waits, facts, counters), follows waits from thread to thread and
+// from process to process, merges them into causes and ranks them by the time they cost. Pure: the
+// same store gives the same answer. stalls_save writes the derived table `stall`.
+#ifndef UPGATE_REPORTS_ANALYSE_STALLS_H
+#define UPGATE_REPORTS_ANALYSE_STALLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "tracer/store/store.h"
+
+enum stall_limit {
+    STALL_CHAIN_MAX = 8, // links followed from a victim to the end of the evidence
+};
+
+// Strings here and below belong to the struct stalls.
+struct stall_task {
+    bool known;
+    int64_t thread_id; // in the store
+    int32_t pid, tid;
+    const char *comm;
+    const char *cmdline; // NULL: a kernel thread, or gone before it could be read
+    const char *kind;    // of table process: target, other, kernel, idle
+};
+
+// Leaf first. Python frames read "function (file.py:12)".
+struct stall_stack {
+    const char **frames;
+    size_t count;
+};
+
+// "from waited for to via": one step of the way from the victim to the one to blame.
+struct stall_link {
+    struct stall_task from, to;
+    const char *via; // "mmap_lock", "woken by up_read", "pipe:[123]", "GIL", "CPU 1"
+};
+
+struct stall {
+    const char *cause; // identifier of the table of causes, e.g. "smaps_read"
+    const char *title; // "A monitor reads the smaps of the process"
+    int64_t total_ns, max_ns;
+    uint64_t count;
+    int64_t first_ns, last_ns;            // begin of the first, end of the last
+    bool has_period;
+    int64_t period_ns;                    // of the culprit's activity
+    int64_t blocked_ns, run_queue_ns, preempted_ns, on_cpu_ns; // what total_ns was made of
+    double confidence;                    // 0 to 1
+    const char *confidence_note;          // why it is below 1; NULL when it is not
+    struct stall_task victim;             // the thread that lost most
+    size_t victim_threads;
+    struct stall_stack victim_kernel, victim_user, victim_python;
+    struct stall_task culprit; // known == false: nobody to blame, or nobody seen
+    const char *culprit_function;         // kernel function it was in, e.g. "show_smaps_rollup"; NULL
+    struct stall_stack culprit_kernel;
+    const char *resource;                 // lock, file, CPU, cgroup; NULL
+    struct stall_link chain[STALL_CHAIN_MAX];
+    size_t chain_count;
+    bool has_steps;
+    uint64_t steps_hit, steps_total;
+    const char *advice; // names the knob
+};
+
+struct stall_breach {
+    const char *producer, *kind, *detail;
+    int64_t count;
+};
+
+struct stalls {
+    int64_t recording_id;
+    int64_t launch_id; // 0: none
+    int64_t window_ns;
+    int64_t threshold_ns;
+    size_t target_threads;
+    struct stall *stalls; // worst first
+    size_t count;
+    int64_t idle_ns;        // waits of threads with nothing to do, left out: event loops, pools
+    struct stall_breach *breaches; // of the trust ledger: drops, missing sources
+    size_t breach_count;
+    const char **missing;   // sources this machine did not allow, each a sentence
+    size_t missing_count;
+    void *memory; // the arena behind every string
+};
+
+struct stalls_opts {
+    int64_t recording_id; // 0: the only one, or the first
+    double share_min;     // causes below this share of the window are left out; 0 = 0.001
+};
+
+// -ENOENT: the store has no such recording. A window without events gives count == 0, no error; a
+// recording without an end (killed) is analysed up to its last event.
+int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct stalls **ret_stalls,
+                   struct error *err);
+void stalls_free(struct stalls *stalls);
+
+// Replace the rows of the recording in table `stall`; inside the caller's transaction. detail_json(stall)
+// is the element of upgate.stalls/1, made by the renderer; NULL leaves "{}".
+int stalls_save(struct store *store, const struct stalls *stalls,
+                char *(*detail_json)(const struct stall *stall), struct error *err);
+
+// The table of causes, for docs/stall-causes.md and for the plants' answers.
+struct stall_cause {
+    const char *id, *title, *looks_like, *advice;
+};
+const struct stall_cause *stall_causes(size_t *ret_count);
+
+// Off-CPU time as folded stacks ("comm;outermost;...;leaf TIME_US" a line), for flame graph tools.
+int stalls_folded(struct store *store, int64_t recording_id, void *stream, struct error *err); // FILE *
+
+#endif

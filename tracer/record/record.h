@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recorder: takes what bpf/ captures of a target into the store. One thread (recorder_poll's
+// caller) reads the rings, resolves stacks, walks Python frames of threads that are still blocked, reads
+// command lines and counters, and writes in transactions of about a second. A disk that fills up ends
+// the recording with what was committed readable. Never blocks, stops or changes the target.
+#ifndef UPGATE_TRACER_RECORD_H
+#define UPGATE_TRACER_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/error.h"
+#include "tracer/store/store.h"
+
+struct recorder;
+
+struct recorder_opts {
+    const pid_t *pids; // process ids; their children and threads born later belong to the target too
+    size_t pid_count;
+    const char *cgroup;      // path below the cgroup mount, or NULL
+    const int64_t *launch_id; // of a traced launch; NULL for `upgate record`
+    int64_t threshold_ns;    // 0 = 1 ms
+    uint32_t sample_hz;      // 0 = 199 (never a divisor of the timer tick); UINT32_MAX: no samples
+    bool no_python;
+    bool no_children;
+    const char *steps_path; // UPGATE_STEPS file to read steps from, or NULL
+    const char *command;    // for table recording.target, JSON array text, or NULL
+};
+
+// Attach. On -EPERM/-ENOTSUP the error says which permission or feature is missing and what still works.
+// Sources that could not be attached are no error: they are in recording.missing.
+int recorder_start(struct store *store, const struct recorder_opts *opts, struct recorder **ret_recorder,
+                   struct error *err);
+// Read what is there, at most wait_ms for more. 0, or -errno (disk full, store locked): then recorder_stop
+// still writes what it can. *ret_alive: a process of the target lives.
+int recorder_poll(struct recorder *recorder, int wait_ms, bool *ret_alive, struct error *err);
+// Detach, drain, write the ledger and the end. The recording's id in *ret_recording_id (may be NULL).
+int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct error *err);
+void recorder_free(struct recorder *recorder); // NULL ok; detaches
+
+struct recorder_totals {
+    uint64_t gaps, samples, locks, facts, dropped;
+};
+void recorder_totals(const struct recorder *recorder, struct recorder_totals *ret_totals); // for progress
+
+#endif
