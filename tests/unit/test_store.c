@@ -3,6 +3,7 @@
 // disk, a live writer.
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,6 +77,99 @@ TEST(newer_version_refused)
     store_close(store);
     CHECK_INT(store_open(test_path, STORE_READ, &store, &err), -EINVAL);
     CHECK_CONTAINS(err.text, "newer upgate");
+}
+
+// A store of version 1, made by the SQL that version had.
+static void fresh_v1(void)
+{
+    store_close(fresh());
+    unlink(test_path);
+    char *directory = xstrdup(__FILE__);
+    *strrchr(directory, '/') = 0;
+    char *path = xasprintf("%s/store_v1.sql", directory);
+    char *sql = string_read_file(path, 1 << 20, NULL);
+    sqlite3 *db = NULL;
+    CHECK(sql != NULL);
+    CHECK_INT(sqlite3_open(test_path, &db), SQLITE_OK);
+    CHECK_INT(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    free(sql);
+    free(path);
+    free(directory);
+}
+
+static int64_t version_of(struct store *store)
+{
+    int64_t version = -1;
+    store_get_int(store, &version, NULL, "PRAGMA main.user_version", "");
+    return version;
+}
+
+TEST(version_1_is_read_as_it_is)
+{
+    fresh_v1();
+    struct store *store = NULL;
+    struct error err = {0};
+    int64_t count = -1;
+    char *before = string_read_file(test_path, 1 << 20, NULL);
+    CHECK_INT(store_open(test_path, STORE_READ, &store, &err), 0);
+    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_off_cpu", ""), 0);
+    CHECK_INT(count, 0);
+    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_stall, recording, gap", ""), 0);
+    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM run, workload", ""), 0);
+    CHECK_INT(count, 1);
+    CHECK_INT(store_exec(store, &err, "DELETE FROM workload", ""), -EROFS);
+    CHECK_INT(version_of(store), 1);
+    store_close(store);
+    size_t len = 0;
+    char *after = string_read_file(test_path, 1 << 20, &len);
+    CHECK(before && after && memcmp(before, after, len) == 0);
+    free(before);
+    free(after);
+}
+
+TEST(version_1_is_migrated_by_a_writer)
+{
+    fresh_v1();
+    struct store *store = NULL;
+    struct error err = {0};
+    int64_t count = -1;
+    CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), 0);
+    CHECK_INT(version_of(store), 2);
+    CHECK_INT(store_insert(store, NULL, &err,
+                           "INSERT INTO recording (begin_ns, threshold_ns, sample_hz, python, target, missing) "
+                           "VALUES (1, 1000000, 0, 0, '{}', '[]')", ""), 0);
+    store_close(store);
+    CHECK_INT(store_open(test_path, STORE_READ, &store, &err), 0);
+    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM main.recording, main.workload", ""), 0);
+    CHECK_INT(count, 1);
+    store_close(store);
+    // What the present schema has, the migrated file has too.
+    store = fresh();
+    int64_t present = 0;
+    store_get_int(store, &present, &err, "SELECT count(*) FROM sqlite_master", "");
+    store_close(store);
+    fresh_v1();
+    CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), 0);
+    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM sqlite_master", ""), 0);
+    CHECK_INT(count, present);
+    store_close(store);
+}
+
+TEST(version_1_in_a_read_only_place)
+{
+    fresh_v1();
+    struct store *store = NULL;
+    struct error err = {0};
+    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+        mount(test_dir, test_dir, NULL, MS_BIND, NULL) ||
+        mount("none", test_dir, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY, NULL))
+        runner_skip("cannot make a directory read-only (needs root)");
+    int64_t count = -1;
+    CHECK_INT(store_open(test_path, STORE_READ, &store, &err), 0);
+    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_sample", ""), 0);
+    store_close(store);
+    CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), -EROFS);
 }
 
 TEST(foreign_and_broken_files)

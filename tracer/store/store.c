@@ -19,9 +19,10 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
+#include "tracer/store/migrate.h"
 
 enum {
-    STORE_VERSION = 1,            // PRAGMA user_version of contracts/schema.sql
+    STORE_VERSION = 2,            // PRAGMA user_version of contracts/schema.sql
     STORE_MAGIC = 0x55504754,     // PRAGMA application_id, 'UPGT'
     STORE_STATEMENTS_MAX = 96,    // distinct SQL texts a process uses; more are compiled each time
     STORE_BUSY_MS = 5000          // a reader holds its lock for milliseconds; 5 s means somebody stays
@@ -150,7 +151,8 @@ static int store_create_schema(struct store *store, struct error *err)
     return rc;
 }
 
-static int store_check_version(struct store *store, struct error *err)
+// *ret_old (NULL ok): of an older version than ours.
+static int store_check_version(struct store *store, bool *ret_old, struct error *err)
 {
     int64_t magic = 0, version = 0;
     int rc = store_pragma_int(store, "PRAGMA application_id", &magic, err);
@@ -169,7 +171,15 @@ static int store_check_version(struct store *store, struct error *err)
     if (version < 1)
         return error_set(err, -EINVAL, "'%s' has store version %lld, which never existed",
                          store->path, (long long)version);
+    if (ret_old)
+        *ret_old = version < STORE_VERSION;
     return 0;
+}
+
+static int store_migrate(struct store *store, bool temporary, struct error *err)
+{
+    return migrate(store->db, store_schema_sql, temporary) == SQLITE_OK ? 0
+                                                                        : store_error(store, err, "migrate");
 }
 
 static int store_open_create(struct store *store, struct error *err)
@@ -183,8 +193,11 @@ static int store_open_create(struct store *store, struct error *err)
     int64_t magic = 0, runs = 0;
     bool ours = tables && store_pragma_int(store, "PRAGMA application_id", &magic, NULL) == 0 &&
                 magic == STORE_MAGIC;
-    if (ours && store_pragma_int(store, "SELECT count(*) FROM run", &runs, NULL) == 0 && runs == 0)
-        return store_check_version(store, err);
+    if (ours && store_pragma_int(store, "SELECT count(*) FROM run", &runs, NULL) == 0 && runs == 0) {
+        bool old = false;
+        rc = store_check_version(store, &old, err);
+        return rc == 0 && old ? store_migrate(store, false, err) : rc;
+    }
     if (tables)
         return error_set(err, -EINVAL,
                          "'%s' exists already; go on with `upgate ab --resume %s`, or name another "
@@ -216,7 +229,10 @@ int store_open(const char *path, enum store_mode mode, struct store **ret_store,
         return rc;
     }
     sqlite3_busy_timeout(store->db, STORE_BUSY_MS);
-    rc = mode == STORE_CREATE ? store_open_create(store, err) : store_check_version(store, err);
+    bool old = false;
+    rc = mode == STORE_CREATE ? store_open_create(store, err) : store_check_version(store, &old, err);
+    if (rc == 0 && old && mode == STORE_READ)
+        rc = store_migrate(store, true, err);
     if (rc == 0)
         rc = store_exec_plain(store,
                               mode == STORE_READ
@@ -228,6 +244,8 @@ int store_open(const char *path, enum store_mode mode, struct store **ret_store,
                        path);
     if (rc == 0 && mode == STORE_WRITE)
         rc = store_check_writer(store, err);
+    if (rc == 0 && old && mode == STORE_WRITE)
+        rc = store_migrate(store, false, err);
     if (rc) {
         store_close(store);
         return rc;

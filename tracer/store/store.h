@@ -14,8 +14,8 @@ struct store;
 
 enum store_mode {
     STORE_CREATE, // must not exist, or be empty
-    STORE_WRITE,  // exists; refused while another live upgate writes it
-    STORE_READ    // works on a read-only file or directory
+    STORE_WRITE,  // exists; refused while another live upgate writes it; an older version is migrated
+    STORE_READ    // works on a read-only file or directory; an older version looks like the present one
 };
 
 int store_open(const char *path, enum store_mode mode, struct store **ret_store, struct error *err);

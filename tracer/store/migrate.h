@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stores of older versions made to look like the present one.
+#ifndef UPGATE_TRACER_STORE_MIGRATE_H
+#define UPGATE_TRACER_STORE_MIGRATE_H
+
+#include <sqlite3.h>
+#include <stdbool.h>
+
+// Make what contracts/schema.sql has and the file lacks. In the file itself, with the new user_version, in one
+// transaction; or, for readers, as temporary tables and views of this connection, so that an old store
+// can be read from a read-only directory. An SQLite code; the message is sqlite3_errmsg(db)'s.
+int migrate(sqlite3 *db, const char *schema_sql, bool temporary);
+
+#endif
