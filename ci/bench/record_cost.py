@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the recorder itself takes: CPU and memory of `upgate record` beside a target that makes 50,000 switches a
+second (switcher, built beside this file), and beside a Python program with threads that sleep and compute. With
+--flood: a threshold so low that nearly every switch is an event, and a look at the ledger: kept + dropped must be
+seen. Needs root. Exit 1 when a limit is missed.
+
+    python3 ci/bench/record_cost.py [--seconds S]
+    python3 ci/bench/record_cost.py --flood [--seconds 600]
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import rig
+
+CPU_LIMIT_PCT = 2.0
+MEMORY_LIMIT_MB = 64
+SWITCHES_PER_S = 50_000
+FLOOD_EVENTS_PER_S = 200_000
+SWITCHER = os.path.join(rig.BUILD, "ci/bench/switcher")
+
+PYTHON_TARGET = """
+import threading, time
+def work(n):
+    while True:
+        end = time.perf_counter() + 0.002
+        while time.perf_counter() < end:
+            sum(range(200))
+        time.sleep(0.005 * n)
+for i in range(1, 5):
+    threading.Thread(target=work, args=(i,), daemon=True).start()
+time.sleep(3600)
+"""
+
+
+def cpu_ns(pid):
+    total = 0
+    for task in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/schedstat" % (pid, task)) as file:
+            total += int(file.read().split()[0])
+    return total
+
+
+def peak_mb(pid):
+    with open("/proc/%d/status" % pid) as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024
+
+
+def record(scratch, name, target, seconds, options=()):
+    """Recorder's share of a core between its third second and its end, its peak memory, and its store."""
+    store = os.path.join(scratch, name + ".db")
+    process = subprocess.Popen([rig.UPGATE, "record", "-q", "--pid", str(target), "-o", store, *options],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    time.sleep(3)  # loading programs, reading symbols
+    begin_ns, begin = cpu_ns(process.pid), time.monotonic_ns()
+    time.sleep(seconds)
+    share = 100 * (cpu_ns(process.pid) - begin_ns) / (time.monotonic_ns() - begin)
+    memory = peak_mb(process.pid)
+    process.send_signal(signal.SIGINT)
+    stderr = process.communicate()[1].decode()
+    if process.returncode:
+        raise SystemExit("upgate record ended with %d:\n%s" % (process.returncode, stderr))
+    return share, memory, store
+
+
+def kill(process):
+    process.kill()
+    process.wait()
+
+
+def cost(args, scratch):
+    rows = []
+    switcher = subprocess.Popen([SWITCHER, str(SWITCHES_PER_S), str(args.seconds + 30)], stdout=subprocess.DEVNULL)
+    share, memory, _ = record(scratch, "switches", switcher.pid, args.seconds)
+    kill(switcher)
+    rows.append(rig.row("recorder beside %d switches/s of its target" % SWITCHES_PER_S, share, CPU_LIMIT_PCT, " %"))
+    rows.append(rig.row("    its peak memory", memory, MEMORY_LIMIT_MB, " MB"))
+    python = subprocess.Popen([sys.executable, "-c", PYTHON_TARGET])
+    time.sleep(1)
+    share, memory, _ = record(scratch, "python", python.pid, args.seconds)
+    kill(python)
+    rows.append(rig.row("recorder of a Python program with 5 threads", share, CPU_LIMIT_PCT, " %"))
+    rows.append(rig.row("    its peak memory", memory, MEMORY_LIMIT_MB, " MB"))
+    return rows
+
+
+def flood(args, scratch):
+    switcher = subprocess.Popen([SWITCHER, str(FLOOD_EVENTS_PER_S), str(args.seconds + 60), "1"], stdout=subprocess.DEVNULL)
+    share, memory, store = record(scratch, "flood", switcher.pid, args.seconds, ("--threshold", "1ns"))
+    kill(switcher)
+    ledger = rig.query(store, "SELECT producer, kind, seen, kept, dropped FROM v_ledger WHERE producer LIKE 'bpf.%'")
+    if not ledger:
+        raise SystemExit("record_cost: the store has no ledger of the capture")
+    seen = sum(row[2] for row in ledger)
+    dropped = sum(row[4] for row in ledger)
+    unexplained = sum(abs(row[2] - row[3] - row[4]) for row in ledger)
+    stored = rig.query(store, "SELECT count(*) FROM gap")[0][0]
+    return [
+        rig.row("events a second, %.0f s long" % args.seconds, seen / args.seconds),
+        rig.row("    dropped, all counted", 100 * dropped / seen, None, " %"),
+        rig.row("    seen and neither kept nor dropped", unexplained, 0),
+        rig.row("    gaps in the store", stored),
+        rig.row("    bytes a gap", os.path.getsize(store) / max(stored, 1)),
+        rig.row("    CPU of the recorder", share, None, " %"),
+        rig.row("    its peak memory", memory, MEMORY_LIMIT_MB, " MB"),
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description="cost of the recorder")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--flood", action="store_true", help="200,000 events a second instead; wants --seconds 600")
+    args = parser.parse_args()
+    rig.need_build()
+    if os.geteuid():
+        raise SystemExit("record_cost: needs root")
+    with rig.scratch() as scratch:
+        rows = flood(args, scratch) if args.flood else cost(args, scratch)
+    rig.finish("What the recorder takes", rows)
+
+
+if __name__ == "__main__":
+    main()
