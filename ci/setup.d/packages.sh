@@ -7,6 +7,7 @@ packages_build=(
     build-essential cmake ninja-build pkg-config
     libsqlite3-dev sqlite3 libyaml-dev libjansson-dev libelf-dev libdw-dev
     python3 python3-dev python3-venv python3-pip libxml2-utils
+    clang libbpf-dev
 )
 
 # Names of the arguments that are not installed, one a line.
@@ -20,6 +21,16 @@ packages_missing() {
 
 # Can the archive provide this package?
 package_known() { [[ -n $(apt-cache madison "$1" 2>/dev/null) ]]; }
+
+# What brings bpftool, which makes the skeletons of bpf/: Debian has a package of that name, Ubuntu up to
+# 24.04 has it among the tools of its kernel.
+packages_bpftool() {
+    if grep -qs '^ID=ubuntu' /etc/os-release && ! package_known bpftool; then
+        echo linux-tools-common linux-tools-generic
+    else
+        echo bpftool
+    fi
+}
 
 # apt-get as root, quietly: its words are shown when it fails.
 apt() {
