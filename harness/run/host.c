@@ -3,6 +3,7 @@
 #include "harness/run/host.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <glob.h>
 #include <math.h>
 #include <stdbool.h>
@@ -134,9 +135,20 @@ char *host_key(const json_t *host)
     return strbuf_take(&key);
 }
 
+// The beginning of a file, with one read: the kernel makes most of these files anew for every read.
+static char *host_head(const char *path)
+{
+    char text[512];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    return got > 0 ? xasprintf("%.*s", (int)got, text) : NULL;
+}
+
 static void host_read_stat(struct host_reading *reading)
 {
-    char *text = string_read_file("/proc/stat", 65536, NULL);
+    char *text = host_head("/proc/stat"); // the first line; that of 256 CPUs has a hundred KiB
     long long t[8] = {0};
     if (text && sscanf(text, "cpu %lld %lld %lld %lld %lld %lld %lld %lld", &t[0], &t[1], &t[2], &t[3],
                        &t[4], &t[5], &t[6], &t[7]) == 8) {
@@ -149,31 +161,48 @@ static void host_read_stat(struct host_reading *reading)
 
 static int64_t host_psi(const char *path)
 {
-    char *text = string_read_file(path, 4096, NULL);
+    char *text = host_head(path);
     char *at = text ? strstr(text, "total=") : NULL;
     int64_t ns = at ? strtoll(at + strlen("total="), NULL, 10) * 1000 : -1;
     free(text);
     return ns;
 }
 
-// Sum (or mean) over the files that match; -1 when there is none.
-static int64_t host_glob(const char *pattern, bool mean)
-{
+// Files of one kind, one a CPU. Which there are does not change while we run: they are looked for once.
+struct host_files {
+    const char *pattern;
+    bool known;
     glob_t found;
+};
+
+static struct host_files host_throttle = {
+    .pattern = "/sys/devices/system/cpu/cpu*/thermal_throttle/core_throttle_count"};
+static struct host_files host_freq = {
+    .pattern = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq"};
+
+// Sum (or mean) over the files; -1 when there is none.
+static int64_t host_sum(struct host_files *files, bool mean)
+{
     int64_t sum = 0;
     size_t count = 0;
-    if (glob(pattern, 0, NULL, &found) == 0) {
-        for (size_t i = 0; i < found.gl_pathc; i++) {
-            char *text = string_read_file(found.gl_pathv[i], 64, NULL);
-            if (text) {
-                sum += strtoll(text, NULL, 10);
-                count++;
-            }
-            free(text);
-        }
-        globfree(&found);
+    if (!files->known && glob(files->pattern, 0, NULL, &files->found))
+        files->found = (glob_t){0};
+    files->known = true;
+    for (size_t i = 0; i < files->found.gl_pathc; i++) {
+        char *text = host_head(files->found.gl_pathv[i]);
+        sum += text ? strtoll(text, NULL, 10) : 0;
+        count += text != NULL;
+        free(text);
     }
     return !count ? -1 : mean ? sum / (int64_t)count : sum;
+}
+
+int64_t host_oom_kills(void)
+{
+    char *kills = host_line("/proc/vmstat", "oom_kill ");
+    int64_t count = kills ? strtoll(kills, NULL, 10) : -1;
+    free(kills);
+    return count;
 }
 
 void host_read(struct host_reading *ret_reading)
@@ -186,13 +215,9 @@ void host_read(struct host_reading *ret_reading)
     ret_reading->psi_cpu_ns = host_psi("/proc/pressure/cpu");
     ret_reading->psi_io_ns = host_psi("/proc/pressure/io");
     ret_reading->psi_memory_ns = host_psi("/proc/pressure/memory");
-    ret_reading->throttle_count =
-        host_glob("/sys/devices/system/cpu/cpu*/thermal_throttle/core_throttle_count", false);
-    ret_reading->freq_khz =
-        host_glob("/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq", true);
-    char *kills = host_line("/proc/vmstat", "oom_kill ");
-    ret_reading->oom_kills = kills ? strtoll(kills, NULL, 10) : -1;
-    free(kills);
+    ret_reading->throttle_count = host_sum(&host_throttle, false);
+    ret_reading->freq_khz = host_sum(&host_freq, true);
+    ret_reading->oom_kills = host_oom_kills();
 }
 
 static void host_set_delta(json_t *object, const char *name, int64_t before, int64_t after)
@@ -232,9 +257,26 @@ int64_t host_memory_available_bytes(void)
     return bytes;
 }
 
+static cpu_set_t host_allowed; // when the priority was raised; empty = it was not
+
 int host_raise_priority(void)
 {
     struct sched_param param = {.sched_priority = 1};
     // The children of a launch must not inherit it.
-    return sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &param) < 0 ? -errno : 0;
+    if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &param) < 0)
+        return -errno;
+    if (sched_getaffinity(0, sizeof host_allowed, &host_allowed) < 0)
+        CPU_ZERO(&host_allowed);
+    return 0;
+}
+
+void host_leave_cpus(const cpu_set_t *used)
+{
+    cpu_set_t free_cpus = host_allowed;
+    if (!CPU_COUNT(&host_allowed))
+        return;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, used))
+            CPU_CLR(cpu, &free_cpus);
+    sched_setaffinity(0, sizeof free_cpus, CPU_COUNT(&free_cpus) ? &free_cpus : &host_allowed);
 }

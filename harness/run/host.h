@@ -29,6 +29,7 @@ struct host_reading {
     int64_t oom_kills;         // -1 = not told
 };
 void host_read(struct host_reading *ret_reading);
+int64_t host_oom_kills(void); // of the machine so far; -1 = not told
 // What changed between two readings, as stored in launch.covariates. own_cpu_ns: used by our launches.
 json_t *host_covariates(const struct host_reading *before, const struct host_reading *after,
                         int64_t own_cpu_ns);
@@ -38,5 +39,8 @@ int64_t host_memory_available_bytes(void); // MemAvailable; -1 = not told
 // Real-time priority for the harness, so that a busy workload on the same CPU does not delay a turn by
 // a scheduler slice (measured: 2.9 ms without, 0.1 ms with). 0, or -errno when not permitted.
 int host_raise_priority(void);
+// Off the CPUs that a launch is pinned to, where we have others: at that priority we would keep what must
+// stop from its CPU. Does nothing without the priority: then the scheduler finds us a CPU that is free.
+void host_leave_cpus(const cpu_set_t *used);
 
 #endif

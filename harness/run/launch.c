@@ -418,9 +418,9 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
     struct reader_opts opts = {.slot_count = (uint32_t)(slots < LAUNCH_SLOTS_MIN ? LAUNCH_SLOTS_MIN
                                                         : slots > UG_STEP_SLOTS_MAX ? UG_STEP_SLOTS_MAX
                                                                                     : slots)};
-    struct host_reading reading;
-    host_read(&reading);
-    launch->oom_kills_before = reading.oom_kills;
+    cpu_set_t cpus = launch_cpus(env, spec);
+    host_leave_cpus(&cpus);
+    launch->oom_kills_before = host_oom_kills();
     int rc = launch_argv(env, spec, &argv, err);
     // The guardian first: a kill at any moment from here on leaves nothing.
     if (rc == 0)
@@ -481,9 +481,17 @@ void launch_resume(struct launch *launch)
     if (launch->unstopped_cpu_ns >= 0)
         launch->overlap_ns += tree_cpu_ns(launch->tree) - launch->unstopped_cpu_ns;
     launch->unstopped_cpu_ns = -1;
+    launch->unlooked = false;
     launch->active_since_ns = clock_monotonic_ns();
     tree_thaw(launch->tree);
     launch->freeze_ns += clock_monotonic_ns() - launch->active_since_ns;
+}
+
+void launch_look(struct launch *launch)
+{
+    if (launch->unlooked && !tree_stopped(launch->tree))
+        launch->unstopped_cpu_ns = tree_cpu_ns(launch->tree); // -1 without a cgroup v2: not told
+    launch->unlooked = false;
 }
 
 void launch_suspend(struct launch *launch, int64_t patience_ns)
@@ -493,8 +501,9 @@ void launch_suspend(struct launch *launch, int64_t patience_ns)
     int64_t now = clock_monotonic_ns();
     launch->active_ns += now - launch->active_since_ns;
     launch->active_since_ns = 0;
-    if (tree_freeze(launch->tree, patience_ns) == -EINPROGRESS)
-        launch->unstopped_cpu_ns = tree_cpu_ns(launch->tree); // -1 without a cgroup v2: not told
+    launch->unlooked = tree_freeze(launch->tree, patience_ns) == -EINPROGRESS;
+    if (patience_ns >= 0)
+        launch_look(launch);
     int64_t frozen = clock_monotonic_ns();
     launch->freeze_ns += frozen - now;
     launch->freeze_count++;
@@ -540,9 +549,8 @@ static void launch_reap(struct launch *launch, int options)
     if (launch->state == LAUNCH_RUNNING) {
         launch->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
         launch->exit_signal = WIFSIGNALED(status) ? WTERMSIG(status) : -1;
-        struct host_reading reading;
-        host_read(&reading);
-        bool oom = launch->oom_kills_before >= 0 && reading.oom_kills > launch->oom_kills_before;
+        bool oom = launch->exit_code && launch->oom_kills_before >= 0 &&
+                   host_oom_kills() > launch->oom_kills_before;
         launch->state = launch->exit_code == 0 ? LAUNCH_OK : oom ? LAUNCH_OOM : LAUNCH_CRASHED;
     }
     process_disown(launch->pid);

@@ -21,9 +21,9 @@
 
 enum {
     // Every rank stands at its gate: what still moves are helper threads, and they stop as soon as they
-    // are scheduled. A freeze takes 2 us on an idle machine; where it takes longer, waiting for it would
-    // cost more (20 us of CPU a look) than what they can do to the other side, which is measured.
-    PAIR_HELD_PATIENCE_NS = 5000,
+    // are scheduled. A freeze takes 2 us on an idle machine, less than it takes to let the other side go
+    // on; where it takes longer, what they can do to the other side is less than waiting costs, and measured.
+    PAIR_HELD_PATIENCE_NS = -1,
     PAIR_SLICE_PATIENCE_NS = 1000000000, // the work itself must stop before the other side begins
     PAIR_LOOK_NS = 100000000,      // between two looks at a side that does not arrive
     PAIR_SLICES_TO_FINGERPRINT = 8, // of 20 ms: interpreters have loaded their libraries by then
@@ -37,7 +37,7 @@ struct pair_run {
     struct launch_env *env;
     const struct pair_spec *spec;
     struct pair *pair;
-    struct host_reading before[2];
+    struct host_reading before;
     uint64_t coin;
     uint64_t undrained[2];
     int64_t couple; // that is going on
@@ -188,7 +188,9 @@ static int pair_start(struct pair_run *run, int side, struct error *err)
                                       .dtype = spec->dtype};
     if (!pair_memory_allows(run, side))
         return 0;
-    host_read(&run->before[side]);
+    // Sides that are alive together have one window, and neither is foreign to the other in it.
+    if (!run->before.at_ns || spec->interleave == PLAN_INTERLEAVE_LAUNCHES)
+        host_read(&run->before);
     struct error local = {0};
     int rc = launch_start(run->env, &launch_spec, &run->pair->launches[side], &local);
     if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -EAGAIN || rc == -ENOSPC)
@@ -211,19 +213,38 @@ static void pair_finish_launch(struct pair_run *run, int side)
     pair_drain(run, side);
     if (samples_steps(launch) >= 0)
         pair->has_steps = true;
-    struct host_reading after;
-    host_read(&after);
-    // Both launches of a pair share the window: neither is foreign to the other.
-    int64_t own = launch->cpu_ns;
-    const struct launch *other = pair->launches[!side];
-    int64_t others = other ? tree_cpu_ns(other->tree) : 0;
-    if (others > 0 && run->spec->interleave != PLAN_INTERLEAVE_LAUNCHES)
+}
+
+// What happened to the machine around a launch, once all that ran in the window have ended.
+static void pair_describe(struct pair_run *run, int side, const struct host_reading *after)
+{
+    struct pair *pair = run->pair;
+    const struct launch *launch = pair->launches[side], *other = pair->launches[!side];
+    int64_t own = launch->cpu_ns, others = other ? other->cpu_ns : 0;
+    if (own >= 0 && others > 0 && run->spec->interleave != PLAN_INTERLEAVE_LAUNCHES)
         own += others;
-    pair->covariates[side] = host_covariates(&run->before[side], &after, own);
+    pair->covariates[side] = host_covariates(&run->before, after, own);
     json_object_set_new(pair->covariates[side], "freezer",
                         json_string(tree_means_name(run->env->means)));
     json_object_set_new(pair->covariates[side], "freeze_count", json_integer(launch->freeze_count));
     json_object_set_new(pair->covariates[side], "freeze_ns", json_integer(launch->freeze_ns));
+}
+
+// Whoever has not been finished yet: both, or the one whose turn of launches it was.
+static void pair_finish(struct pair_run *run)
+{
+    struct host_reading after = {0};
+    bool open[2];
+    for (int side = 0; side < 2; side++) {
+        open[side] = run->pair->launches[side] && !run->pair->covariates[side];
+        if (open[side])
+            pair_finish_launch(run, side);
+    }
+    if (open[0] || open[1])
+        host_read(&after);
+    for (int side = 0; side < 2; side++)
+        if (open[side])
+            pair_describe(run, side, &after);
 }
 
 // --- turns of steps -------------------------------------------------------------------------------
@@ -274,6 +295,7 @@ static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pai
         reader_request(launch->reader, READER_ALL, UG_REQUEST_FINGERPRINT);
     reader_grant(launch->reader, (uint32_t)steps);
     launch_resume(launch);
+    launch_look(run->pair->launches[!side]);
     if (!pair_wait_held(run, side, slots))
         return false;
     int64_t arrival = 0;
@@ -504,7 +526,7 @@ static int pair_run_launches(struct pair_run *run, struct error *err)
             pair_wait_end(run, side);
         if (pair->state != PAIR_STOPPED && launch->state != LAUNCH_OK)
             pair_fail_launch(run, side);
-        pair_finish_launch(run, side);
+        pair_finish(run);
     }
     return 0;
 }
@@ -519,9 +541,7 @@ int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair *
     int rc = spec->interleave == PLAN_INTERLEAVE_STEPS    ? pair_run_steps(&run, err)
              : spec->interleave == PLAN_INTERLEAVE_SLICES ? pair_run_slices(&run, err)
                                                           : pair_run_launches(&run, err);
-    for (int side = 0; side < 2; side++)
-        if (!pair->covariates[side])
-            pair_finish_launch(&run, side);
+    pair_finish(&run);
     if (rc == 0 && run.no_room)
         rc = error_set(err, -ENOSPC, "%s; make it larger (docker: --shm-size), or end what fills it",
                        pair->reason);

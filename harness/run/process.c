@@ -110,7 +110,7 @@ int process_find_tree(pid_t root, const char *mark, pid_t *pids, int max)
             continue;
         // A parent has a lower pid than its child except after the numbers wrap around; the mark
         // catches that case.
-        if (process_listed(pids, count, process_parent(pid)) || process_has_mark(pid, mark))
+        if ((count && process_listed(pids, count, process_parent(pid))) || process_has_mark(pid, mark))
             pids[count++] = pid;
     }
     if (proc)
@@ -199,22 +199,35 @@ void process_reap_orphans(void)
     }
 }
 
-// Children of ours that nobody owns; zombies, which are only waited for, are not counted.
-static int process_find_orphans(pid_t *pids, int max)
+static int process_list_all(pid_t *pids, int max)
 {
     int count = 0;
     DIR *proc = opendir("/proc");
     struct dirent *entry;
-    while (proc && count < max && (entry = readdir(proc))) {
-        pid_t pid = (pid_t)atoi(entry->d_name);
-        char buf[1024];
-        const char *at = pid > 0 ? process_stat(pid, buf, sizeof buf) : NULL;
-        if (at && *at != 'Z' && *at != 'X' && atoi(at + 2) == getpid() &&
-            !process_listed(process_owned, PROCESS_OWNED_MAX, pid))
-            pids[count++] = pid;
-    }
+    while (proc && count < max && (entry = readdir(proc)))
+        if (isdigit((unsigned char)entry->d_name[0]))
+            pids[count++] = (pid_t)atoi(entry->d_name);
     if (proc)
         closedir(proc);
+    return count;
+}
+
+// Children of ours that nobody owns; zombies, which are only waited for, are not counted.
+static int process_find_orphans(pid_t *pids, int max)
+{
+    enum { ALL_MAX = 32768 };
+    pid_t *all = xcalloc(ALL_MAX, sizeof *all);
+    int count = 0, all_count = process_add_children(getpid(), all, 0, ALL_MAX);
+    if (all_count < 0) // a kernel without the lists
+        all_count = process_list_all(all, ALL_MAX);
+    for (int i = 0; i < all_count && count < max; i++) {
+        char buf[1024];
+        const char *at = process_stat(all[i], buf, sizeof buf);
+        if (at && *at != 'Z' && *at != 'X' && atoi(at + 2) == getpid() &&
+            !process_listed(process_owned, PROCESS_OWNED_MAX, all[i]))
+            pids[count++] = all[i];
+    }
+    free(all);
     return count;
 }
 

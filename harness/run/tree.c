@@ -37,6 +37,7 @@ struct tree {
     char *mark;
     pid_t root;
     int freeze_fd, state_fd, procs_fd; // state: cgroup.events, or freezer.state
+    int cpu_fd;                        // cpu.stat: opening it would cost more than reading it
     bool frozen;
     pid_t *stopped; // by signals: who got SIGSTOP, and gets SIGCONT
     int stopped_count;
@@ -224,7 +225,7 @@ int tree_new(enum tree_means means, const char *base, const char *name, const ch
     struct tree *tree = xcalloc(1, sizeof *tree);
     tree->means = means;
     tree->mark = xstrdup(mark);
-    tree->freeze_fd = tree->state_fd = tree->procs_fd = -1;
+    tree->freeze_fd = tree->state_fd = tree->procs_fd = tree->cpu_fd = -1;
     tree->processes = xcalloc(TREE_PROCESSES_MAX, sizeof *tree->processes);
     if (means != TREE_MEANS_SIGNALS) {
         tree->cgroup = xasprintf("%s/%s", base, name);
@@ -233,6 +234,7 @@ int tree_new(enum tree_means means, const char *base, const char *name, const ch
             tree->freeze_fd = tree_open(tree->cgroup, v2 ? "cgroup.freeze" : "freezer.state", O_WRONLY);
             tree->state_fd = tree_open(tree->cgroup, v2 ? "cgroup.events" : "freezer.state", O_RDONLY);
             tree->procs_fd = tree_open(tree->cgroup, "cgroup.procs", O_WRONLY);
+            tree->cpu_fd = v2 ? tree_open(tree->cgroup, "cpu.stat", O_RDONLY) : -1;
         }
         if (tree->freeze_fd < 0 || tree->state_fd < 0 || tree->procs_fd < 0) {
             int rc = error_set(err, -errno, "failed to make the cgroup '%s': %s", tree->cgroup,
@@ -269,8 +271,8 @@ void tree_free(struct tree *tree)
         tree_kill_strays(tree);
     if (tree->cgroup)
         tree_cgroup_destroy(tree->cgroup);
-    int fds[] = {tree->freeze_fd, tree->state_fd, tree->procs_fd};
-    for (int i = 0; i < 3; i++)
+    int fds[] = {tree->freeze_fd, tree->state_fd, tree->procs_fd, tree->cpu_fd};
+    for (int i = 0; i < 4; i++)
         if (fds[i] >= 0)
             close(fds[i]);
     free(tree->cgroup);
@@ -361,12 +363,12 @@ int tree_freeze(struct tree *tree, int64_t patience_ns)
     tree->frozen = true;
     if (tree->means == TREE_MEANS_SIGNALS) {
         tree_signal_stop(tree);
-        return tree_wait_stopped(tree, patience_ns);
+        return patience_ns < 0 ? -EINPROGRESS : tree_wait_stopped(tree, patience_ns);
     }
     bool v2 = tree->means == TREE_MEANS_CGROUP2;
     if (pwrite(tree->freeze_fd, v2 ? "1" : "FROZEN", v2 ? 1 : 6, 0) < 0)
         return -errno;
-    return tree_wait_stopped(tree, patience_ns);
+    return patience_ns < 0 ? -EINPROGRESS : tree_wait_stopped(tree, patience_ns);
 }
 
 int tree_thaw(struct tree *tree)
@@ -411,15 +413,13 @@ int tree_kill(struct tree *tree)
 
 int64_t tree_cpu_ns(const struct tree *tree)
 {
-    if (tree->means != TREE_MEANS_CGROUP2)
+    if (tree->cpu_fd < 0)
         return -1;
-    char path[4096];
-    snprintf(path, sizeof path, "%s/cpu.stat", tree->cgroup);
-    char *text = string_read_file(path, 4096, NULL);
-    const char *at = text ? strstr(text, "usage_usec ") : NULL;
-    int64_t ns = at ? strtoll(at + strlen("usage_usec "), NULL, 10) * 1000 : -1;
-    free(text);
-    return ns;
+    char text[64]; // it is the first line
+    ssize_t got = pread(tree->cpu_fd, text, sizeof text - 1, 0);
+    text[got > 0 ? got : 0] = 0;
+    const char *at = strstr(text, "usage_usec ");
+    return at ? strtoll(at + strlen("usage_usec "), NULL, 10) * 1000 : -1;
 }
 
 static void tree_remember(struct tree *tree, pid_t pid, int64_t peak_bytes)

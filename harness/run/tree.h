@@ -35,7 +35,8 @@ int tree_join(const struct tree *tree);
 void tree_set_root(struct tree *tree, pid_t root); // in the parent, after fork
 
 // Freeze waits until every process has stopped: at most patience_ns, then -EINPROGRESS while the rest
-// goes on stopping (a busy machine gives a process the CPU it needs to stop only when it can).
+// goes on stopping (a busy machine gives a process the CPU it needs to stop only when it can). Below 0
+// nobody looks: -EINPROGRESS whether it has stopped or not.
 int tree_freeze(struct tree *tree, int64_t patience_ns);
 bool tree_stopped(const struct tree *tree); // has every process stopped by now? True when all have ended
 int tree_thaw(struct tree *tree);
