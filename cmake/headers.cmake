@@ -2,7 +2,8 @@
 # which C++ and CUDA workloads include too, one in C++. The compiler itself is the test.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS
     ${CMAKE_SOURCE_DIR}/common/*.h ${CMAKE_SOURCE_DIR}/contracts/*.h ${CMAKE_SOURCE_DIR}/harness/*.h
-    ${CMAKE_SOURCE_DIR}/reports/*.h ${CMAKE_SOURCE_DIR}/tracer/store/*.h)
+    ${CMAKE_SOURCE_DIR}/reports/*.h ${CMAKE_SOURCE_DIR}/bpf/*.h ${CMAKE_SOURCE_DIR}/tracer/*.h
+    ${CMAKE_SOURCE_DIR}/reference_models/*.h)
 # Two parts of upgate_step.h, which are whole only together with it.
 list(FILTER headers EXCLUDE REGEX "/contracts/step_(writer|gate)\\.h$")
 set(header_flags -fsyntax-only -I${CMAKE_SOURCE_DIR} -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wvla
