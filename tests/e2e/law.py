@@ -16,6 +16,7 @@ LAW = {
     "contracts": set(),
     "tracer/store": COMMON,
     "tracer/python": {"contracts"},
+    "tracer/pystack": COMMON,
     "harness/steps": COMMON,
     "reports/analyse": COMMON,
     "harness/plan": COMMON,

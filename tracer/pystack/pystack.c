@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process as a target: its interpreter, its thread numbers, and whether it is still the same program.
+// /proc/PID/mem is kept open for that last question: the file stays with the memory it was opened on, so
+// after an exec, an exit or a reuse of the pid it reads as empty, which no number in /proc can promise.
+#include "tracer/pystack/pystack.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tracer/pystack/interpreter.h"
+#include "tracer/pystack/target.h"
+
+#define TASKS_MAX 65536 // of one process that are looked through for a tid
+
+struct pystack {
+    pid_t tgid;
+    int mem_fd;
+    bool is_nested; // in a pid namespace below ours: its own tids are not ours
+    struct interpreter interpreter;
+    struct target target;
+    struct pystack_stats stats;
+};
+
+// The last number of the NSpid line of a status file: the tid in its own namespace. *ret_nested: that
+// namespace is below ours. 0 or -ESRCH.
+static int status_tid(const char *path, uint32_t *ret, bool *ret_nested)
+{
+    char text[4096];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -ESRCH;
+    ssize_t got = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (got <= 0)
+        return -ESRCH;
+    text[got] = '\0';
+    const char *line = strstr(text, "\nNSpid:");
+    unsigned numbers = 0, value = 0, last = 0;
+    int used = 0;
+    if (!line)
+        return -ESRCH;
+    for (line += strlen("\nNSpid:"); sscanf(line, "%*[ \t]%u%n", &value, &used) == 1; line += used) {
+        numbers++;
+        last = value;
+    }
+    *ret = last;
+    *ret_nested = numbers > 1;
+    return numbers ? 0 : -ESRCH;
+}
+
+static int own_tid(const struct pystack *ps, pid_t tid, uint32_t *ret)
+{
+    char path[64];
+    bool is_nested;
+    *ret = (uint32_t)tid;
+    if (!ps->is_nested)
+        return 0;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)ps->tgid, (int)tid);
+    return status_tid(path, ret, &is_nested);
+}
+
+static int host_tid(const struct pystack *ps, uint32_t own, pid_t *ret)
+{
+    char path[300];
+    *ret = (pid_t)own;
+    if (!ps->is_nested)
+        return 0;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)ps->tgid);
+    DIR *tasks = opendir(path);
+    if (!tasks)
+        return -ESRCH;
+    struct dirent *entry;
+    int code = -ENOENT;
+    for (unsigned i = 0; i < TASKS_MAX && code < 0 && (entry = readdir(tasks)) != NULL; i++) {
+        uint32_t tid = 0;
+        bool is_nested;
+        snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)ps->tgid, entry->d_name);
+        if (entry->d_name[0] == '.' || status_tid(path, &tid, &is_nested) < 0 || tid != own)
+            continue;
+        *ret = (pid_t)strtol(entry->d_name, NULL, 10);
+        code = 0;
+    }
+    closedir(tasks);
+    return code;
+}
+
+// Whether the memory that was opened still belongs to a process.
+static bool is_alive(const struct pystack *ps)
+{
+    char byte;
+    return pread(ps->mem_fd, &byte, 1, (off_t)ps->interpreter.runtime) == 1;
+}
+
+static int fail(const struct pystack *ps, int code, struct error *err)
+{
+    if (code != -EPERM && code != -ENOENT && !is_alive(ps))
+        code = -ESRCH;
+    if (!err)
+        return code;
+    if (code == -ESRCH)
+        return error_set(err, code, "process %d is gone, or runs another program now", (int)ps->tgid);
+    if (code == -EPERM)
+        return error_set(err, code, "may not read the memory of process %d", (int)ps->tgid);
+    if (code == -ENOENT)
+        return error_set(err, code, "process %d has no such Python thread", (int)ps->tgid);
+    return error_set(err, -EIO, "failed to read the memory of process %d: %s", (int)ps->tgid,
+                     strerror(-code));
+}
+
+static int open_files(struct pystack *ps, struct error *err)
+{
+    char path[64];
+    uint32_t own;
+    snprintf(path, sizeof(path), "/proc/%d/mem", (int)ps->tgid);
+    ps->mem_fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (ps->mem_fd < 0 && (errno == EACCES || errno == EPERM))
+        return error_set(err, -EPERM, "may not read the memory of process %d: it takes CAP_SYS_PTRACE, or "
+                         "the same user and no limit by ptrace_scope", (int)ps->tgid);
+    if (ps->mem_fd < 0)
+        return error_set(err, -ESRCH, "there is no process %d: %s", (int)ps->tgid, strerror(errno));
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)ps->tgid);
+    if (status_tid(path, &own, &ps->is_nested) < 0)
+        return error_set(err, -ESRCH, "process %d is gone", (int)ps->tgid);
+    return 0;
+}
+
+// The table's layout, or what a 3.13 or later says of itself.
+static int choose_layout(struct pystack *ps, struct memory *memory, struct layout *ret, struct error *err)
+{
+    uint8_t published[LAYOUT_PUBLISHED_SIZE];
+    const struct interpreter *interpreter = &ps->interpreter;
+    if (interpreter->minor < 13) {
+        const struct layout *table = layout_of(interpreter->minor);
+        if (!table)
+            return error_set(err, -ENOTSUP, "no table of the structures of Python %s", interpreter->version);
+        *ret = *table;
+        return 0;
+    }
+    int code = memory_read(memory, interpreter->runtime, published, sizeof(published));
+    if (code < 0)
+        return error_set(err, code == -EFAULT ? -EIO : code,
+                         "failed to read the state of the Python of process %d", (int)ps->tgid);
+    return layout_from_published(published, sizeof(published), interpreter->minor, ret, err);
+}
+
+static int open_target(struct pystack *ps, struct error *err)
+{
+    struct memory memory;
+    struct layout layout;
+    if (memory_init(&memory, memory_read_process, &ps->tgid) < 0)
+        return error_set(err, -ENOMEM, "out of memory");
+    int code = interpreter_find(ps->tgid, &memory, &ps->interpreter, err);
+    if (code == 0)
+        code = choose_layout(ps, &memory, &layout, err);
+    memory_clear(&memory);
+    if (code < 0)
+        return code;
+    code = target_init(&ps->target, &layout, ps->interpreter.runtime, memory_read_process, &ps->tgid);
+    if (code < 0)
+        return error_set(err, code, "out of memory");
+    ps->target.codes.code_type = ps->interpreter.code_type;
+    ps->target.codes.string_type = ps->interpreter.string_type;
+    ps->target.codes.bytes_type = ps->interpreter.bytes_type;
+    code = target_check(&ps->target, err);
+    if (code == -ENOENT || code == -ENOTSUP)
+        error_prefix(err, "process %d", (int)ps->tgid);
+    else if (code < 0)
+        code = fail(ps, code, err);
+    return code;
+}
+
+int pystack_open(pid_t tgid, struct pystack **ret, struct error *err)
+{
+    struct pystack *ps = calloc(1, sizeof(*ps));
+    if (!ps)
+        return error_set(err, -ENOMEM, "out of memory");
+    ps->tgid = tgid;
+    ps->mem_fd = -1;
+    int code = open_files(ps, err);
+    if (code == 0)
+        code = open_target(ps, err);
+    if (code == 0 && !is_alive(ps))
+        code = error_set(err, -ESRCH, "process %d ended, or began another program, meanwhile", (int)tgid);
+    if (code < 0) {
+        pystack_close(ps);
+        return code;
+    }
+    *ret = ps;
+    return 0;
+}
+
+void pystack_close(struct pystack *ps)
+{
+    if (!ps)
+        return;
+    target_clear(&ps->target);
+    if (ps->mem_fd >= 0)
+        close(ps->mem_fd);
+    free(ps);
+}
+
+const char *pystack_version(const struct pystack *ps)
+{
+    return ps->interpreter.version;
+}
+
+static int walk(struct pystack *ps, pid_t tid, struct pystack_frame *frames, size_t max, size_t *ret_count,
+                unsigned *flags)
+{
+    struct target *target = &ps->target;
+    struct target_thread thread;
+    struct pystack_gc gc;
+    uint64_t holder = 0;
+    uint32_t own = 0;
+    memory_refresh(&target->memory);
+    int code = own_tid(ps, tid, &own);
+    if (code == 0)
+        code = target_thread_find(target, own, &thread);
+    if (code < 0)
+        return code;
+    if (target_gil_holder(target, thread.interpreter, &holder) == 0 && holder == thread.address)
+        *flags |= PYSTACK_HAS_GIL;
+    if (target_gc_read(target, thread.interpreter, &gc) == 0 && gc.collecting)
+        *flags |= PYSTACK_IN_GC;
+    return target_walk(target, &thread, frames, max, ret_count, flags);
+}
+
+int pystack_walk(struct pystack *ps, pid_t tid, struct pystack_frame *frames, size_t max,
+                 size_t *ret_count, unsigned *ret_flags, struct error *err)
+{
+    unsigned flags = 0;
+    size_t count = 0;
+    int code = walk(ps, tid, frames, max, &count, &flags);
+    if ((code == 0 || code == -ENOENT) && !is_alive(ps))
+        code = -ESRCH;
+    if (code < 0) {
+        ps->stats.failed++;
+        return fail(ps, code, err);
+    }
+    ps->stats.walks++;
+    ps->stats.unsure += (flags & (PYSTACK_UNSURE | PYSTACK_TORN)) != 0;
+    *ret_count = count;
+    if (ret_flags)
+        *ret_flags = flags;
+    return 0;
+}
+
+int pystack_gil_holder(struct pystack *ps, pid_t *ret_tid, struct error *err)
+{
+    struct target *target = &ps->target;
+    struct target_thread thread;
+    uint64_t interpreter = 0, holder = 0;
+    pid_t tid = 0;
+    memory_refresh(&target->memory);
+    int code = target_main_interpreter(target, &interpreter);
+    if (code == 0)
+        code = target_gil_holder(target, interpreter, &holder);
+    if (code == 0 && holder) {
+        code = target_thread_read(target, holder, &thread);
+        if (code == 0)
+            code = host_tid(ps, target_thread_tid(target, &thread), &tid);
+    }
+    if (code == 0 && !is_alive(ps))
+        code = -ESRCH;
+    if (code < 0)
+        return fail(ps, code, err);
+    *ret_tid = tid;
+    return 0;
+}
+
+int pystack_gc_read(struct pystack *ps, struct pystack_gc *ret, struct error *err)
+{
+    struct target *target = &ps->target;
+    struct pystack_gc gc;
+    uint64_t interpreter = 0;
+    memory_refresh(&target->memory);
+    int code = target_main_interpreter(target, &interpreter);
+    if (code == 0)
+        code = target_gc_read(target, interpreter, &gc);
+    if (code == 0 && !is_alive(ps))
+        code = -ESRCH;
+    if (code < 0)
+        return fail(ps, code, err);
+    *ret = gc;
+    return 0;
+}
+
+int pystack_in_gc(struct pystack *ps, bool *ret, struct error *err)
+{
+    struct pystack_gc gc;
+    int code = pystack_gc_read(ps, &gc, err);
+    if (code == 0)
+        *ret = gc.collecting;
+    return code;
+}
+
+void pystack_stats_read(const struct pystack *ps, struct pystack_stats *ret)
+{
+    *ret = ps->stats;
+    ret->reads = ps->target.memory.reads;
+    ret->code_misses = ps->target.codes.misses;
+}
