@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chooses the sources of a symbol table. A debug file is believed only if its build-id is that of the
+// running file, so a leftover of another version never names anything. Decompression is bounded in
+// memory and in output, because the file belongs to the traced process.
+#include "tracer/symbols/debug_file.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifdef UPGATE_HAVE_LZMA
+#include <lzma.h>
+#endif
+
+#include "common/strings.h"
+
+enum { DEBUG_PATH_MAX = 4096 };
+
+// The regular file at path if it carries the build-id, else -1.
+static int debug_open(const char *path, const char *build_id)
+{
+    struct stat status;
+    struct elf_image image;
+    if (stat(path, &status) || !S_ISREG(status.st_mode)) // never open a device or a pipe
+        return -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &status) || !S_ISREG(status.st_mode) || elf_image_read(fd, &image) ||
+        strcmp(image.build_id, build_id)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int debug_find(const struct elf_image *image, const struct elf_sections *sections,
+                      const char *path, const char *debug_path)
+{
+    char candidate[DEBUG_PATH_MAX];
+    if (strlen(image->build_id) < 4)
+        return -1;
+    snprintf(candidate, sizeof(candidate), "%s/.build-id/%.2s/%s.debug", debug_path,
+             image->build_id, image->build_id + 2);
+    int fd = debug_open(candidate, image->build_id);
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    if (fd >= 0 || !*sections->debug_link || !slash || strchr(sections->debug_link, '/'))
+        return fd;
+    int len = (int)(slash - path);
+    const char *const forms[] = {"%s%.*s/%s", "%s%.*s/.debug/%s"};
+    for (size_t i = 0; fd < 0 && i < 4; i++) {
+        snprintf(candidate, sizeof(candidate), forms[i % 2], i < 2 ? debug_path : "", len, path,
+                 sections->debug_link);
+        fd = debug_open(candidate, image->build_id);
+    }
+    return fd;
+}
+
+static size_t debug_add(struct elf_table *table, const struct elf_image *image, int fd, bool owned,
+                        uint32_t count_max)
+{
+    struct elf_sections sections;
+    elf_sections_read(fd, &sections);
+    return elf_table_add(table, image, fd, owned, &sections.symtab, &sections.symtab_names,
+                         count_max);
+}
+
+#ifdef UPGATE_HAVE_LZMA
+
+enum {
+    DEBUG_XZ_MEMORY_MAX = 12 << 20,    // xz -6, what find-debuginfo uses, needs 9 MiB
+    DEBUG_XZ_OUTPUT_MAX = 16 << 20,    // libpython3.12 of Fedora: 0.6 MB
+    DEBUG_XZ_INPUT_MAX = 8 << 20,
+    DEBUG_XZ_CHUNK = 64 << 10,
+};
+
+static bool debug_write(int fd, const uint8_t *bytes, size_t len)
+{
+    return !len || write(fd, bytes, len) == (ssize_t)len;
+}
+
+// The stream in a range of the file, decompressed into a memory file; false if any of it is wrong.
+static bool debug_decompress(int from, const struct elf_range *range, int to, uint8_t *in,
+                             uint8_t *out)
+{
+    lzma_stream stream = LZMA_STREAM_INIT;
+    uint64_t taken = 0;
+    bool good = lzma_stream_decoder(&stream, DEBUG_XZ_MEMORY_MAX, 0) == LZMA_OK;
+    lzma_ret state = LZMA_OK;
+    while (good && state == LZMA_OK) {
+        if (!stream.avail_in && taken < range->bytes) {
+            uint64_t left = range->bytes - taken;
+            stream.avail_in = left < DEBUG_XZ_CHUNK ? (size_t)left : DEBUG_XZ_CHUNK;
+            stream.next_in = in;
+            good = elf_read_at(from, in, stream.avail_in, range->offset + taken);
+            taken += stream.avail_in;
+        }
+        stream.next_out = out;
+        stream.avail_out = DEBUG_XZ_CHUNK;
+        state = good ? lzma_code(&stream, taken < range->bytes ? LZMA_RUN : LZMA_FINISH)
+                     : LZMA_DATA_ERROR;
+        good = good && (state == LZMA_OK || state == LZMA_STREAM_END) &&
+               stream.total_out <= DEBUG_XZ_OUTPUT_MAX &&
+               debug_write(to, out, DEBUG_XZ_CHUNK - stream.avail_out);
+    }
+    lzma_end(&stream);
+    return good && state == LZMA_STREAM_END;
+}
+
+static void debug_add_compressed(struct elf_table *table, const struct elf_image *image, int from,
+                                 const struct elf_range *range, uint32_t count_max)
+{
+    if (!range->bytes || range->bytes > DEBUG_XZ_INPUT_MAX)
+        return;
+    int fd = memfd_create("upgate-symbols", MFD_CLOEXEC);
+    if (fd < 0)
+        return;
+    uint8_t *buffers = xcalloc(2, DEBUG_XZ_CHUNK);
+    struct stat status;
+    if (debug_decompress(from, range, fd, buffers, buffers + DEBUG_XZ_CHUNK) &&
+        !fstat(fd, &status)) {
+        if (debug_add(table, image, fd, true, count_max))
+            table->memory_bytes += (uint64_t)status.st_size;
+    } else {
+        close(fd);
+    }
+    free(buffers);
+}
+
+#else
+
+static void debug_add_compressed(struct elf_table *table, const struct elf_image *image, int from,
+                                 const struct elf_range *range, uint32_t count_max)
+{
+    (void)table, (void)image, (void)from, (void)range, (void)count_max;
+}
+
+#endif
+
+size_t debug_table_load(struct elf_table *table, const struct elf_image *image, int fd,
+                        const char *path, const char *debug_path, uint32_t count_max)
+{
+    struct elf_sections sections;
+    elf_sections_read(fd, &sections);
+    if (sections.symtab.bytes)
+        elf_table_add(table, image, fd, false, &sections.symtab, &sections.symtab_names, count_max);
+    if (!table->count) {
+        int debug = debug_find(image, &sections, path, debug_path);
+        if (debug >= 0)
+            debug_add(table, image, debug, true, count_max);
+    }
+    if (!table->count) {
+        elf_table_add(table, image, fd, false, &sections.dynsym, &sections.dynsym_names, count_max);
+        debug_add_compressed(table, image, fd, &sections.debug_data, count_max);
+    }
+    elf_table_sort(table);
+    return table->count;
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cache of ELF files. 256 slots are searched one by one: that happens when maps are read, never in
+// a lookup. Two limits, two ways out: too many files closes the oldest one, too much memory drops the
+// oldest table and keeps its file open, so that it can be built again even if the file is deleted.
+#include "tracer/symbols/files.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/strings.h"
+#include "tracer/symbols/debug_file.h"
+
+void files_init(struct files *files, uint32_t files_max)
+{
+    files->files_max = files_max;
+    files->slots = xcalloc(files_max, sizeof(*files->slots));
+}
+
+static uint64_t files_table_bytes(const struct symbol_file *file)
+{
+    return file->table.count * sizeof(*file->table.symbols) + file->table.memory_bytes;
+}
+
+static void files_unload(struct files *files, struct symbol_file *file)
+{
+    files->stats->bytes_tables -= files_table_bytes(file);
+    elf_table_free(&file->table);
+    file->loaded = false;
+}
+
+static void files_close(struct files *files, struct symbol_file *file)
+{
+    files_unload(files, file);
+    if (file->fd >= 0)
+        close(file->fd);
+    free(file->path);
+    *file = (struct symbol_file){.fd = -1};
+}
+
+static struct symbol_file *files_free_slot(struct files *files)
+{
+    struct symbol_file *oldest = &files->slots[0];
+    for (uint32_t i = 0; i < files->files_max; i++) {
+        struct symbol_file *one = &files->slots[i];
+        if (!one->generation)
+            return one;
+        if (one->used < oldest->used)
+            oldest = one;
+    }
+    files_close(files, oldest);
+    files->stats->files_evicted++;
+    return oldest;
+}
+
+static struct symbol_file *files_known(struct files *files, const struct stat *status,
+                                       int64_t changed_ns)
+{
+    for (uint32_t i = 0; i < files->files_max; i++) {
+        struct symbol_file *one = &files->slots[i];
+        if (one->generation && one->device == status->st_dev && one->inode == status->st_ino &&
+            one->changed_ns == changed_ns && one->bytes == (uint64_t)status->st_size)
+            return one;
+    }
+    return NULL;
+}
+
+// "/usr/lib/libfoo.so.1 (deleted)" -> "libfoo.so.1"
+static const char *files_module(struct files *files, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t len = strlen(name), mark = strlen(" (deleted)");
+    if (len > mark && !strcmp(name + len - mark, " (deleted)"))
+        len -= mark;
+    const char *kept = names_intern(files->names, name, len);
+    return kept ? kept : "[names full]";
+}
+
+static void files_fill(struct files *files, struct symbol_file *file, const char *path)
+{
+    file->path = xstrdup(path);
+    file->module = files_module(files, path);
+    if (elf_image_read(file->fd, &file->image)) {
+        file->refused = true;
+        files->stats->files_refused++;
+        close(file->fd);
+        file->fd = -1;
+    } else if (*file->image.build_id) {
+        file->build_id =
+            names_intern(files->names, file->image.build_id, strlen(file->image.build_id));
+    }
+}
+
+bool files_adopt(struct files *files, int fd, const char *path, struct file_ref *ret)
+{
+    struct stat status;
+    if (fstat(fd, &status) || !S_ISREG(status.st_mode)) {
+        close(fd);
+        return false;
+    }
+    int64_t changed_ns = status.st_mtim.tv_sec * INT64_C(1000000000) + status.st_mtim.tv_nsec;
+    struct symbol_file *file = files_known(files, &status, changed_ns);
+    if (file) {
+        close(fd);
+    } else {
+        file = files_free_slot(files);
+        // A generation never comes back as 0 nor as that of a living reference: 4 billion adoptions.
+        *file = (struct symbol_file){.device = status.st_dev,
+                                     .inode = status.st_ino,
+                                     .bytes = (uint64_t)status.st_size,
+                                     .changed_ns = changed_ns,
+                                     .generation = ++files->generation,
+                                     .fd = fd};
+        files_fill(files, file, path);
+    }
+    file->used = ++files->used;
+    *ret = (struct file_ref){(uint32_t)(file - files->slots), file->generation};
+    return true;
+}
+
+struct symbol_file *files_get(struct files *files, struct file_ref ref)
+{
+    if (!ref.generation || ref.slot >= files->files_max ||
+        files->slots[ref.slot].generation != ref.generation)
+        return NULL;
+    files->slots[ref.slot].used = ++files->used;
+    return &files->slots[ref.slot];
+}
+
+void files_load(struct files *files, struct symbol_file *file)
+{
+    if (file->loaded || file->refused)
+        return;
+    // One table may take half of the budget: two large libraries at once shall not chase each other.
+    uint64_t count_max = files->bytes_max / 2 / sizeof(struct elf_symbol);
+    debug_table_load(&file->table, &file->image, file->fd, file->path, files->debug_path,
+                     count_max < UINT32_MAX ? (uint32_t)count_max : UINT32_MAX);
+    file->loaded = true;
+    files->stats->files_loaded++;
+    files->stats->symbols_dropped += file->table.dropped;
+    files->stats->bytes_tables += files_table_bytes(file);
+    files_shrink(files, file);
+}
+
+void files_shrink(struct files *files, const struct symbol_file *keep)
+{
+    while (files->stats->bytes_tables > files->bytes_max) {
+        struct symbol_file *oldest = NULL;
+        for (uint32_t i = 0; i < files->files_max; i++) {
+            struct symbol_file *one = &files->slots[i];
+            if (one->loaded && one != keep && files_table_bytes(one) &&
+                (!oldest || one->used < oldest->used))
+                oldest = one;
+        }
+        if (!oldest)
+            return;
+        files_unload(files, oldest);
+        files->stats->files_evicted++;
+    }
+}
+
+uint64_t files_open_count(const struct files *files)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < files->files_max; i++) {
+        const struct symbol_file *one = &files->slots[i];
+        count += one->generation && one->fd >= 0;
+        for (uint32_t j = 0; j < one->table.source_count; j++)
+            count += one->table.sources[j].owned;
+    }
+    return count;
+}
+
+void files_free(struct files *files)
+{
+    for (uint32_t i = 0; files->slots && i < files->files_max; i++)
+        if (files->slots[i].generation)
+            files_close(files, &files->slots[i]);
+    free(files->slots);
+    files->slots = NULL;
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ELF files that processes have mapped, each once, whoever maps it: found by device, inode,
+// modification time and size. Bounded in open files and in memory; the least recently used goes.
+#ifndef UPGATE_TRACER_SYMBOLS_FILES_H
+#define UPGATE_TRACER_SYMBOLS_FILES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tracer/symbols/elf_table.h"
+#include "tracer/symbols/names.h"
+#include "tracer/symbols/symbols.h"
+
+// A slot may be reused for another file: a reference knows by the generation. {0} is no file.
+struct file_ref {
+    uint32_t slot, generation;
+};
+
+struct symbol_file {
+    uint64_t device, inode, bytes;
+    int64_t changed_ns;
+    uint32_t generation; // 0: the slot is free
+    bool refused, loaded;
+    int fd; // -1 if refused
+    struct elf_image image;
+    struct elf_table table;
+    const char *module, *build_id; // interned; build_id may be NULL
+    char *path;
+    uint64_t used; // a counter, not a time
+};
+
+struct files {
+    struct symbol_file *slots;
+    uint32_t files_max, generation;
+    uint64_t used, bytes_max;
+    const char *debug_path;
+    struct names *names;
+    struct symbols_stats *stats; // bytes_tables is the budget, shared with perf maps and processes
+};
+
+void files_init(struct files *files, uint32_t files_max);
+// The file open at fd, known before or not; fd is taken over. `path` is what the process calls it.
+// False: not a regular file. A file that is not ELF is remembered as refused.
+bool files_adopt(struct files *files, int fd, const char *path, struct file_ref *ret);
+// NULL: thrown out in between; adopt it again.
+struct symbol_file *files_get(struct files *files, struct file_ref ref);
+// Build the symbol table if it is not there.
+void files_load(struct files *files, struct symbol_file *file);
+// Drop tables of others, least recently used first, while the budget is exceeded.
+void files_shrink(struct files *files, const struct symbol_file *keep);
+uint64_t files_open_count(const struct files *files);
+void files_free(struct files *files);
+
+#endif
