@@ -11,6 +11,9 @@
 #include "common/environment.h"
 #include "common/strings.h"
 #include "harness/plan/plan.h"
+#ifdef UPGATE_HAVE_STALLS
+#include "reports/analyse/stalls/stalls.h"
+#endif
 
 static void docs_print_environment(void *stream)
 {
@@ -22,6 +25,44 @@ static void docs_print_environment(void *stream)
     for (enum environment_id id = 0; id < ENVIRONMENT_COUNT; id++)
         fprintf(file, "| `%s` | %s |\n", environment_name(id), environment_help(id));
 }
+
+#ifdef UPGATE_HAVE_STALLS
+// What a cell of a table must not hold, and what reads as markup.
+static void docs_print_cell(const char *text, FILE *file)
+{
+    for (; text && *text; text++) {
+        if (*text == '|')
+            fputs("&#124;", file);
+        else if (*text == '<')
+            fputs("&lt;", file);
+        else
+            fputc(*text, file);
+    }
+}
+
+static void docs_print_causes(void *stream)
+{
+    FILE *file = stream;
+    size_t count = 0;
+    const struct stall_cause *causes = stall_causes(&count);
+    fprintf(file,
+            "<!-- Made from the table of causes in reports/analyse/stalls by `upgate --print-docs docs`; "
+            "edit there. -->\n"
+            "# Causes that `upgate stalls` knows\n\n%zu causes. How to read what it prints: "
+            "[STALLS.md](STALLS.md).\n\n"
+            "| identifier | cause | what it looks like | what to do |\n|---|---|---|---|\n",
+            count);
+    for (size_t i = 0; i < count; i++) {
+        fprintf(file, "| `%s` | ", causes[i].id);
+        docs_print_cell(causes[i].title, file);
+        fputs(" | ", file);
+        docs_print_cell(causes[i].looks_like, file);
+        fputs(" | ", file);
+        docs_print_cell(causes[i].advice, file);
+        fputs(" |\n", file);
+    }
+}
+#endif
 
 // DIRECTORY/NAME.md, by `print` or, with a verb, from its table.
 static int docs_write_page(const char *directory, const char *name, void (*print)(void *),
@@ -48,6 +89,10 @@ int docs_write(const struct verb *const *verbs, const char *directory, struct er
     int rc = docs_write_page(directory, "environment", docs_print_environment, NULL, err);
     if (!rc)
         rc = docs_write_page(directory, "plan", plan_print_markdown, NULL, err);
+#ifdef UPGATE_HAVE_STALLS
+    if (!rc)
+        rc = docs_write_page(directory, "stall-causes", docs_print_causes, NULL, err);
+#endif
     for (; *verbs && !rc; verbs++) {
         char *name = xasprintf("upgate-%s", (*verbs)->name);
         rc = docs_write_page(directory, name, NULL, *verbs, err);

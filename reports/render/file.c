@@ -63,7 +63,7 @@ static mode_t file_mode(void)
     return 0666 & ~mask;
 }
 
-static int file_replace(const char *path, const char *text, struct error *err)
+int render_write(const char *path, const char *text, struct error *err)
 {
     struct stat info;
     // A device or a pipe (/dev/stdout.md by a link, a FIFO) cannot be replaced; that is no place
@@ -120,7 +120,7 @@ int render_file(struct store *store, const char *path, const struct render_opts 
                                      : markdown_make(report, FORMS_MARKDOWN_BYTES_MAX);
         report_free(report);
     }
-    rc = file_replace(path, text, err);
+    rc = render_write(path, text, err);
     free(text);
     return rc;
 }

@@ -47,6 +47,9 @@ int render_file_check(const char *path, struct error *err);
 int render_file(struct store *store, const char *path, const struct render_opts *opts,
                 struct error *err);
 
+// Any text as a file that appears whole or not at all.
+int render_write(const char *path, const char *text, struct error *err);
+
 // GitHub Actions: annotations to `stream`, Markdown to $GITHUB_STEP_SUMMARY, verdict and ratios to
 // $GITHUB_OUTPUT (each where the variable is set), all within GitHub's limits.
 int render_github(struct store *store, FILE *stream, struct error *err);
