@@ -22,7 +22,7 @@ LAW = {
     "tracer/record": COMMON | {"bpf", "tracer/symbols", "tracer/pystack", "tracer/store", "harness/steps"},
     "tracer/pystack": COMMON,
     "harness/steps": COMMON,
-    "reports/analyse": COMMON | {"tracer/store"},  # stalls/ only
+    "reports/analyse": COMMON,
     "reports/analyse/stalls": COMMON | {"reports/analyse", "tracer/store", "bpf"},
     "harness/plan": COMMON,
     "harness/fingerprint": COMMON,
@@ -35,7 +35,6 @@ LAW = {
     "harness/record": COMMON | {"tracer/record", "tracer/store", "harness/steps", "harness/run", "reports/render"},
     "harness/verbs": None,  # the top: may include everything
     "reference_models/native": COMMON,
-    "reference_models/plants": COMMON,
     "reference_models/plants": COMMON,
     "ci/bench": None,
     "tests": None,
