@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python side of a plant: names, CPUs, and the counters of struct plant_share (plant.h knows their
+offsets too). The step is the one of plant_victim.c: 6 ms of work, the operation, 1 ms of sleep."""
+import ctypes
+import mmap
+import os
+import struct
+import sys
+import time
+
+STALL_NS = 5000000
+WORK_S = 0.006
+STOP, READY, STEPS, STALLS, TOTAL, LONGEST, ACTS, CULPRIT = 0, 4, 8, 16, 24, 32, 40, 48
+SIGKILL, PR_SET_PDEATHSIG = 9, 1
+
+share = mmap.mmap(int(os.environ["UPGATE_PLANT_SHARE"]), mmap.PAGESIZE)
+cpu_victim = int(os.environ["UPGATE_PLANT_CPU"])
+cpu_other = int(os.environ["UPGATE_PLANT_CPU_OTHER"])
+guilty = sys.argv[-1] != "innocent"
+
+
+def name(comm):
+    """Names the calling thread; of a process, its main one. Not by prctl: it would name the caller only too."""
+    with open("/proc/thread-self/comm", "w") as file:
+        file.write(comm)
+
+
+def pin(cpu):
+    os.sched_setaffinity(0, {cpu})
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
+
+
+def stopped():
+    return struct.unpack_from("I", share, STOP)[0] != 0
+
+
+def is_ready():
+    return struct.unpack_from("I", share, READY)[0] != 0
+
+
+def add(offset, value):
+    struct.pack_into("Q", share, offset, struct.unpack_from("Q", share, offset)[0] + value)
+
+
+def blame(pid):
+    struct.pack_into("I", share, CULPRIT, pid)
+
+
+def count(late_ns):
+    add(STEPS, 1)
+    if late_ns >= STALL_NS:
+        add(STALLS, 1)
+        add(TOTAL, late_ns)
+        struct.pack_into("Q", share, LONGEST, max(late_ns, struct.unpack_from("Q", share, LONGEST)[0]))
+
+
+def work(rounds):
+    x = 1
+    for _ in range(rounds):
+        x = (x * 1103515245 + 12345) & 0x7fffffff
+    return x
+
+
+def least_ns(rounds):
+    least = None
+    for _ in range(10):
+        begin = time.monotonic_ns()
+        work(rounds)
+        took = time.monotonic_ns() - begin
+        least = took if least is None else min(least, took)
+    return least
+
+
+def steps(operation=None):
+    """The loop of a victim's main thread, until the plant stops. operation(step)."""
+    pin(cpu_victim)
+    rounds = int(20000 * WORK_S * 1e9 / least_ns(20000))
+    usual_ns = least_ns(rounds)
+    struct.pack_into("I", share, READY, 1)
+    step = 0
+    while not stopped():
+        begin = time.monotonic_ns()
+        work(rounds)
+        if operation:
+            operation(step)
+        count(time.monotonic_ns() - begin - usual_ns)
+        time.sleep(0.001)
+        step += 1
+
+
+def every(period_s, act):
+    """Calls act() by an absolute clock, until the plant stops, once the victim takes its steps."""
+    while not is_ready():
+        time.sleep(0.001)
+    due = time.monotonic()
+    while not stopped():
+        act()
+        add(ACTS, 1)
+        due = max(due + period_s, time.monotonic())
+        time.sleep(max(0.0, due - time.monotonic()))

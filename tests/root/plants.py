@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every plant once through ci/plants: upgate must name its cause and culprit. A plant that does not stall its
+victim on this machine proves nothing and fails nothing; a wrong answer is tried again, twice, as other load on
+a small machine is a cause of its own. Without upgate's capture (root, BTF) what the plants say about
+themselves is still tested."""
+import importlib.machinery
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+
+ROOT = os.environ.get("UPGATE_SOURCE") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+WINDOW_S, TRIES = 3.0, 3
+# Of the 10 minutes the test may take. What is left then is tried once only.
+RETRY_UNTIL_S = 330
+README = os.path.join(ROOT, "reference_models", "plants", "README.md")
+
+
+def load_plants():
+    """ci/plants is a program without an ending: loaded by its path."""
+    loader = importlib.machinery.SourceFileLoader("plants", os.path.join(ROOT, "ci", "plants"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("plants", loader))
+    sys.dont_write_bytecode = True
+    loader.exec_module(module)
+    return module
+
+
+def check_lists(plants):
+    """The program, the answers and the README know the same plants."""
+    named = subprocess.run([plants.PLANT, "--list"], check=True, stdout=subprocess.PIPE).stdout.decode().split()
+    assert sorted(named) == sorted(plants.answers()), "plant --list and answers.json differ: %s" % (
+        set(named) ^ set(plants.answers()))
+    with open(README, encoding="utf-8") as file:
+        assert plants.table() in file.read(), "README.md of the plants is not what ci/plants --list prints"
+
+
+def check_judge(plants):
+    """The judge itself: each of these must be found wrong, and the first one right."""
+    who = {"victim_pid": 10, "culprit_pids": [11]}
+    stall = {"cause": "smaps_read", "culprit": {"pid": 11, "comm": "pl-smaps"}, "period_ns": 310000000,
+             "total_ns": 500000000}
+    answer = plants.answers()["smaps"]
+
+    def judged(**changed):
+        return plants.judge(answer, {"stalls": [dict(stall, **changed)]}, who, 5.0)
+    assert judged() == "", judged()
+    assert judged(cause="fork_large") and judged(culprit=None) and judged(period_ns=None)
+    assert judged(period_ns=340000000), "13 % off"
+    assert judged(culprit={"pid": 12, "comm": "pl-smaps"}) and judged(culprit={"pid": 11, "comm": "pl-busy"})
+    assert plants.judge(answer, {"stalls": []}, who, 5.0)
+    assert plants.judge_innocent({"stalls": [stall]}, 5.0)
+    assert not plants.judge_innocent({"stalls": [dict(stall, total_ns=40000000)]}, 5.0), "below 1 % of the window"
+    assert not plants.judge_innocent({"stalls": [dict(stall, culprit=None)]}, 5.0)
+
+
+def cannot_capture(plants):
+    """Why upgate cannot record here, or ''."""
+    if os.geteuid() != 0:
+        return "not root"
+    if not os.path.exists("/sys/kernel/btf/vmlinux"):
+        return "this kernel has no BTF"
+    for verb in ("record", "stalls"):
+        if subprocess.run([plants.UPGATE, verb, "--help"], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL).returncode != 0:
+            return "upgate was built without '%s'" % verb
+    return ""
+
+
+def main():
+    plants = load_plants()
+    check_lists(plants)
+    check_judge(plants)
+    why = cannot_capture(plants)
+    if why:
+        print("skipped: %s" % why)
+        return 77
+    begin, failed = time.monotonic(), []
+    answers = plants.answers()
+    runs = [(name, False) for name in answers] + [(name, True) for name in answers if answers[name].get("innocent")]
+    for name, innocent in runs:
+        for attempt in range(TRIES):
+            result = plants.run(name, WINDOW_S, innocent)
+            print(("innocent " if innocent else "") + plants.describe(result), flush=True)
+            if result["verdict"] not in (plants.WRONG, plants.FAILED):
+                break
+            if attempt == TRIES - 1 or time.monotonic() - begin > RETRY_UNTIL_S:
+                failed.append(name + (" (innocent)" if innocent else ""))
+                break
+    print("%d runs, %.0f s, failed: %s" % (len(runs), time.monotonic() - begin, ", ".join(failed) or "none"))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
