@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stalls as they are shown: findings made by hand, rendered in every form and width, compared byte by
+// byte with tests/golden/stalls_*. UPGATE_GOLDEN_UPDATE=1 rewrites the files; read the diff before you
+// commit it. The recordings of a store are read from one made by SQL.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/strings.h"
+#include "reports/render/stalls_text.h"
+#include "reports/render/stalls_view.h"
+#include "tests/unit/runner.h"
+#include "tracer/store/store.h"
+
+enum { GOLDEN_BYTES_MAX = 1 << 20 };
+
+#define MS INT64_C(1000000)
+#define STACK(...) \
+    {.frames = (const char *[]){__VA_ARGS__}, .count = sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)}
+
+static const struct stall_task trainer = {.known = true,
+                                          .pid = 4121,
+                                          .tid = 4121,
+                                          .comm = "python3",
+                                          .cmdline = "/usr/bin/python3 -u ci/stalls/trainer.py --steps 400",
+                                          .kind = "target"};
+static const struct stall_task loader = {.known = true,
+                                         .pid = 4121,
+                                         .tid = 4127,
+                                         .comm = "pt_data_worker",
+                                         .cmdline = "/usr/bin/python3 -u ci/stalls/trainer.py --steps 400",
+                                         .kind = "target"};
+static const struct stall_task agent = {.known = true,
+                                        .pid = 4188,
+                                        .tid = 4188,
+                                        .comm = "python3",
+                                        .cmdline = "/usr/bin/python3 ci/stalls/agent.py --pid 4121 --period 0.3",
+                                        .kind = "other"};
+static const struct stall_task flusher = {
+    .known = true, .pid = 77, .tid = 77, .comm = "kworker/u4:2", .kind = "kernel"};
+
+// What the smaps case gave on a 12 GiB process.
+static struct stall smaps_stall(void)
+{
+    return (struct stall){
+        .cause = "smaps_read",
+        .title = "A monitor reads the smaps of the process",
+        .total_ns = 4260 * MS,
+        .max_ns = 137 * MS,
+        .count = 98,
+        .first_ns = 412 * MS,
+        .last_ns = 29800 * MS,
+        .has_period = true,
+        .period_ns = 300 * MS,
+        .blocked_ns = 4195 * MS,
+        .run_queue_ns = 65 * MS,
+        .confidence = 0.94,
+        .confidence_note = "mmap_lock was held by a reader: one of possibly many is named",
+        .victim = trainer,
+        .victim_threads = 1,
+        .victim_kernel = STACK("__schedule", "schedule", "schedule_preempt_disabled",
+                               "rwsem_down_write_slowpath", "down_write_killable", "vm_mmap_pgoff",
+                               "do_syscall_64", "entry_SYSCALL_64_after_hwframe"),
+        .victim_user = STACK("mmap64", "sysmalloc", "_int_malloc", "malloc"),
+        .victim_python = STACK("allocate (trainer.py:48)", "step (trainer.py:71)",
+                               "main (trainer.py:102)", "<module> (trainer.py:110)"),
+        .culprit = agent,
+        .culprit_function = "show_smaps_rollup",
+        .culprit_kernel = STACK("smaps_account", "smaps_pte_range", "walk_pgd_range",
+                                "__walk_page_range", "walk_page_vma", "smap_gather_stats",
+                                "show_smaps_rollup", "seq_read_iter", "vfs_read", "ksys_read"),
+        .resource = "mmap_lock of pid 4121",
+        .chain = {{.from = trainer, .to = agent, .via = "mmap_lock"}},
+        .chain_count = 1,
+        .has_steps = true,
+        .steps_hit = 98,
+        .steps_total = 1204,
+        .advice = "Stop the reads or make them rarer: psutil's memory_full_info() reads smaps_rollup; "
+                  "memory_info() does not.",
+    };
+}
+
+static struct stall chain_stall(void)
+{
+    return (struct stall){
+        .cause = "data_starved",
+        .title = "The trainer waits for its data loader",
+        .total_ns = 31500 * MS,
+        .max_ns = 801 * MS,
+        .count = 1423,
+        .blocked_ns = 31400 * MS,
+        .run_queue_ns = 100 * MS,
+        .confidence = 0.61,
+        .confidence_note = "9 of 40 links of the chain were seen",
+        .victim = loader,
+        .victim_threads = 4,
+        .victim_kernel = STACK("futex_do_wait", "__futex_wait", "futex_wait", "do_futex"),
+        .culprit = flusher,
+        .culprit_kernel = STACK("ext4_map_blocks"),
+        .chain = {{.from = trainer, .to = loader, .via = "pipe:[8812]"},
+                  {.from = loader, .to = flusher, .via = "woken by folio_end_writeback"}},
+        .chain_count = 2,
+        .advice = "Read from a faster disk.",
+    };
+}
+
+static struct stall lone_stall(void)
+{
+    return (struct stall){.cause = "gc_pause",
+                          .title = "GC pause of CPython",
+                          .total_ns = 84 * MS,
+                          .max_ns = 84 * MS,
+                          .count = 1,
+                          .on_cpu_ns = 84 * MS,
+                          .confidence = 1,
+                          .victim = trainer,
+                          .victim_threads = 1,
+                          .victim_python = STACK("step (trainer.py:71)"),
+                          .advice = "gc.freeze() after start-up."};
+}
+
+static struct stalls_recording smaps_recording(void)
+{
+    return (struct stalls_recording){.id = 1,
+                                     .side = -1,
+                                     .pair = -1,
+                                     .begin_ns = 1000,
+                                     .end_ns = 30000 * MS,
+                                     .threshold_ns = MS,
+                                     .sample_hz = 199,
+                                     .python = true,
+                                     .target = trainer,
+                                     .processes = 1,
+                                     .threads = 12,
+                                     .gaps = 1733,
+                                     .samples = 6021,
+                                     .lock_waits = 98,
+                                     .facts = 100};
+}
+
+static char *golden_path(const char *name)
+{
+    const char *end = strstr(__FILE__, "unit/test_render_stalls.c");
+    return xasprintf("%.*sgolden/%s", (int)(end - __FILE__), __FILE__, name);
+}
+
+static void golden_compare(const char *got, const char *name)
+{
+    char *path = golden_path(name);
+    const char *update = getenv("UPGATE_GOLDEN_UPDATE");
+    if (update && strcmp(update, "1") == 0) {
+        FILE *file = fopen(path, "w");
+        CHECK(file != NULL && fputs(got, file) >= 0 && fclose(file) == 0);
+    }
+    char *want = string_read_file(path, GOLDEN_BYTES_MAX, NULL);
+    if (!want)
+        runner_fail(__FILE__, __LINE__, "no golden file %s; UPGATE_GOLDEN_UPDATE=1 writes it", path);
+    if (want && strcmp(got, want) != 0) {
+        size_t at = 0, line = 1;
+        for (; got[at] && got[at] == want[at]; at++)
+            line += got[at] == '\n';
+        while (at > 0 && got[at - 1] != '\n')
+            at--;
+        runner_fail(__FILE__, __LINE__, "%s:%zu differs\n   got: %.*s\n", name, line,
+                    (int)strcspn(got + at, "\n"), got + at);
+    }
+    CHECK(want != NULL);
+    free(path);
+    free(want);
+}
+
+static char *table_text(const struct stalls_view *view, const struct render_opts *opts)
+{
+    char *text = NULL;
+    size_t len = 0;
+    struct error err = {0};
+    FILE *stream = open_memstream(&text, &len);
+    CHECK_INT(stalls_view_table(view, opts, stream, &err), 0);
+    fclose(stream);
+    return text;
+}
+
+// Nothing is wider than the screen, except a word that cannot be broken.
+static void check_width(const char *text, int width)
+{
+    for (; *text; text += strcspn(text, "\n"), text += *text == '\n') {
+        char *line = xasprintf("%.*s", (int)strcspn(text, "\n"), text);
+        if (screen_columns(line) > width)
+            runner_fail(__FILE__, __LINE__, "wider than %d: %s", width, line);
+        CHECK(line[0] == 0 || line[strlen(line) - 1] != ' ');
+        free(line);
+    }
+}
+
+static void golden_table(const struct stalls_view *view, const struct render_opts *opts,
+                         const char *name)
+{
+    char *text = table_text(view, opts);
+    if (!opts->color)
+        check_width(text, opts->width ? opts->width : RENDER_WIDTH_DEFAULT);
+    golden_compare(text, name);
+    free(text);
+}
+
+static void golden_json(const struct stalls_view *view, const char *name)
+{
+    json_t *document = stalls_view_json(view);
+    char *json = json_dumps(document, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+    char *text = xasprintf("%s\n", json);
+    golden_compare(text, name);
+    free(text);
+    free(json);
+    json_decref(document);
+}
+
+TEST(the_smaps_case_in_every_form)
+{
+    struct stall found[] = {smaps_stall(), lone_stall()};
+    struct stalls stalls = {.recording_id = 1,
+                            .window_ns = 30000 * MS,
+                            .threshold_ns = MS,
+                            .target_threads = 12,
+                            .stalls = found,
+                            .count = 2,
+                            .idle_ns = 210000 * MS};
+    struct stalls_recording recording = smaps_recording();
+    struct stalls_recordings recordings = {.items = &recording, .count = 1};
+    struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
+    struct stalls_view view = {.shown = &shown,
+                               .count = 1,
+                               .recordings = &recordings,
+                               .path = "run.db",
+                               .rows_max = 10,
+                               .details_max = 3};
+    golden_table(&view, &(struct render_opts){.width = 80}, "stalls_smaps_80.txt");
+    golden_table(&view, &(struct render_opts){.utf8 = true}, "stalls_smaps.txt");
+    golden_table(&view, &(struct render_opts){.width = 120, .utf8 = true, .color = true},
+                 "stalls_smaps_120.txt");
+    golden_json(&view, "stalls_smaps.json");
+    char *markdown = stalls_view_markdown(&view);
+    golden_compare(markdown, "stalls_smaps.md");
+    free(markdown);
+    char *answer = stalls_text_answer(&shown);
+    CHECK_STR(answer, "trainer.py (pid 4121) lost 14.2 % of 30 s: python3 agent.py (pid 4188) reads its "
+                      "smaps_rollup every 300 ms and holds its mmap_lock meanwhile");
+    free(answer);
+}
+
+TEST(two_sides_with_drops_and_threads_that_waited_together)
+{
+    struct stall found[] = {chain_stall(), smaps_stall(), lone_stall()};
+    struct stall_breach breaches[] = {
+        {.producer = "bpf", .kind = "gaps", .count = 12345, .detail = "the ring was full"},
+        {.producer = "bpf", .kind = "samples", .count = 2}};
+    const char *missing[] = {
+        "signals: no tracepoint signal_generate on this kernel; who sent SIGSTOP is told from wakers only"};
+    struct stalls b = {.recording_id = 2,
+                       .window_ns = 30000 * MS,
+                       .threshold_ns = MS,
+                       .stalls = found,
+                       .count = 3,
+                       .breaches = breaches,
+                       .breach_count = 2,
+                       .missing = missing,
+                       .missing_count = 1};
+    struct stalls a = {.recording_id = 1, .window_ns = 29000 * MS, .threshold_ns = MS};
+    struct stalls_recording items[] = {smaps_recording(), smaps_recording()};
+    for (int i = 0; i < 2; i++) {
+        items[i].id = i + 1;
+        items[i].side = i;
+        items[i].pair = 0;
+        items[i].workload = (char *)"dlrm-train";
+        items[i].side_name = (char *)(i ? "torch-2.x" : "torch-1.13");
+    }
+    items[0].sample_hz = 0;
+    items[1].python = false;
+    items[1].processes = 5;
+    items[1].end_ns = 0;
+    struct stalls_recordings recordings = {.items = items, .count = 2};
+    struct stalls_shown shown[] = {{&items[0], &a}, {&items[1], &b}};
+    struct stalls_view view = {.shown = shown,
+                               .count = 2,
+                               .recordings = &recordings,
+                               .path = "ab.db",
+                               .rows_max = 2,
+                               .details_max = 1};
+    golden_table(&view, &(struct render_opts){.width = 100}, "stalls_sides.txt");
+    golden_table(&view, &(struct render_opts){.width = 60}, "stalls_sides_60.txt");
+    golden_json(&(struct stalls_view){.shown = &shown[1], .count = 1, .recordings = &recordings},
+                "stalls_sides.json");
+}
+
+TEST(what_cannot_be_said_is_not_called_innocence)
+{
+    struct stalls stalls = {.recording_id = 1, .window_ns = 30000 * MS};
+    struct stalls_recording recording = smaps_recording();
+    struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
+    CHECK(stalls_view_nothing(&shown) == NULL); // events and no stall: that is an answer
+    recording.gaps = recording.samples = recording.lock_waits = recording.facts = 0;
+    char *text = stalls_view_nothing(&shown);
+    CHECK_CONTAINS(text, "recording 1: no event of its 12 threads");
+    free(text);
+    struct stall_breach breach = {.producer = "bpf", .kind = "gaps", .count = 5000};
+    stalls.breaches = &breach;
+    stalls.breach_count = 1;
+    text = stalls_view_nothing(&shown);
+    CHECK_CONTAINS(text, "all 5,000 events were dropped");
+    free(text);
+    stalls.breach_count = 0;
+    recording.threads = 0;
+    text = stalls_view_nothing(&shown);
+    CHECK_CONTAINS(text, "no thread of the target was seen");
+    free(text);
+    struct stalls_view view = {.shown = &shown, .count = 1, .rows_max = 10, .details_max = 3};
+    text = table_text(&view, &(struct render_opts){0});
+    CHECK(strncmp(text, "recording 1: no thread of the target was seen", 40) == 0);
+    free(text);
+}
+
+TEST(names_of_processes)
+{
+    static const struct {
+        const char *cmdline, *comm, *name, *program;
+    } cases[] = {
+        {"/usr/bin/python3.11 -u -X dev /srv/job/train.py --x", "python3.11", "train.py",
+         "python3.11 train.py"},
+        {"python -m torch.distributed.run a.py", "python", "torch.distributed.run",
+         "python -m torch.distributed.run"},
+        {"python3 -c import time", "python3", "python3", "python3"},
+        {"/bin/bash", "bash", "bash", "bash"},
+        {"/usr/bin/shred x", "shred", "shred", "shred"},
+        {"ray::train_step", "ray::train_step", "ray::train_step", "ray::train_step"},
+        {NULL, "kswapd0", "kswapd0", "kswapd0"},
+        {"   ", "odd", "odd", "odd"},
+        {"/opt/x/", "x", "x/", "x/"},
+        {NULL, NULL, "?", "?"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct stall_task task = {.known = true, .comm = cases[i].comm, .cmdline = cases[i].cmdline};
+        char *name = stalls_text_name(&task, STALLS_NAME_SHORT);
+        char *program = stalls_text_name(&task, STALLS_NAME_PROGRAM);
+        CHECK_STR(name, cases[i].name);
+        CHECK_STR(program, cases[i].program);
+        free(name);
+        free(program);
+    }
+    char *kernel = stalls_text_task(&flusher, STALLS_NAME_PROGRAM);
+    CHECK_STR(kernel, "kernel thread kworker/u4:2 (pid 77)");
+    free(kernel);
+}
+
+TEST(a_cause_nobody_wrote_a_sentence_for)
+{
+    struct stall stall = {.cause = "new_one",
+                          .title = "GPU driver held up",
+                          .culprit = flusher,
+                          .culprit_function = "ext4_map_blocks",
+                          .resource = "i_rwsem",
+                          .has_period = true,
+                          .period_ns = 5 * MS};
+    char *text = stalls_text_blame(&stall);
+    CHECK_STR(text, "GPU driver held up every 5 ms: kernel thread kworker/u4:2 (pid 77) in "
+                    "ext4_map_blocks (i_rwsem)");
+    free(text);
+    stall.culprit.known = false;
+    stall.has_period = false;
+    stall.resource = NULL;
+    stall.title = "A thing happened";
+    text = stalls_text_blame(&stall);
+    CHECK_STR(text, "a thing happened");
+    free(text);
+    stall.cause = "smaps_read"; // its sentence needs a culprit
+    text = stalls_text_blame(&stall);
+    CHECK_STR(text, "a thing happened");
+    free(text);
+}
+
+TEST(texts_of_the_store_cannot_act)
+{
+    struct stall stall = smaps_stall();
+    stall.culprit.cmdline = "evil\033]0;x\a\n| `a` <b>\xff";
+    stall.culprit.comm = "\033[2J";
+    stall.victim_python = (struct stall_stack)STACK("f\033[31m (a.py:1)");
+    stall.advice = "no\r\nway";
+    struct stalls stalls = {.window_ns = 1000 * MS, .stalls = &stall, .count = 1};
+    struct stalls_recording recording = smaps_recording();
+    struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
+    struct stalls_view view = {.shown = &shown, .count = 1, .rows_max = 9, .details_max = 9};
+    char *text = table_text(&view, &(struct render_opts){0});
+    CHECK(strchr(text, '\033') == NULL && strchr(text, '\r') == NULL && strchr(text, '\a') == NULL);
+    free(text);
+    text = stalls_view_markdown(&view);
+    CHECK(strchr(text, '\033') == NULL && strstr(text, "<b>") == NULL);
+    free(text);
+    json_t *document = stalls_view_json(&view);
+    CHECK(document != NULL);
+    char *json = json_dumps(document, 0);
+    CHECK(json != NULL);
+    CHECK_CONTAINS(json, "\xef\xbf\xbd");
+    free(json);
+    json_decref(document);
+    char *detail = stalls_view_detail(&stall);
+    CHECK(detail[0] == '{' && strstr(detail, "\"rank\"") == NULL);
+    free(detail);
+}
+
+TEST(the_recordings_of_a_store)
+{
+    char path[] = "/tmp/upgate-stalls-XXXXXX";
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && close(fd) == 0);
+    struct store *store = NULL;
+    struct error err = {0};
+    struct stalls_recordings recordings;
+    CHECK_INT(store_open(path, STORE_CREATE, &store, &err), 0);
+    CHECK_INT(stalls_recordings_load(store, &recordings, &err), 0);
+    CHECK_INT(recordings.count, 0);
+    static const char sql[] =
+        "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, target, missing) "
+        "VALUES (3, 10, 20, 1000000, 0, 1, '{}', '[]'), (5, 10, NULL, 1000000, 199, 0, '{}', '[]');"
+        "INSERT INTO process (id, recording_id, tgid, start_ns, comm, cmdline, kind) VALUES "
+        "(1, 3, 40, 1, 'bash', 'bash', 'other'), (2, 3, 41, 1, 'python3', 'python3 a.py', 'target'),"
+        "(3, 3, 42, 1, 'python3', NULL, 'target'), (4, 5, 50, 1, 'x', 'x', 'target');"
+        "INSERT INTO thread (id, process_id, tid, comm) VALUES (1, 1, 40, 'bash'), (2, 2, 41, 'python3'),"
+        "(3, 2, 43, 'w'), (4, 3, 42, 'python3'), (5, 4, 50, 'x');"
+        "INSERT INTO gap (thread_id, out_ns, in_ns, state, flags) VALUES (2, 1, 2, 1, 0), (5, 1, 2, 1, 0),"
+        "(4, 1, 2, 1, 0);"
+        "INSERT INTO sample (thread_id, at_ns, cpu, why) VALUES (5, 1, 0, 1);";
+    CHECK_INT(sqlite3_exec(store_db(store), sql, NULL, NULL, NULL), SQLITE_OK);
+    CHECK_INT(stalls_recordings_load(store, &recordings, &err), 0);
+    CHECK_INT(recordings.count, 2);
+    const struct stalls_recording *first = &recordings.items[0], *second = &recordings.items[1];
+    CHECK_INT(first->id, 3);
+    CHECK_INT(first->target.pid, 41);
+    CHECK_STR(first->target.cmdline, "python3 a.py");
+    CHECK_INT(first->processes, 2);
+    CHECK_INT(first->threads, 3);
+    CHECK_INT(first->gaps, 2);
+    CHECK_INT(first->samples, 0);
+    CHECK_INT(first->side, -1);
+    CHECK_INT(second->end_ns, 0);
+    CHECK_INT(second->gaps, 1);
+    CHECK_INT(second->samples, 1);
+    CHECK(!second->python);
+    stalls_recordings_clear(&recordings);
+    CHECK_INT(sqlite3_exec(store_db(store), "DELETE FROM sample; DELETE FROM gap; DELETE FROM thread; "
+                                            "DELETE FROM process; DROP VIEW v_stall; DROP TABLE stall; "
+                                            "DROP TABLE recorded_step; DROP TABLE counter; DROP TABLE "
+                                            "host_fact; DROP TABLE recording",
+                           NULL, NULL, NULL),
+              SQLITE_OK);
+    CHECK_INT(stalls_recordings_load(store, &recordings, &err), 0); // of an upgate that did not record
+    CHECK_INT(recordings.count, 0);
+    store_close(store);
+    unlink(path);
+}
