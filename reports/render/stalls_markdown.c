@@ -110,15 +110,8 @@ static void markdown_stalls_trust(struct strbuf *out, const struct stalls_shown 
     markdown_stalls_item(out, "recorded", stalls_text_watched(shown));
     if (stalls->breach_count == 0)
         strbuf_add(out, "* **trust**: ok, no event was dropped\n");
-    for (size_t i = 0; i < stalls->breach_count; i++) {
-        const struct stall_breach *breach = &stalls->breaches[i];
-        char number[NUMBERS_SIZE];
-        markdown_stalls_item(out, "breach",
-                             xasprintf("%s %s: %s dropped%s%s", breach->producer, breach->kind,
-                                       numbers_count(breach->count, number),
-                                       breach->detail ? ", " : "",
-                                       breach->detail ? breach->detail : ""));
-    }
+    for (size_t i = 0; i < stalls->breach_count; i++)
+        markdown_stalls_item(out, "breach", stalls_text_breach(&stalls->breaches[i]));
     for (size_t i = 0; i < stalls->missing_count; i++)
         markdown_stalls_item(out, "not seen", xstrdup(stalls->missing[i]));
 }

@@ -27,10 +27,10 @@ char *stalls_text_lost(const struct stall *stall)
     char total[PHRASES_NUMBER], longest[PHRASES_NUMBER], count[NUMBERS_SIZE];
     struct strbuf out = {0};
     strbuf_add(&out, "%s", unit_format_ns(total, sizeof total, (double)stall->total_ns));
-    strbuf_add(&out, stall->count == 1 ? " at one time" : " in %s times",
+    strbuf_add(&out, stall->count == 1 ? ", once" : ", %s times",
                numbers_count((int64_t)stall->count, count));
     if (stall->victim_threads > 1)
-        strbuf_add(&out, " of %zu threads", stall->victim_threads);
+        strbuf_add(&out, " in %zu threads", stall->victim_threads);
     if (stall->count > 1)
         strbuf_add(&out, ", the longest %s",
                    unit_format_ns(longest, sizeof longest, (double)stall->max_ns));
@@ -146,10 +146,22 @@ char *stalls_text_link(const struct stall_link *link, bool utf8)
 {
     char *from = stalls_text_thread(&link->from), *to = stalls_text_thread(&link->to);
     char *text = xasprintf("%s %s %s%s%s", from, utf8 ? "\xe2\x86\x92" : "->", to,
-                           link->via ? ", by " : "", link->via ? link->via : "");
+                           link->via ? ", " : "", link->via ? link->via : "");
     free(from);
     free(to);
     return text;
+}
+
+char *stalls_text_breach(const struct stall_breach *breach)
+{
+    char number[NUMBERS_SIZE];
+    struct strbuf out = {0};
+    strbuf_add(&out, "%s %s", breach->producer, breach->kind);
+    if (breach->count > 0)
+        strbuf_add(&out, ": %s dropped", numbers_count(breach->count, number));
+    if (breach->detail)
+        strbuf_add(&out, "%s%s", breach->count > 0 ? ", " : ": ", breach->detail);
+    return strbuf_take(&out);
 }
 
 char *stalls_text_steps(const struct stall *stall)

@@ -87,9 +87,9 @@ static void stalls_culprit(struct table *table, const struct stall *stall)
 
 static void stalls_chain(struct table *table, const struct stall *stall)
 {
-    // One link says what victim and culprit say already; only its "by" is news.
-    if (stall->chain_count == 1 && stall->chain[0].via)
-        stalls_line(table, "held by", xstrdup(stall->chain[0].via));
+    // One link says what victim and culprit say already; only what it went by is news.
+    if (stall->chain_count == 1 && stall->chain[0].via && !stall->resource)
+        stalls_line(table, "by", xstrdup(stall->chain[0].via));
     for (size_t i = 0; stall->chain_count > 1 && i < stall->chain_count; i++)
         stalls_line(table, i ? "" : "chain", stalls_text_link(&stall->chain[i], table->utf8));
 }
@@ -130,13 +130,11 @@ static void stalls_trust(struct table *table, const struct stalls_shown *shown)
     if (stalls->breach_count == 0)
         table_line(table, "trust", SCREEN_STYLE_PASS, "ok: no event was dropped");
     for (size_t i = 0; i < stalls->breach_count; i++) {
-        const struct stall_breach *breach = &stalls->breaches[i];
-        char number[NUMBERS_SIZE];
-        char *text = xasprintf("%s%s %s: %s dropped%s%s", i ? "" : "BREACHED: ", breach->producer,
-                               breach->kind, numbers_count(breach->count, number),
-                               breach->detail ? ", " : "", breach->detail ? breach->detail : "");
+        char *breach = stalls_text_breach(&stalls->breaches[i]);
+        char *text = xasprintf("%s%s", i ? "" : "BREACHED: ", breach);
         table_line(table, i ? "" : "trust", SCREEN_STYLE_INCONCLUSIVE, text);
         free(text);
+        free(breach);
     }
     if (!shown->recording->python)
         stalls_line(table, "not seen", xstrdup("Python stacks: they were not walked"));
@@ -146,6 +144,53 @@ static void stalls_trust(struct table *table, const struct stalls_shown *shown)
     if (stalls->missing_count > STALLS_MISSING_MAX)
         stalls_line(table, "", xasprintf("%zu more: select missing from recording",
                                          stalls->missing_count - STALLS_MISSING_MAX));
+}
+
+static void stalls_more(struct table *table, const struct stalls_view *view,
+                        const struct stalls_shown *shown)
+{
+    char *clean = screen_clean(view->path, table->utf8);
+    struct strbuf line = {0};
+    strbuf_add(&line, "\n%zu more in full: upgate stalls %s --all", shown->stalls->count - view->details_max,
+               clean);
+    if (view->count > 1)
+        strbuf_add(&line, " --recording %lld", (long long)shown->recording->id);
+    screen_style(&table->out, SCREEN_STYLE_DIM, table->color, line.text);
+    strbuf_add(&table->out, "\n");
+    strbuf_free(&line);
+    free(clean);
+}
+
+// Of several recordings the one that lost most speaks first.
+static void stalls_worst(struct table *table, const struct stalls_view *view)
+{
+    const struct stalls_shown *worst = &view->shown[0];
+    double most = 0;
+    size_t mute = 0;
+    for (size_t i = 0; i < view->count; i++) {
+        const struct stalls *stalls = view->shown[i].stalls;
+        double share = stalls->count ? stalls_text_fraction(stalls, &stalls->stalls[0]) : 0;
+        char *why_not = stalls_view_nothing(&view->shown[i]);
+        mute += why_not != NULL;
+        free(why_not);
+        if (share > most) {
+            most = share;
+            worst = &view->shown[i];
+        }
+    }
+    char *name = stalls_text_recording(worst->recording), *answer = stalls_text_answer(worst);
+    char *text =
+        most > 0 ? xasprintf("Worst of %zu recordings, %s: %s", view->count, name, answer)
+        : mute   ? xasprintf("No stall found in %zu of %zu recordings; the others say nothing",
+                             view->count - mute, view->count)
+                 : xasprintf("No stall found in %zu recordings", view->count);
+    char *clean = screen_clean(text, table->utf8);
+    screen_wrap(&table->out, clean, table->width, 0, 0);
+    strbuf_add(&table->out, "\n");
+    free(clean);
+    free(text);
+    free(answer);
+    free(name);
 }
 
 static void stalls_section(struct table *table, const struct stalls_view *view, size_t i)
@@ -167,6 +212,8 @@ static void stalls_section(struct table *table, const struct stalls_view *view, 
     stalls_grid(table, stalls, view->rows_max);
     for (size_t k = 0; k < stalls->count && k < view->details_max; k++)
         stalls_detail(table, stalls, k);
+    if (stalls->count > view->details_max)
+        stalls_more(table, view, shown);
     strbuf_add(&table->out, "\n");
     stalls_trust(table, shown);
 }
@@ -178,6 +225,8 @@ int stalls_view_table(const struct stalls_view *view, const struct render_opts *
     struct table table = {.width = width > STALLS_WIDTH_MAX ? STALLS_WIDTH_MAX : width,
                           .color = opts->color,
                           .utf8 = opts->utf8};
+    if (view->count > 1)
+        stalls_worst(&table, view);
     for (size_t i = 0; i < view->count; i++)
         stalls_section(&table, view, i);
     errno = 0;

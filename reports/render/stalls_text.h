@@ -32,7 +32,7 @@ char *stalls_text_answer(const struct stalls_shown *shown);
 // The same for any of its causes, without the part before the colon.
 char *stalls_text_blame(const struct stall *stall);
 
-// "4.26 s in 98 waits of 2 threads, the longest 137 ms; 4.2 s blocked, 60 ms in the run queue"
+// "4.26 s, 98 times in 2 threads, the longest 137 ms; 4.2 s blocked, 60 ms waiting for a CPU"
 char *stalls_text_lost(const struct stall *stall);
 // "dlrm-train, candidate (torch 2.x), pair 3", or "recording 2"
 char *stalls_text_recording(const struct stalls_recording *recording);
@@ -41,9 +41,10 @@ char *stalls_text_watched(const struct stalls_shown *shown);
 // Frames of interest, leaf first, at most `max`: the kernel's way in and out of the scheduler is
 // left out. "a < b < c < 12 more"; "" for no frames.
 char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8);
-// "trainer.py (pid 4121) -> python3 agent.py (pid 4188)  mmap_lock", one link
+// "trainer.py (pid 4121) -> python3 agent.py (pid 4188), mmap_lock": one link
 char *stalls_text_link(const struct stall_link *link, bool utf8);
 // "61 of 200 steps"; NULL when there were no steps.
 char *stalls_text_steps(const struct stall *stall);
+char *stalls_text_breach(const struct stall_breach *breach); // "bpf gaps: 12 dropped, the ring was full"
 
 #endif

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
+#include "reports/render/screen.h"
 #include "reports/render/stalls_text.h"
 #include "reports/render/stalls_view.h"
 #include "tests/unit/runner.h"
@@ -16,8 +17,12 @@
 enum { GOLDEN_BYTES_MAX = 1 << 20 };
 
 #define MS INT64_C(1000000)
-#define STACK(...) \
-    {.frames = (const char *[]){__VA_ARGS__}, .count = sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)}
+// Static: the stalls that are returned by value outlive the functions that made them.
+#define STACK(...)                                                                                 \
+    ({                                                                                             \
+        static const char *frames_[] = {__VA_ARGS__};                                              \
+        (struct stall_stack){.frames = frames_, .count = sizeof frames_ / sizeof *frames_};        \
+    })
 
 static const struct stall_task trainer = {.known = true,
                                           .pid = 4121,
@@ -381,7 +386,7 @@ TEST(texts_of_the_store_cannot_act)
     struct stall stall = smaps_stall();
     stall.culprit.cmdline = "evil\033]0;x\a\n| `a` <b>\xff";
     stall.culprit.comm = "\033[2J";
-    stall.victim_python = (struct stall_stack)STACK("f\033[31m (a.py:1)");
+    stall.victim_python = STACK("f\033[31m (a.py:1)");
     stall.advice = "no\r\nway";
     struct stalls stalls = {.window_ns = 1000 * MS, .stalls = &stall, .count = 1};
     struct stalls_recording recording = smaps_recording();
