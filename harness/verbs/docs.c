@@ -27,11 +27,17 @@ static void docs_print_environment(void *stream)
 }
 
 #ifdef UPGATE_HAVE_STALLS
-// What a cell of a table must not hold, and what reads as markup.
+// Without what a cell of a table must not hold and what reads as markup. Advice has a place for the
+// culprit: "%s", or "%.0s" where nobody is to blame.
 static void docs_print_cell(const char *text, FILE *file)
 {
     for (; text && *text; text++) {
-        if (*text == '|')
+        if (strncmp(text, "%s", 2) == 0) {
+            fputs("the culprit", file);
+            text++;
+        } else if (strncmp(text, "%.0s", 4) == 0)
+            text += 3;
+        else if (*text == '|')
             fputs("&#124;", file);
         else if (*text == '<')
             fputs("&lt;", file);

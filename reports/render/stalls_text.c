@@ -53,18 +53,39 @@ static const char *text_proc_file(const struct stall *stall)
     return "smaps";
 }
 
-// {culprit}, {file}, {every}, {resource}: a phrase whose culprit or resource is not known is not used.
-struct text_phrase {
+// {culprit}, {file}, {every}: a phrase whose culprit is not known is not used; then the title speaks.
+static const struct text_phrase {
     const char *cause, *text;
-};
-static const struct text_phrase text_phrases[] = {
+} text_phrases[] = {
     {"smaps_read", "{culprit} reads its {file}{every} and holds its mmap_lock meanwhile"},
-    {"fork", "{culprit} forks{every}, and the copy of its page tables holds mmap_lock"},
-    {"sigstop", "{culprit} stopped it by a signal"},
-    {"freezer", "{culprit} froze its cgroup"},
-    {"ptrace", "{culprit} traces it and stops it{every}"},
-    {"rt_hog", "{culprit} runs at real-time priority on its CPU"},
-    {"cpu_neighbours", "{culprit} runs on the CPU it needs"},
+    {"fork_large", "{culprit} forks{every}, and copying the page tables holds every thread up"},
+    {"munmap_large", "{culprit} gives a large mapping back{every} and holds mmap_lock meanwhile"},
+    {"page_populate", "{culprit} pins or populates memory{every} and holds mmap_lock meanwhile"},
+    {"compaction", "{culprit} compacts memory{every}"},
+    {"page_migration", "{culprit} moves its pages{every}"},
+    {"khugepaged", "khugepaged collapses its pages{every} and holds mmap_lock meanwhile"},
+    {"rwsem_inode", "{culprit} holds the lock of a file that it needs too"},
+    {"mmap_lock", "{culprit} holds its mmap_lock{every}"},
+    {"kernel_mutex", "{culprit} holds a lock of the kernel that it needs{every}"},
+    {"tlb_shootdown", "{culprit} changes mappings{every}, and the TLB flushes interrupt it"},
+    {"cpu_quota", "the CPU quota of its cgroup is used up"},
+    {"cpu_contention", "{culprit} runs on the CPU that it needs"},
+    {"rt_hog", "{culprit} runs with real-time priority on its CPU{every}"},
+    {"rstat_lock", "{culprit} reads cgroup statistics{every} and holds their lock meanwhile"},
+    {"sigstop", "{culprit} stopped it by a signal{every}"},
+    {"cgroup_freezer", "{culprit} froze its cgroup{every}"},
+    {"ptrace", "{culprit} stops its threads{every}, as debuggers and profilers do"},
+    {"memcg_reclaim", "its cgroup is at its memory limit, and it has to free pages itself"},
+    {"memory_high", "memory.high of its cgroup slows it down"},
+    {"gil_wait", "{culprit} holds Python's global interpreter lock"},
+    {"python_gc", "Python's garbage collector runs{every}"},
+    {"data_loader", "it waits for its data loader; what is slow there is {culprit}"},
+    {"pipe_write", "its output waits for {culprit}, which reads too slowly"},
+    {"pthread_mutex", "{culprit} holds a mutex that it needs"},
+    {"futex_wait", "it waits for {culprit}, which comes late"},
+    {"network_peer", "it waits for {culprit} at the other end of a connection"},
+    {"driver_lock", "{culprit} holds a lock of the GPU driver{every}"},
+    {"unknown", "a wait that is not recognised"},
 };
 
 static char *text_every(const struct stall *stall)
@@ -106,8 +127,6 @@ static char *text_fill(const char *phrase, const struct stall *stall)
             value = xstrdup(text_proc_file(stall));
         else if (strncmp(at, "{every}", name) == 0)
             value = text_every(stall);
-        else if (strncmp(at, "{resource}", name) == 0)
-            value = stall->resource ? xstrdup(stall->resource) : NULL;
         complete = value != NULL;
         strbuf_add(&out, "%s", value ? value : "");
         free(value);

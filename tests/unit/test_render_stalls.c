@@ -89,7 +89,7 @@ static struct stall smaps_stall(void)
 static struct stall chain_stall(void)
 {
     return (struct stall){
-        .cause = "data_starved",
+        .cause = "new_one",
         .title = "The trainer waits for its data loader",
         .total_ns = 31500 * MS,
         .max_ns = 801 * MS,
@@ -112,8 +112,8 @@ static struct stall chain_stall(void)
 
 static struct stall lone_stall(void)
 {
-    return (struct stall){.cause = "gc_pause",
-                          .title = "GC pause of CPython",
+    return (struct stall){.cause = "python_gc",
+                          .title = "Python's garbage collector runs",
                           .total_ns = 84 * MS,
                           .max_ns = 84 * MS,
                           .count = 1,
