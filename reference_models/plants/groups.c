@@ -5,11 +5,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define FROZEN_NS (60 * PLANT_MS)
@@ -20,6 +23,11 @@
 #define FILE_BYTES ((size_t)64 << 20)
 #define MEMORY_LIMIT "67108864"
 #define WRITE_BYTES ((size_t)1 << 20)
+#define ZOMBIES 1000
+#define ZOMBIES_WAIT_MAX 3000
+// 128 MiB: 40 ms of page faults before the end.
+#define OOM_LIMIT "134217728"
+#define OOM_BYTES ((size_t)256 << 20)
 #define WRITTEN_BYTES ((size_t)256 << 20)
 
 // What a victim or culprit of this family needs; static, as children inherit it.
@@ -158,6 +166,95 @@ static int start_memcg(struct plant *plant, struct error *err)
     return start_memory(plant, false, err);
 }
 
+// zombies: groups that are removed and live on, as a page of the director's is charged to each. Who
+// reclaims above them walks them all.
+static int zombies_make(struct plant *plant, struct error *err)
+{
+    char group[256];
+    int fd = memfd_create("upgate-plant-zombies", MFD_CLOEXEC);
+    if (fd < 0)
+        return error_set(err, -errno, "failed to make shared memory: %s", strerror(errno));
+    snprintf(group, sizeof(group), "%s/zombie", world.group);
+    int rc = plant_clean_up(plant, PLANT_CLEAN_RMDIR, group, "", err);
+    for (int i = 0; !rc && i < ZOMBIES; i++) {
+        if (mkdir(group, 0755))
+            return error_set(err, -ENOTSUP, "failed to make '%s': %s", group, strerror(errno));
+        rc = plant_cgroup_enter(group, getpid(), err);
+        if (!rc && pwrite(fd, "", 1, (off_t)i * 4096) != 1)
+            rc = error_set(err, -errno, "failed to write shared memory: %s", strerror(errno));
+        if (!rc)
+            rc = plant_cgroup_enter(world.group, getpid(), err);
+        rmdir(group);
+    }
+    return rc;
+}
+
+// In a child, as it lives in the group; it keeps the pages, and so the zombies, as long as it lives.
+static void zombie_keeper(struct plant *plant, void *arg)
+{
+    struct error err = {0};
+    (void)arg;
+    if (zombies_make(plant, &err)) {
+        fprintf(stderr, "plant: %s\n", err.text);
+        _exit(err.code == -ENOTSUP ? 77 : 4);
+    }
+    atomic_fetch_add(&plant->share->acts, 1);
+    while (!plant_stopped(plant))
+        plant_sleep_ns(100 * PLANT_MS);
+}
+
+static int start_zombies(struct plant *plant, struct error *err)
+{
+    int rc = plant_cgroup(plant, "memory", world.group, &world.v2, err);
+    if (!rc && world.v2)
+        rc = error_set(err, -ENOTSUP, "the memory controller of cgroup v1 is needed");
+    if (!rc)
+        rc = world_file(plant, 0, err);
+    if (!rc && !plant->innocent)
+        rc = plant_helper(plant, "pl-keeper", zombie_keeper, NULL, NULL, err);
+    for (int i = 0; !rc && !plant->innocent && !atomic_load(&plant->share->acts); i++) {
+        if (i == ZOMBIES_WAIT_MAX)
+            return error_set(err, -ENOTSUP, "no %d zombie groups in 30 s", ZOMBIES);
+        plant_sleep_ns(10 * PLANT_MS);
+    }
+    if (!rc)
+        rc = plant_victim(plant, "pl-victim", victim_writes, NULL, err);
+    if (!rc && !plant->innocent)
+        rc = plant_cgroup_write(world.group, "memory.limit_in_bytes", MEMORY_LIMIT, err);
+    return rc ? rc : plant_cgroup_enter(world.group, plant->victim_pid, err);
+}
+
+// oom: the victim starts a worker that needs more than its group may have, and waits for it.
+static void act_oom(struct plant *plant, void *arg)
+{
+    (void)arg;
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        prctl(PR_SET_NAME, "pl-worker");
+        plant_pin(plant->cpu_other);
+        if (plant_cgroup_enter(world.group, getpid(), NULL) == 0)
+            plant_memory(OOM_BYTES);
+        _exit(0);
+    }
+    if (pid > 0)
+        waitpid(pid, NULL, 0);
+}
+
+static int start_oom(struct plant *plant, struct error *err)
+{
+    static const struct plant_self self = {.act = act_oom};
+    int rc = plant_cgroup(plant, "memory", world.group, &world.v2, err);
+    if (!rc)
+        rc = plant_cgroup_write(world.group, world.v2 ? "memory.max" : "memory.limit_in_bytes",
+                                OOM_LIMIT, err);
+    if (!rc)
+        rc = plant_victim_self(plant, &self, err);
+    if (!plant->innocent)
+        strcpy(plant->culprit_comm, "pl-worker"); // a new pid each time
+    return rc;
+}
+
 static int start_memory_high(struct plant *plant, struct error *err)
 {
     return start_memory(plant, true, err);
@@ -268,6 +365,8 @@ const struct plant_kind plants_groups[] = {
     {"freezer-v1", start_freezer_v1},
     {"memcg", start_memcg},
     {"memory-high", start_memory_high},
+    {"zombies", start_zombies},
+    {"oom", start_oom},
     {"disk-read", start_disk_read},
     {"major-fault", start_major_fault},
     {"fsync", start_fsync},

@@ -9,6 +9,7 @@
 #define UPGATE_PLANTS_PLANT_H
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,6 +46,7 @@ struct plant_share {
     _Atomic uint32_t clean_count;
     struct plant_clean clean[PLANT_CLEAN_MAX];
     pthread_mutex_t mutex; // for the plants about locks; process-shared
+    sem_t asked, answered;
 };
 
 struct plant {

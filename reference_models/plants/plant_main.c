@@ -146,6 +146,8 @@ static int share_make(struct plant *plant, struct error *err)
     pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
     pthread_mutex_init(&plant->share->mutex, &attributes);
     pthread_mutexattr_destroy(&attributes);
+    sem_init(&plant->share->asked, 1, 0);
+    sem_init(&plant->share->answered, 1, 0);
     return 0;
 }
 
@@ -227,6 +229,8 @@ static int wait_for_end(struct director *director, struct error *err)
             return 0;
         int status;
         pid_t pid = number == SIGCHLD ? waitpid(-1, &status, WNOHANG) : 0;
+        if (pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SKIP)
+            return error_set(err, -ENOTSUP, "this machine cannot, see above");
         if (pid > 0)
             return error_set(err, -ECHILD, "process %d of the plant ended too early (status %#x)",
                              pid, (unsigned int)status);

@@ -185,23 +185,40 @@ static bool find_hierarchy(const char *controller, char *path, size_t size, bool
     return found;
 }
 
+// Below our own group a controller may not be given: a group with processes has no children with
+// controllers. Only the root may have both.
+static int give_controller(struct plant *plant, const char *root, const char *controller,
+                           struct error *err)
+{
+    char name[224], text[24];
+    size_t len;
+    snprintf(name, sizeof(name), "%s/cgroup.subtree_control", root);
+    char *list = string_read_file(name, 1024, &len);
+    bool given = list && list_has(list, controller);
+    free(list);
+    if (given)
+        return 0;
+    snprintf(text, sizeof(text), "-%s", controller);
+    int rc = plant_clean_up(plant, PLANT_CLEAN_WRITE, name, text, err);
+    if (rc)
+        return rc;
+    text[0] = '+';
+    rc = plant_write(name, text);
+    return rc ? error_set(err, -ENOTSUP, "'%s' cannot be written: %s", name, strerror(-rc)) : 0;
+}
+
 int plant_cgroup(struct plant *plant, const char *controller, char *path, bool *ret_v2,
                  struct error *err)
 {
     char root[192], own[192], group[448];
+    int rc = 0;
     if (!find_hierarchy(controller, root, sizeof(root), ret_v2))
         return error_set(err, -ENOTSUP, "no cgroup hierarchy with %s",
                          controller[0] ? controller : "version 2");
-    if (*ret_v2 && controller[0]) {
-        // Below our own group it may not be given: a group with processes has no children with
-        // controllers. Only the root may have both.
-        char enable[64], name[256];
-        snprintf(enable, sizeof(enable), "+%s", controller);
-        snprintf(name, sizeof(name), "%s/cgroup.subtree_control", root);
-        int rc = plant_write(name, enable);
-        if (rc)
-            return error_set(err, -ENOTSUP, "'%s' cannot be written: %s", name, strerror(-rc));
-    }
+    if (*ret_v2 && controller[0])
+        rc = give_controller(plant, root, controller, err);
+    if (rc)
+        return rc;
     own_group(controller, own, sizeof(own));
     snprintf(group, sizeof(group), "%s%s", root, own);
     if (*ret_v2 || access(group, W_OK))
@@ -211,7 +228,7 @@ int plant_cgroup(struct plant *plant, const char *controller, char *path, bool *
              group[len - 1] == '/' ? "" : "/", plant->director);
     if (strlen(group) >= 224)
         return error_set(err, -ENAMETOOLONG, "'%s' is too long", group);
-    int rc = plant_clean_up(plant, PLANT_CLEAN_RMDIR, group, "", err);
+    rc = plant_clean_up(plant, PLANT_CLEAN_RMDIR, group, "", err);
     if (rc)
         return rc;
     if (mkdir(group, 0755))

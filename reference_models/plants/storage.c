@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plants about files without any limit: one inode two processes write to (inode), one descriptor two
-// processes read from (fdpos), and a filesystem whose server is slow (fuse: raw protocol, so that no
-// library is needed).
+// processes read from (fdpos), and a filesystem whose server is slow to read (fuse) or to write (dirty):
+// raw protocol, so that no library is needed.
 #include "reference_models/plants/plant.h"
 
 #include <errno.h>
@@ -22,6 +22,9 @@
 #define FUSE_LATE 40
 #define FUSE_BUFFER_BYTES ((size_t)1 << 20)
 #define FUSE_FILE_BYTES 4096
+// The victim dirties 512 KiB a step, about 70 MB/s.
+#define FUSE_WRITE_BYTES_PER_S 20000000
+#define DIRTY_STEP_BYTES ((size_t)512 << 10)
 
 static struct {
     char file[224];
@@ -121,7 +124,9 @@ static int start_fdpos(struct plant *plant, struct error *err)
     return rc ? rc : plant_culprit(plant, "pl-scanner", scanner, NULL, err);
 }
 
-// fuse: a filesystem with one file, "data".
+// fuse and dirty: a filesystem with one file, "data".
+static bool fuse_cached;
+
 static void fuse_reply(int fd, uint64_t unique, int error, const void *body, size_t len)
 {
     char reply[sizeof(struct fuse_out_header) + FUSE_FILE_BYTES] = {0};
@@ -138,7 +143,7 @@ static struct fuse_attr fuse_attr_of(uint64_t node)
 {
     bool file = node == FUSE_NODE_FILE;
     return (struct fuse_attr){.ino = node,
-                              .size = file ? FUSE_FILE_BYTES : 0,
+                              .size = !file ? 0 : fuse_cached ? BIG_BYTES : FUSE_FILE_BYTES,
                               .mode = file ? S_IFREG | 0644 : S_IFDIR | 0755,
                               .nlink = 1};
 }
@@ -157,15 +162,29 @@ static void fuse_answer_read(struct plant *plant, int fd, const struct fuse_in_h
                read_in.size < FUSE_FILE_BYTES ? read_in.size : FUSE_FILE_BYTES);
 }
 
+static void fuse_answer_write(struct plant *plant, int fd, const struct fuse_in_header *in)
+{
+    struct fuse_write_in write_in;
+    memcpy(&write_in, in + 1, sizeof(write_in));
+    struct fuse_write_out out = {.size = write_in.size};
+    if (!plant->innocent) {
+        plant_sleep_ns(write_in.size * INT64_C(1000000000) / FUSE_WRITE_BYTES_PER_S);
+        atomic_fetch_add(&plant->share->acts, 1);
+    }
+    fuse_reply(fd, in->unique, 0, &out, sizeof(out));
+}
+
 static void fuse_answer(struct plant *plant, int fd, const struct fuse_in_header *in)
 {
     struct fuse_init_out init = {.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION};
     struct fuse_entry_out entry = {.nodeid = FUSE_NODE_FILE, .attr = fuse_attr_of(FUSE_NODE_FILE)};
     struct fuse_attr_out attr = {.attr = fuse_attr_of(in->nodeid)};
-    struct fuse_open_out opened = {.open_flags = FOPEN_DIRECT_IO}; // each read comes to us
+    // Each read comes to us; writes go through the page cache.
+    struct fuse_open_out opened = {.open_flags = fuse_cached ? 0 : FOPEN_DIRECT_IO};
     switch (in->opcode) {
     case FUSE_INIT:
-        init.max_write = 4096;
+        init.max_write = 131072;
+        init.flags = fuse_cached ? FUSE_WRITEBACK_CACHE | FUSE_BIG_WRITES : 0;
         fuse_reply(fd, in->unique, 0, &init, sizeof(init));
         break;
     case FUSE_LOOKUP: {
@@ -174,6 +193,7 @@ static void fuse_answer(struct plant *plant, int fd, const struct fuse_in_header
         break;
     }
     case FUSE_GETATTR:
+    case FUSE_SETATTR:
         fuse_reply(fd, in->unique, 0, &attr, sizeof(attr));
         break;
     case FUSE_OPEN:
@@ -181,6 +201,9 @@ static void fuse_answer(struct plant *plant, int fd, const struct fuse_in_header
         break;
     case FUSE_READ:
         fuse_answer_read(plant, fd, in);
+        break;
+    case FUSE_WRITE:
+        fuse_answer_write(plant, fd, in);
         break;
     case FUSE_FORGET:
     case FUSE_BATCH_FORGET:
@@ -217,14 +240,24 @@ static void step_pread(struct plant *plant, void *arg)
         return;
 }
 
+static void step_dirty(struct plant *plant, void *arg)
+{
+    static char block[DIRTY_STEP_BYTES];
+    static size_t at;
+    (void)plant;
+    if (pwrite(*(int *)arg, block, sizeof(block), (off_t)at) < 0)
+        return;
+    at = (at + sizeof(block)) % BIG_BYTES;
+}
+
 static void victim_fuse(struct plant *plant, void *arg)
 {
-    int fd = open(arg, O_RDONLY | O_CLOEXEC);
+    int fd = open(arg, (fuse_cached ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
     if (fd < 0) {
         fprintf(stderr, "plant: failed to open '%s': %s\n", (char *)arg, strerror(errno));
         _exit(4);
     }
-    plant_steps(plant, step_pread, &fd);
+    plant_steps(plant, fuse_cached ? step_dirty : step_pread, &fd);
 }
 
 static int fuse_mount(struct plant *plant, int fd, struct error *err)
@@ -271,5 +304,14 @@ static int start_fuse(struct plant *plant, struct error *err)
     return rc ? rc : plant_victim(plant, "pl-victim", victim_fuse, world.file, err);
 }
 
+// dirty: the server writes slowly, and the kernel makes who dirties pages wait for it.
+static int start_dirty(struct plant *plant, struct error *err)
+{
+    fuse_cached = true;
+    return start_fuse(plant, err);
+}
+
 const struct plant_kind plants_storage[] = {
-    {"inode", start_inode}, {"fdpos", start_fdpos}, {"fuse", start_fuse}, {NULL, NULL}};
+    {"inode", start_inode}, {"fdpos", start_fdpos}, {"fuse", start_fuse},
+    {"dirty", start_dirty}, {NULL, NULL},
+};

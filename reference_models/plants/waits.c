@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plants about waiting for somebody else's turn in user space: a pthread mutex held by a thread or by
-// another process, a pipe nobody reads, a peer that does not answer, a child that compiles.
+// another process, a semaphore nobody posts, a pipe nobody reads, a peer that does not answer, a child that compiles.
 #include "reference_models/plants/plant.h"
 
 #include <arpa/inet.h>
@@ -64,6 +64,53 @@ static int start_mutex_proc(struct plant *plant, struct error *err)
     return rc ? rc : plant_culprit(plant, "pl-locker", holder, NULL, err);
 }
 
+// semaphore: a request in every step to a process that thinks about some of them.
+static void step_semaphore(struct plant *plant, void *arg)
+{
+    (void)arg;
+    sem_post(&plant->share->asked);
+    while (sem_wait(&plant->share->answered) && errno == EINTR) {
+    }
+}
+
+static void victim_semaphore(struct plant *plant, void *arg)
+{
+    plant_steps(plant, step_semaphore, arg);
+}
+
+static void poster(struct plant *plant, void *arg)
+{
+    (void)arg;
+    plant_pin(plant->cpu_other);
+    for (unsigned int i = 1; !plant_stopped(plant); i++) {
+        while (sem_wait(&plant->share->asked) && errno == EINTR) {
+        }
+        if (!plant->innocent && i % PEER_LATE == 0) {
+            plant_sleep_ns(HELD_NS);
+            atomic_fetch_add(&plant->share->acts, 1);
+        }
+        sem_post(&plant->share->answered);
+    }
+}
+
+static void blame(struct plant *plant, pid_t pid, const char *comm)
+{
+    if (plant->innocent)
+        return;
+    plant->culprits[plant->culprit_count++] = pid;
+    snprintf(plant->culprit_comm, sizeof(plant->culprit_comm), "%s", comm);
+}
+
+static int start_semaphore(struct plant *plant, struct error *err)
+{
+    pid_t pid = 0;
+    int rc = plant_helper(plant, "pl-poster", poster, NULL, &pid, err);
+    if (!rc)
+        rc = plant_victim(plant, "pl-victim", victim_semaphore, NULL, err);
+    blame(plant, pid, "pl-poster");
+    return rc;
+}
+
 // pipe: the victim prints in every step; who reads it takes a nap after each pipe full.
 static void step_print(struct plant *plant, void *arg)
 {
@@ -95,14 +142,6 @@ static void pipe_reader(struct plant *plant, void *arg)
         }
         atomic_fetch_add(&plant->share->acts, 1);
     }
-}
-
-static void blame(struct plant *plant, pid_t pid, const char *comm)
-{
-    if (plant->innocent)
-        return;
-    plant->culprits[plant->culprit_count++] = pid;
-    snprintf(plant->culprit_comm, sizeof(plant->culprit_comm), "%s", comm);
 }
 
 static int start_pipe(struct plant *plant, struct error *err)
@@ -239,7 +278,8 @@ static int start_compile(struct plant *plant, struct error *err)
 }
 
 const struct plant_kind plants_waits[] = {
-    {"mutex", start_mutex},   {"mutex-proc", start_mutex_proc},   {"pipe", start_pipe},
-    {"socket", start_socket}, {"socket-stop", start_socket_stop}, {"compile", start_compile},
-    {NULL, NULL},
+    {"mutex", start_mutex},     {"mutex-proc", start_mutex_proc},
+    {"pipe", start_pipe},       {"semaphore", start_semaphore},
+    {"socket", start_socket},   {"socket-stop", start_socket_stop},
+    {"compile", start_compile}, {NULL, NULL},
 };
