@@ -115,8 +115,8 @@ static const struct field plan_schedule_fields[] = {
                 "`launches`: one after the other; `auto`: the first that works"),
     ROW("block", FIELD_DURATION, block_ns, .json = "block_ns", .default_text = "20ms", .min = 1e6,
         .max = 60e9, .help = "length of a turn"),
-    ROW("traced_launches", FIELD_UINT, traced_launches, .default_text = "2", .min = 0, .max = 100,
-        .help = "launches of each side that are traced, and not judged"),
+    ROW("traced_launches", FIELD_UINT, traced_launches, .default_text = "0", .min = 0, .max = 100,
+        .help = "launches of each side and workload that are recorded once the verdict stands (`upgate stalls`)"),
     ROW("timeout", FIELD_DURATION, timeout_ns, .json = "timeout_ns", .default_text = "10min",
         .min = 1e8, .max = 604800e9, .help = "of one launch, time in which it was held not "
                 "counted"),

@@ -17,6 +17,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/strings.h"
+#include "harness/run/host.h"
 #include "harness/run/process.h"
 #include "harness/run/session_internal.h"
 
@@ -65,6 +66,9 @@ static int calibrate_spawn(struct session *session, const char *plan_path, const
         char path[PATH_MAX];
         ssize_t len = readlink("/proc/self/exe", path, sizeof path - 1);
         path[len > 0 ? len : 0] = 0;
+        cpu_set_t none;
+        CPU_ZERO(&none);
+        host_leave_cpus(&none); // it chooses its own
         execv(path, argv);
         execv("/proc/self/exe", argv);
         _exit(127);

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -231,7 +232,8 @@ static void launch_setenv_path(const char *name, const char *first)
     free(value);
 }
 
-// In the child: memory may be allocated, the parent has one thread.
+// In the child: memory may be allocated. The parent has one thread, or (in a traced pair) others that
+// are none of ours to meet but in malloc, which glibc makes usable after a fork.
 static void launch_set_environment(const struct launch_env *env, const struct launch_spec *spec,
                                    const struct launch *launch)
 {
@@ -298,10 +300,10 @@ static cpu_set_t launch_cpus(const struct launch_env *env, const struct launch_s
 }
 
 static void launch_child(const struct launch_env *env, const struct launch_spec *spec,
-                         const struct launch *launch, char **argv, int error_fd)
+                         const struct launch *launch, char **argv, int fd)
     __attribute__((noreturn));
 static void launch_child(const struct launch_env *env, const struct launch_spec *spec,
-                         const struct launch *launch, char **argv, int error_fd)
+                         const struct launch *launch, char **argv, int fd)
 {
     int failure[2] = {0, 0}; // where, errno; {0, KiB resident} just before exec
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -312,6 +314,9 @@ static void launch_child(const struct launch_env *env, const struct launch_spec 
         failure[1] = -rc;
         goto out;
     }
+    char go;
+    if (spec->on_start && read(fd, &go, 1) != 1)
+        _exit(127);
     cpu_set_t cpus = launch_cpus(env, spec);
     sched_setaffinity(0, sizeof cpus, &cpus);
     launch_set_environment(env, spec, launch);
@@ -330,14 +335,14 @@ static void launch_child(const struct launch_env *env, const struct launch_spec 
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     failure[1] = (int)usage.ru_maxrss;
-    if (write(error_fd, failure, sizeof failure) != sizeof failure)
+    if (write(fd, failure, sizeof failure) != sizeof failure)
         _exit(127);
     for (int sig = 1; sig < NSIG; sig++)
         signal(sig, SIG_DFL);
     failure[1] = launch_exec(argv);
     failure[0] = 3;
 out:
-    rc = (int)write(error_fd, failure, sizeof failure);
+    rc = (int)write(fd, failure, sizeof failure);
     _exit(127);
 }
 
@@ -359,11 +364,20 @@ static int launch_start_error(const int failure[2], const struct launch_spec *sp
     }
 }
 
+// In the parent: what was waited for has been done, the launch begins.
+static void launch_let_go(const struct launch_spec *spec, struct launch *launch, int fd)
+{
+    spec->on_start(spec->arg, spec->side_idx, launch->pid);
+    launch->started_ns = launch->active_since_ns = clock_monotonic_ns();
+    ssize_t sent = send(fd, "", 1, MSG_NOSIGNAL);
+    (void)sent; // it is gone: the read that follows says so
+}
+
 static int launch_fork(struct launch_env *env, const struct launch_spec *spec,
                        struct launch *launch, char **argv, struct error *err)
 {
     int fds[2];
-    if (pipe2(fds, O_CLOEXEC) < 0)
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
         return error_set(err, -errno, "failed to start a launch: %s", strerror(errno));
     launch->started_ns = launch->active_since_ns = clock_monotonic_ns();
     launch->pid = fork();
@@ -379,7 +393,9 @@ static int launch_fork(struct launch_env *env, const struct launch_spec *spec,
     process_own(launch->pid);
     tree_set_root(launch->tree, launch->pid);
     launch->pid_fd = (int)syscall(SYS_pidfd_open, launch->pid, 0);
-    // The pipe closes at exec: then all is well.
+    if (spec->on_start)
+        launch_let_go(spec, launch, fds[0]);
+    // Its end closes at exec: then all is well.
     int failure[2] = {0, 0};
     ssize_t got;
     while ((got = read(fds[0], failure, sizeof failure)) > 0 || (got < 0 && errno == EINTR)) {

@@ -34,6 +34,11 @@ struct launch_spec {
     uint64_t steps, seed;
     double rate_per_s;
     const char *dtype; // "float32", "float64"
+    // Called with the process while it waits before exec: who wants to see all of a launch attaches here.
+    // The launch begins when it returns. NULL ok.
+    void (*on_start)(void *arg, int side_idx, pid_t pid);
+    void *arg;
+    int side_idx;
 };
 
 enum launch_state { // names as in the store

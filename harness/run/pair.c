@@ -185,7 +185,10 @@ static int pair_start(struct pair_run *run, int side, struct error *err)
                                       .steps = spec->steps,
                                       .seed = spec->seed,
                                       .rate_per_s = spec->rate_per_s,
-                                      .dtype = spec->dtype};
+                                      .dtype = spec->dtype,
+                                      .on_start = spec->on_start,
+                                      .arg = spec->arg,
+                                      .side_idx = side};
     if (!pair_memory_allows(run, side))
         return 0;
     // Sides that are alive together have one window, and neither is foreign to the other in it.

@@ -36,6 +36,7 @@ struct pair_spec {
     // Called while `side` is held after its first step, with the process that makes the steps. NULL ok.
     void (*on_held)(void *arg, int side, pid_t pid);
     void (*on_tick)(void *arg); // now and then, from the waiting loop; NULL ok
+    void (*on_start)(void *arg, int side, pid_t pid); // as in struct launch_spec; NULL ok
     void *arg;
     const volatile int *stop; // becomes non-zero on a signal: end the pair at once
 };

@@ -22,6 +22,7 @@
 #include "harness/run/process.h"
 #include "harness/run/session_internal.h"
 #include "harness/run/session_store.h"
+#include "harness/run/traced.h"
 
 enum { SESSION_TICK_NS = 100000000 };
 
@@ -90,7 +91,7 @@ static int session_look(const struct session *session)
     return look;
 }
 
-static void session_display(struct session *session)
+void session_display(struct session *session)
 {
     struct gate_glance glances[SESSION_CELLS_MAX];
     const struct session_workload *workload = &session->workloads[session->workload_idx];
@@ -421,11 +422,14 @@ int session_run(const struct session_opts *opts, struct store **ret_store, enum 
     if (rc == 0) {
         progress_start(session.plan->workload_count, opts->progress);
         rc = session_loop(&session, err);
+        if (rc == 0)
+            rc = session_finish(&session, ret_exit, err);
+        // The verdict stands from here on, whatever becomes of these.
+        if (rc == 0 && !session_stop && !session.aa && session.plan->schedule.traced_launches)
+            traced_run(&session);
         progress_stop();
     }
-    if (rc == 0)
-        rc = session_finish(&session, ret_exit, err);
-    else if (session.claimed)
+    if (rc && session.claimed)
         session_store_state(session.store, "interrupted", false, NULL);
     if (rc == 0) {
         *ret_store = session.store;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// State of a session, shared by session.c (the loop), session_pair.c (one pair) and calibrate.c.
+// State of a session, shared by session.c (the loop), session_pair.c (one pair), calibrate.c and traced.c.
 #ifndef UPGATE_HARNESS_RUN_SESSION_INTERNAL_H
 #define UPGATE_HARNESS_RUN_SESSION_INTERNAL_H
 
@@ -50,6 +50,7 @@ struct session {
     json_t *process_facts[PLAN_SIDES]; // fingerprint_process of the held process
     bool fingerprinted[PLAN_SIDES];
     bool calibration_tried[PLAN_INTERLEAVE_COUNT];
+    bool traced_told; // why launches are not traced, or not wholly
     // What the display shows.
     int workload_idx;
     const char *phase;
@@ -69,6 +70,11 @@ int session_pair(struct session *session, struct session_workload *workload, con
 int session_find_rate(struct session *session, struct session_workload *workload, struct error *err);
 // The fp64 launch of the baseline that the parity rule is anchored to, if it is missing.
 int session_anchor(struct session *session, struct session_workload *workload, struct error *err);
+// A pair of the phase 'traced', which is stored and counts for nothing. hooks: its on_start, on_tick, arg and
+// stop are used. *ret_pair_id is 0 when it was stopped; its failure is no failure of the session.
+int session_pair_traced(struct session *session, struct session_workload *workload,
+                        const struct pair_spec *hooks, int64_t *ret_pair_id, struct error *err);
+void session_display(struct session *session); // what the state now says
 void session_tick(void *arg); // refreshes the display
 
 #endif

@@ -281,6 +281,36 @@ static int session_alone(struct session *session, struct session_workload *workl
     return session_store_pair(session->store, &row, spec, *ret_pair, err);
 }
 
+int session_pair_traced(struct session *session, struct session_workload *workload,
+                        const struct pair_spec *hooks, int64_t *ret_pair_id, struct error *err)
+{
+    int64_t idx = session_next_idx(session, workload, "traced");
+    struct pair_spec spec = session_spec(session, workload, "traced", idx);
+    spec.on_held = NULL;
+    spec.on_start = hooks->on_start;
+    spec.on_tick = hooks->on_tick;
+    spec.arg = hooks->arg;
+    spec.stop = hooks->stop;
+    struct pair *pair = NULL;
+    int rc = pair_run(&session->env, &spec, &pair, err);
+    if (rc)
+        return rc;
+    struct session_pair_row row = {.workload_id = workload->id,
+                                   .phase = "traced",
+                                   .idx = idx,
+                                   .state = pair->state == PAIR_VALID ? "valid" : "failed",
+                                   .reason = pair->reason,
+                                   .void_side = -1};
+    if (pair->state != PAIR_STOPPED)
+        rc = session_store_pair(session->store, &row, &spec, pair, err);
+    if (rc == 0 && pair->state != PAIR_STOPPED)
+        rc = store_get_int(session->store, ret_pair_id, err,
+                           "SELECT id FROM pair WHERE workload_id = ? AND phase = 'traced' AND idx = ?", "ii",
+                           workload->id, idx);
+    pair_free(&session->env, pair);
+    return rc;
+}
+
 static int session_compare_double(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;

@@ -98,6 +98,13 @@ int session_store_state(struct store *store, const char *state, bool writing, st
                       writing ? &start : NULL);
 }
 
+int session_store_writer(struct store *store, bool writing, struct error *err)
+{
+    int64_t pid = getpid(), start = process_start_ticks(getpid());
+    return store_exec(store, err, "UPDATE run SET writer_pid = ?, writer_start = ?", "II",
+                      writing ? &pid : NULL, writing ? &start : NULL);
+}
+
 static int session_store_launch(struct store *store, int64_t pair_id, int side,
                                 const struct pair *pair, struct error *err)
 {

@@ -15,7 +15,7 @@
 
 struct session_pair_row {
     int64_t workload_id;
-    const char *phase; // main, confirm, pilot, anchor
+    const char *phase; // main, confirm, pilot, anchor, traced
     int64_t idx;
     const char *state;  // valid, void, failed
     const char *reason; // NULL when valid
@@ -29,6 +29,8 @@ int session_store_create(struct store *store, const struct plan *plan, bool aa,
                          const json_t *command_line, const json_t *host, struct error *err);
 // The live writer: this process, or nobody. state: running, done, interrupted.
 int session_store_state(struct store *store, const char *state, bool writing, struct error *err);
+// Who writes, of a run whose state is to stay: this process, or nobody.
+int session_store_writer(struct store *store, bool writing, struct error *err);
 int session_store_pair(struct store *store, const struct session_pair_row *row,
                        const struct pair_spec *spec, const struct pair *pair, struct error *err);
 int session_store_workload(struct store *store, int64_t id, enum plan_interleave interleave,

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// Traced launches. A recorder attaches to each side's process before it becomes the workload, on a thread
+// of its own at normal priority (the harness is at real-time priority and keeps the turns) and on the
+// harness's CPUs, and writes a shard. When the pair is over its rows go to the store, then the recordings.
+#include "harness/run/traced.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "harness/run/session_store.h"
+#include "harness/run/shard.h"
+#include "tracer/record/record.h"
+
+enum {
+    TRACED_POLL_MS = 100,
+    TRACED_LOOK_NS = 2000000,                 // at a recorder that attaches: some 0.3 s
+    TRACED_ATTACH_NS_MAX_S = 60               // then the launch goes on without it
+};
+
+struct traced_side {
+    pthread_t thread;
+    bool running; // the thread
+    pid_t pid;
+    atomic_bool attached, ended, stop;
+    struct store *shard; // NULL: nothing was recorded
+    bool recorded;
+    struct error error; // of the first failure; code 0: none
+};
+
+struct traced {
+    struct session *session;
+    struct traced_side sides[PLAN_SIDES];
+    volatile int stop; // ends the pair: a signal came, or nothing can be recorded
+};
+
+// --- a recorder and its thread --------------------------------------------------------------------
+
+static void *traced_main(void *arg)
+{
+    struct traced_side *side = arg;
+    struct recorder *recorder = NULL;
+    struct recorder_opts opts = {.pids = &side->pid, .pid_count = 1};
+    int rc = shard_open(&side->shard, &side->error);
+    if (rc == 0)
+        rc = recorder_start(side->shard, &opts, &recorder, &side->error);
+    side->recorded = rc == 0;
+    if (rc == 0)
+        atomic_store(&side->attached, true);
+    bool alive = true;
+    while (rc == 0 && alive && !atomic_load(&side->stop))
+        rc = recorder_poll(recorder, TRACED_POLL_MS, &alive, &side->error);
+    // Also after an error: what it has is worth keeping.
+    if (recorder)
+        recorder_stop(recorder, NULL, rc ? NULL : &side->error);
+    recorder_free(recorder);
+    atomic_store(&side->ended, true);
+    return NULL;
+}
+
+// Signals belong to the thread that keeps the turns: its waits must end. Faults stay where they happen.
+static int traced_spawn(struct traced_side *side)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGABRT};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&all, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    int rc = pthread_create(&side->thread, NULL, traced_main, side);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return -rc;
+}
+
+static void traced_tick(void *arg)
+{
+    struct traced *traced = arg;
+    session_tick(traced->session);
+    if (session_stop)
+        traced->stop = 1;
+}
+
+// The process of a side waits before exec until this returns.
+static void traced_on_start(void *arg, int side_idx, pid_t pid)
+{
+    struct traced *traced = arg;
+    struct traced_side *side = &traced->sides[side_idx];
+    int64_t deadline = clock_monotonic_ns() + TRACED_ATTACH_NS_MAX_S * 1000000000LL;
+    side->pid = pid;
+    int rc = traced->stop ? -EINTR : traced_spawn(side);
+    if (rc) {
+        error_set(&side->error, rc, "failed to start a thread: no memory, or too many");
+        traced->stop = 1;
+        return;
+    }
+    side->running = true;
+    while (!atomic_load(&side->attached) && !atomic_load(&side->ended)) {
+        traced_tick(traced);
+        if (traced->stop || clock_monotonic_ns() > deadline)
+            break;
+        clock_sleep_until_ns(clock_monotonic_ns() + TRACED_LOOK_NS);
+    }
+    if (atomic_load(&side->ended) && !side->recorded)
+        traced->stop = 1; // no need to run a pair that nobody records
+}
+
+static void traced_join(struct traced *traced)
+{
+    for (int i = 0; i < PLAN_SIDES; i++) {
+        struct traced_side *side = &traced->sides[i];
+        atomic_store(&side->stop, true);
+        if (side->running)
+            pthread_join(side->thread, NULL);
+        side->running = false;
+    }
+}
+
+// --- a pair ---------------------------------------------------------------------------------------
+
+// Once a session, however many pairs it happens to.
+static void traced_note(struct session *session, const char *what, const struct error *err)
+{
+    if (session->traced_told)
+        return;
+    session->traced_told = true;
+    log_warn("%s: %s", what, err->text);
+    store_note(session->store, "warning", "%s: %s", what, err->text);
+}
+
+static int traced_store(struct traced *traced, int64_t pair_id, struct error *err)
+{
+    int rc = 0;
+    for (int i = 0; i < PLAN_SIDES && rc == 0; i++) {
+        struct traced_side *side = &traced->sides[i];
+        int64_t launch_id = 0;
+        if (side->error.code)
+            traced_note(traced->session, "a recording is not whole", &side->error);
+        if (side->recorded &&
+            store_get_int(traced->session->store, &launch_id, NULL,
+                          "SELECT id FROM launch WHERE pair_id = ? AND side = ?", "ii", pair_id,
+                          (int64_t)i) == 0)
+            rc = shard_merge(traced->session->store, side->shard, launch_id, err);
+    }
+    return rc;
+}
+
+// 0: go on; -ECANCELED: no more, for a reason that has been told or a signal.
+static int traced_pair(struct session *session, struct session_workload *workload)
+{
+    struct traced traced = {.session = session};
+    struct pair_spec hooks = {.on_start = traced_on_start,
+                              .on_tick = traced_tick,
+                              .arg = &traced,
+                              .stop = &traced.stop};
+    struct error err = {0};
+    int64_t pair_id = 0;
+    int rc = session_pair_traced(session, workload, &hooks, &pair_id, &err);
+    traced_join(&traced);
+    for (int i = 0; i < PLAN_SIDES; i++)
+        if (rc == 0 && !pair_id && !session_stop && traced.sides[i].error.code)
+            traced_note(session, "launches are not traced", &traced.sides[i].error);
+    if (rc == 0 && pair_id)
+        rc = traced_store(&traced, pair_id, &err);
+    if (rc)
+        traced_note(session, "the traced launches end here", &err);
+    for (int i = 0; i < PLAN_SIDES; i++)
+        store_close(traced.sides[i].shard);
+    return rc || !pair_id ? -ECANCELED : 0;
+}
+
+// --- what tracing costs ---------------------------------------------------------------------------
+
+#define TRACED_OF "FROM launch l JOIN pair p ON p.id = l.pair_id "
+#define TRACED_WHERE "WHERE p.workload_id = ?1 AND p.phase = ?2 AND p.state = 'valid' AND l.side = ?3 "
+
+// The median step of a side in a phase, or its median launch where there are no steps to compare; 0 = none.
+static int64_t traced_median_ns(struct session *session, const struct session_workload *workload,
+                                const char *phase, int side)
+{
+    static const char *const counts[2] = {
+        "SELECT count(l.active_ns) " TRACED_OF TRACED_WHERE,
+        "SELECT count(*) " TRACED_OF "JOIN step s ON s.launch_id = l.id " TRACED_WHERE "AND s.idx > 0"};
+    static const char *const values[2] = {
+        "SELECT l.active_ns " TRACED_OF TRACED_WHERE
+        "AND l.active_ns IS NOT NULL ORDER BY l.active_ns LIMIT 1 OFFSET ?4 / 2",
+        "SELECT s.dur_ns " TRACED_OF "JOIN step s ON s.launch_id = l.id " TRACED_WHERE
+        "AND s.idx > 0 ORDER BY s.dur_ns LIMIT 1 OFFSET ?4 / 2"};
+    int of_steps = workload->interleave != PLAN_INTERLEAVE_SLICES;
+    int64_t count = 0, value = 0;
+    store_get_int(session->store, &count, NULL, counts[of_steps], "isi", workload->id, phase, (int64_t)side);
+    if (!count && of_steps) {
+        of_steps = 0;
+        store_get_int(session->store, &count, NULL, counts[of_steps], "isi", workload->id, phase,
+                      (int64_t)side);
+    }
+    if (count)
+        store_get_int(session->store, &value, NULL, values[of_steps], "isii", workload->id, phase,
+                      (int64_t)side, count);
+    return value;
+}
+
+static void traced_note_cost(struct session *session, const struct session_workload *workload)
+{
+    double ratio[PLAN_SIDES];
+    for (int side = 0; side < PLAN_SIDES; side++) {
+        int64_t traced = traced_median_ns(session, workload, "traced", side);
+        int64_t plain = traced_median_ns(session, workload, "main", side);
+        if (traced <= 0 || plain <= 0)
+            return;
+        ratio[side] = (double)traced / (double)plain;
+    }
+    log_info("workload '%s': recorded; times traced over untraced: %.3f on side '%s', %.3f on side '%s'",
+             workload->plan->name, ratio[0], session->plan->sides[0].name, ratio[1],
+             session->plan->sides[1].name);
+    store_note(session->store, "info", "workload '%s': times traced over untraced: %.3f on side '%s', %.3f on "
+               "side '%s'", workload->plan->name, ratio[0], session->plan->sides[0].name, ratio[1],
+               session->plan->sides[1].name);
+}
+
+// --- the run --------------------------------------------------------------------------------------
+
+static int64_t traced_done(struct session *session, const struct session_workload *workload)
+{
+    int64_t count = 0;
+    store_get_int(session->store, &count, NULL,
+                  "SELECT count(*) FROM pair WHERE workload_id = ? AND phase = 'traced'", "i",
+                  workload->id);
+    return count;
+}
+
+static int traced_workload(struct session *session, int idx)
+{
+    struct session_workload *workload = &session->workloads[idx];
+    int64_t wanted = (int64_t)session->plan->schedule.traced_launches, done = traced_done(session, workload);
+    // A workload that was given up, or of which no pair has shown how it takes turns, has nothing to explain.
+    if (workload->broken || workload->interleave == PLAN_INTERLEAVE_AUTO || done >= wanted)
+        return 0;
+    session->workload_idx = idx;
+    session->phase = "traced launches";
+    int rc = 0;
+    for (; done < wanted && rc == 0 && !session_stop; done++) {
+        session->need.pairs_valid = done;
+        session->need.pairs_wanted = wanted;
+        session_display(session);
+        rc = traced_pair(session, workload);
+    }
+    if (rc == 0)
+        traced_note_cost(session, workload);
+    return rc;
+}
+
+void traced_run(struct session *session)
+{
+    struct error err = {0};
+    int rc = session_store_writer(session->store, true, &err);
+    if (rc)
+        traced_note(session, "launches are not traced", &err);
+    for (int i = 0; i < session->plan->workload_count && rc == 0 && !session_stop; i++)
+        rc = traced_workload(session, i);
+    if (session_stop)
+        log_warn("interrupted while tracing: the verdict stands, `--resume` makes the traced launches that "
+                 "are missing");
+    session_store_writer(session->store, false, NULL);
+}
