@@ -49,5 +49,10 @@ void check_pythons(struct doctor *doctor);
 void check_gpu(struct doctor *doctor);
 void check_calibration(struct doctor *doctor);
 void check_tracing(struct doctor *doctor);
+void check_kernel_symbols(struct doctor *doctor);
+void check_python_stacks(struct doctor *doctor);
+void check_lockdown(struct doctor *doctor);
+void check_memlock(struct doctor *doctor);
+void check_capture(struct doctor *doctor);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks of what runs on the machine: the workloads and the extension of upgate, GPUs,
-// certificates, tracing. Opens no Python and no CUDA context; reads files and, where it is
+// certificates. Opens no Python and no CUDA context; reads files and, where it is
 // installed, NVML.
 #include <errno.h>
 #include <stdlib.h>
@@ -15,8 +15,6 @@
 #include "harness/gate/certificate.h"
 #include "harness/run/host.h"
 #include "harness/run/launch.h"
-
-enum { CHECK_CAP_SYS_ADMIN = 21, CHECK_CAP_PERFMON = 38, CHECK_CAP_BPF = 39 };
 
 static void check_launch_env_clear(struct launch_env *env)
 {
@@ -173,38 +171,4 @@ void check_calibration(struct doctor *doctor)
     }
     free(list);
     free(path);
-}
-
-// What `upgate ab` does not use: told so that a machine is chosen once.
-void check_tracing(struct doctor *doctor)
-{
-    char *paranoid = doctor_read(doctor, "/proc/sys/kernel/perf_event_paranoid");
-    char *status = doctor_read(doctor, "/proc/self/status");
-    char *btf = xasprintf("%s/sys/kernel/btf/vmlinux", doctor->root);
-    char *events = xasprintf("%s/sys/kernel/tracing/events", doctor->root);
-    const char *at = status ? strstr(status, "CapEff:") : NULL;
-    unsigned long long capabilities = at ? strtoull(at + strlen("CapEff:"), NULL, 16) : 0;
-    bool admin = capabilities >> CHECK_CAP_SYS_ADMIN & 1;
-    bool perf =
-        admin || (capabilities >> CHECK_CAP_PERFMON & 1) || (paranoid && atoi(paranoid) < 1);
-    bool bpf = admin || (capabilities >> CHECK_CAP_BPF & 1);
-    bool has_btf = access(btf, R_OK) == 0, has_events = access(events, R_OK) == 0;
-    bool all = perf && bpf && has_btf;
-    struct doctor_finding *finding =
-        doctor_add(doctor, "tracing", all ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED,
-                   "perf %s (perf_event_paranoid %s), BPF %s, BTF %s, tracefs %s",
-                   perf ? "yes" : "no", paranoid ? paranoid : "not known", bpf ? "yes" : "no",
-                   has_btf ? "yes" : "no", has_events ? "yes" : "no");
-    if (!all)
-        doctor_lose(
-            finding, "nothing for `upgate ab`, which does not trace",
-            "run as root or with CAP_BPF and CAP_PERFMON, on a kernel with CONFIG_DEBUG_INFO_BTF");
-    doctor_fact(finding, "perf", json_boolean(perf));
-    doctor_fact(finding, "bpf", json_boolean(bpf));
-    doctor_fact(finding, "btf", json_boolean(has_btf));
-    doctor_fact(finding, "tracefs", json_boolean(has_events));
-    free(paranoid);
-    free(status);
-    free(btf);
-    free(events);
 }

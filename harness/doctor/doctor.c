@@ -63,7 +63,8 @@ struct doctor *doctor_examine(const char *root)
         check_freezer,  check_priority,    check_cpus,      check_quota,     check_load,
         check_pressure, check_steal,       check_frequency, check_clock,     check_shared_memory,
         check_memory,   check_disk,        check_workloads, check_extension, check_pythons,
-        check_gpu,      check_calibration, check_tracing};
+        check_gpu,      check_calibration, check_tracing,   check_kernel_symbols,
+        check_python_stacks, check_lockdown, check_memlock, check_capture};
     struct doctor *doctor = xcalloc(1, sizeof *doctor);
     doctor->root = root;
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
@@ -144,6 +145,10 @@ static void doctor_print_finding(struct strbuf *out, const struct doctor_finding
     strbuf_free(&status);
     screen_pad(out, finding->id, DOCTOR_ID_COLUMNS, false);
     int indent = DOCTOR_STATUS_COLUMNS + DOCTOR_ID_COLUMNS;
+    if (strlen(finding->id) >= DOCTOR_ID_COLUMNS) { // a long name stands on a line of its own
+        strbuf_add(out, "\n");
+        screen_repeat(out, " ", indent);
+    }
     for (const char *line = finding->found; line;) {
         size_t len = strcspn(line, "\n");
         char *text = xasprintf("%.*s", (int)len, line), *clean = screen_clean(text, opts->utf8);

@@ -59,6 +59,10 @@ TEST(a_bare_machine_is_limited_everywhere)
     expect(check_clock, DOCTOR_STATUS_LIMITED, "not known");
     expect(check_memory, DOCTOR_STATUS_LIMITED, "not known");
     expect(check_tracing, DOCTOR_STATUS_LIMITED, "BTF no");
+    expect(check_kernel_symbols, DOCTOR_STATUS_LIMITED, "no /proc/kallsyms");
+    expect(check_python_stacks, DOCTOR_STATUS_LIMITED, "own processes only");
+    expect(check_lockdown, DOCTOR_STATUS_OK, "not mounted");
+    expect(check_memlock, DOCTOR_STATUS_OK, "does not limit");
     machine_remove();
 }
 
@@ -80,7 +84,16 @@ TEST(a_good_machine_is_ok)
     expect(check_frequency, DOCTOR_STATUS_OK, "turbo off");
     expect(check_clock, DOCTOR_STATUS_OK, "tsc");
     expect(check_memory, DOCTOR_STATUS_OK, "16.0 GiB available");
+    machine_write("/proc/kallsyms", "0000000000000000 A fixed_percpu_data\nffffffff81000000 T _text\n");
+    machine_write("/proc/sys/kernel/kptr_restrict", "1\n");
+    machine_write("/proc/sys/kernel/yama/ptrace_scope", "1\n");
+    machine_write("/sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
+    machine_write("/proc/sys/kernel/osrelease", "6.18.44-x\n");
     expect(check_tracing, DOCTOR_STATUS_OK, "BPF yes");
+    expect(check_kernel_symbols, DOCTOR_STATUS_OK, "kptr_restrict 1");
+    expect(check_python_stacks, DOCTOR_STATUS_OK, "any process");
+    expect(check_lockdown, DOCTOR_STATUS_OK, "integrity");
+    expect(check_memlock, DOCTOR_STATUS_OK, "does not limit");
     machine_remove();
 }
 
@@ -98,6 +111,15 @@ TEST(a_troubled_machine_says_what_to_do)
     expect(check_frequency, DOCTOR_STATUS_LIMITED, "'powersave', turbo on");
     expect(check_clock, DOCTOR_STATUS_LIMITED, "hpet");
     expect(check_memory, DOCTOR_STATUS_LIMITED, "1.00 MiB available");
+    machine_write("/proc/self/status", "Name: x\nCapEff:\t0000000000000000\n");
+    machine_write("/proc/kallsyms", "0000000000000000 A fixed_percpu_data\n0000000000000000 T _text\n");
+    machine_write("/proc/sys/kernel/kptr_restrict", "2\n");
+    machine_write("/proc/sys/kernel/yama/ptrace_scope", "3\n");
+    machine_write("/sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
+    expect(check_tracing, DOCTOR_STATUS_LIMITED, "BPF no");
+    expect(check_kernel_symbols, DOCTOR_STATUS_LIMITED, "kptr_restrict 2");
+    expect(check_python_stacks, DOCTOR_STATUS_LIMITED, "no other process");
+    expect(check_lockdown, DOCTOR_STATUS_LIMITED, "confidentiality");
     machine_remove();
 }
 

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks of what recording the host side needs (`upgate record`, the traced launches of `upgate ab`):
+// capabilities, BTF, kernel symbols, reading another process, locked memory, lockdown, and every
+// source of facts by attaching it with an empty target for a moment. Reads files; leaves nothing behind.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/strings.h"
+#include "harness/doctor/check.h"
+#ifdef UPGATE_HAVE_CAPTURE
+#include "bpf/capture.h"
+#endif
+
+enum {
+    CAPTURE_CAP_SYS_PTRACE = 19,
+    CAPTURE_CAP_SYS_ADMIN = 21,
+    CAPTURE_CAP_SYSLOG = 34,
+    CAPTURE_CAP_PERFMON = 38,
+    CAPTURE_CAP_BPF = 39,
+    CAPTURE_SOURCES_MAX = 32,
+    CAPTURE_MEMLOCK_LEAST = 64 << 20, // maps and rings of a recording: 40 MB
+};
+
+static unsigned long long capture_capabilities(const struct doctor *doctor)
+{
+    char *status = doctor_read(doctor, "/proc/self/status");
+    const char *at = status ? strstr(status, "CapEff:") : NULL;
+    unsigned long long capabilities = at ? strtoull(at + strlen("CapEff:"), NULL, 16) : 0;
+    free(status);
+    return capabilities;
+}
+
+static bool capture_has(unsigned long long capabilities, int capability)
+{
+    return capabilities >> capability & 1;
+}
+
+// 6.18 -> 618; 0 when it cannot be read.
+static int capture_kernel(const struct doctor *doctor)
+{
+    int major = 0, minor = 0;
+    char *release = doctor_read(doctor, "/proc/sys/kernel/osrelease");
+    bool read = release && sscanf(release, "%d.%d", &major, &minor) == 2;
+    free(release);
+    return read ? major * 100 + minor : 0;
+}
+
+void check_tracing(struct doctor *doctor)
+{
+    char *paranoid = doctor_read(doctor, "/proc/sys/kernel/perf_event_paranoid");
+    char *btf = xasprintf("%s/sys/kernel/btf/vmlinux", doctor->root);
+    unsigned long long capabilities = capture_capabilities(doctor);
+    int kernel = capture_kernel(doctor);
+    bool admin = capture_has(capabilities, CAPTURE_CAP_SYS_ADMIN);
+    bool perf = admin || capture_has(capabilities, CAPTURE_CAP_PERFMON);
+    bool bpf = admin || capture_has(capabilities, CAPTURE_CAP_BPF);
+    bool has_btf = access(btf, R_OK) == 0, old = kernel && kernel < 508;
+    bool all = perf && bpf && has_btf;
+    struct doctor_finding *finding =
+        doctor_add(doctor, "tracing", all ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED,
+                   "BPF %s, perf %s (perf_event_paranoid %s), BTF %s", bpf ? "yes" : "no",
+                   perf ? "yes" : "no", paranoid ? paranoid : "not known", has_btf ? "yes" : "no");
+    if (!all)
+        doctor_lose(finding,
+                    "`upgate record` and `upgate stalls`: who held the program up cannot be told; "
+                    "`upgate ab` still compares",
+                    !has_btf ? "a kernel with CONFIG_DEBUG_INFO_BTF (/sys/kernel/btf/vmlinux)"
+                    : old    ? "run as root, or with CAP_SYS_ADMIN: kernels before 5.8 have no CAP_BPF"
+                             : "run as root, or: sudo setcap "
+                               "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_syslog+ep upgate");
+    doctor_fact(finding, "perf", json_boolean(perf));
+    doctor_fact(finding, "bpf", json_boolean(bpf));
+    doctor_fact(finding, "btf", json_boolean(has_btf));
+    free(paranoid);
+    free(btf);
+}
+
+// Are the addresses that this process sees in kallsyms real ones?
+void check_kernel_symbols(struct doctor *doctor)
+{
+    char *path = xasprintf("%s/proc/kallsyms", doctor->root);
+    char *head = string_read_file(path, 4096, NULL); // whole it is some 5 MB
+    char *restrict_text = doctor_read(doctor, "/proc/sys/kernel/kptr_restrict");
+    bool named = head && strtoull(head, NULL, 16) != 0;
+    // The first symbols of x86 are per-CPU ones at address 0: one line that is not is enough.
+    for (const char *line = head; line && !named; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        named = strtoull(line, NULL, 16) != 0;
+    }
+    struct doctor_finding *finding = doctor_add(
+        doctor, "kernel-symbols", named ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED,
+        !head ? "no /proc/kallsyms" : named ? "kernel functions can be named (kptr_restrict %s)"
+                                            : "kernel addresses are hidden (kptr_restrict %s)",
+        restrict_text ? restrict_text : "not known");
+    if (!named)
+        doctor_lose(finding,
+                    "stacks of the kernel have no names, and most causes of stalls are told by them",
+                    !head ? "a kernel with CONFIG_KALLSYMS"
+                          : "run as root or with CAP_SYSLOG, with sysctl kernel.kptr_restrict=1 or 0");
+    doctor_fact(finding, "named", json_boolean(named));
+    free(restrict_text);
+    free(head);
+    free(path);
+}
+
+// Python frames are read out of the process with process_vm_readv.
+void check_python_stacks(struct doctor *doctor)
+{
+    char *text = doctor_read(doctor, "/proc/sys/kernel/yama/ptrace_scope");
+    int scope = text ? atoi(text) : 0;
+    bool capable = capture_has(capture_capabilities(doctor), CAPTURE_CAP_SYS_PTRACE);
+    bool all = scope < 3 && capable, own = scope == 0;
+    struct doctor_finding *finding =
+        doctor_add(doctor, "python-stacks", all ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED,
+                   "memory of %s can be read (ptrace_scope %s%s)",
+                   all            ? "any process"
+                   : scope >= 3   ? "no other process"
+                   : own          ? "own processes only"
+                                  : "own children only",
+                   text ? text : "none", capable ? "" : ", no CAP_SYS_PTRACE");
+    if (!all)
+        doctor_lose(finding,
+                    scope >= 3 ? "Python frames of every program: the line that waited is not shown"
+                               : "Python frames and command lines of other users' programs; without "
+                                 "them a stall shows kernel and native frames only",
+                    scope >= 3 ? "boot without kernel.yama.ptrace_scope=3, which cannot be taken back"
+                               : "run as root or with CAP_SYS_PTRACE; in a container: --cap-add "
+                                 "SYS_PTRACE");
+    doctor_fact(finding, "ptrace_scope", text ? json_integer(scope) : json_null());
+    doctor_fact(finding, "any", json_boolean(all));
+    free(text);
+}
+
+void check_lockdown(struct doctor *doctor)
+{
+    char *text = doctor_read(doctor, "/sys/kernel/security/lockdown");
+    bool hides = text && strstr(text, "[confidentiality]");
+    struct doctor_finding *finding = doctor_add(
+        doctor, "lockdown", hides ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK, "kernel lockdown: %s",
+        hides                                 ? "confidentiality"
+        : text && strstr(text, "[integrity]") ? "integrity, which lets BPF read"
+        : text                                ? "none"
+                                              : "none, or securityfs is not mounted");
+    if (hides)
+        doctor_lose(finding, "BPF may not read the kernel's memory: nothing can be recorded",
+                    "boot with lockdown=integrity, or without secure boot's lockdown");
+    free(text);
+}
+
+// Before 5.11 maps counted against RLIMIT_MEMLOCK; since then against the memory of the cgroup.
+void check_memlock(struct doctor *doctor)
+{
+    struct rlimit limit = {0};
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    int kernel = capture_kernel(doctor);
+    bool counts = kernel && kernel < 511;
+    bool enough = limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= CAPTURE_MEMLOCK_LEAST;
+    struct doctor_finding *finding = doctor_add(
+        doctor, "memlock", counts && !enough ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK,
+        !counts  ? "locked memory does not limit BPF maps on this kernel"
+        : enough ? "locked memory is enough for BPF maps"
+                 : "locked memory is limited to %llu KiB, and BPF maps count",
+        (unsigned long long)limit.rlim_max / 1024);
+    if (counts && !enough)
+        doctor_lose(finding, "the rings of a recording cannot be made", "ulimit -l unlimited, as root");
+}
+
+#ifdef UPGATE_HAVE_CAPTURE
+// Names of findings live as long as the program.
+static const char *capture_id(size_t i, const char *name)
+{
+    static char ids[CAPTURE_SOURCES_MAX][40];
+    snprintf(ids[i], sizeof ids[i], "capture-%s", name);
+    for (char *c = ids[i]; *c; c++)
+        if (*c == ' ' || *c == '_' || *c == '/')
+            *c = '-';
+    return ids[i];
+}
+
+static void capture_add_missing(struct doctor *doctor, const struct capture_source *source, size_t i)
+{
+    struct doctor_finding *finding =
+        doctor_add(doctor, capture_id(i, source->name), DOCTOR_STATUS_LIMITED, "%s cannot be captured",
+                   source->name);
+    char *lost = xasprintf("%s; stalls that need it are not told, or with less confidence", source->gives);
+    doctor_lose(finding, lost, source->why[0] ? source->why : "see `tracing` above");
+    free(lost);
+}
+
+void check_capture(struct doctor *doctor)
+{
+    struct capture_source sources[CAPTURE_SOURCES_MAX];
+    size_t count = capture_sources(sources, CAPTURE_SOURCES_MAX), works = 0;
+    struct strbuf names = {0};
+    json_t *facts = json_object();
+    for (size_t i = 0; i < count; i++) {
+        works += sources[i].works;
+        if (sources[i].works)
+            strbuf_add(&names, "%s%s", names.len ? ", " : "", sources[i].name);
+        json_object_set_new(facts, sources[i].name, json_boolean(sources[i].works));
+    }
+    bool all = count && works == count;
+    struct doctor_finding *finding = doctor_add(
+        doctor, "capture", all ? DOCTOR_STATUS_OK : works ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_MISSING,
+        "%zu of %zu sources work%s%s", works, count, names.len ? ": " : "", names.len ? names.text : "");
+    doctor_fact(finding, "sources", facts);
+    if (!all)
+        doctor_lose(finding,
+                    works ? "some causes of stalls; each source that is missing says which"
+                          : "`upgate record` and `upgate stalls`: nothing can be recorded here",
+                    works   ? "see the sources below"
+                    : count ? sources[0].why
+                            : "build again where libbpf, clang and bpftool are");
+    strbuf_free(&names);
+    for (size_t i = 0; works && i < count; i++)
+        if (!sources[i].works)
+            capture_add_missing(doctor, &sources[i], i);
+}
+#else
+void check_capture(struct doctor *doctor)
+{
+    struct doctor_finding *finding =
+        doctor_add(doctor, "capture", DOCTOR_STATUS_MISSING, "this build of upgate has no BPF programs");
+    doctor_lose(finding, "`upgate record` and the traced launches of `upgate ab`",
+                "build again with libbpf-dev, clang and bpftool (ci/setup installs them); the configure "
+                "summary says 'capture: ON'");
+    doctor_fact(finding, "sources", json_object());
+}
+#endif
