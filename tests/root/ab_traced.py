@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The traced launches of `upgate ab`: both sides are recorded once the verdict stands, and whatever becomes of
+that (Ctrl-C, kill -9, no permission) changes neither the verdict nor the rest of the run. Without capture in the
+build, or on a kernel that forbids it, only what is said about it is tested, and the rest is skipped."""
+import os
+import shutil
+import signal
+import sqlite3
+import sys
+import time
+
+SOURCE = os.environ["UPGATE_SOURCE"]
+sys.path.insert(0, os.path.join(SOURCE, "tests", "e2e"))
+sys.dont_write_bytecode = True
+
+import ab_rig
+from ab_rig import Skip, check_code, check_judged, check_says
+
+MODEL = {"model": "dlrm", "steps": 60, "size": "small"}
+NOBODY = 65534
+WAIT_S = 60
+
+
+def skip_without_capture(done):
+    for line in done.err.splitlines():
+        if "launches are not traced" in line:
+            raise Skip(line)
+
+
+def traced_pairs(case):
+    return case.value("SELECT count(*) FROM pair WHERE phase = 'traced'")
+
+
+def verdict(case):
+    return case.rows("SELECT verdict, reason FROM verdict") + case.rows(
+        "SELECT workload, metric, ratio, pairs, verdict FROM cell ORDER BY id")
+
+
+def test_both_sides_are_recorded(case):
+    case.plan(MODEL, traced_launches=1)
+    done = case.run()
+    check_judged(case, done)
+    skip_without_capture(done)
+    assert traced_pairs(case) == 1, done
+    recordings = case.rows(
+        "SELECT l.side, r.end_ns IS NOT NULL, (SELECT count(*) FROM v_off_cpu g WHERE g.recording = r.id), "
+        "(SELECT count(*) FROM v_sample s WHERE s.recording = r.id) FROM recording r "
+        "JOIN launch l ON l.id = r.launch_id JOIN pair p ON p.id = l.pair_id AND p.phase = 'traced' ORDER BY l.side")
+    assert [row[:2] for row in recordings] == [(0, 1), (1, 1)], "%s\n%s" % (recordings, done)
+    # Every turn of the other side is a stay off the CPU: there are gaps whatever the machine does.
+    assert all(gaps > 0 for _, _, gaps, _ in recordings), recordings
+    targets = case.rows("SELECT p.recording_id, count(*) FROM process p WHERE p.kind = 'target' GROUP BY 1")
+    assert len(targets) == 2, targets
+    assert case.rows("SELECT text FROM note WHERE text LIKE '%traced over untraced%'"), case.rows("SELECT text FROM note")
+    before = verdict(case)
+    stalls = case.run("stalls", case.db_path)
+    check_code(stalls, 0)
+    check_says(stalls, "old", "new")
+    # Judged again, and gone on with: the same verdict, and no further traced launch.
+    check_code(case.run("gate", case.db_path), done.code)
+    check_code(case.resume(), done.code)
+    assert verdict(case) == before
+    assert traced_pairs(case) == 1
+
+
+def start_and_wait_until_it_traces(case):
+    """The verdict stands and the process lives on: it traces. There is enough to trace for a minute."""
+    case.plan(MODEL, traced_launches=100)
+    process = case.start("ab", case.plan_path, "-o", case.db_path)
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        try:
+            db = sqlite3.connect("file:%s?mode=ro" % case.db_path, uri=True, timeout=0)
+            traces = db.execute("SELECT 1 FROM run WHERE state = 'done' AND writer_pid IS NOT NULL").fetchall()
+            db.close()
+            if traces:
+                return process
+        except sqlite3.OperationalError:
+            pass  # not there yet, or locked by a commit
+        if process.poll() is not None:
+            skip_without_capture(case.finish(process))
+            raise AssertionError("it ended before it traced")
+        time.sleep(0.01)
+    raise AssertionError("it did not trace within %d s" % WAIT_S)
+
+
+def check_stands(case):
+    assert case.value("SELECT state FROM run") == "done"
+    assert case.pairs() == case.pairs_wanted
+    assert len(verdict(case)) > 1
+    whole = case.rows("SELECT count(*) FROM recording WHERE launch_id IS NULL OR end_ns IS NULL")
+    assert whole == [(0,)], whole
+    check_code(case.run("gate", case.db_path), 0, 3)
+
+
+def test_interrupted_while_it_traces(case):
+    process = start_and_wait_until_it_traces(case)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    done = case.finish(process)
+    skip_without_capture(done)
+    check_code(done, 0, 3)
+    check_says(done, "the verdict stands")
+    assert traced_pairs(case) < 100
+    assert case.value("SELECT writer_pid FROM run") is None
+    check_stands(case)
+
+
+def test_killed_while_it_traces(case):
+    for wait_s in (0.05, 0.4, 0.9):  # while a recorder attaches, while steps are made, while a pair is stored
+        process = start_and_wait_until_it_traces(case)
+        time.sleep(wait_s)
+        if process.poll() is not None:
+            skip_without_capture(case.finish(process))
+        process.kill()
+        case.finish(process)  # nothing of it lives or is frozen
+        check_stands(case)
+        os.unlink(case.db_path)
+
+
+def test_without_permission(case):
+    """The verdict comes as ever, and one line says why nothing was recorded."""
+    if os.geteuid() != 0:
+        raise Skip("root is needed to become somebody else")
+    os.chown(case.dir, NOBODY, NOBODY)
+    case.plan(MODEL, traced_launches=2)
+    shutil.copytree(case.env["UPGATE_STATE_DIR"], case.path("certificates"))
+    for folder, _, names in os.walk(case.path("certificates")):
+        for name in [folder] + [os.path.join(folder, name) for name in names]:
+            os.chown(name, NOBODY, NOBODY)
+    done = case.run(env={"UPGATE_STATE_DIR": case.path("certificates")}, user=NOBODY, group=NOBODY, extra_groups=[])
+    check_code(done, 0, 3)
+    said = [line for line in done.err.splitlines() if "launches are not traced" in line]
+    assert len(said) == 1, str(done)
+    assert case.value("SELECT state FROM run") == "done" and case.pairs() == case.pairs_wanted
+    assert traced_pairs(case) == 0
+    assert case.value("SELECT count(*) FROM note WHERE text LIKE 'launches are not traced%'") == 1
+
+
+if __name__ == "__main__":
+    ab_rig.main(globals())
