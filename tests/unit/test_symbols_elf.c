@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ELF reader against files that lie. Damage is made from the fixture library by a fixed random
+// sequence, so a failure comes again; the sanitizers are the judge.
+#include "tests/unit/runner.h"
+#include "tests/unit/symbols_world.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/strings.h"
+#include "tracer/symbols/debug_file.h"
+
+struct bytes {
+    unsigned char *at;
+    size_t len;
+};
+
+static struct bytes whole_file(void)
+{
+    struct bytes bytes = {0};
+    bytes.at = (unsigned char *)string_read_file(SYMBOLS_WHOLE, 64 << 20, &bytes.len);
+    CHECK(bytes.at);
+    return bytes;
+}
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+// Everything that the room does with a file. Returns the number of symbols.
+static size_t use_file(const unsigned char *bytes, size_t len)
+{
+    int fd = memfd_create("damaged", MFD_CLOEXEC);
+    struct elf_image image = {0};
+    struct elf_table table = {0};
+    size_t count = 0;
+    CHECK(fd >= 0 && write(fd, bytes, len) == (ssize_t)len);
+    if (!elf_image_read(fd, &image)) {
+        char name[ELF_NAME_MAX];
+        uint64_t offset, address;
+        count = debug_table_load(&table, &image, fd, "/lib/x.so", "/nowhere", 100000);
+        CHECK(count <= 100000);
+        for (uint64_t at = 0; at < len; at += 61)
+            if (elf_image_address(&image, at, &address))
+                elf_table_find(&table, address, name, sizeof(name), &offset);
+        elf_table_find(&table, 0, name, sizeof(name), &offset);
+        elf_table_find(&table, UINT64_MAX, name, sizeof(name), &offset);
+        elf_table_free(&table);
+    }
+    close(fd);
+    return count;
+}
+
+TEST(whole_file_is_read)
+{
+    struct bytes file = whole_file();
+    CHECK(use_file(file.at, file.len) >= 5);
+    free(file.at);
+}
+
+TEST(every_truncation_is_survived)
+{
+    struct bytes file = whole_file();
+    size_t whole = use_file(file.at, file.len);
+    for (size_t len = 0; len < file.len; len += 97)
+        CHECK(use_file(file.at, len) <= whole);
+    free(file.at);
+}
+
+TEST(random_damage_is_survived)
+{
+    struct bytes file = whole_file();
+    unsigned char *copy = xcalloc(1, file.len);
+    uint32_t state = 20240717;
+    Elf64_Ehdr header;
+    memcpy(&header, file.at, sizeof(header));
+    for (int round = 0; round < 1500; round++) {
+        memcpy(copy, file.at, file.len);
+        for (int i = 0; i < 12; i++) {
+            // Headers are where lies matter: half of the damage goes there.
+            size_t at = next_random(&state) % file.len;
+            if (i % 4 == 0)
+                at = next_random(&state) % 1024;
+            if (i % 4 == 1 && header.e_shoff < file.len)
+                at = header.e_shoff + next_random(&state) % (file.len - header.e_shoff);
+            static const unsigned char evil[] = {0, 1, 0x7f, 0x80, 0xff};
+            copy[at] = i % 2 ? evil[next_random(&state) % sizeof(evil)]
+                             : (unsigned char)next_random(&state);
+        }
+        CHECK(use_file(copy, file.len) <= 100000);
+    }
+    free(copy);
+    free(file.at);
+}
+
+// Each 8-byte word of a section header in turn: huge, nearly overflowing, and pointing at itself.
+TEST(lying_section_headers_are_survived)
+{
+    static const uint64_t lies[] = {0, 1, 0x7fffffffffffffff, 0x8000000000000000,
+                                    0xffffffffffffffff, 0xfffffffffffff000, 0x100000000};
+    struct bytes file = whole_file();
+    unsigned char *copy = xcalloc(1, file.len);
+    Elf64_Ehdr header;
+    memcpy(&header, file.at, sizeof(header));
+    size_t words = (size_t)header.e_shnum * sizeof(Elf64_Shdr) / 8;
+    for (size_t i = 0; i < words; i++)
+        for (size_t lie = 0; lie < sizeof(lies) / sizeof(*lies); lie++) {
+            memcpy(copy, file.at, file.len);
+            memcpy(copy + header.e_shoff + i * 8, &lies[lie], 8);
+            CHECK(use_file(copy, file.len) <= 100000);
+        }
+    free(copy);
+    free(file.at);
+}
+
+TEST(huge_counts_cost_nothing)
+{
+    struct bytes file = whole_file();
+    Elf64_Ehdr *header = (Elf64_Ehdr *)file.at;
+    header->e_shnum = 0; // then the count is in the first section header
+    uint64_t count = UINT64_MAX;
+    memcpy(file.at + header->e_shoff + offsetof(Elf64_Shdr, sh_size), &count, sizeof(count));
+    CHECK(use_file(file.at, file.len) <= 100000);
+    header->e_phnum = UINT16_MAX;
+    CHECK(use_file(file.at, file.len) <= 100000);
+    header->e_shoff = UINT64_MAX - 8;
+    header->e_phoff = UINT64_MAX - 8;
+    CHECK_INT(use_file(file.at, file.len), 0);
+    free(file.at);
+}
+
+TEST(sparse_giant_is_read_in_bounds)
+{
+    // A symbol table of 1 TiB that holds nothing but zeros: its entries are scanned up to a maximum.
+    struct bytes file = whole_file();
+    Elf64_Ehdr header;
+    const char *path = world_path("giant.so");
+    memcpy(&header, file.at, sizeof(header));
+    for (int i = 0; i < header.e_shnum; i++) {
+        Elf64_Shdr section;
+        unsigned char *at = file.at + header.e_shoff + (size_t)i * sizeof(section);
+        memcpy(&section, at, sizeof(section));
+        if (section.sh_type != SHT_SYMTAB && section.sh_type != SHT_DYNSYM)
+            continue;
+        section.sh_offset = 1 << 20;
+        section.sh_size = 1ull << 40;
+        memcpy(at, &section, sizeof(section));
+    }
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(fd >= 0 && write(fd, file.at, file.len) == (ssize_t)file.len);
+    if (ftruncate(fd, (off_t)1 << 41))
+        runner_skip("this file system has no sparse files of 2 TiB");
+    struct elf_image image = {0};
+    struct elf_table table = {0};
+    CHECK_INT(elf_image_read(fd, &image), 0);
+    CHECK_INT(debug_table_load(&table, &image, fd, path, "/nowhere", 1000), 0);
+    elf_table_free(&table);
+    close(fd);
+    free(file.at);
+}
+
+TEST(table_keeps_its_maximum)
+{
+    struct elf_image image = {0};
+    struct elf_table table = {0};
+    int fd = open(SYMBOLS_WHOLE, O_RDONLY | O_CLOEXEC);
+    CHECK_INT(elf_image_read(fd, &image), 0);
+    CHECK_STR(image.build_id, SYMBOLS_BUILD_ID);
+    CHECK_INT(debug_table_load(&table, &image, fd, SYMBOLS_WHOLE, "/nowhere", 3), 3);
+    CHECK(table.dropped > 0);
+    elf_table_free(&table);
+    close(fd);
+}
+
+TEST(not_an_elf_file)
+{
+    struct elf_image image;
+    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    CHECK_INT(elf_image_read(fd, &image), -8); // ENOEXEC
+    close(fd);
+    CHECK_INT(use_file((const unsigned char *)"\177ELF", 4), 0);
+    CHECK_INT(use_file((const unsigned char *)"", 0), 0);
+    struct bytes file = whole_file();
+    file.at[EI_CLASS] = ELFCLASS32;
+    CHECK_INT(use_file(file.at, file.len), 0);
+    file.at[EI_CLASS] = ELFCLASS64;
+    file.at[EI_DATA] ^= 3; // the other byte order
+    CHECK_INT(use_file(file.at, file.len), 0);
+    free(file.at);
+}

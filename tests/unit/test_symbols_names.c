@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Readable names and the string pool.
+#include "tests/unit/runner.h"
+#include "tests/unit/symbols_world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tracer/symbols/demangle.h"
+#include "tracer/symbols/names.h"
+
+static const char *readable(const char *name)
+{
+    static char text[SYMBOL_NAME_MAX];
+    size_t len = symbol_name_readable(name, strlen(name), text);
+    CHECK_INT(len, strlen(text));
+    return text;
+}
+
+TEST(suffixes_of_compilers_are_stripped)
+{
+    CHECK_STR(readable("rwsem_wake.isra.0"), "rwsem_wake");
+    CHECK_STR(readable("f.constprop.0.isra.12.cold"), "f");
+    CHECK_STR(readable("f.part.0.cold.3"), "f");
+    CHECK_STR(readable("f.llvm.1234567890"), "f");
+    CHECK_STR(readable("f.lto_priv.0"), "f");
+    CHECK_STR(readable("memcpy@@GLIBC_2.14"), "memcpy");
+    CHECK_STR(readable("realpath@GLIBC_2.2.5"), "realpath");
+}
+
+TEST(other_dots_stay)
+{
+    CHECK_STR(readable("f.1"), "f.1"); // a static of a function, not a clone
+    CHECK_STR(readable("f.12.34"), "f.12.34");
+    CHECK_STR(readable("net.core"), "net.core");
+    CHECK_STR(readable(".cold"), ".cold");
+    CHECK_STR(readable("."), ".");
+    CHECK_STR(readable("@"), "@");
+    CHECK_STR(readable(""), "");
+}
+
+TEST(cxx_is_demangled_without_parameters)
+{
+    if (!SYMBOLS_DEMANGLE)
+        runner_skip("built without libiberty");
+    CHECK_STR(readable("_ZN2at6native10add_kernelERNS_18TensorIteratorBaseERKN3c106ScalarE"),
+              "at::native::add_kernel");
+    CHECK_STR(readable("_ZN7fixture5planeIfE4liftEi"), "fixture::plane<float>::lift");
+    CHECK_STR(readable("_Z3fooIiET_S0_"), "foo<int>");
+    CHECK_STR(readable("_ZN2at6native3addEv.cold"), "at::native::add");
+}
+
+TEST(what_is_not_mangled_stays)
+{
+    CHECK_STR(readable("_Z"), "_Z");
+    CHECK_STR(readable("_Zoo"), "_Zoo");
+    CHECK_STR(readable("_ZN99999999999foo"), "_ZN99999999999foo");
+    CHECK_STR(readable("PyEval_EvalFrameDefault"), "PyEval_EvalFrameDefault");
+    CHECK_STR(readable("_PyEval_EvalFrameDefault"), "_PyEval_EvalFrameDefault");
+}
+
+TEST(long_names_are_cut_and_say_so)
+{
+    char name[4 * SYMBOL_NAME_MAX];
+    memset(name, 'x', sizeof(name));
+    name[sizeof(name) - 1] = '\0';
+    const char *text = readable(name);
+    CHECK_INT(strlen(text), SYMBOL_NAME_MAX - 1);
+    CHECK_STR(text + strlen(text) - 4, "x...");
+}
+
+// Each S_ level doubles what is printed: 60 of them would never end.
+TEST(exploding_names_end)
+{
+    char name[512] = "_Z1fI1aIiES0_IS1_S1_E";
+    static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    size_t len = strlen(name);
+    for (int i = 2; i < 35; i++)
+        len += (size_t)snprintf(name + len, sizeof(name) - len, "S_IS%c_S%c_E", digits[i - 1],
+                                digits[i - 1]);
+    snprintf(name + len, sizeof(name) - len, "Evv");
+    CHECK(strlen(readable(name)) < SYMBOL_NAME_MAX);
+    strcpy(name, "_Z");
+    memset(name + 2, 'P', 400); // deep recursion
+    strcpy(name + 402, "i");
+    CHECK(strlen(readable(name)) < SYMBOL_NAME_MAX);
+}
+
+TEST(one_text_is_stored_once)
+{
+    struct names names = {.bytes_max = 1 << 20};
+    const char *first = names_intern(&names, "alpha", 5);
+    CHECK_STR(first, "alpha");
+    CHECK(names_intern(&names, "alphabet", 5) == first);
+    CHECK(names_intern(&names, "alph", 4) != first);
+    CHECK_STR(names_intern(&names, "a\377b", 3), "a?b"); // valid UTF-8 only
+    CHECK(names_intern(&names, "a\377b", 3) == names_intern(&names, "a\376b", 3));
+    CHECK_STR(names_intern(&names, "", 0), "");
+    char text[32];
+    for (int i = 0; i < 5000; i++) { // the table grows; nothing moves
+        snprintf(text, sizeof(text), "name %d", i);
+        names_intern(&names, text, strlen(text));
+    }
+    CHECK(names_intern(&names, "alpha", 5) == first);
+    CHECK_INT(names.count, 5004);
+    CHECK_INT(names.dropped, 0);
+    names_free(&names);
+}
+
+TEST(full_pool_refuses_and_counts)
+{
+    struct names names = {.bytes_max = 128 << 10};
+    const char *first = names_intern(&names, "alpha", 5);
+    char text[600];
+    memset(text, 'y', sizeof(text));
+    for (int i = 0; i < 1000; i++) {
+        snprintf(text, 8, "%07d", i);
+        text[7] = 'y';
+        names_intern(&names, text, sizeof(text));
+    }
+    CHECK(names.dropped > 0);
+    CHECK(names.bytes <= 128 << 10);
+    CHECK(names_intern(&names, "alpha", 5) == first);
+    names_free(&names);
+}

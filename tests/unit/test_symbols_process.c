@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who a process is, and the limits of the caches, in a /proc made of files: pids are reused, programs
+// replaced and processes ended without waiting for the kernel to do so.
+#include "tests/unit/runner.h"
+#include "tests/unit/symbols_world.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const uint64_t hour_ns = 3600000000000;
+
+static struct symbols *fake_symbols(struct symbols_opts opts)
+{
+    opts.proc_path = world_path("proc");
+    opts.debug_path = world_path("debug");
+    return world_symbols(opts);
+}
+
+static const char *name_of(struct symbols *symbols, const struct world_fake *fake, int which)
+{
+    struct symbol symbol;
+    symbols_process_lookup(symbols, fake->pid, world_fake_address(fake, which), &symbol);
+    return symbol.name;
+}
+
+static const char *name_at(struct symbols *symbols, const struct world_fake *fake, uint64_t ip)
+{
+    struct symbol symbol;
+    symbols_process_lookup_at(symbols, fake->pid, fake->start, ip, &symbol);
+    return symbol.name;
+}
+
+TEST(reused_pid_is_another_process)
+{
+    struct world_fake first = {
+        .pid = 77, .start = 100, .stack = 1 << 20, .base = 0x7f0000000000, .library = SYMBOLS_WHOLE};
+    struct world_fake second = first;
+    uint64_t ip = world_fake_address(&first, FIXTURE_HIDDEN);
+    struct symbols *symbols = fake_symbols((struct symbols_opts){0});
+    world_fake(&first);
+    CHECK_STR(name_of(symbols, &first, FIXTURE_HIDDEN), "fixture_hidden");
+    second.start = 200;
+    second.library = SYMBOLS_STRIPPED; // the same addresses, another file
+    world_fake(&second);
+    CHECK_CONTAINS(name_of(symbols, &second, FIXTURE_HIDDEN), "stripped.so+0x");
+    CHECK_STR(name_at(symbols, &first, ip), "fixture_hidden");
+    CHECK_CONTAINS(name_at(symbols, &second, ip), "stripped.so+0x");
+    first.start = 150; // nobody
+    CHECK_STR(name_at(symbols, &first, ip), "[ended]");
+    struct symbols_stats stats;
+    symbols_stats(symbols, &stats);
+    CHECK_INT(stats.processes, 2);
+    symbols_free(symbols);
+}
+
+TEST(exec_brings_new_maps)
+{
+    struct world_fake fake = {
+        .pid = 78, .start = 100, .stack = 1 << 20, .base = 0x7f0000000000, .library = SYMBOLS_WHOLE};
+    struct symbols *symbols = fake_symbols((struct symbols_opts){0});
+    world_fake(&fake);
+    CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
+    fake.library = SYMBOLS_STRIPPED;
+    world_fake(&fake); // the address is covered, so nothing asks for new maps
+    CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
+    fake.stack = 2 << 20;
+    world_fake(&fake);
+    CHECK_CONTAINS(name_of(symbols, &fake, FIXTURE_HIDDEN), "stripped.so+0x");
+    struct symbols_stats stats;
+    symbols_stats(symbols, &stats);
+    CHECK_INT(stats.processes, 1);
+    symbols_free(symbols);
+}
+
+TEST(zombie_and_ended_process_keep_what_was_read)
+{
+    struct world_fake fake = {
+        .pid = 79, .start = 100, .stack = 1 << 20, .base = 0x7f0000000000, .library = SYMBOLS_WHOLE};
+    struct symbols *symbols = fake_symbols((struct symbols_opts){0});
+    world_fake(&fake);
+    CHECK_INT(symbols_process_snapshot(symbols, fake.pid, NULL), 0);
+    struct symbols_stats stats;
+    symbols_stats(symbols, &stats);
+    CHECK_INT(stats.files_open, 1); // opened, but no table is built yet
+    CHECK_INT(stats.files_loaded, 0);
+    fake.state = 'Z';
+    fake.stack = 0;
+    world_fake(&fake);
+    world_write(world_path("proc/%d/maps", fake.pid), "%s", "");
+    CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
+    world_fake_gone(fake.pid);
+    CHECK_STR(name_of(symbols, &fake, FIXTURE_CLONE), "fixture_clone");
+    CHECK_STR(name_at(symbols, &fake, fake.base - 1), "[anon]");
+    symbols_free(symbols);
+}
+
+TEST(proc_is_not_read_again_too_soon)
+{
+    struct world_fake fake = {
+        .pid = 80, .start = 100, .stack = 1 << 20, .base = 0x7f0000000000, .library = SYMBOLS_WHOLE};
+    struct symbols *symbols = fake_symbols((struct symbols_opts){.recheck_ns = hour_ns});
+    world_fake(&fake);
+    CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
+    for (int i = 0; i < 100; i++)
+        CHECK_STR(name_at(symbols, &fake, fake.base - 1 - (uint64_t)i), "[anon]");
+    struct symbols_stats stats;
+    symbols_stats(symbols, &stats);
+    CHECK_INT(stats.maps_reads, 1);
+    CHECK_INT(stats.maps_held_back, 100);
+    CHECK_INT(stats.lookups, 101);
+    CHECK_INT(stats.unknown, 100);
+    symbols_free(symbols);
+}
+
+TEST(mapping_that_came_later_is_found)
+{
+    struct world_fake fake = {
+        .pid = 81, .start = 100, .stack = 1 << 20, .base = 0x7f0000000000, .library = SYMBOLS_WHOLE};
+    struct symbols *symbols = fake_symbols((struct symbols_opts){0});
+    world_fake(&fake);
+    CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
+    fake.base = 0x7e0000000000;
+    world_fake(&fake);
+    CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
+    symbols_free(symbols);
+}
+
+TEST(least_recently_used_process_goes)
+{
+    struct world_fake fake = {
+        .start = 100, .stack = 1 << 20, .base = 0x7f0000000000, .library = SYMBOLS_WHOLE};
+    struct symbols *symbols = fake_symbols((struct symbols_opts){.processes_max = 3});
+    struct symbols_stats stats;
+    for (fake.pid = 1; fake.pid <= 5; fake.pid++) {
+        world_fake(&fake);
+        CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
+    }
+    symbols_stats(symbols, &stats);
+    CHECK_INT(stats.processes, 3);
+    CHECK_INT(stats.processes_evicted, 2);
+    CHECK_INT(stats.files_open, 1); // shared by all
+    CHECK_INT(stats.files_loaded, 1);
+    fake.pid = 1;
+    CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
+    symbols_free(symbols);
+}
+
+TEST(least_recently_used_file_goes)
+{
+    struct symbols *symbols = fake_symbols((struct symbols_opts){.files_max = 2});
+    struct world_fake fakes[4];
+    struct symbols_stats stats;
+    for (int i = 0; i < 4; i++) {
+        world_copy(SYMBOLS_WHOLE, world_path("lib%d.so", i));
+        fakes[i] = (struct world_fake){.pid = 90 + i,
+                                       .start = 1,
+                                       .stack = 4096,
+                                       .base = 0x7f0000000000,
+                                       .library = world_path("lib%d.so", i)};
+        world_fake(&fakes[i]);
+    }
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 4; i++)
+            CHECK_STR(name_of(symbols, &fakes[i], FIXTURE_HIDDEN), "fixture_hidden");
+    symbols_stats(symbols, &stats);
+    CHECK_INT(stats.files_open, 2);
+    CHECK_INT(stats.files_evicted, 6);
+    symbols_free(symbols);
+}
+
+TEST(memory_stays_below_the_maximum)
+{
+    enum { ROOM = 600 }; // mappings of four processes and two small tables
+    struct symbols *symbols = fake_symbols((struct symbols_opts){.bytes_max = ROOM});
+    struct symbols_stats stats;
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 4; i++) {
+            const char *library = world_path("lib%d.so", i);
+            if (!round)
+                world_copy(SYMBOLS_WHOLE, library);
+            struct world_fake fake = {
+                .pid = 90 + i, .start = 1, .stack = 4096, .base = 1 << 20, .library = library};
+            world_fake(&fake);
+            // Not the one of before: recent answers need no table.
+            int which = round ? FIXTURE_CLONE : FIXTURE_HIDDEN;
+            CHECK_STR(name_of(symbols, &fake, which), round ? "fixture_clone" : "fixture_hidden");
+            symbols_stats(symbols, &stats);
+            CHECK(stats.bytes_tables <= ROOM);
+        }
+    CHECK(stats.files_evicted > 0);
+    CHECK_INT(stats.files_open, 4); // tables go, files stay open
+    symbols_free(symbols);
+}
+
+TEST(names_stay_below_the_maximum)
+{
+    struct world_fake fake = {
+        .pid = 82, .start = 100, .stack = 4096, .base = 1 << 20, .library = SYMBOLS_STRIPPED};
+    struct symbols *symbols = fake_symbols((struct symbols_opts){.strings_bytes_max = 200 << 10});
+    struct symbols_stats stats;
+    struct symbol symbol;
+    world_fake(&fake);
+    for (uint64_t i = 0; i < 20000; i++) // beyond the functions all are unknown
+        symbols_process_lookup(symbols, fake.pid, fake.base + i % 4096, &symbol);
+    world_write(world_path("proc/82/maps"), "100000-9000000 r-xp 0 08:01 1 %s\n", SYMBOLS_STRIPPED);
+    fake.stack = 8192;
+    world_write(world_path("proc/82/stat"),
+                "82 (x) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 1 1 1 8 9 8192 0\n");
+    for (uint64_t i = 0; i < 20000; i++)
+        symbols_process_lookup(symbols, fake.pid, fake.base + 4096 * i, &symbol);
+    CHECK_CONTAINS(symbol.name, "libsymbols_fixture_stripped.so");
+    symbols_stats(symbols, &stats);
+    CHECK(stats.bytes_strings < (200 << 10) + (512 << 10)); // the pool and its hash table
+    CHECK(stats.strings_dropped > 0);
+    symbols_free(symbols);
+}
+
+TEST(perf_map_of_a_container)
+{
+    struct symbol symbol;
+    struct world_fake fake = {
+        .pid = 83, .start = 100, .stack = 4096, .base = 1 << 20, .library = SYMBOLS_WHOLE};
+    struct symbols *symbols = fake_symbols((struct symbols_opts){0});
+    world_fake(&fake);
+    const char *root = world_path("proc/83/root");
+    unlink(root);
+    world_directory(world_path("proc/83/root/tmp"));
+    world_write(world_path("proc/83/status"), "Name:\tx\nNSpid:\t83\t12\t5\nNSpgid:\t83\t12\t5\n");
+    world_write(world_path("proc/83/maps"), "200000-201000 r-xp 00000000 00:00 0 \n");
+    world_write(world_path("proc/83/root/tmp/perf-5.map"),
+                "200000 10 old\nnonsense\n\n200010 zz bad\n200020 0x10 hex\n200000 10 new\n200030 1");
+    symbols_process_lookup(symbols, 83, 0x200001, &symbol);
+    CHECK_STR(symbol.name, "new"); // the later line of one address
+    symbols_process_lookup(symbols, 83, 0x200025, &symbol);
+    CHECK_STR(symbol.name, "hex");
+    symbols_process_lookup(symbols, 83, 0x200015, &symbol);
+    CHECK_STR(symbol.name, "[jit]");
+    world_append(world_path("proc/83/root/tmp/perf-5.map"), "0 half\n"); // ends the half line
+    symbols_process_lookup(symbols, 83, 0x20003f, &symbol);
+    CHECK_STR(symbol.name, "half");
+    symbols_free(symbols);
+}
+
+TEST(perf_map_must_be_a_plain_file_inside)
+{
+    struct symbol symbol;
+    struct world_fake fake = {
+        .pid = 84, .start = 100, .stack = 4096, .base = 1 << 20, .library = SYMBOLS_WHOLE};
+    struct symbols *symbols = fake_symbols((struct symbols_opts){0});
+    world_fake(&fake);
+    unlink(world_path("proc/84/root"));
+    world_directory(world_path("proc/84/root/tmp"));
+    world_write(world_path("proc/84/maps"), "200000-201000 r-xp 00000000 00:00 0 \n");
+    world_write(world_path("outside"), "200000 1000 leaked\n");
+    CHECK_INT(symlink(world_path("outside"), world_path("proc/84/root/tmp/perf-84.map")), 0);
+    symbols_process_lookup(symbols, 84, 0x200001, &symbol);
+    CHECK_STR(symbol.name, "[jit]");
+    unlink(world_path("proc/84/root/tmp/perf-84.map"));
+    CHECK_INT(mkfifo(world_path("proc/84/root/tmp/perf-84.map"), 0600), 0);
+    symbols_process_lookup(symbols, 84, 0x200001, &symbol); // would hang for ever
+    CHECK_STR(symbol.name, "[jit]");
+    symbols_free(symbols);
+}
+
+TEST(damaged_proc_files_are_survived)
+{
+    static const char *const maps[] = {
+        "", "\n", "garbage\n", "1-2\n", "ffffffffffffffff-0 r-xp 0 0:0 0 /x\n",
+        "0-ffffffffffffffff r-xp ffffffffffffffff ff:ff 18446744073709551615 /etc/passwd\n",
+        "200000-201000 r-xp 0 0:0 0 /dev/null\n100000-300000 r-xp 0 0:0 0 /dev/zero\n",
+        "200000-201000 r-xp 0 0:0 7 relative\n", "200000-201000 r-xp 0 0:0 7 /a\xff\xfe\n",
+        "200000-201000 r-xp 0 0:0 7 /\n", "200000-201000 r-xp 0 0:0 7 /no such file (deleted)\n"};
+    static const char *const stats[] = {"", "85", "85 (", "85 )", "85 (x) S", "85 (x) S 1 2 3\n"};
+    struct symbol symbol;
+    struct world_fake fake = {
+        .pid = 85, .start = 100, .stack = 4096, .base = 1 << 20, .library = SYMBOLS_WHOLE};
+    for (size_t i = 0; i < sizeof(maps) / sizeof(*maps); i++) {
+        struct symbols *symbols = fake_symbols((struct symbols_opts){0});
+        world_fake(&fake);
+        world_write(world_path("proc/85/maps"), "%s", maps[i]);
+        symbols_process_lookup(symbols, 85, 0x200001, &symbol);
+        CHECK(!symbol.known);
+        CHECK(symbol.name && symbol.module);
+        symbols_free(symbols);
+    }
+    for (size_t i = 0; i < sizeof(stats) / sizeof(*stats); i++) {
+        struct symbols *symbols = fake_symbols((struct symbols_opts){0});
+        world_write(world_path("proc/85/stat"), "%s", stats[i]);
+        symbols_process_lookup(symbols, 85, 0x200001, &symbol);
+        CHECK_STR(symbol.name, "[ended]");
+        symbols_free(symbols);
+    }
+}
