@@ -7,6 +7,7 @@ themselves is still tested."""
 import importlib.machinery
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ ROOT = os.environ.get("UPGATE_SOURCE") or os.path.dirname(os.path.dirname(os.pat
 WINDOW_S, TRIES = 3.0, 3
 # Of the 10 minutes the test may take. What is left then is tried once only.
 RETRY_UNTIL_S = 330
+CLEAN_S = 30
 README = os.path.join(ROOT, "reference_models", "plants", "README.md")
 
 
@@ -55,6 +57,40 @@ def check_judge(plants):
     assert not plants.judge_innocent({"stalls": [dict(stall, culprit=None)]}, 5.0)
 
 
+def left_over(director, pids):
+    """What a plant that is gone left behind."""
+    found = ["process %d" % pid for pid in pids if os.path.exists("/proc/%d" % pid)]
+    name = "upgate-plant-%d" % director
+    for folder in (os.environ.get("TMPDIR") or "/var/tmp", "/sys/fs/cgroup"):
+        for path, names, _ in os.walk(folder):
+            if name in names:
+                found.append(os.path.join(path, name))
+    with open("/proc/self/mounts", encoding="utf-8") as file:
+        return found + [line for line in file if name in line]
+
+
+def check_clean(plants):
+    """Killed, even while its victim is frozen or waits for a filesystem, a plant leaves nothing behind."""
+    for name, number in (("freezer", signal.SIGKILL), ("freezer-v1", signal.SIGKILL), ("fuse", signal.SIGKILL),
+                         ("quota", signal.SIGINT), ("mutex", signal.SIGTERM)):
+        plant = plants.Plant(name, 60)
+        if not plant.who:
+            assert plant.end() == 77, plant.errors
+            print("clean %-10s skipped: %s" % (name, plant.errors))
+            continue
+        time.sleep(0.5)
+        director = plant.process.pid
+        pids = [plant.who["victim_pid"]] + plant.who["culprit_pids"]
+        plant.process.send_signal(number)
+        deadline = time.monotonic() + CLEAN_S
+        plant.end()
+        while left_over(director, pids):
+            assert time.monotonic() < deadline, "%s, ended by %d, left %s" % (name, number,
+                                                                              left_over(director, pids))
+            time.sleep(0.1)
+        print("clean %-10s after signal %d" % (name, number))
+
+
 def cannot_capture(plants):
     """Why upgate cannot record here, or ''."""
     if os.geteuid() != 0:
@@ -72,6 +108,7 @@ def main():
     plants = load_plants()
     check_lists(plants)
     check_judge(plants)
+    check_clean(plants)
     why = cannot_capture(plants)
     if why:
         print("skipped: %s" % why)

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// The capture as its users see it: open, poll, look, totals, counters, detach. The rings and the iterator's file
+// hand their records to one callback. Loading is in capture_load.c, who is a target in capture_target.c.
+#include "bpf/capture.h"
+
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bpf/capture_inside.h"
+#include "common/clock.h"
+#include "common/strings.h"
+
+enum {
+    RING_BYTES = 4 << 20, // 0.1 s of 40,000 gaps/s with stacks, 1 KB each
+    RING_BYTES_MIN = 4096,
+    ITERATOR_BYTES = 64 << 10, // twice what the kernel hands out in one read
+    CGROUP_PERIOD_MS = 1000,
+};
+
+static int on_record(void *context, void *data, size_t size)
+{
+    struct capture *capture = context;
+    const struct ug_head *head = data;
+
+    if (size >= sizeof(*head) && head->size <= size)
+        capture->callback(capture->context, head);
+    return 0;
+}
+
+static int open_rings(struct capture *capture, struct error *err)
+{
+    capture->rings = ring_buffer__new(capture_map(capture, "ring_flood"), on_record, capture, NULL);
+    if (!capture->rings ||
+        ring_buffer__add(capture->rings, capture_map(capture, "ring_rare"), on_record, capture))
+        return error_set(err, -errno, "failed to map the ring buffers: %s", strerror(errno));
+    return 0;
+}
+
+static int want_targets(struct capture *capture, const struct capture_opts *opts, struct error *err)
+{
+    int status = 0;
+
+    for (size_t i = 0; i < opts->pid_count && !status; i++)
+        status = capture_want(capture, opts->pids[i], !opts->no_children, err);
+    if (!status && capture->cgroup) {
+        capture->cgroup_read_ns = clock_monotonic_ns();
+        status = capture_want_cgroup(capture, err);
+    }
+    if (status || (!opts->pid_count && !capture->cgroup))
+        return status;
+    status = capture_mark(capture);
+    if (status >= 0) // a thread born while the first walk went by, of a parent not yet marked
+        status = capture_mark(capture);
+    return status >= 0 ? 0 :
+        error_set(err, status, "failed to list the threads of the target: %s", strerror(-status));
+}
+
+int capture_open(const struct capture_opts *opts, capture_callback callback, void *context,
+                 struct capture **ret_capture, struct error *err)
+{
+    size_t ring_bytes = opts->ring_bytes ? opts->ring_bytes : RING_BYTES;
+    struct capture *capture;
+    int status;
+
+    if (ring_bytes < RING_BYTES_MIN || ring_bytes & (ring_bytes - 1) || ring_bytes > 1 << 30)
+        return error_set(err, -EINVAL, "ring of %zu bytes: not a power of two from 4096 to 1 GiB",
+                         ring_bytes);
+    status = capture_permitted(err);
+    if (status)
+        return status;
+    capture = xcalloc(1, sizeof(*capture));
+    capture->callback = callback;
+    capture->context = context;
+    capture->threshold_ns = opts->threshold_ns;
+    capture->sample_hz = opts->sample_hz;
+    capture->ring_bytes = ring_bytes;
+    capture->no_children = opts->no_children;
+    capture->cgroup = opts->cgroup ? xstrdup(opts->cgroup) : NULL;
+    status = capture_load(capture, err);
+    if (!status)
+        status = open_rings(capture, err);
+    if (!status)
+        status = capture_attach(capture, err);
+    if (!status)
+        status = want_targets(capture, opts, err);
+    if (status) {
+        capture_close(capture);
+        return status;
+    }
+    *ret_capture = capture;
+    return 0;
+}
+
+int capture_poll(struct capture *capture, int wait_ms)
+{
+    int64_t now = clock_monotonic_ns();
+    int count, more;
+
+    if (capture->cgroup && !capture->detached &&
+        now - capture->cgroup_read_ns > CGROUP_PERIOD_MS * INT64_C(1000000)) {
+        capture->cgroup_read_ns = now;
+        if (!capture_want_cgroup(capture, NULL)) // gone: its processes are, too
+            capture_mark(capture);
+    }
+    count = ring_buffer__poll(capture->rings, wait_ms);
+    if (count == -EINTR)
+        return 0;
+    if (count < 0)
+        return count;
+    more = ring_buffer__consume(capture->rings); // records come without a wake-up
+    return more < 0 ? more : count + more;
+}
+
+int capture_add_target(struct capture *capture, pid_t tgid, struct error *err)
+{
+    int status = capture_want(capture, tgid, !capture->no_children, err);
+
+    if (status)
+        return status;
+    status = capture_mark(capture);
+    return status >= 0 ? 0 :
+        error_set(err, status, "failed to list the threads of %d: %s", tgid, strerror(-status));
+}
+
+int capture_iterate(struct capture *capture, uint32_t mode, size_t fixed,
+                    void (*each)(void *context, const void *record), void *context)
+{
+    char *buffer;
+    size_t used = 0;
+    int count = 0, fd;
+    ssize_t got;
+
+    capture_set_mode(capture, mode);
+    fd = bpf_iter_create(bpf_link__fd(capture->iterator));
+    if (fd < 0)
+        return -errno;
+    buffer = xcalloc(1, ITERATOR_BYTES);
+    for (;;) {
+        size_t at = 0;
+
+        got = read(fd, buffer + used, ITERATOR_BYTES - used);
+        if (got < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (got <= 0)
+            break;
+        used += (size_t)got;
+        while (used - at >= (fixed ? fixed : sizeof(struct ug_head))) {
+            size_t size = fixed ? fixed : ((const struct ug_head *)(buffer + at))->size;
+
+            if (used - at < size)
+                break;
+            each(context, buffer + at);
+            at += size;
+            count++;
+        }
+        memmove(buffer, buffer + at, used - at);
+        used -= at;
+    }
+    got = got < 0 ? -errno : 0;
+    close(fd);
+    free(buffer);
+    return got ? (int)got : count;
+}
+
+static void deliver(void *context, const void *record)
+{
+    struct capture *capture = context;
+
+    capture->callback(capture->context, record);
+}
+
+int capture_look(struct capture *capture)
+{
+    return capture_iterate(capture, ITERATE_LOOK, 0, deliver, capture);
+}
+
+struct total_reader {
+    void (*each)(void *context, const struct capture_total *total);
+    void *context;
+};
+
+static void on_total(void *context, const void *record)
+{
+    struct total_reader *reader = context;
+
+    reader->each(reader->context, record);
+}
+
+// Written by the kernel side as struct total_record of state.bpf.h.
+_Static_assert(sizeof(struct capture_total) == 40, "struct capture_total as the iterator writes it");
+
+int capture_totals(struct capture *capture,
+                   void (*each)(void *context, const struct capture_total *total), void *context)
+{
+    struct total_reader reader = {each, context};
+
+    return capture_iterate(capture, ITERATE_TOTALS, sizeof(struct capture_total), on_total, &reader);
+}
+
+void capture_counts(struct capture *capture, struct ug_counts ret_counts[UG_COUNTER_COUNT])
+{
+    int cpus = libbpf_num_possible_cpus(), map = capture_map(capture, "counters");
+    struct ug_counts *each = xcalloc((size_t)cpus, sizeof(*each));
+
+    memset(ret_counts, 0, UG_COUNTER_COUNT * sizeof(*ret_counts));
+    for (uint32_t counter = 0; counter < UG_COUNTER_COUNT; counter++) {
+        if (bpf_map_lookup_elem(map, &counter, each))
+            continue;
+        for (int cpu = 0; cpu < cpus; cpu++) {
+            ret_counts[counter].seen += each[cpu].seen;
+            ret_counts[counter].kept += each[cpu].kept;
+            ret_counts[counter].dropped += each[cpu].dropped;
+            ret_counts[counter].truncated += each[cpu].truncated;
+        }
+    }
+    free(each);
+}
+
+const char *const *capture_missing(const struct capture *capture, size_t *ret_count)
+{
+    *ret_count = capture->missing_count;
+    return (const char *const *)capture->missing;
+}
+
+void capture_detach(struct capture *capture)
+{
+    if (capture->detached)
+        return;
+    capture->detached = true;
+    capture_iterate(capture, ITERATE_UNFINISHED, 0, deliver, capture);
+    capture_drop_links(capture);
+}
+
+void capture_close(struct capture *capture)
+{
+    if (!capture)
+        return;
+    capture_unload(capture);
+    ring_buffer__free(capture->rings);
+    capture_forget_missing(capture);
+    free(capture->cgroup);
+    free(capture);
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of this room share and nobody else sees. One thread.
+#ifndef UPGATE_BPF_CAPTURE_INSIDE_H
+#define UPGATE_BPF_CAPTURE_INSIDE_H
+
+#include <bpf/libbpf.h>
+
+#include "bpf/capture.h"
+
+struct capture_bpf;
+
+enum { CAPTURE_MISSING_MAX = 64, CAPTURE_PROGRAMS_MAX = 64 };
+
+// The order of the table in capture_sources.c.
+enum source_id {
+    SOURCE_SCHED,
+    SOURCE_TASKS,
+    SOURCE_LOOK,
+    SOURCE_LOCKS,
+    SOURCE_OWNERS,
+    SOURCE_SAMPLES,
+    SOURCE_CONTEXT,
+    SOURCE_FACTS, // the first of facts
+    SOURCE_SIGNALS = SOURCE_FACTS,
+    SOURCE_RECLAIM,
+    SOURCE_COMPACTION,
+    SOURCE_MIGRATION,
+    SOURCE_WRITEBACK,
+    SOURCE_INTERRUPTS,
+    SOURCE_TLB,
+    SOURCE_OOM,
+    SOURCE_NUMA,
+    SOURCE_FREEZER,
+    SOURCE_NETWORK,
+    SOURCE_RSTAT,
+    SOURCE_JOURNAL,
+    SOURCE_COUNT
+};
+
+struct source {
+    const char *name;
+    const char *gives;
+    const char *lost;        // what the user does without: the end of the sentence
+    const char *programs[8]; // by name
+};
+extern const struct source sources[SOURCE_COUNT];
+
+// The source that a program belongs to; SOURCE_COUNT: none.
+enum source_id source_of_program(const char *program);
+
+struct capture {
+    struct capture_bpf *skeleton;
+    capture_callback callback;
+    void *context;
+    struct ring_buffer *rings;
+    struct bpf_link *links[CAPTURE_PROGRAMS_MAX]; // tracepoints
+    size_t link_count;
+    struct bpf_link **ticks; // one a CPU
+    size_t tick_count;
+    struct bpf_link *iterator;
+    int64_t threshold_ns;
+    uint32_t sample_hz;
+    size_t ring_bytes;
+    bool no_children, detached;
+    char *cgroup;
+    int64_t cgroup_read_ns; // when its processes were read last
+    bool lost[SOURCE_COUNT];
+    char *missing[CAPTURE_MISSING_MAX];
+    size_t missing_count;
+};
+
+// Source `id` or a part of it is off: "NAME: WHY; LOST" into the list.
+void capture_lack(struct capture *capture, enum source_id id, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void capture_forget_missing(struct capture *capture);
+
+// capture_load.c
+int capture_permitted(struct error *err);
+int capture_load(struct capture *capture, struct error *err);
+int capture_attach(struct capture *capture, struct error *err);
+void capture_unload(struct capture *capture);
+void capture_drop_links(struct capture *capture);
+int capture_map(struct capture *capture, const char *name); // its descriptor
+void capture_set_mode(struct capture *capture, uint32_t mode);
+
+// capture_target.c: the process, and with `children` those that descend from it, become wanted.
+int capture_want(struct capture *capture, pid_t pid, bool children, struct error *err);
+// The processes in the cgroup and below it. New ones come to the target.
+int capture_want_cgroup(struct capture *capture, struct error *err);
+// Run the iterator so that the wanted become targets.
+int capture_mark(struct capture *capture);
+
+enum { ITERATE_MARK, ITERATE_LOOK, ITERATE_UNFINISHED, ITERATE_TOTALS }; // enum iterator_mode of common.bpf.h
+// Each record of the iterator's file to `each`; its size is `fixed`, or else in its head. Count or -errno.
+int capture_iterate(struct capture *capture, uint32_t mode, size_t fixed,
+                    void (*each)(void *context, const void *record), void *context);
+
+#endif

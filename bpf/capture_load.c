@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading and attaching. A program whose tracepoint this kernel lacks, or which its verifier refuses, is switched off
+// and named; only the scheduler's programs and the iterator are a must. libbpf's words are kept for the error instead
+// of being printed.
+#include <bpf/bpf.h>
+#include <bpf/btf.h>
+#include <errno.h>
+#include <linux/perf_event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "bpf/capture_inside.h"
+#include "common/strings.h"
+
+#include "bpf/capture.skel.h"
+
+enum { CAP_SYS_ADMIN_BIT = 21, CAP_PERFMON_BIT = 38, CAP_BPF_BIT = 39, LOG_BYTES = 4096 };
+
+static char libbpf_log[LOG_BYTES]; // what libbpf warned of last; it has one print function for all
+static char refused_program[64];   // named by libbpf when the kernel refused it
+
+static int keep_log(enum libbpf_print_level level, const char *fmt, va_list args)
+{
+    char line[LOG_BYTES];
+    size_t used = strlen(libbpf_log);
+
+    if (level != LIBBPF_WARN)
+        return 0;
+    vsnprintf(line, sizeof(line), fmt, args);
+    if (strstr(line, "failed to load"))
+        sscanf(line, "libbpf: prog '%63[^']'", refused_program);
+    if (strstr(line, "BEGIN PROG LOAD LOG")) // pages of verifier's words: the line before tells it
+        return 0;
+    snprintf(libbpf_log + used, sizeof(libbpf_log) - used, "%s", line);
+    return 0;
+}
+
+// The last line that libbpf said, for an error.
+static const char *last_words(void)
+{
+    size_t length = strlen(libbpf_log);
+    char *line;
+
+    while (length && libbpf_log[length - 1] == '\n')
+        libbpf_log[--length] = 0;
+    line = strrchr(libbpf_log, '\n');
+    line = line ? line + 1 : libbpf_log;
+    return !strncmp(line, "libbpf: ", 8) ? line + 8 : line;
+}
+
+static uint64_t effective_capabilities(void)
+{
+    unsigned long long caps = 0;
+    FILE *file = fopen("/proc/self/status", "re");
+    char line[256];
+
+    while (file && fgets(line, sizeof(line), file) && sscanf(line, "CapEff: %llx", &caps) != 1)
+        continue;
+    if (file)
+        fclose(file);
+    return caps;
+}
+
+int capture_permitted(struct error *err)
+{
+    uint64_t caps = effective_capabilities();
+    bool admin = caps >> CAP_SYS_ADMIN_BIT & 1;
+
+    if (!admin && !(caps >> CAP_BPF_BIT & 1))
+        return error_set(err, -EPERM, "failed to load the BPF programs: not permitted, this process "
+                         "has not CAP_BPF; run as root, or give the program the capabilities: "
+                         "setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_sys_resource+ep upgate");
+    if (!admin && !(caps >> CAP_PERFMON_BIT & 1))
+        return error_set(err, -EPERM, "failed to load the BPF programs: not permitted, this process "
+                         "has CAP_BPF but not CAP_PERFMON; run as root, or add it: "
+                         "setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_sys_resource+ep upgate");
+    if (access("/sys/kernel/btf/vmlinux", R_OK))
+        return error_set(err, -ENOTSUP, "failed to load the BPF programs: no '/sys/kernel/btf/vmlinux'; "
+                         "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions since 2021 are");
+    return 0;
+}
+
+// Arguments of a tracepoint without the first, which is libbpf's business; -1: the kernel lacks it.
+static int tracepoint_arguments(const struct btf *btf, const char *tracepoint)
+{
+    char name[128];
+    const struct btf_type *type;
+    int id;
+
+    snprintf(name, sizeof(name), "btf_trace_%s", tracepoint);
+    id = btf__find_by_name_kind(btf, name, BTF_KIND_TYPEDEF);
+    type = id > 0 ? btf__type_by_id(btf, id) : NULL;
+    type = type ? btf__type_by_id(btf, type->type) : NULL; // pointer
+    type = type && btf_is_ptr(type) ? btf__type_by_id(btf, type->type) : NULL;
+    return type && btf_is_func_proto(type) ? btf_vlen(type) - 1 : -1;
+}
+
+static void switch_off_missing(struct capture *capture, const struct btf *btf)
+{
+    bool state_argument = tracepoint_arguments(btf, "sched_switch") >= 4;
+    struct bpf_program *program;
+
+    bpf_object__for_each_program(program, capture->skeleton->obj) {
+        const char *section = bpf_program__section_name(program);
+        const char *name = bpf_program__name(program);
+
+        if (!strcmp(name, state_argument ? "task_switch_old" : "task_switch"))
+            bpf_program__set_autoload(program, false);
+        if (strncmp(section, "tp_btf/", 7) || tracepoint_arguments(btf, section + 7) >= 0)
+            continue;
+        bpf_program__set_autoload(program, false);
+        capture_lack(capture, source_of_program(name), "no tracepoint %s on this kernel", section + 7);
+    }
+    if (btf__find_by_name_kind(btf, "bpf_task_from_pid", BTF_KIND_FUNC) <= 0)
+        capture_lack(capture, SOURCE_OWNERS, "no bpf_task_from_pid before Linux 6.2");
+}
+
+// Where a variable lies in the memory of each CPU; -1: not known.
+static int64_t percpu_offset(const struct btf *btf, const char *variable)
+{
+    int id = btf__find_by_name_kind(btf, ".data..percpu", BTF_KIND_DATASEC);
+    const struct btf_type *section = id > 0 ? btf__type_by_id(btf, id) : NULL;
+    const struct btf_var_secinfo *info = section ? btf_var_secinfos(section) : NULL;
+
+    for (int i = 0; section && i < btf_vlen(section); i++) {
+        const struct btf_type *type = btf__type_by_id(btf, info[i].type);
+
+        if (type && !strcmp(btf__name_by_offset(btf, type->name_off), variable))
+            return info[i].offset;
+    }
+    return -1;
+}
+
+// Linux 6.2 to 6.14 keep it in struct pcpu_hot.
+static int64_t hot_member_offset(const struct btf *btf, const char *member)
+{
+    int id = btf__find_by_name_kind(btf, "pcpu_hot", BTF_KIND_STRUCT);
+    int64_t hot = percpu_offset(btf, "pcpu_hot");
+    const struct btf_type *type = id > 0 ? btf__type_by_id(btf, id) : NULL;
+
+    if (hot < 0 || !type)
+        return -1;
+    for (int depth = 0; depth < 4 && type; depth++) { // the fields lie in an anonymous union and struct
+        const struct btf_member *members = btf_members(type);
+        const struct btf_type *inner = NULL;
+
+        for (int i = 0; i < btf_vlen(type); i++) {
+            if (!strcmp(btf__name_by_offset(btf, members[i].name_off), member))
+                return hot + btf_member_bit_offset(type, i) / 8;
+            if (!members[i].name_off && !inner)
+                inner = btf__type_by_id(btf, members[i].type);
+        }
+        type = inner && btf_is_composite(inner) ? inner : NULL;
+    }
+    return -1;
+}
+
+static void find_preempt_count(struct capture *capture, const struct btf *btf)
+{
+    int64_t queue = percpu_offset(btf, "runqueues"), count = percpu_offset(btf, "__preempt_count");
+
+    if (count < 0)
+        count = hot_member_offset(btf, "preempt_count");
+    if (queue < 0 || count < 0) {
+        capture_lack(capture, SOURCE_CONTEXT, "this kernel's BTF does not tell where preempt_count is");
+        return;
+    }
+    capture->skeleton->rodata->have_preempt_count = true;
+    capture->skeleton->rodata->preempt_count_delta = count - queue;
+}
+
+// Code ranges of the functions that spin for a sleeping lock, from /proc/kallsyms: a symbol ends where the
+// next begins.
+static void find_spinners(struct capture *capture)
+{
+    static const char *const names[4] = {"rwsem_spin_on_owner", "osq_lock", "mutex_spin_on_owner",
+                                         "rwsem_optimistic_spin"};
+    FILE *file = fopen("/proc/kallsyms", "re");
+    unsigned long long address;
+    char line[512], name[256];
+    size_t found = 0;
+    int open = -1;
+
+    while (file && fgets(line, sizeof(line), file)) {
+        if (sscanf(line, "%llx %*c %255s", &address, name) != 2 || !address)
+            continue;
+        if (open >= 0 && address > capture->skeleton->rodata->spin_begin[open]) {
+            capture->skeleton->rodata->spin_end[open] = address;
+            open = -1;
+        }
+        for (int i = 0; i < 4; i++)
+            if (!strcmp(name, names[i])) {
+                capture->skeleton->rodata->spin_begin[i] = address;
+                open = i;
+                found++;
+            }
+        if (strchr(line, '[')) // modules
+            break;
+    }
+    if (file)
+        fclose(file);
+    if (!found)
+        capture_lack(capture, SOURCE_SAMPLES, "/proc/kallsyms hides the addresses (kernel.kptr_restrict): "
+                     "spinning for sleeping locks is not recognised");
+}
+
+static void set_settings(struct capture *capture)
+{
+    struct capture_bpf__rodata *settings = capture->skeleton->rodata;
+    size_t rare = capture->ring_bytes / 4 < 65536 ? 65536 : capture->ring_bytes / 4;
+
+    settings->threshold_ns = (uint64_t)capture->threshold_ns;
+    settings->self_tgid = (uint32_t)getpid();
+    settings->follow_children = !capture->no_children;
+    settings->sample_period_ns = capture->sample_hz ? 1000000000 / capture->sample_hz : 0;
+    settings->wake_bytes = (uint32_t)(capture->ring_bytes / 2);
+    bpf_map__set_max_entries(capture->skeleton->maps.ring_flood, (uint32_t)capture->ring_bytes);
+    bpf_map__set_max_entries(capture->skeleton->maps.ring_rare, (uint32_t)rare);
+    if (capture->sample_hz)
+        find_spinners(capture);
+    else
+        bpf_program__set_autoload(capture->skeleton->progs.sample_tick, false);
+}
+
+struct refused {
+    char program[64];
+    int status;
+};
+
+static void switch_off_refused(struct capture *capture, const struct refused *refused, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct bpf_program *program =
+            bpf_object__find_program_by_name(capture->skeleton->obj, refused[i].program);
+
+        bpf_program__set_autoload(program, false);
+        capture_lack(capture, source_of_program(refused[i].program),
+                     "the kernel refused the program %s: %s", refused[i].program,
+                     strerror(-refused[i].status));
+    }
+}
+
+static bool is_must(const char *program)
+{
+    enum source_id id = source_of_program(program);
+
+    return id == SOURCE_SCHED || id == SOURCE_LOOK || id == SOURCE_COUNT;
+}
+
+// One try, without the programs that were refused before.
+static int load_rest(struct capture *capture, const struct btf *btf, const struct refused *refused,
+                     size_t count, struct error *err)
+{
+    int status;
+
+    libbpf_log[0] = refused_program[0] = 0;
+    capture_forget_missing(capture);
+    capture->skeleton = capture_bpf__open();
+    if (!capture->skeleton)
+        return error_set(err, -errno, "failed to open the BPF programs: %s", last_words());
+    switch_off_missing(capture, btf);
+    set_settings(capture);
+    find_preempt_count(capture, btf);
+    switch_off_refused(capture, refused, count);
+    status = capture_bpf__load(capture->skeleton);
+    if (status)
+        error_set(err, status, "failed to load the BPF programs: %s; %s", strerror(-status),
+                  last_words());
+    return status;
+}
+
+// The kernel takes an object as a whole: what it refuses is switched off, and the rest tried again.
+int capture_load(struct capture *capture, struct error *err)
+{
+    struct refused refused[CAPTURE_PROGRAMS_MAX];
+    size_t count = 0;
+    struct btf *btf;
+    int status;
+
+    libbpf_set_print(keep_log);
+    btf = btf__load_vmlinux_btf();
+    if (!btf)
+        return error_set(err, -ENOTSUP, "failed to read '/sys/kernel/btf/vmlinux': %s", strerror(errno));
+    for (;;) {
+        status = load_rest(capture, btf, refused, count, err);
+        if (!status || !refused_program[0] || is_must(refused_program) ||
+            count == CAPTURE_PROGRAMS_MAX)
+            break;
+        snprintf(refused[count].program, sizeof(refused[count].program), "%s", refused_program);
+        refused[count++].status = status;
+        capture_bpf__destroy(capture->skeleton);
+        capture->skeleton = NULL;
+    }
+    btf__free(btf);
+    return status;
+}
+
+static int open_tick(uint32_t hz, int cpu)
+{
+    struct perf_event_attr attr = {.type = PERF_TYPE_SOFTWARE, .size = sizeof(attr),
+                                   .config = PERF_COUNT_SW_CPU_CLOCK,
+                                   .sample_period = 1000000000 / hz};
+
+    return (int)syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+}
+
+// The sampler on every CPU; one that is offline is passed over.
+static void attach_ticks(struct capture *capture)
+{
+    struct bpf_program *program = capture->skeleton->progs.sample_tick;
+    long cpus = sysconf(_SC_NPROCESSORS_CONF);
+    int failed = 0;
+
+    if (!capture->sample_hz || !bpf_program__autoload(program))
+        return;
+    capture->ticks = xcalloc((size_t)cpus, sizeof(*capture->ticks));
+    for (long cpu = 0; cpu < cpus; cpu++) {
+        int fd = open_tick(capture->sample_hz, (int)cpu);
+        struct bpf_link *link = fd < 0 ? NULL : bpf_program__attach_perf_event(program, fd);
+
+        if (link) {
+            capture->ticks[capture->tick_count++] = link;
+            continue;
+        }
+        if (errno != ENODEV && errno != ENXIO)
+            failed = errno;
+        if (fd >= 0)
+            close(fd);
+    }
+    if (failed)
+        capture_lack(capture, SOURCE_SAMPLES, "perf_event_open: %s%s", strerror(failed),
+                     failed == EACCES || failed == EPERM ?
+                     " (kernel.perf_event_paranoid, or no CAP_PERFMON)" : "");
+}
+
+int capture_attach(struct capture *capture, struct error *err)
+{
+    struct bpf_program *program;
+
+    bpf_object__for_each_program(program, capture->skeleton->obj) {
+        const char *name = bpf_program__name(program);
+        struct bpf_link *link;
+
+        if (!bpf_program__autoload(program) || program == capture->skeleton->progs.sample_tick)
+            continue;
+        libbpf_log[0] = 0;
+        link = bpf_program__attach(program);
+        if (!link && is_must(name))
+            return error_set(err, -errno, "failed to attach the BPF program %s: %s; %s", name,
+                             strerror(errno), last_words());
+        if (!link)
+            capture_lack(capture, source_of_program(name), "the kernel refused to attach %s: %s", name,
+                         strerror(errno));
+        else if (program == capture->skeleton->progs.each_task)
+            capture->iterator = link;
+        else
+            capture->links[capture->link_count++] = link;
+    }
+    attach_ticks(capture);
+    return 0;
+}
+
+void capture_drop_links(struct capture *capture)
+{
+    for (size_t i = 0; i < capture->link_count; i++)
+        bpf_link__destroy(capture->links[i]);
+    for (size_t i = 0; i < capture->tick_count; i++)
+        bpf_link__destroy(capture->ticks[i]);
+    capture->link_count = capture->tick_count = 0;
+}
+
+void capture_unload(struct capture *capture)
+{
+    capture_drop_links(capture);
+    bpf_link__destroy(capture->iterator);
+    capture->iterator = NULL;
+    free(capture->ticks);
+    capture->ticks = NULL;
+    capture_bpf__destroy(capture->skeleton);
+    capture->skeleton = NULL;
+}
+
+int capture_map(struct capture *capture, const char *name)
+{
+    return bpf_object__find_map_fd_by_name(capture->skeleton->obj, name);
+}
+
+void capture_set_mode(struct capture *capture, uint32_t mode)
+{
+    capture->skeleton->bss->iterator_mode = mode;
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is a target: processes, what descends from them, cgroups. The kernel side follows births by itself; this
+// file reads /proc and cgroup.procs for those that exist already, writes their ids into the map `wanted`,
+// and lets the iterator mark their threads.
+#include <bpf/bpf.h>
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bpf/capture_inside.h"
+#include "common/strings.h"
+
+enum { CGROUP_DEPTH_MAX = 32 };
+
+static int add_wanted(struct capture *capture, pid_t pid, struct error *err)
+{
+    uint32_t key = (uint32_t)pid, value = 1;
+
+    if (bpf_map_update_elem(capture_map(capture, "wanted"), &key, &value, BPF_ANY))
+        return error_set(err, -errno, "failed to make process %d a target: %s", pid,
+                         errno == E2BIG ? "more than 4096 processes asked for" : strerror(errno));
+    return 0;
+}
+
+// Parent of a process from /proc/PID/stat; -1 when it is gone. The command may have brackets in it.
+static pid_t parent_of(pid_t pid)
+{
+    char path[64], text[512], *end;
+    int parent = -1;
+    size_t length;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    file = fopen(path, "re");
+    if (!file)
+        return -1;
+    length = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    text[length] = 0;
+    end = strrchr(text, ')');
+    if (!end || sscanf(end + 1, " %*c %d", &parent) != 1)
+        return -1;
+    return parent;
+}
+
+struct process {
+    pid_t pid, parent;
+    bool wanted;
+};
+
+static size_t read_processes(struct process **ret_processes)
+{
+    struct process *processes = NULL;
+    size_t count = 0, capacity = 0;
+    DIR *dir = opendir("/proc");
+    struct dirent *entry;
+
+    while (dir && (entry = readdir(dir))) {
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        if (count == capacity) {
+            capacity = capacity ? 2 * capacity : 512;
+            processes = xrealloc(processes, capacity * sizeof(*processes));
+        }
+        processes[count].pid = atoi(entry->d_name);
+        processes[count].parent = parent_of(processes[count].pid);
+        processes[count++].wanted = false;
+    }
+    if (dir)
+        closedir(dir);
+    *ret_processes = processes;
+    return count;
+}
+
+// Everything below `root` in the tree of processes. Ids are not always born in order: until nothing is new.
+static int want_descendants(struct capture *capture, pid_t root, struct error *err)
+{
+    struct process *processes;
+    size_t count = read_processes(&processes);
+    bool more = true;
+    int status = 0;
+
+    for (size_t i = 0; i < count; i++)
+        processes[i].wanted = processes[i].pid == root;
+    while (more) {
+        more = false;
+        for (size_t i = 0; i < count; i++)
+            for (size_t j = 0; !processes[i].wanted && j < count; j++)
+                if (processes[j].wanted && processes[j].pid == processes[i].parent &&
+                    processes[i].pid != getpid())
+                    processes[i].wanted = more = true;
+    }
+    for (size_t i = 0; i < count && !status; i++)
+        if (processes[i].wanted)
+            status = add_wanted(capture, processes[i].pid, err);
+    free(processes);
+    return status;
+}
+
+// A thread id is taken for its process.
+static pid_t process_of(pid_t pid)
+{
+    char path[64], line[256];
+    int tgid = -1;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", pid);
+    file = fopen(path, "re");
+    if (!file)
+        return -1;
+    while (fgets(line, sizeof(line), file) && sscanf(line, "Tgid: %d", &tgid) != 1)
+        continue;
+    fclose(file);
+    return tgid;
+}
+
+int capture_want(struct capture *capture, pid_t pid, bool children, struct error *err)
+{
+    pid_t process = pid > 0 ? process_of(pid) : -1;
+
+    if (process <= 0)
+        return error_set(err, -ESRCH, "failed to record process %d: there is no such process", pid);
+    if (process == getpid())
+        return error_set(err, -EINVAL, "failed to record process %d: it is upgate itself", pid);
+    if (!children)
+        return add_wanted(capture, process, err);
+    return want_descendants(capture, process, err);
+}
+
+static int want_procs_file(struct capture *capture, const char *path, struct error *err)
+{
+    FILE *file = fopen(path, "re");
+    int pid, status = 0;
+
+    if (!file)
+        return errno == ENOENT || errno == ENODEV ? 0 : // removed meanwhile
+            error_set(err, -errno, "failed to read '%s': %s", path, strerror(errno));
+    while (!status && fscanf(file, "%d", &pid) == 1)
+        if (pid > 0 && pid != getpid())
+            status = add_wanted(capture, pid, err);
+    fclose(file);
+    return status;
+}
+
+static int want_cgroup_below(struct capture *capture, const char *path, int depth, struct error *err)
+{
+    char below[PATH_MAX];
+    struct dirent *entry;
+    int status;
+    DIR *dir;
+
+    snprintf(below, sizeof(below), "%s/cgroup.procs", path);
+    status = want_procs_file(capture, below, err);
+    dir = status || depth == CGROUP_DEPTH_MAX ? NULL : opendir(path);
+    while (dir && !status && (entry = readdir(dir))) {
+        if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+            continue;
+        snprintf(below, sizeof(below), "%s/%s", path, entry->d_name);
+        status = want_cgroup_below(capture, below, depth + 1, err);
+    }
+    if (dir)
+        closedir(dir);
+    return status;
+}
+
+int capture_want_cgroup(struct capture *capture, struct error *err)
+{
+    char path[PATH_MAX];
+    struct stat info;
+
+    snprintf(path, sizeof(path), "%s/cgroup.procs", capture->cgroup);
+    if (stat(path, &info))
+        return error_set(err, -errno, "failed to record cgroup '%s': no cgroup.procs in it: %s",
+                         capture->cgroup, strerror(errno));
+    return want_cgroup_below(capture, capture->cgroup, 0, err);
+}
+
+static void deliver(void *context, const void *record)
+{
+    struct capture *capture = context;
+
+    capture->callback(capture->context, record);
+}
+
+int capture_mark(struct capture *capture)
+{
+    return capture_iterate(capture, ITERATE_MARK, 0, deliver, capture);
+}

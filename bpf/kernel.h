@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What the BPF programs need of the kernel: excerpts of its types, which libbpf relocates to the running
+ * kernel through BTF (CO-RE), and the few constants of its interface. No vmlinux.h: the build
+ * depends on no kernel, and the list shows what a change of the kernel can break. A field that
+ * only some kernels have is asked for with bpf_core_field_exists before it is read.
+ */
+#ifndef UPGATE_BPF_KERNEL_H
+#define UPGATE_BPF_KERNEL_H
+
+typedef unsigned char __u8;
+typedef signed char __s8;
+typedef unsigned short __u16;
+typedef short __s16;
+typedef unsigned int __u32;
+typedef int __s32;
+typedef unsigned long long __u64;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef _Bool bool;
+enum { false, true };
+#define NULL ((void *)0)
+
+enum {
+    BPF_MAP_TYPE_HASH = 1,
+    BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+    BPF_MAP_TYPE_RINGBUF = 27,
+    BPF_MAP_TYPE_TASK_STORAGE = 29,
+    BPF_F_NO_PREALLOC = 1,
+    BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
+    BPF_F_USER_STACK = 1 << 8,
+    BPF_RB_NO_WAKEUP = 1,
+    BPF_RB_FORCE_WAKEUP = 2,
+    BPF_RB_AVAIL_DATA = 0,
+};
+
+enum {
+    PF_KTHREAD = 0x00200000,
+    TASK_FROZEN = 0x8000,
+    LCB_F_SPIN = 1,
+    LCB_F_READ = 2,
+    LCB_F_WRITE = 4,
+    LCB_F_RT = 8,
+    LCB_F_PERCPU = 16,
+    LCB_F_MUTEX = 32,
+    /* preempt_count: bits of the contexts */
+    SOFTIRQ_SERVING = 0x00000100,
+    HARDIRQ_ONE = 0x00010000,
+    HARDIRQ_MASK = 0x000f0000,
+    NMI_MASK = 0x00f00000,
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef struct {
+    __s64 counter;
+} atomic_long_t;
+
+struct rw_semaphore {
+    atomic_long_t count;
+    atomic_long_t owner;
+};
+
+struct mutex {
+    atomic_long_t owner;
+};
+
+struct task_struct;
+
+struct rt_mutex_base {
+    struct task_struct *owner;
+};
+
+struct mm_struct {
+    struct rw_semaphore mmap_lock;
+};
+
+struct rq {
+    int cpu;
+};
+
+struct cfs_rq {
+    struct rq *rq;
+    int throttled;
+};
+
+struct sched_entity {
+    __u64 sum_exec_runtime;
+    struct cfs_rq *cfs_rq;
+};
+
+struct pid {
+    unsigned int level;
+};
+
+struct task_struct {
+    unsigned int __state;
+    unsigned int flags;
+    unsigned int ptrace;
+    int on_cpu;
+    int prio;
+    int wake_cpu;
+    struct sched_entity se;
+    bool throttled;
+    struct mm_struct *mm;
+    int exit_code;
+    unsigned in_iowait : 1;
+    unsigned in_memstall : 1;
+    int pid;
+    int tgid;
+    struct task_struct *real_parent;
+    struct task_struct *group_leader;
+    struct pid *thread_pid;
+    unsigned long nvcsw;
+    unsigned long nivcsw;
+    __u64 start_boottime;
+    char comm[16];
+    unsigned long blocker;
+    unsigned int memcg_nr_pages_over_high;
+};
+
+/* Registers of a task that is in the kernel. */
+struct pt_regs {
+#if defined(__TARGET_ARCH_x86)
+    unsigned long di, si, dx, r10, r8, r9, orig_ax;
+#else
+    unsigned long regs[31];
+    unsigned long orig_x0;
+    __s32 syscallno;
+#endif
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+    struct seq_file *seq;
+    __u64 session_id;
+    __u64 seq_num;
+};
+
+struct bpf_iter__task {
+    struct bpf_iter_meta *meta;
+    struct task_struct *task;
+};
+
+struct linux_binprm;
+
+#pragma clang attribute pop
+
+/* Context of a perf_event program: interface to user space, not relocated. */
+struct sample_context {
+#if defined(__TARGET_ARCH_x86)
+    unsigned long r15_to_orig_rax[16];
+    unsigned long ip;
+    unsigned long cs;
+    unsigned long flags, sp, ss;
+#else
+    __u64 regs[31];
+    __u64 sp;
+    __u64 ip;
+    __u64 pstate;
+#endif
+    __u64 sample_period;
+    __u64 addr;
+};
+
+#endif

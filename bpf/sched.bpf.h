@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Gaps: what a thread was doing is kept in its task storage when it leaves the CPU, the first waker when
+ * it is woken, and the whole is sent when it is back, if it was away for long enough. The scheduler's locks are held
+ * here: no map is updated, nothing is allocated.
+ *
+ * A thread that switches more than 2,000 times a second gets its stack at switch-in instead: it has not
+ * run yet, so the kernel can unwind it where it slept, only without the scheduler's own functions and without
+ * the user's frames. That keeps a switch at 0.2 us where a stack costs 1 to 2.
+ */
+#ifndef UPGATE_BPF_SCHED_BPF_H
+#define UPGATE_BPF_SCHED_BPF_H
+
+#include "bpf/common.bpf.h"
+
+enum {
+    FUTEX_CMD_MASK = 0x7f,
+    FUTEX_LOCK_PI = 6,
+    FUTEX_LOCK_PI2 = 13,
+    FUTEX_TID_MASK = 0x3fffffff,
+    /* of the program itself and of the tracepoint, above the scheduler's function */
+    SKIP_OWN_FRAMES = 0,
+#if defined(__TARGET_ARCH_x86)
+    NR_FUTEX = 202,
+#else
+    NR_FUTEX = 98,
+#endif
+};
+
+static __always_inline void enqueue(struct thread *thread, __u32 cpu, __u64 now)
+{
+    if (cpu >= CPU_MAX || thread->queued)
+        return;
+    thread->queued = cpu + 1;
+    queues[cpu].since_ns = now;
+    __sync_fetch_and_add(&queues[cpu].waiting, 1);
+}
+
+static __always_inline void dequeue(struct thread *thread)
+{
+    __u32 cpu = thread->queued - 1;
+
+    thread->queued = 0;
+    if (cpu < CPU_MAX)
+        __sync_fetch_and_add(&queues[cpu].waiting, -1);
+}
+
+/* Only in the context of the thread: the word of its futex, and who holds glibc's mutex around it. */
+static __always_inline void read_futex(struct thread *thread, struct task_struct *task)
+{
+    __u64 args[6] = {};
+    __u32 word = 0, owner = 0, command;
+
+    if (read_syscall(task, args) != NR_FUTEX)
+        return;
+    bpf_probe_read_user(&word, sizeof(word), (void *)args[0]);
+    bpf_probe_read_user(&owner, sizeof(owner), (void *)(args[0] + 8)); /* pthread_mutex_t.__owner */
+    thread->futex_value = (__u64)owner << 32 | word;
+    if (task->thread_pid->level) /* thread ids of an inner pid namespace: user space translates */
+        return;
+    command = args[1] & FUTEX_CMD_MASK;
+    if (command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2)
+        thread->futex_owner = word & FUTEX_TID_MASK;
+    else if (word && word <= 2) /* glibc: 1 locked, 2 with waiters */
+        thread->futex_owner = owner;
+}
+
+static __always_inline void take_stacks(void *ctx, struct thread *thread, struct task_struct *task,
+                                        __u64 now)
+{
+    long bytes;
+
+    thread->kernel_count = 0;
+    thread->user_count = 0;
+    thread->futex_value = 0;
+    thread->futex_owner = 0;
+    if (now - thread->budget_ns > BUDGET_NS) {
+        thread->budget_ns = now;
+        thread->budget = BUDGET;
+    }
+    if (!thread->budget)
+        return;
+    thread->budget--;
+    bytes = bpf_get_stack(ctx, thread->kernel, sizeof(thread->kernel), SKIP_OWN_FRAMES);
+    if (bytes > 0)
+        thread->kernel_count = bytes / 8;
+    if (task->flags & PF_KTHREAD)
+        return;
+    bytes = bpf_get_stack(ctx, thread->user, sizeof(thread->user), BPF_F_USER_STACK);
+    if (bytes > 0)
+        thread->user_count = bytes / 8;
+    read_futex(thread, task);
+}
+
+static __always_inline __u32 out_flags(struct task_struct *task, struct task_struct *next)
+{
+    __u32 flags = 0;
+
+    if (BPF_CORE_READ_BITFIELD(task, in_iowait))
+        flags |= UG_GAP_IOWAIT;
+    if (bpf_core_field_exists(task->in_memstall) && BPF_CORE_READ_BITFIELD(task, in_memstall))
+        flags |= UG_GAP_MEMSTALL;
+    if (bpf_core_field_exists(task->throttled)) {
+        if (task->throttled)
+            flags |= UG_GAP_THROTTLED;
+    } else if (bpf_core_field_exists(struct cfs_rq, throttled)) {
+        struct cfs_rq *queue = task->se.cfs_rq;
+
+        if (queue && BPF_CORE_READ_BITFIELD_PROBED(queue, throttled))
+            flags |= UG_GAP_THROTTLED;
+    }
+    if (bpf_core_field_exists(task->memcg_nr_pages_over_high) && task->memcg_nr_pages_over_high)
+        flags |= UG_GAP_MEMCG_HIGH;
+    if (task->flags & PF_KTHREAD)
+        flags |= UG_GAP_KTHREAD;
+    if (!next->pid)
+        flags |= UG_GAP_IDLE_CPU;
+    return flags;
+}
+
+static __always_inline void switch_out(void *ctx, struct task_struct *task,
+                                       struct task_struct *next, bool preempted, __u32 state,
+                                       __u64 now)
+{
+    struct thread *thread = thread_of(task);
+    __u32 cpu = bpf_get_smp_processor_id();
+
+    if (!thread)
+        return;
+    thread->out_ns = now;
+    thread->waking_ns = 0;
+    thread->attach_ns = 0;
+    thread->waker_count = 0;
+    thread->cut = 0;
+    thread->cpu_out = cpu;
+    thread->flags = out_flags(task, next);
+    thread->prev_state = preempted ? 0 : state;
+    if (!thread->prev_state) {
+        thread->flags |= UG_GAP_PREEMPTED;
+        enqueue(thread, cpu, now);
+    }
+    thread->blocker = bpf_core_field_exists(task->blocker) ? task->blocker : 0;
+    thread->next_prio = next->prio;
+    copy_task(&thread->next, next);
+    take_stacks(ctx, thread, task, now);
+}
+
+/* Who holds what the thread waits for. */
+static __always_inline void gap_owner(struct ug_gap *gap, struct thread *thread)
+{
+    struct task_struct *owner;
+
+    gap->lock = thread->blocker;
+    if (thread->wait.begin_ns) {
+        gap->lock = thread->wait.lock;
+        gap->lock_flags = thread->wait.flags;
+        gap->lock_kind = thread->wait.kind;
+        gap->flags |= thread->wait.owner_flags;
+        gap->owner = thread->wait.owner;
+    } else if (thread->futex_owner && bpf_task_from_pid) {
+        owner = bpf_task_from_pid(thread->futex_owner);
+        if (owner) {
+            if ((__u32)owner->tgid != self_tgid) {
+                copy_task(&gap->owner, owner);
+                gap->flags |= UG_GAP_OWNER_FUTEX | (owner->on_cpu ? UG_GAP_OWNER_RUNNING : 0);
+            }
+            bpf_task_release(owner);
+        }
+    }
+}
+
+static __always_inline void fill_gap(struct ug_gap *gap, struct thread *thread,
+                                     struct task_struct *task, __u64 now)
+{
+    __builtin_memset(gap, 0, sizeof(*gap));
+    gap->head.kind = UG_EVENT_GAP;
+    gap->out_ns = thread->out_ns;
+    gap->waking_ns = thread->waking_ns;
+    gap->in_ns = now;
+    copy_task(&gap->task, task);
+    gap->flags = thread->flags;
+    gap->prev_state = thread->prev_state;
+    gap->cpu_out = thread->cpu_out;
+    gap->cpu_in = bpf_get_smp_processor_id();
+    gap->futex_value = thread->futex_value;
+    gap->syscall_nr = read_syscall(task, gap->syscall_args);
+    if (thread->attach_ns)
+        gap->flags |= UG_GAP_NO_OUT;
+    else {
+        gap->next = thread->next;
+        gap->next_prio = thread->next_prio;
+    }
+    if (thread->waking_ns) {
+        gap->waker = thread->waker;
+        gap->ppid_of_waker = thread->ppid_of_waker;
+    }
+    gap_owner(gap, thread);
+}
+
+/* The stacks behind the record. */
+static __always_inline void finish_gap(struct scratch *scratch, struct thread *thread,
+                                       struct task_struct *task)
+{
+    struct ug_gap *gap = (struct ug_gap *)scratch->bytes;
+    __u32 at = sizeof(*gap);
+    long bytes;
+
+    gap->kernel_count = thread->kernel_count;
+    gap->user_count = thread->user_count;
+    if (gap->kernel_count) {
+        at = append(scratch, at, thread->kernel, gap->kernel_count * 8);
+    } else {
+        bytes = bpf_get_task_stack(task, scratch->bytes + sizeof(*gap), UG_KSTACK_MAX * 8, 0);
+        if (bytes > 0) {
+            gap->kernel_count = bytes / 8;
+            at += bytes;
+        }
+    }
+    if (gap->user_count)
+        at = append(scratch, at, thread->user, gap->user_count * 8);
+    if (thread->waking_ns && thread->waker_count) {
+        gap->waker_count = thread->waker_count;
+        at = append(scratch, at, thread->wakers, gap->waker_count * 8);
+    }
+    gap->head.size = at;
+}
+
+static __always_inline bool gap_is_cut(struct ug_gap *gap)
+{
+    return gap->kernel_count == UG_KSTACK_MAX || gap->user_count == UG_USTACK_MAX;
+}
+
+static __always_inline void switch_in(struct task_struct *task, struct task_struct *prev, __u64 now)
+{
+    struct thread *thread = thread_of(task);
+    struct scratch *scratch;
+    struct ug_gap *gap;
+    __u64 off;
+
+    if (!thread)
+        return;
+    if (thread->queued)
+        dequeue(thread);
+    if (!thread->out_ns)
+        return;
+    off = now - thread->out_ns;
+    if (off < threshold_ns) {
+        thread->out_ns = 0;
+        thread->short_gaps++;
+        thread->short_gap_ns += off;
+        return;
+    }
+    scratch = scratch_of(SCRATCH_SWITCH);
+    if (!scratch)
+        return;
+    gap = (struct ug_gap *)scratch->bytes;
+    fill_gap(gap, thread, task, now);
+    /* Woken on its way out, before it was seen to be out. */
+    if (thread->prev_state && !thread->waking_ns && !thread->attach_ns)
+        gap->waking_ns = gap->out_ns;
+    copy_task(&gap->before, prev);
+    gap->before_prio = prev->prio;
+    finish_gap(scratch, thread, task);
+    emit(&ring_flood, UG_COUNTER_GAP, gap, gap->head.size, gap_is_cut(gap));
+    thread->out_ns = 0;
+}
+
+static __always_inline void task_switched(void *ctx, bool preempted, struct task_struct *prev,
+                                          struct task_struct *next, __u32 state)
+{
+    bool out = is_target(prev->pid), in = is_target(next->pid);
+    __u64 now;
+
+    if (!out && !in)
+        return;
+    now = bpf_ktime_get_ns();
+    if (out)
+        switch_out(ctx, prev, next, preempted, state, now);
+    if (in)
+        switch_in(next, prev, now);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(task_switch, bool preempted, struct task_struct *prev, struct task_struct *next,
+             unsigned int prev_state)
+{
+    task_switched(ctx, preempted, prev, next, prev_state);
+    return 0;
+}
+
+/* Before Linux 5.18 the tracepoint does not tell the state; __state may have changed already. */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(task_switch_old, bool preempted, struct task_struct *prev, struct task_struct *next)
+{
+    task_switched(ctx, preempted, prev, next, prev->__state);
+    return 0;
+}
+
+/* In the waker's context, or in that of whom an interrupt hit. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(task_waking, struct task_struct *task)
+{
+    struct task_struct *waker;
+    struct thread *thread;
+    __u64 now;
+    long bytes;
+
+    if (!is_target(task->pid))
+        return 0;
+    thread = thread_of(task);
+    if (!thread || !thread->out_ns || thread->waking_ns || (!thread->prev_state && !thread->attach_ns))
+        return 0;
+    now = bpf_ktime_get_ns();
+    thread->waking_ns = now;
+    waker = bpf_get_current_task_btf();
+    thread->waker.tid = 0;
+    thread->waker.tgid = 0;
+    thread->waker.comm[0] = 0;
+    thread->ppid_of_waker = 0;
+    if ((__u32)waker->tgid != self_tgid && waker->pid) {
+        copy_task(&thread->waker, waker);
+        if (waker->flags & PF_KTHREAD)
+            thread->flags |= UG_GAP_WAKER_KTHREAD;
+    }
+    enqueue(thread, bpf_core_field_exists(task->wake_cpu) ? task->wake_cpu : thread->cpu_out, now);
+    if (now - thread->out_ns < threshold_ns)
+        return 0;
+    thread->flags |= context_flags(preempt_count());
+    if (thread->waker.tid)
+        thread->ppid_of_waker = waker->real_parent->tgid;
+    bytes = bpf_get_stack(ctx, thread->wakers, sizeof(thread->wakers), SKIP_OWN_FRAMES);
+    if (bytes > 0)
+        thread->waker_count = bytes / 8;
+    return 0;
+}
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Births, execs, deaths and names. Threads and children of a target become targets before they run
+ * for the first time; every exec of the machine is told, so that a culprit that lived for a moment has a name.
+ */
+#ifndef UPGATE_BPF_TASKS_BPF_H
+#define UPGATE_BPF_TASKS_BPF_H
+
+#include "bpf/common.bpf.h"
+
+static __always_inline void fill_task(struct ug_task_event *event, struct task_struct *task,
+                                      __u32 what, bool target)
+{
+    __builtin_memset(event, 0, sizeof(*event));
+    event->head.kind = UG_EVENT_TASK;
+    event->head.size = sizeof(*event);
+    event->at_ns = bpf_ktime_get_ns();
+    event->start_ns = task->start_boottime;
+    copy_task(&event->task, task);
+    event->what = what;
+    event->ppid = task->real_parent->tgid;
+    event->target = target;
+    event->exit_code = what == UG_TASK_EXIT ? task->exit_code : 0;
+}
+
+static __always_inline void emit_task(struct task_struct *task, __u32 what, bool target)
+{
+    struct ug_task_event event;
+
+    fill_task(&event, task, what, target);
+    emit(&ring_rare, UG_COUNTER_TASK, &event, sizeof(event), false);
+}
+
+/* Storage first, then the bit: who sees the bit finds the storage. */
+static __always_inline struct thread *mark(struct task_struct *task)
+{
+    struct thread *thread =
+        bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+    if (!thread || thread->marked)
+        return NULL;
+    thread->marked = 1;
+    thread->base_switches = task->nvcsw + task->nivcsw;
+    thread->base_run_ns = task->se.sum_exec_runtime;
+    set_target(task->pid);
+    return thread;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(task_fork, struct task_struct *parent, struct task_struct *child)
+{
+    if (!is_target(parent->pid))
+        return 0;
+    if (child->tgid != parent->tgid && !follow_children)
+        return 0;
+    if (mark(child))
+        emit_task(child, UG_TASK_FORK, true);
+    return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(task_exec, struct task_struct *task, int old_tid, struct linux_binprm *binprm)
+{
+    bool target = is_target(old_tid) || is_target(task->pid);
+
+    if ((__u32)task->tgid == self_tgid)
+        return 0;
+    if (target && old_tid != task->pid) { /* a thread that execs takes the id of its leader */
+        clear_target(old_tid);
+        set_target(task->pid);
+    }
+    emit_task(task, UG_TASK_EXEC, target);
+    return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(task_exit, struct task_struct *task)
+{
+    if (!is_target(task->pid))
+        return 0;
+    clear_target(task->pid);
+    emit_task(task, UG_TASK_EXIT, true);
+    return 0;
+}
+
+SEC("tp_btf/task_rename")
+int BPF_PROG(task_name, struct task_struct *task, const char *name)
+{
+    struct ug_task_event event;
+
+    if (!is_target(task->pid))
+        return 0;
+    fill_task(&event, task, UG_TASK_RENAME, true);
+    bpf_probe_read_kernel_str(event.task.comm, sizeof(event.task.comm), name);
+    emit(&ring_rare, UG_COUNTER_TASK, &event, sizeof(event), false);
+    return 0;
+}
+
+#endif
