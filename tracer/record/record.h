@@ -18,17 +18,17 @@ struct recorder;
 struct recorder_opts {
     const pid_t *pids; // process ids; their children and threads born later belong to the target too
     size_t pid_count;
-    const char *cgroup;      // path below the cgroup mount, or NULL
+    const char *cgroup;      // directory of a cgroup, or NULL
     const int64_t *launch_id; // of a traced launch; NULL for `upgate record`
     int64_t threshold_ns;    // 0 = 1 ms
     uint32_t sample_hz;      // 0 = 199 (never a divisor of the timer tick); UINT32_MAX: no samples
     bool no_python;
     bool no_children;
-    const char *steps_path; // UPGATE_STEPS file to read steps from, or NULL
     const char *command;    // for table recording.target, JSON array text, or NULL
 };
 
-// Attach. On -EPERM/-ENOTSUP the error says which permission or feature is missing and what still works.
+// Attach. Until recorder_stop the store belongs to the recorder: a transaction of its may be open whenever
+// recorder_poll has returned. -EINVAL: no such process, or no such cgroup. On -EPERM/-ENOTSUP the error says which permission or feature is missing and what still works.
 // Sources that could not be attached are no error: they are in recording.missing.
 int recorder_start(struct store *store, const struct recorder_opts *opts, struct recorder **ret_recorder,
                    struct error *err);
@@ -37,10 +37,15 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
 int recorder_poll(struct recorder *recorder, int wait_ms, bool *ret_alive, struct error *err);
 // Detach, drain, write the ledger and the end. The recording's id in *ret_recording_id (may be NULL).
 int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct error *err);
-void recorder_free(struct recorder *recorder); // NULL ok; detaches
+void recorder_free(struct recorder *recorder); // NULL ok; detaches; before store_close
+
+// A step of the target, for table recorded_step; before recorder_stop.
+void recorder_step(struct recorder *recorder, int64_t rank, int64_t idx, int64_t begin_ns, int64_t dur_ns);
 
 struct recorder_totals {
     uint64_t gaps, samples, locks, facts, dropped;
+    uint32_t threads; // of the target, that a record named
+    uint32_t pythons; // interpreters found so far
 };
 void recorder_totals(const struct recorder *recorder, struct recorder_totals *ret_totals); // for progress
 

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records of the rings into rows. Called for each record while a ring is read: what is slow (symbols of user space)
+// is put off. A record is taken as it is; what it names is looked up in tasks and stacks.
+#include <sys/syscall.h>
+
+#include "tracer/record/recorder.h"
+
+enum { EVENT_IRQ_FLAGS = UG_GAP_WAKER_IRQ | UG_GAP_WAKER_SOFTIRQ | UG_GAP_WAKER_NMI };
+
+static void event_prio(struct row *row, uint32_t thread, uint32_t prio)
+{
+    if (thread)
+        row_int(row, prio);
+    else
+        row_null(row);
+}
+
+// A look's findings fill what a gap that began before us cannot know.
+static uint32_t event_gap_owner(struct recorder *recorder, const struct task_thread *thread, const struct ug_gap *gap,
+                                uint32_t *flags)
+{
+    int64_t at_ns = (int64_t)gap->in_ns;
+    uint32_t owner = tasks_thread_id(recorder->tasks, &gap->owner, at_ns, false);
+    const struct task_look *look = &thread->look;
+    if (owner || !look->owner || !(gap->flags & (UG_GAP_NO_OUT | UG_GAP_UNFINISHED)))
+        return owner;
+    *flags |= look->flags & (UG_GAP_OWNER_READER | UG_GAP_OWNER_RUNNING);
+    return look->owner;
+}
+
+struct event_gap_rows {
+    uint32_t kernel, user, waker_stack, waker, next, before, owner, lock_kind, flags;
+    uint64_t lock;
+    struct python_gap python;
+};
+
+static void event_gap_look_up(struct recorder *recorder, struct task_thread *thread, const struct ug_gap *gap,
+                              struct event_gap_rows *rows)
+{
+    const __u64 *addresses = (const __u64 *)(gap + 1);
+    int64_t at_ns = (int64_t)gap->in_ns;
+    rows->flags = gap->flags;
+    rows->kernel = stacks_kernel(recorder->stacks, addresses, gap->kernel_count);
+    rows->user = stacks_user(recorder->stacks, thread->process, addresses + gap->kernel_count, gap->user_count);
+    rows->waker_stack = stacks_kernel(recorder->stacks, addresses + gap->kernel_count + gap->user_count,
+                                      gap->waker_count);
+    // Nobody by name: an interrupt found the CPU idle, or it was us.
+    rows->waker = tasks_thread_id(recorder->tasks, &gap->waker, at_ns, gap->flags & EVENT_IRQ_FLAGS);
+    rows->next = tasks_thread_id(recorder->tasks, &gap->next, at_ns, gap->flags & UG_GAP_IDLE_CPU);
+    rows->before = tasks_thread_id(recorder->tasks, &gap->before, at_ns, false);
+    rows->owner = event_gap_owner(recorder, thread, gap, &rows->flags);
+    rows->lock = gap->lock ? gap->lock : gap->syscall_nr == SYS_futex ? gap->syscall_args[0] : 0;
+    rows->lock_kind = gap->lock_kind;
+    if (!gap->lock && thread->look.owner && rows->owner == thread->look.owner) {
+        rows->lock = thread->look.blocker;
+        rows->lock_kind = thread->look.lock_kind;
+    }
+    if (recorder->python)
+        python_for_gap(recorder->python, thread, gap, &rows->python);
+    if (rows->python.gil && rows->python.owner) {
+        rows->owner = rows->python.owner;
+        rows->flags |= UG_GAP_OWNER_FUTEX;
+    }
+}
+
+static void event_gap(struct recorder *recorder, const struct ug_gap *gap)
+{
+    struct task_thread *thread = tasks_thread(recorder->tasks, &gap->task, (int64_t)gap->in_ns);
+    if (!thread)
+        return;
+    tasks_make_target(recorder->tasks, thread->process);
+    struct event_gap_rows rows = {0};
+    event_gap_look_up(recorder, thread, gap, &rows);
+    struct row row = writer_row(recorder->writer, WRITER_GAP);
+    row_int(&row, thread->id);
+    row_int(&row, (int64_t)gap->out_ns);
+    row_time(&row, gap->waking_ns);
+    row_int(&row, (int64_t)gap->in_ns);
+    row_int(&row, gap->prev_state);
+    row_int(&row, rows.flags);
+    row_int(&row, gap->cpu_out);
+    row_int(&row, gap->cpu_in);
+    row_id(&row, rows.kernel);
+    row_id(&row, rows.user);
+    row_id(&row, rows.python.stack);
+    row_id(&row, rows.waker);
+    row_id(&row, rows.waker_stack);
+    row_id(&row, rows.next);
+    event_prio(&row, rows.next, gap->next_prio);
+    row_id(&row, rows.before);
+    event_prio(&row, rows.before, gap->before_prio);
+    row_id(&row, rows.owner);
+    row_id(&row, rows.lock_kind);
+    row_id(&row, (int64_t)rows.lock);
+    if (gap->syscall_nr >= 0) {
+        row_int(&row, gap->syscall_nr);
+        row_int(&row, (int64_t)gap->syscall_args[0]);
+        row_int(&row, (int64_t)gap->syscall_args[1]);
+        row_text(&row, files_target(recorder->files, gap->task.tgid, gap->syscall_nr, gap->syscall_args[0],
+                                    (int64_t)gap->in_ns));
+    } else {
+        for (int i = 0; i < 4; i++)
+            row_null(&row);
+    }
+    writer_put(recorder->writer, &row);
+}
+
+static void event_sample(struct recorder *recorder, const struct ug_sample *sample)
+{
+    const __u64 *addresses = (const __u64 *)(sample + 1);
+    struct task_thread *thread = tasks_thread(recorder->tasks, &sample->task, (int64_t)sample->at_ns);
+    if (!thread)
+        return;
+    bool target = sample->why & UG_SAMPLE_TARGET;
+    uint32_t python = 0;
+    if (target)
+        tasks_make_target(recorder->tasks, thread->process);
+    if (target && recorder->python)
+        python = python_for_sample(recorder->python, thread, (int64_t)sample->at_ns);
+    struct row row = writer_row(recorder->writer, WRITER_SAMPLE);
+    row_int(&row, thread->id);
+    row_int(&row, (int64_t)sample->at_ns);
+    row_int(&row, sample->cpu);
+    row_int(&row, sample->why);
+    row_id(&row, stacks_kernel(recorder->stacks, addresses, sample->kernel_count));
+    row_id(&row, stacks_user(recorder->stacks, thread->process, addresses + sample->kernel_count,
+                             sample->user_count));
+    row_id(&row, python);
+    writer_put(recorder->writer, &row);
+}
+
+static void event_lock(struct recorder *recorder, const struct ug_lock *lock)
+{
+    const __u64 *addresses = (const __u64 *)(lock + 1);
+    int64_t at_ns = (int64_t)lock->end_ns;
+    struct task_thread *thread = tasks_thread(recorder->tasks, &lock->task, at_ns);
+    if (!thread)
+        return;
+    tasks_make_target(recorder->tasks, thread->process);
+    struct row row = writer_row(recorder->writer, WRITER_LOCK);
+    row_int(&row, thread->id);
+    row_int(&row, (int64_t)lock->begin_ns);
+    row_int(&row, at_ns);
+    row_int(&row, (int64_t)lock->lock);
+    row_int(&row, lock->lock_kind);
+    row_int(&row, (int64_t)lock->lock_flags | (int64_t)lock->owner_flags << 32);
+    row_id(&row, tasks_thread_id(recorder->tasks, &lock->owner, at_ns, false));
+    row_id(&row, stacks_kernel(recorder->stacks, addresses, lock->kernel_count));
+    row_id(&row, stacks_kernel(recorder->stacks, addresses + lock->kernel_count, lock->owner_count));
+    writer_put(recorder->writer, &row);
+}
+
+static void event_fact(struct recorder *recorder, const struct ug_fact *fact)
+{
+    int64_t at_ns = (int64_t)fact->end_ns;
+    uint32_t target = tasks_thread_id(recorder->tasks, &fact->task, at_ns, false);
+    uint32_t actor = tasks_thread_id(recorder->tasks, &fact->actor, at_ns, false);
+    struct row row = writer_row(recorder->writer, WRITER_FACT);
+    row_int(&row, recorder->recording_id);
+    row_int(&row, fact->what);
+    row_int(&row, (int64_t)fact->begin_ns);
+    row_int(&row, at_ns);
+    row_int(&row, fact->cpu);
+    row_id(&row, target);
+    row_id(&row, actor);
+    row_int(&row, fact->flags);
+    for (size_t i = 0; i < sizeof fact->value / sizeof *fact->value; i++)
+        row_int(&row, (int64_t)fact->value[i]);
+    row_id(&row, stacks_kernel(recorder->stacks, (const __u64 *)(fact + 1), fact->kernel_count));
+    writer_put(recorder->writer, &row);
+}
+
+static void event_task(struct recorder *recorder, const struct ug_task_event *event)
+{
+    tasks_event(recorder->tasks, event);
+    recorder->ask_alive |= event->target && event->what == UG_TASK_EXIT;
+}
+
+static void event_state(struct recorder *recorder, const struct ug_state *state)
+{
+    int64_t at_ns = (int64_t)state->at_ns;
+    struct task_thread *thread = tasks_thread(recorder->tasks, &state->task, at_ns);
+    if (!thread)
+        return;
+    tasks_make_target(recorder->tasks, thread->process);
+    if (state->on_cpu || thread->sleep_switch_count != state->switch_count || !thread->sleep_since_ns) {
+        thread->sleep_switch_count = state->switch_count;
+        thread->sleep_since_ns = state->on_cpu           ? 0
+                                 : state->last_switch_ns ? (int64_t)state->last_switch_ns
+                                                         : at_ns;
+        thread->look = (struct task_look){0};
+    }
+    if (state->on_cpu)
+        return;
+    if (state->owner.tid) {
+        thread->look.owner = tasks_thread_id(recorder->tasks, &state->owner, at_ns, false);
+        thread->look.blocker = state->blocker;
+        thread->look.lock_kind = state->lock_kind;
+        thread->look.flags = state->flags;
+    }
+    if (recorder->python)
+        python_state(recorder->python, thread, state);
+}
+
+void recorder_on_event(void *context, const struct ug_head *event)
+{
+    struct recorder *recorder = context;
+    recorder->events++;
+    switch (event->kind) {
+    case UG_EVENT_GAP:
+        event_gap(recorder, (const struct ug_gap *)event);
+        break;
+    case UG_EVENT_SAMPLE:
+        event_sample(recorder, (const struct ug_sample *)event);
+        break;
+    case UG_EVENT_LOCK:
+        event_lock(recorder, (const struct ug_lock *)event);
+        break;
+    case UG_EVENT_TASK:
+        event_task(recorder, (const struct ug_task_event *)event);
+        break;
+    case UG_EVENT_FACT:
+        event_fact(recorder, (const struct ug_fact *)event);
+        break;
+    case UG_EVENT_STATE:
+        event_state(recorder, (const struct ug_state *)event);
+        break;
+    default: // of a newer kernel side: never, they are built together
+        break;
+    }
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python stacks of the target.
+#include "tracer/record/python.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+#include "common/clock.h"
+#include "common/strings.h"
+#include "tracer/pystack/pystack.h"
+
+enum {
+    PYTHON_SHARE_DIVISOR = 50,      // of one core: 2 %
+    PYTHON_CREDIT_MAX_NS = 20000000, // what may be saved up for a burst: a second's share
+    PYTHON_WALKS_MAX = 256,         // of one look
+    PYTHON_HOLDERS_MAX = 128,       // looks whose GIL holder is remembered: 0.6 s
+    PYTHON_SAMPLE_OLD_NS = 8000000, // a sample read later than this is no guide to what the thread does now
+    PYTHON_RETRY_NS = 100000000,    // first repetition of the search; doubled each time, to 3 s
+    PYTHON_TRIES_MAX = 12,
+};
+
+static const char python_leaf_gil[] = "[gil]";
+
+struct python {
+    struct pystack *ps;
+    struct task_process *process;
+    uint64_t data_begin, data_end; // of the interpreter's file and its bss: where the GIL lives
+    struct {
+        int64_t at_ns;
+        uint32_t tid;
+    } holders[PYTHON_HOLDERS_MAX];
+    size_t holder_next;
+    bool holder_fresh; // read in this look
+};
+
+struct python_walk {
+    struct task_thread *thread;
+    uint64_t switch_count;
+    bool gil; // it waits for the GIL
+};
+
+struct python_reader {
+    struct tasks *tasks;
+    struct stacks *stacks;
+    int64_t threshold_ns;
+    int64_t credit_ns, credited_ns, next_look_ns, look_begin_ns;
+    struct python *pythons[PYTHON_TARGETS_MAX];
+    uint32_t count;
+    struct python_walk walks[PYTHON_WALKS_MAX];
+    size_t walk_count;
+    struct pystack_frame frames[PYSTACK_FRAMES_MAX];
+    struct python_counts counts;
+    uint32_t found; // ever
+    char refused[300];
+};
+
+struct python_reader *python_new(struct tasks *tasks, struct stacks *stacks, int64_t threshold_ns)
+{
+    struct python_reader *reader = xcalloc(1, sizeof *reader);
+    reader->tasks = tasks;
+    reader->stacks = stacks;
+    reader->threshold_ns = threshold_ns;
+    reader->credit_ns = PYTHON_CREDIT_MAX_NS;
+    reader->credited_ns = clock_monotonic_ns();
+    return reader;
+}
+
+static void python_close(struct python_reader *reader, struct python *python)
+{
+    for (uint32_t i = 0; i < reader->count; i++) {
+        if (reader->pythons[i] != python)
+            continue;
+        reader->pythons[i] = reader->pythons[--reader->count];
+        break;
+    }
+    python->process->python = NULL;
+    pystack_close(python->ps);
+    free(python);
+}
+
+void python_free(struct python_reader *reader)
+{
+    while (reader && reader->count)
+        python_close(reader, reader->pythons[0]);
+    free(reader);
+}
+
+void python_process_gone(void *context, struct task_process *process)
+{
+    if (process->python)
+        python_close(context, process->python);
+}
+
+// --- what it may cost -----------------------------------------------------------------------------
+
+static bool python_may_pay(struct python_reader *reader, int64_t now_ns)
+{
+    int64_t earned_ns = (now_ns - reader->credited_ns) / PYTHON_SHARE_DIVISOR;
+    if (earned_ns > 0) {
+        reader->credited_ns = now_ns;
+        reader->credit_ns += earned_ns;
+        if (reader->credit_ns > PYTHON_CREDIT_MAX_NS)
+            reader->credit_ns = PYTHON_CREDIT_MAX_NS;
+    }
+    return reader->credit_ns > 0;
+}
+
+static void python_pay(struct python_reader *reader, int64_t since_ns)
+{
+    reader->credit_ns -= clock_monotonic_ns() - since_ns;
+}
+
+// --- interpreters ---------------------------------------------------------------------------------
+
+// Where the interpreter keeps its static data: the mappings of its file (python3.11, libpython3.11.so.1.0) and the
+// bss behind them. Locks of Python objects are on the heap; the GIL is not.
+static void python_find_data(struct python *python)
+{
+    char path[64], line[4608];
+    snprintf(path, sizeof path, "/proc/%u/maps", python->process->tgid);
+    FILE *file = fopen(path, "re");
+    bool ours = false;
+    uint64_t last_end = 0;
+    while (file && fgets(line, sizeof line, file)) {
+        uint64_t begin = 0, end = 0;
+        char name[4096] = "";
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %*s %*s %*s %4095[^\n]", &begin, &end, name) < 2)
+            continue;
+        const char *base = strrchr(name, '/');
+        if (base)
+            ours = strncmp(base + 1, "python", 6) == 0 || strncmp(base + 1, "libpython", 9) == 0;
+        else
+            ours = ours && !name[0] && begin == last_end; // bss
+        if (ours && !python->data_begin)
+            python->data_begin = begin;
+        if (ours)
+            python->data_end = end;
+        last_end = end;
+    }
+    if (file)
+        fclose(file);
+}
+
+static void python_open(void *context, struct task_process *process)
+{
+    struct python_reader *reader = context;
+    int64_t now_ns = reader->look_begin_ns;
+    if (process->python || process->python_next_ns > now_ns || reader->count == PYTHON_TARGETS_MAX)
+        return;
+    struct error err = {0};
+    struct pystack *ps = NULL;
+    int rc = pystack_open((pid_t)process->tgid, &ps, &err);
+    if (rc) {
+        if (rc == -ENOTSUP || rc == -EPERM)
+            snprintf(reader->refused, sizeof reader->refused, "%.*s", (int)sizeof reader->refused - 1, err.text);
+        bool again = (rc == -ENOENT || rc == -EIO) && ++process->python_tries < PYTHON_TRIES_MAX;
+        uint32_t shift = process->python_tries < 5 ? process->python_tries : 5;
+        process->python_next_ns = again ? now_ns + ((int64_t)PYTHON_RETRY_NS << shift) : INT64_MAX;
+        return;
+    }
+    struct python *python = xcalloc(1, sizeof *python);
+    python->ps = ps;
+    python->process = process;
+    python_find_data(python);
+    process->python = python;
+    reader->pythons[reader->count++] = python;
+    reader->found++;
+}
+
+void python_search(struct python_reader *reader, int64_t now_ns)
+{
+    reader->look_begin_ns = now_ns;
+    tasks_each_target(reader->tasks, python_open, reader);
+}
+
+uint32_t python_found(const struct python_reader *reader)
+{
+    return reader->found;
+}
+
+// The process is gone or runs another program: found anew, or never.
+static void python_lost(struct python_reader *reader, struct python *python, int rc)
+{
+    if (rc != -ESRCH)
+        return;
+    python->process->python_next_ns = 0;
+    python_close(reader, python);
+}
+
+// --- looks ----------------------------------------------------------------------------------------
+
+bool python_look_begin(struct python_reader *reader, int64_t now_ns)
+{
+    if (!reader->count || now_ns < reader->next_look_ns)
+        return false;
+    reader->next_look_ns = now_ns + PYTHON_LOOK_NS;
+    if (!python_may_pay(reader, now_ns)) {
+        reader->counts.looks_skipped++;
+        return false;
+    }
+    reader->counts.looks++;
+    reader->look_begin_ns = now_ns;
+    reader->walk_count = 0;
+    for (uint32_t i = 0; i < reader->count; i++)
+        reader->pythons[i]->holder_fresh = false;
+    return true;
+}
+
+int64_t python_next_look_ns(const struct python_reader *reader, int64_t now_ns)
+{
+    return reader->count && reader->next_look_ns > now_ns ? reader->next_look_ns : now_ns + PYTHON_LOOK_NS;
+}
+
+static bool python_is_gil_wait(const struct python *python, int64_t syscall_nr, uint64_t address)
+{
+    return syscall_nr == SYS_futex && python->data_begin && address >= python->data_begin &&
+           address < python->data_end;
+}
+
+void python_state(struct python_reader *reader, struct task_thread *thread, const struct ug_state *state)
+{
+    const struct python *python = thread->process->python;
+    bool walked = thread->walked_switch_count == state->switch_count && thread->look.end_ns;
+    if (!python || walked || (int64_t)state->at_ns - thread->sleep_since_ns < reader->threshold_ns)
+        return;
+    reader->counts.wanted++;
+    if (reader->walk_count == PYTHON_WALKS_MAX) {
+        reader->counts.skipped++;
+        return;
+    }
+    reader->walks[reader->walk_count++] =
+        (struct python_walk){.thread = thread,
+                             .switch_count = state->switch_count,
+                             .gil = python_is_gil_wait(python, state->syscall_nr, state->syscall_args[0])};
+}
+
+// One walk of a thread; the row of its stack, or 0.
+static uint32_t python_walk_thread(struct python_reader *reader, struct task_thread *thread, bool waits_for_gil)
+{
+    struct python *python = thread->process->python;
+    size_t count = 0;
+    unsigned flags = 0;
+    int rc = pystack_walk(python->ps, (pid_t)thread->tid, reader->frames, PYSTACK_FRAMES_MAX, &count, &flags, NULL);
+    if (rc) {
+        reader->counts.failed += rc != -ENOENT;
+        reader->counts.wanted -= rc == -ENOENT; // a thread of a C library
+        python_lost(reader, python, rc);
+        return 0;
+    }
+    reader->counts.walked++;
+    if (flags & PYSTACK_TORN) // of a running thread: what is left is a guess
+        return 0;
+    bool gc = (flags & PYSTACK_IN_GC) && (flags & PYSTACK_HAS_GIL);
+    const char *leaf = waits_for_gil ? python_leaf_gil : gc ? "[gc]" : NULL;
+    return stacks_python(reader->stacks, leaf, reader->frames, count);
+}
+
+static void python_note_holder(struct python_reader *reader, struct python *python)
+{
+    pid_t tid = 0;
+    if (python->holder_fresh)
+        return;
+    int rc = pystack_gil_holder(python->ps, &tid, NULL);
+    if (rc) {
+        python_lost(reader, python, rc);
+        return;
+    }
+    python->holder_fresh = true;
+    python->holders[python->holder_next].at_ns = clock_monotonic_ns();
+    python->holders[python->holder_next].tid = (uint32_t)tid;
+    python->holder_next = (python->holder_next + 1) % PYTHON_HOLDERS_MAX;
+}
+
+void python_look_end(struct python_reader *reader)
+{
+    for (uint32_t i = reader->count; i-- > 0;)
+        python_note_holder(reader, reader->pythons[i]);
+    for (size_t i = 0; i < reader->walk_count; i++) {
+        struct task_thread *thread = reader->walks[i].thread;
+        int64_t begin_ns = clock_monotonic_ns();
+        if (!thread->process->python)
+            continue;
+        if (!python_may_pay(reader, reader->look_begin_ns)) {
+            reader->counts.skipped++;
+            continue;
+        }
+        thread->look.begin_ns = begin_ns;
+        thread->look.python_stack = python_walk_thread(reader, thread, reader->walks[i].gil);
+        thread->look.end_ns = clock_monotonic_ns();
+        thread->walked_switch_count = reader->walks[i].switch_count;
+        python_pay(reader, begin_ns);
+    }
+    // The walks have been paid for: what is left is the look itself.
+    int64_t now_ns = clock_monotonic_ns(), walked_ns = 0;
+    for (size_t i = 0; i < reader->walk_count; i++) {
+        const struct task_look *look = &reader->walks[i].thread->look;
+        if (look->begin_ns >= reader->look_begin_ns)
+            walked_ns += look->end_ns - look->begin_ns;
+    }
+    reader->credit_ns -= now_ns - reader->look_begin_ns - walked_ns;
+    reader->walk_count = 0;
+}
+
+// --- what they found ------------------------------------------------------------------------------
+
+// Who held the GIL while the gap lasted, as far as a look fell into it; the last one counts.
+static uint32_t python_holder(struct python_reader *reader, const struct python *python, const struct ug_gap *gap)
+{
+    uint32_t tid = 0;
+    int64_t best_ns = 0;
+    for (size_t i = 0; i < PYTHON_HOLDERS_MAX; i++) {
+        int64_t at_ns = python->holders[i].at_ns;
+        bool inside = at_ns >= (int64_t)gap->out_ns && at_ns <= (int64_t)gap->in_ns;
+        if (inside && at_ns > best_ns && python->holders[i].tid && python->holders[i].tid != gap->task.tid) {
+            best_ns = at_ns;
+            tid = python->holders[i].tid;
+        }
+    }
+    const struct task_thread *thread = tid ? tasks_thread_by_tid(reader->tasks, tid) : NULL;
+    if (thread && thread->id)
+        return thread->id;
+    struct ug_task task = {.tid = tid, .tgid = gap->task.tgid};
+    memcpy(task.comm, gap->task.comm, sizeof task.comm);
+    return tid ? tasks_thread_id(reader->tasks, &task, (int64_t)gap->in_ns, false) : 0;
+}
+
+void python_for_gap(struct python_reader *reader, struct task_thread *thread, const struct ug_gap *gap,
+                    struct python_gap *ret)
+{
+    const struct task_look *look = &thread->look;
+    struct python *python = thread->process->python;
+    *ret = (struct python_gap){0};
+    if (look->end_ns && look->begin_ns >= (int64_t)gap->out_ns && look->end_ns <= (int64_t)gap->in_ns)
+        ret->stack = look->python_stack;
+    if (!python || !python_is_gil_wait(python, gap->syscall_nr, gap->syscall_args[0]))
+        return;
+    ret->gil = true;
+    if (!ret->stack) // no look fell into it; that it was the GIL is known all the same
+        ret->stack = stacks_python(reader->stacks, python_leaf_gil, NULL, 0);
+    ret->owner = python_holder(reader, python, gap);
+}
+
+uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thread, int64_t at_ns)
+{
+    int64_t now_ns = clock_monotonic_ns();
+    if (!thread->process->python || thread->ended)
+        return 0;
+    reader->counts.wanted++;
+    if (now_ns - at_ns > PYTHON_SAMPLE_OLD_NS || !python_may_pay(reader, now_ns)) {
+        reader->counts.skipped++;
+        return 0;
+    }
+    uint32_t stack = python_walk_thread(reader, thread, false);
+    python_pay(reader, now_ns);
+    return stack;
+}
+
+void python_counts(const struct python_reader *reader, struct python_counts *ret)
+{
+    *ret = reader->counts;
+}
+
+const char *python_refused(const struct python_reader *reader)
+{
+    return reader->refused[0] ? reader->refused : NULL;
+}

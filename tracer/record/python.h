@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python stacks of the target, walked from outside while a thread still sleeps (a record of its gap comes
+// when it runs again: too late), and at samples. Looks come every 5 ms as long as they cost less than 2 % of a core; what is
+// left out is counted. A walk belongs to a gap only if it began after the switch-out and ended before the
+// switch-in: then it is exact. One thread.
+#ifndef UPGATE_TRACER_RECORD_PYTHON_H
+#define UPGATE_TRACER_RECORD_PYTHON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tracer/record/stacks.h"
+#include "tracer/record/tasks.h"
+
+enum {
+    PYTHON_LOOK_NS = 5000000,  // the length of a GIL slice: each slice is looked at about once
+    PYTHON_TARGETS_MAX = 64,   // interpreters followed at one time
+};
+
+struct python_reader;
+
+struct python_reader *python_new(struct tasks *tasks, struct stacks *stacks, int64_t threshold_ns);
+void python_free(struct python_reader *reader); // NULL ok
+void python_process_gone(void *reader, struct task_process *process);
+
+// Look for interpreters in processes of the target that have not been asked lately.
+void python_search(struct python_reader *reader, int64_t now_ns);
+uint32_t python_found(const struct python_reader *reader); // ever
+// May a look be made now (5 ms since the last one, and paid for)? Then: capture_look() with python_state() for
+// each record, and python_look_end().
+bool python_look_begin(struct python_reader *reader, int64_t now_ns);
+void python_state(struct python_reader *reader, struct task_thread *thread, const struct ug_state *state);
+void python_look_end(struct python_reader *reader);
+int64_t python_next_look_ns(const struct python_reader *reader, int64_t now_ns);
+
+// What the looks found about a gap. *ret_owner: the thread that held the GIL it waited for, as a row.
+struct python_gap {
+    uint32_t stack;
+    uint32_t owner;
+    bool gil; // it waited for the GIL
+};
+void python_for_gap(struct python_reader *reader, struct task_thread *thread, const struct ug_gap *gap,
+                    struct python_gap *ret);
+// Walk a thread that was on its CPU a moment ago; 0: no Python, or no time for it.
+uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thread, int64_t at_ns);
+
+struct python_counts {
+    uint64_t wanted;  // walks that were asked for
+    uint64_t walked;
+    uint64_t skipped; // no time: over 2 % of a core
+    uint64_t failed;
+    uint64_t looks, looks_skipped;
+};
+void python_counts(const struct python_reader *reader, struct python_counts *ret);
+const char *python_refused(const struct python_reader *reader); // why one could not be read; NULL: none
+
+#endif

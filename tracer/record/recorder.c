@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+// Life and clock of the recorder: attach, then rounds of a few milliseconds (read the rings, look at sleeping
+// Python threads, resolve symbols, once a second read counters and commit), then detach and write the end.
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "common/clock.h"
+#include "common/strings.h"
+#include "tracer/record/recorder.h"
+
+enum {
+    RECORDER_THRESHOLD_NS = 1000000,
+    RECORDER_SAMPLE_HZ = 199,       // no divisor of the timer tick, so that it does not walk in step with it
+    RECORDER_ROUND_MS = 20,         // 4 MiB of ring hold 50 ms of the worst flood
+    RECORDER_BUSY_RECORDS = 2000,   // a round with more is followed by the next at once
+    RECORDER_RESOLVE_NS = 4000000,  // symbols of a round
+    RECORDER_SECOND_NS = 1000000000,
+    RECORDER_SEARCH_NS = 100000000, // for new interpreters
+    RECORDER_LOOK_MAX_NS = 5000000, // a look at all threads that costs more is not repeated every second
+    RECORDER_DRAIN_ROUNDS = 1000,
+};
+
+// --- start ----------------------------------------------------------------------------------------
+
+static char *recorder_target_json(const struct recorder_opts *opts)
+{
+    json_t *pids = json_array(), *command = opts->command ? json_loads(opts->command, 0, NULL) : json_array();
+    for (size_t i = 0; i < opts->pid_count; i++)
+        json_array_append_new(pids, json_integer(opts->pids[i]));
+    json_t *target = json_pack("{so so so}", "pids", pids, "cgroup",
+                               opts->cgroup ? json_string(opts->cgroup) : json_null(), "command",
+                               command ? command : json_array());
+    char *text = target ? json_dumps(target, JSON_COMPACT) : NULL;
+    json_decref(target);
+    return text ? text : xstrdup("{}");
+}
+
+// Sentences about what this machine did not allow.
+static char *recorder_missing_json(const struct recorder *recorder)
+{
+    json_t *list = json_array();
+    size_t count = 0;
+    const char *const *missing = capture_missing(recorder->capture, &count);
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, json_string(missing[i]));
+    const char *why = NULL;
+    if (!symbols_kernel_available(recorder->symbols, &why))
+        json_array_append_new(list, json_string(why ? why : "kernel symbols cannot be read"));
+    const char *refused = recorder->python ? python_refused(recorder->python) : NULL;
+    if (refused) {
+        char *text = xasprintf("python: %s", refused);
+        json_array_append_new(list, json_string(text));
+        free(text);
+    }
+    char *text = json_dumps(list, JSON_COMPACT);
+    json_decref(list);
+    return text ? text : xstrdup("[]");
+}
+
+static int recorder_insert(struct recorder *recorder, const struct recorder_opts *opts, uint32_t sample_hz,
+                           struct error *err)
+{
+    char *target = recorder_target_json(opts);
+    int rc = store_insert(recorder->store, &recorder->recording_id, err,
+                          "INSERT INTO recording (launch_id, begin_ns, threshold_ns, sample_hz, python, target, "
+                          "missing) VALUES (?, ?, ?, ?, ?, ?, '[]')",
+                          "Iiiiis", opts->launch_id, recorder->begin_ns, recorder->threshold_ns,
+                          (int64_t)sample_hz, (int64_t)!opts->no_python, target);
+    free(target);
+    return rc;
+}
+
+static int recorder_check_target(struct recorder *recorder, const struct recorder_opts *opts, struct error *err)
+{
+    struct stat info;
+    if (!opts->pid_count && !opts->cgroup)
+        return error_set(err, -EINVAL, "nothing to record: name a process or a cgroup");
+    if (opts->cgroup && (stat(opts->cgroup, &info) < 0 || !S_ISDIR(info.st_mode)))
+        return error_set(err, -EINVAL, "no cgroup '%s': it is not a directory", opts->cgroup);
+    for (size_t i = 0; i < opts->pid_count; i++) {
+        if (opts->pids[i] == getpid())
+            return error_set(err, -EINVAL, "process %d is this upgate itself", (int)opts->pids[i]);
+        if (opts->pids[i] <= 0 || !tasks_target(recorder->tasks, (uint32_t)opts->pids[i]))
+            return error_set(err, -EINVAL, "there is no process %d", (int)opts->pids[i]);
+    }
+    return 0;
+}
+
+static int recorder_attach(struct recorder *recorder, const struct recorder_opts *opts, uint32_t sample_hz,
+                           struct error *err)
+{
+    struct capture_opts capture = {.pids = opts->pids,
+                                   .pid_count = opts->pid_count,
+                                   .cgroup = opts->cgroup,
+                                   .no_children = opts->no_children,
+                                   .threshold_ns = recorder->threshold_ns,
+                                   .sample_hz = sample_hz};
+    int rc = capture_open(&capture, recorder_on_event, recorder, &recorder->capture, err);
+    if (rc)
+        return rc;
+    char *missing = recorder_missing_json(recorder);
+    rc = store_exec(recorder->store, err, "UPDATE recording SET missing = ? WHERE id = ?", "si", missing,
+                    recorder->recording_id);
+    free(missing);
+    return rc;
+}
+
+static void recorder_forget(struct recorder *recorder) // nothing was recorded
+{
+    if (recorder->writer)
+        writer_abandon(recorder->writer);
+    if (recorder->recording_id)
+        store_exec(recorder->store, NULL, "DELETE FROM recording WHERE id = ?", "i", recorder->recording_id);
+}
+
+int recorder_start(struct store *store, const struct recorder_opts *opts, struct recorder **ret_recorder,
+                   struct error *err)
+{
+    struct recorder *recorder = xcalloc(1, sizeof *recorder);
+    uint32_t sample_hz = opts->sample_hz == UINT32_MAX ? 0 : opts->sample_hz ? opts->sample_hz : RECORDER_SAMPLE_HZ;
+    recorder->store = store;
+    recorder->threshold_ns = opts->threshold_ns ? opts->threshold_ns : RECORDER_THRESHOLD_NS;
+    recorder->begin_ns = clock_monotonic_ns();
+    recorder->launch_id = opts->launch_id ? *opts->launch_id : 0;
+    recorder->cgroup = opts->cgroup ? xstrdup(opts->cgroup) : NULL;
+    recorder->alive = true;
+    int rc = writer_new(store, &recorder->writer, err);
+    if (rc == 0)
+        rc = symbols_new(&(struct symbols_opts){0}, &recorder->symbols, err);
+    if (rc == 0)
+        rc = recorder_insert(recorder, opts, sample_hz, err);
+    if (rc == 0) {
+        recorder->tasks = tasks_new(recorder->writer, recorder->recording_id);
+        recorder->stacks = stacks_new(recorder->writer, recorder->symbols);
+        recorder->files = files_new();
+        recorder->counters = counters_new(recorder->writer, recorder->recording_id,
+                                          opts->pid_count ? opts->pids[0] : 0, opts->cgroup);
+        if (!opts->no_python)
+            recorder->python = python_new(recorder->tasks, recorder->stacks, recorder->threshold_ns);
+        rc = recorder_check_target(recorder, opts, err);
+    }
+    if (rc == 0)
+        rc = writer_commit(recorder->writer, err); // so that the row of the recording can be changed outside of it
+    if (rc == 0)
+        rc = recorder_attach(recorder, opts, sample_hz, err);
+    if (rc) {
+        recorder_forget(recorder);
+        recorder_free(recorder);
+        return rc;
+    }
+    counters_read_cgroups(recorder->counters, clock_monotonic_ns());
+    *ret_recorder = recorder;
+    return 0;
+}
+
+// --- rounds ---------------------------------------------------------------------------------------
+
+static void recorder_put_drops(struct recorder *recorder, int64_t now_ns)
+{
+    static const char *const names[UG_COUNTER_COUNT] = {
+        [UG_COUNTER_GAP] = "gap",   [UG_COUNTER_SAMPLE] = "sample", [UG_COUNTER_LOCK] = "lock",
+        [UG_COUNTER_TASK] = "task", [UG_COUNTER_FACT] = "fact",     [UG_COUNTER_STATE] = "state"};
+    struct ug_counts counts[UG_COUNTER_COUNT];
+    capture_counts(recorder->capture, counts);
+    for (int i = 0; i < UG_COUNTER_COUNT; i++)
+        counters_put(recorder->counters, now_ns, "drops", names[i], (int64_t)counts[i].dropped);
+}
+
+static void recorder_look(struct recorder *recorder)
+{
+    int64_t begin_ns = clock_monotonic_ns();
+    bool python = recorder->python && python_look_begin(recorder->python, begin_ns);
+    if (!python && begin_ns < recorder->look_next_ns)
+        return;
+    capture_look(recorder->capture);
+    if (python)
+        python_look_end(recorder->python);
+    int64_t cost_ns = clock_monotonic_ns() - begin_ns;
+    recorder->look_next_ns = cost_ns > RECORDER_LOOK_MAX_NS ? INT64_MAX : begin_ns + RECORDER_SECOND_NS;
+}
+
+static void recorder_check_alive(struct recorder *recorder, int64_t now_ns)
+{
+    struct stat info;
+    if (!recorder->ask_alive && now_ns < recorder->alive_next_ns)
+        return;
+    recorder->ask_alive = false;
+    recorder->alive_next_ns = now_ns + RECORDER_SECOND_NS;
+    recorder->alive = recorder->cgroup ? stat(recorder->cgroup, &info) == 0
+                                       : tasks_targets_alive(recorder->tasks, now_ns) > 0;
+}
+
+static int recorder_second(struct recorder *recorder, int64_t now_ns, struct error *err)
+{
+    if (now_ns >= recorder->counters_next_ns) {
+        recorder->counters_next_ns = now_ns + RECORDER_SECOND_NS;
+        counters_read(recorder->counters, now_ns);
+        recorder_put_drops(recorder, now_ns);
+    }
+    if (now_ns < recorder->commit_next_ns)
+        return 0;
+    recorder->commit_next_ns = now_ns + RECORDER_SECOND_NS;
+    tasks_flush(recorder->tasks, now_ns, false, python_process_gone, recorder->python);
+    return writer_commit(recorder->writer, err);
+}
+
+static int recorder_round(struct recorder *recorder, int wait_ms, struct error *err)
+{
+    int records = capture_poll(recorder->capture, wait_ms);
+    if (records < 0 && records != -EINTR && records != -EAGAIN)
+        return error_set(err, records, "failed to read the rings of the capture: %s", strerror(-records));
+    int64_t now_ns = clock_monotonic_ns();
+    if (recorder->python && now_ns >= recorder->search_next_ns) {
+        recorder->search_next_ns = now_ns + RECORDER_SEARCH_NS;
+        python_search(recorder->python, now_ns);
+    }
+    recorder_look(recorder);
+    if (records < RECORDER_BUSY_RECORDS)
+        stacks_resolve(recorder->stacks, RECORDER_RESOLVE_NS);
+    recorder_check_alive(recorder, now_ns);
+    int rc = recorder_second(recorder, now_ns, err);
+    if (rc == 0 && writer_failed(recorder->writer, err))
+        rc = err ? err->code : -EIO;
+    return rc ? rc : records >= RECORDER_BUSY_RECORDS ? 1 : records == -EINTR ? 2 : 0;
+}
+
+static int recorder_wait_ms(const struct recorder *recorder, int64_t now_ns, int64_t end_ns)
+{
+    int64_t wait_ns = RECORDER_ROUND_MS * (int64_t)1000000;
+    if (recorder->python) {
+        int64_t look_ns = python_next_look_ns(recorder->python, now_ns) - now_ns;
+        wait_ns = look_ns < wait_ns ? look_ns : wait_ns;
+    }
+    if (end_ns - now_ns < wait_ns)
+        wait_ns = end_ns - now_ns;
+    return wait_ns <= 0 ? 0 : (int)((wait_ns + 999999) / 1000000);
+}
+
+int recorder_poll(struct recorder *recorder, int wait_ms, bool *ret_alive, struct error *err)
+{
+    int64_t now_ns = clock_monotonic_ns(), end_ns = now_ns + wait_ms * (int64_t)1000000;
+    int rc = 0;
+    do {
+        rc = recorder_round(recorder, rc == 1 ? 0 : recorder_wait_ms(recorder, now_ns, end_ns), err);
+        now_ns = clock_monotonic_ns();
+    } while (rc >= 0 && rc != 2 && recorder->alive && now_ns < end_ns); // 2: a signal, which is the caller's
+    *ret_alive = recorder->alive;
+    return rc < 0 ? rc : 0;
+}
+
+// --- end ------------------------------------------------------------------------------------------
+
+static void recorder_on_total(void *context, const struct capture_total *total)
+{
+    struct recorder *recorder = context;
+    const struct task_thread *known = tasks_thread_by_tid(recorder->tasks, total->tid);
+    if (!known || known->process->tgid != total->tgid)
+        return;
+    struct ug_task task = {.tid = total->tid, .tgid = total->tgid};
+    memcpy(task.comm, known->comm, sizeof task.comm);
+    uint32_t thread = tasks_thread_id(recorder->tasks, &task, clock_monotonic_ns(), false);
+    struct row row = writer_row(recorder->writer, WRITER_TOTAL);
+    row_int(&row, thread);
+    row_int(&row, (int64_t)total->switches);
+    row_int(&row, (int64_t)total->short_gaps);
+    row_int(&row, (int64_t)total->short_gap_ns);
+    row_int(&row, (int64_t)total->run_ns);
+    writer_put(recorder->writer, &row);
+}
+
+static void recorder_ledger_capture(struct recorder *recorder, const int64_t *launch_id)
+{
+    static const struct {
+        const char *producer;
+        bool breach;
+    } rows[UG_COUNTER_COUNT] = {
+        [UG_COUNTER_GAP] = {"bpf.gap", true},    [UG_COUNTER_SAMPLE] = {"bpf.sample", false},
+        [UG_COUNTER_LOCK] = {"bpf.lock", true},  [UG_COUNTER_TASK] = {"bpf.task", false},
+        [UG_COUNTER_FACT] = {"bpf.fact", false}, [UG_COUNTER_STATE] = {"bpf.state", false}};
+    struct ug_counts counts[UG_COUNTER_COUNT];
+    capture_counts(recorder->capture, counts);
+    for (int i = 0; i < UG_COUNTER_COUNT; i++) {
+        char *detail = counts[i].truncated ? xasprintf("%llu with a stack cut short",
+                                                       (unsigned long long)counts[i].truncated)
+                                           : NULL;
+        store_ledger(recorder->store, launch_id, rows[i].producer, "records", (int64_t)counts[i].seen,
+                     (int64_t)counts[i].kept, (int64_t)counts[i].dropped, rows[i].breach && counts[i].dropped,
+                     detail);
+        free(detail);
+    }
+}
+
+static void recorder_ledger(struct recorder *recorder)
+{
+    const int64_t *launch_id = recorder->launch_id ? &recorder->launch_id : NULL;
+    recorder_ledger_capture(recorder, launch_id);
+    int64_t lost = (int64_t)writer_lost(recorder->writer), seen = (int64_t)stacks_seen(recorder->stacks);
+    int64_t dropped = (int64_t)stacks_dropped(recorder->stacks);
+    if (lost)
+        store_ledger(recorder->store, launch_id, "recorder", "rows", -1, -1, lost, 1, "the store could not be written");
+    store_ledger(recorder->store, launch_id, "recorder", "stacks", seen, seen - dropped, dropped, 0, NULL);
+    if (tasks_dropped(recorder->tasks))
+        store_ledger(recorder->store, launch_id, "recorder", "tasks", -1, -1, (int64_t)tasks_dropped(recorder->tasks),
+                     1, "more processes or threads at one time than can be remembered");
+    struct symbols_stats symbols;
+    symbols_stats(recorder->symbols, &symbols);
+    store_ledger(recorder->store, launch_id, "symbols", "addresses", (int64_t)symbols.lookups,
+                 (int64_t)(symbols.lookups - symbols.unknown), (int64_t)symbols.unknown, 0, NULL);
+    if (!recorder->python || !python_found(recorder->python))
+        return;
+    struct python_counts python;
+    python_counts(recorder->python, &python);
+    char *detail = xasprintf("%" PRIu64 " failed, %" PRIu64 " left out to stay below 2 %% of a core; %" PRIu64 " looks, %" PRIu64 " left out",
+                             python.failed, python.skipped, python.looks, python.looks_skipped);
+    store_ledger(recorder->store, launch_id, "pystack", "walks", (int64_t)python.wanted, (int64_t)python.walked,
+                 (int64_t)(python.wanted - python.walked), 0, detail);
+    free(detail);
+}
+
+static int recorder_write_end(struct recorder *recorder, struct error *err)
+{
+    char *missing = recorder_missing_json(recorder);
+    bool python = recorder->python && python_found(recorder->python);
+    int rc = store_begin(recorder->store, err);
+    if (rc == 0) {
+        recorder_ledger(recorder);
+        rc = store_exec(recorder->store, err, "UPDATE recording SET end_ns = ?, python = ?, missing = ? WHERE id = ?",
+                        "iisi", clock_monotonic_ns(), (int64_t)python, missing, recorder->recording_id);
+    }
+    if (rc == 0)
+        rc = store_commit(recorder->store, err);
+    if (rc)
+        store_rollback(recorder->store);
+    free(missing);
+    return rc;
+}
+
+int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct error *err)
+{
+    if (recorder->stopped)
+        return 0;
+    recorder->stopped = true;
+    for (int round = 0; round < RECORDER_DRAIN_ROUNDS && capture_poll(recorder->capture, 0) > 0; round++)
+        ;
+    capture_look(recorder->capture); // who holds what those wait for that never came back
+    capture_totals(recorder->capture, recorder_on_total, recorder);
+    capture_detach(recorder->capture);
+    for (int round = 0; round < RECORDER_DRAIN_ROUNDS && capture_poll(recorder->capture, 0) > 0; round++)
+        ;
+    stacks_resolve(recorder->stacks, INT64_MAX);
+    int64_t now_ns = clock_monotonic_ns();
+    counters_read(recorder->counters, now_ns);
+    counters_read_cgroups(recorder->counters, now_ns);
+    recorder_put_drops(recorder, now_ns);
+    tasks_flush(recorder->tasks, now_ns, false, python_process_gone, recorder->python);
+    int rc = writer_commit(recorder->writer, err);
+    struct error end = {0};
+    int end_rc = recorder_write_end(recorder, &end);
+    if (rc == 0 && end_rc)
+        rc = error_set(err, end_rc, "%s", end.text);
+    if (ret_recording_id)
+        *ret_recording_id = recorder->recording_id;
+    return rc;
+}
+
+void recorder_free(struct recorder *recorder)
+{
+    if (!recorder)
+        return;
+    if (recorder->capture)
+        capture_close(recorder->capture);
+    if (recorder->writer)
+        writer_abandon(recorder->writer); // what recorder_stop did not write is not wanted
+    tasks_free(recorder->tasks, python_process_gone, recorder->python);
+    python_free(recorder->python);
+    stacks_free(recorder->stacks);
+    files_free(recorder->files);
+    counters_free(recorder->counters);
+    symbols_free(recorder->symbols);
+    writer_free(recorder->writer);
+    free(recorder->cgroup);
+    free(recorder);
+}
+
+void recorder_step(struct recorder *recorder, int64_t rank, int64_t idx, int64_t begin_ns, int64_t dur_ns)
+{
+    struct row row = writer_row(recorder->writer, WRITER_STEP);
+    row_int(&row, recorder->recording_id);
+    row_int(&row, rank);
+    row_int(&row, idx);
+    row_int(&row, begin_ns);
+    row_int(&row, dur_ns);
+    writer_put(recorder->writer, &row);
+}
+
+void recorder_totals(const struct recorder *recorder, struct recorder_totals *ret_totals)
+{
+    struct ug_counts counts[UG_COUNTER_COUNT] = {0};
+    capture_counts(recorder->capture, counts);
+    *ret_totals = (struct recorder_totals){
+        .gaps = writer_rows(recorder->writer, WRITER_GAP),
+        .samples = writer_rows(recorder->writer, WRITER_SAMPLE),
+        .locks = writer_rows(recorder->writer, WRITER_LOCK),
+        .facts = writer_rows(recorder->writer, WRITER_FACT),
+        .dropped = writer_lost(recorder->writer),
+        .threads = tasks_target_threads(recorder->tasks),
+        .pythons = recorder->python ? python_found(recorder->python) : 0};
+    for (int i = 0; i < UG_COUNTER_COUNT; i++)
+        ret_totals->dropped += counts[i].dropped;
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside of the recorder, shared by recorder.c (life, clock) and events.c (records into rows).
+#ifndef UPGATE_TRACER_RECORD_RECORDER_H
+#define UPGATE_TRACER_RECORD_RECORDER_H
+
+#include "bpf/capture.h"
+#include "tracer/record/counters.h"
+#include "tracer/record/files.h"
+#include "tracer/record/python.h"
+#include "tracer/record/record.h"
+#include "tracer/record/stacks.h"
+#include "tracer/record/tasks.h"
+#include "tracer/record/writer.h"
+
+struct recorder {
+    struct store *store;
+    struct writer *writer;
+    struct symbols *symbols;
+    struct tasks *tasks;
+    struct stacks *stacks;
+    struct python_reader *python; // NULL: not wanted
+    struct files *files;
+    struct counters *counters;
+    struct capture *capture; // NULL: detached and closed
+    int64_t recording_id;
+    int64_t launch_id; // 0: none
+    int64_t threshold_ns;
+    char *cgroup;
+    bool ask_alive, alive, stopped;
+    int64_t begin_ns, commit_next_ns, counters_next_ns, alive_next_ns, search_next_ns, look_next_ns;
+    uint64_t events; // received
+};
+
+void recorder_on_event(void *recorder, const struct ug_head *event);
+
+#endif

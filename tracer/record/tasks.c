@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes and threads that records name. Rows are written once a record names them and again, whole,
+// when something of them changed (about once a second), so that a record costs one look-up here.
+#include "tracer/record/tasks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/strings.h"
+
+enum {
+    TASKS_BUCKETS = 8192,
+    TASKS_KEEP_NS = 2000000000,  // a record may name somebody this long after the end: rings are read in ms
+    TASKS_CHECK_NS = 1000000000, // how long a stranger's pid is taken to be the same process unasked
+    TASKS_TICK_NS = 10000000,    // start times in /proc have this grain
+    TASKS_PF_KTHREAD = 0x00200000,
+};
+
+struct tasks {
+    struct writer *writer;
+    int64_t recording_id;
+    struct task_process *processes[TASKS_BUCKETS];
+    struct task_thread *threads[TASKS_BUCKETS];
+    uint32_t process_count, thread_count, target_threads;
+    uint64_t dropped;
+};
+
+struct tasks_stat {
+    char state;
+    uint32_t ppid, flags, threads;
+    uint64_t start_ns;
+    char comm[UG_COMM_LEN + 1];
+};
+
+static void tasks_set_comm(char *comm, const char *from)
+{
+    snprintf(comm, UG_COMM_LEN + 1, "%.*s", UG_COMM_LEN, from);
+    string_make_utf8(comm, strlen(comm));
+}
+
+static bool tasks_read_stat(uint32_t tgid, struct tasks_stat *ret)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%u/stat", tgid);
+    char *text = string_read_file(path, 2048, NULL);
+    char *begin = text ? strchr(text, '(') : NULL, *end = text ? strrchr(text, ')') : NULL;
+    unsigned long long start = 0;
+    bool ok = begin && end && end > begin &&
+              sscanf(end + 1, " %c %u %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %u %*d %llu",
+                     &ret->state, &ret->ppid, &ret->flags, &ret->threads, &start) == 5;
+    if (ok) {
+        *end = 0;
+        tasks_set_comm(ret->comm, begin + 1);
+        ret->start_ns = start * TASKS_TICK_NS;
+    }
+    free(text);
+    return ok;
+}
+
+// Arguments joined by blanks; NULL when gone or a kernel thread.
+static char *tasks_read_cmdline(uint32_t tgid)
+{
+    char path[64];
+    size_t len = 0;
+    snprintf(path, sizeof path, "/proc/%u/cmdline", tgid);
+    char *text = string_read_file(path, TASKS_CMDLINE_MAX, &len);
+    while (text && len && text[len - 1] == 0)
+        len--;
+    if (!text || !len) {
+        free(text);
+        return NULL;
+    }
+    for (size_t i = 0; i < len; i++)
+        if (text[i] == 0)
+            text[i] = ' ';
+    text[len] = 0;
+    string_make_utf8(text, len);
+    return text;
+}
+
+static void tasks_read_process(struct task_process *process)
+{
+    struct tasks_stat stat;
+    if (process->tgid == 0 || !tasks_read_stat(process->tgid, &stat))
+        return;
+    if (!process->start_ns)
+        process->start_ns = stat.start_ns;
+    process->ppid = stat.ppid;
+    tasks_set_comm(process->comm, stat.comm);
+    if (stat.flags & TASKS_PF_KTHREAD)
+        process->kind = TASK_KERNEL;
+    char *cmdline = tasks_read_cmdline(process->tgid);
+    if (cmdline) { // a zombie has none any more: what it was stays
+        free(process->cmdline);
+        process->cmdline = cmdline;
+    }
+    process->dirty = true;
+}
+
+static bool tasks_same_start(uint64_t a, uint64_t b)
+{
+    return !a || !b || a / TASKS_TICK_NS == b / TASKS_TICK_NS;
+}
+
+static struct task_process *tasks_find_process(struct tasks *tasks, uint32_t tgid)
+{
+    struct task_process *process = tasks->processes[tgid % TASKS_BUCKETS];
+    while (process && process->tgid != tgid)
+        process = process->next;
+    return process;
+}
+
+// A new process goes in front of one with the same pid, which is found no more and is freed by a later flush.
+static struct task_process *tasks_add_process(struct tasks *tasks, uint32_t tgid, uint64_t start_ns)
+{
+    if (tasks->process_count >= TASKS_MAX) {
+        tasks->dropped++;
+        return NULL;
+    }
+    struct task_process *process = xcalloc(1, sizeof *process), **bucket = &tasks->processes[tgid % TASKS_BUCKETS];
+    *process = (struct task_process){.next = *bucket, .tgid = tgid, .start_ns = start_ns};
+    *bucket = process;
+    tasks->process_count++;
+    return process;
+}
+
+static void tasks_end_process(struct task_process *process, int64_t at_ns)
+{
+    if (process->ended)
+        return;
+    process->ended = true;
+    process->ended_ns = at_ns;
+    process->dirty = true;
+}
+
+// A stranger's end is not reported by every kernel side: ask /proc now and then whether it is still the same.
+static bool tasks_is_other(struct task_process *process, int64_t at_ns)
+{
+    struct tasks_stat stat;
+    if (process->ended)
+        return at_ns > process->ended_ns + TASKS_CHECK_NS;
+    if (process->kind != TASK_OTHER || at_ns - process->checked_ns < TASKS_CHECK_NS)
+        return false;
+    process->checked_ns = at_ns;
+    return tasks_read_stat(process->tgid, &stat) && !tasks_same_start(stat.start_ns, process->start_ns);
+}
+
+static struct task_process *tasks_process(struct tasks *tasks, uint32_t tgid, const char *comm, int64_t at_ns)
+{
+    struct task_process *process = tasks_find_process(tasks, tgid);
+    if (process && !tasks_is_other(process, at_ns))
+        return process;
+    if (process)
+        tasks_end_process(process, at_ns);
+    process = tasks_add_process(tasks, tgid, 0);
+    if (!process)
+        return NULL;
+    process->checked_ns = at_ns;
+    process->python_next_ns = 0;
+    tasks_set_comm(process->comm, comm);
+    tasks_read_process(process);
+    return process;
+}
+
+static struct task_thread *tasks_find_thread(struct tasks *tasks, uint32_t tid)
+{
+    struct task_thread *thread = tasks->threads[tid % TASKS_BUCKETS];
+    while (thread && thread->tid != tid)
+        thread = thread->next;
+    return thread;
+}
+
+static struct task_thread *tasks_add_thread(struct tasks *tasks, struct task_process *process, uint32_t tid,
+                                            const char *comm)
+{
+    if (!process || tasks->thread_count >= TASKS_MAX) {
+        tasks->dropped += process != NULL;
+        return NULL;
+    }
+    struct task_thread *thread = xcalloc(1, sizeof *thread), **bucket = &tasks->threads[tid % TASKS_BUCKETS];
+    *thread = (struct task_thread){.next = *bucket, .process = process, .tid = tid};
+    tasks_set_comm(thread->comm, comm);
+    *bucket = thread;
+    tasks->thread_count++;
+    return thread;
+}
+
+static void tasks_rename(struct task_thread *thread, const char *comm)
+{
+    if (!comm[0] || strncmp(thread->comm, comm, UG_COMM_LEN) == 0)
+        return;
+    tasks_set_comm(thread->comm, comm);
+    thread->dirty = true;
+    if (thread->tid == thread->process->tgid) {
+        tasks_set_comm(thread->process->comm, comm);
+        thread->process->dirty = true;
+    }
+}
+
+struct task_thread *tasks_thread(struct tasks *tasks, const struct ug_task *task, int64_t at_ns)
+{
+    if (task->tid == 0 && task->comm[0] == 0)
+        return NULL;
+    struct task_thread *thread = tasks_find_thread(tasks, task->tid);
+    bool same = thread && thread->process->tgid == task->tgid &&
+                !(thread->ended && at_ns > thread->ended_ns + TASKS_CHECK_NS) &&
+                !tasks_is_other(thread->process, at_ns);
+    if (!same) {
+        struct task_process *process = tasks_process(tasks, task->tgid, task->comm, at_ns);
+        thread = tasks_add_thread(tasks, process, task->tid, task->comm);
+    }
+    if (!thread)
+        return NULL;
+    if (task->tid)
+        tasks_rename(thread, task->comm);
+    else
+        thread->process->kind = TASK_IDLE;
+    if (!thread->id) {
+        if (!thread->process->id) {
+            thread->process->id = writer_next_id(tasks->writer, WRITER_PROCESS);
+            thread->process->dirty = true;
+        }
+        thread->id = writer_next_id(tasks->writer, WRITER_THREAD);
+        thread->dirty = true;
+        tasks->target_threads += thread->process->kind == TASK_TARGET;
+    }
+    return thread;
+}
+
+uint32_t tasks_thread_id(struct tasks *tasks, const struct ug_task *task, int64_t at_ns, bool idle)
+{
+    static const struct ug_task idle_task = {.comm = "swapper"};
+    if (task->tid == 0 && (idle || task->comm[0])) // one idle task is as good as another
+        task = &idle_task;
+    const struct task_thread *thread = tasks_thread(tasks, task, at_ns);
+    return thread ? thread->id : 0;
+}
+
+struct task_thread *tasks_thread_by_tid(struct tasks *tasks, uint32_t tid)
+{
+    struct task_thread *thread = tasks_find_thread(tasks, tid);
+    return thread && !thread->ended ? thread : NULL;
+}
+
+void tasks_make_target(struct tasks *tasks, struct task_process *process)
+{
+    (void)tasks;
+    if (process->kind == TASK_TARGET)
+        return;
+    process->kind = TASK_TARGET;
+    process->dirty = true;
+}
+
+struct task_process *tasks_target(struct tasks *tasks, uint32_t tgid)
+{
+    struct tasks_stat stat;
+    if (!tasks_read_stat(tgid, &stat))
+        return NULL;
+    struct task_process *process = tasks_process(tasks, tgid, stat.comm, 0);
+    if (process && !process->id)
+        process->id = writer_next_id(tasks->writer, WRITER_PROCESS);
+    if (process)
+        tasks_make_target(tasks, process);
+    return process;
+}
+
+static void tasks_on_birth(struct tasks *tasks, const struct ug_task_event *event, bool fork)
+{
+    int64_t at_ns = (int64_t)event->at_ns;
+    struct task_process *process = tasks_find_process(tasks, event->task.tgid);
+    bool main_thread = event->task.tid == event->task.tgid;
+    bool other = process && main_thread && event->start_ns &&
+                 (process->ended || !tasks_same_start(process->start_ns, event->start_ns));
+    if (other)
+        tasks_end_process(process, at_ns);
+    if (!process || other) {
+        process = main_thread ? tasks_add_process(tasks, event->task.tgid, event->start_ns)
+                              : tasks_process(tasks, event->task.tgid, event->task.comm, at_ns);
+        if (!process)
+            return;
+        tasks_set_comm(process->comm, event->task.comm);
+        if (event->target)
+            tasks_read_process(process); // strangers are read when a record names them or they call exec
+    }
+    if (main_thread) {
+        process->ppid = event->ppid;
+        process->checked_ns = at_ns;
+        if (event->start_ns)
+            process->start_ns = event->start_ns;
+        if (fork)
+            process->started_ns = at_ns;
+    }
+    struct task_thread *old = tasks_find_thread(tasks, event->task.tid);
+    if (!old || old->ended || old->process != process)
+        old = tasks_add_thread(tasks, process, event->task.tid, event->task.comm);
+    if (old && fork)
+        old->started_ns = at_ns;
+}
+
+static void tasks_on_exec(struct tasks *tasks, const struct ug_task_event *event)
+{
+    struct task_process *process =
+        tasks_process(tasks, event->task.tgid, event->task.comm, (int64_t)event->at_ns);
+    if (!process)
+        return;
+    process->generation++;
+    process->snapshot = false;
+    process->python_next_ns = 0;
+    process->python_tries = 0;
+    tasks_set_comm(process->comm, event->task.comm);
+    tasks_read_process(process);
+}
+
+static void tasks_on_exit(struct tasks *tasks, const struct ug_task_event *event)
+{
+    struct task_thread *thread = tasks_find_thread(tasks, event->task.tid);
+    if (thread && thread->process->tgid == event->task.tgid && !thread->ended) {
+        thread->ended = true;
+        thread->ended_ns = (int64_t)event->at_ns;
+        thread->dirty = true;
+    }
+    struct task_process *process = tasks_find_process(tasks, event->task.tgid);
+    if (!process || event->task.tid != event->task.tgid)
+        return;
+    process->has_exit = true; // threads may live on without the main thread: /proc is asked then
+    process->exit_code = event->exit_code;
+    process->ended_ns = (int64_t)event->at_ns;
+    process->dirty = true;
+    if (process->kind != TASK_TARGET)
+        process->ended = true;
+}
+
+void tasks_event(struct tasks *tasks, const struct ug_task_event *event)
+{
+    switch (event->what) {
+    case UG_TASK_SEEN:
+    case UG_TASK_FORK:
+        tasks_on_birth(tasks, event, event->what == UG_TASK_FORK);
+        break;
+    case UG_TASK_EXEC:
+        tasks_on_exec(tasks, event);
+        break;
+    case UG_TASK_EXIT:
+        tasks_on_exit(tasks, event);
+        break;
+    case UG_TASK_RENAME: {
+        struct task_thread *thread = tasks_find_thread(tasks, event->task.tid);
+        if (thread && thread->process->tgid == event->task.tgid)
+            tasks_rename(thread, event->task.comm);
+        break;
+    }
+    default:
+        break;
+    }
+    struct task_process *process = event->target ? tasks_find_process(tasks, event->task.tgid) : NULL;
+    if (process) {
+        tasks_make_target(tasks, process);
+        if (!process->id)
+            process->id = writer_next_id(tasks->writer, WRITER_PROCESS);
+    }
+}
+
+static void tasks_write_process(struct tasks *tasks, struct task_process *process)
+{
+    static const char *const kinds[] = {
+        [TASK_OTHER] = "other", [TASK_TARGET] = "target", [TASK_KERNEL] = "kernel", [TASK_IDLE] = "idle"};
+    if (!process->cmdline && !process->ended && process->kind != TASK_KERNEL && process->tgid)
+        process->cmdline = tasks_read_cmdline(process->tgid);
+    struct row row = writer_row(tasks->writer, WRITER_PROCESS);
+    row_int(&row, process->id);
+    row_int(&row, tasks->recording_id);
+    row_int(&row, process->tgid);
+    row_int(&row, (int64_t)process->start_ns);
+    row_id(&row, process->ppid);
+    row_text(&row, process->comm);
+    row_text(&row, process->cmdline);
+    row_text(&row, kinds[process->kind]);
+    row_id(&row, process->started_ns);
+    row_id(&row, process->ended ? process->ended_ns : 0);
+    if (process->has_exit && process->ended)
+        row_int(&row, process->exit_code);
+    else
+        row_null(&row);
+    writer_put(tasks->writer, &row);
+    process->dirty = false;
+}
+
+static void tasks_write_thread(struct tasks *tasks, struct task_thread *thread)
+{
+    struct row row = writer_row(tasks->writer, WRITER_THREAD);
+    row_int(&row, thread->id);
+    row_int(&row, thread->process->id);
+    row_int(&row, thread->tid);
+    row_text(&row, thread->comm);
+    row_id(&row, thread->started_ns);
+    row_id(&row, thread->ended ? thread->ended_ns : 0);
+    writer_put(tasks->writer, &row);
+    thread->dirty = false;
+}
+
+// Threads go before their process: they point at it.
+static void tasks_flush_threads(struct tasks *tasks, int64_t now_ns, bool all)
+{
+    for (size_t i = 0; i < TASKS_BUCKETS; i++) {
+        for (struct task_thread **at = &tasks->threads[i]; *at;) {
+            struct task_thread *thread = *at;
+            if (thread->dirty && thread->id)
+                tasks_write_thread(tasks, thread);
+            struct task_process *process = thread->process;
+            bool gone = (thread->ended && now_ns - thread->ended_ns > TASKS_KEEP_NS) ||
+                        (process->ended && now_ns - process->ended_ns > TASKS_KEEP_NS) || all;
+            if (!gone) {
+                at = &thread->next;
+                continue;
+            }
+            *at = thread->next;
+            free(thread);
+            tasks->thread_count--;
+        }
+    }
+}
+
+void tasks_flush(struct tasks *tasks, int64_t now_ns, bool all,
+                 void (*process_gone)(void *context, struct task_process *process), void *context)
+{
+    tasks_flush_threads(tasks, now_ns, all);
+    for (size_t i = 0; i < TASKS_BUCKETS; i++) {
+        for (struct task_process **at = &tasks->processes[i]; *at;) {
+            struct task_process *process = *at;
+            if (process->dirty && process->id)
+                tasks_write_process(tasks, process);
+            // Twice as long as its threads, which point at it.
+            if (!all && !(process->ended && now_ns - process->ended_ns > 2 * (int64_t)TASKS_KEEP_NS)) {
+                at = &process->next;
+                continue;
+            }
+            *at = process->next;
+            if (process_gone)
+                process_gone(context, process);
+            free(process->cmdline);
+            free(process);
+            tasks->process_count--;
+        }
+    }
+}
+
+// Asked about processes: a main thread may end before the others, and a zombie may stay for ever.
+static bool tasks_lives(const struct task_process *process)
+{
+    struct tasks_stat stat;
+    return tasks_read_stat(process->tgid, &stat) && tasks_same_start(stat.start_ns, process->start_ns) &&
+           stat.state != 'X' && (stat.state != 'Z' || stat.threads > 1);
+}
+
+uint32_t tasks_targets_alive(struct tasks *tasks, int64_t now_ns)
+{
+    uint32_t alive = 0;
+    for (size_t i = 0; i < TASKS_BUCKETS; i++) {
+        for (struct task_process *process = tasks->processes[i]; process; process = process->next) {
+            if (process->kind != TASK_TARGET || process->ended)
+                continue;
+            if (tasks_lives(process))
+                alive++;
+            else
+                tasks_end_process(process, process->has_exit ? process->ended_ns : now_ns);
+        }
+    }
+    return alive;
+}
+
+void tasks_each_target(struct tasks *tasks, void (*each)(void *context, struct task_process *process),
+                       void *context)
+{
+    for (size_t i = 0; i < TASKS_BUCKETS; i++)
+        for (struct task_process *process = tasks->processes[i]; process; process = process->next)
+            if (process->kind == TASK_TARGET && !process->ended)
+                each(context, process);
+}
+
+uint64_t tasks_dropped(const struct tasks *tasks)
+{
+    return tasks->dropped;
+}
+
+uint32_t tasks_target_threads(const struct tasks *tasks)
+{
+    return tasks->target_threads;
+}
+
+struct tasks *tasks_new(struct writer *writer, int64_t recording_id)
+{
+    struct tasks *tasks = xcalloc(1, sizeof *tasks);
+    tasks->writer = writer;
+    tasks->recording_id = recording_id;
+    return tasks;
+}
+
+void tasks_free(struct tasks *tasks, void (*process_gone)(void *context, struct task_process *process),
+                void *context)
+{
+    if (!tasks)
+        return;
+    tasks_flush(tasks, 0, true, process_gone, context);
+    free(tasks);
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is who: processes and threads that records name, with command line, life time and row. A pid that
+// was given to another process is another row. Reads /proc when a process is first named and when it calls exec,
+// which is the only chance with short-lived ones. One thread.
+#ifndef UPGATE_TRACER_RECORD_TASKS_H
+#define UPGATE_TRACER_RECORD_TASKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bpf/events.h"
+#include "tracer/record/writer.h"
+
+enum {
+    TASKS_CMDLINE_MAX = 2048, // bytes kept of a command line
+    TASKS_MAX = 65536,        // processes or threads remembered at one time; beyond it records name nobody
+};
+
+enum task_kind { TASK_OTHER, TASK_TARGET, TASK_KERNEL, TASK_IDLE };
+
+struct python; // of python.h: one a target process that runs Python
+
+struct task_process {
+    struct task_process *next;
+    uint32_t id; // row; 0: no record named it yet
+    uint32_t tgid, ppid;
+    uint64_t start_ns;   // CLOCK_BOOTTIME; 0: not known
+    uint32_t generation; // of the address space: exec counts it up
+    char comm[UG_COMM_LEN + 1];
+    char *cmdline;
+    enum task_kind kind;
+    bool dirty, ended, has_exit, snapshot;
+    int64_t started_ns, ended_ns;
+    int32_t exit_code;
+    int64_t checked_ns; // when it was last compared with /proc
+    struct python *python;
+    int64_t python_next_ns; // when to look for an interpreter again; INT64_MAX: never
+    uint32_t python_tries;
+};
+
+// What a look at a sleeping thread found, for the stay off the CPU that goes on.
+struct task_look {
+    int64_t begin_ns, end_ns; // of the Python walk; 0: none
+    uint32_t python_stack;
+    uint32_t owner, lock_kind, flags; // of what it waits for
+    uint64_t blocker;
+};
+
+struct task_thread {
+    struct task_thread *next;
+    struct task_process *process;
+    uint32_t id; // row
+    uint32_t tid;
+    char comm[UG_COMM_LEN + 1];
+    bool dirty, ended;
+    int64_t started_ns, ended_ns;
+    struct task_look look;
+    uint64_t walked_switch_count; // the stay off the CPU that was walked last
+    uint64_t sleep_switch_count;  // and the one that was seen last, since sleep_since_ns
+    int64_t sleep_since_ns;
+};
+
+struct tasks;
+
+struct tasks *tasks_new(struct writer *writer, int64_t recording_id);
+void tasks_free(struct tasks *tasks, void (*process_gone)(void *context, struct task_process *process),
+                void *context);
+
+// The thread a record names at a time; NULL when it names nobody (tid 0 without a name) or too many are known.
+struct task_thread *tasks_thread(struct tasks *tasks, const struct ug_task *task, int64_t at_ns);
+// The same, as a row's id: 0 = nobody. idle: tid 0 is the idle task even without a name.
+uint32_t tasks_thread_id(struct tasks *tasks, const struct ug_task *task, int64_t at_ns, bool idle);
+struct task_thread *tasks_thread_by_tid(struct tasks *tasks, uint32_t tid); // known and alive, or NULL
+void tasks_make_target(struct tasks *tasks, struct task_process *process);
+void tasks_event(struct tasks *tasks, const struct ug_task_event *event); // birth, exec, death, name
+// A process asked for before any record of it. NULL: there is none.
+struct task_process *tasks_target(struct tasks *tasks, uint32_t tgid);
+
+// Write what changed; forget those that ended 5 s ago. Calls process_gone before a process is freed.
+void tasks_flush(struct tasks *tasks, int64_t now_ns, bool all,
+                 void (*process_gone)(void *context, struct task_process *process), void *context);
+uint32_t tasks_targets_alive(struct tasks *tasks, int64_t now_ns); // asks /proc about each
+void tasks_each_target(struct tasks *tasks, void (*each)(void *context, struct task_process *process),
+                       void *context);
+uint64_t tasks_dropped(const struct tasks *tasks);
+uint32_t tasks_target_threads(const struct tasks *tasks); // rows of threads of the target so far
+
+#endif

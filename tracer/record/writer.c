@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a recording into the store.
+#include "tracer/record/writer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/strings.h"
+
+struct writer {
+    struct store *store;
+    sqlite3_stmt *stmts[WRITER_TABLE_COUNT];
+    uint64_t rows[WRITER_TABLE_COUNT];
+    uint32_t ids[WRITER_TABLE_COUNT];
+    uint64_t lost;
+    bool open; // a transaction
+    struct error error;
+};
+
+// Columns as in contracts/schema.sql; a gap and a stall have their rowid from SQLite.
+static const struct {
+    const char *name;
+    const char *columns;
+    bool replace, numbered;
+} writer_tables[WRITER_TABLE_COUNT] = {
+    [WRITER_PROCESS] = {"process",
+                        "id, recording_id, tgid, start_ns, ppid, comm, cmdline, kind, started_ns, ended_ns, "
+                        "exit_code", true, true},
+    [WRITER_THREAD] = {"thread", "id, process_id, tid, comm, started_ns, ended_ns", true, true},
+    [WRITER_FRAME] = {"frame", "id, name, module, build_id, line, offset", false, true},
+    [WRITER_STACK] = {"stack", "id, kind, depth, frames", false, true},
+    [WRITER_GAP] = {"gap",
+                    "thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_out, cpu_in, kernel_stack, "
+                    "user_stack, python_stack, waker_thread, waker_stack, next_thread, next_prio, "
+                    "before_thread, before_prio, owner_thread, lock_kind, lock_address, syscall_nr, "
+                    "syscall_arg0, syscall_arg1, syscall_target", false, false},
+    [WRITER_SAMPLE] = {"sample", "thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack", false,
+                       false},
+    [WRITER_LOCK] = {"lock_wait",
+                     "thread_id, begin_ns, end_ns, address, kind, flags, owner_thread, kernel_stack, owner_stack",
+                     false, false},
+    [WRITER_FACT] = {"host_fact",
+                     "recording_id, what, begin_ns, end_ns, cpu, target_thread, actor_thread, flags, value0, "
+                     "value1, value2, value3, kernel_stack", false, false},
+    [WRITER_COUNTER] = {"counter", "recording_id, at_ns, source, name, value", false, false},
+    [WRITER_TOTAL] = {"thread_total", "thread_id, switches, short_gaps, short_gap_ns, run_ns", true, false},
+    [WRITER_STEP] = {"recorded_step", "recording_id, rank, idx, begin_ns, dur_ns", true, false},
+};
+
+static void writer_fail(struct writer *writer)
+{
+    if (writer->error.code)
+        return;
+    sqlite3 *db = store_db(writer->store);
+    int rc = sqlite3_extended_errcode(db);
+    int system = sqlite3_system_errno(db);
+    bool full = (rc & 0xff) == SQLITE_FULL ||
+                ((rc & 0xff) == SQLITE_IOERR && (system == ENOSPC || system == EFBIG || system == EDQUOT));
+    if (full)
+        error_set(&writer->error, -ENOSPC,
+                  "failed to write '%s': the disk is full; the recording ends here, and what was written "
+                  "before is readable; free space, or name another place with -o", store_path(writer->store));
+    else
+        error_set(&writer->error, (rc & 0xff) == SQLITE_BUSY ? -EBUSY : -EIO,
+                  "failed to write '%s': %s; the recording ends here, and what was written before is readable",
+                  store_path(writer->store), sqlite3_errmsg(db));
+    store_rollback(writer->store);
+    writer->open = false;
+}
+
+static int writer_prepare(struct writer *writer, enum writer_table table, struct error *err)
+{
+    struct strbuf sql = {0};
+    strbuf_add(&sql, "INSERT %sINTO %s (%s) VALUES (?", writer_tables[table].replace ? "OR REPLACE " : "",
+               writer_tables[table].name, writer_tables[table].columns);
+    for (const char *at = writer_tables[table].columns; *at; at++)
+        if (*at == ',')
+            strbuf_add(&sql, ", ?");
+    strbuf_add(&sql, ")");
+    sqlite3 *db = store_db(writer->store);
+    int rc = sqlite3_prepare_v3(db, sql.text, -1, SQLITE_PREPARE_PERSISTENT, &writer->stmts[table], NULL);
+    strbuf_free(&sql);
+    if (rc != SQLITE_OK)
+        return error_set(err, -EIO, "failed to write '%s': %s", store_path(writer->store), sqlite3_errmsg(db));
+    int64_t last = 0;
+    if (writer_tables[table].numbered) {
+        char *text = xasprintf("SELECT max(id) FROM %s", writer_tables[table].name);
+        store_get_int(writer->store, &last, NULL, text, "");
+        free(text);
+    }
+    writer->ids[table] = (uint32_t)last;
+    return 0;
+}
+
+int writer_new(struct store *store, struct writer **ret_writer, struct error *err)
+{
+    struct writer *writer = xcalloc(1, sizeof *writer);
+    writer->store = store;
+    int rc = 0;
+    for (enum writer_table table = 0; table < WRITER_TABLE_COUNT && rc == 0; table++)
+        rc = writer_prepare(writer, table, err);
+    if (rc) {
+        writer_free(writer);
+        return rc;
+    }
+    // NORMAL: one fsync a commit less; only a loss of power in the wrong millisecond differs.
+    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = NORMAL", NULL, NULL, NULL);
+    *ret_writer = writer;
+    return 0;
+}
+
+void writer_free(struct writer *writer)
+{
+    if (!writer)
+        return;
+    for (enum writer_table table = 0; table < WRITER_TABLE_COUNT; table++)
+        sqlite3_finalize(writer->stmts[table]);
+    if (writer->open)
+        store_rollback(writer->store);
+    sqlite3_exec(store_db(writer->store), "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL", NULL, NULL, NULL);
+    free(writer);
+}
+
+void writer_abandon(struct writer *writer)
+{
+    if (writer->open)
+        store_rollback(writer->store);
+    writer->open = false;
+    if (!writer->error.code)
+        error_set(&writer->error, -ECANCELED, "the recording of '%s' was given up", store_path(writer->store));
+}
+
+uint32_t writer_next_id(struct writer *writer, enum writer_table table)
+{
+    return ++writer->ids[table];
+}
+
+struct row writer_row(struct writer *writer, enum writer_table table)
+{
+    if (!writer->error.code && !writer->open) {
+        writer->open = true;
+        if (store_begin(writer->store, NULL))
+            writer_fail(writer);
+    }
+    if (writer->error.code) {
+        writer->lost++;
+        return (struct row){0};
+    }
+    writer->rows[table]++;
+    return (struct row){.stmt = writer->stmts[table]};
+}
+
+void row_int(struct row *row, int64_t value)
+{
+    if (row->stmt)
+        sqlite3_bind_int64(row->stmt, ++row->column, value);
+}
+
+void row_null(struct row *row)
+{
+    if (row->stmt)
+        sqlite3_bind_null(row->stmt, ++row->column);
+}
+
+void row_id(struct row *row, int64_t id)
+{
+    if (id)
+        row_int(row, id);
+    else
+        row_null(row);
+}
+
+void row_time(struct row *row, uint64_t ns)
+{
+    row_id(row, (int64_t)ns);
+}
+
+void row_text(struct row *row, const char *text)
+{
+    if (row->stmt)
+        sqlite3_bind_text(row->stmt, ++row->column, text, -1, SQLITE_TRANSIENT); // a NULL text is an SQL NULL
+}
+
+void writer_put(struct writer *writer, struct row *row)
+{
+    if (!row->stmt || writer->error.code)
+        return;
+    int rc = sqlite3_step(row->stmt);
+    if (rc != SQLITE_DONE)
+        writer_fail(writer);
+    sqlite3_reset(row->stmt);
+}
+
+uint64_t writer_rows(const struct writer *writer, enum writer_table table)
+{
+    return writer->rows[table];
+}
+
+uint64_t writer_lost(const struct writer *writer)
+{
+    return writer->lost;
+}
+
+bool writer_failed(const struct writer *writer, struct error *err)
+{
+    if (writer->error.code)
+        error_set(err, writer->error.code, "%s", writer->error.text);
+    return writer->error.code != 0;
+}
+
+int writer_commit(struct writer *writer, struct error *err)
+{
+    if (writer->open && !writer->error.code) {
+        if (sqlite3_exec(store_db(writer->store), "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
+            writer_fail(writer);
+        writer->open = false;
+    }
+    return writer_failed(writer, err) ? writer->error.code : 0;
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a recording into the store: prepared statements, numbers of rows given out here, one transaction
+// for about a second. The first failure (full disk, lock) rolls the open transaction back and
+// closes the writer: what was committed stays readable, what comes later is counted as lost.
+//
+// While a recording goes on the store belongs to it, and foreign keys are not checked: a gap names its
+// stacks before their symbols are known, and ten checks a row would double the cost of a row.
+#ifndef UPGATE_TRACER_RECORD_WRITER_H
+#define UPGATE_TRACER_RECORD_WRITER_H
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "tracer/store/store.h"
+
+enum writer_table {
+    WRITER_PROCESS,
+    WRITER_THREAD,
+    WRITER_FRAME,
+    WRITER_STACK,
+    WRITER_GAP,
+    WRITER_SAMPLE,
+    WRITER_LOCK,
+    WRITER_FACT,
+    WRITER_COUNTER,
+    WRITER_TOTAL,
+    WRITER_STEP,
+    WRITER_TABLE_COUNT,
+};
+
+struct writer;
+
+// A row being filled, column by column in the order of the schema.
+struct row {
+    sqlite3_stmt *stmt; // NULL: the writer has failed, nothing is kept
+    int column;
+};
+
+int writer_new(struct store *store, struct writer **ret_writer, struct error *err);
+void writer_abandon(struct writer *writer); // rolls back what is open; later rows are ignored
+void writer_free(struct writer *writer);    // NULL ok; rolls back what is open
+
+uint32_t writer_next_id(struct writer *writer, enum writer_table table); // process, thread, frame, stack
+struct row writer_row(struct writer *writer, enum writer_table table);
+void row_int(struct row *row, int64_t value);
+void row_id(struct row *row, int64_t id);                    // 0 becomes NULL
+void row_time(struct row *row, uint64_t ns);                 // 0 becomes NULL
+void row_text(struct row *row, const char *text);            // NULL becomes NULL; copied by writer_put
+void row_null(struct row *row);
+void writer_put(struct writer *writer, struct row *row);
+
+uint64_t writer_rows(const struct writer *writer, enum writer_table table); // put, and committed at the next commit
+uint64_t writer_lost(const struct writer *writer);           // rows after the failure
+bool writer_failed(const struct writer *writer, struct error *err);
+int writer_commit(struct writer *writer, struct error *err); // 0 when nothing is open
+
+#endif
