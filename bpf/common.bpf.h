@@ -21,6 +21,7 @@ enum {
     WATCH_SLOTS = 256,     /* owners of locks watched at one time */
     BUDGET = 20,           /* stacks taken at switch-out per thread and 10 ms: 2,000/s at 1 us each */
     BUDGET_NS = 10000000,
+    SKIP_OWN_FRAMES = 2,   /* of a stack: the program itself and the kernel function that calls it */
     LONG_NS = 1000000,     /* softirqs and interrupts worth a record */
 };
 

@@ -160,7 +160,7 @@ static __always_inline void send_lock(void *ctx, struct thread *thread, struct t
     lock->lock_flags = wait->flags;
     lock->lock_kind = wait->kind;
     lock->owner_flags = wait->owner_flags >> 12;
-    bytes = bpf_get_stack(ctx, scratch->bytes + sizeof(*lock), UG_KSTACK_MAX * 8, 0);
+    bytes = bpf_get_stack(ctx, scratch->bytes + sizeof(*lock), UG_KSTACK_MAX * 8, SKIP_OWN_FRAMES);
     if (bytes > 0) {
         lock->kernel_count = bytes / 8;
         at += bytes;

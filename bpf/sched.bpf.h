@@ -18,8 +18,6 @@ enum {
     FUTEX_LOCK_PI = 6,
     FUTEX_LOCK_PI2 = 13,
     FUTEX_TID_MASK = 0x3fffffff,
-    /* of the program itself and of the tracepoint, above the scheduler's function */
-    SKIP_OWN_FRAMES = 0,
 #if defined(__TARGET_ARCH_x86)
     NR_FUTEX = 202,
 #else
