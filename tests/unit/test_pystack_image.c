@@ -21,6 +21,7 @@
 
 int Py_test_marker = 42;
 int Py_test_other = 43;
+__attribute__((visibility("hidden"))) int Py_test_hidden = 44;
 
 // A copy of our own program in memory, `bytes` long at most.
 static int copy_of_self(size_t bytes)
@@ -67,6 +68,19 @@ TEST(symbols_stand_where_the_linker_put_them)
     CHECK_INT(wanted[1].value + bias, (uint64_t)(uintptr_t)&Py_test_other);
     CHECK_INT(wanted[2].value, 0);
     CHECK_INT(image_bias(fd, start, 0x123456789000, &bias, &err), -ENOEXEC);
+    close(fd);
+}
+
+TEST(a_program_that_exports_none_of_them_is_not_searched_further)
+{
+    struct image_symbol wanted[] = {{"Py_test_hidden", 0}}; // stands in .symtab alone
+    int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    CHECK_INT(image_symbols(fd, wanted, 1, NULL), 0);
+    CHECK_INT(wanted[0].value, 0);
+    struct image_symbol both[] = {{"Py_test_hidden", 0}, {"Py_test_marker", 0}};
+    CHECK_INT(image_symbols(fd, both, 2, NULL), 0);
+    CHECK(both[0].value != 0);
+    CHECK(both[1].value != 0);
     close(fd);
 }
 

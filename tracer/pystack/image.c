@@ -125,22 +125,34 @@ static int search_table(int fd, const Elf64_Shdr *table, const Elf64_Shdr *strin
     return code;
 }
 
+static size_t symbols_found(const struct image_symbol *wanted, size_t count)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        found += wanted[i].value != 0;
+    return found;
+}
+
+// .symtab is read only where .dynsym has some of the symbols but not all, or is not there: a program that
+// exports none of them is no Python that could import anything, and its .symtab may have 100 MiB.
 int image_symbols(int fd, struct image_symbol *wanted, size_t count, struct error *err)
 {
+    static const uint32_t types[] = {SHT_DYNSYM, SHT_SYMTAB};
     Elf64_Shdr *sections = NULL;
-    size_t section_count = 0, names = 0;
+    size_t section_count = 0, names = 0, tables = 0;
     for (size_t i = 0; i < count; i++)
         wanted[i].value = 0;
     int code = read_sections(fd, &sections, &section_count, &names);
-    static const uint32_t types[] = {SHT_DYNSYM, SHT_SYMTAB};
-    for (size_t t = 0; t < 2 && code == 0; t++)
-        for (size_t i = 0; i < section_count && code == 0; i++) {
-            bool missing = false;
-            for (size_t w = 0; w < count; w++)
-                missing |= wanted[w].value == 0;
-            if (missing && sections[i].sh_type == types[t] && sections[i].sh_link < section_count)
+    for (size_t t = 0; t < 2 && code == 0; t++) {
+        size_t found = symbols_found(wanted, count);
+        if (found == count || (tables > 0 && found == 0))
+            break;
+        for (size_t i = 0; i < section_count && code == 0; i++)
+            if (sections[i].sh_type == types[t] && sections[i].sh_link < section_count) {
+                tables++;
                 code = search_table(fd, &sections[i], &sections[sections[i].sh_link], wanted, count);
-        }
+            }
+    }
     free(sections);
     if (code < 0)
         return error_set(err, code, "failed to read the symbols of an ELF file: %s", strerror(-code));

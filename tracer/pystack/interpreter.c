@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,6 +80,8 @@ static int find_candidates(pid_t tgid, struct candidate *found, size_t *count, s
     char path[64], exe[PATH_MAX] = "";
     snprintf(path, sizeof(path), "/proc/%d/exe", (int)tgid);
     ssize_t len = readlink(path, exe, sizeof(exe) - 1);
+    if (len < 0 && errno == ENOENT && kill(tgid, 0) == 0)
+        return -ENOENT; // a kernel thread, or a zombie
     if (len < 0)
         return proc_error(errno, tgid, "the executable", err);
     exe[len] = '\0';

@@ -61,7 +61,7 @@ static int own_tid(const struct pystack *ps, pid_t tid, uint32_t *ret)
     if (!ps->is_nested)
         return 0;
     snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)ps->tgid, (int)tid);
-    return status_tid(path, ret, &is_nested);
+    return status_tid(path, ret, &is_nested) < 0 ? -ENOENT : 0;
 }
 
 static int host_tid(const struct pystack *ps, uint32_t own, pid_t *ret)
