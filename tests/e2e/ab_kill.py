@@ -10,7 +10,8 @@ import subprocess
 import time
 
 import ab_rig
-from ab_rig import CLEAN_S, SH, WORK, Skip, cgroup_parents, check_code, check_judged, check_says, processes
+from ab_rig import CLEAN_S, SH, WORK, Skip, cgroup_parents, check_code, check_judged, check_says, processes, \
+    wait_for_process
 from ab_store import check_kept, earlier, wait_for_pairs
 
 SEED, KILLS = 20240607, 15
@@ -85,7 +86,7 @@ def stopped(case):
 def kill_while_frozen(case, is_frozen, **options):
     case.plan(SLOW, interleave="slices", block="50ms")
     process = case.start("ab", case.plan_path, "-o", case.db_path, **options)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not is_frozen(process):
         assert time.monotonic() < deadline and process.poll() is None, "no side was ever frozen"
     process.kill()
@@ -178,9 +179,9 @@ def test_interrupted_run_goes_on(case):
 
 def test_interrupted_before_the_first_pair(case):
     """No data never ends in 0."""
-    case.plan({"command": [SH, "-c", "sleep 5"]})
+    case.plan({"command": [SH, "-c", "sleep 60; true"]})
     process = case.start("ab", case.plan_path, "-o", case.db_path)
-    time.sleep(0.5)
+    wait_for_process(case, process, "sleep")
     process.send_signal(signal.SIGINT)
     check_code(case.finish(process), 3)
     assert case.pairs() == 0
@@ -190,7 +191,7 @@ def test_interrupted_while_a_side_hangs_at_its_start(case):
     case.plan({"command": ["{python}", "-c", "import time; time.sleep(100)"]}, {"python": "python3"},
               {"python": "python3"}, interleave="steps")
     process = case.start("ab", case.plan_path, "-o", case.db_path)
-    time.sleep(0.4)
+    wait_for_process(case, process, "python3")
     process.terminate()
     check_code(case.finish(process), 3)
 
@@ -201,7 +202,7 @@ def test_interrupted_while_it_calibrates(case):
         case.plan(dict(MODEL, steps=20), gate={"calibrate": "auto", "calibration": {"bound": "1%"}})
         process = case.start("ab", case.plan_path, "-o", case.db_path,
                              env={"UPGATE_STATE_DIR": case.path("none-%d" % number)})
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         # Two of them, apart from the guardian: the run, and its child that calibrates.
         while len([text for text in processes(case.mark) if "(upgate)" in text]) < 2:
             assert time.monotonic() < deadline and process.poll() is None, "it never calibrated"
@@ -234,9 +235,9 @@ def test_the_guardian_is_killed(case):
 
 def test_what_a_dead_upgate_left_is_swept(case):
     """Upgate and its guardian killed together: the next run ends and removes what they left."""
-    case.plan({"command": [SH, "-c", "sleep 30"]}, interleave="slices")
+    case.plan({"command": [SH, "-c", "sleep 60; true"]}, interleave="slices")
     process = case.start("ab", case.plan_path, "-o", case.db_path)
-    time.sleep(0.5)
+    wait_for_process(case, process, "sleep")
     for text in sorted(processes(case.mark), key=lambda text: "guardian" not in text):
         if "(upgate" in text:
             os.kill(int(text.split()[0]), signal.SIGKILL)

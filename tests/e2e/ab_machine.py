@@ -116,7 +116,7 @@ def test_room_in_shared_memory_for_one_rank_of_two(case):
     done = case.run(command=in_namespace("mount -t tmpfs -o size=7m tmpfs /dev/shm"))
     check_code(done, 4)
     check_says(done, "no room in /dev/shm for the step records of side", "--shm-size")
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 15  # the timeout is 20 s
 
 
 def test_shared_memory_is_read_only(case):

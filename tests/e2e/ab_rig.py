@@ -23,7 +23,7 @@ NATIVE = os.environ.get("UPGATE_NATIVE", os.path.join(BUILD, "reference_models",
 SH = "/bin/sh"
 WORK = "i=0; while [ $i -lt 10000 ]; do i=$((i+1)); done"  # some 10 ms of CPU time in sh
 SANITIZED = b"__asan" in open(UPGATE, "rb").read()
-CLEAN_S = 2.0  # after upgate has ended, however it ended, nothing of it may live longer
+CLEAN_S = 15.0  # after upgate has ended nothing of it may live longer: 0.1 s, and what a busy machine adds
 
 
 class Skip(Exception):
@@ -131,7 +131,7 @@ class Case:
         self.pids.append(process.pid)
         return process
 
-    def finish(self, process, timeout=60, clean=True):
+    def finish(self, process, timeout=150, clean=True):
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -150,7 +150,7 @@ class Case:
         """`upgate ARGUMENTS`, to its end; without arguments `upgate ab PLAN -o STORE`."""
         if not arguments:
             arguments = ("ab", self.plan_path, "-o", self.db_path)
-        timeout, clean = options.pop("timeout", 60), options.pop("clean", True)
+        timeout, clean = options.pop("timeout", 150), options.pop("clean", True)
         return self.finish(self.start(*arguments, **options), timeout, clean)
 
     def resume(self, **options):
@@ -202,6 +202,14 @@ class Case:
             if os.path.exists("/proc/%d" % pid):
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def wait_for_process(case, process, name):
+    """A process of this command name runs: upgate has come as far as that."""
+    deadline = time.monotonic() + 60
+    while not any("(%s" % name in text for text in processes(case.mark)):
+        assert time.monotonic() < deadline and process.poll() is None, "no '%s' was ever started" % name
+        time.sleep(0.01)
 
 
 def check_code(done, *codes):

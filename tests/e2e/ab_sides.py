@@ -161,14 +161,14 @@ def test_candidate_exits_in_mid_run_with_0(case):
 
 def test_candidate_hangs(case):
     case.plan({"model": "dlrm", "steps": 20, "size": "small"}, None, {"env": {"PLANT": "hang:5"}},
-              timeout="700ms")
+              timeout="3s")
     done = case.run()
     check_code(done, 1)
     check_says(done, "side 'new' reached the timeout")
 
 
 def test_command_hangs(case):
-    fails(case, "[ $SIDE = a ] || sleep 1000", 1, "side 'new' reached the timeout", timeout="500ms")
+    fails(case, "[ $SIDE = a ] || sleep 1000", 1, "side 'new' reached the timeout", timeout="2s")
 
 
 def test_both_hang(case):
