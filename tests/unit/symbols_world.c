@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See symbols_world.h. Anything that fails here is a failure of the test machine, and aborts the case.
+// See symbols_world.h. Anything that fails here is a failure of the test machine, and aborts the
+// case.
 #include "tests/unit/symbols_world.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small world for the symbols tests: a directory that disappears with the case, processes that live
-// until told to end, and a /proc made of files, in which pids can be reused at will.
+// A small world for the symbols tests: a directory that disappears with the case, processes that
+// live until told to end, and a /proc made of files, in which pids can be reused at will.
 #ifndef UPGATE_TESTS_UNIT_SYMBOLS_WORLD_H
 #define UPGATE_TESTS_UNIT_SYMBOLS_WORLD_H
 
@@ -23,8 +23,8 @@ struct world_process {
     int stdin_fd;
     uint64_t local, libc, page, library[FIXTURE_COUNT];
 };
-// Start a fixture program with a library; with `before`, it is called in the child first, and the case
-// is skipped if it returns false. Returns when the addresses are there.
+// Start a fixture program with a library; with `before`, it is called in the child first, and the
+// case is skipped if it returns false. Returns when the addresses are there.
 struct world_process world_start(const char *program, const char *library, bool (*before)(void));
 void world_end(struct world_process *process); // ends and is reaped
 

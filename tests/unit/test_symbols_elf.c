@@ -137,7 +137,7 @@ TEST(huge_counts_cost_nothing)
 
 TEST(sparse_giant_is_read_in_bounds)
 {
-    // A symbol table of 1 TiB that holds nothing but zeros: its entries are scanned up to a maximum.
+    // A symbol table of 1 TiB that holds nothing but zeros: it is scanned up to a maximum.
     struct bytes file = whole_file();
     Elf64_Ehdr header;
     const char *path = world_path("giant.so");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who a process is, and the limits of the caches, in a /proc made of files: pids are reused, programs
-// replaced and processes ended without waiting for the kernel to do so.
+// Who a process is, and the limits of the caches, in a /proc made of files: pids are reused,
+// programs replaced and processes ended without waiting for the kernel to do so.
 #include "tests/unit/runner.h"
 #include "tests/unit/symbols_world.h"
 
@@ -15,6 +15,12 @@ static struct symbols *fake_symbols(struct symbols_opts opts)
     opts.proc_path = world_path("proc");
     opts.debug_path = world_path("debug");
     return world_symbols(opts);
+}
+
+static struct world_fake fake_of(pid_t pid, const char *library)
+{
+    return (struct world_fake){
+        .pid = pid, .start = 100, .stack = 4096, .base = 0x7f0000000000, .library = library};
 }
 
 static const char *name_of(struct symbols *symbols, const struct world_fake *fake, int which)
@@ -33,8 +39,7 @@ static const char *name_at(struct symbols *symbols, const struct world_fake *fak
 
 TEST(reused_pid_is_another_process)
 {
-    struct world_fake first = {
-        .pid = 77, .start = 100, .stack = 1 << 20, .base = 0x7f0000000000, .library = SYMBOLS_WHOLE};
+    struct world_fake first = fake_of(77, SYMBOLS_WHOLE);
     struct world_fake second = first;
     uint64_t ip = world_fake_address(&first, FIXTURE_HIDDEN);
     struct symbols *symbols = fake_symbols((struct symbols_opts){0});
@@ -54,17 +59,32 @@ TEST(reused_pid_is_another_process)
     symbols_free(symbols);
 }
 
+TEST(ended_process_does_not_read_of_its_successor)
+{
+    struct world_fake first = fake_of(76, SYMBOLS_WHOLE);
+    struct world_fake second = first;
+    uint64_t ip = world_fake_address(&first, FIXTURE_HIDDEN);
+    struct symbols *symbols = fake_symbols((struct symbols_opts){0});
+    world_fake(&first);
+    CHECK_STR(name_at(symbols, &first, first.base - 1), "[anon]"); // maps read, no file opened
+    second.start = 200;
+    world_fake(&second);
+    CHECK_STR(name_of(symbols, &second, FIXTURE_HIDDEN), "fixture_hidden");
+    // The made maps have an inode that is not the file's: nothing proves that it is the same.
+    CHECK_CONTAINS(name_at(symbols, &first, ip), "whole.so+0x");
+    symbols_free(symbols);
+}
+
 TEST(exec_brings_new_maps)
 {
-    struct world_fake fake = {
-        .pid = 78, .start = 100, .stack = 1 << 20, .base = 0x7f0000000000, .library = SYMBOLS_WHOLE};
+    struct world_fake fake = fake_of(78, SYMBOLS_WHOLE);
     struct symbols *symbols = fake_symbols((struct symbols_opts){0});
     world_fake(&fake);
     CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
     fake.library = SYMBOLS_STRIPPED;
     world_fake(&fake); // the address is covered, so nothing asks for new maps
     CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
-    fake.stack = 2 << 20;
+    fake.stack = 8192;
     world_fake(&fake);
     CHECK_CONTAINS(name_of(symbols, &fake, FIXTURE_HIDDEN), "stripped.so+0x");
     struct symbols_stats stats;
@@ -75,8 +95,7 @@ TEST(exec_brings_new_maps)
 
 TEST(zombie_and_ended_process_keep_what_was_read)
 {
-    struct world_fake fake = {
-        .pid = 79, .start = 100, .stack = 1 << 20, .base = 0x7f0000000000, .library = SYMBOLS_WHOLE};
+    struct world_fake fake = fake_of(79, SYMBOLS_WHOLE);
     struct symbols *symbols = fake_symbols((struct symbols_opts){0});
     world_fake(&fake);
     CHECK_INT(symbols_process_snapshot(symbols, fake.pid, NULL), 0);
@@ -97,8 +116,7 @@ TEST(zombie_and_ended_process_keep_what_was_read)
 
 TEST(proc_is_not_read_again_too_soon)
 {
-    struct world_fake fake = {
-        .pid = 80, .start = 100, .stack = 1 << 20, .base = 0x7f0000000000, .library = SYMBOLS_WHOLE};
+    struct world_fake fake = fake_of(80, SYMBOLS_WHOLE);
     struct symbols *symbols = fake_symbols((struct symbols_opts){.recheck_ns = hour_ns});
     world_fake(&fake);
     CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
@@ -115,8 +133,7 @@ TEST(proc_is_not_read_again_too_soon)
 
 TEST(mapping_that_came_later_is_found)
 {
-    struct world_fake fake = {
-        .pid = 81, .start = 100, .stack = 1 << 20, .base = 0x7f0000000000, .library = SYMBOLS_WHOLE};
+    struct world_fake fake = fake_of(81, SYMBOLS_WHOLE);
     struct symbols *symbols = fake_symbols((struct symbols_opts){0});
     world_fake(&fake);
     CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
@@ -195,16 +212,15 @@ TEST(memory_stays_below_the_maximum)
 
 TEST(names_stay_below_the_maximum)
 {
-    struct world_fake fake = {
-        .pid = 82, .start = 100, .stack = 4096, .base = 1 << 20, .library = SYMBOLS_STRIPPED};
+    struct world_fake fake = fake_of(82, SYMBOLS_STRIPPED);
     struct symbols *symbols = fake_symbols((struct symbols_opts){.strings_bytes_max = 200 << 10});
     struct symbols_stats stats;
     struct symbol symbol;
     world_fake(&fake);
     for (uint64_t i = 0; i < 20000; i++) // beyond the functions all are unknown
         symbols_process_lookup(symbols, fake.pid, fake.base + i % 4096, &symbol);
-    world_write(world_path("proc/82/maps"), "100000-9000000 r-xp 0 08:01 1 %s\n", SYMBOLS_STRIPPED);
-    fake.stack = 8192;
+    world_write(world_path("proc/82/maps"), "7f0000000000-7f0009000000 r-xp 0 08:01 1 %s\n",
+                SYMBOLS_STRIPPED);
     world_write(world_path("proc/82/stat"),
                 "82 (x) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 1 1 1 8 9 8192 0\n");
     for (uint64_t i = 0; i < 20000; i++)
@@ -219,8 +235,7 @@ TEST(names_stay_below_the_maximum)
 TEST(perf_map_of_a_container)
 {
     struct symbol symbol;
-    struct world_fake fake = {
-        .pid = 83, .start = 100, .stack = 4096, .base = 1 << 20, .library = SYMBOLS_WHOLE};
+    struct world_fake fake = fake_of(83, SYMBOLS_WHOLE);
     struct symbols *symbols = fake_symbols((struct symbols_opts){0});
     world_fake(&fake);
     const char *root = world_path("proc/83/root");
@@ -229,7 +244,8 @@ TEST(perf_map_of_a_container)
     world_write(world_path("proc/83/status"), "Name:\tx\nNSpid:\t83\t12\t5\nNSpgid:\t83\t12\t5\n");
     world_write(world_path("proc/83/maps"), "200000-201000 r-xp 00000000 00:00 0 \n");
     world_write(world_path("proc/83/root/tmp/perf-5.map"),
-                "200000 10 old\nnonsense\n\n200010 zz bad\n200020 0x10 hex\n200000 10 new\n200030 1");
+                "200000 10 old\nnonsense\n\n200010 zz bad\n200020 0x10 hex\n200000 10 new\n"
+                "200030 1");
     symbols_process_lookup(symbols, 83, 0x200001, &symbol);
     CHECK_STR(symbol.name, "new"); // the later line of one address
     symbols_process_lookup(symbols, 83, 0x200025, &symbol);
@@ -245,8 +261,7 @@ TEST(perf_map_of_a_container)
 TEST(perf_map_must_be_a_plain_file_inside)
 {
     struct symbol symbol;
-    struct world_fake fake = {
-        .pid = 84, .start = 100, .stack = 4096, .base = 1 << 20, .library = SYMBOLS_WHOLE};
+    struct world_fake fake = fake_of(84, SYMBOLS_WHOLE);
     struct symbols *symbols = fake_symbols((struct symbols_opts){0});
     world_fake(&fake);
     unlink(world_path("proc/84/root"));
@@ -273,8 +288,7 @@ TEST(damaged_proc_files_are_survived)
         "200000-201000 r-xp 0 0:0 7 /\n", "200000-201000 r-xp 0 0:0 7 /no such file (deleted)\n"};
     static const char *const stats[] = {"", "85", "85 (", "85 )", "85 (x) S", "85 (x) S 1 2 3\n"};
     struct symbol symbol;
-    struct world_fake fake = {
-        .pid = 85, .start = 100, .stack = 4096, .base = 1 << 20, .library = SYMBOLS_WHOLE};
+    struct world_fake fake = fake_of(85, SYMBOLS_WHOLE);
     for (size_t i = 0; i < sizeof(maps) / sizeof(*maps); i++) {
         struct symbols *symbols = fake_symbols((struct symbols_opts){0});
         world_fake(&fake);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the sources of a symbol table. A debug file is believed only if its build-id is that of the
-// running file, so a leftover of another version never names anything. Decompression is bounded in
-// memory and in output, because the file belongs to the traced process.
+// Chooses the sources of a symbol table. A debug file is believed only if its build-id is that of
+// the running file, so a leftover of another version never names anything. Decompression is bounded
+// in memory and in output, because the file belongs to the traced process.
 #include "tracer/symbols/debug_file.h"
 
 #include <fcntl.h>

@@ -92,8 +92,9 @@ static size_t demangle_cxx(const char *mangled, char ret[SYMBOL_NAME_MAX])
         return SYMBOL_NAME_MAX - 1;
     }
     int options = DMGL_ANSI | DMGL_RET_DROP;
-    int good = mangled[1] == 'R' ? rust_demangle_callback(mangled, 0, demangle_take, &sink)
-                                 : cplus_demangle_v3_callback(mangled, options, demangle_take, &sink);
+    int good = mangled[1] == 'R'
+                   ? rust_demangle_callback(mangled, 0, demangle_take, &sink)
+                   : cplus_demangle_v3_callback(mangled, options, demangle_take, &sink);
     ret[sink.len] = '\0';
     return good ? sink.len : 0;
 }

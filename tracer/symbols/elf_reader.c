@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Program headers, notes and section headers through pread. Loops are bounded by named maxima, ranges
-// are checked against the size of the file; what does not fit is treated as absent.
+// Program headers, notes and section headers through pread. Loops are bounded by named maxima,
+// ranges are checked against the size of the file; what does not fit is treated as absent.
 #include "tracer/symbols/elf_reader.h"
 
 #include <elf.h>
@@ -182,8 +182,10 @@ static bool elf_walk_start(int fd, struct elf_section_walk *walk)
     if (!elf_header_read(fd, &elf) || fstat(fd, &status) || status.st_size <= 0 || !elf.e_shoff ||
         elf.e_shentsize != sizeof(Elf64_Shdr) || elf.e_shoff > (uint64_t)status.st_size)
         return false;
-    *walk = (struct elf_section_walk){
-        .fd = fd, .file_bytes = (uint64_t)status.st_size, .headers_offset = elf.e_shoff, .count = 1};
+    *walk = (struct elf_section_walk){.fd = fd,
+                                      .file_bytes = (uint64_t)status.st_size,
+                                      .headers_offset = elf.e_shoff,
+                                      .count = 1};
     if (!elf_section_get(walk, 0, &first))
         return false;
     uint64_t count = elf.e_shnum ? elf.e_shnum : first.sh_size;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few facts of an ELF file that naming needs, read with plain reads: a file that shrinks meanwhile
-// gives a short read, never SIGBUS. Every size and count of the file is doubted: it belongs to the
-// traced process. 64-bit files of this machine's byte order; others are refused.
+// The few facts of an ELF file that naming needs, read with plain reads: a file that shrinks
+// meanwhile gives a short read, never SIGBUS. Every size and count of the file is doubted: it
+// belongs to the traced process. 64-bit files of this machine's byte order; others are refused.
 #ifndef UPGATE_TRACER_SYMBOLS_ELF_READER_H
 #define UPGATE_TRACER_SYMBOLS_ELF_READER_H
 

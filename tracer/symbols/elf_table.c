@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds and searches the packed symbol table. A symbol section is streamed in 48 KiB pieces, twice:
-// counted, then filled, so that memory is exactly what is needed. Between the two the file may change:
-// the second pass never writes more than the first one counted.
+// Builds and searches the packed symbol table. A symbol section is streamed in 48 KiB pieces,
+// twice: counted, then filled, so that memory is exactly what is needed. Between the two the file
+// may change: the second pass never writes more than the first one counted.
 #include "tracer/symbols/elf_table.h"
 
 #include <elf.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The function symbols of one ELF file as a sorted, packed table: 12 bytes a symbol. Names stay in the
-// file and are read when asked for. A table draws from at most two files: stripped distributions keep
-// half of the symbols in .dynsym and half in a separate or compressed one.
+// The function symbols of one ELF file as a sorted, packed table: 12 bytes a symbol. Names stay in
+// the file and are read when asked for. A table draws from at most two files: stripped
+// distributions keep half of the symbols in .dynsym and half in a separate or compressed one.
 #ifndef UPGATE_TRACER_SYMBOLS_ELF_TABLE_H
 #define UPGATE_TRACER_SYMBOLS_ELF_TABLE_H
 
@@ -37,13 +37,15 @@ struct elf_table { // = {0} is empty
 
 // Add the functions of one symbol section of the file fd: those inside the executable segments of
 // image, which is the running file's even if fd is its debug file. At most count_max in the table.
-// With `owned` the table closes fd, also on failure. Returns the number added; sort when all are in.
+// With `owned` the table closes fd, also on failure. Returns the number added; sort when all are
+// in.
 size_t elf_table_add(struct elf_table *table, const struct elf_image *image, int fd, bool owned,
                      const struct elf_range *symbols, const struct elf_range *names,
                      uint32_t count_max);
 void elf_table_sort(struct elf_table *table);
-// The name of the function around address, as it stands in the file (at most size - 1 bytes, size <= ELF_NAME_MAX), and how
-// far into it the address lies. 0: none. Of aliases the one that reads best, always the same.
+// The name of the function around address, as it stands in the file (at most size - 1 bytes, size
+// <= ELF_NAME_MAX), and how far into it the address lies. 0: none. Of aliases the one that reads
+// best, always the same.
 size_t elf_table_find(const struct elf_table *table, uint64_t address, char *name, size_t size,
                       uint64_t *ret_offset);
 void elf_table_free(struct elf_table *table);

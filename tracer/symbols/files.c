@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache of ELF files. 256 slots are searched one by one: that happens when maps are read, never in
-// a lookup. Two limits, two ways out: too many files closes the oldest one, too much memory drops the
-// oldest table and keeps its file open, so that it can be built again even if the file is deleted.
+// The cache of ELF files. 256 slots are searched one by one: that happens when maps are read, never
+// in a lookup. Two limits, two ways out: too many files closes the oldest one, too much memory
+// drops the oldest table and keeps its file open, so that it can be built again even if the file is
+// deleted.
 #include "tracer/symbols/files.h"
 
 #include <stdlib.h>
@@ -105,7 +106,7 @@ bool files_adopt(struct files *files, int fd, const char *path, struct file_ref 
         close(fd);
     } else {
         file = files_free_slot(files);
-        // A generation never comes back as 0 nor as that of a living reference: 4 billion adoptions.
+        // 32 bits: 4 billion adoptions until a generation comes back.
         *file = (struct symbol_file){.device = status.st_dev,
                                      .inode = status.st_ino,
                                      .bytes = (uint64_t)status.st_size,
@@ -132,7 +133,7 @@ void files_load(struct files *files, struct symbol_file *file)
 {
     if (file->loaded || file->refused)
         return;
-    // One table may take half of the budget: two large libraries at once shall not chase each other.
+    // One table may take half of the budget, so that two large libraries do not chase each other.
     uint64_t count_max = files->bytes_max / 2 / sizeof(struct elf_symbol);
     debug_table_load(&file->table, &file->image, file->fd, file->path, files->debug_path,
                      count_max < UINT32_MAX ? (uint32_t)count_max : UINT32_MAX);

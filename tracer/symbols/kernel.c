@@ -115,8 +115,9 @@ static void kernel_explain(struct kernel_load *load, const char *path)
     char *restrict_text = string_read_file("/proc/sys/kernel/kptr_restrict", 16, NULL);
     if (load->lines && !load->nonzero)
         snprintf(kernel->why, sizeof(kernel->why),
-                 "kernel addresses in '%s' are all zero (kernel.kptr_restrict is %d): kernel frames "
-                 "have no names; run as root with CAP_SYSLOG, and with kernel.kptr_restrict below 2",
+                 "kernel addresses in '%s' are all zero (kernel.kptr_restrict is %d): kernel "
+                 "frames have no names; run as root with CAP_SYSLOG, and with "
+                 "kernel.kptr_restrict below 2",
                  path, restrict_text ? atoi(restrict_text) : -1);
     else
         snprintf(kernel->why, sizeof(kernel->why),

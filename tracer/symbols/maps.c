@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses /proc/PID/maps. Paths keep the kernel's spelling ("\012" for a newline, " (deleted)" behind a
-// file that is gone): they are opened through map_files, which does not need them.
+// Parses /proc/PID/maps. Paths keep the kernel's spelling ("\012" for a newline, " (deleted)"
+// behind a file that is gone): they are opened through map_files, which does not need them.
 #include "tracer/symbols/maps.h"
 
 #include <errno.h>
@@ -39,9 +39,10 @@ static bool mapping_parse(char *line, struct names *names, struct mapping *ret)
     char permissions[5] = "";
     unsigned major_id, minor_id;
     int path_at = 0;
-    if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64 " %n", &one.start,
-               &one.end, permissions, &one.offset, &major_id, &minor_id, &one.inode, &path_at) < 7 ||
-        !path_at || !strchr(permissions, 'x') || one.end <= one.start)
+    int fields = sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64 " %n",
+                        &one.start, &one.end, permissions, &one.offset, &major_id, &minor_id,
+                        &one.inode, &path_at);
+    if (fields < 7 || !path_at || !strchr(permissions, 'x') || one.end <= one.start)
         return false;
     char *path = line + path_at;
     path[strcspn(path, "\n")] = '\0';
@@ -67,7 +68,8 @@ int mappings_read(const char *path, struct names *names, struct mappings *ret)
     while (getline(&line, &room, file) > 0) {
         if (!mapping_parse(line, names, &one))
             continue;
-        if (read.count == MAPPINGS_MAX || (read.count && one.start < read.all[read.count - 1].end)) {
+        if (read.count == MAPPINGS_MAX ||
+            (read.count && one.start < read.all[read.count - 1].end)) {
             read.dropped++;
             continue;
         }
@@ -98,7 +100,8 @@ struct mapping *mappings_find(const struct mappings *mappings, uint64_t address)
         else
             high = middle;
     }
-    return low < mappings->count && mappings->all[low].start <= address ? &mappings->all[low] : NULL;
+    bool covered = low < mappings->count && mappings->all[low].start <= address;
+    return covered ? &mappings->all[low] : NULL;
 }
 
 void mappings_free(struct mappings *mappings)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executable mappings of a process, from /proc/PID/maps, in ascending order. Others are not kept:
-// nothing is called in them, and PyTorch has 2,000 of them.
+// The executable mappings of a process, from /proc/PID/maps, in ascending order. Others are not
+// kept: nothing is called in them, and PyTorch has 2,000 of them.
 #ifndef UPGATE_TRACER_SYMBOLS_MAPS_H
 #define UPGATE_TRACER_SYMBOLS_MAPS_H
 

@@ -15,7 +15,8 @@ struct names {
     uint64_t dropped;
 };
 
-// The interned copy of len bytes, or NULL when there is no room: the caller has another word for it.
+// The interned copy of len bytes, or NULL when there is no room: the caller has another word for
+// it.
 const char *names_intern(struct names *names, const char *text, size_t len);
 void names_free(struct names *names);
 

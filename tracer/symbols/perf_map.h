@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// /tmp/perf-PID.map of a process: "START SIZE NAME" in hex, a line a function that a JIT compiled. The
-// file grows while the process runs. Ranges are kept (16 bytes each), names are read when asked for.
+// /tmp/perf-PID.map of a process: "START SIZE NAME" in hex, a line a function that a JIT compiled.
+// The file grows while the process runs. Ranges are kept (16 bytes each), names are read when asked
+// for.
 #ifndef UPGATE_TRACER_SYMBOLS_PERF_MAP_H
 #define UPGATE_TRACER_SYMBOLS_PERF_MAP_H
 

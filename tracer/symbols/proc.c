@@ -110,26 +110,31 @@ static bool proc_is_deleted(const char *path)
     return len > mark && !strcmp(path + len - mark, " (deleted)");
 }
 
-int proc_open_mapping(const char *proc, pid_t tgid, const struct mapping *mapping)
+static int proc_open_here(const struct mapping *mapping)
 {
-    char path[PROC_PATH_MAX];
-    snprintf(path, sizeof(path), "%s/%d/map_files/%llx-%llx", proc, (int)tgid,
-             (unsigned long long)mapping->start, (unsigned long long)mapping->end);
-    int fd = proc_open_regular(path);
-    if (fd >= 0 || mapping->path[0] != '/' || proc_is_deleted(mapping->path))
-        return fd;
-    // No inode check: overlayfs shows another one in maps. A file that was replaced says "(deleted)".
-    fd = proc_open_inside(proc, tgid, mapping->path);
-    if (fd >= 0)
-        return fd;
     struct stat status;
-    fd = proc_open_regular(mapping->path);
+    int fd = mapping->path[0] == '/' ? proc_open_regular(mapping->path) : -1;
     if (fd >= 0 && (fstat(fd, &status) || status.st_ino != mapping->inode ||
                     status.st_dev != mapping->device)) {
         close(fd);
         return -1;
     }
     return fd;
+}
+
+int proc_open_mapping(const char *proc, pid_t tgid, bool ended, const struct mapping *mapping)
+{
+    char path[PROC_PATH_MAX];
+    if (ended)
+        return proc_open_here(mapping);
+    snprintf(path, sizeof(path), "%s/%d/map_files/%llx-%llx", proc, (int)tgid,
+             (unsigned long long)mapping->start, (unsigned long long)mapping->end);
+    int fd = proc_open_regular(path);
+    if (fd >= 0 || mapping->path[0] != '/' || proc_is_deleted(mapping->path))
+        return fd;
+    // No inode check: overlayfs shows another one in maps. A replaced file says "(deleted)".
+    fd = proc_open_inside(proc, tgid, mapping->path);
+    return fd >= 0 ? fd : proc_open_here(mapping); // it may be ending just now
 }
 
 // The pid in the innermost pid namespace: what the process itself knows as its pid.

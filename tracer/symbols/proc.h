@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is read of /proc/PID: who the process is, and files as the process sees them. Files are opened
-// only if they are regular: opening a device or a pipe of the traced process would change it.
+// What is read of /proc/PID: who the process is, and files as the process sees them. Files are
+// opened only if they are regular: opening a device or a pipe of the traced process would change
+// it.
 #ifndef UPGATE_TRACER_SYMBOLS_PROC_H
 #define UPGATE_TRACER_SYMBOLS_PROC_H
 
@@ -18,9 +19,10 @@ struct proc_identity {
 
 // 0, -ESRCH, -EACCES or another -errno.
 int proc_identity(const char *proc, pid_t tgid, struct proc_identity *ret);
-// fd of the file that is mapped there, or -1: through map_files, which reaches deleted files and other
-// mount namespaces, else through the process' root, else (it has ended) here, if it is the same inode.
-int proc_open_mapping(const char *proc, pid_t tgid, const struct mapping *mapping);
+// fd of the file that is mapped there, or -1: through map_files, which reaches deleted files and
+// other mount namespaces, else through the process' root. If it has ended, the pid may be another's
+// by now: then the path is tried here, and must lead to the same inode.
+int proc_open_mapping(const char *proc, pid_t tgid, bool ended, const struct mapping *mapping);
 // fd of /tmp/perf-PID.map in the mount and pid namespace of the process, or -1.
 int proc_open_perf_map(const char *proc, pid_t tgid);
 

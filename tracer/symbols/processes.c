@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache of processes. /proc/PID/stat is read before an answer at most every recheck_ns: it tells a
-// reused pid (start) and an exec (code and stack addresses). 256 slots are searched one by one.
+// The cache of processes. /proc/PID/stat is read before an answer at most every recheck_ns: it
+// tells a reused pid (start) and an exec (code and stack addresses). 256 slots are searched one by
+// one.
 #include "tracer/symbols/processes.h"
 
 #include <errno.h>
@@ -69,7 +70,11 @@ static struct symbol_process *processes_free_slot(struct processes *processes)
 static struct symbol_process *processes_known(struct processes *processes, pid_t tgid,
                                               uint64_t start)
 {
-    struct symbol_process *found = NULL;
+    struct symbol_process *found = &processes->slots[processes->last];
+    // Stacks come in runs of one process. While it lives there is no newer one with its pid.
+    if (found->tgid == tgid && (start ? found->start == start : !found->ended))
+        return found;
+    found = NULL;
     for (uint32_t i = 0; i < processes->processes_max; i++) {
         struct symbol_process *one = &processes->slots[i];
         if (one->tgid == tgid && (!start || one->start == start) &&
@@ -126,6 +131,7 @@ int processes_get(struct processes *processes, pid_t tgid, uint64_t start,
             return code ? code : -ESRCH;
     }
     process->used = ++processes->used;
+    processes->last = (uint32_t)(process - processes->slots);
     *ret = process;
     return 0;
 }
@@ -183,7 +189,8 @@ void processes_read_perf_map(struct processes *processes, struct symbol_process 
     processes_shrink(processes, process);
 }
 
-// The vdso is in no file, but this process has the same one: a copy in a memory file reads like any.
+// The vdso is in no file, but this process has the same one: a copy in a memory file reads like
+// any.
 static bool processes_adopt_vdso(struct processes *processes, struct mapping *mapping)
 {
     const void *vdso = (const void *)(uintptr_t)getauxval(AT_SYSINFO_EHDR);
@@ -224,10 +231,11 @@ struct symbol_file *processes_file(struct processes *processes, struct symbol_pr
         if (mapping->kind == MAPPING_VDSO) {
             good = processes_share_vdso(processes, mapping);
         } else {
-            int fd = proc_open_mapping(processes->proc, process->tgid, mapping);
+            int fd = proc_open_mapping(processes->proc, process->tgid, process->ended, mapping);
             good = fd >= 0 && files_adopt(processes->files, fd, mapping->path, &mapping->file);
         }
         mapping->unopenable = !good;
+        processes->stats->files_refused += !good;
         file = good ? files_get(processes->files, mapping->file) : NULL;
     }
     return file && !file->refused ? file : NULL;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The processes whose addresses were asked for: who they are, their executable mappings, their perf
-// map. A process is (tgid, start); it stays known after its end, until the least recently used goes.
+// map. A process is (tgid, start); it stays known after its end, until the least recently used
+// goes.
 #ifndef UPGATE_TRACER_SYMBOLS_PROCESSES_H
 #define UPGATE_TRACER_SYMBOLS_PROCESSES_H
 
@@ -25,7 +26,7 @@ struct symbol_process {
 
 struct processes {
     struct symbol_process *slots;
-    uint32_t processes_max;
+    uint32_t processes_max, last; // last: the slot of the last answer
     const char *proc;
     uint64_t recheck_ns, used;
     struct files *files;

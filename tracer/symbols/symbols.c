@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers lookups: kernel table, or process -> mapping -> file or perf map -> symbol -> readable name.
-// A small table of recent answers saves the reads and the demangling for addresses that come again,
-// which in stacks of a training loop is nearly all of them. Owner thread only.
+// Answers lookups: kernel table, or process -> mapping -> file or perf map -> symbol -> readable
+// name. A small table of recent answers saves the reads and the demangling for addresses that come
+// again, which in stacks of a training loop is nearly all of them. Owner thread only.
 #include "tracer/symbols/symbols.h"
 
 #include <errno.h>
@@ -45,13 +45,15 @@ int symbols_new(const struct symbols_opts *opts, struct symbols **ret, struct er
 {
     struct symbols_opts o = opts ? *opts : (struct symbols_opts){0};
     if (o.files_max > 1 << 16 || o.processes_max > 1 << 16)
-        return error_set(err, -EINVAL, "failed to set up symbols: more than 65536 files or processes");
+        return error_set(err, -EINVAL,
+                         "failed to set up symbols: more than 65536 files or processes");
     struct symbols *symbols = xcalloc(1, sizeof(*symbols));
     symbols->kallsyms_path = xstrdup(o.kallsyms_path ? o.kallsyms_path : "/proc/kallsyms");
     symbols->proc_path = xstrdup(o.proc_path ? o.proc_path : "/proc");
     symbols->debug_path = xstrdup(o.debug_path ? o.debug_path : "/usr/lib/debug");
     symbols->recent = xcalloc(SYMBOLS_RECENT, sizeof(*symbols->recent));
-    symbols->names.bytes_max = o.strings_bytes_max ? o.strings_bytes_max : SYMBOLS_STRINGS_BYTES_MAX;
+    symbols->names.bytes_max =
+        o.strings_bytes_max ? o.strings_bytes_max : SYMBOLS_STRINGS_BYTES_MAX;
     symbols->files = (struct files){.bytes_max = o.bytes_max ? o.bytes_max : SYMBOLS_BYTES_MAX,
                                     .debug_path = symbols->debug_path,
                                     .names = &symbols->names,
@@ -117,7 +119,8 @@ bool symbols_kernel_available(struct symbols *symbols, const char **ret_why)
 static int symbols_process_fail(pid_t tgid, int code, struct error *err)
 {
     if (code == -ESRCH)
-        return error_set(err, code, "failed to name addresses of process %d: it is gone", (int)tgid);
+        return error_set(err, code, "failed to name addresses of process %d: it is gone",
+                         (int)tgid);
     return error_set(err, code, "failed to name addresses of process %d: %s%s", (int)tgid,
                      strerror(-code), code == -EACCES ? "; run as root" : "");
 }

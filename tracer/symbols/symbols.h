@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names for the addresses of stacks: kernel (kallsyms) and user space (ELF files, perf maps, vdso) of
-// processes in any mount and pid namespace. Reads /proc; writes nothing. One owner thread; no lock.
-// Nothing fails half-way: what cannot be named stays visible as "libfoo.so+0x1234" with known = false.
+// Names for the addresses of stacks: kernel (kallsyms) and user space (ELF files, perf maps, vdso)
+// of processes in any mount and pid namespace. Reads /proc; writes nothing. One owner thread; no
+// lock. Nothing fails half-way: what cannot be named stays visible as "libfoo.so+0x1234" with known
+// = false.
 //
-// What it costs: no ELF file is mapped or loaded whole. A file is one open fd and 12 bytes a function
-// symbol (libtorch_cpu.so, 300 k functions: 3.6 MB; loaded at the first lookup that falls into it);
-// names are read from the file when asked for, once each. kallsyms costs 12 bytes a symbol and its
-// names (120 k symbols: 4 MB). All of it stays below bytes_max + strings_bytes_max + kallsyms; the
-// least recently used files and processes are thrown out, and counted.
+// What it costs: no ELF file is mapped or loaded whole. A file is one open fd and 12 bytes a
+// function symbol (libtorch_cpu.so, 300 k functions: 3.6 MB; loaded at the first lookup that falls
+// into it); names are read from the file when asked for, once each. kallsyms costs 12 bytes a
+// symbol and its names (120 k symbols: 4 MB). All of it stays below bytes_max + strings_bytes_max +
+// kallsyms; the least recently used files and processes are thrown out, and counted.
 #ifndef UPGATE_TRACER_SYMBOLS_SYMBOLS_H
 #define UPGATE_TRACER_SYMBOLS_SYMBOLS_H
 
@@ -22,17 +23,17 @@ struct symbols;
 struct symbols_opts {              // = {0} is the default
     const char *kallsyms_path;     // NULL: /proc/kallsyms
     const char *proc_path;         // NULL: /proc
-    const char *debug_path;        // NULL: /usr/lib/debug, where separate debug files are looked for
+    const char *debug_path;        // NULL: /usr/lib/debug; separate debug files
     uint64_t bytes_max;            // tables of ELF files, perf maps and processes; 0: 20 MiB
     uint64_t strings_bytes_max;    // interned names; 0: 8 MiB
     uint32_t files_max;            // files held open; 0: 256
     uint32_t processes_max;        // processes remembered, dead ones too; 0: 256
-    uint64_t recheck_ns;           // /proc/PID is read again at most this often; 0: 20 ms, 1: always
+    uint64_t recheck_ns;           // /proc/PID is read again this often at most; 0: 20 ms
 };
 
 struct symbol {
-    const char *name;     // demangled, compiler suffixes stripped; unknown: "libfoo.so+0x1234", "[jit]"
-    const char *module;   // file name, "kernel", "[nvidia]" for kernel modules, "[vdso]", "[jit]", "[anon]"
+    const char *name;     // demangled, without suffixes; unknown: "libfoo.so+0x1234", "[jit]"
+    const char *module;   // "libfoo.so", "kernel", "[nvidia]", "[vdso]", "[jit]", "[anon]"
     uint64_t offset;      // from the start of the symbol; unknown: virtual address inside the file
     const char *build_id; // lower-case hex of the file; NULL: none
     bool known;
@@ -45,7 +46,7 @@ struct symbols_stats {
     uint64_t maps_reads;      // /proc/PID/maps read
     uint64_t maps_held_back;  // not read again because recheck_ns had not passed
     uint64_t files_loaded;    // symbol tables built
-    uint64_t files_refused;   // damaged or not ELF: their addresses stay unknown
+    uint64_t files_refused;   // damaged, not ELF, cannot be opened: their addresses stay unknown
     uint64_t files_evicted;   // closed to keep files_max and bytes_max
     uint64_t processes_evicted;
     uint64_t perf_map_reads;
@@ -61,23 +62,24 @@ struct symbols_stats {
 int symbols_new(const struct symbols_opts *opts, struct symbols **ret, struct error *err);
 void symbols_free(struct symbols *symbols); // NULL ok
 
-// The kernel text symbol around ip; for a return address pass ip - 1. Loads kallsyms when first asked
-// (0.1 s). Names of GCC and LLVM clones lose .isra.0, .constprop.0, .part.0, .cold, .llvm.*.
+// The kernel text symbol around ip; for a return address pass ip - 1. Loads kallsyms when first
+// asked (0.1 s). Names of GCC and LLVM clones lose .isra.0, .constprop.0, .part.0, .cold, .llvm.*.
 void symbols_kernel(struct symbols *symbols, uint64_t ip, struct symbol *ret);
 // Can kernel addresses be named? If not, *ret_why (NULL ok) is a sentence: kptr_restrict, no file.
 bool symbols_kernel_available(struct symbols *symbols, const char **ret_why);
 
 // A process is (tgid, start): start is field 22 of /proc/PID/stat, clock ticks since boot, which is
-// task->group_leader->start_boottime / 10 ms in BPF. start = 0 means whoever has the pid now, or had
-// it last. A pid that was given to a new process, or that called exec, gets new maps.
+// task->group_leader->start_boottime / 10 ms in BPF. start = 0 means whoever has the pid now, or
+// had it last. A pid that was given to a new process, or that called exec, gets new maps.
 
 // Know the process from now on. 0, -ESRCH (gone and never seen), -EACCES. *ret_start may be NULL.
 int symbols_process_open(struct symbols *symbols, pid_t tgid, uint64_t *ret_start,
                          struct error *err);
-// As open, and read the maps and open the mapped files now, so that addresses can still be named when
-// the process has ended. Costs one open a mapped library (100 libraries: 1 ms).
+// As open, and read the maps and open the mapped files now, so that addresses can still be named
+// when the process has ended. Costs one open a mapped library (100 libraries: 1 ms).
 int symbols_process_snapshot(struct symbols *symbols, pid_t tgid, struct error *err);
-// The user-space symbol around ip; opens the process where needed. For a return address pass ip - 1.
+// The user-space symbol around ip; opens the process where needed. For a return address pass ip -
+// 1.
 void symbols_process_lookup(struct symbols *symbols, pid_t tgid, uint64_t ip, struct symbol *ret);
 // The same for one certain process: never answers from another process that has the pid now.
 void symbols_process_lookup_at(struct symbols *symbols, pid_t tgid, uint64_t start, uint64_t ip,
