@@ -16,11 +16,13 @@
 #include "tracer/pystack/target.h"
 
 #define TASKS_MAX 65536 // of one process that are looked through for a tid
+#define HOST_TIDS 256
 
 struct pystack {
     pid_t tgid;
     int mem_fd;
     bool is_nested; // in a pid namespace below ours: its own tids are not ours
+    pid_t host_tids[HOST_TIDS]; // of threads that held the GIL, by their own tid; 0: none yet
     struct interpreter interpreter;
     struct target target;
     struct pystack_stats stats;
@@ -53,6 +55,7 @@ static int status_tid(const char *path, uint32_t *ret, bool *ret_nested)
     return numbers ? 0 : -ESRCH;
 }
 
+// The tid that thread `tid` (as we count) has in its own namespace.
 static int own_tid(const struct pystack *ps, pid_t tid, uint32_t *ret)
 {
     char path[64];
@@ -64,12 +67,9 @@ static int own_tid(const struct pystack *ps, pid_t tid, uint32_t *ret)
     return status_tid(path, ret, &is_nested) < 0 ? -ENOENT : 0;
 }
 
-static int host_tid(const struct pystack *ps, uint32_t own, pid_t *ret)
+static int search_tasks(const struct pystack *ps, uint32_t own, pid_t *ret)
 {
-    char path[300];
-    *ret = (pid_t)own;
-    if (!ps->is_nested)
-        return 0;
+    char path[64];
     snprintf(path, sizeof(path), "/proc/%d/task", (int)ps->tgid);
     DIR *tasks = opendir(path);
     if (!tasks)
@@ -77,16 +77,32 @@ static int host_tid(const struct pystack *ps, uint32_t own, pid_t *ret)
     struct dirent *entry;
     int code = -ENOENT;
     for (unsigned i = 0; i < TASKS_MAX && code < 0 && (entry = readdir(tasks)) != NULL; i++) {
-        uint32_t tid = 0;
-        bool is_nested;
-        snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)ps->tgid, entry->d_name);
-        if (entry->d_name[0] == '.' || status_tid(path, &tid, &is_nested) < 0 || tid != own)
+        uint32_t found = 0;
+        pid_t tid = (pid_t)strtol(entry->d_name, NULL, 10);
+        if (tid <= 0 || own_tid(ps, tid, &found) < 0 || found != own)
             continue;
-        *ret = (pid_t)strtol(entry->d_name, NULL, 10);
+        *ret = tid;
         code = 0;
     }
     closedir(tasks);
     return code;
+}
+
+// And back. The last answers are kept and tried first: a search reads a file a thread, some 10 us each.
+static int host_tid(struct pystack *ps, uint32_t own, pid_t *ret)
+{
+    pid_t *known = &ps->host_tids[own % HOST_TIDS];
+    uint32_t found = 0;
+    *ret = (pid_t)own;
+    if (!ps->is_nested)
+        return 0;
+    if (*known == 0 || own_tid(ps, *known, &found) < 0 || found != own) {
+        int code = search_tasks(ps, own, known);
+        if (code < 0)
+            return code;
+    }
+    *ret = *known;
+    return 0;
 }
 
 // Whether the memory that was opened still belongs to a process.
