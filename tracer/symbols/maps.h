@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tracer/symbols/files.h"
+#include "tracer/symbols/elf_files.h"
 #include "tracer/symbols/names.h"
 
 enum mapping_kind {

@@ -185,7 +185,7 @@ void processes_read_perf_map(struct processes *processes, struct symbol_process 
     processes->stats->perf_map_reads++;
     processes->stats->symbols_dropped += process->perf_map->dropped - dropped;
     processes->stats->bytes_tables += perf_map_bytes(process->perf_map) - before;
-    files_shrink(processes->files, NULL);
+    elf_files_shrink(processes->files, NULL);
     processes_shrink(processes, process);
 }
 
@@ -205,7 +205,7 @@ static bool processes_adopt_vdso(struct processes *processes, struct mapping *ma
         return false;
     }
     mapping->offset = 0;
-    return files_adopt(processes->files, fd, "[vdso]", &mapping->file);
+    return elf_files_adopt(processes->files, fd, "[vdso]", &mapping->file);
 }
 
 // Another mapping of any process may hold the vdso already: each copy would be a new file.
@@ -225,18 +225,18 @@ static bool processes_share_vdso(struct processes *processes, struct mapping *ma
 struct symbol_file *processes_file(struct processes *processes, struct symbol_process *process,
                                    struct mapping *mapping)
 {
-    struct symbol_file *file = files_get(processes->files, mapping->file);
+    struct symbol_file *file = elf_files_get(processes->files, mapping->file);
     if (!file && !mapping->unopenable) {
         bool good = false;
         if (mapping->kind == MAPPING_VDSO) {
             good = processes_share_vdso(processes, mapping);
         } else {
             int fd = proc_open_mapping(processes->proc, process->tgid, process->ended, mapping);
-            good = fd >= 0 && files_adopt(processes->files, fd, mapping->path, &mapping->file);
+            good = fd >= 0 && elf_files_adopt(processes->files, fd, mapping->path, &mapping->file);
         }
         mapping->unopenable = !good;
         processes->stats->files_refused += !good;
-        file = good ? files_get(processes->files, mapping->file) : NULL;
+        file = good ? elf_files_get(processes->files, mapping->file) : NULL;
     }
     return file && !file->refused ? file : NULL;
 }

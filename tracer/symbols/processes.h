@@ -29,7 +29,7 @@ struct processes {
     uint32_t processes_max, last; // last: the slot of the last answer
     const char *proc;
     uint64_t recheck_ns, used;
-    struct files *files;
+    struct elf_files *files;
     struct symbols_stats *stats;
 };
 

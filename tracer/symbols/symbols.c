@@ -33,7 +33,7 @@ struct symbols_recent {
 
 struct symbols {
     struct names names;
-    struct files files;
+    struct elf_files files;
     struct processes processes;
     struct kernel_symbols kernel;
     struct symbols_stats stats;
@@ -54,11 +54,11 @@ int symbols_new(const struct symbols_opts *opts, struct symbols **ret, struct er
     symbols->recent = xcalloc(SYMBOLS_RECENT, sizeof(*symbols->recent));
     symbols->names.bytes_max =
         o.strings_bytes_max ? o.strings_bytes_max : SYMBOLS_STRINGS_BYTES_MAX;
-    symbols->files = (struct files){.bytes_max = o.bytes_max ? o.bytes_max : SYMBOLS_BYTES_MAX,
+    symbols->files = (struct elf_files){.bytes_max = o.bytes_max ? o.bytes_max : SYMBOLS_BYTES_MAX,
                                     .debug_path = symbols->debug_path,
                                     .names = &symbols->names,
                                     .stats = &symbols->stats};
-    files_init(&symbols->files, o.files_max ? o.files_max : SYMBOLS_FILES_MAX);
+    elf_files_init(&symbols->files, o.files_max ? o.files_max : SYMBOLS_FILES_MAX);
     symbols->processes = (struct processes){.proc = symbols->proc_path,
                                             .recheck_ns =
                                                 o.recheck_ns ? o.recheck_ns : SYMBOLS_RECHECK_NS,
@@ -74,7 +74,7 @@ void symbols_free(struct symbols *symbols)
     if (!symbols)
         return;
     processes_free(&symbols->processes);
-    files_free(&symbols->files);
+    elf_files_free(&symbols->files);
     kernel_symbols_free(&symbols->kernel);
     names_free(&symbols->names);
     free(symbols->recent);
@@ -199,7 +199,7 @@ static void symbols_in_file(struct symbols *symbols, struct symbol_file *file,
                          SYMBOLS_RECENT];
     if (recent->generation != file->generation || recent->address != address) {
         uint64_t offset = 0;
-        files_load(&symbols->files, file);
+        elf_files_load(&symbols->files, file);
         size_t len = elf_table_find(&file->table, address, raw, sizeof(raw), &offset);
         if (len) {
             symbols_named(symbols, raw, len, ret);
@@ -282,7 +282,7 @@ void symbols_stats(const struct symbols *symbols, struct symbols_stats *ret)
 {
     *ret = symbols->stats;
     ret->strings_dropped = symbols->names.dropped;
-    ret->files_open = files_open_count(&symbols->files);
+    ret->files_open = elf_files_open_count(&symbols->files);
     ret->processes = 0;
     for (uint32_t i = 0; i < symbols->processes.processes_max; i++)
         ret->processes += symbols->processes.slots[i].tgid != 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ELF files that processes have mapped, each once, whoever maps it: found by device, inode,
 // modification time and size. Bounded in open files and in memory; the least recently used goes.
-#ifndef UPGATE_TRACER_SYMBOLS_FILES_H
-#define UPGATE_TRACER_SYMBOLS_FILES_H
+#ifndef UPGATE_TRACER_SYMBOLS_ELF_FILES_H
+#define UPGATE_TRACER_SYMBOLS_ELF_FILES_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ struct symbol_file {
     uint64_t used; // a counter, not a time
 };
 
-struct files {
+struct elf_files {
     struct symbol_file *slots;
     uint32_t files_max, generation;
     uint64_t used, bytes_max;
@@ -38,17 +38,17 @@ struct files {
     struct symbols_stats *stats; // bytes_tables is the budget, shared with perf maps and processes
 };
 
-void files_init(struct files *files, uint32_t files_max);
+void elf_files_init(struct elf_files *files, uint32_t files_max);
 // The file open at fd, known before or not; fd is taken over. `path` is what the process calls it.
 // False: not a regular file. A file that is not ELF is remembered as refused.
-bool files_adopt(struct files *files, int fd, const char *path, struct file_ref *ret);
+bool elf_files_adopt(struct elf_files *files, int fd, const char *path, struct file_ref *ret);
 // NULL: thrown out in between; adopt it again.
-struct symbol_file *files_get(struct files *files, struct file_ref ref);
+struct symbol_file *elf_files_get(struct elf_files *files, struct file_ref ref);
 // Build the symbol table if it is not there.
-void files_load(struct files *files, struct symbol_file *file);
+void elf_files_load(struct elf_files *files, struct symbol_file *file);
 // Drop tables of others, least recently used first, while the budget is exceeded.
-void files_shrink(struct files *files, const struct symbol_file *keep);
-uint64_t files_open_count(const struct files *files);
-void files_free(struct files *files);
+void elf_files_shrink(struct elf_files *files, const struct symbol_file *keep);
+uint64_t elf_files_open_count(const struct elf_files *files);
+void elf_files_free(struct elf_files *files);
 
 #endif

@@ -3,7 +3,7 @@
 // in a lookup. Two limits, two ways out: too many files closes the oldest one, too much memory
 // drops the oldest table and keeps its file open, so that it can be built again even if the file is
 // deleted.
-#include "tracer/symbols/files.h"
+#include "tracer/symbols/elf_files.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,34 +13,34 @@
 #include "common/strings.h"
 #include "tracer/symbols/debug_file.h"
 
-void files_init(struct files *files, uint32_t files_max)
+void elf_files_init(struct elf_files *files, uint32_t files_max)
 {
     files->files_max = files_max;
     files->slots = xcalloc(files_max, sizeof(*files->slots));
 }
 
-static uint64_t files_table_bytes(const struct symbol_file *file)
+static uint64_t elf_files_table_bytes(const struct symbol_file *file)
 {
     return file->table.count * sizeof(*file->table.symbols) + file->table.memory_bytes;
 }
 
-static void files_unload(struct files *files, struct symbol_file *file)
+static void elf_files_unload(struct elf_files *files, struct symbol_file *file)
 {
-    files->stats->bytes_tables -= files_table_bytes(file);
+    files->stats->bytes_tables -= elf_files_table_bytes(file);
     elf_table_free(&file->table);
     file->loaded = false;
 }
 
-static void files_close(struct files *files, struct symbol_file *file)
+static void elf_files_close(struct elf_files *files, struct symbol_file *file)
 {
-    files_unload(files, file);
+    elf_files_unload(files, file);
     if (file->fd >= 0)
         close(file->fd);
     free(file->path);
     *file = (struct symbol_file){.fd = -1};
 }
 
-static struct symbol_file *files_free_slot(struct files *files)
+static struct symbol_file *elf_files_free_slot(struct elf_files *files)
 {
     struct symbol_file *oldest = &files->slots[0];
     for (uint32_t i = 0; i < files->files_max; i++) {
@@ -50,12 +50,12 @@ static struct symbol_file *files_free_slot(struct files *files)
         if (one->used < oldest->used)
             oldest = one;
     }
-    files_close(files, oldest);
+    elf_files_close(files, oldest);
     files->stats->files_evicted++;
     return oldest;
 }
 
-static struct symbol_file *files_known(struct files *files, const struct stat *status,
+static struct symbol_file *elf_files_known(struct elf_files *files, const struct stat *status,
                                        int64_t changed_ns)
 {
     for (uint32_t i = 0; i < files->files_max; i++) {
@@ -68,7 +68,7 @@ static struct symbol_file *files_known(struct files *files, const struct stat *s
 }
 
 // "/usr/lib/libfoo.so.1 (deleted)" -> "libfoo.so.1"
-static const char *files_module(struct files *files, const char *path)
+static const char *elf_files_module(struct elf_files *files, const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     size_t len = strlen(name), mark = strlen(" (deleted)");
@@ -78,10 +78,10 @@ static const char *files_module(struct files *files, const char *path)
     return kept ? kept : "[names full]";
 }
 
-static void files_fill(struct files *files, struct symbol_file *file, const char *path)
+static void elf_files_fill(struct elf_files *files, struct symbol_file *file, const char *path)
 {
     file->path = xstrdup(path);
-    file->module = files_module(files, path);
+    file->module = elf_files_module(files, path);
     if (elf_image_read(file->fd, &file->image)) {
         file->refused = true;
         files->stats->files_refused++;
@@ -93,7 +93,7 @@ static void files_fill(struct files *files, struct symbol_file *file, const char
     }
 }
 
-bool files_adopt(struct files *files, int fd, const char *path, struct file_ref *ret)
+bool elf_files_adopt(struct elf_files *files, int fd, const char *path, struct file_ref *ret)
 {
     struct stat status;
     if (fstat(fd, &status) || !S_ISREG(status.st_mode)) {
@@ -101,11 +101,11 @@ bool files_adopt(struct files *files, int fd, const char *path, struct file_ref 
         return false;
     }
     int64_t changed_ns = status.st_mtim.tv_sec * INT64_C(1000000000) + status.st_mtim.tv_nsec;
-    struct symbol_file *file = files_known(files, &status, changed_ns);
+    struct symbol_file *file = elf_files_known(files, &status, changed_ns);
     if (file) {
         close(fd);
     } else {
-        file = files_free_slot(files);
+        file = elf_files_free_slot(files);
         // 32 bits: 4 billion adoptions until a generation comes back.
         *file = (struct symbol_file){.device = status.st_dev,
                                      .inode = status.st_ino,
@@ -113,14 +113,14 @@ bool files_adopt(struct files *files, int fd, const char *path, struct file_ref 
                                      .changed_ns = changed_ns,
                                      .generation = ++files->generation,
                                      .fd = fd};
-        files_fill(files, file, path);
+        elf_files_fill(files, file, path);
     }
     file->used = ++files->used;
     *ret = (struct file_ref){(uint32_t)(file - files->slots), file->generation};
     return true;
 }
 
-struct symbol_file *files_get(struct files *files, struct file_ref ref)
+struct symbol_file *elf_files_get(struct elf_files *files, struct file_ref ref)
 {
     if (!ref.generation || ref.slot >= files->files_max ||
         files->slots[ref.slot].generation != ref.generation)
@@ -129,7 +129,7 @@ struct symbol_file *files_get(struct files *files, struct file_ref ref)
     return &files->slots[ref.slot];
 }
 
-void files_load(struct files *files, struct symbol_file *file)
+void elf_files_load(struct elf_files *files, struct symbol_file *file)
 {
     if (file->loaded || file->refused)
         return;
@@ -140,28 +140,28 @@ void files_load(struct files *files, struct symbol_file *file)
     file->loaded = true;
     files->stats->files_loaded++;
     files->stats->symbols_dropped += file->table.dropped;
-    files->stats->bytes_tables += files_table_bytes(file);
-    files_shrink(files, file);
+    files->stats->bytes_tables += elf_files_table_bytes(file);
+    elf_files_shrink(files, file);
 }
 
-void files_shrink(struct files *files, const struct symbol_file *keep)
+void elf_files_shrink(struct elf_files *files, const struct symbol_file *keep)
 {
     while (files->stats->bytes_tables > files->bytes_max) {
         struct symbol_file *oldest = NULL;
         for (uint32_t i = 0; i < files->files_max; i++) {
             struct symbol_file *one = &files->slots[i];
-            if (one->loaded && one != keep && files_table_bytes(one) &&
+            if (one->loaded && one != keep && elf_files_table_bytes(one) &&
                 (!oldest || one->used < oldest->used))
                 oldest = one;
         }
         if (!oldest)
             return;
-        files_unload(files, oldest);
+        elf_files_unload(files, oldest);
         files->stats->files_evicted++;
     }
 }
 
-uint64_t files_open_count(const struct files *files)
+uint64_t elf_files_open_count(const struct elf_files *files)
 {
     uint64_t count = 0;
     for (uint32_t i = 0; i < files->files_max; i++) {
@@ -173,11 +173,11 @@ uint64_t files_open_count(const struct files *files)
     return count;
 }
 
-void files_free(struct files *files)
+void elf_files_free(struct elf_files *files)
 {
     for (uint32_t i = 0; files->slots && i < files->files_max; i++)
         if (files->slots[i].generation)
-            files_close(files, &files->slots[i]);
+            elf_files_close(files, &files->slots[i]);
     free(files->slots);
     files->slots = NULL;
 }
