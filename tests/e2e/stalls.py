@@ -265,7 +265,7 @@ def test_sides():
     pair = made.add("pair", workload_id=workload, idx=3, phase="traced", seed=1, first_side=0, interleave="launches",
                     state="valid", started_ns=0, ended_ns=1)
     for side in (0, 1):
-        launch = made.add("launch", pair_id=pair, side=side, state="ok", started_ns=0, ended_ns=1, active_ns=1)
+        launch = made.add("launch", pair_id=pair, side=side, state="ok", started_ns=0, ended_ns=1, active_ns=1, covariates="{}")
         (smaps if side else innocent)(made, made.recording(launch_id=launch))
     made.done()
     code, out, errors = upgate("ab.db")
