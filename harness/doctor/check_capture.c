@@ -181,14 +181,29 @@ static const char *capture_id(size_t i, const char *name)
     return ids[i];
 }
 
+static const char *capture_remedy(const char *why)
+{
+    static const char *const remedies[][2] = {
+        {"kptr_restrict", "sysctl kernel.kptr_restrict=1, and run as root or with CAP_SYSLOG"},
+        {"perf_event_open", "run as root or with CAP_PERFMON"},
+        {"refused", "run as root; a kernel that refuses it then was built or locked down without it"},
+    };
+    for (size_t i = 0; i < sizeof remedies / sizeof *remedies; i++)
+        if (strstr(why, remedies[i][0]))
+            return remedies[i][1];
+    return "a kernel that has it; those of current distributions do";
+}
+
+// why: "the reason; what is lost by it"
 static void capture_add_missing(struct doctor *doctor, const struct capture_source *source, size_t i)
 {
-    struct doctor_finding *finding =
-        doctor_add(doctor, capture_id(i, source->name), DOCTOR_STATUS_LIMITED, "%s cannot be captured",
-                   source->name);
-    char *lost = xasprintf("%s; stalls that need it are not told, or with less confidence", source->gives);
-    doctor_lose(finding, lost, source->why[0] ? source->why : "see `tracing` above");
-    free(lost);
+    const char *lost = strrchr(source->why, ';');
+    int reason = lost ? (int)(lost - source->why) : (int)strlen(source->why);
+    struct doctor_finding *finding = doctor_add(doctor, capture_id(i, source->name), DOCTOR_STATUS_LIMITED,
+                                                "%.*s", reason, source->why);
+    char *text = xasprintf("%s%s%s", source->gives, lost ? ":" : "", lost ? lost + 1 : "");
+    doctor_lose(finding, text, capture_remedy(source->why));
+    free(text);
 }
 
 void check_capture(struct doctor *doctor)
