@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cache of ELF files. 256 slots are searched one by one: that happens when maps are read, never
-// in a lookup. Two limits, two ways out: too many files closes the oldest one, too much memory
-// drops the oldest table and keeps its file open, so that it can be built again even if the file is
-// deleted.
+// in a lookup. Two limits, two ways out: too many files closes the oldest one; too much memory drops
+// the oldest table and keeps its file open, so that it can be built again even if it is deleted.
 #include "tracer/symbols/elf_files.h"
 
 #include <stdlib.h>
@@ -56,7 +55,7 @@ static struct symbol_file *elf_files_free_slot(struct elf_files *files)
 }
 
 static struct symbol_file *elf_files_known(struct elf_files *files, const struct stat *status,
-                                       int64_t changed_ns)
+                                           int64_t changed_ns)
 {
     for (uint32_t i = 0; i < files->files_max; i++) {
         struct symbol_file *one = &files->slots[i];
