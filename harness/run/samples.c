@@ -40,13 +40,17 @@ static void samples_on_named(struct samples *samples, uint32_t slot,
                              const struct ug_step_record *record)
 {
     bool phase = record->kind == UG_RECORD_PHASE;
+    struct samples_named *list = phase ? samples->phases : samples->notes;
+    size_t count = phase ? samples->phase_count : samples->note_count;
+    // Four phases a step: most are names that are known, and need no look at their bytes.
+    struct samples_named *named = samples_find(list, count, slot, record->name);
     char name[UG_STEP_NAME_BYTES]; // cut to its length by bytes, perhaps within a character
-    snprintf(name, sizeof name, "%s", record->name);
-    string_make_utf8(name, strlen(name));
-    struct samples_named *named =
-        phase ? samples_find(samples->phases, samples->phase_count, slot, name)
-              : samples_find(samples->notes, samples->note_count, slot, name);
-    if (!named && (phase ? samples->phase_count : samples->note_count) >= SAMPLES_NAMES_MAX)
+    if (!named) {
+        snprintf(name, sizeof name, "%s", record->name);
+        string_make_utf8(name, strlen(name));
+        named = samples_find(list, count, slot, name);
+    }
+    if (!named && count >= SAMPLES_NAMES_MAX)
         return; // a name per step would be a mistake of the workload; the first ones are kept
     if (!named) {
         named = phase ? SAMPLES_PUSH(samples, phases, phase) : SAMPLES_PUSH(samples, notes, note);
