@@ -165,6 +165,19 @@ static void doctor_print_finding(struct strbuf *out, const struct doctor_finding
         doctor_print_part(out, "do:   ", finding->remedy, opts);
 }
 
+// The second job beside the main one, when it was looked at.
+static void doctor_print_record(struct strbuf *out, const struct doctor *doctor, bool color)
+{
+    for (int i = 0; i < doctor->count; i++) {
+        if (strcmp(doctor->findings[i].id, "capture") != 0)
+            continue;
+        bool can = doctor->findings[i].status != DOCTOR_STATUS_MISSING;
+        screen_style(out, can ? SCREEN_STYLE_PASS : SCREEN_STYLE_INCONCLUSIVE, color,
+                     can ? "`upgate record` can run here" : "`upgate record` CANNOT run here");
+        strbuf_add(out, "\n");
+    }
+}
+
 int doctor_print(const struct doctor *doctor, const struct render_opts *opts, FILE *stream,
                  struct error *err)
 {
@@ -177,8 +190,10 @@ int doctor_print(const struct doctor *doctor, const struct render_opts *opts, FI
     screen_style(&out, doctor_can_run(doctor) ? SCREEN_STYLE_PASS : SCREEN_STYLE_FAIL, opts->color,
                  doctor_can_run(doctor) ? "`upgate ab` can run here"
                                         : "`upgate ab` CANNOT run here");
-    strbuf_add(&out, ": %d ok, %d limited, %d missing\n\n", counts[DOCTOR_STATUS_OK],
+    strbuf_add(&out, ": %d ok, %d limited, %d missing\n", counts[DOCTOR_STATUS_OK],
                counts[DOCTOR_STATUS_LIMITED], counts[DOCTOR_STATUS_MISSING]);
+    doctor_print_record(&out, doctor, opts->color);
+    strbuf_add(&out, "\n");
     // What stops the main job first, then by status.
     for (int required = 1; required >= 0; required--)
         for (int i = 0; i < doctor->count; i++)

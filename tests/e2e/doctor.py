@@ -54,7 +54,7 @@ def test_document():
 
 def test_text():
     result = run()
-    assert "`upgate ab` can run here" in result.stdout and "\033" not in result.stdout, result.stdout
+    assert "`upgate ab` can run here" in result.stdout and "`upgate record` " in result.stdout and "\033" not in result.stdout, result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 100, "a line is wider than 100 columns"
     for name in IDS:
         assert name in result.stdout, name
@@ -159,7 +159,7 @@ def test_without_shared_memory():
     assert checks["shared-memory"]["status"] == "missing" and checks["shared-memory"]["required"], checks
     text = run(prefix=prefix)
     assert text.returncode == 4 and text.stdout.startswith("`upgate ab` CANNOT run here"), text.stdout
-    assert text.stdout.splitlines()[2].startswith("missing  shared-memory"), text.stdout
+    assert text.stdout.split("\n\n")[1].startswith("missing  shared-memory"), text.stdout
     return None
 
 
