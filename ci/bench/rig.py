@@ -117,10 +117,10 @@ def calibrate(directory, interleave="steps"):
 
 
 @contextlib.contextmanager
-def neighbour(seed):
-    """Bursty load on every CPU while the block runs: neighbour.py, killed at the end."""
+def neighbour(seed, cpus):
+    """Bursty load on some CPUs while the block runs: neighbour.py, killed at the end."""
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "neighbour.py")
-    process = subprocess.Popen([sys.executable, program, str(seed)], stdin=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen([sys.executable, program, str(seed), ",".join(map(str, cpus))], stdin=subprocess.PIPE, start_new_session=True)
     try:
         yield
     finally:  # when we are killed, the end of its stdin stops it

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What taking turns is worth beside a bursty neighbour (neighbour.py, planted on every CPU). First: the spread of a
-pair, the sd of ln(b / a) of the step time of a side against itself, in turns at step borders and one launch after
-the other, in turn in the same runs; at most a tenth. Then: a planted 3 % slow-down must fail the gate at its first
-look, with the true ratio in the interval. All pairs count: those that the gate voids are part of what back-to-back
-launches do, and their ratio (of the medians of their steps) is taken from the raw rows. For comparison the spread of
-ratios that know only the mean of each block is shown.
+"""What taking turns is worth beside a bursty neighbour (neighbour.py). First: the spread of a pair, the sd of
+ln(b / a) of the step time of a side against itself, in turns at step borders and one launch after the other, in turn
+in the same runs; at most a tenth. Then: a planted 3 % slow-down must fail the gate at its first look, with the true
+ratio in the interval. All pairs count: those that the gate voids are part of what back-to-back launches do, and
+their ratio (of the medians of their steps) is taken from the raw rows.
 
-    python3 ci/bench/spread.py [--rounds N] [--repeat N] [--seed N] [--cpus LIST]
+Judged with the neighbour beside the sides: they are pinned to one CPU, it has all others, and slows them through the
+shared core and memory, as another tenant of the machine does.
+With --same-cpus it shares the CPUs of the sides instead and takes slices of their time: shown, not judged.
 
-With --cpus 0 both sides share one CPU. Left to itself, upgate pins both to the same set, and on 2 CPUs a workload
-of one thread may live on one while its partner lives on the other: what the neighbour does to each then differs.
+    python3 ci/bench/spread.py [--rounds N] [--repeat N] [--seed N] [--same-cpus]
 """
 
 import argparse
@@ -31,7 +31,12 @@ FIRST_LOOK_ALPHA = 0.01 / 4  # what the first of the four default looks has of t
 
 
 def schedule(args, **keys):
-    return dict(keys, cpus=args.cpus) if args.cpus else keys
+    return keys if args.same_cpus else dict(keys, cpus="0")
+
+
+def neighbour(args, seed):
+    cpus = sorted(os.sched_getaffinity(0))
+    return rig.neighbour(seed, cpus if args.same_cpus else cpus[1:])
 
 
 def spread(args, scratch):
@@ -44,7 +49,7 @@ def spread(args, scratch):
                             schedule=schedule(args, looks=[5], seed=args.seed + round_idx),
                             gate={"alpha": 0.05, "calibrate": "require", "parity": {"rule": "off"},
                                   "metrics": {"step_time": {"margin": "2%"}}})
-        with rig.neighbour(args.seed + round_idx):
+        with neighbour(args, args.seed + round_idx):
             result = rig.run(scratch, "spread", document)
         for name, values in ratios.items():
             values += rig.gate_ratios(result.store, name)
@@ -56,7 +61,7 @@ def spread(args, scratch):
     return [
         rig.row("sd of %d pairs of launches, one after the other" % len(ratios["launches"]), launches, None, " %"),
         rig.row("    of them not voided by the gate", valid["launches"]),
-        rig.row("sd of %d pairs in turns" % len(ratios["turns"]), turns, SHARE_LIMIT * launches, " %"),
+        rig.row("sd of %d pairs in turns" % len(ratios["turns"]), turns, None if args.same_cpus else SHARE_LIMIT * launches, " %"),
         rig.row("    turns are better by a factor of", launches / turns),
         rig.row("    in turns, means of blocks instead of the gate's estimate", 100 * statistics.stdev(means), None, " %"),
     ]
@@ -85,7 +90,7 @@ def found(args, scratch):
                             schedule=schedule(args, looks=[10], interleave="steps", seed=args.seed + i),
                             gate={"alpha": FIRST_LOOK_ALPHA, "parity": {"rule": "off"}, "calibrate": "require",
                                   "metrics": {"step_time": {"margin": "%d%%" % FOUND_MARGINS_PCT[0]}}})
-        with rig.neighbour(args.seed + 100 + i):
+        with neighbour(args, args.seed + 100 + i):
             result = rig.run(scratch, "found", document)
         for margin in FOUND_MARGINS_PCT:
             verdict, cell = judge_again(scratch, result.store, margin)
@@ -99,7 +104,7 @@ def found(args, scratch):
     judged, tighter = FOUND_MARGINS_PCT
     return [
         rig.row("3 %% planted, margin %d %%: failed at the first look, of %d" % (judged, args.repeat), fails[judged],
-                args.repeat, more_is_better=True),
+                None if args.same_cpus else args.repeat, more_is_better=True),
         rig.row("    with a margin of %d %%, the same pairs" % tighter, fails[tighter]),
         rig.row("    interval holds the planted ratio, of %d" % args.repeat, inside),
         rig.row("    ratio, median", statistics.median(estimates)),
@@ -112,9 +117,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=4, help="of 5 pairs each way (4)")
     parser.add_argument("--repeat", type=int, default=3, help="gates with 3 %% planted (3)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cpus", help="both sides are pinned to these; default: chosen by upgate")
+    parser.add_argument("--same-cpus", action="store_true", help="the neighbour takes time of the sides' own CPUs")
     args = parser.parse_args()
     rig.need_build()
+    if not args.same_cpus and len(os.sched_getaffinity(0)) < 2:
+        raise SystemExit("spread: one CPU only, no room for a neighbour beside the sides; try --same-cpus")
     with rig.scratch() as scratch:
         rig.calibrate(scratch)
         rows = spread(args, scratch) if args.rounds else []
