@@ -173,7 +173,7 @@ void counters_read(struct counters *counters, int64_t now_ns)
     counters_pressure(counters, now_ns);
 }
 
-static int64_t counters_directories; // nftw has no context; one recorder thread
+static _Thread_local int64_t counters_directories; // nftw has no context; recorders may run on several threads
 
 static int counters_on_directory(const char *path, const struct stat *info, int kind, struct FTW *where)
 {

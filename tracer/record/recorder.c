@@ -210,10 +210,11 @@ static int recorder_second(struct recorder *recorder, int64_t now_ns, struct err
     return writer_commit(recorder->writer, err);
 }
 
+// 1: there was much, and there may be more. -errno: the end.
 static int recorder_round(struct recorder *recorder, int wait_ms, struct error *err)
 {
     int records = capture_poll(recorder->capture, wait_ms);
-    if (records < 0 && records != -EINTR && records != -EAGAIN)
+    if (records < 0)
         return error_set(err, records, "failed to read the rings of the capture: %s", strerror(-records));
     int64_t now_ns = clock_monotonic_ns();
     if (recorder->python && now_ns >= recorder->search_next_ns) {
@@ -227,7 +228,7 @@ static int recorder_round(struct recorder *recorder, int wait_ms, struct error *
     int rc = recorder_second(recorder, now_ns, err);
     if (rc == 0 && writer_failed(recorder->writer, err))
         rc = err ? err->code : -EIO;
-    return rc ? rc : records >= RECORDER_BUSY_RECORDS ? 1 : records == -EINTR ? 2 : 0;
+    return rc ? rc : records >= RECORDER_BUSY_RECORDS;
 }
 
 static int recorder_wait_ms(const struct recorder *recorder, int64_t now_ns, int64_t end_ns)
@@ -249,7 +250,7 @@ int recorder_poll(struct recorder *recorder, int wait_ms, bool *ret_alive, struc
     do {
         rc = recorder_round(recorder, rc == 1 ? 0 : recorder_wait_ms(recorder, now_ns, end_ns), err);
         now_ns = clock_monotonic_ns();
-    } while (rc >= 0 && rc != 2 && recorder->alive && now_ns < end_ns); // 2: a signal, which is the caller's
+    } while (rc >= 0 && recorder->alive && now_ns < end_ns);
     *ret_alive = recorder->alive;
     return rc < 0 ? rc : 0;
 }

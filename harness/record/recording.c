@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// `upgate record` from begin to end. One thread.
+#include "harness/record/recording.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/strings.h"
+#include "harness/record/command.h"
+#include "harness/run/host.h"
+#include "harness/run/process.h"
+#include "harness/steps/reader.h"
+#include "reports/render/screen.h"
+#include "tracer/store/store.h"
+
+enum {
+    RECORDING_ROUND_MS = 100,
+    RECORDING_PROGRESS_NS = 500000000,
+    RECORDING_SLOTS = 64, // processes of a started program that may make step calls
+};
+
+struct recording {
+    const struct recording_opts *opts;
+    struct store *store;
+    struct recorder *recorder;
+    struct command command;
+    struct reader *steps; // NULL: none
+    char *steps_path;
+    bool progress;
+    int64_t begin_ns, progress_ns;
+    struct recording_result *result;
+};
+
+static volatile sig_atomic_t recording_signal;
+
+static void recording_on_signal(int number)
+{
+    recording_signal = number;
+}
+
+static void recording_catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = recording_on_signal}; // no SA_RESTART: waits must end
+    recording_signal = 0;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); // a file at the limit of its size is an error in words
+}
+
+// --- the run's row --------------------------------------------------------------------------------
+
+static int recording_store_run(struct recording *recording, struct error *err)
+{
+    char *uuid = string_read_file("/proc/sys/kernel/random/uuid", 36, NULL);
+    json_t *host = host_describe("");
+    char *host_text = json_dumps(host, JSON_COMPACT), *key = host_key(host);
+    int rc = store_exec(recording->store, err,
+                        "INSERT INTO run (id, uuid, kind, state, upgate_version, started_wall_ns, seed, plan, "
+                        "command_line, host, host_key, writer_pid, writer_start) "
+                        "VALUES (1, ?, 'record', 'running', ?, ?, 0, '{}', ?, ?, ?, ?, ?)",
+                        "ssisssii", uuid ? uuid : "", UPGATE_VERSION, clock_wall_ns(), recording->opts->command_line,
+                        host_text ? host_text : "{}", key, (int64_t)getpid(), process_start_ticks(getpid()));
+    json_decref(host);
+    free(host_text);
+    free(key);
+    free(uuid);
+    return rc;
+}
+
+static int recording_store_end(struct recording *recording, const char *state, struct error *err)
+{
+    return store_exec(recording->store, err,
+                      "UPDATE run SET state = ?, ended_wall_ns = ?, writer_pid = NULL, writer_start = NULL", "si",
+                      state, clock_wall_ns());
+}
+
+static int recording_open_store(struct recording *recording, struct error *err)
+{
+    struct stat info;
+    const char *path = recording->opts->path;
+    if (stat(path, &info) == 0 && info.st_size > 0)
+        return error_set(err, -EINVAL, "'%s' exists already; name another file with -o", path);
+    int rc = store_open(path, STORE_CREATE, &recording->store, err);
+    return rc ? rc : recording_store_run(recording, err);
+}
+
+// --- steps of a started program -------------------------------------------------------------------
+
+// A program that makes no step calls costs nothing; one that cannot have the file is recorded all the same.
+static void recording_open_steps(struct recording *recording)
+{
+    struct reader_opts opts = {.slot_count = RECORDING_SLOTS, .open = true};
+    recording->steps_path = xasprintf("/dev/shm/upgate-%d-%lld-record", getpid(),
+                                      (long long)process_start_ticks(getpid()));
+    if (reader_create(&recording->steps, recording->steps_path, &opts, NULL)) {
+        free(recording->steps_path);
+        recording->steps_path = NULL;
+    }
+}
+
+static void recording_on_step(void *context, uint32_t slot, const struct ug_step_record *record)
+{
+    struct recording *recording = context;
+    struct reader_slot info;
+    const uint64_t max_ns = (uint64_t)1 << 61; // the process is not trusted
+    if (record->kind != UG_RECORD_STEP || record->end_ns < record->begin_ns || record->end_ns > max_ns)
+        return;
+    int64_t rank = reader_slot(recording->steps, slot, &info) == 0 ? (int64_t)info.rank : (int64_t)slot;
+    recorder_step(recording->recorder, rank, record->step, (int64_t)record->begin_ns,
+                  (int64_t)(record->end_ns - record->begin_ns));
+    recording->result->steps++;
+}
+
+static void recording_drain_steps(struct recording *recording)
+{
+    uint32_t slots = recording->steps ? reader_slot_count(recording->steps) : 0;
+    if (slots && reader_truncated(recording->steps)) { // reading on would end us
+        reader_free(recording->steps);
+        recording->steps = NULL;
+        return;
+    }
+    for (uint32_t slot = 0; slot < slots; slot++)
+        reader_drain(recording->steps, slot, recording_on_step, NULL, recording, NULL);
+}
+
+static void recording_count_dropped_steps(struct recording *recording)
+{
+    struct reader_counters counters;
+    uint32_t slots = recording->steps ? reader_slot_count(recording->steps) : 0;
+    for (uint32_t slot = 0; slot < slots; slot++)
+        if (reader_counters(recording->steps, slot, &counters) == 0)
+            recording->result->steps_dropped += counters.records_dropped;
+    if (recording->result->steps || recording->result->steps_dropped)
+        store_ledger(recording->store, NULL, "steps", "records",
+                     (int64_t)(recording->result->steps + recording->result->steps_dropped),
+                     (int64_t)recording->result->steps, (int64_t)recording->result->steps_dropped, 0, NULL);
+}
+
+// --- start ----------------------------------------------------------------------------------------
+
+static int recording_attach(struct recording *recording, struct error *err)
+{
+    const struct recording_opts *opts = recording->opts;
+    json_t *words = json_array();
+    for (size_t i = 0; i < opts->command_count; i++) {
+        json_t *word = json_string(opts->command[i]); // NULL when it is not UTF-8
+        json_array_append_new(words, word ? word : json_null());
+    }
+    char *command = opts->command ? json_dumps(words, JSON_COMPACT) : NULL;
+    json_decref(words);
+    struct recorder_opts recorder = {.pids = opts->command ? &recording->command.pid : opts->pids,
+                                     .pid_count = opts->command ? 1 : opts->pid_count,
+                                     .cgroup = opts->cgroup,
+                                     .threshold_ns = opts->threshold_ns,
+                                     .sample_hz = opts->sample_hz,
+                                     .no_python = opts->no_python,
+                                     .no_children = opts->no_children,
+                                     .command = command};
+    int rc = recorder_start(recording->store, &recorder, &recording->recorder, err);
+    free(command);
+    return rc;
+}
+
+static int recording_start(struct recording *recording, struct error *err)
+{
+    const struct recording_opts *opts = recording->opts;
+    int rc = recording_open_store(recording, err);
+    if (rc == 0 && opts->command) {
+        recording_open_steps(recording);
+        rc = command_start(opts->command, recording->steps_path, &recording->command, err);
+    }
+    if (rc == 0)
+        rc = recording_attach(recording, err);
+    if (rc == 0 && opts->command)
+        rc = command_release(&recording->command, opts->command[0], err);
+    recording->begin_ns = clock_monotonic_ns();
+    return rc;
+}
+
+// --- rounds ---------------------------------------------------------------------------------------
+
+static void recording_show(struct recording *recording, int64_t now_ns)
+{
+    struct recorder_totals totals;
+    if (!recording->progress || now_ns < recording->progress_ns)
+        return;
+    recording->progress_ns = now_ns + RECORDING_PROGRESS_NS;
+    recorder_totals(recording->recorder, &totals);
+    char *line = xasprintf("recording %lld s: %llu gaps of %u threads, %llu samples, %llu lost; Ctrl-C ends it",
+                           (long long)((now_ns - recording->begin_ns) / 1000000000),
+                           (unsigned long long)totals.gaps, totals.threads, (unsigned long long)totals.samples,
+                           (unsigned long long)totals.dropped);
+    char *fit = screen_fit(line, screen_fd_width(STDERR_FILENO, 80) - 1, screen_locale_utf8());
+    fprintf(stderr, "\r\033[K%s", fit);
+    fflush(stderr);
+    free(fit);
+    free(line);
+}
+
+static void recording_clear_line(void)
+{
+    fputs("\r\033[K", stderr);
+    fflush(stderr);
+}
+
+static int recording_loop(struct recording *recording, struct error *err)
+{
+    const struct recording_opts *opts = recording->opts;
+    int64_t end_ns = opts->duration_ns ? recording->begin_ns + opts->duration_ns : INT64_MAX;
+    struct recording_result *result = recording->result;
+    bool alive = true;
+    int rc = 0;
+    for (;;) {
+        int64_t now_ns = clock_monotonic_ns();
+        recording_show(recording, now_ns);
+        if (recording_signal || now_ns >= end_ns || !alive || rc)
+            break;
+        int64_t wait_ms = (end_ns - now_ns) / 1000000 + 1;
+        rc = recorder_poll(recording->recorder, wait_ms < RECORDING_ROUND_MS ? (int)wait_ms : RECORDING_ROUND_MS,
+                           &alive, err);
+        recording_drain_steps(recording);
+        if (opts->command && command_ended(&recording->command) && opts->no_children)
+            alive = false;
+    }
+    result->signal = recording_signal;
+    result->ending = recording_signal ? RECORDING_SIGNAL : alive ? RECORDING_TIME : RECORDING_TARGET;
+    result->length_ns = clock_monotonic_ns() - recording->begin_ns;
+    return rc;
+}
+
+static char *recording_missing(struct recording *recording)
+{
+    struct strbuf out = {0};
+    char *text = store_get_text(recording->store, "SELECT missing FROM recording WHERE id = ?", "i",
+                                recording->result->recording_id);
+    json_t *list = text ? json_loads(text, 0, NULL) : NULL, *sentence;
+    size_t i;
+    json_array_foreach(list, i, sentence) strbuf_add(&out, "%s\n", json_string_value(sentence));
+    json_decref(list);
+    free(text);
+    return strbuf_take(&out);
+}
+
+static int recording_finish(struct recording *recording, int rc, struct error *err)
+{
+    struct recording_result *result = recording->result;
+    struct error end = {0};
+    recording_drain_steps(recording);
+    recorder_totals(recording->recorder, &result->totals);
+    int end_rc = recorder_stop(recording->recorder, &result->recording_id, &end);
+    recording_count_dropped_steps(recording);
+    recorder_totals(recording->recorder, &result->totals);
+    // On a full disk too: these few bytes may find room.
+    int state_rc = recording_store_end(recording, rc || end_rc ? "interrupted" : "done", end_rc ? NULL : &end);
+    end_rc = end_rc ? end_rc : state_rc;
+    result->missing = recording_missing(recording);
+    if (rc == 0 && end_rc)
+        rc = error_set(err, end_rc, "%s", end.text);
+    if (recording->opts->command)
+        result->command_ended = command_ended(&recording->command);
+    result->command_status = recording->command.status;
+    return rc;
+}
+
+int recording_run(const struct recording_opts *opts, struct recording_result *ret_result, struct error *err)
+{
+    struct recording recording = {.opts = opts, .result = ret_result, .command = {.release_fd = -1, .failure_fd = -1}};
+    *ret_result = (struct recording_result){0};
+    recording.progress = opts->progress && isatty(STDERR_FILENO);
+    recording_catch_signals();
+    if (recording.progress)
+        log_set_hook(recording_clear_line);
+    int rc = recording_start(&recording, err);
+    bool started = rc == 0;
+    if (started)
+        rc = recording_loop(&recording, err);
+    if (recording.recorder && started)
+        rc = recording_finish(&recording, rc, err);
+    if (recording.progress) {
+        recording_clear_line();
+        log_set_hook(NULL);
+    }
+    recorder_free(recording.recorder);
+    store_close(recording.store);
+    if (recording.store && !started) // made by us, and nothing is in it
+        unlink(opts->path);
+    command_close(&recording.command);
+    reader_free(recording.steps);
+    free(recording.steps_path);
+    return rc;
+}

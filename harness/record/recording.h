@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// `upgate record` from begin to end: the store, the program if one is to be started, the recorder's rounds until
+// time, signal or target end them, and the steps of a started program that makes step calls.
+#ifndef UPGATE_HARNESS_RECORD_RECORDING_H
+#define UPGATE_HARNESS_RECORD_RECORDING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/error.h"
+#include "tracer/record/record.h"
+
+struct recording_opts {
+    const char *path; // of the store; must not exist yet
+    const pid_t *pids;
+    size_t pid_count;
+    const char *cgroup;     // directory, or NULL
+    char *const *command;   // NULL-terminated, or NULL
+    size_t command_count;
+    int64_t duration_ns;    // 0: until the target ends or a signal comes
+    int64_t threshold_ns;   // 0: the recorder's
+    uint32_t sample_hz;     // as recorder_opts
+    bool no_python, no_children;
+    bool progress;            // on stderr, if it is a terminal
+    const char *command_line; // of upgate, JSON array
+};
+
+enum recording_ending { RECORDING_TIME, RECORDING_SIGNAL, RECORDING_TARGET };
+
+struct recording_result {
+    int64_t recording_id;
+    int64_t length_ns;
+    enum recording_ending ending;
+    int signal;             // of RECORDING_SIGNAL
+    bool command_ended;
+    int command_status;     // wait status
+    uint64_t steps, steps_dropped;
+    struct recorder_totals totals;
+    char *missing; // sentences of sources that were not there, a line each; caller frees
+};
+
+// 0; -EINVAL: bad input, no such process; other -errno: not permitted, disk full, ... What was written before a
+// failure in the middle stays; a store in which nothing was recorded is removed again.
+int recording_run(const struct recording_opts *opts, struct recording_result *ret_result, struct error *err);
+
+#endif

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// `upgate record`: what a program waits for, and who lets it wait, into a store. Reads options, hands them to
+// harness/record/, says how it ended and what to do next. `upgate stalls` reads the store.
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <jansson.h>
+
+#include "common/log.h"
+#include "common/options.h"
+#include "common/strings.h"
+#include "common/units.h"
+#include "contracts/exit_code.h"
+#include "harness/record/container.h"
+#include "harness/record/recording.h"
+
+enum { RECORD_PIDS_MAX = 4096 };
+
+struct record_values {
+    const char *pids, *cgroup, *container;
+    int64_t duration_ns, threshold_ns;
+    uint64_t sample_hz;
+    bool no_python, no_children;
+    struct options_common common;
+};
+
+extern const struct verb verb_record;
+
+static const struct option_spec record_options[] = {
+    {"Target", 'p', "pid", OPTION_TEXT, "PID[,PID…]", NULL, NULL,
+     "processes that run already, with all their threads and children",
+     offsetof(struct record_values, pids), 0, 0, 0},
+    {NULL, 0, "cgroup", OPTION_TEXT, "PATH", NULL, NULL, "every process of a cgroup and of those below it",
+     offsetof(struct record_values, cgroup), 0, 0, 0},
+    {NULL, 0, "container", OPTION_TEXT, "ID", NULL, NULL,
+     "every process of a container, by 6 or more characters of its id",
+     offsetof(struct record_values, container), 0, 0, 0},
+    {NULL, 0, "no-children", OPTION_FLAG, NULL, NULL, NULL, "leave out processes born later",
+     offsetof(struct record_values, no_children), 0, 0, 0},
+    {"Recording", 'd', "duration", OPTION_DURATION, "TIME", NULL, "until the target ends or Ctrl-C",
+     "how long", offsetof(struct record_values, duration_ns), 0, 0, 0},
+    {NULL, 0, "threshold", OPTION_DURATION, "TIME", NULL, "1ms",
+     "waits shorter than this are counted, not stored", offsetof(struct record_values, threshold_ns), 0, 0, 0},
+    {NULL, 0, "sample-hz", OPTION_UINT, "N", NULL, "199", "samples of running threads a second and CPU; 0: none",
+     offsetof(struct record_values, sample_hz), 0, 10000, 0},
+    {NULL, 0, "no-python", OPTION_FLAG, NULL, NULL, NULL, "do not read Python stacks of the target",
+     offsetof(struct record_values, no_python), 0, 0, 0},
+    OPTIONS_COMMON(struct record_values, common, "RUN.db", "store of the recording; must not exist yet", "run.db"),
+    {.name = NULL}};
+
+static const char *const record_usage[] = {"record [-o RUN.db] [--duration 30s] --pid PID[,PID…]",
+                                           "record [-o RUN.db] [--duration 30s] --cgroup PATH | --container ID",
+                                           "record [-o RUN.db] [--duration 30s] -- COMMAND…", NULL};
+
+static const char *const record_examples[] = {
+    "upgate record --pid 4711 --duration 30s && upgate stalls run.db", "why does this job stand still now and then?",
+    "upgate record -o run.db -- python train.py", "a program from its first instruction to its end",
+    "upgate record --pid 4711,4712 -o ranks.db", "two ranks at once; Ctrl-C ends the recording, not the ranks",
+    "upgate record --container 3f2a9c81d0 --duration 1min", "everything in a container",
+    "upgate record --pid 4711 --threshold 200us --sample-hz 0", "shorter waits too, and no samples", NULL};
+
+static const char record_exit_codes[] =
+    "  0  recorded; Ctrl-C and the end of the target are no failures, whatever a command's own exit code\n"
+    "  2  usage, no such process, or a store that exists already\n"
+    "  4  operational failure: no permission, a kernel without BTF, disk full, a command that cannot be started\n";
+
+// "12,34" into *ret_pids (the caller frees).
+static int record_parse_pids(const char *text, pid_t **ret_pids, size_t *ret_count, struct error *err)
+{
+    char *copy = xstrdup(text), *rest = copy, *word;
+    pid_t *pids = NULL;
+    size_t count = 0;
+    int rc = 0;
+    while (rc == 0 && (word = strsep(&rest, ","))) {
+        uint64_t pid = 0;
+        if (unit_parse_uint(word, 1, INT32_MAX, &pid, NULL))
+            rc = error_set(err, -EINVAL, "option '--pid': '%s' is no process id", word);
+        else if (count == RECORD_PIDS_MAX)
+            rc = error_set(err, -EINVAL, "option '--pid': more than %d processes", RECORD_PIDS_MAX);
+        if (rc)
+            break;
+        pids = xrealloc(pids, (count + 1) * sizeof *pids);
+        pids[count++] = (pid_t)pid;
+    }
+    free(copy);
+    if (rc) {
+        free(pids);
+        return rc;
+    }
+    *ret_pids = pids;
+    *ret_count = count;
+    return 0;
+}
+
+static int record_check(const struct record_values *values, const struct options_rest *rest, struct error *err)
+{
+    int targets = (values->pids != NULL) + (values->cgroup != NULL) + (values->container != NULL) +
+                  (rest->command_count > 0);
+    if (targets == 0)
+        return error_set(err, -EINVAL, "nothing to record: name --pid, --cgroup, --container or -- COMMAND");
+    if (targets > 1)
+        return error_set(err, -EINVAL, "--pid, --cgroup, --container and a command exclude each other: name one");
+    if (values->threshold_ns < 0 || values->duration_ns < 0)
+        return error_set(err, -EINVAL, "a time cannot be negative");
+    return 0;
+}
+
+// What was asked for, ready for recording_run(); *ret_pids and *ret_cgroup are the caller's to free.
+static int record_opts(const struct record_values *values, const struct options_rest *rest,
+                       struct recording_opts *opts, pid_t **ret_pids, char **ret_cgroup, struct error *err)
+{
+    int rc = record_check(values, rest, err);
+    if (rc == 0 && values->pids)
+        rc = record_parse_pids(values->pids, ret_pids, &opts->pid_count, err);
+    if (rc == 0 && values->cgroup)
+        rc = container_cgroup(values->cgroup, ret_cgroup, err);
+    if (rc == 0 && values->container)
+        rc = container_find(values->container, ret_cgroup, err);
+    opts->pids = *ret_pids;
+    opts->cgroup = *ret_cgroup;
+    opts->path = values->common.output ? values->common.output : "run.db";
+    opts->command = rest->command_count ? rest->command : NULL;
+    opts->command_count = rest->command_count;
+    opts->duration_ns = values->duration_ns;
+    opts->threshold_ns = values->threshold_ns;
+    opts->sample_hz = values->sample_hz ? (uint32_t)values->sample_hz : UINT32_MAX;
+    opts->no_python = values->no_python;
+    opts->no_children = values->no_children;
+    opts->progress = !values->common.quiet;
+    return rc;
+}
+
+static const char *record_ending(const struct recording_result *result)
+{
+    switch (result->ending) {
+    case RECORDING_SIGNAL:
+        return result->signal == SIGINT ? "ended by Ctrl-C" : "ended by a signal";
+    case RECORDING_TARGET:
+        return "the target ended";
+    default:
+        return "time is over";
+    }
+}
+
+static void record_tell_command(const struct recording_opts *opts, const struct recording_result *result)
+{
+    if (!opts->command)
+        return;
+    if (!result->command_ended)
+        log_info("'%s' runs on", opts->command[0]);
+    else if (WIFSIGNALED(result->command_status))
+        log_info("'%s' was ended by signal %d (%s)", opts->command[0], WTERMSIG(result->command_status),
+                 strsignal(WTERMSIG(result->command_status)));
+    else
+        log_info("'%s' ended with exit code %d", opts->command[0], WEXITSTATUS(result->command_status));
+}
+
+static void record_print(const struct recording_opts *opts, const struct recording_result *result)
+{
+    char length[32];
+    const struct recorder_totals *totals = &result->totals;
+    printf("recorded %s (%s): %llu gaps of %u threads, %llu samples, %llu lock waits, %llu facts",
+           unit_format_ns(length, sizeof length, (double)result->length_ns), record_ending(result),
+           (unsigned long long)totals->gaps, totals->threads, (unsigned long long)totals->samples,
+           (unsigned long long)totals->locks, (unsigned long long)totals->facts);
+    if (result->steps)
+        printf(", %llu steps", (unsigned long long)result->steps);
+    printf("; %llu lost\nnext: upgate stalls %s\n", (unsigned long long)totals->dropped, opts->path);
+}
+
+static void record_print_json(const struct recording_opts *opts, const struct recording_result *result)
+{
+    static const char *const endings[] = {
+        [RECORDING_TIME] = "time", [RECORDING_SIGNAL] = "signal", [RECORDING_TARGET] = "target"};
+    const struct recorder_totals *totals = &result->totals;
+    json_t *exit_code = opts->command && result->command_ended && WIFEXITED(result->command_status)
+                            ? json_integer(WEXITSTATUS(result->command_status))
+                            : json_null();
+    json_t *document = json_pack(
+        "{ss ss sI sI ss si sI sI sI sI sI sI so}", "schema", "upgate.record/1", "store", opts->path, "recording",
+        (json_int_t)result->recording_id, "window_ns", (json_int_t)result->length_ns, "ending",
+        endings[result->ending], "threads", (int)totals->threads, "gaps", (json_int_t)totals->gaps, "samples",
+        (json_int_t)totals->samples, "locks", (json_int_t)totals->locks, "facts", (json_int_t)totals->facts, "steps",
+        (json_int_t)result->steps, "lost", (json_int_t)totals->dropped, "command_exit_code", exit_code);
+    json_dumpf(document, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(document);
+}
+
+static void record_tell_missing(const char *missing)
+{
+    for (const char *line = missing; line && *line;) {
+        const char *end = strchr(line, '\n');
+        int len = end ? (int)(end - line) : (int)strlen(line);
+        log_warn("continuing without %.*s", len, line);
+        line = end ? end + 1 : NULL;
+    }
+}
+
+static int record_go(const struct record_values *values, const struct recording_opts *opts, struct error *err)
+{
+    struct recording_result result = {0};
+    if (values->common.dry_run) {
+        log_info("would record %s into '%s'",
+                 opts->command ? opts->command[0] : opts->cgroup ? opts->cgroup : values->pids, opts->path);
+        return 0;
+    }
+    int rc = recording_run(opts, &result, err);
+    record_tell_missing(result.missing);
+    free(result.missing);
+    if (result.recording_id)
+        record_tell_command(opts, &result);
+    if (rc == 0 && strcmp(values->common.format, "json") == 0)
+        record_print_json(opts, &result);
+    else if (rc == 0)
+        record_print(opts, &result);
+    return rc;
+}
+
+static int cmd_record(int argc, char **argv)
+{
+    struct record_values values = {.sample_hz = 199, .common = OPTIONS_COMMON_DEFAULT};
+    struct options_rest rest = {0};
+    struct recording_opts opts = {0};
+    struct error err = {0};
+    pid_t *pids = NULL;
+    char *cgroup = NULL;
+    json_t *words = json_pack("[s]", "upgate");
+    for (int i = 0; i < argc; i++) {
+        json_t *word = json_string(argv[i]); // NULL when it is not UTF-8
+        json_array_append_new(words, word ? word : json_null());
+    }
+    char *command_line = json_dumps(words, JSON_COMPACT);
+    json_decref(words);
+    int rc = options_parse(&verb_record, argc, argv, &values, &rest, &err);
+    if (rc == 0 && rest.help) {
+        options_print_help(&verb_record, stdout);
+        free(command_line);
+        return EXIT_CODE_PASS;
+    }
+    options_apply_common(&values.common);
+    if (rc == 0)
+        rc = record_opts(&values, &rest, &opts, &pids, &cgroup, &err);
+    opts.command_line = command_line ? command_line : "[]";
+    if (rc == 0)
+        rc = record_go(&values, &opts, &err);
+    if (rc)
+        log_error("%s", err.text);
+    free(pids);
+    free(cgroup);
+    free(command_line);
+    return error_exit_code(rc);
+}
+
+const struct verb verb_record = {
+    .name = "record",
+    .summary = "Record what a program waits for, started or live: stalls, their culprits, samples.",
+    .usage = record_usage,
+    .options = record_options,
+    .examples = record_examples,
+    .exit_codes = record_exit_codes,
+    .takes_command = true,
+    .run = cmd_record,
+};
