@@ -4,6 +4,7 @@
  * common.bpf.h, switches off what the kernel lacks, loads and attaches.
  */
 #include "bpf/common.bpf.h"
+#include "bpf/facts.bpf.h"
 #include "bpf/locks.bpf.h"
 #include "bpf/samples.bpf.h"
 #include "bpf/sched.bpf.h"

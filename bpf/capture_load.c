@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "bpf/capture_inside.h"
@@ -100,15 +101,12 @@ static int tracepoint_arguments(const struct btf *btf, const char *tracepoint)
 
 static void switch_off_missing(struct capture *capture, const struct btf *btf)
 {
-    bool state_argument = tracepoint_arguments(btf, "sched_switch") >= 4;
     struct bpf_program *program;
 
     bpf_object__for_each_program(program, capture->skeleton->obj) {
         const char *section = bpf_program__section_name(program);
         const char *name = bpf_program__name(program);
 
-        if (!strcmp(name, state_argument ? "task_switch_old" : "task_switch"))
-            bpf_program__set_autoload(program, false);
         if (strncmp(section, "tp_btf/", 7) || tracepoint_arguments(btf, section + 7) >= 0)
             continue;
         bpf_program__set_autoload(program, false);
@@ -207,9 +205,10 @@ static void find_spinners(struct capture *capture)
                      "spinning for sleeping locks is not recognised");
 }
 
-static void set_settings(struct capture *capture)
+static void set_settings(struct capture *capture, const struct btf *btf)
 {
     struct capture_bpf__rodata *settings = capture->skeleton->rodata;
+    struct timespec tick = {0};
     size_t rare = capture->ring_bytes / 4 < 65536 ? 65536 : capture->ring_bytes / 4;
 
     settings->threshold_ns = (uint64_t)capture->threshold_ns;
@@ -217,6 +216,12 @@ static void set_settings(struct capture *capture)
     settings->follow_children = !capture->no_children;
     settings->sample_period_ns = capture->sample_hz ? 1000000000 / capture->sample_hz : 0;
     settings->wake_bytes = (uint32_t)(capture->ring_bytes / 2);
+    settings->switch_arguments = (uint32_t)tracepoint_arguments(btf, "sched_switch");
+    settings->migrate_arguments = (uint32_t)tracepoint_arguments(btf, "mm_migrate_pages");
+    settings->dirty_arguments = (uint32_t)tracepoint_arguments(btf, "balance_dirty_pages");
+    settings->victim_arguments = (uint32_t)tracepoint_arguments(btf, "mark_victim");
+    if (!clock_getres(CLOCK_MONOTONIC_COARSE, &tick) && tick.tv_nsec) // a jiffy
+        settings->tick_ns = (uint64_t)tick.tv_nsec;
     bpf_map__set_max_entries(capture->skeleton->maps.ring_flood, (uint32_t)capture->ring_bytes);
     bpf_map__set_max_entries(capture->skeleton->maps.ring_rare, (uint32_t)rare);
     if (capture->sample_hz)
@@ -262,7 +267,7 @@ static int load_rest(struct capture *capture, const struct btf *btf, const struc
     if (!capture->skeleton)
         return error_set(err, -errno, "failed to open the BPF programs: %s", last_words());
     switch_off_missing(capture, btf);
-    set_settings(capture);
+    set_settings(capture, btf);
     find_preempt_count(capture, btf);
     switch_off_refused(capture, refused, count);
     status = capture_bpf__load(capture->skeleton);

@@ -12,7 +12,7 @@
 
 const struct source sources[SOURCE_COUNT] = {
     [SOURCE_SCHED] = {"scheduler", "when and where each thread waited, and who woke it",
-                      "nothing can be recorded", {"task_switch", "task_switch_old", "task_waking"}},
+                      "nothing can be recorded", {"task_switch", "task_waking"}},
     [SOURCE_TASKS] = {"tasks", "births, execs and deaths; threads born later are followed",
                       "threads born later are missed, short-lived processes have no name",
                       {"task_fork", "task_exec", "task_exit", "task_name"}},

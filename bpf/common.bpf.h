@@ -19,6 +19,7 @@ enum {
     TID_MAX = 1 << 22,     /* PID_MAX_LIMIT of 64-bit kernels */
     CPU_MAX = 4096,
     WATCH_SLOTS = 256,     /* owners of locks watched at one time */
+    LEADERS_MAX = 8,
     BUDGET = 20,           /* stacks taken at switch-out per thread and 10 ms: 2,000/s at 1 us each */
     BUDGET_NS = 10000000,
     SKIP_OWN_FRAMES = 2,   /* of a stack: the program itself and the kernel function that calls it */
@@ -55,6 +56,10 @@ struct watch {
     __u64 since_ns;
 };
 static struct watch watches[WATCH_SLOTS];
+
+/* The first of the target's processes: whose cgroup is whose. */
+static __u32 leaders[LEADERS_MAX];
+static __u32 leader_count;
 
 static __u64 spin_until_ns;
 static __u64 woken_ns;
@@ -102,7 +107,6 @@ struct thread {
     __u64 fact_begin_ns; /* of facts.bpf.h: direct reclaim */
     __u64 memcg_begin_ns;
     __u64 fact_order;
-    __u64 tlb_begin_ns, tlb_count, tlb_pages;
     __u64 kernel[UG_KSTACK_MAX];
     __u64 user[UG_USTACK_MAX];
     __u64 wakers[UG_WSTACK_MAX];
@@ -143,8 +147,8 @@ struct {
 } counters SEC(".maps");
 
 /* A record is put together here: one a program, because an interrupt can put one in the middle of another. */
-enum scratch_of { SCRATCH_SWITCH, SCRATCH_SAMPLE, SCRATCH_LOCK, SCRATCH_ITERATOR, SCRATCH_FACT,
-                  SCRATCH_SIGNAL, SCRATCH_COUNT };
+enum scratch_of { SCRATCH_SWITCH, SCRATCH_SAMPLE, SCRATCH_LOCK, SCRATCH_ITERATOR, SCRATCH_RECLAIM,
+                  SCRATCH_MEMCG, SCRATCH_THROTTLED, SCRATCH_COMPACTION, SCRATCH_COUNT };
 struct scratch {
     char bytes[4096];
 };
@@ -159,6 +163,15 @@ extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym __weak;
 extern void bpf_task_release(struct task_struct *task) __ksym __weak;
 
 #define KEEP_VALUE(x) asm volatile("" : "+r"(x))
+
+/* Argument of a tracepoint that not every kernel has: one instruction, which the compiler cannot merge with another
+ * branch's into an address that the verifier does not follow. */
+#define ARGUMENT(ctx, index)                                                                       \
+    ({                                                                                             \
+        __u64 argument;                                                                            \
+        asm volatile("%0 = *(u64 *)(%1 + %2)" : "=r"(argument) : "r"(ctx), "i"(8 * (index)));      \
+        argument;                                                                                  \
+    })
 
 static __always_inline bool is_target(__u32 tid)
 {

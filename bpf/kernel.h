@@ -75,6 +75,7 @@ struct rt_mutex_base {
 
 struct mm_struct {
     struct rw_semaphore mmap_lock;
+    struct task_struct *owner;
 };
 
 struct rq {
@@ -94,6 +95,8 @@ struct sched_entity {
 struct pid {
     unsigned int level;
 };
+
+struct css_set;
 
 struct task_struct {
     unsigned int __state;
@@ -117,6 +120,7 @@ struct task_struct {
     unsigned long nivcsw;
     __u64 start_boottime;
     char comm[16];
+    struct css_set *cgroups;
     unsigned long blocker;
     unsigned int memcg_nr_pages_over_high;
 };
@@ -145,7 +149,31 @@ struct bpf_iter__task {
     struct task_struct *task;
 };
 
+struct kernfs_node {
+    __u64 id;
+};
+
+struct cgroup_subsys_state {
+    struct cgroup_subsys_state *parent;
+};
+
+struct cgroup {
+    struct cgroup_subsys_state self;
+    struct kernfs_node *kn;
+};
+
+struct css_set {
+    struct cgroup *dfl_cgrp;
+};
+
+struct transaction_run_stats_s {
+    unsigned long rs_locked;
+    unsigned long rs_flushing;
+    unsigned long rs_logging;
+};
+
 struct linux_binprm;
+struct kernel_siginfo;
 
 #pragma clang attribute pop
 

@@ -25,6 +25,8 @@ enum {
 #endif
 };
 
+const volatile __u32 switch_arguments = 4;
+
 static __always_inline void enqueue(struct thread *thread, __u32 cpu, __u64 now)
 {
     if (cpu >= CPU_MAX || thread->queued)
@@ -263,34 +265,22 @@ static __always_inline void switch_in(struct task_struct *task, struct task_stru
     thread->out_ns = 0;
 }
 
-static __always_inline void task_switched(void *ctx, bool preempted, struct task_struct *prev,
-                                          struct task_struct *next, __u32 state)
+/* Before Linux 5.18 the tracepoint does not tell the state; __state may have changed already. */
+SEC("tp_btf/sched_switch")
+int task_switch(__u64 *ctx)
 {
+    struct task_struct *prev = (struct task_struct *)ctx[1], *next = (struct task_struct *)ctx[2];
     bool out = is_target(prev->pid), in = is_target(next->pid);
     __u64 now;
 
     if (!out && !in)
-        return;
+        return 0;
     now = bpf_ktime_get_ns();
     if (out)
-        switch_out(ctx, prev, next, preempted, state, now);
+        switch_out(ctx, prev, next, (bool)ctx[0],
+                   switch_arguments >= 4 ? (__u32)ARGUMENT(ctx, 3) : prev->__state, now);
     if (in)
         switch_in(next, prev, now);
-}
-
-SEC("tp_btf/sched_switch")
-int BPF_PROG(task_switch, bool preempted, struct task_struct *prev, struct task_struct *next,
-             unsigned int prev_state)
-{
-    task_switched(ctx, preempted, prev, next, prev_state);
-    return 0;
-}
-
-/* Before Linux 5.18 the tracepoint does not tell the state; __state may have changed already. */
-SEC("tp_btf/sched_switch")
-int BPF_PROG(task_switch_old, bool preempted, struct task_struct *prev, struct task_struct *next)
-{
-    task_switched(ctx, preempted, prev, next, prev->__state);
     return 0;
 }
 
