@@ -74,6 +74,8 @@ def smaps(made, recording):
     victim = made.thread(recording, 4121, 4121, "python3", "/usr/bin/python3 trainer.py", "target")
     worker = made.thread(recording, 4121, 4127, "worker", "/usr/bin/python3 trainer.py", "target")
     agent = made.thread(recording, 4188, 4188, "python3", "/usr/bin/python3 agent.py --pid 4121", "other")
+    made.add("thread_total", thread_id=victim, switches=400, short_gaps=300, short_gap_ns=30 * MS, run_ns=25000 * MS)
+    made.add("thread_total", thread_id=worker, switches=100, short_gaps=0, short_gap_ns=0, run_ns=5 * MS)
     wait, walk = made.stack("kernel", MMAP_WAIT), made.stack("kernel", ROLLUP)
     epoll, python = made.stack("kernel", EPOLL), made.stack("python", ["allocate", "step", "main"])
     for i in range(100):
@@ -94,6 +96,7 @@ def smaps(made, recording):
 def innocent(made, recording):
     """A server that waits for requests: nothing of it is a stall."""
     thread = made.thread(recording, 50, 50, "server", "/usr/bin/server", "target")
+    made.add("thread_total", thread_id=thread, switches=60, short_gaps=0, short_gap_ns=0, run_ns=6 * MS)
     epoll = made.stack("kernel", EPOLL)
     for i in range(60):
         begin = 500 * i * MS
