@@ -1,0 +1,378 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`upgate record` on this kernel: live processes, commands, and everything that can go wrong with the target, the
+recorder and the place of the store. Without root or on a kernel that forbids the capture: skipped, but for
+what is said about that. Waits for conditions, with a deadline; counts, never times."""
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+
+BUILD, SOURCE = os.environ["UPGATE_BUILD"], os.environ["UPGATE_SOURCE"]
+UPGATE = os.path.join(BUILD, "upgate")
+NATIVE = os.path.join(BUILD, "reference_models", "native")
+NOBODY = 65534
+WAIT_S = 60  # for anything that takes a moment on a quiet machine
+# A thread that sleeps 3 ms at a time: a gap each; the comment names it.
+SLEEPER = "import time  # the-sleeper\ndef waits_here():\n    time.sleep(0.003)\nwhile True:\n    waits_here()"
+
+
+class Skip(Exception):
+    pass
+
+
+class Done:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    def __str__(self):
+        return "exit %d\n%s\n%s" % (self.code, self.out, self.err)
+
+
+class Case:
+    """A directory, a store's name in it, and processes that end with it."""
+
+    def __init__(self):
+        self.dir = tempfile.mkdtemp(prefix="upgate-record-")
+        os.chmod(self.dir, 0o755)
+        self.db = os.path.join(self.dir, "run.db")
+        self.processes, self.mounts = [], []
+
+    def start(self, *command, **more):
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, **more)
+        self.processes.append(process)
+        return process
+
+    def sleeper(self, program=SLEEPER):
+        return self.start(sys.executable, "-c", program)
+
+    def record(self, *options, **more):
+        return self.start(UPGATE, "record", "-o", self.db, *options, **more)
+
+    def finish(self, process, wait_s=WAIT_S):
+        out, err = process.communicate(timeout=wait_s)
+        done = Done(process.returncode, out, err)
+        assert "Sanitizer" not in err, done
+        return done
+
+    def run(self, *options, **more):
+        return self.finish(self.record(*options, **more))
+
+    def rows(self, sql, *values):
+        db = sqlite3.connect("file:%s?mode=ro" % self.db, uri=True, timeout=5)
+        try:
+            return db.execute(sql, values).fetchall()
+        finally:
+            db.close()
+
+    def value(self, sql, *values):
+        return self.rows(sql, *values)[0][0]
+
+    def wait_until(self, what, condition):
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            if condition():
+                return
+            time.sleep(0.02)
+        raise AssertionError("never came: " + what)
+
+    def wait_for_rows(self, process, sql="SELECT count(*) FROM gap"):
+        """The recorder is at work: something was committed."""
+        def there():
+            if process.poll() is not None:
+                raise AssertionError("ended early: %s" % self.finish(process))
+            try:
+                return self.value(sql) > 0
+            except sqlite3.OperationalError:
+                return False  # not there yet, or locked
+        self.wait_until(sql, there)
+
+    def tmpfs(self, options):
+        where = os.path.join(self.dir, "mount")
+        os.mkdir(where)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", where]).returncode:
+            raise Skip("cannot mount a tmpfs")
+        self.mounts.append(where)
+        self.db = os.path.join(where, "run.db")
+
+    def close(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        for where in self.mounts:
+            subprocess.run(["umount", "-l", where])
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def check(done, code, *says):
+    assert done.code == code, done
+    for text in says:
+        assert text in done.err or text in done.out, "%r is missing:\n%s" % (text, done)
+
+
+def check_whole(case, state="done"):
+    """A store that was ended properly: nothing dangles, what was seen is kept or counted."""
+    assert case.value("PRAGMA integrity_check") == "ok"
+    assert case.rows("PRAGMA foreign_key_check") == []
+    assert case.rows("SELECT kind, state, writer_pid FROM run") == [("record", state, None)]
+    assert case.value("SELECT end_ns > begin_ns FROM recording") == 1
+    ledger = case.rows("SELECT producer, seen, kept, dropped FROM ledger WHERE producer LIKE 'bpf.%'")
+    assert len(ledger) == 6 and all(seen == kept + dropped for _, seen, kept, dropped in ledger), ledger
+
+
+def alive(process):
+    return process.poll() is None
+
+
+def test_live_process(case):
+    sleeper = case.sleeper()
+    done = case.run("--pid", str(sleeper.pid), "--duration", "2s")
+    check(done, 0, "time is over", "next: upgate stalls " + case.db)
+    assert alive(sleeper)
+    check_whole(case)
+    gaps = case.rows("SELECT gap_ns, blocked_ns, run_queue_ns, kernel_stack, syscall_nr FROM v_off_cpu WHERE pid = ?",
+                     sleeper.pid)
+    assert len(gaps) >= 20, len(gaps)  # 600 on a quiet machine
+    assert all(gap >= 1000000 and gap == blocked + queued for gap, blocked, queued, _, _ in gaps), gaps
+    slept = case.value("SELECT count(*) FROM v_off_cpu g JOIN v_stack k ON k.stack = g.kernel_stack "
+                       "WHERE g.pid = ? AND k.name LIKE '%nanosleep%'", sleeper.pid)
+    named = case.value("SELECT missing FROM recording")
+    assert slept >= 20 or "kallsyms" in named or "kptr" in named, named
+    kind, cmdline, ended = case.rows("SELECT kind, cmdline, ended_ns FROM process WHERE tgid = ?", sleeper.pid)[0]
+    assert kind == "target" and "the-sleeper" in cmdline and ended is None, (kind, cmdline, ended)
+    assert case.value("SELECT count(*) FROM process WHERE tgid IN (SELECT writer_pid FROM run)") == 0
+    assert case.value("SELECT switches FROM thread_total t JOIN thread d ON d.id = t.thread_id WHERE d.tid = ?",
+                      sleeper.pid) >= len(gaps)
+    assert {"vmstat", "stat", "drops"} <= {row[0] for row in case.rows("SELECT DISTINCT source FROM counter")}
+
+
+def test_python_frames(case):
+    sleeper = case.sleeper(SLEEPER.replace("0.003", "0.03"))
+    done = case.run("--pid", str(sleeper.pid), "--duration", "3s")
+    check(done, 0)
+    if not case.value("SELECT python FROM recording"):
+        raise Skip("this Python cannot be read: " + case.value("SELECT missing FROM recording"))
+    walked = case.value("SELECT count(*) FROM v_off_cpu g JOIN v_stack k ON k.stack = g.python_stack "
+                        "WHERE g.pid = ? AND k.name LIKE '%waits_here' AND k.line = 3", sleeper.pid)
+    assert walked >= 3, walked  # 95 on a quiet machine
+    seen, kept, dropped = case.rows("SELECT seen, kept, dropped FROM ledger WHERE producer = 'pystack'")[0]
+    assert kept >= walked and seen == kept + dropped
+
+
+def test_no_python(case):
+    sleeper = case.sleeper()
+    check(case.run("--pid", str(sleeper.pid), "--duration", "500ms", "--no-python", "--sample-hz", "0"), 0)
+    assert case.value("SELECT count(*) FROM gap WHERE python_stack IS NOT NULL") == 0
+    assert case.rows("SELECT python, sample_hz FROM recording") == [(0, 0)]
+    assert case.value("SELECT count(*) FROM sample") == 0
+
+
+def test_command(case):
+    """From its first instruction: children are followed, births, names and ends are known, and it is the end."""
+    done = case.run("--", "sh", "-c", "sleep 0.2; exec 2>&1; env sleep 0.3; exit 7")
+    check(done, 0, "'sh' ended with exit code 7", "the target ended")
+    check_whole(case)
+    sleeps = case.rows("SELECT cmdline, started_ns, ended_ns, exit_code FROM process "
+                       "WHERE kind = 'target' AND comm = 'sleep' ORDER BY started_ns")
+    assert [row[0] for row in sleeps] == ["sleep 0.2", "sleep 0.3"], sleeps
+    assert all(started and ended > started and code == 0 for _, started, ended, code in sleeps), sleeps
+    shell = case.rows("SELECT cmdline, exit_code >> 8 FROM process WHERE kind = 'target' AND comm = 'sh'")
+    assert len(shell) == 1 and shell[0][1] == 7 and shell[0][0].startswith("sh -c"), shell
+    longest = case.value("SELECT max(gap_ns) FROM v_off_cpu WHERE comm = 'sleep'")
+    assert longest >= 250000000, longest
+
+
+def test_command_as_json(case):
+    done = case.run("--format", "json", "-q", "--", "sh", "-c", "exit 3")
+    check(done, 0)
+    document = json.loads(done.out)
+    assert document["schema"] == "upgate.record/1" and document["command_exit_code"] == 3, document
+    assert document["ending"] == "target" and document["store"] == case.db, document
+
+
+def test_command_that_is_none(case):
+    done = case.run("--", "/none/such-program")
+    check(done, 4, "failed to start '/none/such-program': No such file or directory")
+    assert not os.path.exists(case.db)
+
+
+def test_steps(case):
+    if not os.access(NATIVE, os.X_OK):
+        raise Skip("no native models in this build")
+    check(case.run("--", NATIVE, "dlrm", "--steps", "20", "--size", "small"), 0, "20 steps")
+    rows = case.rows("SELECT idx, dur_ns FROM recorded_step ORDER BY idx")
+    assert [row[0] for row in rows] == list(range(20)) and all(row[1] > 0 for row in rows), rows
+    assert case.value("SELECT count(*) FROM recorded_step s, recording r WHERE s.begin_ns < r.begin_ns "
+                      "OR s.begin_ns > r.end_ns") == 0
+    assert not [name for name in os.listdir("/dev/shm") if name.endswith("-record")]
+
+
+def test_target_is_killed(case):
+    sleeper = case.sleeper()
+    recorder = case.record("--pid", str(sleeper.pid))
+    case.wait_for_rows(recorder)
+    sleeper.kill()
+    sleeper.wait()
+    check(case.finish(recorder), 0, "the target ended")
+    check_whole(case)
+    assert case.rows("SELECT exit_code & 127, ended_ns IS NOT NULL FROM process WHERE tgid = ?", sleeper.pid) == [(9, 1)]
+
+
+def test_target_becomes_another(case):
+    program = ("import os, time\ntime.sleep(0.5)\nif os.fork() == 0:\n    time.sleep(0.3)\n    os._exit(5)\n"
+               "os.execvp('sleep', ['sleep', '0.7'])")
+    case_start = case.sleeper(program)
+    check(case.run("--pid", str(case_start.pid)), 0, "the target ended")
+    check_whole(case)
+    assert case.rows("SELECT cmdline FROM process WHERE tgid = ?", case_start.pid) == [("sleep 0.7",)]
+    child = case.rows("SELECT ppid, exit_code >> 8 FROM process WHERE kind = 'target' AND tgid != ?", case_start.pid)
+    assert child == [(case_start.pid, 5)], child
+
+
+def test_ctrl_c(case):
+    sleeper = case.sleeper()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        recorder = case.record("--pid", str(sleeper.pid))
+        case.wait_for_rows(recorder)
+        recorder.send_signal(number)
+        check(case.finish(recorder), 0, "ended by")
+        check_whole(case)
+        assert alive(sleeper)
+        os.unlink(case.db)
+
+
+def test_recorder_is_killed(case):
+    """What was committed is readable, the target runs on, and the next recording is not hindered."""
+    sleeper = case.sleeper()
+    recorder = case.record("--pid", str(sleeper.pid))
+    case.wait_for_rows(recorder)
+    recorder.kill()
+    recorder.wait()
+    db = sqlite3.connect(case.db)  # rolls back what was open
+    assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert db.execute("SELECT count(*) FROM v_off_cpu WHERE pid = ?", (sleeper.pid,)).fetchone()[0] > 0
+    assert db.execute("SELECT end_ns FROM recording").fetchall() == [(None,)]
+    db.close()
+    assert alive(sleeper)
+    case.db += "2"
+    check(case.run("--pid", str(sleeper.pid), "--duration", "300ms"), 0)
+    check_whole(case)
+
+
+def test_wrong_targets(case):
+    gone = case.start("true")
+    gone.wait()
+    sleeper = case.sleeper()
+    for options, code, says in (
+            (("--pid", str(gone.pid)), 2, "there is no process %d" % gone.pid),
+            (("--pid", "12x"), 2, "'12x' is no process id"),
+            (("--cgroup", "/no/such/group"), 2, "no cgroup '/no/such/group'"),
+            (("--container", "0123456789abcdef"), 2, "no cgroup belongs to a container"),
+            (("--container", "12"), 2, "at least 6"),
+            ((), 2, "nothing to record"),
+            (("--pid", str(sleeper.pid), "--", "true"), 2, "exclude each other")):
+        check(case.run(*options), code, says)
+        assert not os.path.exists(case.db), options
+
+
+def test_existing_store(case):
+    sleeper = case.sleeper()
+    check(case.run("--pid", str(sleeper.pid), "--duration", "200ms"), 0)
+    before = open(case.db, "rb").read()
+    check(case.run("--pid", str(sleeper.pid), "--duration", "200ms"), 2, "exists already")
+    assert open(case.db, "rb").read() == before
+
+
+def test_without_permission(case):
+    sleeper = case.sleeper()
+    where = os.path.join(case.dir, "open")
+    os.mkdir(where, 0o777)
+    os.chmod(where, 0o777)
+    case.db = os.path.join(where, "run.db")
+    if subprocess.run([UPGATE, "--version"], user=NOBODY, group=NOBODY, capture_output=True).returncode:
+        raise Skip("another user cannot run %s" % UPGATE)
+    done = case.run("--pid", str(sleeper.pid), "--duration", "1s", user=NOBODY, group=NOBODY, extra_groups=[])
+    check(done, 4, "root")
+    assert not os.path.exists(case.db), done
+
+
+def test_read_only_place(case):
+    sleeper = case.sleeper()
+    case.tmpfs("ro")
+    check(case.run("--pid", str(sleeper.pid), "--duration", "1s"), 4, case.db)
+
+
+def test_full_disk(case):
+    """In words, with what was committed; the target runs on."""
+    sleeper = case.sleeper(SLEEPER.replace("0.003", "0.0002"))
+    case.tmpfs("size=500k")
+    done = case.run("--pid", str(sleeper.pid), "--threshold", "1us", "--duration", "%ds" % WAIT_S)
+    check(done, 4, "the disk is full", "is readable", case.db)
+    assert alive(sleeper)
+    assert case.value("PRAGMA integrity_check") == "ok"
+    assert case.value("SELECT count(*) FROM recording") == 1
+
+
+def test_five_thousand_threads(case):
+    program = ("import sys, threading\nthreading.stack_size(65536)\ngo = threading.Event()\n"
+               "made = [threading.Thread(target=go.wait, daemon=True) for _ in range(5000)]\n"
+               "for thread in made:\n    thread.start()\nprint('ready', flush=True)\nthreading.Event().wait()")
+    try:
+        limit = int(open("/sys/fs/cgroup/pids/pids.max").read())
+    except (OSError, ValueError):
+        limit = 1 << 20
+    if limit < 6000 or int(open("/proc/sys/kernel/threads-max").read()) < 12000:
+        raise Skip("this machine does not allow 5,000 threads")
+    target = case.sleeper(program)
+    line = target.stdout.readline()
+    if line != "ready\n":
+        raise Skip("5,000 threads could not be started")
+    check(case.run("--pid", str(target.pid), "--duration", "2s"), 0)
+    check_whole(case)
+    assert alive(target)
+    waiting = case.value("SELECT count(DISTINCT tid) FROM v_off_cpu WHERE pid = ? AND flags & 32", target.pid)
+    assert waiting >= 5000, waiting
+
+
+def main():
+    if os.geteuid():
+        print("needs root")
+        return 77
+    probe = Case()
+    done = probe.run("--duration", "10ms", "--", "true")
+    probe.close()
+    if done.code == 2 and "unknown verb" in done.err:
+        print("this build has no capture")
+        return 77
+    if done.code == 4:
+        print("this kernel does not allow the capture: " + done.err.strip())
+        return 77
+    failed = 0
+    wanted = sys.argv[1:]
+    for name, test in sorted(globals().items()):
+        if not name.startswith("test_") or (wanted and name[5:] not in wanted):
+            continue
+        case, begin = Case(), time.monotonic()
+        try:
+            test(case)
+            print("ok   %s (%.1f s)" % (name, time.monotonic() - begin))
+        except Skip as reason:
+            print("skip %s: %s" % (name, reason))
+        except Exception as error:  # one case's failure is no other's
+            failed += 1
+            print("FAIL %s: %s: %s" % (name, type(error).__name__, error))
+        finally:
+            case.close()
+        sys.stdout.flush()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recorder over a capture that is none: records made by hand go in, rows of a real store come out. The functions
+// of bpf/capture.h below take the place of the library's.
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bpf/capture.h"
+#include "common/clock.h"
+#include "common/strings.h"
+#include "tests/unit/runner.h"
+#include "tracer/record/record.h"
+#include "tracer/store/store.h"
+
+// --- the capture ----------------------------------------------------------------------------------
+
+struct capture {
+    capture_callback callback;
+    void *context;
+};
+
+static struct {
+    struct capture capture;
+    unsigned char queue[8 << 20];
+    size_t len;
+    struct ug_counts counts[UG_COUNTER_COUNT];
+    int open_error;
+} fake;
+
+int capture_open(const struct capture_opts *opts, capture_callback callback, void *context,
+                 struct capture **ret_capture, struct error *err)
+{
+    (void)opts;
+    if (fake.open_error)
+        return error_set(err, fake.open_error, "not permitted");
+    fake.capture = (struct capture){.callback = callback, .context = context};
+    *ret_capture = &fake.capture;
+    return 0;
+}
+
+int capture_poll(struct capture *capture, int wait_ms)
+{
+    int count = 0;
+    (void)wait_ms;
+    for (size_t at = 0; at < fake.len; count++) {
+        const struct ug_head *head = (const void *)(fake.queue + at);
+        capture->callback(capture->context, head);
+        at += head->size;
+    }
+    fake.len = 0;
+    return count;
+}
+
+int capture_look(struct capture *capture)
+{
+    (void)capture;
+    return 0;
+}
+
+int capture_totals(struct capture *capture, void (*each)(void *context, const struct capture_total *total),
+                   void *context)
+{
+    (void)capture, (void)each, (void)context;
+    return 0;
+}
+
+void capture_counts(struct capture *capture, struct ug_counts ret_counts[UG_COUNTER_COUNT])
+{
+    (void)capture;
+    memcpy(ret_counts, fake.counts, sizeof fake.counts);
+}
+
+const char *const *capture_missing(const struct capture *capture, size_t *ret_count)
+{
+    static const char *const missing[] = {"signals: \"quoted\", not here"};
+    (void)capture;
+    *ret_count = 1;
+    return missing;
+}
+
+void capture_detach(struct capture *capture)
+{
+    (void)capture;
+}
+
+void capture_close(struct capture *capture)
+{
+    (void)capture;
+}
+
+// --- a target and its records ---------------------------------------------------------------------
+
+static char test_dir[] = "/tmp/upgate-record-XXXXXX";
+static char test_path[64];
+static pid_t target;
+static struct store *store;
+static struct recorder *recorder;
+
+static void end_target(void)
+{
+    kill(target, SIGKILL);
+    waitpid(target, NULL, 0);
+}
+
+static void begin(void)
+{
+    struct error err = {0};
+    if (!mkdtemp(test_dir) && errno != EINVAL)
+        runner_fail(__FILE__, __LINE__, "no directory");
+    snprintf(test_path, sizeof test_path, "%s/run.db", test_dir);
+    target = fork();
+    if (target == 0) {
+        pause();
+        _exit(0);
+    }
+    struct recorder_opts opts = {.pids = &target, .pid_count = 1, .no_python = true};
+    if (store_open(test_path, STORE_CREATE, &store, &err) || recorder_start(store, &opts, &recorder, &err))
+        runner_fail(__FILE__, __LINE__, "%s", err.text);
+}
+
+static int64_t number(const char *sql)
+{
+    int64_t value = -1;
+    store_get_int(store, &value, NULL, sql, "");
+    return value;
+}
+
+static void end(void)
+{
+    struct error err = {0};
+    bool alive = false;
+    CHECK_INT(recorder_poll(recorder, 0, &alive, &err), 0);
+    CHECK(alive);
+    CHECK_INT(recorder_stop(recorder, NULL, &err), 0);
+    recorder_free(recorder);
+    CHECK(number("SELECT end_ns FROM recording") > 0);
+    CHECK_INT(number("SELECT count(*) FROM pragma_foreign_key_check"), 0);
+    end_target();
+}
+
+static void push(const void *record, size_t size, const __u64 *addresses, size_t count)
+{
+    struct ug_head head;
+    memcpy(&head, record, sizeof head);
+    head.size = (__u32)(size + count * sizeof *addresses);
+    if (fake.len + head.size > sizeof fake.queue)
+        runner_fail(__FILE__, __LINE__, "the queue is full");
+    memcpy(fake.queue + fake.len, record, size);
+    memcpy(fake.queue + fake.len, &head, sizeof head);
+    memcpy(fake.queue + fake.len + size, addresses, count * sizeof *addresses);
+    fake.len += head.size;
+}
+
+static struct ug_gap gap_of(uint32_t tid, uint64_t out_ns)
+{
+    return (struct ug_gap){.head = {.kind = UG_EVENT_GAP},
+                           .out_ns = out_ns,
+                           .waking_ns = out_ns + 2000000,
+                           .in_ns = out_ns + 3000000,
+                           .task = {.tid = tid, .tgid = (__u32)target, .comm = "worker"},
+                           .syscall_nr = -1};
+}
+
+static const __u64 stack[] = {0xffffffff81000000u, 0xffffffff81000100u, 0x7f0000001000u, 0x7f0000002000u,
+                              0xffffffff81000200u};
+
+TEST(a_gap_is_a_row)
+{
+    begin();
+    struct ug_gap gap = gap_of((__u32)target, 1000000000);
+    gap.kernel_count = 2;
+    gap.user_count = 2;
+    gap.waker_count = 1;
+    gap.flags = UG_GAP_WAKER_IRQ | UG_GAP_IDLE_CPU;
+    gap.owner = (struct ug_task){.tid = 1, .tgid = 1, .comm = "init"};
+    gap.before = (struct ug_task){.tid = 2, .tgid = 2, .comm = "kthreadd"};
+    gap.syscall_nr = SYS_read;
+    gap.syscall_args[0] = 0;
+    gap.lock_kind = UG_LOCK_MMAP;
+    gap.lock = 0xffff888000000000u;
+    push(&gap, sizeof gap, stack, 5);
+    gap.out_ns += 10000000;
+    gap.in_ns += 10000000;
+    gap.waking_ns = 0;
+    push(&gap, sizeof gap, stack, 5);
+    end();
+    CHECK_INT(number("SELECT count(*) FROM v_off_cpu WHERE comm = 'worker'"), 2);
+    CHECK_INT(number("SELECT blocked_ns FROM v_off_cpu WHERE gap = 1"), 2000000);
+    CHECK_INT(number("SELECT run_queue_ns FROM v_off_cpu WHERE gap = 1"), 1000000);
+    CHECK_INT(number("SELECT run_queue_ns FROM v_off_cpu WHERE gap = 2"), 13000000);
+    CHECK_INT(number("SELECT count(*) FROM v_off_cpu WHERE waking_ns IS NULL"), 1);
+    CHECK_INT(number("SELECT count(*) FROM v_off_cpu WHERE owner_pid = 1 AND waker_pid = 0 AND next_pid = 0"), 2);
+    CHECK_INT(number("SELECT count(*) FROM stack"), 3); // the same contents once
+    CHECK_INT(number("SELECT count(*) FROM v_stack WHERE kind = 'user'"), 2);
+    CHECK_INT(number("SELECT lock_kind FROM gap WHERE id = 1"), UG_LOCK_MMAP);
+    char *text = store_get_text(store, "SELECT kind FROM process WHERE tgid = 2", "");
+    CHECK_STR(text, "kernel");
+    text = store_get_text(store, "SELECT kind FROM process WHERE tgid = 0", "");
+    CHECK_STR(text, "idle");
+    text = store_get_text(store, "SELECT kind FROM process WHERE tgid = ?", "i", (int64_t)target);
+    CHECK_STR(text, "target");
+    text = store_get_text(store, "SELECT cmdline FROM process WHERE tgid = ?", "i", (int64_t)target);
+    CHECK_CONTAINS(text, "test_record");
+    text = store_get_text(store, "SELECT missing FROM recording", "");
+    CHECK_CONTAINS(text, "\\\"quoted\\\"");
+    CHECK(store_get_text(store, "SELECT syscall_target FROM gap", "") != NULL);
+}
+
+TEST(samples_locks_and_facts)
+{
+    begin();
+    struct ug_sample sample = {.head = {.kind = UG_EVENT_SAMPLE},
+                               .at_ns = 5,
+                               .task = {.tid = (__u32)target, .tgid = (__u32)target, .comm = "t"},
+                               .why = UG_SAMPLE_TARGET,
+                               .kernel_count = 1,
+                               .user_count = 1};
+    push(&sample, sizeof sample, stack + 1, 2);
+    struct ug_lock lock = {.head = {.kind = UG_EVENT_LOCK},
+                           .begin_ns = 5,
+                           .end_ns = 9,
+                           .lock = 77,
+                           .task = sample.task,
+                           .owner = {.tid = 1, .tgid = 1, .comm = "init"},
+                           .lock_flags = 3,
+                           .owner_flags = 1,
+                           .kernel_count = 1,
+                           .owner_count = 1};
+    push(&lock, sizeof lock, stack, 2);
+    struct ug_fact fact = {.head = {.kind = UG_EVENT_FACT},
+                           .begin_ns = 1,
+                           .end_ns = 2,
+                           .what = UG_FACT_SIGNAL,
+                           .task = sample.task,
+                           .actor = lock.owner,
+                           .value = {19, 0, 0, 4}};
+    push(&fact, sizeof fact, NULL, 0);
+    struct recorder_totals totals;
+    bool alive;
+    CHECK_INT(recorder_poll(recorder, 0, &alive, NULL), 0);
+    recorder_totals(recorder, &totals);
+    CHECK_INT(totals.samples + totals.locks * 10 + totals.facts * 100, 111);
+    end();
+    CHECK_INT(number("SELECT count(*) FROM v_sample WHERE why = 1 AND kernel_stack AND user_stack"), 1);
+    CHECK_INT(number("SELECT flags FROM lock_wait WHERE owner_stack IS NOT NULL"), 3 + ((int64_t)1 << 32));
+    CHECK_INT(number("SELECT value0 * 10 + value3 FROM host_fact WHERE target_thread != actor_thread"), 194);
+}
+
+// A pid that was given to another process is another row, and what came before belongs to the old one.
+TEST(a_pid_used_again)
+{
+    begin();
+    const uint32_t pid = 4000000; // beyond what /proc has
+    struct ug_task_event birth = {.head = {.kind = UG_EVENT_TASK},
+                                  .at_ns = 1000,
+                                  .start_ns = 50000000,
+                                  .task = {.tid = pid, .tgid = pid, .comm = "first"},
+                                  .what = UG_TASK_FORK,
+                                  .ppid = (__u32)target,
+                                  .target = 1};
+    struct ug_gap gap = gap_of(pid, 2000);
+    gap.task = birth.task;
+    push(&birth, sizeof birth, NULL, 0);
+    push(&gap, sizeof gap, NULL, 0);
+    struct ug_task_event death = birth;
+    death.what = UG_TASK_EXIT;
+    death.at_ns = 5000000;
+    death.exit_code = 9;
+    push(&death, sizeof death, NULL, 0);
+    birth.at_ns = 6000000;
+    birth.start_ns = 90000000;
+    memcpy(birth.task.comm, "second", 7);
+    push(&birth, sizeof birth, NULL, 0);
+    gap.out_ns = 7000000;
+    gap.in_ns = 9000000;
+    gap.task = birth.task;
+    push(&gap, sizeof gap, NULL, 0);
+    push(&gap, sizeof gap, NULL, 0);
+    end();
+    CHECK_INT(number("SELECT count(*) FROM process WHERE tgid = 4000000 AND kind = 'target'"), 2);
+    CHECK_INT(number("SELECT count(*) FROM v_off_cpu WHERE comm = 'first'"), 1);
+    CHECK_INT(number("SELECT count(*) FROM v_off_cpu WHERE comm = 'second'"), 2);
+    CHECK_INT(number("SELECT exit_code FROM process WHERE comm = 'first'"), 9);
+    CHECK_INT(number("SELECT ended_ns FROM process WHERE comm = 'first'"), 5000000);
+    CHECK_INT(number("SELECT started_ns FROM thread WHERE comm = 'second'"), 6000000);
+}
+
+TEST(five_thousand_threads)
+{
+    begin();
+    for (uint32_t round = 0; round < 3; round++) {
+        bool alive;
+        for (uint32_t i = 0; i < 5000; i++) {
+            struct ug_gap gap = gap_of(3000000 + i, 1000000000 + round * 10000000);
+            push(&gap, sizeof gap, NULL, 0);
+        }
+        CHECK_INT(recorder_poll(recorder, 0, &alive, NULL), 0);
+    }
+    end();
+    CHECK_INT(number("SELECT count(*) FROM gap"), 15000);
+    CHECK_INT(number("SELECT count(*) FROM thread"), 5000);
+    CHECK_INT(number("SELECT count(*) FROM process"), 1);
+}
+
+TEST(drops_are_a_breach)
+{
+    begin();
+    fake.counts[UG_COUNTER_GAP] = (struct ug_counts){.seen = 10, .kept = 7, .dropped = 3, .truncated = 2};
+    fake.counts[UG_COUNTER_SAMPLE] = (struct ug_counts){.seen = 5, .kept = 4, .dropped = 1};
+    end();
+    CHECK_INT(number("SELECT breach FROM ledger WHERE producer = 'bpf.gap' AND seen = kept + dropped"), 1);
+    CHECK_INT(number("SELECT breach FROM ledger WHERE producer = 'bpf.sample'"), 0);
+    CHECK_INT(number("SELECT max(value) FROM counter WHERE source = 'drops' AND name = 'gap'"), 3);
+    CHECK(number("SELECT count(*) FROM counter WHERE source = 'vmstat'") > 0);
+}
+
+TEST(what_cannot_be_recorded)
+{
+    struct error err = {0};
+    begin();
+    recorder_stop(recorder, NULL, &err);
+    recorder_free(recorder);
+    int64_t before = number("SELECT count(*) FROM recording");
+    pid_t none = 4100000, own = getpid();
+    struct recorder_opts opts = {.pids = &none, .pid_count = 1};
+    CHECK_INT(recorder_start(store, &opts, &recorder, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, "there is no process 4100000");
+    opts.pids = &own;
+    CHECK_INT(recorder_start(store, &opts, &recorder, &err), -EINVAL);
+    opts = (struct recorder_opts){.cgroup = "/none"};
+    CHECK_INT(recorder_start(store, &opts, &recorder, &err), -EINVAL);
+    fake.open_error = -EPERM;
+    opts = (struct recorder_opts){.pids = &target, .pid_count = 1};
+    CHECK_INT(recorder_start(store, &opts, &recorder, &err), -EPERM);
+    CHECK_CONTAINS(err.text, "not permitted");
+    CHECK_INT(number("SELECT count(*) FROM recording"), before);
+    end_target();
+}
+
+TEST(the_target_ends)
+{
+    bool alive = true;
+    begin();
+    end_target();
+    for (int i = 0; i < 200 && alive; i++) {
+        CHECK_INT(recorder_poll(recorder, 1, &alive, NULL), 0);
+        clock_sleep_until_ns(clock_monotonic_ns() + 20000000);
+    }
+    CHECK(!alive);
+    CHECK_INT(recorder_stop(recorder, NULL, NULL), 0);
+    CHECK_INT(number("SELECT count(*) FROM process WHERE kind = 'target' AND ended_ns IS NOT NULL"), 1);
+    recorder_free(recorder);
+}
+
+TEST(a_full_disk_keeps_what_was_committed)
+{
+    struct error err = {0};
+    bool alive = true;
+    int rc = 0;
+    if (!mkdtemp(test_dir) || mount("none", test_dir, "tmpfs", 0, "size=600k"))
+        runner_skip("cannot mount a small tmpfs (needs root)");
+    begin();
+    struct ug_gap gap = gap_of((__u32)target, 1000);
+    push(&gap, sizeof gap, NULL, 0);
+    CHECK_INT(recorder_poll(recorder, 0, &alive, &err), 0); // the first round commits
+    for (int i = 0; i < 100 && rc == 0; i++) {
+        for (int k = 0; k < 1000; k++)
+            push(&gap, sizeof gap, NULL, 0);
+        rc = recorder_poll(recorder, 0, &alive, &err);
+    }
+    CHECK_INT(rc, -ENOSPC);
+    CHECK_CONTAINS(err.text, "the disk is full");
+    CHECK_CONTAINS(err.text, "is readable");
+    CHECK(recorder_stop(recorder, NULL, NULL) != 0);
+    recorder_free(recorder);
+    store_close(store);
+    CHECK_INT(store_open(test_path, STORE_READ, &store, &err), 0);
+    CHECK_INT(number("SELECT count(*) FROM gap"), 1);
+    char *text = store_get_text(store, "PRAGMA integrity_check", "");
+    CHECK_STR(text, "ok");
+    store_close(store);
+    umount(test_dir);
+    end_target();
+}
