@@ -53,8 +53,6 @@ static int want_targets(struct capture *capture, const struct capture_opts *opts
     if (status || (!opts->pid_count && !capture->cgroup))
         return status;
     status = capture_mark(capture);
-    if (status >= 0) // a thread born while the first walk went by, of a parent not yet marked
-        status = capture_mark(capture);
     return status >= 0 ? 0 :
         error_set(err, status, "failed to list the threads of the target: %s", strerror(-status));
 }

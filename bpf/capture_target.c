@@ -188,7 +188,18 @@ static void deliver(void *context, const void *record)
     capture->callback(capture->context, record);
 }
 
+// Twice: a thread may be born while the first walk goes by, of a parent that is not marked yet. What was wanted is
+// forgotten then: an id may come again for another process.
 int capture_mark(struct capture *capture)
 {
-    return capture_iterate(capture, ITERATE_MARK, 0, deliver, capture);
+    int map = capture_map(capture, "wanted");
+    int count = capture_iterate(capture, ITERATE_MARK, 0, deliver, capture);
+    uint32_t key;
+
+    if (count >= 0)
+        count = capture_iterate(capture, ITERATE_MARK, 0, deliver, capture);
+    while (!bpf_map_get_next_key(map, NULL, &key))
+        if (bpf_map_delete_elem(map, &key))
+            break;
+    return count;
 }

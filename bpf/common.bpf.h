@@ -18,7 +18,7 @@
 enum {
     TID_MAX = 1 << 22,     /* PID_MAX_LIMIT of 64-bit kernels */
     CPU_MAX = 4096,
-    WATCH_SLOTS = 256,     /* owners of locks watched at one time */
+    ACTIVE_MAX = 64,       /* waits for locks whose owners are watched at one time; a power of two */
     LEADERS_MAX = 8,
     BUDGET = 20,           /* stacks taken at switch-out per thread and 10 ms: 2,000/s at 1 us each */
     BUDGET_NS = 10000000,
@@ -50,12 +50,16 @@ struct queue {
 };
 static struct queue queues[CPU_MAX];
 
-struct watch {
-    __u32 tid;
-    __s32 waiters;
-    __u64 since_ns;
+/* Waits for sleeping locks that go on: the sampler looks whether it hit an owner. */
+struct active {
+    __u64 lock;   /* 0: free */
+    __u32 waiter; /* thread ids */
+    __u32 owner;  /* when the wait began; the lock itself tells the present one */
+    __u32 kind;
+    __u32 padding;
 };
-static struct watch watches[WATCH_SLOTS];
+static struct active actives[ACTIVE_MAX];
+static __s32 active_count;
 
 /* The first of the target's processes: whose cgroup is whose. */
 static __u32 leaders[LEADERS_MAX];
@@ -70,7 +74,7 @@ struct wait {
     __u32 flags;       /* LCB_F_* */
     __u32 owner_flags; /* UG_GAP_OWNER_* */
     struct ug_task owner;
-    __u32 watched; /* thread id in watches, 0: none */
+    __u32 active; /* has its place in actives */
     __u16 kind;
     __u16 owner_count;
 };
@@ -97,9 +101,11 @@ struct thread {
     __u16 kernel_count;
     __u16 user_count;
     __u16 waker_count;
-    __u16 cut;
+    __u16 unused;
     __u32 futex_owner;
+    __u32 futex_private;
     __u32 marked;
+    __u32 padding;
     struct ug_task waker;
     struct ug_task next;
     struct wait wait; /* for a sleeping lock; begin_ns 0: none */
@@ -160,6 +166,7 @@ struct {
 } scratches SEC(".maps");
 
 extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym __weak;
+extern struct task_struct *bpf_task_from_vpid(__s32 vpid) __ksym __weak;
 extern void bpf_task_release(struct task_struct *task) __ksym __weak;
 
 #define KEEP_VALUE(x) asm volatile("" : "+r"(x))

@@ -37,8 +37,9 @@ enum {
 };
 
 enum {
+    PF_EXITING = 0x00000004,
     PF_KTHREAD = 0x00200000,
-    TASK_FROZEN = 0x8000,
+    TASK_UNINTERRUPTIBLE = 2,
     LCB_F_SPIN = 1,
     LCB_F_READ = 2,
     LCB_F_WRITE = 4,

@@ -45,32 +45,49 @@ static __always_inline bool is_mmap_lock(struct task_struct *task, __u64 lock)
     return mm && (__u64)mm + bpf_core_field_offset(struct mm_struct, mmap_lock) == lock;
 }
 
-static __always_inline void watch(struct wait *wait, __u32 tid, __u64 now)
+static __always_inline void activate(struct wait *wait, __u32 waiter)
 {
-    struct watch *slot = &watches[tid & (WATCH_SLOTS - 1)];
+    struct active *active = &actives[waiter & (ACTIVE_MAX - 1)];
 
-    if (slot->tid != tid) {
-        if (slot->waiters > 0 && now - slot->since_ns < 60000000000ULL)
-            return; /* somebody else has the slot */
-        slot->tid = tid;
-        slot->waiters = 0;
-    }
-    slot->since_ns = now;
-    __sync_fetch_and_add(&slot->waiters, 1);
-    wait->watched = tid;
+    if (active->lock)
+        return; /* another thread has the place: its owner is watched, this one's is not */
+    active->waiter = waiter;
+    active->owner = wait->owner.tid;
+    active->kind = wait->kind;
+    active->lock = wait->lock;
+    __sync_fetch_and_add(&active_count, 1);
+    wait->active = 1;
 }
 
-static __always_inline void unwatch(struct wait *wait)
+static __always_inline void deactivate(struct wait *wait, __u32 waiter)
 {
-    struct watch *slot = &watches[wait->watched & (WATCH_SLOTS - 1)];
+    struct active *active = &actives[waiter & (ACTIVE_MAX - 1)];
 
-    if (wait->watched && slot->tid == wait->watched)
-        __sync_fetch_and_add(&slot->waiters, -1);
-    wait->watched = 0;
+    if (!wait->active)
+        return;
+    wait->active = 0;
+    active->lock = 0;
+    __sync_fetch_and_add(&active_count, -1);
+}
+
+/* Does the task own a lock that a target waits for? */
+static __always_inline bool owns_awaited(struct task_struct *task)
+{
+    for (int i = 0; i < ACTIVE_MAX; i++) {
+        struct active *active = &actives[i];
+        __u64 lock = active->lock;
+
+        if (!lock)
+            continue;
+        if (active->owner == (__u32)task->pid ||
+            (read_owner(lock, active->kind) & ~(__u64)OWNER_FLAGS) == (__u64)task)
+            return true;
+    }
+    return false;
 }
 
 /* The pointer in a lock may be stale (a reader's is never taken back): it counts only if it is still a task's. */
-static __always_inline void find_owner(struct thread *thread, __u64 word, __u64 now)
+static __always_inline void find_owner(struct thread *thread, __u64 word)
 {
     struct wait *wait = &thread->wait;
     struct task_struct *owner = NULL;
@@ -91,7 +108,6 @@ static __always_inline void find_owner(struct thread *thread, __u64 word, __u64 
             bytes = bpf_get_task_stack(owner, thread->owners, sizeof(thread->owners), 0);
         }
         wait->owner_count = bytes > 0 ? bytes / 8 : 0;
-        watch(wait, wait->owner.tid, now);
     }
     bpf_task_release(owner);
 }
@@ -126,7 +142,7 @@ int BPF_PROG(lock_begin, void *lock_pointer, unsigned int flags)
         thread->budget_ns = now;
         thread->budget = BUDGET;
     }
-    unwatch(wait);
+    deactivate(wait, task->pid);
     __builtin_memset(wait, 0, sizeof(*wait));
     wait->lock = lock;
     wait->flags = flags;
@@ -135,7 +151,8 @@ int BPF_PROG(lock_begin, void *lock_pointer, unsigned int flags)
     word = read_owner(lock, wait->kind);
     if ((wait->kind == UG_LOCK_RWSEM || wait->kind == UG_LOCK_MMAP) && word & RWSEM_READER_OWNED)
         wait->owner_flags = UG_GAP_OWNER_READER;
-    find_owner(thread, word, now);
+    find_owner(thread, word);
+    activate(wait, task->pid);
     return 0;
 }
 
@@ -189,7 +206,7 @@ int BPF_PROG(lock_end, void *lock_pointer, int result)
     if (thread->wait.begin_ns && thread->wait.lock == lock) {
         if (now - thread->wait.begin_ns >= threshold_ns)
             send_lock(ctx, thread, task, &thread->wait, now);
-        unwatch(&thread->wait);
+        deactivate(&thread->wait, task->pid);
         thread->wait.begin_ns = 0;
     } else if (thread->spin_begin_ns && thread->spin_lock == lock) {
         if (now - thread->spin_begin_ns >= threshold_ns) {

@@ -7,7 +7,7 @@
 #ifndef UPGATE_BPF_SAMPLES_BPF_H
 #define UPGATE_BPF_SAMPLES_BPF_H
 
-#include "bpf/common.bpf.h"
+#include "bpf/locks.bpf.h"
 
 static __always_inline bool in_user(struct sample_context *ctx)
 {
@@ -29,11 +29,10 @@ static __always_inline bool spins(__u64 ip)
 static __always_inline __u32 why_sample(struct task_struct *task, bool user, __u64 now)
 {
     __u32 tid = task->pid, cpu = bpf_get_smp_processor_id(), why = 0;
-    struct watch *slot = &watches[tid & (WATCH_SLOTS - 1)];
 
     if (is_target(tid))
         why |= UG_SAMPLE_TARGET;
-    if (slot->tid == tid && slot->waiters > 0)
+    if (active_count > 0 && owns_awaited(task))
         why |= UG_SAMPLE_OWNER;
     if (cpu < CPU_MAX && queues[cpu].waiting > 0)
         why |= UG_SAMPLE_NEIGHBOUR;

@@ -15,6 +15,7 @@
 
 enum {
     FUTEX_CMD_MASK = 0x7f,
+    FUTEX_PRIVATE_FLAG = 0x80,
     FUTEX_LOCK_PI = 6,
     FUTEX_LOCK_PI2 = 13,
     FUTEX_TID_MASK = 0x3fffffff,
@@ -45,6 +46,22 @@ static __always_inline void dequeue(struct thread *thread)
         __sync_fetch_and_add(&queues[cpu].waiting, -1);
 }
 
+/* A thread id of an inner pid namespace, current's, as the first one has it; 0: not known. */
+static __always_inline __u32 outer_id(__u32 inner)
+{
+    struct task_struct *task;
+    __u32 outer = 0;
+
+    if (!bpf_task_from_vpid)
+        return 0;
+    task = bpf_task_from_vpid(inner);
+    if (task) {
+        outer = task->pid;
+        bpf_task_release(task);
+    }
+    return outer;
+}
+
 /* Only in the context of the thread: the word of its futex, and who holds glibc's mutex around it. */
 static __always_inline void read_futex(struct thread *thread, struct task_struct *task)
 {
@@ -56,13 +73,14 @@ static __always_inline void read_futex(struct thread *thread, struct task_struct
     bpf_probe_read_user(&word, sizeof(word), (void *)args[0]);
     bpf_probe_read_user(&owner, sizeof(owner), (void *)(args[0] + 8)); /* pthread_mutex_t.__owner */
     thread->futex_value = (__u64)owner << 32 | word;
-    if (task->thread_pid->level) /* thread ids of an inner pid namespace: user space translates */
-        return;
     command = args[1] & FUTEX_CMD_MASK;
     if (command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2)
         thread->futex_owner = word & FUTEX_TID_MASK;
     else if (word && word <= 2) /* glibc: 1 locked, 2 with waiters */
         thread->futex_owner = owner;
+    thread->futex_private = args[1] & FUTEX_PRIVATE_FLAG;
+    if (thread->futex_owner && task->thread_pid->level)
+        thread->futex_owner = outer_id(thread->futex_owner);
 }
 
 static __always_inline void take_stacks(void *ctx, struct thread *thread, struct task_struct *task,
@@ -131,7 +149,6 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task,
     thread->waking_ns = 0;
     thread->attach_ns = 0;
     thread->waker_count = 0;
-    thread->cut = 0;
     thread->cpu_out = cpu;
     thread->flags = out_flags(task, next);
     thread->prev_state = preempted ? 0 : state;
@@ -146,7 +163,8 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task,
 }
 
 /* Who holds what the thread waits for. */
-static __always_inline void gap_owner(struct ug_gap *gap, struct thread *thread)
+static __always_inline void gap_owner(struct ug_gap *gap, struct thread *thread,
+                                      struct task_struct *task)
 {
     struct task_struct *owner;
 
@@ -160,7 +178,9 @@ static __always_inline void gap_owner(struct ug_gap *gap, struct thread *thread)
     } else if (thread->futex_owner && bpf_task_from_pid) {
         owner = bpf_task_from_pid(thread->futex_owner);
         if (owner) {
-            if ((__u32)owner->tgid != self_tgid) {
+            /* What is no mutex has anything there: an owner is of this process, or the futex is shared. */
+            if (owner->pid != task->pid && (__u32)owner->tgid != self_tgid &&
+                (owner->tgid == task->tgid || !thread->futex_private)) {
                 copy_task(&gap->owner, owner);
                 gap->flags |= UG_GAP_OWNER_FUTEX | (owner->on_cpu ? UG_GAP_OWNER_RUNNING : 0);
             }
@@ -194,7 +214,7 @@ static __always_inline void fill_gap(struct ug_gap *gap, struct thread *thread,
         gap->waker = thread->waker;
         gap->ppid_of_waker = thread->ppid_of_waker;
     }
-    gap_owner(gap, thread);
+    gap_owner(gap, thread, task);
 }
 
 /* The stacks behind the record. */

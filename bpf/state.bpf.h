@@ -35,7 +35,7 @@ static __always_inline void mark_wanted(struct seq_file *seq, struct task_struct
     struct thread *thread;
     __u64 now;
 
-    if (tgid == self_tgid || is_target(task->pid) || !bpf_map_lookup_elem(&wanted, &tgid))
+    if (tgid == self_tgid || task->flags & PF_EXITING || is_target(task->pid) || !bpf_map_lookup_elem(&wanted, &tgid))
         return;
     fill_task(&event, task, UG_TASK_SEEN, true);
     if (!write_record(seq, UG_COUNTER_TASK, &event, sizeof(event), false))
@@ -49,6 +49,7 @@ static __always_inline void mark_wanted(struct seq_file *seq, struct task_struct
         now = bpf_ktime_get_ns();
         thread->prev_state = task->__state;
         thread->flags = task->flags & PF_KTHREAD ? UG_GAP_KTHREAD : 0;
+        thread->blocker = bpf_core_field_exists(task->blocker) ? task->blocker : 0;
         thread->attach_ns = now;
         thread->out_ns = now;
     }
@@ -77,7 +78,7 @@ static __always_inline void state_owner(struct ug_state *state, struct task_stru
     } else if (thread->wait.begin_ns) {
         lock = thread->wait.lock;
         state->lock_kind = thread->wait.kind;
-    } else if (mm && mm->mmap_lock.count.counter) {
+    } else if (mm && state->state & TASK_UNINTERRUPTIBLE && mm->mmap_lock.count.counter) {
         lock = (__u64)mm + bpf_core_field_offset(struct mm_struct, mmap_lock);
         state->lock_kind = UG_LOCK_MMAP;
     }

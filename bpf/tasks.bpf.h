@@ -43,6 +43,10 @@ static __always_inline struct thread *mark(struct task_struct *task)
     thread->base_switches = task->nvcsw + task->nivcsw;
     thread->base_run_ns = task->se.sum_exec_runtime;
     set_target(task->pid);
+    if (task->flags & PF_EXITING) { /* task_exit may have been before: nobody would clear the bit again */
+        clear_target(task->pid);
+        return NULL;
+    }
     return thread;
 }
 
