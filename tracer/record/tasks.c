@@ -3,6 +3,8 @@
 // when something of them changed (about once a second), so that a record costs one look-up here.
 #include "tracer/record/tasks.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +17,8 @@ enum {
     TASKS_KEEP_NS = 2000000000,  // a record may name somebody this long after the end: rings are read in ms
     TASKS_CHECK_NS = 1000000000, // how long a stranger's pid is taken to be the same process unasked
     TASKS_TICK_NS = 10000000,    // start times in /proc have this grain
+    TASKS_UNNAMED_S = 10, // how long a stranger that called exec is kept for a record to name it
+    TASKS_ASKED_MAX = 256,       // strangers asked for a sign of life a flush
     TASKS_PF_KTHREAD = 0x00200000,
 };
 
@@ -24,6 +28,7 @@ struct tasks {
     struct task_process *processes[TASKS_BUCKETS];
     struct task_thread *threads[TASKS_BUCKETS];
     uint32_t process_count, thread_count, target_threads;
+    size_t ask_next; // bucket
     uint64_t dropped;
 };
 
@@ -301,14 +306,22 @@ static void tasks_on_birth(struct tasks *tasks, const struct ug_task_event *even
 
 static void tasks_on_exec(struct tasks *tasks, const struct ug_task_event *event)
 {
-    struct task_process *process =
-        tasks_process(tasks, event->task.tgid, event->task.comm, (int64_t)event->at_ns);
+    int64_t at_ns = (int64_t)event->at_ns;
+    struct task_process *process = tasks_find_process(tasks, event->task.tgid);
+    if (process && (process->ended || !tasks_same_start(process->start_ns, event->start_ns))) {
+        tasks_end_process(process, at_ns);
+        process = NULL;
+    }
+    if (!process)
+        process = tasks_add_process(tasks, event->task.tgid, event->start_ns);
     if (!process)
         return;
     process->generation++;
     process->snapshot = false;
     process->python_next_ns = 0;
     process->python_tries = 0;
+    process->checked_ns = at_ns;
+    process->ppid = event->ppid;
     tasks_set_comm(process->comm, event->task.comm);
     tasks_read_process(process);
 }
@@ -378,7 +391,8 @@ static void tasks_write_process(struct tasks *tasks, struct task_process *proces
     row_text(&row, process->cmdline);
     row_text(&row, kinds[process->kind]);
     row_id(&row, process->started_ns);
-    row_id(&row, process->ended ? process->ended_ns : 0);
+    // A stranger's end was noticed some time later.
+    row_id(&row, process->ended && process->kind == TASK_TARGET ? process->ended_ns : 0);
     if (process->has_exit && process->ended)
         row_int(&row, process->exit_code);
     else
@@ -422,17 +436,43 @@ static void tasks_flush_threads(struct tasks *tasks, int64_t now_ns, bool all)
     }
 }
 
+// The kernel side tells the end of targets only. Some strangers a second, in turn.
+static void tasks_ask_strangers(struct tasks *tasks, int64_t now_ns)
+{
+    int asked = 0;
+    for (size_t i = 0; i < TASKS_BUCKETS && asked < TASKS_ASKED_MAX; i++) {
+        struct task_process *process = tasks->processes[tasks->ask_next];
+        tasks->ask_next = (tasks->ask_next + 1) % TASKS_BUCKETS;
+        for (; process; process = process->next) {
+            if (process->ended || process->kind == TASK_TARGET || process->kind == TASK_IDLE)
+                continue;
+            asked++;
+            if (kill((pid_t)process->tgid, 0) < 0 && errno == ESRCH)
+                tasks_end_process(process, now_ns);
+        }
+    }
+}
+
+static bool tasks_is_done(const struct task_process *process, int64_t now_ns)
+{
+    // Twice as long as its threads, which point at it.
+    if (process->ended && now_ns - process->ended_ns > 2 * (int64_t)TASKS_KEEP_NS)
+        return true;
+    return !process->id && process->kind != TASK_TARGET && now_ns - process->checked_ns > TASKS_UNNAMED_S * (int64_t)1000000000;
+}
+
 void tasks_flush(struct tasks *tasks, int64_t now_ns, bool all,
                  void (*process_gone)(void *context, struct task_process *process), void *context)
 {
+    if (!all)
+        tasks_ask_strangers(tasks, now_ns);
     tasks_flush_threads(tasks, now_ns, all);
     for (size_t i = 0; i < TASKS_BUCKETS; i++) {
         for (struct task_process **at = &tasks->processes[i]; *at;) {
             struct task_process *process = *at;
             if (process->dirty && process->id)
                 tasks_write_process(tasks, process);
-            // Twice as long as its threads, which point at it.
-            if (!all && !(process->ended && now_ns - process->ended_ns > 2 * (int64_t)TASKS_KEEP_NS)) {
+            if (!all && !tasks_is_done(process, now_ns)) {
                 at = &process->next;
                 continue;
             }
