@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// A wait for a CPU: the quota of the cgroup, or others that ran there meanwhile. Who they were is told
+// by who got the CPU, who left it last, and the samples in between.
+#include <string.h>
+
+#include "reports/analyse/stalls/parts.h"
+
+enum { CPU_RIVALS_MAX = 16 };
+
+struct cpu_rival {
+    uint32_t process, thread;
+    int64_t ns;
+    bool real_time;
+    uint32_t stack;
+};
+
+static void cpu_add(const struct trace *trace, struct cpu_rival *list, int *count, uint32_t thread, int64_t ns, int prio,
+                    uint32_t stack)
+{
+    if (thread == TRACE_NONE || trace->processes[trace->threads[thread].process].kind == TRACE_IDLE)
+        return;
+    uint32_t process = trace->threads[thread].process;
+    int i = 0;
+    while (i < *count && list[i].process != process)
+        i++;
+    if (i == CPU_RIVALS_MAX)
+        return;
+    if (i == *count)
+        list[(*count)++] = (struct cpu_rival){process, thread, 0, false, 0};
+    list[i].ns += ns;
+    list[i].real_time |= prio >= 0 && prio < 100;
+    if (stack && !list[i].stack)
+        list[i].stack = stack;
+}
+
+static int cpu_rivals(const struct trace *trace, const struct trace_gap *gap, int64_t begin, struct cpu_rival *list)
+{
+    enum { SLICE_NS = 4000000 }; // what one of them alone proves: about a time slice
+    int count = 0;
+    int64_t edge = (gap->in - begin) / 2;
+    edge = edge < SLICE_NS ? edge : SLICE_NS;
+    if (begin == gap->out) // after a wait it is old news who got the CPU then
+        cpu_add(trace, list, &count, gap->next, edge, gap->next_prio, 0);
+    cpu_add(trace, list, &count, gap->before, edge, gap->before_prio, 0);
+    if (gap->cpu_in < 0 || (size_t)gap->cpu_in >= trace->cpu_count)
+        return count;
+    uint32_t at = trace_cpu_sample_from(trace, gap->cpu_in, begin);
+    for (int n = 0; at < trace->cpu_first[gap->cpu_in + 1] && n < 1000; at++, n++) {
+        const struct trace_sample *sample = &trace->samples[trace->cpu_samples[at]];
+        if (sample->at >= gap->in)
+            break;
+        if (sample->thread != gap->thread)
+            cpu_add(trace, list, &count, sample->thread, trace->tick_ns, -1, sample->kernel);
+    }
+    return count;
+}
+
+static bool cpu_is_softirq(const struct trace_process *process)
+{
+    return process->kind == TRACE_KERNEL && (!strncmp(process->comm, "ksoftirqd", 9) || !strncmp(process->comm, "irq/", 4));
+}
+
+void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index, int64_t begin)
+{
+    const struct trace *trace = work->trace;
+    enum part_split split = begin == gap->out && !gap->waking ? SPLIT_PREEMPTED : SPLIT_RUN_QUEUE;
+    struct part *part = parts_add(work, gap->thread, begin, gap->in, CAUSE_CPU_CONTENTION, split);
+    part->gap = gap_index;
+    part->via = VIA_CPU;
+    if (gap->flags & UG_GAP_THROTTLED) {
+        part->cause = CAUSE_CPU_QUOTA;
+        part->confidence = 0.95F;
+        return;
+    }
+    struct cpu_rival list[CPU_RIVALS_MAX];
+    int count = cpu_rivals(trace, gap, begin, list);
+    if ((gap->flags & UG_GAP_IDLE_CPU || !count) && facts_throttled(trace, gap->out, gap->in)) {
+        part->cause = CAUSE_CPU_QUOTA;
+        part->confidence = 0.75F;
+        part->notes |= NOTE_INFERRED;
+        return;
+    }
+    const struct cpu_rival *best = NULL;
+    int64_t total = 0;
+    for (int i = 0; i < count; i++) {
+        total += list[i].ns;
+        if (!best || list[i].ns > best->ns)
+            best = &list[i];
+    }
+    if (!best) {
+        part->cause = CAUSE_UNKNOWN;
+        part->confidence = 0.3F;
+        return;
+    }
+    double share = total ? (double)best->ns / (double)total : 0;
+    part->confidence = (float)(0.5 + 0.4 * share);
+    if (share < 0.6)
+        part->notes |= NOTE_SHARED;
+    if (parts_blamable(trace, best->thread)) {
+        part->culprit = best->thread;
+        part->culprit_stack = best->stack;
+    }
+    const struct trace_process *process = &trace->processes[best->process];
+    if (cpu_is_softirq(process)) {
+        part->cause = CAUSE_SOFTIRQ_STORM;
+        part->culprit = TRACE_NONE;
+    } else if (best->real_time && process->kind != TRACE_KERNEL)
+        part->cause = CAUSE_RT_HOG;
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups: all parts of one cause and one culprit, with their sums. Made by merge.c, given words by
+// describe.c. One owner thread.
+#ifndef UPGATE_STALLS_GROUP_H
+#define UPGATE_STALLS_GROUP_H
+
+#include "reports/analyse/stalls/parts.h"
+
+struct group {
+    enum cause cause;
+    uint32_t culprit; // process; TRACE_NONE
+    const struct part **parts; // by begin; not owned
+    size_t part_count;
+    struct trace_window *spans; // the time lost by anybody, without overlaps, by begin
+    size_t span_count;
+    int64_t total_ns, max_ns; // total: of spans; max: of one thread at one go
+    int64_t worst_ns;         // of the thread that lost most
+    int64_t split_ns[SPLIT_COUNT];
+    size_t count; // episodes: spans, those next to each other taken as one
+    uint32_t worst_thread, culprit_thread;
+    size_t threads;
+    double confidence;
+    unsigned notes; // that hold for a good part of the time
+    bool has_period;
+    int64_t period_ns;
+    uint64_t steps_hit;
+};
+
+struct groups {
+    struct group *groups; // worst first
+    size_t count;
+    const struct part **parts; // behind every group
+};
+
+// share_min as in stalls_opts. Work's parts are final.
+void groups_make(struct work *work, double share_min, struct groups *ret_groups);
+void groups_free(struct groups *groups);
+
+// period.c: how regularly the culprit acts; fills has_period, period_ns.
+void period_find(const struct trace *trace, struct group *group);
+// The regular distance of rising times; 0: none. Multiples (missed ones) are folded.
+int64_t period_of(const int64_t *times, size_t count);
+
+// describe.c: in words, strings in the trace's arena.
+void describe_group(const struct work *work, const struct group *group, struct stall *ret_stall);
+
+#endif

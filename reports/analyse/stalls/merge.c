@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// From parts to causes: same cause, same culprit. Adds up what each thread lost, finds episodes, drops
+// what is too little to be called a stall, and ranks by what the worst thread lost.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/stalls/group.h"
+
+static const int64_t merge_join_ns = 2000000; // spans nearer than this are one episode
+static const int64_t merge_single_ns = 100000000; // a single stall of this length always counts
+
+static uint32_t merge_process(const struct trace *trace, uint32_t thread)
+{
+    return thread == TRACE_NONE ? TRACE_NONE : trace->threads[thread].process;
+}
+
+// Programs that share the CPU are one cause together, the largest is named; the program's own threads
+// are another.
+static uint32_t merge_key(const struct trace *trace, const struct part *part)
+{
+    uint32_t process = merge_process(trace, part->culprit);
+    if (part->cause == CAUSE_CPU_CONTENTION && process != trace->threads[part->thread].process)
+        return TRACE_NONE;
+    return process;
+}
+
+static bool merge_is_memory_lock(enum cause cause)
+{
+    return cause == CAUSE_SMAPS_READ || cause == CAUSE_FORK_LARGE || cause == CAUSE_MUNMAP_LARGE || cause == CAUSE_PAGE_POPULATE ||
+           cause == CAUSE_KHUGEPAGED || cause == CAUSE_MADVISE_STORM;
+}
+
+// A wait for mmap_lock whose holder's deed was not sampled: it opened smaps of the target shortly
+// before, or it is known for one deed in other waits.
+static void merge_explain_mmap(struct work *work)
+{
+    enum { OPENED_NS = 500000000 };
+    struct trace *trace = work->trace;
+    uint8_t *known = xcalloc(trace->process_count + 1, 1); // cause + 1 a process is known for
+    for (size_t i = 0; i < work->part_count; i++)
+        if (work->parts[i].culprit != TRACE_NONE && work->parts[i].via == VIA_MMAP_LOCK && merge_is_memory_lock(work->parts[i].cause))
+            known[merge_process(trace, work->parts[i].culprit)] = (uint8_t)(work->parts[i].cause + 1);
+    for (size_t i = 0; i < work->part_count; i++) {
+        struct part *part = &work->parts[i];
+        if (part->cause != CAUSE_MMAP_LOCK)
+            continue;
+        uint32_t process = merge_process(trace, part->culprit);
+        const struct trace_fact *fact = facts_by_other(trace, UG_FACT_PROC_OPEN, part->thread, part->begin - OPENED_NS, part->end);
+        if (fact && (process == TRACE_NONE || process == merge_process(trace, fact->actor))) {
+            part->cause = CAUSE_SMAPS_READ;
+            part->culprit = fact->actor;
+            part->confidence = part->confidence < 0.7F ? 0.7F : part->confidence;
+        } else if (process != TRACE_NONE && known[process]) {
+            part->cause = (uint8_t)(known[process] - 1);
+        }
+    }
+    free(known);
+}
+
+// Parts without a culprit go to the one that did most of the same kind.
+static void merge_adopt(struct work *work)
+{
+    struct trace *trace = work->trace;
+    int64_t *by_process = xcalloc(trace->process_count + 1, sizeof *by_process);
+    for (int cause = 0; cause < CAUSE_UNKNOWN; cause++) {
+        int64_t known = 0, all = 0;
+        uint32_t best = TRACE_NONE, thread = TRACE_NONE;
+        memset(by_process, 0, (trace->process_count + 1) * sizeof *by_process);
+        for (size_t i = 0; i < work->part_count; i++) {
+            const struct part *part = &work->parts[i];
+            if (part->cause != cause)
+                continue;
+            all += part->end - part->begin;
+            uint32_t process = merge_process(trace, part->culprit);
+            if (process == TRACE_NONE)
+                continue;
+            known += part->end - part->begin;
+            by_process[process] += part->end - part->begin;
+            if (best == TRACE_NONE || by_process[process] > by_process[best]) {
+                best = process;
+                thread = part->culprit;
+            }
+        }
+        if (best == TRACE_NONE || by_process[best] * 10 < known * 8 || known * 10 < all * 3 || known == all || cause == CAUSE_CPU_CONTENTION)
+            continue;
+        for (size_t i = 0; i < work->part_count; i++)
+            if (work->parts[i].cause == cause && work->parts[i].culprit == TRACE_NONE) {
+                work->parts[i].culprit = thread;
+                work->parts[i].notes |= NOTE_INFERRED;
+                work->parts[i].confidence *= 0.8F;
+            }
+    }
+    free(by_process);
+}
+
+struct merge_entry {
+    const struct part *part;
+    uint32_t key;
+};
+
+static int merge_by_key(const void *left, const void *right)
+{
+    const struct merge_entry *a = left, *b = right;
+    if (a->part->cause != b->part->cause)
+        return a->part->cause < b->part->cause ? -1 : 1;
+    if (a->key != b->key)
+        return a->key < b->key ? -1 : 1;
+    if (a->part->begin != b->part->begin)
+        return a->part->begin < b->part->begin ? -1 : 1;
+    return (a->part->thread > b->part->thread) - (a->part->thread < b->part->thread);
+}
+
+static void merge_spans(struct group *group)
+{
+    group->spans = xcalloc(group->part_count, sizeof *group->spans);
+    int64_t covered = INT64_MIN, joined = INT64_MIN;
+    for (size_t i = 0; i < group->part_count; i++) {
+        const struct part *part = group->parts[i];
+        int64_t from = part->begin > covered ? part->begin : covered;
+        if (part->end > from)
+            group->split_ns[part->split] += part->end - from;
+        if (part->begin <= covered && group->span_count) {
+            if (part->end > group->spans[group->span_count - 1].end)
+                group->spans[group->span_count - 1].end = part->end;
+        } else {
+            group->spans[group->span_count++] = (struct trace_window){part->begin, part->end};
+            group->count += joined == INT64_MIN || part->begin - joined > merge_join_ns;
+        }
+        covered = part->end > covered ? part->end : covered;
+        joined = covered;
+    }
+    for (int i = 0; i < SPLIT_COUNT; i++)
+        group->total_ns += group->split_ns[i];
+}
+
+struct merge_thread {
+    int64_t lost, covered, run, run_end, culprit;
+};
+
+static void merge_threads(const struct trace *trace, struct group *group, struct merge_thread *threads)
+{
+    double weight = 0, all = 0, noted[8] = {0};
+    int64_t worst_culprit = 0;
+    for (size_t i = 0; i < group->part_count; i++) { // this group's rows of the table begin empty
+        threads[group->parts[i]->thread] = (struct merge_thread){.covered = INT64_MIN, .run_end = INT64_MIN};
+        if (group->parts[i]->culprit != TRACE_NONE)
+            threads[group->parts[i]->culprit].culprit = 0;
+    }
+    group->worst_thread = group->culprit_thread = TRACE_NONE;
+    for (size_t i = 0; i < group->part_count; i++) {
+        const struct part *part = group->parts[i];
+        struct merge_thread *thread = &threads[part->thread];
+        int64_t from = part->begin > thread->covered ? part->begin : thread->covered;
+        int64_t own = part->end > from ? part->end - from : 0, length = part->end - part->begin;
+        int64_t join = part->split == SPLIT_ON_CPU ? 3 * trace->tick_ns : merge_join_ns;
+        group->threads += !thread->lost;
+        thread->lost += own;
+        if (thread->run_end == INT64_MIN || part->begin - thread->run_end > join)
+            thread->run = 0;
+        thread->run += own;
+        thread->run_end = thread->covered = part->end > thread->covered ? part->end : thread->covered;
+        group->max_ns = thread->run > group->max_ns ? thread->run : group->max_ns;
+        if (thread->lost > group->worst_ns) {
+            group->worst_ns = thread->lost;
+            group->worst_thread = part->thread;
+        }
+        if (part->culprit != TRACE_NONE && (threads[part->culprit].culprit += length) > worst_culprit) {
+            worst_culprit = threads[part->culprit].culprit;
+            group->culprit_thread = part->culprit;
+        }
+        all += (double)length;
+        weight += (double)length * (double)part->confidence;
+        for (int bit = 0; bit < 8; bit++)
+            noted[bit] += part->notes >> bit & 1 ? (double)length : 0;
+    }
+    group->confidence = all > 0 ? weight / all : 0;
+    for (int bit = 0; bit < 8; bit++)
+        group->notes |= noted[bit] > 0.3 * all ? 1U << bit : 0;
+}
+
+static void merge_steps(const struct trace *trace, struct group *group)
+{
+    size_t first = 0;
+    for (size_t i = 0; i < trace->step_count; i++) {
+        const struct trace_window *step = &trace->steps[i];
+        int64_t lost = 0;
+        while (first < group->span_count && group->spans[first].end <= step->begin)
+            first++; // steps are in the order of their begins
+        for (size_t k = first; k < group->span_count && group->spans[k].begin < step->end; k++)
+            lost += parts_overlap(step->begin, step->end, group->spans[k].begin, group->spans[k].end);
+        group->steps_hit += lost * 10 >= step->end - step->begin && lost > 0;
+    }
+}
+
+// Is it enough to be called a stall? The floors are by how easily a healthy program makes such parts.
+static bool merge_counts(const struct trace *trace, const struct group *group, double share_min)
+{
+    double share = trace->window_ns ? (double)group->worst_ns / (double)trace->window_ns : 0;
+    bool on_cpu = group->split_ns[SPLIT_ON_CPU] == group->total_ns;
+    bool own = group->culprit != TRACE_NONE && trace->processes[group->culprit].kind == TRACE_TARGET;
+    const int64_t ms = 1000000;
+    if (group->cause == CAUSE_OOM_KILL || group->cause == CAUSE_ZOMBIE_MEMCG)
+        return group->cause == CAUSE_OOM_KILL || group->total_ns == 1 || share >= 0.02 || group->parts[0]->sample == TRACE_NONE;
+    if (share < (share_min > 0 ? share_min : 0.001) && (share_min > 0 || group->max_ns < merge_single_ns))
+        return false;
+    if (group->count < 3 && group->max_ns < 10 * ms)
+        return false;
+    switch (group->cause) {
+    case CAUSE_CPU_CONTENTION:
+        return share >= 0.02 || group->max_ns >= merge_single_ns;
+    case CAUSE_RT_HOG:
+        return share >= 0.01 || group->max_ns >= 20 * ms;
+    case CAUSE_DATA_LOADER:
+    case CAUSE_FUTEX_WAIT:
+    case CAUSE_NETWORK_PEER:
+    case CAUSE_GPU_SYNC:
+        return share >= 0.05 || group->max_ns >= 200 * ms;
+    case CAUSE_SOFTIRQ_STORM:
+    case CAUSE_STEAL:
+        return share >= 0.05;
+    case CAUSE_TLB_SHOOTDOWN:
+    case CAUSE_MADVISE_STORM:
+        return share >= 0.1 || (!on_cpu && group->max_ns >= 20 * ms);
+    case CAUSE_MUNMAP_LARGE:
+    case CAUSE_PAGE_POPULATE:
+        return group->max_ns >= 30 * ms || (!on_cpu && share >= 0.02);
+    case CAUSE_MMAP_LOCK:
+    case CAUSE_KERNEL_MUTEX:
+    case CAUSE_PTHREAD_MUTEX:
+        return !own || share >= 0.02 || group->max_ns >= 50 * ms;
+    case CAUSE_GIL_WAIT:
+        return share >= 0.01 || group->max_ns >= 20 * ms;
+    default:
+        return !on_cpu || share >= 0.03 || group->max_ns >= 20 * ms;
+    }
+}
+
+static int merge_by_rank(const void *left, const void *right)
+{
+    const struct group *a = left, *b = right;
+    bool a_oom = a->cause == CAUSE_OOM_KILL, b_oom = b->cause == CAUSE_OOM_KILL;
+    if (a_oom != b_oom) // what follows from a kill, and what led to it, stands behind it
+        return a_oom ? -1 : 1;
+    if (a->worst_ns != b->worst_ns)
+        return a->worst_ns > b->worst_ns ? -1 : 1;
+    return (a->cause > b->cause) - (a->cause < b->cause);
+}
+
+static void merge_group(const struct trace *trace, struct group *group, struct merge_thread *threads)
+{
+    merge_spans(group);
+    merge_threads(trace, group, threads);
+    if (group->cause != CAUSE_CPU_CONTENTION || group->culprit != TRACE_NONE)
+        return;
+    // Ordinary neighbours have their turns: one is named only when much is lost to it.
+    bool much = group->worst_ns * 20 >= trace->window_ns || group->max_ns >= merge_single_ns;
+    if (!much)
+        group->culprit_thread = TRACE_NONE;
+    group->culprit = merge_process(trace, group->culprit_thread);
+}
+
+void groups_make(struct work *work, double share_min, struct groups *ret_groups)
+{
+    const struct trace *trace = work->trace;
+    merge_explain_mmap(work);
+    merge_adopt(work);
+    struct merge_entry *entries = xcalloc(work->part_count + 1, sizeof *entries);
+    for (size_t i = 0; i < work->part_count; i++)
+        entries[i] = (struct merge_entry){&work->parts[i], merge_key(trace, &work->parts[i])};
+    qsort(entries, work->part_count, sizeof *entries, merge_by_key);
+    *ret_groups = (struct groups){.parts = xcalloc(work->part_count + 1, sizeof(struct part *))};
+    struct merge_thread *threads = xcalloc(trace->thread_count + 1, sizeof *threads);
+    for (size_t i = 0, k; i < work->part_count; i = k) {
+        for (k = i; k < work->part_count && entries[k].part->cause == entries[i].part->cause && entries[k].key == entries[i].key; k++)
+            ret_groups->parts[k] = entries[k].part;
+        struct group group = {.cause = entries[i].part->cause, .culprit = entries[i].key, .parts = ret_groups->parts + i,
+                              .part_count = k - i};
+        merge_group(trace, &group, threads);
+        if (!merge_counts(trace, &group, share_min)) {
+            free(group.spans);
+            continue;
+        }
+        merge_steps(trace, &group);
+        period_find(trace, &group);
+        ret_groups->groups = xrealloc(ret_groups->groups, (ret_groups->count + 1) * sizeof group);
+        ret_groups->groups[ret_groups->count++] = group;
+    }
+    free(entries);
+    free(threads);
+    if (ret_groups->count)
+        qsort(ret_groups->groups, ret_groups->count, sizeof *ret_groups->groups, merge_by_rank);
+}
+
+void groups_free(struct groups *groups)
+{
+    for (size_t i = 0; i < groups->count; i++)
+        free(groups->groups[i].spans);
+    free(groups->groups);
+    free(groups->parts);
+    *groups = (struct groups){0};
+}

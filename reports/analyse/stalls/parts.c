@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of parts, and what several of its makers ask.
+#include "reports/analyse/stalls/parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+
+struct parts_pick {
+    int64_t at;
+    uint32_t sample;
+};
+
+static int parts_by_time(const void *left, const void *right)
+{
+    const struct parts_pick *a = left, *b = right;
+    return (a->at > b->at) - (a->at < b->at);
+}
+
+void work_init(struct work *work, struct trace *trace)
+{
+    *work = (struct work){.trace = trace, .taken = xcalloc(trace->gap_count + 1, 1)};
+    size_t count = 0;
+    for (size_t i = 0; i < trace->sample_count; i++)
+        count += (trace->samples[i].why & (UG_SAMPLE_OWNER | UG_SAMPLE_SPIN)) != 0;
+    struct parts_pick *picks = xcalloc(count + 1, sizeof *picks);
+    for (size_t i = 0, k = 0; i < trace->sample_count; i++)
+        if (trace->samples[i].why & (UG_SAMPLE_OWNER | UG_SAMPLE_SPIN))
+            picks[k++] = (struct parts_pick){trace->samples[i].at, (uint32_t)i};
+    qsort(picks, count, sizeof *picks, parts_by_time);
+    work->owner_samples = xcalloc(count + 1, sizeof *work->owner_samples);
+    work->owner_sample_count = count;
+    for (size_t i = 0; i < count; i++)
+        work->owner_samples[i] = picks[i].sample;
+    free(picks);
+}
+
+void work_free(struct work *work)
+{
+    free(work->parts);
+    free(work->part_first);
+    free(work->hops);
+    free(work->taken);
+    free(work->owner_samples);
+    *work = (struct work){0};
+}
+
+struct part *parts_add(struct work *work, uint32_t thread, int64_t begin, int64_t end, enum cause cause, enum part_split split)
+{
+    if (work->part_count == work->part_capacity) {
+        work->part_capacity = work->part_capacity ? work->part_capacity * 2 : 1024;
+        work->parts = xrealloc(work->parts, work->part_capacity * sizeof *work->parts);
+    }
+    struct part *part = &work->parts[work->part_count++];
+    *part = (struct part){.begin = begin, .end = end, .thread = thread, .gap = TRACE_NONE, .sample = TRACE_NONE,
+                          .culprit = TRACE_NONE, .waits_for = TRACE_NONE, .cause = (uint8_t)cause,
+                          .split = (uint8_t)split, .confidence = 0.9F};
+    return part;
+}
+
+static int parts_by_thread(const void *left, const void *right)
+{
+    const struct part *a = left, *b = right;
+    if (a->thread != b->thread)
+        return a->thread < b->thread ? -1 : 1;
+    if (a->begin != b->begin)
+        return a->begin < b->begin ? -1 : 1;
+    return (a->cause > b->cause) - (a->cause < b->cause);
+}
+
+void parts_sort(struct work *work)
+{
+    qsort(work->parts, work->part_count, sizeof *work->parts, parts_by_thread);
+    free(work->part_first);
+    work->part_first = xcalloc(work->trace->thread_count + 1, sizeof *work->part_first);
+    for (size_t i = 0; i < work->part_count; i++)
+        work->part_first[work->parts[i].thread + 1]++;
+    for (size_t i = 0; i < work->trace->thread_count; i++)
+        work->part_first[i + 1] += work->part_first[i];
+}
+
+uint32_t parts_range(const struct work *work, uint32_t thread, int64_t begin, int64_t end, uint32_t *ret_last)
+{
+    enum { BACK_MAX = 64 }; // parts of a thread hardly overlap: a long one lies at most a few before
+    uint32_t first = work->part_first[thread], low = first, high = work->part_first[thread + 1];
+    uint32_t last = high;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (work->parts[middle].begin < begin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *ret_last = low;
+    while (*ret_last < last && work->parts[*ret_last].begin < end)
+        (*ret_last)++;
+    return low - first > BACK_MAX ? low - BACK_MAX : first;
+}
+
+int64_t parts_overlap(int64_t a_begin, int64_t a_end, int64_t b_begin, int64_t b_end)
+{
+    int64_t begin = a_begin > b_begin ? a_begin : b_begin, end = a_end < b_end ? a_end : b_end;
+    return end > begin ? end - begin : 0;
+}
+
+bool parts_blamable(const struct trace *trace, uint32_t thread)
+{
+    if (thread == TRACE_NONE)
+        return false;
+    const struct trace_process *process = &trace->processes[trace->threads[thread].process];
+    return !process->own && process->kind != TRACE_IDLE;
+}
+
+enum cause parts_activity(struct marks marks)
+{
+    static const struct {
+        enum mark mark;
+        enum cause cause;
+    } rows[] = { // the first that fits: what is rarer and surer stands before
+        {MARK_SMAPS, CAUSE_SMAPS_READ},       {MARK_KHUGEPAGED, CAUSE_KHUGEPAGED}, {MARK_FORK, CAUSE_FORK_LARGE},
+        {MARK_NUMA, CAUSE_NUMA_BALANCING},    {MARK_COMPACT, CAUSE_COMPACTION},    {MARK_MADVISE, CAUSE_MADVISE_STORM},
+        {MARK_POPULATE, CAUSE_PAGE_POPULATE}, {MARK_RSTAT, CAUSE_RSTAT_LOCK},      {MARK_MEMCG_STAT, CAUSE_ZOMBIE_MEMCG},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (marks_has(marks, rows[i].mark))
+            return rows[i].cause;
+    if (marks_has(marks, MARK_EXIT_MM))
+        return CAUSE_COUNT;
+    if (marks_has(marks, MARK_MPROTECT))
+        return CAUSE_TLB_SHOOTDOWN;
+    if (marks_has(marks, MARK_UNMAP))
+        return CAUSE_MUNMAP_LARGE;
+    if (marks_has(marks, MARK_TLB))
+        return CAUSE_TLB_SHOOTDOWN;
+    if (marks_has(marks, MARK_RECLAIM))
+        return marks_has(marks, MARK_MEMCG) ? CAUSE_MEMCG_RECLAIM : CAUSE_DIRECT_RECLAIM;
+    return CAUSE_COUNT;
+}

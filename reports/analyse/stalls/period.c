@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The period of what the culprit does. A victim sees only some of it, late and several times over: the
+// begins of waits are merged into episodes first, distances of two or three periods (one was missed)
+// are folded, and a period is only told when the distances agree.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/quantile.h"
+#include "reports/analyse/stalls/group.h"
+
+enum { PERIOD_TIMES_MIN = 4, PERIOD_FOLD_MAX = 4, PERIOD_TIMES_MAX = 100000 };
+static const double period_spread_max = 0.25; // MAD of the folded distances over the period
+static const double period_share_min = 0.75;  // of distances that must fit
+
+// How well `period` explains the distances: relative MAD of those folded; INFINITY: too few fit.
+static double period_fit(const double *distances, size_t count, double period, double *ret_period)
+{
+    double *folded = xcalloc(count + 1, sizeof *folded);
+    size_t fit = 0;
+    for (size_t i = 0; i < count; i++) {
+        double times = round(distances[i] / period);
+        if (times < 1 || times > PERIOD_FOLD_MAX)
+            continue;
+        double one = distances[i] / times;
+        if (fabs(one - period) <= 0.25 * period)
+            folded[fit++] = one;
+    }
+    double spread = INFINITY;
+    if ((double)fit >= period_share_min * (double)count && fit >= PERIOD_TIMES_MIN - 1) {
+        *ret_period = quantile_median(folded, fit);
+        for (size_t i = 0; i < fit; i++)
+            folded[i] = fabs(folded[i] - *ret_period);
+        spread = quantile_median(folded, fit) / *ret_period;
+    }
+    free(folded);
+    return spread;
+}
+
+static double period_try(const double *distances, size_t count, double *ret_spread)
+{
+    double median = quantile_median(distances, count);
+    for (int divisor = 1; divisor <= 3; divisor++) {
+        double period = 0, spread = period_fit(distances, count, median / divisor, &period);
+        if (spread > period_spread_max)
+            continue;
+        *ret_spread = spread;
+        return period;
+    }
+    *ret_spread = INFINITY;
+    return 0;
+}
+
+int64_t period_of(const int64_t *times, size_t count)
+{
+    static const int64_t joins[] = {0, 5000000, 20000000, 50000000, 100000000, 200000000, 500000000, 1000000000};
+    double best = 0, best_spread = period_spread_max;
+    double *distances = xcalloc(count + 1, sizeof *distances);
+    for (size_t j = 0; j < sizeof joins / sizeof joins[0] && count >= PERIOD_TIMES_MIN; j++) {
+        size_t found = 0;
+        int64_t begin = times[0], last = times[0];
+        for (size_t i = 1; i < count; i++) {
+            if (times[i] - last > joins[j]) {
+                distances[found++] = (double)(times[i] - begin);
+                begin = times[i];
+            }
+            last = times[i];
+        }
+        if (found < PERIOD_TIMES_MIN - 1)
+            break;
+        double spread, period = period_try(distances, found, &spread);
+        // A larger join throws times away: it must be clearly better to be believed.
+        if (period > 0 && period > 2 * (double)joins[j] && spread < best_spread * (best > 0 ? 0.5 : 1)) {
+            best = period;
+            best_spread = spread;
+        }
+    }
+    free(distances);
+    return (int64_t)best;
+}
+
+// The moments at which the kernel itself noted the culprit's deed.
+static size_t period_facts(const struct trace *trace, const struct group *group, int64_t *times)
+{
+    int what = group->cause == CAUSE_SMAPS_READ       ? UG_FACT_PROC_OPEN
+               : group->cause == CAUSE_PAGE_MIGRATION ? UG_FACT_MIGRATE
+               : group->cause == CAUSE_KHUGEPAGED     ? UG_FACT_COLLAPSE
+                                                      : 0;
+    size_t count = 0;
+    for (size_t i = 0; what && i < trace->fact_count && count < PERIOD_TIMES_MAX; i++) {
+        const struct trace_fact *fact = &trace->facts[i];
+        if (fact->what == what && fact->actor != TRACE_NONE && trace->threads[fact->actor].process == group->culprit)
+            times[count++] = fact->begin;
+    }
+    return count;
+}
+
+void period_find(const struct trace *trace, struct group *group)
+{
+    int64_t *times = xcalloc(PERIOD_TIMES_MAX, sizeof *times);
+    int64_t period = 0;
+    if (group->culprit != TRACE_NONE)
+        period = period_of(times, period_facts(trace, group, times));
+    if (!period) {
+        size_t count = 0;
+        for (size_t i = 0; i < group->span_count && count < PERIOD_TIMES_MAX; i++)
+            times[count++] = group->spans[i].begin;
+        period = period_of(times, count);
+    }
+    free(times);
+    group->has_period = period > 0;
+    group->period_ns = period;
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// A recording in memory: compact arrays in place of rows, ids replaced by indexes, each thread's gaps
+// and samples side by side in the order of time. Times are cut to the windows that count. Read only
+// after trace_load; one owner thread.
+#ifndef UPGATE_STALLS_TRACE_H
+#define UPGATE_STALLS_TRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bpf/events.h"
+#include "common/error.h"
+#include "reports/analyse/stalls/arena.h"
+#include "reports/analyse/stalls/marks.h"
+#include "tracer/store/store.h"
+
+#define TRACE_NONE UINT32_MAX // no thread, no gap, no sample
+
+enum trace_kind { TRACE_TARGET, TRACE_OTHER, TRACE_KERNEL, TRACE_IDLE };
+
+struct trace_process {
+    int64_t id;
+    int64_t started_ns, ended_ns; // 0: not seen
+    int64_t exit_code;            // wait status; -1: not known
+    const char *comm, *cmdline;   // cmdline NULL: none
+    int32_t tgid, ppid;
+    uint32_t parent; // process; TRACE_NONE
+    uint32_t leader; // its main thread; TRACE_NONE
+    enum trace_kind kind;
+    bool python, compiler;
+    bool own; // upgate itself: never to blame
+};
+
+struct trace_thread {
+    int64_t id;
+    const char *comm;
+    uint32_t process;
+    int32_t tid;
+    uint32_t gap_first, gap_count;
+    uint32_t sample_first, sample_count;
+    uint32_t lock_first, lock_count;
+    int64_t run_ns; // on the CPU, as well as it is known
+    bool main;      // its process's first thread
+    bool working;   // does a real share of the work: its waits can be stalls
+};
+
+struct trace_frame {
+    const char *name, *module;
+    int32_t line;
+    char kind; // of the stacks it was seen in: 'k', 'u', 'p'
+};
+
+struct trace_stack {
+    uint32_t first, count; // in stack_frames, leaf first
+    struct marks marks;
+};
+
+struct trace_gap {
+    int64_t out, waking, in; // waking 0: runnable all the time
+    int64_t lock_address, arg0, arg1;
+    uint32_t thread, flags, state;
+    uint32_t kernel, user, python, waker_stack; // stacks; 0: none
+    uint32_t waker, next, before, owner;        // threads
+    uint32_t target;                            // of the system call, in texts; 0: none
+    int32_t syscall;                            // -1: none
+    int16_t cpu_out, cpu_in;                    // -1: not known
+    int16_t next_prio, before_prio;             // -1: not known
+    uint8_t lock_kind;
+};
+
+struct trace_sample {
+    int64_t at;
+    uint32_t thread, kernel, user, python;
+    int16_t cpu;
+    uint16_t why;
+};
+
+struct trace_lock {
+    int64_t begin, end, address;
+    uint32_t thread, owner, kernel, owner_stack;
+    uint32_t lock_flags, owner_flags; // owner_flags: UG_GAP_OWNER_* as in a gap
+    uint8_t kind;
+};
+
+struct trace_fact {
+    int64_t begin, end, value[4];
+    uint32_t target, actor, kernel;
+    int32_t cpu, what;
+    uint32_t flags;
+};
+
+struct trace_counter {
+    int64_t at, value;
+    const char *source, *name;
+};
+
+struct trace_window {
+    int64_t begin, end;
+};
+
+struct trace {
+    struct arena *arena;
+    int64_t recording_id, launch_id; // launch_id 0: none
+    int64_t threshold_ns, tick_ns;   // tick 0: no samples
+    struct trace_window *windows;
+    size_t window_count;
+    int64_t window_ns; // together
+    struct trace_process *processes;
+    struct trace_thread *threads;
+    struct trace_frame *frames;
+    uint32_t *stack_frames;
+    struct trace_stack *stacks; // [0] is empty
+    struct trace_gap *gaps;
+    struct trace_sample *samples;
+    uint32_t *cpu_samples; // indexes of samples, by CPU and time
+    uint32_t *cpu_first;   // [cpu_count + 1]
+    struct trace_lock *locks;
+    struct trace_fact *facts; // by begin
+    struct trace_counter *counters;
+    struct trace_window *steps; // begin, end
+    const char **texts;
+    size_t process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count, sample_count, cpu_count,
+        lock_count, fact_count, counter_count, step_count, text_count;
+};
+
+int trace_load(struct store *store, int64_t recording_id, struct arena *arena, struct trace **ret_trace, struct error *err);
+void trace_free(struct trace *trace); // NULL ok; the arena stays
+
+static inline bool trace_is_target(const struct trace *trace, uint32_t thread)
+{
+    return thread != TRACE_NONE && trace->processes[trace->threads[thread].process].kind == TRACE_TARGET;
+}
+static inline struct marks trace_marks(const struct trace *trace, uint32_t stack)
+{
+    return trace->stacks[stack].marks;
+}
+// First sample of the thread at or after a time: an index below sample_first + sample_count, or that sum.
+uint32_t trace_sample_from(const struct trace *trace, uint32_t thread, int64_t at);
+// First gap of the thread that ends after a time.
+uint32_t trace_gap_from(const struct trace *trace, uint32_t thread, int64_t at);
+// First fact that begins at or after a time.
+size_t trace_fact_from(const struct trace *trace, int64_t at);
+// The same among cpu_samples.
+uint32_t trace_cpu_sample_from(const struct trace *trace, int cpu, int64_t at);
+// Samples of the thread from begin to end, times the length of a tick: its time on the CPU there.
+int64_t trace_ran_ns(const struct trace *trace, uint32_t thread, int64_t begin, int64_t end);
+
+// Between trace_load's parts.
+struct trace_ids { // id of the store -> index
+    int64_t min;
+    size_t span;
+    uint32_t *index; // of id - min
+};
+uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id); // TRACE_NONE: not there
+void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count, size_t size); // rows begin with the id
+int trace_load_stacks(struct trace *trace, struct store *store, struct trace_ids *stacks, struct error *err);
+void trace_index(struct trace *trace); // sorts gaps, samples, locks; who works
+bool trace_clip(const struct trace *trace, int64_t *begin, int64_t *end); // the longest piece inside; false: none
+
+#endif

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+// After reading: the frames of each distinct stack and what they mean, rows side by side for each
+// thread and each CPU, and which threads work. Rows are nearly in the order of time as they were
+// written: a counting sort keeps it, and a part that is out of order is sorted.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/stalls/trace.h"
+
+// ---- stacks ----
+
+static int trace_load_frames(struct trace *trace, struct store *store, struct trace_ids *ids, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err, "SELECT id, name, module, coalesce(line, 0) FROM frame ORDER BY id", "");
+    if (!stmt)
+        return err ? err->code : -EIO;
+    size_t capacity = 0;
+    int64_t *keys = NULL;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        if (trace->frame_count == capacity) {
+            capacity = capacity ? capacity * 2 : 1024;
+            trace->frames = xrealloc(trace->frames, capacity * sizeof *trace->frames);
+            keys = xrealloc(keys, capacity * sizeof *keys);
+        }
+        keys[trace->frame_count] = sqlite3_column_int64(stmt, 0);
+        struct trace_frame *row = &trace->frames[trace->frame_count++];
+        row->name = arena_copy(trace->arena, (const char *)sqlite3_column_text(stmt, 1));
+        row->module = arena_copy(trace->arena, (const char *)sqlite3_column_text(stmt, 2));
+        row->line = sqlite3_column_int(stmt, 3);
+        row->kind = 0;
+    }
+    trace_ids_build(ids, keys, trace->frame_count, sizeof *keys);
+    free(keys);
+    return rc;
+}
+
+// Frame ids out of a JSON array of integers. What is no digit separates.
+static void trace_parse_stack(struct trace *trace, struct trace_stack *row, const char *text, const struct trace_ids *frames,
+                              size_t *capacity)
+{
+    row->first = (uint32_t)trace->stack_frame_count;
+    for (const char *at = text; *at;) {
+        if (*at < '0' || *at > '9') {
+            at++;
+            continue;
+        }
+        int64_t id = 0;
+        for (; *at >= '0' && *at <= '9'; at++)
+            id = id < INT64_MAX / 16 ? id * 10 + (*at - '0') : id;
+        uint32_t frame = trace_ids_find(frames, id);
+        if (frame == TRACE_NONE)
+            continue;
+        if (trace->stack_frame_count == *capacity) {
+            *capacity = *capacity ? *capacity * 2 : 4096;
+            trace->stack_frames = xrealloc(trace->stack_frames, *capacity * sizeof *trace->stack_frames);
+        }
+        trace->stack_frames[trace->stack_frame_count++] = frame;
+    }
+    row->count = (uint32_t)trace->stack_frame_count - row->first;
+}
+
+static struct marks trace_stack_marks(struct trace *trace, const struct trace_stack *row, char kind, struct marks *of_frames)
+{
+    struct marks marks = {{0, 0}};
+    for (uint32_t i = 0; i < row->count; i++) {
+        uint32_t index = trace->stack_frames[row->first + i];
+        struct trace_frame *frame = &trace->frames[index];
+        if (frame->kind != kind) { // interned by place: a frame has one kind in all its stacks
+            frame->kind = kind;
+            of_frames[index] = marks_of_function(kind, frame->name, frame->module);
+        }
+        marks = marks_join(marks, of_frames[index]);
+    }
+    return marks;
+}
+
+int trace_load_stacks(struct trace *trace, struct store *store, struct trace_ids *stacks, struct error *err)
+{
+    struct trace_ids frames = {0};
+    int rc = trace_load_frames(trace, store, &frames, err);
+    sqlite3_stmt *stmt = rc ? NULL : store_query(store, err, "SELECT id, kind, frames FROM stack ORDER BY id", "");
+    if (!stmt) {
+        free(frames.index);
+        return rc ? rc : err ? err->code : -EIO;
+    }
+    struct marks *of_frames = xcalloc(trace->frame_count + 1, sizeof *of_frames);
+    size_t capacity = 256, frames_capacity = 0;
+    int64_t *keys = xcalloc(capacity, sizeof *keys);
+    trace->stacks = xcalloc(capacity, sizeof *trace->stacks);
+    trace->stack_count = 1;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        if (trace->stack_count == capacity) {
+            capacity *= 2;
+            trace->stacks = xrealloc(trace->stacks, capacity * sizeof *trace->stacks);
+            keys = xrealloc(keys, capacity * sizeof *keys);
+        }
+        struct trace_stack *row = &trace->stacks[trace->stack_count];
+        keys[trace->stack_count++ - 1] = sqlite3_column_int64(stmt, 0);
+        trace_parse_stack(trace, row, (const char *)sqlite3_column_text(stmt, 2), &frames, &frames_capacity);
+        row->marks = trace_stack_marks(trace, row, *(const char *)sqlite3_column_text(stmt, 1), of_frames);
+    }
+    trace_ids_build(stacks, keys, trace->stack_count - 1, sizeof *keys);
+    free(keys);
+    free(of_frames);
+    free(frames.index);
+    return rc;
+}
+
+// ---- windows ----
+
+bool trace_clip(const struct trace *trace, int64_t *begin, int64_t *end)
+{
+    size_t low = 0, high = trace->window_count;
+    while (low < high) { // first window that ends after begin
+        size_t middle = (low + high) / 2;
+        if (trace->windows[middle].end <= *begin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    int64_t best_begin = 0, best_end = 0;
+    for (; low < trace->window_count && trace->windows[low].begin < *end; low++) {
+        int64_t from = *begin > trace->windows[low].begin ? *begin : trace->windows[low].begin;
+        int64_t to = *end < trace->windows[low].end ? *end : trace->windows[low].end;
+        if (to - from > best_end - best_begin) {
+            best_begin = from;
+            best_end = to;
+        }
+    }
+    *begin = best_begin;
+    *end = best_end;
+    return best_end > best_begin;
+}
+
+static void trace_clip_rows(struct trace *trace)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < trace->gap_count; i++) {
+        struct trace_gap *row = &trace->gaps[i];
+        if (!trace_clip(trace, &row->out, &row->in))
+            continue;
+        if (row->waking)
+            row->waking = row->waking < row->out ? row->out : row->waking > row->in ? row->in : row->waking;
+        trace->gaps[kept++] = *row;
+    }
+    trace->gap_count = kept;
+    kept = 0;
+    for (size_t i = 0; i < trace->lock_count; i++)
+        if (trace_clip(trace, &trace->locks[i].begin, &trace->locks[i].end))
+            trace->locks[kept++] = trace->locks[i];
+    trace->lock_count = kept;
+    kept = 0;
+    for (size_t i = 0; i < trace->sample_count; i++) {
+        int64_t begin = trace->samples[i].at, end = begin + 1;
+        if (trace->window_count == 1 || trace_clip(trace, &begin, &end))
+            trace->samples[kept++] = trace->samples[i];
+    }
+    trace->sample_count = kept;
+}
+
+// ---- order ----
+
+static int trace_by_out(const void *left, const void *right)
+{
+    const struct trace_gap *a = left, *b = right;
+    return (a->out > b->out) - (a->out < b->out);
+}
+
+static int trace_by_at(const void *left, const void *right)
+{
+    const struct trace_sample *a = left, *b = right;
+    return (a->at > b->at) - (a->at < b->at);
+}
+
+static int trace_by_begin(const void *left, const void *right)
+{
+    const struct trace_lock *a = left, *b = right;
+    return (a->begin > b->begin) - (a->begin < b->begin);
+}
+
+static uint32_t trace_thread_of(const void *row, size_t offset)
+{
+    uint32_t thread;
+    memcpy(&thread, (const char *)row + offset, sizeof thread);
+    return thread;
+}
+
+// Rows side by side by thread, in their old order; starts[thread] and starts[thread + 1] bound a thread's.
+static void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t threads, uint32_t *starts)
+{
+    memset(starts, 0, (threads + 1) * sizeof *starts);
+    for (size_t i = 0; i < count; i++)
+        starts[trace_thread_of((char *)rows + i * size, offset) + 1]++;
+    for (size_t i = 0; i < threads; i++)
+        starts[i + 1] += starts[i];
+    char *grouped = xcalloc(count + 1, size);
+    uint32_t *at = xcalloc(threads + 1, sizeof *at);
+    memcpy(at, starts, threads * sizeof *at);
+    for (size_t i = 0; i < count; i++) {
+        const char *row = (char *)rows + i * size;
+        memcpy(grouped + (size_t)at[trace_thread_of(row, offset)]++ * size, row, size);
+    }
+    free(at);
+    free(rows);
+    return grouped;
+}
+
+static void trace_sort(void *rows, size_t count, size_t size, int (*compare)(const void *, const void *))
+{
+    for (size_t i = 1; i < count; i++)
+        if (compare((char *)rows + (i - 1) * size, (char *)rows + i * size) > 0) {
+            qsort(rows, count, size, compare);
+            return;
+        }
+}
+
+static void trace_index_threads(struct trace *trace)
+{
+    uint32_t *starts = xcalloc(trace->thread_count + 1, sizeof *starts);
+    trace->gaps = trace_group(trace->gaps, trace->gap_count, sizeof *trace->gaps, offsetof(struct trace_gap, thread),
+                              trace->thread_count, starts);
+    for (size_t i = 0; i < trace->thread_count; i++) {
+        trace->threads[i].gap_first = starts[i];
+        trace->threads[i].gap_count = starts[i + 1] - starts[i];
+        trace_sort(trace->gaps + starts[i], starts[i + 1] - starts[i], sizeof *trace->gaps, trace_by_out);
+    }
+    trace->samples = trace_group(trace->samples, trace->sample_count, sizeof *trace->samples,
+                                 offsetof(struct trace_sample, thread), trace->thread_count, starts);
+    for (size_t i = 0; i < trace->thread_count; i++) {
+        trace->threads[i].sample_first = starts[i];
+        trace->threads[i].sample_count = starts[i + 1] - starts[i];
+        trace_sort(trace->samples + starts[i], starts[i + 1] - starts[i], sizeof *trace->samples, trace_by_at);
+    }
+    trace->locks = trace_group(trace->locks, trace->lock_count, sizeof *trace->locks, offsetof(struct trace_lock, thread),
+                               trace->thread_count, starts);
+    for (size_t i = 0; i < trace->thread_count; i++) {
+        trace->threads[i].lock_first = starts[i];
+        trace->threads[i].lock_count = starts[i + 1] - starts[i];
+        trace_sort(trace->locks + starts[i], starts[i + 1] - starts[i], sizeof *trace->locks, trace_by_begin);
+    }
+    free(starts);
+}
+
+struct trace_pick {
+    int64_t at;
+    uint32_t sample;
+};
+
+static int trace_by_pick(const void *left, const void *right)
+{
+    const struct trace_pick *a = left, *b = right;
+    return (a->at > b->at) - (a->at < b->at);
+}
+
+// Who was seen on each CPU besides the target's own working threads: asked for when somebody waited for
+// that CPU. Sorted by time within the CPU.
+static void trace_index_cpus(struct trace *trace)
+{
+    for (size_t i = 0; i < trace->sample_count; i++)
+        if (trace->samples[i].cpu >= (int)trace->cpu_count)
+            trace->cpu_count = (size_t)trace->samples[i].cpu + 1;
+    trace->cpu_first = xcalloc(trace->cpu_count + 2, sizeof *trace->cpu_first);
+    struct trace_pick *picks = xcalloc(trace->sample_count + 1, sizeof *picks);
+    trace->cpu_samples = xcalloc(trace->sample_count + 1, sizeof *trace->cpu_samples);
+    for (size_t i = 0; i < trace->sample_count; i++)
+        if (trace->samples[i].cpu >= 0)
+            trace->cpu_first[trace->samples[i].cpu + 1]++;
+    for (size_t cpu = 0; cpu < trace->cpu_count; cpu++)
+        trace->cpu_first[cpu + 1] += trace->cpu_first[cpu];
+    uint32_t *at = xcalloc(trace->cpu_count + 1, sizeof *at);
+    memcpy(at, trace->cpu_first, trace->cpu_count * sizeof *at);
+    for (size_t i = 0; i < trace->sample_count; i++)
+        if (trace->samples[i].cpu >= 0)
+            picks[at[trace->samples[i].cpu]++] = (struct trace_pick){trace->samples[i].at, (uint32_t)i};
+    for (size_t cpu = 0; cpu < trace->cpu_count; cpu++)
+        trace_sort(picks + trace->cpu_first[cpu], trace->cpu_first[cpu + 1] - trace->cpu_first[cpu], sizeof *picks, trace_by_pick);
+    for (size_t i = 0; i < trace->sample_count; i++)
+        trace->cpu_samples[i] = picks[i].sample;
+    free(picks);
+    free(at);
+}
+
+uint32_t trace_sample_from(const struct trace *trace, uint32_t thread, int64_t at)
+{
+    uint32_t low = trace->threads[thread].sample_first, high = low + trace->threads[thread].sample_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (trace->samples[middle].at < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+uint32_t trace_gap_from(const struct trace *trace, uint32_t thread, int64_t at)
+{
+    uint32_t low = trace->threads[thread].gap_first, high = low + trace->threads[thread].gap_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (trace->gaps[middle].in <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+size_t trace_fact_from(const struct trace *trace, int64_t at)
+{
+    size_t low = 0, high = trace->fact_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (trace->facts[middle].begin < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+uint32_t trace_cpu_sample_from(const struct trace *trace, int cpu, int64_t at)
+{
+    uint32_t low = trace->cpu_first[cpu], high = trace->cpu_first[cpu + 1];
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (trace->samples[trace->cpu_samples[middle]].at < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+int64_t trace_ran_ns(const struct trace *trace, uint32_t thread, int64_t begin, int64_t end)
+{
+    return (int64_t)(trace_sample_from(trace, thread, end) - trace_sample_from(trace, thread, begin)) * trace->tick_ns;
+}
+
+// A thread works when it is on the CPU for a twentieth of the window, by the recorder's sum, else by its
+// samples, else by what its gaps leave. Pools that wait for work do less.
+static void trace_find_workers(struct trace *trace)
+{
+    enum { WORKS_SHARE = 20 };
+    for (size_t i = 0; i < trace->thread_count; i++) {
+        struct trace_thread *thread = &trace->threads[i];
+        if (thread->run_ns < 0 && trace->tick_ns)
+            thread->run_ns = thread->sample_count * trace->tick_ns;
+        if (thread->run_ns < 0) {
+            thread->run_ns = trace->window_ns;
+            for (uint32_t k = 0; k < thread->gap_count; k++)
+                thread->run_ns -= trace->gaps[thread->gap_first + k].in - trace->gaps[thread->gap_first + k].out;
+        }
+        thread->working = trace_is_target(trace, (uint32_t)i) &&
+                          (thread->run_ns >= trace->window_ns / WORKS_SHARE || (thread->main && trace->step_count));
+    }
+    for (size_t i = 0; i < trace->gap_count; i++)
+        if (trace->gaps[i].python)
+            trace->processes[trace->threads[trace->gaps[i].thread].process].python = true;
+}
+
+void trace_index(struct trace *trace)
+{
+    trace_clip_rows(trace);
+    trace_index_threads(trace);
+    trace_index_cpus(trace);
+    trace_find_workers(trace);
+}

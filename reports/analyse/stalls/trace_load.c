@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading a recording: one pass over each table in the order of the file, integers only, so that five
+// million rows take seconds. A row whose thread is not of this recording is skipped; a reference that
+// leads nowhere becomes "not known".
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/stalls/trace.h"
+
+// A growing array: room for one more row, which is zeroed.
+static void *trace_push(void **rows, size_t *count, size_t *capacity, size_t size)
+{
+    if (*count == *capacity) {
+        *capacity = *capacity ? *capacity * 2 : 256;
+        *rows = xrealloc(*rows, *capacity * size);
+    }
+    void *row = (char *)*rows + (*count)++ * size;
+    return memset(row, 0, size);
+}
+
+uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id)
+{
+    return ids->span && id >= ids->min && (size_t)(id - ids->min) < ids->span ? ids->index[id - ids->min] : TRACE_NONE;
+}
+
+void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count, size_t size)
+{
+    enum { SPAN_MAX = 1 << 26 }; // ids are given in order: a wider table is damaged, its tail is not known
+    *ids = (struct trace_ids){0};
+    if (!count)
+        return;
+    int64_t first, last; // rows are in the order of ids
+    memcpy(&first, rows, sizeof first);
+    memcpy(&last, (const char *)rows + (count - 1) * size, sizeof last);
+    ids->min = first;
+    ids->span = last - first < SPAN_MAX ? (size_t)(last - first) + 1 : SPAN_MAX;
+    ids->index = xcalloc(ids->span, sizeof *ids->index);
+    memset(ids->index, 0xff, ids->span * sizeof *ids->index);
+    for (size_t i = 0; i < count; i++) {
+        int64_t id;
+        memcpy(&id, (const char *)rows + i * size, sizeof id);
+        if ((size_t)(id - first) < ids->span)
+            ids->index[id - first] = (uint32_t)i;
+    }
+}
+
+static const char *trace_text(struct trace *trace, sqlite3_stmt *stmt, int column)
+{
+    return arena_copy(trace->arena, (const char *)sqlite3_column_text(stmt, column));
+}
+
+static int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent)
+{
+    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? absent : sqlite3_column_int64(stmt, column);
+}
+
+static bool trace_is_compiler(const char *comm)
+{
+    static const char *const names[] = {"ptxas", "nvcc",   "cicc",  "cc1",  "cc1plus", "gcc",      "g++",  "clang", "clang++",
+                                        "as",    "ld",     "ld.lld", "ld.bfd", "collect2", "fatbinary", "nvlink", "cudafe++", "ninja", "c++",
+                                        "cc",    "triton", "hipcc", "llc",  "lto1"};
+    for (size_t i = 0; comm && i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(comm, names[i]) ||
+            (!strncmp(comm, names[i], strlen(names[i])) && comm[strlen(names[i])] == '-'))
+            return true;
+    return comm && (!strncmp(comm, "x86_64-linux-gn", 15) || !strncmp(comm, "clang-", 6));
+}
+
+static int trace_load_processes(struct trace *trace, struct store *store, struct trace_ids *ids, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT id, tgid, coalesce(ppid, 0), comm, cmdline, kind, coalesce(started_ns, 0), "
+                                     "coalesce(ended_ns, 0), coalesce(exit_code, -1) FROM process WHERE recording_id = ? ORDER BY id",
+                                     "i", trace->recording_id);
+    if (!stmt)
+        return err ? err->code : -EIO;
+    size_t capacity = 0;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        struct trace_process *row =
+            trace_push((void **)&trace->processes, &trace->process_count, &capacity, sizeof *row);
+        row->id = sqlite3_column_int64(stmt, 0);
+        row->tgid = sqlite3_column_int(stmt, 1);
+        row->ppid = sqlite3_column_int(stmt, 2);
+        row->comm = trace_text(trace, stmt, 3);
+        row->cmdline = trace_text(trace, stmt, 4);
+        const char *kind = (const char *)sqlite3_column_text(stmt, 5);
+        row->kind = !strcmp(kind, "target") ? TRACE_TARGET : !strcmp(kind, "kernel") ? TRACE_KERNEL
+                    : !strcmp(kind, "idle") ? TRACE_IDLE : TRACE_OTHER;
+        row->started_ns = sqlite3_column_int64(stmt, 6);
+        row->ended_ns = sqlite3_column_int64(stmt, 7);
+        row->exit_code = sqlite3_column_int64(stmt, 8);
+        row->leader = row->parent = TRACE_NONE;
+        row->own = !strcmp(row->comm, "upgate");
+        row->python = strstr(row->comm, "python") || (row->cmdline && strstr(row->cmdline, "python"));
+        row->compiler = trace_is_compiler(row->comm);
+    }
+    trace_ids_build(ids, trace->processes, trace->process_count, sizeof *trace->processes);
+    for (size_t i = 0; i < trace->process_count; i++)
+        for (size_t j = 0; j < trace->process_count && trace->process_count < 20000; j++)
+            if (trace->processes[i].ppid && trace->processes[j].tgid == trace->processes[i].ppid)
+                trace->processes[i].parent = (uint32_t)j;
+    return rc;
+}
+
+static int trace_load_threads(struct trace *trace, struct store *store, const struct trace_ids *processes,
+                              struct trace_ids *ids, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT t.id, t.process_id, t.tid, t.comm, coalesce(n.run_ns, -1) FROM thread t "
+                                     "JOIN process p ON p.id = t.process_id LEFT JOIN thread_total n ON n.thread_id = t.id "
+                                     "WHERE p.recording_id = ? ORDER BY t.id", "i", trace->recording_id);
+    if (!stmt)
+        return err ? err->code : -EIO;
+    size_t capacity = 0;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 1));
+        struct trace_thread *row = trace_push((void **)&trace->threads, &trace->thread_count, &capacity, sizeof *row);
+        row->id = sqlite3_column_int64(stmt, 0);
+        row->process = process;
+        row->tid = sqlite3_column_int(stmt, 2);
+        row->comm = trace_text(trace, stmt, 3);
+        row->run_ns = sqlite3_column_int64(stmt, 4);
+        row->main = row->tid == trace->processes[process].tgid;
+        if (row->main || trace->processes[process].leader == TRACE_NONE)
+            trace->processes[process].leader = (uint32_t)trace->thread_count - 1;
+    }
+    trace_ids_build(ids, trace->threads, trace->thread_count, sizeof *trace->threads);
+    return rc;
+}
+
+struct trace_maps {
+    struct trace_ids threads, stacks;
+};
+
+static uint32_t trace_thread_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int column)
+{
+    int64_t id = sqlite3_column_int64(stmt, column); // ids begin at 1: NULL reads as 0
+    return id ? trace_ids_find(&maps->threads, id) : TRACE_NONE;
+}
+
+static uint32_t trace_stack_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int column)
+{
+    int64_t id = sqlite3_column_int64(stmt, column);
+    uint32_t found = id ? trace_ids_find(&maps->stacks, id) : 0;
+    return found == TRACE_NONE ? 0 : found + 1; // [0] is the empty stack
+}
+
+// Few distinct texts, next to each other in time: look at the last ones before a new one is made.
+static uint32_t trace_intern(struct trace *trace, size_t *capacity, const char *text)
+{
+    enum { LOOK_BACK = 512 };
+    if (!text)
+        return 0;
+    for (size_t i = trace->text_count, n = 0; i > 1 && n < LOOK_BACK; i--, n++)
+        if (!strcmp(trace->texts[i - 1], text))
+            return (uint32_t)i - 1;
+    const char **row = trace_push((void **)&trace->texts, &trace->text_count, capacity, sizeof *row);
+    *row = arena_copy(trace->arena, text);
+    return (uint32_t)trace->text_count - 1;
+}
+
+static int trace_load_gaps(struct trace *trace, struct store *store, const struct trace_maps *maps, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_out, cpu_in, kernel_stack, user_stack, python_stack, "
+        "waker_thread, waker_stack, next_thread, next_prio, before_thread, before_prio, owner_thread, lock_kind, lock_address, "
+        "syscall_nr, syscall_arg0, syscall_arg1, syscall_target FROM gap", "");
+    if (!stmt)
+        return err ? err->code : -EIO;
+    size_t capacity = 0, texts = 0;
+    trace_push((void **)&trace->texts, &trace->text_count, &texts, sizeof *trace->texts);
+    trace->texts[0] = "";
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        uint32_t thread = trace_thread_at(maps, stmt, 0);
+        if (thread == TRACE_NONE)
+            continue;
+        struct trace_gap *row = trace_push((void **)&trace->gaps, &trace->gap_count, &capacity, sizeof *row);
+        row->thread = thread;
+        row->out = sqlite3_column_int64(stmt, 1);
+        row->waking = sqlite3_column_int64(stmt, 2);
+        row->in = sqlite3_column_int64(stmt, 3);
+        row->state = (uint32_t)sqlite3_column_int64(stmt, 4);
+        row->flags = (uint32_t)sqlite3_column_int64(stmt, 5);
+        row->cpu_out = (int16_t)trace_int(stmt, 6, -1);
+        row->cpu_in = (int16_t)trace_int(stmt, 7, -1);
+        row->kernel = trace_stack_at(maps, stmt, 8);
+        row->user = trace_stack_at(maps, stmt, 9);
+        row->python = trace_stack_at(maps, stmt, 10);
+        row->waker = trace_thread_at(maps, stmt, 11);
+        row->waker_stack = trace_stack_at(maps, stmt, 12);
+        row->next = trace_thread_at(maps, stmt, 13);
+        row->next_prio = (int16_t)trace_int(stmt, 14, -1);
+        row->before = trace_thread_at(maps, stmt, 15);
+        row->before_prio = (int16_t)trace_int(stmt, 16, -1);
+        row->owner = trace_thread_at(maps, stmt, 17);
+        row->lock_kind = (uint8_t)sqlite3_column_int(stmt, 18);
+        row->lock_address = sqlite3_column_int64(stmt, 19);
+        row->syscall = (int32_t)trace_int(stmt, 20, -1);
+        row->arg0 = sqlite3_column_int64(stmt, 21);
+        row->arg1 = sqlite3_column_int64(stmt, 22);
+        row->target = trace_intern(trace, &texts, (const char *)sqlite3_column_text(stmt, 23));
+    }
+    return rc;
+}
+
+static int trace_load_samples(struct trace *trace, struct store *store, const struct trace_maps *maps, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err, "SELECT thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack FROM sample", "");
+    if (!stmt)
+        return err ? err->code : -EIO;
+    size_t capacity = 0;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        uint32_t thread = trace_thread_at(maps, stmt, 0);
+        if (thread == TRACE_NONE)
+            continue;
+        struct trace_sample *row = trace_push((void **)&trace->samples, &trace->sample_count, &capacity, sizeof *row);
+        row->thread = thread;
+        row->at = sqlite3_column_int64(stmt, 1);
+        row->cpu = (int16_t)sqlite3_column_int(stmt, 2);
+        row->why = (uint16_t)sqlite3_column_int(stmt, 3);
+        row->kernel = trace_stack_at(maps, stmt, 4);
+        row->user = trace_stack_at(maps, stmt, 5);
+        row->python = trace_stack_at(maps, stmt, 6);
+    }
+    return rc;
+}
+
+static int trace_load_locks(struct trace *trace, struct store *store, const struct trace_maps *maps, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err, "SELECT thread_id, begin_ns, end_ns, address, kind, flags, owner_thread, kernel_stack, "
+                                     "owner_stack FROM lock_wait", "");
+    if (!stmt)
+        return err ? err->code : -EIO;
+    size_t capacity = 0;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        uint32_t thread = trace_thread_at(maps, stmt, 0);
+        if (thread == TRACE_NONE)
+            continue;
+        struct trace_lock *row = trace_push((void **)&trace->locks, &trace->lock_count, &capacity, sizeof *row);
+        row->thread = thread;
+        row->begin = sqlite3_column_int64(stmt, 1);
+        row->end = sqlite3_column_int64(stmt, 2);
+        row->address = sqlite3_column_int64(stmt, 3);
+        row->kind = (uint8_t)sqlite3_column_int(stmt, 4);
+        uint64_t flags = (uint64_t)sqlite3_column_int64(stmt, 5);
+        row->lock_flags = (uint32_t)flags;
+        row->owner_flags = (uint32_t)(flags >> 32) << 12;
+        row->owner = trace_thread_at(maps, stmt, 6);
+        row->kernel = trace_stack_at(maps, stmt, 7);
+        row->owner_stack = trace_stack_at(maps, stmt, 8);
+    }
+    return rc;
+}
+
+static int trace_load_facts(struct trace *trace, struct store *store, const struct trace_maps *maps, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT what, begin_ns, end_ns, cpu, target_thread, actor_thread, flags, value0, value1, value2, "
+                                     "value3, kernel_stack FROM host_fact WHERE recording_id = ? ORDER BY begin_ns", "i",
+                                     trace->recording_id);
+    if (!stmt)
+        return err ? err->code : -EIO;
+    size_t capacity = 0;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        struct trace_fact *row = trace_push((void **)&trace->facts, &trace->fact_count, &capacity, sizeof *row);
+        row->what = sqlite3_column_int(stmt, 0);
+        row->begin = sqlite3_column_int64(stmt, 1);
+        row->end = sqlite3_column_int64(stmt, 2);
+        row->cpu = (int32_t)trace_int(stmt, 3, -1);
+        row->target = trace_thread_at(maps, stmt, 4);
+        row->actor = trace_thread_at(maps, stmt, 5);
+        row->flags = (uint32_t)sqlite3_column_int64(stmt, 6);
+        for (int i = 0; i < 4; i++)
+            row->value[i] = sqlite3_column_int64(stmt, 7 + i);
+        row->kernel = trace_stack_at(maps, stmt, 11);
+    }
+    return rc;
+}
+
+static int trace_load_counters(struct trace *trace, struct store *store, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT at_ns, value, source, name FROM counter WHERE recording_id = ? AND source IN "
+                                     "('cpu.stat', 'stat', 'cgroups') ORDER BY source, name, at_ns", "i", trace->recording_id);
+    if (!stmt)
+        return err ? err->code : -EIO;
+    size_t capacity = 0;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        struct trace_counter *row =
+            trace_push((void **)&trace->counters, &trace->counter_count, &capacity, sizeof *row);
+        row->at = sqlite3_column_int64(stmt, 0);
+        row->value = sqlite3_column_int64(stmt, 1);
+        row->source = trace_text(trace, stmt, 2);
+        row->name = trace_text(trace, stmt, 3);
+    }
+    return rc;
+}
+
+static int trace_load_steps(struct trace *trace, struct store *store, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT begin_ns, begin_ns + dur_ns FROM recorded_step WHERE recording_id = ?1 UNION ALL "
+                                     "SELECT l.started_ns + s.begin_ns, l.started_ns + s.begin_ns + s.dur_ns FROM step s "
+                                     "JOIN launch l ON l.id = s.launch_id WHERE s.launch_id = ?2 AND NOT EXISTS "
+                                     "(SELECT 1 FROM recorded_step r WHERE r.recording_id = ?1) ORDER BY 1", "ii",
+                                     trace->recording_id, trace->launch_id);
+    if (!stmt)
+        return err ? err->code : -EIO;
+    size_t capacity = 0;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        struct trace_window *row = trace_push((void **)&trace->steps, &trace->step_count, &capacity, sizeof *row);
+        row->begin = sqlite3_column_int64(stmt, 0);
+        row->end = sqlite3_column_int64(stmt, 1);
+    }
+    return rc;
+}
+
+// The window: from attaching to the end; of a launch that took turns with the other side, only its turns.
+static int trace_load_windows(struct trace *trace, struct store *store, int64_t begin, int64_t end, struct error *err)
+{
+    size_t capacity = 0;
+    int rc = 0;
+    if (trace->launch_id) {
+        sqlite3_stmt *stmt = store_query(store, err,
+                                         "SELECT b.begin_ns, b.begin_ns + b.active_ns FROM block b JOIN launch l ON "
+                                         "l.pair_id = b.pair_id AND l.side = b.side WHERE l.id = ? ORDER BY 1", "i",
+                                         trace->launch_id);
+        if (!stmt)
+            return err ? err->code : -EIO;
+        while ((rc = store_step(store, stmt, err)) == 1) {
+            struct trace_window one = {sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1)};
+            one.begin = one.begin < begin ? begin : one.begin;
+            one.end = one.end > end ? end : one.end;
+            if (one.begin >= one.end)
+                continue;
+            struct trace_window *row = trace_push((void **)&trace->windows, &trace->window_count, &capacity, sizeof *row);
+            *row = one;
+        }
+    }
+    if (!rc && !trace->window_count) {
+        struct trace_window *row = trace_push((void **)&trace->windows, &trace->window_count, &capacity, sizeof *row);
+        *row = (struct trace_window){begin, end < begin ? begin : end};
+    }
+    for (size_t i = 0; i < trace->window_count; i++)
+        trace->window_ns += trace->windows[i].end - trace->windows[i].begin;
+    return rc;
+}
+
+static int64_t trace_last_event(const struct trace *trace, int64_t end)
+{
+    for (size_t i = 0; i < trace->gap_count; i++)
+        end = trace->gaps[i].in > end ? trace->gaps[i].in : end;
+    for (size_t i = 0; i < trace->sample_count; i++)
+        end = trace->samples[i].at > end ? trace->samples[i].at : end;
+    for (size_t i = 0; i < trace->counter_count; i++)
+        end = trace->counters[i].at > end ? trace->counters[i].at : end;
+    return end;
+}
+
+static int trace_load_rows(struct trace *trace, struct store *store, struct trace_ids *processes, struct trace_maps *maps,
+                           struct error *err)
+{
+    int rc = trace_load_processes(trace, store, processes, err);
+    if (!rc)
+        rc = trace_load_threads(trace, store, processes, &maps->threads, err);
+    if (!rc)
+        rc = trace_load_stacks(trace, store, &maps->stacks, err);
+    if (!rc)
+        rc = trace_load_gaps(trace, store, maps, err);
+    if (!rc)
+        rc = trace_load_samples(trace, store, maps, err);
+    if (!rc)
+        rc = trace_load_locks(trace, store, maps, err);
+    if (!rc)
+        rc = trace_load_facts(trace, store, maps, err);
+    if (!rc)
+        rc = trace_load_counters(trace, store, err);
+    return rc ? rc : trace_load_steps(trace, store, err);
+}
+
+int trace_load(struct store *store, int64_t recording_id, struct arena *arena, struct trace **ret_trace, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err, "SELECT id, coalesce(launch_id, 0), begin_ns, coalesce(end_ns, 0), threshold_ns, "
+                                     "sample_hz FROM recording WHERE id = ?1 OR ?1 = 0 ORDER BY id LIMIT 1", "i", recording_id);
+    if (!stmt)
+        return err ? err->code : -EIO;
+    int rc = store_step(store, stmt, err);
+    if (rc == 0)
+        return error_set(err, -ENOENT, "'%s' has no recording%s; make one with `upgate record`", store_path(store),
+                         recording_id ? " with this number" : "");
+    if (rc < 0)
+        return rc;
+    struct trace *trace = xcalloc(1, sizeof *trace);
+    trace->arena = arena;
+    trace->recording_id = sqlite3_column_int64(stmt, 0);
+    trace->launch_id = sqlite3_column_int64(stmt, 1);
+    int64_t begin = sqlite3_column_int64(stmt, 2), end = sqlite3_column_int64(stmt, 3);
+    trace->threshold_ns = sqlite3_column_int64(stmt, 4);
+    int64_t hz = sqlite3_column_int64(stmt, 5);
+    trace->tick_ns = hz > 0 ? 1000000000 / hz : 0;
+    while (store_step(store, stmt, NULL) == 1) // until it is reset
+        ;
+    struct trace_ids processes = {0};
+    struct trace_maps maps = {{0}, {0}};
+    rc = trace_load_rows(trace, store, &processes, &maps, err);
+    if (!rc)
+        rc = trace_load_windows(trace, store, begin, end > begin ? end : trace_last_event(trace, begin), err);
+    free(processes.index);
+    free(maps.threads.index);
+    free(maps.stacks.index);
+    if (rc) {
+        trace_free(trace);
+        return rc;
+    }
+    trace_index(trace);
+    *ret_trace = trace;
+    return 0;
+}
+
+void trace_free(struct trace *trace)
+{
+    if (!trace)
+        return;
+    void *rows[] = {trace->windows, trace->processes, trace->threads, trace->frames, trace->stack_frames, trace->stacks,
+                    trace->gaps, trace->samples, trace->cpu_samples, trace->cpu_first, trace->locks, trace->facts,
+                    trace->counters, trace->steps, trace->texts};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        free(rows[i]);
+    free(trace);
+}
