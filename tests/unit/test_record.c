@@ -194,7 +194,7 @@ TEST(a_gap_is_a_row)
     CHECK_INT(number("SELECT count(*) FROM v_off_cpu WHERE comm = 'worker'"), 2);
     CHECK_INT(number("SELECT blocked_ns FROM v_off_cpu WHERE gap = 1"), 2000000);
     CHECK_INT(number("SELECT run_queue_ns FROM v_off_cpu WHERE gap = 1"), 1000000);
-    CHECK_INT(number("SELECT run_queue_ns FROM v_off_cpu WHERE gap = 2"), 13000000);
+    CHECK_INT(number("SELECT run_queue_ns FROM v_off_cpu WHERE gap = 2"), 3000000);
     CHECK_INT(number("SELECT count(*) FROM v_off_cpu WHERE waking_ns IS NULL"), 1);
     CHECK_INT(number("SELECT count(*) FROM v_off_cpu WHERE owner_pid = 1 AND waker_pid = 0 AND next_pid = 0"), 2);
     CHECK_INT(number("SELECT count(*) FROM stack"), 3); // the same contents once

@@ -112,7 +112,10 @@ static void event_sample(struct recorder *recorder, const struct ug_sample *samp
     if (!thread)
         return;
     bool target = sample->why & UG_SAMPLE_TARGET;
-    uint32_t python = 0;
+    uint32_t python = 0, user = 0;
+    // Of a mere neighbour it matters that it ran; its symbols would cost more than the rest of the recording.
+    if (sample->why & (UG_SAMPLE_TARGET | UG_SAMPLE_OWNER))
+        user = stacks_user(recorder->stacks, thread->process, addresses + sample->kernel_count, sample->user_count);
     if (target)
         tasks_make_target(recorder->tasks, thread->process);
     if (target && recorder->python)
@@ -123,8 +126,7 @@ static void event_sample(struct recorder *recorder, const struct ug_sample *samp
     row_int(&row, sample->cpu);
     row_int(&row, sample->why);
     row_id(&row, stacks_kernel(recorder->stacks, addresses, sample->kernel_count));
-    row_id(&row, stacks_user(recorder->stacks, thread->process, addresses + sample->kernel_count,
-                             sample->user_count));
+    row_id(&row, user);
     row_id(&row, python);
     writer_put(recorder->writer, &row);
 }

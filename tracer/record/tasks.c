@@ -136,7 +136,8 @@ static void tasks_end_process(struct task_process *process, int64_t at_ns)
     if (process->ended)
         return;
     process->ended = true;
-    process->ended_ns = at_ns;
+    if (!process->has_exit) // else its own record has told when
+        process->ended_ns = at_ns;
     process->dirty = true;
 }
 
@@ -504,7 +505,7 @@ uint32_t tasks_targets_alive(struct tasks *tasks, int64_t now_ns)
             if (tasks_lives(process))
                 alive++;
             else
-                tasks_end_process(process, process->has_exit ? process->ended_ns : now_ns);
+                tasks_end_process(process, now_ns);
         }
     }
     return alive;
