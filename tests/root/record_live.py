@@ -157,13 +157,40 @@ def test_python_frames(case):
     sleeper = case.sleeper(SLEEPER.replace("0.003", "0.03"))
     done = case.run("--pid", str(sleeper.pid), "--duration", "3s")
     check(done, 0)
-    if not case.value("SELECT python FROM recording"):
-        raise Skip("this Python cannot be read: " + case.value("SELECT missing FROM recording"))
+    need_python(case)
     walked = case.value("SELECT count(*) FROM v_off_cpu g JOIN v_stack k ON k.stack = g.python_stack "
                         "WHERE g.pid = ? AND k.name LIKE '%waits_here' AND k.line = 3", sleeper.pid)
     assert walked >= 3, walked  # 95 on a quiet machine
     seen, kept, dropped = case.rows("SELECT seen, kept, dropped FROM ledger WHERE producer = 'pystack'")[0]
     assert kept >= walked and seen == kept + dropped
+
+
+def need_python(case):
+    if not case.value("SELECT python FROM recording"):
+        raise Skip("this Python cannot be read: " + case.value("SELECT missing FROM recording"))
+
+
+def test_gil(case):
+    """Two threads that want the interpreter at the same time: each waits for the other, by name."""
+    target = case.sleeper("import threading\ndef spin():\n    while True:\n        sum(range(1000))\n"
+                          "threads = [threading.Thread(target=spin) for _ in range(2)]\n"
+                          "[thread.start() for thread in threads]")
+    check(case.run("--pid", str(target.pid), "--duration", "3s"), 0)
+    need_python(case)
+    waits = case.rows("SELECT g.tid, o.tid, g.owner_pid FROM v_off_cpu g JOIN v_stack k ON k.stack = g.python_stack "
+                      "AND k.depth = 0 AND k.name = '[gil]' JOIN gap b ON b.id = g.gap JOIN thread o "
+                      "ON o.id = b.owner_thread WHERE g.pid = ? AND g.flags & 8192", target.pid)
+    assert len(waits) >= 5, len(waits)  # 400 on a quiet machine
+    assert all(owner_pid == target.pid and waiter != owner for waiter, owner, owner_pid in waits), waits[:5]
+
+
+def test_garbage_collection(case):
+    target = case.sleeper("import gc\nkept = [[i] for i in range(1000000)]\nwhile True:\n    gc.collect()")
+    check(case.run("--pid", str(target.pid), "--duration", "3s"), 0)
+    need_python(case)
+    ticks = case.value("SELECT count(*) FROM v_sample s JOIN v_stack k ON k.stack = s.python_stack AND k.depth = 0 "
+                       "AND k.name = '[gc]' WHERE s.pid = ?", target.pid)
+    assert ticks >= 5, ticks  # 590 on a quiet machine
 
 
 def test_no_python(case):
