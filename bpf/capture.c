@@ -19,6 +19,8 @@ enum {
     RING_BYTES_MIN = 4096,
     ITERATOR_BYTES = 64 << 10, // twice what the kernel hands out in one read
     CGROUP_PERIOD_MS = 1000,
+    POLL_MS = 200,      // longest stay in one poll beyond what it waits
+    POLL_STRIDE = 256,  // records between two looks at the clock
 };
 
 static int on_record(void *context, void *data, size_t size)
@@ -28,14 +30,18 @@ static int on_record(void *context, void *data, size_t size)
 
     if (size >= sizeof(*head) && head->size <= size)
         capture->callback(capture->context, head);
+    if (++capture->poll_count % POLL_STRIDE == 0 && !capture->detached &&
+        clock_monotonic_ns() > capture->poll_end_ns)
+        return -ETIME; // the record is taken; libbpf comes back with this
     return 0;
 }
 
 static int open_rings(struct capture *capture, struct error *err)
 {
-    capture->rings = ring_buffer__new(capture_map(capture, "ring_flood"), on_record, capture, NULL);
+    // The rare ones first: they have their turn also when the flood does not end.
+    capture->rings = ring_buffer__new(capture_map(capture, "ring_rare"), on_record, capture, NULL);
     if (!capture->rings ||
-        ring_buffer__add(capture->rings, capture_map(capture, "ring_rare"), on_record, capture))
+        ring_buffer__add(capture->rings, capture_map(capture, "ring_flood"), on_record, capture))
         return error_set(err, -errno, "failed to map the ring buffers: %s", strerror(errno));
     return 0;
 }
@@ -96,7 +102,7 @@ int capture_open(const struct capture_opts *opts, capture_callback callback, voi
 int capture_poll(struct capture *capture, int wait_ms)
 {
     int64_t now = clock_monotonic_ns();
-    int count, more;
+    int status;
 
     if (capture->cgroup && !capture->detached &&
         now - capture->cgroup_read_ns > CGROUP_PERIOD_MS * INT64_C(1000000)) {
@@ -104,13 +110,14 @@ int capture_poll(struct capture *capture, int wait_ms)
         if (!capture_want_cgroup(capture, NULL)) // gone: its processes are, too
             capture_mark(capture);
     }
-    count = ring_buffer__poll(capture->rings, wait_ms);
-    if (count == -EINTR)
-        return 0;
-    if (count < 0)
-        return count;
-    more = ring_buffer__consume(capture->rings); // records come without a wake-up
-    return more < 0 ? more : count + more;
+    capture->poll_count = 0;
+    capture->poll_end_ns = now + (wait_ms + POLL_MS) * INT64_C(1000000);
+    status = ring_buffer__poll(capture->rings, wait_ms);
+    if (status >= 0) // records come without a wake-up: those that the wait did not tell of
+        status = ring_buffer__consume(capture->rings);
+    if (status < 0 && status != -EINTR && status != -ETIME)
+        return status;
+    return capture->poll_count;
 }
 
 int capture_add_target(struct capture *capture, pid_t tgid, struct error *err)

@@ -53,6 +53,8 @@ struct capture {
     capture_callback callback;
     void *context;
     struct ring_buffer *rings;
+    int64_t poll_end_ns; // a writer that is faster than the callback must not keep capture_poll for ever
+    int poll_count;
     struct bpf_link *links[CAPTURE_PROGRAMS_MAX]; // tracepoints
     size_t link_count;
     struct bpf_link **ticks; // one a CPU

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Gaps of a target: split, waker, stacks, holder of a futex, preemption; threads and children born later; nothing of
+others."""
+import os
+
+from capture_rig import EXEC, EXIT, FORK, MS, OWNER_FUTEX, PREEMPTED, RENAME, SEEN, WAKER_IRQ, Capture, \
+    Subject, check, is_gap, length, main
+
+
+def pipe_pair():
+    with Subject("pipe") as subject, Capture(subject.pid) as capture:
+        gap = capture.wait(lambda r: is_gap(r, subject.pid, "pipe_read") and r["waker"]["tid"] == subject.id,
+                           "a gap in the pipe, woken by the writer")
+        check(gap["waker"]["comm"] == "writer" and gap["waker"]["tgid"] == subject.pid, gap["waker"])
+        check(gap["out_ns"] < gap["waking_ns"] <= gap["in_ns"], "split", gap)
+        check(length(gap) >= MS, "shorter than the threshold:", length(gap))
+        check(gap["waking_ns"] - gap["out_ns"] >= MS, "blocked", gap)
+        check(any("write" in frame for frame in gap["wakers"]), "the waker's stack:", gap["wakers"])
+        check(gap["syscall_nr"] == 0, "read is system call 0, not", gap["syscall_nr"])
+        check(gap["prev_state"] == 1 and not gap["flags"] & (WAKER_IRQ | PREEMPTED), gap)
+        capture.wait(lambda r: is_gap(r, subject.id, "nanosleep") and r["flags"] & WAKER_IRQ,
+                     "a sleep that the timer's interrupt ended")
+        records, counts = capture.stop()
+        seen = [r["task"]["tid"] for r in records if r["kind"] == "task" and r["what"] == SEEN]
+        check(sorted(seen) == sorted(map(int, os.listdir(f"/proc/{subject.pid}/task"))), "seen", seen)
+        totals = {r["tid"]: r for r in records if r["kind"] == "total"}
+        check(totals[subject.pid]["switches"] > 0 and totals[subject.pid]["run_ns"] > 0, totals)
+        check(counts["gap"]["kept"] == len([r for r in records if r["kind"] == "gap"]), counts)
+
+
+def futex_holder():
+    with Subject("mutex") as subject, Capture(subject.pid) as capture:
+        gap = capture.wait(lambda r: is_gap(r, subject.pid, "futex") and r["owner"]["tid"] == subject.id,
+                           "a wait for the mutex with its holder")
+        check(gap["flags"] & OWNER_FUTEX and gap["owner"]["comm"] == "holder", gap)
+        check(gap["futex_value"] >> 32 == subject.id and gap["futex_value"] & 0xffffffff in (1, 2), gap)
+
+
+def preempted():
+    """Two that spin on one CPU: each is switched out runnable, in favour of the other."""
+    cpu = str(min(os.sched_getaffinity(0)))
+    with Subject("spin") as first, Subject("spin") as second:
+        for pid in (first.pid, second.pid):
+            os.sched_setaffinity(pid, {int(cpu)})
+        with Capture(first.pid, options=["-z", "199"]) as capture:
+            gap = capture.wait(lambda r: is_gap(r, first.pid) and r["flags"] & PREEMPTED and
+                               r["next"]["tid"] == second.pid, "a preemption by the other spinner")
+            check(gap["waking_ns"] == 0 and gap["prev_state"] == 0, gap)
+            capture.wait(lambda r: r["kind"] == "sample" and r["task"]["tid"] == second.pid and r["why"] & 4,
+                         "samples of the neighbour")
+            capture.wait(lambda r: r["kind"] == "sample" and r["task"]["tid"] == first.pid and r["why"] & 1,
+                         "samples of the target")
+
+
+def born_later():
+    with Subject("idle") as subject, Capture(subject.pid) as capture:
+        thread = subject.ask("thread")
+        capture.wait(lambda r: is_gap(r, thread, "nanosleep"), "a gap of a thread born later")
+        child = subject.ask("fork")
+        capture.wait(lambda r: is_gap(r, child, "nanosleep"), "a gap of a child")
+        other = subject.ask("exec")
+        capture.wait(lambda r: r["kind"] == "task" and r["what"] == EXEC and r["task"]["tid"] == other and
+                     r["target"] == 1 and r["task"]["comm"] == "sleep", "the exec of a child")
+        end = capture.wait(lambda r: r["kind"] == "task" and r["what"] == EXIT and r["task"]["tid"] == other,
+                           "the exit of a child")
+        check(end["exit_code"] == 0 and end["target"] == 1, end)
+        forks = [r for r in capture.records if r["kind"] == "task" and r["what"] == FORK]
+        check({thread, child, other} <= {r["task"]["tid"] for r in forks}, forks)
+        check(any(is_gap(r, other) for r in capture.records), "no gap after the exec")
+
+
+def not_children():
+    with Subject("idle") as subject, Capture(subject.pid, options=["-n"]) as capture:
+        child = subject.ask("fork")
+        thread = subject.ask("thread")
+        capture.wait(lambda r: is_gap(r, thread), "a gap of the thread")
+        records, _ = capture.stop()
+        check(not any(r.get("task", {}).get("tid") == child for r in records), "the child was recorded")
+
+
+def others_are_silent():
+    """Beside a target that sleeps, a process that is not one gives nothing, and neither do we."""
+    with Subject("pipe") as other, Subject("pipe") as subject, Capture(subject.pid, options=["-z", "199"]) as capture:
+        for _ in range(20):
+            capture.wait(lambda r: is_gap(r, subject.pid), "gaps of the target")
+        records, _ = capture.stop()
+        for record in records:
+            if record["kind"] in ("gap", "lock", "state"):
+                check(record["task"]["tgid"] == subject.pid, "not the target's:", record)
+            for role in ("task", "waker", "owner"):
+                check(record.get(role, {}).get("tgid") != capture.process.pid, "the capture itself:", record)
+            check(record.get("task", {}).get("tgid") != other.pid or record["kind"] in ("sample", "task"), record)
+
+
+def renamed():
+    with Subject("idle") as subject, Capture(subject.pid) as capture:
+        subject.ask("name")
+        capture.wait(lambda r: r["kind"] == "task" and r["what"] == RENAME and r["task"]["comm"] == "other name",
+                     "the new name")
+
+
+main(pipe_pair, futex_holder, preempted, born_later, not_children, others_are_silent, renamed)

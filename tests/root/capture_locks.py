@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A reader of /proc/PID/smaps_rollup holds the target's mmap_lock: the wait names it, and samples show what it does.
+Stalls that began before the attachment, and those that have not ended at its end."""
+import fcntl
+import os
+import signal
+import subprocess
+import tempfile
+import time
+
+from capture_rig import LOCK_MMAP, MS, NO_OUT, OWNER_READER, SAMPLE_OWNER, UNFINISHED, Capture, Failed, Lines, \
+    Subject, check, is_gap, length, main
+
+RESIDENT = 1 << 30  # walked in 10 ms or more: several time slices, and some ticks of 499 Hz
+READER = """
+import sys, time
+while True:
+    with open(f"/proc/{sys.argv[1]}/smaps_rollup") as file:
+        file.read()
+    time.sleep(0.05)
+"""
+
+
+def mmap_lock():
+    with Subject("map", RESIDENT) as subject, Capture(subject.pid, options=["-z", "499"]) as capture, \
+            Lines(["python3", "-c", READER, str(subject.pid)]) as reader:
+        culprit = reader.process.pid
+        lock = capture.wait(lambda r: r["kind"] == "lock" and r["lock_kind"] == LOCK_MMAP and
+                            r["owner"]["tid"] == culprit, "a wait for mmap_lock, held by the reader")
+        check(lock["owner_flags"] & OWNER_READER >> 12, "a reader's lock:", lock)
+        check(length(lock) >= MS, lock)
+        check(any("mmap" in frame for frame in lock["kernel"]), lock["kernel"])
+        capture.wait(lambda r: is_gap(r, subject.pid) and r["lock"] == lock["lock"] and
+                     r["lock_kind"] == LOCK_MMAP and r["owner"]["tid"] == culprit, "the gap of such a wait")
+        capture.wait(lambda r: r["kind"] == "sample" and r["why"] & SAMPLE_OWNER and r["task"]["tid"] == culprit and
+                     any("smaps" in frame for frame in r["kernel"]), "samples of the owner at work")
+
+
+def stopped_before():
+    """The target was stopped before we came: the look shows it, the gap has no beginning, and its end names who ended it."""
+    with Subject("spin") as subject:
+        os.kill(subject.pid, signal.SIGSTOP)
+        with Capture(subject.pid, options=["-L"]) as capture:
+            state = capture.wait(lambda r: r["kind"] == "state" and r["task"]["tid"] == subject.pid,
+                                 "the state of the stopped")
+            check(state["state"] & 4 and not state["on_cpu"], "state", state)
+            check(any("do_signal_stop" in frame for frame in state["kernel"]), state["kernel"])
+            time.sleep(0.05)
+            os.kill(subject.pid, signal.SIGCONT)
+            gap = capture.wait(lambda r: is_gap(r, subject.pid) and r["flags"] & NO_OUT, "a gap without beginning")
+            check(gap["waker"]["tid"] == os.getpid() and length(gap) >= 50 * MS, gap)
+            capture.wait(lambda r: r["kind"] == "fact" and r["what"] == 1 and r["value"][0] == signal.SIGCONT and
+                         r["actor"]["tgid"] == os.getpid(), "the signal and its sender")
+
+
+def lock_before():
+    """Waits for a file lock that somebody else has: still waiting when we come, and when we go."""
+    with tempfile.NamedTemporaryFile() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        waiter = subprocess.Popen(["python3", "-c", f"import fcntl; fcntl.flock(open('{file.name}'), fcntl.LOCK_EX)"])
+        try:
+            end = time.monotonic() + 20
+            while "locks_lock" not in wchan(waiter.pid):
+                if time.monotonic() > end:
+                    raise Failed("the waiter does not wait")
+                time.sleep(0.01)
+            with Capture(waiter.pid, options=["-l"]) as capture:
+                state = capture.wait(lambda r: r["kind"] == "state", "the waiter's state")
+                check(state["syscall_nr"] == 73 and any("flock" in frame for frame in state["kernel"]), state)
+                time.sleep(0.05)
+                records, _ = capture.stop()
+                gap = [r for r in records if is_gap(r, waiter.pid)]
+                check(len(gap) == 1 and gap[0]["flags"] & UNFINISHED and gap[0]["flags"] & NO_OUT, "unfinished:", gap)
+                check(gap[0]["waking_ns"] == 0 and any("flock" in frame for frame in gap[0]["kernel"]), gap)
+        finally:
+            waiter.kill()
+            waiter.wait()
+
+
+def wchan(pid):
+    with open(f"/proc/{pid}/stack", encoding="ascii") as file:
+        return file.read()
+
+
+main(mmap_lock, stopped_before, lock_before)
