@@ -321,6 +321,25 @@ TEST(drops_are_a_breach)
     CHECK(number("SELECT count(*) FROM counter WHERE source = 'vmstat'") > 0);
 }
 
+// Somebody reads for longer than a moment: the commit waits for another second, nothing is lost.
+TEST(a_reader_in_the_way)
+{
+    begin();
+    sqlite3 *reader = NULL;
+    bool alive;
+    struct ug_gap gap = gap_of((__u32)target, 1000);
+    CHECK_INT(sqlite3_open(test_path, &reader), SQLITE_OK);
+    CHECK_INT(sqlite3_exec(reader, "BEGIN; SELECT count(*) FROM gap", NULL, NULL, NULL), SQLITE_OK);
+    push(&gap, sizeof gap, NULL, 0);
+    CHECK_INT(recorder_poll(recorder, 0, &alive, NULL), 0); // wants to commit, and cannot
+    CHECK_INT(sqlite3_get_autocommit(store_db(store)), 0);
+    CHECK_INT(sqlite3_exec(reader, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(reader);
+    push(&gap, sizeof gap, NULL, 0);
+    end();
+    CHECK_INT(number("SELECT count(*) FROM gap"), 2);
+}
+
 TEST(what_cannot_be_recorded)
 {
     struct error err = {0};

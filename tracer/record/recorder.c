@@ -146,7 +146,7 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
         rc = recorder_check_target(recorder, opts, err);
     }
     if (rc == 0)
-        rc = writer_commit(recorder->writer, err); // so that the row of the recording can be changed outside of it
+        rc = writer_commit(recorder->writer, true, err); // so that the row of the recording can be changed outside of it
     if (rc == 0)
         rc = recorder_attach(recorder, opts, sample_hz, err);
     if (rc) {
@@ -207,7 +207,7 @@ static int recorder_second(struct recorder *recorder, int64_t now_ns, struct err
         return 0;
     recorder->commit_next_ns = now_ns + RECORDER_SECOND_NS;
     tasks_flush(recorder->tasks, now_ns, false, python_process_gone, recorder->python);
-    return writer_commit(recorder->writer, err);
+    return writer_commit(recorder->writer, false, err);
 }
 
 // 1: there was much, and there may be more. -errno: the end.
@@ -360,7 +360,7 @@ int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct e
     counters_read_cgroups(recorder->counters, now_ns);
     recorder_put_drops(recorder, now_ns);
     tasks_flush(recorder->tasks, now_ns, false, python_process_gone, recorder->python);
-    int rc = writer_commit(recorder->writer, err);
+    int rc = writer_commit(recorder->writer, true, err);
     struct error end = {0};
     int end_rc = recorder_write_end(recorder, &end);
     if (rc == 0 && end_rc)

@@ -7,8 +7,15 @@
 
 #include "common/strings.h"
 
+enum {
+    WRITER_BUSY_MS = 20,      // a reader may hold the store this long before the commit is put off by a second
+    WRITER_BUSY_END_MS = 5000, // at the end it is waited for
+    WRITER_BUSY_MAX = 60,     // commits put off in a row
+};
+
 struct writer {
     struct store *store;
+    int busy;
     sqlite3_stmt *stmts[WRITER_TABLE_COUNT];
     uint64_t rows[WRITER_TABLE_COUNT];
     uint32_t ids[WRITER_TABLE_COUNT];
@@ -117,6 +124,7 @@ void writer_free(struct writer *writer)
         sqlite3_finalize(writer->stmts[table]);
     if (writer->open)
         store_rollback(writer->store);
+    sqlite3_busy_timeout(store_db(writer->store), WRITER_BUSY_END_MS);
     sqlite3_exec(store_db(writer->store), "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL", NULL, NULL, NULL);
     free(writer);
 }
@@ -208,12 +216,17 @@ bool writer_failed(const struct writer *writer, struct error *err)
     return writer->error.code != 0;
 }
 
-int writer_commit(struct writer *writer, struct error *err)
+int writer_commit(struct writer *writer, bool last, struct error *err)
 {
+    sqlite3_busy_timeout(store_db(writer->store), last ? WRITER_BUSY_END_MS : WRITER_BUSY_MS);
     if (writer->open && !writer->error.code) {
-        if (sqlite3_exec(store_db(writer->store), "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
+        int rc = sqlite3_exec(store_db(writer->store), "COMMIT", NULL, NULL, NULL);
+        if ((rc & 0xff) == SQLITE_BUSY && !last && ++writer->busy < WRITER_BUSY_MAX)
+            return 0; // somebody reads: the transaction stays open and becomes longer
+        if (rc != SQLITE_OK)
             writer_fail(writer);
         writer->open = false;
+        writer->busy = 0;
     }
     return writer_failed(writer, err) ? writer->error.code : 0;
 }

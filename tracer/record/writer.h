@@ -55,6 +55,7 @@ void writer_put(struct writer *writer, struct row *row);
 uint64_t writer_rows(const struct writer *writer, enum writer_table table); // put, and committed at the next commit
 uint64_t writer_lost(const struct writer *writer);           // rows after the failure
 bool writer_failed(const struct writer *writer, struct error *err);
-int writer_commit(struct writer *writer, struct error *err); // 0 when nothing is open
+// 0 when nothing is open, and, unless it is the last one, when a reader is in the way: the next one will do.
+int writer_commit(struct writer *writer, bool last, struct error *err);
 
 #endif
