@@ -83,7 +83,7 @@ def target_ends():
     with Subject("pipe") as subject, Subject("pipe") as other, Capture(subject.pid, other.pid) as capture:
         capture.wait(lambda r: is_gap(r, subject.pid), "a gap")
         subject.process.kill()
-        end = capture.wait(lambda r: r["kind"] == "task" and r["what"] == EXIT and
+        end = capture.have(lambda r: r["kind"] == "task" and r["what"] == EXIT and
                            r["task"]["tid"] == subject.pid, "the end of the target")
         check(end["exit_code"] & 127 == 9, "killed by 9:", end)
         capture.wait(lambda r: is_gap(r, other.pid) and r["out_ns"] > end["at_ns"], "a gap of the one that lives")

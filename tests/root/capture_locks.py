@@ -31,9 +31,9 @@ def mmap_lock():
         check(lock["owner_flags"] & OWNER_READER >> 12, "a reader's lock:", lock)
         check(length(lock) >= MS, lock)
         check(any("mmap" in frame for frame in lock["kernel"]), lock["kernel"])
-        capture.wait(lambda r: is_gap(r, subject.pid) and r["lock"] == lock["lock"] and
+        capture.have(lambda r: is_gap(r, subject.pid) and r["lock"] == lock["lock"] and
                      r["lock_kind"] == LOCK_MMAP and r["owner"]["tid"] == culprit, "the gap of such a wait")
-        capture.wait(lambda r: r["kind"] == "sample" and r["why"] & SAMPLE_OWNER and r["task"]["tid"] == culprit and
+        capture.have(lambda r: r["kind"] == "sample" and r["why"] & SAMPLE_OWNER and r["task"]["tid"] == culprit and
                      any("smaps" in frame for frame in r["kernel"]), "samples of the owner at work")
 
 
@@ -50,7 +50,7 @@ def stopped_before():
             os.kill(subject.pid, signal.SIGCONT)
             gap = capture.wait(lambda r: is_gap(r, subject.pid) and r["flags"] & NO_OUT, "a gap without beginning")
             check(gap["waker"]["tid"] == os.getpid() and length(gap) >= 50 * MS, gap)
-            capture.wait(lambda r: r["kind"] == "fact" and r["what"] == 1 and r["value"][0] == signal.SIGCONT and
+            capture.have(lambda r: r["kind"] == "fact" and r["what"] == 1 and r["value"][0] == signal.SIGCONT and
                          r["actor"]["tgid"] == os.getpid(), "the signal and its sender")
 
 

@@ -103,6 +103,11 @@ class Capture(Lines):
         if self.records[-1]["kind"] == "error":
             raise Failed(self.records[-1]["text"])
 
+    def have(self, wanted, words):
+        """One that came already, or comes: the rings are not in order with each other."""
+        came = [record for record in self.records if wanted(record)]
+        return came[0] if came else self.wait(wanted, words)
+
     def wait(self, wanted, words, deadline_s=DEADLINE_S):
         """The first record from now on that is wanted."""
         end = time.monotonic() + deadline_s
