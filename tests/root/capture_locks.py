@@ -38,7 +38,7 @@ def mmap_lock():
 
 
 def stopped_before():
-    """The target was stopped before we came: the look shows it, the gap has no beginning, and its end names who ended it."""
+    """Stopped before we came: the look shows it, the gap has no beginning, and its end names who ended it."""
     with Subject("spin") as subject:
         os.kill(subject.pid, signal.SIGSTOP)
         with Capture(subject.pid, options=["-L"]) as capture:
