@@ -8,18 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/strings.h"
+#include "tracer/record/task_proc.h"
 
 enum {
     TASKS_BUCKETS = 8192,
     TASKS_KEEP_NS = 2000000000,  // a record may name somebody this long after the end: rings are read in ms
     TASKS_CHECK_NS = 1000000000, // how long a stranger's pid is taken to be the same process unasked
-    TASKS_TICK_NS = 10000000,    // start times in /proc have this grain
     TASKS_UNNAMED_S = 10, // how long a stranger that called exec is kept for a record to name it
     TASKS_ASKED_MAX = 256,       // strangers asked for a sign of life a flush
-    TASKS_PF_KTHREAD = 0x00200000,
 };
 
 struct tasks {
@@ -32,71 +30,18 @@ struct tasks {
     uint64_t dropped;
 };
 
-struct tasks_stat {
-    char state;
-    uint32_t ppid, flags, threads;
-    uint64_t start_ns;
-    char comm[UG_COMM_LEN + 1];
-};
-
-static void tasks_set_comm(char *comm, const char *from)
-{
-    snprintf(comm, UG_COMM_LEN + 1, "%.*s", UG_COMM_LEN, from);
-    string_make_utf8(comm, strlen(comm));
-}
-
-static bool tasks_read_stat(uint32_t tgid, struct tasks_stat *ret)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%u/stat", tgid);
-    char *text = string_read_file(path, 2048, NULL);
-    char *begin = text ? strchr(text, '(') : NULL, *end = text ? strrchr(text, ')') : NULL;
-    unsigned long long start = 0;
-    bool ok = begin && end && end > begin &&
-              sscanf(end + 1, " %c %u %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %u %*d %llu",
-                     &ret->state, &ret->ppid, &ret->flags, &ret->threads, &start) == 5;
-    if (ok) {
-        *end = 0;
-        tasks_set_comm(ret->comm, begin + 1);
-        ret->start_ns = start * TASKS_TICK_NS;
-    }
-    free(text);
-    return ok;
-}
-
-// Arguments joined by blanks; NULL when gone or a kernel thread.
-static char *tasks_read_cmdline(uint32_t tgid)
-{
-    char path[64];
-    size_t len = 0;
-    snprintf(path, sizeof path, "/proc/%u/cmdline", tgid);
-    char *text = string_read_file(path, TASKS_CMDLINE_MAX, &len);
-    while (text && len && text[len - 1] == 0)
-        len--;
-    if (!text || !len) {
-        free(text);
-        return NULL;
-    }
-    for (size_t i = 0; i < len; i++)
-        if (text[i] == 0)
-            text[i] = ' ';
-    text[len] = 0;
-    string_make_utf8(text, len);
-    return text;
-}
-
 static void tasks_read_process(struct task_process *process)
 {
-    struct tasks_stat stat;
-    if (process->tgid == 0 || !tasks_read_stat(process->tgid, &stat))
+    struct task_stat stat;
+    if (process->tgid == 0 || !task_stat_read(process->tgid, &stat))
         return;
     if (!process->start_ns)
         process->start_ns = stat.start_ns;
     process->ppid = stat.ppid;
-    tasks_set_comm(process->comm, stat.comm);
-    if (stat.flags & TASKS_PF_KTHREAD)
+    task_comm_set(process->comm, stat.comm);
+    if (stat.flags & TASK_PF_KTHREAD)
         process->kind = TASK_KERNEL;
-    char *cmdline = tasks_read_cmdline(process->tgid);
+    char *cmdline = task_cmdline_read(process->tgid);
     if (cmdline) { // a zombie has none any more: what it was stays
         free(process->cmdline);
         process->cmdline = cmdline;
@@ -106,7 +51,7 @@ static void tasks_read_process(struct task_process *process)
 
 static bool tasks_same_start(uint64_t a, uint64_t b)
 {
-    return !a || !b || a / TASKS_TICK_NS == b / TASKS_TICK_NS;
+    return !a || !b || a / TASK_TICK_NS == b / TASK_TICK_NS;
 }
 
 static struct task_process *tasks_find_process(struct tasks *tasks, uint32_t tgid)
@@ -144,13 +89,13 @@ static void tasks_end_process(struct task_process *process, int64_t at_ns)
 // A stranger's end is not reported by every kernel side: ask /proc now and then whether it is still the same.
 static bool tasks_is_other(struct task_process *process, int64_t at_ns)
 {
-    struct tasks_stat stat;
+    struct task_stat stat;
     if (process->ended)
         return at_ns > process->ended_ns + TASKS_CHECK_NS;
     if (process->kind != TASK_OTHER || at_ns - process->checked_ns < TASKS_CHECK_NS)
         return false;
     process->checked_ns = at_ns;
-    return tasks_read_stat(process->tgid, &stat) && !tasks_same_start(stat.start_ns, process->start_ns);
+    return task_stat_read(process->tgid, &stat) && !tasks_same_start(stat.start_ns, process->start_ns);
 }
 
 static struct task_process *tasks_process(struct tasks *tasks, uint32_t tgid, const char *comm, int64_t at_ns)
@@ -165,7 +110,7 @@ static struct task_process *tasks_process(struct tasks *tasks, uint32_t tgid, co
         return NULL;
     process->checked_ns = at_ns;
     process->python_next_ns = 0;
-    tasks_set_comm(process->comm, comm);
+    task_comm_set(process->comm, comm);
     tasks_read_process(process);
     return process;
 }
@@ -187,7 +132,7 @@ static struct task_thread *tasks_add_thread(struct tasks *tasks, struct task_pro
     }
     struct task_thread *thread = xcalloc(1, sizeof *thread), **bucket = &tasks->threads[tid % TASKS_BUCKETS];
     *thread = (struct task_thread){.next = *bucket, .process = process, .tid = tid};
-    tasks_set_comm(thread->comm, comm);
+    task_comm_set(thread->comm, comm);
     *bucket = thread;
     tasks->thread_count++;
     return thread;
@@ -197,10 +142,10 @@ static void tasks_rename(struct task_thread *thread, const char *comm)
 {
     if (!comm[0] || strncmp(thread->comm, comm, UG_COMM_LEN) == 0)
         return;
-    tasks_set_comm(thread->comm, comm);
+    task_comm_set(thread->comm, comm);
     thread->dirty = true;
     if (thread->tid == thread->process->tgid) {
-        tasks_set_comm(thread->process->comm, comm);
+        task_comm_set(thread->process->comm, comm);
         thread->process->dirty = true;
     }
 }
@@ -261,8 +206,8 @@ void tasks_make_target(struct tasks *tasks, struct task_process *process)
 
 struct task_process *tasks_target(struct tasks *tasks, uint32_t tgid)
 {
-    struct tasks_stat stat;
-    if (!tasks_read_stat(tgid, &stat))
+    struct task_stat stat;
+    if (!task_stat_read(tgid, &stat))
         return NULL;
     struct task_process *process = tasks_process(tasks, tgid, stat.comm, 0);
     if (process && !process->id)
@@ -286,7 +231,7 @@ static void tasks_on_birth(struct tasks *tasks, const struct ug_task_event *even
                               : tasks_process(tasks, event->task.tgid, event->task.comm, at_ns);
         if (!process)
             return;
-        tasks_set_comm(process->comm, event->task.comm);
+        task_comm_set(process->comm, event->task.comm);
         if (event->target)
             tasks_read_process(process); // strangers are read when a record names them or they call exec
     }
@@ -323,7 +268,7 @@ static void tasks_on_exec(struct tasks *tasks, const struct ug_task_event *event
     process->python_tries = 0;
     process->checked_ns = at_ns;
     process->ppid = event->ppid;
-    tasks_set_comm(process->comm, event->task.comm);
+    task_comm_set(process->comm, event->task.comm);
     tasks_read_process(process);
 }
 
@@ -381,7 +326,7 @@ static void tasks_write_process(struct tasks *tasks, struct task_process *proces
     static const char *const kinds[] = {
         [TASK_OTHER] = "other", [TASK_TARGET] = "target", [TASK_KERNEL] = "kernel", [TASK_IDLE] = "idle"};
     if (!process->cmdline && !process->ended && process->kind != TASK_KERNEL && process->tgid)
-        process->cmdline = tasks_read_cmdline(process->tgid);
+        process->cmdline = task_cmdline_read(process->tgid);
     struct row row = writer_row(tasks->writer, WRITER_PROCESS);
     row_int(&row, process->id);
     row_int(&row, tasks->recording_id);
@@ -490,8 +435,8 @@ void tasks_flush(struct tasks *tasks, int64_t now_ns, bool all,
 // Asked about processes: a main thread may end before the others, and a zombie may stay for ever.
 static bool tasks_lives(const struct task_process *process)
 {
-    struct tasks_stat stat;
-    return tasks_read_stat(process->tgid, &stat) && tasks_same_start(stat.start_ns, process->start_ns) &&
+    struct task_stat stat;
+    return task_stat_read(process->tgid, &stat) && tasks_same_start(stat.start_ns, process->start_ns) &&
            stat.state != 'X' && (stat.state != 'Z' || stat.threads > 1);
 }
 

@@ -12,7 +12,6 @@
 #include "tracer/record/writer.h"
 
 enum {
-    TASKS_CMDLINE_MAX = 2048, // bytes kept of a command line
     TASKS_MAX = 65536,        // processes or threads remembered at one time; beyond it records name nobody
 };
 

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What /proc tells of one process.
+#ifndef UPGATE_TRACER_RECORD_TASK_PROC_H
+#define UPGATE_TRACER_RECORD_TASK_PROC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bpf/events.h"
+
+enum {
+    TASK_TICK_NS = 10000000,      // start times in /proc have this grain
+    TASK_PF_KTHREAD = 0x00200000, // of flags
+    TASK_CMDLINE_MAX = 2048,      // bytes kept of a command line
+};
+
+struct task_stat {
+    char state;
+    uint32_t ppid, flags, threads;
+    uint64_t start_ns;
+    char comm[UG_COMM_LEN + 1];
+};
+
+bool task_stat_read(uint32_t tgid, struct task_stat *ret); // false: gone
+char *task_cmdline_read(uint32_t tgid); // arguments joined by blanks; NULL: gone, or a kernel thread; caller frees
+void task_comm_set(char *comm, const char *from); // comm: UG_COMM_LEN + 1 bytes; made valid UTF-8
+
+#endif
