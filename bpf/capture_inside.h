@@ -3,11 +3,11 @@
 #ifndef UPGATE_BPF_CAPTURE_INSIDE_H
 #define UPGATE_BPF_CAPTURE_INSIDE_H
 
-#include <bpf/libbpf.h>
-
 #include "bpf/capture.h"
 
+struct bpf_link;
 struct capture_bpf;
+struct ring_buffer;
 
 enum { CAPTURE_MISSING_MAX = 64, CAPTURE_PROGRAMS_MAX = 64 };
 
