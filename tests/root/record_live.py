@@ -296,9 +296,14 @@ def test_recorder_is_killed(case):
 def test_wrong_targets(case):
     gone = case.start("true")
     gone.wait()
-    sleeper = case.sleeper()
+    sleeper = case.sleeper("import threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()\n"
+                           "time.sleep(1000)")
+    tasks = "/proc/%d/task" % sleeper.pid
+    case.wait_until("a second thread", lambda: len(os.listdir(tasks)) == 2)
+    thread = max(map(int, os.listdir(tasks)))
     for options, code, says in (
             (("--pid", str(gone.pid)), 2, "there is no process %d" % gone.pid),
+            (("--pid", str(thread)), 2, "%d is a thread of process %d" % (thread, sleeper.pid)),
             (("--pid", "12x"), 2, "'12x' is no process id"),
             (("--cgroup", "/no/such/group"), 2, "no cgroup '/no/such/group'"),
             (("--container", "0123456789abcdef"), 2, "no cgroup belongs to a container"),

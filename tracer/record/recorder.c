@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/strings.h"
 #include "tracer/record/recorder.h"
+#include "tracer/record/task_proc.h"
 
 enum {
     RECORDER_THRESHOLD_NS = 1000000,
@@ -86,7 +87,10 @@ static int recorder_check_target(struct recorder *recorder, const struct recorde
     for (size_t i = 0; i < opts->pid_count; i++) {
         if (opts->pids[i] == getpid())
             return error_set(err, -EINVAL, "process %d is this upgate itself", (int)opts->pids[i]);
-        if (opts->pids[i] <= 0 || !tasks_target(recorder->tasks, (uint32_t)opts->pids[i]))
+        uint32_t tgid = opts->pids[i] > 0 ? task_tgid_read((uint32_t)opts->pids[i]) : 0;
+        if (tgid && tgid != (uint32_t)opts->pids[i])
+            return error_set(err, -EINVAL, "%d is a thread of process %u: name that", (int)opts->pids[i], tgid);
+        if (!tgid || !tasks_target(recorder->tasks, (uint32_t)opts->pids[i]))
             return error_set(err, -EINVAL, "there is no process %d", (int)opts->pids[i]);
     }
     return 0;

@@ -33,6 +33,17 @@ bool task_stat_read(uint32_t tgid, struct task_stat *ret)
     return ok;
 }
 
+uint32_t task_tgid_read(uint32_t tid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%u/status", tid);
+    char *text = string_read_file(path, 4096, NULL);
+    const char *at = text ? strstr(text, "\nTgid:") : NULL;
+    uint32_t tgid = at ? (uint32_t)strtoul(at + strlen("\nTgid:"), NULL, 10) : 0;
+    free(text);
+    return tgid;
+}
+
 char *task_cmdline_read(uint32_t tgid)
 {
     char path[64];

@@ -23,6 +23,7 @@ struct task_stat {
 
 bool task_stat_read(uint32_t tgid, struct task_stat *ret); // false: gone
 char *task_cmdline_read(uint32_t tgid); // arguments joined by blanks; NULL: gone, or a kernel thread; caller frees
+uint32_t task_tgid_read(uint32_t tid); // the process of a thread; 0: gone
 void task_comm_set(char *comm, const char *from); // comm: UG_COMM_LEN + 1 bytes; made valid UTF-8
 
 #endif
