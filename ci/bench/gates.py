@@ -48,7 +48,8 @@ def one_gate(scratch, candidate, seed, key):
     calibrated = rig.query(result.store, "SELECT calibrated FROM verdict")[0][0]
     return {"build": key, "seed": seed, "verdict": result.verdict, "seconds": round(result.seconds, 3),
             "pairs": cell["pairs"], "ratio": cell["ratio"], "ci": [cell["ci_lower"], cell["ci_upper"]],
-            "own_ratio": math.exp(rig.hodges_lehmann(own)), "sd": statistics.stdev(rig.gate_ratios(result.store, "w")), "own_sd": statistics.stdev(own), "calibrated": calibrated,
+            "own_ratio": math.exp(rig.hodges_lehmann(own)) if own else None,
+            "sd": spread(rig.gate_ratios(result.store, "w")), "own_sd": spread(own), "calibrated": calibrated,
             "cells": {c["metric"]: c["verdict"] for c in rig.cells(result.store) if c["gating"]}}
 
 
@@ -66,6 +67,11 @@ def run_gates(args, name, gates, key):
                   (name, len(gates), args.count, gate["verdict"], gate["pairs"], gate["ratio"] or math.nan,
                    " ".join("%.4f" % (bound or math.nan) for bound in gate["ci"]), gate["seconds"]), file=sys.stderr)
     return gates
+
+
+def spread(ratios):
+    """None: a gate that had to give up had fewer than two pairs."""
+    return statistics.stdev(ratios) if len(ratios) > 1 else None
 
 
 def rows_of(args, gates):
@@ -89,9 +95,9 @@ def rows_of(args, gates):
     rows.append(rig.row("    not calibrated", sum(not gate["calibrated"] for gate in gates)))
     rows.append(rig.row("    pairs until the verdict, mean", statistics.mean(gate["pairs"] for gate in gates)))
     rows.append(rig.row("    seconds until the verdict, mean", statistics.mean(gate["seconds"] for gate in gates)))
-    rows.append(rig.row("    sd of a pair, median over gates", 100 * statistics.median(g["sd"] for g in gates), None, " %"))
-    rows.append(rig.row("    ratio, median over gates", statistics.median(g["ratio"] for g in gates)))
-    rows.append(rig.row("    the same from the means of blocks", statistics.median(g["own_ratio"] for g in gates)))
+    rows.append(rig.row("    sd of a pair, median over gates", 100 * statistics.median(g["sd"] for g in gates if g["sd"] is not None), None, " %"))
+    rows.append(rig.row("    ratio, median over gates", statistics.median(g["ratio"] for g in gates if g["ratio"])))
+    rows.append(rig.row("    the same from the means of blocks", statistics.median(g["own_ratio"] for g in gates if g["own_ratio"])))
     return rows
 
 
