@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the analysis says when data is missing, lost or damaged, the window is cut, or there is nothing;
+// saving, folded stacks, the table of causes.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/analyse/stalls/group.h"
+#include "tests/unit/stall_story.h"
+
+static void one_wait(struct story *story, double out, double in)
+{
+    story_gap(story, (struct story_gap){.out = out, .waking = in, .in = in, .state = 2, .kernel = "jbd2_log_wait_commit;ext4_sync_file;do_fsync" STORY_SYSCALL, .target = "/log"});
+}
+
+TEST(no_recording)
+{
+    struct story story;
+    struct error err = {0};
+    struct stalls *stalls = NULL;
+    story_open(&story);
+    struct stalls_opts opts = {.recording_id = 7};
+    CHECK_INT(stalls_analyse(story.store, &opts, &stalls, &err), -ENOENT);
+    CHECK_CONTAINS(err.text, "has no recording with this number");
+    story_sql(&story, "DELETE FROM thread_total");
+    story_sql(&story, "DELETE FROM thread");
+    story_sql(&story, "DELETE FROM process");
+    story_sql(&story, "DELETE FROM recording");
+    CHECK_INT(stalls_analyse(story.store, NULL, &stalls, &err), -ENOENT);
+    CHECK_CONTAINS(err.text, "upgate record");
+    CHECK(!stalls);
+    story_close(&story);
+}
+
+TEST(empty_window)
+{
+    struct story story;
+    story_open_quiet(&story);
+    story_sql(&story, "UPDATE recording SET end_ns = begin_ns, missing = '[\"no tracefs: softirqs are not seen\"]'");
+    struct stalls *stalls = story_analyse(&story);
+    CHECK_INT(stalls->count, 0);
+    CHECK_INT(stalls->window_ns, 0);
+    CHECK_INT(stalls->missing_count, 1);
+    CHECK_STR(stalls->missing[0], "no tracefs: softirqs are not seen");
+    story_close(&story);
+}
+
+TEST(a_single_stall_counts)
+{
+    struct story story;
+    story_open(&story);
+    one_wait(&story, 4000, 4300);
+    story_sql(&story, "UPDATE recording SET end_ns = begin_ns + 600000000000"); // 10 minutes
+    const struct stall *top = story_top(&story);
+    CHECK_STR(top->cause, "fsync_journal");
+    CHECK_INT(top->count, 1);
+    CHECK(!top->has_period);
+    struct stalls_opts opts = {.share_min = 0.01};
+    struct stalls *stalls = NULL;
+    CHECK_INT(stalls_analyse(story.store, &opts, &stalls, NULL), 0);
+    CHECK_INT(stalls->count, 0);
+    stalls_free(stalls);
+    story_close(&story);
+}
+
+TEST(killed_recorder)
+{
+    struct story story;
+    story_open(&story);
+    one_wait(&story, 1000, 1300);
+    story_sql(&story, "UPDATE recording SET end_ns = NULL");
+    CHECK_STR(story_top(&story)->cause, "fsync_journal");
+    CHECK_INT(story.stalls->window_ns, 1300000000); // to the last event
+    story_close(&story);
+}
+
+TEST(drops_lower_the_confidence)
+{
+    struct story story;
+    story_open(&story);
+    one_wait(&story, 1000, 1300);
+    double whole = story_top(&story)->confidence;
+    CHECK(!story_top(&story)->confidence_note);
+    story_sql(&story, "INSERT INTO ledger (producer, kind, seen, kept, dropped, breach, detail) VALUES ('bpf', 'gap', 1000, 600, 400, 1, 'ring full')");
+    story_sql(&story, "INSERT INTO ledger (producer, kind, seen, kept, dropped, breach) VALUES ('steps', 'tensor', 9, 1, 8, 0)");
+    const struct stall *top = story_top(&story);
+    CHECK(top->confidence < 0.85 * whole);
+    CHECK_CONTAINS(top->confidence_note, "events were lost");
+    CHECK_INT(story.stalls->breach_count, 1);
+    CHECK_INT(story.stalls->breaches[0].count, 400);
+    CHECK_STR(story.stalls->breaches[0].detail, "ring full");
+    story_close(&story);
+}
+
+TEST(references_that_lead_nowhere)
+{
+    struct story story;
+    story_open(&story);
+    one_wait(&story, 1000, 1300);
+    story_sql(&story, "PRAGMA foreign_keys = OFF");
+    story_sql(&story, "UPDATE stack SET frames = '[1,99999,\"x\",-4,2' WHERE kind = 'kernel'");
+    story_sql(&story, "INSERT INTO gap (thread_id, out_ns, waking_ns, in_ns, state, flags, kernel_stack) VALUES (1, 5005000000000, 5005400000000, 5005400000000, 2, 0, 4242)");
+    story_sql(&story, "UPDATE recording SET missing = 'not json'");
+    story_analyse(&story);
+    CHECK(story_find(&story, "fsync_journal"));
+    CHECK(story_find(&story, "unknown"));
+    CHECK_INT(story.stalls->missing_count, 0);
+    story_close(&story);
+}
+
+TEST(attached_in_the_middle)
+{
+    struct story story;
+    story_open(&story);
+    story_gap(&story, (struct story_gap){.out = 0, .waking = 700, .in = 700, .state = 2, .flags = UG_GAP_NO_OUT, .kernel = "folio_wait_bit_common;filemap_get_pages;filemap_read" STORY_SYSCALL});
+    story_gap(&story, (struct story_gap){.thread = story.worker, .out = 9000, .in = 10000, .state = 0x104, .flags = UG_GAP_UNFINISHED, .kernel = "do_signal_stop;get_signal"});
+    story_analyse(&story);
+    const struct stall *read = story_find(&story, "disk_read"), *stop = story_find(&story, "sigstop");
+    CHECK(read && stop);
+    CHECK_CONTAINS(read->confidence_note, "edge of the recording");
+    CHECK(!stop->culprit.known);
+    CHECK(stop->confidence < 0.9);
+    story_close(&story);
+}
+
+TEST(only_the_turns_of_a_side_count)
+{
+    struct story story;
+    story_open(&story);
+    story_sql(&story, "INSERT INTO side (id, name, config) VALUES (0, 'a', '{}'), (1, 'b', '{}')");
+    story_sql(&story, "INSERT INTO workload (id, name, mode) VALUES (1, 'w', 'train')");
+    story_sql(&story, "INSERT INTO pair (id, workload_id, idx, phase, seed, first_side, interleave, state, started_ns, ended_ns) VALUES (1, 1, 0, 'traced', 1, 0, 'slices', 'valid', 1, 2)");
+    story_sql(&story, "INSERT INTO launch (id, pair_id, side, state, started_ns, ended_ns, covariates) VALUES (2, 1, 1, 'ok', 5000000000000, 5010000000000, '{}')");
+    story_sql(&story, "INSERT INTO block (pair_id, couple, side, ran_first, begin_ns, active_ns) VALUES (1, 0, 0, 1, 5000000000000, 1000000000), "
+                      "(1, 0, 1, 0, 5001000000000, 1000000000), (1, 1, 1, 0, 5003000000000, 1000000000)");
+    story_sql(&story, "INSERT INTO step (launch_id, rank, idx, begin_ns, dur_ns) VALUES (2, 0, 0, 1000000000, 500000000), (2, 0, 1, 3000000000, 500000000)");
+    story_sql(&story, "UPDATE recording SET launch_id = 2");
+    story_gap(&story, (struct story_gap){.out = 1999, .waking = 3000.5, .in = 3001, .state = 0x104, .kernel = "do_signal_stop;get_signal"}); // frozen by us
+    one_wait(&story, 3100, 3200);
+    one_wait(&story, 5000, 6000); // the other side's turn
+    const struct stall *top = story_top(&story);
+    CHECK_INT(story.stalls->window_ns, 2000000000);
+    CHECK_INT(story.stalls->launch_id, 2);
+    CHECK_STR(top->cause, "fsync_journal");
+    CHECK_INT(top->total_ns, 100000000);
+    CHECK(top->has_steps);
+    CHECK_INT(top->steps_total, 2);
+    CHECK_INT(top->steps_hit, 1);
+    CHECK_INT(story.stalls->count, 1);
+    story_close(&story);
+}
+
+static char *detail(const struct stall *stall)
+{
+    char *text = malloc(64);
+    snprintf(text, 64, "{\"cause\":\"%s\"}", stall->cause);
+    return text;
+}
+
+TEST(saved_and_saved_again)
+{
+    struct story story;
+    struct error err = {0};
+    int64_t value = 0;
+    story_open(&story);
+    one_wait(&story, 1000, 1300);
+    one_wait(&story, 2000, 2300);
+    story_analyse(&story);
+    CHECK_INT(stalls_save(story.store, story.stalls, detail, &err), 0);
+    CHECK_INT(stalls_save(story.store, story.stalls, detail, &err), 0);
+    CHECK_INT(store_get_int(story.store, &value, NULL, "SELECT count(*) FROM v_stall WHERE cause = 'fsync_journal' AND victim_tid = 1000 AND period_ns IS NULL", ""), 0);
+    CHECK_INT(value, 1);
+    char *text = store_get_text(story.store, "SELECT detail FROM stall", "");
+    CHECK_STR(text, "{\"cause\":\"fsync_journal\"}");
+    free(text);
+    CHECK_INT(stalls_save(story.store, story.stalls, NULL, &err), 0);
+    story_close(&story);
+}
+
+TEST(folded_stacks)
+{
+    struct story story;
+    story_open(&story);
+    story_gap(&story, (struct story_gap){.out = 1, .waking = 3, .in = 3, .state = 1, .kernel = "futex_wait;do_syscall_64", .python = "get@/q.py:3;main@/t.py:1"});
+    story_gap(&story, (struct story_gap){.out = 10, .waking = 13, .in = 13, .state = 1, .kernel = "futex_wait;do_syscall_64", .python = "get@/q.py:3;main@/t.py:1"});
+    story_gap(&story, (struct story_gap){.thread = story.worker, .out = 10, .waking = 11, .in = 11, .state = 1, .user = "poll"});
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    struct error err = {0};
+    CHECK_INT(stalls_folded(story.store, 0, file, &err), 0);
+    fclose(file);
+    CHECK_STR(text, "python3;main;get;do_syscall_64;futex_wait 5000\nworker;poll 1000\n");
+    free(text);
+    story_close(&story);
+}
+
+TEST(table_of_causes)
+{
+    size_t count = 0;
+    const struct stall_cause *causes = stall_causes(&count);
+    CHECK_INT(count, CAUSE_COUNT);
+    for (size_t i = 0; i < count; i++) {
+        CHECK(causes[i].id && causes[i].title && causes[i].looks_like && causes[i].advice);
+        const char *percent = strchr(causes[i].advice, '%'); // one culprit, no other conversion
+        CHECK(percent && (!strncmp(percent, "%s", 2) || !strncmp(percent, "%.0s", 4)));
+        CHECK(percent && !strchr(percent + 1, '%'));
+        for (size_t k = 0; k < i; k++)
+            CHECK(strcmp(causes[i].id, causes[k].id));
+    }
+}
+
+TEST(periods)
+{
+    int64_t times[64];
+    for (int i = 0; i < 64; i++)
+        times[i] = i * 300 + i * 37 % 11;
+    for (int i = 0; i < 64; i++)
+        times[i] *= 1000000;
+    CHECK_DBL((double)period_of(times, 64), 300e6, 10e6);
+    size_t kept = 0; // every third is missed, and some are seen twice
+    for (int i = 0; i < 64; i++)
+        if (i % 3 != 1)
+            times[kept++] = times[i];
+    CHECK_DBL((double)period_of(times, kept), 300e6, 20e6);
+    CHECK_INT(period_of(times, 3), 0);
+    uint64_t state = 12345; // no rule: exponential distances
+    for (int i = 0; i < 64; i++) {
+        state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+        double uniform = (double)(state >> 11) / 9007199254740992.0;
+        times[i] = (i ? times[i - 1] : 0) + (int64_t)(-log(1 - uniform) * 300e6);
+    }
+    CHECK_INT(period_of(times, 64), 0);
+}
