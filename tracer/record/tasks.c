@@ -242,12 +242,15 @@ static void tasks_on_birth(struct tasks *tasks, const struct ug_task_event *even
             process->start_ns = event->start_ns;
         if (fork)
             process->started_ns = at_ns;
+        process->dirty = true; // a record from the other ring may have been first
     }
     struct task_thread *old = tasks_find_thread(tasks, event->task.tid);
     if (!old || old->ended || old->process != process)
         old = tasks_add_thread(tasks, process, event->task.tid, event->task.comm);
-    if (old && fork)
+    if (old && fork) {
         old->started_ns = at_ns;
+        old->dirty = true;
+    }
 }
 
 static void tasks_on_exec(struct tasks *tasks, const struct ug_task_event *event)
