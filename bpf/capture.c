@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The capture as its users see it: open, poll, look, totals, counters, detach. The rings and the iterator's file
-// hand their records to one callback. Loading is in capture_load.c, who is a target in capture_target.c.
+// The capture as its users see it: open, poll, look, totals, counters, detach. The rings and the
+// iterator's file hand their records to one callback. Loading is in capture_load.c, who is a target
+// in capture_target.c.
 #include "bpf/capture.h"
 
 #include <bpf/bpf.h>
@@ -20,8 +21,8 @@ enum {
     RING_BYTES_MIN = 4096,
     ITERATOR_BYTES = 64 << 10, // twice what the kernel hands out in one read
     CGROUP_PERIOD_MS = 1000,
-    POLL_MS = 200,      // longest stay in one poll beyond what it waits
-    POLL_STRIDE = 256,  // records between two looks at the clock
+    POLL_MS = 200,     // longest stay in one poll beyond what it waits
+    POLL_STRIDE = 256, // records between two looks at the clock
 };
 
 static int on_record(void *context, void *data, size_t size)
@@ -60,8 +61,9 @@ static int want_targets(struct capture *capture, const struct capture_opts *opts
     if (status || (!opts->pid_count && !capture->cgroup))
         return status;
     status = capture_mark(capture);
-    return status >= 0 ? 0 :
-        error_set(err, status, "failed to list the threads of the target: %s", strerror(-status));
+    return status >= 0 ? 0
+                       : error_set(err, status, "failed to list the threads of the target: %s",
+                                   strerror(-status));
 }
 
 int capture_open(const struct capture_opts *opts, capture_callback callback, void *context,
@@ -128,8 +130,9 @@ int capture_add_target(struct capture *capture, pid_t tgid, struct error *err)
     if (status)
         return status;
     status = capture_mark(capture);
-    return status >= 0 ? 0 :
-        error_set(err, status, "failed to list the threads of %d: %s", tgid, strerror(-status));
+    return status >= 0 ? 0
+                       : error_set(err, status, "failed to list the threads of %d: %s", tgid,
+                                   strerror(-status));
 }
 
 int capture_iterate(struct capture *capture, uint32_t mode, size_t fixed,
@@ -197,14 +200,16 @@ static void on_total(void *context, const void *record)
 }
 
 // Written by the kernel side as struct total_record of state.bpf.h.
-_Static_assert(sizeof(struct capture_total) == 40, "struct capture_total as the iterator writes it");
+_Static_assert(sizeof(struct capture_total) == 40,
+               "struct capture_total as the iterator writes it");
 
 int capture_totals(struct capture *capture,
                    void (*each)(void *context, const struct capture_total *total), void *context)
 {
     struct total_reader reader = {each, context};
 
-    return capture_iterate(capture, ITERATE_TOTALS, sizeof(struct capture_total), on_total, &reader);
+    return capture_iterate(capture, ITERATE_TOTALS, sizeof(struct capture_total), on_total,
+                           &reader);
 }
 
 void capture_counts(struct capture *capture, struct ug_counts ret_counts[UG_COUNTER_COUNT])

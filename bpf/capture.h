@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loader of the BPF programs: attaches what the machine allows, hands records to a callback, reads
-// the counters. Kernel side: capture.bpf.c (dual BSD/GPL). One thread. Everything is detached by the kernel when the
-// process dies, also by kill -9: nothing is pinned.
+// The loader of the BPF programs: attaches what the machine allows, hands records to a callback,
+// reads the counters. Kernel side: capture.bpf.c (dual BSD/GPL). One thread. Everything is detached
+// by the kernel when the process dies, also by kill -9: nothing is pinned.
 #ifndef UPGATE_BPF_CAPTURE_H
 #define UPGATE_BPF_CAPTURE_H
 
@@ -16,9 +16,10 @@
 struct capture;
 
 struct capture_opts {
-    const pid_t *pids; // targets: thread groups; their threads and, unless no_children, children born later
+    const pid_t
+        *pids; // targets: thread groups; their threads and, unless no_children, children born later
     size_t pid_count;
-    const char *cgroup;   // cgroup directory: every task in it or below is a target; or NULL
+    const char *cgroup; // cgroup directory: every task in it or below is a target; or NULL
     bool no_children;
     int64_t threshold_ns; // gaps and lock waits at least this long are sent
     uint32_t sample_hz;   // 0: no sampling
@@ -28,8 +29,9 @@ struct capture_opts {
 // What is one record to the reader. `event` points into the ring and is valid during the call only.
 typedef void (*capture_callback)(void *context, const struct ug_head *event);
 
-// -EPERM: not root and without CAP_BPF + CAP_PERFMON; -ENOTSUP: no BTF; the sentence says how to get it.
-// Only the scheduler's tracepoints are a must; each other source that fails is in capture_missing.
+// -EPERM: not root and without CAP_BPF + CAP_PERFMON; -ENOTSUP: no BTF; the sentence says how to
+// get it. Only the scheduler's tracepoints are a must; each other source that fails is in
+// capture_missing.
 int capture_open(const struct capture_opts *opts, capture_callback callback, void *context,
                  struct capture **ret_capture, struct error *err);
 // Calls back for what is in the rings; waits at most wait_ms. Number of records, or -errno.
@@ -37,26 +39,27 @@ int capture_poll(struct capture *capture, int wait_ms);
 int capture_add_target(struct capture *capture, pid_t tgid, struct error *err);
 // Ask the iterator what every thread of the targets is doing now (UG_EVENT_STATE records).
 int capture_look(struct capture *capture);
-// Thread totals: switches, short gaps below the threshold and their time, run time. Calls back for each living
-// target thread.
+// Thread totals: switches, short gaps below the threshold and their time, run time. Calls back for
+// each living target thread.
 struct capture_total {
     uint32_t tid, tgid;
     uint64_t switches, short_gaps, short_gap_ns, run_ns;
 };
-int capture_totals(struct capture *capture, void (*each)(void *context, const struct capture_total *total),
-                   void *context);
+int capture_totals(struct capture *capture,
+                   void (*each)(void *context, const struct capture_total *total), void *context);
 void capture_counts(struct capture *capture, struct ug_counts ret_counts[UG_COUNTER_COUNT]);
-// Sentences: "signals: no tracepoint signal_generate on this kernel; who sent SIGSTOP is told from wakers only".
+// Sentences: "signals: no tracepoint signal_generate on this kernel; who sent SIGSTOP is told from
+// wakers only".
 const char *const *capture_missing(const struct capture *capture, size_t *ret_count);
 void capture_detach(struct capture *capture); // programs off, rings stay readable
 void capture_close(struct capture *capture);  // NULL ok
 
 // For `upgate doctor`: which sources this machine allows. Loads and attaches with an empty target.
 struct capture_source {
-    const char *name;   // "locks"
-    const char *gives;  // what it tells: "who holds a kernel lock"
+    const char *name;  // "locks"
+    const char *gives; // what it tells: "who holds a kernel lock"
     bool works;
-    char why[200];      // why not, and what to do
+    char why[200]; // why not, and what to do
 };
 size_t capture_sources(struct capture_source *ret_sources, size_t max);
 

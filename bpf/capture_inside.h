@@ -53,7 +53,8 @@ struct capture {
     capture_callback callback;
     void *context;
     struct ring_buffer *rings;
-    int64_t poll_end_ns; // a writer that is faster than the callback must not keep capture_poll for ever
+    int64_t poll_end_ns; // a writer that is faster than the callback must not keep capture_poll for
+                         // ever
     int poll_count;
     struct bpf_link *links[CAPTURE_PROGRAMS_MAX]; // tracepoints
     size_t link_count;
@@ -92,8 +93,14 @@ int capture_want_cgroup(struct capture *capture, struct error *err);
 // Run the iterator so that the wanted become targets.
 int capture_mark(struct capture *capture);
 
-enum { ITERATE_MARK, ITERATE_LOOK, ITERATE_UNFINISHED, ITERATE_TOTALS }; // enum iterator_mode of common.bpf.h
-// Each record of the iterator's file to `each`; its size is `fixed`, or else in its head. Count or -errno.
+enum {
+    ITERATE_MARK,
+    ITERATE_LOOK,
+    ITERATE_UNFINISHED,
+    ITERATE_TOTALS
+}; // enum iterator_mode of common.bpf.h
+// Each record of the iterator's file to `each`; its size is `fixed`, or else in its head. Count or
+// -errno.
 int capture_iterate(struct capture *capture, uint32_t mode, size_t fixed,
                     void (*each)(void *context, const void *record), void *context);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading and attaching. A program whose tracepoint this kernel lacks, or which its verifier refuses, is switched off
-// and named; only the scheduler's programs and the iterator are a must. libbpf's words are kept for the error instead
-// of being printed.
+// Loading and attaching. A program whose tracepoint this kernel lacks, or which its verifier
+// refuses, is switched off and named; only the scheduler's programs and the iterator are a must.
+// libbpf's words are kept for the error instead of being printed.
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
 #include <errno.h>
@@ -71,16 +71,20 @@ int capture_permitted(struct error *err)
     bool admin = caps >> CAP_SYS_ADMIN_BIT & 1;
 
     if (!admin && !(caps >> CAP_BPF_BIT & 1))
-        return error_set(err, -EPERM, "failed to load the BPF programs: not permitted, this process "
+        return error_set(err, -EPERM,
+                         "failed to load the BPF programs: not permitted, this process "
                          "has not CAP_BPF; run as root, or give the program the capabilities: "
                          "setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_sys_resource+ep upgate");
     if (!admin && !(caps >> CAP_PERFMON_BIT & 1))
-        return error_set(err, -EPERM, "failed to load the BPF programs: not permitted, this process "
+        return error_set(err, -EPERM,
+                         "failed to load the BPF programs: not permitted, this process "
                          "has CAP_BPF but not CAP_PERFMON; run as root, or add it: "
                          "setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_sys_resource+ep upgate");
     if (access("/sys/kernel/btf/vmlinux", R_OK))
-        return error_set(err, -ENOTSUP, "failed to load the BPF programs: no '/sys/kernel/btf/vmlinux'; "
-                         "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions since 2021 are");
+        return error_set(
+            err, -ENOTSUP,
+            "failed to load the BPF programs: no '/sys/kernel/btf/vmlinux'; "
+            "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions since 2021 are");
     return 0;
 }
 
@@ -103,14 +107,16 @@ static void switch_off_missing(struct capture *capture, const struct btf *btf)
 {
     struct bpf_program *program;
 
-    bpf_object__for_each_program(program, capture->skeleton->obj) {
+    bpf_object__for_each_program(program, capture->skeleton->obj)
+    {
         const char *section = bpf_program__section_name(program);
         const char *name = bpf_program__name(program);
 
         if (strncmp(section, "tp_btf/", 7) || tracepoint_arguments(btf, section + 7) >= 0)
             continue;
         bpf_program__set_autoload(program, false);
-        capture_lack(capture, source_of_program(name), "no tracepoint %s on this kernel", section + 7);
+        capture_lack(capture, source_of_program(name), "no tracepoint %s on this kernel",
+                     section + 7);
     }
     if (btf__find_by_name_kind(btf, "bpf_task_from_pid", BTF_KIND_FUNC) <= 0)
         capture_lack(capture, SOURCE_OWNERS, "no bpf_task_from_pid before Linux 6.2");
@@ -141,7 +147,8 @@ static int64_t hot_member_offset(const struct btf *btf, const char *member)
 
     if (hot < 0 || !type)
         return -1;
-    for (int depth = 0; depth < 4 && type; depth++) { // the fields lie in an anonymous union and struct
+    for (int depth = 0; depth < 4 && type;
+         depth++) { // the fields lie in an anonymous union and struct
         const struct btf_member *members = btf_members(type);
         const struct btf_type *inner = NULL;
 
@@ -163,15 +170,16 @@ static void find_preempt_count(struct capture *capture, const struct btf *btf)
     if (count < 0)
         count = hot_member_offset(btf, "preempt_count");
     if (queue < 0 || count < 0) {
-        capture_lack(capture, SOURCE_CONTEXT, "this kernel's BTF does not tell where preempt_count is");
+        capture_lack(capture, SOURCE_CONTEXT,
+                     "this kernel's BTF does not tell where preempt_count is");
         return;
     }
     capture->skeleton->rodata->have_preempt_count = true;
     capture->skeleton->rodata->preempt_count_delta = count - queue;
 }
 
-// Code ranges of the functions that spin for a sleeping lock, from /proc/kallsyms: a symbol ends where the
-// next begins.
+// Code ranges of the functions that spin for a sleeping lock, from /proc/kallsyms: a symbol ends
+// where the next begins.
 static void find_spinners(struct capture *capture)
 {
     static const char *const names[4] = {"rwsem_spin_on_owner", "osq_lock", "mutex_spin_on_owner",
@@ -201,7 +209,8 @@ static void find_spinners(struct capture *capture)
     if (file)
         fclose(file);
     if (!found)
-        capture_lack(capture, SOURCE_SAMPLES, "/proc/kallsyms hides the addresses (kernel.kptr_restrict): "
+        capture_lack(capture, SOURCE_SAMPLES,
+                     "/proc/kallsyms hides the addresses (kernel.kptr_restrict): "
                      "spinning for sleeping locks is not recognised");
 }
 
@@ -271,7 +280,13 @@ static int load_rest(struct capture *capture, const struct btf *btf, const struc
     find_preempt_count(capture, btf);
     switch_off_refused(capture, refused, count);
     status = capture_bpf__load(capture->skeleton);
-    if (status)
+    if (status == -EPERM)
+        error_set(
+            err, status,
+            "failed to load the BPF programs: the kernel does not permit it; in a container it "
+            "takes the capabilities of the host (--privileged), and a locked-down kernel "
+            "(/sys/kernel/security/lockdown) permits it to nobody");
+    else if (status)
         error_set(err, status, "failed to load the BPF programs: %s; %s", strerror(-status),
                   last_words());
     return status;
@@ -288,10 +303,11 @@ int capture_load(struct capture *capture, struct error *err)
     libbpf_set_print(keep_log);
     btf = btf__load_vmlinux_btf();
     if (!btf)
-        return error_set(err, -ENOTSUP, "failed to read '/sys/kernel/btf/vmlinux': %s", strerror(errno));
+        return error_set(err, -ENOTSUP, "failed to read '/sys/kernel/btf/vmlinux': %s",
+                         strerror(errno));
     for (;;) {
         status = load_rest(capture, btf, refused, count, err);
-        if (!status || !refused_program[0] || is_must(refused_program) ||
+        if (!status || status == -EPERM || !refused_program[0] || is_must(refused_program) ||
             count == CAPTURE_PROGRAMS_MAX)
             break;
         snprintf(refused[count].program, sizeof(refused[count].program), "%s", refused_program);
@@ -305,7 +321,8 @@ int capture_load(struct capture *capture, struct error *err)
 
 static int open_tick(uint32_t hz, int cpu)
 {
-    struct perf_event_attr attr = {.type = PERF_TYPE_SOFTWARE, .size = sizeof(attr),
+    struct perf_event_attr attr = {.type = PERF_TYPE_SOFTWARE,
+                                   .size = sizeof(attr),
                                    .config = PERF_COUNT_SW_CPU_CLOCK,
                                    .sample_period = 1000000000 / hz};
 
@@ -337,15 +354,17 @@ static void attach_ticks(struct capture *capture)
     }
     if (failed)
         capture_lack(capture, SOURCE_SAMPLES, "perf_event_open: %s%s", strerror(failed),
-                     failed == EACCES || failed == EPERM ?
-                     " (kernel.perf_event_paranoid, or no CAP_PERFMON)" : "");
+                     failed == EACCES || failed == EPERM
+                         ? " (kernel.perf_event_paranoid, or no CAP_PERFMON)"
+                         : "");
 }
 
 int capture_attach(struct capture *capture, struct error *err)
 {
     struct bpf_program *program;
 
-    bpf_object__for_each_program(program, capture->skeleton->obj) {
+    bpf_object__for_each_program(program, capture->skeleton->obj)
+    {
         const char *name = bpf_program__name(program);
         struct bpf_link *link;
 
@@ -357,8 +376,8 @@ int capture_attach(struct capture *capture, struct error *err)
             return error_set(err, -errno, "failed to attach the BPF program %s: %s; %s", name,
                              strerror(errno), last_words());
         if (!link)
-            capture_lack(capture, source_of_program(name), "the kernel refused to attach %s: %s", name,
-                         strerror(errno));
+            capture_lack(capture, source_of_program(name), "the kernel refused to attach %s: %s",
+                         name, strerror(errno));
         else if (program == capture->skeleton->progs.each_task)
             capture->iterator = link;
         else

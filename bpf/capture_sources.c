@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sources of the capture by name: what each tells, which programs it consists of, what is lost without it.
-// `upgate doctor` shows the table as it is on this machine: everything is loaded and attached for
-// an empty target, and taken off again.
+// The sources of the capture by name: what each tells, which programs it consists of, what is lost
+// without it. `upgate doctor` shows the table as it is on this machine: everything is loaded and
+// attached for an empty target, and taken off again.
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,55 +11,88 @@
 #include "common/strings.h"
 
 const struct source sources[SOURCE_COUNT] = {
-    [SOURCE_SCHED] = {"scheduler", "when and where each thread waited, and who woke it",
-                      "nothing can be recorded", {"task_switch", "task_waking"}},
-    [SOURCE_TASKS] = {"tasks", "births, execs and deaths; threads born later are followed",
+    [SOURCE_SCHED] = {"scheduler",
+                      "when and where each thread waited, and who woke it",
+                      "nothing can be recorded",
+                      {"task_switch", "task_waking"}},
+    [SOURCE_TASKS] = {"tasks",
+                      "births, execs and deaths; threads born later are followed",
                       "threads born later are missed, short-lived processes have no name",
                       {"task_fork", "task_exec", "task_exit", "task_name"}},
-    [SOURCE_LOOK] = {"look", "what the target waits for when recording begins",
-                     "threads that exist already cannot be found", {"each_task"}},
-    [SOURCE_LOCKS] = {"locks", "which kernel lock a thread waits for, and who holds it",
+    [SOURCE_LOOK] = {"look",
+                     "what the target waits for when recording begins",
+                     "threads that exist already cannot be found",
+                     {"each_task"}},
+    [SOURCE_LOCKS] = {"locks",
+                      "which kernel lock a thread waits for, and who holds it",
                       "the holder of a kernel lock is guessed from wakers only",
                       {"lock_begin", "lock_end"}},
-    [SOURCE_OWNERS] = {"owners", "names and stacks of those who hold locks",
-                       "holders of locks and of futexes are not named", {NULL}},
-    [SOURCE_SAMPLES] = {"samples", "what runs on a CPU: in the target, in holders of locks, in neighbours",
+    [SOURCE_OWNERS] = {"owners",
+                       "names and stacks of those who hold locks",
+                       "holders of locks and of futexes are not named",
+                       {NULL}},
+    [SOURCE_SAMPLES] = {"samples",
+                        "what runs on a CPU: in the target, in holders of locks, in neighbours",
                         "stalls on the CPU (garbage collection, page tables) are not seen",
                         {"sample_tick"}},
-    [SOURCE_CONTEXT] = {"context", "whether a thread was woken by an interrupt",
-                        "interrupts are told from processes by the waker's stack only", {NULL}},
-    [SOURCE_SIGNALS] = {"signals", "who stops a process by a signal",
-                        "who sent SIGSTOP is told from wakers only", {"fact_signal"}},
-    [SOURCE_RECLAIM] = {"reclaim", "time in memory reclaim, of the machine and of cgroups",
+    [SOURCE_CONTEXT] = {"context",
+                        "whether a thread was woken by an interrupt",
+                        "interrupts are told from processes by the waker's stack only",
+                        {NULL}},
+    [SOURCE_SIGNALS] = {"signals",
+                        "who stops a process by a signal",
+                        "who sent SIGSTOP is told from wakers only",
+                        {"fact_signal"}},
+    [SOURCE_RECLAIM] = {"reclaim",
+                        "time in memory reclaim, of the machine and of cgroups",
                         "reclaim is told from stacks only",
                         {"fact_reclaim_begin", "fact_reclaim_end", "fact_memcg_begin",
                          "fact_memcg_end", "fact_reclaim_throttled"}},
-    [SOURCE_COMPACTION] = {"compaction", "who compacts memory", "compaction is told from stacks only",
+    [SOURCE_COMPACTION] = {"compaction",
+                           "who compacts memory",
+                           "compaction is told from stacks only",
                            {"fact_compaction_begin", "fact_compaction_end"}},
-    [SOURCE_MIGRATION] = {"migration", "page migration and huge page collapse",
+    [SOURCE_MIGRATION] = {"migration",
+                          "page migration and huge page collapse",
                           "migration and collapse are told from stacks only",
                           {"fact_migrate", "fact_collapse"}},
-    [SOURCE_WRITEBACK] = {"writeback", "pauses of writers by the kernel",
-                          "dirty throttling is told from stacks only", {"fact_dirty_pause"}},
-    [SOURCE_INTERRUPTS] = {"interrupts", "interrupts that keep a CPU for 1 ms or more",
+    [SOURCE_WRITEBACK] = {"writeback",
+                          "pauses of writers by the kernel",
+                          "dirty throttling is told from stacks only",
+                          {"fact_dirty_pause"}},
+    [SOURCE_INTERRUPTS] = {"interrupts",
+                           "interrupts that keep a CPU for 1 ms or more",
                            "long interrupts are told from samples only",
                            {"fact_softirq_begin", "fact_softirq_end", "fact_irq_begin",
                             "fact_irq_end"}},
-    [SOURCE_TLB] = {"tlb", "how often the target flushes translations",
-                    "shootdowns are told from samples only", {"fact_tlb_flush"}},
-    [SOURCE_OOM] = {"oom", "victims of the out-of-memory killer",
-                    "a victim looks like any killed process", {"fact_oom_victim"}},
-    [SOURCE_NUMA] = {"numa", "NUMA balancing that moves threads",
+    [SOURCE_TLB] = {"tlb",
+                    "how often the target flushes translations",
+                    "shootdowns are told from samples only",
+                    {"fact_tlb_flush"}},
+    [SOURCE_OOM] = {"oom",
+                    "victims of the out-of-memory killer",
+                    "a victim looks like any killed process",
+                    {"fact_oom_victim"}},
+    [SOURCE_NUMA] = {"numa",
+                     "NUMA balancing that moves threads",
                      "NUMA balancing is told from samples only",
                      {"fact_move_numa", "fact_swap_numa"}},
-    [SOURCE_FREEZER] = {"freezer", "who freezes a cgroup", "who froze it is told from wakers only",
+    [SOURCE_FREEZER] = {"freezer",
+                        "who freezes a cgroup",
+                        "who froze it is told from wakers only",
                         {"fact_freeze", "fact_unfreeze"}},
-    [SOURCE_NETWORK] = {"network", "TCP retransmissions", "a lossy network looks like a slow peer",
+    [SOURCE_NETWORK] = {"network",
+                        "TCP retransmissions",
+                        "a lossy network looks like a slow peer",
                         {"fact_retransmit"}},
-    [SOURCE_RSTAT] = {"rstat", "fights for the lock of cgroup statistics",
-                      "they are told from samples only", {"fact_rstat"}},
-    [SOURCE_JOURNAL] = {"journal", "commits of the file system's journal",
-                        "the journal is told from stacks only", {"fact_journal"}},
+    [SOURCE_RSTAT] = {"rstat",
+                      "fights for the lock of cgroup statistics",
+                      "they are told from samples only",
+                      {"fact_rstat"}},
+    [SOURCE_JOURNAL] = {"journal",
+                        "commits of the file system's journal",
+                        "the journal is told from stacks only",
+                        {"fact_journal"}},
 };
 
 enum source_id source_of_program(const char *program)
@@ -105,7 +138,8 @@ static void copy_why(struct capture_source *source, const struct capture *captur
     size_t length = strlen(source->name);
 
     for (size_t i = 0; i < capture->missing_count; i++)
-        if (!strncmp(capture->missing[i], source->name, length) && capture->missing[i][length] == ':') {
+        if (!strncmp(capture->missing[i], source->name, length) &&
+            capture->missing[i][length] == ':') {
             snprintf(source->why, sizeof(source->why), "%s", capture->missing[i] + length + 2);
             return;
         }

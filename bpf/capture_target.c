@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is a target: processes, what descends from them, cgroups. The kernel side follows births by itself; this
-// file reads /proc and cgroup.procs for those that exist already, writes their ids into the map `wanted`,
-// and lets the iterator mark their threads.
+// Who is a target: processes, what descends from them, cgroups. The kernel side follows births by
+// itself; this file reads /proc and cgroup.procs for those that exist already, writes their ids
+// into the map `wanted`, and lets the iterator mark their threads.
 #include <bpf/bpf.h>
 #include <ctype.h>
 #include <dirent.h>
@@ -78,7 +78,8 @@ static size_t read_processes(struct process **ret_processes)
     return count;
 }
 
-// Everything below `root` in the tree of processes. Ids are not always born in order: until nothing is new.
+// Everything below `root` in the tree of processes. Ids are not always born in order: until nothing
+// is new.
 static int want_descendants(struct capture *capture, pid_t root, struct error *err)
 {
     struct process *processes;
@@ -140,7 +141,7 @@ static int want_procs_file(struct capture *capture, const char *path, struct err
 
     if (!file)
         return errno == ENOENT || errno == ENODEV ? 0 : // removed meanwhile
-            error_set(err, -errno, "failed to read '%s': %s", path, strerror(errno));
+                   error_set(err, -errno, "failed to read '%s': %s", path, strerror(errno));
     while (!status && fscanf(file, "%d", &pid) == 1)
         if (pid > 0 && pid != getpid())
             status = add_wanted(capture, pid, err);
@@ -148,7 +149,8 @@ static int want_procs_file(struct capture *capture, const char *path, struct err
     return status;
 }
 
-static int want_cgroup_below(struct capture *capture, const char *path, int depth, struct error *err)
+static int want_cgroup_below(struct capture *capture, const char *path, int depth,
+                             struct error *err)
 {
     char below[PATH_MAX];
     struct dirent *entry;
@@ -188,8 +190,8 @@ static void deliver(void *context, const void *record)
     capture->callback(capture->context, record);
 }
 
-// Twice: a thread may be born while the first walk goes by, of a parent that is not marked yet. What was wanted is
-// forgotten then: an id may come again for another process.
+// Twice: a thread may be born while the first walk goes by, of a parent that is not marked yet.
+// What was wanted is forgotten then: an id may come again for another process.
 int capture_mark(struct capture *capture)
 {
     int map = capture_map(capture, "wanted");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What all programs share: settings, the bitmap of target threads, task storage, the rings, counters.
- * A target is known by one bit at its thread id: the test costs a load, where looking up task storage
- * costs 20 to 40 ns, and the scheduler's programs run for every task of the machine.
+ * What all programs share: settings, the bitmap of target threads, task storage, the rings,
+ * counters. A target is known by one bit at its thread id: the test costs a load, where looking up
+ * task storage costs 20 to 40 ns, and the scheduler's programs run for every task of the machine.
  */
 #ifndef UPGATE_BPF_COMMON_BPF_H
 #define UPGATE_BPF_COMMON_BPF_H
@@ -16,14 +16,14 @@
 #include "bpf/events.h"
 
 enum {
-    TID_MAX = 1 << 22,     /* PID_MAX_LIMIT of 64-bit kernels */
+    TID_MAX = 1 << 22, /* PID_MAX_LIMIT of 64-bit kernels */
     CPU_MAX = 4096,
-    ACTIVE_MAX = 64,       /* waits for locks whose owners are watched at one time; a power of two */
+    ACTIVE_MAX = 64, /* waits for locks whose owners are watched at one time; a power of two */
     LEADERS_MAX = 8,
-    BUDGET = 20,           /* stacks taken at switch-out per thread and 10 ms: 2,000/s at 1 us each */
+    BUDGET = 20, /* stacks taken at switch-out per thread and 10 ms: 2,000/s at 1 us each */
     BUDGET_NS = 10000000,
-    SKIP_OWN_FRAMES = 2,   /* of a stack: the program itself and the kernel function that calls it */
-    LONG_NS = 1000000,     /* softirqs and interrupts worth a record */
+    SKIP_OWN_FRAMES = 2, /* of a stack: the program itself and the kernel function that calls it */
+    LONG_NS = 1000000,   /* softirqs and interrupts worth a record */
 };
 
 /* Settings: written by the loader before loading. */
@@ -152,9 +152,19 @@ struct {
     __type(value, struct ug_counts);
 } counters SEC(".maps");
 
-/* A record is put together here: one a program, because an interrupt can put one in the middle of another. */
-enum scratch_of { SCRATCH_SWITCH, SCRATCH_SAMPLE, SCRATCH_LOCK, SCRATCH_ITERATOR, SCRATCH_RECLAIM,
-                  SCRATCH_MEMCG, SCRATCH_THROTTLED, SCRATCH_COMPACTION, SCRATCH_COUNT };
+/* A record is put together here: one a program, because an interrupt can put one in the middle
+ * of another. */
+enum scratch_of {
+    SCRATCH_SWITCH,
+    SCRATCH_SAMPLE,
+    SCRATCH_LOCK,
+    SCRATCH_ITERATOR,
+    SCRATCH_RECLAIM,
+    SCRATCH_MEMCG,
+    SCRATCH_THROTTLED,
+    SCRATCH_COMPACTION,
+    SCRATCH_COUNT
+};
 struct scratch {
     char bytes[4096];
 };
@@ -171,8 +181,8 @@ extern void bpf_task_release(struct task_struct *task) __ksym __weak;
 
 #define KEEP_VALUE(x) asm volatile("" : "+r"(x))
 
-/* Argument of a tracepoint that not every kernel has: one instruction, which the compiler cannot merge with another
- * branch's into an address that the verifier does not follow. */
+/* Argument of a tracepoint that not every kernel has: one instruction, which the compiler cannot
+ * merge with another branch's into an address that the verifier does not follow. */
 #define ARGUMENT(ctx, index)                                                                       \
     ({                                                                                             \
         __u64 argument;                                                                            \
@@ -234,7 +244,8 @@ static __always_inline void emit(void *ring, __u32 counter, void *record, __u32 
     if (bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > wake_bytes) {
         __u64 now = bpf_ktime_get_ns();
 
-        if (now - woken_ns > 1000000) { /* one wake-up a millisecond is enough for a reader that sleeps */
+        if (now - woken_ns >
+            1000000) { /* one wake-up a millisecond is enough for a reader that sleeps */
             woken_ns = now;
             flags = BPF_RB_FORCE_WAKEUP;
         }
@@ -250,8 +261,9 @@ static __always_inline void emit(void *ring, __u32 counter, void *record, __u32 
         __sync_fetch_and_add(&counts->truncated, 1);
 }
 
-/* The CPU's preempt_count: in which context the code runs. It is no symbol that a program may name on kernels
- * without KALLSYMS_ALL; but it lies at a known distance from the CPU's run queue, and current knows that. */
+/* The CPU's preempt_count: in which context the code runs. It is no symbol that a program may
+ * name on kernels without KALLSYMS_ALL; but it lies at a known distance from the CPU's run
+ * queue, and current knows that. */
 static __always_inline __u32 preempt_count(void)
 {
     struct task_struct *current;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the BPF programs need of the kernel: excerpts of its types, which libbpf relocates to the running
- * kernel through BTF (CO-RE), and the few constants of its interface. No vmlinux.h: the build
- * depends on no kernel, and the list shows what a change of the kernel can break. A field that
- * only some kernels have is asked for with bpf_core_field_exists before it is read.
+ * What the BPF programs need of the kernel: excerpts of its types, which libbpf relocates to the
+ * running kernel through BTF (CO-RE), and the few constants of its interface. No vmlinux.h: the
+ * build depends on no kernel, and the list shows what a change of the kernel can break. A field
+ * that only some kernels have is asked for with bpf_core_field_exists before it is read.
  */
 #ifndef UPGATE_BPF_KERNEL_H
 #define UPGATE_BPF_KERNEL_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Waits of targets for kernel locks: which lock, of which kind, and who holds it. An owner that sleeps is asked for its
- * stack at once; that of an owner that runs on another CPU cannot be read (0 bytes), so it is watched: the
- * sampler sends its stacks until the waiter has the lock.
+ * Waits of targets for kernel locks: which lock, of which kind, and who holds it. An owner that
+ * sleeps is asked for its stack at once; that of an owner that runs on another CPU cannot be read
+ * (0 bytes), so it is watched: the sampler sends its stacks until the waiter has the lock.
  */
 #ifndef UPGATE_BPF_LOCKS_BPF_H
 #define UPGATE_BPF_LOCKS_BPF_H
@@ -86,7 +86,8 @@ static __always_inline bool owns_awaited(struct task_struct *task)
     return false;
 }
 
-/* The pointer in a lock may be stale (a reader's is never taken back): it counts only if it is still a task's. */
+/* The pointer in a lock may be stale (a reader's is never taken back): it counts only if it is
+ * still a task's. */
 static __always_inline void find_owner(struct thread *thread, __u64 word)
 {
     struct wait *wait = &thread->wait;
@@ -210,8 +211,10 @@ int BPF_PROG(lock_end, void *lock_pointer, int result)
         thread->wait.begin_ns = 0;
     } else if (thread->spin_begin_ns && thread->spin_lock == lock) {
         if (now - thread->spin_begin_ns >= threshold_ns) {
-            struct wait spin = {.begin_ns = thread->spin_begin_ns, .lock = lock,
-                                .flags = LCB_F_SPIN, .kind = UG_LOCK_SPIN};
+            struct wait spin = {.begin_ns = thread->spin_begin_ns,
+                                .lock = lock,
+                                .flags = LCB_F_SPIN,
+                                .kind = UG_LOCK_SPIN};
 
             send_lock(ctx, thread, task, &spin, now);
         }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Ticks of the CPU clock, on every CPU that is not idle. Sent are those that hit a target, the watched owner
- * of a lock, who runs while a target waits for this CPU, and who is in the kernel while a target spins for a
- * sleeping lock elsewhere (it spins as long as the owner runs: no switch and no tracepoint tell of it).
+ * Ticks of the CPU clock, on every CPU that is not idle. Sent are those that hit a target, the
+ * watched owner of a lock, who runs while a target waits for this CPU, and who is in the kernel
+ * while a target spins for a sleeping lock elsewhere (it spins as long as the owner runs: no switch
+ * and no tracepoint tell of it).
  */
 #ifndef UPGATE_BPF_SAMPLES_BPF_H
 #define UPGATE_BPF_SAMPLES_BPF_H

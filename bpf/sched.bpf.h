@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Gaps: what a thread was doing is kept in its task storage when it leaves the CPU, the first waker when
- * it is woken, and the whole is sent when it is back, if it was away for long enough. The scheduler's locks are held
- * here: no map is updated, nothing is allocated.
+ * Gaps: what a thread was doing is kept in its task storage when it leaves the CPU, the first waker
+ * when it is woken, and the whole is sent when it is back, if it was away for long enough. The
+ * scheduler's locks are held here: no map is updated, nothing is allocated.
  *
- * A thread that switches more than 2,000 times a second gets its stack at switch-in instead: it has not
- * run yet, so the kernel can unwind it where it slept, only without the scheduler's own functions and without
- * the user's frames. That keeps a switch at 0.2 us where a stack costs 1 to 2.
+ * A thread that switches more than 2,000 times a second gets its stack at switch-in instead: it has
+ * not run yet, so the kernel can unwind it where it slept, only without the scheduler's own
+ * functions and without the user's frames. That keeps a switch at 0.2 us where a stack costs 1 to
+ * 2.
  */
 #ifndef UPGATE_BPF_SCHED_BPF_H
 #define UPGATE_BPF_SCHED_BPF_H
@@ -62,7 +63,8 @@ static __always_inline __u32 outer_id(__u32 inner)
     return outer;
 }
 
-/* Only in the context of the thread: the word of its futex, and who holds glibc's mutex around it. */
+/* Only in the context of the thread: the word of its futex, and who holds glibc's mutex around
+ * it. */
 static __always_inline void read_futex(struct thread *thread, struct task_struct *task)
 {
     __u64 args[6] = {};
@@ -178,7 +180,8 @@ static __always_inline void gap_owner(struct ug_gap *gap, struct thread *thread,
     } else if (thread->futex_owner && bpf_task_from_pid) {
         owner = bpf_task_from_pid(thread->futex_owner);
         if (owner) {
-            /* What is no mutex has anything there: an owner is of this process, or the futex is shared. */
+            /* What is no mutex has anything there: an owner is of this process, or the futex is
+             * shared. */
             if (owner->pid != task->pid && (__u32)owner->tgid != self_tgid &&
                 (owner->tgid == task->tgid || !thread->futex_private)) {
                 copy_task(&gap->owner, owner);
@@ -316,7 +319,8 @@ int BPF_PROG(task_waking, struct task_struct *task)
     if (!is_target(task->pid))
         return 0;
     thread = thread_of(task);
-    if (!thread || !thread->out_ns || thread->waking_ns || (!thread->prev_state && !thread->attach_ns))
+    if (!thread || !thread->out_ns || thread->waking_ns ||
+        (!thread->prev_state && !thread->attach_ns))
         return 0;
     now = bpf_ktime_get_ns();
     thread->waking_ns = now;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The iterator over all tasks, in four modes: mark the threads of the processes asked for, look what the
- * targets are doing now, send the gaps that have not ended, and read the totals. It runs in the loader's context,
- * which reads the records as a file: no ring that 5,000 threads at once could overflow.
+ * The iterator over all tasks, in four modes: mark the threads of the processes asked for, look
+ * what the targets are doing now, send the gaps that have not ended, and read the totals. It runs
+ * in the loader's context, which reads the records as a file: no ring that 5,000 threads at once
+ * could overflow.
  */
 #ifndef UPGATE_BPF_STATE_BPF_H
 #define UPGATE_BPF_STATE_BPF_H
@@ -35,7 +36,8 @@ static __always_inline void mark_wanted(struct seq_file *seq, struct task_struct
     struct thread *thread;
     __u64 now;
 
-    if (tgid == self_tgid || task->flags & PF_EXITING || is_target(task->pid) || !bpf_map_lookup_elem(&wanted, &tgid))
+    if (tgid == self_tgid || task->flags & PF_EXITING || is_target(task->pid) ||
+        !bpf_map_lookup_elem(&wanted, &tgid))
         return;
     fill_task(&event, task, UG_TASK_SEEN, true);
     if (!write_record(seq, UG_COUNTER_TASK, &event, sizeof(event), false))
@@ -55,11 +57,18 @@ static __always_inline void mark_wanted(struct seq_file *seq, struct task_struct
     }
 }
 
-/* For a wait that began before we came: task_struct.blocker tells a sleep that no signal ends, the mm the rest. */
+/* For a wait that began before we came: task_struct.blocker tells a sleep that no signal ends,
+ * the mm the rest. */
 static __always_inline void state_owner(struct ug_state *state, struct task_struct *task,
                                         struct thread *thread)
 {
-    enum { BLOCKER_MUTEX, BLOCKER_SEMAPHORE, BLOCKER_RWSEM_READER, BLOCKER_RWSEM_WRITER, BLOCKER_MASK = 3 };
+    enum {
+        BLOCKER_MUTEX,
+        BLOCKER_SEMAPHORE,
+        BLOCKER_RWSEM_READER,
+        BLOCKER_RWSEM_WRITER,
+        BLOCKER_MASK = 3
+    };
     struct task_struct *owner;
     struct mm_struct *mm = task->mm;
     __u64 lock = 0, word, pointer;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Births, execs, deaths and names. Threads and children of a target become targets before they run
- * for the first time; every exec of the machine is told, so that a culprit that lived for a moment has a name.
+ * for the first time; every exec of the machine is told, so that a culprit that lived for a moment
+ * has a name.
  */
 #ifndef UPGATE_BPF_TASKS_BPF_H
 #define UPGATE_BPF_TASKS_BPF_H
@@ -43,7 +44,8 @@ static __always_inline struct thread *mark(struct task_struct *task)
     thread->base_switches = task->nvcsw + task->nivcsw;
     thread->base_run_ns = task->se.sum_exec_runtime;
     set_target(task->pid);
-    if (task->flags & PF_EXITING) { /* task_exit may have been before: nobody would clear the bit again */
+    if (task->flags &
+        PF_EXITING) { /* task_exit may have been before: nobody would clear the bit again */
         clear_target(task->pid);
         return NULL;
     }

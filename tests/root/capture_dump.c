@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints what the capture delivers, one JSON object a line, for the tests of this folder:
-//   capture_dump [-t threshold_ns] [-z hz] [-r ring_bytes] [-d ms] [-n] [-c cgroup] [-l] [-L] [-S] [-p] PID...
-// -n: no children; -l: look at the begin; -L: look every 100 ms; -p: do not poll before the end; -S: the table of sources.
-// "ready" is printed when attached. It ends after -d ms or when its stdin closes. Kernel functions are
-// named from /proc/kallsyms.
+//   capture_dump [-t threshold_ns] [-z hz] [-r ring_bytes] [-d ms] [-n] [-c cgroup] [-l] [-L] [-S]
+//   [-p] PID...
+// -n: no children; -l: look at the begin; -L: look every 100 ms; -p: do not poll before the end;
+// -S: the table of sources. "ready" is printed when attached. It ends after -d ms or when its stdin
+// closes. Kernel functions are named from /proc/kallsyms.
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -66,7 +67,8 @@ static const char *symbol_of(uint64_t address)
     return low ? symbols[low - 1].name : "?";
 }
 
-static const uint64_t *print_stack(const char *name, const uint64_t *frames, unsigned count, bool kernel)
+static const uint64_t *print_stack(const char *name, const uint64_t *frames, unsigned count,
+                                   bool kernel)
 {
     printf(",\"%s\":[", name);
     for (unsigned i = 0; i < count; i++) {
@@ -81,7 +83,8 @@ static const uint64_t *print_stack(const char *name, const uint64_t *frames, uns
 
 static void print_task(const char *name, const struct ug_task *task)
 {
-    printf(",\"%s\":{\"tid\":%u,\"tgid\":%u,\"comm\":\"%.16s\"}", name, task->tid, task->tgid, task->comm);
+    printf(",\"%s\":{\"tid\":%u,\"tgid\":%u,\"comm\":\"%.16s\"}", name, task->tid, task->tgid,
+           task->comm);
 }
 
 #define U(record, field) printf(",\"" #field "\":%llu", (unsigned long long)(record)->field)
@@ -197,13 +200,27 @@ static void on_event(void *context, const struct ug_head *event)
 
     (void)context;
     switch (event->kind) {
-    case UG_EVENT_GAP: print_gap(record); break;
-    case UG_EVENT_SAMPLE: print_sample(record); break;
-    case UG_EVENT_LOCK: print_lock(record); break;
-    case UG_EVENT_TASK: print_task_event(record); break;
-    case UG_EVENT_FACT: print_fact(record); break;
-    case UG_EVENT_STATE: print_state(record); break;
-    default: printf("{\"kind\":\"unknown\"}\n"); break;
+    case UG_EVENT_GAP:
+        print_gap(record);
+        break;
+    case UG_EVENT_SAMPLE:
+        print_sample(record);
+        break;
+    case UG_EVENT_LOCK:
+        print_lock(record);
+        break;
+    case UG_EVENT_TASK:
+        print_task_event(record);
+        break;
+    case UG_EVENT_FACT:
+        print_fact(record);
+        break;
+    case UG_EVENT_STATE:
+        print_state(record);
+        break;
+    default:
+        printf("{\"kind\":\"unknown\"}\n");
+        break;
     }
 }
 
@@ -222,7 +239,8 @@ static void on_total(void *context, const struct capture_total *total)
 
 static void print_end(struct capture *capture)
 {
-    static const char *const names[UG_COUNTER_COUNT] = {"gap", "sample", "lock", "task", "fact", "state"};
+    static const char *const names[UG_COUNTER_COUNT] = {"gap",  "sample", "lock",
+                                                        "task", "fact",   "state"};
     struct ug_counts counts[UG_COUNTER_COUNT];
     const char *const *missing;
     size_t count;
@@ -230,9 +248,9 @@ static void print_end(struct capture *capture)
     capture_counts(capture, counts);
     for (int i = 0; i < UG_COUNTER_COUNT; i++)
         printf("{\"kind\":\"count\",\"of\":\"%s\",\"seen\":%llu,\"kept\":%llu,\"dropped\":%llu,"
-               "\"truncated\":%llu}\n", names[i], (unsigned long long)counts[i].seen,
-               (unsigned long long)counts[i].kept, (unsigned long long)counts[i].dropped,
-               (unsigned long long)counts[i].truncated);
+               "\"truncated\":%llu}\n",
+               names[i], (unsigned long long)counts[i].seen, (unsigned long long)counts[i].kept,
+               (unsigned long long)counts[i].dropped, (unsigned long long)counts[i].truncated);
     missing = capture_missing(capture, &count);
     for (size_t i = 0; i < count; i++)
         printf("{\"kind\":\"missing\",\"text\":\"%s\"}\n", missing[i]);
@@ -269,17 +287,37 @@ int main(int argc, char **argv)
 
     while ((letter = getopt(argc, argv, "t:z:r:d:c:nlLpS")) != -1) {
         switch (letter) {
-        case 't': opts.threshold_ns = atoll(optarg); break;
-        case 'z': opts.sample_hz = (uint32_t)atoi(optarg); break;
-        case 'r': opts.ring_bytes = (size_t)atoll(optarg); break;
-        case 'd': duration_ns = atoll(optarg) * 1000000; break;
-        case 'c': opts.cgroup = optarg; break;
-        case 'n': opts.no_children = true; break;
-        case 'l': look_once = true; break;
-        case 'L': look_often = true; break;
-        case 'p': no_poll = true; break;
-        case 'S': return print_sources();
-        default: return 2;
+        case 't':
+            opts.threshold_ns = atoll(optarg);
+            break;
+        case 'z':
+            opts.sample_hz = (uint32_t)atoi(optarg);
+            break;
+        case 'r':
+            opts.ring_bytes = (size_t)atoll(optarg);
+            break;
+        case 'd':
+            duration_ns = atoll(optarg) * 1000000;
+            break;
+        case 'c':
+            opts.cgroup = optarg;
+            break;
+        case 'n':
+            opts.no_children = true;
+            break;
+        case 'l':
+            look_once = true;
+            break;
+        case 'L':
+            look_often = true;
+            break;
+        case 'p':
+            no_poll = true;
+            break;
+        case 'S':
+            return print_sources();
+        default:
+            return 2;
         }
     }
     for (; optind < argc && opts.pid_count < UG_TARGETS_MAX; optind++)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the capture look at: one behaviour a mode, until stdin closes. Prints "ready" when it is so.
-//   pipe       a thread sleeps 5 ms and writes to a pipe that main reads; prints the writer's thread id
-//   mutex      a thread holds a mutex for 20 ms at a time, main wants it; prints the holder's thread id
-//   map BYTES  resident memory in small pages, and main maps and unmaps
-//   spin       main runs
-//   threads N  N threads sleep a second at a time
-//   idle       main waits for stdin; a line "thread" starts a sleeper, "fork" a child that sleeps, "exec" a child
+// What the tests of the capture look at: one behaviour a mode, until stdin closes. Prints "ready"
+// when it is so.
+//   pipe       a thread sleeps 5 ms and writes to a pipe that main reads; prints the writer's
+//   thread id mutex      a thread holds a mutex for 20 ms at a time, main wants it; prints the
+//   holder's thread id map BYTES  resident memory in small pages, and main maps and unmaps spin
+//   main runs threads N  N threads sleep a second at a time idle       main waits for stdin; a line
+//   "thread" starts a sleeper, "fork" a child that sleeps, "exec" a child
 //              that becomes sleep(1), "name" gives main another name; each answers with the id
 //   storm      two threads play ping-pong over pipes
 #include <pthread.h>
@@ -125,7 +125,8 @@ static void run_map(size_t bytes)
         memory[i] = 1;
     say("ready", getpid());
     for (;;) {
-        void *small = mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void *small =
+            mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
         munmap(small, 16 * PAGE);
         usleep(200);
