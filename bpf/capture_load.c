@@ -20,8 +20,10 @@
 
 enum { CAP_SYS_ADMIN_BIT = 21, CAP_PERFMON_BIT = 38, CAP_BPF_BIT = 39, LOG_BYTES = 4096 };
 
-static char libbpf_log[LOG_BYTES]; // what libbpf warned of last; it has one print function for all
-static char refused_program[64];   // named by libbpf when the kernel refused it
+// What libbpf warned of last, and the program that the kernel refused. It has one print function for
+// all, which it calls in the thread that asked.
+static _Thread_local char libbpf_log[LOG_BYTES];
+static _Thread_local char refused_program[64];
 
 static int keep_log(enum libbpf_print_level level, const char *fmt, va_list args)
 {
