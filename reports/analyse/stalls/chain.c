@@ -139,16 +139,15 @@ static void chain_take_blame(struct part *part, const struct chain *chain)
 }
 
 // A compiler that runs as a descendant of the target during half of the wait.
-static uint32_t chain_compiler(const struct trace *trace, const struct part *part)
+static uint32_t chain_compiler(const struct work *work, const struct part *part)
 {
+    const struct trace *trace = work->trace;
     if (trace->processes[trace->threads[part->thread].process].compiler)
         return TRACE_NONE;
     uint32_t best = TRACE_NONE;
     int64_t best_ns = (part->end - part->begin) / 2;
-    for (size_t i = 0; i < trace->process_count; i++) {
-        const struct trace_process *process = &trace->processes[i];
-        if (!process->compiler || process->leader == TRACE_NONE || process->kind == TRACE_KERNEL)
-            continue;
+    for (size_t i = 0; i < work->compiler_count; i++) {
+        const struct trace_process *process = &trace->processes[work->compilers[i]];
         int64_t end = process->ended_ns ? process->ended_ns : INT64_MAX;
         int64_t overlap = parts_overlap(part->begin, part->end, process->started_ns, end);
         if (overlap > best_ns) {
@@ -204,7 +203,7 @@ static void chain_decide(struct work *work, struct part *part, const struct chai
     enum { LONG_NS = 10000000, PEER_NS = 20000000 };
     const struct trace *trace = work->trace;
     int64_t length = part->end - part->begin;
-    uint32_t compiler = part->soft == SOFT_SLEEP || length < LONG_NS ? TRACE_NONE : chain_compiler(trace, part);
+    uint32_t compiler = part->soft == SOFT_SLEEP || length < LONG_NS ? TRACE_NONE : chain_compiler(work, part);
     if (compiler != TRACE_NONE) {
         chain_blame_last(part, chain, CAUSE_COMPILE_CHILD, 0.9F);
         part->culprit = compiler;
@@ -226,8 +225,10 @@ static void chain_decide(struct work *work, struct part *part, const struct chai
         chain_blame_last(part, chain, CAUSE_NETWORK_PEER, chain->count ? 0.85F : 0.6F);
         return;
     }
-    bool other = chain->count && trace->threads[chain->last].process != trace->threads[part->thread].process;
-    if (part->soft == SOFT_PIPE && length >= PEER_NS && other) {
+    // A worker that waits for its parent has nothing to do; a program that waits for its input is starved.
+    uint32_t own = trace->threads[part->thread].process;
+    uint32_t far = chain->count ? trace->threads[chain->last].process : own;
+    if (part->soft == SOFT_PIPE && length >= PEER_NS && far != own && far != trace->processes[own].parent) {
         chain_blame_last(part, chain, CAUSE_DATA_LOADER, 0.7F);
         return;
     }

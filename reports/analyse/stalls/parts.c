@@ -34,6 +34,10 @@ void work_init(struct work *work, struct trace *trace)
     for (size_t i = 0; i < count; i++)
         work->owner_samples[i] = picks[i].sample;
     free(picks);
+    work->compilers = xcalloc(trace->process_count + 1, sizeof *work->compilers);
+    for (size_t i = 0; i < trace->process_count; i++)
+        if (trace->processes[i].compiler && trace->processes[i].leader != TRACE_NONE && trace->processes[i].kind != TRACE_KERNEL)
+            work->compilers[work->compiler_count++] = (uint32_t)i;
 }
 
 void work_free(struct work *work)
@@ -43,6 +47,7 @@ void work_free(struct work *work)
     free(work->hops);
     free(work->taken);
     free(work->owner_samples);
+    free(work->compilers);
     *work = (struct work){0};
 }
 

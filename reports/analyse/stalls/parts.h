@@ -72,6 +72,8 @@ struct work {
     uint8_t *taken;            // of each gap: part of a longer story already
     uint32_t *owner_samples;   // of lock owners and kernel neighbours, by time
     size_t owner_sample_count;
+    uint32_t *compilers; // processes
+    size_t compiler_count;
     int64_t idle_ns;
 };
 

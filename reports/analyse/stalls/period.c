@@ -12,23 +12,36 @@
 
 enum { PERIOD_TIMES_MIN = 4, PERIOD_FOLD_MAX = 4, PERIOD_TIMES_MAX = 100000 };
 static const double period_spread_max = 0.25; // MAD of the folded distances over the period
-static const double period_share_min = 0.75;  // of distances that must fit
+static const double period_share_min = 0.75;   // of distances that must fit
+static const double period_single_min = 0.4;   // of them one period long
+static const double period_residual_max = 0.2; // from a multiple, in periods
+
+// Do the distances agree on a period, beyond what chance does? Those of a series without one fall
+// within a fifth of some multiple with probability 0.4: three standard deviations more are asked for.
+// Few distances must all be single ones and nearly equal.
+static bool period_proven(size_t count, size_t fit, size_t single, double residual_max)
+{
+    double expected = 0.4 * (double)count, sd = sqrt(0.24 * (double)count);
+    if (fit == count && single == count && residual_max <= 0.1 && fit >= PERIOD_TIMES_MIN - 1)
+        return true;
+    return (double)fit >= period_share_min * (double)count && (double)fit >= expected + 3 * sd &&
+           (double)single >= period_single_min * (double)count;
+}
 
 // How well `period` explains the distances: relative MAD of those folded; INFINITY: too few fit.
 static double period_fit(const double *distances, size_t count, double period, double *ret_period)
 {
-    double *folded = xcalloc(count + 1, sizeof *folded);
-    size_t fit = 0;
+    double *folded = xcalloc(count + 1, sizeof *folded), residual_max = 0, spread = INFINITY;
+    size_t fit = 0, single = 0;
     for (size_t i = 0; i < count; i++) {
-        double times = round(distances[i] / period);
-        if (times < 1 || times > PERIOD_FOLD_MAX)
+        double times = round(distances[i] / period), residual = fabs(distances[i] / period - times);
+        if (times < 1 || times > PERIOD_FOLD_MAX || residual > period_residual_max)
             continue;
-        double one = distances[i] / times;
-        if (fabs(one - period) <= 0.25 * period)
-            folded[fit++] = one;
+        residual_max = residual > residual_max ? residual : residual_max;
+        single += times < 1.5;
+        folded[fit++] = distances[i] / times;
     }
-    double spread = INFINITY;
-    if ((double)fit >= period_share_min * (double)count && fit >= PERIOD_TIMES_MIN - 1) {
+    if (period_proven(count, fit, single, residual_max)) {
         *ret_period = quantile_median(folded, fit);
         for (size_t i = 0; i < fit; i++)
             folded[i] = fabs(folded[i] - *ret_period);
@@ -38,11 +51,14 @@ static double period_fit(const double *distances, size_t count, double period, d
     return spread;
 }
 
-static double period_try(const double *distances, size_t count, double *ret_spread)
+// The largest of the distances that explains the others.
+static double period_try(double *distances, size_t count, double *ret_spread)
 {
-    double median = quantile_median(distances, count);
-    for (int divisor = 1; divisor <= 3; divisor++) {
-        double period = 0, spread = period_fit(distances, count, median / divisor, &period);
+    static const double shares[] = {0.75, 0.5, 0.4, 0.25};
+    quantile_sort(distances, count);
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
+        double one = quantile_nearest_rank(distances, count, shares[i]), period = 0;
+        double spread = one > 0 ? period_fit(distances, count, one, &period) : INFINITY;
         if (spread > period_spread_max)
             continue;
         *ret_spread = spread;

@@ -68,6 +68,22 @@ static bool trace_is_compiler(const char *comm)
     return comm && (!strncmp(comm, "x86_64-linux-gn", 15) || !strncmp(comm, "clang-", 6));
 }
 
+// By pid; of a pid that was given out again, the last one that had it.
+static void trace_find_parents(struct trace *trace)
+{
+    enum { PID_MAX = 4194304 }; // the kernel's own limit
+    uint32_t *by_pid = xcalloc(PID_MAX + 1, sizeof *by_pid);
+    for (size_t i = 0; i < trace->process_count; i++)
+        if (trace->processes[i].tgid > 0 && trace->processes[i].tgid <= PID_MAX)
+            by_pid[trace->processes[i].tgid] = (uint32_t)i + 1;
+    for (size_t i = 0; i < trace->process_count; i++) {
+        int32_t ppid = trace->processes[i].ppid;
+        if (ppid > 0 && ppid <= PID_MAX && by_pid[ppid])
+            trace->processes[i].parent = by_pid[ppid] - 1;
+    }
+    free(by_pid);
+}
+
 static int trace_load_processes(struct trace *trace, struct store *store, struct trace_ids *ids, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(store, err,
@@ -98,10 +114,7 @@ static int trace_load_processes(struct trace *trace, struct store *store, struct
         row->compiler = trace_is_compiler(row->comm);
     }
     trace_ids_build(ids, trace->processes, trace->process_count, sizeof *trace->processes);
-    for (size_t i = 0; i < trace->process_count; i++)
-        for (size_t j = 0; j < trace->process_count && trace->process_count < 20000; j++)
-            if (trace->processes[i].ppid && trace->processes[j].tgid == trace->processes[i].ppid)
-                trace->processes[i].parent = (uint32_t)j;
+    trace_find_parents(trace);
     return rc;
 }
 
@@ -145,7 +158,7 @@ static uint32_t trace_thread_at(const struct trace_maps *maps, sqlite3_stmt *stm
 static uint32_t trace_stack_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int column)
 {
     int64_t id = sqlite3_column_int64(stmt, column);
-    uint32_t found = id ? trace_ids_find(&maps->stacks, id) : 0;
+    uint32_t found = id ? trace_ids_find(&maps->stacks, id) : TRACE_NONE;
     return found == TRACE_NONE ? 0 : found + 1; // [0] is the empty stack
 }
 
