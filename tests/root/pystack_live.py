@@ -305,6 +305,18 @@ def check_exec(subject, probe):
     check(got["error"] == 2 and "no Python" in got["text"], "after exec: %s", got)
 
 
+def check_table(python, version):
+    """layout_table.c is what this interpreter's own headers say, where they are installed."""
+    ask = "import sysconfig; print(sysconfig.get_paths()['include'])"
+    include = subprocess.check_output([python, "-c", ask], text=True, cwd="/").strip()
+    if not shutil.which("cc") or not os.path.isdir(os.path.join(include, "internal")) or version.startswith("3.14"):
+        print("    its headers or a compiler are missing: the table is not compared")
+        return
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "tracer", "pystack", "make_layout.py"), "--check", python],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    check(done.returncode == 0, "%s", done.stdout)
+
+
 def all_of(python, version):
     def first(subject, probe):
         check(probe.version == version, "the version reads as %s", probe.version)
@@ -402,6 +414,7 @@ def main():
         for i, (python, version) in enumerate(found):
             print("%s (%s)" % (version, python), flush=True)
             try:
+                check_table(python, version)
                 all_of(python, version)
                 in_namespace(python)
                 if i == 0:

@@ -156,7 +156,8 @@ static int version_in(const char *bytes, size_t len, int minor, char *ret)
 
 TEST(the_version_is_found_among_constants)
 {
-    static const char text[] = "\0\00036\0003.x\0003.8\0003.40.1\0003.1.2.3\0003.7.16\0003.10.13+\0003.9.18\0";
+    static const char text[] = "\0\00036\0003.x\0003.8\0003.40.1\0003.1.2.3\0003.7.16\0003.10.13+\0"
+                               "x13.8.7\0libpython3.8.7\0/versions/3.9.18\0";
     char version[32] = "untouched";
     CHECK_INT(version_in(text, sizeof(text), -1, version), 0);
     CHECK_STR(version, "3.10.13+");

@@ -228,14 +228,20 @@ int image_version(int fd, int minor, char *ret, size_t ret_size)
         if (got <= (ssize_t)overlap)
             break;
         const char *p = bytes, *end = bytes + got;
-        while ((p = memmem(p, (size_t)(end - p), "\0003.", 3)) != NULL) {
-            p++;
+        while ((p = memmem(p, (size_t)(end - p), "3.", 2)) != NULL) {
+            // A linker lets the constant share the tail of another: ".../versions/3.8.18".
+            bool is_whole = p > bytes && !isalnum((unsigned char)p[-1]) && p[-1] != '.';
+            if (!is_whole) {
+                p++;
+                continue;
+            }
             size_t len = version_length(p, (size_t)(end - p), minor);
             if (len > 0 && len < ret_size) {
                 memcpy(ret, p, len + 1);
                 code = 0;
                 break;
             }
+            p++;
         }
     }
     free(bytes);
