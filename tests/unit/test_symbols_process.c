@@ -5,6 +5,7 @@
 #include "tests/unit/symbols_world.h"
 
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -183,6 +184,26 @@ TEST(least_recently_used_file_goes)
     symbols_stats(symbols, &stats);
     CHECK_INT(stats.files_open, 2);
     CHECK_INT(stats.files_evicted, 6);
+    symbols_free(symbols);
+}
+
+TEST(open_files_leave_room_for_others)
+{
+    enum { FDS = 48, LIBRARIES = 20 };
+    struct rlimit limit = {FDS, FDS};
+    struct symbols_stats stats;
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    struct symbols *symbols = fake_symbols((struct symbols_opts){0});
+    for (int i = 0; i < LIBRARIES; i++) {
+        const char *library = world_path("lib%d.so", i);
+        world_copy(SYMBOLS_WHOLE, library);
+        struct world_fake fake = fake_of(100 + i, library);
+        world_fake(&fake);
+        CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
+    }
+    symbols_stats(symbols, &stats);
+    CHECK_INT(stats.files_open, FDS / 4);
+    CHECK_INT(stats.files_refused, 0);
     symbols_free(symbols);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache of ELF files. 256 slots are searched one by one: that happens when maps are read, never
-// in a lookup. Two limits, two ways out: too many files closes the oldest one; too much memory drops
-// the oldest table and keeps its file open, so that it can be built again even if it is deleted.
+// The cache of ELF files. 512 slots are searched one by one: that happens when maps are read, never
+// in a lookup. Two limits, two ways out: too many files closes the oldest one; too much memory
+// drops the oldest table and keeps its file open, so that it can be built again if it is deleted.
 #include "tracer/symbols/elf_files.h"
 
 #include <stdlib.h>

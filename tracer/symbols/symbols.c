@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "common/strings.h"
 #include "tracer/symbols/demangle.h"
@@ -17,7 +18,7 @@
 enum {
     SYMBOLS_BYTES_MAX = 20 << 20,
     SYMBOLS_STRINGS_BYTES_MAX = 8 << 20,
-    SYMBOLS_FILES_MAX = 256,     // of the 1,024 fds that a process may have by default
+    SYMBOLS_FILES_MAX = 512,     // PyTorch of a distribution maps 318, a wheel 50
     SYMBOLS_PROCESSES_MAX = 256, // 64 ranks with two workers each, and what disturbs them
     SYMBOLS_RECHECK_NS = 20000000,
     SYMBOLS_RECENT = 2048, // 80 KiB
@@ -41,6 +42,16 @@ struct symbols {
     char *kallsyms_path, *proc_path, *debug_path;
 };
 
+// A quarter of the fds that this process may have, where that is less: two sides are recorded at
+// once, and the limit is not raised, because the traced processes would inherit it.
+static uint32_t symbols_files_max(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur / 4 >= SYMBOLS_FILES_MAX)
+        return SYMBOLS_FILES_MAX;
+    return limit.rlim_cur > 8 ? (uint32_t)(limit.rlim_cur / 4) : 2;
+}
+
 int symbols_new(const struct symbols_opts *opts, struct symbols **ret, struct error *err)
 {
     struct symbols_opts o = opts ? *opts : (struct symbols_opts){0};
@@ -58,7 +69,7 @@ int symbols_new(const struct symbols_opts *opts, struct symbols **ret, struct er
                                     .debug_path = symbols->debug_path,
                                     .names = &symbols->names,
                                     .stats = &symbols->stats};
-    elf_files_init(&symbols->files, o.files_max ? o.files_max : SYMBOLS_FILES_MAX);
+    elf_files_init(&symbols->files, o.files_max ? o.files_max : symbols_files_max());
     symbols->processes = (struct processes){.proc = symbols->proc_path,
                                             .recheck_ns =
                                                 o.recheck_ns ? o.recheck_ns : SYMBOLS_RECHECK_NS,

@@ -6,9 +6,10 @@
 //
 // What it costs: no ELF file is mapped or loaded whole. A file is one open fd and 12 bytes a
 // function symbol (libtorch_cpu.so, 300 k functions: 3.6 MB; loaded at the first lookup that falls
-// into it); names are read from the file when asked for, once each. kallsyms costs 12 bytes a
-// symbol and its names (120 k symbols: 4 MB). All of it stays below bytes_max + strings_bytes_max +
-// kallsyms; the least recently used files and processes are thrown out, and counted.
+// into it); names are read from the file when asked for, once each. kallsyms costs 12 bytes a symbol
+// and its names (120 k symbols: 4.8 MB). All of it stays below bytes_max + strings_bytes_max +
+// kallsyms; the least recently used files and processes are thrown out, and counted. With PyTorch
+// 2.13 and 200 lookups in each of its 46 executable mappings the process has 15 MB resident.
 #ifndef UPGATE_TRACER_SYMBOLS_SYMBOLS_H
 #define UPGATE_TRACER_SYMBOLS_SYMBOLS_H
 
@@ -26,7 +27,7 @@ struct symbols_opts {              // = {0} is the default
     const char *debug_path;        // NULL: /usr/lib/debug; separate debug files
     uint64_t bytes_max;            // tables of ELF files, perf maps and processes; 0: 20 MiB
     uint64_t strings_bytes_max;    // interned names; 0: 8 MiB
-    uint32_t files_max;            // files held open; 0: 256
+    uint32_t files_max;            // held open; 0: 512, at most a quarter of RLIMIT_NOFILE
     uint32_t processes_max;        // processes remembered, dead ones too; 0: 256
     uint64_t recheck_ns;           // /proc/PID is read again this often at most; 0: 20 ms
 };
