@@ -175,14 +175,15 @@ def check_running(subject, probe, tid_of):
     """A thread that runs: whatever is seen is a function of its own nest, or said to be torn."""
     tid = tid_of(subject.ask("spin")["tid"])
     seen = set()
+    # Not before it has left the thread's own start behind, whose functions are many.
+    until("the start of the running thread", lambda: "spin" in [frame[0] for frame in probe.ask("walk %d" % tid).get("frames", [])])
 
     def look():
         for _ in range(100):
             got = probe.ask("walk %d" % tid)
             check("frames" in got, "a running thread: %s", got)
-            names = [frame[0] for frame in got["frames"]]
             if not got["flags"] & (TORN | UNSURE):
-                seen.update(names)
+                seen.update(frame[0] for frame in got["frames"])
         return "spin_middle" in seen
 
     until("the frames of a running thread", look)
