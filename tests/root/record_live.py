@@ -15,7 +15,7 @@ import time
 
 BUILD, SOURCE = os.environ["UPGATE_BUILD"], os.environ["UPGATE_SOURCE"]
 UPGATE = os.path.join(BUILD, "upgate")
-NATIVE = os.path.join(BUILD, "reference_models", "native")
+DLRM = os.path.join(BUILD, "reference_models", "native", "dlrm")
 NOBODY = 65534
 WAIT_S = 60  # for anything that takes a moment on a quiet machine
 # A thread that sleeps 3 ms at a time: a gap each; the comment names it.
@@ -42,6 +42,9 @@ class Case:
         os.chmod(self.dir, 0o755)
         self.db = os.path.join(self.dir, "run.db")
         self.processes, self.mounts = [], []
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
 
     def start(self, *command, **more):
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -231,9 +234,9 @@ def test_command_that_is_none(case):
 
 
 def test_steps(case):
-    if not os.access(NATIVE, os.X_OK):
+    if not os.access(DLRM, os.X_OK):
         raise Skip("no native models in this build")
-    check(case.run("--", NATIVE, "dlrm", "--steps", "20", "--size", "small"), 0, "20 steps")
+    check(case.run("--", DLRM, "--steps", "20", "--size", "small"), 0, "20 steps")
     rows = case.rows("SELECT idx, dur_ns FROM recorded_step ORDER BY idx")
     assert [row[0] for row in rows] == list(range(20)) and all(row[1] > 0 for row in rows), rows
     assert case.value("SELECT count(*) FROM recorded_step s, recording r WHERE s.begin_ns < r.begin_ns "
@@ -253,14 +256,20 @@ def test_target_is_killed(case):
 
 
 def test_target_becomes_another(case):
-    program = ("import os, time\ntime.sleep(0.5)\nif os.fork() == 0:\n    time.sleep(0.3)\n    os._exit(5)\n"
-               "os.execvp('sleep', ['sleep', '0.7'])")
-    case_start = case.sleeper(program)
-    check(case.run("--pid", str(case_start.pid)), 0, "the target ended")
+    """It forks and calls exec, once it is recorded."""
+    go = case.path("go")
+    program = ("import os, time\nwhile not os.path.exists(%r):\n    time.sleep(0.003)\nif os.fork() == 0:\n"
+               "    time.sleep(0.3)\n    os._exit(5)\nos.execvp('sleep', ['sleep', '0.7'])" % go)
+    changer = case.sleeper(program)
+    recorder = case.record("--pid", str(changer.pid))
+    case.wait_for_rows(recorder)
+    open(go, "w").close()
+    check(case.finish(recorder), 0, "the target ended")
     check_whole(case)
-    assert case.rows("SELECT cmdline FROM process WHERE tgid = ?", case_start.pid) == [("sleep 0.7",)]
-    child = case.rows("SELECT ppid, exit_code >> 8 FROM process WHERE kind = 'target' AND tgid != ?", case_start.pid)
-    assert child == [(case_start.pid, 5)], child
+    named = case.rows("SELECT cmdline FROM process WHERE tgid = ?", changer.pid)
+    assert named == [("sleep 0.7",)], named
+    child = case.rows("SELECT ppid, exit_code >> 8 FROM process WHERE kind = 'target' AND tgid != ?", changer.pid)
+    assert child == [(changer.pid, 5)], child
 
 
 def test_ctrl_c(case):
