@@ -95,7 +95,7 @@ static void markdown_stalls_detail(struct strbuf *out, const struct stall *stall
                                           ? xasprintf("%s: %s", sure, stall->confidence_note)
                                           : xstrdup(sure));
     free(sure);
-    markdown_stalls_item(out, "do", stall->advice ? xstrdup(stall->advice) : NULL);
+    markdown_stalls_item(out, "do", stall->advice ? stalls_text_advice(stall) : NULL);
     markdown_stalls_stack(out, "Kernel", &stall->victim_kernel);
     markdown_stalls_stack(out, "Native", &stall->victim_user);
     markdown_stalls_stack(out, "Python", &stall->victim_python);

@@ -94,7 +94,6 @@ static bool phrases_dull(const char *frame)
                                         "__schedule",
                                         "schedule_preempt_disabled",
                                         "preempt_schedule_common",
-                                        "__traceiter_sched_switch",
                                         "do_syscall_64",
                                         "do_syscall_x64",
                                         "x64_sys_call",
@@ -117,7 +116,8 @@ static bool phrases_dull(const char *frame)
                                                     frame[len] == ' '))
             return true;
     }
-    return strncmp(frame, "bpf_prog_", 9) == 0 || strncmp(frame, "bpf_trampoline", 14) == 0;
+    return strncmp(frame, "__traceiter_", 12) == 0 || strncmp(frame, "bpf_prog_", 9) == 0 ||
+           strncmp(frame, "bpf_trampoline", 14) == 0;
 }
 
 char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8)
@@ -140,6 +140,22 @@ char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8)
     if (end - begin > shown)
         strbuf_add(&out, "%s%zu more", arrow, end - begin - shown);
     return strbuf_take(&out);
+}
+
+char *stalls_text_advice(const struct stall *stall)
+{
+    const char *command = stall->culprit.known ? stall->culprit.cmdline : NULL;
+    char *quoted = xasprintf("`%s`", command ? command : "");
+    const char *at = command && *command ? strstr(stall->advice, quoted) : NULL;
+    if (!at) {
+        free(quoted);
+        return xstrdup(stall->advice);
+    }
+    char *name = stalls_text_name(&stall->culprit, STALLS_NAME_PROGRAM);
+    char *text = xasprintf("%.*s%s%s", (int)(at - stall->advice), stall->advice, name, at + strlen(quoted));
+    free(name);
+    free(quoted);
+    return text;
 }
 
 char *stalls_text_link(const struct stall_link *link, bool utf8)

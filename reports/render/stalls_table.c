@@ -77,7 +77,10 @@ static void stalls_culprit(struct table *table, const struct stall *stall)
         free(clean);
     }
     char *stack = stalls_text_stack(&stall->culprit_kernel, STALLS_KERNEL_MAX, table->utf8);
-    if (stall->culprit_function && *stack)
+    size_t len = stall->culprit_function ? strlen(stall->culprit_function) : 0;
+    if (len && strncmp(stack, stall->culprit_function, len) == 0 && (!stack[len] || stack[len] == ' '))
+        stalls_line(table, "  in", xstrdup(stack)); // it is the leaf of the stack
+    else if (stall->culprit_function && *stack)
         stalls_line(table, "  in", xasprintf("%s: %s", stall->culprit_function, stack));
     else if (stall->culprit_function || *stack)
         stalls_line(table, "  in",
@@ -119,8 +122,11 @@ static void stalls_detail(struct table *table, const struct stalls *stalls, size
                 stall->confidence_note ? xasprintf("%s: %s", sure, stall->confidence_note)
                                        : xstrdup(sure));
     free(sure);
-    if (stall->advice)
-        table_line(table, "do", SCREEN_STYLE_PASS, stall->advice);
+    if (stall->advice) {
+        char *advice = stalls_text_advice(stall);
+        table_line(table, "do", SCREEN_STYLE_PASS, advice);
+        free(advice);
+    }
 }
 
 static void stalls_trust(struct table *table, const struct stalls_shown *shown)

@@ -43,6 +43,8 @@ char *stalls_text_watched(const struct stalls_shown *shown);
 char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8);
 // "trainer.py (pid 4121) -> python3 agent.py (pid 4188), mmap_lock": one link
 char *stalls_text_link(const struct stall_link *link, bool utf8);
+// The advice with the culprit's name in place of its whole command line, which stands above it.
+char *stalls_text_advice(const struct stall *stall);
 // "61 of 200 steps"; NULL when there were no steps.
 char *stalls_text_steps(const struct stall *stall);
 char *stalls_text_breach(const struct stall_breach *breach); // "bpf gaps: 12 dropped, the ring was full"
