@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python stack reader at the end of a pipe, for pystack_live.py: `pystack_probe PID` opens the process
-// and answers each line of stdin with one line of JSON. Exit 3: it could not be opened, with the reason.
+// The Python stack reader at the end of a pipe, for pystack_live.py: `pystack_probe PID` opens the
+// process and answers each line of stdin with one line of JSON. Exit 3: it could not be opened,
+// with the reason.
 //
 //   walk TID     {"flags": N, "frames": [[function, file, line, first_line], ...]} or {"error": N}
 //   gil          {"tid": N}
@@ -56,7 +57,8 @@ static json_t *gc(struct pystack *ps)
     if (found.has_collections)
         json_object_set_new(answer, "collections",
                             json_pack("[I, I, I]", (json_int_t)found.collections[0],
-                                      (json_int_t)found.collections[1], (json_int_t)found.collections[2]));
+                                      (json_int_t)found.collections[1],
+                                      (json_int_t)found.collections[2]));
     return answer;
 }
 

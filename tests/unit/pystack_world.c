@@ -14,7 +14,8 @@ static int read_world(void *ctx, struct memory_span *spans, size_t count)
         return -ESRCH;
     for (size_t i = 0; i < count; i++) {
         uint64_t offset = spans[i].address - WORLD_BASE;
-        spans[i].ok = spans[i].address >= WORLD_BASE && offset < WORLD_SIZE && spans[i].len <= WORLD_SIZE - offset;
+        spans[i].ok = spans[i].address >= WORLD_BASE && offset < WORLD_SIZE &&
+                      spans[i].len <= WORLD_SIZE - offset;
         if (spans[i].ok)
             memcpy(spans[i].buf, world->bytes + offset, spans[i].len);
     }
@@ -94,7 +95,8 @@ uint64_t world_code(struct world *world, const char *name, const char *file, int
     const struct layout *layout = &world->layout;
     uint64_t at = world_take(world, (size_t)layout->code_start + 64);
     world_put(world, at + 8, world->code_type, 8);
-    put_field(world, at, layout->code_name, world_string(world, layout->code_qualname < 0 ? name : "short"));
+    put_field(world, at, layout->code_name,
+              world_string(world, layout->code_qualname < 0 ? name : "short"));
     put_field(world, at, layout->code_qualname, world_string(world, name));
     put_field(world, at, layout->code_file, world_string(world, file));
     put_field(world, at, layout->code_lines, world_lines(world));
@@ -147,7 +149,8 @@ static void make_interpreter(struct world *world)
     const struct layout *layout = &world->layout;
     world->runtime = world_take(world, 8192);
     world->interpreter = world_take(world, 32768);
-    world->gil = layout->runtime_gil >= 0 ? world->runtime + (uint64_t)layout->runtime_gil : world_take(world, 256);
+    world->gil = layout->runtime_gil >= 0 ? world->runtime + (uint64_t)layout->runtime_gil
+                                          : world_take(world, 256);
     world->gc = layout->runtime_gc >= 0 ? world->runtime + (uint64_t)layout->runtime_gc
                                         : world->interpreter + (uint64_t)layout->interpreter_gc;
     make_threads(world);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Python in a block of our own memory, laid out as any version lays it out, that a target reads through
-// a function of ours: every field can be made a lie.
+// A Python in a block of our own memory, laid out as any version lays it out, that a target reads
+// through a function of ours: every field can be made a lie.
 #ifndef UPGATE_TESTS_UNIT_PYSTACK_WORLD_H
 #define UPGATE_TESTS_UNIT_PYSTACK_WORLD_H
 
@@ -29,7 +29,7 @@ uint64_t world_take(struct world *world, size_t size); // fresh zeroed memory
 void world_put(struct world *world, uint64_t address, uint64_t value, size_t size);
 void world_fill(struct world *world, uint64_t address, const void *bytes, size_t len);
 
-uint64_t world_string(struct world *world, const char *text);               // ASCII
+uint64_t world_string(struct world *world, const char *text); // ASCII
 uint64_t world_wide(struct world *world, unsigned kind, const void *units, size_t count);
 uint64_t world_code(struct world *world, const char *name, const char *file, int first_line);
 // A frame at its 4th instruction, which in every world_code is on the line after the first.

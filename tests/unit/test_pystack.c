@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks over a Python made of our own memory, in the layout of every version: what is right is read right,
-// and what is a lie (cycles, garbage pointers, endless strings, freed threads) ends the walk, not the walker.
+// Walks over a Python made of our own memory, in the layout of every version: what is right is read
+// right, and what is a lie (cycles, garbage pointers, endless strings, freed threads) ends the
+// walk, not the walker.
 #include "tracer/pystack/target.h"
 
 #include <errno.h>
@@ -24,7 +25,8 @@ static int walk(struct world *world, unsigned tid)
 static uint64_t three_frames(struct world *world)
 {
     uint64_t root = world_frame(world, world_code(world, "root", "/src/root.py", 10), 0);
-    uint64_t middle = world_frame(world, world_code(world, "Middle.run", "/src/middle.py", 20), root);
+    uint64_t middle =
+        world_frame(world, world_code(world, "Middle.run", "/src/middle.py", 20), root);
     uint64_t leaf = world_frame(world, world_code(world, "leaf", "/src/leaf.py", 30), middle);
     world_leaf(world, 0, leaf);
     return leaf;
@@ -83,8 +85,10 @@ TEST(the_gil_and_the_collector_are_read)
         world_put(&world, world.gil + (uint64_t)world.layout.gil_locked, 0, 4);
         world_put(&world, world.gc + (uint64_t)world.layout.gc_collecting, 1, 4);
         for (uint64_t i = 0; i < 3; i++)
-            world_put(&world, world.gc + (uint64_t)world.layout.gc_collections +
-                                  i * (uint64_t)world.layout.gc_collections_step, 100 + i, 8);
+            world_put(&world,
+                      world.gc + (uint64_t)world.layout.gc_collections +
+                          i * (uint64_t)world.layout.gc_collections_step,
+                      100 + i, 8);
         memory_refresh(&world.target.memory);
         CHECK_INT(target_gil_holder(&world.target, interpreter, &holder), 0);
         CHECK_INT(holder, 0);
@@ -118,7 +122,8 @@ TEST(a_thread_state_that_left_the_list_is_forgotten)
     three_frames(&world);
     CHECK_INT(walk(&world, WORLD_TID), 0);
     // Thread 0 ends: the list begins with thread 1; its freed memory keeps what it had.
-    world_put(&world, world.interpreter + (uint64_t)world.layout.interpreter_threads, world.threads[1], 8);
+    world_put(&world, world.interpreter + (uint64_t)world.layout.interpreter_threads,
+              world.threads[1], 8);
     world_put(&world, world.threads[1] + (uint64_t)world.layout.thread_prev, 0, 8);
     CHECK_INT(walk(&world, WORLD_TID), -ENOENT);
     CHECK_INT(walk(&world, WORLD_TID + 1), 0);
@@ -182,7 +187,8 @@ TEST(thread_and_interpreter_lists_that_never_end_do)
     world_new(&world, 12);
     world_put(&world, world.threads[1] + (uint64_t)world.layout.thread_next, world.threads[0], 8);
     CHECK_INT(walk(&world, 12345), -ENOENT);
-    world_put(&world, world.interpreter + (uint64_t)world.layout.interpreter_next, world.interpreter, 8);
+    world_put(&world, world.interpreter + (uint64_t)world.layout.interpreter_next,
+              world.interpreter, 8);
     memory_refresh(&world.target.memory);
     CHECK_INT(walk(&world, 12345), -ENOENT);
     CHECK_INT(target_main_interpreter(&world.target, &interpreter), 0);
@@ -191,7 +197,8 @@ TEST(thread_and_interpreter_lists_that_never_end_do)
 
 TEST(bad_pointers_end_the_chain_or_the_name)
 {
-    static const uint64_t bad[] = {1, 4096, 0x7f0000000000ull, WORLD_BASE + WORLD_SIZE - 4, 1ull << 60, UINT64_MAX};
+    static const uint64_t bad[] = {
+        1, 4096, 0x7f0000000000ull, WORLD_BASE + WORLD_SIZE - 4, 1ull << 60, UINT64_MAX};
     for (int minor = LAYOUT_MINOR_MIN; minor <= LAYOUT_MINOR_MAX; minor++)
         for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
             struct world world;
@@ -294,7 +301,8 @@ TEST(strings_that_lie_about_themselves_are_none)
     uint64_t at_end = WORLD_BASE + WORLD_SIZE - 48; // its characters stand behind the end of memory
     world_put(&world, at_end + 8, world.string_type, 8);
     world_put(&world, at_end + (uint64_t)world.layout.unicode_length, 1 << 20, 8);
-    world_put(&world, at_end + (uint64_t)world.layout.unicode_state, 1u << 2 | 1u << 5 | 1u << 6, 4);
+    world_put(&world, at_end + (uint64_t)world.layout.unicode_state, 1u << 2 | 1u << 5 | 1u << 6,
+              4);
     memory_refresh(&world.target.memory);
     CHECK_INT(code_read_string(codes, at_end, buf, sizeof(buf)), -EFAULT);
     CHECK_INT(code_read_string(codes, world.threads[0], buf, sizeof(buf)), -EFAULT); // another type
@@ -308,7 +316,8 @@ TEST(another_object_at_a_known_address_is_read_anew)
     uint64_t leaf = three_frames(&world), code = 0;
     CHECK_INT(walk(&world, WORLD_TID), 0);
     memcpy(&code, world.bytes + (leaf + (uint64_t)world.layout.frame_code - WORLD_BASE), 8);
-    world_put(&world, code + (uint64_t)world.layout.code_qualname, world_string(&world, "newcomer"), 8);
+    world_put(&world, code + (uint64_t)world.layout.code_qualname, world_string(&world, "newcomer"),
+              8);
     world_put(&world, code + (uint64_t)world.layout.code_first_line, 77, 4);
     CHECK_INT(walk(&world, WORLD_TID), 0);
     CHECK_STR(frames[0].function, "newcomer");
@@ -380,7 +389,8 @@ TEST(structures_that_do_not_fit_are_refused)
     struct world world;
     struct error err;
     world_new(&world, 12);
-    world_put(&world, world.threads[0] + (uint64_t)world.layout.thread_interpreter, world.interpreter + 8, 8);
+    world_put(&world, world.threads[0] + (uint64_t)world.layout.thread_interpreter,
+              world.interpreter + 8, 8);
     CHECK_INT(target_check(&world.target, &err), -ENOTSUP);
     CHECK_CONTAINS(err.text, "3.12");
     world_put(&world, world.runtime + (uint64_t)world.layout.runtime_interpreters, 12345, 8);
@@ -391,8 +401,8 @@ TEST(structures_that_do_not_fit_are_refused)
     world_free(&world);
 }
 
-// Any byte, any word, any version: never more frames than asked for, always strings, never a bad read
-// (the sanitizer looks).
+// Any byte, any word, any version: never more frames than asked for, always strings, never a bad
+// read (the sanitizer looks).
 TEST(random_damage_never_breaks_the_walker)
 {
     srand(20261);
@@ -405,13 +415,15 @@ TEST(random_damage_never_breaks_the_walker)
         for (int round = 0; round < 1500; round++) {
             for (int i = rand() % 8; i >= 0; i--) {
                 size_t at = (size_t)rand() % (world.used / 8) * 8;
-                uint64_t inside = WORLD_BASE + (uint64_t)rand() % WORLD_SIZE, noise = (uint64_t)rand() << 33 | (unsigned)rand();
+                uint64_t inside = WORLD_BASE + (uint64_t)rand() % WORLD_SIZE,
+                         noise = (uint64_t)rand() << 33 | (unsigned)rand();
                 world_put(&world, WORLD_BASE + at, rand() % 2 ? inside : noise, rand() % 4 ? 8 : 1);
             }
             if (walk(&world, WORLD_TID) == 0) {
                 CHECK(count <= PYSTACK_FRAMES_MAX);
                 for (size_t i = 0; i < count; i++)
-                    CHECK(strlen(frames[i].function) < PYSTACK_STRING_MAX && strlen(frames[i].file) > 0);
+                    CHECK(strlen(frames[i].function) < PYSTACK_STRING_MAX &&
+                          strlen(frames[i].file) > 0);
             }
             memcpy(world.bytes, whole, WORLD_SIZE);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding the interpreter: ELF symbols against the linker's own answer, files that are cut off or damaged,
-// versions in names and in constants, and processes that are none of ours or no Python.
+// Finding the interpreter: ELF symbols against the linker's own answer, files that are cut off or
+// damaged, versions in names and in constants, and processes that are none of ours or no Python.
 #include "tracer/pystack/image.h"
 
 #include <elf.h>
@@ -57,7 +57,8 @@ static void own_mapping(uint64_t *start, uint64_t *offset)
 
 TEST(symbols_stand_where_the_linker_put_them)
 {
-    struct image_symbol wanted[] = {{"Py_test_marker", 0}, {"Py_test_other", 0}, {"Py_test_missing", 0}};
+    struct image_symbol wanted[] = {
+        {"Py_test_marker", 0}, {"Py_test_other", 0}, {"Py_test_missing", 0}};
     struct error err;
     uint64_t start = 0, offset = 1, bias = 0;
     int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -122,9 +123,11 @@ TEST(a_damaged_file_never_breaks_the_reader)
     memcpy(&header, bytes, sizeof(header));
     for (int round = 0; round < 400; round++) {
         // A byte of the ELF header behind its identity, or of the section or segment headers.
-        size_t at = round % 4 == 0 ? 16 + (size_t)rand() % 48
-                                   : (round % 4 == 1 ? header.e_phoff + (size_t)rand() % (header.e_phnum * 56u)
-                                                     : header.e_shoff + (size_t)rand() % (header.e_shnum * 64u));
+        size_t at =
+            round % 4 == 0
+                ? 16 + (size_t)rand() % 48
+                : (round % 4 == 1 ? header.e_phoff + (size_t)rand() % (header.e_phnum * 56u)
+                                  : header.e_shoff + (size_t)rand() % (header.e_shnum * 64u));
         struct image_symbol wanted[] = {{"Py_test_marker", 0}, {"Py_test_missing", 0}};
         uint64_t value;
         uint8_t old = bytes[at];
@@ -173,10 +176,14 @@ TEST(versions_in_names)
         const char *path;
         int minor, major;
     } cases[] = {
-        {"/usr/lib/libpython3.11.so.1.0", 11, 3}, {"/opt/python3.9/bin/python3.8", 8, 3},
-        {"/opt/python3.9/bin/python3", -1, 0},    {"/usr/lib/libpython2.7.so", 7, 2},
-        {"libpython3.10d.so", 10, 3},             {"/bin/true", -1, 0},
-        {"/usr/lib/libpython3.so", -1, 0},        {"", -1, 0},
+        {"/usr/lib/libpython3.11.so.1.0", 11, 3},
+        {"/opt/python3.9/bin/python3.8", 8, 3},
+        {"/opt/python3.9/bin/python3", -1, 0},
+        {"/usr/lib/libpython2.7.so", 7, 2},
+        {"libpython3.10d.so", 10, 3},
+        {"/bin/true", -1, 0},
+        {"/usr/lib/libpython3.so", -1, 0},
+        {"", -1, 0},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         int major = 0;

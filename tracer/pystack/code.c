@@ -86,8 +86,8 @@ static size_t to_utf8(const uint8_t *from, size_t count, unsigned kind, char *bu
     return len;
 }
 
-// How the bits of a str's state stand: 3.14 made the first, `interned`, 16 bits wide. At the wrong place
-// the kind reads as 0, which no string has, so the bits themselves tell.
+// How the bits of a str's state stand: 3.14 made the first, `interned`, 16 bits wide. At the wrong
+// place the kind reads as 0, which no string has, so the bits themselves tell.
 static bool string_state(uint32_t state, unsigned *ret_kind, bool *ret_ascii)
 {
     for (unsigned shift = 2; shift <= 16; shift += 14) {
@@ -110,7 +110,8 @@ int code_read_string(struct code_cache *cache, uint64_t address, char *buf, size
     bool is_ascii;
     uint32_t state;
     size_t head_size = (size_t)layout->unicode_state + sizeof(state);
-    if (size == 0 || head_size > sizeof(head) || memory_read(cache->memory, address, head, head_size) < 0)
+    if (size == 0 || head_size > sizeof(head) ||
+        memory_read(cache->memory, address, head, head_size) < 0)
         return -EFAULT;
     if (cache->string_type && u64_at(head, OBJECT_TYPE) != cache->string_type)
         return -EFAULT;
@@ -150,7 +151,8 @@ static void read_lines(struct code_cache *cache, uint64_t address, struct code *
         length > CODE_TABLE_MAX)
         return;
     uint8_t *lines = malloc(length);
-    if (!lines || memory_read(cache->memory, address + (uint64_t)layout->bytes_data, lines, length) < 0) {
+    if (!lines ||
+        memory_read(cache->memory, address + (uint64_t)layout->bytes_data, lines, length) < 0) {
         free(lines);
         return;
     }

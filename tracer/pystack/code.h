@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The code objects of a process that were seen, by address: name, file and line table, read once. A known
-// object is recognised by its type and by its own five fields (the addresses of its strings and table, and
-// its first line), so an object that took a freed one's place is read anew.
+// The code objects of a process that were seen, by address: name, file and line table, read once. A
+// known object is recognised by its type and by its own five fields (the addresses of its strings
+// and table, and its first line), so an object that took a freed one's place is read anew.
 #ifndef UPGATE_TRACER_PYSTACK_CODE_H
 #define UPGATE_TRACER_PYSTACK_CODE_H
 
@@ -11,10 +11,10 @@
 #include "tracer/pystack/layout.h"
 #include "tracer/pystack/memory.h"
 
-#define CODE_CACHE_SLOTS 16384           // a power of two
-#define CODE_CACHE_ENTRIES 12288         // torch with a model has some 6000 functions that ever run
-#define CODE_CACHE_BYTES (48u << 20)     // of strings and tables; then all is forgotten
-#define CODE_TABLE_MAX (64u << 10)       // bytes of a line table; the longest in the stdlib has 5 KiB
+#define CODE_CACHE_SLOTS 16384       // a power of two
+#define CODE_CACHE_ENTRIES 12288     // torch with a model has some 6000 functions that ever run
+#define CODE_CACHE_BYTES (48u << 20) // of strings and tables; then all is forgotten
+#define CODE_TABLE_MAX (64u << 10)   // bytes of a line table; the longest in the stdlib has 5 KiB
 
 struct code {
     uint64_t address;

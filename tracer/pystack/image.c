@@ -117,7 +117,8 @@ static int search_table(int fd, const Elf64_Shdr *table, const Elf64_Shdr *strin
     int code = 0;
     for (size_t first = 0; first < total && code == 0; first += 512) {
         size_t n = total - first < 512 ? total - first : 512;
-        code = read_at(fd, symbols, n * sizeof(Elf64_Sym), table->sh_offset + first * sizeof(Elf64_Sym));
+        code = read_at(fd, symbols, n * sizeof(Elf64_Sym),
+                       table->sh_offset + first * sizeof(Elf64_Sym));
         for (size_t i = 0; i < n && code == 0; i++)
             match_symbol(&symbols[i], names, names_len, wanted, count);
     }
@@ -133,8 +134,9 @@ static size_t symbols_found(const struct image_symbol *wanted, size_t count)
     return found;
 }
 
-// .symtab is read only where .dynsym has some of the symbols but not all, or is not there: a program that
-// exports none of them is no Python that could import anything, and its .symtab may have 100 MiB.
+// .symtab is read only where .dynsym has some of the symbols but not all, or is not there: a
+// program that exports none of them is no Python that could import anything, and its .symtab may
+// have 100 MiB.
 int image_symbols(int fd, struct image_symbol *wanted, size_t count, struct error *err)
 {
     static const uint32_t types[] = {SHT_DYNSYM, SHT_SYMTAB};
@@ -150,12 +152,14 @@ int image_symbols(int fd, struct image_symbol *wanted, size_t count, struct erro
         for (size_t i = 0; i < section_count && code == 0; i++)
             if (sections[i].sh_type == types[t] && sections[i].sh_link < section_count) {
                 tables++;
-                code = search_table(fd, &sections[i], &sections[sections[i].sh_link], wanted, count);
+                code =
+                    search_table(fd, &sections[i], &sections[sections[i].sh_link], wanted, count);
             }
     }
     free(sections);
     if (code < 0)
-        return error_set(err, code, "failed to read the symbols of an ELF file: %s", strerror(-code));
+        return error_set(err, code, "failed to read the symbols of an ELF file: %s",
+                         strerror(-code));
     return 0;
 }
 
@@ -189,7 +193,8 @@ int image_bias(int fd, uint64_t start, uint64_t offset, uint64_t *ret, struct er
     if (code == 0)
         code = read_at(fd, segments, header.e_phnum * sizeof(*segments), header.e_phoff);
     if (code < 0)
-        return error_set(err, code, "failed to read the segments of an ELF file: %s", strerror(-code));
+        return error_set(err, code, "failed to read the segments of an ELF file: %s",
+                         strerror(-code));
     for (size_t i = 0; i < header.e_phnum; i++)
         if (segments[i].p_type == PT_LOAD && (segments[i].p_offset & ~PAGE_MASK) == offset) {
             *ret = start - (segments[i].p_vaddr & ~PAGE_MASK);
@@ -199,7 +204,8 @@ int image_bias(int fd, uint64_t start, uint64_t offset, uint64_t *ret, struct er
                      (unsigned long long)offset);
 }
 
-// Length of "3.8.18" (or "3.8.0rc1+") at the start of a NUL-terminated text; 0: it is none of that kind.
+// Length of "3.8.18" (or "3.8.0rc1+") at the start of a NUL-terminated text; 0: it is none of that
+// kind.
 static size_t version_length(const char *text, size_t len, int minor)
 {
     int found = -1, patch = -1, used = 0;

@@ -15,7 +15,8 @@
 #include "tracer/pystack/image.h"
 #include "tracer/pystack/layout.h"
 
-#define CANDIDATES_MAX 8 // libpython3.so and libpython3.X.so, the executable; more is a strange process
+// libpython3.so, libpython3.X.so and the executable; more is a strange process.
+#define CANDIDATES_MAX 8
 
 struct candidate {
     uint64_t start, end, offset; // its first mapping
@@ -52,25 +53,29 @@ static int proc_error(int number, pid_t tgid, const char *what, struct error *er
                      strerror(number));
 }
 
-// One line of maps. A file's first line is taken: its mappings stand in the order of their addresses.
+// One line of maps. A file's first line is taken: its mappings stand in the order of their
+// addresses.
 static void take_mapping(const char *line, const char *exe, struct candidate *found, size_t *count)
 {
     unsigned long long start, end, offset;
     int used = 0;
     if (*count == CANDIDATES_MAX ||
-        sscanf(line, "%llx-%llx %*s %llx %*s %*s %n", &start, &end, &offset, &used) < 3 || used == 0)
+        sscanf(line, "%llx-%llx %*s %llx %*s %*s %n", &start, &end, &offset, &used) < 3 ||
+        used == 0)
         return;
     const char *path = line + used, *name = base_name(path);
     size_t len = strcspn(path, "\n");
     bool is_executable = strlen(exe) == len && !strncmp(path, exe, len);
-    bool is_library = (!strncmp(name, "libpython", 9) || !strncmp(name, "libpypy", 7)) && strstr(name, ".so");
+    bool is_library =
+        (!strncmp(name, "libpython", 9) || !strncmp(name, "libpypy", 7)) && strstr(name, ".so");
     if (len == 0 || len >= sizeof(found->path) || (!is_executable && !is_library))
         return;
     for (size_t i = 0; i < *count; i++)
         if (strlen(found[i].path) == len && !strncmp(found[i].path, path, len))
             return;
     struct candidate *candidate = &found[(*count)++];
-    *candidate = (struct candidate){.start = start, .end = end, .offset = offset, .is_executable = is_executable};
+    *candidate = (struct candidate){
+        .start = start, .end = end, .offset = offset, .is_executable = is_executable};
     memcpy(candidate->path, path, len);
 }
 
@@ -115,8 +120,8 @@ static int open_candidate(pid_t tgid, const struct candidate *candidate)
 }
 
 // From 3.11 the version stands in the process's memory, before in the file.
-static int find_version(int fd, struct memory *memory, const struct candidate *candidate, uint64_t symbol,
-                        struct interpreter *ret, struct error *err)
+static int find_version(int fd, struct memory *memory, const struct candidate *candidate,
+                        uint64_t symbol, struct interpreter *ret, struct error *err)
 {
     int major = 3, minor = interpreter_name_version(candidate->path, &major);
     uint64_t number = 0;
@@ -124,7 +129,8 @@ static int find_version(int fd, struct memory *memory, const struct candidate *c
         static const char *const levels[16] = {[0xa] = "a", [0xb] = "b", [0xc] = "rc"};
         const char *level = levels[number >> 4 & 15];
         ret->minor = (int)(number >> 16 & 255);
-        snprintf(ret->version, sizeof(ret->version), "3.%d.%d", ret->minor, (int)(number >> 8 & 255));
+        snprintf(ret->version, sizeof(ret->version), "3.%d.%d", ret->minor,
+                 (int)(number >> 8 & 255));
         if (level)
             snprintf(ret->version + strlen(ret->version), 8, "%s%d", level, (int)(number & 15));
     } else if (major == 3 && image_version(fd, minor, ret->version, sizeof(ret->version)) == 0) {
@@ -133,7 +139,8 @@ static int find_version(int fd, struct memory *memory, const struct candidate *c
         snprintf(ret->version, sizeof(ret->version), "%d.%d", major, minor);
         ret->minor = major == 3 ? minor : 0;
     } else {
-        return error_set(err, -ENOTSUP, "'%s' has a Python whose version cannot be told", candidate->path);
+        return error_set(err, -ENOTSUP, "'%s' has a Python whose version cannot be told",
+                         candidate->path);
     }
     if (ret->minor < LAYOUT_MINOR_MIN || ret->minor > LAYOUT_MINOR_MAX)
         return error_set(err, -ENOTSUP, "Python %s ('%s') is not supported: only 3.%d to 3.%d are",
@@ -147,9 +154,9 @@ static int examine(int fd, struct memory *memory, const struct candidate *candid
 {
     enum { RUNTIME, VERSION, CODE, STRING, BYTES, MAIN, COUNT };
     struct image_symbol symbols[COUNT] = {
-        [RUNTIME] = {"_PyRuntime", 0},   [VERSION] = {"Py_Version", 0},
-        [CODE] = {"PyCode_Type", 0},     [STRING] = {"PyUnicode_Type", 0},
-        [BYTES] = {"PyBytes_Type", 0},   [MAIN] = {"PyEval_EvalCode", 0},
+        [RUNTIME] = {"_PyRuntime", 0}, [VERSION] = {"Py_Version", 0},
+        [CODE] = {"PyCode_Type", 0},   [STRING] = {"PyUnicode_Type", 0},
+        [BYTES] = {"PyBytes_Type", 0}, [MAIN] = {"PyEval_EvalCode", 0},
     };
     uint64_t bias = 0;
     int major = 3, minor = interpreter_name_version(candidate->path, &major);
@@ -166,9 +173,11 @@ static int examine(int fd, struct memory *memory, const struct candidate *candid
         if (symbols[MAIN].value == 0)
             return -ENOENT;
         if (minor >= 0)
-            return error_set(err, -ENOTSUP, "Python %d.%d ('%s') is not supported: only 3.%d to 3.%d are",
-                             major, minor, candidate->path, LAYOUT_MINOR_MIN, LAYOUT_MINOR_MAX);
-        return error_set(err, -ENOTSUP, "the Python of '%s' does not say where its state is (_PyRuntime)",
+            return error_set(err, -ENOTSUP,
+                             "Python %d.%d ('%s') is not supported: only 3.%d to 3.%d are", major,
+                             minor, candidate->path, LAYOUT_MINOR_MIN, LAYOUT_MINOR_MAX);
+        return error_set(err, -ENOTSUP,
+                         "the Python of '%s' does not say where its state is (_PyRuntime)",
                          candidate->path);
     }
     ret->runtime = symbols[RUNTIME].value + bias;
@@ -176,8 +185,8 @@ static int examine(int fd, struct memory *memory, const struct candidate *candid
     ret->string_type = symbols[STRING].value ? symbols[STRING].value + bias : 0;
     ret->bytes_type = symbols[BYTES].value ? symbols[BYTES].value + bias : 0;
     snprintf(ret->path, sizeof(ret->path), "%s", candidate->path);
-    return find_version(fd, memory, candidate, symbols[VERSION].value ? symbols[VERSION].value + bias : 0,
-                        ret, err);
+    return find_version(fd, memory, candidate,
+                        symbols[VERSION].value ? symbols[VERSION].value + bias : 0, ret, err);
 }
 
 int interpreter_find(pid_t tgid, struct memory *memory, struct interpreter *ret, struct error *err)

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
-// _Py_DebugOffsets of 3.13 and of 3.14 as CPython declares them (pycore_debug_offsets.h), up to the last
-// field that is read here. CPython keeps the order within a minor version, not between two.
+// _Py_DebugOffsets of 3.13 and of 3.14 as CPython declares them (pycore_debug_offsets.h), up to the
+// last field that is read here. CPython keeps the order within a minor version, not between two.
 struct published_thread {
     uint64_t size, prev, next, interp, current_frame, thread_id, native_thread_id, datastack_chunk;
     uint64_t status;
@@ -29,18 +29,22 @@ struct published_13 {
     uint64_t ceval_gil, gil, gil_enabled, gil_locked, gil_holder;
     struct published_thread thread;
     uint64_t frame_size, previous, executable, instr_ptr, localsplus, owner;
-    uint64_t code_size, filename, name, qualname, linetable, firstlineno, argcount, names, kinds, code;
+    uint64_t code_size, filename, name, qualname, linetable, firstlineno, argcount, names, kinds,
+        code;
     struct published_object_sizes sizes;
     uint64_t dict[3], float_[2], long_[3];
     struct published_strings strings;
 };
 struct published_14 {
     struct published_head head;
-    uint64_t interp_size, id, interp_next, threads_head, threads_main, gc, modules, sysdict, builtins;
+    uint64_t interp_size, id, interp_next, threads_head, threads_main, gc, modules, sysdict,
+        builtins;
     uint64_t ceval_gil, gil, gil_enabled, gil_locked, gil_holder, code_generation, tlbc_generation;
     struct published_thread thread;
-    uint64_t frame_size, previous, executable, instr_ptr, localsplus, owner, stackpointer, tlbc_index;
-    uint64_t code_size, filename, name, qualname, linetable, firstlineno, argcount, names, kinds, code;
+    uint64_t frame_size, previous, executable, instr_ptr, localsplus, owner, stackpointer,
+        tlbc_index;
+    uint64_t code_size, filename, name, qualname, linetable, firstlineno, argcount, names, kinds,
+        code;
     uint64_t code_tlbc;
     struct published_object_sizes sizes;
     uint64_t set[4], dict[3], float_[2], long_[3];
@@ -89,8 +93,8 @@ static void take_strings(const struct published_strings *strings, struct layout 
     ret->gc_collecting = (int)strings->gc_collecting;
 }
 
-// The field names are the same in both structs, so one list serves both. The offsets of the GIL's fields
-// are published from the interpreter's start; the GIL itself is reached by ceval.gil.
+// The field names are the same in both structs, so one list serves both. The offsets of the GIL's
+// fields are published from the interpreter's start; the GIL itself is reached by ceval.gil.
 #define TAKE_COMMON(p, ret)                                                                        \
     do {                                                                                           \
         (ret)->runtime_interpreters = (int)(p)->head.runtime_interpreters_head;                    \
@@ -115,7 +119,8 @@ static void take_strings(const struct published_strings *strings, struct layout 
         take_strings(&(p)->strings, ret);                                                          \
     } while (0)
 
-// An interpreter state is some 100 KiB and _PyRuntime some 170 KiB in 3.13; nothing else nears 64 KiB.
+// An interpreter state is some 100 KiB and _PyRuntime some 170 KiB in 3.13; nothing else nears 64
+// KiB.
 static int layout_check(const struct layout *layout, struct error *err)
 {
     const struct {
@@ -171,16 +176,20 @@ int layout_from_published(const void *bytes, size_t len, int minor, struct layou
     memset(&layout, 0xff, sizeof(layout)); // every field absent: -1
     layout.minor = minor;
     if (minor < 13 || minor > LAYOUT_MINOR_MAX || len < sizeof(new))
-        return error_set(err, -ENOTSUP, "Python 3.%d publishes no offsets that are known here", minor);
+        return error_set(err, -ENOTSUP, "Python 3.%d publishes no offsets that are known here",
+                         minor);
     memcpy(&head, bytes, sizeof(head));
     if (memcmp(head.cookie, "xdebugpy", sizeof(head.cookie)))
-        return error_set(err, -ENOTSUP, "the Python 3.%d publishes no offsets at its _PyRuntime", minor);
+        return error_set(err, -ENOTSUP, "the Python 3.%d publishes no offsets at its _PyRuntime",
+                         minor);
     if (head.version >> 24 != 3 || (int)(head.version >> 16 & 0xff) != minor)
         return error_set(err, -ENOTSUP, "the Python 3.%d publishes offsets of version %#llx", minor,
                          (unsigned long long)head.version);
     if (head.free_threaded)
-        return error_set(err, -ENOTSUP, "the Python 3.%d is free-threaded; only builds with a GIL are "
-                         "supported", minor);
+        return error_set(err, -ENOTSUP,
+                         "the Python 3.%d is free-threaded; only builds with a GIL are "
+                         "supported",
+                         minor);
     if (minor == 13) {
         memcpy(&old, bytes, sizeof(old));
         TAKE_COMMON(&old, &layout);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the fields of CPython's structures stand, by version. 3.8 to 3.12 from layout_table.c, which
-// make_layout.py generates from the interpreters' own headers (3.13 too, as the answer that the
-// published offsets are tested against); 3.13 and later from the _Py_DebugOffsets that stand at the start
-// of _PyRuntime in the process itself. All offsets in bytes; -1 where a version has no such field.
+// make_layout.py generates from the interpreters' own headers (3.13 too: the counts of collections,
+// which it does not publish); 3.13 and later from the _Py_DebugOffsets that stand at the start of
+// _PyRuntime in the process itself. All offsets in bytes; -1 where a version has no such field.
 #ifndef UPGATE_TRACER_PYSTACK_LAYOUT_H
 #define UPGATE_TRACER_PYSTACK_LAYOUT_H
 
@@ -75,8 +75,8 @@ const struct layout *layout_of(int minor); // of the table; NULL: it has none
 // Bytes to read at the start of _PyRuntime for the published offsets.
 #define LAYOUT_PUBLISHED_SIZE 1024
 
-// From the first `len` bytes of _PyRuntime of a 3.13 or later. -ENOTSUP: free-threaded, no cookie, not
-// this version, or offsets that cannot be.
+// From the first `len` bytes of _PyRuntime of a 3.13 or later. -ENOTSUP: free-threaded, no cookie,
+// not this version, or offsets that cannot be.
 int layout_from_published(const void *bytes, size_t len, int minor, struct layout *ret,
                           struct error *err);
 

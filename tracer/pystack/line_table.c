@@ -16,8 +16,8 @@ static int64_t lnotab_lookup(const uint8_t *table, size_t len, int64_t line, int
     return line;
 }
 
-// Pairs of (bytes, signed lines); the lines change first, then the range is that many bytes; -128: the
-// range has no line.
+// Pairs of (bytes, signed lines); the lines change first, then the range is that many bytes; -128:
+// the range has no line.
 static int64_t linetable_lookup(const uint8_t *table, size_t len, int64_t line, int64_t offset)
 {
     int64_t end = 0;
@@ -32,8 +32,8 @@ static int64_t linetable_lookup(const uint8_t *table, size_t len, int64_t line, 
     return 0;
 }
 
-// A signed number in 6-bit pieces, low first, bit 6 says that another follows; its lowest bit is the
-// sign. More than 6 pieces are no line number. 0 when cut off.
+// A signed number in 6-bit pieces, low first, bit 6 says that another follows; its lowest bit is
+// the sign. More than 6 pieces are no line number. 0 when cut off.
 static int64_t read_signed(const uint8_t *table, size_t len, size_t at)
 {
     uint64_t value = 0;
@@ -45,7 +45,8 @@ static int64_t read_signed(const uint8_t *table, size_t len, size_t at)
     return value & 1 ? -(int64_t)(value >> 1) : (int64_t)(value >> 1);
 }
 
-// Entries that begin with a byte whose bit 7 is set: 4 bits of kind, 3 of length in code units less 1.
+// Entries that begin with a byte whose bit 7 is set: 4 bits of kind, 3 of length in code units
+// less 1.
 static int64_t locations_lookup(const uint8_t *table, size_t len, int64_t line, int64_t offset)
 {
     int64_t end = 0;

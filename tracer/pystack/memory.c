@@ -41,8 +41,8 @@ static int errno_to_code(int number)
     return number == ESRCH ? -ESRCH : -EFAULT;
 }
 
-// One call reads all spans up to the first that cannot be read; that one is left out and the rest asked
-// for again, so a bad pointer among 20 costs one more call.
+// One call reads all spans up to the first that cannot be read; that one is left out and the rest
+// asked for again, so a bad pointer among 20 costs one more call.
 int memory_read_process(void *ctx, struct memory_span *spans, size_t count)
 {
     pid_t pid = *(const pid_t *)ctx;
@@ -53,7 +53,8 @@ int memory_read_process(void *ctx, struct memory_span *spans, size_t count)
         size_t n = 0;
         for (; n < BATCH_MAX && first + n < count; n++) {
             local[n] = (struct iovec){spans[first + n].buf, spans[first + n].len};
-            remote[n] = (struct iovec){(void *)(uintptr_t)spans[first + n].address, spans[first + n].len};
+            remote[n] =
+                (struct iovec){(void *)(uintptr_t)spans[first + n].address, spans[first + n].len};
         }
         ssize_t got = process_vm_readv(pid, local, n, remote, n, 0);
         if (got < 0) {
@@ -103,7 +104,8 @@ static int read_straight(struct memory *memory, uint64_t address, void *buf, siz
     return span.ok ? 0 : -EFAULT;
 }
 
-// The page at `address` of this walk, read if it was not: its index; MEMORY_PAGES when there is no room.
+// The page at `address` of this walk, read if it was not: its index; MEMORY_PAGES when there is no
+// room.
 static int page_at(struct memory *memory, uint64_t address, size_t *ret)
 {
     for (size_t i = memory->page_count; i-- > 0;)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another process's memory, read only. Every address comes from that process and may be anything: a bad
-// one is an error code, never a fault here. Reads of one walk share a few pages, so that the frames of a
-// thread, which stand next to each other, cost one system call a page.
+// Another process's memory, read only. Every address comes from that process and may be anything: a
+// bad one is an error code, never a fault here. Reads of one walk share a few pages, so that the
+// frames of a thread, which stand next to each other, cost one system call a page.
 #ifndef UPGATE_TRACER_PYSTACK_MEMORY_H
 #define UPGATE_TRACER_PYSTACK_MEMORY_H
 
@@ -19,8 +19,8 @@ struct memory_span {
     bool ok; // out: all of it was read
 };
 
-// Read every span; `ok` says which were. Returns 0, or -ESRCH, -EPERM when nothing can be read at all.
-// Tests put their own function here.
+// Read every span; `ok` says which were. Returns 0, or -ESRCH, -EPERM when nothing can be read at
+// all. Tests put their own function here.
 typedef int (*memory_fn)(void *ctx, struct memory_span *spans, size_t count);
 
 struct memory {

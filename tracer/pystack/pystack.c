@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process as a target: its interpreter, its thread numbers, and whether it is still the same program.
-// /proc/PID/mem is kept open for that last question: the file stays with the memory it was opened on, so
-// after an exec, an exit or a reuse of the pid it reads as empty, which no number in /proc can promise.
+// A process as a target: its interpreter, its thread numbers, and whether it is still the same
+// program. /proc/PID/mem is kept open for that last question: the file stays with the memory it was
+// opened on, so after an exec, an exit or a reuse of the pid it reads as empty, which no number in
+// /proc can promise.
 #include "tracer/pystack/pystack.h"
 
 #include <dirent.h>
@@ -21,15 +22,15 @@
 struct pystack {
     pid_t tgid;
     int mem_fd;
-    bool is_nested; // in a pid namespace below ours: its own tids are not ours
+    bool is_nested;             // in a pid namespace below ours: its own tids are not ours
     pid_t host_tids[HOST_TIDS]; // of threads that held the GIL, by their own tid; 0: none yet
     struct interpreter interpreter;
     struct target target;
     struct pystack_stats stats;
 };
 
-// The last number of the NSpid line of a status file: the tid in its own namespace. *ret_nested: that
-// namespace is below ours. 0 or -ESRCH.
+// The last number of the NSpid line of a status file: the tid in its own namespace. *ret_nested:
+// that namespace is below ours. 0 or -ESRCH.
 static int status_tid(const char *path, uint32_t *ret, bool *ret_nested)
 {
     char text[4096];
@@ -46,7 +47,8 @@ static int status_tid(const char *path, uint32_t *ret, bool *ret_nested)
     int used = 0;
     if (!line)
         return -ESRCH;
-    for (line += strlen("\nNSpid:"); sscanf(line, "%*[ \t]%u%n", &value, &used) == 1; line += used) {
+    for (line += strlen("\nNSpid:"); sscanf(line, "%*[ \t]%u%n", &value, &used) == 1;
+         line += used) {
         numbers++;
         last = value;
     }
@@ -88,7 +90,8 @@ static int search_tasks(const struct pystack *ps, uint32_t own, pid_t *ret)
     return code;
 }
 
-// And back. The last answers are kept and tried first: a search reads a file a thread, some 10 us each.
+// And back. The last answers are kept and tried first: a search reads a file a thread, some 10 us
+// each.
 static int host_tid(struct pystack *ps, uint32_t own, pid_t *ret)
 {
     pid_t *known = &ps->host_tids[own % HOST_TIDS];
@@ -119,7 +122,8 @@ static int fail(const struct pystack *ps, int code, struct error *err)
     if (!err)
         return code;
     if (code == -ESRCH)
-        return error_set(err, code, "process %d is gone, or runs another program now", (int)ps->tgid);
+        return error_set(err, code, "process %d is gone, or runs another program now",
+                         (int)ps->tgid);
     if (code == -EPERM)
         return error_set(err, code, "may not read the memory of process %d", (int)ps->tgid);
     if (code == -ENOENT)
@@ -135,8 +139,10 @@ static int open_files(struct pystack *ps, struct error *err)
     snprintf(path, sizeof(path), "/proc/%d/mem", (int)ps->tgid);
     ps->mem_fd = open(path, O_RDONLY | O_CLOEXEC);
     if (ps->mem_fd < 0 && (errno == EACCES || errno == EPERM))
-        return error_set(err, -EPERM, "may not read the memory of process %d: it takes CAP_SYS_PTRACE, or "
-                         "the same user and no limit by ptrace_scope", (int)ps->tgid);
+        return error_set(err, -EPERM,
+                         "may not read the memory of process %d: it takes CAP_SYS_PTRACE, or "
+                         "the same user and no limit by ptrace_scope",
+                         (int)ps->tgid);
     if (ps->mem_fd < 0)
         return error_set(err, -ESRCH, "there is no process %d: %s", (int)ps->tgid, strerror(errno));
     snprintf(path, sizeof(path), "/proc/%d/status", (int)ps->tgid);
@@ -146,14 +152,16 @@ static int open_files(struct pystack *ps, struct error *err)
 }
 
 // The table's layout, or what a 3.13 or later says of itself.
-static int choose_layout(struct pystack *ps, struct memory *memory, struct layout *ret, struct error *err)
+static int choose_layout(struct pystack *ps, struct memory *memory, struct layout *ret,
+                         struct error *err)
 {
     uint8_t published[LAYOUT_PUBLISHED_SIZE];
     const struct interpreter *interpreter = &ps->interpreter;
     if (interpreter->minor < 13) {
         const struct layout *table = layout_of(interpreter->minor);
         if (!table)
-            return error_set(err, -ENOTSUP, "no table of the structures of Python %s", interpreter->version);
+            return error_set(err, -ENOTSUP, "no table of the structures of Python %s",
+                             interpreter->version);
         *ret = *table;
         return 0;
     }
@@ -176,7 +184,8 @@ static int open_target(struct pystack *ps, struct error *err)
     memory_clear(&memory);
     if (code < 0)
         return code;
-    code = target_init(&ps->target, &layout, ps->interpreter.runtime, memory_read_process, &ps->tgid);
+    code =
+        target_init(&ps->target, &layout, ps->interpreter.runtime, memory_read_process, &ps->tgid);
     if (code < 0)
         return error_set(err, code, "out of memory");
     ps->target.codes.code_type = ps->interpreter.code_type;
@@ -201,7 +210,8 @@ int pystack_open(pid_t tgid, struct pystack **ret, struct error *err)
     if (code == 0)
         code = open_target(ps, err);
     if (code == 0 && !is_alive(ps))
-        code = error_set(err, -ESRCH, "process %d ended, or began another program, meanwhile", (int)tgid);
+        code = error_set(err, -ESRCH, "process %d ended, or began another program, meanwhile",
+                         (int)tgid);
     if (code < 0) {
         pystack_close(ps);
         return code;
@@ -225,8 +235,8 @@ const char *pystack_version(const struct pystack *ps)
     return ps->interpreter.version;
 }
 
-static int walk(struct pystack *ps, pid_t tid, struct pystack_frame *frames, size_t max, size_t *ret_count,
-                unsigned *flags)
+static int walk(struct pystack *ps, pid_t tid, struct pystack_frame *frames, size_t max,
+                size_t *ret_count, unsigned *flags)
 {
     struct target *target = &ps->target;
     struct target_thread thread;

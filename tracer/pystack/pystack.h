@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python frames of a thread of another process, read from outside with process_vm_readv: the target
-// is never stopped, signalled or written to. CPython 3.8 to 3.14 with a GIL, x86-64 Linux; 3.13 and
-// later by the offsets that the interpreter itself publishes (_Py_DebugOffsets), older ones by
-// layout_table.c, generated from the interpreters' own headers.
+// The Python frames of a thread of another process, read from outside with process_vm_readv: the
+// target is never stopped, signalled or written to. CPython 3.8 to 3.14 with a GIL, x86-64
+// Linux; 3.13 and later by the offsets that the interpreter itself publishes (_Py_DebugOffsets),
+// older ones by layout_table.c, generated from the interpreters' own headers.
 //
-// The frames of a thread that sleeps cannot change, so its walk is exact. Those of a running thread may
-// be torn; then a flag says so, and no wrong pointer is ever followed without a check or a bound.
-// A struct pystack serves one thread of the caller at a time. Reading another user's process takes
-// CAP_SYS_PTRACE.
+// The frames of a thread that sleeps cannot change, so its walk is exact. Those of a running thread
+// may be torn; then a flag says so, and no wrong pointer is ever followed without a check or a
+// bound. A struct pystack serves one thread of the caller at a time. Reading another user's process
+// takes CAP_SYS_PTRACE.
 #ifndef UPGATE_TRACER_PYSTACK_PYSTACK_H
 #define UPGATE_TRACER_PYSTACK_PYSTACK_H
 
@@ -18,30 +18,33 @@
 
 #include "common/error.h"
 
-#define PYSTACK_FRAMES_MAX 256  // of one walk; deeper stacks are cut at the root end
-#define PYSTACK_STRING_MAX 1024 // bytes of a name or a file's path, with the NUL; longer ones are cut
+#define PYSTACK_FRAMES_MAX 256 // of one walk; deeper stacks are cut at the root end
+#define PYSTACK_STRING_MAX                                                                         \
+    1024 // bytes of a name or a file's path, with the NUL; longer ones are cut
 
 enum pystack_flag {
     PYSTACK_UNSURE = 1 << 0, // the leaf moved while it was read: the thread was running
-    PYSTACK_TORN = 1 << 1,   // the chain ended in a bad pointer or a cycle: what came before it is kept
-    PYSTACK_CUT = 1 << 2,    // there are more frames than max
+    PYSTACK_TORN =
+        1 << 1, // the chain ended in a bad pointer or a cycle: what came before it is kept
+    PYSTACK_CUT = 1 << 2,     // there are more frames than max
     PYSTACK_HAS_GIL = 1 << 3, // the thread held its interpreter's GIL when the walk began
     PYSTACK_IN_GC = 1 << 4,   // its interpreter was collecting garbage (done by the GIL's holder)
 };
 
-// One frame. The strings are valid UTF-8 and never NULL; they belong to the struct pystack and are valid
-// until the next pystack_walk or pystack_close of it: copy what is kept.
+// One frame. The strings are valid UTF-8 and never NULL; they belong to the struct pystack and are
+// valid until the next pystack_walk or pystack_close of it: copy what is kept.
 struct pystack_frame {
     const char *function; // co_qualname from 3.11, co_name before; "?" when unreadable
-    const char *file;     // co_filename as the interpreter has it (may be relative); "?" when unreadable
-    int line;             // of the instruction being executed; 0: not known
-    int first_line;       // of the function; 0: not known
-    uint64_t code;        // address of the code object: the same for the same function while it lives
+    const char
+        *file;      // co_filename as the interpreter has it (may be relative); "?" when unreadable
+    int line;       // of the instruction being executed; 0: not known
+    int first_line; // of the function; 0: not known
+    uint64_t code;  // address of the code object: the same for the same function while it lives
 };
 
 struct pystack_gc {
-    bool collecting;      // a collection is running now, in the thread that holds the GIL
-    bool has_collections; // false for 3.14, which does not publish them
+    bool collecting;         // a collection is running now, in the thread that holds the GIL
+    bool has_collections;    // false for 3.14, which does not publish them
     uint64_t collections[3]; // finished ones by generation since the start
 };
 
@@ -59,14 +62,15 @@ void pystack_close(struct pystack *ps); // NULL is allowed
 const char *pystack_version(const struct pystack *ps);
 
 // Walk thread tid (a host tid). At most max frames (and PYSTACK_FRAMES_MAX), leaf first;
-// *ret_count may be 0: the thread runs no Python just now. *ret_flags: enum pystack_flag, may be NULL.
-// -ENOENT: the thread has no Python state (a thread of a C library); -ESRCH: the process is gone, or
-// runs another program now (close it; open again if wanted); -EPERM; -EIO. err as in pystack_open;
-// pass NULL where the text is not wanted, formatting it costs about a microsecond.
+// *ret_count may be 0: the thread runs no Python just now. *ret_flags: enum pystack_flag, may be
+// NULL. -ENOENT: the thread has no Python state (a thread of a C library); -ESRCH: the process is
+// gone, or runs another program now (close it; open again if wanted); -EPERM; -EIO. err as in
+// pystack_open; pass NULL where the text is not wanted, formatting it costs about a microsecond.
 int pystack_walk(struct pystack *ps, pid_t tid, struct pystack_frame *frames, size_t max,
                  size_t *ret_count, unsigned *ret_flags, struct error *err);
 
-// The thread (host tid) that holds the GIL of the main interpreter; 0: nobody. -ESRCH etc. as above.
+// The thread (host tid) that holds the GIL of the main interpreter; 0: nobody. -ESRCH etc. as
+// above.
 int pystack_gil_holder(struct pystack *ps, pid_t *ret_tid, struct error *err);
 
 // Whether the main interpreter is collecting garbage, and how often it has.

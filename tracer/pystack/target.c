@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Where a thread's control block (pthread_self) holds its tid: glibc on x86-64 since 2.4, and musl. At
-// musl's place glibc has 4 random bytes of its pointer guard.
+// Where a thread's control block (pthread_self) holds its tid: glibc on x86-64 since 2.4, and musl.
+// At musl's place glibc has 4 random bytes of its pointer guard.
 static const unsigned pthread_tid_at[] = {720, 48};
 
 static uint64_t u64_at(const uint8_t *bytes, int offset)
@@ -88,14 +88,16 @@ uint32_t target_thread_tid(struct target *target, const struct target_thread *th
     uint32_t value = 0;
     if (thread->native > 0 && thread->native <= INT32_MAX)
         return (uint32_t)thread->native;
-    if (memory_read(&target->memory, thread->pthread + pthread_tid_at[0], &value, sizeof(value)) < 0)
+    if (memory_read(&target->memory, thread->pthread + pthread_tid_at[0], &value, sizeof(value)) <
+        0)
         return 0;
     return value;
 }
 
-// By native_thread_id where there is one. A child of fork without exec has its parent's there until 3.12,
-// so the control block, which fork does set, decides when nobody's native id fits.
-static bool thread_is(struct target *target, const struct target_thread *thread, uint32_t tid, bool native)
+// By native_thread_id where there is one. A child of fork without exec has its parent's there
+// until 3.12, so the control block, which fork does set, decides when nobody's native id fits.
+static bool thread_is(struct target *target, const struct target_thread *thread, uint32_t tid,
+                      bool native)
 {
     return native ? thread->native == tid : pthread_is(target, thread->pthread, tid);
 }
@@ -109,7 +111,8 @@ static int find_among(struct target *target, uint64_t interpreter, uint32_t tid,
     for (size_t i = 0; i < TARGET_THREADS_MAX && code == 0 && at != 0; i++) {
         struct target_thread thread;
         code = target_thread_read(target, at, &thread);
-        if (code == 0 && thread.interpreter == interpreter && thread_is(target, &thread, tid, native)) {
+        if (code == 0 && thread.interpreter == interpreter &&
+            thread_is(target, &thread, tid, native)) {
             *ret = thread;
             return 0;
         }
@@ -122,8 +125,8 @@ static int find_among(struct target *target, uint64_t interpreter, uint32_t tid,
 static int next_interpreter(struct target *target, uint64_t *at)
 {
     if (*at == 0)
-        return memory_u64(&target->memory, target->runtime + (uint64_t)target->layout.runtime_interpreters,
-                          at);
+        return memory_u64(&target->memory,
+                          target->runtime + (uint64_t)target->layout.runtime_interpreters, at);
     return memory_u64(&target->memory, *at + (uint64_t)target->layout.interpreter_next, at);
 }
 
@@ -144,9 +147,10 @@ int target_main_interpreter(struct target *target, uint64_t *ret)
     return 0;
 }
 
-// A remembered state is good only while it still hangs in its interpreter's list: freed memory keeps its
-// old content.
-static bool known_is_good(struct target *target, uint64_t address, uint32_t tid, struct target_thread *ret)
+// A remembered state is good only while it still hangs in its interpreter's list: freed memory
+// keeps its old content.
+static bool known_is_good(struct target *target, uint64_t address, uint32_t tid,
+                          struct target_thread *ret)
 {
     uint64_t back = 0;
     if (target_thread_read(target, address, ret) < 0)
@@ -163,7 +167,8 @@ int target_thread_find(struct target *target, uint32_t tid, struct target_thread
     size_t slot = tid % TARGET_KNOWN;
     if (tid == 0)
         return -ENOENT;
-    if (target->known[slot].tid == tid && known_is_good(target, target->known[slot].thread, tid, ret))
+    if (target->known[slot].tid == tid &&
+        known_is_good(target, target->known[slot].thread, tid, ret))
         return 0;
     target->known[slot].tid = 0;
     for (int native = target->layout.thread_native >= 0; native >= 0; native--) {
@@ -195,7 +200,8 @@ int target_gil_holder(struct target *target, uint64_t interpreter, uint64_t *ret
     if (layout->runtime_gil < 0)
         code = memory_u64(&target->memory, interpreter + (uint64_t)layout->interpreter_gil, &gil);
     if (code == 0)
-        code = memory_read(&target->memory, gil + (uint64_t)layout->gil_locked, &locked, sizeof(locked));
+        code = memory_read(&target->memory, gil + (uint64_t)layout->gil_locked, &locked,
+                           sizeof(locked));
     if (code == 0)
         code = memory_u64(&target->memory, gil + (uint64_t)layout->gil_holder, &holder);
     if (code == 0)
@@ -210,8 +216,8 @@ int target_gc_read(struct target *target, uint64_t interpreter, struct pystack_g
                                           : interpreter + (uint64_t)layout->interpreter_gc;
     struct pystack_gc found = {.has_collections = layout->gc_collections >= 0};
     int32_t collecting = 0;
-    int code =
-        memory_read(&target->memory, gc + (uint64_t)layout->gc_collecting, &collecting, sizeof(collecting));
+    int code = memory_read(&target->memory, gc + (uint64_t)layout->gc_collecting, &collecting,
+                           sizeof(collecting));
     for (int i = 0; i < 3 && code == 0 && found.has_collections; i++)
         code = memory_u64(&target->memory,
                           gc + (uint64_t)(layout->gc_collections + i * layout->gc_collections_step),
@@ -229,7 +235,8 @@ static int check_once(struct target *target, struct error *err)
     memory_refresh(&target->memory);
     int code = target_main_interpreter(target, &at);
     if (code == 0)
-        code = memory_u64(&target->memory, at + (uint64_t)target->layout.interpreter_threads, &thread_at);
+        code = memory_u64(&target->memory, at + (uint64_t)target->layout.interpreter_threads,
+                          &thread_at);
     if (code == -ENOENT || (code == 0 && thread_at == 0))
         return error_set(err, -ENOENT, "its Python has not started yet, or is at its end");
     if (code == 0)
@@ -239,10 +246,11 @@ static int check_once(struct target *target, struct error *err)
     if (code == 0)
         code = target_gil_holder(target, at, &holder);
     if (code == -EFAULT)
-        return error_set(err, -ENOTSUP,
-                         "the structures of its Python are not where they stand in the 3.%d of CPython: a "
-                         "changed or a debug build",
-                         target->layout.minor);
+        return error_set(
+            err, -ENOTSUP,
+            "the structures of its Python are not where they stand in the 3.%d of CPython: a "
+            "changed or a debug build",
+            target->layout.minor);
     return code;
 }
 

@@ -47,8 +47,8 @@ int target_init(struct target *target, const struct layout *layout, uint64_t run
                 void *ctx);
 void target_clear(struct target *target);
 
-// Whether the structures fit the layout: every thread points back at its interpreter. -ENOENT: there is
-// no interpreter yet; -ENOTSUP: they do not.
+// Whether the structures fit the layout: every thread points back at its interpreter. -ENOENT:
+// there is no interpreter yet; -ENOTSUP: they do not.
 int target_check(struct target *target, struct error *err);
 
 // The main interpreter: the first one made, which ends the list. -ENOENT: none.
@@ -66,7 +66,7 @@ int target_gil_holder(struct target *target, uint64_t interpreter, uint64_t *ret
 int target_gc_read(struct target *target, uint64_t interpreter, struct pystack_gc *ret);
 
 // The frames of a thread: as pystack_walk.
-int target_walk(struct target *target, const struct target_thread *thread, struct pystack_frame *frames,
-                size_t max, size_t *ret_count, unsigned *flags);
+int target_walk(struct target *target, const struct target_thread *thread,
+                struct pystack_frame *frames, size_t max, size_t *ret_count, unsigned *flags);
 
 #endif

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A walk has three steps, so that it costs few system calls: follow the chain of frames (they stand next
-// to each other: a page or two), then read the heads of all code objects and, last, the leaf once more, in
-// one call; then names and lines, which for known code objects need no read at all.
+// A walk has three steps, so that it costs few system calls: follow the chain of frames (they stand
+// next to each other: a page or two), then read the heads of all code objects and, last, the leaf
+// once more, in one call; then names and lines, which for known code objects need no read at all.
 #include <errno.h>
 #include <string.h>
 
 #include "tracer/pystack/target.h"
 
-#define OWNED_BY_C 3             // frame.owner from 3.12: 3 and more are entries of the interpreter's loop
+#define OWNED_BY_C 3 // frame.owner from 3.12: 3 and more are entries of the interpreter's loop
 #define CODE_BYTES_MAX (16 << 20) // of the instructions of one function
 
 static uint64_t u64_at(const uint8_t *bytes, int offset)
@@ -85,8 +85,8 @@ static bool code_offset(const struct layout *layout, const struct target_raw *ra
 }
 
 // Read the head of each code object of the walk once, and after them the leaf again.
-static int read_heads(struct target *target, const struct target_thread *thread, uint64_t leaf, size_t count,
-                      struct memory_span *spans, size_t *ret_heads, bool *ret_same)
+static int read_heads(struct target *target, const struct target_thread *thread, uint64_t leaf,
+                      size_t count, struct memory_span *spans, size_t *ret_heads, bool *ret_same)
 {
     const struct layout *layout = &target->layout;
     uint64_t leaf_now = leaf;
@@ -105,7 +105,8 @@ static int read_heads(struct target *target, const struct target_thread *thread,
     size_t all = heads;
     spans[all++] = (struct memory_span){thread->leaf_at, &leaf_now, sizeof(leaf_now), false};
     if (count > 0)
-        spans[all++] = (struct memory_span){target->raw[0].frame, frame, (size_t)layout->frame_size, false};
+        spans[all++] =
+            (struct memory_span){target->raw[0].frame, frame, (size_t)layout->frame_size, false};
     int code = memory_read_now(&target->memory, spans, all);
     if (code < 0)
         return code;
@@ -134,8 +135,8 @@ static void name_frame(struct target *target, const struct target_raw *raw, cons
         *flags |= PYSTACK_TORN;
 }
 
-int target_walk(struct target *target, const struct target_thread *thread, struct pystack_frame *frames,
-                size_t max, size_t *ret_count, unsigned *flags)
+int target_walk(struct target *target, const struct target_thread *thread,
+                struct pystack_frame *frames, size_t max, size_t *ret_count, unsigned *flags)
 {
     struct memory_span spans[PYSTACK_FRAMES_MAX + 2];
     const struct code *codes[PYSTACK_FRAMES_MAX];
@@ -160,7 +161,8 @@ int target_walk(struct target *target, const struct target_thread *thread, struc
     if (!is_same)
         *flags |= PYSTACK_UNSURE;
     for (size_t h = 0; h < heads; h++)
-        codes[h] = spans[h].ok ? code_cache_get(&target->codes, spans[h].address, target->heads[h]) : NULL;
+        codes[h] =
+            spans[h].ok ? code_cache_get(&target->codes, spans[h].address, target->heads[h]) : NULL;
     for (size_t i = 0; i < count; i++)
         name_frame(target, &target->raw[i], codes[target->raw[i].head], &frames[i], flags);
     *ret_count = count;
