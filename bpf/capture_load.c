@@ -20,8 +20,12 @@
 
 enum { CAP_SYS_ADMIN_BIT = 21, CAP_PERFMON_BIT = 38, CAP_BPF_BIT = 39, LOG_BYTES = 4096 };
 
-// What libbpf warned of last, and the program that the kernel refused. It has one print function for
-// all, which it calls in the thread that asked.
+// The inode of the pid namespace that the kernel starts with is part of its interface:
+// PROC_PID_INIT_INO.
+#define FIRST_PID_SPACE "pid:[4026531836]"
+
+// What libbpf warned of last, and the program that the kernel refused. It has one print function
+// for all, which it calls in the thread that asked.
 static _Thread_local char libbpf_log[LOG_BYTES];
 static _Thread_local char refused_program[64];
 
@@ -70,6 +74,7 @@ static uint64_t effective_capabilities(void)
 int capture_permitted(struct error *err)
 {
     uint64_t caps = effective_capabilities();
+    char space[64] = "";
     bool admin = caps >> CAP_SYS_ADMIN_BIT & 1;
 
     if (!admin && !(caps >> CAP_BPF_BIT & 1))
@@ -82,6 +87,11 @@ int capture_permitted(struct error *err)
                          "failed to load the BPF programs: not permitted, this process "
                          "has CAP_BPF but not CAP_PERFMON; run as root, or add it: "
                          "setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_sys_resource+ep upgate");
+    if (readlink("/proc/self/ns/pid", space, sizeof(space)) > 0 && strcmp(space, FIRST_PID_SPACE))
+        return error_set(err, -ENOTSUP,
+                         "failed to record: upgate runs in a pid namespace of its own, and the "
+                         "kernel tells the host's process ids; run it on the host, or in a "
+                         "container with the host's (docker run --pid=host --privileged)");
     if (access("/sys/kernel/btf/vmlinux", R_OK))
         return error_set(
             err, -ENOTSUP,
@@ -193,6 +203,9 @@ static void find_spinners(struct capture *capture)
     int open = -1;
 
     while (file && fgets(line, sizeof(line), file)) {
+        // 60,000 lines: those that cannot be it are passed over quickly
+        if (open < 0 && !strstr(line, "spin") && !strstr(line, "osq_lock"))
+            continue;
         if (sscanf(line, "%llx %*c %255s", &address, name) != 2 || !address)
             continue;
         if (open >= 0 && address > capture->skeleton->rodata->spin_begin[open]) {
@@ -205,8 +218,6 @@ static void find_spinners(struct capture *capture)
                 open = i;
                 found++;
             }
-        if (strchr(line, '[')) // modules
-            break;
     }
     if (file)
         fclose(file);

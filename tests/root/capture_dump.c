@@ -2,7 +2,7 @@
 // Prints what the capture delivers, one JSON object a line, for the tests of this folder:
 //   capture_dump [-t threshold_ns] [-z hz] [-r ring_bytes] [-d ms] [-n] [-c cgroup] [-l] [-L] [-S]
 //   [-p] PID...
-// -n: no children; -l: look at the begin; -L: look every 100 ms; -p: do not poll before the end;
+// -n: no children; -l: look at the begin; -L: look every 20 ms; -p: do not poll before the end;
 // -S: the table of sources. "ready" is printed when attached. It ends after -d ms or when its stdin
 // closes. Kernel functions are named from /proc/kallsyms.
 #include <errno.h>
@@ -337,9 +337,9 @@ int main(int argc, char **argv)
     while (clock_monotonic_ns() - begin < duration_ns && !stdin_closed()) {
         if (no_poll)
             usleep(20000);
-        else if (capture_poll(capture, 50) < 0)
+        else if (capture_poll(capture, look_often ? 10 : 50) < 0)
             break;
-        if (look_often && clock_monotonic_ns() - looked > 100000000) {
+        if (look_often && clock_monotonic_ns() - looked > 20000000) {
             looked = clock_monotonic_ns();
             capture_look(capture);
         }

@@ -18,12 +18,12 @@ import sys, time
 while True:
     with open(f"/proc/{sys.argv[1]}/smaps_rollup") as file:
         file.read()
-    time.sleep(0.05)
+    time.sleep(0.02)
 """
 
 
 def mmap_lock():
-    with Subject("map", RESIDENT) as subject, Capture(subject.pid, options=["-z", "499"]) as capture, \
+    with Subject("map", RESIDENT) as subject, Capture(subject.pid, options=["-z", "499", "-L"]) as capture, \
             Lines(["python3", "-c", READER, str(subject.pid)]) as reader:
         culprit = reader.process.pid
         lock = capture.wait(lambda r: r["kind"] == "lock" and r["lock_kind"] == LOCK_MMAP and
@@ -35,6 +35,8 @@ def mmap_lock():
                      r["lock_kind"] == LOCK_MMAP and r["owner"]["tid"] == culprit, "the gap of such a wait")
         capture.have(lambda r: r["kind"] == "sample" and r["why"] & SAMPLE_OWNER and r["task"]["tid"] == culprit and
                      any("smaps" in frame for frame in r["kernel"]), "samples of the owner at work")
+        capture.have(lambda r: r["kind"] == "state" and r["task"]["tid"] == subject.pid and
+                     r["lock_kind"] == LOCK_MMAP and r["owner"]["tid"] == culprit, "a look in the middle of a wait")
 
 
 def stopped_before():
