@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@
 enum {
     RECORDING_ROUND_MS = 100,
     RECORDING_PROGRESS_NS = 500000000,
+    RECORDING_NICE = -10,
     RECORDING_SLOTS = 64, // processes of a started program that may make step calls
 };
 
@@ -282,6 +284,10 @@ int recording_run(const struct recording_opts *opts, struct recording_result *re
         log_set_hook(recording_clear_line);
     int rc = recording_start(&recording, err);
     bool started = rc == 0;
+    // On a busy machine looks at sleeping threads must not come late, nor rings overflow. The command has been
+    // forked before and keeps its own priority. Where it is not allowed, things are as they are.
+    if (started)
+        setpriority(PRIO_PROCESS, 0, RECORDING_NICE);
     if (started)
         rc = recording_loop(&recording, err);
     if (recording.recorder && started)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 #include "common/clock.h"
 #include "common/strings.h"
@@ -47,7 +48,7 @@ struct python_reader {
     struct tasks *tasks;
     struct stacks *stacks;
     int64_t threshold_ns;
-    int64_t credit_ns, credited_ns, next_look_ns, look_begin_ns;
+    int64_t credit_ns, credited_ns, next_look_ns, look_begin_ns, look_cost_ns;
     struct python *pythons[PYTHON_TARGETS_MAX];
     uint32_t count;
     struct python_walk walks[PYTHON_WALKS_MAX];
@@ -109,9 +110,12 @@ static bool python_may_pay(struct python_reader *reader, int64_t now_ns)
     return reader->credit_ns > 0;
 }
 
-static void python_pay(struct python_reader *reader, int64_t since_ns)
+// What this thread has cost. Wall time would count the times when somebody else had the CPU.
+static int64_t python_cost_ns(void)
 {
-    reader->credit_ns -= clock_monotonic_ns() - since_ns;
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * (int64_t)1000000000 + now.tv_nsec;
 }
 
 // --- interpreters ---------------------------------------------------------------------------------
@@ -204,6 +208,7 @@ bool python_look_begin(struct python_reader *reader, int64_t now_ns)
     }
     reader->counts.looks++;
     reader->look_begin_ns = now_ns;
+    reader->look_cost_ns = python_cost_ns();
     reader->walk_count = 0;
     for (uint32_t i = 0; i < reader->count; i++)
         reader->pythons[i]->holder_fresh = false;
@@ -281,27 +286,19 @@ void python_look_end(struct python_reader *reader)
         python_note_holder(reader, reader->pythons[i]);
     for (size_t i = 0; i < reader->walk_count; i++) {
         struct task_thread *thread = reader->walks[i].thread;
-        int64_t begin_ns = clock_monotonic_ns();
         if (!thread->process->python)
             continue;
-        if (!python_may_pay(reader, reader->look_begin_ns)) {
+        // Also a look that many threads make long must end.
+        if (python_cost_ns() - reader->look_cost_ns > PYTHON_CREDIT_MAX_NS) {
             reader->counts.skipped++;
             continue;
         }
-        thread->look.begin_ns = begin_ns;
+        thread->look.begin_ns = clock_monotonic_ns();
         thread->look.python_stack = python_walk_thread(reader, thread, reader->walks[i].gil);
         thread->look.end_ns = clock_monotonic_ns();
         thread->walked_switch_count = reader->walks[i].switch_count;
-        python_pay(reader, begin_ns);
     }
-    // The walks have been paid for: what is left is the look itself.
-    int64_t now_ns = clock_monotonic_ns(), walked_ns = 0;
-    for (size_t i = 0; i < reader->walk_count; i++) {
-        const struct task_look *look = &reader->walks[i].thread->look;
-        if (look->begin_ns >= reader->look_begin_ns)
-            walked_ns += look->end_ns - look->begin_ns;
-    }
-    reader->credit_ns -= now_ns - reader->look_begin_ns - walked_ns;
+    reader->credit_ns -= python_cost_ns() - reader->look_cost_ns;
     reader->walk_count = 0;
 }
 
@@ -354,8 +351,9 @@ uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thr
         reader->counts.skipped++;
         return 0;
     }
+    int64_t cost_ns = python_cost_ns();
     uint32_t stack = python_walk_thread(reader, thread, false);
-    python_pay(reader, now_ns);
+    reader->credit_ns -= python_cost_ns() - cost_ns;
     return stack;
 }
 
