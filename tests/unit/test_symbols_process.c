@@ -104,6 +104,10 @@ TEST(zombie_and_ended_process_keep_what_was_read)
     symbols_stats(symbols, &stats);
     CHECK_INT(stats.files_open, 1); // opened, but no table is built yet
     CHECK_INT(stats.files_loaded, 0);
+    // On its way out the maps are empty before the state tells.
+    world_write(world_path("proc/%d/maps", fake.pid), "%s", "");
+    CHECK_STR(name_at(symbols, &fake, fake.base - 1), "[anon]");
+    CHECK_STR(name_of(symbols, &fake, FIXTURE_EXPORTED), "fixture_exported");
     fake.state = 'Z';
     fake.stack = 0;
     world_fake(&fake);
@@ -276,6 +280,9 @@ TEST(perf_map_of_a_container)
     world_append(world_path("proc/83/root/tmp/perf-5.map"), "0 half\n"); // ends the half line
     symbols_process_lookup(symbols, 83, 0x20003f, &symbol);
     CHECK_STR(symbol.name, "half");
+    world_append(world_path("proc/83/root/tmp/perf-5.map"), "200018 30 over two older ones\n");
+    symbols_process_lookup(symbols, 83, 0x200025, &symbol);
+    CHECK_STR(symbol.name, "over two older ones");
     symbols_free(symbols);
 }
 

@@ -6,9 +6,9 @@
 //
 // What it costs: no ELF file is mapped or loaded whole. A file is one open fd and 12 bytes a
 // function symbol (libtorch_cpu.so, 300 k functions: 3.6 MB; loaded at the first lookup that falls
-// into it); names are read from the file when asked for, once each. kallsyms costs 12 bytes a symbol
-// and its names (120 k symbols: 4.8 MB). All of it stays below bytes_max + strings_bytes_max +
-// kallsyms; the least recently used files and processes are thrown out, and counted. With PyTorch
+// into it); names are read from the file when asked for, once each. kallsyms costs 12 bytes a
+// symbol and its names (120 k symbols: 4.8 MB). All of it stays below bytes_max + strings_bytes_max
+// + kallsyms; the least recently used files and processes are thrown out, and counted. With PyTorch
 // 2.13 and 200 lookups in each of its 46 executable mappings the process has 15 MB resident.
 #ifndef UPGATE_TRACER_SYMBOLS_SYMBOLS_H
 #define UPGATE_TRACER_SYMBOLS_SYMBOLS_H
