@@ -127,11 +127,8 @@ void stalls_grid(struct table *table, const struct stalls *stalls, size_t rows_m
     if (grid.count == 0)
         return;
     grid.rows = xcalloc(grid.count, sizeof *grid.rows);
-    bool crowded = false;
-    for (size_t i = 0; i < grid.count; i++) {
+    for (size_t i = 0; i < grid.count; i++)
         grid_fill(grid.rows[i], stalls, i, table->width >= GRID_TITLE_WIDTH, table->utf8);
-        crowded |= stalls->stalls[i].victim_threads > 1;
-    }
     grid_measure(&grid, table->width);
     grid_line(&grid, table, grid_heads, SCREEN_STYLE_DIM);
     for (size_t i = 0; i < grid.count; i++)
@@ -139,9 +136,6 @@ void stalls_grid(struct table *table, const struct stalls *stalls, size_t rows_m
     if (stalls->count > grid.count)
         strbuf_add(&table->out, "%zu more with less: --top %zu or --all\n", stalls->count - grid.count,
                    stalls->count);
-    if (crowded)
-        screen_style(&table->out, SCREEN_STYLE_DIM, table->color,
-                     "Time of several threads that waited at once is added up.\n");
     for (size_t i = 0; i < grid.count; i++)
         for (int column = 0; column < GRID_COLUMN_COUNT; column++)
             free(grid.rows[i][column]);

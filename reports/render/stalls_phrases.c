@@ -116,7 +116,8 @@ static bool phrases_dull(const char *frame)
                                                     frame[len] == ' '))
             return true;
     }
-    return strncmp(frame, "__traceiter_", 12) == 0 || strncmp(frame, "bpf_prog_", 9) == 0 ||
+    return strncmp(frame, "__traceiter_", 12) == 0 || strncmp(frame, "__bpf_trace_", 12) == 0 ||
+           strncmp(frame, "bpf_prog_", 9) == 0 ||
            strncmp(frame, "bpf_trampoline", 14) == 0;
 }
 

@@ -10,7 +10,7 @@
 
 #include "common/units.h"
 
-enum { TEXT_NUMBER = 32 };
+enum { TEXT_NUMBER = 32, TEXT_NOTHING_NS = 1000 };
 
 char *stalls_text_time(double ns)
 {
@@ -77,6 +77,7 @@ static const struct text_phrase {
     {"ptrace", "{culprit} stops its threads{every}, as debuggers and profilers do"},
     {"memcg_reclaim", "its cgroup is at its memory limit, and it has to free pages itself"},
     {"memory_high", "memory.high of its cgroup slows it down"},
+    {"oom_kill", "{culprit} was killed for lack of memory"},
     {"gil_wait", "{culprit} holds Python's global interpreter lock"},
     {"python_gc", "Python's garbage collector runs{every}"},
     {"data_loader", "it waits for its data loader; what is slow there is {culprit}"},
@@ -202,18 +203,14 @@ char *stalls_text_answer(const struct stalls_shown *shown)
     char *window = stalls_text_time((double)stalls->window_ns);
     char *blame = stalls_text_blame(stall);
     char *share = stalls_text_share(stalls_text_fraction(stalls, stall));
-    char *total = stalls_text_time((double)stall->total_ns);
     const char *doubt = stall->confidence < 0.5 ? "probably " : "";
-    char *text;
-    if (stall->victim_threads > 1)
-        text = xasprintf("%zu threads of %s lost %s together in %s: %s%s", stall->victim_threads, victim,
-                         total, window, doubt, blame);
-    else
-        text = xasprintf("%s lost %s of %s: %s%s", victim, share, window, doubt, blame);
+    // Dead cgroups that nobody paid for yet, a process that was killed: there, and no time was lost.
+    char *text = stall->total_ns < TEXT_NOTHING_NS
+                     ? xasprintf("%s: %s%s", victim, doubt, blame)
+                     : xasprintf("%s lost %s of %s: %s%s", victim, share, window, doubt, blame);
     free(victim);
     free(window);
     free(blame);
     free(share);
-    free(total);
     return text;
 }

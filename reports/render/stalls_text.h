@@ -23,7 +23,7 @@ char *stalls_text_time(double ns);         // "137 ms"; "-" when not known (NAN)
 char *stalls_text_share(double fraction);  // 0.142 -> "14.2 %"
 char *stalls_text_confidence(double confidence); // "98 %"
 
-// Part of the window that a cause cost; above 1 when several threads waited at the same time.
+// Part of the window in which the cause held up one thread at least.
 double stalls_text_fraction(const struct stalls *stalls, const struct stall *stall);
 
 // "trainer.py (pid 4121) lost 14.2 % of 30 s: python3 agent.py (pid 4188) reads its smaps_rollup

@@ -91,10 +91,10 @@ static struct stall chain_stall(void)
     return (struct stall){
         .cause = "new_one",
         .title = "The trainer waits for its data loader",
-        .total_ns = 31500 * MS,
+        .total_ns = 21500 * MS,
         .max_ns = 801 * MS,
         .count = 1423,
-        .blocked_ns = 31400 * MS,
+        .blocked_ns = 21400 * MS,
         .run_queue_ns = 100 * MS,
         .confidence = 0.61,
         .confidence_note = "9 of 40 links of the chain were seen",
@@ -378,6 +378,21 @@ TEST(a_cause_nobody_wrote_a_sentence_for)
     stall.cause = "smaps_read"; // its sentence needs a culprit
     text = stalls_text_blame(&stall);
     CHECK_STR(text, "a thing happened");
+    free(text);
+}
+
+TEST(what_cost_no_time_has_no_share)
+{
+    struct stall stall = {.cause = "zombie_memcg",
+                          .title = "Thousands of dead cgroups slow the kernel down",
+                          .total_ns = 1,
+                          .confidence = 0.4,
+                          .victim = trainer};
+    struct stalls stalls = {.window_ns = 1000 * MS, .stalls = &stall, .count = 1};
+    struct stalls_recording recording = smaps_recording();
+    struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
+    char *text = stalls_text_answer(&shown);
+    CHECK_STR(text, "trainer.py (pid 4121): probably thousands of dead cgroups slow the kernel down");
     free(text);
 }
 
