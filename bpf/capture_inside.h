@@ -6,6 +6,7 @@
 #include "bpf/capture.h"
 
 struct bpf_link;
+struct btf;
 struct capture_bpf;
 struct ring_buffer;
 
@@ -85,6 +86,9 @@ void capture_unload(struct capture *capture);
 void capture_drop_links(struct capture *capture);
 int capture_map(struct capture *capture, const char *name); // its descriptor
 void capture_set_mode(struct capture *capture, uint32_t mode);
+
+// capture_settings.c
+void capture_set_settings(struct capture *capture, const struct btf *btf);
 
 // capture_target.c: the process, and with `children` those that descend from it, become wanted.
 int capture_want(struct capture *capture, pid_t pid, bool children, struct error *err);

@@ -30,6 +30,8 @@ enum {
 const volatile __u64 threshold_ns = 1000000;
 const volatile __u32 self_tgid = 0;
 const volatile bool follow_children = true;
+const volatile bool ask_owners =
+    true; /* by kfuncs, which not every kernel gives to tracing programs */
 const volatile bool have_preempt_count = false;
 const volatile __s64 preempt_count_delta = 0; /* from the CPU's run queue to its __preempt_count */
 const volatile __u64 sample_period_ns = 0;

@@ -251,7 +251,7 @@ static __always_inline void freeze_fact(struct cgroup *cgroup, __u64 freeze)
     struct ug_fact fact;
     bool ours = false;
 
-    if (!bpf_task_from_pid)
+    if (!ask_owners || !bpf_task_from_pid)
         return;
     for (int i = 0; i < LEADERS_MAX && !ours; i++)
         ours = leaders[i] && holds_process(cgroup, leaders[i]);

@@ -95,7 +95,7 @@ static __always_inline void find_owner(struct thread *thread, __u64 word)
     __u64 pointer = word & ~(__u64)OWNER_FLAGS;
     long bytes = 0;
 
-    if (!pointer || !bpf_task_from_pid)
+    if (!pointer || !ask_owners || !bpf_task_from_pid)
         return;
     owner = bpf_task_from_pid(BPF_CORE_READ((struct task_struct *)pointer, pid));
     if (!owner)

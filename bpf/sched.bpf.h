@@ -53,7 +53,7 @@ static __always_inline __u32 outer_id(__u32 inner)
     struct task_struct *task;
     __u32 outer = 0;
 
-    if (!bpf_task_from_vpid)
+    if (!ask_owners || !bpf_task_from_vpid)
         return 0;
     task = bpf_task_from_vpid(inner);
     if (task) {
@@ -177,7 +177,7 @@ static __always_inline void gap_owner(struct ug_gap *gap, struct thread *thread,
         gap->lock_kind = thread->wait.kind;
         gap->flags |= thread->wait.owner_flags;
         gap->owner = thread->wait.owner;
-    } else if (thread->futex_owner && bpf_task_from_pid) {
+    } else if (thread->futex_owner && ask_owners && bpf_task_from_pid) {
         owner = bpf_task_from_pid(thread->futex_owner);
         if (owner) {
             /* What is no mutex has anything there: an owner is of this process, or the futex is

@@ -93,7 +93,7 @@ static __always_inline void state_owner(struct ug_state *state, struct task_stru
     }
     word = lock ? read_owner(lock, state->lock_kind) : 0;
     pointer = word & ~(__u64)OWNER_FLAGS;
-    if (!pointer || !bpf_task_from_pid)
+    if (!pointer || !ask_owners || !bpf_task_from_pid)
         return;
     owner = bpf_task_from_pid(BPF_CORE_READ((struct task_struct *)pointer, pid));
     if (!owner)

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the programs must know of the running kernel before they are loaded, as settings: how many
+// arguments its tracepoints have, where each CPU keeps preempt_count, which code spins for locks,
+// how long a jiffy is. Programs whose tracepoints it lacks are switched off. Reads the kernel's BTF
+// and /proc/kallsyms.
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bpf/capture_inside.h"
+
+#include "bpf/capture.skel.h"
+
+// Arguments of a tracepoint without the first, which is libbpf's business; -1: the kernel lacks it.
+static int tracepoint_arguments(const struct btf *btf, const char *tracepoint)
+{
+    char name[128];
+    const struct btf_type *type;
+    int id;
+
+    snprintf(name, sizeof(name), "btf_trace_%s", tracepoint);
+    id = btf__find_by_name_kind(btf, name, BTF_KIND_TYPEDEF);
+    type = id > 0 ? btf__type_by_id(btf, id) : NULL;
+    type = type ? btf__type_by_id(btf, type->type) : NULL; // pointer
+    type = type && btf_is_ptr(type) ? btf__type_by_id(btf, type->type) : NULL;
+    return type && btf_is_func_proto(type) ? btf_vlen(type) - 1 : -1;
+}
+
+static void switch_off_missing(struct capture *capture, const struct btf *btf)
+{
+    struct bpf_program *program;
+
+    bpf_object__for_each_program(program, capture->skeleton->obj)
+    {
+        const char *section = bpf_program__section_name(program);
+        const char *name = bpf_program__name(program);
+
+        if (strncmp(section, "tp_btf/", 7) || tracepoint_arguments(btf, section + 7) >= 0)
+            continue;
+        bpf_program__set_autoload(program, false);
+        capture_lack(capture, source_of_program(name), "no tracepoint %s on this kernel",
+                     section + 7);
+    }
+    if (btf__find_by_name_kind(btf, "bpf_task_from_pid", BTF_KIND_FUNC) <= 0)
+        capture_lack(capture, SOURCE_OWNERS, "no bpf_task_from_pid before Linux 6.2");
+}
+
+// Where a variable lies in the memory of each CPU; -1: not known.
+static int64_t percpu_offset(const struct btf *btf, const char *variable)
+{
+    int id = btf__find_by_name_kind(btf, ".data..percpu", BTF_KIND_DATASEC);
+    const struct btf_type *section = id > 0 ? btf__type_by_id(btf, id) : NULL;
+    const struct btf_var_secinfo *info = section ? btf_var_secinfos(section) : NULL;
+
+    for (int i = 0; section && i < btf_vlen(section); i++) {
+        const struct btf_type *type = btf__type_by_id(btf, info[i].type);
+
+        if (type && !strcmp(btf__name_by_offset(btf, type->name_off), variable))
+            return info[i].offset;
+    }
+    return -1;
+}
+
+// Linux 6.2 to 6.14 keep it in struct pcpu_hot.
+static int64_t hot_member_offset(const struct btf *btf, const char *member)
+{
+    int id = btf__find_by_name_kind(btf, "pcpu_hot", BTF_KIND_STRUCT);
+    int64_t hot = percpu_offset(btf, "pcpu_hot");
+    const struct btf_type *type = id > 0 ? btf__type_by_id(btf, id) : NULL;
+
+    if (hot < 0 || !type)
+        return -1;
+    for (int depth = 0; depth < 4 && type;
+         depth++) { // the fields lie in an anonymous union and struct
+        const struct btf_member *members = btf_members(type);
+        const struct btf_type *inner = NULL;
+
+        for (int i = 0; i < btf_vlen(type); i++) {
+            if (!strcmp(btf__name_by_offset(btf, members[i].name_off), member))
+                return hot + btf_member_bit_offset(type, i) / 8;
+            if (!members[i].name_off && !inner)
+                inner = btf__type_by_id(btf, members[i].type);
+        }
+        type = inner && btf_is_composite(inner) ? inner : NULL;
+    }
+    return -1;
+}
+
+static void find_preempt_count(struct capture *capture, const struct btf *btf)
+{
+    int64_t queue = percpu_offset(btf, "runqueues"), count = percpu_offset(btf, "__preempt_count");
+
+    if (count < 0)
+        count = hot_member_offset(btf, "preempt_count");
+    if (queue < 0 || count < 0) {
+        capture_lack(capture, SOURCE_CONTEXT,
+                     "this kernel's BTF does not tell where preempt_count is");
+        return;
+    }
+    capture->skeleton->rodata->have_preempt_count = true;
+    capture->skeleton->rodata->preempt_count_delta = count - queue;
+}
+
+// Code ranges of the functions that spin for a sleeping lock, from /proc/kallsyms: a symbol ends
+// where the next begins.
+static void find_spinners(struct capture *capture)
+{
+    static const char *const names[4] = {"rwsem_spin_on_owner", "osq_lock", "mutex_spin_on_owner",
+                                         "rwsem_optimistic_spin"};
+    FILE *file = fopen("/proc/kallsyms", "re");
+    unsigned long long address;
+    char line[512], name[256];
+    size_t found = 0;
+    int open = -1;
+
+    while (file && fgets(line, sizeof(line), file)) {
+        // 60,000 lines: those that cannot be it are passed over quickly
+        if (open < 0 && !strstr(line, "spin") && !strstr(line, "osq_lock"))
+            continue;
+        if (sscanf(line, "%llx %*c %255s", &address, name) != 2 || !address)
+            continue;
+        if (open >= 0 && address > capture->skeleton->rodata->spin_begin[open]) {
+            capture->skeleton->rodata->spin_end[open] = address;
+            open = -1;
+        }
+        for (int i = 0; i < 4; i++)
+            if (!strcmp(name, names[i])) {
+                capture->skeleton->rodata->spin_begin[i] = address;
+                open = i;
+                found++;
+            }
+    }
+    if (file)
+        fclose(file);
+    if (!found)
+        capture_lack(capture, SOURCE_SAMPLES,
+                     "/proc/kallsyms hides the addresses (kernel.kptr_restrict): "
+                     "spinning for sleeping locks is not recognised");
+}
+
+void capture_set_settings(struct capture *capture, const struct btf *btf)
+{
+    struct capture_bpf__rodata *settings = capture->skeleton->rodata;
+    struct timespec tick = {0};
+    size_t rare = capture->ring_bytes / 4 < 65536 ? 65536 : capture->ring_bytes / 4;
+
+    settings->threshold_ns = (uint64_t)capture->threshold_ns;
+    settings->self_tgid = (uint32_t)getpid();
+    settings->follow_children = !capture->no_children;
+    settings->sample_period_ns = capture->sample_hz ? 1000000000 / capture->sample_hz : 0;
+    settings->wake_bytes = (uint32_t)(capture->ring_bytes / 2);
+    settings->switch_arguments = (uint32_t)tracepoint_arguments(btf, "sched_switch");
+    settings->migrate_arguments = (uint32_t)tracepoint_arguments(btf, "mm_migrate_pages");
+    settings->dirty_arguments = (uint32_t)tracepoint_arguments(btf, "balance_dirty_pages");
+    settings->victim_arguments = (uint32_t)tracepoint_arguments(btf, "mark_victim");
+    if (!clock_getres(CLOCK_MONOTONIC_COARSE, &tick) && tick.tv_nsec) // a jiffy
+        settings->tick_ns = (uint64_t)tick.tv_nsec;
+    bpf_map__set_max_entries(capture->skeleton->maps.ring_flood, (uint32_t)capture->ring_bytes);
+    bpf_map__set_max_entries(capture->skeleton->maps.ring_rare, (uint32_t)rare);
+    if (capture->sample_hz)
+        find_spinners(capture);
+    else
+        bpf_program__set_autoload(capture->skeleton->progs.sample_tick, false);
+    find_preempt_count(capture, btf);
+    switch_off_missing(capture, btf);
+}
