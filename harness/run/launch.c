@@ -436,7 +436,7 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
                                                                                     : slots)};
     cpu_set_t cpus = launch_cpus(env, spec);
     host_leave_cpus(&cpus);
-    launch->oom_kills_before = host_oom_kills();
+    launch->oom_kills_before = spec->oom_kills;
     int rc = launch_argv(env, spec, &argv, err);
     // The guardian first: a kill at any moment from here on leaves nothing.
     if (rc == 0)
@@ -550,7 +550,6 @@ static void launch_reap(struct launch *launch, int options)
 {
     int status;
     struct rusage usage;
-    int64_t cpu = tree_cpu_ns(launch->tree);
     if (wait4(launch->pid, &status, options, &usage) != launch->pid)
         return;
     launch->ended_ns = clock_monotonic_ns();
@@ -559,8 +558,8 @@ static void launch_reap(struct launch *launch, int options)
     launch->active_since_ns = 0;
     int64_t own = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000000LL +
                   (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000LL;
-    int64_t last = tree_cpu_ns(launch->tree);
-    launch->cpu_ns = last > 0 ? last : cpu > 0 ? cpu : own;
+    int64_t all = tree_cpu_ns(launch->tree); // the group keeps it for those that have ended
+    launch->cpu_ns = all > 0 ? all : own;
     launch->peak_memory_bytes = launch_peak_bytes(launch, usage.ru_maxrss * 1024LL);
     if (launch->state == LAUNCH_RUNNING) {
         launch->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;

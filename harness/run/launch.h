@@ -34,6 +34,7 @@ struct launch_spec {
     uint64_t steps, seed;
     double rate_per_s;
     const char *dtype; // "float32", "float64"
+    int64_t oom_kills; // of the machine before it starts (host_oom_kills); -1 = not told
     // Called with the process while it waits before exec: who wants to see all of a launch attaches here.
     // The launch begins when it returns. NULL ok.
     void (*on_start)(void *arg, int side_idx, pid_t pid);

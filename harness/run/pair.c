@@ -165,7 +165,8 @@ static bool pair_memory_allows(struct pair_run *run, int side)
     struct launch *other = run->pair->launches[!side];
     if (!other || run->spec->interleave == PLAN_INTERLEAVE_LAUNCHES)
         return true;
-    tree_sample_memory(other->tree);
+    if (!other->sample_count) // else looked at when it was stopped, a moment ago
+        tree_sample_memory(other->tree);
     int64_t peak = tree_peak_memory_bytes(other->tree), free_bytes = host_memory_available_bytes();
     if (peak < 0 || free_bytes < 0 || free_bytes > peak + peak / 2)
         return true;
@@ -180,6 +181,8 @@ static bool pair_memory_allows(struct pair_run *run, int side)
 static int pair_start(struct pair_run *run, int side, struct error *err)
 {
     const struct pair_spec *spec = run->spec;
+    if (!pair_memory_allows(run, side))
+        return 0;
     struct launch_spec launch_spec = {.side = &spec->plan->sides[side],
                                       .workload = spec->workload,
                                       .steps = spec->steps,
@@ -189,11 +192,10 @@ static int pair_start(struct pair_run *run, int side, struct error *err)
                                       .on_start = spec->on_start,
                                       .arg = spec->arg,
                                       .side_idx = side};
-    if (!pair_memory_allows(run, side))
-        return 0;
     // Sides that are alive together have one window, and neither is foreign to the other in it.
     if (!run->before.at_ns || spec->interleave == PLAN_INTERLEAVE_LAUNCHES)
         host_read(&run->before);
+    launch_spec.oom_kills = run->before.oom_kills;
     struct error local = {0};
     int rc = launch_start(run->env, &launch_spec, &run->pair->launches[side], &local);
     if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -EAGAIN || rc == -ENOSPC)

@@ -23,7 +23,8 @@
 enum {
     TREE_PROCESSES_MAX = 4096, // of one launch; more are still frozen and killed by the cgroup
     TREE_ROUNDS_MAX = 100,     // a tree that forks faster than we signal is left half stopped
-    TREE_SPIN_NS = 5000 // a freeze takes about 2 us on an idle machine
+    TREE_SPIN_NS = 5000,       // a freeze takes about 2 us on an idle machine
+    TREE_SLEEP_NS = 20000
 };
 
 struct tree_process {
@@ -346,14 +347,16 @@ bool tree_stopped(const struct tree *tree)
 
 static int tree_wait_stopped(const struct tree *tree, int64_t patience_ns)
 {
-    int64_t start = clock_monotonic_ns();
+    int64_t start = clock_monotonic_ns(), sleep_ns = TREE_SLEEP_NS;
     while (!tree_stopped(tree)) {
         int64_t waited = clock_monotonic_ns() - start;
         if (waited > patience_ns)
             return -EINPROGRESS;
         // The harness has real-time priority: spinning on would keep what must stop from its CPU.
-        if (waited > TREE_SPIN_NS)
-            clock_sleep_until_ns(clock_monotonic_ns() + 20000);
+        if (waited > TREE_SPIN_NS) {
+            clock_sleep_until_ns(clock_monotonic_ns() + sleep_ns);
+            sleep_ns += sleep_ns < waited ? sleep_ns / 2 : 0; // a look costs 20 us: one for every so much more
+        }
     }
     return 0;
 }
