@@ -3,6 +3,7 @@
 """Gaps of a target: split, waker, stacks, holder of a futex, preemption; threads and children born later; nothing of
 others."""
 import os
+import time
 
 from capture_rig import EXEC, EXIT, FORK, MS, OWNER_FUTEX, PREEMPTED, RENAME, SEEN, WAKER_IRQ, Capture, \
     Subject, check, is_gap, length, main
@@ -100,4 +101,50 @@ def renamed():
                      "the new name")
 
 
-main(pipe_pair, futex_holder, preempted, born_later, not_children, others_are_silent, renamed)
+def make_cgroup():
+    """A new cgroup of any hierarchy, or None."""
+    with open("/proc/self/mounts", encoding="utf-8") as mounts:
+        paths = [line.split()[1] for line in mounts if line.split()[2] in ("cgroup2", "cgroup")]
+    for path in paths:
+        path = os.path.join(path, f"upgate-test-{os.getpid()}")
+        try:
+            os.mkdir(path)
+        except OSError:
+            continue
+        return path
+    return None
+
+
+def move(pid, cgroup):
+    with open(os.path.join(cgroup, "cgroup.procs"), "w", encoding="ascii") as file:
+        file.write(str(pid))
+
+
+def cgroup_members():
+    """Who is in the cgroup, and who comes to it while we record."""
+    cgroup = make_cgroup()
+    if not cgroup:
+        print("no cgroup can be made here: not tested")
+        return
+    try:
+        with Subject("pipe") as first, Subject("pipe") as second:
+            try:
+                move(first.pid, cgroup)
+            except OSError as error:
+                print(f"no process can be moved into a cgroup here ({error}): not tested")
+                return
+            with Capture(options=["-c", cgroup]) as capture:
+                capture.wait(lambda r: is_gap(r, first.pid), "a gap of the first member")
+                check(not any(is_gap(r, second.pid) for r in capture.records), "one that is no member")
+                move(second.pid, cgroup)
+                capture.wait(lambda r: is_gap(r, second.pid), "a gap of one who came later")
+    finally:
+        end = time.monotonic() + 10
+        while os.path.exists(cgroup) and time.monotonic() < end:
+            try:
+                os.rmdir(cgroup)
+            except OSError: # its processes are still on their way out
+                time.sleep(0.05)
+
+
+main(pipe_pair, futex_holder, preempted, born_later, not_children, others_are_silent, renamed, cgroup_members)
