@@ -4,11 +4,11 @@
 gone without a trace. Drives the built program; what needs root or namespaces is skipped without them."""
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 
 UPGATE = os.path.join(os.environ.get("UPGATE_BUILD", "build/release"), "upgate")
 IDS = {"freezer", "priority", "cpus", "cpu-quota", "load", "pressure", "steal", "frequency", "clock",
@@ -61,15 +61,13 @@ def test_text():
 
 
 def test_quick():
-    """Below a second on an idle machine; here others may run, so the fastest of five counts, and with room."""
-    times = []
-    for _ in range(5):
-        begin = time.monotonic()
-        run("--json")
-        times.append(time.monotonic() - begin)
-        if times[-1] < 1:
-            return
-    assert min(times) < 3, times
+    """Its own work stays below a second, that of the kernel's verifier for all sources included; wall time would be
+    that of the neighbours too."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run("--json")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert used < 1, used
 
 
 def test_leaves_nothing():
