@@ -193,6 +193,24 @@ def check_running(subject, probe, tid_of):
     subject.ask("rest")
 
 
+def check_churn(subject, probe):
+    """Threads that come and go under the walks: frames, or no state (2); nothing else, whatever was freed."""
+    subject.ask("churn")
+    known = {waiter["tid"] for waiter in subject.waiters.values()} | {subject.tid}
+    seen = set()
+
+    def look():
+        for tid in [int(name) for name in os.listdir("/proc/%d/task" % subject.pid)]:
+            got = probe.ask("walk %d" % tid)
+            check("frames" in got or got.get("error") == 2, "threads that come and go: %s", got)
+            if tid not in known and got.get("frames"):
+                seen.add(tid)
+        return len(seen) >= 40
+
+    until("the frames of 40 short threads", look)
+    subject.ask("rest")
+
+
 def check_fork(subject, probe):
     """A child of fork without exec, as a data loader's worker is."""
     subject.ask("fork")
@@ -259,7 +277,7 @@ def check_collector(subject, probe, tid_of):
 
 class Subject(Lines):
     def __init__(self, command):
-        super().__init__(command + ["-B", SUBJECT], cwd="/")
+        super().__init__(command + ["-B", "-W", "ignore", SUBJECT], cwd="/")
         self.hello = json.loads(self.read())
         self.pid, self.tid, self.waiters = self.process.pid, self.hello["tid"], self.hello["waiters"]
 
@@ -325,9 +343,10 @@ def all_of(python, version):
         check_main(subject, probe, subject.pid, int)
         timed = check_cost(subject, probe, int)
         check_running(subject, probe, int)
+        check_churn(subject, probe)
         check_fork(subject, probe)
         check_collector(subject, probe, int)
-        print("    %d frames in %.1f us, %d reads" % (timed["frames"], timed["ns"] / 1e3, timed["reads"]))
+        print("    %d frames in %.1f us of CPU time, %d reads" % (timed["frames"], timed["ns"] / 1e3, timed["reads"]))
 
     with_subject([python], first, check_end)
     with_subject([python], lambda subject, probe: check_hog(subject, probe, subject.pid, int), check_end)

@@ -155,6 +155,22 @@ def spin(stop):
         value = spin_middle(value)
 
 
+def churn(stop):
+    """Threads, functions and generators that are made, run and freed as fast as it goes."""
+    count = 0
+    while not stop:
+        count += 1
+        space = {}
+        exec(compile("def churned_%d(n):\n    yield n\n    if n:\n        yield from churned_%d(n - 1)\n" % (count, count),
+                     "churn_%d.py" % count, "exec"), space)
+        made = space["churned_%d" % count]
+        threads = [threading.Thread(target=lambda: [time.sleep(0.0005) for _ in made(10)]) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
 def hog(_never):
     sum(range(10 ** 15))  # one call of C that never lets go of the GIL
 
@@ -178,9 +194,9 @@ def serve(waiters):
         if word[0] == "frames":
             current = sys._current_frames()
             answer = {name: frames_of(current[waiter["ident"]]) for name, waiter in waiters.items()}
-        elif word[0] == "spin":
-            del stop[:]
-            thread = threading.Thread(target=spin, args=(stop,), daemon=True)
+        elif word[0] in ("spin", "churn"):
+            stop = []
+            thread = threading.Thread(target=spin if word[0] == "spin" else churn, args=(stop,), daemon=True)
             thread.start()
             answer = {"tid": thread.native_id}
         elif word[0] == "rest":
