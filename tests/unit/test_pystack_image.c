@@ -192,8 +192,19 @@ TEST(versions_in_names)
     }
 }
 
+// A container's seccomp filter may forbid the call altogether.
+static void skip_without_reads(void)
+{
+    uint64_t value = 1, got = 0;
+    pid_t self = getpid();
+    struct memory_span span = {(uintptr_t)&value, &got, 8, false};
+    if (memory_read_process(&self, &span, 1) == -EPERM)
+        runner_skip("process_vm_readv is forbidden here");
+}
+
 TEST(memory_of_a_process_bad_addresses_among_good_ones)
 {
+    skip_without_reads();
     uint64_t values[3] = {11, 22, 33}, got[5] = {0};
     pid_t self = getpid();
     void *hole = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -227,6 +238,7 @@ TEST(memory_of_a_process_bad_addresses_among_good_ones)
 
 TEST(more_pages_than_are_kept_are_read_all_the_same)
 {
+    skip_without_reads();
     pid_t self = getpid();
     size_t pages = MEMORY_PAGES * 2;
     uint8_t *block = malloc(pages * MEMORY_PAGE), last;
