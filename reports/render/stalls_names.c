@@ -84,6 +84,16 @@ char *stalls_text_name(const struct stall_task *task, enum stalls_name_form form
     return name;
 }
 
+bool stalls_text_is_python(const struct stall_task *task)
+{
+    const char *rest = task->cmdline, *program;
+    size_t len;
+    if (!rest || !names_word(&rest, &program, &len))
+        return false;
+    names_base(&program, &len);
+    return len >= 6 && strncmp(program, "python", 6) == 0;
+}
+
 static bool names_is(const struct stall_task *task, const char *kind)
 {
     return task->kind && strcmp(task->kind, kind) == 0;

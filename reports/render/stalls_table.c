@@ -142,10 +142,11 @@ static void stalls_trust(struct table *table, const struct stalls_shown *shown)
         free(text);
         free(breach);
     }
-    if (!shown->recording->python)
+    bool blind = !shown->recording->python && stalls_text_is_python(&shown->recording->target);
+    if (blind)
         stalls_line(table, "not seen", xstrdup("Python stacks: they were not walked"));
     for (size_t i = 0; i < stalls->missing_count && i < STALLS_MISSING_MAX; i++)
-        stalls_line(table, i || !shown->recording->python ? "" : "not seen",
+        stalls_line(table, i || blind ? "" : "not seen",
                     xstrdup(stalls->missing[i]));
     if (stalls->missing_count > STALLS_MISSING_MAX)
         stalls_line(table, "", xasprintf("%zu more: select missing from recording",

@@ -16,6 +16,7 @@ enum stalls_name_form {
 char *stalls_text_name(const struct stall_task *task, enum stalls_name_form form);
 // "trainer.py (pid 4121)", "kernel thread kcompactd0 (pid 51)", "nobody seen"
 char *stalls_text_task(const struct stall_task *task, enum stalls_name_form form);
+bool stalls_text_is_python(const struct stall_task *task);
 // "thread 4127 "pt_data_worker" of trainer.py (pid 4121)"
 char *stalls_text_thread(const struct stall_task *task);
 
