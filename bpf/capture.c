@@ -31,7 +31,7 @@ static int on_record(void *context, void *data, size_t size)
     const struct ug_head *head = data;
 
     if (size >= sizeof(*head) && head->size <= size)
-        capture->callback(capture->context, head);
+        capture->callback(capture->context, capture_strip(capture, head));
     if (++capture->poll_count % POLL_STRIDE == 0 && !capture->detached &&
         clock_monotonic_ns() > capture->poll_end_ns)
         return -ETIME; // the record is taken; libbpf comes back with this
@@ -179,7 +179,7 @@ static void deliver(void *context, const void *record)
 {
     struct capture *capture = context;
 
-    capture->callback(capture->context, record);
+    capture->callback(capture->context, capture_strip(capture, record));
 }
 
 int capture_look(struct capture *capture)
@@ -254,5 +254,6 @@ void capture_close(struct capture *capture)
     ring_buffer__free(capture->rings);
     capture_forget_missing(capture);
     free(capture->cgroup);
+    free(capture->tracing);
     free(capture);
 }

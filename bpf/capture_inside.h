@@ -49,6 +49,10 @@ extern const struct source sources[SOURCE_COUNT];
 // The source that a program belongs to; SOURCE_COUNT: none.
 enum source_id source_of_program(const char *program);
 
+struct code_range {
+    uint64_t begin, end;
+};
+
 struct capture {
     struct capture_bpf *skeleton;
     capture_callback callback;
@@ -68,6 +72,9 @@ struct capture {
     bool no_children, detached;
     char *cgroup;
     int64_t cgroup_read_ns; // when its processes were read last
+    struct code_range *tracing; // functions of tracepoints, in order
+    size_t tracing_count;
+    _Alignas(8) char copy[4096]; // a record without them; the largest has 1,416 bytes
     bool lost[SOURCE_COUNT];
     char *missing[CAPTURE_MISSING_MAX];
     size_t missing_count;
@@ -86,6 +93,12 @@ void capture_unload(struct capture *capture);
 void capture_drop_links(struct capture *capture);
 int capture_map(struct capture *capture, const char *name); // its descriptor
 void capture_set_mode(struct capture *capture, uint32_t mode);
+
+// capture_frames.c
+void capture_add_tracing(struct capture *capture, uint64_t begin, uint64_t end);
+void capture_sort_tracing(struct capture *capture);
+// The record without the frames of the tracepoint; it may be the capture's copy.
+const struct ug_head *capture_strip(struct capture *capture, const struct ug_head *head);
 
 // capture_settings.c
 void capture_set_settings(struct capture *capture, const struct btf *btf);

@@ -6,6 +6,7 @@
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -104,38 +105,49 @@ static void find_preempt_count(struct capture *capture, const struct btf *btf)
     capture->skeleton->rodata->preempt_count_delta = count - queue;
 }
 
-// Code ranges of the functions that spin for a sleeping lock, from /proc/kallsyms: a symbol ends
-// where the next begins.
-static void find_spinners(struct capture *capture)
-{
-    static const char *const names[4] = {"rwsem_spin_on_owner", "osq_lock", "mutex_spin_on_owner",
-                                         "rwsem_optimistic_spin"};
-    FILE *file = fopen("/proc/kallsyms", "re");
-    unsigned long long address;
-    char line[512], name[256];
-    size_t found = 0;
-    int open = -1;
+static const char *const spinners[4] = {"rwsem_spin_on_owner", "osq_lock", "mutex_spin_on_owner",
+                                        "rwsem_optimistic_spin"};
 
-    while (file && fgets(line, sizeof(line), file)) {
-        // 60,000 lines: those that cannot be it are passed over quickly
-        if (open < 0 && !strstr(line, "spin") && !strstr(line, "osq_lock"))
-            continue;
-        if (sscanf(line, "%llx %*c %255s", &address, name) != 2 || !address)
-            continue;
-        if (open >= 0 && address > capture->skeleton->rodata->spin_begin[open]) {
-            capture->skeleton->rodata->spin_end[open] = address;
-            open = -1;
+// A symbol and where the next one begins: its code, if it is one that we want.
+static void take_symbol(struct capture *capture, const char *name, uint64_t begin, uint64_t end)
+{
+    if (!strncmp(name, "__bpf_trace_", 12) || !strncmp(name, "__traceiter_", 12))
+        capture_add_tracing(capture, begin, end);
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(name, spinners[i])) {
+            capture->skeleton->rodata->spin_begin[i] = begin;
+            capture->skeleton->rodata->spin_end[i] = end;
         }
-        for (int i = 0; i < 4; i++)
-            if (!strcmp(name, names[i])) {
-                capture->skeleton->rodata->spin_begin[i] = address;
-                open = i;
-                found++;
-            }
+}
+
+// Code ranges out of /proc/kallsyms: of what spins for a sleeping lock, and of the tracepoints.
+static void find_code(struct capture *capture)
+{
+    FILE *file = fopen("/proc/kallsyms", "re");
+    char line[512], name[256] = "";
+    uint64_t begin = 0;
+
+    capture->tracing_count = 0;
+    while (file && fgets(line, sizeof(line), file)) {
+        // 200,000 lines on a distribution's kernel: those that cannot be it are passed over quickly
+        bool wanted = strstr(line, "spin") || strstr(line, " osq_lock") ||
+                      strstr(line, " __bpf_trace_") || strstr(line, " __traceiter_");
+        uint64_t address;
+
+        if (!begin && !wanted)
+            continue;
+        address = strtoull(line, NULL, 16);
+        if (begin && address > begin) {
+            take_symbol(capture, name, begin, address);
+            begin = 0;
+        }
+        if (wanted && address && !begin && sscanf(line, "%*x %*c %255s", name) == 1)
+            begin = address;
     }
     if (file)
         fclose(file);
-    if (!found)
+    capture_sort_tracing(capture);
+    if (!capture->tracing_count)
         capture_lack(capture, SOURCE_SAMPLES,
                      "/proc/kallsyms hides the addresses (kernel.kptr_restrict): "
                      "spinning for sleeping locks is not recognised");
@@ -160,9 +172,8 @@ void capture_set_settings(struct capture *capture, const struct btf *btf)
         settings->tick_ns = (uint64_t)tick.tv_nsec;
     bpf_map__set_max_entries(capture->skeleton->maps.ring_flood, (uint32_t)capture->ring_bytes);
     bpf_map__set_max_entries(capture->skeleton->maps.ring_rare, (uint32_t)rare);
-    if (capture->sample_hz)
-        find_spinners(capture);
-    else
+    find_code(capture);
+    if (!capture->sample_hz)
         bpf_program__set_autoload(capture->skeleton->progs.sample_tick, false);
     find_preempt_count(capture, btf);
     switch_off_missing(capture, btf);
