@@ -164,8 +164,8 @@ def test_python_frames(case):
     walked = case.value("SELECT count(*) FROM v_off_cpu g JOIN v_stack k ON k.stack = g.python_stack "
                         "WHERE g.pid = ? AND k.name LIKE '%waits_here' AND k.line = 3", sleeper.pid)
     assert walked >= 3, walked  # 95 on a quiet machine
-    seen, kept, dropped = case.rows("SELECT seen, kept, dropped FROM ledger WHERE producer = 'pystack'")[0]
-    assert kept >= walked and seen == kept + dropped
+    seen, kept = case.rows("SELECT seen, kept FROM ledger WHERE producer = 'pystack'")[0]
+    assert seen >= kept >= walked
 
 
 def need_python(case):
@@ -211,7 +211,8 @@ def test_command(case):
     check_whole(case)
     sleeps = case.rows("SELECT cmdline, started_ns, ended_ns, exit_code FROM process "
                        "WHERE kind = 'target' AND comm = 'sleep' ORDER BY started_ns")
-    assert [row[0] for row in sleeps] == ["sleep 0.2", "sleep 0.3"], sleeps
+    everybody = case.rows("SELECT tgid, ppid, start_ns, comm, cmdline, kind, started_ns, ended_ns, exit_code FROM process")
+    assert [row[0] for row in sleeps] == ["sleep 0.2", "sleep 0.3"], everybody
     assert all(started and ended > started and code == 0 for _, started, ended, code in sleeps), sleeps
     shell = case.rows("SELECT cmdline, exit_code >> 8 FROM process WHERE kind = 'target' AND comm = 'sh'")
     assert len(shell) == 1 and shell[0][1] == 7 and shell[0][0].startswith("sh -c"), shell

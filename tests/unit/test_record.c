@@ -32,6 +32,7 @@ static struct {
     size_t len;
     struct ug_counts counts[UG_COUNTER_COUNT];
     int open_error;
+    pid_t added;
 } fake;
 
 int capture_open(const struct capture_opts *opts, capture_callback callback, void *context,
@@ -56,6 +57,13 @@ int capture_poll(struct capture *capture, int wait_ms)
     }
     fake.len = 0;
     return count;
+}
+
+int capture_add_target(struct capture *capture, pid_t tgid, struct error *err)
+{
+    (void)capture, (void)err;
+    fake.added = tgid;
+    return 0;
 }
 
 int capture_look(struct capture *capture)
@@ -290,6 +298,25 @@ TEST(a_pid_used_again)
     CHECK_INT(number("SELECT exit_code FROM process WHERE comm = 'first'"), 9);
     CHECK_INT(number("SELECT ended_ns FROM process WHERE comm = 'first'"), 5000000);
     CHECK_INT(number("SELECT started_ns FROM thread WHERE comm = 'second'"), 6000000);
+}
+
+// A birth that the kernel side could not follow: its exec tells, and it is asked for.
+TEST(a_child_that_was_missed)
+{
+    begin();
+    struct ug_task_event event = {.head = {.kind = UG_EVENT_TASK},
+                                  .task = {.tid = 4000001, .tgid = 4000001, .comm = "stranger"},
+                                  .what = UG_TASK_EXEC,
+                                  .ppid = 1};
+    bool alive;
+    push(&event, sizeof event, NULL, 0);
+    CHECK_INT(recorder_poll(recorder, 0, &alive, NULL), 0);
+    CHECK_INT(fake.added, 0);
+    event.ppid = (__u32)target;
+    push(&event, sizeof event, NULL, 0);
+    CHECK_INT(recorder_poll(recorder, 0, &alive, NULL), 0);
+    CHECK_INT(fake.added, 4000001);
+    end();
 }
 
 TEST(five_thousand_threads)

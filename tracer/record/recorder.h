@@ -12,6 +12,8 @@
 #include "tracer/record/tasks.h"
 #include "tracer/record/writer.h"
 
+enum { RECORDER_MISSED_MAX = 16 };
+
 struct recorder {
     struct store *store;
     struct writer *writer;
@@ -27,8 +29,9 @@ struct recorder {
     int64_t threshold_ns;
     char *cgroup;
     bool ask_alive, alive, stopped;
-    int64_t begin_ns, commit_next_ns, counters_next_ns, alive_next_ns, search_next_ns, look_next_ns;
-    uint64_t events; // received
+    int64_t begin_ns, end_ns, commit_next_ns, counters_next_ns, alive_next_ns, search_next_ns, look_next_ns;
+    bool no_children;
+    uint32_t missed[RECORDER_MISSED_MAX], missed_count; // children of the target that are no targets
 };
 
 void recorder_on_event(void *recorder, const struct ug_head *event);

@@ -204,6 +204,12 @@ void tasks_make_target(struct tasks *tasks, struct task_process *process)
     process->dirty = true;
 }
 
+bool tasks_is_target(struct tasks *tasks, uint32_t tgid)
+{
+    const struct task_process *process = tasks_find_process(tasks, tgid);
+    return process && process->kind == TASK_TARGET && !process->ended;
+}
+
 struct task_process *tasks_target(struct tasks *tasks, uint32_t tgid)
 {
     struct task_stat stat;

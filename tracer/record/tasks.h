@@ -71,6 +71,7 @@ struct task_thread *tasks_thread(struct tasks *tasks, const struct ug_task *task
 uint32_t tasks_thread_id(struct tasks *tasks, const struct ug_task *task, int64_t at_ns, bool idle);
 struct task_thread *tasks_thread_by_tid(struct tasks *tasks, uint32_t tid); // known and alive, or NULL
 void tasks_make_target(struct tasks *tasks, struct task_process *process);
+bool tasks_is_target(struct tasks *tasks, uint32_t tgid); // and lives
 void tasks_event(struct tasks *tasks, const struct ug_task_event *event); // birth, exec, death, name
 // A process asked for before any record of it. NULL: there is none.
 struct task_process *tasks_target(struct tasks *tasks, uint32_t tgid);
