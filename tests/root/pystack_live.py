@@ -384,6 +384,13 @@ def in_venv(python, folder):
     with_subject([os.path.join(venv, "bin", "python")], lambda subject, probe: check_waiters(subject, probe, subject.pid, int))
 
 
+def by_loader(python):
+    """Started by naming the loader: the executable is the loader then, the interpreter a mapped file."""
+    loader = "/lib64/ld-linux-x86-64.so.2"
+    if os.path.exists(loader):
+        with_subject([loader, os.path.realpath(python)], lambda subject, probe: check_waiters(subject, probe, subject.pid, int))
+
+
 def deleted(python, folder):
     """The interpreter's file is gone while it runs, as after an update of the package."""
     copy = os.path.join(folder, "python-that-goes")
@@ -441,6 +448,7 @@ def main():
                     in_venv(python, folder)
                 if python.startswith("/usr/"):
                     deleted(python, folder)
+                    by_loader(python)
             except Failure as failure:
                 failed += 1
                 print("    FAILED: %s" % failure, flush=True)

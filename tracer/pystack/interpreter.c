@@ -66,8 +66,10 @@ static void take_mapping(const char *line, const char *exe, struct candidate *fo
     const char *path = line + used, *name = base_name(path);
     size_t len = strcspn(path, "\n");
     bool is_executable = strlen(exe) == len && !strncmp(path, exe, len);
-    bool is_library =
-        (!strncmp(name, "libpython", 9) || !strncmp(name, "libpypy", 7)) && strstr(name, ".so");
+    // A python that was started by naming the loader is a mapped file like a library.
+    bool is_library = ((!strncmp(name, "libpython", 9) || !strncmp(name, "libpypy", 7)) &&
+                       strstr(name, ".so")) ||
+                      !strncmp(name, "python3", 7);
     if (len == 0 || len >= sizeof(found->path) || (!is_executable && !is_library))
         return;
     for (size_t i = 0; i < *count; i++)
