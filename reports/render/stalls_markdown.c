@@ -89,7 +89,7 @@ static void markdown_stalls_detail(struct strbuf *out, const struct stall *stall
     if (stall->resource)
         markdown_stalls_item(out, "over", xstrdup(stall->resource));
     for (size_t k = 0; k < stall->chain_count; k++)
-        markdown_stalls_item(out, k ? "then" : "chain", stalls_text_link(&stall->chain[k], true));
+        markdown_stalls_item(out, k ? "then" : "chain", stalls_text_link(stall, &stall->chain[k], true));
     char *sure = stalls_text_confidence(stall->confidence);
     markdown_stalls_item(out, "sure", stall->confidence_note
                                           ? xasprintf("%s: %s", sure, stall->confidence_note)

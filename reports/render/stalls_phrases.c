@@ -159,9 +159,18 @@ char *stalls_text_advice(const struct stall *stall)
     return text;
 }
 
-char *stalls_text_link(const struct stall_link *link, bool utf8)
+// A thread of the victim's process by itself, anybody else by the name of the process.
+static char *phrases_end(const struct stall *stall, const struct stall_task *task)
 {
-    char *from = stalls_text_thread(&link->from), *to = stalls_text_thread(&link->to);
+    if (!task->known || !stall->victim.known || task->pid != stall->victim.pid || task->tid == 0)
+        return stalls_text_task(task, STALLS_NAME_PROGRAM);
+    return xasprintf("%s %d \"%s\"", task->tid == task->pid ? "main thread" : "thread", task->tid,
+                     task->comm ? task->comm : "?");
+}
+
+char *stalls_text_link(const struct stall *stall, const struct stall_link *link, bool utf8)
+{
+    char *from = phrases_end(stall, &link->from), *to = phrases_end(stall, &link->to);
     char *text = xasprintf("%s %s %s%s%s", from, utf8 ? "\xe2\x86\x92" : "->", to,
                            link->via ? ", " : "", link->via ? link->via : "");
     free(from);

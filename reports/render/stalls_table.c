@@ -94,7 +94,7 @@ static void stalls_chain(struct table *table, const struct stall *stall)
     if (stall->chain_count == 1 && stall->chain[0].via && !stall->resource)
         stalls_line(table, "by", xstrdup(stall->chain[0].via));
     for (size_t i = 0; stall->chain_count > 1 && i < stall->chain_count; i++)
-        stalls_line(table, i ? "" : "chain", stalls_text_link(&stall->chain[i], table->utf8));
+        stalls_line(table, i ? "" : "chain", stalls_text_link(stall, &stall->chain[i], table->utf8));
 }
 
 static void stalls_detail(struct table *table, const struct stalls *stalls, size_t i)

@@ -42,8 +42,8 @@ char *stalls_text_watched(const struct stalls_shown *shown);
 // Frames of interest, leaf first, at most `max`: the kernel's way in and out of the scheduler is
 // left out. "a < b < c < 12 more"; "" for no frames.
 char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8);
-// "trainer.py (pid 4121) -> python3 agent.py (pid 4188), mmap_lock": one link
-char *stalls_text_link(const struct stall_link *link, bool utf8);
+// "main thread 4121 "python3" -> python3 agent.py (pid 4188), mmap_lock": one link
+char *stalls_text_link(const struct stall *stall, const struct stall_link *link, bool utf8);
 // The advice with the culprit's name in place of its whole command line, which stands above it.
 char *stalls_text_advice(const struct stall *stall);
 // "61 of 200 steps"; NULL when there were no steps.
