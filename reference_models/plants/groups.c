@@ -49,6 +49,7 @@ static void victim_works(struct plant *plant, void *arg)
 // quota: 30 of each 100 ms. The limit is set when the victim has measured its own step.
 static int start_quota(struct plant *plant, struct error *err)
 {
+    plant->cpu_counts = true;
     int rc = plant_victim(plant, "pl-victim", victim_works, NULL, err);
     if (!rc)
         rc = plant_cgroup(plant, "cpu", world.group, &world.v2, err);

@@ -15,6 +15,9 @@
 // Each flush waits for the other CPU: 2 to 5 us on bare metal, more on a VM.
 #define PROTECT_TIMES 8000
 #define HUGE_BYTES ((size_t)256 << 20)
+// Given back in pieces: one call for all of it would be a stall of its own.
+#define GIVEN_BYTES ((size_t)1 << 20)
+#define HOLES_BYTES ((size_t)256 << 20)
 #define MOVED_BYTES ((size_t)768 << 20)
 // A bound, not a pace: a machine is not compacted for ever because a plant was forgotten.
 #define COMPACT_MAX 30
@@ -85,11 +88,13 @@ static void act_offer(struct plant *plant, void *arg)
     (void)plant;
     (void)arg;
     static char *region;
-    if (region)
-        munmap(region, HUGE_BYTES);
-    region = plant_map(HUGE_BYTES);
+    if (!region)
+        region = plant_map(HUGE_BYTES);
     if (!region)
         return;
+    madvise(region, HUGE_BYTES, MADV_NOHUGEPAGE);
+    for (size_t at = 0; at < HUGE_BYTES; at += GIVEN_BYTES)
+        madvise(region + at, GIVEN_BYTES, MADV_DONTNEED);
     plant_touch(region, HUGE_BYTES);
     madvise(region, HUGE_BYTES, MADV_HUGEPAGE);
 }
@@ -140,14 +145,14 @@ static void compact(struct plant *plant, void *arg)
 {
     char **holes = arg;
     if (*holes)
-        munmap(*holes, MOVED_BYTES);
+        munmap(*holes, HOLES_BYTES);
     if (atomic_load(&plant->share->acts) >= COMPACT_MAX)
         return;
     // Every other page is given back: blocks of free pages that are worth the move.
-    *holes = plant_map(MOVED_BYTES);
+    *holes = plant_map(HOLES_BYTES);
     if (!*holes)
         return;
-    for (size_t at = 0; at < MOVED_BYTES; at += 4096) {
+    for (size_t at = 0; at < HOLES_BYTES; at += 4096) {
         (*holes)[at] = 1;
         if (at % 8192)
             madvise(*holes + at, 4096, MADV_DONTNEED);

@@ -33,7 +33,7 @@ struct plant_clean {
 };
 
 // Shared by all processes of a plant, mapped by the Python ones too: python/stage.py knows the
-// offsets of the first eight members.
+// offsets of the members with numbers.
 struct plant_share {
     _Atomic uint32_t stop;         // 0: the plant is over, everybody leaves
     _Atomic uint32_t ready;        // 4: the victim takes its steps
@@ -43,6 +43,8 @@ struct plant_share {
     _Atomic uint64_t max_ns;       // 32
     _Atomic uint64_t acts;         // 40: what the culprit did
     _Atomic uint32_t culprit_pid;  // 48: told by the victim, when the culprit is a child or thread of it
+    _Atomic uint32_t unused;
+    _Atomic uint64_t queued_ns;    // 56: that the victim was ready and did not run
     _Atomic uint32_t clean_count;
     struct plant_clean clean[PLANT_CLEAN_MAX];
     pthread_mutex_t mutex; // for the plants about locks; process-shared
@@ -58,6 +60,7 @@ struct plant {
     const char *dir;   // for files
     const char *python;
     int cpu_victim, cpu_other;
+    bool cpu_counts; // waiting for the CPU is what the plant is about, not other load
     pid_t director, victim_pid;
     pid_t children[PLANT_CHILDREN_MAX];
     int child_count;
@@ -97,7 +100,7 @@ struct plant_sibling {
 };
 int plant_victim_sibling(struct plant *plant, const struct plant_sibling *sibling,
                          struct error *err);
-// The victim stalls itself: operation in every step, act every 50 steps, but not in an innocent run.
+// The victim stalls itself: operation in every step, act every 400 ms, but not in an innocent run.
 struct plant_self {
     plant_fn operation;
     plant_fn act;

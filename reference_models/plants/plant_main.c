@@ -204,11 +204,12 @@ static void measure_print(const struct plant *plant, const char *name, int64_t t
 {
     struct plant_share *share = plant->share;
     printf("{\"plant\": \"%s\", \"seconds\": %.3f, \"steps\": %llu, \"stalls\": %llu, "
-           "\"total_ns\": %llu, \"max_ns\": %llu, \"acts\": %llu}\n",
+           "\"total_ns\": %llu, \"max_ns\": %llu, \"queued_ns\": %llu, \"acts\": %llu}\n",
            name, (double)took_ns / 1e9, (unsigned long long)atomic_load(&share->steps),
            (unsigned long long)atomic_load(&share->stalls),
            (unsigned long long)atomic_load(&share->total_ns),
            (unsigned long long)atomic_load(&share->max_ns),
+           (unsigned long long)atomic_load(&share->queued_ns),
            (unsigned long long)atomic_load(&share->acts));
     fflush(stdout);
 }

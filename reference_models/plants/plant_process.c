@@ -21,8 +21,8 @@
 
 // 90 s: 3 GiB touched on a machine that is busy with other tests.
 #define READY_MAX_NS (90 * 1000 * PLANT_MS)
-// About 350 ms: how often a victim that stalls itself does.
-#define SELF_STEPS 50
+// How often a victim that stalls itself does.
+#define SELF_PERIOD_NS (400 * PLANT_MS)
 // A page cache of the neighbour's own: 4 MiB, rewritten.
 #define NEIGHBOUR_FILE_BYTES (4 << 20)
 
@@ -237,10 +237,13 @@ static void self_operation(struct plant *plant, void *arg)
     const struct plant_self *self = arg;
     if (self->operation)
         self->operation(plant, NULL);
-    if (!plant->innocent && atomic_load(&plant->share->steps) % SELF_STEPS == SELF_STEPS - 1) {
-        self->act(plant, NULL);
-        atomic_fetch_add(&plant->share->acts, 1);
-    }
+    static int64_t next_ns; // the victim's main thread alone comes here
+    int64_t now_ns = plant_now_ns();
+    if (plant->innocent || now_ns < next_ns)
+        return;
+    next_ns = now_ns + SELF_PERIOD_NS;
+    self->act(plant, NULL);
+    atomic_fetch_add(&plant->share->acts, 1);
 }
 
 void plant_self_steps(struct plant *plant, const struct plant_self *self)

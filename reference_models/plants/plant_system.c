@@ -119,11 +119,11 @@ int plant_setting(struct plant *plant, const char *path, const char *text, struc
     return rc ? error_set(err, -ENOTSUP, "'%s' cannot be written: %s", path, strerror(-rc)) : 0;
 }
 
-// Does the comma list have that word?
+// Does the comma list have that word? No list has the empty one.
 static bool list_has(const char *list, const char *word)
 {
     size_t len = strlen(word);
-    for (const char *at = list; (at = strstr(at, word)); at += len) {
+    for (const char *at = list; len && (at = strstr(at, word)); at += len) {
         bool starts = at == list || at[-1] == ',' || at[-1] == ' ';
         if (starts && (at[len] == '\0' || at[len] == ',' || at[len] == ' ' || at[len] == '\n'))
             return true;

@@ -47,6 +47,7 @@ static void burner(struct plant *plant, void *arg)
 
 static int start_contention(struct plant *plant, struct error *err)
 {
+    plant->cpu_counts = true;
     int rc = start_victim(plant, err);
     for (int i = 0; !rc && i < BURNERS; i++)
         rc = plant_culprit(plant, "pl-burner", burner, NULL, err);
@@ -76,6 +77,7 @@ static int start_rt(struct plant *plant, struct error *err)
     if (sched_setscheduler(0, SCHED_FIFO, &param))
         return error_set(err, -ENOTSUP, "no real-time priority: %s", strerror(errno));
     sched_setscheduler(0, SCHED_OTHER, &normal);
+    plant->cpu_counts = true;
     int rc = start_victim(plant, err);
     return rc ? rc : plant_culprit(plant, "pl-rt", rt_hog, NULL, err);
 }
@@ -131,6 +133,7 @@ static int start_softirq(struct plant *plant, struct error *err)
     if (access("/sys/class/net/lo/queues/rx-0/rps_cpus", W_OK))
         return error_set(err, -ENOTSUP, "packets cannot be steered (rps_cpus): %s",
                          strerror(errno));
+    plant->cpu_counts = true;
     int rc = start_victim(plant, err);
     return rc ? rc : plant_culprit(plant, "pl-flood", flooder, NULL, err);
 }

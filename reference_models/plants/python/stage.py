@@ -10,7 +10,7 @@ import time
 
 STALL_NS = 5000000
 WORK_S = 0.006
-STOP, READY, STEPS, STALLS, TOTAL, LONGEST, ACTS, CULPRIT = 0, 4, 8, 16, 24, 32, 40, 48
+STOP, READY, STEPS, STALLS, TOTAL, LONGEST, ACTS, CULPRIT, QUEUED = 0, 4, 8, 16, 24, 32, 40, 48, 56
 SIGKILL, PR_SET_PDEATHSIG = 9, 1
 
 share = mmap.mmap(int(os.environ["UPGATE_PLANT_SHARE"]), mmap.PAGESIZE)
@@ -74,19 +74,35 @@ def least_ns(rounds):
     return least
 
 
+def queued_ns(file):
+    """Time in the run queue so far."""
+    return int(os.pread(file.fileno(), 96, 0).split()[1]) if file else 0
+
+
+def schedstat():
+    try:
+        return open("/proc/thread-self/schedstat", "rb", buffering=0)
+    except OSError:
+        return None
+
+
 def steps(operation=None):
     """The loop of a victim's main thread, until the plant stops. operation(step)."""
     pin(cpu_victim)
     rounds = int(20000 * WORK_S * 1e9 / least_ns(20000))
     usual_ns = least_ns(rounds)
+    file = schedstat()
     struct.pack_into("I", share, READY, 1)
     step = 0
     while not stopped():
-        begin = time.monotonic_ns()
+        queued, begin = queued_ns(file), time.monotonic_ns()
         work(rounds)
         if operation:
             operation(step)
-        count(time.monotonic_ns() - begin - usual_ns)
+        late_ns = time.monotonic_ns() - begin - usual_ns
+        queued = queued_ns(file) - queued
+        add(QUEUED, queued)
+        count(late_ns - queued)
         time.sleep(0.001)
         step += 1
 
