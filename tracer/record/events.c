@@ -118,6 +118,8 @@ static void event_sample(struct recorder *recorder, const struct ug_sample *samp
         user = stacks_user(recorder->stacks, thread->process, addresses + sample->kernel_count, sample->user_count);
     if (target)
         tasks_make_target(recorder->tasks, thread->process);
+    else
+        tasks_rename_stranger(thread, &sample->task);
     if (target && recorder->python)
         python = python_for_sample(recorder->python, thread, (int64_t)sample->at_ns);
     struct row row = writer_row(recorder->writer, WRITER_SAMPLE);
@@ -175,8 +177,8 @@ static void event_fact(struct recorder *recorder, const struct ug_fact *fact)
 static void event_task(struct recorder *recorder, const struct ug_task_event *event)
 {
     tasks_event(recorder->tasks, event);
-    // The kernel's task storage may be busy just when a child is born: then it is nobody's target. Seen once in
-    // 100 births on a busy machine; its exec is told all the same.
+    // The kernel's task storage may be busy just when a child is born (bpf_task_storage_get gives up then), which
+    // would make it nobody's target; its exec is told all the same.
     if (event->what == UG_TASK_EXEC && !event->target && !recorder->no_children &&
         recorder->missed_count < RECORDER_MISSED_MAX && tasks_is_target(recorder->tasks, event->ppid))
         recorder->missed[recorder->missed_count++] = event->task.tgid;

@@ -164,9 +164,7 @@ struct task_thread *tasks_thread(struct tasks *tasks, const struct ug_task *task
     }
     if (!thread)
         return NULL;
-    if (task->tid)
-        tasks_rename(thread, task->comm);
-    else
+    if (!task->tid)
         thread->process->kind = TASK_IDLE;
     if (!thread->id) {
         if (!thread->process->id) {
@@ -178,6 +176,12 @@ struct task_thread *tasks_thread(struct tasks *tasks, const struct ug_task *task
         tasks->target_threads += thread->process->kind == TASK_TARGET;
     }
     return thread;
+}
+
+void tasks_rename_stranger(struct task_thread *thread, const struct ug_task *task)
+{
+    if (thread->process->kind != TASK_TARGET && task->tid)
+        tasks_rename(thread, task->comm);
 }
 
 uint32_t tasks_thread_id(struct tasks *tasks, const struct ug_task *task, int64_t at_ns, bool idle)
@@ -278,6 +282,9 @@ static void tasks_on_exec(struct tasks *tasks, const struct ug_task_event *event
     process->checked_ns = at_ns;
     process->ppid = event->ppid;
     task_comm_set(process->comm, event->task.comm);
+    struct task_thread *thread = tasks_find_thread(tasks, event->task.tid);
+    if (thread && thread->process == process)
+        tasks_rename(thread, event->task.comm);
     tasks_read_process(process);
 }
 

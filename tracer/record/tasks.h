@@ -69,6 +69,9 @@ void tasks_free(struct tasks *tasks, void (*process_gone)(void *context, struct 
 struct task_thread *tasks_thread(struct tasks *tasks, const struct ug_task *task, int64_t at_ns);
 // The same, as a row's id: 0 = nobody. idle: tid 0 is the idle task even without a name.
 uint32_t tasks_thread_id(struct tasks *tasks, const struct ug_task *task, int64_t at_ns, bool idle);
+// Names: those of targets are told when they change. A record names others as they were when it began (who got the CPU
+// a second ago), so only what was seen just now may rename a stranger.
+void tasks_rename_stranger(struct task_thread *thread, const struct ug_task *task);
 struct task_thread *tasks_thread_by_tid(struct tasks *tasks, uint32_t tid); // known and alive, or NULL
 void tasks_make_target(struct tasks *tasks, struct task_process *process);
 bool tasks_is_target(struct tasks *tasks, uint32_t tgid); // and lives
