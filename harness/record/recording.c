@@ -181,6 +181,9 @@ static int recording_start(struct recording *recording, struct error *err)
         recording_open_steps(recording);
         rc = command_start(opts->command, recording->steps_path, &recording->command, err);
     }
+    // On a busy machine looks at sleeping threads must not come late, nor rings overflow. The command has been
+    // forked before and keeps its own priority. Where it is not allowed, things are as they are.
+    setpriority(PRIO_PROCESS, 0, RECORDING_NICE);
     if (rc == 0)
         rc = recording_attach(recording, err);
     if (rc == 0 && opts->command)
@@ -284,10 +287,6 @@ int recording_run(const struct recording_opts *opts, struct recording_result *re
         log_set_hook(recording_clear_line);
     int rc = recording_start(&recording, err);
     bool started = rc == 0;
-    // On a busy machine looks at sleeping threads must not come late, nor rings overflow. The command has been
-    // forked before and keeps its own priority. Where it is not allowed, things are as they are.
-    if (started)
-        setpriority(PRIO_PROCESS, 0, RECORDING_NICE);
     if (started)
         rc = recording_loop(&recording, err);
     if (recording.recorder && started)
