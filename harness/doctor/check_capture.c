@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of what recording the host side needs (`upgate record`, the traced launches of `upgate ab`):
-// capabilities, BTF, kernel symbols, reading another process, locked memory, lockdown, and every
-// source of facts by attaching it with an empty target for a moment. Reads files; leaves nothing behind.
+// Checks of what recording the host side needs (`upgate record`, the traced launches of `upgate
+// ab`): capabilities, BTF, kernel symbols, reading another process, locked memory, lockdown, and
+// every source of facts by attaching it with an empty target for a moment. Reads files; leaves
+// nothing behind.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,9 +70,9 @@ void check_tracing(struct doctor *doctor)
                     "`upgate record` and `upgate stalls`: who held the program up cannot be told; "
                     "`upgate ab` still compares",
                     !has_btf ? "a kernel with CONFIG_DEBUG_INFO_BTF (/sys/kernel/btf/vmlinux)"
-                    : old    ? "run as root, or with CAP_SYS_ADMIN: kernels before 5.8 have no CAP_BPF"
-                             : "run as root, or: sudo setcap "
-                               "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_syslog+ep upgate");
+                    : old ? "run as root, or with CAP_SYS_ADMIN: kernels before 5.8 have no CAP_BPF"
+                          : "run as root, or: sudo setcap "
+                            "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_syslog+ep upgate");
     doctor_fact(finding, "perf", json_boolean(perf));
     doctor_fact(finding, "bpf", json_boolean(bpf));
     doctor_fact(finding, "btf", json_boolean(has_btf));
@@ -91,16 +92,18 @@ void check_kernel_symbols(struct doctor *doctor)
         line += *line == '\n';
         named = strtoull(line, NULL, 16) != 0;
     }
-    struct doctor_finding *finding = doctor_add(
-        doctor, "kernel-symbols", named ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED,
-        !head ? "no /proc/kallsyms" : named ? "kernel functions can be named (kptr_restrict %s)"
-                                            : "kernel addresses are hidden (kptr_restrict %s)",
-        restrict_text ? restrict_text : "not known");
+    struct doctor_finding *finding =
+        doctor_add(doctor, "kernel-symbols", named ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED,
+                   !head   ? "no /proc/kallsyms"
+                   : named ? "kernel functions can be named (kptr_restrict %s)"
+                           : "kernel addresses are hidden (kptr_restrict %s)",
+                   restrict_text ? restrict_text : "not known");
     if (!named)
-        doctor_lose(finding,
-                    "stacks of the kernel have no names, and most causes of stalls are told by them",
-                    !head ? "a kernel with CONFIG_KALLSYMS"
-                          : "run as root or with CAP_SYSLOG, with sysctl kernel.kptr_restrict=1 or 0");
+        doctor_lose(
+            finding,
+            "stacks of the kernel have no names, and most causes of stalls are told by them",
+            !head ? "a kernel with CONFIG_KALLSYMS"
+                  : "run as root or with CAP_SYSLOG, with sysctl kernel.kptr_restrict=1 or 0");
     doctor_fact(finding, "named", json_boolean(named));
     free(restrict_text);
     free(head);
@@ -117,19 +120,20 @@ void check_python_stacks(struct doctor *doctor)
     struct doctor_finding *finding =
         doctor_add(doctor, "python-stacks", all ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED,
                    "memory of %s can be read (ptrace_scope %s%s)",
-                   all            ? "any process"
-                   : scope >= 3   ? "no other process"
-                   : own          ? "own processes only"
-                                  : "own children only",
+                   all          ? "any process"
+                   : scope >= 3 ? "no other process"
+                   : own        ? "own processes only"
+                                : "own children only",
                    text ? text : "none", capable ? "" : ", no CAP_SYS_PTRACE");
     if (!all)
-        doctor_lose(finding,
-                    scope >= 3 ? "Python frames of every program: the line that waited is not shown"
-                               : "Python frames and command lines of other users' programs; without "
-                                 "them a stall shows kernel and native frames only",
-                    scope >= 3 ? "boot without kernel.yama.ptrace_scope=3, which cannot be taken back"
-                               : "run as root or with CAP_SYS_PTRACE; in a container: --cap-add "
-                                 "SYS_PTRACE");
+        doctor_lose(
+            finding,
+            scope >= 3 ? "Python frames of every program: the line that waited is not shown"
+                       : "Python frames and command lines of other users' programs; without "
+                         "them a stall shows kernel and native frames only",
+            scope >= 3 ? "boot without kernel.yama.ptrace_scope=3, which cannot be taken back"
+                       : "run as root or with CAP_SYS_PTRACE; in a container: --cap-add "
+                         "SYS_PTRACE");
     doctor_fact(finding, "ptrace_scope", text ? json_integer(scope) : json_null());
     doctor_fact(finding, "any", json_boolean(all));
     free(text);
@@ -159,14 +163,15 @@ void check_memlock(struct doctor *doctor)
     int kernel = capture_kernel(doctor);
     bool counts = kernel && kernel < 511;
     bool enough = limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= CAPTURE_MEMLOCK_LEAST;
-    struct doctor_finding *finding = doctor_add(
-        doctor, "memlock", counts && !enough ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK,
-        !counts  ? "locked memory does not limit BPF maps on this kernel"
-        : enough ? "locked memory is enough for BPF maps"
-                 : "locked memory is limited to %llu KiB, and BPF maps count",
-        (unsigned long long)limit.rlim_max / 1024);
+    struct doctor_finding *finding =
+        doctor_add(doctor, "memlock", counts && !enough ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK,
+                   !counts  ? "locked memory does not limit BPF maps on this kernel"
+                   : enough ? "locked memory is enough for BPF maps"
+                            : "locked memory is limited to %llu KiB, and BPF maps count",
+                   (unsigned long long)limit.rlim_max / 1024);
     if (counts && !enough)
-        doctor_lose(finding, "the rings of a recording cannot be made", "ulimit -l unlimited, as root");
+        doctor_lose(finding, "the rings of a recording cannot be made",
+                    "ulimit -l unlimited, as root");
 }
 
 #ifdef UPGATE_HAVE_CAPTURE
@@ -186,7 +191,8 @@ static const char *capture_remedy(const char *why)
     static const char *const remedies[][2] = {
         {"kptr_restrict", "sysctl kernel.kptr_restrict=1, and run as root or with CAP_SYSLOG"},
         {"perf_event_open", "run as root or with CAP_PERFMON"},
-        {"refused", "run as root; a kernel that refuses it then was built or locked down without it"},
+        {"refused",
+         "run as root; a kernel that refuses it then was built or locked down without it"},
     };
     for (size_t i = 0; i < sizeof remedies / sizeof *remedies; i++)
         if (strstr(why, remedies[i][0]))
@@ -195,12 +201,13 @@ static const char *capture_remedy(const char *why)
 }
 
 // why: "the reason; what is lost by it"
-static void capture_add_missing(struct doctor *doctor, const struct capture_source *source, size_t i)
+static void capture_add_missing(struct doctor *doctor, const struct capture_source *source,
+                                size_t i)
 {
     const char *lost = strrchr(source->why, ';');
     int reason = lost ? (int)(lost - source->why) : (int)strlen(source->why);
-    struct doctor_finding *finding = doctor_add(doctor, capture_id(i, source->name), DOCTOR_STATUS_LIMITED,
-                                                "%.*s", reason, source->why);
+    struct doctor_finding *finding = doctor_add(doctor, capture_id(i, source->name),
+                                                DOCTOR_STATUS_LIMITED, "%.*s", reason, source->why);
     char *text = xasprintf("%s%s%s", source->gives, lost ? ":" : "", lost ? lost + 1 : "");
     doctor_lose(finding, text, capture_remedy(source->why));
     free(text);
@@ -219,9 +226,12 @@ void check_capture(struct doctor *doctor)
         json_object_set_new(facts, sources[i].name, json_boolean(sources[i].works));
     }
     bool all = count && works == count;
-    struct doctor_finding *finding = doctor_add(
-        doctor, "capture", all ? DOCTOR_STATUS_OK : works ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_MISSING,
-        "%zu of %zu sources work%s%s", works, count, names.len ? ": " : "", names.len ? names.text : "");
+    struct doctor_finding *finding = doctor_add(doctor, "capture",
+                                                all     ? DOCTOR_STATUS_OK
+                                                : works ? DOCTOR_STATUS_LIMITED
+                                                        : DOCTOR_STATUS_MISSING,
+                                                "%zu of %zu sources work%s%s", works, count,
+                                                names.len ? ": " : "", names.len ? names.text : "");
     doctor_fact(finding, "sources", facts);
     if (!all)
         doctor_lose(finding,
@@ -238,11 +248,12 @@ void check_capture(struct doctor *doctor)
 #else
 void check_capture(struct doctor *doctor)
 {
-    struct doctor_finding *finding =
-        doctor_add(doctor, "capture", DOCTOR_STATUS_MISSING, "this build of upgate has no BPF programs");
-    doctor_lose(finding, "`upgate record` and the traced launches of `upgate ab`",
-                "build again with libbpf-dev, clang and bpftool (ci/setup installs them); the configure "
-                "summary says 'capture: ON'");
+    struct doctor_finding *finding = doctor_add(doctor, "capture", DOCTOR_STATUS_MISSING,
+                                                "this build of upgate has no BPF programs");
+    doctor_lose(
+        finding, "`upgate record` and the traced launches of `upgate ab`",
+        "build again with libbpf-dev, clang and bpftool (ci/setup installs them); the configure "
+        "summary says 'capture: ON'");
     doctor_fact(finding, "sources", json_object());
 }
 #endif

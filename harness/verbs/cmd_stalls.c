@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `upgate stalls`: who of a recorded program was blocked, on what, by whom, how often. Reads RUN.db,
-// analyses it, keeps the rows of table stall where the store can be written, prints. It is no gate: a
-// stall that was found ends in 0 as well.
+// `upgate stalls`: who of a recorded program was blocked, on what, by whom, how often. Reads
+// RUN.db, analyses it, keeps the rows of table stall where the store can be written, prints. It is
+// no gate: a stall that was found ends in 0 as well.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,11 +111,13 @@ static const struct option_spec stalls_options[] = {
      .max = INT64_MAX,
      .given_offset = offsetof(struct stalls_values, pair_given)},
     OPTIONS_COMMON(struct stalls_values, common, "FILE",
-                   "write a file instead; its ending picks the form: .txt, .md, .json, .folded", NULL),
+                   "write a file instead; its ending picks the form: .txt, .md, .json, .folded",
+                   NULL),
     {.name = NULL},
 };
 
-static bool stalls_chosen(const struct stalls_values *values, const struct stalls_recording *recording)
+static bool stalls_chosen(const struct stalls_values *values,
+                          const struct stalls_recording *recording)
 {
     if (values->recording_given && recording->id != (int64_t)values->recording)
         return false;
@@ -146,10 +148,11 @@ static int stalls_choose(struct stalls_job *job, struct error *err)
 {
     const struct stalls_recordings *recordings = &job->recordings;
     if (recordings->count == 0)
-        return error_set(err, -EINVAL,
-                         "'%s' has no recording: `upgate record -o RUN.db --pid PID --duration 30s` "
-                         "makes one, and so does `upgate ab` with traced_launches",
-                         store_path(job->store));
+        return error_set(
+            err, -EINVAL,
+            "'%s' has no recording: `upgate record -o RUN.db --pid PID --duration 30s` "
+            "makes one, and so does `upgate ab` with traced_launches",
+            store_path(job->store));
     job->shown = xcalloc(recordings->count, sizeof *job->shown);
     for (size_t i = 0; i < recordings->count; i++)
         if (stalls_chosen(job->values, &recordings->items[i]))
@@ -157,8 +160,8 @@ static int stalls_choose(struct stalls_job *job, struct error *err)
     if (job->count)
         return 0;
     char *choices = stalls_choices(recordings);
-    int rc = error_set(err, -EINVAL, "'%s' has no such recording; it has %s", store_path(job->store),
-                       choices);
+    int rc = error_set(err, -EINVAL, "'%s' has no such recording; it has %s",
+                       store_path(job->store), choices);
     free(choices);
     return rc;
 }
@@ -240,9 +243,10 @@ static void stalls_view_fill(const struct stalls_job *job, struct stalls_view *v
 static char *stalls_json_dump(const struct stalls_job *job, const struct stalls_view *view)
 {
     if (job->count > 1)
-        log_warn("%zu recordings; the document is of recording %lld: choose another with --recording, "
-                 "--workload, --side or --pair",
-                 job->count, (long long)job->shown[0].recording->id);
+        log_warn(
+            "%zu recordings; the document is of recording %lld: choose another with --recording, "
+            "--workload, --side or --pair",
+            job->count, (long long)job->shown[0].recording->id);
     json_t *document = stalls_view_json(view);
     char *json = json_dumps(document, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
     char *text = xasprintf("%s\n", json);
@@ -322,9 +326,8 @@ static enum exit_code stalls_exit(const struct stalls_job *job)
 static int stalls_open(struct stalls_job *job, const char *path, struct error *err)
 {
     struct error refused = {0};
-    int rc = job->values->common.dry_run
-                 ? -EROFS
-                 : store_open(path, STORE_WRITE, &job->store, &refused);
+    int rc =
+        job->values->common.dry_run ? -EROFS : store_open(path, STORE_WRITE, &job->store, &refused);
     job->writable = rc == 0;
     // What is no store is none for a reader either; what is read-only or being written can be read.
     return rc == 0 ? 0 : store_open(path, STORE_READ, &job->store, err);
@@ -339,7 +342,8 @@ static int stalls_store(struct stalls_job *job, const char *path, enum exit_code
     if (rc == 0)
         rc = stalls_choose(job, err);
     if (rc == 0 && job->values->common.dry_run) {
-        log_info("would analyse %zu recording%s of '%s'", job->count, job->count == 1 ? "" : "s", path);
+        log_info("would analyse %zu recording%s of '%s'", job->count, job->count == 1 ? "" : "s",
+                 path);
         return 0;
     }
     if (rc == 0)

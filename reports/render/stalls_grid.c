@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranked list of causes: a line a cause, the numbers in columns. Names give way to the width, then
-// the columns that are told again below. Reads what was found, writes the buffer of the table.
+// The ranked list of causes: a line a cause, the numbers in columns. Names give way to the width,
+// then the columns that are told again below. Reads what was found, writes the buffer of the table.
 #include "reports/render/stalls_grid.h"
 
 #include <stdlib.h>
@@ -51,16 +51,18 @@ static void grid_fill(char **row, const struct stalls *stalls, size_t i, bool ti
     const struct stall *stall = &stalls->stalls[i];
     char number[NUMBERS_SIZE];
     row[GRID_RANK] = xasprintf("%zu", i + 1);
-    row[GRID_CAUSE] = grid_clean(xstrdup(title && stall->title ? stall->title : stall->cause), utf8);
+    row[GRID_CAUSE] =
+        grid_clean(xstrdup(title && stall->title ? stall->title : stall->cause), utf8);
     row[GRID_LOST] = stalls_text_time((double)stall->total_ns);
     row[GRID_SHARE] = stalls_text_share(stalls_text_fraction(stalls, stall));
     row[GRID_COUNT] = xstrdup(numbers_count((int64_t)stall->count, number));
     row[GRID_LONGEST] = stalls_text_time((double)stall->max_ns);
-    row[GRID_PERIOD] = stall->has_period ? stalls_text_time((double)stall->period_ns) : xstrdup("-");
-    row[GRID_CULPRIT] = grid_clean(stall->culprit.known
-                                       ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
-                                       : xstrdup("-"),
-                                   utf8);
+    row[GRID_PERIOD] =
+        stall->has_period ? stalls_text_time((double)stall->period_ns) : xstrdup("-");
+    row[GRID_CULPRIT] =
+        grid_clean(stall->culprit.known ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
+                                        : xstrdup("-"),
+                   utf8);
     row[GRID_SURE] = stalls_text_confidence(stall->confidence);
 }
 
@@ -75,7 +77,8 @@ static int grid_width(const struct grid *grid)
 static void grid_measure(struct grid *grid, int width)
 {
     // First "sure", then "longest": the details have both.
-    static const enum grid_column dispensable[] = {GRID_SURE, GRID_LONGEST, GRID_COUNT, GRID_PERIOD};
+    static const enum grid_column dispensable[] = {GRID_SURE, GRID_LONGEST, GRID_COUNT,
+                                                   GRID_PERIOD};
     for (int column = 0; column < GRID_COLUMN_COUNT; column++) {
         grid->widths[column] = screen_columns(grid_heads[column]);
         for (size_t i = 0; i < grid->count; i++) {
@@ -91,7 +94,8 @@ static void grid_measure(struct grid *grid, int width)
         int excess = grid_width(grid) - width;
         if (excess <= 0)
             return;
-        if (excess <= spare_cause + spare_culprit || i == sizeof dispensable / sizeof *dispensable) {
+        if (excess <= spare_cause + spare_culprit ||
+            i == sizeof dispensable / sizeof *dispensable) {
             int take = excess < spare_culprit ? excess : spare_culprit;
             *culprit -= take;
             excess -= take;
@@ -134,8 +138,8 @@ void stalls_grid(struct table *table, const struct stalls *stalls, size_t rows_m
     for (size_t i = 0; i < grid.count; i++)
         grid_line(&grid, table, (const char *const *)grid.rows[i], SCREEN_STYLE_PLAIN);
     if (stalls->count > grid.count)
-        strbuf_add(&table->out, "%zu more with less: --top %zu or --all\n", stalls->count - grid.count,
-                   stalls->count);
+        strbuf_add(&table->out, "%zu more with less: --top %zu or --all\n",
+                   stalls->count - grid.count, stalls->count);
     for (size_t i = 0; i < grid.count; i++)
         for (int column = 0; column < GRID_COLUMN_COUNT; column++)
             free(grid.rows[i][column]);

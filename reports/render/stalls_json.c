@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // upgate.stalls/1 (INTERFACES: "JSON documents"): the stalls of one recording as other tools read
-// them. Returns a jansson tree. What is not known is null, times are integers of nanoseconds. Members
-// beyond the contract may be added.
+// them. Returns a jansson tree. What is not known is null, times are integers of nanoseconds.
+// Members beyond the contract may be added.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +103,8 @@ static json_t *stalls_json_stall(const struct stall *stall)
                         isfinite(stall->confidence) ? json_real(stall->confidence) : json_null());
     json_object_set_new(item, "confidence_note", stalls_json_text(stall->confidence_note));
     json_object_set_new(item, "steps_hit",
-                        stall->has_steps ? json_integer((json_int_t)stall->steps_hit) : json_null());
+                        stall->has_steps ? json_integer((json_int_t)stall->steps_hit)
+                                         : json_null());
     json_object_set_new(item, "steps_total",
                         stall->has_steps ? json_integer((json_int_t)stall->steps_total)
                                          : json_null());
@@ -152,14 +153,14 @@ static json_t *stalls_json_recordings(const struct stalls_recordings *recordings
         json_t *item = json_object();
         json_object_set_new(item, "id", json_integer(recording->id));
         json_object_set_new(item, "workload", stalls_json_text(recording->workload));
-        json_object_set_new(item, "side", recording->side < 0
-                                              ? json_null()
-                                              : json_string(recording->side == 0 ? "a" : "b"));
+        json_object_set_new(item, "side",
+                            recording->side < 0 ? json_null()
+                                                : json_string(recording->side == 0 ? "a" : "b"));
         json_object_set_new(item, "pair",
                             recording->pair < 0 ? json_null() : json_integer(recording->pair));
-        json_object_set_new(item, "pid", recording->target.known
-                                             ? json_integer(recording->target.pid)
-                                             : json_null());
+        json_object_set_new(item, "pid",
+                            recording->target.known ? json_integer(recording->target.pid)
+                                                    : json_null());
         json_array_append_new(list, item);
     }
     return list;
@@ -189,7 +190,8 @@ json_t *stalls_view_json(const struct stalls_view *view)
     json_object_set_new(document, "window_ns", json_integer(stalls->window_ns));
     json_object_set_new(document, "threshold_ns", json_integer(stalls->threshold_ns));
     json_object_set_new(document, "target", stalls_json_task(&recording->target));
-    json_object_set_new(document, "target_threads", json_integer((json_int_t)stalls->target_threads));
+    json_object_set_new(document, "target_threads",
+                        json_integer((json_int_t)stalls->target_threads));
     json_object_set_new(document, "idle_ns", json_integer(stalls->idle_ns));
     json_object_set_new(document, "events", counts);
     json_object_set_new(document, "stalls", list);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stalls in Markdown, for an incident's page or a pull request: the answer, the causes as a table, the
-// first few in full and folded. Built whole in memory; texts of the store cannot act as markup.
+// Stalls in Markdown, for an incident's page or a pull request: the answer, the causes as a table,
+// the first few in full and folded. Built whole in memory; texts of the store cannot act as markup.
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,11 +89,12 @@ static void markdown_stalls_detail(struct strbuf *out, const struct stall *stall
     if (stall->resource)
         markdown_stalls_item(out, "over", xstrdup(stall->resource));
     for (size_t k = 0; k < stall->chain_count; k++)
-        markdown_stalls_item(out, k ? "then" : "chain", stalls_text_link(stall, &stall->chain[k], true));
+        markdown_stalls_item(out, k ? "then" : "chain",
+                             stalls_text_link(stall, &stall->chain[k], true));
     char *sure = stalls_text_confidence(stall->confidence);
-    markdown_stalls_item(out, "sure", stall->confidence_note
-                                          ? xasprintf("%s: %s", sure, stall->confidence_note)
-                                          : xstrdup(sure));
+    markdown_stalls_item(out, "sure",
+                         stall->confidence_note ? xasprintf("%s: %s", sure, stall->confidence_note)
+                                                : xstrdup(sure));
     free(sure);
     markdown_stalls_item(out, "do", stall->advice ? stalls_text_advice(stall) : NULL);
     markdown_stalls_stack(out, "Kernel", &stall->victim_kernel);

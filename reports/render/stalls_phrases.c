@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of a stall's details: what was lost and how, stacks cut to what matters, links of the chain, what
-// was recorded. Pure functions.
+// Lines of a stall's details: what was lost and how, stacks cut to what matters, links of the
+// chain, what was recorded. Pure functions.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,14 +11,15 @@
 
 enum { PHRASES_NUMBER = 32 };
 
-static void phrases_part(struct strbuf *out, bool *begun, int64_t ns, int64_t total_ns, const char *what)
+static void phrases_part(struct strbuf *out, bool *begun, int64_t ns, int64_t total_ns,
+                         const char *what)
 {
     char number[PHRASES_NUMBER];
     // Below a hundredth a part explains nothing.
     if (ns <= 0 || ns * 100 < total_ns)
         return;
-    strbuf_add(out, "%s%s %s", *begun ? ", " : "; ", unit_format_ns(number, sizeof number, (double)ns),
-               what);
+    strbuf_add(out, "%s%s %s", *begun ? ", " : "; ",
+               unit_format_ns(number, sizeof number, (double)ns), what);
     *begun = true;
 }
 
@@ -112,13 +113,12 @@ static bool phrases_dull(const char *frame)
                                         "start_thread"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t len = strlen(names[i]);
-        if (strncmp(frame, names[i], len) == 0 && (frame[len] == 0 || frame[len] == '+' ||
-                                                    frame[len] == ' '))
+        if (strncmp(frame, names[i], len) == 0 &&
+            (frame[len] == 0 || frame[len] == '+' || frame[len] == ' '))
             return true;
     }
     return strncmp(frame, "__traceiter_", 12) == 0 || strncmp(frame, "__bpf_trace_", 12) == 0 ||
-           strncmp(frame, "bpf_prog_", 9) == 0 ||
-           strncmp(frame, "bpf_trampoline", 14) == 0;
+           strncmp(frame, "bpf_prog_", 9) == 0 || strncmp(frame, "bpf_trampoline", 14) == 0;
 }
 
 char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8)
@@ -153,7 +153,8 @@ char *stalls_text_advice(const struct stall *stall)
         return xstrdup(stall->advice);
     }
     char *name = stalls_text_name(&stall->culprit, STALLS_NAME_PROGRAM);
-    char *text = xasprintf("%.*s%s%s", (int)(at - stall->advice), stall->advice, name, at + strlen(quoted));
+    char *text =
+        xasprintf("%.*s%s%s", (int)(at - stall->advice), stall->advice, name, at + strlen(quoted));
     free(name);
     free(quoted);
     return text;
@@ -211,17 +212,20 @@ char *stalls_view_nothing(const struct stalls_shown *shown)
     char *name = stalls_text_recording(recording), number[NUMBERS_SIZE];
     char *text =
         dropped > 0
-            ? xasprintf("%s: all %s events were dropped, none was kept: nothing can be said; record "
-                        "again with a higher threshold or without samples",
-                        name, numbers_count(dropped, number))
+            ? xasprintf(
+                  "%s: all %s events were dropped, none was kept: nothing can be said; record "
+                  "again with a higher threshold or without samples",
+                  name, numbers_count(dropped, number))
         : recording->threads == 0
-            ? xasprintf("%s: no thread of the target was seen: nothing can be said; did it end before "
-                        "the recording began?",
-                        name)
-            : xasprintf("%s: no event of its %s thread%s: nothing can be said; `upgate doctor` tells "
-                        "what can be captured here",
-                        name, numbers_count(recording->threads, number),
-                        recording->threads == 1 ? "" : "s");
+            ? xasprintf(
+                  "%s: no thread of the target was seen: nothing can be said; did it end before "
+                  "the recording began?",
+                  name)
+            : xasprintf(
+                  "%s: no event of its %s thread%s: nothing can be said; `upgate doctor` tells "
+                  "what can be captured here",
+                  name, numbers_count(recording->threads, number),
+                  recording->threads == 1 ? "" : "s");
     free(name);
     return text;
 }

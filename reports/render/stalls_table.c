@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The terminal table of stalls: the answer first, then all causes by what they cost, the first few in
-// full, what the answer rests on, and what to do next. Reads what was found, writes the stream. Every
-// text of the store is cleaned on its way.
+// The terminal table of stalls: the answer first, then all causes by what they cost, the first few
+// in full, what the answer rests on, and what to do next. Reads what was found, writes the stream.
+// Every text of the store is cleaned on its way.
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -56,8 +56,8 @@ static void stalls_line(struct table *table, const char *label, char *text)
 
 static void stalls_stacks(struct table *table, const struct stall *stall)
 {
-    stalls_line(table, "  kernel", stalls_text_stack(&stall->victim_kernel, STALLS_KERNEL_MAX,
-                                                      table->utf8));
+    stalls_line(table, "  kernel",
+                stalls_text_stack(&stall->victim_kernel, STALLS_KERNEL_MAX, table->utf8));
     stalls_line(table, "  native",
                 stalls_text_stack(&stall->victim_user, STALLS_USER_MAX, table->utf8));
     stalls_line(table, "  python",
@@ -78,7 +78,8 @@ static void stalls_culprit(struct table *table, const struct stall *stall)
     }
     char *stack = stalls_text_stack(&stall->culprit_kernel, STALLS_KERNEL_MAX, table->utf8);
     size_t len = stall->culprit_function ? strlen(stall->culprit_function) : 0;
-    if (len && strncmp(stack, stall->culprit_function, len) == 0 && (!stack[len] || stack[len] == ' '))
+    if (len && strncmp(stack, stall->culprit_function, len) == 0 &&
+        (!stack[len] || stack[len] == ' '))
         stalls_line(table, "  in", xstrdup(stack)); // it is the leaf of the stack
     else if (stall->culprit_function && *stack)
         stalls_line(table, "  in", xasprintf("%s: %s", stall->culprit_function, stack));
@@ -94,7 +95,8 @@ static void stalls_chain(struct table *table, const struct stall *stall)
     if (stall->chain_count == 1 && stall->chain[0].via && !stall->resource)
         stalls_line(table, "by", xstrdup(stall->chain[0].via));
     for (size_t i = 0; stall->chain_count > 1 && i < stall->chain_count; i++)
-        stalls_line(table, i ? "" : "chain", stalls_text_link(stall, &stall->chain[i], table->utf8));
+        stalls_line(table, i ? "" : "chain",
+                    stalls_text_link(stall, &stall->chain[i], table->utf8));
 }
 
 static void stalls_detail(struct table *table, const struct stalls *stalls, size_t i)
@@ -146,11 +148,11 @@ static void stalls_trust(struct table *table, const struct stalls_shown *shown)
     if (blind)
         stalls_line(table, "not seen", xstrdup("Python stacks: they were not walked"));
     for (size_t i = 0; i < stalls->missing_count && i < STALLS_MISSING_MAX; i++)
-        stalls_line(table, i || blind ? "" : "not seen",
-                    xstrdup(stalls->missing[i]));
+        stalls_line(table, i || blind ? "" : "not seen", xstrdup(stalls->missing[i]));
     if (stalls->missing_count > STALLS_MISSING_MAX)
-        stalls_line(table, "", xasprintf("%zu more: select missing from recording",
-                                         stalls->missing_count - STALLS_MISSING_MAX));
+        stalls_line(table, "",
+                    xasprintf("%zu more: select missing from recording",
+                              stalls->missing_count - STALLS_MISSING_MAX));
 }
 
 static void stalls_more(struct table *table, const struct stalls_view *view,
@@ -158,8 +160,8 @@ static void stalls_more(struct table *table, const struct stalls_view *view,
 {
     char *clean = screen_clean(view->path, table->utf8);
     struct strbuf line = {0};
-    strbuf_add(&line, "\n%zu more in full: upgate stalls %s --all", shown->stalls->count - view->details_max,
-               clean);
+    strbuf_add(&line, "\n%zu more in full: upgate stalls %s --all",
+               shown->stalls->count - view->details_max, clean);
     if (view->count > 1)
         strbuf_add(&line, " --recording %lld", (long long)shown->recording->id);
     screen_style(&table->out, SCREEN_STYLE_DIM, table->color, line.text);
@@ -186,11 +188,11 @@ static void stalls_worst(struct table *table, const struct stalls_view *view)
         }
     }
     char *name = stalls_text_recording(worst->recording), *answer = stalls_text_answer(worst);
-    char *text =
-        most > 0 ? xasprintf("Worst of %zu recordings, %s: %s", view->count, name, answer)
-        : mute   ? xasprintf("No stall found in %zu of %zu recordings; the others say nothing",
-                             view->count - mute, view->count)
-                 : xasprintf("No stall found in %zu recordings", view->count);
+    char *text = most > 0 ? xasprintf("Worst of %zu recordings, %s: %s", view->count, name, answer)
+                 : mute
+                     ? xasprintf("No stall found in %zu of %zu recordings; the others say nothing",
+                                 view->count - mute, view->count)
+                     : xasprintf("No stall found in %zu recordings", view->count);
     char *clean = screen_clean(text, table->utf8);
     screen_wrap(&table->out, clean, table->width, 0, 0);
     strbuf_add(&table->out, "\n");

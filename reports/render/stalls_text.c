@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sentences about stalls. A cause that is known here by its identifier gets a sentence of its own,
-// with the culprit as its subject; any other is told by its title, so that a new cause needs nothing
-// here. Pure functions.
+// The sentences about stalls. A cause that is known here by its identifier gets a sentence of its
+// own, with the culprit as its subject; any other is told by its title, so that a new cause needs
+// nothing here. Pure functions.
 #include "reports/render/stalls_text.h"
 
 #include <math.h>
@@ -23,7 +23,11 @@ char *stalls_text_share(double fraction)
     double percent = fraction * 100;
     if (!isfinite(percent))
         return xstrdup("-");
-    return xasprintf("%.*f %%", percent >= 100 ? 0 : percent >= 0.1 || percent == 0 ? 1 : 2, percent);
+    return xasprintf("%.*f %%",
+                     percent >= 100                   ? 0
+                     : percent >= 0.1 || percent == 0 ? 1
+                                                      : 2,
+                     percent);
 }
 
 char *stalls_text_confidence(double confidence)
@@ -53,7 +57,8 @@ static const char *text_proc_file(const struct stall *stall)
     return "smaps";
 }
 
-// {culprit}, {file}, {every}: a phrase whose culprit is not known is not used; then the title speaks.
+// {culprit}, {file}, {every}: a phrase whose culprit is not known is not used; then the title
+// speaks.
 static const struct text_phrase {
     const char *cause, *text;
 } text_phrases[] = {
@@ -198,13 +203,14 @@ char *stalls_text_answer(const struct stalls_shown *shown)
     if (stalls->count == 0)
         return text_answer_none(shown);
     const struct stall *stall = &stalls->stalls[0];
-    char *victim = stalls_text_task(stall->victim.known ? &stall->victim : &shown->recording->target,
-                                    STALLS_NAME_SHORT);
+    char *victim = stalls_text_task(
+        stall->victim.known ? &stall->victim : &shown->recording->target, STALLS_NAME_SHORT);
     char *window = stalls_text_time((double)stalls->window_ns);
     char *blame = stalls_text_blame(stall);
     char *share = stalls_text_share(stalls_text_fraction(stalls, stall));
     const char *doubt = stall->confidence < 0.5 ? "probably " : "";
-    // Dead cgroups that nobody paid for yet, a process that was killed: there, and no time was lost.
+    // Dead cgroups that nobody paid for yet, a process that was killed: there, and no time was
+    // lost.
     char *text = stall->total_ns < TEXT_NOTHING_NS
                      ? xasprintf("%s: %s%s", victim, doubt, blame)
                      : xasprintf("%s lost %s of %s: %s%s", victim, share, window, doubt, blame);

@@ -20,8 +20,8 @@ bool stalls_text_is_python(const struct stall_task *task);
 // "thread 4127 "pt_data_worker" of trainer.py (pid 4121)"
 char *stalls_text_thread(const struct stall_task *task);
 
-char *stalls_text_time(double ns);         // "137 ms"; "-" when not known (NAN)
-char *stalls_text_share(double fraction);  // 0.142 -> "14.2 %"
+char *stalls_text_time(double ns);               // "137 ms"; "-" when not known (NAN)
+char *stalls_text_share(double fraction);        // 0.142 -> "14.2 %"
 char *stalls_text_confidence(double confidence); // "98 %"
 
 // Part of the window in which the cause held up one thread at least.
@@ -48,6 +48,7 @@ char *stalls_text_link(const struct stall *stall, const struct stall_link *link,
 char *stalls_text_advice(const struct stall *stall);
 // "61 of 200 steps"; NULL when there were no steps.
 char *stalls_text_steps(const struct stall *stall);
-char *stalls_text_breach(const struct stall_breach *breach); // "bpf gaps: 12 dropped, the ring was full"
+char *
+stalls_text_breach(const struct stall_breach *breach); // "bpf gaps: 12 dropped, the ring was full"
 
 #endif

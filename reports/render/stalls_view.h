@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stalls of recordings as people and machines read them: terminal table, Markdown, and the
 // document upgate.stalls/1. Shows what reports/analyse/stalls found and judges nothing. Reads the
-// store for what a recording is (whose, how long, how many events); writes streams and buffers only.
+// store for what a recording is (whose, how long, how many events); writes streams and buffers
+// only.
 #ifndef UPGATE_REPORTS_STALLS_VIEW_H
 #define UPGATE_REPORTS_STALLS_VIEW_H
 
@@ -24,7 +25,7 @@ struct stalls_recording {
     int64_t begin_ns, end_ns;   // end_ns 0: it was killed, or is still going on
     int64_t threshold_ns, sample_hz;
     bool python;
-    struct stall_task target;   // the process of the target that was seen first
+    struct stall_task target; // the process of the target that was seen first
     char *target_comm, *target_cmdline;
     int64_t processes, threads; // of the target
     int64_t gaps, samples, lock_waits, facts;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stalls as they are shown: findings made by hand, rendered in every form and width, compared byte by
-// byte with tests/golden/stalls_*. UPGATE_GOLDEN_UPDATE=1 rewrites the files; read the diff before you
-// commit it. The recordings of a store are read from one made by SQL.
+// Stalls as they are shown: findings made by hand, rendered in every form and width, compared byte
+// by byte with tests/golden/stalls_*. UPGATE_GOLDEN_UPDATE=1 rewrites the files; read the diff
+// before you commit it. The recordings of a store are read from one made by SQL.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,24 +24,27 @@ enum { GOLDEN_BYTES_MAX = 1 << 20 };
         (struct stall_stack){.frames = frames_, .count = sizeof frames_ / sizeof *frames_};        \
     })
 
-static const struct stall_task trainer = {.known = true,
-                                          .pid = 4121,
-                                          .tid = 4121,
-                                          .comm = "python3",
-                                          .cmdline = "/usr/bin/python3 -u ci/stalls/trainer.py --steps 400",
-                                          .kind = "target"};
+static const struct stall_task trainer = {
+    .known = true,
+    .pid = 4121,
+    .tid = 4121,
+    .comm = "python3",
+    .cmdline = "/usr/bin/python3 -u ci/stalls/trainer.py --steps 400",
+    .kind = "target"};
 static const struct stall_task loader = {.known = true,
                                          .pid = 4121,
                                          .tid = 4127,
                                          .comm = "pt_data_worker",
-                                         .cmdline = "/usr/bin/python3 -u ci/stalls/trainer.py --steps 400",
+                                         .cmdline =
+                                             "/usr/bin/python3 -u ci/stalls/trainer.py --steps 400",
                                          .kind = "target"};
-static const struct stall_task agent = {.known = true,
-                                        .pid = 4188,
-                                        .tid = 4188,
-                                        .comm = "python3",
-                                        .cmdline = "/usr/bin/python3 ci/stalls/agent.py --pid 4121 --period 0.3",
-                                        .kind = "other"};
+static const struct stall_task agent = {
+    .known = true,
+    .pid = 4188,
+    .tid = 4188,
+    .comm = "python3",
+    .cmdline = "/usr/bin/python3 ci/stalls/agent.py --pid 4121 --period 0.3",
+    .kind = "other"};
 static const struct stall_task flusher = {
     .known = true, .pid = 77, .tid = 77, .comm = "kworker/u4:2", .kind = "kernel"};
 
@@ -72,17 +75,19 @@ static struct stall smaps_stall(void)
                                "main (trainer.py:102)", "<module> (trainer.py:110)"),
         .culprit = agent,
         .culprit_function = "show_smaps_rollup",
-        .culprit_kernel = STACK("__traceiter_sched_waking", "smaps_account", "smaps_pte_range", "walk_pgd_range",
-                                "__walk_page_range", "walk_page_vma", "smap_gather_stats",
-                                "show_smaps_rollup", "seq_read_iter", "vfs_read", "ksys_read"),
+        .culprit_kernel =
+            STACK("__traceiter_sched_waking", "smaps_account", "smaps_pte_range", "walk_pgd_range",
+                  "__walk_page_range", "walk_page_vma", "smap_gather_stats", "show_smaps_rollup",
+                  "seq_read_iter", "vfs_read", "ksys_read"),
         .resource = "mmap_lock of pid 4121",
         .chain = {{.from = trainer, .to = agent, .via = "mmap_lock"}},
         .chain_count = 1,
         .has_steps = true,
         .steps_hit = 98,
         .steps_total = 1204,
-        .advice = "stop `/usr/bin/python3 ci/stalls/agent.py --pid 4121 --period 0.3` (pid 4188) from "
-                  "calling memory_full_info(): read memory_info() instead, or ask far less often",
+        .advice =
+            "stop `/usr/bin/python3 ci/stalls/agent.py --pid 4121 --period 0.3` (pid 4188) from "
+            "calling memory_full_info(): read memory_info() instead, or ask far less often",
     };
 }
 
@@ -160,7 +165,8 @@ static void golden_compare(const char *got, const char *name)
     }
     char *want = string_read_file(path, GOLDEN_BYTES_MAX, NULL);
     if (!want)
-        runner_fail(__FILE__, __LINE__, "no golden file %s; UPGATE_GOLDEN_UPDATE=1 writes it", path);
+        runner_fail(__FILE__, __LINE__, "no golden file %s; UPGATE_GOLDEN_UPDATE=1 writes it",
+                    path);
     if (want && strcmp(got, want) != 0) {
         size_t at = 0, line = 1;
         for (; got[at] && got[at] == want[at]; at++)
@@ -247,8 +253,9 @@ TEST(the_smaps_case_in_every_form)
     golden_compare(markdown, "stalls_smaps.md");
     free(markdown);
     char *answer = stalls_text_answer(&shown);
-    CHECK_STR(answer, "trainer.py (pid 4121) lost 14.2 % of 30 s: python3 agent.py (pid 4188) reads its "
-                      "smaps_rollup every 300 ms and holds its mmap_lock meanwhile");
+    CHECK_STR(answer,
+              "trainer.py (pid 4121) lost 14.2 % of 30 s: python3 agent.py (pid 4188) reads its "
+              "smaps_rollup every 300 ms and holds its mmap_lock meanwhile");
     free(answer);
 }
 
@@ -258,8 +265,8 @@ TEST(two_sides_with_drops_and_threads_that_waited_together)
     struct stall_breach breaches[] = {
         {.producer = "bpf", .kind = "gaps", .count = 12345, .detail = "the ring was full"},
         {.producer = "bpf", .kind = "samples", .count = 2}};
-    const char *missing[] = {
-        "signals: no tracepoint signal_generate on this kernel; who sent SIGSTOP is told from wakers only"};
+    const char *missing[] = {"signals: no tracepoint signal_generate on this kernel; who sent "
+                             "SIGSTOP is told from wakers only"};
     struct stalls b = {.recording_id = 2,
                        .window_ns = 30000 * MS,
                        .threshold_ns = MS,
@@ -342,7 +349,8 @@ TEST(names_of_processes)
         {NULL, NULL, "?", "?"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct stall_task task = {.known = true, .comm = cases[i].comm, .cmdline = cases[i].cmdline};
+        struct stall_task task = {
+            .known = true, .comm = cases[i].comm, .cmdline = cases[i].cmdline};
         char *name = stalls_text_name(&task, STALLS_NAME_SHORT);
         char *program = stalls_text_name(&task, STALLS_NAME_PROGRAM);
         CHECK_STR(name, cases[i].name);
@@ -392,7 +400,8 @@ TEST(what_cost_no_time_has_no_share)
     struct stalls_recording recording = smaps_recording();
     struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
     char *text = stalls_text_answer(&shown);
-    CHECK_STR(text, "trainer.py (pid 4121): probably thousands of dead cgroups slow the kernel down");
+    CHECK_STR(text,
+              "trainer.py (pid 4121): probably thousands of dead cgroups slow the kernel down");
     free(text);
 }
 
@@ -437,14 +446,18 @@ TEST(the_recordings_of_a_store)
     CHECK_INT(stalls_recordings_load(store, &recordings, &err), 0);
     CHECK_INT(recordings.count, 0);
     static const char sql[] =
-        "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, target, missing) "
+        "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, target, "
+        "missing) "
         "VALUES (3, 10, 20, 1000000, 0, 1, '{}', '[]'), (5, 10, NULL, 1000000, 199, 0, '{}', '[]');"
         "INSERT INTO process (id, recording_id, tgid, start_ns, comm, cmdline, kind) VALUES "
-        "(1, 3, 40, 1, 'bash', 'bash', 'other'), (2, 3, 41, 1, 'python3', 'python3 a.py', 'target'),"
+        "(1, 3, 40, 1, 'bash', 'bash', 'other'), (2, 3, 41, 1, 'python3', 'python3 a.py', "
+        "'target'),"
         "(3, 3, 42, 1, 'python3', NULL, 'target'), (4, 5, 50, 1, 'x', 'x', 'target');"
-        "INSERT INTO thread (id, process_id, tid, comm) VALUES (1, 1, 40, 'bash'), (2, 2, 41, 'python3'),"
+        "INSERT INTO thread (id, process_id, tid, comm) VALUES (1, 1, 40, 'bash'), (2, 2, 41, "
+        "'python3'),"
         "(3, 2, 43, 'w'), (4, 3, 42, 'python3'), (5, 4, 50, 'x');"
-        "INSERT INTO gap (thread_id, out_ns, in_ns, state, flags) VALUES (2, 1, 2, 1, 0), (5, 1, 2, 1, 0),"
+        "INSERT INTO gap (thread_id, out_ns, in_ns, state, flags) VALUES (2, 1, 2, 1, 0), (5, 1, "
+        "2, 1, 0),"
         "(4, 1, 2, 1, 0);"
         "INSERT INTO sample (thread_id, at_ns, cpu, why) VALUES (5, 1, 0, 1);";
     CHECK_INT(sqlite3_exec(store_db(store), sql, NULL, NULL, NULL), SQLITE_OK);
@@ -464,13 +477,15 @@ TEST(the_recordings_of_a_store)
     CHECK_INT(second->samples, 1);
     CHECK(!second->python);
     stalls_recordings_clear(&recordings);
-    CHECK_INT(sqlite3_exec(store_db(store), "DELETE FROM sample; DELETE FROM gap; DELETE FROM thread; "
-                                            "DELETE FROM process; DROP VIEW v_stall; DROP TABLE stall; "
-                                            "DROP TABLE recorded_step; DROP TABLE counter; DROP TABLE "
-                                            "host_fact; DROP TABLE recording",
+    CHECK_INT(sqlite3_exec(store_db(store),
+                           "DELETE FROM sample; DELETE FROM gap; DELETE FROM thread; "
+                           "DELETE FROM process; DROP VIEW v_stall; DROP TABLE stall; "
+                           "DROP TABLE recorded_step; DROP TABLE counter; DROP TABLE "
+                           "host_fact; DROP TABLE recording",
                            NULL, NULL, NULL),
               SQLITE_OK);
-    CHECK_INT(stalls_recordings_load(store, &recordings, &err), 0); // of an upgate that did not record
+    CHECK_INT(stalls_recordings_load(store, &recordings, &err),
+              0); // of an upgate that did not record
     CHECK_INT(recordings.count, 0);
     store_close(store);
     unlink(path);
