@@ -13,7 +13,7 @@
 #define PURGE_BYTES ((size_t)192 << 20)
 #define PURGE_PIECE ((size_t)16 << 10)
 // Each flush waits for the other CPU: 2 to 5 us on bare metal, more on a VM.
-#define PROTECT_TIMES 8000
+#define PROTECT_TIMES 20000
 #define HUGE_BYTES ((size_t)256 << 20)
 // Given back in pieces: one call for all of it would be a stall of its own.
 #define GIVEN_BYTES ((size_t)1 << 20)

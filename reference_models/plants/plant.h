@@ -21,6 +21,7 @@
 #define PLANT_MS INT64_C(1000000)
 // What a healthy step of the victim is late on a quiet machine stays far below it.
 #define PLANT_STALL_NS (5 * PLANT_MS)
+#define PLANT_DUE_NS (400 * PLANT_MS)
 #define PLANT_CLEAN_MAX 64
 #define PLANT_CHILDREN_MAX 64
 
@@ -118,6 +119,9 @@ void plant_sleep_ns(int64_t ns);
 void plant_burn_ns(int64_t ns); // CPU time of the caller, not wall time
 void plant_pin(int cpu);
 bool plant_stopped(const struct plant *plant);
+// True once in PLANT_DUE_NS: how often who is asked in every step answers late. Begins in false. One
+// thread of a process may ask.
+bool plant_due(void);
 // Calls fn every period_ns by an absolute clock until the plant stops; fn counts nothing itself.
 void plant_every(struct plant *plant, int64_t period_ns, plant_fn fn, void *arg);
 

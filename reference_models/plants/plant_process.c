@@ -21,8 +21,6 @@
 
 // 90 s: 3 GiB touched on a machine that is busy with other tests.
 #define READY_MAX_NS (90 * 1000 * PLANT_MS)
-// How often a victim that stalls itself does.
-#define SELF_PERIOD_NS (400 * PLANT_MS)
 // A page cache of the neighbour's own: 4 MiB, rewritten.
 #define NEIGHBOUR_FILE_BYTES (4 << 20)
 
@@ -67,6 +65,16 @@ void plant_pin(int cpu)
 bool plant_stopped(const struct plant *plant)
 {
     return atomic_load(&plant->share->stop) != 0;
+}
+
+bool plant_due(void)
+{
+    static int64_t next_ns;
+    int64_t now_ns = plant_now_ns();
+    bool due = next_ns && now_ns >= next_ns;
+    if (due || !next_ns)
+        next_ns = now_ns + PLANT_DUE_NS;
+    return due;
 }
 
 void plant_every(struct plant *plant, int64_t period_ns, plant_fn fn, void *arg)
@@ -237,11 +245,8 @@ static void self_operation(struct plant *plant, void *arg)
     const struct plant_self *self = arg;
     if (self->operation)
         self->operation(plant, NULL);
-    static int64_t next_ns; // the victim's main thread alone comes here
-    int64_t now_ns = plant_now_ns();
-    if (plant->innocent || now_ns < next_ns)
+    if (plant->innocent || !plant_due())
         return;
-    next_ns = now_ns + SELF_PERIOD_NS;
     self->act(plant, NULL);
     atomic_fetch_add(&plant->share->acts, 1);
 }

@@ -18,8 +18,6 @@
 #define BIG_BYTES ((size_t)128 << 20)
 #define FUSE_NODE_FILE 2
 #define FUSE_DELAY_NS (80 * PLANT_MS)
-// Of the reads one in so many is answered late.
-#define FUSE_LATE 40
 #define FUSE_BUFFER_BYTES ((size_t)1 << 20)
 #define FUSE_FILE_BYTES 4096
 // The victim dirties 512 KiB a step, about 70 MB/s.
@@ -151,10 +149,9 @@ static struct fuse_attr fuse_attr_of(uint64_t node)
 static void fuse_answer_read(struct plant *plant, int fd, const struct fuse_in_header *in)
 {
     static char data[FUSE_FILE_BYTES];
-    static unsigned int reads;
     struct fuse_read_in read_in;
     memcpy(&read_in, in + 1, sizeof(read_in));
-    if (!plant->innocent && ++reads % FUSE_LATE == 0) {
+    if (!plant->innocent && plant_due()) {
         plant_sleep_ns(FUSE_DELAY_NS);
         atomic_fetch_add(&plant->share->acts, 1);
     }

@@ -19,8 +19,6 @@
 #define LINE_BYTES 8192
 #define PIPE_BYTES 65536
 #define COMPILE_NS (80 * PLANT_MS)
-// Of the requests one in so many is answered late.
-#define PEER_LATE 40
 
 static int pair[2]; // the two ends of a pipe or connection, inherited
 
@@ -82,10 +80,10 @@ static void poster(struct plant *plant, void *arg)
 {
     (void)arg;
     plant_pin(plant->cpu_other);
-    for (unsigned int i = 1; !plant_stopped(plant); i++) {
+    while (!plant_stopped(plant)) {
         while (sem_wait(&plant->share->asked) && errno == EINTR) {
         }
-        if (!plant->innocent && i % PEER_LATE == 0) {
+        if (!plant->innocent && plant_due()) {
             plant_sleep_ns(HELD_NS);
             atomic_fetch_add(&plant->share->acts, 1);
         }
@@ -198,8 +196,8 @@ static void peer(struct plant *plant, void *arg)
     bool late = arg != NULL;
     char byte;
     plant_pin(plant->cpu_other);
-    for (unsigned int i = 1; recv(pair[1], &byte, 1, 0) == 1; i++) {
-        if (late && i % PEER_LATE == 0) {
+    while (recv(pair[1], &byte, 1, 0) == 1) {
+        if (late && plant_due()) {
             plant_sleep_ns(HELD_NS);
             atomic_fetch_add(&plant->share->acts, 1);
         }

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Victim: two million objects, and a full collection every 50 steps or so, as long as that takes."""
+"""Victim: two million objects, and a full collection every 400 ms."""
 import gc
 
 import stage
 
 OBJECTS = 2000000
-STEPS_BETWEEN = 60
 
 
-def collect(step):
-    if stage.guilty and step % STEPS_BETWEEN == STEPS_BETWEEN - 1:
+def collect():
+    if stage.guilty and stage.due():
         gc.collect()
         stage.add(stage.ACTS, 1)
 

@@ -6,7 +6,7 @@ import time
 
 import stage
 
-LATE_EVERY, LATE_S = 40, 0.08
+LATE_S = 0.08
 
 
 def worker(queue, parent):
@@ -18,7 +18,7 @@ def worker(queue, parent):
     batch = 0
     while not stage.stopped():
         batch += 1
-        if stage.guilty and batch % LATE_EVERY == 0:
+        if stage.guilty and stage.due():
             end = time.process_time() + LATE_S
             while time.process_time() < end:
                 pass
@@ -34,5 +34,5 @@ if __name__ == "__main__":
     process.start()
     if stage.guilty:
         stage.blame(process.pid)
-    stage.steps(lambda step: queue.get())
+    stage.steps(queue.get)
     process.kill()

@@ -87,24 +87,34 @@ def schedstat():
 
 
 def steps(operation=None):
-    """The loop of a victim's main thread, until the plant stops. operation(step)."""
+    """The loop of a victim's main thread, until the plant stops."""
     pin(cpu_victim)
     rounds = int(20000 * WORK_S * 1e9 / least_ns(20000))
     usual_ns = least_ns(rounds)
     file = schedstat()
     struct.pack_into("I", share, READY, 1)
-    step = 0
     while not stopped():
         queued, begin = queued_ns(file), time.monotonic_ns()
         work(rounds)
         if operation:
-            operation(step)
+            operation()
         late_ns = time.monotonic_ns() - begin - usual_ns
         queued = queued_ns(file) - queued
         add(QUEUED, queued)
         count(late_ns - queued)
         time.sleep(0.001)
-        step += 1
+
+
+_due = [0.0]
+
+
+def due():
+    """True once in 400 ms, as plant_due()."""
+    now = time.monotonic()
+    is_due = 0.0 < _due[0] <= now
+    if is_due or not _due[0]:
+        _due[0] = now + 0.4
+    return is_due
 
 
 def every(period_s, act):
