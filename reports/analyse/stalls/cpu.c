@@ -103,7 +103,6 @@ void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index
     const struct trace_process *process = &trace->processes[best->process];
     if (cpu_is_softirq(process)) {
         part->cause = CAUSE_SOFTIRQ_STORM;
-        part->culprit = TRACE_NONE;
-    } else if (best->real_time && process->kind != TRACE_KERNEL)
+    } else if (best->real_time && process->kind != TRACE_KERNEL && !process->own)
         part->cause = CAUSE_RT_HOG;
 }

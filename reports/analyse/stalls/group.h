@@ -19,6 +19,7 @@ struct group {
     size_t count; // episodes: spans, those next to each other taken as one
     uint32_t worst_thread, culprit_thread;
     size_t threads;
+    bool most; // three fifths of the window and more
     double confidence;
     unsigned notes; // that hold for a good part of the time
     bool has_period;
@@ -38,8 +39,8 @@ void groups_free(struct groups *groups);
 
 // period.c: how regularly the culprit acts; fills has_period, period_ns.
 void period_find(const struct trace *trace, struct group *group);
-// The regular distance of rising times; 0: none. Multiples (missed ones) are folded.
-int64_t period_of(const int64_t *times, size_t count);
+// The regular distance of the begins of spans in rising order; 0: none. Multiples (missed ones) are folded.
+int64_t period_of(const struct trace_window *spans, size_t count);
 
 // describe.c: in words, strings in the trace's arena.
 void describe_group(const struct work *work, const struct group *group, struct stall *ret_stall);

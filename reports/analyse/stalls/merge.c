@@ -221,7 +221,7 @@ static bool merge_counts(const struct trace *trace, const struct group *group, d
         return share >= 0.05;
     case CAUSE_TLB_SHOOTDOWN:
     case CAUSE_MADVISE_STORM:
-        return share >= 0.1 || (!on_cpu && group->max_ns >= 20 * ms);
+        return share >= 0.1 || group->max_ns >= (on_cpu ? 15 : 20) * ms;
     case CAUSE_MUNMAP_LARGE:
     case CAUSE_PAGE_POPULATE:
         return group->max_ns >= 30 * ms || (!on_cpu && share >= 0.02);
@@ -236,14 +236,22 @@ static bool merge_counts(const struct trace *trace, const struct group *group, d
     }
 }
 
+// What a group is ranked by. Turns that neighbours take on a busy machine come second to what somebody
+// does to the program, unless they take most of it.
+static double merge_weight(const struct group *group)
+{
+    bool shared = group->cause == CAUSE_CPU_CONTENTION && !group->most;
+    return (double)group->worst_ns * (shared ? 0.4 : 1);
+}
+
 static int merge_by_rank(const void *left, const void *right)
 {
     const struct group *a = left, *b = right;
     bool a_oom = a->cause == CAUSE_OOM_KILL, b_oom = b->cause == CAUSE_OOM_KILL;
     if (a_oom != b_oom) // what follows from a kill, and what led to it, stands behind it
         return a_oom ? -1 : 1;
-    if (a->worst_ns != b->worst_ns)
-        return a->worst_ns > b->worst_ns ? -1 : 1;
+    if (merge_weight(a) != merge_weight(b))
+        return merge_weight(a) > merge_weight(b) ? -1 : 1;
     return (a->cause > b->cause) - (a->cause < b->cause);
 }
 
@@ -251,6 +259,7 @@ static void merge_group(const struct trace *trace, struct group *group, struct m
 {
     merge_spans(group);
     merge_threads(trace, group, threads);
+    group->most = group->worst_ns * 5 >= trace->window_ns * 3;
     if (group->cause != CAUSE_CPU_CONTENTION || group->culprit != TRACE_NONE)
         return;
     // Ordinary neighbours have their turns: one is named only when much is lost to it.

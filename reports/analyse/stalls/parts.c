@@ -124,8 +124,8 @@ enum cause parts_activity(struct marks marks)
         enum cause cause;
     } rows[] = { // the first that fits: what is rarer and surer stands before
         {MARK_SMAPS, CAUSE_SMAPS_READ},       {MARK_KHUGEPAGED, CAUSE_KHUGEPAGED}, {MARK_FORK, CAUSE_FORK_LARGE},
-        {MARK_NUMA, CAUSE_NUMA_BALANCING},    {MARK_COMPACT, CAUSE_COMPACTION},    {MARK_MADVISE, CAUSE_MADVISE_STORM},
-        {MARK_POPULATE, CAUSE_PAGE_POPULATE}, {MARK_RSTAT, CAUSE_RSTAT_LOCK},      {MARK_MEMCG_STAT, CAUSE_ZOMBIE_MEMCG},
+        {MARK_NUMA, CAUSE_NUMA_BALANCING},    {MARK_COMPACT, CAUSE_COMPACTION},    {MARK_POPULATE, CAUSE_PAGE_POPULATE},
+        {MARK_MADVISE, CAUSE_MADVISE_STORM},  {MARK_RSTAT, CAUSE_RSTAT_LOCK},      {MARK_MEMCG_STAT, CAUSE_ZOMBIE_MEMCG},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (marks_has(marks, rows[i].mark))

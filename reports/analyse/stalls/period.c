@@ -13,7 +13,7 @@
 enum { PERIOD_TIMES_MIN = 4, PERIOD_FOLD_MAX = 4, PERIOD_TIMES_MAX = 100000 };
 static const double period_spread_max = 0.25; // MAD of the folded distances over the period
 static const double period_share_min = 0.75;   // of distances that must fit
-static const double period_single_min = 0.4;   // of them one period long
+static const double period_single_min = 0.45;   // of them one period long
 static const double period_residual_max = 0.2; // from a multiple, in periods
 
 // Do the distances agree on a period, beyond what chance does? Those of a series without one fall
@@ -68,25 +68,25 @@ static double period_try(double *distances, size_t count, double *ret_spread)
     return 0;
 }
 
-int64_t period_of(const int64_t *times, size_t count)
+int64_t period_of(const struct trace_window *spans, size_t count)
 {
-    static const int64_t joins[] = {0, 5000000, 20000000, 50000000, 100000000, 200000000, 500000000, 1000000000};
+    static const int64_t joins[] = {2000000, 10000000, 25000000, 50000000, 100000000, 200000000, 500000000, 1000000000};
     double best = 0, best_spread = period_spread_max;
     double *distances = xcalloc(count + 1, sizeof *distances);
     for (size_t j = 0; j < sizeof joins / sizeof joins[0] && count >= PERIOD_TIMES_MIN; j++) {
         size_t found = 0;
-        int64_t begin = times[0], last = times[0];
+        int64_t begin = spans[0].begin, last = spans[0].end;
         for (size_t i = 1; i < count; i++) {
-            if (times[i] - last > joins[j]) {
-                distances[found++] = (double)(times[i] - begin);
-                begin = times[i];
+            if (spans[i].begin - last > joins[j]) {
+                distances[found++] = (double)(spans[i].begin - begin);
+                begin = spans[i].begin;
             }
-            last = times[i];
+            last = spans[i].end > last ? spans[i].end : last;
         }
         if (found < PERIOD_TIMES_MIN - 1)
             break;
         double spread, period = period_try(distances, found, &spread);
-        // A larger join throws times away: it must be clearly better to be believed.
+        // A larger join throws spans away: it must be clearly better to be believed.
         if (period > 0 && period > 2 * (double)joins[j] && spread < best_spread * (best > 0 ? 0.5 : 1)) {
             best = period;
             best_spread = spread;
@@ -97,7 +97,7 @@ int64_t period_of(const int64_t *times, size_t count)
 }
 
 // The moments at which the kernel itself noted the culprit's deed.
-static size_t period_facts(const struct trace *trace, const struct group *group, int64_t *times)
+static size_t period_facts(const struct trace *trace, const struct group *group, struct trace_window *spans)
 {
     int what = group->cause == CAUSE_SMAPS_READ       ? UG_FACT_PROC_OPEN
                : group->cause == CAUSE_PAGE_MIGRATION ? UG_FACT_MIGRATE
@@ -107,24 +107,21 @@ static size_t period_facts(const struct trace *trace, const struct group *group,
     for (size_t i = 0; what && i < trace->fact_count && count < PERIOD_TIMES_MAX; i++) {
         const struct trace_fact *fact = &trace->facts[i];
         if (fact->what == what && fact->actor != TRACE_NONE && trace->threads[fact->actor].process == group->culprit)
-            times[count++] = fact->begin;
+            spans[count++] = (struct trace_window){fact->begin, fact->begin};
     }
     return count;
 }
 
 void period_find(const struct trace *trace, struct group *group)
 {
-    int64_t *times = xcalloc(PERIOD_TIMES_MAX, sizeof *times);
     int64_t period = 0;
-    if (group->culprit != TRACE_NONE)
-        period = period_of(times, period_facts(trace, group, times));
-    if (!period) {
-        size_t count = 0;
-        for (size_t i = 0; i < group->span_count && count < PERIOD_TIMES_MAX; i++)
-            times[count++] = group->spans[i].begin;
-        period = period_of(times, count);
+    if (group->culprit != TRACE_NONE && trace->fact_count) {
+        struct trace_window *spans = xcalloc(PERIOD_TIMES_MAX, sizeof *spans);
+        period = period_of(spans, period_facts(trace, group, spans));
+        free(spans);
     }
-    free(times);
+    if (!period)
+        period = period_of(group->spans, group->span_count);
     group->has_period = period > 0;
     group->period_ns = period;
 }
