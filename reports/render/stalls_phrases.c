@@ -136,10 +136,18 @@ char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8)
     }
     // A single frame more costs less room than to say so.
     size_t room = end - begin == max + 1 ? max + 1 : max;
-    for (size_t i = begin; i < end && shown < room; i++, shown++)
-        strbuf_add(&out, "%s%s", shown ? arrow : "", stack->frames[i]);
-    if (end - begin > shown)
-        strbuf_add(&out, "%s%zu more", arrow, end - begin - shown);
+    size_t at = begin;
+    for (; at < end && shown < room; shown++) {
+        size_t same = 1; // recursion, or one unknown after the other
+        while (at + same < end && strcmp(stack->frames[at], stack->frames[at + same]) == 0)
+            same++;
+        strbuf_add(&out, "%s%s", shown ? arrow : "", stack->frames[at]);
+        if (same > 1)
+            strbuf_add(&out, " (%zu times)", same);
+        at += same;
+    }
+    if (at < end)
+        strbuf_add(&out, "%s%zu more", arrow, end - at);
     return strbuf_take(&out);
 }
 

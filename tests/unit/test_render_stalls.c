@@ -70,7 +70,8 @@ static struct stall smaps_stall(void)
         .victim_kernel = STACK("__schedule", "schedule", "schedule_preempt_disabled",
                                "rwsem_down_write_slowpath", "down_write_killable", "vm_mmap_pgoff",
                                "do_syscall_64", "entry_SYSCALL_64_after_hwframe"),
-        .victim_user = STACK("mmap64", "sysmalloc", "_int_malloc", "malloc"),
+        .victim_user =
+            STACK("mmap64", "sysmalloc", "_int_malloc", "malloc", "[anon]", "[anon]", "[anon]"),
         .victim_python = STACK("allocate (trainer.py:48)", "step (trainer.py:71)",
                                "main (trainer.py:102)", "<module> (trainer.py:110)"),
         .culprit = agent,
