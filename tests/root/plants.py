@@ -53,6 +53,12 @@ def check_judge(plants):
     assert judged(culprit={"pid": 12, "comm": "pl-smaps"}) and judged(culprit={"pid": 11, "comm": "pl-busy"})
     assert plants.judge(answer, {"stalls": []}, who, 5.0)
     assert plants.judge_innocent({"stalls": [stall]}, 5.0)
+    outside = {"cause": "cpu_contention", "culprit": {"pid": 99, "comm": "cc1"}}
+    inside = {"cause": "cpu_contention", "culprit": {"pid": 98, "comm": "pl-busy"}}
+    for queued_ns, left in ((2000000000, [inside, stall]), (100000000, [outside, inside, stall])):
+        document = plants.without_others({"stalls": [outside, inside, stall]},
+                                         {"queued_ns": queued_ns, "seconds": 5.0})
+        assert document["stalls"] == left, document
     assert not plants.judge_innocent({"stalls": [dict(stall, total_ns=40000000)]}, 5.0), "below 1 % of the window"
     assert not plants.judge_innocent({"stalls": [dict(stall, culprit=None)]}, 5.0)
 
