@@ -90,7 +90,7 @@ static const struct text_phrase {
     {"pthread_mutex", "{culprit} holds a mutex that it needs"},
     {"futex_wait", "it waits for {culprit}, which comes late"},
     {"network_peer", "it waits for {culprit} at the other end of a connection"},
-    {"driver_lock", "{culprit} holds a lock of the GPU driver{every}"},
+    {"driver_lock", "{culprit} keeps the GPU driver busy{every}, and it has to wait"},
     {"unknown", "a wait that is not recognised"},
 };
 
