@@ -86,6 +86,19 @@ static __always_inline bool owns_awaited(struct task_struct *task)
     return false;
 }
 
+/* Without the kfunc: what the pointer shows. Reads are safe, the name of a reader may be that of
+ * one who is gone. */
+static __always_inline void guess_owner(struct ug_task *owner, __u64 pointer)
+{
+    struct task_struct *task = (struct task_struct *)pointer;
+
+    owner->tid = BPF_CORE_READ(task, pid);
+    owner->tgid = BPF_CORE_READ(task, tgid);
+    bpf_core_read(owner->comm, sizeof(owner->comm), &task->comm);
+    if (!owner->tid || owner->tid >= TID_MAX || owner->tgid == self_tgid)
+        __builtin_memset(owner, 0, sizeof(*owner));
+}
+
 /* The pointer in a lock may be stale (a reader's is never taken back): it counts only if it is
  * still a task's. */
 static __always_inline void find_owner(struct thread *thread, __u64 word)
@@ -95,8 +108,12 @@ static __always_inline void find_owner(struct thread *thread, __u64 word)
     __u64 pointer = word & ~(__u64)OWNER_FLAGS;
     long bytes = 0;
 
-    if (!pointer || !ask_owners || !bpf_task_from_pid)
+    if (!pointer)
         return;
+    if (!ask_owners || !bpf_task_from_pid) {
+        guess_owner(&wait->owner, pointer);
+        return;
+    }
     owner = bpf_task_from_pid(BPF_CORE_READ((struct task_struct *)pointer, pid));
     if (!owner)
         return;

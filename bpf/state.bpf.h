@@ -93,8 +93,14 @@ static __always_inline void state_owner(struct ug_state *state, struct task_stru
     }
     word = lock ? read_owner(lock, state->lock_kind) : 0;
     pointer = word & ~(__u64)OWNER_FLAGS;
-    if (!pointer || !ask_owners || !bpf_task_from_pid)
+    if (!pointer)
         return;
+    if (!ask_owners || !bpf_task_from_pid) {
+        guess_owner(&state->owner, pointer);
+        if (state->lock_kind != UG_LOCK_MUTEX && word & RWSEM_READER_OWNED)
+            state->flags |= UG_GAP_OWNER_READER;
+        return;
+    }
     owner = bpf_task_from_pid(BPF_CORE_READ((struct task_struct *)pointer, pid));
     if (!owner)
         return;
