@@ -263,6 +263,17 @@ static __always_inline void emit(void *ring, __u32 counter, void *record, __u32 
         __sync_fetch_and_add(&counts->truncated, 1);
 }
 
+/* A record that could not even be made. */
+static __always_inline void count_lost(__u32 counter)
+{
+    struct ug_counts *counts = bpf_map_lookup_elem(&counters, &counter);
+
+    if (counts) {
+        __sync_fetch_and_add(&counts->seen, 1);
+        __sync_fetch_and_add(&counts->dropped, 1);
+    }
+}
+
 /* The CPU's preempt_count: in which context the code runs. It is no symbol that a program may
  * name on kernels without KALLSYMS_ALL; but it lies at a known distance from the CPU's run
  * queue, and current knows that. */

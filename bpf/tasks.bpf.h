@@ -59,8 +59,12 @@ int BPF_PROG(task_fork, struct task_struct *parent, struct task_struct *child)
         return 0;
     if (child->tgid != parent->tgid && !follow_children)
         return 0;
+    if (is_target(child->pid)) /* the iterator was here already */
+        return 0;
     if (mark(child))
         emit_task(child, UG_TASK_FORK, true);
+    else
+        count_lost(UG_COUNTER_TASK); /* no storage to be had: the child is not followed */
     return 0;
 }
 
