@@ -18,7 +18,7 @@
 // Given back in pieces: one call for all of it would be a stall of its own.
 #define GIVEN_BYTES ((size_t)1 << 20)
 #define HOLES_BYTES ((size_t)256 << 20)
-#define MOVED_BYTES ((size_t)768 << 20)
+#define MOVED_BYTES ((size_t)256 << 20)
 // A bound, not a pace: a machine is not compacted for ever because a plant was forgotten.
 #define COMPACT_MAX 30
 
@@ -129,9 +129,17 @@ static void step_read(struct plant *plant, void *arg)
     (void)plant;
     char *memory = *(char **)arg;
     static size_t at;
-    for (size_t end = at + (MOVED_BYTES / 64); at < end; at += 4096)
+    for (size_t end = at + (MOVED_BYTES / 8); at < end; at += 4096)
         *(volatile char *)(memory + at) += 1;
     at %= MOVED_BYTES;
+}
+
+// Every other page is given back, so that blocks with free pages are everywhere: worth the move.
+static void make_holes(char *memory, size_t bytes)
+{
+    plant_touch(memory, bytes);
+    for (size_t at = 4096; at < bytes; at += 8192)
+        madvise(memory + at, 4096, MADV_DONTNEED);
 }
 
 static void victim_moved(struct plant *plant, void *arg)
@@ -148,15 +156,10 @@ static void compact(struct plant *plant, void *arg)
         munmap(*holes, HOLES_BYTES);
     if (atomic_load(&plant->share->acts) >= COMPACT_MAX)
         return;
-    // Every other page is given back: blocks of free pages that are worth the move.
     *holes = plant_map(HOLES_BYTES);
     if (!*holes)
         return;
-    for (size_t at = 0; at < HOLES_BYTES; at += 4096) {
-        (*holes)[at] = 1;
-        if (at % 8192)
-            madvise(*holes + at, 4096, MADV_DONTNEED);
-    }
+    make_holes(*holes, HOLES_BYTES);
     plant_write("/proc/sys/vm/compact_memory", "1");
 }
 

@@ -174,8 +174,12 @@ static void fuse_answer_write(struct plant *plant, int fd, const struct fuse_in_
 static void fuse_answer(struct plant *plant, int fd, const struct fuse_in_header *in)
 {
     struct fuse_init_out init = {.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION};
-    struct fuse_entry_out entry = {.nodeid = FUSE_NODE_FILE, .attr = fuse_attr_of(FUSE_NODE_FILE)};
-    struct fuse_attr_out attr = {.attr = fuse_attr_of(in->nodeid)};
+    // Valid for an hour: nobody has to ask again, and to wait for an answer that is not the plant's.
+    struct fuse_entry_out entry = {.nodeid = FUSE_NODE_FILE,
+                                   .entry_valid = 3600,
+                                   .attr_valid = 3600,
+                                   .attr = fuse_attr_of(FUSE_NODE_FILE)};
+    struct fuse_attr_out attr = {.attr_valid = 3600, .attr = fuse_attr_of(in->nodeid)};
     // Each read comes to us; writes go through the page cache.
     struct fuse_open_out opened = {.open_flags = fuse_cached ? 0 : FOPEN_DIRECT_IO};
     switch (in->opcode) {
