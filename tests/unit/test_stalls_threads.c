@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causes among threads and processes: the GIL, garbage collection, loaders, compilers, mutexes, pipes,
 // sockets, the GPU's library; and those of files and disks.
+#include <stdio.h>
 #include <sys/syscall.h>
 
 #include "tests/unit/stall_story.h"
@@ -57,6 +58,20 @@ TEST(timed_waits_elsewhere_are_no_gil)
         gil_wait(&story, 20 * i, 1, 0, "pthread_cond_timedwait;poller");
     CHECK_STR(story_top(&story)->cause, "(none)");
     CHECK(story.stalls->idle_ns > 2000000000);
+    story_close(&story);
+}
+
+TEST(waits_for_a_queue_without_the_gil_are_no_gil)
+{
+    struct story story; // the recorder saw that the thread had no GIL, but it waits for a semaphore
+    story_open(&story);
+    int64_t feeder = story_thread(&story, story.process, 1006, "feeder");
+    for (int i = 0; i < 30; i++)
+        story_gap(&story, (struct story_gap){.thread = feeder, .out = 300 * i, .waking = 300 * i + 270, .in = 300 * i + 270, .state = 0x2001, .kernel = STORY_FUTEX_WAIT,
+                                             .python = "[gil];Condition.wait@/x/threading.py:320;Queue._feed@/x/queues.py:251", .owner = story.main,
+                                             .waker = story.main, .waker_stack = STORY_FUTEX_WAKE, .syscall = SYS_futex, .arg0 = 0x1000});
+    story_check_innocent(&story);
+    CHECK_INT(story.stalls->count, 0);
     story_close(&story);
 }
 
@@ -142,6 +157,23 @@ TEST(compile_child)
     CHECK_STR(top->cause, "compile_child");
     CHECK_INT(top->culprit.pid, 1200);
     CHECK_STR(top->culprit.comm, "ptxas");
+    story_close(&story);
+
+    story_open(&story); // a new process each time is one cause all the same
+    for (int i = 0; i < 5; i++) {
+        child = story_process(&story, "target", 1200 + i, 1000, "x-linux-gnu-gcc", "gcc -c k.c");
+        char sql[160];
+        snprintf(sql, sizeof sql, "UPDATE process SET started_ns = %lld, ended_ns = %lld WHERE tgid = %d", (long long)story_ns(1000 * i),
+                 (long long)story_ns(1000 * i + 300 + i), 1200 + i);
+        story_sql(&story, sql);
+        story_gap(&story, (struct story_gap){.out = 1000 * i, .waking = 1000 * i + 300 + i, .in = 1000 * i + 300 + i, .state = 1, .kernel = "schedule;do_wait;kernel_wait4" STORY_SYSCALL});
+    }
+    top = story_top(&story);
+    CHECK_STR(top->cause, "compile_child");
+    CHECK_INT(top->count, 5);
+    CHECK_INT(top->culprit.pid, 1204);
+    CHECK_DBL((double)top->period_ns, 1000e6, 1e6);
+    CHECK_INT(story.stalls->count, 1);
     story_close(&story);
 }
 

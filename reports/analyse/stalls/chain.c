@@ -240,12 +240,17 @@ static void chain_part(struct work *work, struct part *part)
 {
     const struct trace *trace = work->trace;
     bool soft = part->soft != SOFT_NO;
-    if (soft && !trace->threads[part->thread].working)
+    bool waits_for_compiler = part->soft == SOFT_CHILD && work->compiler_count && trace->threads[part->thread].main;
+    if (soft && !trace->threads[part->thread].working && !waits_for_compiler)
         return;
     if (!soft && (part->waits_for == TRACE_NONE || !trace_is_target(trace, part->waits_for)))
         return;
     struct chain chain = {.last = TRACE_NONE, .visited = {part->thread}};
     chain_walk(work, &chain, part, part->begin, part->end);
+    // Somebody who holds a lock or works for others, and shares his CPU: only nearly all of the wait counts.
+    if (chain.end && (chain.end->cause == CAUSE_CPU_CONTENTION || chain.end->cause == CAUSE_UNKNOWN) &&
+        (!soft || part->soft == SOFT_CHILD || chain.end_ns * 5 < (part->end - part->begin) * 4))
+        chain.end = NULL;
     if (chain.end && (soft || chain_goes_on(part->cause) || chain_is_outside(chain.end->cause)))
         chain_take_blame(part, &chain);
     else if (soft)

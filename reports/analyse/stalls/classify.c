@@ -270,8 +270,10 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
     }
     part->soft = (uint8_t)classify_soft(trace, gap, marks);
     part->waits_for = classify_real_waker(trace, gap) ? gap->waker : TRACE_NONE;
-    // The owner word of glibc's mutex: only a wait for a mutex has one that leads to a thread.
-    bool mutex = part->soft == SOFT_FUTEX && gap->owner != TRACE_NONE && gap->owner != gap->thread && gap->flags & UG_GAP_OWNER_FUTEX;
+    // The owner word of glibc's mutex: only a wait for a mutex has one that leads to a thread. In a wait that
+    // was taken for one for the GIL it is the holder of the GIL.
+    bool gil = marks_has(trace_marks(trace, gap->python), MARK_TAKE_GIL);
+    bool mutex = part->soft == SOFT_FUTEX && !gil && gap->owner != TRACE_NONE && gap->owner != gap->thread && gap->flags & UG_GAP_OWNER_FUTEX;
     if (mutex || (part->soft == SOFT_FUTEX && marks_has(user, MARK_MUTEX_USER) && !marks_has(user, MARK_COND))) {
         part->cause = CAUSE_PTHREAD_MUTEX;
         part->soft = SOFT_NO;

@@ -18,8 +18,7 @@ enum gil_gap { GIL_NO, GIL_SLICE, GIL_LAST };
 // Is this gap a slice of a wait for the GIL, or, after slices, the last and shorter piece of it?
 static enum gil_gap gil_gap(const struct trace *trace, const struct trace_gap *gap)
 {
-    struct marks kernel = trace_marks(trace, gap->kernel);
-    struct marks user = marks_join(trace_marks(trace, gap->user), trace_marks(trace, gap->python));
+    struct marks kernel = trace_marks(trace, gap->kernel), user = trace_marks(trace, gap->user);
     bool futex = marks_has(kernel, MARK_FUTEX) || (!gap->kernel && marks_has(marks_of_syscall(gap->syscall), MARK_FUTEX));
     if (!gap->waking || !futex || gap->state & 0xe) // neither D nor stopped nor traced
         return GIL_NO;
@@ -79,8 +78,9 @@ static void gil_episode(struct work *work, uint32_t first, uint32_t last)
     const struct trace *trace = work->trace;
     const struct trace_gap *begin = &trace->gaps[first], *end = &trace->gaps[last - 1];
     uint32_t owner = gil_owner(trace, first, last);
-    bool certain = marks_has(trace_marks(trace, begin->user), MARK_TAKE_GIL) ||
-                   marks_has(trace_marks(trace, begin->python), MARK_TAKE_GIL) || owner != TRACE_NONE;
+    // A Python thread that waits without the GIL looks like one that waits for it: only the length of the
+    // slices tells, or take_gil itself. One slice with an owner is enough then.
+    bool certain = marks_has(trace_marks(trace, begin->user), MARK_TAKE_GIL) || owner != TRACE_NONE;
     if (last - first < 2 && !certain)
         return;
     uint32_t runner = gil_runner(trace, begin->thread, begin->out, end->in);

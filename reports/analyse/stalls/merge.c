@@ -17,12 +17,45 @@ static uint32_t merge_process(const struct trace *trace, uint32_t thread)
 
 // Programs that share the CPU are one cause together, the largest is named; the program's own threads
 // are another.
-static uint32_t merge_key(const struct trace *trace, const struct part *part)
+static uint32_t merge_key(const struct trace *trace, const uint32_t *first_alike, const struct part *part)
 {
     uint32_t process = merge_process(trace, part->culprit);
     if (part->cause == CAUSE_CPU_CONTENTION && process != trace->threads[part->thread].process)
         return TRACE_NONE;
-    return process;
+    return process == TRACE_NONE ? TRACE_NONE : first_alike[process];
+}
+
+struct merge_alike {
+    const struct trace_process *process;
+    uint32_t index;
+};
+
+static int merge_by_kin(const void *left, const void *right)
+{
+    const struct merge_alike *a = left, *b = right;
+    if (a->process->ppid != b->process->ppid)
+        return a->process->ppid < b->process->ppid ? -1 : 1;
+    int order = strcmp(a->process->comm, b->process->comm);
+    return order ? order : (a->index > b->index) - (a->index < b->index);
+}
+
+// Children of one parent with one name are one culprit (a script that is started again and again, the
+// workers of a loader); init's children and kernel threads only share a parent by accident.
+static uint32_t *merge_first_alike(const struct trace *trace)
+{
+    uint32_t *first = xcalloc(trace->process_count + 1, sizeof *first);
+    struct merge_alike *list = xcalloc(trace->process_count + 1, sizeof *list);
+    for (size_t i = 0; i < trace->process_count; i++)
+        list[i] = (struct merge_alike){&trace->processes[i], (uint32_t)i};
+    qsort(list, trace->process_count, sizeof *list, merge_by_kin);
+    for (size_t i = 0, k = 0; i < trace->process_count; i++) {
+        const struct trace_process *process = list[i].process;
+        if (process->ppid <= 2 || process->ppid != list[k].process->ppid || strcmp(process->comm, list[k].process->comm))
+            k = i;
+        first[list[i].index] = list[k].index;
+    }
+    free(list);
+    return first;
 }
 
 static bool merge_is_memory_lock(enum cause cause)
@@ -260,8 +293,10 @@ static void merge_group(const struct trace *trace, struct group *group, struct m
     merge_spans(group);
     merge_threads(trace, group, threads);
     group->most = group->worst_ns * 5 >= trace->window_ns * 3;
-    if (group->cause != CAUSE_CPU_CONTENTION || group->culprit != TRACE_NONE)
+    if (group->cause != CAUSE_CPU_CONTENTION || group->culprit != TRACE_NONE) {
+        group->culprit = merge_process(trace, group->culprit_thread);
         return;
+    }
     // Ordinary neighbours have their turns: one is named only when much is lost to it.
     bool much = group->worst_ns * 20 >= trace->window_ns || group->max_ns >= merge_single_ns;
     if (!much)
@@ -275,8 +310,10 @@ void groups_make(struct work *work, double share_min, struct groups *ret_groups)
     merge_explain_mmap(work);
     merge_adopt(work);
     struct merge_entry *entries = xcalloc(work->part_count + 1, sizeof *entries);
+    uint32_t *first_alike = merge_first_alike(trace);
     for (size_t i = 0; i < work->part_count; i++)
-        entries[i] = (struct merge_entry){&work->parts[i], merge_key(trace, &work->parts[i])};
+        entries[i] = (struct merge_entry){&work->parts[i], merge_key(trace, first_alike, &work->parts[i])};
+    free(first_alike);
     qsort(entries, work->part_count, sizeof *entries, merge_by_key);
     *ret_groups = (struct groups){.parts = xcalloc(work->part_count + 1, sizeof(struct part *))};
     struct merge_thread *threads = xcalloc(trace->thread_count + 1, sizeof *threads);

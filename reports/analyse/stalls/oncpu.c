@@ -59,10 +59,30 @@ static void oncpu_blame(struct work *work, struct part *part)
     }
 }
 
+// Calls in a loop: ticks also hit what lies between them, and the page faults that follow.
+static bool oncpu_is_storm(enum cause cause)
+{
+    return cause == CAUSE_MADVISE_STORM || cause == CAUSE_TLB_SHOOTDOWN;
+}
+
+// One behind the last sample of the row that begins at `first`.
+static uint32_t oncpu_row(const struct trace *trace, uint32_t first, uint32_t stop, enum cause cause)
+{
+    int64_t reach = trace->tick_ns * (oncpu_is_storm(cause) ? 32 : 16) / 10;
+    uint32_t last = first;
+    for (uint32_t i = first + 1; i < stop && trace->samples[i].at - trace->samples[last].at <= reach; i++) {
+        if (oncpu_cause(trace, &trace->samples[i]) == cause)
+            last = i;
+        else if (!oncpu_is_storm(cause))
+            break;
+    }
+    return last + 1;
+}
+
 static void oncpu_thread(struct work *work, uint32_t thread)
 {
     const struct trace *trace = work->trace;
-    int64_t tick = trace->tick_ns, reach = tick + tick * 6 / 10;
+    int64_t tick = trace->tick_ns;
     uint32_t first = trace->threads[thread].sample_first, last = first + trace->threads[thread].sample_count;
     for (uint32_t i = first; i < last;) {
         enum cause cause = oncpu_cause(trace, &trace->samples[i]);
@@ -70,10 +90,7 @@ static void oncpu_thread(struct work *work, uint32_t thread)
             i++;
             continue;
         }
-        uint32_t k = i + 1;
-        while (k < last && trace->samples[k].at - trace->samples[k - 1].at <= reach &&
-               oncpu_cause(trace, &trace->samples[k]) == cause)
-            k++;
+        uint32_t k = oncpu_row(trace, i, last, cause);
         int64_t begin = trace->samples[i].at - tick / 2, end = trace->samples[k - 1].at + tick / 2;
         if (trace_clip(trace, &begin, &end)) {
             struct part *part = parts_add(work, thread, begin, end, cause, SPLIT_ON_CPU);

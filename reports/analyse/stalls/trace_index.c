@@ -340,11 +340,11 @@ int64_t trace_ran_ns(const struct trace *trace, uint32_t thread, int64_t begin, 
     return (int64_t)(trace_sample_from(trace, thread, end) - trace_sample_from(trace, thread, begin)) * trace->tick_ns;
 }
 
-// A thread works when it is on the CPU for a twentieth of the window, by the recorder's sum, else by its
+// A thread works when it is on the CPU for a fiftieth of the window, by the recorder's sum, else by its
 // samples, else by what its gaps leave. Pools that wait for work do less.
 static void trace_find_workers(struct trace *trace)
 {
-    enum { WORKS_SHARE = 20 };
+    enum { WORKS_SHARE = 50 };
     for (size_t i = 0; i < trace->thread_count; i++) {
         struct trace_thread *thread = &trace->threads[i];
         if (thread->run_ns < 0 && trace->tick_ns)

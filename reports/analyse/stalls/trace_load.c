@@ -56,16 +56,19 @@ static int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent)
     return sqlite3_column_type(stmt, column) == SQLITE_NULL ? absent : sqlite3_column_int64(stmt, column);
 }
 
+// By name, also of a cross compiler ("x86_64-linux-gnu-gcc") and of one with a version ("clang-14").
 static bool trace_is_compiler(const char *comm)
 {
-    static const char *const names[] = {"ptxas", "nvcc",   "cicc",  "cc1",  "cc1plus", "gcc",      "g++",  "clang", "clang++",
-                                        "as",    "ld",     "ld.lld", "ld.bfd", "collect2", "fatbinary", "nvlink", "cudafe++", "ninja", "c++",
-                                        "cc",    "triton", "hipcc", "llc",  "lto1"};
-    for (size_t i = 0; comm && i < sizeof names / sizeof names[0]; i++)
-        if (!strcmp(comm, names[i]) ||
-            (!strncmp(comm, names[i], strlen(names[i])) && comm[strlen(names[i])] == '-'))
+    static const char *const names[] = {"ptxas", "nvcc", "cicc",   "cc1",    "cc1plus",  "gcc",       "g++",    "clang",    "clang++",
+                                        "as",    "ld",   "ld.lld", "ld.bfd", "collect2", "fatbinary", "nvlink", "cudafe++", "ninja",
+                                        "c++",   "cc",   "triton", "hipcc",  "llc",      "lto1",      "lld"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        size_t len = strlen(names[i]), comm_len = strlen(comm);
+        bool ends = comm_len > len && comm[comm_len - len - 1] == '-' && !strcmp(comm + comm_len - len, names[i]);
+        if (!strcmp(comm, names[i]) || ends || (!strncmp(comm, names[i], len) && comm[len] == '-' && comm[len + 1] >= '0' && comm[len + 1] <= '9'))
             return true;
-    return comm && (!strncmp(comm, "x86_64-linux-gn", 15) || !strncmp(comm, "clang-", 6));
+    }
+    return !strncmp(comm, "x86_64-linux-gn", 15) || !strncmp(comm, "aarch64-linux-g", 15); // cut at 15 characters
 }
 
 // By pid; of a pid that was given out again, the last one that had it.
