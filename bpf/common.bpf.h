@@ -219,6 +219,15 @@ static __always_inline void copy_task(struct ug_task *to, struct task_struct *ta
     bpf_probe_read_kernel(to->comm, sizeof(to->comm), task->comm);
 }
 
+/* Somebody else than the target; never we: tid 0 without the idle flag means not known. */
+static __always_inline void copy_other(struct ug_task *to, struct task_struct *task)
+{
+    if ((__u32)task->tgid == self_tgid)
+        __builtin_memset(to, 0, sizeof(*to));
+    else
+        copy_task(to, task);
+}
+
 static __always_inline struct scratch *scratch_of(__u32 which)
 {
     return bpf_map_lookup_elem(&scratches, &which);

@@ -47,9 +47,9 @@ static __always_inline void fill_fact(struct ug_fact *fact, __u32 what, struct t
     fact->begin_ns = begin_ns;
     fact->end_ns = end_ns;
     if (task)
-        copy_task(&fact->task, task);
+        copy_other(&fact->task, task);
     if (actor)
-        copy_task(&fact->actor, actor);
+        copy_other(&fact->actor, actor);
     fact->what = what;
     fact->cpu = bpf_get_smp_processor_id();
     fact->flags = context_flags(preempt_count()) >> 7;

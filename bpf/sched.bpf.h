@@ -160,7 +160,7 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task,
     }
     thread->blocker = bpf_core_field_exists(task->blocker) ? task->blocker : 0;
     thread->next_prio = next->prio;
-    copy_task(&thread->next, next);
+    copy_other(&thread->next, next);
     take_stacks(ctx, thread, task, now);
 }
 
@@ -281,7 +281,7 @@ static __always_inline void switch_in(struct task_struct *task, struct task_stru
     /* Woken on its way out, before it was seen to be out. */
     if (thread->prev_state && !thread->waking_ns && !thread->attach_ns)
         gap->waking_ns = gap->out_ns;
-    copy_task(&gap->before, prev);
+    copy_other(&gap->before, prev);
     gap->before_prio = prev->prio;
     finish_gap(scratch, thread, task);
     emit(&ring_flood, UG_COUNTER_GAP, gap, gap->head.size, gap_is_cut(gap));

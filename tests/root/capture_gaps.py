@@ -89,7 +89,7 @@ def others_are_silent():
         for record in records:
             if record["kind"] in ("gap", "lock", "state"):
                 check(record["task"]["tgid"] == subject.pid, "not the target's:", record)
-            for role in ("task", "waker", "owner"):
+            for role in ("task", "waker", "owner", "next", "before", "actor"):
                 check(record.get(role, {}).get("tgid") != capture.process.pid, "the capture itself:", record)
             check(record.get("task", {}).get("tgid") != other.pid or record["kind"] in ("sample", "task"), record)
 
