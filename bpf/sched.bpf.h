@@ -156,7 +156,8 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task,
     thread->prev_state = preempted ? 0 : state;
     if (!thread->prev_state) {
         thread->flags |= UG_GAP_PREEMPTED;
-        enqueue(thread, cpu, now);
+        if (!(thread->flags & UG_GAP_THROTTLED)) /* that one waits for its quota, for nobody's CPU */
+            enqueue(thread, cpu, now);
     }
     thread->blocker = bpf_core_field_exists(task->blocker) ? task->blocker : 0;
     thread->next_prio = next->prio;

@@ -50,7 +50,9 @@ static __always_inline void mark_wanted(struct seq_file *seq, struct task_struct
     if (!task->on_cpu) {
         now = bpf_ktime_get_ns();
         thread->prev_state = task->__state;
-        thread->flags = task->flags & PF_KTHREAD ? UG_GAP_KTHREAD : 0;
+        thread->flags = out_flags(task, task) & ~UG_GAP_IDLE_CPU;
+        if (!thread->prev_state)
+            thread->flags |= UG_GAP_PREEMPTED;
         thread->blocker = bpf_core_field_exists(task->blocker) ? task->blocker : 0;
         thread->attach_ns = now;
         thread->out_ns = now;
