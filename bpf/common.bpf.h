@@ -67,6 +67,8 @@ static __s32 active_count;
 static __u32 leaders[LEADERS_MAX];
 static __u32 leader_count;
 
+static __u64 preempt_counts[CPU_MAX]; /* where they are */
+
 static __u64 spin_until_ns;
 static __u64 woken_ns;
 
@@ -286,21 +288,26 @@ static __always_inline void count_lost(__u32 counter)
 /* The CPU's preempt_count: in which context the code runs. It is no symbol that a program may
  * name on kernels without KALLSYMS_ALL; but it lies at a known distance from the CPU's run
  * queue, and current knows that. */
+static __always_inline __u64 find_preempt_count(__u32 cpu)
+{
+    struct task_struct *current = bpf_get_current_task_btf();
+    struct rq *rq = BPF_CORE_READ(current, se.cfs_rq, rq);
+    int of_cpu = -1;
+
+    bpf_core_read(&of_cpu, sizeof(of_cpu), &rq->cpu);
+    return of_cpu == (int)cpu ? (__u64)rq + preempt_count_delta : 0;
+}
+
 static __always_inline __u32 preempt_count(void)
 {
-    struct task_struct *current;
-    struct rq *rq;
-    __u32 count = 0;
-    int cpu = -1;
+    __u32 cpu = bpf_get_smp_processor_id(), count = 0;
 
-    if (!have_preempt_count)
+    if (!have_preempt_count || cpu >= CPU_MAX)
         return 0;
-    current = bpf_get_current_task_btf();
-    rq = BPF_CORE_READ(current, se.cfs_rq, rq);
-    bpf_core_read(&cpu, sizeof(cpu), &rq->cpu);
-    if (cpu != (int)bpf_get_smp_processor_id())
-        return 0;
-    bpf_probe_read_kernel(&count, sizeof(count), (char *)rq + preempt_count_delta);
+    if (!preempt_counts[cpu])
+        preempt_counts[cpu] = find_preempt_count(cpu);
+    if (preempt_counts[cpu])
+        bpf_probe_read_kernel(&count, sizeof(count), (void *)preempt_counts[cpu]);
     return count;
 }
 

@@ -335,10 +335,10 @@ int BPF_PROG(task_waking, struct task_struct *task)
         if (waker->flags & PF_KTHREAD)
             thread->flags |= UG_GAP_WAKER_KTHREAD;
     }
+    thread->flags |= context_flags(preempt_count());
     enqueue(thread, bpf_core_field_exists(task->wake_cpu) ? task->wake_cpu : thread->cpu_out, now);
     if (now - thread->out_ns < threshold_ns)
         return 0;
-    thread->flags |= context_flags(preempt_count());
     if (thread->waker.tid)
         thread->ppid_of_waker = waker->real_parent->tgid;
     bytes = bpf_get_stack(ctx, thread->wakers, sizeof(thread->wakers), SKIP_OWN_FRAMES);
