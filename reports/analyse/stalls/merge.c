@@ -96,7 +96,12 @@ static void merge_adopt(struct work *work)
 {
     struct trace *trace = work->trace;
     int64_t *by_process = xcalloc(trace->process_count + 1, sizeof *by_process);
+    size_t orphans[CAUSE_COUNT] = {0};
+    for (size_t i = 0; i < work->part_count; i++)
+        orphans[work->parts[i].cause] += work->parts[i].culprit == TRACE_NONE;
     for (int cause = 0; cause < CAUSE_UNKNOWN; cause++) {
+        if (!orphans[cause] || cause == CAUSE_CPU_CONTENTION)
+            continue;
         int64_t known = 0, all = 0;
         uint32_t best = TRACE_NONE, thread = TRACE_NONE;
         memset(by_process, 0, (trace->process_count + 1) * sizeof *by_process);
@@ -115,7 +120,7 @@ static void merge_adopt(struct work *work)
                 thread = part->culprit;
             }
         }
-        if (best == TRACE_NONE || by_process[best] * 10 < known * 8 || known * 10 < all * 3 || known == all || cause == CAUSE_CPU_CONTENTION)
+        if (best == TRACE_NONE || by_process[best] * 10 < known * 8 || known * 10 < all * 3 || known == all)
             continue;
         for (size_t i = 0; i < work->part_count; i++)
             if (work->parts[i].cause == cause && work->parts[i].culprit == TRACE_NONE) {

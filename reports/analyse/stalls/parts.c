@@ -64,11 +64,9 @@ struct part *parts_add(struct work *work, uint32_t thread, int64_t begin, int64_
     return part;
 }
 
-static int parts_by_thread(const void *left, const void *right)
+static int parts_by_begin(const void *left, const void *right)
 {
     const struct part *a = left, *b = right;
-    if (a->thread != b->thread)
-        return a->thread < b->thread ? -1 : 1;
     if (a->begin != b->begin)
         return a->begin < b->begin ? -1 : 1;
     return (a->cause > b->cause) - (a->cause < b->cause);
@@ -76,13 +74,15 @@ static int parts_by_thread(const void *left, const void *right)
 
 void parts_sort(struct work *work)
 {
-    qsort(work->parts, work->part_count, sizeof *work->parts, parts_by_thread);
+    size_t threads = work->trace->thread_count;
     free(work->part_first);
-    work->part_first = xcalloc(work->trace->thread_count + 1, sizeof *work->part_first);
-    for (size_t i = 0; i < work->part_count; i++)
-        work->part_first[work->parts[i].thread + 1]++;
-    for (size_t i = 0; i < work->trace->thread_count; i++)
-        work->part_first[i + 1] += work->part_first[i];
+    work->part_first = xcalloc(threads + 1, sizeof *work->part_first);
+    work->parts = trace_group(work->parts, work->part_count, sizeof *work->parts, offsetof(struct part, thread), threads,
+                              work->part_first);
+    work->part_capacity = work->part_count;
+    for (size_t i = 0; i < threads; i++)
+        trace_sort(work->parts + work->part_first[i], work->part_first[i + 1] - work->part_first[i], sizeof *work->parts,
+                   parts_by_begin);
 }
 
 uint32_t parts_range(const struct work *work, uint32_t thread, int64_t begin, int64_t end, uint32_t *ret_last)

@@ -188,8 +188,7 @@ static uint32_t trace_thread_of(const void *row, size_t offset)
     return thread;
 }
 
-// Rows side by side by thread, in their old order; starts[thread] and starts[thread + 1] bound a thread's.
-static void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t threads, uint32_t *starts)
+void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t threads, uint32_t *starts)
 {
     memset(starts, 0, (threads + 1) * sizeof *starts);
     for (size_t i = 0; i < count; i++)
@@ -208,7 +207,7 @@ static void *trace_group(void *rows, size_t count, size_t size, size_t offset, s
     return grouped;
 }
 
-static void trace_sort(void *rows, size_t count, size_t size, int (*compare)(const void *, const void *))
+void trace_sort(void *rows, size_t count, size_t size, int (*compare)(const void *, const void *))
 {
     for (size_t i = 1; i < count; i++)
         if (compare((char *)rows + (i - 1) * size, (char *)rows + i * size) > 0) {

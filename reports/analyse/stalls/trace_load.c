@@ -9,17 +9,6 @@
 #include "common/strings.h"
 #include "reports/analyse/stalls/trace.h"
 
-// A growing array: room for one more row, which is zeroed.
-static void *trace_push(void **rows, size_t *count, size_t *capacity, size_t size)
-{
-    if (*count == *capacity) {
-        *capacity = *capacity ? *capacity * 2 : 256;
-        *rows = xrealloc(*rows, *capacity * size);
-    }
-    void *row = (char *)*rows + (*count)++ * size;
-    return memset(row, 0, size);
-}
-
 uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id)
 {
     return ids->span && id >= ids->min && (size_t)(id - ids->min) < ids->span ? ids->index[id - ids->min] : TRACE_NONE;
@@ -49,11 +38,6 @@ void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count, size
 static const char *trace_text(struct trace *trace, sqlite3_stmt *stmt, int column)
 {
     return arena_copy(trace->arena, (const char *)sqlite3_column_text(stmt, column));
-}
-
-static int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent)
-{
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? absent : sqlite3_column_int64(stmt, column);
 }
 
 // By name, also of a cross compiler ("x86_64-linux-gnu-gcc") and of one with a version ("clang-14").
@@ -145,106 +129,6 @@ static int trace_load_threads(struct trace *trace, struct store *store, const st
             trace->processes[process].leader = (uint32_t)trace->thread_count - 1;
     }
     trace_ids_build(ids, trace->threads, trace->thread_count, sizeof *trace->threads);
-    return rc;
-}
-
-struct trace_maps {
-    struct trace_ids threads, stacks;
-};
-
-static uint32_t trace_thread_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int column)
-{
-    int64_t id = sqlite3_column_int64(stmt, column); // ids begin at 1: NULL reads as 0
-    return id ? trace_ids_find(&maps->threads, id) : TRACE_NONE;
-}
-
-static uint32_t trace_stack_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int column)
-{
-    int64_t id = sqlite3_column_int64(stmt, column);
-    uint32_t found = id ? trace_ids_find(&maps->stacks, id) : TRACE_NONE;
-    return found == TRACE_NONE ? 0 : found + 1; // [0] is the empty stack
-}
-
-// Few distinct texts, next to each other in time: look at the last ones before a new one is made.
-static uint32_t trace_intern(struct trace *trace, size_t *capacity, const char *text)
-{
-    enum { LOOK_BACK = 512 };
-    if (!text)
-        return 0;
-    for (size_t i = trace->text_count, n = 0; i > 1 && n < LOOK_BACK; i--, n++)
-        if (!strcmp(trace->texts[i - 1], text))
-            return (uint32_t)i - 1;
-    const char **row = trace_push((void **)&trace->texts, &trace->text_count, capacity, sizeof *row);
-    *row = arena_copy(trace->arena, text);
-    return (uint32_t)trace->text_count - 1;
-}
-
-static int trace_load_gaps(struct trace *trace, struct store *store, const struct trace_maps *maps, struct error *err)
-{
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_out, cpu_in, kernel_stack, user_stack, python_stack, "
-        "waker_thread, waker_stack, next_thread, next_prio, before_thread, before_prio, owner_thread, lock_kind, lock_address, "
-        "syscall_nr, syscall_arg0, syscall_arg1, syscall_target FROM gap", "");
-    if (!stmt)
-        return err ? err->code : -EIO;
-    size_t capacity = 0, texts = 0;
-    trace_push((void **)&trace->texts, &trace->text_count, &texts, sizeof *trace->texts);
-    trace->texts[0] = "";
-    int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
-        uint32_t thread = trace_thread_at(maps, stmt, 0);
-        if (thread == TRACE_NONE)
-            continue;
-        struct trace_gap *row = trace_push((void **)&trace->gaps, &trace->gap_count, &capacity, sizeof *row);
-        row->thread = thread;
-        row->out = sqlite3_column_int64(stmt, 1);
-        row->waking = sqlite3_column_int64(stmt, 2);
-        row->in = sqlite3_column_int64(stmt, 3);
-        row->state = (uint32_t)sqlite3_column_int64(stmt, 4);
-        row->flags = (uint32_t)sqlite3_column_int64(stmt, 5);
-        row->cpu_out = (int16_t)trace_int(stmt, 6, -1);
-        row->cpu_in = (int16_t)trace_int(stmt, 7, -1);
-        row->kernel = trace_stack_at(maps, stmt, 8);
-        row->user = trace_stack_at(maps, stmt, 9);
-        row->python = trace_stack_at(maps, stmt, 10);
-        row->waker = trace_thread_at(maps, stmt, 11);
-        row->waker_stack = trace_stack_at(maps, stmt, 12);
-        row->next = trace_thread_at(maps, stmt, 13);
-        row->next_prio = (int16_t)trace_int(stmt, 14, -1);
-        row->before = trace_thread_at(maps, stmt, 15);
-        row->before_prio = (int16_t)trace_int(stmt, 16, -1);
-        row->owner = trace_thread_at(maps, stmt, 17);
-        row->lock_kind = (uint8_t)sqlite3_column_int(stmt, 18);
-        row->lock_address = sqlite3_column_int64(stmt, 19);
-        row->syscall = (int32_t)trace_int(stmt, 20, -1);
-        row->arg0 = sqlite3_column_int64(stmt, 21);
-        row->arg1 = sqlite3_column_int64(stmt, 22);
-        row->target = trace_intern(trace, &texts, (const char *)sqlite3_column_text(stmt, 23));
-    }
-    return rc;
-}
-
-static int trace_load_samples(struct trace *trace, struct store *store, const struct trace_maps *maps, struct error *err)
-{
-    sqlite3_stmt *stmt = store_query(store, err, "SELECT thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack FROM sample", "");
-    if (!stmt)
-        return err ? err->code : -EIO;
-    size_t capacity = 0;
-    int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
-        uint32_t thread = trace_thread_at(maps, stmt, 0);
-        if (thread == TRACE_NONE)
-            continue;
-        struct trace_sample *row = trace_push((void **)&trace->samples, &trace->sample_count, &capacity, sizeof *row);
-        row->thread = thread;
-        row->at = sqlite3_column_int64(stmt, 1);
-        row->cpu = (int16_t)sqlite3_column_int(stmt, 2);
-        row->why = (uint16_t)sqlite3_column_int(stmt, 3);
-        row->kernel = trace_stack_at(maps, stmt, 4);
-        row->user = trace_stack_at(maps, stmt, 5);
-        row->python = trace_stack_at(maps, stmt, 6);
-    }
     return rc;
 }
 
@@ -393,9 +277,7 @@ static int trace_load_rows(struct trace *trace, struct store *store, struct trac
     if (!rc)
         rc = trace_load_stacks(trace, store, &maps->stacks, err);
     if (!rc)
-        rc = trace_load_gaps(trace, store, maps, err);
-    if (!rc)
-        rc = trace_load_samples(trace, store, maps, err);
+        rc = trace_load_big(trace, store, maps, err);
     if (!rc)
         rc = trace_load_locks(trace, store, maps, err);
     if (!rc)
