@@ -311,7 +311,7 @@ static UG_IMPL_COLD const char *ug_impl_claim(struct ug_step_state *s, int fd)
     s->byte_head = slot->byte_head;
     s->byte_tail = __atomic_load_n(&slot->byte_tail, __ATOMIC_ACQUIRE);
     __atomic_store_n(&slot->state, UG_SLOT_RUNNING, __ATOMIC_SEQ_CST);
-    __atomic_fetch_add(&s->header->claims_count, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&s->header->claims_count, 1, __ATOMIC_RELEASE); /* after the state */
     ug_impl_notify(s->header);
     return NULL;
 }

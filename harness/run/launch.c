@@ -28,7 +28,7 @@
 #include "harness/run/process.h"
 
 enum {
-    // Between two looks at the tree's memory, which take some 50 us: a quarter of the launch's age, for the
+    // Between two looks at the tree's memory, which take some 100 us: half of the launch's age, for the
     // kernel keeps each process's peak, and only a process that ends between two looks is missed.
     LAUNCH_SAMPLE_NS_MIN = 100000000,
     LAUNCH_SAMPLE_NS_MAX = 1000000000,
@@ -482,7 +482,7 @@ static void launch_sample(struct launch *launch, int64_t now_ns)
     tree_sample_memory(launch->tree);
     launch->sample_count++;
     launch_trim_output(launch);
-    int64_t wait_ns = (now_ns - launch->started_ns) / 4;
+    int64_t wait_ns = (now_ns - launch->started_ns) / 2;
     launch->next_sample_ns = now_ns + (wait_ns < LAUNCH_SAMPLE_NS_MIN   ? LAUNCH_SAMPLE_NS_MIN
                                        : wait_ns > LAUNCH_SAMPLE_NS_MAX ? LAUNCH_SAMPLE_NS_MAX
                                                                         : wait_ns);

@@ -58,13 +58,16 @@ bool process_running(pid_t pid)
 
 int64_t process_peak_memory_bytes(pid_t pid)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/status", pid);
-    char *text = string_read_file(path, 8192, NULL);
-    const char *at = text ? strstr(text, "\nVmHWM:") : NULL;
-    int64_t bytes = at ? strtoll(at + strlen("\nVmHWM:"), NULL, 10) * 1024 : -1;
-    free(text);
-    return bytes;
+    char text[2048]; // it stands in the first lines: one read, for the kernel makes the text for every one
+    snprintf(text, sizeof text, "/proc/%d/status", pid);
+    int fd = open(text, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t got = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[got > 0 ? got : 0] = 0;
+    const char *at = strstr(text, "\nVmHWM:");
+    return at ? strtoll(at + strlen("\nVmHWM:"), NULL, 10) * 1024 : -1;
 }
 
 static bool process_has_mark(pid_t pid, const char *mark)

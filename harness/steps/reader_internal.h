@@ -21,6 +21,9 @@ struct reader {
     uint64_t map_bytes;
     struct reader_rings *rings; // one a slot
     uint64_t pid_namespace;
+    struct reader_seen {
+        uint32_t claims, count; // slots claimed when so many claims had been counted
+    } seen;
 };
 
 void reader_rings_unmap(struct reader *reader, uint32_t slot_idx);
