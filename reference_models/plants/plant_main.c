@@ -196,6 +196,9 @@ static void who_print(const struct plant *plant, const char *name)
     printf(", \"culprit_pids\": [");
     for (int i = 0; i < plant->culprit_count; i++)
         printf("%s%d", i ? ", " : "", plant->culprits[i]);
+    printf("], \"pids\": [%d", plant->director);
+    for (int i = 0; i < plant->child_count; i++)
+        printf(", %d", plant->children[i]);
     printf("]}\n");
     fflush(stdout);
 }

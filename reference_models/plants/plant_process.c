@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -269,12 +270,13 @@ int plant_victim_self(struct plant *plant, const struct plant_self *self, struct
     return plant_victim(plant, "pl-victim", self_victim, (void *)self, err);
 }
 
-// A process with work of its own on the other CPU: half of its time, so that a culprit there, and
-// the recorder, still run.
+// A process with work of its own on the other CPU, as far as nobody else wants it: were it to preempt
+// a culprit that holds a lock, both would be to blame.
 static void neighbour_burner(struct plant *plant, void *arg)
 {
     (void)arg;
     plant_pin(plant->cpu_other);
+    setpriority(PRIO_PROCESS, 0, 19);
     while (!plant_stopped(plant)) {
         plant_burn_ns(4 * PLANT_MS);
         plant_sleep_ns(4 * PLANT_MS);

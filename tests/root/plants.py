@@ -40,7 +40,7 @@ def check_lists(plants):
 
 def check_judge(plants):
     """The judge itself: each of these must be found wrong, and the first one right."""
-    who = {"victim_pid": 10, "culprit_pids": [11]}
+    who = {"victim_pid": 10, "culprit_pids": [11], "pids": [9, 10, 11, 98]}
     stall = {"cause": "smaps_read", "culprit": {"pid": 11, "comm": "pl-smaps"}, "period_ns": 310000000,
              "total_ns": 500000000}
     answer = plants.answers()["smaps"]
@@ -53,10 +53,10 @@ def check_judge(plants):
     assert judged(culprit={"pid": 12, "comm": "pl-smaps"}) and judged(culprit={"pid": 11, "comm": "pl-busy"})
     assert plants.judge(answer, {"stalls": []}, who, 5.0)
     assert plants.judge_innocent({"stalls": [stall]}, 5.0)
-    outside = {"cause": "cpu_contention", "culprit": {"pid": 99, "comm": "cc1"}}
+    outside = {"cause": "cpu_contention", "culprit": {"pid": 99, "comm": "pl-busy"}}
     inside = {"cause": "cpu_contention", "culprit": {"pid": 98, "comm": "pl-busy"}}
     for queued_ns, left in ((2000000000, [inside, stall]), (100000000, [outside, inside, stall])):
-        document = plants.without_others({"stalls": [outside, inside, stall]},
+        document = plants.without_others({"stalls": [outside, inside, stall]}, who,
                                          {"queued_ns": queued_ns, "seconds": 5.0})
         assert document["stalls"] == left, document
     assert not plants.judge_innocent({"stalls": [dict(stall, total_ns=40000000)]}, 5.0), "below 1 % of the window"
