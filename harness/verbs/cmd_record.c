@@ -66,7 +66,7 @@ static const char *const record_examples[] = {
 static const char record_exit_codes[] =
     "  0  recorded; Ctrl-C and the end of the target are no failures, whatever a command's own exit code\n"
     "  2  usage, no such process, or a store that exists already\n"
-    "  4  operational failure: no permission, a kernel without BTF, disk full, a command that cannot be started\n";
+    "  4  operational failure: no permission, no BTF, disk full, a command that cannot be started\n";
 
 // "12,34" into *ret_pids (the caller frees).
 static int record_parse_pids(const char *text, pid_t **ret_pids, size_t *ret_count, struct error *err)

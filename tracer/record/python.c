@@ -3,7 +3,6 @@
 #include "tracer/record/python.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "common/clock.h"
 #include "common/strings.h"
 #include "tracer/pystack/pystack.h"
+#include "tracer/record/python_data.h"
 
 enum {
     PYTHON_SHARE_DIVISOR = 50,      // of one core: 2 %
@@ -29,7 +29,7 @@ static const char python_leaf_gil[] = "[gil]";
 struct python {
     struct pystack *ps;
     struct task_process *process;
-    uint64_t data_begin, data_end; // of the interpreter's file and its bss: where the GIL lives
+    struct python_data data; // where the GIL lives
     struct {
         int64_t at_ns;
         uint32_t tid;
@@ -120,35 +120,6 @@ static int64_t python_cost_ns(void)
 
 // --- interpreters ---------------------------------------------------------------------------------
 
-// Where the interpreter keeps its static data: the mappings of its file (python3.11, libpython3.11.so.1.0) and the
-// bss behind them. Locks of Python objects are on the heap; the GIL is not.
-static void python_find_data(struct python *python)
-{
-    char path[64], line[4608];
-    snprintf(path, sizeof path, "/proc/%u/maps", python->process->tgid);
-    FILE *file = fopen(path, "re");
-    bool ours = false;
-    uint64_t last_end = 0;
-    while (file && fgets(line, sizeof line, file)) {
-        uint64_t begin = 0, end = 0;
-        char name[4096] = "";
-        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %*s %*s %*s %4095[^\n]", &begin, &end, name) < 2)
-            continue;
-        const char *base = strrchr(name, '/');
-        if (base)
-            ours = strncmp(base + 1, "python", 6) == 0 || strncmp(base + 1, "libpython", 9) == 0;
-        else
-            ours = ours && !name[0] && begin == last_end; // bss
-        if (ours && !python->data_begin)
-            python->data_begin = begin;
-        if (ours)
-            python->data_end = end;
-        last_end = end;
-    }
-    if (file)
-        fclose(file);
-}
-
 static void python_open(void *context, struct task_process *process)
 {
     struct python_reader *reader = context;
@@ -169,7 +140,7 @@ static void python_open(void *context, struct task_process *process)
     struct python *python = xcalloc(1, sizeof *python);
     python->ps = ps;
     python->process = process;
-    python_find_data(python);
+    python_data_find(process->tgid, &python->data);
     process->python = python;
     reader->pythons[reader->count++] = python;
     reader->found++;
@@ -222,8 +193,7 @@ int64_t python_next_look_ns(const struct python_reader *reader, int64_t now_ns)
 
 static bool python_is_gil_wait(const struct python *python, int64_t syscall_nr, uint64_t address)
 {
-    return syscall_nr == SYS_futex && python->data_begin && address >= python->data_begin &&
-           address < python->data_end;
+    return syscall_nr == SYS_futex && python_data_holds(&python->data, address);
 }
 
 void python_state(struct python_reader *reader, struct task_thread *thread, const struct ug_state *state)
