@@ -179,8 +179,9 @@ def need_python(case):
 def test_gil(case):
     """Two threads that want the interpreter at the same time: each waits for the other, by name."""
     target = case.sleeper("import threading\ndef spin():\n    while True:\n        sum(range(1000))\n"
-                          "threads = [threading.Thread(target=spin) for _ in range(2)]\n"
-                          "[thread.start() for thread in threads]")
+                          "none = threading.Semaphore(0)\ndef wait():\n    while True:\n"
+                          "        none.acquire(timeout=0.02)\n"
+                          "[threading.Thread(target=work).start() for work in (spin, spin, wait)]")
     check(case.run("--pid", str(target.pid), "--duration", "3s"), 0)
     need_python(case)
     waits = case.rows("SELECT g.tid, o.tid, g.owner_pid FROM v_off_cpu g JOIN v_stack k ON k.stack = g.python_stack "
@@ -188,6 +189,12 @@ def test_gil(case):
                       "ON o.id = b.owner_thread WHERE g.pid = ? AND g.flags & 8192", target.pid)
     assert len(waits) >= 5, len(waits)  # 400 on a quiet machine
     assert all(owner_pid == target.pid and waiter != owner for waiter, owner, owner_pid in waits), waits[:5]
+    # The interpreter's own lock and its condition lie together; the semaphore's lock is on the heap.
+    places = case.rows("SELECT min(g.lock_address), max(g.lock_address) FROM gap g JOIN v_stack k "
+                       "ON k.stack = g.python_stack AND k.depth = 0 AND k.name = '[gil]'")[0]
+    assert places[1] - places[0] < 4096, places
+    assert case.value("SELECT count(*) FROM gap g WHERE g.syscall_nr = (SELECT b.syscall_nr FROM gap b WHERE b.lock_address "
+                      "= ?) AND (g.lock_address < ? OR g.lock_address > ?)", places[0], *places) > 0
 
 
 def test_garbage_collection(case):
@@ -276,6 +283,17 @@ def test_target_becomes_another(case):
     assert child == [(changer.pid, 5)], child
 
 
+def test_other_namespaces(case):
+    """A target in another pid and mount namespace is named by the ids of ours."""
+    if not shutil.which("unshare") or subprocess.run(["unshare", "-m", "-p", "-f", "true"]).returncode:
+        raise Skip("no namespaces can be made here")
+    check(case.run("--", "unshare", "-m", "-p", "-f", "--mount-proc", "sh", "-c", "sleep 0.3; exit 0"), 0)
+    check_whole(case)
+    sleeps = case.rows("SELECT tgid, cmdline FROM process WHERE comm = 'sleep' AND kind = 'target'")
+    assert len(sleeps) == 1 and sleeps[0][1] == "sleep 0.3" and sleeps[0][0] > 2, sleeps
+    assert case.value("SELECT max(gap_ns) FROM v_off_cpu WHERE pid = ?", sleeps[0][0]) >= 250000000
+
+
 def test_ctrl_c(case):
     sleeper = case.sleeper()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -304,6 +322,46 @@ def test_recorder_is_killed(case):
     case.db += "2"
     check(case.run("--pid", str(sleeper.pid), "--duration", "300ms"), 0)
     check_whole(case)
+
+
+def test_cgroup(case):
+    """Its processes and those that join it, by path and by a part of its name, as of a container."""
+    name = "upgate-%d-0123456789abcdef" % os.getpid()
+    mounts = [line.split()[1] for line in open("/proc/mounts") if line.split()[2] in ("cgroup2", "cgroup")]
+    group = None
+    for mount in mounts:
+        try:
+            group = os.path.join(mount, name)
+            os.mkdir(group)
+            break
+        except OSError:
+            group = None
+    if not group:
+        raise Skip("no cgroup can be made here")
+    try:
+        sleeper, later = case.sleeper(), case.sleeper()
+        try:
+            with open(os.path.join(group, "cgroup.procs"), "w") as procs:
+                procs.write(str(sleeper.pid))
+        except OSError as error:
+            raise Skip("nothing can be put into %s: %s" % (group, error))
+        recorder = case.record("--cgroup", "/" + name)
+        case.wait_for_rows(recorder)
+        with open(os.path.join(group, "cgroup.procs"), "w") as procs:
+            procs.write(str(later.pid))
+        case.wait_until("gaps of the process that joined", lambda: case.value(
+            "SELECT count(*) FROM v_off_cpu WHERE pid = %d" % later.pid) > 0)
+        recorder.send_signal(signal.SIGINT)
+        check(case.finish(recorder), 0)
+        check_whole(case)
+        assert case.value("SELECT count(*) FROM v_off_cpu WHERE pid = ?", sleeper.pid) > 0
+        os.unlink(case.db)
+        check(case.run("--container", name[-16:], "--duration", "1s"), 0)
+        assert case.value("SELECT count(DISTINCT pid) FROM v_off_cpu") == 2
+    finally:
+        case.close()
+        case.wait_until("an empty cgroup", lambda: not open(os.path.join(group, "cgroup.procs")).read())
+        os.rmdir(group)
 
 
 def test_wrong_targets(case):
