@@ -15,11 +15,12 @@ struct group {
     size_t span_count;
     int64_t total_ns, max_ns; // total: of spans; max: of one thread at one go
     int64_t worst_ns;         // of the thread that lost most
+    int64_t lead_ns, lead_max_ns; // the same and max_ns among the threads that lead the work
+    double weight;            // what it is ranked by
     int64_t split_ns[SPLIT_COUNT];
     size_t count; // episodes: spans, those next to each other taken as one
     uint32_t worst_thread, culprit_thread;
     size_t threads;
-    bool most; // three fifths of the window and more
     double confidence;
     unsigned notes; // that hold for a good part of the time
     bool has_period;

@@ -199,6 +199,10 @@ static void merge_threads(const struct trace *trace, struct group *group, struct
         thread->run += own;
         thread->run_end = thread->covered = part->end > thread->covered ? part->end : thread->covered;
         group->max_ns = thread->run > group->max_ns ? thread->run : group->max_ns;
+        if (trace->threads[part->thread].leads) {
+            group->lead_max_ns = thread->run > group->lead_max_ns ? thread->run : group->lead_max_ns;
+            group->lead_ns = thread->lost > group->lead_ns ? thread->lost : group->lead_ns;
+        }
         if (thread->lost > group->worst_ns) {
             group->worst_ns = thread->lost;
             group->worst_thread = part->thread;
@@ -245,8 +249,12 @@ static bool merge_counts(const struct trace *trace, const struct group *group, d
     if (group->count < 3 && group->max_ns < 10 * ms)
         return false;
     switch (group->cause) {
-    case CAUSE_CPU_CONTENTION:
-        return share >= 0.02 || group->max_ns >= merge_single_ns;
+    case CAUSE_CPU_CONTENTION: {
+        bool lead = group->lead_ns * 50 >= trace->window_ns || group->lead_max_ns >= merge_single_ns;
+        return lead || share >= 0.1;
+    }
+    case CAUSE_UNKNOWN:
+        return share >= 0.01 || group->max_ns >= 20 * ms;
     case CAUSE_RT_HOG:
         return share >= 0.01 || group->max_ns >= 20 * ms;
     case CAUSE_DATA_LOADER:
@@ -274,12 +282,14 @@ static bool merge_counts(const struct trace *trace, const struct group *group, d
     }
 }
 
-// What a group is ranked by. Turns that neighbours take on a busy machine come second to what somebody
-// does to the program, unless they take most of it.
-static double merge_weight(const struct group *group)
+// What a group is ranked by: what the leading threads lost, and a quarter of what a helper lost beyond
+// that. Turns that neighbours take on a busy machine come second to what somebody does to the program,
+// unless they take most of the time.
+static double merge_weight(const struct trace *trace, const struct group *group)
 {
-    bool shared = group->cause == CAUSE_CPU_CONTENTION && !group->most;
-    return (double)group->worst_ns * (shared ? 0.4 : 1);
+    double weight = (double)group->lead_ns + 0.25 * (double)(group->worst_ns - group->lead_ns);
+    bool turns = group->cause == CAUSE_CPU_CONTENTION && group->lead_ns * 5 < trace->window_ns * 3;
+    return turns ? 0.4 * weight : weight;
 }
 
 static int merge_by_rank(const void *left, const void *right)
@@ -288,8 +298,8 @@ static int merge_by_rank(const void *left, const void *right)
     bool a_oom = a->cause == CAUSE_OOM_KILL, b_oom = b->cause == CAUSE_OOM_KILL;
     if (a_oom != b_oom) // what follows from a kill, and what led to it, stands behind it
         return a_oom ? -1 : 1;
-    if (merge_weight(a) != merge_weight(b))
-        return merge_weight(a) > merge_weight(b) ? -1 : 1;
+    if (a->weight != b->weight)
+        return a->weight > b->weight ? -1 : 1;
     return (a->cause > b->cause) - (a->cause < b->cause);
 }
 
@@ -297,13 +307,13 @@ static void merge_group(const struct trace *trace, struct group *group, struct m
 {
     merge_spans(group);
     merge_threads(trace, group, threads);
-    group->most = group->worst_ns * 5 >= trace->window_ns * 3;
+    group->weight = merge_weight(trace, group);
     if (group->cause != CAUSE_CPU_CONTENTION || group->culprit != TRACE_NONE) {
         group->culprit = merge_process(trace, group->culprit_thread);
         return;
     }
     // Ordinary neighbours have their turns: one is named only when much is lost to it.
-    bool much = group->worst_ns * 20 >= trace->window_ns || group->max_ns >= merge_single_ns;
+    bool much = group->lead_ns * 20 >= trace->window_ns || group->lead_max_ns >= merge_single_ns;
     if (!much)
         group->culprit_thread = TRACE_NONE;
     group->culprit = merge_process(trace, group->culprit_thread);

@@ -36,7 +36,7 @@ void work_init(struct work *work, struct trace *trace)
     free(picks);
     work->compilers = xcalloc(trace->process_count + 1, sizeof *work->compilers);
     for (size_t i = 0; i < trace->process_count; i++)
-        if (trace->processes[i].compiler && trace->processes[i].leader != TRACE_NONE && trace->processes[i].kind != TRACE_KERNEL)
+        if (trace->processes[i].compiler && trace->processes[i].leader != TRACE_NONE && trace->processes[i].kind == TRACE_TARGET)
             work->compilers[work->compiler_count++] = (uint32_t)i;
 }
 

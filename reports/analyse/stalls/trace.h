@@ -42,6 +42,7 @@ struct trace_thread {
     uint32_t lock_first, lock_count;
     int64_t run_ns; // on the CPU, as well as it is known
     bool main;      // its process's first thread
+    bool leads;     // a working main thread; without any, a working thread
     bool working;   // does a real share of the work: its waits can be stalls
 };
 
@@ -167,8 +168,8 @@ void trace_index(struct trace *trace); // sorts gaps, samples, locks; who works
 // Rows of `size` bytes side by side by the thread at `offset`, in their old order: starts[thread] and
 // starts[thread + 1] bound a thread's. Frees rows, returns the new ones.
 void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t threads, uint32_t *starts);
-// qsort, when they are not in order already.
-void trace_sort(void *rows, size_t count, size_t size, int (*compare)(const void *, const void *));
+// qsort, when they are not in order already (then true).
+bool trace_sort(void *rows, size_t count, size_t size, int (*compare)(const void *, const void *));
 bool trace_clip(const struct trace *trace, int64_t *begin, int64_t *end); // the longest piece inside; false: none
 
 #endif

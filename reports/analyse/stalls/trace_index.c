@@ -207,17 +207,35 @@ void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t t
     return grouped;
 }
 
-void trace_sort(void *rows, size_t count, size_t size, int (*compare)(const void *, const void *))
+bool trace_sort(void *rows, size_t count, size_t size, int (*compare)(const void *, const void *))
 {
     for (size_t i = 1; i < count; i++)
         if (compare((char *)rows + (i - 1) * size, (char *)rows + i * size) > 0) {
             qsort(rows, count, size, compare);
-            return;
+            return false;
         }
+    return true;
 }
 
-static void trace_index_threads(struct trace *trace)
+// Where trace_group puts each sample.
+static uint32_t *trace_sample_moves(const struct trace *trace)
 {
+    uint32_t *moves = xcalloc(trace->sample_count + 1, sizeof *moves);
+    uint32_t *at = xcalloc(trace->thread_count + 2, sizeof *at);
+    for (size_t i = 0; i < trace->sample_count; i++)
+        at[trace->samples[i].thread + 1]++;
+    for (size_t i = 0; i < trace->thread_count; i++)
+        at[i + 1] += at[i];
+    for (size_t i = 0; i < trace->sample_count; i++)
+        moves[i] = at[trace->samples[i].thread]++;
+    free(at);
+    return moves;
+}
+
+// True: no thread's samples had to be sorted.
+static bool trace_index_threads(struct trace *trace)
+{
+    bool sorted = true;
     uint32_t *starts = xcalloc(trace->thread_count + 1, sizeof *starts);
     trace->gaps = trace_group(trace->gaps, trace->gap_count, sizeof *trace->gaps, offsetof(struct trace_gap, thread),
                               trace->thread_count, starts);
@@ -231,7 +249,7 @@ static void trace_index_threads(struct trace *trace)
     for (size_t i = 0; i < trace->thread_count; i++) {
         trace->threads[i].sample_first = starts[i];
         trace->threads[i].sample_count = starts[i + 1] - starts[i];
-        trace_sort(trace->samples + starts[i], starts[i + 1] - starts[i], sizeof *trace->samples, trace_by_at);
+        sorted &= trace_sort(trace->samples + starts[i], starts[i + 1] - starts[i], sizeof *trace->samples, trace_by_at);
     }
     trace->locks = trace_group(trace->locks, trace->lock_count, sizeof *trace->locks, offsetof(struct trace_lock, thread),
                                trace->thread_count, starts);
@@ -241,6 +259,7 @@ static void trace_index_threads(struct trace *trace)
         trace_sort(trace->locks + starts[i], starts[i + 1] - starts[i], sizeof *trace->locks, trace_by_begin);
     }
     free(starts);
+    return sorted;
 }
 
 struct trace_pick {
@@ -261,6 +280,8 @@ static void trace_index_cpus(struct trace *trace)
     for (size_t i = 0; i < trace->sample_count; i++)
         if (trace->samples[i].cpu >= (int)trace->cpu_count)
             trace->cpu_count = (size_t)trace->samples[i].cpu + 1;
+    free(trace->cpu_first);
+    free(trace->cpu_samples);
     trace->cpu_first = xcalloc(trace->cpu_count + 2, sizeof *trace->cpu_first);
     struct trace_pick *picks = xcalloc(trace->sample_count + 1, sizeof *picks);
     trace->cpu_samples = xcalloc(trace->sample_count + 1, sizeof *trace->cpu_samples);
@@ -356,6 +377,11 @@ static void trace_find_workers(struct trace *trace)
         thread->working = trace_is_target(trace, (uint32_t)i) &&
                           (thread->run_ns >= trace->window_ns / WORKS_SHARE || (thread->main && trace->step_count));
     }
+    bool main_works = false;
+    for (size_t i = 0; i < trace->thread_count; i++)
+        main_works |= trace->threads[i].main && trace->threads[i].working;
+    for (size_t i = 0; i < trace->thread_count; i++)
+        trace->threads[i].leads = trace->threads[i].working && (trace->threads[i].main || !main_works);
     for (size_t i = 0; i < trace->gap_count; i++)
         if (trace->gaps[i].python)
             trace->processes[trace->threads[trace->gaps[i].thread].process].python = true;
@@ -364,7 +390,13 @@ static void trace_find_workers(struct trace *trace)
 void trace_index(struct trace *trace)
 {
     trace_clip_rows(trace);
-    trace_index_threads(trace);
-    trace_index_cpus(trace);
+    trace_index_cpus(trace); // first: as written, the samples of a CPU are in order
+    uint32_t *moves = trace_sample_moves(trace);
+    if (trace_index_threads(trace))
+        for (size_t i = 0; i < trace->sample_count; i++)
+            trace->cpu_samples[i] = moves[trace->cpu_samples[i]];
+    else
+        trace_index_cpus(trace);
+    free(moves);
     trace_find_workers(trace);
 }
