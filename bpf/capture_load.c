@@ -26,21 +26,34 @@ enum { CAP_SYS_ADMIN_BIT = 21, CAP_PERFMON_BIT = 38, CAP_BPF_BIT = 39, LOG_BYTES
 // What libbpf warned of last, and the program that the kernel refused. It has one print function
 // for all, which it calls in the thread that asked.
 static _Thread_local char libbpf_log[LOG_BYTES];
-static _Thread_local char refused_program[64];
+static _Thread_local char refused_program[64], refused_why[160];
+
+// Of the pages of a verifier: the last line before its statistics.
+static void keep_verdict(char *log)
+{
+    char *end = strstr(log, "\nprocessed "), *begin;
+
+    if (!end)
+        return;
+    *end = 0;
+    begin = strrchr(log, '\n');
+    snprintf(refused_why, sizeof(refused_why), "%s", begin ? begin + 1 : log);
+}
 
 static int keep_log(enum libbpf_print_level level, const char *fmt, va_list args)
 {
-    char line[LOG_BYTES];
     size_t used = strlen(libbpf_log);
+    char *line;
 
-    if (level != LIBBPF_WARN)
+    if (level != LIBBPF_WARN || vasprintf(&line, fmt, args) < 0)
         return 0;
-    vsnprintf(line, sizeof(line), fmt, args);
     if (strstr(line, "failed to load"))
         sscanf(line, "libbpf: prog '%63[^']'", refused_program);
-    if (strstr(line, "BEGIN PROG LOAD LOG")) // pages of verifier's words: the line before tells it
-        return 0;
-    snprintf(libbpf_log + used, sizeof(libbpf_log) - used, "%s", line);
+    if (strstr(line, "BEGIN PROG LOAD LOG"))
+        keep_verdict(line);
+    else
+        snprintf(libbpf_log + used, sizeof(libbpf_log) - used, "%s", line);
+    free(line);
     return 0;
 }
 
@@ -103,6 +116,7 @@ int capture_permitted(struct error *err)
 struct lesson {
     struct {
         char program[64];
+        char why[160];
         int status;
     } refused[CAPTURE_PROGRAMS_MAX];
     size_t count;
@@ -117,8 +131,8 @@ static void heed(struct capture *capture, const struct lesson *lesson)
             bpf_object__find_program_by_name(capture->skeleton->obj, name);
 
         bpf_program__set_autoload(program, false);
-        capture_lack(capture, source_of_program(name), "the kernel refused the program %s: %s",
-                     name, strerror(-lesson->refused[i].status));
+        capture_lack(capture, source_of_program(name), "the kernel refused the program %s: %s (%s)",
+                     name, strerror(-lesson->refused[i].status), lesson->refused[i].why);
     }
     if (lesson->no_owners) {
         capture->skeleton->rodata->ask_owners = false;
@@ -141,7 +155,7 @@ static int load_rest(struct capture *capture, const struct btf *btf, const struc
 {
     int status;
 
-    libbpf_log[0] = refused_program[0] = 0;
+    libbpf_log[0] = refused_program[0] = refused_why[0] = 0;
     capture_forget_missing(capture);
     capture->skeleton = capture_bpf__open();
     if (!capture->skeleton)
@@ -156,8 +170,8 @@ static int load_rest(struct capture *capture, const struct btf *btf, const struc
             "takes the capabilities of the host (--privileged), and a locked-down kernel "
             "(/sys/kernel/security/lockdown) permits it to nobody");
     else if (status)
-        error_set(err, status, "failed to load the BPF programs: %s; %s", strerror(-status),
-                  last_words());
+        error_set(err, status, "failed to load the BPF programs: %s: %s; %s", refused_program,
+                  strerror(-status), refused_why[0] ? refused_why : last_words());
     return status;
 }
 
@@ -174,6 +188,7 @@ static bool learn(struct lesson *lesson, int status)
     }
     snprintf(lesson->refused[lesson->count].program, sizeof(lesson->refused[0].program), "%s",
              refused_program);
+    snprintf(lesson->refused[lesson->count].why, sizeof(lesson->refused[0].why), "%s", refused_why);
     lesson->refused[lesson->count++].status = status;
     return true;
 }

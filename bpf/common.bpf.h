@@ -17,8 +17,8 @@
 
 enum {
     TID_MAX = 1 << 22, /* PID_MAX_LIMIT of 64-bit kernels */
-    CPU_MAX = 4096,
-    ACTIVE_MAX = 64, /* waits for locks whose owners are watched at one time; a power of two */
+    CPU_MAX = 4096,    /* a power of two */
+    ACTIVE_MAX = 64,   /* waits for locks whose owners are watched at one time; a power of two */
     LEADERS_MAX = 8,
     BUDGET = 20, /* stacks taken at switch-out per thread and 10 ms: 2,000/s at 1 us each */
     BUDGET_NS = 10000000,
@@ -194,6 +194,14 @@ extern void bpf_task_release(struct task_struct *task) __ksym __weak;
         argument;                                                                                  \
     })
 
+/* An index as old verifiers like it: masked by an instruction that the compiler cannot take away.
+ */
+static __always_inline __u32 index_of(__u32 value, __u32 size)
+{
+    KEEP_VALUE(value);
+    return value & (size - 1);
+}
+
 static __always_inline bool is_target(__u32 tid)
 {
     return target_bits[(tid & (TID_MAX - 1)) >> 6] >> (tid & 63) & 1;
@@ -301,13 +309,14 @@ static __always_inline __u64 find_preempt_count(__u32 cpu)
 static __always_inline __u32 preempt_count(void)
 {
     __u32 cpu = bpf_get_smp_processor_id(), count = 0;
+    __u64 *address = &preempt_counts[index_of(cpu, CPU_MAX)];
 
     if (!have_preempt_count || cpu >= CPU_MAX)
         return 0;
-    if (!preempt_counts[cpu])
-        preempt_counts[cpu] = find_preempt_count(cpu);
-    if (preempt_counts[cpu])
-        bpf_probe_read_kernel(&count, sizeof(count), (void *)preempt_counts[cpu]);
+    if (!*address)
+        *address = find_preempt_count(cpu);
+    if (*address)
+        bpf_probe_read_kernel(&count, sizeof(count), (void *)*address);
     return count;
 }
 

@@ -95,7 +95,7 @@ static __always_inline void count_fact(__u32 what, bool target, struct task_stru
 {
     __u32 tid = actor ? actor->pid : 0;
     __u64 now = bpf_ktime_get_ns(), key = (__u64)tid << 32 | what;
-    struct tally *tally = &tallies[(tid * 31 + what) & (TALLY_SLOTS - 1)];
+    struct tally *tally = &tallies[index_of(tid * 31 + what, TALLY_SLOTS)];
     struct ug_fact fact;
     bool series = tally->key == key && now - tally->begin_ns < TALLY_OLD_NS + period_ns;
 

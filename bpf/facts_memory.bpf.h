@@ -104,7 +104,7 @@ SEC("tp_btf/mm_compaction_begin")
 int BPF_PROG(fact_compaction_begin)
 {
     __u32 tid = bpf_get_current_pid_tgid();
-    struct running *slot = &compactions[tid & (RUNNING_SLOTS - 1)];
+    struct running *slot = &compactions[index_of(tid, RUNNING_SLOTS)];
 
     slot->tid = tid;
     slot->begin_ns = bpf_ktime_get_ns();
@@ -115,7 +115,7 @@ SEC("tp_btf/mm_compaction_end")
 int BPF_PROG(fact_compaction_end)
 {
     __u32 tid = bpf_get_current_pid_tgid();
-    struct running *slot = &compactions[tid & (RUNNING_SLOTS - 1)];
+    struct running *slot = &compactions[index_of(tid, RUNNING_SLOTS)];
     __u64 now = bpf_ktime_get_ns();
 
     if (slot->tid == tid && slot->begin_ns && now - slot->begin_ns >= threshold_ns)

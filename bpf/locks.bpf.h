@@ -47,7 +47,7 @@ static __always_inline bool is_mmap_lock(struct task_struct *task, __u64 lock)
 
 static __always_inline void activate(struct wait *wait, __u32 waiter)
 {
-    struct active *active = &actives[waiter & (ACTIVE_MAX - 1)];
+    struct active *active = &actives[index_of(waiter, ACTIVE_MAX)];
 
     if (active->lock)
         return; /* another thread has the place: its owner is watched, this one's is not */
@@ -61,7 +61,7 @@ static __always_inline void activate(struct wait *wait, __u32 waiter)
 
 static __always_inline void deactivate(struct wait *wait, __u32 waiter)
 {
-    struct active *active = &actives[waiter & (ACTIVE_MAX - 1)];
+    struct active *active = &actives[index_of(waiter, ACTIVE_MAX)];
 
     if (!wait->active)
         return;

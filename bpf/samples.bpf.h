@@ -35,7 +35,7 @@ static __always_inline __u32 why_sample(struct task_struct *task, bool user, __u
         why |= UG_SAMPLE_TARGET;
     if (active_count > 0 && owns_awaited(task))
         why |= UG_SAMPLE_OWNER;
-    if (cpu < CPU_MAX && queues[cpu].waiting > 0)
+    if (queues[index_of(cpu, CPU_MAX)].waiting > 0)
         why |= UG_SAMPLE_NEIGHBOUR;
     if (!user && now < spin_until_ns)
         why |= UG_SAMPLE_SPIN;

@@ -31,20 +31,21 @@ const volatile __u32 switch_arguments = 4;
 
 static __always_inline void enqueue(struct thread *thread, __u32 cpu, __u64 now)
 {
-    if (cpu >= CPU_MAX || thread->queued)
+    struct queue *queue = &queues[index_of(cpu, CPU_MAX)];
+
+    if (thread->queued)
         return;
     thread->queued = cpu + 1;
-    queues[cpu].since_ns = now;
-    __sync_fetch_and_add(&queues[cpu].waiting, 1);
+    queue->since_ns = now;
+    __sync_fetch_and_add(&queue->waiting, 1);
 }
 
 static __always_inline void dequeue(struct thread *thread)
 {
-    __u32 cpu = thread->queued - 1;
+    struct queue *queue = &queues[index_of(thread->queued - 1, CPU_MAX)];
 
     thread->queued = 0;
-    if (cpu < CPU_MAX)
-        __sync_fetch_and_add(&queues[cpu].waiting, -1);
+    __sync_fetch_and_add(&queue->waiting, -1);
 }
 
 /* A thread id of an inner pid namespace, current's, as the first one has it; 0: not known. */
@@ -156,7 +157,8 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task,
     thread->prev_state = preempted ? 0 : state;
     if (!thread->prev_state) {
         thread->flags |= UG_GAP_PREEMPTED;
-        if (!(thread->flags & UG_GAP_THROTTLED)) /* that one waits for its quota, for nobody's CPU */
+        if (!(thread->flags &
+              UG_GAP_THROTTLED)) /* that one waits for its quota, for nobody's CPU */
             enqueue(thread, cpu, now);
     }
     thread->blocker = bpf_core_field_exists(task->blocker) ? task->blocker : 0;

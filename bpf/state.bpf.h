@@ -46,7 +46,7 @@ static __always_inline void mark_wanted(struct seq_file *seq, struct task_struct
     if (!thread)
         return;
     if (task->pid == task->tgid && leader_count < LEADERS_MAX)
-        leaders[leader_count++ & (LEADERS_MAX - 1)] = tgid;
+        leaders[index_of(leader_count++, LEADERS_MAX)] = tgid;
     if (!task->on_cpu) {
         now = bpf_ktime_get_ns();
         thread->prev_state = task->__state;
