@@ -57,7 +57,7 @@ def check_judge(plants):
     inside = {"cause": "cpu_contention", "culprit": {"pid": 98, "comm": "pl-busy"}}
     for queued_ns, left in ((2000000000, [inside, stall]), (100000000, [outside, inside, stall])):
         document = plants.without_others({"stalls": [outside, inside, stall]}, who,
-                                         {"queued_ns": queued_ns, "seconds": 5.0})
+                                         {"queued_ns": queued_ns, "stolen_s": 0.0, "seconds": 5.0})
         assert document["stalls"] == left, document
     assert not plants.judge_innocent({"stalls": [dict(stall, total_ns=40000000)]}, 5.0), "below 1 % of the window"
     assert not plants.judge_innocent({"stalls": [dict(stall, culprit=None)]}, 5.0)
