@@ -224,6 +224,17 @@ TEST(page_migration_and_compaction)
     CHECK_DBL((double)top->period_ns, 800e6, 10e6);
     story_close(&story);
 
+    story_open(&story); // no wait long enough to be stored: the faults while it moves pages say it
+    shell = story_other(&story, 2200, "bash", "bash -c compact");
+    for (int i = 0; i < 6; i++) {
+        story_fact(&story, UG_FACT_COMPACTION, 1000 + 800 * i, 1060 + 800 * i, 0, shell, 0);
+        story_samples(&story, (struct story_samples){.from = 1000 + 800 * i, .to = 1060 + 800 * i, .kernel = "do_swap_page;handle_mm_fault;exc_page_fault"});
+    }
+    CHECK_STR(story_top(&story)->cause, "page_migration");
+    CHECK_INT(story_top(&story)->culprit.pid, 2200);
+    CHECK_CONTAINS(story_top(&story)->confidence_note, "from the timing");
+    story_close(&story);
+
     story_open(&story);
     story_samples(&story, (struct story_samples){.from = 2000, .to = 2600,
                                                  .kernel = "pageblock_pfn_to_page;isolate_migratepages_block;compact_zone;try_to_compact_pages;"

@@ -102,6 +102,33 @@ static void facts_softirq(struct work *work, const struct trace_fact *fact)
     part->confidence = 0.9F;
 }
 
+// Somebody else moves pages: threads of the target that fault meanwhile, twice at least, wait for them.
+static void facts_moved(struct work *work, const struct trace_fact *fact)
+{
+    const struct trace *trace = work->trace;
+    if (fact->flags || !parts_blamable(trace, fact->actor) || trace_is_target(trace, fact->actor))
+        return;
+    for (uint32_t thread = 0; thread < trace->thread_count; thread++) {
+        if (!trace_is_target(trace, thread) || !trace->threads[thread].sample_count)
+            continue;
+        uint32_t last = TRACE_NONE, first = TRACE_NONE;
+        for (uint32_t i = trace_sample_from(trace, thread, fact->begin), stop = trace_sample_from(trace, thread, fact->end); i < stop; i++)
+            if (marks_has(trace_marks(trace, trace->samples[i].kernel), MARK_FAULT)) {
+                first = first == TRACE_NONE ? i : first;
+                last = i;
+            }
+        if (first == last)
+            continue;
+        struct part *part = parts_add(work, thread, trace->samples[first].at - trace->tick_ns / 2,
+                                      trace->samples[last].at + trace->tick_ns / 2, CAUSE_PAGE_MIGRATION, SPLIT_ON_CPU);
+        part->sample = first;
+        part->culprit = fact->actor;
+        part->culprit_stack = fact->kernel;
+        part->confidence = 0.75F;
+        part->notes |= NOTE_INFERRED;
+    }
+}
+
 // Steal: each second in which the hypervisor took 5 % or more of a CPU, as one piece of time.
 static void facts_steal(struct work *work)
 {
@@ -162,8 +189,11 @@ void facts_find(struct work *work)
             facts_interval(work, fact, CAUSE_DIRECT_RECLAIM);
         else if (fact->what == UG_FACT_MEMCG_RECLAIM)
             facts_interval(work, fact, CAUSE_MEMCG_RECLAIM);
-        else if (fact->what == UG_FACT_COMPACTION)
-            facts_interval(work, fact, CAUSE_COMPACTION);
+        else if (fact->what == UG_FACT_COMPACTION || fact->what == UG_FACT_MIGRATE) {
+            facts_moved(work, fact);
+            if (fact->what == UG_FACT_COMPACTION)
+                facts_interval(work, fact, CAUSE_COMPACTION);
+        }
         else if (fact->what == UG_FACT_RSTAT_LOCK)
             facts_interval(work, fact, CAUSE_RSTAT_LOCK);
         else if (fact->what == UG_FACT_SOFTIRQ || fact->what == UG_FACT_HARDIRQ)

@@ -288,7 +288,7 @@ static bool merge_counts(const struct trace *trace, const struct group *group, d
 static double merge_weight(const struct trace *trace, const struct group *group)
 {
     double weight = (double)group->lead_ns + 0.25 * (double)(group->worst_ns - group->lead_ns);
-    bool turns = group->cause == CAUSE_CPU_CONTENTION && group->lead_ns * 5 < trace->window_ns * 3;
+    bool turns = (group->cause == CAUSE_CPU_CONTENTION || group->cause == CAUSE_STEAL) && group->lead_ns * 5 < trace->window_ns * 3;
     return turns ? 0.4 * weight : weight;
 }
 

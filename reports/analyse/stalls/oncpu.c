@@ -20,7 +20,7 @@ static enum cause oncpu_cause(const struct trace *trace, const struct trace_samp
         return marks_has(kernel, MARK_INODE) ? CAUSE_RWSEM_INODE
                : marks_has(kernel, MARK_MMAP_SITE) && !marks_has(kernel, MARK_FAULT) ? CAUSE_MMAP_LOCK : CAUSE_KERNEL_MUTEX;
     }
-    if (marks_has(kernel, MARK_MIGRATE))
+    if (marks_has(kernel, MARK_MIGRATE) || marks_has(kernel, MARK_MIGRATION_WAIT))
         return CAUSE_PAGE_MIGRATION;
     if (marks_has(user, MARK_GC))
         return CAUSE_PYTHON_GC;
@@ -41,6 +41,12 @@ static void oncpu_blame(struct work *work, struct part *part)
         struct holder_hint hint = {TRACE_NONE, TRACE_NONE, 0, 0, false, part->cause == CAUSE_MMAP_LOCK};
         part->via = part->cause == CAUSE_MMAP_LOCK ? VIA_MMAP_LOCK : VIA_KERNEL_LOCK;
         holder_find(work, part, &hint);
+        return;
+    }
+    case CAUSE_PAGE_MIGRATION: {
+        const struct trace_fact *fact = facts_by_other(trace, UG_FACT_MIGRATE, part->thread, part->begin - 50000000, part->end);
+        part->culprit = fact ? fact->actor : TRACE_NONE;
+        part->culprit_stack = fact ? fact->kernel : 0;
         return;
     }
     case CAUSE_FORK_LARGE:
