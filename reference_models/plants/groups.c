@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plants about limits of a cgroup: CPU quota, freezer, memory, bytes a second from the disk. The group
-// is made by the director, below its own where that is possible, and removed by the janitor.
+// Plants about limits of a cgroup: CPU quota, freezer, memory, bytes a second from the disk. The
+// group is made by the director, below its own where that is possible, and removed by the janitor.
 #include "reference_models/plants/plant.h"
 
 #include <errno.h>
@@ -189,7 +189,8 @@ static int zombies_make(struct plant *plant, struct error *err)
     return rc;
 }
 
-// In a child, as it lives in the group; it keeps the pages, and so the zombies, as long as it lives.
+// In a child, as it lives in the group; it keeps the pages, and so the zombies, as long as it
+// lives.
 static void zombie_keeper(struct plant *plant, void *arg)
 {
     struct error err = {0};

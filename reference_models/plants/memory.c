@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plants about the lock of an address space (mmap_lock): somebody holds it while he walks or fills
-// gigabytes of 4 KiB pages, and the victim, which maps and unmaps a little in every step, waits. The
-// culprit is another process (smaps) or a thread of the victim (fork, munmap, populate, mlock).
+// gigabytes of 4 KiB pages, and the victim, which maps and unmaps a little in every step, waits.
+// The culprit is another process (smaps) or a thread of the victim (fork, munmap, populate, mlock).
 #include "reference_models/plants/plant.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plants about the pages themselves: a victim that gives its memory back and faults it in again
-// (madvise), one that changes protections while a sibling runs on another CPU (tlb), huge pages made
-// behind its back (khugepaged), pages moved away under it (compaction).
+// (madvise), one that changes protections while a sibling runs on another CPU (tlb), huge pages
+// made behind its back (khugepaged), pages moved away under it (compaction).
 #include "reference_models/plants/plant.h"
 
 #include <errno.h>

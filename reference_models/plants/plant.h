@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every plant is made of. A plant is a stall with a known cause: a director process (plant_main.c)
-// starts a victim, mostly a culprit, and innocent busy neighbours, each a process of its own with a
-// speaking name; all of them share one page of counters. What a plant makes outside its processes
-// (cgroups, files, mounts, settings) is written into that page first, and a janitor process undoes it
-// when the director ends, however it ends. Families (memory.c, scheduler.c, storage.c, waits.c,
-// python.c) hold the plants; a plant is a function that starts its processes.
+// What every plant is made of. A plant is a stall with a known cause: a director process
+// (plant_main.c) starts a victim, mostly a culprit, and innocent busy neighbours, each a process of
+// its own with a speaking name; all of them share a few counters. What a plant makes outside
+// its processes (cgroups, files, mounts, settings) is written beside those first, and a janitor
+// process undoes it when the director ends, however it ends. Families (memory.c, pages.c,
+// scheduler.c, groups.c, storage.c, waits.c, python.c) hold the plants; a plant is a function that starts its processes.
 #ifndef UPGATE_PLANTS_PLANT_H
 #define UPGATE_PLANTS_PLANT_H
 
@@ -25,7 +25,12 @@
 #define PLANT_CLEAN_MAX 64
 #define PLANT_CHILDREN_MAX 64
 
-enum plant_clean_kind { PLANT_CLEAN_RMDIR, PLANT_CLEAN_UNLINK, PLANT_CLEAN_UMOUNT, PLANT_CLEAN_WRITE };
+enum plant_clean_kind {
+    PLANT_CLEAN_RMDIR,
+    PLANT_CLEAN_UNLINK,
+    PLANT_CLEAN_UMOUNT,
+    PLANT_CLEAN_WRITE
+};
 
 struct plant_clean {
     enum plant_clean_kind kind;
@@ -43,7 +48,7 @@ struct plant_share {
     _Atomic uint64_t total_ns;     // 24: by which those were late together
     _Atomic uint64_t max_ns;       // 32
     _Atomic uint64_t acts;         // 40: what the culprit did
-    _Atomic uint32_t culprit_pid;  // 48: told by the victim, when the culprit is a child or thread of it
+    _Atomic uint32_t culprit_pid;  // 48: told by the victim when it is its child or thread
     _Atomic uint32_t unused;
     _Atomic uint64_t queued_ns;    // 56: that the victim was ready and did not run
     _Atomic uint32_t clean_count;
@@ -111,24 +116,25 @@ int plant_victim_self(struct plant *plant, const struct plant_self *self, struct
 void plant_self_steps(struct plant *plant, const struct plant_self *self); // in a victim of its own
 // A detached thread of the calling process with that name, on that CPU (-1: any). Dies with it.
 void plant_thread(struct plant *plant, const char *comm, int cpu, plant_fn fn, void *arg);
-// The calling process or one of its threads is the culprit: told before plant_steps begins, and only
-// in a run with a culprit.
+// The calling process or one of its threads is the culprit: told before plant_steps begins, and
+// only in a run with a culprit.
 void plant_blame_self(struct plant *plant);
 int64_t plant_now_ns(void);
 void plant_sleep_ns(int64_t ns);
 void plant_burn_ns(int64_t ns); // CPU time of the caller, not wall time
 void plant_pin(int cpu);
 bool plant_stopped(const struct plant *plant);
-// True once in PLANT_DUE_NS: how often who is asked in every step answers late. Begins in false. One
-// thread of a process may ask.
+// True once in PLANT_DUE_NS: how often who is asked in every step answers late. Begins in false.
+// One thread of a process may ask.
 bool plant_due(void);
-// Calls fn every period_ns by an absolute clock until the plant stops; fn counts nothing itself.
+// Calls fn every period_ns by an absolute clock until the plant stops, and counts the
+// calls as acts of the culprit.
 void plant_every(struct plant *plant, int64_t period_ns, plant_fn fn, void *arg);
 
-// plant_victim.c: the step of a victim: 6 ms of work, the operation, 1 ms of sleep; how late each step
-// was is added to the share. Returns when the plant stops. operation may be NULL.
+// plant_victim.c: the step of a victim: 6 ms of work, the operation, 1 ms of sleep; how late each
+// step was is added to the share. Returns when the plant stops. operation may be NULL.
 void plant_steps(struct plant *plant, plant_fn operation, void *arg);
-// Adds a wait that was measured otherwise.
+// Adds a step that was late by so much.
 void plant_count(struct plant *plant, int64_t late_ns);
 // 64 KiB mapped, touched and unmapped: the operation of a victim that shall meet its mmap_lock.
 void plant_step_map(struct plant *plant, void *arg);
@@ -148,15 +154,16 @@ int plant_file(struct plant *plant, const char *name, char *path, struct error *
 int plant_write(const char *path, const char *text); // 0 or -errno
 // Writes a setting of the system and puts the old value back at the end.
 int plant_setting(struct plant *plant, const char *path, const char *text, struct error *err);
-// A cgroup for the plant where `controller` is ("" : a v2 group for its own files, as cgroup.freeze).
-// path must hold 224 bytes; *ret_v2 says which files it has.
+// A cgroup for the plant where `controller` is ("" : a v2 group for its own files, as
+// cgroup.freeze). path must hold 224 bytes; *ret_v2 says which files it has.
 int plant_cgroup(struct plant *plant, const char *controller, char *path, bool *ret_v2,
                  struct error *err);
 int plant_cgroup_write(const char *group, const char *file, const char *text, struct error *err);
 int plant_cgroup_enter(const char *group, pid_t pid, struct error *err);
 int plant_need_cpus(struct error *err);
 
-// python.c: replaces the calling process by `python3 script args…` of the directory beside the program.
+// python.c: replaces the calling process by `python3 script args…` of the directory beside the
+// program.
 void plant_python(struct plant *plant, const char *script, const char *arg);
 // Can that interpreter run this statement? -ENOTSUP with what it said otherwise.
 int plant_python_can(struct plant *plant, const char *statement, struct error *err);

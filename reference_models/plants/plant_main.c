@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// `plant NAME --seconds S`: stalls a victim in one known way. Two JSON lines on stdout: who is who, when
-// the stall is running; and what the victim itself measured, at the end or on SIGTERM and SIGINT.
-// answers.json says which cause must be found. The director: it starts everybody, waits, ends them,
-// and lets the janitor undo what was made. Exit: 0, 2 usage, 4 failed, 77 this machine cannot.
+// `plant NAME --seconds S`: stalls a victim in one known way. Two JSON lines on stdout: who is who,
+// when the stall is running; and what the victim itself measured, at the end or on SIGTERM and
+// SIGINT. answers.json says which cause must be found. The director: it starts everybody, waits,
+// ends them, and lets the janitor undo what was made. Exit: 0, 2 usage, 4 failed, 77 this machine
+// cannot.
 #include "reference_models/plants/plant.h"
 
 #include <errno.h>

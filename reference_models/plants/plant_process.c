@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes and threads of a plant. Every child dies with its parent (PR_SET_PDEATHSIG), has its name
-// before anybody is told its pid, and looks at share->stop. Runs in the director and, after fork, in
-// the children.
+// Processes and threads of a plant. Every child dies with its parent (PR_SET_PDEATHSIG), has its
+// name before anybody is told its pid, and looks at share->stop. Runs in the director and, after
+// fork, in the children.
 #include "reference_models/plants/plant.h"
 
 #include <errno.h>
@@ -270,8 +270,8 @@ int plant_victim_self(struct plant *plant, const struct plant_self *self, struct
     return plant_victim(plant, "pl-victim", self_victim, (void *)self, err);
 }
 
-// A process with work of its own on the other CPU, as far as nobody else wants it: were it to preempt
-// a culprit that holds a lock, both would be to blame.
+// A process with work of its own on the other CPU, as far as nobody else wants it: were it to
+// preempt a culprit that holds a lock, both would be to blame.
 static void neighbour_burner(struct plant *plant, void *arg)
 {
     (void)arg;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step of a victim, and its own measure of how late each was: wall time of work and operation, by
-// CLOCK_MONOTONIC, less what the work takes undisturbed, and less what it waited for a CPU: other load
-// of a small machine is not the plant's. With it "the plant did not stall its victim
-// on this machine" can be told from "upgate did not find it". Runs in the victim's main thread.
+// The step of a victim, and its own measure of how late each was: wall time of work and operation,
+// by CLOCK_MONOTONIC, less what the work takes undisturbed, and less what it waited for a CPU:
+// other load of a small machine is not the plant's. With it "the plant did not stall its victim on
+// this machine" can be told from "upgate did not find it". Runs in the victim's main thread.
 #include "reference_models/plants/plant.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plants whose cause is Python's: the interpreter lock, the garbage collector, a data loader. Victim and
-// culprit are scripts beside the program (python/), which map the share by its descriptor and count
-// as plant_victim.c does.
+// Plants whose cause is Python's: the interpreter lock, the garbage collector, a data loader.
+// Victim and culprit are scripts beside the program (python/), which map the share by its
+// descriptor and count as plant_victim.c does.
 #include "reference_models/plants/plant.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plants about the CPU and about being stopped: others on the victim's CPU (contention, rt, softirq),
-// and others who stop it (sigstop, ptrace). No cgroups: those are in groups.c.
+// Plants about the CPU and about being stopped: others on the victim's CPU (contention, rt,
+// softirq), and others who stop it (sigstop, ptrace). No cgroups: those are in groups.c.
 #include "reference_models/plants/plant.h"
 
 #include <errno.h>
@@ -87,7 +87,8 @@ static int start_rt(struct plant *plant, struct error *err)
 static int flood_prepare(struct plant *plant, int *ret_fd)
 {
     char mask[64];
-    if (unshare(CLONE_NEWNET | CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+    if (unshare(CLONE_NEWNET | CLONE_NEWNS) ||
+        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
         mount("sysfs", "/sys", "sysfs", 0, NULL))
         return -errno;
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plants about files without any limit: one inode two processes write to (inode), one descriptor two
-// processes read from (fdpos), and a filesystem whose server is slow to read (fuse) or to write (dirty):
-// raw protocol, so that no library is needed.
+// Plants about files without any limit: one inode two processes write to (inode), one descriptor
+// two processes read from (fdpos), and a filesystem whose server is slow to read (fuse) or to write
+// (dirty): raw protocol, so that no library is needed.
 #include "reference_models/plants/plant.h"
 
 #include <errno.h>
@@ -174,7 +174,8 @@ static void fuse_answer_write(struct plant *plant, int fd, const struct fuse_in_
 static void fuse_answer(struct plant *plant, int fd, const struct fuse_in_header *in)
 {
     struct fuse_init_out init = {.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION};
-    // Valid for an hour: nobody has to ask again, and to wait for an answer that is not the plant's.
+    // Valid for an hour: nobody has to ask again, and to wait for an answer that is not the
+    // plant's.
     struct fuse_entry_out entry = {.nodeid = FUSE_NODE_FILE,
                                    .entry_valid = 3600,
                                    .attr_valid = 3600,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plants about waiting for somebody else's turn in user space: a pthread mutex held by a thread or by
-// another process, a semaphore nobody posts, a pipe nobody reads, a peer that does not answer, a child that compiles.
+// Plants about waiting for somebody else's turn in user space: a pthread mutex held by a thread or
+// by another process, a semaphore nobody posts, a pipe nobody reads, a peer that does not answer, a
+// child that compiles.
 #include "reference_models/plants/plant.h"
 
 #include <arpa/inet.h>
@@ -222,8 +223,8 @@ static int start_socket(struct plant *plant, struct error *err)
     return rc;
 }
 
-// socket-stop: the peer is quick, but somebody stops it. Two right answers: whom the victim waits for,
-// and who stopped that one.
+// socket-stop: the peer is quick, but somebody stops it. Two right answers: whom the victim waits
+// for, and who stopped that one.
 static pid_t stopped_pid;
 
 static void stop_act(struct plant *plant, void *arg)
