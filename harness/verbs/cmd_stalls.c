@@ -232,6 +232,8 @@ static const char *stalls_ending(const char *path)
 static void stalls_view_fill(const struct stalls_job *job, struct stalls_view *view)
 {
     size_t details = job->count == 1 ? STALLS_DETAILS : STALLS_DETAILS_SEVERAL;
+    if (details > job->values->top)
+        details = job->values->top;
     *view = (struct stalls_view){.shown = job->shown,
                                  .count = job->count,
                                  .recordings = &job->recordings,

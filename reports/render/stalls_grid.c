@@ -125,6 +125,16 @@ static void grid_line(const struct grid *grid, struct table *table, const char *
     strbuf_free(&line);
 }
 
+// The analysis lets turns on a busy machine come second: the list says so where it shows.
+static bool grid_is_unsorted(const struct stalls *stalls, size_t count)
+{
+    for (size_t i = 1; i < count; i++)
+        if (stalls->stalls[i].total_ns > stalls->stalls[0].total_ns &&
+            strcmp(stalls->stalls[i].cause, "cpu_contention") == 0)
+            return true;
+    return false;
+}
+
 void stalls_grid(struct table *table, const struct stalls *stalls, size_t rows_max)
 {
     struct grid grid = {.count = stalls->count < rows_max ? stalls->count : rows_max};
@@ -140,6 +150,16 @@ void stalls_grid(struct table *table, const struct stalls *stalls, size_t rows_m
     if (stalls->count > grid.count)
         strbuf_add(&table->out, "%zu more with less: --top %zu or --all\n",
                    stalls->count - grid.count, stalls->count);
+    if (grid_is_unsorted(stalls, grid.count)) {
+        struct strbuf lines = {0};
+        screen_wrap(
+            &lines,
+            "The machine is busy as well: turns that neighbours take on its CPUs are listed "
+            "behind what somebody does to the program.",
+            table->width, 0, 0);
+        screen_style(&table->out, SCREEN_STYLE_DIM, table->color, lines.text);
+        strbuf_free(&lines);
+    }
     for (size_t i = 0; i < grid.count; i++)
         for (int column = 0; column < GRID_COLUMN_COUNT; column++)
             free(grid.rows[i][column]);

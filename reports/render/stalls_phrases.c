@@ -154,17 +154,14 @@ char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8)
 char *stalls_text_advice(const struct stall *stall)
 {
     const char *command = stall->culprit.known ? stall->culprit.cmdline : NULL;
-    char *quoted = xasprintf("`%s`", command ? command : "");
-    const char *at = command && *command ? strstr(stall->advice, quoted) : NULL;
-    if (!at) {
-        free(quoted);
+    const char *begin = strchr(stall->advice, '`'), *end = begin ? strchr(begin + 1, '`') : NULL;
+    size_t len = end ? (size_t)(end - begin) - 1 : 0;
+    // The analysis cuts long ones.
+    if (!command || len == 0 || strncmp(command, begin + 1, len) != 0)
         return xstrdup(stall->advice);
-    }
     char *name = stalls_text_name(&stall->culprit, STALLS_NAME_PROGRAM);
-    char *text =
-        xasprintf("%.*s%s%s", (int)(at - stall->advice), stall->advice, name, at + strlen(quoted));
+    char *text = xasprintf("%.*s%s%s", (int)(begin - stall->advice), stall->advice, name, end + 1);
     free(name);
-    free(quoted);
     return text;
 }
 
