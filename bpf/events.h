@@ -61,6 +61,7 @@ enum ug_gap_flag {
     UG_GAP_OWNER_FUTEX = 1 << 13,   /* owner was read from the futex word or from glibc's mutex */
     UG_GAP_OWNER_RUNNING = 1 << 14, /* owner was on a CPU when asked */
     UG_GAP_KTHREAD = 1 << 15,       /* the thread itself is a kernel thread */
+    UG_GAP_FROZEN = 1 << 16,        /* task_struct.frozen: in the freezer of cgroups, version 2 */
 };
 
 /* One stay off the CPU: out_ns <= waking_ns <= in_ns. blocked = waking - out, run queue = in - waking;

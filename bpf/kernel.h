@@ -111,6 +111,7 @@ struct task_struct {
     struct mm_struct *mm;
     int exit_code;
     unsigned in_iowait : 1;
+    unsigned frozen : 1;
     unsigned in_memstall : 1;
     int pid;
     int tgid;

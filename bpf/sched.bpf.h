@@ -132,6 +132,8 @@ static __always_inline __u32 out_flags(struct task_struct *task, struct task_str
     }
     if (bpf_core_field_exists(task->memcg_nr_pages_over_high) && task->memcg_nr_pages_over_high)
         flags |= UG_GAP_MEMCG_HIGH;
+    if (bpf_core_field_exists(task->frozen) && BPF_CORE_READ_BITFIELD(task, frozen))
+        flags |= UG_GAP_FROZEN;
     if (task->flags & PF_KTHREAD)
         flags |= UG_GAP_KTHREAD;
     if (!next->pid)
