@@ -201,9 +201,10 @@ static void recording_show(struct recording *recording, int64_t now_ns)
         return;
     recording->progress_ns = now_ns + RECORDING_PROGRESS_NS;
     recorder_totals(recording->recorder, &totals);
-    char *line = xasprintf("recording %lld s: %llu gaps of %u threads, %llu samples, %llu lost; Ctrl-C ends it",
+    char *line = xasprintf("recording %lld s: %llu gaps of %u thread%s, %llu samples, %llu lost; Ctrl-C ends it",
                            (long long)((now_ns - recording->begin_ns) / 1000000000),
-                           (unsigned long long)totals.gaps, totals.threads, (unsigned long long)totals.samples,
+                           (unsigned long long)totals.gaps, totals.threads, totals.threads == 1 ? "" : "s",
+                           (unsigned long long)totals.samples,
                            (unsigned long long)totals.dropped);
     char *fit = screen_fit(line, screen_fd_width(STDERR_FILENO, 80) - 1, screen_locale_utf8());
     fprintf(stderr, "\r\033[K%s", fit);

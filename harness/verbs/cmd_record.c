@@ -163,10 +163,10 @@ static void record_print(const struct recording_opts *opts, const struct recordi
 {
     char length[32];
     const struct recorder_totals *totals = &result->totals;
-    printf("recorded %s (%s): %llu gaps of %u threads, %llu samples, %llu lock waits, %llu facts",
+    printf("recorded %s (%s): %llu gaps of %u thread%s, %llu samples, %llu lock waits, %llu facts",
            unit_format_ns(length, sizeof length, (double)result->length_ns), record_ending(result),
-           (unsigned long long)totals->gaps, totals->threads, (unsigned long long)totals->samples,
-           (unsigned long long)totals->locks, (unsigned long long)totals->facts);
+           (unsigned long long)totals->gaps, totals->threads, totals->threads == 1 ? "" : "s",
+           (unsigned long long)totals->samples, (unsigned long long)totals->locks, (unsigned long long)totals->facts);
     if (result->steps)
         printf(", %llu steps", (unsigned long long)result->steps);
     printf("; %llu lost\nnext: upgate stalls %s\n", (unsigned long long)totals->dropped, opts->path);

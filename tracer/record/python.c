@@ -36,6 +36,9 @@ struct python {
     } holders[PYTHON_HOLDERS_MAX];
     size_t holder_next;
     bool holder_fresh; // read in this look
+    // Somebody holds its mmap_lock. To read its memory takes the same lock: we would wait until the stall that we
+    // record is over, behind its victim.
+    bool memory_busy;
 };
 
 struct python_walk {
@@ -182,7 +185,7 @@ bool python_look_begin(struct python_reader *reader, int64_t now_ns)
     reader->look_cost_ns = python_cost_ns();
     reader->walk_count = 0;
     for (uint32_t i = 0; i < reader->count; i++)
-        reader->pythons[i]->holder_fresh = false;
+        reader->pythons[i]->holder_fresh = reader->pythons[i]->memory_busy = false;
     return true;
 }
 
@@ -198,7 +201,9 @@ static bool python_is_gil_wait(const struct python *python, int64_t syscall_nr, 
 
 void python_state(struct python_reader *reader, struct task_thread *thread, const struct ug_state *state)
 {
-    const struct python *python = thread->process->python;
+    struct python *python = thread->process->python;
+    if (python && state->lock_kind == UG_LOCK_MMAP)
+        python->memory_busy = true;
     bool walked = thread->walked_switch_count == state->switch_count && thread->look.end_ns;
     if (!python || walked || (int64_t)state->at_ns - thread->sleep_since_ns < reader->threshold_ns)
         return;
@@ -237,7 +242,7 @@ static uint32_t python_walk_thread(struct python_reader *reader, struct task_thr
 static void python_note_holder(struct python_reader *reader, struct python *python)
 {
     pid_t tid = 0;
-    if (python->holder_fresh)
+    if (python->holder_fresh || python->memory_busy)
         return;
     int rc = pystack_gil_holder(python->ps, &tid, NULL);
     if (rc) {
@@ -259,7 +264,7 @@ void python_look_end(struct python_reader *reader)
         if (!thread->process->python)
             continue;
         // Also a look that many threads make long must end.
-        if (python_cost_ns() - reader->look_cost_ns > PYTHON_CREDIT_MAX_NS) {
+        if (python_cost_ns() - reader->look_cost_ns > PYTHON_CREDIT_MAX_NS || thread->process->python->memory_busy) {
             reader->counts.skipped++;
             continue;
         }
@@ -317,7 +322,8 @@ uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thr
     if (!thread->process->python || thread->ended)
         return 0;
     reader->counts.wanted++;
-    if (now_ns - at_ns > PYTHON_SAMPLE_OLD_NS || !python_may_pay(reader, now_ns)) {
+    if (now_ns - at_ns > PYTHON_SAMPLE_OLD_NS || thread->process->python->memory_busy ||
+        !python_may_pay(reader, now_ns)) {
         reader->counts.skipped++;
         return 0;
     }
