@@ -110,6 +110,8 @@ static void print_gap(const struct ug_gap *gap)
     U(gap, lock_kind);
     U(gap, ppid_of_waker);
     U(gap, cpu_out);
+    U(gap, next_prio);
+    U(gap, before_prio);
     frames = print_stack("kernel", frames, gap->kernel_count, true);
     frames = print_stack("user", frames, gap->user_count, false);
     print_stack("wakers", frames, gap->waker_count, true);
@@ -125,6 +127,7 @@ static void print_sample(const struct ug_sample *sample)
     print_task("task", &sample->task);
     U(sample, cpu);
     U(sample, why);
+    U(sample, prio);
     frames = print_stack("kernel", frames, sample->kernel_count, true);
     print_stack("user", frames, sample->user_count, false);
     printf("}\n");
