@@ -186,6 +186,15 @@ TEST(cgroup_freezer)
     CHECK_INT(top->culprit.pid, 4100);
     CHECK_STR(top->culprit_function, "freezer_write");
     story_close(&story);
+
+    story_open(&story); // version 2, its trap inlined
+    docker = story_other(&story, 4100, "dockerd", "dockerd");
+    held(&story, 0x2001, "__schedule;schedule;get_signal;arch_do_signal_or_restart;exit_to_user_mode_loop", docker,
+         "try_to_wake_up;cgroup_freeze_task;cgroup_do_freeze;cgroup_freeze;cgroup_freeze_write;kernfs_fop_write_iter;vfs_write" STORY_SYSCALL);
+    CHECK_STR(story_top(&story)->cause, "cgroup_freezer");
+    CHECK_INT(story_top(&story)->culprit.pid, 4100);
+    CHECK_STR(story_top(&story)->culprit_function, "cgroup_freeze_write");
+    story_close(&story);
 }
 
 TEST(ptrace)

@@ -51,6 +51,7 @@ static const struct marks_row marks_kernel[] = {
     {MARK_PTRACE, "ptrace_stop ptrace_notify ptrace_do_notify"},
     {MARK_STOP, "do_signal_stop do_jobctl_trap"},
     {MARK_FREEZE, "__refrigerator do_freezer_trap cgroup_enter_frozen"},
+    {MARK_GET_SIGNAL, "get_signal"},
     {MARK_RECLAIM,
      "try_to_free_pages do_try_to_free_pages shrink_node shrink_lruvec shrink_node_memcgs __alloc_pages_direct_reclaim "
      "reclaim_throttle throttle_direct_reclaim shrink_inactive_list shrink_folio_list shrink_slab shrink_one evict_folios "

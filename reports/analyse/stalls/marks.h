@@ -27,6 +27,7 @@ enum mark {
     MARK_PTRACE,
     MARK_STOP,
     MARK_FREEZE,
+    MARK_GET_SIGNAL, // asleep below it and neither stopped nor traced: the freezer of cgroup v2, inlined
     MARK_RECLAIM,
     MARK_MEMCG,
     MARK_MEMCG_HIGH,
