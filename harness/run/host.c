@@ -270,6 +270,14 @@ int host_raise_priority(void)
     return 0;
 }
 
+void host_join_cpus(const cpu_set_t *used)
+{
+    if (CPU_COUNT(used) != 1)
+        host_leave_cpus(used);
+    else if (CPU_COUNT(&host_allowed))
+        sched_setaffinity(0, sizeof *used, used);
+}
+
 void host_leave_cpus(const cpu_set_t *used)
 {
     cpu_set_t free_cpus = host_allowed;

@@ -284,12 +284,11 @@ static int launch_exec(char **argv)
     return failure;
 }
 
-// The CPUs of a launch, the same on both sides. A model of ours says how many it keeps busy (a rank and
-// thread each one): it gets as many and no more, since which of several CPUs a side lands on would be
-// one more thing to draw. The last ones: interrupts mostly go to the first. A plan that names CPUs gets those.
-static cpu_set_t launch_cpus(const struct launch_env *env, const struct launch_spec *spec)
+// A model of ours says how many CPUs it keeps busy (a rank and thread each one): it gets as many and no
+// more, since which of several CPUs a side lands on would be one more thing to draw. The last ones:
+// interrupts mostly go to the first. A plan that names CPUs gets those.
+cpu_set_t launch_cpus(const struct launch_env *env, const struct plan_workload *workload)
 {
-    const struct plan_workload *workload = spec->workload;
     uint64_t wanted = workload->ranks * (workload->threads ? workload->threads : 1);
     cpu_set_t cpus = env->cpus;
     if (!workload->model || env->cpus_named)
@@ -317,7 +316,7 @@ static void launch_child(const struct launch_env *env, const struct launch_spec 
     char go;
     if (spec->on_start && read(fd, &go, 1) != 1)
         _exit(127);
-    cpu_set_t cpus = launch_cpus(env, spec);
+    cpu_set_t cpus = launch_cpus(env, spec->workload);
     sched_setaffinity(0, sizeof cpus, &cpus);
     launch_set_environment(env, spec, launch);
     if (spec->side->workdir && chdir(spec->side->workdir) < 0) {
@@ -434,8 +433,8 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
     struct reader_opts opts = {.slot_count = (uint32_t)(slots < LAUNCH_SLOTS_MIN ? LAUNCH_SLOTS_MIN
                                                         : slots > UG_STEP_SLOTS_MAX ? UG_STEP_SLOTS_MAX
                                                                                     : slots)};
-    cpu_set_t cpus = launch_cpus(env, spec);
-    host_leave_cpus(&cpus);
+    cpu_set_t cpus = launch_cpus(env, spec->workload);
+    host_join_cpus(&cpus);
     launch->oom_kills_before = spec->oom_kills;
     int rc = launch_argv(env, spec, &argv, err);
     // The guardian first: a kill at any moment from here on leaves nothing.
@@ -495,7 +494,7 @@ void launch_resume(struct launch *launch)
     if (launch->state != LAUNCH_RUNNING || launch->active_since_ns)
         return;
     if (launch->unstopped_cpu_ns >= 0)
-        launch->overlap_ns += tree_cpu_ns(launch->tree) - launch->unstopped_cpu_ns;
+        launch->overlap_ns += (tree_cpu_ns(launch->tree) - launch->unstopped_cpu_ns) * launch->look_weight;
     launch->unstopped_cpu_ns = -1;
     launch->unlooked = false;
     launch->active_since_ns = clock_monotonic_ns();
@@ -503,8 +502,9 @@ void launch_resume(struct launch *launch)
     launch->freeze_ns += clock_monotonic_ns() - launch->active_since_ns;
 }
 
-void launch_look(struct launch *launch)
+void launch_look(struct launch *launch, int64_t weight)
 {
+    launch->look_weight = weight;
     if (launch->unlooked && !tree_stopped(launch->tree))
         launch->unstopped_cpu_ns = tree_cpu_ns(launch->tree); // -1 without a cgroup v2: not told
     launch->unlooked = false;
@@ -519,7 +519,7 @@ void launch_suspend(struct launch *launch, int64_t patience_ns)
     launch->active_since_ns = 0;
     launch->unlooked = tree_freeze(launch->tree, patience_ns) == -EINPROGRESS;
     if (patience_ns >= 0)
-        launch_look(launch);
+        launch_look(launch, 1);
     int64_t frozen = clock_monotonic_ns();
     launch->freeze_ns += frozen - now;
     launch->freeze_count++;

@@ -69,6 +69,7 @@ struct launch {
     int64_t overlap_ns;              // CPU time it used in turns of the other side, not having stopped yet
     int64_t unstopped_cpu_ns;        // its CPU time when such a turn began; -1 = it had stopped
     bool unlooked;                   // was told to stop, and nobody has looked yet whether it has
+    int64_t look_weight;             // turns that the look at this one stands for
     int64_t cpu_ns;          // at the end; -1 = not told
     int64_t peak_memory_bytes; // -1 = it was too short to be seen
     int64_t before_exec_bytes; // resident then, as a copy of us: the exit status counts that too
@@ -76,6 +77,9 @@ struct launch {
     int sample_count;
     int64_t oom_kills_before;
 };
+
+// The CPUs that a launch of a workload is pinned to, the same on both sides.
+cpu_set_t launch_cpus(const struct launch_env *env, const struct plan_workload *workload);
 
 // The argument vector a spec becomes, NULL-terminated; the caller frees with launch_argv_free. -EINVAL for an unknown
 // placeholder, -ENOENT when the model's program does not exist.
@@ -89,10 +93,11 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
                  struct error *err);
 // Its turn begins or ends. patience_ns: how long to wait until the tree stands still; a tree that was
 // held at its gate has little left to do. What it still does is measured in overlap_ns: with a patience
-// below 0 if launch_look is called once the other side goes on, some 20 us later, instead of waiting for it.
+// below 0 if launch_look is called once the other side goes on, some 20 us later, instead of waiting for it;
+// weight: where only one of so many turns is looked at.
 void launch_resume(struct launch *launch);
 void launch_suspend(struct launch *launch, int64_t patience_ns);
-void launch_look(struct launch *launch);
+void launch_look(struct launch *launch, int64_t weight);
 // Has it ended by itself? Fills state, exit code, ended_ns, CPU time. Samples memory now and then.
 bool launch_ended(struct launch *launch);
 // Wait until it ends by itself or until the deadline. True = ended.

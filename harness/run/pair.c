@@ -26,6 +26,8 @@ enum {
     PAIR_HELD_PATIENCE_NS = -1,
     PAIR_SLICE_PATIENCE_NS = 1000000000, // the work itself must stop before the other side begins
     PAIR_LOOK_NS = 100000000,      // between two looks at a side that does not arrive
+    PAIR_LOOK_COUPLES = 16,        // after these, whether the held side has stopped is looked at in
+    PAIR_LOOK_SHARE = 4,           // one turn of so many: a look and what follows are a quarter of a turn's cost
     PAIR_SLICES_TO_FINGERPRINT = 8, // of 20 ms: interpreters have loaded their libraries by then
     PAIR_BLOCK_STEPS_MAX = 4096,
     PAIR_DRAIN_STEPS = 16384,      // a quarter of the ring: drain before it can fill
@@ -285,6 +287,12 @@ static struct pair_block *pair_block_add(struct pair *pair)
     return &pair->blocks[pair->block_count++];
 }
 
+// Which turns are looked at: spread, so that what a side does in every fourth block is not always met.
+static bool pair_looks_at(int64_t couple)
+{
+    return ((uint32_t)couple * 2654435761u >> 16) % PAIR_LOOK_SHARE == 0;
+}
+
 // One block of one side. *ret_block gets what can be said before the records are drained: the moment
 // of the last rank's arrival stands in active_ns. False = the launch has ended.
 static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pair_block *ret_block)
@@ -300,7 +308,10 @@ static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pai
         reader_request(launch->reader, READER_ALL, UG_REQUEST_FINGERPRINT);
     reader_grant(launch->reader, (uint32_t)steps);
     launch_resume(launch);
-    launch_look(run->pair->launches[!side]);
+    if (run->couple < PAIR_LOOK_COUPLES)
+        launch_look(run->pair->launches[!side], 1);
+    else if (pair_looks_at(run->couple))
+        launch_look(run->pair->launches[!side], PAIR_LOOK_SHARE);
     if (!pair_wait_held(run, side, slots))
         return false;
     int64_t arrival = 0;

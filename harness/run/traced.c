@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traced launches. A recorder attaches to each side's process before it becomes the workload, on a thread
-// of its own at normal priority (the harness is at real-time priority and keeps the turns) and on the
-// harness's CPUs, and writes a shard. When the pair is over its rows go to the store, then the recordings.
+// of its own, at normal priority (the harness is at real-time priority and keeps the turns) and off the
+// CPUs of the launches, and writes a shard. When the pair is over its rows go to the store, then the recordings.
 #include "harness/run/traced.h"
 
 #include <errno.h>
@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "harness/run/host.h"
 #include "harness/run/session_store.h"
 #include "harness/run/shard.h"
 #include "tracer/record/record.h"
@@ -24,6 +25,7 @@ enum {
 
 struct traced_side {
     pthread_t thread;
+    cpu_set_t launch_cpus;
     bool running; // the thread
     pid_t pid;
     atomic_bool attached, ended, stop;
@@ -44,6 +46,7 @@ static void *traced_main(void *arg)
 {
     struct traced_side *side = arg;
     struct recorder *recorder = NULL;
+    host_leave_cpus(&side->launch_cpus);
     struct recorder_opts opts = {.pids = &side->pid, .pid_count = 1};
     int rc = shard_open(&side->shard, &side->error);
     if (rc == 0)
@@ -152,6 +155,8 @@ static int traced_store(struct traced *traced, int64_t pair_id, struct error *er
 static int traced_pair(struct session *session, struct session_workload *workload)
 {
     struct traced traced = {.session = session};
+    for (int i = 0; i < PLAN_SIDES; i++)
+        traced.sides[i].launch_cpus = launch_cpus(&session->env, workload->plan);
     struct pair_spec hooks = {.on_start = traced_on_start,
                               .on_tick = traced_tick,
                               .arg = &traced,
