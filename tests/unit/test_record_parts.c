@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small parts of the recorder: contents by hash, what a descriptor is, where an interpreter keeps its data, what
+// /proc tells of a process.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/strings.h"
+#include "tests/unit/runner.h"
+#include "tracer/record/files.h"
+#include "tracer/record/idmap.h"
+#include "tracer/record/python_data.h"
+#include "tracer/record/task_proc.h"
+
+TEST(idmap_keeps_what_fits)
+{
+    struct idmap map;
+    idmap_init(&map, 5000);
+    CHECK_INT(idmap_get(&map, 7), 0);
+    int wrong = 0;
+    for (uint32_t i = 0; i < 5000; i++)
+        wrong += !idmap_put(&map, (uint64_t)i << 40, i + 1); // low bits are all the same; 0 is a key, too
+    CHECK_INT(wrong, 0);
+    for (uint32_t i = 0; i < 5000; i++)
+        wrong += idmap_get(&map, (uint64_t)i << 40) != i + 1;
+    CHECK_INT(wrong, 0);
+    CHECK(!idmap_put(&map, 3, 1));
+    CHECK_INT(idmap_get(&map, 3), 0);
+    CHECK(idmap_hash(1, "abcdefghi", 9) != idmap_hash(1, "abcdefghj", 9));
+    CHECK(idmap_hash(1, "abcdefgh", 8) != idmap_hash(2, "abcdefgh", 8));
+    CHECK(idmap_hash(1, "\0", 1) != idmap_hash(1, "\0\0", 2));
+    idmap_free(&map);
+    idmap_free(&map);
+}
+
+TEST(descriptors_by_name)
+{
+    struct files *files = files_new();
+    int ends[2], file = open("/proc/self/stat", O_RDONLY);
+    uint32_t own = (uint32_t)getpid();
+    CHECK_INT(pipe(ends), 0);
+    CHECK_CONTAINS(files_target(files, own, SYS_read, (uint64_t)ends[0], 1), "pipe:[");
+    CHECK_CONTAINS(files_target(files, own, SYS_fsync, (uint64_t)file, 1), "/stat");
+    CHECK(files_target(files, own, SYS_nanosleep, (uint64_t)file, 1) == NULL);
+    CHECK(files_target(files, own, SYS_read, 100000, 1) == NULL);
+    CHECK(files_target(files, own, SYS_read, UINT64_MAX, 1) == NULL);
+    CHECK(files_target(files, 4100000, SYS_read, 0, 1) == NULL);
+    // For a second the answer stands; then it is asked for again.
+    close(file);
+    CHECK_CONTAINS(files_target(files, own, SYS_read, (uint64_t)file, 1000000), "/stat");
+    CHECK(files_target(files, own, SYS_read, (uint64_t)file, 2000000000) == NULL);
+    files_free(files);
+    files_free(NULL);
+}
+
+TEST(connections_by_their_other_end)
+{
+    struct files *files = files_new();
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof address;
+    int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(server, (struct sockaddr *)&address, sizeof address) || listen(server, 1) ||
+        getsockname(server, (struct sockaddr *)&address, &len) ||
+        connect(client, (struct sockaddr *)&address, sizeof address))
+        runner_skip("no loopback network");
+    char peer[64];
+    snprintf(peer, sizeof peer, " 127.0.0.1:%d", ntohs(address.sin_port));
+    const char *text = files_target(files, (uint32_t)getpid(), SYS_recvfrom, (uint64_t)client, 1);
+    CHECK_CONTAINS(text, "socket:[");
+    CHECK_CONTAINS(text, peer);
+    text = files_target(files, (uint32_t)getpid(), SYS_accept4, (uint64_t)server, 1);
+    CHECK_CONTAINS(text, "socket:["); // nobody at its other end
+    CHECK(strchr(text, ' ') == NULL);
+    files_free(files);
+}
+
+TEST(who_a_process_is)
+{
+    struct task_stat stat;
+    CHECK(task_stat_read((uint32_t)getpid(), &stat));
+    CHECK_INT(stat.ppid, getppid());
+    CHECK_INT(stat.threads, 1);
+    CHECK_STR(stat.comm, "test_record_par");
+    CHECK(stat.start_ns > 0 && !(stat.flags & TASK_PF_KTHREAD));
+    CHECK_INT(task_tgid_read((uint32_t)getpid()), getpid());
+    CHECK_INT(task_tgid_read(4100000), 0);
+    CHECK(!task_stat_read(4100000, &stat));
+    char *cmdline = task_cmdline_read((uint32_t)getpid());
+    CHECK_CONTAINS(cmdline, "test_record_parts");
+    free(cmdline);
+    CHECK(task_cmdline_read(4100000) == NULL);
+    char comm[UG_COMM_LEN + 1];
+    task_comm_set(comm, "\xff\x80 sixteen bytes and more");
+    CHECK_STR(comm, "?? sixteen bytes");
+}
+
+static int64_t own_data = 5; // in a writable segment
+static int64_t own_bss[4096];
+
+TEST(data_of_an_interpreter)
+{
+    // A copy of this program by the name of one, which tells its addresses.
+    struct python_data data;
+    const char *as = getenv("UPGATE_TEST_AS_PYTHON");
+    if (as) {
+        python_data_find((uint32_t)getpid(), &data);
+        void *heap = malloc(1 << 20);
+        int local = 0;
+        CHECK(data.count > 0);
+        CHECK(python_data_holds(&data, (uint64_t)(uintptr_t)&own_data));
+        CHECK(python_data_holds(&data, (uint64_t)(uintptr_t)&own_bss[4000]));
+        CHECK(!python_data_holds(&data, (uint64_t)(uintptr_t)heap));
+        CHECK(!python_data_holds(&data, (uint64_t)(uintptr_t)&local));
+        CHECK(!python_data_holds(&data, (uint64_t)(uintptr_t)runner_fail));
+        free(heap);
+        return;
+    }
+    python_data_find((uint32_t)getpid(), &data);
+    CHECK_INT(data.count, 0); // it is called otherwise
+    char dir[] = "/tmp/upgate-parts-XXXXXX";
+    CHECK(mkdtemp(dir) != NULL);
+    char *command = xasprintf("cp /proc/%d/exe %s/python3.x && UPGATE_TEST_AS_PYTHON=1 %s/python3.x "
+                              "data_of_an_interpreter; code=$?; rm -r %s; exit $code", getpid(), dir, dir, dir);
+    CHECK_INT(system(command), 0);
+    free(command);
+}
