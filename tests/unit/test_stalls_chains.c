@@ -162,6 +162,9 @@ TEST(ordinary_neighbours)
     for (int i = 0; i < 130; i++)
         story_gap(&story, (struct story_gap){.out = 75 * i, .in = 75 * i + 3, .flags = UG_GAP_PREEMPTED, .next = other, .before = other});
     story_check_innocent(&story);
+    CHECK_INT(story.stalls->count, 1); // it is told, but nobody is accused
+    CHECK_STR(story.stalls->stalls[0].cause, "cpu_contention");
+    CHECK_STR(story.stalls->stalls[0].resource, "CPU time, most of it to browser (pid 3000)");
     story_close(&story);
 }
 

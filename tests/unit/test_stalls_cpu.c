@@ -130,7 +130,7 @@ TEST(steal)
         story_counter(&story, "stat", "cpu0.steal_ns", 1000 * i - 1, i < 4 ? 0 : (int64_t)(i - 3) * 300000000);
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "steal");
-    CHECK_DBL((double)top->total_ns, 7 * 300e6, 30e6);
+    CHECK_DBL((double)top->total_ns, 0.8 * 7 * 300e6, 30e6); // it ran for 80 % of the time
     story_close(&story);
 }
 

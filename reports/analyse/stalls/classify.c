@@ -232,7 +232,7 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
         part->cause = CAUSE_PTRACE;
     else if (gap->state & STATE_STOPPED || marks_has(marks, MARK_STOP))
         part->cause = CAUSE_SIGSTOP;
-    else if (gap->state & STATE_FROZEN || marks_has(marks, MARK_FREEZE) || marks_has(marks, MARK_GET_SIGNAL) ||
+    else if (gap->state & STATE_FROZEN || gap->flags & UG_GAP_FROZEN || marks_has(marks, MARK_FREEZE) || marks_has(marks, MARK_GET_SIGNAL) ||
              marks_has(trace_marks(trace, gap->waker_stack), MARK_THAW))
         part->cause = CAUSE_CGROUP_FREEZER;
     if (part->cause != CAUSE_UNKNOWN) {

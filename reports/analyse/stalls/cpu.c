@@ -87,9 +87,8 @@ void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index
         if (!best || list[i].ns > best->ns)
             best = &list[i];
     }
-    if (!best) {
-        part->cause = CAUSE_UNKNOWN;
-        part->confidence = 0.3F;
+    if (!best) { // the recorder itself, the hypervisor, or nobody who was seen
+        part->confidence = 0.4F;
         return;
     }
     double share = total ? (double)best->ns / (double)total : 0;

@@ -145,6 +145,10 @@ static const char *describe_resource(const struct work *work, const struct group
         return groups < 0 ? NULL : arena_print(arena, "%lld memory cgroups, %lld directories", (long long)groups,
                                                (long long)directories);
     }
+    if (group->cause == CAUSE_CPU_CONTENTION && group->culprit == TRACE_NONE && group->rival != TRACE_NONE) {
+        const struct trace_process *rival = &trace->processes[trace->threads[group->rival].process];
+        return arena_print(arena, "CPU time, most of it to %s (pid %d)", rival->comm, rival->tgid);
+    }
     switch (part->via) {
     case VIA_MMAP_LOCK:
         return arena_print(arena, "mmap_lock of pid %d", victim->tgid);

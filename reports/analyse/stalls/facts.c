@@ -129,19 +129,26 @@ static void facts_moved(struct work *work, const struct trace_fact *fact)
     }
 }
 
-// Steal: each second in which the hypervisor took 5 % or more of a CPU, as one piece of time.
+// Steal: each second in which the hypervisor took 5 % or more of a CPU, as one piece of time. It hits who
+// runs: the busiest thread's share of it is its share of the window.
 static void facts_steal(struct work *work)
 {
     const struct trace *trace = work->trace;
     uint32_t thread = facts_busiest(trace);
-    if (thread == TRACE_NONE)
+    if (thread == TRACE_NONE || !trace->window_ns)
         return;
+    double share = (double)trace->threads[thread].run_ns / (double)trace->window_ns;
+    share = share > 1 ? 1 : share;
     for (size_t i = 1; i < trace->counter_count; i++) {
         const struct trace_counter *now = &trace->counters[i], *last = now - 1;
         if (!facts_named(now, "stat", "steal") || strcmp(now->name, last->name) || now->at <= last->at)
             continue;
-        int64_t stolen = now->value - last->value, begin = last->at, end = last->at + stolen;
-        if (stolen * 20 < now->at - last->at || !trace_clip(trace, &begin, &end))
+        int64_t stolen = now->value - last->value;
+        if (stolen * 20 < now->at - last->at)
+            continue;
+        stolen = (int64_t)((double)stolen * share);
+        int64_t begin = last->at, end = last->at + stolen;
+        if (!trace_clip(trace, &begin, &end))
             continue;
         struct part *part = parts_add(work, thread, begin, end < now->at ? end : now->at, CAUSE_STEAL, SPLIT_ON_CPU);
         part->confidence = 0.7F;

@@ -20,6 +20,7 @@ struct group {
     int64_t split_ns[SPLIT_COUNT];
     size_t count; // episodes: spans, those next to each other taken as one
     uint32_t worst_thread, culprit_thread;
+    uint32_t rival; // of CPU contention: who took most of it, to blame or not
     size_t threads;
     double confidence;
     unsigned notes; // that hold for a good part of the time

@@ -289,7 +289,7 @@ static double merge_weight(const struct trace *trace, const struct group *group)
 {
     double weight = (double)group->lead_ns + 0.25 * (double)(group->worst_ns - group->lead_ns);
     bool turns = (group->cause == CAUSE_CPU_CONTENTION || group->cause == CAUSE_STEAL) && group->lead_ns * 5 < trace->window_ns * 3;
-    return turns ? 0.4 * weight : weight;
+    return turns ? 0.25 * weight : weight;
 }
 
 static int merge_by_rank(const void *left, const void *right)
@@ -312,9 +312,9 @@ static void merge_group(const struct trace *trace, struct group *group, struct m
         group->culprit = merge_process(trace, group->culprit_thread);
         return;
     }
-    // Ordinary neighbours have their turns: one is named only when much is lost to it.
-    bool much = group->lead_ns * 20 >= trace->window_ns || group->lead_max_ns >= merge_single_ns;
-    if (!much)
+    // Ordinary neighbours have their turns: one is accused only when a fifth of the time is lost.
+    group->rival = group->culprit_thread;
+    if (group->lead_ns * 5 < trace->window_ns && group->lead_max_ns < 2 * merge_single_ns)
         group->culprit_thread = TRACE_NONE;
     group->culprit = merge_process(trace, group->culprit_thread);
 }
@@ -335,7 +335,7 @@ void groups_make(struct work *work, double share_min, struct groups *ret_groups)
     for (size_t i = 0, k; i < work->part_count; i = k) {
         for (k = i; k < work->part_count && entries[k].part->cause == entries[i].part->cause && entries[k].key == entries[i].key; k++)
             ret_groups->parts[k] = entries[k].part;
-        struct group group = {.cause = entries[i].part->cause, .culprit = entries[i].key, .parts = ret_groups->parts + i,
+        struct group group = {.cause = entries[i].part->cause, .culprit = entries[i].key, .rival = TRACE_NONE, .parts = ret_groups->parts + i,
                               .part_count = k - i};
         merge_group(trace, &group, threads);
         if (!merge_counts(trace, &group, share_min)) {
