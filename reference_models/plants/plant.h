@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every plant is made of. A plant is a stall with a known cause: a director process
 // (plant_main.c) starts a victim, mostly a culprit, and innocent busy neighbours, each a process of
-// its own with a speaking name; all of them share a few counters. What a plant makes outside
-// its processes (cgroups, files, mounts, settings) is written beside those first, and a janitor
-// process undoes it when the director ends, however it ends. Families (memory.c, pages.c,
-// scheduler.c, groups.c, storage.c, waits.c, python.c) hold the plants; a plant is a function that starts its processes.
+// its own with a speaking name; all of them share a few counters. What a plant makes outside its
+// processes (cgroups, files, mounts, settings) is written beside those first, and a janitor process
+// undoes it when the director ends, however it ends. Families (memory.c, pages.c, scheduler.c,
+// groups.c, storage.c, waits.c, python.c) hold the plants; a plant is a function that starts its
+// processes.
 #ifndef UPGATE_PLANTS_PLANT_H
 #define UPGATE_PLANTS_PLANT_H
 
