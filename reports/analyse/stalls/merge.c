@@ -8,6 +8,7 @@
 #include "reports/analyse/stalls/group.h"
 
 static const int64_t merge_join_ns = 2000000; // spans nearer than this are one episode
+enum { MERGE_JOIN_TICKS = 4 }; // the same of what samples found, which turns of others cut into pieces
 static const int64_t merge_single_ns = 100000000; // a single stall of this length always counts
 
 static uint32_t merge_process(const struct trace *trace, uint32_t thread)
@@ -149,7 +150,12 @@ static int merge_by_key(const void *left, const void *right)
     return (a->part->thread > b->part->thread) - (a->part->thread < b->part->thread);
 }
 
-static void merge_spans(struct group *group)
+static int64_t merge_join(const struct trace *trace, const struct part *part)
+{
+    return part->split == SPLIT_ON_CPU && trace->tick_ns ? MERGE_JOIN_TICKS * trace->tick_ns : merge_join_ns;
+}
+
+static void merge_spans(const struct trace *trace, struct group *group)
 {
     group->spans = xcalloc(group->part_count, sizeof *group->spans);
     int64_t covered = INT64_MIN, joined = INT64_MIN;
@@ -163,7 +169,7 @@ static void merge_spans(struct group *group)
                 group->spans[group->span_count - 1].end = part->end;
         } else {
             group->spans[group->span_count++] = (struct trace_window){part->begin, part->end};
-            group->count += joined == INT64_MIN || part->begin - joined > merge_join_ns;
+            group->count += joined == INT64_MIN || part->begin - joined > merge_join(trace, part);
         }
         covered = part->end > covered ? part->end : covered;
         joined = covered;
@@ -191,7 +197,7 @@ static void merge_threads(const struct trace *trace, struct group *group, struct
         struct merge_thread *thread = &threads[part->thread];
         int64_t from = part->begin > thread->covered ? part->begin : thread->covered;
         int64_t own = part->end > from ? part->end - from : 0, length = part->end - part->begin;
-        int64_t join = part->split == SPLIT_ON_CPU ? 3 * trace->tick_ns : merge_join_ns;
+        int64_t join = merge_join(trace, part);
         group->threads += !thread->lost;
         thread->lost += own;
         if (thread->run_end == INT64_MIN || part->begin - thread->run_end > join)
@@ -305,7 +311,7 @@ static int merge_by_rank(const void *left, const void *right)
 
 static void merge_group(const struct trace *trace, struct group *group, struct merge_thread *threads)
 {
-    merge_spans(group);
+    merge_spans(trace, group);
     merge_threads(trace, group, threads);
     group->weight = merge_weight(trace, group);
     if (group->cause != CAUSE_CPU_CONTENTION || group->culprit != TRACE_NONE) {

@@ -42,8 +42,9 @@ struct stall_link {
 struct stall {
     const char *cause; // identifier of the table of causes, e.g. "smaps_read"
     const char *title; // "A monitor reads the smaps of the process"
-    int64_t total_ns, max_ns;
-    uint64_t count;
+    int64_t total_ns; // wall time in which at least one thread lost time to it: never above the window
+    int64_t max_ns;   // one thread at one go
+    uint64_t count;   // episodes
     int64_t first_ns, last_ns;            // begin of the first, end of the last
     bool has_period;
     int64_t period_ns;                    // of the culprit's activity
@@ -75,7 +76,7 @@ struct stalls {
     int64_t window_ns;
     int64_t threshold_ns;
     size_t target_threads;
-    struct stall *stalls; // worst first
+    struct stall *stalls; // worst first, by what the leading threads lost (working main threads)
     size_t count;
     int64_t idle_ns;        // waits of threads with nothing to do, left out: event loops, pools
     struct stall_breach *breaches; // of the trust ledger: drops, missing sources
@@ -87,7 +88,8 @@ struct stalls {
 
 struct stalls_opts {
     int64_t recording_id; // 0: the only one, or the first
-    double share_min;     // causes below this share of the window are left out; 0 = 0.001
+    double share_min;     // causes below this share of the window are left out; 0 = 0.001, and a single
+                          // stall of 100 ms counts in any window
 };
 
 // -ENOENT: the store has no such recording. A window without events gives count == 0, no error; a
