@@ -9,8 +9,13 @@ TEST(cpu_quota_by_flag)
     struct story story;
     story_open(&story);
     for (int i = 0; i < 90; i++)
-        story_gap(&story, (struct story_gap){.out = 30 + 100 * i, .in = 100 + 100 * i, .flags = UG_GAP_THROTTLED | UG_GAP_PREEMPTED | UG_GAP_IDLE_CPU,
-                                             .kernel = "schedule;__cond_resched;task_work_run;irqentry_exit_to_user_mode", .next = story.idle_task});
+        story_gap(&story,
+                  (struct story_gap){
+                      .out = 30 + 100 * i,
+                      .in = 100 + 100 * i,
+                      .flags = UG_GAP_THROTTLED | UG_GAP_PREEMPTED | UG_GAP_IDLE_CPU,
+                      .kernel = "schedule;__cond_resched;task_work_run;irqentry_exit_to_user_mode",
+                      .next = story.idle_task});
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "cpu_quota");
     CHECK(!top->culprit.known);
@@ -26,7 +31,10 @@ TEST(cpu_quota_by_counter)
     struct story story;
     story_open(&story);
     for (int i = 0; i < 50; i++)
-        story_gap(&story, (struct story_gap){.out = 30 + 100 * i, .in = 100 + 100 * i, .flags = UG_GAP_PREEMPTED | UG_GAP_IDLE_CPU, .next = story.idle_task});
+        story_gap(&story, (struct story_gap){.out = 30 + 100 * i,
+                                             .in = 100 + 100 * i,
+                                             .flags = UG_GAP_PREEMPTED | UG_GAP_IDLE_CPU,
+                                             .next = story.idle_task});
     for (int i = 0; i < 10; i++)
         story_counter(&story, "cpu.stat", "nr_throttled", 1000 * i, 10 * i);
     const struct stall *top = story_top(&story);
@@ -39,11 +47,21 @@ TEST(cpu_contention_names_the_largest_neighbour)
 {
     struct story story;
     story_open(&story);
-    int64_t big = story_other(&story, 3000, "hog", "hog -n 1"), small = story_other(&story, 3001, "cron", "cron");
+    int64_t big = story_other(&story, 3000, "hog", "hog -n 1"),
+            small = story_other(&story, 3001, "cron", "cron");
     for (int i = 0; i < 60; i++) {
         double at = 100 + 150 * i;
-        story_gap(&story, (struct story_gap){.out = at, .in = at + 35, .flags = UG_GAP_PREEMPTED, .next = i % 5 ? big : small, .before = big, .cpu = 1});
-        story_samples(&story, (struct story_samples){.thread = big, .from = at + 3, .to = at + 33, .why = UG_SAMPLE_NEIGHBOUR | UG_SAMPLE_USER, .cpu = 1});
+        story_gap(&story, (struct story_gap){.out = at,
+                                             .in = at + 35,
+                                             .flags = UG_GAP_PREEMPTED,
+                                             .next = i % 5 ? big : small,
+                                             .before = big,
+                                             .cpu = 1});
+        story_samples(&story, (struct story_samples){.thread = big,
+                                                     .from = at + 3,
+                                                     .to = at + 33,
+                                                     .why = UG_SAMPLE_NEIGHBOUR | UG_SAMPLE_USER,
+                                                     .cpu = 1});
     }
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "cpu_contention");
@@ -62,7 +80,11 @@ TEST(cpu_contention_of_many_is_one_cause)
     for (int i = 0; i < 8; i++)
         hogs[i] = story_other(&story, 3000 + i, "hog", "hog");
     for (int i = 0; i < 200; i++)
-        story_gap(&story, (struct story_gap){.out = 40 * i, .in = 40 * i + 32, .flags = UG_GAP_PREEMPTED, .next = hogs[i % 8], .before = hogs[(i + 3) % 8]});
+        story_gap(&story, (struct story_gap){.out = 40 * i,
+                                             .in = 40 * i + 32,
+                                             .flags = UG_GAP_PREEMPTED,
+                                             .next = hogs[i % 8],
+                                             .before = hogs[(i + 3) % 8]});
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "cpu_contention");
     CHECK_STR(top->culprit.comm, "hog");
@@ -79,7 +101,11 @@ TEST(oversubscription_is_named_as_the_program_itself)
     for (int i = 0; i < 6; i++)
         pool[i] = story_thread(&story, story.process, 1010 + i, "omp");
     for (int i = 0; i < 200; i++)
-        story_gap(&story, (struct story_gap){.out = 40 * i, .in = 40 * i + 20, .flags = UG_GAP_PREEMPTED, .next = pool[i % 6], .before = pool[(i + 1) % 6]});
+        story_gap(&story, (struct story_gap){.out = 40 * i,
+                                             .in = 40 * i + 20,
+                                             .flags = UG_GAP_PREEMPTED,
+                                             .next = pool[i % 6],
+                                             .before = pool[(i + 1) % 6]});
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "cpu_contention");
     CHECK_INT(top->culprit.pid, 1000);
@@ -95,7 +121,13 @@ TEST(rt_hog)
     int64_t hog = story_other(&story, 3100, "rt_hog", "chrt -f 50 rt_hog");
     for (int i = 0; i < 4; i++) {
         double at = 1000 + 2000 * i;
-        story_gap(&story, (struct story_gap){.out = at, .waking = at + 5, .in = at + 400, .state = 1, .kernel = STORY_FUTEX_WAIT, .before = hog, .before_prio = 49});
+        story_gap(&story, (struct story_gap){.out = at,
+                                             .waking = at + 5,
+                                             .in = at + 400,
+                                             .state = 1,
+                                             .kernel = STORY_FUTEX_WAIT,
+                                             .before = hog,
+                                             .before_prio = 49});
     }
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "rt_hog");
@@ -109,8 +141,14 @@ TEST(softirq_storm)
 {
     struct story story;
     story_open(&story);
-    story_samples(&story, (struct story_samples){.from = 0, .to = 9000, .every = 20, .why = UG_SAMPLE_TARGET | UG_SAMPLE_IRQ,
-                                                 .kernel = "udp_queue_rcv_one_skb;__netif_receive_skb_one_core;net_rx_action;handle_softirqs;irq_exit_rcu;asm_common_interrupt"});
+    story_samples(&story,
+                  (struct story_samples){
+                      .from = 0,
+                      .to = 9000,
+                      .every = 20,
+                      .why = UG_SAMPLE_TARGET | UG_SAMPLE_IRQ,
+                      .kernel = "udp_queue_rcv_one_skb;__netif_receive_skb_one_core;net_rx_action;"
+                                "handle_softirqs;irq_exit_rcu;asm_common_interrupt"});
     CHECK_STR(story_top(&story)->cause, "softirq_storm");
     CHECK(!story_top(&story)->culprit.known); // the one who was interrupted did nothing
     story_close(&story);
@@ -127,7 +165,8 @@ TEST(steal)
     struct story story;
     story_open(&story);
     for (int i = 0; i <= 10; i++)
-        story_counter(&story, "stat", "cpu0.steal_ns", 1000 * i - 1, i < 4 ? 0 : (int64_t)(i - 3) * 300000000);
+        story_counter(&story, "stat", "cpu0.steal_ns", 1000 * i - 1,
+                      i < 4 ? 0 : (int64_t)(i - 3) * 300000000);
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "steal");
     CHECK_DBL((double)top->total_ns, 0.8 * 7 * 300e6, 30e6); // it ran for 80 % of the time
@@ -135,22 +174,32 @@ TEST(steal)
 }
 
 // Both threads are off the CPU from 3,000 to 3,800 ms in this state.
-static void held(struct story *story, unsigned state, const char *kernel, int64_t waker, const char *waker_stack)
+static void held(struct story *story, unsigned state, const char *kernel, int64_t waker,
+                 const char *waker_stack)
 {
     int64_t threads[] = {story->main, story->worker};
     for (int i = 0; i < 2; i++)
-        story_gap(story, (struct story_gap){.thread = threads[i], .out = 3000 + i, .waking = 3800, .in = 3800.2, .state = state, .kernel = kernel,
-                                            .waker = waker, .waker_stack = waker_stack});
+        story_gap(story, (struct story_gap){.thread = threads[i],
+                                            .out = 3000 + i,
+                                            .waking = 3800,
+                                            .in = 3800.2,
+                                            .state = state,
+                                            .kernel = kernel,
+                                            .waker = waker,
+                                            .waker_stack = waker_stack});
 }
 
 TEST(sigstop_names_who_stopped)
 {
     struct story story;
     story_open(&story);
-    int64_t stopper = story_other(&story, 4000, "bash", "bash"), other = story_other(&story, 4001, "sh", "sh -c cont");
+    int64_t stopper = story_other(&story, 4000, "bash", "bash"),
+            other = story_other(&story, 4001, "sh", "sh -c cont");
     story_fact(&story, UG_FACT_SIGNAL, 2000, 2000, story.main, other, SIGCHLD);
     story_fact(&story, UG_FACT_SIGNAL, 2999, 2999, story.main, stopper, SIGSTOP);
-    held(&story, 0x104, "schedule;do_signal_stop;get_signal;arch_do_signal_or_restart", other, "prepare_signal;send_signal_locked;do_send_sig_info;kill_pid_info;__x64_sys_kill" STORY_SYSCALL);
+    held(&story, 0x104, "schedule;do_signal_stop;get_signal;arch_do_signal_or_restart", other,
+         "prepare_signal;send_signal_locked;do_send_sig_info;kill_pid_info;__x64_sys_"
+         "kill" STORY_SYSCALL);
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "sigstop");
     CHECK_INT(top->culprit.pid, 4000);
@@ -167,7 +216,8 @@ TEST(sigstop_without_the_signal)
     struct story story;
     story_open(&story);
     int64_t sender = story_other(&story, 4001, "bash", "bash");
-    held(&story, 0x104, NULL, sender, "prepare_signal;do_send_sig_info;kill_pid_info;__x64_sys_kill" STORY_SYSCALL);
+    held(&story, 0x104, NULL, sender,
+         "prepare_signal;do_send_sig_info;kill_pid_info;__x64_sys_kill" STORY_SYSCALL);
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "sigstop");
     CHECK_INT(top->culprit.pid, 4001); // who let it go on
@@ -180,7 +230,9 @@ TEST(cgroup_freezer)
     struct story story;
     story_open(&story);
     int64_t docker = story_other(&story, 4100, "dockerd", "dockerd");
-    held(&story, 0x8000, "__refrigerator;get_signal;arch_do_signal_or_restart", docker, "wake_up_process;__thaw_task;unfreeze_cgroup;freezer_write;cgroup_file_write" STORY_SYSCALL);
+    held(&story, 0x8000, "__refrigerator;get_signal;arch_do_signal_or_restart", docker,
+         "wake_up_process;__thaw_task;unfreeze_cgroup;freezer_write;cgroup_file_"
+         "write" STORY_SYSCALL);
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "cgroup_freezer");
     CHECK_INT(top->culprit.pid, 4100);
@@ -189,8 +241,10 @@ TEST(cgroup_freezer)
 
     story_open(&story); // version 2, its trap inlined
     docker = story_other(&story, 4100, "dockerd", "dockerd");
-    held(&story, 0x2001, "__schedule;schedule;get_signal;arch_do_signal_or_restart;exit_to_user_mode_loop", docker,
-         "try_to_wake_up;cgroup_freeze_task;cgroup_do_freeze;cgroup_freeze;cgroup_freeze_write;kernfs_fop_write_iter;vfs_write" STORY_SYSCALL);
+    held(&story, 0x2001,
+         "__schedule;schedule;get_signal;arch_do_signal_or_restart;exit_to_user_mode_loop", docker,
+         "try_to_wake_up;cgroup_freeze_task;cgroup_do_freeze;cgroup_freeze;cgroup_freeze_write;"
+         "kernfs_fop_write_iter;vfs_write" STORY_SYSCALL);
     CHECK_STR(story_top(&story)->cause, "cgroup_freezer");
     CHECK_INT(story_top(&story)->culprit.pid, 4100);
     CHECK_STR(story_top(&story)->culprit_function, "cgroup_freeze_write");
@@ -203,8 +257,17 @@ TEST(ptrace)
     story_open(&story);
     int64_t spy = story_other(&story, 4200, "py-spy", "py-spy record --pid 1000");
     for (int i = 0; i < 100; i++)
-        story_gap(&story, (struct story_gap){.out = 90 * i, .waking = 90 * i + 12, .in = 90 * i + 12, .state = 8, .kernel = "schedule;ptrace_stop;do_jobctl_trap;get_signal",
-                                             .waker = spy, .waker_stack = "wake_up_state;__ptrace_detach;ptrace_detach;__x64_sys_ptrace" STORY_SYSCALL});
+        story_gap(
+            &story,
+            (struct story_gap){
+                .out = 90 * i,
+                .waking = 90 * i + 12,
+                .in = 90 * i + 12,
+                .state = 8,
+                .kernel = "schedule;ptrace_stop;do_jobctl_trap;get_signal",
+                .waker = spy,
+                .waker_stack =
+                    "wake_up_state;__ptrace_detach;ptrace_detach;__x64_sys_ptrace" STORY_SYSCALL});
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "ptrace");
     CHECK_INT(top->culprit.pid, 4200);
@@ -220,17 +283,35 @@ TEST(rstat_lock_and_kernel_mutex)
     story_open(&story);
     int64_t reader = story_other(&story, 4300, "kubelet", "kubelet");
     for (int i = 0; i < 10; i++)
-        story_gap(&story, (struct story_gap){.out = 900 * i, .waking = 900 * i + 30, .in = 900 * i + 30, .state = 2, .lock_kind = UG_LOCK_MUTEX, .owner = reader,
-                                             .kernel = "schedule_preempt_disabled;__mutex_lock;cgroup_rstat_flush;mem_cgroup_flush_stats;memory_stat_show"});
+        story_gap(&story, (struct story_gap){
+                              .out = 900 * i,
+                              .waking = 900 * i + 30,
+                              .in = 900 * i + 30,
+                              .state = 2,
+                              .lock_kind = UG_LOCK_MUTEX,
+                              .owner = reader,
+                              .kernel = "schedule_preempt_disabled;__mutex_lock;cgroup_rstat_flush;"
+                                        "mem_cgroup_flush_stats;memory_stat_show"});
     CHECK_STR(story_top(&story)->cause, "rstat_lock");
     CHECK_INT(story_top(&story)->culprit.pid, 4300);
     story_close(&story);
     story_open(&story);
     reader = story_other(&story, 4301, "tool", "tool");
     for (int i = 0; i < 10; i++)
-        story_gap(&story, (struct story_gap){.out = 900 * i, .waking = 900 * i + 30, .in = 900 * i + 30, .state = 2, .lock_kind = UG_LOCK_MUTEX, .owner = reader, .lock = 0xabc0,
-                                             .kernel = "schedule_preempt_disabled;__mutex_lock;some_driver_ioctl" STORY_SYSCALL, .waker = reader,
-                                             .waker_stack = "wake_up_q;__mutex_unlock_slowpath;some_driver_ioctl" STORY_SYSCALL});
+        story_gap(
+            &story,
+            (struct story_gap){
+                .out = 900 * i,
+                .waking = 900 * i + 30,
+                .in = 900 * i + 30,
+                .state = 2,
+                .lock_kind = UG_LOCK_MUTEX,
+                .owner = reader,
+                .lock = 0xabc0,
+                .kernel = "schedule_preempt_disabled;__mutex_lock;some_driver_ioctl" STORY_SYSCALL,
+                .waker = reader,
+                .waker_stack =
+                    "wake_up_q;__mutex_unlock_slowpath;some_driver_ioctl" STORY_SYSCALL});
     CHECK_STR(story_top(&story)->cause, "kernel_mutex");
     CHECK_INT(story_top(&story)->culprit.pid, 4301);
     CHECK_STR(story_top(&story)->culprit_function, "__mutex_unlock_slowpath");
@@ -245,9 +326,28 @@ TEST(spinning_for_a_lock_has_no_gap)
     int64_t monitor = story_other(&story, 2000, "python3", "python3 monitor.py");
     for (int i = 0; i < 20; i++) {
         double at = 450 * i;
-        story_lock(&story, (struct story_lock){.begin = at, .end = at + 40, .kind = UG_LOCK_MMAP, .owner = monitor, .kernel = "rwsem_spin_on_owner;rwsem_down_write_slowpath;vm_mmap_pgoff" STORY_SYSCALL});
-        story_samples(&story, (struct story_samples){.thread = monitor, .from = at + 1, .to = at + 40, .why = UG_SAMPLE_OWNER, .kernel = STORY_SMAPS, .cpu = 1});
-        story_samples(&story, (struct story_samples){.from = at + 1, .to = at + 40, .kernel = "rwsem_spin_on_owner;rwsem_down_write_slowpath;vm_mmap_pgoff" STORY_SYSCALL});
+        story_lock(
+            &story,
+            (struct story_lock){
+                .begin = at,
+                .end = at + 40,
+                .kind = UG_LOCK_MMAP,
+                .owner = monitor,
+                .kernel =
+                    "rwsem_spin_on_owner;rwsem_down_write_slowpath;vm_mmap_pgoff" STORY_SYSCALL});
+        story_samples(&story, (struct story_samples){.thread = monitor,
+                                                     .from = at + 1,
+                                                     .to = at + 40,
+                                                     .why = UG_SAMPLE_OWNER,
+                                                     .kernel = STORY_SMAPS,
+                                                     .cpu = 1});
+        story_samples(
+            &story,
+            (struct story_samples){
+                .from = at + 1,
+                .to = at + 40,
+                .kernel =
+                    "rwsem_spin_on_owner;rwsem_down_write_slowpath;vm_mmap_pgoff" STORY_SYSCALL});
     }
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "smaps_read");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the analysis says when data is missing, lost or damaged, the window is cut, or there is nothing;
-// saving, folded stacks, the table of causes.
+// What the analysis says when data is missing, lost or damaged, the window is cut, or there is
+// nothing; saving, folded stacks, the table of causes.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,13 @@
 
 static void one_wait(struct story *story, double out, double in)
 {
-    story_gap(story, (struct story_gap){.out = out, .waking = in, .in = in, .state = 2, .kernel = "jbd2_log_wait_commit;ext4_sync_file;do_fsync" STORY_SYSCALL, .target = "/log"});
+    story_gap(story, (struct story_gap){
+                         .out = out,
+                         .waking = in,
+                         .in = in,
+                         .state = 2,
+                         .kernel = "jbd2_log_wait_commit;ext4_sync_file;do_fsync" STORY_SYSCALL,
+                         .target = "/log"});
 }
 
 TEST(no_recording)
@@ -38,7 +44,8 @@ TEST(empty_window)
 {
     struct story story;
     story_open_quiet(&story);
-    story_sql(&story, "UPDATE recording SET end_ns = begin_ns, missing = '[\"no tracefs: softirqs are not seen\"]'");
+    story_sql(&story, "UPDATE recording SET end_ns = begin_ns, missing = '[\"no tracefs: softirqs "
+                      "are not seen\"]'");
     struct stalls *stalls = story_analyse(&story);
     CHECK_INT(stalls->count, 0);
     CHECK_INT(stalls->window_ns, 0);
@@ -83,8 +90,10 @@ TEST(drops_lower_the_confidence)
     one_wait(&story, 1000, 1300);
     double whole = story_top(&story)->confidence;
     CHECK(!story_top(&story)->confidence_note);
-    story_sql(&story, "INSERT INTO ledger (producer, kind, seen, kept, dropped, breach, detail) VALUES ('bpf', 'gap', 1000, 600, 400, 1, 'ring full')");
-    story_sql(&story, "INSERT INTO ledger (producer, kind, seen, kept, dropped, breach) VALUES ('steps', 'tensor', 9, 1, 8, 0)");
+    story_sql(&story, "INSERT INTO ledger (producer, kind, seen, kept, dropped, breach, detail) "
+                      "VALUES ('bpf', 'gap', 1000, 600, 400, 1, 'ring full')");
+    story_sql(&story, "INSERT INTO ledger (producer, kind, seen, kept, dropped, breach) VALUES "
+                      "('steps', 'tensor', 9, 1, 8, 0)");
     const struct stall *top = story_top(&story);
     CHECK(top->confidence < 0.85 * whole);
     CHECK_CONTAINS(top->confidence_note, "events were lost");
@@ -102,7 +111,9 @@ TEST(references_that_lead_nowhere)
     CHECK_INT(store_commit(story.store, NULL), 0);
     story_sql(&story, "PRAGMA foreign_keys = OFF");
     story_sql(&story, "UPDATE stack SET frames = '[1,99999,\"x\",-4,2' WHERE kind = 'kernel'");
-    story_sql(&story, "INSERT INTO gap (thread_id, out_ns, waking_ns, in_ns, state, flags, kernel_stack) VALUES (1, 5005000000000, 5005400000000, 5005400000000, 2, 0, 4242)");
+    story_sql(&story,
+              "INSERT INTO gap (thread_id, out_ns, waking_ns, in_ns, state, flags, kernel_stack) "
+              "VALUES (1, 5005000000000, 5005400000000, 5005400000000, 2, 0, 4242)");
     story_sql(&story, "UPDATE recording SET missing = 'not json'");
     story_analyse(&story);
     CHECK(story_find(&story, "fsync_journal"));
@@ -115,10 +126,23 @@ TEST(attached_in_the_middle)
 {
     struct story story;
     story_open(&story);
-    story_gap(&story, (struct story_gap){.out = 0, .waking = 700, .in = 700, .state = 2, .flags = UG_GAP_NO_OUT, .kernel = "folio_wait_bit_common;filemap_get_pages;filemap_read" STORY_SYSCALL});
-    story_gap(&story, (struct story_gap){.thread = story.worker, .out = 9000, .in = 10000, .state = 0x104, .flags = UG_GAP_UNFINISHED, .kernel = "do_signal_stop;get_signal"});
+    story_gap(&story,
+              (struct story_gap){
+                  .out = 0,
+                  .waking = 700,
+                  .in = 700,
+                  .state = 2,
+                  .flags = UG_GAP_NO_OUT,
+                  .kernel = "folio_wait_bit_common;filemap_get_pages;filemap_read" STORY_SYSCALL});
+    story_gap(&story, (struct story_gap){.thread = story.worker,
+                                         .out = 9000,
+                                         .in = 10000,
+                                         .state = 0x104,
+                                         .flags = UG_GAP_UNFINISHED,
+                                         .kernel = "do_signal_stop;get_signal"});
     story_analyse(&story);
-    const struct stall *read = story_find(&story, "disk_read"), *stop = story_find(&story, "sigstop");
+    const struct stall *read = story_find(&story, "disk_read"),
+                       *stop = story_find(&story, "sigstop");
     CHECK(read && stop);
     CHECK_CONTAINS(read->confidence_note, "edge of the recording");
     CHECK(!stop->culprit.known);
@@ -132,13 +156,23 @@ TEST(only_the_turns_of_a_side_count)
     story_open(&story);
     story_sql(&story, "INSERT INTO side (id, name, config) VALUES (0, 'a', '{}'), (1, 'b', '{}')");
     story_sql(&story, "INSERT INTO workload (id, name, mode) VALUES (1, 'w', 'train')");
-    story_sql(&story, "INSERT INTO pair (id, workload_id, idx, phase, seed, first_side, interleave, state, started_ns, ended_ns) VALUES (1, 1, 0, 'traced', 1, 0, 'slices', 'valid', 1, 2)");
-    story_sql(&story, "INSERT INTO launch (id, pair_id, side, state, started_ns, ended_ns, covariates) VALUES (2, 1, 1, 'ok', 5000000000000, 5010000000000, '{}')");
-    story_sql(&story, "INSERT INTO block (pair_id, couple, side, ran_first, begin_ns, active_ns) VALUES (1, 0, 0, 1, 5000000000000, 1000000000), "
-                      "(1, 0, 1, 0, 5001000000000, 1000000000), (1, 1, 1, 0, 5003000000000, 1000000000)");
-    story_sql(&story, "INSERT INTO step (launch_id, rank, idx, begin_ns, dur_ns) VALUES (2, 0, 0, 1000000000, 500000000), (2, 0, 1, 3000000000, 500000000)");
+    story_sql(&story,
+              "INSERT INTO pair (id, workload_id, idx, phase, seed, first_side, interleave, state, "
+              "started_ns, ended_ns) VALUES (1, 1, 0, 'traced', 1, 0, 'slices', 'valid', 1, 2)");
+    story_sql(&story, "INSERT INTO launch (id, pair_id, side, state, started_ns, ended_ns, "
+                      "covariates) VALUES (2, 1, 1, 'ok', 5000000000000, 5010000000000, '{}')");
+    story_sql(&story,
+              "INSERT INTO block (pair_id, couple, side, ran_first, begin_ns, active_ns) VALUES "
+              "(1, 0, 0, 1, 5000000000000, 1000000000), "
+              "(1, 0, 1, 0, 5001000000000, 1000000000), (1, 1, 1, 0, 5003000000000, 1000000000)");
+    story_sql(&story, "INSERT INTO step (launch_id, rank, idx, begin_ns, dur_ns) VALUES (2, 0, 0, "
+                      "1000000000, 500000000), (2, 0, 1, 3000000000, 500000000)");
     story_sql(&story, "UPDATE recording SET launch_id = 2");
-    story_gap(&story, (struct story_gap){.out = 1999, .waking = 3000.5, .in = 3001, .state = 0x104, .kernel = "do_signal_stop;get_signal"}); // frozen by us
+    story_gap(&story, (struct story_gap){.out = 1999,
+                                         .waking = 3000.5,
+                                         .in = 3001,
+                                         .state = 0x104,
+                                         .kernel = "do_signal_stop;get_signal"}); // frozen by us
     one_wait(&story, 3100, 3200);
     one_wait(&story, 5000, 6000); // the other side's turn
     const struct stall *top = story_top(&story);
@@ -171,7 +205,11 @@ TEST(saved_and_saved_again)
     story_analyse(&story);
     CHECK_INT(stalls_save(story.store, story.stalls, detail, &err), 0);
     CHECK_INT(stalls_save(story.store, story.stalls, detail, &err), 0);
-    CHECK_INT(store_get_int(story.store, &value, NULL, "SELECT count(*) FROM v_stall WHERE cause = 'fsync_journal' AND victim_tid = 1000 AND period_ns IS NULL", ""), 0);
+    CHECK_INT(store_get_int(story.store, &value, NULL,
+                            "SELECT count(*) FROM v_stall WHERE cause = 'fsync_journal' AND "
+                            "victim_tid = 1000 AND period_ns IS NULL",
+                            ""),
+              0);
     CHECK_INT(value, 1);
     char *text = store_get_text(story.store, "SELECT detail FROM stall", "");
     CHECK_STR(text, "{\"cause\":\"fsync_journal\"}");
@@ -184,9 +222,22 @@ TEST(folded_stacks)
 {
     struct story story;
     story_open(&story);
-    story_gap(&story, (struct story_gap){.out = 1, .waking = 3, .in = 3, .state = 1, .kernel = "futex_wait;do_syscall_64", .python = "get@/q.py:3;main@/t.py:1"});
-    story_gap(&story, (struct story_gap){.out = 10, .waking = 13, .in = 13, .state = 1, .kernel = "futex_wait;do_syscall_64", .python = "get@/q.py:3;main@/t.py:1"});
-    story_gap(&story, (struct story_gap){.thread = story.worker, .out = 10, .waking = 11, .in = 11, .state = 1, .user = "poll"});
+    story_gap(&story, (struct story_gap){.out = 1,
+                                         .waking = 3,
+                                         .in = 3,
+                                         .state = 1,
+                                         .kernel = "futex_wait;do_syscall_64",
+                                         .python = "get@/q.py:3;main@/t.py:1"});
+    story_gap(&story, (struct story_gap){.out = 10,
+                                         .waking = 13,
+                                         .in = 13,
+                                         .state = 1,
+                                         .kernel = "futex_wait;do_syscall_64",
+                                         .python = "get@/q.py:3;main@/t.py:1"});
+    story_gap(
+        &story,
+        (struct story_gap){
+            .thread = story.worker, .out = 10, .waking = 11, .in = 11, .state = 1, .user = "poll"});
     char *text = NULL;
     size_t size = 0;
     FILE *file = open_memstream(&text, &size);
@@ -230,8 +281,10 @@ TEST(periods)
             spans[kept++] = spans[i];
     CHECK_DBL((double)period_of(spans, kept), 300e6, 20e6);
     CHECK_INT(period_of(spans, 3), 0);
-    // As it was recorded on a loaded machine: the victim waited twice in one read, and longer than half a period.
-    static const double seen[][2] = {{1528, 168}, {1812, 193}, {2099, 136}, {2236, 7}, {2424, 38}, {2712, 166}, {2879, 3}, {3011, 142}};
+    // As it was recorded on a loaded machine: the victim waited twice in one read, and longer than
+    // half a period.
+    static const double seen[][2] = {{1528, 168}, {1812, 193}, {2099, 136}, {2236, 7},
+                                     {2424, 38},  {2712, 166}, {2879, 3},   {3011, 142}};
     for (int i = 0; i < 8; i++)
         at(&spans[i], seen[i][0], seen[i][1]);
     CHECK_DBL((double)period_of(spans, 8), 295e6, 30e6);

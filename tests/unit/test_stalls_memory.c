@@ -1,20 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causes around memory: who holds mmap_lock and why, page tables, reclaim, compaction, dead cgroups.
+// Causes around memory: who holds mmap_lock and why, page tables, reclaim, compaction, dead
+// cgroups.
 #include "tests/unit/stall_story.h"
 
-// psutil visits every 300 ms and holds mmap_lock for 60 ms; the trainer maps memory at random moments of it.
+// psutil visits every 300 ms and holds mmap_lock for 60 ms; the trainer maps memory at random
+// moments of it.
 static int64_t smaps_story(struct story *story, bool samples, bool owner)
 {
     int64_t monitor = story_other(story, 2000, "python3", "python3 monitor.py");
     for (int i = 0; i < 30; i++) {
         double held = 100 + i * 300, out = held + (i * 7) % 20;
-        story_gap(story, (struct story_gap){.out = out, .waking = held + 60, .in = held + 60.1, .state = 0x102, .kernel = STORY_MMAP_WAIT,
-                                            .lock_kind = UG_LOCK_MMAP, .owner = owner ? monitor : 0,
-                                            .flags = owner ? UG_GAP_OWNER_READER : 0, .waker = monitor, .waker_stack = STORY_SMAPS_UNLOCK,
-                                            .python = "step@/src/train.py:12;main@/src/train.py:40"});
+        story_gap(story,
+                  (struct story_gap){.out = out,
+                                     .waking = held + 60,
+                                     .in = held + 60.1,
+                                     .state = 0x102,
+                                     .kernel = STORY_MMAP_WAIT,
+                                     .lock_kind = UG_LOCK_MMAP,
+                                     .owner = owner ? monitor : 0,
+                                     .flags = owner ? UG_GAP_OWNER_READER : 0,
+                                     .waker = monitor,
+                                     .waker_stack = STORY_SMAPS_UNLOCK,
+                                     .python = "step@/src/train.py:12;main@/src/train.py:40"});
         if (samples)
-            story_samples(story, (struct story_samples){.thread = monitor, .from = out + 2, .to = held + 60, .why = UG_SAMPLE_OWNER,
-                                                        .kernel = STORY_SMAPS, .cpu = 1});
+            story_samples(story, (struct story_samples){.thread = monitor,
+                                                        .from = out + 2,
+                                                        .to = held + 60,
+                                                        .why = UG_SAMPLE_OWNER,
+                                                        .kernel = STORY_SMAPS,
+                                                        .cpu = 1});
     }
     return monitor;
 }
@@ -78,7 +92,10 @@ TEST(smaps_read_from_opens_alone)
     for (int i = 0; i < 20; i++) { // seldom seen, but every open is noted
         story_fact(&story, UG_FACT_PROC_OPEN, i * 450, i * 450, story.main, monitor, 1);
         if (i % 3 == 0)
-            story_gap(&story, (struct story_gap){.out = i * 450 + 10 + i, .waking = i * 450 + 70, .in = i * 450 + 70, .state = 0x102,
+            story_gap(&story, (struct story_gap){.out = i * 450 + 10 + i,
+                                                 .waking = i * 450 + 70,
+                                                 .in = i * 450 + 70,
+                                                 .state = 0x102,
                                                  .kernel = STORY_MMAP_WAIT});
     }
     const struct stall *top = story_top(&story);
@@ -96,13 +113,34 @@ TEST(smaps_read_among_siblings)
     int64_t monitor = story_other(&story, 2000, "python3", "python3 monitor.py");
     for (int i = 0; i < 10; i++) {
         double at = 500 * i;
-        story_gap(&story, (struct story_gap){.thread = story.worker, .out = at, .waking = at + 80, .in = at + 80, .state = 0x102,
-                                             .kernel = STORY_MMAP_WAIT, .lock_kind = UG_LOCK_MMAP, .owner = monitor,
-                                             .flags = UG_GAP_OWNER_READER, .waker = monitor, .waker_stack = STORY_SMAPS_UNLOCK});
-        story_gap(&story, (struct story_gap){.out = at + 1, .waking = at + 80.2, .in = at + 80.3, .state = 0x102, .kernel = STORY_MMAP_WAIT,
-                                             .lock_kind = UG_LOCK_MMAP, .owner = monitor, .flags = UG_GAP_OWNER_READER,
-                                             .waker = story.worker, .waker_stack = "wake_up_q;rwsem_wake;up_write;vm_mmap_pgoff" STORY_SYSCALL});
-        story_samples(&story, (struct story_samples){.thread = monitor, .from = at + 1, .to = at + 80, .why = UG_SAMPLE_OWNER, .kernel = STORY_SMAPS});
+        story_gap(&story, (struct story_gap){.thread = story.worker,
+                                             .out = at,
+                                             .waking = at + 80,
+                                             .in = at + 80,
+                                             .state = 0x102,
+                                             .kernel = STORY_MMAP_WAIT,
+                                             .lock_kind = UG_LOCK_MMAP,
+                                             .owner = monitor,
+                                             .flags = UG_GAP_OWNER_READER,
+                                             .waker = monitor,
+                                             .waker_stack = STORY_SMAPS_UNLOCK});
+        story_gap(&story,
+                  (struct story_gap){
+                      .out = at + 1,
+                      .waking = at + 80.2,
+                      .in = at + 80.3,
+                      .state = 0x102,
+                      .kernel = STORY_MMAP_WAIT,
+                      .lock_kind = UG_LOCK_MMAP,
+                      .owner = monitor,
+                      .flags = UG_GAP_OWNER_READER,
+                      .waker = story.worker,
+                      .waker_stack = "wake_up_q;rwsem_wake;up_write;vm_mmap_pgoff" STORY_SYSCALL});
+        story_samples(&story, (struct story_samples){.thread = monitor,
+                                                     .from = at + 1,
+                                                     .to = at + 80,
+                                                     .why = UG_SAMPLE_OWNER,
+                                                     .kernel = STORY_SMAPS});
     }
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "smaps_read");
@@ -119,12 +157,24 @@ TEST(fork_large)
     story_open(&story);
     for (int i = 0; i < 3; i++) {
         double at = 1000 + 2500 * i;
-        story_samples(&story, (struct story_samples){.thread = story.worker, .from = at, .to = at + 120,
-                                                     .kernel = "copy_present_ptes;copy_pte_range;copy_page_range;dup_mmap;dup_mm;copy_process;kernel_clone" STORY_SYSCALL});
-        story_gap(&story, (struct story_gap){.out = at + 2, .waking = at + 120, .in = at + 120, .state = 0x102,
-                                             .kernel = "down_read_killable;lock_mm_and_find_vma;do_user_addr_fault;exc_page_fault;asm_exc_page_fault;__put_user_8",
-                                             .lock_kind = UG_LOCK_MMAP, .owner = story.worker, .waker = story.worker,
-                                             .waker_stack = "wake_up_q;rwsem_wake;up_write;dup_mmap;dup_mm;copy_process;kernel_clone" STORY_SYSCALL});
+        story_samples(&story, (struct story_samples){
+                                  .thread = story.worker,
+                                  .from = at,
+                                  .to = at + 120,
+                                  .kernel = "copy_present_ptes;copy_pte_range;copy_page_range;dup_"
+                                            "mmap;dup_mm;copy_process;kernel_clone" STORY_SYSCALL});
+        story_gap(&story, (struct story_gap){
+                              .out = at + 2,
+                              .waking = at + 120,
+                              .in = at + 120,
+                              .state = 0x102,
+                              .kernel = "down_read_killable;lock_mm_and_find_vma;do_user_addr_"
+                                        "fault;exc_page_fault;asm_exc_page_fault;__put_user_8",
+                              .lock_kind = UG_LOCK_MMAP,
+                              .owner = story.worker,
+                              .waker = story.worker,
+                              .waker_stack = "wake_up_q;rwsem_wake;up_write;dup_mmap;dup_mm;copy_"
+                                             "process;kernel_clone" STORY_SYSCALL});
     }
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "fork_large");
@@ -143,9 +193,17 @@ static const struct stall *sibling(struct story *story, const char *kernel)
     story_open(story);
     for (int i = 0; i < 5; i++) {
         double at = 500 + 1500 * i;
-        story_samples(story, (struct story_samples){.thread = story->worker, .from = at, .to = at + 200, .kernel = kernel, .cpu = 1});
-        story_gap(story, (struct story_gap){.out = at + 20, .waking = at + 200, .in = at + 200.5, .state = 0x102, .kernel = STORY_MMAP_WAIT,
-                                            .lock_kind = UG_LOCK_MMAP, .owner = story->worker});
+        story_samples(
+            story,
+            (struct story_samples){
+                .thread = story->worker, .from = at, .to = at + 200, .kernel = kernel, .cpu = 1});
+        story_gap(story, (struct story_gap){.out = at + 20,
+                                            .waking = at + 200,
+                                            .in = at + 200.5,
+                                            .state = 0x102,
+                                            .kernel = STORY_MMAP_WAIT,
+                                            .lock_kind = UG_LOCK_MMAP,
+                                            .owner = story->worker});
     }
     return story_top(story);
 }
@@ -155,11 +213,16 @@ TEST(sibling_holds_mmap_lock)
     static const struct {
         const char *kernel, *cause, *function;
     } rows[] = {
-        {"zap_present_ptes;zap_pte_range;unmap_page_range;unmap_vmas;vms_clear_ptes;do_vmi_align_munmap;__vm_munmap" STORY_SYSCALL,
+        {"zap_present_ptes;zap_pte_range;unmap_page_range;unmap_vmas;vms_clear_ptes;do_vmi_align_"
+         "munmap;__vm_munmap" STORY_SYSCALL,
          "munmap_large", "__vm_munmap"},
-        {"clear_page_erms;folio_zero_user;do_anonymous_page;handle_mm_fault;faultin_page;__get_user_pages;populate_vma_page_range;"
-         "__mm_populate;do_mlock" STORY_SYSCALL, "page_populate", "do_mlock"},
-        {"zap_pte_range;unmap_page_range;zap_page_range_single;madvise_vma_behavior;do_madvise" STORY_SYSCALL, "madvise_storm", "do_madvise"},
+        {"clear_page_erms;folio_zero_user;do_anonymous_page;handle_mm_fault;faultin_page;__get_"
+         "user_pages;populate_vma_page_range;"
+         "__mm_populate;do_mlock" STORY_SYSCALL,
+         "page_populate", "do_mlock"},
+        {"zap_pte_range;unmap_page_range;zap_page_range_single;madvise_vma_behavior;do_"
+         "madvise" STORY_SYSCALL,
+         "madvise_storm", "do_madvise"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct story story;
@@ -178,8 +241,12 @@ TEST(mmap_lock_of_an_unknown_holder)
     story_open(&story);
     int64_t other = story_other(&story, 2100, "tool", "tool --all");
     for (int i = 0; i < 5; i++)
-        story_gap(&story, (struct story_gap){.out = 100 + 1000 * i, .waking = 150 + 1000 * i, .in = 150 + 1000 * i, .state = 0x102,
-                                             .kernel = "vm_mmap_pgoff" STORY_SYSCALL, .owner = other}); // without .sched.text
+        story_gap(&story, (struct story_gap){.out = 100 + 1000 * i,
+                                             .waking = 150 + 1000 * i,
+                                             .in = 150 + 1000 * i,
+                                             .state = 0x102,
+                                             .kernel = "vm_mmap_pgoff" STORY_SYSCALL,
+                                             .owner = other}); // without .sched.text
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "mmap_lock");
     CHECK_INT(top->culprit.pid, 2100);
@@ -195,10 +262,20 @@ TEST(khugepaged)
     int64_t kernel = story_other(&story, 40, "khugepaged", NULL);
     for (int i = 0; i < 6; i++) {
         double at = 300 + 1000 * i;
-        story_gap(&story, (struct story_gap){.out = at, .waking = at + 25, .in = at + 25, .state = 0x102, .kernel = STORY_MMAP_WAIT,
-                                             .lock_kind = UG_LOCK_MMAP, .owner = kernel});
-        story_samples(&story, (struct story_samples){.thread = kernel, .from = at + 1, .to = at + 25, .why = UG_SAMPLE_OWNER,
-                                                     .kernel = "__collapse_huge_page_copy;collapse_huge_page;hpage_collapse_scan_pmd;khugepaged;kthread"});
+        story_gap(&story, (struct story_gap){.out = at,
+                                             .waking = at + 25,
+                                             .in = at + 25,
+                                             .state = 0x102,
+                                             .kernel = STORY_MMAP_WAIT,
+                                             .lock_kind = UG_LOCK_MMAP,
+                                             .owner = kernel});
+        story_samples(
+            &story, (struct story_samples){.thread = kernel,
+                                           .from = at + 1,
+                                           .to = at + 25,
+                                           .why = UG_SAMPLE_OWNER,
+                                           .kernel = "__collapse_huge_page_copy;collapse_huge_page;"
+                                                     "hpage_collapse_scan_pmd;khugepaged;kthread"});
     }
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "khugepaged");
@@ -214,9 +291,18 @@ TEST(page_migration_and_compaction)
     int64_t shell = story_other(&story, 2200, "bash", "bash -c compact");
     for (int i = 0; i < 6; i++) {
         story_fact(&story, UG_FACT_MIGRATE, 995 + 800 * i, 1030 + 800 * i, 0, shell, 300);
-        story_gap(&story, (struct story_gap){.out = 1000 + 800 * i, .waking = 1030 + 800 * i, .in = 1030 + 800 * i, .state = 2,
-                                             .kernel = "io_schedule;migration_entry_wait_on_locked;do_swap_page;handle_mm_fault;exc_page_fault",
-                                             .waker = shell, .waker_stack = "folio_unlock;migrate_pages_batch;migrate_pages;compact_zone;compact_node"});
+        story_gap(
+            &story,
+            (struct story_gap){
+                .out = 1000 + 800 * i,
+                .waking = 1030 + 800 * i,
+                .in = 1030 + 800 * i,
+                .state = 2,
+                .kernel = "io_schedule;migration_entry_wait_on_locked;do_swap_page;handle_mm_fault;"
+                          "exc_page_fault",
+                .waker = shell,
+                .waker_stack =
+                    "folio_unlock;migrate_pages_batch;migrate_pages;compact_zone;compact_node"});
     }
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "page_migration");
@@ -228,7 +314,10 @@ TEST(page_migration_and_compaction)
     shell = story_other(&story, 2200, "bash", "bash -c compact");
     for (int i = 0; i < 6; i++) {
         story_fact(&story, UG_FACT_COMPACTION, 1000 + 800 * i, 1060 + 800 * i, 0, shell, 0);
-        story_samples(&story, (struct story_samples){.from = 1000 + 800 * i, .to = 1060 + 800 * i, .kernel = "do_swap_page;handle_mm_fault;exc_page_fault"});
+        story_samples(&story, (struct story_samples){
+                                  .from = 1000 + 800 * i,
+                                  .to = 1060 + 800 * i,
+                                  .kernel = "do_swap_page;handle_mm_fault;exc_page_fault"});
     }
     CHECK_STR(story_top(&story)->cause, "page_migration");
     CHECK_INT(story_top(&story)->culprit.pid, 2200);
@@ -236,9 +325,13 @@ TEST(page_migration_and_compaction)
     story_close(&story);
 
     story_open(&story);
-    story_samples(&story, (struct story_samples){.from = 2000, .to = 2600,
-                                                 .kernel = "pageblock_pfn_to_page;isolate_migratepages_block;compact_zone;try_to_compact_pages;"
-                                                           "__alloc_pages_direct_compact;do_huge_pmd_anonymous_page;handle_mm_fault;exc_page_fault"});
+    story_samples(
+        &story, (struct story_samples){.from = 2000,
+                                       .to = 2600,
+                                       .kernel = "pageblock_pfn_to_page;isolate_migratepages_block;"
+                                                 "compact_zone;try_to_compact_pages;"
+                                                 "__alloc_pages_direct_compact;do_huge_pmd_"
+                                                 "anonymous_page;handle_mm_fault;exc_page_fault"});
     top = story_top(&story);
     CHECK_STR(top->cause, "compaction");
     CHECK_DBL((double)top->total_ns, 600e6, 15e6);
@@ -253,7 +346,8 @@ static const struct stall *on_cpu(struct story *story, const char *kernel)
 {
     story_open(story);
     for (int i = 0; i < 20; i++)
-        story_samples(story, (struct story_samples){.from = 100 + 450 * i, .to = 145 + 450 * i, .kernel = kernel});
+        story_samples(story, (struct story_samples){
+                                 .from = 100 + 450 * i, .to = 145 + 450 * i, .kernel = kernel});
     return story_top(story);
 }
 
@@ -262,10 +356,18 @@ TEST(on_cpu_in_the_kernel)
     static const struct {
         const char *kernel, *cause;
     } rows[] = {
-        {"change_pte_range;change_protection_range;change_prot_numa;task_numa_work;task_work_run;irqentry_exit_to_user_mode", "numa_balancing"},
-        {"shrink_folio_list;shrink_inactive_list;shrink_lruvec;shrink_node;do_try_to_free_pages;try_to_free_pages;__alloc_pages_slowpath", "direct_reclaim"},
-        {"shrink_lruvec;shrink_node;try_to_free_mem_cgroup_pages;try_charge_memcg;charge_memcg;handle_mm_fault", "memcg_reclaim"},
-        {"clear_page_erms;handle_mm_fault;faultin_page;populate_vma_page_range;__mm_populate;vm_mmap_pgoff" STORY_SYSCALL, "page_populate"},
+        {"change_pte_range;change_protection_range;change_prot_numa;task_numa_work;task_work_run;"
+         "irqentry_exit_to_user_mode",
+         "numa_balancing"},
+        {"shrink_folio_list;shrink_inactive_list;shrink_lruvec;shrink_node;do_try_to_free_pages;"
+         "try_to_free_pages;__alloc_pages_slowpath",
+         "direct_reclaim"},
+        {"shrink_lruvec;shrink_node;try_to_free_mem_cgroup_pages;try_charge_memcg;charge_memcg;"
+         "handle_mm_fault",
+         "memcg_reclaim"},
+        {"clear_page_erms;handle_mm_fault;faultin_page;populate_vma_page_range;__mm_populate;vm_"
+         "mmap_pgoff" STORY_SYSCALL,
+         "page_populate"},
         {"unmap_page_range;unmap_vmas;exit_mmap", "(none)"}, // its own end is no stall
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -281,16 +383,27 @@ TEST(tlb_and_madvise_storms)
     struct story story;
     story_open(&story);
     int64_t busy = story_thread(&story, story.process, 1002, "mapper");
-    story_samples(&story, (struct story_samples){.thread = busy, .from = 0, .to = 9000, .every = 10,
-                                                 .kernel = "smp_call_function_many_cond;on_each_cpu_cond_mask;flush_tlb_mm_range;change_protection;mprotect_fixup;do_mprotect_pkey" STORY_SYSCALL});
+    story_samples(
+        &story,
+        (struct story_samples){
+            .thread = busy,
+            .from = 0,
+            .to = 9000,
+            .every = 10,
+            .kernel = "smp_call_function_many_cond;on_each_cpu_cond_mask;flush_tlb_mm_range;change_"
+                      "protection;mprotect_fixup;do_mprotect_pkey" STORY_SYSCALL});
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "tlb_shootdown");
     CHECK_INT(top->culprit.tid, 1002);
     story_close(&story);
 
     story_open(&story);
-    story_samples(&story, (struct story_samples){.from = 0, .to = 9000, .every = 15,
-                                                 .kernel = "zap_pte_range;zap_page_range_single;madvise_dontneed_free;do_madvise;__x64_sys_madvise" STORY_SYSCALL});
+    story_samples(&story, (struct story_samples){
+                              .from = 0,
+                              .to = 9000,
+                              .every = 15,
+                              .kernel = "zap_pte_range;zap_page_range_single;madvise_dontneed_free;"
+                                        "do_madvise;__x64_sys_madvise" STORY_SYSCALL});
     CHECK_STR(story_top(&story)->cause, "madvise_storm");
     CHECK_CONTAINS(story_top(&story)->advice, "dirty_decay_ms");
     story_close(&story);
@@ -301,7 +414,12 @@ static const struct stall *sleeps(struct story *story, const char *kernel, unsig
 {
     story_open(story);
     for (int i = 0; i < 10; i++)
-        story_gap(story, (struct story_gap){.out = 200 + 777 * i, .waking = 250 + 777 * i, .in = 250 + 777 * i, .state = 2, .flags = flags, .kernel = kernel});
+        story_gap(story, (struct story_gap){.out = 200 + 777 * i,
+                                            .waking = 250 + 777 * i,
+                                            .in = 250 + 777 * i,
+                                            .state = 2,
+                                            .flags = flags,
+                                            .kernel = kernel});
     return story_top(story);
 }
 
@@ -312,12 +430,21 @@ TEST(sleeps_for_memory)
         unsigned flags;
         const char *cause;
     } rows[] = {
-        {"io_schedule_timeout;reclaim_throttle;shrink_lruvec;shrink_node;try_to_free_mem_cgroup_pages;try_charge_memcg;charge_memcg", 0, "memcg_reclaim"},
-        {"schedule_timeout_killable;__mem_cgroup_handle_over_high;irqentry_exit_to_user_mode", 0, "memory_high"},
+        {"io_schedule_timeout;reclaim_throttle;shrink_lruvec;shrink_node;try_to_free_mem_cgroup_"
+         "pages;try_charge_memcg;charge_memcg",
+         0, "memcg_reclaim"},
+        {"schedule_timeout_killable;__mem_cgroup_handle_over_high;irqentry_exit_to_user_mode", 0,
+         "memory_high"},
         {"irqentry_exit_to_user_mode;asm_exc_page_fault", UG_GAP_MEMCG_HIGH, "memory_high"},
-        {"reclaim_throttle;shrink_node;do_try_to_free_pages;try_to_free_pages;__alloc_pages_slowpath;handle_mm_fault", UG_GAP_MEMSTALL, "direct_reclaim"},
-        {"io_schedule;folio_wait_bit_common;do_swap_page;__handle_mm_fault;handle_mm_fault;exc_page_fault", UG_GAP_IOWAIT, "swap_in"},
-        {"io_schedule;folio_wait_bit_common;filemap_fault;__do_fault;do_read_fault;handle_mm_fault;exc_page_fault", UG_GAP_IOWAIT, "major_fault"},
+        {"reclaim_throttle;shrink_node;do_try_to_free_pages;try_to_free_pages;__alloc_pages_"
+         "slowpath;handle_mm_fault",
+         UG_GAP_MEMSTALL, "direct_reclaim"},
+        {"io_schedule;folio_wait_bit_common;do_swap_page;__handle_mm_fault;handle_mm_fault;exc_"
+         "page_fault",
+         UG_GAP_IOWAIT, "swap_in"},
+        {"io_schedule;folio_wait_bit_common;filemap_fault;__do_fault;do_read_fault;handle_mm_fault;"
+         "exc_page_fault",
+         UG_GAP_IOWAIT, "major_fault"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct story story;
@@ -355,10 +482,12 @@ TEST(oom_kill)
 {
     struct story story;
     story_open(&story);
-    int64_t child = story_process(&story, "target", 1100, 1000, "pt_data_worker", "python3 train.py");
+    int64_t child =
+        story_process(&story, "target", 1100, 1000, "pt_data_worker", "python3 train.py");
     int64_t hog = story_other(&story, 2300, "hog", "hog");
     story_fact(&story, UG_FACT_OOM_VICTIM, 4000, 4000, story_leader(&story, child), hog, 0);
-    story_sql(&story, "UPDATE process SET ended_ns = 5004010000000, exit_code = 9 WHERE tgid = 1100");
+    story_sql(&story,
+              "UPDATE process SET ended_ns = 5004010000000, exit_code = 9 WHERE tgid = 1100");
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "oom_kill");
     CHECK_INT(top->culprit.pid, 1100);

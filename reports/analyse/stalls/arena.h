@@ -9,7 +9,7 @@
 struct arena;
 
 struct arena *arena_new(void);
-void arena_free(struct arena *arena); // NULL ok
+void arena_free(struct arena *arena);                              // NULL ok
 void *arena_alloc(struct arena *arena, size_t count, size_t size); // zeroed
 char *arena_copy(struct arena *arena, const char *text);           // NULL gives NULL
 char *arena_print(struct arena *arena, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

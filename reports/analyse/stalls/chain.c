@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wait-for chains. A thread that waits for another one lost its time to whatever the other one lost it
-// to: waker W ended our wait, so what did W do meanwhile? Its own stalls take the blame when they cover
-// half of our wait, also across the processes of the target; a W that worked takes none. Then the soft
-// waits are decided: a stall, or idle.
+// Wait-for chains. A thread that waits for another one lost its time to whatever the other one lost
+// it to: waker W ended our wait, so what did W do meanwhile? Its own stalls take the blame when
+// they cover half of our wait, also across the processes of the target; a W that worked takes none.
+// Then the soft waits are decided: a stall, or idle.
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,11 +13,11 @@ struct chain {
     struct part_hop hops[STALL_CHAIN_MAX];
     int count;
     uint32_t visited[STALL_CHAIN_MAX + 1];
-    uint32_t last;      // thread reached
+    uint32_t last;          // thread reached
     const struct part *end; // a stall that explains the wait; NULL: none
-    int64_t end_ns;     // how much of it
-    bool cycle;         // it waited for us
-    bool worked;        // the last one was on the CPU
+    int64_t end_ns;         // how much of it
+    bool cycle;             // it waited for us
+    bool worked;            // the last one was on the CPU
 };
 
 static bool chain_visited(const struct chain *chain, uint32_t thread)
@@ -28,9 +28,10 @@ static bool chain_visited(const struct chain *chain, uint32_t thread)
     return false;
 }
 
-// The stall of `thread` that covers most of [begin, end): its longest part, and the time of that cause.
-static const struct part *chain_dominant(const struct work *work, uint32_t thread, int64_t begin, int64_t end, bool soft,
-                                         int64_t *ret_ns)
+// The stall of `thread` that covers most of [begin, end): its longest part, and the time of that
+// cause.
+static const struct part *chain_dominant(const struct work *work, uint32_t thread, int64_t begin,
+                                         int64_t end, bool soft, int64_t *ret_ns)
 {
     int64_t sum[CAUSE_COUNT + 1] = {0};
     int64_t longest[CAUSE_COUNT + 1] = {0};
@@ -55,11 +56,12 @@ static const struct part *chain_dominant(const struct work *work, uint32_t threa
     return parts[best];
 }
 
-// Waits whose blame goes on to what held the other one up. A kernel lock stays the cause of its waits:
-// there it counts that it was held, unless the holder itself was stopped from outside.
+// Waits whose blame goes on to what held the other one up. A kernel lock stays the cause of its
+// waits: there it counts that it was held, unless the holder itself was stopped from outside.
 static bool chain_goes_on(enum cause cause)
 {
-    return cause == CAUSE_PTHREAD_MUTEX || cause == CAUSE_GIL_WAIT || cause == CAUSE_PIPE_WRITE || cause == CAUSE_FUSE_HANG;
+    return cause == CAUSE_PTHREAD_MUTEX || cause == CAUSE_GIL_WAIT || cause == CAUSE_PIPE_WRITE ||
+           cause == CAUSE_FUSE_HANG;
 }
 
 // What was done to the waiting one from outside, as opposed to what it does of its own will.
@@ -79,7 +81,8 @@ static bool chain_is_outside(enum cause cause)
     }
 }
 
-static void chain_walk(const struct work *work, struct chain *chain, const struct part *from, int64_t begin, int64_t end)
+static void chain_walk(const struct work *work, struct chain *chain, const struct part *from,
+                       int64_t begin, int64_t end)
 {
     const struct trace *trace = work->trace;
     while (chain->count < STALL_CHAIN_MAX && from->waits_for != TRACE_NONE) {
@@ -96,14 +99,16 @@ static void chain_walk(const struct work *work, struct chain *chain, const struc
         int64_t hard_ns, soft_ns;
         const struct part *hard = chain_dominant(work, to, begin, end, false, &hard_ns);
         const struct part *soft = chain_dominant(work, to, begin, end, true, &soft_ns);
-        chain->worked = trace->tick_ns && trace_ran_ns(trace, to, begin, end) * 10 >= (end - begin) * 3;
+        chain->worked =
+            trace->tick_ns && trace_ran_ns(trace, to, begin, end) * 10 >= (end - begin) * 3;
         if (hard && hard_ns * 2 >= end - begin) {
             if (chain->end && !chain_goes_on(chain->end->cause) && !chain_is_outside(hard->cause))
                 return;
             chain->end = hard;
             chain->end_ns = hard_ns;
             from = hard;
-        } else if (!chain->end && soft && soft_ns * 2 >= end - begin && soft->waits_for != TRACE_NONE) {
+        } else if (!chain->end && soft && soft_ns * 2 >= end - begin &&
+                   soft->waits_for != TRACE_NONE) {
             from = soft;
         } else {
             return;
@@ -165,7 +170,8 @@ static bool chain_is_child(const struct trace *trace, uint32_t process)
 }
 
 // The far end feeds this thread: a loader's frames say so, or it is a worker process of the target.
-static bool chain_is_loader(const struct work *work, const struct part *part, const struct chain *chain)
+static bool chain_is_loader(const struct work *work, const struct part *part,
+                            const struct chain *chain)
 {
     const struct trace *trace = work->trace;
     struct marks python = {{0, 0}};
@@ -180,13 +186,17 @@ static bool chain_is_loader(const struct work *work, const struct part *part, co
     for (int i = 0; i < chain->count; i++) {
         uint32_t process = trace->threads[chain->hops[i].to].process;
         feeds |= !strncmp(trace->threads[chain->hops[i].to].comm, "pt_data", 7);
-        feeds |= process != own && trace->processes[process].kind == TRACE_TARGET && trace->processes[process].parent == own;
+        feeds |= process != own && trace->processes[process].kind == TRACE_TARGET &&
+                 trace->processes[process].parent == own;
     }
-    feeds |= chain->count >= 2 && !chain_is_child(trace, own) && trace->threads[chain->last].process == own;
-    return feeds || (marks_has(python, MARK_QUEUE_GET) && chain->count && !chain_is_child(trace, own));
+    feeds |= chain->count >= 2 && !chain_is_child(trace, own) &&
+             trace->threads[chain->last].process == own;
+    return feeds ||
+           (marks_has(python, MARK_QUEUE_GET) && chain->count && !chain_is_child(trace, own));
 }
 
-static void chain_blame_last(struct part *part, const struct chain *chain, enum cause cause, float confidence)
+static void chain_blame_last(struct part *part, const struct chain *chain, enum cause cause,
+                             float confidence)
 {
     part->cause = (uint8_t)cause;
     part->soft = SOFT_NO;
@@ -203,13 +213,15 @@ static void chain_decide(struct work *work, struct part *part, const struct chai
     enum { LONG_NS = 10000000, PEER_NS = 20000000 };
     const struct trace *trace = work->trace;
     int64_t length = part->end - part->begin;
-    uint32_t compiler = part->soft == SOFT_SLEEP || length < LONG_NS ? TRACE_NONE : chain_compiler(work, part);
+    uint32_t compiler =
+        part->soft == SOFT_SLEEP || length < LONG_NS ? TRACE_NONE : chain_compiler(work, part);
     if (compiler != TRACE_NONE) {
         chain_blame_last(part, chain, CAUSE_COMPILE_CHILD, 0.9F);
         part->culprit = compiler;
         return;
     }
-    if (part->soft == SOFT_OTHER && length >= LONG_NS && part->gap != TRACE_NONE && trace->gaps[part->gap].kernel) {
+    if (part->soft == SOFT_OTHER && length >= LONG_NS && part->gap != TRACE_NONE &&
+        trace->gaps[part->gap].kernel) {
         part->cause = CAUSE_UNKNOWN;
         part->soft = SOFT_NO;
         part->confidence = 0.3F;
@@ -225,14 +237,17 @@ static void chain_decide(struct work *work, struct part *part, const struct chai
         chain_blame_last(part, chain, CAUSE_NETWORK_PEER, chain->count ? 0.85F : 0.6F);
         return;
     }
-    // A worker that waits for its parent has nothing to do; a program that waits for its input is starved.
+    // A worker that waits for its parent has nothing to do; a program that waits for its input is
+    // starved.
     uint32_t own = trace->threads[part->thread].process;
     uint32_t far = chain->count ? trace->threads[chain->last].process : own;
-    if (part->soft == SOFT_PIPE && length >= PEER_NS && far != own && far != trace->processes[own].parent) {
+    if (part->soft == SOFT_PIPE && length >= PEER_NS && far != own &&
+        far != trace->processes[own].parent) {
         chain_blame_last(part, chain, CAUSE_DATA_LOADER, 0.7F);
         return;
     }
-    if (part->soft == SOFT_FUTEX && length >= LONG_NS && chain->count && !chain->worked && trace->tick_ns)
+    if (part->soft == SOFT_FUTEX && length >= LONG_NS && chain->count && !chain->worked &&
+        trace->tick_ns)
         chain_blame_last(part, chain, CAUSE_FUTEX_WAIT, 0.7F);
 }
 
@@ -240,15 +255,18 @@ static void chain_part(struct work *work, struct part *part)
 {
     const struct trace *trace = work->trace;
     bool soft = part->soft != SOFT_NO;
-    bool waits_for_compiler = part->soft == SOFT_CHILD && work->compiler_count && trace->threads[part->thread].main;
+    bool waits_for_compiler =
+        part->soft == SOFT_CHILD && work->compiler_count && trace->threads[part->thread].main;
     if (soft && !trace->threads[part->thread].working && !waits_for_compiler)
         return;
     if (!soft && (part->waits_for == TRACE_NONE || !trace_is_target(trace, part->waits_for)))
         return;
     struct chain chain = {.last = TRACE_NONE, .visited = {part->thread}};
     chain_walk(work, &chain, part, part->begin, part->end);
-    // Somebody who holds a lock or works for others, and shares his CPU: only nearly all of the wait counts.
-    if (chain.end && (chain.end->cause == CAUSE_CPU_CONTENTION || chain.end->cause == CAUSE_UNKNOWN) &&
+    // Somebody who holds a lock or works for others, and shares his CPU: only nearly all of the
+    // wait counts.
+    if (chain.end &&
+        (chain.end->cause == CAUSE_CPU_CONTENTION || chain.end->cause == CAUSE_UNKNOWN) &&
         (!soft || part->soft == SOFT_CHILD || chain.end_ns * 5 < (part->end - part->begin) * 4))
         chain.end = NULL;
     if (chain.end && (soft || chain_goes_on(part->cause) || chain_is_outside(chain.end->cause)))

@@ -1,29 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a gap to its cause. First what the scheduler itself says (stopped, traced, frozen, throttled,
-// runnable), then locks, then what the stack means; waits that an idle thread makes as well are left
-// to chain.c. Works with stacks that lack the frames of .sched.text, and without any stack.
+// From a gap to its cause. First what the scheduler itself says (stopped, traced, frozen,
+// throttled, runnable), then locks, then what the stack means; waits that an idle thread makes as
+// well are left to chain.c. Works with stacks that lack the frames of .sched.text, and without any
+// stack.
 #include "reports/analyse/stalls/parts.h"
 
 #include <signal.h>
 #include <string.h>
 
 // Bits of task_struct.__state, the same from 5.14 on (include/linux/sched.h).
-enum { STATE_UNINTERRUPTIBLE = 0x2, STATE_STOPPED = 0x4, STATE_TRACED = 0x8, STATE_NOLOAD = 0x400, STATE_FROZEN = 0x8000 };
+enum {
+    STATE_UNINTERRUPTIBLE = 0x2,
+    STATE_STOPPED = 0x4,
+    STATE_TRACED = 0x8,
+    STATE_NOLOAD = 0x400,
+    STATE_FROZEN = 0x8000
+};
 
 bool classify_real_waker(const struct trace *trace, const struct trace_gap *gap)
 {
     if (gap->waker == TRACE_NONE || !gap->waking || !parts_blamable(trace, gap->waker))
         return false;
     struct marks marks = trace_marks(trace, gap->waker_stack);
-    if (gap->flags & (UG_GAP_WAKER_IRQ | UG_GAP_WAKER_NMI) || marks_has(marks, MARK_IRQ) || marks_has(marks, MARK_TIMER) ||
-        marks_has(marks, MARK_BLOCK_DONE))
+    if (gap->flags & (UG_GAP_WAKER_IRQ | UG_GAP_WAKER_NMI) || marks_has(marks, MARK_IRQ) ||
+        marks_has(marks, MARK_TIMER) || marks_has(marks, MARK_BLOCK_DONE))
         return false;
-    if (gap->flags & UG_GAP_WAKER_SOFTIRQ || marks_has(marks, MARK_SOFTIRQ)) // loopback: it sent to itself
+    if (gap->flags & UG_GAP_WAKER_SOFTIRQ ||
+        marks_has(marks, MARK_SOFTIRQ)) // loopback: it sent to itself
         return marks_has(marks, MARK_SOCKET_SEND) && marks_has(marks, MARK_BH_ENABLE);
     return true;
 }
 
-static void classify_blame_waker(const struct trace *trace, const struct trace_gap *gap, struct part *part, float confidence)
+static void classify_blame_waker(const struct trace *trace, const struct trace_gap *gap,
+                                 struct part *part, float confidence)
 {
     if (!classify_real_waker(trace, gap)) {
         part->notes |= NOTE_NO_OWNER;
@@ -39,8 +48,12 @@ static void classify_held(struct work *work, const struct trace_gap *gap, struct
 {
     const struct trace *trace = work->trace;
     enum { NEAR_NS = 20000000 }; // from the signal to the last thread's stop
-    int what = part->cause == CAUSE_SIGSTOP ? UG_FACT_SIGNAL : part->cause == CAUSE_PTRACE ? UG_FACT_PTRACE : UG_FACT_CGROUP_FREEZE;
-    part->via = part->cause == CAUSE_SIGSTOP ? VIA_SIGNAL : part->cause == CAUSE_PTRACE ? VIA_PTRACE : VIA_FREEZER;
+    int what = part->cause == CAUSE_SIGSTOP  ? UG_FACT_SIGNAL
+               : part->cause == CAUSE_PTRACE ? UG_FACT_PTRACE
+                                             : UG_FACT_CGROUP_FREEZE;
+    part->via = part->cause == CAUSE_SIGSTOP  ? VIA_SIGNAL
+                : part->cause == CAUSE_PTRACE ? VIA_PTRACE
+                                              : VIA_FREEZER;
     part->confidence = 0.7F;
     classify_blame_waker(trace, gap, part, 0.85F);
     for (size_t i = trace_fact_from(trace, gap->out - NEAR_NS); i < trace->fact_count; i++) {
@@ -75,16 +88,20 @@ static struct marks classify_leaf(const struct trace *trace, uint32_t stack)
 }
 
 // The lock's cause, or CAUSE_COUNT: this was no wait for a lock.
-static enum cause classify_lock(const struct trace *trace, const struct trace_gap *gap, struct marks marks)
+static enum cause classify_lock(const struct trace *trace, const struct trace_gap *gap,
+                                struct marks marks)
 {
     if (gap->lock_kind == UG_LOCK_MMAP)
         return CAUSE_MMAP_LOCK;
-    bool rwsem = gap->lock_kind == UG_LOCK_RWSEM || gap->lock_kind == UG_LOCK_PERCPU_RWSEM || marks_has(marks, MARK_RWSEM_WAIT);
+    bool rwsem = gap->lock_kind == UG_LOCK_RWSEM || gap->lock_kind == UG_LOCK_PERCPU_RWSEM ||
+                 marks_has(marks, MARK_RWSEM_WAIT);
     bool lock = rwsem || gap->lock_kind == UG_LOCK_MUTEX || gap->lock_kind == UG_LOCK_RTMUTEX ||
                 gap->lock_kind == UG_LOCK_SEMAPHORE || marks_has(marks, MARK_MUTEX_WAIT);
     bool sleeps_hard = gap->state & STATE_UNINTERRUPTIBLE && !(gap->state & STATE_NOLOAD);
-    struct marks leaf = sleeps_hard && !lock ? classify_leaf(trace, gap->kernel) : (struct marks){{0, 0}};
-    if (marks_has(leaf, MARK_MMAP_SITE) && !marks_has(marks, MARK_FOLIO_WAIT)) // without the frames of .sched.text
+    struct marks leaf =
+        sleeps_hard && !lock ? classify_leaf(trace, gap->kernel) : (struct marks){{0, 0}};
+    if (marks_has(leaf, MARK_MMAP_SITE) &&
+        !marks_has(marks, MARK_FOLIO_WAIT)) // without the frames of .sched.text
         return CAUSE_MMAP_LOCK;
     if (marks_has(leaf, MARK_INODE))
         return CAUSE_RWSEM_INODE;
@@ -95,7 +112,8 @@ static enum cause classify_lock(const struct trace *trace, const struct trace_ga
     if (marks_has(marks, MARK_RSTAT))
         return CAUSE_RSTAT_LOCK;
     bool inode = marks_has(marks, MARK_INODE);
-    if (rwsem && !gap->lock_kind && marks_has(marks, MARK_MMAP_SITE) && !inode && !marks_has(marks, MARK_FILE_FAULT))
+    if (rwsem && !gap->lock_kind && marks_has(marks, MARK_MMAP_SITE) && !inode &&
+        !marks_has(marks, MARK_FILE_FAULT))
         return CAUSE_MMAP_LOCK;
     return rwsem && inode ? CAUSE_RWSEM_INODE : CAUSE_KERNEL_MUTEX;
 }
@@ -105,7 +123,8 @@ static void classify_lock_part(struct work *work, const struct trace_gap *gap, s
     const struct trace *trace = work->trace;
     bool is_mmap = part->cause == CAUSE_MMAP_LOCK;
     part->via = is_mmap ? VIA_MMAP_LOCK : VIA_KERNEL_LOCK;
-    struct holder_hint hint = {gap->owner, TRACE_NONE, 0, 0, gap->flags & UG_GAP_OWNER_READER, is_mmap};
+    struct holder_hint hint = {gap->owner, TRACE_NONE, 0, 0, gap->flags & UG_GAP_OWNER_READER,
+                               is_mmap};
     if (classify_real_waker(trace, gap) &&
         (!gap->waker_stack || marks_has(trace_marks(trace, gap->waker_stack), MARK_UNLOCK) ||
          parts_activity(trace_marks(trace, gap->waker_stack)) < CAUSE_COUNT)) {
@@ -156,18 +175,21 @@ static enum cause classify_memory_or_disk(const struct trace_gap *gap, struct ma
         return CAUSE_FSYNC_JOURNAL;
     if (marks_has(marks, MARK_MEMCG))
         return CAUSE_MEMCG_RECLAIM;
-    bool waits_for_disk = marks_has(marks, MARK_FOLIO_WAIT) || marks_has(marks, MARK_BLOCK_WAIT) || gap->flags & UG_GAP_IOWAIT;
+    bool waits_for_disk = marks_has(marks, MARK_FOLIO_WAIT) || marks_has(marks, MARK_BLOCK_WAIT) ||
+                          gap->flags & UG_GAP_IOWAIT;
     bool hard = gap->state & STATE_UNINTERRUPTIBLE && !(gap->state & STATE_NOLOAD);
     if (fault && (marks_has(marks, MARK_FILE_FAULT) || waits_for_disk))
         return CAUSE_MAJOR_FAULT;
     if (marks_has(marks, MARK_POPULATE) && waits_for_disk)
         return CAUSE_MAJOR_FAULT;
-    if (waits_for_disk || (marks_has(marks, MARK_FILE_READ) && hard && !marks_has(marks, MARK_PIPE_READ)))
+    if (waits_for_disk ||
+        (marks_has(marks, MARK_FILE_READ) && hard && !marks_has(marks, MARK_PIPE_READ)))
         return CAUSE_DISK_READ;
     return CAUSE_COUNT;
 }
 
-static void classify_culprit_of_memory(struct work *work, const struct trace_gap *gap, struct part *part)
+static void classify_culprit_of_memory(struct work *work, const struct trace_gap *gap,
+                                       struct part *part)
 {
     const struct trace *trace = work->trace;
     enum { BEFORE_NS = 50000000 };
@@ -178,14 +200,16 @@ static void classify_culprit_of_memory(struct work *work, const struct trace_gap
         part->waits_for = part->culprit;
         return;
     }
-    if (part->cause == CAUSE_DISK_READ || part->cause == CAUSE_MAJOR_FAULT || part->cause == CAUSE_FSYNC_JOURNAL ||
-        part->cause == CAUSE_DIRTY_THROTTLE)
+    if (part->cause == CAUSE_DISK_READ || part->cause == CAUSE_MAJOR_FAULT ||
+        part->cause == CAUSE_FSYNC_JOURNAL || part->cause == CAUSE_DIRTY_THROTTLE)
         part->via = VIA_FILE;
     if (part->cause != CAUSE_PAGE_MIGRATION)
         return;
-    const struct trace_fact *fact = facts_by_other(trace, UG_FACT_MIGRATE, gap->thread, part->begin - BEFORE_NS, part->end);
+    const struct trace_fact *fact =
+        facts_by_other(trace, UG_FACT_MIGRATE, gap->thread, part->begin - BEFORE_NS, part->end);
     if (!fact)
-        fact = facts_by_other(trace, UG_FACT_COMPACTION, gap->thread, part->begin - BEFORE_NS, part->end);
+        fact = facts_by_other(trace, UG_FACT_COMPACTION, gap->thread, part->begin - BEFORE_NS,
+                              part->end);
     if (fact) {
         part->culprit = fact->actor;
         part->culprit_stack = fact->kernel;
@@ -196,7 +220,8 @@ static void classify_culprit_of_memory(struct work *work, const struct trace_gap
 }
 
 // Waits that an idle thread makes as well. SOFT_NO: none of them.
-static enum part_soft classify_soft(const struct trace *trace, const struct trace_gap *gap, struct marks marks)
+static enum part_soft classify_soft(const struct trace *trace, const struct trace_gap *gap,
+                                    struct marks marks)
 {
     const char *target = trace->texts[gap->target];
     if (marks_has(marks, MARK_SLEEP))
@@ -209,14 +234,16 @@ static enum part_soft classify_soft(const struct trace *trace, const struct trac
         return SOFT_CHILD;
     if (marks_has(marks, MARK_PIPE_READ) || (gap->syscall == 0 && !strncmp(target, "pipe:", 5)))
         return SOFT_PIPE;
-    if (marks_has(marks, MARK_ACCEPT) || marks_has(marks, MARK_SIGWAIT) || marks_has(marks, MARK_WORKER_IDLE))
+    if (marks_has(marks, MARK_ACCEPT) || marks_has(marks, MARK_SIGWAIT) ||
+        marks_has(marks, MARK_WORKER_IDLE))
         return SOFT_SLEEP;
     if (marks_has(marks, MARK_SOCKET_RECV) || marks_has(marks, MARK_SOCKET_SEND))
         return SOFT_SOCKET;
     return SOFT_NO;
 }
 
-static void classify_blocked(struct work *work, const struct trace_gap *gap, uint32_t index, int64_t end)
+static void classify_blocked(struct work *work, const struct trace_gap *gap, uint32_t index,
+                             int64_t end)
 {
     const struct trace *trace = work->trace;
     struct marks marks = trace_marks(trace, gap->kernel), user = trace_marks(trace, gap->user);
@@ -232,7 +259,8 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
         part->cause = CAUSE_PTRACE;
     else if (gap->state & STATE_STOPPED || marks_has(marks, MARK_STOP))
         part->cause = CAUSE_SIGSTOP;
-    else if (gap->state & STATE_FROZEN || gap->flags & UG_GAP_FROZEN || marks_has(marks, MARK_FREEZE) || marks_has(marks, MARK_GET_SIGNAL) ||
+    else if (gap->state & STATE_FROZEN || gap->flags & UG_GAP_FROZEN ||
+             marks_has(marks, MARK_FREEZE) || marks_has(marks, MARK_GET_SIGNAL) ||
              marks_has(trace_marks(trace, gap->waker_stack), MARK_THAW))
         part->cause = CAUSE_CGROUP_FREEZER;
     if (part->cause != CAUSE_UNKNOWN) {
@@ -258,8 +286,11 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
         part->waits_for = part->culprit;
         return;
     }
-    if (marks_has(user, MARK_CUDA_ALLOC) || marks_has(user, MARK_CUDA_LOAD) || marks_has(user, MARK_CUDA_SYNC)) {
-        part->cause = marks_has(user, MARK_CUDA_ALLOC) ? CAUSE_ALLOC_RETRY : marks_has(user, MARK_CUDA_LOAD) ? CAUSE_DRIVER_LOCK : CAUSE_GPU_SYNC;
+    if (marks_has(user, MARK_CUDA_ALLOC) || marks_has(user, MARK_CUDA_LOAD) ||
+        marks_has(user, MARK_CUDA_SYNC)) {
+        part->cause = marks_has(user, MARK_CUDA_ALLOC)  ? CAUSE_ALLOC_RETRY
+                      : marks_has(user, MARK_CUDA_LOAD) ? CAUSE_DRIVER_LOCK
+                                                        : CAUSE_GPU_SYNC;
         part->confidence = 0.8F;
         return;
     }
@@ -271,11 +302,13 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
     }
     part->soft = (uint8_t)classify_soft(trace, gap, marks);
     part->waits_for = classify_real_waker(trace, gap) ? gap->waker : TRACE_NONE;
-    // The owner word of glibc's mutex: only a wait for a mutex has one that leads to a thread. In a wait that
-    // was taken for one for the GIL it is the holder of the GIL.
+    // The owner word of glibc's mutex: only a wait for a mutex has one that leads to a thread. In a
+    // wait that was taken for one for the GIL it is the holder of the GIL.
     bool gil = marks_has(trace_marks(trace, gap->python), MARK_TAKE_GIL);
-    bool mutex = part->soft == SOFT_FUTEX && !gil && gap->owner != TRACE_NONE && gap->owner != gap->thread && gap->flags & UG_GAP_OWNER_FUTEX;
-    if (mutex || (part->soft == SOFT_FUTEX && marks_has(user, MARK_MUTEX_USER) && !marks_has(user, MARK_COND))) {
+    bool mutex = part->soft == SOFT_FUTEX && !gil && gap->owner != TRACE_NONE &&
+                 gap->owner != gap->thread && gap->flags & UG_GAP_OWNER_FUTEX;
+    if (mutex || (part->soft == SOFT_FUTEX && marks_has(user, MARK_MUTEX_USER) &&
+                  !marks_has(user, MARK_COND))) {
         part->cause = CAUSE_PTHREAD_MUTEX;
         part->soft = SOFT_NO;
         part->via = VIA_MUTEX;
@@ -291,8 +324,11 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
         part->confidence = 0.3F;
         part->culprit = TRACE_NONE;
     }
-    part->via = part->soft == SOFT_PIPE ? VIA_PIPE : part->soft == SOFT_SOCKET ? VIA_SOCKET : part->soft == SOFT_FUTEX ? VIA_FUTEX
-                : part->soft == SOFT_CHILD ? VIA_CHILD : VIA_WAKE;
+    part->via = part->soft == SOFT_PIPE     ? VIA_PIPE
+                : part->soft == SOFT_SOCKET ? VIA_SOCKET
+                : part->soft == SOFT_FUTEX  ? VIA_FUTEX
+                : part->soft == SOFT_CHILD  ? VIA_CHILD
+                                            : VIA_WAKE;
     if (part->soft != SOFT_NO)
         part->cause = CAUSE_IDLE;
 }

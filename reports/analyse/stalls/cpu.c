@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A wait for a CPU: the quota of the cgroup, or others that ran there meanwhile. Who they were is told
-// by who got the CPU, who left it last, and the samples in between.
+// A wait for a CPU: the quota of the cgroup, or others that ran there meanwhile. Who they were is
+// told by who got the CPU, who left it last, and the samples in between.
 #include <string.h>
 
 #include "reports/analyse/stalls/parts.h"
@@ -14,8 +14,8 @@ struct cpu_rival {
     uint32_t stack;
 };
 
-static void cpu_add(const struct trace *trace, struct cpu_rival *list, int *count, uint32_t thread, int64_t ns, int prio,
-                    uint32_t stack)
+static void cpu_add(const struct trace *trace, struct cpu_rival *list, int *count, uint32_t thread,
+                    int64_t ns, int prio, uint32_t stack)
 {
     if (thread == TRACE_NONE || trace->processes[trace->threads[thread].process].kind == TRACE_IDLE)
         return;
@@ -33,7 +33,8 @@ static void cpu_add(const struct trace *trace, struct cpu_rival *list, int *coun
         list[i].stack = stack;
 }
 
-static int cpu_rivals(const struct trace *trace, const struct trace_gap *gap, int64_t begin, struct cpu_rival *list)
+static int cpu_rivals(const struct trace *trace, const struct trace_gap *gap, int64_t begin,
+                      struct cpu_rival *list)
 {
     enum { SLICE_NS = 4000000 }; // what one of them alone proves: about a time slice
     int count = 0;
@@ -57,7 +58,8 @@ static int cpu_rivals(const struct trace *trace, const struct trace_gap *gap, in
 
 static bool cpu_is_softirq(const struct trace_process *process)
 {
-    return process->kind == TRACE_KERNEL && (!strncmp(process->comm, "ksoftirqd", 9) || !strncmp(process->comm, "irq/", 4));
+    return process->kind == TRACE_KERNEL &&
+           (!strncmp(process->comm, "ksoftirqd", 9) || !strncmp(process->comm, "irq/", 4));
 }
 
 void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index, int64_t begin)

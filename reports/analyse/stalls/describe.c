@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group in words: the stacks of its best witness, the culprit's function, what was waited for, the
-// chain, why the confidence is below 1, and the advice. All strings lie in the trace's arena.
+// A group in words: the stacks of its best witness, the culprit's function, what was waited for,
+// the chain, why the confidence is below 1, and the advice. All strings lie in the trace's arena.
 #include <stdio.h>
 #include <string.h>
 
@@ -9,22 +9,30 @@
 
 // The functions that say best what a culprit did, the first that is on its stack.
 static const char *const describe_functions[CAUSE_COUNT] = {
-    [CAUSE_SMAPS_READ] = "show_smaps_rollup show_smap show_numa_map pagemap_read clear_refs_write smap_gather_stats smaps_pte_range",
+    [CAUSE_SMAPS_READ] = "show_smaps_rollup show_smap show_numa_map pagemap_read clear_refs_write "
+                         "smap_gather_stats smaps_pte_range",
     [CAUSE_FORK_LARGE] = "dup_mmap copy_page_range copy_pte_range",
-    [CAUSE_MUNMAP_LARGE] = "__vm_munmap do_vmi_munmap do_vmi_align_munmap unmap_region unmap_vmas zap_pte_range",
-    [CAUSE_PAGE_POPULATE] = "do_mlock __mm_populate populate_vma_page_range pin_user_pages pin_user_pages_fast faultin_page",
+    [CAUSE_MUNMAP_LARGE] =
+        "__vm_munmap do_vmi_munmap do_vmi_align_munmap unmap_region unmap_vmas zap_pte_range",
+    [CAUSE_PAGE_POPULATE] = "do_mlock __mm_populate populate_vma_page_range pin_user_pages "
+                            "pin_user_pages_fast faultin_page",
     [CAUSE_NUMA_BALANCING] = "task_numa_work change_prot_numa do_numa_page",
     [CAUSE_COMPACTION] = "compact_node compact_zone try_to_compact_pages",
     [CAUSE_PAGE_MIGRATION] = "compact_node compact_zone migrate_pages",
-    [CAUSE_KHUGEPAGED] = "collapse_huge_page hpage_collapse_scan_pmd khugepaged_scan_mm_slot khugepaged",
+    [CAUSE_KHUGEPAGED] =
+        "collapse_huge_page hpage_collapse_scan_pmd khugepaged_scan_mm_slot khugepaged",
     [CAUSE_MADVISE_STORM] = "do_madvise madvise_vma_behavior zap_page_range_single",
-    [CAUSE_TLB_SHOOTDOWN] = "do_mprotect_pkey smp_call_function_many_cond flush_tlb_mm_range change_protection",
-    [CAUSE_RWSEM_INODE] = "ext4_buffered_write_iter generic_perform_write ext4_file_write_iter do_writepages up_write",
+    [CAUSE_TLB_SHOOTDOWN] =
+        "do_mprotect_pkey smp_call_function_many_cond flush_tlb_mm_range change_protection",
+    [CAUSE_RWSEM_INODE] = "ext4_buffered_write_iter generic_perform_write ext4_file_write_iter "
+                          "do_writepages up_write",
     [CAUSE_SIGSTOP] = "__x64_sys_kill do_tkill kill_pid_info do_send_sig_info prepare_signal",
-    [CAUSE_CGROUP_FREEZER] = "freezer_write cgroup_freeze_write cgroup_do_freeze unfreeze_cgroup __thaw_task",
+    [CAUSE_CGROUP_FREEZER] =
+        "freezer_write cgroup_freeze_write cgroup_do_freeze unfreeze_cgroup __thaw_task",
     [CAUSE_PTRACE] = "__x64_sys_ptrace ptrace_attach ptrace_request ptrace_resume __ptrace_detach",
     [CAUSE_PIPE_WRITE] = "anon_pipe_read pipe_read n_tty_read",
-    [CAUSE_ZOMBIE_MEMCG] = "mem_cgroup_nr_lru_pages memcg_stat_format memory_stat_show mem_cgroup_iter",
+    [CAUSE_ZOMBIE_MEMCG] =
+        "mem_cgroup_nr_lru_pages memcg_stat_format memory_stat_show mem_cgroup_iter",
     [CAUSE_RSTAT_LOCK] = "cgroup_rstat_flush css_rstat_flush mem_cgroup_flush_stats",
     [CAUSE_FUSE_HANG] = "fuse_dev_do_write fuse_dev_write",
 };
@@ -36,13 +44,15 @@ static struct stall_task describe_task(const struct trace *trace, uint32_t threa
         return (struct stall_task){0};
     const struct trace_thread *row = &trace->threads[thread];
     const struct trace_process *process = &trace->processes[row->process];
-    return (struct stall_task){true, row->id, process->tgid, row->tid, row->comm, process->cmdline, kinds[process->kind]};
+    return (struct stall_task){true,      row->id,          process->tgid,       row->tid,
+                               row->comm, process->cmdline, kinds[process->kind]};
 }
 
 static struct stall_stack describe_stack(const struct trace *trace, uint32_t stack)
 {
     const struct trace_stack *row = &trace->stacks[stack];
-    struct stall_stack ret = {arena_alloc(trace->arena, row->count + 1, sizeof *ret.frames), row->count};
+    struct stall_stack ret = {arena_alloc(trace->arena, row->count + 1, sizeof *ret.frames),
+                              row->count};
     for (uint32_t i = 0; i < row->count; i++) {
         const struct trace_frame *frame = &trace->frames[trace->stack_frames[row->first + i]];
         const char *file = frame->module ? strrchr(frame->module, '/') : NULL;
@@ -77,7 +87,8 @@ static int describe_place(const char *names, const char *found)
 }
 
 // The culprit's function and the stack it was found on.
-static void describe_function(const struct trace *trace, const struct group *group, struct stall *stall)
+static void describe_function(const struct trace *trace, const struct group *group,
+                              struct stall *stall)
 {
     enum { LOOK_MAX = 5000 };
     const char *names = describe_functions[group->cause];
@@ -88,8 +99,9 @@ static void describe_function(const struct trace *trace, const struct group *gro
             continue;
         stack = stack ? stack : one;
         const char *found = names ? describe_find(trace, one, names) : NULL;
-        if (found && (!stall->culprit_function ||
-                      describe_place(names, found) < describe_place(names, stall->culprit_function))) {
+        if (found &&
+            (!stall->culprit_function ||
+             describe_place(names, found) < describe_place(names, stall->culprit_function))) {
             stall->culprit_function = found;
             stack = one;
         }
@@ -97,8 +109,16 @@ static void describe_function(const struct trace *trace, const struct group *gro
     if (!stack)
         return;
     stall->culprit_kernel = describe_stack(trace, stack);
-    static const char *const noise[] = {"schedule", "__schedule", "io_schedule", "schedule_timeout", "schedule_preempt_disabled",
-                                        "__wake_up_common", "__wake_up", "wake_up_q", "try_to_wake_up", "wake_up_process"};
+    static const char *const noise[] = {"schedule",
+                                        "__schedule",
+                                        "io_schedule",
+                                        "schedule_timeout",
+                                        "schedule_preempt_disabled",
+                                        "__wake_up_common",
+                                        "__wake_up",
+                                        "wake_up_q",
+                                        "try_to_wake_up",
+                                        "wake_up_process"};
     for (size_t i = 0; i < stall->culprit_kernel.count && !stall->culprit_function; i++) {
         bool skip = false;
         for (size_t k = 0; k < sizeof noise / sizeof noise[0]; k++)
@@ -116,7 +136,8 @@ static const struct part *describe_best(const struct trace *trace, const struct 
     for (size_t i = 0; i < group->part_count; i++) {
         const struct part *part = group->parts[i];
         double score = (double)(part->end - part->begin);
-        bool stack = part->gap != TRACE_NONE ? trace->gaps[part->gap].kernel != 0 : part->sample != TRACE_NONE;
+        bool stack = part->gap != TRACE_NONE ? trace->gaps[part->gap].kernel != 0
+                                             : part->sample != TRACE_NONE;
         score *= (part->thread == group->worst_thread ? 8 : 1) * (stack ? 4 : 1) *
                  (part->culprit == group->culprit_thread ? 4 : 1) * (part->hop_count > 1 ? 2 : 1);
         if (score > best_score) {
@@ -127,7 +148,8 @@ static const struct part *describe_best(const struct trace *trace, const struct 
     return best;
 }
 
-static const char *describe_resource(const struct work *work, const struct group *group, const struct part *part)
+static const char *describe_resource(const struct work *work, const struct group *group,
+                                     const struct part *part)
 {
     const struct trace *trace = work->trace;
     struct arena *arena = trace->arena;
@@ -142,10 +164,12 @@ static const char *describe_resource(const struct work *work, const struct group
             else if (strstr(trace->counters[i].name, "directories"))
                 directories = trace->counters[i].value;
         }
-        return groups < 0 ? NULL : arena_print(arena, "%lld memory cgroups, %lld directories", (long long)groups,
-                                               (long long)directories);
+        return groups < 0 ? NULL
+                          : arena_print(arena, "%lld memory cgroups, %lld directories",
+                                        (long long)groups, (long long)directories);
     }
-    if (group->cause == CAUSE_CPU_CONTENTION && group->culprit == TRACE_NONE && group->rival != TRACE_NONE) {
+    if (group->cause == CAUSE_CPU_CONTENTION && group->culprit == TRACE_NONE &&
+        group->rival != TRACE_NONE) {
         const struct trace_process *rival = &trace->processes[trace->threads[group->rival].process];
         return arena_print(arena, "CPU time, most of it to %s (pid %d)", rival->comm, rival->tgid);
     }
@@ -155,10 +179,15 @@ static const char *describe_resource(const struct work *work, const struct group
     case VIA_KERNEL_LOCK:
         if (*target)
             return target;
-        return gap && gap->lock_address ? arena_print(arena, "kernel lock 0x%llx", (unsigned long long)gap->lock_address) : "a kernel lock";
+        return gap && gap->lock_address
+                   ? arena_print(arena, "kernel lock 0x%llx", (unsigned long long)gap->lock_address)
+                   : "a kernel lock";
     case VIA_MUTEX:
         return gap && (gap->lock_address || gap->arg0)
-                   ? arena_print(arena, "mutex 0x%llx", (unsigned long long)(gap->lock_address ? gap->lock_address : gap->arg0)) : "a mutex";
+                   ? arena_print(
+                         arena, "mutex 0x%llx",
+                         (unsigned long long)(gap->lock_address ? gap->lock_address : gap->arg0))
+                   : "a mutex";
     case VIA_GIL:
         return "GIL";
     case VIA_CPU:
@@ -208,22 +237,27 @@ static const char *describe_via(const struct trace *trace, uint8_t via, uint32_t
     return "woken by";
 }
 
-static void describe_chain(const struct work *work, const struct group *group, const struct part *part, struct stall *stall)
+static void describe_chain(const struct work *work, const struct group *group,
+                           const struct part *part, struct stall *stall)
 {
     const struct trace *trace = work->trace;
     uint32_t last = part->thread;
     for (size_t i = 0; i < part->hop_count && stall->chain_count < STALL_CHAIN_MAX; i++) {
         const struct part_hop *hop = &work->hops[part->hop_first + i];
-        stall->chain[stall->chain_count++] = (struct stall_link){describe_task(trace, hop->from), describe_task(trace, hop->to),
-                                                                 describe_via(trace, hop->via, hop->gap)};
+        stall->chain[stall->chain_count++] =
+            (struct stall_link){describe_task(trace, hop->from), describe_task(trace, hop->to),
+                                describe_via(trace, hop->via, hop->gap)};
         last = hop->to;
         if (hop->to == part->culprit)
             return;
     }
-    if (part->culprit == TRACE_NONE || part->culprit == last || stall->chain_count == STALL_CHAIN_MAX)
+    if (part->culprit == TRACE_NONE || part->culprit == last ||
+        stall->chain_count == STALL_CHAIN_MAX)
         return;
-    const char *via = part->hop_count ? stall_causes(&(size_t){0})[group->cause].id : describe_via(trace, part->via, part->gap);
-    stall->chain[stall->chain_count++] = (struct stall_link){describe_task(trace, last), describe_task(trace, part->culprit), via};
+    const char *via = part->hop_count ? stall_causes(&(size_t){0})[group->cause].id
+                                      : describe_via(trace, part->via, part->gap);
+    stall->chain[stall->chain_count++] =
+        (struct stall_link){describe_task(trace, last), describe_task(trace, part->culprit), via};
 }
 
 static const char *describe_note(const struct work *work, const struct group *group)
@@ -261,7 +295,8 @@ static const char *describe_advice(const struct trace *trace, const struct group
         bool own = process->kind == TRACE_TARGET && group->worst_thread != TRACE_NONE &&
                    trace->threads[group->worst_thread].process == group->culprit;
         if (own && group->culprit_thread != TRACE_NONE)
-            who = arena_print(trace->arena, "thread %d (%s) of the program itself", trace->threads[group->culprit_thread].tid,
+            who = arena_print(trace->arena, "thread %d (%s) of the program itself",
+                              trace->threads[group->culprit_thread].tid,
                               trace->threads[group->culprit_thread].comm);
         else
             who = arena_print(trace->arena, "`%.200s` (pid %d)", name, process->tgid);
@@ -269,7 +304,8 @@ static const char *describe_advice(const struct trace *trace, const struct group
     const char *advice = arena_print(trace->arena, cause->advice, who);
     if (group->cause != CAUSE_SMAPS_READ || !group->has_period)
         return advice;
-    return arena_print(trace->arena, "%s (now every %.0f ms)", advice, (double)group->period_ns / 1e6);
+    return arena_print(trace->arena, "%s (now every %.0f ms)", advice,
+                       (double)group->period_ns / 1e6);
 }
 
 static void describe_victim(const struct trace *trace, const struct part *part, struct stall *stall)
@@ -312,7 +348,8 @@ void describe_group(const struct work *work, const struct group *group, struct s
         .confidence_note = describe_note(work, group),
         .victim = describe_task(trace, group->worst_thread),
         .victim_threads = group->threads,
-        .culprit = describe_task(trace, group->culprit == TRACE_NONE ? TRACE_NONE : group->culprit_thread),
+        .culprit =
+            describe_task(trace, group->culprit == TRACE_NONE ? TRACE_NONE : group->culprit_thread),
         .resource = describe_resource(work, group, best),
         .has_steps = trace->step_count > 0,
         .steps_hit = group->steps_hit,

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel counted or noted besides gaps and samples: reclaim and compaction in the target's own
-// context, softirqs, OOM kills, steal time, the quota's counter, dead cgroups.
+// What the kernel counted or noted besides gaps and samples: reclaim and compaction in the target's
+// own context, softirqs, OOM kills, steal time, the quota's counter, dead cgroups.
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "reports/analyse/stalls/parts.h"
 
-const struct trace_fact *facts_by_other(const struct trace *trace, int what, uint32_t thread, int64_t begin, int64_t end)
+const struct trace_fact *facts_by_other(const struct trace *trace, int what, uint32_t thread,
+                                        int64_t begin, int64_t end)
 {
     enum { BACK_NS = 2000000000 }; // no fact of interest lasts longer
-    for (size_t i = trace_fact_from(trace, begin - BACK_NS); i < trace->fact_count && trace->facts[i].begin < end; i++) {
+    for (size_t i = trace_fact_from(trace, begin - BACK_NS);
+         i < trace->fact_count && trace->facts[i].begin < end; i++) {
         const struct trace_fact *fact = &trace->facts[i];
-        if (fact->what == what && fact->end >= begin && !fact->flags && parts_blamable(trace, fact->actor) &&
+        if (fact->what == what && fact->end >= begin && !fact->flags &&
+            parts_blamable(trace, fact->actor) &&
             trace->threads[fact->actor].process != trace->threads[thread].process)
             return fact;
     }
@@ -28,8 +31,8 @@ bool facts_throttled(const struct trace *trace, int64_t begin, int64_t end)
 {
     for (size_t i = 1; i < trace->counter_count; i++) {
         const struct trace_counter *now = &trace->counters[i], *last = now - 1;
-        if (facts_named(now, "cpu.stat", "nr_throttled") && !strcmp(now->name, last->name) && now->value > last->value &&
-            last->at < end && now->at > begin)
+        if (facts_named(now, "cpu.stat", "nr_throttled") && !strcmp(now->name, last->name) &&
+            now->value > last->value && last->at < end && now->at > begin)
             return true;
     }
     return false;
@@ -40,7 +43,8 @@ static uint32_t facts_busiest(const struct trace *trace)
 {
     uint32_t best = TRACE_NONE;
     for (uint32_t i = 0; i < trace->thread_count; i++)
-        if (trace_is_target(trace, i) && (best == TRACE_NONE || trace->threads[i].run_ns > trace->threads[best].run_ns))
+        if (trace_is_target(trace, i) &&
+            (best == TRACE_NONE || trace->threads[i].run_ns > trace->threads[best].run_ns))
             best = i;
     return best;
 }
@@ -54,12 +58,13 @@ static void facts_interval(struct work *work, const struct trace_fact *fact, enu
     struct part *part = parts_add(work, thread, begin, end, cause, SPLIT_ON_CPU);
     part->confidence = 0.85F;
     part->culprit_stack = fact->kernel;
-    if (cause == CAUSE_RSTAT_LOCK && thread != fact->actor && !fact->flags && parts_blamable(work->trace, fact->actor))
+    if (cause == CAUSE_RSTAT_LOCK && thread != fact->actor && !fact->flags &&
+        parts_blamable(work->trace, fact->actor))
         part->culprit = fact->actor;
 }
 
-// A killed process of the target: the rest waits from its death until another took its place, or to the
-// end of what was recorded.
+// A killed process of the target: the rest waits from its death until another took its place, or to
+// the end of what was recorded.
 static void facts_oom(struct work *work, const struct trace_fact *fact)
 {
     const struct trace *trace = work->trace;
@@ -69,8 +74,9 @@ static void facts_oom(struct work *work, const struct trace_fact *fact)
     int64_t end = trace->windows[trace->window_count - 1].end;
     for (size_t i = 0; i < trace->process_count; i++) {
         const struct trace_process *other = &trace->processes[i];
-        if (i != process && other->kind == TRACE_TARGET && other->ppid == trace->processes[process].ppid &&
-            other->started_ns > fact->begin && other->started_ns < end)
+        if (i != process && other->kind == TRACE_TARGET &&
+            other->ppid == trace->processes[process].ppid && other->started_ns > fact->begin &&
+            other->started_ns < end)
             end = other->started_ns;
     }
     uint32_t parent = trace->processes[process].parent;
@@ -97,12 +103,14 @@ static void facts_softirq(struct work *work, const struct trace_fact *fact)
     int64_t begin = fact->begin, end = fact->end;
     if (!trace_is_target(trace, fact->target) || !trace_clip(trace, &begin, &end))
         return;
-    struct part *part = parts_add(work, fact->target, begin, end, CAUSE_SOFTIRQ_STORM, SPLIT_ON_CPU);
+    struct part *part =
+        parts_add(work, fact->target, begin, end, CAUSE_SOFTIRQ_STORM, SPLIT_ON_CPU);
     part->via = VIA_CPU;
     part->confidence = 0.9F;
 }
 
-// Somebody else moves pages: threads of the target that fault meanwhile, twice at least, wait for them.
+// Somebody else moves pages: threads of the target that fault meanwhile, twice at least, wait for
+// them.
 static void facts_moved(struct work *work, const struct trace_fact *fact)
 {
     const struct trace *trace = work->trace;
@@ -112,7 +120,9 @@ static void facts_moved(struct work *work, const struct trace_fact *fact)
         if (!trace_is_target(trace, thread) || !trace->threads[thread].sample_count)
             continue;
         uint32_t last = TRACE_NONE, first = TRACE_NONE;
-        for (uint32_t i = trace_sample_from(trace, thread, fact->begin), stop = trace_sample_from(trace, thread, fact->end); i < stop; i++)
+        for (uint32_t i = trace_sample_from(trace, thread, fact->begin),
+                      stop = trace_sample_from(trace, thread, fact->end);
+             i < stop; i++)
             if (marks_has(trace_marks(trace, trace->samples[i].kernel), MARK_FAULT)) {
                 first = first == TRACE_NONE ? i : first;
                 last = i;
@@ -120,7 +130,8 @@ static void facts_moved(struct work *work, const struct trace_fact *fact)
         if (first == last)
             continue;
         struct part *part = parts_add(work, thread, trace->samples[first].at - trace->tick_ns / 2,
-                                      trace->samples[last].at + trace->tick_ns / 2, CAUSE_PAGE_MIGRATION, SPLIT_ON_CPU);
+                                      trace->samples[last].at + trace->tick_ns / 2,
+                                      CAUSE_PAGE_MIGRATION, SPLIT_ON_CPU);
         part->sample = first;
         part->culprit = fact->actor;
         part->culprit_stack = fact->kernel;
@@ -129,8 +140,8 @@ static void facts_moved(struct work *work, const struct trace_fact *fact)
     }
 }
 
-// Steal: each second in which the hypervisor took 5 % or more of a CPU, as one piece of time. It hits who
-// runs: the busiest thread's share of it is its share of the window.
+// Steal: each second in which the hypervisor took 5 % or more of a CPU, as one piece of time. It
+// hits who runs: the busiest thread's share of it is its share of the window.
 static void facts_steal(struct work *work)
 {
     const struct trace *trace = work->trace;
@@ -141,7 +152,8 @@ static void facts_steal(struct work *work)
     share = share > 1 ? 1 : share;
     for (size_t i = 1; i < trace->counter_count; i++) {
         const struct trace_counter *now = &trace->counters[i], *last = now - 1;
-        if (!facts_named(now, "stat", "steal") || strcmp(now->name, last->name) || now->at <= last->at)
+        if (!facts_named(now, "stat", "steal") || strcmp(now->name, last->name) ||
+            now->at <= last->at)
             continue;
         int64_t stolen = now->value - last->value;
         if (stolen * 20 < now->at - last->at)
@@ -150,7 +162,8 @@ static void facts_steal(struct work *work)
         int64_t begin = last->at, end = last->at + stolen;
         if (!trace_clip(trace, &begin, &end))
             continue;
-        struct part *part = parts_add(work, thread, begin, end < now->at ? end : now->at, CAUSE_STEAL, SPLIT_ON_CPU);
+        struct part *part = parts_add(work, thread, begin, end < now->at ? end : now->at,
+                                      CAUSE_STEAL, SPLIT_ON_CPU);
         part->confidence = 0.7F;
         part->notes |= NOTE_INFERRED;
     }
@@ -167,15 +180,17 @@ static int64_t facts_last(const struct trace *trace, const char *source, const c
     return value;
 }
 
-// Dead cgroups: the kernel counts many more than there are directories. What they cost is in samples;
-// that they are there is told even when nobody has paid yet, by a part of 1 ns.
+// Dead cgroups: the kernel counts many more than there are directories. What they cost is in
+// samples; that they are there is told even when nobody has paid yet, by a part of 1 ns.
 static void facts_zombies(struct work *work)
 {
     enum { ZOMBIES_MIN = 500, TIMES = 4 };
     const struct trace *trace = work->trace;
-    int64_t groups = facts_last(trace, "cgroups", "num_cgroups"), directories = facts_last(trace, "cgroups", "directories");
+    int64_t groups = facts_last(trace, "cgroups", "num_cgroups"),
+            directories = facts_last(trace, "cgroups", "directories");
     uint32_t thread = facts_busiest(trace);
-    if (groups < 0 || directories < 0 || groups - directories < ZOMBIES_MIN || groups < TIMES * directories || thread == TRACE_NONE)
+    if (groups < 0 || directories < 0 || groups - directories < ZOMBIES_MIN ||
+        groups < TIMES * directories || thread == TRACE_NONE)
         return;
     int64_t begin = trace->windows[0].begin;
     struct part *part = parts_add(work, thread, begin, begin + 1, CAUSE_ZOMBIE_MEMCG, SPLIT_ON_CPU);
@@ -200,8 +215,7 @@ void facts_find(struct work *work)
             facts_moved(work, fact);
             if (fact->what == UG_FACT_COMPACTION)
                 facts_interval(work, fact, CAUSE_COMPACTION);
-        }
-        else if (fact->what == UG_FACT_RSTAT_LOCK)
+        } else if (fact->what == UG_FACT_RSTAT_LOCK)
             facts_interval(work, fact, CAUSE_RSTAT_LOCK);
         else if (fact->what == UG_FACT_SOFTIRQ || fact->what == UG_FACT_HARDIRQ)
             facts_softirq(work, fact);

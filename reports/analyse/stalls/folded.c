@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Off-CPU time as folded stacks: what flame graph tools read. A line for each thread name and stack:
-// Python or user frames from the outermost in, then the kernel's, then the microseconds.
+// Off-CPU time as folded stacks: what flame graph tools read. A line for each thread name and
+// stack: Python or user frames from the outermost in, then the kernel's, then the microseconds.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,8 @@ int stalls_folded(struct store *store, int64_t recording_id, void *stream, struc
     struct folded_row *rows = xcalloc(trace->gap_count + 1, sizeof *rows);
     for (size_t i = 0; i < trace->gap_count; i++) {
         const struct trace_gap *gap = &trace->gaps[i];
-        rows[i] = (struct folded_row){gap->thread, gap->kernel, gap->python ? gap->python : gap->user, gap->in - gap->out};
+        rows[i] = (struct folded_row){gap->thread, gap->kernel,
+                                      gap->python ? gap->python : gap->user, gap->in - gap->out};
     }
     qsort(rows, trace->gap_count, sizeof *rows, folded_compare);
     for (size_t i = 0; i < trace->gap_count;) {

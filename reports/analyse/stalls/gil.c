@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits for Python's GIL. CPython waits in slices of 5 ms (sys.getswitchinterval) that a timer ends, so
-// one wait of 80 ms is a row of 16 short ones: they are put together here, and the holder is who was
-// recorded as such, else who ran meanwhile, else who woke the thread in the end.
+// Waits for Python's GIL. CPython waits in slices of 5 ms (sys.getswitchinterval) that a timer
+// ends, so one wait of 80 ms is a row of 16 short ones: they are put together here, and the holder
+// is who was recorded as such, else who ran meanwhile, else who woke the thread in the end.
 #include <stdlib.h>
 
 #include "reports/analyse/stalls/parts.h"
@@ -19,7 +19,8 @@ enum gil_gap { GIL_NO, GIL_SLICE, GIL_LAST };
 static enum gil_gap gil_gap(const struct trace *trace, const struct trace_gap *gap)
 {
     struct marks kernel = trace_marks(trace, gap->kernel), user = trace_marks(trace, gap->user);
-    bool futex = marks_has(kernel, MARK_FUTEX) || (!gap->kernel && marks_has(marks_of_syscall(gap->syscall), MARK_FUTEX));
+    bool futex = marks_has(kernel, MARK_FUTEX) ||
+                 (!gap->kernel && marks_has(marks_of_syscall(gap->syscall), MARK_FUTEX));
     if (!gap->waking || !futex || gap->state & 0xe) // neither D nor stopped nor traced
         return GIL_NO;
     if (marks_has(user, MARK_TAKE_GIL))
@@ -28,7 +29,8 @@ static enum gil_gap gil_gap(const struct trace *trace, const struct trace_gap *g
         return GIL_NO;
     int64_t slept = gap->waking - gap->out;
     struct marks waker = trace_marks(trace, gap->waker_stack);
-    bool by_timer = gap->flags & (UG_GAP_WAKER_IRQ | UG_GAP_WAKER_SOFTIRQ) || marks_has(waker, MARK_TIMER) || marks_has(waker, MARK_IRQ);
+    bool by_timer = gap->flags & (UG_GAP_WAKER_IRQ | UG_GAP_WAKER_SOFTIRQ) ||
+                    marks_has(waker, MARK_TIMER) || marks_has(waker, MARK_IRQ);
     if (by_timer)
         return slept >= GIL_SLICE_MIN_NS && slept <= GIL_SLICE_MAX_NS ? GIL_SLICE : GIL_NO;
     return slept < GIL_SLICE_MAX_NS ? GIL_LAST : GIL_NO;
@@ -46,7 +48,8 @@ static uint32_t gil_runner(const struct trace *trace, uint32_t thread, int64_t b
     uint32_t best = TRACE_NONE;
     int64_t best_ns = 0;
     for (uint32_t i = 0; i < trace->thread_count; i++) {
-        if (i == thread || trace->threads[i].process != trace->threads[thread].process || !trace->threads[i].sample_count)
+        if (i == thread || trace->threads[i].process != trace->threads[thread].process ||
+            !trace->threads[i].sample_count)
             continue;
         int64_t ran = trace_ran_ns(trace, i, begin, end);
         if (ran > best_ns) {
@@ -78,13 +81,14 @@ static void gil_episode(struct work *work, uint32_t first, uint32_t last)
     const struct trace *trace = work->trace;
     const struct trace_gap *begin = &trace->gaps[first], *end = &trace->gaps[last - 1];
     uint32_t owner = gil_owner(trace, first, last);
-    // A Python thread that waits without the GIL looks like one that waits for it: only the length of the
-    // slices tells, or take_gil itself. One slice with an owner is enough then.
+    // A Python thread that waits without the GIL looks like one that waits for it: only the length
+    // of the slices tells, or take_gil itself. One slice with an owner is enough then.
     bool certain = marks_has(trace_marks(trace, begin->user), MARK_TAKE_GIL) || owner != TRACE_NONE;
     if (last - first < 2 && !certain)
         return;
     uint32_t runner = gil_runner(trace, begin->thread, begin->out, end->in);
-    struct part *part = parts_add(work, begin->thread, begin->out, end->in, CAUSE_GIL_WAIT, SPLIT_BLOCKED);
+    struct part *part =
+        parts_add(work, begin->thread, begin->out, end->in, CAUSE_GIL_WAIT, SPLIT_BLOCKED);
     part->gap = first;
     part->via = VIA_GIL;
     part->culprit = owner != TRACE_NONE ? owner : runner;
@@ -93,7 +97,9 @@ static void gil_episode(struct work *work, uint32_t first, uint32_t last)
         part->notes |= NOTE_INFERRED;
     }
     part->waits_for = part->culprit;
-    part->confidence = owner == TRACE_NONE && runner == TRACE_NONE ? 0.6F : owner == runner || last - first >= 4 ? 0.95F : 0.85F;
+    part->confidence = owner == TRACE_NONE && runner == TRACE_NONE ? 0.6F
+                       : owner == runner || last - first >= 4      ? 0.95F
+                                                                   : 0.85F;
     if (!certain)
         part->confidence -= 0.1F;
     for (uint32_t i = first; i < last; i++)
@@ -110,7 +116,8 @@ static void gil_thread(struct work *work, uint32_t thread)
             continue;
         }
         uint32_t last = at + 1;
-        while (last < stop && trace->gaps[last].out - trace->gaps[last - 1].in < GIL_BETWEEN_MAX_NS &&
+        while (last < stop &&
+               trace->gaps[last].out - trace->gaps[last - 1].in < GIL_BETWEEN_MAX_NS &&
                gil_same_site(&trace->gaps[at], &trace->gaps[last])) {
             enum gil_gap kind = gil_gap(trace, &trace->gaps[last]);
             if (kind == GIL_NO)
@@ -127,6 +134,7 @@ static void gil_thread(struct work *work, uint32_t thread)
 void gil_stitch(struct work *work)
 {
     for (uint32_t i = 0; i < work->trace->thread_count; i++)
-        if (trace_is_target(work->trace, i) && work->trace->processes[work->trace->threads[i].process].python)
+        if (trace_is_target(work->trace, i) &&
+            work->trace->processes[work->trace->threads[i].process].python)
             gil_thread(work, i);
 }

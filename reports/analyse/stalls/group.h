@@ -8,15 +8,15 @@
 
 struct group {
     enum cause cause;
-    uint32_t culprit; // process; TRACE_NONE
+    uint32_t culprit;          // process; TRACE_NONE
     const struct part **parts; // by begin; not owned
     size_t part_count;
     struct trace_window *spans; // the time lost by anybody, without overlaps, by begin
     size_t span_count;
-    int64_t total_ns, max_ns; // total: of spans; max: of one thread at one go
-    int64_t worst_ns;         // of the thread that lost most
+    int64_t total_ns, max_ns;     // total: of spans; max: of one thread at one go
+    int64_t worst_ns;             // of the thread that lost most
     int64_t lead_ns, lead_max_ns; // the same and max_ns among the threads that lead the work
-    double weight;            // what it is ranked by
+    double weight;                // what it is ranked by
     int64_t split_ns[SPLIT_COUNT];
     size_t count; // episodes: spans, those next to each other taken as one
     uint32_t worst_thread, culprit_thread;
@@ -41,7 +41,8 @@ void groups_free(struct groups *groups);
 
 // period.c: how regularly the culprit acts; fills has_period, period_ns.
 void period_find(const struct trace *trace, struct group *group);
-// The regular distance of the begins of spans in rising order; 0: none. Multiples (missed ones) are folded.
+// The regular distance of the begins of spans in rising order; 0: none. Multiples (missed ones) are
+// folded.
 int64_t period_of(const struct trace_window *spans, size_t count);
 
 // describe.c: in words, strings in the trace's arena.

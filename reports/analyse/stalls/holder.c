@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who held a kernel lock, and what for. Witnesses: the owner that was recorded at the begin of the wait,
-// the task whose unlock woke the waiter, samples of tasks that ran as owners within the wait, and the
-// owner's stack when it slept. A running owner has no stack to be read from outside, so the samples
-// decide what it did; a lock held by readers names one of many, so one witness alone is worth less.
+// Who held a kernel lock, and what for. Witnesses: the owner that was recorded at the begin of the
+// wait, the task whose unlock woke the waiter, samples of tasks that ran as owners within the wait,
+// and the owner's stack when it slept. A running owner has no stack to be read from outside, so the
+// samples decide what it did; a lock held by readers names one of many, so one witness alone is
+// worth less.
 #include "reports/analyse/stalls/parts.h"
 
 enum { HOLDER_CANDIDATES_MAX = 8, HOLDER_SAMPLES_MAX = 400 };
@@ -15,7 +16,8 @@ struct holder_candidate {
     uint32_t stacks[CAUSE_COUNT + 1];
 };
 
-static struct holder_candidate *holder_candidate(const struct trace *trace, struct holder_candidate *list, int *count,
+static struct holder_candidate *holder_candidate(const struct trace *trace,
+                                                 struct holder_candidate *list, int *count,
                                                  uint32_t thread, uint32_t victim)
 {
     if (!parts_blamable(trace, thread) || thread == victim)
@@ -37,7 +39,8 @@ static void holder_witness(const struct trace *trace, struct holder_candidate *o
         one->stacks[cause] = stack;
 }
 
-static void holder_read_samples(struct work *work, const struct part *part, struct holder_candidate *list, int *count)
+static void holder_read_samples(struct work *work, const struct part *part,
+                                struct holder_candidate *list, int *count)
 {
     const struct trace *trace = work->trace;
     size_t low = 0, high = work->owner_sample_count;
@@ -53,14 +56,16 @@ static void holder_read_samples(struct work *work, const struct part *part, stru
         if (sample->at >= part->end)
             break;
         // A neighbour in the kernel is a suspect only if what it does takes locks of memory.
-        if (!(sample->why & UG_SAMPLE_OWNER) && parts_activity(trace_marks(trace, sample->kernel)) == CAUSE_COUNT)
+        if (!(sample->why & UG_SAMPLE_OWNER) &&
+            parts_activity(trace_marks(trace, sample->kernel)) == CAUSE_COUNT)
             continue;
         holder_candidate(trace, list, count, sample->thread, part->thread);
     }
     for (int i = 0; i < *count; i++) {
         const struct trace_thread *thread = &trace->threads[list[i].thread];
         uint32_t at = trace_sample_from(trace, list[i].thread, part->begin);
-        for (int n = 0; at < thread->sample_first + thread->sample_count && n < HOLDER_SAMPLES_MAX; at++, n++) {
+        for (int n = 0; at < thread->sample_first + thread->sample_count && n < HOLDER_SAMPLES_MAX;
+             at++, n++) {
             if (trace->samples[at].at >= part->end)
                 break;
             list[i].samples++;
@@ -70,10 +75,12 @@ static void holder_read_samples(struct work *work, const struct part *part, stru
 }
 
 // The owner's own sleep within the wait tells what it did, when it is of the target.
-static void holder_read_gaps(const struct trace *trace, const struct part *part, struct holder_candidate *one)
+static void holder_read_gaps(const struct trace *trace, const struct part *part,
+                             struct holder_candidate *one)
 {
     const struct trace_thread *thread = &trace->threads[one->thread];
-    for (uint32_t i = trace_gap_from(trace, one->thread, part->begin); i < thread->gap_first + thread->gap_count; i++) {
+    for (uint32_t i = trace_gap_from(trace, one->thread, part->begin);
+         i < thread->gap_first + thread->gap_count; i++) {
         if (trace->gaps[i].out >= part->end)
             break;
         if (trace->gaps[i].kernel)
@@ -98,8 +105,8 @@ static double holder_score(const struct holder_candidate *one, bool is_mmap)
     return score;
 }
 
-static void holder_conclude(const struct trace *trace, struct part *part, const struct holder_hint *hint,
-                            const struct holder_candidate *best)
+static void holder_conclude(const struct trace *trace, struct part *part,
+                            const struct holder_hint *hint, const struct holder_candidate *best)
 {
     enum cause activity = holder_activity(best);
     double doubt = 1; // product of what each witness leaves open
@@ -119,7 +126,8 @@ static void holder_conclude(const struct trace *trace, struct part *part, const 
     if (!best->owner)
         part->notes |= hint->owner == TRACE_NONE ? NOTE_NO_OWNER : NOTE_DISAGREE;
     part->culprit = part->waits_for = best->thread;
-    part->culprit_stack = best->stacks[activity] ? best->stacks[activity] : best->stacks[CAUSE_COUNT];
+    part->culprit_stack =
+        best->stacks[activity] ? best->stacks[activity] : best->stacks[CAUSE_COUNT];
     if (activity == CAUSE_COUNT)
         part->notes |= NOTE_NO_ACTIVITY;
     else if (hint->is_mmap)
@@ -172,7 +180,8 @@ static enum cause holder_spin_cause(const struct trace *trace, const struct trac
         return CAUSE_DRIVER_LOCK;
     if (marks_has(marks, MARK_RSTAT))
         return CAUSE_RSTAT_LOCK;
-    return marks_has(marks, MARK_INODE) && lock->kind == UG_LOCK_RWSEM ? CAUSE_RWSEM_INODE : CAUSE_KERNEL_MUTEX;
+    return marks_has(marks, MARK_INODE) && lock->kind == UG_LOCK_RWSEM ? CAUSE_RWSEM_INODE
+                                                                       : CAUSE_KERNEL_MUTEX;
 }
 
 // A wait whose thread stayed on the CPU (an optimistic spin) has no gap: it is a part of its own.
@@ -186,17 +195,25 @@ void holder_spins(struct work *work)
             continue;
         int64_t slept = 0;
         uint32_t low = trace_gap_from(trace, lock->thread, lock->begin);
-        for (; low < thread->gap_first + thread->gap_count && trace->gaps[low].out < lock->end; low++)
-            slept += parts_overlap(lock->begin, lock->end, trace->gaps[low].out, trace->gaps[low].in);
+        for (; low < thread->gap_first + thread->gap_count && trace->gaps[low].out < lock->end;
+             low++)
+            slept +=
+                parts_overlap(lock->begin, lock->end, trace->gaps[low].out, trace->gaps[low].in);
         if (slept * 2 >= lock->end - lock->begin)
             continue;
-        struct part *part = parts_add(work, lock->thread, lock->begin, lock->end, holder_spin_cause(trace, lock), SPLIT_ON_CPU);
+        struct part *part = parts_add(work, lock->thread, lock->begin, lock->end,
+                                      holder_spin_cause(trace, lock), SPLIT_ON_CPU);
         part->via = lock->kind == UG_LOCK_MMAP ? VIA_MMAP_LOCK : VIA_KERNEL_LOCK;
         uint32_t sample = trace_sample_from(trace, lock->thread, lock->begin);
-        if (sample < thread->sample_first + thread->sample_count && trace->samples[sample].at < lock->end)
+        if (sample < thread->sample_first + thread->sample_count &&
+            trace->samples[sample].at < lock->end)
             part->sample = sample;
-        struct holder_hint hint = {lock->owner, TRACE_NONE, 0, lock->owner_stack,
-                                   lock->owner_flags & UG_GAP_OWNER_READER, part->cause == CAUSE_MMAP_LOCK};
+        struct holder_hint hint = {lock->owner,
+                                   TRACE_NONE,
+                                   0,
+                                   lock->owner_stack,
+                                   lock->owner_flags & UG_GAP_OWNER_READER,
+                                   part->cause == CAUSE_MMAP_LOCK};
         holder_find(work, part, &hint);
     }
 }

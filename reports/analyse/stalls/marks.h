@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks: what a stack says, as bits. Each function name is looked up once, each distinct stack is the
-// union of its functions, so that millions of gaps and samples only test bits. Works for stacks with
-// the frames of .sched.text (schedule, down_write) and without them. Pure; one owner thread.
+// Marks: what a stack says, as bits. Each function name is looked up once, each distinct stack is
+// the union of its functions, so that millions of gaps and samples only test bits. Works for stacks
+// with the frames of .sched.text (schedule, down_write) and without them. Pure; one owner thread.
 #ifndef UPGATE_STALLS_MARKS_H
 #define UPGATE_STALLS_MARKS_H
 
@@ -27,7 +27,8 @@ enum mark {
     MARK_PTRACE,
     MARK_STOP,
     MARK_FREEZE,
-    MARK_GET_SIGNAL, // asleep below it and neither stopped nor traced: the freezer of cgroup v2, inlined
+    MARK_GET_SIGNAL, // asleep below it and neither stopped nor traced: the freezer of cgroup v2,
+                     // inlined
     MARK_RECLAIM,
     MARK_MEMCG,
     MARK_MEMCG_HIGH,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From parts to causes: same cause, same culprit. Adds up what each thread lost, finds episodes, drops
-// what is too little to be called a stall, and ranks by what the worst thread lost.
+// From parts to causes: same cause, same culprit. Adds up what each thread lost, finds episodes,
+// drops what is too little to be called a stall, and ranks by what the worst thread lost.
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,9 @@
 #include "reports/analyse/stalls/group.h"
 
 static const int64_t merge_join_ns = 2000000; // spans nearer than this are one episode
-enum { MERGE_JOIN_TICKS = 4 }; // the same of what samples found, which turns of others cut into pieces
+enum {
+    MERGE_JOIN_TICKS = 4
+}; // the same of what samples found, which turns of others cut into pieces
 static const int64_t merge_single_ns = 100000000; // a single stall of this length always counts
 
 static uint32_t merge_process(const struct trace *trace, uint32_t thread)
@@ -16,9 +18,10 @@ static uint32_t merge_process(const struct trace *trace, uint32_t thread)
     return thread == TRACE_NONE ? TRACE_NONE : trace->threads[thread].process;
 }
 
-// Programs that share the CPU are one cause together, the largest is named; the program's own threads
-// are another.
-static uint32_t merge_key(const struct trace *trace, const uint32_t *first_alike, const struct part *part)
+// Programs that share the CPU are one cause together, the largest is named; the program's own
+// threads are another.
+static uint32_t merge_key(const struct trace *trace, const uint32_t *first_alike,
+                          const struct part *part)
 {
     uint32_t process = merge_process(trace, part->culprit);
     if (part->cause == CAUSE_CPU_CONTENTION && process != trace->threads[part->thread].process)
@@ -40,8 +43,8 @@ static int merge_by_kin(const void *left, const void *right)
     return order ? order : (a->index > b->index) - (a->index < b->index);
 }
 
-// Children of one parent with one name are one culprit (a script that is started again and again, the
-// workers of a loader); init's children and kernel threads only share a parent by accident.
+// Children of one parent with one name are one culprit (a script that is started again and again,
+// the workers of a loader); init's children and kernel threads only share a parent by accident.
 static uint32_t *merge_first_alike(const struct trace *trace)
 {
     uint32_t *first = xcalloc(trace->process_count + 1, sizeof *first);
@@ -51,7 +54,8 @@ static uint32_t *merge_first_alike(const struct trace *trace)
     qsort(list, trace->process_count, sizeof *list, merge_by_kin);
     for (size_t i = 0, k = 0; i < trace->process_count; i++) {
         const struct trace_process *process = list[i].process;
-        if (process->ppid <= 2 || process->ppid != list[k].process->ppid || strcmp(process->comm, list[k].process->comm))
+        if (process->ppid <= 2 || process->ppid != list[k].process->ppid ||
+            strcmp(process->comm, list[k].process->comm))
             k = i;
         first[list[i].index] = list[k].index;
     }
@@ -61,8 +65,9 @@ static uint32_t *merge_first_alike(const struct trace *trace)
 
 static bool merge_is_memory_lock(enum cause cause)
 {
-    return cause == CAUSE_SMAPS_READ || cause == CAUSE_FORK_LARGE || cause == CAUSE_MUNMAP_LARGE || cause == CAUSE_PAGE_POPULATE ||
-           cause == CAUSE_KHUGEPAGED || cause == CAUSE_MADVISE_STORM;
+    return cause == CAUSE_SMAPS_READ || cause == CAUSE_FORK_LARGE || cause == CAUSE_MUNMAP_LARGE ||
+           cause == CAUSE_PAGE_POPULATE || cause == CAUSE_KHUGEPAGED ||
+           cause == CAUSE_MADVISE_STORM;
 }
 
 // A wait for mmap_lock whose holder's deed was not sampled: it opened smaps of the target shortly
@@ -73,14 +78,17 @@ static void merge_explain_mmap(struct work *work)
     struct trace *trace = work->trace;
     uint8_t *known = xcalloc(trace->process_count + 1, 1); // cause + 1 a process is known for
     for (size_t i = 0; i < work->part_count; i++)
-        if (work->parts[i].culprit != TRACE_NONE && work->parts[i].via == VIA_MMAP_LOCK && merge_is_memory_lock(work->parts[i].cause))
-            known[merge_process(trace, work->parts[i].culprit)] = (uint8_t)(work->parts[i].cause + 1);
+        if (work->parts[i].culprit != TRACE_NONE && work->parts[i].via == VIA_MMAP_LOCK &&
+            merge_is_memory_lock(work->parts[i].cause))
+            known[merge_process(trace, work->parts[i].culprit)] =
+                (uint8_t)(work->parts[i].cause + 1);
     for (size_t i = 0; i < work->part_count; i++) {
         struct part *part = &work->parts[i];
         if (part->cause != CAUSE_MMAP_LOCK)
             continue;
         uint32_t process = merge_process(trace, part->culprit);
-        const struct trace_fact *fact = facts_by_other(trace, UG_FACT_PROC_OPEN, part->thread, part->begin - OPENED_NS, part->end);
+        const struct trace_fact *fact = facts_by_other(trace, UG_FACT_PROC_OPEN, part->thread,
+                                                       part->begin - OPENED_NS, part->end);
         if (fact && (process == TRACE_NONE || process == merge_process(trace, fact->actor))) {
             part->cause = CAUSE_SMAPS_READ;
             part->culprit = fact->actor;
@@ -121,7 +129,8 @@ static void merge_adopt(struct work *work)
                 thread = part->culprit;
             }
         }
-        if (best == TRACE_NONE || by_process[best] * 10 < known * 8 || known * 10 < all * 3 || known == all)
+        if (best == TRACE_NONE || by_process[best] * 10 < known * 8 || known * 10 < all * 3 ||
+            known == all)
             continue;
         for (size_t i = 0; i < work->part_count; i++)
             if (work->parts[i].cause == cause && work->parts[i].culprit == TRACE_NONE) {
@@ -152,7 +161,8 @@ static int merge_by_key(const void *left, const void *right)
 
 static int64_t merge_join(const struct trace *trace, const struct part *part)
 {
-    return part->split == SPLIT_ON_CPU && trace->tick_ns ? MERGE_JOIN_TICKS * trace->tick_ns : merge_join_ns;
+    return part->split == SPLIT_ON_CPU && trace->tick_ns ? MERGE_JOIN_TICKS * trace->tick_ns
+                                                         : merge_join_ns;
 }
 
 static void merge_spans(const struct trace *trace, struct group *group)
@@ -182,12 +192,14 @@ struct merge_thread {
     int64_t lost, covered, run, run_end, culprit;
 };
 
-static void merge_threads(const struct trace *trace, struct group *group, struct merge_thread *threads)
+static void merge_threads(const struct trace *trace, struct group *group,
+                          struct merge_thread *threads)
 {
     double weight = 0, all = 0, noted[8] = {0};
     int64_t worst_culprit = 0;
     for (size_t i = 0; i < group->part_count; i++) { // this group's rows of the table begin empty
-        threads[group->parts[i]->thread] = (struct merge_thread){.covered = INT64_MIN, .run_end = INT64_MIN};
+        threads[group->parts[i]->thread] =
+            (struct merge_thread){.covered = INT64_MIN, .run_end = INT64_MIN};
         if (group->parts[i]->culprit != TRACE_NONE)
             threads[group->parts[i]->culprit].culprit = 0;
     }
@@ -203,17 +215,20 @@ static void merge_threads(const struct trace *trace, struct group *group, struct
         if (thread->run_end == INT64_MIN || part->begin - thread->run_end > join)
             thread->run = 0;
         thread->run += own;
-        thread->run_end = thread->covered = part->end > thread->covered ? part->end : thread->covered;
+        thread->run_end = thread->covered =
+            part->end > thread->covered ? part->end : thread->covered;
         group->max_ns = thread->run > group->max_ns ? thread->run : group->max_ns;
         if (trace->threads[part->thread].leads) {
-            group->lead_max_ns = thread->run > group->lead_max_ns ? thread->run : group->lead_max_ns;
+            group->lead_max_ns =
+                thread->run > group->lead_max_ns ? thread->run : group->lead_max_ns;
             group->lead_ns = thread->lost > group->lead_ns ? thread->lost : group->lead_ns;
         }
         if (thread->lost > group->worst_ns) {
             group->worst_ns = thread->lost;
             group->worst_thread = part->thread;
         }
-        if (part->culprit != TRACE_NONE && (threads[part->culprit].culprit += length) > worst_culprit) {
+        if (part->culprit != TRACE_NONE &&
+            (threads[part->culprit].culprit += length) > worst_culprit) {
             worst_culprit = threads[part->culprit].culprit;
             group->culprit_thread = part->culprit;
         }
@@ -236,27 +251,33 @@ static void merge_steps(const struct trace *trace, struct group *group)
         while (first < group->span_count && group->spans[first].end <= step->begin)
             first++; // steps are in the order of their begins
         for (size_t k = first; k < group->span_count && group->spans[k].begin < step->end; k++)
-            lost += parts_overlap(step->begin, step->end, group->spans[k].begin, group->spans[k].end);
+            lost +=
+                parts_overlap(step->begin, step->end, group->spans[k].begin, group->spans[k].end);
         group->steps_hit += lost * 10 >= step->end - step->begin && lost > 0;
     }
 }
 
-// Is it enough to be called a stall? The floors are by how easily a healthy program makes such parts.
+// Is it enough to be called a stall? The floors are by how easily a healthy program makes such
+// parts.
 static bool merge_counts(const struct trace *trace, const struct group *group, double share_min)
 {
     double share = trace->window_ns ? (double)group->worst_ns / (double)trace->window_ns : 0;
     bool on_cpu = group->split_ns[SPLIT_ON_CPU] == group->total_ns;
-    bool own = group->culprit != TRACE_NONE && trace->processes[group->culprit].kind == TRACE_TARGET;
+    bool own =
+        group->culprit != TRACE_NONE && trace->processes[group->culprit].kind == TRACE_TARGET;
     const int64_t ms = 1000000;
     if (group->cause == CAUSE_OOM_KILL || group->cause == CAUSE_ZOMBIE_MEMCG)
-        return group->cause == CAUSE_OOM_KILL || group->total_ns == 1 || share >= 0.02 || group->parts[0]->sample == TRACE_NONE;
-    if (share < (share_min > 0 ? share_min : 0.001) && (share_min > 0 || group->max_ns < merge_single_ns))
+        return group->cause == CAUSE_OOM_KILL || group->total_ns == 1 || share >= 0.02 ||
+               group->parts[0]->sample == TRACE_NONE;
+    if (share < (share_min > 0 ? share_min : 0.001) &&
+        (share_min > 0 || group->max_ns < merge_single_ns))
         return false;
     if (group->count < 3 && group->max_ns < 10 * ms)
         return false;
     switch (group->cause) {
     case CAUSE_CPU_CONTENTION: {
-        bool lead = group->lead_ns * 50 >= trace->window_ns || group->lead_max_ns >= merge_single_ns;
+        bool lead =
+            group->lead_ns * 50 >= trace->window_ns || group->lead_max_ns >= merge_single_ns;
         return lead || share >= 0.1;
     }
     case CAUSE_UNKNOWN:
@@ -288,13 +309,14 @@ static bool merge_counts(const struct trace *trace, const struct group *group, d
     }
 }
 
-// What a group is ranked by: what the leading threads lost, and a quarter of what a helper lost beyond
-// that. Turns that neighbours take on a busy machine come second to what somebody does to the program,
-// unless they take most of the time.
+// What a group is ranked by: what the leading threads lost, and a quarter of what a helper lost
+// beyond that. Turns that neighbours take on a busy machine come second to what somebody does to
+// the program, unless they take most of the time.
 static double merge_weight(const struct trace *trace, const struct group *group)
 {
     double weight = (double)group->lead_ns + 0.25 * (double)(group->worst_ns - group->lead_ns);
-    bool turns = (group->cause == CAUSE_CPU_CONTENTION || group->cause == CAUSE_STEAL) && group->lead_ns * 5 < trace->window_ns * 3;
+    bool turns = (group->cause == CAUSE_CPU_CONTENTION || group->cause == CAUSE_STEAL) &&
+                 group->lead_ns * 5 < trace->window_ns * 3;
     return turns ? 0.25 * weight : weight;
 }
 
@@ -309,7 +331,8 @@ static int merge_by_rank(const void *left, const void *right)
     return (a->cause > b->cause) - (a->cause < b->cause);
 }
 
-static void merge_group(const struct trace *trace, struct group *group, struct merge_thread *threads)
+static void merge_group(const struct trace *trace, struct group *group,
+                        struct merge_thread *threads)
 {
     merge_spans(trace, group);
     merge_threads(trace, group, threads);
@@ -333,15 +356,21 @@ void groups_make(struct work *work, double share_min, struct groups *ret_groups)
     struct merge_entry *entries = xcalloc(work->part_count + 1, sizeof *entries);
     uint32_t *first_alike = merge_first_alike(trace);
     for (size_t i = 0; i < work->part_count; i++)
-        entries[i] = (struct merge_entry){&work->parts[i], merge_key(trace, first_alike, &work->parts[i])};
+        entries[i] =
+            (struct merge_entry){&work->parts[i], merge_key(trace, first_alike, &work->parts[i])};
     free(first_alike);
     qsort(entries, work->part_count, sizeof *entries, merge_by_key);
     *ret_groups = (struct groups){.parts = xcalloc(work->part_count + 1, sizeof(struct part *))};
     struct merge_thread *threads = xcalloc(trace->thread_count + 1, sizeof *threads);
     for (size_t i = 0, k; i < work->part_count; i = k) {
-        for (k = i; k < work->part_count && entries[k].part->cause == entries[i].part->cause && entries[k].key == entries[i].key; k++)
+        for (k = i; k < work->part_count && entries[k].part->cause == entries[i].part->cause &&
+                    entries[k].key == entries[i].key;
+             k++)
             ret_groups->parts[k] = entries[k].part;
-        struct group group = {.cause = entries[i].part->cause, .culprit = entries[i].key, .rival = TRACE_NONE, .parts = ret_groups->parts + i,
+        struct group group = {.cause = entries[i].part->cause,
+                              .culprit = entries[i].key,
+                              .rival = TRACE_NONE,
+                              .parts = ret_groups->parts + i,
                               .part_count = k - i};
         merge_group(trace, &group, threads);
         if (!merge_counts(trace, &group, share_min)) {

@@ -36,7 +36,8 @@ void work_init(struct work *work, struct trace *trace)
     free(picks);
     work->compilers = xcalloc(trace->process_count + 1, sizeof *work->compilers);
     for (size_t i = 0; i < trace->process_count; i++)
-        if (trace->processes[i].compiler && trace->processes[i].leader != TRACE_NONE && trace->processes[i].kind == TRACE_TARGET)
+        if (trace->processes[i].compiler && trace->processes[i].leader != TRACE_NONE &&
+            trace->processes[i].kind == TRACE_TARGET)
             work->compilers[work->compiler_count++] = (uint32_t)i;
 }
 
@@ -51,16 +52,24 @@ void work_free(struct work *work)
     *work = (struct work){0};
 }
 
-struct part *parts_add(struct work *work, uint32_t thread, int64_t begin, int64_t end, enum cause cause, enum part_split split)
+struct part *parts_add(struct work *work, uint32_t thread, int64_t begin, int64_t end,
+                       enum cause cause, enum part_split split)
 {
     if (work->part_count == work->part_capacity) {
         work->part_capacity = work->part_capacity ? work->part_capacity * 2 : 1024;
         work->parts = xrealloc(work->parts, work->part_capacity * sizeof *work->parts);
     }
     struct part *part = &work->parts[work->part_count++];
-    *part = (struct part){.begin = begin, .end = end, .thread = thread, .gap = TRACE_NONE, .sample = TRACE_NONE,
-                          .culprit = TRACE_NONE, .waits_for = TRACE_NONE, .cause = (uint8_t)cause,
-                          .split = (uint8_t)split, .confidence = 0.9F};
+    *part = (struct part){.begin = begin,
+                          .end = end,
+                          .thread = thread,
+                          .gap = TRACE_NONE,
+                          .sample = TRACE_NONE,
+                          .culprit = TRACE_NONE,
+                          .waits_for = TRACE_NONE,
+                          .cause = (uint8_t)cause,
+                          .split = (uint8_t)split,
+                          .confidence = 0.9F};
     return part;
 }
 
@@ -77,17 +86,20 @@ void parts_sort(struct work *work)
     size_t threads = work->trace->thread_count;
     free(work->part_first);
     work->part_first = xcalloc(threads + 1, sizeof *work->part_first);
-    work->parts = trace_group(work->parts, work->part_count, sizeof *work->parts, offsetof(struct part, thread), threads,
-                              work->part_first);
+    work->parts = trace_group(work->parts, work->part_count, sizeof *work->parts,
+                              offsetof(struct part, thread), threads, work->part_first);
     work->part_capacity = work->part_count;
     for (size_t i = 0; i < threads; i++)
-        trace_sort(work->parts + work->part_first[i], work->part_first[i + 1] - work->part_first[i], sizeof *work->parts,
-                   parts_by_begin);
+        trace_sort(work->parts + work->part_first[i], work->part_first[i + 1] - work->part_first[i],
+                   sizeof *work->parts, parts_by_begin);
 }
 
-uint32_t parts_range(const struct work *work, uint32_t thread, int64_t begin, int64_t end, uint32_t *ret_last)
+uint32_t parts_range(const struct work *work, uint32_t thread, int64_t begin, int64_t end,
+                     uint32_t *ret_last)
 {
-    enum { BACK_MAX = 64 }; // parts of a thread hardly overlap: a long one lies at most a few before
+    enum {
+        BACK_MAX = 64
+    }; // parts of a thread hardly overlap: a long one lies at most a few before
     uint32_t first = work->part_first[thread], low = first, high = work->part_first[thread + 1];
     uint32_t last = high;
     while (low < high) {
@@ -122,10 +134,13 @@ enum cause parts_activity(struct marks marks)
     static const struct {
         enum mark mark;
         enum cause cause;
-    } rows[] = { // the first that fits: what is rarer and surer stands before
-        {MARK_SMAPS, CAUSE_SMAPS_READ},       {MARK_KHUGEPAGED, CAUSE_KHUGEPAGED}, {MARK_FORK, CAUSE_FORK_LARGE},
-        {MARK_NUMA, CAUSE_NUMA_BALANCING},    {MARK_COMPACT, CAUSE_COMPACTION},    {MARK_POPULATE, CAUSE_PAGE_POPULATE},
-        {MARK_MADVISE, CAUSE_MADVISE_STORM},  {MARK_RSTAT, CAUSE_RSTAT_LOCK},      {MARK_MEMCG_STAT, CAUSE_ZOMBIE_MEMCG},
+    } rows[] = {
+        // the first that fits: what is rarer and surer stands before
+        {MARK_SMAPS, CAUSE_SMAPS_READ},        {MARK_KHUGEPAGED, CAUSE_KHUGEPAGED},
+        {MARK_FORK, CAUSE_FORK_LARGE},         {MARK_NUMA, CAUSE_NUMA_BALANCING},
+        {MARK_COMPACT, CAUSE_COMPACTION},      {MARK_POPULATE, CAUSE_PAGE_POPULATE},
+        {MARK_MADVISE, CAUSE_MADVISE_STORM},   {MARK_RSTAT, CAUSE_RSTAT_LOCK},
+        {MARK_MEMCG_STAT, CAUSE_ZOMBIE_MEMCG},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (marks_has(marks, rows[i].mark))

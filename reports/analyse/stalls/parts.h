@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of stalls: each is a piece of time that one thread of the target lost to one cause. Made
-// from gaps (classify.c, gil.c), lock waits (holder.c), samples (oncpu.c) and facts (facts.c); waits
-// for other threads are then followed to their end (chain.c), and merge.c puts them together. One owner thread.
+// The parts of stalls: each is a piece of time that one thread of the target lost to one cause.
+// Made from gaps (classify.c, gil.c), lock waits (holder.c), samples (oncpu.c) and facts (facts.c);
+// waits for other threads are then followed to their end (chain.c), and merge.c puts them together.
+// One owner thread.
 #ifndef UPGATE_STALLS_PARTS_H
 #define UPGATE_STALLS_PARTS_H
 
@@ -32,16 +33,25 @@ enum part_via {
 };
 
 // Kinds of waits that an idle thread makes as well.
-enum part_soft { SOFT_NO, SOFT_FUTEX, SOFT_POLL, SOFT_SLEEP, SOFT_CHILD, SOFT_PIPE, SOFT_SOCKET, SOFT_OTHER };
+enum part_soft {
+    SOFT_NO,
+    SOFT_FUTEX,
+    SOFT_POLL,
+    SOFT_SLEEP,
+    SOFT_CHILD,
+    SOFT_PIPE,
+    SOFT_SOCKET,
+    SOFT_OTHER
+};
 
 enum part_note {
-    NOTE_READER = 1 << 0,     // the lock's owner is one of possibly many readers
-    NOTE_NO_OWNER = 1 << 1,   // nobody was recorded as owner
+    NOTE_READER = 1 << 0,      // the lock's owner is one of possibly many readers
+    NOTE_NO_OWNER = 1 << 1,    // nobody was recorded as owner
     NOTE_NO_ACTIVITY = 1 << 2, // what the culprit did was not seen
-    NOTE_INFERRED = 1 << 3,   // the culprit was concluded from the timing
-    NOTE_UNFINISHED = 1 << 4, // the wait began before or ended after the recording
-    NOTE_DISAGREE = 1 << 5,   // owner and waker are different tasks
-    NOTE_SHARED = 1 << 6,     // several had their share
+    NOTE_INFERRED = 1 << 3,    // the culprit was concluded from the timing
+    NOTE_UNFINISHED = 1 << 4,  // the wait began before or ended after the recording
+    NOTE_DISAGREE = 1 << 5,    // owner and waker are different tasks
+    NOTE_SHARED = 1 << 6,      // several had their share
 };
 
 struct part {
@@ -69,8 +79,8 @@ struct work {
     uint32_t *part_first; // [thread_count + 1], after parts_sort
     struct part_hop *hops;
     size_t hop_count, hop_capacity;
-    uint8_t *taken;            // of each gap: part of a longer story already
-    uint32_t *owner_samples;   // of lock owners and kernel neighbours, by time
+    uint8_t *taken;          // of each gap: part of a longer story already
+    uint32_t *owner_samples; // of lock owners and kernel neighbours, by time
     size_t owner_sample_count;
     uint32_t *compilers; // processes
     size_t compiler_count;
@@ -79,11 +89,14 @@ struct work {
 
 void work_init(struct work *work, struct trace *trace);
 void work_free(struct work *work);
-struct part *parts_add(struct work *work, uint32_t thread, int64_t begin, int64_t end, enum cause cause, enum part_split split);
+struct part *parts_add(struct work *work, uint32_t thread, int64_t begin, int64_t end,
+                       enum cause cause, enum part_split split);
 void parts_sort(struct work *work); // by thread and begin; fills part_first
 // Parts of the thread that may overlap [begin, end): *ret_last is one behind the last.
-uint32_t parts_range(const struct work *work, uint32_t thread, int64_t begin, int64_t end, uint32_t *ret_last);
-bool parts_blamable(const struct trace *trace, uint32_t thread); // neither nobody, nor the idle task, nor upgate
+uint32_t parts_range(const struct work *work, uint32_t thread, int64_t begin, int64_t end,
+                     uint32_t *ret_last);
+bool parts_blamable(const struct trace *trace,
+                    uint32_t thread); // neither nobody, nor the idle task, nor upgate
 int64_t parts_overlap(int64_t a_begin, int64_t a_end, int64_t b_begin, int64_t b_end);
 
 // What a task that holds others up was doing; CAUSE_COUNT: nothing known.
@@ -98,19 +111,22 @@ struct holder_hint {
 void holder_find(struct work *work, struct part *part, const struct holder_hint *hint);
 void holder_spins(struct work *work); // lock waits that were spent on the CPU
 
-void gil_stitch(struct work *work);    // before classify_gaps
+void gil_stitch(struct work *work); // before classify_gaps
 void classify_gaps(struct work *work);
 void oncpu_find(struct work *work);
 void facts_find(struct work *work);
-void chain_follow(struct work *work); // after all others: decides soft waits, moves blame to the end of chains
+void chain_follow(
+    struct work *work); // after all others: decides soft waits, moves blame to the end of chains
 
 // cpu.c: a wait for a CPU.
 void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index, int64_t begin);
-// The first fact of this kind that overlaps [begin, end) and was done by somebody outside the process of
-// `thread`; NULL: none.
-const struct trace_fact *facts_by_other(const struct trace *trace, int what, uint32_t thread, int64_t begin, int64_t end);
+// The first fact of this kind that overlaps [begin, end) and was done by somebody outside the
+// process of `thread`; NULL: none.
+const struct trace_fact *facts_by_other(const struct trace *trace, int what, uint32_t thread,
+                                        int64_t begin, int64_t end);
 bool facts_throttled(const struct trace *trace, int64_t begin, int64_t end); // cpu.stat counted it
-// Was the waker really the one who ended the wait? Not in interrupts, except softirqs of its own sending.
+// Was the waker really the one who ended the wait? Not in interrupts, except softirqs of its own
+// sending.
 bool classify_real_waker(const struct trace *trace, const struct trace_gap *gap);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The period of what the culprit does. A victim sees only some of it, late and several times over: the
-// begins of waits are merged into episodes first, distances of two or three periods (one was missed)
-// are folded, and a period is only told when the distances agree.
+// The period of what the culprit does. A victim sees only some of it, late and several times over:
+// the begins of waits are merged into episodes first, distances of two or three periods (one was
+// missed) are folded, and a period is only told when the distances agree.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,14 +11,14 @@
 #include "reports/analyse/stalls/group.h"
 
 enum { PERIOD_TIMES_MIN = 4, PERIOD_FOLD_MAX = 4, PERIOD_TIMES_MAX = 100000 };
-static const double period_spread_max = 0.25; // MAD of the folded distances over the period
+static const double period_spread_max = 0.25;  // MAD of the folded distances over the period
 static const double period_share_min = 0.75;   // of distances that must fit
-static const double period_single_min = 0.45;   // of them one period long
+static const double period_single_min = 0.45;  // of them one period long
 static const double period_residual_max = 0.2; // from a multiple, in periods
 
 // Do the distances agree on a period, beyond what chance does? Those of a series without one fall
-// within a fifth of some multiple with probability 0.4: three standard deviations more are asked for.
-// Few distances must all be single ones and nearly equal.
+// within a fifth of some multiple with probability 0.4: three standard deviations more are asked
+// for. Few distances must all be single ones and nearly equal.
 static bool period_proven(size_t count, size_t fit, size_t single, double residual_max)
 {
     double expected = 0.4 * (double)count, sd = sqrt(0.24 * (double)count);
@@ -70,7 +70,8 @@ static double period_try(double *distances, size_t count, double *ret_spread)
 
 int64_t period_of(const struct trace_window *spans, size_t count)
 {
-    static const int64_t joins[] = {2000000, 10000000, 25000000, 50000000, 100000000, 200000000, 500000000, 1000000000};
+    static const int64_t joins[] = {2000000,   10000000,  25000000,  50000000,
+                                    100000000, 200000000, 500000000, 1000000000};
     double best = 0, best_spread = period_spread_max;
     double *distances = xcalloc(count + 1, sizeof *distances);
     for (size_t j = 0; j < sizeof joins / sizeof joins[0] && count >= PERIOD_TIMES_MIN; j++) {
@@ -87,7 +88,8 @@ int64_t period_of(const struct trace_window *spans, size_t count)
             break;
         double spread, period = period_try(distances, found, &spread);
         // A larger join throws spans away: it must be clearly better to be believed.
-        if (period > 0 && period > 2 * (double)joins[j] && spread < best_spread * (best > 0 ? 0.5 : 1)) {
+        if (period > 0 && period > 2 * (double)joins[j] &&
+            spread < best_spread * (best > 0 ? 0.5 : 1)) {
             best = period;
             best_spread = spread;
         }
@@ -97,7 +99,8 @@ int64_t period_of(const struct trace_window *spans, size_t count)
 }
 
 // The moments at which the kernel itself noted the culprit's deed.
-static size_t period_facts(const struct trace *trace, const struct group *group, struct trace_window *spans)
+static size_t period_facts(const struct trace *trace, const struct group *group,
+                           struct trace_window *spans)
 {
     int what = group->cause == CAUSE_SMAPS_READ       ? UG_FACT_PROC_OPEN
                : group->cause == CAUSE_PAGE_MIGRATION ? UG_FACT_MIGRATE
@@ -106,7 +109,8 @@ static size_t period_facts(const struct trace *trace, const struct group *group,
     size_t count = 0;
     for (size_t i = 0; what && i < trace->fact_count && count < PERIOD_TIMES_MAX; i++) {
         const struct trace_fact *fact = &trace->facts[i];
-        if (fact->what == what && fact->actor != TRACE_NONE && trace->threads[fact->actor].process == group->culprit)
+        if (fact->what == what && fact->actor != TRACE_NONE &&
+            trace->threads[fact->actor].process == group->culprit)
             spans[count++] = (struct trace_window){fact->begin, fact->begin};
     }
     return count;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The analysis from end to end: load, find the parts, follow the chains, merge, describe; then what the
-// trust ledger has to say about the recording, which lowers every confidence.
+// The analysis from end to end: load, find the parts, follow the chains, merge, describe; then what
+// the trust ledger has to say about the recording, which lowers every confidence.
 #include "reports/analyse/stalls/stalls.h"
 
 #include <errno.h>
@@ -13,15 +13,17 @@
 // Producers and kinds whose losses touch stalls; others (steps, tensors) do not.
 static bool stalls_concerns(const char *producer, const char *kind)
 {
-    static const char *const words[] = {"bpf", "capture", "record", "host", "stall", "python", "symbol", "gap", "sample", "lock",
-                                        "task", "fact", "state"};
+    static const char *const words[] = {"bpf",    "capture", "record", "host",   "stall",
+                                        "python", "symbol",  "gap",    "sample", "lock",
+                                        "task",   "fact",    "state"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strstr(producer, words[i]) || strstr(kind, words[i]))
             return true;
     return false;
 }
 
-// What is believed of every cause when events were lost: half the share that was lost, at least 2 %.
+// What is believed of every cause when events were lost: half the share that was lost, at least 2
+// %.
 static double stalls_trust(double trust, int64_t seen, int64_t dropped)
 {
     double share = seen > 0 ? (double)dropped / (double)seen : 0.2;
@@ -30,26 +32,31 @@ static double stalls_trust(double trust, int64_t seen, int64_t dropped)
     return one < trust ? one : trust;
 }
 
-static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct arena *arena, double *ret_trust, struct error *err)
+static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct arena *arena,
+                              double *ret_trust, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT producer, kind, detail, dropped, coalesce(seen, -1), breach FROM ledger WHERE "
-                                     "(launch_id IS NULL OR launch_id = ?) AND (dropped > 0 OR breach) ORDER BY id", "i",
-                                     stalls->launch_id);
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT producer, kind, detail, dropped, coalesce(seen, -1), breach FROM ledger WHERE "
+        "(launch_id IS NULL OR launch_id = ?) AND (dropped > 0 OR breach) ORDER BY id",
+        "i", stalls->launch_id);
     if (!stmt)
         return err ? err->code : -EIO;
     struct stall_breach *list = NULL;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        const char *producer = (const char *)sqlite3_column_text(stmt, 0), *kind = (const char *)sqlite3_column_text(stmt, 1);
+        const char *producer = (const char *)sqlite3_column_text(stmt, 0),
+                   *kind = (const char *)sqlite3_column_text(stmt, 1);
         if (!stalls_concerns(producer, kind))
             continue;
         list = xrealloc(list, (stalls->breach_count + 1) * sizeof *list);
         list[stalls->breach_count++] =
             (struct stall_breach){arena_copy(arena, producer), arena_copy(arena, kind),
-                                  arena_copy(arena, (const char *)sqlite3_column_text(stmt, 2)), sqlite3_column_int64(stmt, 3)};
+                                  arena_copy(arena, (const char *)sqlite3_column_text(stmt, 2)),
+                                  sqlite3_column_int64(stmt, 3)};
         if (sqlite3_column_int64(stmt, 3) > 0)
-            *ret_trust = stalls_trust(*ret_trust, sqlite3_column_int64(stmt, 4), sqlite3_column_int64(stmt, 3));
+            *ret_trust = stalls_trust(*ret_trust, sqlite3_column_int64(stmt, 4),
+                                      sqlite3_column_int64(stmt, 3));
     }
     stalls->breaches = arena_alloc(arena, stalls->breach_count + 1, sizeof *list);
     if (stalls->breach_count)
@@ -59,10 +66,14 @@ static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct
 }
 
 // recording.missing, a JSON array of sentences.
-static int stalls_read_missing(struct store *store, struct stalls *stalls, struct arena *arena, struct error *err)
+static int stalls_read_missing(struct store *store, struct stalls *stalls, struct arena *arena,
+                               struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err, "SELECT j.value FROM recording r, json_each(CASE WHEN json_valid(r.missing) THEN "
-                                     "r.missing ELSE '[]' END) j WHERE r.id = ? ORDER BY j.key", "i", stalls->recording_id);
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT j.value FROM recording r, json_each(CASE WHEN json_valid(r.missing) THEN "
+        "r.missing ELSE '[]' END) j WHERE r.id = ? ORDER BY j.key",
+        "i", stalls->recording_id);
     if (!stmt)
         return err ? err->code : -EIO;
     const char **list = NULL;
@@ -90,7 +101,8 @@ static void stalls_find(struct work *work)
     chain_follow(work);
 }
 
-static void stalls_fill(struct stalls *stalls, struct work *work, const struct groups *groups, double trust)
+static void stalls_fill(struct stalls *stalls, struct work *work, const struct groups *groups,
+                        double trust)
 {
     const struct trace *trace = work->trace;
     stalls->window_ns = trace->window_ns;
@@ -105,13 +117,15 @@ static void stalls_fill(struct stalls *stalls, struct work *work, const struct g
         describe_group(work, &groups->groups[i], stall);
         stall->confidence *= trust;
         if (trust < 1)
-            stall->confidence_note = arena_print(trace->arena, "%s%sevents were lost while recording",
-                                                 stall->confidence_note ? stall->confidence_note : "",
-                                                 stall->confidence_note ? "; " : "");
+            stall->confidence_note =
+                arena_print(trace->arena, "%s%sevents were lost while recording",
+                            stall->confidence_note ? stall->confidence_note : "",
+                            stall->confidence_note ? "; " : "");
     }
 }
 
-int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct stalls **ret_stalls, struct error *err)
+int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct stalls **ret_stalls,
+                   struct error *err)
 {
     static const struct stalls_opts defaults = {0};
     opts = opts ? opts : &defaults;
@@ -157,19 +171,23 @@ void stalls_free(struct stalls *stalls)
     free(stalls);
 }
 
-int stalls_save(struct store *store, const struct stalls *stalls, char *(*detail_json)(const struct stall *stall), struct error *err)
+int stalls_save(struct store *store, const struct stalls *stalls,
+                char *(*detail_json)(const struct stall *stall), struct error *err)
 {
-    int rc = store_exec(store, err, "DELETE FROM stall WHERE recording_id = ?", "i", stalls->recording_id);
+    int rc = store_exec(store, err, "DELETE FROM stall WHERE recording_id = ?", "i",
+                        stalls->recording_id);
     for (size_t i = 0; i < stalls->count && !rc; i++) {
         const struct stall *stall = &stalls->stalls[i];
         char *detail = detail_json ? detail_json(stall) : xstrdup("{}");
-        rc = store_exec(store, err,
-                        "INSERT INTO stall (recording_id, rank, cause, total_ns, count, max_ns, period_ns, confidence, victim_thread, "
-                        "culprit_thread, advice, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", "iisiiiIdIIss",
-                        stalls->recording_id, (int64_t)i + 1, stall->cause, stall->total_ns, (int64_t)stall->count, stall->max_ns,
-                        stall->has_period ? &stall->period_ns : NULL, stall->confidence,
-                        stall->victim.known ? &stall->victim.thread_id : NULL,
-                        stall->culprit.known ? &stall->culprit.thread_id : NULL, stall->advice, detail);
+        rc = store_exec(
+            store, err,
+            "INSERT INTO stall (recording_id, rank, cause, total_ns, count, max_ns, period_ns, "
+            "confidence, victim_thread, "
+            "culprit_thread, advice, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "iisiiiIdIIss", stalls->recording_id, (int64_t)i + 1, stall->cause, stall->total_ns,
+            (int64_t)stall->count, stall->max_ns, stall->has_period ? &stall->period_ns : NULL,
+            stall->confidence, stall->victim.known ? &stall->victim.thread_id : NULL,
+            stall->culprit.known ? &stall->culprit.thread_id : NULL, stall->advice, detail);
         free(detail);
     }
     return rc;

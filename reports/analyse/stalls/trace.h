@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A recording in memory: compact arrays in place of rows, ids replaced by indexes, each thread's gaps
-// and samples side by side in the order of time. Times are cut to the windows that count. Read only
-// after trace_load; one owner thread.
+// A recording in memory: compact arrays in place of rows, ids replaced by indexes, each thread's
+// gaps and samples side by side in the order of time. Times are cut to the windows that count. Read
+// only after trace_load; one owner thread.
 #ifndef UPGATE_STALLS_TRACE_H
 #define UPGATE_STALLS_TRACE_H
 
@@ -121,22 +121,25 @@ struct trace {
     struct trace_counter *counters;
     struct trace_window *steps; // begin, end
     const char **texts;
-    size_t process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count, sample_count, cpu_count,
-        lock_count, fact_count, counter_count, step_count, text_count;
+    size_t process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count,
+        sample_count, cpu_count, lock_count, fact_count, counter_count, step_count, text_count;
 };
 
-int trace_load(struct store *store, int64_t recording_id, struct arena *arena, struct trace **ret_trace, struct error *err);
+int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
+               struct trace **ret_trace, struct error *err);
 void trace_free(struct trace *trace); // NULL ok; the arena stays
 
 static inline bool trace_is_target(const struct trace *trace, uint32_t thread)
 {
-    return thread != TRACE_NONE && trace->processes[trace->threads[thread].process].kind == TRACE_TARGET;
+    return thread != TRACE_NONE &&
+           trace->processes[trace->threads[thread].process].kind == TRACE_TARGET;
 }
 static inline struct marks trace_marks(const struct trace *trace, uint32_t stack)
 {
     return trace->stacks[stack].marks;
 }
-// First sample of the thread at or after a time: an index below sample_first + sample_count, or that sum.
+// First sample of the thread at or after a time: an index below sample_first + sample_count, or
+// that sum.
 uint32_t trace_sample_from(const struct trace *trace, uint32_t thread, int64_t at);
 // First gap of the thread that ends after a time.
 uint32_t trace_gap_from(const struct trace *trace, uint32_t thread, int64_t at);
@@ -154,7 +157,8 @@ struct trace_ids { // id of the store -> index
     uint32_t *index; // of id - min
 };
 uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id); // TRACE_NONE: not there
-void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count, size_t size); // rows begin with the id
+void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count,
+                     size_t size); // rows begin with the id
 struct trace_maps {
     struct trace_ids threads, stacks;
 };
@@ -162,14 +166,18 @@ void *trace_push(void **rows, size_t *count, size_t *capacity, size_t size); // 
 int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent);
 uint32_t trace_thread_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int column);
 uint32_t trace_stack_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int column);
-int trace_load_big(struct trace *trace, struct store *store, const struct trace_maps *maps, struct error *err); // gaps, samples
-int trace_load_stacks(struct trace *trace, struct store *store, struct trace_ids *stacks, struct error *err);
+int trace_load_big(struct trace *trace, struct store *store, const struct trace_maps *maps,
+                   struct error *err); // gaps, samples
+int trace_load_stacks(struct trace *trace, struct store *store, struct trace_ids *stacks,
+                      struct error *err);
 void trace_index(struct trace *trace); // sorts gaps, samples, locks; who works
-// Rows of `size` bytes side by side by the thread at `offset`, in their old order: starts[thread] and
-// starts[thread + 1] bound a thread's. Frees rows, returns the new ones.
-void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t threads, uint32_t *starts);
+// Rows of `size` bytes side by side by the thread at `offset`, in their old order: starts[thread]
+// and starts[thread + 1] bound a thread's. Frees rows, returns the new ones.
+void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t threads,
+                  uint32_t *starts);
 // qsort, when they are not in order already (then true).
 bool trace_sort(void *rows, size_t count, size_t size, int (*compare)(const void *, const void *));
-bool trace_clip(const struct trace *trace, int64_t *begin, int64_t *end); // the longest piece inside; false: none
+bool trace_clip(const struct trace *trace, int64_t *begin,
+                int64_t *end); // the longest piece inside; false: none
 
 #endif

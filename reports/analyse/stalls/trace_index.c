@@ -11,9 +11,11 @@
 
 // ---- stacks ----
 
-static int trace_load_frames(struct trace *trace, struct store *store, struct trace_ids *ids, struct error *err)
+static int trace_load_frames(struct trace *trace, struct store *store, struct trace_ids *ids,
+                             struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err, "SELECT id, name, module, coalesce(line, 0) FROM frame ORDER BY id", "");
+    sqlite3_stmt *stmt = store_query(
+        store, err, "SELECT id, name, module, coalesce(line, 0) FROM frame ORDER BY id", "");
     if (!stmt)
         return err ? err->code : -EIO;
     size_t capacity = 0;
@@ -38,8 +40,8 @@ static int trace_load_frames(struct trace *trace, struct store *store, struct tr
 }
 
 // Frame ids out of a JSON array of integers. What is no digit separates.
-static void trace_parse_stack(struct trace *trace, struct trace_stack *row, const char *text, const struct trace_ids *frames,
-                              size_t *capacity)
+static void trace_parse_stack(struct trace *trace, struct trace_stack *row, const char *text,
+                              const struct trace_ids *frames, size_t *capacity)
 {
     row->first = (uint32_t)trace->stack_frame_count;
     for (const char *at = text; *at;) {
@@ -55,14 +57,16 @@ static void trace_parse_stack(struct trace *trace, struct trace_stack *row, cons
             continue;
         if (trace->stack_frame_count == *capacity) {
             *capacity = *capacity ? *capacity * 2 : 4096;
-            trace->stack_frames = xrealloc(trace->stack_frames, *capacity * sizeof *trace->stack_frames);
+            trace->stack_frames =
+                xrealloc(trace->stack_frames, *capacity * sizeof *trace->stack_frames);
         }
         trace->stack_frames[trace->stack_frame_count++] = frame;
     }
     row->count = (uint32_t)trace->stack_frame_count - row->first;
 }
 
-static struct marks trace_stack_marks(struct trace *trace, const struct trace_stack *row, char kind, struct marks *of_frames)
+static struct marks trace_stack_marks(struct trace *trace, const struct trace_stack *row, char kind,
+                                      struct marks *of_frames)
 {
     struct marks marks = {{0, 0}};
     for (uint32_t i = 0; i < row->count; i++) {
@@ -77,11 +81,13 @@ static struct marks trace_stack_marks(struct trace *trace, const struct trace_st
     return marks;
 }
 
-int trace_load_stacks(struct trace *trace, struct store *store, struct trace_ids *stacks, struct error *err)
+int trace_load_stacks(struct trace *trace, struct store *store, struct trace_ids *stacks,
+                      struct error *err)
 {
     struct trace_ids frames = {0};
     int rc = trace_load_frames(trace, store, &frames, err);
-    sqlite3_stmt *stmt = rc ? NULL : store_query(store, err, "SELECT id, kind, frames FROM stack ORDER BY id", "");
+    sqlite3_stmt *stmt =
+        rc ? NULL : store_query(store, err, "SELECT id, kind, frames FROM stack ORDER BY id", "");
     if (!stmt) {
         free(frames.index);
         return rc ? rc : err ? err->code : -EIO;
@@ -99,8 +105,10 @@ int trace_load_stacks(struct trace *trace, struct store *store, struct trace_ids
         }
         struct trace_stack *row = &trace->stacks[trace->stack_count];
         keys[trace->stack_count++ - 1] = sqlite3_column_int64(stmt, 0);
-        trace_parse_stack(trace, row, (const char *)sqlite3_column_text(stmt, 2), &frames, &frames_capacity);
-        row->marks = trace_stack_marks(trace, row, *(const char *)sqlite3_column_text(stmt, 1), of_frames);
+        trace_parse_stack(trace, row, (const char *)sqlite3_column_text(stmt, 2), &frames,
+                          &frames_capacity);
+        row->marks =
+            trace_stack_marks(trace, row, *(const char *)sqlite3_column_text(stmt, 1), of_frames);
     }
     trace_ids_build(stacks, keys, trace->stack_count - 1, sizeof *keys);
     free(keys);
@@ -143,7 +151,9 @@ static void trace_clip_rows(struct trace *trace)
         if (!trace_clip(trace, &row->out, &row->in))
             continue;
         if (row->waking)
-            row->waking = row->waking < row->out ? row->out : row->waking > row->in ? row->in : row->waking;
+            row->waking = row->waking < row->out  ? row->out
+                          : row->waking > row->in ? row->in
+                                                  : row->waking;
         trace->gaps[kept++] = *row;
     }
     trace->gap_count = kept;
@@ -188,7 +198,8 @@ static uint32_t trace_thread_of(const void *row, size_t offset)
     return thread;
 }
 
-void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t threads, uint32_t *starts)
+void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t threads,
+                  uint32_t *starts)
 {
     memset(starts, 0, (threads + 1) * sizeof *starts);
     for (size_t i = 0; i < count; i++)
@@ -237,26 +248,30 @@ static bool trace_index_threads(struct trace *trace)
 {
     bool sorted = true;
     uint32_t *starts = xcalloc(trace->thread_count + 1, sizeof *starts);
-    trace->gaps = trace_group(trace->gaps, trace->gap_count, sizeof *trace->gaps, offsetof(struct trace_gap, thread),
-                              trace->thread_count, starts);
+    trace->gaps = trace_group(trace->gaps, trace->gap_count, sizeof *trace->gaps,
+                              offsetof(struct trace_gap, thread), trace->thread_count, starts);
     for (size_t i = 0; i < trace->thread_count; i++) {
         trace->threads[i].gap_first = starts[i];
         trace->threads[i].gap_count = starts[i + 1] - starts[i];
-        trace_sort(trace->gaps + starts[i], starts[i + 1] - starts[i], sizeof *trace->gaps, trace_by_out);
+        trace_sort(trace->gaps + starts[i], starts[i + 1] - starts[i], sizeof *trace->gaps,
+                   trace_by_out);
     }
-    trace->samples = trace_group(trace->samples, trace->sample_count, sizeof *trace->samples,
-                                 offsetof(struct trace_sample, thread), trace->thread_count, starts);
+    trace->samples =
+        trace_group(trace->samples, trace->sample_count, sizeof *trace->samples,
+                    offsetof(struct trace_sample, thread), trace->thread_count, starts);
     for (size_t i = 0; i < trace->thread_count; i++) {
         trace->threads[i].sample_first = starts[i];
         trace->threads[i].sample_count = starts[i + 1] - starts[i];
-        sorted &= trace_sort(trace->samples + starts[i], starts[i + 1] - starts[i], sizeof *trace->samples, trace_by_at);
+        sorted &= trace_sort(trace->samples + starts[i], starts[i + 1] - starts[i],
+                             sizeof *trace->samples, trace_by_at);
     }
-    trace->locks = trace_group(trace->locks, trace->lock_count, sizeof *trace->locks, offsetof(struct trace_lock, thread),
-                               trace->thread_count, starts);
+    trace->locks = trace_group(trace->locks, trace->lock_count, sizeof *trace->locks,
+                               offsetof(struct trace_lock, thread), trace->thread_count, starts);
     for (size_t i = 0; i < trace->thread_count; i++) {
         trace->threads[i].lock_first = starts[i];
         trace->threads[i].lock_count = starts[i + 1] - starts[i];
-        trace_sort(trace->locks + starts[i], starts[i + 1] - starts[i], sizeof *trace->locks, trace_by_begin);
+        trace_sort(trace->locks + starts[i], starts[i + 1] - starts[i], sizeof *trace->locks,
+                   trace_by_begin);
     }
     free(starts);
     return sorted;
@@ -273,8 +288,8 @@ static int trace_by_pick(const void *left, const void *right)
     return (a->at > b->at) - (a->at < b->at);
 }
 
-// Who was seen on each CPU besides the target's own working threads: asked for when somebody waited for
-// that CPU. Sorted by time within the CPU.
+// Who was seen on each CPU besides the target's own working threads: asked for when somebody waited
+// for that CPU. Sorted by time within the CPU.
 static void trace_index_cpus(struct trace *trace)
 {
     for (size_t i = 0; i < trace->sample_count; i++)
@@ -294,9 +309,11 @@ static void trace_index_cpus(struct trace *trace)
     memcpy(at, trace->cpu_first, trace->cpu_count * sizeof *at);
     for (size_t i = 0; i < trace->sample_count; i++)
         if (trace->samples[i].cpu >= 0)
-            picks[at[trace->samples[i].cpu]++] = (struct trace_pick){trace->samples[i].at, (uint32_t)i};
+            picks[at[trace->samples[i].cpu]++] =
+                (struct trace_pick){trace->samples[i].at, (uint32_t)i};
     for (size_t cpu = 0; cpu < trace->cpu_count; cpu++)
-        trace_sort(picks + trace->cpu_first[cpu], trace->cpu_first[cpu + 1] - trace->cpu_first[cpu], sizeof *picks, trace_by_pick);
+        trace_sort(picks + trace->cpu_first[cpu], trace->cpu_first[cpu + 1] - trace->cpu_first[cpu],
+                   sizeof *picks, trace_by_pick);
     for (size_t i = 0; i < trace->sample_count; i++)
         trace->cpu_samples[i] = picks[i].sample;
     free(picks);
@@ -305,7 +322,8 @@ static void trace_index_cpus(struct trace *trace)
 
 uint32_t trace_sample_from(const struct trace *trace, uint32_t thread, int64_t at)
 {
-    uint32_t low = trace->threads[thread].sample_first, high = low + trace->threads[thread].sample_count;
+    uint32_t low = trace->threads[thread].sample_first,
+             high = low + trace->threads[thread].sample_count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (trace->samples[middle].at < at)
@@ -357,11 +375,13 @@ uint32_t trace_cpu_sample_from(const struct trace *trace, int cpu, int64_t at)
 
 int64_t trace_ran_ns(const struct trace *trace, uint32_t thread, int64_t begin, int64_t end)
 {
-    return (int64_t)(trace_sample_from(trace, thread, end) - trace_sample_from(trace, thread, begin)) * trace->tick_ns;
+    return (int64_t)(trace_sample_from(trace, thread, end) -
+                     trace_sample_from(trace, thread, begin)) *
+           trace->tick_ns;
 }
 
-// A thread works when it is on the CPU for a fiftieth of the window, by the recorder's sum, else by its
-// samples, else by what its gaps leave. Pools that wait for work do less.
+// A thread works when it is on the CPU for a fiftieth of the window, by the recorder's sum, else by
+// its samples, else by what its gaps leave. Pools that wait for work do less.
 static void trace_find_workers(struct trace *trace)
 {
     enum { WORKS_SHARE = 50 };
@@ -372,16 +392,19 @@ static void trace_find_workers(struct trace *trace)
         if (thread->run_ns < 0) {
             thread->run_ns = trace->window_ns;
             for (uint32_t k = 0; k < thread->gap_count; k++)
-                thread->run_ns -= trace->gaps[thread->gap_first + k].in - trace->gaps[thread->gap_first + k].out;
+                thread->run_ns -=
+                    trace->gaps[thread->gap_first + k].in - trace->gaps[thread->gap_first + k].out;
         }
         thread->working = trace_is_target(trace, (uint32_t)i) &&
-                          (thread->run_ns >= trace->window_ns / WORKS_SHARE || (thread->main && trace->step_count));
+                          (thread->run_ns >= trace->window_ns / WORKS_SHARE ||
+                           (thread->main && trace->step_count));
     }
     bool main_works = false;
     for (size_t i = 0; i < trace->thread_count; i++)
         main_works |= trace->threads[i].main && trace->threads[i].working;
     for (size_t i = 0; i < trace->thread_count; i++)
-        trace->threads[i].leads = trace->threads[i].working && (trace->threads[i].main || !main_works);
+        trace->threads[i].leads =
+            trace->threads[i].working && (trace->threads[i].main || !main_works);
     for (size_t i = 0; i < trace->gap_count; i++)
         if (trace->gaps[i].python)
             trace->processes[trace->threads[trace->gaps[i].thread].process].python = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a recording: one pass over each table in the order of the file, integers only, so that five
-// million rows take seconds. A row whose thread is not of this recording is skipped; a reference that
-// leads nowhere becomes "not known".
+// Reading a recording: one pass over each table in the order of the file, integers only, so that
+// five million rows take seconds. A row whose thread is not of this recording is skipped; a
+// reference that leads nowhere becomes "not known".
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +11,16 @@
 
 uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id)
 {
-    return ids->span && id >= ids->min && (size_t)(id - ids->min) < ids->span ? ids->index[id - ids->min] : TRACE_NONE;
+    return ids->span && id >= ids->min && (size_t)(id - ids->min) < ids->span
+               ? ids->index[id - ids->min]
+               : TRACE_NONE;
 }
 
 void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count, size_t size)
 {
-    enum { SPAN_MAX = 1 << 26 }; // ids are given in order: a wider table is damaged, its tail is not known
+    enum {
+        SPAN_MAX = 1 << 26
+    }; // ids are given in order: a wider table is damaged, its tail is not known
     *ids = (struct trace_ids){0};
     if (!count)
         return;
@@ -40,19 +44,26 @@ static const char *trace_text(struct trace *trace, sqlite3_stmt *stmt, int colum
     return arena_copy(trace->arena, (const char *)sqlite3_column_text(stmt, column));
 }
 
-// By name, also of a cross compiler ("x86_64-linux-gnu-gcc") and of one with a version ("clang-14").
+// By name, also of a cross compiler ("x86_64-linux-gnu-gcc") and of one with a version
+// ("clang-14").
 static bool trace_is_compiler(const char *comm)
 {
-    static const char *const names[] = {"ptxas", "nvcc", "cicc",   "cc1",    "cc1plus",  "gcc",       "g++",    "clang",    "clang++",
-                                        "as",    "ld",   "ld.lld", "ld.bfd", "collect2", "fatbinary", "nvlink", "cudafe++", "ninja",
-                                        "c++",   "cc",   "triton", "hipcc",  "llc",      "lto1",      "lld"};
+    static const char *const names[] = {"ptxas",  "nvcc",     "cicc",   "cc1",      "cc1plus",
+                                        "gcc",    "g++",      "clang",  "clang++",  "as",
+                                        "ld",     "ld.lld",   "ld.bfd", "collect2", "fatbinary",
+                                        "nvlink", "cudafe++", "ninja",  "c++",      "cc",
+                                        "triton", "hipcc",    "llc",    "lto1",     "lld"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         size_t len = strlen(names[i]), comm_len = strlen(comm);
-        bool ends = comm_len > len && comm[comm_len - len - 1] == '-' && !strcmp(comm + comm_len - len, names[i]);
-        if (!strcmp(comm, names[i]) || ends || (!strncmp(comm, names[i], len) && comm[len] == '-' && comm[len + 1] >= '0' && comm[len + 1] <= '9'))
+        bool ends = comm_len > len && comm[comm_len - len - 1] == '-' &&
+                    !strcmp(comm + comm_len - len, names[i]);
+        if (!strcmp(comm, names[i]) || ends ||
+            (!strncmp(comm, names[i], len) && comm[len] == '-' && comm[len + 1] >= '0' &&
+             comm[len + 1] <= '9'))
             return true;
     }
-    return !strncmp(comm, "x86_64-linux-gn", 15) || !strncmp(comm, "aarch64-linux-g", 15); // cut at 15 characters
+    return !strncmp(comm, "x86_64-linux-gn", 15) ||
+           !strncmp(comm, "aarch64-linux-g", 15); // cut at 15 characters
 }
 
 // By pid; of a pid that was given out again, the last one that had it.
@@ -71,12 +82,15 @@ static void trace_find_parents(struct trace *trace)
     free(by_pid);
 }
 
-static int trace_load_processes(struct trace *trace, struct store *store, struct trace_ids *ids, struct error *err)
+static int trace_load_processes(struct trace *trace, struct store *store, struct trace_ids *ids,
+                                struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT id, tgid, coalesce(ppid, 0), comm, cmdline, kind, coalesce(started_ns, 0), "
-                                     "coalesce(ended_ns, 0), coalesce(exit_code, -1) FROM process WHERE recording_id = ? ORDER BY id",
-                                     "i", trace->recording_id);
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT id, tgid, coalesce(ppid, 0), comm, cmdline, kind, coalesce(started_ns, 0), "
+        "coalesce(ended_ns, 0), coalesce(exit_code, -1) FROM process WHERE recording_id = ? ORDER "
+        "BY id",
+        "i", trace->recording_id);
     if (!stmt)
         return err ? err->code : -EIO;
     size_t capacity = 0;
@@ -90,14 +104,17 @@ static int trace_load_processes(struct trace *trace, struct store *store, struct
         row->comm = trace_text(trace, stmt, 3);
         row->cmdline = trace_text(trace, stmt, 4);
         const char *kind = (const char *)sqlite3_column_text(stmt, 5);
-        row->kind = !strcmp(kind, "target") ? TRACE_TARGET : !strcmp(kind, "kernel") ? TRACE_KERNEL
-                    : !strcmp(kind, "idle") ? TRACE_IDLE : TRACE_OTHER;
+        row->kind = !strcmp(kind, "target")   ? TRACE_TARGET
+                    : !strcmp(kind, "kernel") ? TRACE_KERNEL
+                    : !strcmp(kind, "idle")   ? TRACE_IDLE
+                                              : TRACE_OTHER;
         row->started_ns = sqlite3_column_int64(stmt, 6);
         row->ended_ns = sqlite3_column_int64(stmt, 7);
         row->exit_code = sqlite3_column_int64(stmt, 8);
         row->leader = row->parent = TRACE_NONE;
         row->own = !strcmp(row->comm, "upgate");
-        row->python = strstr(row->comm, "python") || (row->cmdline && strstr(row->cmdline, "python"));
+        row->python =
+            strstr(row->comm, "python") || (row->cmdline && strstr(row->cmdline, "python"));
         row->compiler = trace_is_compiler(row->comm);
     }
     trace_ids_build(ids, trace->processes, trace->process_count, sizeof *trace->processes);
@@ -105,20 +122,24 @@ static int trace_load_processes(struct trace *trace, struct store *store, struct
     return rc;
 }
 
-static int trace_load_threads(struct trace *trace, struct store *store, const struct trace_ids *processes,
-                              struct trace_ids *ids, struct error *err)
+static int trace_load_threads(struct trace *trace, struct store *store,
+                              const struct trace_ids *processes, struct trace_ids *ids,
+                              struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT t.id, t.process_id, t.tid, t.comm, coalesce(n.run_ns, -1) FROM thread t "
-                                     "JOIN process p ON p.id = t.process_id LEFT JOIN thread_total n ON n.thread_id = t.id "
-                                     "WHERE p.recording_id = ? ORDER BY t.id", "i", trace->recording_id);
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT t.id, t.process_id, t.tid, t.comm, coalesce(n.run_ns, -1) FROM thread t "
+        "JOIN process p ON p.id = t.process_id LEFT JOIN thread_total n ON n.thread_id = t.id "
+        "WHERE p.recording_id = ? ORDER BY t.id",
+        "i", trace->recording_id);
     if (!stmt)
         return err ? err->code : -EIO;
     size_t capacity = 0;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 1));
-        struct trace_thread *row = trace_push((void **)&trace->threads, &trace->thread_count, &capacity, sizeof *row);
+        struct trace_thread *row =
+            trace_push((void **)&trace->threads, &trace->thread_count, &capacity, sizeof *row);
         row->id = sqlite3_column_int64(stmt, 0);
         row->process = process;
         row->tid = sqlite3_column_int(stmt, 2);
@@ -132,10 +153,14 @@ static int trace_load_threads(struct trace *trace, struct store *store, const st
     return rc;
 }
 
-static int trace_load_locks(struct trace *trace, struct store *store, const struct trace_maps *maps, struct error *err)
+static int trace_load_locks(struct trace *trace, struct store *store, const struct trace_maps *maps,
+                            struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err, "SELECT thread_id, begin_ns, end_ns, address, kind, flags, owner_thread, kernel_stack, "
-                                     "owner_stack FROM lock_wait", "");
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT thread_id, begin_ns, end_ns, address, kind, flags, owner_thread, kernel_stack, "
+        "owner_stack FROM lock_wait",
+        "");
     if (!stmt)
         return err ? err->code : -EIO;
     size_t capacity = 0;
@@ -144,7 +169,8 @@ static int trace_load_locks(struct trace *trace, struct store *store, const stru
         uint32_t thread = trace_thread_at(maps, stmt, 0);
         if (thread == TRACE_NONE)
             continue;
-        struct trace_lock *row = trace_push((void **)&trace->locks, &trace->lock_count, &capacity, sizeof *row);
+        struct trace_lock *row =
+            trace_push((void **)&trace->locks, &trace->lock_count, &capacity, sizeof *row);
         row->thread = thread;
         row->begin = sqlite3_column_int64(stmt, 1);
         row->end = sqlite3_column_int64(stmt, 2);
@@ -160,18 +186,22 @@ static int trace_load_locks(struct trace *trace, struct store *store, const stru
     return rc;
 }
 
-static int trace_load_facts(struct trace *trace, struct store *store, const struct trace_maps *maps, struct error *err)
+static int trace_load_facts(struct trace *trace, struct store *store, const struct trace_maps *maps,
+                            struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT what, begin_ns, end_ns, cpu, target_thread, actor_thread, flags, value0, value1, value2, "
-                                     "value3, kernel_stack FROM host_fact WHERE recording_id = ? ORDER BY begin_ns", "i",
-                                     trace->recording_id);
+    sqlite3_stmt *stmt =
+        store_query(store, err,
+                    "SELECT what, begin_ns, end_ns, cpu, target_thread, actor_thread, flags, "
+                    "value0, value1, value2, "
+                    "value3, kernel_stack FROM host_fact WHERE recording_id = ? ORDER BY begin_ns",
+                    "i", trace->recording_id);
     if (!stmt)
         return err ? err->code : -EIO;
     size_t capacity = 0;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        struct trace_fact *row = trace_push((void **)&trace->facts, &trace->fact_count, &capacity, sizeof *row);
+        struct trace_fact *row =
+            trace_push((void **)&trace->facts, &trace->fact_count, &capacity, sizeof *row);
         row->what = sqlite3_column_int(stmt, 0);
         row->begin = sqlite3_column_int64(stmt, 1);
         row->end = sqlite3_column_int64(stmt, 2);
@@ -188,9 +218,11 @@ static int trace_load_facts(struct trace *trace, struct store *store, const stru
 
 static int trace_load_counters(struct trace *trace, struct store *store, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT at_ns, value, source, name FROM counter WHERE recording_id = ? AND source IN "
-                                     "('cpu.stat', 'stat', 'cgroups') ORDER BY source, name, at_ns", "i", trace->recording_id);
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT at_ns, value, source, name FROM counter WHERE recording_id = ? AND source IN "
+        "('cpu.stat', 'stat', 'cgroups') ORDER BY source, name, at_ns",
+        "i", trace->recording_id);
     if (!stmt)
         return err ? err->code : -EIO;
     size_t capacity = 0;
@@ -208,48 +240,56 @@ static int trace_load_counters(struct trace *trace, struct store *store, struct 
 
 static int trace_load_steps(struct trace *trace, struct store *store, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT begin_ns, begin_ns + dur_ns FROM recorded_step WHERE recording_id = ?1 UNION ALL "
-                                     "SELECT l.started_ns + s.begin_ns, l.started_ns + s.begin_ns + s.dur_ns FROM step s "
-                                     "JOIN launch l ON l.id = s.launch_id WHERE s.launch_id = ?2 AND NOT EXISTS "
-                                     "(SELECT 1 FROM recorded_step r WHERE r.recording_id = ?1) ORDER BY 1", "ii",
-                                     trace->recording_id, trace->launch_id);
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT begin_ns, begin_ns + dur_ns FROM recorded_step WHERE recording_id = ?1 UNION ALL "
+        "SELECT l.started_ns + s.begin_ns, l.started_ns + s.begin_ns + s.dur_ns FROM step s "
+        "JOIN launch l ON l.id = s.launch_id WHERE s.launch_id = ?2 AND NOT EXISTS "
+        "(SELECT 1 FROM recorded_step r WHERE r.recording_id = ?1) ORDER BY 1",
+        "ii", trace->recording_id, trace->launch_id);
     if (!stmt)
         return err ? err->code : -EIO;
     size_t capacity = 0;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        struct trace_window *row = trace_push((void **)&trace->steps, &trace->step_count, &capacity, sizeof *row);
+        struct trace_window *row =
+            trace_push((void **)&trace->steps, &trace->step_count, &capacity, sizeof *row);
         row->begin = sqlite3_column_int64(stmt, 0);
         row->end = sqlite3_column_int64(stmt, 1);
     }
     return rc;
 }
 
-// The window: from attaching to the end; of a launch that took turns with the other side, only its turns.
-static int trace_load_windows(struct trace *trace, struct store *store, int64_t begin, int64_t end, struct error *err)
+// The window: from attaching to the end; of a launch that took turns with the other side, only its
+// turns.
+static int trace_load_windows(struct trace *trace, struct store *store, int64_t begin, int64_t end,
+                              struct error *err)
 {
     size_t capacity = 0;
     int rc = 0;
     if (trace->launch_id) {
-        sqlite3_stmt *stmt = store_query(store, err,
-                                         "SELECT b.begin_ns, b.begin_ns + b.active_ns FROM block b JOIN launch l ON "
-                                         "l.pair_id = b.pair_id AND l.side = b.side WHERE l.id = ? ORDER BY 1", "i",
-                                         trace->launch_id);
+        sqlite3_stmt *stmt =
+            store_query(store, err,
+                        "SELECT b.begin_ns, b.begin_ns + b.active_ns FROM block b JOIN launch l ON "
+                        "l.pair_id = b.pair_id AND l.side = b.side WHERE l.id = ? ORDER BY 1",
+                        "i", trace->launch_id);
         if (!stmt)
             return err ? err->code : -EIO;
         while ((rc = store_step(store, stmt, err)) == 1) {
-            struct trace_window one = {sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1)};
+            struct trace_window one = {sqlite3_column_int64(stmt, 0),
+                                       sqlite3_column_int64(stmt, 1)};
             one.begin = one.begin < begin ? begin : one.begin;
             one.end = one.end > end ? end : one.end;
             if (one.begin >= one.end)
                 continue;
-            struct trace_window *row = trace_push((void **)&trace->windows, &trace->window_count, &capacity, sizeof *row);
+            struct trace_window *row =
+                trace_push((void **)&trace->windows, &trace->window_count, &capacity, sizeof *row);
             *row = one;
         }
     }
     if (!rc && !trace->window_count) {
-        struct trace_window *row = trace_push((void **)&trace->windows, &trace->window_count, &capacity, sizeof *row);
+        struct trace_window *row =
+            trace_push((void **)&trace->windows, &trace->window_count, &capacity, sizeof *row);
         *row = (struct trace_window){begin, end < begin ? begin : end};
     }
     for (size_t i = 0; i < trace->window_count; i++)
@@ -268,8 +308,8 @@ static int64_t trace_last_event(const struct trace *trace, int64_t end)
     return end;
 }
 
-static int trace_load_rows(struct trace *trace, struct store *store, struct trace_ids *processes, struct trace_maps *maps,
-                           struct error *err)
+static int trace_load_rows(struct trace *trace, struct store *store, struct trace_ids *processes,
+                           struct trace_maps *maps, struct error *err)
 {
     int rc = trace_load_processes(trace, store, processes, err);
     if (!rc)
@@ -287,16 +327,20 @@ static int trace_load_rows(struct trace *trace, struct store *store, struct trac
     return rc ? rc : trace_load_steps(trace, store, err);
 }
 
-int trace_load(struct store *store, int64_t recording_id, struct arena *arena, struct trace **ret_trace, struct error *err)
+int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
+               struct trace **ret_trace, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err, "SELECT id, coalesce(launch_id, 0), begin_ns, coalesce(end_ns, 0), threshold_ns, "
-                                     "sample_hz FROM recording WHERE id = ?1 OR ?1 = 0 ORDER BY id LIMIT 1", "i", recording_id);
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT id, coalesce(launch_id, 0), begin_ns, coalesce(end_ns, 0), threshold_ns, "
+        "sample_hz FROM recording WHERE id = ?1 OR ?1 = 0 ORDER BY id LIMIT 1",
+        "i", recording_id);
     if (!stmt)
         return err ? err->code : -EIO;
     int rc = store_step(store, stmt, err);
     if (rc == 0)
-        return error_set(err, -ENOENT, "'%s' has no recording%s; make one with `upgate record`", store_path(store),
-                         recording_id ? " with this number" : "");
+        return error_set(err, -ENOENT, "'%s' has no recording%s; make one with `upgate record`",
+                         store_path(store), recording_id ? " with this number" : "");
     if (rc < 0)
         return rc;
     struct trace *trace = xcalloc(1, sizeof *trace);
@@ -313,7 +357,8 @@ int trace_load(struct store *store, int64_t recording_id, struct arena *arena, s
     struct trace_maps maps = {{0}, {0}};
     rc = trace_load_rows(trace, store, &processes, &maps, err);
     if (!rc)
-        rc = trace_load_windows(trace, store, begin, end > begin ? end : trace_last_event(trace, begin), err);
+        rc = trace_load_windows(trace, store, begin,
+                                end > begin ? end : trace_last_event(trace, begin), err);
     free(processes.index);
     free(maps.threads.index);
     free(maps.stacks.index);
@@ -330,9 +375,10 @@ void trace_free(struct trace *trace)
 {
     if (!trace)
         return;
-    void *rows[] = {trace->windows, trace->processes, trace->threads, trace->frames, trace->stack_frames, trace->stacks,
-                    trace->gaps, trace->samples, trace->cpu_samples, trace->cpu_first, trace->locks, trace->facts,
-                    trace->counters, trace->steps, trace->texts};
+    void *rows[] = {trace->windows,      trace->processes, trace->threads, trace->frames,
+                    trace->stack_frames, trace->stacks,    trace->gaps,    trace->samples,
+                    trace->cpu_samples,  trace->cpu_first, trace->locks,   trace->facts,
+                    trace->counters,     trace->steps,     trace->texts};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         free(rows[i]);
     free(trace);

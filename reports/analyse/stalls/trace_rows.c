@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two tables with millions of rows. Gaps and samples are read by two threads at the same time, each
-// by a read-only connection of its own that takes no mutex for each column: of 5.5 s over five million
-// rows through the store's connection that left 2. A store that is in a transaction, or has no file, is
-// read through its own connection.
+// The two tables with millions of rows. Gaps and samples are read by two threads at the same time,
+// each by a read-only connection of its own that takes no mutex for each column: of 5.5 s over five
+// million rows through the store's connection that left 2. A store that is in a transaction, or has
+// no file, is read through its own connection.
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,7 +24,8 @@ void *trace_push(void **rows, size_t *count, size_t *capacity, size_t size)
 
 int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent)
 {
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? absent : sqlite3_column_int64(stmt, column);
+    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? absent
+                                                            : sqlite3_column_int64(stmt, column);
 }
 
 uint32_t trace_thread_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int column)
@@ -49,19 +50,23 @@ static uint32_t trace_intern(struct trace *trace, size_t *capacity, const char *
     for (size_t i = trace->text_count, n = 0; i > 1 && n < LOOK_BACK; i--, n++)
         if (!strcmp(trace->texts[i - 1], text))
             return (uint32_t)i - 1;
-    const char **row = trace_push((void **)&trace->texts, &trace->text_count, capacity, sizeof *row);
+    const char **row =
+        trace_push((void **)&trace->texts, &trace->text_count, capacity, sizeof *row);
     *row = arena_copy(trace->arena, text);
     return (uint32_t)trace->text_count - 1;
 }
 
 static const char trace_gap_sql[] =
-    "SELECT thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_out, cpu_in, kernel_stack, user_stack, python_stack, "
-    "waker_thread, waker_stack, next_thread, next_prio, before_thread, before_prio, owner_thread, lock_kind, lock_address, "
+    "SELECT thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_out, cpu_in, kernel_stack, "
+    "user_stack, python_stack, "
+    "waker_thread, waker_stack, next_thread, next_prio, before_thread, before_prio, owner_thread, "
+    "lock_kind, lock_address, "
     "syscall_nr, syscall_arg0, syscall_arg1, syscall_target FROM gap";
-static const char trace_sample_sql[] = "SELECT thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack FROM sample";
+static const char trace_sample_sql[] =
+    "SELECT thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack FROM sample";
 
-static void trace_read_gap(struct trace *trace, const struct trace_maps *maps, sqlite3_stmt *stmt, struct trace_gap *row,
-                           size_t *capacity)
+static void trace_read_gap(struct trace *trace, const struct trace_maps *maps, sqlite3_stmt *stmt,
+                           struct trace_gap *row, size_t *capacity)
 {
     row->out = sqlite3_column_int64(stmt, 1);
     row->waking = sqlite3_column_int64(stmt, 2);
@@ -88,7 +93,8 @@ static void trace_read_gap(struct trace *trace, const struct trace_maps *maps, s
     row->target = trace_intern(trace, capacity, (const char *)sqlite3_column_text(stmt, 23));
 }
 
-static void trace_read_sample(const struct trace_maps *maps, sqlite3_stmt *stmt, struct trace_sample *row)
+static void trace_read_sample(const struct trace_maps *maps, sqlite3_stmt *stmt,
+                              struct trace_sample *row)
 {
     row->at = sqlite3_column_int64(stmt, 1);
     row->cpu = (int16_t)sqlite3_column_int(stmt, 2);
@@ -118,7 +124,8 @@ static int trace_table_step(struct trace_table *table, sqlite3_stmt *stmt)
         return 1;
     if (rc == SQLITE_DONE)
         return 0;
-    return error_set(&table->err, -EIO, "failed to read '%s': %s", store_path(table->store), sqlite3_errmsg(table->db));
+    return error_set(&table->err, -EIO, "failed to read '%s': %s", store_path(table->store),
+                     sqlite3_errmsg(table->db));
 }
 
 static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
@@ -135,7 +142,8 @@ static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
             row->thread = thread;
             trace_read_sample(table->maps, stmt, row);
         } else {
-            struct trace_gap *row = trace_push((void **)&trace->gaps, &trace->gap_count, &capacity, sizeof *row);
+            struct trace_gap *row =
+                trace_push((void **)&trace->gaps, &trace->gap_count, &capacity, sizeof *row);
             row->thread = thread;
             trace_read_gap(trace, table->maps, stmt, row, &texts);
         }
@@ -151,7 +159,8 @@ static void *trace_table_read(void *arg)
         stmt = store_query(table->store, &table->err, sql, "");
         table->rc = stmt ? 0 : table->err.code;
     } else if (sqlite3_prepare_v2(table->db, sql, -1, &stmt, NULL) != SQLITE_OK) {
-        table->rc = error_set(&table->err, -EIO, "failed to read '%s': %s", store_path(table->store), sqlite3_errmsg(table->db));
+        table->rc = error_set(&table->err, -EIO, "failed to read '%s': %s",
+                              store_path(table->store), sqlite3_errmsg(table->db));
     }
     if (!table->rc)
         trace_table_rows(table, stmt);
@@ -160,7 +169,8 @@ static void *trace_table_read(void *arg)
     return NULL;
 }
 
-// A connection of the reader's own; NULL where the file does not say what the store's connection sees.
+// A connection of the reader's own; NULL where the file does not say what the store's connection
+// sees.
 static sqlite3 *trace_connect(struct store *store)
 {
     const char *path = store_path(store);
@@ -175,10 +185,15 @@ static sqlite3 *trace_connect(struct store *store)
     return db;
 }
 
-int trace_load_big(struct trace *trace, struct store *store, const struct trace_maps *maps, struct error *err)
+int trace_load_big(struct trace *trace, struct store *store, const struct trace_maps *maps,
+                   struct error *err)
 {
-    struct trace_table gaps = {.trace = trace, .maps = maps, .store = store, .db = trace_connect(store)};
-    struct trace_table samples = {.trace = trace, .maps = maps, .store = store, .db = gaps.db ? trace_connect(store) : NULL,
+    struct trace_table gaps = {
+        .trace = trace, .maps = maps, .store = store, .db = trace_connect(store)};
+    struct trace_table samples = {.trace = trace,
+                                  .maps = maps,
+                                  .store = store,
+                                  .db = gaps.db ? trace_connect(store) : NULL,
                                   .samples = true};
     trace->texts = xcalloc(1, sizeof *trace->texts);
     trace->texts[0] = "";
