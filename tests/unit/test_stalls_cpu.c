@@ -135,6 +135,27 @@ TEST(rt_hog)
     CHECK_DBL((double)top->run_queue_ns, 4 * 395e6, 1e6);
     CHECK_CONTAINS(top->advice, "chrt");
     story_close(&story);
+
+    story_open(
+        &story); // samples have no priority: it is known from the moments at which it took the CPU
+    hog = story_other(&story, 3100, "rt_hog", "rt_hog");
+    int64_t other = story_other(&story, 3101, "other", "other");
+    for (int i = 0; i < 40; i++) {
+        double at = 200 * i;
+        story_gap(&story, (struct story_gap){.out = at,
+                                             .in = at + 60,
+                                             .flags = UG_GAP_PREEMPTED,
+                                             .next = i ? other : hog,
+                                             .next_prio = i ? 120 : 49,
+                                             .before = other});
+        story_samples(&story, (struct story_samples){.thread = hog,
+                                                     .from = at + 5,
+                                                     .to = at + 45,
+                                                     .why = UG_SAMPLE_NEIGHBOUR | UG_SAMPLE_USER});
+    }
+    CHECK_STR(story_top(&story)->cause, "rt_hog");
+    CHECK_INT(story_top(&story)->culprit.pid, 3100);
+    story_close(&story);
 }
 
 TEST(softirq_storm)

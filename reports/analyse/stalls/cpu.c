@@ -15,7 +15,7 @@ struct cpu_rival {
 };
 
 static void cpu_add(const struct trace *trace, struct cpu_rival *list, int *count, uint32_t thread,
-                    int64_t ns, int prio, uint32_t stack)
+                    int64_t ns, uint32_t stack)
 {
     if (thread == TRACE_NONE || trace->processes[trace->threads[thread].process].kind == TRACE_IDLE)
         return;
@@ -28,7 +28,7 @@ static void cpu_add(const struct trace *trace, struct cpu_rival *list, int *coun
     if (i == *count)
         list[(*count)++] = (struct cpu_rival){process, thread, 0, false, 0};
     list[i].ns += ns;
-    list[i].real_time |= prio >= 0 && prio < 100;
+    list[i].real_time |= trace->threads[thread].real_time;
     if (stack && !list[i].stack)
         list[i].stack = stack;
 }
@@ -41,8 +41,8 @@ static int cpu_rivals(const struct trace *trace, const struct trace_gap *gap, in
     int64_t edge = (gap->in - begin) / 2;
     edge = edge < SLICE_NS ? edge : SLICE_NS;
     if (begin == gap->out) // after a wait it is old news who got the CPU then
-        cpu_add(trace, list, &count, gap->next, edge, gap->next_prio, 0);
-    cpu_add(trace, list, &count, gap->before, edge, gap->before_prio, 0);
+        cpu_add(trace, list, &count, gap->next, edge, 0);
+    cpu_add(trace, list, &count, gap->before, edge, 0);
     if (gap->cpu_in < 0 || (size_t)gap->cpu_in >= trace->cpu_count)
         return count;
     uint32_t at = trace_cpu_sample_from(trace, gap->cpu_in, begin);
@@ -51,7 +51,7 @@ static int cpu_rivals(const struct trace *trace, const struct trace_gap *gap, in
         if (sample->at >= gap->in)
             break;
         if (sample->thread != gap->thread)
-            cpu_add(trace, list, &count, sample->thread, trace->tick_ns, -1, sample->kernel);
+            cpu_add(trace, list, &count, sample->thread, trace->tick_ns, sample->kernel);
     }
     return count;
 }
@@ -93,6 +93,10 @@ void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index
         part->confidence = 0.4F;
         return;
     }
+    for (int i = 0; i < count; i++) // who has a real-time priority keeps the others waiting as well
+        if (list[i].real_time && list[i].ns * 5 >= total * 2 &&
+            trace->processes[list[i].process].kind != TRACE_KERNEL)
+            best = &list[i];
     double share = total ? (double)best->ns / (double)total : 0;
     part->confidence = (float)(0.5 + 0.4 * share);
     if (share < 0.6)

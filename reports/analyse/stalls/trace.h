@@ -41,6 +41,7 @@ struct trace_thread {
     uint32_t sample_first, sample_count;
     uint32_t lock_first, lock_count;
     int64_t run_ns; // on the CPU, as well as it is known
+    bool real_time; // was seen with a real-time priority
     bool main;      // its process's first thread
     bool leads;     // a working main thread; without any, a working thread
     bool working;   // does a real share of the work: its waits can be stalls

@@ -405,9 +405,15 @@ static void trace_find_workers(struct trace *trace)
     for (size_t i = 0; i < trace->thread_count; i++)
         trace->threads[i].leads =
             trace->threads[i].working && (trace->threads[i].main || !main_works);
-    for (size_t i = 0; i < trace->gap_count; i++)
-        if (trace->gaps[i].python)
-            trace->processes[trace->threads[trace->gaps[i].thread].process].python = true;
+    for (size_t i = 0; i < trace->gap_count; i++) {
+        const struct trace_gap *gap = &trace->gaps[i];
+        if (gap->next != TRACE_NONE && gap->next_prio >= 0 && gap->next_prio < 100)
+            trace->threads[gap->next].real_time = true;
+        if (gap->before != TRACE_NONE && gap->before_prio >= 0 && gap->before_prio < 100)
+            trace->threads[gap->before].real_time = true;
+        if (gap->python)
+            trace->processes[trace->threads[gap->thread].process].python = true;
+    }
 }
 
 void trace_index(struct trace *trace)
