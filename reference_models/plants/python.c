@@ -23,11 +23,11 @@ void plant_python(struct plant *plant, const char *script, const char *arg)
     *strrchr(self, '/') = '\0';
     snprintf(path, sizeof(path), "%s/python/%s", self, script);
     snprintf(number, sizeof(number), "%d", plant->share_fd);
-    setenv("UPGATE_PLANT_SHARE", number, 1);
+    setenv("PLANT_SHARE", number, 1);
     snprintf(number, sizeof(number), "%d", plant->cpu_victim);
-    setenv("UPGATE_PLANT_CPU", number, 1);
+    setenv("PLANT_CPU", number, 1);
     snprintf(number, sizeof(number), "%d", plant->cpu_other);
-    setenv("UPGATE_PLANT_CPU_OTHER", number, 1);
+    setenv("PLANT_CPU_OTHER", number, 1);
     execlp(plant->python, plant->python, "-B", path, arg, (char *)NULL);
     fprintf(stderr, "plant: failed to start '%s': %s\n", plant->python, strerror(errno));
     _exit(4);

@@ -13,9 +13,9 @@ WORK_S = 0.006
 STOP, READY, STEPS, STALLS, TOTAL, LONGEST, ACTS, CULPRIT, QUEUED = 0, 4, 8, 16, 24, 32, 40, 48, 56
 SIGKILL, PR_SET_PDEATHSIG = 9, 1
 
-share = mmap.mmap(int(os.environ["UPGATE_PLANT_SHARE"]), mmap.PAGESIZE)
-cpu_victim = int(os.environ["UPGATE_PLANT_CPU"])
-cpu_other = int(os.environ["UPGATE_PLANT_CPU_OTHER"])
+share = mmap.mmap(int(os.environ["PLANT_SHARE"]), mmap.PAGESIZE)
+cpu_victim = int(os.environ["PLANT_CPU"])
+cpu_other = int(os.environ["PLANT_CPU_OTHER"])
 guilty = sys.argv[-1] != "innocent"
 
 
