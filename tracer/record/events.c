@@ -198,6 +198,8 @@ static void event_state(struct recorder *recorder, const struct ug_state *state)
                                  : state->last_switch_ns ? (int64_t)state->last_switch_ns
                                                          : at_ns;
         thread->look = (struct task_look){0};
+        if (recorder->python)
+            python_moved(recorder->python);
     }
     if (state->on_cpu)
         return;

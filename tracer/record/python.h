@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Python stacks of the target, walked from outside while a thread still sleeps (a record of its gap comes
-// when it runs again: too late), and at samples. Looks come every 5 ms as long as they cost less than 2 % of a core; what is
-// left out is counted. A walk belongs to a gap only if it began after the switch-out and ended before the
-// switch-in: then it is exact. One thread.
+// when it runs again: too late), and at samples. Looks come every 5 ms, 20 ms when nothing moves, as long
+// as they cost less than 1.6 % of a core; what is left out is counted. A walk belongs to a gap only if it
+// began after the switch-out and ended before the switch-in: then it is exact. One thread.
 #ifndef UPGATE_TRACER_RECORD_PYTHON_H
 #define UPGATE_TRACER_RECORD_PYTHON_H
 
@@ -30,6 +30,7 @@ uint32_t python_found(const struct python_reader *reader); // ever
 // each record, and python_look_end().
 bool python_look_begin(struct python_reader *reader, int64_t now_ns);
 void python_state(struct python_reader *reader, struct task_thread *thread, const struct ug_state *state);
+void python_moved(struct python_reader *reader); // the look found a thread that runs, or has run since the last one
 void python_look_end(struct python_reader *reader);
 int64_t python_next_look_ns(const struct python_reader *reader, int64_t now_ns);
 

@@ -328,7 +328,7 @@ static void recorder_ledger(struct recorder *recorder)
         return;
     struct python_counts python;
     python_counts(recorder->python, &python);
-    detail = xasprintf("%" PRIu64 " failed, %" PRIu64 " too late, or left out: 2 %% of a core, or the mmap_lock was taken; %" PRIu64
+    detail = xasprintf("%" PRIu64 " failed, %" PRIu64 " too late, or left out: the cost, or the mmap_lock was taken; %" PRIu64
                        " looks, %" PRIu64 " left out",
                        python.failed, python.skipped, python.looks, python.looks_skipped);
     store_ledger(recorder->store, launch_id, "pystack", "walks", (int64_t)python.wanted, (int64_t)python.walked,
