@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define HELD_NS (60 * PLANT_MS)
-#define LINE_BYTES 8192
+#define LINE_BYTES 16384
 #define PIPE_BYTES 65536
 #define COMPILE_NS (80 * PLANT_MS)
 
