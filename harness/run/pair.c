@@ -474,14 +474,29 @@ static int pair_run_steps(struct pair_run *run, struct error *err)
 
 // --- turns of slices ------------------------------------------------------------------------------
 
+// Of a recorded launch: when it had its turn. What was seen of it outside of that is our doing.
+static void pair_note_turn(struct pair_run *run, int side, bool ran_first, int64_t begin_ns, int64_t end_ns)
+{
+    if (run->spec->on_start)
+        *pair_block_add(run->pair) = (struct pair_block){.couple = run->couple / 2,
+                                                         .side = side,
+                                                         .ran_first = ran_first,
+                                                         .first_step = -1,
+                                                         .steps = -1,
+                                                         .begin_ns = begin_ns,
+                                                         .active_ns = end_ns - begin_ns};
+}
+
 // One slice of a side that is alive. Alone, there is nobody to take turns with.
 static void pair_slice(struct pair_run *run, int side)
 {
     struct launch *launch = run->pair->launches[side];
     bool alone = run->pair->launches[!side]->pid <= 0;
+    int64_t begin_ns = clock_monotonic_ns();
     launch_resume(launch);
     int64_t slice = alone ? PAIR_LOOK_NS : run->spec->plan->schedule.block_ns;
     bool ended = launch_wait(launch, clock_monotonic_ns() + slice) || !pair_patience(run, side);
+    pair_note_turn(run, side, run->couple % 2 == 0, begin_ns, clock_monotonic_ns());
     if (!ended && !alone)
         launch_suspend(launch, PAIR_SLICE_PATIENCE_NS);
     if (ended && run->pair->state != PAIR_STOPPED && launch->state != LAUNCH_OK)
@@ -543,6 +558,7 @@ static int pair_run_launches(struct pair_run *run, struct error *err)
         if (pair->state != PAIR_STOPPED && launch->state != LAUNCH_OK)
             pair_fail_launch(run, side);
         pair_finish(run);
+        pair_note_turn(run, side, i == 0, launch->started_ns, launch->ended_ns);
     }
     return 0;
 }
@@ -563,7 +579,7 @@ int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair *
                        pair->reason);
     if (rc == 0 && pair->state != PAIR_STOPPED)
         pair_check(spec, pair);
-    if (pair->block_count) {
+    if (pair->block_count && spec->interleave == PLAN_INTERLEAVE_STEPS) {
         pair_close_blocks(pair);
         if (spec->workload->mode != PLAN_MODE_INFER || spec->rate_per_s <= 0)
             pair_learn_block(&run);

@@ -17,7 +17,7 @@ struct pair_block { // as table block
     int64_t couple;
     int side;
     bool ran_first;
-    int64_t first_step, steps; // -1 for slices
+    int64_t first_step, steps; // -1 for slices and launches, whose turns are kept when they are recorded
     int64_t begin_ns, active_ns;
 };
 

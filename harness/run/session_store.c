@@ -153,9 +153,9 @@ static int session_store_blocks(struct store *store, int64_t pair_id, const stru
         rc = store_exec(store, err,
                         "INSERT INTO block (pair_id, couple, side, ran_first, first_step, steps, begin_ns, "
                         "active_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                        "iiiiiiii", pair_id, block->couple, (int64_t)block->side,
-                        (int64_t)block->ran_first, block->first_step, block->steps, block->begin_ns,
-                        block->active_ns);
+                        "iiiiIIii", pair_id, block->couple, (int64_t)block->side,
+                        (int64_t)block->ran_first, block->first_step < 0 ? NULL : &block->first_step,
+                        block->steps < 0 ? NULL : &block->steps, block->begin_ns, block->active_ns);
     }
     return rc;
 }
