@@ -218,7 +218,10 @@ TEST(a_gap_is_a_row)
     CHECK_INT(number("SELECT count(*) FROM stack"), 3); // the same contents once
     CHECK_INT(number("SELECT count(*) FROM v_stack WHERE kind = 'user'"), 2);
     CHECK_INT(number("SELECT lock_kind FROM gap WHERE id = 1"), UG_LOCK_MMAP);
-    check_text("SELECT kind FROM process WHERE tgid = 2", "kernel");
+    char *second = string_read_file("/proc/2/comm", 64, NULL); // in a container it is somebody else
+    if (second && strcmp(second, "kthreadd\n") == 0)
+        check_text("SELECT kind FROM process WHERE tgid = 2", "kernel");
+    free(second);
     check_text("SELECT kind FROM process WHERE tgid = 0", "idle");
     check_text("SELECT kind || cmdline FROM process WHERE kind = 'target'", "test_record");
     check_text("SELECT missing FROM recording", "\\\"quoted\\\"");
