@@ -5,7 +5,7 @@
 #include "common/strings.h"
 #include "reports/render/screen.h"
 
-json_t *json_text(const char *text)
+json_t *render_json_text(const char *text)
 {
     if (!text)
         return json_null();

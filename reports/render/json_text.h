@@ -5,6 +5,6 @@
 
 #include <jansson.h>
 
-json_t *json_text(const char *text); // a new reference; null for NULL
+json_t *render_json_text(const char *text); // a new reference; null for NULL
 
 #endif

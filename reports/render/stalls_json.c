@@ -14,7 +14,7 @@ static json_t *stalls_json_stack(const struct stall_stack *stack)
 {
     json_t *frames = json_array();
     for (size_t i = 0; i < stack->count; i++)
-        json_array_append_new(frames, json_text(stack->frames[i]));
+        json_array_append_new(frames, render_json_text(stack->frames[i]));
     return frames;
 }
 
@@ -25,9 +25,9 @@ static json_t *stalls_json_task(const struct stall_task *task)
     json_t *item = json_object();
     json_object_set_new(item, "pid", json_integer(task->pid));
     json_object_set_new(item, "tid", json_integer(task->tid));
-    json_object_set_new(item, "comm", json_text(task->comm));
-    json_object_set_new(item, "cmdline", json_text(task->cmdline));
-    json_object_set_new(item, "kind", json_text(task->kind));
+    json_object_set_new(item, "comm", render_json_text(task->comm));
+    json_object_set_new(item, "cmdline", render_json_text(task->cmdline));
+    json_object_set_new(item, "kind", render_json_text(task->kind));
     return item;
 }
 
@@ -47,7 +47,7 @@ static json_t *stalls_json_culprit(const struct stall *stall)
     json_t *item = stalls_json_task(&stall->culprit);
     if (json_is_null(item))
         return item;
-    json_object_set_new(item, "kernel_function", json_text(stall->culprit_function));
+    json_object_set_new(item, "kernel_function", render_json_text(stall->culprit_function));
     json_object_set_new(item, "kernel_stack", stalls_json_stack(&stall->culprit_kernel));
     return item;
 }
@@ -59,7 +59,7 @@ static json_t *stalls_json_chain(const struct stall *stall)
         json_t *link = json_object();
         json_object_set_new(link, "from", stalls_json_task(&stall->chain[i].from));
         json_object_set_new(link, "to", stalls_json_task(&stall->chain[i].to));
-        json_object_set_new(link, "via", json_text(stall->chain[i].via));
+        json_object_set_new(link, "via", render_json_text(stall->chain[i].via));
         json_array_append_new(chain, link);
     }
     return chain;
@@ -68,8 +68,8 @@ static json_t *stalls_json_chain(const struct stall *stall)
 static json_t *stalls_json_stall(const struct stall *stall)
 {
     json_t *item = json_object();
-    json_object_set_new(item, "cause", json_text(stall->cause));
-    json_object_set_new(item, "title", json_text(stall->title));
+    json_object_set_new(item, "cause", render_json_text(stall->cause));
+    json_object_set_new(item, "title", render_json_text(stall->title));
     json_object_set_new(item, "total_ns", json_integer(stall->total_ns));
     json_object_set_new(item, "count", json_integer((json_int_t)stall->count));
     json_object_set_new(item, "max_ns", json_integer(stall->max_ns));
@@ -83,19 +83,19 @@ static json_t *stalls_json_stall(const struct stall *stall)
     json_object_set_new(item, "on_cpu_ns", json_integer(stall->on_cpu_ns));
     json_object_set_new(item, "confidence",
                         isfinite(stall->confidence) ? json_real(stall->confidence) : json_null());
-    json_object_set_new(item, "confidence_note", json_text(stall->confidence_note));
+    json_object_set_new(item, "confidence_note", render_json_text(stall->confidence_note));
     json_object_set_new(item, "steps_hit",
                         stall->has_steps ? json_integer((json_int_t)stall->steps_hit)
                                          : json_null());
     json_object_set_new(item, "steps_total",
                         stall->has_steps ? json_integer((json_int_t)stall->steps_total)
                                          : json_null());
-    json_object_set_new(item, "resource", json_text(stall->resource));
+    json_object_set_new(item, "resource", render_json_text(stall->resource));
     json_object_set_new(item, "victim", stalls_json_victim(stall));
     json_object_set_new(item, "victim_threads", json_integer((json_int_t)stall->victim_threads));
     json_object_set_new(item, "culprit", stalls_json_culprit(stall));
     json_object_set_new(item, "chain", stalls_json_chain(stall));
-    json_object_set_new(item, "advice", json_text(stall->advice));
+    json_object_set_new(item, "advice", render_json_text(stall->advice));
     return item;
 }
 
@@ -113,14 +113,14 @@ static json_t *stalls_json_trust(const struct stalls *stalls)
     for (size_t i = 0; i < stalls->breach_count; i++) {
         const struct stall_breach *breach = &stalls->breaches[i];
         json_t *item = json_object();
-        json_object_set_new(item, "producer", json_text(breach->producer));
-        json_object_set_new(item, "kind", json_text(breach->kind));
+        json_object_set_new(item, "producer", render_json_text(breach->producer));
+        json_object_set_new(item, "kind", render_json_text(breach->kind));
         json_object_set_new(item, "count", json_integer(breach->count));
-        json_object_set_new(item, "detail", json_text(breach->detail));
+        json_object_set_new(item, "detail", render_json_text(breach->detail));
         json_array_append_new(breaches, item);
     }
     for (size_t i = 0; i < stalls->missing_count; i++)
-        json_array_append_new(missing, json_text(stalls->missing[i]));
+        json_array_append_new(missing, render_json_text(stalls->missing[i]));
     json_object_set_new(trust, "ok", json_boolean(stalls->breach_count == 0));
     json_object_set_new(trust, "breaches", breaches);
     json_object_set_new(trust, "missing", missing);
@@ -134,7 +134,7 @@ static json_t *stalls_json_recordings(const struct stalls_recordings *recordings
         const struct stalls_recording *recording = &recordings->items[i];
         json_t *item = json_object();
         json_object_set_new(item, "id", json_integer(recording->id));
-        json_object_set_new(item, "workload", json_text(recording->workload));
+        json_object_set_new(item, "workload", render_json_text(recording->workload));
         json_object_set_new(item, "side",
                             recording->side < 0 ? json_null()
                                                 : json_string(recording->side == 0 ? "a" : "b"));
@@ -167,7 +167,7 @@ json_t *stalls_view_json(const struct stalls_view *view)
     char *why_not = stalls_view_nothing(&view->shown[0]);
     char *answer = why_not ? why_not : stalls_text_answer(&view->shown[0]);
     json_object_set_new(document, "schema", json_string("upgate.stalls/1"));
-    json_object_set_new(document, "answer", json_text(answer));
+    json_object_set_new(document, "answer", render_json_text(answer));
     json_object_set_new(document, "recording", json_integer(recording->id));
     json_object_set_new(document, "window_ns", json_integer(stalls->window_ns));
     json_object_set_new(document, "threshold_ns", json_integer(stalls->threshold_ns));

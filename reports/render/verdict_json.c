@@ -33,9 +33,9 @@ static json_t *verdict_cells(const struct report *report)
     for (int i = 0; i < report->cell_count; i++) {
         const struct report_cell *cell = &report->cells[i];
         json_t *item = json_object();
-        json_object_set_new(item, "workload", json_text(cell->workload));
-        json_object_set_new(item, "metric", json_text(cell->metric));
-        json_object_set_new(item, "unit", json_text(cell->unit));
+        json_object_set_new(item, "workload", render_json_text(cell->workload));
+        json_object_set_new(item, "metric", render_json_text(cell->metric));
+        json_object_set_new(item, "unit", render_json_text(cell->unit));
         json_object_set_new(item, "direction",
                             json_string(cell->higher_is_better ? "higher" : "lower"));
         json_object_set_new(item, "median_a", verdict_median(cell, cell->median_a));
@@ -56,7 +56,7 @@ static json_t *verdict_cells(const struct report *report)
         json_object_set_new(item, "confirmed",
                             cell->confirmed < 0 ? json_null() : json_boolean(cell->confirmed));
         json_object_set_new(item, "confirm_pairs", verdict_int(cell->confirm_pairs));
-        json_object_set_new(item, "reason", json_text(cell->reason));
+        json_object_set_new(item, "reason", render_json_text(cell->reason));
         json_array_append_new(cells, item);
     }
     return cells;
@@ -68,13 +68,13 @@ static json_t *verdict_parity(const struct report *report)
     for (int i = 0; i < report->parity_count; i++) {
         const struct report_parity *parity = &report->parity[i];
         json_t *item = json_object();
-        json_object_set_new(item, "workload", json_text(parity->workload));
-        json_object_set_new(item, "tensor", json_text(parity->tensor));
-        json_object_set_new(item, "rule", json_text(parity->rule));
+        json_object_set_new(item, "workload", render_json_text(parity->workload));
+        json_object_set_new(item, "tensor", render_json_text(parity->tensor));
+        json_object_set_new(item, "rule", render_json_text(parity->rule));
         json_object_set_new(item, "error_a", verdict_real(parity->error_a));
         json_object_set_new(item, "error_b", verdict_real(parity->error_b));
         json_object_set_new(item, "verdict", json_string(report_verdict_word(parity->verdict)));
-        json_object_set_new(item, "reason", json_text(parity->reason));
+        json_object_set_new(item, "reason", render_json_text(parity->reason));
         json_array_append_new(checks, item);
     }
     return checks;
@@ -89,13 +89,13 @@ static json_t *verdict_findings(const struct report *report)
     for (int i = 0; i < report->finding_count; i++) {
         const struct report_finding *finding = &report->findings[i];
         json_t *item = json_object();
-        json_object_set_new(item, "workload", json_text(finding->workload));
-        json_object_set_new(item, "kind", json_text(finding->kind));
+        json_object_set_new(item, "workload", render_json_text(finding->workload));
+        json_object_set_new(item, "kind", render_json_text(finding->kind));
         json_object_set_new(item, "side",
                             finding->side < 0 ? json_null()
                                               : json_string(report_side_word(finding->side)));
         json_object_set_new(item, "effect", json_string(effects[finding->effect]));
-        json_object_set_new(item, "text", json_text(finding->text));
+        json_object_set_new(item, "text", render_json_text(finding->text));
         json_array_append_new(findings, item);
     }
     return findings;
@@ -109,10 +109,10 @@ static json_t *verdict_trust(const struct report *report)
         if (!ledger->breach)
             continue;
         json_t *item = json_object();
-        json_object_set_new(item, "producer", json_text(ledger->producer));
-        json_object_set_new(item, "kind", json_text(ledger->kind));
+        json_object_set_new(item, "producer", render_json_text(ledger->producer));
+        json_object_set_new(item, "kind", render_json_text(ledger->kind));
         json_object_set_new(item, "count", json_integer(ledger->dropped));
-        json_object_set_new(item, "detail", json_text(ledger->detail));
+        json_object_set_new(item, "detail", render_json_text(ledger->detail));
         json_array_append_new(breaches, item);
     }
     json_t *trust = json_object();
@@ -133,9 +133,9 @@ static json_t *verdict_calibration(const struct report *report)
             launches = 2 * certificate->aa_pairs;
         bound = fmax(bound, certificate->upper_bound);
         json_t *item = json_object();
-        json_object_set_new(item, "scope", json_text(certificate->scope));
-        json_object_set_new(item, "interleave", json_text(certificate->interleave));
-        json_object_set_new(item, "method", json_text(certificate->method));
+        json_object_set_new(item, "scope", render_json_text(certificate->scope));
+        json_object_set_new(item, "interleave", render_json_text(certificate->interleave));
+        json_object_set_new(item, "method", render_json_text(certificate->method));
         json_object_set_new(item, "aa_launches", json_integer(2 * certificate->aa_pairs));
         json_object_set_new(item, "gates", json_integer(certificate->gates));
         json_object_set_new(item, "false_fails", json_integer(certificate->false_fails));
@@ -147,7 +147,7 @@ static json_t *verdict_calibration(const struct report *report)
     json_object_set_new(calibration, "aa_launches", verdict_int(launches));
     json_object_set_new(calibration, "false_fail_upper_bound", verdict_real(bound));
     json_object_set_new(calibration, "calibrated", json_boolean(report->calibrated));
-    json_object_set_new(calibration, "note", json_text(report->calibration_note));
+    json_object_set_new(calibration, "note", render_json_text(report->calibration_note));
     json_object_set_new(calibration, "certificates", certificates);
     return calibration;
 }
@@ -158,17 +158,17 @@ json_t *render_verdict_json(struct store *store, struct error *err)
     if (report_load(store, &report, err))
         return NULL;
     json_t *sides = json_object();
-    json_object_set_new(sides, "baseline", json_text(report->side_names[0]));
-    json_object_set_new(sides, "candidate", json_text(report->side_names[1]));
+    json_object_set_new(sides, "baseline", render_json_text(report->side_names[0]));
+    json_object_set_new(sides, "candidate", render_json_text(report->side_names[1]));
     json_t *document = json_object();
     json_object_set_new(document, "schema", json_string("upgate.verdict/1"));
     json_object_set_new(document, "verdict", json_string(report_verdict_word(report->verdict)));
-    json_object_set_new(document, "reason", json_text(report->reason));
-    json_object_set_new(document, "run", json_text(report->uuid));
-    json_object_set_new(document, "kind", json_text(report->kind));
-    json_object_set_new(document, "state", json_text(report->state));
+    json_object_set_new(document, "reason", render_json_text(report->reason));
+    json_object_set_new(document, "run", render_json_text(report->uuid));
+    json_object_set_new(document, "kind", render_json_text(report->kind));
+    json_object_set_new(document, "state", render_json_text(report->state));
     json_object_set_new(document, "sides", sides);
-    json_object_set_new(document, "margin_note", json_text(report->margin_note));
+    json_object_set_new(document, "margin_note", render_json_text(report->margin_note));
     json_object_set_new(document, "cells", verdict_cells(report));
     json_object_set_new(document, "parity", verdict_parity(report));
     json_object_set_new(document, "findings", verdict_findings(report));
