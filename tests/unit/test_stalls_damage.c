@@ -91,7 +91,7 @@ TEST(drops_lower_the_confidence)
     double whole = story_top(&story)->confidence;
     CHECK(!story_top(&story)->confidence_note);
     story_sql(&story, "INSERT INTO ledger (producer, kind, seen, kept, dropped, breach, detail) "
-                      "VALUES ('bpf', 'gap', 1000, 600, 400, 1, 'ring full')");
+                      "VALUES ('bpf.gap', 'records', 1000, 600, 400, 1, 'ring full')");
     story_sql(&story, "INSERT INTO ledger (producer, kind, seen, kept, dropped, breach) VALUES "
                       "('steps', 'tensor', 9, 1, 8, 0)");
     const struct stall *top = story_top(&story);

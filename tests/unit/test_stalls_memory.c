@@ -282,6 +282,21 @@ TEST(khugepaged)
     CHECK_STR(top->culprit.kind, "kernel");
     CHECK_CONTAINS(top->advice, "scan_sleep_millisecs");
     story_close(&story);
+
+    story_open(&story); // no owner, but the kernel said what it did
+    kernel = story_other(&story, 40, "khugepaged", NULL);
+    for (int i = 0; i < 6; i++) {
+        double at = 300 + 1000 * i;
+        story_gap(&story, (struct story_gap){.out = at,
+                                             .waking = at + 25,
+                                             .in = at + 25,
+                                             .state = 0x102,
+                                             .kernel = STORY_MMAP_WAIT});
+        story_fact(&story, UG_FACT_COLLAPSE, at + 24, at + 24, story.main, kernel, 0);
+    }
+    CHECK_STR(story_top(&story)->cause, "khugepaged");
+    CHECK_INT(story_top(&story)->culprit.pid, 40);
+    story_close(&story);
 }
 
 TEST(page_migration_and_compaction)

@@ -95,6 +95,10 @@ static void merge_explain_mmap(struct work *work)
             part->confidence = part->confidence < 0.7F ? 0.7F : part->confidence;
         } else if (process != TRACE_NONE && known[process]) {
             part->cause = (uint8_t)(known[process] - 1);
+        } else if (process == TRACE_NONE) {
+            fact = facts_by_other(trace, UG_FACT_COLLAPSE, part->thread, part->begin, part->end);
+            part->cause = fact ? CAUSE_KHUGEPAGED : part->cause;
+            part->culprit = fact ? fact->actor : part->culprit;
         }
     }
     free(known);

@@ -10,16 +10,21 @@
 #include "common/strings.h"
 #include "reports/analyse/stalls/group.h"
 
-// Producers and kinds whose losses touch stalls; others (steps, tensors) do not.
-static bool stalls_concerns(const char *producer, const char *kind)
+// Producers whose losses touch stalls: the BPF programs ("bpf.gap"), the recorder and what names
+// things for it. Others (steps, tensors) do not.
+static bool stalls_concerns(const char *producer)
 {
-    static const char *const words[] = {"bpf",    "capture", "record", "host",   "stall",
-                                        "python", "symbol",  "gap",    "sample", "lock",
-                                        "task",   "fact",    "state"};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (strstr(producer, words[i]) || strstr(kind, words[i]))
+    static const char *const names[] = {"bpf", "recorder", "symbols", "pystack"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strncmp(producer, names[i], strlen(names[i])))
             return true;
     return false;
+}
+
+// A stack without names or a walk that came too late changes no verdict; a lost event may.
+static bool stalls_loses_events(const char *producer)
+{
+    return !strncmp(producer, "bpf", 3) || !strcmp(producer, "recorder");
 }
 
 // What is believed of every cause when events were lost: half the share that was lost, at least 2
@@ -47,14 +52,14 @@ static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct
     while ((rc = store_step(store, stmt, err)) == 1) {
         const char *producer = (const char *)sqlite3_column_text(stmt, 0),
                    *kind = (const char *)sqlite3_column_text(stmt, 1);
-        if (!stalls_concerns(producer, kind))
+        if (!stalls_concerns(producer))
             continue;
         list = xrealloc(list, (stalls->breach_count + 1) * sizeof *list);
         list[stalls->breach_count++] =
             (struct stall_breach){arena_copy(arena, producer), arena_copy(arena, kind),
                                   arena_copy(arena, (const char *)sqlite3_column_text(stmt, 2)),
                                   sqlite3_column_int64(stmt, 3)};
-        if (sqlite3_column_int64(stmt, 3) > 0)
+        if (sqlite3_column_int64(stmt, 3) > 0 && stalls_loses_events(producer))
             *ret_trust = stalls_trust(*ret_trust, sqlite3_column_int64(stmt, 4),
                                       sqlite3_column_int64(stmt, 3));
     }
