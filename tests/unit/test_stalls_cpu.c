@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causes around the CPU and tasks that are held from outside.
+// Causes around the CPU and cgroups, and tasks that are held or killed from outside.
 #include <signal.h>
 
 #include "tests/unit/stall_story.h"
@@ -374,5 +374,44 @@ TEST(spinning_for_a_lock_has_no_gap)
     CHECK_STR(top->cause, "smaps_read");
     CHECK_INT(top->culprit.pid, 2000);
     CHECK(top->on_cpu_ns > top->total_ns * 9 / 10);
+    story_close(&story);
+}
+
+TEST(zombie_memcg)
+{
+    struct story story;
+    story_open(&story);
+    for (int i = 0; i < 10; i++) {
+        story_counter(&story, "cgroups", "num_cgroups", i * 1000, 3045);
+        story_counter(&story, "cgroups", "directories", i * 1000, 45);
+    }
+    const struct stall *top = story_top(&story);
+    CHECK_STR(top->cause, "zombie_memcg");
+    CHECK_STR(top->resource, "3045 memory cgroups, 45 directories");
+    CHECK(!top->culprit.known);
+    story_close(&story);
+
+    story_open(&story); // many, but all of them live
+    story_counter(&story, "cgroups", "num_cgroups", 500, 3045);
+    story_counter(&story, "cgroups", "directories", 500, 3000);
+    CHECK_STR(story_top(&story)->cause, "(none)");
+    story_close(&story);
+}
+
+TEST(oom_kill)
+{
+    struct story story;
+    story_open(&story);
+    int64_t child =
+        story_process(&story, "target", 1100, 1000, "pt_data_worker", "python3 train.py");
+    int64_t hog = story_other(&story, 2300, "hog", "hog");
+    story_fact(&story, UG_FACT_OOM_VICTIM, 4000, 4000, story_leader(&story, child), hog, 0);
+    story_sql(&story,
+              "UPDATE process SET ended_ns = 5004010000000, exit_code = 9 WHERE tgid = 1100");
+    const struct stall *top = story_top(&story);
+    CHECK_STR(top->cause, "oom_kill");
+    CHECK_INT(top->culprit.pid, 1100);
+    CHECK_INT(top->victim.tid, 1000);
+    CHECK_INT(top->count, 1);
     story_close(&story);
 }
