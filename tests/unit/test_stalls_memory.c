@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causes around memory: who holds mmap_lock and why, page tables, reclaim, compaction, dead
-// cgroups.
+// Causes around memory: who holds mmap_lock and why, page tables, reclaim, compaction.
 #include "tests/unit/stall_story.h"
 
 // psutil visits every 300 ms and holds mmap_lock for 60 ms; the trainer maps memory at random

@@ -34,17 +34,28 @@ struct merge_alike {
     uint32_t index;
 };
 
+// 0: one and the same program that was started again. Compilers differ in their arguments each
+// time.
+static int merge_kin(const struct trace_process *a, const struct trace_process *b)
+{
+    if (a->ppid != b->ppid)
+        return a->ppid < b->ppid ? -1 : 1;
+    int order = strcmp(a->comm, b->comm);
+    if (order || (a->compiler && b->compiler))
+        return order;
+    return strcmp(a->cmdline ? a->cmdline : "", b->cmdline ? b->cmdline : "");
+}
+
 static int merge_by_kin(const void *left, const void *right)
 {
     const struct merge_alike *a = left, *b = right;
-    if (a->process->ppid != b->process->ppid)
-        return a->process->ppid < b->process->ppid ? -1 : 1;
-    int order = strcmp(a->process->comm, b->process->comm);
+    int order = merge_kin(a->process, b->process);
     return order ? order : (a->index > b->index) - (a->index < b->index);
 }
 
-// Children of one parent with one name are one culprit (a script that is started again and again,
-// the workers of a loader); init's children and kernel threads only share a parent by accident.
+// Children of one parent with one command are one culprit (a script that is started again and
+// again, the workers of a loader); init's children and kernel threads only share a parent by
+// accident.
 static uint32_t *merge_first_alike(const struct trace *trace)
 {
     uint32_t *first = xcalloc(trace->process_count + 1, sizeof *first);
@@ -54,8 +65,7 @@ static uint32_t *merge_first_alike(const struct trace *trace)
     qsort(list, trace->process_count, sizeof *list, merge_by_kin);
     for (size_t i = 0, k = 0; i < trace->process_count; i++) {
         const struct trace_process *process = list[i].process;
-        if (process->ppid <= 2 || process->ppid != list[k].process->ppid ||
-            strcmp(process->comm, list[k].process->comm))
+        if (process->ppid <= 2 || merge_kin(process, list[k].process))
             k = i;
         first[list[i].index] = list[k].index;
     }
