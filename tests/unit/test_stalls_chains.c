@@ -248,19 +248,19 @@ TEST(healthy_loader)
     story_total(&story, loader, 2000);
     for (int i = 0; i < 90; i++) {
         double at = 100 * i;
-        story_gap(
-            &story,
-            (struct story_gap){
-                .thread = loader,
-                .out = at,
-                .waking = at + 80,
-                .in = at + 80,
-                .state = 1,
-                .kernel = "anon_pipe_read;vfs_read" STORY_SYSCALL,
-                .waker = story.main,
-                .waker_stack = "anon_pipe_write;vfs_write" STORY_SYSCALL,
-                .target = "pipe:[6]",
-                .python = "get@/usr/lib/python3.11/multiprocessing/queues.py:103;_worker_loop@/x/"
+        story_gap(&story,
+                  (struct story_gap){
+                      .thread = loader,
+                      .out = at,
+                      .waking = at + 80,
+                      .in = at + 80,
+                      .state = 1,
+                      .kernel = "anon_pipe_read;vfs_read" STORY_SYSCALL,
+                      .waker = story.main,
+                      .waker_stack = "anon_pipe_write;vfs_write" STORY_SYSCALL,
+                      .target = "pipe:[6]",
+                      .python =
+                          "get@/usr/lib/python3.11/multiprocessing/queues.py:103;_worker_loop@/x/"
                           "torch/utils/data/_utils/worker.py:275"});
         if (i % 10 == 0)
             story_gap(&story,
@@ -294,6 +294,7 @@ TEST(ordinary_neighbours)
     CHECK_INT(story.stalls->count, 1); // it is told, but nobody is accused
     CHECK_STR(story.stalls->stalls[0].cause, "cpu_contention");
     CHECK_STR(story.stalls->stalls[0].resource, "CPU time, most of it to browser (pid 3000)");
+    CHECK_CONTAINS(story.stalls->stalls[0].advice, "keep the neighbours off these CPUs");
     story_close(&story);
 }
 

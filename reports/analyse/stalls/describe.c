@@ -288,7 +288,7 @@ static const char *describe_note(const struct work *work, const struct group *gr
 static const char *describe_advice(const struct trace *trace, const struct group *group)
 {
     const struct stall_cause *cause = &stall_causes(&(size_t){0})[group->cause];
-    const char *who = group->culprit == TRACE_NONE ? "whoever does it" : NULL;
+    const char *who = group->cause == CAUSE_CPU_CONTENTION ? "the neighbours" : "whoever does it";
     if (group->culprit != TRACE_NONE) {
         const struct trace_process *process = &trace->processes[group->culprit];
         const char *name = process->cmdline && *process->cmdline ? process->cmdline : process->comm;
