@@ -311,7 +311,7 @@ static bool merge_counts(const struct trace *trace, const struct group *group, d
         return share >= 0.1 || group->max_ns >= (on_cpu ? 15 : 20) * ms;
     case CAUSE_MUNMAP_LARGE:
     case CAUSE_PAGE_POPULATE:
-        return group->max_ns >= 30 * ms || (!on_cpu && share >= 0.02);
+        return group->max_ns >= 30 * ms || (!on_cpu && share >= 0.005);
     case CAUSE_MMAP_LOCK:
     case CAUSE_KERNEL_MUTEX:
     case CAUSE_PTHREAD_MUTEX:
