@@ -174,16 +174,12 @@ enum ug_fact_what {
     UG_FACT_DIRTY_PAUSE = 8,   /* value[0] pause in ms */
     UG_FACT_SOFTIRQ = 9,       /* a softirq of 1 ms or more on a CPU while task was current; value[0] vector */
     UG_FACT_HARDIRQ = 10,      /* value[0] irq */
-    UG_FACT_TLB_FLUSH = 11,    /* counted: value[0] flushes, value[1] pages, since begin_ns; value[2] reason */
     UG_FACT_OOM_VICTIM = 12,
     UG_FACT_NUMA = 13,         /* sched_move_numa, sched_swap_numa, sched_skip_vma_numa; value[0] which */
-    UG_FACT_PROC_OPEN = 14,    /* actor opened /proc/PID/{smaps,smaps_rollup,numa_maps,maps,pagemap} of a target; value[0]: which */
     UG_FACT_CGROUP_FREEZE = 15, /* value[0] 1 freeze, 0 unfreeze */
-    UG_FACT_PTRACE = 16,
     UG_FACT_TCP_RETRANSMIT = 17,
     UG_FACT_RSTAT_LOCK = 18,   /* cgroup_rstat_lock_contended */
     UG_FACT_JOURNAL = 19,      /* jbd2 commit or lock stall; value[0] ms */
-    UG_FACT_IPI = 20,          /* counted: value[0] call-function IPIs sent by task since begin_ns */
 };
 
 struct ug_fact {

@@ -87,17 +87,15 @@ static __always_inline void send_interval(void *ctx, __u32 which, __u32 what, bo
     emit(&ring_rare, UG_COUNTER_FACT, fact, at, fact->kernel_count == UG_KSTACK_MAX);
 }
 
-/* Add to the tally of a thread. It is sent when it has reached `least`: of a new series at once,
- * later as a sum every period. */
+/* Add to the tally of a thread. Of a new series it is sent at once, later as a sum every period. */
 static __always_inline void count_fact(__u32 what, bool target, struct task_struct *actor,
-                                       __u64 first, __u64 second, __u64 third, __u64 period_ns,
-                                       __u64 least)
+                                       __u64 first, __u64 second, __u64 third)
 {
     __u32 tid = actor ? actor->pid : 0;
     __u64 now = bpf_ktime_get_ns(), key = (__u64)tid << 32 | what;
     struct tally *tally = &tallies[index_of(tid * 31 + what, TALLY_SLOTS)];
     struct ug_fact fact;
-    bool series = tally->key == key && now - tally->begin_ns < TALLY_OLD_NS + period_ns;
+    bool series = tally->key == key && now - tally->begin_ns < TALLY_OLD_NS + TALLY_NS;
 
     if (!series) {
         tally->key = key;
@@ -106,18 +104,16 @@ static __always_inline void count_fact(__u32 what, bool target, struct task_stru
     }
     tally->value[0] += first;
     tally->value[1] += second;
-    if (series && now - tally->begin_ns < period_ns)
+    if (series && now - tally->begin_ns < TALLY_NS)
         return;
-    if (tally->value[0] + tally->value[1] >= least) {
-        fill_fact(&fact, what, NULL, actor, tally->begin_ns, now);
-        if (target) /* no pointer that is one of two: the compiler makes arithmetic of that */
-            fact.task = fact.actor;
-        fact.value[0] = tally->value[0];
-        fact.value[1] = tally->value[1];
-        fact.value[2] = third;
-        send_fact(&fact);
-        tally->value[0] = tally->value[1] = 0;
-    }
+    fill_fact(&fact, what, NULL, actor, tally->begin_ns, now);
+    if (target) /* no pointer that is one of two: the compiler makes arithmetic of that */
+        fact.task = fact.actor;
+    fact.value[0] = tally->value[0];
+    fact.value[1] = tally->value[1];
+    fact.value[2] = third;
+    send_fact(&fact);
+    tally->value[0] = tally->value[1] = 0;
     tally->begin_ns = now;
 }
 
@@ -281,7 +277,7 @@ int BPF_PROG(fact_unfreeze, struct cgroup *cgroup)
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(fact_retransmit)
 {
-    count_fact(UG_FACT_TCP_RETRANSMIT, false, NULL, 1, 0, 0, TALLY_NS, 1);
+    count_fact(UG_FACT_TCP_RETRANSMIT, false, NULL, 1, 0, 0);
     return 0;
 }
 
@@ -291,7 +287,7 @@ int BPF_PROG(fact_rstat)
     struct task_struct *task = bpf_get_current_task_btf();
 
     if (is_target(task->pid))
-        count_fact(UG_FACT_RSTAT_LOCK, true, task, 1, 0, 0, TALLY_NS, 1);
+        count_fact(UG_FACT_RSTAT_LOCK, true, task, 1, 0, 0);
     return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Facts of memory: reclaim, compaction, migration, collapse, dirty pages, flushes of translations,
- * victims. As in facts.bpf.h, whose helpers they use.
+ * Facts of memory: reclaim, compaction, migration, collapse, dirty pages, victims. As in
+ * facts.bpf.h, whose helpers they use.
  */
 #ifndef UPGATE_BPF_FACTS_MEMORY_BPF_H
 #define UPGATE_BPF_FACTS_MEMORY_BPF_H
@@ -10,8 +10,6 @@
 
 enum {
     RUNNING_SLOTS = 64,
-    TLB_FLUSHES_LEAST = 100,      /* a second: fewer cost nobody anything */
-    TLB_FLUSH_ON_TASK_SWITCH = 0, /* of every process of the machine: not of interest */
 };
 
 const volatile __u32 migrate_arguments = 8;
@@ -135,7 +133,7 @@ int fact_migrate(__u64 *ctx)
         reason = (__u32)ARGUMENT(ctx, 7);
     else if (migrate_arguments == 7)
         reason = (__u32)ARGUMENT(ctx, 6);
-    count_fact(UG_FACT_MIGRATE, is_target(actor->pid), actor, ctx[0], ctx[1], reason, TALLY_NS, 1);
+    count_fact(UG_FACT_MIGRATE, is_target(actor->pid), actor, ctx[0], ctx[1], reason);
     return 0;
 }
 
@@ -179,20 +177,6 @@ int fact_dirty_pause(__u64 *ctx)
     fill_fact(&fact, UG_FACT_DIRTY_PAUSE, task, task, now, now);
     fact.value[0] = (__u64)pause * tick_ns / 1000000;
     send_fact(&fact);
-    return 0;
-}
-
-SEC("tp_btf/tlb_flush")
-int BPF_PROG(fact_tlb_flush, int reason, unsigned long pages)
-{
-    struct task_struct *task;
-
-    if (reason == TLB_FLUSH_ON_TASK_SWITCH)
-        return 0;
-    task = bpf_get_current_task_btf();
-    if (is_target(task->pid)) /* ~0UL pages: everything */
-        count_fact(UG_FACT_TLB_FLUSH, true, task, 1, pages > 1 << 20 ? 0 : pages, reason,
-                   TALLY_OLD_NS, TLB_FLUSHES_LEAST);
     return 0;
 }
 

@@ -83,27 +83,6 @@ TEST(smaps_read_without_samples_or_owner)
     story_close(&story);
 }
 
-TEST(smaps_read_from_opens_alone)
-{
-    struct story story;
-    story_open(&story);
-    int64_t monitor = story_other(&story, 2000, "python3", "python3 monitor.py");
-    for (int i = 0; i < 20; i++) { // seldom seen, but every open is noted
-        story_fact(&story, UG_FACT_PROC_OPEN, i * 450, i * 450, story.main, monitor, 1);
-        if (i % 3 == 0)
-            story_gap(&story, (struct story_gap){.out = i * 450 + 10 + i,
-                                                 .waking = i * 450 + 70,
-                                                 .in = i * 450 + 70,
-                                                 .state = 0x102,
-                                                 .kernel = STORY_MMAP_WAIT});
-    }
-    const struct stall *top = story_top(&story);
-    CHECK_STR(top->cause, "smaps_read");
-    CHECK_INT(top->culprit.pid, 2000);
-    CHECK_DBL((double)top->period_ns, 450e6, 5e6);
-    story_close(&story);
-}
-
 TEST(smaps_read_among_siblings)
 {
     // A sibling thread that waits as well and is handed the lock first must not be blamed.

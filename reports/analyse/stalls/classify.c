@@ -48,14 +48,16 @@ static void classify_held(struct work *work, const struct trace_gap *gap, struct
 {
     const struct trace *trace = work->trace;
     enum { NEAR_NS = 20000000 }; // from the signal to the last thread's stop
-    int what = part->cause == CAUSE_SIGSTOP  ? UG_FACT_SIGNAL
-               : part->cause == CAUSE_PTRACE ? UG_FACT_PTRACE
-                                             : UG_FACT_CGROUP_FREEZE;
+    int what = part->cause == CAUSE_SIGSTOP          ? UG_FACT_SIGNAL
+               : part->cause == CAUSE_CGROUP_FREEZER ? UG_FACT_CGROUP_FREEZE
+                                                     : 0; // nothing notes a ptrace
     part->via = part->cause == CAUSE_SIGSTOP  ? VIA_SIGNAL
                 : part->cause == CAUSE_PTRACE ? VIA_PTRACE
                                               : VIA_FREEZER;
     part->confidence = 0.7F;
     classify_blame_waker(trace, gap, part, 0.85F);
+    if (!what)
+        return;
     for (size_t i = trace_fact_from(trace, gap->out - NEAR_NS); i < trace->fact_count; i++) {
         const struct trace_fact *fact = &trace->facts[i];
         if (fact->begin > gap->out + NEAR_NS / 4)
@@ -67,7 +69,7 @@ static void classify_held(struct work *work, const struct trace_gap *gap, struct
             continue;
         if (what == UG_FACT_CGROUP_FREEZE && !fact->value[0])
             continue;
-        if (what != UG_FACT_CGROUP_FREEZE && fact->target != TRACE_NONE &&
+        if (what == UG_FACT_SIGNAL && fact->target != TRACE_NONE &&
             trace->threads[fact->target].process != trace->threads[gap->thread].process)
             continue;
         part->culprit = fact->actor;

@@ -80,11 +80,10 @@ static bool merge_is_memory_lock(enum cause cause)
            cause == CAUSE_MADVISE_STORM;
 }
 
-// A wait for mmap_lock whose holder's deed was not sampled: it opened smaps of the target shortly
-// before, or it is known for one deed in other waits.
+// A wait for mmap_lock whose holder's deed was not sampled: it is known for one deed in other
+// waits, or khugepaged noted what it did.
 static void merge_explain_mmap(struct work *work)
 {
-    enum { OPENED_NS = 500000000 };
     struct trace *trace = work->trace;
     uint8_t *known = xcalloc(trace->process_count + 1, 1); // cause + 1 a process is known for
     for (size_t i = 0; i < work->part_count; i++)
@@ -97,16 +96,11 @@ static void merge_explain_mmap(struct work *work)
         if (part->cause != CAUSE_MMAP_LOCK)
             continue;
         uint32_t process = merge_process(trace, part->culprit);
-        const struct trace_fact *fact = facts_by_other(trace, UG_FACT_PROC_OPEN, part->thread,
-                                                       part->begin - OPENED_NS, part->end);
-        if (fact && (process == TRACE_NONE || process == merge_process(trace, fact->actor))) {
-            part->cause = CAUSE_SMAPS_READ;
-            part->culprit = fact->actor;
-            part->confidence = part->confidence < 0.7F ? 0.7F : part->confidence;
-        } else if (process != TRACE_NONE && known[process]) {
+        if (process != TRACE_NONE && known[process]) {
             part->cause = (uint8_t)(known[process] - 1);
         } else if (process == TRACE_NONE) {
-            fact = facts_by_other(trace, UG_FACT_COLLAPSE, part->thread, part->begin, part->end);
+            const struct trace_fact *fact = facts_by_other(trace, UG_FACT_COLLAPSE, part->thread,
+                                                           part->begin, part->end);
             part->cause = fact ? CAUSE_KHUGEPAGED : part->cause;
             part->culprit = fact ? fact->actor : part->culprit;
         }

@@ -102,10 +102,9 @@ int64_t period_of(const struct trace_window *spans, size_t count)
 static size_t period_facts(const struct trace *trace, const struct group *group,
                            struct trace_window *spans)
 {
-    int what = group->cause == CAUSE_SMAPS_READ       ? UG_FACT_PROC_OPEN
-               : group->cause == CAUSE_PAGE_MIGRATION ? UG_FACT_MIGRATE
-               : group->cause == CAUSE_KHUGEPAGED     ? UG_FACT_COLLAPSE
-                                                      : 0;
+    int what = group->cause == CAUSE_PAGE_MIGRATION ? UG_FACT_MIGRATE
+               : group->cause == CAUSE_KHUGEPAGED   ? UG_FACT_COLLAPSE
+                                                    : 0;
     size_t count = 0;
     for (size_t i = 0; what && i < trace->fact_count && count < PERIOD_TIMES_MAX; i++) {
         const struct trace_fact *fact = &trace->facts[i];
