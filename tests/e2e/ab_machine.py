@@ -4,12 +4,11 @@
 memory, a TMPDIR that cannot be written, a stdout that is closed or full, a wall clock that jumps. It works
 with less, or says what is missing; it never passes by accident."""
 import os
-import pwd
 import subprocess
 import time
 
 import ab_rig
-from ab_rig import SH, WORK, Skip, check_code, check_judged, check_says
+from ab_rig import SH, WORK, Skip, as_nobody, check_code, check_judged, check_says
 
 COMMAND = {"command": [SH, "-c", WORK]}
 MODEL = {"model": "dlrm", "steps": 30, "size": "small"}
@@ -37,21 +36,6 @@ def test_both_sides_run_where_they_are_pinned(case):
     check_code(case.run(), 1)
     tails = case.rows("SELECT stderr_tail FROM launch")
     assert tails and all(tail.split()[-1] == "0" for tail, in tails), tails
-
-
-def as_nobody(case):
-    """Words before a command that give up root; the test's directory becomes nobody's."""
-    if os.geteuid() != 0:
-        raise Skip("only root can become somebody else")
-    nobody = pwd.getpwnam("nobody")
-    for path, directories, files in os.walk(case.dir):
-        for name in [path] + [os.path.join(path, name) for name in directories + files]:
-            os.chown(name, nobody.pw_uid, nobody.pw_gid)
-    words = ["setpriv", "--reuid", str(nobody.pw_uid), "--regid", str(nobody.pw_gid), "--clear-groups"]
-    reach = subprocess.run(words + ["test", "-x", ab_rig.UPGATE], stderr=subprocess.PIPE)
-    if reach.returncode:
-        raise Skip("nobody cannot reach the build directory")
-    return words
 
 
 def test_not_root(case):

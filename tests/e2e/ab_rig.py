@@ -6,6 +6,7 @@ import glob
 import inspect
 import json
 import os
+import pwd
 import shutil
 import signal
 import sqlite3
@@ -233,6 +234,21 @@ def check_says(done, *parts):
     text = done.err + done.out
     for part in parts:
         assert part in text, "does not say %r\n%s" % (part, done)
+
+
+def as_nobody(case):
+    """Words before a command that give up root; the test's directory becomes nobody's."""
+    if os.geteuid() != 0:
+        raise Skip("only root can become somebody else")
+    nobody = pwd.getpwnam("nobody")
+    for path, directories, files in os.walk(case.dir):
+        for name in [path] + [os.path.join(path, name) for name in directories + files]:
+            os.chown(name, nobody.pw_uid, nobody.pw_gid)
+    words = ["setpriv", "--reuid", str(nobody.pw_uid), "--regid", str(nobody.pw_gid), "--clear-groups"]
+    reach = subprocess.run(words + ["test", "-x", UPGATE], stderr=subprocess.PIPE)
+    if reach.returncode:
+        raise Skip("nobody cannot reach the build directory")
+    return words
 
 
 def mount_tmpfs(case, name, options):

@@ -5,7 +5,9 @@ import ctypes
 import glob
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 import time
 
 from capture_rig import DUMP, EXIT, NO_OUT, SEEN, Capture, Subject, check, is_gap, main
@@ -90,9 +92,11 @@ def target_ends():
 
 
 def refused(prepare, *words):
-    """What the capture says when it may not."""
-    done = subprocess.run([DUMP, "-d", "0"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-                          preexec_fn=prepare, check=False)
+    """What the capture says when it may not. Others may not enter every build directory: a copy is run."""
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        done = subprocess.run([shutil.copy(DUMP, directory), "-d", "0"], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=60, preexec_fn=prepare, check=False)
     said = json.loads(done.stdout.splitlines()[0])
     check(said["kind"] == "error" and said["code"] == -1, "no -EPERM:", said)
     for word in words:

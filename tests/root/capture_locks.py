@@ -30,7 +30,7 @@ def mmap_lock():
                             r["owner"]["tid"] == culprit, "a wait for mmap_lock, held by the reader")
         check(lock["owner_flags"] & OWNER_READER >> 12, "a reader's lock:", lock)
         check(length(lock) >= MS, lock)
-        check(any("mmap" in frame for frame in lock["kernel"]), lock["kernel"])
+        check(any("map" in frame for frame in lock["kernel"]), lock["kernel"])  # mmap or munmap
         capture.have(lambda r: is_gap(r, subject.pid) and r["lock"] == lock["lock"] and
                      r["lock_kind"] == LOCK_MMAP and r["owner"]["tid"] == culprit, "the gap of such a wait")
         capture.have(lambda r: r["kind"] == "sample" and r["why"] & SAMPLE_OWNER and r["task"]["tid"] == culprit and
