@@ -39,7 +39,7 @@ env_pip() {
     shift
     say "pip install $* (a CUDA build is a few GB)"
     PIP_DISABLE_PIP_VERSION_CHECK=1 "$dir/bin/python" -m pip install --quiet --no-input \
-        --no-compile --retries 2 --progress-bar off "$@" >&2 || return 1
+        --no-compile --retries 2 --timeout 15 --progress-bar off "$@" >&2 || return 1
     "$dir/bin/python" -m compileall -q -j 0 "$dir"/lib/python*/site-packages >/dev/null 2>&1 || true
 }
 

@@ -245,9 +245,9 @@ def as_nobody(case):
         for name in [path] + [os.path.join(path, name) for name in directories + files]:
             os.chown(name, nobody.pw_uid, nobody.pw_gid)
     words = ["setpriv", "--reuid", str(nobody.pw_uid), "--regid", str(nobody.pw_gid), "--clear-groups"]
-    reach = subprocess.run(words + ["test", "-x", UPGATE], stderr=subprocess.PIPE)
-    if reach.returncode:
-        raise Skip("nobody cannot reach the build directory")
+    for test, path in (("-x", UPGATE), ("-w", case.dir)):
+        if subprocess.run(words + ["test", test, path], stderr=subprocess.PIPE).returncode:
+            raise Skip("nobody cannot reach " + path)
     return words
 
 

@@ -61,13 +61,13 @@ def test_text():
 
 
 def test_quick():
-    """Its own work stays below a second, that of the kernel's verifier for all sources included; wall time would be
+    """Its own work stays below three seconds (0.25 here), that of the kernel's verifier for all sources included; wall time would be
     that of the neighbours too."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run("--json")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert used < 1, used
+    assert used < 3, used
 
 
 def test_leaves_nothing():

@@ -210,7 +210,7 @@ def test_collect_imports_nothing(directory):
     seen = collect(directory, sys.executable)
     assert seen["not_loaded"] == ["torch", "jax", "tensorflow", "numpy"], seen["not_loaded"]
     assert seen["torch"] is None and seen["missing"] == {}, seen["missing"]
-    assert sum(seen["collect_ns"][part] for part in seen["collect_ns"] if part != "packages") < 100_000_000
+    assert sum(seen["collect_ns"][part] for part in seen["collect_ns"] if part != "packages") < 1_000_000_000
 
 
 def test_collect_reports_what_the_program_set(directory):
@@ -276,7 +276,7 @@ first = state()
         assert torch["threads"] == 1 and torch["deterministic"]["algorithms"] is True, torch
         assert torch["backend"]["cudnn_benchmark"] is True
         assert torch["fp32"]["matmul_precision"] == "high" and torch["fp32"]["cuda_matmul"] == "tf32", torch["fp32"]
-        assert seen["collect_ns"]["torch"] < 100_000_000, seen["collect_ns"]
+        assert seen["collect_ns"]["torch"] < 1_000_000_000, seen["collect_ns"]
         reasons = {reason.split(":")[0] for reason in seen["missing"].values()}
         assert reasons <= {"not in this version"}, seen["missing"]
         if "fp32_precision" == torch["fp32"]["interface"]:

@@ -449,7 +449,7 @@ def main():
                 if python.startswith("/usr/"):
                     deleted(python, folder)
                     by_loader(python)
-            except Failure as failure:
+            except (Failure, OSError, subprocess.SubprocessError) as failure:
                 failed += 1
                 print("    FAILED: %s" % failure, flush=True)
     print("%d interpreters, %d failed" % (len(found), failed))

@@ -22,6 +22,8 @@ def skipped():
     checks = {check["id"]: check for check in json.loads(doctor.stdout)["checks"]}
     if checks["capture"]["status"] == "missing":
         return "nothing can be recorded here: " + checks["capture"]["found"]
+    if checks["kernel-symbols"]["status"] != "ok":
+        return "kernel functions have no names here: " + checks["kernel-symbols"]["found"]
     if subprocess.run([python(), "-c", "import numpy"], stderr=subprocess.DEVNULL).returncode:
         return "no numpy for " + python()
     with open("/proc/meminfo") as file:

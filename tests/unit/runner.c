@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RUNNER_CASES_MAX = 256, RUNNER_EXIT_SKIP = 77, RUNNER_CASE_SECONDS_MAX = 120 };
+enum { RUNNER_CASES_MAX = 256, RUNNER_EXIT_SKIP = 77, RUNNER_CASE_SECONDS_MAX = 400 };
 
 struct runner_case {
     const char *name;

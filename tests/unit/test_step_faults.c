@@ -251,7 +251,7 @@ TEST(killed_harness_lets_a_held_side_go)
     kill(harness, SIGKILL);
     rig_join(harness);
     CHECK_INT(rig_join(workload), 0);
-    CHECK(clock_monotonic_ns() - killed_ns < 2 * RIG_SECOND_NS);
+    CHECK(clock_monotonic_ns() - killed_ns < 10 * RIG_SECOND_NS);
     CHECK_INT(access(path, F_OK), 0);
     CHECK_INT(reader_sweep("/dev/shm", path + strlen("/dev/shm/")), 1);
     CHECK_INT(access(path, F_OK), -1);
