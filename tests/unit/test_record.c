@@ -413,6 +413,34 @@ TEST(the_target_ends)
 }
 
 TEST(a_full_disk_keeps_what_was_committed)
+// A cgroup lives on without its processes: theirs is an end all the same.
+TEST(a_process_of_a_cgroup_ends)
+{
+    bool alive = true;
+    begin();
+    CHECK_INT(recorder_stop(recorder, NULL, NULL), 0);
+    recorder_free(recorder);
+    struct recorder_opts opts = {.cgroup = test_dir, .no_python = true};
+    CHECK_INT(recorder_start(store, &opts, &recorder, NULL), 0);
+    struct ug_task_event event = {.head = {.kind = UG_EVENT_TASK},
+                                  .at_ns = (__u64)clock_monotonic_ns(),
+                                  .task = {.tid = (__u32)target, .tgid = (__u32)target, .comm = "member"},
+                                  .what = UG_TASK_SEEN,
+                                  .target = 1};
+    push(&event, sizeof event, NULL, 0);
+    CHECK_INT(recorder_poll(recorder, 0, &alive, NULL), 0);
+    end_target();
+    static const char ended[] = "SELECT count(*) FROM process WHERE kind = 'target' AND ended_ns IS NOT NULL";
+    for (int i = 0; i < 1000 && number(ended) < 1; i++) { // processes are asked, and rows written, once a second
+        CHECK_INT(recorder_poll(recorder, 1, &alive, NULL), 0);
+        clock_sleep_until_ns(clock_monotonic_ns() + 20000000);
+    }
+    CHECK_INT(number(ended), 1);
+    CHECK(alive);
+    CHECK_INT(recorder_stop(recorder, NULL, NULL), 0);
+    recorder_free(recorder);
+}
+
 {
     struct error err = {0};
     bool alive = true;

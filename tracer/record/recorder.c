@@ -194,12 +194,13 @@ static void recorder_look(struct recorder *recorder)
 static void recorder_check_alive(struct recorder *recorder, int64_t now_ns)
 {
     struct stat info;
-    if (!recorder->ask_alive && now_ns < recorder->alive_next_ns)
+    bool asked = recorder->ask_alive && !recorder->cgroup; // in a cgroup many may come and go: once a second is enough
+    if (!asked && now_ns < recorder->alive_next_ns)
         return;
     recorder->ask_alive = false;
     recorder->alive_next_ns = now_ns + RECORDER_SECOND_NS;
-    recorder->alive = recorder->cgroup ? stat(recorder->cgroup, &info) == 0
-                                       : tasks_targets_alive(recorder->tasks, now_ns) > 0;
+    uint32_t alive = tasks_targets_alive(recorder->tasks, now_ns); // of a cgroup, too: ends those that are gone
+    recorder->alive = recorder->cgroup ? stat(recorder->cgroup, &info) == 0 : alive > 0;
 }
 
 static int recorder_second(struct recorder *recorder, int64_t now_ns, struct error *err)
