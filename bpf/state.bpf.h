@@ -59,6 +59,15 @@ static __always_inline void mark_wanted(struct seq_file *seq, struct task_struct
     }
 }
 
+static __always_inline bool may_wait_for_mmap_lock(struct ug_state *state, struct task_struct *task)
+{
+    /* A kernel with blocker tells it of every sleep that no signal ends: a killable one is left.
+     * Waits for the disk say so. */
+    __u32 sleep = bpf_core_field_exists(task->blocker) ? TASK_KILLABLE : TASK_UNINTERRUPTIBLE;
+
+    return !(state->flags & UG_GAP_IOWAIT) && (state->state & sleep) == sleep;
+}
+
 /* For a wait that began before we came: task_struct.blocker tells a sleep that no signal ends,
  * the mm the rest. */
 static __always_inline void state_owner(struct ug_state *state, struct task_struct *task,
@@ -74,6 +83,7 @@ static __always_inline void state_owner(struct ug_state *state, struct task_stru
     struct task_struct *owner;
     struct mm_struct *mm = task->mm;
     __u64 lock = 0, word, pointer;
+    bool guessed = false;
 
     if (bpf_core_field_exists(task->blocker))
         state->blocker = task->blocker;
@@ -89,12 +99,18 @@ static __always_inline void state_owner(struct ug_state *state, struct task_stru
     } else if (thread->wait.begin_ns) {
         lock = thread->wait.lock;
         state->lock_kind = thread->wait.kind;
-    } else if (mm && state->state & TASK_UNINTERRUPTIBLE && mm->mmap_lock.count.counter) {
+    } else if (mm && may_wait_for_mmap_lock(state, task) && mm->mmap_lock.count.counter) {
+        guessed = true;
         lock = (__u64)mm + bpf_core_field_offset(struct mm_struct, mmap_lock);
         state->lock_kind = UG_LOCK_MMAP;
     }
     word = lock ? read_owner(lock, state->lock_kind) : 0;
     pointer = word & ~(__u64)OWNER_FLAGS;
+    if (pointer == (__u64)task) { /* nobody waits for himself: it is something else */
+        if (guessed)
+            state->lock_kind = UG_LOCK_NONE;
+        return;
+    }
     if (!pointer)
         return;
     if (!ask_owners || !bpf_task_from_pid) {
