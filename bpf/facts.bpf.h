@@ -13,7 +13,6 @@
 enum {
     TALLY_SLOTS = 256,
     TALLY_NS = 100000000,
-    TALLY_OLD_NS = 1000000000,
     CGROUP_DEPTH = 10,
 };
 
@@ -22,7 +21,11 @@ const volatile __u64 tick_ns = 4000000; /* a jiffy */
 struct tally {
     __u64 key; /* thread id << 32 | what */
     __u64 begin_ns;
-    __u64 value[2];
+    __u64 last_ns;
+    __u64 value[3];
+    struct ug_task actor;
+    bool target, unsent;
+    __u16 flags;
 };
 static struct tally tallies[TALLY_SLOTS];
 
@@ -87,7 +90,28 @@ static __always_inline void send_interval(void *ctx, __u32 which, __u32 what, bo
     emit(&ring_rare, UG_COUNTER_FACT, fact, at, fact->kernel_count == UG_KSTACK_MAX);
 }
 
-/* Add to the tally of a thread. Of a new series it is sent at once, later as a sum every period. */
+static __always_inline void send_tally(struct tally *tally, struct ug_fact *fact, __u64 end_ns)
+{
+    fill_fact(fact, (__u32)tally->key, NULL, NULL, tally->begin_ns, end_ns);
+    fact->actor = tally->actor;
+    if (tally->target)
+        fact->task = tally->actor;
+    fact->flags = tally->flags;
+    fact->value[0] = tally->value[0];
+    fact->value[1] = tally->value[1];
+    fact->value[2] = tally->value[2];
+    send_fact(fact);
+}
+
+static __always_inline void begin_tally(struct tally *tally, __u64 now)
+{
+    tally->begin_ns = now;
+    tally->value[0] = tally->value[1] = 0;
+    tally->unsent = false;
+}
+
+/* Add to the tally of a thread. Of a new series it is sent at once, later as a sum every period; a
+ * pause of a period ends the series, so that no interval lies over idle time. */
 static __always_inline void count_fact(__u32 what, bool target, struct task_struct *actor,
                                        __u64 first, __u64 second, __u64 third)
 {
@@ -95,26 +119,29 @@ static __always_inline void count_fact(__u32 what, bool target, struct task_stru
     __u64 now = bpf_ktime_get_ns(), key = (__u64)tid << 32 | what;
     struct tally *tally = &tallies[index_of(tid * 31 + what, TALLY_SLOTS)];
     struct ug_fact fact;
-    bool series = tally->key == key && now - tally->begin_ns < TALLY_OLD_NS + TALLY_NS;
+    bool series = tally->key == key && now - tally->last_ns < TALLY_NS;
 
     if (!series) {
+        if (tally->unsent)
+            send_tally(tally, &fact, tally->last_ns);
         tally->key = key;
-        tally->begin_ns = now;
-        tally->value[0] = tally->value[1] = 0;
+        begin_tally(tally, now);
+        if (actor)
+            copy_other(&tally->actor, actor);
+        else
+            __builtin_memset(&tally->actor, 0, sizeof(tally->actor));
+        tally->target = target;
     }
     tally->value[0] += first;
     tally->value[1] += second;
+    tally->value[2] = third;
+    tally->flags = context_flags(preempt_count()) >> 7;
+    tally->last_ns = now;
+    tally->unsent = true;
     if (series && now - tally->begin_ns < TALLY_NS)
         return;
-    fill_fact(&fact, what, NULL, actor, tally->begin_ns, now);
-    if (target) /* no pointer that is one of two: the compiler makes arithmetic of that */
-        fact.task = fact.actor;
-    fact.value[0] = tally->value[0];
-    fact.value[1] = tally->value[1];
-    fact.value[2] = third;
-    send_fact(&fact);
-    tally->value[0] = tally->value[1] = 0;
-    tally->begin_ns = now;
+    send_tally(tally, &fact, now);
+    begin_tally(tally, now);
 }
 
 SEC("tp_btf/signal_generate")
