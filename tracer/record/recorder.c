@@ -25,6 +25,7 @@ enum {
     RECORDER_SEARCH_NS = 100000000, // for new interpreters
     RECORDER_LOOK_MAX_NS = 5000000, // a look at all threads that costs more is not repeated every second
     RECORDER_DRAIN_ROUNDS = 1000,
+    RECORDER_DRAIN_NS = 500000000,  // before detaching: a target that never pauses fills the rings for ever
 };
 
 // --- start ----------------------------------------------------------------------------------------
@@ -366,7 +367,8 @@ int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct e
     capture_totals(recorder->capture, recorder_on_total, recorder);
     recorder->end_ns = clock_monotonic_ns();
     capture_detach(recorder->capture);
-    for (int round = 0; round < RECORDER_DRAIN_ROUNDS && capture_poll(recorder->capture, 0) > 0; round++)
+    int64_t drain_end_ns = clock_monotonic_ns() + RECORDER_DRAIN_NS;
+    while (capture_poll(recorder->capture, 0) > 0 && clock_monotonic_ns() < drain_end_ns)
         ;
     stacks_resolve(recorder->stacks, INT64_MAX);
     int64_t now_ns = clock_monotonic_ns();
