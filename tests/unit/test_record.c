@@ -394,6 +394,7 @@ TEST(what_cannot_be_recorded)
     CHECK_INT(recorder_start(store, &opts, &recorder, &err), -EPERM);
     CHECK_CONTAINS(err.text, "not permitted");
     CHECK_INT(number("SELECT count(*) FROM recording"), before);
+    CHECK_INT(number("SELECT count(*) FROM pragma_foreign_key_check"), 0);
     end_target();
 }
 
@@ -412,7 +413,6 @@ TEST(the_target_ends)
     recorder_free(recorder);
 }
 
-TEST(a_full_disk_keeps_what_was_committed)
 // A cgroup lives on without its processes: theirs is an end all the same.
 TEST(a_process_of_a_cgroup_ends)
 {
@@ -441,6 +441,7 @@ TEST(a_process_of_a_cgroup_ends)
     recorder_free(recorder);
 }
 
+TEST(a_full_disk_keeps_what_was_committed)
 {
     struct error err = {0};
     bool alive = true;

@@ -121,8 +121,10 @@ static void recorder_forget(struct recorder *recorder) // nothing was recorded
 {
     if (recorder->writer)
         writer_abandon(recorder->writer);
-    if (recorder->recording_id)
+    if (recorder->recording_id) {
+        store_exec(recorder->store, NULL, "DELETE FROM counter WHERE recording_id = ?", "i", recorder->recording_id);
         store_exec(recorder->store, NULL, "DELETE FROM recording WHERE id = ?", "i", recorder->recording_id);
+    }
 }
 
 int recorder_start(struct store *store, const struct recorder_opts *opts, struct recorder **ret_recorder,
@@ -152,6 +154,8 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
             recorder->python = python_new(recorder->tasks, recorder->stacks, recorder->threshold_ns);
         rc = recorder_check_target(recorder, opts, err);
     }
+    if (rc == 0) // a walk over all directories of cgroups: before attaching, so that no ring fills meanwhile
+        counters_read_cgroups(recorder->counters, clock_monotonic_ns());
     if (rc == 0)
         rc = writer_commit(recorder->writer, true, err); // so that the row of the recording can be changed outside of it
     if (rc == 0)
@@ -161,7 +165,6 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
         recorder_free(recorder);
         return rc;
     }
-    counters_read_cgroups(recorder->counters, clock_monotonic_ns());
     *ret_recorder = recorder;
     return 0;
 }
