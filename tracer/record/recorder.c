@@ -364,14 +364,14 @@ int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct e
     if (recorder->stopped)
         return 0;
     recorder->stopped = true;
-    for (int round = 0; round < RECORDER_DRAIN_ROUNDS && capture_poll(recorder->capture, 0) > 0; round++)
+    int64_t drain_end_ns = clock_monotonic_ns() + RECORDER_DRAIN_NS;
+    while (capture_poll(recorder->capture, 0) > 0 && clock_monotonic_ns() < drain_end_ns)
         ;
     capture_look(recorder->capture); // who holds what those wait for that never came back
     capture_totals(recorder->capture, recorder_on_total, recorder);
     recorder->end_ns = clock_monotonic_ns();
     capture_detach(recorder->capture);
-    int64_t drain_end_ns = clock_monotonic_ns() + RECORDER_DRAIN_NS;
-    while (capture_poll(recorder->capture, 0) > 0 && clock_monotonic_ns() < drain_end_ns)
+    for (int round = 0; round < RECORDER_DRAIN_ROUNDS && capture_poll(recorder->capture, 0) > 0; round++)
         ;
     stacks_resolve(recorder->stacks, INT64_MAX);
     int64_t now_ns = clock_monotonic_ns();
@@ -428,7 +428,7 @@ void recorder_totals(const struct recorder *recorder, struct recorder_totals *re
         .samples = writer_rows(recorder->writer, WRITER_SAMPLE),
         .locks = writer_rows(recorder->writer, WRITER_LOCK),
         .facts = writer_rows(recorder->writer, WRITER_FACT),
-        .dropped = writer_lost(recorder->writer),
+        .dropped = writer_lost(recorder->writer) + tasks_dropped(recorder->tasks),
         .threads = tasks_target_threads(recorder->tasks),
         .pythons = recorder->python ? python_found(recorder->python) : 0};
     for (int i = 0; i < UG_COUNTER_COUNT; i++)

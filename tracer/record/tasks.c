@@ -17,7 +17,7 @@ enum {
     TASKS_KEEP_NS = 2000000000,  // a record may name somebody this long after the end: rings are read in ms
     TASKS_CHECK_NS = 1000000000, // how long a stranger's pid is taken to be the same process unasked
     TASKS_UNNAMED_S = 10, // how long a stranger that called exec is kept for a record to name it
-    TASKS_ASKED_MAX = 256,       // strangers asked for a sign of life a flush
+    TASKS_ASKED_MAX = 8192,      // strangers asked for a sign of life a flush: 2 ms
 };
 
 struct tasks {
@@ -63,9 +63,9 @@ static struct task_process *tasks_find_process(struct tasks *tasks, uint32_t tgi
 }
 
 // A new process goes in front of one with the same pid, which is found no more and is freed by a later flush.
-static struct task_process *tasks_add_process(struct tasks *tasks, uint32_t tgid, uint64_t start_ns)
+static struct task_process *tasks_add_process(struct tasks *tasks, uint32_t tgid, uint64_t start_ns, bool target)
 {
-    if (tasks->process_count >= TASKS_MAX) {
+    if (!target && tasks->process_count >= TASKS_MAX) {
         tasks->dropped++;
         return NULL;
     }
@@ -98,14 +98,15 @@ static bool tasks_is_other(struct task_process *process, int64_t at_ns)
     return task_stat_read(process->tgid, &stat) && !tasks_same_start(stat.start_ns, process->start_ns);
 }
 
-static struct task_process *tasks_process(struct tasks *tasks, uint32_t tgid, const char *comm, int64_t at_ns)
+static struct task_process *tasks_process(struct tasks *tasks, uint32_t tgid, const char *comm, int64_t at_ns,
+                                          bool target)
 {
     struct task_process *process = tasks_find_process(tasks, tgid);
     if (process && !tasks_is_other(process, at_ns))
         return process;
     if (process)
         tasks_end_process(process, at_ns);
-    process = tasks_add_process(tasks, tgid, 0);
+    process = tasks_add_process(tasks, tgid, 0, target);
     if (!process)
         return NULL;
     process->checked_ns = at_ns;
@@ -126,7 +127,7 @@ static struct task_thread *tasks_find_thread(struct tasks *tasks, uint32_t tid)
 static struct task_thread *tasks_add_thread(struct tasks *tasks, struct task_process *process, uint32_t tid,
                                             const char *comm)
 {
-    if (!process || tasks->thread_count >= TASKS_MAX) {
+    if (!process || (process->kind != TASK_TARGET && tasks->thread_count >= TASKS_MAX)) {
         tasks->dropped += process != NULL;
         return NULL;
     }
@@ -159,7 +160,7 @@ struct task_thread *tasks_thread(struct tasks *tasks, const struct ug_task *task
                 !(thread->ended && at_ns > thread->ended_ns + TASKS_CHECK_NS) &&
                 !tasks_is_other(thread->process, at_ns);
     if (!same) {
-        struct task_process *process = tasks_process(tasks, task->tgid, task->comm, at_ns);
+        struct task_process *process = tasks_process(tasks, task->tgid, task->comm, at_ns, false);
         thread = tasks_add_thread(tasks, process, task->tid, task->comm);
     }
     if (!thread)
@@ -219,7 +220,7 @@ struct task_process *tasks_target(struct tasks *tasks, uint32_t tgid)
     struct task_stat stat;
     if (!task_stat_read(tgid, &stat))
         return NULL;
-    struct task_process *process = tasks_process(tasks, tgid, stat.comm, 0);
+    struct task_process *process = tasks_process(tasks, tgid, stat.comm, 0, true);
     if (process && !process->id)
         process->id = writer_next_id(tasks->writer, WRITER_PROCESS);
     if (process)
@@ -237,14 +238,16 @@ static void tasks_on_birth(struct tasks *tasks, const struct ug_task_event *even
     if (other)
         tasks_end_process(process, at_ns);
     if (!process || other) {
-        process = main_thread ? tasks_add_process(tasks, event->task.tgid, event->start_ns)
-                              : tasks_process(tasks, event->task.tgid, event->task.comm, at_ns);
+        process = main_thread ? tasks_add_process(tasks, event->task.tgid, event->start_ns, event->target)
+                              : tasks_process(tasks, event->task.tgid, event->task.comm, at_ns, event->target);
         if (!process)
             return;
         task_comm_set(process->comm, event->task.comm);
         if (event->target)
             tasks_read_process(process); // strangers are read when a record names them or they call exec
     }
+    if (event->target)
+        tasks_make_target(tasks, process); // before its thread is added, which is never refused then
     if (main_thread) {
         process->ppid = event->ppid;
         process->checked_ns = at_ns;
@@ -272,7 +275,7 @@ static void tasks_on_exec(struct tasks *tasks, const struct ug_task_event *event
         process = NULL;
     }
     if (!process)
-        process = tasks_add_process(tasks, event->task.tgid, event->start_ns);
+        process = tasks_add_process(tasks, event->task.tgid, event->start_ns, event->target);
     if (!process)
         return;
     process->generation++;

@@ -12,7 +12,7 @@
 #include "tracer/record/writer.h"
 
 enum {
-    TASKS_MAX = 65536,        // processes or threads remembered at one time; beyond it records name nobody
+    TASKS_MAX = 65536, // processes or threads remembered at one time; beyond it strangers are not named, targets are
 };
 
 enum task_kind { TASK_OTHER, TASK_TARGET, TASK_KERNEL, TASK_IDLE };
