@@ -186,6 +186,8 @@ static int recording_start(struct recording *recording, struct error *err)
     setpriority(PRIO_PROCESS, 0, RECORDING_NICE);
     if (rc == 0)
         rc = recording_attach(recording, err);
+    if (rc == 0 && opts->command && recording_signal) // who wanted to end it does not want the command to begin
+        rc = error_set(err, -ECANCELED, "ended by a signal before '%s' was started", opts->command[0]);
     if (rc == 0 && opts->command)
         rc = command_release(&recording->command, opts->command[0], err);
     recording->begin_ns = clock_monotonic_ns();
