@@ -110,8 +110,10 @@ int capture_poll(struct capture *capture, int wait_ms)
     if (capture->cgroup && !capture->detached &&
         now - capture->cgroup_read_ns > CGROUP_PERIOD_MS * INT64_C(1000000)) {
         capture->cgroup_read_ns = now;
-        if (!capture_want_cgroup(capture, NULL)) // gone: its processes are, too
-            capture_mark(capture);
+        // A part of it may be gone or unreadable: the rest counts, and no id stays wanted, for it
+        // may come again for another process.
+        capture_want_cgroup(capture, NULL);
+        capture_mark(capture);
     }
     capture->poll_count = 0;
     capture->poll_end_ns = now + (wait_ms + POLL_MS) * INT64_C(1000000);

@@ -21,10 +21,15 @@ enum { CGROUP_DEPTH_MAX = 32 };
 static int add_wanted(struct capture *capture, pid_t pid, struct error *err)
 {
     uint32_t key = (uint32_t)pid, value = 1;
+    int map = capture_map(capture, "wanted"), status = 0;
 
-    if (bpf_map_update_elem(capture_map(capture, "wanted"), &key, &value, BPF_ANY))
-        return error_set(err, -errno, "failed to make process %d a target: %s", pid,
-                         errno == E2BIG ? "more than 4096 processes asked for" : strerror(errno));
+    if (bpf_map_update_elem(map, &key, &value, BPF_ANY))
+        status = -errno;
+    if (status == -E2BIG && capture_mark(capture) >= 0) // full: mark those, which empties it
+        status = bpf_map_update_elem(map, &key, &value, BPF_ANY) ? -errno : 0;
+    if (status)
+        return error_set(err, status, "failed to make process %d a target: %s", pid,
+                         strerror(-status));
     return 0;
 }
 
