@@ -77,6 +77,8 @@ static void container_search(struct container_search *search, const char *direct
     while (dir && (entry = readdir(dir))) {
         if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
             continue;
+        if (strstr(entry->d_name, "conmon")) // CRI-O and Podman: the container's monitor has its id in its name, too
+            continue;
         char *path = xasprintf("%s/%s", directory, entry->d_name);
         if (!strstr(entry->d_name, search->id)) {
             container_search(search, path, depth + 1);
