@@ -82,6 +82,8 @@ struct capture {
 // Source `id` or a part of it is off: "NAME: WHY; LOST" into the list.
 void capture_lack(struct capture *capture, enum source_id id, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+// A whole sentence into the list, of something for which no source is off.
+void capture_say(struct capture *capture, const char *sentence);
 void capture_forget_missing(struct capture *capture);
 
 // capture_load.c

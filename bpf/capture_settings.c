@@ -148,9 +148,8 @@ static void find_code(struct capture *capture)
         fclose(file);
     capture_sort_tracing(capture);
     if (!capture->tracing_count)
-        capture_lack(capture, SOURCE_SAMPLES,
-                     "/proc/kallsyms hides the addresses (kernel.kptr_restrict): "
-                     "spinning for sleeping locks is not recognised");
+        capture_say(capture, "spinning: /proc/kallsyms hides the addresses (kernel.kptr_restrict); "
+                             "spinning for sleeping locks is not recognised");
 }
 
 void capture_set_settings(struct capture *capture, const struct btf *btf)

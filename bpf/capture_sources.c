@@ -116,6 +116,12 @@ void capture_lack(struct capture *capture, enum source_id id, const char *fmt, .
         xasprintf("%s: %s; %s", sources[id].name, why, sources[id].lost);
 }
 
+void capture_say(struct capture *capture, const char *sentence)
+{
+    if (capture->missing_count < CAPTURE_MISSING_MAX)
+        capture->missing[capture->missing_count++] = xstrdup(sentence);
+}
+
 void capture_forget_missing(struct capture *capture)
 {
     while (capture->missing_count)
