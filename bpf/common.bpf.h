@@ -38,6 +38,7 @@ const volatile __u64 sample_period_ns = 0;
 const volatile __u64 spin_begin[4]; /* code of the functions that spin for a sleeping lock */
 const volatile __u64 spin_end[4];
 const volatile __u32 wake_bytes = 1 << 21; /* half of the big ring */
+const volatile __u32 wake_rare_bytes = 1 << 19;
 
 enum iterator_mode { MODE_MARK, MODE_LOOK, MODE_UNFINISHED, MODE_TOTALS };
 __u32 iterator_mode = MODE_MARK;
@@ -254,7 +255,8 @@ static __always_inline __u32 append(struct scratch *scratch, __u32 at, const voi
     return at + bytes;
 }
 
-static __always_inline void emit(void *ring, __u32 counter, void *record, __u32 size, bool cut)
+static __always_inline void emit(void *ring, __u32 wake, __u32 counter, void *record, __u32 size,
+                                 bool cut)
 {
     struct ug_counts *counts = bpf_map_lookup_elem(&counters, &counter);
     __u64 flags = BPF_RB_NO_WAKEUP;
@@ -262,7 +264,7 @@ static __always_inline void emit(void *ring, __u32 counter, void *record, __u32 
     if (!counts)
         return;
     __sync_fetch_and_add(&counts->seen, 1);
-    if (bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > wake_bytes) {
+    if (bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > wake) {
         __u64 now = bpf_ktime_get_ns();
 
         if (now - woken_ns >
@@ -280,6 +282,16 @@ static __always_inline void emit(void *ring, __u32 counter, void *record, __u32 
     __sync_fetch_and_add(&counts->kept, 1);
     if (cut)
         __sync_fetch_and_add(&counts->truncated, 1);
+}
+
+static __always_inline void emit_flood(__u32 counter, void *record, __u32 size, bool cut)
+{
+    emit(&ring_flood, wake_bytes, counter, record, size, cut);
+}
+
+static __always_inline void emit_rare(__u32 counter, void *record, __u32 size, bool cut)
+{
+    emit(&ring_rare, wake_rare_bytes, counter, record, size, cut);
 }
 
 /* A record that could not even be made. */

@@ -60,7 +60,7 @@ static __always_inline void fill_fact(struct ug_fact *fact, __u32 what, struct t
 
 static __always_inline void send_fact(struct ug_fact *fact)
 {
-    emit(&ring_rare, UG_COUNTER_FACT, fact, sizeof(*fact), false);
+    emit_rare(UG_COUNTER_FACT, fact, sizeof(*fact), false);
 }
 
 /* An interval of current with its kernel stack. */
@@ -87,7 +87,7 @@ static __always_inline void send_interval(void *ctx, __u32 which, __u32 what, bo
         at += bytes;
     }
     fact->head.size = at;
-    emit(&ring_rare, UG_COUNTER_FACT, fact, at, fact->kernel_count == UG_KSTACK_MAX);
+    emit_rare(UG_COUNTER_FACT, fact, at, fact->kernel_count == UG_KSTACK_MAX);
 }
 
 static __always_inline void send_tally(struct tally *tally, struct ug_fact *fact, __u64 end_ns)

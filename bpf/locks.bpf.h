@@ -205,7 +205,7 @@ static __always_inline void send_lock(void *ctx, struct thread *thread, struct t
         at = append(scratch, at, thread->owners, lock->owner_count * 8);
     }
     lock->head.size = at;
-    emit(&ring_flood, UG_COUNTER_LOCK, lock, at, lock->kernel_count == UG_KSTACK_MAX);
+    emit_flood(UG_COUNTER_LOCK, lock, at, lock->kernel_count == UG_KSTACK_MAX);
 }
 
 SEC("tp_btf/contention_end")

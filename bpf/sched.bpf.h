@@ -289,7 +289,7 @@ static __always_inline void switch_in(struct task_struct *task, struct task_stru
     copy_other(&gap->before, prev);
     gap->before_prio = prev->prio;
     finish_gap(scratch, thread, task);
-    emit(&ring_flood, UG_COUNTER_GAP, gap, gap->head.size, gap_is_cut(gap));
+    emit_flood(UG_COUNTER_GAP, gap, gap->head.size, gap_is_cut(gap));
     thread->out_ns = 0;
 }
 

@@ -29,7 +29,7 @@ static __always_inline void emit_task(struct task_struct *task, __u32 what, bool
     struct ug_task_event event;
 
     fill_task(&event, task, what, target);
-    emit(&ring_rare, UG_COUNTER_TASK, &event, sizeof(event), false);
+    emit_rare(UG_COUNTER_TASK, &event, sizeof(event), false);
 }
 
 /* Storage first, then the bit: who sees the bit finds the storage. */
@@ -102,7 +102,7 @@ int BPF_PROG(task_name, struct task_struct *task, const char *name)
         return 0;
     fill_task(&event, task, UG_TASK_RENAME, true);
     bpf_probe_read_kernel_str(event.task.comm, sizeof(event.task.comm), name);
-    emit(&ring_rare, UG_COUNTER_TASK, &event, sizeof(event), false);
+    emit_rare(UG_COUNTER_TASK, &event, sizeof(event), false);
     return 0;
 }
 
