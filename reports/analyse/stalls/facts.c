@@ -10,10 +10,15 @@
 const struct trace_fact *facts_by_other(const struct trace *trace, int what, uint32_t thread,
                                         int64_t begin, int64_t end)
 {
-    enum { BACK_NS = 2000000000 }; // no fact of interest lasts longer
+    enum { BACK_NS = 2000000000, LATE_NS = 2000000 }; // no fact of interest lasts longer
+    bool tallied = what == UG_FACT_MIGRATE;
     for (size_t i = trace_fact_from(trace, begin - BACK_NS);
          i < trace->fact_count && trace->facts[i].begin < end; i++) {
         const struct trace_fact *fact = &trace->facts[i];
+        // A tally is a sum, sent with the last of what it counts: only its end is a moment at which
+        // something happened. It is noted when the pages are free again, a little late.
+        if (tallied && fact->end > end + LATE_NS)
+            continue;
         if (fact->what == what && fact->end >= begin && !fact->flags &&
             parts_blamable(trace, fact->actor) &&
             trace->threads[fact->actor].process != trace->threads[thread].process)
@@ -58,9 +63,6 @@ static void facts_interval(struct work *work, const struct trace_fact *fact, enu
     struct part *part = parts_add(work, thread, begin, end, cause, SPLIT_ON_CPU);
     part->confidence = 0.85F;
     part->culprit_stack = fact->kernel;
-    if (cause == CAUSE_RSTAT_LOCK && thread != fact->actor && !fact->flags &&
-        parts_blamable(work->trace, fact->actor))
-        part->culprit = fact->actor;
 }
 
 // A killed process of the target: the rest waits from its death until another took its place, or to
@@ -109,8 +111,26 @@ static void facts_softirq(struct work *work, const struct trace_fact *fact)
     part->confidence = 0.9F;
 }
 
-// Somebody else moves pages: threads of the target that fault meanwhile, twice at least, wait for
-// them.
+// One row of neighbouring ticks in page faults: from half a tick before the first to half a tick
+// after the last, and nothing of what lies between two rows.
+static void facts_moved_row(struct work *work, const struct trace_fact *fact, uint32_t thread,
+                            uint32_t first, uint32_t last)
+{
+    const struct trace *trace = work->trace;
+    int64_t begin = trace->samples[first].at - trace->tick_ns / 2,
+            end = trace->samples[last].at + trace->tick_ns / 2;
+    if (!trace_clip(trace, &begin, &end))
+        return;
+    struct part *part = parts_add(work, thread, begin, end, CAUSE_PAGE_MIGRATION, SPLIT_ON_CPU);
+    part->sample = first;
+    part->culprit = fact->actor;
+    part->culprit_stack = fact->kernel;
+    part->confidence = 0.75F;
+    part->notes |= NOTE_INFERRED;
+}
+
+// Somebody else compacts memory: threads of the target that fault meanwhile, twice at least, wait
+// for it.
 static void facts_moved(struct work *work, const struct trace_fact *fact)
 {
     const struct trace *trace = work->trace;
@@ -119,24 +139,24 @@ static void facts_moved(struct work *work, const struct trace_fact *fact)
     for (uint32_t thread = 0; thread < trace->thread_count; thread++) {
         if (!trace_is_target(trace, thread) || !trace->threads[thread].sample_count)
             continue;
-        uint32_t last = TRACE_NONE, first = TRACE_NONE;
-        for (uint32_t i = trace_sample_from(trace, thread, fact->begin),
-                      stop = trace_sample_from(trace, thread, fact->end);
-             i < stop; i++)
-            if (marks_has(trace_marks(trace, trace->samples[i].kernel), MARK_FAULT)) {
-                first = first == TRACE_NONE ? i : first;
-                last = i;
+        uint32_t from = trace_sample_from(trace, thread, fact->begin), first = TRACE_NONE,
+                 stop = trace_sample_from(trace, thread, fact->end), last = TRACE_NONE, faults = 0;
+        for (uint32_t i = from; i < stop; i++)
+            faults += marks_has(trace_marks(trace, trace->samples[i].kernel), MARK_FAULT);
+        for (uint32_t i = from; i < stop && faults >= 2; i++) {
+            if (!marks_has(trace_marks(trace, trace->samples[i].kernel), MARK_FAULT))
+                continue;
+            int64_t reach = trace->tick_ns * 16 / 10;
+            if (last != TRACE_NONE &&
+                (last + 1 != i || trace->samples[i].at - trace->samples[last].at > reach)) {
+                facts_moved_row(work, fact, thread, first, last);
+                first = TRACE_NONE;
             }
-        if (first == last)
-            continue;
-        struct part *part = parts_add(work, thread, trace->samples[first].at - trace->tick_ns / 2,
-                                      trace->samples[last].at + trace->tick_ns / 2,
-                                      CAUSE_PAGE_MIGRATION, SPLIT_ON_CPU);
-        part->sample = first;
-        part->culprit = fact->actor;
-        part->culprit_stack = fact->kernel;
-        part->confidence = 0.75F;
-        part->notes |= NOTE_INFERRED;
+            first = first == TRACE_NONE ? i : first;
+            last = i;
+        }
+        if (last != TRACE_NONE)
+            facts_moved_row(work, fact, thread, first, last);
     }
 }
 
@@ -211,13 +231,10 @@ void facts_find(struct work *work)
             facts_interval(work, fact, CAUSE_DIRECT_RECLAIM);
         else if (fact->what == UG_FACT_MEMCG_RECLAIM)
             facts_interval(work, fact, CAUSE_MEMCG_RECLAIM);
-        else if (fact->what == UG_FACT_COMPACTION || fact->what == UG_FACT_MIGRATE) {
+        else if (fact->what == UG_FACT_COMPACTION) {
             facts_moved(work, fact);
-            if (fact->what == UG_FACT_COMPACTION)
-                facts_interval(work, fact, CAUSE_COMPACTION);
-        } else if (fact->what == UG_FACT_RSTAT_LOCK)
-            facts_interval(work, fact, CAUSE_RSTAT_LOCK);
-        else if (fact->what == UG_FACT_SOFTIRQ || fact->what == UG_FACT_HARDIRQ)
+            facts_interval(work, fact, CAUSE_COMPACTION);
+        } else if (fact->what == UG_FACT_SOFTIRQ || fact->what == UG_FACT_HARDIRQ)
             facts_softirq(work, fact);
     }
     facts_steal(work);

@@ -102,9 +102,8 @@ int64_t period_of(const struct trace_window *spans, size_t count)
 static size_t period_facts(const struct trace *trace, const struct group *group,
                            struct trace_window *spans)
 {
-    int what = group->cause == CAUSE_PAGE_MIGRATION ? UG_FACT_MIGRATE
-               : group->cause == CAUSE_KHUGEPAGED   ? UG_FACT_COLLAPSE
-                                                    : 0;
+    // Not UG_FACT_MIGRATE: a tally's begins are the recorder's own period of 100 ms.
+    int what = group->cause == CAUSE_KHUGEPAGED ? UG_FACT_COLLAPSE : 0;
     size_t count = 0;
     for (size_t i = 0; what && i < trace->fact_count && count < PERIOD_TIMES_MAX; i++) {
         const struct trace_fact *fact = &trace->facts[i];
