@@ -39,7 +39,22 @@ static void holder_witness(const struct trace *trace, struct holder_candidate *o
         one->stacks[cause] = stack;
 }
 
-static void holder_read_samples(struct work *work, const struct part *part,
+// In the kernel while a thread of the target spins: any task of the machine may be. Only the
+// process's own threads have locks of its memory, but for those that look into others'.
+static bool holder_suspect(const struct trace *trace, const struct trace_sample *sample,
+                           const struct part *part, bool is_mmap)
+{
+    enum cause deed = parts_activity(trace_marks(trace, sample->kernel));
+    if (deed == CAUSE_COUNT)
+        return false;
+    if (trace->threads[sample->thread].process == trace->threads[part->thread].process)
+        return true;
+    if (part->cause == CAUSE_RSTAT_LOCK) // one for the whole machine
+        return deed == CAUSE_RSTAT_LOCK || deed == CAUSE_ZOMBIE_MEMCG;
+    return is_mmap && (deed == CAUSE_SMAPS_READ || deed == CAUSE_KHUGEPAGED);
+}
+
+static void holder_read_samples(struct work *work, const struct part *part, bool is_mmap,
                                 struct holder_candidate *list, int *count)
 {
     const struct trace *trace = work->trace;
@@ -55,9 +70,7 @@ static void holder_read_samples(struct work *work, const struct part *part,
         const struct trace_sample *sample = &trace->samples[work->owner_samples[low]];
         if (sample->at >= part->end)
             break;
-        // A neighbour in the kernel is a suspect only if what it does takes locks of memory.
-        if (!(sample->why & UG_SAMPLE_OWNER) &&
-            parts_activity(trace_marks(trace, sample->kernel)) == CAUSE_COUNT)
+        if (!(sample->why & UG_SAMPLE_OWNER) && !holder_suspect(trace, sample, part, is_mmap))
             continue;
         holder_candidate(trace, list, count, sample->thread, part->thread);
     }
@@ -155,7 +168,7 @@ void holder_find(struct work *work, struct part *part, const struct holder_hint 
         if (hint->waker_stack)
             holder_witness(trace, one, hint->waker_stack);
     }
-    holder_read_samples(work, part, list, &count);
+    holder_read_samples(work, part, hint->is_mmap, list, &count);
     const struct holder_candidate *best = NULL;
     for (int i = 0; i < count; i++) {
         if (trace_is_target(trace, list[i].thread))
