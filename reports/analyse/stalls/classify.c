@@ -262,7 +262,8 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
     else if (gap->state & STATE_STOPPED || marks_has(marks, MARK_STOP))
         part->cause = CAUSE_SIGSTOP;
     else if (gap->state & STATE_FROZEN || gap->flags & UG_GAP_FROZEN ||
-             marks_has(marks, MARK_FREEZE) || marks_has(marks, MARK_GET_SIGNAL) ||
+             marks_has(marks, MARK_FREEZE) ||
+             (marks_has(marks, MARK_GET_SIGNAL) && !marks_has(marks, MARK_SIGNAL_END)) ||
              marks_has(trace_marks(trace, gap->waker_stack), MARK_THAW))
         part->cause = CAUSE_CGROUP_FREEZER;
     if (part->cause != CAUSE_UNKNOWN) {

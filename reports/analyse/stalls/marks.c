@@ -65,6 +65,8 @@ static const struct marks_row marks_kernel[] = {
     {MARK_STOP, "do_signal_stop do_jobctl_trap"},
     {MARK_FREEZE, "__refrigerator do_freezer_trap cgroup_enter_frozen"},
     {MARK_GET_SIGNAL, "get_signal"},
+    {MARK_SIGNAL_END, "do_group_exit do_exit vfs_coredump do_coredump coredump_wait task_work_run "
+                      "exit_mm exit_notify"},
     {MARK_RECLAIM, "try_to_free_pages do_try_to_free_pages shrink_node shrink_lruvec "
                    "shrink_node_memcgs __alloc_pages_direct_reclaim "
                    "reclaim_throttle throttle_direct_reclaim shrink_inactive_list "

@@ -29,6 +29,7 @@ enum mark {
     MARK_FREEZE,
     MARK_GET_SIGNAL, // asleep below it and neither stopped nor traced: the freezer of cgroup v2,
                      // inlined
+    MARK_SIGNAL_END, // below get_signal as well: exits, core dumps, work left to do. No freezer
     MARK_RECLAIM,
     MARK_MEMCG,
     MARK_MEMCG_HIGH,
