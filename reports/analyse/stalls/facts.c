@@ -34,13 +34,15 @@ static bool facts_named(const struct trace_counter *counter, const char *source,
 
 bool facts_throttled(const struct trace *trace, int64_t begin, int64_t end)
 {
-    for (size_t i = 1; i < trace->counter_count; i++) {
-        const struct trace_counter *now = &trace->counters[i], *last = now - 1;
-        if (facts_named(now, "cpu.stat", "nr_throttled") && !strcmp(now->name, last->name) &&
-            now->value > last->value && last->at < end && now->at > begin)
-            return true;
+    size_t low = 0, high = trace->throttle_count;
+    while (low < high) { // the first that ends after begin
+        size_t middle = low + (high - low) / 2;
+        if (trace->throttles[middle].end <= begin)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return false;
+    return low < trace->throttle_count && trace->throttles[low].begin < end;
 }
 
 // The thread of the target that ran most, or that ran most on this CPU about then.

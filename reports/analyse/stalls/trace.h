@@ -120,10 +120,12 @@ struct trace {
     struct trace_lock *locks;
     struct trace_fact *facts; // by begin
     struct trace_counter *counters;
-    struct trace_window *steps; // begin, end
+    struct trace_window *throttles; // in which cpu.stat counted a throttling; by begin
+    struct trace_window *steps;     // begin, end
     const char **texts;
     size_t process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count,
-        sample_count, cpu_count, lock_count, fact_count, counter_count, step_count, text_count;
+        sample_count, cpu_count, lock_count, fact_count, counter_count, throttle_count, step_count,
+        text_count;
 };
 
 int trace_load(struct store *store, int64_t recording_id, struct arena *arena,

@@ -216,6 +216,21 @@ static int trace_load_facts(struct trace *trace, struct store *store, const stru
     return rc;
 }
 
+// Asked for every wait for a CPU: found once. The counters are in the order of name and time.
+static void trace_find_throttles(struct trace *trace)
+{
+    size_t capacity = 0;
+    for (size_t i = 1; i < trace->counter_count; i++) {
+        const struct trace_counter *now = &trace->counters[i], *last = now - 1;
+        if (strcmp(now->source, "cpu.stat") || strcmp(now->name, "nr_throttled") ||
+            strcmp(last->name, now->name) || now->value <= last->value)
+            continue;
+        struct trace_window *row =
+            trace_push((void **)&trace->throttles, &trace->throttle_count, &capacity, sizeof *row);
+        *row = (struct trace_window){last->at, now->at};
+    }
+}
+
 static int trace_load_counters(struct trace *trace, struct store *store, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
@@ -235,6 +250,7 @@ static int trace_load_counters(struct trace *trace, struct store *store, struct 
         row->source = trace_text(trace, stmt, 2);
         row->name = trace_text(trace, stmt, 3);
     }
+    trace_find_throttles(trace);
     return rc;
 }
 
@@ -378,7 +394,7 @@ void trace_free(struct trace *trace)
     void *rows[] = {trace->windows,      trace->processes, trace->threads, trace->frames,
                     trace->stack_frames, trace->stacks,    trace->gaps,    trace->samples,
                     trace->cpu_samples,  trace->cpu_first, trace->locks,   trace->facts,
-                    trace->counters,     trace->steps,     trace->texts};
+                    trace->counters,     trace->throttles, trace->steps,   trace->texts};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         free(rows[i]);
     free(trace);
