@@ -99,8 +99,8 @@ static void merge_explain_mmap(struct work *work)
         if (process != TRACE_NONE && known[process]) {
             part->cause = (uint8_t)(known[process] - 1);
         } else if (process == TRACE_NONE) {
-            const struct trace_fact *fact = facts_by_other(trace, UG_FACT_COLLAPSE, part->thread,
-                                                           part->begin, part->end);
+            const struct trace_fact *fact =
+                facts_by_other(trace, UG_FACT_COLLAPSE, part->thread, part->begin, part->end);
             part->cause = fact ? CAUSE_KHUGEPAGED : part->cause;
             part->culprit = fact ? fact->actor : part->culprit;
         }
@@ -108,7 +108,72 @@ static void merge_explain_mmap(struct work *work)
     free(known);
 }
 
-// Parts without a culprit go to the one that did most of the same kind.
+// Waits of these kinds are for one lock, file or connection of many.
+static bool merge_is_particular(enum cause cause)
+{
+    switch (cause) {
+    case CAUSE_KERNEL_MUTEX:
+    case CAUSE_RWSEM_INODE:
+    case CAUSE_DRIVER_LOCK:
+    case CAUSE_PTHREAD_MUTEX:
+    case CAUSE_FUTEX_WAIT:
+    case CAUSE_NETWORK_PEER:
+    case CAUSE_DATA_LOADER:
+    case CAUSE_PIPE_WRITE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+// What a part waited for: the lock's address, or the name of the file. 0: not known.
+static uint64_t merge_object(const struct trace *trace, const struct part *part)
+{
+    if (part->gap == TRACE_NONE)
+        return 0;
+    const struct trace_gap *gap = &trace->gaps[part->gap];
+    if (gap->lock_address)
+        return (uint64_t)gap->lock_address;
+    uint64_t hash = 0;
+    for (const char *at = trace->texts[gap->target]; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211) + 1;
+    return hash;
+}
+
+static int merge_by_object(const void *left, const void *right)
+{
+    const uint64_t *a = left, *b = right;
+    return (*a > *b) - (*a < *b);
+}
+
+// Parts of the cause without a culprit become those of `thread`, of what it is known to have held.
+static void merge_adopt_cause(struct work *work, enum cause cause, uint32_t thread)
+{
+    const struct trace *trace = work->trace;
+    uint32_t process = merge_process(trace, thread);
+    uint64_t *objects = xcalloc(work->part_count + 1, sizeof *objects);
+    size_t count = 0;
+    for (size_t i = 0; i < work->part_count && merge_is_particular(cause); i++)
+        if (work->parts[i].cause == cause &&
+            merge_process(trace, work->parts[i].culprit) == process)
+            objects[count++] = merge_object(trace, &work->parts[i]);
+    qsort(objects, count, sizeof *objects, merge_by_object);
+    for (size_t i = 0; i < work->part_count; i++) {
+        struct part *part = &work->parts[i];
+        if (part->cause != cause || part->culprit != TRACE_NONE)
+            continue;
+        uint64_t object = merge_object(trace, part);
+        if (merge_is_particular(cause) &&
+            !bsearch(&object, objects, count, sizeof *objects, merge_by_object))
+            continue;
+        part->culprit = thread;
+        part->notes |= NOTE_INFERRED;
+        part->confidence *= 0.8F;
+    }
+    free(objects);
+}
+
+// Parts without a culprit go to the one that did most of the same kind, when that is known of most.
 static void merge_adopt(struct work *work)
 {
     struct trace *trace = work->trace;
@@ -137,15 +202,10 @@ static void merge_adopt(struct work *work)
                 thread = part->culprit;
             }
         }
-        if (best == TRACE_NONE || by_process[best] * 10 < known * 8 || known * 10 < all * 3 ||
+        if (best == TRACE_NONE || by_process[best] * 10 < known * 8 || known * 10 < all * 6 ||
             known == all)
             continue;
-        for (size_t i = 0; i < work->part_count; i++)
-            if (work->parts[i].cause == cause && work->parts[i].culprit == TRACE_NONE) {
-                work->parts[i].culprit = thread;
-                work->parts[i].notes |= NOTE_INFERRED;
-                work->parts[i].confidence *= 0.8F;
-            }
+        merge_adopt_cause(work, (enum cause)cause, thread);
     }
     free(by_process);
 }
