@@ -73,11 +73,28 @@ static uint32_t *merge_first_alike(const struct trace *trace)
     return first;
 }
 
-static bool merge_is_memory_lock(enum cause cause)
+enum { MERGE_DEEDS = 6, MERGE_DEEDS_MIN = 3 };
+static const enum cause merge_deeds[MERGE_DEEDS] = {CAUSE_SMAPS_READ,   CAUSE_FORK_LARGE,
+                                                    CAUSE_MUNMAP_LARGE, CAUSE_PAGE_POPULATE,
+                                                    CAUSE_KHUGEPAGED,   CAUSE_MADVISE_STORM};
+
+struct merge_known { // what a process was seen to hold mmap_lock for
+    int64_t ns[MERGE_DEEDS];
+    uint32_t count[MERGE_DEEDS];
+};
+
+// The one deed that explains 80 % of it and was seen three times; CAUSE_COUNT: none.
+static enum cause merge_known_for(const struct merge_known *known)
 {
-    return cause == CAUSE_SMAPS_READ || cause == CAUSE_FORK_LARGE || cause == CAUSE_MUNMAP_LARGE ||
-           cause == CAUSE_PAGE_POPULATE || cause == CAUSE_KHUGEPAGED ||
-           cause == CAUSE_MADVISE_STORM;
+    int64_t all = 0;
+    int best = 0;
+    for (int i = 0; i < MERGE_DEEDS; i++) {
+        all += known->ns[i];
+        best = known->ns[i] > known->ns[best] ? i : best;
+    }
+    return known->count[best] >= MERGE_DEEDS_MIN && known->ns[best] * 10 >= all * 8
+               ? merge_deeds[best]
+               : CAUSE_COUNT;
 }
 
 // A wait for mmap_lock whose holder's deed was not sampled: it is known for one deed in other
@@ -85,19 +102,28 @@ static bool merge_is_memory_lock(enum cause cause)
 static void merge_explain_mmap(struct work *work)
 {
     struct trace *trace = work->trace;
-    uint8_t *known = xcalloc(trace->process_count + 1, 1); // cause + 1 a process is known for
-    for (size_t i = 0; i < work->part_count; i++)
-        if (work->parts[i].culprit != TRACE_NONE && work->parts[i].via == VIA_MMAP_LOCK &&
-            merge_is_memory_lock(work->parts[i].cause))
-            known[merge_process(trace, work->parts[i].culprit)] =
-                (uint8_t)(work->parts[i].cause + 1);
+    struct merge_known *known = xcalloc(trace->process_count + 1, sizeof *known);
+    for (size_t i = 0; i < work->part_count; i++) {
+        const struct part *part = &work->parts[i];
+        if (part->culprit == TRACE_NONE || part->via != VIA_MMAP_LOCK)
+            continue;
+        struct merge_known *row = &known[merge_process(trace, part->culprit)];
+        for (int k = 0; k < MERGE_DEEDS; k++)
+            if (part->cause == merge_deeds[k]) {
+                row->ns[k] += part->end - part->begin;
+                row->count[k]++;
+            }
+    }
     for (size_t i = 0; i < work->part_count; i++) {
         struct part *part = &work->parts[i];
         if (part->cause != CAUSE_MMAP_LOCK)
             continue;
         uint32_t process = merge_process(trace, part->culprit);
-        if (process != TRACE_NONE && known[process]) {
-            part->cause = (uint8_t)(known[process] - 1);
+        enum cause deed = process == TRACE_NONE ? CAUSE_COUNT : merge_known_for(&known[process]);
+        if (deed < CAUSE_COUNT) {
+            part->cause = (uint8_t)deed;
+            part->notes |= NOTE_INFERRED;
+            part->confidence *= 0.8F;
         } else if (process == TRACE_NONE) {
             const struct trace_fact *fact =
                 facts_by_other(trace, UG_FACT_COLLAPSE, part->thread, part->begin, part->end);
