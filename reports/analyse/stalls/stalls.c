@@ -70,6 +70,49 @@ static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct
     return rc;
 }
 
+static void stalls_add_breach(struct stalls *stalls, struct arena *arena,
+                              struct stall_breach breach)
+{
+    struct stall_breach *list = arena_alloc(arena, stalls->breach_count + 2, sizeof *list);
+    memcpy(list, stalls->breaches, stalls->breach_count * sizeof *list);
+    list[stalls->breach_count++] = breach;
+    stalls->breaches = list;
+}
+
+// The ledger is written at the end: of a recorder that was killed, what it dropped until its last
+// second stands in the counters only.
+static int stalls_read_unended(struct store *store, struct stalls *stalls,
+                               const struct trace *trace, double *ret_trust, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT c.name, coalesce(max(c.value), 0) FROM recording r LEFT JOIN counter c ON "
+        "c.recording_id = r.id AND c.source = 'drops' WHERE r.id = ? AND coalesce(r.end_ns, 0) = 0 "
+        "GROUP BY c.name ORDER BY c.name",
+        "i", stalls->recording_id);
+    if (!stmt)
+        return err ? err->code : -EIO;
+    struct arena *arena = trace->arena;
+    bool first = true;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        if (first)
+            stalls_add_breach(stalls, arena,
+                              (struct stall_breach){"recorder", "end",
+                                                    "the recording was not ended in order", 0});
+        first = false;
+        int64_t dropped = sqlite3_column_int64(stmt, 1);
+        if (dropped <= 0)
+            continue;
+        const char *producer =
+            arena_print(arena, "bpf.%s", (const char *)sqlite3_column_text(stmt, 0));
+        stalls_add_breach(stalls, arena, (struct stall_breach){producer, "records", NULL, dropped});
+        int64_t kept = (int64_t)(trace->gap_count + trace->sample_count);
+        *ret_trust = stalls_trust(*ret_trust, kept + dropped, dropped);
+    }
+    return rc;
+}
+
 // recording.missing, a JSON array of sentences.
 static int stalls_read_missing(struct store *store, struct stalls *stalls, struct arena *arena,
                                struct error *err)
@@ -147,6 +190,8 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
     stalls->launch_id = trace->launch_id;
     double trust = 1;
     rc = stalls_read_ledger(store, stalls, arena, &trust, err);
+    if (!rc)
+        rc = stalls_read_unended(store, stalls, trace, &trust, err);
     if (!rc)
         rc = stalls_read_missing(store, stalls, arena, err);
     struct work work = {0};
