@@ -196,6 +196,17 @@ char *stalls_text_breach(const struct stall_breach *breach)
     return strbuf_take(&out);
 }
 
+int64_t stalls_text_dropped(const struct stalls *stalls)
+{
+    int64_t dropped = 0;
+    for (size_t i = 0; i < stalls->breach_count; i++) {
+        const struct stall_breach *breach = &stalls->breaches[i];
+        bool events = !strncmp(breach->producer, "bpf", 3) || !strcmp(breach->producer, "recorder");
+        dropped += events && breach->count > 0 ? breach->count : 0;
+    }
+    return dropped;
+}
+
 char *stalls_text_steps(const struct stall *stall)
 {
     char hit[NUMBERS_SIZE], total[NUMBERS_SIZE];
@@ -208,12 +219,12 @@ char *stalls_text_steps(const struct stall *stall)
 char *stalls_view_nothing(const struct stalls_shown *shown)
 {
     const struct stalls_recording *recording = shown->recording;
-    if (shown->stalls->count || recording->gaps || recording->samples || recording->lock_waits ||
-        recording->facts)
+    bool events =
+        recording->gaps || recording->samples || recording->lock_waits || recording->facts;
+    // Those of others say nothing about a target that was never seen.
+    if (shown->stalls->count || (events && recording->threads > 0))
         return NULL;
-    int64_t dropped = 0;
-    for (size_t i = 0; i < shown->stalls->breach_count; i++)
-        dropped += shown->stalls->breaches[i].count;
+    int64_t dropped = events ? 0 : stalls_text_dropped(shown->stalls);
     char *name = stalls_text_recording(recording), number[NUMBERS_SIZE];
     char *text =
         dropped > 0

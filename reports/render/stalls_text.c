@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/units.h"
+#include "reports/render/numbers.h"
 
 enum { TEXT_NUMBER = 32, TEXT_NOTHING_NS = 1000 };
 
@@ -190,11 +191,17 @@ static char *text_answer_none(const struct stalls_shown *shown)
     const struct stalls *stalls = shown->stalls;
     char *target = stalls_text_task(&shown->recording->target, STALLS_NAME_SHORT);
     char *window = stalls_text_time((double)stalls->window_ns);
-    char *text = xasprintf("no stall found: in %s nothing held %s up", window,
-                           shown->recording->target.known ? target : "the target");
+    char number[NUMBERS_SIZE];
+    int64_t dropped = stalls_text_dropped(stalls);
+    struct strbuf out = {0};
+    strbuf_add(&out, "no stall found: in %s nothing held %s up", window,
+               shown->recording->target.known ? target : "the target");
+    if (dropped > 0)
+        strbuf_add(&out, ", but %s event%s dropped", numbers_count(dropped, number),
+                   dropped == 1 ? " was" : "s were");
     free(window);
     free(target);
-    return text;
+    return strbuf_take(&out);
 }
 
 char *stalls_text_answer(const struct stalls_shown *shown)

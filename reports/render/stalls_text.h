@@ -48,6 +48,7 @@ char *stalls_text_link(const struct stall *stall, const struct stall_link *link,
 char *stalls_text_advice(const struct stall *stall);
 // "61 of 200 steps"; NULL when there were no steps.
 char *stalls_text_steps(const struct stall *stall);
+int64_t stalls_text_dropped(const struct stalls *stalls); // events that were lost, of all kinds
 char *
 stalls_text_breach(const struct stall_breach *breach); // "bpf gaps: 12 dropped, the ring was full"
 
