@@ -9,7 +9,9 @@ static enum cause oncpu_cause(const struct trace *trace, const struct trace_samp
     struct marks kernel = trace_marks(trace, sample->kernel);
     struct marks user =
         marks_join(trace_marks(trace, sample->user), trace_marks(trace, sample->python));
-    if (sample->why & UG_SAMPLE_IRQ ||
+    // What it sends to itself over loopback is received in its own context: no storm.
+    bool own_send = marks_has(kernel, MARK_SOCKET_SEND) && marks_has(kernel, MARK_BH_ENABLE);
+    if ((sample->why & UG_SAMPLE_IRQ && !own_send) ||
         (marks_has(kernel, MARK_SOFTIRQ) && marks_has(kernel, MARK_NET_RX) &&
          !marks_has(kernel, MARK_SOCKET_SEND)))
         return CAUSE_SOFTIRQ_STORM;

@@ -136,11 +136,10 @@ enum cause parts_activity(struct marks marks)
         enum cause cause;
     } rows[] = {
         // the first that fits: what is rarer and surer stands before
-        {MARK_SMAPS, CAUSE_SMAPS_READ},        {MARK_KHUGEPAGED, CAUSE_KHUGEPAGED},
-        {MARK_FORK, CAUSE_FORK_LARGE},         {MARK_NUMA, CAUSE_NUMA_BALANCING},
-        {MARK_COMPACT, CAUSE_COMPACTION},      {MARK_POPULATE, CAUSE_PAGE_POPULATE},
-        {MARK_MADVISE, CAUSE_MADVISE_STORM},   {MARK_RSTAT, CAUSE_RSTAT_LOCK},
-        {MARK_MEMCG_STAT, CAUSE_ZOMBIE_MEMCG},
+        {MARK_SMAPS, CAUSE_SMAPS_READ},      {MARK_KHUGEPAGED, CAUSE_KHUGEPAGED},
+        {MARK_FORK, CAUSE_FORK_LARGE},       {MARK_NUMA, CAUSE_NUMA_BALANCING},
+        {MARK_COMPACT, CAUSE_COMPACTION},    {MARK_POPULATE, CAUSE_PAGE_POPULATE},
+        {MARK_MADVISE, CAUSE_MADVISE_STORM},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (marks_has(marks, rows[i].mark))
@@ -155,5 +154,8 @@ enum cause parts_activity(struct marks marks)
         return CAUSE_TLB_SHOOTDOWN;
     if (marks_has(marks, MARK_RECLAIM))
         return marks_has(marks, MARK_MEMCG) ? CAUSE_MEMCG_RECLAIM : CAUSE_DIRECT_RECLAIM;
-    return CAUSE_COUNT;
+    // Reclaim itself goes through the cgroups and flushes their counters.
+    if (marks_has(marks, MARK_RSTAT))
+        return CAUSE_RSTAT_LOCK;
+    return marks_has(marks, MARK_MEMCG_STAT) ? CAUSE_ZOMBIE_MEMCG : CAUSE_COUNT;
 }
