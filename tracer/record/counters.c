@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/strings.h"
@@ -16,6 +17,8 @@ enum {
     COUNTERS_CPUS_MAX = 1024,
     COUNTERS_DIRECTORIES_MAX = 200000, // then the walk ends: more than that is the answer, too
 };
+
+static const ino_t counters_first_namespace = 0xEFFFFFFB; // PROC_CGROUP_INIT_INO of linux/proc_ns.h
 
 struct counters {
     struct writer *writer;
@@ -190,7 +193,11 @@ void counters_read_cgroups(struct counters *counters, int64_t now_ns)
     if (line && sscanf(line, "\nmemory %*d %" SCNd64, &count) == 1)
         counters_put(counters, now_ns, "cgroups", "memory.num_cgroups", count);
     free(text);
-    if (!counters->memory_mount)
+    struct stat namespace;
+    // Elsewhere the mount shows a part of the tree, and the kernel's number is of all of it: what is
+    // out of sight would count as dead.
+    if (!counters->memory_mount || stat("/proc/self/ns/cgroup", &namespace) != 0 ||
+        namespace.st_ino != counters_first_namespace)
         return;
     counters_directories = 0;
     nftw(counters->memory_mount, counters_on_directory, 16, FTW_PHYS | FTW_MOUNT);
