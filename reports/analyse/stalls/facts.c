@@ -2,6 +2,7 @@
 // What the kernel counted or noted besides gaps and samples: reclaim and compaction in the target's
 // own context, softirqs, OOM kills, steal time, the quota's counter, dead cgroups.
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,8 +95,11 @@ static void facts_oom(struct work *work, const struct trace_fact *fact)
         end = trace->processes[process].ended_ns ? trace->processes[process].ended_ns : end;
     }
     int64_t begin = fact->begin;
-    if (end <= begin)
+    // Who worked on lost nothing but the one that was killed: that is told by a part of 1 ns.
+    if (end <= begin || trace_ran_ns(trace, victim, begin, end) * 10 >= (end - begin) * 3)
         end = begin + 1;
+    if (!trace_clip(trace, &begin, &end))
+        return;
     struct part *part = parts_add(work, victim, begin, end, CAUSE_OOM_KILL, SPLIT_BLOCKED);
     part->culprit = fact->target;
     part->confidence = 0.9F;
@@ -162,16 +166,32 @@ static void facts_moved(struct work *work, const struct trace_fact *fact)
     }
 }
 
+// The share of [begin, end) that the thread was seen on this CPU; without samples, of the window on
+// any.
+static double facts_share_of(const struct trace *trace, uint32_t thread, int cpu, int64_t begin,
+                             int64_t end)
+{
+    const struct trace_thread *row = &trace->threads[thread];
+    double share = (double)row->run_ns / (double)trace->window_ns;
+    if (row->sample_count && trace->tick_ns) {
+        int64_t seen = 0;
+        for (uint32_t i = trace_sample_from(trace, thread, begin),
+                      stop = trace_sample_from(trace, thread, end);
+             i < stop; i++)
+            seen += trace->samples[i].cpu == cpu;
+        share = (double)(seen * trace->tick_ns) / (double)(end - begin);
+    }
+    return share > 1 ? 1 : share;
+}
+
 // Steal: each second in which the hypervisor took 5 % or more of a CPU, as one piece of time. It
-// hits who runs: the busiest thread's share of it is its share of the window.
+// hits who runs there: the busiest thread's share of it is its share of that CPU.
 static void facts_steal(struct work *work)
 {
     const struct trace *trace = work->trace;
     uint32_t thread = facts_busiest(trace);
     if (thread == TRACE_NONE || !trace->window_ns)
         return;
-    double share = (double)trace->threads[thread].run_ns / (double)trace->window_ns;
-    share = share > 1 ? 1 : share;
     for (size_t i = 1; i < trace->counter_count; i++) {
         const struct trace_counter *now = &trace->counters[i], *last = now - 1;
         if (!facts_named(now, "stat", "steal") || strcmp(now->name, last->name) ||
@@ -180,7 +200,9 @@ static void facts_steal(struct work *work)
         int64_t stolen = now->value - last->value;
         if (stolen * 20 < now->at - last->at)
             continue;
-        stolen = (int64_t)((double)stolen * share);
+        int cpu = -1;
+        sscanf(now->name, "cpu%d", &cpu);
+        stolen = (int64_t)((double)stolen * facts_share_of(trace, thread, cpu, last->at, now->at));
         int64_t begin = last->at, end = last->at + stolen;
         if (!trace_clip(trace, &begin, &end))
             continue;
