@@ -189,7 +189,9 @@ static bool chain_is_loader(const struct work *work, const struct part *part,
         feeds |= process != own && trace->processes[process].kind == TRACE_TARGET &&
                  trace->processes[process].parent == own;
     }
-    feeds |= chain->count >= 2 && !chain_is_child(trace, own) &&
+    // Main thread, queue's thread, worker: that is how Python's loaders are built. In other
+    // programs two hops are any two threads.
+    feeds |= chain->count >= 2 && trace->processes[own].python && !chain_is_child(trace, own) &&
              trace->threads[chain->last].process == own;
     return feeds ||
            (marks_has(python, MARK_QUEUE_GET) && chain->count && !chain_is_child(trace, own));

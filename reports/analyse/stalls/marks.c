@@ -46,7 +46,9 @@ static const struct marks_row marks_kernel[] = {
     {MARK_PIPE_WRITE, "pipe_write anon_pipe_write fifo_pipe_write pipe_wait_writable n_tty_write "
                       "tty_write_room pty_write iterate_tty_write"},
     {MARK_EPOLL, "ep_poll do_epoll_wait"},
-    {MARK_POLL, "do_sys_poll do_poll poll_schedule_timeout do_select core_sys_select do_pselect"},
+    {MARK_POLL, "do_sys_poll do_poll poll_schedule_timeout do_select core_sys_select do_pselect "
+                "io_cqring_wait read_events eventfd_read timerfd_read timerfd_read_iter "
+                "inotify_read n_tty_read do_semtimedop __do_semtimedop do_msgrcv fuse_dev_do_read"},
     {MARK_SOCKET_RECV,
      "tcp_recvmsg tcp_recvmsg_locked sk_wait_data inet_recvmsg inet6_recvmsg "
      "unix_stream_read_generic unix_stream_recvmsg "
