@@ -310,6 +310,19 @@ TEST(what_cannot_be_said_is_not_called_innocence)
     struct stalls_recording recording = smaps_recording();
     struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
     CHECK(stalls_view_nothing(&shown) == NULL); // events and no stall: that is an answer
+    struct stall_breach lost = {.producer = "bpf.gap", .kind = "records", .count = 1200};
+    stalls.breaches = &lost;
+    stalls.breach_count = 1;
+    char *answer = stalls_text_answer(&shown);
+    CHECK_CONTAINS(answer, " up, but 1,200 events were dropped");
+    free(answer);
+    stalls.breach_count = 0;
+    size_t threads = (size_t)recording.threads;
+    recording.threads = 0; // events of others only
+    answer = stalls_view_nothing(&shown);
+    CHECK_CONTAINS(answer, "no thread of the target was seen");
+    free(answer);
+    recording.threads = (int64_t)threads;
     recording.gaps = recording.samples = recording.lock_waits = recording.facts = 0;
     char *text = stalls_view_nothing(&shown);
     CHECK_CONTAINS(text, "recording 1: no event of its 12 threads");

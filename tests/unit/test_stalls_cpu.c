@@ -181,6 +181,37 @@ TEST(softirq_storm)
     story_close(&story);
 }
 
+TEST(a_wait_after_a_sleep_is_no_quota)
+{
+    struct story story;
+    story_open(&story);
+    int64_t hog = story_other(&story, 2500, "burn", "burn");
+    for (int i = 0; i < 10; i++) {
+        story_counter(&story, "cpu.stat", "nr_throttled", 1000 * i, i);
+        story_gap(&story, (struct story_gap){.out = 100 + 900 * i,
+                                             .waking = 150 + 900 * i,
+                                             .in = 250 + 900 * i,
+                                             .state = 1,
+                                             .flags = UG_GAP_IDLE_CPU,
+                                             .before = hog,
+                                             .kernel = "do_nanosleep;hrtimer_nanosleep"});
+    }
+    CHECK_STR(story_top(&story)->cause, "cpu_contention");
+    CHECK(!story_find(&story, "cpu_quota"));
+    story_close(&story);
+}
+
+TEST(steal_of_another_cpu)
+{
+    struct story story;
+    story_open(&story); // it runs on the first one
+    story_samples(&story, (struct story_samples){.from = 0, .to = 8000});
+    for (int i = 0; i <= 10; i++)
+        story_counter(&story, "stat", "cpu1.steal_ns", 1000 * i - 1, (int64_t)i * 300000000);
+    CHECK_STR(story_top(&story)->cause, "(none)");
+    story_close(&story);
+}
+
 TEST(steal)
 {
     struct story story;
@@ -270,6 +301,16 @@ TEST(cgroup_freezer)
     CHECK_INT(story_top(&story)->culprit.pid, 4100);
     CHECK_STR(story_top(&story)->culprit_function, "cgroup_freeze_write");
     story_close(&story);
+
+    static const char *const ends[] = {"coredump_wait;vfs_coredump;get_signal;arch_do_signal",
+                                       "do_exit;do_group_exit;get_signal;arch_do_signal"};
+    for (int i = 0; i < 2; i++) { // it dies of a signal
+        story_open(&story);
+        held(&story, 0x2, ends[i], 0, NULL);
+        story_analyse(&story);
+        CHECK(!story_find(&story, "cgroup_freezer"));
+        story_close(&story);
+    }
 }
 
 TEST(ptrace)
@@ -410,8 +451,12 @@ TEST(oom_kill)
               "UPDATE process SET ended_ns = 5004010000000, exit_code = 9 WHERE tgid = 1100");
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "oom_kill");
+    CHECK_DBL((double)top->total_ns, 6e9, 1e6); // to the end: nobody took its place
     CHECK_INT(top->culprit.pid, 1100);
     CHECK_INT(top->victim.tid, 1000);
     CHECK_INT(top->count, 1);
+    story_samples(&story, (struct story_samples){.from = 4000, .to = 9900});
+    CHECK_STR(story_top(&story)->cause, "oom_kill"); // the main thread ran on
+    CHECK_INT(story_top(&story)->total_ns, 1);
     story_close(&story);
 }

@@ -80,6 +80,16 @@ TEST(killed_recorder)
     story_sql(&story, "UPDATE recording SET end_ns = NULL");
     CHECK_STR(story_top(&story)->cause, "fsync_journal");
     CHECK_INT(story.stalls->window_ns, 1300000000); // to the last event
+    CHECK_INT(story.stalls->breach_count, 1);
+    CHECK_STR(story.stalls->breaches[0].producer, "recorder");
+    double whole = story_top(&story)->confidence;
+    story_counter(&story, "drops", "gap", 400, 100); // there was no time for the ledger
+    story_counter(&story, "drops", "gap", 1200, 5000);
+    story_counter(&story, "drops", "sample", 1200, 0);
+    CHECK(story_top(&story)->confidence < whole);
+    CHECK_INT(story.stalls->breach_count, 2);
+    CHECK_STR(story.stalls->breaches[1].producer, "bpf.gap");
+    CHECK_INT(story.stalls->breaches[1].count, 5000);
     story_close(&story);
 }
 

@@ -213,6 +213,31 @@ TEST(sibling_holds_mmap_lock)
     }
 }
 
+TEST(a_neighbour_in_its_own_memory_holds_nothing)
+{
+    struct story story;
+    story_open(&story);
+    int64_t neighbour = story_other(&story, 2400, "java", "java -jar app.jar");
+    for (int i = 0; i < 20; i++) {
+        story_gap(&story, (struct story_gap){.out = 100 + 400 * i,
+                                             .waking = 150 + 400 * i,
+                                             .in = 150 + 400 * i,
+                                             .state = 2,
+                                             .kernel = STORY_MMAP_WAIT,
+                                             .lock_kind = UG_LOCK_MMAP});
+        story_samples(&story, (struct story_samples){.thread = neighbour,
+                                                     .from = 100 + 400 * i,
+                                                     .to = 150 + 400 * i,
+                                                     .why = UG_SAMPLE_SPIN,
+                                                     .kernel = "zap_pte_range;unmap_page_range;"
+                                                               "unmap_vmas;__x64_sys_munmap",
+                                                     .cpu = 1});
+    }
+    CHECK_STR(story_top(&story)->cause, "mmap_lock");
+    CHECK(!story_top(&story)->culprit.known);
+    story_close(&story);
+}
+
 TEST(mmap_lock_of_an_unknown_holder)
 {
     struct story story;
@@ -301,6 +326,20 @@ TEST(page_migration_and_compaction)
     CHECK_STR(top->cause, "page_migration");
     CHECK_INT(top->culprit.pid, 2200);
     CHECK_DBL((double)top->period_ns, 800e6, 10e6);
+    story_close(&story);
+
+    story_open(&story); // a tally's time is no time: two faults far apart within it are nothing
+    shell = story_other(&story, 2200, "bash", "bash -c compact");
+    for (int i = 0; i < 80; i++) {
+        story_fact(&story, UG_FACT_MIGRATE, 120 * i, 120 * i + 100, 0, shell, 300);
+        for (int k = 0; k < 2; k++)
+            story_samples(&story,
+                          (struct story_samples){.from = 120 * i + 10 + 80 * k,
+                                                 .to = 120 * i + 14 + 80 * k,
+                                                 .kernel = "do_anonymous_page;handle_mm_fault"});
+        story_fact(&story, UG_FACT_RSTAT_LOCK, 120 * i, 120 * i + 100, story.main, story.main, 1);
+    }
+    CHECK_STR(story_top(&story)->cause, "(none)");
     story_close(&story);
 
     story_open(&story); // no wait long enough to be stored: the faults while it moves pages say it
