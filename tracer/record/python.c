@@ -279,6 +279,7 @@ void python_look_end(struct python_reader *reader)
             continue;
         }
         thread->look.begin_ns = clock_monotonic_ns();
+        thread->look.gil = reader->walks[i].gil;
         thread->look.python_stack = python_walk_thread(reader, thread, reader->walks[i].gil);
         thread->look.end_ns = clock_monotonic_ns();
         thread->walked_switch_count = reader->walks[i].switch_count;
@@ -319,11 +320,13 @@ void python_for_gap(struct python_reader *reader, struct task_thread *thread, co
     const struct task_look *look = &thread->look;
     struct python *python = thread->process->python;
     *ret = (struct python_gap){0};
-    if (look->end_ns && look->begin_ns >= (int64_t)gap->out_ns && look->end_ns <= (int64_t)gap->in_ns)
+    ret->gil = python && python_is_gil_wait(python, gap->syscall_nr, gap->syscall_args[0]);
+    // A thread that moved on between the look and the walk waits for something else now.
+    if (look->end_ns && look->gil == ret->gil && look->begin_ns >= (int64_t)gap->out_ns &&
+        look->end_ns <= (int64_t)gap->in_ns)
         ret->stack = look->python_stack;
-    if (!python || !python_is_gil_wait(python, gap->syscall_nr, gap->syscall_args[0]))
+    if (!ret->gil)
         return;
-    ret->gil = true;
     if (!ret->stack) // no look fell into it; that it was the GIL is known all the same
         ret->stack = stacks_python(reader->stacks, python_leaf_gil, NULL, 0);
     ret->owner = python_holder(reader, python, gap);

@@ -41,6 +41,7 @@ struct task_process {
 struct task_look {
     int64_t begin_ns, end_ns; // of the Python walk; 0: none
     uint32_t python_stack;
+    bool gil; // the walk was made for a wait for the GIL
     uint32_t owner, lock_kind, flags; // of what it waits for
     uint64_t blocker;
 };
