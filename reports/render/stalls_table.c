@@ -25,7 +25,8 @@ enum {
 static enum screen_style stalls_style(const struct stalls *stalls)
 {
     if (stalls->count == 0)
-        return stalls_text_dropped(stalls) > 0 ? SCREEN_STYLE_INCONCLUSIVE : SCREEN_STYLE_PASS;
+        return stalls->quiet.known || stalls_text_dropped(stalls) > 0 ? SCREEN_STYLE_INCONCLUSIVE
+                                                                      : SCREEN_STYLE_PASS;
     return stalls_text_fraction(stalls, &stalls->stalls[0]) < 0.01 ? SCREEN_STYLE_INCONCLUSIVE
                                                                    : SCREEN_STYLE_FAIL;
 }

@@ -194,8 +194,23 @@ static char *text_answer_none(const struct stalls_shown *shown)
     char number[NUMBERS_SIZE];
     int64_t dropped = stalls_text_dropped(stalls);
     struct strbuf out = {0};
-    strbuf_add(&out, "no stall found: in %s nothing held %s up", window,
-               shown->recording->target.known ? target : "the target");
+    if (stalls->quiet.known) {
+        char *waited = stalls_text_time((double)stalls->quiet_ns);
+        char *whose = stalls_text_task(&stalls->quiet, STALLS_NAME_SHORT);
+        const char *place = stalls->quiet_function, *file = stalls->quiet_target;
+        strbuf_add(&out, "no stall found, but the main thread of %s hardly ran: it waited %s",
+                   whose, waited);
+        if (place)
+            strbuf_add(&out, " in %s", place);
+        if (file && *file)
+            strbuf_add(&out, " (%s)", file);
+        strbuf_add(&out, ": idle, or hung?");
+        free(waited);
+        free(whose);
+    } else {
+        strbuf_add(&out, "no stall found: in %s nothing held %s up", window,
+                   shown->recording->target.known ? target : "the target");
+    }
     if (dropped > 0)
         strbuf_add(&out, ", but %s event%s dropped", numbers_count(dropped, number),
                    dropped == 1 ? " was" : "s were");

@@ -72,6 +72,27 @@ TEST(a_single_stall_counts)
     story_close(&story);
 }
 
+TEST(a_main_thread_that_only_waits)
+{
+    struct story story;
+    story_open_quiet(&story);
+    story_total(&story, story.main, 5);
+    story_gap(&story, (struct story_gap){.out = 100,
+                                         .waking = 9000,
+                                         .in = 9000,
+                                         .state = 1,
+                                         .kernel = "schedule;ep_poll;do_epoll_wait" STORY_SYSCALL});
+    CHECK_STR(story_top(&story)->cause, "(none)");
+    CHECK(story.stalls->quiet.known);
+    CHECK_INT(story.stalls->quiet.tid, 1000);
+    CHECK_INT(story.stalls->quiet_ns, 8900000000);
+    CHECK_STR(story.stalls->quiet_function, "ep_poll");
+    story_sql(&story, "UPDATE thread_total SET run_ns = 500000000"); // it does work
+    story_analyse(&story);
+    CHECK(!story.stalls->quiet.known);
+    story_close(&story);
+}
+
 TEST(killed_recorder)
 {
     struct story story;

@@ -9,6 +9,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/stalls/group.h"
+#include "reports/analyse/stalls/quiet.h"
 
 // Producers whose losses touch stalls: the BPF programs ("bpf.gap"), the recorder and what names
 // things for it. Others (steps, tensors) do not.
@@ -138,7 +139,7 @@ static int stalls_read_missing(struct store *store, struct stalls *stalls, struc
     return rc;
 }
 
-static void stalls_find(struct work *work)
+static void stalls_find(struct work *work, struct stalls *stalls)
 {
     gil_stitch(work);
     classify_gaps(work);
@@ -146,6 +147,7 @@ static void stalls_find(struct work *work)
     oncpu_find(work);
     facts_find(work);
     parts_sort(work);
+    quiet_find(work, stalls); // before the idle waits are thrown away
     chain_follow(work);
 }
 
@@ -198,7 +200,7 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
     struct groups groups = {0};
     if (!rc) {
         work_init(&work, trace);
-        stalls_find(&work);
+        stalls_find(&work, stalls);
         groups_make(&work, opts->share_min, &groups);
         stalls_fill(stalls, &work, &groups, trust);
     }

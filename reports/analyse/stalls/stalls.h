@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stall analysis: who of the target was blocked, on what, by whom, how often. Reads a recording
-// from the store (gaps, samples, lock waits, facts, counters), follows waits from thread to thread and
-// from process to process, merges them into causes and ranks them by the time they cost. Pure: the
-// same store gives the same answer. stalls_save writes the derived table `stall`.
+// from the store (gaps, samples, lock waits, facts, counters), follows waits from thread to thread
+// and from process to process, merges them into causes and ranks them by the time they cost. Pure:
+// the same store gives the same answer. stalls_save writes the derived table `stall`.
 #ifndef UPGATE_REPORTS_ANALYSE_STALLS_H
 #define UPGATE_REPORTS_ANALYSE_STALLS_H
 
@@ -42,22 +42,23 @@ struct stall_link {
 struct stall {
     const char *cause; // identifier of the table of causes, e.g. "smaps_read"
     const char *title; // "A monitor reads the smaps of the process"
-    int64_t total_ns; // wall time in which at least one thread lost time to it: never above the window
-    int64_t max_ns;   // one thread at one go
-    uint64_t count;   // episodes
-    int64_t first_ns, last_ns;            // begin of the first, end of the last
+    int64_t
+        total_ns; // wall time in which at least one thread lost time to it: never above the window
+    int64_t max_ns;            // one thread at one go
+    uint64_t count;            // episodes
+    int64_t first_ns, last_ns; // begin of the first, end of the last
     bool has_period;
-    int64_t period_ns;                    // of the culprit's activity
+    int64_t period_ns;                                         // of the culprit's activity
     int64_t blocked_ns, run_queue_ns, preempted_ns, on_cpu_ns; // what total_ns was made of
-    double confidence;                    // 0 to 1
-    const char *confidence_note;          // why it is below 1; NULL when it is not
-    struct stall_task victim;             // the thread that lost most
+    double confidence;                                         // 0 to 1
+    const char *confidence_note; // why it is below 1; NULL when it is not
+    struct stall_task victim;    // the thread that lost most
     size_t victim_threads;
     struct stall_stack victim_kernel, victim_user, victim_python;
-    struct stall_task culprit; // known == false: nobody to blame, or nobody seen
-    const char *culprit_function;         // kernel function it was in, e.g. "show_smaps_rollup"; NULL
+    struct stall_task culprit;    // known == false: nobody to blame, or nobody seen
+    const char *culprit_function; // kernel function it was in, e.g. "show_smaps_rollup"; NULL
     struct stall_stack culprit_kernel;
-    const char *resource;                 // lock, file, CPU, cgroup; NULL
+    const char *resource; // lock, file, CPU, cgroup; NULL
     struct stall_link chain[STALL_CHAIN_MAX];
     size_t chain_count;
     bool has_steps;
@@ -78,18 +79,22 @@ struct stalls {
     size_t target_threads;
     struct stall *stalls; // worst first, by what the leading threads lost (working main threads)
     size_t count;
-    int64_t idle_ns;        // waits of threads with nothing to do, left out: event loops, pools
+    int64_t idle_ns; // waits of threads with nothing to do, left out: event loops, pools
     struct stall_breach *breaches; // of the trust ledger: drops, missing sources
     size_t breach_count;
-    const char **missing;   // sources this machine did not allow, each a sentence
+    struct stall_task quiet; // a main thread that hardly ran and waited for half of the window at
+                             // one go: idle, or hung. known == false: there is none
+    int64_t quiet_ns;                          // that wait
+    const char *quiet_function, *quiet_target; // where, and for which file; NULL: not known
+    const char **missing; // sources this machine did not allow, each a sentence
     size_t missing_count;
     void *memory; // the arena behind every string
 };
 
 struct stalls_opts {
     int64_t recording_id; // 0: the only one, or the first
-    double share_min;     // causes below this share of the window are left out; 0 = 0.001, and a single
-                          // stall of 100 ms counts in any window
+    double share_min; // causes below this share of the window are left out; 0 = 0.001, and a single
+                      // stall of 100 ms counts in any window
 };
 
 // -ENOENT: the store has no such recording. A window without events gives count == 0, no error; a
@@ -98,8 +103,8 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
                    struct error *err);
 void stalls_free(struct stalls *stalls);
 
-// Replace the rows of the recording in table `stall`; inside the caller's transaction. detail_json(stall)
-// is the element of upgate.stalls/1, made by the renderer; NULL leaves "{}".
+// Replace the rows of the recording in table `stall`; inside the caller's transaction.
+// detail_json(stall) is the element of upgate.stalls/1, made by the renderer; NULL leaves "{}".
 int stalls_save(struct store *store, const struct stalls *stalls,
                 char *(*detail_json)(const struct stall *stall), struct error *err);
 
@@ -110,6 +115,7 @@ struct stall_cause {
 const struct stall_cause *stall_causes(size_t *ret_count);
 
 // Off-CPU time as folded stacks ("comm;outermost;...;leaf TIME_US" a line), for flame graph tools.
-int stalls_folded(struct store *store, int64_t recording_id, void *stream, struct error *err); // FILE *
+int stalls_folded(struct store *store, int64_t recording_id, void *stream,
+                  struct error *err); // FILE *
 
 #endif
