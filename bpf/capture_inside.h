@@ -70,7 +70,7 @@ struct capture {
     size_t ring_bytes;
     bool no_children, detached;
     char *cgroup;
-    int64_t cgroup_read_ns; // when its processes were read last
+    int64_t cgroup_read_ns;     // when its processes were read last
     struct code_range *tracing; // functions of tracepoints, in order
     size_t tracing_count;
     _Alignas(8) char copy[4096]; // a record without them; the largest has 1,416 bytes

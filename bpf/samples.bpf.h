@@ -95,7 +95,7 @@ int sample_tick(struct sample_context *ctx)
     }
     sample->head.size = at;
     emit_flood(UG_COUNTER_SAMPLE, sample, at,
-         sample->kernel_count == UG_KSTACK_MAX || sample->user_count == UG_USTACK_MAX);
+               sample->kernel_count == UG_KSTACK_MAX || sample->user_count == UG_USTACK_MAX);
     return 0;
 }
 
