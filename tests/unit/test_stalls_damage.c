@@ -204,6 +204,13 @@ TEST(only_the_turns_of_a_side_count)
                                          .in = 3001,
                                          .state = 0x104,
                                          .kernel = "do_signal_stop;get_signal"}); // frozen by us
+    story_gap(&story, (struct story_gap){.thread = story.worker,
+                                         .out = 1500,
+                                         .waking = 3300,
+                                         .in = 3300,
+                                         .state = 1,
+                                         .flags = UG_GAP_FROZEN,
+                                         .kernel = "do_sys_poll;do_restart_poll"}); // over both turns
     one_wait(&story, 3100, 3200);
     one_wait(&story, 5000, 6000); // the other side's turn
     const struct stall *top = story_top(&story);

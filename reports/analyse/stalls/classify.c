@@ -251,6 +251,15 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
     struct marks marks = trace_marks(trace, gap->kernel), user = trace_marks(trace, gap->user);
     if (!gap->kernel || !trace->stacks[gap->kernel].count)
         marks = marks_of_syscall(gap->syscall);
+    bool frozen = gap->state & STATE_FROZEN || gap->flags & UG_GAP_FROZEN ||
+                  marks_has(marks, MARK_FREEZE) ||
+                  (marks_has(marks, MARK_GET_SIGNAL) && !marks_has(marks, MARK_SIGNAL_END)) ||
+                  marks_has(trace_marks(trace, gap->waker_stack), MARK_THAW);
+    bool stopped = gap->state & STATE_STOPPED || marks_has(marks, MARK_STOP);
+    // A traced launch is held between its turns many times a second: what that cuts short, a sleep or
+    // a poll, is our doing, and nobody else's could be told from it.
+    if (trace->launch_id && (frozen || stopped))
+        return;
     struct part *part = parts_add(work, gap->thread, gap->out, end, CAUSE_UNKNOWN, SPLIT_BLOCKED);
     part->gap = index;
     if (gap->flags & (UG_GAP_UNFINISHED | UG_GAP_NO_OUT)) {
@@ -259,12 +268,9 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
     }
     if (gap->state & STATE_TRACED || marks_has(marks, MARK_PTRACE))
         part->cause = CAUSE_PTRACE;
-    else if (gap->state & STATE_STOPPED || marks_has(marks, MARK_STOP))
+    else if (stopped)
         part->cause = CAUSE_SIGSTOP;
-    else if (gap->state & STATE_FROZEN || gap->flags & UG_GAP_FROZEN ||
-             marks_has(marks, MARK_FREEZE) ||
-             (marks_has(marks, MARK_GET_SIGNAL) && !marks_has(marks, MARK_SIGNAL_END)) ||
-             marks_has(trace_marks(trace, gap->waker_stack), MARK_THAW))
+    else if (frozen)
         part->cause = CAUSE_CGROUP_FREEZER;
     if (part->cause != CAUSE_UNKNOWN) {
         classify_held(work, gap, part);
