@@ -281,7 +281,7 @@ CREATE TABLE counter (
     value        INTEGER NOT NULL
 ) STRICT;
 
--- Windows of a recording that were analysed apart: what a thread did below the threshold.
+-- What a thread of the target did in all, its gaps below the threshold included, which are counted and not stored.
 CREATE TABLE thread_total (
     thread_id     INTEGER PRIMARY KEY REFERENCES thread (id),
     switches      INTEGER NOT NULL,
@@ -300,7 +300,7 @@ CREATE TABLE recorded_step (
     PRIMARY KEY (recording_id, rank, idx)
 ) STRICT, WITHOUT ROWID;
 
--- Derived: the causes found, worst first. Rewritten by every analysis (`upgate stalls`, a judgement); `detail` is the element of
+-- Derived: the causes found, worst first. Rewritten by every `upgate stalls` that may write; `detail` is the element of
 -- upgate.stalls/1 as JSON.
 CREATE TABLE stall (
     recording_id  INTEGER NOT NULL REFERENCES recording (id),
