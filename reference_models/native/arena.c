@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prefaulted memory in blocks of at least 1 MiB. Huge pages are refused: whether one is free
-// differs from launch to launch, and khugepaged swaps them in while the steps run; 4 KiB pages are
-// the same every time. Not a general allocator: nothing is freed before the end.
+// Prefaulted memory in blocks of at least 2 MiB, on huge pages where the kernel gives them: which
+// 4 KiB pages a launch draws decides which sets of the L2 its tables share, and that draw was most
+// of the spread between launches that a bursty neighbour left (docs/OVERHEAD.md). Not a general
+// allocator: nothing is freed before the end.
 #include "reference_models/native/arena.h"
 
 #include <stdint.h>
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define ARENA_BLOCK_BYTES ((size_t)1 << 20)
+#define ARENA_HUGE_PAGE ((size_t)2 << 20)
 #define ARENA_ALIGN ((size_t)64)
 #define ARENA_PAGE ((size_t)4096)
 
@@ -23,13 +24,21 @@ _Static_assert(sizeof(struct arena_block) == ARENA_ALIGN, "the first object star
 
 static struct arena_block *arena_block_new(size_t bytes)
 {
-    bytes = (bytes + sizeof(struct arena_block) + ARENA_PAGE - 1) / ARENA_PAGE * ARENA_PAGE;
-    char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED) {
+    bytes = (bytes + sizeof(struct arena_block) + ARENA_HUGE_PAGE - 1) / ARENA_HUGE_PAGE *
+            ARENA_HUGE_PAGE;
+    size_t mapped = bytes + ARENA_HUGE_PAGE;
+    char *start = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) {
         fprintf(stderr, "failed to map %zu bytes: out of memory; try --size small\n", bytes);
         exit(4);
     }
-    madvise(map, bytes, MADV_NOHUGEPAGE);
+    // What lies outside the aligned part goes back, so that the block can be unmapped by its size.
+    size_t head = (ARENA_HUGE_PAGE - (uintptr_t)start % ARENA_HUGE_PAGE) % ARENA_HUGE_PAGE;
+    char *map = start + head;
+    if (head)
+        munmap(start, head);
+    munmap(map + bytes, mapped - head - bytes);
+    madvise(map, bytes, MADV_HUGEPAGE);
     for (size_t i = 0; i < bytes; i += ARENA_PAGE)
         ((volatile char *)map)[i] = 0;
     struct arena_block *block = (struct arena_block *)map;
@@ -46,8 +55,7 @@ void *arena_alloc(struct arena *arena, size_t count, size_t size)
     }
     bytes = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
     if (!arena->blocks || arena->blocks->bytes - arena->used_bytes < bytes) {
-        struct arena_block *block =
-            arena_block_new(bytes > ARENA_BLOCK_BYTES ? bytes : ARENA_BLOCK_BYTES);
+        struct arena_block *block = arena_block_new(bytes);
         block->next = arena->blocks;
         arena->blocks = block;
         arena->used_bytes = sizeof(struct arena_block);
