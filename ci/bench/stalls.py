@@ -5,23 +5,27 @@ machine does meets all plants alike; and as many innocent runs, in which nobody 
 Runs in which the plant did not stall its victim (measured by the victim itself) say nothing and are made good at the
 end, as far as that helps. Needs root. Exit 1 when a limit is missed.
 
-    python3 ci/bench/stalls.py [--count N] [--innocent N] [--window S] [--log FILE] [NAME ...]
+    python3 ci/bench/stalls.py [--count N] [--innocent N] [--window S] [--lanes N] [--log FILE] [NAME ...]
 
 With --log every run is appended to a file (JSON lines), and runs of it are counted: 20 runs may be made in parts.
+With --lanes that many runs go on at a time, each on its own share of the CPUs.
 """
 
 import argparse
+import concurrent.futures
 import importlib.machinery
 import importlib.util
+import itertools
 import json
 import os
 import sys
+import threading
 
 import rig
 
 RIGHT_SHARE = 0.95
 ALWAYS = {"smaps"}  # 20 of 20, with the period within 10 %
-EXTRA = 3  # runs made good at most, a plant
+EXTRA = 3  # times that runs which said nothing are made good
 
 
 def load_plants():
@@ -36,8 +40,9 @@ def load_plants():
 class Runs:
     """What was run so far, by (plant, innocent)."""
 
-    def __init__(self, plants, log):
+    def __init__(self, plants, log, lanes=1):
         self.plants, self.log, self.results = plants, log, {}
+        self.lock, self.lanes, self.lane = threading.Lock(), lanes, itertools.count()
         if log and os.path.exists(log):
             with open(log) as file:
                 for line in file:
@@ -55,19 +60,29 @@ class Runs:
     def judged(self, key):
         return self.count(key, self.plants.RIGHT, self.plants.WRONG, self.plants.FAILED)
 
+    def take_lane(self):
+        """Of a thread: its CPUs, which the processes that it starts inherit."""
+        cpus = sorted(os.sched_getaffinity(0))
+        share = len(cpus) // self.lanes
+        lane = next(self.lane)
+        if self.lanes > 1:
+            os.sched_setaffinity(0, cpus[lane * share:(lane + 1) * share])
+
     def run(self, key, window):
         result = self.plants.run(key[0], window, key[1])
-        self.add(result)
-        print(("innocent " if key[1] else "") + self.plants.describe(result), file=sys.stderr, flush=True)
-        if self.log:
-            with open(self.log, "a") as file:
-                file.write(json.dumps(result) + "\n")
+        with self.lock:
+            self.add(result)
+            print(("innocent " if key[1] else "") + self.plants.describe(result), file=sys.stderr, flush=True)
+            if self.log:
+                with open(self.log, "a") as file:
+                    file.write(json.dumps(result) + "\n")
 
     def fill(self, keys, count, window):
-        for attempt in range(count + EXTRA):
-            for key in keys:
-                if not self.skipped(key) and self.judged(key) < count and len(self.results.get(key, [])) <= attempt:
-                    self.run(key, window)
+        for _ in range(1 + EXTRA):
+            due = [key for nth in range(count) for key in keys if not self.skipped(key) and self.judged(key) + nth < count]
+            self.lane = itertools.count()
+            with concurrent.futures.ThreadPoolExecutor(self.lanes, initializer=self.take_lane) as pool:
+                list(pool.map(lambda key: self.run(key, window), due))
 
 
 def main():
@@ -76,14 +91,17 @@ def main():
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--innocent", type=int, default=20, help="innocent runs in all")
     parser.add_argument("--window", type=float, default=5, help="seconds recorded")
+    parser.add_argument("--lanes", type=int, default=1, help="runs at a time, each on its share of the CPUs (1)")
     parser.add_argument("--log", help="append the runs to this file, and count what is in it")
     args = parser.parse_args()
     rig.need_build()
+    if not 1 <= args.lanes <= len(os.sched_getaffinity(0)):
+        parser.error("--lanes: at least 1 and at most as many as there are CPUs")
     if os.geteuid():
         raise SystemExit("stalls: needs root")
     plants = load_plants()
     answers = plants.answers()
-    runs = Runs(plants, args.log)
+    runs = Runs(plants, args.log, args.lanes)
     keys = [(name, False) for name in args.names or answers]
     innocents = [(name, True) for name in answers if answers[name].get("innocent")] if args.innocent else []
     runs.fill(keys, args.count, args.window)
