@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The store of a run, schema version 2. Times are CLOCK_MONOTONIC nanoseconds unless a column says
+-- The store of a run, schema version 3. Times are CLOCK_MONOTONIC nanoseconds unless a column says
 -- wall. NULL means "not measured", never 0. The views v_* are the public surface (docs/SCHEMA.md);
 -- tables may change with a version bump. Raw facts are written by the harness while it runs; what is
 -- derived from them (launch_metric, pair_ratio, cell, parity, finding, verdict) is rewritten by every judgement and gives the same rows.
 
 PRAGMA application_id = 0x55504754; -- 'UPGT'
-PRAGMA user_version = 2;
+PRAGMA user_version = 3;
 
 -- One row: what was run, by whom, from where.
 CREATE TABLE run (
@@ -300,6 +300,202 @@ CREATE TABLE recorded_step (
     PRIMARY KEY (recording_id, rank, idx)
 ) STRICT, WITHOUT ROWID;
 
+-- --- GPU: what the library in the workload saw (tracer/inject), brought to CLOCK_MONOTONIC -------------------------
+
+-- A text that many rows share: names of kernels (mangled), calls, ranges, modules, communicators.
+CREATE TABLE string (
+    id   INTEGER PRIMARY KEY,
+    text TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- A process of the target that had CUDA and our library.
+CREATE TABLE gpu_process (
+    process_id     INTEGER PRIMARY KEY REFERENCES process (id),
+    state          TEXT NOT NULL CHECK (state IN ('traced', 'refused')),
+    reason         TEXT,              -- of refused, or what is missing
+    kinds          INTEGER NOT NULL,  -- enum ug_spool_want (contracts/spool.h) that were on
+    cupti_version  INTEGER,           -- 130000
+    cupti_path     TEXT,
+    driver_version INTEGER,           -- 13000
+    nccl_version   INTEGER,
+    per_thread_buffers INTEGER,
+    clock_slope    REAL,              -- of the last fit: CLOCK_MONOTONIC ns a CUPTI ns
+    clock_residual_ns INTEGER,        -- median distance of a sample from the fit that was used
+    clock_residual_max_ns INTEGER,
+    clock_samples  INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE gpu_device (
+    id              INTEGER PRIMARY KEY,
+    process_id      INTEGER NOT NULL REFERENCES process (id),
+    device          INTEGER NOT NULL, -- as the process numbers them
+    name            TEXT,
+    uuid            TEXT,             -- "GPU-..." as nvidia-smi prints it
+    compute_capability TEXT,          -- "9.0"
+    multiprocessors INTEGER,
+    max_threads_multiprocessor INTEGER,
+    registers_multiprocessor INTEGER,
+    shared_multiprocessor_bytes INTEGER,
+    memory_bytes    INTEGER,
+    UNIQUE (process_id, device)
+) STRICT;
+
+CREATE TABLE gpu_stream (
+    id         INTEGER PRIMARY KEY,
+    process_id INTEGER NOT NULL REFERENCES process (id),
+    device     INTEGER NOT NULL,
+    context    INTEGER NOT NULL,
+    stream     INTEGER NOT NULL,
+    name       TEXT,
+    priority   INTEGER
+) STRICT;
+
+-- A kernel as it was launched: equal name, shape and resources are one row.
+CREATE TABLE gpu_kernel (
+    id        INTEGER PRIMARY KEY,
+    name_id   INTEGER NOT NULL REFERENCES string (id), -- mangled
+    name      TEXT NOT NULL,         -- demangled
+    grid_x    INTEGER NOT NULL, grid_y INTEGER NOT NULL, grid_z INTEGER NOT NULL,
+    block_x   INTEGER NOT NULL, block_y INTEGER NOT NULL, block_z INTEGER NOT NULL,
+    cluster_x INTEGER, cluster_y INTEGER, cluster_z INTEGER, -- NULL: no cluster
+    registers INTEGER NOT NULL,      -- of a thread
+    static_shared_bytes  INTEGER NOT NULL, -- of a block
+    dynamic_shared_bytes INTEGER NOT NULL,
+    local_bytes INTEGER NOT NULL,    -- of a thread: spills
+    occupancy REAL                   -- theoretical, of a multiprocessor: 0 to 1; NULL: device unknown
+) STRICT;
+
+-- What ran on a GPU, with the call that launched it: rows are in the order of their start, but for few that came late.
+CREATE TABLE gpu_op (
+    id          INTEGER PRIMARY KEY,
+    start_ns    INTEGER NOT NULL,
+    dur_ns      INTEGER NOT NULL,
+    kind        INTEGER NOT NULL,    -- 0 kernel, 1 graph launch as a whole, else 16 + enum ug_copy_kind (80: set)
+    stream_id   INTEGER NOT NULL REFERENCES gpu_stream (id),
+    kernel_id   INTEGER REFERENCES gpu_kernel (id), -- of kernels
+    call_ns     INTEGER,             -- start_ns minus the begin of the call that launched it; NULL: the call is not known
+    call_dur_ns INTEGER,
+    call_name_id INTEGER REFERENCES string (id),
+    thread_id   INTEGER REFERENCES thread (id), -- that called
+    correlation INTEGER NOT NULL,
+    bytes       INTEGER,             -- of copies and sets
+    memory      INTEGER,             -- of copies: kind of the source * 16 + kind of the target (CUpti_ActivityMemoryKind)
+    graph       INTEGER,             -- executable graph; NULL: none
+    graph_node  INTEGER
+) STRICT;
+
+-- Calls that launched nothing: those that wait, allocate, load modules.
+CREATE TABLE gpu_call (
+    start_ns    INTEGER NOT NULL,
+    dur_ns      INTEGER NOT NULL,
+    thread_id   INTEGER REFERENCES thread (id),
+    name_id     INTEGER NOT NULL REFERENCES string (id),
+    correlation INTEGER NOT NULL,
+    result      INTEGER NOT NULL     -- cudaError_t or CUresult
+) STRICT;
+
+CREATE TABLE gpu_sync (
+    start_ns    INTEGER NOT NULL,
+    dur_ns      INTEGER NOT NULL,
+    process_id  INTEGER NOT NULL REFERENCES process (id),
+    kind        INTEGER NOT NULL,    -- 1 event, 2 stream waits for an event, 3 stream, 4 context
+    stream_id   INTEGER REFERENCES gpu_stream (id),
+    thread_id   INTEGER REFERENCES thread (id), -- NULL: the call is not known
+    correlation INTEGER NOT NULL,
+    event       INTEGER,
+    event_sync  INTEGER
+) STRICT;
+
+CREATE TABLE gpu_memory (
+    at_ns      INTEGER NOT NULL,
+    process_id INTEGER NOT NULL REFERENCES process (id),
+    operation  INTEGER NOT NULL,     -- 1 allocate, 2 release, 3 pool create, 4 pool destroy, 5 pool trim
+    kind       INTEGER NOT NULL,     -- CUpti_ActivityMemoryKind
+    device     INTEGER NOT NULL,
+    address    INTEGER NOT NULL,
+    bytes      INTEGER NOT NULL,
+    stream_id  INTEGER REFERENCES gpu_stream (id),
+    pool       INTEGER,
+    pool_used_bytes INTEGER,
+    pool_bytes INTEGER,
+    correlation INTEGER NOT NULL
+) STRICT;
+
+-- CUPTI's own account of what it cost.
+CREATE TABLE gpu_overhead (
+    start_ns   INTEGER NOT NULL,
+    dur_ns     INTEGER NOT NULL,
+    process_id INTEGER NOT NULL REFERENCES process (id),
+    thread_id  INTEGER REFERENCES thread (id),
+    kind       INTEGER NOT NULL      -- CUpti_ActivityOverheadKind
+) STRICT;
+
+CREATE TABLE nvtx_range (
+    start_ns   INTEGER NOT NULL,
+    dur_ns     INTEGER,              -- NULL: an instant, or it never ended
+    thread_id  INTEGER REFERENCES thread (id),
+    name_id    INTEGER NOT NULL REFERENCES string (id),
+    domain_id  INTEGER REFERENCES string (id)
+) STRICT;
+
+-- Operations of NCCL communicators, one row a rank.
+CREATE TABLE nccl_op (
+    process_id   INTEGER NOT NULL REFERENCES process (id),
+    thread_id    INTEGER REFERENCES thread (id),
+    enqueued_ns  INTEGER NOT NULL,
+    ended_ns     INTEGER,
+    kernel_start_ns INTEGER,         -- of its channels, as the plugin told
+    kernel_end_ns   INTEGER,
+    communicator INTEGER NOT NULL,   -- hash, the same on all ranks
+    communicator_name TEXT,
+    rank         INTEGER NOT NULL,
+    ranks        INTEGER NOT NULL,
+    peer         INTEGER,            -- of send and receive
+    sequence     INTEGER NOT NULL,
+    function     TEXT NOT NULL,      -- "AllReduce"
+    datatype     TEXT,
+    algorithm    TEXT,
+    protocol     TEXT,
+    count        INTEGER NOT NULL,
+    bytes        INTEGER NOT NULL,
+    channels     INTEGER,
+    warps        INTEGER,
+    plugin_version INTEGER NOT NULL
+) STRICT;
+
+-- What Python ran on a thread from here on, and its steps and phases.
+CREATE TABLE python_mark (
+    thread_id INTEGER NOT NULL REFERENCES thread (id),
+    at_ns     INTEGER NOT NULL,
+    kind      INTEGER NOT NULL,      -- enum ug_mark_kind
+    name_id   INTEGER REFERENCES string (id), -- "layers.3.attn"; NULL: none
+    value     INTEGER
+) STRICT;
+
+CREATE TABLE python_gc (
+    thread_id  INTEGER NOT NULL REFERENCES thread (id),
+    start_ns   INTEGER NOT NULL,
+    dur_ns     INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    collected  INTEGER NOT NULL
+) STRICT;
+
+-- The Python stack of a launch, when they were asked for.
+CREATE TABLE launch_stack (
+    process_id  INTEGER NOT NULL REFERENCES process (id),
+    correlation INTEGER NOT NULL,
+    frames      TEXT NOT NULL,       -- JSON array of string ids, leaf first
+    PRIMARY KEY (process_id, correlation)
+) STRICT, WITHOUT ROWID;
+
+-- Bracketed samples of both clocks.
+CREATE TABLE clock_sample (
+    process_id INTEGER NOT NULL REFERENCES process (id),
+    before_ns  INTEGER NOT NULL,
+    gpu_ns     INTEGER NOT NULL,
+    after_ns   INTEGER NOT NULL
+) STRICT;
+
 -- Derived: the causes found, worst first. Rewritten by every `upgate stalls` that may write; `detail` is the element of
 -- upgate.stalls/1 as JSON.
 CREATE TABLE stall (
@@ -489,3 +685,37 @@ SELECT s.recording_id AS recording, s.rank, s.cause, s.total_ns, s.count, s.max_
        v.tid AS victim_tid, v.comm AS victim_comm, cp.tgid AS culprit_pid, c.comm AS culprit_comm, cp.cmdline AS culprit_cmdline, s.advice
 FROM stall s LEFT JOIN thread v ON v.id = s.victim_thread LEFT JOIN process vp ON vp.id = v.process_id
 LEFT JOIN thread c ON c.id = s.culprit_thread LEFT JOIN process cp ON cp.id = c.process_id;
+
+-- A row a thing that ran on a GPU. step: of the same thread's process, by the moment of the call; module: what
+-- Python ran on the calling thread at that moment. Both NULL where nothing is known.
+CREATE VIEW v_gpu_op AS
+SELECT p.recording_id AS recording, p.tgid AS pid, o.id AS op,
+       CASE WHEN o.kind = 0 THEN 'kernel' WHEN o.kind = 1 THEN 'graph' WHEN o.kind = 80 THEN 'set' ELSE 'copy' END AS kind,
+       k.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns, o.dur_ns, s.device, s.context, s.stream, o.bytes,
+       CASE o.kind WHEN 17 THEN 'HtoD' WHEN 18 THEN 'DtoH' WHEN 24 THEN 'DtoD' WHEN 25 THEN 'HtoH' WHEN 26 THEN 'PtoP' END AS direction,
+       o.start_ns - o.call_ns AS call_start_ns, o.call_dur_ns, c.text AS call_name, t.tid AS call_tid, o.correlation,
+       o.graph, o.graph_node, k.grid_x, k.grid_y, k.grid_z, k.block_x, k.block_y, k.block_z, k.cluster_x, k.cluster_y, k.cluster_z,
+       k.registers, k.static_shared_bytes, k.dynamic_shared_bytes, k.local_bytes, k.occupancy,
+       (SELECT CASE WHEN m.kind = 3 THEN m.value END FROM python_mark m WHERE m.thread_id = o.thread_id AND m.kind IN (3, 4)
+         AND m.at_ns <= o.start_ns - o.call_ns ORDER BY m.at_ns DESC LIMIT 1) AS python_step,
+       (SELECT n.text FROM python_mark m LEFT JOIN string n ON n.id = m.name_id WHERE m.thread_id = o.thread_id AND m.kind IN (1, 2)
+         AND m.at_ns <= o.start_ns - o.call_ns ORDER BY m.at_ns DESC LIMIT 1) AS module,
+       r.launch_id AS launch
+FROM gpu_op o JOIN gpu_stream s ON s.id = o.stream_id JOIN process p ON p.id = s.process_id JOIN recording r ON r.id = p.recording_id
+LEFT JOIN gpu_kernel k ON k.id = o.kernel_id LEFT JOIN string c ON c.id = o.call_name_id LEFT JOIN thread t ON t.id = o.thread_id;
+
+CREATE VIEW v_gpu_call AS
+SELECT p.recording_id AS recording, p.tgid AS pid, t.tid, t.comm, n.text AS name, c.start_ns, c.start_ns + c.dur_ns AS end_ns, c.dur_ns,
+       c.correlation, c.result
+FROM gpu_call c JOIN string n ON n.id = c.name_id LEFT JOIN thread t ON t.id = c.thread_id LEFT JOIN process p ON p.id = t.process_id;
+
+CREATE VIEW v_nccl_op AS
+SELECT p.recording_id AS recording, p.tgid AS pid, t.tid, o.enqueued_ns, o.ended_ns, o.kernel_start_ns, o.kernel_end_ns, o.communicator,
+       o.communicator_name, o.rank, o.ranks, o.peer, o.sequence, o.function, o.datatype, o.algorithm, o.protocol, o.count, o.bytes,
+       o.channels, o.warps, r.launch_id AS launch
+FROM nccl_op o JOIN process p ON p.id = o.process_id JOIN recording r ON r.id = p.recording_id LEFT JOIN thread t ON t.id = o.thread_id;
+
+CREATE VIEW v_nvtx_range AS
+SELECT p.recording_id AS recording, p.tgid AS pid, t.tid, n.text AS name, d.text AS domain, x.start_ns, x.start_ns + x.dur_ns AS end_ns, x.dur_ns
+FROM nvtx_range x JOIN string n ON n.id = x.name_id LEFT JOIN string d ON d.id = x.domain_id
+LEFT JOIN thread t ON t.id = x.thread_id LEFT JOIN process p ON p.id = t.process_id;

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Activity records of any CUPTI from 11.8 to 13.x into records of the spool. The offsets of their fields come from
+// layout_table.c, generated from the headers of each CUPTI (make_layout.py): no CUPTI header is needed to build.
+#ifndef UPGATE_TRACER_INJECT_DECODE_H
+#define UPGATE_TRACER_INJECT_DECODE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct cupti_layout; // fields of the records of one version of CUPTI
+
+// The layout for a CUPTI_API_VERSION as cuptiGetVersion gives it; of a version that is newer than the table, the newest.
+// *ret_exact = 0 then. NULL: older than 11.8.
+const struct cupti_layout *cupti_layout_find(uint32_t api_version, int *ret_exact);
+
+// What the calls look like: name of a callback id of CUPTI ("cudaLaunchKernel"), for UG_REC_CALL. NULL: unknown.
+typedef const char *(*decode_call_name)(int is_driver, uint32_t cbid);
+
+struct decode_counts {
+    uint64_t records, unknown, zero_time;
+};
+
+// All records of a completed buffer into the spool; kinds: enum ug_spool_want. Runs on a thread of CUPTI's or of the workload's.
+void decode_buffer(const struct cupti_layout *layout, const void *buffer, size_t valid_bytes, uint32_t kinds,
+                   decode_call_name call_name, struct decode_counts *counts);
+// Bytes of a record by its kind, 0: unknown (then decode_buffer ends the buffer and counts it).
+size_t decode_record_bytes(const struct cupti_layout *layout, const void *record);
+
+#endif

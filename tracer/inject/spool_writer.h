@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The writer's side of the spool (contracts/spool.h), in the workload. Any thread, also in CUPTI's callbacks and
+// in handlers at fork: no lock, no allocation, no file call but the first use of a segment's memory. One spool a process.
+#ifndef UPGATE_TRACER_INJECT_SPOOL_WRITER_H
+#define UPGATE_TRACER_INJECT_SPOOL_WRITER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "contracts/spool.h"
+
+// Makes the memfd and maps it; once, before any thread writes. 0 or -errno: then there is no spool and nothing is traced.
+int spool_create(void);
+struct ug_spool_header *spool_header(void); // NULL before spool_create, and in a forked child
+// In a child after fork: the spool belongs to the parent. Drops every reference; async-signal-safe.
+void spool_forget(void);
+
+// Room for a record of `bytes` (multiple of 8, at most 8,192), to be filled and published by the same thread before it
+// asks for more. NULL: no segment is free; counted as dropped. Counts it as seen.
+void *spool_reserve(enum ug_spool_producer producer, size_t bytes);
+void spool_publish(size_t bytes);
+// seen + 1 and nothing else (UG_WANT_NOTHING_KEPT).
+void spool_count(enum ug_spool_producer producer);
+
+// The id of a text; a UG_REC_STRING is written at its first use. 0: dropped. By content.
+uint32_t spool_string(const char *text, size_t text_bytes);
+// The same for a text that stays where it is and as it is (kernel names of CUPTI): remembers the address.
+uint32_t spool_static_string(const char *text);
+// Addresses remembered so far are not valid any more: a module was unloaded.
+void spool_forget_addresses(void);
+// All strings are written again at their next use: a new recorder listens.
+void spool_restart_strings(void);
+
+// The calling thread's segment is given to the reader now, half full as it is.
+void spool_flush_thread(void);
+uint32_t spool_tid(void); // of the calling thread, remembered
+
+#endif
