@@ -223,7 +223,7 @@ CREATE TABLE gap (
     next_prio      INTEGER,           -- the kernel's: below 100 is real time
     before_thread  INTEGER REFERENCES thread (id), -- who left the CPU at switch-in
     before_prio    INTEGER,
-    owner_thread   INTEGER REFERENCES thread (id), -- of the lock or futex waited for
+    owner_thread   INTEGER REFERENCES thread (id), -- of the lock or futex waited for; of a connection: the main thread of the process at its other end
     lock_kind      INTEGER,           -- enum ug_lock_kind; NULL: no lock
     lock_address   INTEGER,           -- kernel lock or futex word
     syscall_nr     INTEGER,           -- NULL: not in a system call
@@ -365,29 +365,37 @@ CREATE TABLE gpu_kernel (
     occupancy REAL                   -- theoretical, of a multiprocessor: 0 to 1; NULL: device unknown
 ) STRICT;
 
+-- What was launched, on which stream, by which call of which thread: what repeats with every step. Interned: equal rows are
+-- nearly always one row.
+CREATE TABLE gpu_work (
+    id           INTEGER PRIMARY KEY,
+    kind         INTEGER NOT NULL,    -- 0 kernel, 1 graph launch as a whole, else 16 + enum ug_copy_kind (80: set)
+    stream_id    INTEGER NOT NULL REFERENCES gpu_stream (id),
+    kernel_id    INTEGER REFERENCES gpu_kernel (id), -- of kernels
+    call_name_id INTEGER REFERENCES string (id),     -- NULL: the call is not known
+    thread_id    INTEGER REFERENCES thread (id),     -- that called
+    bytes        INTEGER,             -- of copies and sets
+    memory       INTEGER,             -- of copies: kind of the source * 16 + kind of the target (CUpti_ActivityMemoryKind)
+    graph        INTEGER,             -- executable graph; NULL: none
+    graph_node   INTEGER
+) STRICT;
+
 -- What ran on a GPU, with the call that launched it: rows are in the order of their start, but for few that came late.
 CREATE TABLE gpu_op (
     id          INTEGER PRIMARY KEY,
     start_ns    INTEGER NOT NULL,
     dur_ns      INTEGER NOT NULL,
-    kind        INTEGER NOT NULL,    -- 0 kernel, 1 graph launch as a whole, else 16 + enum ug_copy_kind (80: set)
-    stream_id   INTEGER NOT NULL REFERENCES gpu_stream (id),
-    kernel_id   INTEGER REFERENCES gpu_kernel (id), -- of kernels
-    call_ns     INTEGER,             -- start_ns minus the begin of the call that launched it; NULL: the call is not known
+    work_id     INTEGER NOT NULL REFERENCES gpu_work (id),
+    call_ns     INTEGER,              -- start_ns minus the begin of the call that launched it; NULL: the call is not known
     call_dur_ns INTEGER,
-    call_name_id INTEGER REFERENCES string (id),
-    thread_id   INTEGER REFERENCES thread (id), -- that called
-    correlation INTEGER NOT NULL,
-    bytes       INTEGER,             -- of copies and sets
-    memory      INTEGER,             -- of copies: kind of the source * 16 + kind of the target (CUpti_ActivityMemoryKind)
-    graph       INTEGER,             -- executable graph; NULL: none
-    graph_node  INTEGER
+    correlation INTEGER NOT NULL
 ) STRICT;
 
 -- Calls that launched nothing: those that wait, allocate, load modules.
 CREATE TABLE gpu_call (
     start_ns    INTEGER NOT NULL,
     dur_ns      INTEGER NOT NULL,
+    process_id  INTEGER NOT NULL REFERENCES process (id),
     thread_id   INTEGER REFERENCES thread (id),
     name_id     INTEGER NOT NULL REFERENCES string (id),
     correlation INTEGER NOT NULL,
@@ -433,6 +441,7 @@ CREATE TABLE gpu_overhead (
 CREATE TABLE nvtx_range (
     start_ns   INTEGER NOT NULL,
     dur_ns     INTEGER,              -- NULL: an instant, or it never ended
+    process_id INTEGER NOT NULL REFERENCES process (id),
     thread_id  INTEGER REFERENCES thread (id),
     name_id    INTEGER NOT NULL REFERENCES string (id),
     domain_id  INTEGER REFERENCES string (id)
@@ -465,15 +474,20 @@ CREATE TABLE nccl_op (
 
 -- What Python ran on a thread from here on, and its steps and phases.
 CREATE TABLE python_mark (
-    thread_id INTEGER NOT NULL REFERENCES thread (id),
+    process_id INTEGER NOT NULL REFERENCES process (id),
+    thread_id INTEGER REFERENCES thread (id),
     at_ns     INTEGER NOT NULL,
     kind      INTEGER NOT NULL,      -- enum ug_mark_kind
     name_id   INTEGER REFERENCES string (id), -- "layers.3.attn"; NULL: none
     value     INTEGER
 ) STRICT;
+-- For the views: a launch looks for the mark before it. Marks are few beside launches, so their indexes are kept while loading.
+CREATE INDEX python_mark_module ON python_mark (thread_id, at_ns) WHERE kind IN (1, 2);
+CREATE INDEX python_mark_step ON python_mark (process_id, at_ns) WHERE kind IN (3, 4);
 
 CREATE TABLE python_gc (
-    thread_id  INTEGER NOT NULL REFERENCES thread (id),
+    process_id INTEGER NOT NULL REFERENCES process (id),
+    thread_id  INTEGER REFERENCES thread (id),
     start_ns   INTEGER NOT NULL,
     dur_ns     INTEGER NOT NULL,
     generation INTEGER NOT NULL,
@@ -686,28 +700,29 @@ SELECT s.recording_id AS recording, s.rank, s.cause, s.total_ns, s.count, s.max_
 FROM stall s LEFT JOIN thread v ON v.id = s.victim_thread LEFT JOIN process vp ON vp.id = v.process_id
 LEFT JOIN thread c ON c.id = s.culprit_thread LEFT JOIN process cp ON cp.id = c.process_id;
 
--- A row a thing that ran on a GPU. step: of the same thread's process, by the moment of the call; module: what
--- Python ran on the calling thread at that moment. Both NULL where nothing is known.
+-- A row a thing that ran on a GPU. python_step: of the process, at the moment of the call (a backward pass runs on another
+-- thread than the step); module: what Python ran on the calling thread at that moment. Both NULL where nothing is known.
 CREATE VIEW v_gpu_op AS
 SELECT p.recording_id AS recording, p.tgid AS pid, o.id AS op,
-       CASE WHEN o.kind = 0 THEN 'kernel' WHEN o.kind = 1 THEN 'graph' WHEN o.kind = 80 THEN 'set' ELSE 'copy' END AS kind,
-       k.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns, o.dur_ns, s.device, s.context, s.stream, o.bytes,
-       CASE o.kind WHEN 17 THEN 'HtoD' WHEN 18 THEN 'DtoH' WHEN 24 THEN 'DtoD' WHEN 25 THEN 'HtoH' WHEN 26 THEN 'PtoP' END AS direction,
+       CASE WHEN w.kind = 0 THEN 'kernel' WHEN w.kind = 1 THEN 'graph' WHEN w.kind = 80 THEN 'set' ELSE 'copy' END AS kind,
+       k.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns, o.dur_ns, s.device, s.context, s.stream, w.bytes,
+       CASE w.kind WHEN 17 THEN 'HtoD' WHEN 18 THEN 'DtoH' WHEN 24 THEN 'DtoD' WHEN 25 THEN 'HtoH' WHEN 26 THEN 'PtoP' END AS direction,
        o.start_ns - o.call_ns AS call_start_ns, o.call_dur_ns, c.text AS call_name, t.tid AS call_tid, o.correlation,
-       o.graph, o.graph_node, k.grid_x, k.grid_y, k.grid_z, k.block_x, k.block_y, k.block_z, k.cluster_x, k.cluster_y, k.cluster_z,
+       w.graph, w.graph_node, k.grid_x, k.grid_y, k.grid_z, k.block_x, k.block_y, k.block_z, k.cluster_x, k.cluster_y, k.cluster_z,
        k.registers, k.static_shared_bytes, k.dynamic_shared_bytes, k.local_bytes, k.occupancy,
-       (SELECT CASE WHEN m.kind = 3 THEN m.value END FROM python_mark m WHERE m.thread_id = o.thread_id AND m.kind IN (3, 4)
+       (SELECT CASE WHEN m.kind = 3 THEN m.value END FROM python_mark m WHERE m.process_id = s.process_id AND m.kind IN (3, 4)
          AND m.at_ns <= o.start_ns - o.call_ns ORDER BY m.at_ns DESC LIMIT 1) AS python_step,
-       (SELECT n.text FROM python_mark m LEFT JOIN string n ON n.id = m.name_id WHERE m.thread_id = o.thread_id AND m.kind IN (1, 2)
+       (SELECT n.text FROM python_mark m LEFT JOIN string n ON n.id = m.name_id WHERE m.thread_id = w.thread_id AND m.kind IN (1, 2)
          AND m.at_ns <= o.start_ns - o.call_ns ORDER BY m.at_ns DESC LIMIT 1) AS module,
        r.launch_id AS launch
-FROM gpu_op o JOIN gpu_stream s ON s.id = o.stream_id JOIN process p ON p.id = s.process_id JOIN recording r ON r.id = p.recording_id
-LEFT JOIN gpu_kernel k ON k.id = o.kernel_id LEFT JOIN string c ON c.id = o.call_name_id LEFT JOIN thread t ON t.id = o.thread_id;
+FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id JOIN process p ON p.id = s.process_id
+JOIN recording r ON r.id = p.recording_id
+LEFT JOIN gpu_kernel k ON k.id = w.kernel_id LEFT JOIN string c ON c.id = w.call_name_id LEFT JOIN thread t ON t.id = w.thread_id;
 
 CREATE VIEW v_gpu_call AS
 SELECT p.recording_id AS recording, p.tgid AS pid, t.tid, t.comm, n.text AS name, c.start_ns, c.start_ns + c.dur_ns AS end_ns, c.dur_ns,
        c.correlation, c.result
-FROM gpu_call c JOIN string n ON n.id = c.name_id LEFT JOIN thread t ON t.id = c.thread_id LEFT JOIN process p ON p.id = t.process_id;
+FROM gpu_call c JOIN string n ON n.id = c.name_id JOIN process p ON p.id = c.process_id LEFT JOIN thread t ON t.id = c.thread_id;
 
 CREATE VIEW v_nccl_op AS
 SELECT p.recording_id AS recording, p.tgid AS pid, t.tid, o.enqueued_ns, o.ended_ns, o.kernel_start_ns, o.kernel_end_ns, o.communicator,
@@ -718,4 +733,4 @@ FROM nccl_op o JOIN process p ON p.id = o.process_id JOIN recording r ON r.id = 
 CREATE VIEW v_nvtx_range AS
 SELECT p.recording_id AS recording, p.tgid AS pid, t.tid, n.text AS name, d.text AS domain, x.start_ns, x.start_ns + x.dur_ns AS end_ns, x.dur_ns
 FROM nvtx_range x JOIN string n ON n.id = x.name_id LEFT JOIN string d ON d.id = x.domain_id
-LEFT JOIN thread t ON t.id = x.thread_id LEFT JOIN process p ON p.id = t.process_id;
+JOIN process p ON p.id = x.process_id LEFT JOIN thread t ON t.id = x.thread_id;

@@ -56,9 +56,6 @@ void gpu_recorder_gone(struct gpu_recorder *gpu, pid_t pid);
 // Switch off, wait at most wait_ms for the libraries to hand over what they hold, read it, write all rows and the
 // ledger. The transaction is left open where `begin` opened it. The process of the recorder's rows must still be known.
 int gpu_recorder_stop(struct gpu_recorder *gpu, int wait_ms, struct error *err);
-// The indexes that the views use: after the last commit of the load, in a transaction of its own. Some seconds for
-// millions of marks; nothing when there are none.
-int gpu_recorder_index(struct store *store, struct error *err);
 
 struct gpu_totals {
     uint64_t kernels, copies, graphs, calls, marks, collectives, others; // rows, what is held back included
