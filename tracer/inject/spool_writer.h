@@ -23,6 +23,13 @@ void spool_publish(size_t bytes);
 // seen + 1 and nothing else (UG_WANT_NOTHING_KEPT).
 void spool_count(enum ug_spool_producer producer);
 
+// Many records at once: room for at least `bytes` and up to *ret_bytes, all that is left of the segment, published by
+// one spool_publish. Counts nothing: the caller does, once for all.
+void *spool_room(size_t bytes, size_t *ret_bytes);
+void spool_count_many(enum ug_spool_producer producer, uint64_t seen, uint64_t dropped);
+// Takes the memory of the first segments now, off the launch path (16: 4 MiB). Calls the system: for the control thread.
+void spool_prepare(uint32_t segments);
+
 // The id of a text; a UG_REC_STRING is written at its first use. 0: dropped. By content.
 uint32_t spool_string(const char *text, size_t text_bytes);
 // The same for a text that stays where it is and as it is (kernel names of CUPTI): remembers the address.

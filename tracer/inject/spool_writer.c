@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// The writer's side of the spool: makes the memfd, gives each thread a segment of its own and publishes its records.
+// Runs on every thread of the workload that launches, on CUPTI's and on the library's own. A thread's state is 32 bytes
+// of static TLS, because the library is loaded late and the surplus for such libraries is 1,664 bytes for all of
+// them. Not for signal handlers: a record that one thread has begun would be overwritten.
+#include "tracer/inject/spool_writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "tracer/inject/strings.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum {
+    RECORD_BYTES_MAX = 8192,
+    PAGE_BYTES = 4096,
+    // States looked at for a record while all segments are taken: a drop must cost less than a record.
+    FULL_PROBES = 64,
+};
+
+static const uint64_t data_offset =
+    UG_SPOOL_HEADER_BYTES + UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment);
+static const uint64_t file_bytes =
+    UG_SPOOL_HEADER_BYTES + UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment) +
+    (uint64_t)UG_SPOOL_SEGMENT_COUNT * UG_SPOOL_SEGMENT_BYTES;
+_Static_assert((UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment)) % PAGE_BYTES == 0, "pages");
+
+static struct {
+    struct ug_spool_header *header; // NULL: no spool
+    struct ug_spool_segment *segments;
+    unsigned char *data;
+    uint64_t sequence;
+    uint32_t touched; // segments below were used before, so they have memory: taken first
+    uint32_t full;    // the last who looked at all found none FREE
+    uint32_t rotor;   // where the next look begins while full
+    int fd;
+    pthread_key_t key;
+    int has_key;
+} spool = {.fd = -1};
+
+static __thread struct {
+    struct ug_spool_segment *segment; // NULL: none
+    unsigned char *data;              // of the segment
+    uint32_t used;
+    uint32_t tid;
+    uint32_t known; // counted, and the key's destructor will run
+} own __attribute__((tls_model("initial-exec")));
+
+// --- creation -------------------------------------------------------------------------------------
+
+static void thread_ends(void *unused)
+{
+    (void)unused;
+    own.known = 0; // a destructor that comes later may write again
+    spool_flush_thread();
+}
+
+static int open_memfd(void)
+{
+    struct rlimit limit;
+    // Growing a file beyond the limit is a signal that kills, not an error.
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < file_bytes)
+        return -EFBIG;
+    int fd = (int)syscall(SYS_memfd_create, UG_SPOOL_NAME,
+                          MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL) // before Linux 6.3
+        fd = (int)syscall(SYS_memfd_create, UG_SPOOL_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -errno;
+    // Sealed: neither side can make the other's next access a SIGBUS.
+    if (ftruncate(fd, (off_t)file_bytes) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0) {
+        int err = -errno;
+        close(fd);
+        return err;
+    }
+    return fd;
+}
+
+static void fill_header(struct ug_spool_header *header)
+{
+    header->version = UG_SPOOL_VERSION;
+    header->header_bytes = sizeof *header;
+    header->segment_bytes = UG_SPOOL_SEGMENT_BYTES;
+    header->segment_count = UG_SPOOL_SEGMENT_COUNT;
+    header->data_offset = data_offset;
+    header->file_bytes = file_bytes;
+    header->pid = (uint32_t)getpid();
+    header->per_thread_buffers = UINT32_MAX;
+    // Last: a recorder that finds the file now must not take a header that is half there.
+    __atomic_store_n(&header->magic, UG_SPOOL_MAGIC, __ATOMIC_RELEASE);
+}
+
+int spool_create(void)
+{
+    if (spool_header())
+        return -EEXIST;
+    int err = strings_create();
+    if (err)
+        return err;
+    if (!spool.has_key) {
+        err = -pthread_key_create(&spool.key, thread_ends);
+        if (err)
+            return err;
+        spool.has_key = 1;
+    }
+    int fd = open_memfd();
+    if (fd < 0)
+        return fd;
+    unsigned char *map =
+        mmap(NULL, file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (map == MAP_FAILED) {
+        err = -errno;
+        close(fd);
+        return err;
+    }
+    madvise(map, file_bytes, MADV_DONTDUMP); // 64 MiB that no core dump is read for
+    spool.fd = fd;
+    spool.segments = (struct ug_spool_segment *)(map + UG_SPOOL_HEADER_BYTES);
+    spool.data = map + data_offset;
+    spool.sequence = 0;
+    spool.touched = spool.full = spool.rotor = 0;
+    fill_header((struct ug_spool_header *)map);
+    __atomic_store_n(&spool.header, (struct ug_spool_header *)map, __ATOMIC_RELEASE);
+    return 0;
+}
+
+struct ug_spool_header *spool_header(void)
+{
+    return __atomic_load_n(&spool.header, __ATOMIC_ACQUIRE);
+}
+
+void spool_forget(void)
+{
+    struct ug_spool_header *header = spool_header();
+    own.segment = NULL;
+    own.tid = own.known = 0;
+    if (!header)
+        return;
+    __atomic_store_n(&spool.header, NULL, __ATOMIC_RELEASE);
+    munmap(header, file_bytes);
+    close(spool.fd); // or a recorder would find the parent's spool in the child too
+    spool.fd = -1;
+    strings_forget();
+}
+
+void spool_prepare(uint32_t segments)
+{
+    if (!spool_header())
+        return;
+    if (segments > UG_SPOOL_SEGMENT_COUNT)
+        segments = UG_SPOOL_SEGMENT_COUNT;
+    size_t bytes = (size_t)segments * UG_SPOOL_SEGMENT_BYTES;
+    if (!bytes || madvise(spool.data, bytes, MADV_POPULATE_WRITE) == 0)
+        return;
+    for (size_t at = 0; at < bytes; at += PAGE_BYTES) // before Linux 5.14; a writer may be there
+        __atomic_fetch_or(spool.data + at, 0, __ATOMIC_RELAXED);
+}
+
+// --- segments -------------------------------------------------------------------------------------
+
+static bool take(uint32_t index)
+{
+    struct ug_spool_segment *segment = &spool.segments[index];
+    uint32_t state = UG_SEGMENT_FREE;
+    if (__atomic_load_n(&segment->state, __ATOMIC_RELAXED) != UG_SEGMENT_FREE ||
+        !__atomic_compare_exchange_n(&segment->state, &state, UG_SEGMENT_WRITING, false,
+                                     __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        return false;
+    own.segment = segment;
+    own.data = spool.data + (size_t)index * UG_SPOOL_SEGMENT_BYTES;
+    own.used = 0;
+    __atomic_store_n(&segment->committed, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&segment->tid, own.tid, __ATOMIC_RELAXED);
+    // A reader that sees the new sequence sees committed of this take, not of the last.
+    __atomic_store_n(&segment->sequence,
+                     __atomic_add_fetch(&spool.sequence, 1, __ATOMIC_RELAXED), __ATOMIC_RELEASE);
+    return true;
+}
+
+// The lowest first: as long as the reader keeps up the same few segments go round, which have memory and
+// lie in the cache. A first use costs 64 page faults, 20 ns for each kernel record in it.
+static bool take_any(void)
+{
+    if (__atomic_load_n(&spool.full, __ATOMIC_RELAXED)) {
+        uint32_t from = __atomic_fetch_add(&spool.rotor, FULL_PROBES, __ATOMIC_RELAXED);
+        for (uint32_t i = 0; i < FULL_PROBES; i++) {
+            if (take((from + i) % UG_SPOOL_SEGMENT_COUNT)) {
+                __atomic_store_n(&spool.full, 0, __ATOMIC_RELAXED);
+                return true;
+            }
+        }
+        return false;
+    }
+    uint32_t touched = __atomic_load_n(&spool.touched, __ATOMIC_RELAXED);
+    for (uint32_t i = 0; i < touched; i++)
+        if (take(i))
+            return true;
+    while (touched < UG_SPOOL_SEGMENT_COUNT) {
+        if (__atomic_compare_exchange_n(&spool.touched, &touched, touched + 1, false,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED) &&
+            take(touched))
+            return true;
+    }
+    __atomic_store_n(&spool.full, 1, __ATOMIC_RELAXED);
+    return false;
+}
+
+static bool next_segment(struct ug_spool_header *header)
+{
+    spool_flush_thread();
+    spool_tid();
+    if (!own.known) {
+        own.known = 1;
+        pthread_setspecific(spool.key, &spool);
+        __atomic_fetch_add(&header->threads, 1, __ATOMIC_RELAXED);
+    }
+    return take_any();
+}
+
+void spool_flush_thread(void)
+{
+    if (!own.segment)
+        return;
+    if (spool_header())
+        __atomic_store_n(&own.segment->state, UG_SEGMENT_FULL, __ATOMIC_RELEASE);
+    own.segment = NULL;
+}
+
+uint32_t spool_tid(void)
+{
+    if (!own.tid)
+        own.tid = (uint32_t)syscall(SYS_gettid);
+    return own.tid;
+}
+
+// --- records --------------------------------------------------------------------------------------
+
+void *spool_room(size_t bytes, size_t *ret_bytes)
+{
+    struct ug_spool_header *header = spool_header();
+    if (!header || bytes > RECORD_BYTES_MAX || bytes % 8)
+        return NULL;
+    if ((!own.segment || own.used + bytes > UG_SPOOL_SEGMENT_BYTES) && !next_segment(header))
+        return NULL;
+    *ret_bytes = UG_SPOOL_SEGMENT_BYTES - own.used;
+    return own.data + own.used;
+}
+
+void *spool_reserve(enum ug_spool_producer producer, size_t bytes)
+{
+    size_t room;
+    void *at = spool_room(bytes, &room);
+    spool_count_many(producer, 1, at ? 0 : 1);
+    return at;
+}
+
+void spool_publish(size_t bytes)
+{
+    if (!own.segment)
+        return;
+    own.used += (uint32_t)bytes;
+    __atomic_store_n(&own.segment->committed, own.used, __ATOMIC_RELEASE);
+}
+
+void spool_count(enum ug_spool_producer producer)
+{
+    spool_count_many(producer, 1, 0);
+}
+
+void spool_count_many(enum ug_spool_producer producer, uint64_t seen, uint64_t dropped)
+{
+    struct ug_spool_header *header = spool_header();
+    if (!header)
+        return;
+    if (seen)
+        __atomic_fetch_add(&header->counts[producer].seen, seen, __ATOMIC_RELAXED);
+    if (dropped)
+        __atomic_fetch_add(&header->counts[producer].dropped, dropped, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Texts and their ids; used through spool_writer.h, which makes and drops the tables together with the spool.
+#ifndef UPGATE_TRACER_INJECT_STRINGS_H
+#define UPGATE_TRACER_INJECT_STRINGS_H
+
+// Maps the tables, empty; takes no memory before the first text. 0 or -errno.
+int strings_create(void);
+// In a child after fork: the ids belong to the parent's spool. Async-signal-safe.
+void strings_forget(void);
+
+#endif
