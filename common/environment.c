@@ -19,6 +19,15 @@ static const struct {
     [ENVIRONMENT_STEPS] = {"UPGATE_STEPS", "set by upgate for workloads: the shared memory of the "
                                            "step protocol; without it every step call is a no-op"},
     [ENVIRONMENT_DDP_LOGS] = {"UPGATE_DDP_LOGS", "set by the reference workload ddp for its ranks"},
+    [ENVIRONMENT_INJECT] = {"UPGATE_INJECT",
+                            "the library that traces the GPU side (default: libupgate_inject.so "
+                            "beside the program)"},
+    [ENVIRONMENT_TRACE] = {"UPGATE_TRACE",
+                           "set by upgate for programs whose GPU side is recorded from their start: "
+                           "what to record, as a number; unset: prepared and dormant"},
+    [ENVIRONMENT_PYTHON_PATH] = {"UPGATE_PYTHON_PATH",
+                                 "set by upgate for such programs: where their Python finds the "
+                                 "extension of upgate"},
     [ENVIRONMENT_BUILD] = {"UPGATE_BUILD", "set for the tests: the build directory"},
     [ENVIRONMENT_SOURCE] = {"UPGATE_SOURCE", "set for the tests: the source directory"},
 };

@@ -258,6 +258,8 @@ static void launch_set_environment(const struct launch_env *env, const struct la
     // launch that compiles is not the same work as a second one that does not.
     setenv("PYTHONDONTWRITEBYTECODE", "1", 0);
     setenv(environment_name(ENVIRONMENT_STEPS), launch->steps_path, 1);
+    if (spec->inject)
+        inject_set(spec->inject, spec->inject_kinds);
 }
 
 // --- start ----------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 #include "common/error.h"
 #include "harness/plan/plan.h"
 #include "harness/run/guardian.h"
+#include "harness/run/inject.h"
 #include "harness/run/tree.h"
 #include "harness/steps/reader.h"
 
@@ -40,6 +41,8 @@ struct launch_spec {
     void (*on_start)(void *arg, int side_idx, pid_t pid);
     void *arg;
     int side_idx;
+    const struct inject *inject; // of a traced launch whose GPU side is recorded, else NULL
+    uint32_t inject_kinds;       // enum ug_spool_want
 };
 
 enum launch_state { // names as in the store

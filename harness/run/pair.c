@@ -192,6 +192,8 @@ static int pair_start(struct pair_run *run, int side, struct error *err)
                                       .rate_per_s = spec->rate_per_s,
                                       .dtype = spec->dtype,
                                       .on_start = spec->on_start,
+                                      .inject = spec->inject,
+                                      .inject_kinds = spec->inject_kinds,
                                       .arg = spec->arg,
                                       .side_idx = side};
     // Sides that are alive together have one window, and neither is foreign to the other in it.

@@ -38,6 +38,8 @@ struct pair_spec {
     void (*on_tick)(void *arg); // now and then, from the waiting loop; NULL ok
     void (*on_start)(void *arg, int side, pid_t pid); // as in struct launch_spec; NULL ok
     void *arg;
+    const struct inject *inject; // as in struct launch_spec; NULL ok
+    uint32_t inject_kinds;
     const volatile int *stop; // becomes non-zero on a signal: end the pair at once
 };
 

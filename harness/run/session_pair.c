@@ -288,6 +288,8 @@ int session_pair_traced(struct session *session, struct session_workload *worklo
     struct pair_spec spec = session_spec(session, workload, "traced", idx);
     spec.on_held = NULL;
     spec.on_start = hooks->on_start;
+    spec.inject = hooks->inject;
+    spec.inject_kinds = hooks->inject_kinds;
     spec.on_tick = hooks->on_tick;
     spec.arg = hooks->arg;
     spec.stop = hooks->stop;

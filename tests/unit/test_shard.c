@@ -56,6 +56,33 @@ static struct store *test_shard(const char *name)
     return shard;
 }
 
+// What its GPU did: a kernel that both sides have, one that only this has, calls, ranges and Python.
+static void test_add_gpu(struct store *shard, const char *name)
+{
+    char *rows = xasprintf(
+        "INSERT INTO string (id, text) VALUES (1, 'own_%s'), (2, 'cudaLaunchKernel'), (3, '_Z4bothv'), (4, 'layers.%s');"
+        "INSERT INTO gpu_process (process_id, state, kinds, clock_samples) VALUES (2, 'traced', 1, 1);"
+        "INSERT INTO gpu_device (id, process_id, device, name) VALUES (1, 2, 0, 'H');"
+        "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (1, 2, 0, 1, 7), (2, 2, 0, 1, 8);"
+        "INSERT INTO gpu_kernel (id, name_id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, "
+        "static_shared_bytes, dynamic_shared_bytes, local_bytes) VALUES (1, 1, 'own_%s', 1, 1, 1, 32, 1, 1, 8, 0, 0, 0), "
+        "(2, 3, 'both()', 2, 1, 1, 32, 1, 1, 8, 0, 0, 0);"
+        "INSERT INTO gpu_work (id, kind, stream_id, kernel_id, call_name_id, thread_id) VALUES (1, 0, 1, 1, 2, 1), "
+        "(2, 0, 2, 2, 2, 1), (3, 17, 2, NULL, NULL, NULL);"
+        "INSERT INTO gpu_op (id, start_ns, dur_ns, work_id, call_ns, call_dur_ns, correlation) VALUES "
+        "(1, 12, 3, 1, 2, 1, 5), (2, 20, 3, 2, 2, 1, 6), (3, 30, 1, 3, NULL, NULL, 7);"
+        "INSERT INTO gpu_call (start_ns, dur_ns, process_id, thread_id, name_id, correlation, result) VALUES "
+        "(40, 5, 2, 1, 2, 8, 0);"
+        "INSERT INTO nvtx_range (start_ns, dur_ns, process_id, thread_id, name_id) VALUES (1, 2, 2, 1, 4);"
+        "INSERT INTO python_mark (process_id, thread_id, at_ns, kind, name_id, value) VALUES (2, 1, 5, 1, 4, NULL), "
+        "(2, 1, 4, 3, NULL, 9);"
+        "INSERT INTO launch_stack (process_id, correlation, frames) VALUES (2, 5, '[4,3]');"
+        "INSERT INTO clock_sample (process_id, before_ns, gpu_ns, after_ns) VALUES (2, 1, 2, 3);",
+        name, name, name);
+    CHECK_INT(sqlite3_exec(store_db(shard), rows, NULL, NULL, NULL), SQLITE_OK);
+    free(rows);
+}
+
 static int64_t test_int(struct store *store, const char *sql)
 {
     int64_t value = -1;
@@ -111,5 +138,39 @@ TEST(a_shard_of_another_shape_changes_nothing)
     CHECK_INT(test_int(store, "SELECT count(*) FROM recording"), 0);
     CHECK_INT(test_int(store, "SELECT count(*) FROM frame"), 0);
     store_close(shard);
+    test_remove(store, dir);
+}
+
+TEST(texts_and_kernels_of_both_sides_are_one)
+{
+    char dir[] = "/tmp/upgate-shard-XXXXXX";
+    struct store *store = test_store(dir);
+    struct error err = {0};
+    static const char *const names[] = {"left", "right"};
+    for (int side = 0; side < 2; side++) {
+        struct store *shard = test_shard(names[side]);
+        test_add_gpu(shard, names[side]);
+        CHECK_INT(shard_merge(store, shard, side + 1, &err), 0);
+        store_close(shard);
+    }
+    CHECK_INT(test_int(store, "SELECT count(*) FROM string"), 6);
+    CHECK_INT(test_int(store, "SELECT count(*) FROM gpu_kernel"), 3);
+    CHECK_INT(test_int(store, "SELECT count(*) FROM gpu_kernel k JOIN string s ON s.id = k.name_id"), 3);
+    CHECK_INT(test_int(store, "SELECT count(*) FROM gpu_op"), 6);
+    CHECK_INT(test_int(store, "SELECT count(*) FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id "
+                              "WHERE w.kernel_id IS NULL AND w.call_name_id IS NULL"), 2);
+    CHECK_INT(test_int(store, "SELECT count(*) FROM clock_sample"), 2);
+    CHECK_INT(test_int(store, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
+    char *told = store_get_text(
+        store,
+        "SELECT group_concat(told, ', ') FROM (SELECT launch || ' ' || name || ' ' || stream || ' ' || call_name || ' ' || "
+        "call_tid || ' ' || python_step || ' ' || module AS told FROM v_gpu_op WHERE kind = 'kernel' ORDER BY op)", "");
+    CHECK_STR(told, "1 own_left 7 cudaLaunchKernel 41 9 layers.left, 1 both() 8 cudaLaunchKernel 41 9 layers.left, "
+                    "2 own_right 7 cudaLaunchKernel 41 9 layers.right, 2 both() 8 cudaLaunchKernel 41 9 layers.right");
+    free(told);
+    told = store_get_text(store, "SELECT group_concat(s.text, ' ') FROM launch_stack l, json_each(l.frames) j "
+                                 "JOIN string s ON s.id = j.value", "");
+    CHECK_STR(told, "layers.left _Z4bothv layers.right _Z4bothv");
+    free(told);
     test_remove(store, dir);
 }
