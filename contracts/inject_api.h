@@ -28,6 +28,9 @@ struct ug_inject_api {
     void (*listen)(void (*changed)(uint32_t kinds));
     // Correlation id of the launch this thread is in, inside a launch callback; 0: none.
     uint32_t (*correlation)(void);
+    // Since `bytes` covers it. What to call at the enter of each launch while UG_WANT_LAUNCH_STACKS is on, on the launching
+    // thread, inside the callback, with the launch's correlation id; NULL: nothing any more. It may take the GIL.
+    void (*on_launch)(void (*launched)(uint32_t correlation));
 };
 
 typedef const struct ug_inject_api *(*ug_inject_api_fn)(uint32_t version); // NULL: no such version
