@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small parts of the recorder: contents by hash, what a descriptor is, where an interpreter keeps its data, what
-// /proc tells of a process.
+// Small parts of the recorder: contents by hash, what a descriptor is, where an interpreter keeps
+// its data, what /proc tells of a process.
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/strings.h"
@@ -36,6 +37,42 @@ TEST(idmap_keeps_what_fits)
     CHECK(idmap_hash(1, "\0", 1) != idmap_hash(1, "\0\0", 2));
     idmap_free(&map);
     idmap_free(&map);
+}
+
+// A connection of this process to itself, and to a child that took over the other end.
+TEST(the_other_end_of_a_connection)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), near = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK_INT(bind(listener, (struct sockaddr *)&address, length), 0);
+    CHECK_INT(listen(listener, 1), 0);
+    CHECK_INT(getsockname(listener, (struct sockaddr *)&address, &length), 0);
+    CHECK_INT(connect(near, (struct sockaddr *)&address, length), 0);
+    int far = accept(listener, NULL, NULL);
+    uint32_t own = (uint32_t)getpid();
+    int stop[2];
+    CHECK_INT(pipe(stop), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        close(stop[1]);
+        close(near);
+        _exit(read(stop[0], &byte, 1) != 0);
+    }
+    close(far);
+    struct files *files = files_new();
+    CHECK_CONTAINS(files_target(files, own, SYS_recvfrom, (uint64_t)near, 2000000000), "127.0.0.1:");
+    CHECK_INT(files_peer(files, own, (uint64_t)near), child);
+    CHECK_CONTAINS(files_target(files, own, SYS_accept, (uint64_t)listener, 2000000000), "socket:[");
+    CHECK_INT(files_peer(files, own, (uint64_t)listener), 0);
+    CHECK_INT(files_peer(files, own, 100000), 0);
+    close(stop[1]);
+    CHECK_INT(waitpid(child, NULL, 0), child);
+    files_free(files);
+    close(listener);
+    close(near);
+    close(stop[0]);
 }
 
 TEST(descriptors_by_name)

@@ -340,6 +340,24 @@ TEST(network_peer)
     CHECK(!story_top(&story)->culprit.known);
     CHECK_CONTAINS(story_top(&story)->resource, "10.0.0.2:29500");
     story_close(&story);
+
+    story_open(&story); // of this machine, but another CPU delivered the packets
+    int64_t sender = story_other(&story, 5102, "rank1", "python3 rank1.py");
+    for (int i = 0; i < 10; i++)
+        story_gap(&story, (struct story_gap){
+                              .out = 900 * i,
+                              .waking = 900 * i + 120,
+                              .in = 900 * i + 120,
+                              .state = 1,
+                              .flags = UG_GAP_WAKER_SOFTIRQ,
+                              .kernel = "sk_wait_data;tcp_recvmsg" STORY_SYSCALL,
+                              .owner = sender,
+                              .waker_stack = "sock_def_readable;tcp_v4_rcv;net_rx_action;handle_"
+                                             "softirqs;irq_exit_rcu;sysvec_call_function_single",
+                              .target = "socket:[9] 127.0.0.1:29500"});
+    CHECK_STR(story_top(&story)->cause, "network_peer");
+    CHECK_INT(story_top(&story)->culprit.pid, 5102);
+    story_close(&story);
 }
 
 // Ten waits of 60 ms of the main thread with these stacks.

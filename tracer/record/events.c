@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records of the rings into rows. Called for each record while a ring is read: what is slow (symbols of user space)
 // is put off. A record is taken as it is; what it names is looked up in tasks and stacks.
+#include <string.h>
 #include <sys/syscall.h>
 
 #include "tracer/record/recorder.h"
+#include "tracer/record/task_proc.h"
 
 enum { EVENT_IRQ_FLAGS = UG_GAP_WAKER_IRQ | UG_GAP_WAKER_SOFTIRQ | UG_GAP_WAKER_NMI };
 
@@ -63,6 +65,22 @@ static void event_gap_look_up(struct recorder *recorder, struct task_thread *thr
     }
 }
 
+// What the system call waits for by its descriptor. The other end of a connection is the owner of the wait.
+static const char *event_gap_target(struct recorder *recorder, const struct ug_gap *gap, struct event_gap_rows *rows)
+{
+    const char *target = files_target(recorder->files, gap->task.tgid, gap->syscall_nr, gap->syscall_args[0],
+                                      (int64_t)gap->in_ns);
+    uint32_t peer = target && !rows->owner ? files_peer(recorder->files, gap->task.tgid, gap->syscall_args[0]) : 0;
+    if (peer && peer != gap->task.tgid) {
+        struct ug_task task = {.tid = peer, .tgid = peer};
+        struct task_stat stat;
+        if (task_stat_read(peer, &stat))
+            memcpy(task.comm, stat.comm, UG_COMM_LEN);
+        rows->owner = tasks_thread_id(recorder->tasks, &task, (int64_t)gap->in_ns, false);
+    }
+    return target;
+}
+
 static void event_gap(struct recorder *recorder, const struct ug_gap *gap)
 {
     struct task_thread *thread = tasks_thread(recorder->tasks, &gap->task, (int64_t)gap->in_ns);
@@ -71,6 +89,7 @@ static void event_gap(struct recorder *recorder, const struct ug_gap *gap)
     tasks_make_target(recorder->tasks, thread->process);
     struct event_gap_rows rows = {0};
     event_gap_look_up(recorder, thread, gap, &rows);
+    const char *target = gap->syscall_nr >= 0 ? event_gap_target(recorder, gap, &rows) : NULL;
     struct row row = writer_row(recorder->writer, WRITER_GAP);
     row_int(&row, thread->id);
     row_int(&row, (int64_t)gap->out_ns);
@@ -96,8 +115,7 @@ static void event_gap(struct recorder *recorder, const struct ug_gap *gap)
         row_int(&row, gap->syscall_nr);
         row_int(&row, (int64_t)gap->syscall_args[0]);
         row_int(&row, (int64_t)gap->syscall_args[1]);
-        row_text(&row, files_target(recorder->files, gap->task.tgid, gap->syscall_nr, gap->syscall_args[0],
-                                    (int64_t)gap->in_ns));
+        row_text(&row, target);
     } else {
         for (int i = 0; i < 4; i++)
             row_null(&row);

@@ -3,6 +3,7 @@
 #include "tracer/record/files.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,19 +13,35 @@
 #include <unistd.h>
 
 #include "common/strings.h"
+#include "tracer/record/task_proc.h"
 
 enum {
     FILES_CACHE = 512,             // (process, descriptor), by hash; a newer one takes an older one's place
     FILES_KEEP_NS = 20000000,      // a descriptor may be closed and opened again at any time: a round of the recorder
     FILES_SOCKETS_NS = 1000000000, // the table of connections is read at most this often
     FILES_TABLE_MAX = 1 << 20,     // bytes of /proc/PID/net/tcp: some 7,000 connections; the rest have no peer
+    FILES_OWNERS = 64,             // sockets whose process is known, by hash
+    FILES_OWNERS_NS = 1000000000,  // every process's descriptors are read at most this often: some 5 ms for 200 processes
+    FILES_ADDRESS_MAX = 48,
+};
+
+struct files_owner {
+    uint64_t inode; // of a socket
+    uint32_t tgid;
+};
+
+// A line of /proc/PID/net/tcp, addresses as the kernel prints them.
+struct files_connection {
+    char local[FILES_ADDRESS_MAX], remote[FILES_ADDRESS_MAX];
+    uint64_t inode;
 };
 
 struct files_entry {
     uint32_t tgid;
     uint64_t fd;
     int64_t at_ns;
-    char *text; // NULL: not known
+    uint32_t peer; // process; 0: none
+    char *text;    // NULL: not known
 };
 
 struct files {
@@ -32,6 +49,8 @@ struct files {
     char *tables[2]; // tcp, tcp6 of one process's network namespace
     uint32_t tables_tgid;
     int64_t tables_ns;
+    struct files_owner owners[FILES_OWNERS];
+    int64_t owners_ns; // of the last search
 };
 
 struct files *files_new(void)
@@ -88,7 +107,7 @@ static void files_read_tables(struct files *files, uint32_t tgid, int64_t now_ns
 }
 
 // "0100007F:1F90" of the kernel's table, which prints each word as the machine holds it.
-static bool files_peer(const char *hex, char *out, size_t size)
+static bool files_address(const char *hex, char *out, size_t size)
 {
     const char *colon = strchr(hex, ':');
     size_t words = colon ? (size_t)(colon - hex) / 8 : 0;
@@ -105,22 +124,85 @@ static bool files_peer(const char *hex, char *out, size_t size)
     return true;
 }
 
-// The other end of a TCP connection by the number of its socket.
-static bool files_find_peer(const char *table, uint64_t inode, char *out, size_t size)
+// The next line of a table; NULL: there is none.
+static const char *files_next(const char *table, struct files_connection *ret_connection)
 {
-    for (const char *line = table ? strchr(table, '\n') : NULL; line && line[1]; line = strchr(line + 1, '\n')) {
-        char remote[48];
-        uint64_t number = 0;
-        if (sscanf(line + 1, " %*s %*s %47s %*s %*s %*s %*s %*s %*s %" SCNu64, remote, &number) == 2 && number == inode)
-            return files_peer(remote, out, size);
-    }
+    for (const char *line = table ? strchr(table, '\n') : NULL; line && line[1]; line = strchr(line + 1, '\n'))
+        if (sscanf(line + 1, " %*s %47s %47s %*s %*s %*s %*s %*s %*s %" SCNu64, ret_connection->local,
+                   ret_connection->remote, &ret_connection->inode) == 3)
+            return line + 1;
+    return NULL;
+}
+
+static bool files_connection(const struct files *files, uint64_t inode, struct files_connection *ret_connection)
+{
+    for (int i = 0; i < 2; i++)
+        for (const char *at = files->tables[i]; (at = files_next(at, ret_connection));)
+            if (ret_connection->inode == inode)
+                return true;
     return false;
 }
 
-static char *files_describe(struct files *files, uint32_t tgid, uint64_t fd, int64_t now_ns)
+// Reads the descriptors of one process. True: the socket is among them.
+static bool files_has_socket(const char *pid, const char *socket)
 {
-    char path[64], target[1024], peer[80];
+    char path[32], link[48], target[64];
+    snprintf(path, sizeof path, "/proc/%.10s/fd", pid);
+    DIR *dir = opendir(path);
+    bool has = false;
+    for (struct dirent *entry; dir && !has && (entry = readdir(dir));) {
+        snprintf(link, sizeof link, "%s/%.12s", path, entry->d_name);
+        ssize_t len = readlink(link, target, sizeof target - 1);
+        target[len > 0 ? len : 0] = 0;
+        has = !strcmp(target, socket);
+    }
+    if (dir)
+        closedir(dir);
+    return has;
+}
+
+// Of several processes that have it, the one started last: a parent that forgot to close what its child inherited is
+// not the one that uses it.
+static uint32_t files_owner(struct files *files, uint64_t inode, int64_t now_ns)
+{
+    struct files_owner *owner = &files->owners[inode % FILES_OWNERS];
+    if (owner->inode == inode || now_ns - files->owners_ns < FILES_OWNERS_NS)
+        return owner->inode == inode ? owner->tgid : 0;
+    char socket[40];
+    snprintf(socket, sizeof socket, "socket:[%" PRIu64 "]", inode);
+    files->owners_ns = now_ns;
+    *owner = (struct files_owner){.inode = inode};
+    uint64_t youngest = 0;
+    DIR *dir = opendir("/proc");
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        uint32_t tgid = (uint32_t)strtoul(entry->d_name, NULL, 10);
+        struct task_stat stat;
+        if (!tgid || !files_has_socket(entry->d_name, socket) || !task_stat_read(tgid, &stat) || stat.start_ns < youngest)
+            continue;
+        youngest = stat.start_ns;
+        owner->tgid = tgid;
+    }
+    if (dir)
+        closedir(dir);
+    return owner->tgid;
+}
+
+// The end that has our addresses the other way round.
+static uint32_t files_find_peer(struct files *files, const struct files_connection *own, int64_t now_ns)
+{
+    struct files_connection other;
+    for (int i = 0; i < 2; i++)
+        for (const char *at = files->tables[i]; (at = files_next(at, &other));)
+            if (!strcmp(other.local, own->remote) && !strcmp(other.remote, own->local) && other.inode)
+                return files_owner(files, other.inode, now_ns);
+    return 0;
+}
+
+static char *files_describe(struct files *files, uint32_t tgid, uint64_t fd, int64_t now_ns, uint32_t *ret_peer)
+{
+    char path[64], target[1024], address[80];
     uint64_t inode = 0;
+    struct files_connection connection;
     snprintf(path, sizeof path, "/proc/%u/fd/%" PRIu64, tgid, fd);
     ssize_t len = readlink(path, target, sizeof target - 1);
     if (len <= 0)
@@ -130,21 +212,32 @@ static char *files_describe(struct files *files, uint32_t tgid, uint64_t fd, int
     if (sscanf(target, "socket:[%" SCNu64 "]", &inode) != 1)
         return xstrdup(target);
     files_read_tables(files, tgid, now_ns);
-    if (files_find_peer(files->tables[0], inode, peer, sizeof peer) ||
-        files_find_peer(files->tables[1], inode, peer, sizeof peer))
-        return xasprintf("%s %s", target, peer);
-    return xstrdup(target);
+    if (!files_connection(files, inode, &connection) || !files_address(connection.remote, address, sizeof address))
+        return xstrdup(target);
+    *ret_peer = files_find_peer(files, &connection, now_ns);
+    return xasprintf("%s %s", target, address);
+}
+
+static struct files_entry *files_entry(const struct files *files, uint32_t tgid, uint64_t fd)
+{
+    return (struct files_entry *)&files->entries[(tgid * 31 + fd) % FILES_CACHE];
+}
+
+uint32_t files_peer(const struct files *files, uint32_t tgid, uint64_t arg0)
+{
+    const struct files_entry *entry = files_entry(files, tgid, arg0);
+    return entry->tgid == tgid && entry->fd == arg0 ? entry->peer : 0;
 }
 
 const char *files_target(struct files *files, uint32_t tgid, int64_t syscall_nr, uint64_t arg0, int64_t now_ns)
 {
     if (arg0 > INT32_MAX || !files_takes_descriptor(syscall_nr))
         return NULL;
-    struct files_entry *entry = &files->entries[(tgid * 31 + arg0) % FILES_CACHE];
+    struct files_entry *entry = files_entry(files, tgid, arg0);
     if (entry->tgid == tgid && entry->fd == arg0 && now_ns - entry->at_ns < FILES_KEEP_NS)
         return entry->text;
     free(entry->text);
-    *entry = (struct files_entry){
-        .tgid = tgid, .fd = arg0, .at_ns = now_ns, .text = files_describe(files, tgid, arg0, now_ns)};
+    *entry = (struct files_entry){.tgid = tgid, .fd = arg0, .at_ns = now_ns};
+    entry->text = files_describe(files, tgid, arg0, now_ns, &entry->peer);
     return entry->text;
 }

@@ -14,5 +14,9 @@ void files_free(struct files *files); // NULL ok
 // Path, "pipe:[123]", "socket:[45] 10.0.0.1:443"; NULL: the call takes no descriptor, or nobody knows. Valid until
 // the next call.
 const char *files_target(struct files *files, uint32_t tgid, int64_t syscall_nr, uint64_t arg0, int64_t now_ns);
+// The process at the other end of the TCP connection that files_target() was just asked about, when it is a process of this
+// machine in the same network namespace: the waker does not tell it where another CPU delivers the packets
+// (receive packet steering, ksoftirqd). 0: none, or nobody knows.
+uint32_t files_peer(const struct files *files, uint32_t tgid, uint64_t arg0);
 
 #endif

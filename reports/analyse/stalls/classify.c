@@ -311,6 +311,9 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
     }
     part->soft = (uint8_t)classify_soft(trace, gap, marks);
     part->waits_for = classify_real_waker(trace, gap) ? gap->waker : TRACE_NONE;
+    // Another CPU delivered the packets: then who waked says nothing, the process at the other end does.
+    if (part->soft == SOFT_SOCKET && part->waits_for == TRACE_NONE)
+        part->waits_for = gap->owner;
     // The owner word of glibc's mutex: only a wait for a mutex has one that leads to a thread. In a
     // wait that was taken for one for the GIL it is the holder of the GIL.
     bool gil = marks_has(trace_marks(trace, gap->python), MARK_TAKE_GIL);
