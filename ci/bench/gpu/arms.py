@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arms of the measurements on a GPU: processes that answer commands on stdin with a line of JSON (launch_bench,
+steps_worker.py), started traced in several ways and all alive at the same time, so that rounds can be
+interleaved. Reads $UPGATE_BUILD (build/gpu) and $GPU_PROGRAMS (where build_programs left its programs).
+"""
+
+import json
+import os
+import random
+import select
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+os.environ.setdefault("UPGATE_BUILD", os.path.join(ROOT, "build/gpu"))
+sys.path.insert(0, os.path.dirname(HERE))
+import rig  # noqa: E402
+
+PROGRAMS = os.path.abspath(os.environ.get("GPU_PROGRAMS", os.path.join(rig.BUILD, "bench/gpu")))
+INJECT = os.environ.get("UPGATE_INJECT", os.path.join(rig.BUILD, "libupgate_inject.so"))
+NOP = os.path.join(rig.BUILD, "libupgate_inject_nop.so")
+RECYCLE = os.path.join(PROGRAMS, "librecycle.so")
+SWITCH = os.path.join(PROGRAMS, "spool_switch")
+LAUNCH = os.path.join(PROGRAMS, "launch_bench")
+
+# contracts/spool.h
+KERNELS, NODES, SYNC, MEMORY, NVTX, OVERHEAD, NCCL, PYTHON = (1 << bit for bit in range(8))
+DEFAULT = KERNELS | SYNC | MEMORY | NVTX | OVERHEAD | NCCL | PYTHON
+
+
+class Failed(Exception):
+    """An arm that cannot be measured; the others go on."""
+
+
+def environment(library=None, **more):
+    """Of a workload: with a library that CUDA loads, or with none."""
+    names = ("CUDA_INJECTION64_PATH", "UPGATE_TRACE", "NVTX_INJECTION64_PATH", "NCCL_PROFILER_PLUGIN")
+    env = {name: value for name, value in os.environ.items() if name not in names}
+    if library:
+        if not os.path.exists(library):
+            raise Failed("'%s' is missing" % library)
+        env["CUDA_INJECTION64_PATH"] = os.path.abspath(library)
+    env.update(UPGATE_PYTHON_PATH=os.path.join(rig.BUILD, "python"), PYTHONUNBUFFERED="1")
+    env.update({name: str(value) for name, value in more.items()})
+    return env
+
+
+class Talker:
+    """A process that answers lines with lines."""
+
+    def __init__(self, argv, env=None, log=None):
+        self.argv, self._rest = argv, b""
+        self.log = log or os.devnull
+        with open(self.log, "ab") as stderr:
+            self.process = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
+        self.pid = self.process.pid
+
+    def line(self, timeout):
+        """The next line that is JSON; other lines (a profiler's greeting) are passed over."""
+        end = time.monotonic() + timeout
+        while True:
+            while b"\n" in self._rest:
+                text, self._rest = self._rest.split(b"\n", 1)
+                if text.startswith(b"{"):
+                    return json.loads(text)
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+                raise Failed("%s: no answer within %g s" % (os.path.basename(self.argv[0]), timeout))
+            part = os.read(self.process.stdout.fileno(), 65536)
+            if not part:
+                raise Failed("%s ended with %s: %s" % (os.path.basename(self.argv[0]), self.process.wait(), self.tail()))
+            self._rest += part
+
+    def tail(self):
+        if self.log == os.devnull:
+            return ""
+        with open(self.log, errors="replace") as file:
+            return " | ".join(file.read().strip().splitlines()[-3:])
+
+    def ask(self, command, timeout=60):
+        try:
+            self.process.stdin.write(command.encode() + b"\n")
+            self.process.stdin.flush()
+        except OSError as error:
+            raise Failed("%s is gone: %s %s" % (os.path.basename(self.argv[0]), error, self.tail())) from error
+        return self.line(timeout)
+
+    def close(self, timeout=20):
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        return self.process.returncode
+
+
+class Arm:
+    """One way of being traced. kinds: switched on by spool_switch (0: stays dormant). question: what a round asks."""
+
+    def __init__(self, name, argv, env, log, question, kinds=0, key="ns"):
+        self.name, self.question, self.key = name, question, key
+        self.values, self.failure, self.switch, self.ended = [], None, None, None
+        self.argv, self.env, self.log, self.kinds = argv, env, log, kinds
+        self.worker = None
+
+    def start(self):
+        self.worker = Talker(self.argv, self.env, self.log)
+
+    def ready(self, timeout=60):
+        self.pid = self.worker.line(timeout)["ready"]
+        if self.kinds:
+            self.on(self.kinds)
+
+    def on(self, kinds):
+        self.switch = Talker([SWITCH, "drain", str(self.pid), str(kinds)])
+        state = self.switch.line(30)
+        if state.get("error") or state["on_ms"] < 0 or state["state"] != 1:
+            raise Failed("%s: not switched on: %s" % (self.name, state))
+        return state
+
+    def off(self):
+        """The account of the spool."""
+        if not self.switch:
+            return None
+        switch, self.switch = self.switch, None
+        switch.process.stdin.close()
+        self.ended = switch.line(30)
+        switch.process.wait()
+        return self.ended
+
+    def round(self):
+        if self.failure:
+            return
+        try:
+            self.values.append(self.worker.ask(self.question)[self.key])
+        except (Failed, KeyError, ValueError) as error:
+            self.failure = str(error)
+
+    def close(self):
+        try:
+            if not self.failure:
+                self.off()
+        except (Failed, OSError, ValueError) as error:
+            self.failure = str(error)
+        if self.worker:
+            self.worker.close()
+
+    def median(self):
+        return statistics.median(self.values) if self.values else None
+
+
+def start_all(arms):
+    """Those that came up; the rest keep their failure."""
+    for arm in arms:
+        try:
+            arm.start()
+        except (Failed, OSError) as error:
+            arm.failure = str(error)
+    for arm in arms:
+        if arm.failure:
+            continue
+        try:
+            arm.ready()
+        except (Failed, KeyError, ValueError, OSError) as error:
+            arm.failure = str(error)
+    return [arm for arm in arms if not arm.failure]
+
+
+def interleave(arms, rounds, seed=1, warm=1, seconds=None):
+    """Rounds over the arms in a drawn order; the first `warm` of each are thrown away. seconds: ends earlier."""
+    draw, end = random.Random(seed), time.monotonic() + (seconds or 1e9)
+    for number in range(rounds + warm):
+        order = list(arms)
+        draw.shuffle(order)
+        for arm in order:
+            arm.round()
+        if number < warm:
+            for arm in arms:
+                arm.values.clear()
+        elif number > warm + 3 and time.monotonic() > end:
+            break
+
+
+def ratio_of(arm, base):
+    """Median over rounds of arm / base in the same round."""
+    if not arm or not base or not arm.values or not base.values:
+        return None
+    return statistics.median(a / b for a, b in zip(arm.values, base.values))
+
+
+def spread(arm):
+    """Half the middle half of an arm's rounds, over their median: what a difference must beat."""
+    if len(arm.values) < 4:
+        return None
+    low, _, high = statistics.quantiles(arm.values, n=4)
+    return (high - low) / 2 / statistics.median(arm.values)
+
+
+def show(arms, unit="ns", scale=1.0):
+    for arm in arms:
+        if arm.failure:
+            print("  %-34s FAILED %s" % (arm.name, arm.failure))
+        else:
+            print("  %-34s %10.2f %s  +-%.2f %%  %d rounds" % (arm.name, arm.median() / scale if arm.values else float("nan"), unit,
+                                                             100 * (spread(arm) or 0), len(arm.values)))
+        if arm.ended:
+            print("    %s" % account(arm.ended))
+
+
+def account(ended):
+    """The account of a spool in one line."""
+    records = {name: count for name, count in ended.get("records", {}).items() if count}
+    return ("seen %d dropped %d cupti_dropped %d discarded %d broken %d zero_time %d backwards %d unknown %d have 0x%x on %s off %.1f ms %s%s"
+            % (ended["seen_total"], ended["dropped"], ended["cupti_dropped"], ended["discarded"], ended.get("broken", 0),
+               ended.get("zero_time", 0), ended.get("backwards", 0), ended["unknown"], ended["have_kinds"], ended["cupti"],
+               ended.get("off_ms", -1), records, " reason '%s'" % ended["reason"] if ended["reason"] else ""))
+
+
+def table(rows):
+    """Rows of rig.row; the number of those that missed."""
+    widths = [max([len(line[i]) for line in rows] + [1]) for i in range(len(rig.Row._fields))]
+    for line in rows:
+        print(("  %-*s  %*s  %*s  %*s  %s" % (widths[0], line.what, widths[1], line.measured, widths[2], line.limit,
+                                            widths[3], line.ratio, line.state)).rstrip())
+    return sum(line.state == "MISSED" for line in rows)

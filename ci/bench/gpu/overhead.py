@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What tracing costs a CUDA program: medians of interleaved arms, all of them processes that are alive at the same time.
+Exit 1 when a limit is missed.
+
+    python3 ci/bench/gpu/overhead.py [launch] [dormant] [graph] [eager] [--seconds S] [--logs DIR] [--json FILE]
+
+launch   an empty-kernel launch: untraced, recycle-only CUPTI with the same kinds, ours, ours -nop, nsys where it is
+dormant  the library loaded and dormant; after it was active and has detached: against untraced processes of the same rounds
+graph    replay of a CUDA graph of 1,000 empty kernels: as a whole, and node by node
+eager    a PyTorch training step of about 453 kernels: recycle-only, ours with the same records, ours with everything,
+         torch.profiler with CUDA alone
+"""
+
+import argparse
+import glob
+import json
+import os
+import shutil
+import statistics
+import sys
+
+import arms
+from arms import Arm, rig
+
+LAUNCHES = 200_000
+BURST = "burst 50000 500"
+RECYCLE_SLACK_NS = 100
+EAGER_LIMIT, GRAPH_LIMIT = 1.15, 1.01
+DORMANT_LIMIT_PCT, DETACHED_LIMIT_PCT = 0.2, 0.1
+EAGER_STEPS, GRAPH_REPLAYS = 40, 100
+TWINS = 3  # processes an arm where 0.1 % is asked for: addresses alone make more between two processes
+
+
+class Bench:
+    def __init__(self, args):
+        self.args, self.rows, self.found = args, [], {}
+        os.makedirs(args.logs, exist_ok=True)
+
+    def arm(self, name, argv, question, library=None, kinds=0, key="ns", **env):
+        log = os.path.join(self.args.logs, "".join(c if c.isalnum() else "-" for c in name) + ".log")
+        try:
+            environment = arms.environment(library, PYTHONPATH=os.path.join(rig.BUILD, "python"), **env)
+        except arms.Failed as error:
+            arm = Arm(name, argv, None, log, question, kinds, key)
+            arm.start = lambda text=str(error): (_ for _ in ()).throw(arms.Failed(text))
+            return arm
+        return Arm(name, argv, environment, log, question, kinds, key)
+
+    def measure(self, title, wanted, rounds, unit, scale):
+        """Starts, interleaves, ends and shows arms; those that failed too."""
+        print("== %s" % title, flush=True)
+        alive = arms.start_all(wanted)
+        try:
+            arms.interleave(alive, rounds, seconds=self.args.seconds)
+        finally:
+            for arm in wanted:
+                arm.close()
+        arms.show(wanted, unit, scale)
+        self.found[title] = {arm.name: arm.failure or arm.values for arm in wanted}
+        return {arm.name: arm for arm in wanted}
+
+    def add(self, *args, **more):
+        self.rows.append(rig.row(*args, **more))
+
+    def share(self, what, by_name, name, base, limit=None):
+        ratio = arms.ratio_of(by_name.get(name), by_name.get(base))
+        self.add(what, ratio if ratio is not None else float("nan"), limit, "x")
+
+
+def find_nsys():
+    places = [shutil.which("nsys")] + sorted(glob.glob("/opt/nvidia/nsight-*/*/host/target-linux-x64/nsys")) + \
+        sorted(glob.glob("/opt/nvidia/nsight-systems/*/bin/nsys"))
+    return next((place for place in places if place and os.access(place, os.X_OK)), None)
+
+
+def launch(bench):
+    argv, nsys = [arms.LAUNCH], find_nsys()
+    for kind, question, rounds in (("loop", "loop %d" % LAUNCHES, 15), ("burst", BURST, 15)):
+        wanted = [
+            bench.arm("untraced", argv, question),
+            bench.arm("recycle driver", argv, question, arms.RECYCLE, RECYCLE_CALLS="driver"),
+            bench.arm("recycle runtime", argv, question, arms.RECYCLE, RECYCLE_CALLS="runtime"),
+            bench.arm("ours", argv, question, arms.INJECT, arms.KERNELS),
+            bench.arm("ours, everything", argv, question, arms.INJECT, arms.DEFAULT),
+            bench.arm("ours -nop", argv, question, arms.NOP, arms.KERNELS),
+        ]
+        if nsys:
+            wanted.append(bench.arm("nsys -t cuda", [nsys, "profile", "-t", "cuda", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o",
+                                                     os.path.join(bench.args.logs, "nsys-" + kind)] + argv, question, TMPDIR="/tmp"))
+        by_name = bench.measure("launch, " + kind, wanted, rounds, "ns", 1)
+        # The floor has the calls that ours records, those of the driver.
+        floor, ours = by_name["recycle driver"], by_name["ours"]
+        if not floor.values or not ours.values:
+            bench.add("empty launch, %s: ours over recycle-only" % kind, float("nan"), RECYCLE_SLACK_NS, " ns")
+            continue
+        for name in ("untraced", "recycle driver", "ours"):
+            bench.add("empty launch, %s: %s" % (kind, name), by_name[name].median(), None, " ns")
+        bench.add("empty launch, %s: ours over recycle-only" % kind, statistics.median(a - b for a, b in zip(ours.values, floor.values)),
+                  RECYCLE_SLACK_NS, " ns")
+        if "nsys -t cuda" in by_name and by_name["nsys -t cuda"].values:
+            bench.add("empty launch, %s: ours, beside nsys" % kind, ours.median(), by_name["nsys -t cuda"].median(), " ns")
+
+
+def phase_ratios(subjects, others):
+    """Of each round: mean of the subjects over the mean of the others."""
+    rounds = min(len(arm.values) for arm in subjects + others)
+    return [statistics.mean(arm.values[i] for arm in subjects) / statistics.mean(arm.values[i] for arm in others) for i in range(rounds)]
+
+
+def dormant(bench):
+    """Three untraced and three dormant processes in interleaved rounds; then the dormant ones are active for a
+    while and detach, and the same rounds again. Before and after of the same processes: what differs between two
+    processes for other reasons falls out of the second figure, and is shown for the first."""
+    question = "loop %d" % (LAUNCHES // 4)
+    plain = [bench.arm("untraced %d" % i, [arms.LAUNCH], question, key="chunk_ns") for i in range(TWINS)]
+    ours = [bench.arm("dormant %d" % i, [arms.LAUNCH], question, arms.INJECT, key="chunk_ns") for i in range(TWINS)]
+    print("== dormant and detached", flush=True)
+    alive = arms.start_all(plain + ours)
+    try:
+        if len(alive) != 2 * TWINS:
+            raise arms.Failed("; ".join(arm.failure for arm in plain + ours if arm.failure))
+        before, after = {}, {}
+        arms.interleave(alive, 30, seconds=bench.args.seconds)
+        before = phase_ratios(ours, plain)
+        floor = phase_ratios(plain[:1], plain[1:2])
+        first = {arm.name: list(arm.values) for arm in alive}
+        arms.show(alive)
+        for arm in ours:
+            arm.on(arms.KERNELS)
+            arm.round()
+            arm.off()
+            print("    %s" % arms.account(arm.ended))
+        arms.interleave(alive, 30, seed=2, seconds=bench.args.seconds)
+        after = phase_ratios(ours, plain)
+        arms.show([arm for arm in alive if not arm.failure])
+        bench.found["dormant"] = {"before": first, "after": {arm.name: arm.values for arm in alive}}
+        middle = statistics.median(before)
+        bench.add("dormant over untraced, %d processes each" % TWINS, 100 * (middle - 1), DORMANT_LIMIT_PCT, " %")
+        bench.add("    one untraced over another", 100 * (statistics.median(floor) - 1), None, " %")
+        bench.add("after detach over before, same processes", 100 * (statistics.median(after) / middle - 1), DETACHED_LIMIT_PCT, " %")
+        half = len(before) // 2
+        bench.add("    second half of before over its first", 100 * (statistics.median(before[half:]) / statistics.median(before[:half]) - 1), None, " %")
+    except (arms.Failed, statistics.StatisticsError, ValueError) as error:
+        print("  FAILED %s" % error)
+        bench.add("dormant over untraced", float("nan"), DORMANT_LIMIT_PCT, " %")
+    finally:
+        for arm in plain + ours:
+            arm.close()
+
+
+def graph(bench):
+    question = "graph %d" % GRAPH_REPLAYS
+    by_name = bench.measure("graph of 1,000 nodes", [
+        bench.arm("untraced", [arms.LAUNCH], question),
+        bench.arm("recycle, graph level", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_GRAPH="1", RECYCLE_CALLS="driver"),
+        bench.arm("ours, graph level", [arms.LAUNCH], question, arms.INJECT, arms.KERNELS),
+        bench.arm("ours, everything", [arms.LAUNCH], question, arms.INJECT, arms.DEFAULT),
+        bench.arm("recycle, node level", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_CALLS="driver"),
+        bench.arm("ours, node level", [arms.LAUNCH], question, arms.INJECT, arms.KERNELS | arms.NODES),
+    ], 15, "us", 1000)
+    bench.share("graph replay, graph level over untraced", by_name, "ours, graph level", "untraced", GRAPH_LIMIT)
+    bench.share("graph replay, everything, graph level", by_name, "ours, everything", "untraced", GRAPH_LIMIT)
+    bench.share("    recycle-only, graph level", by_name, "recycle, graph level", "untraced")
+    bench.share("    ours, node level", by_name, "ours, node level", "untraced")
+    bench.share("    recycle-only, node level", by_name, "recycle, node level", "untraced")
+
+
+def eager(bench):
+    argv, question = [sys.executable, os.path.join(arms.HERE, "steps_worker.py")], "round %d" % EAGER_STEPS
+    by_name = bench.measure("eager PyTorch step", [
+        bench.arm("untraced", argv, question),
+        bench.arm("recycle driver", argv, question, arms.RECYCLE, RECYCLE_CALLS="driver"),
+        bench.arm("recycle runtime", argv, question, arms.RECYCLE, RECYCLE_CALLS="runtime"),
+        bench.arm("ours", argv, question, arms.INJECT, arms.KERNELS),
+        bench.arm("ours, with module paths", argv, question, arms.INJECT, arms.KERNELS | arms.PYTHON),
+        bench.arm("ours, everything", argv, question, arms.INJECT, arms.DEFAULT),
+        bench.arm("ours -nop", argv, question, arms.NOP, arms.KERNELS),
+        bench.arm("torch.profiler CUDA", argv, "profiled %d" % EAGER_STEPS),
+    ], 15, "us", 1000)
+    ours = by_name["ours"]
+    steps = EAGER_STEPS * (len(ours.values) + 1)  # and the round that warms up
+    if ours.ended:
+        bench.add("kernels of a step", ours.ended["records"]["kernel"] / steps)
+        bench.add("calls recorded of a step", ours.ended["records"]["call"] / steps)
+    bench.share("eager step, ours over untraced", by_name, "ours", "untraced", EAGER_LIMIT)
+    for name in ("ours, with module paths", "ours, everything", "ours -nop", "recycle driver", "recycle runtime", "torch.profiler CUDA"):
+        bench.share("    %s over untraced" % name, by_name, name, "untraced")
+
+
+PARTS = {"launch": launch, "dormant": dormant, "graph": graph, "eager": eager}
+
+
+def main():
+    parser = argparse.ArgumentParser(description="what tracing costs a CUDA program")
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS])
+    parser.add_argument("--seconds", type=float, default=20, help="of the rounds of each table")
+    parser.add_argument("--logs", default="out/gpu/trace/overhead")
+    parser.add_argument("--json", help="every round of every arm")
+    args = parser.parse_args()
+    bench = Bench(args)
+    for part in args.parts or list(PARTS):
+        try:
+            PARTS[part](bench)
+        except Exception as error:  # a part that fails does not end the rest
+            print("  FAILED %s: %r" % (part, error), flush=True)
+            bench.add("%s could be measured" % part, float("nan"), 0)
+    missed = arms.table(bench.rows)
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(bench.found, file)
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
