@@ -16,6 +16,7 @@ LAW = {
     "contracts": set(),
     "tracer/store": COMMON,
     "tracer/python": {"contracts"},
+    "tracer/inject": {"contracts"},
     "tracer/symbols": COMMON,
     "tracer/pystack": COMMON,
     "bpf": COMMON,
