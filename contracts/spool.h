@@ -185,7 +185,7 @@ struct ug_rec_stream {
     uint32_t context, stream;
     uint32_t name;       // string id, NVTX
     int32_t priority;
-    uint32_t flags;      // 1: default, 2: null, 4: per thread
+    uint32_t flags;      // 1: default, 2: null, 4: per thread, 8: this record tells only the name
     uint32_t reserved;
 };
 

@@ -12,6 +12,13 @@ struct cupti_layout; // fields of the records of one version of CUPTI
 // The layout for a CUPTI_API_VERSION as cuptiGetVersion gives it; of a version that is newer than the table, the newest.
 // *ret_exact = 0 then. NULL: older than 11.8.
 const struct cupti_layout *cupti_layout_find(uint32_t api_version, int *ret_exact);
+// 11.8, 12.0 and 12.1 all say 18, and only 11.8's kernel records are 8 bytes shorter. Its library is the one that has
+// dlvsym(handle, "cuptiGetVersion", "libcupti.so.11.8"); cupti_layout_find gives that of 12.1.
+const struct cupti_layout *cupti_layout_11_8(void);
+// For a layout that is not exact: cuptiActivityGetNextRecord, which knows how long its own records are (fields were only ever
+// appended, so their offsets hold). Without it a record that grew would end the buffer, or worse. NULL: sizes of the table.
+typedef int (*decode_next_record)(uint8_t *buffer, size_t valid_bytes, void **record);
+void decode_use_next_record(decode_next_record next);
 
 // What the calls look like: name of a callback id of CUPTI ("cudaLaunchKernel"), for UG_REC_CALL. NULL: unknown.
 typedef const char *(*decode_call_name)(int is_driver, uint32_t cbid);

@@ -16,7 +16,8 @@ enum {
     STRINGS_MAX = SLOTS / 2, // so that a probe finds its end after 2 or 3 slots
     ARENA_BYTES = 16 << 20,  // 250 bytes a text
     TEXT_BYTES_MAX = 4000,
-    ADDRESSES = 4096,        // 64 KiB, in the cache of the second level
+    ADDRESS_BITS = 12,
+    ADDRESSES = 1 << ADDRESS_BITS, // 64 KiB, in the cache of the second level
 };
 
 struct entry {
@@ -188,24 +189,44 @@ uint32_t spool_string(const char *text, size_t text_bytes)
 
 // --- by address -----------------------------------------------------------------------------------
 
+static struct address *address_of(const char *text)
+{
+    return &strings.addresses[(uint64_t)(uintptr_t)text * 0x9e3779b97f4a7c15ull >> (64 - ADDRESS_BITS)];
+}
+
+uint32_t strings_known(const char *text)
+{
+    struct address *address = address_of(text);
+    uint64_t value = __atomic_load_n(&address->value, __ATOMIC_ACQUIRE);
+    uint64_t mixed = __atomic_load_n(&address->mixed, __ATOMIC_ACQUIRE);
+    if ((mixed ^ value) != (uint64_t)(uintptr_t)text ||
+        value >> 32 != __atomic_load_n(&strings.generation, __ATOMIC_ACQUIRE))
+        return 0;
+    return (uint32_t)value;
+}
+
 uint32_t spool_static_string(const char *text)
 {
     if (!text || !spool_header())
         return 0;
     uint64_t where = (uint64_t)(uintptr_t)text;
-    struct address *address = &strings.addresses[where * 0x9e3779b97f4a7c15ull >> 52];
     uint64_t generation = __atomic_load_n(&strings.generation, __ATOMIC_ACQUIRE);
-    uint64_t value = __atomic_load_n(&address->value, __ATOMIC_ACQUIRE);
-    uint64_t mixed = __atomic_load_n(&address->mixed, __ATOMIC_ACQUIRE);
-    if ((mixed ^ value) == where && value >> 32 == generation)
-        return (uint32_t)value;
-    uint32_t id = spool_string(text, strnlen(text, TEXT_BYTES_MAX + 1));
+    uint32_t id = strings_known(text);
+    if (id)
+        return id;
+    id = spool_string(text, strnlen(text, TEXT_BYTES_MAX + 1));
     if (id) {
-        value = generation << 32 | id;
+        struct address *address = address_of(text);
+        uint64_t value = generation << 32 | id;
         __atomic_store_n(&address->value, value, __ATOMIC_RELEASE);
         __atomic_store_n(&address->mixed, value ^ where, __ATOMIC_RELEASE);
     }
     return id;
+}
+
+uint32_t strings_run(void)
+{
+    return __atomic_load_n(&strings.run, __ATOMIC_ACQUIRE);
 }
 
 void spool_forget_addresses(void)
