@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/mock/fake_play.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/mock/fake_buffers.h"
+
+#define KERNEL_NS 3000 // of every kernel and copy
+
+static const struct call_name {
+    uint32_t domain, cbid;
+    const char *name;
+} call_names[] = {
+    {2, 17, "cudaGetDevice"},        {2, 20, "cudaMalloc"},           {2, 22, "cudaFree"},
+    {2, 31, "cudaMemcpy"},           {2, 41, "cudaMemcpyAsync"},      {2, 49, "cudaMemset"},
+    {2, 51, "cudaMemsetAsync"},      {2, 131, "cudaStreamSynchronize"}, {2, 135, "cudaEventRecord"},
+    {2, 137, "cudaEventSynchronize"}, {2, 147, "cudaStreamWaitEvent"}, {2, 161, "cudaMemcpyPeerAsync"},
+    {2, 165, "cudaDeviceSynchronize"}, {2, 211, "cudaLaunchKernel"},  {2, 311, "cudaGraphLaunch"},
+    {2, 373, "cudaMallocAsync"},     {2, 375, "cudaFreeAsync"},       {2, 383, "cudaMemPoolCreate"},
+    {2, 430, "cudaLaunchKernelExC"}, {1, 17, "cuCtxSynchronize"},     {1, 126, "cuStreamSynchronize"},
+    {1, 277, "cuMemcpyHtoDAsync_v2"}, {1, 307, "cuLaunchKernel"},     {1, 514, "cuGraphLaunch"},
+    {1, 652, "cuLaunchKernelEx"},
+};
+
+static atomic_uchar callback_on[CUPTI_DOMAIN_COUNT][CUPTI_CBID_COUNT];
+static atomic_uchar call_on[CUPTI_DOMAIN_COUNT][CUPTI_CBID_COUNT];
+static atomic_uchar kind_on[CUPTI_KIND_COUNT];
+static _Atomic(cupti_callback_fn) subscriber;
+static _Atomic(void *) subscriber_user;
+static atomic_uint last_correlation;
+static atomic_ulong kernels, callbacks;
+
+struct record {
+    const struct cupti_record_layout *layout;
+    _Alignas(8) uint8_t bytes[256];
+};
+
+uint64_t play_now_gpu(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double ns = (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+    return (uint64_t)(int64_t)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec + fake_behaviour.offset_ns +
+                               (int64_t)(ns * fake_behaviour.ppm / 1e6));
+}
+
+const char *play_call_name(uint32_t domain, uint32_t cbid)
+{
+    for (size_t i = 0; i < sizeof(call_names) / sizeof(call_names[0]); i++)
+        if (call_names[i].domain == domain && call_names[i].cbid == cbid)
+            return call_names[i].name;
+    return NULL;
+}
+
+void play_subscribe(cupti_callback_fn callback, void *user)
+{
+    atomic_store(&subscriber_user, user);
+    atomic_store(&subscriber, callback);
+}
+
+void play_callback(uint32_t domain, uint32_t cbid, int on)
+{
+    if (domain < CUPTI_DOMAIN_COUNT && cbid < CUPTI_CBID_COUNT)
+        atomic_store(&callback_on[domain][cbid], (unsigned char)on);
+}
+
+void play_kind(uint32_t kind, int on)
+{
+    if (kind < CUPTI_KIND_COUNT)
+        atomic_store(&kind_on[kind], (unsigned char)on);
+    uint32_t domain = kind == 5 ? CUPTI_DOMAIN_RUNTIME : kind == 4 ? CUPTI_DOMAIN_DRIVER : 0;
+    for (uint32_t cbid = 0; domain && cbid < CUPTI_CBID_COUNT; cbid++)
+        play_call(domain, cbid, on);
+}
+
+void play_call(uint32_t domain, uint32_t cbid, int on)
+{
+    if (domain < CUPTI_DOMAIN_COUNT && cbid < CUPTI_CBID_COUNT)
+        atomic_store(&call_on[domain][cbid], (unsigned char)on);
+}
+
+// --- records ----------------------------------------------------------------------------------------
+
+static void set(struct record *record, enum cupti_field field, uint64_t value)
+{
+    size_t size = record->layout->fields[field].size;
+    memcpy(record->bytes + record->layout->fields[field].at, &value, size < 8 ? size : 8);
+}
+
+static struct record record_new(enum cupti_record what, const struct fake_op *op, uint32_t correlation)
+{
+    struct record record = {.layout = fake_layout(what)};
+    set(&record, FIELD_kind, record.layout->kind);
+    set(&record, FIELD_correlationId, correlation);
+    set(&record, FIELD_deviceId, op->device);
+    set(&record, FIELD_contextId, op->context);
+    set(&record, FIELD_streamId, op->stream);
+    set(&record, FIELD_graphId, op->graph);
+    set(&record, FIELD_bytes, op->bytes);
+    set(&record, FIELD_processId, (uint64_t)getpid());
+    return record;
+}
+
+static void give(const struct record *record, int is_host)
+{
+    if (atomic_load(&kind_on[record->layout->kind]))
+        fake_buffers_append(record->bytes, record->layout->bytes, is_host);
+}
+
+static void times(struct record *record, uint64_t start)
+{
+    set(record, FIELD_start, start);
+    set(record, FIELD_end, start + KERNEL_NS);
+    set(record, FIELD_timestamp, start);
+}
+
+static void give_kernel(const struct fake_op *op, uint32_t correlation, uint64_t node, uint64_t start)
+{
+    struct record kernel = record_new(CUPTI_RECORD_KERNEL, op, correlation);
+    unsigned long n = atomic_fetch_add(&kernels, 1) + 1;
+    if (!fake_behaviour.zero || n % (unsigned long)fake_behaviour.zero)
+        times(&kernel, start);
+    set(&kernel, FIELD_name, (uint64_t)(uintptr_t)op->name);
+    set(&kernel, FIELD_graphNodeId, node);
+    set(&kernel, FIELD_registersPerThread, 42);
+    set(&kernel, FIELD_gridX, op->grid[0]);
+    set(&kernel, FIELD_gridY, op->grid[1]);
+    set(&kernel, FIELD_gridZ, op->grid[2]);
+    set(&kernel, FIELD_blockX, op->block[0]);
+    set(&kernel, FIELD_blockY, op->block[1]);
+    set(&kernel, FIELD_blockZ, op->block[2]);
+    set(&kernel, FIELD_clusterX, 2);
+    set(&kernel, FIELD_clusterY, 1);
+    set(&kernel, FIELD_clusterZ, 1);
+    set(&kernel, FIELD_staticSharedMemory, 1024);
+    set(&kernel, FIELD_dynamicSharedMemory, 2048);
+    set(&kernel, FIELD_localMemoryPerThread, 16);
+    set(&kernel, FIELD_channelID, 7);
+    set(&kernel, FIELD_channelType, 1);
+    give(&kernel, 0);
+}
+
+static void give_graph(const struct fake_op *op, uint32_t correlation, uint64_t start)
+{
+    if (atomic_load(&kind_on[fake_layout(CUPTI_RECORD_GRAPH)->kind])) {
+        struct record graph = record_new(CUPTI_RECORD_GRAPH, op, correlation);
+        times(&graph, start);
+        set(&graph, FIELD_end, start + (uint64_t)KERNEL_NS * op->nodes);
+        give(&graph, 0);
+        return; // CUPTI gives the nodes' kernels only where this kind is off
+    }
+    for (uint32_t i = 0; i < op->nodes; i++)
+        give_kernel(op, correlation, ((uint64_t)op->graph << 32) + i + 1, start + (uint64_t)i * KERNEL_NS);
+}
+
+static void give_copy(const struct fake_op *op, uint32_t correlation, uint64_t start)
+{
+    enum cupti_record what = op->what == FAKE_COPY ? CUPTI_RECORD_COPY
+                             : op->what == FAKE_PEER ? CUPTI_RECORD_PEER : CUPTI_RECORD_SET;
+    struct record copy = record_new(what, op, correlation);
+    times(&copy, start);
+    set(&copy, FIELD_copyKind, op->what == FAKE_PEER ? 10 : op->kind);
+    set(&copy, FIELD_srcKind, op->kind == 1 ? 2 : 3);
+    set(&copy, FIELD_dstKind, 3);
+    set(&copy, FIELD_memoryKind, 3);
+    set(&copy, FIELD_flags, 1);
+    set(&copy, FIELD_value, 0x5a);
+    set(&copy, FIELD_srcDeviceId, op->device);
+    set(&copy, FIELD_dstDeviceId, op->device ^ 1);
+    give(&copy, 0);
+}
+
+static void give_memory(const struct fake_op *op, uint32_t correlation, uint64_t start)
+{
+    int is_pool = op->what == FAKE_POOL;
+    struct record memory = record_new(is_pool && op->kind ? CUPTI_RECORD_POOL : CUPTI_RECORD_MEMORY, op, correlation);
+    set(&memory, FIELD_timestamp, start);
+    set(&memory, FIELD_address, op->address);
+    set(&memory, FIELD_memoryKind, 3);
+    set(&memory, FIELD_memoryOperationType, op->what == FAKE_FREE ? 2 : 1);
+    set(&memory, FIELD_isAsync, (uint64_t)is_pool);
+    set(&memory, FIELD_memoryPoolOperationType, op->kind);
+    set(&memory, FIELD_memoryPoolType, 1);
+    set(&memory, FIELD_size, 1 << 20);
+    set(&memory, FIELD_utilizedSize, 4096);
+    if (is_pool) {
+        set(&memory, FIELD_pool_type, 1);
+        set(&memory, FIELD_pool_address, op->id);
+        set(&memory, FIELD_pool_size, 1 << 20);
+        set(&memory, FIELD_pool_used, 4096);
+    }
+    give(&memory, 1);
+}
+
+static void give_sync(const struct fake_op *op, uint32_t correlation, uint64_t start)
+{
+    struct record sync = record_new(CUPTI_RECORD_SYNC, op, correlation);
+    times(&sync, start);
+    set(&sync, FIELD_type, op->kind);
+    set(&sync, FIELD_cudaEventId, op->id);
+    set(&sync, FIELD_cudaEventSyncId, op->id);
+    give(&sync, 1);
+}
+
+static void give_mark(const struct fake_op *op, uint64_t now)
+{
+    struct record mark = record_new(CUPTI_RECORD_MARKER, op, 0);
+    uint32_t who[3] = {(uint32_t)getpid(), (uint32_t)syscall(SYS_gettid), 0};
+    set(&mark, FIELD_flags, op->kind);
+    set(&mark, FIELD_timestamp, now);
+    set(&mark, FIELD_id, op->id);
+    set(&mark, FIELD_objectKind, 2); // a thread
+    memcpy(mark.bytes + mark.layout->fields[FIELD_objectId].at, who, sizeof(who));
+    // As CUPTI: the end of a range has neither name nor domain of its own.
+    set(&mark, FIELD_name, op->kind == 4 ? 0 : (uint64_t)(uintptr_t)op->name);
+    set(&mark, FIELD_domain, (uint64_t)(uintptr_t)op->domain);
+    give(&mark, 1);
+}
+
+static void give_thing(const struct fake_op *op, enum cupti_record what)
+{
+    struct record thing = record_new(what, op, 0);
+    set(&thing, FIELD_priority, op->kind);
+    set(&thing, FIELD_flag, 1);
+    set(&thing, FIELD_nullStreamId, 7);
+    give(&thing, 1);
+}
+
+// --- calls ------------------------------------------------------------------------------------------
+
+static void tell(uint32_t domain, uint32_t cbid, const void *data)
+{
+    cupti_callback_fn callback = atomic_load(&subscriber);
+    if (!callback || !atomic_load(&callback_on[domain][cbid]))
+        return;
+    atomic_fetch_add(&callbacks, 1);
+    fake_cuda_at(FAKE_IN_CALL);
+    callback(atomic_load(&subscriber_user), domain, cbid, data);
+    fake_cuda_at(FAKE_OUTSIDE);
+}
+
+static void give_call(uint32_t domain, uint32_t cbid, const struct fake_op *op, uint32_t correlation, uint64_t start)
+{
+    if (!atomic_load(&call_on[domain][cbid]))
+        return;
+    struct record call = record_new(domain == CUPTI_DOMAIN_RUNTIME ? CUPTI_RECORD_RUNTIME : CUPTI_RECORD_DRIVER, op,
+                                    correlation);
+    set(&call, FIELD_cbid, cbid);
+    set(&call, FIELD_start, start);
+    set(&call, FIELD_end, play_now_gpu());
+    set(&call, FIELD_threadId, (uint64_t)syscall(SYS_gettid));
+    fake_buffers_append(call.bytes, call.layout->bytes, 1);
+}
+
+static void work(const struct fake_op *op, uint32_t correlation)
+{
+    uint64_t start = play_now_gpu() + 1000;
+    switch (op->what) {
+    case FAKE_LAUNCH:
+    case FAKE_LAUNCH_DRIVER: give_kernel(op, correlation, 0, start); break;
+    case FAKE_COPY:
+    case FAKE_PEER:
+    case FAKE_SET: give_copy(op, correlation, start); break;
+    case FAKE_GRAPH: give_graph(op, correlation, start); break;
+    case FAKE_SYNC: give_sync(op, correlation, start - 1000); break;
+    case FAKE_MALLOC:
+    case FAKE_FREE:
+    case FAKE_POOL: give_memory(op, correlation, start - 1000); break;
+    default: break;
+    }
+}
+
+// One call of the API with what is inside of it; the driver's inside of the runtime's has the same correlation.
+static void call(uint32_t domain, uint32_t cbid, uint32_t inner, const struct fake_op *op, uint32_t correlation)
+{
+    static const uint64_t no_params[16];
+    uint64_t start = play_now_gpu(), kept = 0;
+    int result = 0;
+    struct cupti_callback_data data = {
+        .site = 0, .function_name = play_call_name(domain, cbid), .function_params = no_params,
+        .return_value = &result, .symbol_name = op->name, .context = (void *)(uintptr_t)(0x1000u * op->context),
+        .context_uid = op->context, .correlation_data = &kept, .correlation_id = correlation,
+    };
+    tell(domain, cbid, &data);
+    if (inner)
+        call(CUPTI_DOMAIN_DRIVER, inner, 0, op, correlation);
+    else
+        work(op, correlation);
+    give_call(domain, cbid, op, correlation, start);
+    data.site = 1;
+    tell(domain, cbid, &data);
+}
+
+static void resource(uint32_t cbid, const struct fake_op *op)
+{
+    struct cupti_resource_data data = {(void *)(uintptr_t)(0x1000u * op->context),
+                                       (void *)(uintptr_t)(0x10u * op->stream), NULL};
+    tell(CUPTI_DOMAIN_RESOURCE, cbid, &data);
+}
+
+static const struct {
+    uint8_t domain;
+    uint16_t cbid, inner;
+} calls[] = {
+    [FAKE_LAUNCH] = {2, 211, 307}, [FAKE_LAUNCH_DRIVER] = {1, 307, 0}, [FAKE_COPY] = {2, 41, 277},
+    [FAKE_PEER] = {2, 161, 0},     [FAKE_SET] = {2, 51, 0},            [FAKE_GRAPH] = {2, 311, 514},
+    [FAKE_MALLOC] = {2, 20, 0},    [FAKE_FREE] = {2, 22, 0},           [FAKE_POOL] = {2, 373, 0},
+    [FAKE_QUERY] = {2, 17, 0},
+};
+
+uint32_t play_op(const struct fake_op *op)
+{
+    static const uint16_t syncs[] = {0, 137, 147, 131, 165};
+    switch (op->what) {
+    case FAKE_MARK: give_mark(op, play_now_gpu()); return 0;
+    case FAKE_CONTEXT:
+        give_thing(op, CUPTI_RECORD_CONTEXT);
+        resource(1, op);
+        return 0;
+    case FAKE_STREAM:
+        give_thing(op, CUPTI_RECORD_STREAM);
+        resource(3, op);
+        return 0;
+    case FAKE_UNLOAD: // what was launched from it is done, and given out, before it goes
+        if (fake_buffers_registered())
+            fake_buffers_flush();
+        resource(7, op);
+        return 0;
+    default: break;
+    }
+    uint32_t correlation = atomic_fetch_add(&last_correlation, 1) + 1;
+    if (op->what == FAKE_SYNC)
+        call(CUPTI_DOMAIN_RUNTIME, syncs[op->kind], 0, op, correlation);
+    else if (op->what == FAKE_POOL && op->kind)
+        call(CUPTI_DOMAIN_RUNTIME, 383, 0, op, correlation);
+    else
+        call(calls[op->what].domain, calls[op->what].cbid, calls[op->what].inner, op, correlation);
+    return correlation;
+}
+
+void play_report(FILE *out)
+{
+    int on = 0;
+    for (int i = 0; i < CUPTI_KIND_COUNT; i++)
+        on += atomic_load(&kind_on[i]);
+    fprintf(out, "{\"type\":\"fake\",\"loaded\":1,\"subscribed\":%d,\"kinds_on\":%d,\"callbacks\":%lu,\"calls\":%u,",
+            atomic_load(&subscriber) != NULL, on, atomic_load(&callbacks), atomic_load(&last_correlation));
+    fake_buffers_report(out);
+    fprintf(out, "}\n");
+}
