@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "contracts/inject_api.h"
+#include "tracer/inject/nccl.h"
 #include "tracer/inject/python_start.h"
 #include "tracer/inject/session.h"
 #include "tracer/inject/spool_writer.h"
@@ -225,6 +226,7 @@ static void on_fork_in_child(void)
     atomic_store(&inject.life, LIFE_GONE);
     atomic_store(&inject.kinds, 0);
     python_stop();
+    nccl_forget();
     spool_forget();
 }
 
@@ -241,25 +243,38 @@ static uint32_t environment_kinds(void)
     return kinds == 1 ? UG_WANT_DEFAULT : (uint32_t)kinds;
 }
 
-int InitializeInjection(void)
+// is_early: inside cuInit, where the driver may not be asked anything.
+static int start(bool is_early)
 {
     uint32_t unborn = LIFE_UNBORN;
     if (!atomic_compare_exchange_strong(&inject.life, &unborn, LIFE_RUNNING))
-        return 1; // a second time: another loader, or a forked child that starts CUDA
+        return 0; // a second time: another loader, or a forked child that starts CUDA
     if (spool_create() != 0) {
         atomic_store(&inject.life, LIFE_GONE);
-        return 1;
+        return -1;
     }
     pthread_atfork(NULL, NULL, on_fork_in_child);
     atexit(on_exit_of_process);
     // Before the thread: the kernel that follows cuInit is in.
     uint32_t kinds = environment_kinds();
     if (kinds != 0)
-        session_start(kinds, true);
+        session_start(kinds, is_early);
     if (inject_thread(control_run, "upgate-inject", STACK_BYTES) != 0) {
         session_stop();
         atomic_store(&inject.life, LIFE_GONE);
+        return -1;
     }
+    return 0;
+}
+
+int inject_start(void)
+{
+    return start(false);
+}
+
+int InitializeInjection(void)
+{
+    start(true);
     return 1;
 }
 

@@ -11,6 +11,9 @@
 
 // enum ug_spool_want that is on now, 0: dormant, ended, or a forked child. One load; any thread.
 uint32_t inject_kinds(void);
+// What InitializeInjection does, for NCCL, which may load us first: once a process, any thread. 0,
+// or -1: no spool.
+int inject_start(void);
 // Told by the session: kinds are on, or off (0).
 void inject_kinds_set(uint32_t kinds);
 // False in a forked child and while the process exits: no part may touch CUPTI or the spool then.

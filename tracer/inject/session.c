@@ -15,6 +15,7 @@
 #include "tracer/inject/cupti_load.h"
 #include "tracer/inject/devices.h"
 #include "tracer/inject/inject.h"
+#include "tracer/inject/nccl.h"
 #include "tracer/inject/nvtx.h"
 #include "tracer/inject/spool_writer.h"
 
@@ -351,6 +352,7 @@ void session_start(uint32_t kinds, bool is_early)
     if (!is_early)
         clock_sample(&session.cupti);
     header_publish(UG_SPOOL_ACTIVE);
+    nccl_kinds_changed(session.kinds);
 }
 
 // --- while it is on --------------------------------------------------------------------------------------
@@ -382,7 +384,7 @@ void session_tick(uint64_t now_ns)
         return;
     buffers_refresh();
     // cuptiGetTimestamp settles in its clock only once the CUDA of the process is up: not before its first context.
-    if (devices_context_seen())
+    if (devices_context_seen() || spool_header()->cupti_buffers_completed > 0)
         session.is_clock_ready = true;
     if (session.is_clock_ready && now_ns >= session.clock_due_ns) {
         clock_sample(&session.cupti);
@@ -397,6 +399,7 @@ void session_tick(uint64_t now_ns)
     }
     if (now_ns >= session.drops_due_ns) {
         drops_ask();
+        nccl_poll();
         session.drops_due_ns = now_ns + DROPS_NS;
     }
 }
@@ -407,6 +410,7 @@ void session_finish(void)
 {
     if (!session.is_on)
         return;
+    nccl_kinds_changed(0);
     if (session.is_clock_ready || devices_context_seen())
         clock_sample(&session.cupti);
     session.cupti.flush_all(CUPTI_FLUSH_FORCED);
