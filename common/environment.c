@@ -28,6 +28,9 @@ static const struct {
     [ENVIRONMENT_PYTHON_PATH] = {"UPGATE_PYTHON_PATH",
                                  "set by upgate for such programs: where their Python finds the "
                                  "extension of upgate"},
+    [ENVIRONMENT_NCCL_CHANNELS] = {"UPGATE_NCCL_CHANNELS",
+                                   "when NCCL tells the begin and end of kernels: 0 never, 1 always "
+                                   "(default: where recording was on since the communicator was made)"},
     [ENVIRONMENT_BUILD] = {"UPGATE_BUILD", "set for the tests: the build directory"},
     [ENVIRONMENT_SOURCE] = {"UPGATE_SOURCE", "set for the tests: the source directory"},
 };

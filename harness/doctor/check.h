@@ -47,6 +47,7 @@ void check_workloads(struct doctor *doctor);
 void check_extension(struct doctor *doctor);
 void check_pythons(struct doctor *doctor);
 void check_gpu(struct doctor *doctor);
+void check_gpu_tracing(struct doctor *doctor);
 void check_calibration(struct doctor *doctor);
 void check_tracing(struct doctor *doctor);
 void check_kernel_symbols(struct doctor *doctor);

@@ -63,7 +63,7 @@ struct doctor *doctor_examine(const char *root)
         check_freezer,  check_priority,    check_cpus,      check_quota,     check_load,
         check_pressure, check_steal,       check_frequency, check_clock,     check_shared_memory,
         check_memory,   check_disk,        check_workloads, check_extension, check_pythons,
-        check_gpu,      check_calibration, check_tracing,   check_kernel_symbols,
+        check_gpu,      check_gpu_tracing, check_calibration, check_tracing, check_kernel_symbols,
         check_python_stacks, check_lockdown, check_memlock, check_capture};
     struct doctor *doctor = xcalloc(1, sizeof *doctor);
     doctor->root = root;

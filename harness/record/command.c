@@ -15,7 +15,8 @@
 enum { COMMAND_EXIT_UNSTARTED = 127 };
 
 // In the child. Signals that the recorder handles are the program's own business again.
-static void command_child(char *const *argv, const char *steps_path, int release_fd, int failure_fd)
+static void command_child(char *const *argv, const char *steps_path, const struct inject *inject, uint32_t kinds,
+                          int release_fd, int failure_fd)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ};
     char byte;
@@ -28,13 +29,16 @@ static void command_child(char *const *argv, const char *steps_path, int release
         signal(signals[i], SIG_DFL);
     if (steps_path)
         setenv(environment_name(ENVIRONMENT_STEPS), steps_path, 1);
+    if (inject)
+        inject_set(inject, kinds);
     execvp(argv[0], argv);
     int failure = errno;
     (void)!write(failure_fd, &failure, sizeof failure);
     _exit(COMMAND_EXIT_UNSTARTED);
 }
 
-int command_start(char *const *argv, const char *steps_path, struct command *ret_command, struct error *err)
+int command_start(char *const *argv, const char *steps_path, const struct inject *inject, uint32_t kinds,
+                  struct command *ret_command, struct error *err)
 {
     int release[2] = {-1, -1}, failure[2] = {-1, -1};
     pid_t pid = -1;
@@ -42,7 +46,7 @@ int command_start(char *const *argv, const char *steps_path, struct command *ret
         pid = fork();
     if (pid == 0) {
         close(release[1]);
-        command_child(argv, steps_path, release[0], failure[1]);
+        command_child(argv, steps_path, inject, kinds, release[0], failure[1]);
     }
     int rc = pid < 0 ? error_set(err, -errno, "failed to start '%s': %s", argv[0], strerror(errno)) : 0;
     if (release[0] >= 0)

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "common/error.h"
+#include "harness/run/inject.h"
 
 struct command {
     pid_t pid;
@@ -17,8 +18,9 @@ struct command {
     int status; // wait status
 };
 
-// steps_path: value of UPGATE_STEPS, or NULL.
-int command_start(char *const *argv, const char *steps_path, struct command *ret_command, struct error *err);
+// steps_path: value of UPGATE_STEPS, or NULL. inject: its GPU side is to be recorded, with these kinds (enum ug_spool_want); or NULL.
+int command_start(char *const *argv, const char *steps_path, const struct inject *inject, uint32_t kinds,
+                  struct command *ret_command, struct error *err);
 // Let it become the program. -ENOENT, -EACCES, ... with the program's name when it cannot be executed.
 int command_release(struct command *command, const char *name, struct error *err);
 bool command_ended(struct command *command); // collects its status

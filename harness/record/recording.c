@@ -18,6 +18,7 @@
 #include "common/strings.h"
 #include "harness/record/command.h"
 #include "harness/run/host.h"
+#include "harness/run/inject.h"
 #include "harness/run/process.h"
 #include "harness/steps/reader.h"
 #include "reports/render/screen.h"
@@ -37,6 +38,8 @@ struct recording {
     struct command command;
     struct reader *steps; // NULL: none
     char *steps_path;
+    struct inject inject; // library NULL: there is none
+    bool injects;         // the command gets it
     bool progress;
     int64_t begin_ns, progress_ns;
     struct recording_result *result;
@@ -148,6 +151,60 @@ static void recording_count_dropped_steps(struct recording *recording)
                      (int64_t)recording->result->steps, (int64_t)recording->result->steps_dropped, 0, NULL);
 }
 
+// --- the GPU side ---------------------------------------------------------------------------------
+
+// The library for a command, unless the user has a profiler of his own. Without it the host side is recorded all the same.
+static void recording_find_library(struct recording *recording)
+{
+    const struct recording_opts *opts = recording->opts;
+    struct error err = {0};
+    const char *cuda = getenv(INJECT_CUDA_VARIABLE), *nccl = getenv(INJECT_NCCL_VARIABLE);
+    if (!opts->gpu_kinds)
+        return;
+    if (inject_find(&recording->inject, &err)) {
+        if (opts->gpu_named)
+            log_warn("continuing without the GPU side of commands: %s", err.text);
+        return;
+    }
+    if (!opts->command)
+        return;
+    recording->injects = !inject_is_foreign(cuda);
+    if (!recording->injects)
+        log_warn("continuing without the GPU side: %s is set to '%s', another profiler's; unset it to record with upgate",
+                 INJECT_CUDA_VARIABLE, cuda);
+    else if (inject_is_foreign(nccl))
+        log_warn("continuing without NCCL operations: %s is set to '%s'", INJECT_NCCL_VARIABLE, nccl);
+}
+
+// Is it worth while to start a command whose host side cannot be recorded?
+static bool recording_has_gpu(const struct recording *recording)
+{
+    static const char *const places[] = {"/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"};
+    bool found = recording->opts->gpu_named;
+    for (size_t i = 0; i < sizeof places / sizeof *places && !found; i++)
+        found = access(places[i], F_OK) == 0;
+    return recording->injects && found;
+}
+
+static void recording_read_gpu(struct recording *recording)
+{
+    json_t *list = json_array(), *process;
+    struct store *store = recording->store;
+    sqlite3_stmt *stmt = store_query(
+        store, NULL,
+        "SELECT json_object('pid', p.tgid, 'state', g.state, 'reason', g.reason, 'cupti_version', g.cupti_version, "
+        "'cupti_path', g.cupti_path, 'driver_version', g.driver_version, 'nccl_version', g.nccl_version, "
+        "'clock_samples', g.clock_samples, 'clock_residual_ns', g.clock_residual_ns, 'clock_residual_max_ns', "
+        "g.clock_residual_max_ns) FROM gpu_process g JOIN process p ON p.id = g.process_id WHERE p.recording_id = ? "
+        "ORDER BY g.process_id", "i", recording->result->recording_id);
+    while (stmt && store_step(store, stmt, NULL) == 1) {
+        process = json_loads((const char *)sqlite3_column_text(stmt, 0), 0, NULL);
+        if (process)
+            json_array_append_new(list, process);
+    }
+    recording->result->gpu = list;
+}
+
 // --- start ----------------------------------------------------------------------------------------
 
 static int recording_attach(struct recording *recording, struct error *err)
@@ -167,9 +224,18 @@ static int recording_attach(struct recording *recording, struct error *err)
                                      .sample_hz = opts->sample_hz,
                                      .no_python = opts->no_python,
                                      .no_children = opts->no_children,
+                                     .gpu_kinds = opts->gpu_kinds,
+                                     .gpu_library = recording->inject.library,
+                                     .host_optional = recording_has_gpu(recording),
+                                     .max_bytes = opts->max_bytes,
                                      .command = command};
     int rc = recorder_start(recording->store, &recorder, &recording->recorder, err);
     free(command);
+    struct recorder_totals totals = {.host = true};
+    if (rc == 0)
+        recorder_totals(recording->recorder, &totals);
+    if (!totals.host)
+        log_warn("no permission to record the host side: only the GPU side is recorded");
     return rc;
 }
 
@@ -177,9 +243,12 @@ static int recording_start(struct recording *recording, struct error *err)
 {
     const struct recording_opts *opts = recording->opts;
     int rc = recording_open_store(recording, err);
+    if (rc == 0)
+        recording_find_library(recording);
     if (rc == 0 && opts->command) {
         recording_open_steps(recording);
-        rc = command_start(opts->command, recording->steps_path, &recording->command, err);
+        rc = command_start(opts->command, recording->steps_path, recording->injects ? &recording->inject : NULL,
+                           opts->gpu_kinds, &recording->command, err);
     }
     // On a busy machine looks at sleeping threads must not come late, nor rings overflow. The command has been
     // forked before and keeps its own priority. Where it is not allowed, things are as they are.
@@ -203,8 +272,9 @@ static void recording_show(struct recording *recording, int64_t now_ns)
         return;
     recording->progress_ns = now_ns + RECORDING_PROGRESS_NS;
     recorder_totals(recording->recorder, &totals);
-    char *line = xasprintf("recording %lld s: %llu gaps of %u thread%s, %llu samples, %llu lost; Ctrl-C ends it",
-                           (long long)((now_ns - recording->begin_ns) / 1000000000),
+    char *gpu = totals.gpu.processes ? xasprintf("%llu kernels, ", (unsigned long long)totals.gpu.kernels) : xstrdup("");
+    char *line = xasprintf("recording %lld s: %s%llu gaps of %u thread%s, %llu samples, %llu lost; Ctrl-C ends it",
+                           (long long)((now_ns - recording->begin_ns) / 1000000000), gpu,
                            (unsigned long long)totals.gaps, totals.threads, totals.threads == 1 ? "" : "s",
                            (unsigned long long)totals.samples,
                            (unsigned long long)totals.dropped);
@@ -213,6 +283,7 @@ static void recording_show(struct recording *recording, int64_t now_ns)
     fflush(stderr);
     free(fit);
     free(line);
+    free(gpu);
 }
 
 static void recording_clear_line(void)
@@ -272,6 +343,10 @@ static int recording_finish(struct recording *recording, int rc, struct error *e
     int state_rc = recording_store_end(recording, rc || end_rc ? "interrupted" : "done", end_rc ? NULL : &end);
     end_rc = end_rc ? end_rc : state_rc;
     result->missing = recording_missing(recording);
+    recording_read_gpu(recording);
+    if (rc == 0 && end_rc == 0 && !result->totals.host && !result->totals.gpu.processes)
+        end_rc = error_set(&end, -EPERM, "nothing was recorded: no permission for the host side, and no process with CUDA "
+                                         "was prepared");
     if (rc == 0 && end_rc)
         rc = error_set(err, end_rc, "%s", end.text);
     if (recording->opts->command)
@@ -305,5 +380,6 @@ int recording_run(const struct recording_opts *opts, struct recording_result *re
     command_close(&recording.command);
     reader_free(recording.steps);
     free(recording.steps_path);
+    inject_free(&recording.inject);
     return rc;
 }

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include <jansson.h>
+
 #include "common/error.h"
 #include "tracer/record/record.h"
 
@@ -23,6 +25,9 @@ struct recording_opts {
     int64_t threshold_ns;   // 0: the recorder's
     uint32_t sample_hz;     // as recorder_opts
     bool no_python, no_children;
+    uint32_t gpu_kinds;     // enum ug_spool_want; 0: no GPU side
+    bool gpu_named;         // the user asked for it by name
+    int64_t max_bytes;      // of the store; 0: no limit
     bool progress;            // on stderr, if it is a terminal
     const char *command_line; // of upgate, JSON array
 };
@@ -38,6 +43,7 @@ struct recording_result {
     int command_status;     // wait status
     uint64_t steps, steps_dropped;
     struct recorder_totals totals;
+    json_t *gpu;   // array of the processes whose GPU side was looked at; caller's
     char *missing; // sentences of sources that were not there, a line each; caller frees
 };
 

@@ -2,6 +2,7 @@
 // Traced launches. A recorder attaches to each side's process before it becomes the workload, on a thread
 // of its own, at normal priority (the harness is at real-time priority and keeps the turns) and off the
 // CPUs of the launches, and writes a shard. When the pair is over its rows go to the store, then the recordings.
+// A side with CUDA loads the library of tracer/inject, and its GPU side is recorded too.
 #include "harness/run/traced.h"
 
 #include <errno.h>
@@ -9,9 +10,11 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "contracts/spool.h"
 #include "harness/run/host.h"
 #include "harness/run/session_store.h"
 #include "harness/run/shard.h"
@@ -29,6 +32,7 @@ struct traced_side {
     bool running; // the thread
     pid_t pid;
     atomic_bool attached, ended, stop;
+    const struct inject *inject; // NULL: its GPU side is not recorded
     struct store *shard; // NULL: nothing was recorded
     bool recorded;
     struct error error; // of the first failure; code 0: none
@@ -37,6 +41,7 @@ struct traced_side {
 struct traced {
     struct session *session;
     struct traced_side sides[PLAN_SIDES];
+    struct inject inject; // library NULL: there is none
     volatile int stop; // ends the pair: a signal came, or nothing can be recorded
 };
 
@@ -47,7 +52,9 @@ static void *traced_main(void *arg)
     struct traced_side *side = arg;
     struct recorder *recorder = NULL;
     host_leave_cpus(&side->launch_cpus);
-    struct recorder_opts opts = {.pids = &side->pid, .pid_count = 1};
+    struct recorder_opts opts = {.pids = &side->pid,
+                                 .pid_count = 1,
+                                 .gpu_kinds = side->inject ? UG_WANT_DEFAULT : 0};
     int rc = shard_open(&side->shard, &side->error);
     if (rc == 0)
         rc = recorder_start(side->shard, &opts, &recorder, &side->error);
@@ -134,6 +141,33 @@ static void traced_note(struct session *session, const char *what, const struct 
     store_note(session->store, "warning", "%s: %s", what, err->text);
 }
 
+static const char *traced_variable(const struct plan_side *side, const char *name)
+{
+    for (int i = 0; i < side->env_count; i++)
+        if (strcmp(side->env[i].name, name) == 0)
+            return side->env[i].value;
+    return getenv(name);
+}
+
+// Each side has its own CUDA and its own profilers.
+static void traced_find_library(struct traced *traced)
+{
+    struct session *session = traced->session;
+    if (inject_find(&traced->inject, NULL))
+        return;
+    for (int i = 0; i < PLAN_SIDES; i++) {
+        const struct plan_side *side = &session->plan->sides[i];
+        const char *taken = traced_variable(side, INJECT_CUDA_VARIABLE);
+        struct error err = {0};
+        if (!inject_is_foreign(taken)) {
+            traced->sides[i].inject = &traced->inject;
+            continue;
+        }
+        error_set(&err, -EBUSY, "side '%s' has %s=%s, another profiler's", side->name, INJECT_CUDA_VARIABLE, taken);
+        traced_note(session, "a GPU side is not recorded", &err);
+    }
+}
+
 static int traced_store(struct traced *traced, int64_t pair_id, struct error *err)
 {
     int rc = 0;
@@ -160,9 +194,12 @@ static int traced_pair(struct session *session, struct session_workload *workloa
     struct pair_spec hooks = {.on_start = traced_on_start,
                               .on_tick = traced_tick,
                               .arg = &traced,
+                              .inject_kinds = UG_WANT_DEFAULT,
                               .stop = &traced.stop};
     struct error err = {0};
     int64_t pair_id = 0;
+    traced_find_library(&traced);
+    hooks.inject = traced.inject.library ? &traced.inject : NULL; // leaves a side's own profiler alone
     int rc = session_pair_traced(session, workload, &hooks, &pair_id, &err);
     traced_join(&traced);
     for (int i = 0; i < PLAN_SIDES; i++)
@@ -174,6 +211,7 @@ static int traced_pair(struct session *session, struct session_workload *workloa
         traced_note(session, "the traced launches end here", &err);
     for (int i = 0; i < PLAN_SIDES; i++)
         store_close(traced.sides[i].shard);
+    inject_free(&traced.inject);
     return rc || !pair_id ? -ECANCELED : 0;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `upgate record`: what a program waits for, and who lets it wait, into a store. Reads options, hands them to
+// `upgate record`: what a program waits for, who lets it wait, and what its GPU does, into a store. Reads options, hands them to
 // harness/record/, says how it ended and what to do next. `upgate stalls` reads the store.
 #include <errno.h>
 #include <signal.h>
@@ -15,8 +15,10 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "contracts/exit_code.h"
+#include "contracts/spool.h"
 #include "harness/record/container.h"
 #include "harness/record/recording.h"
+#include "harness/record/report.h"
 
 enum { RECORD_PIDS_MAX = 4096 };
 
@@ -25,6 +27,9 @@ struct record_values {
     int64_t duration_ns, threshold_ns;
     uint64_t sample_hz;
     bool no_python, no_children;
+    const char *gpu;
+    bool gpu_given, launch_stacks, no_modules, print_env;
+    uint64_t max_bytes;
     struct options_common common;
 };
 
@@ -49,18 +54,33 @@ static const struct option_spec record_options[] = {
      offsetof(struct record_values, sample_hz), 0, 10000, 0},
     {NULL, 0, "no-python", OPTION_FLAG, NULL, NULL, NULL, "do not read Python stacks of the target",
      offsetof(struct record_values, no_python), 0, 0, 0},
+    {NULL, 0, "max-size", OPTION_BYTES, "SIZE", NULL, "no limit", "of the store: the oldest events go, and what went is told",
+     offsetof(struct record_values, max_bytes), 0, 0, 0},
+    {"GPU side", 0, "gpu", OPTION_CHOICE, NULL, "kernels,nodes,off", "kernels",
+     "kernels, copies, calls, collectives; nodes: those of a CUDA graph one by one, too",
+     offsetof(struct record_values, gpu), 0, 0, offsetof(struct record_values, gpu_given)},
+    {NULL, 0, "no-modules", OPTION_FLAG, NULL, NULL, NULL, "no Python module paths, steps and garbage collections",
+     offsetof(struct record_values, no_modules), 0, 0, 0},
+    {NULL, 0, "launch-stacks", OPTION_FLAG, NULL, NULL, NULL, "the Python stack of every launch: dear",
+     offsetof(struct record_values, launch_stacks), 0, 0, 0},
+    {NULL, 0, "print-env", OPTION_FLAG, NULL, NULL, NULL,
+     "print the environment that prepares a service for --pid, and stop",
+     offsetof(struct record_values, print_env), 0, 0, 0},
     OPTIONS_COMMON(struct record_values, common, "RUN.db", "store of the recording; must not exist yet", "run.db"),
     {.name = NULL}};
 
 static const char *const record_usage[] = {"record [-o RUN.db] [--duration 30s] --pid PID[,PID…]",
                                            "record [-o RUN.db] [--duration 30s] --cgroup PATH | --container ID",
-                                           "record [-o RUN.db] [--duration 30s] -- COMMAND…", NULL};
+                                           "record [-o RUN.db] [--duration 30s] -- COMMAND…",
+                                           "record --print-env", NULL};
 
 static const char *const record_examples[] = {
     "upgate record --pid 4711 --duration 30s && upgate stalls run.db", "why does this job stand still now and then?",
     "upgate record -o run.db -- python train.py", "a program from its first instruction to its end",
     "upgate record --pid 4711,4712 -o ranks.db", "two ranks at once; Ctrl-C ends the recording, not the ranks",
     "upgate record --container 3f2a9c81d0 --duration 1min", "everything in a container",
+    "upgate record --gpu nodes -- python train.py", "every kernel of every CUDA graph, with its module and step",
+    "upgate record --print-env >> service.env", "a service that can be recorded with its GPU side later on",
     "upgate record --pid 4711 --threshold 200us --sample-hz 0", "shorter waits too, and no samples", NULL};
 
 static const char record_exit_codes[] =
@@ -94,6 +114,18 @@ static int record_parse_pids(const char *text, pid_t **ret_pids, size_t *ret_cou
     *ret_pids = pids;
     *ret_count = count;
     return 0;
+}
+
+static uint32_t record_kinds(const struct record_values *values)
+{
+    uint32_t kinds = UG_WANT_DEFAULT;
+    if (strcmp(values->gpu, "off") == 0)
+        return 0;
+    if (strcmp(values->gpu, "nodes") == 0)
+        kinds |= UG_WANT_GRAPH_NODES;
+    if (values->no_modules)
+        kinds &= ~(uint32_t)UG_WANT_PYTHON;
+    return values->launch_stacks ? kinds | UG_WANT_LAUNCH_STACKS : kinds;
 }
 
 static int record_check(const struct record_values *values, const struct options_rest *rest, struct error *err)
@@ -130,20 +162,11 @@ static int record_opts(const struct record_values *values, const struct options_
     opts->sample_hz = values->sample_hz ? (uint32_t)values->sample_hz : UINT32_MAX;
     opts->no_python = values->no_python;
     opts->no_children = values->no_children;
+    opts->gpu_kinds = record_kinds(values);
+    opts->gpu_named = values->gpu_given && opts->gpu_kinds;
+    opts->max_bytes = (int64_t)values->max_bytes;
     opts->progress = !values->common.quiet;
     return rc;
-}
-
-static const char *record_ending(const struct recording_result *result)
-{
-    switch (result->ending) {
-    case RECORDING_SIGNAL:
-        return result->signal == SIGINT ? "ended by Ctrl-C" : "ended by a signal";
-    case RECORDING_TARGET:
-        return "the target ended";
-    default:
-        return "time is over";
-    }
 }
 
 static void record_tell_command(const struct recording_opts *opts, const struct recording_result *result)
@@ -157,38 +180,6 @@ static void record_tell_command(const struct recording_opts *opts, const struct 
                  strsignal(WTERMSIG(result->command_status)));
     else
         log_info("'%s' ended with exit code %d", opts->command[0], WEXITSTATUS(result->command_status));
-}
-
-static void record_print(const struct recording_opts *opts, const struct recording_result *result)
-{
-    char length[32];
-    const struct recorder_totals *totals = &result->totals;
-    printf("recorded %s (%s): %llu gaps of %u thread%s, %llu samples, %llu lock waits, %llu facts",
-           unit_format_ns(length, sizeof length, (double)result->length_ns), record_ending(result),
-           (unsigned long long)totals->gaps, totals->threads, totals->threads == 1 ? "" : "s",
-           (unsigned long long)totals->samples, (unsigned long long)totals->locks, (unsigned long long)totals->facts);
-    if (result->steps)
-        printf(", %llu steps", (unsigned long long)result->steps);
-    printf("; %llu lost\nnext: upgate stalls %s\n", (unsigned long long)totals->dropped, opts->path);
-}
-
-static void record_print_json(const struct recording_opts *opts, const struct recording_result *result)
-{
-    static const char *const endings[] = {
-        [RECORDING_TIME] = "time", [RECORDING_SIGNAL] = "signal", [RECORDING_TARGET] = "target"};
-    const struct recorder_totals *totals = &result->totals;
-    json_t *exit_code = opts->command && result->command_ended && WIFEXITED(result->command_status)
-                            ? json_integer(WEXITSTATUS(result->command_status))
-                            : json_null();
-    json_t *document = json_pack(
-        "{ss ss sI sI ss si sI sI sI sI sI sI so}", "schema", "upgate.record/1", "store", opts->path, "recording",
-        (json_int_t)result->recording_id, "window_ns", (json_int_t)result->length_ns, "ending",
-        endings[result->ending], "threads", (int)totals->threads, "gaps", (json_int_t)totals->gaps, "samples",
-        (json_int_t)totals->samples, "locks", (json_int_t)totals->locks, "facts", (json_int_t)totals->facts, "steps",
-        (json_int_t)result->steps, "lost", (json_int_t)totals->dropped, "command_exit_code", exit_code);
-    json_dumpf(document, stdout, JSON_INDENT(2));
-    putchar('\n');
-    json_decref(document);
 }
 
 static void record_tell_missing(const char *missing)
@@ -215,15 +206,16 @@ static int record_go(const struct record_values *values, const struct recording_
     if (result.recording_id)
         record_tell_command(opts, &result);
     if (rc == 0 && strcmp(values->common.format, "json") == 0)
-        record_print_json(opts, &result);
+        report_print_json(opts, &result);
     else if (rc == 0)
-        record_print(opts, &result);
+        report_print(opts, &result);
+    json_decref(result.gpu);
     return rc;
 }
 
 static int cmd_record(int argc, char **argv)
 {
-    struct record_values values = {.sample_hz = 199, .common = OPTIONS_COMMON_DEFAULT};
+    struct record_values values = {.sample_hz = 199, .gpu = "kernels", .common = OPTIONS_COMMON_DEFAULT};
     struct options_rest rest = {0};
     struct recording_opts opts = {0};
     struct error err = {0};
@@ -243,10 +235,13 @@ static int cmd_record(int argc, char **argv)
         return EXIT_CODE_PASS;
     }
     options_apply_common(&values.common);
-    if (rc == 0)
+    bool prints = rc == 0 && values.print_env;
+    if (prints)
+        rc = report_print_environment(strcmp(values.common.format, "json") == 0, &err);
+    if (rc == 0 && !prints)
         rc = record_opts(&values, &rest, &opts, &pids, &cgroup, &err);
     opts.command_line = command_line ? command_line : "[]";
-    if (rc == 0)
+    if (rc == 0 && !prints)
         rc = record_go(&values, &opts, &err);
     if (rc)
         log_error("%s", err.text);
@@ -258,7 +253,7 @@ static int cmd_record(int argc, char **argv)
 
 const struct verb verb_record = {
     .name = "record",
-    .summary = "Record what a program waits for, started or live: stalls, their culprits, samples.",
+    .summary = "Record what a program waits for and what its GPU does, started or live: stalls, culprits, kernels.",
     .usage = record_usage,
     .options = record_options,
     .examples = record_examples,

@@ -20,7 +20,7 @@ LAW = {
     "tracer/symbols": COMMON,
     "tracer/pystack": COMMON,
     "bpf": COMMON,
-    "tracer/record": COMMON | {"bpf", "tracer/symbols", "tracer/pystack", "tracer/store", "harness/steps"},
+    "tracer/record": COMMON | {"bpf", "tracer/gpu", "tracer/symbols", "tracer/pystack", "tracer/store", "harness/steps"},
     "tracer/pystack": COMMON,
     "harness/steps": COMMON,
     "reports/analyse": COMMON,

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "common/error.h"
+#include "tracer/gpu/gpu.h"
 #include "tracer/store/store.h"
 
 struct recorder;
@@ -25,11 +26,16 @@ struct recorder_opts {
     bool no_python;
     bool no_children;
     const char *command;    // for table recording.target, JSON array text, or NULL
+    uint32_t gpu_kinds;     // enum ug_spool_want of prepared processes; 0: their GPU side is left alone
+    const char *gpu_library; // for the sentence that says how to prepare a process; NULL ok
+    bool host_optional;     // go on with the GPU side alone where the host side is not permitted
+    int64_t max_bytes;      // of the store: the oldest events go; 0: no limit
 };
 
 // Attach. Until recorder_stop the store belongs to the recorder: a transaction of its may be open whenever
 // recorder_poll has returned. -EINVAL: no such process, or no such cgroup. On -EPERM/-ENOTSUP the error says which permission or feature is missing and what still works.
-// Sources that could not be attached are no error: they are in recording.missing.
+// Sources that could not be attached are no error: they are in recording.missing; with host_optional, or where a process is
+// prepared for its GPU side, the host side as a whole is such a source.
 int recorder_start(struct store *store, const struct recorder_opts *opts, struct recorder **ret_recorder,
                    struct error *err);
 // Read what is there, at most wait_ms for more. 0, or -errno (disk full, store locked): then recorder_stop
@@ -46,6 +52,8 @@ struct recorder_totals {
     uint64_t gaps, samples, locks, facts, dropped;
     uint32_t threads; // of the target, that a record named
     uint32_t pythons; // interpreters found so far
+    bool host;        // the host side is recorded
+    struct gpu_totals gpu;
 };
 void recorder_totals(const struct recorder *recorder, struct recorder_totals *ret_totals); // for progress
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Life and clock of the recorder: attach, then rounds of a few milliseconds (read the rings, look at sleeping
-// Python threads, resolve symbols, once a second read counters and commit), then detach and write the end.
+// Life and clock of the recorder: attach, then rounds of a few milliseconds (read the rings and the spools, look at
+// sleeping Python threads, resolve symbols, once a second read counters and commit), then detach and write the end.
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,6 +13,7 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
+#include "tracer/record/children.h"
 #include "tracer/record/recorder.h"
 #include "tracer/record/task_proc.h"
 
@@ -24,6 +26,7 @@ enum {
     RECORDER_SECOND_NS = 1000000000,
     RECORDER_SEARCH_NS = 100000000, // for new interpreters
     RECORDER_LOOK_MAX_NS = 5000000, // a look at all threads that costs more is not repeated every second
+    RECORDER_GPU_SENTENCES = 8,
     RECORDER_DRAIN_ROUNDS = 1000,
     RECORDER_DRAIN_NS = 500000000,  // before detaching: a target that never pauses fills the rings for ever
 };
@@ -48,11 +51,19 @@ static char *recorder_missing_json(const struct recorder *recorder)
 {
     json_t *list = json_array();
     size_t count = 0;
-    const char *const *missing = capture_missing(recorder->capture, &count);
+    const char *const *missing = recorder->capture ? capture_missing(recorder->capture, &count) : NULL;
     for (size_t i = 0; i < count; i++)
         json_array_append_new(list, json_string(missing[i]));
+    if (recorder->host_missing)
+        json_array_append_new(list, json_string(recorder->host_missing));
+    char *gpu[RECORDER_GPU_SENTENCES];
+    size_t gpu_count = recorder->gpu ? gpu_side_missing(recorder->gpu, gpu, RECORDER_GPU_SENTENCES) : 0;
+    for (size_t i = 0; i < gpu_count; i++) {
+        json_array_append_new(list, json_string(gpu[i]));
+        free(gpu[i]);
+    }
     const char *why = NULL;
-    if (!symbols_kernel_available(recorder->symbols, &why))
+    if (recorder->capture && !symbols_kernel_available(recorder->symbols, &why))
         json_array_append_new(list, json_string(why ? why : "kernel symbols cannot be read"));
     const char *refused = recorder->python ? python_refused(recorder->python) : NULL;
     if (refused) {
@@ -97,6 +108,17 @@ static int recorder_check_target(struct recorder *recorder, const struct recorde
     return 0;
 }
 
+// Without the host side there may be enough to record.
+static bool recorder_goes_on(struct recorder *recorder, const struct recorder_opts *opts, int rc)
+{
+    bool forbidden = rc == -EPERM || rc == -EACCES || rc == -ENOTSUP || rc == -EOPNOTSUPP || rc == -ENOSYS;
+    if (!forbidden || !recorder->gpu || opts->cgroup) // whom a cgroup holds is told by the kernel side
+        return false;
+    if (!opts->no_children)
+        children_search(recorder->tasks);
+    return gpu_side_search(recorder->gpu, clock_monotonic_ns()) || opts->host_optional;
+}
+
 static int recorder_attach(struct recorder *recorder, const struct recorder_opts *opts, uint32_t sample_hz,
                            struct error *err)
 {
@@ -106,9 +128,15 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
                                    .no_children = opts->no_children,
                                    .threshold_ns = recorder->threshold_ns,
                                    .sample_hz = sample_hz};
-    int rc = capture_open(&capture, recorder_on_event, recorder, &recorder->capture, err);
-    if (rc)
-        return rc;
+    struct error host = {0};
+    int rc = capture_open(&capture, recorder_on_event, recorder, &recorder->capture, &host);
+    if (rc && !recorder_goes_on(recorder, opts, rc))
+        return error_set(err, rc, "%s", host.text);
+    if (rc) {
+        recorder->host_missing = xasprintf("host: only the GPU side is recorded, not who waits for whom: %s", host.text);
+        python_free(recorder->python); // its walks are asked for by the kernel side
+        recorder->python = NULL;
+    }
     char *missing = recorder_missing_json(recorder);
     recorder->begin_ns = clock_monotonic_ns(); // attaching took 0.3 s, or seconds on a busy machine
     rc = store_exec(recorder->store, err, "UPDATE recording SET begin_ns = ?, missing = ? WHERE id = ?", "isi",
@@ -125,6 +153,19 @@ static void recorder_forget(struct recorder *recorder) // nothing was recorded
         store_exec(recorder->store, NULL, "DELETE FROM counter WHERE recording_id = ?", "i", recorder->recording_id);
         store_exec(recorder->store, NULL, "DELETE FROM recording WHERE id = ?", "i", recorder->recording_id);
     }
+}
+
+static int recorder_start_gpu(struct recorder *recorder, const struct recorder_opts *opts, struct error *err)
+{
+    struct gpu_side_opts gpu = {
+        .kinds = opts->gpu_kinds, .launch_id = opts->launch_id, .library = opts->gpu_library};
+    int rc = 0;
+    if (opts->gpu_kinds)
+        rc = gpu_side_new(recorder->store, recorder->recording_id, recorder->writer, recorder->tasks, &gpu,
+                          &recorder->gpu, err);
+    if (rc == 0 && opts->max_bytes)
+        rc = retention_new(recorder->store, recorder->recording_id, opts->max_bytes, &recorder->retention, err);
+    return rc;
 }
 
 int recorder_start(struct store *store, const struct recorder_opts *opts, struct recorder **ret_recorder,
@@ -152,8 +193,10 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
                                           opts->pid_count ? opts->pids[0] : 0, opts->cgroup);
         if (!opts->no_python)
             recorder->python = python_new(recorder->tasks, recorder->stacks, recorder->threshold_ns);
-        rc = recorder_check_target(recorder, opts, err);
+        rc = recorder_start_gpu(recorder, opts, err);
     }
+    if (rc == 0)
+        rc = recorder_check_target(recorder, opts, err);
     if (rc == 0) // a walk over all directories of cgroups: before attaching, so that no ring fills meanwhile
         counters_read_cgroups(recorder->counters, clock_monotonic_ns());
     if (rc == 0)
@@ -177,6 +220,8 @@ static void recorder_put_drops(struct recorder *recorder, int64_t now_ns)
         [UG_COUNTER_GAP] = "gap",   [UG_COUNTER_SAMPLE] = "sample", [UG_COUNTER_LOCK] = "lock",
         [UG_COUNTER_TASK] = "task", [UG_COUNTER_FACT] = "fact",     [UG_COUNTER_STATE] = "state"};
     struct ug_counts counts[UG_COUNTER_COUNT];
+    if (!recorder->capture)
+        return;
     capture_counts(recorder->capture, counts);
     for (int i = 0; i < UG_COUNTER_COUNT; i++)
         counters_put(recorder->counters, now_ns, "drops", names[i], (int64_t)counts[i].dropped);
@@ -218,13 +263,37 @@ static int recorder_second(struct recorder *recorder, int64_t now_ns, struct err
         return 0;
     recorder->commit_next_ns = now_ns + RECORDER_SECOND_NS;
     tasks_flush(recorder->tasks, now_ns, false, python_process_gone, recorder->python);
-    return writer_commit(recorder->writer, false, err);
+    int rc = 0;
+    if (recorder->retention && writer_begin(recorder->writer) == 0)
+        rc = retention_step(recorder->retention, err);
+    return rc ? rc : writer_commit(recorder->writer, false, err);
+}
+
+// The rings; where there are none the round is as long all the same.
+static int recorder_read_rings(struct recorder *recorder, int wait_ms)
+{
+    if (recorder->capture)
+        return capture_poll(recorder->capture, wait_ms);
+    poll(NULL, 0, wait_ms);
+    return 0;
+}
+
+static int recorder_read_spools(struct recorder *recorder, int64_t now_ns, struct error *err)
+{
+    if (!recorder->gpu)
+        return 0;
+    if (!recorder->capture && !recorder->no_children && now_ns >= recorder->children_next_ns) {
+        recorder->children_next_ns = now_ns + RECORDER_SECOND_NS;
+        children_search(recorder->tasks);
+    }
+    gpu_side_search(recorder->gpu, now_ns);
+    return gpu_side_poll(recorder->gpu, now_ns, err);
 }
 
 // 1: there was much, and there may be more. -errno: the end.
 static int recorder_round(struct recorder *recorder, int wait_ms, struct error *err)
 {
-    int records = capture_poll(recorder->capture, wait_ms);
+    int records = recorder_read_rings(recorder, wait_ms);
     if (records < 0)
         return error_set(err, records, "failed to read the rings of the capture: %s", strerror(-records));
     int64_t now_ns = clock_monotonic_ns();
@@ -234,11 +303,14 @@ static int recorder_round(struct recorder *recorder, int wait_ms, struct error *
     }
     while (recorder->missed_count) // not in a callback: its threads are told by one
         capture_add_target(recorder->capture, (pid_t)recorder->missed[--recorder->missed_count], NULL);
-    recorder_look(recorder);
+    if (recorder->capture)
+        recorder_look(recorder);
     if (records < RECORDER_BUSY_RECORDS)
         stacks_resolve(recorder->stacks, RECORDER_RESOLVE_NS);
     recorder_check_alive(recorder, now_ns);
-    int rc = recorder_second(recorder, now_ns, err);
+    int rc = recorder_read_spools(recorder, now_ns, err);
+    if (rc == 0)
+        rc = recorder_second(recorder, now_ns, err);
     if (rc == 0 && writer_failed(recorder->writer, err))
         rc = err ? err->code : -EIO;
     return rc ? rc : records >= RECORDER_BUSY_RECORDS;
@@ -313,7 +385,10 @@ static void recorder_ledger_capture(struct recorder *recorder, const int64_t *la
 static void recorder_ledger(struct recorder *recorder)
 {
     const int64_t *launch_id = recorder->launch_id ? &recorder->launch_id : NULL;
-    recorder_ledger_capture(recorder, launch_id);
+    if (recorder->capture)
+        recorder_ledger_capture(recorder, launch_id);
+    if (recorder->retention)
+        retention_end(recorder->retention, launch_id);
     int64_t lost = (int64_t)writer_lost(recorder->writer), seen = (int64_t)stacks_seen(recorder->stacks);
     int64_t dropped = (int64_t)stacks_dropped(recorder->stacks);
     if (lost)
@@ -359,11 +434,8 @@ static int recorder_write_end(struct recorder *recorder, struct error *err)
     return rc;
 }
 
-int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct error *err)
+static void recorder_detach(struct recorder *recorder)
 {
-    if (recorder->stopped)
-        return 0;
-    recorder->stopped = true;
     int64_t drain_end_ns = clock_monotonic_ns() + RECORDER_DRAIN_NS;
     while (capture_poll(recorder->capture, 0) > 0 && clock_monotonic_ns() < drain_end_ns)
         ;
@@ -374,14 +446,27 @@ int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct e
     for (int round = 0; round < RECORDER_DRAIN_ROUNDS && capture_poll(recorder->capture, 0) > 0; round++)
         ;
     stacks_resolve(recorder->stacks, INT64_MAX);
+}
+
+int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct error *err)
+{
+    if (recorder->stopped)
+        return 0;
+    recorder->stopped = true;
+    struct error gpu = {0}, end = {0};
+    recorder->end_ns = clock_monotonic_ns();
+    if (recorder->capture)
+        recorder_detach(recorder);
+    // Behind it: the libraries may need a second to hand over, in which no ring must fill.
+    int gpu_rc = recorder->gpu ? gpu_side_stop(recorder->gpu, &gpu) : 0;
     int64_t now_ns = clock_monotonic_ns();
     counters_read(recorder->counters, now_ns);
     counters_read_cgroups(recorder->counters, now_ns);
     recorder_put_drops(recorder, now_ns);
     tasks_flush(recorder->tasks, now_ns, false, python_process_gone, recorder->python);
-    int rc = writer_commit(recorder->writer, true, err);
-    struct error end = {0};
-    int end_rc = recorder_write_end(recorder, &end);
+    int rc = writer_commit(recorder->writer, true, err), end_rc = recorder_write_end(recorder, &end);
+    if (rc == 0 && gpu_rc)
+        rc = error_set(err, gpu_rc, "%s", gpu.text);
     if (rc == 0 && end_rc)
         rc = error_set(err, end_rc, "%s", end.text);
     if (ret_recording_id)
@@ -397,14 +482,17 @@ void recorder_free(struct recorder *recorder)
         capture_close(recorder->capture);
     if (recorder->writer)
         writer_abandon(recorder->writer); // what recorder_stop did not write is not wanted
+    gpu_side_free(recorder->gpu); // before the tasks it names
     tasks_free(recorder->tasks, python_process_gone, recorder->python);
     python_free(recorder->python);
     stacks_free(recorder->stacks);
     files_free(recorder->files);
     counters_free(recorder->counters);
+    retention_free(recorder->retention);
     symbols_free(recorder->symbols);
     writer_free(recorder->writer);
     free(recorder->cgroup);
+    free(recorder->host_missing);
     free(recorder);
 }
 
@@ -422,7 +510,8 @@ void recorder_step(struct recorder *recorder, int64_t rank, int64_t idx, int64_t
 void recorder_totals(const struct recorder *recorder, struct recorder_totals *ret_totals)
 {
     struct ug_counts counts[UG_COUNTER_COUNT] = {0};
-    capture_counts(recorder->capture, counts);
+    if (recorder->capture)
+        capture_counts(recorder->capture, counts);
     *ret_totals = (struct recorder_totals){
         .gaps = writer_rows(recorder->writer, WRITER_GAP),
         .samples = writer_rows(recorder->writer, WRITER_SAMPLE),
@@ -430,7 +519,11 @@ void recorder_totals(const struct recorder *recorder, struct recorder_totals *re
         .facts = writer_rows(recorder->writer, WRITER_FACT),
         .dropped = writer_lost(recorder->writer) + tasks_dropped(recorder->tasks),
         .threads = tasks_target_threads(recorder->tasks),
-        .pythons = recorder->python ? python_found(recorder->python) : 0};
+        .pythons = recorder->python ? python_found(recorder->python) : 0,
+        .host = recorder->capture != NULL};
+    if (recorder->gpu)
+        gpu_side_totals(recorder->gpu, &ret_totals->gpu);
+    ret_totals->dropped += ret_totals->gpu.dropped;
     for (int i = 0; i < UG_COUNTER_COUNT; i++)
         ret_totals->dropped += counts[i].dropped;
 }

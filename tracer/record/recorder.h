@@ -6,10 +6,12 @@
 #include "bpf/capture.h"
 #include "tracer/record/counters.h"
 #include "tracer/record/files.h"
+#include "tracer/record/gpu_side.h"
 #include "tracer/record/python.h"
 #include "tracer/record/record.h"
 #include "tracer/record/stacks.h"
 #include "tracer/record/tasks.h"
+#include "tracer/gpu/retention.h"
 #include "tracer/record/writer.h"
 
 enum { RECORDER_MISSED_MAX = 16 };
@@ -23,7 +25,11 @@ struct recorder {
     struct python_reader *python; // NULL: not wanted
     struct files *files;
     struct counters *counters;
-    struct capture *capture; // NULL: detached and closed
+    struct capture *capture; // NULL: the host side is not permitted; host_missing says why
+    char *host_missing;
+    struct gpu_side *gpu;    // NULL: not wanted
+    struct retention *retention; // NULL: no limit
+    int64_t children_next_ns;
     int64_t recording_id;
     int64_t launch_id; // 0: none
     int64_t threshold_ns;

@@ -49,6 +49,13 @@ static void tasks_read_process(struct task_process *process)
     process->dirty = true;
 }
 
+void tasks_read_again(struct task_process *process)
+{
+    struct task_stat stat;
+    if (task_stat_read(process->tgid, &stat) && strcmp(stat.comm, process->comm) != 0)
+        tasks_read_process(process);
+}
+
 static bool tasks_same_start(uint64_t a, uint64_t b)
 {
     return !a || !b || a / TASK_TICK_NS == b / TASK_TICK_NS;

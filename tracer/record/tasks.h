@@ -77,6 +77,8 @@ struct task_thread *tasks_thread_by_tid(struct tasks *tasks, uint32_t tid); // k
 void tasks_make_target(struct tasks *tasks, struct task_process *process);
 bool tasks_is_target(struct tasks *tasks, uint32_t tgid); // and lives
 void tasks_event(struct tasks *tasks, const struct ug_task_event *event); // birth, exec, death, name
+// Of a living process, where nobody tells of exec: its name and command line may be others now.
+void tasks_read_again(struct task_process *process);
 // A process asked for before any record of it. NULL: there is none.
 struct task_process *tasks_target(struct tasks *tasks, uint32_t tgid);
 

@@ -54,7 +54,7 @@ static const struct {
     [WRITER_STEP] = {"recorded_step", "recording_id, rank, idx, begin_ns, dur_ns", true, false},
 };
 
-static void writer_fail(struct writer *writer)
+void writer_fail(struct writer *writer)
 {
     if (writer->error.code)
         return;
@@ -143,14 +143,19 @@ uint32_t writer_next_id(struct writer *writer, enum writer_table table)
     return ++writer->ids[table];
 }
 
-struct row writer_row(struct writer *writer, enum writer_table table)
+int writer_begin(struct writer *writer)
 {
     if (!writer->error.code && !writer->open) {
         writer->open = true;
         if (store_begin(writer->store, NULL))
             writer_fail(writer);
     }
-    if (writer->error.code) {
+    return writer->error.code;
+}
+
+struct row writer_row(struct writer *writer, enum writer_table table)
+{
+    if (writer_begin(writer)) {
         writer->lost++;
         return (struct row){0};
     }

@@ -44,6 +44,9 @@ void writer_abandon(struct writer *writer); // rolls back what is open; later ro
 void writer_free(struct writer *writer);    // NULL ok; rolls back what is open
 
 uint32_t writer_next_id(struct writer *writer, enum writer_table table); // process, thread, frame, stack
+// For those that write rows of their own into the transaction: opens it unless it is open. 0, or why nothing can be written.
+int writer_begin(struct writer *writer);
+void writer_fail(struct writer *writer); // a statement of theirs failed: rolls back and closes the writer
 struct row writer_row(struct writer *writer, enum writer_table table);
 void row_int(struct row *row, int64_t value);
 void row_id(struct row *row, int64_t id);                    // 0 becomes NULL

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which processes of the target have a spool, and who their threads are. Reads /proc/PID/fd (through tracer/gpu), status, maps
+// and, in pid namespaces, task/*/status; writes nothing but what tracer/gpu does.
+#include "tracer/record/gpu_side.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "tracer/record/task_proc.h"
+
+enum {
+    GPU_SIDE_SEARCH_NS = 200000000,   // a library makes its spool when CUDA starts: 64 MiB hold what it records till then
+    GPU_SIDE_EXEC_NS = 1000000000,    // one that is attached may call exec and come with another spool
+    GPU_SIDE_PROCESSES_MAX = 1024,    // followed at one time
+    GPU_SIDE_TASKS_MAX = 65536,       // threads translated of one process
+    GPU_SIDE_STOP_MS = 2000,
+    GPU_SIDE_MAPS_MAX = 8 << 20,
+};
+
+struct gpu_side_tid {
+    uint32_t own, host; // as the process sees it; as we do
+};
+
+struct gpu_side_process {
+    pid_t pid;
+    uint64_t start_ns;
+    uint32_t row;
+    int64_t next_ns; // of the next try
+    bool attached, given_up, seen;
+    bool asked_cuda, cuda; // libcuda was looked for; it is mapped
+    bool own_namespace;
+    struct gpu_side_tid *tids;
+    size_t tid_count;
+};
+
+struct gpu_side {
+    struct gpu_recorder *gpu;
+    struct writer *writer;
+    struct tasks *tasks;
+    char *library;
+    struct gpu_side_process *processes;
+    size_t count;
+    int64_t search_next_ns, now_ns;
+    bool any;
+    uint32_t unprepared, forbidden, unknown; // processes
+    pid_t unprepared_pid, forbidden_pid;
+    char unknown_text[160];
+};
+
+static struct gpu_side_process *gpu_side_find(struct gpu_side *side, pid_t pid)
+{
+    for (size_t i = side->count; i-- > 0;) // the youngest of those with this pid
+        if (side->processes[i].pid == pid)
+            return &side->processes[i];
+    return NULL;
+}
+
+// --- who is who -----------------------------------------------------------------------------------
+
+// Numbers of a task from the "NSpid:" of its status: ours first, its own last. False: it is gone.
+static bool gpu_side_numbers(const char *path, uint32_t *ret_host, uint32_t *ret_own)
+{
+    char *text = string_read_file(path, 8192, NULL);
+    char *at = text ? strstr(text, "\nNSpid:") : NULL;
+    if (at) {
+        at += strlen("\nNSpid:");
+        at[strcspn(at, "\n")] = 0;
+        *ret_host = *ret_own = (uint32_t)strtoul(at, &at, 10);
+        for (char *end; *at; at = end) {
+            uint32_t number = (uint32_t)strtoul(at, &end, 10);
+            if (end == at)
+                break;
+            *ret_own = number;
+        }
+    }
+    bool found = at != NULL;
+    free(text);
+    return found;
+}
+
+static void gpu_side_read_tids(struct gpu_side_process *process)
+{
+    char path[300];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)process->pid);
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    process->tid_count = 0;
+    while (dir && (entry = readdir(dir)) && process->tid_count < GPU_SIDE_TASKS_MAX) {
+        struct gpu_side_tid tid;
+        snprintf(path, sizeof path, "/proc/%d/task/%s/status", (int)process->pid, entry->d_name);
+        if (entry->d_name[0] == '.' || !gpu_side_numbers(path, &tid.host, &tid.own))
+            continue;
+        if ((process->tid_count & (process->tid_count + 1)) == 0) // a power of two less one: full
+            process->tids = xrealloc(process->tids, (process->tid_count + 1) * 2 * sizeof *process->tids);
+        process->tids[process->tid_count++] = tid;
+    }
+    if (dir)
+        closedir(dir);
+}
+
+// 0: it has ended already, and nobody knows.
+static uint32_t gpu_side_host_tid(struct gpu_side_process *process, uint32_t own)
+{
+    if (!process->own_namespace)
+        return own;
+    for (int again = 0; again < 2; again++) {
+        for (size_t i = 0; i < process->tid_count; i++)
+            if (process->tids[i].own == own)
+                return process->tids[i].host;
+        if (!again)
+            gpu_side_read_tids(process);
+    }
+    return 0;
+}
+
+static uint32_t gpu_side_on_process(void *context, pid_t pid)
+{
+    const struct gpu_side_process *process = gpu_side_find(context, pid);
+    return process ? process->row : 0;
+}
+
+static uint32_t gpu_side_on_thread(void *context, pid_t pid, uint32_t tid)
+{
+    struct gpu_side *side = context;
+    struct gpu_side_process *process = gpu_side_find(side, pid);
+    struct ug_task task = {.tgid = (uint32_t)pid};
+    task.tid = process ? gpu_side_host_tid(process, tid) : 0;
+    if (!task.tid)
+        return 0;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task/%u/comm", (int)pid, task.tid);
+    char *comm = string_read_file(path, UG_COMM_LEN, NULL);
+    snprintf(task.comm, sizeof task.comm, "%.*s", comm ? (int)strcspn(comm, "\n") : 0, comm ? comm : "");
+    free(comm);
+    return tasks_thread_id(side->tasks, &task, 0, false); // 0: also of one that has just ended
+}
+
+static int gpu_side_on_begin(void *context)
+{
+    return writer_begin(((struct gpu_side *)context)->writer);
+}
+
+static void gpu_side_on_failed(void *context)
+{
+    writer_fail(((struct gpu_side *)context)->writer);
+}
+
+// --- looking for spools ---------------------------------------------------------------------------
+
+static bool gpu_side_has_cuda(pid_t pid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    char *text = string_read_file(path, GPU_SIDE_MAPS_MAX, NULL);
+    bool found = text && strstr(text, "/libcuda.so");
+    free(text);
+    return found;
+}
+
+static void gpu_side_try(struct gpu_side *side, struct gpu_side_process *process, uint32_t row)
+{
+    struct error err = {0};
+    char path[64];
+    process->row = row;
+    process->next_ns = side->now_ns + (process->attached ? GPU_SIDE_EXEC_NS : GPU_SIDE_SEARCH_NS);
+    int rc = gpu_recorder_attach(side->gpu, process->pid, &err);
+    if (rc == 0 && !process->attached) {
+        uint32_t host, own;
+        snprintf(path, sizeof path, "/proc/%d/status", (int)process->pid);
+        process->own_namespace = gpu_side_numbers(path, &host, &own) && host != own;
+        if (process->own_namespace)
+            gpu_side_read_tids(process);
+        process->attached = side->any = true;
+    }
+    if (rc == -EACCES || rc == -EPERM) {
+        process->given_up = true;
+        side->forbidden += side->forbidden_pid != process->pid;
+        side->forbidden_pid = process->pid;
+    } else if (rc && rc != -ENOENT) {
+        process->given_up = true;
+        side->unknown++;
+        snprintf(side->unknown_text, sizeof side->unknown_text, "%s", err.text[0] ? err.text : strerror(-rc));
+    }
+}
+
+static void gpu_side_each(void *context, struct task_process *task)
+{
+    struct gpu_side *side = context;
+    struct gpu_side_process *process = gpu_side_find(side, (pid_t)task->tgid);
+    if (!process || (process->start_ns && task->start_ns && process->start_ns != task->start_ns && !process->seen)) {
+        if (side->count == GPU_SIDE_PROCESSES_MAX)
+            return;
+        side->processes = xrealloc(side->processes, (side->count + 1) * sizeof *side->processes);
+        process = &side->processes[side->count++];
+        *process = (struct gpu_side_process){.pid = (pid_t)task->tgid, .start_ns = task->start_ns};
+    }
+    process->seen = true;
+    if (!task->id)
+        tasks_target(side->tasks, task->tgid); // gives it a row
+    if (task->id && !process->given_up && side->now_ns >= process->next_ns)
+        gpu_side_try(side, process, task->id);
+}
+
+// Those that have ended: what they left is still read. One that was never attached has nothing.
+static void gpu_side_sweep(struct gpu_side *side)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < side->count; i++) {
+        struct gpu_side_process *process = &side->processes[i];
+        if (!process->seen && process->attached && !process->given_up) {
+            gpu_recorder_gone(side->gpu, process->pid);
+            process->given_up = true; // its row stays known: its records are still to be named
+        }
+        if (process->seen || process->attached) {
+            side->processes[kept++] = *process;
+            continue;
+        }
+        free(process->tids);
+    }
+    side->count = kept;
+}
+
+bool gpu_side_search(struct gpu_side *side, int64_t now_ns)
+{
+    side->now_ns = now_ns;
+    if (now_ns < side->search_next_ns)
+        return side->any;
+    side->search_next_ns = now_ns + GPU_SIDE_SEARCH_NS;
+    for (size_t i = 0; i < side->count; i++)
+        side->processes[i].seen = false;
+    tasks_each_target(side->tasks, gpu_side_each, side);
+    gpu_side_sweep(side);
+    return side->any;
+}
+
+int gpu_side_poll(struct gpu_side *side, int64_t now_ns, struct error *err)
+{
+    return gpu_recorder_poll(side->gpu, now_ns, err);
+}
+
+int gpu_side_stop(struct gpu_side *side, struct error *err)
+{
+    for (size_t i = 0; i < side->count; i++) {
+        struct gpu_side_process *process = &side->processes[i];
+        if (process->attached || process->given_up || !gpu_side_has_cuda(process->pid))
+            continue;
+        side->unprepared++;
+        side->unprepared_pid = process->pid;
+    }
+    return gpu_recorder_stop(side->gpu, GPU_SIDE_STOP_MS, err);
+}
+
+void gpu_side_totals(const struct gpu_side *side, struct gpu_totals *ret_totals)
+{
+    gpu_recorder_totals(side->gpu, ret_totals);
+}
+
+// --- what is missing ------------------------------------------------------------------------------
+
+size_t gpu_side_missing(const struct gpu_side *side, char **ret_sentences, size_t max)
+{
+    struct gpu_totals totals;
+    size_t count = 0;
+    gpu_recorder_totals(side->gpu, &totals);
+    if (side->unprepared && count < max)
+        ret_sentences[count++] = xasprintf(
+            "gpu: process %d%s has CUDA and was not prepared: start it with CUDA_INJECTION64_PATH=%s in its environment (`upgate "
+            "record --print-env` prints all lines), or record it from its start with `upgate record -- COMMAND`",
+            (int)side->unprepared_pid, side->unprepared > 1 ? " and others" : "",
+            side->library ? side->library : "libupgate_inject.so");
+    if (side->forbidden && count < max)
+        ret_sentences[count++] = xasprintf(
+            "gpu: no permission to look into process %d%s: run upgate as its user or as root",
+            (int)side->forbidden_pid, side->forbidden > 1 ? " and others" : "");
+    if (side->unknown && count < max)
+        ret_sentences[count++] = xasprintf("gpu: %s", side->unknown_text);
+    if (totals.refused && count < max)
+        ret_sentences[count++] = xasprintf("gpu: %s", totals.refused_reason[0] ? totals.refused_reason
+                                                                               : "tracing was refused in the process");
+    return count;
+}
+
+// --- life -----------------------------------------------------------------------------------------
+
+int gpu_side_new(struct store *store, int64_t recording_id, struct writer *writer, struct tasks *tasks,
+                 const struct gpu_side_opts *opts, struct gpu_side **ret_side, struct error *err)
+{
+    struct gpu_side *side = xcalloc(1, sizeof *side);
+    struct gpu_callbacks callbacks = {.context = side,
+                                      .process = gpu_side_on_process,
+                                      .thread = gpu_side_on_thread,
+                                      .begin = gpu_side_on_begin,
+                                      .failed = gpu_side_on_failed};
+    side->writer = writer;
+    side->tasks = tasks;
+    side->library = opts->library ? xstrdup(opts->library) : NULL;
+    int rc = gpu_recorder_new(store, recording_id, &callbacks,
+                              &(struct gpu_opts){.kinds = opts->kinds, .launch_id = opts->launch_id}, &side->gpu, err);
+    if (rc) {
+        gpu_side_free(side);
+        return rc;
+    }
+    *ret_side = side;
+    return 0;
+}
+
+void gpu_side_free(struct gpu_side *side)
+{
+    if (!side)
+        return;
+    gpu_recorder_free(side->gpu);
+    for (size_t i = 0; i < side->count; i++)
+        free(side->processes[i].tids);
+    free(side->processes);
+    free(side->library);
+    free(side);
+}
