@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // upgate._core: the markers of the step protocol for Python. Writes to the shared memory through
-// contracts/upgate_step.h; reads nothing. Built against the limited API of CPython 3.8.
+// contracts/upgate_step.h and, while this process is traced, to the spool (_trace.c); reads nothing. Built against the limited API of CPython 3.8.
 //
 // All markers run with the GIL held; it is released only to wait at the gate or for an arrival. A
 // marker raises TypeError for wrong arguments, what a signal handler raised while it waited, and
 // nothing else.
 
 #include "_core.h"
+
+#include "_trace.h"
 
 // ---- hooks: called by the step protocol, GIL held ----
 
@@ -153,28 +155,36 @@ static int wait_for_arrival(struct ug_step_state *s)
 
 // -1: a signal handler raised, and no step was begun. 0: begun, or ignored and counted (no harness,
 // inside another step, another thread's step is open); either way an end belongs to it.
-static int begin(bool request)
+static int begin(bool request, bool mark)
 {
     struct ug_step_state *s = ug_impl_enter();
 
-    if (s == NULL) {
-        return 0;
-    }
-    if (ug_impl_gate_closed(s, s->step) && wait_at_gate(s) < 0) {
+    if (s != NULL && ug_impl_gate_closed(s, s->step) && wait_at_gate(s) < 0) {
         return -1;
     }
-    if (request) {
-        return wait_for_arrival(s);
+    if (s != NULL && request && wait_for_arrival(s) < 0) {
+        return -1;
     }
-    s->sched_ns = 0;
-    s->begin_ns = ug_impl_now_ns();
+    if (s != NULL && !request) {
+        s->sched_ns = 0;
+        s->begin_ns = ug_impl_now_ns();
+    }
+    if (mark && trace_on()) {
+        trace_step_begin(s != NULL ? s->begin_ns : ug_impl_now_ns());
+    }
     return 0;
 }
 
 // -1: a signal handler raised while we waited for the device; the step has ended all the same.
 static int end(double samples)
 {
+    uint64_t step;
+    bool closes = trace_on() && trace_step_closes(&step);
+
     ug_step_end(samples);
+    if (closes) {
+        trace_step_end(step);
+    }
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -250,7 +260,7 @@ static PyObject *step_enter(PyObject *object, PyObject *ignored)
     struct step *self = (struct step *)object;
 
     (void)ignored;
-    if (begin(false) < 0) {
+    if (begin(false, true) < 0) {
         return NULL;
     }
     self->begun = true;
@@ -333,16 +343,23 @@ static PyObject *phase_enter(PyObject *object, PyObject *ignored)
 
     (void)ignored;
     ug_step_phase_begin(name == NULL ? "?" : PyBytes_AsString(name));
+    if (trace_on()) {
+        trace_text_mark(UG_MARK_PHASE_BEGIN, name == NULL ? "?" : PyBytes_AsString(name));
+    }
     Py_INCREF(object);
     return object;
 }
 
 static PyObject *phase_exit(PyObject *object, PyObject *const *ignored, Py_ssize_t count)
 {
-    (void)object;
+    PyObject *name = ((struct phase *)object)->name;
+
     (void)ignored;
     (void)count;
     ug_step_phase_end();
+    if (trace_on()) {
+        trace_text_mark(UG_MARK_PHASE_END, name == NULL ? "?" : PyBytes_AsString(name));
+    }
     Py_RETURN_NONE;
 }
 
@@ -442,22 +459,24 @@ static void loop_cancel(struct loop *self)
 static PyObject *loop_next(PyObject *object)
 {
     struct loop *self = (struct loop *)object;
+    uint64_t begin_ns;
     PyObject *item;
 
     if (loop_end(self) < 0) {
         return NULL;
     }
     if (self->source == NULL) {
-        if (self->next >= self->total || begin(true) < 0) {
+        if (self->next >= self->total || begin(true, true) < 0) {
             return NULL;
         }
         self->begun = true;
         return PyLong_FromSsize_t(self->next++);
     }
-    if (begin(false) < 0) {
+    if (begin(false, false) < 0) {
         return NULL;
     }
     self->begun = true;
+    begin_ns = trace_on() ? ug_impl_now_ns() : 0;
     ug_step_phase_begin("data");
     item = PyIter_Next(self->source);
     if (item == NULL) {
@@ -465,6 +484,9 @@ static PyObject *loop_next(PyObject *object)
         return NULL;
     }
     ug_step_phase_end();
+    if (begin_ns != 0 && trace_on()) { // not before: without an item there was no step
+        trace_item(begin_ns);
+    }
     return item;
 }
 
@@ -595,7 +617,8 @@ PyMODINIT_FUNC PyInit__core(void)
     phase_type = (PyTypeObject *)PyType_FromSpec(&phase_spec);
     if (step_type == NULL || phase_type == NULL ||
         add_type(module, "StepIterator", &step_iterator_spec) < 0 ||
-        add_type(module, "RequestIterator", &request_iterator_spec) < 0) {
+        add_type(module, "RequestIterator", &request_iterator_spec) < 0 ||
+        trace_add_functions(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

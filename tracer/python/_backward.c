@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which module's backward pass runs: what comes out of a module has a node of the autograd graph, and a hook on that
+// node is called, on autograd's thread, before the node runs; from there on, until the next such mark, the
+// backward of that module runs. What goes into a module and was not marked when it came out of another one belongs to
+// the caller. The hook returns None: gradients are what they were. Nodes are asked for their sequence number (of the
+// thread, growing) so that none is marked twice: the innermost module counts.
+//
+// Needs register_prehook of torch 2.0. With compiled autograd nothing is marked: it would compile the hooks, too.
+
+#include "_trace.h"
+
+#define MARKS 4096u // hooks by path that are kept, a power of two
+#define THREADS_MAX 64
+
+static bool usable;
+static PyTypeObject *tensor_type; // torch.Tensor; subclasses have their own ideas of what a hook is
+static PyObject *engine;          // torch.autograd.Variable._execution_engine
+static PyObject *ended_object;
+static PyObject *marks[MARKS];    // callables, by string id
+static uint32_t mark_paths[MARKS];
+static bool awaits_end;           // a backward pass will tell us when it is over
+static uint32_t pass;             // grows with the end of each
+static uint32_t tids[THREADS_MAX]; // that had a mark in this pass
+static unsigned tid_count;
+static bool is_compiled;          // compiled autograd is on
+static PyObject *name_grad_fn, *name_sequence, *name_prehook, *name_queue;
+
+static __thread struct {
+    uint32_t epoch, pass; // of what follows
+    uint32_t path;        // whose backward runs
+    uint32_t tid;
+    long long sequence;   // of the newest node that has a hook, plus 1
+} thread;
+
+// ---- in the backward pass ----
+
+// At its end, on whichever thread comes last: what ran on all of them has ended.
+static PyObject *ended(PyObject *self, PyObject *ignored)
+{
+    uint64_t now_ns = ug_impl_now_ns();
+
+    (void)self;
+    (void)ignored;
+    awaits_end = false;
+    pass++;
+    for (unsigned i = 0; i < tid_count && trace_on(); i++) {
+        trace_mark(UG_MARK_BACKWARD, 0, 0, now_ns, tids[i]);
+    }
+    tid_count = 0;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef ended_method = {"ended", ended, METH_NOARGS, NULL};
+
+static void await_end(void)
+{
+    PyObject *result;
+
+    awaits_end = true; // also when it fails: then the next pass's first mark ends this one
+    result = engine == NULL ? NULL : PyObject_CallMethodObjArgs(engine, name_queue, ended_object, NULL);
+    if (result == NULL) {
+        trace_failed("wait for the end of a backward pass");
+    }
+    Py_XDECREF(result);
+}
+
+// The hook itself. `self`: epoch and path.
+static PyObject *reached(PyObject *self, PyObject *gradients)
+{
+    uint64_t value = PyLong_AsUnsignedLongLong(self);
+
+    (void)gradients;
+    if (!trace_on() || value >> 32 != trace_epoch) {
+        Py_RETURN_NONE;
+    }
+    if (!awaits_end) {
+        await_end();
+    }
+    if (thread.pass != pass || thread.epoch != trace_epoch) {
+        thread.pass = pass;
+        thread.epoch = trace_epoch;
+        thread.path = 0;
+        thread.tid = thread.tid != 0 ? thread.tid : (uint32_t)syscall(SYS_gettid);
+        if (tid_count < THREADS_MAX) {
+            tids[tid_count++] = thread.tid;
+        }
+    }
+    if (thread.path != (uint32_t)value || value == 0) {
+        thread.path = (uint32_t)value;
+        trace_mark(UG_MARK_BACKWARD, thread.path, 0, ug_impl_now_ns(), 0);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef reached_method = {"reached", reached, METH_O, NULL};
+
+uint32_t backward_current(void)
+{
+    return thread.epoch == trace_epoch && thread.pass == pass ? thread.path : 0;
+}
+
+// ---- in the forward pass ----
+
+// The callable for this path, borrowed; NULL with an exception.
+static PyObject *mark_of(uint32_t path)
+{
+    unsigned i = path & (MARKS - 1);
+    PyObject *value;
+
+    if (marks[i] == NULL || mark_paths[i] != path) {
+        value = PyLong_FromUnsignedLongLong((uint64_t)trace_epoch << 32 | path);
+        Py_XDECREF(marks[i]);
+        marks[i] = value == NULL ? NULL : PyCFunction_NewEx(&reached_method, value, NULL);
+        mark_paths[i] = path;
+        Py_XDECREF(value);
+    }
+    return marks[i];
+}
+
+// The first plain tensor in what a module takes or gives, borrowed; NULL: none.
+static PyObject *tensor_in(PyObject *value, int depth)
+{
+    PyObject *key, *item = NULL, *found;
+    Py_ssize_t at = 0;
+
+    if (Py_TYPE(value) == tensor_type) {
+        return value;
+    }
+    if (depth >= 2) {
+        return NULL;
+    }
+    if (PyTuple_Check(value)) {
+        for (Py_ssize_t i = 0; i < PyTuple_Size(value) && i < 4; i++) {
+            found = tensor_in(PyTuple_GetItem(value, i), depth + 1);
+            if (found != NULL) {
+                return found;
+            }
+        }
+    } else if (PyList_Check(value)) {
+        return PyList_Size(value) > 0 ? tensor_in(PyList_GetItem(value, 0), depth + 1) : NULL;
+    } else if (PyDict_Check(value) && PyDict_Next(value, &at, &key, &item)) {
+        return tensor_in(item, depth + 1);
+    }
+    return NULL;
+}
+
+void backward_expect(PyObject *value, uint32_t path)
+{
+    PyObject *tensor = usable && !is_compiled ? tensor_in(value, 0) : NULL;
+    PyObject *node, *number = NULL, *mark, *handle = NULL;
+    long long sequence;
+
+    if (tensor == NULL) {
+        return;
+    }
+    node = PyObject_GetAttr(tensor, name_grad_fn);
+    if (node == Py_None) {
+        Py_DECREF(node);
+        return;
+    }
+    number = node == NULL ? NULL : PyObject_CallMethodObjArgs(node, name_sequence, NULL);
+    usable = number != NULL; // torch 2.0 may not have it
+    sequence = number == NULL ? -1 : PyLong_AsLongLong(number);
+    PyErr_Clear();
+    if (sequence >= thread.sequence) {
+        thread.sequence = sequence + 1;
+        mark = mark_of(path);
+        handle = mark == NULL ? NULL : PyObject_CallMethodObjArgs(node, name_prehook, mark, NULL);
+        if (handle == NULL) {
+            trace_failed("note a backward pass");
+        }
+    }
+    Py_XDECREF(handle);
+    Py_XDECREF(number);
+    Py_XDECREF(node);
+}
+
+// Also: a pass that ended in an exception never told us.
+void backward_look(void)
+{
+    PyObject *module, *on = NULL;
+
+    if (!usable) {
+        return;
+    }
+    if (backward_current() == 0) {
+        awaits_end = false;
+    }
+    is_compiled = false;
+    module = trace_module("torch._dynamo.compiled_autograd");
+    if (module != NULL) {
+        on = PyObject_GetAttrString(module, "compiled_autograd_enabled");
+        is_compiled = on != NULL && PyObject_IsTrue(on) == 1;
+    }
+    Py_XDECREF(on);
+    PyErr_Clear();
+}
+
+// ---- putting it in and out ----
+
+// torch is there: has it what we need?
+void backward_attach(void)
+{
+    PyObject *torch = trace_module("torch"), *node = trace_module("torch.autograd.graph"), *autograd = NULL;
+    PyObject *variable = NULL, *type = NULL, *node_type = NULL;
+
+    if (usable || torch == NULL || node == NULL || ended_object == NULL) {
+        return;
+    }
+    type = PyObject_GetAttrString(torch, "Tensor");
+    autograd = PyObject_GetAttrString(torch, "autograd");
+    variable = autograd == NULL ? NULL : PyObject_GetAttrString(autograd, "Variable");
+    Py_XDECREF(engine);
+    engine = variable == NULL ? NULL : PyObject_GetAttrString(variable, "_execution_engine");
+    node_type = PyObject_GetAttrString(node, "Node");
+    if (type != NULL && PyType_Check(type) && engine != NULL && PyObject_HasAttr(engine, name_queue) &&
+        node_type != NULL && PyObject_HasAttr(node_type, name_prehook)) {
+        tensor_type = (PyTypeObject *)type;
+        type = NULL;
+        usable = true;
+    }
+    PyErr_Clear();
+    Py_XDECREF(node_type);
+    Py_XDECREF(variable);
+    Py_XDECREF(autograd);
+    Py_XDECREF(type);
+}
+
+void backward_start(void)
+{
+    if (ended_object == NULL) {
+        name_grad_fn = PyUnicode_InternFromString("grad_fn");
+        name_sequence = PyUnicode_InternFromString("_sequence_nr");
+        name_prehook = PyUnicode_InternFromString("register_prehook");
+        name_queue = PyUnicode_InternFromString("queue_callback");
+        ended_object = PyCFunction_NewEx(&ended_method, NULL, NULL);
+        PyErr_Clear();
+    }
+}
+
+void backward_stop(void)
+{
+    PyObject *type = (PyObject *)tensor_type;
+
+    usable = false;
+    tensor_type = NULL;
+    Py_XDECREF(type);
+    Py_CLEAR(engine);
+    for (unsigned i = 0; i < MARKS; i++) {
+        Py_CLEAR(marks[i]);
+    }
+    awaits_end = false;
+    tid_count = 0;
+}

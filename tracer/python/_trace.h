@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tracing half of the extension shares: _trace.c (the way to the library, marks, steps, GC), _modules.c (paths
+// of modules) and _backward.c. All of it runs with the GIL held, which is the only lock.
+#ifndef UPGATE_TRACER_PYTHON_TRACE_H
+#define UPGATE_TRACER_PYTHON_TRACE_H
+
+#include "_core.h"
+
+#include "contracts/inject_api.h"
+
+#define TRACE_FAILURES_MAX 10
+
+// dlopen() and dlsym() of glibc 2.34 and later are new symbols: by their old version, which every interpreter that can
+// load an extension has in its process, one binary also runs in older images.
+#if defined(__x86_64__)
+__asm__(".symver dlopen, dlopen@GLIBC_2.2.5");
+__asm__(".symver dlclose, dlclose@GLIBC_2.2.5");
+__asm__(".symver dlsym, dlsym@GLIBC_2.2.5");
+#elif defined(__aarch64__)
+__asm__(".symver dlopen, dlopen@GLIBC_2.17");
+__asm__(".symver dlclose, dlclose@GLIBC_2.17");
+__asm__(".symver dlsym, dlsym@GLIBC_2.17");
+#endif
+
+extern uint32_t trace_kinds; // enum ug_spool_want that is on for us; 0: dormant
+extern uint32_t trace_epoch; // grows with each start: what was remembered before is not valid
+
+static inline bool trace_on(void)
+{
+    return (__atomic_load_n(&trace_kinds, __ATOMIC_RELAXED) & UG_WANT_PYTHON) != 0;
+}
+
+// --- _trace.c ---
+const struct ug_inject_api *trace_api(void); // NULL: no library
+uint32_t trace_string(const char *text);     // id, 0: none
+// Module, step, phase or the backward pass of one; tid 0: the calling thread.
+void trace_mark(enum ug_mark_kind kind, uint32_t name, uint64_t value, uint64_t at_ns, uint32_t tid);
+void trace_text_mark(enum ug_mark_kind kind, const char *name);
+// Tells the name of the calling thread, once. Keeps the exception that is set.
+void trace_thread(void);
+// Takes the exception that is set, if any. The tenth failure ends tracing in this process.
+void trace_failed(const char *what);
+// sys.modules[name], borrowed; NULL: not imported.
+PyObject *trace_module(const char *name);
+int trace_add_functions(PyObject *module); // 0, or -1 with an exception
+
+// Markers of the step protocol, for _core.c. Call them only when trace_on().
+void trace_step_begin(uint64_t at_ns);
+bool trace_step_closes(uint64_t *ret_step); // before ug_step_end: does it end the step that is open?
+void trace_step_end(uint64_t step);
+void trace_item(uint64_t begin_ns); // the step that began then has its data now
+
+// --- _modules.c ---
+void modules_start(void);
+void modules_stop(void);
+// Cheap: has torch come, or has somebody put the hooks away? `thorough`: looks for new classes too.
+void modules_poll(bool thorough);
+uint32_t modules_current(void); // path that the calling thread is in, 0: none
+
+// --- _backward.c ---
+void backward_start(void);
+void backward_stop(void);
+void backward_attach(void); // all of torch is there
+// At the outermost module's begin: is this a moment to note backward passes?
+void backward_look(void);
+// `value` went out of, or into, what runs as `path`. Leaves no exception.
+void backward_expect(PyObject *value, uint32_t path);
+uint32_t backward_current(void); // of the calling thread, 0: not in a backward pass
+
+// --- _launch_stack.c ---
+void launch_stack_start(void);
+void launch_stack_stop(void);
+
+#endif

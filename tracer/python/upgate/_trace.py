@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tracing of Python in a process whose GPU work is traced: paths of modules, steps, phases, garbage collections.
+
+Started by the library that CUDA loaded (tracer/inject), from a thread of its own; the work is in C (_trace.c and
+its neighbours). Here are only hooks that torch wants in Python: those of optimizers, which torch.compile may read.
+Never imports torch, says nothing, raises nothing.
+"""
+
+import sys
+
+from upgate import _core
+
+_handles = []
+
+
+class _Finder:
+    """In sys.meta_path until torch has come: asked at each import, it finds nothing and looks whether it has."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if not name.startswith("torch"):
+            _core.trace_poll()
+        return None
+
+
+def start(kinds):
+    """kinds: enum ug_spool_want. What was on before is stopped. 0: stop."""
+    stop()
+    try:
+        if _core.trace_start(kinds) and not _handles and "torch.nn" not in sys.modules:
+            sys.meta_path.insert(0, _Finder)
+    except Exception:
+        stop()
+
+
+def stop():
+    if _Finder in sys.meta_path:
+        sys.meta_path.remove(_Finder)
+    _core.trace_stop()
+
+
+def attach():
+    """torch has come, perhaps not all of it. Called from C until it returns True, and again after detach()."""
+    optimizer = sys.modules.get("torch.optim.optimizer")
+    if not hasattr(optimizer, "Optimizer"):
+        return False
+    if _Finder in sys.meta_path:
+        sys.meta_path.remove(_Finder)
+    before = getattr(optimizer, "register_optimizer_step_pre_hook", None)
+    after = getattr(optimizer, "register_optimizer_step_post_hook", None)
+    if before and after and not _handles:
+        _handles.append(before(_optimizer_begins))
+        _handles.append(after(_optimizer_ends))
+    return True
+
+
+def detach():
+    while _handles:
+        _handles.pop().remove()
+
+
+def _optimizer_begins(optimizer, args, kwargs):
+    _core.trace_run("optimizer:" + type(optimizer).__name__)
+
+
+def _optimizer_ends(optimizer, args, kwargs):
+    _core.trace_run(None)
