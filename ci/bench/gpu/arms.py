@@ -8,6 +8,7 @@ import json
 import os
 import random
 import select
+import signal
 import statistics
 import subprocess
 import sys
@@ -51,11 +52,24 @@ def environment(library=None, **more):
 class Talker:
     """A process that answers lines with lines."""
 
+    alive = []
+
+    @classmethod
+    def end_all(cls):
+        """What a failed part has left behind, with what it started."""
+        for talker in cls.alive:
+            if talker.process.poll() is None:
+                os.killpg(talker.process.pid, signal.SIGKILL)
+                talker.process.wait()
+        cls.alive.clear()
+
     def __init__(self, argv, env=None, log=None):
         self.argv, self._rest = argv, b""
         self.log = log or os.devnull
         with open(self.log, "ab") as stderr:
-            self.process = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
+            self.process = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr,
+                                            start_new_session=True)
+        Talker.alive.append(self)
         self.pid = self.process.pid
 
     def line(self, timeout):
@@ -96,7 +110,7 @@ class Talker:
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         return self.process.returncode
 
@@ -225,7 +239,7 @@ def account(ended):
 
 def table(rows):
     """Rows of rig.row; the number of those that missed."""
-    widths = [max([len(line[i]) for line in rows] + [1]) for i in range(len(rig.Row._fields))]
+    widths = [max([min(len(line[i]), 60) for line in rows] + [1]) for i in range(len(rig.Row._fields))]
     for line in rows:
         print(("  %-*s  %*s  %*s  %*s  %s" % (widths[0], line.what, widths[1], line.measured, widths[2], line.limit,
                                             widths[3], line.ratio, line.state)).rstrip())
