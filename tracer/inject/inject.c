@@ -230,6 +230,11 @@ static void on_fork_in_child(void)
     spool_forget();
 }
 
+void inject_register_exit(void)
+{
+    atexit(on_exit_of_process); // does its work once
+}
+
 // enum ug_spool_want of UPGATE_TRACE: 0 when it is not set, 1 is short for the usual.
 static uint32_t environment_kinds(void)
 {
@@ -254,7 +259,7 @@ static int start(bool is_early)
         return -1;
     }
     pthread_atfork(NULL, NULL, on_fork_in_child);
-    atexit(on_exit_of_process);
+    inject_register_exit();
     // Before the thread: the kernel that follows cuInit is in.
     uint32_t kinds = environment_kinds();
     if (kinds != 0)

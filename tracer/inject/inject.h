@@ -18,6 +18,9 @@ int inject_start(void);
 void inject_kinds_set(uint32_t kinds);
 // False in a forked child and while the process exits: no part may touch CUPTI or the spool then.
 bool inject_alive(void);
+// Has the exit of the process flush. Called again once CUDA is up: whose handler is registered last runs first, and ours has to
+// come before libcuda's and libcupti's.
+void inject_register_exit(void);
 // Wakes the control thread before its time: a buffer waits to be zeroed, a context was made. Any thread.
 void inject_wake(void);
 uint64_t inject_now_ns(void); // CLOCK_MONOTONIC

@@ -32,9 +32,11 @@ enum finalize_state { FINALIZE_NONE, FINALIZE_DUE, FINALIZE_RUNNING, FINALIZE_DO
 
 static struct {
     struct cupti cupti;
-    bool is_loaded, is_subscribed, is_on, is_selective, is_clock_ready;
+    // is_attached: CUPTI works for us. is_ready: the CUDA of the process is up, the driver may be asked.
+    bool is_loaded, is_subscribed, is_on, is_attached, is_selective, is_ready;
     void *subscriber;
     uint32_t quirks, kinds, sessions;
+    uint32_t enabled; // bit of kind_table
     const struct cupti_layout *layout;
     uint64_t flush_due_ns, clock_due_ns, drops_due_ns;
     _Atomic int finalize; // enum finalize_state
@@ -58,6 +60,10 @@ static const struct {
     {UG_WANT_NVTX, CUPTI_KIND_MARKER, false},
 };
 #define KIND_COUNT (sizeof(kind_table) / sizeof(kind_table[0]))
+// Python and NCCL alone need no CUPTI.
+#define CUPTI_WANTS                                                                                \
+    (UG_WANT_KERNELS | UG_WANT_GRAPH_NODES | UG_WANT_SYNC | UG_WANT_MEMORY | UG_WANT_NVTX |        \
+     UG_WANT_OVERHEAD | UG_WANT_LAUNCH_STACKS)
 
 static void reason_add(const char *text)
 {
@@ -206,24 +212,38 @@ static void attributes_set(void)
         session.cupti.thread_id_type(1);
 }
 
+// One kind; those that are there already are told too, unless we are inside cuInit.
+static int kind_enable(uint32_t kind, bool is_early)
+{
+    if (kind == CUPTI_KIND_STREAM && session.cupti.enable_and_dump != NULL && !is_early)
+        return session.cupti.enable_and_dump(kind);
+    return session.cupti.enable(kind);
+}
+
+static bool is_graph_whole(uint32_t kinds)
+{
+    return (kinds & (UG_WANT_KERNELS | UG_WANT_GRAPH_NODES)) == UG_WANT_KERNELS;
+}
+
 // Bits of `kinds` that CUPTI took.
-static uint32_t kinds_enable(uint32_t kinds)
+static uint32_t kinds_enable(uint32_t kinds, bool is_early)
 {
     uint32_t refused = 0;
     char what[64];
+    session.enabled = 0;
     for (size_t i = 0; i < KIND_COUNT; i++) {
         if ((kinds & kind_table[i].want) == 0)
             continue;
-        bool is_dump = kind_table[i].kind == CUPTI_KIND_STREAM && session.cupti.enable_and_dump;
-        int result = is_dump ? session.cupti.enable_and_dump(kind_table[i].kind)
-                             : session.cupti.enable(kind_table[i].kind);
+        int result = kind_enable(kind_table[i].kind, is_early);
+        if (result == CUPTI_OK)
+            session.enabled |= 1u << i;
         if (result == CUPTI_OK || kind_table[i].is_optional)
             continue;
         refused |= kind_table[i].want;
         snprintf(what, sizeof(what), "activity kind %u refused", kind_table[i].kind);
         reason_cupti(what, result);
     }
-    if ((kinds & (UG_WANT_KERNELS | UG_WANT_GRAPH_NODES)) == UG_WANT_KERNELS) {
+    if (is_graph_whole(kinds)) {
         int result = session.cupti.enable(CUPTI_KIND_GRAPH_TRACE);
         if (result != CUPTI_OK)
             reason_cupti("graph launches as a whole refused", result);
@@ -233,14 +253,16 @@ static uint32_t kinds_enable(uint32_t kinds)
 
 static void kinds_disable(void)
 {
+    if (!session.is_attached)
+        return;
     calls_disable(&session.cupti, session.is_selective);
     for (size_t i = 0; i < KIND_COUNT; i++) {
         bool is_deadly = kind_table[i].kind == CUPTI_KIND_CONCURRENT_KERNEL &&
                          (session.quirks & QUIRK_NO_DISABLE) != 0;
-        if ((session.kinds & kind_table[i].want) != 0 && !is_deadly)
+        if ((session.enabled & 1u << i) != 0 && !is_deadly)
             session.cupti.disable(kind_table[i].kind);
     }
-    if ((session.kinds & (UG_WANT_KERNELS | UG_WANT_GRAPH_NODES)) == UG_WANT_KERNELS)
+    if (is_graph_whole(session.kinds))
         session.cupti.disable(CUPTI_KIND_GRAPH_TRACE);
     if ((session.kinds & UG_WANT_LAUNCH_STACKS) != 0)
         calls_subscribe_launches(&session.cupti, session.subscriber, false);
@@ -275,6 +297,7 @@ static void refuse(void)
         session.cupti.unsubscribe(session.subscriber);
     session.is_subscribed = false;
     session.is_on = false;
+    session.is_attached = false;
     header_publish(UG_SPOOL_REFUSED);
 }
 
@@ -317,6 +340,26 @@ static int attach(void)
     return 0;
 }
 
+// Everything of CUPTI for these kinds; returns those it took.
+static uint32_t cupti_start(uint32_t kinds, bool is_early)
+{
+    spool_prepare(SEGMENTS_AHEAD);
+    buffers_refresh();
+    session.sessions++;
+    if ((session.quirks & QUIRK_NO_NVTX) != 0)
+        kinds &= ~(uint32_t)UG_WANT_NVTX;
+    quirks_say();
+    calls_names(&session.cupti, kinds);
+    // Before the first record can be completed: the callbacks read it.
+    __atomic_store_n(&spool_header()->have_kinds, kinds, __ATOMIC_RELAXED);
+    kinds = kinds_enable(kinds, is_early);
+    extras_enable(kinds);
+    devices_restart(!is_early);
+    if (!is_early)
+        clock_sample(&session.cupti);
+    return kinds;
+}
+
 void session_start(uint32_t kinds, bool is_early)
 {
     if (spool_header() == NULL)
@@ -326,31 +369,20 @@ void session_start(uint32_t kinds, bool is_early)
         devices_restart(true);
         return; // a new recorder, the same wishes
     }
-    session.reason[0] = '\0';
     if (session.is_on)
         kinds_disable();
-    else if (attach() != 0) {
-        refuse();
-        return;
+    session.reason[0] = '\0';
+    if ((kinds & CUPTI_WANTS) != 0 && !session.is_attached) {
+        if (attach() != 0) {
+            refuse();
+            return;
+        }
+        session.is_attached = true;
     }
-    spool_prepare(SEGMENTS_AHEAD);
-    buffers_refresh();
-    session.sessions++;
-    if ((session.quirks & QUIRK_NO_NVTX) != 0)
-        kinds &= ~(uint32_t)UG_WANT_NVTX;
-    quirks_say();
-    calls_names(&session.cupti, kinds);
-    // Before the first record can be completed: the callbacks read it.
-    session.kinds = kinds;
-    session.is_on = true;
-    __atomic_store_n(&spool_header()->have_kinds, kinds, __ATOMIC_RELAXED);
-    session.kinds = kinds_enable(kinds);
-    extras_enable(session.kinds);
+    session.is_ready = !is_early || devices_context_seen();
     session.flush_due_ns = session.clock_due_ns = session.drops_due_ns = 0;
-    session.is_clock_ready = !is_early;
-    devices_restart(!is_early);
-    if (!is_early)
-        clock_sample(&session.cupti);
+    session.kinds = session.is_attached ? cupti_start(kinds, is_early) : kinds;
+    session.is_on = true;
     header_publish(UG_SPOOL_ACTIVE);
     nccl_kinds_changed(session.kinds);
 }
@@ -378,27 +410,45 @@ bool session_is_on(void)
     return session.is_on;
 }
 
-void session_tick(uint64_t now_ns)
+// CUPTI is left alone until the CUDA of the process is up, for cuInit may still be running on another thread, and its
+// clock settles only then: at the first context, or the first record.
+static bool is_ready(void)
 {
-    if (!session.is_on)
-        return;
+    if (session.is_ready)
+        return true;
+    session.is_ready = devices_context_seen() ||
+                       __atomic_load_n(&spool_header()->cupti_buffers_requested, __ATOMIC_RELAXED) > 0;
+    if (session.is_ready)
+        inject_register_exit();
+    return session.is_ready;
+}
+
+static void cupti_tick(uint64_t now_ns)
+{
     buffers_refresh();
-    // cuptiGetTimestamp settles in its clock only once the CUDA of the process is up: not before its first context.
-    if (devices_context_seen() || spool_header()->cupti_buffers_completed > 0)
-        session.is_clock_ready = true;
-    if (session.is_clock_ready && now_ns >= session.clock_due_ns) {
+    if (!is_ready())
+        return;
+    if (now_ns >= session.clock_due_ns) {
         clock_sample(&session.cupti);
         driver_version_ask();
         session.clock_due_ns = now_ns + CLOCK_NS;
     }
-    if (session.is_clock_ready)
-        devices_write(&session.cupti);
+    devices_write(&session.cupti);
     if (now_ns >= session.flush_due_ns) {
         session.cupti.flush_all(0);
         session.flush_due_ns = now_ns + FLUSH_NS;
     }
+}
+
+void session_tick(uint64_t now_ns)
+{
+    if (!session.is_on)
+        return;
+    if (session.is_attached)
+        cupti_tick(now_ns);
     if (now_ns >= session.drops_due_ns) {
-        drops_ask();
+        if (session.is_attached && session.is_ready)
+            drops_ask();
         nccl_poll();
         session.drops_due_ns = now_ns + DROPS_NS;
     }
@@ -411,11 +461,31 @@ void session_finish(void)
     if (!session.is_on)
         return;
     nccl_kinds_changed(0);
-    if (session.is_clock_ready || devices_context_seen())
+    if (session.is_attached && is_ready()) {
         clock_sample(&session.cupti);
-    session.cupti.flush_all(CUPTI_FLUSH_FORCED);
-    drops_ask();
+        devices_write(&session.cupti);
+        session.cupti.flush_all(CUPTI_FLUSH_FORCED);
+        drops_ask();
+    }
     spool_flush_thread();
+}
+
+// CUPTI leaves: at the end of the workload's next call. An idle process costs nothing, so whenever that comes is soon
+// enough.
+static void detach(void)
+{
+    if (!session.is_attached)
+        return;
+    session.is_attached = false;
+    if (session.cupti.finalize == NULL || session.cupti.enable_domain == NULL) {
+        session.cupti.unsubscribe(session.subscriber);
+        session.is_subscribed = false;
+        return;
+    }
+    session.cupti.enable_domain(1, session.subscriber, CUPTI_DOMAIN_DRIVER);
+    session.cupti.enable_domain(1, session.subscriber, CUPTI_DOMAIN_RUNTIME);
+    // Last: from then on CUPTI may be gone at any moment.
+    atomic_store(&session.finalize, FINALIZE_DUE);
 }
 
 void session_stop(void)
@@ -428,14 +498,5 @@ void session_stop(void)
     session_finish();
     session.is_on = false;
     header_publish(UG_SPOOL_DORMANT);
-    if (session.cupti.finalize == NULL || session.cupti.enable_domain == NULL) {
-        session.cupti.unsubscribe(session.subscriber);
-        session.is_subscribed = false;
-        return;
-    }
-    // An idle process costs nothing, so that its next call, whenever it comes, is soon enough. DUE comes last: from
-    // then on CUPTI may be gone at any moment.
-    session.cupti.enable_domain(1, session.subscriber, CUPTI_DOMAIN_DRIVER);
-    session.cupti.enable_domain(1, session.subscriber, CUPTI_DOMAIN_RUNTIME);
-    atomic_store(&session.finalize, FINALIZE_DUE);
+    detach();
 }
