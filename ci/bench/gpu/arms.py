@@ -66,7 +66,7 @@ class Talker:
     def __init__(self, argv, env=None, log=None):
         self.argv, self._rest = argv, b""
         self.log = log or os.devnull
-        with open(self.log, "ab") as stderr:
+        with open(self.log, "wb") as stderr:
             self.process = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr,
                                             start_new_session=True)
         Talker.alive.append(self)
