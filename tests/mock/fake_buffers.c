@@ -31,7 +31,7 @@ static struct slot slots[SLOT_COUNT];
 static _Atomic(fake_requested_fn) requested;
 static _Atomic(fake_completed_fn) completed;
 static atomic_int per_thread, zeroed, threads, in_callback_flushes;
-static atomic_ulong appended, lost, lost_total, requests, completions, records_given, refused;
+static atomic_ulong appended, lost, lost_total, requests, completions, records_given, refused, abandoned;
 static _Thread_local int own_slot;
 static _Thread_local int in_complete;
 
@@ -273,6 +273,17 @@ int fake_buffers_register(fake_requested_fn ask, fake_completed_fn done)
     return 0;
 }
 
+void fake_buffers_reset(void)
+{
+    atomic_store(&requested, NULL);
+    for (size_t i = 0; i < SLOT_COUNT; i++) {
+        pthread_mutex_lock(&slots[i].lock);
+        atomic_fetch_add(&abandoned, slots[i].buffer ? slots[i].records : 0);
+        slots[i].buffer = NULL;
+        pthread_mutex_unlock(&slots[i].lock);
+    }
+}
+
 int fake_buffers_registered(void)
 {
     return atomic_load(&requested) != NULL;
@@ -305,9 +316,9 @@ void fake_buffers_report(FILE *out)
         pthread_mutex_unlock(&slots[i].lock);
     }
     pthread_mutex_lock(&wrong_lock);
-    fprintf(out, "\"records\":%lu,\"waiting\":%zu,\"lost\":%lu,\"requests\":%lu,\"completions\":%lu,"
+    fprintf(out, "\"records\":%lu,\"waiting\":%zu,\"abandoned\":%lu,\"lost\":%lu,\"requests\":%lu,\"completions\":%lu,"
                  "\"refused\":%lu,\"per_thread\":%d,\"zeroed\":%d,\"wrong\":\"%s\"",
-            atomic_load(&records_given), waiting, atomic_load(&lost_total), atomic_load(&requests),
+            atomic_load(&records_given), waiting, atomic_load(&abandoned), atomic_load(&lost_total), atomic_load(&requests),
             atomic_load(&completions), atomic_load(&refused), atomic_load(&per_thread), atomic_load(&zeroed), wrong);
     pthread_mutex_unlock(&wrong_lock);
 }

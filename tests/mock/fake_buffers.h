@@ -30,6 +30,7 @@ void fake_buffers_zeroed(int on); // the client promises zeroed buffers: look
 void fake_buffers_append(const void *record, size_t bytes, int is_host);
 void fake_buffers_flush(void); // all of it, completed when this returns
 size_t fake_buffers_dropped(void); // since it was last asked
+void fake_buffers_reset(void); // nobody is registered; what was not given back stays where it is
 int fake_buffers_registered(void);
 int fake_buffers_next(uint8_t *buffer, size_t valid, void **record); // cuptiActivityGetNextRecord
 

@@ -4,7 +4,6 @@
 // is not exported. Any thread.
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +25,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of subscribing
 static int subscription;         // its address is the handle
 static int is_subscribed;
 static uint64_t attributes[ATTR_COUNT];
-static atomic_int finalized;
 
 const struct cupti_record_layout *fake_layout(enum cupti_record record)
 {
@@ -90,10 +88,7 @@ FAKE_EXPORT int cuptiUnsubscribe(void *handle)
         return INVALID_PARAMETER;
     pthread_mutex_lock(&lock);
     is_subscribed = 0;
-    play_subscribe(NULL, NULL);
-    for (uint32_t domain = 0; domain < CUPTI_DOMAIN_COUNT; domain++)
-        for (uint32_t cbid = 0; cbid < CUPTI_CBID_COUNT; cbid++)
-            play_callback(domain, cbid, 0);
+    play_unsubscribe();
     pthread_mutex_unlock(&lock);
     return OK;
 }
@@ -335,9 +330,35 @@ FAKE_EXPORT int cuptiGetStreamIdEx(void *context, void *stream, uint8_t per_thre
     return OK;
 }
 
+int cuptiActivityEnableAndDump(uint32_t kind);
+FAKE_EXPORT int cuptiActivityEnableAndDump(uint32_t kind)
+{
+    int err = cuptiActivityEnable(kind);
+    if (!err && fake_buffers_registered())
+        play_dump(kind);
+    return err;
+}
+
+int cuptiSetThreadIdType(uint32_t type);
+FAKE_EXPORT int cuptiSetThreadIdType(uint32_t type)
+{
+    return type < 2 ? OK : INVALID_PARAMETER;
+}
+
+// Unhooks all of it: nothing that was set holds any longer, and the next subscriber begins anew.
 int cuptiFinalize(void);
 FAKE_EXPORT int cuptiFinalize(void)
 {
-    atomic_store(&finalized, 1);
+    if (!play_is_at_exit())
+        fake_wrong("cuptiFinalize outside of an exit callback");
+    pthread_mutex_lock(&lock);
+    is_subscribed = 0;
+    play_reset();
+    fake_buffers_reset();
+    memset(attributes, 0, sizeof(attributes));
+    attributes[ATTR_PER_THREAD] = (uint64_t)fake_behaviour.per_thread;
+    fake_buffers_per_thread(fake_behaviour.per_thread);
+    fake_buffers_zeroed(0);
+    pthread_mutex_unlock(&lock);
     return OK;
 }

@@ -25,7 +25,9 @@ static const struct call_name {
     {2, 373, "cudaMallocAsync"},     {2, 375, "cudaFreeAsync"},       {2, 383, "cudaMemPoolCreate"},
     {2, 430, "cudaLaunchKernelExC"}, {1, 17, "cuCtxSynchronize"},     {1, 126, "cuStreamSynchronize"},
     {1, 277, "cuMemcpyHtoDAsync_v2"}, {1, 307, "cuLaunchKernel"},     {1, 514, "cuGraphLaunch"},
-    {1, 652, "cuLaunchKernelEx"},
+    {1, 652, "cuLaunchKernelEx"},    {1, 121, "cuEventSynchronize"},   {1, 216, "cuMemsetD8Async"},
+    {1, 243, "cuMemAlloc_v2"},       {1, 245, "cuMemFree_v2"},         {1, 295, "cuStreamWaitEvent"},
+    {1, 319, "cuMemcpyPeerAsync"},   {1, 598, "cuMemAllocAsync"},
 };
 
 static atomic_uchar callback_on[CUPTI_DOMAIN_COUNT][CUPTI_CBID_COUNT];
@@ -34,7 +36,9 @@ static atomic_uchar kind_on[CUPTI_KIND_COUNT];
 static _Atomic(cupti_callback_fn) subscriber;
 static _Atomic(void *) subscriber_user;
 static atomic_uint last_correlation;
-static atomic_ulong kernels, callbacks;
+static atomic_ulong kernels, callbacks, finalizes;
+static atomic_uint streams; // made so far: a bit each
+static _Thread_local int at_exit;
 
 struct record {
     const struct cupti_record_layout *layout;
@@ -62,6 +66,27 @@ void play_subscribe(cupti_callback_fn callback, void *user)
 {
     atomic_store(&subscriber_user, user);
     atomic_store(&subscriber, callback);
+}
+
+void play_unsubscribe(void)
+{
+    play_subscribe(NULL, NULL);
+    for (uint32_t domain = 0; domain < CUPTI_DOMAIN_COUNT; domain++)
+        for (uint32_t cbid = 0; cbid < CUPTI_CBID_COUNT; cbid++)
+            play_callback(domain, cbid, 0);
+}
+
+void play_reset(void)
+{
+    play_unsubscribe();
+    for (uint32_t kind = 0; kind < CUPTI_KIND_COUNT; kind++)
+        play_kind(kind, 0);
+    atomic_fetch_add(&finalizes, 1);
+}
+
+int play_is_at_exit(void)
+{
+    return at_exit;
 }
 
 void play_callback(uint32_t domain, uint32_t cbid, int on)
@@ -232,6 +257,15 @@ static void give_thing(const struct fake_op *op, enum cupti_record what)
     give(&thing, 1);
 }
 
+void play_dump(uint32_t kind)
+{
+    if (kind != fake_layout(CUPTI_RECORD_STREAM)->kind)
+        return;
+    for (uint32_t i = 0; i < 32; i++)
+        if (atomic_load(&streams) & 1u << i)
+            give_thing(&(struct fake_op){.context = 1, .stream = i}, CUPTI_RECORD_STREAM);
+}
+
 // --- calls ------------------------------------------------------------------------------------------
 
 static void tell(uint32_t domain, uint32_t cbid, const void *data)
@@ -294,7 +328,9 @@ static void call(uint32_t domain, uint32_t cbid, uint32_t inner, const struct fa
         work(op, correlation);
     give_call(domain, cbid, op, correlation, start);
     data.site = 1;
+    at_exit++;
     tell(domain, cbid, &data);
+    at_exit--;
 }
 
 static void resource(uint32_t cbid, const struct fake_op *op)
@@ -309,14 +345,14 @@ static const struct {
     uint16_t cbid, inner;
 } calls[] = {
     [FAKE_LAUNCH] = {2, 211, 307}, [FAKE_LAUNCH_DRIVER] = {1, 307, 0}, [FAKE_COPY] = {2, 41, 277},
-    [FAKE_PEER] = {2, 161, 0},     [FAKE_SET] = {2, 51, 0},            [FAKE_GRAPH] = {2, 311, 514},
-    [FAKE_MALLOC] = {2, 20, 0},    [FAKE_FREE] = {2, 22, 0},           [FAKE_POOL] = {2, 373, 0},
+    [FAKE_PEER] = {2, 161, 319},   [FAKE_SET] = {2, 51, 216},          [FAKE_GRAPH] = {2, 311, 514},
+    [FAKE_MALLOC] = {2, 20, 243},  [FAKE_FREE] = {2, 22, 245},         [FAKE_POOL] = {2, 373, 598},
     [FAKE_QUERY] = {2, 17, 0},
 };
 
 uint32_t play_op(const struct fake_op *op)
 {
-    static const uint16_t syncs[] = {0, 137, 147, 131, 165};
+    static const uint16_t syncs[] = {0, 137, 147, 131, 165}, sync_calls[] = {0, 121, 295, 126, 17};
     switch (op->what) {
     case FAKE_MARK: give_mark(op, play_now_gpu()); return 0;
     case FAKE_CONTEXT:
@@ -324,6 +360,7 @@ uint32_t play_op(const struct fake_op *op)
         resource(1, op);
         return 0;
     case FAKE_STREAM:
+        atomic_fetch_or(&streams, 1u << (op->stream & 31));
         give_thing(op, CUPTI_RECORD_STREAM);
         resource(3, op);
         return 0;
@@ -336,7 +373,7 @@ uint32_t play_op(const struct fake_op *op)
     }
     uint32_t correlation = atomic_fetch_add(&last_correlation, 1) + 1;
     if (op->what == FAKE_SYNC)
-        call(CUPTI_DOMAIN_RUNTIME, syncs[op->kind], 0, op, correlation);
+        call(CUPTI_DOMAIN_RUNTIME, syncs[op->kind], sync_calls[op->kind], op, correlation);
     else if (op->what == FAKE_POOL && op->kind)
         call(CUPTI_DOMAIN_RUNTIME, 383, 0, op, correlation);
     else
@@ -349,8 +386,8 @@ void play_report(FILE *out)
     int on = 0;
     for (int i = 0; i < CUPTI_KIND_COUNT; i++)
         on += atomic_load(&kind_on[i]);
-    fprintf(out, "{\"type\":\"fake\",\"loaded\":1,\"subscribed\":%d,\"kinds_on\":%d,\"callbacks\":%lu,\"calls\":%u,",
-            atomic_load(&subscriber) != NULL, on, atomic_load(&callbacks), atomic_load(&last_correlation));
+    fprintf(out, "{\"type\":\"fake\",\"loaded\":1,\"subscribed\":%d,\"kinds_on\":%d,\"callbacks\":%lu,\"finalizes\":%lu,\"calls\":%u,",
+            atomic_load(&subscriber) != NULL, on, atomic_load(&callbacks), atomic_load(&finalizes), atomic_load(&last_correlation));
     fake_buffers_report(out);
     fprintf(out, "}\n");
 }

@@ -36,7 +36,11 @@ struct cupti_resource_data { // as CUpti_ResourceData
 typedef void (*cupti_callback_fn)(void *user, uint32_t domain, uint32_t cbid, const void *data);
 
 // What is switched on; written by the API in fake_cupti.c, read by every call.
-void play_subscribe(cupti_callback_fn callback, void *user); // NULL: nobody
+void play_subscribe(cupti_callback_fn callback, void *user);
+void play_unsubscribe(void);
+void play_reset(void); // unsubscribed, and every kind and call off
+void play_dump(uint32_t kind); // records of what there already is: streams
+int play_is_at_exit(void); // of a call: the calling thread is in that callback
 void play_callback(uint32_t domain, uint32_t cbid, int on);
 void play_kind(uint32_t kind, int on);
 void play_call(uint32_t domain, uint32_t cbid, int on); // records of one API call

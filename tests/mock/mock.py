@@ -1,0 +1,436 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The injected library against the fake CUDA: the player plays a story, spool_dump records, expect.py judges.
+
+usage: mock.py CASE     (environment: UPGATE_MOCK directory of the built fakes, UPGATE_INJECT the library under test)
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import expect  # noqa: E402
+
+MOCK = pathlib.Path(os.environ["UPGATE_MOCK"])
+INJECT = os.environ["UPGATE_INJECT"]
+SANITIZED = bool(os.environ.get("UPGATE_SANITIZED"))
+SECONDS = 60  # of any wait here: a machine may be busy, a failure is told by what was waited for
+WANT = {"kernels": 1, "nodes": 2, "sync": 4, "memory": 8, "nvtx": 16, "overhead": 32}
+ALL = 0x7d  # all but graph nodes
+CUDA = {"11.8": 11080, "12.4": 12040, "12.9": 12090, "13.0": 13000}
+
+
+def check(holds, sentence):
+    if not holds:
+        raise AssertionError(sentence)
+
+
+def holds(wrong):
+    check(not wrong, "\n  ".join(wrong))
+
+
+class Player:
+    """A workload under the library."""
+
+    def __init__(self, story, version="13.0", env=None, inject=True, **options):
+        self.lines = []
+        fake = MOCK / f"cupti-{version}"
+        full = {name: value for name, value in os.environ.items() if not name.startswith(("FAKE_", "UPGATE_", "CUDA"))}
+        full.update(LD_LIBRARY_PATH=str(fake), FAKE_CUDA_VERSION=str(CUDA[version]),
+                    ASAN_OPTIONS="detect_leaks=0", TSAN_OPTIONS="halt_on_error=1 exitcode=66")
+        if inject:
+            full["CUDA_INJECTION64_PATH"] = INJECT
+        full.update(env or {})
+        self.process = subprocess.Popen(
+            [MOCK / "player", story, *(f"{name}={value}" for name, value in options.items())],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=full, text=True)
+        self.pid = self.process.pid
+        self.ready = self.until("ready")
+
+    def until(self, kind):
+        for text in self.process.stdout:
+            if not text.startswith("{"):
+                continue
+            line = json.loads(text)
+            self.lines.append(line)
+            if line["type"] == kind:
+                return line
+        raise AssertionError(f"the player ended ({self.process.wait()}) before it said '{kind}'")
+
+    def say(self):
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def play(self):
+        self.say()
+        return self.until("played")
+
+    def end(self, status=0):
+        """To its end; what the fake and the manners say."""
+        self.say()
+        self.lines += [json.loads(line) for line in self.process.stdout if line.startswith("{")]
+        got = self.process.wait(SECONDS)
+        check(got == status, f"the player ended with {got}, not {status}")
+        return self.of("fake")[-1]
+
+    def of(self, kind):
+        return [line for line in self.lines if line["type"] == kind]
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(SECONDS)
+
+
+class Recorder:
+    """spool_dump, which plays the recorder."""
+
+    def __init__(self, pid, *arguments, kinds=ALL):
+        self.where = tempfile.NamedTemporaryFile(prefix="upgate-mock-")
+        self.process = subprocess.Popen(
+            [MOCK / "spool_dump", str(pid), "--out", self.where.name, "--kinds", str(kinds), *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.states = []
+        for text in self.process.stdout:
+            line = json.loads(text)
+            self.states.append(line)
+            if line["type"] in ("asked", "error"):
+                break
+        check(self.states and self.states[-1]["type"] == "asked", f"the recorder said {self.states}")
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.stdin.close()
+        return self.wait()
+
+    def wait(self):
+        """Until it ends of itself."""
+        self.states += [json.loads(line) for line in self.process.stdout]
+        check(self.process.wait(SECONDS) == 0, f"the recorder failed: {self.states}")
+        return expect.Dump(expect.load_lines(self.where.name))
+
+
+def fake_is_content(fake):
+    check(fake["wrong"] == "", f"CUPTI was misused: {fake['wrong']}")
+
+
+def record(story, env=None, version="13.0", kinds=ALL, at_end=True, **options):
+    """One story from beginning to end: the dump, the player."""
+    player = Player(story, version, env, **options)
+    recorder = Recorder(player.pid, kinds=kinds)
+    check(recorder.states[-1]["state"] == "active", f"not active: {recorder.states}")
+    player.played = player.play()
+    dump = recorder.stop()
+    player.fake = player.end()
+    fake_is_content(player.fake)
+    check(player.fake["abandoned"] == 0 and player.fake["waiting"] == 0,
+          f"records left in CUPTI's buffers at the end: {player.fake}")
+    return dump, player
+
+
+def everything(version):
+    dump, player = record("mixed", version=version, threads=3, n=240, streams=3, contexts=2)
+    holds(expect.check_all(dump, player.lines))
+    check(dump.header["driver_version"] == CUDA[version], f"driver {dump.header['driver_version']}")
+    check(f"cupti-{version}" in dump.header["cupti_path"] or "libcupti.so" in dump.header["cupti_path"],
+          dump.header["cupti_path"])
+    kernel = dump.of("kernel")[0]
+    for field, value in {"registers": 42, "static_shared_bytes": 1024, "dynamic_shared_bytes": 2048, "local_bytes": 16,
+                         "cluster_x": 2, "channel": 7 | 1 << 24}.items():
+        check(kernel[field] == value, f"{field} of a kernel is {kernel[field]}, not {value}")
+    check(dump.header["unknown_records"] == 0, "records unknown")
+    return dump
+
+
+def case_cupti_118():
+    check(everything("11.8").header["cupti_version"] == 18, "version")
+
+
+def case_cupti_124():
+    check(everything("12.4").header["cupti_version"] == 22, "version")
+
+
+def case_cupti_129():
+    check(everything("12.9").header["cupti_version"] == 28, "version")
+
+
+def case_cupti_130():
+    dump = everything("13.0")
+    check(dump.header["cupti_version"] == 130001 and dump.header["per_thread_buffers"] in (0, 1), dump.header)
+    check(len(dump.of("device")) >= 1 and dump.of("device")[0]["sm_count"] == 132, f"devices: {dump.of('device')}")
+
+
+def case_graph_nodes():
+    dump, player = record("mixed", kinds=ALL | WANT["nodes"], threads=2, n=200)
+    holds(expect.check_all(dump, player.lines, nodes=True))
+
+
+def case_worker():
+    """Buffers are completed on a thread of CUPTI's, their records backwards."""
+    dump, player = record("mixed", {"FAKE_CUPTI_DELIVER": "worker", "FAKE_CUPTI_SHUFFLE": "1"}, threads=4, n=400)
+    holds(expect.check_all(dump, player.lines))
+
+
+def case_early():
+    """Switched on by the environment, before the first call; the recorder comes later."""
+    player = Player("launches", env={"UPGATE_TRACE": "1"}, n=500)
+    recorder = Recorder(player.pid, kinds=ALL)
+    player.play()
+    dump = recorder.stop()
+    fake_is_content(player.end())
+    holds(expect.check_whole(dump) + expect.check_kernels(dump, player.lines))
+
+
+def case_clock():
+    """A clock of the GPU that runs 300 ppm fast and an hour ahead: calls stay within what the program measured."""
+    player = Player("endless", env={"FAKE_CUPTI_PPM": "300", "FAKE_CUPTI_OFFSET_NS": "3600000000000"})
+    recorder = Recorder(player.pid)
+    player.say()
+    time.sleep(0.7)
+    player.say()
+    player.until("played")
+    dump = recorder.stop()
+    fake_is_content(player.end())
+    samples = dump.of("clock")
+    check(len(samples) >= 4, f"{len(samples)} clock samples in 0.7 s")
+    slope = expect.clock_of(dump)[0]
+    check(abs(slope - 1 / 1.0003) < 30e-6, f"slope {slope}")
+    holds(expect.check_whole(dump) + expect.check_clock(dump) + expect.check_launches(dump))
+
+
+def case_zero_times():
+    dump, player = record("launches", {"FAKE_CUPTI_ZERO": "7"}, n=700)
+    zero = [r for r in dump.of("kernel") if r["start_gpu"] == 0 and r["end_gpu"] == 0]
+    check(len(zero) == 100, f"{len(zero)} kernels without times, not 100")
+    holds(expect.check_whole(dump) + expect.check_kernels(dump, player.lines))
+
+
+def case_unknown_kinds():
+    """Records of a kind nobody knows: counted, and the workload lives."""
+    dump, player = record("launches", {"FAKE_CUPTI_UNKNOWN": "97"}, n=2000)
+    check(dump.header["unknown_records"] > 0, "no unknown record counted")
+    holds(expect.check_whole(dump) + expect.check_counts(dump) + expect.check_times(dump))
+
+
+def case_kinds_refused():
+    """Kinds that CUPTI does not give are missing in have_kinds and named; the others go on."""
+    player = Player("mixed", env={"FAKE_CUPTI_FAIL": "49,38"}, n=200)
+    recorder = Recorder(player.pid)
+    state = [s for s in recorder.states if s["type"] == "state"][-1]
+    check(state["state"] == "active" and not state["have_kinds"] & (WANT["sync"] | WANT["memory"]) and
+          state["have_kinds"] & WANT["kernels"] and "49" in state["reason"], f"{state}")
+    player.play()
+    dump = recorder.stop()
+    fake_is_content(player.end())
+    holds(expect.check_kernels(dump, player.lines))
+    check(not dump.of("sync"), "records of a kind that is off")
+
+
+def case_held():
+    """Another profiler has CUPTI: tracing refuses, says so, and the workload goes on."""
+    player = Player("launches", env={"FAKE_CUPTI_HELD": "1"}, n=200)
+    recorder = Recorder(player.pid)
+    state = [s for s in recorder.states if s["type"] == "state"][-1]
+    check(state["state"] == "refused" and "another profiler" in state["reason"], f"{state}")
+    player.play()
+    dump = recorder.stop()
+    fake = player.end()
+    fake_is_content(fake)
+    check(fake["callbacks"] == 0 and fake["records"] == 0 and not dump.of("kernel"), f"{fake}")
+
+
+def case_no_cupti():
+    player = Player("launches", env={"UPGATE_CUPTI": "/nonexistent/libcupti.so.13"}, n=50)
+    recorder = Recorder(player.pid)
+    state = [s for s in recorder.states if s["type"] == "state"][-1]
+    check(state["state"] == "refused" and "libcupti" in state["reason"], f"{state}")
+    player.play()
+    recorder.stop()
+    player.end()
+
+
+def case_mapped():
+    """The libcupti that the process has mapped is the one in use, whatever the path offers."""
+    own = MOCK / "cupti-12.9" / "libcupti.so.12"
+    player = Player("launches", env={"PLAYER_CUPTI": str(own)}, n=50)
+    recorder = Recorder(player.pid)
+    player.play()
+    dump = recorder.stop()
+    fake_is_content(player.end())
+    check(dump.header["cupti_version"] == 28, f"CUPTI {dump.header['cupti_version']}, {dump.header['cupti_path']}")
+    holds(expect.check_kernels(dump, player.lines))
+
+
+def case_cupti_drops():
+    """What CUPTI itself loses is asked for and told."""
+    dump, player = record("launches", {"FAKE_CUPTI_DROP": "20"}, n=2000)
+    check(dump.header["cupti_dropped"] == player.fake["lost"] > 0,
+          f"CUPTI lost {player.fake['lost']}, told {dump.header['cupti_dropped']}")
+
+
+def case_stale_names():
+    """Another kernel's name at the address of one whose module is gone."""
+    dump, player = record("modules", n=500)
+    holds(expect.check_kernels(dump, player.lines))
+
+
+def case_fork():
+    dump, player = record("forks", n=300)
+    told = [(c["status"], c["signal"]) for c in player.of("child")]
+    check(told == [(41, 0), (42, 0), (43, 0)], f"children ended with {told}")
+    holds(expect.check_all(dump, player.lines))
+
+
+def case_dlclose():
+    dump, player = record("closes", n=300)
+    holds(expect.check_kernels(dump, player.lines))
+
+
+def case_exit_flush():
+    """A process that ends while it is recorded: everything it did is in the spool, and the state says so."""
+    player = Player("launches", n=1000, threads=2)
+    recorder = Recorder(player.pid)
+    player.play()
+    player.end()
+    dump = recorder.wait()
+    check(dump.header["state"] == "ended", dump.header["state"])
+    holds(expect.check_all(dump, player.lines))
+
+
+def case_exit_middle():
+    """exit() while other threads launch: no crash, no hang."""
+    player = Player("endless", threads=3, exit="middle")
+    recorder = Recorder(player.pid)
+    player.say()
+    time.sleep(0.3)
+    player.say()
+    got = player.process.wait(SECONDS)
+    check(got == 7, f"the player ended with {got}")
+    dump = recorder.wait()
+    check(dump.header["state"] == "ended" and dump.of("kernel"), dump.header)
+    holds(expect.check_whole(dump) + expect.check_counts(dump))
+
+
+def case_kill():
+    """kill -9: a recorder that has the spool mapped reads what was in it."""
+    player = Player("endless", threads=2)
+    recorder = Recorder(player.pid)
+    player.say()
+    time.sleep(0.6)  # the library flushes 5 times a second
+    player.kill()
+    dump = recorder.wait()
+    check(len(dump.of("kernel")) > 100, f"{len(dump.of('kernel'))} kernels")
+    holds(expect.check_whole(dump) + expect.check_times(dump))
+
+
+def wait_for_quiet(player):
+    """Until CUPTI is let go: at the next calls of the workload."""
+    time.sleep(0.2)
+    return player
+
+
+def case_toggle():
+    """On, off, on, off while launches go on; off is off."""
+    player = Player("endless", threads=3)
+    player.say()
+    for _ in range(3):
+        recorder = Recorder(player.pid)
+        time.sleep(0.35)
+        dump = recorder.stop()
+        check(dump.header["state"] == "dormant", dump.header)
+        check(len(dump.of("kernel")) > 50, f"{len(dump.of('kernel'))} kernels of a session")
+        holds(expect.check_whole(dump) + expect.check_times(dump) + expect.check_launches(dump, share=0.9))
+        wait_for_quiet(player)
+    watcher = Recorder(player.pid, "--passive", "--seconds", "0.3")
+    quiet = watcher.wait()
+    check(not quiet.of("kernel") and not quiet.of("call"), "records while it is off")
+    player.say()
+    player.until("played")
+    fake = player.end()
+    fake_is_content(fake)
+    check(fake["subscribed"] == 0 and fake["kinds_on"] == 0, f"CUPTI is still in use: {fake}")
+
+
+def case_dormant():
+    """Never asked for: no subscriber, no CUPTI at all."""
+    player = Player("launches", n=500)
+    watcher = Recorder(player.pid, "--passive", "--seconds", "0.2")
+    player.play()
+    dump = watcher.wait()
+    fake = player.end()
+    check(fake["loaded"] == 0 and dump.header["state"] == "dormant" and not dump.of("kernel"), f"{fake} {dump.header}")
+
+
+def case_full():
+    """Nobody reads: what finds no room is dropped and counted, and no launch waits for anybody."""
+    player = Player("flood", n=300000, threads=4)
+    recorder = Recorder(player.pid, "--sleepy", kinds=WANT["kernels"])
+    played = player.play()
+    dump = recorder.stop()
+    fake_is_content(player.end())
+    check(dump.header["counts"]["kernel"]["dropped"] > 0, f"nothing was dropped: {dump.header}")
+    holds(expect.check_whole(dump) + expect.check_counts(dump))
+    check(dump.header["counts"]["kernel"]["seen"] + dump.header["unknown_records"] >= 1000,
+          f"{dump.header['counts']}")
+    check(SANITIZED or played["ns_mean"] < 50000, f"a launch took {played['ns_mean']} ns in the mean")
+
+
+def case_manners():
+    """Inside of callbacks: no allocation, no lock, no file."""
+    if SANITIZED:
+        print("the sanitizers have malloc and locks of their own: looked at in the plain builds")
+        return 77
+    for env in ({}, {"FAKE_CUPTI_DELIVER": "worker"}):
+        _, player = record("mixed", env, threads=4, n=2000)
+        manners = player.of("manners")[-1]
+        check(manners["request"]["visits"] > 0 and manners["complete"]["visits"] > 0, f"{manners}")
+        for place in ("call", "request", "complete"):
+            for what in ("memory", "lock", "file"):
+                check(manners[place][what] == 0,
+                      f"{manners[place][what]} calls of {what} in '{place}', the first {manners[place][what + '_first']}")
+    return 0
+
+
+def case_stale_recorder():
+    """A recorder that died: off again after UG_SPOOL_STALE_NS of silence, and the next one can switch it on."""
+    player = Player("endless")
+    player.say()
+    recorder = Recorder(player.pid, "--die", "--seconds", "0.1")
+    recorder.process.wait(SECONDS)
+    watcher = Recorder(player.pid, "--passive", "--seconds", "40")
+    for text in watcher.process.stdout:
+        if json.loads(text).get("state") == "dormant":
+            break
+    else:
+        raise AssertionError("still active 40 s after its recorder died")
+    watcher.stop()
+    recorder = Recorder(player.pid)
+    time.sleep(0.3)
+    dump = recorder.stop()
+    check(len(dump.of("kernel")) > 50, "no kernels for the next recorder")
+    player.say()
+    player.until("played")
+    fake_is_content(player.end())
+
+
+def main():
+    case = globals().get(f"case_{sys.argv[1]}") if len(sys.argv) == 2 else None
+    if case is None:
+        print(f"usage: mock.py {'|'.join(n[5:] for n in globals() if n.startswith('case_'))}", file=sys.stderr)
+        return 2
+    started = time.monotonic()
+    try:
+        status = case() or 0
+    except AssertionError as err:
+        print(f"FAILED  {sys.argv[1]}: {err}")
+        return 1
+    print(f"{sys.argv[1]}: {time.monotonic() - started:.1f} s")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
