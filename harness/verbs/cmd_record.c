@@ -19,6 +19,7 @@
 #include "harness/record/container.h"
 #include "harness/record/recording.h"
 #include "harness/record/report.h"
+#include "tracer/gpu/retention.h"
 
 enum { RECORD_PIDS_MAX = 4096 };
 
@@ -138,6 +139,8 @@ static int record_check(const struct record_values *values, const struct options
         return error_set(err, -EINVAL, "--pid, --cgroup, --container and a command exclude each other: name one");
     if (values->threshold_ns < 0 || values->duration_ns < 0)
         return error_set(err, -EINVAL, "a time cannot be negative");
+    if (values->max_bytes && (values->max_bytes < RETENTION_MIN_BYTES || values->max_bytes > INT64_MAX))
+        return error_set(err, -EINVAL, "option '--max-size': at least %d MiB", RETENTION_MIN_BYTES >> 20);
     return 0;
 }
 

@@ -178,6 +178,23 @@ def test_prepared_process(case):
     assert player.close()[0] == 0
 
 
+def test_other_namespace(case):
+    """Threads are named as we see them, whatever they see themselves."""
+    if os.geteuid():
+        raise Skip("only root can make a pid namespace")
+    player = Player(case, "unshare", "--pid", "--fork", PLAYER, "endless", "threads=3", env=prepared_env(case))
+    assert player.pid == 1, player.ready
+    parent = player.process.pid
+    with open("/proc/%d/task/%d/children" % (parent, parent)) as file:
+        pid = int(file.read())
+    player.go()
+    check(case.run("--pid", str(pid), "--duration", "1s"), 0, "GPU side of 1 process:")
+    tids = {row[0] for row in case.rows("SELECT DISTINCT call_tid FROM v_gpu_op WHERE call_name IS NOT NULL")}
+    assert len(tids) == 3 and tids <= {int(tid) for tid in os.listdir("/proc/%d/task" % pid)}, tids
+    assert case.rows("SELECT DISTINCT pid FROM v_gpu_op") == [(pid,)]
+    assert player.close()[0] == 0
+
+
 def test_unprepared_process(case):
     player = Player(case, PLAYER, "endless")
     done = case.run("--pid", str(player.pid), "--duration", "500ms")
