@@ -19,6 +19,7 @@ LAW = {
     "tracer/inject": {"contracts"},
     "tracer/symbols": COMMON,
     "tracer/pystack": COMMON,
+    "tracer/gpu": COMMON | {"tracer/store", "tracer/symbols"},
     "bpf": COMMON,
     "tracer/record": COMMON | {"bpf", "tracer/gpu", "tracer/symbols", "tracer/pystack", "tracer/store", "harness/steps"},
     "tracer/pystack": COMMON,

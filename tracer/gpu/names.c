@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is interned: texts, threads, devices, streams, kernels by shape and resources, and what was launched by which call.
+// Ids of the workload become rows of the store.
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "tracer/gpu/inside.h"
+#include "tracer/symbols/demangle.h"
+
+int gpu_names_new(struct gpu_recorder *gpu, struct error *err)
+{
+    gpu->target_ids = intern_new(GPU_TARGET_WORDS, GPU_TARGETS_MAX);
+    gpu->work_ids = intern_new(2, GPU_WORKS_MAX);
+    gpu->kernel_ids = intern_new(8, GPU_KERNELS_MAX);
+    static const struct {
+        const char *sql;
+        size_t at;
+    } last[] = {{"SELECT max(id) FROM gpu_work", offsetof(struct gpu_recorder, work_last)},
+                {"SELECT max(id) FROM gpu_kernel", offsetof(struct gpu_recorder, kernel_last)},
+                {"SELECT max(id) FROM gpu_stream", offsetof(struct gpu_recorder, stream_last)},
+                {"SELECT max(id) FROM gpu_device", offsetof(struct gpu_recorder, device_last)}};
+    for (size_t i = 0; i < sizeof last / sizeof *last; i++) {
+        int rc = store_get_int(gpu->store, (int64_t *)((char *)gpu + last[i].at), err, last[i].sql, "");
+        if (rc && rc != -ENOENT) // none yet
+            return rc;
+    }
+    return 0;
+}
+
+void gpu_names_free(struct gpu_recorder *gpu)
+{
+    intern_free(gpu->target_ids);
+    intern_free(gpu->work_ids);
+    intern_free(gpu->kernel_ids);
+    free(gpu->targets);
+    free(gpu->works);
+    free(gpu->kernels);
+}
+
+// Room for number `number` in an array that grows with its numbers.
+static void *array_room(void *array, uint32_t *capacity, uint32_t number, size_t size)
+{
+    if (number < *capacity)
+        return array;
+    *capacity = *capacity ? *capacity * 2 : 64;
+    return xrealloc(array, *capacity * size);
+}
+
+// --- texts ----------------------------------------------------------------------------------------
+
+// 0: cannot be written.
+static int64_t text_row(struct gpu_recorder *gpu, const char *text)
+{
+    int64_t row = 0;
+    if (store_get_int(gpu->store, &row, NULL, "SELECT id FROM string WHERE text = ?", "s", text) == 0)
+        return row;
+    if (!batch_begin(gpu->batch))
+        return 0;
+    if (store_insert(gpu->store, &row, NULL, "INSERT INTO string (text) VALUES (?)", "s", text)) {
+        batch_fail(gpu->batch);
+        return 0;
+    }
+    return row;
+}
+
+static uint32_t text_flags(const char *text)
+{
+    if (strstr(text, "GraphLaunch"))
+        return CALL_LAUNCHES | CALL_GRAPH;
+    return strstr(text, "Launch") || strstr(text, "Memcpy") || strstr(text, "Memset") ? CALL_LAUNCHES : 0;
+}
+
+static void define_string(struct gpu_process *process, const struct ug_rec_string *record)
+{
+    uint32_t len = record->text_bytes;
+    if (len > record->head.bytes - sizeof *record || record->id == 0 || record->id >= GPU_STRINGS_MAX) {
+        process->counters.no_room++;
+        return;
+    }
+    if (record->id >= process->string_capacity) {
+        uint32_t capacity = process->string_capacity ? process->string_capacity : 256;
+        while (capacity <= record->id)
+            capacity *= 2;
+        process->strings = xrealloc(process->strings, capacity * sizeof *process->strings);
+        memset(process->strings + process->string_capacity, 0,
+               (capacity - process->string_capacity) * sizeof *process->strings);
+        process->string_capacity = capacity;
+    }
+    struct gpu_string *string = &process->strings[record->id];
+    if (string->row)
+        return;
+    char *text = xcalloc(1, len + 1u);
+    memcpy(text, record + 1, len);
+    string_make_utf8(text, len);
+    string->flags = text_flags(text);
+    string->row = (uint32_t)text_row(process->gpu, text);
+    free(text);
+}
+
+const struct gpu_string *gpu_string(struct gpu_process *process, uint32_t id)
+{
+    static const struct gpu_string none = {0};
+    if (id < process->string_capacity && process->strings[id].row)
+        return &process->strings[id];
+    if (id == 0)
+        return &none;
+    // Another thread may have published it in a segment that this drain has passed.
+    if (process->peeks < GPU_PEEKS_MAX && process->reader) {
+        process->peeks++;
+        spool_reader_peek(process->reader, gpu_define, process);
+    }
+    return id < process->string_capacity ? &process->strings[id] : &none;
+}
+
+uint32_t gpu_string_row(struct gpu_process *process, uint32_t id)
+{
+    uint32_t row = gpu_string(process, id)->row;
+    if (row || !id)
+        return row;
+    process->counters.unknown_strings++;
+    if (!process->gpu->unknown_string)
+        process->gpu->unknown_string = text_row(process->gpu, "[unknown]");
+    return (uint32_t)process->gpu->unknown_string;
+}
+
+// --- threads, devices, streams --------------------------------------------------------------------
+
+uint32_t gpu_thread_row(struct gpu_process *process, uint32_t tid)
+{
+    if (!tid)
+        return 0;
+    bool fresh;
+    uint32_t number = intern_number(process->thread_ids, &(uint64_t){tid}, &fresh);
+    if (number == INTERN_FULL) {
+        process->counters.no_room++;
+        return 0;
+    }
+    if (fresh) {
+        if ((number & (number - 1)) == 0) // 0, 1, 2, 4, ...: doubles
+            process->threads = xrealloc(process->threads, (number ? number * 2 : 1) * sizeof *process->threads);
+        process->threads[number] =
+            process->gpu->callbacks.thread(process->gpu->callbacks.context, process->pid, tid);
+    }
+    return process->threads[number];
+}
+
+static void define_device(struct gpu_process *process, const struct ug_rec_device *record)
+{
+    for (uint32_t i = 0; i < process->device_count; i++)
+        if (process->devices[i].context == record->context && process->devices[i].known)
+            return;
+    if (process->device_count == GPU_CONTEXTS_MAX) {
+        process->counters.no_room++;
+        return;
+    }
+    struct gpu_device *device = &process->devices[process->device_count++];
+    *device = (struct gpu_device){.known = true, .context = record->context, .device = record->device, .record = *record};
+    const uint8_t *u = record->uuid;
+    char uuid[48], capability[32];
+    snprintf(uuid, sizeof uuid, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2],
+             u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+    snprintf(capability, sizeof capability, "%u.%u", record->cc_major, record->cc_minor);
+    int64_t name_id = gpu_string_row(process, record->name);
+    if (!batch_begin(process->gpu->batch))
+        return;
+    int rc = store_exec(process->gpu->store, NULL,
+                        "INSERT OR IGNORE INTO gpu_device (process_id, device, name, uuid, compute_capability, "
+                        "multiprocessors, max_threads_multiprocessor, registers_multiprocessor, "
+                        "shared_multiprocessor_bytes, memory_bytes) VALUES (?, ?, (SELECT text FROM string WHERE id = ?), "
+                        "?, ?, ?, ?, ?, ?, ?)",
+                        "iiissiiiii", (int64_t)process->row, (int64_t)record->device, name_id, uuid, capability,
+                        (int64_t)record->sm_count, (int64_t)record->max_threads_sm, (int64_t)record->registers_sm,
+                        (int64_t)record->shared_sm_bytes, (int64_t)record->memory_bytes);
+    if (rc)
+        batch_fail(process->gpu->batch);
+}
+
+uint32_t gpu_context_device(const struct gpu_process *process, uint32_t context)
+{
+    for (uint32_t i = 0; i < process->device_count; i++)
+        if (process->devices[i].context == context)
+            return process->devices[i].device;
+    return UINT32_MAX;
+}
+
+static struct gpu_stream *stream_of(struct gpu_process *process, uint32_t context, uint32_t stream)
+{
+    bool fresh;
+    uint32_t number = intern_number(process->stream_ids, &(uint64_t){(uint64_t)context << 32 | stream}, &fresh);
+    if (number == INTERN_FULL) {
+        process->counters.no_room++;
+        number = 0; // there are thousands: something is badly wrong
+        fresh = false;
+    }
+    if (fresh) {
+        if ((number & (number - 1)) == 0)
+            process->streams = xrealloc(process->streams, (number ? number * 2 : 1) * sizeof *process->streams);
+        process->streams[number] = (struct gpu_stream){.context = context, .stream = stream};
+    }
+    return &process->streams[number];
+}
+
+static void stream_describe(struct gpu_process *process, const struct gpu_stream *stream)
+{
+    if (!batch_begin(process->gpu->batch))
+        return;
+    int64_t priority = stream->priority;
+    if (store_exec(process->gpu->store, NULL,
+                   "UPDATE gpu_stream SET name = coalesce((SELECT text FROM string WHERE id = ?), name), "
+                   "priority = coalesce(?, priority) WHERE id = ?",
+                   "iIi", (int64_t)stream->name, stream->described ? &priority : NULL, (int64_t)stream->row))
+        batch_fail(process->gpu->batch);
+}
+
+static void define_stream(struct gpu_process *process, const struct ug_rec_stream *record)
+{
+    struct gpu_stream *stream = stream_of(process, record->context, record->stream);
+    uint32_t name = record->name ? gpu_string_row(process, record->name) : 0;
+    bool same = (!name || name == stream->name) && (record->flags & 8 || stream->described);
+    stream->name = name ? name : stream->name;
+    if (!(record->flags & 8)) { // 8: tells the name only
+        stream->priority = record->priority;
+        stream->described = true;
+    }
+    if (stream->row && !same)
+        stream_describe(process, stream);
+}
+
+uint32_t gpu_stream_row(struct gpu_process *process, uint32_t device, uint32_t context, uint32_t number)
+{
+    struct gpu_stream *stream = stream_of(process, context, number);
+    if (stream->row || !batch_begin(process->gpu->batch))
+        return stream->row;
+    stream->row = (uint32_t)++process->gpu->stream_last;
+    if (store_exec(process->gpu->store, NULL,
+                   "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (?, ?, ?, ?, ?)", "iiiii",
+                   (int64_t)stream->row, (int64_t)process->row, (int64_t)device, (int64_t)context, (int64_t)number))
+        batch_fail(process->gpu->batch);
+    if (stream->name || stream->described)
+        stream_describe(process, stream);
+    return stream->row;
+}
+
+void gpu_define(void *context, const struct ug_rec_head *record)
+{
+    struct gpu_process *process = context;
+    if (record->type == UG_REC_STRING)
+        define_string(process, (const struct ug_rec_string *)record);
+    else if (record->type == UG_REC_DEVICE)
+        define_device(process, (const struct ug_rec_device *)record);
+    else if (record->type == UG_REC_STREAM)
+        define_stream(process, (const struct ug_rec_stream *)record);
+}
+
+// --- kernels --------------------------------------------------------------------------------------
+
+static uint32_t round_up(uint32_t value, uint32_t to)
+{
+    return (value + to - 1) / to * to;
+}
+
+static uint32_t blocks_max(uint32_t major, uint32_t minor)
+{
+    if ((major == 8 && (minor == 6 || minor == 7)) || (major == 7 && minor == 5))
+        return 16;
+    return (major == 8 && minor == 9) || major == 12 ? 24 : 32;
+}
+
+// As cudaOccupancyMaxActiveBlocksPerMultiprocessor counts: warps in units of 4, registers of a warp in units of 256, shared
+// memory in units of 128 (of 256 before 8.0) with 1 KiB of the system's for each block from 8.0 on.
+double gpu_occupancy(const struct ug_rec_device *device, const struct ug_rec_kernel *kernel)
+{
+    uint64_t threads = (uint64_t)kernel->block[0] * kernel->block[1] * kernel->block[2];
+    if (threads == 0 || threads > 1024 || device->max_threads_sm < 32)
+        return -1;
+    uint32_t warps = (uint32_t)(threads + 31) / 32, warps_max = device->max_threads_sm / 32;
+    uint32_t blocks = warps_max / warps, limit = blocks_max(device->cc_major, device->cc_minor);
+    blocks = blocks < limit ? blocks : limit;
+    if (kernel->registers && device->registers_sm) {
+        uint32_t by_registers = device->registers_sm / round_up(kernel->registers * 32u, 256) / 4 * 4 / warps;
+        blocks = blocks < by_registers ? blocks : by_registers;
+    }
+    bool recent = device->cc_major >= 8;
+    uint64_t shared = (uint64_t)kernel->static_shared_bytes + kernel->dynamic_shared_bytes + (recent ? 1024 : 0);
+    shared = (shared + (recent ? 127 : 255)) / (recent ? 128 : 256) * (recent ? 128 : 256);
+    if (shared && device->shared_sm_bytes) {
+        uint64_t by_shared = device->shared_sm_bytes / shared;
+        blocks = blocks < by_shared ? blocks : (uint32_t)by_shared;
+    }
+    return blocks ? (double)(blocks * warps) / warps_max : -1;
+}
+
+static void kernel_write(struct gpu_process *process, int64_t row, const struct ug_rec_kernel *kernel, int64_t name_id,
+                         double occupancy)
+{
+    struct gpu_recorder *gpu = process->gpu;
+    char *mangled = store_get_text(gpu->store, "SELECT text FROM string WHERE id = ?", "i", name_id);
+    char name[SYMBOL_NAME_MAX];
+    symbol_name_readable(mangled ? mangled : "", mangled ? strlen(mangled) : 0, name);
+    free(mangled);
+    if (!batch_begin(gpu->batch))
+        return;
+    int64_t cluster[3] = {kernel->cluster[0], kernel->cluster[1], kernel->cluster[2]};
+    bool clustered = cluster[0] && cluster[1] && cluster[2];
+    int rc = store_exec(
+        gpu->store, NULL,
+        "INSERT INTO gpu_kernel (id, name_id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, cluster_x, cluster_y, "
+        "cluster_z, registers, static_shared_bytes, dynamic_shared_bytes, local_bytes, occupancy) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "iisiiiiiiIIIiiiid", row, name_id, name, (int64_t)kernel->grid[0], (int64_t)kernel->grid[1],
+        (int64_t)kernel->grid[2], (int64_t)kernel->block[0], (int64_t)kernel->block[1], (int64_t)kernel->block[2],
+        clustered ? &cluster[0] : NULL, clustered ? &cluster[1] : NULL, clustered ? &cluster[2] : NULL,
+        (int64_t)kernel->registers, (int64_t)kernel->static_shared_bytes, (int64_t)kernel->dynamic_shared_bytes,
+        (int64_t)kernel->local_bytes, occupancy < 0 ? NAN : occupancy);
+    if (rc)
+        batch_fail(gpu->batch);
+}
+
+static uint32_t kernel_row(struct gpu_process *process, const struct ug_rec_kernel *kernel)
+{
+    struct gpu_recorder *gpu = process->gpu;
+    double occupancy = -1;
+    if (gpu_context_device(process, kernel->context) == UINT32_MAX && process->reader && process->peeks < GPU_PEEKS_MAX) {
+        process->peeks++; // its device may stand in a segment that the drain has passed
+        spool_reader_peek(process->reader, gpu_define, process);
+    }
+    for (uint32_t i = 0; i < process->device_count; i++)
+        if (process->devices[i].context == kernel->context)
+            occupancy = gpu_occupancy(&process->devices[i].record, kernel);
+    uint32_t name = gpu_string_row(process, kernel->name);
+    uint64_t key[8] = {(uint64_t)name << 32 | kernel->registers,
+                       (uint64_t)kernel->grid[0] << 32 | kernel->grid[1],
+                       (uint64_t)kernel->grid[2] << 32 | kernel->block[0],
+                       (uint64_t)kernel->block[1] << 32 | kernel->block[2],
+                       (uint64_t)kernel->cluster[0] << 32 | (uint64_t)kernel->cluster[1] << 16 | kernel->cluster[2],
+                       (uint64_t)kernel->static_shared_bytes << 32 | kernel->dynamic_shared_bytes,
+                       kernel->local_bytes,
+                       (uint64_t)(int64_t)(occupancy * 10000)};
+    bool fresh;
+    uint32_t number = intern_number(gpu->kernel_ids, key, &fresh);
+    if (number == INTERN_FULL) {
+        intern_clear(gpu->kernel_ids); // some will have a second row
+        number = intern_number(gpu->kernel_ids, key, &fresh);
+    }
+    gpu->kernels = array_room(gpu->kernels, &gpu->kernel_capacity, number, sizeof *gpu->kernels);
+    if (fresh) {
+        gpu->kernels[number] = (uint32_t)++gpu->kernel_last;
+        if (!name) { // without any name: gpu_kernel wants one
+            if (!gpu->unknown_string)
+                gpu->unknown_string = text_row(gpu, "[unknown]");
+            name = (uint32_t)gpu->unknown_string;
+        }
+        kernel_write(process, gpu->kernels[number], kernel, name, occupancy);
+    }
+    return gpu->kernels[number];
+}
+
+// --- targets and work -----------------------------------------------------------------------------
+
+static uint32_t target_number(struct gpu_recorder *gpu, const uint64_t *key, bool *ret_new)
+{
+    uint32_t number = intern_number(gpu->target_ids, key, ret_new);
+    if (number == INTERN_FULL) {
+        // Ops that are held back name targets by number.
+        for (uint32_t i = 0; i < gpu->process_count; i++)
+            gpu_ops_clocked(gpu->processes[i], true);
+        gpu_ops_write(gpu, INT64_MAX);
+        intern_clear(gpu->target_ids);
+        intern_clear(gpu->work_ids);
+        number = intern_number(gpu->target_ids, key, ret_new);
+    }
+    gpu->targets = array_room(gpu->targets, &gpu->target_capacity, number, sizeof *gpu->targets);
+    return number;
+}
+
+uint32_t gpu_target_kernel(struct gpu_process *process, const struct ug_rec_kernel *kernel)
+{
+    uint64_t key[GPU_TARGET_WORDS] = {(uint64_t)process->index << 8 | 0};
+    memcpy(key + 1, &kernel->name, offsetof(struct ug_rec_kernel, channel) - offsetof(struct ug_rec_kernel, name));
+    bool fresh;
+    uint32_t number = target_number(process->gpu, key, &fresh);
+    if (fresh) {
+        uint32_t row = kernel_row(process, kernel); // both may write
+        uint32_t stream = gpu_stream_row(process, kernel->device, kernel->context, kernel->stream);
+        process->gpu->targets[number] = (struct gpu_target){.kind = 0,
+                                                            .stream = stream,
+                                                            .kernel = row,
+                                                            .graph = kernel->graph,
+                                                            .graph_node = kernel->graph_node,
+                                                            .bytes = BATCH_NULL,
+                                                            .memory = BATCH_NULL};
+    }
+    return number;
+}
+
+uint32_t gpu_target_copy(struct gpu_process *process, const struct ug_rec_copy *copy)
+{
+    uint64_t key[GPU_TARGET_WORDS] = {(uint64_t)process->index << 8 | 1,
+                                      copy->size_bytes,
+                                      copy->graph_node,
+                                      (uint64_t)copy->graph << 32 | copy->device,
+                                      (uint64_t)copy->context << 32 | copy->stream,
+                                      (uint64_t)copy->kind << 16 | (uint64_t)copy->source << 8 | copy->target};
+    bool fresh;
+    uint32_t number = target_number(process->gpu, key, &fresh);
+    if (fresh) {
+        uint32_t stream = gpu_stream_row(process, copy->device, copy->context, copy->stream);
+        bool set = copy->kind == UG_COPY_SET;
+        process->gpu->targets[number] =
+            (struct gpu_target){.kind = 16u + copy->kind,
+                                .stream = stream,
+                                .graph = copy->graph,
+                                .graph_node = copy->graph_node,
+                                .bytes = copy->size_bytes > INT64_MAX ? INT64_MAX : (int64_t)copy->size_bytes,
+                                .memory = set ? copy->target : (copy->source & 15) * 16 + (copy->target & 15)};
+    }
+    return number;
+}
+
+uint32_t gpu_target_graph(struct gpu_process *process, const struct ug_rec_graph *graph)
+{
+    uint64_t key[GPU_TARGET_WORDS] = {(uint64_t)process->index << 8 | 2, (uint64_t)graph->graph << 32 | graph->device,
+                                      (uint64_t)graph->context << 32 | graph->stream};
+    bool fresh;
+    uint32_t number = target_number(process->gpu, key, &fresh);
+    if (fresh) {
+        uint32_t stream = gpu_stream_row(process, graph->device, graph->context, graph->stream);
+        process->gpu->targets[number] = (struct gpu_target){
+            .kind = 1, .stream = stream, .graph = graph->graph, .bytes = BATCH_NULL, .memory = BATCH_NULL};
+    }
+    return number;
+}
+
+static void work_write(struct gpu_recorder *gpu, int64_t id, const struct op *op)
+{
+    struct gpu_process *process = gpu->processes[op->process];
+    const struct gpu_target *target = &gpu->targets[op->target];
+    uint32_t name = op->call_start_gpu ? gpu_string_row(process, op->call_name) : 0;
+    uint32_t thread = op->call_start_gpu ? gpu_thread_row(process, op->call_tid) : 0;
+    int64_t *row = batch_row(gpu->batch, BATCH_WORK);
+    row[0] = id;
+    row[1] = target->kind;
+    row[2] = target->stream;
+    row[3] = target->kernel ? (int64_t)target->kernel : BATCH_NULL;
+    row[4] = name ? (int64_t)name : BATCH_NULL;
+    row[5] = thread ? (int64_t)thread : BATCH_NULL;
+    row[6] = target->bytes;
+    row[7] = target->memory;
+    row[8] = target->graph ? (int64_t)target->graph : BATCH_NULL;
+    row[9] = target->graph_node ? (int64_t)target->graph_node : BATCH_NULL;
+}
+
+int64_t gpu_work_row(struct gpu_recorder *gpu, const struct op *op)
+{
+    struct gpu_target *target = &gpu->targets[op->target];
+    uint32_t name = op->call_start_gpu ? op->call_name : 0, tid = op->call_start_gpu ? op->call_tid : 0;
+    if (target->last_work && target->last_name == name && target->last_tid == tid)
+        return target->last_work;
+    bool fresh;
+    uint64_t key[2] = {op->target, (uint64_t)name << 32 | tid};
+    uint32_t number = intern_number(gpu->work_ids, key, &fresh);
+    if (number == INTERN_FULL) {
+        intern_clear(gpu->work_ids); // some will have a second row
+        number = intern_number(gpu->work_ids, key, &fresh);
+    }
+    gpu->works = array_room(gpu->works, &gpu->work_capacity, number, sizeof *gpu->works);
+    if (fresh) {
+        gpu->works[number] = (uint32_t)++gpu->work_last;
+        work_write(gpu, gpu->works[number], op);
+    }
+    target->last_name = name;
+    target->last_tid = tid;
+    target->last_work = gpu->works[number];
+    return target->last_work;
+}

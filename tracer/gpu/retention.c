@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// --max-size: deletes whole seconds of the oldest events. Rows stand in the order they were written, which is nearly that of
+// time: the oldest ones are the first of each table, so only they are looked at.
+#include "tracer/gpu/retention.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/strings.h"
+
+enum {
+    RETENTION_STEPS_MAX = 64,   // seconds deleted in one go
+    RETENTION_FREE_PCT = 6,     // of the limit are kept free for the next transaction
+};
+static const int64_t RETENTION_SECOND_NS = 1000000000;
+
+static const struct {
+    const char *name, *time;
+} retention_tables[] = {
+    {"gpu_op", "start_ns"},   {"gpu_call", "start_ns"},     {"gpu_sync", "start_ns"},  {"gpu_memory", "at_ns"},
+    {"gpu_overhead", "start_ns"}, {"nvtx_range", "start_ns"}, {"nccl_op", "enqueued_ns"}, {"python_mark", "at_ns"},
+    {"python_gc", "start_ns"}, {"clock_sample", "before_ns"}, {"gap", "in_ns"},          {"sample", "at_ns"},
+    {"lock_wait", "end_ns"},  {"host_fact", "end_ns"},        {"counter", "at_ns"},
+};
+enum { RETENTION_TABLES = sizeof retention_tables / sizeof *retention_tables };
+
+struct retention {
+    struct store *store;
+    int64_t recording_id, max_bytes, page_bytes;
+    int64_t first[RETENTION_TABLES]; // rowid before the recording's first row
+    uint64_t rows[RETENTION_TABLES];
+    int64_t from_ns, until_ns; // what went
+};
+
+int retention_new(struct store *store, int64_t recording_id, int64_t max_bytes, struct retention **ret_retention,
+                  struct error *err)
+{
+    if (max_bytes < RETENTION_MIN_BYTES)
+        return error_set(err, -EINVAL, "a store of at most %" PRId64 " bytes is too small: at least %d MiB", max_bytes,
+                         RETENTION_MIN_BYTES >> 20);
+    struct retention *retention = xcalloc(1, sizeof *retention);
+    retention->store = store;
+    retention->recording_id = recording_id;
+    retention->max_bytes = max_bytes;
+    int rc = store_get_int(store, &retention->page_bytes, err, "PRAGMA page_size", "");
+    for (int i = 0; i < RETENTION_TABLES && rc == 0; i++) {
+        char *sql = xasprintf("SELECT coalesce(max(rowid), 0) FROM %s", retention_tables[i].name);
+        rc = store_get_int(store, &retention->first[i], err, sql, "");
+        free(sql);
+    }
+    if (rc) {
+        retention_free(retention);
+        return rc;
+    }
+    *ret_retention = retention;
+    return 0;
+}
+
+void retention_free(struct retention *retention)
+{
+    free(retention);
+}
+
+static int retention_int(struct retention *retention, const char *sql, int64_t *ret)
+{
+    struct error err = {0};
+    int rc = store_get_int(retention->store, ret, &err, sql, "");
+    return rc;
+}
+
+// Bytes of the file that hold something. Pages on the free list are used before the file grows.
+static int retention_used(struct retention *retention, int64_t *ret_bytes)
+{
+    int64_t pages = 0, unused = 0;
+    int rc = retention_int(retention, "PRAGMA page_count", &pages);
+    if (rc == 0)
+        rc = retention_int(retention, "PRAGMA freelist_count", &unused);
+    *ret_bytes = (pages - unused) * retention->page_bytes;
+    return rc;
+}
+
+// Prepared for once: 15 tables twice would fill the store's cache of statements.
+static int64_t retention_ask(struct retention *retention, const char *what, int table, int64_t first, int64_t until_ns)
+{
+    char *sql = xasprintf("SELECT %s FROM %s WHERE rowid > %" PRId64 "%s%s", what, retention_tables[table].name, first,
+                          until_ns == INT64_MAX ? "" : " AND ", until_ns == INT64_MAX ? "" : retention_tables[table].time);
+    struct strbuf text = {0};
+    strbuf_add(&text, "%s", sql);
+    free(sql);
+    if (until_ns != INT64_MAX)
+        strbuf_add(&text, " >= %" PRId64, until_ns);
+    strbuf_add(&text, " ORDER BY rowid LIMIT 1");
+    sqlite3_stmt *stmt = NULL;
+    int64_t value = INT64_MAX;
+    if (sqlite3_prepare_v2(store_db(retention->store), text.text, -1, &stmt, NULL) == SQLITE_OK &&
+        sqlite3_step(stmt) == SQLITE_ROW && sqlite3_column_type(stmt, 0) != SQLITE_NULL)
+        value = sqlite3_column_int64(stmt, 0);
+    sqlite3_finalize(stmt);
+    strbuf_free(&text);
+    return value;
+}
+
+static int64_t retention_oldest(struct retention *retention)
+{
+    int64_t oldest = INT64_MAX;
+    for (int i = 0; i < RETENTION_TABLES; i++) {
+        int64_t at_ns = retention_ask(retention, retention_tables[i].time, i, retention->first[i], INT64_MAX);
+        oldest = at_ns < oldest ? at_ns : oldest;
+    }
+    return oldest;
+}
+
+static int retention_delete(struct retention *retention, int table, int64_t until_ns)
+{
+    int64_t stop = retention_ask(retention, "rowid", table, retention->first[table], until_ns);
+    sqlite3 *db = store_db(retention->store);
+    char *sql = xasprintf("DELETE FROM %s WHERE rowid > %" PRId64 " AND rowid < %" PRId64, retention_tables[table].name,
+                          retention->first[table], stop);
+    int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+    free(sql);
+    if (rc != SQLITE_OK)
+        return -EIO;
+    retention->rows[table] += (uint64_t)sqlite3_changes64(db);
+    return 0;
+}
+
+int retention_step(struct retention *retention, struct error *err)
+{
+    int64_t used = 0, keep = retention->max_bytes - retention->max_bytes * RETENTION_FREE_PCT / 100;
+    int rc = retention_used(retention, &used);
+    for (int step = 0; rc == 0 && used > keep && step < RETENTION_STEPS_MAX; step++) {
+        int64_t oldest = retention_oldest(retention);
+        if (oldest == INT64_MAX)
+            break; // what fills the file are no events
+        int64_t until_ns = oldest - oldest % RETENTION_SECOND_NS + RETENTION_SECOND_NS;
+        for (int i = 0; i < RETENTION_TABLES && rc == 0; i++)
+            rc = retention_delete(retention, i, until_ns);
+        retention->from_ns = retention->from_ns ? retention->from_ns : oldest;
+        retention->until_ns = until_ns;
+        if (rc == 0)
+            rc = retention_used(retention, &used);
+    }
+    return rc ? error_set(err, rc, "failed to write '%s': %s", store_path(retention->store),
+                          sqlite3_errmsg(store_db(retention->store)))
+              : 0;
+}
+
+uint64_t retention_rows(const struct retention *retention)
+{
+    uint64_t rows = 0;
+    for (int i = 0; i < RETENTION_TABLES; i++)
+        rows += retention->rows[i];
+    return rows;
+}
+
+void retention_end(struct retention *retention, const int64_t *launch_id)
+{
+    if (!retention_rows(retention))
+        return;
+    char *span = xasprintf("the first %.0f s, up to %" PRId64 " ns of CLOCK_MONOTONIC",
+                           (double)(retention->until_ns - retention->from_ns) / 1e9, retention->until_ns);
+    for (int i = 0; i < RETENTION_TABLES; i++)
+        if (retention->rows[i])
+            store_ledger(retention->store, launch_id, "retention", retention_tables[i].name, -1, -1,
+                         (int64_t)retention->rows[i], 0, span);
+    store_note(retention->store, "info",
+               "--max-size: %" PRIu64 " rows of the oldest events were deleted to keep the store at %.0f MB: %s",
+               retention_rows(retention), (double)retention->max_bytes / 1e6, span);
+    free(span);
+}
