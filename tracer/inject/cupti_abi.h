@@ -102,6 +102,7 @@ struct cupti {
     int (*set_attribute)(uint32_t attribute, size_t *bytes, void *value);
     int (*flush_all)(uint32_t flag);
     int (*dropped)(void *context, uint32_t stream, size_t *count);
+    int (*next_record)(uint8_t *buffer, size_t valid_bytes, void **record);
     int (*thread_id_type)(uint32_t type); // 1: of the system
     int (*enable_driver_api)(uint32_t cbid, uint8_t enable); // from 12.5
     int (*context_id)(void *context, uint32_t *id);

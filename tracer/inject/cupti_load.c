@@ -189,6 +189,7 @@ static bool symbols_fill(struct cupti *cupti, void *library)
         .set_attribute = dlsym(library, "cuptiActivitySetAttribute"),
         .flush_all = dlsym(library, "cuptiActivityFlushAll"),
         .dropped = dlsym(library, "cuptiActivityGetNumDroppedRecords"),
+        .next_record = dlsym(library, "cuptiActivityGetNextRecord"),
         .thread_id_type = dlsym(library, "cuptiSetThreadIdType"),
         .enable_driver_api = dlsym(library, "cuptiActivityEnableDriverApi"),
         .context_id = dlsym(library, "cuptiGetContextId"),

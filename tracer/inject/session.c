@@ -4,6 +4,7 @@
 // traced once stays 10 to 20 % slower (PyTorch PR 146604). No lock of ours is ever held across a call of CUPTI's.
 #include "tracer/inject/session.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -35,7 +36,8 @@ static struct {
     // is_attached: CUPTI works for us. is_ready: the CUDA of the process is up, the driver may be asked.
     bool is_loaded, is_subscribed, is_on, is_attached, is_selective, is_ready;
     void *subscriber;
-    uint32_t quirks, kinds, sessions;
+    uint32_t quirks, sessions;
+    uint32_t asked, kinds; // what the recorder wants, what CUPTI gave
     uint32_t enabled; // bit of kind_table
     const struct cupti_layout *layout;
     uint64_t flush_due_ns, clock_due_ns, drops_due_ns;
@@ -146,6 +148,18 @@ static void on_callback(void *user, uint32_t domain, uint32_t cbid, const void *
 
 // --- on ------------------------------------------------------------------------------------------------
 
+// 11.8 calls itself 18, as 12.0 and 12.1 do, but its kernel record is shorter: its symbols' version tells.
+static const struct cupti_layout *layout_find(uint32_t version, const char *path, int *ret_exact)
+{
+    const char *base = strrchr(path, '/') == NULL ? path : strrchr(path, '/') + 1;
+    if (version == 18 && (dlvsym(session.cupti.library, "cuptiGetVersion", "libcupti.so.11.8") != NULL ||
+                          strncmp(base, "libcupti.so.11", 14) == 0)) {
+        *ret_exact = 1;
+        return cupti_layout_11_8();
+    }
+    return cupti_layout_find(version, ret_exact);
+}
+
 static int load(void)
 {
     struct ug_spool_header *header = spool_header();
@@ -158,13 +172,15 @@ static int load(void)
     if (err != 0)
         return err;
     session.cupti.get_version(&version);
-    session.layout = cupti_layout_find(version, &is_exact);
+    session.layout = layout_find(version, header->cupti_path, &is_exact);
     session.quirks = cupti_quirks(version);
     header->cupti_version = version;
     if (session.layout == NULL) {
         reason_add("this libcupti is older than 11.8");
         return -ENOTSUP;
     }
+    if (!is_exact && session.cupti.next_record != NULL)
+        decode_use_next_record(session.cupti.next_record);
     session.is_selective = (session.quirks & QUIRK_NO_SELECTION) == 0 &&
                            session.cupti.enable_driver_api != NULL;
     session.is_loaded = true;
@@ -365,7 +381,7 @@ void session_start(uint32_t kinds, bool is_early)
     if (spool_header() == NULL)
         return;
     spool_restart_strings();
-    if (session.is_on && session.kinds == kinds) {
+    if (session.is_on && session.asked == kinds) {
         devices_restart(true);
         return; // a new recorder, the same wishes
     }
@@ -379,6 +395,7 @@ void session_start(uint32_t kinds, bool is_early)
         }
         session.is_attached = true;
     }
+    session.asked = kinds;
     session.is_ready = !is_early || devices_context_seen();
     session.flush_due_ns = session.clock_due_ns = session.drops_due_ns = 0;
     session.kinds = session.is_attached ? cupti_start(kinds, is_early) : kinds;
