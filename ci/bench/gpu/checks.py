@@ -455,7 +455,7 @@ workloads:
   - {name: %(model)s, command: ["{python}", %(models)s/%(model)s.py, --mode, train, --steps, "{steps}", --seed, "{seed}", --ranks, "%(ranks)d",
       --device, cuda], steps: %(steps)d, ranks: %(ranks)d}
 schedule: {looks: [%(looks)s], seed: 7, interleave: steps, timeout: 2min, traced_launches: 1}
-gate: {alpha: 0.1, metrics: {step_time: {margin: 10%%}, throughput: {observe: true}, peak_gpu_memory: {observe: true},
+gate: {alpha: 0.1, calibrate: require, metrics: {step_time: {margin: 10%%}, throughput: {observe: true}, peak_gpu_memory: {observe: true},
                  peak_memory: {observe: true}, first_step_time: {observe: true}}, parity: {rule: off}}
 """
 
@@ -554,6 +554,7 @@ def main():
     parser.add_argument("parts", nargs="+", choices=list(PARTS))
     args = parser.parse_args()
     os.makedirs(args.out, exist_ok=True)
+    arms.end_with_children()
     missed = 0
     for part in args.parts:
         check, begin = Check(args.out), time.monotonic()

@@ -199,6 +199,7 @@ def main():
     parser.add_argument("--json", help="every round of every arm")
     args = parser.parse_args()
     bench = Bench(args)
+    arms.end_with_children()
     for part in args.parts or list(PARTS):
         try:
             PARTS[part](bench)
