@@ -59,7 +59,10 @@ def check_whole(dump):
 def check_counts(dump, since_start=True):
     """seen = kept + dropped, of every producer; only where this dump began with the process' first record."""
     wrong = []
-    kept = collections.Counter(PRODUCERS[line["type"]] for line in dump.lines if line["type"] in PRODUCERS)
+    kept = collections.Counter()
+    for kind, count in dump.of("kept")[-1].items():
+        if kind in PRODUCERS:
+            kept[PRODUCERS[kind]] += count
     for producer, counts in dump.header["counts"].items():
         if since_start and counts["seen"] != kept[producer] + counts["dropped"]:
             wrong.append(f"{producer}: seen {counts['seen']}, but kept {kept[producer]} + dropped {counts['dropped']}")

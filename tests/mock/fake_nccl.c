@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events as bytes at offsets, not as structs: the offsets were taken with offsetof from NCCL's public headers (profiler_v1.h to
-// profiler_v6.h), so this file and tracer/inject/nccl_abi.h can only agree when both are right. The order of the calls
-// follows the documentation of the plugin interface (ext-profiler/README.md).
+// Events as bytes at offsets, not as structs: the offsets were taken with offsetof from NCCL's
+// public headers (profiler_v1.h to profiler_v6.h), so this file and tracer/inject/nccl_abi.h can
+// only agree when both are right. The order of the calls follows the documentation of the plugin
+// interface (ext-profiler/README.md).
 #include "tests/mock/fake_nccl.h"
 
 #include <string.h>
@@ -9,8 +10,17 @@
 #include <unistd.h>
 
 enum { DESCR_BYTES = 128 };
-enum { GROUP = 1, COLL = 2, P2P = 4, PROXY_OP = 8, KERNEL_CH = 64, GROUP_API = 256, COLL_API = 512, P2P_API = 1024,
-       CE_COLL = 4096 };
+enum {
+    GROUP = 1,
+    COLL = 2,
+    P2P = 4,
+    PROXY_OP = 8,
+    KERNEL_CH = 64,
+    GROUP_API = 256,
+    COLL_API = 512,
+    P2P_API = 1024,
+    CE_COLL = 4096
+};
 enum { KERNEL_CH_STOP = 22 };
 
 static const struct {
@@ -101,11 +111,13 @@ static int index_of(const char *text, const char *const *names, int count)
 static void put_name(uint8_t *descr, int offset, const char *text)
 {
     static const char *const names[] = {
-        "Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "SendRecv", "Send", "Recv", // functions
-        "ncclInt8", "ncclUint8", "ncclInt32", "ncclUint32", "ncclInt64", "ncclUint64", "ncclFloat16", "ncclFloat32",
-        "ncclFloat64", "ncclBfloat16",
-        "TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT", // algorithms
-        "LL", "LL128", "SIMPLE"};
+        "Broadcast",  "Reduce",      "AllGather",      "ReduceScatter", "AllReduce",
+        "SendRecv",   "Send",        "Recv", // functions
+        "ncclInt8",   "ncclUint8",   "ncclInt32",      "ncclUint32",    "ncclInt64",
+        "ncclUint64", "ncclFloat16", "ncclFloat32",    "ncclFloat64",   "ncclBfloat16",
+        "TREE",       "RING",        "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS",
+        "NVLS_TREE",  "PAT", // algorithms
+        "LL",         "LL128",       "SIMPLE"};
     static const int firsts[] = {25, 18, 8, 0};
     if (fake_version > 1) {
         put(descr, offset, &text, sizeof(text));
@@ -141,7 +153,8 @@ static void *start_api(struct fake_comm *comm, const struct fake_call *call, voi
     return start(comm, descr);
 }
 
-static void *start_task(struct fake_comm *comm, const struct fake_call *call, void *api, void *group)
+static void *start_task(struct fake_comm *comm, const struct fake_call *call, void *api,
+                        void *group)
 {
     uint8_t descr[DESCR_BYTES] = {0};
     int v = fake_version, announced = call->announced;
@@ -158,7 +171,8 @@ static void *start_task(struct fake_comm *comm, const struct fake_call *call, vo
         put_u8(descr, at[v].p2p_channels, announced);
         return start(comm, descr);
     }
-    uint64_t *sequence = &comm->sequence[strlen(call->function)]; // one a function: their lengths differ
+    uint64_t *sequence =
+        &comm->sequence[strlen(call->function)]; // one a function: their lengths differ
     put(descr, at[v].sequence, sequence, 8);
     ++*sequence;
     put_name(descr, at[v].function, call->function);
@@ -171,7 +185,8 @@ static void *start_task(struct fake_comm *comm, const struct fake_call *call, vo
     return start(comm, descr);
 }
 
-static void enqueue(struct fake_comm *comm, const struct fake_call *call, struct fake_task *task, bool is_broken)
+static void enqueue(struct fake_comm *comm, const struct fake_call *call, struct fake_task *task,
+                    bool is_broken)
 {
     uint8_t descr[DESCR_BYTES] = {0};
     void *api = NULL, *group_api = NULL, *group = NULL;
@@ -206,7 +221,8 @@ void fake_enqueue(struct fake_comm *comm, const struct fake_call *call, struct f
     enqueue(comm, call, task, false);
 }
 
-void fake_enqueue_broken(struct fake_comm *comm, const struct fake_call *call, struct fake_task *task)
+void fake_enqueue_broken(struct fake_comm *comm, const struct fake_call *call,
+                         struct fake_task *task)
 {
     enqueue(comm, call, task, true);
 }

@@ -2,7 +2,6 @@
 #include "tests/mock/nccl_rig.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,8 +11,6 @@
 #include "tracer/inject/spool_writer.h"
 
 enum { RECORDS = 100000, TEXTS = 256 };
-
-int InitializeInjection(void);
 
 static struct ug_rec_nccl records[RECORDS];
 static uint32_t count, kinds, starts;
@@ -57,10 +54,10 @@ uint32_t rig_starts(void)
     return starts;
 }
 
-int InitializeInjection(void)
+int inject_start(void)
 {
     __atomic_fetch_add(&starts, 1, __ATOMIC_RELAXED);
-    return 1;
+    return 0;
 }
 
 uint32_t inject_kinds(void)

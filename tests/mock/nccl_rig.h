@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of the rest of the library: kinds that the test sets, and a spool that keeps the records in an array.
+// In place of the rest of the library: kinds that the test sets, and a spool that keeps the records
+// in an array.
 #ifndef UPGATE_TESTS_MOCK_NCCL_RIG_H
 #define UPGATE_TESTS_MOCK_NCCL_RIG_H
 

@@ -144,8 +144,8 @@ static void *endless(void *arg)
 {
     for (int i = 0; !atomic_load(&is_over); i++) {
         play(launch_of((int)(intptr_t)arg, i % 1000));
-        if (i % 16 == 15)
-            nap(100000);
+        if (i % 4 == 3)
+            nap(1000000); // 4,000 launches a second and thread
     }
     return NULL;
 }

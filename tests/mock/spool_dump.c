@@ -3,7 +3,8 @@
 // the heartbeat, reads, switches off, and writes every record as a line of JSON (fields as contracts/spool.h names them, string
 // ids as text). For the mock tests, and for the programs of ci/gpu/trace on real CUPTI: tests/mock/expect.py reads both.
 //
-// usage: spool_dump PID [--kinds N] [--seconds S] [--wait S] [--out FILE] [--passive] [--sleepy] [--die]
+// usage: spool_dump PID [--kinds N] [--seconds S] [--wait S] [--out FILE] [--passive] [--sleepy] [--die] [--count]
+//   --count    prints how many records of each type, not the records
 //   --passive  reads, asks for nothing      --sleepy  reads only at the end       --die  goes without switching off
 // Ends at S seconds, when stdin ends or gives a line, or when the process is over. Changes of state are told on stdout at once.
 #include <dirent.h>
@@ -31,7 +32,7 @@ static struct options {
     uint32_t kinds;
     double seconds, wait;
     const char *out;
-    bool passive, sleepy, die;
+    bool passive, sleepy, die, count;
 } options = {.kinds = UG_WANT_DEFAULT, .seconds = 3600, .wait = 5};
 
 static struct spool {
@@ -116,6 +117,21 @@ static void attach(void)
     spool.sequence_done = calloc(header->segment_count, 8);
     spool.sequence_at = calloc(header->segment_count, 8);
     spool.cursor = calloc(header->segment_count, 4);
+}
+
+// What lies there while nothing is recorded was an earlier recorder's.
+static void skip_old(void)
+{
+    for (uint32_t i = 0; spool.header->state == UG_SPOOL_DORMANT && i < spool.header->segment_count; i++) {
+        struct ug_spool_segment *segment = &spool.segments[i];
+        spool.sequence_at[i] = __atomic_load_n(&segment->sequence, __ATOMIC_ACQUIRE);
+        uint32_t state = __atomic_load_n(&segment->state, __ATOMIC_ACQUIRE);
+        spool.cursor[i] = __atomic_load_n(&segment->committed, __ATOMIC_ACQUIRE);
+        if (state == UG_SEGMENT_FULL) {
+            spool.sequence_done[i] = spool.sequence_at[i];
+            __atomic_store_n(&segment->state, UG_SEGMENT_FREE, __ATOMIC_RELEASE);
+        }
+    }
 }
 
 static void keep(const uint8_t *from, size_t bytes)
@@ -396,9 +412,16 @@ static void print_all(FILE *out)
                                             "python", "other"};
     const struct ug_spool_header *header = spool.header;
     collect_strings();
-    for (size_t at = 0; at < records_bytes; at += ((const struct ug_rec_head *)(const void *)(records + at))->bytes)
-        print_record(out, records + at);
-    fprintf(out, "{\"type\":\"header\",\"state\":\"%s\",\"pid\":%u,\"have_kinds\":%u,\"generation\":%u,"
+    size_t kept[UG_REC_TYPE_COUNT] = {0};
+    for (size_t at = 0; at < records_bytes; at += ((const struct ug_rec_head *)(const void *)(records + at))->bytes) {
+        kept[((const struct ug_rec_head *)(const void *)(records + at))->type]++;
+        if (!options.count)
+            print_record(out, records + at);
+    }
+    fprintf(out, "{\"type\":\"kept\"");
+    for (int i = 1; i < UG_REC_TYPE_COUNT; i++)
+        fprintf(out, ",\"%s\":%zu", shapes[i].name, kept[i]);
+    fprintf(out, "}\n{\"type\":\"header\",\"state\":\"%s\",\"pid\":%u,\"have_kinds\":%u,\"generation\":%u,"
                  "\"done_generation\":%u,\"cupti_version\":%u,\"driver_version\":%u,\"nccl_version\":%u,"
                  "\"per_thread_buffers\":%u,\"threads\":%u,\"cupti_dropped\":%llu,\"cupti_buffers_requested\":%llu,"
                  "\"cupti_buffers_completed\":%llu,\"cupti_buffers_discarded\":%llu,\"unknown_records\":%llu,"
@@ -438,6 +461,8 @@ static void parse(int argc, char **argv)
             options.sleepy = true;
         else if (!strcmp(argv[i], "--die"))
             options.die = true;
+        else if (!strcmp(argv[i], "--count"))
+            options.count = true;
     }
 }
 
@@ -445,11 +470,12 @@ int main(int argc, char **argv)
 {
     if (argc < 2 || atoi(argv[1]) <= 0) {
         fprintf(stderr, "usage: spool_dump PID [--kinds N] [--seconds S] [--wait S] [--out FILE] [--passive] [--sleepy]"
-                        " [--die]\n");
+                        " [--die] [--count]\n");
         return 2;
     }
     parse(argc, argv);
     attach();
+    skip_old();
     tell_state();
     uint32_t last_state = spool.header->state;
     bool is_on = true;
