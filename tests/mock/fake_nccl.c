@@ -45,8 +45,15 @@ static struct {
     int (*finalize)(void *context);
 } plugin;
 
-int fake_mask, fake_version;
+int fake_version;
+
 const char *fake_log;
+
+int *fake_mask_place(void)
+{
+    static int mask;
+    return &mask;
+}
 
 __attribute__((visibility("default"))) int ncclGetVersion(int *version);
 int ncclGetVersion(int *version)

@@ -36,7 +36,9 @@ struct fake_task {
     void *children[FAKE_CHANNELS];
 };
 
-extern int fake_mask;        // NCCL's one mask of all communicators
+// NCCL's one mask of all communicators; it lives in the library, as NCCL's does.
+#define fake_mask (*fake_mask_place())
+int *fake_mask_place(void);
 extern int fake_version;     // of the interface that is spoken
 extern const char *fake_log; // the plugin's name
 

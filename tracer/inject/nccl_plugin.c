@@ -3,34 +3,13 @@
 // ncclProfiler_vN that it knows. It is loaded by NCCL_PROFILER_PLUGIN and called from ncclCommInit
 // (init), the threads that launch (collectives and sends), CUDA's callback thread (captured graphs)
 // and the proxy threads (channels). Returns 0 always: recording must not fail a communicator.
-//
-// While dormant the activation mask is 0: NCCL loads one integer an operation. All versions look at
-// the mask again for every group, so recording starts with the next one. The channels' reports are
-// asked for only when that was so all the time since the communicator was made: NCCL counts its
-// works on the host and on the GPU, and a captured graph that was made without reports is counted
-// by the GPU alone. Then its proxy waits for a number that does not come, and so does
-// ncclCommDestroy. UPGATE_NCCL_CHANNELS=0: never ask for them (a captured collective then costs no
-// host node); 1: always.
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
+#include <stddef.h>
 #include <unistd.h>
 
 #include "contracts/spool.h"
 #include "tracer/inject/inject.h"
-#include "tracer/inject/nccl.h"
 #include "tracer/inject/nccl_abi.h"
 #include "tracer/inject/nccl_pool.h"
-#include "tracer/inject/spool_writer.h"
-
-int InitializeInjection(void); // inject.c: once, whoever comes first
-
-enum channels_wish { CHANNELS_WHEN_SAFE, CHANNELS_NEVER, CHANNELS_ALWAYS };
-
-static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; // communicators come and go, masks; never on the path
-static _Atomic pid_t process;  // whose communicators these are
 
 static const char *const functions_v1[] = {"Broadcast", "Reduce",   "AllGather", "ReduceScatter",
                                            "AllReduce", "SendRecv", "Send",      "Recv"};
@@ -42,151 +21,19 @@ static const char *const algorithms_v1[] = {
 static const char *const protocols_v1[] = {"LL", "LL128", "SIMPLE"};
 #define NAME_OF(table, index) ((index) < sizeof(table) / sizeof((table)[0]) ? (table)[index] : NULL)
 
-// --- communicators
-// --------------------------------------------------------------------------------
-
-static enum channels_wish channels_wish(void)
-{
-    const char *wish = getenv("UPGATE_NCCL_CHANNELS");
-    if (wish && !strcmp(wish, "0"))
-        return CHANNELS_NEVER;
-    return wish && !strcmp(wish, "1") ? CHANNELS_ALWAYS : CHANNELS_WHEN_SAFE;
-}
-
-// The mask of all communicators of this libnccl. Under the lock.
-static void set_mask(int *mask, uint32_t version, uint32_t kinds)
-{
-    int events = 0;
-    bool has_channels = version >= 3 && (kinds & UG_WANT_NCCL) != 0;
-    enum channels_wish wish = channels_wish();
-    for (uint32_t i = 0; i < NCCL_COMMS && has_channels && wish == CHANNELS_WHEN_SAFE; i++)
-        if (atomic_load(&nccl_comms[i].is_live) && nccl_comms[i].mask == mask &&
-            nccl_comms[i].was_without)
-            has_channels = false;
-    if (wish == CHANNELS_NEVER)
-        has_channels = false;
-    if (kinds & UG_WANT_NCCL)
-        events = NCCL_EVENT_COLL | NCCL_EVENT_P2P | (version < 3 ? NCCL_EVENT_PROXY_OP : 0) |
-                 (version >= 6 ? NCCL_EVENT_CE_COLL : 0) |
-                 (has_channels ? NCCL_EVENT_KERNEL_CH : 0);
-    for (uint32_t i = 0; i < NCCL_COMMS; i++) {
-        struct nccl_comm *comm = &nccl_comms[i];
-        if (!atomic_load(&comm->is_live) || comm->mask != mask)
-            continue;
-        comm->was_without |= !has_channels;
-        atomic_store(&comm->has_channels, has_channels);
-    }
-    __atomic_store_n(mask, events, __ATOMIC_RELAXED);
-}
-
-// NCCL's mask is written from our thread at any time: its library stays loaded from now on. Tells
-// its version.
-static uint32_t pin_library(const int *mask)
-{
-    Dl_info info;
-    if (!dladdr(mask, &info) || !info.dli_fname)
-        return 0;
-    void *library = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
-    if (!library)
-        return 0; // linked into the program itself
-    int version = 0;
-    int (*get)(int *) = NULL;
-    *(void **)&get = dlsym(library, "ncclGetVersion");
-    if (!get || get(&version) != 0 || version < 0)
-        version = 0;
-    dlclose(library);
-    return (uint32_t)version;
-}
-
-// What is on, or will be in a moment: the control thread of a process that is traced from its start
-// may still be loading CUPTI.
-static uint32_t kinds_soon(void)
-{
-    const struct ug_spool_header *header = spool_header();
-    uint32_t kinds = inject_kinds();
-    if (kinds || !header ||
-        __atomic_load_n(&header->want_state, __ATOMIC_ACQUIRE) != UG_SPOOL_ACTIVE ||
-        __atomic_load_n(&header->state, __ATOMIC_ACQUIRE) > UG_SPOOL_ACTIVE)
-        return kinds;
-    return __atomic_load_n(&header->want_kinds, __ATOMIC_RELAXED);
-}
-
-static void start_library(const int *mask)
-{
-    InitializeInjection();
-    uint32_t version = pin_library(mask);
-    struct ug_spool_header *header = spool_header();
-    if (header && version)
-        __atomic_store_n(&header->nccl_version, version, __ATOMIC_RELAXED);
-}
-
-static void set_name(struct nccl_comm *comm, const char *name)
-{
-    uint32_t unset = 0;
-    if (!name || !*name || !atomic_compare_exchange_strong(&comm->name_state, &unset, 1))
-        return;
-    size_t bytes = strnlen(name, sizeof(comm->name) - 1);
-    memcpy(comm->name + 1, name + 1, bytes - 1); // whoever reads sees an empty name or the whole
-    __atomic_store_n(comm->name, *name, __ATOMIC_RELEASE);
-}
-
-// Memory is mapped at the first communicator of this place and touched when an operation needs it.
-static struct nccl_comm *place_for_comm(void)
-{
-    for (uint32_t i = 0; i < NCCL_COMMS; i++) {
-        struct nccl_comm *comm = &nccl_comms[i];
-        if (atomic_load(&comm->is_live))
-            continue;
-        if (!comm->slots)
-            comm->slots = nccl_slots_map();
-        return comm;
-    }
-    return NULL;
-}
-
-static int init_any(uint32_t version, void **context, int *mask, const char *name, uint64_t hash,
-                    int ranks, int rank)
-{
-    static struct nccl_comm nobody; // no place or no memory: everything is dropped and counted
-    *context = &nobody;
-    start_library(mask);
-    pthread_mutex_lock(&lock);
-    process = getpid();
-    struct nccl_comm *comm = place_for_comm();
-    if (comm && comm->slots) {
-        comm->version = version;
-        comm->hash = hash;
-        comm->ranks = ranks > 0 ? (uint32_t)ranks : 0;
-        comm->rank = rank > 0 ? (uint32_t)rank : 0;
-        comm->mask = mask;
-        comm->was_without = false;
-        memset(comm->name, 0, sizeof(comm->name));
-        atomic_store(&comm->name_state, 0);
-        set_name(comm, name);
-        atomic_store(&comm->offset, INT64_MAX);
-        atomic_store(&comm->offset_before, INT64_MAX);
-        atomic_store(&comm->window_ns, 0);
-        atomic_store(&comm->is_live, 1);
-        *context = comm;
-    }
-    set_mask(mask, version, kinds_soon());
-    pthread_mutex_unlock(&lock);
-    return 0;
-}
-
 static int init_v1(void **context, int *mask)
 {
-    return init_any(1, context, mask, NULL, 0, 0, 0);
+    return nccl_comm_open(1, context, mask, NULL, 0, 0, 0);
 }
 
 static int init_v2(void **context, int *mask)
 {
-    return init_any(2, context, mask, NULL, 0, 0, 0);
+    return nccl_comm_open(2, context, mask, NULL, 0, 0, 0);
 }
 
 static int init_v3(void **context, int *mask)
 {
-    return init_any(3, context, mask, NULL, 0, 0, 0);
+    return nccl_comm_open(3, context, mask, NULL, 0, 0, 0);
 }
 
 static int init_v4(void **context, int *mask, const char *name, uint64_t hash, int nodes, int ranks,
@@ -194,7 +41,7 @@ static int init_v4(void **context, int *mask, const char *name, uint64_t hash, i
 {
     (void)nodes;
     (void)log;
-    return init_any(4, context, mask, name, hash, ranks, rank);
+    return nccl_comm_open(4, context, mask, name, hash, ranks, rank);
 }
 
 static int init_v5(void **context, uint64_t hash, int *mask, const char *name, int nodes, int ranks,
@@ -202,7 +49,7 @@ static int init_v5(void **context, uint64_t hash, int *mask, const char *name, i
 {
     (void)nodes;
     (void)log;
-    return init_any(5, context, mask, name, hash, ranks, rank);
+    return nccl_comm_open(5, context, mask, name, hash, ranks, rank);
 }
 
 static int init_v6(void **context, uint64_t hash, int *mask, const char *name, int nodes, int ranks,
@@ -210,28 +57,7 @@ static int init_v6(void **context, uint64_t hash, int *mask, const char *name, i
 {
     (void)nodes;
     (void)log;
-    return init_any(6, context, mask, name, hash, ranks, rank);
-}
-
-static struct nccl_comm *comm_of(void *context)
-{
-    struct nccl_comm *comm = context;
-    return comm >= nccl_comms && comm < nccl_comms + NCCL_COMMS && atomic_load(&comm->is_live)
-               ? comm
-               : NULL;
-}
-
-static int finalize(void *context)
-{
-    struct nccl_comm *comm = comm_of(context);
-    if (!comm || process != getpid())
-        return 0;
-    nccl_comm_settle(comm, true);
-    pthread_mutex_lock(&lock);
-    comm->mask = NULL;
-    atomic_store(&comm->is_live, 0);
-    pthread_mutex_unlock(&lock);
-    return 0;
+    return nccl_comm_open(6, context, mask, name, hash, ranks, rank);
 }
 
 // --- events
@@ -265,20 +91,20 @@ static void start_plain(struct nccl_comm *comm, void **handle, uint64_t type,
         *handle = nccl_handle(NCCL_HANDLE_GROUP, 1);
     else if (type == NCCL_EVENT_KERNEL_CH)
         *handle = nccl_child_start(descr->parent, comm->version >= 4 ? descr->kernel_ch.ptimer : 0);
-    else if (type == NCCL_EVENT_PROXY_OP && descr->proxy_op.pid == process)
+    else if (type == NCCL_EVENT_PROXY_OP && nccl_is_own(descr->proxy_op.pid))
         *handle = nccl_child_start(descr->parent, 0);
 }
 
 static int start_v1(void *context, void **handle, struct nccl_descr *descr)
 {
-    struct nccl_comm *comm = comm_of(context);
+    struct nccl_comm *comm = nccl_comm_of(context);
     *handle = NULL;
     if (!comm || !(inject_kinds() & UG_WANT_NCCL))
         return 0;
     struct nccl_op op = {.rank = (uint32_t)descr->rank, .peer = UINT32_MAX};
     if (descr->type_v1 == NCCL_EVENT_COLL) {
         const struct nccl_coll_v1 *coll = &descr->coll_v1;
-        set_name(comm, coll->name);
+        nccl_comm_name(comm, coll->name);
         op.communicator = coll->comm_hash;
         op.sequence = coll->sequence;
         op.count = coll->count;
@@ -291,7 +117,7 @@ static int start_v1(void *context, void **handle, struct nccl_descr *descr)
         start_op(comm, handle, &op);
     } else if (descr->type_v1 == NCCL_EVENT_P2P) {
         const struct nccl_p2p_v1 *p2p = &descr->p2p_v1;
-        set_name(comm, p2p->name);
+        nccl_comm_name(comm, p2p->name);
         op.communicator = p2p->comm_hash;
         op.count = p2p->count;
         op.function = NAME_OF(functions_v1, p2p->function);
@@ -306,7 +132,7 @@ static int start_v1(void *context, void **handle, struct nccl_descr *descr)
 
 static int start_v2(void *context, void **handle, struct nccl_descr *descr) // and v3
 {
-    struct nccl_comm *comm = comm_of(context);
+    struct nccl_comm *comm = nccl_comm_of(context);
     *handle = NULL;
     if (!comm || !(inject_kinds() & UG_WANT_NCCL))
         return 0;
@@ -315,7 +141,7 @@ static int start_v2(void *context, void **handle, struct nccl_descr *descr) // a
         NCCL_EVENT_COLL) { // v3 has no traffic_bytes: what stands behind moved up by 8 bytes
         const struct nccl_coll_v2 *coll = &descr->coll_v2;
         const struct nccl_coll_v3 *coll3 = comm->version == 3 ? &descr->coll_v3 : NULL;
-        set_name(comm, coll->name);
+        nccl_comm_name(comm, coll->name);
         op.communicator = coll->comm_hash;
         op.sequence = coll->sequence;
         op.count = coll->count;
@@ -328,7 +154,7 @@ static int start_v2(void *context, void **handle, struct nccl_descr *descr) // a
         start_op(comm, handle, &op);
     } else if (descr->type_v1 == NCCL_EVENT_P2P) {
         const struct nccl_p2p_v2 *p2p = &descr->p2p_v2;
-        set_name(comm, p2p->name);
+        nccl_comm_name(comm, p2p->name);
         op.communicator = p2p->comm_hash;
         op.count = p2p->count;
         op.function = p2p->function;
@@ -359,7 +185,7 @@ static void start_ce(struct nccl_comm *comm, void **handle, const struct nccl_de
 
 static int start_v4(void *context, void **handle, struct nccl_descr *descr) // to v6
 {
-    struct nccl_comm *comm = comm_of(context);
+    struct nccl_comm *comm = nccl_comm_of(context);
     *handle = NULL;
     if (!comm || !(inject_kinds() & UG_WANT_NCCL))
         return 0;
@@ -427,41 +253,10 @@ static int record_v4(void *handle, int state, union nccl_state_args *args)
 #define PLUGIN(number, member, start, record)                                                      \
     UG_EXPORT extern const struct nccl_profiler ncclProfiler_v##number;                            \
     const struct nccl_profiler ncclProfiler_v##number = {                                          \
-        "upgate", {.member = init_v##number}, start, stop, record, finalize}
+        "upgate", {.member = init_v##number}, start, stop, record, nccl_comm_close}
 PLUGIN(1, init_v1, start_v1, record_none);
 PLUGIN(2, init_v1, start_v2, record_none);
 PLUGIN(3, init_v1, start_v2, record_none);
 PLUGIN(4, init_v4, start_v4, record_v4);
 PLUGIN(5, init_v5, start_v4, record_v4);
 PLUGIN(6, init_v5, start_v4, record_v4);
-
-// --- the control thread
-// ---------------------------------------------------------------------------
-
-void nccl_kinds_changed(uint32_t kinds)
-{
-    pthread_mutex_lock(&lock);
-    for (uint32_t i = 0; i < NCCL_COMMS; i++) {
-        struct nccl_comm *comm = &nccl_comms[i];
-        if (!atomic_load(&comm->is_live))
-            continue;
-        set_mask(comm->mask, comm->version, kinds);
-        if (!(kinds & UG_WANT_NCCL))
-            nccl_comm_settle(comm, true);
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-void nccl_poll(void)
-{
-    for (uint32_t i = 0; i < NCCL_COMMS; i++)
-        if (atomic_load(&nccl_comms[i].is_live))
-            nccl_comm_settle(&nccl_comms[i], false);
-}
-
-void nccl_forget(void)
-{
-    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    for (uint32_t i = 0; i < NCCL_COMMS; i++)
-        atomic_store(&nccl_comms[i].is_live, 0);
-}

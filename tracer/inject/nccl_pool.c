@@ -35,7 +35,7 @@ enum {
 #define COMM_SHIFT 44
 #define SLOT_SHIFT 32
 
-struct nccl_comm nccl_comms[NCCL_COMMS];
+struct nccl_comm nccl_comms[NCCL_COMMS + 1];
 _Static_assert(NCCL_SLOTS <= 1 << (COMM_SHIFT - SLOT_SHIFT), "a slot's number fits");
 
 void *nccl_handle(enum nccl_handle_kind kind, uint64_t value)

@@ -59,9 +59,8 @@ struct nccl_comm {
     char name[NCCL_NAME_BYTES];
     struct nccl_slot *slots;
     _Atomic uint32_t next, swept;
-    // CLOCK_MONOTONIC - ptimer: the smallest seen in this window and in the one before.
-    _Atomic int64_t offset, offset_before;
-    _Atomic uint64_t window_ns;
+    _Atomic int64_t offset;     // CLOCK_MONOTONIC - ptimer, as small as seen; INT64_MAX: not yet
+    _Atomic uint64_t offset_ns; // when it was seen
 };
 
 enum nccl_handle_kind {
@@ -76,7 +75,7 @@ void *nccl_handle(enum nccl_handle_kind kind, uint64_t value);
 enum nccl_handle_kind nccl_handle_kind(const void *handle);
 uint64_t nccl_handle_value(const void *handle);
 
-extern struct nccl_comm nccl_comms[NCCL_COMMS];
+extern struct nccl_comm nccl_comms[NCCL_COMMS + 1];
 uint64_t nccl_now(void);
 struct nccl_slot *nccl_slots_map(void); // memory of a pool, zeroed, kept for good; NULL: none
 
@@ -90,6 +89,15 @@ void nccl_child_ptimer(void *child, uint64_t ptimer);
 void nccl_child_stop(void *child);
 // Writes the operations that are as good as over, or all of them whatever they wait for.
 void nccl_comm_settle(struct nccl_comm *comm, bool is_last);
+
+// nccl_comm.c. A context is a communicator, or one that drops everything when there is no room;
+// never NULL.
+int nccl_comm_open(uint32_t version, void **context, int *mask, const char *name, uint64_t hash,
+                   int ranks, int rank);
+int nccl_comm_close(void *context);
+struct nccl_comm *nccl_comm_of(void *context); // NULL: it has none, or it is closed
+void nccl_comm_name(struct nccl_comm *comm, const char *name);
+bool nccl_is_own(int pid); // of the process that made the communicators
 
 // nccl_record.c: the record of a slot that nobody else may touch.
 void nccl_record_write(const struct nccl_comm *comm, const struct nccl_slot *slot, bool is_over,

@@ -3,10 +3,10 @@
 // workload's and on the control thread: no allocation, no lock.
 //
 // The kernel's times are stamps of the GPU's globaltimer, which is no clock of the host's. The
-// proxy thread hands out a stamp some time after it was taken, never before: the smallest
-// difference "now - stamp" of the last 100 to 200 ms is the offset, and a converted time is late by
-// at most the shortest of these delays (the proxy polls: microseconds). Durations are exact. Short
-// windows, because the two clocks drift by some 10 us a second.
+// proxy thread hands out a stamp some time after it was taken, never before: the smallest "now -
+// stamp" is the offset, and a converted time is late by at most the shortest of these delays (the
+// proxy polls: microseconds). Durations are exact. The clocks drift, some 10 us a second: a new
+// smallest may be larger than the last by 200 us for every second in between.
 #include "tracer/inject/nccl_pool.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "tracer/inject/inject.h"
 #include "tracer/inject/spool_writer.h"
 
-#define WINDOW_NS 100000000ull
+#define DRIFT 5000 // 200 ppm
 // A stamp so long before the call was made by an earlier kernel: NCCL's counters of host and GPU
 // have parted, which happens to a communicator that runs captured graphs and eager collectives.
 #define STALE_NS 50000000ll
@@ -23,22 +23,15 @@
 void nccl_record_clock(struct nccl_comm *comm, uint64_t now_ns, uint64_t ptimer)
 {
     int64_t offset = (int64_t)(now_ns - ptimer);
-    uint64_t begun = atomic_load_explicit(&comm->window_ns, memory_order_relaxed);
-    if (now_ns - begun > WINDOW_NS && now_ns > begun &&
-        atomic_compare_exchange_strong_explicit(&comm->window_ns, &begun, now_ns,
-                                                memory_order_relaxed, memory_order_relaxed)) {
-        int64_t before = atomic_load_explicit(&comm->offset, memory_order_relaxed);
-        bool is_old = now_ns - begun > 2 * WINDOW_NS;
-        atomic_store_explicit(&comm->offset_before, is_old ? INT64_MAX : before,
-                              memory_order_relaxed);
-        atomic_store_explicit(&comm->offset, offset, memory_order_relaxed);
-        return;
-    }
     int64_t old = atomic_load_explicit(&comm->offset, memory_order_relaxed);
-    while (offset < old &&
-           !atomic_compare_exchange_weak_explicit(&comm->offset, &old, offset, memory_order_relaxed,
-                                                  memory_order_relaxed))
-        ;
+    uint64_t since = atomic_load_explicit(&comm->offset_ns, memory_order_relaxed);
+    int64_t drift = now_ns > since ? (int64_t)((now_ns - since) / DRIFT) : 0;
+    if (old != INT64_MAX && offset - old >= drift)
+        return;
+    // Several proxies at a time: the loser's difference is lost, which costs microseconds at most.
+    if (atomic_compare_exchange_strong_explicit(&comm->offset, &old, offset, memory_order_relaxed,
+                                                memory_order_relaxed))
+        atomic_store_explicit(&comm->offset_ns, now_ns, memory_order_relaxed);
 }
 
 // "ncclBfloat16" -> 2: the first number in the name is of bits. 0: none.
@@ -67,10 +60,7 @@ static bool kernel_times(const struct nccl_comm *comm, const struct nccl_slot *s
     uint64_t start = atomic_load_explicit(&slot->gpu_start, memory_order_relaxed);
     uint64_t end = atomic_load_explicit(&slot->gpu_end, memory_order_relaxed);
     int64_t offset = atomic_load_explicit(&comm->offset, memory_order_relaxed);
-    int64_t before = atomic_load_explicit(&comm->offset_before, memory_order_relaxed);
     *ret_start = *ret_end = 0;
-    if (before < offset)
-        offset = before;
     if (start == UINT64_MAX || offset == INT64_MAX)
         return true;
     if (end && end < start)
