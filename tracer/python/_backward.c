@@ -5,7 +5,7 @@
 // the caller. The hook returns None: gradients are what they were. Nodes are asked for their sequence number (of the
 // thread, growing) so that none is marked twice: the innermost module counts.
 //
-// Needs register_prehook of torch 2.0. With compiled autograd nothing is marked: it would compile the hooks, too.
+// Needs _sequence_nr of torch 2.1. With compiled autograd nothing is marked: it would compile the hooks, too.
 
 #include "_trace.h"
 
@@ -15,15 +15,17 @@
 static bool usable;
 static PyTypeObject *tensor_type; // torch.Tensor; subclasses have their own ideas of what a hook is
 static PyObject *engine;          // torch.autograd.Variable._execution_engine
+static PyObject *carrier;         // a tensor of our own, with the hooks that a node shall have
+static uint32_t carried;          // of this path
 static PyObject *ended_object;
-static PyObject *marks[MARKS];    // callables, by string id
+static PyObject *marks[MARKS];    // {0: callable}, by string id
 static uint32_t mark_paths[MARKS];
 static bool awaits_end;           // a backward pass will tell us when it is over
 static uint32_t pass;             // grows with the end of each
 static uint32_t tids[THREADS_MAX]; // that had a mark in this pass
 static unsigned tid_count;
 static bool is_compiled;          // compiled autograd is on
-static PyObject *name_grad_fn, *name_sequence, *name_prehook, *name_queue;
+static PyObject *name_grad_fn, *name_sequence, *name_register, *name_hooks, *name_queue;
 
 static __thread struct {
     uint32_t epoch, pass; // of what follows
@@ -101,20 +103,42 @@ uint32_t backward_current(void)
 
 // ---- in the forward pass ----
 
-// The callable for this path, borrowed; NULL with an exception.
+// The hooks for this path, borrowed; NULL with an exception.
 static PyObject *mark_of(uint32_t path)
 {
     unsigned i = path & (MARKS - 1);
-    PyObject *value;
+    PyObject *value, *hook, *hooks;
 
     if (marks[i] == NULL || mark_paths[i] != path) {
         value = PyLong_FromUnsignedLongLong((uint64_t)trace_epoch << 32 | path);
+        hook = value == NULL ? NULL : PyCFunction_NewEx(&reached_method, value, NULL);
+        hooks = hook == NULL ? NULL : Py_BuildValue("{iO}", 0, hook);
         Py_XDECREF(marks[i]);
-        marks[i] = value == NULL ? NULL : PyCFunction_NewEx(&reached_method, value, NULL);
+        marks[i] = hooks;
         mark_paths[i] = path;
+        Py_XDECREF(hook);
         Py_XDECREF(value);
     }
     return marks[i];
+}
+
+// node.register_prehook() makes objects in Python, 2.5 us; this is the way that Tensor.register_hook() ends in, 0.3 us: the
+// node takes the hooks of a tensor, and that may be any.
+static bool hook_node(PyObject *node, uint32_t path)
+{
+    PyObject *hooks, *result;
+
+    if (carried != path || path == 0) {
+        carried = 0;
+        hooks = mark_of(path);
+        if (hooks == NULL || PyObject_SetAttr(carrier, name_hooks, hooks) < 0) {
+            return false;
+        }
+        carried = path;
+    }
+    result = PyObject_CallMethodObjArgs(node, name_register, carrier, NULL);
+    Py_XDECREF(result);
+    return result != NULL;
 }
 
 // The first plain tensor in what a module takes or gives, borrowed; NULL: none.
@@ -147,7 +171,7 @@ static PyObject *tensor_in(PyObject *value, int depth)
 void backward_expect(PyObject *value, uint32_t path)
 {
     PyObject *tensor = usable && !is_compiled ? tensor_in(value, 0) : NULL;
-    PyObject *node, *number = NULL, *mark, *handle = NULL;
+    PyObject *node, *number = NULL;
     long long sequence;
 
     if (tensor == NULL) {
@@ -159,18 +183,15 @@ void backward_expect(PyObject *value, uint32_t path)
         return;
     }
     number = node == NULL ? NULL : PyObject_CallMethodObjArgs(node, name_sequence, NULL);
-    usable = number != NULL; // torch 2.0 may not have it
+    usable = number != NULL; // an older torch has none
     sequence = number == NULL ? -1 : PyLong_AsLongLong(number);
     PyErr_Clear();
     if (sequence >= thread.sequence) {
         thread.sequence = sequence + 1;
-        mark = mark_of(path);
-        handle = mark == NULL ? NULL : PyObject_CallMethodObjArgs(node, name_prehook, mark, NULL);
-        if (handle == NULL) {
+        if (!hook_node(node, path)) {
             trace_failed("note a backward pass");
         }
     }
-    Py_XDECREF(handle);
     Py_XDECREF(number);
     Py_XDECREF(node);
 }
@@ -198,32 +219,26 @@ void backward_look(void)
 
 // ---- putting it in and out ----
 
-// torch is there: has it what we need?
-void backward_attach(void)
+// (torch.Tensor, an empty tensor of our own, the engine): torch is there and has what we need.
+PyObject *backward_attach(PyObject *module, PyObject *args)
 {
-    PyObject *torch = trace_module("torch"), *node = trace_module("torch.autograd.graph"), *autograd = NULL;
-    PyObject *variable = NULL, *type = NULL, *node_type = NULL;
+    PyObject *type, *tensor, *with;
 
-    if (usable || torch == NULL || node == NULL || ended_object == NULL) {
-        return;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OOO:trace_backward", &type, &tensor, &with)) {
+        return NULL;
     }
-    type = PyObject_GetAttrString(torch, "Tensor");
-    autograd = PyObject_GetAttrString(torch, "autograd");
-    variable = autograd == NULL ? NULL : PyObject_GetAttrString(autograd, "Variable");
-    Py_XDECREF(engine);
-    engine = variable == NULL ? NULL : PyObject_GetAttrString(variable, "_execution_engine");
-    node_type = PyObject_GetAttrString(node, "Node");
-    if (type != NULL && PyType_Check(type) && engine != NULL && PyObject_HasAttr(engine, name_queue) &&
-        node_type != NULL && PyObject_HasAttr(node_type, name_prehook)) {
+    backward_stop();
+    if (trace_on() && PyType_Check(type) && Py_TYPE(tensor) == (PyTypeObject *)type) {
+        Py_INCREF(type);
+        Py_INCREF(tensor);
+        Py_INCREF(with);
         tensor_type = (PyTypeObject *)type;
-        type = NULL;
+        carrier = tensor;
+        engine = with;
         usable = true;
     }
-    PyErr_Clear();
-    Py_XDECREF(node_type);
-    Py_XDECREF(variable);
-    Py_XDECREF(autograd);
-    Py_XDECREF(type);
+    Py_RETURN_NONE;
 }
 
 void backward_start(void)
@@ -231,7 +246,8 @@ void backward_start(void)
     if (ended_object == NULL) {
         name_grad_fn = PyUnicode_InternFromString("grad_fn");
         name_sequence = PyUnicode_InternFromString("_sequence_nr");
-        name_prehook = PyUnicode_InternFromString("register_prehook");
+        name_register = PyUnicode_InternFromString("_register_hook_dict");
+        name_hooks = PyUnicode_InternFromString("_backward_hooks");
         name_queue = PyUnicode_InternFromString("queue_callback");
         ended_object = PyCFunction_NewEx(&ended_method, NULL, NULL);
         PyErr_Clear();
@@ -244,8 +260,10 @@ void backward_stop(void)
 
     usable = false;
     tensor_type = NULL;
+    carried = 0;
     Py_XDECREF(type);
     Py_CLEAR(engine);
+    Py_CLEAR(carrier);
     for (unsigned i = 0; i < MARKS; i++) {
         Py_CLEAR(marks[i]);
     }

@@ -267,10 +267,10 @@ static uint32_t path_id(struct walk *walk, PyObject *module)
         return trace_string(walk->path);
     }
     name = class_name(module);
-    if (name != NULL) {
+    if (name != NULL && PyBytes_AsString(name)[0] != '<') { // "<lambda>": made by a compiler out of others
         id = trace_string(PyBytes_AsString(name));
-        Py_DECREF(name);
     }
+    Py_XDECREF(name);
     PyErr_Clear();
     return id;
 }
@@ -534,9 +534,6 @@ void modules_poll(bool thorough)
     }
     if (module_type != NULL && !attached) { // torch may be half imported
         attached = tell_python("attach");
-        if (attached) {
-            backward_attach();
-        }
     }
     next_ns = ug_impl_now_ns() + 100 * (ug_impl_now_ns() - begin_ns);
     PyErr_Clear();

@@ -60,7 +60,7 @@ uint32_t modules_current(void); // path that the calling thread is in, 0: none
 // --- _backward.c ---
 void backward_start(void);
 void backward_stop(void);
-void backward_attach(void); // all of torch is there
+PyObject *backward_attach(PyObject *module, PyObject *args); // for _trace.py
 // At the outermost module's begin: is this a moment to note backward passes?
 void backward_look(void);
 // `value` went out of, or into, what runs as `path`. Leaves no exception.

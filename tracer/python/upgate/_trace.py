@@ -11,6 +11,7 @@ import sys
 from upgate import _core
 
 _handles = []
+_torch = None  # once it is there
 
 
 class _Finder:
@@ -41,11 +42,16 @@ def stop():
 
 def attach():
     """torch has come, perhaps not all of it. Called from C until it returns True, and again after detach()."""
+    global _torch
     optimizer = sys.modules.get("torch.optim.optimizer")
-    if not hasattr(optimizer, "Optimizer"):
+    if optimizer is None or getattr(sys.modules["torch"].__spec__, "_initializing", False):
         return False
     if _Finder in sys.meta_path:
         sys.meta_path.remove(_Finder)
+    _torch = sys.modules["torch"]
+    if not hasattr(getattr(_torch, "compiler", None), "is_compiling"):
+        return True  # before 2.1, or nearly
+    _attach_backward()
     before = getattr(optimizer, "register_optimizer_step_pre_hook", None)
     after = getattr(optimizer, "register_optimizer_step_post_hook", None)
     if before and after and not _handles:
@@ -54,14 +60,25 @@ def attach():
     return True
 
 
+def _attach_backward():
+    tensor = _torch.empty(0, device="cpu")
+    if type(tensor) is _torch.Tensor:  # else somebody's mode is on: this process goes without
+        _core.trace_backward(_torch.Tensor, tensor, _torch.autograd.Variable._execution_engine)
+
+
 def detach():
     while _handles:
         _handles.pop().remove()
 
 
+# torch.compile reads these two when it compiles a step of an optimizer, and must find nothing in them.
 def _optimizer_begins(optimizer, args, kwargs):
+    if _torch.compiler.is_compiling():
+        return
     _core.trace_run("optimizer:" + type(optimizer).__name__)
 
 
 def _optimizer_ends(optimizer, args, kwargs):
+    if _torch.compiler.is_compiling():
+        return
     _core.trace_run(None)
