@@ -5,8 +5,11 @@
 // are constants: CUPTI never moved their fields, and whether that holds of this layout is asked once a buffer.
 #include "tracer/inject/decode.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "contracts/spool.h"
 #include "tracer/inject/layout.h"
@@ -37,6 +40,7 @@ enum {
 enum { OBJECT_THREAD = 2, OBJECT_STREAM = 5 };           // CUpti_ActivityObjectKind
 enum { MARKER_INSTANT = 1, MARKER_START = 2, MARKER_END = 4 }; // CUpti_ActivityFlag
 enum { CALL_NAMES = 1024, TEXT_BYTES_MAX = 4001 };       // 13.0 has 500 runtime and 800 driver calls
+enum { PAGE_BYTES = 4096, PAGES_KNOWN = 16 };
 enum { STREAM_NAME_ONLY = 8 };                           // ug_rec_stream.flags: only the name is told
 
 struct batch {
@@ -51,6 +55,7 @@ struct decoder {
     uint32_t producers; // bit by enum ug_spool_producer: wanted
     bool keep;
     uint64_t zero_time;
+    uintptr_t pages[PAGES_KNOWN]; // that were readable in this buffer
 };
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -128,28 +133,59 @@ ALWAYS_INLINE void *batch_room(struct batch *batch, enum ug_spool_producer produ
     return record;
 }
 
-// Strings write records of their own: what is open is published before. So ask before batch_room.
-static __attribute__((noinline)) uint32_t new_static_string(struct batch *batch, const char *text)
+// CUPTI has handed out names of modules that were gone. The kernel says EFAULT for what cannot be read, and EINVAL for a
+// `how` that there is not: a cheap call that no sandbox forbids. Only for names that are new, so not in 999 of 1,000 records.
+static bool readable(struct decoder *decoder, const char *text)
 {
-    batch_close(batch);
-    return spool_static_string(text);
+    uintptr_t page = (uintptr_t)text / PAGE_BYTES;
+    uintptr_t *known = &decoder->pages[page % PAGES_KNOWN];
+    if (*known == page)
+        return true;
+    int saved = errno;
+    bool good = syscall(SYS_rt_sigprocmask, ~0, (uintptr_t)text & ~(uintptr_t)7, NULL, 8) == 0 ||
+                errno != EFAULT;
+    errno = saved;
+    if (good)
+        *known = page;
+    return good;
 }
 
-ALWAYS_INLINE uint32_t static_string(struct batch *batch, const char *text)
+// Its bytes, as far as it can be read. 0: none.
+static size_t text_length(struct decoder *decoder, const char *text)
+{
+    size_t bytes = 0;
+    while (bytes < TEXT_BYTES_MAX && readable(decoder, text + bytes)) {
+        size_t part = PAGE_BYTES - (uintptr_t)(text + bytes) % PAGE_BYTES;
+        size_t found = strnlen(text + bytes, part);
+        bytes += found;
+        if (found < part)
+            return bytes;
+    }
+    return bytes < TEXT_BYTES_MAX ? 0 : bytes;
+}
+
+// Strings write records of their own: what is open is published before. So ask before batch_room.
+static __attribute__((noinline)) uint32_t new_static_string(struct decoder *decoder, const char *text)
+{
+    batch_close(&decoder->batch);
+    return text_length(decoder, text) ? spool_static_string(text) : 0;
+}
+
+ALWAYS_INLINE uint32_t static_string(struct decoder *decoder, const char *text)
 {
     if (!text)
         return 0;
     uint32_t id = strings_known(text);
-    return id ? id : new_static_string(batch, text);
+    return id ? id : new_static_string(decoder, text);
 }
 
 // Of a text that need not stay: by content, always.
-static uint32_t passing_string(struct batch *batch, const char *text)
+static uint32_t passing_string(struct decoder *decoder, const char *text)
 {
     if (!text)
         return 0;
-    batch_close(batch);
-    return spool_string(text, strnlen(text, TEXT_BYTES_MAX));
+    batch_close(&decoder->batch);
+    return spool_string(text, text_length(decoder, text));
 }
 
 ALWAYS_INLINE struct ug_rec_head head(enum ug_record_type type, size_t bytes, uint32_t tid)
@@ -174,7 +210,7 @@ ALWAYS_INLINE void put_times(struct decoder *decoder, uint64_t start, uint64_t e
 ALWAYS_INLINE void put_kernel(struct decoder *decoder, const unsigned char *in,
                               const struct cupti_layout *layout, int device_launched)
 {
-    uint32_t name = static_string(&decoder->batch, text_at(in, layout->kernel.name));
+    uint32_t name = static_string(decoder, text_at(in, layout->kernel.name));
     struct ug_rec_kernel *out = batch_room(&decoder->batch, UG_PRODUCER_KERNEL, sizeof *out);
     if (!out)
         return;
@@ -206,8 +242,8 @@ static __attribute__((noinline)) uint32_t new_call_name(struct decoder *decoder,
 {
     const char *text = decoder->call_name ? decoder->call_name(driver, call) : NULL;
     uint64_t run = strings_run();
-    uint32_t id = passing_string(&decoder->batch, text);
-    if (id && call < CALL_NAMES)
+    uint32_t id = passing_string(decoder, text);
+    if ((id || !text) && call < CALL_NAMES)
         __atomic_store_n(&call_names[driver][call], run << 32 | id, __ATOMIC_RELEASE);
     return id;
 }
@@ -394,8 +430,8 @@ static void put_pool(struct decoder *decoder, const unsigned char *in)
 static void put_marker(struct decoder *decoder, const unsigned char *in)
 {
     const struct cupti_layout *layout = decoder->layout;
-    uint32_t name = passing_string(&decoder->batch, text_at(in, layout->marker.name));
-    uint32_t domain = passing_string(&decoder->batch, text_at(in, layout->marker.domain));
+    uint32_t name = passing_string(decoder, text_at(in, layout->marker.name));
+    uint32_t domain = passing_string(decoder, text_at(in, layout->marker.domain));
     struct ug_rec_range *out = batch_room(&decoder->batch, UG_PRODUCER_NVTX, sizeof *out);
     if (!out)
         return;
@@ -428,7 +464,7 @@ static void put_overhead(struct decoder *decoder, const unsigned char *in)
 static void put_device(struct decoder *decoder, const unsigned char *in)
 {
     const struct cupti_layout *layout = decoder->layout;
-    uint32_t name = passing_string(&decoder->batch, text_at(in, layout->device.name));
+    uint32_t name = passing_string(decoder, text_at(in, layout->device.name));
     struct ug_rec_device *out = batch_room(&decoder->batch, UG_PRODUCER_OTHER, sizeof *out);
     if (!out)
         return;
@@ -467,7 +503,7 @@ static void put_name(struct decoder *decoder, const unsigned char *in)
     uint32_t object = u32(in, layout->name.object);
     if (object != OBJECT_THREAD && object != OBJECT_STREAM)
         return;
-    uint32_t name = passing_string(&decoder->batch, text_at(in, layout->name.name));
+    uint32_t name = passing_string(decoder, text_at(in, layout->name.name));
     size_t bytes = object == OBJECT_THREAD ? sizeof(struct ug_rec_thread) : sizeof(struct ug_rec_stream);
     void *room = batch_room(&decoder->batch, UG_PRODUCER_OTHER, bytes);
     if (!room)
