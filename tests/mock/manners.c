@@ -27,7 +27,7 @@ static _Thread_local enum fake_where here;
 static atomic_ulong offences[4][OFFENCE_COUNT], visits[4];
 static _Atomic(const char *) first[4][OFFENCE_COUNT]; // which function
 
-static void note(enum offence what, const char *function)
+__attribute__((unused)) static void note(enum offence what, const char *function)
 {
     if (here == FAKE_OUTSIDE)
         return;
