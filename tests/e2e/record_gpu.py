@@ -35,7 +35,7 @@ class Player:
 
     def __init__(self, case, *command, env=None, **more):
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        env=dict(os.environ, **FAKE, **(env or {})), **more)
+                                        env={**os.environ, **FAKE, **(env or {})}, **more)
         case.processes.append(self.process)
         self.lines = []
         self.ready = self.wait_for("ready")
