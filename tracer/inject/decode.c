@@ -40,6 +40,7 @@ enum {
 enum { OBJECT_THREAD = 2, OBJECT_STREAM = 5 };           // CUpti_ActivityObjectKind
 enum { MARKER_INSTANT = 1, MARKER_START = 2, MARKER_END = 4 }; // CUpti_ActivityFlag
 enum { CALL_NAMES = 1024, TEXT_BYTES_MAX = 4001 };       // 13.0 has 500 runtime and 800 driver calls
+#define CALL_NOT_WANTED UINT32_MAX // call_name gave NULL: where CUPTI cannot select calls, all come
 enum { PAGE_BYTES = 4096, PAGES_KNOWN = 16 };
 enum { STREAM_NAME_ONLY = 8 };                           // ug_rec_stream.flags: only the name is told
 
@@ -242,8 +243,8 @@ static __attribute__((noinline)) uint32_t new_call_name(struct decoder *decoder,
 {
     const char *text = decoder->call_name ? decoder->call_name(driver, call) : NULL;
     uint64_t run = strings_run();
-    uint32_t id = passing_string(decoder, text);
-    if ((id || !text) && call < CALL_NAMES)
+    uint32_t id = text ? passing_string(decoder, text) : CALL_NOT_WANTED;
+    if (id && call < CALL_NAMES)
         __atomic_store_n(&call_names[driver][call], run << 32 | id, __ATOMIC_RELEASE);
     return id;
 }
@@ -264,6 +265,12 @@ ALWAYS_INLINE void put_call(struct decoder *decoder, const unsigned char *in, ui
     bool driver = kind != KIND_RUNTIME;
     uint32_t call = u32(in, layout->api.call);
     uint32_t name = call_name_id(decoder, driver, call);
+    if (name == CALL_NOT_WANTED)
+        return;
+    if (!decoder->keep) {
+        decoder->batch.seen[UG_PRODUCER_CALL]++;
+        return;
+    }
     struct ug_rec_call *out = batch_room(&decoder->batch, UG_PRODUCER_CALL, sizeof *out);
     if (!out)
         return;
@@ -579,7 +586,7 @@ ALWAYS_INLINE void put_record(struct decoder *decoder, const unsigned char *in, 
         if (wanted(decoder, UG_PRODUCER_KERNEL))
             put_kernel(decoder, in, hot, decoder->layout->kernel.device_launched);
     } else if (kind == KIND_RUNTIME || kind == KIND_DRIVER || kind == KIND_INTERNAL_LAUNCH_API) {
-        if (wanted(decoder, UG_PRODUCER_CALL))
+        if (decoder->producers >> UG_PRODUCER_CALL & 1)
             put_call(decoder, in, kind, hot);
     } else if (puts_by_kind[kind].put && wanted(decoder, puts_by_kind[kind].producer)) {
         puts_by_kind[kind].put(decoder, in);

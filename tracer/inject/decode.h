@@ -20,7 +20,8 @@ const struct cupti_layout *cupti_layout_11_8(void);
 typedef int (*decode_next_record)(uint8_t *buffer, size_t valid_bytes, void **record);
 void decode_use_next_record(decode_next_record next);
 
-// What the calls look like: name of a callback id of CUPTI ("cudaLaunchKernel"), for UG_REC_CALL. NULL: unknown.
+// What the calls look like: name of a callback id of CUPTI ("cudaLaunchKernel"), for UG_REC_CALL. NULL: not wanted,
+// then its records are neither written nor counted. Asked once a call until spool_restart_strings.
 typedef const char *(*decode_call_name)(int is_driver, uint32_t cbid);
 
 struct decode_counts {
