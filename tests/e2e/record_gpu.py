@@ -24,7 +24,7 @@ MOCK = os.path.join(BUILD, "tests", "mock")
 PLAYER = os.path.join(MOCK, "player")
 LIBRARY = os.path.join(BUILD, "libupgate_inject.so")
 FAKE = {"PLAYER_CUPTI": os.path.join(MOCK, "cupti-13.0", "libcupti.so.13")}
-STATE_AT, KINDS_AT = 96, 104  # struct ug_spool_header: state, have_kinds
+HEARTBEAT_AT, STATE_AT, KINDS_AT = 64, 96, 104  # struct ug_spool_header
 DORMANT, ACTIVE = 0, 1
 STALE_S = 10  # UG_SPOOL_STALE_NS
 WAIT_S = 60
@@ -52,6 +52,11 @@ class Player:
     def go(self):
         self.process.stdin.write("\n")
         self.process.stdin.flush()
+
+    def go_recorded(self, case):
+        """Not before the recorder has found it: 20 ms on a quiet machine."""
+        case.wait_until("recorder", lambda: spool_word(self.pid, HEARTBEAT_AT))
+        self.go()
 
     def played(self):
         return self.wait_for("played")
@@ -120,7 +125,7 @@ def check_ledger(case):
 
 def test_command(case):
     player = Player(case, UPGATE, "record", "-o", case.db, "--gpu", "kernels", "--", PLAYER, "mixed", "n=300", "threads=2")
-    player.go()
+    player.go_recorded(case)
     player.played()
     code, out, err = player.close()
     assert code == 0, err
@@ -138,7 +143,7 @@ def test_command(case):
 def test_as_json(case):
     player = Player(case, UPGATE, "record", "-o", case.db, "--gpu", "kernels", "--format", "json", "--", PLAYER, "launches",
                     "n=50")
-    player.go()
+    player.go_recorded(case)
     player.played()
     code, out, err = player.close()
     assert code == 0, err
@@ -282,7 +287,7 @@ def test_without_permission(case):
                         extra_groups=[])
     except PermissionError:
         raise Skip("another user cannot run a program in " + where) from None
-    player.go()
+    player.go_recorded(case)
     player.played()
     code, out, err = player.close()
     assert code == 0 and "GPU side of 1 process: 100 kernels" in out and "only the GPU side is recorded" in err, (code, out, err)

@@ -14,6 +14,8 @@
 
 enum {
     GPU_SIDE_SEARCH_NS = 200000000,   // a library makes its spool when CUDA starts: 64 MiB hold what it records till then
+    GPU_SIDE_YOUNG_NS = 2000000000,   // who has just come may be gone soon, and its spool with it:
+    GPU_SIDE_YOUNG_SEARCH_NS = 10000000, // in every round
     GPU_SIDE_EXEC_NS = 1000000000,    // one that is attached may call exec and come with another spool
     GPU_SIDE_PROCESSES_MAX = 1024,    // followed at one time
     GPU_SIDE_TASKS_MAX = 65536,       // threads translated of one process
@@ -29,7 +31,8 @@ struct gpu_side_process {
     pid_t pid;
     uint64_t start_ns;
     uint32_t row;
-    int64_t next_ns; // of the next try
+    int64_t since_ns, next_ns; // when it was first seen, or called exec; the next try
+    uint32_t generation;
     bool attached, given_up, seen;
     bool asked_cuda, cuda; // libcuda was looked for; it is mapped
     bool own_namespace;
@@ -166,7 +169,9 @@ static void gpu_side_try(struct gpu_side *side, struct gpu_side_process *process
     struct error err = {0};
     char path[64];
     process->row = row;
-    process->next_ns = side->now_ns + (process->attached ? GPU_SIDE_EXEC_NS : GPU_SIDE_SEARCH_NS);
+    process->next_ns = side->now_ns + (process->attached                                    ? GPU_SIDE_EXEC_NS
+                                       : side->now_ns - process->since_ns < GPU_SIDE_YOUNG_NS ? GPU_SIDE_YOUNG_SEARCH_NS
+                                                                                              : GPU_SIDE_SEARCH_NS);
     int rc = gpu_recorder_attach(side->gpu, process->pid, &err);
     if (rc == 0 && !process->attached) {
         uint32_t host, own;
@@ -196,7 +201,15 @@ static void gpu_side_each(void *context, struct task_process *task)
             return;
         side->processes = xrealloc(side->processes, (side->count + 1) * sizeof *side->processes);
         process = &side->processes[side->count++];
-        *process = (struct gpu_side_process){.pid = (pid_t)task->tgid, .start_ns = task->start_ns};
+        *process = (struct gpu_side_process){.pid = (pid_t)task->tgid,
+                                             .start_ns = task->start_ns,
+                                             .since_ns = side->now_ns,
+                                             .generation = task->generation};
+    }
+    if (process->generation != task->generation) { // exec
+        process->generation = task->generation;
+        process->since_ns = side->now_ns;
+        process->next_ns = 0;
     }
     process->seen = true;
     if (!task->id)
@@ -229,7 +242,7 @@ bool gpu_side_search(struct gpu_side *side, int64_t now_ns)
     side->now_ns = now_ns;
     if (now_ns < side->search_next_ns)
         return side->any;
-    side->search_next_ns = now_ns + GPU_SIDE_SEARCH_NS;
+    side->search_next_ns = now_ns + GPU_SIDE_YOUNG_SEARCH_NS;
     for (size_t i = 0; i < side->count; i++)
         side->processes[i].seen = false;
     tasks_each_target(side->tasks, gpu_side_each, side);
