@@ -238,12 +238,24 @@ ALWAYS_INLINE void put_kernel(struct decoder *decoder, const unsigned char *in,
     out->flags = device_launched >= 0 && in[device_launched] ? 2 : 0;
 }
 
+// CUPTI calls the runtime's by the release that brought them, "cudaLaunchKernel_v7000"; cuMemAlloc_v2 is called so.
+static size_t call_name_length(const char *text)
+{
+    size_t length = strlen(text), digits = 0;
+    while (digits < length && text[length - 1 - digits] >= '0' && text[length - 1 - digits] <= '9')
+        digits++;
+    bool release = digits >= 4 && length > digits + 2 && text[length - digits - 1] == 'v' &&
+                   text[length - digits - 2] == '_';
+    return release ? length - digits - 2 : length;
+}
+
 static __attribute__((noinline)) uint32_t new_call_name(struct decoder *decoder, bool driver,
                                                         uint32_t call)
 {
     const char *text = decoder->call_name ? decoder->call_name(driver, call) : NULL;
     uint64_t run = strings_run();
-    uint32_t id = text ? passing_string(decoder, text) : CALL_NOT_WANTED;
+    batch_close(&decoder->batch);
+    uint32_t id = text ? spool_string(text, call_name_length(text)) : CALL_NOT_WANTED;
     if (id && call < CALL_NAMES)
         __atomic_store_n(&call_names[driver][call], run << 32 | id, __ATOMIC_RELEASE);
     return id;
