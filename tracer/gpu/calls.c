@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that wait for what they launched. Correlation ids count up, so their low bits are the hash: neighbours in time
-// are neighbours in memory, and what a GPU hands back is in nearly the same order.
+// Calls that wait for what they launched. Correlation ids count up and what a GPU hands back is in nearly the same
+// order: four neighbours share a place in memory, and such fours are spread, so that two ranges of ids do not pile up.
 #include "tracer/gpu/calls.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 enum {
     CALLS_BITS_MIN = 10,
     CALLS_BITS_MAX = 19,       // 524,288 x 40 bytes: a second of the highest launch rate before CUPTI hands over
-    CALLS_PROBES_MAX = 64,     // ids of a damaged spool may collide on purpose
+    CALLS_PROBES_MAX = 256,    // ids of a damaged spool may collide on purpose
     CALLS_KEEP_MAX = 1 << (CALLS_BITS_MAX - 2), // launches of which nothing came yet
 };
 static const int64_t CALLS_AGE_NS = 2000000000;
@@ -39,7 +39,8 @@ static void table_init(struct calls_table *table, uint32_t bits)
 // The slot of an id, or the free one where it belongs; NULL: too crowded.
 static struct call *table_slot(const struct calls_table *table, uint32_t correlation)
 {
-    uint32_t mask = (1u << table->bits) - 1, at = correlation & mask;
+    uint32_t mask = (1u << table->bits) - 1;
+    uint32_t at = (((correlation >> 2) * 0x9e3779b1u >> 8) << 2 | (correlation & 3)) & mask;
     for (int probe = 0; probe < CALLS_PROBES_MAX; probe++, at = (at + 1) & mask)
         if (!(table->slots[at].flags & CALL_USED) || table->slots[at].correlation == correlation)
             return &table->slots[at];

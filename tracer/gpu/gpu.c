@@ -44,7 +44,9 @@ int gpu_recorder_new(struct store *store, int64_t recording_id, const struct gpu
     }
     gpu->held = xcalloc(GPU_HELD_MAX, sizeof *gpu->held);
     gpu_ops_new(gpu);
-    char *sql = xasprintf("PRAGMA cache_size = -%d", GPU_CACHE_KIB);
+    // With own transactions as the recorder's writer has it: rows name others that come with a later batch.
+    char *sql = xasprintf("PRAGMA cache_size = -%d; %s", GPU_CACHE_KIB,
+                          callbacks->begin ? "" : "PRAGMA foreign_keys = OFF; PRAGMA synchronous = NORMAL");
     sqlite3_exec(store_db(store), sql, NULL, NULL, NULL);
     free(sql);
     *ret_gpu = gpu;
@@ -91,6 +93,8 @@ void gpu_recorder_free(struct gpu_recorder *gpu)
     free(gpu->held);
     batch_free(gpu->batch);
     sqlite3_exec(store_db(gpu->store), "PRAGMA cache_size = -2000", NULL, NULL, NULL);
+    if (!gpu->callbacks.begin)
+        sqlite3_exec(store_db(gpu->store), "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL", NULL, NULL, NULL);
     free(gpu);
 }
 
