@@ -129,6 +129,7 @@ class Arm:
     def __init__(self, name, argv, env, log, question, kinds=0, key="ns"):
         self.name, self.question, self.key = name, question, key
         self.values, self.failure, self.switch, self.ended = [], None, None, None
+        self.have_kinds = 0
         self.argv, self.env, self.log, self.kinds = argv, env, log, kinds
         self.worker = None
 
@@ -145,6 +146,7 @@ class Arm:
         state = self.switch.line(30)
         if state.get("error") or state["on_ms"] < 0 or state["state"] != 1:
             raise Failed("%s: not switched on: %s" % (self.name, state))
+        self.have_kinds = state["have_kinds"]
         return state
 
     def off(self):
@@ -153,7 +155,7 @@ class Arm:
             return None
         switch, self.switch = self.switch, None
         switch.process.stdin.close()
-        self.ended = switch.line(30)
+        self.ended = dict(switch.line(30), have_kinds=self.have_kinds)
         switch.process.wait()
         return self.ended
 

@@ -157,7 +157,7 @@ def play_by_hand(check):
         played = worker.ask("play")
         worker.ask("loop 2000")
         switch.process.stdin.close()
-        ended = switch.line(30)
+        ended = dict(switch.line(30), have_kinds=state["have_kinds"])
         print("    %s" % arms.account(ended))
         own = played["play_first"] + played["play_second"] + played["play_thread"] + 2000
         wanted = own + (played["play_node"] if kinds_wanted & arms.NODES else 0)
