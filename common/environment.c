@@ -31,6 +31,9 @@ static const struct {
     [ENVIRONMENT_NCCL_CHANNELS] = {"UPGATE_NCCL_CHANNELS",
                                    "when NCCL tells the begin and end of kernels: 0 never, 1 always "
                                    "(default: where recording was on since the communicator was made)"},
+    [ENVIRONMENT_CUPTI] = {"UPGATE_CUPTI",
+                           "the libcupti that programs whose GPU side is recorded shall use (default: "
+                           "their own, else one of the machine)"},
     [ENVIRONMENT_BUILD] = {"UPGATE_BUILD", "set for the tests: the build directory"},
     [ENVIRONMENT_SOURCE] = {"UPGATE_SOURCE", "set for the tests: the source directory"},
 };
