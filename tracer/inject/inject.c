@@ -8,7 +8,9 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -41,6 +43,7 @@ static struct {
     uint64_t unseen_ns; // time the control thread was awake without a new heartbeat
     uint64_t heartbeat_ns;
     uint64_t ticked_ns;
+    bool is_debug;
 } inject;
 
 __thread uint32_t inject_correlation;
@@ -65,6 +68,23 @@ int inject_futex_wait(const uint32_t *word, uint32_t value, uint64_t timeout_ns,
 void inject_futex_wake(const uint32_t *word, bool shared)
 {
     syscall(SYS_futex, word, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+void inject_debug(const char *format, ...)
+{
+    char line[512];
+    va_list arguments;
+    if (!inject.is_debug)
+        return;
+    int head = snprintf(line, sizeof(line), "upgate inject %d: ", (int)getpid());
+    va_start(arguments, format);
+    int bytes = head + vsnprintf(line + head, sizeof(line) - (size_t)head - 1, format, arguments);
+    va_end(arguments);
+    if (bytes > (int)sizeof(line) - 2)
+        bytes = (int)sizeof(line) - 2;
+    line[bytes++] = '\n';
+    if (write(STDERR_FILENO, line, (size_t)bytes) < 0)
+        inject.is_debug = false;
 }
 
 bool inject_alive(void)
@@ -254,6 +274,7 @@ static int start(bool is_early)
     uint32_t unborn = LIFE_UNBORN;
     if (!atomic_compare_exchange_strong(&inject.life, &unborn, LIFE_RUNNING))
         return 0; // a second time: another loader, or a forked child that starts CUDA
+    inject.is_debug = getenv("UPGATE_INJECT_DEBUG") != NULL;
     if (spool_create() != 0) {
         atomic_store(&inject.life, LIFE_GONE);
         return -1;

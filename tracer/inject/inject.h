@@ -24,6 +24,8 @@ void inject_register_exit(void);
 // Wakes the control thread before its time: a buffer waits to be zeroed, a context was made. Any thread.
 void inject_wake(void);
 uint64_t inject_now_ns(void); // CLOCK_MONOTONIC
+// A line on stderr when UPGATE_INJECT_DEBUG is set; not on the launch path.
+void inject_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // Correlation id of the launch the calling thread is in; set and cleared by the session's callback.
 extern __thread uint32_t inject_correlation;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tracer/inject/activities.h"
 #include "tracer/inject/buffers.h"
 #include "tracer/inject/calls.h"
 #include "tracer/inject/clock.h"
@@ -18,15 +19,12 @@
 #include "tracer/inject/inject.h"
 #include "tracer/inject/nccl.h"
 #include "tracer/inject/nvtx.h"
+#include "tracer/inject/reason.h"
 #include "tracer/inject/spool_writer.h"
 
 #define FLUSH_NS 200000000ull
 #define CLOCK_NS 100000000ull
 #define DROPS_NS 1000000000ull
-// The pool of device buffers: 8 x 3.2 MB taken with the context hold 800,000 activities in flight, so that CUPTI need not
-// allocate in the workload's thread; at most 128 (410 MB), where CUPTI's own limit is 250.
-#define DEVICE_BUFFERS_AHEAD 8u
-#define DEVICE_BUFFERS_MAX 128u
 #define SEGMENTS_AHEAD 16
 
 enum finalize_state { FINALIZE_NONE, FINALIZE_DUE, FINALIZE_RUNNING, FINALIZE_DONE };
@@ -38,59 +36,22 @@ static struct {
     void *subscriber;
     uint32_t quirks, sessions;
     uint32_t asked, kinds; // what the recorder wants, what CUPTI gave
-    uint32_t enabled; // bit of kind_table
     const struct cupti_layout *layout;
     uint64_t flush_due_ns, clock_due_ns, drops_due_ns;
     _Atomic int finalize; // enum finalize_state
-    char reason[UG_SPOOL_REASON_BYTES];
 } session;
 
-// Kinds of CUPTI for a bit of ours. A kind that this version does not have is no error when it is optional.
-static const struct {
-    uint32_t want, kind;
-    bool is_optional;
-} kind_table[] = {
-    {UG_WANT_KERNELS, CUPTI_KIND_CONCURRENT_KERNEL, false},
-    {UG_WANT_KERNELS, CUPTI_KIND_MEMCPY, false},
-    {UG_WANT_KERNELS, CUPTI_KIND_MEMCPY2, true},
-    {UG_WANT_KERNELS, CUPTI_KIND_MEMSET, false},
-    {UG_WANT_KERNELS, CUPTI_KIND_STREAM, true},
-    {UG_WANT_SYNC, CUPTI_KIND_SYNCHRONIZATION, false},
-    {UG_WANT_MEMORY, CUPTI_KIND_MEMORY2, false},
-    {UG_WANT_MEMORY, CUPTI_KIND_MEMORY_POOL, true},
-    {UG_WANT_OVERHEAD, CUPTI_KIND_OVERHEAD, false},
-    {UG_WANT_NVTX, CUPTI_KIND_MARKER, false},
-};
-#define KIND_COUNT (sizeof(kind_table) / sizeof(kind_table[0]))
 // Python and NCCL alone need no CUPTI.
 #define CUPTI_WANTS                                                                                \
     (UG_WANT_KERNELS | UG_WANT_GRAPH_NODES | UG_WANT_SYNC | UG_WANT_MEMORY | UG_WANT_NVTX |        \
      UG_WANT_OVERHEAD | UG_WANT_LAUNCH_STACKS)
-
-static void reason_add(const char *text)
-{
-    size_t used = strlen(session.reason);
-    snprintf(session.reason + used, sizeof(session.reason) - used, "%s%s", used > 0 ? "; " : "",
-             text);
-}
-
-static void reason_cupti(const char *what, int result)
-{
-    char text[UG_SPOOL_REASON_BYTES];
-    const char *name = NULL;
-    if (session.cupti.get_result_string == NULL ||
-        session.cupti.get_result_string(result, &name) != CUPTI_OK || name == NULL)
-        name = "unknown error";
-    snprintf(text, sizeof(text), "%s: %s (%d)", what, name, result);
-    reason_add(text);
-}
 
 static void header_publish(uint32_t state)
 {
     struct ug_spool_header *header = spool_header();
     if (header == NULL)
         return;
-    memcpy(header->reason, session.reason, sizeof(header->reason));
+    memcpy(header->reason, reason_text(), sizeof(header->reason));
     __atomic_store_n(&header->have_kinds, session.is_on ? session.kinds : 0, __ATOMIC_RELAXED);
     __atomic_store_n(&header->state, state, __ATOMIC_RELEASE);
     inject_kinds_set(session.is_on ? session.kinds : 0);
@@ -104,7 +65,10 @@ static void finalize_here(void)
     int due = FINALIZE_DUE;
     if (!atomic_compare_exchange_strong(&session.finalize, &due, FINALIZE_RUNNING))
         return;
-    session.cupti.finalize();
+    uint64_t began_ns = inject_now_ns();
+    int result = session.cupti.finalize();
+    inject_debug("cuptiFinalize: %d, %llu us", result,
+                 (unsigned long long)(inject_now_ns() - began_ns) / 1000);
     nvtx_forget();
     atomic_store(&session.finalize, FINALIZE_DONE);
     inject_wake();
@@ -163,18 +127,22 @@ static const struct cupti_layout *layout_find(uint32_t version, const char *path
 static int load(void)
 {
     struct ug_spool_header *header = spool_header();
+    char why[UG_SPOOL_REASON_BYTES] = "";
     uint32_t version = 0;
     int is_exact = 1;
     if (session.is_loaded)
         return 0;
-    int err = cupti_load(&session.cupti, header->cupti_path, sizeof(header->cupti_path),
-                         session.reason, sizeof(session.reason));
-    if (err != 0)
+    int err = cupti_load(&session.cupti, header->cupti_path, sizeof(header->cupti_path), why,
+                         sizeof(why));
+    if (err != 0) {
+        reason_add(why);
         return err;
+    }
     session.cupti.get_version(&version);
     session.layout = layout_find(version, header->cupti_path, &is_exact);
     session.quirks = cupti_quirks(version);
     header->cupti_version = version;
+    inject_debug("libcupti '%s', API %u, quirks %#x", header->cupti_path, version, session.quirks);
     if (session.layout == NULL) {
         reason_add("this libcupti is older than 11.8");
         return -ENOTSUP;
@@ -190,12 +158,13 @@ static int load(void)
 static int subscribe(void)
 {
     int result = session.cupti.subscribe(&session.subscriber, on_callback, NULL);
+    inject_debug("cuptiSubscribe: %d", result);
     if (result == CUPTI_MULTIPLE_SUBSCRIBERS || result == CUPTI_OLD_PROFILER_API) {
-        reason_cupti("another profiler uses CUPTI in this process", result);
+        reason_cupti(&session.cupti, "another profiler uses CUPTI in this process", result);
         return -EBUSY;
     }
     if (result != CUPTI_OK) {
-        reason_cupti("cuptiSubscribe failed", result);
+        reason_cupti(&session.cupti, "cuptiSubscribe failed", result);
         return -EIO;
     }
     session.is_subscribed = true;
@@ -206,80 +175,12 @@ static int subscribe(void)
     return 0;
 }
 
-static bool attribute_set(uint32_t attribute, size_t bytes, void *value)
-{
-    return session.cupti.set_attribute(attribute, &bytes, value) == CUPTI_OK;
-}
-
-// What CUPTI refuses here costs time or memory, not truth: no error.
-static void attributes_set(void)
-{
-    size_t ahead = DEVICE_BUFFERS_AHEAD, most = DEVICE_BUFFERS_MAX;
-    uint8_t yes = 1;
-    uint32_t per_thread = UINT32_MAX;
-    attribute_set(CUPTI_ATTR_DEVICE_BUFFER_POOL_LIMIT, sizeof(most), &most);
-    attribute_set(CUPTI_ATTR_DEVICE_BUFFER_PRE_ALLOCATE, sizeof(ahead), &ahead);
-    attribute_set(CUPTI_ATTR_ZEROED_OUT_BUFFER, sizeof(yes), &yes);
-    // Said in words, because the default changed with 13.0: two sides of a comparison may not differ in this.
-    if ((session.quirks & QUIRK_NO_PER_THREAD) == 0)
-        per_thread = attribute_set(CUPTI_ATTR_PER_THREAD_BUFFER, sizeof(yes), &yes) ? 1 : 0;
-    spool_header()->per_thread_buffers = per_thread;
-    if (session.cupti.thread_id_type != NULL)
-        session.cupti.thread_id_type(1);
-}
-
-// One kind; those that are there already are told too, unless we are inside cuInit.
-static int kind_enable(uint32_t kind, bool is_early)
-{
-    if (kind == CUPTI_KIND_STREAM && session.cupti.enable_and_dump != NULL && !is_early)
-        return session.cupti.enable_and_dump(kind);
-    return session.cupti.enable(kind);
-}
-
-static bool is_graph_whole(uint32_t kinds)
-{
-    return (kinds & (UG_WANT_KERNELS | UG_WANT_GRAPH_NODES)) == UG_WANT_KERNELS;
-}
-
-// Bits of `kinds` that CUPTI took.
-static uint32_t kinds_enable(uint32_t kinds, bool is_early)
-{
-    uint32_t refused = 0;
-    char what[64];
-    session.enabled = 0;
-    for (size_t i = 0; i < KIND_COUNT; i++) {
-        if ((kinds & kind_table[i].want) == 0)
-            continue;
-        int result = kind_enable(kind_table[i].kind, is_early);
-        if (result == CUPTI_OK)
-            session.enabled |= 1u << i;
-        if (result == CUPTI_OK || kind_table[i].is_optional)
-            continue;
-        refused |= kind_table[i].want;
-        snprintf(what, sizeof(what), "activity kind %u refused", kind_table[i].kind);
-        reason_cupti(what, result);
-    }
-    if (is_graph_whole(kinds)) {
-        int result = session.cupti.enable(CUPTI_KIND_GRAPH_TRACE);
-        if (result != CUPTI_OK)
-            reason_cupti("graph launches as a whole refused", result);
-    }
-    return kinds & ~refused;
-}
-
 static void kinds_disable(void)
 {
     if (!session.is_attached)
         return;
+    activities_disable(&session.cupti, session.quirks);
     calls_disable(&session.cupti, session.is_selective);
-    for (size_t i = 0; i < KIND_COUNT; i++) {
-        bool is_deadly = kind_table[i].kind == CUPTI_KIND_CONCURRENT_KERNEL &&
-                         (session.quirks & QUIRK_NO_DISABLE) != 0;
-        if ((session.enabled & 1u << i) != 0 && !is_deadly)
-            session.cupti.disable(kind_table[i].kind);
-    }
-    if (is_graph_whole(session.kinds))
-        session.cupti.disable(CUPTI_KIND_GRAPH_TRACE);
     if ((session.kinds & UG_WANT_LAUNCH_STACKS) != 0)
         calls_subscribe_launches(&session.cupti, session.subscriber, false);
 }
@@ -295,16 +196,18 @@ static void quirks_say(void)
     }
 }
 
-// Calls, callbacks and NVTX of the kinds, after these.
-static void extras_enable(uint32_t kinds)
+// The calls before the kernels, and off after them, so that no kernel lacks its call. Returns the kinds CUPTI took.
+static uint32_t all_enable(uint32_t kinds, bool is_early)
 {
     int result = calls_enable(&session.cupti, session.is_selective);
     if (result != CUPTI_OK)
-        reason_cupti("some calls refused", result);
+        reason_cupti(&session.cupti, "some calls refused", result);
+    kinds = activities_enable(&session.cupti, kinds, is_early);
     if ((kinds & UG_WANT_LAUNCH_STACKS) != 0)
         calls_subscribe_launches(&session.cupti, session.subscriber, true);
     if ((kinds & UG_WANT_NVTX) != 0)
         nvtx_forward(&session.cupti);
+    return kinds;
 }
 
 static void refuse(void)
@@ -346,11 +249,11 @@ static int attach(void)
     if (err != 0)
         return err;
     atomic_store(&session.finalize, FINALIZE_NONE);
-    attributes_set();
+    activities_attributes(&session.cupti, session.quirks);
     buffers_decode_with(session.layout, calls_name);
     int result = session.cupti.register_callbacks(buffers_requested, buffers_completed);
     if (result != CUPTI_OK) {
-        reason_cupti("cuptiActivityRegisterCallbacks failed", result);
+        reason_cupti(&session.cupti, "cuptiActivityRegisterCallbacks failed", result);
         return -EIO;
     }
     return 0;
@@ -368,8 +271,7 @@ static uint32_t cupti_start(uint32_t kinds, bool is_early)
     calls_names(&session.cupti, kinds);
     // Before the first record can be completed: the callbacks read it.
     __atomic_store_n(&spool_header()->have_kinds, kinds, __ATOMIC_RELAXED);
-    kinds = kinds_enable(kinds, is_early);
-    extras_enable(kinds);
+    kinds = all_enable(kinds, is_early);
     devices_restart(!is_early);
     if (!is_early)
         clock_sample(&session.cupti);
@@ -378,6 +280,7 @@ static uint32_t cupti_start(uint32_t kinds, bool is_early)
 
 void session_start(uint32_t kinds, bool is_early)
 {
+    uint64_t began_ns = inject_now_ns();
     if (spool_header() == NULL)
         return;
     spool_restart_strings();
@@ -387,7 +290,7 @@ void session_start(uint32_t kinds, bool is_early)
     }
     if (session.is_on)
         kinds_disable();
-    session.reason[0] = '\0';
+    reason_clear();
     if ((kinds & CUPTI_WANTS) != 0 && !session.is_attached) {
         if (attach() != 0) {
             refuse();
@@ -401,6 +304,8 @@ void session_start(uint32_t kinds, bool is_early)
     session.kinds = session.is_attached ? cupti_start(kinds, is_early) : kinds;
     session.is_on = true;
     header_publish(UG_SPOOL_ACTIVE);
+    inject_debug("active, kinds %#x of %#x, %llu us", session.kinds, kinds,
+                 (unsigned long long)(inject_now_ns() - began_ns) / 1000);
     nccl_kinds_changed(session.kinds);
 }
 
@@ -435,8 +340,10 @@ static bool is_ready(void)
         return true;
     session.is_ready = devices_context_seen() ||
                        __atomic_load_n(&spool_header()->cupti_buffers_requested, __ATOMIC_RELAXED) > 0;
-    if (session.is_ready)
+    if (session.is_ready) {
+        inject_debug("CUDA is up, contexts seen: %d", devices_context_seen());
         inject_register_exit();
+    }
     return session.is_ready;
 }
 
@@ -481,7 +388,8 @@ void session_finish(void)
     if (session.is_attached && is_ready()) {
         clock_sample(&session.cupti);
         devices_write(&session.cupti);
-        session.cupti.flush_all(CUPTI_FLUSH_FORCED);
+        int result = session.cupti.flush_all(CUPTI_FLUSH_FORCED);
+        inject_debug("forced flush: %d", result);
         drops_ask();
     }
     spool_flush_thread();
@@ -507,13 +415,15 @@ static void detach(void)
 
 void session_stop(void)
 {
+    uint64_t began_ns = inject_now_ns();
     if (!session.is_on)
         return;
-    session.reason[0] = '\0';
+    reason_clear();
     kinds_disable();
     nvtx_forward(NULL);
     session_finish();
     session.is_on = false;
     header_publish(UG_SPOOL_DORMANT);
+    inject_debug("dormant, %llu us", (unsigned long long)(inject_now_ns() - began_ns) / 1000);
     detach();
 }
