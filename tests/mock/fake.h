@@ -54,6 +54,7 @@ void fake_report(FILE *out);
 void fake_cuda_hook(const struct fake_hooks *hooks);
 void fake_cuda_watch(void (*watch)(enum fake_where where));
 void fake_cuda_at(enum fake_where where);
+unsigned fake_cuda_contexts(void); // made so far
 int fake_cuda_injected(void); // what InitializeInjection said; -1: not called
 int cuInit(unsigned flags);
 

@@ -27,6 +27,7 @@ int cuCtxGetDevice(int *device);
 
 static _Atomic(const struct fake_hooks *) current;
 static _Atomic(void (*)(enum fake_where)) watcher;
+static atomic_uint contexts;
 static int injected = -1;
 
 FAKE_EXPORT int cuInit(unsigned flags)
@@ -156,7 +157,14 @@ FAKE_EXPORT void fake_cuda_at(enum fake_where where)
 FAKE_EXPORT uint32_t fake_op(const struct fake_op *op)
 {
     const struct fake_hooks *hooks = atomic_load_explicit(&current, memory_order_acquire);
+    if (op->what == FAKE_CONTEXT)
+        atomic_fetch_add(&contexts, 1);
     return hooks ? hooks->op(op) : 0;
+}
+
+FAKE_EXPORT unsigned fake_cuda_contexts(void)
+{
+    return atomic_load(&contexts);
 }
 
 FAKE_EXPORT void fake_report(FILE *out)

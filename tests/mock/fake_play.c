@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -16,29 +17,34 @@
 static const struct call_name {
     uint32_t domain, cbid;
     const char *name;
-} call_names[] = {
-    {2, 17, "cudaGetDevice"},        {2, 20, "cudaMalloc"},           {2, 22, "cudaFree"},
-    {2, 31, "cudaMemcpy"},           {2, 41, "cudaMemcpyAsync"},      {2, 49, "cudaMemset"},
-    {2, 51, "cudaMemsetAsync"},      {2, 131, "cudaStreamSynchronize"}, {2, 135, "cudaEventRecord"},
-    {2, 137, "cudaEventSynchronize"}, {2, 147, "cudaStreamWaitEvent"}, {2, 161, "cudaMemcpyPeerAsync"},
-    {2, 165, "cudaDeviceSynchronize"}, {2, 211, "cudaLaunchKernel"},  {2, 311, "cudaGraphLaunch"},
-    {2, 373, "cudaMallocAsync"},     {2, 375, "cudaFreeAsync"},       {2, 383, "cudaMemPoolCreate"},
-    {2, 430, "cudaLaunchKernelExC"}, {1, 17, "cuCtxSynchronize"},     {1, 126, "cuStreamSynchronize"},
-    {1, 277, "cuMemcpyHtoDAsync_v2"}, {1, 307, "cuLaunchKernel"},     {1, 514, "cuGraphLaunch"},
-    {1, 652, "cuLaunchKernelEx"},    {1, 121, "cuEventSynchronize"},   {1, 216, "cuMemsetD8Async"},
-    {1, 243, "cuMemAlloc_v2"},       {1, 245, "cuMemFree_v2"},         {1, 295, "cuStreamWaitEvent"},
-    {1, 319, "cuMemcpyPeerAsync"},   {1, 598, "cuMemAllocAsync"},
+} call_names[] = { // of a runtime call with the release that brought it, as CUPTI says them
+    {2, 17, "cudaGetDevice_v3020"}, {2, 20, "cudaMalloc_v3020"}, {2, 22, "cudaFree_v3020"},
+    {2, 31, "cudaMemcpy_v3020"}, {2, 41, "cudaMemcpyAsync_v3020"}, {2, 49, "cudaMemset_v3020"},
+    {2, 51, "cudaMemsetAsync_v3020"}, {2, 131, "cudaStreamSynchronize_v3020"},
+    {2, 135, "cudaEventRecord_v3020"}, {2, 137, "cudaEventSynchronize_v3020"},
+    {2, 147, "cudaStreamWaitEvent_v3020"}, {2, 161, "cudaMemcpyPeerAsync_v4000"},
+    {2, 165, "cudaDeviceSynchronize_v3020"}, {2, 211, "cudaLaunchKernel_v7000"},
+    {2, 311, "cudaGraphLaunch_v10000"}, {2, 373, "cudaMallocAsync_v11020"},
+    {2, 375, "cudaFreeAsync_v11020"}, {2, 383, "cudaMemPoolCreate_v11020"},
+    {2, 430, "cudaLaunchKernelExC_v11060"}, {1, 17, "cuCtxSynchronize"},
+    {1, 126, "cuStreamSynchronize"}, {1, 277, "cuMemcpyHtoDAsync_v2"}, {1, 307, "cuLaunchKernel"},
+    {1, 514, "cuGraphLaunch"}, {1, 652, "cuLaunchKernelEx"}, {1, 121, "cuEventSynchronize"},
+    {1, 216, "cuMemsetD8Async"}, {1, 243, "cuMemAlloc_v2"}, {1, 245, "cuMemFree_v2"},
+    {1, 295, "cuStreamWaitEvent"}, {1, 319, "cuMemcpyPeerAsync"}, {1, 598, "cuMemAllocAsync"},
 };
 
 static atomic_uchar callback_on[CUPTI_DOMAIN_COUNT][CUPTI_CBID_COUNT];
 static atomic_uchar call_on[CUPTI_DOMAIN_COUNT][CUPTI_CBID_COUNT];
+// Single calls that are switched on are accepted at any time, and recorded only where something of API calls was on when
+// the first context was made, or a whole kind of them was switched on later and not off again.
+static atomic_bool are_calls_live, is_kind_off_again[CUPTI_DOMAIN_COUNT];
 static atomic_uchar kind_on[CUPTI_KIND_COUNT];
 static _Atomic(cupti_callback_fn) subscriber;
 static _Atomic(void *) subscriber_user;
 static atomic_uint last_correlation;
 static atomic_ulong kernels, callbacks, finalizes;
 static atomic_uint streams; // made so far: a bit each
-static _Thread_local int at_exit;
+static _Thread_local int at_exit, in_runtime;
 
 struct record {
     const struct cupti_record_layout *layout;
@@ -81,6 +87,9 @@ void play_reset(void)
     play_unsubscribe();
     for (uint32_t kind = 0; kind < CUPTI_KIND_COUNT; kind++)
         play_kind(kind, 0);
+    for (uint32_t domain = 0; domain < CUPTI_DOMAIN_COUNT; domain++)
+        atomic_store(&is_kind_off_again[domain], false);
+    atomic_store(&are_calls_live, false);
     atomic_fetch_add(&finalizes, 1);
 }
 
@@ -100,14 +109,21 @@ void play_kind(uint32_t kind, int on)
     if (kind < CUPTI_KIND_COUNT)
         atomic_store(&kind_on[kind], (unsigned char)on);
     uint32_t domain = kind == 5 ? CUPTI_DOMAIN_RUNTIME : kind == 4 ? CUPTI_DOMAIN_DRIVER : 0;
-    for (uint32_t cbid = 0; domain && cbid < CUPTI_CBID_COUNT; cbid++)
-        play_call(domain, cbid, on);
+    if (!domain)
+        return;
+    for (uint32_t cbid = 0; cbid < CUPTI_CBID_COUNT; cbid++)
+        atomic_store(&call_on[domain][cbid], (unsigned char)on);
+    atomic_store(&is_kind_off_again[domain], !on);
+    if (on)
+        atomic_store(&are_calls_live, true);
 }
 
 void play_call(uint32_t domain, uint32_t cbid, int on)
 {
     if (domain < CUPTI_DOMAIN_COUNT && cbid < CUPTI_CBID_COUNT)
         atomic_store(&call_on[domain][cbid], (unsigned char)on);
+    if (on && !fake_cuda_contexts())
+        atomic_store(&are_calls_live, true);
 }
 
 // --- records ----------------------------------------------------------------------------------------
@@ -281,7 +297,9 @@ static void tell(uint32_t domain, uint32_t cbid, const void *data)
 
 static void give_call(uint32_t domain, uint32_t cbid, const struct fake_op *op, uint32_t correlation, uint64_t start)
 {
-    if (!atomic_load(&call_on[domain][cbid]))
+    // As NVIDIA's: a driver call inside of a runtime call has callbacks, but no activity record of its own.
+    if (!atomic_load(&call_on[domain][cbid]) || !atomic_load(&are_calls_live) ||
+        atomic_load(&is_kind_off_again[domain]) || (domain == CUPTI_DOMAIN_DRIVER && in_runtime))
         return;
     struct record call = record_new(domain == CUPTI_DOMAIN_RUNTIME ? CUPTI_RECORD_RUNTIME : CUPTI_RECORD_DRIVER, op,
                                     correlation);
@@ -322,10 +340,12 @@ static void call(uint32_t domain, uint32_t cbid, uint32_t inner, const struct fa
         .context_uid = op->context, .correlation_data = &kept, .correlation_id = correlation,
     };
     tell(domain, cbid, &data);
+    in_runtime += domain == CUPTI_DOMAIN_RUNTIME;
     if (inner)
         call(CUPTI_DOMAIN_DRIVER, inner, 0, op, correlation);
     else
         work(op, correlation);
+    in_runtime -= domain == CUPTI_DOMAIN_RUNTIME;
     give_call(domain, cbid, op, correlation, start);
     data.site = 1;
     at_exit++;

@@ -3,7 +3,8 @@
 // CUDA_INJECTION64_PATH), waits for a line on stdin, plays a story through the fake, and tells what it did as lines of JSON: the
 // truth that tests/mock/expect.py holds the records against.
 //
-// usage: player STORY [threads=N] [n=N] [streams=N] [contexts=N] [exit=exit|_exit|return]
+// usage: player STORY [threads=N] [n=N] [streams=N] [contexts=N] [context=before|after] [exit=middle|_exit|return]
+// context: made before the line comes, as in a process that is switched on while it runs, or after it.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -31,8 +32,8 @@ struct truth {
 
 static struct options {
     int threads, n, streams, contexts;
-    const char *exit;
-} options = {1, 1000, 2, 1, "return"};
+    const char *exit, *context;
+} options = {1, 1000, 2, 1, "return", "before"};
 
 static struct truth *truths;
 static atomic_uint truth_count;
@@ -242,10 +243,12 @@ static void parse(int argc, char **argv)
             options.n = atoi(value);
         else if (!strncmp(argv[i], "streams", len))
             options.streams = atoi(value);
-        else if (!strncmp(argv[i], "contexts", len))
+        else if (len == 8 && !strncmp(argv[i], "contexts", len))
             options.contexts = atoi(value);
         else if (!strncmp(argv[i], "exit", len))
             options.exit = value;
+        else if (!strncmp(argv[i], "context", len))
+            options.context = value;
     }
 }
 
@@ -267,7 +270,8 @@ static void *until_line(void *arg)
 
 static void play_story(const char *story, char **argv)
 {
-    play_begin();
+    if (!strcmp(options.context, "after"))
+        play_begin();
     if (!strcmp(story, "mixed"))
         on_threads(mixed);
     else if (!strcmp(story, "launches"))
@@ -303,6 +307,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "player: %s\n", dlerror());
     manners_watch();
     cuInit(0);
+    if (!strcmp(options.context, "before"))
+        play_begin();
     printf("{\"type\":\"ready\",\"pid\":%d,\"injected\":%d}\n", (int)getpid(), fake_cuda_injected());
     fflush(stdout);
     if (!wait_for_line())
