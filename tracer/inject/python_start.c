@@ -75,9 +75,9 @@ static void python_tell(uint32_t kinds)
     if (!is_news || !python_find(&api) || !package_path(path))
         return;
     snprintf(text, sizeof(text),
-             "try:\n exec(open('%s/upgate/_inject.py').read(), {'DIRECTORY': '%s', 'KINDS': %u})\n"
-             "except BaseException:\n pass\n",
-             path, path, kinds);
+             "try:\n exec(\"with open(DIRECTORY + '/upgate/_inject.py') as f: exec(f.read())\", "
+             "{'DIRECTORY': '%s', 'KINDS': %u})\nexcept BaseException:\n pass\n",
+             path, kinds);
     int state = api.gil_ensure();
     if (!atomic_load(&python.is_stopped)) {
         api.run(text, NULL);
