@@ -8,6 +8,7 @@ a line an expectation, "ok" or "MISSED"; stores and logs go to the directory. Ex
 smoke    does anything come out: the library, its spool, two sessions in a process, the recorder's store
 play     a program with streams, threads, copies, sets and a graph: every count, under each libcupti there is
 match    kernels of an eager and a CUDA-graph step: as torch.profiler's, with step and module path
+cupti12  the same under the CUPTI 12 that Triton brings
 sums     kernel time against CUDA events
 sleep    a sleep of 50 ms: the gap on the GPU, and the thread off its CPU inside it
 pid      a prepared process is switched on for three seconds and off again
@@ -145,7 +146,7 @@ def demangle(name):
 def play_by_hand(check):
     """Through the spool alone: three sessions in one process, the second with the nodes of graphs."""
     log = check.path("smoke_spool.log")
-    worker = Talker([arms.LAUNCH], arms.environment(arms.INJECT), log)
+    worker = Talker([arms.LAUNCH], arms.environment(arms.INJECT, UPGATE_INJECT_DEBUG="1"), log)
     pid = worker.line(60)["ready"]
     status = subprocess.run([arms.SWITCH, "status", str(pid)], capture_output=True, text=True, timeout=20).stdout
     print("  dormant: %.300s" % status.strip())
@@ -162,13 +163,14 @@ def play_by_hand(check):
         own = played["play_first"] + played["play_second"] + played["play_thread"] + 2000
         wanted = own + (played["play_node"] if kinds_wanted & arms.NODES else 0)
         check.equal("spool, %s session: kernels" % name, ended["records"]["kernel"], wanted)
+        check.true("spool, %s session: a call for each launch" % name, ended["records"]["call"] >= own, "%d calls" % ended["records"]["call"])
         check.equal("spool, %s session: copies and sets" % name, ended["records"]["copy"],
                     played["HtoD"] + played["DtoD"] + played["DtoH"] + played["sets"])
         check.equal("spool, %s session: graph launches" % name, ended["records"]["graph"], 0 if kinds_wanted & arms.NODES else played["graphs"])
         check.equal("spool, %s session: broken, zero, backwards" % name, [ended["broken"], ended["zero_time"], ended["backwards"]], [0, 0, 0])
     worker.close()
-    if worker.tail():
-        print("  stderr: %s" % worker.tail())
+    with open(log, errors="replace") as file:
+        print("  what the library said: %s" % " | ".join(line.strip() for line in file)[:3000])
 
 
 def smoke(check):
@@ -271,17 +273,19 @@ def modules(check, name, store, step):
     return rows
 
 
-def match_mode(check, mode):
+def match_mode(check, mode, cupti=None):
     argv = [sys.executable, WORKER, "--mode", mode]
     theirs = Talker(argv, check.environment(), check.path("match_theirs.log"))
     theirs.line(120)
-    talker, _, store = check.recorded("match_" + mode, argv, *(NODES_OPTION if mode == "graph" else ()))
+    name, more = "match%s_%s" % ("12" if cupti else "", mode), {"UPGATE_CUPTI": cupti} if cupti else {}
+    talker, _, store = check.recorded(name, argv, *(NODES_OPTION if mode == "graph" else ()), **more)
     for _ in range(3):
         step = talker.ask("step")
     profile = theirs.ask("profile", 120)
     theirs.close()
-    check.close(talker, store, "match " + mode)
+    check.close(talker, store, name)
     summary(store)
+    mode = "%s%s" % (mode, ", CUPTI 12" if cupti else "")
     if "error" in step or "error" in profile:
         raise Failed("the worker: %s %s" % (step.get("error"), profile.get("error")))
     ours = kernel_names(store, step["begin_ns"], step["end_ns"])
@@ -291,7 +295,7 @@ def match_mode(check, mode):
                 [profile["copies"], profile["sets"]])
     check.equal("%s: kernels before their launch" % mode, order_violations(store), 0)
     rows = modules(check, mode, store, step)
-    if mode == "graph":
+    if mode.startswith("graph"):
         with_module = sum(row[2] for row in rows if row[1])
         check.true("graph: kernels with a module path", with_module > 0, "%d of %d" % (with_module, sum(row[2] for row in rows)))
 
@@ -302,6 +306,18 @@ def match(check):
             match_mode(check, mode)
         except (Failed, KeyError, sqlite3.Error) as error:
             check.true("match " + mode, False, error)
+
+
+def cupti12(check):
+    """The same in a process that has CUPTI 13 mapped, under the 12 that Triton brings."""
+    path = next((path for _, path in cuptis() if path and os.path.basename(path).startswith("libcupti.so.12")
+                 or path and "triton" in path), None)
+    check.true("Triton's CUPTI", bool(path), path or "none found")
+    for mode in ("eager", "graph") if path else ():
+        try:
+            match_mode(check, mode, path)
+        except (Failed, KeyError, sqlite3.Error) as error:
+            check.true("CUPTI 12, " + mode, False, error)
 
 
 def sums(check):
@@ -545,7 +561,7 @@ def nccl(check):
         check.equal("both sides have all-reduces", sorted({row[0] for row in reduce}), [0, 1])
 
 
-PARTS = {"smoke": smoke, "play": play, "match": match, "sums": sums, "sleep": sleep, "pid": pid, "soak": soak, "ab": ab, "nccl": nccl}
+PARTS = {"smoke": smoke, "play": play, "match": match, "cupti12": cupti12, "sums": sums, "sleep": sleep, "pid": pid, "soak": soak, "ab": ab, "nccl": nccl}
 
 
 def main():

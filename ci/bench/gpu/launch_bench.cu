@@ -2,7 +2,7 @@
 // What a launch costs, for ci/bench/gpu/overhead.py: reads commands from stdin (or one from the command line), answers each
 // with a line of JSON on stdout. A process is one arm: how it is traced is decided by its environment and by who opens its
 // spool (spool_switch). Single-threaded but for `soak`. Nothing is written.
-//     loop N        N empty kernels into one stream: ns a launch, of all and the median of chunks of 2,000
+//     loop N        N empty kernels into one stream: ns a launch, of all, the median and the tenth part of chunks of 250
 //     burst N B     the same in bursts of B with a wait between them that is not counted: the CPU's share alone
 //     graph R       R replays of a graph of 1,000 empty kernels: ns a replay, the wait at the end included
 //     soak S T      S seconds of launches from T threads, each with a stream (T 0: what launches most of 1, 2 and 4)
@@ -18,10 +18,11 @@
 #include <vector>
 
 #include <cuda_runtime.h>
+#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { CHUNK = 2000, GRAPH_NODES = 1000, PLAY_KERNELS = 300, PLAY_COPIES = 7, PLAY_SETS = 5, PLAY_THREADS = 3, PLAY_REPLAYS = 4,
+enum { CHUNK = 250, GRAPH_NODES = 1000, PLAY_KERNELS = 300, PLAY_COPIES = 7, PLAY_SETS = 5, PLAY_THREADS = 3, PLAY_REPLAYS = 4,
        PLAY_NODES = 20 };
 
 __global__ void bench_empty() {}
@@ -48,12 +49,32 @@ static uint64_t now_ns()
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static double median(std::vector<double> &values)
+static double quantile(std::vector<double> &values, double share)
 {
     if (values.empty())
         return 0;
     std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
+    return values[(size_t)(share * (double)(values.size() - 1))];
+}
+
+static double median(std::vector<double> &values)
+{
+    return quantile(values, 0.5);
+}
+
+// The thread that launches, and it alone, on one CPU ($BENCH_CPU): where arms take turns on it, what differs between two CPUs
+// falls out. After CUDA has started its own threads, which stay free.
+static void stay_on_cpu()
+{
+    const char *cpu = getenv("BENCH_CPU");
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    if (!cpu)
+        return;
+    CPU_SET(atoi(cpu), &set);
+    if (sched_setaffinity(0, sizeof set, &set))
+        perror("launch_bench: sched_setaffinity");
 }
 
 static void loop(long count)
@@ -72,7 +93,8 @@ static void loop(long count)
     uint64_t end = now_ns();
     CHECK(cudaDeviceSynchronize());
     launched += (uint64_t)count;
-    printf("{\"ns\": %.1f, \"chunk_ns\": %.1f, \"launched\": %lu}\n", (double)(end - begin) / (double)count, median(chunks), launched);
+    printf("{\"ns\": %.1f, \"chunk_ns\": %.1f, \"low_ns\": %.2f, \"launched\": %lu}\n", (double)(end - begin) / (double)count,
+           median(chunks), quantile(chunks, 0.1), launched);
 }
 
 static void burst(long count, long size)
@@ -291,6 +313,7 @@ int main(int argc, char **argv)
         bench_empty<<<1, 32>>>();
     CHECK(cudaDeviceSynchronize());
     launched += 1000;
+    stay_on_cpu();
     if (argc > 1) {
         for (int i = 1; i < argc; i++)
             snprintf(line + strlen(line), sizeof line - strlen(line), "%s ", argv[i]);

@@ -23,12 +23,13 @@ import sys
 import arms
 from arms import Arm, rig
 
-LAUNCHES = 100_000
-BURST = "burst 50000 500"
+LAUNCHES = 20_000
+BURST = "burst 10000 500"
+DORMANT_LAUNCHES = 5_000
 RECYCLE_SLACK_NS = 100
 EAGER_LIMIT, GRAPH_LIMIT = 1.15, 1.01
 DORMANT_LIMIT_PCT, DETACHED_LIMIT_PCT = 0.2, 0.1
-EAGER_STEPS, GRAPH_REPLAYS = 40, 100
+EAGER_STEPS, GRAPH_REPLAYS = 10, 100
 TWINS = 3  # processes an arm where 0.1 % is asked for: addresses alone make more between two processes
 
 
@@ -76,7 +77,7 @@ def find_nsys():
 
 def launch(bench):
     argv, nsys = [arms.LAUNCH], find_nsys()
-    for kind, question, rounds in (("loop", "loop %d" % LAUNCHES, 15), ("burst", BURST, 15)):
+    for kind, question, rounds in (("loop", "loop %d" % LAUNCHES, 60), ("burst", BURST, 60)):
         wanted = [
             bench.arm("untraced", argv, question),
             bench.arm("recycle driver", argv, question, arms.RECYCLE, RECYCLE_CALLS="driver"),
@@ -108,20 +109,27 @@ def phase_ratios(subjects, others):
     return [statistics.mean(arm.values[i] for arm in subjects) / statistics.mean(arm.values[i] for arm in others) for i in range(rounds)]
 
 
+def standard_error(values):
+    """Of their median."""
+    middle = statistics.median(values)
+    return 1.2533 * 1.4826 * statistics.median(abs(value - middle) for value in values) / len(values)**0.5
+
+
 def dormant(bench):
-    """Three untraced and three dormant processes in interleaved rounds; then the dormant ones are active for a
+    """Three untraced and three dormant processes in interleaved short rounds, all launching from one CPU, each round's figure the
+    tenth part of its chunks (what disturbs a chunk only makes it longer); then the dormant ones are active for a
     while and detach, and the same rounds again. Before and after of the same processes: what differs between two
     processes for other reasons falls out of the second figure, and is shown for the first."""
-    question = "loop %d" % (LAUNCHES // 4)
-    plain = [bench.arm("untraced %d" % i, [arms.LAUNCH], question, key="chunk_ns") for i in range(TWINS)]
-    ours = [bench.arm("dormant %d" % i, [arms.LAUNCH], question, arms.INJECT, key="chunk_ns") for i in range(TWINS)]
+    question, more = "loop %d" % DORMANT_LAUNCHES, {"key": "low_ns", "BENCH_CPU": max(0, os.cpu_count() - 3)}
+    plain = [bench.arm("untraced %d" % i, [arms.LAUNCH], question, **more) for i in range(TWINS)]
+    ours = [bench.arm("dormant %d" % i, [arms.LAUNCH], question, arms.INJECT, **more) for i in range(TWINS)]
     print("== dormant and detached", flush=True)
     alive = arms.start_all(plain + ours)
     try:
         if len(alive) != 2 * TWINS:
             raise arms.Failed("; ".join(arm.failure for arm in plain + ours if arm.failure))
         before, after = {}, {}
-        arms.interleave(alive, 30, seconds=bench.args.seconds)
+        arms.interleave(alive, 400, seconds=bench.args.seconds)
         before = phase_ratios(ours, plain)
         floor = phase_ratios(plain[:1], plain[1:2])
         first = {arm.name: list(arm.values) for arm in alive}
@@ -131,14 +139,16 @@ def dormant(bench):
             arm.round()
             arm.off()
             print("    %s" % arms.account(arm.ended))
-        arms.interleave(alive, 30, seed=2, seconds=bench.args.seconds)
+        arms.interleave(alive, 400, seed=2, seconds=bench.args.seconds)
         after = phase_ratios(ours, plain)
         arms.show([arm for arm in alive if not arm.failure])
         bench.found["dormant"] = {"before": first, "after": {arm.name: arm.values for arm in alive}}
         middle = statistics.median(before)
         bench.add("dormant over untraced, %d processes each" % TWINS, 100 * (middle - 1), DORMANT_LIMIT_PCT, " %")
+        bench.add("    standard error of that", 100 * standard_error(before), None, " %")
         bench.add("    one untraced over another", 100 * (statistics.median(floor) - 1), None, " %")
         bench.add("after detach over before, same processes", 100 * (statistics.median(after) / middle - 1), DETACHED_LIMIT_PCT, " %")
+        bench.add("    standard error of that", 100 * (standard_error(before)**2 + standard_error(after)**2)**0.5, None, " %")
         half = len(before) // 2
         bench.add("    second half of before over its first", 100 * (statistics.median(before[half:]) / statistics.median(before[:half]) - 1), None, " %")
     except (arms.Failed, statistics.StatisticsError, ValueError) as error:
@@ -156,12 +166,16 @@ def graph(bench):
         bench.arm("recycle, graph level", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_GRAPH="1", RECYCLE_CALLS="driver"),
         bench.arm("ours, graph level", [arms.LAUNCH], question, arms.INJECT, arms.KERNELS),
         bench.arm("ours, everything", [arms.LAUNCH], question, arms.INJECT, arms.DEFAULT),
+        bench.arm("recycle, graph kind alone", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_GRAPH="1", RECYCLE_CALLS="none", RECYCLE_KERNELS="0"),
+        bench.arm("recycle, launch calls alone", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_CALLS="driver", RECYCLE_KERNELS="0"),
         bench.arm("recycle, node level", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_CALLS="driver"),
         bench.arm("ours, node level", [arms.LAUNCH], question, arms.INJECT, arms.KERNELS | arms.NODES),
     ], 15, "us", 1000)
     bench.share("graph replay, graph level over untraced", by_name, "ours, graph level", "untraced", GRAPH_LIMIT)
     bench.share("graph replay, everything, graph level", by_name, "ours, everything", "untraced", GRAPH_LIMIT)
     bench.share("    recycle-only, graph level", by_name, "recycle, graph level", "untraced")
+    bench.share("    recycle-only, graph kind alone", by_name, "recycle, graph kind alone", "untraced")
+    bench.share("    recycle-only, launch calls alone", by_name, "recycle, launch calls alone", "untraced")
     bench.share("    ours, node level", by_name, "ours, node level", "untraced")
     bench.share("    recycle-only, node level", by_name, "recycle, node level", "untraced")
 
@@ -177,7 +191,7 @@ def eager(bench):
         bench.arm("ours, everything", argv, question, arms.INJECT, arms.DEFAULT),
         bench.arm("ours -nop", argv, question, arms.NOP, arms.KERNELS),
         bench.arm("torch.profiler CUDA", argv, "profiled %d" % EAGER_STEPS),
-    ], 15, "us", 1000)
+    ], 40, "us", 1000)
     ours = by_name["ours"]
     steps = EAGER_STEPS * (len(ours.values) + 1)  # and the round that warms up
     if ours.ended:

@@ -2,7 +2,7 @@
 // The floor of tracing with CUPTI, an arm of ci/bench/gpu/overhead.py: the kinds of records our library asks for, with buffers
 // that are zeroed before CUPTI gets them, and a callback at completion that does nothing but zero and give them
 // out again. Loaded through CUDA_INJECTION64_PATH; RECYCLE_CUPTI names libcupti, RECYCLE_CALLS the calls: driver,
-// runtime or both; RECYCLE_GRAPH=1: whole graph launches.
+// runtime, both or none; RECYCLE_GRAPH=1: whole graph launches; RECYCLE_KERNELS=0: no kernels, copies and sets.
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -57,7 +57,8 @@ static void complete(CUcontext context, uint32_t stream, uint8_t *buffer, size_t
 static void enable_calls(void)
 {
     const char *calls = getenv("RECYCLE_CALLS");
-    int driver = !calls || strcmp(calls, "runtime") != 0, runtime = calls && strcmp(calls, "driver") != 0;
+    int driver = !calls || strcmp(calls, "driver") == 0 || strcmp(calls, "both") == 0;
+    int runtime = calls && (strcmp(calls, "runtime") == 0 || strcmp(calls, "both") == 0);
 
     if (driver) {
         CALL(cuptiActivityEnableDriverApi, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, 1);
@@ -91,9 +92,11 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
     }
     CALL(cuptiActivitySetAttribute, CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &one_bytes, &one);
     CALL(cuptiActivityRegisterCallbacks, request, complete);
-    CALL(cuptiActivityEnable, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
-    CALL(cuptiActivityEnable, CUPTI_ACTIVITY_KIND_MEMCPY);
-    CALL(cuptiActivityEnable, CUPTI_ACTIVITY_KIND_MEMSET);
+    if (!getenv("RECYCLE_KERNELS")) {
+        CALL(cuptiActivityEnable, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+        CALL(cuptiActivityEnable, CUPTI_ACTIVITY_KIND_MEMCPY);
+        CALL(cuptiActivityEnable, CUPTI_ACTIVITY_KIND_MEMSET);
+    }
     if (getenv("RECYCLE_GRAPH"))
         CALL(cuptiActivityEnable, CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
     enable_calls();
