@@ -16,8 +16,7 @@ enum {
     STRINGS_MAX = SLOTS / 2, // so that a probe finds its end after 2 or 3 slots
     ARENA_BYTES = 16 << 20,  // 250 bytes a text
     TEXT_BYTES_MAX = 4000,
-    ADDRESS_BITS = 12,
-    ADDRESSES = 1 << ADDRESS_BITS, // 64 KiB, in the cache of the second level
+    ADDRESSES = 1 << STRINGS_ADDRESS_BITS,
 };
 
 struct entry {
@@ -28,26 +27,20 @@ struct entry {
     char text[];
 };
 
-// value: run and address generation << 32 | id; mixed: value ^ address. Two threads that store here at once leave a
-// pair that gives neither address: a miss, never a wrong id.
-struct address {
-    uint64_t mixed, value;
-};
-
 static struct {
     uint64_t *slots; // upper half of the hash << 32 | offset of the entry / 8 + 1
     unsigned char *arena;
-    struct address *addresses;
     uint32_t arena_used;
     uint32_t count;
-    uint32_t run;        // grows with each recorder that listens
-    uint32_t generation; // grows with that and with each module that is unloaded
 } strings;
 
+struct strings_address *strings_addresses;
+uint32_t strings_generation, strings_run_number;
+
 static const size_t slots_bytes = SLOTS * sizeof(uint64_t);
-static const size_t addresses_bytes = ADDRESSES * sizeof(struct address);
+static const size_t addresses_bytes = ADDRESSES * sizeof(struct strings_address);
 static const size_t map_bytes =
-    SLOTS * sizeof(uint64_t) + ADDRESSES * sizeof(struct address) + (size_t)ARENA_BYTES;
+    SLOTS * sizeof(uint64_t) + ADDRESSES * sizeof(struct strings_address) + (size_t)ARENA_BYTES;
 
 int strings_create(void)
 {
@@ -57,10 +50,10 @@ int strings_create(void)
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         return -errno;
-    strings.addresses = (struct address *)(map + slots_bytes);
+    strings_addresses = (struct strings_address *)(map + slots_bytes);
     strings.arena = map + slots_bytes + addresses_bytes;
     strings.arena_used = strings.count = 0;
-    strings.run = strings.generation = 1;
+    strings_run_number = strings_generation = 1;
     strings.slots = (uint64_t *)map;
     return 0;
 }
@@ -173,7 +166,7 @@ uint32_t spool_string(const char *text, size_t text_bytes)
         while (text_bytes > TEXT_BYTES_MAX - 4 && ((unsigned char)text[text_bytes] & 0xc0) == 0x80)
             text_bytes--; // not within a character of UTF-8
     }
-    uint32_t run = __atomic_load_n(&strings.run, __ATOMIC_ACQUIRE);
+    uint32_t run = __atomic_load_n(&strings_run_number, __ATOMIC_ACQUIRE);
     struct entry *entry = entry_find(text, text_bytes);
     if (!entry) {
         spool_count_many(UG_PRODUCER_OTHER, 1, 1);
@@ -189,34 +182,19 @@ uint32_t spool_string(const char *text, size_t text_bytes)
 
 // --- by address -----------------------------------------------------------------------------------
 
-static struct address *address_of(const char *text)
-{
-    return &strings.addresses[(uint64_t)(uintptr_t)text * 0x9e3779b97f4a7c15ull >> (64 - ADDRESS_BITS)];
-}
-
-uint32_t strings_known(const char *text)
-{
-    struct address *address = address_of(text);
-    uint64_t value = __atomic_load_n(&address->value, __ATOMIC_ACQUIRE);
-    uint64_t mixed = __atomic_load_n(&address->mixed, __ATOMIC_ACQUIRE);
-    if ((mixed ^ value) != (uint64_t)(uintptr_t)text ||
-        value >> 32 != __atomic_load_n(&strings.generation, __ATOMIC_ACQUIRE))
-        return 0;
-    return (uint32_t)value;
-}
-
 uint32_t spool_static_string(const char *text)
 {
     if (!text || !spool_header())
         return 0;
     uint64_t where = (uint64_t)(uintptr_t)text;
-    uint64_t generation = __atomic_load_n(&strings.generation, __ATOMIC_ACQUIRE);
+    uint64_t generation = __atomic_load_n(&strings_generation, __ATOMIC_ACQUIRE);
     uint32_t id = strings_known(text);
     if (id)
         return id;
     id = spool_string(text, strnlen(text, TEXT_BYTES_MAX + 1));
     if (id) {
-        struct address *address = address_of(text);
+        struct strings_address *address =
+            &strings_addresses[where * 0x9e3779b97f4a7c15ull >> (64 - STRINGS_ADDRESS_BITS)];
         uint64_t value = generation << 32 | id;
         __atomic_store_n(&address->value, value, __ATOMIC_RELEASE);
         __atomic_store_n(&address->mixed, value ^ where, __ATOMIC_RELEASE);
@@ -224,18 +202,13 @@ uint32_t spool_static_string(const char *text)
     return id;
 }
 
-uint32_t strings_run(void)
-{
-    return __atomic_load_n(&strings.run, __ATOMIC_ACQUIRE);
-}
-
 void spool_forget_addresses(void)
 {
-    __atomic_fetch_add(&strings.generation, 1, __ATOMIC_ACQ_REL);
+    __atomic_fetch_add(&strings_generation, 1, __ATOMIC_ACQ_REL);
 }
 
 void spool_restart_strings(void)
 {
-    __atomic_fetch_add(&strings.run, 1, __ATOMIC_ACQ_REL);
+    __atomic_fetch_add(&strings_run_number, 1, __ATOMIC_ACQ_REL);
     spool_forget_addresses();
 }
