@@ -34,6 +34,8 @@ static const struct {
     [ENVIRONMENT_CUPTI] = {"UPGATE_CUPTI",
                            "the libcupti that programs whose GPU side is recorded shall use (default: "
                            "their own, else one of the machine)"},
+    [ENVIRONMENT_INJECT_DEBUG] = {"UPGATE_INJECT_DEBUG",
+                                  "1: such programs tell on stderr what CUPTI answers"},
     [ENVIRONMENT_BUILD] = {"UPGATE_BUILD", "set for the tests: the build directory"},
     [ENVIRONMENT_SOURCE] = {"UPGATE_SOURCE", "set for the tests: the source directory"},
 };
