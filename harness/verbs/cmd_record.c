@@ -78,8 +78,7 @@ static const char *const record_usage[] = {"record [-o RUN.db] [--duration 30s] 
 static const char *const record_examples[] = {
     "upgate record --pid 4711 --duration 30s && upgate stalls run.db", "why does this job stand still now and then?",
     "upgate record -o run.db -- python train.py", "a program from its first instruction to its end",
-    "upgate record --pid 4711,4712 -o ranks.db", "two ranks at once; Ctrl-C ends the recording, not the ranks",
-    "upgate record --container 3f2a9c81d0 --duration 1min", "everything in a container",
+    "upgate record --container 3f2a9c81d0 --duration 1min", "everything in a container; Ctrl-C ends the recording, not the target",
     "upgate record --gpu nodes -- python train.py", "every kernel of every CUDA graph, with its module and step",
     "upgate record --print-env >> service.env", "a service that can be recorded with its GPU side later on",
     "upgate record --pid 4711 --threshold 200us --sample-hz 0", "shorter waits too, and no samples", NULL};
