@@ -163,9 +163,9 @@ EXPORT int stub_python(const char *directory, uint32_t want)
     on = want;
     start->rc = -1;
     snprintf(start->line, sizeof(start->line),
-             "try:\n exec(open('%s/upgate/_inject.py').read(), {'DIRECTORY': '%s', 'KINDS': %u})\n"
-             "except BaseException:\n pass\n",
-             directory, directory, want);
+             "try:\n exec(\"with open(DIRECTORY + '/upgate/_inject.py') as f: exec(f.read())\", "
+             "{'DIRECTORY': '%s', 'KINDS': %u})\nexcept BaseException:\n pass\n",
+             directory, want);
     if (pthread_create(&thread, NULL, run, start) == 0) {
         pthread_join(thread, NULL);
         rc = start->rc;

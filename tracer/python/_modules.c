@@ -518,7 +518,7 @@ void modules_poll(bool thorough)
     PyObject *type, *value, *traceback;
     uint64_t begin_ns;
 
-    // 500 classes take 50 us: not for each model that lives for one step.
+    // 500 classes take 50 us: for a hundredth of the time. Until a look, a new class's calls are those of its caller.
     if (module_type != NULL && thorough && *call_slot(module_type) == call && ug_impl_now_ns() < next_ns) {
         return;
     }

@@ -188,7 +188,7 @@ void trace_step_begin(uint64_t at_ns)
         return;
     }
     trace_thread();
-    modules_poll(false);
+    modules_poll(true);
     trace_mark(UG_MARK_STEP_BEGIN, 0, step, at_ns, 0);
 }
 
@@ -253,7 +253,7 @@ static PyObject *collected(PyObject *self, PyObject *const *args, Py_ssize_t cou
         record.collected = number_of(args[1], "collected");
         thread.gc_begin_ns = 0;
         api->put(UG_PRODUCER_PYTHON, &record);
-        modules_poll(record.generation > 0);
+        modules_poll(true); // whoever makes classes and models makes garbage
     }
     Py_RETURN_NONE;
 }
