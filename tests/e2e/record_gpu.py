@@ -4,6 +4,7 @@
 the store are held against what the player says that it did. Where the host side may not be recorded, the GPU side is.
 Waits for conditions, with a deadline."""
 import collections
+import concurrent.futures
 import json
 import os
 import shutil
@@ -282,7 +283,9 @@ def test_without_permission(case):
     case.db = os.path.join(where, "run.db")
     own = lambda path: os.path.join(where, os.path.basename(path))
     try:
-        player = Player(case, own(UPGATE), "record", "-o", case.db, "--gpu", "kernels", "--", own(PLAYER), "launches", "n=100",
+        # A child of the command: nobody tells of its birth but /proc.
+        player = Player(case, own(UPGATE), "record", "-o", case.db, "--gpu", "kernels", "--", "/bin/sh", "-c",
+                        own(PLAYER) + " launches n=100; exit 5",
                         env={"LD_LIBRARY_PATH": where, "PLAYER_CUPTI": own(FAKE["PLAYER_CUPTI"])}, user=NOBODY, group=NOBODY,
                         extra_groups=[])
     except PermissionError:
@@ -293,7 +296,8 @@ def test_without_permission(case):
     assert code == 0 and "GPU side of 1 process: 100 kernels" in out and "only the GPU side is recorded" in err, (code, out, err)
     check_kernels(case, player)
     assert "host: only the GPU side" in case.value("SELECT missing FROM recording")
-    assert case.rows("SELECT comm, kind FROM process") == [("player", "target")]
+    assert case.rows("SELECT comm, kind FROM process ORDER BY comm") == [("player", "target"), ("sh", "target")]
+    assert "ended with exit code 5" in err, err
 
 
 def test_both_sides_of_ab(case):
@@ -317,28 +321,32 @@ def test_both_sides_of_ab(case):
         rig.close()
 
 
+def run(name, test):
+    """The verdict in words, and whether it failed."""
+    case, begin = Case(), time.monotonic()
+    try:
+        test(case)
+        return "ok   %s (%.1f s)" % (name, time.monotonic() - begin), False
+    except Skip as reason:
+        return "skip %s: %s" % (name, reason), False
+    except Exception as error:  # one case's failure is no other's
+        return "FAIL %s: %s: %s\n%s" % (name, type(error).__name__, error, traceback.format_exc()), True
+    finally:
+        case.close()
+
+
 def main():
     for path in (UPGATE, PLAYER, LIBRARY):
         if not os.path.exists(path):
             print("not built: " + path)
             return 77
     failed, wanted = 0, sys.argv[1:]
-    for name, test in sorted(globals().items()):
-        if not name.startswith("test_") or (wanted and name[5:] not in wanted):
-            continue
-        case, begin = Case(), time.monotonic()
-        try:
-            test(case)
-            print("ok   %s (%.1f s)" % (name, time.monotonic() - begin))
-        except Skip as reason:
-            print("skip %s: %s" % (name, reason))
-        except Exception as error:  # one case's failure is no other's
-            failed += 1
-            print("FAIL %s: %s: %s" % (name, type(error).__name__, error))
-            traceback.print_tb(error.__traceback__, file=sys.stdout)
-        finally:
-            case.close()
-        sys.stdout.flush()
+    tests = [(name, test) for name, test in sorted(globals().items(), key=lambda item: "killed" not in item[0])
+             if name.startswith("test_") and (not wanted or name[5:] in wanted)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:  # they mostly wait, the longest for 10 s
+        for text, bad in pool.map(lambda item: run(*item), tests):
+            print(text, flush=True)
+            failed += bad
     return 1 if failed else 0
 
 
