@@ -6,6 +6,7 @@ a line an expectation, "ok" or "MISSED"; stores and logs go to the directory. Ex
     python3 ci/bench/gpu/checks.py DIRECTORY PART…
 
 smoke    does anything come out: the library, its spool, two sessions in a process, the recorder's store
+calls    which calls CUPTI tells of: to know, nothing is expected
 play     a program with streams, threads, copies, sets and a graph: every count, under each libcupti there is
 match    kernels of an eager and a CUDA-graph step: as torch.profiler's, with step and module path
 cupti12  the same under the CUPTI 12 that Triton brings
@@ -184,6 +185,24 @@ def smoke(check):
     check.close(talker, store, "smoke")
     summary(store)
     check_play(check, store, played, "recorded", nodes=False)
+
+
+def calls(check):
+    """Which calls CUPTI tells of when the driver's, the runtime's or both are chosen; no expectation."""
+    argv = {"C": [arms.LAUNCH], "PyTorch": [sys.executable, WORKER]}
+    for which in ("driver", "runtime", "both", "all"):
+        for name, command in argv.items():
+            log = check.path("calls_%s_%s.log" % (which, name))
+            try:
+                worker = Talker(command, arms.environment(arms.RECYCLE, RECYCLE_CALLS=which, RECYCLE_COUNT="1"), log)
+                worker.line(90)
+                worker.ask("play" if name == "C" else "round 1")
+                worker.close()
+                with open(log, errors="replace") as file:
+                    said = [line.strip() for line in file if line.startswith("recycle")]
+                print("  %s, %s: %.900s" % (which, name, " | ".join(said)))
+            except Failed as error:
+                print("  %s, %s: FAILED %s" % (which, name, error))
 
 
 # --- play ------------------------------------------------------------------------------------------
@@ -561,7 +580,7 @@ def nccl(check):
         check.equal("both sides have all-reduces", sorted({row[0] for row in reduce}), [0, 1])
 
 
-PARTS = {"smoke": smoke, "play": play, "match": match, "cupti12": cupti12, "sums": sums, "sleep": sleep, "pid": pid, "soak": soak, "ab": ab, "nccl": nccl}
+PARTS = {"smoke": smoke, "calls": calls, "play": play, "match": match, "cupti12": cupti12, "sums": sums, "sleep": sleep, "pid": pid, "soak": soak, "ab": ab, "nccl": nccl}
 
 
 def main():

@@ -2,7 +2,8 @@
 // The floor of tracing with CUPTI, an arm of ci/bench/gpu/overhead.py: the kinds of records our library asks for, with buffers
 // that are zeroed before CUPTI gets them, and a callback at completion that does nothing but zero and give them
 // out again. Loaded through CUDA_INJECTION64_PATH; RECYCLE_CUPTI names libcupti, RECYCLE_CALLS the calls: driver,
-// runtime, both or none; RECYCLE_GRAPH=1: whole graph launches; RECYCLE_KERNELS=0: no kernels, copies and sets.
+// runtime, both, all or none; RECYCLE_GRAPH=1: whole graph launches; RECYCLE_KERNELS=0: no kernels, copies and sets.
+// RECYCLE_COUNT=1: a line on stderr at the end with what came, by kind and call: not for timing.
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -27,6 +28,46 @@ static void *library;
             fprintf(stderr, "recycle: %s: %d\n", #name, (int)result);                              \
     } while (0)
 
+static uint64_t kinds[CUPTI_ACTIVITY_KIND_COUNT], calls[2][1024]; // runtime, driver
+static int is_counted;
+
+static void count(uint8_t *buffer, size_t valid)
+{
+    CUptiResult (*next)(uint8_t *, size_t, CUpti_Activity **) =
+        (CUptiResult(*)(uint8_t *, size_t, CUpti_Activity **))dlsym(library, "cuptiActivityGetNextRecord");
+    CUpti_Activity *record = NULL;
+
+    while (next && next(buffer, valid, &record) == CUPTI_SUCCESS) {
+        if (record->kind < CUPTI_ACTIVITY_KIND_COUNT)
+            __atomic_fetch_add(&kinds[record->kind], 1, __ATOMIC_RELAXED);
+        if (record->kind == CUPTI_ACTIVITY_KIND_RUNTIME || record->kind == CUPTI_ACTIVITY_KIND_DRIVER) {
+            uint32_t id = ((CUpti_ActivityAPI *)record)->cbid;
+            __atomic_fetch_add(&calls[record->kind == CUPTI_ACTIVITY_KIND_DRIVER][id < 1024 ? id : 0], 1, __ATOMIC_RELAXED);
+        }
+    }
+}
+
+static void tell(void)
+{
+    CUptiResult (*flush)(uint32_t) = (CUptiResult(*)(uint32_t))dlsym(library, "cuptiActivityFlushAll");
+    CUptiResult (*name_of)(CUpti_CallbackDomain, uint32_t, const char **) =
+        (CUptiResult(*)(CUpti_CallbackDomain, uint32_t, const char **))dlsym(library, "cuptiGetCallbackName");
+    const char *name = NULL;
+
+    if (flush)
+        flush(1);
+    fprintf(stderr, "recycle:");
+    for (int i = 0; i < CUPTI_ACTIVITY_KIND_COUNT; i++)
+        if (kinds[i])
+            fprintf(stderr, " kind %d %lu", i, kinds[i]);
+    for (int d = 0; d < 2; d++)
+        for (uint32_t i = 0; i < 1024; i++)
+            if (calls[d][i] && name_of &&
+                name_of(d ? CUPTI_CB_DOMAIN_DRIVER_API : CUPTI_CB_DOMAIN_RUNTIME_API, i, &name) == CUPTI_SUCCESS)
+                fprintf(stderr, ", %s %lu", name, calls[d][i]);
+    fprintf(stderr, "\n");
+}
+
 static void request(uint8_t **buffer, size_t *bytes, size_t *records)
 {
     *records = 0;
@@ -48,6 +89,8 @@ static void complete(CUcontext context, uint32_t stream, uint8_t *buffer, size_t
     (void)context;
     (void)stream;
     (void)bytes;
+    if (is_counted)
+        count(buffer, valid);
     memset(buffer, 0, valid);
     for (int i = 0; i < BUFFERS; i++)
         if (buffers[i] == buffer)
@@ -56,9 +99,14 @@ static void complete(CUcontext context, uint32_t stream, uint8_t *buffer, size_t
 
 static void enable_calls(void)
 {
-    const char *calls = getenv("RECYCLE_CALLS");
-    int driver = !calls || strcmp(calls, "driver") == 0 || strcmp(calls, "both") == 0;
-    int runtime = calls && (strcmp(calls, "runtime") == 0 || strcmp(calls, "both") == 0);
+    const char *which = getenv("RECYCLE_CALLS");
+    int both = which && strcmp(which, "both") == 0;
+    int driver = !which || both || strcmp(which, "driver") == 0, runtime = which && (both || strcmp(which, "runtime") == 0);
+
+    if (which && strcmp(which, "all") == 0) {
+        CALL(cuptiActivityEnable, CUPTI_ACTIVITY_KIND_DRIVER);
+        CALL(cuptiActivityEnable, CUPTI_ACTIVITY_KIND_RUNTIME);
+    }
 
     if (driver) {
         CALL(cuptiActivityEnableDriverApi, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, 1);
@@ -86,6 +134,9 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
         fprintf(stderr, "recycle: %s\n", dlerror());
         return 1;
     }
+    is_counted = getenv("RECYCLE_COUNT") != NULL;
+    if (is_counted)
+        atexit(tell);
     for (int i = 0; i < BUFFERS; i++) {
         buffers[i] = aligned_alloc(4096, BUFFER_BYTES);
         memset(buffers[i], 0, BUFFER_BYTES);
