@@ -291,6 +291,19 @@ def case_dlclose():
     holds(expect.check_kernels(dump, player.lines))
 
 
+def case_launch_hook():
+    """The functions for the Python extension: told of every launch, in it, once, and its records arrive."""
+    dump, player = record("hooks", kinds=ALL | 1 << 7 | 1 << 8, n=300)
+    said = player.of("hooks")[-1]
+    check(said["heard"] == 300 and said["wrong"] == 0 and said["put_failed"] == 0 and
+          said["correlation_outside"] == 0, f"{said}")
+    told = {t["correlation"] for t in player.of("kernel")}
+    stacks = dump.of("launch_stack")
+    check({s["correlation"] for s in stacks} == told and len(stacks) == 300, f"{len(stacks)} stacks of {len(told)}")
+    check(all(s["frames"] == ["leaf (model.py:7)", "root (main.py:1)"] and s["tid"] for s in stacks), f"{stacks[0]}")
+    holds(expect.check_whole(dump) + expect.check_counts(dump))
+
+
 def case_exit_flush():
     """A process that ends while it is recorded: everything it did is in the spool, and the state says so."""
     player = Player("launches", n=1000, threads=2)

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "contracts/inject_api.h"
 #include "tests/mock/fake.h"
 #include "tests/mock/manners.h"
 
@@ -212,6 +213,42 @@ static void closes(void)
     launches(NULL);
 }
 
+// What the Python extension does: asks the library for its functions, listens to launches, writes records of its own.
+static const struct ug_inject_api *api;
+static atomic_ulong heard, heard_wrong, put_failed;
+static _Thread_local uint32_t launch_expected;
+
+static void on_launch(uint32_t correlation)
+{
+    struct {
+        struct ug_rec_launch_stack stack;
+        uint32_t frames[2];
+    } record = {.stack = {{UG_REC_LAUNCH_STACK, sizeof(record), 0}, correlation, 2}};
+    record.frames[0] = api->string("leaf (model.py:7)", 17);
+    record.frames[1] = api->string("root (main.py:1)", 16);
+    atomic_fetch_add(&heard, 1);
+    if (correlation != api->correlation() || (launch_expected && correlation < launch_expected))
+        atomic_fetch_add(&heard_wrong, 1);
+    launch_expected = correlation;
+    if (api->put(UG_PRODUCER_PYTHON, &record))
+        atomic_fetch_add(&put_failed, 1);
+}
+
+static void hooks(void)
+{
+    const char *path = getenv("CUDA_INJECTION64_PATH");
+    void *handle = path ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    ug_inject_api_fn ask = handle ? (ug_inject_api_fn)dlsym(handle, UG_INJECT_API_SYMBOL) : NULL;
+    api = ask ? ask(UG_INJECT_API_VERSION) : NULL;
+    if (!api || ask(UG_INJECT_API_VERSION + 1) || api->bytes < sizeof(*api))
+        abort();
+    api->on_launch(on_launch);
+    launches(NULL);
+    api->on_launch(NULL);
+    printf("{\"type\":\"hooks\",\"heard\":%lu,\"wrong\":%lu,\"put_failed\":%lu,\"correlation_outside\":%u}\n",
+           atomic_load(&heard), atomic_load(&heard_wrong), atomic_load(&put_failed), api->correlation());
+}
+
 static void tell_truths(void)
 {
     static const char *const names[] = {"kernel", "kernel", "copy", "peer", "set", "graph", "sync", "malloc", "free",
@@ -282,6 +319,8 @@ static void play_story(const char *story, char **argv)
         forks(argv);
     else if (!strcmp(story, "closes"))
         closes();
+    else if (!strcmp(story, "hooks"))
+        hooks();
     else if (!strcmp(story, "flood")) {
         is_told = false;
         on_threads(launches);
