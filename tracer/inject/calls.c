@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids are of cupti_driver_cbid.h, where an id once given never changes; _ptsz and _ptds are the same calls of
-// programs that were compiled for a default stream per thread. An id that a CUPTI does not know has no name and is left out.
+// Ids are of cupti_driver_cbid.h and cupti_runtime_cbid.h, where an id once given never changes; _ptsz and _ptds are the
+// same calls of programs that were compiled for a default stream per thread. An id that a CUPTI does not know has no name
+// and is left out. 505 and 506 of the runtime are what nvcc 13 compiles <<<>>> to.
 #include "tracer/inject/calls.h"
 
 #include <stdatomic.h>
@@ -17,7 +18,7 @@ struct call_range {
     bool is_launch;
 };
 
-static const struct call_range ranges[] = {
+static const struct call_range driver_ranges[] = {
     {115, 117, UG_WANT_KERNELS, true},  // cuLaunch, cuLaunchGrid, cuLaunchGridAsync
     {307, 307, UG_WANT_KERNELS, true},  // cuLaunchKernel
     {442, 442, UG_WANT_KERNELS, true},  // ... _ptsz
@@ -65,62 +66,133 @@ static const struct call_range ranges[] = {
     {611, 612, UG_WANT_MEMORY, false},  // cuMemAllocFromPoolAsync
 };
 
-#define RANGE_COUNT (sizeof(ranges) / sizeof(ranges[0]))
+static const struct call_range runtime_ranges[] = {
+    {211, 211, UG_WANT_KERNELS, true},  // cudaLaunchKernel
+    {214, 214, UG_WANT_KERNELS, true},  // ... _ptsz
+    {269, 270, UG_WANT_KERNELS, true},  // cudaLaunchCooperativeKernel
+    {272, 272, UG_WANT_KERNELS, true},  // ... MultiDevice
+    {311, 312, UG_WANT_KERNELS, true},  // cudaGraphLaunch
+    {430, 431, UG_WANT_KERNELS, true},  // cudaLaunchKernelExC
+    {505, 506, UG_WANT_KERNELS, true},  // __cudaLaunchKernel, of programs compiled by CUDA 13
+    {31, 52, UG_WANT_KERNELS, false},   // cudaMemcpy ... cudaMemset2DAsync
+    {142, 145, UG_WANT_KERNELS, false}, // cudaMemset3D ... cudaMemcpy3DAsync
+    {160, 163, UG_WANT_KERNELS, false}, // cudaMemcpyPeer ...
+    {215, 236, UG_WANT_KERNELS, false}, // copies and sets, _ptds and _ptsz
+    {243, 246, UG_WANT_KERNELS, false},
+    {249, 250, UG_WANT_KERNELS, false},
+    {482, 485, UG_WANT_KERNELS, false}, // cudaMemcpyBatchAsync ...
+    {509, 512, UG_WANT_KERNELS, false},
+    {284, 285, UG_WANT_KERNELS, false}, // cudaLaunchHostFunc
+    {310, 310, UG_WANT_KERNELS, false}, // cudaGraphInstantiate
+    {313, 313, UG_WANT_KERNELS, false}, // cudaGraphExecDestroy
+    {335, 335, UG_WANT_KERNELS, false}, // cudaGraphExecUpdate
+    {418, 418, UG_WANT_KERNELS, false}, // cudaGraphInstantiateWithFlags
+    {436, 437, UG_WANT_KERNELS, false}, // cudaGraphInstantiateWithParams
+    {443, 443, UG_WANT_KERNELS, false}, // cudaGraphInstantiate, of 12.0
+    {126, 126, UG_WANT_SYNC, false},    // cudaThreadSynchronize
+    {131, 131, UG_WANT_SYNC, false},    // cudaStreamSynchronize
+    {137, 137, UG_WANT_SYNC, false},    // cudaEventSynchronize
+    {165, 165, UG_WANT_SYNC, false},    // cudaDeviceSynchronize
+    {239, 239, UG_WANT_SYNC, false},    // cudaStreamSynchronize_ptsz
+    {470, 472, UG_WANT_SYNC, false},    // cudaLibraryLoadData, FromFile, Unload
+    {20, 27, UG_WANT_MEMORY, false},    // cudaMalloc ... cudaHostAlloc
+    {140, 141, UG_WANT_MEMORY, false},  // cudaMalloc3D, Array
+    {152, 153, UG_WANT_MEMORY, false},  // cudaHostRegister, Unregister
+    {206, 206, UG_WANT_MEMORY, false},  // cudaMallocManaged
+    {373, 376, UG_WANT_MEMORY, false},  // cudaMallocAsync, cudaFreeAsync
+    {391, 392, UG_WANT_MEMORY, false},  // cudaMallocFromPoolAsync
+};
 
-static _Atomic(const char *) names[CBID_MAX]; // texts of CUPTI, which is never closed
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const struct call_table {
+    enum cupti_domain domain;
+    uint32_t kind; // enum cupti_kind
+    const struct call_range *ranges;
+    size_t count;
+} tables[] = {
+    {CUPTI_DOMAIN_RUNTIME, CUPTI_KIND_RUNTIME, runtime_ranges, COUNT(runtime_ranges)},
+    {CUPTI_DOMAIN_DRIVER, CUPTI_KIND_DRIVER, driver_ranges, COUNT(driver_ranges)},
+};
+
+static _Atomic(const char *) names[COUNT(tables)][CBID_MAX]; // texts of CUPTI, which is never closed
 
 void calls_names(const struct cupti *cupti, uint32_t kinds)
 {
-    for (uint32_t cbid = 0; cbid < CBID_MAX; cbid++)
-        atomic_store_explicit(&names[cbid], NULL, memory_order_relaxed);
-    for (size_t i = 0; i < RANGE_COUNT; i++) {
-        for (uint32_t cbid = ranges[i].first; cbid <= ranges[i].last; cbid++) {
-            const char *name = NULL;
-            if ((ranges[i].kinds & kinds) != 0 &&
-                cupti->callback_name(CUPTI_DOMAIN_DRIVER, cbid, &name) == CUPTI_OK && name != NULL)
-                atomic_store_explicit(&names[cbid], name, memory_order_relaxed);
+    for (size_t t = 0; t < COUNT(tables); t++) {
+        for (uint32_t cbid = 0; cbid < CBID_MAX; cbid++)
+            atomic_store_explicit(&names[t][cbid], NULL, memory_order_relaxed);
+        for (size_t i = 0; i < tables[t].count; i++) {
+            const struct call_range *range = &tables[t].ranges[i];
+            for (uint32_t cbid = range->first; cbid <= range->last; cbid++) {
+                const char *name = NULL;
+                if ((range->kinds & kinds) != 0 &&
+                    cupti->callback_name(tables[t].domain, cbid, &name) == CUPTI_OK)
+                    atomic_store_explicit(&names[t][cbid], name, memory_order_relaxed);
+            }
         }
     }
+}
+
+static bool is_any_wanted(size_t t)
+{
+    for (uint32_t cbid = 0; cbid < CBID_MAX; cbid++) {
+        if (names[t][cbid] != NULL)
+            return true;
+    }
+    return false;
+}
+
+// A function that is switched on by itself is accepted and records nothing, unless API calls were on when the first context
+// was made: so the whole kind goes on, which forgets all earlier choices, and then what is not wanted goes off.
+static int table_enable(const struct cupti *cupti, size_t t, bool selective)
+{
+    int (*choose)(uint32_t, uint8_t) = tables[t].domain == CUPTI_DOMAIN_RUNTIME
+                                           ? cupti->enable_runtime_api
+                                           : cupti->enable_driver_api;
+    int result = cupti->enable(tables[t].kind);
+    if (!selective || choose == NULL || result != CUPTI_OK)
+        return result;
+    for (uint32_t cbid = 1; cbid < CBID_MAX; cbid++) {
+        const char *name = NULL;
+        if (names[t][cbid] == NULL &&
+            cupti->callback_name(tables[t].domain, cbid, &name) == CUPTI_OK && name != NULL)
+            choose(cbid, 0);
+    }
+    return CUPTI_OK;
 }
 
 int calls_enable(const struct cupti *cupti, bool selective)
 {
     int first_error = CUPTI_OK;
-    if (!selective)
-        return cupti->enable(CUPTI_KIND_DRIVER);
-    for (uint32_t cbid = 0; cbid < CBID_MAX; cbid++) {
-        if (names[cbid] == NULL)
-            continue;
-        int result = cupti->enable_driver_api(cbid, 1);
+    for (size_t t = 0; t < COUNT(tables); t++) {
+        int result = is_any_wanted(t) ? table_enable(cupti, t, selective) : CUPTI_OK;
         if (first_error == CUPTI_OK)
             first_error = result;
     }
     return first_error;
 }
 
-void calls_disable(const struct cupti *cupti, bool selective)
+void calls_disable(const struct cupti *cupti)
 {
-    if (!selective) {
-        cupti->disable(CUPTI_KIND_DRIVER);
-        return;
-    }
-    for (uint32_t cbid = 0; cbid < CBID_MAX; cbid++) {
-        if (names[cbid] != NULL)
-            cupti->enable_driver_api(cbid, 0);
+    for (size_t t = 0; t < COUNT(tables); t++) {
+        if (is_any_wanted(t))
+            cupti->disable(tables[t].kind);
     }
 }
 
 const char *calls_name(int is_driver, uint32_t cbid)
 {
-    if (!is_driver || cbid >= CBID_MAX)
+    if (cbid >= CBID_MAX)
         return NULL;
-    return atomic_load_explicit(&names[cbid], memory_order_relaxed);
+    return atomic_load_explicit(&names[is_driver ? 1 : 0][cbid], memory_order_relaxed);
 }
 
-bool calls_is_launch(uint32_t cbid)
+bool calls_is_launch(uint32_t domain, uint32_t cbid)
 {
-    for (size_t i = 0; i < RANGE_COUNT && ranges[i].is_launch; i++) {
-        if (cbid >= ranges[i].first && cbid <= ranges[i].last)
+    const struct call_table *table = &tables[domain == CUPTI_DOMAIN_DRIVER ? 1 : 0];
+    for (size_t i = 0; i < table->count && table->ranges[i].is_launch; i++) {
+        if (cbid >= table->ranges[i].first && cbid <= table->ranges[i].last)
             return true;
     }
     return false;
@@ -129,11 +201,11 @@ bool calls_is_launch(uint32_t cbid)
 int calls_subscribe_launches(const struct cupti *cupti, void *subscriber, bool on)
 {
     int first_error = CUPTI_OK;
-    for (size_t i = 0; i < RANGE_COUNT && ranges[i].is_launch; i++) {
-        for (uint32_t cbid = ranges[i].first; cbid <= ranges[i].last; cbid++) {
-            if (names[cbid] == NULL)
+    for (size_t t = 0; t < COUNT(tables); t++) {
+        for (uint32_t cbid = 0; cbid < CBID_MAX; cbid++) {
+            if (names[t][cbid] == NULL || !calls_is_launch(tables[t].domain, cbid))
                 continue;
-            int result = cupti->enable_callback(on, subscriber, CUPTI_DOMAIN_DRIVER, cbid);
+            int result = cupti->enable_callback(on, subscriber, tables[t].domain, cbid);
             if (first_error == CUPTI_OK)
                 first_error = result;
         }

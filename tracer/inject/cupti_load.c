@@ -192,6 +192,7 @@ static bool symbols_fill(struct cupti *cupti, void *library)
         .next_record = dlsym(library, "cuptiActivityGetNextRecord"),
         .thread_id_type = dlsym(library, "cuptiSetThreadIdType"),
         .enable_driver_api = dlsym(library, "cuptiActivityEnableDriverApi"),
+        .enable_runtime_api = dlsym(library, "cuptiActivityEnableRuntimeApi"),
         .context_id = dlsym(library, "cuptiGetContextId"),
         .device_id = dlsym(library, "cuptiGetDeviceId"),
         .nvtx_initialize = dlsym(library, "InitializeInjectionNvtx2"),

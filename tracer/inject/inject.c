@@ -43,7 +43,7 @@ static struct {
     uint64_t unseen_ns; // time the control thread was awake without a new heartbeat
     uint64_t heartbeat_ns;
     uint64_t ticked_ns;
-    bool is_debug;
+    bool is_debug, is_asked_at_start;
 } inject;
 
 __thread uint32_t inject_correlation;
@@ -218,6 +218,16 @@ static void *control_run(void *unused)
 
 // --- the life of the process -----------------------------------------------------------------------------
 
+// A program that was started to be recorded may be over before its recorder has found the spool, which goes with it.
+static void heartbeat_await(const struct ug_spool_header *header)
+{
+    struct timespec nap = {.tv_nsec = 2000000};
+    for (int i = 0; i < 150 && inject.is_asked_at_start &&
+                    __atomic_load_n(&header->heartbeat_ns, __ATOMIC_RELAXED) == 0;
+         i++)
+        nanosleep(&nap, NULL);
+}
+
 // Two seconds at most, and none when nothing is recorded: CUPTI may already be half gone.
 static void on_exit_of_process(void)
 {
@@ -235,6 +245,7 @@ static void on_exit_of_process(void)
             inject_futex_wait((uint32_t *)&inject.is_finished, 0, end_ns - now_ns, false);
     }
     spool_flush_thread();
+    heartbeat_await(header);
     atomic_store(&inject.kinds, 0);
     __atomic_store_n(&header->state, UG_SPOOL_ENDED, __ATOMIC_RELEASE);
     inject_futex_wake(&header->done_generation, true);
@@ -283,6 +294,7 @@ static int start(bool is_early)
     inject_register_exit();
     // Before the thread: the kernel that follows cuInit is in.
     uint32_t kinds = environment_kinds();
+    inject.is_asked_at_start = kinds != 0;
     if (kinds != 0)
         session_start(kinds, is_early);
     if (inject_thread(control_run, "upgate-inject", STACK_BYTES) != 0) {

@@ -74,12 +74,19 @@ static void finalize_here(void)
     inject_wake();
 }
 
-static void on_launch(const struct cupti_callback_data *data)
+// A runtime call makes driver calls of the same launch: the outermost one counts, and its id is that of the records.
+static void on_launch(uint32_t domain, const struct cupti_callback_data *data)
 {
-    if (data->site == CUPTI_SITE_ENTER) {
+    static __thread uint32_t owner, owner_session; // domain of the call we are in; an exit may be missed at a switch
+    if (owner_session != session.sessions)
+        owner = 0;
+    if (data->site == CUPTI_SITE_ENTER && (owner == 0 || domain == CUPTI_DOMAIN_RUNTIME)) {
+        owner = domain;
+        owner_session = session.sessions;
         inject_correlation = data->correlation_id;
         inject_launched(data->correlation_id);
-    } else {
+    } else if (data->site == CUPTI_SITE_EXIT && owner == domain) {
+        owner = 0;
         inject_correlation = 0;
     }
 }
@@ -91,9 +98,8 @@ static void on_callback(void *user, uint32_t domain, uint32_t cbid, const void *
         return;
     if (domain == CUPTI_DOMAIN_DRIVER || domain == CUPTI_DOMAIN_RUNTIME) {
         const struct cupti_callback_data *call = data;
-        if (domain == CUPTI_DOMAIN_DRIVER && (inject_kinds() & UG_WANT_LAUNCH_STACKS) != 0 &&
-            calls_is_launch(cbid))
-            on_launch(call);
+        if ((inject_kinds() & UG_WANT_LAUNCH_STACKS) != 0 && calls_is_launch(domain, cbid))
+            on_launch(domain, call);
         if (call->site == CUPTI_SITE_EXIT &&
             atomic_load_explicit(&session.finalize, memory_order_relaxed) == FINALIZE_DUE)
             finalize_here();
@@ -180,7 +186,7 @@ static void kinds_disable(void)
     if (!session.is_attached)
         return;
     activities_disable(&session.cupti, session.quirks);
-    calls_disable(&session.cupti, session.is_selective);
+    calls_disable(&session.cupti);
     if ((session.kinds & UG_WANT_LAUNCH_STACKS) != 0)
         calls_subscribe_launches(&session.cupti, session.subscriber, false);
 }
