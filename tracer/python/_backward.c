@@ -16,6 +16,7 @@ static bool usable;
 static PyTypeObject *tensor_type; // torch.Tensor; subclasses have their own ideas of what a hook is
 static PyObject *engine;          // torch.autograd.Variable._execution_engine
 static PyObject *carrier;         // a tensor of our own, with the hooks that a node shall have
+static PyObject *graph_task;      // torch._C._current_graph_task_id, -1: none; or None
 static uint32_t carried;          // of this path
 static PyObject *ended_object;
 static PyObject *marks[MARKS];    // {0: callable}, by string id
@@ -196,7 +197,17 @@ void backward_expect(PyObject *value, uint32_t path)
     Py_XDECREF(node);
 }
 
-// Also: a pass that ended in an exception never told us.
+// A pass that ended in an exception never told us. A forward inside a pass (checkpoints) does not end it.
+static void end_failed_pass(void)
+{
+    PyObject *task = graph_task == Py_None ? NULL : PyObject_CallFunctionObjArgs(graph_task, NULL);
+
+    if (task == NULL || PyLong_AsLong(task) == -1) {
+        Py_XDECREF(ended(NULL, NULL));
+    }
+    Py_XDECREF(task);
+}
+
 void backward_look(void)
 {
     PyObject *module, *on = NULL;
@@ -204,8 +215,8 @@ void backward_look(void)
     if (!usable) {
         return;
     }
-    if (backward_current() == 0) {
-        awaits_end = false;
+    if (awaits_end) {
+        end_failed_pass();
     }
     is_compiled = false;
     module = trace_module("torch._dynamo.compiled_autograd");
@@ -219,13 +230,13 @@ void backward_look(void)
 
 // ---- putting it in and out ----
 
-// (torch.Tensor, an empty tensor of our own, the engine): torch is there and has what we need.
+// (torch.Tensor, an empty tensor of our own, the engine, _current_graph_task_id or None): torch is there and has what we need.
 PyObject *backward_attach(PyObject *module, PyObject *args)
 {
-    PyObject *type, *tensor, *with;
+    PyObject *type, *tensor, *with, *task;
 
     (void)module;
-    if (!PyArg_ParseTuple(args, "OOO:trace_backward", &type, &tensor, &with)) {
+    if (!PyArg_ParseTuple(args, "OOOO:trace_backward", &type, &tensor, &with, &task)) {
         return NULL;
     }
     backward_stop();
@@ -235,7 +246,9 @@ PyObject *backward_attach(PyObject *module, PyObject *args)
         Py_INCREF(with);
         tensor_type = (PyTypeObject *)type;
         carrier = tensor;
+        Py_INCREF(task);
         engine = with;
+        graph_task = task;
         usable = true;
     }
     Py_RETURN_NONE;
@@ -264,6 +277,7 @@ void backward_stop(void)
     Py_XDECREF(type);
     Py_CLEAR(engine);
     Py_CLEAR(carrier);
+    Py_CLEAR(graph_task);
     for (unsigned i = 0; i < MARKS; i++) {
         Py_CLEAR(marks[i]);
     }

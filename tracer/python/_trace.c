@@ -366,7 +366,7 @@ static PyMethodDef functions[] = {
     {"trace_start", trace_start, METH_O, "trace_start(kinds): True if there is something to write to."},
     {"trace_stop", trace_stop, METH_NOARGS, "trace_stop(): every hook is gone."},
     {"trace_run", trace_run, METH_O, "trace_run(text or None): what this thread runs from here on."},
-    {"trace_backward", backward_attach, METH_VARARGS, "trace_backward(Tensor, tensor, engine): note backward passes."},
+    {"trace_backward", backward_attach, METH_VARARGS, "trace_backward(Tensor, tensor, engine, task): note backward passes."},
     {"trace_poll", trace_poll, METH_NOARGS, "trace_poll(): looks for torch and for new classes of modules."},
     {NULL, NULL, 0, NULL},
 };

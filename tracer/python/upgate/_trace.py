@@ -63,7 +63,8 @@ def attach():
 def _attach_backward():
     tensor = _torch.empty(0, device="cpu")
     if type(tensor) is _torch.Tensor:  # else somebody's mode is on: this process goes without
-        _core.trace_backward(_torch.Tensor, tensor, _torch.autograd.Variable._execution_engine)
+        task = getattr(_torch._C, "_current_graph_task_id", None)
+        _core.trace_backward(_torch.Tensor, tensor, _torch.autograd.Variable._execution_engine, task)
 
 
 def detach():
