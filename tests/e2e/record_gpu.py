@@ -317,6 +317,7 @@ def test_both_sides_of_ab(case):
         assert rig.value("SELECT count(*) FROM string WHERE text = '_Z4reluPf'") == 1
         assert rig.rows("PRAGMA foreign_key_check") == []
         assert rig.rows("SELECT text FROM note WHERE text LIKE '%traced over untraced%'")
+        assert not rig.rows("SELECT text FROM note WHERE text LIKE '%not whole%'")
     finally:
         rig.close()
 

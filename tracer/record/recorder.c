@@ -159,13 +159,14 @@ static int recorder_start_gpu(struct recorder *recorder, const struct recorder_o
 {
     struct gpu_side_opts gpu = {
         .kinds = opts->gpu_kinds, .launch_id = opts->launch_id, .library = opts->gpu_library};
+    struct error own = {0}; // an empty table's highest number is an error to those who ask, and none to us
     int rc = 0;
     if (opts->gpu_kinds)
         rc = gpu_side_new(recorder->store, recorder->recording_id, recorder->writer, recorder->tasks, &gpu,
-                          &recorder->gpu, err);
+                          &recorder->gpu, &own);
     if (rc == 0 && opts->max_bytes)
-        rc = retention_new(recorder->store, recorder->recording_id, opts->max_bytes, &recorder->retention, err);
-    return rc;
+        rc = retention_new(recorder->store, recorder->recording_id, opts->max_bytes, &recorder->retention, &own);
+    return rc ? error_set(err, rc, "%s", own.text) : 0;
 }
 
 int recorder_start(struct store *store, const struct recorder_opts *opts, struct recorder **ret_recorder,
