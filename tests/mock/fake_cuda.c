@@ -25,9 +25,14 @@ int cuGetErrorString(int error, const char **text);
 int cuCtxGetCurrent(void **context);
 int cuCtxGetDevice(int *device);
 
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active);
+int cuDevicePrimaryCtxRetain(void **context, int device);
+int cuDevicePrimaryCtxRelease_v2(int device);
+
 static _Atomic(const struct fake_hooks *) current;
 static _Atomic(void (*)(enum fake_where)) watcher;
 static atomic_uint contexts;
+static atomic_int retained;
 static int injected = -1;
 
 FAKE_EXPORT int cuInit(unsigned flags)
@@ -114,6 +119,27 @@ FAKE_EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int device)
     return 0;
 }
 
+FAKE_EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
+{
+    *flags = 0;
+    *active = device == 0 && atomic_load(&contexts) > 0;
+    return 0;
+}
+
+FAKE_EXPORT int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    *context = (void *)(uintptr_t)(0x1000u * (unsigned)(device + 1));
+    atomic_fetch_add(&retained, 1);
+    return 0;
+}
+
+FAKE_EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
+{
+    (void)device;
+    atomic_fetch_sub(&retained, 1);
+    return 0;
+}
+
 FAKE_EXPORT int cuGetErrorName(int error, const char **name)
 {
     *name = error ? "CUDA_ERROR" : "CUDA_SUCCESS";
@@ -169,6 +195,8 @@ FAKE_EXPORT unsigned fake_cuda_contexts(void)
 
 FAKE_EXPORT void fake_report(FILE *out)
 {
+    fprintf(out, "{\"type\":\"cuda\",\"contexts\":%u,\"retained\":%d}\n", atomic_load(&contexts),
+            atomic_load(&retained));
     const struct fake_hooks *hooks = atomic_load_explicit(&current, memory_order_acquire);
     if (hooks)
         hooks->report(out);

@@ -76,6 +76,7 @@ class Player:
         self.lines += [json.loads(line) for line in self.process.stdout if line.startswith("{")]
         got = self.process.wait(SECONDS)
         check(got == status, f"the player ended with {got}, not {status}")
+        check(self.of("cuda")[-1]["retained"] == 0, "a context of the workload's is held")
         return self.of("fake")[-1]
 
     def of(self, kind):

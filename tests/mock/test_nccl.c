@@ -331,8 +331,9 @@ TEST(the_environment_decides_on_channels)
     CHECK_INT(fake_mask, 0);
     rig_kinds(UG_WANT_NCCL);
     CHECK(fake_mask & MASK_KERNEL_CH);
+    fake_comm_finalize(&comm);
     setenv("UPGATE_NCCL_CHANNELS", "0", 1);
-    rig_kinds(UG_WANT_NCCL);
+    fake_comm_init(&comm, 1, "a", 2, 0);
     CHECK(fake_mask && !(fake_mask & MASK_KERNEL_CH));
 }
 
