@@ -23,18 +23,21 @@
 
 enum channels_wish { CHANNELS_WHEN_SAFE, CHANNELS_NEVER, CHANNELS_ALWAYS };
 
-static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; // communicators come and go, masks; never on the path
-static _Atomic pid_t process;  // whose communicators these are
+// Communicators that come and go, and masks; never on the path.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static enum channels_wish wish; // under the lock
+static _Atomic pid_t process;   // whose communicators these are
 
-// --------------------------------------------------------------------------------
-
-static enum channels_wish channels_wish(void)
+// On the thread of ncclCommInit, where NCCL reads its own: ours may meet a setenv of the
+// workload's.
+static void read_wish(void)
 {
-    const char *wish = getenv("UPGATE_NCCL_CHANNELS");
-    if (wish && !strcmp(wish, "0"))
-        return CHANNELS_NEVER;
-    return wish && !strcmp(wish, "1") ? CHANNELS_ALWAYS : CHANNELS_WHEN_SAFE;
+    const char *text = getenv("UPGATE_NCCL_CHANNELS");
+    wish = CHANNELS_WHEN_SAFE;
+    if (text && !strcmp(text, "0"))
+        wish = CHANNELS_NEVER;
+    else if (text && !strcmp(text, "1"))
+        wish = CHANNELS_ALWAYS;
 }
 
 // The mask of all communicators of this libnccl. Under the lock.
@@ -42,7 +45,6 @@ static void set_mask(int *mask, uint32_t version, uint32_t kinds)
 {
     int events = 0;
     bool has_channels = version >= 3 && (kinds & UG_WANT_NCCL) != 0;
-    enum channels_wish wish = channels_wish();
     for (uint32_t i = 0; i < NCCL_COMMS && has_channels && wish == CHANNELS_WHEN_SAFE; i++)
         if (atomic_load(&nccl_comms[i].is_live) && nccl_comms[i].mask == mask &&
             nccl_comms[i].was_without)
@@ -136,6 +138,7 @@ int nccl_comm_open(uint32_t version, void **context, int *mask, const char *name
     start_library(mask);
     pthread_mutex_lock(&lock);
     process = getpid();
+    read_wish();
     nccl_comms[NCCL_COMMS].version = version;
     atomic_store(&nccl_comms[NCCL_COMMS].is_live, 1);
     struct nccl_comm *comm = place_for_comm();
