@@ -190,7 +190,7 @@ def smoke(check):
 def calls(check):
     """Which calls CUPTI tells of when the driver's, the runtime's or both are chosen; no expectation."""
     argv = {"C": [arms.LAUNCH], "PyTorch": [sys.executable, WORKER]}
-    for which in ("driver", "runtime", "both", "all"):
+    for which in ("driver", "both", "select", "all"):
         for name, command in argv.items():
             log = check.path("calls_%s_%s.log" % (which, name))
             try:

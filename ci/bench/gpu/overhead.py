@@ -80,8 +80,8 @@ def launch(bench):
     for kind, question, rounds in (("loop", "loop %d" % LAUNCHES, 60), ("burst", BURST, 60)):
         wanted = [
             bench.arm("untraced", argv, question),
-            bench.arm("recycle driver", argv, question, arms.RECYCLE, RECYCLE_CALLS="driver"),
-            bench.arm("recycle runtime", argv, question, arms.RECYCLE, RECYCLE_CALLS="runtime"),
+            bench.arm("recycle-only", argv, question, arms.RECYCLE),
+            bench.arm("recycle-only, no calls", argv, question, arms.RECYCLE, RECYCLE_CALLS="none"),
             bench.arm("ours", argv, question, arms.INJECT, arms.KERNELS),
             bench.arm("ours, everything", argv, question, arms.INJECT, arms.DEFAULT),
             bench.arm("ours -nop", argv, question, arms.NOP, arms.KERNELS),
@@ -90,12 +90,11 @@ def launch(bench):
             wanted.append(bench.arm("nsys -t cuda", [nsys, "profile", "-t", "cuda", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o",
                                                      os.path.join(bench.args.logs, "nsys-" + kind)] + argv, question, TMPDIR="/tmp"))
         by_name = bench.measure("launch, " + kind, wanted, rounds, "ns", 1)
-        # The floor has the calls that ours records, those of the driver.
-        floor, ours = by_name["recycle driver"], by_name["ours"]
+        floor, ours = by_name["recycle-only"], by_name["ours"]
         if not floor.values or not ours.values:
             bench.add("empty launch, %s: ours over recycle-only" % kind, float("nan"), RECYCLE_SLACK_NS, " ns")
             continue
-        for name in ("untraced", "recycle driver", "ours"):
+        for name in ("untraced", "recycle-only", "ours"):
             bench.add("empty launch, %s: %s" % (kind, name), by_name[name].median(), None, " ns")
         bench.add("empty launch, %s: ours over recycle-only" % kind, statistics.median(a - b for a, b in zip(ours.values, floor.values)),
                   RECYCLE_SLACK_NS, " ns")
@@ -163,12 +162,12 @@ def graph(bench):
     question = "graph %d" % GRAPH_REPLAYS
     by_name = bench.measure("graph of 1,000 nodes", [
         bench.arm("untraced", [arms.LAUNCH], question),
-        bench.arm("recycle, graph level", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_GRAPH="1", RECYCLE_CALLS="driver"),
+        bench.arm("recycle, graph level", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_GRAPH="1"),
         bench.arm("ours, graph level", [arms.LAUNCH], question, arms.INJECT, arms.KERNELS),
         bench.arm("ours, everything", [arms.LAUNCH], question, arms.INJECT, arms.DEFAULT),
         bench.arm("recycle, graph kind alone", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_GRAPH="1", RECYCLE_CALLS="none", RECYCLE_KERNELS="0"),
-        bench.arm("recycle, launch calls alone", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_CALLS="driver", RECYCLE_KERNELS="0"),
-        bench.arm("recycle, node level", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_CALLS="driver"),
+        bench.arm("recycle, launch calls alone", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_KERNELS="0"),
+        bench.arm("recycle, node level", [arms.LAUNCH], question, arms.RECYCLE),
         bench.arm("ours, node level", [arms.LAUNCH], question, arms.INJECT, arms.KERNELS | arms.NODES),
     ], 15, "us", 1000)
     bench.share("graph replay, graph level over untraced", by_name, "ours, graph level", "untraced", GRAPH_LIMIT)
@@ -184,8 +183,7 @@ def eager(bench):
     argv, question = [sys.executable, os.path.join(arms.HERE, "steps_worker.py")], "round %d" % EAGER_STEPS
     by_name = bench.measure("eager PyTorch step", [
         bench.arm("untraced", argv, question),
-        bench.arm("recycle driver", argv, question, arms.RECYCLE, RECYCLE_CALLS="driver"),
-        bench.arm("recycle runtime", argv, question, arms.RECYCLE, RECYCLE_CALLS="runtime"),
+        bench.arm("recycle-only", argv, question, arms.RECYCLE),
         bench.arm("ours", argv, question, arms.INJECT, arms.KERNELS),
         bench.arm("ours, with module paths", argv, question, arms.INJECT, arms.KERNELS | arms.PYTHON),
         bench.arm("ours, everything", argv, question, arms.INJECT, arms.DEFAULT),
@@ -198,7 +196,7 @@ def eager(bench):
         bench.add("kernels of a step", ours.ended["records"]["kernel"] / steps)
         bench.add("calls recorded of a step", ours.ended["records"]["call"] / steps)
     bench.share("eager step, ours over untraced", by_name, "ours", "untraced", EAGER_LIMIT)
-    for name in ("ours, with module paths", "ours, everything", "ours -nop", "recycle driver", "recycle runtime", "torch.profiler CUDA"):
+    for name in ("ours, with module paths", "ours, everything", "ours -nop", "recycle-only", "torch.profiler CUDA"):
         bench.share("    %s over untraced" % name, by_name, name, "untraced")
 
 

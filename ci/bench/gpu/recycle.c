@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The floor of tracing with CUPTI, an arm of ci/bench/gpu/overhead.py: the kinds of records our library asks for, with buffers
 // that are zeroed before CUPTI gets them, and a callback at completion that does nothing but zero and give them
-// out again. Loaded through CUDA_INJECTION64_PATH; RECYCLE_CUPTI names libcupti, RECYCLE_CALLS the calls: driver,
-// runtime, both, all or none; RECYCLE_GRAPH=1: whole graph launches; RECYCLE_KERNELS=0: no kernels, copies and sets.
+// out again. Loaded through CUDA_INJECTION64_PATH; RECYCLE_CUPTI names libcupti, RECYCLE_CALLS the calls, see
+// enable_calls(); RECYCLE_GRAPH=1: whole graph launches; RECYCLE_KERNELS=0: no kernels, copies and sets.
 // RECYCLE_COUNT=1: a line on stderr at the end with what came, by kind and call: not for timing.
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -97,30 +97,49 @@ static void complete(CUcontext context, uint32_t stream, uint8_t *buffer, size_t
             atomic_store(&taken[i], 0);
 }
 
+// Launches and the few calls that explain a wait, as our library has them; ids of the runtime and of the driver.
+static const uint16_t runtime_wanted[] = {
+    CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_ptsz_v7000,
+    CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_ptsz_v11060,
+    505, 506, // __cudaLaunchKernel and its _ptsz, from 13.0 on what <<<>>> becomes
+    CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_v10000, CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_ptsz_v10000,
+    CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaMemsetAsync_v3020, CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020, CUPTI_RUNTIME_TRACE_CBID_cudaEventSynchronize_v3020};
+static const uint16_t driver_wanted[] = {
+    CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,
+    CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz, CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch};
+
+static int is_wanted(const uint16_t *ids, size_t count, uint32_t id)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ids[i] == id)
+            return 1;
+    return 0;
+}
+
+// select: everything on and the unwanted off, which works at any time; driver, runtime, both: these alone, before the first
+// context; all; none.
 static void enable_calls(void)
 {
-    const char *which = getenv("RECYCLE_CALLS");
-    int both = which && strcmp(which, "both") == 0;
-    int driver = !which || both || strcmp(which, "driver") == 0, runtime = which && (both || strcmp(which, "runtime") == 0);
+    const char *which = getenv("RECYCLE_CALLS") ? getenv("RECYCLE_CALLS") : "select";
+    int is_select = strcmp(which, "select") == 0, is_both = strcmp(which, "both") == 0;
+    const size_t runtimes = sizeof runtime_wanted / sizeof *runtime_wanted, drivers = sizeof driver_wanted / sizeof *driver_wanted;
 
-    if (which && strcmp(which, "all") == 0) {
+    if (is_select || strcmp(which, "all") == 0) {
         CALL(cuptiActivityEnable, CUPTI_ACTIVITY_KIND_DRIVER);
         CALL(cuptiActivityEnable, CUPTI_ACTIVITY_KIND_RUNTIME);
     }
-
-    if (driver) {
-        CALL(cuptiActivityEnableDriverApi, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, 1);
-        CALL(cuptiActivityEnableDriverApi, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, 1);
-        CALL(cuptiActivityEnableDriverApi, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, 1);
-        CALL(cuptiActivityEnableDriverApi, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz, 1);
-        CALL(cuptiActivityEnableDriverApi, CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch, 1);
-    }
-    if (runtime) {
-        CALL(cuptiActivityEnableRuntimeApi, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000, 1);
-        CALL(cuptiActivityEnableRuntimeApi, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_ptsz_v7000, 1);
-        CALL(cuptiActivityEnableRuntimeApi, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060, 1);
-        CALL(cuptiActivityEnableRuntimeApi, CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_v10000, 1);
-    }
+    for (uint32_t id = 1; is_select && id < CUPTI_RUNTIME_TRACE_CBID_SIZE; id++)
+        if (!is_wanted(runtime_wanted, runtimes, id))
+            CALL(cuptiActivityEnableRuntimeApi, id, 0);
+    for (uint32_t id = 1; is_select && id < CUPTI_DRIVER_TRACE_CBID_SIZE; id++)
+        if (!is_wanted(driver_wanted, drivers, id))
+            CALL(cuptiActivityEnableDriverApi, id, 0);
+    for (size_t i = 0; i < runtimes && (is_both || strcmp(which, "runtime") == 0); i++)
+        CALL(cuptiActivityEnableRuntimeApi, runtime_wanted[i], 1);
+    for (size_t i = 0; i < drivers && (is_both || strcmp(which, "driver") == 0); i++)
+        CALL(cuptiActivityEnableDriverApi, driver_wanted[i], 1);
 }
 
 __attribute__((visibility("default"))) int InitializeInjection(void)
