@@ -551,6 +551,13 @@ def collectives(check, store, name):
     for row in query(store, "SELECT l.side, g.nccl_version, count(*) FROM gpu_process g JOIN process p ON p.id = g.process_id JOIN recording r ON "
                             "r.id = p.recording_id LEFT JOIN launch l ON l.id = r.launch_id GROUP BY 1, 2"):
         print("    side %s: NCCL %s in %d processes" % row)
+    for row in query(store, "SELECT function, bytes, count(*), sum(ended_ns IS NULL), sum(kernel_start_ns IS NULL), min(kernel_start_ns - enqueued_ns), "
+                            "max(ended_ns - kernel_end_ns), avg(kernel_end_ns - kernel_start_ns), min(channels), max(channels), plugin_version FROM nccl_op "
+                            "GROUP BY function, bytes, plugin_version ORDER BY 2 DESC LIMIT 8"):
+        print("    %s %s bytes: %s ops, %s without end, %s without kernel; launch to kernel min %s, kernel to end max %s, kernel avg %s ns; channels %s to %s; v%s" % row)
+    both = query(store, "SELECT count(*), sum(n = ranks) FROM (SELECT count(DISTINCT rank) AS n, ranks FROM v_nccl_op WHERE peer IS NULL GROUP BY recording, "
+                        "communicator, function, sequence)")[0]
+    print("    collectives %s, seen by all ranks %s" % both)
     reduce = [row for row in rows if row[1] == "AllReduce"]
     check.true("%s: algorithm, protocol and bytes of each all-reduce" % name, bool(reduce) and all(row[3] and row[4] and row[5] > 0 for row in reduce),
                "%d kinds" % len(reduce))
