@@ -60,8 +60,7 @@ static int init_v6(void **context, uint64_t hash, int *mask, const char *name, i
     return nccl_comm_open(6, context, mask, name, hash, ranks, rank);
 }
 
-// --- events
-// ---------------------------------------------------------------------------------------
+// --- events --------------------------------------------------------------------------------------
 
 static void start_op(struct nccl_comm *comm, void **handle, struct nccl_op *op)
 {
