@@ -4,7 +4,8 @@
 
 #include "tracer/inject/decode.h"
 
-// Up to 12.9 a running number, from 13.0 major * 10,000 + minor * 100 + update: updates keep the structures.
+// Up to 12.9 a running number, from 13.0 major * 10,000 + minor * 100 + update: updates keep the
+// structures.
 static uint32_t release_of(uint32_t api_version)
 {
     return api_version >= 10000 ? api_version / 100 * 100 : api_version;

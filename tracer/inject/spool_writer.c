@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The writer's side of the spool: makes the memfd, gives each thread a segment of its own and publishes its records.
-// Runs on every thread of the workload that launches, on CUPTI's and on the library's own. A thread's state is 32 bytes
-// of static TLS, because the library is loaded late and the surplus for such libraries is 1,664 bytes for all of
-// them. Not for signal handlers: a record that one thread has begun would be overwritten.
+// The writer's side of the spool: makes the memfd, gives each thread a segment of its own and
+// publishes its records. Runs on every thread of the workload that launches, on CUPTI's and on the
+// library's own. A thread's state is 32 bytes of static TLS, because the library is loaded late and
+// the surplus for such libraries is 1,664 bytes for all of them. Not for signal handlers: a record
+// that one thread has begun would be overwritten.
 #include "tracer/inject/spool_writer.h"
 
 #include <errno.h>
@@ -25,16 +26,18 @@
 enum {
     RECORD_BYTES_MAX = 8192,
     PAGE_BYTES = 4096,
-    // States looked at for a record while all segments are taken: a drop must cost less than a record.
+    // States looked at for a record while all segments are taken: a drop must cost less than a
+    // record.
     FULL_PROBES = 64,
 };
 
 static const uint64_t data_offset =
     UG_SPOOL_HEADER_BYTES + UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment);
-static const uint64_t file_bytes =
-    UG_SPOOL_HEADER_BYTES + UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment) +
-    (uint64_t)UG_SPOOL_SEGMENT_COUNT * UG_SPOOL_SEGMENT_BYTES;
-_Static_assert((UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment)) % PAGE_BYTES == 0, "pages");
+static const uint64_t file_bytes = UG_SPOOL_HEADER_BYTES +
+                                   UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment) +
+                                   (uint64_t)UG_SPOOL_SEGMENT_COUNT * UG_SPOOL_SEGMENT_BYTES;
+_Static_assert((UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment)) % PAGE_BYTES == 0,
+               "pages");
 
 static struct {
     struct ug_spool_header *header; // NULL: no spool
@@ -57,7 +60,8 @@ static __thread struct {
     uint32_t known; // counted, and the key's destructor will run
 } own __attribute__((tls_model("initial-exec")));
 
-// --- creation -------------------------------------------------------------------------------------
+// --- creation
+// -------------------------------------------------------------------------------------
 
 static void thread_ends(void *unused)
 {
@@ -168,7 +172,8 @@ void spool_prepare(uint32_t segments)
         __atomic_fetch_or(spool.data + at, 0, __ATOMIC_RELAXED);
 }
 
-// --- segments -------------------------------------------------------------------------------------
+// --- segments
+// -------------------------------------------------------------------------------------
 
 static bool take(uint32_t index)
 {
@@ -184,13 +189,14 @@ static bool take(uint32_t index)
     __atomic_store_n(&segment->committed, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&segment->tid, own.tid, __ATOMIC_RELAXED);
     // A reader that sees the new sequence sees committed of this take, not of the last.
-    __atomic_store_n(&segment->sequence,
-                     __atomic_add_fetch(&spool.sequence, 1, __ATOMIC_RELAXED), __ATOMIC_RELEASE);
+    __atomic_store_n(&segment->sequence, __atomic_add_fetch(&spool.sequence, 1, __ATOMIC_RELAXED),
+                     __ATOMIC_RELEASE);
     return true;
 }
 
-// The lowest first: as long as the reader keeps up the same few segments go round, which have memory and
-// lie in the cache. A first use costs 64 page faults, 20 ns for each kernel record in it.
+// The lowest first: as long as the reader keeps up the same few segments go round, which have
+// memory and lie in the cache. A first use costs 64 page faults, 20 ns for each kernel record in
+// it.
 static bool take_any(void)
 {
     if (__atomic_load_n(&spool.full, __ATOMIC_RELAXED)) {
@@ -245,7 +251,8 @@ uint32_t spool_tid(void)
     return own.tid;
 }
 
-// --- records --------------------------------------------------------------------------------------
+// --- records
+// --------------------------------------------------------------------------------------
 
 void *spool_room(size_t bytes, size_t *ret_bytes)
 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts to ids, for all threads at once and without waiting: an open-addressed table of slots, each set once by
-// compare-and-swap from 0 to the place of an entry that is whole by then. Nothing is ever taken out. Two threads that bring
-// the same new text at once may both write its record to the spool, with the same id: a reader expects that. When the
-// table or the texts are full, a new text gets id 0 and counts as dropped; known ones keep working.
+// Texts to ids, for all threads at once and without waiting: an open-addressed table of slots, each
+// set once by compare-and-swap from 0 to the place of an entry that is whole by then. Nothing is
+// ever taken out. Two threads that bring the same new text at once may both write its record to the
+// spool, with the same id: a reader expects that. When the table or the texts are full, a new text
+// gets id 0 and counts as dropped; known ones keep working.
 #include "tracer/inject/strings.h"
 
 #include <errno.h>
@@ -65,7 +66,8 @@ void strings_forget(void)
     strings.slots = NULL;
 }
 
-// --- by content -----------------------------------------------------------------------------------
+// --- by content
+// -----------------------------------------------------------------------------------
 
 // Eight bytes at a time; a kernel's name is 200 bytes long and comes here once a module.
 static uint64_t hash_text(const char *text, size_t bytes)
@@ -180,7 +182,8 @@ uint32_t spool_string(const char *text, size_t text_bytes)
     return entry->id;
 }
 
-// --- by address -----------------------------------------------------------------------------------
+// --- by address
+// -----------------------------------------------------------------------------------
 
 uint32_t spool_static_string(const char *text)
 {
