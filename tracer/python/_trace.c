@@ -226,9 +226,11 @@ void trace_step_end(uint64_t step)
 
 // ---- garbage collections ----
 
-static uint32_t number_of(PyObject *info, const char *name)
+static PyObject *name_generation, *name_collected;
+
+static uint32_t number_of(PyObject *info, PyObject *name)
 {
-    PyObject *value = PyDict_Check(info) ? PyDict_GetItemString(info, name) : NULL;
+    PyObject *value = PyDict_Check(info) ? PyDict_GetItem(info, name) : NULL;
 
     return value != NULL && PyLong_Check(value) ? (uint32_t)PyLong_AsUnsignedLongMask(value) : 0;
 }
@@ -249,8 +251,8 @@ static PyObject *collected(PyObject *self, PyObject *const *args, Py_ssize_t cou
     } else if (thread.gc_begin_ns != 0) {
         record.start_ns = thread.gc_begin_ns;
         record.end_ns = ug_impl_now_ns();
-        record.generation = number_of(args[1], "generation");
-        record.collected = number_of(args[1], "collected");
+        record.generation = number_of(args[1], name_generation);
+        record.collected = number_of(args[1], name_collected);
         thread.gc_begin_ns = 0;
         api->put(UG_PRODUCER_PYTHON, &record);
         modules_poll(true); // whoever makes classes and models makes garbage
@@ -376,6 +378,11 @@ static PyMethodDef collected_method = {"collected", (PyCFunction)(void (*)(void)
 
 int trace_add_functions(PyObject *module)
 {
+    name_generation = PyUnicode_InternFromString("generation");
+    name_collected = PyUnicode_InternFromString("collected");
     collected_object = PyCFunction_NewEx(&collected_method, NULL, NULL);
-    return collected_object == NULL ? -1 : PyModule_AddFunctions(module, functions);
+    if (name_generation == NULL || name_collected == NULL || collected_object == NULL) {
+        return -1;
+    }
+    return PyModule_AddFunctions(module, functions);
 }
