@@ -117,19 +117,27 @@ static const struct call_table {
 
 static _Atomic(const char *) names[COUNT(tables)][CBID_MAX]; // texts of CUPTI, which is never closed
 
+// enum ug_spool_want that ask for a call, 0: none.
+static uint32_t wanted_by(const struct call_table *table, uint32_t cbid)
+{
+    uint32_t kinds = 0;
+    for (size_t i = 0; i < table->count; i++) {
+        if (cbid >= table->ranges[i].first && cbid <= table->ranges[i].last)
+            kinds |= table->ranges[i].kinds;
+    }
+    return kinds;
+}
+
+// In place: buffers may be read meanwhile, and a call without a name is not written.
 void calls_names(const struct cupti *cupti, uint32_t kinds)
 {
     for (size_t t = 0; t < COUNT(tables); t++) {
-        for (uint32_t cbid = 0; cbid < CBID_MAX; cbid++)
-            atomic_store_explicit(&names[t][cbid], NULL, memory_order_relaxed);
-        for (size_t i = 0; i < tables[t].count; i++) {
-            const struct call_range *range = &tables[t].ranges[i];
-            for (uint32_t cbid = range->first; cbid <= range->last; cbid++) {
-                const char *name = NULL;
-                if ((range->kinds & kinds) != 0 &&
-                    cupti->callback_name(tables[t].domain, cbid, &name) == CUPTI_OK)
-                    atomic_store_explicit(&names[t][cbid], name, memory_order_relaxed);
-            }
+        for (uint32_t cbid = 0; cbid < CBID_MAX; cbid++) {
+            const char *name = NULL;
+            if ((wanted_by(&tables[t], cbid) & kinds) == 0 ||
+                cupti->callback_name(tables[t].domain, cbid, &name) != CUPTI_OK)
+                name = NULL;
+            atomic_store_explicit(&names[t][cbid], name, memory_order_relaxed);
         }
     }
 }

@@ -16,6 +16,7 @@ static struct {
     _Atomic uint32_t context_count;
     uint64_t written; // bit of contexts[]; control thread
     bool is_search_due;
+    uint64_t bare; // bit of a device without a known context: written for its properties alone
 } devices;
 
 static void context_add(const struct cupti *cupti, void *context)
@@ -49,28 +50,48 @@ bool devices_context_seen(void)
 void devices_restart(bool are_contexts_open)
 {
     devices.written = 0;
+    devices.bare = 0;
     devices.is_search_due = are_contexts_open;
 }
 
-// Contexts made before we were on: of these the runtime's, one a device, can be found. Retaining an active one takes a
-// reference and makes nothing.
+static bool is_device_known(uint32_t device)
+{
+    for (uint32_t i = 0; i < CONTEXTS_MAX; i++) {
+        uint64_t packed = atomic_load(&devices.contexts[i]);
+        if (packed != 0 && ((uint32_t)(packed >> 32) & 0x7fffffffu) == device)
+            return true;
+    }
+    return false;
+}
+
+// Retaining a context that is active takes a reference and makes nothing.
+static void primary_add(const struct cupti *cupti, const struct cuda *cuda, int ordinal)
+{
+    int device = 0, is_active = 0;
+    unsigned flags = 0;
+    void *context = NULL;
+    if (cuda->primary_state == NULL || cuda->primary_retain == NULL ||
+        cuda->primary_release == NULL || cuda->device_get == NULL ||
+        cuda->device_get(&device, ordinal) != 0 ||
+        cuda->primary_state(device, &flags, &is_active) != 0 || !is_active ||
+        cuda->primary_retain(&context, device) != 0)
+        return;
+    context_add(cupti, context);
+    cuda->primary_release(device);
+}
+
+// Contexts made before we were on: of these the runtime's, one a device, can be found. The other devices are told for their
+// properties, with context 0.
 static void contexts_search(const struct cupti *cupti, const struct cuda *cuda)
 {
     int count = 0;
-    if (cuda->device_count == NULL || cuda->primary_state == NULL || cuda->primary_retain == NULL ||
-        cuda->primary_release == NULL || cuda->device_count(&count) != 0)
+    if (cuda->device_count == NULL || cuda->device_count(&count) != 0)
         return; // not initialised yet: asked again
     devices.is_search_due = false;
-    for (int i = 0; i < count; i++) {
-        int device = 0, is_active = 0;
-        unsigned flags = 0;
-        void *context = NULL;
-        if (cuda->device_get(&device, i) != 0 ||
-            cuda->primary_state(device, &flags, &is_active) != 0 || !is_active ||
-            cuda->primary_retain(&context, device) != 0)
-            continue;
-        context_add(cupti, context);
-        cuda->primary_release(device);
+    for (int i = 0; i < count && i < 64; i++) {
+        primary_add(cupti, cuda, i);
+        if (!is_device_known((uint32_t)i))
+            devices.bare |= 1ull << i;
     }
 }
 
@@ -125,7 +146,8 @@ void devices_write(const struct cupti *cupti)
     if (count > CONTEXTS_MAX)
         count = CONTEXTS_MAX;
     uint64_t all = count == 64 ? UINT64_MAX : (1ull << count) - 1;
-    if ((devices.written == all && !devices.is_search_due) || cuda_load(&cuda) != 0)
+    if ((devices.written == all && !devices.is_search_due && devices.bare == 0) ||
+        cuda_load(&cuda) != 0)
         return;
     if (devices.is_search_due)
         contexts_search(cupti, &cuda);
@@ -135,5 +157,9 @@ void devices_write(const struct cupti *cupti)
             continue;
         if (device_write(&cuda, (uint32_t)(packed >> 32) & 0x7fffffffu, (uint32_t)packed))
             devices.written |= 1ull << i;
+    }
+    for (uint32_t i = 0; i < 64 && devices.bare != 0; i++) {
+        if ((devices.bare & 1ull << i) != 0 && device_write(&cuda, i, 0))
+            devices.bare &= ~(1ull << i);
     }
 }

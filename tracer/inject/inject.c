@@ -20,6 +20,7 @@
 
 #include "contracts/inject_api.h"
 #include "tracer/inject/nccl.h"
+#include "tracer/inject/nvtx.h"
 #include "tracer/inject/python_start.h"
 #include "tracer/inject/session.h"
 #include "tracer/inject/spool_writer.h"
@@ -27,6 +28,7 @@
 #define TICK_NS 100000000ull
 #define DORMANT_NS 600000000000ull
 #define EXIT_WAIT_NS 2000000000ull
+#define EXIT_SLICE_NS 5000000ull
 #define STACK_BYTES (1u << 20) // CUPTI's flush and the static TLS of a PyTorch process both come out of it
 
 // Called by libcuda through CUDA_INJECTION64_PATH. 1: go on, which is the only answer we ever give.
@@ -238,11 +240,10 @@ static void on_exit_of_process(void)
         return;
     python_stop();
     uint64_t end_ns = inject_now_ns() + EXIT_WAIT_NS;
-    if (inject_kinds() != 0) {
+    // Woken again and again: a wake-up between its look at `life` and its sleep is lost.
+    while (inject_kinds() != 0 && atomic_load(&inject.is_finished) == 0 && inject_now_ns() < end_ns) {
         inject_wake();
-        for (uint64_t now_ns = inject_now_ns();
-             now_ns < end_ns && atomic_load(&inject.is_finished) == 0; now_ns = inject_now_ns())
-            inject_futex_wait((uint32_t *)&inject.is_finished, 0, end_ns - now_ns, false);
+        inject_futex_wait((uint32_t *)&inject.is_finished, 0, EXIT_SLICE_NS, false);
     }
     spool_flush_thread();
     heartbeat_await(header);
@@ -258,6 +259,7 @@ static void on_fork_in_child(void)
     atomic_store(&inject.kinds, 0);
     python_stop();
     nccl_forget();
+    nvtx_child();
     spool_forget();
 }
 

@@ -62,6 +62,12 @@ void nvtx_forget(void)
     pthread_mutex_unlock(&lock);
 }
 
+void nvtx_child(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    serve = NULL;
+}
+
 int InitializeInjectionNvtx2(nvtx_table_fn export_table)
 {
     pthread_mutex_lock(&lock);

@@ -10,5 +10,7 @@
 void nvtx_forward(const struct cupti *cupti);
 // libcupti has left the process (cuptiFinalize): its functions are to be installed anew.
 void nvtx_forget(void);
+// In the child of a fork: no lock is held by a thread that is not there.
+void nvtx_child(void);
 
 #endif
