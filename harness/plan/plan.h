@@ -23,6 +23,7 @@ enum plan_calibrate { // what to do on a host without a valid certificate
     PLAN_CALIBRATE_REQUIRE, // no certificate: never pass
     PLAN_CALIBRATE_COUNT
 };
+enum plan_traced_gpu { PLAN_TRACED_GPU_KERNELS, PLAN_TRACED_GPU_NODES, PLAN_TRACED_GPU_OFF, PLAN_TRACED_GPU_COUNT };
 enum { PLAN_LOOKS_MAX = 16, PLAN_SIDES = 2 };
 
 struct plan_env {
@@ -63,6 +64,7 @@ struct plan_schedule {
     enum plan_interleave interleave;
     int64_t block_ns;
     uint64_t traced_launches;
+    enum plan_traced_gpu traced_gpu; // what of their GPU side is recorded
     int64_t timeout_ns;    // of one launch, active time
     char *cpus;            // "0-3": pin both sides; NULL = chosen
     uint64_t voids_max;    // pairs that may be repeated, per workload

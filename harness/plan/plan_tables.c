@@ -6,6 +6,7 @@
 #include "harness/plan/plan_internal.h"
 #include "harness/plan/plan_lists.h"
 
+static const char *const plan_traced_gpu_names[] = {"kernels", "nodes", "off", NULL};
 static const char *const plan_interleave_names[] = {"auto", "steps", "slices", "launches", NULL};
 static const char *const plan_mode_names[] = {"train", "infer", "command", NULL};
 static const char *const plan_confirm_names[] = {"auto", "always", "never", NULL};
@@ -117,6 +118,9 @@ static const struct field plan_schedule_fields[] = {
         .max = 60e9, .help = "length of a turn"),
     ROW("traced_launches", FIELD_UINT, traced_launches, .default_text = "0", .min = 0, .max = 100,
         .help = "launches of each side and workload that are recorded once the verdict stands (`upgate stalls`)"),
+    ROW("traced_gpu", FIELD_CHOICE, traced_gpu, .choices = plan_traced_gpu_names,
+        .default_text = "kernels",
+        .help = "what of their GPU side is recorded: `kernels` (a CUDA graph as one launch), `nodes` (each kernel of it), `off`"),
     ROW("timeout", FIELD_DURATION, timeout_ns, .json = "timeout_ns", .default_text = "10min",
         .min = 1e8, .max = 604800e9, .help = "of one launch, time in which it was held not "
                 "counted"),

@@ -33,6 +33,7 @@ struct traced_side {
     pid_t pid;
     atomic_bool attached, ended, stop;
     const struct inject *inject; // NULL: its GPU side is not recorded
+    uint32_t kinds;              // enum ug_spool_want
     struct store *shard; // NULL: nothing was recorded
     bool recorded;
     struct error error; // of the first failure; code 0: none
@@ -54,7 +55,7 @@ static void *traced_main(void *arg)
     host_leave_cpus(&side->launch_cpus);
     struct recorder_opts opts = {.pids = &side->pid,
                                  .pid_count = 1,
-                                 .gpu_kinds = side->inject ? UG_WANT_DEFAULT : 0};
+                                 .gpu_kinds = side->inject ? side->kinds : 0};
     int rc = shard_open(&side->shard, &side->error);
     if (rc == 0)
         rc = recorder_start(side->shard, &opts, &recorder, &side->error);
@@ -153,7 +154,8 @@ static const char *traced_variable(const struct plan_side *side, const char *nam
 static void traced_find_library(struct traced *traced)
 {
     struct session *session = traced->session;
-    if (inject_find(&traced->inject, NULL))
+    enum plan_traced_gpu gpu = session->plan->schedule.traced_gpu;
+    if (gpu == PLAN_TRACED_GPU_OFF || inject_find(&traced->inject, NULL))
         return;
     for (int i = 0; i < PLAN_SIDES; i++) {
         const struct plan_side *side = &session->plan->sides[i];
@@ -161,6 +163,7 @@ static void traced_find_library(struct traced *traced)
         struct error err = {0};
         if (!inject_is_foreign(taken)) {
             traced->sides[i].inject = &traced->inject;
+            traced->sides[i].kinds = UG_WANT_DEFAULT | (gpu == PLAN_TRACED_GPU_NODES ? UG_WANT_GRAPH_NODES : 0);
             continue;
         }
         error_set(&err, -EBUSY, "side '%s' has %s=%s, another profiler's", side->name, INJECT_CUDA_VARIABLE, taken);
@@ -194,12 +197,13 @@ static int traced_pair(struct session *session, struct session_workload *workloa
     struct pair_spec hooks = {.on_start = traced_on_start,
                               .on_tick = traced_tick,
                               .arg = &traced,
-                              .inject_kinds = UG_WANT_DEFAULT,
                               .stop = &traced.stop};
     struct error err = {0};
     int64_t pair_id = 0;
     traced_find_library(&traced);
     hooks.inject = traced.inject.library ? &traced.inject : NULL; // leaves a side's own profiler alone
+    for (int i = 0; i < PLAN_SIDES; i++)
+        hooks.inject_kinds |= traced.sides[i].kinds;
     int rc = session_pair_traced(session, workload, &hooks, &pair_id, &err);
     traced_join(&traced);
     for (int i = 0; i < PLAN_SIDES; i++)

@@ -48,7 +48,7 @@ struct gpu_side {
     struct gpu_side_process *processes;
     size_t count;
     int64_t search_next_ns, now_ns;
-    bool any;
+    bool any, young; // young: of the last search
     uint32_t unprepared, forbidden, unknown; // processes
     pid_t unprepared_pid, forbidden_pid;
     char unknown_text[160];
@@ -212,6 +212,7 @@ static void gpu_side_each(void *context, struct task_process *task)
         process->next_ns = 0;
     }
     process->seen = true;
+    side->young |= !process->attached && side->now_ns - process->since_ns < GPU_SIDE_YOUNG_NS;
     if (!task->id)
         tasks_target(side->tasks, task->tgid); // gives it a row
     if (task->id && !process->given_up && side->now_ns >= process->next_ns)
@@ -242,11 +243,12 @@ bool gpu_side_search(struct gpu_side *side, int64_t now_ns)
     side->now_ns = now_ns;
     if (now_ns < side->search_next_ns)
         return side->any;
-    side->search_next_ns = now_ns + GPU_SIDE_YOUNG_SEARCH_NS;
+    side->young = false;
     for (size_t i = 0; i < side->count; i++)
         side->processes[i].seen = false;
     tasks_each_target(side->tasks, gpu_side_each, side);
     gpu_side_sweep(side);
+    side->search_next_ns = now_ns + (side->young ? GPU_SIDE_YOUNG_SEARCH_NS : GPU_SIDE_SEARCH_NS / 4); // somebody may come
     return side->any;
 }
 
