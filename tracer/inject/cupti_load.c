@@ -22,6 +22,20 @@ struct candidates {
     int root_count;
 };
 
+static char environment_cupti[PATH_MAX], environment_home[PATH_MAX - 64];
+
+static void environment_keep(char *copy, size_t bytes, const char *name)
+{
+    const char *value = getenv(name);
+    snprintf(copy, bytes, "%s", value == NULL ? "" : value);
+}
+
+void cupti_load_environment(void)
+{
+    environment_keep(environment_cupti, sizeof(environment_cupti), "UPGATE_CUPTI");
+    environment_keep(environment_home, sizeof(environment_home), "CUDA_HOME");
+}
+
 static void candidate_add(struct candidates *candidates, const char *path)
 {
     for (int i = 0; i < candidates->count; i++) {
@@ -126,10 +140,10 @@ static void wheels_add(struct candidates *candidates, int major)
 static void toolkits_add(struct candidates *candidates, int major)
 {
     char path[PATH_MAX + 64];
-    const char *home = getenv("CUDA_HOME");
-    const char *places[] = {home, "/usr/local/cuda", major >= 13 ? "/usr/local/cuda-13" : "/usr/local/cuda-12"};
+    const char *places[] = {environment_home, "/usr/local/cuda",
+                            major >= 13 ? "/usr/local/cuda-13" : "/usr/local/cuda-12"};
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        if (places[i] == NULL || places[i][0] == '\0')
+        if (places[i][0] == '\0')
             continue;
         snprintf(path, sizeof(path), "%s/extras/CUPTI/lib64/%s", places[i], soname(major));
         candidate_add(candidates, path);
@@ -218,8 +232,8 @@ static bool candidate_open(const char *path, struct cupti *cupti)
 int cupti_load(struct cupti *ret_cupti, char *path, size_t path_bytes, char *reason,
                size_t reason_bytes)
 {
-    const char *own = getenv("UPGATE_CUPTI");
-    if (own != NULL && own[0] != '\0') {
+    const char *own = environment_cupti;
+    if (own[0] != '\0') {
         if (candidate_open(own, ret_cupti)) {
             snprintf(path, path_bytes, "%s", own);
             return 0;

@@ -8,6 +8,8 @@
 
 #include "tracer/inject/cupti_abi.h"
 
+// Keeps UPGATE_CUPTI and CUDA_HOME as they are now: later the workload may change its environment while we read it.
+void cupti_load_environment(void);
 // Looks in this order: UPGATE_CUPTI; mapped in the process; beside NVIDIA's wheels that are mapped; by soname; of a
 // toolkit. Newest suitable major first. Fills ret_cupti and path; 0 or -errno with the reason in words. Opens files.
 int cupti_load(struct cupti *ret_cupti, char *path, size_t path_bytes, char *reason,

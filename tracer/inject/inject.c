@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "contracts/inject_api.h"
+#include "tracer/inject/cupti_load.h"
 #include "tracer/inject/nccl.h"
 #include "tracer/inject/nvtx.h"
 #include "tracer/inject/python_start.h"
@@ -288,6 +289,8 @@ static int start(bool is_early)
     if (!atomic_compare_exchange_strong(&inject.life, &unborn, LIFE_RUNNING))
         return 0; // a second time: another loader, or a forked child that starts CUDA
     inject.is_debug = getenv("UPGATE_INJECT_DEBUG") != NULL;
+    cupti_load_environment();
+    python_environment();
     if (spool_create() != 0) {
         atomic_store(&inject.life, LIFE_GONE);
         return -1;

@@ -27,6 +27,14 @@ static struct {
     bool is_python_told;
 } python;
 
+static char environment_path[PATH_MAX];
+
+void python_environment(void)
+{
+    const char *own = getenv("UPGATE_PYTHON_PATH");
+    snprintf(environment_path, sizeof(environment_path), "%s", own == NULL ? "" : own);
+}
+
 struct python_api {
     int (*is_initialized)(void);
     int (*is_finalizing)(void); // NULL before 3.7
@@ -52,10 +60,9 @@ static bool python_find(struct python_api *api)
 // UPGATE_PYTHON_PATH, else the directory "python" beside this library. False: none that fits into a Python string.
 static bool package_path(char path[PATH_MAX])
 {
-    const char *own = getenv("UPGATE_PYTHON_PATH");
     Dl_info info;
-    if (own != NULL && own[0] != '\0') {
-        snprintf(path, PATH_MAX, "%s", own);
+    if (environment_path[0] != '\0') {
+        snprintf(path, PATH_MAX, "%s", environment_path);
     } else {
         if (dladdr((void *)python_kinds_changed, &info) == 0 || info.dli_fname == NULL ||
             strrchr(info.dli_fname, '/') == NULL)

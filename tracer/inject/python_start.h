@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+// Keeps UPGATE_PYTHON_PATH as it is now.
+void python_environment(void);
 // The kinds have changed (enum ug_spool_want, 0: off): tells the listener and Python, from a thread of its own, which is made
 // when there is something to tell. Returns at once. Control thread.
 void python_kinds_changed(uint32_t kinds);
