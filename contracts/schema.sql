@@ -502,6 +502,16 @@ CREATE TABLE launch_stack (
     PRIMARY KEY (process_id, correlation)
 ) STRICT, WITHOUT ROWID;
 
+-- Where a node of a CUDA graph comes from: when and by which thread it was captured; of a clone, when its original was.
+CREATE TABLE gpu_graph_node (
+    process_id INTEGER NOT NULL REFERENCES process (id),
+    node       INTEGER NOT NULL,     -- as gpu_work.graph_node
+    thread_id  INTEGER REFERENCES thread (id),
+    at_ns      INTEGER NOT NULL,
+    original   INTEGER,              -- NULL: not cloned
+    PRIMARY KEY (process_id, node)
+) STRICT, WITHOUT ROWID;
+
 -- Bracketed samples of both clocks.
 CREATE TABLE clock_sample (
     process_id INTEGER NOT NULL REFERENCES process (id),
@@ -701,7 +711,8 @@ FROM stall s LEFT JOIN thread v ON v.id = s.victim_thread LEFT JOIN process vp O
 LEFT JOIN thread c ON c.id = s.culprit_thread LEFT JOIN process cp ON cp.id = c.process_id;
 
 -- A row a thing that ran on a GPU. python_step: of the process, at the moment of the call (a backward pass runs on another
--- thread than the step); module: what Python ran on the calling thread at that moment. Both NULL where nothing is known.
+-- thread than the step); module: what Python ran on the calling thread at that moment, of a kernel in a CUDA graph when it was
+-- captured. Both NULL where nothing is known.
 CREATE VIEW v_gpu_op AS
 SELECT p.recording_id AS recording, p.tgid AS pid, o.id AS op,
        CASE WHEN w.kind = 0 THEN 'kernel' WHEN w.kind = 1 THEN 'graph' WHEN w.kind = 80 THEN 'set' ELSE 'copy' END AS kind,
@@ -712,12 +723,13 @@ SELECT p.recording_id AS recording, p.tgid AS pid, o.id AS op,
        k.registers, k.static_shared_bytes, k.dynamic_shared_bytes, k.local_bytes, k.occupancy,
        (SELECT CASE WHEN m.kind = 3 THEN m.value END FROM python_mark m WHERE m.process_id = s.process_id AND m.kind IN (3, 4)
          AND m.at_ns <= o.start_ns - o.call_ns ORDER BY m.at_ns DESC LIMIT 1) AS python_step,
-       (SELECT n.text FROM python_mark m LEFT JOIN string n ON n.id = m.name_id WHERE m.thread_id = w.thread_id AND m.kind IN (1, 2)
-         AND m.at_ns <= o.start_ns - o.call_ns ORDER BY m.at_ns DESC LIMIT 1) AS module,
+       (SELECT n.text FROM python_mark m LEFT JOIN string n ON n.id = m.name_id WHERE m.thread_id = coalesce(g.thread_id, w.thread_id) AND m.kind IN (1, 2)
+         AND m.at_ns <= coalesce(g.at_ns, o.start_ns - o.call_ns) ORDER BY m.at_ns DESC LIMIT 1) AS module,
        r.launch_id AS launch
 FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id JOIN process p ON p.id = s.process_id
 JOIN recording r ON r.id = p.recording_id
-LEFT JOIN gpu_kernel k ON k.id = w.kernel_id LEFT JOIN string c ON c.id = w.call_name_id LEFT JOIN thread t ON t.id = w.thread_id;
+LEFT JOIN gpu_kernel k ON k.id = w.kernel_id LEFT JOIN string c ON c.id = w.call_name_id LEFT JOIN thread t ON t.id = w.thread_id
+LEFT JOIN gpu_graph_node g ON g.process_id = s.process_id AND g.node = w.graph_node;
 
 CREATE VIEW v_gpu_call AS
 SELECT p.recording_id AS recording, p.tgid AS pid, t.tid, t.comm, n.text AS name, c.start_ns, c.start_ns + c.dur_ns AS end_ns, c.dur_ns,

@@ -148,6 +148,7 @@ enum ug_record_type {
     UG_REC_MARK,        // Python: module, step, phase
     UG_REC_GC,
     UG_REC_LAUNCH_STACK,
+    UG_REC_GRAPH_NODE,  // a node of a CUDA graph was made
     UG_REC_TYPE_COUNT
 };
 
@@ -318,6 +319,14 @@ struct ug_rec_launch_stack {
     struct ug_rec_head head;
     uint32_t correlation, depth;
     uint32_t frames[];           // string ids "function (file:line)", leaf first; padded to 8 bytes
+};
+
+// A node was captured or cloned (instantiation clones; kernels of a graph name the clone): ties them to the Python module
+// that ran at capture.
+struct ug_rec_graph_node {
+    struct ug_rec_head head;     // tid: of the thread that made it
+    uint64_t at_ns;
+    uint64_t node, original;     // ids of CUPTI; original 0: not cloned
 };
 
 // --- both sides agree on this ------------------------------------------------------------------------

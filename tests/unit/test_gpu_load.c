@@ -139,6 +139,32 @@ TEST(module_and_step_of_a_launch)
     end();
 }
 
+TEST(module_of_a_captured_kernel)
+{
+    begin();
+    uint32_t launch = spool_world_string(&spool, 0, "cudaGraphLaunch"), name = spool_world_string(&spool, 0, "k");
+    uint32_t module = spool_world_string(&spool, 0, "layers.3.attn");
+    spool_world_clock(&spool, T(0), G(0));
+    mark(1, T(100), UG_MARK_MODULE, module, 0);
+    mark(1, T(300), UG_MARK_MODULE, 0, 0);
+    const uint64_t nodes[3][3] = {{200, 51, 0}, {400, 71, 51}, {500, 81, 71}}; // captured, cloned, and cloned again
+    for (int i = 0; i < 3; i++) {
+        struct ug_rec_graph_node node = {
+            .head = {UG_REC_GRAPH_NODE, sizeof node, 1}, .at_ns = T(nodes[i][0]), .node = nodes[i][1], .original = nodes[i][2]};
+        spool_world_put(&spool, 1, &node);
+    }
+    struct ug_rec_call call = spool_world_call(launch, 1, 9, G(1000), G(1100));
+    struct ug_rec_kernel kernel = spool_world_kernel(name, 9, G(2000), G(2100));
+    kernel.graph = 4;
+    kernel.graph_node = 81;
+    spool_world_put(&spool, 1, &call);
+    spool_world_put(&spool, 1, &kernel);
+    spool_world_clock(&spool, T(1000000), G(1000000));
+    stop();
+    check_text("SELECT module FROM v_gpu_op", "layers.3.attn");
+    end();
+}
+
 TEST(graph_nodes_copies_calls_and_syncs)
 {
     begin();

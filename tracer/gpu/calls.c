@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that wait for what they launched. Correlation ids count up and what a GPU hands back is in nearly the same
-// order: four neighbours share a place in memory, and such fours are spread, so that two ranges of ids do not pile up.
+// Calls that wait for what they launched. Correlation ids count up, and what a GPU hands back is in nearly the same
+// order: the id itself is the hash, so neighbours in time are neighbours in memory. The place of a call that has
+// launched its one thing is given to the next that wants it; until then it is found (a copy may come as two).
 #include "tracer/gpu/calls.h"
 
 #include <stdlib.h>
@@ -10,8 +11,8 @@
 
 enum {
     CALLS_BITS_MIN = 10,
-    CALLS_BITS_MAX = 19,       // 524,288 x 40 bytes: a second of the highest launch rate before CUPTI hands over
-    CALLS_PROBES_MAX = 256,    // ids of a damaged spool may collide on purpose
+    CALLS_BITS_MAX = 19,   // 524,288 x 40 bytes: a second of the highest launch rate before CUPTI hands over
+    CALLS_PROBES_MAX = 32,
     CALLS_KEEP_MAX = 1 << (CALLS_BITS_MAX - 2), // launches of which nothing came yet
 };
 static const int64_t CALLS_AGE_NS = 2000000000;
@@ -19,7 +20,7 @@ static const uint32_t CALLS_KEEP_MS = 30000; // a kernel may wait that long behi
 
 struct calls_table {
     struct call *slots;
-    uint32_t bits, count;
+    uint32_t bits, live; // live: not matched yet, and graphs
 };
 
 struct calls {
@@ -36,41 +37,47 @@ static void table_init(struct calls_table *table, uint32_t bits)
     *table = (struct calls_table){.slots = xcalloc((size_t)1 << bits, sizeof *table->slots), .bits = bits};
 }
 
-// The slot of an id, or the free one where it belongs; NULL: too crowded.
-static struct call *table_slot(const struct calls_table *table, uint32_t correlation)
+static bool call_is_over(const struct call *call)
 {
-    uint32_t mask = (1u << table->bits) - 1;
-    uint32_t at = (((correlation >> 2) * 0x9e3779b1u >> 8) << 2 | (correlation & 3)) & mask;
-    for (int probe = 0; probe < CALLS_PROBES_MAX; probe++, at = (at + 1) & mask)
-        if (!(table->slots[at].flags & CALL_USED) || table->slots[at].correlation == correlation)
-            return &table->slots[at];
-    return NULL;
+    return (call->flags & CALL_MATCHED) && !(call->flags & CALL_GRAPH);
 }
 
 static struct call *table_find(const struct calls_table *table, uint32_t correlation)
 {
-    struct call *slot = table_slot(table, correlation);
-    return slot && (slot->flags & CALL_USED) ? slot : NULL;
+    uint32_t mask = (1u << table->bits) - 1, at = correlation & mask;
+    for (int probe = 0; probe < CALLS_PROBES_MAX; probe++, at = (at + 1) & mask) {
+        if (!(table->slots[at].flags & CALL_USED))
+            return NULL;
+        if (table->slots[at].correlation == correlation)
+            return &table->slots[at];
+    }
+    return NULL;
 }
 
+// False: no place for it within reach.
 static bool table_put(struct calls_table *table, const struct call *call)
 {
-    struct call *slot = table_slot(table, call->correlation);
-    if (!slot)
-        return false;
-    if (!(slot->flags & CALL_USED)) {
+    uint32_t mask = (1u << table->bits) - 1, at = call->correlation & mask;
+    for (int probe = 0; probe < CALLS_PROBES_MAX; probe++, at = (at + 1) & mask) {
+        struct call *slot = &table->slots[at];
+        if ((slot->flags & CALL_USED) && !call_is_over(slot))
+            continue;
         *slot = *call;
         slot->flags |= CALL_USED;
-        table->count++;
+        table->live += !call_is_over(slot);
         return true;
     }
-    // A runtime call and the driver call inside it can have one id: the outer one is what the program called.
-    if (call->start_gpu < slot->start_gpu) {
-        uint32_t matched = slot->flags & CALL_MATCHED;
-        *slot = *call;
-        slot->flags |= CALL_USED | matched;
-    }
-    return true;
+    return false;
+}
+
+// A runtime call and the driver call inside it can have one id: the outer one is what the program called.
+static void call_merge(struct call *known, const struct call *call)
+{
+    if (call->start_gpu >= known->start_gpu)
+        return;
+    uint32_t matched = known->flags & CALL_MATCHED;
+    *known = *call;
+    known->flags |= CALL_USED | matched;
 }
 
 static bool table_grow(struct calls_table *table, int64_t *slots_left)
@@ -82,8 +89,8 @@ static bool table_grow(struct calls_table *table, int64_t *slots_left)
     table_init(&grown, table->bits + 1);
     *slots_left -= more;
     for (uint32_t at = 0; at < 1u << table->bits; at++)
-        if (table->slots[at].flags & CALL_USED)
-            table_put(&grown, &table->slots[at]);
+        if ((table->slots[at].flags & CALL_USED) && !call_is_over(&table->slots[at]))
+            table_put(&grown, &table->slots[at]); // neighbours stay neighbours: there is room
     free(table->slots);
     *table = grown;
     return true;
@@ -123,23 +130,21 @@ static void calls_turn(struct calls *calls, int64_t now_ns, bool crowded)
 {
     struct calls_table old = calls->old;
     calls->old = calls->young;
-    uint32_t kept = 0;
-    *calls->slots_left -= 1 << CALLS_BITS_MIN;
-    table_init(&calls->young, CALLS_BITS_MIN);
+    uint32_t kept = 0, bits = CALLS_BITS_MIN;
+    while (bits < calls->old.bits && 1u << bits < calls->old.live * 2 && *calls->slots_left >= 2 << bits)
+        bits++;
+    *calls->slots_left -= 1 << bits;
+    table_init(&calls->young, bits);
     for (uint32_t at = 0; at < 1u << old.bits; at++) {
         struct call *call = &old.slots[at];
-        if (!(call->flags & CALL_USED))
+        if (!(call->flags & CALL_USED) || call_is_over(call))
             continue;
-        bool waits = (call->flags & CALL_GRAPH) ||
-                     ((call->flags & CALL_LAUNCHES) && !(call->flags & CALL_MATCHED));
-        bool keep = waits && (uint32_t)(now_ns / 1000000) - call->arrived_ms < CALLS_KEEP_MS && kept < CALLS_KEEP_MAX;
-        if (keep && calls->young.count * 2 >= 1u << calls->young.bits)
-            keep = table_grow(&calls->young, calls->slots_left);
-        if (keep && table_put(&calls->young, call)) {
+        bool fresh = (call->flags & CALL_LAUNCHES) && (uint32_t)(now_ns / 1000000) - call->arrived_ms < CALLS_KEEP_MS;
+        if (fresh && kept < CALLS_KEEP_MAX && table_put(&calls->young, call)) {
             kept++;
             continue;
         }
-        calls->crowded += crowded && waits;
+        calls->crowded += crowded && !(call->flags & CALL_MATCHED);
         calls->given_up(calls->context, call);
     }
     table_free(&old, calls->slots_left);
@@ -148,18 +153,32 @@ static void calls_turn(struct calls *calls, int64_t now_ns, bool crowded)
 
 void calls_add(struct calls *calls, const struct call *call, int64_t now_ns)
 {
-    struct call *known = table_find(&calls->old, call->correlation);
-    if (known) { // the inner or the outer one of it
-        table_put(&calls->old, call);
+    struct call *known = calls_find(calls, call->correlation);
+    if (known) {
+        call_merge(known, call);
         return;
     }
-    bool full = calls->young.count * 2 >= 1u << calls->young.bits && !table_grow(&calls->young, calls->slots_left);
-    if (full && calls->young.count * 4 >= 3u << calls->young.bits)
+    struct calls_table *young = &calls->young;
+    if (young->live * 2 >= 1u << young->bits && !table_grow(young, calls->slots_left) &&
+        young->live * 4ull >= 3ull << young->bits)
         calls_turn(calls, now_ns, true);
-    if (!table_put(&calls->young, call)) {
-        calls->crowded++;
-        calls->given_up(calls->context, call);
-    }
+    // Ids that lie far apart can want the same place: a larger table parts them, unless somebody does it on purpose.
+    while (!table_put(young, call))
+        if (young->live * 8 < 1u << young->bits || !table_grow(young, calls->slots_left)) {
+            calls->crowded++;
+            calls->given_up(calls->context, call);
+            return;
+        }
+}
+
+void calls_matched(struct calls *calls, struct call *call)
+{
+    if (call->flags & CALL_MATCHED)
+        return;
+    call->flags |= CALL_MATCHED;
+    struct calls_table *table =
+        call >= calls->young.slots && call < calls->young.slots + ((size_t)1 << calls->young.bits) ? &calls->young : &calls->old;
+    table->live -= call_is_over(call);
 }
 
 struct call *calls_find(struct calls *calls, uint32_t correlation)
@@ -170,7 +189,7 @@ struct call *calls_find(struct calls *calls, uint32_t correlation)
 
 void calls_age(struct calls *calls, int64_t now_ns)
 {
-    if (now_ns - calls->aged_ns >= CALLS_AGE_NS && (calls->old.count || calls->young.count))
+    if (now_ns - calls->aged_ns >= CALLS_AGE_NS && (calls->old.live || calls->young.live))
         calls_turn(calls, now_ns, false);
 }
 

@@ -28,11 +28,12 @@ struct calls;
 
 enum { CALLS_SLOTS_MAX = 1 << 20 }; // of all processes: 40 MiB
 
-// given_up: a call that is not remembered any more; matched or not. slots_left: what all tables together may still grow by.
+// given_up: a call that is not remembered any more; matched ones only of graphs. slots_left: what all tables together may still grow by.
 struct calls *calls_new(int64_t *slots_left, void (*given_up)(void *context, const struct call *call), void *context);
 void calls_free(struct calls *calls); // NULL ok; gives nothing up
 void calls_add(struct calls *calls, const struct call *call, int64_t now_ns);
 struct call *calls_find(struct calls *calls, uint32_t correlation); // until the next calls_add or calls_age
+void calls_matched(struct calls *calls, struct call *call); // of calls_find: something that it launched was seen
 void calls_age(struct calls *calls, int64_t now_ns);
 void calls_flush(struct calls *calls); // gives all up, oldest first
 uint64_t calls_crowded(const struct calls *calls); // given up early for want of room

@@ -146,7 +146,7 @@ struct gpu_recorder {
     struct op *ops, *ops_sorted;
     struct op_key *keys; // 2 x GPU_OPS_MAX
     uint32_t op_count;
-    int64_t op_min_ns, op_last_ns;
+    int64_t op_min_ns;
     bool ops_unsorted;
     struct held *held; // a ring
     uint32_t held_first, held_count;

@@ -7,7 +7,7 @@
 #include "common/strings.h"
 #include "tracer/gpu/inside.h"
 
-enum { OPS_DIGIT_BITS = 11, OPS_DIGITS = 1 << OPS_DIGIT_BITS };
+enum { OPS_DIGIT_BITS = 11, OPS_DIGITS = 1 << OPS_DIGIT_BITS, OPS_STEPS_MAX = 16 };
 
 struct op_key {
     uint64_t start;
@@ -69,14 +69,14 @@ static void ops_sort(struct gpu_recorder *gpu)
 
 // --- write ----------------------------------------------------------------------------------------
 
-static void op_take_call(struct op *op, struct call *call)
+static void op_take_call(struct calls *calls, struct op *op, struct call *call)
 {
     uint64_t dur = call->end_gpu > call->start_gpu ? call->end_gpu - call->start_gpu : 0;
     op->call_start_gpu = call->start_gpu;
     op->call_dur_ns = dur < UINT32_MAX ? (uint32_t)dur : UINT32_MAX;
     op->call_name = call->name;
     op->call_tid = call->tid;
-    call->flags |= CALL_MATCHED;
+    calls_matched(calls, call);
 }
 
 static void op_write(struct gpu_recorder *gpu, struct op *op)
@@ -84,7 +84,7 @@ static void op_write(struct gpu_recorder *gpu, struct op *op)
     struct gpu_process *process = gpu->processes[op->process];
     struct call *call = op->call_start_gpu || !process->calls ? NULL : calls_find(process->calls, op->correlation);
     if (call)
-        op_take_call(op, call);
+        op_take_call(process->calls, op, call);
     int64_t call_ns = BATCH_NULL, call_dur_ns = BATCH_NULL;
     if (op->call_start_gpu) {
         call_ns = op->start_ns - clock_fit_convert(&process->fit, op->call_start_gpu);
@@ -119,7 +119,6 @@ void gpu_ops_write(struct gpu_recorder *gpu, int64_t before_ns)
     gpu->op_count -= count;
     memmove(gpu->ops, gpu->ops + count, gpu->op_count * sizeof *gpu->ops);
     gpu->op_min_ns = gpu->op_count ? gpu->ops[0].start_ns : INT64_MAX;
-    gpu->op_last_ns = gpu->op_count ? gpu->ops[gpu->op_count - 1].start_ns : INT64_MIN;
 }
 
 // --- add ------------------------------------------------------------------------------------------
@@ -136,8 +135,14 @@ static void op_place(struct gpu_process *process, const struct op *raw)
     op->dur_ns = clock_fit_convert(&process->fit, (uint64_t)(raw->start_ns + raw->dur_ns)) - op->start_ns;
     op->dur_ns = op->dur_ns < 0 ? 0 : op->dur_ns;
     gpu->op_min_ns = op->start_ns < gpu->op_min_ns ? op->start_ns : gpu->op_min_ns;
-    gpu->ops_unsorted |= gpu->op_count > 1 && op->start_ns < gpu->op_last_ns;
-    gpu->op_last_ns = op->start_ns;
+    if (gpu->ops_unsorted || gpu->op_count == 1 || op->start_ns >= op[-1].start_ns)
+        return;
+    // Most come nearly in order: a few steps down are cheaper than sorting all.
+    struct op late = *op;
+    for (int step = 0; step < OPS_STEPS_MAX && op > gpu->ops && late.start_ns < op[-1].start_ns; step++, op--)
+        *op = op[-1];
+    *op = late;
+    gpu->ops_unsorted = op > gpu->ops && late.start_ns < op[-1].start_ns;
 }
 
 void gpu_ops_clocked(struct gpu_process *process, bool all)
@@ -178,7 +183,7 @@ void gpu_op_add(struct gpu_process *process, struct op *op, uint64_t start_gpu, 
     op->process = process->index;
     struct call *call = calls_find(process->calls, op->correlation);
     if (call)
-        op_take_call(op, call);
+        op_take_call(process->calls, op, call);
     if ((int64_t)end_gpu <= clock_fit_until_ns(&process->fit)) {
         op_place(process, op);
         return;

@@ -14,6 +14,7 @@ static const uint8_t record_producer[UG_REC_TYPE_COUNT] = {
     [UG_REC_SYNC] = UG_PRODUCER_SYNC,     [UG_REC_MEMORY] = UG_PRODUCER_MEMORY, [UG_REC_RANGE] = UG_PRODUCER_NVTX,
     [UG_REC_OVERHEAD] = UG_PRODUCER_OVERHEAD, [UG_REC_NCCL] = UG_PRODUCER_NCCL, [UG_REC_MARK] = UG_PRODUCER_PYTHON,
     [UG_REC_GC] = UG_PRODUCER_PYTHON,     [UG_REC_LAUNCH_STACK] = UG_PRODUCER_PYTHON,
+    [UG_REC_GRAPH_NODE] = UG_PRODUCER_OTHER,
 };
 
 static int64_t or_null(uint64_t value)
@@ -330,6 +331,21 @@ static void record_stack(struct gpu_process *process, const struct ug_rec_launch
     gpu->rows_stacks++;
 }
 
+// A clone is from where its original is.
+static void record_node(struct gpu_process *process, const struct ug_rec_graph_node *node)
+{
+    struct gpu_recorder *gpu = process->gpu;
+    int64_t thread = gpu_thread_row(process, node->head.tid), original = (int64_t)node->original;
+    if (batch_begin(gpu->batch) &&
+        store_exec(gpu->store, NULL,
+                   "INSERT OR REPLACE INTO gpu_graph_node (process_id, node, thread_id, at_ns, original) SELECT p, n, "
+                   "coalesce(g.thread_id, t), coalesce(g.at_ns, a), o FROM (SELECT ? AS p, ? AS n, ? AS t, ? AS a, ? AS o) "
+                   "LEFT JOIN gpu_graph_node g ON g.process_id = p AND g.node = o",
+                   "iiIiI", (int64_t)process->row, (int64_t)node->node, thread ? &thread : NULL,
+                   (int64_t)(node->at_ns & INT64_MAX), original ? &original : NULL))
+        batch_fail(gpu->batch);
+}
+
 void gpu_record(void *context, const struct ug_rec_head *record)
 {
     struct gpu_process *process = context;
@@ -379,6 +395,9 @@ void gpu_record(void *context, const struct ug_rec_head *record)
         return;
     case UG_REC_LAUNCH_STACK:
         record_stack(process, (const struct ug_rec_launch_stack *)record);
+        return;
+    case UG_REC_GRAPH_NODE:
+        record_node(process, (const struct ug_rec_graph_node *)record);
         return;
     case UG_REC_TYPE_COUNT:
         return;

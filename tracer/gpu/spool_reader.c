@@ -57,7 +57,7 @@ static const uint16_t record_bytes_min[UG_REC_TYPE_COUNT] = {
     [UG_REC_MEMORY] = sizeof(struct ug_rec_memory),   [UG_REC_RANGE] = sizeof(struct ug_rec_range),
     [UG_REC_OVERHEAD] = sizeof(struct ug_rec_overhead), [UG_REC_NCCL] = sizeof(struct ug_rec_nccl),
     [UG_REC_MARK] = sizeof(struct ug_rec_mark),       [UG_REC_GC] = sizeof(struct ug_rec_gc),
-    [UG_REC_LAUNCH_STACK] = sizeof(struct ug_rec_launch_stack),
+    [UG_REC_LAUNCH_STACK] = sizeof(struct ug_rec_launch_stack), [UG_REC_GRAPH_NODE] = sizeof(struct ug_rec_graph_node),
 };
 
 // --- find -----------------------------------------------------------------------------------------
