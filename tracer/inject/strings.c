@@ -96,20 +96,22 @@ static bool entry_is(const struct entry *entry, uint64_t hash, const char *text,
            !memcmp(entry->text, text, bytes);
 }
 
-// The slot's value of a new entry, 0: full.
-static uint64_t entry_new(uint64_t hash, const char *text, size_t bytes)
+// The slot's value of a new entry, 0: full. share: of 4 parts of the table and the arena that it may fill.
+static uint64_t entry_new(uint64_t hash, const char *text, size_t bytes, uint32_t share)
 {
     uint32_t size = (uint32_t)((sizeof(struct entry) + bytes + 7) & ~(size_t)7);
     uint32_t at = __atomic_load_n(&strings.arena_used, __ATOMIC_RELAXED);
+    uint32_t count = __atomic_load_n(&strings.count, __ATOMIC_RELAXED);
+    if (count >= STRINGS_MAX / 4 * share)
+        return 0;
     do {
-        if (at > ARENA_BYTES - size)
+        if (at > ARENA_BYTES / 4 * share - size)
             return 0;
     } while (!__atomic_compare_exchange_n(&strings.arena_used, &at, at + size, false,
                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     // A thread that loses the race for the slot leaves a hole in the ids and in the arena.
-    uint32_t count = __atomic_load_n(&strings.count, __ATOMIC_RELAXED);
     do {
-        if (count >= STRINGS_MAX)
+        if (count >= STRINGS_MAX / 4 * share)
             return 0;
     } while (!__atomic_compare_exchange_n(&strings.count, &count, count + 1, false,
                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED));
@@ -122,14 +124,14 @@ static uint64_t entry_new(uint64_t hash, const char *text, size_t bytes)
     return hash >> 32 << 32 | (at / 8 + 1);
 }
 
-static struct entry *entry_find(const char *text, size_t bytes)
+static struct entry *entry_find(const char *text, size_t bytes, uint32_t share)
 {
     uint64_t hash = hash_text(text, bytes), fresh = 0;
     for (uint32_t i = (uint32_t)hash % SLOTS, n = 0; n < SLOTS; i = (i + 1) % SLOTS, n++) {
         uint64_t slot = __atomic_load_n(&strings.slots[i], __ATOMIC_ACQUIRE);
         if (!slot) {
             if (!fresh)
-                fresh = entry_new(hash, text, bytes);
+                fresh = entry_new(hash, text, bytes, share);
             if (!fresh)
                 return NULL;
             if (__atomic_compare_exchange_n(&strings.slots[i], &slot, fresh, false,
@@ -159,7 +161,7 @@ static bool write_record(const struct entry *entry)
     return true;
 }
 
-uint32_t spool_string(const char *text, size_t text_bytes)
+static uint32_t string_id(const char *text, size_t text_bytes, uint32_t share)
 {
     if (!spool_header() || !text || !text_bytes)
         return 0;
@@ -169,7 +171,7 @@ uint32_t spool_string(const char *text, size_t text_bytes)
             text_bytes--; // not within a character of UTF-8
     }
     uint32_t run = __atomic_load_n(&strings_run_number, __ATOMIC_ACQUIRE);
-    struct entry *entry = entry_find(text, text_bytes);
+    struct entry *entry = entry_find(text, text_bytes, share);
     if (!entry) {
         spool_count_many(UG_PRODUCER_OTHER, 1, 1);
         return 0;
@@ -180,6 +182,12 @@ uint32_t spool_string(const char *text, size_t text_bytes)
         __atomic_store_n(&entry->written, run, __ATOMIC_RELEASE);
     }
     return entry->id;
+}
+
+// Ranges that are named by a number ("step 12345") must not take the room of kernels: those have a fourth of it alone.
+uint32_t spool_string(const char *text, size_t text_bytes)
+{
+    return string_id(text, text_bytes, 3);
 }
 
 // --- by address
@@ -194,7 +202,7 @@ uint32_t spool_static_string(const char *text)
     uint32_t id = strings_known(text);
     if (id)
         return id;
-    id = spool_string(text, strnlen(text, TEXT_BYTES_MAX + 1));
+    id = string_id(text, strnlen(text, TEXT_BYTES_MAX + 1), 4);
     if (id) {
         struct strings_address *address =
             &strings_addresses[where * 0x9e3779b97f4a7c15ull >> (64 - STRINGS_ADDRESS_BITS)];
