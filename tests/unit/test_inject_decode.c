@@ -7,6 +7,7 @@
 
 #include "tests/unit/test_spool_rig.h"
 #include "tracer/inject/decode.h"
+#include "tracer/inject/layout.h"
 #include "tracer/inject/spool_writer.h"
 
 #ifdef UPGATE_CUPTI_HEADER
@@ -310,7 +311,28 @@ static const void *record_of(enum ug_record_type type, int nth)
 static const char *source_of(uint32_t api_version, int *exact)
 {
     const struct cupti_layout *layout = cupti_layout_find(api_version, exact);
-    return layout ? *(const char *const *)(const void *)layout : NULL;
+    return layout ? layout->source : NULL;
+}
+
+// What decode.c's fast path rests on: a version that moved a field would be read slowly, and should be known.
+TEST(no_version_moved_a_field_and_none_shrank)
+{
+    const struct cupti_layout *before = NULL;
+    CHECK(layout_table_count >= 17);
+    for (size_t i = 0; i < layout_table_count; before = &layout_table[i++]) {
+        const struct cupti_layout *now = &layout_table[i];
+        for (int kind = 0; kind < LAYOUT_KIND_COUNT; kind++) {
+            CHECK_INT(now->bytes[kind] % 8, 0);
+            CHECK(!before || now->bytes[kind] >= before->bytes[kind]);
+        }
+        if (!before)
+            continue;
+        CHECK(now->api_version >= before->api_version);
+        CHECK(!memcmp(&now->kernel, &before->kernel, offsetof(struct cupti_layout, kernel.device_launched) -
+                                                         offsetof(struct cupti_layout, kernel)));
+        CHECK(!memcmp(&now->api, &before->api, sizeof now->api));
+        CHECK(!memcmp(&now->copy, &before->copy, sizeof now->copy));
+    }
 }
 
 TEST(the_layout_is_that_of_the_version_or_of_the_one_before)
