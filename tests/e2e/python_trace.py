@@ -233,6 +233,30 @@ def work_steps():
     library.stop()
 
 
+def work_fork():
+    """The child writes nothing and goes on; it may be traced itself."""
+    library = Library()
+    library.start()
+    torch = fake_torch()
+    Net, Block, Leaf = model_of(torch.nn)
+    collect()
+    net = Net()
+    net(0)
+    if os.fork() == 0:
+        before = library.library.stub_bytes()
+        equal(net(0), 5)
+        gc.collect()
+        equal(library.library.stub_bytes(), before)
+        library.start()
+        net(0)
+        equal(library.names(MODULE), PATHS)
+        os._exit(0)
+    equal(os.wait()[1], 0)
+    library.library.stub_clear()
+    net(0)
+    equal(library.names(MODULE), PATHS)
+
+
 def work_stacks():
     library = Library()
     library.start(LAUNCH_STACKS)

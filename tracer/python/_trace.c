@@ -14,6 +14,7 @@ uint32_t trace_kinds, trace_epoch;
 
 static const struct ug_inject_api *api; // found once, never goes away: the library is never unloaded
 static unsigned failures;
+static bool fork_is_watched;
 
 // Steps of a process without UPGATE_STEPS: the same rules, one thread's steps, nested ones ignored.
 static struct {
@@ -84,9 +85,9 @@ void trace_failed(const char *what)
 
 PyObject *trace_module(const char *name)
 {
-    PyObject *all = PyImport_GetModuleDict();
+    PyObject *all = PySys_GetObject("modules"); // PyImport_GetModuleDict() is fatal in an interpreter that ends
 
-    return all == NULL ? NULL : PyDict_GetItemString(all, name);
+    return all == NULL || !PyDict_Check(all) ? NULL : PyDict_GetItemString(all, name);
 }
 
 // ---- marks ----
@@ -286,6 +287,12 @@ static void watch_collections(bool on)
 
 // ---- for upgate/_trace.py ----
 
+// The spool is the parent's. The hooks stay in, for they lie in memory that the child shares: one load each.
+static void after_fork(void)
+{
+    __atomic_store_n(&trace_kinds, 0, __ATOMIC_RELAXED);
+}
+
 static void stop(void)
 {
     __atomic_store_n(&trace_kinds, 0, __ATOMIC_RELAXED);
@@ -307,6 +314,9 @@ static PyObject *trace_start(PyObject *module, PyObject *value)
     stop();
     if (kinds == 0 || trace_api() == NULL) {
         Py_RETURN_FALSE;
+    }
+    if (!fork_is_watched) {
+        fork_is_watched = pthread_atfork(NULL, NULL, after_fork) == 0;
     }
     failures = 0;
     trace_epoch++;
