@@ -55,7 +55,9 @@ enum cupti_domain {
 
 enum cupti_resource_cbid {
     CUPTI_RESOURCE_CONTEXT_CREATED = 1,
-    CUPTI_RESOURCE_MODULE_UNLOAD_STARTING = 7
+    CUPTI_RESOURCE_MODULE_UNLOAD_STARTING = 7,
+    CUPTI_RESOURCE_GRAPHNODE_CREATED = 13,
+    CUPTI_RESOURCE_GRAPHNODE_CLONED = 20
 };
 
 enum { CUPTI_STATE_FATAL_ERROR = 1 };
@@ -78,6 +80,16 @@ struct cupti_resource_data { // CUpti_ResourceData
     void *context;
     void *stream;
     void *descriptor;
+};
+
+struct cupti_graph_data { // CUpti_GraphData, the descriptor of resource callbacks about graphs
+    void *graph;
+    void *original_graph;
+    void *node;
+    void *original_node;
+    uint32_t node_type;
+    void *dependency;
+    void *graph_exec;
 };
 
 typedef void (*cupti_requested_fn)(uint8_t **buffer, size_t *size, size_t *records_max);
@@ -109,6 +121,7 @@ struct cupti {
     int (*enable_runtime_api)(uint32_t cbid, uint8_t enable);
     int (*context_id)(void *context, uint32_t *id);
     int (*device_id)(void *context, uint32_t *id);
+    int (*graph_node_id)(void *node, uint64_t *id);
     int (*nvtx_initialize)(const void *(*export_table)(uint32_t id)); // InitializeInjectionNvtx2
     int (*finalize)(void);
 };

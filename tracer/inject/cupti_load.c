@@ -209,6 +209,7 @@ static bool symbols_fill(struct cupti *cupti, void *library)
         .enable_runtime_api = dlsym(library, "cuptiActivityEnableRuntimeApi"),
         .context_id = dlsym(library, "cuptiGetContextId"),
         .device_id = dlsym(library, "cuptiGetDeviceId"),
+        .graph_node_id = dlsym(library, "cuptiGetGraphNodeId"),
         .nvtx_initialize = dlsym(library, "InitializeInjectionNvtx2"),
         .finalize = dlsym(library, "cuptiFinalize"),
     };

@@ -91,6 +91,44 @@ static void on_launch(uint32_t domain, const struct cupti_callback_data *data)
     }
 }
 
+// One a node, at capture and at instantiation, not at replay.
+static void on_graph_node(const struct cupti_graph_data *graph, bool is_clone)
+{
+    uint64_t node = 0, original = 0;
+    if (graph == NULL || session.cupti.graph_node_id(graph->node, &node) != CUPTI_OK)
+        return;
+    if (is_clone && session.cupti.graph_node_id(graph->original_node, &original) != CUPTI_OK)
+        return;
+    struct ug_rec_graph_node *record = spool_reserve(UG_PRODUCER_OTHER, sizeof(*record));
+    if (record == NULL)
+        return;
+    record->head = (struct ug_rec_head){UG_REC_GRAPH_NODE, sizeof(*record), spool_tid()};
+    record->at_ns = inject_now_ns();
+    record->node = node;
+    record->original = original;
+    spool_publish(sizeof(*record));
+}
+
+static void on_resource(uint32_t cbid, const struct cupti_resource_data *resource)
+{
+    switch (cbid) {
+    case CUPTI_RESOURCE_CONTEXT_CREATED:
+        devices_context_created(&session.cupti, resource->context);
+        inject_wake();
+        break;
+    case CUPTI_RESOURCE_MODULE_UNLOAD_STARTING:
+        spool_forget_addresses();
+        break;
+    case CUPTI_RESOURCE_GRAPHNODE_CREATED:
+    case CUPTI_RESOURCE_GRAPHNODE_CLONED:
+        if (inject_kinds() != 0)
+            on_graph_node(resource->descriptor, cbid == CUPTI_RESOURCE_GRAPHNODE_CLONED);
+        break;
+    default:
+        break;
+    }
+}
+
 static void on_callback(void *user, uint32_t domain, uint32_t cbid, const void *data)
 {
     (void)user;
@@ -105,15 +143,8 @@ static void on_callback(void *user, uint32_t domain, uint32_t cbid, const void *
             finalize_here();
         return;
     }
-    if (domain == CUPTI_DOMAIN_RESOURCE) {
-        const struct cupti_resource_data *resource = data;
-        if (cbid == CUPTI_RESOURCE_CONTEXT_CREATED) {
-            devices_context_created(&session.cupti, resource->context);
-            inject_wake();
-        } else if (cbid == CUPTI_RESOURCE_MODULE_UNLOAD_STARTING) {
-            spool_forget_addresses();
-        }
-    }
+    if (domain == CUPTI_DOMAIN_RESOURCE)
+        on_resource(cbid, data);
 }
 
 // --- on ------------------------------------------------------------------------------------------------
@@ -181,6 +212,17 @@ static int subscribe(void)
     return 0;
 }
 
+// Which module a node belongs to is known at its capture alone.
+static void graph_nodes_subscribe(uint32_t kinds)
+{
+    uint32_t both = UG_WANT_GRAPH_NODES | UG_WANT_PYTHON;
+    bool on = (kinds & both) == both && session.cupti.graph_node_id != NULL;
+    session.cupti.enable_callback(on, session.subscriber, CUPTI_DOMAIN_RESOURCE,
+                                  CUPTI_RESOURCE_GRAPHNODE_CREATED);
+    session.cupti.enable_callback(on, session.subscriber, CUPTI_DOMAIN_RESOURCE,
+                                  CUPTI_RESOURCE_GRAPHNODE_CLONED);
+}
+
 static void kinds_disable(void)
 {
     if (!session.is_attached)
@@ -189,6 +231,7 @@ static void kinds_disable(void)
     calls_disable(&session.cupti);
     if ((session.kinds & UG_WANT_LAUNCH_STACKS) != 0)
         calls_subscribe_launches(&session.cupti, session.subscriber, false);
+    graph_nodes_subscribe(0);
 }
 
 static void quirks_say(void)
@@ -213,6 +256,7 @@ static uint32_t all_enable(uint32_t kinds, bool is_early)
         calls_subscribe_launches(&session.cupti, session.subscriber, true);
     if ((kinds & UG_WANT_NVTX) != 0)
         nvtx_forward(&session.cupti);
+    graph_nodes_subscribe(kinds);
     return kinds;
 }
 
