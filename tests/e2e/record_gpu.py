@@ -209,6 +209,14 @@ def test_unprepared_process(case):
     check(done, 0, "was not prepared", "CUDA_INJECTION64_PATH=" + LIBRARY, "--print-env")
 
 
+def test_other_profiler_in_a_process(case):
+    player = Player(case, PLAYER, "endless", env={"CUDA_INJECTION64_PATH": "/opt/none/libother.so"})
+    done = case.run("--pid", str(player.pid), "--duration", "300ms")
+    if done.code == 4:
+        raise Skip("no permission for the host side, and nothing else to record")
+    check(done, 0, "another profiler", "/opt/none/libother.so")
+
+
 def test_another_profiler(case):
     player = Player(case, UPGATE, "record", "-o", case.db, "--", PLAYER, "launches", "n=10",
                     env={"CUDA_INJECTION64_PATH": "/opt/none/libother.so"})

@@ -34,7 +34,6 @@ struct gpu_side_process {
     int64_t since_ns, next_ns; // when it was first seen, or called exec; the next try
     uint32_t generation;
     bool attached, given_up, seen;
-    bool asked_cuda, cuda; // libcuda was looked for; it is mapped
     bool own_namespace;
     struct gpu_side_tid *tids;
     size_t tid_count;
@@ -50,7 +49,8 @@ struct gpu_side {
     int64_t search_next_ns, now_ns;
     bool any, young; // young: of the last search
     uint32_t unprepared, forbidden, unknown; // processes
-    pid_t unprepared_pid, forbidden_pid;
+    char *unprepared_why; // of the first
+    pid_t forbidden_pid;
     char unknown_text[160];
 };
 
@@ -154,14 +154,48 @@ static void gpu_side_on_failed(void *context)
 
 // --- looking for spools ---------------------------------------------------------------------------
 
-static bool gpu_side_has_cuda(pid_t pid)
+// CUDA, and not our library: a forked worker of a traced program has both, and uses neither.
+static bool gpu_side_is_unprepared(pid_t pid)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
     char *text = string_read_file(path, GPU_SIDE_MAPS_MAX, NULL);
-    bool found = text && strstr(text, "/libcuda.so");
+    bool found = text && strstr(text, "/libcuda.so") && !strstr(text, "/libupgate_inject");
     free(text);
     return found;
+}
+
+// What the environment it was started with names for CUDA to load, or NULL; the caller frees.
+static char *gpu_side_named_library(pid_t pid)
+{
+    static const char name[] = "CUDA_INJECTION64_PATH=";
+    char path[64], *found = NULL;
+    size_t len = 0;
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    char *text = string_read_file(path, GPU_SIDE_MAPS_MAX, &len);
+    for (size_t at = 0; text && at < len && !found; at += strlen(text + at) + 1)
+        if (strncmp(text + at, name, sizeof name - 1) == 0 && text[at + sizeof name - 1])
+            found = xstrdup(text + at + sizeof name - 1);
+    free(text);
+    return found;
+}
+
+// Why the GPU side of a process with CUDA is missing.
+static char *gpu_side_why(const struct gpu_side *side, pid_t pid)
+{
+    char *named = gpu_side_named_library(pid), *why;
+    if (named && strstr(named, "libupgate_inject"))
+        why = xasprintf("gpu: CUDA of process %d did not load '%s': can it be read there? UPGATE_INJECT_DEBUG=1 in its "
+                        "environment tells more", (int)pid, named);
+    else if (named)
+        why = xasprintf("gpu: process %d was started with another profiler, which is left alone: CUDA_INJECTION64_PATH=%s",
+                        (int)pid, named);
+    else
+        why = xasprintf("gpu: process %d has CUDA and was not prepared: start it with CUDA_INJECTION64_PATH=%s in its "
+                        "environment (`upgate record --print-env` prints all lines), or record it from its start with `upgate "
+                        "record -- COMMAND`", (int)pid, side->library ? side->library : "libupgate_inject.so");
+    free(named);
+    return why;
 }
 
 static void gpu_side_try(struct gpu_side *side, struct gpu_side_process *process, uint32_t row)
@@ -261,10 +295,10 @@ int gpu_side_stop(struct gpu_side *side, struct error *err)
 {
     for (size_t i = 0; i < side->count; i++) {
         struct gpu_side_process *process = &side->processes[i];
-        if (process->attached || process->given_up || !gpu_side_has_cuda(process->pid))
+        if (process->attached || process->given_up || !gpu_side_is_unprepared(process->pid))
             continue;
-        side->unprepared++;
-        side->unprepared_pid = process->pid;
+        if (!side->unprepared++)
+            side->unprepared_why = gpu_side_why(side, process->pid);
     }
     return gpu_recorder_stop(side->gpu, GPU_SIDE_STOP_MS, err);
 }
@@ -282,11 +316,7 @@ size_t gpu_side_missing(const struct gpu_side *side, char **ret_sentences, size_
     size_t count = 0;
     gpu_recorder_totals(side->gpu, &totals);
     if (side->unprepared && count < max)
-        ret_sentences[count++] = xasprintf(
-            "gpu: process %d%s has CUDA and was not prepared: start it with CUDA_INJECTION64_PATH=%s in its environment (`upgate "
-            "record --print-env` prints all lines), or record it from its start with `upgate record -- COMMAND`",
-            (int)side->unprepared_pid, side->unprepared > 1 ? " and others" : "",
-            side->library ? side->library : "libupgate_inject.so");
+        ret_sentences[count++] = xasprintf("%s%s", side->unprepared_why, side->unprepared > 1 ? "; others likewise" : "");
     if (side->forbidden && count < max)
         ret_sentences[count++] = xasprintf(
             "gpu: no permission to look into process %d%s: run upgate as its user or as root",
@@ -331,6 +361,7 @@ void gpu_side_free(struct gpu_side *side)
     for (size_t i = 0; i < side->count; i++)
         free(side->processes[i].tids);
     free(side->processes);
+    free(side->unprepared_why);
     free(side->library);
     free(side);
 }
