@@ -380,9 +380,9 @@ CREATE TABLE gpu_work (
     graph_node   INTEGER
 ) STRICT;
 
--- What ran on a GPU, with the call that launched it: rows are in the order of their start, but for few that came late.
+-- What ran on a GPU, with the call that launched it: rows are in the order of their start, but for few that came late. Tens of
+-- millions: no id of its own (rowid serves), no index.
 CREATE TABLE gpu_op (
-    id          INTEGER PRIMARY KEY,
     start_ns    INTEGER NOT NULL,
     dur_ns      INTEGER NOT NULL,
     work_id     INTEGER NOT NULL REFERENCES gpu_work (id),
@@ -714,7 +714,7 @@ LEFT JOIN thread c ON c.id = s.culprit_thread LEFT JOIN process cp ON cp.id = c.
 -- thread than the step); module: what Python ran on the calling thread at that moment, of a kernel in a CUDA graph when it was
 -- captured. Both NULL where nothing is known.
 CREATE VIEW v_gpu_op AS
-SELECT p.recording_id AS recording, p.tgid AS pid, o.id AS op,
+SELECT p.recording_id AS recording, p.tgid AS pid, o.rowid AS op,
        CASE WHEN w.kind = 0 THEN 'kernel' WHEN w.kind = 1 THEN 'graph' WHEN w.kind = 80 THEN 'set' ELSE 'copy' END AS kind,
        k.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns, o.dur_ns, s.device, s.context, s.stream, w.bytes,
        CASE w.kind WHEN 17 THEN 'HtoD' WHEN 18 THEN 'DtoH' WHEN 24 THEN 'DtoD' WHEN 25 THEN 'HtoH' WHEN 26 THEN 'PtoP' END AS direction,

@@ -2,7 +2,7 @@
 // How fast launches get into the store, in one run on one core: (1) the whole way, records of a spool in, rows of gpu_op with
 // their launch out; (2) the rows alone through the batch; (3) prepared inserts of the same rows; (4) `sqlite3 .import` of
 // the same rows as CSV. Event: a kernel with the call that launched it. Prints events/s, ratios, bytes an event (the
-// file, indexes included) and peak memory; exits 1 below a limit. store_load [--events N] [--dir DIR]
+// file, indexes included) and peak memory; exits 1 below a limit. store_load [--events N] [--dir DIR] [--only spool]
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
@@ -322,10 +322,8 @@ static struct load_time load_import_arm(const char *path, const char *csv, uint6
     for (uint64_t i = 0; i < events; i++) {
         int64_t row[6];
         load_values(i, row);
-        fprintf(file, "%" PRIu64, i + 1);
         for (int column = 0; column < 6; column++)
-            fprintf(file, ",%" PRId64, row[column]);
-        fputc('\n', file);
+            fprintf(file, "%" PRId64 "%c", row[column], column < 5 ? ',' : '\n');
     }
     fclose(file);
     char *import = xasprintf(".import %s gpu_op", csv);
@@ -368,14 +366,16 @@ static int load_judge(const char *what, double got, double limit, bool at_most)
 int main(int argc, char **argv)
 {
     uint64_t events = LOAD_EVENTS;
-    const char *dir = "/var/tmp";
+    const char *dir = "/var/tmp", *only = "";
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--events") == 0)
             events = strtoull(argv[i + 1], NULL, 10);
         else if (strcmp(argv[i], "--dir") == 0)
             dir = argv[i + 1];
+        else if (strcmp(argv[i], "--only") == 0)
+            only = argv[i + 1];
         else
-            load_die("usage: store_load [--events N] [--dir DIR]");
+            load_die("usage: store_load [--events N] [--dir DIR] [--only spool]");
     }
     if (events == 0)
         load_die("no events");
@@ -387,6 +387,10 @@ int main(int argc, char **argv)
     double memory = (double)usage.ru_maxrss * 1024 - (double)LOAD_SEGMENTS * UG_SPOOL_SEGMENT_BYTES; // that is the workload's
     struct stat info = {0};
     stat(path, &info);
+    if (strcmp(only, "spool") == 0) { // for a profiler
+        unlink(path);
+        return 0;
+    }
     double rows = load_print("rows alone, by batches", load_batch_arm(path, events), events);
     double prepared = load_print("prepared inserts", load_prepared_arm(path, few), few);
     struct load_time time = load_import_arm(path, csv, few);

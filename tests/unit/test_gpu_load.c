@@ -311,7 +311,7 @@ TEST(many_in_order_while_it_runs)
     stop();
     CHECK_INT(number("SELECT count(*) FROM gpu_op"), (long long)count);
     CHECK_INT(number("SELECT count(*) FROM gpu_op WHERE call_ns IS NULL OR call_ns < 1000"), 0);
-    CHECK_INT(number("SELECT count(*) FROM gpu_op a JOIN gpu_op b ON b.id = a.id + 1 WHERE b.start_ns < a.start_ns"), 0);
+    CHECK_INT(number("SELECT count(*) FROM gpu_op a JOIN gpu_op b ON b.rowid = a.rowid + 1 WHERE b.start_ns < a.start_ns"), 0);
     CHECK_INT(number("SELECT count(*) FROM gpu_work"), 1);
     CHECK_INT(number("SELECT sum(dropped) FROM ledger"), 0);
     end();

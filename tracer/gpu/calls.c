@@ -12,7 +12,7 @@
 enum {
     CALLS_BITS_MIN = 10,
     CALLS_BITS_MAX = 19,   // 524,288 x 40 bytes: a second of the highest launch rate before CUPTI hands over
-    CALLS_PROBES_MAX = 32,
+    CALLS_PROBES_MAX = 16,
     CALLS_KEEP_MAX = 1 << (CALLS_BITS_MAX - 2), // launches of which nothing came yet
 };
 static const int64_t CALLS_AGE_NS = 2000000000;
@@ -54,22 +54,6 @@ static struct call *table_find(const struct calls_table *table, uint32_t correla
     return NULL;
 }
 
-// False: no place for it within reach.
-static bool table_put(struct calls_table *table, const struct call *call)
-{
-    uint32_t mask = (1u << table->bits) - 1, at = call->correlation & mask;
-    for (int probe = 0; probe < CALLS_PROBES_MAX; probe++, at = (at + 1) & mask) {
-        struct call *slot = &table->slots[at];
-        if ((slot->flags & CALL_USED) && !call_is_over(slot))
-            continue;
-        *slot = *call;
-        slot->flags |= CALL_USED;
-        table->live += !call_is_over(slot);
-        return true;
-    }
-    return false;
-}
-
 // A runtime call and the driver call inside it can have one id: the outer one is what the program called.
 static void call_merge(struct call *known, const struct call *call)
 {
@@ -78,6 +62,31 @@ static void call_merge(struct call *known, const struct call *call)
     uint32_t matched = known->flags & CALL_MATCHED;
     *known = *call;
     known->flags |= CALL_USED | matched;
+}
+
+// False: no place for it within reach.
+static bool table_put(struct calls_table *table, const struct call *call)
+{
+    uint32_t mask = (1u << table->bits) - 1, at = call->correlation & mask;
+    struct call *place = NULL;
+    for (int probe = 0; probe < CALLS_PROBES_MAX; probe++, at = (at + 1) & mask) {
+        struct call *slot = &table->slots[at];
+        bool used = slot->flags & CALL_USED;
+        if (used && slot->correlation == call->correlation) {
+            call_merge(slot, call);
+            return true;
+        }
+        if (!place && (!used || call_is_over(slot)))
+            place = slot;
+        if (!used)
+            break;
+    }
+    if (!place)
+        return false;
+    *place = *call;
+    place->flags |= CALL_USED;
+    table->live += !call_is_over(place);
+    return true;
 }
 
 static bool table_grow(struct calls_table *table, int64_t *slots_left)
@@ -153,11 +162,6 @@ static void calls_turn(struct calls *calls, int64_t now_ns, bool crowded)
 
 void calls_add(struct calls *calls, const struct call *call, int64_t now_ns)
 {
-    struct call *known = calls_find(calls, call->correlation);
-    if (known) {
-        call_merge(known, call);
-        return;
-    }
     struct calls_table *young = &calls->young;
     if (young->live * 2 >= 1u << young->bits && !table_grow(young, calls->slots_left) &&
         young->live * 4ull >= 3ull << young->bits)

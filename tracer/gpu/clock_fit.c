@@ -34,8 +34,8 @@ static int64_t piece_convert(const struct clock_piece *piece, int64_t gpu_ns)
     int64_t ahead;
     if (__builtin_sub_overflow(gpu_ns, piece->gpu_base_ns, &ahead))
         return piece->host_base_ns;
-    double turn = (piece->slope - 1) * (double)ahead;
-    return (int64_t)((uint64_t)piece->host_base_ns + (uint64_t)ahead + (uint64_t)llround(turn));
+    double turn = piece->turn * (double)ahead;
+    return (int64_t)((uint64_t)piece->host_base_ns + (uint64_t)ahead + (uint64_t)(int64_t)(turn + (turn < 0 ? -0.5 : 0.5)));
 }
 
 static void piece_update(struct clock_piece *piece)
@@ -56,7 +56,7 @@ static void piece_update(struct clock_piece *piece)
         int64_t gpu = piece->samples[i].gpu_ns - base->gpu_ns, host = piece->samples[i].host_ns - base->host_ns;
         offsets[i] = (double)(host - gpu) - turn * (double)gpu;
     }
-    piece->slope = 1 + turn;
+    piece->turn = turn;
     piece->gpu_base_ns = base->gpu_ns;
     piece->host_base_ns = base->host_ns + llround(fit_median(offsets, piece->count));
 }
@@ -177,6 +177,8 @@ int64_t clock_fit_convert(const struct clock_fit *fit, uint64_t gpu_ns)
     int64_t gpu = gpu_ns > INT64_MAX / 2 ? INT64_MAX / 2 : (int64_t)gpu_ns;
     if (!fit->piece_count)
         return gpu;
+    if (fit->piece_count == 1)
+        return piece_convert(&fit->pieces[0], gpu);
     // A time belongs to the piece whose samples are nearest; of overlapping pieces (a jump back) to the newer.
     const struct clock_piece *best = fit_last(fit);
     int64_t best_away = INT64_MAX;
@@ -193,9 +195,15 @@ int64_t clock_fit_convert(const struct clock_fit *fit, uint64_t gpu_ns)
     return piece_convert(best, gpu);
 }
 
+int64_t clock_fit_span(const struct clock_fit *fit, int64_t gpu_ns)
+{
+    double turn = fit->piece_count ? fit_last(fit)->turn * (double)gpu_ns : 0;
+    return gpu_ns + (int64_t)(turn + (turn < 0 ? -0.5 : 0.5));
+}
+
 double clock_fit_slope(const struct clock_fit *fit)
 {
-    return fit->piece_count ? fit_last(fit)->slope : 1;
+    return fit->piece_count ? 1 + fit_last(fit)->turn : 1;
 }
 
 int64_t clock_fit_residual_ns(const struct clock_fit *fit)

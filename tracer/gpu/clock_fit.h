@@ -22,8 +22,8 @@ struct clock_piece {
     struct clock_sample samples[CLOCK_FIT_WINDOW]; // a ring
     uint32_t count, next;
     int64_t gpu_first_ns, gpu_last_ns;
-    int64_t gpu_base_ns, host_base_ns; // host = host_base + slope * (gpu - gpu_base)
-    double slope;
+    int64_t gpu_base_ns, host_base_ns; // host = host_base + (1 + turn) * (gpu - gpu_base)
+    double turn;
 };
 
 struct clock_fit {
@@ -44,6 +44,7 @@ bool clock_fit_ready(const struct clock_fit *fit);
 int64_t clock_fit_until_ns(const struct clock_fit *fit);
 // Before the first sample and after the last one: extrapolated. Without any sample: gpu_ns itself.
 int64_t clock_fit_convert(const struct clock_fit *fit, uint64_t gpu_ns);
+int64_t clock_fit_span(const struct clock_fit *fit, int64_t gpu_ns); // a duration
 double clock_fit_slope(const struct clock_fit *fit); // of the last piece; 1 without samples
 int64_t clock_fit_residual_ns(const struct clock_fit *fit); // median; -1: none measured
 

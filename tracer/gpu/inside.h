@@ -63,9 +63,10 @@ struct gpu_stream {
     bool described;
 };
 
+#define OP_NO_CALL INT64_MIN
 struct op {
     int64_t start_ns, dur_ns; // CUPTI's until converted
-    uint64_t call_start_gpu;  // 0: the call is not known
+    int64_t call_ns;          // start minus the begin of the call; OP_NO_CALL: not known
     uint32_t call_dur_ns;     // UINT32_MAX: longer
     uint32_t correlation, target, call_name, call_tid;
     uint32_t process;         // index
@@ -105,6 +106,7 @@ struct gpu_target {
     int64_t bytes, memory;                // BATCH_NULL: none
     uint64_t graph_node;
     uint32_t last_name, last_tid, last_work; // most are launched by one call of one thread
+    uint32_t next;                           // what came after it the last time
 };
 
 struct held {
@@ -138,7 +140,7 @@ struct gpu_recorder {
     int64_t call_slots_left, raw_left;
     struct intern *target_ids, *work_ids, *kernel_ids;
     struct gpu_target *targets;
-    uint32_t target_capacity;
+    uint32_t target_capacity, target_last;
     uint32_t *works, *kernels; // rows
     uint32_t work_capacity, kernel_capacity;
     bool failed;

@@ -84,6 +84,12 @@ uint32_t intern_number(struct intern *intern, const uint64_t *key, bool *ret_new
     return intern->count - 1;
 }
 
+bool intern_is(const struct intern *intern, uint32_t number, const uint64_t *key)
+{
+    return number < intern->count &&
+           memcmp(&intern->keys[(size_t)number * intern->words], key, intern->words * sizeof *key) == 0;
+}
+
 uint32_t intern_count(const struct intern *intern)
 {
     return intern->count;

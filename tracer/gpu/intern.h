@@ -14,6 +14,7 @@ struct intern;
 struct intern *intern_new(uint32_t words, uint32_t max);
 void intern_free(struct intern *intern); // NULL ok
 uint32_t intern_number(struct intern *intern, const uint64_t *key, bool *ret_new); // INTERN_FULL: `max` are known
+bool intern_is(const struct intern *intern, uint32_t number, const uint64_t *key); // has it that number?
 uint32_t intern_count(const struct intern *intern);
 void intern_clear(struct intern *intern);
 

@@ -364,7 +364,15 @@ static uint32_t kernel_row(struct gpu_process *process, const struct ug_rec_kern
 
 static uint32_t target_number(struct gpu_recorder *gpu, const uint64_t *key, bool *ret_new)
 {
+    // Steps repeat: what followed the last one before follows it again, and the search is saved.
+    uint32_t *next = gpu->target_last < intern_count(gpu->target_ids) ? &gpu->targets[gpu->target_last].next : NULL;
+    if (next && intern_is(gpu->target_ids, *next, key)) {
+        *ret_new = false;
+        return gpu->target_last = *next;
+    }
     uint32_t number = intern_number(gpu->target_ids, key, ret_new);
+    if (number != INTERN_FULL && next)
+        *next = number;
     if (number == INTERN_FULL) {
         // Ops that are held back name targets by number.
         for (uint32_t i = 0; i < gpu->process_count; i++)
@@ -375,7 +383,7 @@ static uint32_t target_number(struct gpu_recorder *gpu, const uint64_t *key, boo
         number = intern_number(gpu->target_ids, key, ret_new);
     }
     gpu->targets = array_room(gpu->targets, &gpu->target_capacity, number, sizeof *gpu->targets);
-    return number;
+    return gpu->target_last = number;
 }
 
 uint32_t gpu_target_kernel(struct gpu_process *process, const struct ug_rec_kernel *kernel)
@@ -440,8 +448,8 @@ static void work_write(struct gpu_recorder *gpu, int64_t id, const struct op *op
 {
     struct gpu_process *process = gpu->processes[op->process];
     const struct gpu_target *target = &gpu->targets[op->target];
-    uint32_t name = op->call_start_gpu ? gpu_string_row(process, op->call_name) : 0;
-    uint32_t thread = op->call_start_gpu ? gpu_thread_row(process, op->call_tid) : 0;
+    uint32_t name = op->call_ns != OP_NO_CALL ? gpu_string_row(process, op->call_name) : 0;
+    uint32_t thread = op->call_ns != OP_NO_CALL ? gpu_thread_row(process, op->call_tid) : 0;
     int64_t *row = batch_row(gpu->batch, BATCH_WORK);
     row[0] = id;
     row[1] = target->kind;
@@ -458,7 +466,7 @@ static void work_write(struct gpu_recorder *gpu, int64_t id, const struct op *op
 int64_t gpu_work_row(struct gpu_recorder *gpu, const struct op *op)
 {
     struct gpu_target *target = &gpu->targets[op->target];
-    uint32_t name = op->call_start_gpu ? op->call_name : 0, tid = op->call_start_gpu ? op->call_tid : 0;
+    uint32_t name = op->call_ns != OP_NO_CALL ? op->call_name : 0, tid = op->call_ns != OP_NO_CALL ? op->call_tid : 0;
     if (target->last_work && target->last_name == name && target->last_tid == tid)
         return target->last_work;
     bool fresh;

@@ -69,32 +69,28 @@ static void ops_sort(struct gpu_recorder *gpu)
 
 // --- write ----------------------------------------------------------------------------------------
 
-static void op_take_call(struct calls *calls, struct op *op, struct call *call)
+// call_ns: as in the row.
+static void op_take_call(struct gpu_process *process, struct op *op, struct call *call, int64_t call_ns)
 {
     uint64_t dur = call->end_gpu > call->start_gpu ? call->end_gpu - call->start_gpu : 0;
-    op->call_start_gpu = call->start_gpu;
+    op->call_ns = call_ns;
     op->call_dur_ns = dur < UINT32_MAX ? (uint32_t)dur : UINT32_MAX;
     op->call_name = call->name;
     op->call_tid = call->tid;
-    calls_matched(calls, call);
+    calls_matched(process->calls, call);
 }
 
 static void op_write(struct gpu_recorder *gpu, struct op *op)
 {
     struct gpu_process *process = gpu->processes[op->process];
-    struct call *call = op->call_start_gpu || !process->calls ? NULL : calls_find(process->calls, op->correlation);
+    struct call *call = op->call_ns == OP_NO_CALL ? calls_find(process->calls, op->correlation) : NULL;
     if (call)
-        op_take_call(process->calls, op, call);
-    int64_t call_ns = BATCH_NULL, call_dur_ns = BATCH_NULL;
-    if (op->call_start_gpu) {
-        call_ns = op->start_ns - clock_fit_convert(&process->fit, op->call_start_gpu);
-        call_dur_ns = op->call_dur_ns;
-        if (call_ns < 0) {
-            process->counters.order_violations++;
-            if ((uint64_t)-call_ns > process->counters.order_worst_ns)
-                process->counters.order_worst_ns = (uint64_t)-call_ns;
-        }
-    } else {
+        op_take_call(process, op, call, op->start_ns - clock_fit_convert(&process->fit, call->start_gpu));
+    if (op->call_ns < 0 && op->call_ns != OP_NO_CALL) {
+        process->counters.order_violations++;
+        if ((uint64_t)-op->call_ns > process->counters.order_worst_ns)
+            process->counters.order_worst_ns = (uint64_t)-op->call_ns;
+    } else if (op->call_ns == OP_NO_CALL) {
         process->counters.ops_without_call++;
     }
     process->counters.ops++;
@@ -103,8 +99,8 @@ static void op_write(struct gpu_recorder *gpu, struct op *op)
     row[0] = op->start_ns;
     row[1] = op->dur_ns;
     row[2] = work;
-    row[3] = call_ns;
-    row[4] = call_dur_ns;
+    row[3] = op->call_ns == OP_NO_CALL ? BATCH_NULL : op->call_ns;
+    row[4] = op->call_ns == OP_NO_CALL ? BATCH_NULL : (int64_t)op->call_dur_ns;
     row[5] = op->correlation;
 }
 
@@ -132,8 +128,7 @@ static void op_place(struct gpu_process *process, const struct op *raw)
     struct op *op = &gpu->ops[gpu->op_count++];
     *op = *raw;
     op->start_ns = clock_fit_convert(&process->fit, (uint64_t)raw->start_ns);
-    op->dur_ns = clock_fit_convert(&process->fit, (uint64_t)(raw->start_ns + raw->dur_ns)) - op->start_ns;
-    op->dur_ns = op->dur_ns < 0 ? 0 : op->dur_ns;
+    op->dur_ns = clock_fit_span(&process->fit, raw->dur_ns);
     gpu->op_min_ns = op->start_ns < gpu->op_min_ns ? op->start_ns : gpu->op_min_ns;
     if (gpu->ops_unsorted || gpu->op_count == 1 || op->start_ns >= op[-1].start_ns)
         return;
@@ -182,8 +177,9 @@ void gpu_op_add(struct gpu_process *process, struct op *op, uint64_t start_gpu, 
     op->dur_ns = (int64_t)(end_gpu - start_gpu);
     op->process = process->index;
     struct call *call = calls_find(process->calls, op->correlation);
-    if (call)
-        op_take_call(process->calls, op, call);
+    op->call_ns = OP_NO_CALL;
+    if (call && call->start_gpu <= INT64_MAX / 4)
+        op_take_call(process, op, call, clock_fit_span(&process->fit, (int64_t)(start_gpu - call->start_gpu)));
     if ((int64_t)end_gpu <= clock_fit_until_ns(&process->fit)) {
         op_place(process, op);
         return;
