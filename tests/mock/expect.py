@@ -15,7 +15,7 @@ import sys
 PRODUCERS = {"kernel": "kernel", "graph": "kernel", "copy": "copy", "call": "call", "sync": "sync", "memory": "memory",
              "range": "nvtx", "overhead": "overhead", "nccl": "nccl", "mark": "python", "gc": "python",
              "launch_stack": "python", "string": "other", "clock": "other", "device": "other", "stream": "other",
-             "thread": "other"}
+             "thread": "other", "graph_node": "other"}
 COPY_SET, COPY_PEER = 64, 10
 
 

@@ -27,7 +27,7 @@ struct full {
 
 struct fake_behaviour fake_behaviour;
 
-static struct slot slots[SLOT_COUNT];
+static struct slot slots[SLOT_COUNT] = {[0 ... SLOT_COUNT - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 static _Atomic(fake_requested_fn) requested;
 static _Atomic(fake_completed_fn) completed;
 static atomic_int per_thread, zeroed, threads, in_callback_flushes;
@@ -53,12 +53,6 @@ void fake_wrong(const char *what)
         strcat(wrong, what);
     }
     pthread_mutex_unlock(&wrong_lock);
-}
-
-__attribute__((constructor)) static void set_up(void)
-{
-    for (size_t i = 0; i < SLOT_COUNT; i++)
-        pthread_mutex_init(&slots[i].lock, NULL);
 }
 
 static size_t record_bytes(const uint8_t *record)

@@ -334,6 +334,8 @@ static const struct shape {
     [UG_REC_MARK] = {"mark", {U(ug_rec_mark, at_ns), U(ug_rec_mark, value), S(ug_rec_mark, name), U(ug_rec_mark, kind)}},
     [UG_REC_GC] = {"gc", {U(ug_rec_gc, start_ns), U(ug_rec_gc, end_ns), U(ug_rec_gc, generation),
         U(ug_rec_gc, collected)}},
+    [UG_REC_GRAPH_NODE] = {"graph_node", {U(ug_rec_graph_node, at_ns), U(ug_rec_graph_node, node),
+        U(ug_rec_graph_node, original)}},
     [UG_REC_LAUNCH_STACK] = {"launch_stack", {U(ug_rec_launch_stack, correlation), U(ug_rec_launch_stack, depth)}},
 };
 
@@ -352,6 +354,8 @@ static void print_record(FILE *out, const uint8_t *record)
     struct ug_rec_head head;
     memcpy(&head, record, sizeof(head));
     const struct shape *shape = &shapes[head.type];
+    if (!shape->name)
+        return; // of a contract newer than this program
     fprintf(out, "{\"type\":\"%s\",\"tid\":%u", shape->name, head.tid);
     for (size_t i = 0; i < FIELDS_MAX && shape->fields[i].name; i++) {
         const struct field *field = &shape->fields[i];
@@ -420,7 +424,8 @@ static void print_all(FILE *out)
     }
     fprintf(out, "{\"type\":\"kept\"");
     for (int i = 1; i < UG_REC_TYPE_COUNT; i++)
-        fprintf(out, ",\"%s\":%zu", shapes[i].name, kept[i]);
+        if (shapes[i].name)
+            fprintf(out, ",\"%s\":%zu", shapes[i].name, kept[i]);
     fprintf(out, "}\n{\"type\":\"header\",\"state\":\"%s\",\"pid\":%u,\"have_kinds\":%u,\"generation\":%u,"
                  "\"done_generation\":%u,\"cupti_version\":%u,\"driver_version\":%u,\"nccl_version\":%u,"
                  "\"per_thread_buffers\":%u,\"threads\":%u,\"cupti_dropped\":%llu,\"cupti_buffers_requested\":%llu,"
