@@ -85,9 +85,11 @@ static void python_tell(uint32_t kinds)
              "try:\n exec(\"with open(DIRECTORY + '/upgate/_inject.py') as f: exec(f.read())\", "
              "{'DIRECTORY': '%s', 'KINDS': %u})\nexcept BaseException:\n pass\n",
              path, kinds);
+    inject_debug("python: waiting for the GIL, kinds %#x, package '%s'", kinds, path);
     int state = api.gil_ensure();
     if (!atomic_load(&python.is_stopped)) {
-        api.run(text, NULL);
+        int result = api.run(text, NULL);
+        inject_debug("python: told, %d", result);
         python.is_python_told = true;
         python.python_has = kinds;
     }
