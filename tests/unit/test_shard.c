@@ -69,8 +69,9 @@ static void test_add_gpu(struct store *shard, const char *name)
         "(2, 3, 'both()', 2, 1, 1, 32, 1, 1, 8, 0, 0, 0);"
         "INSERT INTO gpu_work (id, kind, stream_id, kernel_id, call_name_id, thread_id) VALUES (1, 0, 1, 1, 2, 1), "
         "(2, 0, 2, 2, 2, 1), (3, 17, 2, NULL, NULL, NULL);"
-        "INSERT INTO gpu_op (id, start_ns, dur_ns, work_id, call_ns, call_dur_ns, correlation) VALUES "
-        "(1, 12, 3, 1, 2, 1, 5), (2, 20, 3, 2, 2, 1, 6), (3, 30, 1, 3, NULL, NULL, 7);"
+        "INSERT INTO gpu_op (start_ns, dur_ns, work_id, call_ns, call_dur_ns, correlation) VALUES "
+        "(12, 3, 1, 2, 1, 5), (20, 3, 2, 2, 1, 6), (30, 1, 3, NULL, NULL, 7);"
+        "INSERT INTO gpu_graph_node (process_id, node, thread_id, at_ns) VALUES (2, 9, 1, 3);"
         "INSERT INTO gpu_call (start_ns, dur_ns, process_id, thread_id, name_id, correlation, result) VALUES "
         "(40, 5, 2, 1, 2, 8, 0);"
         "INSERT INTO nvtx_range (start_ns, dur_ns, process_id, thread_id, name_id) VALUES (1, 2, 2, 1, 4);"
@@ -160,6 +161,7 @@ TEST(texts_and_kernels_of_both_sides_are_one)
     CHECK_INT(test_int(store, "SELECT count(*) FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id "
                               "WHERE w.kernel_id IS NULL AND w.call_name_id IS NULL"), 2);
     CHECK_INT(test_int(store, "SELECT count(*) FROM clock_sample"), 2);
+    CHECK_INT(test_int(store, "SELECT count(DISTINCT process_id) FROM gpu_graph_node"), 2);
     CHECK_INT(test_int(store, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
     char *told = store_get_text(
         store,
