@@ -455,7 +455,7 @@ def train(torch, steps=3):
     return losses, [p.detach().clone() for p in net.parameters()]
 
 
-def work_torch_training():
+def work_torch():
     library = Library()
     library.start()  # before torch is there
     import torch
@@ -504,14 +504,11 @@ def work_torch_training():
     assert not files._global_forward_hooks and not files._global_forward_pre_hooks
     optimizers = sys.modules["torch.optim.optimizer"]
     assert not optimizers._global_optimizer_pre_hooks and not optimizers._global_optimizer_post_hooks
+    if sys.version_info < (3, 14):
+        compiled_stays_compiled(torch, library)
 
 
-def work_torch_compile():
-    import torch
-
-    if not hasattr(torch, "compile") or sys.version_info >= (3, 14):
-        return
-    library = Library()
+def compiled_stays_compiled(torch, library):
     import torch._dynamo
     from torch._dynamo.utils import counters
 
@@ -553,9 +550,21 @@ def run(python, name):
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
 
 
-def has_torch(python):
-    code = "import importlib.util as u, sys; sys.exit(0 if u.find_spec('torch') else 1)"
-    return subprocess.run([python, "-c", code], stderr=subprocess.DEVNULL).returncode == 0
+def torch_of(python):
+    """The version of its torch; None: it has none."""
+    code = "import importlib.metadata as m; print(m.version('torch'))"
+    result = subprocess.run([python, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return result.stdout.decode().strip() if result.returncode == 0 else None
+
+
+def with_different_torch(found):
+    seen, kept = {None}, {}
+    for version, python in sorted(found.items()):
+        torch = torch_of(python)
+        if torch not in seen:
+            seen.add(torch)
+            kept["%s, torch %s" % (version, torch)] = python
+    return kept
 
 
 def main():
@@ -574,7 +583,7 @@ def main():
         print("skipped: the Python extension is not built (see the configure summary)")
         return 77
     cases = [n[5:] for n in sorted(globals()) if n.startswith("work_") and n.startswith("work_torch") == with_torch]
-    found = {v: p for v, p in interpreters().items() if not with_torch or has_torch(p)}
+    found = with_different_torch(interpreters()) if with_torch else interpreters()
     if not found:
         print("skipped: no interpreter here has torch" if with_torch else "skipped: no CPython of 3.8 or later")
         return 77
