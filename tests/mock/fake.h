@@ -29,8 +29,13 @@ enum fake_what {
     FAKE_QUERY,   // cudaGetDevice: a call nobody should want to see
     FAKE_CONTEXT, // a context of a device is made
     FAKE_STREAM,
-    FAKE_UNLOAD   // a module goes; its kernels' names may change under their addresses
+    FAKE_UNLOAD,  // a module goes; its kernels' names may change under their addresses
+    FAKE_GRAPH_MAKE // `nodes` nodes of `graph` are captured, and cloned by its instantiation
 };
+
+// Ids of a graph's nodes, as CUPTI gives them: of the captured one and of its clone, which its kernels name.
+#define FAKE_NODE(graph, i) (((uint64_t)(graph) << 32) + 1000 + (i))
+#define FAKE_CLONE(graph, i) (((uint64_t)(graph) << 32) + 1 + (i))
 
 struct fake_op {
     enum fake_what what;

@@ -229,10 +229,11 @@ void fake_buffers_flush(void)
     for (size_t i = 0; i < SLOT_COUNT; i++) {
         pthread_mutex_lock(&slots[i].lock);
         struct full full = {slots[i].buffer, slots[i].size, slots[i].used};
-        if (full.valid)
+        bool is_due = full.buffer && full.valid;
+        if (is_due)
             slots[i].buffer = NULL;
         pthread_mutex_unlock(&slots[i].lock);
-        if (full.valid)
+        if (is_due)
             hand_over(full);
     }
     if (!fake_behaviour.worker)

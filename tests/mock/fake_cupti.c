@@ -339,6 +339,13 @@ FAKE_EXPORT int cuptiActivityEnableAndDump(uint32_t kind)
     return err;
 }
 
+int cuptiGetGraphNodeId(void *node, uint64_t *id);
+FAKE_EXPORT int cuptiGetGraphNodeId(void *node, uint64_t *id)
+{
+    *id = (uint64_t)(uintptr_t)node;
+    return node ? OK : INVALID_PARAMETER;
+}
+
 int cuptiSetThreadIdType(uint32_t type);
 FAKE_EXPORT int cuptiSetThreadIdType(uint32_t type)
 {

@@ -197,7 +197,7 @@ static void give_graph(const struct fake_op *op, uint32_t correlation, uint64_t 
         return; // CUPTI gives the nodes' kernels only where this kind is off
     }
     for (uint32_t i = 0; i < op->nodes; i++)
-        give_kernel(op, correlation, ((uint64_t)op->graph << 32) + i + 1, start + (uint64_t)i * KERNEL_NS);
+        give_kernel(op, correlation, FAKE_CLONE(op->graph, i), start + (uint64_t)i * KERNEL_NS);
 }
 
 static void give_copy(const struct fake_op *op, uint32_t correlation, uint64_t start)
@@ -360,6 +360,20 @@ static void resource(uint32_t cbid, const struct fake_op *op)
     tell(CUPTI_DOMAIN_RESOURCE, cbid, &data);
 }
 
+static void make_graph(const struct fake_op *op)
+{
+    for (uint32_t i = 0; i < 2 * op->nodes; i++) { // all are captured, then all are cloned
+        bool is_clone = i >= op->nodes;
+        uint32_t node = i % op->nodes;
+        struct cupti_graph_data graph = {
+            .node = (void *)(uintptr_t)(is_clone ? FAKE_CLONE(op->graph, node) : FAKE_NODE(op->graph, node)),
+            .original_node = is_clone ? (void *)(uintptr_t)FAKE_NODE(op->graph, node) : NULL,
+        };
+        struct cupti_resource_data data = {(void *)(uintptr_t)(0x1000u * op->context), NULL, &graph};
+        tell(CUPTI_DOMAIN_RESOURCE, is_clone ? 20 : 13, &data);
+    }
+}
+
 static const struct {
     uint8_t domain;
     uint16_t cbid, inner;
@@ -389,6 +403,7 @@ uint32_t play_op(const struct fake_op *op)
             fake_buffers_flush();
         resource(7, op);
         return 0;
+    case FAKE_GRAPH_MAKE: make_graph(op); return 0;
     default: break;
     }
     uint32_t correlation = atomic_fetch_add(&last_correlation, 1) + 1;

@@ -33,6 +33,12 @@ struct cupti_resource_data { // as CUpti_ResourceData
     void *context, *stream, *descriptor;
 };
 
+struct cupti_graph_data { // as CUpti_GraphData
+    void *graph, *original_graph, *node, *original_node;
+    uint32_t node_type;
+    void *dependency, *graph_exec;
+};
+
 typedef void (*cupti_callback_fn)(void *user, uint32_t domain, uint32_t cbid, const void *data);
 
 // What is switched on; written by the API in fake_cupti.c, read by every call.

@@ -174,6 +174,24 @@ def case_graph_nodes():
     holds(expect.check_all(dump, player.lines, nodes=True))
 
 
+def case_graph_origins():
+    """Each node of a graph is told when it is captured and when it is cloned: a kernel leads to the moment of its capture."""
+    dump, player = record("graphs", kinds=ALL | WANT["nodes"] | 1 << 7, n=1000)
+    holds(expect.check_all(dump, player.lines, nodes=True))
+    nodes = {r["node"]: r for r in dump.of("graph_node")}
+    made = [t for t in player.of("graph_make")]
+    check(len(nodes) == 2 * sum(t["nodes"] for t in made), f"{len(nodes)} nodes told")
+    for kernel in dump.of("kernel"):
+        clone = nodes.get(kernel["graph_node"])
+        origin = clone and nodes.get(clone["original"])
+        check(origin is not None and origin["original"] == 0, f"{kernel} leads to {clone}, {origin}")
+        t = next(t for t in made if t["graph"] == kernel["graph"])
+        check(t["before"] <= origin["at_ns"] <= clone["at_ns"] <= t["after"] and origin["tid"] == t["tid"],
+              f"{origin} was not made between {t['before']} and {t['after']}")
+    dump, _ = record("graphs", kinds=ALL, n=200)
+    check(not dump.of("graph_node"), "nodes told that nobody asked for")
+
+
 def case_worker():
     """Buffers are completed on a thread of CUPTI's, their records backwards."""
     dump, player = record("mixed", {"FAKE_CUPTI_DELIVER": "worker", "FAKE_CUPTI_SHUFFLE": "1"}, threads=4, n=400)

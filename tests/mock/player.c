@@ -179,6 +179,18 @@ static void modules(void)
     }
 }
 
+static void graphs(void)
+{
+    for (uint32_t graph = 3; graph < 6; graph++) {
+        struct fake_op op = {.what = FAKE_GRAPH_MAKE, .name = "_Z4nodev", .context = 1, .stream = 7, .graph = graph,
+                             .nodes = 5 * graph, .grid = {1, 1, 1}, .block = {32, 1, 1}};
+        play(op);
+        op.what = FAKE_GRAPH;
+        for (int i = 0; i < options.n / 100; i++)
+            play(op);
+    }
+}
+
 static void forks(char **argv)
 {
     (void)argv;
@@ -252,7 +264,7 @@ static void hooks(void)
 static void tell_truths(void)
 {
     static const char *const names[] = {"kernel", "kernel", "copy", "peer", "set", "graph", "sync", "malloc", "free",
-                                        "pool", "mark", "query", "context", "stream", "unload"};
+                                        "pool", "mark", "query", "context", "stream", "unload", "graph_make"};
     unsigned count = atomic_load(&truth_count);
     for (unsigned i = 0; i < count && i < TRUTH_MAX; i++) {
         const struct truth *truth = &truths[i];
@@ -313,6 +325,8 @@ static void play_story(const char *story, char **argv)
         on_threads(mixed);
     else if (!strcmp(story, "launches"))
         on_threads(launches);
+    else if (!strcmp(story, "graphs"))
+        graphs();
     else if (!strcmp(story, "modules"))
         modules();
     else if (!strcmp(story, "forks"))
