@@ -123,8 +123,8 @@ def fake_torch():
 
 
 def collect():
-    """A look at the classes may cost a hundredth of the time: let some go by."""
-    time.sleep(0.02)
+    """New classes are looked for every 50 ms at least."""
+    time.sleep(0.06)
     gc.collect()
 
 

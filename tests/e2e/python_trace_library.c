@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for libupgate_inject.so (same name, same API of contracts/inject_api.h) so that the Python side can be tested
-// and measured alone: records go to a buffer in memory, which the test reads through ctypes. Python is
-// started as the real library does it: from a thread of C, by a line of text.
+// Stands in for libupgate_inject.so (same name, same API of contracts/inject_api.h) so that the
+// Python side can be tested and measured alone: records go to a buffer in memory, which the test
+// reads through ctypes. Python is started as the real library does it: from a thread of C, by a
+// line of text.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>

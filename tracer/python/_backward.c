@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which module's backward pass runs: what comes out of a module has a node of the autograd graph, and a hook on that
-// node is called, on autograd's thread, before the node runs; from there on, until the next such mark, the
-// backward of that module runs. What goes into a module and was not marked when it came out of another one belongs to
-// the caller. The hook returns None: gradients are what they were. Nodes are asked for their sequence number (of the
-// thread, growing) so that none is marked twice: the innermost module counts.
+// Which module's backward pass runs: what comes out of a module has a node of the autograd graph,
+// and a hook on that node is called, on autograd's thread, before the node runs; from there on,
+// until the next such mark, the backward of that module runs. What goes into a module and was not
+// marked when it came out of another one belongs to the caller. The hook returns None: gradients
+// are what they were. Nodes are asked for their sequence number (of the thread, growing) so that
+// none is marked twice: the innermost module counts.
 //
-// Needs _sequence_nr of torch 2.1. With compiled autograd nothing is marked: it would compile the hooks, too.
+// Needs _sequence_nr of torch 2.1. With compiled autograd nothing is marked: it would compile the
+// hooks, too.
 
 #include "_trace.h"
 
@@ -19,20 +21,20 @@ static PyObject *carrier;         // a tensor of our own, with the hooks that a 
 static PyObject *graph_task;      // torch._C._current_graph_task_id, -1: none; or None
 static uint32_t carried;          // of this path
 static PyObject *ended_object;
-static PyObject *marks[MARKS];    // {0: callable}, by string id
+static PyObject *marks[MARKS]; // {0: callable}, by string id
 static uint32_t mark_paths[MARKS];
-static bool awaits_end;           // a backward pass will tell us when it is over
-static uint32_t pass;             // grows with the end of each
+static bool awaits_end;            // a backward pass will tell us when it is over
+static uint32_t pass;              // grows with the end of each
 static uint32_t tids[THREADS_MAX]; // that had a mark in this pass
 static unsigned tid_count;
-static bool is_compiled;          // compiled autograd is on
+static bool is_compiled; // compiled autograd is on
 static PyObject *name_grad_fn, *name_sequence, *name_register, *name_hooks, *name_queue;
 
 static __thread struct {
     uint32_t epoch, pass; // of what follows
     uint32_t path;        // whose backward runs
     uint32_t tid;
-    long long sequence;   // of the newest node that has a hook, plus 1
+    long long sequence; // of the newest node that has a hook, plus 1
 } thread;
 
 // ---- in the backward pass ----
@@ -60,7 +62,8 @@ static void await_end(void)
     PyObject *result;
 
     awaits_end = true; // also when it fails: then the next pass's first mark ends this one
-    result = engine == NULL ? NULL : PyObject_CallMethodObjArgs(engine, name_queue, ended_object, NULL);
+    result =
+        engine == NULL ? NULL : PyObject_CallMethodObjArgs(engine, name_queue, ended_object, NULL);
     if (result == NULL) {
         trace_failed("wait for the end of a backward pass");
     }
@@ -123,8 +126,9 @@ static PyObject *mark_of(uint32_t path)
     return marks[i];
 }
 
-// node.register_prehook() makes objects in Python, 2.5 us; this is the way that Tensor.register_hook() ends in, 0.3 us: the
-// node takes the hooks of a tensor, and that may be any.
+// node.register_prehook() makes objects in Python, 2.5 us; this is the way that
+// Tensor.register_hook() ends in, 0.3 us: the node takes the hooks of a tensor, and that may be
+// any.
 static bool hook_node(PyObject *node, uint32_t path)
 {
     PyObject *hooks, *result;
@@ -197,7 +201,8 @@ void backward_expect(PyObject *value, uint32_t path)
     Py_XDECREF(node);
 }
 
-// A pass that ended in an exception never told us. A forward inside a pass (checkpoints) does not end it.
+// A pass that ended in an exception never told us. A forward inside a pass (checkpoints) does not
+// end it.
 static void end_failed_pass(void)
 {
     PyObject *task = graph_task == Py_None ? NULL : PyObject_CallFunctionObjArgs(graph_task, NULL);
@@ -230,7 +235,8 @@ void backward_look(void)
 
 // ---- putting it in and out ----
 
-// (torch.Tensor, an empty tensor of our own, the engine, _current_graph_task_id or None): torch is there and has what we need.
+// (torch.Tensor, an empty tensor of our own, the engine, _current_graph_task_id or None): torch is
+// there and has what we need.
 PyObject *backward_attach(PyObject *module, PyObject *args)
 {
     PyObject *type, *tensor, *with, *task;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // upgate._core: the markers of the step protocol for Python. Writes to the shared memory through
-// contracts/upgate_step.h and, while this process is traced, to the spool (_trace.c); reads nothing. Built against the limited API of CPython 3.8.
+// contracts/upgate_step.h and, while this process is traced, to the spool (_trace.c); reads
+// nothing. Built against the limited API of CPython 3.8.
 //
 // All markers run with the GIL held; it is released only to wait at the gate or for an arrival. A
 // marker raises TypeError for wrong arguments, what a signal handler raised while it waited, and
@@ -217,10 +218,11 @@ struct step {
 
 static PyTypeObject *step_type; // of the module, never freed
 
-// A call's one argument, by place or by name; -1 with TypeError set for any other. Calls without tuple and
-// dictionary (METH_FASTCALL) halve what a step costs: 390 to 230 ns a marker with CPython 3.11.
-static int one_argument(PyObject *const *args, Py_ssize_t count, PyObject *names, const char *function,
-                        const char *name, PyObject **ret_value)
+// A call's one argument, by place or by name; -1 with TypeError set for any other. Calls without
+// tuple and dictionary (METH_FASTCALL) halve what a step costs: 390 to 230 ns a marker with
+// CPython 3.11.
+static int one_argument(PyObject *const *args, Py_ssize_t count, PyObject *names,
+                        const char *function, const char *name, PyObject **ret_value)
 {
     Py_ssize_t named = names == NULL ? 0 : PyTuple_Size(names);
 
@@ -339,7 +341,8 @@ static void phase_free(PyObject *object)
 
 static PyObject *phase_enter(PyObject *object, PyObject *ignored)
 {
-    PyObject *name = ((struct phase *)object)->name; // NULL: made by calling the type of another phase
+    PyObject *name =
+        ((struct phase *)object)->name; // NULL: made by calling the type of another phase
 
     (void)ignored;
     ug_step_phase_begin(name == NULL ? "?" : PyBytes_AsString(name));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python stack of every launch, on demand: the library calls us inside the driver's callback, on the thread that
-// launches, with the launch's correlation id (contracts/inject_api.h).
+// The Python stack of every launch, on demand: the library calls us inside the driver's callback,
+// on the thread that launches, with the launch's correlation id (contracts/inject_api.h).
 //
-// torch launches without the GIL, so it is taken here: dear, and only for threads that Python knows. The collector is held
-// off meanwhile, so that nobody's finalizer runs inside the driver. What the limited API has not is looked up at run time.
+// torch launches without the GIL, so it is taken here: dear, and only for threads that Python
+// knows. The collector is held off meanwhile, so that nobody's finalizer runs inside the driver.
+// What the limited API has not is looked up at run time.
 
 #include "_trace.h"
 
@@ -66,7 +67,8 @@ static uint32_t walk(uint32_t *frames)
 
     Py_XINCREF(frame);
     while (frame != NULL && frame != Py_None && depth < DEPTH_MAX) {
-        PyObject *code = PyObject_GetAttr(frame, name_code), *line = PyObject_GetAttr(frame, name_line);
+        PyObject *code = PyObject_GetAttr(frame, name_code),
+                 *line = PyObject_GetAttr(frame, name_line);
         PyObject *back = PyObject_GetAttr(frame, name_back);
 
         if (code != NULL && line != NULL) {
@@ -108,7 +110,8 @@ static void launched(uint32_t correlation)
     bool held, on;
 
     on = (__atomic_load_n(&trace_kinds, __ATOMIC_RELAXED) & UG_WANT_LAUNCH_STACKS) != 0;
-    if (!on || PyGILState_GetThisThreadState() == NULL || (is_finalizing != NULL && is_finalizing())) {
+    if (!on || PyGILState_GetThisThreadState() == NULL ||
+        (is_finalizing != NULL && is_finalizing())) {
         return;
     }
     held = has_gil != NULL && has_gil();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// upgate._core, tracing: finds the library that CUDA loaded into this process (contracts/inject_api.h) and writes
-// marks of steps and phases, names of threads and garbage collections to its spool. start and stop come from a thread of
-// that library, with the GIL. Dormant, a marker costs one load more; a collection nothing.
+// upgate._core, tracing: finds the library that CUDA loaded into this process
+// (contracts/inject_api.h) and writes marks of steps and phases, names of threads and garbage
+// collections to its spool. start and stop come from a thread of that library, with the GIL.
+// Dormant, a marker costs one load more; a collection nothing.
 //
 // Nothing here raises, and nothing is said on the user's stderr.
 
@@ -12,7 +13,8 @@
 
 uint32_t trace_kinds, trace_epoch;
 
-static const struct ug_inject_api *api; // found once, never goes away: the library is never unloaded
+static const struct ug_inject_api
+    *api; // found once, never goes away: the library is never unloaded
 static unsigned failures;
 static bool fork_is_watched;
 
@@ -77,7 +79,8 @@ void trace_failed(const char *what)
     if (++failures != TRACE_FAILURES_MAX) {
         return;
     }
-    snprintf(text, sizeof(text), "upgate: tracing of Python ended: failed to %s %u times", what, failures);
+    snprintf(text, sizeof(text), "upgate: tracing of Python ended: failed to %s %u times", what,
+             failures);
     trace_text_mark(UG_MARK_PHASE_BEGIN, text);
     trace_text_mark(UG_MARK_PHASE_END, text);
     __atomic_store_n(&trace_kinds, 0, __ATOMIC_RELAXED);
@@ -85,15 +88,16 @@ void trace_failed(const char *what)
 
 PyObject *trace_module(const char *name)
 {
-    PyObject *all = PySys_GetObject("modules"); // PyImport_GetModuleDict() is fatal in an interpreter that ends
+    PyObject *all =
+        PySys_GetObject("modules"); // PyImport_GetModuleDict() is fatal in an interpreter that ends
 
     return all == NULL || !PyDict_Check(all) ? NULL : PyDict_GetItemString(all, name);
 }
 
 // ---- marks ----
 
-// The name that the program gave the thread, once a thread. Without threading.current_thread(), which would
-// make an object for a thread that Python does not know.
+// The name that the program gave the thread, once a thread. Without threading.current_thread(),
+// which would make an object for a thread that Python does not know.
 static void name_thread(void)
 {
     struct ug_rec_thread record = {{UG_REC_THREAD, sizeof(record), 0}, 0, 0};
@@ -168,7 +172,8 @@ static bool step_is_mine(void)
 {
     const struct ug_step_state *s = &ug_step_state_v1;
 
-    return __atomic_load_n(&s->owner, __ATOMIC_RELAXED) == ug_impl_self() && s->in_step && s->nested == 0;
+    return __atomic_load_n(&s->owner, __ATOMIC_RELAXED) == ug_impl_self() && s->in_step &&
+           s->nested == 0;
 }
 
 void trace_step_begin(uint64_t at_ns)
@@ -287,7 +292,8 @@ static void watch_collections(bool on)
 
 // ---- for upgate/_trace.py ----
 
-// The spool is the parent's. The hooks stay in, for they lie in memory that the child shares: one load each.
+// The spool is the parent's. The hooks stay in, for they lie in memory that the child shares: one
+// load each.
 static void after_fork(void)
 {
     __atomic_store_n(&trace_kinds, 0, __ATOMIC_RELAXED);
@@ -375,16 +381,20 @@ static PyObject *trace_poll(PyObject *module, PyObject *ignored)
 }
 
 static PyMethodDef functions[] = {
-    {"trace_start", trace_start, METH_O, "trace_start(kinds): True if there is something to write to."},
+    {"trace_start", trace_start, METH_O,
+     "trace_start(kinds): True if there is something to write to."},
     {"trace_stop", trace_stop, METH_NOARGS, "trace_stop(): every hook is gone."},
-    {"trace_run", trace_run, METH_O, "trace_run(text or None): what this thread runs from here on."},
-    {"trace_backward", backward_attach, METH_VARARGS, "trace_backward(Tensor, tensor, engine, task): note backward passes."},
-    {"trace_poll", trace_poll, METH_NOARGS, "trace_poll(): looks for torch and for new classes of modules."},
+    {"trace_run", trace_run, METH_O,
+     "trace_run(text or None): what this thread runs from here on."},
+    {"trace_backward", backward_attach, METH_VARARGS,
+     "trace_backward(Tensor, tensor, engine, task): note backward passes."},
+    {"trace_poll", trace_poll, METH_NOARGS,
+     "trace_poll(): looks for torch and for new classes of modules."},
     {NULL, NULL, 0, NULL},
 };
 
-static PyMethodDef collected_method = {"collected", (PyCFunction)(void (*)(void))collected, METH_FASTCALL,
-                                       "Of upgate: times garbage collections."};
+static PyMethodDef collected_method = {"collected", (PyCFunction)(void (*)(void))collected,
+                                       METH_FASTCALL, "Of upgate: times garbage collections."};
 
 int trace_add_functions(PyObject *module)
 {

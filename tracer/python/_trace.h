@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tracing half of the extension shares: _trace.c (the way to the library, marks, steps, GC), _modules.c (paths
-// of modules) and _backward.c. All of it runs with the GIL held, which is the only lock.
+// What the tracing half of the extension shares: _trace.c (the way to the library, marks, steps,
+// GC), _modules.c (hooks of modules), _paths.c, _backward.c and _launch_stack.c. All of it runs
+// with the GIL held, which is the only lock.
 #ifndef UPGATE_TRACER_PYTHON_TRACE_H
 #define UPGATE_TRACER_PYTHON_TRACE_H
 
@@ -10,8 +11,8 @@
 
 #define TRACE_FAILURES_MAX 10
 
-// dlopen() and dlsym() of glibc 2.34 and later are new symbols: by their old version, which every interpreter that can
-// load an extension has in its process, one binary also runs in older images.
+// dlopen() and dlsym() of glibc 2.34 and later are new symbols: by their old version, which every
+// interpreter that can load an extension has in its process, one binary also runs in older images.
 #if defined(__x86_64__)
 __asm__(".symver dlopen, dlopen@GLIBC_2.2.5");
 __asm__(".symver dlclose, dlclose@GLIBC_2.2.5");
@@ -34,7 +35,8 @@ static inline bool trace_on(void)
 const struct ug_inject_api *trace_api(void); // NULL: no library
 uint32_t trace_string(const char *text);     // id, 0: none
 // Module, step, phase or the backward pass of one; tid 0: the calling thread.
-void trace_mark(enum ug_mark_kind kind, uint32_t name, uint64_t value, uint64_t at_ns, uint32_t tid);
+void trace_mark(enum ug_mark_kind kind, uint32_t name, uint64_t value, uint64_t at_ns,
+                uint32_t tid);
 void trace_text_mark(enum ug_mark_kind kind, const char *name);
 // Tells the name of the calling thread, once. Keeps the exception that is set.
 void trace_thread(void);
@@ -46,7 +48,8 @@ int trace_add_functions(PyObject *module); // 0, or -1 with an exception
 
 // Markers of the step protocol, for _core.c. Call them only when trace_on().
 void trace_step_begin(uint64_t at_ns);
-bool trace_step_closes(uint64_t *ret_step); // before ug_step_end: does it end the step that is open?
+bool trace_step_closes(
+    uint64_t *ret_step); // before ug_step_end: does it end the step that is open?
 void trace_step_end(uint64_t step);
 void trace_item(uint64_t begin_ns); // the step that began then has its data now
 
@@ -56,6 +59,13 @@ void modules_stop(void);
 // Cheap: has torch come, or has somebody put the hooks away? `thorough`: looks for new classes too.
 void modules_poll(bool thorough);
 uint32_t modules_current(void); // path that the calling thread is in, 0: none
+
+// --- _paths.c ---
+void paths_reset(PyTypeObject *type); // forgets all; modules are of this type. NULL: there are none
+bool paths_find(PyObject *module, PyObject *root, uint32_t *ret_path);
+// Names the whole model; and, if it does not hold `module`, that one as part of its caller. The
+// path of `module`, 0: none.
+uint32_t paths_walk(PyObject *module, PyObject *root, uint32_t caller);
 
 // --- _backward.c ---
 void backward_start(void);
