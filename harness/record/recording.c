@@ -176,16 +176,6 @@ static void recording_find_library(struct recording *recording)
         log_warn("continuing without NCCL operations: %s is set to '%s'", INJECT_NCCL_VARIABLE, nccl);
 }
 
-// Is it worth while to start a command whose host side cannot be recorded?
-static bool recording_has_gpu(const struct recording *recording)
-{
-    static const char *const places[] = {"/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"};
-    bool found = recording->opts->gpu_named;
-    for (size_t i = 0; i < sizeof places / sizeof *places && !found; i++)
-        found = access(places[i], F_OK) == 0;
-    return recording->injects && found;
-}
-
 static void recording_read_gpu(struct recording *recording)
 {
     json_t *list = json_array(), *process;
@@ -226,7 +216,7 @@ static int recording_attach(struct recording *recording, struct error *err)
                                      .no_children = opts->no_children,
                                      .gpu_kinds = opts->gpu_kinds,
                                      .gpu_library = recording->inject.library,
-                                     .host_optional = recording_has_gpu(recording),
+                                     .host_optional = recording->injects && (opts->gpu_named || inject_has_gpu()),
                                      .max_bytes = opts->max_bytes,
                                      .command = command};
     int rc = recorder_start(recording->store, &recorder, &recording->recorder, err);

@@ -66,6 +66,15 @@ void inject_free(struct inject *inject)
     *inject = (struct inject){0};
 }
 
+bool inject_has_gpu(void)
+{
+    static const char *const places[] = {"/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof places / sizeof *places && !found; i++)
+        found = access(places[i], F_OK) == 0;
+    return found;
+}
+
 bool inject_is_foreign(const char *value)
 {
     const char *slash = value ? strrchr(value, '/') : NULL;

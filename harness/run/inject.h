@@ -22,6 +22,9 @@ struct inject {
 int inject_find(struct inject *ret_inject, struct error *err);
 void inject_free(struct inject *inject);
 
+// Is there a driver? Then it is worth while to record a GPU side alone.
+bool inject_has_gpu(void);
+
 // Does a value of CUDA_INJECTION64_PATH name somebody else's library? NULL: unset.
 bool inject_is_foreign(const char *value);
 

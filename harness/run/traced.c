@@ -35,7 +35,7 @@ struct traced_side {
     const struct inject *inject; // NULL: its GPU side is not recorded
     uint32_t kinds;              // enum ug_spool_want
     struct store *shard; // NULL: nothing was recorded
-    bool recorded;
+    bool recorded, host_missing; // host_missing: not permitted, the GPU side alone is recorded
     struct error error; // of the first failure; code 0: none
 };
 
@@ -55,11 +55,16 @@ static void *traced_main(void *arg)
     host_leave_cpus(&side->launch_cpus);
     struct recorder_opts opts = {.pids = &side->pid,
                                  .pid_count = 1,
-                                 .gpu_kinds = side->inject ? side->kinds : 0};
+                                 .gpu_kinds = side->inject ? side->kinds : 0,
+                                 .host_optional = side->inject && inject_has_gpu()};
     int rc = shard_open(&side->shard, &side->error);
     if (rc == 0)
         rc = recorder_start(side->shard, &opts, &recorder, &side->error);
     side->recorded = rc == 0;
+    struct recorder_totals totals = {.host = true};
+    if (rc == 0)
+        recorder_totals(recorder, &totals);
+    side->host_missing = !totals.host;
     if (rc == 0)
         atomic_store(&side->attached, true);
     bool alive = true;
@@ -206,6 +211,9 @@ static int traced_pair(struct session *session, struct session_workload *workloa
         hooks.inject_kinds |= traced.sides[i].kinds;
     int rc = session_pair_traced(session, workload, &hooks, &pair_id, &err);
     traced_join(&traced);
+    if (traced.sides[0].host_missing || traced.sides[1].host_missing)
+        traced_note(session, "launches are traced without their host side",
+                    &(struct error){.text = "no permission; `upgate doctor` says which"});
     for (int i = 0; i < PLAN_SIDES; i++)
         if (rc == 0 && !pair_id && !session_stop && traced.sides[i].error.code)
             traced_note(session, "launches are not traced", &traced.sides[i].error);
