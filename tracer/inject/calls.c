@@ -220,3 +220,14 @@ int calls_subscribe_launches(const struct cupti *cupti, void *subscriber, bool o
     }
     return first_error;
 }
+
+bool calls_is_wait(uint32_t domain, uint32_t cbid)
+{
+    static const uint16_t runtime[] = {126, 131, 137, 165, 239}, driver[] = {17, 121, 126, 440, 800};
+    const uint16_t *waits = domain == CUPTI_DOMAIN_DRIVER ? driver : runtime;
+    for (size_t i = 0; i < COUNT(runtime); i++) {
+        if (waits[i] == cbid)
+            return true;
+    }
+    return false;
+}

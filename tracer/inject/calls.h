@@ -20,5 +20,6 @@ const char *calls_name(int is_driver, uint32_t cbid);
 // Callbacks at the entry of every launch.
 int calls_subscribe_launches(const struct cupti *cupti, void *subscriber, bool on);
 bool calls_is_launch(uint32_t domain, uint32_t cbid);
+bool calls_is_wait(uint32_t domain, uint32_t cbid); // for the GPU
 
 #endif

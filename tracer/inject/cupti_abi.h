@@ -82,6 +82,11 @@ struct cupti_resource_data { // CUpti_ResourceData
     void *descriptor;
 };
 
+struct cupti_state_data { // CUpti_StateData
+    int32_t result;
+    const char *message;
+};
+
 struct cupti_graph_data { // CUpti_GraphData, the descriptor of resource callbacks about graphs
     void *graph;
     void *original_graph;

@@ -96,6 +96,11 @@ bool inject_alive(void)
            atomic_load_explicit(&inject.life, memory_order_relaxed) == LIFE_EXITING;
 }
 
+bool inject_exiting(void)
+{
+    return atomic_load_explicit(&inject.life, memory_order_relaxed) == LIFE_EXITING;
+}
+
 uint32_t inject_kinds(void)
 {
     return atomic_load_explicit(&inject.kinds, memory_order_relaxed);

@@ -16,8 +16,9 @@ uint32_t inject_kinds(void);
 int inject_start(void);
 // Told by the session: kinds are on, or off (0).
 void inject_kinds_set(uint32_t kinds);
-// False in a forked child and while the process exits: no part may touch CUPTI or the spool then.
+// False in a forked child: no part may touch CUPTI or the spool then.
 bool inject_alive(void);
+bool inject_exiting(void);
 // Has the exit of the process flush. Called again once CUDA is up: whose handler is registered last runs first, and ours has to
 // come before libcuda's and libcupti's.
 void inject_register_exit(void);

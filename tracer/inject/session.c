@@ -25,6 +25,7 @@
 #define FLUSH_NS 200000000ull
 #define CLOCK_NS 100000000ull
 #define DROPS_NS 1000000000ull
+#define FINALIZE_GRACE_NS 500000000ull
 #define SEGMENTS_AHEAD 16
 
 enum finalize_state { FINALIZE_NONE, FINALIZE_DUE, FINALIZE_RUNNING, FINALIZE_DONE };
@@ -38,7 +39,9 @@ static struct {
     uint32_t asked, kinds; // what the recorder wants, what CUPTI gave
     const struct cupti_layout *layout;
     uint64_t flush_due_ns, clock_due_ns, drops_due_ns;
+    uint64_t finalize_any_ns; // from then on at the end of any call
     _Atomic int finalize; // enum finalize_state
+    _Atomic int fatal;    // an error after which CUPTI has left by itself; 0: none
 } session;
 
 // Python and NCCL alone need no CUPTI.
@@ -59,10 +62,16 @@ static void header_publish(uint32_t state)
 
 // --- callbacks of CUPTI, on the workload's threads ---------------------------------------------------
 
-// The end of a call of the workload's, while we are to leave: the place where cuptiFinalize is safe.
-static void finalize_here(void)
+// The end of a call of the workload's, while we are to leave, is the place where cuptiFinalize is safe. Best of all is one
+// that has waited for the GPU: nothing is in flight, and no graph is being captured, which what CUPTI frees could spoil. A
+// program that does not wait within the grace is left at any call.
+static void finalize_here(uint32_t domain, uint32_t cbid, const struct cupti_callback_data *call)
 {
     int due = FINALIZE_DUE;
+    const int *returned = call->function_return;
+    bool is_calm = calls_is_wait(domain, cbid) && returned != NULL && *returned == 0;
+    if (inject_exiting() || (!is_calm && inject_now_ns() < session.finalize_any_ns))
+        return;
     if (!atomic_compare_exchange_strong(&session.finalize, &due, FINALIZE_RUNNING))
         return;
     uint64_t began_ns = inject_now_ns();
@@ -95,6 +104,10 @@ static void on_launch(uint32_t domain, const struct cupti_callback_data *data)
 static void on_graph_node(const struct cupti_graph_data *graph, bool is_clone)
 {
     uint64_t node = 0, original = 0;
+    if ((inject_kinds() & UG_WANT_NOTHING_KEPT) != 0) {
+        spool_count(UG_PRODUCER_OTHER);
+        return;
+    }
     if (graph == NULL || session.cupti.graph_node_id(graph->node, &node) != CUPTI_OK)
         return;
     if (is_clone && session.cupti.graph_node_id(graph->original_node, &original) != CUPTI_OK)
@@ -140,11 +153,15 @@ static void on_callback(void *user, uint32_t domain, uint32_t cbid, const void *
             on_launch(domain, call);
         if (call->site == CUPTI_SITE_EXIT &&
             atomic_load_explicit(&session.finalize, memory_order_relaxed) == FINALIZE_DUE)
-            finalize_here();
+            finalize_here(domain, cbid, call);
         return;
     }
     if (domain == CUPTI_DOMAIN_RESOURCE)
         on_resource(cbid, data);
+    if (domain == CUPTI_DOMAIN_STATE && cbid == CUPTI_STATE_FATAL_ERROR) {
+        atomic_store(&session.fatal, ((const struct cupti_state_data *)data)->result);
+        inject_wake();
+    }
 }
 
 // --- on ------------------------------------------------------------------------------------------------
@@ -209,6 +226,8 @@ static int subscribe(void)
                                   CUPTI_RESOURCE_CONTEXT_CREATED);
     session.cupti.enable_callback(1, session.subscriber, CUPTI_DOMAIN_RESOURCE,
                                   CUPTI_RESOURCE_MODULE_UNLOAD_STARTING);
+    session.cupti.enable_callback(1, session.subscriber, CUPTI_DOMAIN_STATE,
+                                  CUPTI_STATE_FATAL_ERROR);
     return 0;
 }
 
@@ -299,6 +318,7 @@ static int attach(void)
     if (err != 0)
         return err;
     atomic_store(&session.finalize, FINALIZE_NONE);
+    atomic_store(&session.fatal, 0);
     activities_attributes(&session.cupti, session.quirks);
     buffers_decode_with(session.layout, calls_name);
     int result = session.cupti.register_callbacks(buffers_requested, buffers_completed);
@@ -414,10 +434,25 @@ static void cupti_tick(uint64_t now_ns)
     }
 }
 
+// CUPTI has met an error that it cannot survive, and has finalized itself: it is not called any more.
+static void abandon(void)
+{
+    nccl_kinds_changed(0);
+    nvtx_forget();
+    reason_clear();
+    reason_cupti(&session.cupti, "CUPTI gave up", atomic_load(&session.fatal));
+    session.is_subscribed = false;
+    refuse();
+}
+
 void session_tick(uint64_t now_ns)
 {
     if (!session.is_on)
         return;
+    if (session.is_attached && atomic_load(&session.fatal) != 0) {
+        abandon();
+        return;
+    }
     if (session.is_attached)
         cupti_tick(now_ns);
     if (now_ns >= session.drops_due_ns) {
@@ -459,6 +494,7 @@ static void detach(void)
     }
     session.cupti.enable_domain(1, session.subscriber, CUPTI_DOMAIN_DRIVER);
     session.cupti.enable_domain(1, session.subscriber, CUPTI_DOMAIN_RUNTIME);
+    session.finalize_any_ns = inject_now_ns() + FINALIZE_GRACE_NS;
     // Last: from then on CUPTI may be gone at any moment.
     atomic_store(&session.finalize, FINALIZE_DUE);
 }
