@@ -8,6 +8,7 @@
 //   FAKE_CUPTI_PPM, _OFFSET_NS     the clock of the GPU against MONOTONIC   FAKE_CUPTI_ZERO=N      every Nth kernel without times
 //   FAKE_CUPTI_UNKNOWN=N           every Nth record of a kind unknown       FAKE_CUPTI_FAIL=10,49  kinds that cannot be enabled
 //   FAKE_CUPTI_HELD=1              another subscriber was first             FAKE_CUPTI_DROP=N      every Nth record lost, and reported
+//   FAKE_CUPTI_HOARD=1             nothing is given back while any kind is on (DELIVER=worker)
 //   FAKE_CUPTI_PER_THREAD=0|1      default of that attribute (1 from 13.0)
 #ifndef UPGATE_TESTS_MOCK_FAKE_H
 #define UPGATE_TESTS_MOCK_FAKE_H

@@ -41,6 +41,7 @@ static struct full queue[QUEUE_MAX];
 static size_t queue_begin, queue_end; // of all that ever came
 static size_t queue_done;
 static bool has_worker;
+static int kinds_on;
 
 static pthread_mutex_t wrong_lock = PTHREAD_MUTEX_INITIALIZER;
 static char wrong[1024];
@@ -65,6 +66,28 @@ static size_t record_bytes(const uint8_t *record)
         if (fake_layout((enum cupti_record)i)->kind == kind)
             return fake_layout((enum cupti_record)i)->bytes;
     return 0;
+}
+
+// A child has our locks free, whoever held them when its parent forked: what hangs in a test is then the library.
+static void lock_all(void)
+{
+    for (size_t i = 0; i < SLOT_COUNT; i++)
+        pthread_mutex_lock(&slots[i].lock);
+    pthread_mutex_lock(&queue_lock);
+    pthread_mutex_lock(&wrong_lock);
+}
+
+static void unlock_all(void)
+{
+    pthread_mutex_unlock(&wrong_lock);
+    pthread_mutex_unlock(&queue_lock);
+    for (size_t i = 0; i < SLOT_COUNT; i++)
+        pthread_mutex_unlock(&slots[i].lock);
+}
+
+__attribute__((constructor)) static void care_for_forks(void)
+{
+    pthread_atfork(lock_all, unlock_all, unlock_all);
 }
 
 // Backwards, in memory of our own: what CUPTI says is only that they are not in order.
@@ -97,12 +120,26 @@ static void give_back(const struct full *full)
     in_complete--;
 }
 
+// With queue_lock. CUPTI holds a buffer as long as one of its records is not complete: a long kernel will do.
+static bool is_hoarding(void)
+{
+    return fake_behaviour.hoard && kinds_on > 0 && queue_end - queue_begin < QUEUE_MAX;
+}
+
+void fake_buffers_kinds(int on)
+{
+    pthread_mutex_lock(&queue_lock);
+    kinds_on = on;
+    pthread_cond_broadcast(&queue_changed);
+    pthread_mutex_unlock(&queue_lock);
+}
+
 static void *work(void *arg)
 {
     (void)arg;
     pthread_mutex_lock(&queue_lock);
     for (;;) {
-        while (queue_begin == queue_end)
+        while (queue_begin == queue_end || is_hoarding())
             pthread_cond_wait(&queue_changed, &queue_lock);
         struct full full = queue[queue_begin++ % QUEUE_MAX];
         pthread_mutex_unlock(&queue_lock);
@@ -226,6 +263,11 @@ void fake_buffers_flush(void)
         fake_wrong("a flush in a buffer callback");
         return;
     }
+    pthread_mutex_lock(&queue_lock);
+    bool is_held = is_hoarding();
+    pthread_mutex_unlock(&queue_lock);
+    if (is_held)
+        return; // a flush without force gives complete buffers only
     for (size_t i = 0; i < SLOT_COUNT; i++) {
         pthread_mutex_lock(&slots[i].lock);
         struct full full = {slots[i].buffer, slots[i].size, slots[i].used};

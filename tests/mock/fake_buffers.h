@@ -13,7 +13,7 @@ typedef void (*fake_requested_fn)(uint8_t **buffer, size_t *size, size_t *max_re
 typedef void (*fake_completed_fn)(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);
 
 struct fake_behaviour { // of the environment, see fake.h
-    int worker, shuffle, zero, unknown, drop, held, per_thread;
+    int worker, shuffle, zero, unknown, drop, held, per_thread, hoard;
     double ppm;
     int64_t offset_ns;
     const char *fail;
@@ -23,6 +23,7 @@ extern struct fake_behaviour fake_behaviour;
 // The layouts of the version this library plays.
 const struct cupti_record_layout *fake_layout(enum cupti_record record);
 
+void fake_buffers_kinds(int on); // how many kinds are on
 int fake_buffers_register(fake_requested_fn requested, fake_completed_fn completed);
 void fake_buffers_per_thread(int on);
 void fake_buffers_zeroed(int on); // the client promises zeroed buffers: look

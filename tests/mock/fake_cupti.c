@@ -48,6 +48,7 @@ __attribute__((constructor)) static void load(void)
         .unknown = (int)number("FAKE_CUPTI_UNKNOWN", 0),
         .drop = (int)number("FAKE_CUPTI_DROP", 0),
         .held = (int)number("FAKE_CUPTI_HELD", 0),
+        .hoard = (int)number("FAKE_CUPTI_HOARD", 0),
         .per_thread = (int)number("FAKE_CUPTI_PER_THREAD", FAKE_API >= 130000),
         .ppm = ppm ? strtod(ppm, NULL) : 0,
         .offset_ns = number("FAKE_CUPTI_OFFSET_NS", 1000000000),

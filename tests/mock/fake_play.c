@@ -108,6 +108,10 @@ void play_kind(uint32_t kind, int on)
 {
     if (kind < CUPTI_KIND_COUNT)
         atomic_store(&kind_on[kind], (unsigned char)on);
+    int count = 0;
+    for (int i = 0; i < CUPTI_KIND_COUNT; i++)
+        count += atomic_load(&kind_on[i]);
+    fake_buffers_kinds(count);
     uint32_t domain = kind == 5 ? CUPTI_DOMAIN_RUNTIME : kind == 4 ? CUPTI_DOMAIN_DRIVER : 0;
     if (!domain)
         return;
@@ -295,11 +299,16 @@ static void tell(uint32_t domain, uint32_t cbid, const void *data)
     fake_cuda_at(FAKE_OUTSIDE);
 }
 
+static bool is_call_on(uint32_t domain, uint32_t cbid)
+{
+    return atomic_load(&call_on[domain][cbid]) && atomic_load(&are_calls_live) &&
+           !atomic_load(&is_kind_off_again[domain]);
+}
+
 static void give_call(uint32_t domain, uint32_t cbid, const struct fake_op *op, uint32_t correlation, uint64_t start)
 {
-    // As NVIDIA's: a driver call inside of a runtime call has callbacks, but no activity record of its own.
-    if (!atomic_load(&call_on[domain][cbid]) || !atomic_load(&are_calls_live) ||
-        atomic_load(&is_kind_off_again[domain]) || (domain == CUPTI_DOMAIN_DRIVER && in_runtime))
+    // As on an H200: of a runtime call and the driver's inside of it one is recorded, the runtime's where both are on.
+    if (!is_call_on(domain, cbid) || (domain == CUPTI_DOMAIN_DRIVER && in_runtime))
         return;
     struct record call = record_new(domain == CUPTI_DOMAIN_RUNTIME ? CUPTI_RECORD_RUNTIME : CUPTI_RECORD_DRIVER, op,
                                     correlation);
@@ -340,12 +349,13 @@ static void call(uint32_t domain, uint32_t cbid, uint32_t inner, const struct fa
         .context_uid = op->context, .correlation_data = &kept, .correlation_id = correlation,
     };
     tell(domain, cbid, &data);
-    in_runtime += domain == CUPTI_DOMAIN_RUNTIME;
+    bool is_recorded = domain == CUPTI_DOMAIN_RUNTIME && is_call_on(domain, cbid);
+    in_runtime += is_recorded;
     if (inner)
         call(CUPTI_DOMAIN_DRIVER, inner, 0, op, correlation);
     else
         work(op, correlation);
-    in_runtime -= domain == CUPTI_DOMAIN_RUNTIME;
+    in_runtime -= is_recorded;
     give_call(domain, cbid, op, correlation, start);
     data.site = 1;
     at_exit++;

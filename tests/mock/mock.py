@@ -37,14 +37,13 @@ def holds(wrong):
 class Player:
     """A workload under the library."""
 
-    def __init__(self, story, version="13.0", env=None, inject=True, **options):
+    def __init__(self, story, version="13.0", env=None, inject=INJECT, **options):
         self.lines = []
         fake = MOCK / f"cupti-{version}"
         full = {name: value for name, value in os.environ.items() if not name.startswith(("FAKE_", "UPGATE_", "CUDA"))}
         full.update(LD_LIBRARY_PATH=str(fake), FAKE_CUDA_VERSION=str(CUDA[version]),
                     ASAN_OPTIONS="detect_leaks=0", TSAN_OPTIONS="halt_on_error=1 exitcode=66")
-        if inject:
-            full["CUDA_INJECTION64_PATH"] = INJECT
+        full["CUDA_INJECTION64_PATH"] = inject
         full.update(env or {})
         self.process = subprocess.Popen(
             [MOCK / "player", story, *(f"{name}={value}" for name, value in options.items())],
@@ -304,7 +303,7 @@ def case_stale_names():
 def case_fork():
     dump, player = record("forks", n=300)
     told = [(c["status"], c["signal"]) for c in player.of("child")]
-    check(told == [(41, 0), (42, 0), (43, 0)], f"children ended with {told}")
+    check(told == [(41, 0), (42, 0), (44, 0), (43, 0)], f"children ended with {told}")
     holds(expect.check_all(dump, player.lines))
 
 
@@ -412,6 +411,55 @@ def case_full():
     holds(expect.check_whole(dump) + expect.check_counts(dump))
     check(dump.header["counts"]["kernel"]["seen"] == 480000, f"{dump.header['counts']}")
     check(SANITIZED or played["ns_mean"] < 50000, f"a launch took {played['ns_mean']} ns in the mean")
+
+
+def case_hoard():
+    """CUPTI holds its buffers: static ones are handed out meanwhile, counted, and nobody waits."""
+    player = Player("flood", env={"FAKE_CUPTI_DELIVER": "worker", "FAKE_CUPTI_HOARD": "1"}, n=220000, threads=4)
+    recorder = Recorder(player.pid, "--count", kinds=WANT["kernels"])
+    played = player.play()
+    dump = recorder.stop()
+    fake = player.end()
+    fake_is_content(fake)
+    check(dump.header["cupti_buffers_discarded"] > 0, f"the library was not short of buffers: {dump.header}")
+    holds(expect.check_counts(dump))
+    check(SANITIZED or played["ns_mean"] < 50000, f"a launch took {played['ns_mean']} ns in the mean")
+
+
+def case_takeover():
+    """A recorder that died is followed by one that wants other kinds, before the library has noticed."""
+    player = Player("endless", threads=2)
+    player.say()
+    Recorder(player.pid, "--die", "--seconds", "0.1", kinds=WANT["kernels"]).process.wait(SECONDS)
+    recorder = Recorder(player.pid)
+    time.sleep(0.3)
+    dump = recorder.stop()
+    check(dump.header["state"] == "dormant" and len(dump.of("kernel")) > 50, f"{dump.header}")
+    holds(expect.check_whole(dump))
+    player.say()
+    player.until("played")
+    fake_is_content(player.end())
+
+
+def case_kinds_only():
+    """What nobody asked for is not recorded."""
+    dump, player = record("mixed", kinds=WANT["kernels"], threads=2, n=200)
+    check(not any(dump.of(kind) for kind in ("sync", "memory", "range", "overhead", "launch_stack", "graph_node")),
+          "records of other kinds")
+    holds(expect.check_whole(dump) + expect.check_counts(dump) + expect.check_kernels(dump, player.lines) +
+          expect.check_copies(dump, player.lines) + expect.check_launches(dump))
+
+
+def case_nop():
+    """The library that measures its own hooks sees everything and keeps nothing."""
+    path = pathlib.Path(INJECT)
+    player = Player("launches", inject=str(path.with_name("libupgate_inject_nop.so")), n=500)
+    recorder = Recorder(player.pid)
+    player.play()
+    dump = recorder.stop()
+    fake_is_content(player.end())
+    check(dump.header["counts"]["kernel"]["seen"] == 500 and not dump.of("kernel") and not dump.of("call"),
+          f"{dump.header['counts']}")
 
 
 def case_manners():
