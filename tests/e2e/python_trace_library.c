@@ -63,7 +63,10 @@ static int put(enum ug_spool_producer producer, const void *record)
     uint64_t at;
 
     memcpy(&head, record, sizeof(head));
-    if (producer != UG_PRODUCER_PYTHON || on == 0) {
+    if ((head.type == UG_REC_THREAD ? UG_PRODUCER_OTHER : UG_PRODUCER_PYTHON) != producer) {
+        return -1;
+    }
+    if (on == 0) {
         return -1;
     }
     at = atomic_fetch_add(&used, head.bytes);

@@ -120,7 +120,7 @@ static void name_thread(void)
     }
     if (bytes != NULL) {
         record.name = trace_string(PyBytes_AsString(bytes));
-        api->put(UG_PRODUCER_PYTHON, &record);
+        api->put(UG_PRODUCER_OTHER, &record);
     }
     PyErr_Clear();
     Py_XDECREF(bytes);
