@@ -13,6 +13,7 @@
 #define SLOT_COUNT 128 // of host threads; slot 0 is everybody's
 #define QUEUE_MAX 512
 #define UNKNOWN_KIND 77
+#define HOARD_BYTES (64u << 10) // of a buffer that is held: CUPTI need not fill them
 
 struct slot {
     pthread_mutex_t lock;
@@ -219,7 +220,8 @@ static void append_to(struct slot *slot, const void *record, size_t bytes)
 {
     struct full full = {0};
     pthread_mutex_lock(&slot->lock);
-    if (slot->buffer && (slot->used + bytes > slot->size || slot->records >= slot->records_max)) {
+    size_t room = fake_behaviour.hoard && slot->size > HOARD_BYTES ? HOARD_BYTES : slot->size;
+    if (slot->buffer && (slot->used + bytes > room || slot->records >= slot->records_max)) {
         full = (struct full){slot->buffer, slot->size, slot->used};
         slot->buffer = NULL;
     }

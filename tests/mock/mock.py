@@ -415,7 +415,7 @@ def case_full():
 
 def case_hoard():
     """CUPTI holds its buffers: static ones are handed out meanwhile, counted, and nobody waits."""
-    player = Player("flood", env={"FAKE_CUPTI_DELIVER": "worker", "FAKE_CUPTI_HOARD": "1"}, n=220000, threads=4)
+    player = Player("flood", env={"FAKE_CUPTI_DELIVER": "worker", "FAKE_CUPTI_HOARD": "1"}, n=20000, threads=4)
     recorder = Recorder(player.pid, "--count", kinds=WANT["kernels"])
     played = player.play()
     dump = recorder.stop()
