@@ -79,14 +79,14 @@ TEST(newer_version_refused)
     CHECK_CONTAINS(err.text, "newer upgate");
 }
 
-// A store of version 1, made by the SQL that version had.
-static void fresh_v1(void)
+// A store of an older version, made by the SQL that version had.
+static void fresh_old(const char *name)
 {
     store_close(fresh());
     unlink(test_path);
     char *directory = xstrdup(__FILE__);
     *strrchr(directory, '/') = 0;
-    char *path = xasprintf("%s/store_v1.sql", directory);
+    char *path = xasprintf("%s/%s", directory, name);
     char *sql = string_read_file(path, 1 << 20, NULL);
     sqlite3 *db = NULL;
     CHECK(sql != NULL);
@@ -96,6 +96,11 @@ static void fresh_v1(void)
     free(sql);
     free(path);
     free(directory);
+}
+
+static void fresh_v1(void)
+{
+    fresh_old("store_v1.sql");
 }
 
 static int64_t version_of(struct store *store)
@@ -116,6 +121,8 @@ TEST(version_1_is_read_as_it_is)
     CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_off_cpu", ""), 0);
     CHECK_INT(count, 0);
     CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_stall, recording, gap", ""), 0);
+    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_gpu_op, v_gpu_call, v_nccl_op, v_nvtx_range", ""), 0);
+    CHECK_INT(count, 0);
     CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM run, workload", ""), 0);
     CHECK_INT(count, 1);
     CHECK_INT(store_exec(store, &err, "DELETE FROM workload", ""), -EROFS);
@@ -135,7 +142,7 @@ TEST(version_1_is_migrated_by_a_writer)
     struct error err = {0};
     int64_t count = -1;
     CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), 0);
-    CHECK_INT(version_of(store), 2);
+    CHECK_INT(version_of(store), 3);
     CHECK_INT(store_insert(store, NULL, &err,
                            "INSERT INTO recording (begin_ns, threshold_ns, sample_hz, python, target, missing) "
                            "VALUES (1, 1000000, 0, 0, '{}', '[]')", ""), 0);
@@ -154,6 +161,34 @@ TEST(version_1_is_migrated_by_a_writer)
     CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM sqlite_master", ""), 0);
     CHECK_INT(count, present);
     store_close(store);
+}
+
+// 2 had recordings and no GPU: what is in it stays, and the GPU's tables are empty.
+TEST(version_2_read_and_migrated)
+{
+    struct store *store = NULL;
+    struct error err = {0};
+    for (int writes = 0; writes < 2; writes++) {
+        int64_t count = -1, present = 0;
+        fresh_old("store_v2.sql");
+        CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
+        CHECK_INT(version_of(store), writes ? 3 : 2);
+        CHECK_INT(store_get_int(store, &count, &err, "SELECT gap_ns FROM v_off_cpu", ""), 0);
+        CHECK_INT(count, 800);
+        CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_gpu_op", ""), 0);
+        CHECK_INT(count, 0);
+        if (writes) {
+            CHECK_INT(store_exec(store, &err, "INSERT INTO python_mark VALUES (1, 1, 5, 1, NULL, NULL)", ""), 0);
+            CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM sqlite_master", ""), 0);
+        }
+        store_close(store);
+        if (!writes)
+            continue;
+        store = fresh();
+        store_get_int(store, &present, &err, "SELECT count(*) FROM sqlite_master", "");
+        CHECK_INT(count, present);
+        store_close(store);
+    }
 }
 
 TEST(version_1_in_a_read_only_place)
@@ -238,7 +273,7 @@ TEST(locked_by_another_connection)
 
 TEST(full_disk_keeps_what_was_committed)
 {
-    if (geteuid() != 0 || !mkdtemp(test_dir) || mount("tmpfs", test_dir, "tmpfs", 0, "size=256k"))
+    if (geteuid() != 0 || !mkdtemp(test_dir) || mount("tmpfs", test_dir, "tmpfs", 0, "size=512k"))
         runner_skip("cannot mount a small tmpfs (needs root)");
     char path[64];
     snprintf(path, sizeof path, "%s/run.db", test_dir);

@@ -98,6 +98,7 @@ struct gpu_process {
     uint32_t raw_count, raw_capacity;
     int64_t raw_since_ns;
     uint32_t peeks;
+    bool peeking;
     struct gpu_counters counters;
 };
 

@@ -102,6 +102,24 @@ static void define_string(struct gpu_process *process, const struct ug_rec_strin
     free(text);
 }
 
+static void define_string_only(void *process, const struct ug_rec_head *record)
+{
+    if (record->type == UG_REC_STRING)
+        define_string(process, (const struct ug_rec_string *)record);
+}
+
+// Another thread may have published what we want in a segment that this drain has passed. Texts first: the others name some.
+static void names_peek(struct gpu_process *process)
+{
+    if (process->peeks >= GPU_PEEKS_MAX || process->peeking || !process->reader)
+        return;
+    process->peeks++;
+    process->peeking = true;
+    spool_reader_peek(process->reader, define_string_only, process);
+    spool_reader_peek(process->reader, gpu_define, process);
+    process->peeking = false;
+}
+
 const struct gpu_string *gpu_string(struct gpu_process *process, uint32_t id)
 {
     static const struct gpu_string none = {0};
@@ -109,11 +127,7 @@ const struct gpu_string *gpu_string(struct gpu_process *process, uint32_t id)
         return &process->strings[id];
     if (id == 0)
         return &none;
-    // Another thread may have published it in a segment that this drain has passed.
-    if (process->peeks < GPU_PEEKS_MAX && process->reader) {
-        process->peeks++;
-        spool_reader_peek(process->reader, gpu_define, process);
-    }
+    names_peek(process);
     return id < process->string_capacity ? &process->strings[id] : &none;
 }
 
@@ -219,8 +233,8 @@ static void stream_describe(struct gpu_process *process, const struct gpu_stream
 
 static void define_stream(struct gpu_process *process, const struct ug_rec_stream *record)
 {
-    struct gpu_stream *stream = stream_of(process, record->context, record->stream);
     uint32_t name = record->name ? gpu_string_row(process, record->name) : 0;
+    struct gpu_stream *stream = stream_of(process, record->context, record->stream);
     bool same = (!name || name == stream->name) && (record->flags & 8 || stream->described);
     stream->name = name ? name : stream->name;
     if (!(record->flags & 8)) { // 8: tells the name only
@@ -325,10 +339,8 @@ static uint32_t kernel_row(struct gpu_process *process, const struct ug_rec_kern
 {
     struct gpu_recorder *gpu = process->gpu;
     double occupancy = -1;
-    if (gpu_context_device(process, kernel->context) == UINT32_MAX && process->reader && process->peeks < GPU_PEEKS_MAX) {
-        process->peeks++; // its device may stand in a segment that the drain has passed
-        spool_reader_peek(process->reader, gpu_define, process);
-    }
+    if (gpu_context_device(process, kernel->context) == UINT32_MAX)
+        names_peek(process);
     for (uint32_t i = 0; i < process->device_count; i++)
         if (process->devices[i].context == kernel->context)
             occupancy = gpu_occupancy(&process->devices[i].record, kernel);

@@ -310,12 +310,19 @@ static int reader_by_sequence(const void *a, const void *b, void *context)
     return left < right ? -1 : left > right;
 }
 
+// Segments with something to read. A thread may fill one and take another, also one that was looked at already, while we
+// look: what was taken after the first look waits for the next drain, so that of each thread nothing is passed over.
 static uint32_t reader_order(struct spool_reader *reader)
 {
+    uint64_t newest = 0;
+    for (uint32_t at = 0; at < reader->segment_count; at++) {
+        uint64_t sequence = __atomic_load_n(&reader->segments[at].sequence, __ATOMIC_ACQUIRE);
+        newest = sequence > newest ? sequence : newest;
+    }
     uint32_t count = 0, end = 0;
     bool full = false;
     for (uint32_t at = 0; at < reader->segment_count; at++)
-        if (reader_window(reader, at, &full, &end))
+        if (reader_window(reader, at, &full, &end) && reader->taken[at].sequence <= newest)
             reader->order[count++] = at;
     qsort_r(reader->order, count, sizeof *reader->order, reader_by_sequence, reader);
     return count;
