@@ -182,7 +182,7 @@ static void recording_read_gpu(struct recording *recording)
     struct store *store = recording->store;
     sqlite3_stmt *stmt = store_query(
         store, NULL,
-        "SELECT json_object('pid', p.tgid, 'state', g.state, 'reason', g.reason, 'cupti_version', g.cupti_version, "
+        "SELECT json_object('pid', p.tgid, 'state', g.state, 'kinds', g.kinds, 'reason', g.reason, 'cupti_version', g.cupti_version, "
         "'cupti_path', g.cupti_path, 'driver_version', g.driver_version, 'nccl_version', g.nccl_version, "
         "'clock_samples', g.clock_samples, 'clock_residual_ns', g.clock_residual_ns, 'clock_residual_max_ns', "
         "g.clock_residual_max_ns) FROM gpu_process g JOIN process p ON p.id = g.process_id WHERE p.recording_id = ? "

@@ -9,6 +9,7 @@
 
 #include "common/log.h"
 #include "common/units.h"
+#include "contracts/spool.h"
 #include "harness/run/inject.h"
 
 static const char *report_ending(const struct recording_result *result)
@@ -57,7 +58,8 @@ static void report_print_process(const json_t *process)
     const json_t *residual = json_object_get(process, "clock_residual_ns");
     char version[16], clock[32], worst[32];
     printf("  process %lld: ", (long long)json_integer_value(json_object_get(process, "pid")));
-    if (state && strcmp(state, "refused") == 0) {
+    bool kernels = json_integer_value(json_object_get(process, "kinds")) & UG_WANT_KERNELS;
+    if (!kernels || (state && strcmp(state, "refused") == 0)) {
         printf("not traced: %s\n", reason ? reason : "no reason told");
         return;
     }

@@ -215,6 +215,9 @@ static void gpu_side_try(struct gpu_side *side, struct gpu_side_process *process
             gpu_side_read_tids(process);
         process->attached = side->any = true;
     }
+    bool young = side->now_ns - process->since_ns < GPU_SIDE_YOUNG_NS;
+    if ((rc == -EACCES || rc == -EPERM) && young) // in the middle of exec nobody may look
+        return;
     if (rc == -EACCES || rc == -EPERM) {
         process->given_up = true;
         side->forbidden += side->forbidden_pid != process->pid;

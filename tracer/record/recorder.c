@@ -27,6 +27,7 @@ enum {
     RECORDER_SEARCH_NS = 100000000, // for new interpreters
     RECORDER_LOOK_MAX_NS = 5000000, // a look at all threads that costs more is not repeated every second
     RECORDER_GPU_SENTENCES = 8,
+    RECORDER_CHILDREN_SHARE = 100, // looking for children takes one part of so many
     RECORDER_DRAIN_ROUNDS = 1000,
     RECORDER_DRAIN_NS = 500000000,  // before detaching: a target that never pauses fills the rings for ever
 };
@@ -284,8 +285,9 @@ static int recorder_read_spools(struct recorder *recorder, int64_t now_ns, struc
     if (!recorder->gpu)
         return 0;
     if (!recorder->capture && !recorder->no_children && now_ns >= recorder->children_next_ns) {
-        recorder->children_next_ns = now_ns + RECORDER_SECOND_NS;
         children_search(recorder->tasks);
+        int64_t cost_ns = clock_monotonic_ns() - now_ns; // 1 % of a core, and not more often than rounds are
+        recorder->children_next_ns = now_ns + RECORDER_CHILDREN_SHARE * cost_ns;
     }
     gpu_side_search(recorder->gpu, now_ns);
     return gpu_side_poll(recorder->gpu, now_ns, err);
