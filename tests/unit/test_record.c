@@ -398,6 +398,36 @@ TEST(what_cannot_be_recorded)
     end_target();
 }
 
+// The GPU side alone: nothing is read from rings that are not there, and children are found without them.
+TEST(the_host_side_is_not_permitted)
+{
+    struct error err = {0};
+    bool alive = true;
+    begin();
+    recorder_stop(recorder, NULL, &err);
+    recorder_free(recorder);
+    fake.open_error = -EPERM;
+    struct recorder_opts opts = {.pids = &target, .pid_count = 1, .gpu_kinds = 1};
+    CHECK_INT(recorder_start(store, &opts, &recorder, &err), -EPERM); // nobody is prepared
+    opts.host_optional = true;
+    CHECK_INT(recorder_start(store, &opts, &recorder, &err), 0);
+    CHECK_INT(recorder_poll(recorder, 50, &alive, &err), 0);
+    CHECK(alive);
+    struct recorder_totals totals;
+    recorder_totals(recorder, &totals);
+    CHECK(!totals.host);
+    end_target();
+    for (int i = 0; i < 200 && alive; i++)
+        CHECK_INT(recorder_poll(recorder, 20, &alive, NULL), 0);
+    CHECK(!alive);
+    CHECK_INT(recorder_stop(recorder, NULL, &err), 0);
+    check_text("SELECT missing FROM recording WHERE id = 2", "host: only the GPU side is recorded");
+    CHECK_INT(number("SELECT count(*) FROM ledger WHERE producer = 'bpf.gap'"), 1); // of the recording before
+    recorder_free(recorder);
+    struct recorder_opts cgroup = {.cgroup = test_dir, .gpu_kinds = 1, .host_optional = true};
+    CHECK_INT(recorder_start(store, &cgroup, &recorder, &err), -EPERM); // whom it holds cannot be told
+}
+
 TEST(the_target_ends)
 {
     bool alive = true;

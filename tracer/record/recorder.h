@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside of the recorder, shared by recorder.c (life, clock) and events.c (records into rows).
+// Inside of the recorder, shared by recorder.c (life, clock), events.c (records into rows) and ledger.c.
 #ifndef UPGATE_TRACER_RECORD_RECORDER_H
 #define UPGATE_TRACER_RECORD_RECORDER_H
 
@@ -41,5 +41,6 @@ struct recorder {
 };
 
 void recorder_on_event(void *recorder, const struct ug_head *event);
+void recorder_ledger(struct recorder *recorder); // in a transaction, at the end
 
 #endif
