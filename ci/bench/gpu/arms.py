@@ -187,7 +187,8 @@ def start_all(arms):
             arm.start()
         except (Failed, OSError) as error:
             arm.failure = str(error)
-    for arm in arms:
+    # Those that trace from the start first: they go dormant when no recorder comes within 10 s.
+    for arm in sorted(arms, key=lambda arm: "UPGATE_TRACE" not in (arm.env or {})):
         if arm.failure:
             continue
         try:
@@ -198,18 +199,33 @@ def start_all(arms):
 
 
 def interleave(arms, rounds, seed=1, warm=1, seconds=None):
-    """Rounds over the arms in a drawn order; the first `warm` of each are thrown away. seconds: ends earlier."""
+    """Rounds over the arms in a drawn order and back again (ABBA): the value of a round is the mean of both. The
+    first `warm` rounds are thrown away. seconds: ends earlier."""
     draw, end = random.Random(seed), time.monotonic() + (seconds or 1e9)
     for number in range(rounds + warm):
         order = list(arms)
         draw.shuffle(order)
-        for arm in order:
+        for arm in order + order[::-1]:
             arm.round()
-        if number < warm:
-            for arm in arms:
+        for arm in arms:
+            if not arm.failure:
+                arm.values[-2:] = [statistics.mean(arm.values[-2:])]
+            if number < warm:
                 arm.values.clear()
-        elif number > warm + 3 and time.monotonic() > end:
+        if number > warm + 3 and time.monotonic() > end:
             break
+
+
+def interval(values, seed=7, draws=2000):
+    """95 % of the median of paired values, by drawing rounds again."""
+    draw = random.Random(seed)
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(draws))
+    return medians[draws // 40], medians[-draws // 40 - 1]
+
+
+def paired(arm, base, of):
+    """of(a, b) of every round that both have; [] when one of them failed."""
+    return [of(a, b) for a, b in zip(arm.values, base.values)] if arm and base else []
 
 
 def ratio_of(arm, base):
@@ -239,12 +255,13 @@ def show(arms, unit="ns", scale=1.0):
 
 
 def account(ended):
-    """The account of a spool in one line."""
-    records = {name: count for name, count in ended.get("records", {}).items() if count}
-    return ("seen %d dropped %d cupti_dropped %d discarded %d broken %d zero_time %d backwards %d unknown %d have 0x%x on %s off %.1f ms %s%s"
-            % (ended["seen_total"], ended["dropped"], ended["cupti_dropped"], ended["discarded"], ended.get("broken", 0),
-               ended.get("zero_time", 0), ended.get("backwards", 0), ended["unknown"], ended["have_kinds"], ended["cupti"],
-               ended.get("off_ms", -1), records, " reason '%s'" % ended["reason"] if ended["reason"] else ""))
+    """The account of a spool in one line: what is not zero."""
+    names = ("dropped", "cupti_dropped", "discarded", "broken", "zero_time", "backwards", "unknown")
+    wrong = " ".join("%s %d" % (name, ended[name]) for name in names if ended.get(name))
+    records = " ".join("%s %d" % pair for pair in ended.get("records", {}).items() if pair[1])
+    return "seen %d: %s%s, kinds 0x%x, CUPTI %s, off in %.1f ms%s" % (
+        ended["seen_total"], records, "; WRONG: " + wrong if wrong else "", ended["have_kinds"], ended["cupti"], ended.get("off_ms", -1),
+        "; '%s'" % ended["reason"] if ended["reason"] else "")
 
 
 def table(rows):

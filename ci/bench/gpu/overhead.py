@@ -23,13 +23,13 @@ import sys
 import arms
 from arms import Arm, rig
 
-LAUNCHES = 20_000
+LAUNCHES = 10_000
 BURST = "burst 10000 500"
 DORMANT_LAUNCHES = 5_000
 RECYCLE_SLACK_NS = 100
 EAGER_LIMIT, GRAPH_LIMIT = 1.15, 1.01
 DORMANT_LIMIT_PCT, DETACHED_LIMIT_PCT = 0.2, 0.1
-EAGER_STEPS, GRAPH_REPLAYS = 10, 100
+EAGER_STEPS, GRAPH_REPLAYS = 5, 50
 TWINS = 3  # processes an arm where 0.1 % is asked for: addresses alone make more between two processes
 
 
@@ -64,9 +64,16 @@ class Bench:
     def add(self, *args, **more):
         self.rows.append(rig.row(*args, **more))
 
+    def median_of(self, what, values, limit=None, unit="", form="%.3f"):
+        """A row of the median of paired values, and in its name the interval."""
+        if len(values) < 3:
+            self.add(what, float("nan"), limit, unit)
+            return
+        low, high = arms.interval(values)
+        self.add(("%s, 95 %%: " + form + " to " + form) % (what, low, high), statistics.median(values), limit, unit)
+
     def share(self, what, by_name, name, base, limit=None):
-        ratio = arms.ratio_of(by_name.get(name), by_name.get(base))
-        self.add(what, ratio if ratio is not None else float("nan"), limit, "x")
+        self.median_of(what, arms.paired(by_name.get(name), by_name.get(base), lambda a, b: a / b), limit, "x")
 
 
 def find_nsys():
@@ -77,29 +84,27 @@ def find_nsys():
 
 def launch(bench):
     argv, nsys = [arms.LAUNCH], find_nsys()
-    for kind, question, rounds in (("loop", "loop %d" % LAUNCHES, 60), ("burst", BURST, 60)):
+    for kind, question in (("loop", "loop %d" % LAUNCHES), ("burst", BURST)):
         wanted = [
             bench.arm("untraced", argv, question),
-            bench.arm("recycle-only", argv, question, arms.RECYCLE),
-            bench.arm("recycle-only, no calls", argv, question, arms.RECYCLE, RECYCLE_CALLS="none"),
-            bench.arm("ours", argv, question, arms.INJECT, arms.KERNELS),
-            bench.arm("ours, everything", argv, question, arms.INJECT, arms.DEFAULT),
-            bench.arm("ours -nop", argv, question, arms.NOP, arms.KERNELS),
+            bench.arm("recycle-only", argv, question, arms.RECYCLE, RECYCLE_CALLS="driver"),
+            bench.arm("recycle-only, runtime too", argv, question, arms.RECYCLE, RECYCLE_CALLS="both"),
+            bench.arm("ours", argv, question, arms.INJECT, arms.KERNELS, UPGATE_TRACE=arms.KERNELS),
+            bench.arm("ours, switched on later", argv, question, arms.INJECT, arms.KERNELS),
+            bench.arm("ours, calls by callback", argv, question, arms.INJECT, arms.KERNELS, UPGATE_INJECT_CALLS="callback"),
+            bench.arm("ours, everything", argv, question, arms.INJECT, arms.DEFAULT, UPGATE_TRACE=arms.DEFAULT),
+            bench.arm("ours -nop", argv, question, arms.NOP, arms.KERNELS, UPGATE_TRACE=arms.KERNELS),
         ]
         if nsys:
             wanted.append(bench.arm("nsys -t cuda", [nsys, "profile", "-t", "cuda", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o",
                                                      os.path.join(bench.args.logs, "nsys-" + kind)] + argv, question, TMPDIR="/tmp"))
-        by_name = bench.measure("launch, " + kind, wanted, rounds, "ns", 1)
+        by_name = bench.measure("launch, " + kind, wanted, 200, "ns", 1)
         floor, ours = by_name["recycle-only"], by_name["ours"]
-        if not floor.values or not ours.values:
-            bench.add("empty launch, %s: ours over recycle-only" % kind, float("nan"), RECYCLE_SLACK_NS, " ns")
-            continue
-        for name in ("untraced", "recycle-only", "ours"):
-            bench.add("empty launch, %s: %s" % (kind, name), by_name[name].median(), None, " ns")
-        bench.add("empty launch, %s: ours over recycle-only" % kind, statistics.median(a - b for a, b in zip(ours.values, floor.values)),
-                  RECYCLE_SLACK_NS, " ns")
-        if "nsys -t cuda" in by_name and by_name["nsys -t cuda"].values:
-            bench.add("empty launch, %s: ours, beside nsys" % kind, ours.median(), by_name["nsys -t cuda"].median(), " ns")
+        bench.median_of("empty launch, %s: ours over recycle-only" % kind, arms.paired(ours, floor, lambda a, b: a - b), RECYCLE_SLACK_NS, " ns", "%.0f")
+        for name in ("recycle-only", "recycle-only, runtime too", "ours", "ours, switched on later", "ours, calls by callback", "ours -nop"):
+            bench.median_of("    %s over untraced" % name, arms.paired(by_name[name], by_name["untraced"], lambda a, b: a - b), None, " ns", "%.0f")
+        if nsys:
+            bench.median_of("empty launch, %s: ours less nsys -t cuda" % kind, arms.paired(ours, by_name["nsys -t cuda"], lambda a, b: a - b), 0, " ns", "%.0f")
 
 
 def phase_ratios(subjects, others):
@@ -169,7 +174,7 @@ def graph(bench):
         bench.arm("recycle, launch calls alone", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_KERNELS="0"),
         bench.arm("recycle, node level", [arms.LAUNCH], question, arms.RECYCLE),
         bench.arm("ours, node level", [arms.LAUNCH], question, arms.INJECT, arms.KERNELS | arms.NODES),
-    ], 15, "us", 1000)
+    ], 60, "us", 1000)
     bench.share("graph replay, graph level over untraced", by_name, "ours, graph level", "untraced", GRAPH_LIMIT)
     bench.share("graph replay, everything, graph level", by_name, "ours, everything", "untraced", GRAPH_LIMIT)
     bench.share("    recycle-only, graph level", by_name, "recycle, graph level", "untraced")
@@ -179,24 +184,40 @@ def graph(bench):
     bench.share("    recycle-only, node level", by_name, "recycle, node level", "untraced")
 
 
+# What of our library or of CUPTI costs how much, beside the arms that are judged: name, library, kinds, environment.
+EAGER_ARMS = [
+    ("recycle-only", arms.RECYCLE, 0, {"RECYCLE_CALLS": "driver"}),
+    ("recycle-only, runtime too", arms.RECYCLE, 0, {"RECYCLE_CALLS": "both"}),
+    ("recycle-only, no calls", arms.RECYCLE, 0, {"RECYCLE_CALLS": "none"}),
+    ("recycle-only, flush 200 ms", arms.RECYCLE, 0, {"RECYCLE_CALLS": "driver", "RECYCLE_FLUSH_MS": "200"}),
+    ("recycle-only, subscriber", arms.RECYCLE, 0, {"RECYCLE_CALLS": "driver", "RECYCLE_SUBSCRIBE": "1"}),
+    # From the first instruction, as `upgate record -- COMMAND` does it; then switched on later, as `upgate record --pid` does.
+    ("ours", arms.INJECT, arms.KERNELS, {"UPGATE_TRACE": arms.KERNELS}),
+    ("ours, switched on later", arms.INJECT, arms.KERNELS, {}),
+    ("ours -nop", arms.NOP, arms.KERNELS, {"UPGATE_TRACE": arms.KERNELS}),
+    ("ours, calls by callback", arms.INJECT, arms.KERNELS, {"UPGATE_INJECT_CALLS": "callback"}),
+    ("ours, runtime too", arms.INJECT, arms.KERNELS, {"UPGATE_INJECT_CALLS": "both", "UPGATE_TRACE": arms.KERNELS}),
+    ("ours, flush 200 ms", arms.INJECT, arms.KERNELS, {"UPGATE_INJECT_FLUSH_MS": "200", "UPGATE_TRACE": arms.KERNELS}),
+    ("ours, one buffer", arms.INJECT, arms.KERNELS, {"UPGATE_INJECT_PER_THREAD": "0", "UPGATE_TRACE": arms.KERNELS}),
+    ("ours, no subscriber", arms.INJECT, arms.KERNELS, {"UPGATE_INJECT_SUBSCRIBE": "0", "UPGATE_TRACE": arms.KERNELS}),
+    ("ours, with module paths", arms.INJECT, arms.KERNELS | arms.PYTHON, {"UPGATE_TRACE": arms.KERNELS | arms.PYTHON}),
+    ("ours, everything", arms.INJECT, arms.DEFAULT, {"UPGATE_TRACE": arms.DEFAULT}),
+]
+
+
 def eager(bench):
     argv, question = [sys.executable, os.path.join(arms.HERE, "steps_worker.py")], "round %d" % EAGER_STEPS
-    by_name = bench.measure("eager PyTorch step", [
-        bench.arm("untraced", argv, question),
-        bench.arm("recycle-only", argv, question, arms.RECYCLE),
-        bench.arm("ours", argv, question, arms.INJECT, arms.KERNELS),
-        bench.arm("ours, with module paths", argv, question, arms.INJECT, arms.KERNELS | arms.PYTHON),
-        bench.arm("ours, everything", argv, question, arms.INJECT, arms.DEFAULT),
-        bench.arm("ours -nop", argv, question, arms.NOP, arms.KERNELS),
-        bench.arm("torch.profiler CUDA", argv, "profiled %d" % EAGER_STEPS),
-    ], 40, "us", 1000)
+    wanted = [bench.arm("untraced", argv, question), bench.arm("torch.profiler CUDA", argv, "profiled %d" % EAGER_STEPS)] + \
+        [bench.arm(name, argv, question, library, kinds, **more) for name, library, kinds, more in EAGER_ARMS]
+    by_name = bench.measure("eager PyTorch step", wanted, 60, "us", 1000)
     ours = by_name["ours"]
-    steps = EAGER_STEPS * (len(ours.values) + 1)  # and the round that warms up
     if ours.ended:
+        steps = EAGER_STEPS * 2 * (len(ours.values) + 1)  # and the round that warms up
         bench.add("kernels of a step", ours.ended["records"]["kernel"] / steps)
         bench.add("calls recorded of a step", ours.ended["records"]["call"] / steps)
     bench.share("eager step, ours over untraced", by_name, "ours", "untraced", EAGER_LIMIT)
-    for name in ("ours, with module paths", "ours, everything", "ours -nop", "recycle-only", "torch.profiler CUDA"):
+    bench.share("eager step, ours switched on later over untraced", by_name, "ours, switched on later", "untraced", EAGER_LIMIT)
+    for name in [name for name, *_ in EAGER_ARMS if name not in ("ours", "ours, switched on later")] + ["torch.profiler CUDA"]:
         bench.share("    %s over untraced" % name, by_name, name, "untraced")
 
 

@@ -6,6 +6,7 @@ CUDA graph, or a step of large matrix products. Needs torch with CUDA. Commands 
     profiled N      the same inside torch.profiler, CUDA alone
     step            one step between two waits: begin_ns and end_ns (CLOCK_MONOTONIC), elapsed time by CUDA events
     profile         that step inside torch.profiler: names and times of its kernels, of copies and sets
+    events N        N large products (--mode gemm) with events around each
     sleep MS        steps, a sleep of MS milliseconds, steps: when it slept
     go S            steps for S seconds: [begin_ns, ns] of each
     quit
@@ -62,16 +63,17 @@ class Model(nn.Module):
 
 
 class Products(nn.Module):
-    """Matrix products so large that the GPU never waits for the CPU: events and sums of kernels must agree."""
+    """A matrix product of some 20 ms a layer: what an event or a gap between kernels takes is nothing beside it."""
 
-    def __init__(self, layers, dim=6144):
+    def __init__(self, layers, dim=20480):
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(dim, dim, bias=False) for _ in range(layers))
+        self.weight, self.out = nn.Parameter(torch.randn(dim, dim, dtype=torch.bfloat16)), torch.empty(dim, dim, dtype=torch.bfloat16)
+        self.count = layers
 
     def forward(self, x):
-        for layer in self.layers:
-            x = layer(x)
-        return x
+        for _ in range(self.count):
+            torch.mm(x, self.weight, out=self.out)
+        return self.out
 
 
 class Loop:
@@ -82,8 +84,8 @@ class Loop:
         self.gemm = args.mode == "gemm"
         with torch.device("cuda"):
             if self.gemm:
-                self.model = Products(args.layers).to(torch.bfloat16)
-                self.data = torch.randn(6144, 6144, dtype=torch.bfloat16)
+                self.model = Products(args.layers)
+                self.data = torch.randn_like(self.model.weight)
             else:
                 self.model, self.data = Model(args.layers), torch.randn(8, 64, 256)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4, foreach=False)
@@ -153,6 +155,21 @@ class Loop:
         return {"begin_ns": begin_ns, "end_ns": time.monotonic_ns(), "elapsed_ns": start.elapsed_time(end) * 1e6, "step": step,
                 "marks": self.marks if self.mode == "eager" else {}}
 
+    def events(self, count):
+        """Products with an event before and behind each: their times, and that of all."""
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+        torch.cuda.synchronize()
+        begin_ns = time.monotonic_ns()
+        with torch.no_grad():
+            torch.mm(self.data, self.model.weight, out=self.model.out)  # the CPU gets ahead
+            marks[0].record()
+            for mark in marks[1:]:
+                torch.mm(self.data, self.model.weight, out=self.model.out)
+                mark.record()
+        torch.cuda.synchronize()
+        each = [a.elapsed_time(b) * 1e6 for a, b in zip(marks, marks[1:])]
+        return {"begin_ns": begin_ns, "end_ns": time.monotonic_ns(), "each_ns": each, "elapsed_ns": marks[0].elapsed_time(marks[-1]) * 1e6}
+
     def profile_step(self):
         from torch.profiler import ProfilerActivity, profile
         for _ in range(2):  # the first one warms the profiler up
@@ -220,6 +237,8 @@ def answer(loop, words):
         return getattr(loop, name)(int(number))
     if name == "step":
         return loop.one_step()
+    if name == "events":
+        return loop.events(int(number))
     if name == "profile":
         return loop.profile_step()
     if name in ("sleep", "go"):
@@ -230,9 +249,9 @@ def answer(loop, words):
 def main():
     parser = argparse.ArgumentParser(description="a PyTorch training loop that obeys")
     parser.add_argument("--mode", choices=("eager", "graph", "gemm"), default="eager")
-    parser.add_argument("--layers", type=int, default=0, help="0: about 453 kernels, or 30 products")
+    parser.add_argument("--layers", type=int, default=0, help="0: about 453 kernels, or 2 products")
     args = parser.parse_args()
-    args.layers = args.layers or (30 if args.mode == "gemm" else 5)
+    args.layers = args.layers or (2 if args.mode == "gemm" else 5)
     loop = Loop(args)
     print(json.dumps({"ready": os.getpid()}), flush=True)
     for line in sys.stdin:
