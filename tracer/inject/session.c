@@ -35,7 +35,8 @@ static struct {
     // is_attached: CUPTI works for us. is_ready: the CUDA of the process is up, the driver may be asked.
     bool is_loaded, is_subscribed, is_on, is_attached, is_selective, is_ready;
     void *subscriber;
-    uint32_t quirks, sessions;
+    uint32_t quirks;
+    _Atomic uint32_t sessions;
     uint32_t asked, kinds; // what the recorder wants, what CUPTI gave
     const struct cupti_layout *layout;
     uint64_t flush_due_ns, clock_due_ns, drops_due_ns;
@@ -152,7 +153,7 @@ static void on_callback(void *user, uint32_t domain, uint32_t cbid, const void *
         if ((inject_kinds() & UG_WANT_LAUNCH_STACKS) != 0 && calls_is_launch(domain, cbid))
             on_launch(domain, call);
         if (call->site == CUPTI_SITE_EXIT &&
-            atomic_load_explicit(&session.finalize, memory_order_relaxed) == FINALIZE_DUE)
+            atomic_load_explicit(&session.finalize, memory_order_acquire) == FINALIZE_DUE)
             finalize_here(domain, cbid, call);
         return;
     }
