@@ -8,6 +8,7 @@ import json
 import os
 import random
 import select
+import shutil
 import signal
 import statistics
 import subprocess
@@ -26,6 +27,19 @@ NOP = os.path.join(rig.BUILD, "libupgate_inject_nop.so")
 RECYCLE = os.path.join(PROGRAMS, "librecycle.so")
 SWITCH = os.path.join(PROGRAMS, "spool_switch")
 LAUNCH = os.path.join(PROGRAMS, "launch_bench")
+
+OTHER_CPUS = []  # what starts those that read the spools where the arms do not run
+
+
+def share_cpus(count):
+    """The arms on the first CPUs that we may use, the readers of spools on the rest: an eager loop is bound by its
+    launches, and on few CPUs its rounds spread a third as much."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2 * count or not shutil.which("taskset"):
+        return
+    os.sched_setaffinity(0, cpus[:count])
+    OTHER_CPUS[:] = ["taskset", "-c", ",".join(map(str, cpus[count:]))]
+
 
 # contracts/spool.h
 KERNELS, NODES, SYNC, MEMORY, NVTX, OVERHEAD, NCCL, PYTHON = (1 << bit for bit in range(8))
@@ -142,7 +156,7 @@ class Arm:
             self.on(self.kinds)
 
     def on(self, kinds):
-        self.switch = Talker([SWITCH, "drain", str(self.pid), str(kinds)])
+        self.switch = Talker(OTHER_CPUS + [SWITCH, "drain", str(self.pid), str(kinds)])
         state = self.switch.line(30)
         if state.get("error") or state["on_ms"] < 0 or state["state"] != 1:
             raise Failed("%s: not switched on: %s" % (self.name, state))

@@ -206,6 +206,7 @@ EAGER_ARMS = [
 
 
 def eager(bench):
+    arms.share_cpus(4)
     argv, question = [sys.executable, os.path.join(arms.HERE, "steps_worker.py")], "round %d" % EAGER_STEPS
     wanted = [bench.arm("untraced", argv, question), bench.arm("torch.profiler CUDA", argv, "profiled %d" % EAGER_STEPS)] + \
         [bench.arm(name, argv, question, library, kinds, **more) for name, library, kinds, more in EAGER_ARMS]
@@ -221,7 +222,7 @@ def eager(bench):
         bench.share("    %s over untraced" % name, by_name, name, "untraced")
 
 
-PARTS = {"launch": launch, "dormant": dormant, "graph": graph, "eager": eager}
+PARTS = {"launch": launch, "dormant": dormant, "graph": graph, "eager": eager}  # eager last: it keeps its CPUs
 
 
 def main():

@@ -24,7 +24,7 @@
 
 #include "contracts/spool.h"
 
-enum { KINDS_TIMEOUT_MS = 15000, NAP_US = 500, SEGMENTS_MAX = 65536 };
+enum { KINDS_TIMEOUT_MS = 15000, NAP_US = 1000, SEGMENTS_MAX = 65536 };
 
 static const char *const type_names[UG_REC_TYPE_COUNT] = {"none", "string", "clock", "device", "stream", "thread", "kernel", "copy", "graph", "call",
                                                           "sync", "memory", "range", "overhead", "nccl", "mark", "gc", "launch_stack"};
