@@ -67,6 +67,9 @@ void environment_check(char *const *variables,
     for (; *variables; variables++) {
         if (strncmp(*variables, "UPGATE_", prefix) != 0)
             continue;
+        // Those of the injected library alone (tracer/inject/inject.c), for looking for faults.
+        if (strncmp(*variables, "UPGATE_INJECT_", strlen("UPGATE_INJECT_")) == 0)
+            continue;
         char *name = xstrdup(*variables);
         name[strcspn(name, "=")] = 0;
         const char *nearest = string_nearest(name + prefix, known, ENVIRONMENT_COUNT);
