@@ -41,6 +41,14 @@ def share_cpus(count):
     OTHER_CPUS[:] = ["taskset", "-c", ",".join(map(str, cpus[count:]))]
 
 
+def keep_free():
+    """A CPU for the threads that launch, of all arms in turn ($BENCH_CPU); the readers of spools stay off it."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) > 4 and shutil.which("taskset"):
+        OTHER_CPUS[:] = ["taskset", "-c", ",".join(map(str, cpus[:-3] + cpus[-2:]))]
+    return {"BENCH_CPU": cpus[max(0, len(cpus) - 3)]}
+
+
 # contracts/spool.h
 KERNELS, NODES, SYNC, MEMORY, NVTX, OVERHEAD, NCCL, PYTHON = (1 << bit for bit in range(8))
 DEFAULT = KERNELS | SYNC | MEMORY | NVTX | OVERHEAD | NCCL | PYTHON

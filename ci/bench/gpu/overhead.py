@@ -83,21 +83,21 @@ def find_nsys():
 
 
 def launch(bench):
-    argv, nsys = [arms.LAUNCH], find_nsys()
+    argv, nsys, cpu = [arms.LAUNCH], find_nsys(), arms.keep_free()
     for kind, question in (("loop", "loop %d" % LAUNCHES), ("burst", BURST)):
         wanted = [
-            bench.arm("untraced", argv, question),
-            bench.arm("recycle-only", argv, question, arms.RECYCLE, RECYCLE_CALLS="driver"),
-            bench.arm("recycle-only, runtime too", argv, question, arms.RECYCLE, RECYCLE_CALLS="both"),
-            bench.arm("ours", argv, question, arms.INJECT, arms.KERNELS, UPGATE_TRACE=arms.KERNELS),
-            bench.arm("ours, switched on later", argv, question, arms.INJECT, arms.KERNELS),
-            bench.arm("ours, calls by callback", argv, question, arms.INJECT, arms.KERNELS, UPGATE_INJECT_CALLS="callback"),
-            bench.arm("ours, everything", argv, question, arms.INJECT, arms.DEFAULT, UPGATE_TRACE=arms.DEFAULT),
-            bench.arm("ours -nop", argv, question, arms.NOP, arms.KERNELS, UPGATE_TRACE=arms.KERNELS),
+            bench.arm("untraced", argv, question, **cpu),
+            bench.arm("recycle-only", argv, question, arms.RECYCLE, RECYCLE_CALLS="driver", **cpu),
+            bench.arm("recycle-only, runtime too", argv, question, arms.RECYCLE, RECYCLE_CALLS="both", **cpu),
+            bench.arm("ours", argv, question, arms.INJECT, arms.KERNELS, UPGATE_TRACE=arms.KERNELS, **cpu),
+            bench.arm("ours, switched on later", argv, question, arms.INJECT, arms.KERNELS, **cpu),
+            bench.arm("ours, calls by callback", argv, question, arms.INJECT, arms.KERNELS, UPGATE_INJECT_CALLS="callback", **cpu),
+            bench.arm("ours, everything", argv, question, arms.INJECT, arms.DEFAULT, UPGATE_TRACE=arms.DEFAULT, **cpu),
+            bench.arm("ours -nop", argv, question, arms.NOP, arms.KERNELS, UPGATE_TRACE=arms.KERNELS, **cpu),
         ]
         if nsys:
             wanted.append(bench.arm("nsys -t cuda", [nsys, "profile", "-t", "cuda", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o",
-                                                     os.path.join(bench.args.logs, "nsys-" + kind)] + argv, question, TMPDIR="/tmp"))
+                                                     os.path.join(bench.args.logs, "nsys-" + kind)] + argv, question, TMPDIR="/tmp", **cpu))
         by_name = bench.measure("launch, " + kind, wanted, 200, "ns", 1)
         floor, ours = by_name["recycle-only"], by_name["ours"]
         bench.median_of("empty launch, %s: ours over recycle-only" % kind, arms.paired(ours, floor, lambda a, b: a - b), RECYCLE_SLACK_NS, " ns", "%.0f")
@@ -124,7 +124,7 @@ def dormant(bench):
     tenth part of its chunks (what disturbs a chunk only makes it longer); then the dormant ones are active for a
     while and detach, and the same rounds again. Before and after of the same processes: what differs between two
     processes for other reasons falls out of the second figure, and is shown for the first."""
-    question, more = "loop %d" % DORMANT_LAUNCHES, {"key": "low_ns", "BENCH_CPU": max(0, os.cpu_count() - 3)}
+    question, more = "loop %d" % DORMANT_LAUNCHES, dict(arms.keep_free(), key="low_ns")
     plain = [bench.arm("untraced %d" % i, [arms.LAUNCH], question, **more) for i in range(TWINS)]
     ours = [bench.arm("dormant %d" % i, [arms.LAUNCH], question, arms.INJECT, **more) for i in range(TWINS)]
     print("== dormant and detached", flush=True)
