@@ -19,6 +19,7 @@ import expect  # noqa: E402
 MOCK = pathlib.Path(os.environ["UPGATE_MOCK"])
 INJECT = os.environ["UPGATE_INJECT"]
 SANITIZED = bool(os.environ.get("UPGATE_SANITIZED"))
+processes = []
 SECONDS = 60  # of any wait here: a machine may be busy, a failure is told by what was waited for
 WANT = {"kernels": 1, "nodes": 2, "sync": 4, "memory": 8, "nvtx": 16, "overhead": 32}
 ALL = 0x7d  # all but graph nodes
@@ -48,6 +49,7 @@ class Player:
         self.process = subprocess.Popen(
             [MOCK / "player", story, *(f"{name}={value}" for name, value in options.items())],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=full, text=True)
+        processes.append(self.process)
         self.pid = self.process.pid
         self.ready = self.until("ready")
 
@@ -97,6 +99,7 @@ class Recorder:
         self.process = subprocess.Popen(
             [MOCK / "spool_dump", str(pid), "--out", self.where.name, "--kinds", str(kinds), *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        processes.append(self.process)
         self.states = []
         for text in self.process.stdout:
             line = json.loads(text)
@@ -511,6 +514,9 @@ def main():
     except AssertionError as err:
         print(f"FAILED  {sys.argv[1]}: {err}")
         return 1
+    finally:
+        for process in processes:
+            process.kill() # what is over already does not mind
     print(f"{sys.argv[1]}: {time.monotonic() - started:.1f} s")
     return status
 
