@@ -8,6 +8,7 @@
 #include "tracer/inject/inject.h"
 #include "tracer/inject/reason.h"
 #include "tracer/inject/spool_writer.h"
+#include "tracer/inject/tuning.h"
 
 // The pool of device buffers: 8 x 3.2 MB taken with the context hold 800,000 activities in flight, so that CUPTI need not
 // allocate in the workload's thread; at most 128 (410 MB), where CUPTI's own limit is 250.
@@ -44,14 +45,15 @@ static bool attribute_set(const struct cupti *cupti, uint32_t attribute, size_t 
 void activities_attributes(const struct cupti *cupti, uint32_t quirks)
 {
     size_t ahead = DEVICE_BUFFERS_AHEAD, most = DEVICE_BUFFERS_MAX;
-    uint8_t yes = 1;
+    uint8_t yes = 1, wish = tuning()->per_thread;
     uint32_t per_thread = UINT32_MAX;
     attribute_set(cupti, CUPTI_ATTR_DEVICE_BUFFER_POOL_LIMIT, sizeof(most), &most);
     attribute_set(cupti, CUPTI_ATTR_DEVICE_BUFFER_PRE_ALLOCATE, sizeof(ahead), &ahead);
     attribute_set(cupti, CUPTI_ATTR_ZEROED_OUT_BUFFER, sizeof(yes), &yes);
     // Said in words, because the default changed with 13.0: two sides of a comparison may not differ in this.
     if ((quirks & QUIRK_NO_PER_THREAD) == 0)
-        per_thread = attribute_set(cupti, CUPTI_ATTR_PER_THREAD_BUFFER, sizeof(yes), &yes) ? 1 : 0;
+        per_thread = attribute_set(cupti, CUPTI_ATTR_PER_THREAD_BUFFER, sizeof(wish), &wish) ? wish
+                                                                                        : !wish;
     spool_header()->per_thread_buffers = per_thread;
     if (cupti->thread_id_type != NULL)
         cupti->thread_id_type(1);

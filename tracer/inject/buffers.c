@@ -17,9 +17,9 @@
 #define BUFFER_BYTES (2u << 20)
 #define BUFFER_COUNT 96u
 #define BUFFER_READY_WANTED 4u
-// Eight, so that two threads of CUPTI hardly ever write into the same one.
-#define DISCARD_BYTES (64u << 10)
-#define DISCARD_COUNT 8u
+// Memory of these is taken when they are used; 64, so that two threads of CUPTI hardly ever write into the same one.
+#define DISCARD_BYTES (32u << 10)
+#define DISCARD_COUNT 64u
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -29,6 +29,7 @@ enum slot_state { SLOT_COLD, SLOT_READY, SLOT_OUT, SLOT_DIRTY, SLOT_CLEANING };
 static struct {
     uint8_t *base;
     _Atomic uint32_t states[BUFFER_COUNT];
+    _Atomic uint32_t discard_users[DISCARD_COUNT];
     _Atomic uint32_t next_discard;
     _Atomic(const struct cupti_layout *) layout;
     _Atomic(decode_call_name) call_name;
@@ -75,6 +76,19 @@ static void header_add(uint64_t *counter, uint64_t count)
     __atomic_fetch_add(counter, count, __ATOMIC_RELAXED);
 }
 
+// Zeroed when nobody has it; the rare one that is shared is not, for another may be writing.
+static uint8_t *discard_take(void)
+{
+    for (uint32_t i = 0; i < DISCARD_COUNT; i++) {
+        uint32_t nobody = 0;
+        if (atomic_compare_exchange_strong(&pool.discard_users[i], &nobody, 1))
+            return memset(discard[i], 0, DISCARD_BYTES);
+    }
+    uint32_t at = atomic_fetch_add(&pool.next_discard, 1) % DISCARD_COUNT;
+    atomic_fetch_add(&pool.discard_users[at], 1);
+    return discard[at];
+}
+
 void buffers_requested(uint8_t **buffer, size_t *size, size_t *records_max)
 {
     struct ug_spool_header *header = inject_alive() ? spool_header() : NULL;
@@ -99,7 +113,7 @@ void buffers_requested(uint8_t **buffer, size_t *size, size_t *records_max)
         *size = BUFFER_BYTES;
         return;
     }
-    *buffer = discard[atomic_fetch_add(&pool.next_discard, 1) % DISCARD_COUNT];
+    *buffer = discard_take();
     *size = DISCARD_BYTES;
     memset(*buffer, 0, DISCARD_BYTES); // promised to CUPTI of every buffer; 3 us
 }
@@ -127,6 +141,7 @@ void buffers_completed(void *context, uint32_t stream, uint8_t *buffer, size_t s
     if (header != NULL)
         header_add(&header->cupti_buffers_completed, 1);
     if (buffer >= discard[0] && buffer < discard[0] + sizeof(discard)) {
+        atomic_fetch_sub(&pool.discard_users[(size_t)(buffer - discard[0]) / DISCARD_BYTES], 1);
         if (header != NULL)
             header_add(&header->cupti_buffers_discarded, 1);
         return;

@@ -9,6 +9,9 @@
 #include <string.h>
 
 #include "contracts/spool.h"
+#include "tracer/inject/inject.h"
+#include "tracer/inject/spool_writer.h"
+#include "tracer/inject/tuning.h"
 
 #define CBID_MAX 1024u
 
@@ -131,16 +134,23 @@ static uint32_t wanted_by(const struct call_table *table, uint32_t cbid)
 // In place: buffers may be read meanwhile, and a call without a name is not written.
 void calls_names(const struct cupti *cupti, uint32_t kinds)
 {
+    enum tuning_calls which = tuning()->calls;
+    bool has_runtime = which == TUNING_CALLS_RUNTIME || which == TUNING_CALLS_BOTH;
+    bool has_driver = which != TUNING_CALLS_RUNTIME;
     for (size_t t = 0; t < COUNT(tables); t++) {
+        bool is_used = tables[t].domain == CUPTI_DOMAIN_RUNTIME ? has_runtime : has_driver;
         for (uint32_t cbid = 0; cbid < CBID_MAX; cbid++) {
             const char *name = NULL;
-            if ((wanted_by(&tables[t], cbid) & kinds) == 0 ||
+            if (!is_used || (wanted_by(&tables[t], cbid) & kinds) == 0 ||
                 cupti->callback_name(tables[t].domain, cbid, &name) != CUPTI_OK)
                 name = NULL;
             atomic_store_explicit(&names[t][cbid], name, memory_order_relaxed);
         }
     }
 }
+
+// How the calls of this session are switched on, for switching them off.
+static enum calls_how present;
 
 static bool is_any_wanted(size_t t)
 {
@@ -151,40 +161,70 @@ static bool is_any_wanted(size_t t)
     return false;
 }
 
-// A function that is switched on by itself is accepted and records nothing, unless API calls were on when the first context
-// was made: so the whole kind goes on, which forgets all earlier choices, and then what is not wanted goes off.
-static int table_enable(const struct cupti *cupti, size_t t, bool selective)
+static int choose(const struct cupti *cupti, size_t t, uint32_t cbid, uint8_t on)
 {
-    int (*choose)(uint32_t, uint8_t) = tables[t].domain == CUPTI_DOMAIN_RUNTIME
-                                           ? cupti->enable_runtime_api
-                                           : cupti->enable_driver_api;
-    int result = cupti->enable(tables[t].kind);
-    if (!selective || choose == NULL || result != CUPTI_OK)
-        return result;
-    for (uint32_t cbid = 1; cbid < CBID_MAX; cbid++) {
-        const char *name = NULL;
-        if (names[t][cbid] == NULL &&
-            cupti->callback_name(tables[t].domain, cbid, &name) == CUPTI_OK && name != NULL)
-            choose(cbid, 0);
-    }
-    return CUPTI_OK;
+    if (tables[t].domain == CUPTI_DOMAIN_RUNTIME)
+        return cupti->enable_runtime_api == NULL ? CUPTI_OK : cupti->enable_runtime_api(cbid, on);
+    return cupti->enable_driver_api == NULL ? CUPTI_OK : cupti->enable_driver_api(cbid, on);
 }
 
-int calls_enable(const struct cupti *cupti, bool selective)
+// All wanted ones of a table; the first error of CUPTI.
+static int wanted_each(const struct cupti *cupti, void *subscriber, size_t t, uint8_t on)
 {
     int first_error = CUPTI_OK;
-    for (size_t t = 0; t < COUNT(tables); t++) {
-        int result = is_any_wanted(t) ? table_enable(cupti, t, selective) : CUPTI_OK;
+    for (uint32_t cbid = 1; cbid < CBID_MAX; cbid++) {
+        if (names[t][cbid] == NULL)
+            continue;
+        int result = present == CALLS_CALLBACK
+                         ? cupti->enable_callback(on, subscriber, tables[t].domain, cbid)
+                         : choose(cupti, t, cbid, on);
         if (first_error == CUPTI_OK)
             first_error = result;
     }
     return first_error;
 }
 
-void calls_disable(const struct cupti *cupti)
+static void unwanted_off(const struct cupti *cupti, size_t t)
+{
+    for (uint32_t cbid = 1; cbid < CBID_MAX; cbid++) {
+        const char *name = NULL;
+        if (names[t][cbid] == NULL &&
+            cupti->callback_name(tables[t].domain, cbid, &name) == CUPTI_OK && name != NULL)
+            choose(cupti, t, cbid, 0);
+    }
+}
+
+static int table_enable(const struct cupti *cupti, void *subscriber, size_t t)
+{
+    int result;
+    if (present == CALLS_WANTED_ON || present == CALLS_CALLBACK)
+        return wanted_each(cupti, subscriber, t, 1);
+    result = cupti->enable(tables[t].kind);
+    if (result == CUPTI_OK && present == CALLS_UNWANTED_OFF)
+        unwanted_off(cupti, t);
+    return result;
+}
+
+int calls_enable(const struct cupti *cupti, void *subscriber, enum calls_how how)
+{
+    int first_error = CUPTI_OK;
+    present = how;
+    for (size_t t = 0; t < COUNT(tables); t++) {
+        int result = is_any_wanted(t) ? table_enable(cupti, subscriber, t) : CUPTI_OK;
+        if (first_error == CUPTI_OK)
+            first_error = result;
+    }
+    return first_error;
+}
+
+void calls_disable(const struct cupti *cupti, void *subscriber)
 {
     for (size_t t = 0; t < COUNT(tables); t++) {
-        if (is_any_wanted(t))
+        if (!is_any_wanted(t))
+            continue;
+        if (present == CALLS_WANTED_ON || present == CALLS_CALLBACK)
+            wanted_each(cupti, subscriber, t, 0);
+        else
             cupti->disable(tables[t].kind);
     }
 }
@@ -230,4 +270,41 @@ bool calls_is_wait(uint32_t domain, uint32_t cbid)
             return true;
     }
     return false;
+}
+
+// A whole call, at its end.
+static void call_put(const struct cupti *cupti, uint32_t cbid, const struct cupti_callback_data *data)
+{
+    uint64_t end = 0, start = *data->correlation_data;
+    const char *name = calls_name(1, cbid);
+    if ((inject_kinds() & UG_WANT_NOTHING_KEPT) != 0) {
+        spool_count(UG_PRODUCER_CALL);
+        return;
+    }
+    if (start == 0 || name == NULL || cupti->get_timestamp(&end) != CUPTI_OK || end < start)
+        return; // entered before we were on
+    uint32_t id = spool_static_string(name);
+    struct ug_rec_call *record = spool_reserve(UG_PRODUCER_CALL, sizeof(*record));
+    if (record == NULL)
+        return;
+    record->head = (struct ug_rec_head){UG_REC_CALL, sizeof(*record), spool_tid()};
+    record->start_gpu = start;
+    record->end_gpu = end;
+    record->correlation = data->correlation_id;
+    record->call = cbid | 1u << 31;
+    record->name = id;
+    record->result = data->function_return == NULL ? 0 : *(const int *)data->function_return;
+    spool_publish(sizeof(*record));
+}
+
+void calls_callback(const struct cupti *cupti, uint32_t domain, uint32_t cbid,
+                    const struct cupti_callback_data *data)
+{
+    if (present != CALLS_CALLBACK || domain != CUPTI_DOMAIN_DRIVER || inject_kinds() == 0 ||
+        data->correlation_data == NULL)
+        return;
+    if (data->site == CUPTI_SITE_EXIT)
+        call_put(cupti, cbid, data);
+    else if (cupti->get_timestamp(data->correlation_data) != CUPTI_OK)
+        *data->correlation_data = 0;
 }

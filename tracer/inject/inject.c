@@ -25,6 +25,7 @@
 #include "tracer/inject/python_start.h"
 #include "tracer/inject/session.h"
 #include "tracer/inject/spool_writer.h"
+#include "tracer/inject/tuning.h"
 
 #define TICK_NS 100000000ull
 #define DORMANT_NS 600000000000ull
@@ -293,7 +294,8 @@ static int start(bool is_early)
     uint32_t unborn = LIFE_UNBORN;
     if (!atomic_compare_exchange_strong(&inject.life, &unborn, LIFE_RUNNING))
         return 0; // a second time: another loader, or a forked child that starts CUDA
-    inject.is_debug = getenv("UPGATE_INJECT_DEBUG") != NULL;
+    tuning_read();
+    inject.is_debug = tuning()->is_debug;
     cupti_load_environment();
     python_environment();
     if (spool_create() != 0) {

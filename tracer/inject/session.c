@@ -21,8 +21,8 @@
 #include "tracer/inject/nvtx.h"
 #include "tracer/inject/reason.h"
 #include "tracer/inject/spool_writer.h"
+#include "tracer/inject/tuning.h"
 
-#define FLUSH_NS 200000000ull
 #define CLOCK_NS 100000000ull
 #define DROPS_NS 1000000000ull
 #define FINALIZE_GRACE_NS 500000000ull
@@ -152,6 +152,7 @@ static void on_callback(void *user, uint32_t domain, uint32_t cbid, const void *
         const struct cupti_callback_data *call = data;
         if ((inject_kinds() & UG_WANT_LAUNCH_STACKS) != 0 && calls_is_launch(domain, cbid))
             on_launch(domain, call);
+        calls_callback(&session.cupti, domain, cbid, call);
         if (call->site == CUPTI_SITE_EXIT &&
             atomic_load_explicit(&session.finalize, memory_order_acquire) == FINALIZE_DUE)
             finalize_here(domain, cbid, call);
@@ -212,6 +213,8 @@ static int load(void)
 
 static int subscribe(void)
 {
+    if (!tuning()->has_subscriber)
+        return 0;
     int result = session.cupti.subscribe(&session.subscriber, on_callback, NULL);
     inject_debug("cuptiSubscribe: %d", result);
     if (result == CUPTI_MULTIPLE_SUBSCRIBERS || result == CUPTI_OLD_PROFILER_API) {
@@ -237,6 +240,8 @@ static void graph_nodes_subscribe(uint32_t kinds)
 {
     uint32_t both = UG_WANT_GRAPH_NODES | UG_WANT_PYTHON;
     bool on = (kinds & both) == both && session.cupti.graph_node_id != NULL;
+    if (!session.is_subscribed)
+        return;
     session.cupti.enable_callback(on, session.subscriber, CUPTI_DOMAIN_RESOURCE,
                                   CUPTI_RESOURCE_GRAPHNODE_CREATED);
     session.cupti.enable_callback(on, session.subscriber, CUPTI_DOMAIN_RESOURCE,
@@ -248,7 +253,7 @@ static void kinds_disable(void)
     if (!session.is_attached)
         return;
     activities_disable(&session.cupti, session.quirks);
-    calls_disable(&session.cupti);
+    calls_disable(&session.cupti, session.subscriber);
     if ((session.kinds & UG_WANT_LAUNCH_STACKS) != 0)
         calls_subscribe_launches(&session.cupti, session.subscriber, false);
     graph_nodes_subscribe(0);
@@ -265,10 +270,19 @@ static void quirks_say(void)
     }
 }
 
+static enum calls_how calls_how(bool is_early)
+{
+    if (tuning()->calls == TUNING_CALLS_CALLBACK && session.is_subscribed)
+        return CALLS_CALLBACK;
+    if (!session.is_selective)
+        return CALLS_WHOLE;
+    return is_early ? CALLS_WANTED_ON : CALLS_UNWANTED_OFF;
+}
+
 // The calls before the kernels, and off after them, so that no kernel lacks its call. Returns the kinds CUPTI took.
 static uint32_t all_enable(uint32_t kinds, bool is_early)
 {
-    int result = calls_enable(&session.cupti, session.is_selective);
+    int result = calls_enable(&session.cupti, session.subscriber, calls_how(is_early));
     if (result != CUPTI_OK)
         reason_cupti(&session.cupti, "some calls refused", result);
     kinds = activities_enable(&session.cupti, kinds, is_early);
@@ -431,7 +445,7 @@ static void cupti_tick(uint64_t now_ns)
     devices_write(&session.cupti);
     if (now_ns >= session.flush_due_ns) {
         session.cupti.flush_all(0);
-        session.flush_due_ns = now_ns + FLUSH_NS;
+        session.flush_due_ns = now_ns + tuning()->flush_ns;
     }
 }
 
@@ -488,6 +502,8 @@ static void detach(void)
     if (!session.is_attached)
         return;
     session.is_attached = false;
+    if (!session.is_subscribed)
+        return;
     if (session.cupti.finalize == NULL || session.cupti.enable_domain == NULL) {
         session.cupti.unsubscribe(session.subscriber);
         session.is_subscribed = false;
