@@ -583,20 +583,27 @@ def collectives(check, store, name):
     return reduce
 
 
+def known_collectives(check, name, path):
+    """All-reduces of known sizes, recorded: each with its algorithm, protocol and bytes, on both ranks."""
+    argv, store = check.record_argv("nccl_" + name.lower())
+    env = check.environment(**({"LD_PRELOAD": path} if path else {}))
+    done = subprocess.run(argv + ["--", sys.executable, os.path.join(arms.HERE, "collectives_worker.py"), "2"], env=env, capture_output=True,
+                          text=True, timeout=120)
+    print("  %s %s: exit %d %s %s" % (name, path, done.returncode, done.stdout.strip()[-100:], done.stderr.strip()[-400:]))
+    summary(store)
+    collectives(check, store, name)
+    found = query(store, "SELECT bytes, rank, count(*) FROM v_nccl_op WHERE function = 'AllReduce' AND bytes >= 1048576 GROUP BY 1, 2 ORDER BY 1, 2")
+    check.equal("%s: bytes, rank and number of the all-reduces" % name, found, [(size << 20, rank, 3) for size in (1, 16, 256) for rank in (0, 1)])
+
+
 def nccl(check):
     if gpus() < 2:
         print("  one GPU: nothing to check")
         return
     versions = {name: os.environ[name] for name in ("NCCL_A", "NCCL_B") if os.environ.get(name)}
-    torchrun = [sys.executable, os.path.join(rig.BUILD, "reference_models/torch/ddp.py"), "--ranks", "2", "--steps", "20", "--device", "cuda"]
-    for name, path in versions.items() or {"torch's own": None}.items():
+    for name, path in versions.items() or {"own": None}.items():
         try:
-            argv, store = check.record_argv("nccl_" + name.split("'")[0].lower())
-            env = check.environment(**({"LD_PRELOAD": path} if path else {}))
-            done = subprocess.run(argv + ["--"] + torchrun, env=env, capture_output=True, text=True, timeout=120)
-            print("  %s %s: exit %d %s" % (name, path, done.returncode, done.stderr.strip()[-300:]))
-            summary(store)
-            collectives(check, store, name)
+            known_collectives(check, name, path)
         except (Failed, sqlite3.Error, OSError, subprocess.SubprocessError) as error:
             check.true(name, False, error)
     if len(versions) == 2:
@@ -604,6 +611,8 @@ def nccl(check):
         store = run_ab(check, "ab_nccl", "ddp", 2, 60, env["NCCL_A"], env["NCCL_B"])
         reduce = collectives(check, store, "two sides")
         check.equal("both sides have all-reduces", sorted({row[0] for row in reduce}), [0, 1])
+        used = query(store, "SELECT DISTINCT nccl_version FROM gpu_process WHERE nccl_version > 0 ORDER BY 1")
+        check.true("two versions of NCCL", len(used) == 2, [row[0] for row in used])
 
 
 PARTS = {"smoke": smoke, "calls": calls, "play": play, "match": match, "cupti12": cupti12, "sums": sums, "sleep": sleep, "pid": pid, "soak": soak, "ab": ab, "nccl": nccl}
