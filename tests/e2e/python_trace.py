@@ -11,6 +11,7 @@ when no interpreter has it.
 
 import ctypes
 import gc
+import json
 import os
 import struct
 import subprocess
@@ -230,6 +231,36 @@ def work_steps():
     equal(times, sorted(times))
     equal(sorted(r[2] for r in library.of("thread")), ["MainThread", "the other"])
     assert marks[-1][1] != marks[0][1]
+    library.stop()
+
+
+def work_harness():
+    """Under a harness a step has the same number there and in the trace."""
+    library = Library()
+    sys.path.insert(0, library.directory.decode())
+    import upgate
+    assert upgate.active()
+    for _ in upgate.steps(range(2)):
+        pass
+    library.start()
+    for _ in upgate.steps(range(2)):
+        with upgate.step():  # ignored by both
+            pass
+        with upgate.phase("forward"):
+            pass
+    equal([(r[2], r[3] if r[2] >= PHASE_BEGIN else r[4]) for r in library.of("mark")], [
+        mark for step in (2, 3) for mark in (
+            (STEP_BEGIN, step), (PHASE_BEGIN, "data"), (PHASE_END, "data"), (PHASE_BEGIN, "forward"), (PHASE_END, "forward"),
+            (STEP_END, step))])
+    with upgate.step():
+        library.stop()
+        library.start()
+    equal([(r[2], r[3] if r[2] >= PHASE_BEGIN else r[4]) for r in library.of("mark")], [(STEP_END, 4)])
+    with upgate.step():
+        thread = threading.Thread(target=lambda: upgate.step().__enter__())
+        thread.start()
+        thread.join()
+    equal([(r[2], r[4]) for r in library.of("mark")], [(STEP_END, 4), (STEP_BEGIN, 5), (STEP_END, 5)])
     library.stop()
 
 
@@ -546,8 +577,15 @@ def interpreters():
 
 def run(python, name):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "UPGATE_STEPS"))}
-    return subprocess.run([python, os.path.abspath(__file__), "--work", name], env=environment,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
+    command = [python, os.path.abspath(__file__), "--work", name]
+    host = os.path.join(os.environ["UPGATE_BUILD"], "tests/e2e/step_host")
+    if name == "harness":
+        result = subprocess.run([host, "0", "0"] + command, env=environment, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, timeout=300)
+        last = json.loads(result.stdout.decode().splitlines()[-1])
+        return last.get("status"), result.stderr
+    result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
+    return result.returncode, result.stdout
 
 
 def torch_of(python):
@@ -583,6 +621,8 @@ def main():
         print("skipped: the Python extension is not built (see the configure summary)")
         return 77
     cases = [n[5:] for n in sorted(globals()) if n.startswith("work_") and n.startswith("work_torch") == with_torch]
+    if not os.path.exists(os.path.join(build, "tests/e2e/step_host")) and "harness" in cases:
+        cases.remove("harness")
     found = with_different_torch(interpreters()) if with_torch else interpreters()
     if not found:
         print("skipped: no interpreter here has torch" if with_torch else "skipped: no CPython of 3.8 or later")
@@ -590,10 +630,10 @@ def main():
     failed = 0
     for version, python in sorted(found.items()):
         for name in cases:
-            result = run(python, name)
-            if result.returncode != 0 or result.stdout:
+            status, output = run(python, name)
+            if status != 0 or output:
                 failed += 1
-                print("FAIL CPython %s, %s: exit %d\n%s" % (version, name, result.returncode, result.stdout.decode()))
+                print("FAIL CPython %s, %s: exit %s\n%s" % (version, name, status, output.decode()))
         print("CPython %s: %s" % (version, ", ".join(cases)))
         sys.stdout.flush()
     print("%d interpreters, %d cases, %d failed" % (len(found), len(found) * len(cases), failed))
