@@ -586,9 +586,9 @@ def collectives(check, store, name):
 def known_collectives(check, name, path):
     """All-reduces of known sizes, recorded: each with its algorithm, protocol and bytes, on both ranks."""
     argv, store = check.record_argv("nccl_" + name.lower())
-    env = check.environment(**({"LD_PRELOAD": path} if path else {}))
-    done = subprocess.run(argv + ["--", sys.executable, os.path.join(arms.HERE, "collectives_worker.py"), "2"], env=env, capture_output=True,
-                          text=True, timeout=120)
+    preload = ["env", "LD_PRELOAD=" + path] if path else []  # of the workload, not of the recorder
+    done = subprocess.run(argv + ["--"] + preload + [sys.executable, os.path.join(arms.HERE, "collectives_worker.py"), "2"],
+                          env=check.environment(), capture_output=True, text=True, timeout=120)
     print("  %s %s: exit %d %s %s" % (name, path, done.returncode, done.stdout.strip()[-100:], done.stderr.strip()[-400:]))
     summary(store)
     collectives(check, store, name)
