@@ -47,8 +47,10 @@ void activities_attributes(const struct cupti *cupti, uint32_t quirks)
     size_t ahead = DEVICE_BUFFERS_AHEAD, most = DEVICE_BUFFERS_MAX;
     uint8_t yes = 1, wish = tuning()->per_thread;
     uint32_t per_thread = UINT32_MAX;
-    attribute_set(cupti, CUPTI_ATTR_DEVICE_BUFFER_POOL_LIMIT, sizeof(most), &most);
-    attribute_set(cupti, CUPTI_ATTR_DEVICE_BUFFER_PRE_ALLOCATE, sizeof(ahead), &ahead);
+    if (tuning()->has_device_buffers) {
+        attribute_set(cupti, CUPTI_ATTR_DEVICE_BUFFER_POOL_LIMIT, sizeof(most), &most);
+        attribute_set(cupti, CUPTI_ATTR_DEVICE_BUFFER_PRE_ALLOCATE, sizeof(ahead), &ahead);
+    }
     attribute_set(cupti, CUPTI_ATTR_ZEROED_OUT_BUFFER, sizeof(yes), &yes);
     // Said in words, because the default changed with 13.0: two sides of a comparison may not differ in this.
     if ((quirks & QUIRK_NO_PER_THREAD) == 0)

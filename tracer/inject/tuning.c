@@ -5,8 +5,11 @@
 #include <string.h>
 
 // 1 s between flushes: a flush stops every thread of the workload that writes a record meanwhile.
-static struct tuning values = {
-    .calls = TUNING_CALLS_DRIVER, .flush_ns = 1000000000ull, .per_thread = 1, .has_subscriber = true};
+static struct tuning values = {.calls = TUNING_CALLS_DRIVER,
+                               .flush_ns = 1000000000ull,
+                               .per_thread = 1,
+                               .has_device_buffers = true,
+                               .has_subscriber = true};
 
 void tuning_read(void)
 {
@@ -22,6 +25,8 @@ void tuning_read(void)
     text = getenv("UPGATE_INJECT_PER_THREAD");
     if (text != NULL)
         values.per_thread = atoi(text) != 0;
+    text = getenv("UPGATE_INJECT_DEVICE_BUFFERS");
+    values.has_device_buffers = text == NULL || atoi(text) != 0;
     text = getenv("UPGATE_INJECT_SUBSCRIBE");
     values.has_subscriber = text == NULL || atoi(text) != 0;
     values.is_debug = getenv("UPGATE_INJECT_DEBUG") != NULL;

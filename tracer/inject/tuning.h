@@ -3,6 +3,7 @@
 //   UPGATE_INJECT_CALLS=driver|runtime|both|callback  how calls are recorded (driver), see calls.h
 //   UPGATE_INJECT_FLUSH_MS=N       between two flushes (1000)
 //   UPGATE_INJECT_PER_THREAD=0|1   CUPTI's buffers per thread (1)
+//   UPGATE_INJECT_DEVICE_BUFFERS=0|1  0: as many as CUPTI takes by itself (1)
 //   UPGATE_INJECT_SUBSCRIBE=0|1    0: no subscriber, so that nothing tells of contexts and unloaded modules (1)
 //   UPGATE_INJECT_DEBUG=1          what CUPTI answers, on stderr
 #ifndef UPGATE_TRACER_INJECT_TUNING_H
@@ -17,7 +18,7 @@ struct tuning {
     enum tuning_calls calls;
     uint64_t flush_ns;
     uint8_t per_thread;
-    bool has_subscriber, is_debug;
+    bool has_device_buffers, has_subscriber, is_debug;
 };
 
 void tuning_read(void);
