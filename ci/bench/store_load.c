@@ -388,6 +388,7 @@ int main(int argc, char **argv)
     struct stat info = {0};
     stat(path, &info);
     if (strcmp(only, "spool") == 0) { // for a profiler
+        printf("peak memory %.1f MB\n", memory / 1e6);
         unlink(path);
         return 0;
     }

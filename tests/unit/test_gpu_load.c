@@ -10,6 +10,7 @@
 #include "common/strings.h"
 #include "tests/unit/gpu_world.h"
 #include "tests/unit/runner.h"
+#include "tracer/gpu/batch.h"
 #include "tracer/symbols/demangle.h"
 
 #define GPU_OFFSET 1700000000000000000ull // CUPTI's clock follows the wall clock
@@ -314,7 +315,45 @@ TEST(many_in_order_while_it_runs)
     CHECK_INT(number("SELECT count(*) FROM gpu_op a JOIN gpu_op b ON b.rowid = a.rowid + 1 WHERE b.start_ns < a.start_ns"), 0);
     CHECK_INT(number("SELECT count(*) FROM gpu_work"), 1);
     CHECK_INT(number("SELECT sum(dropped) FROM ledger"), 0);
+    CHECK_INT(number("SELECT count(*) FROM pragma_database_list"), 1); // what was attached is gone
+    check_text("PRAGMA integrity_check", "ok");
     end();
+}
+
+// Records written by us and copied by SQLite (image.c) are those that SQLite would have written.
+TEST(rows_by_image_are_those_by_insert)
+{
+    static const int64_t values[] = {0, 1, 2, -1, 127, 128, -128, -129, 255, 32767, 32768, -32768, -32769, 8388607, 8388608, -8388609,
+                                     2147483647, 2147483648, -2147483649, 140737488355327, 140737488355328, -140737488355329,
+                                     INT64_MAX, -INT64_MAX, BATCH_NULL};
+    enum { COUNT = sizeof values / sizeof *values, ROWS = 50000 };
+    snprintf(test_path, sizeof test_path, "/tmp/upgate-gpu-%d.db", (int)getpid());
+    store = gpu_world_store(test_path);
+    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; CREATE TABLE want AS SELECT * FROM gpu_op", NULL, NULL, NULL);
+    struct batch *batch = NULL;
+    CHECK_INT(batch_new(store, &gpu_world_callbacks, &batch, NULL), 0);
+    for (int i = 0; i < ROWS; i++) {
+        int64_t row[6];
+        for (int column = 0; column < 6; column++) {
+            row[column] = values[(i / (column + 1) + column * 5) % COUNT];
+            if (row[column] == BATCH_NULL && column != 3 && column != 4)
+                row[column] = i;
+        }
+        memcpy(batch_row(batch, BATCH_OP), row, sizeof row);
+        if (i == 0)
+            CHECK_INT(store_begin(store, NULL), 0);
+        CHECK_INT(store_exec(store, NULL, "INSERT INTO want VALUES (?, ?, ?, ?, ?, ?)", "iiiIIi", row[0], row[1], row[2],
+                             row[3] == BATCH_NULL ? NULL : &row[3], row[4] == BATCH_NULL ? NULL : &row[4], row[5]), 0);
+    }
+    CHECK_INT(batch_commit(batch, NULL), 0);
+    batch_free(batch);
+    CHECK_INT(number("SELECT count(*) FROM gpu_op"), ROWS);
+    CHECK_INT(number("SELECT count(*) FROM gpu_op a JOIN want b ON a.rowid = b.rowid WHERE a.start_ns IS b.start_ns AND a.dur_ns IS "
+                     "b.dur_ns AND a.work_id IS b.work_id AND a.call_ns IS b.call_ns AND a.call_dur_ns IS b.call_dur_ns AND "
+                     "a.correlation IS b.correlation"), ROWS);
+    check_text("PRAGMA integrity_check", "ok");
+    store_close(store);
+    unlink(test_path);
 }
 
 TEST(an_earlier_recorders_records_are_not_ours)

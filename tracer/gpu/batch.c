@@ -8,26 +8,31 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "tracer/gpu/image.h"
 
-enum { BATCH_VALUES = 32768 }; // of 8 bytes: 256 KiB stay in the second cache
+enum {
+    BATCH_VALUES = 32768,     // of 8 bytes: 256 KiB stay in the second cache
+    BATCH_IMAGE_ROWS = 16384, // 0.8 MiB, and as much again for the image
+};
 
 static const struct {
     const char *table, *columns;
     int count;
+    bool image; // the many
 } batch_tables[BATCH_TABLE_COUNT] = {
-    [BATCH_OP] = {"gpu_op", "start_ns, dur_ns, work_id, call_ns, call_dur_ns, correlation", 6},
+    [BATCH_OP] = {"gpu_op", "start_ns, dur_ns, work_id, call_ns, call_dur_ns, correlation", 6, true},
     [BATCH_WORK] = {"gpu_work", "id, kind, stream_id, kernel_id, call_name_id, thread_id, bytes, memory, graph, graph_node",
-                    10},
-    [BATCH_CALL] = {"gpu_call", "start_ns, dur_ns, process_id, thread_id, name_id, correlation, result", 7},
-    [BATCH_SYNC] = {"gpu_sync", "start_ns, dur_ns, process_id, kind, stream_id, thread_id, correlation, event, event_sync", 9},
+                    10, false},
+    [BATCH_CALL] = {"gpu_call", "start_ns, dur_ns, process_id, thread_id, name_id, correlation, result", 7, true},
+    [BATCH_SYNC] = {"gpu_sync", "start_ns, dur_ns, process_id, kind, stream_id, thread_id, correlation, event, event_sync", 9, false},
     [BATCH_MEMORY] = {"gpu_memory",
                       "at_ns, process_id, operation, kind, device, address, bytes, stream_id, pool, pool_used_bytes, "
-                      "pool_bytes, correlation", 12},
-    [BATCH_OVERHEAD] = {"gpu_overhead", "start_ns, dur_ns, process_id, thread_id, kind", 5},
-    [BATCH_RANGE] = {"nvtx_range", "start_ns, dur_ns, process_id, thread_id, name_id, domain_id", 6},
-    [BATCH_MARK] = {"python_mark", "process_id, thread_id, at_ns, kind, name_id, value", 6},
-    [BATCH_GC] = {"python_gc", "process_id, thread_id, start_ns, dur_ns, generation, collected", 6},
-    [BATCH_CLOCK] = {"clock_sample", "process_id, before_ns, gpu_ns, after_ns", 4},
+                      "pool_bytes, correlation", 12, false},
+    [BATCH_OVERHEAD] = {"gpu_overhead", "start_ns, dur_ns, process_id, thread_id, kind", 5, false},
+    [BATCH_RANGE] = {"nvtx_range", "start_ns, dur_ns, process_id, thread_id, name_id, domain_id", 6, false},
+    [BATCH_MARK] = {"python_mark", "process_id, thread_id, at_ns, kind, name_id, value", 6, false},
+    [BATCH_GC] = {"python_gc", "process_id, thread_id, start_ns, dur_ns, generation, collected", 6, false},
+    [BATCH_CLOCK] = {"clock_sample", "process_id, before_ns, gpu_ns, after_ns", 4, false},
 };
 
 struct batch_rows {
@@ -36,6 +41,7 @@ struct batch_rows {
     int used, capacity; // rows
     uint64_t given;
     sqlite3_stmt *insert;
+    struct image *image; // NULL: none
 };
 
 struct batch {
@@ -167,8 +173,10 @@ static int batch_prepare(struct batch *batch, enum batch_table table)
     sqlite3 *db = store_db(batch->store);
     struct batch_rows *rows = &batch->tables[table];
     rows->columns = batch_tables[table].count;
-    rows->capacity = BATCH_VALUES / rows->columns;
-    rows->values = xcalloc(BATCH_VALUES, sizeof *rows->values);
+    if (batch_tables[table].image)
+        rows->image = image_new(db, batch_tables[table].table, rows->columns, BATCH_IMAGE_ROWS);
+    rows->capacity = rows->image ? (int)BATCH_IMAGE_ROWS : BATCH_VALUES / rows->columns;
+    rows->values = xcalloc((size_t)rows->capacity * (size_t)rows->columns, sizeof *rows->values);
     char name[48];
     snprintf(name, sizeof name, "upgate_batch_%s", batch_tables[table].table);
     int rc = sqlite3_create_module(db, name, &rows_module, rows);
@@ -201,15 +209,16 @@ void batch_free(struct batch *batch)
 {
     if (!batch)
         return;
+    if (!batch->callbacks->begin)
+        store_rollback(batch->store);
     for (enum batch_table table = 0; table < BATCH_TABLE_COUNT; table++) {
         sqlite3_finalize(batch->tables[table].insert);
+        image_free(batch->tables[table].image);
         char name[48];
         snprintf(name, sizeof name, "upgate_batch_%s", batch_tables[table].table);
         sqlite3_create_module(store_db(batch->store), name, NULL, NULL); // forgets it
         free(batch->tables[table].values);
     }
-    if (!batch->callbacks->begin)
-        store_rollback(batch->store);
     free(batch);
 }
 
@@ -251,6 +260,11 @@ static void batch_flush_table(struct batch *batch, struct batch_rows *rows)
         return;
     if (!batch_open(batch)) {
         batch->lost += (uint64_t)rows->used;
+    } else if (rows->image && rows->used >= IMAGE_ROWS_MIN) {
+        if (image_insert(rows->image, rows->values, rows->used) != SQLITE_OK) {
+            batch_fail(batch);
+            batch->lost += (uint64_t)rows->used;
+        }
     } else {
         if (sqlite3_step(rows->insert) != SQLITE_DONE) {
             batch_fail(batch);

@@ -4,6 +4,7 @@ steps_worker.py), started traced in several ways and all alive at the same time,
 interleaved. Reads $UPGATE_BUILD (build/gpu) and $GPU_PROGRAMS (where build_programs left its programs).
 """
 
+import contextlib
 import json
 import os
 import random
@@ -31,14 +32,18 @@ LAUNCH = os.path.join(PROGRAMS, "launch_bench")
 OTHER_CPUS = []  # what starts those that read the spools where the arms do not run
 
 
-def share_cpus(count):
-    """The arms on the first CPUs that we may use, the readers of spools on the rest: an eager loop is bound by its
-    launches, and on few CPUs its rounds spread a third as much."""
+def share_cpus(arms, count):
+    """Arms that have started stay on the first CPUs that we may use, the readers of their spools on the rest: an eager loop
+    is bound by its launches, and on few CPUs its rounds spread a third as much."""
     cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) < 2 * count or not shutil.which("taskset"):
+    if len(cpus) < 2 * count:
         return
-    os.sched_setaffinity(0, cpus[:count])
-    OTHER_CPUS[:] = ["taskset", "-c", ",".join(map(str, cpus[count:]))]
+    for arm in arms:
+        readers = [arm.switch.pid] if arm.switch else []
+        for pid, own in [(arm.pid, cpus[:count])] + [(reader, cpus[count:]) for reader in readers]:
+            for tid in os.listdir("/proc/%d/task" % pid):
+                with contextlib.suppress(OSError):  # it has ended
+                    os.sched_setaffinity(int(tid), own)
 
 
 def keep_free():

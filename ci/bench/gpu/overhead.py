@@ -48,10 +48,12 @@ class Bench:
             return arm
         return Arm(name, argv, environment, log, question, kinds, key)
 
-    def measure(self, title, wanted, rounds, unit, scale):
-        """Starts, interleaves, ends and shows arms; those that failed too."""
+    def measure(self, title, wanted, rounds, unit, scale, cpus=None):
+        """Starts, interleaves, ends and shows arms; those that failed too. cpus: so many for all of them."""
         print("== %s" % title, flush=True)
         alive = arms.start_all(wanted)
+        if cpus:
+            arms.share_cpus(alive, cpus)
         try:
             arms.interleave(alive, rounds, seconds=self.args.seconds)
         finally:
@@ -206,11 +208,10 @@ EAGER_ARMS = [
 
 
 def eager(bench):
-    arms.share_cpus(4)
     argv, question = [sys.executable, os.path.join(arms.HERE, "steps_worker.py")], "round %d" % EAGER_STEPS
     wanted = [bench.arm("untraced", argv, question), bench.arm("torch.profiler CUDA", argv, "profiled %d" % EAGER_STEPS)] + \
         [bench.arm(name, argv, question, library, kinds, **more) for name, library, kinds, more in EAGER_ARMS]
-    by_name = bench.measure("eager PyTorch step", wanted, 60, "us", 1000)
+    by_name = bench.measure("eager PyTorch step", wanted, 60, "us", 1000, cpus=4)
     ours = by_name["ours"]
     if ours.ended:
         steps = EAGER_STEPS * 2 * (len(ours.values) + 1)  # and the round that warms up
@@ -222,7 +223,7 @@ def eager(bench):
         bench.share("    %s over untraced" % name, by_name, name, "untraced")
 
 
-PARTS = {"launch": launch, "dormant": dormant, "graph": graph, "eager": eager}  # eager last: it keeps its CPUs
+PARTS = {"launch": launch, "dormant": dormant, "graph": graph, "eager": eager}
 
 
 def main():
