@@ -28,11 +28,13 @@ struct full {
 
 struct fake_behaviour fake_behaviour;
 
-static struct slot slots[SLOT_COUNT] = {[0 ... SLOT_COUNT - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+static struct slot slots[SLOT_COUNT] = {
+    [0 ... SLOT_COUNT - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 static _Atomic(fake_requested_fn) requested;
 static _Atomic(fake_completed_fn) completed;
 static atomic_int per_thread, zeroed, threads, in_callback_flushes;
-static atomic_ulong appended, lost, lost_total, requests, completions, records_given, refused, abandoned;
+static atomic_ulong appended, lost, lost_total, requests, completions, records_given, refused,
+    abandoned;
 static _Thread_local int own_slot;
 static _Thread_local int in_complete;
 
@@ -69,7 +71,8 @@ static size_t record_bytes(const uint8_t *record)
     return 0;
 }
 
-// A child has our locks free, whoever held them when its parent forked: what hangs in a test is then the library.
+// A child has our locks free, whoever held them when its parent forked: what hangs in a test is
+// then the library.
 static void lock_all(void)
 {
     for (size_t i = 0; i < SLOT_COUNT; i++)
@@ -121,7 +124,8 @@ static void give_back(const struct full *full)
     in_complete--;
 }
 
-// With queue_lock. CUPTI holds a buffer as long as one of its records is not complete: a long kernel will do.
+// With queue_lock. CUPTI holds a buffer as long as one of its records is not complete: a long
+// kernel will do.
 static bool is_hoarding(void)
 {
     return fake_behaviour.hoard && kinds_on > 0 && queue_end - queue_begin < QUEUE_MAX;
@@ -177,7 +181,8 @@ static void look_at_new(struct slot *slot)
         fake_wrong("a buffer that is not aligned to 8");
     if (slot->size < 1024)
         fake_wrong("a buffer of less than 1 KiB");
-    // While buffers are held the small static ones go round, to several threads at a time: of those nothing can be said.
+    // While buffers are held the small static ones go round, to several threads at a time: of those
+    // nothing can be said.
     if (atomic_load(&zeroed) && !(fake_behaviour.hoard && slot->size <= HOARD_BYTES))
         for (size_t i = 0; i < slot->size; i += 8) {
             uint64_t word;
@@ -356,9 +361,12 @@ void fake_buffers_report(FILE *out)
         pthread_mutex_unlock(&slots[i].lock);
     }
     pthread_mutex_lock(&wrong_lock);
-    fprintf(out, "\"records\":%lu,\"waiting\":%zu,\"abandoned\":%lu,\"lost\":%lu,\"requests\":%lu,\"completions\":%lu,"
-                 "\"refused\":%lu,\"per_thread\":%d,\"zeroed\":%d,\"wrong\":\"%s\"",
-            atomic_load(&records_given), waiting, atomic_load(&abandoned), atomic_load(&lost_total), atomic_load(&requests),
-            atomic_load(&completions), atomic_load(&refused), atomic_load(&per_thread), atomic_load(&zeroed), wrong);
+    fprintf(out,
+            "\"records\":%lu,\"waiting\":%zu,\"abandoned\":%lu,\"lost\":%lu,\"requests\":%lu,"
+            "\"completions\":%lu,"
+            "\"refused\":%lu,\"per_thread\":%d,\"zeroed\":%d,\"wrong\":\"%s\"",
+            atomic_load(&records_given), waiting, atomic_load(&abandoned), atomic_load(&lost_total),
+            atomic_load(&requests), atomic_load(&completions), atomic_load(&refused),
+            atomic_load(&per_thread), atomic_load(&zeroed), wrong);
     pthread_mutex_unlock(&wrong_lock);
 }

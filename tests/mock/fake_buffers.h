@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake CUPTI's activity buffers: asked for, filled, given back, on whose thread, and in which order.
+// The fake CUPTI's activity buffers: asked for, filled, given back, on whose thread, and in which
+// order.
 #ifndef UPGATE_TESTS_MOCK_FAKE_BUFFERS_H
 #define UPGATE_TESTS_MOCK_FAKE_BUFFERS_H
 
@@ -10,7 +11,8 @@
 #include "tests/mock/cupti_records.h"
 
 typedef void (*fake_requested_fn)(uint8_t **buffer, size_t *size, size_t *max_records);
-typedef void (*fake_completed_fn)(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);
+typedef void (*fake_completed_fn)(void *context, uint32_t stream, uint8_t *buffer, size_t size,
+                                  size_t valid);
 
 struct fake_behaviour { // of the environment, see fake.h
     int worker, shuffle, zero, unknown, drop, held, per_thread, hoard;
@@ -29,7 +31,7 @@ void fake_buffers_per_thread(int on);
 void fake_buffers_zeroed(int on); // the client promises zeroed buffers: look
 // A record, whole; is_host: of the calling thread's own buffer where there are such.
 void fake_buffers_append(const void *record, size_t bytes, int is_host);
-void fake_buffers_flush(void); // all of it, completed when this returns
+void fake_buffers_flush(void);     // all of it, completed when this returns
 size_t fake_buffers_dropped(void); // since it was last asked
 void fake_buffers_reset(void); // nobody is registered; what was not given back stays where it is
 int fake_buffers_registered(void);

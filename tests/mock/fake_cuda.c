@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libcuda.so.1 of a machine without a GPU: the driver calls that the tracer's library asks, and, as the real one does in
-// cuInit, the library of CUDA_INJECTION64_PATH loaded and started. The device it tells of is an H200 in numbers.
-// Any thread.
+// libcuda.so.1 of a machine without a GPU: the driver calls that the tracer's library asks, and, as
+// the real one does in cuInit, the library of CUDA_INJECTION64_PATH loaded and started. The device
+// it tells of is an H200 in numbers. Any thread.
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -86,17 +86,39 @@ FAKE_EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device)
     if (device < 0 || device > 1)
         return 101;
     switch (attribute) {
-    case 1: *value = 1024; break;    // threads of a block
-    case 8: *value = 49152; break;   // shared memory of a block
-    case 10: *value = 32; break;     // warp
-    case 12: *value = 65536; break;  // registers of a block
-    case 16: *value = 132; break;    // multiprocessors
-    case 39: *value = 2048; break;   // threads of a multiprocessor
-    case 75: *value = 9; break;      // compute capability
-    case 76: *value = 0; break;
-    case 81: *value = 233472; break; // shared memory of a multiprocessor
-    case 82: *value = 65536; break;  // registers of a multiprocessor
-    default: *value = 0; return 1;   // CUDA_ERROR_INVALID_VALUE
+    case 1:
+        *value = 1024;
+        break; // threads of a block
+    case 8:
+        *value = 49152;
+        break; // shared memory of a block
+    case 10:
+        *value = 32;
+        break; // warp
+    case 12:
+        *value = 65536;
+        break; // registers of a block
+    case 16:
+        *value = 132;
+        break; // multiprocessors
+    case 39:
+        *value = 2048;
+        break; // threads of a multiprocessor
+    case 75:
+        *value = 9;
+        break; // compute capability
+    case 76:
+        *value = 0;
+        break;
+    case 81:
+        *value = 233472;
+        break; // shared memory of a multiprocessor
+    case 82:
+        *value = 65536;
+        break; // registers of a multiprocessor
+    default:
+        *value = 0;
+        return 1; // CUDA_ERROR_INVALID_VALUE
     }
     return 0;
 }

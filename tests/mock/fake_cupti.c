@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libcupti.so without a GPU: the functions the tracer's library finds with dlsym, with the ABI of the version chosen when this
-// was compiled (FAKE_VERSION, the row of cupti_records.h; FAKE_API, what cuptiGetVersion says). What a version does not have
-// is not exported. Any thread.
+// libcupti.so without a GPU: the functions the tracer's library finds with dlsym, with the ABI of
+// the version chosen when this was compiled (FAKE_VERSION, the row of cupti_records.h; FAKE_API,
+// what cuptiGetVersion says). What a version does not have is not exported. Any thread.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,16 +13,23 @@
 #define FAKE_EXPORT __attribute__((visibility("default")))
 
 enum { // as CUptiResult
-    OK = 0, INVALID_PARAMETER = 1, INVALID_OPERATION = 7, NOT_COMPATIBLE = 14, NOT_INITIALIZED = 15, INVALID_KIND = 21,
+    OK = 0,
+    INVALID_PARAMETER = 1,
+    INVALID_OPERATION = 7,
+    NOT_COMPATIBLE = 14,
+    NOT_INITIALIZED = 15,
+    INVALID_KIND = 21,
     MULTIPLE_SUBSCRIBERS = 39
 };
 
 enum { // as CUpti_ActivityAttribute
-    ATTR_ZEROED = 5, ATTR_PER_THREAD = 9, ATTR_COUNT = 11
+    ATTR_ZEROED = 5,
+    ATTR_PER_THREAD = 9,
+    ATTR_COUNT = 11
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of subscribing
-static int subscription;         // its address is the handle
+static int subscription;                                 // its address is the handle
 static int is_subscribed;
 static uint64_t attributes[ATTR_COUNT];
 
@@ -141,7 +148,8 @@ FAKE_EXPORT int cuptiGetCallbackName(uint32_t domain, uint32_t cbid, const char 
 }
 
 int cuptiActivityRegisterCallbacks(fake_requested_fn requested, fake_completed_fn completed);
-FAKE_EXPORT int cuptiActivityRegisterCallbacks(fake_requested_fn requested, fake_completed_fn completed)
+FAKE_EXPORT int cuptiActivityRegisterCallbacks(fake_requested_fn requested,
+                                               fake_completed_fn completed)
 {
     return fake_buffers_register(requested, completed);
 }
@@ -169,10 +177,16 @@ static void give_devices(void)
             enum cupti_field field;
             uint64_t value;
         } values[] = {
-            {FIELD_kind, 8}, {FIELD_id, i}, {FIELD_numMultiprocessors, 132}, {FIELD_computeCapabilityMajor, 9},
-            {FIELD_maxWarpsPerMultiprocessor, 64}, {FIELD_numThreadsPerWarp, 32},
-            {FIELD_maxRegistersPerMultiprocessor, 65536}, {FIELD_maxSharedMemoryPerMultiprocessor, 233472},
-            {FIELD_globalMemorySize, (uint64_t)141 << 30}, {FIELD_name, (uint64_t)(uintptr_t)names[i]},
+            {FIELD_kind, 8},
+            {FIELD_id, i},
+            {FIELD_numMultiprocessors, 132},
+            {FIELD_computeCapabilityMajor, 9},
+            {FIELD_maxWarpsPerMultiprocessor, 64},
+            {FIELD_numThreadsPerWarp, 32},
+            {FIELD_maxRegistersPerMultiprocessor, 65536},
+            {FIELD_maxSharedMemoryPerMultiprocessor, 233472},
+            {FIELD_globalMemorySize, (uint64_t)141 << 30},
+            {FIELD_name, (uint64_t)(uintptr_t)names[i]},
         };
         for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++)
             memcpy(record + layout->fields[values[v].field].at, &values[v].value,
@@ -223,13 +237,16 @@ FAKE_EXPORT int cuptiActivityEnableDriverApi(uint32_t cbid, uint8_t enable)
 
 static size_t attribute_size(uint32_t attribute)
 {
-    return attribute == ATTR_ZEROED || attribute == ATTR_PER_THREAD || attribute == 8 ? 1 : sizeof(size_t);
+    return attribute == ATTR_ZEROED || attribute == ATTR_PER_THREAD || attribute == 8
+               ? 1
+               : sizeof(size_t);
 }
 
 int cuptiActivityGetAttribute(uint32_t attribute, size_t *size, void *value);
 FAKE_EXPORT int cuptiActivityGetAttribute(uint32_t attribute, size_t *size, void *value)
 {
-    if (attribute >= ATTR_COUNT || (FAKE_API < 22 && attribute >= ATTR_PER_THREAD) || !size || !value)
+    if (attribute >= ATTR_COUNT || (FAKE_API < 22 && attribute >= ATTR_PER_THREAD) || !size ||
+        !value)
         return INVALID_PARAMETER;
     if (*size < attribute_size(attribute))
         return 10; // CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT
@@ -241,7 +258,8 @@ FAKE_EXPORT int cuptiActivityGetAttribute(uint32_t attribute, size_t *size, void
 int cuptiActivitySetAttribute(uint32_t attribute, size_t *size, void *value);
 FAKE_EXPORT int cuptiActivitySetAttribute(uint32_t attribute, size_t *size, void *value)
 {
-    if (attribute >= ATTR_COUNT || (FAKE_API < 22 && attribute >= ATTR_PER_THREAD) || !size || !value)
+    if (attribute >= ATTR_COUNT || (FAKE_API < 22 && attribute >= ATTR_PER_THREAD) || !size ||
+        !value)
         return INVALID_PARAMETER;
     if (*size < attribute_size(attribute))
         return 10;
@@ -298,11 +316,21 @@ int cuptiGetResultString(int result, const char **text);
 FAKE_EXPORT int cuptiGetResultString(int result, const char **text)
 {
     switch (result) {
-    case OK: *text = "CUPTI_SUCCESS"; break;
-    case NOT_COMPATIBLE: *text = "CUPTI_ERROR_NOT_COMPATIBLE"; break;
-    case INVALID_KIND: *text = "CUPTI_ERROR_INVALID_KIND"; break;
-    case MULTIPLE_SUBSCRIBERS: *text = "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"; break;
-    default: *text = "CUPTI_ERROR_UNKNOWN"; break;
+    case OK:
+        *text = "CUPTI_SUCCESS";
+        break;
+    case NOT_COMPATIBLE:
+        *text = "CUPTI_ERROR_NOT_COMPATIBLE";
+        break;
+    case INVALID_KIND:
+        *text = "CUPTI_ERROR_INVALID_KIND";
+        break;
+    case MULTIPLE_SUBSCRIBERS:
+        *text = "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED";
+        break;
+    default:
+        *text = "CUPTI_ERROR_UNKNOWN";
+        break;
     }
     return OK;
 }

@@ -17,26 +17,47 @@
 static const struct call_name {
     uint32_t domain, cbid;
     const char *name;
-} call_names[] = { // of a runtime call with the release that brought it, as CUPTI says them
-    {2, 17, "cudaGetDevice_v3020"}, {2, 20, "cudaMalloc_v3020"}, {2, 22, "cudaFree_v3020"},
-    {2, 31, "cudaMemcpy_v3020"}, {2, 41, "cudaMemcpyAsync_v3020"}, {2, 49, "cudaMemset_v3020"},
-    {2, 51, "cudaMemsetAsync_v3020"}, {2, 131, "cudaStreamSynchronize_v3020"},
-    {2, 135, "cudaEventRecord_v3020"}, {2, 137, "cudaEventSynchronize_v3020"},
-    {2, 147, "cudaStreamWaitEvent_v3020"}, {2, 161, "cudaMemcpyPeerAsync_v4000"},
-    {2, 165, "cudaDeviceSynchronize_v3020"}, {2, 211, "cudaLaunchKernel_v7000"},
-    {2, 311, "cudaGraphLaunch_v10000"}, {2, 373, "cudaMallocAsync_v11020"},
-    {2, 375, "cudaFreeAsync_v11020"}, {2, 383, "cudaMemPoolCreate_v11020"},
-    {2, 430, "cudaLaunchKernelExC_v11060"}, {1, 17, "cuCtxSynchronize"},
-    {1, 126, "cuStreamSynchronize"}, {1, 277, "cuMemcpyHtoDAsync_v2"}, {1, 307, "cuLaunchKernel"},
-    {1, 514, "cuGraphLaunch"}, {1, 652, "cuLaunchKernelEx"}, {1, 121, "cuEventSynchronize"},
-    {1, 216, "cuMemsetD8Async"}, {1, 243, "cuMemAlloc_v2"}, {1, 245, "cuMemFree_v2"},
-    {1, 295, "cuStreamWaitEvent"}, {1, 319, "cuMemcpyPeerAsync"}, {1, 598, "cuMemAllocAsync"},
+} call_names[] = {
+    // of a runtime call with the release that brought it, as CUPTI says them
+    {2, 17, "cudaGetDevice_v3020"},
+    {2, 20, "cudaMalloc_v3020"},
+    {2, 22, "cudaFree_v3020"},
+    {2, 31, "cudaMemcpy_v3020"},
+    {2, 41, "cudaMemcpyAsync_v3020"},
+    {2, 49, "cudaMemset_v3020"},
+    {2, 51, "cudaMemsetAsync_v3020"},
+    {2, 131, "cudaStreamSynchronize_v3020"},
+    {2, 135, "cudaEventRecord_v3020"},
+    {2, 137, "cudaEventSynchronize_v3020"},
+    {2, 147, "cudaStreamWaitEvent_v3020"},
+    {2, 161, "cudaMemcpyPeerAsync_v4000"},
+    {2, 165, "cudaDeviceSynchronize_v3020"},
+    {2, 211, "cudaLaunchKernel_v7000"},
+    {2, 311, "cudaGraphLaunch_v10000"},
+    {2, 373, "cudaMallocAsync_v11020"},
+    {2, 375, "cudaFreeAsync_v11020"},
+    {2, 383, "cudaMemPoolCreate_v11020"},
+    {2, 430, "cudaLaunchKernelExC_v11060"},
+    {1, 17, "cuCtxSynchronize"},
+    {1, 126, "cuStreamSynchronize"},
+    {1, 277, "cuMemcpyHtoDAsync_v2"},
+    {1, 307, "cuLaunchKernel"},
+    {1, 514, "cuGraphLaunch"},
+    {1, 652, "cuLaunchKernelEx"},
+    {1, 121, "cuEventSynchronize"},
+    {1, 216, "cuMemsetD8Async"},
+    {1, 243, "cuMemAlloc_v2"},
+    {1, 245, "cuMemFree_v2"},
+    {1, 295, "cuStreamWaitEvent"},
+    {1, 319, "cuMemcpyPeerAsync"},
+    {1, 598, "cuMemAllocAsync"},
 };
 
 static atomic_uchar callback_on[CUPTI_DOMAIN_COUNT][CUPTI_CBID_COUNT];
 static atomic_uchar call_on[CUPTI_DOMAIN_COUNT][CUPTI_CBID_COUNT];
-// Single calls that are switched on are accepted at any time, and recorded only where something of API calls was on when
-// the first context was made, or a whole kind of them was switched on later and not off again.
+// Single calls that are switched on are accepted at any time, and recorded only where something of
+// API calls was on when the first context was made, or a whole kind of them was switched on later
+// and not off again.
 static atomic_bool are_calls_live, is_kind_off_again[CUPTI_DOMAIN_COUNT];
 static atomic_uchar kind_on[CUPTI_KIND_COUNT];
 static _Atomic(cupti_callback_fn) subscriber;
@@ -56,8 +77,8 @@ uint64_t play_now_gpu(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     double ns = (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
-    return (uint64_t)(int64_t)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec + fake_behaviour.offset_ns +
-                               (int64_t)(ns * fake_behaviour.ppm / 1e6));
+    return (uint64_t)(int64_t)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec +
+                               fake_behaviour.offset_ns + (int64_t)(ns * fake_behaviour.ppm / 1e6));
 }
 
 const char *play_call_name(uint32_t domain, uint32_t cbid)
@@ -130,7 +151,8 @@ void play_call(uint32_t domain, uint32_t cbid, int on)
         atomic_store(&are_calls_live, true);
 }
 
-// --- records ----------------------------------------------------------------------------------------
+// --- records
+// ----------------------------------------------------------------------------------------
 
 static void set(struct record *record, enum cupti_field field, uint64_t value)
 {
@@ -138,7 +160,8 @@ static void set(struct record *record, enum cupti_field field, uint64_t value)
     memcpy(record->bytes + record->layout->fields[field].at, &value, size < 8 ? size : 8);
 }
 
-static struct record record_new(enum cupti_record what, const struct fake_op *op, uint32_t correlation)
+static struct record record_new(enum cupti_record what, const struct fake_op *op,
+                                uint32_t correlation)
 {
     struct record record = {.layout = fake_layout(what)};
     set(&record, FIELD_kind, record.layout->kind);
@@ -165,7 +188,8 @@ static void times(struct record *record, uint64_t start)
     set(record, FIELD_timestamp, start);
 }
 
-static void give_kernel(const struct fake_op *op, uint32_t correlation, uint64_t node, uint64_t start)
+static void give_kernel(const struct fake_op *op, uint32_t correlation, uint64_t node,
+                        uint64_t start)
 {
     struct record kernel = record_new(CUPTI_RECORD_KERNEL, op, correlation);
     unsigned long n = atomic_fetch_add(&kernels, 1) + 1;
@@ -206,8 +230,9 @@ static void give_graph(const struct fake_op *op, uint32_t correlation, uint64_t 
 
 static void give_copy(const struct fake_op *op, uint32_t correlation, uint64_t start)
 {
-    enum cupti_record what = op->what == FAKE_COPY ? CUPTI_RECORD_COPY
-                             : op->what == FAKE_PEER ? CUPTI_RECORD_PEER : CUPTI_RECORD_SET;
+    enum cupti_record what = op->what == FAKE_COPY   ? CUPTI_RECORD_COPY
+                             : op->what == FAKE_PEER ? CUPTI_RECORD_PEER
+                                                     : CUPTI_RECORD_SET;
     struct record copy = record_new(what, op, correlation);
     times(&copy, start);
     set(&copy, FIELD_copyKind, op->what == FAKE_PEER ? 10 : op->kind);
@@ -224,7 +249,8 @@ static void give_copy(const struct fake_op *op, uint32_t correlation, uint64_t s
 static void give_memory(const struct fake_op *op, uint32_t correlation, uint64_t start)
 {
     int is_pool = op->what == FAKE_POOL;
-    struct record memory = record_new(is_pool && op->kind ? CUPTI_RECORD_POOL : CUPTI_RECORD_MEMORY, op, correlation);
+    struct record memory =
+        record_new(is_pool && op->kind ? CUPTI_RECORD_POOL : CUPTI_RECORD_MEMORY, op, correlation);
     set(&memory, FIELD_timestamp, start);
     set(&memory, FIELD_address, op->address);
     set(&memory, FIELD_memoryKind, 3);
@@ -286,7 +312,8 @@ void play_dump(uint32_t kind)
             give_thing(&(struct fake_op){.context = 1, .stream = i}, CUPTI_RECORD_STREAM);
 }
 
-// --- calls ------------------------------------------------------------------------------------------
+// --- calls
+// ------------------------------------------------------------------------------------------
 
 static void tell(uint32_t domain, uint32_t cbid, const void *data)
 {
@@ -305,13 +332,16 @@ static bool is_call_on(uint32_t domain, uint32_t cbid)
            !atomic_load(&is_kind_off_again[domain]);
 }
 
-static void give_call(uint32_t domain, uint32_t cbid, const struct fake_op *op, uint32_t correlation, uint64_t start)
+static void give_call(uint32_t domain, uint32_t cbid, const struct fake_op *op,
+                      uint32_t correlation, uint64_t start)
 {
-    // As on an H200: of a runtime call and the driver's inside of it one is recorded, the runtime's where both are on.
+    // As on an H200: of a runtime call and the driver's inside of it one is recorded, the runtime's
+    // where both are on.
     if (!is_call_on(domain, cbid) || (domain == CUPTI_DOMAIN_DRIVER && in_runtime))
         return;
-    struct record call = record_new(domain == CUPTI_DOMAIN_RUNTIME ? CUPTI_RECORD_RUNTIME : CUPTI_RECORD_DRIVER, op,
-                                    correlation);
+    struct record call =
+        record_new(domain == CUPTI_DOMAIN_RUNTIME ? CUPTI_RECORD_RUNTIME : CUPTI_RECORD_DRIVER, op,
+                   correlation);
     set(&call, FIELD_cbid, cbid);
     set(&call, FIELD_start, start);
     set(&call, FIELD_end, play_now_gpu());
@@ -324,29 +354,48 @@ static void work(const struct fake_op *op, uint32_t correlation)
     uint64_t start = play_now_gpu() + 1000;
     switch (op->what) {
     case FAKE_LAUNCH:
-    case FAKE_LAUNCH_DRIVER: give_kernel(op, correlation, 0, start); break;
+    case FAKE_LAUNCH_DRIVER:
+        give_kernel(op, correlation, 0, start);
+        break;
     case FAKE_COPY:
     case FAKE_PEER:
-    case FAKE_SET: give_copy(op, correlation, start); break;
-    case FAKE_GRAPH: give_graph(op, correlation, start); break;
-    case FAKE_SYNC: give_sync(op, correlation, start - 1000); break;
+    case FAKE_SET:
+        give_copy(op, correlation, start);
+        break;
+    case FAKE_GRAPH:
+        give_graph(op, correlation, start);
+        break;
+    case FAKE_SYNC:
+        give_sync(op, correlation, start - 1000);
+        break;
     case FAKE_MALLOC:
     case FAKE_FREE:
-    case FAKE_POOL: give_memory(op, correlation, start - 1000); break;
-    default: break;
+    case FAKE_POOL:
+        give_memory(op, correlation, start - 1000);
+        break;
+    default:
+        break;
     }
 }
 
-// One call of the API with what is inside of it; the driver's inside of the runtime's has the same correlation.
-static void call(uint32_t domain, uint32_t cbid, uint32_t inner, const struct fake_op *op, uint32_t correlation)
+// One call of the API with what is inside of it; the driver's inside of the runtime's has the same
+// correlation.
+static void call(uint32_t domain, uint32_t cbid, uint32_t inner, const struct fake_op *op,
+                 uint32_t correlation)
 {
     static const uint64_t no_params[16];
     uint64_t start = play_now_gpu(), kept = 0;
     int result = 0;
     struct cupti_callback_data data = {
-        .site = 0, .function_name = play_call_name(domain, cbid), .function_params = no_params,
-        .return_value = &result, .symbol_name = op->name, .context = (void *)(uintptr_t)(0x1000u * op->context),
-        .context_uid = op->context, .correlation_data = &kept, .correlation_id = correlation,
+        .site = 0,
+        .function_name = play_call_name(domain, cbid),
+        .function_params = no_params,
+        .return_value = &result,
+        .symbol_name = op->name,
+        .context = (void *)(uintptr_t)(0x1000u * op->context),
+        .context_uid = op->context,
+        .correlation_data = &kept,
+        .correlation_id = correlation,
     };
     tell(domain, cbid, &data);
     bool is_recorded = domain == CUPTI_DOMAIN_RUNTIME && is_call_on(domain, cbid);
@@ -376,10 +425,12 @@ static void make_graph(const struct fake_op *op)
         bool is_clone = i >= op->nodes;
         uint32_t node = i % op->nodes;
         struct cupti_graph_data graph = {
-            .node = (void *)(uintptr_t)(is_clone ? FAKE_CLONE(op->graph, node) : FAKE_NODE(op->graph, node)),
+            .node = (void *)(uintptr_t)(is_clone ? FAKE_CLONE(op->graph, node)
+                                                 : FAKE_NODE(op->graph, node)),
             .original_node = is_clone ? (void *)(uintptr_t)FAKE_NODE(op->graph, node) : NULL,
         };
-        struct cupti_resource_data data = {(void *)(uintptr_t)(0x1000u * op->context), NULL, &graph};
+        struct cupti_resource_data data = {(void *)(uintptr_t)(0x1000u * op->context), NULL,
+                                           &graph};
         tell(CUPTI_DOMAIN_RESOURCE, is_clone ? 20 : 13, &data);
     }
 }
@@ -398,7 +449,9 @@ uint32_t play_op(const struct fake_op *op)
 {
     static const uint16_t syncs[] = {0, 137, 147, 131, 165}, sync_calls[] = {0, 121, 295, 126, 17};
     switch (op->what) {
-    case FAKE_MARK: give_mark(op, play_now_gpu()); return 0;
+    case FAKE_MARK:
+        give_mark(op, play_now_gpu());
+        return 0;
     case FAKE_CONTEXT:
         give_thing(op, CUPTI_RECORD_CONTEXT);
         resource(1, op);
@@ -413,8 +466,11 @@ uint32_t play_op(const struct fake_op *op)
             fake_buffers_flush();
         resource(7, op);
         return 0;
-    case FAKE_GRAPH_MAKE: make_graph(op); return 0;
-    default: break;
+    case FAKE_GRAPH_MAKE:
+        make_graph(op);
+        return 0;
+    default:
+        break;
     }
     uint32_t correlation = atomic_fetch_add(&last_correlation, 1) + 1;
     if (op->what == FAKE_SYNC)
@@ -431,8 +487,11 @@ void play_report(FILE *out)
     int on = 0;
     for (int i = 0; i < CUPTI_KIND_COUNT; i++)
         on += atomic_load(&kind_on[i]);
-    fprintf(out, "{\"type\":\"fake\",\"loaded\":1,\"subscribed\":%d,\"kinds_on\":%d,\"callbacks\":%lu,\"finalizes\":%lu,\"calls\":%u,",
-            atomic_load(&subscriber) != NULL, on, atomic_load(&callbacks), atomic_load(&finalizes), atomic_load(&last_correlation));
+    fprintf(out,
+            "{\"type\":\"fake\",\"loaded\":1,\"subscribed\":%d,\"kinds_on\":%d,\"callbacks\":%lu,"
+            "\"finalizes\":%lu,\"calls\":%u,",
+            atomic_load(&subscriber) != NULL, on, atomic_load(&callbacks), atomic_load(&finalizes),
+            atomic_load(&last_correlation));
     fake_buffers_report(out);
     fprintf(out, "}\n");
 }

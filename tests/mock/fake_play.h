@@ -18,7 +18,7 @@ enum cupti_domain { // as CUpti_CallbackDomain
 };
 
 struct cupti_callback_data { // as CUpti_CallbackData
-    uint32_t site; // 0 enter, 1 exit
+    uint32_t site;           // 0 enter, 1 exit
     const char *function_name;
     const void *function_params;
     void *return_value;
@@ -44,12 +44,12 @@ typedef void (*cupti_callback_fn)(void *user, uint32_t domain, uint32_t cbid, co
 // What is switched on; written by the API in fake_cupti.c, read by every call.
 void play_subscribe(cupti_callback_fn callback, void *user);
 void play_unsubscribe(void);
-void play_reset(void); // unsubscribed, and every kind and call off
+void play_reset(void);         // unsubscribed, and every kind and call off
 void play_dump(uint32_t kind); // records of what there already is: streams
-int play_is_at_exit(void); // of a call: the calling thread is in that callback
+int play_is_at_exit(void);     // of a call: the calling thread is in that callback
 void play_callback(uint32_t domain, uint32_t cbid, int on);
 void play_kind(uint32_t kind, int on);
-void play_call(uint32_t domain, uint32_t cbid, int on); // records of one API call
+void play_call(uint32_t domain, uint32_t cbid, int on);     // records of one API call
 const char *play_call_name(uint32_t domain, uint32_t cbid); // NULL: unknown
 
 uint64_t play_now_gpu(void);

@@ -54,15 +54,17 @@ void manners_report(FILE *out)
         fprintf(out, ",\"%s\":{\"visits\":%lu", place_names[place], atomic_load(&visits[place]));
         for (int what = 0; what < OFFENCE_COUNT; what++) {
             const char *function = atomic_load(&first[place][what]);
-            fprintf(out, ",\"%s\":%lu,\"%s_first\":\"%s\"", offence_names[what], atomic_load(&offences[place][what]),
-                    offence_names[what], function ? function : "");
+            fprintf(out, ",\"%s\":%lu,\"%s_first\":\"%s\"", offence_names[what],
+                    atomic_load(&offences[place][what]), offence_names[what],
+                    function ? function : "");
         }
         fprintf(out, "}");
     }
     fprintf(out, "}\n");
 }
 
-// The sanitizers have functions of these names of their own: the manners are looked at in the plain builds.
+// The sanitizers have functions of these names of their own: the manners are looked at in the plain
+// builds.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 extern void *__libc_malloc(size_t);
@@ -109,10 +111,10 @@ int posix_memalign(void **memory, size_t alignment, size_t size)
     return *memory ? 0 : ENOMEM;
 }
 
-#define NEXT(type, name, ...)                                                                                          \
-    static type (*volatile next)(__VA_ARGS__);                                                                         \
-    if (!next)                                                                                                         \
-        next = (type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, name)
+#define NEXT(type, name, ...)                                                                      \
+    static type (*volatile next)(__VA_ARGS__);                                                     \
+    if (!next)                                                                                     \
+    next = (type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, name)
 
 int pthread_mutex_lock(pthread_mutex_t *mutex)
 {

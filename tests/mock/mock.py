@@ -120,6 +120,22 @@ class Recorder:
         return expect.Dump(expect.load_lines(self.where.name))
 
 
+def kernels_seen(pid):
+    """header.counts[UG_PRODUCER_KERNEL].seen, which the library counts when CUPTI gives a buffer back."""
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        if os.readlink(fd).startswith("/memfd:upgate-spool"):
+            with open(fd, "rb") as spool:
+                return int.from_bytes(spool.read(592)[584:592], "little")
+    return 0
+
+
+def wait_for_kernels(pid, count):
+    deadline = time.monotonic() + SECONDS
+    while kernels_seen(pid) < count:
+        check(time.monotonic() < deadline, f"{kernels_seen(pid)} kernels seen, waiting for {count}")
+        time.sleep(0.02)
+
+
 def fake_is_content(fake):
     check(fake["wrong"] == "", f"CUPTI was misused: {fake['wrong']}")
 
@@ -358,7 +374,8 @@ def case_kill():
     player = Player("endless", threads=2)
     recorder = Recorder(player.pid)
     player.say()
-    time.sleep(0.6)  # the library flushes 5 times a second
+    wait_for_kernels(player.pid, 101)
+    time.sleep(0.05)
     player.kill()
     dump = recorder.wait()
     check(len(dump.of("kernel")) > 100, f"{len(dump.of('kernel'))} kernels")

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA program without a GPU: loads the tracer's library as CUDA does (cuInit of the fake libcuda.so.1 reads
-// CUDA_INJECTION64_PATH), waits for a line on stdin, plays a story through the fake, and tells what it did as lines of JSON: the
-// truth that tests/mock/expect.py holds the records against.
+// A CUDA program without a GPU: loads the tracer's library as CUDA does (cuInit of the fake
+// libcuda.so.1 reads CUDA_INJECTION64_PATH), waits for a line on stdin, plays a story through the
+// fake, and tells what it did as lines of JSON: the truth that tests/mock/expect.py holds the
+// records against.
 //
-// usage: player STORY [threads=N] [n=N] [streams=N] [contexts=N] [context=before|after] [exit=middle|_exit|return]
-// context: made before the line comes, as in a process that is switched on while it runs, or after it.
+// usage: player STORY [threads=N] [n=N] [streams=N] [contexts=N] [context=before|after]
+//               [exit=middle|_exit|return]
+// context: made before the line comes, as in a process that is switched on while it runs, or after.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -68,21 +70,29 @@ static uint32_t play(struct fake_op op)
         return correlation;
     unsigned at = atomic_fetch_add(&truth_count, 1);
     if (at < TRUTH_MAX) {
-        truths[at] = (struct truth){.op = op, .tid = (uint32_t)syscall(SYS_gettid), .correlation = correlation,
-                                    .before_ns = before, .after_ns = after};
+        truths[at] = (struct truth){.op = op,
+                                    .tid = (uint32_t)syscall(SYS_gettid),
+                                    .correlation = correlation,
+                                    .before_ns = before,
+                                    .after_ns = after};
         snprintf(truths[at].name, sizeof(truths[at].name), "%s", op.name ? op.name : "");
     }
     return correlation;
 }
 
-static const char *const kernel_names[] = {"_Z4gemmPKfS0_Pfiii", "_Z7softmaxPfi", "_Z4reluPf", "ncclDevKernel_AllReduce"};
+static const char *const kernel_names[] = {"_Z4gemmPKfS0_Pfiii", "_Z7softmaxPfi", "_Z4reluPf",
+                                           "ncclDevKernel_AllReduce"};
 
 static struct fake_op launch_of(int thread, int i)
 {
     return (struct fake_op){
-        .what = FAKE_LAUNCH, .name = kernel_names[i % 4], .device = 0,
-        .context = 1 + (uint32_t)(i % options.contexts), .stream = 7 + (uint32_t)((i + thread) % options.streams),
-        .grid = {(uint32_t)i + 1, 2, 3}, .block = {128, 1, 1},
+        .what = FAKE_LAUNCH,
+        .name = kernel_names[i % 4],
+        .device = 0,
+        .context = 1 + (uint32_t)(i % options.contexts),
+        .stream = 7 + (uint32_t)((i + thread) % options.streams),
+        .grid = {(uint32_t)i + 1, 2, 3},
+        .block = {128, 1, 1},
     };
 }
 
@@ -102,24 +112,44 @@ static void *mixed(void *arg)
         struct fake_op op = launch_of(thread, i);
         uint64_t id = (uint64_t)thread * 100000 + (uint64_t)i + 1;
         if (i % 10 == 0)
-            play((struct fake_op){.what = FAKE_MARK, .kind = 2, .id = id, .name = "step", .domain = "player"});
+            play((struct fake_op){
+                .what = FAKE_MARK, .kind = 2, .id = id, .name = "step", .domain = "player"});
         play(op);
         if (i % 5 == 1)
-            play((struct fake_op){.what = FAKE_COPY, .kind = 1, .context = op.context, .stream = op.stream, .bytes = 4096 + id});
+            play((struct fake_op){.what = FAKE_COPY,
+                                  .kind = 1,
+                                  .context = op.context,
+                                  .stream = op.stream,
+                                  .bytes = 4096 + id});
         if (i % 20 == 2)
-            play((struct fake_op){.what = FAKE_SET, .context = op.context, .stream = op.stream, .bytes = 512});
+            play((struct fake_op){
+                .what = FAKE_SET, .context = op.context, .stream = op.stream, .bytes = 512});
         if (i % 20 == 3)
-            play((struct fake_op){.what = FAKE_PEER, .context = op.context, .stream = op.stream, .bytes = 8192});
+            play((struct fake_op){
+                .what = FAKE_PEER, .context = op.context, .stream = op.stream, .bytes = 8192});
         if (i % 10 == 4)
-            play((struct fake_op){.what = FAKE_SYNC, .kind = 1 + (uint32_t)(i / 10 % 4), .context = op.context,
-                                  .stream = op.stream, .id = id});
+            play((struct fake_op){.what = FAKE_SYNC,
+                                  .kind = 1 + (uint32_t)(i / 10 % 4),
+                                  .context = op.context,
+                                  .stream = op.stream,
+                                  .id = id});
         if (i % 20 == 5)
-            play((struct fake_op){.what = FAKE_MALLOC, .context = op.context, .bytes = 1 << 20, .address = 0x7f0000000000 + id});
+            play((struct fake_op){.what = FAKE_MALLOC,
+                                  .context = op.context,
+                                  .bytes = 1 << 20,
+                                  .address = 0x7f0000000000 + id});
         if (i % 20 == 6)
-            play((struct fake_op){.what = FAKE_FREE, .context = op.context, .bytes = 1 << 20, .address = 0x7f0000000000 + id});
+            play((struct fake_op){.what = FAKE_FREE,
+                                  .context = op.context,
+                                  .bytes = 1 << 20,
+                                  .address = 0x7f0000000000 + id});
         if (i % 40 == 7)
-            play((struct fake_op){.what = FAKE_POOL, .kind = (uint32_t)(i / 40 % 4), .context = op.context, .bytes = 2048,
-                                  .address = 0x7e0000000000 + id, .id = 0x555500});
+            play((struct fake_op){.what = FAKE_POOL,
+                                  .kind = (uint32_t)(i / 40 % 4),
+                                  .context = op.context,
+                                  .bytes = 2048,
+                                  .address = 0x7e0000000000 + id,
+                                  .id = 0x555500});
         if (i % 3 == 0)
             play((struct fake_op){.what = FAKE_QUERY, .context = op.context});
         if (i % 7 == 0) {
@@ -127,10 +157,17 @@ static void *mixed(void *arg)
             play(op);
         }
         if (i % 50 == 8)
-            play((struct fake_op){.what = FAKE_GRAPH, .name = "_Z4nodev", .context = op.context, .stream = op.stream,
-                                  .graph = 3, .nodes = 20, .grid = {1, 1, 1}, .block = {32, 1, 1}});
+            play((struct fake_op){.what = FAKE_GRAPH,
+                                  .name = "_Z4nodev",
+                                  .context = op.context,
+                                  .stream = op.stream,
+                                  .graph = 3,
+                                  .nodes = 20,
+                                  .grid = {1, 1, 1},
+                                  .block = {32, 1, 1}});
         if (i % 10 == 9)
-            play((struct fake_op){.what = FAKE_MARK, .kind = 4, .id = id - 9, .name = "step", .domain = "player"});
+            play((struct fake_op){
+                .what = FAKE_MARK, .kind = 4, .id = id - 9, .name = "step", .domain = "player"});
     }
     return NULL;
 }
@@ -182,8 +219,14 @@ static void modules(void)
 static void graphs(void)
 {
     for (uint32_t graph = 3; graph < 6; graph++) {
-        struct fake_op op = {.what = FAKE_GRAPH_MAKE, .name = "_Z4nodev", .context = 1, .stream = 7, .graph = graph,
-                             .nodes = 5 * graph, .grid = {1, 1, 1}, .block = {32, 1, 1}};
+        struct fake_op op = {.what = FAKE_GRAPH_MAKE,
+                             .name = "_Z4nodev",
+                             .context = 1,
+                             .stream = 7,
+                             .graph = graph,
+                             .nodes = 5 * graph,
+                             .grid = {1, 1, 1},
+                             .block = {32, 1, 1}};
         play(op);
         op.what = FAKE_GRAPH;
         for (int i = 0; i < options.n / 100; i++)
@@ -212,7 +255,8 @@ static void forks(char **argv)
         }
         int status = 0;
         waitpid(child, &status, 0);
-        printf("{\"type\":\"child\",\"status\":%d,\"signal\":%d}\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+        printf("{\"type\":\"child\",\"status\":%d,\"signal\":%d}\n",
+               WIFEXITED(status) ? WEXITSTATUS(status) : -1,
                WIFSIGNALED(status) ? WTERMSIG(status) : 0);
         launches(NULL);
     }
@@ -229,7 +273,8 @@ static void closes(void)
     launches(NULL);
 }
 
-// What the Python extension does: asks the library for its functions, listens to launches, writes records of its own.
+// What the Python extension does: asks the library for its functions, listens to launches, writes
+// records of its own.
 static const struct ug_inject_api *api;
 static atomic_ulong heard, heard_wrong, put_failed;
 static _Thread_local uint32_t launch_expected;
@@ -261,25 +306,32 @@ static void hooks(void)
     api->on_launch(on_launch);
     launches(NULL);
     api->on_launch(NULL);
-    printf("{\"type\":\"hooks\",\"heard\":%lu,\"wrong\":%lu,\"put_failed\":%lu,\"correlation_outside\":%u}\n",
-           atomic_load(&heard), atomic_load(&heard_wrong), atomic_load(&put_failed), api->correlation());
+    printf("{\"type\":\"hooks\",\"heard\":%lu,\"wrong\":%lu,\"put_failed\":%lu,\"correlation_"
+           "outside\":%u}\n",
+           atomic_load(&heard), atomic_load(&heard_wrong), atomic_load(&put_failed),
+           api->correlation());
 }
 
 static void tell_truths(void)
 {
-    static const char *const names[] = {"kernel", "kernel", "copy", "peer", "set", "graph", "sync", "malloc", "free",
-                                        "pool", "mark", "query", "context", "stream", "unload", "graph_make"};
+    static const char *const names[] = {"kernel",  "kernel", "copy",   "peer",      "set",  "graph",
+                                        "sync",    "malloc", "free",   "pool",      "mark", "query",
+                                        "context", "stream", "unload", "graph_make"};
     unsigned count = atomic_load(&truth_count);
     for (unsigned i = 0; i < count && i < TRUTH_MAX; i++) {
         const struct truth *truth = &truths[i];
         const struct fake_op *op = &truth->op;
-        printf("{\"type\":\"%s\",\"name\":\"%s\",\"tid\":%u,\"correlation\":%u,\"before\":%lld,\"after\":%lld,"
-               "\"kind\":%u,\"context\":%u,\"stream\":%u,\"graph\":%u,\"nodes\":%u,\"grid\":[%u,%u,%u],"
+        printf("{\"type\":\"%s\",\"name\":\"%s\",\"tid\":%u,\"correlation\":%u,\"before\":%lld,"
+               "\"after\":%lld,"
+               "\"kind\":%u,\"context\":%u,\"stream\":%u,\"graph\":%u,\"nodes\":%u,\"grid\":[%u,%u,"
+               "%u],"
                "\"block\":[%u,%u,%u],\"bytes\":%llu,\"address\":%llu,\"id\":%llu,\"driver\":%d}\n",
-               names[op->what], truth->name, truth->tid, truth->correlation, (long long)truth->before_ns,
-               (long long)truth->after_ns, op->kind, op->context, op->stream, op->graph, op->nodes, op->grid[0],
-               op->grid[1], op->grid[2], op->block[0], op->block[1], op->block[2], (unsigned long long)op->bytes,
-               (unsigned long long)op->address, (unsigned long long)op->id, op->what == FAKE_LAUNCH_DRIVER);
+               names[op->what], truth->name, truth->tid, truth->correlation,
+               (long long)truth->before_ns, (long long)truth->after_ns, op->kind, op->context,
+               op->stream, op->graph, op->nodes, op->grid[0], op->grid[1], op->grid[2],
+               op->block[0], op->block[1], op->block[2], (unsigned long long)op->bytes,
+               (unsigned long long)op->address, (unsigned long long)op->id,
+               op->what == FAKE_LAUNCH_DRIVER);
     }
 }
 
@@ -360,13 +412,15 @@ int main(int argc, char **argv)
     truths = calloc(TRUTH_MAX, sizeof(*truths));
     if (!truths)
         return 2;
-    if (getenv("PLAYER_CUPTI") && !dlopen(getenv("PLAYER_CUPTI"), RTLD_NOW | RTLD_GLOBAL)) // as a framework maps its own
+    if (getenv("PLAYER_CUPTI") &&
+        !dlopen(getenv("PLAYER_CUPTI"), RTLD_NOW | RTLD_GLOBAL)) // as a framework maps its own
         fprintf(stderr, "player: %s\n", dlerror());
     manners_watch();
     cuInit(0);
     if (!strcmp(options.context, "before"))
         play_begin();
-    printf("{\"type\":\"ready\",\"pid\":%d,\"injected\":%d}\n", (int)getpid(), fake_cuda_injected());
+    printf("{\"type\":\"ready\",\"pid\":%d,\"injected\":%d}\n", (int)getpid(),
+           fake_cuda_injected());
     fflush(stdout);
     if (!wait_for_line())
         return 3;
@@ -374,7 +428,8 @@ int main(int argc, char **argv)
     play_story(argv[1], argv);
     int64_t ended = now_ns();
     tell_truths();
-    printf("{\"type\":\"played\",\"ops\":%lu,\"ns_max\":%lu,\"ns_mean\":%lu,\"wall_ns\":%lld,\"truths_lost\":%d}\n",
+    printf("{\"type\":\"played\",\"ops\":%lu,\"ns_max\":%lu,\"ns_mean\":%lu,\"wall_ns\":%lld,"
+           "\"truths_lost\":%d}\n",
            atomic_load(&ops), atomic_load(&ns_max), atomic_load(&ns_sum) / (atomic_load(&ops) + 1),
            (long long)(ended - began), atomic_load(&truth_count) > TRUTH_MAX);
     fflush(stdout);

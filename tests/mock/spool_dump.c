@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A recorder of 300 lines that shares nothing with ours: finds the spool of a process in /proc/PID/fd, switches the library on, keeps
-// the heartbeat, reads, switches off, and writes every record as a line of JSON (fields as contracts/spool.h names them, string
-// ids as text). For the mock tests, and for the programs of ci/gpu/trace on real CUPTI: tests/mock/expect.py reads both.
+// A recorder of 300 lines that shares nothing with ours: finds the spool of a process in
+// /proc/PID/fd, switches the library on, keeps the heartbeat, reads, switches off, and writes every
+// record as a line of JSON (fields as contracts/spool.h names them, string ids as text). For the
+// mock tests, and for the programs of ci/gpu/trace on real CUPTI: tests/mock/expect.py reads both.
 //
-// usage: spool_dump PID [--kinds N] [--seconds S] [--wait S] [--out FILE] [--passive] [--sleepy] [--die] [--count]
+// usage: spool_dump PID [--kinds N] [--seconds S] [--wait S] [--out FILE] [--passive] [--sleepy]
+//                   [--die] [--count]
+//   --passive  reads, asks for nothing
+//   --sleepy   reads only at the end
+//   --die      goes without switching off
 //   --count    prints how many records of each type, not the records
-//   --passive  reads, asks for nothing      --sleepy  reads only at the end       --die  goes without switching off
-// Ends at S seconds, when stdin ends or gives a line, or when the process is over. Changes of state are told on stdout at once.
+// Ends at S seconds, when stdin ends or gives a line, or when the process is over. Changes of state
+// are told on stdout at once.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -122,7 +127,8 @@ static void attach(void)
 // What lies there while nothing is recorded was an earlier recorder's.
 static void skip_old(void)
 {
-    for (uint32_t i = 0; spool.header->state == UG_SPOOL_DORMANT && i < spool.header->segment_count; i++) {
+    for (uint32_t i = 0; spool.header->state == UG_SPOOL_DORMANT && i < spool.header->segment_count;
+         i++) {
         struct ug_spool_segment *segment = &spool.segments[i];
         spool.sequence_at[i] = __atomic_load_n(&segment->sequence, __ATOMIC_ACQUIRE);
         uint32_t state = __atomic_load_n(&segment->state, __ATOMIC_ACQUIRE);
@@ -149,7 +155,8 @@ static void keep(const uint8_t *from, size_t bytes)
 // Whole records between the cursor and committed; what is damaged ends the segment.
 static void read_records(uint32_t i, uint32_t committed)
 {
-    const uint8_t *segment = spool.base + spool.header->data_offset + (uint64_t)i * spool.header->segment_bytes;
+    const uint8_t *segment =
+        spool.base + spool.header->data_offset + (uint64_t)i * spool.header->segment_bytes;
     if (committed > spool.header->segment_bytes) {
         spool.damaged++;
         committed = spool.header->segment_bytes;
@@ -157,8 +164,9 @@ static void read_records(uint32_t i, uint32_t committed)
     while (spool.cursor[i] + sizeof(struct ug_rec_head) <= committed) {
         struct ug_rec_head head;
         memcpy(&head, segment + spool.cursor[i], sizeof(head));
-        if (head.bytes < sizeof(head) || head.bytes % 8 || spool.cursor[i] + head.bytes > committed ||
-            head.type == 0 || head.type >= UG_REC_TYPE_COUNT) {
+        if (head.bytes < sizeof(head) || head.bytes % 8 ||
+            spool.cursor[i] + head.bytes > committed || head.type == 0 ||
+            head.type >= UG_REC_TYPE_COUNT) {
             spool.damaged++;
             spool.cursor[i] = committed;
             return;
@@ -208,8 +216,8 @@ static void text_out(FILE *out, const char *text)
 static void tell_state(void)
 {
     const struct ug_spool_header *header = spool.header;
-    printf("{\"type\":\"state\",\"state\":\"%s\",\"have_kinds\":%u,\"at\":%llu,\"reason\":", state_name(header->state),
-           header->have_kinds, (unsigned long long)now_ns());
+    printf("{\"type\":\"state\",\"state\":\"%s\",\"have_kinds\":%u,\"at\":%llu,\"reason\":",
+           state_name(header->state), header->have_kinds, (unsigned long long)now_ns());
     text_out(stdout, header->reason);
     printf("}\n");
     fflush(stdout);
@@ -253,7 +261,8 @@ static bool run(uint64_t deadline, bool ends_at_line, uint32_t generation, uint3
             __atomic_store_n(&header->heartbeat_ns, now_ns(), __ATOMIC_RELAXED);
         bool gone = is_gone(); // before reading: what it wrote until then is read
         uint32_t state = __atomic_load_n(&header->state, __ATOMIC_ACQUIRE);
-        bool done = generation && __atomic_load_n(&header->done_generation, __ATOMIC_ACQUIRE) == generation;
+        bool done =
+            generation && __atomic_load_n(&header->done_generation, __ATOMIC_ACQUIRE) == generation;
         if (!options.sleepy)
             read_spool();
         if (state != *last_state) {
@@ -267,7 +276,8 @@ static bool run(uint64_t deadline, bool ends_at_line, uint32_t generation, uint3
     }
 }
 
-// --- printing ---------------------------------------------------------------------------------------
+// --- printing
+// ---------------------------------------------------------------------------------------
 
 enum field_form { FORM_U, FORM_I, FORM_STRING };
 
@@ -277,12 +287,23 @@ struct field {
     enum field_form form;
 };
 
-#define U(type, field) {#field, offsetof(struct type, field), sizeof(((struct type *)0)->field), FORM_U}
-#define I(type, field) {#field, offsetof(struct type, field), sizeof(((struct type *)0)->field), FORM_I}
-#define S(type, field) {#field, offsetof(struct type, field), 4, FORM_STRING}
+#define U(type, field)                                                                             \
+    {                                                                                              \
+#field, offsetof(struct type, field), sizeof(((struct type *)0)->field), FORM_U            \
+    }
+#define I(type, field)                                                                             \
+    {                                                                                              \
+#field, offsetof(struct type, field), sizeof(((struct type *)0)->field), FORM_I            \
+    }
+#define S(type, field)                                                                             \
+    {                                                                                              \
+#field, offsetof(struct type, field), 4, FORM_STRING                                       \
+    }
 #define AT(type, text, field, i)                                                                   \
-    {text, offsetof(struct type, field) + (i) * sizeof(((struct type *)0)->field[0]),              \
-     sizeof(((struct type *)0)->field[0]), FORM_U}
+    {                                                                                              \
+        text, offsetof(struct type, field) + (i) * sizeof(((struct type *)0)->field[0]),           \
+            sizeof(((struct type *)0)->field[0]), FORM_U                                           \
+    }
 #define FIELDS_MAX 32
 
 static const struct shape {
@@ -290,53 +311,94 @@ static const struct shape {
     struct field fields[FIELDS_MAX];
 } shapes[UG_REC_TYPE_COUNT] = {
     [UG_REC_STRING] = {"string", {U(ug_rec_string, id), U(ug_rec_string, text_bytes)}},
-    [UG_REC_CLOCK] = {"clock", {U(ug_rec_clock, before_ns), U(ug_rec_clock, gpu_ns), U(ug_rec_clock, after_ns)}},
-    [UG_REC_DEVICE] = {"device", {U(ug_rec_device, device), U(ug_rec_device, context), S(ug_rec_device, name),
-        U(ug_rec_device, cc_major), U(ug_rec_device, cc_minor), U(ug_rec_device, sm_count),
-        U(ug_rec_device, max_threads_sm), U(ug_rec_device, registers_sm), U(ug_rec_device, shared_sm_bytes),
-        U(ug_rec_device, memory_bytes), AT(ug_rec_device, "uuid0", uuid, 0)}},
-    [UG_REC_STREAM] = {"stream", {U(ug_rec_stream, context), U(ug_rec_stream, stream), S(ug_rec_stream, name),
-        I(ug_rec_stream, priority), U(ug_rec_stream, flags)}},
+    [UG_REC_CLOCK] = {"clock",
+                      {U(ug_rec_clock, before_ns), U(ug_rec_clock, gpu_ns),
+                       U(ug_rec_clock, after_ns)}},
+    [UG_REC_DEVICE] = {"device",
+                       {U(ug_rec_device, device), U(ug_rec_device, context), S(ug_rec_device, name),
+                        U(ug_rec_device, cc_major), U(ug_rec_device, cc_minor),
+                        U(ug_rec_device, sm_count), U(ug_rec_device, max_threads_sm),
+                        U(ug_rec_device, registers_sm), U(ug_rec_device, shared_sm_bytes),
+                        U(ug_rec_device, memory_bytes), AT(ug_rec_device, "uuid0", uuid, 0)}},
+    [UG_REC_STREAM] = {"stream",
+                       {U(ug_rec_stream, context), U(ug_rec_stream, stream), S(ug_rec_stream, name),
+                        I(ug_rec_stream, priority), U(ug_rec_stream, flags)}},
     [UG_REC_THREAD] = {"thread", {S(ug_rec_thread, name)}},
-    [UG_REC_KERNEL] = {"kernel", {U(ug_rec_kernel, start_gpu), U(ug_rec_kernel, end_gpu), U(ug_rec_kernel, correlation),
-        S(ug_rec_kernel, name), U(ug_rec_kernel, device), U(ug_rec_kernel, context), U(ug_rec_kernel, stream),
-        AT(ug_rec_kernel, "grid_x", grid, 0), AT(ug_rec_kernel, "grid_y", grid, 1), AT(ug_rec_kernel, "grid_z", grid, 2),
-        AT(ug_rec_kernel, "block_x", block, 0), AT(ug_rec_kernel, "block_y", block, 1),
-        AT(ug_rec_kernel, "block_z", block, 2), AT(ug_rec_kernel, "cluster_x", cluster, 0),
-        U(ug_rec_kernel, registers), U(ug_rec_kernel, static_shared_bytes), U(ug_rec_kernel, dynamic_shared_bytes),
-        U(ug_rec_kernel, local_bytes), U(ug_rec_kernel, graph), U(ug_rec_kernel, graph_node), U(ug_rec_kernel, channel),
-        U(ug_rec_kernel, flags)}},
-    [UG_REC_COPY] = {"copy", {U(ug_rec_copy, start_gpu), U(ug_rec_copy, end_gpu), U(ug_rec_copy, size_bytes),
-        U(ug_rec_copy, graph_node), U(ug_rec_copy, correlation), U(ug_rec_copy, graph), U(ug_rec_copy, device),
-        U(ug_rec_copy, context), U(ug_rec_copy, stream), U(ug_rec_copy, kind), U(ug_rec_copy, source),
-        U(ug_rec_copy, target), U(ug_rec_copy, flags), U(ug_rec_copy, peer_device), U(ug_rec_copy, value)}},
-    [UG_REC_GRAPH] = {"graph", {U(ug_rec_graph, start_gpu), U(ug_rec_graph, end_gpu), U(ug_rec_graph, correlation),
-        U(ug_rec_graph, graph), U(ug_rec_graph, device), U(ug_rec_graph, context), U(ug_rec_graph, stream)}},
-    [UG_REC_CALL] = {"call", {U(ug_rec_call, start_gpu), U(ug_rec_call, end_gpu), U(ug_rec_call, correlation),
-        U(ug_rec_call, call), S(ug_rec_call, name), I(ug_rec_call, result)}},
-    [UG_REC_SYNC] = {"sync", {U(ug_rec_sync, start_gpu), U(ug_rec_sync, end_gpu), U(ug_rec_sync, correlation),
-        U(ug_rec_sync, context), U(ug_rec_sync, stream), U(ug_rec_sync, kind), U(ug_rec_sync, event),
-        U(ug_rec_sync, event_sync)}},
-    [UG_REC_MEMORY] = {"memory", {U(ug_rec_memory, at_gpu), U(ug_rec_memory, address), U(ug_rec_memory, size_bytes),
-        U(ug_rec_memory, correlation), U(ug_rec_memory, device), U(ug_rec_memory, context), U(ug_rec_memory, stream),
-        U(ug_rec_memory, operation), U(ug_rec_memory, kind), U(ug_rec_memory, flags), U(ug_rec_memory, pool),
-        U(ug_rec_memory, pool_used_bytes), U(ug_rec_memory, pool_bytes)}},
-    [UG_REC_RANGE] = {"range", {U(ug_rec_range, at_gpu), U(ug_rec_range, id), S(ug_rec_range, name),
-        S(ug_rec_range, domain), U(ug_rec_range, what)}},
-    [UG_REC_OVERHEAD] = {"overhead", {U(ug_rec_overhead, start_gpu), U(ug_rec_overhead, end_gpu),
-        U(ug_rec_overhead, kind)}},
-    [UG_REC_NCCL] = {"nccl", {U(ug_rec_nccl, enqueued_ns), U(ug_rec_nccl, ended_ns), U(ug_rec_nccl, kernel_start_ns),
-        U(ug_rec_nccl, kernel_end_ns), U(ug_rec_nccl, communicator), U(ug_rec_nccl, sequence), U(ug_rec_nccl, count),
-        U(ug_rec_nccl, rank), U(ug_rec_nccl, ranks), U(ug_rec_nccl, peer), S(ug_rec_nccl, function),
-        S(ug_rec_nccl, datatype), S(ug_rec_nccl, algorithm), S(ug_rec_nccl, protocol), U(ug_rec_nccl, channels),
-        U(ug_rec_nccl, warps), U(ug_rec_nccl, element_bytes), U(ug_rec_nccl, plugin_version),
-        S(ug_rec_nccl, communicator_name)}},
-    [UG_REC_MARK] = {"mark", {U(ug_rec_mark, at_ns), U(ug_rec_mark, value), S(ug_rec_mark, name), U(ug_rec_mark, kind)}},
-    [UG_REC_GC] = {"gc", {U(ug_rec_gc, start_ns), U(ug_rec_gc, end_ns), U(ug_rec_gc, generation),
-        U(ug_rec_gc, collected)}},
-    [UG_REC_GRAPH_NODE] = {"graph_node", {U(ug_rec_graph_node, at_ns), U(ug_rec_graph_node, node),
-        U(ug_rec_graph_node, original)}},
-    [UG_REC_LAUNCH_STACK] = {"launch_stack", {U(ug_rec_launch_stack, correlation), U(ug_rec_launch_stack, depth)}},
+    [UG_REC_KERNEL] = {"kernel",
+                       {U(ug_rec_kernel, start_gpu),
+                        U(ug_rec_kernel, end_gpu),
+                        U(ug_rec_kernel, correlation),
+                        S(ug_rec_kernel, name),
+                        U(ug_rec_kernel, device),
+                        U(ug_rec_kernel, context),
+                        U(ug_rec_kernel, stream),
+                        AT(ug_rec_kernel, "grid_x", grid, 0),
+                        AT(ug_rec_kernel, "grid_y", grid, 1),
+                        AT(ug_rec_kernel, "grid_z", grid, 2),
+                        AT(ug_rec_kernel, "block_x", block, 0),
+                        AT(ug_rec_kernel, "block_y", block, 1),
+                        AT(ug_rec_kernel, "block_z", block, 2),
+                        AT(ug_rec_kernel, "cluster_x", cluster, 0),
+                        U(ug_rec_kernel, registers),
+                        U(ug_rec_kernel, static_shared_bytes),
+                        U(ug_rec_kernel, dynamic_shared_bytes),
+                        U(ug_rec_kernel, local_bytes),
+                        U(ug_rec_kernel, graph),
+                        U(ug_rec_kernel, graph_node),
+                        U(ug_rec_kernel, channel),
+                        U(ug_rec_kernel, flags)}},
+    [UG_REC_COPY] = {"copy",
+                     {U(ug_rec_copy, start_gpu), U(ug_rec_copy, end_gpu),
+                      U(ug_rec_copy, size_bytes), U(ug_rec_copy, graph_node),
+                      U(ug_rec_copy, correlation), U(ug_rec_copy, graph), U(ug_rec_copy, device),
+                      U(ug_rec_copy, context), U(ug_rec_copy, stream), U(ug_rec_copy, kind),
+                      U(ug_rec_copy, source), U(ug_rec_copy, target), U(ug_rec_copy, flags),
+                      U(ug_rec_copy, peer_device), U(ug_rec_copy, value)}},
+    [UG_REC_GRAPH] = {"graph",
+                      {U(ug_rec_graph, start_gpu), U(ug_rec_graph, end_gpu),
+                       U(ug_rec_graph, correlation), U(ug_rec_graph, graph),
+                       U(ug_rec_graph, device), U(ug_rec_graph, context), U(ug_rec_graph, stream)}},
+    [UG_REC_CALL] = {"call",
+                     {U(ug_rec_call, start_gpu), U(ug_rec_call, end_gpu),
+                      U(ug_rec_call, correlation), U(ug_rec_call, call), S(ug_rec_call, name),
+                      I(ug_rec_call, result)}},
+    [UG_REC_SYNC] = {"sync",
+                     {U(ug_rec_sync, start_gpu), U(ug_rec_sync, end_gpu),
+                      U(ug_rec_sync, correlation), U(ug_rec_sync, context), U(ug_rec_sync, stream),
+                      U(ug_rec_sync, kind), U(ug_rec_sync, event), U(ug_rec_sync, event_sync)}},
+    [UG_REC_MEMORY] = {"memory",
+                       {U(ug_rec_memory, at_gpu), U(ug_rec_memory, address),
+                        U(ug_rec_memory, size_bytes), U(ug_rec_memory, correlation),
+                        U(ug_rec_memory, device), U(ug_rec_memory, context),
+                        U(ug_rec_memory, stream), U(ug_rec_memory, operation),
+                        U(ug_rec_memory, kind), U(ug_rec_memory, flags), U(ug_rec_memory, pool),
+                        U(ug_rec_memory, pool_used_bytes), U(ug_rec_memory, pool_bytes)}},
+    [UG_REC_RANGE] = {"range",
+                      {U(ug_rec_range, at_gpu), U(ug_rec_range, id), S(ug_rec_range, name),
+                       S(ug_rec_range, domain), U(ug_rec_range, what)}},
+    [UG_REC_OVERHEAD] = {"overhead",
+                         {U(ug_rec_overhead, start_gpu), U(ug_rec_overhead, end_gpu),
+                          U(ug_rec_overhead, kind)}},
+    [UG_REC_NCCL] = {"nccl",
+                     {U(ug_rec_nccl, enqueued_ns), U(ug_rec_nccl, ended_ns),
+                      U(ug_rec_nccl, kernel_start_ns), U(ug_rec_nccl, kernel_end_ns),
+                      U(ug_rec_nccl, communicator), U(ug_rec_nccl, sequence), U(ug_rec_nccl, count),
+                      U(ug_rec_nccl, rank), U(ug_rec_nccl, ranks), U(ug_rec_nccl, peer),
+                      S(ug_rec_nccl, function), S(ug_rec_nccl, datatype), S(ug_rec_nccl, algorithm),
+                      S(ug_rec_nccl, protocol), U(ug_rec_nccl, channels), U(ug_rec_nccl, warps),
+                      U(ug_rec_nccl, element_bytes), U(ug_rec_nccl, plugin_version),
+                      S(ug_rec_nccl, communicator_name)}},
+    [UG_REC_MARK] = {"mark",
+                     {U(ug_rec_mark, at_ns), U(ug_rec_mark, value), S(ug_rec_mark, name),
+                      U(ug_rec_mark, kind)}},
+    [UG_REC_GC] = {"gc",
+                   {U(ug_rec_gc, start_ns), U(ug_rec_gc, end_ns), U(ug_rec_gc, generation),
+                    U(ug_rec_gc, collected)}},
+    [UG_REC_GRAPH_NODE] = {"graph_node",
+                           {U(ug_rec_graph_node, at_ns), U(ug_rec_graph_node, node),
+                            U(ug_rec_graph_node, original)}},
+    [UG_REC_LAUNCH_STACK] = {"launch_stack",
+                             {U(ug_rec_launch_stack, correlation), U(ug_rec_launch_stack, depth)}},
 };
 
 static void print_string(FILE *out, uint32_t id)
@@ -402,7 +464,8 @@ static void collect_strings(void)
             string_count = count;
         }
         size_t room = string->head.bytes - sizeof(*string);
-        char *text = strndup((const char *)(string + 1), string->text_bytes < room ? string->text_bytes : room);
+        char *text = strndup((const char *)(string + 1),
+                             string->text_bytes < room ? string->text_bytes : room);
         if (strings[string->id] && text && strcmp(strings[string->id], text))
             spool.damaged++; // one id, two texts
         free(strings[string->id]);
@@ -412,12 +475,13 @@ static void collect_strings(void)
 
 static void print_all(FILE *out)
 {
-    static const char *const producers[] = {"kernel", "copy", "call", "sync", "memory", "nvtx", "overhead", "nccl",
-                                            "python", "other"};
+    static const char *const producers[] = {"kernel", "copy",     "call", "sync",   "memory",
+                                            "nvtx",   "overhead", "nccl", "python", "other"};
     const struct ug_spool_header *header = spool.header;
     collect_strings();
     size_t kept[UG_REC_TYPE_COUNT] = {0};
-    for (size_t at = 0; at < records_bytes; at += ((const struct ug_rec_head *)(const void *)(records + at))->bytes) {
+    for (size_t at = 0; at < records_bytes;
+         at += ((const struct ug_rec_head *)(const void *)(records + at))->bytes) {
         kept[((const struct ug_rec_head *)(const void *)(records + at))->type]++;
         if (!options.count)
             print_record(out, records + at);
@@ -426,24 +490,31 @@ static void print_all(FILE *out)
     for (int i = 1; i < UG_REC_TYPE_COUNT; i++)
         if (shapes[i].name)
             fprintf(out, ",\"%s\":%zu", shapes[i].name, kept[i]);
-    fprintf(out, "}\n{\"type\":\"header\",\"state\":\"%s\",\"pid\":%u,\"have_kinds\":%u,\"generation\":%u,"
-                 "\"done_generation\":%u,\"cupti_version\":%u,\"driver_version\":%u,\"nccl_version\":%u,"
-                 "\"per_thread_buffers\":%u,\"threads\":%u,\"cupti_dropped\":%llu,\"cupti_buffers_requested\":%llu,"
-                 "\"cupti_buffers_completed\":%llu,\"cupti_buffers_discarded\":%llu,\"unknown_records\":%llu,"
-                 "\"damaged\":%llu,\"reason\":",
-            state_name(header->state), header->pid, header->have_kinds, header->generation, header->done_generation,
-            header->cupti_version, header->driver_version, header->nccl_version, header->per_thread_buffers,
-            header->threads, (unsigned long long)header->cupti_dropped,
-            (unsigned long long)header->cupti_buffers_requested, (unsigned long long)header->cupti_buffers_completed,
-            (unsigned long long)header->cupti_buffers_discarded, (unsigned long long)header->unknown_records,
-            (unsigned long long)spool.damaged);
+    fprintf(
+        out,
+        "}\n{\"type\":\"header\",\"state\":\"%s\",\"pid\":%u,\"have_kinds\":%u,\"generation\":%u,"
+        "\"done_generation\":%u,\"cupti_version\":%u,\"driver_version\":%u,\"nccl_version\":%u,"
+        "\"per_thread_buffers\":%u,\"threads\":%u,\"cupti_dropped\":%llu,\"cupti_buffers_"
+        "requested\":%llu,"
+        "\"cupti_buffers_completed\":%llu,\"cupti_buffers_discarded\":%llu,\"unknown_records\":%"
+        "llu,"
+        "\"damaged\":%llu,\"reason\":",
+        state_name(header->state), header->pid, header->have_kinds, header->generation,
+        header->done_generation, header->cupti_version, header->driver_version,
+        header->nccl_version, header->per_thread_buffers, header->threads,
+        (unsigned long long)header->cupti_dropped,
+        (unsigned long long)header->cupti_buffers_requested,
+        (unsigned long long)header->cupti_buffers_completed,
+        (unsigned long long)header->cupti_buffers_discarded,
+        (unsigned long long)header->unknown_records, (unsigned long long)spool.damaged);
     text_out(out, header->reason);
     fprintf(out, ",\"cupti_path\":");
     text_out(out, header->cupti_path);
     fprintf(out, ",\"counts\":{");
     for (int i = 0; i < UG_PRODUCER_COUNT; i++)
         fprintf(out, "%s\"%s\":{\"seen\":%llu,\"dropped\":%llu}", i ? "," : "", producers[i],
-                (unsigned long long)header->counts[i].seen, (unsigned long long)header->counts[i].dropped);
+                (unsigned long long)header->counts[i].seen,
+                (unsigned long long)header->counts[i].dropped);
     fprintf(out, "}}\n");
 }
 
@@ -474,7 +545,8 @@ static void parse(int argc, char **argv)
 int main(int argc, char **argv)
 {
     if (argc < 2 || atoi(argv[1]) <= 0) {
-        fprintf(stderr, "usage: spool_dump PID [--kinds N] [--seconds S] [--wait S] [--out FILE] [--passive] [--sleepy]"
+        fprintf(stderr, "usage: spool_dump PID [--kinds N] [--seconds S] [--wait S] [--out FILE] "
+                        "[--passive] [--sleepy]"
                         " [--die] [--count]\n");
         return 2;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last row of cupti_records.h against NVIDIA's own header, where a toolkit of 13.0 is installed: compiling is half of the
-// test (a struct of that name exists), the numbers are the other.
+// The last row of cupti_records.h against NVIDIA's own header, where a toolkit of 13.0 is
+// installed: compiling is half of the test (a struct of that name exists), the numbers are the
+// other.
 #include <cupti.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -22,8 +23,10 @@ static void compare(const char *what, unsigned long is, unsigned long ours)
     compare("sizeof(" #type ")", sizeof(type), ROW(record).bytes);                                 \
     compare("kind of " #type, number, ROW(record).kind)
 #define AT(record, type, field)                                                                    \
-    compare("offset of " #type "." #field, offsetof(type, field), ROW(record).fields[FIELD_##field].at); \
-    compare("size of " #type "." #field, sizeof(((type *)0)->field), ROW(record).fields[FIELD_##field].size)
+    compare("offset of " #type "." #field, offsetof(type, field),                                  \
+            ROW(record).fields[FIELD_##field].at);                                                 \
+    compare("size of " #type "." #field, sizeof(((type *)0)->field),                               \
+            ROW(record).fields[FIELD_##field].size)
 
 static void check_work(void)
 {
