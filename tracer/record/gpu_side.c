@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/strings.h"
 #include "tracer/record/task_proc.h"
 
@@ -17,6 +18,7 @@ enum {
     GPU_SIDE_YOUNG_NS = 2000000000,   // who has just come may be gone soon, and its spool with it:
     GPU_SIDE_YOUNG_SEARCH_NS = 10000000, // in every round
     GPU_SIDE_EXEC_NS = 1000000000,    // one that is attached may call exec and come with another spool
+    GPU_SIDE_SHARE = 20,              // looking takes at most one part of so many
     GPU_SIDE_PROCESSES_MAX = 1024,    // followed at one time
     GPU_SIDE_TASKS_MAX = 65536,       // threads translated of one process
     GPU_SIDE_STOP_MS = 2000,
@@ -285,7 +287,10 @@ bool gpu_side_search(struct gpu_side *side, int64_t now_ns)
         side->processes[i].seen = false;
     tasks_each_target(side->tasks, gpu_side_each, side);
     gpu_side_sweep(side);
-    side->search_next_ns = now_ns + (side->young ? GPU_SIDE_YOUNG_SEARCH_NS : GPU_SIDE_SEARCH_NS / 4); // somebody may come
+    // Somebody may come. Hundreds of workers with hundreds of files each take longer than a round: 5 % of a core.
+    int64_t cost_ns = clock_monotonic_ns() - now_ns, pause_ns = GPU_SIDE_SHARE * cost_ns;
+    int64_t wait_ns = side->young ? GPU_SIDE_YOUNG_SEARCH_NS : GPU_SIDE_SEARCH_NS / 4;
+    side->search_next_ns = now_ns + (pause_ns > wait_ns ? pause_ns : wait_ns);
     return side->any;
 }
 
