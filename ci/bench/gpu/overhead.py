@@ -165,25 +165,32 @@ def dormant(bench):
             arm.close()
 
 
+# Replays as a whole, then node by node: name, library, kinds, environment.
+NODES = arms.KERNELS | arms.NODES
+GRAPH_ARMS = [
+    ("recycle, graph level", arms.RECYCLE, 0, {"RECYCLE_GRAPH": "1", "RECYCLE_CALLS": "driver"}),
+    ("recycle, graph kind alone", arms.RECYCLE, 0, {"RECYCLE_GRAPH": "1", "RECYCLE_CALLS": "none", "RECYCLE_KERNELS": "0"}),
+    ("recycle, launch calls alone", arms.RECYCLE, 0, {"RECYCLE_CALLS": "driver", "RECYCLE_KERNELS": "0"}),
+    ("ours, graph level", arms.INJECT, arms.KERNELS, {"UPGATE_TRACE": arms.KERNELS}),
+    ("ours, everything", arms.INJECT, arms.DEFAULT, {"UPGATE_TRACE": arms.DEFAULT}),
+    ("recycle, node level", arms.RECYCLE, 0, {"RECYCLE_CALLS": "driver"}),
+    ("recycle, node level, flush 200 ms", arms.RECYCLE, 0, {"RECYCLE_CALLS": "driver", "RECYCLE_FLUSH_MS": "200"}),
+    ("ours, node level", arms.INJECT, NODES, {"UPGATE_TRACE": NODES}),
+    ("ours -nop, node level", arms.NOP, NODES, {"UPGATE_TRACE": NODES}),
+    ("ours, node level, flush 200 ms", arms.INJECT, NODES, {"UPGATE_TRACE": NODES, "UPGATE_INJECT_FLUSH_MS": "200"}),
+    ("ours, node level, CUPTI's device buffers", arms.INJECT, NODES, {"UPGATE_TRACE": NODES, "UPGATE_INJECT_DEVICE_BUFFERS": "0"}),
+]
+
+
 def graph(bench):
     question = "graph %d" % GRAPH_REPLAYS
-    by_name = bench.measure("graph of 1,000 nodes", [
-        bench.arm("untraced", [arms.LAUNCH], question),
-        bench.arm("recycle, graph level", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_GRAPH="1"),
-        bench.arm("ours, graph level", [arms.LAUNCH], question, arms.INJECT, arms.KERNELS),
-        bench.arm("ours, everything", [arms.LAUNCH], question, arms.INJECT, arms.DEFAULT),
-        bench.arm("recycle, graph kind alone", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_GRAPH="1", RECYCLE_CALLS="none", RECYCLE_KERNELS="0"),
-        bench.arm("recycle, launch calls alone", [arms.LAUNCH], question, arms.RECYCLE, RECYCLE_KERNELS="0"),
-        bench.arm("recycle, node level", [arms.LAUNCH], question, arms.RECYCLE),
-        bench.arm("ours, node level", [arms.LAUNCH], question, arms.INJECT, arms.KERNELS | arms.NODES),
-    ], 60, "us", 1000)
+    wanted = [bench.arm("untraced", [arms.LAUNCH], question)] + \
+        [bench.arm(name, [arms.LAUNCH], question, library, kinds, **more) for name, library, kinds, more in GRAPH_ARMS]
+    by_name = bench.measure("graph of 1,000 nodes", wanted, 60, "us", 1000)
     bench.share("graph replay, graph level over untraced", by_name, "ours, graph level", "untraced", GRAPH_LIMIT)
-    bench.share("graph replay, everything, graph level", by_name, "ours, everything", "untraced", GRAPH_LIMIT)
-    bench.share("    recycle-only, graph level", by_name, "recycle, graph level", "untraced")
-    bench.share("    recycle-only, graph kind alone", by_name, "recycle, graph kind alone", "untraced")
-    bench.share("    recycle-only, launch calls alone", by_name, "recycle, launch calls alone", "untraced")
-    bench.share("    ours, node level", by_name, "ours, node level", "untraced")
-    bench.share("    recycle-only, node level", by_name, "recycle, node level", "untraced")
+    bench.share("graph replay, graph level over recycle-only", by_name, "ours, graph level", "recycle, graph level")
+    for name in [name for name, *_ in GRAPH_ARMS if name != "ours, graph level"]:
+        bench.share("    %s over untraced" % name, by_name, name, "untraced")
 
 
 # What of our library or of CUPTI costs how much, beside the arms that are judged: name, library, kinds, environment.
