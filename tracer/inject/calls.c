@@ -150,7 +150,7 @@ void calls_names(const struct cupti *cupti, uint32_t kinds)
 }
 
 // How the calls of this session are switched on, for switching them off.
-static enum calls_how present;
+static _Atomic enum calls_how present; // read in callbacks
 
 static bool is_any_wanted(size_t t)
 {
