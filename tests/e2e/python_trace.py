@@ -520,6 +520,13 @@ def work_torch():
     kinds = [(r[2], r[3]) for r in library.of("mark")]
     assert kinds.count((MODULE, "layers.1.attn")) == 2, kinds
     assert (BACKWARD, "layers.0.attn") in kinds and kinds[-1] == (BACKWARD, None), kinds
+    held = torch.ones(2, 8)
+    alive = weakref.ref(held)
+    out = net(held)
+    del held
+    assert alive() is not None  # by the graph
+    del out
+    assert alive() is None
     failing = net(x)
     failing.register_hook(lambda grad: 1 / 0)
     try:
