@@ -243,6 +243,22 @@ def case_clock():
     holds(expect.check_whole(dump) + expect.check_clock(dump) + expect.check_launches(dump))
 
 
+def case_call_sources():
+    """However the calls are come by: each launch has one, of its thread, on the clock; from the first call on, or late."""
+    for calls in ("driver", "both", "callback"):
+        for when in ("before", "after"):
+            env = {"UPGATE_INJECT_CALLS": calls, "UPGATE_TRACE": str(ALL) if when == "after" else ""}
+            player = Player("mixed", env=env, threads=2, n=200, context=when)
+            recorder = Recorder(player.pid)
+            player.play()
+            dump = recorder.stop()
+            fake_is_content(player.end())
+            wrong = expect.check_all(dump, player.lines)
+            check(not wrong, f"calls by {calls}, contexts made {when}: " + "\n  ".join(wrong))
+            doubled = len(dump.of("call")) - len({c["correlation"] for c in dump.of("call")})
+            check(doubled == 0, f"calls by {calls}: {doubled} told twice")
+
+
 def case_zero_times():
     dump, player = record("launches", {"FAKE_CUPTI_ZERO": "7"}, n=700)
     zero = [r for r in dump.of("kernel") if r["start_gpu"] == 0 and r["end_gpu"] == 0]
@@ -487,10 +503,11 @@ def case_manners():
     if SANITIZED:
         print("the sanitizers have malloc and locks of their own: looked at in the plain builds")
         return 77
-    for env in ({}, {"FAKE_CUPTI_DELIVER": "worker"}):
+    for env in ({}, {"FAKE_CUPTI_DELIVER": "worker"}, {"UPGATE_INJECT_CALLS": "callback"}):
         _, player = record("mixed", env, threads=4, n=2000)
         manners = player.of("manners")[-1]
-        check(manners["request"]["visits"] > 0 and manners["complete"]["visits"] > 0, f"{manners}")
+        places = ["request", "complete"] + ["call"] * ("UPGATE_INJECT_CALLS" in env)
+        check(all(manners[place]["visits"] > 0 for place in places), f"{manners}")
         for place in ("call", "request", "complete"):
             for what in ("memory", "lock", "file"):
                 check(manners[place][what] == 0,
