@@ -2,7 +2,9 @@
 // How fast launches get into the store, in one run on one core: (1) the whole way, records of a spool in, rows of gpu_op with
 // their launch out; (2) the rows alone through the batch; (3) prepared inserts of the same rows; (4) `sqlite3 .import` of
 // the same rows as CSV. Event: a kernel with the call that launched it. Prints events/s, ratios, bytes an event (the
-// file, indexes included) and peak memory; exits 1 below a limit. store_load [--events N] [--dir DIR] [--only spool]
+// file, indexes included) and peak memory; exits 1 below a limit. With --lag 455000 --gap-ns 2200 CUPTI hands kernels over a
+// second after their calls at the highest launch rate of an H200: the memory this takes.
+// store_load [--events N] [--dir DIR] [--only spool] [--lag LAUNCHES] [--gap-ns NS]
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
@@ -26,12 +28,14 @@
 enum {
     LOAD_EVENTS = 10000000,
     LOAD_KERNELS = 453,        // of a step, each with a shape of its own: an eager PyTorch step
-    LOAD_STEP_NS = 4000000,
+    LOAD_GAP_NS = 8830,        // between launches
     LOAD_SEGMENTS = 64,
     LOAD_COMMIT_EVENTS = 2000000, // about a second
 };
 #define LOAD_OFFSET 1763764000000000000ull
 #define LOAD_BEGIN 86400000000000ull
+
+static uint64_t load_gap_ns = LOAD_GAP_NS, load_lag; // lag: kernels come so many launches after their calls
 
 static const double load_events_min = 2e6, load_prepared_min = 3, load_import_min = 7, load_bytes_max = 64;
 static const double load_memory_max = 128e6;
@@ -146,20 +150,25 @@ struct load_times {
 static struct load_times load_times(uint64_t i)
 {
     uint64_t noise = (i * 0x9e3779b97f4a7c15ull) >> 40;
-    uint64_t call = LOAD_BEGIN + i * LOAD_STEP_NS / LOAD_KERNELS;
+    uint64_t call = LOAD_BEGIN + i * load_gap_ns;
     return (struct load_times){.call_ns = call, .call_dur_ns = 2500 + noise % 1000, .start_ns = call + 3000 + noise % 17000,
                                .dur_ns = 1500 + (i % LOAD_KERNELS) * 37 + noise % 200};
 }
 
-static void spool_event(struct load_spool *spool, uint64_t i)
+static void spool_call(struct load_spool *spool, uint64_t i)
 {
     struct load_times times = load_times(i);
-    uint32_t which = (uint32_t)(i % LOAD_KERNELS);
     struct ug_rec_call *call = spool_room(spool, UG_REC_CALL, sizeof *call);
     call->start_gpu = LOAD_OFFSET + times.call_ns;
     call->end_gpu = call->start_gpu + times.call_dur_ns;
     call->correlation = (uint32_t)i * 3 + 1; // other calls have ids, too
     call->name = 1;
+}
+
+static void spool_kernel(struct load_spool *spool, uint64_t i)
+{
+    struct load_times times = load_times(i);
+    uint32_t which = (uint32_t)(i % LOAD_KERNELS);
     struct ug_rec_kernel *kernel = spool_room(spool, UG_REC_KERNEL, sizeof *kernel);
     kernel->start_gpu = LOAD_OFFSET + times.start_ns;
     kernel->end_gpu = kernel->start_gpu + times.dur_ns;
@@ -215,10 +224,14 @@ static struct load_time load_spool_arm(const char *path, uint64_t events)
     spool_clock(&spool, LOAD_BEGIN - 1000000);
     struct load_time time = {0};
     uint64_t round = (uint64_t)LOAD_SEGMENTS * UG_SPOOL_SEGMENT_BYTES / 2 / (sizeof(struct ug_rec_kernel) + sizeof(struct ug_rec_call));
-    for (uint64_t i = 0; i < events;) {
-        uint64_t until = i + round < events ? i + round : events;
-        for (; i < until; i++)
-            spool_event(&spool, i);
+    for (uint64_t i = 0; i < events + load_lag;) {
+        uint64_t until = i + round < events + load_lag ? i + round : events + load_lag;
+        for (; i < until; i++) {
+            if (i < events)
+                spool_call(&spool, i);
+            if (i >= load_lag)
+                spool_kernel(&spool, i - load_lag);
+        }
         spool_clock(&spool, load_times(i).call_ns + 100000);
         int64_t begin = clock_monotonic_ns();
         double cpu = seconds_cpu();
@@ -374,8 +387,12 @@ int main(int argc, char **argv)
             dir = argv[i + 1];
         else if (strcmp(argv[i], "--only") == 0)
             only = argv[i + 1];
+        else if (strcmp(argv[i], "--lag") == 0)
+            load_lag = strtoull(argv[i + 1], NULL, 10);
+        else if (strcmp(argv[i], "--gap-ns") == 0)
+            load_gap_ns = strtoull(argv[i + 1], NULL, 10);
         else
-            load_die("usage: store_load [--events N] [--dir DIR] [--only spool]");
+            load_die("usage: store_load [--events N] [--dir DIR] [--only spool] [--lag LAUNCHES] [--gap-ns NS]");
     }
     if (events == 0)
         load_die("no events");

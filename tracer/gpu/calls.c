@@ -146,6 +146,7 @@ static void calls_turn(struct calls *calls, int64_t now_ns, bool crowded)
     struct calls_table old = calls->old;
     calls->old = calls->young;
     uint32_t kept = 0, bits = CALLS_BITS_MIN;
+    *calls->slots_left += (int64_t)1 << old.bits; // freed below
     while (bits < calls->old.bits && 1u << bits < calls->old.live * 2 && *calls->slots_left >= 2 << bits)
         bits++;
     *calls->slots_left -= 1 << bits;
@@ -155,14 +156,16 @@ static void calls_turn(struct calls *calls, int64_t now_ns, bool crowded)
         if (!(call->flags & CALL_USED) || call_is_over(call))
             continue;
         bool fresh = (call->flags & CALL_LAUNCHES) && (uint32_t)(now_ns / 1000000) - call->arrived_ms < CALLS_KEEP_MS;
-        if (fresh && kept < CALLS_KEEP_MAX && table_put(&calls->young, call)) {
+        bool room = fresh && kept < CALLS_KEEP_MAX &&
+                    (calls->young.live * 2 < 1u << calls->young.bits || table_grow(&calls->young, calls->slots_left));
+        if (room && table_put(&calls->young, call)) {
             kept++;
             continue;
         }
         calls->crowded += crowded && !(call->flags & CALL_MATCHED);
         calls->given_up(calls->context, call);
     }
-    table_free(&old, calls->slots_left);
+    munmap(old.slots, sizeof *old.slots << old.bits);
     calls->aged_ns = now_ns;
 }
 
