@@ -75,6 +75,9 @@ void trace_failed(const char *what)
 {
     char text[128];
 
+    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+        PyErr_SetInterrupt(); // Ctrl-C while a hook in Python ran is the program's: once more, a moment later
+    }
     PyErr_Clear();
     if (++failures != TRACE_FAILURES_MAX) {
         return;
