@@ -33,8 +33,7 @@ static PyObject *name_grad_fn, *name_sequence, *name_register, *name_hooks, *nam
 static __thread struct {
     uint32_t epoch, pass; // of what follows
     uint32_t path;        // whose backward runs
-    uint32_t tid;
-    long long sequence; // of the newest node that has a hook, plus 1
+    long long sequence;   // of the newest node that has a hook, plus 1
 } thread;
 
 // ---- in the backward pass ----
@@ -86,9 +85,8 @@ static PyObject *reached(PyObject *self, PyObject *gradients)
         thread.pass = pass;
         thread.epoch = trace_epoch;
         thread.path = 0;
-        thread.tid = thread.tid != 0 ? thread.tid : (uint32_t)syscall(SYS_gettid);
         if (tid_count < THREADS_MAX) {
-            tids[tid_count++] = thread.tid;
+            tids[tid_count++] = (uint32_t)syscall(SYS_gettid);
         }
     }
     if (thread.path != (uint32_t)value || value == 0) {

@@ -59,23 +59,23 @@ static PyObject *call(PyObject *self, PyObject *args, PyObject *kwargs)
     thread.stack[depth].path = path;
     thread.stack[depth].serial = serial;
     thread.depth = depth + 1;
-    if (PyTuple_Size(args) > 0) {
-        backward_expect(PyTuple_GetItem(args, 0), outer);
+    if (PyTuple_Size(args) > 0 || kwargs != NULL) {
+        backward_expect(PyTuple_Size(args) > 0 ? PyTuple_GetItem(args, 0) : kwargs, outer);
     }
     trace_mark(UG_MARK_MODULE, path, 0, ug_impl_now_ns(), 0);
 
     result = original(self, args, kwargs);
 
+    // Coroutines that switch stacks: begin anew, nothing on ours can be trusted.
     if (thread.depth != depth + 1 || thread.stack[depth].serial != serial) {
-        depth = outer =
-            0; // coroutines that switch stacks: begin anew, nothing on the stack can be trusted
+        depth = outer = 0;
     }
     thread.depth = depth;
     if (!trace_on() || trace_epoch != epoch) {
         return result;
     }
-    if (outer == 0 &&
-        backward_current() != 0) { // a forward computed again inside the backward pass
+    // The first: a forward that is computed again inside the backward pass.
+    if (outer == 0 && backward_current() != 0) {
         trace_mark(UG_MARK_BACKWARD, backward_current(), 0, ug_impl_now_ns(), 0);
     } else {
         trace_mark(UG_MARK_MODULE, outer, 0, ug_impl_now_ns(), 0);
@@ -150,8 +150,7 @@ static bool tell_python(const char *function)
 static PyTypeObject *find_module_type(void)
 {
     PyObject *file = trace_module("torch.nn.modules.module");
-    PyObject *nn =
-        file == NULL ? NULL : trace_module("torch.nn"); // all of it there: the file is complete
+    PyObject *nn = file == NULL ? NULL : trace_module("torch.nn"); // which has it when it is whole
     PyObject *type = nn == NULL ? NULL : PyObject_GetAttrString(nn, "Module");
 
     PyErr_Clear();
