@@ -308,7 +308,7 @@ TEST(many_in_order_while_it_runs)
         spool_world_clock(&spool, T(base + 100000000), G(base + 100000000));
         CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(base + 100000000), &err), 0);
     }
-    CHECK(number("SELECT count(*) FROM gpu_op") > 30000); // written while it runs, not at the end
+    CHECK(number("SELECT count(*) FROM gpu_op") > 15000); // written while it runs, not at the end
     stop();
     CHECK_INT(number("SELECT count(*) FROM gpu_op"), (long long)count);
     CHECK_INT(number("SELECT count(*) FROM gpu_op WHERE call_ns IS NULL OR call_ns < 1000"), 0);

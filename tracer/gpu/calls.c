@@ -16,7 +16,7 @@ enum {
     CALLS_PROBES_MAX = 16,
     CALLS_KEEP_MAX = 1 << (CALLS_BITS_MAX - 2), // launches of which nothing came yet
 };
-static const int64_t CALLS_AGE_NS = 2000000000;
+static const int64_t CALLS_AGE_NS = 4000000000;
 static const uint32_t CALLS_KEEP_MS = 30000; // a kernel may wait that long behind others
 
 struct calls_table {
@@ -35,7 +35,7 @@ struct calls {
 
 static void table_init(struct calls_table *table, uint32_t bits)
 {
-    // Straight from the system: large blocks come and go every two seconds, and what is not touched is not there.
+    // Straight from the system: large blocks come and go every four seconds, and what is not touched is not there.
     void *slots = mmap(NULL, sizeof *table->slots << bits, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (slots == MAP_FAILED)
         slots = xcalloc(SIZE_MAX / 2, 1); // dies in words

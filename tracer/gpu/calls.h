@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls of one process that wait for what they launched: found by correlation id. Two tables: calls come into the young one;
-// every two seconds, or when it is full, the old one is given up and the young one becomes the old. Bounded.
+// every four seconds, or when it is full, the old one is given up and the young one becomes the old. Bounded.
 #ifndef UPGATE_TRACER_GPU_CALLS_H
 #define UPGATE_TRACER_GPU_CALLS_H
 

@@ -48,7 +48,7 @@ int gpu_recorder_attach(struct gpu_recorder *gpu, pid_t pid, struct error *err);
 int gpu_recorder_attach_fd(struct gpu_recorder *gpu, pid_t pid, int fd, struct error *err); // fd stays the caller's
 bool gpu_recorder_attached(const struct gpu_recorder *gpu, pid_t pid);
 
-// Takes what is there; call every 20 to 100 ms (64 MiB of spool hold 0.7 M launches). Rows come 2 s after the event, in
+// Takes what is there; call every 20 to 100 ms (64 MiB of spool hold 0.7 M launches). Rows come 3 s after the event, in
 // the order of start. 0, or -errno when the store cannot be written. gone: see gpu_recorder_gone.
 int gpu_recorder_poll(struct gpu_recorder *gpu, int64_t now_ns, struct error *err);
 // The process has ended: its spool is read to the end at the next poll and then let go.

@@ -29,7 +29,7 @@ enum {
     GPU_PEEKS_MAX = 32,         // of a poll and process
     GPU_TARGET_WORDS = 12,
 };
-#define GPU_DELAY_NS 1500000000ll // until the rows of an event are written: calls, samples and other threads come late
+#define GPU_DELAY_NS 2500000000ll // until the rows of an event are written: CUPTI hands over once a second
 #define GPU_EMIT_NS 500000000ll   // sorted and written in turns of this length
 #define GPU_BATCH_BYTES (8ull << 20) // of a spool in one go; then the others have their turn
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of a spool into rows. What ran goes to ops.c; what has CUPTI's times but needs no order is held back for two
+// Records of a spool into rows. What ran goes to ops.c; what has CUPTI's times but needs no order is held back for some
 // seconds, until its call and a clock sample have come; what has our times is written at once.
 #include <stdlib.h>
 #include <string.h>
