@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The injected library against the fake CUDA: the player plays a story, spool_dump records, expect.py judges.
 
-usage: mock.py CASE     (environment: UPGATE_MOCK directory of the built fakes, UPGATE_INJECT the library under test)
+usage: mock.py CASE     (environment: MOCK_BUILD directory of the built fakes, MOCK_INJECT the library under test)
 """
 import json
 import os
@@ -16,9 +16,9 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import expect  # noqa: E402
 
-MOCK = pathlib.Path(os.environ["UPGATE_MOCK"])
-INJECT = os.environ["UPGATE_INJECT"]
-SANITIZED = bool(os.environ.get("UPGATE_SANITIZED"))
+MOCK = pathlib.Path(os.environ["MOCK_BUILD"])
+INJECT = os.environ["MOCK_INJECT"]
+SANITIZED = bool(os.environ.get("MOCK_SANITIZED"))
 processes = []
 SECONDS = 60  # of any wait here: a machine may be busy, a failure is told by what was waited for
 WANT = {"kernels": 1, "nodes": 2, "sync": 4, "memory": 8, "nvtx": 16, "overhead": 32}
@@ -335,6 +335,16 @@ def case_stale_names():
     holds(expect.check_kernels(dump, player.lines))
 
 
+def case_names_gone():
+    """A kernel whose name is not there any more has none, or the one it had; the others keep theirs."""
+    dump, player = record("gone", n=300)
+    lost = [r for r in dump.of("kernel") if r["name"] in (None, "_Z4gonev")]
+    check(len(lost) == 5, f"{len(lost)} kernels without a name")
+    told = [t for t in player.lines if t.get("name") != "_Z4gonev"]
+    named = expect.Dump([r for r in dump.lines if r not in lost])
+    holds(expect.check_whole(named) + expect.check_kernels(named, told) + expect.check_counts(dump))
+
+
 def case_fork():
     dump, player = record("forks", n=300)
     told = [(c["status"], c["signal"]) for c in player.of("child")]
@@ -423,7 +433,8 @@ def case_toggle():
     player.until("played")
     fake = player.end()
     fake_is_content(fake)
-    check(fake["subscribed"] == 0 and fake["kinds_on"] == 0, f"CUPTI is still in use: {fake}")
+    check(fake["subscribed"] == 0 and fake["kinds_on"] == 0 and fake["finalizes"] >= 1,
+          f"CUPTI is still in use: {fake}")
 
 
 def case_dormant():
@@ -431,6 +442,9 @@ def case_dormant():
     player = Player("launches", n=500)
     watcher = Recorder(player.pid, "--passive", "--seconds", "0.2")
     player.play()
+    blocks = [os.stat(fd).st_blocks for fd in pathlib.Path(f"/proc/{player.pid}/fd").iterdir()
+              if os.readlink(fd).startswith("/memfd:upgate-spool")]
+    check(blocks and blocks[0] * 512 <= 64 << 10, f"a dormant spool takes {blocks} blocks of memory")
     dump = watcher.wait()
     fake = player.end()
     check(fake["loaded"] == 0 and dump.header["state"] == "dormant" and not dump.of("kernel"), f"{fake} {dump.header}")

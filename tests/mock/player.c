@@ -216,6 +216,24 @@ static void modules(void)
     }
 }
 
+// A name's memory is gone before its kernel's record is given out.
+static void gone(void)
+{
+    for (int round = 0; round < 5; round++) {
+        char *name = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (name == MAP_FAILED)
+            abort();
+        strcpy(name, "_Z4gonev");
+        struct fake_op op = launch_of(0, round);
+        op.name = name;
+        is_told = round == 0; // the truth would read it too
+        play(op);
+        munmap(name, 4096);
+    }
+    is_told = true;
+    launches(NULL);
+}
+
 static void graphs(void)
 {
     for (uint32_t graph = 3; graph < 6; graph++) {
@@ -383,6 +401,8 @@ static void play_story(const char *story, char **argv)
         on_threads(launches);
     else if (!strcmp(story, "graphs"))
         graphs();
+    else if (!strcmp(story, "gone"))
+        gone();
     else if (!strcmp(story, "modules"))
         modules();
     else if (!strcmp(story, "forks"))
