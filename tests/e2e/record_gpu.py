@@ -167,6 +167,19 @@ def test_off(case):
         assert case.value("SELECT count(*) FROM v_gpu_op") == 0
 
 
+def test_options(case):
+    """What a command is told to record; the rest of the environment is its own."""
+    for options, kinds in (([], "0xfd"), (["--gpu", "nodes"], "0xff"), (["--no-modules"], "0x7d"),
+                           (["--gpu", "nodes", "--launch-stacks"], "0x1ff"), (["--gpu", "off"], "")):
+        done = case.run(*options, "--", "/bin/sh", "-c", "echo $UPGATE_TRACE,$CUDA_INJECTION64_PATH,$NCCL_PROFILER_PLUGIN")
+        if done.code == 4 and not done.out:
+            raise Skip("no permission for the host side, and no GPU")
+        assert done.out.split("\n")[0].split(",") == [kinds, LIBRARY if kinds else "", LIBRARY if kinds else ""], done
+        os.unlink(case.db)
+    done = case.run("--", "/bin/sh", "-c", "echo $NCCL_PROFILER_PLUGIN", env={**os.environ, "NCCL_PROFILER_PLUGIN": "/own.so"})
+    assert done.out.startswith("/own.so\n") and "/own.so" in done.err, done
+
+
 def test_prepared_process(case):
     """Dormant until somebody asks, twice, and dormant again afterwards. It never stops."""
     player = Player(case, PLAYER, "endless", env=prepared_env(case))
