@@ -17,6 +17,7 @@
 #include "tracer/inject/cupti_load.h"
 #include "tracer/inject/devices.h"
 #include "tracer/inject/inject.h"
+#include "tracer/inject/leave.h"
 #include "tracer/inject/nccl.h"
 #include "tracer/inject/nvtx.h"
 #include "tracer/inject/reason.h"
@@ -25,10 +26,7 @@
 
 #define CLOCK_NS 100000000ull
 #define DROPS_NS 1000000000ull
-#define FINALIZE_GRACE_NS 500000000ull
 #define SEGMENTS_AHEAD 16
-
-enum finalize_state { FINALIZE_NONE, FINALIZE_DUE, FINALIZE_RUNNING, FINALIZE_DONE };
 
 static struct {
     struct cupti cupti;
@@ -40,9 +38,7 @@ static struct {
     uint32_t asked, kinds; // what the recorder wants, what CUPTI gave
     const struct cupti_layout *layout;
     uint64_t flush_due_ns, clock_due_ns, drops_due_ns;
-    uint64_t finalize_any_ns; // from then on at the end of any call
-    _Atomic int finalize; // enum finalize_state
-    _Atomic int fatal;    // an error after which CUPTI has left by itself; 0: none
+    _Atomic int fatal; // an error after which CUPTI has left by itself; 0: none
 } session;
 
 // Python and NCCL alone need no CUPTI.
@@ -62,27 +58,6 @@ static void header_publish(uint32_t state)
 }
 
 // --- callbacks of CUPTI, on the workload's threads ---------------------------------------------------
-
-// The end of a call of the workload's, while we are to leave, is the place where cuptiFinalize is safe. Best of all is one
-// that has waited for the GPU: nothing is in flight, and no graph is being captured, which what CUPTI frees could spoil. A
-// program that does not wait within the grace is left at any call.
-static void finalize_here(uint32_t domain, uint32_t cbid, const struct cupti_callback_data *call)
-{
-    int due = FINALIZE_DUE;
-    const int *returned = call->function_return;
-    bool is_calm = calls_is_wait(domain, cbid) && returned != NULL && *returned == 0;
-    if (inject_exiting() || (!is_calm && inject_now_ns() < session.finalize_any_ns))
-        return;
-    if (!atomic_compare_exchange_strong(&session.finalize, &due, FINALIZE_RUNNING))
-        return;
-    uint64_t began_ns = inject_now_ns();
-    int result = session.cupti.finalize();
-    inject_debug("cuptiFinalize: %d, %llu us", result,
-                 (unsigned long long)(inject_now_ns() - began_ns) / 1000);
-    nvtx_forget();
-    atomic_store(&session.finalize, FINALIZE_DONE);
-    inject_wake();
-}
 
 // A runtime call makes driver calls of the same launch: the outermost one counts, and its id is that of the records.
 static void on_launch(uint32_t domain, const struct cupti_callback_data *data)
@@ -153,9 +128,7 @@ static void on_callback(void *user, uint32_t domain, uint32_t cbid, const void *
         if ((inject_kinds() & UG_WANT_LAUNCH_STACKS) != 0 && calls_is_launch(domain, cbid))
             on_launch(domain, call);
         calls_callback(&session.cupti, domain, cbid, call);
-        if (call->site == CUPTI_SITE_EXIT &&
-            atomic_load_explicit(&session.finalize, memory_order_acquire) == FINALIZE_DUE)
-            finalize_here(domain, cbid, call);
+        leave_here(&session.cupti, domain, cbid, call);
         return;
     }
     if (domain == CUPTI_DOMAIN_RESOURCE)
@@ -304,25 +277,17 @@ static void refuse(void)
     header_publish(UG_SPOOL_REFUSED);
 }
 
-// A stop that nobody's call has finished yet is taken back: the subscriber is still ours. True: it was.
-static bool finalize_cancel(void)
-{
-    int due = FINALIZE_DUE;
-    if (!atomic_compare_exchange_strong(&session.finalize, &due, FINALIZE_NONE))
-        return false;
-    session.cupti.enable_domain(0, session.subscriber, CUPTI_DOMAIN_DRIVER);
-    session.cupti.enable_domain(0, session.subscriber, CUPTI_DOMAIN_RUNTIME);
-    return true;
-}
-
 static int attach(void)
 {
     if (load() != 0)
         return -ENOENT;
-    while (atomic_load(&session.finalize) == FINALIZE_RUNNING)
-        inject_futex_wait((uint32_t *)&session.finalize, FINALIZE_RUNNING, 1000000, false);
-    if (finalize_cancel())
-        return 0;
+    int left = leave_cancel(&session.cupti, session.subscriber);
+    if (left == 1)
+        return 0; // a stop that no call of the workload's has finished is taken back
+    if (left < 0) {
+        reason_add("CUPTI is still leaving after the session before");
+        return left;
+    }
     session.is_subscribed = false;
     int err = buffers_create();
     if (err != 0) {
@@ -332,7 +297,6 @@ static int attach(void)
     err = subscribe();
     if (err != 0)
         return err;
-    atomic_store(&session.finalize, FINALIZE_NONE);
     atomic_store(&session.fatal, 0);
     activities_attributes(&session.cupti, session.quirks);
     buffers_decode_with(session.layout, calls_name);
@@ -495,25 +459,18 @@ void session_finish(void)
     spool_flush_thread();
 }
 
-// CUPTI leaves: at the end of the workload's next call. An idle process costs nothing, so whenever that comes is soon
-// enough.
 static void detach(void)
 {
+    bool can_leave = session.cupti.finalize != NULL && session.cupti.enable_domain != NULL;
     if (!session.is_attached)
         return;
     session.is_attached = false;
-    if (!session.is_subscribed)
-        return;
-    if (session.cupti.finalize == NULL || session.cupti.enable_domain == NULL) {
+    if (session.is_subscribed && can_leave) {
+        leave_begin(&session.cupti, session.subscriber);
+    } else if (session.is_subscribed) {
         session.cupti.unsubscribe(session.subscriber);
         session.is_subscribed = false;
-        return;
     }
-    session.cupti.enable_domain(1, session.subscriber, CUPTI_DOMAIN_DRIVER);
-    session.cupti.enable_domain(1, session.subscriber, CUPTI_DOMAIN_RUNTIME);
-    session.finalize_any_ns = inject_now_ns() + FINALIZE_GRACE_NS;
-    // Last: from then on CUPTI may be gone at any moment.
-    atomic_store(&session.finalize, FINALIZE_DUE);
 }
 
 void session_stop(void)
