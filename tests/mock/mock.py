@@ -22,6 +22,7 @@ SANITIZED = bool(os.environ.get("MOCK_SANITIZED"))
 processes = []
 SECONDS = 60  # of any wait here: a machine may be busy, a failure is told by what was waited for
 WANT = {"kernels": 1, "nodes": 2, "sync": 4, "memory": 8, "nvtx": 16, "overhead": 32}
+OFTEN = {"UPGATE_INJECT_FLUSH_MS": "50"}  # for waiting for what CUPTI gives back: usually once a second
 ALL = 0x7d  # all but graph nodes
 CUDA = {"11.8": 11080, "12.4": 12040, "12.9": 12090, "13.0": 13000}
 
@@ -231,13 +232,13 @@ def case_clock():
     player = Player("endless", env={"FAKE_CUPTI_PPM": "300", "FAKE_CUPTI_OFFSET_NS": "3600000000000"})
     recorder = Recorder(player.pid)
     player.say()
-    time.sleep(0.7)
+    time.sleep(1.2)
     player.say()
     player.until("played")
     dump = recorder.stop()
     fake_is_content(player.end())
     samples = dump.of("clock")
-    check(len(samples) >= 4, f"{len(samples)} clock samples in 0.7 s")
+    check(len(samples) >= 4, f"{len(samples)} clock samples in 1.2 s")
     slope = expect.clock_of(dump)[0]
     check(abs(slope - 1 / 1.0003) < 30e-6, f"slope {slope}")
     holds(expect.check_whole(dump) + expect.check_clock(dump) + expect.check_launches(dump))
@@ -383,10 +384,10 @@ def case_exit_flush():
 
 def case_exit_middle():
     """exit() while other threads launch: no crash, no hang."""
-    player = Player("endless", threads=3, exit="middle")
+    player = Player("endless", env=OFTEN, threads=3, exit="middle")
     recorder = Recorder(player.pid)
     player.say()
-    time.sleep(0.3)
+    wait_for_kernels(player.pid, 100)
     player.say()
     got = player.process.wait(SECONDS)
     check(got == 7, f"the player ended with {got}")
@@ -397,7 +398,7 @@ def case_exit_middle():
 
 def case_kill():
     """kill -9: a recorder that has the spool mapped reads what was in it."""
-    player = Player("endless", threads=2)
+    player = Player("endless", env=OFTEN, threads=2)
     recorder = Recorder(player.pid)
     player.say()
     wait_for_kernels(player.pid, 101)
@@ -416,11 +417,12 @@ def wait_for_quiet(player):
 
 def case_toggle():
     """On, off, on, off while launches go on; off is off."""
-    player = Player("endless", threads=3)
+    player = Player("endless", env=OFTEN, threads=3)
     player.say()
     for _ in range(3):
+        before = kernels_seen(player.pid)
         recorder = Recorder(player.pid)
-        time.sleep(0.35)
+        wait_for_kernels(player.pid, before + 200)
         dump = recorder.stop()
         check(dump.header["state"] == "dormant", dump.header)
         check(len(dump.of("kernel")) > 50, f"{len(dump.of('kernel'))} kernels of a session")
@@ -478,11 +480,12 @@ def case_hoard():
 
 def case_takeover():
     """A recorder that died is followed by one that wants other kinds, before the library has noticed."""
-    player = Player("endless", threads=2)
+    player = Player("endless", env=OFTEN, threads=2)
     player.say()
     Recorder(player.pid, "--die", "--seconds", "0.1", kinds=WANT["kernels"]).process.wait(SECONDS)
+    before = kernels_seen(player.pid)
     recorder = Recorder(player.pid)
-    time.sleep(0.3)
+    wait_for_kernels(player.pid, before + 200)
     dump = recorder.stop()
     check(dump.header["state"] == "dormant" and len(dump.of("kernel")) > 50, f"{dump.header}")
     holds(expect.check_whole(dump))
@@ -531,7 +534,7 @@ def case_manners():
 
 def case_stale_recorder():
     """A recorder that died: off again after UG_SPOOL_STALE_NS of silence, and the next one can switch it on."""
-    player = Player("endless")
+    player = Player("endless", env=OFTEN)
     player.say()
     recorder = Recorder(player.pid, "--die", "--seconds", "0.1")
     recorder.process.wait(SECONDS)
@@ -542,8 +545,9 @@ def case_stale_recorder():
     else:
         raise AssertionError("still active 40 s after its recorder died")
     watcher.stop()
+    before = kernels_seen(player.pid)
     recorder = Recorder(player.pid)
-    time.sleep(0.3)
+    wait_for_kernels(player.pid, before + 200)
     dump = recorder.stop()
     check(len(dump.of("kernel")) > 50, "no kernels for the next recorder")
     player.say()
