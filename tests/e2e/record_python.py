@@ -121,6 +121,14 @@ def check(db):
     return len(rows), len(stacks)
 
 
+def preload():
+    """The fakes of a sanitized build want the sanitizer's library before all others: ["env", …], [] for other builds."""
+    for line in subprocess.run(["ldd", CUDA], stdout=subprocess.PIPE, text=True).stdout.splitlines():
+        if "libasan" in line:
+            return ["env", "LD_PRELOAD=" + line.split()[2], "ASAN_OPTIONS=detect_leaks=0"]
+    return []
+
+
 def main():
     if sys.argv[1:] == ["--program"]:
         program()
@@ -132,8 +140,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="upgate-record-python-") as folder:
         db = os.path.join(folder, "run.db")
         done = subprocess.run(
-            [os.path.join(BUILD, "upgate"), "record", "-o", db, "--launch-stacks", "--", sys.executable, os.path.abspath(__file__),
-             "--program"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200, text=True)
+            [os.path.join(BUILD, "upgate"), "record", "-o", db, "--launch-stacks", "--"] + preload() +
+            [sys.executable, os.path.abspath(__file__), "--program"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200, text=True)
         if done.returncode != 0:
             print(done.stdout)
             return 1
