@@ -258,6 +258,26 @@ def test_recorder_is_killed(case):
     assert player.close()[0] == 0
 
 
+def test_another_recorder_takes_over(case):
+    """From one that died a moment ago: with all names, and without what that one had read already."""
+    player = Player(case, PLAYER, "endless", env=prepared_env(case))
+    player.go()
+    first = case.record("--pid", str(player.pid))
+    case.wait_for_rows(first, "SELECT count(*) FROM gpu_op")
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    os.unlink(case.db)
+    for leftover in (case.db + "-journal", case.db + "-wal"):
+        if os.path.exists(leftover):
+            os.unlink(leftover)
+    check(case.run("--pid", str(player.pid), "--duration", "1500ms"), 0, "GPU side of 1 process:")
+    names = {row[0] for row in case.rows("SELECT DISTINCT name FROM v_gpu_op WHERE kind = 'kernel'")}
+    assert len(names) == 4 and "[unknown]" not in names, names
+    assert case.value("SELECT min(start_ns) FROM v_gpu_op") > case.value("SELECT begin_ns FROM recording") - STALE_S * 1000000000
+    case.wait_until("dormant", lambda: spool_word(player.pid, STATE_AT) == DORMANT)
+    assert alive(player.process) and player.close()[0] == 0
+
+
 def test_player_is_killed(case):
     """What was written before is in the store, and nothing waits for the dead."""
     player = Player(case, PLAYER, "endless", env=prepared_env(case))
