@@ -181,8 +181,11 @@ static void obey(struct ug_spool_header *header, uint32_t generation)
     uint32_t want = __atomic_load_n(&header->want_state, __ATOMIC_RELAXED);
     uint32_t kinds = __atomic_load_n(&header->want_kinds, __ATOMIC_RELAXED);
     if (want == UG_SPOOL_ACTIVE && kinds != 0) {
+        bool was_on = session_is_on();
         session_start(kinds, false);
         heartbeat_restart();
+        if (was_on && generation > 1) // the first one reads what was written before it from the beginning
+            python_restart();
     } else if (session_is_on()) {
         session_stop();
     } else {

@@ -21,10 +21,11 @@
 static struct {
     _Atomic uint32_t generation; // grows with every change; the thread sleeps on it
     _Atomic uint32_t kinds;
+    _Atomic uint32_t resets; // grows when what Python remembers of the spool is void: off, or another recorder
     _Atomic bool is_stopped, is_running;
     _Atomic(void (*)(uint32_t kinds)) changed;
     uint32_t python_has; // kinds that Python was told last; of the thread
-    bool is_python_told;
+    uint32_t resets_told;
 } python;
 
 static char environment_path[PATH_MAX];
@@ -73,27 +74,38 @@ static bool package_path(char path[PATH_MAX])
     return strpbrk(path, "'\\\n") == NULL;
 }
 
-static void python_tell(uint32_t kinds)
+// False: not now.
+static bool python_say(uint32_t kinds)
 {
     static char text[3 * PATH_MAX];
     struct python_api api = {0};
     char path[PATH_MAX];
-    bool is_news = (kinds & PYTHON_KINDS) != (python.python_has & PYTHON_KINDS);
-    if (!is_news || !python_find(&api) || !package_path(path))
-        return;
+    if (!python_find(&api) || !package_path(path))
+        return false;
     snprintf(text, sizeof(text),
              "try:\n exec(\"with open(DIRECTORY + '/upgate/_inject.py') as f: exec(f.read())\", "
              "{'DIRECTORY': '%s', 'KINDS': %u})\nexcept BaseException:\n pass\n",
              path, kinds);
     inject_debug("python: waiting for the GIL, kinds %#x, package '%s'", kinds, path);
     int state = api.gil_ensure();
-    if (!atomic_load(&python.is_stopped)) {
+    bool is_said = !atomic_load(&python.is_stopped);
+    if (is_said) {
         int result = api.run(text, NULL);
         inject_debug("python: told, %d", result);
-        python.is_python_told = true;
-        python.python_has = kinds;
     }
     api.gil_release(state);
+    return is_said;
+}
+
+// A short off between two ons is told too: ids of strings that Python keeps have gone with it.
+static void python_tell(uint32_t kinds)
+{
+    uint32_t resets = atomic_load(&python.resets);
+    if (resets != python.resets_told && (python.python_has & PYTHON_KINDS) != 0 && python_say(0))
+        python.python_has = 0;
+    python.resets_told = resets;
+    if ((kinds & PYTHON_KINDS) != (python.python_has & PYTHON_KINDS) && python_say(kinds))
+        python.python_has = kinds;
 }
 
 static void *python_run(void *unused)
@@ -136,9 +148,18 @@ void python_kinds_changed(uint32_t kinds)
 {
     struct python_api api = {0};
     atomic_store(&python.kinds, kinds);
+    if (kinds == 0)
+        atomic_fetch_add(&python.resets, 1);
     bool is_somebody = atomic_load(&python.is_running) || atomic_load(&python.changed) != NULL ||
                        ((kinds & PYTHON_KINDS) != 0 && python_find(&api));
     if (is_somebody && !atomic_load(&python.is_stopped))
+        thread_wake();
+}
+
+void python_restart(void)
+{
+    atomic_fetch_add(&python.resets, 1);
+    if (atomic_load(&python.is_running))
         thread_wake();
 }
 
