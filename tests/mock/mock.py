@@ -44,7 +44,7 @@ class Player:
         fake = MOCK / f"cupti-{version}"
         full = {name: value for name, value in os.environ.items() if not name.startswith(("FAKE_", "UPGATE_", "CUDA"))}
         full.update(LD_LIBRARY_PATH=str(fake), FAKE_CUDA_VERSION=str(CUDA[version]),
-                    ASAN_OPTIONS="detect_leaks=0", TSAN_OPTIONS="halt_on_error=1 exitcode=66")
+                    ASAN_OPTIONS="detect_leaks=0", TSAN_OPTIONS="halt_on_error=1 exitcode=66 atexit_sleep_ms=0")
         full["CUDA_INJECTION64_PATH"] = inject
         full.update(env or {})
         self.process = subprocess.Popen(
