@@ -10,12 +10,14 @@
 #include "tracer/inject/spool_writer.h"
 #include "tracer/inject/tuning.h"
 
-// The pool of device buffers: 8 x 3.2 MB taken with the context hold 800,000 activities in flight, so that CUPTI need not
-// allocate in the workload's thread; at most 128 (410 MB), where CUPTI's own limit is 250.
+// The pool of device buffers: 8 x 3.2 MB taken with the context hold 800,000 activities in flight,
+// so that CUPTI need not allocate in the workload's thread; at most 128 (410 MB), where CUPTI's own
+// limit is 250.
 #define DEVICE_BUFFERS_AHEAD 8u
 #define DEVICE_BUFFERS_MAX 128u
 
-// Kinds of CUPTI for a bit of ours. A kind that this version does not have is no error when it is optional.
+// Kinds of CUPTI for a bit of ours. A kind that this version does not have is no error when it is
+// optional.
 static const struct {
     uint32_t want, kind;
     bool is_optional;
@@ -52,10 +54,11 @@ void activities_attributes(const struct cupti *cupti, uint32_t quirks)
         attribute_set(cupti, CUPTI_ATTR_DEVICE_BUFFER_PRE_ALLOCATE, sizeof(ahead), &ahead);
     }
     attribute_set(cupti, CUPTI_ATTR_ZEROED_OUT_BUFFER, sizeof(yes), &yes);
-    // Said in words, because the default changed with 13.0: two sides of a comparison may not differ in this.
+    // Said in words, because the default changed with 13.0: two sides of a comparison may not
+    // differ in this.
     if ((quirks & QUIRK_NO_PER_THREAD) == 0)
-        per_thread = attribute_set(cupti, CUPTI_ATTR_PER_THREAD_BUFFER, sizeof(wish), &wish) ? wish
-                                                                                        : !wish;
+        per_thread =
+            attribute_set(cupti, CUPTI_ATTR_PER_THREAD_BUFFER, sizeof(wish), &wish) ? wish : !wish;
     spool_header()->per_thread_buffers = per_thread;
     if (cupti->thread_id_type != NULL)
         cupti->thread_id_type(1);
@@ -100,8 +103,8 @@ uint32_t activities_enable(const struct cupti *cupti, uint32_t kinds, bool is_ea
 void activities_disable(const struct cupti *cupti, uint32_t quirks)
 {
     for (size_t i = 0; i < KIND_COUNT; i++) {
-        bool is_deadly = kind_table[i].kind == CUPTI_KIND_CONCURRENT_KERNEL &&
-                         (quirks & QUIRK_NO_DISABLE) != 0;
+        bool is_deadly =
+            kind_table[i].kind == CUPTI_KIND_CONCURRENT_KERNEL && (quirks & QUIRK_NO_DISABLE) != 0;
         if ((enabled & 1u << i) != 0 && !is_deadly)
             cupti->disable(kind_table[i].kind);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool. A slot is COLD (never used: zero, without memory), READY (zero, with memory), OUT (CUPTI's) or DIRTY (came
-// back). CUPTI asks for one every 8,000 launches of a thread or so; the control thread makes DIRTY ones READY.
+// The pool. A slot is COLD (never used: zero, without memory), READY (zero, with memory), OUT
+// (CUPTI's) or DIRTY (came back). CUPTI asks for one every 8,000 launches of a thread or so; the
+// control thread makes DIRTY ones READY.
 #include "tracer/inject/buffers.h"
 
 #include <errno.h>
@@ -12,12 +13,14 @@
 #include "tracer/inject/inject.h"
 #include "tracer/inject/spool_writer.h"
 
-// 2 MiB: 8,000 launches of 256 bytes, 25 ms at the highest rate a GPU takes. 96: a thread of the workload holds one
-// (CUPTI 13 has buffers per thread), and four at a time are being read or zeroed.
+// 2 MiB: 8,000 launches of 256 bytes, 25 ms at the highest rate a GPU takes. 96: a thread of the
+// workload holds one (CUPTI 13 has buffers per thread), and four at a time are being read or
+// zeroed.
 #define BUFFER_BYTES (2u << 20)
 #define BUFFER_COUNT 96u
 #define BUFFER_READY_WANTED 4u
-// Memory of these is taken when they are used; 64, so that two threads of CUPTI hardly ever write into the same one.
+// Memory of these is taken when they are used; 64, so that two threads of CUPTI hardly ever write
+// into the same one.
 #define DISCARD_BYTES (32u << 10)
 #define DISCARD_COUNT 64u
 #ifndef MADV_POPULATE_WRITE

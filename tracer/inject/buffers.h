@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The buffers that CUPTI fills: a fixed pool of zeroed ones, mapped once and never given back, because CUPTI may hold one
-// for as long as the process lives. A few discard buffers for when none is free: what is written there is lost, and
-// counted; NULL is not returned, which only CUPTI of 12.9 and later survives.
+// The buffers that CUPTI fills: a fixed pool of zeroed ones, mapped once and never given back,
+// because CUPTI may hold one for as long as the process lives. A few discard buffers for when none
+// is free: what is written there is lost, and counted; NULL is not returned, which only CUPTI
+// of 12.9 and later survives.
 #ifndef UPGATE_TRACER_INJECT_BUFFERS_H
 #define UPGATE_TRACER_INJECT_BUFFERS_H
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids are of cupti_driver_cbid.h and cupti_runtime_cbid.h, where an id once given never changes; _ptsz and _ptds are the
-// same calls of programs that were compiled for a default stream per thread. An id that a CUPTI does not know has no name
-// and is left out. 505 and 506 of the runtime are what nvcc 13 compiles <<<>>> to.
+// Ids are of cupti_driver_cbid.h and cupti_runtime_cbid.h, where an id once given never changes;
+// _ptsz and _ptds are the same calls of programs that were compiled for a default stream per
+// thread. An id that a CUPTI does not know has no name and is left out. 505 and 506 of the runtime
+// are what nvcc 13 compiles <<<>>> to.
 #include "tracer/inject/calls.h"
 
 #include <stdatomic.h>
@@ -21,6 +22,7 @@ struct call_range {
     bool is_launch;
 };
 
+// clang-format off
 static const struct call_range driver_ranges[] = {
     {115, 117, UG_WANT_KERNELS, true},  // cuLaunch, cuLaunchGrid, cuLaunchGridAsync
     {307, 307, UG_WANT_KERNELS, true},  // cuLaunchKernel
@@ -68,7 +70,9 @@ static const struct call_range driver_ranges[] = {
     {598, 601, UG_WANT_MEMORY, false},  // cuMemAllocAsync, cuMemFreeAsync
     {611, 612, UG_WANT_MEMORY, false},  // cuMemAllocFromPoolAsync
 };
+// clang-format on
 
+// clang-format off
 static const struct call_range runtime_ranges[] = {
     {211, 211, UG_WANT_KERNELS, true},  // cudaLaunchKernel
     {214, 214, UG_WANT_KERNELS, true},  // ... _ptsz
@@ -105,6 +109,7 @@ static const struct call_range runtime_ranges[] = {
     {373, 376, UG_WANT_MEMORY, false},  // cudaMallocAsync, cudaFreeAsync
     {391, 392, UG_WANT_MEMORY, false},  // cudaMallocFromPoolAsync
 };
+// clang-format on
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -118,7 +123,8 @@ static const struct call_table {
     {CUPTI_DOMAIN_DRIVER, CUPTI_KIND_DRIVER, driver_ranges, COUNT(driver_ranges)},
 };
 
-static _Atomic(const char *) names[COUNT(tables)][CBID_MAX]; // texts of CUPTI, which is never closed
+// Texts of CUPTI, which is never closed.
+static _Atomic(const char *) names[COUNT(tables)][CBID_MAX];
 
 // enum ug_spool_want that ask for a call, 0: none.
 static uint32_t wanted_by(const struct call_table *table, uint32_t cbid)
@@ -263,7 +269,8 @@ int calls_subscribe_launches(const struct cupti *cupti, void *subscriber, bool o
 
 bool calls_is_wait(uint32_t domain, uint32_t cbid)
 {
-    static const uint16_t runtime[] = {126, 131, 137, 165, 239}, driver[] = {17, 121, 126, 440, 800};
+    static const uint16_t runtime[] = {126, 131, 137, 165, 239},
+                          driver[] = {17, 121, 126, 440, 800};
     const uint16_t *waits = domain == CUPTI_DOMAIN_DRIVER ? driver : runtime;
     for (size_t i = 0; i < COUNT(runtime); i++) {
         if (waits[i] == cbid)
@@ -273,7 +280,8 @@ bool calls_is_wait(uint32_t domain, uint32_t cbid)
 }
 
 // A whole call, at its end.
-static void call_put(const struct cupti *cupti, uint32_t cbid, const struct cupti_callback_data *data)
+static void call_put(const struct cupti *cupti, uint32_t cbid,
+                     const struct cupti_callback_data *data)
 {
     uint64_t end = 0, start = *data->correlation_data;
     const char *name = calls_name(1, cbid);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// No timestamp callback: with one, CUPTI 12.6 to 13.0 writes kernels without times and loses others (PyTorch 192021). The fit is
-// the reader's (tracer/gpu).
+// No timestamp callback: with one, CUPTI 12.6 to 13.0 writes kernels without times and loses others
+// (PyTorch 192021). The fit is the reader's (tracer/gpu).
 #include "tracer/inject/clock.h"
 
 #include "tracer/inject/inject.h"

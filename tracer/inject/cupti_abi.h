@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What we use of CUPTI and of the CUDA driver, declared here so that no CUDA header is needed to build. Names, values
-// and layouts are those of NVIDIA's public interface (cupti_activity.h, cupti_callbacks.h, cupti_result.h, cuda.h),
-// which are the same from CUPTI 11.8 to 13.x; records of activities, which are not, are in layout_table.c.
+// What we use of CUPTI and of the CUDA driver, declared here so that no CUDA header is needed to
+// build. Names, values and layouts are those of NVIDIA's public interface (cupti_activity.h,
+// cupti_callbacks.h, cupti_result.h, cuda.h), which are the same from CUPTI 11.8 to 13.x; records
+// of activities, which are not, are in layout_table.c.
 #ifndef UPGATE_TRACER_INJECT_CUPTI_ABI_H
 #define UPGATE_TRACER_INJECT_CUPTI_ABI_H
 
@@ -121,7 +122,7 @@ struct cupti {
     int (*flush_all)(uint32_t flag);
     int (*dropped)(void *context, uint32_t stream, size_t *count);
     int (*next_record)(uint8_t *buffer, size_t valid_bytes, void **record);
-    int (*thread_id_type)(uint32_t type); // 1: of the system
+    int (*thread_id_type)(uint32_t type);                    // 1: of the system
     int (*enable_driver_api)(uint32_t cbid, uint8_t enable); // from 12.5, as the next
     int (*enable_runtime_api)(uint32_t cbid, uint8_t enable);
     int (*context_id)(void *context, uint32_t *id);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding libcupti. Two in one process are worse than an old one, so the one that is mapped (PyTorch brings one) comes before
-// all but the user's own word. Run when tracing is switched on, on the control thread or inside cuInit: files and allocation are
-// allowed here, and nowhere else in this library.
+// Finding libcupti. Two in one process are worse than an old one, so the one that is mapped
+// (PyTorch brings one) comes before all but the user's own word. Run when tracing is switched on,
+// on the control thread or inside cuInit: files and allocation are allowed here, and nowhere else
+// in this library.
 #include "tracer/inject/cupti_load.h"
 
 #include <dlfcn.h>
@@ -17,7 +18,7 @@
 struct candidates {
     char paths[CANDIDATES_MAX][PATH_MAX];
     int count;
-    int runtime_major; // of a mapped libcudart, 0: none
+    int runtime_major;       // of a mapped libcudart, 0: none
     char roots[8][PATH_MAX]; // ".../nvidia" of wheels that are mapped
     int root_count;
 };
@@ -267,9 +268,10 @@ int cupti_load(struct cupti *ret_cupti, char *path, size_t path_bytes, char *rea
 static const struct {
     uint32_t from, to, quirk;
 } quirk_table[] = {
-    {0, 23, QUIRK_NO_SELECTION},          // cuptiActivityEnableDriverApi came with 12.5
-    {0, 21, QUIRK_NO_PER_THREAD},         // the attribute came with 12.3
-    {130000, 130001, QUIRK_NO_DISABLE},   // fixed in 13.0 U1: deadlock when disabling CONCURRENT_KERNEL
+    {0, 23, QUIRK_NO_SELECTION},  // cuptiActivityEnableDriverApi came with 12.5
+    {0, 21, QUIRK_NO_PER_THREAD}, // the attribute came with 12.3
+    {130000, 130001,
+     QUIRK_NO_DISABLE}, // fixed in 13.0 U1: deadlock when disabling CONCURRENT_KERNEL
     {130000, 130001, QUIRK_SYNC_MISSING}, // fixed in 13.0 U1
     {130000, 130001, QUIRK_NO_NVTX},      // NVTX#125
     {0, 130101, QUIRK_ONE_SESSION},       // fixed in 13.1 U1

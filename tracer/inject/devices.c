@@ -80,8 +80,8 @@ static void primary_add(const struct cupti *cupti, const struct cuda *cuda, int 
     cuda->primary_release(device);
 }
 
-// Contexts made before we were on: of these the runtime's, one a device, can be found. The other devices are told for their
-// properties, with context 0.
+// Contexts made before we were on: of these the runtime's, one a device, can be found. The other
+// devices are told for their properties, with context 0.
 static void contexts_search(const struct cupti *cupti, const struct cuda *cuda)
 {
     int count = 0;

@@ -11,7 +11,8 @@
 // In the callback of CUPTI: a context was made. Any thread.
 void devices_context_created(const struct cupti *cupti, void *context);
 bool devices_context_seen(void); // the CUDA of this process is up
-// A new recorder: everything is written again; with are_contexts_open primary contexts that exist already are looked for.
+// A new recorder: everything is written again; with are_contexts_open primary contexts that exist
+// already are looked for.
 void devices_restart(bool are_contexts_open);
 // Writes what is due.
 void devices_write(const struct cupti *cupti);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// InitializeInjection, which the driver calls in cuInit; the control thread, which does as the recorder asks through the
-// spool's header; and the manners: fork, exit, freezing, an absent recorder. Dormant, it is one thread asleep on a futex
-// and one page of memory.
+// InitializeInjection, which the driver calls in cuInit; the control thread, which does as the
+// recorder asks through the spool's header; and the manners: fork, exit, freezing, an absent
+// recorder. Dormant, it is one thread asleep on a futex and one page of memory.
 #include "tracer/inject/inject.h"
 
 #include <errno.h>
@@ -31,7 +31,8 @@
 #define DORMANT_NS 600000000000ull
 #define EXIT_WAIT_NS 2000000000ull
 #define EXIT_SLICE_NS 5000000ull
-#define STACK_BYTES (1u << 20) // CUPTI's flush and the static TLS of a PyTorch process both come out of it
+#define STACK_BYTES                                                                                \
+    (1u << 20) // CUPTI's flush and the static TLS of a PyTorch process both come out of it
 
 // Called by libcuda through CUDA_INJECTION64_PATH. 1: go on, which is the only answer we ever give.
 UG_EXPORT int InitializeInjection(void);
@@ -122,8 +123,8 @@ void inject_wake(void)
 
 void inject_launched(uint32_t correlation)
 {
-    void (*launched)(uint32_t correlation) = atomic_load_explicit(&inject.launched,
-                                                                  memory_order_acquire);
+    void (*launched)(uint32_t correlation) =
+        atomic_load_explicit(&inject.launched, memory_order_acquire);
     if (launched != NULL)
         launched(correlation);
 }
@@ -152,10 +153,12 @@ int inject_thread(void *(*run)(void *), const char *name, uint64_t stack_bytes)
     return err;
 }
 
-// --- the control thread ----------------------------------------------------------------------------------
+// --- the control thread ------------------------------------------------------------------------
 
-// A recorder that has not beaten for UG_SPOOL_STALE_NS of our own time awake is gone. Time that the whole process was frozen
-// (`upgate ab` freezes the side that waits) does not count: a nap that took far longer than asked is none.
+// A recorder that has not beaten for UG_SPOOL_STALE_NS of our own time awake is gone. Time that the
+// whole process was frozen
+// (`upgate ab` freezes the side that waits) does not count: a nap that took far longer than asked
+// is none.
 static bool is_recorder_gone(const struct ug_spool_header *header, uint64_t now_ns)
 {
     uint64_t heartbeat_ns = __atomic_load_n(&header->heartbeat_ns, __ATOMIC_RELAXED);
@@ -184,7 +187,8 @@ static void obey(struct ug_spool_header *header, uint32_t generation)
         bool was_on = session_is_on();
         session_start(kinds, false);
         heartbeat_restart();
-        if (was_on && generation > 1) // the first one reads what was written before it from the beginning
+        if (was_on &&
+            generation > 1) // the first one reads what was written before it from the beginning
             python_restart();
     } else if (session_is_on()) {
         session_stop();
@@ -223,14 +227,15 @@ static void *control_run(void *unused)
         if (session_is_on() && is_recorder_gone(header, now_ns))
             session_stop();
         session_tick(now_ns);
-        inject_futex_wait(&header->generation, generation,
-                          session_is_on() ? TICK_NS : DORMANT_NS, true);
+        inject_futex_wait(&header->generation, generation, session_is_on() ? TICK_NS : DORMANT_NS,
+                          true);
     }
 }
 
-// --- the life of the process -----------------------------------------------------------------------------
+// --- the life of the process -------------------------------------------------------------------
 
-// A program that was started to be recorded may be over before its recorder has found the spool, which goes with it.
+// A program that was started to be recorded may be over before its recorder has found the spool,
+// which goes with it.
 static void heartbeat_await(const struct ug_spool_header *header)
 {
     struct timespec nap = {.tv_nsec = 2000000};
@@ -245,13 +250,13 @@ static void on_exit_of_process(void)
 {
     uint32_t running = LIFE_RUNNING;
     struct ug_spool_header *header = spool_header();
-    if (header == NULL ||
-        !atomic_compare_exchange_strong(&inject.life, &running, LIFE_EXITING))
+    if (header == NULL || !atomic_compare_exchange_strong(&inject.life, &running, LIFE_EXITING))
         return;
     python_stop();
     uint64_t end_ns = inject_now_ns() + EXIT_WAIT_NS;
     // Woken again and again: a wake-up between its look at `life` and its sleep is lost.
-    while (inject_kinds() != 0 && atomic_load(&inject.is_finished) == 0 && inject_now_ns() < end_ns) {
+    while (inject_kinds() != 0 && atomic_load(&inject.is_finished) == 0 &&
+           inject_now_ns() < end_ns) {
         inject_wake();
         inject_futex_wait((uint32_t *)&inject.is_finished, 0, EXIT_SLICE_NS, false);
     }
@@ -331,7 +336,7 @@ int InitializeInjection(void)
     return 1;
 }
 
-// --- for others in the process -------------------------------------------------------------------------
+// --- for others in the process -----------------------------------------------------------------
 
 static uint32_t api_string(const char *text, size_t text_bytes)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library that CUDA_INJECTION64_PATH loads into a workload: its state, which its parts ask for. What it is for, and who
-// switches it on, is in contracts/spool.h; others in the process see contracts/inject_api.h only.
+// The library that CUDA_INJECTION64_PATH loads into a workload: its state, which its parts ask for.
+// What it is for, and who switches it on, is in contracts/spool.h; others in the process see
+// contracts/inject_api.h only.
 #ifndef UPGATE_TRACER_INJECT_INJECT_H
 #define UPGATE_TRACER_INJECT_INJECT_H
 
@@ -19,10 +20,11 @@ void inject_kinds_set(uint32_t kinds);
 // False in a forked child: no part may touch CUPTI or the spool then.
 bool inject_alive(void);
 bool inject_exiting(void);
-// Has the exit of the process flush. Called again once CUDA is up: whose handler is registered last runs first, and ours has to
-// come before libcuda's and libcupti's.
+// Has the exit of the process flush. Called again once CUDA is up: whose handler is registered last
+// runs first, and ours has to come before libcuda's and libcupti's.
 void inject_register_exit(void);
-// Wakes the control thread before its time: a buffer waits to be zeroed, a context was made. Any thread.
+// Wakes the control thread before its time: a buffer waits to be zeroed, a context was made. Any
+// thread.
 void inject_wake(void);
 uint64_t inject_now_ns(void); // CLOCK_MONOTONIC
 // A line on stderr when UPGATE_INJECT_DEBUG is set; not on the launch path.

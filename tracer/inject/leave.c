@@ -41,8 +41,9 @@ int leave_cancel(const struct cupti *cupti, void *subscriber)
     return 1;
 }
 
-// Best of all is a call that has waited for the GPU: nothing is in flight, and no graph is being captured, which what CUPTI frees
-// could spoil. A program that does not wait within the grace is left at any call.
+// Best of all is a call that has waited for the GPU: nothing is in flight, and no graph is being
+// captured, which what CUPTI frees could spoil. A program that does not wait within the grace is
+// left at any call.
 void leave_here(const struct cupti *cupti, uint32_t domain, uint32_t cbid,
                 const struct cupti_callback_data *call)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVTX: every library of the workload that uses it loads NVTX_INJECTION64_PATH, which is us, at its first range. We keep its
-// table, and hand it on to libcupti's own entry once NVTX is wanted, be it then or an hour later.
+// NVTX: every library of the workload that uses it loads NVTX_INJECTION64_PATH, which is us, at its
+// first range. We keep its table, and hand it on to libcupti's own entry once NVTX is wanted, be it
+// then or an hour later.
 #ifndef UPGATE_TRACER_INJECT_NVTX_H
 #define UPGATE_TRACER_INJECT_NVTX_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A second thread, because it may wait for the GIL, and for ever once the interpreter ends, while the control thread has
-// buffers to empty. It is made at the first change that has somebody to tell: a listener, or a Python in the process when
-// UG_WANT_PYTHON or UG_WANT_LAUNCH_STACKS is on.
+// A second thread, because it may wait for the GIL, and for ever once the interpreter ends, while
+// the control thread has buffers to empty. It is made at the first change that has somebody to
+// tell: a listener, or a Python in the process when UG_WANT_PYTHON or UG_WANT_LAUNCH_STACKS is on.
 #include "tracer/inject/python_start.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,8 @@
 static struct {
     _Atomic uint32_t generation; // grows with every change; the thread sleeps on it
     _Atomic uint32_t kinds;
-    _Atomic uint32_t resets; // grows when what Python remembers of the spool is void: off, or another recorder
+    _Atomic uint32_t
+        resets; // grows when what Python remembers of the spool is void: off, or another recorder
     _Atomic bool is_stopped, is_running;
     _Atomic(void (*)(uint32_t kinds)) changed;
     uint32_t python_has; // kinds that Python was told last; of the thread
@@ -58,7 +59,8 @@ static bool python_find(struct python_api *api)
            api->is_initialized() != 0 && (api->is_finalizing == NULL || api->is_finalizing() == 0);
 }
 
-// UPGATE_PYTHON_PATH, else the directory "python" beside this library. False: none that fits into a Python string.
+// UPGATE_PYTHON_PATH, else the directory "python" beside this library. False: none that fits into a
+// Python string.
 static bool package_path(char path[PATH_MAX])
 {
     Dl_info info;
@@ -124,7 +126,8 @@ static void *python_run(void *unused)
         told_kinds = kinds;
         python_tell(kinds);
         seen = generation;
-        // The interpreter may come to life after CUDA: asked again twice a second until it was told.
+        // The interpreter may come to life after CUDA: asked again twice a second until it was
+        // told.
         bool is_open = (kinds & PYTHON_KINDS) != (python.python_has & PYTHON_KINDS);
         inject_futex_wait((uint32_t *)&python.generation, seen, is_open ? RETRY_NS : UINT64_MAX,
                           false);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python part (tracer/python/upgate/_inject.py), started in a process that never imports upgate.
+// The Python part (tracer/python/upgate/_inject.py), started in a process that never imports
+// upgate.
 #ifndef UPGATE_TRACER_INJECT_PYTHON_START_H
 #define UPGATE_TRACER_INJECT_PYTHON_START_H
 
@@ -7,8 +8,8 @@
 
 // Keeps UPGATE_PYTHON_PATH as it is now.
 void python_environment(void);
-// The kinds have changed (enum ug_spool_want, 0: off): tells the listener and Python, from a thread of its own, which is made
-// when there is something to tell. Returns at once. Control thread.
+// The kinds have changed (enum ug_spool_want, 0: off): tells the listener and Python, from a thread
+// of its own, which is made when there is something to tell. Returns at once. Control thread.
 void python_kinds_changed(uint32_t kinds);
 // Another recorder has come while the kinds stayed on: Python begins anew. Control thread.
 void python_restart(void);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes header.reason: why tracing was refused, or what of the wishes is missing. Control thread.
+// What becomes header.reason: why tracing was refused, or what of the wishes is missing. Control
+// thread.
 #ifndef UPGATE_TRACER_INJECT_REASON_H
 #define UPGATE_TRACER_INJECT_REASON_H
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Order matters to CUPTI: subscriber, attributes, buffer callbacks, kinds; and back: kinds, flush, and then cuptiFinalize in an
-// exit callback of the workload's (its documentation calls that the safe place), because without it a process that was
-// traced once stays 10 to 20 % slower (PyTorch PR 146604). No lock of ours is ever held across a call of CUPTI's.
+// Order matters to CUPTI: subscriber, attributes, buffer callbacks, kinds; and back: kinds, flush,
+// and then cuptiFinalize in an exit callback of the workload's (its documentation calls that the
+// safe place), because without it a process that was traced once stays 10 to 20 % slower (PyTorch
+// PR 146604). No lock of ours is ever held across a call of CUPTI's.
 #include "tracer/inject/session.h"
 
 #include <dlfcn.h>
@@ -30,7 +31,8 @@
 
 static struct {
     struct cupti cupti;
-    // is_attached: CUPTI works for us. is_ready: the CUDA of the process is up, the driver may be asked.
+    // is_attached: CUPTI works for us. is_ready: the CUDA of the process is up, the driver may be
+    // asked.
     bool is_loaded, is_subscribed, is_on, is_attached, is_selective, is_ready;
     void *subscriber;
     uint32_t quirks;
@@ -57,12 +59,15 @@ static void header_publish(uint32_t state)
     inject_kinds_set(session.is_on ? session.kinds : 0);
 }
 
-// --- callbacks of CUPTI, on the workload's threads ---------------------------------------------------
+// --- callbacks of CUPTI, on the workload's threads ---------------------------------------------
 
-// A runtime call makes driver calls of the same launch: the outermost one counts, and its id is that of the records.
+// A runtime call makes driver calls of the same launch: the outermost one counts, and its id is
+// that of the records.
 static void on_launch(uint32_t domain, const struct cupti_callback_data *data)
 {
-    static __thread uint32_t owner, owner_session; // domain of the call we are in; an exit may be missed at a switch
+    // Domain of the call this thread is in; of which session, for an exit may be missed at a
+    // switch.
+    static __thread uint32_t owner, owner_session;
     if (owner_session != session.sessions)
         owner = 0;
     if (data->site == CUPTI_SITE_ENTER && (owner == 0 || domain == CUPTI_DOMAIN_RUNTIME)) {
@@ -139,14 +144,16 @@ static void on_callback(void *user, uint32_t domain, uint32_t cbid, const void *
     }
 }
 
-// --- on ------------------------------------------------------------------------------------------------
+// --- on ----------------------------------------------------------------------------------------
 
-// 11.8 calls itself 18, as 12.0 and 12.1 do, but its kernel record is shorter: its symbols' version tells.
+// 11.8 calls itself 18, as 12.0 and 12.1 do, but its kernel record is shorter: its symbols' version
+// tells.
 static const struct cupti_layout *layout_find(uint32_t version, const char *path, int *ret_exact)
 {
     const char *base = strrchr(path, '/') == NULL ? path : strrchr(path, '/') + 1;
-    if (version == 18 && (dlvsym(session.cupti.library, "cuptiGetVersion", "libcupti.so.11.8") != NULL ||
-                          strncmp(base, "libcupti.so.11", 14) == 0)) {
+    if (version == 18 &&
+        (dlvsym(session.cupti.library, "cuptiGetVersion", "libcupti.so.11.8") != NULL ||
+         strncmp(base, "libcupti.so.11", 14) == 0)) {
         *ret_exact = 1;
         return cupti_layout_11_8();
     }
@@ -178,8 +185,8 @@ static int load(void)
     }
     if (!is_exact && session.cupti.next_record != NULL)
         decode_use_next_record(session.cupti.next_record);
-    session.is_selective = (session.quirks & QUIRK_NO_SELECTION) == 0 &&
-                           session.cupti.enable_driver_api != NULL;
+    session.is_selective =
+        (session.quirks & QUIRK_NO_SELECTION) == 0 && session.cupti.enable_driver_api != NULL;
     session.is_loaded = true;
     return 0;
 }
@@ -252,7 +259,8 @@ static enum calls_how calls_how(bool is_early)
     return is_early ? CALLS_WANTED_ON : CALLS_UNWANTED_OFF;
 }
 
-// The calls before the kernels, and off after them, so that no kernel lacks its call. Returns the kinds CUPTI took.
+// The calls before the kernels, and off after them, so that no kernel lacks its call. Returns the
+// kinds CUPTI took.
 static uint32_t all_enable(uint32_t kinds, bool is_early)
 {
     int result = calls_enable(&session.cupti, session.subscriber, calls_how(is_early));
@@ -358,7 +366,7 @@ void session_start(uint32_t kinds, bool is_early)
     nccl_kinds_changed(session.kinds);
 }
 
-// --- while it is on --------------------------------------------------------------------------------------
+// --- while it is on ----------------------------------------------------------------------------
 
 static void drops_ask(void)
 {
@@ -381,14 +389,15 @@ bool session_is_on(void)
     return session.is_on;
 }
 
-// CUPTI is left alone until the CUDA of the process is up, for cuInit may still be running on another thread, and its
-// clock settles only then: at the first context, or the first record.
+// CUPTI is left alone until the CUDA of the process is up, for cuInit may still be running on
+// another thread, and its clock settles only then: at the first context, or the first record.
 static bool is_ready(void)
 {
     if (session.is_ready)
         return true;
-    session.is_ready = devices_context_seen() ||
-                       __atomic_load_n(&spool_header()->cupti_buffers_requested, __ATOMIC_RELAXED) > 0;
+    session.is_ready =
+        devices_context_seen() ||
+        __atomic_load_n(&spool_header()->cupti_buffers_requested, __ATOMIC_RELAXED) > 0;
     if (session.is_ready) {
         inject_debug("CUDA is up, contexts seen: %d", devices_context_seen());
         inject_register_exit();
@@ -413,7 +422,8 @@ static void cupti_tick(uint64_t now_ns)
     }
 }
 
-// CUPTI has met an error that it cannot survive, and has finalized itself: it is not called any more.
+// CUPTI has met an error that it cannot survive, and has finalized itself: it is not called any
+// more.
 static void abandon(void)
 {
     nccl_kinds_changed(0);
@@ -442,7 +452,7 @@ void session_tick(uint64_t now_ns)
     }
 }
 
-// --- off -------------------------------------------------------------------------------------------------
+// --- off ---------------------------------------------------------------------------------------
 
 void session_finish(void)
 {
