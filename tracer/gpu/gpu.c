@@ -113,15 +113,16 @@ bool gpu_recorder_attached(const struct gpu_recorder *gpu, pid_t pid)
     return process_of(gpu, pid) != NULL;
 }
 
-// What was counted and written before belongs to an earlier recorder, unless the library began by itself for us.
+// What was counted and written before belongs to an earlier recorder; if none ever asked, the library began by itself for us.
 static void process_begin(struct gpu_process *process)
 {
     spool_reader_header(process->reader, &process->header);
     const struct ug_spool_header *header = &process->header;
-    if (header->state == UG_SPOOL_ACTIVE && header->generation == 0)
+    if (header->generation == 0)
         return;
-    spool_reader_peek(process->reader, gpu_define, process); // names stay valid
+    gpu_names_peek(process); // names stay valid
     spool_reader_skip(process->reader);
+    spool_reader_header(process->reader, &process->header);
     memcpy(process->before, header->counts, sizeof process->before);
     process->before_cupti_dropped = header->cupti_dropped;
     process->before_discarded = header->cupti_buffers_discarded;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside of the GPU recorder, shared by gpu.c (life), records.c (records into rows), names.c (what is interned), ops.c (order
-// and join) and ledger.c.
+// Inside of the GPU recorder, shared by gpu.c (life), records.c (records into rows), names.c (ids of the workload), work.c
+// (launches that repeat), ops.c (order and join) and ledger.c.
 #ifndef UPGATE_TRACER_GPU_INSIDE_H
 #define UPGATE_TRACER_GPU_INSIDE_H
 
@@ -162,12 +162,17 @@ struct gpu_recorder {
 int gpu_names_new(struct gpu_recorder *gpu, struct error *err);
 void gpu_names_free(struct gpu_recorder *gpu);
 void gpu_define(void *process, const struct ug_rec_head *record); // strings, devices, streams, threads
+int64_t gpu_text_row(struct gpu_recorder *gpu, const char *text); // 0: cannot be written
+// Another thread may have published what we want in a segment that this drain has passed.
+void gpu_names_peek(struct gpu_process *process);
 const struct gpu_string *gpu_string(struct gpu_process *process, uint32_t id); // row 0: not known
 uint32_t gpu_string_row(struct gpu_process *process, uint32_t id); // 0: none; "[unknown]" where it is lost
 uint32_t gpu_thread_row(struct gpu_process *process, uint32_t tid); // 0: not known
 uint32_t gpu_stream_row(struct gpu_process *process, uint32_t device, uint32_t context, uint32_t stream);
 uint32_t gpu_context_device(const struct gpu_process *process, uint32_t context); // UINT32_MAX: not known
-// What was launched; the same thing has the same number until gpu_forget_targets.
+
+// work.c
+// What was launched; the same thing has the same number while it is remembered.
 uint32_t gpu_target_kernel(struct gpu_process *process, const struct ug_rec_kernel *kernel);
 uint32_t gpu_target_copy(struct gpu_process *process, const struct ug_rec_copy *copy);
 uint32_t gpu_target_graph(struct gpu_process *process, const struct ug_rec_graph *graph);
