@@ -155,6 +155,11 @@ def record(story, env=None, version="13.0", kinds=ALL, at_end=True, **options):
     return dump, player
 
 
+def nobody_waited(played):
+    """Launches take 1 us here, 50 on two busy cores; had they waited for a reader it would be milliseconds."""
+    check(played["ns_mean"] < 1_000_000, f"a launch took {played['ns_mean']} ns in the mean")
+
+
 def everything(version):
     dump, player = record("mixed", version=version, threads=3, n=240, streams=3, contexts=2,
                           context="after" if version == "12.9" else "before")
@@ -462,7 +467,7 @@ def case_full():
     check(dump.header["counts"]["kernel"]["dropped"] > 0, f"nothing was dropped: {dump.header}")
     holds(expect.check_whole(dump) + expect.check_counts(dump))
     check(dump.header["counts"]["kernel"]["seen"] == 480000, f"{dump.header['counts']}")
-    check(SANITIZED or played["ns_mean"] < 50000, f"a launch took {played['ns_mean']} ns in the mean")
+    nobody_waited(played)
 
 
 def case_hoard():
@@ -475,7 +480,7 @@ def case_hoard():
     fake_is_content(fake)
     check(dump.header["cupti_buffers_discarded"] > 0, f"the library was not short of buffers: {dump.header}")
     holds(expect.check_counts(dump))
-    check(SANITIZED or played["ns_mean"] < 50000, f"a launch took {played['ns_mean']} ns in the mean")
+    nobody_waited(played)
 
 
 def case_takeover():
