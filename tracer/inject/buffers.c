@@ -19,6 +19,8 @@
 #define BUFFER_BYTES (2u << 20)
 #define BUFFER_COUNT 96u
 #define BUFFER_READY_WANTED 4u
+// 48 MiB: what a burst has used stays; above that memory goes back.
+#define BUFFER_READY_MAX 24u
 // Memory of these is taken when they are used; 64, so that two threads of CUPTI hardly ever write
 // into the same one.
 #define DISCARD_BYTES (32u << 10)
@@ -175,7 +177,19 @@ static bool slot_clean(uint32_t slot)
     return true;
 }
 
-// All DIRTY ones, for their memory is there anyway; COLD ones only as many as are wanted ahead.
+// Its memory goes back to the system; it is zero again, too.
+static void slot_cool(uint32_t slot)
+{
+    uint32_t state = SLOT_DIRTY;
+    if (!atomic_compare_exchange_strong(&pool.states[slot], &state, SLOT_CLEANING))
+        return;
+    bool is_cold =
+        madvise(pool.base + (size_t)slot * BUFFER_BYTES, BUFFER_BYTES, MADV_DONTNEED) == 0;
+    atomic_store(&pool.states[slot], is_cold ? SLOT_COLD : SLOT_DIRTY);
+}
+
+// DIRTY ones while they are few, for their memory is there anyway; COLD ones only as many as are
+// wanted ahead.
 void buffers_refresh(void)
 {
     uint32_t ready = 0;
@@ -183,7 +197,9 @@ void buffers_refresh(void)
         return;
     for (uint32_t i = 0; i < BUFFER_COUNT; i++) {
         uint32_t state = atomic_load(&pool.states[i]);
-        if (state == SLOT_READY || (state == SLOT_DIRTY && slot_clean(i)))
+        if (state == SLOT_DIRTY && ready >= BUFFER_READY_MAX)
+            slot_cool(i);
+        else if (state == SLOT_READY || (state == SLOT_DIRTY && slot_clean(i)))
             ready++;
     }
     for (uint32_t i = 0; i < BUFFER_COUNT && ready < BUFFER_READY_WANTED; i++) {
