@@ -376,6 +376,21 @@ def case_launch_hook():
     holds(expect.check_whole(dump) + expect.check_counts(dump))
 
 
+def case_rival():
+    """Another tool registers buffer callbacks before and after us: its buffers are left alone, ours may be lost to it."""
+    env = {"PLAYER_CUPTI": str(MOCK / "cupti-13.0" / "libcupti.so.13")}
+    player = Player("rivals", env=env, n=300)
+    recorder = Recorder(player.pid, kinds=WANT["kernels"])
+    player.play()
+    dump = recorder.stop()
+    fake = player.end()
+    fake_is_content(fake)
+    rival = player.of("rival")[-1]
+    check(rival["own"] >= 1 and rival["foreign_back"] >= 1, f"the rival saw nothing: {rival}")
+    check(len(dump.of("kernel")) >= 300, f"{len(dump.of('kernel'))} kernels of the 300 that were ours")
+    holds(expect.check_whole(dump) + expect.check_counts(dump) + expect.check_times(dump))
+
+
 def case_exit_flush():
     """A process that ends while it is recorded: everything it did is in the spool, and the state says so."""
     player = Player("launches", n=1000, threads=2)

@@ -330,6 +330,69 @@ static void hooks(void)
            api->correlation());
 }
 
+// Another tool in the process, of those that use the activity API without being a subscriber.
+static struct {
+    int (*register_callbacks)(void (*)(uint8_t **, size_t *, size_t *),
+                              void (*)(void *, uint32_t, uint8_t *, size_t, size_t));
+    int (*enable)(uint32_t kind);
+    int (*flush)(uint32_t flag);
+    uint8_t *own[256];
+    atomic_uint own_count, own_back, foreign_back;
+} rival;
+
+static void rival_requested(uint8_t **buffer, size_t *size, size_t *records_max)
+{
+    unsigned at = atomic_fetch_add(&rival.own_count, 1);
+    *size = 1 << 16;
+    *buffer = at < 256 ? calloc(1, *size) : NULL;
+    *records_max = 0;
+    if (at < 256)
+        rival.own[at] = *buffer;
+}
+
+static void rival_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size,
+                            size_t valid)
+{
+    (void)context, (void)stream, (void)size, (void)valid;
+    for (unsigned i = 0; i < atomic_load(&rival.own_count) && i < 256; i++)
+        if (rival.own[i] == buffer) {
+            atomic_fetch_add(&rival.own_back, 1);
+            return;
+        }
+    atomic_fetch_add(&rival.foreign_back, 1);
+}
+
+static void rival_start(void)
+{
+    if (rival.register_callbacks(rival_requested, rival_completed) || rival.enable(10))
+        abort();
+    launches(NULL);
+}
+
+static void rival_load(void)
+{
+    void *cupti = dlopen(getenv("PLAYER_CUPTI"), RTLD_NOW | RTLD_NOLOAD);
+    if (!cupti)
+        abort();
+    *(void **)&rival.register_callbacks = dlsym(cupti, "cuptiActivityRegisterCallbacks");
+    *(void **)&rival.enable = dlsym(cupti, "cuptiActivityEnable");
+    *(void **)&rival.flush = dlsym(cupti, "cuptiActivityFlushAll");
+}
+
+// Ours are on between the two times the rival takes the buffers over.
+static void rivals(void)
+{
+    rival.flush(0); // what is the rival's comes to us
+    launches(NULL);
+    rival.flush(0);
+    unsigned own = atomic_load(&rival.own_count), back = atomic_load(&rival.own_back);
+    launches(NULL);
+    rival_start(); // what is ours goes to the rival
+    rival.flush(0);
+    printf("{\"type\":\"rival\",\"own\":%u,\"back\":%u,\"foreign_back\":%u}\n", own, back,
+           atomic_load(&rival.foreign_back));
+}
+
 static void tell_truths(void)
 {
     static const char *const names[] = {"kernel",  "kernel", "copy",   "peer",      "set",  "graph",
@@ -409,6 +472,8 @@ static void play_story(const char *story, char **argv)
         forks(argv);
     else if (!strcmp(story, "closes"))
         closes();
+    else if (!strcmp(story, "rivals"))
+        rivals();
     else if (!strcmp(story, "hooks"))
         hooks();
     else if (!strcmp(story, "flood")) {
@@ -439,6 +504,10 @@ int main(int argc, char **argv)
     cuInit(0);
     if (!strcmp(options.context, "before"))
         play_begin();
+    if (!strcmp(argv[1], "rivals")) {
+        rival_load();
+        rival_start();
+    }
     printf("{\"type\":\"ready\",\"pid\":%d,\"injected\":%d}\n", (int)getpid(),
            fake_cuda_injected());
     fflush(stdout);
