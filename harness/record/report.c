@@ -43,11 +43,15 @@ static void report_print_host(const struct recording_result *result)
     printf("; %llu lost\n", (unsigned long long)totals->dropped);
 }
 
-// "13.0" of 130000 (CUPTI) or 13000 (the driver).
-static void report_version(char text[16], json_int_t version)
+// "13.0" of 130000; before CUPTI 13 the number of its interface is all there is: 18 came with 11.8, 28 with 12.9.
+static void report_version(char text[24], json_int_t version)
 {
-    json_int_t unit = version >= 100000 ? 10000 : 1000, minor = version >= 100000 ? 100 : 10;
-    snprintf(text, 16, "%lld.%lld", (long long)(version / unit), (long long)(version % unit / minor));
+    if (version >= 10000)
+        snprintf(text, 24, "%lld.%lld", (long long)(version / 10000), (long long)(version % 10000 / 100));
+    else if (version)
+        snprintf(text, 24, "of API version %lld", (long long)version);
+    else
+        snprintf(text, 24, "of unknown version");
 }
 
 static void report_print_process(const json_t *process)
@@ -56,7 +60,7 @@ static void report_print_process(const json_t *process)
     const char *reason = json_string_value(json_object_get(process, "reason"));
     json_int_t cupti = json_integer_value(json_object_get(process, "cupti_version"));
     const json_t *residual = json_object_get(process, "clock_residual_ns");
-    char version[16], clock[32], worst[32];
+    char version[24], clock[32], worst[32];
     printf("  process %lld: ", (long long)json_integer_value(json_object_get(process, "pid")));
     bool kernels = json_integer_value(json_object_get(process, "kinds")) & UG_WANT_KERNELS;
     if (!kernels || (state && strcmp(state, "refused") == 0)) {
@@ -64,7 +68,7 @@ static void report_print_process(const json_t *process)
         return;
     }
     report_version(version, cupti);
-    printf("CUPTI %s", cupti ? version : "of unknown version");
+    printf("CUPTI %s", version);
     if (json_is_integer(residual))
         printf(", clocks joined within %s (at most %s) by %lld samples",
                unit_format_ns(clock, sizeof clock, (double)json_integer_value(residual)),

@@ -143,6 +143,17 @@ def test_command(case):
     check_ledger(case)
 
 
+def test_old_cupti(case):
+    player = Player(case, UPGATE, "record", "-o", case.db, "--gpu", "kernels", "--", PLAYER, "mixed", "n=200",
+                    env={"PLAYER_CUPTI": os.path.join(MOCK, "cupti-12.4", "libcupti.so.12")})
+    player.go_recorded(case)
+    player.played()
+    code, out, err = player.close()
+    assert code == 0 and "CUPTI of API version 22" in out, (code, out, err)
+    check_kernels(case, player)
+    check_ledger(case)
+
+
 def test_as_json(case):
     player = Player(case, UPGATE, "record", "-o", case.db, "--gpu", "kernels", "--format", "json", "--", PLAYER, "launches",
                     "n=50")
