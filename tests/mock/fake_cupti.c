@@ -375,6 +375,15 @@ FAKE_EXPORT int cuptiGetGraphNodeId(void *node, uint64_t *id)
     return node ? OK : INVALID_PARAMETER;
 }
 
+// NVTX loads this from the library that its environment names: here it is called by the one under
+// test.
+int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t id));
+FAKE_EXPORT int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t id))
+{
+    play_nvtx();
+    return export_table(1) != NULL;
+}
+
 int cuptiSetThreadIdType(uint32_t type);
 FAKE_EXPORT int cuptiSetThreadIdType(uint32_t type)
 {

@@ -63,7 +63,7 @@ static atomic_uchar kind_on[CUPTI_KIND_COUNT];
 static _Atomic(cupti_callback_fn) subscriber;
 static _Atomic(void *) subscriber_user;
 static atomic_uint last_correlation;
-static atomic_ulong kernels, callbacks, finalizes;
+static atomic_ulong kernels, callbacks, finalizes, nvtx_modules;
 static atomic_uint streams; // made so far: a bit each
 static _Thread_local int at_exit, in_runtime;
 
@@ -112,6 +112,11 @@ void play_reset(void)
         atomic_store(&is_kind_off_again[domain], false);
     atomic_store(&are_calls_live, false);
     atomic_fetch_add(&finalizes, 1);
+}
+
+void play_nvtx(void)
+{
+    atomic_fetch_add(&nvtx_modules, 1);
 }
 
 int play_is_at_exit(void)
@@ -489,9 +494,9 @@ void play_report(FILE *out)
         on += atomic_load(&kind_on[i]);
     fprintf(out,
             "{\"type\":\"fake\",\"loaded\":1,\"subscribed\":%d,\"kinds_on\":%d,\"callbacks\":%lu,"
-            "\"finalizes\":%lu,\"calls\":%u,",
+            "\"finalizes\":%lu,\"nvtx\":%lu,\"calls\":%u,",
             atomic_load(&subscriber) != NULL, on, atomic_load(&callbacks), atomic_load(&finalizes),
-            atomic_load(&last_correlation));
+            atomic_load(&nvtx_modules), atomic_load(&last_correlation));
     fake_buffers_report(out);
     fprintf(out, "}\n");
 }

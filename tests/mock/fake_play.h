@@ -52,6 +52,7 @@ void play_kind(uint32_t kind, int on);
 void play_call(uint32_t domain, uint32_t cbid, int on);     // records of one API call
 const char *play_call_name(uint32_t domain, uint32_t cbid); // NULL: unknown
 
+void play_nvtx(void); // a module with NVTX is ours to listen to
 uint64_t play_now_gpu(void);
 uint32_t play_op(const struct fake_op *op);
 void play_report(FILE *out);

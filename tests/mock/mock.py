@@ -391,6 +391,14 @@ def case_rival():
     holds(expect.check_whole(dump) + expect.check_counts(dump) + expect.check_times(dump))
 
 
+def case_nvtx_modules():
+    """NVTX of each library in the process is given to CUPTI once, whenever it came; and not at all when it is not wanted."""
+    _, player = record("nvtx", n=50)
+    check(player.fake["nvtx"] == 2, f"{player.fake['nvtx']} modules with NVTX given to CUPTI, not 2")
+    _, player = record("nvtx", kinds=WANT["kernels"], n=50)
+    check(player.fake["nvtx"] == 0, "NVTX given to CUPTI that nobody asked for")
+
+
 def case_exit_flush():
     """A process that ends while it is recorded: everything it did is in the spool, and the state says so."""
     player = Player("launches", n=1000, threads=2)

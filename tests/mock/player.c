@@ -330,6 +330,35 @@ static void hooks(void)
            api->correlation());
 }
 
+// What the NVTX of two libraries does at its first call: one before anything is recorded, one
+// after.
+static const void *nvtx_table_a(uint32_t id)
+{
+    static const uint32_t table = 1;
+    return id ? &table : NULL;
+}
+
+static const void *nvtx_table_b(uint32_t id)
+{
+    return nvtx_table_a(id);
+}
+
+static void nvtx_announce(const void *(*table)(uint32_t id))
+{
+    void *handle = dlopen(getenv("CUDA_INJECTION64_PATH"), RTLD_NOW | RTLD_NOLOAD);
+    int (*initialize)(const void *(*)(uint32_t)) = NULL;
+    if (handle)
+        *(void **)&initialize = dlsym(handle, "InitializeInjectionNvtx2");
+    if (!initialize || initialize(table) != 1)
+        abort();
+}
+
+static void nvtx(void)
+{
+    nvtx_announce(nvtx_table_b);
+    launches(NULL);
+}
+
 // Another tool in the process, of those that use the activity API without being a subscriber.
 static struct {
     int (*register_callbacks)(void (*)(uint8_t **, size_t *, size_t *),
@@ -474,6 +503,8 @@ static void play_story(const char *story, char **argv)
         closes();
     else if (!strcmp(story, "rivals"))
         rivals();
+    else if (!strcmp(story, "nvtx"))
+        nvtx();
     else if (!strcmp(story, "hooks"))
         hooks();
     else if (!strcmp(story, "flood")) {
@@ -504,6 +535,8 @@ int main(int argc, char **argv)
     cuInit(0);
     if (!strcmp(options.context, "before"))
         play_begin();
+    if (!strcmp(argv[1], "nvtx"))
+        nvtx_announce(nvtx_table_a);
     if (!strcmp(argv[1], "rivals")) {
         rival_load();
         rival_start();
