@@ -320,6 +320,33 @@ TEST(many_in_order_while_it_runs)
     end();
 }
 
+// 150,000 kernels no two of which are alike, their calls later than all of them: no launch loses its call for want of room.
+TEST(kernels_that_never_repeat)
+{
+    begin();
+    enum { COUNT = 150000, ROUND = 15000 };
+    uint32_t launch = spool_world_string(&spool, 0, "cuLaunchKernel"), name = spool_world_string(&spool, 0, "k");
+    struct error err = {0};
+    sqlite3_exec(store_db(store), "PRAGMA synchronous = OFF", NULL, NULL, NULL);
+    for (uint32_t i = 0; i < 2 * COUNT; i++) {
+        uint64_t at = i % COUNT * 10000ull;
+        struct ug_rec_call call = spool_world_call(launch, 1, i % COUNT + 1, G(at), G(at + 500));
+        struct ug_rec_kernel kernel = spool_world_kernel(name, i + 1, G(at + 1000), G(at + 2000));
+        kernel.grid[0] = i + 1;
+        spool_world_put(&spool, 1, i < COUNT ? (void *)&kernel : (void *)&call);
+        if (i % ROUND != ROUND - 1)
+            continue;
+        spool_world_clock(&spool, T(at + 100000 + i), G(at + 100000 + i));
+        CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(COUNT * 10000ull), &err), 0);
+    }
+    stop();
+    CHECK_INT(number("SELECT count(*) FROM gpu_op WHERE call_ns = 1000"), COUNT);
+    CHECK_INT(number("SELECT count(*) FROM gpu_work"), COUNT);
+    CHECK_INT(number("SELECT count(*) FROM v_gpu_op WHERE grid_x = correlation AND call_name = 'cuLaunchKernel'"), COUNT);
+    CHECK_INT(number("SELECT sum(dropped) FROM ledger"), 0);
+    end();
+}
+
 // Records written by us and copied by SQLite (image.c) are those that SQLite would have written.
 TEST(rows_by_image_are_those_by_insert)
 {

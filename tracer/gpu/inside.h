@@ -18,10 +18,14 @@ enum {
     GPU_THREADS_MAX = 65536,
     GPU_STREAMS_MAX = 65536,
     GPU_CONTEXTS_MAX = 64,
-    GPU_TARGETS_MAX = 1 << 15,  // different things launched; then all is written and forgotten
+    GPU_TARGET_BITS = 16,       // different things launched, of one generation; then the next one begins
+    GPU_TARGETS_MAX = 1 << GPU_TARGET_BITS,
+    GPU_GENERATIONS = 4,        // whose targets launches that are held back may name
     GPU_WORKS_MAX = 1 << 16,
     GPU_KERNELS_MAX = 1 << 15,
-    GPU_OPS_MAX = 1 << 17,      // held back for their order: 6 MiB, and twice that to sort them
+    // Held back for their order and their calls: 12 MiB, and 20 to sort them. CUPTI hands over when a buffer is full or after a
+    // second: calls and kernels lie as much as a buffer of calls apart, 80,000.
+    GPU_OPS_MAX = 1 << 18,
     GPU_RAW_MAX = 1 << 17,      // of a process, held back for a clock sample
     GPU_RAW_ALL_MAX = 1 << 18,  // of all processes: 12 MiB
     GPU_HELD_MAX = 1 << 15,     // other records held back: 3 MiB
@@ -68,7 +72,8 @@ struct op {
     int64_t start_ns, dur_ns; // CUPTI's until converted
     int64_t call_ns;          // start minus the begin of the call; OP_NO_CALL: not known
     uint32_t call_dur_ns;     // UINT32_MAX: longer
-    uint32_t correlation, target, call_name, call_tid;
+    uint32_t correlation, call_name, call_tid;
+    uint32_t target;          // slot of its generation above GPU_TARGET_BITS
     uint32_t process;         // index
 };
 
@@ -140,8 +145,9 @@ struct gpu_recorder {
     int64_t now_ns, heartbeat_next_ns, commit_next_ns;
     int64_t call_slots_left, raw_left;
     struct intern *target_ids, *work_ids, *kernel_ids;
-    struct gpu_target *targets;
-    uint32_t target_capacity, target_last;
+    struct gpu_target *targets[GPU_GENERATIONS]; // of a generation each, by the low bits of a target's number
+    uint32_t target_capacity[GPU_GENERATIONS];
+    uint32_t generation, target_last; // slot of the present one; the last number in it
     uint32_t *works, *kernels; // rows
     uint32_t work_capacity, kernel_capacity;
     bool failed;
@@ -185,6 +191,7 @@ void gpu_ops_free(struct gpu_recorder *gpu);
 void gpu_op_add(struct gpu_process *process, struct op *op, uint64_t start_gpu, uint64_t end_gpu);
 void gpu_ops_clocked(struct gpu_process *process, bool all); // a sample came
 void gpu_ops_write(struct gpu_recorder *gpu, int64_t before_ns);
+void gpu_ops_forget(struct gpu_recorder *gpu, uint32_t generation); // writes all that name a target of it
 
 // records.c
 void gpu_record(void *process, const struct ug_rec_head *record);

@@ -34,7 +34,8 @@ void gpu_names_free(struct gpu_recorder *gpu)
     intern_free(gpu->target_ids);
     intern_free(gpu->work_ids);
     intern_free(gpu->kernel_ids);
-    free(gpu->targets);
+    for (int i = 0; i < GPU_GENERATIONS; i++)
+        free(gpu->targets[i]);
     free(gpu->works);
     free(gpu->kernels);
 }

@@ -104,17 +104,39 @@ static void op_write(struct gpu_recorder *gpu, struct op *op)
     row[5] = op->correlation;
 }
 
-void gpu_ops_write(struct gpu_recorder *gpu, int64_t before_ns)
+// At least `must`, and all that began before before_ns.
+static void ops_write(struct gpu_recorder *gpu, uint32_t must, int64_t before_ns)
 {
-    if (!gpu->op_count)
-        return;
-    ops_sort(gpu);
-    uint32_t count = 0, must = gpu->op_count == GPU_OPS_MAX ? GPU_OPS_MAX / 2 : 0;
+    uint32_t count = 0;
     while (count < gpu->op_count && (count < must || gpu->ops[count].start_ns < before_ns))
         op_write(gpu, &gpu->ops[count++]);
     gpu->op_count -= count;
     memmove(gpu->ops, gpu->ops + count, gpu->op_count * sizeof *gpu->ops);
     gpu->op_min_ns = gpu->op_count ? gpu->ops[0].start_ns : INT64_MAX;
+}
+
+void gpu_ops_write(struct gpu_recorder *gpu, int64_t before_ns)
+{
+    if (!gpu->op_count)
+        return;
+    ops_sort(gpu);
+    ops_write(gpu, gpu->op_count == GPU_OPS_MAX ? GPU_OPS_MAX / 4 : 0, before_ns);
+}
+
+void gpu_ops_forget(struct gpu_recorder *gpu, uint32_t generation)
+{
+    for (uint32_t i = 0; i < gpu->process_count; i++)
+        for (uint32_t at = 0; at < gpu->processes[i]->raw_count; at++)
+            if (gpu->processes[i]->raw[at].target >> GPU_TARGET_BITS == generation) {
+                gpu->processes[i]->counters.without_clock += gpu->processes[i]->raw_count;
+                gpu_ops_clocked(gpu->processes[i], true);
+                break;
+            }
+    ops_sort(gpu);
+    uint32_t must = gpu->op_count;
+    while (must && gpu->ops[must - 1].target >> GPU_TARGET_BITS != generation)
+        must--;
+    ops_write(gpu, must, INT64_MIN);
 }
 
 // --- add ------------------------------------------------------------------------------------------

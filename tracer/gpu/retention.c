@@ -156,6 +156,7 @@ uint64_t retention_rows(const struct retention *retention)
 
 void retention_end(struct retention *retention, const int64_t *launch_id)
 {
+    retention_step(retention, NULL); // what was held back until the end has just been written
     if (!retention_rows(retention))
         return;
     char *span = xasprintf("the first %.0f s, up to %" PRId64 " ns of CLOCK_MONOTONIC",

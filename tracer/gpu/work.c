@@ -122,28 +122,40 @@ static uint32_t kernel_row(struct gpu_process *process, const struct ug_rec_kern
 
 // --- targets and work -----------------------------------------------------------------------------
 
+static struct gpu_target *target_of(struct gpu_recorder *gpu, uint32_t number)
+{
+    return &gpu->targets[number >> GPU_TARGET_BITS][number & (GPU_TARGETS_MAX - 1)];
+}
+
+// Launches that are held back name targets by number, of this generation or one of those before it.
+static void target_next_generation(struct gpu_recorder *gpu)
+{
+    gpu->generation = (gpu->generation + 1) % GPU_GENERATIONS;
+    gpu_ops_forget(gpu, gpu->generation);
+    intern_clear(gpu->target_ids);
+    intern_clear(gpu->work_ids); // named targets by number
+    gpu->target_last = 0;
+}
+
 static uint32_t target_number(struct gpu_recorder *gpu, const uint64_t *key, bool *ret_new)
 {
     // Steps repeat: what followed the last one before follows it again, and the search is saved.
-    uint32_t *next = gpu->target_last < intern_count(gpu->target_ids) ? &gpu->targets[gpu->target_last].next : NULL;
-    if (next && intern_is(gpu->target_ids, *next, key)) {
-        *ret_new = false;
-        return gpu->target_last = *next;
-    }
-    uint32_t number = intern_number(gpu->target_ids, key, ret_new);
-    if (number != INTERN_FULL && next)
-        *next = number;
-    if (number == INTERN_FULL) {
-        // Ops that are held back name targets by number.
-        for (uint32_t i = 0; i < gpu->process_count; i++)
-            gpu_ops_clocked(gpu->processes[i], true);
-        gpu_ops_write(gpu, INT64_MAX);
-        intern_clear(gpu->target_ids);
-        intern_clear(gpu->work_ids);
+    bool known = gpu->target_last < intern_count(gpu->target_ids);
+    uint32_t guess = known ? gpu->targets[gpu->generation][gpu->target_last].next : 0, number = guess;
+    *ret_new = false;
+    if (!known || !intern_is(gpu->target_ids, guess, key)) {
         number = intern_number(gpu->target_ids, key, ret_new);
+        if (number == INTERN_FULL) {
+            target_next_generation(gpu);
+            number = intern_number(gpu->target_ids, key, ret_new);
+        } else if (known) {
+            gpu->targets[gpu->generation][gpu->target_last].next = number;
+        }
+        gpu->targets[gpu->generation] =
+            array_room(gpu->targets[gpu->generation], &gpu->target_capacity[gpu->generation], number, sizeof **gpu->targets);
     }
-    gpu->targets = array_room(gpu->targets, &gpu->target_capacity, number, sizeof *gpu->targets);
-    return gpu->target_last = number;
+    gpu->target_last = number;
+    return gpu->generation << GPU_TARGET_BITS | number;
 }
 
 uint32_t gpu_target_kernel(struct gpu_process *process, const struct ug_rec_kernel *kernel)
@@ -155,7 +167,7 @@ uint32_t gpu_target_kernel(struct gpu_process *process, const struct ug_rec_kern
     if (fresh) {
         uint32_t row = kernel_row(process, kernel); // both may write
         uint32_t stream = gpu_stream_row(process, kernel->device, kernel->context, kernel->stream);
-        process->gpu->targets[number] = (struct gpu_target){.kind = 0,
+        *target_of(process->gpu, number) = (struct gpu_target){.kind = 0,
                                                             .stream = stream,
                                                             .kernel = row,
                                                             .graph = kernel->graph,
@@ -179,7 +191,7 @@ uint32_t gpu_target_copy(struct gpu_process *process, const struct ug_rec_copy *
     if (fresh) {
         uint32_t stream = gpu_stream_row(process, copy->device, copy->context, copy->stream);
         bool set = copy->kind == UG_COPY_SET;
-        process->gpu->targets[number] =
+        *target_of(process->gpu, number) =
             (struct gpu_target){.kind = 16u + copy->kind,
                                 .stream = stream,
                                 .graph = copy->graph,
@@ -198,7 +210,7 @@ uint32_t gpu_target_graph(struct gpu_process *process, const struct ug_rec_graph
     uint32_t number = target_number(process->gpu, key, &fresh);
     if (fresh) {
         uint32_t stream = gpu_stream_row(process, graph->device, graph->context, graph->stream);
-        process->gpu->targets[number] = (struct gpu_target){
+        *target_of(process->gpu, number) = (struct gpu_target){
             .kind = 1, .stream = stream, .graph = graph->graph, .bytes = BATCH_NULL, .memory = BATCH_NULL};
     }
     return number;
@@ -207,7 +219,7 @@ uint32_t gpu_target_graph(struct gpu_process *process, const struct ug_rec_graph
 static void work_write(struct gpu_recorder *gpu, int64_t id, const struct op *op)
 {
     struct gpu_process *process = gpu->processes[op->process];
-    const struct gpu_target *target = &gpu->targets[op->target];
+    const struct gpu_target *target = target_of(gpu, op->target);
     uint32_t name = op->call_ns != OP_NO_CALL ? gpu_string_row(process, op->call_name) : 0;
     uint32_t thread = op->call_ns != OP_NO_CALL ? gpu_thread_row(process, op->call_tid) : 0;
     int64_t *row = batch_row(gpu->batch, BATCH_WORK);
@@ -225,7 +237,7 @@ static void work_write(struct gpu_recorder *gpu, int64_t id, const struct op *op
 
 int64_t gpu_work_row(struct gpu_recorder *gpu, const struct op *op)
 {
-    struct gpu_target *target = &gpu->targets[op->target];
+    struct gpu_target *target = target_of(gpu, op->target);
     uint32_t name = op->call_ns != OP_NO_CALL ? op->call_name : 0, tid = op->call_ns != OP_NO_CALL ? op->call_tid : 0;
     if (target->last_work && target->last_name == name && target->last_tid == tid)
         return target->last_work;
