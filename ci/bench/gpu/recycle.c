@@ -3,16 +3,13 @@
 // that are zeroed before CUPTI gets them, and a callback at completion that does nothing but zero and give them
 // out again. Loaded through CUDA_INJECTION64_PATH; RECYCLE_CUPTI names libcupti, RECYCLE_CALLS the calls, see
 // enable_calls(); RECYCLE_GRAPH=1: whole graph launches; RECYCLE_KERNELS=0: no kernels, copies and sets.
-// RECYCLE_FLUSH_MS: flushes from a thread of its own, as our library does; 0: CUPTI's own period of 1 s. RECYCLE_SUBSCRIBE=1: a
-// subscriber with the resource callbacks. RECYCLE_PER_THREAD=0: buffers of the process. RECYCLE_COUNT=1: a line on stderr at the end with what came, by kind and call: not for timing.
+// RECYCLE_COUNT=1: a line on stderr at the end with what came, by kind and call: not for timing.
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cupti.h>
 
@@ -150,33 +147,6 @@ static void enable_calls(void)
         CALL(cuptiActivityEnableDriverApi, driver_wanted[i], 1);
 }
 
-static void *flush_now_and_then(void *unused)
-{
-    CUptiResult (*flush)(uint32_t) = (CUptiResult(*)(uint32_t))dlsym(library, "cuptiActivityFlushAll");
-    useconds_t us = (useconds_t)atoi(getenv("RECYCLE_FLUSH_MS")) * 1000;
-
-    while (flush && us) {
-        usleep(us);
-        flush(0);
-    }
-    return unused;
-}
-
-static void on_callback(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data)
-{
-    (void)user;
-    (void)domain;
-    (void)id;
-    (void)data;
-}
-
-static void subscribe(void)
-{
-    static CUpti_SubscriberHandle subscriber;
-    CALL(cuptiSubscribe, &subscriber, (CUpti_CallbackFunc)on_callback, NULL);
-    CALL(cuptiEnableDomain, 1, subscriber, CUPTI_CB_DOMAIN_RESOURCE);
-}
-
 __attribute__((visibility("default"))) int InitializeInjection(void)
 {
     const char *path = getenv("RECYCLE_CUPTI");
@@ -195,12 +165,6 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
         buffers[i] = aligned_alloc(4096, BUFFER_BYTES);
         memset(buffers[i], 0, BUFFER_BYTES);
     }
-    if (getenv("RECYCLE_SUBSCRIBE"))
-        subscribe();
-    if (getenv("RECYCLE_PER_THREAD")) {
-        uint8_t per_thread = atoi(getenv("RECYCLE_PER_THREAD")) != 0;
-        CALL(cuptiActivitySetAttribute, CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER, &one_bytes, &per_thread);
-    }
     CALL(cuptiActivitySetAttribute, CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &one_bytes, &one);
     CALL(cuptiActivityRegisterCallbacks, request, complete);
     if (!getenv("RECYCLE_KERNELS")) {
@@ -211,10 +175,6 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
     if (getenv("RECYCLE_GRAPH"))
         CALL(cuptiActivityEnable, CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
     enable_calls();
-    pthread_t thread;
-    if (!getenv("RECYCLE_FLUSH_MS"))
-        CALL(cuptiActivityFlushPeriod, 1000);
-    else if (pthread_create(&thread, NULL, flush_now_and_then, NULL) == 0)
-        pthread_detach(thread);
+    CALL(cuptiActivityFlushPeriod, 1000);
     return 1;
 }
