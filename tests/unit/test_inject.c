@@ -294,9 +294,8 @@ TEST(exports_the_entries_and_nothing_else)
 
 TEST(traps_of_versions)
 {
-    CHECK(cupti_quirks(18) & QUIRK_NO_SELECTION && cupti_quirks(18) & QUIRK_NO_PER_THREAD);
-    CHECK(cupti_quirks(22) & QUIRK_NO_SELECTION && !(cupti_quirks(22) & QUIRK_NO_PER_THREAD));
-    CHECK_INT(cupti_quirks(23), QUIRK_ONE_SESSION);
+    CHECK_INT(cupti_quirks(18), QUIRK_NO_PER_THREAD | QUIRK_ONE_SESSION);
+    CHECK_INT(cupti_quirks(22), QUIRK_ONE_SESSION);
     CHECK_INT(cupti_quirks(28), QUIRK_ONE_SESSION);
     CHECK(cupti_quirks(130000) & QUIRK_NO_DISABLE && cupti_quirks(130000) & QUIRK_NO_NVTX);
     CHECK_INT(cupti_quirks(130001), QUIRK_ONE_SESSION);

@@ -23,8 +23,6 @@ enum cupti_result {
 enum cupti_kind {
     CUPTI_KIND_MEMCPY = 1,
     CUPTI_KIND_MEMSET = 2,
-    CUPTI_KIND_DRIVER = 4,
-    CUPTI_KIND_RUNTIME = 5,
     CUPTI_KIND_CONCURRENT_KERNEL = 10,
     CUPTI_KIND_NAME = 11,
     CUPTI_KIND_MARKER = 12,
@@ -122,9 +120,7 @@ struct cupti {
     int (*flush_all)(uint32_t flag);
     int (*dropped)(void *context, uint32_t stream, size_t *count);
     int (*next_record)(uint8_t *buffer, size_t valid_bytes, void **record);
-    int (*thread_id_type)(uint32_t type);                    // 1: of the system
-    int (*enable_driver_api)(uint32_t cbid, uint8_t enable); // from 12.5, as the next
-    int (*enable_runtime_api)(uint32_t cbid, uint8_t enable);
+    int (*thread_id_type)(uint32_t type); // 1: of the system
     int (*context_id)(void *context, uint32_t *id);
     int (*device_id)(void *context, uint32_t *id);
     int (*graph_node_id)(void *node, uint64_t *id);

@@ -206,8 +206,6 @@ static bool symbols_fill(struct cupti *cupti, void *library)
         .dropped = dlsym(library, "cuptiActivityGetNumDroppedRecords"),
         .next_record = dlsym(library, "cuptiActivityGetNextRecord"),
         .thread_id_type = dlsym(library, "cuptiSetThreadIdType"),
-        .enable_driver_api = dlsym(library, "cuptiActivityEnableDriverApi"),
-        .enable_runtime_api = dlsym(library, "cuptiActivityEnableRuntimeApi"),
         .context_id = dlsym(library, "cuptiGetContextId"),
         .device_id = dlsym(library, "cuptiGetDeviceId"),
         .graph_node_id = dlsym(library, "cuptiGetGraphNodeId"),
@@ -268,7 +266,6 @@ int cupti_load(struct cupti *ret_cupti, char *path, size_t path_bytes, char *rea
 static const struct {
     uint32_t from, to, quirk;
 } quirk_table[] = {
-    {0, 23, QUIRK_NO_SELECTION},  // cuptiActivityEnableDriverApi came with 12.5
     {0, 21, QUIRK_NO_PER_THREAD}, // the attribute came with 12.3
     {130000, 130001,
      QUIRK_NO_DISABLE}, // fixed in 13.0 U1: deadlock when disabling CONCURRENT_KERNEL
@@ -290,8 +287,6 @@ uint32_t cupti_quirks(uint32_t api_version)
 const char *cupti_quirk_words(uint32_t quirk)
 {
     switch (quirk) {
-    case QUIRK_NO_SELECTION:
-        return "this CUPTI records all driver calls, which costs more";
     case QUIRK_NO_NVTX:
         return "no NVTX with CUPTI 13.0.0";
     case QUIRK_ONE_SESSION:

@@ -20,7 +20,6 @@ int cupti_load(struct cupti *ret_cupti, char *path, size_t path_bytes, char *rea
 int cuda_load(struct cuda *ret_cuda);
 
 enum cupti_quirk {
-    QUIRK_NO_SELECTION = 1u << 0,  // cannot enable single calls
     QUIRK_NO_PER_THREAD = 1u << 1, // does not know the attribute
     QUIRK_NO_DISABLE = 1u << 2,    // disabling kernels may deadlock: only cuptiFinalize ends it
     QUIRK_NO_NVTX = 1u << 3,       // crashes on NVTX

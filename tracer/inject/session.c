@@ -33,7 +33,7 @@ static struct {
     struct cupti cupti;
     // is_attached: CUPTI works for us. is_ready: the CUDA of the process is up, the driver may be
     // asked.
-    bool is_loaded, is_subscribed, is_on, is_attached, is_selective, is_ready;
+    bool is_loaded, is_subscribed, is_on, is_attached, is_ready;
     void *subscriber;
     uint32_t quirks;
     _Atomic uint32_t sessions;
@@ -61,22 +61,13 @@ static void header_publish(uint32_t state)
 
 // --- callbacks of CUPTI, on the workload's threads ---------------------------------------------
 
-// A runtime call makes driver calls of the same launch: the outermost one counts, and its id is
-// that of the records.
-static void on_launch(uint32_t domain, const struct cupti_callback_data *data)
+// The driver's callback carries the correlation of the kernel.
+static void on_launch(const struct cupti_callback_data *data)
 {
-    // Domain of the call this thread is in; of which session, for an exit may be missed at a
-    // switch.
-    static __thread uint32_t owner, owner_session;
-    if (owner_session != session.sessions)
-        owner = 0;
-    if (data->site == CUPTI_SITE_ENTER && (owner == 0 || domain == CUPTI_DOMAIN_RUNTIME)) {
-        owner = domain;
-        owner_session = session.sessions;
+    if (data->site == CUPTI_SITE_ENTER) {
         inject_correlation = data->correlation_id;
         inject_launched(data->correlation_id);
-    } else if (data->site == CUPTI_SITE_EXIT && owner == domain) {
-        owner = 0;
+    } else {
         inject_correlation = 0;
     }
 }
@@ -130,9 +121,11 @@ static void on_callback(void *user, uint32_t domain, uint32_t cbid, const void *
         return;
     if (domain == CUPTI_DOMAIN_DRIVER || domain == CUPTI_DOMAIN_RUNTIME) {
         const struct cupti_callback_data *call = data;
-        if ((inject_kinds() & UG_WANT_LAUNCH_STACKS) != 0 && calls_is_launch(domain, cbid))
-            on_launch(domain, call);
-        calls_callback(&session.cupti, domain, cbid, call);
+        if (domain == CUPTI_DOMAIN_DRIVER) {
+            if ((inject_kinds() & UG_WANT_LAUNCH_STACKS) != 0 && calls_is_launch(cbid))
+                on_launch(call);
+            calls_callback(&session.cupti, cbid, call);
+        }
         leave_here(&session.cupti, domain, cbid, call);
         return;
     }
@@ -185,16 +178,12 @@ static int load(void)
     }
     if (!is_exact && session.cupti.next_record != NULL)
         decode_use_next_record(session.cupti.next_record);
-    session.is_selective =
-        (session.quirks & QUIRK_NO_SELECTION) == 0 && session.cupti.enable_driver_api != NULL;
     session.is_loaded = true;
     return 0;
 }
 
 static int subscribe(void)
 {
-    if (!tuning()->has_subscriber)
-        return 0;
     int result = session.cupti.subscribe(&session.subscriber, on_callback, NULL);
     inject_debug("cuptiSubscribe: %d", result);
     if (result == CUPTI_MULTIPLE_SUBSCRIBERS || result == CUPTI_OLD_PROFILER_API) {
@@ -220,8 +209,6 @@ static void graph_nodes_subscribe(uint32_t kinds)
 {
     uint32_t both = UG_WANT_GRAPH_NODES | UG_WANT_PYTHON;
     bool on = (kinds & both) == both && session.cupti.graph_node_id != NULL;
-    if (!session.is_subscribed)
-        return;
     session.cupti.enable_callback(on, session.subscriber, CUPTI_DOMAIN_RESOURCE,
                                   CUPTI_RESOURCE_GRAPHNODE_CREATED);
     session.cupti.enable_callback(on, session.subscriber, CUPTI_DOMAIN_RESOURCE,
@@ -234,8 +221,6 @@ static void kinds_disable(void)
         return;
     activities_disable(&session.cupti, session.quirks);
     calls_disable(&session.cupti, session.subscriber);
-    if ((session.kinds & UG_WANT_LAUNCH_STACKS) != 0)
-        calls_subscribe_launches(&session.cupti, session.subscriber, false);
     graph_nodes_subscribe(0);
 }
 
@@ -250,25 +235,14 @@ static void quirks_say(void)
     }
 }
 
-static enum calls_how calls_how(bool is_early)
-{
-    if (tuning()->calls == TUNING_CALLS_CALLBACK && session.is_subscribed)
-        return CALLS_CALLBACK;
-    if (!session.is_selective)
-        return CALLS_WHOLE;
-    return is_early ? CALLS_WANTED_ON : CALLS_UNWANTED_OFF;
-}
-
 // The calls before the kernels, and off after them, so that no kernel lacks its call. Returns the
 // kinds CUPTI took.
 static uint32_t all_enable(uint32_t kinds, bool is_early)
 {
-    int result = calls_enable(&session.cupti, session.subscriber, calls_how(is_early));
+    int result = calls_enable(&session.cupti, session.subscriber, kinds);
     if (result != CUPTI_OK)
         reason_cupti(&session.cupti, "some calls refused", result);
     kinds = activities_enable(&session.cupti, kinds, is_early);
-    if ((kinds & UG_WANT_LAUNCH_STACKS) != 0)
-        calls_subscribe_launches(&session.cupti, session.subscriber, true);
     if ((kinds & UG_WANT_NVTX) != 0)
         nvtx_forward(&session.cupti);
     graph_nodes_subscribe(kinds);
@@ -307,7 +281,7 @@ static int attach(void)
         return err;
     atomic_store(&session.fatal, 0);
     activities_attributes(&session.cupti, session.quirks);
-    buffers_decode_with(session.layout, calls_name);
+    buffers_decode_with(session.layout, NULL);
     int result = session.cupti.register_callbacks(buffers_requested, buffers_completed);
     if (result != CUPTI_OK) {
         reason_cupti(&session.cupti, "cuptiActivityRegisterCallbacks failed", result);
@@ -325,7 +299,6 @@ static uint32_t cupti_start(uint32_t kinds, bool is_early)
     if ((session.quirks & QUIRK_NO_NVTX) != 0)
         kinds &= ~(uint32_t)UG_WANT_NVTX;
     quirks_say();
-    calls_names(&session.cupti, kinds);
     // Before the first record can be completed: the callbacks read it.
     __atomic_store_n(&spool_header()->have_kinds, kinds, __ATOMIC_RELAXED);
     kinds = all_enable(kinds, is_early);

@@ -2,24 +2,14 @@
 #include "tracer/inject/tuning.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 // 1 s between flushes: a flush stops every thread of the workload that writes a record meanwhile.
-static struct tuning values = {.calls = TUNING_CALLS_DRIVER,
-                               .flush_ns = 1000000000ull,
-                               .per_thread = 1,
-                               .has_device_buffers = true,
-                               .has_subscriber = true};
+static struct tuning values = {
+    .flush_ns = 1000000000ull, .per_thread = 1, .has_device_buffers = true};
 
 void tuning_read(void)
 {
-    static const char *const calls[] = {"driver", "runtime", "both", "callback"};
-    const char *text = getenv("UPGATE_INJECT_CALLS");
-    for (size_t i = 0; text != NULL && i < sizeof(calls) / sizeof(calls[0]); i++) {
-        if (strcmp(text, calls[i]) == 0)
-            values.calls = (enum tuning_calls)i;
-    }
-    text = getenv("UPGATE_INJECT_FLUSH_MS");
+    const char *text = getenv("UPGATE_INJECT_FLUSH_MS");
     if (text != NULL && atoi(text) > 0)
         values.flush_ns = (uint64_t)atoi(text) * 1000000;
     text = getenv("UPGATE_INJECT_PER_THREAD");
@@ -27,8 +17,6 @@ void tuning_read(void)
         values.per_thread = atoi(text) != 0;
     text = getenv("UPGATE_INJECT_DEVICE_BUFFERS");
     values.has_device_buffers = text == NULL || atoi(text) != 0;
-    text = getenv("UPGATE_INJECT_SUBSCRIBE");
-    values.has_subscriber = text == NULL || atoi(text) != 0;
     values.is_debug = getenv("UPGATE_INJECT_DEBUG") != NULL;
 }
 
