@@ -171,6 +171,7 @@ GRAPH_ARMS = [
     ("recycle, graph level", arms.RECYCLE, 0, {"RECYCLE_GRAPH": "1", "RECYCLE_CALLS": "driver"}),
     ("recycle, graph kind alone", arms.RECYCLE, 0, {"RECYCLE_GRAPH": "1", "RECYCLE_CALLS": "none", "RECYCLE_KERNELS": "0"}),
     ("recycle, launch calls alone", arms.RECYCLE, 0, {"RECYCLE_CALLS": "driver", "RECYCLE_KERNELS": "0"}),
+    ("recycle, nothing asked for", arms.RECYCLE, 0, {"RECYCLE_CALLS": "none", "RECYCLE_KERNELS": "0"}),
     ("ours, graph level", arms.INJECT, arms.KERNELS, {"UPGATE_TRACE": arms.KERNELS}),
     ("ours, everything", arms.INJECT, arms.DEFAULT, {"UPGATE_TRACE": arms.DEFAULT}),
     ("recycle, node level", arms.RECYCLE, 0, {"RECYCLE_CALLS": "driver"}),
