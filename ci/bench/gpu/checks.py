@@ -240,20 +240,27 @@ def cuptis():
     return found
 
 
+def play_one(check, title, store_name, nodes, command, **more):
+    try:
+        talker, _, store = check.recorded(store_name, command, *(NODES_OPTION if nodes else ()), **more)
+        played = talker.ask("play")
+        check.close(talker, store, title)
+        print("  %s: %s" % (title, query(store, "SELECT cupti_version, cupti_path, state, reason FROM gpu_process")))
+        check_play(check, store, played, title, nodes)
+        return query(store, "SELECT cupti_path FROM gpu_process")[0][0]
+    except (Failed, KeyError, IndexError, sqlite3.Error) as error:
+        check.true(title, False, error)
+
+
 def play(check):
     for number, (name, path) in enumerate(cuptis()):
         for nodes in (False, True):
-            title = "%s%s" % (name, ", nodes" if nodes else "")
-            try:
-                store_name = "play%d%s" % (number, "_nodes" if nodes else "")
-                more = {"UPGATE_CUPTI": path} if path else {}
-                talker, _, store = check.recorded(store_name, [arms.LAUNCH], *(NODES_OPTION if nodes else ()), **more)
-                played = talker.ask("play")
-                check.close(talker, store, title)
-                print("  %s: %s" % (title, query(store, "SELECT cupti_version, cupti_path, state, reason FROM gpu_process")))
-                check_play(check, store, played, title, nodes)
-            except (Failed, KeyError, sqlite3.Error) as error:
-                check.true(title, False, error)
+            play_one(check, "%s%s" % (name, ", nodes" if nodes else ""), "play%d%s" % (number, "_nodes" if nodes else ""), nodes, [arms.LAUNCH],
+                     **({"UPGATE_CUPTI": path} if path else {}))
+    other = next((path for _, path in cuptis() if path and "triton" in path), None)
+    if other:  # the one that the process has mapped already is taken
+        used = play_one(check, "mapped first", "play_mapped", False, ["env", "LD_PRELOAD=" + other, arms.LAUNCH])
+        check.equal("the CUPTI that was mapped first", os.path.realpath(used or ""), other)
 
 
 # --- steps of PyTorch ---------------------------------------------------------------------------------
