@@ -83,6 +83,32 @@ TEST(keeps_the_newest_below_the_limit)
     unlink(path);
 }
 
+// What cannot be deleted is more than the limit: of the events the last second stays.
+TEST(names_alone_are_too_much)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/upgate-retention-%d.db", (int)getpid());
+    struct store *store = gpu_world_store(path);
+    struct retention *retention = NULL;
+    struct batch *batch = NULL;
+    struct error err = {0};
+    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL);
+    CHECK_INT(batch_new(store, &gpu_world_callbacks, &batch, &err), 0);
+    CHECK_INT(retention_new(store, 1, RETENTION_MIN_BYTES, &retention, &err), 0);
+    CHECK_INT(store_exec(store, &err, "INSERT INTO string (text) VALUES (hex(zeroblob(5000000)))", ""), 0);
+    for (int64_t at = 100; at < 104; at++) {
+        second(store, batch, at);
+        CHECK_INT(retention_step(retention, &err), 0);
+        CHECK_INT(batch_commit(batch, &err), 0);
+    }
+    CHECK(number(store, "SELECT count(*) FROM gpu_op") >= 40000);
+    CHECK_INT(number(store, "SELECT max(start_ns) / 1000000000 FROM gpu_op"), 103);
+    retention_free(retention);
+    batch_free(batch);
+    store_close(store);
+    unlink(path);
+}
+
 TEST(rows_of_other_recordings_stay)
 {
     char path[64];

@@ -111,6 +111,25 @@ static int64_t retention_oldest(struct retention *retention)
     return oldest;
 }
 
+// The last row of a table is nearly the newest.
+static int64_t retention_newest(struct retention *retention)
+{
+    int64_t newest = INT64_MIN;
+    for (int i = 0; i < RETENTION_TABLES; i++) {
+        int64_t at_ns = INT64_MIN;
+        char *sql = xasprintf("SELECT %s FROM %s WHERE rowid > %" PRId64 " ORDER BY rowid DESC LIMIT 1", retention_tables[i].time,
+                              retention_tables[i].name, retention->first[i]);
+        sqlite3_stmt *stmt = NULL;
+        if (sqlite3_prepare_v2(store_db(retention->store), sql, -1, &stmt, NULL) == SQLITE_OK &&
+            sqlite3_step(stmt) == SQLITE_ROW)
+            at_ns = sqlite3_column_int64(stmt, 0);
+        sqlite3_finalize(stmt);
+        free(sql);
+        newest = at_ns > newest ? at_ns : newest;
+    }
+    return newest;
+}
+
 static int retention_delete(struct retention *retention, int table, int64_t until_ns)
 {
     int64_t stop = retention_ask(retention, "rowid", table, retention->first[table], until_ns);
@@ -129,11 +148,14 @@ int retention_step(struct retention *retention, struct error *err)
 {
     int64_t used = 0, keep = retention->max_bytes - retention->max_bytes * RETENTION_FREE_PCT / 100;
     int rc = retention_used(retention, &used);
+    int64_t newest = rc == 0 && used > keep ? retention_newest(retention) : 0;
     for (int step = 0; rc == 0 && used > keep && step < RETENTION_STEPS_MAX; step++) {
         int64_t oldest = retention_oldest(retention);
         if (oldest == INT64_MAX)
             break; // what fills the file are no events
         int64_t until_ns = oldest - oldest % RETENTION_SECOND_NS + RETENTION_SECOND_NS;
+        if (until_ns > newest - RETENTION_SECOND_NS)
+            break; // names and stacks alone are more than the limit: the last second is kept all the same
         for (int i = 0; i < RETENTION_TABLES && rc == 0; i++)
             rc = retention_delete(retention, i, until_ns);
         retention->from_ns = retention->from_ns ? retention->from_ns : oldest;
