@@ -36,9 +36,6 @@ static const struct {
                            "their own, else one of the machine)"},
     [ENVIRONMENT_INJECT_DEBUG] = {"UPGATE_INJECT_DEBUG",
                                   "1: such programs tell on stderr what CUPTI answers"},
-    [ENVIRONMENT_INJECT_CALLS] = {"UPGATE_INJECT_CALLS",
-                                  "for measuring: how such programs record calls: driver (default), "
-                                  "runtime, both, callback"},
     [ENVIRONMENT_INJECT_FLUSH_MS] = {"UPGATE_INJECT_FLUSH_MS",
                                      "for measuring: milliseconds between two flushes of CUPTI "
                                      "(default: 1000)"},
@@ -47,9 +44,6 @@ static const struct {
     [ENVIRONMENT_INJECT_DEVICE_BUFFERS] = {"UPGATE_INJECT_DEVICE_BUFFERS",
                                            "for measuring: 0: as many buffers on the device as CUPTI "
                                            "takes by itself"},
-    [ENVIRONMENT_INJECT_SUBSCRIBE] = {"UPGATE_INJECT_SUBSCRIBE",
-                                      "for measuring: 0: no subscriber, so that nothing tells of "
-                                      "contexts and unloaded modules"},
     [ENVIRONMENT_BUILD] = {"UPGATE_BUILD", "set for the tests: the build directory"},
     [ENVIRONMENT_SOURCE] = {"UPGATE_SOURCE", "set for the tests: the source directory"},
 };
