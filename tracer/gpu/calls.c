@@ -175,9 +175,9 @@ void calls_add(struct calls *calls, const struct call *call, int64_t now_ns)
     if (young->live * 2 >= 1u << young->bits && !table_grow(young, calls->slots_left) &&
         young->live * 4ull >= 3ull << young->bits)
         calls_turn(calls, now_ns, true);
-    // Ids that lie far apart can want the same place: a larger table parts them, unless somebody does it on purpose.
+    // Ids that lie far apart, of launches that wait since the last turn, can want the same place: a larger table parts them.
     while (!table_put(young, call))
-        if (young->live * 8 < 1u << young->bits || !table_grow(young, calls->slots_left)) {
+        if (!table_grow(young, calls->slots_left)) {
             calls->crowded++;
             calls->given_up(calls->context, call);
             return;
