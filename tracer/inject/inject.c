@@ -93,8 +93,8 @@ void inject_debug(const char *format, ...)
 
 bool inject_alive(void)
 {
-    return atomic_load_explicit(&inject.life, memory_order_relaxed) == LIFE_RUNNING ||
-           atomic_load_explicit(&inject.life, memory_order_relaxed) == LIFE_EXITING;
+    uint32_t life = atomic_load_explicit(&inject.life, memory_order_relaxed);
+    return life == LIFE_RUNNING || life == LIFE_EXITING;
 }
 
 bool inject_exiting(void)
