@@ -94,17 +94,20 @@ static bool table_put(struct calls_table *table, const struct call *call)
     return true;
 }
 
-static bool table_grow(struct calls_table *table, int64_t *slots_left)
+static bool calls_grow(struct calls *calls, struct calls_table *table)
 {
     int64_t more = (int64_t)1 << table->bits;
-    if (table->bits >= CALLS_BITS_MAX || more > *slots_left)
+    if (table->bits >= CALLS_BITS_MAX || more > *calls->slots_left)
         return false;
     struct calls_table grown;
     table_init(&grown, table->bits + 1);
-    *slots_left -= more;
+    *calls->slots_left -= more;
     for (uint32_t at = 0; at < 1u << table->bits; at++)
-        if ((table->slots[at].flags & CALL_USED) && !call_is_over(&table->slots[at]))
-            table_put(&grown, &table->slots[at]); // neighbours stay neighbours: there is room
+        if ((table->slots[at].flags & CALL_USED) && !call_is_over(&table->slots[at]) &&
+            !table_put(&grown, &table->slots[at])) { // hardly: neighbours stay neighbours
+            calls->crowded++;
+            calls->given_up(calls->context, &table->slots[at]);
+        }
     munmap(table->slots, sizeof *table->slots << table->bits);
     *table = grown;
     return true;
@@ -157,7 +160,7 @@ static void calls_turn(struct calls *calls, int64_t now_ns, bool crowded)
             continue;
         bool fresh = (call->flags & CALL_LAUNCHES) && (uint32_t)(now_ns / 1000000) - call->arrived_ms < CALLS_KEEP_MS;
         bool room = fresh && kept < CALLS_KEEP_MAX &&
-                    (calls->young.live * 2 < 1u << calls->young.bits || table_grow(&calls->young, calls->slots_left));
+                    (calls->young.live * 2 < 1u << calls->young.bits || calls_grow(calls, &calls->young));
         if (room && table_put(&calls->young, call)) {
             kept++;
             continue;
@@ -172,12 +175,12 @@ static void calls_turn(struct calls *calls, int64_t now_ns, bool crowded)
 void calls_add(struct calls *calls, const struct call *call, int64_t now_ns)
 {
     struct calls_table *young = &calls->young;
-    if (young->live * 2 >= 1u << young->bits && !table_grow(young, calls->slots_left) &&
+    if (young->live * 2 >= 1u << young->bits && !calls_grow(calls, young) &&
         young->live * 4ull >= 3ull << young->bits)
         calls_turn(calls, now_ns, true);
     // Ids that lie far apart, of launches that wait since the last turn, can want the same place: a larger table parts them.
     while (!table_put(young, call))
-        if (!table_grow(young, calls->slots_left)) {
+        if (!calls_grow(calls, young)) {
             calls->crowded++;
             calls->given_up(calls->context, call);
             return;

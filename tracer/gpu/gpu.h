@@ -2,7 +2,8 @@
 // The GPU side of a recording: switches the library in the workload on (contracts/spool.h), takes its
 // records out of the spools of any number of processes, brings their times to CLOCK_MONOTONIC, joins launches to what
 // ran, and writes rows of the gpu_*, nccl_op, nvtx_range, python_* and clock_sample tables. One thread, the one that
-// owns the store. Never waits but in gpu_recorder_stop; at most 64 MB, whatever is recorded and however long.
+// owns the store. Never waits but in gpu_recorder_stop; 25 MB as a rule, 80 MB at the
+// highest launch rate with CUPTI a second behind, however long (ci/bench/store_load).
 #ifndef UPGATE_TRACER_GPU_GPU_H
 #define UPGATE_TRACER_GPU_GPU_H
 
