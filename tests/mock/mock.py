@@ -249,20 +249,22 @@ def case_clock():
     holds(expect.check_whole(dump) + expect.check_clock(dump) + expect.check_launches(dump))
 
 
-def case_call_sources():
-    """However the calls are come by: each launch has one, of its thread, on the clock; from the first call on, or late."""
-    for calls in ("driver", "both", "callback"):
-        for when in ("before", "after"):
-            env = {"UPGATE_INJECT_CALLS": calls, "UPGATE_TRACE": str(ALL) if when == "after" else ""}
+def case_calls():
+    """Each launch has one call, of its thread, on the clock: from the first one on or late, buffers per thread or not."""
+    for when in ("before", "after"):
+        for per_thread in ("0", "1"):
+            env = {"UPGATE_INJECT_PER_THREAD": per_thread, "UPGATE_TRACE": str(ALL) if when == "after" else ""}
             player = Player("mixed", env=env, threads=2, n=200, context=when)
             recorder = Recorder(player.pid)
             player.play()
             dump = recorder.stop()
-            fake_is_content(player.end())
+            fake = player.end()
+            fake_is_content(fake)
             wrong = expect.check_all(dump, player.lines)
-            check(not wrong, f"calls by {calls}, contexts made {when}: " + "\n  ".join(wrong))
+            check(not wrong, f"contexts made {when}, buffers per thread {per_thread}: " + "\n  ".join(wrong))
+            check(fake["per_thread"] == dump.header["per_thread_buffers"] == int(per_thread), f"{fake}")
             doubled = len(dump.of("call")) - len({c["correlation"] for c in dump.of("call")})
-            check(doubled == 0, f"calls by {calls}: {doubled} told twice")
+            check(doubled == 0, f"{doubled} calls told twice")
 
 
 def case_zero_times():
@@ -548,11 +550,10 @@ def case_manners():
     if SANITIZED:
         print("the sanitizers have malloc and locks of their own: looked at in the plain builds")
         return 77
-    for env in ({}, {"FAKE_CUPTI_DELIVER": "worker"}, {"UPGATE_INJECT_CALLS": "callback"}):
+    for env in ({}, {"FAKE_CUPTI_DELIVER": "worker"}):
         _, player = record("mixed", env, threads=4, n=2000)
         manners = player.of("manners")[-1]
-        places = ["request", "complete"] + ["call"] * ("UPGATE_INJECT_CALLS" in env)
-        check(all(manners[place]["visits"] > 0 for place in places), f"{manners}")
+        check(all(manners[place]["visits"] > 0 for place in ("call", "request", "complete")), f"{manners}")
         for place in ("call", "request", "complete"):
             for what in ("memory", "lock", "file"):
                 check(manners[place][what] == 0,
