@@ -62,7 +62,7 @@ def wait_for_pairs(case, pairs):
 
 
 def test_disk_full(case):
-    where = mount_tmpfs(case, "small", "size=332k")
+    where = mount_tmpfs(case, "small", "size=444k")
     case.db_path = os.path.join(where, "run.db")
     case.plan({"model": "dlrm", "steps": 30, "size": "small"}, looks=[20])
     done = case.run()
@@ -254,7 +254,7 @@ def test_store_deleted_while_it_runs(case):
 def test_file_size_limit(case):
     """ulimit -f: an error in words and not a signal."""
     case.plan({"model": "dlrm", "steps": 30, "size": "small"}, looks=[20])
-    for size in (4096, 250000, 400000):
+    for size in (4096, 370000, 400000):
         done = case.run(command=["prlimit", "--fsize=%d" % size])
         check_code(done, 4)
         check_says(done, case.db_path if size == 4096 else "/dev/shm/upgate-")
