@@ -4,6 +4,8 @@
 // what cuptiGetVersion says). What a version does not have is not exported. Any thread.
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +46,14 @@ static long number(const char *name, long other)
     return text && *text ? strtol(text, NULL, 0) : other;
 }
 
+// What the destructors of NVIDIA's static objects do, in the order of all handlers of the process.
+static atomic_bool is_gone;
+
+static void gone(void)
+{
+    atomic_store(&is_gone, true);
+}
+
 __attribute__((constructor)) static void load(void)
 {
     static const struct fake_hooks hooks = {play_op, play_report};
@@ -64,6 +74,7 @@ __attribute__((constructor)) static void load(void)
     fake_buffers_per_thread(fake_behaviour.per_thread);
     attributes[ATTR_PER_THREAD] = (uint64_t)fake_behaviour.per_thread;
     fake_cuda_hook(&hooks);
+    atexit(gone);
 }
 
 int cuptiGetVersion(uint32_t *version);
@@ -277,6 +288,8 @@ int cuptiActivityFlushAll(uint32_t flag);
 FAKE_EXPORT int cuptiActivityFlushAll(uint32_t flag)
 {
     (void)flag;
+    if (atomic_load(&is_gone))
+        abort(); // NVIDIA's crashes, or waits for a lock that is not there any more
     if (!fake_buffers_registered())
         return INVALID_OPERATION;
     fake_buffers_flush();

@@ -356,7 +356,7 @@ def case_names_gone():
 def case_fork():
     dump, player = record("forks", n=300)
     told = [(c["status"], c["signal"]) for c in player.of("child")]
-    check(told == [(41, 0), (42, 0), (44, 0), (43, 0)], f"children ended with {told}")
+    check(told == [(41, 0), (42, 0), (44, 0), (43, 0), (45, 0)], f"children ended with {told}")
     holds(expect.check_all(dump, player.lines))
 
 
@@ -480,6 +480,25 @@ def case_dormant():
     dump = watcher.wait()
     fake = player.end()
     check(fake["loaded"] == 0 and dump.header["state"] == "dormant" and not dump.of("kernel"), f"{fake} {dump.header}")
+
+
+def memory_kb(pid):
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1])
+    return 0
+
+
+def case_memory_back():
+    """Off again, the buffers' memory goes back to the system: a burst is not paid for until the program ends."""
+    player = Player("flood", n=60000, threads=4)
+    recorder = Recorder(player.pid, "--count", kinds=WANT["kernels"])
+    before = memory_kb(player.pid)
+    player.play()
+    recorder.stop()
+    after = memory_kb(player.pid)
+    fake_is_content(player.end())
+    check(after < before, f"{after} kB after a recording, {before} at its beginning")
 
 
 def case_full():

@@ -178,14 +178,23 @@ static bool slot_clean(uint32_t slot)
 }
 
 // Its memory goes back to the system; it is zero again, too.
-static void slot_cool(uint32_t slot)
+static void slot_cool(uint32_t slot, uint32_t from)
 {
-    uint32_t state = SLOT_DIRTY;
+    uint32_t state = from;
     if (!atomic_compare_exchange_strong(&pool.states[slot], &state, SLOT_CLEANING))
         return;
     bool is_cold =
         madvise(pool.base + (size_t)slot * BUFFER_BYTES, BUFFER_BYTES, MADV_DONTNEED) == 0;
-    atomic_store(&pool.states[slot], is_cold ? SLOT_COLD : SLOT_DIRTY);
+    atomic_store(&pool.states[slot], is_cold ? SLOT_COLD : from);
+}
+
+// What CUPTI still holds stays.
+void buffers_release(void)
+{
+    for (uint32_t i = 0; pool.base != NULL && i < BUFFER_COUNT; i++) {
+        slot_cool(i, SLOT_DIRTY);
+        slot_cool(i, SLOT_READY);
+    }
 }
 
 // DIRTY ones while they are few, for their memory is there anyway; COLD ones only as many as are
@@ -198,7 +207,7 @@ void buffers_refresh(void)
     for (uint32_t i = 0; i < BUFFER_COUNT; i++) {
         uint32_t state = atomic_load(&pool.states[i]);
         if (state == SLOT_DIRTY && ready >= BUFFER_READY_MAX)
-            slot_cool(i);
+            slot_cool(i, SLOT_DIRTY);
         else if (state == SLOT_READY || (state == SLOT_DIRTY && slot_clean(i)))
             ready++;
     }

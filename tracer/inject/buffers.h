@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The buffers that CUPTI fills: a fixed pool of zeroed ones, mapped once and never given back,
+// The buffers that CUPTI fills: a fixed pool of zeroed ones, mapped once and never unmapped,
 // because CUPTI may hold one for as long as the process lives. A few discard buffers for when none
 // is free: what is written there is lost, and counted; NULL is not returned, which only CUPTI
 // of 12.9 and later survives.
@@ -19,5 +19,7 @@ void buffers_requested(uint8_t **buffer, size_t *size, size_t *records_max);
 void buffers_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);
 // Zeroes what came back and takes memory for the next ones; control thread.
 void buffers_refresh(void);
+// Off: the memory of all that are not CUPTI's goes back to the system; control thread.
+void buffers_release(void);
 
 #endif

@@ -47,6 +47,7 @@ static struct {
     uint64_t unseen_ns; // time the control thread was awake without a new heartbeat
     uint64_t heartbeat_ns;
     uint64_t ticked_ns;
+    pid_t pid;          // whose spool it is
     bool is_debug, is_asked_at_start;
 } inject;
 
@@ -249,7 +250,9 @@ static void on_exit_of_process(void)
 {
     uint32_t running = LIFE_RUNNING;
     struct ug_spool_header *header = spool_header();
-    if (header == NULL || !atomic_compare_exchange_strong(&inject.life, &running, LIFE_EXITING))
+    if (header == NULL || getpid() != inject.pid) // a child whose maker knew no handlers of fork
+        return;
+    if (!atomic_compare_exchange_strong(&inject.life, &running, LIFE_EXITING))
         return;
     python_stop();
     uint64_t end_ns = inject_now_ns() + EXIT_WAIT_NS;
@@ -303,6 +306,7 @@ static int start(bool is_early)
         return 0; // a second time: another loader, or a forked child that starts CUDA
     tuning_read();
     inject.is_debug = tuning()->is_debug;
+    inject.pid = getpid();
     cupti_load_environment();
     python_environment();
     if (spool_create() != 0) {

@@ -33,7 +33,8 @@ static struct {
     struct cupti cupti;
     // is_attached: CUPTI works for us. is_ready: the CUDA of the process is up, the driver may be
     // asked.
-    bool is_loaded, is_subscribed, is_on, is_attached, is_ready;
+    // is_exit_registered: once, for each time costs memory.
+    bool is_loaded, is_subscribed, is_on, is_attached, is_ready, is_exit_registered;
     void *subscriber;
     uint32_t quirks;
     _Atomic uint32_t sessions;
@@ -267,6 +268,7 @@ static int attach(void)
     if (left == 1)
         return 0; // a stop that no call of the workload's has finished is taken back
     if (left < 0) {
+        session.is_subscribed = false; // the subscriber goes with it: not to be touched any more
         reason_add("CUPTI is still leaving after the session before");
         return left;
     }
@@ -332,6 +334,11 @@ void session_start(uint32_t kinds, bool is_early)
     session.is_ready = !is_early || devices_context_seen();
     session.flush_due_ns = session.clock_due_ns = session.drops_due_ns = 0;
     session.kinds = session.is_attached ? cupti_start(kinds, is_early) : kinds;
+    // After what a libcupti that came this late has registered for the exit: ours must flush before.
+    if (session.is_attached && session.is_ready && !session.is_exit_registered) {
+        session.is_exit_registered = true;
+        inject_register_exit();
+    }
     session.is_on = true;
     header_publish(UG_SPOOL_ACTIVE);
     inject_debug("active, kinds %#x of %#x, %llu us", session.kinds, kinds,
@@ -469,4 +476,5 @@ void session_stop(void)
     header_publish(UG_SPOOL_DORMANT);
     inject_debug("dormant, %llu us", (unsigned long long)(inject_now_ns() - began_ns) / 1000);
     detach();
+    buffers_release();
 }
