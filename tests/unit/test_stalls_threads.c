@@ -7,7 +7,9 @@
 #include "tests/unit/stall_story.h"
 
 // A wait for the GIL: slices of 5 ms from `at`, each ended by the timer in somebody else's context.
-static void gil_wait(struct story *story, double at, int slices, int64_t owner, const char *user)
+// python: what the recorder read meanwhile; NULL: it could not.
+static void slices_of(struct story *story, double at, int slices, int64_t owner, const char *user,
+                      const char *python)
 {
     int64_t bystander = story->idle_task;
     for (int i = 0; i < slices; i++)
@@ -23,7 +25,12 @@ static void gil_wait(struct story *story, double at, int slices, int64_t owner, 
                                             .owner = owner,
                                             .syscall = SYS_futex,
                                             .arg0 = 0x7f0000001000 + (i % 2) * 4,
-                                            .python = "step@/src/train.py:20"});
+                                            .python = python});
+}
+
+static void gil_wait(struct story *story, double at, int slices, int64_t owner, const char *user)
+{
+    slices_of(story, at, slices, owner, user, owner ? "[gil];step@/src/train.py:20" : NULL);
 }
 
 TEST(gil_wait_is_one_episode)
@@ -73,6 +80,33 @@ TEST(timed_waits_elsewhere_are_no_gil)
         gil_wait(&story, 20 * i, 1, 0, "pthread_cond_timedwait;poller");
     CHECK_STR(story_top(&story)->cause, "(none)");
     CHECK(story.stalls->idle_ns > 2000000000);
+    story_close(&story);
+}
+
+TEST(a_queue_polled_every_5_ms_is_no_gil)
+{
+    struct story story; // back to back, as slices of the GIL are; the second half without a look
+    story_open(&story);
+    for (int i = 0; i < 20; i++)
+        slices_of(&story, 100 + 400 * i, 14, 0, NULL,
+                  i < 10 ? "Condition.wait@/x/threading.py:324;Queue.get@/x/queue.py:180" : NULL);
+    story_samples(&story, (struct story_samples){.thread = story.worker,
+                                                 .from = 0,
+                                                 .to = 9000,
+                                                 .why = UG_SAMPLE_TARGET | UG_SAMPLE_USER});
+    story_check_innocent(&story);
+    CHECK(!story_find(&story, "gil_wait"));
+    story_close(&story);
+}
+
+TEST(gil_wait_by_the_mark_alone)
+{
+    struct story story; // no look told the holder, and one slice is enough
+    story_open(&story);
+    for (int i = 0; i < 80; i++)
+        slices_of(&story, 100 + 100 * i, 1, 0, NULL, "[gil]");
+    CHECK_STR(story_top(&story)->cause, "gil_wait");
+    CHECK_INT(story_top(&story)->count, 80);
     story_close(&story);
 }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waits for Python's GIL. CPython waits in slices of 5 ms (sys.getswitchinterval) that a timer
 // ends, so one wait of 80 ms is a row of 16 short ones: they are put together here, and the holder
-// is who was recorded as such, else who ran meanwhile, else who woke the thread in the end.
+// is who was recorded as such, else who ran meanwhile, else who woke the thread in the end. Which
+// gap is such a slice the recorder says, where it could read the interpreter: it compared the futex
+// with the interpreter's own data. Elsewhere take_gil in the stack says so, or the length of the
+// slices lets it be guessed.
 #include <stdlib.h>
 
 #include "reports/analyse/stalls/parts.h"
@@ -34,6 +37,20 @@ static enum gil_gap gil_gap(const struct trace *trace, const struct trace_gap *g
     if (by_timer)
         return slept >= GIL_SLICE_MIN_NS && slept <= GIL_SLICE_MAX_NS ? GIL_SLICE : GIL_NO;
     return slept < GIL_SLICE_MAX_NS ? GIL_LAST : GIL_NO;
+}
+
+// Could the recorder read the interpreter then? Without its mark a gap is no wait for the GIL.
+static bool gil_read(const struct trace *trace, const struct trace_gap *gap)
+{
+    return gap->out >= trace->processes[trace->threads[gap->thread].process].python_read_ns;
+}
+
+static bool gil_marked(const struct trace *trace, uint32_t first, uint32_t last)
+{
+    for (uint32_t i = first; i < last; i++)
+        if (marks_has(trace_marks(trace, trace->gaps[i].python), MARK_TAKE_GIL))
+            return true;
+    return false;
 }
 
 static bool gil_same_site(const struct trace_gap *a, const struct trace_gap *b)
@@ -81,10 +98,13 @@ static void gil_episode(struct work *work, uint32_t first, uint32_t last)
     const struct trace *trace = work->trace;
     const struct trace_gap *begin = &trace->gaps[first], *end = &trace->gaps[last - 1];
     uint32_t owner = gil_owner(trace, first, last);
-    // A Python thread that waits without the GIL looks like one that waits for it: only the length
-    // of the slices tells, or take_gil itself. One slice with an owner is enough then.
-    bool certain = marks_has(trace_marks(trace, begin->user), MARK_TAKE_GIL) || owner != TRACE_NONE;
-    if (last - first < 2 && !certain)
+    // A Python thread that polls a queue looks like one that waits for the GIL: the recorder's mark,
+    // its owner or take_gil itself tells. Only where the interpreter could not be read the length of
+    // the slices has to do. One slice with an owner is enough then.
+    bool marked = gil_marked(trace, first, last);
+    bool certain = marked || owner != TRACE_NONE ||
+                   marks_has(trace_marks(trace, begin->user), MARK_TAKE_GIL);
+    if (!certain && (last - first < 2 || gil_read(trace, end)))
         return;
     uint32_t runner = gil_runner(trace, begin->thread, begin->out, end->in);
     struct part *part =

@@ -29,6 +29,7 @@ struct trace_process {
     uint32_t leader; // its main thread; TRACE_NONE
     enum trace_kind kind;
     bool python, compiler;
+    int64_t python_read_ns; // since then the recorder could read its interpreter; INT64_MAX: never
     bool own; // upgate itself: never to blame
 };
 

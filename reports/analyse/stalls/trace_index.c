@@ -411,8 +411,12 @@ static void trace_find_workers(struct trace *trace)
             trace->threads[gap->next].real_time = true;
         if (gap->before != TRACE_NONE && gap->before_prio >= 0 && gap->before_prio < 100)
             trace->threads[gap->before].real_time = true;
-        if (gap->python)
-            trace->processes[trace->threads[gap->thread].process].python = true;
+        struct trace_process *process = &trace->processes[trace->threads[gap->thread].process];
+        if (gap->python) {
+            process->python = true;
+            if (gap->in < process->python_read_ns)
+                process->python_read_ns = gap->in;
+        }
     }
 }
 

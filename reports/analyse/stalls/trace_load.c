@@ -116,6 +116,7 @@ static int trace_load_processes(struct trace *trace, struct store *store, struct
         row->python =
             strstr(row->comm, "python") || (row->cmdline && strstr(row->cmdline, "python"));
         row->compiler = trace_is_compiler(row->comm);
+        row->python_read_ns = INT64_MAX;
     }
     trace_ids_build(ids, trace->processes, trace->process_count, sizeof *trace->processes);
     trace_find_parents(trace);
