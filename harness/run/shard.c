@@ -203,8 +203,9 @@ static int shard_kernels(struct shard_map *map, struct error *err)
     sqlite3_finalize(stmt);
     if (!names.len)
         return error_set(err, -EIO, "failed to take a recording into '%s': no table gpu_kernel", store_path(map->store));
-    char *insert = xasprintf("INSERT INTO run.gpu_kernel (%s) SELECT %s FROM main.gpu_kernel s WHERE NOT EXISTS "
-                             "(SELECT 1 FROM run.gpu_kernel r WHERE %s) ORDER BY s.id", names.text, values.text, equal.text);
+    // As sets: each looked for among all the others would be tens of thousands squared.
+    char *insert = xasprintf("INSERT INTO run.gpu_kernel (%s) SELECT %s FROM main.gpu_kernel s EXCEPT SELECT %s FROM "
+                             "run.gpu_kernel", names.text, values.text, names.text);
     char *select = xasprintf("SELECT s.id, r.id FROM main.gpu_kernel s JOIN run.gpu_kernel r ON %s ORDER BY r.id", equal.text);
     int rc = shard_exec(map, insert, err);
     if (rc == 0)

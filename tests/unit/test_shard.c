@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/strings.h"
 #include "harness/run/shard.h"
 #include "tests/unit/runner.h"
@@ -174,5 +175,37 @@ TEST(texts_and_kernels_of_both_sides_are_one)
                                  "JOIN string s ON s.id = j.value", "");
     CHECK_STR(told, "layers.left _Z4bothv layers.right _Z4bothv");
     free(told);
+    test_remove(store, dir);
+}
+
+// Shapes that never repeat: the time is that of sorting them (each against all the others took 30 s).
+TEST(many_kernels_of_both_sides)
+{
+    enum { KERNELS = 16000 };
+    char dir[] = "/tmp/upgate-shard-XXXXXX";
+    struct store *store = test_store(dir);
+    struct error err = {0};
+    for (int side = 0; side < 2; side++) { // half of them are the same
+        struct store *shard = test_shard("both");
+        char *rows = xasprintf(
+            "INSERT INTO string (id, text) VALUES (1, 'k');"
+            "INSERT INTO gpu_process (process_id, state, kinds, clock_samples) VALUES (2, 'traced', 1, 1);"
+            "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (1, 2, 0, 1, 7);"
+            "WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i WHERE n < %d) "
+            "INSERT INTO gpu_kernel (id, name_id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, "
+            "static_shared_bytes, dynamic_shared_bytes, local_bytes, occupancy) SELECT n, 1, 'k', n + %d, 1, 1, 32, 1, 1, 8, 0, 0, "
+            "0, CASE WHEN n %% 2 THEN 0.5 END FROM i;"
+            "INSERT INTO gpu_work (id, kind, stream_id, kernel_id) SELECT id, 0, 1, id FROM gpu_kernel;"
+            "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) SELECT id, 1, id, id + %d FROM gpu_work;",
+            (int)KERNELS, side * KERNELS / 2, side * KERNELS / 2);
+        CHECK_INT(sqlite3_exec(store_db(shard), rows, NULL, NULL, NULL), SQLITE_OK);
+        free(rows);
+        int64_t begin_ns = clock_monotonic_ns();
+        CHECK_INT(shard_merge(store, shard, side + 1, &err), 0);
+        CHECK(clock_monotonic_ns() - begin_ns < 8000000000ll);
+        store_close(shard);
+    }
+    CHECK_INT(test_int(store, "SELECT count(*) FROM gpu_kernel"), KERNELS * 3 / 2);
+    CHECK_INT(test_int(store, "SELECT count(*) FROM v_gpu_op WHERE grid_x = correlation"), KERNELS * 2);
     test_remove(store, dir);
 }
