@@ -407,3 +407,29 @@ TEST(an_earlier_recorders_records_are_not_ours)
     CHECK_INT(number("SELECT seen FROM ledger WHERE producer = 'gpu.kernel'"), 1);
     end();
 }
+
+// Two recorders of one process at one time: each would get a part, and the first to end would switch it off for both.
+TEST(another_recorder_takes_it_over)
+{
+    begin();
+    spool_world_clock(&spool, T(0), G(0));
+    uint32_t name = spool_world_string(&spool, 1, "k");
+    struct ug_rec_kernel kernel = spool_world_kernel(name, 1, G(1000), G(2000));
+    spool_world_put(&spool, 1, &kernel);
+    CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(10000), NULL), 0);
+    spool.header->generation++; // the other one asks, and reads from here on
+    kernel = spool_world_kernel(name, 2, G(3000), G(4000));
+    spool_world_put(&spool, 1, &kernel);
+    CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(20000), NULL), 0);
+    CHECK_INT(gpu_recorder_attach_fd(gpu, 100, spool.fd, NULL), 0); // nor is it taken back
+    CHECK_INT(spool.header->generation, 2);
+    struct gpu_totals totals;
+    gpu_recorder_totals(gpu, &totals);
+    CHECK_INT(totals.taken, 100);
+    stop();
+    CHECK_INT(spool.header->want_state, UG_SPOOL_ACTIVE);
+    CHECK_INT(spool.segments[spool.at[1]].state, UG_SEGMENT_WRITING);
+    check_text("SELECT group_concat(correlation) FROM v_gpu_op", "1");
+    CHECK_INT(number("SELECT count(*) FROM ledger WHERE producer = 'gpu.spool' AND kind = 'taken' AND breach = 1"), 1);
+    end();
+}

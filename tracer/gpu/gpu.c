@@ -84,7 +84,7 @@ void gpu_recorder_free(struct gpu_recorder *gpu)
     if (!gpu)
         return;
     for (uint32_t i = 0; i < gpu->process_count; i++) {
-        if (gpu->processes[i]->reader && !gpu->stopped)
+        if (gpu->processes[i]->reader && !gpu->stopped && !spool_reader_taken(gpu->processes[i]->reader))
             spool_reader_ask(gpu->processes[i]->reader, UG_SPOOL_DORMANT, 0, clock_monotonic_ns());
         process_free(gpu->processes[i]);
     }
@@ -103,8 +103,8 @@ void gpu_recorder_free(struct gpu_recorder *gpu)
 static struct gpu_process *process_of(const struct gpu_recorder *gpu, pid_t pid)
 {
     for (uint32_t i = gpu->process_count; i-- > 0;)
-        if (gpu->processes[i]->pid == pid && !gpu->processes[i]->closed)
-            return gpu->processes[i];
+        if (gpu->processes[i]->pid == pid && (!gpu->processes[i]->closed || gpu->processes[i]->taken))
+            return gpu->processes[i]; // not taken back: two recorders would take turns
     return NULL;
 }
 
@@ -189,6 +189,7 @@ static void process_look(struct gpu_process *process)
 {
     uint32_t state = process->header.state;
     spool_reader_header(process->reader, &process->header);
+    process->taken |= spool_reader_taken(process->reader);
     process->kinds |= process->header.state == UG_SPOOL_ACTIVE ? process->header.have_kinds : 0;
     process->ever_active |= process->header.state == UG_SPOOL_ACTIVE;
     if (process->header.state != state)
@@ -198,6 +199,8 @@ static void process_look(struct gpu_process *process)
 // Reads what is there; all: until nothing comes, within reason.
 static uint64_t process_drain(struct gpu_process *process, bool all)
 {
+    if (process->taken) // two readers would each get a part
+        return 0;
     uint64_t bytes = 0, more;
     uint64_t bytes_max = all ? 8ull * process->header.file_bytes : GPU_BATCH_BYTES;
     process->peeks = 0;
@@ -222,7 +225,7 @@ static void process_finish(struct gpu_process *process)
 static void process_round(struct gpu_process *process)
 {
     process_look(process);
-    if (process->gone) {
+    if (process->gone || process->taken) {
         process_finish(process);
         return;
     }
@@ -261,7 +264,7 @@ int gpu_recorder_poll(struct gpu_recorder *gpu, int64_t now_ns, struct error *er
 static void recorder_switch_off(struct gpu_recorder *gpu, int wait_ms)
 {
     for (uint32_t i = 0; i < gpu->process_count; i++)
-        if (!gpu->processes[i]->closed && !gpu->processes[i]->gone)
+        if (!gpu->processes[i]->closed && !gpu->processes[i]->gone && !spool_reader_taken(gpu->processes[i]->reader))
             spool_reader_ask(gpu->processes[i]->reader, UG_SPOOL_DORMANT, 0, clock_monotonic_ns());
     int64_t end_ns = clock_monotonic_ns() + wait_ms * (int64_t)1000000;
     for (bool waits = true; waits;) {
@@ -273,7 +276,7 @@ static void recorder_switch_off(struct gpu_recorder *gpu, int wait_ms)
                 continue;
             process_look(process); // what it hands over needs room
             process_drain(process, false);
-            waits |= !process->gone && !spool_reader_done(process->reader) && process->header.state == UG_SPOOL_ACTIVE;
+            waits |= !process->gone && !process->taken && !spool_reader_done(process->reader) && process->header.state == UG_SPOOL_ACTIVE;
         }
         waits &= clock_monotonic_ns() < end_ns;
         if (waits)
@@ -309,6 +312,7 @@ void gpu_recorder_totals(const struct gpu_recorder *gpu, struct gpu_totals *ret_
                                       .processes = gpu->process_count};
     for (uint32_t i = 0; i < gpu->process_count; i++) {
         const struct gpu_process *process = gpu->processes[i];
+        ret_totals->taken = process->taken ? process->pid : ret_totals->taken;
         ret_totals->dropped += gpu_process_dropped(process);
         ret_totals->active += !process->closed && process->header.state == UG_SPOOL_ACTIVE;
         if (process->header.state != UG_SPOOL_REFUSED)

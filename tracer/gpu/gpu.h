@@ -65,6 +65,7 @@ struct gpu_totals {
     uint32_t active;     // of them recording now
     uint32_t refused;    // of them refused
     char refused_reason[160]; // of the last one
+    pid_t taken;         // one that another recorder has taken over; 0: none
 };
 void gpu_recorder_totals(const struct gpu_recorder *gpu, struct gpu_totals *ret_totals);
 

@@ -81,7 +81,7 @@ struct gpu_process {
     struct gpu_recorder *gpu;
     uint32_t index, row;
     pid_t pid;
-    bool gone, closed;
+    bool gone, closed, taken; // taken: by another recorder, of whom it is now
     struct spool_reader *reader; // NULL once closed
     uint64_t inode;
     struct ug_spool_header header; // the last one seen

@@ -137,6 +137,8 @@ static void ledger_process(struct gpu_process *process)
                 "records of a kind or size that is not known");
     ledger_lost(process, "gpu.cupti", "times", counters->zero_times, true, "without times: no row");
     ledger_lost(process, "gpu.spool", "records", process->damage.records, true, "damaged");
+    ledger_lost(process, "gpu.spool", "taken", process->taken, true,
+                "another recorder took the process over: what it ran from then on is not here");
     ledger_lost(process, "gpu.spool", "names", counters->unknown_strings, false, "a name that never came: [unknown]");
     ledger_lost(process, "gpu.spool", "ids", counters->no_room, false, "more names, threads or streams than are remembered");
     ledger_lost(process, "gpu.nvtx", "ranges", counters->ranges_unknown, false, "ended, their begin was not seen");

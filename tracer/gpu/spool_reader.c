@@ -225,6 +225,11 @@ bool spool_reader_done(const struct spool_reader *reader)
     return __atomic_load_n(&reader->header->done_generation, __ATOMIC_ACQUIRE) == reader->generation;
 }
 
+bool spool_reader_taken(const struct spool_reader *reader)
+{
+    return __atomic_load_n(&reader->header->generation, __ATOMIC_ACQUIRE) != reader->generation;
+}
+
 void spool_reader_heartbeat(struct spool_reader *reader, int64_t now_ns)
 {
     __atomic_store_n(&reader->header->heartbeat_ns, (uint64_t)now_ns, __ATOMIC_RELAXED);

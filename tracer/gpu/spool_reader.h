@@ -30,6 +30,7 @@ void spool_reader_header(const struct spool_reader *reader, struct ug_spool_head
 void spool_reader_skip(struct spool_reader *reader);
 void spool_reader_ask(struct spool_reader *reader, enum ug_spool_state state, uint32_t kinds, int64_t now_ns);
 bool spool_reader_done(const struct spool_reader *reader); // the library acted on what was asked last
+bool spool_reader_taken(const struct spool_reader *reader); // another recorder has asked since
 void spool_reader_heartbeat(struct spool_reader *reader, int64_t now_ns);
 
 typedef void (*spool_reader_fn)(void *context, const struct ug_rec_head *record);

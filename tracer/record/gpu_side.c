@@ -334,6 +334,9 @@ size_t gpu_side_missing(const struct gpu_side *side, char **ret_sentences, size_
     if (totals.refused && count < max)
         ret_sentences[count++] = xasprintf("gpu: %s", totals.refused_reason[0] ? totals.refused_reason
                                                                                : "tracing was refused in the process");
+    if (totals.taken && count < max)
+        ret_sentences[count++] = xasprintf("gpu: another recorder took process %d over: what it ran from then on is in that "
+                                           "recording", (int)totals.taken);
     return count;
 }
 
