@@ -98,9 +98,9 @@ static void gil_episode(struct work *work, uint32_t first, uint32_t last)
     const struct trace *trace = work->trace;
     const struct trace_gap *begin = &trace->gaps[first], *end = &trace->gaps[last - 1];
     uint32_t owner = gil_owner(trace, first, last);
-    // A Python thread that polls a queue looks like one that waits for the GIL: the recorder's mark,
-    // its owner or take_gil itself tells. Only where the interpreter could not be read the length of
-    // the slices has to do. One slice with an owner is enough then.
+    // A Python thread that polls a queue looks like one that waits for the GIL: the recorder's
+    // mark, its owner or take_gil itself tells, and one slice is enough then. Only where the
+    // interpreter could not be read the length of the slices has to do.
     bool marked = gil_marked(trace, first, last);
     bool certain = marked || owner != TRACE_NONE ||
                    marks_has(trace_marks(trace, begin->user), MARK_TAKE_GIL);
