@@ -16,7 +16,8 @@
 // A segment has one writer, a thread, which took it from FREE to WRITING by compare-and-swap. It copies a whole record and
 // then publishes it by storing `committed` (release). The reader takes what lies below `committed` (acquire), also of
 // a segment that is being written. A writer that needs room stores FULL and takes another; a thread that ends
-// stores FULL. The reader stores FREE once it has read all of a FULL segment. No FREE segment: the record is
+// stores FULL; while none is FREE so does everybody after each record, for there may be more threads than segments.
+// The reader stores FREE once it has read all of a FULL segment. No FREE segment: the record is
 // dropped and counted. Nothing here waits for anybody.
 //
 // Integers are little endian, as on every machine with CUDA. Times of records whose name ends in _gpu are CUPTI

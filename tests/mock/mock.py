@@ -514,6 +514,20 @@ def case_full():
     nobody_waited(played)
 
 
+def case_crowd():
+    """More threads than segments: no thread is left out for ever, and the kernels of all find room."""
+    player = Player("crowd", env={"UPGATE_INJECT_PER_THREAD": "0"}, n=15, threads=400)
+    recorder = Recorder(player.pid, kinds=WANT["kernels"])
+    player.play()
+    dump = recorder.stop()
+    fake_is_content(player.end())
+    holds(expect.check_whole(dump) + expect.check_counts(dump))
+    callers = {call["tid"] for call in dump.of("call")}
+    dropped = {kind: count["dropped"] for kind, count in dump.header["counts"].items()}
+    check(len(callers) == 400, f"calls of {len(callers)} threads of 400; dropped {dropped}")
+    check(dropped["kernel"] < 600, f"dropped {dropped}") # of 6,000; none but in an unlucky moment
+
+
 def case_hoard():
     """CUPTI holds its buffers: static ones are handed out meanwhile, counted, and nobody waits."""
     player = Player("flood", env={"FAKE_CUPTI_DELIVER": "worker", "FAKE_CUPTI_HOARD": "1"}, n=20000, threads=4)

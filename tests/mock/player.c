@@ -25,7 +25,7 @@
 #include "tests/mock/manners.h"
 
 #define TRUTH_MAX 40000
-#define THREADS_MAX 64
+#define THREADS_MAX 512
 
 struct truth {
     struct fake_op op;
@@ -186,6 +186,16 @@ static void *endless(void *arg)
         play(launch_of((int)(intptr_t)arg, i % 1000));
         if (i % 4 == 3)
             nap(1000000); // 4,000 launches a second and thread
+    }
+    return NULL;
+}
+
+// A pool of threads larger than the spool has segments: each launches now and then.
+static void *seldom(void *arg)
+{
+    for (int i = 0; i < options.n; i++) {
+        play(launch_of((int)(intptr_t)arg, i));
+        nap(100000000);
     }
     return NULL;
 }
@@ -514,6 +524,8 @@ static void play_story(const char *story, char **argv)
     else if (!strcmp(story, "flood")) {
         is_told = false;
         on_threads(launches);
+    } else if (!strcmp(story, "crowd")) {
+        on_threads(seldom);
     } else if (!strcmp(story, "endless")) {
         pthread_t watcher;
         is_told = false;

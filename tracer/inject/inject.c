@@ -47,7 +47,7 @@ static struct {
     uint64_t unseen_ns; // time the control thread was awake without a new heartbeat
     uint64_t heartbeat_ns;
     uint64_t ticked_ns;
-    pid_t pid;          // whose spool it is
+    pid_t pid; // whose spool it is
     bool is_debug, is_asked_at_start;
 } inject;
 

@@ -334,7 +334,8 @@ void session_start(uint32_t kinds, bool is_early)
     session.is_ready = !is_early || devices_context_seen();
     session.flush_due_ns = session.clock_due_ns = session.drops_due_ns = 0;
     session.kinds = session.is_attached ? cupti_start(kinds, is_early) : kinds;
-    // After what a libcupti that came this late has registered for the exit: ours must flush before.
+    // After what a libcupti that came this late has registered for the exit: ours has to flush
+    // before.
     if (session.is_attached && session.is_ready && !session.is_exit_registered) {
         session.is_exit_registered = true;
         inject_register_exit();

@@ -279,6 +279,10 @@ void spool_publish(size_t bytes)
         return;
     own.used += (uint32_t)bytes;
     __atomic_store_n(&own.segment->committed, own.used, __ATOMIC_RELEASE);
+    // Others found none: with more threads than segments some would be left out until those of the
+    // others are full, and the kernels of all would be lost if the control thread is among them.
+    if (__atomic_load_n(&spool.full, __ATOMIC_RELAXED))
+        spool_flush_thread();
 }
 
 void spool_count(enum ug_spool_producer producer)
