@@ -22,6 +22,7 @@ static struct spool_world spool;
 
 static struct store *store;
 static struct gpu_recorder *gpu;
+static struct gpu_totals totals; // of the last stop
 
 static void begin(void)
 {
@@ -39,6 +40,7 @@ static void stop(void)
     struct error err = {0};
     spool.header->state = UG_SPOOL_ENDED;
     CHECK_INT(gpu_recorder_stop(gpu, 0, &err), 0);
+    gpu_recorder_totals(gpu, &totals);
     gpu_recorder_free(gpu);
 }
 
@@ -267,6 +269,7 @@ TEST(what_is_lost_is_told)
     spool_world_put(&spool, 1, &call);
     spool.header->counts[UG_PRODUCER_KERNEL].seen += 5;
     spool.header->counts[UG_PRODUCER_KERNEL].dropped += 5;
+    spool.header->counts[UG_PRODUCER_COPY].seen += 4; // and not in the spool
     spool.header->cupti_dropped = 3;
     spool.header->cupti_buffers_discarded = 1;
     spool.header->unknown_records = 2;
@@ -274,6 +277,8 @@ TEST(what_is_lost_is_told)
     stop();
     CHECK_INT(number("SELECT dropped FROM ledger WHERE producer = 'gpu.kernel' AND breach = 1"), 5);
     CHECK_INT(number("SELECT seen FROM ledger WHERE producer = 'gpu.kernel'"), 8);
+    CHECK_INT(number("SELECT dropped FROM ledger WHERE producer = 'gpu.copy' AND breach = 1"), 4);
+    CHECK_INT(totals.dropped, 5 + 4 + 3 + 2 + 1); // no room, vanished, CUPTI's own, of no known kind, without times
     CHECK_INT(number("SELECT dropped FROM ledger WHERE producer = 'gpu.cupti' AND kind = 'records' AND breach = 1"), 3);
     CHECK_INT(number("SELECT dropped FROM ledger WHERE producer = 'gpu.cupti' AND kind = 'buffers'"), 1);
     CHECK_INT(number("SELECT dropped FROM ledger WHERE producer = 'gpu.cupti' AND kind = 'unknown'"), 2);
@@ -423,10 +428,8 @@ TEST(another_recorder_takes_it_over)
     CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(20000), NULL), 0);
     CHECK_INT(gpu_recorder_attach_fd(gpu, 100, spool.fd, NULL), 0); // nor is it taken back
     CHECK_INT(spool.header->generation, 2);
-    struct gpu_totals totals;
-    gpu_recorder_totals(gpu, &totals);
-    CHECK_INT(totals.taken, 100);
     stop();
+    CHECK_INT(totals.taken, 100);
     CHECK_INT(spool.header->want_state, UG_SPOOL_ACTIVE);
     CHECK_INT(spool.segments[spool.at[1]].state, UG_SEGMENT_WRITING);
     check_text("SELECT group_concat(correlation) FROM v_gpu_op", "1");

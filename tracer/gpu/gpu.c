@@ -202,7 +202,9 @@ static uint64_t process_drain(struct gpu_process *process, bool all)
     if (process->taken) // two readers would each get a part
         return 0;
     uint64_t bytes = 0, more;
-    uint64_t bytes_max = all ? 8ull * process->header.file_bytes : GPU_BATCH_BYTES;
+    // The size is the process's word, which may fill the spool as fast as it is read.
+    uint64_t file_bytes = process->header.file_bytes < GPU_FILE_BYTES_MAX ? process->header.file_bytes : GPU_FILE_BYTES_MAX;
+    uint64_t bytes_max = all ? 8 * file_bytes : GPU_BATCH_BYTES;
     process->peeks = 0;
     do {
         more = spool_reader_drain(process->reader, GPU_BATCH_BYTES, gpu_record, process);

@@ -35,6 +35,7 @@ enum {
 };
 #define GPU_DELAY_NS 2500000000ll // until the rows of an event are written: CUPTI hands over once a second
 #define GPU_EMIT_NS 500000000ll   // sorted and written in turns of this length
+#define GPU_FILE_BYTES_MAX (1ull << 30)
 #define GPU_BATCH_BYTES (8ull << 20) // of a spool in one go; then the others have their turn
 
 // What is counted for the ledger, of a process.
@@ -47,6 +48,7 @@ struct gpu_counters {
     uint64_t without_clock;               // converted before a sample after them came
     uint64_t ranges_open, ranges_unknown; // started and never ended; ended and never started
     uint64_t launches_alone;              // launching calls of which nothing was seen
+    uint64_t vanished;                    // counted by the library, and not in the spool; known at the end
 };
 
 struct gpu_string {

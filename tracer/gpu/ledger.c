@@ -49,7 +49,8 @@ static uint64_t process_cupti_dropped(const struct gpu_process *process)
 
 uint64_t gpu_process_dropped(const struct gpu_process *process)
 {
-    uint64_t dropped = process_cupti_dropped(process) + process->damage.records + process->counters.zero_times;
+    uint64_t dropped = process_cupti_dropped(process) + process->damage.records + process->counters.zero_times +
+                       process->counters.vanished + process->header.unknown_records - process->before_unknown;
     for (int i = 0; i < UG_PRODUCER_COUNT; i++)
         dropped += process->header.counts[i].dropped - process->before[i].dropped;
     return dropped;
@@ -84,6 +85,7 @@ static void ledger_producer(struct gpu_process *process, enum ug_spool_producer 
     bool counted_only = process->kinds & UG_WANT_NOTHING_KEPT;
     // Published and not read: the spool was damaged, or ended while a thread was between counting and publishing.
     uint64_t vanished = !counted_only && seen > dropped + read ? seen - dropped - read : 0;
+    process->counters.vanished += vanished;
     char *text = xasprintf("%" PRIu64 " without room in the spool, %" PRIu64 " counted and not in it%s", dropped, vanished,
                            counted_only ? "; records were only counted" : "");
     ledger_row(process, ledger_producers[producer].name, "records", (int64_t)seen, dropped + vanished,

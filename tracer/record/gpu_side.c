@@ -50,6 +50,7 @@ struct gpu_side {
     size_t count;
     int64_t search_next_ns, now_ns;
     bool any, young; // young: of the last search
+    bool crowded; // there were more processes than are followed
     uint32_t unprepared, forbidden, unknown; // processes
     char *unprepared_why; // of the first
     pid_t forbidden_pid;
@@ -236,6 +237,7 @@ static void gpu_side_each(void *context, struct task_process *task)
     struct gpu_side *side = context;
     struct gpu_side_process *process = gpu_side_find(side, (pid_t)task->tgid);
     if (!process || (process->start_ns && task->start_ns && process->start_ns != task->start_ns && !process->seen)) {
+        side->crowded |= side->count == GPU_SIDE_PROCESSES_MAX;
         if (side->count == GPU_SIDE_PROCESSES_MAX)
             return;
         side->processes = xrealloc(side->processes, (side->count + 1) * sizeof *side->processes);
@@ -334,6 +336,9 @@ size_t gpu_side_missing(const struct gpu_side *side, char **ret_sentences, size_
     if (totals.refused && count < max)
         ret_sentences[count++] = xasprintf("gpu: %s", totals.refused_reason[0] ? totals.refused_reason
                                                                                : "tracing was refused in the process");
+    if (side->crowded && count < max)
+        ret_sentences[count++] = xasprintf("gpu: more than %d processes at one time, or with CUDA since the start: of the others "
+                                           "the GPU side is not recorded", (int)GPU_SIDE_PROCESSES_MAX);
     if (totals.taken && count < max)
         ret_sentences[count++] = xasprintf("gpu: another recorder took process %d over: what it ran from then on is in that "
                                            "recording", (int)totals.taken);
