@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tests/mock/fake_buffers.h"
 #include "tests/mock/fake_play.h"
@@ -47,11 +48,13 @@ static long number(const char *name, long other)
 }
 
 // What the destructors of NVIDIA's static objects do, in the order of all handlers of the process.
-static atomic_bool is_gone;
+static atomic_bool is_gone, is_starting;
 
 static void gone(void)
 {
     atomic_store(&is_gone, true);
+    if (atomic_load(&is_starting))
+        abort(); // a thread works with what goes away now
 }
 
 __attribute__((constructor)) static void load(void)
@@ -89,6 +92,10 @@ FAKE_EXPORT int cuptiSubscribe(void **ret_handle, cupti_callback_fn callback, vo
 {
     if (!ret_handle)
         return INVALID_PARAMETER;
+    long slow_ms = number("FAKE_CUPTI_SLOW_MS", 0); // NVIDIA's takes its time with contexts that are open
+    atomic_store(&is_starting, true);
+    nanosleep(&(struct timespec){slow_ms / 1000, slow_ms % 1000 * 1000000}, NULL);
+    atomic_store(&is_starting, false);
     pthread_mutex_lock(&lock);
     int err = is_subscribed || fake_behaviour.held ? MULTIPLE_SUBSCRIBERS : OK;
     if (!err) {

@@ -426,6 +426,23 @@ def case_exit_middle():
     holds(expect.check_whole(dump) + expect.check_counts(dump))
 
 
+def case_exit_start():
+    """exit() while the recorder's wish to begin is being fulfilled: the exit waits for it, not for long."""
+    player = Player("launches", env={"FAKE_CUPTI_SLOW_MS": "500"}, n=100)
+    player.play()
+    recorder = subprocess.Popen([MOCK / "spool_dump", str(player.pid), "--out", os.devnull, "--kinds", str(ALL)],
+                                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    processes.append(recorder)
+    maps = pathlib.Path(f"/proc/{player.pid}/maps")
+    deadline = time.monotonic() + SECONDS
+    while "libcupti" not in maps.read_text():
+        check(time.monotonic() < deadline, "nobody loads libcupti")
+        time.sleep(0.005)
+    time.sleep(0.05)
+    player.end()
+    recorder.wait(SECONDS)
+
+
 def case_kill():
     """kill -9: a recorder that has the spool mapped reads what was in it."""
     player = Player("endless", env=OFTEN, threads=2)

@@ -42,6 +42,7 @@ enum life { LIFE_UNBORN, LIFE_RUNNING, LIFE_EXITING, LIFE_GONE };
 static struct {
     _Atomic uint32_t life; // enum life; GONE: a forked child
     _Atomic uint32_t kinds;
+    _Atomic bool is_obeying;
     _Atomic uint32_t is_finished; // the control thread has flushed for the exit; a futex
     _Atomic(void (*)(uint32_t correlation)) launched;
     uint64_t unseen_ns; // time the control thread was awake without a new heartbeat
@@ -219,7 +220,10 @@ static void *control_run(void *unused)
         }
         uint32_t generation = __atomic_load_n(&header->generation, __ATOMIC_ACQUIRE);
         if (generation != seen) {
-            obey(header, generation);
+            atomic_store(&inject.is_obeying, true); // before the look at `life`: an exit waits for us
+            if (atomic_load(&inject.life) == LIFE_RUNNING)
+                obey(header, generation);
+            atomic_store(&inject.is_obeying, false);
             seen = generation;
             continue;
         }
@@ -245,7 +249,7 @@ static void heartbeat_await(const struct ug_spool_header *header)
         nanosleep(&nap, NULL);
 }
 
-// Two seconds at most, and none when nothing is recorded: CUPTI may already be half gone.
+// Two seconds at most, and none when nothing is recorded or begun: CUPTI may already be half gone.
 static void on_exit_of_process(void)
 {
     uint32_t running = LIFE_RUNNING;
@@ -257,8 +261,8 @@ static void on_exit_of_process(void)
     python_stop();
     uint64_t end_ns = inject_now_ns() + EXIT_WAIT_NS;
     // Woken again and again: a wake-up between its look at `life` and its sleep is lost.
-    while (inject_kinds() != 0 && atomic_load(&inject.is_finished) == 0 &&
-           inject_now_ns() < end_ns) {
+    while ((inject_kinds() != 0 || atomic_load(&inject.is_obeying)) &&
+           atomic_load(&inject.is_finished) == 0 && inject_now_ns() < end_ns) {
         inject_wake();
         inject_futex_wait((uint32_t *)&inject.is_finished, 0, EXIT_SLICE_NS, false);
     }

@@ -168,6 +168,7 @@ static int load(void)
         reason_add(why);
         return err;
     }
+    inject_register_exit(); // an exit from here on waits for us before its destructors run
     session.cupti.get_version(&version);
     session.layout = layout_find(version, header->cupti_path, &is_exact);
     session.quirks = cupti_quirks(version);
