@@ -436,3 +436,23 @@ TEST(another_recorder_takes_it_over)
     CHECK_INT(number("SELECT count(*) FROM ledger WHERE producer = 'gpu.spool' AND kind = 'taken' AND breach = 1"), 1);
     end();
 }
+
+// What CUPTI held is gone with the process.
+TEST(a_killed_process_loses_its_last_launches)
+{
+    begin();
+    uint32_t name = spool_world_string(&spool, 0, "k"), launch = spool_world_string(&spool, 0, "cudaLaunchKernel");
+    spool_world_clock(&spool, T(0), G(0));
+    for (uint32_t i = 1; i <= 3; i++) {
+        struct ug_rec_call call = spool_world_call(launch, 1, i, G(i * 1000), G(i * 1000 + 100));
+        spool_world_put(&spool, 1, &call);
+    }
+    struct ug_rec_kernel kernel = spool_world_kernel(name, 1, G(2000), G(3000));
+    spool_world_put(&spool, 1, &kernel);
+    gpu_recorder_gone(gpu, 100);
+    CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(20000), NULL), 0);
+    stop();
+    CHECK_INT(totals.dropped, 2);
+    CHECK_INT(number("SELECT dropped FROM ledger WHERE producer = 'gpu.cupti' AND kind = 'end' AND breach = 0"), 2);
+    end();
+}

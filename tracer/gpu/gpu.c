@@ -221,6 +221,7 @@ static void process_finish(struct gpu_process *process)
     spool_reader_damage(process->reader, &process->damage);
     gpu_write_all(process->gpu); // ops name it by number, and its texts go
     calls_flush(process->calls);
+    process->cut = process->header.state == UG_SPOOL_ACTIVE && !process->taken;
     process_close(process);
 }
 

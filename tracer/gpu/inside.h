@@ -91,6 +91,7 @@ struct gpu_process {
     uint64_t before_cupti_dropped, before_discarded, before_unknown;
     struct spool_damage damage;
     bool ever_active;
+    bool cut; // ended, or did not answer, before CUPTI handed over what it held
     uint32_t kinds; // that were on, all together
     struct clock_fit fit;
     struct calls *calls;
