@@ -136,6 +136,8 @@ static int record_check(const struct record_values *values, const struct options
         return error_set(err, -EINVAL, "nothing to record: name --pid, --cgroup, --container or -- COMMAND");
     if (targets > 1)
         return error_set(err, -EINVAL, "--pid, --cgroup, --container and a command exclude each other: name one");
+    if (values->launch_stacks && strcmp(values->gpu, "off") == 0)
+        return error_set(err, -EINVAL, "--launch-stacks is of the GPU side: not with --gpu off");
     if (values->threshold_ns < 0 || values->duration_ns < 0)
         return error_set(err, -EINVAL, "a time cannot be negative");
     if (values->max_bytes && (values->max_bytes < RETENTION_MIN_BYTES || values->max_bytes > INT64_MAX))

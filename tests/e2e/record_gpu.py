@@ -192,6 +192,9 @@ def test_options(case):
         os.unlink(case.db)
     done = case.run("--", "/bin/sh", "-c", "echo $NCCL_PROFILER_PLUGIN", env={**os.environ, "NCCL_PROFILER_PLUGIN": "/own.so"})
     assert done.out.startswith("/own.so\n") and "/own.so" in done.err, done
+    done = subprocess.run([UPGATE, "record", "-o", case.path("none.db"), "--gpu", "off", "--launch-stacks", "--", "true"],
+                          capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 2 and "--launch-stacks" in done.stderr, done
 
 
 def test_prepared_process(case):
