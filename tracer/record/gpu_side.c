@@ -267,7 +267,10 @@ static void gpu_side_sweep(struct gpu_side *side)
     for (size_t i = 0; i < side->count; i++) {
         struct gpu_side_process *process = &side->processes[i];
         if (!process->seen && process->attached && !process->given_up) {
-            gpu_recorder_gone(side->gpu, process->pid);
+            // A younger one with the same pid that is attached already has taken its place, and is not gone.
+            const struct gpu_side_process *youngest = gpu_side_find(side, process->pid);
+            if (youngest == process || !youngest->attached)
+                gpu_recorder_gone(side->gpu, process->pid);
             process->given_up = true; // its row stays known: its records are still to be named
         }
         if (process->seen || process->attached) {
