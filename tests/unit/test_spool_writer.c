@@ -118,20 +118,33 @@ TEST(the_segments_that_were_read_are_used_again)
     CHECK(used <= 3);
 }
 
+// A thread that decodes: room for many records at once.
+static void *ask_for_room(void *ret_room)
+{
+    return spool_room(64, ret_room);
+}
+
 TEST(a_full_ring_drops_and_counts_and_takes_again)
 {
     CHECK_INT(spool_create(), 0);
     struct seen seen = {0};
     struct spool_rig *rig = spool_rig_open(see_mark, &seen);
     rig->hold = true;
-    const uint64_t room = (uint64_t)UG_SPOOL_SEGMENT_COUNT *
+    const uint64_t room = (uint64_t)(UG_SPOOL_SEGMENT_COUNT - SPOOL_DECODER_SEGMENTS) *
                           (UG_SPOOL_SEGMENT_BYTES / sizeof(struct ug_rec_mark));
     uint64_t kept = 0;
     for (uint64_t i = 0; i < room + 1000; i++)
         kept += write_mark(1, i);
     CHECK_INT(kept, room);
     CHECK_INT(rig->header->counts[UG_PRODUCER_PYTHON].dropped, 1000);
-    CHECK_INT(spool_rig_count(rig, UG_SEGMENT_FULL), UG_SPOOL_SEGMENT_COUNT);
+    CHECK_INT(spool_rig_count(rig, UG_SEGMENT_FULL),
+              UG_SPOOL_SEGMENT_COUNT - SPOOL_DECODER_SEGMENTS);
+    pthread_t decoder;
+    size_t decoder_room = 0;
+    void *at = NULL;
+    CHECK_INT(pthread_create(&decoder, NULL, ask_for_room, &decoder_room), 0);
+    CHECK_INT(pthread_join(decoder, &at), 0);
+    CHECK(at && decoder_room == UG_SPOOL_SEGMENT_BYTES);
     spool_rig_drain(rig);
     CHECK_INT(seen.count[1], room);
     // One segment is enough to go on, wherever it is.

@@ -58,6 +58,7 @@ static __thread struct {
     uint32_t used;
     uint32_t tid;
     uint32_t known; // counted, and the key's destructor will run
+    uint32_t keeps; // decodes CUPTI's buffers: what all others launched goes through its segment
 } own __attribute__((tls_model("initial-exec")));
 
 // --- creation
@@ -199,10 +200,15 @@ static bool take(uint32_t index)
 // it.
 static bool take_any(void)
 {
+    // The last ones are for threads that decode, which must not find all taken by those that call.
+    uint32_t count = UG_SPOOL_SEGMENT_COUNT - (own.keeps ? 0 : SPOOL_DECODER_SEGMENTS);
     if (__atomic_load_n(&spool.full, __ATOMIC_RELAXED)) {
         uint32_t from = __atomic_fetch_add(&spool.rotor, FULL_PROBES, __ATOMIC_RELAXED);
+        for (uint32_t i = UG_SPOOL_SEGMENT_COUNT - SPOOL_DECODER_SEGMENTS; i < count; i++)
+            if (take(i))
+                return true;
         for (uint32_t i = 0; i < FULL_PROBES; i++) {
-            if (take((from + i) % UG_SPOOL_SEGMENT_COUNT)) {
+            if (take((from + i) % count)) {
                 __atomic_store_n(&spool.full, 0, __ATOMIC_RELAXED);
                 return true;
             }
@@ -210,10 +216,10 @@ static bool take_any(void)
         return false;
     }
     uint32_t touched = __atomic_load_n(&spool.touched, __ATOMIC_RELAXED);
-    for (uint32_t i = 0; i < touched; i++)
+    for (uint32_t i = 0; i < touched && i < count; i++)
         if (take(i))
             return true;
-    while (touched < UG_SPOOL_SEGMENT_COUNT) {
+    while (touched < count) {
         if (__atomic_compare_exchange_n(&spool.touched, &touched, touched + 1, false,
                                         __ATOMIC_RELAXED, __ATOMIC_RELAXED) &&
             take(touched))
@@ -254,7 +260,7 @@ uint32_t spool_tid(void)
 // --- records
 // --------------------------------------------------------------------------------------
 
-void *spool_room(size_t bytes, size_t *ret_bytes)
+static void *room_for(size_t bytes, size_t *ret_bytes)
 {
     struct ug_spool_header *header = spool_header();
     if (!header || bytes > RECORD_BYTES_MAX || bytes % 8)
@@ -265,10 +271,16 @@ void *spool_room(size_t bytes, size_t *ret_bytes)
     return own.data + own.used;
 }
 
+void *spool_room(size_t bytes, size_t *ret_bytes)
+{
+    own.keeps = 1;
+    return room_for(bytes, ret_bytes);
+}
+
 void *spool_reserve(enum ug_spool_producer producer, size_t bytes)
 {
     size_t room;
-    void *at = spool_room(bytes, &room);
+    void *at = room_for(bytes, &room);
     spool_count_many(producer, 1, at ? 0 : 1);
     return at;
 }
@@ -280,8 +292,9 @@ void spool_publish(size_t bytes)
     own.used += (uint32_t)bytes;
     __atomic_store_n(&own.segment->committed, own.used, __ATOMIC_RELEASE);
     // Others found none: with more threads than segments some would be left out until those of the
-    // others are full, and the kernels of all would be lost if the control thread is among them.
-    if (__atomic_load_n(&spool.full, __ATOMIC_RELAXED))
+    // others are full, and the kernels of all would be lost if the thread that decodes is among
+    // them. That one keeps its segment: handed on after each buffer, 4,000 of 6,000 were lost.
+    if (!own.keeps && __atomic_load_n(&spool.full, __ATOMIC_RELAXED))
         spool_flush_thread();
 }
 

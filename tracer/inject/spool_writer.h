@@ -10,6 +10,10 @@
 
 #include "contracts/spool.h"
 
+// Of the segments, those that only threads take which ask for room for many records (spool_room): what all others launched
+// goes through the segments of the threads that decode CUPTI's buffers.
+enum { SPOOL_DECODER_SEGMENTS = 8 };
+
 // Makes the memfd and maps it; once, before any thread writes. 0 or -errno: then there is no spool and nothing is traced.
 int spool_create(void);
 struct ug_spool_header *spool_header(void); // NULL before spool_create, and in a forked child
