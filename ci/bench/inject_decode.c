@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a record costs from CUPTI's completed buffer to the spool: 4 MB buffers of CUPTI 13.0, each kernel with
-// the driver call that launched it, decoded by 1 and by 2 threads while a reader drains the spool. Prints the CPU time and
+// What a record costs from CUPTI's completed buffer to the spool: 4 MB buffers of kernels of CUPTI 13.0, decoded
+// by 1 and by 2 threads while a reader drains the spool. Prints the CPU time and
 // the time of a record, medians of the rounds; exits 1 above the limit of 25 ns CPU time. The CPU's own time is taken,
 // because the reader and the writers share the machine's cores. Usage: inject_decode [ROUNDS]
 #include <pthread.h>
@@ -46,11 +46,11 @@ static void put(unsigned char *record, int offset, uint64_t value, size_t bytes)
 
 static void fill(unsigned char *buffer)
 {
-    size_t kernel_bytes = layout->bytes[10], call_bytes = layout->bytes[4];
+    size_t kernel_bytes = layout->bytes[10];
     unsigned char *at = buffer;
     records = 0;
-    for (uint32_t i = 1; at + kernel_bytes + call_bytes <= buffer + BUFFER_BYTES; i++) {
-        memset(at, 0, kernel_bytes + call_bytes);
+    for (uint32_t i = 1; at + kernel_bytes <= buffer + BUFFER_BYTES; i++) {
+        memset(at, 0, kernel_bytes);
         put(at, 0, 10, 4);
         put(at, layout->kernel.start, 1000000000ull + i * 4000, 8);
         put(at, layout->kernel.end, 1000000000ull + i * 4000 + 3000, 8);
@@ -59,32 +59,20 @@ static void fill(unsigned char *buffer)
         put(at, layout->kernel.grid, 132, 4);
         put(at, layout->kernel.block, 256, 4);
         at += kernel_bytes;
-        put(at, 0, 4, 4);
-        put(at, layout->api.call, 307, 4);
-        put(at, layout->api.start, 1000000000ull + i * 4000 - 2000, 8);
-        put(at, layout->api.end, 1000000000ull + i * 4000 - 500, 8);
-        put(at, layout->api.thread, 4711, 4);
-        put(at, layout->api.correlation, i, 4);
-        at += call_bytes;
-        records += 2;
+        records++;
     }
     valid_bytes = (size_t)(at - buffer);
-}
-
-static const char *call_name(int is_driver, uint32_t call)
-{
-    return is_driver && call == 307 ? "cuLaunchKernel" : "other";
 }
 
 static void *decode_rounds(void *user)
 {
     struct arm *arm = user;
     struct decode_counts counts = {0};
-    decode_buffer(layout, arm->buffers[0], valid_bytes, UG_WANT_KERNELS, call_name, &counts);
+    decode_buffer(layout, arm->buffers[0], valid_bytes, UG_WANT_KERNELS, &counts);
     for (int round = 0; round < arm->rounds; round++) {
         double cpu = now_ns(CLOCK_THREAD_CPUTIME_ID), wall = now_ns(CLOCK_MONOTONIC);
         decode_buffer(layout, arm->buffers[round % BUFFERS], valid_bytes, UG_WANT_KERNELS,
-                      call_name, &counts);
+                      &counts);
         arm->cpu_ns[round] = (now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu) / (double)records;
         arm->wall_ns[round] = (now_ns(CLOCK_MONOTONIC) - wall) / (double)records;
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL); // 6 million records a second are enough
@@ -175,14 +163,14 @@ int main(int argc, char **argv)
         }
     spool_prepare(64); // 16 MiB: two rounds of two threads
     pthread_create(&reader, NULL, read_spool, &read);
-    printf("callback to spool, CUPTI 13.0, 4 MB of kernels (112 bytes in the spool) and driver calls (40), "
+    printf("callback to spool, CUPTI 13.0, 4 MB of kernels (112 bytes in the spool), "
            "%zu records a buffer, %d rounds\n", records, rounds);
     double one = measure(arms, 1, rounds), two = measure(arms, THREADS_MAX, rounds);
     __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
     pthread_join(reader, NULL);
     const struct ug_spool_counts *counts = spool_header()->counts;
-    uint64_t seen = counts[UG_PRODUCER_KERNEL].seen + counts[UG_PRODUCER_CALL].seen;
-    uint64_t dropped = counts[UG_PRODUCER_KERNEL].dropped + counts[UG_PRODUCER_CALL].dropped;
+    uint64_t seen = counts[UG_PRODUCER_KERNEL].seen;
+    uint64_t dropped = counts[UG_PRODUCER_KERNEL].dropped;
     printf("  %llu records, %llu dropped\n", (unsigned long long)seen, (unsigned long long)dropped);
     double worst = one > two ? one : two;
     printf("limit %.0f ns: %s\n", limit_ns, worst <= limit_ns && !dropped ? "met" : "MISSED");

@@ -37,7 +37,6 @@ static struct {
     _Atomic uint32_t discard_users[DISCARD_COUNT];
     _Atomic uint32_t next_discard;
     _Atomic(const struct cupti_layout *) layout;
-    _Atomic(decode_call_name) call_name;
 } pool;
 
 static uint8_t discard[DISCARD_COUNT][DISCARD_BYTES] __attribute__((aligned(64)));
@@ -57,9 +56,8 @@ int buffers_create(void)
     return 0;
 }
 
-void buffers_decode_with(const struct cupti_layout *layout, decode_call_name call_name)
+void buffers_decode_with(const struct cupti_layout *layout)
 {
-    atomic_store(&pool.call_name, call_name);
     atomic_store(&pool.layout, layout);
 }
 
@@ -133,7 +131,7 @@ static void buffer_decode(struct ug_spool_header *header, const uint8_t *buffer,
 #ifdef UPGATE_INJECT_NOP
     kinds |= UG_WANT_NOTHING_KEPT;
 #endif
-    decode_buffer(layout, buffer, valid, kinds, atomic_load(&pool.call_name), &counts);
+    decode_buffer(layout, buffer, valid, kinds, &counts);
     if (counts.unknown > 0)
         header_add(&header->unknown_records, counts.unknown);
 }

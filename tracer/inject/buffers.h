@@ -13,7 +13,7 @@
 
 int buffers_create(void); // once a process, later calls do nothing; 0 or -errno
 // How completed buffers are read from now on; layout NULL: not at all.
-void buffers_decode_with(const struct cupti_layout *layout, decode_call_name call_name);
+void buffers_decode_with(const struct cupti_layout *layout);
 // The two callbacks of CUPTI. Any thread; neither waits, allocates or takes a lock.
 void buffers_requested(uint8_t **buffer, size_t *size, size_t *records_max);
 void buffers_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);

@@ -2,15 +2,12 @@
 // Completed buffers of CUPTI into records of the spool. Runs on CUPTI's worker, or on a thread of
 // the workload that synchronises, and then every nanosecond is the workload's: 25 a record at most.
 // So room is taken for all that a segment holds and published once, counters are added once a
-// buffer, and for kernels and calls, 99 of 100 records, the offsets are constants: CUPTI never
-// moved their fields, and whether that holds of this layout is asked once a buffer.
+// buffer, and for kernels, 99 of 100 records, the offsets are constants: CUPTI never moved their
+// fields, and whether that holds of this layout is asked once a buffer.
 #include "tracer/inject/decode_inside.h"
 
 #include "tracer/inject/spool_writer.h"
 #include "tracer/inject/strings.h"
-
-enum { CALL_NAMES = 1024 };        // 13.0 has 500 runtime and 800 driver calls
-#define CALL_NOT_WANTED UINT32_MAX // call_name gave NULL: where CUPTI cannot select calls, all come
 
 // The offsets of every version so far, as constants for the compiler.
 static const struct cupti_layout usual = {
@@ -32,14 +29,12 @@ static const struct cupti_layout usual = {
                .channel = 168,
                .channel_type = 172,
                .cluster = 176},
-    .api = {.call = 4, .start = 8, .end = 16, .thread = 28, .correlation = 32, .result = 36},
 };
 
 static decode_next_record next_record;
-static uint64_t call_names[2][CALL_NAMES]; // run of the strings << 32 | id
 
-// --- kernels and calls
-// ----------------------------------------------------------------------------
+// --- kernels
+// --------------------------------------------------------------------------------------
 
 ALWAYS_INLINE uint32_t static_string(struct decoder *decoder, const char *text)
 {
@@ -79,75 +74,14 @@ ALWAYS_INLINE void put_kernel(struct decoder *decoder, const unsigned char *in,
     out->flags = device_launched >= 0 && in[device_launched] ? 2 : 0;
 }
 
-// CUPTI calls the runtime's by the release that brought them, "cudaLaunchKernel_v7000";
-// cuMemAlloc_v2 is called so.
-static size_t call_name_length(const char *text)
-{
-    size_t length = strlen(text), digits = 0;
-    while (digits < length && text[length - 1 - digits] >= '0' && text[length - 1 - digits] <= '9')
-        digits++;
-    bool release = digits >= 4 && length > digits + 2 && text[length - digits - 1] == 'v' &&
-                   text[length - digits - 2] == '_';
-    return release ? length - digits - 2 : length;
-}
-
-static __attribute__((noinline)) uint32_t new_call_name(struct decoder *decoder, bool driver,
-                                                        uint32_t call)
-{
-    const char *text = decoder->call_name ? decoder->call_name(driver, call) : NULL;
-    uint64_t run = strings_run();
-    decode_close(&decoder->batch);
-    uint32_t id = text ? spool_string(text, call_name_length(text)) : CALL_NOT_WANTED;
-    if (id && call < CALL_NAMES)
-        __atomic_store_n(&call_names[driver][call], run << 32 | id, __ATOMIC_RELEASE);
-    return id;
-}
-
-ALWAYS_INLINE uint32_t call_name_id(struct decoder *decoder, bool driver, uint32_t call)
-{
-    if (call < CALL_NAMES) {
-        uint64_t known = __atomic_load_n(&call_names[driver][call], __ATOMIC_ACQUIRE);
-        if (known >> 32 == strings_run())
-            return (uint32_t)known;
-    }
-    return new_call_name(decoder, driver, call);
-}
-
-ALWAYS_INLINE void put_call(struct decoder *decoder, const unsigned char *in, uint32_t kind,
-                            const struct cupti_layout *layout)
-{
-    bool driver = kind != KIND_RUNTIME;
-    uint32_t call = u32(in, layout->api.call);
-    uint32_t name = call_name_id(decoder, driver, call);
-    if (name == CALL_NOT_WANTED)
-        return;
-    if (!decoder->keep) {
-        decoder->batch.seen[UG_PRODUCER_CALL]++;
-        return;
-    }
-    struct ug_rec_call *out = batch_room(&decoder->batch, UG_PRODUCER_CALL, sizeof *out);
-    if (!out)
-        return;
-    out->head = head(UG_REC_CALL, sizeof *out, u32(in, layout->api.thread));
-    put_times(decoder, u64(in, layout->api.start), u64(in, layout->api.end), &out->start_gpu,
-              &out->end_gpu);
-    out->correlation = u32(in, layout->api.correlation);
-    out->call = call | (driver ? 1u << 31 : 0);
-    out->name = name;
-    out->result = (int32_t)u32(in, layout->api.result);
-}
-
 // --- the walk
 // -------------------------------------------------------------------------------------
 
 static uint32_t producers_of(uint32_t kinds)
 {
-    const uint32_t work = UG_WANT_KERNELS | UG_WANT_GRAPH_NODES;
     uint32_t producers = 1u << UG_PRODUCER_OTHER;
-    if (kinds & work)
+    if (kinds & (UG_WANT_KERNELS | UG_WANT_GRAPH_NODES))
         producers |= 1u << UG_PRODUCER_KERNEL | 1u << UG_PRODUCER_COPY;
-    if (kinds & (work | UG_WANT_SYNC | UG_WANT_MEMORY))
-        producers |= 1u << UG_PRODUCER_CALL;
     if (kinds & UG_WANT_SYNC)
         producers |= 1u << UG_PRODUCER_SYNC;
     if (kinds & UG_WANT_MEMORY)
@@ -175,9 +109,6 @@ ALWAYS_INLINE void put_record(struct decoder *decoder, const unsigned char *in, 
     if (kind == KIND_CONCURRENT_KERNEL || kind == KIND_KERNEL) {
         if (wanted(decoder, UG_PRODUCER_KERNEL))
             put_kernel(decoder, in, hot, decoder->layout->kernel.device_launched);
-    } else if (kind == KIND_RUNTIME || kind == KIND_DRIVER || kind == KIND_INTERNAL_LAUNCH_API) {
-        if (decoder->producers >> UG_PRODUCER_CALL & 1)
-            put_call(decoder, in, kind, hot);
     } else if (decode_puts[kind].put && wanted(decoder, decode_puts[kind].producer)) {
         decode_puts[kind].put(decoder, in);
     }
@@ -244,8 +175,7 @@ static bool is_usual(const struct cupti_layout *layout)
 {
     return !memcmp(&layout->kernel, &usual.kernel,
                    offsetof(struct cupti_layout, kernel.device_launched) -
-                       offsetof(struct cupti_layout, kernel)) &&
-           !memcmp(&layout->api, &usual.api, sizeof usual.api);
+                       offsetof(struct cupti_layout, kernel));
 }
 
 void decode_use_next_record(decode_next_record next)
@@ -254,10 +184,9 @@ void decode_use_next_record(decode_next_record next)
 }
 
 void decode_buffer(const struct cupti_layout *layout, const void *buffer, size_t valid_bytes,
-                   uint32_t kinds, decode_call_name call_name, struct decode_counts *counts)
+                   uint32_t kinds, struct decode_counts *counts)
 {
     struct decoder decoder = {.layout = layout,
-                              .call_name = call_name,
                               .producers = producers_of(kinds),
                               .keep = !(kinds & UG_WANT_NOTHING_KEPT)};
     decode_next_record next = __atomic_load_n(&next_record, __ATOMIC_ACQUIRE);

@@ -20,17 +20,13 @@ const struct cupti_layout *cupti_layout_11_8(void);
 typedef int (*decode_next_record)(uint8_t *buffer, size_t valid_bytes, void **record);
 void decode_use_next_record(decode_next_record next);
 
-// What the calls look like: name of a callback id of CUPTI ("cudaLaunchKernel"), for UG_REC_CALL. NULL: not wanted,
-// then its records are neither written nor counted. Asked once a call until spool_restart_strings.
-typedef const char *(*decode_call_name)(int is_driver, uint32_t cbid);
-
 struct decode_counts {
     uint64_t records, unknown, zero_time;
 };
 
 // All records of a completed buffer into the spool; kinds: enum ug_spool_want. Runs on a thread of CUPTI's or of the workload's.
 void decode_buffer(const struct cupti_layout *layout, const void *buffer, size_t valid_bytes, uint32_t kinds,
-                   decode_call_name call_name, struct decode_counts *counts);
+                   struct decode_counts *counts);
 // Bytes of a record by its kind, 0: unknown (then decode_buffer ends the buffer and counts it).
 size_t decode_record_bytes(const struct cupti_layout *layout, const void *record);
 

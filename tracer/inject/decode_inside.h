@@ -18,8 +18,6 @@ enum {
     KIND_MEMCPY = 1,
     KIND_MEMSET = 2,
     KIND_KERNEL = 3,
-    KIND_DRIVER = 4,
-    KIND_RUNTIME = 5,
     KIND_DEVICE = 8,
     KIND_CONCURRENT_KERNEL = 10,
     KIND_NAME = 11,
@@ -28,7 +26,6 @@ enum {
     KIND_MEMCPY2 = 22,
     KIND_STREAM = 37,
     KIND_SYNCHRONIZATION = 38,
-    KIND_INTERNAL_LAUNCH_API = 48,
     KIND_MEMORY2 = 49,
     KIND_MEMORY_POOL = 50,
     KIND_GRAPH_TRACE = 51,
@@ -44,7 +41,6 @@ struct batch {
 struct decoder {
     struct batch batch;
     const struct cupti_layout *layout;
-    decode_call_name call_name;
     uint32_t producers; // bit by enum ug_spool_producer: wanted
     bool keep;
     uint64_t zero_time;

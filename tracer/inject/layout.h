@@ -22,9 +22,6 @@ struct cupti_layout {
             correlation, name, graph_node, graph, channel, channel_type, cluster, device_launched;
     } kernel;
     struct {
-        int16_t call, start, end, thread, correlation, result;
-    } api;
-    struct {
         int16_t kind, source, target, flags, size, start, end, device, context, stream, correlation, graph_node, graph;
     } copy;
     struct {

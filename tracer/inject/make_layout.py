@@ -40,9 +40,6 @@ GROUPS = [
         ("local", 4, "localMemoryPerThread"), ("correlation", 4, "correlationId"), ("name", 8, "name"),
         ("graph_node", 8, "graphNodeId"), ("graph", 4, "graphId"), ("channel", 4, "channelID"),
         ("channel_type", 4, "channelType"), ("cluster", 4, "clusterX"), ("device_launched", 1, "isDeviceLaunched")]),
-    ("api", "API", [
-        ("call", 4, "cbid"), ("start", 8, "start"), ("end", 8, "end"), ("thread", 4, "threadId"),
-        ("correlation", 4, "correlationId"), ("result", 4, "returnValue")]),
     ("copy", "Memcpy", [
         ("kind", 1, "copyKind"), ("source", 1, "srcKind"), ("target", 1, "dstKind"), ("flags", 1, "flags"),
         ("size", 8, "bytes"), ("start", 8, "start"), ("end", 8, "end"), ("device", 4, "deviceId"),

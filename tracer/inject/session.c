@@ -284,7 +284,7 @@ static int attach(void)
         return err;
     atomic_store(&session.fatal, 0);
     activities_attributes(&session.cupti, session.quirks);
-    buffers_decode_with(session.layout, NULL);
+    buffers_decode_with(session.layout);
     int result = session.cupti.register_callbacks(buffers_requested, buffers_completed);
     if (result != CUPTI_OK) {
         reason_cupti(&session.cupti, "cuptiActivityRegisterCallbacks failed", result);
