@@ -108,7 +108,7 @@ static struct gpu_process *process_of(const struct gpu_recorder *gpu, pid_t pid)
     return NULL;
 }
 
-bool gpu_recorder_attached(const struct gpu_recorder *gpu, pid_t pid)
+static bool is_attached(const struct gpu_recorder *gpu, pid_t pid)
 {
     return process_of(gpu, pid) != NULL;
 }
@@ -170,7 +170,7 @@ int gpu_recorder_attach(struct gpu_recorder *gpu, pid_t pid, struct error *err)
     if (rc == -EACCES || rc == -EPERM)
         return error_set(err, -EACCES, "process %d may not be looked into: %s", (int)pid, strerror(-rc));
     if (rc)
-        return gpu_recorder_attached(gpu, pid) ? 0 : -ENOENT;
+        return is_attached(gpu, pid) ? 0 : -ENOENT;
     rc = gpu_recorder_attach_fd(gpu, pid, fd, err);
     close(fd);
     return rc;

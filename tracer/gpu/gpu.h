@@ -47,7 +47,6 @@ void gpu_recorder_free(struct gpu_recorder *gpu); // NULL ok; switches off what 
 // looked into. -EPROTO: a spool of another version, or a damaged one; try no more.
 int gpu_recorder_attach(struct gpu_recorder *gpu, pid_t pid, struct error *err);
 int gpu_recorder_attach_fd(struct gpu_recorder *gpu, pid_t pid, int fd, struct error *err); // fd stays the caller's
-bool gpu_recorder_attached(const struct gpu_recorder *gpu, pid_t pid);
 
 // Takes what is there; call every 20 to 100 ms (64 MiB of spool hold 0.7 M launches). Rows come 3 s after the event, in
 // the order of start. 0, or -errno when the store cannot be written. gone: see gpu_recorder_gone.
