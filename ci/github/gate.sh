@@ -33,9 +33,12 @@ if [[ -e $out/run.db ]]; then mv -f "$out/run.db" "$out/previous.db"; fi
 
 read -ra more <<<"${GATE_ARGS:-}"
 # In the background, so that a cancelled job reaches upgate: it ends both sides and leaves a valid store.
+# The trap comes first: a job may be cancelled before the next line is read.
+child='' cancelled=''
+trap 'cancelled=1; [[ -z $child ]] || kill -TERM "$child" 2>/dev/null' INT TERM
 "$program" ab "$plan" -o "$out/run.db" ${more[@]+"${more[@]}"} &
 child=$!
-trap 'kill -TERM "$child" 2>/dev/null' INT TERM
+[[ -z $cancelled ]] || kill -TERM "$child" 2>/dev/null
 wait "$child"
 code=$?
 while kill -0 "$child" 2>/dev/null; do # a signal interrupts wait
