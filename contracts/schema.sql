@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The store of a run, schema version 3. Times are CLOCK_MONOTONIC nanoseconds unless a column says
+-- The store of a run, schema version 4. Times are CLOCK_MONOTONIC nanoseconds unless a column says
 -- wall. NULL means "not measured", never 0. The views v_* are the public surface (docs/SCHEMA.md);
 -- tables may change with a version bump. Raw facts are written by the harness while it runs; what is
 -- derived from them (launch_metric, pair_ratio, cell, parity, finding, verdict) is rewritten by every judgement and gives the same rows.
 
 PRAGMA application_id = 0x55504754; -- 'UPGT'
-PRAGMA user_version = 3;
+PRAGMA user_version = 4;
 
 -- One row: what was run, by whom, from where.
 CREATE TABLE run (
@@ -114,6 +114,25 @@ CREATE TABLE step_phase (
     count     INTEGER NOT NULL,
     total_ns  INTEGER NOT NULL,
     PRIMARY KEY (launch_id, rank, name)
+) STRICT, WITHOUT ROWID;
+
+-- Which process made the steps of a rank; pid in its own pid namespace.
+CREATE TABLE launch_rank (
+    launch_id INTEGER NOT NULL REFERENCES launch (id),
+    rank      INTEGER NOT NULL,
+    pid       INTEGER NOT NULL,
+    PRIMARY KEY (launch_id, rank)
+) STRICT, WITHOUT ROWID;
+
+-- Phases one by one, of traced launches only.
+CREATE TABLE phase_span (
+    launch_id INTEGER NOT NULL REFERENCES launch (id),
+    rank      INTEGER NOT NULL,
+    begin_ns  INTEGER NOT NULL,    -- since launch.started_ns
+    depth     INTEGER NOT NULL,    -- 0 = outermost
+    dur_ns    INTEGER NOT NULL,
+    name      TEXT NOT NULL,
+    PRIMARY KEY (launch_id, rank, begin_ns, depth)
 ) STRICT, WITHOUT ROWID;
 
 -- Numbers a workload noted about its launch (ug_step_note); the last value of a name counts.

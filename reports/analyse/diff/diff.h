@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the difference of a workload's step time comes from: decomposition of both sides, contributions with intervals that
+// sum to the difference measured on the untraced launches, evidence and suspects. Reads the store only; the same store gives the same answer.
+// Times are ns of one step (of one request, of one launch: unit), positive differences = the candidate is slower.
+#ifndef UPGATE_DIFF_DIFF_H
+#define UPGATE_DIFF_DIFF_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "reports/analyse/diff/align.h"
+#include "reports/analyse/diff/cost_tree.h"
+#include "tracer/store/store.h"
+
+enum diff_kind { // words: INTERFACES, upgate.diff/1
+    DIFF_KERNEL_SLOWER, DIFF_KERNEL_ADDED, DIFF_KERNEL_REMOVED, DIFF_KERNEL_REPLACED,
+    DIFF_CPU_FUNCTION_SLOWER, DIFF_CPU_FUNCTION_ADDED, DIFF_CPU_FUNCTION_REMOVED, DIFF_CPU_FUNCTION_REPLACED,
+    DIFF_HOST_STALL, DIFF_LAUNCH_GAP, DIFF_SYNC_ADDED, DIFF_MEMCPY, DIFF_COMM_EXPOSED, DIFF_DATA_WAIT, DIFF_PYTHON_OVERHEAD,
+    DIFF_COMPILE, DIFF_COLD_START, DIFF_MEMORY_ALLOC, DIFF_CLOCK_THROTTLE, DIFF_PARALLELISM,
+    DIFF_KIND_COUNT
+};
+const char *diff_kind_word(enum diff_kind kind);   // "kernel_slower"
+const char *diff_kind_title(enum diff_kind kind);  // "Kernel slower", for people; a faster one reads "Kernel faster" by its sign
+
+struct diff_contribution {
+    int rank;             // 1 = largest absolute difference
+    enum diff_kind kind;
+    const char *name_a, *name_b; // NULL: not on that side. Whole names
+    const char *label;    // short, for people
+    const char *where;    // "backward > layers.*.attn"
+    double a_ns, b_ns;    // on the path, a step
+    double delta_ns, ci_lo_ns, ci_hi_ns; // at 99 % for all contributions together; NAN: one window alone gives none
+    double share;         // of the step's difference; NAN when that is not told from 0
+    bool named;           // its interval leaves out 0 and it is worth a line: what is not named is noise
+    double count_a, count_b; // executions a step; of sampled functions NAN
+    double busy_a_ns, busy_b_ns; // NAN: as a_ns
+    const char **evidence;  size_t evidence_count;
+    const char **suspects;  size_t suspect_count; // "torch 1.13.1 -> 2.13.0: libtorch_cpu.so holds both functions"
+    const uint32_t *groups; size_t group_count;   // of the alignment
+};
+
+struct diff_part { // of the decomposition
+    double a_ns, b_ns;
+};
+
+struct diff_straggler {
+    int32_t rank;
+    int side;
+    int64_t last_count, collectives;
+    double late_ns, wait_ns;
+    const char *why; // NULL
+};
+
+struct diff_row { // every function, kernel, stall, aligned: the table of the report
+    const char *label, *name_a, *name_b, *where;
+    enum cost_kind kind;
+    enum cost_class class;
+    enum align_match match;
+    double a_ns, b_ns, busy_a_ns, busy_b_ns, count_a, count_b; // a step; NAN: not on that side
+};
+
+struct diff_workload {
+    const char *name, *unit; // "step", "request", "launch"
+    const char *unexplained; // NULL; else why there are no contributions: "no traced launches; ..."
+    double step_a_ns, step_b_ns, delta_ns, delta_lo_ns, delta_hi_ns; // untraced; NAN = not measured
+    double traced_ratio[2];  // traced over untraced
+    double match_coverage;
+    double residual_ns;      // of the step's difference, in no contribution
+    double unaccounted[2];   // of a step: in no class (samples missing); a share of the step
+    size_t traced_pairs, windows[2];
+    struct diff_part parts[COST_CLASS_COUNT];
+    struct diff_contribution *contributions; size_t contribution_count; // all, largest first
+    struct diff_row *rows;   size_t row_count;
+    struct diff_straggler *stragglers; size_t straggler_count;
+    const char **notes;      size_t note_count; // what weakens the answer, sentences
+    double cold_a_ns, cold_b_ns; // first step; NAN
+    struct cost_tree *trees[2];   // NULL when unexplained
+    struct alignment *alignment;
+    int64_t launches[2];     // of the first traced pair, for the timeline; 0
+    int32_t couple;          // typical: of median length on both sides; -1
+};
+
+struct diff {
+    const char *side_names[2];
+    struct diff_workload *workloads; size_t workload_count;
+    struct arena *arena;
+};
+
+struct diff_opts {
+    const char *workload;  // NULL: all
+    bool ignore_names;
+};
+
+// -ENOENT: no such workload (the error names those there are). -ENODATA: the store has one side only, or is no A/B run. A
+// workload without traced launches is no error: unexplained says so.
+int diff_analyse(struct store *store, const struct diff_opts *opts, struct diff **ret_diff, struct error *err);
+void diff_free(struct diff *diff); // NULL ok
+
+#endif

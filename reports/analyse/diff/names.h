@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names of kernels, functions and Python places made comparable between versions: without template arguments that are types of
+// one version only, hashes, addresses, architectures (sm80, avx2, avx512), version suffixes (cudnn_v8), lambda numbers, ABI
+// tags. Pure functions.
+#ifndef UPGATE_DIFF_NAMES_H
+#define UPGATE_DIFF_NAMES_H
+
+#include <stddef.h>
+
+enum { NAMES_LENGTH_MAX = 512 }; // of what is written, longer input is cut; input may be 64 KB and more
+
+// What two versions of one function have in common. Returns the length.
+size_t names_normalise(const char *name, char *buf, size_t buf_size);
+// For people: namespaces and template arguments cut to what tells functions apart, at most `max` bytes, whole UTF-8.
+size_t names_short(const char *name, char *buf, size_t buf_size, size_t max);
+// "layers.3.attn.q" and "layers.17.attn.q" give "layers.*.attn.q"; paths lose site-packages and the like.
+size_t names_place(const char *place, char *buf, size_t buf_size);
+// 0 to 1: how much of their words two normalised names share (Dice over words, order ignored).
+double names_similarity(const char *a, const char *b);
+
+#endif
