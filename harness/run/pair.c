@@ -572,6 +572,8 @@ int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair *
     struct pair_run run = {.env = env, .spec = spec, .pair = pair, .coin = spec->coin_seed};
     pair->block_steps = spec->block_steps;
     pair->started_ns = clock_monotonic_ns();
+    for (int side = 0; side < 2; side++)
+        pair->samples[side].traced = spec->on_start != NULL;
     int rc = spec->interleave == PLAN_INTERLEAVE_STEPS    ? pair_run_steps(&run, err)
              : spec->interleave == PLAN_INTERLEAVE_SLICES ? pair_run_slices(&run, err)
                                                           : pair_run_launches(&run, err);

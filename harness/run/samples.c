@@ -36,6 +36,21 @@ static struct samples_named *samples_find(struct samples_named *list, size_t cou
     return NULL;
 }
 
+static void samples_on_span(struct samples *samples, const struct samples_named *phase,
+                            const struct ug_step_record *record)
+{
+    if (samples->span_count >= SAMPLES_SPANS_MAX) {
+        samples->spans_over++;
+        return;
+    }
+    double depth = record->value; // as the process says
+    *SAMPLES_PUSH(samples, spans, span) = (struct samples_span){
+        .phase = (uint32_t)(phase - samples->phases),
+        .depth = depth >= 0 && depth < UG_STEP_PHASE_DEPTH_MAX ? (int32_t)depth : 0,
+        .begin_ns = (int64_t)record->begin_ns,
+        .end_ns = (int64_t)record->end_ns};
+}
+
 static void samples_on_named(struct samples *samples, uint32_t slot,
                              const struct ug_step_record *record)
 {
@@ -50,8 +65,10 @@ static void samples_on_named(struct samples *samples, uint32_t slot,
         string_make_utf8(name, strlen(name));
         named = samples_find(list, count, slot, name);
     }
-    if (!named && count >= SAMPLES_NAMES_MAX)
-        return; // a name per step would be a mistake of the workload; the first ones are kept
+    if (!named && count >= SAMPLES_NAMES_MAX) { // a name per step would be a mistake; the first are kept
+        samples->spans_over += phase && samples->traced;
+        return;
+    }
     if (!named) {
         named = phase ? SAMPLES_PUSH(samples, phases, phase) : SAMPLES_PUSH(samples, notes, note);
         *named = (struct samples_named){.slot = slot};
@@ -60,6 +77,8 @@ static void samples_on_named(struct samples *samples, uint32_t slot,
     named->count++;
     named->total_ns += phase ? (int64_t)(record->end_ns - record->begin_ns) : 0;
     named->value = record->value;
+    if (phase && samples->traced)
+        samples_on_span(samples, named, record);
 }
 
 // The process is not trusted: times that no clock gives would overflow in what is computed from them.
@@ -170,6 +189,41 @@ static int64_t samples_rank(const struct launch *launch, uint32_t slot)
 {
     struct reader_slot info;
     return reader_slot(launch->reader, slot, &info) == 0 ? (int64_t)info.rank : (int64_t)slot;
+}
+
+static int samples_store_ranks(const struct launch *launch, int64_t launch_id, struct store *store,
+                               struct error *err)
+{
+    struct reader_slot info;
+    int rc = 0;
+    for (uint32_t slot = 0; slot < reader_slot_count(launch->reader) && rc == 0; slot++)
+        if (reader_slot(launch->reader, slot, &info) == 0)
+            rc = store_exec(store, err,
+                            "INSERT OR REPLACE INTO launch_rank (launch_id, rank, pid) VALUES (?, ?, ?)",
+                            "iii", launch_id, (int64_t)info.rank, (int64_t)info.pid);
+    return rc;
+}
+
+static int samples_store_spans(const struct samples *samples, const struct launch *launch,
+                               int64_t launch_id, struct store *store, struct error *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < samples->span_count && rc == 0; i++) {
+        const struct samples_span *span = &samples->spans[i];
+        const struct samples_named *phase = &samples->phases[span->phase];
+        rc = store_exec(store, err,
+                        "INSERT OR REPLACE INTO phase_span (launch_id, rank, begin_ns, depth, dur_ns, name) "
+                        "VALUES (?, ?, ?, ?, ?, ?)",
+                        "iiiiis", launch_id, samples_rank(launch, phase->slot),
+                        span->begin_ns - launch->started_ns, (int64_t)span->depth,
+                        span->end_ns - span->begin_ns, phase->name);
+    }
+    if (samples->traced && samples->span_count + samples->spans_over)
+        store_ledger(store, &launch_id, "step protocol", "phases",
+                     (int64_t)(samples->span_count + samples->spans_over), (int64_t)samples->span_count,
+                     (int64_t)samples->spans_over, 0,
+                     samples->spans_over ? "phases beyond the first 1048576, or of too many names" : NULL);
+    return rc;
 }
 
 static int samples_store_steps(const struct samples *samples, const struct launch *launch,
@@ -284,7 +338,11 @@ static void samples_store_ledger(const struct samples *samples, const struct lau
 int samples_store(const struct samples *samples, const struct launch *launch, int64_t launch_id,
                   struct store *store, struct error *err)
 {
-    int rc = samples_store_steps(samples, launch, launch_id, store, err);
+    int rc = samples_store_ranks(launch, launch_id, store, err);
+    if (rc == 0)
+        rc = samples_store_steps(samples, launch, launch_id, store, err);
+    if (rc == 0)
+        rc = samples_store_spans(samples, launch, launch_id, store, err);
     if (rc == 0)
         rc = samples_store_tensors(samples, launch, launch_id, store, err);
     if (rc == 0)
@@ -304,6 +362,7 @@ void samples_free(struct samples *samples)
     free(samples->steps);
     free(samples->losses);
     free(samples->phases);
+    free(samples->spans);
     free(samples->notes);
     free(samples->fingerprint);
     *samples = (struct samples){0};

@@ -4,6 +4,7 @@
 #ifndef UPGATE_HARNESS_RUN_SAMPLES_H
 #define UPGATE_HARNESS_RUN_SAMPLES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
@@ -36,7 +37,18 @@ struct samples_named {
     double value;
 };
 
+// One phase, of a traced launch.
+struct samples_span {
+    uint32_t phase; // index into samples.phases: its slot and name
+    int32_t depth;
+    int64_t begin_ns, end_ns;
+};
+
 struct samples {
+    bool traced;                   // set before the first drain: phases are kept one by one as well
+    struct samples_span *spans;
+    size_t span_count, span_capacity;
+    uint64_t spans_over;           // beyond SAMPLES_SPANS_MAX, or of a name that is not kept
     struct samples_step *steps;
     size_t step_count, step_capacity;
     struct samples_loss *losses;
@@ -53,12 +65,13 @@ struct samples {
 enum {
     SAMPLES_TENSOR_VALUES_MAX = 4096,
     SAMPLES_TENSOR_BYTES_MAX = 16 << 20, // of a launch: outputs of the first steps are what is compared
+    SAMPLES_SPANS_MAX = 1 << 20,         // of a traced launch: 24 MiB; four phases in each of 260,000 steps
     SAMPLES_STEPS_MAX = 4 << 20          // of a launch: 200 MiB; a run of hours in steps of milliseconds
 };
 
 // Take what the reader has. Call at least every 30,000 steps of a slot.
 void samples_drain(struct samples *samples, struct reader *reader);
-// Write steps, losses, tensors, counters of a launch. Inside the caller's transaction.
+// Write ranks, steps, phases, losses, tensors, counters of a launch. Inside the caller's transaction.
 int samples_store(const struct samples *samples, const struct launch *launch, int64_t launch_id,
                   struct store *store, struct error *err);
 void samples_free(struct samples *samples); // frees the arrays, not the struct

@@ -123,6 +123,8 @@ TEST(version_1_is_read_as_it_is)
     CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_stall, recording, gap", ""), 0);
     CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_gpu_op, v_gpu_call, v_nccl_op, v_nvtx_range", ""), 0);
     CHECK_INT(count, 0);
+    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM launch_rank, phase_span", ""), 0);
+    CHECK_INT(count, 0);
     CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM run, workload", ""), 0);
     CHECK_INT(count, 1);
     CHECK_INT(store_exec(store, &err, "DELETE FROM workload", ""), -EROFS);
@@ -142,7 +144,7 @@ TEST(version_1_is_migrated_by_a_writer)
     struct error err = {0};
     int64_t count = -1;
     CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), 0);
-    CHECK_INT(version_of(store), 3);
+    CHECK_INT(version_of(store), 4);
     CHECK_INT(store_insert(store, NULL, &err,
                            "INSERT INTO recording (begin_ns, threshold_ns, sample_hz, python, target, missing) "
                            "VALUES (1, 1000000, 0, 0, '{}', '[]')", ""), 0);
@@ -172,7 +174,7 @@ TEST(version_2_read_and_migrated)
         int64_t count = -1, present = 0;
         fresh_old("store_v2.sql");
         CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
-        CHECK_INT(version_of(store), writes ? 3 : 2);
+        CHECK_INT(version_of(store), writes ? 4 : 2);
         CHECK_INT(store_get_int(store, &count, &err, "SELECT gap_ns FROM v_off_cpu", ""), 0);
         CHECK_INT(count, 800);
         CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_gpu_op", ""), 0);
