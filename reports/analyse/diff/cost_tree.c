@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cost tree: nodes by id in the order they were made (a parent always before its children), children found by a hash over
+// the whole key, texts kept once. A GPU launch asks for a child ten million times, so a look-up hashes the names as they come and
+// compares pointers before bytes. Rows are appended, and the newest row of a node grows while it is of the same window.
+#include "reports/analyse/diff/cost_tree.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/stalls/arena.h"
+
+struct cost_slot { // of a hash table; index COST_NONE: free
+    uint32_t hash, index;
+};
+
+struct cost_table {
+    struct cost_slot *slots;
+    size_t mask, used;
+};
+
+struct cost_places { // of a node: mean of where it stood
+    double sum;
+    int64_t count;
+};
+
+struct cost_tree_memory {
+    struct arena *arena;
+    struct cost_table children, texts;
+    const char **text; // by index of texts
+    struct cost_places *places;
+    size_t node_capacity, window_capacity, row_capacity, text_capacity;
+    uint32_t *first;  // after cost_tree_finish
+    int64_t *below;
+};
+
+static int64_t cost_sum(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? (a < 0 ? INT64_MIN : INT64_MAX) : sum;
+}
+
+static uint64_t cost_mix(uint64_t hash, uint64_t word)
+{
+    __uint128_t product = (__uint128_t)(hash ^ word ^ 0x9e3779b97f4a7c15ull) * 0xd6e8feb86659fd93ull;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static uint64_t cost_hash_text(const char *text)
+{
+    if (!text)
+        return 0;
+    size_t len = strlen(text);
+    uint64_t hash = cost_mix(len, 1), word;
+    for (; len >= sizeof word; len -= sizeof word, text += sizeof word) {
+        memcpy(&word, text, sizeof word);
+        hash = cost_mix(hash, word);
+    }
+    word = 0;
+    memcpy(&word, text, len);
+    return cost_mix(hash, word);
+}
+
+static void table_grow(struct cost_table *table)
+{
+    struct cost_table old = *table;
+    size_t size = old.slots ? (old.mask + 1) * 2 : 256;
+    table->slots = xcalloc(size, sizeof *table->slots);
+    table->mask = size - 1;
+    memset(table->slots, 0xff, size * sizeof *table->slots);
+    for (size_t i = 0; old.slots && i <= old.mask; i++) {
+        if (old.slots[i].index == COST_NONE)
+            continue;
+        size_t at = old.slots[i].hash & table->mask;
+        while (table->slots[at].index != COST_NONE)
+            at = (at + 1) & table->mask;
+        table->slots[at] = old.slots[i];
+    }
+    free(old.slots);
+}
+
+// At most half full, so that a search always meets a free slot soon.
+static void table_put(struct cost_table *table, uint32_t hash, uint32_t index)
+{
+    if (!table->slots || table->used * 2 > table->mask)
+        table_grow(table);
+    size_t at = hash & table->mask;
+    while (table->slots[at].index != COST_NONE)
+        at = (at + 1) & table->mask;
+    table->slots[at] = (struct cost_slot){hash, index};
+    table->used++;
+}
+
+static void *cost_grow(void *rows, size_t count, size_t *capacity, size_t size)
+{
+    if (count < *capacity)
+        return rows;
+    if (count >= COST_NONE - 1)
+        abort(); // ids are 32 bits; memory ends long before
+    *capacity = *capacity ? *capacity * 2 : 64;
+    return xrealloc(rows, *capacity * size);
+}
+
+static bool cost_same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && !strcmp(a, b));
+}
+
+struct cost_tree *cost_tree_new(void)
+{
+    struct cost_tree *tree = xcalloc(1, sizeof *tree);
+    tree->memory = xcalloc(1, sizeof *tree->memory);
+    tree->memory->arena = arena_new();
+    table_grow(&tree->memory->children);
+    table_grow(&tree->memory->texts);
+    cost_tree_child(tree, COST_NONE, &(struct cost_key){.kind = COST_ROOT, .name = ""});
+    return tree;
+}
+
+void cost_tree_free(struct cost_tree *tree)
+{
+    if (!tree)
+        return;
+    struct cost_tree_memory *memory = tree->memory;
+    arena_free(memory->arena);
+    free(memory->children.slots);
+    free(memory->texts.slots);
+    free(memory->text);
+    free(memory->places);
+    free(memory->first);
+    free(memory->below);
+    free(memory);
+    free(tree->nodes);
+    free(tree->windows);
+    free(tree->rows);
+    free(tree);
+}
+
+const char *cost_tree_text(struct cost_tree *tree, const char *text)
+{
+    if (!text)
+        return NULL;
+    struct cost_tree_memory *memory = tree->memory;
+    uint32_t hash = (uint32_t)cost_hash_text(text);
+    struct cost_table *table = &memory->texts;
+    for (size_t at = hash & table->mask; table->slots[at].index != COST_NONE; at = (at + 1) & table->mask)
+        if (table->slots[at].hash == hash && cost_same_text(memory->text[table->slots[at].index], text))
+            return memory->text[table->slots[at].index];
+    size_t index = table->used;
+    memory->text = cost_grow(memory->text, index, &memory->text_capacity, sizeof *memory->text);
+    memory->text[index] = arena_copy(memory->arena, text);
+    table_put(table, hash, (uint32_t)index);
+    return memory->text[index];
+}
+
+static bool cost_same_shape(const struct cost_shape *a, const struct cost_shape *b)
+{
+    return a->bytes == b->bytes && a->graph_node == b->graph_node && a->registers == b->registers &&
+           a->shared_bytes == b->shared_bytes && a->local_bytes == b->local_bytes &&
+           !memcmp(a->grid, b->grid, sizeof a->grid) && !memcmp(a->block, b->block, sizeof a->block);
+}
+
+static uint64_t cost_hash_shape(uint64_t hash, const struct cost_shape *shape)
+{
+    hash = cost_mix(hash, (uint64_t)shape->bytes ^ shape->graph_node << 1);
+    for (int i = 0; i < 3; i++)
+        hash = cost_mix(hash, (uint64_t)shape->grid[i] << 32 | shape->block[i]);
+    return cost_mix(hash, (uint64_t)shape->registers << 40 ^ (uint64_t)shape->shared_bytes << 20 ^ shape->local_bytes);
+}
+
+static uint32_t cost_append(struct cost_tree *tree, uint32_t parent, const struct cost_key *key, uint8_t class)
+{
+    struct cost_tree_memory *memory = tree->memory;
+    size_t old = memory->node_capacity, index = tree->node_count;
+    tree->nodes = cost_grow(tree->nodes, index, &memory->node_capacity, sizeof *tree->nodes);
+    if (old != memory->node_capacity)
+        memory->places = xrealloc(memory->places, memory->node_capacity * sizeof *memory->places);
+    memory->places[index] = (struct cost_places){0};
+    struct cost_node *node = &tree->nodes[index];
+    *node = (struct cost_node){.parent = parent, .first_child = COST_NONE, .last_child = COST_NONE, .next_sibling = COST_NONE,
+                               .kind = (uint8_t)key->kind, .class = class, .occurrence = key->occurrence, .row_last = COST_NONE};
+    node->name = cost_tree_text(tree, key->name ? key->name : "");
+    node->module = cost_tree_text(tree, key->module);
+    if (key->shape)
+        node->shape = *key->shape;
+    tree->node_count++;
+    if (parent == COST_NONE)
+        return (uint32_t)index;
+    struct cost_node *above = &tree->nodes[parent];
+    node->depth = above->depth == UINT16_MAX ? UINT16_MAX : (uint16_t)(above->depth + 1);
+    if (above->last_child == COST_NONE)
+        above->first_child = (uint32_t)index;
+    else
+        tree->nodes[above->last_child].next_sibling = (uint32_t)index;
+    above->last_child = (uint32_t)index;
+    return (uint32_t)index;
+}
+
+uint32_t cost_tree_child(struct cost_tree *tree, uint32_t parent, const struct cost_key *key)
+{
+    static const struct cost_shape none = {0};
+    const struct cost_shape *shape = key->shape ? key->shape : &none;
+    const char *name = key->name ? key->name : "";
+    uint8_t class = key->kind >= COST_KERNEL ? (uint8_t)key->class : 0;
+    uint64_t mixed = cost_mix(parent, (uint64_t)key->kind << 40 | (uint64_t)class << 32 | key->occurrence);
+    mixed = cost_mix(cost_mix(mixed, cost_hash_text(name)), cost_hash_text(key->module));
+    if (key->shape && !cost_same_shape(shape, &none)) // all zero is none
+        mixed = cost_hash_shape(mixed, shape);
+    uint32_t hash = (uint32_t)mixed;
+    struct cost_table *table = &tree->memory->children;
+    for (size_t at = hash & table->mask; table->slots[at].index != COST_NONE; at = (at + 1) & table->mask) {
+        const struct cost_node *node = &tree->nodes[table->slots[at].index];
+        if (table->slots[at].hash == hash && node->parent == parent && node->kind == key->kind && node->class == class &&
+            node->occurrence == key->occurrence && cost_same_text(node->name, name) &&
+            cost_same_text(node->module, key->module) && cost_same_shape(&node->shape, shape))
+            return table->slots[at].index;
+    }
+    uint32_t index = cost_append(tree, parent, key, class);
+    table_put(table, hash, index);
+    return index;
+}
+
+uint32_t cost_tree_window(struct cost_tree *tree, const struct cost_window *window)
+{
+    tree->windows = cost_grow(tree->windows, tree->window_count, &tree->memory->window_capacity, sizeof *tree->windows);
+    tree->windows[tree->window_count] = *window;
+    return (uint32_t)tree->window_count++;
+}
+
+static void cost_row_add(struct cost_row *row, int64_t ns, int64_t busy_ns, int64_t count)
+{
+    row->ns = cost_sum(row->ns, ns);
+    row->busy_ns = cost_sum(row->busy_ns, busy_ns);
+    row->count = cost_sum(row->count, count);
+}
+
+void cost_tree_add(struct cost_tree *tree, uint32_t node, uint32_t window, int64_t ns, int64_t busy_ns, int64_t count)
+{
+    struct cost_node *at = &tree->nodes[node];
+    at->ns = cost_sum(at->ns, ns);
+    at->busy_ns = cost_sum(at->busy_ns, busy_ns);
+    at->count = cost_sum(at->count, count);
+    if (at->row_last == COST_NONE || tree->rows[at->row_last].window != window) {
+        tree->rows = cost_grow(tree->rows, tree->row_count, &tree->memory->row_capacity, sizeof *tree->rows);
+        at->row_last = (uint32_t)tree->row_count++;
+        tree->rows[at->row_last] = (struct cost_row){.node = node, .window = window};
+    }
+    cost_row_add(&tree->rows[at->row_last], ns, busy_ns, count);
+}
+
+void cost_tree_place(struct cost_tree *tree, uint32_t node, double position)
+{
+    struct cost_places *places = &tree->memory->places[node];
+    places->sum += position;
+    places->count++;
+    tree->nodes[node].order = places->sum / (double)places->count;
+}
+
+static int cost_by_window(const void *left, const void *right)
+{
+    const struct cost_row *a = left, *b = right;
+    return (a->window > b->window) - (a->window < b->window);
+}
+
+// Rows of one node: in order unless somebody filled windows by turns. Equal windows become one; returns how many are left.
+static size_t cost_merge(struct cost_row *rows, size_t count)
+{
+    bool sorted = true;
+    for (size_t i = 1; i < count; i++)
+        sorted &= rows[i - 1].window < rows[i].window;
+    if (sorted)
+        return count;
+    qsort(rows, count, sizeof *rows, cost_by_window);
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (kept && rows[kept - 1].window == rows[i].window)
+            cost_row_add(&rows[kept - 1], rows[i].ns, rows[i].busy_ns, rows[i].count);
+        else
+            rows[kept++] = rows[i];
+    return kept;
+}
+
+static void cost_sum_below(struct cost_tree *tree)
+{
+    int64_t *below = xcalloc(tree->node_count, sizeof *below);
+    for (size_t i = tree->node_count; i-- > 0;) { // children come after their parents
+        below[i] = cost_sum(below[i], tree->nodes[i].ns);
+        if (tree->nodes[i].parent != COST_NONE)
+            below[tree->nodes[i].parent] = cost_sum(below[tree->nodes[i].parent], below[i]);
+    }
+    tree->memory->below = below;
+}
+
+const uint32_t *cost_tree_finish(struct cost_tree *tree)
+{
+    struct cost_tree_memory *memory = tree->memory;
+    if (memory->first)
+        return memory->first;
+    size_t nodes = tree->node_count;
+    uint32_t *first = xcalloc(nodes + 2, sizeof *first);
+    for (size_t i = 0; i < tree->row_count; i++)
+        first[tree->rows[i].node + 2]++;
+    for (size_t i = 2; i <= nodes; i++) // first[n + 1] is where n's rows begin, and after filling where they end
+        first[i] += first[i - 1];
+    struct cost_row *sorted = xcalloc(tree->row_count + 1, sizeof *sorted);
+    for (size_t i = 0; i < tree->row_count; i++)
+        sorted[first[tree->rows[i].node + 1]++] = tree->rows[i];
+    free(tree->rows);
+    size_t kept = 0;
+    for (size_t i = 0; i < nodes; i++) {
+        size_t begin = first[i], count = first[i + 1] - begin;
+        count = cost_merge(&sorted[begin], count);
+        memmove(&sorted[kept], &sorted[begin], count * sizeof *sorted);
+        first[i] = (uint32_t)kept;
+        kept += count;
+    }
+    first[nodes] = (uint32_t)kept;
+    tree->rows = sorted;
+    tree->row_count = memory->row_capacity = kept;
+    memory->first = first;
+    cost_sum_below(tree);
+    return first;
+}
+
+int64_t cost_tree_below_ns(const struct cost_tree *tree, uint32_t node)
+{
+    if (tree->memory->below)
+        return tree->memory->below[node];
+    int64_t sum = 0;
+    for (uint32_t at = node;;) { // depth first, without a stack: Python frames nest deep
+        sum = cost_sum(sum, tree->nodes[at].ns);
+        if (tree->nodes[at].first_child != COST_NONE) {
+            at = tree->nodes[at].first_child;
+            continue;
+        }
+        while (at != node && tree->nodes[at].next_sibling == COST_NONE)
+            at = tree->nodes[at].parent;
+        if (at == node)
+            return sum;
+        at = tree->nodes[at].next_sibling;
+    }
+}
+
+const char *cost_class_word(enum cost_class class)
+{
+    static const char *const words[COST_CLASS_COUNT] = {"gpu_compute", "comm_exposed", "copy", "launch_bound", "host_run",
+                                                        "host_stalled", "data_wait", "idle"};
+    return (unsigned)class < COST_CLASS_COUNT ? words[class] : "unknown";
+}
+
+const char *cost_class_title(enum cost_class class)
+{
+    static const char *const titles[COST_CLASS_COUNT] = {"GPU compute", "Exposed communication", "Copies", "Launch bound",
+                                                         "Host code", "Host stalled", "Data wait", "Idle"};
+    return (unsigned)class < COST_CLASS_COUNT ? titles[class] : "Unknown";
+}
