@@ -42,31 +42,33 @@ def child_of(pid):
     raise SystemExit("capture_cost: the workload did not start")
 
 
-def record(scratch, seconds, pid):
+def record(scratch, seconds, pid, options):
     """One recording; (begin_ns, end_ns) of the capture."""
     store = os.path.join(scratch, "record.db")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(store)
-    done = subprocess.run([rig.UPGATE, "record", "-q", "--pid", str(pid), "--duration", "%gs" % seconds, "-o", store],
+    done = subprocess.run([rig.UPGATE, "record", "-q", "--pid", str(pid), "--duration", "%gs" % seconds, "-o", store,
+                           *options],
                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     if done.returncode:
         raise SystemExit("upgate record ended with %d:\n%s" % (done.returncode, done.stderr.decode()))
     return rig.query(store, "SELECT begin_ns, end_ns FROM recording")[0]
 
 
-def steps_ratio(scratch, model, rounds, seconds):
-    """Medians of step times, traced over untraced, a ratio a round."""
-    log = os.path.join(scratch, model + ".jsonl")
+def steps_ratio(scratch, command, rounds, seconds, options):
+    """Medians and means of step times, traced over untraced, a ratio a round."""
+    log = os.path.join(scratch, "steps.jsonl")
     with open(log, "w") as file:
-        process = subprocess.Popen([STEP_HOST, "0", "0", os.path.join(rig.MODELS, model), "--steps", "100000000"],
-                                   stdout=file, stderr=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen([STEP_HOST, "0", "0", *command, "--steps", "100000000"],
+                                   stdout=file, stderr=subprocess.DEVNULL, start_new_session=True,
+                                   env=dict(os.environ, PYTHONPATH=os.path.join(rig.BUILD, "python")))
         try:
             workload = child_of(process.pid)
-            time.sleep(2)
+            time.sleep(2 if len(command) == 1 else 8)  # an interpreter imports its framework
             windows = []
             for _ in range(rounds):
                 time.sleep(seconds)
-                windows.append(record(scratch, seconds, workload))
+                windows.append(record(scratch, seconds, workload, options))
             time.sleep(seconds)
         finally:
             os.killpg(process.pid, signal.SIGKILL)
@@ -82,7 +84,7 @@ def steps_ratio(scratch, model, rounds, seconds):
     def between(begin, end):
         values = [e - b for b, e in steps if b >= begin and e <= end]
         if len(values) < 20:
-            raise SystemExit("capture_cost: only %d steps of %s between attaching and detaching" % (len(values), model))
+            raise SystemExit("capture_cost: only %d steps of %s between attaching and detaching" % (len(values), command[-1]))
         return statistics.median(values), statistics.fmean(values)
 
     medians, means = [], []
@@ -151,36 +153,54 @@ def switches(pid):
     return total
 
 
+def switch_rows(scratch, args):
+    """What a switch costs: a round trip of two, against its own arm without a recorder."""
+    rows = []
+    arms = ["untraced", "target", "other"]
+    arms += [arm for arm, tool in (("offcputime", "offcputime"), ("perf", "perf")) if shutil.which(tool)]
+    ns = {arm: [] for arm in arms}
+    for i in range(args.rounds):
+        for arm in arms[i % len(arms):] + arms[:i % len(arms)]:
+            ns[arm].append(switch_ns(arm, scratch, args.seconds))
+        print("round %d: %s" % (i + 1, ", ".join("%s %.0f ns" % (arm, ns[arm][-1]) for arm in arms)), file=sys.stderr)
+    # Ratios to the untraced arm of the same round, so that a machine that gets slower does not count.
+    added = {arm: statistics.median(x - base for x, base in zip(ns[arm], ns["untraced"])) for arm in arms[1:]}
+    rows.append(rig.row("a round trip of two switches, untraced", statistics.median(ns["untraced"]), None, " ns"))
+    limit = OFFCPUTIME_SHARE * added["offcputime"] if "offcputime" in added else None
+    rows.append(rig.row("    as the recorder's target: more by", added["target"], limit, " ns"))
+    rows.append(rig.row("    a switch, when another process is the target", added["other"] / 2, FILTERED_LIMIT_NS, " ns"))
+    for arm, name in (("offcputime", "under offcputime -p"), ("perf", "under perf sched record")):
+        rows.append(rig.row("    %s: more by" % name, added.get(arm), None, " ns"))
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description="cost of recording to the recorded")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--steps-only", action="store_true", help="not the cost of a switch")
+    parser.add_argument("--python", metavar="PYTHON",
+                        help="also steps of dlrm on the PyTorch of this interpreter")
+    parser.add_argument("--traced", action="store_true",
+                        help="as traced launches of `upgate ab` are recorded: 997 samples a second, gaps from 100 us")
     args = parser.parse_args()
     rig.need_build()
     if os.geteuid():
         raise SystemExit("capture_cost: needs root")
     rows = []
     with rig.scratch() as scratch:
-        arms = ["untraced", "target", "other"]
-        arms += [arm for arm, tool in (("offcputime", "offcputime"), ("perf", "perf")) if shutil.which(tool)]
-        ns = {arm: [] for arm in arms}
-        for i in range(args.rounds):
-            for arm in arms[i % len(arms):] + arms[:i % len(arms)]:
-                ns[arm].append(switch_ns(arm, scratch, args.seconds))
-            print("round %d: %s" % (i + 1, ", ".join("%s %.0f ns" % (arm, ns[arm][-1]) for arm in arms)), file=sys.stderr)
-        # Ratios to the untraced arm of the same round, so that a machine that gets slower does not count.
-        added = {arm: statistics.median(x - base for x, base in zip(ns[arm], ns["untraced"])) for arm in arms[1:]}
-        rows.append(rig.row("a round trip of two switches, untraced", statistics.median(ns["untraced"]), None, " ns"))
-        limit = OFFCPUTIME_SHARE * added["offcputime"] if "offcputime" in added else None
-        rows.append(rig.row("    as the recorder's target: more by", added["target"], limit, " ns"))
-        rows.append(rig.row("    a switch, when another process is the target", added["other"] / 2, FILTERED_LIMIT_NS, " ns"))
-        for arm, name in (("offcputime", "under offcputime -p"), ("perf", "under perf sched record")):
-            rows.append(rig.row("    %s: more by" % name, added.get(arm), None, " ns"))
-        for model in ("dlrm", "transformer"):
-            medians, means = steps_ratio(scratch, model, args.rounds, args.seconds)
-            print("%s: medians %s means %s" % (model, ["%.4f" % r for r in medians], ["%.4f" % r for r in means]),
+        if not args.steps_only:
+            rows += switch_rows(scratch, args)
+        commands = {model: [os.path.join(rig.MODELS, model)] for model in ("dlrm", "transformer")}
+        if args.python:
+            commands["dlrm on PyTorch"] = [args.python, os.path.join(os.path.dirname(rig.MODELS), "torch", "dlrm.py")]
+        options = ["--sample-hz", "997", "--threshold", "100us"] if args.traced else []
+        for name, command in commands.items():
+            medians, means = steps_ratio(scratch, command, args.rounds, args.seconds, options)
+            print("%s: medians %s means %s" % (name, ["%.4f" % r for r in medians], ["%.4f" % r for r in means]),
                   file=sys.stderr)
-            rows.append(rig.row("step of %s, recorded over not" % model, statistics.median(medians), STEP_LIMIT))
+            rows.append(rig.row("step of %s, recorded over not" % name, statistics.median(medians),
+                                None if args.traced else STEP_LIMIT))
             rows.append(rig.row("    by the mean step", statistics.median(means)))
             rows.append(rig.row("    sd of a round", 100 * statistics.stdev(medians) if len(medians) > 1 else None, None, " %"))
     rig.finish("What recording costs the recorded", rows)

@@ -70,7 +70,7 @@ def plan(workloads, candidate=None, schedule=None, gate=None):
         "baseline": {"name": "native", "models": MODELS},
         "candidate": {"name": "native again" if candidate is None else "planted", "models": candidate or MODELS},
         "workloads": workloads,
-        "schedule": schedule or {},
+        "schedule": dict({"traced_launches": 0}, **(schedule or {})),
         "gate": gate or {},
     }
 

@@ -322,23 +322,37 @@ static char *table_quote(const char *path)
     return strbuf_take(&quoted);
 }
 
+// Did a cell get worse or better? Then there is a difference to explain.
+static bool table_differs(const struct report *report)
+{
+    for (int i = 0; i < report->cell_count; i++)
+        if (report->cells[i].verdict == REPORT_VERDICT_FAIL || report->cells[i].improved)
+            return true;
+    return false;
+}
+
 static void table_next(struct table *table)
 {
     char *path = table_quote(table->report->path);
     char *clean = screen_clean(path, table->utf8);
     const char *const hints[][2] = {
         {"upgate ab --resume %s", "go on where it was interrupted"},
+        {"upgate diff %s", "where the difference comes from"},
         {"upgate report %s -o report.md", "also .json, .xml (JUnit)"},
         {"upgate gate %s --policy POLICY.yaml", "judge again, with other margins"},
         {"sqlite3 %s 'select * from v_cell'", "what the verdict was made of"},
     };
     strbuf_add(&table->out, "\n");
     size_t first = strcmp(table->report->state, "interrupted") == 0 ? 0 : 1;
+    bool differs = table_differs(table->report), labelled = false;
     for (size_t i = first; i < sizeof hints / sizeof *hints; i++) {
+        if (i == 1 && !differs)
+            continue;
         struct strbuf command = {0};
         strbuf_add(&command, hints[i][0], clean);
         struct strbuf line = {0};
-        screen_pad(&line, i > first ? "" : "next", TABLE_LABEL, false);
+        screen_pad(&line, labelled ? "" : "next", TABLE_LABEL, false);
+        labelled = true;
         screen_pad(&line, command.text, 48, false);
         int columns = screen_columns(line.text);
         if (columns + 2 + (int)strlen(hints[i][1]) <= table->width)

@@ -23,7 +23,7 @@ baseline:  {name: old, models: %(old)s}
 candidate: {name: new, models: %(new)s}
 workloads:
   - {name: dlrm, model: dlrm, mode: train, steps: 600, size: small}
-schedule: {looks: [10, 14, 20, 28], seed: 11, interleave: steps}
+schedule: {looks: [10, 14, 20, 28], seed: 11, interleave: steps, traced_launches: 0}
 gate: {metrics: {step_time: {margin: 2%%}, throughput: {observe: true}, first_step_time: {observe: true}}}
 """
 

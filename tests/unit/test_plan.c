@@ -77,7 +77,7 @@ static const char everything[] =
     "    anchor: true\n"
     "    mode: train\n"
     "schedule: {looks: [9, 60], seed: 9000000000000000000, interleave: slices, block: 1.5ms,\n"
-    "           traced_launches: 0, traced_gpu: nodes, timeout: 2h, cpus: \"0-3,8\", voids: 0}\n"
+    "           traced_launches: 3, traced_gpu: nodes, timeout: 2h, cpus: \"0-3,8\", voids: 0}\n"
     "gate:\n"
     "  alpha: 1%\n"
     "  confirm: never\n"
@@ -122,7 +122,7 @@ TEST(defaults_are_those_of_the_example)
         CHECK_INT(plan->schedule.looks[i], full->schedule.looks[i]);
     CHECK_INT(plan->schedule.seed, full->schedule.seed);
     CHECK_INT(plan->schedule.block_ns, full->schedule.block_ns);
-    CHECK_INT(plan->schedule.traced_launches, 0); // recording needs permissions: only where asked for
+    CHECK_INT(plan->schedule.traced_launches, 2); // where it is not permitted, a note says so
     CHECK_INT(full->schedule.traced_launches, 2);
     CHECK_INT(full->schedule.traced_gpu, PLAN_TRACED_GPU_KERNELS);
     CHECK_INT(plan->schedule.timeout_ns, full->schedule.timeout_ns);
