@@ -62,7 +62,7 @@ def wait_for_pairs(case, pairs):
 
 
 def test_disk_full(case):
-    where = mount_tmpfs(case, "small", "size=444k")
+    where = mount_tmpfs(case, "small", "size=452k")
     case.db_path = os.path.join(where, "run.db")
     case.plan({"model": "dlrm", "steps": 30, "size": "small"}, looks=[20])
     done = case.run()
@@ -90,12 +90,12 @@ def test_disk_full_from_the_start(case):
 
 def test_disk_full_at_every_size(case):
     """Wherever in a pair's transaction the room ends: exit 4, whole pairs, and --resume goes on."""
-    where = mount_tmpfs(case, "small", "size=272k")
+    where = mount_tmpfs(case, "small", "size=280k")
     case.db_path = os.path.join(where, "run.db")
     case.plan({"model": "dlrm", "steps": 30, "size": "small"}, looks=[20])
     done = case.run()
     seen = set()
-    for size in range(288, 472, 23):
+    for size in range(296, 480, 23):
         check_code(done, 4)
         check_says(done, "the disk is full")
         subprocess.run(["mount", "-o", "remount,size=%dk" % size, where], check=True)
@@ -254,7 +254,7 @@ def test_store_deleted_while_it_runs(case):
 def test_file_size_limit(case):
     """ulimit -f: an error in words and not a signal."""
     case.plan({"model": "dlrm", "steps": 30, "size": "small"}, looks=[20])
-    for size in (4096, 370000, 400000):
+    for size in (4096, 378000, 408000):
         done = case.run(command=["prlimit", "--fsize=%d" % size])
         check_code(done, 4)
         check_says(done, case.db_path if size == 4096 else "/dev/shm/upgate-")
