@@ -6,6 +6,7 @@
 #define UPGATE_DIFF_NAMES_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { NAMES_LENGTH_MAX = 512 }; // of what is written, longer input is cut; input may be 64 KB and more
 
@@ -17,5 +18,8 @@ size_t names_short(const char *name, char *buf, size_t buf_size, size_t max);
 size_t names_place(const char *place, char *buf, size_t buf_size);
 // 0 to 1: how much of their words two normalised names share (Dice over words, order ignored).
 double names_similarity(const char *a, const char *b);
+// The same in two steps, for many comparisons: hashes of the words, sorted; the number of them, at most max.
+size_t names_words(const char *name, uint32_t *ret, size_t max);
+double names_words_similarity(const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b);
 
 #endif
