@@ -104,6 +104,7 @@ struct launch_node { // gpu_graph_node: where a node of a graph was captured
     uint64_t node;
     int64_t at;
     uint32_t thread;
+    uint32_t rank; // its process numbers the nodes
 };
 
 struct launch_range { // nvtx
@@ -119,7 +120,8 @@ struct launch_trace {
     int64_t launch_id, recording_id;
     uint32_t pair;           // index among the traced pairs of the workload
     int side;                // 0, 1
-    bool has_gpu, has_steps;
+    bool has_gpu;   // something ran on a GPU in windows
+    bool has_steps; // windows are of steps; false where the sides took turns by slices, in the middle of steps
     struct launch_rank *ranks;
     struct launch_window *windows; // by rank, begin
     struct launch_window *cold;
@@ -131,8 +133,8 @@ struct launch_trace {
     struct launch_call *calls;
     struct launch_nccl *nccl;
     struct launch_mark *marks;
-    struct launch_node *nodes;     // by node
-    struct launch_range *ranges;
+    struct launch_node *nodes;     // by node, rank
+    struct launch_range *ranges;   // by begin, an outer one before those in it
     size_t rank_count, window_count, cold_count, step_count, phase_count, kernel_count, work_count, op_count,
         call_count, nccl_count, mark_count, node_count, range_count;
     uint32_t stream_count;

@@ -117,6 +117,9 @@ void oncpu_find(struct work *work);
 void facts_find(struct work *work);
 void chain_follow(
     struct work *work); // after all others: decides soft waits, moves blame to the end of chains
+// stalls.c: all of it in its order, on what work_init made. The parts are final and sorted then; idle
+// waits are gone.
+void work_find(struct work *work);
 
 // cpu.c: a wait for a CPU.
 void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index, int64_t begin);

@@ -147,8 +147,15 @@ static void stalls_find(struct work *work, struct stalls *stalls)
     oncpu_find(work);
     facts_find(work);
     parts_sort(work);
-    quiet_find(work, stalls); // before the idle waits are thrown away
+    if (stalls)
+        quiet_find(work, stalls); // before the idle waits are thrown away
     chain_follow(work);
+}
+
+void work_find(struct work *work)
+{
+    stalls_find(work, NULL);
+    parts_sort(work);
 }
 
 static void stalls_fill(struct stalls *stalls, struct work *work, const struct groups *groups,

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// All rows of a table of integers, in the order of the file, fast: SQLite's pages are read as they are (the file format is
+// documented and stable), which takes 15 ns a row where sqlite3_step and five columns take 210. Where the pages do not say what the
+// connection sees (temporary, in a transaction, a write-ahead log, damaged) plain SQL reads. One owner thread.
+#ifndef UPGATE_DIFF_LAUNCH_TRACE_SCAN_H
+#define UPGATE_DIFF_LAUNCH_TRACE_SCAN_H
+
+#include <stdint.h>
+
+#include "common/error.h"
+#include "tracer/store/store.h"
+
+enum { SCAN_COLUMNS_MAX = 8 };
+
+struct scan {
+    const char *table;   // with rowids, no column is one
+    const char *columns; // its first columns, in its order, as in SQL: "start_ns, dur_ns"
+    uint32_t column_count;
+    // values[i] of column i; 0 where it is NULL, which bit i of nulls says.
+    void (*row)(void *arg, const int64_t *values, uint32_t nulls);
+    void (*restart)(void *arg); // forget all rows: they come again
+    // Which recording the row belongs to; 0: not known. Rows of a recording lie together, as they are merged shard by
+    // shard: what lies between rows of one other recording is left out. NULL: every row is wanted.
+    int64_t (*owner)(void *arg, const int64_t *values, uint32_t nulls);
+    int64_t wanted; // recording
+    void *arg;
+};
+
+int scan_table(struct store *store, const struct scan *scan, struct error *err);
+
+#endif
