@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a gap was spent on. The stall analysis' parts name the cause of lost time; a wait for another thread of the target is
+// given to what that one did meanwhile (workers, the autograd engine, a data loader's processes), at most 8 deep and each
+// thread once; a wait for another rank's process is communication, whatever that rank did. What is left is named after the wait
+// itself. Reads trace and parts, writes rows of the cost tree through host_path.c.
+#include <stdio.h>
+#include <string.h>
+
+#include "reports/analyse/diff/host_path_index.h"
+
+static const char *host_comm(const struct host_path *path, uint32_t thread)
+{
+    if (thread == TRACE_NONE || thread >= path->host->thread_count)
+        return NULL;
+    const struct trace_process *process = &path->host->processes[path->host->threads[thread].process];
+    return process->kind == TRACE_IDLE ? NULL : path->host->threads[thread].comm;
+}
+
+static uint32_t host_rank_of(const struct host_path *path, uint32_t thread)
+{
+    return thread == TRACE_NONE || thread >= path->host->thread_count
+               ? HOST_NONE
+               : path->rank_of[path->host->threads[thread].process];
+}
+
+static bool host_is_other_rank(const struct host_walk *walk, uint32_t thread)
+{
+    uint32_t rank = host_rank_of(walk->path, thread);
+    return rank != HOST_NONE && rank != walk->rank;
+}
+
+static bool host_was_visited(const struct host_walk *walk, uint32_t thread)
+{
+    for (int i = 0; i <= walk->depth; i++)
+        if (walk->visited[i] == thread)
+            return true;
+    return false;
+}
+
+static void host_give_rank(struct host_walk *walk, uint32_t python, uint32_t thread, int64_t ns)
+{
+    char name[48] = "wait for a rank";
+    uint32_t rank = host_rank_of(walk->path, thread);
+    if (rank != HOST_NONE)
+        snprintf(name, sizeof name, "wait for rank %d", walk->path->trace->ranks[rank].rank);
+    host_walk_give(walk, python, host_leaf_named(walk->path, COST_COLLECTIVE, name, NULL), COST_COMM_EXPOSED, ns, 1);
+}
+
+static void host_give_stall(struct host_walk *walk, uint32_t python, const char *name, uint32_t culprit, int64_t ns)
+{
+    uint32_t leaf = host_leaf_named(walk->path, COST_STALL, name, host_comm(walk->path, culprit));
+    host_walk_give(walk, python, leaf, walk->data ? COST_DATA_WAIT : COST_HOST_STALLED, ns, 1);
+}
+
+// ---- waits without a cause ----
+
+static struct marks host_wait_marks(const struct trace *host, const struct trace_gap *gap)
+{
+    return gap->kernel && host->stacks[gap->kernel].count ? trace_marks(host, gap->kernel)
+                                                          : marks_of_syscall(gap->syscall);
+}
+
+// Words of kinds of waits. NULL: none of them.
+static const char *host_wait_word(struct marks marks, const char *target)
+{
+    static const struct {
+        enum mark mark;
+        const char *word;
+    } rows[] = {
+        {MARK_SLEEP, "sleep"},         {MARK_FUTEX, "futex_wait"},   {MARK_EPOLL, "epoll"},
+        {MARK_POLL, "poll"},           {MARK_CHILD, "child"},        {MARK_PIPE_READ, "pipe"},
+        {MARK_PIPE_WRITE, "pipe"},     {MARK_ACCEPT, "accept"},      {MARK_SIGWAIT, "signal"},
+        {MARK_SOCKET_RECV, "socket"},  {MARK_SOCKET_SEND, "socket"}, {MARK_STOP, "stopped"},
+        {MARK_FREEZE, "frozen"},       {MARK_FILE_READ, "read"},     {MARK_FAULT, "page fault"},
+        {MARK_GPU_DRIVER, "gpu_driver"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (marks_has(marks, rows[i].mark))
+            return rows[i].word;
+    return !strncmp(target, "pipe:", 5) ? "pipe" : !strncmp(target, "socket:", 7) ? "socket" : NULL;
+}
+
+// What a wait is called when nobody is known to work for it meanwhile.
+static uint32_t host_wait_leaf(struct host_walk *walk, const struct host_off *off, bool collective, enum cost_class *ret_class)
+{
+    struct host_path *path = walk->path;
+    const struct trace *host = path->host;
+    const struct trace_gap *gap = &host->gaps[off->gap];
+    if (collective) {
+        *ret_class = COST_COMM_EXPOSED;
+        return host_leaf_named(path, COST_COLLECTIVE, "wait for a rank", NULL);
+    }
+    *ret_class = walk->data ? COST_DATA_WAIT : COST_HOST_STALLED;
+    if (walk->data)
+        return host_leaf_named(path, COST_STALL, "data_loader", NULL);
+    if (path->leaves[off->leaf].flags & HOST_LEAF_SPIN || marks_has(trace_marks(host, gap->user), MARK_OMP))
+        return host_leaf_named(path, COST_STALL, "OpenMP barrier", NULL);
+    const char *word = host_wait_word(host_wait_marks(host, gap), host->texts[gap->target]);
+    if (word)
+        return host_leaf_named(path, COST_STALL, word, NULL);
+    // By the system call, else by the function that waits.
+    uint32_t leaf = host_leaf_of_stacks(path, gap->kernel, gap->kernel ? 0 : gap->user, 0);
+    const char *name = path->leaves[leaf].name;
+    return host_leaf_named(path, COST_STALL, gap->kernel || gap->user ? name : "off the CPU", NULL);
+}
+
+// ---- following ----
+
+// Who ended the wait, or holds what it waits for; TRACE_NONE: nobody, or an interrupt.
+static uint32_t host_awaited(const struct trace *host, const struct trace_gap *gap)
+{
+    if (classify_real_waker(host, gap) && trace_is_target(host, gap->waker))
+        return gap->waker;
+    return gap->owner != gap->thread && trace_is_target(host, gap->owner) ? gap->owner : TRACE_NONE;
+}
+
+// [begin, end) to what `to` did then; to the wait itself if that is not known.
+static void host_follow(struct host_walk *walk, uint32_t to, uint32_t python, uint32_t leaf, enum cost_class class,
+                        int64_t begin, int64_t end)
+{
+    struct host_path *path = walk->path;
+    if (to != TRACE_NONE && host_is_other_rank(walk, to)) {
+        host_give_rank(walk, walk->depth ? walk->wait_python : python, to, end - begin);
+        return;
+    }
+    bool can = to != TRACE_NONE && walk->depth < HOST_DEPTH_MAX && trace_is_target(path->host, to) && !host_was_visited(walk, to);
+    if (!can) {
+        if (walk->depth && (walk->wait_class == COST_COMM_EXPOSED || host_was_visited(walk, to) || class != COST_HOST_STALLED)) {
+            python = walk->wait_python;
+            leaf = walk->wait_leaf;
+            class = walk->wait_class;
+        }
+        host_walk_give(walk, python, leaf, class, end - begin, 1);
+        return;
+    }
+    struct host_walk next = *walk;
+    next.visited[++next.depth] = to;
+    if (!walk->depth) {
+        next.wait_python = python;
+        next.wait_leaf = leaf;
+        next.wait_class = class;
+    }
+    next.data = walk->data || class == COST_DATA_WAIT;
+    host_walk_thread(&next, to, begin, end);
+}
+
+// Does the thread wait for its next batch here? For a loader's process or thread, or for a queue where data are fetched.
+static bool host_waits_for_data(const struct host_walk *walk, const struct trace_gap *gap, uint32_t python, uint32_t to)
+{
+    const struct trace *host = walk->path->host;
+    if (walk->data)
+        return true;
+    struct marks marks = trace_marks(host, python);
+    if (marks_has(marks, MARK_WORKER_LOOP))
+        return false;
+    if (marks_has(marks, MARK_LOADER))
+        return true;
+    bool data_phase = walk->path->chains[walk->chain].data;
+    if (to != TRACE_NONE && trace_is_target(host, to)) {
+        bool loader = !strncmp(host->threads[to].comm, "pt_data", 7);
+        return loader || (data_phase && host->threads[to].process != host->threads[gap->thread].process) ||
+               (data_phase && marks_has(marks, MARK_QUEUE_GET));
+    }
+    return data_phase && marks_has(marks, MARK_QUEUE_GET);
+}
+
+// ---- parts ----
+
+static bool host_part_other_rank(const struct host_walk *walk, const struct part *part, uint32_t *ret_thread)
+{
+    const struct work *work = walk->path->trace->host_work;
+    for (int i = 0; i < part->hop_count && part->hop_first + (uint32_t)i < work->hop_count; i++) {
+        *ret_thread = work->hops[part->hop_first + (uint32_t)i].to;
+        if (host_is_other_rank(walk, *ret_thread))
+            return true;
+    }
+    *ret_thread = part->waits_for;
+    return host_is_other_rank(walk, part->waits_for);
+}
+
+// [begin, end) of a part, of a cause that is known.
+void host_walk_part(struct host_walk *walk, uint32_t thread, const struct part *part, uint32_t python, int64_t begin, int64_t end)
+{
+    struct host_path *path = walk->path;
+    size_t count;
+    const struct stall_cause *causes = stall_causes(&count);
+    uint32_t other;
+    (void)thread;
+    uint32_t at = walk->depth && !python ? walk->wait_python : python;
+    if (part->split == SPLIT_BLOCKED && part->via != VIA_CPU && host_part_other_rank(walk, part, &other)) {
+        host_give_rank(walk, at, other, end - begin);
+        return;
+    }
+    if (part->cause == CAUSE_GPU_SYNC) {
+        host_walk_give(walk, at, host_leaf_named(path, COST_SYNC, "gpu_sync", NULL), COST_HOST_STALLED, end - begin, 1);
+        return;
+    }
+    host_give_stall(walk, at, part->cause < count ? causes[part->cause].id : "unknown", part->culprit, end - begin);
+}
+
+// Causes that only say that somebody else was waited for: what he did is the better answer.
+static bool host_goes_on(enum cause cause)
+{
+    return cause == CAUSE_DATA_LOADER || cause == CAUSE_FUTEX_WAIT || cause == CAUSE_NETWORK_PEER || cause == CAUSE_UNKNOWN;
+}
+
+// Ready to run and not running, without a part: short, or below what the stall analysis looks at.
+static void host_walk_ready(struct host_walk *walk, const struct trace_gap *gap, uint32_t python, int64_t ns)
+{
+    const struct trace *host = walk->path->host;
+    bool preempted = gap->flags & UG_GAP_PREEMPTED || !gap->waking;
+    uint32_t rival = preempted && gap->next != TRACE_NONE ? gap->next : gap->before;
+    if (rival != TRACE_NONE && (rival == gap->thread || !parts_blamable(host, rival)))
+        rival = TRACE_NONE;
+    host_give_stall(walk, python, preempted || rival != TRACE_NONE ? "cpu_contention" : "run_queue", rival, ns);
+}
+
+static void host_walk_wait(struct host_walk *walk, const struct host_off *off, const struct part *part, int64_t begin, int64_t end)
+{
+    struct host_path *path = walk->path;
+    const struct trace_gap *gap = &path->host->gaps[off->gap];
+    uint32_t python = off->python ? off->python : walk->depth ? walk->wait_python : 0, other;
+    uint32_t to = part && part->waits_for != TRACE_NONE ? part->waits_for : host_awaited(path->host, gap);
+    if (part && host_part_other_rank(walk, part, &other)) {
+        host_give_rank(walk, python, other, end - begin);
+        return;
+    }
+    bool outer = walk->data;
+    walk->data = (part && part->cause == CAUSE_DATA_LOADER && !walk->depth) || host_waits_for_data(walk, gap, off->python, to);
+    bool collective = path->trace->rank_count > 1 && !walk->data && host_is_collective(path, gap->user, off->python);
+    enum cost_class class;
+    uint32_t leaf = host_wait_leaf(walk, off, collective, &class);
+    if (part && part->cause == CAUSE_NETWORK_PEER && class == COST_HOST_STALLED)
+        leaf = host_leaf_named(path, COST_STALL, "network_peer", host_comm(path, part->culprit));
+    bool sleeps = marks_has(host_wait_marks(path->host, gap), MARK_SLEEP);
+    if (sleeps) { // of its own will, also where somebody waits for the sleeper
+        host_give_stall(walk, python, "sleep", TRACE_NONE, end - begin);
+    } else {
+        host_follow(walk, to, python, leaf, class, begin, end);
+    }
+    walk->data = outer;
+}
+
+// A piece of a gap in which no part says more.
+static void host_walk_plain(struct host_walk *walk, const struct host_off *off, int64_t begin, int64_t end)
+{
+    const struct trace_gap *gap = &walk->path->host->gaps[off->gap];
+    uint32_t python = off->python ? off->python : walk->depth ? walk->wait_python : 0;
+    bool runnable = !gap->waking && (gap->flags & UG_GAP_PREEMPTED || !gap->state) && !(gap->flags & UG_GAP_NO_OUT && gap->state);
+    int64_t ready = runnable ? gap->out : gap->waking ? gap->waking : gap->in; // from then on it waits for a CPU
+    if (begin < ready)
+        host_walk_wait(walk, off, NULL, begin, ready < end ? ready : end);
+    if (ready < end)
+        host_walk_ready(walk, gap, python, end - (ready > begin ? ready : begin));
+}
+
+void host_walk_off(struct host_walk *walk, uint32_t thread, const struct host_off *off, int64_t begin, int64_t end)
+{
+    const struct part *part;
+    uint32_t python = off->python ? off->python : walk->depth ? walk->wait_python : 0;
+    while (begin < end && host_walk_next_part(walk->path, thread, false, begin, end, &part)) {
+        if (part->begin > begin)
+            host_walk_plain(walk, off, begin, part->begin);
+        int64_t from = part->begin > begin ? part->begin : begin, to = part->end < end ? part->end : end;
+        bool outer = walk->data;
+        if (host_goes_on(part->cause) && part->split == SPLIT_BLOCKED) {
+            host_walk_wait(walk, off, part, from, to);
+        } else {
+            walk->data |= part->split == SPLIT_BLOCKED &&
+                          host_waits_for_data(walk, &walk->path->host->gaps[off->gap], off->python, part->waits_for);
+            host_walk_part(walk, thread, part, python, from, to);
+        }
+        walk->data = outer;
+        begin = to;
+    }
+    if (begin < end)
+        host_walk_plain(walk, off, begin, end);
+}
