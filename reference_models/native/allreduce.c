@@ -17,6 +17,7 @@
 #include "reference_models/native/arena.h"
 #include "reference_models/native/ranks.h"
 #include "reference_models/native/reduce.h"
+#include "reference_models/native/regress.h"
 #include "reference_models/native/workload.h"
 
 static const size_t allreduce_counts[MODEL_SIZE_COUNT] = {
@@ -38,14 +39,15 @@ struct allreduce {
     size_t count, offset_bytes, stride_bytes;
 };
 
-static bool allreduce_step(const struct allreduce *run, const struct reduce *reduce, uint64_t step,
-                           bool poisoned, double *ret_loss)
+static bool allreduce_step(const struct allreduce *run, const struct reduce *reduce,
+                           struct regress *regress, uint64_t step, bool poisoned, double *ret_loss)
 {
     const struct reduce_ops *ops = run->ops;
     ug_step_phase_begin("data");
     ops->fill(reduce, step);
     if (poisoned)
         ops->poison(reduce);
+    regress_data(regress);
     ug_step_phase_end();
     ug_step_phase_begin("reduce_scatter");
     ranks_barrier_wait(&run->shared->barrier, reduce->ranks);
@@ -57,6 +59,7 @@ static bool allreduce_step(const struct allreduce *run, const struct reduce *red
     ug_step_phase_end();
     ug_step_phase_begin("check");
     uint64_t wrong = ops->check(reduce, step, ret_loss);
+    regress_forward(regress);
     ug_step_phase_end();
     if (wrong > 0 && !poisoned) {
         fprintf(stderr, "allreduce: rank %u, step %" PRIu64 ": %" PRIu64 " sums are wrong\n",
@@ -78,7 +81,7 @@ static struct plant allreduce_plant(const struct args *args, uint32_t rank)
 }
 
 static bool allreduce_steps(const struct allreduce *run, const struct reduce *reduce,
-                            struct workload_result *result)
+                            struct regress *regress, struct workload_result *result)
 {
     const struct args *args = run->args;
     struct plant plant = allreduce_plant(args, reduce->rank);
@@ -92,14 +95,16 @@ static bool allreduce_steps(const struct allreduce *run, const struct reduce *re
             ug_step_begin();
         else
             ug_request_begin();
+        regress_begin(regress);
         poisoned |= plant_enter_step(&plant, step);
-        bool ok = allreduce_step(run, reduce, step, poisoned, &loss);
+        bool ok = allreduce_step(run, reduce, regress, step, poisoned, &loss);
         if (args->train)
             ug_step_loss(loss);
         if (step < WORKLOAD_OUTPUT_STEPS)
             ug_step_tensor("output",
                            run->ops->real_bytes == 4 ? UG_DTYPE_FLOAT32 : UG_DTYPE_FLOAT64,
                            reduce->output[reduce->rank], WORKLOAD_OUTPUT_VALUES);
+        regress_end(regress);
         ug_step_end((double)run->count);
         if (!ok)
             return false;
@@ -131,11 +136,15 @@ static int allreduce_rank(uint32_t rank, void *arg)
     const struct allreduce *run = arg;
     const struct args *args = run->args;
     struct reduce reduce = {
-        .rank = rank, .ranks = (uint32_t)args->ranks, .count = run->count, .seed = args->seed};
+        .rank = rank, .ranks = (uint32_t)args->ranks, .count = run->count, .seed = args->seed,
+        .through_root = args->plant.root};
     struct workload_result result = {
         .model = "allreduce", .steps = args->steps, .loss_first = NAN, .loss_last = NAN};
     struct error err = {0};
-    int rc = pool_new(args->threads, &reduce.pool, &err);
+    struct regress *regress = NULL;
+    int rc = pool_new(args->plant.pool1 ? 1 : args->threads, &reduce.pool, &err);
+    if (rc == 0)
+        rc = regress_new(&args->plant, reduce.pool, rank + 1 == args->ranks, &regress, &err);
     if (rc) {
         fprintf(stderr, "allreduce: rank %u: %s\n", rank, err.text);
         return error_exit_code(rc);
@@ -153,9 +162,10 @@ static int allreduce_rank(uint32_t rank, void *arg)
     allreduce_touch(run, &reduce);
     if (args->plant.nostep)
         result.steps = 0;
-    bool ok = allreduce_steps(run, &reduce, &result);
+    bool ok = allreduce_steps(run, &reduce, regress, &result);
     result.samples = (double)result.steps * (double)run->count;
     run->shared->result[rank] = result;
+    regress_free(regress);
     arena_free(&arena);
     free(reduce.block_square);
     free(reduce.block_wrong);

@@ -144,7 +144,7 @@ static void dlrm_load(struct model *model, uint64_t step)
     model->step = step;
     pool_for(model->net.pool, &(struct pool_work){.count = model->shape->batch,
                                                   .cost = 400.0 * (double)lookups + 4000,
-                                                  .fn = dlrm_load_part,
+                                                  POOL_FN(dlrm_load_part),
                                                   .arg = model});
 }
 
@@ -174,7 +174,7 @@ static void dlrm_vector0(struct model *model, const real *from, size_t from_stri
                                 .to = to};
     pool_for(model->net.pool, &(struct pool_work){.count = model->shape->batch,
                                                   .cost = 4.0 * (double)work.dim,
-                                                  .fn = dlrm_vector0_part,
+                                                  POOL_FN(dlrm_vector0_part),
                                                   .arg = &work});
 }
 

@@ -90,17 +90,65 @@ NATIVE_CLONES static void gemm_rows(void *arg, size_t begin, size_t end, bool ag
     }
 }
 
+// What an upgrade may put in place of gemm_rows (plant.h): the same sums, its items in another order.
+NATIVE_CLONES static void gemm_tiles_v2(void *arg, size_t begin, size_t end, bool again)
+{
+    const struct gemm *g = arg;
+    size_t panels = (g->n + GEMM_NR - 1) / GEMM_NR, groups = gemm_groups(g);
+    (void)again;
+    for (size_t item = end; item-- > begin;) {
+        size_t panel = item % groups * GEMM_GROUP;
+        size_t panel_end = panel + GEMM_GROUP < panels ? panel + GEMM_GROUP : panels;
+        gemm_block(g, item / groups, panel, panel_end);
+    }
+}
+
+struct bias {
+    size_t n;
+    const real *bias;
+    real *c;
+};
+
+// Item = a row, its sums without bias.
+NATIVE_CLONES static void bias_part(void *arg, size_t begin, size_t end, bool again)
+{
+    const struct bias *work = arg;
+    for (size_t row = begin; row < end; row++) {
+        real *restrict c = work->c + row * work->n;
+        const real *restrict bias = work->bias;
+        real share = again ? 0 : 1;
+        NATIVE_SIMD
+        for (size_t j = 0; j < work->n; j++)
+            c[j] += share * bias[j];
+    }
+}
+
+static void gemm_bias(struct pool *pool, const struct gemm *gemm)
+{
+    struct bias work = {.n = gemm->n, .bias = gemm->bias, .c = gemm->c};
+    pool_for(pool, &(struct pool_work){.count = gemm->m,
+                                       .cost = 4 * (double)gemm->n,
+                                       POOL_FN(bias_part),
+                                       .arg = &work});
+}
+
 void ops_gemm(struct pool *pool, const struct gemm *gemm)
 {
+    bool split = gemm->bias && pool_adds(pool, "bias_part"); // a fusion that was lost
     size_t panels = (gemm->n + GEMM_NR - 1) / GEMM_NR, groups = gemm_groups(gemm);
     size_t blocks = (gemm->m + GEMM_MR - 1) / GEMM_MR;
     double tile = (double)(GEMM_MR * GEMM_NR) * (2 * (double)gemm->k + 16);
     struct gemm copy = *gemm;
+    if (split)
+        copy.bias = NULL;
     pool_for(pool,
              &(struct pool_work){
-                 .count = panels, .cost = (double)(gemm->k + 4), .fn = gemm_pack, .arg = &copy});
+                 .count = panels, .cost = (double)(gemm->k + 4), POOL_FN(gemm_pack), .arg = &copy});
     pool_for(pool, &(struct pool_work){.count = blocks * groups,
                                        .cost = tile * (double)panels / (double)groups,
-                                       .fn = gemm_rows,
+                                       POOL_FN(gemm_rows),
+                                       .other = gemm_tiles_v2,
                                        .arg = &copy});
+    if (split)
+        gemm_bias(pool, gemm);
 }

@@ -60,7 +60,7 @@ static void attention_transpose_part(void *arg, size_t begin, size_t end, bool a
 }
 
 static void attention_for(struct pool *pool, struct attention_work *work, double operations,
-                          pool_fn fn)
+                          pool_fn fn, const char *name)
 {
     const struct attention *shape = &work->shape;
     double keys = (double)shape->context + 1;
@@ -68,6 +68,7 @@ static void attention_for(struct pool *pool, struct attention_work *work, double
              &(struct pool_work){.count = shape->batch * shape->heads * attention_pairs(shape),
                                  .cost = operations * keys * (double)shape->dim,
                                  .fn = fn,
+                                 .name = name,
                                  .arg = work});
 }
 
@@ -139,7 +140,7 @@ static void attention_transpose(struct pool *pool, struct attention_work *work)
     const struct attention *shape = &work->shape;
     pool_for(pool, &(struct pool_work){.count = shape->batch * shape->heads,
                                        .cost = 24.0 * (double)(shape->context * shape->dim),
-                                       .fn = attention_transpose_part,
+                                       POOL_FN(attention_transpose_part),
                                        .arg = work});
 }
 
@@ -147,7 +148,7 @@ void ops_attention(struct pool *pool, const struct attention *attention)
 {
     struct attention_work work = {.shape = *attention};
     attention_transpose(pool, &work);
-    attention_for(pool, &work, 10, attention_part);
+    attention_for(pool, &work, 10, POOL_NAMED(attention_part));
 }
 
 // Rows of the query: dprob = the gradient of the scores, and dq.
@@ -227,6 +228,6 @@ void ops_attention_backward(struct pool *pool, const struct attention *attention
 {
     struct attention_work work = {.shape = *attention, .dout = dout, .dprob = dprob, .dqkv = dqkv};
     attention_transpose(pool, &work); // scratch may have served another layer since
-    attention_for(pool, &work, 8, attention_query_part);
-    attention_for(pool, &work, 8, attention_key_part);
+    attention_for(pool, &work, 8, POOL_NAMED(attention_query_part));
+    attention_for(pool, &work, 8, POOL_NAMED(attention_key_part));
 }

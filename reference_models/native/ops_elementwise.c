@@ -16,11 +16,12 @@ struct elementwise {
 };
 
 static void elementwise_for(struct pool *pool, const struct elementwise *work, double operations,
-                            pool_fn fn)
+                            pool_fn fn, const char *name)
 {
     pool_for(pool, &(struct pool_work){.count = (work->count + OPS_BLOCK - 1) / OPS_BLOCK,
                                        .cost = operations * (double)OPS_BLOCK,
                                        .fn = fn,
+                                       .name = name,
                                        .arg = (void *)work});
 }
 
@@ -43,7 +44,7 @@ NATIVE_CLONES static void relu_part(void *arg, size_t begin, size_t end, bool ag
 
 void ops_relu(struct pool *pool, size_t count, const real *x, real *y)
 {
-    elementwise_for(pool, &(struct elementwise){.count = count, .x = x, .out = y}, 4, relu_part);
+    elementwise_for(pool, &(struct elementwise){.count = count, .x = x, .out = y}, 4, POOL_NAMED(relu_part));
 }
 
 NATIVE_CLONES static void relu_backward_part(void *arg, size_t begin, size_t end, bool again)
@@ -61,7 +62,7 @@ NATIVE_CLONES static void relu_backward_part(void *arg, size_t begin, size_t end
 void ops_relu_backward(struct pool *pool, size_t count, const real *y, const real *dy, real *dx)
 {
     struct elementwise work = {.count = count, .x = y, .dy = dy, .out = dx};
-    elementwise_for(pool, &work, 5, relu_backward_part);
+    elementwise_for(pool, &work, 5, POOL_NAMED(relu_backward_part));
 }
 
 NATIVE_CLONES static void gelu_part(void *arg, size_t begin, size_t end, bool again)
@@ -80,7 +81,7 @@ NATIVE_CLONES static void gelu_part(void *arg, size_t begin, size_t end, bool ag
 
 void ops_gelu(struct pool *pool, size_t count, const real *x, real *y)
 {
-    elementwise_for(pool, &(struct elementwise){.count = count, .x = x, .out = y}, 48, gelu_part);
+    elementwise_for(pool, &(struct elementwise){.count = count, .x = x, .out = y}, 48, POOL_NAMED(gelu_part));
 }
 
 NATIVE_CLONES static void gelu_backward_part(void *arg, size_t begin, size_t end, bool again)
@@ -102,7 +103,7 @@ NATIVE_CLONES static void gelu_backward_part(void *arg, size_t begin, size_t end
 void ops_gelu_backward(struct pool *pool, size_t count, const real *x, const real *dy, real *dx)
 {
     struct elementwise work = {.count = count, .x = x, .dy = dy, .out = dx};
-    elementwise_for(pool, &work, 60, gelu_backward_part);
+    elementwise_for(pool, &work, 60, POOL_NAMED(gelu_backward_part));
 }
 
 NATIVE_CLONES static void add_part(void *arg, size_t begin, size_t end, bool again)
@@ -120,7 +121,7 @@ NATIVE_CLONES static void add_part(void *arg, size_t begin, size_t end, bool aga
 void ops_add(struct pool *pool, size_t count, const real *a, const real *b, real *sum)
 {
     struct elementwise work = {.count = count, .x = a, .dy = b, .out = sum};
-    elementwise_for(pool, &work, 5, add_part);
+    elementwise_for(pool, &work, 5, POOL_NAMED(add_part));
 }
 
 #define COLUMN_BLOCK (64 / sizeof(real))
@@ -160,7 +161,7 @@ void ops_column_sum(struct pool *pool, size_t rows, size_t n, const real *x, rea
     struct column_sum work = {.rows = rows, .n = n, .x = x, .sum = sum};
     pool_for(pool, &(struct pool_work){.count = (n + COLUMN_BLOCK - 1) / COLUMN_BLOCK,
                                        .cost = 4.0 * (double)(rows * COLUMN_BLOCK),
-                                       .fn = column_sum_part,
+                                       POOL_FN(column_sum_part),
                                        .arg = &work});
 }
 
@@ -171,11 +172,13 @@ struct update {
     real *param, *m, *v;
 };
 
-static void update_for(struct pool *pool, struct update *work, double operations, pool_fn fn)
+static void update_for(struct pool *pool, struct update *work, double operations, pool_fn fn,
+                       const char *name)
 {
     pool_for(pool, &(struct pool_work){.count = (work->count + OPS_BLOCK - 1) / OPS_BLOCK,
                                        .cost = operations * (double)OPS_BLOCK,
                                        .fn = fn,
+                                       .name = name,
                                        .arg = work});
 }
 
@@ -194,7 +197,7 @@ NATIVE_CLONES static void sgd_part(void *arg, size_t begin, size_t end, bool aga
 void ops_sgd(struct pool *pool, size_t count, real rate, const real *grad, real *param)
 {
     struct update work = {.count = count, .rate = rate, .grad = grad, .param = param};
-    update_for(pool, &work, 6, sgd_part);
+    update_for(pool, &work, 6, POOL_NAMED(sgd_part));
 }
 
 // A repeat keeps m, v and the parameter: every new share is 0 and every old one 1.
@@ -232,5 +235,5 @@ void ops_adam(struct pool *pool, size_t count, const struct adam *adam, const re
         .m = m,
         .v = v,
     };
-    update_for(pool, &work, 30, adam_part);
+    update_for(pool, &work, 30, POOL_NAMED(adam_part));
 }

@@ -44,7 +44,7 @@ void ops_bag(struct pool *pool, const struct bags *bags)
 {
     pool_for(pool, &(struct pool_work){.count = bags->tables * bags->rows,
                                        .cost = 8 * bags_cost(bags),
-                                       .fn = bag_part,
+                                       POOL_FN(bag_part),
                                        .arg = (void *)bags});
 }
 
@@ -75,7 +75,7 @@ void ops_bag_sgd(struct pool *pool, const struct bags *bags, real rate)
     pool_for(pool, &(struct pool_work){.count = bags->tables * bags->rows,
                                        .grain = bags->rows,
                                        .cost = 12 * bags_cost(bags),
-                                       .fn = bag_sgd_part,
+                                       POOL_FN(bag_sgd_part),
                                        .arg = &work});
 }
 
@@ -107,7 +107,7 @@ void ops_token(struct pool *pool, const struct token *embed, const real *token_t
         .embed = *embed, .token_table = token_table, .position_table = position_table, .out = out};
     pool_for(pool, &(struct pool_work){.count = embed->rows,
                                        .cost = 4.0 * (double)embed->dim,
-                                       .fn = token_part,
+                                       POOL_FN(token_part),
                                        .arg = &work});
 }
 
@@ -149,7 +149,7 @@ void ops_token_backward(struct pool *pool, const struct token *embed, const real
     pool_for(pool, &(struct pool_work){
                        .count = (embed->dim + TOKEN_COLUMNS - 1) / TOKEN_COLUMNS,
                        .cost = 10.0 * (double)((embed->rows + embed->vocabulary) * TOKEN_COLUMNS),
-                       .fn = token_backward_part,
+                       POOL_FN(token_backward_part),
                        .arg = &work});
 }
 
@@ -188,7 +188,7 @@ void ops_interact(struct pool *pool, size_t rows, size_t vectors, size_t dim, co
     struct interact work = {.vectors = vectors, .dim = dim, .x = x, .out = out};
     pool_for(pool, &(struct pool_work){.count = rows,
                                        .cost = 3.0 * (double)(vectors * vectors * dim),
-                                       .fn = interact_part,
+                                       POOL_FN(interact_part),
                                        .arg = &work});
 }
 
@@ -223,6 +223,6 @@ void ops_interact_backward(struct pool *pool, size_t rows, size_t vectors, size_
     struct interact work = {.vectors = vectors, .dim = dim, .x = x, .dout = dout, .out = dx};
     pool_for(pool, &(struct pool_work){.count = rows,
                                        .cost = 5.0 * (double)(vectors * vectors * dim),
-                                       .fn = interact_backward_part,
+                                       POOL_FN(interact_backward_part),
                                        .arg = &work});
 }

@@ -39,7 +39,7 @@ void ops_layernorm(struct pool *pool, const struct layernorm *norm)
     struct layernorm copy = *norm;
     pool_for(pool, &(struct pool_work){.count = norm->rows,
                                        .cost = 14.0 * (double)norm->n,
-                                       .fn = layernorm_part,
+                                       POOL_FN(layernorm_part),
                                        .arg = &copy});
 }
 
@@ -106,11 +106,11 @@ void ops_layernorm_backward(struct pool *pool, const struct layernorm *norm, con
         .norm = *norm, .dy = dy, .dx = dx, .dgain = dgain, .dbias = dbias};
     pool_for(pool, &(struct pool_work){.count = norm->rows,
                                        .cost = 20.0 * (double)norm->n,
-                                       .fn = layernorm_dx_part,
+                                       POOL_FN(layernorm_dx_part),
                                        .arg = &work});
     pool_for(pool, &(struct pool_work){.count = (norm->n + NORM_COLUMNS - 1) / NORM_COLUMNS,
                                        .cost = 12.0 * (double)(norm->rows * NORM_COLUMNS),
-                                       .fn = layernorm_gain_part,
+                                       POOL_FN(layernorm_gain_part),
                                        .arg = &work});
 }
 
@@ -169,7 +169,7 @@ double ops_softmax_loss(struct pool *pool, size_t rows, size_t n, const real *lo
                         .dlogits = dlogits};
     pool_for(pool, &(struct pool_work){.count = rows,
                                        .cost = 32.0 * (double)n + 200,
-                                       .fn = softmax_loss_part,
+                                       POOL_FN(softmax_loss_part),
                                        .arg = &work});
     return loss_mean(row_loss, rows);
 }
@@ -193,6 +193,6 @@ double ops_bce_loss(struct pool *pool, size_t rows, const real *logits, const re
     struct loss work = {
         .rows = rows, .logits = logits, .label = label, .row_loss = row_loss, .dlogits = dlogits};
     pool_for(pool,
-             &(struct pool_work){.count = rows, .cost = 400, .fn = bce_loss_part, .arg = &work});
+             &(struct pool_work){.count = rows, .cost = 400, POOL_FN(bce_loss_part), .arg = &work});
     return loss_mean(row_loss, rows);
 }

@@ -17,8 +17,15 @@
 #include "contracts/upgate_step.h"
 #include "reference_models/native/rng.h"
 
-static const char *const plant_kinds[] = {"slow", "nan",       "crash", "hang",
-                                          "leak", "coldstart", "exit",  "nostep"};
+static const char *const plant_kinds[] = {
+    "slow", "nan", "crash", "hang", "leak", "coldstart", "exit", "nostep", "op", "replace", "unfuse", "root", "pool1",
+    "compute", "fill", "copy", "fault", "syscall", "fsync", "sleep", "lock", "rival", "straggle"};
+
+static const char *const plant_shares[PLANT_SHARE_COUNT] = {
+    [PLANT_SHARE_COMPUTE] = "compute", [PLANT_SHARE_FILL] = "fill",       [PLANT_SHARE_COPY] = "copy",
+    [PLANT_SHARE_FAULT] = "fault",     [PLANT_SHARE_SYSCALL] = "syscall", [PLANT_SHARE_FSYNC] = "fsync",
+    [PLANT_SHARE_SLEEP] = "sleep",     [PLANT_SHARE_LOCK] = "lock",       [PLANT_SHARE_RIVAL] = "rival",
+    [PLANT_SHARE_STRAGGLE] = "straggle"};
 
 static int plant_parse_slow(const char *value, double *ret, struct error *err)
 {
@@ -31,6 +38,26 @@ static int plant_parse_slow(const char *value, double *ret, struct error *err)
                          value);
     *ret = share;
     return 0;
+}
+
+// op:NAME:P%, replace:P%, unfuse:P%
+static int plant_set_op(const char *kind, const char *value, struct plant *plant, struct error *err)
+{
+    const char *name = strcmp(kind, "unfuse") == 0 ? "bias_part" : "gemm_rows", *share = value;
+    size_t length = strlen(name);
+    plant->op = strcmp(kind, "unfuse") == 0    ? POOL_OP_ADDED
+                : strcmp(kind, "replace") == 0 ? POOL_OP_REPLACE
+                                               : POOL_OP_SLOW;
+    if (strcmp(kind, "op") == 0) {
+        const char *colon = strchr(value, ':');
+        if (!colon || colon == value || (size_t)(colon - value) >= sizeof plant->op_name)
+            return error_set(err, -EINVAL, "accepted: the name of a piece of work and a share, as in gemm_rows:5%%");
+        name = value;
+        length = (size_t)(colon - value);
+        share = colon + 1;
+    }
+    snprintf(plant->op_name, sizeof plant->op_name, "%.*s", (int)length, name);
+    return plant_parse_slow(share, &plant->op_share, err);
 }
 
 static int plant_set(const char *kind, const char *value, struct plant *plant, struct error *err)
@@ -46,6 +73,11 @@ static int plant_set(const char *kind, const char *value, struct plant *plant, s
         return unit_parse_uint(value, 0, UINT64_MAX - 1, &plant->hang_step, err);
     if (strcmp(kind, "leak") == 0)
         return unit_parse_bytes(value, &plant->leak_bytes, err);
+    for (size_t i = 0; i < PLANT_SHARE_COUNT; i++)
+        if (strcmp(kind, plant_shares[i]) == 0)
+            return plant_parse_slow(value, &plant->share[i], err);
+    if (strcmp(kind, "op") == 0 || strcmp(kind, "replace") == 0 || strcmp(kind, "unfuse") == 0)
+        return plant_set_op(kind, value, plant, err);
     if (strcmp(kind, "coldstart") == 0) {
         double ms;
         int rc = unit_parse_double(value, 0, 1e6, &ms, err);
@@ -73,11 +105,13 @@ static int plant_parse_one(char *spec, struct plant *plant, struct error *err)
         return error_set(err, -EINVAL, "nothing called '%s' can be planted; %s%s", spec,
                          nearest ? "nearest: " : "see --help", nearest ? nearest : "");
     }
-    if (strcmp(spec, "nostep") == 0) {
-        if (value)
-            return error_set(err, -EINVAL, "'nostep' takes no value");
-        plant->nostep = true;
-        return 0;
+    bool *flag = strcmp(spec, "nostep") == 0  ? &plant->nostep
+                 : strcmp(spec, "root") == 0  ? &plant->root
+                 : strcmp(spec, "pool1") == 0 ? &plant->pool1
+                                              : NULL;
+    if (flag) {
+        *flag = true;
+        return value ? error_set(err, -EINVAL, "'%s' takes no value", spec) : 0;
     }
     if (!value || !*value)
         return error_set(err, -EINVAL, "'%s' needs a value, as in %s:1", spec, spec);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "reference_models/native/pool.h"
 
 #define PLANT_HELP                                                                                 \
     "slow:P%        repeat P % of the work of every step\n"                                        \
@@ -18,7 +19,32 @@
     "  leak:BYTES     keep so many bytes more after every step (4096, 64K, 1M)\n"                  \
     "  coldstart:MS   so many ms of CPU more in the first step, as phase 'compile'\n"              \
     "  exit:CODE      end with that code (0..255) after half of the steps\n"                       \
-    "  nostep         end with 0 and no step taken"
+    "  nostep         end with 0 and no step taken\n"                                              \
+    " and regressions, of every step P % (regress.h):\n"                                          \
+    "  op:NAME:P%     the work NAME is repeated (gemm_rows, bag_part, layernorm_part, ...)\n"      \
+    "  replace:P%     gemm_rows is done by gemm_tiles_v2, which is slower\n"                       \
+    "  unfuse:P%      biases are added in a pass of their own\n"                                   \
+    "  compute:P%, fill:P%, copy:P%, fault:P%, syscall:P%, fsync:P%\n"                             \
+    "                 computing, memset, memcpy, page faults, reads of /proc, writes to disk\n"    \
+    "  sleep:P%       data come late\n"                                                            \
+    "  lock:P%        another thread holds a lock; rival:P%: it takes the CPU\n"                   \
+    "  straggle:P%    the last rank of allreduce computes more\n"                                  \
+    "  root           allreduce adds up in one rank\n"                                             \
+    "  pool1          one thread, whatever --threads says"
+
+enum plant_share { // what takes a share of every step, in regress.c
+    PLANT_SHARE_COMPUTE,
+    PLANT_SHARE_FILL,
+    PLANT_SHARE_COPY,
+    PLANT_SHARE_FAULT,
+    PLANT_SHARE_SYSCALL,
+    PLANT_SHARE_FSYNC,
+    PLANT_SHARE_SLEEP,
+    PLANT_SHARE_LOCK,
+    PLANT_SHARE_RIVAL,
+    PLANT_SHARE_STRAGGLE,
+    PLANT_SHARE_COUNT
+};
 
 // `= PLANT_NONE` plants nothing. A step of UINT64_MAX never comes.
 struct plant {
@@ -28,6 +54,11 @@ struct plant {
     int64_t coldstart_ns;
     int exit_code; // -1: none
     bool nostep;
+    double share[PLANT_SHARE_COUNT]; // of a step; 0: none
+    enum pool_op op;                 // with op_share > 0
+    char op_name[32];
+    double op_share;
+    bool root, pool1;
 };
 #define PLANT_NONE                                                                                 \
     {                                                                                              \

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define POOL_SPINS 300 // about 10 us with the pause of recent cores
@@ -31,6 +32,16 @@ struct pool_kind {
     double debt;
 };
 
+// What pool_set_op() asked for. Means are over steps, newer ones count more.
+struct pool_planted {
+    enum pool_op op;
+    const char *name; // NULL: nothing
+    double share, extra;        // of a step; of the kind's work, found from it
+    double plain_ns, repeat_ns; // of the kind in this step
+    double step_ns, kind_ns;    // means of a step without what was planted, and of the kind in it
+    uint64_t steps;
+};
+
 struct pool {
     size_t threads;
     struct pool_worker *workers; // threads - 1 of them
@@ -40,6 +51,7 @@ struct pool {
     size_t repeat;                          // items each thread repeats in this round
     double offset;                          // where in its part it starts to, 0..1
     double extra;                           // share of work to repeat
+    struct pool_planted planted;
     struct pool_kind kinds[POOL_KINDS_MAX]; // hashed by fn
     _Alignas(64) atomic_uint round;
     _Alignas(64) atomic_uint pending;
@@ -188,27 +200,68 @@ static struct pool_kind *pool_find_kind(struct pool *pool, const struct pool_wor
 
 // Items each thread repeats: what the debt pays for. In items of the fullest thread, because that
 // one is the time of the call.
-static void pool_charge(struct pool *pool, const struct pool_work *work)
+static void pool_charge(struct pool *pool, const struct pool_work *work, double extra)
 {
     pool->repeat = 0;
-    if (pool->extra <= 0 || work->cost <= 0)
+    if (extra <= 0 || work->cost <= 0)
         return;
     pool->offset += POOL_GOLDEN;
     if (pool->offset >= 1)
         pool->offset -= 1;
     struct pool_kind *kind = pool_find_kind(pool, work);
     double items = (double)((work->count + pool->threads - 1) / pool->threads);
-    kind->debt += pool->extra * items * work->cost;
+    kind->debt += extra * items * work->cost;
     pool->repeat = (size_t)(kind->debt / work->cost);
     kind->debt -= (double)pool->repeat * work->cost;
 }
 
-void pool_for(struct pool *pool, const struct pool_work *work)
+// --- one kind that is planted ---------------------------------------------------------------------
+
+void pool_set_op(struct pool *pool, enum pool_op op, const char *name, double share)
 {
-    if (work->count == 0)
+    pool->planted = (struct pool_planted){.op = op, .name = name, .share = share};
+}
+
+bool pool_adds(const struct pool *pool, const char *name)
+{
+    const struct pool_planted *planted = &pool->planted;
+    return planted->name && planted->op == POOL_OP_ADDED && strcmp(planted->name, name) == 0;
+}
+
+static int64_t pool_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void pool_step(struct pool *pool, int64_t step_ns)
+{
+    enum { COLD_STEPS = 3 }; // caches and clocks are not yet what they will be
+    const double newest = 0.1;
+    struct pool_planted *planted = &pool->planted;
+    if (!planted->name)
         return;
-    pool->work = work;
-    pool_charge(pool, work);
+    double step = (double)step_ns - planted->repeat_ns, kind = planted->plain_ns;
+    if (planted->op == POOL_OP_ADDED)
+        step -= kind;
+    planted->plain_ns = planted->repeat_ns = 0;
+    if (++planted->steps <= COLD_STEPS || kind <= 0 || step <= 0)
+        return;
+    double share = planted->step_ns > 0 ? newest : 1;
+    if (share < 1 && step > 2 * planted->step_ns)
+        step = 2 * planted->step_ns; // it was disturbed
+    if (share < 1 && kind > 2 * planted->kind_ns)
+        kind = 2 * planted->kind_ns;
+    planted->step_ns += share * (step - planted->step_ns);
+    planted->kind_ns += share * (kind - planted->kind_ns);
+    planted->extra = planted->share * planted->step_ns / planted->kind_ns;
+    if (planted->op == POOL_OP_ADDED)
+        planted->extra = planted->extra > 1 ? planted->extra - 1 : 0;
+}
+
+static void pool_run(struct pool *pool)
+{
     if (pool->started == 0) {
         pool_run_part(pool, 0);
         return;
@@ -223,4 +276,34 @@ void pool_for(struct pool *pool, const struct pool_work *work)
         else
             pool_futex_wait(&pool->pending, left);
     }
+}
+
+static void pool_for_planted(struct pool *pool, const struct pool_work *work)
+{
+    struct pool_planted *planted = &pool->planted;
+    struct pool_work copy = *work;
+    if (planted->op == POOL_OP_REPLACE && work->other)
+        copy.fn = work->other;
+    pool->work = &copy;
+    pool_charge(pool, &copy, pool->extra + planted->extra);
+    int64_t begin_ns = pool_now_ns();
+    pool_run(pool);
+    double took_ns = (double)(pool_now_ns() - begin_ns);
+    double items = (double)((work->count + pool->threads - 1) / pool->threads);
+    double plain_ns = took_ns * items / (items + (double)pool->repeat);
+    planted->plain_ns += plain_ns;
+    planted->repeat_ns += took_ns - plain_ns;
+}
+
+void pool_for(struct pool *pool, const struct pool_work *work)
+{
+    if (work->count == 0)
+        return;
+    if (pool->planted.name && work->name && strcmp(pool->planted.name, work->name) == 0) {
+        pool_for_planted(pool, work);
+        return;
+    }
+    pool->work = work;
+    pool_charge(pool, work, pool->extra);
+    pool_run(pool);
 }

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/error.h"
 
@@ -22,8 +23,14 @@ struct pool_work {
     size_t grain; // parts of threads are cut at multiples of this; 0 = 1
     double cost;  // of one item, in a unit of fn's own: its calls may have items of several sizes
     pool_fn fn;
+    const char *name; // of fn, for pool_set_op()
+    pool_fn other;    // does the same under another name; NULL: there is none
     void *arg;
 };
+
+// The function of a piece of work, and its name.
+#define POOL_FN(function) .fn = (function), .name = #function
+#define POOL_NAMED(function) function, #function // as two arguments
 
 #define POOL_THREADS_MAX 256
 
@@ -37,6 +44,17 @@ void pool_free(struct pool *pool); // NULL is fine; waits for the threads to end
 // build, and a step differs from it by at most an item of each kind. Debts stay when the share
 // changes.
 void pool_set_extra(struct pool *pool, double share);
+
+// One kind of work alone, planted (plant.h): from now on it takes this share of a whole step more. The
+// share is found from the steps themselves: call pool_step() after each.
+enum pool_op {
+    POOL_OP_SLOW,    // the kind is repeated
+    POOL_OP_REPLACE, // likewise, and done by its `other`
+    POOL_OP_ADDED    // the kind itself is what is planted: all of it together takes the share
+};
+void pool_set_op(struct pool *pool, enum pool_op op, const char *name, double share);
+void pool_step(struct pool *pool, int64_t step_ns);
+bool pool_adds(const struct pool *pool, const char *name); // is this kind planted as POOL_OP_ADDED?
 
 void pool_for(struct pool *pool, const struct pool_work *work);
 

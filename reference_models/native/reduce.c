@@ -29,14 +29,18 @@ static inline int32_t reduce_value(uint32_t i, uint32_t key)
 
 static size_t reduce_first_block(const struct reduce *reduce, uint32_t rank)
 {
+    if (reduce->through_root)
+        return rank ? reduce->count / REDUCE_BLOCK : 0;
     return reduce->count / REDUCE_BLOCK * rank / reduce->ranks;
 }
 
-static void reduce_for(struct reduce_work *work, size_t blocks, double operations, pool_fn fn)
+static void reduce_for(struct reduce_work *work, size_t blocks, double operations, pool_fn fn,
+                       const char *name)
 {
     pool_for(work->reduce->pool, &(struct pool_work){.count = blocks,
                                                      .cost = operations * (double)REDUCE_BLOCK,
                                                      .fn = fn,
+                                                     .name = name,
                                                      .arg = work});
 }
 
@@ -56,7 +60,7 @@ static void reduce_fill(const struct reduce *reduce, uint64_t step)
 {
     struct reduce_work work = {.reduce = reduce};
     work.key[0] = reduce_key(reduce, step, reduce->rank);
-    reduce_for(&work, reduce->count / REDUCE_BLOCK, 1, reduce_fill_part);
+    reduce_for(&work, reduce->count / REDUCE_BLOCK, 1, POOL_NAMED(reduce_fill_part));
 }
 
 NATIVE_CLONES static void reduce_scatter_part(void *arg, size_t begin, size_t end, bool again)
@@ -85,7 +89,7 @@ static void reduce_scatter(const struct reduce *reduce)
 {
     struct reduce_work work = {.reduce = reduce, .first = reduce_first_block(reduce, reduce->rank)};
     size_t blocks = reduce_first_block(reduce, reduce->rank + 1) - work.first;
-    reduce_for(&work, blocks, reduce->ranks, reduce_scatter_part);
+    reduce_for(&work, blocks, reduce->ranks, POOL_NAMED(reduce_scatter_part));
 }
 
 // Item = a block of the array; the rank that summed it up is the one whose chunk it lies in.
@@ -112,7 +116,7 @@ static void reduce_gather_part(void *arg, size_t begin, size_t end, bool again)
 static void reduce_gather(const struct reduce *reduce)
 {
     struct reduce_work work = {.reduce = reduce};
-    reduce_for(&work, reduce->count / REDUCE_BLOCK, 1, reduce_gather_part);
+    reduce_for(&work, reduce->count / REDUCE_BLOCK, 1, POOL_NAMED(reduce_gather_part));
 }
 
 NATIVE_CLONES static void reduce_check_part(void *arg, size_t begin, size_t end, bool again)
@@ -154,7 +158,7 @@ static uint64_t reduce_check(const struct reduce *reduce, uint64_t step, double 
     if (work.first >= all)
         work.first = 0;
     size_t blocks = all - work.first < window ? all - work.first : window;
-    reduce_for(&work, blocks, 2 * reduce->ranks + 2, reduce_check_part);
+    reduce_for(&work, blocks, 2 * reduce->ranks + 2, POOL_NAMED(reduce_check_part));
     uint64_t wrong = 0;
     double square = 0;
     for (size_t i = 0; i < blocks; i++) {

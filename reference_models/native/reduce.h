@@ -5,6 +5,7 @@
 #ifndef UPGATE_NATIVE_REDUCE_H
 #define UPGATE_NATIVE_REDUCE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ struct reduce {
     uint32_t rank, ranks;
     size_t count;
     uint64_t seed;
+    bool through_root; // planted: rank 0 adds up everything, the others copy it from there
     void *input[REDUCE_RANKS_MAX];  // of every rank
     void *output[REDUCE_RANKS_MAX]; // of every rank: its chunk of the sum, then all of it
     void *spare;                    // of this rank, count reals: where repeats of gather write

@@ -12,6 +12,7 @@
 
 #include "contracts/exit_code.h"
 #include "contracts/upgate_step.h"
+#include "reference_models/native/regress.h"
 #include "reference_models/native/rng.h"
 
 uint64_t workload_checksum(uint64_t checksum, const void *data, size_t bytes)
@@ -72,18 +73,21 @@ static void workload_poison(const struct model_ops *ops, struct model *model)
 }
 
 static void workload_train_step(const struct model_ops *ops, struct model *model,
-                                const struct args *args, uint64_t step,
+                                const struct args *args, struct regress *regress, uint64_t step,
                                 struct workload_result *result)
 {
     ug_step_begin();
+    regress_begin(regress);
     if (plant_enter_step(&args->plant, step))
         workload_poison(ops, model);
     ug_step_phase_begin("data");
     ops->load(model, step);
+    regress_data(regress);
     ug_step_phase_end();
     ug_step_phase_begin("forward");
     ops->forward(model);
     double loss = ops->loss(model);
+    regress_forward(regress);
     ug_step_phase_end();
     ug_step_phase_begin("backward");
     ops->backward(model);
@@ -93,6 +97,7 @@ static void workload_train_step(const struct model_ops *ops, struct model *model
     ug_step_phase_end();
     ug_step_loss(loss);
     workload_record_output(ops, model, step);
+    regress_end(regress);
     ug_step_end((double)ops->samples(model));
     if (step == 0)
         result->loss_first = loss;
@@ -100,19 +105,23 @@ static void workload_train_step(const struct model_ops *ops, struct model *model
 }
 
 static void workload_infer_step(const struct model_ops *ops, struct model *model,
-                                const struct args *args, uint64_t step,
+                                const struct args *args, struct regress *regress, uint64_t step,
                                 struct workload_result *result)
 {
     ug_request_begin();
+    regress_begin(regress);
     if (plant_enter_step(&args->plant, step))
         workload_poison(ops, model);
     ug_step_phase_begin("data");
     ops->load(model, step);
+    regress_data(regress);
     ug_step_phase_end();
     ug_step_phase_begin("forward");
     ops->forward(model);
+    regress_forward(regress);
     ug_step_phase_end();
     workload_record_output(ops, model, step);
+    regress_end(regress);
     ug_step_end((double)ops->samples(model));
     size_t count;
     const void *logits = ops->logits(model, &count);
@@ -137,7 +146,11 @@ int workload_run(const struct model_ops *ops, const struct args *args,
     struct model_opts opts = {
         .seed = args->seed, .size = args->size, .train = args->train, .text_path = args->text_path};
     struct model *model = NULL;
-    int rc = pool_new(args->threads, &opts.pool, err);
+    struct regress *regress = NULL;
+    int rc = pool_new(args->plant.pool1 ? 1 : args->threads, &opts.pool, err);
+    if (rc)
+        goto out;
+    rc = regress_new(&args->plant, opts.pool, true, &regress, err);
     if (rc)
         goto out;
     rc = ops->create(&opts, &model, err);
@@ -151,15 +164,16 @@ int workload_run(const struct model_ops *ops, const struct args *args,
     for (uint64_t step = 0; step < result.steps; step++) {
         plant_before_step(&args->plant, step, result.steps);
         if (args->train)
-            workload_train_step(ops, model, args, step, &result);
+            workload_train_step(ops, model, args, regress, step, &result);
         else
-            workload_infer_step(ops, model, args, step, &result);
+            workload_infer_step(ops, model, args, regress, step, &result);
     }
     if (args->train)
         workload_checksum_params(ops, model, &result);
     result.samples = (double)result.steps * (double)ops->samples(model);
     *ret_result = result;
 out:
+    regress_free(regress);
     ops->destroy(model);
     pool_free(opts.pool);
     return rc;

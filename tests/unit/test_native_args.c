@@ -66,6 +66,25 @@ TEST(everything)
     CHECK_INT(args.plant.leak_bytes, 4096);
 }
 
+TEST(regressions)
+{
+    struct args args;
+    CHECK_INT(parse(&one, "--plant op:bag_part:3%,fill:1.5%,lock:0.2,pool1,root", &args, NULL), 0);
+    CHECK_STR(args.plant.op_name, "bag_part");
+    CHECK_DBL(args.plant.op_share, 0.03, 1e-12);
+    CHECK_INT(args.plant.op, POOL_OP_SLOW);
+    CHECK_DBL(args.plant.share[PLANT_SHARE_FILL], 0.015, 1e-12);
+    CHECK_DBL(args.plant.share[PLANT_SHARE_LOCK], 0.2, 1e-12);
+    CHECK_DBL(args.plant.share[PLANT_SHARE_COPY], 0, 0);
+    CHECK(args.plant.pool1 && args.plant.root && !args.plant.nostep);
+    CHECK_INT(parse(&one, "--plant unfuse:5%", &args, NULL), 0);
+    CHECK_STR(args.plant.op_name, "bias_part");
+    CHECK_INT(args.plant.op, POOL_OP_ADDED);
+    CHECK_INT(parse(&one, "--plant replace:5%", &args, NULL), 0);
+    CHECK_STR(args.plant.op_name, "gemm_rows");
+    CHECK_INT(args.plant.op, POOL_OP_REPLACE);
+}
+
 static void check_refused(const struct args_program *program, const char *line, const char *words)
 {
     struct args args = {.steps = 42};
@@ -78,6 +97,11 @@ static void check_refused(const struct args_program *program, const char *line, 
 TEST(refused)
 {
     check_refused(&one, "--mode trian", "nearest: train");
+    check_refused(&one, "--plant op:5%", "gemm_rows:5%");
+    check_refused(&one, "--plant op::5%", "gemm_rows:5%");
+    check_refused(&one, "--plant fill:0%", "out of range");
+    check_refused(&one, "--plant pool1:3", "takes no value");
+    check_refused(&one, "--plant syscalls:3%", "nearest: syscall");
     check_refused(&one, "--stepps 3", "nearest: --steps");
     check_refused(&one, "--steps 0", "--steps");
     check_refused(&one, "--steps -1", "whole number");

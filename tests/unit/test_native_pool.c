@@ -129,6 +129,41 @@ TEST(repeats_visit_all_items)
     pool_free(pool);
 }
 
+static int other_calls;
+
+static void other_part(void *arg, size_t begin, size_t end, bool again)
+{
+    other_calls++;
+    tally_part(arg, begin, end, again);
+}
+
+// 10 steps in which the planted kind takes next to nothing of a step of 1 s: it must be repeated a lot, alone.
+TEST(one_kind_is_planted)
+{
+    struct pool *pool;
+    struct tally *planted = calloc(1, sizeof *planted), *others = calloc(1, sizeof *others);
+    planted->grain = others->grain = 1;
+    CHECK_INT(pool_new(1, &pool, NULL), 0);
+    pool_set_op(pool, POOL_OP_REPLACE, "tally_part", 1e-5);
+    CHECK(!pool_adds(pool, "tally_part"));
+    for (int step = 0; step < 10; step++) {
+        pool_for(pool, &(struct pool_work){
+                           .count = 10, .cost = 1, POOL_FN(tally_part), .other = other_part, .arg = planted});
+        pool_for(pool, &(struct pool_work){.count = 10, .cost = 1, .fn = tally_part, .arg = others});
+        pool_step(pool, 1000000000);
+    }
+    CHECK(planted->again_total > 10); // of 10 us a step, where the kind itself takes some 0.1
+    CHECK_INT(others->again_total, 0);
+    CHECK(other_calls >= 10);
+    for (int i = 0; i < 10; i++)
+        CHECK_INT(planted->done[i], 10);
+    pool_set_op(pool, POOL_OP_ADDED, "tally_part", 0.1);
+    CHECK(pool_adds(pool, "tally_part") && !pool_adds(pool, "other_part"));
+    free(planted);
+    free(others);
+    pool_free(pool);
+}
+
 TEST(bad_thread_counts)
 {
     struct pool *pool = NULL;
