@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+// From aligned groups to contributions: groups of one kind and one name are one, wherever they are; each gets its difference, its
+// interval (simultaneous for all) and its share; together they sum to the difference of the untraced step, and what does not is the
+// residual. A contribution is named when its interval leaves out 0 and it is worth a line. Pure.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/names.h"
+#include "reports/analyse/stalls/stalls.h"
+
+enum { CONTRIBUTIONS_LABEL_MAX = 56, CONTRIBUTIONS_HALF_MAX = 26, CONTRIBUTIONS_HIT_MIN = 5 };
+static const double contributions_floor = 0.001; // of the step: below it nothing is named
+static const double contributions_residual = 0.01;
+
+struct contributions_key {
+    char *text;
+    uint32_t group;
+};
+
+struct contributions {
+    struct diff_job *job;
+    struct diff_group *groups;
+    struct contributions_key *keys;
+    size_t group_count;
+    uint32_t *members; // groups, by key
+    struct contributions_item *items;
+    size_t count;
+};
+
+struct contributions_item {
+    size_t first, count; // of members
+    enum diff_kind kind;
+    struct diff_estimate estimate;
+    double half;
+    bool named;
+};
+
+static void key_normalised(struct strbuf *text, const char *name)
+{
+    char buf[NAMES_LENGTH_MAX] = "";
+    if (name)
+        names_normalise(name, buf, sizeof buf);
+    strbuf_add(text, "|%s", buf);
+}
+
+// The outermost place, or the innermost.
+static const struct cost_node *key_place(const struct cost_tree *tree, uint32_t leaf, bool outermost)
+{
+    uint32_t place = tree->nodes[leaf].parent;
+    while (outermost && place != COST_NONE && place != 0 && tree->nodes[place].parent != 0 &&
+           tree->nodes[place].parent != COST_NONE)
+        place = tree->nodes[place].parent;
+    return &tree->nodes[place == COST_NONE ? 0 : place];
+}
+
+static char *key_make(const struct diff_job *job, const struct diff_group *group)
+{
+    const struct cost_tree *tree = job->workload->trees[group->side];
+    const struct cost_node *leaf = &tree->nodes[group->leaf];
+    struct strbuf text = {0};
+    strbuf_add(&text, "%02d", group->kind);
+    switch (group->kind) {
+    case DIFF_DATA_WAIT:
+    case DIFF_COMPILE:
+    case DIFF_COLD_START:
+    case DIFF_MEMORY_ALLOC:
+    case DIFF_CLOCK_THROTTLE:
+    case DIFF_PARALLELISM:
+        break;
+    case DIFF_HOST_STALL:
+        strbuf_add(&text, "|%s|%s", leaf->name, leaf->module ? leaf->module : "");
+        break;
+    case DIFF_SYNC_ADDED:
+    case DIFF_MEMCPY:
+        strbuf_add(&text, "|%s", leaf->name);
+        break;
+    case DIFF_COMM_EXPOSED:
+        strbuf_add(&text, "|%.*s", (int)strcspn(leaf->name, " "), leaf->name);
+        break;
+    case DIFF_LAUNCH_GAP:
+        strbuf_add(&text, "|%s", key_place(tree, group->leaf, true)->name);
+        break;
+    case DIFF_PYTHON_OVERHEAD:
+        key_normalised(&text, key_place(tree, group->leaf, false)->name);
+        break;
+    default:
+        key_normalised(&text, group->name_a);
+        key_normalised(&text, group->name_b);
+    }
+    return strbuf_take(&text);
+}
+
+static int key_compare(const void *left, const void *right)
+{
+    const struct contributions_key *a = left, *b = right;
+    int order = strcmp(a->text, b->text);
+    return order ? order : a->group < b->group ? -1 : a->group > b->group;
+}
+
+static void contributions_merge(struct contributions *all)
+{
+    qsort(all->keys, all->group_count, sizeof *all->keys, key_compare);
+    for (size_t i = 0; i < all->group_count; i++) {
+        bool fresh = i == 0 || strcmp(all->keys[i].text, all->keys[i - 1].text) != 0;
+        all->members[i] = all->keys[i].group;
+        if (fresh)
+            all->items[all->count++] =
+                (struct contributions_item){.first = i, .kind = all->groups[all->keys[i].group].kind};
+        all->items[all->count - 1].count++;
+    }
+}
+
+static void contributions_estimate(struct contributions *all, size_t from)
+{
+    const struct diff_units *units = &all->job->units;
+    double *ns[2] = {xcalloc(units->count + 1, sizeof **ns), xcalloc(units->count + 1, sizeof **ns)};
+    for (size_t i = from; i < all->count; i++) {
+        struct contributions_item *item = &all->items[i];
+        memset(ns[0], 0, units->count * sizeof **ns);
+        memset(ns[1], 0, units->count * sizeof **ns);
+        for (size_t k = 0; k < item->count; k++)
+            diff_groups_add(all->job, all->groups[all->members[item->first + k]].group, ns);
+        diff_units_estimate(all->job, ns, &item->estimate);
+    }
+    free(ns[0]);
+    free(ns[1]);
+}
+
+// Which are named: at 99 % for all that could be, which is those that are long enough on either side.
+static void contributions_judge(struct contributions *all)
+{
+    const struct diff_job *job = all->job;
+    double floor = contributions_floor * job->untraced.step[0];
+    size_t candidates = 0, hit_min = job->units.count < 2 * CONTRIBUTIONS_HIT_MIN ? 1 : CONTRIBUTIONS_HIT_MIN;
+    for (size_t i = 0; i < all->count; i++)
+        candidates += fmax(all->items[i].estimate.a, all->items[i].estimate.b) >= floor;
+    for (size_t i = 0; i < all->count; i++) {
+        struct contributions_item *item = &all->items[i];
+        const struct diff_estimate *estimate = &item->estimate;
+        item->half = diff_units_half(estimate, candidates);
+        item->named = isfinite(item->half) && fabs(estimate->delta) > item->half && fabs(estimate->delta) >= floor &&
+                      estimate->agrees && estimate->units_hit >= hit_min;
+    }
+}
+
+// Python functions of which none alone is named may together be: the interpreter itself got slower.
+static bool contributions_gather(struct contributions *all, enum diff_kind kind)
+{
+    struct contributions_item gathered = {.kind = kind, .count = 0};
+    size_t parts = 0, kept = 0, member_count = 0;
+    for (size_t i = 0; i < all->count; i++)
+        parts += all->items[i].kind == kind && !all->items[i].named;
+    if (parts < 2)
+        return false;
+    uint32_t *members = xcalloc(all->group_count + 1, sizeof *members), *rest = xcalloc(all->group_count + 1, sizeof *rest);
+    for (size_t i = 0; i < all->count; i++) {
+        struct contributions_item item = all->items[i];
+        bool gather = item.kind == kind && !item.named;
+        if (gather) {
+            memcpy(rest + gathered.count, all->members + item.first, item.count * sizeof *rest);
+            gathered.count += item.count;
+            continue;
+        }
+        memcpy(members + member_count, all->members + item.first, item.count * sizeof *members);
+        item.first = member_count;
+        member_count += item.count;
+        all->items[kept++] = item;
+    }
+    gathered.first = member_count;
+    memcpy(members + member_count, rest, gathered.count * sizeof *rest);
+    all->items[kept++] = gathered;
+    memcpy(all->members, members, all->group_count * sizeof *members);
+    all->count = kept;
+    free(rest);
+    free(members);
+    return true;
+}
+
+static int item_compare(const void *left, const void *right)
+{
+    const struct contributions_item *a = left, *b = right;
+    if (a->named != b->named)
+        return a->named ? -1 : 1;
+    double x = fabs(a->estimate.delta), y = fabs(b->estimate.delta);
+    return x > y ? -1 : x < y ? 1 : a->first < b->first ? -1 : a->first > b->first;
+}
+
+// Members with the largest change first: they say what it is called, and where.
+static _Thread_local const struct diff_group *sort_of; // qsort has no context
+
+static int member_compare(const void *left, const void *right)
+{
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    double x = fabs(sort_of[a].b - sort_of[a].a), y = fabs(sort_of[b].b - sort_of[b].a);
+    return x > y ? -1 : x < y ? 1 : a < b ? -1 : a > b;
+}
+
+static const char *label_short(struct diff_job *job, const char *name, size_t max)
+{
+    char text[NAMES_LENGTH_MAX] = "";
+    names_short(name, text, sizeof text, max);
+    return arena_copy(job->arena, text);
+}
+
+static const char *label_stall(struct diff_job *job, const struct cost_node *leaf)
+{
+    size_t count = 0;
+    const struct stall_cause *causes = stall_causes(&count);
+    const char *title = leaf->name;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(causes[i].id, leaf->name) == 0)
+            title = causes[i].title;
+    return leaf->module ? arena_print(job->arena, "%s (%s)", title, leaf->module) : title;
+}
+
+static const char *label_replaced(struct diff_job *job, const struct diff_group *group)
+{
+    return arena_print(job->arena, "%s -> %s",
+                       group->name_a ? label_short(job, group->name_a, CONTRIBUTIONS_HALF_MAX) : "nothing",
+                       group->name_b ? label_short(job, group->name_b, CONTRIBUTIONS_HALF_MAX) : "nothing");
+}
+
+static const char *label_make(struct diff_job *job, const struct diff_contribution *made, const struct diff_group *group)
+{
+    const struct cost_tree *tree = job->workload->trees[group->side];
+    const struct cost_node *leaf = &tree->nodes[group->leaf];
+    switch (made->kind) {
+    case DIFF_HOST_STALL:
+        return label_stall(job, leaf);
+    case DIFF_KERNEL_REPLACED:
+    case DIFF_CPU_FUNCTION_REPLACED:
+        return label_replaced(job, group);
+    case DIFF_CLOCK_THROTTLE:
+        return arena_print(job->arena, "%zu kernels", made->group_count);
+    case DIFF_PARALLELISM:
+        return arena_print(job->arena, "%.0f threads -> %.0f", round(job->parallel[0].threads), round(job->parallel[1].threads));
+    case DIFF_LAUNCH_GAP:
+        return arena_print(job->arena, "launches of %s", label_short(job, key_place(tree, group->leaf, true)->name, 40));
+    case DIFF_DATA_WAIT:
+        return "next batch";
+    case DIFF_COMPILE:
+        return "torch.compile";
+    default:
+        return label_short(job, group->side && group->name_b ? group->name_b
+                                : group->name_a              ? group->name_a
+                                                             : leaf->name,
+                           CONTRIBUTIONS_LABEL_MAX);
+    }
+}
+
+// The same Python function at many places keeps its name; several functions together have none.
+static const char *label_python(struct diff_job *job, const struct diff_contribution *made, const struct diff_group *groups)
+{
+    const char *name = NULL;
+    for (size_t i = 0; i < made->group_count; i++) {
+        const struct diff_group *group = &groups[made->groups[i]];
+        const struct cost_node *place = key_place(job->workload->trees[group->side], group->leaf, false);
+        if (place->kind == COST_ROOT || (name && strcmp(name, place->name) != 0))
+            return "Python interpreter";
+        name = place->name;
+    }
+    return name ? label_short(job, name, CONTRIBUTIONS_LABEL_MAX) : "Python interpreter";
+}
+
+static double contributions_share(const struct diff_job *job, double delta)
+{
+    const struct diff_workload *workload = job->workload;
+    bool told = isfinite(workload->delta_lo_ns) ? workload->delta_lo_ns * workload->delta_hi_ns > 0
+                                                : fabs(workload->delta_ns) > 0.005 * workload->step_a_ns;
+    return told && workload->delta_ns != 0 ? delta / workload->delta_ns : NAN;
+}
+
+static bool contributions_counted(const struct diff_job *job, const struct diff_group *group)
+{
+    enum cost_kind kind = diff_leaf(job, group)->kind;
+    return kind != COST_FUNCTION && kind != COST_GAP;
+}
+
+static void contributions_fill(struct contributions *all, const struct contributions_item *item, int rank,
+                               struct diff_contribution *made)
+{
+    struct diff_job *job = all->job;
+    uint32_t *members = all->members + item->first;
+    sort_of = all->groups;
+    qsort(members, item->count, sizeof *members, member_compare);
+    const struct diff_group *top = &all->groups[members[0]];
+    const struct diff_estimate *estimate = &item->estimate;
+    *made = (struct diff_contribution){.rank = rank,
+                                       .kind = item->kind,
+                                       .a_ns = estimate->a,
+                                       .b_ns = estimate->b,
+                                       .delta_ns = estimate->delta,
+                                       .ci_lo_ns = estimate->delta - item->half,
+                                       .ci_hi_ns = estimate->delta + item->half,
+                                       .share = contributions_share(job, estimate->delta),
+                                       .named = item->named,
+                                       .group_count = item->count};
+    made->groups = memcpy(arena_alloc(job->arena, item->count, sizeof *members), members, item->count * sizeof *members);
+    bool counted = contributions_counted(job, top);
+    made->count_a = made->count_b = counted ? 0 : NAN;
+    for (size_t i = 0; i < item->count; i++) {
+        const struct diff_group *group = &all->groups[members[i]];
+        made->busy_a_ns += group->busy_a;
+        made->busy_b_ns += group->busy_b;
+        made->count_a += group->count_a;
+        made->count_b += group->count_b;
+        made->name_a = made->name_a ? made->name_a : group->name_a;
+        made->name_b = made->name_b ? made->name_b : group->name_b;
+    }
+    made->label = item->kind == DIFF_PYTHON_OVERHEAD ? label_python(job, made, all->groups) : label_make(job, made, top);
+    made->where = diff_where(job, all->groups, members, item->count);
+}
+
+static void contributions_parts(struct diff_job *job)
+{
+    struct diff_workload *workload = job->workload;
+    double idle[2] = {0}, known[2] = {0};
+    for (int side = 0; side < 2; side++) {
+        const struct cost_tree *tree = workload->trees[side];
+        double factor = job->units.scale[side] / job->units.total_steps[side];
+        for (size_t r = 0; r < tree->row_count; r++) {
+            const struct cost_row *row = &tree->rows[r];
+            unsigned class = tree->nodes[row->node].class;
+            if (job->units.of_window[side][row->window] == UINT32_MAX || class >= COST_CLASS_COUNT)
+                continue;
+            struct diff_part *part = &workload->parts[class];
+            *(side ? &part->b_ns : &part->a_ns) += factor * (double)row->ns;
+            known[side] += (double)row->ns;
+            idle[side] += class == COST_IDLE ? (double)row->ns : 0;
+        }
+        workload->unaccounted[side] = (job->units.total_wall[side] - known[side] + idle[side]) / job->units.total_wall[side];
+    }
+}
+
+static void contributions_close(struct diff_job *job)
+{
+    struct diff_workload *workload = job->workload;
+    double sum = 0;
+    for (size_t i = 0; i < workload->contribution_count; i++)
+        sum += workload->contributions[i].delta_ns;
+    workload->residual_ns = workload->delta_ns - sum;
+    if (fabs(workload->residual_ns) > contributions_residual * workload->step_a_ns)
+        diff_note(job, "%s of the difference (%.1f %% of a step) are in no contribution: not all time of the traced windows is accounted for.",
+                  diff_time(job, workload->residual_ns), 100 * fabs(workload->residual_ns) / workload->step_a_ns);
+}
+
+void diff_contribute(struct diff_job *job)
+{
+    struct diff_workload *workload = job->workload;
+    size_t count = workload->alignment->count;
+    struct contributions all = {.job = job, .group_count = count};
+    all.groups = xcalloc(count + 1, sizeof *all.groups);
+    all.keys = xcalloc(count + 1, sizeof *all.keys);
+    all.members = xcalloc(count + 1, sizeof *all.members);
+    all.items = xcalloc(count + 2, sizeof *all.items);
+    diff_groups_make(job, all.groups);
+    diff_alike(job, all.groups, count);
+    for (size_t i = 0; i < count; i++)
+        all.keys[i] = (struct contributions_key){key_make(job, &all.groups[i]), (uint32_t)i};
+    contributions_merge(&all);
+    contributions_estimate(&all, 0);
+    contributions_judge(&all);
+    if (contributions_gather(&all, DIFF_PYTHON_OVERHEAD)) {
+        contributions_estimate(&all, all.count - 1);
+        contributions_judge(&all);
+    }
+    qsort(all.items, all.count, sizeof *all.items, item_compare);
+    workload->contributions = arena_alloc(job->arena, all.count + 1, sizeof *workload->contributions);
+    workload->contribution_count = all.count;
+    for (size_t i = 0; i < all.count; i++) {
+        struct diff_contribution *made = &workload->contributions[i];
+        contributions_fill(&all, &all.items[i], (int)i + 1, made);
+        diff_evidence(job, made, all.groups);
+        if (made->named)
+            diff_suspects(job, made, all.groups);
+    }
+    contributions_parts(job);
+    contributions_close(job);
+    diff_rows_make(job, all.groups);
+    for (size_t i = 0; i < count; i++)
+        free(all.keys[i].text);
+    free(all.keys);
+    free(all.members);
+    free(all.items);
+    free(all.groups);
+}

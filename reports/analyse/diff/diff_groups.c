@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Aligned groups, one by one: what each took on both sides, what it is called, and which kind of difference it would be. Kinds
+// are told by the leaf that took most, by how it was matched, and by the place it is below. Pure.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/names.h"
+
+enum { GROUPS_NAMES_MAX = 3, GROUPS_MEMORY_WORDS = 64 };
+
+// A name begins with one of these: memory is asked for, given back, or brought in by a page fault.
+static const char *const groups_memory[] = {
+    "malloc", "calloc", "realloc", "__libc_malloc", "__libc_free", "_int_malloc", "_int_free", "_int_realloc", "cfree", "sysmalloc",
+    "systrim", "malloc_consolidate", "unlink_chunk", "tcache_", "posix_memalign", "memalign", "aligned_alloc", "_mid_memalign",
+    "operator new", "operator delete", "mmap", "munmap", "__mmap", "__munmap", "mremap", "madvise", "__madvise", "brk", "sbrk",
+    "clear_page", "clear_huge_page", "clear_subpage", "clear_user_highpage", "do_anonymous_page", "do_huge_pmd_anonymous_page",
+    "asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "handle_mm_fault", "__handle_mm_fault", "__alloc_pages",
+    "get_page_from_freelist", "free_unref_page", "free_pages_and_swap", "free_pcppages_bulk", "release_pages", "unmap_page_range",
+    "zap_pte_range", "zap_page_range", "do_mmap", "do_munmap", "__do_munmap", "vm_mmap", "je_malloc", "je_free", "tc_malloc",
+    "tc_free", "mi_malloc", "mi_free", "c10::alloc_cpu", "c10::free_cpu", "page fault", "page_fault", "folio_add_lru", "rmqueue",
+    NULL,
+};
+
+static const char *const groups_memory_calls[] = {"Malloc", "MemAlloc", "cudaFree", "cuMemFree", "HostAlloc", "HostRegister",
+                                                  "HostUnregister", "MemHost", "MemPool", NULL};
+static const char *const groups_cold_calls[] = {"ModuleLoad", "LibraryLoad", "ModuleGetFunction", "LibraryGetKernel",
+                                                "KernelGetFunction", "CtxCreate", "PrimaryCtxRetain", NULL};
+static const char *const groups_compile_places[] = {"torch/_dynamo", "torch/_inductor", "torch/_functorch", "triton/compiler",
+                                                    "triton/runtime", NULL};
+
+static bool groups_begins(const char *name, const char *const *words)
+{
+    for (; *words; words++)
+        if (strncmp(name, *words, strlen(*words)) == 0)
+            return true;
+    return false;
+}
+
+static bool groups_has(const char *name, const char *const *words)
+{
+    for (; *words; words++)
+        if (strstr(name, *words))
+            return true;
+    return false;
+}
+
+static bool groups_compiles(const struct cost_tree *tree, uint32_t node)
+{
+    for (; node != COST_NONE && node != 0; node = tree->nodes[node].parent) {
+        const struct cost_node *place = &tree->nodes[node];
+        if (place->kind == COST_PHASE && strcmp(place->name, "compile") == 0)
+            return true;
+        if (place->kind == COST_PYTHON && place->module && groups_has(place->module, groups_compile_places))
+            return true;
+    }
+    return false;
+}
+
+static bool groups_is_interpreter(const struct cost_node *leaf)
+{
+    return strcmp(leaf->name, "Python interpreter") == 0 || strncmp(leaf->name, "_PyEval", 7) == 0 ||
+           (leaf->module && strncmp(leaf->module, "libpython", 9) == 0) ||
+           (leaf->module && strncmp(leaf->module, "python3", 7) == 0);
+}
+
+static enum diff_kind groups_by_match(enum align_match match, enum diff_kind slower)
+{
+    // slower, added, removed, replaced stand in this order for kernels and functions alike.
+    switch (match) {
+    case ALIGN_EXACT:
+    case ALIGN_NORMALISED:
+        return slower;
+    case ALIGN_ONLY_B:
+        return slower + 1;
+    case ALIGN_ONLY_A:
+        return slower + 2;
+    default:
+        return slower + 3;
+    }
+}
+
+static enum diff_kind groups_host_kind(const struct cost_node *leaf, enum align_match match)
+{
+    if (leaf->kind == COST_STALL)
+        return DIFF_HOST_STALL;
+    if (leaf->kind == COST_FUNCTION && groups_begins(leaf->name, groups_memory))
+        return DIFF_MEMORY_ALLOC;
+    if (groups_is_interpreter(leaf))
+        return DIFF_PYTHON_OVERHEAD;
+    if (leaf->class == COST_LAUNCH_BOUND)
+        return DIFF_LAUNCH_GAP;
+    if (leaf->kind == COST_GAP)
+        return leaf->class == COST_HOST_STALLED || leaf->class == COST_HOST_RUN ? DIFF_HOST_STALL : DIFF_LAUNCH_GAP;
+    if (leaf->kind != COST_FUNCTION)
+        return DIFF_HOST_STALL;
+    return groups_by_match(match, DIFF_CPU_FUNCTION_SLOWER);
+}
+
+static enum diff_kind groups_kind(const struct diff_job *job, const struct diff_group *group)
+{
+    const struct cost_tree *tree = job->workload->trees[group->side];
+    const struct cost_node *leaf = &tree->nodes[group->leaf];
+    if (leaf->class == COST_DATA_WAIT)
+        return DIFF_DATA_WAIT;
+    if (leaf->kind == COST_COLLECTIVE || leaf->class == COST_COMM_EXPOSED)
+        return DIFF_COMM_EXPOSED;
+    if (leaf->kind == COST_KERNEL || leaf->kind == COST_GRAPH)
+        return groups_by_match(group->group->match, DIFF_KERNEL_SLOWER);
+    if (leaf->kind == COST_TRANSFER)
+        return DIFF_MEMCPY;
+    if (groups_compiles(tree, leaf->parent))
+        return DIFF_COMPILE;
+    if (groups_has(leaf->name, groups_cold_calls) && (leaf->kind == COST_SYNC || leaf->class == COST_LAUNCH_BOUND))
+        return DIFF_COLD_START;
+    if (leaf->kind == COST_SYNC)
+        return groups_has(leaf->name, groups_memory_calls) ? DIFF_MEMORY_ALLOC : DIFF_SYNC_ADDED;
+    enum diff_kind kind = groups_host_kind(leaf, group->group->match);
+    // Nothing launches where there is no GPU: what is not known there is a host that stood.
+    return kind == DIFF_LAUNCH_GAP && !job->has_gpu ? DIFF_HOST_STALL : kind;
+}
+
+struct groups_names { // the leaves that took most, by name
+    const char *names[GROUPS_NAMES_MAX];
+    double ns[GROUPS_NAMES_MAX];
+    size_t count, more;
+};
+
+static void names_add(struct groups_names *names, const char *name, double ns)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        if (strcmp(names->names[i], name) == 0) {
+            names->ns[i] += ns;
+            return;
+        }
+    }
+    if (names->count == GROUPS_NAMES_MAX) {
+        names->more++;
+        return;
+    }
+    names->names[names->count] = name;
+    names->ns[names->count++] = ns;
+}
+
+static const char *names_join(struct diff_job *job, const struct groups_names *names)
+{
+    if (names->count <= 1)
+        return names->count ? names->names[0] : NULL;
+    struct strbuf text = {0};
+    for (size_t i = 0; i < names->count; i++)
+        strbuf_add(&text, "%s%s", i ? " + " : "", names->names[i]);
+    if (names->more)
+        strbuf_add(&text, " + %zu more", names->more);
+    const char *copy = arena_copy(job->arena, text.text);
+    strbuf_free(&text);
+    return copy;
+}
+
+struct groups_sums {
+    double ns, busy, count;
+};
+
+static struct groups_sums groups_leaf(const struct diff_job *job, int side, uint32_t node)
+{
+    const struct cost_tree *tree = job->workload->trees[side];
+    struct groups_sums sums = {0};
+    for (uint32_t r = job->first[side][node]; r < job->first[side][node + 1]; r++) {
+        const struct cost_row *row = &tree->rows[r];
+        if (job->units.of_window[side][row->window] == UINT32_MAX)
+            continue;
+        sums.ns += (double)row->ns;
+        sums.busy += (double)row->busy_ns;
+        sums.count += (double)row->count;
+    }
+    return sums;
+}
+
+static void groups_side(struct diff_job *job, struct diff_group *group, int side, double *most)
+{
+    const struct align_group *aligned = group->group;
+    const uint32_t *leaves = side ? aligned->b : aligned->a;
+    size_t count = side ? aligned->count_b : aligned->count_a;
+    const struct diff_units *units = &job->units;
+    double factor = units->scale[side] / units->total_steps[side];
+    struct groups_names names = {0};
+    struct groups_sums all = {0};
+    for (size_t i = 0; i < count; i++) {
+        struct groups_sums sums = groups_leaf(job, side, leaves[i]);
+        all.ns += sums.ns;
+        all.busy += sums.busy;
+        all.count += sums.count;
+        if (sums.ns * factor > *most) {
+            *most = sums.ns * factor;
+            group->leaf = leaves[i];
+            group->side = side;
+        }
+        names_add(&names, job->workload->trees[side]->nodes[leaves[i]].name, sums.ns);
+    }
+    *(side ? &group->b : &group->a) = all.ns * factor;
+    *(side ? &group->busy_b : &group->busy_a) = all.busy * factor;
+    *(side ? &group->count_b : &group->count_a) = all.count / units->total_steps[side];
+    *(side ? &group->name_b : &group->name_a) = names_join(job, &names);
+}
+
+void diff_groups_make(struct diff_job *job, struct diff_group *groups)
+{
+    const struct alignment *alignment = job->workload->alignment;
+    for (size_t i = 0; i < alignment->count; i++) {
+        struct diff_group *group = &groups[i];
+        double most = -1;
+        *group = (struct diff_group){.group = &alignment->groups[i]};
+        groups_side(job, group, 0, &most);
+        groups_side(job, group, 1, &most);
+        group->kind = most < 0 ? DIFF_LAUNCH_GAP : groups_kind(job, group);
+    }
+}
+
+void diff_groups_add(const struct diff_job *job, const struct align_group *group, double *const ns[2])
+{
+    for (int side = 0; side < 2; side++) {
+        const struct cost_tree *tree = job->workload->trees[side];
+        const uint32_t *leaves = side ? group->b : group->a;
+        size_t count = side ? group->count_b : group->count_a;
+        for (size_t i = 0; i < count; i++) {
+            for (uint32_t r = job->first[side][leaves[i]]; r < job->first[side][leaves[i] + 1]; r++) {
+                uint32_t unit = job->units.of_window[side][tree->rows[r].window];
+                if (unit != UINT32_MAX)
+                    ns[side][unit] += (double)tree->rows[r].ns;
+            }
+        }
+    }
+}

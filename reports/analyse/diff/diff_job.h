@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the parts of diff_analyse: one workload on its way from the store to contributions. Internal to this room (and its
+// unit tests). One owner thread; what lives longer than the job is in the arena of struct diff.
+#ifndef UPGATE_DIFF_JOB_H
+#define UPGATE_DIFF_JOB_H
+
+#include <jansson.h>
+
+#include "reports/analyse/diff/diff.h"
+#include "reports/analyse/diff/launch_trace.h"
+#include "reports/analyse/stalls/arena.h"
+
+enum { DIFF_NOTES_MAX = 40, DIFF_SUSPECTS_MAX = 5, DIFF_EVIDENCE_MAX = 12 };
+
+// What launches that were not traced say (diff_measure.c). NAN: not measured.
+struct diff_untraced {
+    const char *unit;     // "step", "request", "launch"
+    double step[2], delta, lo, hi;
+    bool mean;            // the mean step is compared: its change is another one than the median's
+    double spread;        // sd of ln(b / a) from launch to launch, beyond what blocks within a launch show
+    int pairs;            // behind spread
+    double cold[2], cold_lo, cold_hi; // first step; bounds of b - a
+};
+
+struct diff_pair {
+    int64_t launch[2];
+};
+
+struct diff_parallel { // of the target's threads, means over launches
+    double running;    // how many were on a CPU at a time
+    double threads;    // did at least a twentieth of what the busiest one did
+    int launches;
+};
+
+// What is compared with what: blocks of one couple, or runs of windows where launches took no turns.
+struct diff_unit {
+    uint32_t pair;
+    int32_t couple; // or the number of the batch
+    int side;       // -1: a couple, has both
+    double steps[2], wall[2];
+};
+
+struct diff_units {
+    struct diff_unit *units;
+    size_t count;
+    uint32_t *of_window[2]; // UINT32_MAX: left out
+    double *steps[2];       // of each window, in units of what is compared
+    double total_steps[2], total_wall[2];
+    double scale[2];        // untraced over traced
+    size_t used[2], left_out;
+    uint32_t pairs;         // with units of both sides
+};
+
+struct diff_estimate {
+    double a, b, delta;       // ns a step, scaled
+    double variance, degrees; // NAN: one window alone
+    uint32_t units_hit;       // in which it has any time
+    bool agrees;              // every pair of launches says the same sign, and none next to nothing
+};
+
+struct diff_job {
+    struct store *store;
+    struct diff *diff;
+    struct arena *arena; // of diff
+    const struct diff_opts *opts;
+    struct diff_workload *workload;
+    int64_t workload_id;
+    const char *mode;
+    struct diff_untraced untraced;
+    struct diff_pair *pairs;
+    size_t pair_count;
+    const uint32_t *first[2]; // cost_tree_finish
+    struct diff_parallel parallel[2];
+    bool has_gpu;
+    const char **place_names[2]; // of nodes, made when they are asked for
+    struct diff_units units;
+    json_t *differences; // of the sides' fingerprints; NULL: not known
+    const char *notes[DIFF_NOTES_MAX];
+    size_t note_count;
+};
+
+// A sentence that weakens the answer; each is noted once.
+void diff_note(struct diff_job *job, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+const char *diff_time(struct diff_job *job, double ns); // "4.2 ms"
+
+int diff_measure(struct diff_job *job, struct error *err);
+int diff_load_sides(struct diff_job *job, struct error *err); // diff_side.c: fills the workload's trees
+// False: there is nothing to compare. Needs trees, untraced numbers and has_gpu.
+bool diff_units_make(struct diff_job *job);
+void diff_units_clear(struct diff_units *units);
+// ns[side][unit]: what one thing took, unscaled.
+void diff_units_estimate(const struct diff_job *job, double *const ns[2], struct diff_estimate *ret);
+// Half the width of the interval for one of `count` things told at once, 99 % for all; NAN: none.
+double diff_units_half(const struct diff_estimate *estimate, size_t count);
+
+// One aligned group: what it is, and its place in the list of contributions.
+struct diff_group {
+    const struct align_group *group;
+    enum diff_kind kind;
+    uint32_t leaf;  // that tells it best: the one that took most
+    int side;       // of leaf
+    double a, b;    // ns a step, scaled
+    double busy_a, busy_b, count_a, count_b; // a step
+    const char *name_a, *name_b; // NULL: not on that side
+};
+// Fills groups[alignment->count].
+void diff_groups_make(struct diff_job *job, struct diff_group *groups);
+// Sums the windows of a group per unit into ns[2][units.count].
+void diff_groups_add(const struct diff_job *job, const struct align_group *group, double *const ns[2]);
+void diff_contribute(struct diff_job *job); // contributions.c: contributions, rows, parts, residual
+// diff_alike.c: what many groups show together (all kernels slower alike, threads lost) becomes their kind.
+void diff_alike(const struct diff_job *job, struct diff_group *groups, size_t count);
+void diff_rows_make(struct diff_job *job, const struct diff_group *groups);
+
+// The place that holds at least four fifths of the weights: "backward > layers.*.attn"; "" for the whole step.
+const char *diff_where(struct diff_job *job, const struct diff_group *groups, const uint32_t *members, size_t count);
+// Path of a place, indexes as *; at most six links.
+const char *diff_place(struct diff_job *job, const struct cost_tree *tree, uint32_t node);
+size_t diff_places_count(struct diff_job *job, const struct diff_group *groups, const uint32_t *members, size_t count);
+
+void diff_evidence(struct diff_job *job, struct diff_contribution *contribution, const struct diff_group *groups);
+void diff_suspects(struct diff_job *job, struct diff_contribution *contribution, const struct diff_group *groups);
+
+static inline const struct cost_node *diff_leaf(const struct diff_job *job, const struct diff_group *group)
+{
+    return &job->workload->trees[group->side]->nodes[group->leaf];
+}
+
+#endif

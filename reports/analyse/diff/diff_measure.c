@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the untraced launches say: how long a step takes on either side, how sure that is, how far launches of one side differ
+// from each other. Reads the judged cells; where a run was interrupted before it was judged, the steps themselves. The
+// contributions are scaled to these numbers: tracing costs both sides something, and not the same.
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/mean_interval.h"
+#include "reports/analyse/quantile.h"
+
+enum { MEASURE_COLD_STEPS = 5 };
+
+// From here on the tail of the steps tells another story than their middle, and the middle alone would explain too little.
+static const double measure_tail = 0.015;
+
+struct measure_cell {
+    double a, b, ratio, lo, hi; // NAN: not measured
+};
+
+static double measure_column(sqlite3_stmt *stmt, int column)
+{
+    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN : sqlite3_column_double(stmt, column);
+}
+
+static bool measure_usable(const struct measure_cell *cell)
+{
+    return isfinite(cell->a) && cell->a > 0 && isfinite(cell->ratio) && cell->ratio > 0;
+}
+
+static int measure_cell(struct diff_job *job, const char *metric, struct measure_cell *ret, struct error *err)
+{
+    *ret = (struct measure_cell){NAN, NAN, NAN, NAN, NAN};
+    sqlite3_stmt *stmt = store_query(job->store, err,
+                                     "SELECT median_a, median_b, ratio, ci_lower, ci_upper FROM cell "
+                                     "WHERE workload = ? AND metric = ?", "ss", job->workload->name, metric);
+    int rc = stmt ? store_step(job->store, stmt, err) : err->code;
+    if (rc <= 0)
+        return rc;
+    *ret = (struct measure_cell){measure_column(stmt, 0), measure_column(stmt, 1), measure_column(stmt, 2),
+                                 measure_column(stmt, 3), measure_column(stmt, 4)};
+    sqlite3_reset(stmt);
+    return 0;
+}
+
+static void measure_take(struct diff_untraced *untraced, const struct measure_cell *cell, const char *unit)
+{
+    untraced->unit = unit;
+    untraced->step[0] = cell->a;
+    untraced->step[1] = cell->a * cell->ratio;
+    untraced->delta = cell->a * (cell->ratio - 1);
+    untraced->lo = cell->a * (cell->lo - 1);
+    untraced->hi = cell->a * (cell->hi - 1);
+}
+
+// sd of ln(b / a) from pair to pair that the couples of blocks within a pair do not explain.
+static int measure_spread(struct diff_job *job, const char *metric, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(job->store, err,
+                                     "SELECT r.log_ratio, r.within_sd FROM pair_ratio r JOIN pair p ON p.id = r.pair_id "
+                                     "WHERE p.workload_id = ? AND r.metric = ? AND p.state = 'valid' "
+                                     "AND p.phase IN ('main', 'confirm') ORDER BY p.id LIMIT 4096",
+                                     "is", job->workload_id, metric);
+    if (!stmt)
+        return err->code;
+    double *ratios = xcalloc(4096, sizeof *ratios), within = 0;
+    size_t count = 0;
+    int rc;
+    while ((rc = store_step(job->store, stmt, err)) > 0 && count < 4096) {
+        double ratio = measure_column(stmt, 0), sd = measure_column(stmt, 1);
+        if (!isfinite(ratio))
+            continue;
+        within += isfinite(sd) ? sd * sd : 0;
+        ratios[count++] = ratio;
+    }
+    job->untraced.pairs = (int)count;
+    if (count >= 2) {
+        double sd = quantile_sd(ratios, count), excess = sd * sd - within / (double)count;
+        job->untraced.spread = excess > 0 ? sqrt(excess) : 0;
+    }
+    free(ratios);
+    return rc < 0 ? rc : 0;
+}
+
+struct measure_launch {
+    int64_t pair;
+    int side;
+    double median, mean, first;
+};
+
+static void measure_close(struct measure_launch *launch, double *steps, size_t count)
+{
+    size_t skip = count > 4 * MEASURE_COLD_STEPS ? MEASURE_COLD_STEPS : count > 1;
+    launch->first = count ? steps[0] : NAN;
+    launch->median = quantile_median(steps + skip, count - skip);
+    launch->mean = quantile_mean(steps + skip, count - skip);
+}
+
+// Launches with their steps (rank 0), of the traced pairs or of all others.
+static int measure_launches(struct diff_job *job, bool traced, struct measure_launch **ret, size_t *ret_count,
+                            struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(
+        job->store, err,
+        "SELECT l.id, p.id, l.side, s.dur_ns FROM pair p JOIN launch l ON l.pair_id = p.id JOIN step s ON s.launch_id = l.id "
+        "WHERE p.workload_id = ? AND p.state = 'valid' AND s.rank = 0 AND ((p.phase = 'traced') = ?) AND p.phase != 'anchor' "
+        "AND p.phase != 'pilot' ORDER BY l.id, s.idx", "ii", job->workload_id, (int64_t)traced);
+    if (!stmt)
+        return err->code;
+    struct measure_launch *launches = NULL;
+    double *steps = NULL;
+    size_t count = 0, capacity = 0, step_count = 0, step_capacity = 0;
+    int64_t last = 0;
+    int rc;
+    while ((rc = store_step(job->store, stmt, err)) > 0) {
+        int64_t id = sqlite3_column_int64(stmt, 0);
+        if (count == 0 || id != last) {
+            if (count)
+                measure_close(&launches[count - 1], steps, step_count);
+            if (count == capacity)
+                launches = xrealloc(launches, (capacity = capacity ? capacity * 2 : 16) * sizeof *launches);
+            launches[count++] = (struct measure_launch){.pair = sqlite3_column_int64(stmt, 1),
+                                                        .side = sqlite3_column_int(stmt, 2) == 1};
+            last = id;
+            step_count = 0;
+        }
+        if (step_count == step_capacity)
+            steps = xrealloc(steps, (step_capacity = step_capacity ? step_capacity * 2 : 256) * sizeof *steps);
+        steps[step_count++] = (double)sqlite3_column_int64(stmt, 3);
+    }
+    if (count)
+        measure_close(&launches[count - 1], steps, step_count);
+    free(steps);
+    *ret = launches;
+    *ret_count = count;
+    return rc < 0 ? rc : 0;
+}
+
+enum measure_what { MEASURE_MEDIAN, MEASURE_MEAN, MEASURE_FIRST };
+
+static double measure_value(const struct measure_launch *launch, enum measure_what what)
+{
+    return what == MEASURE_MEDIAN ? launch->median : what == MEASURE_MEAN ? launch->mean : launch->first;
+}
+
+// The cell that the gate would make of these launches, roughly: median over launches, mean of the pairs' log ratios.
+static struct measure_cell measure_cell_of(const struct measure_launch *launches, size_t count, enum measure_what what)
+{
+    struct measure_cell cell = {NAN, NAN, NAN, NAN, NAN};
+    double *values = xcalloc(count + 1, sizeof *values), *ratios = xcalloc(count + 1, sizeof *ratios);
+    size_t ratio_count = 0;
+    for (int side = 0; side < 2; side++) {
+        size_t n = 0;
+        for (size_t i = 0; i < count; i++)
+            if (launches[i].side == side && measure_value(&launches[i], what) > 0)
+                values[n++] = measure_value(&launches[i], what);
+        *(side ? &cell.b : &cell.a) = quantile_median(values, n);
+    }
+    for (size_t i = 0; i + 1 < count; i++) { // launches of a pair stand side by side
+        const struct measure_launch *x = &launches[i], *y = &launches[i + 1];
+        double vx = measure_value(x, what), vy = measure_value(y, what);
+        if (x->pair == y->pair && x->side != y->side && vx > 0 && vy > 0)
+            ratios[ratio_count++] = x->side ? log(vx / vy) : log(vy / vx);
+    }
+    cell.ratio = ratio_count ? exp(quantile_mean(ratios, ratio_count)) : cell.b / cell.a;
+    struct interval interval = mean_interval(ratios, (int)ratio_count, 0.005);
+    if (interval.has_bounds) {
+        cell.lo = exp(interval.lower);
+        cell.hi = exp(interval.upper);
+    }
+    free(values);
+    free(ratios);
+    return cell;
+}
+
+// No cell: the run was not judged. Its steps say the same, less surely.
+static int measure_steps(struct diff_job *job, bool traced, struct error *err)
+{
+    struct measure_launch *launches = NULL;
+    size_t count = 0;
+    int rc = measure_launches(job, traced, &launches, &count, err);
+    struct measure_cell cell = rc ? (struct measure_cell){.a = NAN} : measure_cell_of(launches, count, MEASURE_MEDIAN);
+    if (rc == 0 && measure_usable(&cell)) {
+        measure_take(&job->untraced, &cell, "step");
+        if (!isfinite(cell.lo))
+            job->untraced.lo = job->untraced.hi = NAN;
+        diff_note(job, traced ? "There are no untraced launches: the traced ones stand in for them, with what tracing costs."
+                              : "The run was not judged: the step times are medians of its launches so far.");
+    }
+    free(launches);
+    return rc;
+}
+
+// The median says what most steps do. What hits few of them moves the mean only, and then the mean is what is explained.
+static int measure_mean(struct diff_job *job, const struct measure_cell *step, struct error *err)
+{
+    struct measure_cell rate;
+    int rc = measure_cell(job, "throughput", &rate, err);
+    if (rc || !measure_usable(&rate) || fabs(log(1 / rate.ratio / step->ratio)) < measure_tail)
+        return rc;
+    struct measure_launch *launches = NULL;
+    size_t count = 0;
+    rc = measure_launches(job, false, &launches, &count, err);
+    struct measure_cell mean = rc ? (struct measure_cell){.a = NAN} : measure_cell_of(launches, count, MEASURE_MEAN);
+    free(launches);
+    if (rc || !measure_usable(&mean) || fabs(log(mean.ratio / step->ratio)) < measure_tail / 2)
+        return rc; // few samples a step, or time between steps
+    mean.ratio = 1 / rate.ratio;
+    mean.lo = 1 / rate.hi;
+    mean.hi = 1 / rate.lo;
+    measure_take(&job->untraced, &mean, "step");
+    job->untraced.mean = true;
+    diff_note(job, "Few steps take most of the difference: the mean step changed by %+.1f %%, the median by %+.1f %%; the mean "
+                   "is what is explained here.",
+              100 * (mean.ratio - 1), 100 * (step->ratio - 1));
+    return 0;
+}
+
+static int measure_cold(struct diff_job *job, struct error *err)
+{
+    struct measure_cell cell;
+    int rc = measure_cell(job, "first_step_time", &cell, err);
+    if (rc || !measure_usable(&cell))
+        return rc;
+    struct diff_untraced *untraced = &job->untraced;
+    untraced->cold[0] = cell.a;
+    untraced->cold[1] = cell.a * cell.ratio;
+    untraced->cold_lo = cell.a * (cell.lo - 1);
+    untraced->cold_hi = cell.a * (cell.hi - 1);
+    return 0;
+}
+
+int diff_measure(struct diff_job *job, struct error *err)
+{
+    static const char *const metrics[][2] = {{"step_time", "step"}, {"latency_p50", "request"}, {"total_time", "launch"}};
+    struct diff_untraced *untraced = &job->untraced;
+    *untraced = (struct diff_untraced){.unit = "step", .step = {NAN, NAN}, .delta = NAN, .lo = NAN, .hi = NAN, .spread = NAN,
+                                       .cold = {NAN, NAN}, .cold_lo = NAN, .cold_hi = NAN};
+    int64_t steps = 0;
+    struct error none = {0};
+    bool has_steps = store_get_int(job->store, &steps, &none,
+                                   "SELECT 1 FROM step s JOIN launch l ON l.id = s.launch_id JOIN pair p ON p.id = l.pair_id "
+                                   "WHERE p.workload_id = ? LIMIT 1", "i", job->workload_id) == 0;
+    int rc = 0;
+    for (size_t i = 0; i < sizeof metrics / sizeof *metrics && rc == 0 && isnan(untraced->delta); i++) {
+        struct measure_cell cell;
+        if (i == 2 && has_steps) // without a cell of the steps the run was not judged; its steps say more
+            break;
+        rc = measure_cell(job, metrics[i][0], &cell, err);
+        if (rc || !measure_usable(&cell))
+            continue;
+        measure_take(untraced, &cell, metrics[i][1]);
+        rc = measure_spread(job, metrics[i][0], err);
+        if (rc == 0 && i == 0)
+            rc = measure_mean(job, &cell, err);
+    }
+    if (rc == 0 && isnan(untraced->delta) && has_steps)
+        rc = measure_steps(job, false, err);
+    if (rc == 0 && isnan(untraced->delta) && has_steps)
+        rc = measure_steps(job, true, err);
+    return rc ? rc : measure_cold(job, err);
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both sides' cost trees of a workload: its traced launches are loaded one after the other, put into their side's tree and
+// freed, so that memory holds the events of one launch at a time. Notes what makes a trace doubtful. Reads the store.
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/gpu_path.h"
+#include "reports/analyse/diff/host_path.h"
+
+enum { SIDE_STRAGGLERS_MAX = 8, SIDE_BUSY_PARTS = 20 };
+
+static uint32_t side_ticks(const struct trace *host, uint32_t thread, const struct launch_trace *trace)
+{
+    const struct trace_thread *of = &host->threads[thread];
+    uint32_t ticks = 0;
+    for (size_t w = 0; w < trace->window_count; w++) {
+        const struct launch_window *window = &trace->windows[w];
+        if (window->rank != trace->windows[0].rank) // ranks step together: the first one's windows stand for all
+            break;
+        uint32_t end = of->sample_first + of->sample_count;
+        for (uint32_t s = trace_sample_from(host, thread, window->begin); s < end && host->samples[s].at < window->end; s++)
+            ticks++;
+    }
+    return ticks;
+}
+
+// How many threads of the target worked, and how many at a time: a step that lost its threads is slower in all it does.
+static void side_parallel(struct diff_parallel *parallel, const struct launch_trace *trace)
+{
+    const struct trace *host = trace->host;
+    if (!host || host->tick_ns <= 0 || trace->window_count == 0)
+        return;
+    uint32_t *ticks = xcalloc(host->thread_count + 1, sizeof *ticks), most = 0;
+    double sum = 0, wall = 0, threads = 0;
+    for (uint32_t t = 0; t < host->thread_count; t++) {
+        ticks[t] = trace_is_target(host, t) ? side_ticks(host, t, trace) : 0;
+        most = ticks[t] > most ? ticks[t] : most;
+        sum += ticks[t];
+    }
+    for (uint32_t t = 0; t < host->thread_count; t++)
+        threads += ticks[t] > 0 && (uint64_t)ticks[t] * SIDE_BUSY_PARTS >= most;
+    for (size_t w = 0; w < trace->window_count && trace->windows[w].rank == trace->windows[0].rank; w++)
+        wall += (double)(trace->windows[w].end - trace->windows[w].begin);
+    free(ticks);
+    if (wall <= 0)
+        return;
+    parallel->running = (parallel->running * parallel->launches + sum * (double)host->tick_ns / wall) / (parallel->launches + 1);
+    parallel->threads = (parallel->threads * parallel->launches + threads) / (parallel->launches + 1);
+    parallel->launches++;
+}
+
+static void side_stragglers(struct diff_job *job, const struct launch_trace *trace, struct host_path *host,
+                            struct cost_tree *tree)
+{
+    struct straggler found[SIDE_STRAGGLERS_MAX];
+    struct diff_workload *workload = job->workload;
+    for (size_t i = 0; i < workload->straggler_count; i++)
+        if (workload->stragglers[i].side == trace->side)
+            return; // of the side's first traced launch
+    size_t count = stragglers_find(trace, host, tree, found, SIDE_STRAGGLERS_MAX);
+    if (count > SIDE_STRAGGLERS_MAX)
+        count = SIDE_STRAGGLERS_MAX;
+    struct diff_straggler *all = arena_alloc(job->arena, workload->straggler_count + count + 1, sizeof *all);
+    for (size_t i = 0; i < workload->straggler_count; i++)
+        all[i] = workload->stragglers[i];
+    for (size_t i = 0; i < count; i++)
+        all[workload->straggler_count + i] = (struct diff_straggler){
+            .rank = found[i].rank < trace->rank_count ? trace->ranks[found[i].rank].rank : (int32_t)found[i].rank,
+            .side = trace->side,
+            .last_count = found[i].last_count,
+            .collectives = found[i].collectives,
+            .late_ns = (double)found[i].late_ns_mean,
+            .wait_ns = (double)found[i].wait_ns_step,
+            .why = arena_copy(job->arena, found[i].why),
+        };
+    workload->stragglers = all;
+    workload->straggler_count += count;
+}
+
+static int side_add(struct diff_job *job, size_t pair, int side, struct error *err)
+{
+    struct launch_trace *trace = NULL;
+    const struct launch_trace_opts opts = {0};
+    struct cost_tree *tree = job->workload->trees[side];
+    int rc = launch_trace_load(job->store, job->pairs[pair].launch[side], &opts, &trace, err);
+    if (rc == -ENOENT) {
+        diff_note(job, "Traced pair %zu is left out: %s.", pair, err->text);
+        *err = (struct error){0};
+        return 1;
+    }
+    if (rc)
+        return rc;
+    trace->pair = (uint32_t)pair;
+    trace->side = side;
+    struct host_path *host = host_path_new(trace, tree);
+    launch_path_add(trace, host, tree);
+    side_parallel(&job->parallel[side], trace);
+    side_stragglers(job, trace, host, tree);
+    job->has_gpu = job->has_gpu || trace->has_gpu;
+    for (size_t i = 0; i < trace->doubt_count; i++)
+        diff_note(job, "%s, traced pair %zu: %s", side ? "Candidate" : "Baseline", pair, trace->doubts[i]);
+    host_path_free(host);
+    launch_trace_free(trace);
+    return 0;
+}
+
+static int side_pairs(struct diff_job *job, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(
+        job->store, err,
+        "SELECT a.id, b.id FROM pair p JOIN launch a ON a.pair_id = p.id AND a.side = 0 JOIN launch b ON b.pair_id = p.id AND "
+        "b.side = 1 WHERE p.workload_id = ? AND p.phase = 'traced' AND p.state = 'valid' ORDER BY p.idx, a.id, b.id LIMIT 256",
+        "i", job->workload_id);
+    if (!stmt)
+        return err->code;
+    job->pairs = arena_alloc(job->arena, 257, sizeof *job->pairs);
+    int rc;
+    while ((rc = store_step(job->store, stmt, err)) > 0 && job->pair_count < 256)
+        job->pairs[job->pair_count++] =
+            (struct diff_pair){{sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1)}};
+    if (rc > 0)
+        sqlite3_reset(stmt);
+    return rc < 0 ? rc : 0;
+}
+
+int diff_load_sides(struct diff_job *job, struct error *err)
+{
+    struct diff_workload *workload = job->workload;
+    int rc = side_pairs(job, err);
+    if (rc || job->pair_count == 0)
+        return rc;
+    workload->trees[0] = cost_tree_new();
+    workload->trees[1] = cost_tree_new();
+    for (size_t pair = 0; pair < job->pair_count; pair++) {
+        for (int side = 0; side < 2 && rc == 0; side++)
+            rc = side_add(job, pair, side, err);
+        if (rc < 0)
+            return rc;
+        if (rc == 0 && workload->launches[0] == 0) {
+            workload->launches[0] = job->pairs[pair].launch[0];
+            workload->launches[1] = job->pairs[pair].launch[1];
+        }
+        rc = 0;
+    }
+    for (int side = 0; side < 2; side++)
+        job->first[side] = cost_tree_finish(workload->trees[side]);
+    return 0;
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is compared with what, and how sure a difference is. The windows of both sides become units: couples of blocks that took
+// turns, or runs of windows where launches took none. A difference is estimated from all windows, its variance from the spread
+// of the couples within a pair, from the spread of pairs of launches, and from how far tracing changed the sides unlike. Pure.
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/distribution.h"
+#include "reports/analyse/quantile.h"
+
+enum {
+    UNITS_BATCHES = 20,      // of windows that stand in no couple: neighbours are alike, 20 means are not
+    UNITS_SPREAD_DEGREES = 8 // the least that the spread between launches counts for: judged pairs are few, but they are a prior
+};
+static const double units_alpha = 0.01, units_left_out_max = 0.2, units_agree = 0.2;
+
+struct units_key { // of a window
+    uint32_t pair;
+    int32_t couple;
+    int side; // -1: of a couple
+    int own;  // side of the window
+    uint32_t window;
+};
+
+static int units_compare(const void *left, const void *right)
+{
+    const struct units_key *a = left, *b = right;
+    if (a->pair != b->pair)
+        return a->pair < b->pair ? -1 : 1;
+    if (a->side != b->side)
+        return a->side < b->side ? -1 : 1;
+    if (a->couple != b->couple)
+        return a->couple < b->couple ? -1 : 1;
+    if (a->own != b->own)
+        return a->own < b->own ? -1 : 1;
+    return a->window < b->window ? -1 : a->window > b->window;
+}
+
+// Windows without a couple: consecutive ones of a rank are put into at most 20 batches.
+static size_t units_keys_side(const struct cost_tree *tree, int side, struct units_key *keys)
+{
+    size_t count = 0;
+    for (size_t begin = 0; begin < tree->window_count;) {
+        const struct cost_window *window = &tree->windows[begin];
+        size_t end = begin;
+        while (end < tree->window_count && tree->windows[end].pair == window->pair && tree->windows[end].rank == window->rank)
+            end++;
+        size_t of = end - begin, batches = of < UNITS_BATCHES ? of : UNITS_BATCHES;
+        for (size_t i = begin; i < end; i++) {
+            int32_t couple = tree->windows[i].couple;
+            keys[count++] = (struct units_key){.pair = window->pair,
+                                               .couple = couple >= 0 ? couple : (int32_t)((i - begin) * batches / of),
+                                               .side = couple >= 0 ? -1 : side,
+                                               .own = side,
+                                               .window = (uint32_t)i};
+        }
+        begin = end;
+    }
+    return count;
+}
+
+static double units_window_steps(const struct diff_job *job, const struct cost_window *window)
+{
+    // Without steps a launch is one: its windows are parts of it, by their length.
+    if (strcmp(job->untraced.unit, "launch") == 0)
+        return (double)window->wall_ns;
+    return window->steps > 0 ? window->steps : 1;
+}
+
+static void units_group(struct diff_job *job, const struct units_key *keys, size_t count)
+{
+    struct diff_units *units = &job->units;
+    for (size_t i = 0; i < count; i++) {
+        const struct units_key *key = &keys[i], *last = i ? &keys[i - 1] : NULL;
+        if (!last || last->pair != key->pair || last->side != key->side || last->couple != key->couple)
+            units->units[units->count++] =
+                (struct diff_unit){.pair = key->pair, .couple = key->couple, .side = key->side};
+        struct diff_unit *unit = &units->units[units->count - 1];
+        const struct cost_window *window = &job->workload->trees[key->own]->windows[key->window];
+        double steps = units_window_steps(job, window);
+        units->of_window[key->own][key->window] = (uint32_t)(units->count - 1);
+        units->steps[key->own][key->window] = steps;
+        unit->steps[key->own] += steps;
+        unit->wall[key->own] += (double)window->wall_ns;
+    }
+}
+
+// A pair of which only one side was recorded says nothing.
+static void units_drop_lone_pairs(struct diff_units *units, bool *drop)
+{
+    for (size_t i = 0; i < units->count;) {
+        size_t end = i;
+        double steps[2] = {0};
+        for (; end < units->count && units->units[end].pair == units->units[i].pair; end++)
+            for (int side = 0; side < 2; side++)
+                steps[side] += units->units[end].steps[side];
+        bool lone = steps[0] <= 0 || steps[1] <= 0;
+        for (; i < end; i++)
+            drop[i] = lone;
+    }
+}
+
+// Where the middle of the steps is explained, windows far off it are not part of it.
+static double units_limit(const struct diff_units *units, const bool *drop, int side)
+{
+    double *rates = xcalloc(units->count + 1, sizeof *rates);
+    size_t count = 0;
+    for (size_t i = 0; i < units->count; i++)
+        if (!drop[i] && units->units[i].steps[side] > 0)
+            rates[count++] = units->units[i].wall[side] / units->units[i].steps[side];
+    double limit = count >= 10 ? 1.5 * quantile_median(rates, count) + 4 * quantile_mad_sd(rates, count) : DBL_MAX;
+    free(rates);
+    return limit;
+}
+
+static void units_drop_far(struct diff_job *job, bool *drop)
+{
+    struct diff_units *units = &job->units;
+    if (job->untraced.mean || strcmp(job->untraced.unit, "launch") == 0)
+        return;
+    const double limit[2] = {units_limit(units, drop, 0), units_limit(units, drop, 1)};
+    size_t far = 0, count = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < units->count; i++) {
+            const struct diff_unit *unit = &units->units[i];
+            bool is_far = false;
+            for (int side = 0; side < 2; side++)
+                is_far = is_far || (unit->steps[side] > 0 && unit->wall[side] > limit[side] * unit->steps[side]);
+            if (pass == 0 && !drop[i]) {
+                count++;
+                far += is_far;
+            } else if (pass == 1) {
+                drop[i] = drop[i] || is_far;
+            }
+        }
+        if ((double)far > units_left_out_max * (double)count)
+            return; // they are no exception
+    }
+    units->left_out = far;
+}
+
+static void units_sum(struct diff_job *job, const bool *drop)
+{
+    struct diff_units *units = &job->units;
+    for (int side = 0; side < 2; side++) {
+        const struct cost_tree *tree = job->workload->trees[side];
+        for (size_t w = 0; w < tree->window_count; w++) {
+            uint32_t *unit = &units->of_window[side][w];
+            if (*unit == UINT32_MAX || drop[*unit]) {
+                *unit = UINT32_MAX;
+                continue;
+            }
+            units->total_steps[side] += units->steps[side][w];
+            units->total_wall[side] += (double)tree->windows[w].wall_ns;
+            units->used[side]++;
+        }
+    }
+    uint32_t last = UINT32_MAX;
+    for (size_t i = 0; i < units->count; i++) {
+        if (drop[i])
+            units->units[i].steps[0] = units->units[i].steps[1] = 0;
+        else if (units->units[i].pair != last) {
+            last = units->units[i].pair;
+            units->pairs++;
+        }
+    }
+}
+
+bool diff_units_make(struct diff_job *job)
+{
+    struct diff_units *units = &job->units;
+    struct cost_tree **trees = job->workload->trees;
+    size_t total = trees[0]->window_count + trees[1]->window_count;
+    struct units_key *keys = xcalloc(total + 1, sizeof *keys);
+    units->units = xcalloc(total + 1, sizeof *units->units);
+    for (int side = 0; side < 2; side++) {
+        size_t count = trees[side]->window_count;
+        units->of_window[side] = xcalloc(count + 1, sizeof **units->of_window);
+        memset(units->of_window[side], 0xff, (count + 1) * sizeof **units->of_window);
+        units->steps[side] = xcalloc(count + 1, sizeof **units->steps);
+    }
+    size_t count = units_keys_side(trees[0], 0, keys);
+    count += units_keys_side(trees[1], 1, keys + count);
+    qsort(keys, count, sizeof *keys, units_compare);
+    units_group(job, keys, count);
+    bool *drop = xcalloc(units->count + 1, sizeof *drop);
+    units_drop_lone_pairs(units, drop);
+    units_drop_far(job, drop);
+    units_sum(job, drop);
+    free(drop);
+    free(keys);
+    for (int side = 0; side < 2; side++) {
+        if (units->total_steps[side] <= 0 || units->total_wall[side] <= 0)
+            return false;
+        units->scale[side] = job->untraced.step[side] * units->total_steps[side] / units->total_wall[side];
+    }
+    return true;
+}
+
+void diff_units_clear(struct diff_units *units)
+{
+    free(units->units);
+    for (int side = 0; side < 2; side++) {
+        free(units->of_window[side]);
+        free(units->steps[side]);
+    }
+    *units = (struct diff_units){0};
+}
+
+struct units_moments {
+    double n, mean, squares;
+};
+
+static void moments_add(struct units_moments *moments, double value)
+{
+    double step = value - moments->mean;
+    moments->n++;
+    moments->mean += step / moments->n;
+    moments->squares += step * (value - moments->mean);
+}
+
+struct units_within { // what the units of all pairs say about their mean
+    double squares, degrees, units;      // of couples
+    double variance, variance_degrees;   // of the mean of pairs without couples, and its Satterthwaite sum
+    struct units_moments pairs;          // of the pairs' differences
+    double unit_variance;                // of a pair's difference, by its own units: for the spread between pairs
+    double least, most;                  // of the pairs' differences
+};
+
+static void within_pair(struct units_within *within, const struct units_moments *couples,
+                        const struct units_moments alone[2])
+{
+    double difference = 0, variance = 0;
+    if (couples->n > 0) {
+        difference = couples->mean;
+        within->squares += couples->squares;
+        within->degrees += couples->n - 1;
+        within->units += couples->n;
+        variance = couples->n > 1 ? couples->squares / (couples->n - 1) / couples->n : 0;
+    } else if (alone[0].n > 0 && alone[1].n > 0) {
+        difference = alone[1].mean - alone[0].mean;
+        for (int side = 0; side < 2; side++) {
+            double v = alone[side].n > 1 ? alone[side].squares / (alone[side].n - 1) / alone[side].n : 0;
+            variance += v;
+            within->variance += v;
+            within->variance_degrees += alone[side].n > 1 ? v * v / (alone[side].n - 1) : 0;
+        }
+    } else {
+        return;
+    }
+    within->unit_variance += variance;
+    within->least = within->pairs.n > 0 ? fmin(within->least, difference) : difference;
+    within->most = within->pairs.n > 0 ? fmax(within->most, difference) : difference;
+    moments_add(&within->pairs, difference);
+}
+
+static void units_within(const struct diff_job *job, double *const ns[2], struct units_within *within)
+{
+    const struct diff_units *units = &job->units;
+    for (size_t i = 0; i < units->count;) {
+        struct units_moments couples = {0}, alone[2] = {0};
+        uint32_t pair = units->units[i].pair;
+        for (; i < units->count && units->units[i].pair == pair; i++) {
+            const struct diff_unit *unit = &units->units[i];
+            double rate[2];
+            for (int side = 0; side < 2; side++)
+                rate[side] = unit->steps[side] > 0 ? units->scale[side] * ns[side][i] / unit->steps[side] : NAN;
+            if (unit->side < 0 && isfinite(rate[0]) && isfinite(rate[1]))
+                moments_add(&couples, rate[1] - rate[0]);
+            for (int side = 0; side < 2; side++)
+                if (isfinite(rate[side]))
+                    moments_add(&alone[side], rate[side]);
+        }
+        within_pair(within, &couples, alone);
+    }
+}
+
+// Satterthwaite: a sum of variances, each with its own degrees of freedom.
+static void estimate_add(struct diff_estimate *estimate, double *weights, double variance, double degrees)
+{
+    if (!(variance > 0))
+        return;
+    estimate->variance += variance;
+    *weights += variance * variance / (degrees > 0.5 ? degrees : 0.5);
+}
+
+// Tracing that changes one side more than the other moves all of its times by the same factor.
+static double units_distortion(const struct diff_job *job)
+{
+    double ratio = job->workload->traced_ratio[1] / job->workload->traced_ratio[0];
+    return isfinite(ratio) && ratio > 0 ? fabs(log(ratio)) / 2 : 0;
+}
+
+static void estimate_variance(const struct diff_job *job, const struct units_within *within, struct diff_estimate *ret)
+{
+    double weights = 0, size = (ret->a + ret->b) / 2, pairs = within->pairs.n;
+    if (within->units > 0 && within->degrees > 0)
+        estimate_add(ret, &weights, within->squares / within->degrees / within->units, within->degrees);
+    if (within->variance > 0)
+        estimate_add(ret, &weights, within->variance / (pairs * pairs),
+                     within->variance * within->variance / within->variance_degrees);
+    double between = 0, degrees = 0, own = pairs > 1 ? within->pairs.squares / (pairs - 1) - within->unit_variance / pairs : 0;
+    double prior = job->untraced.spread * size;
+    if (isfinite(prior)) {
+        double known = job->untraced.pairs - 1;
+        known = known < UNITS_SPREAD_DEGREES ? UNITS_SPREAD_DEGREES : known;
+        degrees = known + pairs - 1;
+        between = (known * prior * prior + (pairs - 1) * fmax(own, 0)) / degrees;
+    } else if (pairs > 1) {
+        degrees = pairs - 1;
+        between = fmax(own, 0);
+    }
+    double distortion = units_distortion(job) * size;
+    if (distortion * distortion > between / pairs)
+        estimate_add(ret, &weights, distortion * distortion, UNITS_SPREAD_DEGREES);
+    else
+        estimate_add(ret, &weights, between / pairs, degrees);
+    bool known = within->degrees > 0 || within->variance > 0 || pairs > 1;
+    ret->degrees = weights > 0 ? ret->variance * ret->variance / weights : INFINITY;
+    if (!known)
+        ret->variance = ret->degrees = NAN;
+}
+
+void diff_units_estimate(const struct diff_job *job, double *const ns[2], struct diff_estimate *ret)
+{
+    const struct diff_units *units = &job->units;
+    double sums[2] = {0};
+    *ret = (struct diff_estimate){0};
+    for (size_t i = 0; i < units->count; i++) {
+        sums[0] += ns[0][i];
+        sums[1] += ns[1][i];
+        ret->units_hit += ns[0][i] > 0 || ns[1][i] > 0;
+    }
+    ret->a = units->scale[0] * sums[0] / units->total_steps[0];
+    ret->b = units->scale[1] * sums[1] / units->total_steps[1];
+    ret->delta = ret->b - ret->a;
+    struct units_within within = {0};
+    units_within(job, ns, &within);
+    estimate_variance(job, &within, ret);
+    ret->agrees = within.least * within.most > 0 &&
+                  fmin(fabs(within.least), fabs(within.most)) >= units_agree * fabs(within.pairs.mean);
+}
+
+// Above 30 degrees the series is within 1e-5 of the bisection, and there are thousands of contributions.
+static double units_t(double p, double degrees)
+{
+    if (degrees <= 30)
+        return distribution_t_quantile(p, degrees);
+    double z = distribution_normal_quantile(p), z2 = z * z, v = degrees;
+    return z + z * (z2 + 1) / (4 * v) + z * ((5 * z2 + 16) * z2 + 3) / (96 * v * v) +
+           z * (((3 * z2 + 19) * z2 + 17) * z2 - 15) / (384 * v * v * v);
+}
+
+double diff_units_half(const struct diff_estimate *estimate, size_t count)
+{
+    if (isnan(estimate->variance))
+        return NAN;
+    double p = 1 - units_alpha / 2 / (double)(count ? count : 1);
+    double degrees = estimate->degrees < 1e9 ? estimate->degrees : 1e9;
+    return units_t(p, degrees) * sqrt(estimate->variance);
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a contribution is: paths of places with the indexes of layers as *, and the deepest place that still holds four fifths of
+// what changed. Pure.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/names.h"
+
+enum { WHERE_DEPTH_MAX = 64, WHERE_LINKS = 6, WHERE_NAME_MAX = 160 };
+static const double where_share = 0.8;
+
+struct where_path { // outermost first
+    const char *names[WHERE_DEPTH_MAX];
+    size_t count;
+};
+
+static const char *where_name(struct diff_job *job, const struct cost_tree *tree, uint32_t id)
+{
+    int side = tree == job->workload->trees[1];
+    const struct cost_node *node = &tree->nodes[id];
+    char name[NAMES_LENGTH_MAX] = "";
+    if (!job->place_names[side])
+        job->place_names[side] = arena_alloc(job->arena, tree->node_count + 1, sizeof **job->place_names);
+    const char **known = &job->place_names[side][id];
+    if (*known)
+        return *known;
+    if (node->kind == COST_PYTHON || node->kind == COST_RANGE)
+        names_short(node->name, name, sizeof name, WHERE_NAME_MAX);
+    else
+        names_place(node->name, name, sizeof name);
+    return *known = arena_copy(job->arena, name);
+}
+
+static void where_path(struct diff_job *job, const struct cost_tree *tree, uint32_t node, struct where_path *path)
+{
+    uint32_t nodes[WHERE_DEPTH_MAX];
+    size_t depth = 0;
+    for (; node != COST_NONE && node != 0 && tree->nodes[node].kind >= COST_KERNEL; node = tree->nodes[node].parent)
+        ;
+    // Of a path that is too deep the outermost links are kept: they are what places have in common.
+    for (; node != COST_NONE && node != 0; node = tree->nodes[node].parent) {
+        if (depth == WHERE_DEPTH_MAX) {
+            memmove(nodes, nodes + 1, (WHERE_DEPTH_MAX - 1) * sizeof *nodes);
+            depth--;
+        }
+        nodes[depth++] = node;
+    }
+    path->count = depth;
+    for (size_t i = 0; i < depth; i++)
+        path->names[i] = where_name(job, tree, nodes[depth - 1 - i]);
+}
+
+// "forward > layers.* > ... > Linear.forward"
+static const char *where_join(struct diff_job *job, const struct where_path *path, size_t count)
+{
+    struct strbuf text = {0};
+    for (size_t i = 0; i < count; i++) {
+        if (count > WHERE_LINKS && i == 2)
+            strbuf_add(&text, " > ...");
+        if (count > WHERE_LINKS && i >= 2 && i + WHERE_LINKS - 3 < count)
+            continue;
+        strbuf_add(&text, "%s%s", text.len ? " > " : "", path->names[i]);
+    }
+    const char *copy = arena_copy(job->arena, text.text ? text.text : "");
+    strbuf_free(&text);
+    return copy;
+}
+
+const char *diff_place(struct diff_job *job, const struct cost_tree *tree, uint32_t node)
+{
+    struct where_path path;
+    where_path(job, tree, node, &path);
+    return where_join(job, &path, path.count);
+}
+
+// The place of a group: the one that its leaves have in common, on the side where it took most.
+static void where_group(struct diff_job *job, const struct diff_group *group, struct where_path *path)
+{
+    const struct align_group *aligned = group->group;
+    uint32_t place = group->side ? aligned->place_b : aligned->place_a;
+    if (place == COST_NONE || (group->side ? aligned->count_b : aligned->count_a) == 1)
+        place = group->leaf;
+    where_path(job, job->workload->trees[group->side], place, path);
+}
+
+static double where_weight(const struct diff_group *group)
+{
+    return fabs(group->b - group->a) + 1e-3 * (group->a + group->b) + 1e-9;
+}
+
+// The name that may hold a majority at this depth, by Boyer and Moore's vote with weights.
+static const char *where_candidate(const struct where_path *paths, const double *weights, const bool *in, size_t count, size_t depth)
+{
+    const char *name = NULL;
+    double votes = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!in[i] || paths[i].count <= depth)
+            continue;
+        bool same = name && strcmp(name, paths[i].names[depth]) == 0;
+        if (!same && weights[i] > votes) {
+            votes = weights[i] - votes;
+            name = paths[i].names[depth];
+        } else {
+            votes += same ? weights[i] : -weights[i];
+        }
+    }
+    return name;
+}
+
+const char *diff_where(struct diff_job *job, const struct diff_group *groups, const uint32_t *members, size_t count)
+{
+    // What changed most says where; thousands of places more would say the same.
+    if (count > 2000)
+        count = 2000;
+    struct where_path *paths = xcalloc(count + 1, sizeof *paths), found = {.count = 0};
+    double *weights = xcalloc(count + 1, sizeof *weights), total = 0;
+    bool *in = xcalloc(count + 1, sizeof *in);
+    for (size_t i = 0; i < count; i++) {
+        where_group(job, &groups[members[i]], &paths[i]);
+        weights[i] = where_weight(&groups[members[i]]);
+        total += weights[i];
+        in[i] = true;
+    }
+    while (found.count < WHERE_DEPTH_MAX) {
+        const char *name = where_candidate(paths, weights, in, count, found.count);
+        double held = 0;
+        for (size_t i = 0; i < count && name; i++) {
+            in[i] = in[i] && paths[i].count > found.count && strcmp(paths[i].names[found.count], name) == 0;
+            held += in[i] ? weights[i] : 0;
+        }
+        if (!name || held < where_share * total)
+            break;
+        found.names[found.count++] = name;
+    }
+    const char *where = where_join(job, &found, found.count);
+    free(in);
+    free(weights);
+    free(paths);
+    return where;
+}
+
+static int where_compare(const void *left, const void *right)
+{
+    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+size_t diff_places_count(struct diff_job *job, const struct diff_group *groups, const uint32_t *members, size_t count)
+{
+    uint64_t *places = xcalloc(count + 1, sizeof *places);
+    size_t distinct = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct diff_group *group = &groups[members[i]];
+        places[i] = (uint64_t)group->side << 32 | diff_leaf(job, group)->parent;
+    }
+    qsort(places, count, sizeof *places, where_compare);
+    for (size_t i = 0; i < count; i++)
+        distinct += i == 0 || places[i] != places[i - 1];
+    free(places);
+    return distinct;
+}
