@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Puts the HTML report together: data document, its size, the page around it; see html.h and html/DATA.md.
+#include "reports/render/html.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/render/html/html_page.h"
+#include "reports/render/html_document.h"
+
+// In a script element nothing but "</script" and "<!--" has a meaning, and in a JSON text "<" stands in strings only. U+2028 and
+// U+2029 end a line for old readers of JavaScript.
+static void html_add_json(struct strbuf *out, const char *json)
+{
+    for (const char *from = json;; json++) {
+        const char *as = NULL;
+        size_t len = 1;
+        if (*json == '<')
+            as = "\\u003c";
+        else if (strncmp(json, "\xe2\x80\xa8", 3) == 0)
+            as = "\\u2028", len = 3;
+        else if (strncmp(json, "\xe2\x80\xa9", 3) == 0)
+            as = "\\u2029", len = 3;
+        else if (*json)
+            continue;
+        strbuf_add_bytes(out, from, (size_t)(json - from));
+        if (!*json)
+            return;
+        strbuf_add_bytes(out, as, strlen(as));
+        from = json + len;
+        json += len - 1;
+    }
+}
+
+static void html_add_text(struct strbuf *out, const char *text)
+{
+    for (; *text; text++) {
+        const char *as = *text == '&'   ? "&amp;"
+                         : *text == '<' ? "&lt;"
+                         : *text == '>' ? "&gt;"
+                         : *text == '"' ? "&quot;"
+                                        : NULL;
+        strbuf_add_bytes(out, as ? as : text, as ? strlen(as) : 1);
+    }
+}
+
+static void html_add_piece(struct strbuf *out, int index)
+{
+    size_t size = 0;
+    const char *piece = html_page_piece(index, &size);
+    strbuf_add_bytes(out, piece, size);
+}
+
+static const char *html_member(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+// What the tab is called, and the sentence for readers without scripts; both are made of checked UTF-8.
+static void html_add_head(struct strbuf *out, const json_t *document)
+{
+    const json_t *verdict = json_object_get(document, "verdict"), *sides = json_object_get(document, "sides");
+    const char *word = html_member(verdict, "word"), *a = json_string_value(json_array_get(sides, 0)),
+               *b = json_string_value(json_array_get(sides, 1));
+    char *title = *word ? xasprintf("upgate: %s, %s against %s", word, b, a) : xasprintf("upgate: %s", a);
+    char *sentence = *word ? xasprintf("Verdict: %s. %s", word, html_member(verdict, "reason"))
+                           : xstrdup(html_member(verdict, "reason"));
+    html_add_piece(out, 0);
+    html_add_text(out, title);
+    html_add_piece(out, 1);
+    html_add_text(out, sentence);
+    html_add_piece(out, 2);
+    free(title);
+    free(sentence);
+}
+
+static char *html_compose(const json_t *document)
+{
+    struct strbuf out = {0};
+    char *json = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    html_add_head(&out, document);
+    html_add_json(&out, json);
+    html_add_piece(&out, 3);
+    free(json);
+    return strbuf_take(&out);
+}
+
+static size_t html_page_bytes(void)
+{
+    size_t sum = 0, size = 0;
+    for (int i = 0; i < HTML_PAGE_PIECES; i++)
+        sum += html_page_piece(i, &size) ? size : 0;
+    return sum;
+}
+
+// Smaller and smaller shares for what can be cut, until the file is below its limit: one round for a normal run.
+static int html_fit(struct store *store, char **ret_text, struct error *err)
+{
+    size_t page = html_page_bytes();
+    for (int round = 0; round < 3; round++) {
+        struct html_limits limits = {.bytes = ((size_t)HTML_BYTES_MAX - page) >> 2 * round, .cut = round > 0};
+        json_t *document = html_document(store, &limits, err);
+        if (!document)
+            return err->code;
+        char *text = html_compose(document);
+        json_decref(document);
+        if (strlen(text) < HTML_BYTES_MAX || round == 2) {
+            *ret_text = text;
+            return 0;
+        }
+        free(text);
+    }
+    return 0;
+}
+
+int html_make(struct store *store, char **ret_text, struct error *err)
+{
+    struct error local = {0};
+    size_t size;
+    if (!html_page_piece(0, &size))
+        return error_set(err, -ENOSYS, "failed to report as HTML: this upgate was built without the page: %s",
+                         html_page_missing());
+    // One snapshot: the harness may judge again while we read.
+    bool snapshot = sqlite3_get_autocommit(store_db(store));
+    int rc = snapshot ? store_exec(store, &local, "BEGIN DEFERRED", "") : 0;
+    if (rc == 0)
+        rc = html_fit(store, ret_text, &local);
+    if (snapshot)
+        store_rollback(store);
+    return rc ? error_set(err, rc, "%s", local.text) : 0;
+}
