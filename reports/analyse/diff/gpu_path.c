@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sweep over the time of a window: at each instant a kernel that computes is on the path before communication, that before
+// a copy, the one that began first before others of its class; with nothing of them it is a gap, which gpu_path_gap.c explains. Ops
+// come in the order of their starts, so what runs at an instant stands in three queues, and whoever is over is dropped when it
+// comes to the front: a constant effort for each of ten millions. What leaves get in a window is summed here and written to the
+// tree once a window. Reads a struct launch_trace, writes a struct cost_tree; one owner thread.
+#include "reports/analyse/diff/gpu_path.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/gpu_path_parts.h"
+
+struct running { // an operation that began and may not be over
+    int64_t end;
+    uint32_t op, leaf;
+};
+
+struct queue { // in the order of start
+    struct running *items;
+    size_t first, end, capacity;
+};
+
+struct sweep {
+    struct gpu_path path;
+    struct queue queues[GPU_LEVEL_COUNT];
+    const struct launch_op *before; // what was on the path last
+    const struct launch_window *window;
+};
+
+void gpu_timeline_add(struct gpu_timeline *timeline, int64_t at, uint32_t value)
+{
+    if (timeline->count == timeline->capacity) {
+        timeline->capacity = timeline->capacity ? timeline->capacity * 2 : 16;
+        timeline->at = xrealloc(timeline->at, timeline->capacity * sizeof *timeline->at);
+        timeline->value = xrealloc(timeline->value, timeline->capacity * sizeof *timeline->value);
+    }
+    timeline->at[timeline->count] = timeline->count ? at : INT64_MIN;
+    timeline->value[timeline->count++] = value;
+}
+
+void gpu_timeline_free(struct gpu_timeline *timeline)
+{
+    free(timeline->at);
+    free(timeline->value);
+    *timeline = (struct gpu_timeline){0};
+}
+
+size_t gpu_timeline_seek(struct gpu_timeline *timeline, int64_t at)
+{
+    size_t low = 0, high = timeline->count, i = timeline->cursor;
+    for (int k = 0; k < 8; k++) { // mostly it is a neighbour
+        if (at < timeline->at[i])
+            high = i--;
+        else if (i + 1 < timeline->count && at >= timeline->at[i + 1])
+            low = ++i;
+        else
+            return timeline->cursor = i;
+    }
+    while (high - low > 1) { // at[low] <= at < at[high]
+        size_t middle = low + (high - low) / 2;
+        if (timeline->at[middle] <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return timeline->cursor = low;
+}
+
+static void map_grow(struct gpu_map *map)
+{
+    struct gpu_map old = *map;
+    size_t size = old.values ? (old.mask + 1) * 2 : 256;
+    map->keys = xcalloc(size, sizeof *map->keys);
+    map->values = xcalloc(size, sizeof *map->values);
+    memset(map->values, 0xff, size * sizeof *map->values);
+    map->mask = size - 1;
+    map->used = 0;
+    for (size_t i = 0; old.values && i <= old.mask; i++)
+        if (old.values[i] != COST_NONE)
+            *gpu_map_put(map, old.keys[i]) = old.values[i];
+    free(old.keys);
+    free(old.values);
+}
+
+uint32_t *gpu_map_put(struct gpu_map *map, uint64_t key)
+{
+    if (!map->values || map->used * 2 >= map->mask)
+        map_grow(map);
+    size_t at = gpu_mix(0, key) & map->mask;
+    while (map->values[at] != COST_NONE && map->keys[at] != key)
+        at = (at + 1) & map->mask;
+    if (map->values[at] == COST_NONE) {
+        map->keys[at] = key;
+        map->used++;
+    }
+    return &map->values[at];
+}
+
+void gpu_map_free(struct gpu_map *map)
+{
+    free(map->keys);
+    free(map->values);
+    *map = (struct gpu_map){0};
+}
+
+void gpu_amount_grow(struct gpu_path *path, uint32_t node)
+{
+    size_t old = path->amount_capacity, size = old ? old : 1024;
+    while (size <= node)
+        size *= 2;
+    if (size != old) {
+        path->amounts = xrealloc(path->amounts, size * sizeof *path->amounts);
+        memset(path->amounts + old, 0, (size - old) * sizeof *path->amounts);
+        path->amount_capacity = size;
+    }
+    if (path->touched_count == path->touched_capacity) {
+        path->touched_capacity = path->touched_capacity ? path->touched_capacity * 2 : 1024;
+        path->touched = xrealloc(path->touched, path->touched_capacity * sizeof *path->touched);
+    }
+}
+
+static void amounts_flush(struct gpu_path *path)
+{
+    for (size_t i = 0; i < path->touched_count; i++) {
+        struct gpu_amount *amount = &path->amounts[path->touched[i]];
+        if (amount->ns || amount->busy_ns || amount->count)
+            cost_tree_add(path->tree, path->touched[i], path->window, amount->ns, amount->busy_ns, amount->count);
+        if (amount->placed)
+            cost_tree_place(path->tree, path->touched[i], amount->place_sum / amount->placed);
+        *amount = (struct gpu_amount){0};
+    }
+    path->touched_count = 0;
+}
+
+static void queue_push(struct queue *queue, struct running item)
+{
+    if (queue->first == queue->end)
+        queue->first = queue->end = 0;
+    if (queue->end == queue->capacity) {
+        if (queue->first > queue->capacity / 2) {
+            memmove(queue->items, queue->items + queue->first, (queue->end - queue->first) * sizeof *queue->items);
+            queue->end -= queue->first;
+            queue->first = 0;
+        } else {
+            queue->capacity = queue->capacity ? queue->capacity * 2 : 64;
+            queue->items = xrealloc(queue->items, queue->capacity * sizeof *queue->items);
+        }
+    }
+    queue->items[queue->end++] = item;
+}
+
+static const struct running *queue_front(struct queue *queue, int64_t now)
+{
+    while (queue->first < queue->end && queue->items[queue->first].end <= now)
+        queue->first++;
+    return queue->first < queue->end ? &queue->items[queue->first] : NULL;
+}
+
+// Gives [from, to) to what runs there; nothing begins in between. next begins at `to`, NULL: the window ends.
+static void sweep_to(struct sweep *sweep, int64_t from, int64_t to, const struct launch_op *next, uint32_t next_leaf)
+{
+    while (from < to) {
+        const struct running *running = NULL;
+        for (int level = 0; level < GPU_LEVEL_COUNT && !running; level++)
+            running = queue_front(&sweep->queues[level], from);
+        if (!running) {
+            gpu_gap_add(&sweep->path, from, to, sweep->before, next, next_leaf);
+            return;
+        }
+        int64_t end = running->end < to ? running->end : to;
+        gpu_amount(&sweep->path, running->leaf)->ns += end - from;
+        sweep->before = &sweep->path.trace->ops[running->op];
+        from = end;
+    }
+}
+
+// What began before the window and still runs in it.
+static void sweep_carry(struct sweep *sweep)
+{
+    const struct launch_window *window = sweep->window;
+    for (int level = 0; level < GPU_LEVEL_COUNT; level++) {
+        struct queue *queue = &sweep->queues[level];
+        size_t kept = 0;
+        for (size_t i = queue->first; i < queue->end; i++) {
+            struct running item = queue->items[i];
+            if (item.end <= window->begin)
+                continue;
+            gpu_amount(&sweep->path, item.leaf)->busy_ns += (item.end < window->end ? item.end : window->end) - window->begin;
+            queue->items[kept++] = item;
+        }
+        queue->first = 0;
+        queue->end = kept;
+    }
+    sweep->before = NULL;
+}
+
+// Ops of the rank from `at` on in the order of start, until the window's end. Returns where the next window goes on.
+static size_t sweep_window(struct sweep *sweep, const uint32_t *order, size_t count, size_t at)
+{
+    const struct launch_window *window = sweep->window;
+    const struct launch_op *ops = sweep->path.trace->ops;
+    int64_t now = window->begin;
+    bool carried = false;
+    for (; at < count; at++) {
+        uint32_t index = order ? order[at] : (uint32_t)at;
+        const struct launch_op *op = &ops[index];
+        if (op->start >= window->end)
+            break;
+        enum gpu_level level;
+        uint32_t leaf = gpu_leaf_of(&sweep->path, op, &level);
+        int64_t end = op->start + op->dur;
+        if (op->start < window->begin) { // between turns, or cold: it counts as far as it reaches in
+            if (end > window->begin)
+                queue_push(&sweep->queues[level], (struct running){end, index, leaf});
+            continue;
+        }
+        if (!carried)
+            sweep_carry(sweep);
+        carried = true;
+        if (now < op->start) {
+            sweep_to(sweep, now, op->start, op, leaf);
+            now = op->start;
+        }
+        struct gpu_amount *amount = gpu_amount(&sweep->path, leaf);
+        amount->count++;
+        amount->busy_ns += (end < window->end ? end : window->end) - op->start;
+        if (op->dur)
+            queue_push(&sweep->queues[level], (struct running){end, index, leaf});
+    }
+    if (!carried)
+        sweep_carry(sweep);
+    sweep_to(sweep, now, window->end, NULL, COST_NONE);
+    return at;
+}
+
+// The indexes of the rank's ops; NULL: all are its.
+static uint32_t *rank_ops(const struct launch_trace *trace, uint32_t rank, size_t *ret_count)
+{
+    bool all = true;
+    for (size_t i = 0; i < trace->work_count; i++)
+        all &= trace->works[i].rank == rank;
+    *ret_count = trace->op_count;
+    if (all)
+        return NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < trace->op_count; i++)
+        count += trace->works[trace->ops[i].work].rank == rank;
+    uint32_t *order = xcalloc(count + 1, sizeof *order);
+    *ret_count = 0;
+    for (size_t i = 0; i < trace->op_count; i++)
+        if (trace->works[trace->ops[i].work].rank == rank)
+            order[(*ret_count)++] = (uint32_t)i;
+    return order;
+}
+
+static void sweep_rank(const struct launch_trace *trace, struct host_path *host, struct cost_tree *tree, uint32_t rank,
+                       const uint32_t *windows)
+{
+    struct sweep sweep = {.path = {.trace = trace, .host = host, .tree = tree, .rank = rank}};
+    size_t count, at = 0;
+    uint32_t *order = rank_ops(trace, rank, &count);
+    sweep.path.places = gpu_places_new(&sweep.path);
+    sweep.path.leaves = gpu_leaves_new(&sweep.path);
+    sweep.path.gaps = gpu_gaps_new(&sweep.path);
+    gpu_amount_grow(&sweep.path, (uint32_t)tree->node_count);
+    for (size_t i = 0; i < trace->window_count; i++) {
+        sweep.window = &trace->windows[i];
+        if (sweep.window->rank != rank || sweep.window->end <= sweep.window->begin)
+            continue;
+        sweep.path.window = windows[i];
+        if (count)
+            at = sweep_window(&sweep, order, count, at);
+        else // a rank that has nothing on the device
+            host_path_add(host, rank, sweep.window->begin, sweep.window->end, COST_HOST_RUN, COST_NONE, windows[i]);
+        amounts_flush(&sweep.path);
+    }
+    gpu_gaps_free(sweep.path.gaps);
+    gpu_leaves_free(sweep.path.leaves);
+    gpu_places_free(sweep.path.places);
+    free(sweep.path.amounts);
+    free(sweep.path.touched);
+    for (int level = 0; level < GPU_LEVEL_COUNT; level++)
+        free(sweep.queues[level].items);
+    free(order);
+}
+
+void launch_path_add(const struct launch_trace *trace, struct host_path *host, struct cost_tree *tree)
+{
+    uint32_t *windows = xcalloc(trace->window_count + 1, sizeof *windows);
+    for (size_t i = 0; i < trace->window_count; i++) {
+        const struct launch_window *window = &trace->windows[i];
+        int64_t wall = window->end > window->begin ? window->end - window->begin : 0;
+        windows[i] = cost_tree_window(tree, &(struct cost_window){.pair = trace->pair, .couple = window->couple,
+                                                                 .rank = window->rank, .steps = window->steps ? window->steps : 1,
+                                                                 .wall_ns = wall});
+        if (!trace->has_gpu && wall)
+            host_path_add(host, window->rank, window->begin, window->end, COST_HOST_RUN, COST_NONE, windows[i]);
+    }
+    for (uint32_t rank = 0; trace->has_gpu && rank < trace->rank_count; rank++)
+        sweep_rank(trace, host, tree, rank, windows);
+    free(windows);
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which leaf of the cost tree an operation is: at its place it is the k-th of its name and shape in its step. Ten millions of
+// operations repeat a few thousand leaves, so what does not change from one to the next is looked up beforehand: a label for
+// each work. What is left is the place and one look-up by place and label. Kernels of NCCL are named by what NCCL told about the
+// operation. One rank; one owner thread.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "contracts/spool.h"
+#include "reports/analyse/diff/gpu_path_parts.h"
+
+enum {
+    OCCURRENCE_MAX = 4096,    // of one kernel at one place in a step: those after it are one leaf
+    LEAVES_MAX = 1 << 18,     // after it no occurrences of their own: memory stays bounded whatever a trace holds
+    COLLECTIVE_NAME_MAX = 256
+};
+
+struct label { // what an operation is, without its place
+    enum cost_kind kind;
+    enum cost_class class;
+    const char *name; // of the tree
+    struct cost_shape shape;
+};
+
+struct leaf_work {
+    uint32_t label;  // COST_NONE: told by the collective
+    uint32_t line;   // time line of the thread; COST_NONE: its module is `module`
+    uint32_t module;
+    uint8_t level;
+};
+
+struct entry { // of a label at a place
+    uint32_t step[2], next[2]; // steps overlap by one on the device: the even and the odd one count apart
+    uint32_t *nodes;
+    uint32_t count, capacity;
+};
+
+struct collective { // an operation of NCCL, by the begin of its kernel or of its call
+    int64_t begin, end;
+    uint32_t label;
+};
+
+struct gpu_leaves {
+    struct label *labels;
+    struct entry *entries;
+    struct leaf_work *works;
+    struct gpu_map label_map, entry_map;
+    struct collective *collectives;
+    const struct launch_step *steps;
+    size_t label_count, label_capacity, entry_count, entry_capacity, collective_count, step_count, leaf_count;
+    size_t step; // cursor
+    uint32_t position[2], position_step[2];
+};
+
+static void *leaf_grow(void *rows, size_t count, size_t *capacity, size_t size)
+{
+    if (count < *capacity)
+        return rows;
+    *capacity = *capacity ? *capacity * 2 : 64;
+    return xrealloc(rows, *capacity * size);
+}
+
+// --- labels
+
+static bool same_shape(const struct cost_shape *a, const struct cost_shape *b)
+{
+    return !memcmp(a->grid, b->grid, sizeof a->grid) && !memcmp(a->block, b->block, sizeof a->block) &&
+           a->registers == b->registers && a->shared_bytes == b->shared_bytes && a->local_bytes == b->local_bytes &&
+           a->bytes == b->bytes;
+}
+
+static uint32_t label_of(struct gpu_path *path, struct label label)
+{
+    struct gpu_leaves *leaves = path->leaves;
+    label.name = cost_tree_text(path->tree, label.name ? label.name : "?");
+    uint64_t key = gpu_mix((uint64_t)(uintptr_t)label.name, (uint64_t)label.kind);
+    for (int i = 0; i < 3; i++)
+        key = gpu_mix(key, (uint64_t)label.shape.grid[i] << 32 | label.shape.block[i]);
+    key = gpu_mix(key, (uint64_t)label.shape.registers << 32 | label.shape.shared_bytes);
+    key = gpu_mix(key, (uint64_t)label.shape.bytes ^ (uint64_t)label.shape.local_bytes << 40);
+    uint32_t *slot;
+    for (;; key++) { // another one of the same hash: the next key
+        slot = gpu_map_put(&leaves->label_map, key);
+        if (*slot == COST_NONE)
+            break;
+        const struct label *there = &leaves->labels[*slot];
+        if (there->name == label.name && there->kind == label.kind && there->class == label.class &&
+            same_shape(&there->shape, &label.shape))
+            return *slot;
+    }
+    leaves->labels = leaf_grow(leaves->labels, leaves->label_count, &leaves->label_capacity, sizeof *leaves->labels);
+    leaves->labels[leaves->label_count] = label;
+    return *slot = (uint32_t)leaves->label_count++;
+}
+
+static struct label kernel_label(const struct launch_kernel *kernel)
+{
+    struct label label = {.kind = kernel->comm ? COST_COLLECTIVE : COST_KERNEL,
+                          .class = kernel->comm ? COST_COMM_EXPOSED : COST_GPU_COMPUTE,
+                          .name = kernel->name};
+    memcpy(label.shape.grid, kernel->grid, sizeof label.shape.grid);
+    memcpy(label.shape.block, kernel->block, sizeof label.shape.block);
+    label.shape.registers = kernel->registers;
+    label.shape.shared_bytes = kernel->shared_bytes;
+    label.shape.local_bytes = kernel->local_bytes;
+    return label;
+}
+
+static const char *memory_word(unsigned memory) // CUpti_ActivityMemoryKind
+{
+    return memory == 1 ? " pageable" : memory == 2 ? " pinned" : memory == 5 || memory == 7 ? " managed" : "";
+}
+
+static struct label transfer_label(const struct launch_work *work, char *buf, size_t size)
+{
+    static const char *const words[] = {"copy", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"};
+    unsigned kind = work->kind >= 16 ? work->kind - 16u : 0, memory = 0;
+    if (kind == UG_COPY_HTOD || kind == UG_COPY_HTOA)
+        memory = work->memory / 16;
+    else if (kind == UG_COPY_DTOH || kind == UG_COPY_ATOH)
+        memory = work->memory % 16;
+    if (kind == UG_COPY_SET)
+        snprintf(buf, size, "set");
+    else
+        snprintf(buf, size, "%s%s", kind < sizeof words / sizeof *words ? words[kind] : "copy", memory_word(memory));
+    return (struct label){.kind = COST_TRANSFER, .class = COST_COPY, .name = buf, .shape.bytes = work->bytes};
+}
+
+// --- collectives
+
+static int by_begin(const void *left, const void *right)
+{
+    const struct collective *a = left, *b = right;
+    if (a->begin != b->begin)
+        return a->begin < b->begin ? -1 : 1;
+    return (a->label > b->label) - (a->label < b->label);
+}
+
+static const char *datatype_word(const char *type) // "ncclFloat32" -> "f32"
+{
+    static const char *const words[][2] = {{"Float16", "f16"}, {"Float32", "f32"}, {"Float64", "f64"}, {"Bfloat16", "bf16"},
+                                           {"Int8", "i8"}, {"Uint8", "u8"}, {"Int32", "i32"}, {"Uint32", "u32"},
+                                           {"Int64", "i64"}, {"Uint64", "u64"}};
+    if (!type)
+        return "";
+    if (!strncmp(type, "nccl", 4))
+        type += 4;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(type, words[i][0]))
+            return words[i][1];
+    return type;
+}
+
+// "AllReduce f32 / Ring LL128": what was asked for, then how it was done.
+static void collective_name(const struct launch_nccl *row, char *buf, size_t size)
+{
+    const char *type = datatype_word(row->datatype);
+    snprintf(buf, size, "%s%s%s%s%s%s%s", row->function ? row->function : "collective", *type ? " " : "", type,
+             row->algorithm || row->protocol ? " / " : "", row->algorithm ? row->algorithm : "",
+             row->algorithm && row->protocol ? " " : "", row->protocol ? row->protocol : "");
+}
+
+static void collectives_load(struct gpu_path *path)
+{
+    const struct launch_trace *trace = path->trace;
+    struct gpu_leaves *leaves = path->leaves;
+    size_t told = 0;
+    leaves->collectives = xcalloc(trace->nccl_count + 1, sizeof *leaves->collectives);
+    for (size_t i = 0; i < trace->nccl_count; i++)
+        told += trace->nccl[i].rank == path->rank && trace->nccl[i].kernel_begin && trace->nccl[i].kernel_end;
+    for (size_t i = 0; i < trace->nccl_count; i++) {
+        const struct launch_nccl *row = &trace->nccl[i];
+        if (row->rank != path->rank || (told && (!row->kernel_begin || !row->kernel_end)))
+            continue;
+        char name[COLLECTIVE_NAME_MAX];
+        collective_name(row, name, sizeof name);
+        uint32_t label = label_of(path, (struct label){.kind = COST_COLLECTIVE, .class = COST_COMM_EXPOSED, .name = name,
+                                                       .shape.bytes = row->bytes});
+        leaves->collectives[leaves->collective_count++] =
+            (struct collective){.begin = told ? row->kernel_begin : row->enqueued, .end = told ? row->kernel_end : 0, .label = label};
+    }
+    qsort(leaves->collectives, leaves->collective_count, sizeof *leaves->collectives, by_begin);
+}
+
+// Whose kernel it is: the one whose channels ran when it did; when NCCL did not tell, the last one enqueued before the call's
+// end. One kernel may do several operations: then it has the first one's name.
+static uint32_t collective_label(struct gpu_path *path, const struct launch_op *op, uint32_t kernel)
+{
+    struct gpu_leaves *leaves = path->leaves;
+    const struct collective *rows = leaves->collectives;
+    int64_t until = op->start + op->dur, call = gpu_call_begin(op);
+    size_t low = 0, high = leaves->collective_count;
+    bool told = high && rows[0].end;
+    if (!told)
+        until = op->call_dur == UINT32_MAX ? call : call + op->call_dur;
+    while (low < high) { // the first one that begins after `until`
+        size_t middle = low + (high - low) / 2;
+        if (rows[middle].begin <= until)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (!low)
+        return kernel;
+    if (!told)
+        return rows[low - 1].label;
+    int64_t best = 0;
+    uint32_t label = kernel;
+    for (size_t i = low, k = 0; i-- > 0 && k < 16; k++) {
+        int64_t begin = rows[i].begin > op->start ? rows[i].begin : op->start, end = rows[i].end < until ? rows[i].end : until;
+        if (end - begin >= best && end > begin) {
+            best = end - begin;
+            label = rows[i].label;
+        }
+    }
+    return label;
+}
+
+// --- operations
+
+static void works_load(struct gpu_path *path)
+{
+    const struct launch_trace *trace = path->trace;
+    struct gpu_leaves *leaves = path->leaves;
+    leaves->works = xcalloc(trace->work_count + 1, sizeof *leaves->works);
+    for (size_t i = 0; i < trace->work_count; i++) {
+        const struct launch_work *work = &trace->works[i];
+        struct leaf_work *ret = &leaves->works[i];
+        char name[64];
+        if (work->rank != path->rank)
+            continue;
+        struct label label = {.kind = COST_KERNEL, .class = COST_GPU_COMPUTE, .name = "[unknown kernel]"};
+        if (work->kind == 1)
+            label = (struct label){.kind = COST_GRAPH, .class = COST_GPU_COMPUTE, .name = "CUDA graph"};
+        else if (work->kind >= 16)
+            label = transfer_label(work, name, sizeof name);
+        else if (work->kernel < trace->kernel_count)
+            label = kernel_label(&trace->kernels[work->kernel]);
+        ret->label = label_of(path, label);
+        ret->level = label.kind == COST_TRANSFER ? GPU_COPY : label.kind == COST_COLLECTIVE ? GPU_COMM : GPU_COMPUTE;
+        ret->line = gpu_place_line(path, work->thread);
+        if (work->graph_node && gpu_place_captured(path, work->graph_node, &ret->module))
+            ret->line = COST_NONE;
+    }
+}
+
+struct gpu_leaves *gpu_leaves_new(struct gpu_path *path)
+{
+    const struct launch_trace *trace = path->trace;
+    struct gpu_leaves *leaves = path->leaves = xcalloc(1, sizeof *leaves);
+    for (size_t i = 0; i < trace->step_count; i++)
+        if (trace->steps[i].rank == path->rank) {
+            leaves->steps = leaves->step_count ? leaves->steps : &trace->steps[i];
+            leaves->step_count++;
+        }
+    works_load(path);
+    collectives_load(path);
+    return leaves;
+}
+
+void gpu_leaves_free(struct gpu_leaves *leaves)
+{
+    if (!leaves)
+        return;
+    for (size_t i = 0; i < leaves->entry_count; i++)
+        free(leaves->entries[i].nodes);
+    gpu_map_free(&leaves->label_map);
+    gpu_map_free(&leaves->entry_map);
+    free(leaves->labels);
+    free(leaves->entries);
+    free(leaves->works);
+    free(leaves->collectives);
+    free(leaves);
+}
+
+// The step that a time is in: the last one that had begun.
+static uint32_t step_at(struct gpu_leaves *leaves, int64_t at)
+{
+    const struct launch_step *steps = leaves->steps;
+    size_t i = leaves->step;
+    if (!leaves->step_count)
+        return 0;
+    for (int k = 0; k < 8; k++) {
+        if (i && at < steps[i].begin)
+            i--;
+        else if (i + 1 < leaves->step_count && at >= steps[i + 1].begin)
+            i++;
+        else
+            return (uint32_t)(leaves->step = i);
+    }
+    size_t low = 0, high = leaves->step_count;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (steps[middle].begin <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return (uint32_t)(leaves->step = low);
+}
+
+static struct entry *entry_of(struct gpu_leaves *leaves, uint32_t place, uint32_t label)
+{
+    uint32_t *slot = gpu_map_put(&leaves->entry_map, (uint64_t)place << 32 | label);
+    if (*slot == COST_NONE) {
+        leaves->entries = leaf_grow(leaves->entries, leaves->entry_count, &leaves->entry_capacity, sizeof *leaves->entries);
+        leaves->entries[leaves->entry_count] = (struct entry){.step = {COST_NONE, COST_NONE}};
+        *slot = (uint32_t)leaves->entry_count++;
+    }
+    return &leaves->entries[*slot];
+}
+
+static uint32_t entry_add(struct gpu_path *path, struct entry *entry, uint32_t place, const struct label *label)
+{
+    size_t capacity = entry->capacity;
+    entry->nodes = leaf_grow(entry->nodes, entry->count, &capacity, sizeof *entry->nodes);
+    entry->capacity = (uint32_t)capacity;
+    uint32_t node = cost_tree_child(path->tree, place, &(struct cost_key){.kind = label->kind, .class = label->class, .name = label->name,
+                                                                         .shape = &label->shape, .occurrence = entry->count});
+    entry->nodes[entry->count++] = node;
+    path->leaves->leaf_count++;
+    return node;
+}
+
+uint32_t gpu_leaf_of(struct gpu_path *path, const struct launch_op *op, enum gpu_level *ret_level)
+{
+    struct gpu_leaves *leaves = path->leaves;
+    const struct leaf_work *work = &leaves->works[op->work];
+    int64_t call = gpu_call_begin(op);
+    uint32_t module = work->line == COST_NONE ? work->module : gpu_place_module(path, work->line, call);
+    uint32_t place = gpu_place_of(path, gpu_place_phase(path, call), module), label = work->label;
+    *ret_level = work->level;
+    if (work->level == GPU_COMM && leaves->collective_count)
+        label = collective_label(path, op, label);
+    struct entry *entry = entry_of(leaves, place, label);
+    uint32_t step = step_at(leaves, call), half = step & 1, k = 0;
+    if (leaves->step_count) { // without steps there is no k-th of one
+        if (entry->step[half] != step) {
+            entry->step[half] = step;
+            entry->next[half] = 0;
+        }
+        if (leaves->position_step[half] != step) {
+            leaves->position_step[half] = step;
+            leaves->position[half] = 0;
+        }
+        k = entry->next[half];
+        if (k + 1 < OCCURRENCE_MAX && (k < entry->count || leaves->leaf_count < LEAVES_MAX || !entry->count))
+            entry->next[half]++;
+    }
+    if (k >= entry->count && entry->count && leaves->leaf_count >= LEAVES_MAX)
+        k = entry->count - 1;
+    uint32_t node = k < entry->count ? entry->nodes[k] : entry_add(path, entry, place, &leaves->labels[label]);
+    if (leaves->step_count) {
+        struct gpu_amount *amount = gpu_amount(path, node);
+        amount->placed++;
+        amount->place_sum += leaves->position[half]++;
+    }
+    return node;
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the files of the GPU's path: gpu_path.c sweeps over time, gpu_path_leaf.c says which leaf an operation is,
+// gpu_path_place.c where it was called, gpu_path_gap.c what an instant was in which the device had nothing. One rank at a time; one owner thread.
+#ifndef UPGATE_DIFF_GPU_PATH_PARTS_H
+#define UPGATE_DIFF_GPU_PATH_PARTS_H
+
+#include "reports/analyse/diff/gpu_path.h"
+
+// Which of two operations at one instant is on the path: the lower one.
+enum gpu_level { GPU_COMPUTE, GPU_COMM, GPU_COPY, GPU_LEVEL_COUNT };
+
+// What a value was from a time on. The first entry is from the begin of time. Questions come nearly in the order of time.
+struct gpu_timeline {
+    int64_t *at;
+    uint32_t *value;
+    size_t count, capacity, cursor;
+};
+
+struct gpu_map { // 64 bits to 32, open addressing; slots with value COST_NONE are free
+    uint64_t *keys;
+    uint32_t *values;
+    size_t mask, used;
+};
+
+struct gpu_amount { // of a leaf in the window that is being swept
+    int64_t ns, busy_ns;
+    uint32_t count, placed;
+    double place_sum;
+};
+
+struct gpu_places; // gpu_path_place.c
+struct gpu_leaves; // gpu_path_leaf.c
+struct gpu_gaps;   // gpu_path_gap.c
+
+struct gpu_path {
+    const struct launch_trace *trace;
+    struct host_path *host;
+    struct cost_tree *tree;
+    uint32_t rank, window; // index of trace->ranks; of the tree's windows
+    struct gpu_places *places;
+    struct gpu_leaves *leaves;
+    struct gpu_gaps *gaps;
+    struct gpu_amount *amounts; // by node of the tree
+    uint32_t *touched;          // nodes with amounts
+    size_t amount_capacity, touched_count, touched_capacity;
+};
+
+struct gpu_leaves *gpu_leaves_new(struct gpu_path *path);
+void gpu_leaves_free(struct gpu_leaves *leaves);
+// The leaf of an operation. In the order of their starts: it counts which one of its kind in its step it is.
+uint32_t gpu_leaf_of(struct gpu_path *path, const struct launch_op *op, enum gpu_level *ret_level);
+
+struct gpu_places *gpu_places_new(struct gpu_path *path);
+void gpu_places_free(struct gpu_places *places);
+uint32_t gpu_place_phase(struct gpu_path *path, int64_t at);        // node of the phase in which the host was
+uint32_t gpu_place_line(const struct gpu_path *path, uint32_t thread); // time line of its modules; COST_NONE: it ran none
+uint32_t gpu_place_module(struct gpu_path *path, uint32_t line, int64_t at);
+uint32_t gpu_place_of(struct gpu_path *path, uint32_t phase, uint32_t module); // node of the place
+uint32_t gpu_place_at(struct gpu_path *path, uint32_t thread, int64_t at);     // all of that
+bool gpu_place_captured(struct gpu_path *path, uint64_t node, uint32_t *ret_module); // of a node of a graph; false: not known
+
+struct gpu_gaps *gpu_gaps_new(struct gpu_path *path);
+void gpu_gaps_free(struct gpu_gaps *gaps);
+// Gives [begin, end), in which nothing ran, to leaves. before: what ran last; next: what runs at `end`; NULL: nothing in this
+// window. next_leaf: leaf of next.
+void gpu_gap_add(struct gpu_path *path, int64_t begin, int64_t end, const struct launch_op *before,
+                 const struct launch_op *next, uint32_t next_leaf);
+
+void gpu_amount_grow(struct gpu_path *path, uint32_t node);
+static inline struct gpu_amount *gpu_amount(struct gpu_path *path, uint32_t node)
+{
+    if (node >= path->amount_capacity)
+        gpu_amount_grow(path, node);
+    struct gpu_amount *amount = &path->amounts[node];
+    if (!amount->count && !amount->ns && !amount->busy_ns && !amount->placed)
+        path->touched[path->touched_count++] = node; // may be there twice: the second time there is nothing left to give
+    if (path->touched_count == path->touched_capacity)
+        gpu_amount_grow(path, node);
+    return amount;
+}
+
+void gpu_timeline_add(struct gpu_timeline *timeline, int64_t at, uint32_t value);
+void gpu_timeline_free(struct gpu_timeline *timeline);
+size_t gpu_timeline_seek(struct gpu_timeline *timeline, int64_t at); // for those far away
+static inline uint32_t gpu_timeline_at(struct gpu_timeline *timeline, int64_t at)
+{
+    size_t i = timeline->cursor;
+    if (at < timeline->at[i] || (i + 1 < timeline->count && at >= timeline->at[i + 1]))
+        i = gpu_timeline_seek(timeline, at);
+    return timeline->value[i];
+}
+
+uint32_t *gpu_map_put(struct gpu_map *map, uint64_t key); // where its value is; COST_NONE: new
+void gpu_map_free(struct gpu_map *map);
+static inline uint64_t gpu_mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
+    return hash ^ hash >> 32;
+}
+
+static inline int64_t gpu_call_begin(const struct launch_op *op) // its start, when the call is not known
+{
+    return op->call_ago == UINT32_MAX ? op->start : op->start - op->call_ago;
+}
+
+#endif

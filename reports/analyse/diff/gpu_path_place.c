@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// The places of operations: the phase in which the host made the call, and the module that Python ran on the calling thread then;
+// without phases and modules, ranges of NVTX. Both are time lines made beforehand, with a cursor each, as calls come nearly in the
+// order of time. A node of a graph has the module of its capture. One rank; one owner thread.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "contracts/spool.h"
+#include "reports/analyse/diff/gpu_path_parts.h"
+
+enum { RANGES_DEEP_MAX = 16 }; // nested NVTX ranges
+
+struct module { // what ran on a thread; [0]: nothing known
+    const char *name;
+    uint32_t parent; // of ranges: the one around it; 0
+    bool backward, range;
+};
+
+struct gpu_places {
+    struct module *modules;
+    struct gpu_timeline phases, *lines; // values: nodes of the tree; modules
+    uint32_t *line_of;                  // by thread, the last one for those not known; COST_NONE
+    struct gpu_map module_map, place_map;
+    size_t module_count, module_capacity, line_count, thread_count;
+    uint32_t last_phase, last_module, last_place;
+};
+
+static uint32_t module_of(struct gpu_path *path, const char *name, bool backward, bool range, uint32_t parent)
+{
+    struct gpu_places *places = path->places;
+    if (!name || !*name)
+        return parent;
+    name = cost_tree_text(path->tree, name);
+    uint64_t key = (uint64_t)(uintptr_t)name ^ (uint64_t)parent << 50;
+    uint32_t *slot;
+    for (key = key << 2 | (uint64_t)backward << 1 | range;; key += 4) {
+        slot = gpu_map_put(&places->module_map, key);
+        if (*slot == COST_NONE)
+            break;
+        const struct module *there = &places->modules[*slot];
+        if (there->name == name && there->backward == backward && there->range == range && there->parent == parent)
+            return *slot;
+    }
+    if (places->module_count == places->module_capacity) {
+        places->module_capacity *= 2;
+        places->modules = xrealloc(places->modules, places->module_capacity * sizeof *places->modules);
+    }
+    places->modules[places->module_count] =
+        (struct module){.name = name, .backward = backward, .range = range, .parent = parent};
+    return *slot = (uint32_t)places->module_count++;
+}
+
+static size_t thread_slot(const struct gpu_places *places, uint32_t thread)
+{
+    return thread < places->thread_count ? thread : places->thread_count;
+}
+
+static struct gpu_timeline *line_of(struct gpu_places *places, uint32_t thread)
+{
+    uint32_t *line = &places->line_of[thread_slot(places, thread)];
+    if (*line == COST_NONE) {
+        places->lines = xrealloc(places->lines, (places->line_count + 1) * sizeof *places->lines);
+        places->lines[places->line_count] = (struct gpu_timeline){0};
+        *line = (uint32_t)places->line_count++;
+        gpu_timeline_add(&places->lines[*line], 0, 0);
+    }
+    return &places->lines[*line];
+}
+
+// Digits of a range are its iteration more often than not: "step 17" of each step is one place.
+static void range_name(const char *name, char *buf, size_t size)
+{
+    size_t length = 0;
+    for (bool digit = false; *name && length + 1 < size; name++) {
+        bool is = *name >= '0' && *name <= '9';
+        if (!is || !digit)
+            buf[length++] = is ? '*' : *name;
+        digit = is;
+    }
+    buf[length] = 0;
+}
+
+static int by_thread_and_begin(const void *left, const void *right)
+{
+    const struct launch_range *a = left, *b = right;
+    if (a->thread != b->thread)
+        return a->thread < b->thread ? -1 : 1;
+    if (a->begin != b->begin)
+        return a->begin < b->begin ? -1 : 1;
+    return (a->end < b->end) - (a->end > b->end); // the outer one first
+}
+
+static void ranges_close(struct gpu_timeline *line, const struct launch_range **open, const uint32_t *modules, int *deep,
+                         int64_t until)
+{
+    for (; *deep && open[*deep - 1]->end <= until; --*deep)
+        gpu_timeline_add(line, open[*deep - 1]->end, *deep > 1 ? modules[*deep - 2] : 0);
+}
+
+static void ranges_load(struct gpu_path *path)
+{
+    const struct launch_trace *trace = path->trace;
+    struct launch_range *ranges = xcalloc(trace->range_count + 1, sizeof *ranges);
+    const struct launch_range *open[RANGES_DEEP_MAX];
+    uint32_t modules[RANGES_DEEP_MAX];
+    int deep = 0;
+    struct gpu_timeline *line = NULL;
+    if (trace->range_count)
+        memcpy(ranges, trace->ranges, trace->range_count * sizeof *ranges);
+    qsort(ranges, trace->range_count, sizeof *ranges, by_thread_and_begin);
+    for (size_t i = 0; i < trace->range_count; i++) {
+        const struct launch_range *range = &ranges[i];
+        if (!i || range->thread != ranges[i - 1].thread) {
+            if (line)
+                ranges_close(line, open, modules, &deep, INT64_MAX);
+            deep = 0;
+            line = line_of(path->places, range->thread);
+        }
+        ranges_close(line, open, modules, &deep, range->begin);
+        if (deep == RANGES_DEEP_MAX || range->end <= range->begin || (deep && range->end > open[deep - 1]->end))
+            continue; // crossing ranges: the outer one stays
+        char name[256];
+        range_name(range->name ? range->name : "", name, sizeof name);
+        modules[deep] = module_of(path, name, false, true, deep ? modules[deep - 1] : 0);
+        open[deep] = range;
+        gpu_timeline_add(line, range->begin, modules[deep++]);
+    }
+    if (line)
+        ranges_close(line, open, modules, &deep, INT64_MAX);
+    free(ranges);
+}
+
+static void modules_load(struct gpu_path *path)
+{
+    const struct launch_trace *trace = path->trace;
+    struct gpu_places *places = path->places;
+    places->thread_count = trace->host ? trace->host->thread_count : 0;
+    places->line_of = xcalloc(places->thread_count + 1, sizeof *places->line_of);
+    memset(places->line_of, 0xff, (places->thread_count + 1) * sizeof *places->line_of);
+    places->modules = xcalloc(places->module_capacity = 64, sizeof *places->modules);
+    places->module_count = 1;
+    bool any = trace->ranks[path->rank].phase_count > 0;
+    for (size_t i = 0; i < trace->mark_count; i++) {
+        const struct launch_mark *mark = &trace->marks[i];
+        if (mark->rank != path->rank || (mark->kind != UG_MARK_MODULE && mark->kind != UG_MARK_BACKWARD))
+            continue;
+        uint32_t module = module_of(path, mark->name, mark->kind == UG_MARK_BACKWARD, false, 0);
+        gpu_timeline_add(line_of(places, mark->thread), mark->at, module);
+        any = true;
+    }
+    if (!any)
+        ranges_load(path);
+}
+
+// Phases change where one begins or ends. Which one it is at a time, the host's path says: host leaves go to the same places.
+static int by_time(const void *left, const void *right)
+{
+    const int64_t *a = left, *b = right;
+    return (*a > *b) - (*a < *b);
+}
+
+static void phases_load(struct gpu_path *path)
+{
+    const struct launch_trace *trace = path->trace;
+    const struct launch_rank *rank = &trace->ranks[path->rank];
+    const struct launch_phase *phases = trace->phases ? trace->phases + rank->phase_first : NULL;
+    size_t count = 0;
+    int64_t *times = xcalloc(rank->phase_count * (size_t)2 + 1, sizeof *times);
+    for (uint32_t i = 0; i < rank->phase_count; i++) {
+        times[count++] = phases[i].begin;
+        times[count++] = phases[i].end;
+    }
+    qsort(times, count, sizeof *times, by_time);
+    gpu_timeline_add(&path->places->phases, 0, host_path_place(path->host, path->rank, count ? times[0] - 1 : 0, false));
+    for (size_t i = 0; i < count; i++)
+        if (!i || times[i] != times[i - 1])
+            gpu_timeline_add(&path->places->phases, times[i], host_path_place(path->host, path->rank, times[i], false));
+    free(times);
+}
+
+static uint32_t module_node(struct gpu_path *path, uint32_t phase, uint32_t module)
+{
+    const struct module *at = &path->places->modules[module];
+    if (!module)
+        return phase;
+    if (at->range) {
+        uint32_t above = module_node(path, phase, at->parent); // at most RANGES_DEEP_MAX deep
+        return cost_tree_child(path->tree, above, &(struct cost_key){.kind = COST_RANGE, .name = at->name});
+    }
+    if (at->backward && strcmp(path->tree->nodes[phase].name, "backward"))
+        phase = cost_tree_child(path->tree, phase, &(struct cost_key){.kind = COST_PHASE, .name = "backward"});
+    return cost_tree_child(path->tree, phase, &(struct cost_key){.kind = COST_MODULE, .name = at->name});
+}
+
+uint32_t gpu_place_of(struct gpu_path *path, uint32_t phase, uint32_t module)
+{
+    struct gpu_places *places = path->places;
+    if (phase == places->last_phase && module == places->last_module)
+        return places->last_place;
+    uint32_t *slot = gpu_map_put(&places->place_map, (uint64_t)phase << 32 | module);
+    if (*slot == COST_NONE)
+        *slot = module_node(path, phase, module);
+    places->last_phase = phase;
+    places->last_module = module;
+    return places->last_place = *slot;
+}
+
+uint32_t gpu_place_phase(struct gpu_path *path, int64_t at)
+{
+    return gpu_timeline_at(&path->places->phases, at);
+}
+
+uint32_t gpu_place_line(const struct gpu_path *path, uint32_t thread)
+{
+    return path->places->line_of[thread_slot(path->places, thread)];
+}
+
+uint32_t gpu_place_module(struct gpu_path *path, uint32_t line, int64_t at)
+{
+    return line == COST_NONE ? 0 : gpu_timeline_at(&path->places->lines[line], at);
+}
+
+uint32_t gpu_place_at(struct gpu_path *path, uint32_t thread, int64_t at)
+{
+    return gpu_place_of(path, gpu_place_phase(path, at), gpu_place_module(path, gpu_place_line(path, thread), at));
+}
+
+bool gpu_place_captured(struct gpu_path *path, uint64_t node, uint32_t *ret_module)
+{
+    const struct launch_trace *trace = path->trace;
+    size_t low = 0, high = trace->node_count;
+    while (low < high) { // by node, then rank
+        size_t middle = low + (high - low) / 2;
+        const struct launch_node *at = &trace->nodes[middle];
+        if (at->node < node || (at->node == node && at->rank < path->rank))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == trace->node_count || trace->nodes[low].node != node || trace->nodes[low].rank != path->rank)
+        return false;
+    *ret_module = gpu_place_module(path, gpu_place_line(path, trace->nodes[low].thread), trace->nodes[low].at);
+    return true;
+}
+
+struct gpu_places *gpu_places_new(struct gpu_path *path)
+{
+    struct gpu_places *places = path->places = xcalloc(1, sizeof *places);
+    places->last_phase = places->last_module = COST_NONE;
+    phases_load(path);
+    modules_load(path);
+    return places;
+}
+
+void gpu_places_free(struct gpu_places *places)
+{
+    if (!places)
+        return;
+    for (size_t i = 0; i < places->line_count; i++)
+        gpu_timeline_free(&places->lines[i]);
+    gpu_timeline_free(&places->phases);
+    gpu_map_free(&places->module_map);
+    gpu_map_free(&places->place_map);
+    free(places->modules);
+    free(places->lines);
+    free(places->line_of);
+    free(places);
+}
