@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// upgate.diff/1 (INTERFACES: "JSON documents"): where the difference comes from, as other tools read it. Returns a jansson tree.
+// What is not known is null, times are integers of nanoseconds. Members beyond the contract may be added.
+#include <math.h>
+#include <string.h>
+
+#include "reports/render/diff_view.h"
+#include "reports/render/json_text.h"
+
+static json_t *diff_json_ns(double ns)
+{
+    return isfinite(ns) && fabs(ns) < 9e18 ? json_integer(llround(ns)) : json_null();
+}
+
+static json_t *diff_json_real(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *diff_json_pair(double a, double b)
+{
+    json_t *pair = json_array();
+    json_array_append_new(pair, diff_json_ns(a));
+    json_array_append_new(pair, diff_json_ns(b));
+    return pair;
+}
+
+static json_t *diff_json_texts(const char *const *texts, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, render_json_text(texts[i]));
+    return list;
+}
+
+static json_t *diff_json_contribution(const struct diff_contribution *contribution)
+{
+    json_t *item = json_object();
+    json_object_set_new(item, "rank", json_integer(contribution->rank));
+    json_object_set_new(item, "kind", json_string(diff_kind_word(contribution->kind)));
+    json_object_set_new(item, "title", json_string(diff_kind_title_of(contribution->kind, contribution->delta_ns)));
+    json_object_set_new(item, "label", render_json_text(contribution->label));
+    json_object_set_new(item, "name_a", render_json_text(contribution->name_a));
+    json_object_set_new(item, "name_b", render_json_text(contribution->name_b));
+    json_object_set_new(item, "where", render_json_text(contribution->where));
+    json_object_set_new(item, "a_ns", diff_json_ns(contribution->a_ns));
+    json_object_set_new(item, "b_ns", diff_json_ns(contribution->b_ns));
+    json_object_set_new(item, "delta_ns", diff_json_ns(contribution->delta_ns));
+    json_object_set_new(item, "ci_ns", diff_json_pair(contribution->ci_lo_ns, contribution->ci_hi_ns));
+    json_object_set_new(item, "share", diff_json_real(contribution->share));
+    json_object_set_new(item, "named", json_boolean(contribution->named));
+    json_object_set_new(item, "busy_a_ns", diff_json_ns(contribution->busy_a_ns));
+    json_object_set_new(item, "busy_b_ns", diff_json_ns(contribution->busy_b_ns));
+    json_object_set_new(item, "count_a", diff_json_real(contribution->count_a));
+    json_object_set_new(item, "count_b", diff_json_real(contribution->count_b));
+    json_object_set_new(item, "evidence", diff_json_texts(contribution->evidence, contribution->evidence_count));
+    json_object_set_new(item, "suspects", diff_json_texts(contribution->suspects, contribution->suspect_count));
+    return item;
+}
+
+static json_t *diff_json_decomposition(const struct diff_workload *workload)
+{
+    if (workload->unexplained)
+        return json_null();
+    json_t *parts = json_object();
+    for (int class = 0; class < COST_CLASS_COUNT; class++)
+        json_object_set_new(parts, cost_class_word((enum cost_class)class),
+                            diff_json_pair(workload->parts[class].a_ns, workload->parts[class].b_ns));
+    return parts;
+}
+
+static json_t *diff_json_straggler(const struct diff_straggler *straggler)
+{
+    json_t *item = json_object();
+    json_object_set_new(item, "side", json_string(straggler->side ? "b" : "a"));
+    json_object_set_new(item, "rank", json_integer(straggler->rank));
+    json_object_set_new(item, "last_count", json_integer(straggler->last_count));
+    json_object_set_new(item, "collectives", json_integer(straggler->collectives));
+    json_object_set_new(item, "late_ns", diff_json_ns(straggler->late_ns));
+    json_object_set_new(item, "wait_ns", diff_json_ns(straggler->wait_ns));
+    json_object_set_new(item, "why", render_json_text(straggler->why));
+    return item;
+}
+
+static json_t *diff_json_sides(double a, double b)
+{
+    json_t *sides = json_object();
+    json_object_set_new(sides, "a", diff_json_real(a));
+    json_object_set_new(sides, "b", diff_json_real(b));
+    return sides;
+}
+
+static json_t *diff_json_workload(const struct diff_workload *workload)
+{
+    json_t *item = json_object(), *contributions = json_array(), *stragglers = json_array(), *cold = json_object();
+    for (size_t i = 0; i < workload->contribution_count; i++)
+        json_array_append_new(contributions, diff_json_contribution(&workload->contributions[i]));
+    for (size_t i = 0; i < workload->straggler_count; i++)
+        json_array_append_new(stragglers, diff_json_straggler(&workload->stragglers[i]));
+    json_object_set_new(item, "workload", render_json_text(workload->name));
+    json_object_set_new(item, "unit", json_string(workload->unit));
+    json_object_set_new(item, "unexplained", render_json_text(workload->unexplained));
+    json_object_set_new(item, "step_a_ns", diff_json_ns(workload->step_a_ns));
+    json_object_set_new(item, "step_b_ns", diff_json_ns(workload->step_b_ns));
+    json_object_set_new(item, "delta_ns", diff_json_ns(workload->delta_ns));
+    json_object_set_new(item, "delta_ci_ns", diff_json_pair(workload->delta_lo_ns, workload->delta_hi_ns));
+    json_object_set_new(item, "match_coverage", diff_json_real(workload->match_coverage));
+    json_object_set_new(item, "residual_ns", diff_json_ns(workload->residual_ns));
+    json_object_set_new(item, "unaccounted", diff_json_sides(workload->unaccounted[0], workload->unaccounted[1]));
+    json_object_set_new(item, "traced_pairs", json_integer((json_int_t)workload->traced_pairs));
+    json_object_set_new(item, "windows", diff_json_sides((double)workload->windows[0], (double)workload->windows[1]));
+    json_object_set_new(item, "traced_ratio", diff_json_sides(workload->traced_ratio[0], workload->traced_ratio[1]));
+    json_object_set_new(cold, "a_ns", diff_json_ns(workload->cold_a_ns));
+    json_object_set_new(cold, "b_ns", diff_json_ns(workload->cold_b_ns));
+    json_object_set_new(item, "first_step", cold);
+    json_object_set_new(item, "decomposition", diff_json_decomposition(workload));
+    json_object_set_new(item, "contributions", contributions);
+    json_object_set_new(item, "stragglers", stragglers);
+    json_object_set_new(item, "notes", diff_json_texts(workload->notes, workload->note_count));
+    return item;
+}
+
+json_t *diff_view_json(const struct diff *diff)
+{
+    json_t *document = json_object(), *workloads = json_array(), *sides = json_object();
+    for (size_t i = 0; i < diff->workload_count; i++)
+        json_array_append_new(workloads, diff_json_workload(&diff->workloads[i]));
+    json_object_set_new(sides, "a", render_json_text(diff->side_names[0]));
+    json_object_set_new(sides, "b", render_json_text(diff->side_names[1]));
+    json_object_set_new(document, "schema", json_string("upgate.diff/1"));
+    json_object_set_new(document, "sides", sides);
+    json_object_set_new(document, "workloads", workloads);
+    return document;
+}

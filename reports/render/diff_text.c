@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sentences and numbers about a difference, the same in the table, in Markdown and in the page. Pure; the caller frees what is
+// returned. Texts of the store are not cleaned here.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "common/units.h"
+#include "reports/render/diff_view.h"
+
+enum { DIFF_TEXT_NUMBER = 64, DIFF_TEXT_ANSWER_MAX = 3 };
+
+char *diff_text_time(double ns)
+{
+    char number[DIFF_TEXT_NUMBER];
+    return isfinite(ns) ? xstrdup(unit_format_ns(number, sizeof number, ns)) : xstrdup("-");
+}
+
+char *diff_text_delta(double ns)
+{
+    char number[DIFF_TEXT_NUMBER];
+    if (!isfinite(ns))
+        return xstrdup("-");
+    return xasprintf("%s%s", ns >= 0 ? "+" : "-", unit_format_ns(number, sizeof number, fabs(ns)));
+}
+
+char *diff_text_interval(const struct diff_contribution *contribution)
+{
+    if (!isfinite(contribution->ci_lo_ns) || !isfinite(contribution->ci_hi_ns))
+        return xstrdup("-");
+    char *lo = diff_text_delta(contribution->ci_lo_ns), *hi = diff_text_delta(contribution->ci_hi_ns);
+    char *blank = strrchr(lo, ' '), *unit = strrchr(hi, ' ');
+    if (blank && unit && strcmp(blank, unit) == 0)
+        *blank = 0; // "+1.1 to +1.3 ms"
+    char *text = xasprintf("%s to %s", lo, hi);
+    free(lo);
+    free(hi);
+    return text;
+}
+
+char *diff_text_share(double share)
+{
+    return isfinite(share) ? xasprintf("%.*f %%", fabs(share) < 0.095 ? 1 : 0, 100 * share) : xstrdup("-");
+}
+
+char *diff_text_title(const struct diff_contribution *contribution)
+{
+    const char *title = diff_kind_title_of(contribution->kind, contribution->delta_ns);
+    return contribution->label && *contribution->label ? xasprintf("%s: %s", title, contribution->label) : xstrdup(title);
+}
+
+char *diff_text_headline(const struct diff_workload *workload)
+{
+    if (!isfinite(workload->delta_ns) || !(workload->step_a_ns > 0))
+        return xasprintf("%s: the %s time was not measured on both sides", workload->name, workload->unit);
+    char *a = diff_text_time(workload->step_a_ns), *b = diff_text_time(workload->step_b_ns);
+    struct strbuf text = {0};
+    strbuf_add(&text, "%s: %s %s -> %s (%+.1f %%", workload->name, workload->unit, a, b,
+               100 * workload->delta_ns / workload->step_a_ns);
+    if (isfinite(workload->delta_lo_ns) && isfinite(workload->delta_hi_ns))
+        strbuf_add(&text, ", %+.1f to %+.1f %%", 100 * workload->delta_lo_ns / workload->step_a_ns,
+                   100 * workload->delta_hi_ns / workload->step_a_ns);
+    strbuf_add(&text, ")");
+    free(a);
+    free(b);
+    return strbuf_take(&text);
+}
+
+char *diff_text_answer(const struct diff_workload *workload)
+{
+    if (workload->unexplained)
+        return xasprintf("Not explained: %s.", workload->unexplained);
+    struct strbuf text = {0};
+    size_t named = 0;
+    double sum = 0;
+    for (size_t i = 0; i < workload->contribution_count; i++) {
+        const struct diff_contribution *contribution = &workload->contributions[i];
+        if (!contribution->named)
+            continue;
+        sum += contribution->delta_ns;
+        if (named++ >= DIFF_TEXT_ANSWER_MAX)
+            continue;
+        char *title = diff_text_title(contribution), *delta = diff_text_delta(contribution->delta_ns);
+        strbuf_add(&text, "%s%s %s", named > 1 ? "; " : "", title, delta);
+        free(title);
+        free(delta);
+    }
+    if (named == 0)
+        return xasprintf("Nothing stands out: no part of the %s differs by more than its noise.", workload->unit);
+    if (named > DIFF_TEXT_ANSWER_MAX)
+        strbuf_add(&text, "; and %zu more", named - DIFF_TEXT_ANSWER_MAX);
+    char *total = diff_text_delta(sum), *delta = diff_text_delta(workload->delta_ns);
+    strbuf_add(&text, ". Together %s of %s.", total, delta);
+    free(total);
+    free(delta);
+    return strbuf_take(&text);
+}
+
+bool diff_view_explained(const struct diff *diff)
+{
+    for (size_t i = 0; i < diff->workload_count; i++)
+        if (!diff->workloads[i].unexplained)
+            return true;
+    return false;
+}
