@@ -1,1 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
+// Numbers as people read them. What was not measured is a dash, never 0.
+"use strict";
+UP.dash = "–";
+// Three to four digits say as much as a measurement holds.
+UP.digits = (value, digits) => {
+    const size = Math.abs(value);
+    const places = size === 0 ? 0 : Math.max(0, Math.min(6, (digits || 3) - 1 - Math.floor(Math.log10(size))));
+    return size >= 1e15 ? value.toExponential(2) : d3.format("," + "." + places + "f")(value).replace("-", "\u2212");
+};
+UP.signed = (value, write) => (value > 0 ? "+" : value < 0 ? "\u2212" : "") + write(Math.abs(value));
+UP.scaled = (value, steps) => {
+    const size = Math.abs(value);
+    const step = steps.find(([least]) => size >= least) || steps[steps.length - 1];
+    return UP.digits(value / step[1], size / step[1] >= 1000 ? 4 : 3) + "\u202f" + step[2];
+};
+UP.ns = value => (UP.num(value) === null ? UP.dash
+    : UP.scaled(value, [[1e9, 1e9, "s"], [1e6, 1e6, "ms"], [1e3, 1e3, "µs"], [0, 1, "ns"]]));
+UP.bytes = value => (UP.num(value) === null ? UP.dash
+    : UP.scaled(value, [[2 ** 40, 2 ** 40, "TiB"], [2 ** 30, 2 ** 30, "GiB"], [2 ** 20, 2 ** 20, "MiB"], [2 ** 10, 2 ** 10, "KiB"], [0, 1, "B"]]));
+UP.rate = value => (UP.num(value) === null ? UP.dash : UP.scaled(value, [[1e9, 1e9, "G/s"], [1e6, 1e6, "M/s"], [1e4, 1e3, "k/s"], [0, 1, "/s"]]));
+UP.signedNs = value => (UP.num(value) === null ? UP.dash : UP.signed(value, UP.ns));
+UP.count = value => (UP.num(value) === null ? UP.dash : UP.digits(value, Math.abs(value) >= 100 ? 4 : 3).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, ""));
+UP.integer = value => (UP.num(value) === null ? UP.dash : d3.format(",.0f")(value));
+UP.value = (value, unit) => UP.pick({ns: UP.ns, bytes: UP.bytes, "1/s": UP.rate}, unit,
+                                    other => (UP.num(other) === null ? UP.dash : UP.digits(other, 4)))(value);
+UP.percent = (share, digits) => (UP.num(share) === null ? UP.dash
+    : Math.abs(share) >= 10 ? UP.digits(share, 3) + "×" : UP.digits(100 * share, digits || (Math.abs(share) >= 0.1 ? 3 : 2)) + "\u202f%");
+UP.signedPercent = (share, digits) => (UP.num(share) === null ? UP.dash : UP.signed(share, value => UP.percent(value, digits)));
+UP.change = ratio => (UP.num(ratio) === null ? UP.dash : UP.signedPercent(ratio - 1));
+UP.interval = (lo, hi, write) => (UP.num(lo) === null || UP.num(hi) === null ? null : write(lo) + " to " + write(hi));
+UP.plural = (count, word, more) => UP.integer(count) + " " + (count === 1 ? word : more || word + "s");
+UP.metric = name => UP.clean(name).replace(/_/g, " ");
+
+// Words and colours of the classes a step's time falls into; other words get their own.
+UP.classes = {gpu_compute: "GPU compute", comm_exposed: "Exposed communication", copy: "Copies", launch_bound: "Launch-bound", host_run: "Host runs",
+              host_stalled: "Host stalled", data_wait: "Data wait", idle: "Idle", phase: "Phase", stall: "Stall", python: "Python",
+              sync: "Waits for the device", call: "Call"};
+UP.classTitle = word => UP.pick(UP.classes, word, UP.short(word, 30));
+UP.classColour = word => "var(--c-" + (UP.pick(UP.classes, word, null) ? word : "other") + ")";
+
+// What a contribution means, in plain words: [slower, faster].
+UP.plain = {
+    kernel_slower: ["A GPU kernel takes longer", "A GPU kernel got faster"], kernel_added: ["A GPU kernel is new", "A GPU kernel is new"],
+    kernel_removed: ["A GPU kernel is gone", "A GPU kernel is gone"],
+    kernel_replaced: ["A GPU kernel was replaced by a slower one", "A GPU kernel was replaced by a faster one"],
+    cpu_function_slower: ["A function takes longer", "A function got faster"], cpu_function_added: ["A function is new", "A function is new"],
+    cpu_function_removed: ["A function is gone", "A function is gone"],
+    cpu_function_replaced: ["A function was replaced by a slower one", "A function was replaced by a faster one"],
+    host_stall: ["The host is held up longer", "The host is held up less"],
+    launch_gap: ["The GPU waits longer for the host to launch work", "The GPU waits less for the host to launch work"],
+    sync_added: ["The host waits for the GPU more", "The host waits for the GPU less"], memcpy: ["Copies take longer", "Copies take less"],
+    comm_exposed: ["More communication is not hidden behind compute", "More communication is hidden behind compute"],
+    data_wait: ["The step waits longer for its data", "The step waits less for its data"],
+    python_overhead: ["Python itself takes longer", "Python itself takes less"], compile: ["Compilation takes longer", "Compilation takes less"],
+    cold_start: ["The first step takes longer", "The first step takes less"],
+    memory_alloc: ["Allocating and freeing memory takes longer", "Allocating and freeing memory takes less"],
+    clock_throttle: ["The clock is lower", "The clock is higher"],
+    parallelism: ["Less runs at the same time", "More runs at the same time"],
+};
+UP.plainWords = item => {
+    const words = UP.pick(UP.plain, item.kind, null);
+    return words ? words[item.delta_ns < 0 ? 1 : 0] : UP.short(item.title || item.kind, 60);
+};

@@ -1,1 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
+// The first screen: the verdict, one sentence why, and what took the time, in plain words; the bar above with the way through the page.
+"use strict";
+UP.verdicts = {pass: ["PASS", "✓"], fail: ["FAIL", "✕"], inconclusive: ["INCONCLUSIVE", "?"], unchecked: ["observed", "·"]};
+UP.verdictWord = word => UP.pick(UP.verdicts, word, null);
+UP.pill = word => {
+    const known = UP.verdictWord(word);
+    return known && UP.el("span", {class: "pill " + word}, UP.el("span", {"aria-hidden": "true", text: known[1] + " "}), known[0].toLowerCase());
+};
+
+// The contributions that tell, largest first, those of the difference's own direction before the others.
+UP.telling = diff => {
+    const items = UP.list(diff && diff.contributions).filter(item => item && item.named && UP.num(item.delta_ns) !== null);
+    const sign = Math.sign(UP.num(diff && diff.delta_ns) || 0);
+    return items.filter(item => Math.sign(item.delta_ns) === sign).concat(items.filter(item => Math.sign(item.delta_ns) !== sign));
+};
+
+UP.parts.bar = (data, bar) => {
+    const known = UP.verdictWord(data.verdict.word);
+    const toggle = UP.el("button", {type: "button", class: "toggle", id: "theme", "aria-pressed": String(UP.theme.current() === "dark")}, "Dark");
+    toggle.addEventListener("click", () => UP.theme.set(UP.theme.current() === "dark" ? "light" : "dark", true));
+    UP.theme.listeners.push(() => toggle.setAttribute("aria-pressed", String(UP.theme.current() === "dark")));
+    const links = UP.el("ul", {});
+    const add = (id, text) => links.append(UP.el("li", {}, UP.el("a", {href: "#" + id, text: UP.short(text, 24)})));
+    UP.list(data.workloads).forEach((workload, i) => add("w" + i, UP.object(workload).name));
+    for (const [id, text] of [["findings", "Findings"], ["parity", "Parity"], ["fingerprint", "Environments"], ["trust", "Trust"], ["how", "How"]])
+        if (document.getElementById(id))
+            add(id, text);
+    bar.append(UP.el("a", {class: "home", href: "#main"}, UP.el("strong", {text: "upgate"}), known ? UP.el("span", {class: "pill " + data.verdict.word, text: known[0].toLowerCase()}) : null),
+               UP.el("nav", {"aria-label": "Parts of the report"}, links), toggle);
+};
+
+UP.causeLine = (item, diff, unit, scale) => {
+    const width = Math.max(1.5, 100 * Math.abs(item.delta_ns) / scale);
+    return UP.el("li", {},
+                 UP.el("span", {class: "cause-name"}, UP.name(item.label, 70)),
+                 UP.el("span", {class: "cause-bar", "aria-hidden": "true"},
+                       UP.el("span", {class: item.delta_ns > 0 ? "slower" : "faster", style: {width: width + "%"}})),
+                 UP.el("span", {class: "cause-number"}, UP.signedNs(item.delta_ns), UP.num(item.share) !== null
+                       ? UP.el("span", {class: "muted", text: " " + UP.percent(item.share, 2)}) : null));
+};
+
+// "Largest contribution": the answer, for who reads nothing else.
+UP.cause = (workload, index) => {
+    const diff = UP.object(workload.diff);
+    const delta = UP.num(diff.delta_ns), unit = UP.clean(workload.unit) || "step";
+    const telling = UP.telling(diff);
+    if (!diff.contributions || delta === null)
+        return null;
+    const box = UP.el("section", {class: "cause " + (delta > 0 ? "is-slower" : "is-faster"), "aria-label": "What took the time in " + UP.short(workload.name, 40)});
+    const ratio = UP.num(diff.step_a_ns) ? delta / diff.step_a_ns : null;
+    box.append(UP.el("p", {class: "cause-head"}, UP.name(workload.name, 40, "strong"), ": a " + unit + " takes ",
+                     UP.el("b", {text: UP.ns(Math.abs(delta)) + (delta > 0 ? " more" : " less")}),
+                     ratio === null ? "" : " (" + UP.signedPercent(ratio) + ", " + UP.ns(diff.step_a_ns) + " → " + UP.ns(diff.step_b_ns) + ")"));
+    if (!telling.length) {
+        box.append(UP.el("p", {text: "No single contribution stands out of the noise."}));
+        return box;
+    }
+    const first = telling[0];
+    box.append(UP.el("p", {class: "cause-main"}, UP.el("span", {class: "muted", text: "Largest contribution: "}), UP.el("b", {text: UP.plainWords(first)}), ": ",
+                     UP.name(first.label, 100, "code"), ", ", UP.el("b", {class: first.delta_ns > 0 ? "slower-text" : "faster-text", text: UP.signedNs(first.delta_ns)}), " a " + unit,
+                     UP.num(first.share) === null ? "" : ", " + UP.percent(first.share, 2) + " of the difference",
+                     UP.clean(first.where).trim() ? [", in ", UP.name(first.where, 90)] : "", "."));
+    const suspect = UP.list(first.suspects)[0];
+    if (suspect)
+        box.append(UP.el("p", {class: "cause-suspect"}, UP.el("span", {class: "muted", text: "Suspect: "}), UP.name(suspect, 160)));
+    const scale = d3.max(telling, item => Math.abs(item.delta_ns)) || 1;
+    box.append(UP.el("ol", {class: "cause-list", "aria-label": "Largest contributions"}, telling.slice(0, 4).map(item => UP.causeLine(item, diff, unit, scale))));
+    const link = UP.el("a", {href: "#w" + index + "-contributions", text: telling.length > 1 ? "All " + telling.length + " contributions with evidence" : "The evidence"});
+    box.append(UP.el("p", {class: "cause-more"}, link));
+    return box;
+};
+
+UP.parts.verdict = (data, main) => {
+    const known = UP.verdictWord(data.verdict.word);
+    const sides = UP.list(data.sides);
+    const head = UP.el("section", {class: "verdict " + (known ? data.verdict.word : "none"), id: "verdict", "aria-labelledby": "verdict-title"});
+    head.append(UP.el("h1", {id: "verdict-title"}, known ? UP.el("span", {class: "verdict-mark", "aria-hidden": "true", text: known[1]}) : null,
+                      UP.el("span", {class: "verdict-word", text: known ? known[0] : "Not judged"}),
+                      UP.el("span", {class: "verdict-sides"}, UP.name(sides[1] || "candidate", 30, "b"), " against ", UP.name(sides[0] || "baseline", 30, "b"))));
+    if (data.verdict.reason)
+        head.append(UP.el("p", {class: "reason"}, UP.clean(data.verdict.reason).slice(0, 2000)));
+    main.append(head);
+    const order = UP.list(data.workloads).map((workload, i) => [UP.object(workload), i]);
+    const causes = order.filter(([workload]) => UP.telling(workload.diff).length || (workload.verdict === "fail" && workload.diff))
+        .sort(([a], [b]) => (b.verdict === "fail") - (a.verdict === "fail")).slice(0, 3)
+        .map(([workload, i]) => UP.cause(workload, i)).filter(box => box);
+    main.append(...causes);
+    const facts = UP.list(UP.object(data.run).facts).filter(fact => fact && fact.value);
+    if (facts.length || data.verdict.margin_note)
+        main.append(UP.el("dl", {class: "facts"}, facts.map(fact => UP.el("div", {}, UP.el("dt", {text: UP.short(fact.label, 30)}), UP.el("dd", {}, UP.name(fact.value, 120)))),
+                          data.verdict.margin_note ? UP.el("div", {class: "wide"}, UP.el("dt", {text: "Judged by"}), UP.el("dd", {}, UP.clean(data.verdict.margin_note).slice(0, 600))) : null));
+};
+
+UP.parts.findings = (data, main) => {
+    const findings = UP.list(data.findings).filter(finding => finding && finding.text);
+    if (!findings.length)
+        return;
+    const part = UP.part(main, 2, "findings", "Findings");
+    const words = {fail: "fails the run", inconclusive: "leaves it open", note: "note"};
+    part.append(UP.el("ul", {class: "findings"}, findings.map(finding => UP.el("li", {class: UP.pick(words, finding.effect, null) ? finding.effect : ""},
+        UP.el("span", {class: "tag", text: UP.pick(words, finding.effect, "note")}), " ", finding.workload ? [UP.name(finding.workload, 40, "b"), ": "] : null,
+        UP.clean(finding.text).slice(0, 2000), finding.side === "a" || finding.side === "b" ? " (" + UP.sideName(finding.side === "a" ? 0 : 1) + ")" : ""))));
+};
+UP.sideName = index => UP.short(UP.list(UP.data.sides)[index] || ["baseline", "candidate"][index], 24);

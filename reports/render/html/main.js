@@ -1,1 +1,109 @@
 // SPDX-License-Identifier: Apache-2.0
+// Puts the page together, from the verdict to how the numbers were made. A part that fails says so in its place; the others stand.
+"use strict";
+UP.guard = (what, parent, make) => {
+    try {
+        return make();
+    } catch (error) {
+        console.error("upgate report: " + what, error);
+        parent.append(UP.el("p", {class: "broken", text: "This part (" + what + ") could not be drawn: " + UP.short(error && error.message, 200)}));
+        return null;
+    }
+};
+
+// Jumps between contributions, timeline and table of one workload.
+UP.finders = (parts, id) => ({
+    timeline: item => parts.timeline !== null && parts.timeline !== undefined && parts.timeline.ranks.has(item.rank),
+    showTimeline: item => {
+        const timeline = parts.timeline.ensure();
+        UP.jump(parts.timeline.part, timeline.canvas);
+        timeline.search.value = "";
+        timeline.found.textContent = "contribution " + UP.integer(item.rank);
+        timeline.mark(timeline.contribution(item.rank));
+    },
+    get table() {
+        return parts.table ? item => {
+            const table = parts.table.ensure();
+            UP.jump(parts.table.part, table.search);
+            table.seek(UP.clean(item.label).slice(0, 200));
+        } : null;
+    },
+    item: item => {
+        const node = document.getElementById(id + "-c" + UP.integer(item.rank));
+        if (node) {
+            node.open = true;
+            UP.jump(node, node.querySelector("summary"));
+        }
+    },
+});
+
+UP.workload = (workload, index, main) => {
+    const id = "w" + index, diff = UP.object(workload.diff), parts = {};
+    const section = UP.el("section", {class: "workload", id, "aria-labelledby": id + "-title"});
+    const head = UP.el("header", {}, UP.el("h2", {id: id + "-title"}, UP.name(workload.name, 60), " ", UP.pill(workload.verdict)));
+    section.append(head);
+    main.append(section);
+    if (workload.note)
+        head.append(UP.el("p", {class: "muted", text: UP.clean(workload.note).slice(0, 1000)}));
+    const find = UP.finders(parts, id), make = (name, ...more) => { parts[name] = UP.guard(name, section, () => UP.parts[name](workload, section, id, ...more)); };
+    make("cells");
+    if (diff.unexplained)
+        section.append(UP.el("p", {class: "unexplained"}, UP.el("b", {text: "Where the time went is not known. "}), UP.clean(diff.unexplained).slice(0, 1000)));
+    else {
+        make("waterfall", find.item);
+        make("decomposition");
+        make("contributions", find);
+        make("stragglers");
+    }
+    make("timeline");
+    make("table");
+    make("flames");
+    const links = Array.from(section.querySelectorAll(":scope > .part > h3")).map(heading => UP.el("li", {}, UP.el("a", {href: "#" + heading.parentElement.id, text: heading.firstChild.textContent})));
+    if (links.length > 2)
+        head.append(UP.el("nav", {"aria-label": "Parts of " + UP.short(workload.name, 40)}, UP.el("ul", {}, links)));
+};
+
+UP.start = () => {
+    const main = document.getElementById("main"), bar = document.getElementById("bar"), foot = document.getElementById("foot");
+    UP.theme.start();
+    let data = null;
+    try {
+        data = JSON.parse(document.getElementById("data").textContent);
+    } catch (error) {
+        data = null;
+    }
+    if (!data || typeof data !== "object" || !UP.clean(data.schema).startsWith("upgate.report/1")) {
+        main.append(UP.el("p", {class: "broken", text: "The data of this report is damaged or of another version: make it again with `upgate report RUN.db -o report.html`."}));
+        return;
+    }
+    UP.data = data;
+    data.verdict = UP.object(data.verdict);
+    UP.how = new Set(UP.list(data.how).map(entry => UP.object(entry).id));
+    UP.guard("verdict", main, () => UP.parts.verdict(data, main));
+    UP.guard("findings", main, () => UP.parts.findings(data, main));
+    UP.list(data.workloads).map(UP.object).forEach((workload, i) => UP.guard("workload", main, () => UP.workload(workload, i, main)));
+    for (const name of ["parity", "fingerprint", "trust", "how"])
+        UP.guard(name, main, () => UP.parts[name](data, main));
+    UP.guard("bar", bar, () => UP.parts.bar(data, bar));
+    UP.guard("foot", foot, () => UP.parts.foot(data, foot));
+    addEventListener("beforeprint", () => UP.print.begin());
+    addEventListener("afterprint", () => UP.print.end());
+    // A link to a part that is still to be drawn, or closed, opens it.
+    const arrive = () => {
+        let target = null;
+        try {
+            target = location.hash.length > 1 ? document.getElementById(decodeURIComponent(location.hash.slice(1))) : null;
+        } catch (error) {
+            target = null; // no name of a place
+        }
+        if (target)
+            UP.jump(target, target.tagName === "DETAILS" ? target.querySelector("summary") : null);
+    };
+    addEventListener("hashchange", arrive);
+    addEventListener("keydown", event => event.key === "Escape" && UP.tooltip.hide());
+    addEventListener("scroll", () => UP.tooltip.hide(), {passive: true});
+    arrive();
+    document.documentElement.dataset.ready = "1";
+};
+window.upgateReport = UP;
+UP.start();

@@ -1,1 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
+// The cells of a workload: medians, change with interval, and every pair of launches as a dot against the margin band.
+"use strict";
+UP.pairs = {
+    points: cell => UP.list(cell.points).filter(point => Array.isArray(point) && UP.num(point[1]) > 0),
+
+    // Ratios beyond these are drawn at the border: one wild pair must not squash the others.
+    domain(cell, points) {
+        const band = UP.num(cell.margin) || 0;
+        const ratios = points.map(point => point[1]).filter(ratio => ratio > 0.05 && ratio < 20);
+        const marks = [1, 1 - band, 1 + band, UP.num(cell.ci_lower), UP.num(cell.ci_upper), UP.num(cell.ratio)]
+            .filter(value => value !== null && value > 0.02 && value < 50).concat(ratios);
+        const lo = d3.min(marks), hi = d3.max(marks), room = Math.max(0.004, (hi - lo) * 0.07);
+        return [Math.max(0, lo - room), hi + room];
+    },
+
+    words(cell, points) {
+        const interval = UP.interval(UP.num(cell.ci_lower), UP.num(cell.ci_upper), UP.change);
+        return UP.metric(cell.metric) + ": " + UP.plural(points.length, "pair") + ", change of the median " + UP.change(UP.num(cell.ratio)) +
+            (interval ? ", interval " + interval : "") + (UP.num(cell.margin) ? ", margin " + UP.percent(cell.margin) : "");
+    },
+
+    draw(container, cell, points, width) {
+        const rows = Math.max(1, Math.min(points.length, 14)), gap = 5, top = 8, plot = Math.max(28, rows * gap), middle = top + plot + 12, height = middle + 34;
+        const svg = UP.svg(container, width, height, this.words(cell, points)).attr("class", "pairs");
+        const x = d3.scaleLinear(this.domain(cell, points), [8, width - 8]).clamp(true);
+        const higher = cell.direction === "higher", band = UP.num(cell.margin);
+        if (band) {
+            const edge = higher ? 1 - band : 1 + band;
+            svg.append("rect").attr("class", "band").attr("x", x(1 - band)).attr("width", Math.max(0, x(1 + band) - x(1 - band))).attr("y", 0).attr("height", middle + 8);
+            svg.append("rect").attr("class", "worse").attr("y", 0).attr("height", middle + 8).attr("x", higher ? 0 : x(edge))
+                .attr("width", Math.max(0, higher ? x(edge) : width - x(edge)));
+            svg.append("line").attr("class", "margin").attr("x1", x(edge)).attr("x2", x(edge)).attr("y2", middle + 8);
+        }
+        svg.append("line").attr("class", "zero").attr("x1", x(1)).attr("x2", x(1)).attr("y2", middle + 8);
+        points.forEach((point, i) => {
+            const dot = svg.append("circle").attr("class", "dot").attr("r", 3.4).attr("cx", x(point[1])).attr("cy", top + (i % rows + 0.5) * plot / rows);
+            dot.append("title").text("pair " + UP.integer(point[0]) + ": " + UP.value(point[2], cell.unit) + " → " + UP.value(point[3], cell.unit) + ", " + UP.change(point[1]));
+        });
+        if (UP.num(cell.ci_lower) !== null && UP.num(cell.ci_upper) !== null)
+            svg.append("rect").attr("class", "ci").attr("x", x(cell.ci_lower)).attr("width", Math.max(1.5, x(cell.ci_upper) - x(cell.ci_lower))).attr("y", middle - 2.5).attr("height", 5).attr("rx", 2);
+        if (UP.num(cell.ratio) !== null)
+            svg.append("path").attr("class", "median").attr("d", "M0,-7L5,0L0,7L-5,0Z").attr("transform", "translate(" + x(cell.ratio) + "," + middle + ")");
+        const axis = svg.append("g").attr("class", "axis").attr("transform", "translate(0," + (middle + 8) + ")")
+            .call(d3.axisBottom(x).ticks(Math.max(2, Math.floor(width / 95))).tickSize(4).tickFormat(value => this.tick(value, x)));
+        axis.select(".domain").attr("stroke-opacity", 0.5);
+    },
+    tick(ratio, x) {
+        const [lo, hi] = x.domain();
+        const places = Math.max(0, Math.min(4, Math.ceil(-Math.log10(Math.max(1e-9, hi - lo) * 100 / 4))));
+        const text = d3.format("." + places + "f")(Math.abs(100 * (ratio - 1)));
+        return (Number(text) === 0 ? "" : ratio > 1 ? "+" : "\u2212") + text + " %";
+    },
+
+    table(cell, points) {
+        const head = ["Pair", UP.sideName(0), UP.sideName(1), "Change"];
+        return UP.el("details", {class: "alternative screen-only"}, UP.el("summary", {text: "The pairs as a table"}), UP.el("table", {class: "plain"},
+            UP.el("thead", {}, UP.el("tr", {}, head.map((text, i) => UP.el("th", {scope: "col", class: i ? "num" : null, text})))),
+            UP.el("tbody", {}, points.map(point => UP.el("tr", {}, [UP.integer(point[0]), UP.value(point[2], cell.unit), UP.value(point[3], cell.unit), UP.change(point[1])]
+                .map((text, i) => UP.el("td", {class: i ? "num" : null, text})))))));
+    },
+
+    cell(cell) {
+        const points = this.points(cell);
+        const interval = UP.interval(UP.num(cell.ci_lower), UP.num(cell.ci_upper), UP.change);
+        const worse = UP.num(cell.ratio) === null ? 0 : (cell.ratio - 1) * (cell.direction === "higher" ? -1 : 1);
+        const node = UP.el("article", {class: "cell" + (cell.gating ? " gating" : ""), "aria-label": UP.metric(cell.metric)});
+        node.append(UP.el("div", {class: "cell-text"},
+            UP.el("h4", {}, UP.name(UP.metric(cell.metric), 40), " ", cell.gating ? UP.pill(cell.verdict) : UP.el("span", {class: "tag", text: "observed"})),
+            UP.el("p", {class: "big"}, UP.value(UP.num(cell.median_a), cell.unit), UP.el("span", {class: "muted", text: " → "}), UP.value(UP.num(cell.median_b), cell.unit)),
+            UP.el("p", {}, UP.el("b", {class: worse > 0 ? "slower-text" : worse < 0 ? "faster-text" : "", text: UP.change(UP.num(cell.ratio))}),
+                  interval ? " (" + (UP.num(cell.level) ? UP.percent(cell.level, 3) + " interval: " : "") + interval + ")" : ""),
+            UP.el("p", {class: "muted"}, [UP.num(cell.pairs) === null ? "" : UP.plural(cell.pairs, "pair"), UP.num(cell.margin) ? "margin " + UP.percent(cell.margin) : "",
+                                          cell.direction === "higher" ? "higher is better" : "lower is better",
+                                          UP.num(cell.mde) ? "would have seen " + UP.percent(cell.mde) : ""].filter(text => text).join(" · ")),
+            cell.reason ? UP.el("p", {class: "muted"}, UP.clean(cell.reason).slice(0, 600)) : null));
+        if (points.length || UP.num(cell.ratio) > 0) {
+            const chart = UP.el("div", {class: "chart"});
+            node.append(UP.el("div", {class: "cell-chart"}, chart, points.length ? this.table(cell, points) : null));
+            UP.chart(chart, width => this.draw(chart, cell, points, width));
+        }
+        return node;
+    },
+};
+
+UP.parts.cells = (workload, parent, id) => {
+    const cells = UP.list(workload.cells).map(UP.object);
+    if (!cells.length)
+        return;
+    const part = UP.part(parent, 3, id + "-cells", "What was measured", "cells");
+    part.append(UP.el("p", {class: "legend", "aria-hidden": "true"}, UP.el("span", {class: "key dot-key"}), "a pair of launches, candidate over baseline",
+                      UP.el("span", {class: "key median-key"}), "median", UP.el("span", {class: "key ci-key"}), "its interval",
+                      UP.el("span", {class: "key band-key"}), "margin", UP.el("span", {class: "key worse-key"}), "worse than it"));
+    const gating = cells.filter(cell => cell.gating), others = cells.filter(cell => !cell.gating);
+    part.append(...gating.map(cell => UP.pairs.cell(cell)));
+    if (others.length && gating.length) {
+        const more = UP.el("details", {}, UP.el("summary", {text: "Observed, never gating (" + others.length + "): " + others.map(cell => UP.metric(cell.metric).slice(0, 30) + " " + UP.change(UP.num(cell.ratio))).join(", ").slice(0, 300)}));
+        part.append(more);
+        const body = UP.el("div", {});
+        more.append(body);
+        body.append(...others.map(cell => UP.pairs.cell(cell)));
+    } else {
+        part.append(...others.map(cell => UP.pairs.cell(cell)));
+    }
+};

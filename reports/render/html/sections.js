@@ -1,1 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
+// The rest of the page: stragglers, parity, the two environments, trust, notes, how every number was made, licences.
+"use strict";
+UP.rowsTable = (caption, head, rows) => UP.el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": caption}, UP.el("table", {class: "plain"}, UP.el("caption", {class: "hidden", text: caption}),
+    UP.el("thead", {}, UP.el("tr", {}, head.map(([text, kind]) => UP.el("th", {scope: "col", class: kind, text})))),
+    UP.el("tbody", {}, rows.map(row => UP.el("tr", {}, row.map((cell, i) => UP.el("td", {class: head[i][1]}, cell)))))));
+
+UP.parts.stragglers = (workload, parent, id) => {
+    const rows = UP.list(UP.object(workload.diff).stragglers).map(UP.object);
+    if (!rows.length)
+        return;
+    const part = UP.part(parent, 3, id + "-stragglers", "Stragglers", "stragglers");
+    part.append(UP.rowsTable("Ranks that arrived last at collectives", [["Side"], ["Rank", "num"], ["Arrived last", "num"], ["Late in all", "num"], ["Others waited", "num"], ["Why"]],
+        rows.slice(0, 100).map(row => [UP.sideName(row.side === "b" ? 1 : 0), UP.integer(row.rank), UP.integer(row.last_count) + " of " + UP.integer(row.collectives), UP.ns(row.late_ns), UP.ns(row.wait_ns), UP.clean(row.why).slice(0, 500) || "not known"])));
+};
+
+UP.parts.parity = (data, main) => {
+    const rows = UP.list(data.parity).map(UP.object);
+    if (!rows.length)
+        return;
+    const part = UP.part(main, 2, "parity", "Numerical parity", "parity");
+    const number = value => (UP.num(value) === null ? UP.dash : value === 0 ? "0" : d3.format(".2~e")(value));
+    part.append(UP.rowsTable("Numerical parity of both sides", [["Verdict"], ["Workload"], ["Tensor"], ["Rule"], ["Error of " + UP.sideName(0), "num"], ["Error of " + UP.sideName(1), "num"], [""]],
+        rows.slice(0, 500).map(row => [UP.pill(row.verdict), UP.name(row.workload, 40), UP.name(row.tensor, 60), UP.name(row.rule, 40), number(row.error_a), number(row.error_b), UP.clean(row.reason).slice(0, 400)])));
+};
+
+UP.parts.fingerprint = (data, main) => {
+    const rows = UP.list(data.fingerprint).map(UP.object);
+    if (!rows.length)
+        return;
+    const part = UP.part(main, 2, "fingerprint", "What differs between the environments", "fingerprint");
+    const suspicion = row => (UP.num(row.suspicion) === null ? null : Math.max(0, Math.min(1, row.suspicion)));
+    const meter = row => {
+        const value = suspicion(row);
+        return value === null ? UP.el("span", {class: "muted", text: UP.dash})
+            : UP.el("span", {class: "meter"}, UP.el("span", {class: "meter-bar", "aria-hidden": "true"}, UP.el("span", {style: {width: 100 * value + "%"}})), value >= 0.66 ? "high" : value >= 0.33 ? "some" : "low");
+    };
+    const gone = text => (text === null || text === undefined ? UP.el("span", {class: "muted", text: "not there"}) : UP.name(text, 80));
+    const columns = [{title: "Suspicion", number: suspicion, write: UP.percent, fill: meter}, {title: "Kind", text: row => row.kind}, {title: "Name", text: row => row.name, fill: row => UP.name(row.name, 60)},
+                     {title: UP.sideName(0), text: row => row.a, fill: row => gone(row.a)}, {title: UP.sideName(1), text: row => row.b, fill: row => gone(row.b)},
+                     {title: "Why", text: row => row.why, fill: row => UP.el("span", {text: UP.clean(row.why).slice(0, 400)})}];
+    part.append(UP.el("p", {class: "lead", text: UP.plural(rows.length, "difference") + ", what could have done it first."}));
+    UP.tables.make(part, columns, rows, {caption: "Differences of the environments", placeholder: "Search packages, defaults, libraries"});
+};
+
+UP.parts.trust = (data, main) => {
+    const trust = UP.object(data.trust), ledger = UP.list(trust.ledger).map(UP.object), breaches = UP.list(trust.breaches).map(UP.object);
+    const calibration = UP.object(data.calibration), notes = UP.list(data.notes).map(UP.object).filter(note => note.text);
+    if (!ledger.length && !breaches.length && !calibration.note && !notes.length && trust.ok === undefined)
+        return;
+    const part = UP.part(main, 2, "trust", "Trust", "trust");
+    if (trust.ok !== undefined)
+        part.append(UP.el("p", {class: "lead"}, trust.ok ? [UP.pill("pass"), " Nothing was lost that the answer needs."] : [UP.pill("fail"), " " + UP.plural(breaches.length, "breach", "breaches") + ": what was lost may be part of the answer."]));
+    if (breaches.length)
+        part.append(UP.el("ul", {class: "findings"}, breaches.slice(0, 100).map(row => UP.el("li", {class: "fail"}, UP.name(row.producer, 60, "b"), ": " + UP.integer(row.count) + " ", UP.name(row.kind, 60), row.detail ? ", " + UP.clean(row.detail).slice(0, 500) : ""))));
+    if (calibration.note)
+        part.append(UP.el("p", {}, UP.el("b", {text: "Calibration: "}), UP.clean(calibration.note).slice(0, 1000)));
+    if (ledger.length)
+        part.append(UP.el("details", {open: ledger.length <= 12}, UP.el("summary", {text: "Ledger: " + UP.plural(ledger.length, "producer")}), UP.rowsTable("Trust ledger: what each producer saw, kept and lost", [["Producer"], ["What"], ["Seen", "num"], ["Lost", "num"], ["Kept", "num"], [""]],
+            ledger.slice(0, 300).map(row => [UP.name(row.producer, 60), UP.name(row.kind, 40), UP.integer(row.seen), UP.el("span", {class: row.dropped > 0 ? "slower-text" : null, text: UP.integer(row.dropped)}), UP.integer(row.rows), UP.clean(row.detail).slice(0, 300)]))));
+    if (notes.length)
+        part.append(UP.el("ul", {class: "notes"}, notes.slice(0, 200).map(note => UP.el("li", {}, note.level === "warning" ? UP.el("span", {class: "tag", text: "warning"}) : null, note.level === "warning" ? " " : null, UP.clean(note.text).slice(0, 2000)))));
+};
+
+UP.parts.how = (data, main) => {
+    const entries = UP.list(data.how).map(UP.object).filter(entry => entry.text);
+    if (!entries.length)
+        return;
+    const part = UP.part(main, 2, "how", "How every number was made");
+    part.append(UP.el("dl", {class: "how"}, entries.map(entry => UP.el("div", {id: "how-" + UP.clean(entry.id), tabindex: -1}, UP.el("dt", {text: UP.short(entry.title || entry.id, 80)}),
+        String(entry.text).split(/\n\s*\n/).map(text => UP.el("dd", {text: UP.clean(text)}))))));
+};
+
+UP.parts.foot = (data, foot) => {
+    const licences = document.getElementById("licences").textContent.trim();
+    foot.append(UP.el("p", {}, [data.made_by ? "Made by " + UP.short(data.made_by, 60) + "." : "", "This file is whole: it asks nothing of any network."].filter(text => text).join(" ")),
+                UP.el("details", {class: "screen-only"}, UP.el("summary", {text: "D3 (BSD-3-Clause), jQuery (MIT), DataTables (MIT): licences"}), UP.el("pre", {text: licences})));
+};
