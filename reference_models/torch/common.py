@@ -15,6 +15,7 @@ START_NS = time.monotonic_ns()
 
 import cli  # noqa: E402,F401  before torch: it sets the thread counts
 import numpy  # noqa: E402
+import regress  # noqa: E402
 import torch  # noqa: E402
 import upgate  # noqa: E402
 
@@ -83,6 +84,7 @@ def open_device(args):
         args.device = "cuda" if torch.cuda.is_available() else "cpu"
     args.torch_dtype = getattr(torch, args.dtype)
     torch.set_num_threads(args.threads)
+    regress.switch(args.plant)
 
 
 def prepare(args, model):
@@ -98,7 +100,7 @@ def prepare(args, model):
 
 
 def compiled(args, model):
-    if not args.compile:
+    if not args.compile or "nocompile" in args.plant.flags:
         return model
     if not hasattr(torch, "compile"):
         sys.stderr.write("%s: torch %s has no torch.compile, running eagerly\n"
@@ -151,17 +153,40 @@ def _poison(model):
         next(model.parameters()).mul_(float("nan"))
 
 
+def _forward_of(args, call):
+    """What computes, as the plants want it."""
+    if "graphbreak" in args.plant.flags and args.compile and hasattr(torch, "compile"):
+        import torch._dynamo as dynamo
+
+        compute = call
+
+        def call(batch):
+            dynamo.graph_break()
+            return compute(batch)
+    if "bf16" not in args.plant.flags:
+        return call
+
+    def lower(batch):
+        with torch.autocast(args.device, dtype=torch.bfloat16):
+            return call(batch)
+    return lower
+
+
 def _train(args, work, drag, times):
     plant, losses = args.plant, []
+    extra, forward = regress.Regress(args, work.model), _forward_of(args, work.forward)
     for i in upgate.steps(range(args.steps), samples=work.samples):
         wall = time.perf_counter_ns()
         drag.begin()
+        extra.begin()
         with upgate.phase("data"):
             batch = work.batch(i)
+            extra.data()
         plant.strike(i, args.steps, lambda: _poison(work.model), upgate.phase)
         with upgate.phase("forward"):
-            loss, output = work.forward(batch)
+            loss, output = forward(batch)
             drag.repeat(batch)
+            extra.forward(loss)
         with upgate.phase("backward"):
             loss.backward()
         with upgate.phase("optimizer"):
@@ -171,6 +196,7 @@ def _train(args, work, drag, times):
             upgate.record(loss=losses[-1], output=work.visible(output.detach()))
         else:
             upgate.record(loss=losses[-1])
+        extra.end()
         times.append(time.perf_counter_ns() - wall)
         drag.end(batch)
     return losses
@@ -183,20 +209,24 @@ def _requests(args, samples):
 
 
 def _infer(args, work, drag, times):
-    plant = args.plant
+    plant, extra, compute = args.plant, regress.Regress(args, work.model), _forward_of(args, work.answer)
     with torch.inference_mode():
         for i, _ in enumerate(_requests(args, work.samples)):
             wall = time.perf_counter_ns()
             drag.begin()
+            extra.begin()
             with upgate.phase("data"):
                 batch = work.batch(i)
+                extra.data()
             plant.strike(i, args.steps, lambda: _poison(work.model), upgate.phase)
             with upgate.phase("forward"):
-                output = work.answer(batch)
+                output = compute(batch)
                 drag.repeat(batch)
+                extra.forward(None)
                 answer = work.visible(output).cpu()  # a client gets its answer in host memory
             if i < RECORDED_OUTPUTS:
                 upgate.record(output=answer)
+            extra.end()
             times.append(time.perf_counter_ns() - wall)
             drag.end(batch)
 

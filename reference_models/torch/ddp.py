@@ -67,7 +67,12 @@ def worker(args):
     # gloo looks for its network by the name of the host, which many containers cannot resolve.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     distributed.init_process_group("nccl" if nccl else "gloo")
-    wrap = DistributedDataParallel if args.mode == "train" else None
+    def distribute(model):
+        # Planted: many small messages in place of one large one.
+        options = {"bucket_cap_mb": 0.01} if "buckets" in args.plant.flags else {}
+        return DistributedDataParallel(model, **options)
+
+    wrap = distribute if args.mode == "train" else None
     work = transformer.Work(args, rank, wrap)
     status = common.run(args, work)
     if not ranks_agree(work.model, rank, args.ranks):

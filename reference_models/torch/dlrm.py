@@ -68,6 +68,11 @@ class Data:
         for _ in range(max(1, size["pool"] // factor)):
             self.batches.append(self._batch(draw, tables, size["batch"] * factor, args.torch_dtype))
 
+    def pin(self):
+        """In memory that a GPU can fetch from by itself."""
+        self.batches = [(dense.pin_memory(), [(ids.pin_memory(), offsets.pin_memory()) for ids, offsets in sparse],
+                         labels.pin_memory()) for dense, sparse, labels in self.batches]
+
     @staticmethod
     def _batch(draw, tables, batch, dtype):
         dense = draw.uniform(batch * DENSE_FEATURES).reshape(batch, DENSE_FEATURES) * 2 - 1
@@ -116,6 +121,8 @@ class Work:
         size = SIZES[args.size]
         self.model = common.prepare(args, Dlrm(size))
         self._args, self._data = args, Data(args, size)
+        if args.device == "cuda" and "unpin" not in args.plant.flags:
+            self._data.pin()
         self.samples = len(self._data.batches[0][2])
         self._run = common.compiled(args, self.model)
         if hasattr(torch.sparse, "check_sparse_tensor_invariants"):
@@ -132,8 +139,8 @@ class Work:
         if self._args.device == "cpu":
             return dense, sparse, labels
         to = self._args.device
-        sparse = [(ids.to(to), offsets.to(to)) for ids, offsets in sparse]
-        return dense.to(to), sparse, labels.to(to)
+        sparse = [(ids.to(to, non_blocking=True), offsets.to(to, non_blocking=True)) for ids, offsets in sparse]
+        return dense.to(to, non_blocking=True), sparse, labels.to(to, non_blocking=True)
 
     def forward(self, batch):
         dense, sparse, labels = batch
@@ -143,7 +150,7 @@ class Work:
     def update(self):
         for optimizer in self._optimizers:
             optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad(set_to_none="zerograd" not in self._args.plant.flags)
 
     def answer(self, batch):
         return self._run(batch[0], batch[1])

@@ -10,12 +10,34 @@ import sys
 import time
 
 HELP = """slow:P%, nan:STEP, crash:STEP, hang:STEP, leak:BYTES, coldstart:MS, exit:CODE, nostep,
-lowp; several with commas"""
+lowp; regressions of every step (regress.py): op:NAME:P%, compute:P%, fill:P%, copy:P%, python:P%, fsync:P%,
+syscall:P%, loader:P%, straggle:P%, gc:STEPS, recompile:STEPS, threads1, nomkldnn, anomaly, mmap, hooks, unfused,
+singletensor, zerograd, buckets, bf16, nocompile, graphbreak; on a GPU also item, sync, emptycache, unpin, notf32,
+nocudnn; several with commas"""
+
+SHARES = ("compute", "fill", "copy", "python", "fsync", "syscall", "loader", "straggle")
+FLAGS = ("threads1", "nomkldnn", "anomaly", "mmap", "hooks", "unfused", "singletensor", "zerograd", "buckets", "bf16",
+         "nocompile", "graphbreak", "item", "sync", "emptycache", "unpin", "notf32", "nocudnn")
+OPERATORS = ("linear", "embedding_bag", "layer_norm", "gelu", "cross_entropy", "bmm")
 
 
 def _bytes(text):
     scale = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}.get(text[-1:].lower(), 1)
     return int(text if scale == 1 else text[:-1]) * scale
+
+
+def _share(text):
+    share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    if not 0 < share <= 10:
+        raise ValueError("out of range; accepted: above 0% to 1000%")
+    return share
+
+
+def _steps(text):
+    steps = int(text)
+    if steps < 1:
+        raise ValueError("every so many steps: at least 1")
+    return steps
 
 
 class Plants:
@@ -25,6 +47,8 @@ class Plants:
         self.slow, self.leak_bytes, self.coldstart_ns, self.exit_code = 0.0, 0, 0, -1
         self.nan_step = self.crash_step = self.hang_step = -1
         self.nostep = self.lowp = False
+        self.shares, self.operators, self.flags = {}, {}, set()
+        self.gc_steps = self.recompile_steps = 0
         self._debt_ns, self._base_ns, self._kept = 0.0, 0, []
         self._owed_units, self._units_per_step = 0.0, 0.0
         for spec in specs.split(",") if specs else []:
@@ -39,9 +63,20 @@ class Plants:
                 raise ValueError("steps count from 0")
             setattr(self, kind + "_step", step)
         elif kind == "slow":
-            self.slow = float(value[:-1]) / 100 if value.endswith("%") else float(value)
-            if not 0 < self.slow <= 10:
-                raise ValueError("out of range; accepted: above 0% to 1000%")
+            self.slow = _share(value)
+        elif kind in SHARES:
+            self.shares[kind] = _share(value)
+        elif kind == "op":
+            name, _, share = value.partition(":")
+            if name not in OPERATORS:
+                raise ValueError("no operator of this name is known; known: " + ", ".join(OPERATORS))
+            self.operators[name] = _share(share)
+        elif kind == "gc":
+            self.gc_steps = _steps(value)
+        elif kind == "recompile":
+            self.recompile_steps = _steps(value)
+        elif kind in FLAGS and not value:
+            self.flags.add(kind)
         elif kind == "leak":
             self.leak_bytes = _bytes(value)
             if self.leak_bytes < 1:

@@ -48,15 +48,15 @@ def explicit_attention(q, k, v, mask):
 
 
 class Block(nn.Module):
-    def __init__(self, dim, heads, context):
+    def __init__(self, dim, heads, context, fused):
         super().__init__()
-        self.heads = heads
+        self.heads, self.fused = heads, fused
         self.attention_norm = nn.LayerNorm(dim)
         self.qkv = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
         self.mlp_norm = nn.LayerNorm(dim)
         self.mlp = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim))
-        if not HAS_SDPA:
+        if not fused:
             # Added, and not of type bool: gloo in 1.13 cannot send bool buffers to the other ranks.
             mask = torch.full((context, context), float("-inf")).triu(1)
             self.register_buffer("mask", mask, persistent=False)
@@ -65,7 +65,7 @@ class Block(nn.Module):
         batch, length, dim = x.shape
         q, k, v = (part.view(batch, length, self.heads, dim // self.heads).transpose(1, 2)
                    for part in self.qkv(x).split(dim, dim=2))
-        if HAS_SDPA:
+        if self.fused:
             y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
             y = explicit_attention(q, k, v, self.mask[:length, :length])
@@ -77,12 +77,12 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self, size):
+    def __init__(self, size, fused):
         super().__init__()
         dim, context = size["dim"], size["context"]
         self.token = nn.Embedding(VOCABULARY, dim)
         self.position = nn.Embedding(context, dim)
-        self.blocks = nn.ModuleList(Block(dim, size["heads"], context)
+        self.blocks = nn.ModuleList(Block(dim, size["heads"], context, fused)
                                     for _ in range(size["layers"]))
         self.final_norm = nn.LayerNorm(dim)
         self.head = nn.Linear(dim, VOCABULARY, bias=False)
@@ -96,17 +96,18 @@ class Transformer(nn.Module):
 
 class Work:
     def __init__(self, args, rank=0, wrap=None):
-        size = SIZES[args.size]
+        size, flags = SIZES[args.size], args.plant.flags
         self.samples, self._args = size["batch"], args
         self._text = licence_text()
         self._window = torch.arange(size["context"] + 1)
         draw = common.Draw(args.seed, "transformer/%s/%d" % (args.mode, rank))
         starts = draw.integers(args.steps * size["batch"], len(self._text) - size["context"])
         self._starts = torch.from_numpy(starts).view(args.steps, size["batch"])
-        self.model = common.prepare(args, Transformer(size))
+        self.model = common.prepare(args, Transformer(size, HAS_SDPA and "unfused" not in flags))
         self._run = common.compiled(args, wrap(self.model) if wrap else self.model)
         if args.mode == "train":
-            self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+            options = {"foreach": False} if "singletensor" in flags else {}
+            self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, **options)
 
     def batch(self, i):
         tokens = self._text[self._starts[i][:, None] + self._window].to(self._args.device)
@@ -120,7 +121,7 @@ class Work:
 
     def update(self):
         self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        self._optimizer.zero_grad(set_to_none="zerograd" not in self._args.plant.flags)
 
     def answer(self, batch):
         return self._run(batch[0])

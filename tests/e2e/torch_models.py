@@ -213,6 +213,11 @@ def check_plants(python, shim):
     check(crash.status == -signal.SIGSEGV, "%s: ended with %s" % (crash.name, crash.status))
     check(len([r for r in crash.ranks[0] if "step" in r]) == 4,
           crash.name + ": 4 steps before the crash")
+    # What regresses takes time and changes nothing: the same losses as without it.
+    words = "op:linear:9%,op:bmm:3%,fill:5%,copy:5%,python:5%,fsync:1%,syscall:2%,loader:5%,compute:2%,gc:7,hooks,zerograd"
+    plain, slower = start(python, shim, "dlrm", "train"), start(python, shim, "dlrm", "train", "--plant", words)
+    plain.wait(), slower.wait()
+    check(plain.losses() == slower.losses(), slower.name + ": regressions change the losses")
     early = start(python, shim, "transformer", "train", "--plant", "exit:9")
     nothing = start(python, shim, "transformer", "train", "--plant", "nostep")
     early.wait(), nothing.wait()
@@ -222,6 +227,7 @@ def check_plants(python, shim):
 
 def check_arguments(python, shim):
     bad = (["--steps", "0"], ["--mode", "test"], ["--plant", "slow:0%"], ["--plant", "x"],
+           ["--plant", "op:linaer:3%"], ["--plant", "gc:0"],
            ["--stepz", "3"])
     runs = [Run(python, shim, "dlrm", words) for words in bad]
     runs.append(Run(python, shim, "ddp", ["--ranks", "no"]))
