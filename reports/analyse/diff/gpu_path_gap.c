@@ -149,7 +149,8 @@ static void give_host(struct gpu_path *path, int64_t begin, int64_t end, uint32_
 {
     if (begin >= end)
         return;
-    if (path->trace->host && path->trace->ranks[path->rank].thread != LAUNCH_TRACE_NONE) {
+    const struct launch_rank *rank = &path->trace->ranks[path->rank];
+    if (path->trace->host && path->trace->host_work && rank->thread != LAUNCH_TRACE_NONE && rank->process != LAUNCH_TRACE_NONE) {
         host_path_add(path->host, path->rank, begin, end, COST_LAUNCH_BOUND, COST_NONE, path->window);
         return;
     }
@@ -230,7 +231,10 @@ void gpu_gap_add(struct gpu_path *path, int64_t begin, int64_t end, const struct
     int64_t launched = end; // what is before it is the host's
     bool known = next && next->call_ago != UINT32_MAX, latency = false;
     if (known) {
-        launched = gpu_call_begin(next) + (next->call_dur == UINT32_MAX ? 0 : next->call_dur);
+        int64_t call = gpu_call_begin(next);
+        launched = call + (next->call_dur == UINT32_MAX ? 0 : next->call_dur);
+        if (launched > end && call < begin) // it waited for the operation itself: the queue had it before
+            launched = call;
         latency = launched > begin || end - launched <= LATENCY_NS_MAX;
         launched = launched < begin ? begin : launched > end ? end : launched;
     } else if (next && end - begin <= BETWEEN_NS_MAX) {
