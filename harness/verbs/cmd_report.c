@@ -21,13 +21,15 @@ struct report_values {
 extern const struct verb verb_report;
 
 static const char *const report_usage[] = {
-    "report RUN.db [-o FILE.json|FILE.xml|FILE.md] [--inconclusive fail|skip] [--github]",
+    "report RUN.db [-o FILE.html|FILE.md|FILE.json|FILE.xml] [--inconclusive fail|skip] [--github]",
     NULL,
 };
 
 static const char *const report_examples[] = {
     "upgate report run.db",
     "the table that `upgate ab` printed at its end",
+    "upgate report run.db -o report.html",
+    "one file for people: verdict, pairs, where the time went, timeline, flame graphs; no network needed",
     "upgate report run.db -o junit.xml --inconclusive=skip",
     "JUnit for a CI system; a cell that could not be decided is skipped, not failed",
     "upgate report run.db -o report.md",
@@ -47,7 +49,7 @@ static const struct option_spec report_options[] = {
      "what an inconclusive case is in JUnit", offsetof(struct report_values, inconclusive), 0, 0,
      0},
     OPTIONS_COMMON(struct report_values, common, "FILE",
-                   "write a file; its ending picks the form: .json, .xml (JUnit), .md", NULL),
+                   "write a file; its ending picks the form: .html, .md, .json, .xml (JUnit)", NULL),
     {.name = NULL},
 };
 
@@ -64,9 +66,7 @@ static int report_write(const char *path, const struct report_values *values, st
     if (rc)
         return rc;
     if (values->common.dry_run) {
-        json_t *document = render_verdict_json(store, err); // is there a verdict to report?
-        rc = document ? 0 : err->code;
-        json_decref(document);
+        rc = render_check(store, output, err); // is there a verdict to report?
         if (rc == 0)
             log_info("would report '%s' to %s%s", path,
                      output           ? output
@@ -108,7 +108,7 @@ static int report_run(int argc, char **argv)
 
 const struct verb verb_report = {
     .name = "report",
-    .summary = "Show a judged run as a table, or write it as JSON, JUnit XML or Markdown.",
+    .summary = "Show a judged run as a table, or write it as HTML, Markdown, JSON or JUnit XML.",
     .usage = report_usage,
     .options = report_options,
     .examples = report_examples,

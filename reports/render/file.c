@@ -10,12 +10,14 @@
 
 #include "common/strings.h"
 #include "reports/render/forms.h"
+#include "reports/render/html.h"
 #include "reports/render/render.h"
 #include "reports/render/screen.h"
 
-enum file_form { FILE_FORM_JSON, FILE_FORM_XML, FILE_FORM_MD, FILE_FORM_COUNT };
+enum file_form { FILE_FORM_JSON, FILE_FORM_XML, FILE_FORM_MD, FILE_FORM_HTML, FILE_FORM_COUNT };
 
-static const char *const file_endings[FILE_FORM_COUNT] = {".json", ".xml", ".md"};
+static const char *const file_endings[FILE_FORM_COUNT] = {
+    [FILE_FORM_JSON] = ".json", [FILE_FORM_XML] = ".xml", [FILE_FORM_MD] = ".md", [FILE_FORM_HTML] = ".html"};
 
 static int file_form(const char *path, enum file_form *ret_form, struct error *err)
 {
@@ -29,8 +31,8 @@ static int file_form(const char *path, enum file_form *ret_form, struct error *e
     }
     return error_set(
         err, -EINVAL,
-        "failed to report to '%s': %s%s%s; the ending picks the form: .json (verdict), .xml "
-        "(JUnit) or .md (Markdown)",
+        "failed to report to '%s': %s%s%s; the ending picks the form: .html (the whole report), .md (Markdown), .json "
+        "(verdict) or .xml (JUnit)",
         path, ending ? "unknown ending '" : "the name has no ending", ending ? ending : "",
         ending ? "'" : "");
 }
@@ -41,15 +43,15 @@ int render_file_check(const char *path, struct error *err)
     return file_form(path, &form, err);
 }
 
-static int file_write_all(int fd, const char *text)
+static int file_write_all(int fd, const char *bytes, size_t len)
 {
-    for (size_t len = strlen(text); len;) {
-        ssize_t written = write(fd, text, len);
+    while (len) {
+        ssize_t written = write(fd, bytes, len);
         if (written < 0 && errno == EINTR)
             continue;
         if (written < 0)
             return -errno;
-        text += written;
+        bytes += written;
         len -= (size_t)written;
     }
     return fsync(fd) < 0 && errno != EINVAL && errno != EROFS ? -errno : 0;
@@ -65,6 +67,11 @@ static mode_t file_mode(void)
 
 int render_write(const char *path, const char *text, struct error *err)
 {
+    return render_write_bytes(path, text, strlen(text), err);
+}
+
+int render_write_bytes(const char *path, const void *bytes, size_t len, struct error *err)
+{
     struct stat info;
     // A device or a pipe (/dev/stdout.md by a link, a FIFO) cannot be replaced; that is no place
     // for a report.
@@ -78,7 +85,7 @@ int render_write(const char *path, const char *text, struct error *err)
         free(temporary);
         return rc;
     }
-    int rc = file_write_all(fd, text);
+    int rc = file_write_all(fd, bytes, len);
     if (rc == 0 && fchmod(fd, file_mode()) < 0)
         rc = -errno;
     if (close(fd) < 0 && rc == 0)
@@ -94,35 +101,64 @@ int render_write(const char *path, const char *text, struct error *err)
     return rc;
 }
 
+static char *file_json(struct store *store, struct error *err)
+{
+    struct error local = {0};
+    json_t *document = render_verdict_json(store, &local);
+    if (!document) {
+        error_set(err, local.code, "%s", local.text);
+        return NULL;
+    }
+    char *json = json_dumps(document, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    char *text = xasprintf("%s\n", json);
+    free(json);
+    json_decref(document);
+    return text;
+}
+
+static char *file_report(struct store *store, enum file_form form, const struct render_opts *opts, struct error *err)
+{
+    struct report *report = NULL;
+    if (report_load(store, &report, err))
+        return NULL;
+    char *text = form == FILE_FORM_XML ? junit_make(report, opts->inconclusive_skip)
+                                       : markdown_make(report, FORMS_MARKDOWN_BYTES_MAX);
+    report_free(report);
+    return text;
+}
+
 int render_file(struct store *store, const char *path, const struct render_opts *opts,
                 struct error *err)
 {
+    struct error local = {0};
     enum file_form form;
+    char *text = NULL;
     int rc = file_form(path, &form, err);
     if (rc)
         return rc;
-    char *text = NULL;
-    if (form == FILE_FORM_JSON) {
-        struct error local = {0};
-        json_t *document = render_verdict_json(store, &local);
-        if (!document)
-            return error_set(err, local.code, "%s", local.text);
-        char *json = json_dumps(document, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-        text = xasprintf("%s\n", json);
-        free(json);
-        json_decref(document);
-    } else {
-        struct report *report = NULL;
-        rc = report_load(store, &report, err);
-        if (rc)
-            return rc;
-        text = form == FILE_FORM_XML ? junit_make(report, opts->inconclusive_skip)
-                                     : markdown_make(report, FORMS_MARKDOWN_BYTES_MAX);
-        report_free(report);
-    }
+    if (form == FILE_FORM_HTML)
+        rc = html_make(store, &text, &local);
+    else
+        text = form == FILE_FORM_JSON ? file_json(store, &local) : file_report(store, form, opts, &local);
+    if (!text)
+        return error_set(err, rc ? rc : local.code, "%s", local.text);
     rc = render_write(path, text, err);
     free(text);
     return rc;
+}
+
+int render_check(struct store *store, const char *path, struct error *err)
+{
+    enum file_form form = FILE_FORM_JSON;
+    int64_t recording = 0;
+    int rc = path ? file_form(path, &form, err) : 0;
+    if (rc == 0 && form == FILE_FORM_HTML)
+        store_get_int(store, &recording, NULL, "SELECT kind = 'record' FROM run", "");
+    if (rc || recording)
+        return rc;
+    json_t *document = render_verdict_json(store, err);
+    json_decref(document);
+    return document ? 0 : err->code;
 }
 
 void render_opts_detect(struct render_opts *opts, int fd, bool no_color)

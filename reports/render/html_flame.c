@@ -18,7 +18,7 @@ static const double flame_narrow = 0.0005; // of the time: below it a frame is t
 // The launch that is being folded into the trees, and what is known of its frames.
 struct flame_source {
     const struct trace *trace;
-    const struct work *work;      // NULL: the gaps themselves
+    const struct work *work;
     struct trace_window *windows; // that count, without overlaps, by begin
     size_t window_count;
     uint32_t *names; // of each frame of the trace, + 1
@@ -160,31 +160,21 @@ static void flame_on_cpu(struct flame *flame, struct flame_source *source)
     }
 }
 
-static void flame_gap(struct flame *flame, struct flame_source *source, const struct trace_gap *gap, const char *title,
-                      int64_t ns)
-{
-    uint32_t node = html_tree_child(flame->trees[1], 0, html_names_add(flame->names, title), HTML_FRAME_PLACE);
-    node = flame_stack(flame, source, flame->trees[1], node, gap->python, gap->user, gap->kernel);
-    html_tree_add(flame->trees[1], node, source->side, (double)ns);
-}
-
-// Waits with nothing to do are no part of any cause and so not here. Without an analysis: waits of threads that work.
+// Waits with nothing to do are no part of any cause and so not here.
 static void flame_off_cpu(struct flame *flame, struct flame_source *source)
 {
-    const struct trace *trace = source->trace;
     size_t cause_count;
     const struct stall_cause *causes = stall_causes(&cause_count);
-    for (size_t i = 0; source->work && i < source->work->part_count; i++) {
+    for (size_t i = 0; i < source->work->part_count; i++) {
         const struct part *part = &source->work->parts[i];
         int64_t ns = flame_overlap(source, part->begin, part->end);
-        if (part->gap != TRACE_NONE && part->cause < cause_count && ns > 0)
-            flame_gap(flame, source, &trace->gaps[part->gap], causes[part->cause].title, ns);
-    }
-    for (size_t i = 0; !source->work && i < trace->gap_count; i++) {
-        const struct trace_gap *gap = &trace->gaps[i];
-        int64_t ns = flame_overlap(source, gap->out, gap->in);
-        if (trace_is_target(trace, gap->thread) && trace->threads[gap->thread].working && ns > 0)
-            flame_gap(flame, source, gap, trace->threads[gap->thread].comm, ns);
+        if (part->gap == TRACE_NONE || part->cause >= cause_count || ns <= 0)
+            continue;
+        const struct trace_gap *gap = &source->trace->gaps[part->gap];
+        uint32_t node = html_tree_child(flame->trees[1], 0, html_names_add(flame->names, causes[part->cause].title),
+                                        HTML_FRAME_PLACE);
+        node = flame_stack(flame, source, flame->trees[1], node, gap->python, gap->user, gap->kernel);
+        html_tree_add(flame->trees[1], node, source->side, (double)ns);
     }
 }
 
@@ -237,10 +227,14 @@ static int flame_recording(struct store *store, struct flame *flame, const struc
     struct trace *trace = NULL;
     int rc = trace_load(store, launch->recording_id, arena, &trace, err);
     if (rc == 0) {
-        struct flame_source source = {.trace = trace, .window_count = trace->window_count};
+        struct work work;
+        work_init(&work, trace);
+        work_find(&work);
+        struct flame_source source = {.trace = trace, .work = &work, .window_count = trace->window_count};
         source.windows = xcalloc(trace->window_count + 1, sizeof *source.windows);
         memcpy(source.windows, trace->windows, trace->window_count * sizeof *source.windows);
         flame_fold(flame, &source, trace->step_count ? (double)trace->step_count : 1);
+        work_free(&work);
         trace_free(trace);
     }
     arena_free(arena);

@@ -148,14 +148,19 @@ static void timeline_streams(struct timeline_host *host)
 {
     const struct launch_trace *launch = host->launch;
     uint32_t *names = xcalloc(launch->work_count + 1, sizeof *names), *notes = xcalloc(launch->work_count + 1, sizeof *notes);
-    uint8_t *named = xcalloc(launch->work_count + 1, 1), *used = xcalloc(launch->stream_count + 1, 1);
+    uint8_t *named = xcalloc(launch->work_count + 1, 1);
+    uint32_t *used = xcalloc(launch->stream_count + 1, sizeof *used); // rank + 1; a stream is of one process
     for (size_t i = 0; i < launch->op_count; i++)
-        if (timeline_op_inside(host, &launch->ops[i]))
-            used[launch->works[launch->ops[i].work].stream] = 1;
+        if (timeline_op_inside(host, &launch->ops[i])) {
+            const struct launch_work *work = &launch->works[launch->ops[i].work];
+            used[work->stream] = work->rank < launch->rank_count ? work->rank + 1 : UINT32_MAX;
+        }
     for (uint32_t stream = 0, shown = 0; stream < launch->stream_count && shown < TIMELINE_STREAMS_MAX; stream++) {
         if (!used[stream])
             continue;
-        char *title = xasprintf("GPU stream %u", ++shown);
+        char *title = launch->rank_count > 1 && used[stream] != UINT32_MAX
+                          ? xasprintf("rank %d, GPU stream %u", launch->ranks[used[stream] - 1].rank, ++shown)
+                          : xasprintf("GPU stream %u", ++shown);
         html_lanes_open(host->lanes, host->side, HTML_LANE_STREAM, title);
         free(title);
         for (size_t i = 0; i < launch->op_count; i++) {
@@ -248,9 +253,9 @@ static void timeline_side(struct timeline *timeline, const struct launch_trace *
 }
 
 // A recording has no blocks: five steps in its middle, else its middle second.
-static void timeline_recording(struct timeline *timeline, const struct trace *trace)
+static void timeline_recording(struct timeline *timeline, const struct trace *trace, const struct work *work)
 {
-    struct timeline_host host = {.lanes = timeline->lanes, .trace = trace};
+    struct timeline_host host = {.lanes = timeline->lanes, .trace = trace, .work = work};
     const struct trace_window *window = &trace->windows[trace->window_count / 2];
     host.begin = window->begin + (window->end - window->begin) / 2;
     host.end = host.begin + 1000000000 < window->end ? host.begin + 1000000000 : window->end;
@@ -343,10 +348,15 @@ static int timeline_load(struct store *store, struct timeline *timeline, const s
     struct arena *arena = arena_new();
     struct trace *trace = NULL;
     rc = trace_load(store, couple->recordings[0], arena, &trace, err);
-    if (rc == 0 && trace->window_count)
-        timeline_recording(timeline, trace);
-    if (rc == 0)
+    if (rc == 0) {
+        struct work work;
+        work_init(&work, trace);
+        work_find(&work);
+        if (trace->window_count)
+            timeline_recording(timeline, trace, &work);
+        work_free(&work);
         trace_free(trace);
+    }
     arena_free(arena);
     return rc;
 }

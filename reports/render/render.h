@@ -43,12 +43,17 @@ int render_stdout(struct store *store, const struct options_common *common, stru
 // that want to know before a long run.
 int render_file_check(const char *path, struct error *err);
 
-// Write .json, .xml (JUnit) or .md, by the ending. The file appears whole or not at all.
+// Could the store be reported to this file (NULL: stdout)? -ENODATA: it has no verdict, and this form needs one. err is not NULL.
+int render_check(struct store *store, const char *path, struct error *err);
+
+// Write .html, .json, .xml (JUnit) or .md, by the ending. The file appears whole or not at all. .html is also made of a store of
+// `upgate record`, which has no verdict.
 int render_file(struct store *store, const char *path, const struct render_opts *opts,
                 struct error *err);
 
 // Any text as a file that appears whole or not at all.
 int render_write(const char *path, const char *text, struct error *err);
+int render_write_bytes(const char *path, const void *bytes, size_t len, struct error *err);
 
 // GitHub Actions: annotations to `stream`, Markdown to $GITHUB_STEP_SUMMARY, verdict and ratios to
 // $GITHUB_OUTPUT (each where the variable is set), all within GitHub's limits.
