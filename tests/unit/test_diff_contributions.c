@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contributions from trees made by hand: sums that close, intervals that hold what was planted, an A/A run that names nothing in
+// 200 draws, merging over places, kinds, kernels that are all slower alike, threads lost.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/diff_job.h"
+#include "tests/unit/runner.h"
+
+enum { LEAVES_MAX = 64, COUPLES = 60 };
+
+struct world_leaf {
+    enum cost_kind kind;
+    enum cost_class class;
+    const char *place, *name_a, *name_b; // NULL: not on that side
+    enum align_match match;
+    double ns_a, ns_b; // a step
+    double tick;       // 0: exact but for 1 %; else Poisson with so many ns a tick
+};
+
+struct world {
+    struct diff diff;
+    struct diff_workload workload;
+    struct diff_job job;
+    struct diff_opts opts;
+    struct align_group groups[LEAVES_MAX];
+    uint32_t leaves[2][LEAVES_MAX];
+    struct alignment alignment;
+    uint64_t random;
+    int pairs;
+    double launch_sd; // of all a launch's times together
+    double drag;      // traced steps of b take so many times as long
+};
+
+static double world_uniform(struct world *world)
+{
+    world->random = world->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    uint64_t mixed = (world->random ^ world->random >> 33) * UINT64_C(0xff51afd7ed558ccd);
+    return ((double)((mixed ^ mixed >> 33) >> 11) + 0.5) / 9007199254740992.0;
+}
+
+static double world_normal(struct world *world)
+{
+    double u = world_uniform(world), v = world_uniform(world);
+    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+}
+
+static double world_poisson(struct world *world, double mean)
+{
+    double product = world_uniform(world), limit = exp(-mean);
+    int count = 0;
+    for (; product > limit && count < 1000; count++)
+        product *= world_uniform(world);
+    return count;
+}
+
+static uint32_t world_node(struct cost_tree *tree, const struct world_leaf *leaf, const char *name)
+{
+    struct cost_key phase = {.kind = COST_PHASE, .name = "forward"};
+    struct cost_key module = {.kind = COST_MODULE, .name = leaf->place};
+    struct cost_key key = {.kind = leaf->kind, .class = leaf->class, .name = name};
+    uint32_t place = cost_tree_child(tree, 0, &phase);
+    if (leaf->place)
+        place = cost_tree_child(tree, place, &module);
+    return cost_tree_child(tree, place, &key);
+}
+
+static void world_window(struct world *world, int side, const struct world_leaf *leaves, size_t count, int pair, int couple,
+                         double luck)
+{
+    struct cost_tree *tree = world->workload.trees[side];
+    double ns[LEAVES_MAX] = {0}, wall = 0;
+    for (size_t i = 0; i < count; i++) {
+        double mean = (side ? leaves[i].ns_b : leaves[i].ns_a) * luck * (side ? world->drag : 1);
+        if (!(side ? leaves[i].name_b : leaves[i].name_a))
+            continue;
+        ns[i] = leaves[i].tick > 0 ? leaves[i].tick * world_poisson(world, mean / leaves[i].tick)
+                                   : fmax(0, mean * (1 + 0.01 * world_normal(world)));
+        wall += floor(ns[i]);
+    }
+    const struct cost_window window = {.pair = (uint32_t)pair, .couple = couple, .steps = 1, .wall_ns = (int64_t)wall};
+    uint32_t id = cost_tree_window(tree, &window);
+    for (size_t i = 0; i < count; i++)
+        if (side ? leaves[i].name_b : leaves[i].name_a)
+            cost_tree_add(tree, world->leaves[side][i], id, (int64_t)floor(ns[i]), (int64_t)floor(ns[i]), 1);
+}
+
+static void world_align(struct world *world, const struct world_leaf *leaves, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct align_group *group = &world->groups[i];
+        *group = (struct align_group){.match = leaves[i].match, .place_a = COST_NONE, .place_b = COST_NONE};
+        for (int side = 0; side < 2; side++) {
+            const char *name = side ? leaves[i].name_b : leaves[i].name_a;
+            if (!name)
+                continue;
+            world->leaves[side][i] = world_node(world->workload.trees[side], &leaves[i], name);
+            *(side ? &group->b : &group->a) = &world->leaves[side][i];
+            *(side ? &group->count_b : &group->count_a) = 1;
+            *(side ? &group->place_b : &group->place_a) =
+                world->workload.trees[side]->nodes[world->leaves[side][i]].parent;
+        }
+    }
+    world->alignment = (struct alignment){.groups = world->groups, .count = count, .coverage = 1};
+}
+
+static void world_begin(struct world *world, uint64_t seed)
+{
+    *world = (struct world){.random = seed * 7919 + 1, .pairs = 2, .drag = 1};
+    world->diff.arena = arena_new();
+    world->job = (struct diff_job){.diff = &world->diff, .arena = world->diff.arena, .opts = &world->opts,
+                                   .workload = &world->workload};
+    world->workload.trees[0] = cost_tree_new();
+    world->workload.trees[1] = cost_tree_new();
+    world->workload.name = "made";
+}
+
+static bool world_run(struct world *world, const struct world_leaf *leaves, size_t count, bool couples)
+{
+    struct diff_job *job = &world->job;
+    struct diff_workload *workload = &world->workload;
+    double step[2] = {0};
+    world_align(world, leaves, count);
+    for (int pair = 0; pair < world->pairs; pair++)
+        for (int side = 0; side < 2; side++) {
+            double luck = 1 + world->launch_sd * world_normal(world);
+            for (int couple = 0; couple < COUPLES; couple++)
+                world_window(world, side, leaves, count, pair, couples ? couple : -1, luck);
+        }
+    for (size_t i = 0; i < count; i++) {
+        step[0] += leaves[i].name_a ? leaves[i].ns_a : 0;
+        step[1] += leaves[i].name_b ? leaves[i].ns_b : 0;
+    }
+    job->first[0] = cost_tree_finish(workload->trees[0]);
+    job->first[1] = cost_tree_finish(workload->trees[1]);
+    job->untraced = (struct diff_untraced){.unit = "step", .step = {step[0], step[1]}, .delta = step[1] - step[0], .lo = NAN,
+                                           .hi = NAN, .spread = world->launch_sd, .pairs = 10, .cold = {NAN, NAN}};
+    workload->unit = "step";
+    workload->step_a_ns = step[0];
+    workload->step_b_ns = step[1];
+    workload->delta_ns = step[1] - step[0];
+    workload->delta_lo_ns = workload->delta_ns - 0.002 * step[0];
+    workload->delta_hi_ns = workload->delta_ns + 0.002 * step[0];
+    workload->alignment = &world->alignment;
+    if (!diff_units_make(job))
+        return false;
+    for (int side = 0; side < 2; side++)
+        workload->traced_ratio[side] = job->units.total_wall[side] / job->units.total_steps[side] / step[side];
+    diff_contribute(job);
+    return true;
+}
+
+static void world_end(struct world *world)
+{
+    diff_units_clear(&world->job.units);
+    cost_tree_free(world->workload.trees[0]);
+    cost_tree_free(world->workload.trees[1]);
+    arena_free(world->diff.arena);
+}
+
+static size_t world_named(const struct world *world)
+{
+    size_t named = 0;
+    for (size_t i = 0; i < world->workload.contribution_count; i++)
+        named += world->workload.contributions[i].named;
+    return named;
+}
+
+static double world_sum(const struct world *world)
+{
+    double sum = 0;
+    for (size_t i = 0; i < world->workload.contribution_count; i++)
+        sum += world->workload.contributions[i].delta_ns;
+    return sum;
+}
+
+#define FUNCTION(where, name, a, b) {COST_FUNCTION, COST_HOST_RUN, where, name, name, ALIGN_EXACT, a, b, 5e5}
+#define KERNEL(where, name, a, b) {COST_KERNEL, COST_GPU_COMPUTE, where, name, name, ALIGN_EXACT, a, b, 0}
+
+TEST(sums_close_and_the_planted_one_is_first)
+{
+    static const struct world_leaf leaves[] = {
+        KERNEL("layers.0.attn", "softmax_forward", 1e6, 1.5e6), KERNEL("layers.1.attn", "softmax_forward", 1e6, 1.5e6),
+        KERNEL("layers.0.mlp", "gemm_nt", 4e6, 4e6),            KERNEL("layers.1.mlp", "gemm_nt", 4e6, 4e6),
+        KERNEL("head", "gelu", 1e6, 1e6),
+    };
+    struct world world;
+    world_begin(&world, 1);
+    world.drag = 1.2; // tracing costs b a fifth: it is scaled away
+    CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
+    const struct diff_contribution *top = &world.workload.contributions[0];
+    CHECK_INT(top->kind, DIFF_KERNEL_SLOWER);
+    CHECK_STR(top->name_b, "softmax_forward");
+    CHECK_STR(top->where, "forward > layers.*.attn");
+    CHECK_INT(top->group_count, 2);
+    CHECK_DBL(top->delta_ns, 1e6, 3e4);
+    CHECK(top->ci_lo_ns < 1e6 && top->ci_hi_ns > 1e6);
+    CHECK_DBL(top->share, 1, 0.05);
+    CHECK_DBL(world_sum(&world), world.workload.delta_ns, 1);
+    CHECK_DBL(world.workload.residual_ns, 0, 1);
+    double parts = 0;
+    for (int class = 0; class < COST_CLASS_COUNT; class++)
+        parts += world.workload.parts[class].b_ns - world.workload.parts[class].a_ns;
+    CHECK_DBL(parts, world.workload.delta_ns, 1);
+    CHECK_INT(world.workload.row_count, 3);
+    world_end(&world);
+}
+
+static size_t same_sides_named(uint64_t seed, bool couples, int pairs)
+{
+    struct world_leaf leaves[24];
+    char names[24][16];
+    struct world world;
+    world_begin(&world, seed);
+    for (int i = 0; i < 24; i++) {
+        double ns = 2e7 * pow(0.75, i);
+        snprintf(names[i], sizeof names[i], "function_%c", 'a' + i);
+        leaves[i] = (struct world_leaf)FUNCTION("layers.0", names[i], ns, ns);
+    }
+    world.launch_sd = 0.01;
+    world.pairs = pairs;
+    CHECK(world_run(&world, leaves, 24, couples));
+    size_t named = world_named(&world);
+    world_end(&world);
+    return named;
+}
+
+TEST(equal_sides_name_nothing)
+{
+    size_t named = 0, draws = 0;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        bool any = same_sides_named(seed, seed % 2, 1 + (int)(seed % 3)) > 0;
+        named += any;
+        draws++;
+    }
+    CHECK_INT(draws, 200);
+    CHECK_INT(named, 0);
+}
+
+TEST(a_sampled_function_is_named_with_an_interval_that_holds)
+{
+    size_t named = 0, held = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct world_leaf leaves[] = {FUNCTION("layers.0", "gemm", 8e6, 8e6), FUNCTION("layers.0", "relu", 2e6, 4e6),
+                                      FUNCTION("layers.1", "copy", 3e6, 3e6)};
+        struct world world;
+        world_begin(&world, seed);
+        world.launch_sd = 0.01;
+        CHECK(world_run(&world, leaves, 3, true));
+        const struct diff_contribution *top = &world.workload.contributions[0];
+        named += top->named && strcmp(top->name_b, "relu") == 0;
+        for (size_t i = 0; i < world.workload.contribution_count; i++) {
+            const struct diff_contribution *one = &world.workload.contributions[i];
+            double truth = strcmp(one->name_b, "relu") == 0 ? 2e6 : 0;
+            held += one->ci_lo_ns <= truth && truth <= one->ci_hi_ns;
+        }
+        world_end(&world);
+    }
+    CHECK(named >= 39);
+    CHECK(held >= 118); // of 120
+}
+
+TEST(kinds_by_match_and_leaf)
+{
+    static const struct world_leaf leaves[] = {
+        {COST_KERNEL, COST_GPU_COMPUTE, "a", NULL, "fill_kernel", ALIGN_ONLY_B, 0, 3e6, 0},
+        {COST_KERNEL, COST_GPU_COMPUTE, "a", "old_gemm", "new_gemm", ALIGN_RESOURCES, 4e6, 6e6, 0},
+        {COST_SYNC, COST_HOST_STALLED, "a", NULL, "cudaStreamSynchronize", ALIGN_ONLY_B, 0, 1.5e6, 0},
+        {COST_SYNC, COST_HOST_STALLED, "a", NULL, "cudaMalloc", ALIGN_ONLY_B, 0, 1.2e6, 0},
+        {COST_STALL, COST_HOST_STALLED, "a", NULL, "smaps_read", ALIGN_ONLY_B, 0, 1e6, 0},
+        {COST_TRANSFER, COST_COPY, "a", "HtoD", "HtoD", ALIGN_EXACT, 1e6, 1.8e6, 0},
+        {COST_COLLECTIVE, COST_COMM_EXPOSED, "a", "AllReduce f32 ring", "AllReduce f32 tree", ALIGN_SIMILAR, 1e6, 1.7e6, 0},
+        {COST_FUNCTION, COST_LAUNCH_BOUND, "a", "launch", "launch", ALIGN_EXACT, 1e6, 1.6e6, 0},
+        {COST_FUNCTION, COST_DATA_WAIT, "a", "read", "read", ALIGN_EXACT, 1e6, 1.5e6, 0},
+        {COST_FUNCTION, COST_HOST_RUN, "a", "malloc", "malloc", ALIGN_EXACT, 1e6, 1.1e6, 0},
+        KERNEL("b", "steady", 2e7, 2e7),
+    };
+    static const struct {
+        enum diff_kind kind;
+        const char *name;
+    } want[] = {{DIFF_KERNEL_ADDED, "fill_kernel"}, {DIFF_KERNEL_REPLACED, "new_gemm"},
+                {DIFF_SYNC_ADDED, "cudaStreamSynchronize"}, {DIFF_HOST_STALL, "smaps_read"}, {DIFF_MEMCPY, "HtoD"},
+                {DIFF_COMM_EXPOSED, "AllReduce f32 tree"}, {DIFF_LAUNCH_GAP, "launch"}, {DIFF_DATA_WAIT, "read"}};
+    struct world world;
+    world_begin(&world, 3);
+    world.job.has_gpu = true;
+    CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
+    for (size_t k = 0; k < sizeof want / sizeof *want; k++) {
+        bool found = false;
+        for (size_t i = 0; i < world.workload.contribution_count; i++) {
+            const struct diff_contribution *one = &world.workload.contributions[i];
+            found = found || (one->kind == want[k].kind && one->named && strcmp(one->name_b, want[k].name) == 0);
+        }
+        if (!found)
+            runner_fail(__FILE__, __LINE__, "no %s of %s", diff_kind_word(want[k].kind), want[k].name);
+    }
+    bool memory = false;
+    for (size_t i = 0; i < world.workload.contribution_count; i++)
+        memory = memory || (world.workload.contributions[i].kind == DIFF_MEMORY_ALLOC && // cudaMalloc and malloc
+                            world.workload.contributions[i].group_count == 2);
+    CHECK(memory);
+    CHECK_DBL(world.workload.residual_ns, 0, 1);
+    world_end(&world);
+}
+
+TEST(all_kernels_slower_alike_are_a_clock)
+{
+    struct world_leaf leaves[8];
+    char names[8][16];
+    for (int i = 0; i < 8; i++) {
+        snprintf(names[i], sizeof names[i], "kernel_%c", 'a' + i);
+        leaves[i] = (struct world_leaf)KERNEL("layers.0", names[i], 1e6 * (1 + i), 1.1e6 * (1 + i));
+    }
+    struct world world;
+    world_begin(&world, 4);
+    CHECK(world_run(&world, leaves, 8, true));
+    CHECK_INT(world.workload.contribution_count, 1);
+    CHECK_INT(world.workload.contributions[0].kind, DIFF_CLOCK_THROTTLE);
+    CHECK(world.workload.contributions[0].named);
+    world_end(&world);
+    leaves[7].ns_b = 1.6e7; // one that differs by more is told by itself
+    world_begin(&world, 5);
+    CHECK(world_run(&world, leaves, 8, true));
+    CHECK_INT(world.workload.contributions[0].kind, DIFF_KERNEL_SLOWER);
+    world_end(&world);
+}
+
+TEST(lost_threads_are_one_contribution)
+{
+    struct world_leaf leaves[] = {FUNCTION("layers.0", "gemm", 8e6, 1.5e7), FUNCTION("layers.0", "relu", 4e6, 7.8e6),
+                                  FUNCTION("layers.1", "serial", 6e6, 6e6)};
+    struct world world;
+    world_begin(&world, 6);
+    world.job.parallel[0] = (struct diff_parallel){1.7, 2, 1};
+    world.job.parallel[1] = (struct diff_parallel){1.0, 1, 1};
+    CHECK(world_run(&world, leaves, 3, true));
+    CHECK_INT(world.workload.contributions[0].kind, DIFF_PARALLELISM);
+    CHECK_INT(world.workload.contributions[0].group_count, 2);
+    CHECK(world.workload.contributions[0].named);
+    CHECK_CONTAINS(world.workload.contributions[0].evidence[1], "threads that worked");
+    world_end(&world);
+}
+
+TEST(one_window_alone_gives_no_interval)
+{
+    static const struct world_leaf leaves[] = {KERNEL("a", "gemm", 8e6, 9e6)};
+    struct world world;
+    world_begin(&world, 7);
+    world.pairs = 1;
+    struct diff_job *job = &world.job;
+    world_align(&world, leaves, 1);
+    world_window(&world, 0, leaves, 1, 0, -1, 1);
+    world_window(&world, 1, leaves, 1, 0, -1, 1);
+    job->first[0] = cost_tree_finish(world.workload.trees[0]);
+    job->first[1] = cost_tree_finish(world.workload.trees[1]);
+    job->untraced = (struct diff_untraced){.unit = "launch", .step = {8e6, 9e6}, .delta = 1e6, .spread = NAN};
+    world.workload.step_a_ns = 8e6;
+    world.workload.delta_ns = 1e6;
+    world.workload.alignment = &world.alignment;
+    CHECK(diff_units_make(job));
+    diff_contribute(job);
+    CHECK(isnan(world.workload.contributions[0].ci_lo_ns));
+    CHECK(!world.workload.contributions[0].named);
+    CHECK_DBL(world.workload.contributions[0].delta_ns, 1e6, 1);
+    world_end(&world);
+}
+
+TEST(a_far_window_is_left_out_and_moves_nothing_else)
+{
+    struct world_leaf leaves[] = {KERNEL("a", "gemm", 8e6, 8e6), KERNEL("a", "relu", 2e6, 2e6)};
+    struct world world;
+    world_begin(&world, 8);
+    world_align(&world, leaves, 2);
+    leaves[1].ns_b = 4e9; // once
+    world_window(&world, 1, leaves, 2, 0, 1000, 1);
+    leaves[1].ns_b = 2e6;
+    world_window(&world, 0, leaves, 2, 0, 1000, 1);
+    CHECK(world_run(&world, leaves, 2, true));
+    CHECK_INT(world.job.units.left_out, 1);
+    CHECK_INT(world_named(&world), 0);
+    world_end(&world);
+}
+
+TEST(a_pair_of_one_side_is_no_pair)
+{
+    static const struct world_leaf leaves[] = {KERNEL("a", "gemm", 8e6, 9e6)};
+    struct world world;
+    world_begin(&world, 9);
+    struct diff_job *job = &world.job;
+    world_align(&world, leaves, 1);
+    for (int couple = 0; couple < 20; couple++)
+        world_window(&world, 0, leaves, 1, 0, couple, 1);
+    job->first[0] = cost_tree_finish(world.workload.trees[0]);
+    job->first[1] = cost_tree_finish(world.workload.trees[1]);
+    job->untraced = (struct diff_untraced){.unit = "step", .step = {8e6, 9e6}, .delta = 1e6, .spread = NAN};
+    CHECK(!diff_units_make(job));
+    world_end(&world);
+}
+
+TEST(every_kind_has_its_words)
+{
+    for (int kind = 0; kind < DIFF_KIND_COUNT; kind++) {
+        CHECK(diff_kind_word((enum diff_kind)kind) && *diff_kind_word((enum diff_kind)kind));
+        CHECK(diff_kind_title((enum diff_kind)kind) && *diff_kind_title_of((enum diff_kind)kind, -1));
+    }
+    CHECK_STR(diff_kind_word(DIFF_CPU_FUNCTION_REPLACED), "cpu_function_replaced");
+    CHECK_STR(diff_kind_word(DIFF_CLOCK_THROTTLE), "clock_throttle");
+}
