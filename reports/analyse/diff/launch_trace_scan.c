@@ -17,7 +17,7 @@ enum {
     PAGES_DEPTH_MAX = 20,  // SQLite's own limit
     PAGES_WINDOW_MAX = 64, // pages read at once, when they come in order
     PAGES_NEAR = 8,        // a page so little behind the last ones is "in order"
-    PAGES_SLACK = 16,      // an integer is loaded as 8 bytes wherever it ends
+    PAGES_SLACK = 8 * SCAN_COLUMNS_MAX + 8, // integers are loaded as 8 bytes, and looked at whether they were in the row after
     HEADER_BYTES = 100
 };
 
@@ -62,10 +62,14 @@ static const uint8_t *pages_get(struct pages *pages, uint32_t page)
     return pages->window + (size_t)(page - pages->window_first) * pages->page_bytes;
 }
 
-// Behind a varint; NULL: it does not end. Most are of one byte, and small.
-static const uint8_t *pages_varint(const uint8_t *at, const uint8_t *end, uint64_t *ret)
+// Behind a varint; NULL: it does not end.
+static inline const uint8_t *pages_varint(const uint8_t *at, const uint8_t *end, uint64_t *ret)
 {
     uint64_t value = 0;
+    if (at < end && *at < 0x80) {
+        *ret = *at;
+        return at + 1;
+    }
     for (int i = 0; i < 9 && at < end; i++) {
         value = i == 8 ? value << 8 | *at : value << 7 | (*at & 0x7f);
         if (!(*at++ & 0x80) || i == 8) {
@@ -76,18 +80,18 @@ static const uint8_t *pages_varint(const uint8_t *at, const uint8_t *end, uint64
     return NULL;
 }
 
-static int64_t pages_integer(const uint8_t *at, int bytes)
-{
-    uint64_t raw;
-    memcpy(&raw, at, sizeof raw); // may end in the slack
-    return (int64_t)__builtin_bswap64(raw) >> (64 - 8 * bytes);
-}
+// Of a serial type: its length, how far 8 bytes are shifted to leave it, what is kept of them, what it is without bytes.
+static const struct pages_type {
+    uint8_t bytes, shift, known;
+    int8_t keep;
+    int64_t constant;
+} pages_types[] = {{0, 0, 1, 0, 0},   {1, 56, 1, -1, 0}, {2, 48, 1, -1, 0}, {3, 40, 1, -1, 0}, {4, 32, 1, -1, 0},
+                   {6, 16, 1, -1, 0}, {8, 0, 1, -1, 0},  {0, 0, 0, 0, 0} /* a real */, {0, 0, 1, 0, 0}, {0, 0, 1, 0, 1}};
 
 // The row of a cell at an offset of a leaf. False: not a row of integers.
 static bool pages_row(const struct pages *pages, const uint8_t *page, uint32_t offset, int64_t *values,
                       uint32_t *ret_nulls)
 {
-    static const int8_t bytes[] = {0, 1, 2, 3, 4, 6, 8, -1, 0, 0}; // of a serial type; 7 is a real
     const uint8_t *end = page + pages->usable_bytes;
     uint64_t payload, rowid;
     const uint8_t *at = pages_varint(page + offset, end, &payload);
@@ -101,14 +105,17 @@ static bool pages_row(const struct pages *pages, const uint8_t *page, uint32_t o
     uint32_t nulls = 0;
     for (uint32_t i = 0; i < pages->scan->column_count; i++) {
         unsigned kind = type < types_end ? *type++ : 0;
-        if (kind > 9 || bytes[kind] < 0 || bytes[kind] > end - body)
+        if (kind > 9 || !pages_types[kind].known)
             return false;
-        values[i] = bytes[kind] ? pages_integer(body, bytes[kind]) : kind == 9;
+        uint64_t raw;
+        memcpy(&raw, body, sizeof raw); // may end in the slack
+        const struct pages_type *of = &pages_types[kind]; // no branches: lengths change from row to row
+        values[i] = ((int64_t)__builtin_bswap64(raw) >> of->shift & of->keep) + of->constant;
         nulls |= (kind == 0) << i;
-        body += bytes[kind];
+        body += of->bytes;
     }
     *ret_nulls = nulls;
-    return true;
+    return body <= end;
 }
 
 static bool pages_leaf(struct pages *pages, const uint8_t *page)
