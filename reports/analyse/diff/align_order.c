@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of a place, in their order: an edit distance in which equal names cost nothing, equal shapes little, and time breaks
+// ties; long sequences are cut at what is unique on both sides, longer ones get a band. What is then left between matches is
+// fused, split or replaced: with names to trust, everything between two named matches is one group; without, a leftover joins
+// the neighbour whose time it explains.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/align_inside.h"
+
+enum {
+    ORDER_CELLS_MAX = 1000000, // of one table; larger sequences are cut or banded
+    ORDER_BAND = 128,          // places that two sequences may drift apart, beside the difference of their lengths
+    ORDER_BAND_MIN = 16,
+    ORDER_TABLE_MAX = 40000,   // similarities of names kept for one table
+};
+static const float order_never = 3;          // more than one out and one in
+static const float order_time = 0.2f;        // of a cost: times that differ
+static const double order_similar = 0.6;     // names that share that many words
+static const double order_unexplained = 0.2; // of a neighbour's time: then it took over the leftover's work
+
+struct order_item {
+    uint32_t leaf, exact, normal, shape, dense;
+    float ns;
+    uint8_t kind;
+};
+
+enum order_step_kind { ORDER_BOTH, ORDER_A, ORDER_B };
+struct order_step {
+    uint32_t a, b; // leaves
+    uint8_t kind, match;
+};
+
+struct order {
+    struct align_job *job;
+    struct order_item *items[ALIGN_SIDES];
+    struct order_step *steps;
+    size_t step_count;
+    float *similar;    // of dense numbers of normalised names; NULL: too many
+    uint32_t dense_b;
+    int64_t band_min;
+};
+
+static float order_cost(const struct order *order, const struct order_item *a, const struct order_item *b)
+{
+    if (a->kind != b->kind)
+        return order_never;
+    bool shape = a->shape == b->shape && a->shape != COST_NONE;
+    float longer = a->ns > b->ns ? a->ns : b->ns, time = longer > 0 ? order_time * fabsf(a->ns - b->ns) / longer : 0;
+    if (a->exact == b->exact && a->exact != COST_NONE)
+        return (a->shape == b->shape ? 0 : 0.3f) + time;
+    if (a->normal == b->normal && a->normal != COST_NONE)
+        return (a->shape == b->shape ? 0.2f : 0.5f) + time;
+    float similar = order->similar ? order->similar[a->dense * order->dense_b + b->dense] : 0;
+    if (shape)
+        return (similar >= order_similar ? 0.5f : 0.9f) + time;
+    return similar >= order_similar ? 1.6f - 0.6f * similar + time : order_never;
+}
+
+static enum align_match order_match(const struct align_job *job, const struct order_item *a, const struct order_item *b)
+{
+    const struct align_leaf *left = &job->sides[0].leaves[a->leaf], *right = &job->sides[1].leaves[b->leaf];
+    if (align_same_name(left, right))
+        return ALIGN_EXACT;
+    if (align_same_normal(left, right))
+        return ALIGN_NORMALISED;
+    return left->shape == right->shape && left->shape != COST_NONE ? ALIGN_RESOURCES : ALIGN_SIMILAR;
+}
+
+static void order_emit(struct order *order, enum order_step_kind kind, const struct order_item *a, const struct order_item *b)
+{
+    order->steps[order->step_count++] =
+        (struct order_step){.a = a ? a->leaf : COST_NONE, .b = b ? b->leaf : COST_NONE, .kind = (uint8_t)kind,
+                            .match = kind == ORDER_BOTH ? (uint8_t)order_match(order->job, a, b) : 0};
+}
+
+static int order_by_number(const void *left, const void *right)
+{
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    return (a > b) - (a < b);
+}
+
+// Small numbers for the normalised names of a stretch; how many.
+static size_t order_dense(struct order_item *items, size_t count, uint32_t *numbers)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++)
+        numbers[i] = items[i].normal;
+    qsort(numbers, count, sizeof *numbers, order_by_number);
+    for (size_t i = 0; i < count; i++)
+        if (!kept || numbers[kept - 1] != numbers[i])
+            numbers[kept++] = numbers[i];
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t *at = bsearch(&items[i].normal, numbers, kept, sizeof *numbers, order_by_number);
+        items[i].dense = (uint32_t)(at - numbers);
+    }
+    return kept;
+}
+
+static void order_similarities(struct order *order, size_t a0, size_t a1, size_t b0, size_t b1)
+{
+    uint32_t *numbers_a = xcalloc(a1 - a0 + 1, sizeof *numbers_a), *numbers_b = xcalloc(b1 - b0 + 1, sizeof *numbers_b);
+    size_t count_a = order_dense(order->items[0] + a0, a1 - a0, numbers_a);
+    size_t count_b = order_dense(order->items[1] + b0, b1 - b0, numbers_b);
+    free(order->similar);
+    order->similar = NULL;
+    order->dense_b = (uint32_t)count_b;
+    if (!order->job->opts.ignore_names && count_a * count_b <= ORDER_TABLE_MAX) {
+        order->similar = xcalloc(count_a * count_b + 1, sizeof *order->similar);
+        for (size_t i = 0; i < count_a; i++)
+            for (size_t k = 0; k < count_b; k++)
+                order->similar[i * count_b + k] = (float)align_similarity(order->job, numbers_a[i], numbers_b[k]);
+    }
+    free(numbers_a);
+    free(numbers_b);
+}
+
+enum { ORDER_CAME_BOTH, ORDER_CAME_A, ORDER_CAME_B };
+
+struct order_band {
+    size_t n, m, width;
+    int64_t reach;
+};
+
+static size_t order_from(const struct order_band *band, size_t row) // first column of a row
+{
+    int64_t middle = band->n ? (int64_t)((double)row * (double)band->m / (double)band->n) : 0, from = middle - band->reach;
+    return from > 0 ? (size_t)from : 0;
+}
+
+static size_t order_to(const struct order_band *band, size_t row) // last column
+{
+    int64_t middle = band->n ? (int64_t)((double)row * (double)band->m / (double)band->n) : (int64_t)band->m;
+    return (size_t)(middle + band->reach) < band->m ? (size_t)(middle + band->reach) : band->m;
+}
+
+static void order_trace(struct order *order, const struct order_band *band, const uint8_t *came, size_t a0, size_t b0)
+{
+    size_t i = band->n, k = band->m, first = order->step_count;
+    while (i || k) {
+        uint8_t from = !i ? ORDER_CAME_B : !k ? ORDER_CAME_A : came[i * band->width + (k - order_from(band, i))];
+        const struct order_item *a = i ? &order->items[0][a0 + i - 1] : NULL, *b = k ? &order->items[1][b0 + k - 1] : NULL;
+        if (from == ORDER_CAME_BOTH)
+            order_emit(order, ORDER_BOTH, a, b), i--, k--;
+        else if (from == ORDER_CAME_A)
+            order_emit(order, ORDER_A, a, NULL), i--;
+        else
+            order_emit(order, ORDER_B, NULL, b), k--;
+    }
+    for (size_t low = first, high = order->step_count; low + 1 < high; low++, high--) { // it was found backwards
+        struct order_step step = order->steps[low];
+        order->steps[low] = order->steps[high - 1];
+        order->steps[high - 1] = step;
+    }
+}
+
+// The edit distance of a stretch, in a band around its diagonal.
+static void order_table(struct order *order, size_t a0, size_t a1, size_t b0, size_t b1, int64_t reach)
+{
+    struct order_band band = {.n = a1 - a0, .m = b1 - b0, .reach = reach};
+    band.width = (size_t)(2 * reach + 3) < band.m + 1 ? (size_t)(2 * reach + 3) : band.m + 1;
+    order->job->cells -= (int64_t)((band.n + 1) * band.width);
+    order_similarities(order, a0, a1, b0, b1);
+    uint8_t *came = xcalloc((band.n + 1) * band.width, 1);
+    float *above = xcalloc(band.m + 2, sizeof *above), *here = xcalloc(band.m + 2, sizeof *here);
+    for (size_t k = 0; k <= band.m; k++) {
+        above[k] = k <= order_to(&band, 0) ? (float)k : INFINITY;
+        here[k] = INFINITY;
+        if (k && k < band.width)
+            came[k] = ORDER_CAME_B;
+    }
+    for (size_t i = 1; i <= band.n; i++) {
+        size_t from = order_from(&band, i), to = order_to(&band, i);
+        const struct order_item *a = &order->items[0][a0 + i - 1];
+        uint8_t *row = came + i * band.width;
+        for (size_t k = from; k <= to; k++) {
+            float both = k && isfinite(above[k - 1]) ? above[k - 1] + order_cost(order, a, &order->items[1][b0 + k - 1]) : INFINITY;
+            float out = above[k] + 1, in = k > from ? here[k - 1] + 1 : INFINITY;
+            float best = both <= out && both <= in ? both : out <= in ? out : in;
+            row[k - from] = best == both ? ORDER_CAME_BOTH : best == out ? ORDER_CAME_A : ORDER_CAME_B;
+            here[k] = best;
+        }
+        if (from)
+            here[from - 1] = INFINITY;
+        if (to < band.m)
+            here[to + 1] = INFINITY;
+        float *swap = above;
+        above = here;
+        here = swap;
+    }
+    order_trace(order, &band, came, a0, b0);
+    free(came);
+    free(above);
+    free(here);
+}
+
+// What a level takes for equal when it looks for anchors.
+static uint64_t order_key(const struct order_item *item, int level)
+{
+    uint64_t name = level == 0 ? item->exact : level == 1 ? item->normal : item->exact;
+    if (name == COST_NONE)
+        return UINT64_MAX;
+    return level < 2 ? name << 32 | item->shape : name << 32 | item->kind;
+}
+
+struct order_keyed {
+    uint64_t key;
+    uint32_t at;
+};
+
+static int order_by_key(const void *left, const void *right)
+{
+    const struct order_keyed *a = left, *b = right;
+    if (a->key != b->key)
+        return a->key < b->key ? -1 : 1;
+    return (a->at > b->at) - (a->at < b->at);
+}
+
+static struct order_keyed *order_keys(const struct order_item *items, size_t count, int level)
+{
+    struct order_keyed *keys = xcalloc(count + 1, sizeof *keys);
+    for (size_t i = 0; i < count; i++)
+        keys[i] = (struct order_keyed){order_key(&items[i], level), (uint32_t)i};
+    qsort(keys, count, sizeof *keys, order_by_key);
+    return keys;
+}
+
+struct order_anchor {
+    uint32_t a, b, back; // back: the one before it in the longest run
+};
+
+static int order_by_a(const void *left, const void *right)
+{
+    const struct order_anchor *a = left, *b = right;
+    return (a->a > b->a) - (a->a < b->a);
+}
+
+// Keys that occur once on each side; or, with equal, as often on both sides (the k-th is the k-th then).
+static size_t order_unique(const struct order_item *a, size_t n, const struct order_item *b, size_t m, int level, bool equal,
+                           struct order_anchor *anchors)
+{
+    struct order_keyed *keys_a = order_keys(a, n, level), *keys_b = order_keys(b, m, level);
+    size_t count = 0;
+    for (size_t i = 0, k = 0; i < n && k < m;) {
+        size_t end_a = i + 1, end_b = k + 1;
+        while (end_a < n && keys_a[end_a].key == keys_a[i].key)
+            end_a++;
+        while (end_b < m && keys_b[end_b].key == keys_b[k].key)
+            end_b++;
+        if (keys_a[i].key != keys_b[k].key) {
+            if (keys_a[i].key < keys_b[k].key)
+                i = end_a;
+            else
+                k = end_b;
+            continue;
+        }
+        bool same = end_a - i == end_b - k && (equal || end_a - i == 1);
+        for (size_t x = 0; same && keys_a[i].key != UINT64_MAX && x < end_a - i; x++)
+            anchors[count++] = (struct order_anchor){keys_a[i + x].at, keys_b[k + x].at, COST_NONE};
+        i = end_a;
+        k = end_b;
+    }
+    free(keys_a);
+    free(keys_b);
+    qsort(anchors, count, sizeof *anchors, order_by_a);
+    return count;
+}
+
+// The longest run of anchors that rise on both sides, in place; its length.
+static size_t order_rising(struct order_anchor *anchors, size_t count)
+{
+    uint32_t *last = xcalloc(count + 1, sizeof *last), *run = xcalloc(count + 1, sizeof *run);
+    size_t length = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t low = 0, high = length;
+        while (low < high) {
+            size_t middle = (low + high) / 2;
+            if (anchors[last[middle]].b < anchors[i].b)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        anchors[i].back = low ? last[low - 1] : COST_NONE;
+        last[low] = (uint32_t)i;
+        length = low == length ? length + 1 : length;
+    }
+    for (size_t i = length, at = length ? last[length - 1] : 0; i-- > 0; at = anchors[at].back)
+        run[i] = (uint32_t)at;
+    for (size_t i = 0; i < length; i++)
+        anchors[i] = anchors[run[i]];
+    free(last);
+    free(run);
+    return length;
+}
+
+static bool order_equal(const struct order_item *a, const struct order_item *b)
+{
+    return a->exact == b->exact && a->exact != COST_NONE && a->kind == b->kind && a->shape == b->shape;
+}
+
+enum { ORDER_LEVELS = 3 };
+
+static void order_stretch(struct order *order, size_t a0, size_t a1, size_t b0, size_t b1, int level);
+
+// Too long even for a band: the k-th of a name is the k-th.
+static void order_names(struct order *order, size_t a0, size_t a1, size_t b0, size_t b1)
+{
+    size_t n = a1 - a0, m = b1 - b0, least = n < m ? n : m;
+    struct order_anchor *anchors = xcalloc(least + 1, sizeof *anchors);
+    size_t count = order_unique(order->items[0] + a0, n, order->items[1] + b0, m, 0, true, anchors);
+    count = order_rising(anchors, count);
+    size_t i = 0, k = 0;
+    for (size_t x = 0; x <= count; x++) {
+        size_t end_a = x < count ? anchors[x].a : n, end_b = x < count ? anchors[x].b : m;
+        for (; i < end_a; i++)
+            order_emit(order, ORDER_A, &order->items[0][a0 + i], NULL);
+        for (; k < end_b; k++)
+            order_emit(order, ORDER_B, NULL, &order->items[1][b0 + k]);
+        if (x < count)
+            order_emit(order, ORDER_BOTH, &order->items[0][a0 + i++], &order->items[1][b0 + k++]);
+    }
+    free(anchors);
+}
+
+// Cuts a long stretch at its anchors; false: it has none.
+static bool order_cut(struct order *order, size_t a0, size_t a1, size_t b0, size_t b1, int level)
+{
+    size_t n = a1 - a0, m = b1 - b0, least = n < m ? n : m;
+    struct order_anchor *anchors = xcalloc(least + 1, sizeof *anchors);
+    size_t count = order_unique(order->items[0] + a0, n, order->items[1] + b0, m, level, false, anchors);
+    count = order_rising(anchors, count);
+    size_t i = 0, k = 0;
+    for (size_t x = 0; count && x <= count; x++) {
+        size_t end_a = x < count ? anchors[x].a : n, end_b = x < count ? anchors[x].b : m;
+        order_stretch(order, a0 + i, a0 + end_a, b0 + k, b0 + end_b, level + 1);
+        if (x < count)
+            order_emit(order, ORDER_BOTH, &order->items[0][a0 + end_a], &order->items[1][b0 + end_b]);
+        i = end_a + 1;
+        k = end_b + 1;
+    }
+    free(anchors);
+    return count > 0;
+}
+
+static void order_middle(struct order *order, size_t a0, size_t a1, size_t b0, size_t b1, int level)
+{
+    int64_t n = (int64_t)(a1 - a0), m = (int64_t)(b1 - b0), longer = n > m ? n : m, apart = llabs(n - m);
+    if (n * m <= ORDER_CELLS_MAX && n * m <= order->job->cells) {
+        order_table(order, a0, a1, b0, b1, longer);
+        return;
+    }
+    for (; level < ORDER_LEVELS; level++)
+        if (order_cut(order, a0, a1, b0, b1, level))
+            return;
+    for (int64_t reach = ORDER_BAND; reach >= ORDER_BAND_MIN; reach /= 2)
+        if (n * 2 * (apart + reach) <= order->job->cells) {
+            order_table(order, a0, a1, b0, b1, apart + reach);
+            return;
+        }
+    order_names(order, a0, a1, b0, b1);
+}
+
+static void order_stretch(struct order *order, size_t a0, size_t a1, size_t b0, size_t b1, int level)
+{
+    size_t tail = 0;
+    while (a0 < a1 && b0 < b1 && order_equal(&order->items[0][a0], &order->items[1][b0]))
+        order_emit(order, ORDER_BOTH, &order->items[0][a0++], &order->items[1][b0++]);
+    while (a0 < a1 && b0 < b1 && order_equal(&order->items[0][a1 - 1], &order->items[1][b1 - 1]))
+        a1--, b1--, tail++;
+    if (a0 < a1 && b0 < b1)
+        order_middle(order, a0, a1, b0, b1, level);
+    else
+        for (; a0 < a1 || b0 < b1;)
+            if (a0 < a1)
+                order_emit(order, ORDER_A, &order->items[0][a0++], NULL);
+            else
+                order_emit(order, ORDER_B, NULL, &order->items[1][b0++]);
+    for (size_t i = 0; i < tail; i++)
+        order_emit(order, ORDER_BOTH, &order->items[0][a1 + i], &order->items[1][b1 + i]);
+}
+
+static bool order_weak(const struct order_step *step)
+{
+    return step->kind == ORDER_BOTH && step->match > ALIGN_NORMALISED;
+}
+
+// Steps [from, to) become one group, communication and the rest apart: they never fuse.
+static void order_group(struct order *order, size_t from, size_t to)
+{
+    struct align_job *job = order->job;
+    uint32_t *leaves = xcalloc(2 * (to - from) + 1, sizeof *leaves), *other = leaves + (to - from);
+    for (int comm = 0; comm < 2; comm++) {
+        size_t count_a = 0, count_b = 0;
+        for (size_t i = from; i < to; i++) {
+            const struct order_step *step = &order->steps[i];
+            if (step->a != COST_NONE && (job->sides[0].leaves[step->a].kind == COST_COLLECTIVE) == comm)
+                leaves[count_a++] = step->a;
+            if (step->b != COST_NONE && (job->sides[1].leaves[step->b].kind == COST_COLLECTIVE) == comm)
+                other[count_b++] = step->b;
+        }
+        if (count_a && count_b) // of one side only: it may be at another place
+            align_join_several(job, leaves, count_a, other, count_b);
+    }
+    free(leaves);
+}
+
+static double order_ns(const struct order *order, int s, uint32_t leaf)
+{
+    return leaf == COST_NONE ? 0 : order->job->sides[s].leaves[leaf].ns;
+}
+
+// Without names: how much better a neighbour's times agree when the leftover [from, to) is added to its shorter side. 0: no better.
+static double order_gain(const struct order *order, size_t from, size_t to, size_t neighbour)
+{
+    double sums[ALIGN_SIDES] = {0};
+    for (size_t i = from; i < to; i++) {
+        sums[0] += order_ns(order, 0, order->steps[i].a);
+        sums[1] += order_ns(order, 1, order->steps[i].b);
+    }
+    double a = order_ns(order, 0, order->steps[neighbour].a), b = order_ns(order, 1, order->steps[neighbour].b);
+    double before = fabs(a - b), after = fabs(a + sums[0] - b - sums[1]);
+    return before > order_unexplained * (a > b ? a : b) ? before - after : 0;
+}
+
+// A leftover run without names to trust.
+static void order_blind(struct order *order, size_t from, size_t to, size_t *done)
+{
+    bool sides[ALIGN_SIDES] = {false, false};
+    for (size_t i = from; i < to; i++)
+        sides[order->steps[i].kind == ORDER_B] = true;
+    if (sides[0] && sides[1]) {
+        order_group(order, from, to);
+        return;
+    }
+    double before = from > *done && order_weak(&order->steps[from - 1]) ? order_gain(order, from, to, from - 1) : 0;
+    double behind = to < order->step_count && order_weak(&order->steps[to]) ? order_gain(order, from, to, to) : 0;
+    if (before > 0 && before >= behind)
+        order_group(order, from - 1, to);
+    else if (behind > 0)
+        order_group(order, from, to + 1);
+    *done = behind > 0 && before < behind ? to + 1 : to;
+}
+
+static bool order_grouped(const struct order *order, const struct order_step *step)
+{
+    return step->a != COST_NONE && order->job->sides[0].leaves[step->a].group != COST_NONE;
+}
+
+static void order_groups(struct order *order)
+{
+    bool names = order->job->names_work;
+    for (size_t i = 0, done = 0; i < order->step_count;) {
+        bool gap = order->steps[i].kind != ORDER_BOTH, any = gap;
+        if (!gap && !(names && order_weak(&order->steps[i]))) {
+            i++;
+            continue;
+        }
+        size_t end = i + 1;
+        while (end < order->step_count &&
+               (order->steps[end].kind != ORDER_BOTH || (names && order_weak(&order->steps[end]))))
+            any |= order->steps[end++].kind != ORDER_BOTH;
+        if (names && any)
+            order_group(order, i, end);
+        else if (!names)
+            order_blind(order, i, end, &done);
+        i = end;
+    }
+    for (size_t i = 0; i < order->step_count; i++) {
+        const struct order_step *step = &order->steps[i];
+        if (step->kind == ORDER_BOTH && !order_grouped(order, step) &&
+            order->job->sides[1].leaves[step->b].group == COST_NONE)
+            align_join(order->job, step->match, &step->a, 1, &step->b, 1);
+    }
+}
+
+void align_order(struct align_job *job, const struct align_pool *pool)
+{
+    struct order order = {.job = job};
+    size_t counts[ALIGN_SIDES];
+    for (int s = 0; s < ALIGN_SIDES; s++) {
+        const struct align_leaf *leaves = job->sides[s].leaves;
+        for (counts[s] = 0; counts[s] < pool->count[s] && leaves[pool->leaves[s][counts[s]]].ordered;) // those come first
+            counts[s]++;
+        order.items[s] = xcalloc(counts[s] + 1, sizeof *order.items[s]);
+        for (size_t i = 0; i < counts[s]; i++) {
+            const struct align_leaf *leaf = &leaves[pool->leaves[s][i]];
+            order.items[s][i] = (struct order_item){.leaf = pool->leaves[s][i], .exact = leaf->exact, .normal = leaf->normal,
+                                                    .shape = leaf->shape, .ns = (float)leaf->ns, .kind = leaf->kind};
+        }
+    }
+    order.steps = xcalloc(counts[0] + counts[1] + 1, sizeof *order.steps);
+    if (counts[0] && counts[1]) {
+        order_stretch(&order, 0, counts[0], 0, counts[1], 0);
+        order_groups(&order);
+    }
+    free(order.steps);
+    free(order.similar);
+    free(order.items[0]);
+    free(order.items[1]);
+}

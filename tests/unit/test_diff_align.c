@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: Apache-2.0
+// The alignment of two cost trees, by its properties: what is the same is found the same, whatever was renamed, fused, moved,
+// wrapped or scrambled; and in bounded time.
+#include "reports/analyse/diff/align.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "tests/unit/runner.h"
+
+enum { KERNELS_MAX = 200000 };
+
+struct kernel { // of a step, in its order
+    char name[48];
+    uint32_t grid;
+    int64_t ns;
+    int truth; // number that both sides' same kernels share
+    uint32_t place;
+};
+
+static uint32_t random_state = 1;
+
+static uint32_t random_next(uint32_t below)
+{
+    random_state = random_state * 1664525 + 1013904223;
+    return (uint32_t)(((uint64_t)(random_state >> 8) * below) >> 24);
+}
+
+static uint32_t place(struct cost_tree *tree, uint32_t parent, enum cost_kind kind, const char *name, const char *module)
+{
+    return cost_tree_child(tree, parent, &(struct cost_key){.kind = kind, .name = name, .module = module});
+}
+
+static uint32_t leaf(struct cost_tree *tree, uint32_t parent, enum cost_kind kind, const char *name, int64_t ns)
+{
+    uint32_t node = cost_tree_child(tree, parent, &(struct cost_key){.kind = kind, .class = COST_HOST_RUN, .name = name, .module = "lib.so"});
+    cost_tree_add(tree, node, 0, ns, ns, 1);
+    return node;
+}
+
+// A step of kernels; truth[node] is the kernel's number. seed != 0: made in another order, so with other ids.
+static struct cost_tree *step(const struct kernel *kernels, size_t count, int *truth, uint32_t seed)
+{
+    struct cost_tree *tree = cost_tree_new();
+    uint32_t phase = place(tree, 0, COST_PHASE, "forward", NULL);
+    uint32_t *occurrence = calloc(count + 1, sizeof *occurrence), *order = calloc(count + 1, sizeof *order);
+    uint32_t *last = malloc(65536 * sizeof *last); // of a hash of name, grid and place: the newest occurrence
+    memset(last, 0xff, 65536 * sizeof *last);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t hash = kernels[i].grid * 31 + kernels[i].place * 7;
+        for (const char *c = kernels[i].name; *c; c++)
+            hash = hash * 33 + (unsigned char)*c;
+        uint32_t *slot = &last[hash & 65535];
+        occurrence[i] = *slot == UINT32_MAX ? 0 : occurrence[*slot] + 1; // a collision only skips numbers
+        *slot = (uint32_t)i;
+        order[i] = (uint32_t)i;
+    }
+    if (seed) {
+        random_state = seed;
+        for (size_t i = count; i > 1; i--) {
+            uint32_t k = random_next((uint32_t)i), swap = order[i - 1];
+            order[i - 1] = order[k];
+            order[k] = swap;
+        }
+    }
+    cost_tree_window(tree, &(struct cost_window){.steps = 1});
+    for (size_t n = 0; n < count; n++) {
+        size_t i = order[n];
+        char name[32];
+        snprintf(name, sizeof name, "layers.%u", kernels[i].place);
+        uint32_t parent = kernels[i].place ? place(tree, phase, COST_MODULE, name, NULL) : phase;
+        struct cost_shape shape = {.grid = {kernels[i].grid, 1, 1}, .block = {128, 1, 1}, .registers = (uint32_t)random_next(64)};
+        shape.registers = 32;
+        uint32_t node = cost_tree_child(tree, parent, &(struct cost_key){.kind = COST_KERNEL, .name = kernels[i].name, .shape = &shape,
+                                                                       .occurrence = occurrence[i]});
+        cost_tree_add(tree, node, 0, kernels[i].ns, kernels[i].ns, 1);
+        cost_tree_place(tree, node, (double)i);
+        truth[node] = kernels[i].truth;
+    }
+    cost_tree_finish(tree);
+    free(occurrence);
+    free(order);
+    free(last);
+    return tree;
+}
+
+// A transformer's step: layers of 9 kernels of 5 names, and single ones before and behind.
+static size_t transformer(struct kernel *kernels, size_t layers, bool modules)
+{
+    static const char *const names[9] = {"layer_norm_kernel", "ampere_sgemm_128x64_tn", "softmax_warp_forward", "ampere_sgemm_64x64_nn",
+                                         "elementwise_kernel<AddFunctor>", "layer_norm_kernel", "ampere_sgemm_128x64_tn",
+                                         "elementwise_kernel<GeluFunctor>", "elementwise_kernel<AddFunctor>"};
+    static const uint32_t grids[9] = {32, 256, 96, 64, 512, 32, 512, 2048, 512};
+    size_t count = 0;
+    for (size_t i = 0; i < layers * 9; i++) {
+        struct kernel *kernel = &kernels[count];
+        *kernel = (struct kernel){.grid = grids[i % 9], .ns = 1000 + grids[i % 9] * 20 + (int64_t)random_next(200),
+                                  .truth = (int)count, .place = modules ? (uint32_t)(i / 9 + 1) : 0};
+        snprintf(kernel->name, sizeof kernel->name, "%s", names[i % 9]);
+        count++;
+    }
+    return count;
+}
+
+struct score {
+    double right, total; // time of side b in groups whose truth fits
+    size_t one_one, groups, only;
+};
+
+static struct score judge(const struct alignment *alignment, const struct cost_tree *a, const struct cost_tree *b, const int *truth_a,
+                          const int *truth_b)
+{
+    struct score score = {0};
+    size_t leaves_a = 0, leaves_b = 0, seen_a = 0, seen_b = 0;
+    for (size_t i = 0; i < a->node_count; i++)
+        leaves_a += a->nodes[i].kind >= COST_KERNEL;
+    for (size_t i = 0; i < b->node_count; i++)
+        leaves_b += b->nodes[i].kind >= COST_KERNEL;
+    for (size_t i = 0; i < alignment->count; i++) {
+        const struct align_group *group = &alignment->groups[i];
+        seen_a += group->count_a;
+        seen_b += group->count_b;
+        score.one_one += group->count_a == 1 && group->count_b == 1;
+        score.groups += group->match == ALIGN_GROUP;
+        score.only += group->match >= ALIGN_ONLY_A;
+        for (size_t k = 0; k < group->count_b; k++) {
+            double ns = (double)b->nodes[group->b[k]].ns;
+            bool right = false;
+            for (size_t j = 0; j < group->count_a; j++)
+                right |= truth_a[group->a[j]] == truth_b[group->b[k]];
+            score.total += ns;
+            score.right += right ? ns : 0;
+        }
+    }
+    CHECK_INT(seen_a, leaves_a); // each leaf is in one group
+    CHECK_INT(seen_b, leaves_b);
+    return score;
+}
+
+static struct kernel kernels_a[KERNELS_MAX + 10], kernels_b[KERNELS_MAX + 10];
+static int truth_a[2 * KERNELS_MAX], truth_b[2 * KERNELS_MAX];
+
+TEST(a_tree_is_itself)
+{
+    size_t count = transformer(kernels_a, 50, true);
+    struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_a, count, truth_b, 0);
+    struct alignment *alignment = align_trees(a, b, NULL);
+    struct score score = judge(alignment, a, b, truth_a, truth_b);
+    CHECK_INT(score.one_one, 450);
+    CHECK_DBL(alignment->coverage, 1, 1e-12);
+    CHECK_DBL(alignment->coverage_match[ALIGN_EXACT], 1, 1e-12);
+    CHECK_DBL(score.right, score.total, 0);
+    for (size_t i = 0; i < a->node_count; i++)
+        if (a->nodes[i].kind < COST_KERNEL)
+            CHECK_STR(b->nodes[alignment->place_b[i]].name, a->nodes[i].name);
+    alignment_free(alignment);
+    alignment_free(NULL);
+    struct align_opts blind = {.ignore_names = true};
+    alignment = align_trees(a, b, &blind);
+    score = judge(alignment, a, b, truth_a, truth_b);
+    CHECK_DBL(score.right, score.total, 0);
+    CHECK_DBL(alignment->coverage_match[ALIGN_RESOURCES], 1, 1e-12);
+    alignment_free(alignment);
+    cost_tree_free(a);
+    cost_tree_free(b);
+}
+
+TEST(ids_do_not_matter)
+{
+    size_t count = transformer(kernels_a, 30, true);
+    for (size_t i = 0; i < count; i++) {
+        kernels_b[i] = kernels_a[i];
+        if (i % 7 == 3)
+            snprintf(kernels_b[i].name, sizeof kernels_b[i].name, "new_kernel_%zu", i % 5);
+        if (i % 11 == 5)
+            kernels_b[i].grid += 1;
+    }
+    struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, count, truth_b, 0);
+    struct cost_tree *c = step(kernels_a, count, truth_a, 77);
+    struct alignment *plain = align_trees(a, b, NULL), *other = align_trees(c, b, NULL);
+    CHECK_INT(plain->count, other->count);
+    for (size_t i = 0; i < plain->count && i < other->count; i++) {
+        const struct align_group *x = &plain->groups[i], *y = &other->groups[i];
+        CHECK_INT(x->match, y->match);
+        CHECK_INT(x->count_a, y->count_a);
+        CHECK_INT(x->count_b, y->count_b);
+        for (size_t k = 0; k < x->count_b && k < y->count_b; k++)
+            CHECK_INT(x->b[k], y->b[k]);
+        for (size_t k = 0; k < x->count_a && k < y->count_a; k++)
+            CHECK(a->nodes[x->a[k]].order == c->nodes[y->a[k]].order);
+    }
+    alignment_free(plain);
+    alignment_free(other);
+    cost_tree_free(a);
+    cost_tree_free(b);
+    cost_tree_free(c);
+}
+
+static void scramble(struct kernel *kernel)
+{
+    uint32_t hash = 5381;
+    for (const char *c = kernel->name; *c; c++)
+        hash = hash * 33 + (unsigned char)*c;
+    snprintf(kernel->name, sizeof kernel->name, "k%08x", hash * 2654435761u);
+}
+
+TEST(scrambled_names_pair_by_order_and_shape)
+{
+    for (int modules = 0; modules < 2; modules++) {
+        size_t count = transformer(kernels_a, 50, modules), kept = 0;
+        for (size_t i = 0; i < count; i++) {
+            if (i == 100 || i == 333) { // an extra one, and one gone
+                kernels_b[kept] = (struct kernel){.grid = 7, .ns = 3000, .truth = -1, .place = kernels_a[i].place, .name = "fill"};
+                scramble(&kernels_b[kept++]);
+            }
+            if (i == 200)
+                continue;
+            kernels_b[kept] = kernels_a[i];
+            kernels_b[kept].ns = kernels_a[i].ns * (95 + random_next(10)) / 100;
+            scramble(&kernels_b[kept++]);
+        }
+        struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, kept, truth_b, 0);
+        struct alignment *alignment = align_trees(a, b, NULL);
+        struct score score = judge(alignment, a, b, truth_a, truth_b);
+        printf("# modules %d: %.4f right\n", modules, score.right / score.total);
+        CHECK(score.right >= 0.95 * score.total);
+        CHECK(alignment->coverage > 0.95);
+        alignment_free(alignment);
+        cost_tree_free(a);
+        cost_tree_free(b);
+    }
+}
+
+TEST(fused_and_split)
+{
+    for (int same_shape = 0; same_shape < 2; same_shape++) {
+        size_t count = transformer(kernels_a, 50, false), kept = 0;
+        for (size_t i = 0; i < count; i++) {
+            kernels_b[kept] = kernels_a[i];
+            if (i == 202) { // three become one
+                snprintf(kernels_b[kept].name, sizeof kernels_b[kept].name, "triton_fused_softmax_gemm_add");
+                kernels_b[kept].grid = same_shape ? kernels_a[i].grid : 777;
+                i += 2;
+            }
+            kept++;
+        }
+        struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, kept, truth_b, 0);
+        for (int back = 0; back < 2; back++) {
+            struct alignment *alignment = back ? align_trees(b, a, NULL) : align_trees(a, b, NULL);
+            size_t found = 0, exact = 0;
+            for (size_t i = 0; i < alignment->count; i++) {
+                const struct align_group *group = &alignment->groups[i];
+                size_t several = back ? group->count_b : group->count_a, one = back ? group->count_a : group->count_b;
+                found += several == 3 && one == 1 && group->match == ALIGN_GROUP;
+                exact += several == 1 && one == 1 && group->match == ALIGN_EXACT;
+            }
+            CHECK_INT(found, 1);
+            CHECK_INT(exact, 447);
+            CHECK_INT(alignment->count, 448);
+            CHECK_DBL(alignment->coverage, 1, 1e-12);
+            alignment_free(alignment);
+        }
+        cost_tree_free(a);
+        cost_tree_free(b);
+    }
+}
+
+TEST(random_changes)
+{
+    double right = 0, total = 0;
+    for (uint32_t seed = 1; seed <= 10; seed++) {
+        random_state = seed * 7919;
+        size_t count = transformer(kernels_a, 50, seed % 2), kept = 0;
+        for (size_t i = 0; i < count; i++) {
+            uint32_t what = random_next(100);
+            if (what < 3)
+                continue;
+            if (what < 6)
+                kernels_b[kept++] = (struct kernel){.grid = random_next(50) + 1, .ns = 2000, .truth = -2, .place = kernels_a[i].place,
+                                                    .name = "extra_kernel"};
+            kernels_b[kept] = kernels_a[i];
+            kernels_b[kept].ns = kernels_a[i].ns * (90 + random_next(20)) / 100;
+            if (what >= 90)
+                snprintf(kernels_b[kept].name, sizeof kernels_b[kept].name, "renamed_%u", random_next(4));
+            kept++;
+        }
+        struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, kept, truth_b, seed);
+        struct alignment *alignment = align_trees(a, b, NULL);
+        struct score score = judge(alignment, a, b, truth_a, truth_b);
+        right += score.right;
+        total += score.total;
+        CHECK(score.right >= 0.85 * score.total);
+        alignment_free(alignment);
+        cost_tree_free(a);
+        cost_tree_free(b);
+    }
+    printf("# %.4f right\n", right / total);
+    CHECK(right >= 0.9 * total);
+}
+
+TEST(added_and_removed_stand_alone)
+{
+    size_t count = transformer(kernels_a, 20, true);
+    memcpy(kernels_b, kernels_a, count * sizeof *kernels_a);
+    memmove(kernels_b + 61, kernels_b + 60, (count - 60) * sizeof *kernels_b);
+    kernels_b[60] = (struct kernel){.name = "fill_kernel", .grid = 512, .ns = 9000, .truth = -1, .place = kernels_b[61].place};
+    struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, count + 1, truth_b, 0);
+    struct alignment *alignment = align_trees(a, b, NULL);
+    size_t only = 0;
+    for (size_t i = 0; i < alignment->count; i++)
+        if (alignment->groups[i].match == ALIGN_ONLY_B) {
+            only++;
+            CHECK_STR(b->nodes[alignment->groups[i].b[0]].name, "fill_kernel");
+            CHECK_STR(b->nodes[alignment->groups[i].place_b].name, "layers.7");
+            CHECK_INT(alignment->groups[i].place_a, COST_NONE);
+        } else {
+            CHECK_INT(alignment->groups[i].match, ALIGN_EXACT);
+        }
+    CHECK_INT(only, 1);
+    alignment_free(alignment);
+    cost_tree_free(a);
+    cost_tree_free(b);
+}
+
+TEST(a_replaced_kernel_is_one_to_one)
+{
+    size_t count = transformer(kernels_a, 10, false);
+    memcpy(kernels_b, kernels_a, count * sizeof *kernels_a);
+    snprintf(kernels_b[20].name, sizeof kernels_b[20].name, "nvjet_hsh_128x256"); // same shape
+    snprintf(kernels_b[50].name, sizeof kernels_b[50].name, "flash_fwd");         // another
+    kernels_b[50].grid = 4711;
+    struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, count, truth_b, 0);
+    struct alignment *alignment = align_trees(a, b, NULL);
+    struct score score = judge(alignment, a, b, truth_a, truth_b);
+    CHECK_DBL(score.right, score.total, 0);
+    size_t matches[ALIGN_MATCH_COUNT] = {0};
+    for (size_t i = 0; i < alignment->count; i++)
+        matches[alignment->groups[i].match]++;
+    CHECK_INT(matches[ALIGN_RESOURCES], 1);
+    CHECK_INT(matches[ALIGN_SIMILAR], 1);
+    CHECK_INT(matches[ALIGN_EXACT], 88);
+    alignment_free(alignment);
+    cost_tree_free(a);
+    cost_tree_free(b);
+}
+
+// torch 2 has _wrapped_call_impl between _call_impl and what it calls; and torch moved into another directory.
+TEST(wrappers_are_taken_out)
+{
+    struct cost_tree *trees[2];
+    uint32_t gemm[2] = {0}, softmax[2] = {0};
+    for (int s = 0; s < 2; s++) {
+        struct cost_tree *tree = trees[s] = cost_tree_new();
+        uint32_t at = place(tree, 0, COST_PHASE, "forward", NULL);
+        const char *module = s ? "/opt/b/lib/python3.11/site-packages/torch/nn/modules/module.py"
+                               : "/usr/lib/python3/dist-packages/torch/nn/modules/module.py";
+        for (int depth = 0; depth < 4; depth++) {
+            char name[32];
+            if (s)
+                at = place(tree, at, COST_PYTHON, "Module._wrapped_call_impl", module);
+            at = place(tree, at, COST_PYTHON, "Module._call_impl", module);
+            snprintf(name, sizeof name, "Block%d.forward", depth);
+            at = place(tree, at, COST_PYTHON, name, s ? "/opt/b/model.py" : "/opt/a/model.py");
+        }
+        gemm[s] = leaf(tree, at, COST_FUNCTION, s ? "mkl_blas_avx512_sgemm_kernel_0" : "mkl_blas_avx2_sgemm_kernel_0", 1000);
+        softmax[s] = leaf(tree, at, COST_FUNCTION, "softmax", 500);
+        leaf(tree, tree->nodes[at].parent, COST_FUNCTION, "softmax", 100);
+        cost_tree_finish(tree);
+    }
+    struct alignment *alignment = align_trees(trees[0], trees[1], NULL);
+    CHECK_INT(alignment->count, 3);
+    CHECK_INT(alignment->groups[0].match, ALIGN_NORMALISED);
+    CHECK_INT(alignment->groups[0].a[0], gemm[0]);
+    CHECK_INT(alignment->groups[0].b[0], gemm[1]);
+    CHECK_INT(alignment->groups[1].a[0], softmax[0]);
+    CHECK_INT(alignment->groups[1].b[0], softmax[1]);
+    CHECK_STR(trees[0]->nodes[alignment->groups[0].place_a].name, "Block3.forward");
+    CHECK_STR(trees[1]->nodes[alignment->groups[0].place_b].name, "Block3.forward");
+    uint32_t block = alignment->groups[0].place_a;
+    CHECK_INT(alignment->place_b[block], alignment->groups[0].place_b);
+    alignment_free(alignment);
+    cost_tree_free(trees[0]);
+    cost_tree_free(trees[1]);
+}
+
+TEST(renamed_modules_pair_by_content)
+{
+    struct cost_tree *trees[2];
+    for (int s = 0; s < 2; s++) {
+        struct cost_tree *tree = trees[s] = cost_tree_new();
+        uint32_t phase = place(tree, 0, COST_PHASE, "forward", NULL);
+        uint32_t encoder = place(tree, phase, COST_MODULE, s ? "enc" : "encoder", NULL);
+        uint32_t head = place(tree, phase, COST_MODULE, s ? "classifier" : "head", NULL);
+        leaf(tree, encoder, COST_FUNCTION, "conv", 1000);
+        leaf(tree, encoder, COST_FUNCTION, "relu", 300);
+        leaf(tree, head, COST_FUNCTION, "gemm", 800);
+        leaf(tree, head, COST_FUNCTION, "relu", 50);
+        cost_tree_finish(tree);
+    }
+    struct alignment *alignment = align_trees(trees[0], trees[1], NULL);
+    CHECK_INT(alignment->count, 4);
+    CHECK_DBL(alignment->coverage_match[ALIGN_EXACT], 1, 1e-12);
+    for (size_t i = 0; i < alignment->count; i++)
+        CHECK_INT(trees[0]->nodes[alignment->groups[i].a[0]].ns, trees[1]->nodes[alignment->groups[i].b[0]].ns);
+    alignment_free(alignment);
+    cost_tree_free(trees[0]);
+    cost_tree_free(trees[1]);
+}
+
+TEST(functions_move_and_are_replaced)
+{
+    struct cost_tree *trees[2];
+    for (int s = 0; s < 2; s++) {
+        struct cost_tree *tree = trees[s] = cost_tree_new();
+        uint32_t phase = place(tree, 0, COST_PHASE, "step", NULL);
+        uint32_t f = place(tree, phase, COST_PYTHON, "f", "m.py"), g = place(tree, phase, COST_PYTHON, "g", "m.py");
+        leaf(tree, f, COST_FUNCTION, "common", 1000);
+        leaf(tree, g, COST_FUNCTION, "common", 900);
+        leaf(tree, s ? g : f, COST_FUNCTION, "memset", 200); // moved
+        leaf(tree, f, COST_FUNCTION, s ? "quick_sort" : "bubble", 700);
+        leaf(tree, f, COST_FUNCTION, s ? "tiny_b" : "tiny_a", 3); // a sample or two
+        leaf(tree, f, COST_STALL, s ? "fsync" : "smaps_read", 50);
+        cost_tree_finish(tree);
+    }
+    struct alignment *alignment = align_trees(trees[0], trees[1], NULL);
+    size_t only = 0, replaced = 0, moved = 0;
+    for (size_t i = 0; i < alignment->count; i++) {
+        const struct align_group *group = &alignment->groups[i];
+        only += group->match >= ALIGN_ONLY_A;
+        if (!group->count_a || !group->count_b)
+            continue;
+        const char *name = trees[0]->nodes[group->a[0]].name;
+        replaced += !strcmp(name, "bubble") && group->count_a == 1 && group->count_b == 1 && group->match == ALIGN_SIMILAR;
+        moved += !strcmp(name, "memset") && group->match == ALIGN_EXACT;
+    }
+    CHECK_INT(replaced, 1);
+    CHECK_INT(moved, 1);
+    CHECK_INT(only, 4); // the tiny ones and the stalls
+    alignment_free(alignment);
+    cost_tree_free(trees[0]);
+    cost_tree_free(trees[1]);
+}
+
+TEST(empty_and_one_sided)
+{
+    struct cost_tree *empty = cost_tree_new(), *one = cost_tree_new();
+    cost_tree_finish(empty);
+    leaf(one, 0, COST_KERNEL, "", 5);
+    leaf(one, 0, COST_FUNCTION, "f", -5);
+    leaf(one, leaf(one, 0, COST_GRAPH, "graph", 7), COST_KERNEL, "inside", 1); // below a leaf
+    cost_tree_add(one, place(one, 0, COST_PHASE, "p", NULL), 0, 9, 9, 1);      // a place with time of its own
+    cost_tree_finish(one);
+    struct alignment *alignment = align_trees(empty, empty, NULL);
+    CHECK_INT(alignment->count, 0);
+    CHECK(isnan(alignment->coverage));
+    alignment_free(alignment);
+    alignment = align_trees(empty, one, NULL);
+    CHECK_INT(alignment->count, 5);
+    CHECK_DBL(alignment->coverage, 0, 0);
+    alignment_free(alignment);
+    alignment = align_trees(one, empty, NULL);
+    CHECK_INT(alignment->count, 5);
+    alignment_free(alignment);
+    alignment = align_trees(one, one, NULL);
+    CHECK_DBL(alignment->coverage, 1, 1e-12);
+    alignment_free(alignment);
+    cost_tree_free(empty);
+    cost_tree_free(one);
+}
+
+static double align_seconds(size_t count, bool scrambled, double *ret_right)
+{
+    size_t kept = 0;
+    count = transformer(kernels_a, (count + 8) / 9, false);
+    for (size_t i = 0; i < count; i++) {
+        if (i % 100 == 50)
+            continue;
+        if (i % 100 == 20)
+            kernels_b[kept++] = (struct kernel){.name = "extra", .grid = 5, .ns = 3000, .truth = -1};
+        kernels_b[kept] = kernels_a[i];
+        if (scrambled)
+            scramble(&kernels_b[kept]);
+        kept++;
+    }
+    struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, kept, truth_b, 0);
+    clock_t begin = clock();
+    struct alignment *alignment = align_trees(a, b, NULL);
+    double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    struct score score = judge(alignment, a, b, truth_a, truth_b);
+    *ret_right = score.right / score.total;
+    printf("# %zu leaves a side%s: %.0f ms, %.4f right\n", count, scrambled ? ", scrambled" : "", seconds * 1e3, *ret_right);
+    alignment_free(alignment);
+    cost_tree_free(a);
+    cost_tree_free(b);
+    return seconds;
+}
+
+// The limits are ten times what an idle machine takes, for sanitizers and neighbours.
+TEST(five_thousand_leaves)
+{
+    double right;
+    CHECK(align_seconds(5000, false, &right) < 1);
+    CHECK(right > 0.98);
+    CHECK(align_seconds(5000, true, &right) < 1);
+    CHECK(right > 0.9);
+}
+
+TEST(two_hundred_thousand_leaves)
+{
+    double right;
+    CHECK(align_seconds(KERNELS_MAX - 100, false, &right) < 10);
+    CHECK(align_seconds(KERNELS_MAX - 100, true, &right) < 10);
+}
+
+TEST(deep_places_that_never_match)
+{
+    struct cost_tree *trees[2];
+    for (int s = 0; s < 2; s++) {
+        struct cost_tree *tree = trees[s] = cost_tree_new();
+        uint32_t at = 0;
+        for (int i = 0; i < 20000; i++) {
+            char name[32];
+            snprintf(name, sizeof name, "%c%d", s ? 'x' : 'y', i);
+            at = place(tree, at, COST_PYTHON, name, NULL);
+            leaf(tree, at, COST_FUNCTION, name, 10);
+        }
+        cost_tree_finish(tree);
+    }
+    clock_t begin = clock();
+    struct alignment *alignment = align_trees(trees[0], trees[1], NULL);
+    double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    printf("# %.0f ms\n", seconds * 1e3);
+    CHECK(alignment->count > 0);
+    CHECK(seconds < 10);
+    alignment_free(alignment);
+    cost_tree_free(trees[0]);
+    cost_tree_free(trees[1]);
+}
