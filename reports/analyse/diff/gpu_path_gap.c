@@ -15,6 +15,7 @@ enum {
     BETWEEN_NS_MAX = 20000, // between two operations that were queued; longer ones wait for something that is not known
     LATENCY_NS_MAX = 10000, // from the end of a call to the begin on an idle device; measured 3 to 8 us
     RESUME_NS_MAX = 50000,  // from the return of a call that waited to the next operation in the queue: still that call's cost
+    LATE_NS_MAX = 100000,   // shorter ones between ticks 1 to 10 ms apart: samples would scatter them over functions by chance
     CLOCK_NS = 2000,        // what host and device may disagree about
     LOOK_BACK_MAX = 64
 };
@@ -134,6 +135,7 @@ static void give(struct gpu_path *path, uint32_t place, enum cost_kind kind, enu
             continue;
         struct gpu_amount *amount = gpu_amount(path, leaf);
         amount->ns += ns;
+        amount->busy_ns += ns;
         amount->count++;
         return;
     }
@@ -144,13 +146,15 @@ static void give_wait(struct gpu_path *path, const struct wait *wait, int64_t ns
     give(path, gpu_place_at(path, wait->thread, wait->begin), COST_SYNC, COST_LAUNCH_BOUND, wait->name, ns);
 }
 
-// What the host did while the device waited for it.
+// What the host did while the device waited for it. The few us that a launch comes late have a better place than samples could
+// give: the module whose operation was late. Recorders tell no stall as short as that.
 static void give_host(struct gpu_path *path, int64_t begin, int64_t end, uint32_t next_leaf)
 {
     if (begin >= end)
         return;
     const struct launch_rank *rank = &path->trace->ranks[path->rank];
-    if (path->trace->host && path->trace->host_work && rank->thread != LAUNCH_TRACE_NONE && rank->process != LAUNCH_TRACE_NONE) {
+    if (end - begin > LATE_NS_MAX && path->trace->host && path->trace->host_work && rank->thread != LAUNCH_TRACE_NONE &&
+        rank->process != LAUNCH_TRACE_NONE) {
         host_path_add(path->host, path->rank, begin, end, COST_LAUNCH_BOUND, COST_NONE, path->window);
         return;
     }

@@ -144,10 +144,6 @@ static const char *deed_word(enum cost_kind kind)
         return "cpu_function";
     case COST_STALL:
         return "stall";
-    case COST_SYNC:
-        return "sync";
-    case COST_COLLECTIVE:
-        return "communication";
     default:
         return "host";
     }
@@ -187,7 +183,7 @@ static void host_compare(struct cost_tree *scratch, int64_t others, struct deed 
             sum.late += totals[i].late;
             sum.others += totals[i].others;
         }
-        if (sum.kind != COST_GAP)
+        if (sum.kind != COST_GAP && sum.kind != COST_SYNC && sum.kind != COST_COLLECTIVE) // waits are no cause of their own
             deed_take(best, tree, deed_word(sum.kind), sum.name, sum.late - sum.others / others);
     }
     free(totals);
