@@ -11,7 +11,7 @@
 #include "reports/analyse/diff/align_inside.h"
 
 static const int64_t align_cells_max = 40000000;  // of all edit distances: 0.3 s
-static const int64_t align_visits_max = 20000000; // of leftovers
+static const int64_t align_visits_max = 2000000;  // of leftovers on their way up, and of nodes that say what a place is: 1 s
 
 void align_join(struct align_job *job, enum align_match match, const uint32_t *a, size_t count_a, const uint32_t *b,
                 size_t count_b)
@@ -128,7 +128,7 @@ static void align_result(struct align_job *job, struct alignment *ret)
 
 struct alignment *align_trees(const struct cost_tree *a, const struct cost_tree *b, const struct align_opts *opts)
 {
-    struct align_job job = {.arena = arena_new(), .texts = cost_tree_new(), .cells = align_cells_max, .visits = align_visits_max};
+    struct align_job job = {.arena = arena_new(), .texts = cost_tree_new(), .cells = align_cells_max, .visits = align_visits_max, .signs = align_visits_max};
     if (opts)
         job.opts = *opts;
     job.sides[0].tree = a;

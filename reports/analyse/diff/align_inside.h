@@ -56,6 +56,7 @@ struct align_job {
     bool names_work;            // both sides share enough names to trust them
     int64_t cells;              // of edit distances, still allowed
     int64_t visits;             // of leftovers on their way up, still allowed
+    int64_t signs;              // of nodes below places compared by content, still allowed
 };
 
 // Keys, the same text on both sides giving the same number.

@@ -218,9 +218,9 @@ static int places_by_share(const void *left, const void *right)
 }
 
 // What the time below a place was spent on: by names, without names by shapes and files.
-static struct places_signature places_sign(const struct places *places, int s, uint32_t node)
+static struct places_signature places_sign(struct places *places, int s, uint32_t node)
 {
-    const struct align_job *job = places->job;
+    struct align_job *job = places->job;
     const struct cost_tree *tree = job->sides[s].tree;
     struct places_share *shares = xcalloc(PLACES_SIGNATURE_MAX, sizeof *shares);
     size_t count = 0, seen = 0;
@@ -244,6 +244,7 @@ static struct places_signature places_sign(const struct places *places, int s, u
             break;
         at = next;
     }
+    job->signs -= (int64_t)seen;
     qsort(shares, count, sizeof *shares, places_by_share);
     size_t kept = 0;
     for (size_t i = 0; i < count; i++)
@@ -289,6 +290,8 @@ static bool places_by_content(struct places *places, uint32_t pool)
 {
     struct places_signature signs[ALIGN_SIDES][PLACES_SIMILAR_MAX];
     size_t counts[ALIGN_SIDES], couples = 0;
+    if (places->job->signs <= 0)
+        return false;
     for (int s = 0; s < ALIGN_SIDES; s++) {
         counts[s] = places->open[s].count < PLACES_SIMILAR_MAX ? places->open[s].count : PLACES_SIMILAR_MAX;
         for (size_t i = 0; i < counts[s]; i++)
