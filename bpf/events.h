@@ -113,6 +113,7 @@ enum ug_sample_why {
     UG_SAMPLE_SPIN = 1 << 3,      /* in kernel mode while a target spins for a lock elsewhere */
     UG_SAMPLE_USER = 1 << 4,      /* the tick hit user mode */
     UG_SAMPLE_IRQ = 1 << 5,       /* the tick hit hard or soft interrupt context */
+    UG_SAMPLE_LATE = 1 << 6,      /* set by the recorder: its Python stack is of more than 1 ms after the tick */
 };
 
 struct ug_sample {

@@ -129,7 +129,7 @@ static void event_sample(struct recorder *recorder, const struct ug_sample *samp
     struct task_thread *thread = tasks_thread(recorder->tasks, &sample->task, (int64_t)sample->at_ns);
     if (!thread)
         return;
-    bool target = sample->why & UG_SAMPLE_TARGET;
+    bool target = sample->why & UG_SAMPLE_TARGET, late = false;
     uint32_t python = 0, user = 0;
     // Of a mere neighbour it matters that it ran; its symbols would cost more than the rest of the recording.
     if (sample->why & (UG_SAMPLE_TARGET | UG_SAMPLE_OWNER))
@@ -139,12 +139,12 @@ static void event_sample(struct recorder *recorder, const struct ug_sample *samp
     else
         tasks_rename_stranger(thread, &sample->task);
     if (target && recorder->python)
-        python = python_for_sample(recorder->python, thread, (int64_t)sample->at_ns);
+        python = python_for_sample(recorder->python, thread, (int64_t)sample->at_ns, &late);
     struct row row = writer_row(recorder->writer, WRITER_SAMPLE);
     row_int(&row, thread->id);
     row_int(&row, (int64_t)sample->at_ns);
     row_int(&row, sample->cpu);
-    row_int(&row, sample->why);
+    row_int(&row, sample->why | (late ? UG_SAMPLE_LATE : 0));
     row_id(&row, stacks_kernel(recorder->stacks, addresses, sample->kernel_count));
     row_id(&row, user);
     row_id(&row, python);

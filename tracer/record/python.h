@@ -42,8 +42,9 @@ struct python_gap {
 };
 void python_for_gap(struct python_reader *reader, struct task_thread *thread, const struct ug_gap *gap,
                     struct python_gap *ret);
-// Walk a thread that was on its CPU a moment ago; 0: no Python, or no time for it.
-uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thread, int64_t at_ns);
+// Walk a thread that was on its CPU a moment ago; 0: no Python, or no time for it. *ret_late: so long ago that it may be
+// in another function by now.
+uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thread, int64_t at_ns, bool *ret_late);
 
 struct python_counts {
     uint64_t wanted;  // walks that were asked for
