@@ -122,7 +122,8 @@ size_t host_sync_from(const struct host_rank *rank, int64_t at);
 
 uint32_t host_leaf_named(struct host_path *path, enum cost_kind kind, const char *name, const char *module);
 // What the thread executed: kernel function or native function. 0 for no stack.
-uint32_t host_leaf_of_stacks(struct host_path *path, uint32_t kernel, uint32_t user, uint32_t python);
+uint32_t host_leaf_of_stacks(struct host_path *path, uint32_t kernel, uint32_t user);
+uint32_t host_leaf_collector(struct host_path *path); // Python's garbage collection
 // The place below a phase that a Python stack stands for.
 uint32_t host_place(struct host_path *path, uint32_t chain, uint32_t python);
 uint32_t host_place_collector(struct host_path *path, uint32_t chain);

@@ -90,7 +90,7 @@ static uint32_t host_leaf_kernel(struct host_path *path, const struct trace_stac
     static const char *const faults[] = {"exc_page_fault", "do_user_addr_fault", "handle_mm_fault", "do_page_fault",
                                          "do_mem_abort", "do_translation_fault", NULL};
     static const char *const interrupts[] = {"sysvec_", "common_interrupt", "handle_softirqs", "__do_softirq", "irq_exit",
-                                             "__irq_exit", "irq_enter", "__sysvec_", NULL};
+                                             "__irq_exit", "irq_enter", "__sysvec_", "irqentry_", NULL};
     const char *name = NULL;
     for (uint32_t i = stack->count; i-- && !name;) {
         const char *frame = host_frame_at(path->host, stack, i)->name;
@@ -126,7 +126,7 @@ static uint32_t host_leaf_user(struct host_path *path, const struct trace_stack 
         return host_leaf_named(path, COST_FUNCTION, "Python interpreter", "[python]");
     bool spins = host_spins(name, module);
     uint32_t leaf;
-    if (!strcmp(module, "[anon]"))
+    if (!strcmp(module, "[anon]") || !strcmp(module, "[jit]"))
         leaf = host_leaf_named(path, COST_FUNCTION, "[unknown]", "[jit]");
     else if (strstr(name, "+0x"))
         leaf = host_leaf_named(path, COST_FUNCTION, "[unknown]", module);
@@ -137,18 +137,21 @@ static uint32_t host_leaf_user(struct host_path *path, const struct trace_stack 
     return leaf;
 }
 
-uint32_t host_leaf_of_stacks(struct host_path *path, uint32_t kernel, uint32_t user, uint32_t python)
+// Its pieces of the interpreter have no names of their own in most builds.
+uint32_t host_leaf_collector(struct host_path *path)
+{
+    uint32_t leaf = host_leaf_named(path, COST_FUNCTION, "garbage collection", "[python]");
+    path->leaves[leaf].flags |= HOST_LEAF_GC;
+    return leaf;
+}
+
+uint32_t host_leaf_of_stacks(struct host_path *path, uint32_t kernel, uint32_t user)
 {
     const struct trace *host = path->host;
     kernel = kernel < host->stack_count ? kernel : 0;
     user = user < host->stack_count ? user : 0;
-    python = python < host->stack_count ? python : 0;
-    bool collects = marks_has(host->stacks[python].marks, MARK_GC) || marks_has(host->stacks[user].marks, MARK_GC);
-    if (collects) { // its pieces of the interpreter have no names of their own in most builds
-        uint32_t leaf = host_leaf_named(path, COST_FUNCTION, "garbage collection", "[python]");
-        path->leaves[leaf].flags |= HOST_LEAF_GC;
-        return leaf;
-    }
+    if (marks_has(host->stacks[user].marks, MARK_GC))
+        return host_leaf_collector(path);
     uint64_t key = (uint64_t)kernel << 32 | user;
     uint32_t leaf = host_map_get(&path->leaf_of_stack, key);
     if (leaf != HOST_NONE)
@@ -200,16 +203,17 @@ static bool host_is_plumbing(const char *name, const char *module)
         {"torch/nn/modules/module.py", "_wrapped_call_impl"},
         {"torch/utils/_contextlib.py", NULL},
         {"torch/autograd/grad_mode.py", NULL},
-        {"torch/optim/optimizer.py", "Optimizer.profile_hook_step"},
         {"torch/optim/optimizer.py", "profile_hook_step"},
-        {"torch/optim/optimizer.py", "_use_grad_for_differentiable"},
-        {"torch/optim/optimizer.py", "_disable_dynamo_if_unsupported"},
-        {"torch/optim/lr_scheduler.py", "LRScheduler.__init__.<locals>.with_counter"},
+        {"torch/optim/optimizer.py", "_use_grad"},
+        {"torch/optim/optimizer.py", "_disable_dynamo"},
+        {"torch/optim/optimizer.py", "maybe_fallback"},
+        {"torch/optim/lr_scheduler.py", "with_counter"},
         {"torch/_compile.py", NULL},
+        {"torch/_dynamo/eval_frame.py", "DisableContext.__call__"},
         {"contextlib.py", NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (!strcmp(module, rows[i].module) && (!rows[i].name || host_begins(name, rows[i].name)))
+        if (!strcmp(module, rows[i].module) && (!rows[i].name || strstr(name, rows[i].name)))
             return true;
     return false;
 }

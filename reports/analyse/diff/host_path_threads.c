@@ -11,6 +11,8 @@
 static void host_ticks_fill(struct host_path *path, struct host_thread *thread, const struct trace_thread *row, uint32_t rank)
 {
     const struct trace *host = path->host;
+    uint32_t interpreter = host_leaf_named(path, COST_FUNCTION, "Python interpreter", "[python]");
+    uint32_t collector = host_leaf_collector(path);
     thread->ticks = xcalloc((size_t)row->sample_count + 1, sizeof *thread->ticks);
     for (uint32_t i = 0; i < row->sample_count; i++) {
         const struct trace_sample *sample = &host->samples[row->sample_first + i];
@@ -20,9 +22,15 @@ static void host_ticks_fill(struct host_path *path, struct host_thread *thread, 
         struct host_tick *tick = &thread->ticks[thread->tick_count++];
         tick->at = sample->at;
         tick->chain = host_chain_at(path, rank, sample->at);
-        tick->leaf = host_leaf_of_stacks(path, sample->kernel, sample->user, sample->python);
+        // A late stack is of another function as likely as not; that the interpreter collects it may still say.
+        bool late = sample->why & UG_SAMPLE_LATE;
+        tick->leaf = host_leaf_of_stacks(path, sample->kernel, sample->user);
         bool collects = path->leaves[tick->leaf].flags & HOST_LEAF_GC;
-        tick->python = collects || host_stack_useful(path, sample->python) ? sample->python : 0;
+        if (!collects && tick->leaf == interpreter && marks_has(trace_marks(host, sample->python), MARK_GC)) {
+            tick->leaf = collector;
+            collects = true;
+        }
+        tick->python = collects || (!late && host_stack_useful(path, sample->python)) ? sample->python : 0;
         thread->python |= tick->python != 0;
     }
 }
@@ -42,7 +50,7 @@ static void host_offs_fill(struct host_path *path, struct host_thread *thread, c
         off->end = covered = gap->in;
         off->gap = row->gap_first + i;
         off->chain = host_chain_at(path, rank, begin);
-        off->leaf = host_leaf_of_stacks(path, 0, gap->user, 0);
+        off->leaf = host_leaf_of_stacks(path, 0, gap->user);
         off->python = host_stack_useful(path, gap->python) ? gap->python : 0;
         thread->python |= off->python != 0;
     }
@@ -140,7 +148,7 @@ static void host_fill_stacks(struct host_path *path, struct host_thread *thread)
     struct host_fill fill = {.path = path, .thread = thread};
     fill.guesses = xcalloc(count + 1, sizeof *fill.guesses);
     fill.interpreter = host_leaf_named(path, COST_FUNCTION, "Python interpreter", "[python]");
-    uint32_t collector = host_leaf_named(path, COST_FUNCTION, "garbage collection", "[python]");
+    uint32_t collector = host_leaf_collector(path);
     host_fill_pass(&fill);
     host_map_clear(&fill.by_leaf);
     host_map_clear(&fill.by_chain);

@@ -99,7 +99,7 @@ static uint32_t host_wait_leaf(struct host_walk *walk, const struct host_off *of
     if (word)
         return host_leaf_named(path, COST_STALL, word, NULL);
     // By the system call, else by the function that waits.
-    uint32_t leaf = host_leaf_of_stacks(path, gap->kernel, gap->kernel ? 0 : gap->user, 0);
+    uint32_t leaf = host_leaf_of_stacks(path, gap->kernel, gap->kernel ? 0 : gap->user);
     const char *name = path->leaves[leaf].name;
     return host_leaf_named(path, COST_STALL, gap->kernel || gap->user ? name : "off the CPU", NULL);
 }
