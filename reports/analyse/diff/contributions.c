@@ -202,6 +202,14 @@ static const char *label_short(struct diff_job *job, const char *name, size_t ma
 {
     char text[NAMES_LENGTH_MAX] = "";
     names_short(name, text, sizeof text, max);
+    // "cutlass::Kernel2" is the name of them all: what its template is of tells which.
+    const char *inner = strncmp(text, "cutlass::Kernel", 15) == 0 ? strchr(name, '<') : NULL;
+    if (inner) {
+        size_t len = strcspn(inner + 1, "<>,(");
+        char *own = xasprintf("%.*s", (int)(len < NAMES_LENGTH_MAX ? len : NAMES_LENGTH_MAX - 1), inner + 1);
+        names_short(own, text, sizeof text, max);
+        free(own);
+    }
     return arena_copy(job->arena, text);
 }
 

@@ -12,6 +12,7 @@ enum { ALIKE_KERNELS_MIN = 5 };
 static const double alike_clock_min = 0.03; // below it a clock is not told from its kernels
 static const double alike_clock_spread = 0.35; // of the change: how far kernels may differ from the median
 static const double alike_clock_share = 0.8; // of kernel time that has to go along
+static const double alike_clock_kernels = 0.75; // of their number: TF32 off slows all products, and leaves the others
 static const double alike_threads_min = 1.25;
 
 struct alike_ratio {
@@ -68,7 +69,7 @@ static void alike_clock(const struct diff_job *job, struct diff_group *groups, s
     }
     free(ratios);
     if (kernels < ALIKE_KERNELS_MIN || !(fabs(median - 1) > alike_clock_min) || near < alike_clock_share * total ||
-        near_kernels < ALIKE_KERNELS_MIN)
+        near_kernels < ALIKE_KERNELS_MIN || (double)near_kernels < alike_clock_kernels * (double)kernels)
         return;
     for (size_t i = 0; i < count; i++)
         if (isfinite(alike_kernel_ratio(job, &groups[i])) && alike_is_near(alike_kernel_ratio(job, &groups[i]), median))

@@ -60,6 +60,14 @@ static bool groups_compiles(const struct cost_tree *tree, uint32_t node)
     return false;
 }
 
+static bool groups_in_phase(const struct cost_tree *tree, uint32_t node, const char *name)
+{
+    for (; node != COST_NONE && node != 0; node = tree->nodes[node].parent)
+        if (tree->nodes[node].kind == COST_PHASE && strcmp(tree->nodes[node].name, name) == 0)
+            return true;
+    return false;
+}
+
 static bool groups_is_interpreter(const struct cost_node *leaf)
 {
     return strcmp(leaf->name, "Python interpreter") == 0 || strncmp(leaf->name, "_PyEval", 7) == 0 ||
@@ -104,7 +112,8 @@ static enum diff_kind groups_kind(const struct diff_job *job, const struct diff_
 {
     const struct cost_tree *tree = job->workload->trees[group->side];
     const struct cost_node *leaf = &tree->nodes[group->leaf];
-    if (leaf->class == COST_DATA_WAIT)
+    bool gpu_idle = job->has_gpu && (leaf->class == COST_LAUNCH_BOUND || leaf->class == COST_IDLE);
+    if (leaf->class == COST_DATA_WAIT || (gpu_idle && groups_in_phase(tree, leaf->parent, "data")))
         return DIFF_DATA_WAIT;
     if (leaf->kind == COST_COLLECTIVE || leaf->class == COST_COMM_EXPOSED)
         return DIFF_COMM_EXPOSED;

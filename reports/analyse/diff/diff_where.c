@@ -13,7 +13,7 @@ enum { WHERE_DEPTH_MAX = 64, WHERE_LINKS = 6, WHERE_NAME_MAX = 160 };
 static const double where_share = 0.8;
 
 struct where_path { // outermost first
-    const char *names[WHERE_DEPTH_MAX];
+    const char *names[WHERE_DEPTH_MAX], *raw[WHERE_DEPTH_MAX]; // raw: with its index
     size_t count;
 };
 
@@ -49,8 +49,10 @@ static void where_path(struct diff_job *job, const struct cost_tree *tree, uint3
         nodes[depth++] = node;
     }
     path->count = depth;
-    for (size_t i = 0; i < depth; i++)
+    for (size_t i = 0; i < depth; i++) {
         path->names[i] = where_name(job, tree, nodes[depth - 1 - i]);
+        path->raw[i] = tree->nodes[nodes[depth - 1 - i]].kind == COST_MODULE ? tree->nodes[nodes[depth - 1 - i]].name : path->names[i];
+    }
 }
 
 // "forward > layers.* > ... > Linear.forward"
@@ -92,22 +94,35 @@ static double where_weight(const struct diff_group *group)
 }
 
 // The name that may hold a majority at this depth, by Boyer and Moore's vote with weights.
-static const char *where_candidate(const struct where_path *paths, const double *weights, const bool *in, size_t count, size_t depth)
+static const char *where_candidate(const struct where_path *paths, const double *weights, const bool *in, size_t count,
+                                   size_t depth, bool raw)
 {
     const char *name = NULL;
     double votes = 0;
     for (size_t i = 0; i < count; i++) {
         if (!in[i] || paths[i].count <= depth)
             continue;
-        bool same = name && strcmp(name, paths[i].names[depth]) == 0;
+        const char *own = raw ? paths[i].raw[depth] : paths[i].names[depth];
+        bool same = name && strcmp(name, own) == 0;
         if (!same && weights[i] > votes) {
             votes = weights[i] - votes;
-            name = paths[i].names[depth];
+            name = own;
         } else {
             votes += same ? weights[i] : -weights[i];
         }
     }
     return name;
+}
+
+// One layer of many is told by its index: "layers.2.mlp", not "layers.*.mlp".
+static const char *where_exact(const struct where_path *paths, const double *weights, const bool *in, size_t count, size_t depth,
+                               const char *name, double total)
+{
+    const char *raw = where_candidate(paths, weights, in, count, depth, true);
+    double held = 0;
+    for (size_t i = 0; i < count && raw; i++)
+        held += in[i] && paths[i].count > depth && strcmp(paths[i].raw[depth], raw) == 0 ? weights[i] : 0;
+    return raw && held >= where_share * total ? raw : name;
 }
 
 const char *diff_where(struct diff_job *job, const struct diff_group *groups, const uint32_t *members, size_t count)
@@ -125,7 +140,7 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups, co
         in[i] = true;
     }
     while (found.count < WHERE_DEPTH_MAX) {
-        const char *name = where_candidate(paths, weights, in, count, found.count);
+        const char *name = where_candidate(paths, weights, in, count, found.count, false);
         double held = 0;
         for (size_t i = 0; i < count && name; i++) {
             in[i] = in[i] && paths[i].count > found.count && strcmp(paths[i].names[found.count], name) == 0;
@@ -133,7 +148,8 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups, co
         }
         if (!name || held < where_share * total)
             break;
-        found.names[found.count++] = name;
+        found.names[found.count] = where_exact(paths, weights, in, count, found.count, name, total);
+        found.count++;
     }
     const char *where = where_join(job, &found, found.count);
     free(in);
