@@ -208,8 +208,7 @@ static size_t sweep_window(struct sweep *sweep, const uint32_t *order, size_t co
         const struct launch_op *op = &ops[index];
         if (op->start >= window->end)
             break;
-        enum gpu_level level;
-        uint32_t leaf = gpu_leaf_of(&sweep->path, op, &level);
+        uint32_t leaf = gpu_leaf_of(&sweep->path, op), level = sweep->path.levels[op->work];
         int64_t end = op->start + op->dur;
         if (op->start < window->begin) { // between turns, or cold: it counts as far as it reaches in
             if (end > window->begin)
@@ -279,6 +278,7 @@ static void sweep_rank(const struct launch_trace *trace, struct host_path *host,
     gpu_gaps_free(sweep.path.gaps);
     gpu_leaves_free(sweep.path.leaves);
     gpu_places_free(sweep.path.places);
+    free(sweep.path.levels);
     free(sweep.path.amounts);
     free(sweep.path.touched);
     for (int level = 0; level < GPU_LEVEL_COUNT; level++)

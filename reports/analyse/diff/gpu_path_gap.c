@@ -32,6 +32,11 @@ struct gpu_gaps {
     struct wait *waits;
     size_t wait_count, at; // at: the first one that begins at or after the last gap's begin
     struct gpu_map nodes;  // by place and name: leaves
+    struct recent {        // most gaps are like one of the last
+        const char *name;
+        uint32_t place, leaf;
+        enum cost_class class;
+    } recent[4];
     const char *latency, *late, *first, *between[3][3];
 };
 
@@ -120,25 +125,32 @@ void gpu_gaps_free(struct gpu_gaps *gaps)
 }
 
 // name: a text of the tree. The same name of a place has one leaf a class.
+static uint32_t leaf_of(struct gpu_path *path, uint32_t place, enum cost_kind kind, enum cost_class class, const char *name)
+{
+    struct recent *recent = &path->gaps->recent[((uintptr_t)name >> 4 ^ place) % 4];
+    if (recent->name == name && recent->place == place && recent->class == class)
+        return recent->leaf;
+    uint64_t key = gpu_mix((uint64_t)(uintptr_t)name, (uint64_t)place << 8 | (uint64_t)class);
+    for (;; key++) { // another leaf of the same hash: the next key
+        uint32_t *slot = gpu_map_put(&path->gaps->nodes, key);
+        if (*slot == COST_NONE)
+            *slot = cost_tree_child(path->tree, place, &(struct cost_key){.kind = kind, .class = class, .name = name});
+        const struct cost_node *node = &path->tree->nodes[*slot];
+        if (node->name != name || node->parent != place || node->class != class)
+            continue;
+        *recent = (struct recent){.name = name, .place = place, .leaf = *slot, .class = class};
+        return *slot;
+    }
+}
+
 static void give(struct gpu_path *path, uint32_t place, enum cost_kind kind, enum cost_class class, const char *name, int64_t ns)
 {
     if (ns <= 0)
         return;
-    uint64_t key = gpu_mix((uint64_t)(uintptr_t)name, (uint64_t)place << 8 | (uint64_t)class);
-    for (;; key++) {
-        uint32_t *slot = gpu_map_put(&path->gaps->nodes, key);
-        if (*slot == COST_NONE)
-            *slot = cost_tree_child(path->tree, place, &(struct cost_key){.kind = kind, .class = class, .name = name});
-        uint32_t leaf = *slot;
-        const struct cost_node *node = &path->tree->nodes[leaf];
-        if (node->name != name || node->parent != place || node->class != class)
-            continue;
-        struct gpu_amount *amount = gpu_amount(path, leaf);
-        amount->ns += ns;
-        amount->busy_ns += ns;
-        amount->count++;
-        return;
-    }
+    struct gpu_amount *amount = gpu_amount(path, leaf_of(path, place, kind, class, name));
+    amount->ns += ns;
+    amount->busy_ns += ns;
+    amount->count++;
 }
 
 static void give_wait(struct gpu_path *path, const struct wait *wait, int64_t ns)
@@ -220,14 +232,6 @@ static void gap_host(struct gpu_path *path, int64_t begin, int64_t end, const st
     give_host(path, now, end, next_leaf);
 }
 
-static int level_of(const struct launch_trace *trace, const struct launch_op *op)
-{
-    const struct launch_work *work = &trace->works[op->work];
-    if (work->kind >= 16)
-        return GPU_COPY;
-    return work->kind == 0 && work->kernel < trace->kernel_count && trace->kernels[work->kernel].comm ? GPU_COMM : GPU_COMPUTE;
-}
-
 void gpu_gap_add(struct gpu_path *path, int64_t begin, int64_t end, const struct launch_op *before,
                  const struct launch_op *next, uint32_t next_leaf)
 {
@@ -251,6 +255,6 @@ void gpu_gap_add(struct gpu_path *path, int64_t begin, int64_t end, const struct
     enum cost_class class = end - launched > BETWEEN_NS_MAX ? COST_IDLE : COST_LAUNCH_BOUND;
     const char *name = gaps->latency;
     if (!latency)
-        name = before ? gaps->between[level_of(path->trace, before)][level_of(path->trace, next)] : gaps->first;
+        name = before ? gaps->between[path->levels[before->work]][path->levels[next->work]] : gaps->first;
     give(path, gpu_place_phase(path, gpu_call_begin(next)), COST_GAP, class, name, end - launched);
 }

@@ -28,10 +28,11 @@ struct leaf_work {
     uint32_t label;  // COST_NONE: told by the collective
     uint32_t line;   // time line of the thread; COST_NONE: its module is `module`
     uint32_t module;
-    uint8_t level;
 };
 
 struct entry { // of a label at a place
+    uint64_t key;
+    uint32_t after; // the entry that came behind it the last time: steps repeat, and so it is mostly that one again
     uint32_t step[2], next[2]; // steps overlap by one on the device: the even and the odd one count apart
     uint32_t *nodes;
     uint32_t count, capacity;
@@ -50,7 +51,8 @@ struct gpu_leaves {
     struct collective *collectives;
     const struct launch_step *steps;
     size_t label_count, label_capacity, entry_count, entry_capacity, collective_count, step_count, leaf_count;
-    size_t step; // cursor
+    size_t step;        // cursor
+    uint32_t last_entry;
     uint32_t position[2], position_step[2];
 };
 
@@ -225,6 +227,7 @@ static void works_load(struct gpu_path *path)
     const struct launch_trace *trace = path->trace;
     struct gpu_leaves *leaves = path->leaves;
     leaves->works = xcalloc(trace->work_count + 1, sizeof *leaves->works);
+    path->levels = xcalloc(trace->work_count + 1, sizeof *path->levels);
     for (size_t i = 0; i < trace->work_count; i++) {
         const struct launch_work *work = &trace->works[i];
         struct leaf_work *ret = &leaves->works[i];
@@ -239,7 +242,7 @@ static void works_load(struct gpu_path *path)
         else if (work->kernel < trace->kernel_count)
             label = kernel_label(&trace->kernels[work->kernel]);
         ret->label = label_of(path, label);
-        ret->level = label.kind == COST_TRANSFER ? GPU_COPY : label.kind == COST_COLLECTIVE ? GPU_COMM : GPU_COMPUTE;
+        path->levels[i] = label.kind == COST_TRANSFER ? GPU_COPY : label.kind == COST_COLLECTIVE ? GPU_COMM : GPU_COMPUTE;
         ret->line = gpu_place_line(path, work->thread);
         if (work->graph_node && gpu_place_captured(path, work->graph_node, &ret->module))
             ret->line = COST_NONE;
@@ -255,6 +258,8 @@ struct gpu_leaves *gpu_leaves_new(struct gpu_path *path)
             leaves->steps = leaves->step_count ? leaves->steps : &trace->steps[i];
             leaves->step_count++;
         }
+    leaves->entries = leaf_grow(NULL, 0, &leaves->entry_capacity, sizeof *leaves->entries);
+    leaves->entries[leaves->entry_count++] = (struct entry){.key = UINT64_MAX}; // before the first: no label has this key
     works_load(path);
     collectives_load(path);
     return leaves;
@@ -303,13 +308,19 @@ static uint32_t step_at(struct gpu_leaves *leaves, int64_t at)
 
 static struct entry *entry_of(struct gpu_leaves *leaves, uint32_t place, uint32_t label)
 {
-    uint32_t *slot = gpu_map_put(&leaves->entry_map, (uint64_t)place << 32 | label);
-    if (*slot == COST_NONE) {
-        leaves->entries = leaf_grow(leaves->entries, leaves->entry_count, &leaves->entry_capacity, sizeof *leaves->entries);
-        leaves->entries[leaves->entry_count] = (struct entry){.step = {COST_NONE, COST_NONE}};
-        *slot = (uint32_t)leaves->entry_count++;
+    uint64_t key = (uint64_t)place << 32 | label;
+    struct entry *last = &leaves->entries[leaves->last_entry];
+    if (leaves->entries[last->after].key != key) {
+        uint32_t *slot = gpu_map_put(&leaves->entry_map, key);
+        if (*slot == COST_NONE) {
+            *slot = (uint32_t)leaves->entry_count;
+            leaves->entries = leaf_grow(leaves->entries, leaves->entry_count, &leaves->entry_capacity, sizeof *leaves->entries);
+            leaves->entries[leaves->entry_count++] = (struct entry){.key = key, .step = {COST_NONE, COST_NONE}};
+        }
+        leaves->entries[leaves->last_entry].after = *slot;
     }
-    return &leaves->entries[*slot];
+    leaves->last_entry = leaves->entries[leaves->last_entry].after;
+    return &leaves->entries[leaves->last_entry];
 }
 
 static uint32_t entry_add(struct gpu_path *path, struct entry *entry, uint32_t place, const struct label *label)
@@ -324,15 +335,14 @@ static uint32_t entry_add(struct gpu_path *path, struct entry *entry, uint32_t p
     return node;
 }
 
-uint32_t gpu_leaf_of(struct gpu_path *path, const struct launch_op *op, enum gpu_level *ret_level)
+uint32_t gpu_leaf_of(struct gpu_path *path, const struct launch_op *op)
 {
     struct gpu_leaves *leaves = path->leaves;
     const struct leaf_work *work = &leaves->works[op->work];
     int64_t call = gpu_call_begin(op);
     uint32_t module = work->line == COST_NONE ? work->module : gpu_place_module(path, work->line, call);
     uint32_t place = gpu_place_of(path, gpu_place_phase(path, call), module), label = work->label;
-    *ret_level = work->level;
-    if (work->level == GPU_COMM && leaves->collective_count)
+    if (leaves->collective_count && path->levels[op->work] == GPU_COMM)
         label = collective_label(path, op, label);
     struct entry *entry = entry_of(leaves, place, label);
     uint32_t step = step_at(leaves, call), half = step & 1, k = 0;

@@ -37,6 +37,7 @@ struct gpu_path {
     struct host_path *host;
     struct cost_tree *tree;
     uint32_t rank, window; // index of trace->ranks; of the tree's windows
+    uint8_t *levels;       // enum gpu_level, by work
     struct gpu_places *places;
     struct gpu_leaves *leaves;
     struct gpu_gaps *gaps;
@@ -45,10 +46,10 @@ struct gpu_path {
     size_t amount_capacity, touched_count, touched_capacity;
 };
 
-struct gpu_leaves *gpu_leaves_new(struct gpu_path *path);
+struct gpu_leaves *gpu_leaves_new(struct gpu_path *path); // fills levels, too
 void gpu_leaves_free(struct gpu_leaves *leaves);
 // The leaf of an operation. In the order of their starts: it counts which one of its kind in its step it is.
-uint32_t gpu_leaf_of(struct gpu_path *path, const struct launch_op *op, enum gpu_level *ret_level);
+uint32_t gpu_leaf_of(struct gpu_path *path, const struct launch_op *op);
 
 struct gpu_places *gpu_places_new(struct gpu_path *path);
 void gpu_places_free(struct gpu_places *places);

@@ -133,6 +133,12 @@ static void ranges_load(struct gpu_path *path)
 
 static void modules_load(struct gpu_path *path)
 {
+    enum { SEEN = 256 };
+    struct seen {
+        const char *name;
+        uint32_t module;
+        uint8_t kind;
+    } seen[SEEN] = {{0}}; // no mark of a module has kind 0
     const struct launch_trace *trace = path->trace;
     struct gpu_places *places = path->places;
     places->thread_count = trace->host ? trace->host->thread_count : 0;
@@ -145,8 +151,10 @@ static void modules_load(struct gpu_path *path)
         const struct launch_mark *mark = &trace->marks[i];
         if (mark->rank != path->rank || (mark->kind != UG_MARK_MODULE && mark->kind != UG_MARK_BACKWARD))
             continue;
-        uint32_t module = module_of(path, mark->name, mark->kind == UG_MARK_BACKWARD, false, 0);
-        gpu_timeline_add(line_of(places, mark->thread), mark->at, module);
+        struct seen *known = &seen[((uintptr_t)mark->name >> 3 ^ mark->kind) % SEEN];
+        if (known->name != mark->name || known->kind != mark->kind) // a name is one text of the trace: millions of marks share few
+            *known = (struct seen){mark->name, module_of(path, mark->name, mark->kind == UG_MARK_BACKWARD, false, 0), mark->kind};
+        gpu_timeline_add(line_of(places, mark->thread), mark->at, known->module);
         any = true;
     }
     if (!any)
