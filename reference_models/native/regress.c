@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "common/strings.h"
-#include "reference_models/native/rng.h"
 
 enum {
     REGRESS_COLD_STEPS = 3,          // not yet what a step takes later
@@ -68,7 +67,7 @@ REGRESS_UNIT regress_compute(struct regress *regress)
 {
     uint64_t value = regress->sink;
     for (int i = 0; i < 4000; i++)
-        value = rng_mix(value);
+        value = (value ^ value >> 29) * 0x9e3779b97f4a7c15u + 1;
     regress->sink = value;
 }
 
@@ -128,7 +127,7 @@ __attribute__((noinline, noclone)) static uint64_t regress_rival_work(int64_t ns
     for (int64_t end_ns = regress_now_ns(CLOCK_THREAD_CPUTIME_ID) + ns;
          regress_now_ns(CLOCK_THREAD_CPUTIME_ID) < end_ns;)
         for (int i = 0; i < 1000; i++)
-            value = rng_mix(value);
+            value = (value ^ value >> 29) * 0x9e3779b97f4a7c15u + 1;
     return value;
 }
 

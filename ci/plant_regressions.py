@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does `upgate diff` name what got slower? The part of ci/plants that plants regressions: one side of a reference
+workload gets the plant, `upgate ab` runs both, `upgate diff` says where the difference comes from, and that is compared with
+reference_models/plants/regressions.json. tests/e2e/regressions.py uses the functions.
+
+A contribution answers a plant when its kind is one of the answer's, and name and place match the answer's patterns. Only what is
+named counts: contributions that upgate itself does not tell from noise are no answers and accuse nobody."""
+import datetime
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.environ.get("UPGATE_BUILD") or os.path.join(ROOT, "build", "release")
+UPGATE = os.path.join(BUILD, "upgate")
+MODELS = os.path.join(BUILD, "reference_models")
+ANSWERS = os.path.join(ROOT, "reference_models", "plants", "regressions.json")
+PYTHON = os.environ.get("UPGATE_PLANTS_PYTHON") or os.path.join(ROOT, "envs", "candidate", "bin", "python")
+
+# Enough for a step time that tells 3 %, in half a minute a plant.
+PAIRS, TRACED_PAIRS, VOIDS = 4, 3, 12
+STEPS = {("native", "dlrm"): 200, ("native", "transformer"): 150, ("native", "allreduce"): 120,
+         ("torch", "dlrm"): 120, ("torch", "transformer"): 80, ("torch", "ddp"): 40}
+INFER_FACTOR = 2  # requests are shorter
+RUN_S = 900
+EFFECT_LEAST = 0.01  # of the step: below, a plant whose strength depends on the machine had none
+FIRST, TOP, WRONG, MISSED, QUIET, ACCUSED = "first", "top three", "wrong", "missed", "quiet", "accused"
+NONE, SKIPPED, FAILED = "no effect", "skipped", "failed"
+GOOD = (FIRST, QUIET)
+
+
+class Trouble(Exception):
+    """upgate could not be run; the text says why."""
+
+
+def answers():
+    with open(ANSWERS, encoding="utf-8") as file:
+        return json.load(file)["plants"]
+
+
+# ---- what the machine lacks ------------------------------------------------------------------------
+
+def python_says(code):
+    done = subprocess.run([PYTHON, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return done.stdout.strip() == "True"
+
+
+def lack(need):
+    """'' or the sentence that says what is missing."""
+    if need.startswith("cpus:"):
+        wanted = int(need[5:])
+        return "" if len(os.sched_getaffinity(0)) >= wanted else "needs %d CPUs" % wanted
+    if need in ("torch", "sdpa", "inductor", "gpu"):
+        if not os.access(PYTHON, os.X_OK):
+            return "no '%s': ci/setup --envs makes it, or name another in UPGATE_PLANTS_PYTHON" % PYTHON
+        code = {"torch": "import torch; print(True)",
+                "sdpa": "from torch.nn import functional as f; print(hasattr(f, 'scaled_dot_product_attention'))",
+                "inductor": "import shutil, torch; print(hasattr(torch, 'compile') and bool(shutil.which('g++')))",
+                "gpu": "import torch; print(torch.cuda.is_available())"}[need]
+        return "" if python_says(code) else "%s lacks %s" % (PYTHON, need)
+    return ""  # long: a matter of patience
+
+
+# ---- a run -----------------------------------------------------------------------------------------
+
+def command_of(workload):
+    """What both sides start; the plant of a side comes out of its environment."""
+    model, args = workload["model"], ["--mode", workload.get("mode", "train"), "--steps", "{steps}", "--seed", "{seed}"]
+    for option in ("ranks", "threads", "size"):
+        if option in workload:
+            args += ["--" + option, str(workload[option])]
+    program = [os.path.join(MODELS, "native", model)]
+    if workload["program"] == "torch":
+        program = [PYTHON, os.path.join(MODELS, "torch", model + ".py")]
+    words = " ".join(shlex.quote(word) for word in program + args + workload.get("args", []))
+    return ["/bin/sh", "-c", "exec %s ${PLANT:+--plant \"$PLANT\"}" % words]
+
+
+def plan_of(answer, seed):
+    workload = answer["workload"]
+    steps = workload.get("steps") or STEPS[workload["program"], workload["model"]]
+    if workload.get("mode") == "infer":
+        steps *= INFER_FACTOR
+    busy = max(workload.get("ranks", 1), workload.get("threads", 1))
+    # One thread has a CPU for itself; the recorder of its traced launches is on another one.
+    cpus = answer.get("cpus") or ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0))[-busy:])
+    plant = {"PLANT": answer["plant"]} if answer["plant"] else {}
+    return {
+        "baseline": {"name": "old", "env": {}},
+        "candidate": {"name": "new", "env": plant},
+        "workloads": [{"name": "plant", "command": command_of(workload), "steps": steps,
+                       "ranks": workload.get("ranks", 1)}],
+        "schedule": {"looks": [PAIRS], "seed": seed, "interleave": "auto", "block": "20ms", "traced_launches": TRACED_PAIRS,
+                     "timeout": "5min", "voids": VOIDS, "cpus": cpus},
+        # No verdict is asked for, and none of a host that nobody has calibrated.
+        "gate": {"alpha": "20%", "parity": {"rule": "off"}, "calibrate": "require", "confirm": "never",
+                 "metrics": {"step_time": {"margin": "2%"}}}}
+
+
+def upgate(words, accepted, directory):
+    env = dict(os.environ, UPGATE_STATE_DIR=os.path.join(directory, "state"))
+    for name in ("UPGATE_BUILD", "UPGATE_SOURCE", "UPGATE_PLANTS_PYTHON"):
+        env.pop(name, None)  # ours; the program does not know them and says so
+    try:
+        done = subprocess.run([UPGATE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=RUN_S,
+                              env=env)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Trouble("%s: %s" % (words[0], error)) from None
+    if done.returncode not in accepted:
+        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise Trouble("upgate %s: exit %d: %s" % (words[0], done.returncode, last[0]))
+    return done.stdout
+
+
+def difference(answer, seed, store, directory):
+    """Both sides are run into the store; the workload of the upgate.diff/1 document."""
+    plan = os.path.join(directory, "plan.yaml")
+    with open(plan, "w", encoding="utf-8") as file:
+        json.dump(plan_of(answer, seed), file)  # YAML reads JSON
+    if os.path.exists(store):
+        os.unlink(store)
+    upgate(["ab", plan, "-q", "-o", store], (0, 1, 3), directory)
+    return explained(store, directory)
+
+
+def explained(store, directory, *options):
+    document = json.loads(upgate(["diff", store, "--format", "json", *options], (0,), directory))
+    if len(document["workloads"]) != 1:
+        raise Trouble("the document has %d workloads" % len(document["workloads"]))
+    return document["workloads"][0]
+
+
+# ---- was it right? ---------------------------------------------------------------------------------
+
+def answered_by(answer, contribution):
+    names = [contribution.get(key) or "" for key in ("name_a", "name_b", "label")]
+    places = [contribution.get("where") or ""] + contribution.get("evidence", [])
+    return (contribution["kind"] in answer["kinds"] and contribution["delta_ns"] > 0 and
+            any(re.search(answer["name"], name) for name in names) and
+            any(answer["where"] in place for place in places))
+
+
+def judge(answer, workload):
+    """(verdict, what is to be said about it)"""
+    if workload.get("unexplained"):
+        return FAILED, workload["unexplained"]
+    named = [c for c in workload["contributions"] if c["named"]]
+    lines = ["%s %s (%+.1f %%)" % (c["kind"], short(c["label"]), 100 * c["delta_ns"] / workload["step_a_ns"]) for c in named]
+    if not answer["kinds"]:
+        if named:
+            return ACCUSED, ", ".join(lines[:3])
+        cold = workload.get("first_step") or {}
+        if answer.get("first_step") and not (cold.get("b_ns") or 0) > 2 * (cold.get("a_ns") or 0):
+            return WRONG, "the first step was not seen to take longer"
+        return QUIET, ""
+    for place, contribution in enumerate(named):
+        if answered_by(answer, contribution):
+            if place == 0:
+                return FIRST, lines[0]
+            return (TOP if place < 3 else WRONG), "%d. of %s" % (place + 1, "; ".join(lines[:place + 1]))
+    if answer.get("maybe") and abs(workload["delta_ns"]) < EFFECT_LEAST * workload["step_a_ns"]:
+        return NONE, "%+.1f %% of the step" % (100 * workload["delta_ns"] / workload["step_a_ns"])
+    if named:
+        return WRONG, "; ".join(lines[:3])
+    hidden = [c for c in workload["contributions"][:3] if answered_by(answer, c)]
+    return MISSED, "nothing was named" + (", the answer's interval has 0 in it" if hidden else "")
+
+
+def short(label, most=48):
+    return label if len(label) <= most else label[:most - 1] + "…"
+
+
+def run(name, seed, keep=None):
+    """One run of one plant: a dict. keep: a directory for the store."""
+    answer = answers()[name]
+    result = {"plant": name, "seed": seed, "verdict": FAILED, "said": "", "strength": answer["strength"]}
+    lacking = [text for text in map(lack, answer["needs"]) if text]
+    if lacking:
+        return dict(result, verdict=SKIPPED, said=lacking[0])
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="upgate-plants-") as directory:
+        store = os.path.join(keep or directory, "%s-%d.db" % (name, seed))
+        try:
+            workload = difference(answer, seed, store, directory)
+            result["verdict"], result["said"] = judge(answer, workload)
+            step_ns = workload["step_a_ns"]
+            named = [c for c in workload["contributions"] if c["named"]]
+            result.update(step_ns=step_ns, found=workload["delta_ns"] / step_ns, residual=abs(workload["residual_ns"]) / step_ns,
+                          coverage=workload["match_coverage"], traced_ratio=workload["traced_ratio"],
+                          kind=named[0]["kind"] if named else None, label=named[0]["label"] if named else None)
+        except Trouble as trouble:
+            result["said"] = str(trouble)
+    result["seconds"] = time.monotonic() - begin
+    return result
+
+
+# ---- tables ----------------------------------------------------------------------------------------
+
+HEAD = "%-22s %-10s %8s %8s %6s  %s" % ("plant", "answer", "planted", "measured", "time", "said")
+
+
+def percent(value):
+    return "-" if value is None else "%.0f %%" % (100 * value)
+
+
+def describe(result):
+    found = "%+.1f %%" % (100 * result["found"]) if result.get("found") is not None else "-"
+    return "%-22s %-10s %8s %8s %5.0fs  %s" % (result["plant"], result["verdict"], percent(result["strength"]), found,
+                                              result.get("seconds", 0), result["said"])
+
+
+def table():
+    """The regressions as a Markdown table."""
+    lines = ["| plant | workload | planted | needs | what it does |", "|---|---|---|---|---|"]
+    for name, answer in answers().items():
+        workload = answer["workload"]
+        lines.append("| %s | %s %s | %s | %s | %s |" % (name, workload["program"], workload["model"], percent(answer["strength"]),
+                                                         ", ".join(answer["needs"]) or "-", answer["what"]))
+    return "\n".join(lines)
+
+
+def machine():
+    model = "unknown CPU"
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    return "%d CPUs, %s, Linux %s" % (os.cpu_count(), model, platform.release())
+
+
+PAGE = """# Planted regressions
+
+Does `upgate diff` name what got slower? One side of a reference workload gets a plant of known strength; `upgate ab` runs both sides
+(%(pairs)d untraced pairs, %(traced)d traced ones), `upgate diff` explains the difference, and its named contributions are compared with
+[regressions.json](../reference_models/plants/regressions.json). A contribution that upgate does not tell from noise is no answer, and accuses nobody.
+
+Made by `%(command)s` on %(machine)s, %(date)s. Not all of it is upgate's doing: other load of the machine moves both sides.
+
+%(summary)s
+
+| plant | what it does | planted | measured | runs | first | in the first three | named first, last run |
+|---|---|---|---|---|---|---|---|
+%(rows)s
+
+`measured` is the median difference of the untraced step times. Of plants without a number the strength depends on the machine. Both
+sides the same (`same-…`, and `first-step`, whose regression is in no later step): `first` counts the runs in which nothing was named.
+%(absent)s"""
+
+
+def summary(results):
+    answered = [r for r in results if r["verdict"] in (FIRST, TOP, WRONG, MISSED)]
+    strong = [r for r in answered if r["strength"] is None or r["strength"] >= 0.03]
+    same = [r for r in results if r["verdict"] in (QUIET, ACCUSED)]
+    known = answers()
+    plants = {r["plant"] for r in answered}
+    lines = ["%d plants, %d runs. Of plants of 3 %% and more: the right contribution first in %d of %d runs (%s), in the first three in %d (%s)."
+             % (len(plants), len(answered), *share_of(strong, (FIRST,)), *share_of(strong, (FIRST, TOP))[::2])]
+    if same:
+        lines.append("Nothing to find (both sides the same, or a regression of the first step alone): nothing was named in %d of %d runs."
+                     % (sum(r["verdict"] == QUIET for r in same), len(same)))
+    residuals = [r["residual"] for r in results if r.get("residual") is not None]
+    if residuals:
+        lines.append("Largest residual: %.2f %% of a step." % (100 * max(residuals)))
+    assert all(name in known for name in plants)
+    return " ".join(lines)
+
+
+def share_of(results, verdicts):
+    count = sum(r["verdict"] in verdicts for r in results)
+    return count, len(results), percent(count / len(results)) if results else "-"
+
+
+def page(results, command):
+    known, rows, absent = answers(), [], []
+    for name, answer in known.items():
+        runs = [r for r in results if r["plant"] == name and r["verdict"] not in (SKIPPED, FAILED, NONE)]
+        if not runs:
+            others = [r for r in results if r["plant"] == name]
+            absent.append("%s (%s)" % (name, others[-1]["verdict"] + ": " + others[-1]["said"] if others else "not run"))
+            continue
+        found = sorted(r["found"] for r in runs)[len(runs) // 2]
+        last = runs[-1]
+        rows.append("| %s | %s | %s | %+.1f %% | %d | %d | %d | %s |" % (
+            name, answer["what"], percent(answer["strength"]), 100 * found, len(runs), sum(r["verdict"] in GOOD for r in runs),
+            sum(r["verdict"] in GOOD + (TOP,) for r in runs),
+            "%s: `%s`" % (last["kind"], re.sub(r"[|`\s]", " ", short(last["label"]))) if last.get("label") else "-"))
+    return PAGE % {"pairs": PAIRS, "traced": TRACED_PAIRS, "command": command, "machine": machine(), "rows": "\n".join(rows),
+                   "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "summary": summary(results),
+                   "absent": "\nNot in the table: %s.\n" % "; ".join(absent) if absent else ""}
