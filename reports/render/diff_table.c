@@ -143,7 +143,8 @@ static void diff_contributions(struct table *table, const struct diff_view *view
         diff_line(table, "the rest",
                   xasprintf("%zu more, together %s%s", more, sum,
                             view->all || !view->path ? "" : "; --all lists them"));
-    diff_line(table, "residual", xasprintf("%s are in none of them", residual));
+    diff_line(table, "residual", fabs(workload->residual_ns) < 0.5 ? xstrdup("nothing: all of them sum to the difference")
+                                                                   : xasprintf("%s are in none of them", residual));
     free(sum);
     free(residual);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
+#include "reports/render/diff_view.h"
 #include "reports/render/forms.h"
 #include "reports/render/html.h"
 #include "reports/render/render.h"
@@ -127,6 +128,24 @@ static char *file_report(struct store *store, enum file_form form, const struct 
     return text;
 }
 
+// The verdict, then where the difference comes from. A store without traced launches has the verdict only.
+static char *file_markdown(struct store *store, const struct render_opts *opts, struct error *err)
+{
+    struct diff *diff = NULL;
+    struct error none = {0};
+    char *verdict = file_report(store, FILE_FORM_MD, opts, err);
+    if (!verdict || diff_analyse(store, &(struct diff_opts){0}, &diff, &none) != 0)
+        return verdict;
+    char *section = diff_view_markdown(diff);
+    char *text = *section ? xasprintf("%s\n%s", verdict, section) : NULL;
+    free(section);
+    diff_free(diff);
+    if (!text)
+        return verdict;
+    free(verdict);
+    return text;
+}
+
 int render_file(struct store *store, const char *path, const struct render_opts *opts,
                 struct error *err)
 {
@@ -138,6 +157,8 @@ int render_file(struct store *store, const char *path, const struct render_opts 
         return rc;
     if (form == FILE_FORM_HTML)
         rc = html_make(store, &text, &local);
+    else if (form == FILE_FORM_MD)
+        text = file_markdown(store, opts, &local);
     else
         text = form == FILE_FORM_JSON ? file_json(store, &local) : file_report(store, form, opts, &local);
     if (!text)

@@ -89,6 +89,8 @@ static char *key_make(const struct diff_job *job, const struct diff_group *group
     default:
         key_normalised(&text, group->name_a);
         key_normalised(&text, group->name_b);
+        if (leaf->name[0] == '[' && leaf->module) // "[unknown]" of two libraries is two
+            strbuf_add(&text, "|%s", leaf->module);
     }
     return strbuf_take(&text);
 }
@@ -252,6 +254,8 @@ static const char *label_make(struct diff_job *job, const struct diff_contributi
     case DIFF_COMPILE:
         return "torch.compile";
     default:
+        if (leaf->kind == COST_FUNCTION && leaf->name[0] == '[' && leaf->module)
+            return arena_print(job->arena, "%s in %s", leaf->name, label_short(job, leaf->module, 40));
         return label_short(job, group->side && group->name_b ? group->name_b
                                 : group->name_a              ? group->name_a
                                                              : leaf->name,

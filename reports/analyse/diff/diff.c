@@ -16,7 +16,8 @@
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/quantile.h"
 
-static const double diff_traced_far = 0.1, diff_traced_apart = 0.03, diff_coverage_low = 0.9, diff_unaccounted_high = 0.05;
+static const double diff_traced_far = 0.1, diff_traced_apart = 0.03, diff_coverage_low = 0.9, diff_unaccounted_high = 0.05,
+                    diff_blind = 0.9;
 
 void diff_note(struct diff_job *job, const char *fmt, ...)
 {
@@ -114,10 +115,15 @@ static void diff_typical(struct diff_job *job)
 static void diff_unexplained(struct diff_job *job, const char *fmt, const char *name)
 {
     job->workload->unexplained = arena_print(job->arena, fmt, name);
+    struct diff_workload *workload = job->workload;
+    alignment_free(workload->alignment);
+    workload->alignment = NULL;
     for (int side = 0; side < 2; side++) {
-        cost_tree_free(job->workload->trees[side]);
-        job->workload->trees[side] = NULL;
+        cost_tree_free(workload->trees[side]);
+        workload->trees[side] = NULL;
     }
+    workload->contribution_count = workload->row_count = 0; // their names went with the trees
+    workload->residual_ns = NAN;
 }
 
 static int diff_explain(struct diff_job *job, struct error *err)
@@ -155,6 +161,11 @@ static int diff_explain(struct diff_job *job, struct error *err)
     workload->alignment = align_trees(workload->trees[0], workload->trees[1], &opts);
     workload->match_coverage = workload->alignment->coverage;
     diff_contribute(job);
+    if (workload->unaccounted[0] > diff_blind && workload->unaccounted[1] > diff_blind) {
+        diff_unexplained(job, "the traced launches of '%s' show next to nothing of what ran: events were lost, or could not be "
+                              "recorded on this machine (`upgate doctor` says what it allows)", workload->name);
+        return 0;
+    }
     diff_typical(job);
     diff_notes(job);
     return 0;

@@ -48,10 +48,14 @@ static void where_path(struct diff_job *job, const struct cost_tree *tree, uint3
         }
         nodes[depth++] = node;
     }
-    path->count = depth;
-    for (size_t i = 0; i < depth; i++) {
-        path->names[i] = where_name(job, tree, nodes[depth - 1 - i]);
-        path->raw[i] = tree->nodes[nodes[depth - 1 - i]].kind == COST_MODULE ? tree->nodes[nodes[depth - 1 - i]].name : path->names[i];
+    path->count = 0;
+    while (depth > 0) {
+        uint32_t id = nodes[--depth];
+        const char *name = where_name(job, tree, id);
+        if (path->count && strcmp(path->names[path->count - 1], name) == 0)
+            continue; // phase "optimizer", module "optimizer"
+        path->raw[path->count] = tree->nodes[id].kind == COST_MODULE ? tree->nodes[id].name : name;
+        path->names[path->count++] = name;
     }
 }
 

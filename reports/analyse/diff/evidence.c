@@ -28,13 +28,16 @@ static void evidence_add(struct evidence *evidence, const char *text)
         contribution->evidence[contribution->evidence_count++] = text;
 }
 
-// "5.90 ms in 96", or "5.90 ms" where executions are not counted.
+// "5.90 ms a step in 96 executions", or "5.90 ms a step" where executions are not counted.
 static const char *evidence_side(struct evidence *evidence, double ns, double count)
 {
+    const char *unit = evidence->job->untraced.unit;
+    if (isfinite(count) && count <= 0 && ns <= 0)
+        return "nothing";
     if (!isfinite(count) || count <= 0)
-        return diff_time(evidence->job, ns);
-    return arena_print(evidence->job->arena, "%s in %.*f", diff_time(evidence->job, ns), count < 10 && count != floor(count) ? 2 : 0,
-                       count);
+        return arena_print(evidence->job->arena, "%s a %s", diff_time(evidence->job, ns), unit);
+    return arena_print(evidence->job->arena, "%s a %s in %.*f execution%s", diff_time(evidence->job, ns), unit,
+                       count < 10 && count != floor(count) ? 2 : 0, count, count == 1 ? "" : "s");
 }
 
 static void evidence_times(struct evidence *evidence)
@@ -43,11 +46,9 @@ static void evidence_times(struct evidence *evidence)
     struct diff_job *job = evidence->job;
     const char *unit = job->untraced.unit;
     bool counted = isfinite(contribution->count_a) && contribution->count_a + contribution->count_b > 0;
-    evidence_add(evidence, arena_print(job->arena, "a: %s%s a %s; b: %s%s",
+    evidence_add(evidence, arena_print(job->arena, "a: %s; b: %s",
                                        evidence_side(evidence, contribution->a_ns, contribution->count_a),
-                                       counted ? " executions" : "", unit,
-                                       evidence_side(evidence, contribution->b_ns, contribution->count_b),
-                                       counted ? " executions" : ""));
+                                       evidence_side(evidence, contribution->b_ns, contribution->count_b)));
     double busy_a = contribution->busy_a_ns, busy_b = contribution->busy_b_ns;
     double step = job->untraced.step[0];
     bool hidden = fabs(busy_a - contribution->a_ns) > 0.002 * step || fabs(busy_b - contribution->b_ns) > 0.002 * step;

@@ -15,6 +15,8 @@
                    KIND(DIFF_CPU_FUNCTION_REPLACED))
 #define ANY UINT32_MAX
 
+enum { SUSPECTS_IMPLIED = 10 };
+
 struct suspects_rule {
     uint32_t kinds;
     const char *name; // part of a function's, kernel's or library's name; NULL: any
@@ -139,7 +141,7 @@ static const char *suspects_module(const char *const *names, size_t count, const
     const char *key = strncmp(path, "libraries.", 10) == 0 ? strrchr(path, '.') : NULL;
     size_t len = key ? strlen(++key) : 0;
     for (size_t i = 0; i < count && len > 3; i++)
-        if (names[i] && strncmp(names[i], key, len) == 0)
+        if (names[i] && strncmp(names[i], key, len) == 0 && (!names[i][len] || strchr(".-", names[i][len])))
             return names[i];
     return NULL;
 }
@@ -148,9 +150,11 @@ static void suspects_weigh(struct suspects_one *one, enum diff_kind kind, const 
 {
     const char *path = suspects_text(one->difference, "path");
     if ((one->module = suspects_module(names, count, path)))
-        one->fit = 85;
+        one->fit = one->suspicion < SUSPECTS_IMPLIED ? 30 : 85; // behind a component that is listed itself
     for (size_t i = 0; i < sizeof suspects_rules / sizeof *suspects_rules; i++) {
         const struct suspects_rule *rule = &suspects_rules[i];
+        if (strncmp(path, "libraries.", 10) == 0 && one->suspicion < SUSPECTS_IMPLIED)
+            continue; // "libjxl_threads" is about no threads
         if (!(rule->kinds & KIND(kind)) || rule->fit <= one->fit || !strcasestr(path, rule->path) ||
             (rule->name && !suspects_has(names, count, rule->name)))
             continue;
