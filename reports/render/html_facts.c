@@ -57,8 +57,8 @@ static void facts_work(struct store *store, json_t *facts)
                store_get_text(store, "SELECT group_concat(text, ', ') FROM (SELECT count(*) || ' ' || phase AS text FROM pair "
                                      "GROUP BY phase ORDER BY min(id))", ""));
     facts_take(facts, "recordings",
-               store_get_text(store, "SELECT count(*) || ' (samples ' || max(sample_hz) || ' a second, waits of ' || "
-                                     "min(threshold_ns) / 1000 || ' us and longer)' FROM recording HAVING count(*) > 0", ""));
+               store_get_text(store, "SELECT count(*) || ' (' || max(sample_hz) || ' samples a second, waits of ' || "
+                                     "(min(threshold_ns) / 1000) || ' us and longer)' FROM recording HAVING count(*) > 0", ""));
 }
 
 json_t *html_run(struct store *store, const struct report *report)

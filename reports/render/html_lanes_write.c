@@ -25,11 +25,20 @@ static bool lane_joins(const struct lane_event *last, const struct lane_event *n
            next->start - (last->start + last->dur) <= limit;
 }
 
-static size_t lane_count_after(const struct lane *lane, int64_t limit)
+// One behind the last event that is merged with events[first]; at most `most` of them.
+static size_t lane_run(const struct lane *lane, size_t first, int64_t limit, size_t most)
 {
-    size_t count = lane->count > 0;
-    for (size_t i = 1; i < lane->count; i++)
-        count += !lane_joins(&lane->events[i - 1], &lane->events[i], limit);
+    size_t last = first + 1;
+    while (last < lane->count && last - first < most && lane_joins(&lane->events[last - 1], &lane->events[last], limit))
+        last++;
+    return last;
+}
+
+static size_t lane_count_after(const struct lane *lane, int64_t limit, size_t most)
+{
+    size_t count = 0;
+    for (size_t first = 0; first < lane->count; first = lane_run(lane, first, limit, most))
+        count++;
     return count;
 }
 
@@ -56,19 +65,21 @@ static struct lane_event lane_join(struct html_lanes *lanes, const struct lane *
     return joined;
 }
 
+// The lowest limit under which few enough events remain, and then no longer runs than it takes: equal events side by side would
+// otherwise become one all at once.
 static void lane_reduce(struct html_lanes *lanes, struct lane *lane, size_t budget)
 {
     int64_t limit = 64;
+    size_t most = 2, count = 0;
     if (lane->count <= budget)
         return;
-    while (lane_count_after(lane, limit) > budget && limit < INT64_MAX / 4)
+    while (lane_count_after(lane, limit, SIZE_MAX) > budget && limit < INT64_MAX / 4)
         limit *= 2;
-    size_t count = 0;
+    while (most < lane->count && lane_count_after(lane, limit, most) > budget)
+        most *= 2;
     for (size_t first = 0, last; first < lane->count; first = last) {
-        for (last = first + 1; last < lane->count && lane_joins(&lane->events[last - 1], &lane->events[last], limit);)
-            last++;
-        struct lane_event joined = lane_join(lanes, lane, first, last);
-        lane->events[count++] = joined;
+        last = lane_run(lane, first, limit, most);
+        lane->events[count++] = lane_join(lanes, lane, first, last);
     }
     lanes->left_out += lane->count - count;
     lane->count = count;
