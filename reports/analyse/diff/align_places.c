@@ -111,7 +111,8 @@ static void places_open(struct places *places, int s, uint32_t node)
     for (uint32_t child = tree->nodes[node].first_child; child != COST_NONE; child = tree->nodes[child].next_sibling)
         if (align_is_place(&tree->nodes[child]))
             places_push(list, child);
-    qsort_r(list->nodes + from, list->count - from, sizeof *list->nodes, places_by_name, (void *)(uintptr_t)tree);
+    if (list->count > from)
+        qsort_r(list->nodes + from, list->count - from, sizeof *list->nodes, places_by_name, (void *)(uintptr_t)tree);
 }
 
 struct places_keyed {
