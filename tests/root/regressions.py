@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Three regressions that are planted in the candidate (ci/plant_regressions.py has them all): a new function, a lock that
+another thread holds, and none at all. upgate must name the first two and accuse nobody in the third. Small runs: the plants are
+strong, and what a busy machine adds may still be wrong twice. The answers are looked through as well: a plant nobody can
+start, a pattern that is none."""
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.environ.get("UPGATE_SOURCE") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(ROOT, "ci"))
+import plant_regressions as regressions  # noqa: E402
+
+QUICK = ("compute-50", "lock", "same-transformer")
+TRIES = 3
+KEYS = {"what", "workload", "plant", "kinds", "name", "where", "strength", "needs"}
+
+
+def check_answers():
+    for name, answer in regressions.answers().items():
+        assert KEYS <= set(answer), "%s lacks %s" % (name, KEYS - set(answer))
+        re.compile(answer["name"])
+        workload = answer["workload"]
+        assert workload.get("steps") or (workload["program"], workload["model"]) in regressions.STEPS, name
+        if workload["program"] == "native" and answer["plant"]:
+            program = os.path.join(regressions.MODELS, "native", workload["model"])
+            words = ["--steps", "1", "--size", "small", "--plant", answer["plant"]]
+            done = subprocess.run([program, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            assert done.returncode == 0, "%s: %s" % (name, done.stderr)
+
+
+def check_judge():
+    """What is right, in the wrong place, not told from noise, and an accusation."""
+    def contribution(kind, label, where, named=True, delta_ns=500):
+        return {"kind": kind, "label": label, "name_a": None, "name_b": label, "where": where, "named": named,
+                "delta_ns": delta_ns, "evidence": []}
+
+    def said(answer, *contributions):
+        workload = {"unexplained": None, "contributions": list(contributions), "step_a_ns": 10000, "delta_ns": 600}
+        return regressions.judge(answer, workload)[0]
+
+    answer = {"kinds": ["cpu_function_added"], "name": "fill", "where": "forward"}
+    right = contribution("cpu_function_added", "plant_fill", "forward > x")
+    other = contribution("host_stall", "somebody", "backward", delta_ns=900)
+    assert said(answer, right) == regressions.FIRST
+    assert said(answer, other, right) == regressions.TOP
+    assert said(answer, other, other, other, right) == regressions.WRONG
+    assert said(answer, other) == regressions.WRONG
+    assert said(answer, dict(right, where="backward")) == regressions.WRONG
+    assert said(answer, dict(right, delta_ns=-500)) == regressions.WRONG
+    assert said(answer, dict(right, named=False)) == regressions.MISSED
+    assert said(dict(answer, kinds=[]), dict(right, named=False)) == regressions.QUIET
+    assert said(dict(answer, kinds=[]), right) == regressions.ACCUSED
+
+
+def main():
+    check_answers()
+    check_judge()
+    if os.geteuid() != 0:
+        print("skipped: recording needs root; the answers are fine")
+        return 77
+    regressions.PAIRS, regressions.TRACED_PAIRS = 3, 2
+    regressions.STEPS = {key: max(20, steps // 2) for key, steps in regressions.STEPS.items()}
+    failed = []
+    for name in QUICK:
+        for seed in range(1, TRIES + 1):
+            result = regressions.run(name, seed)
+            print(regressions.describe(result), flush=True)
+            if result["verdict"] in regressions.GOOD + (regressions.TOP, regressions.SKIPPED):
+                break
+        else:
+            failed.append(name)
+    print("failed: " + ", ".join(failed) if failed else "ok")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
