@@ -24,6 +24,10 @@ packages_missing() {
 # Can the archive provide this package?
 package_known() { [[ -n $(apt-cache madison "$1" 2>/dev/null) ]]; }
 
+# What only tests need, and they are skipped without: a browser for the HTML report. Ubuntu's chromium is a snap, which
+# does not start where there is no snapd (containers); another browser of the family is found by the test.
+packages_tests() { grep -qs '^ID=ubuntu' /etc/os-release || echo chromium; }
+
 # What brings bpftool, which makes the skeletons of bpf/: Debian has a package of that name, Ubuntu up to
 # 24.04 has it among the tools of its kernel.
 packages_bpftool() {

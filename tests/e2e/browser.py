@@ -102,9 +102,8 @@ class Browser:
     def wait(self, expression, what=None, seconds=20):
         until = time.monotonic() + seconds
         while True:
-            value = self.eval(expression)
-            if value:
-                return value
+            if self.eval("Boolean(%s)" % expression):
+                return
             if time.monotonic() > until:
                 raise AssertionError("not reached in %g s: %s" % (seconds, what or expression))
             time.sleep(0.02)

@@ -30,7 +30,7 @@ UP.contributions = {
     body(item, workload, find) {
         const unit = UP.clean(workload.unit) || "step";
         const same = item.name_a === item.name_b;
-        const names = [same ? ["Whole name", item.name_a] : [UP.sideName(0), item.name_a], same ? null : [UP.sideName(1), item.name_b]]
+        const names = [same ? ["", item.name_a] : [UP.sideName(0), item.name_a], same ? null : [UP.sideName(1), item.name_b]]
             .filter(pair => pair && pair[1] !== null && pair[1] !== undefined);
         const texts = (title, list) => (UP.list(list).length ? [UP.el("h5", {text: title}), UP.el("ul", {}, UP.list(list).slice(0, 50).map(text => UP.el("li", {}, UP.clean(text).slice(0, 4000))))] : null);
         const ci = Array.isArray(item.ci_ns) ? UP.interval(UP.num(item.ci_ns[0]), UP.num(item.ci_ns[1]), UP.signedNs) : null;
@@ -44,7 +44,7 @@ UP.contributions = {
                   (UP.num(item.share) === null ? "" : ", " + UP.percent(item.share, 2) + " of the difference") + "."),
             UP.clean(item.where).trim() ? UP.el("p", {}, UP.el("span", {class: "muted", text: "Place: "}), UP.name(item.where, 300)) : null,
             texts("Suspects", item.suspects), texts("Evidence", item.evidence)),
-            UP.el("div", {class: "item-right"}, this.numbers(item, unit), names.length ? [UP.el("h5", {text: names.length > 1 ? "Names" : "Name"}), names.map(([side, name]) => UP.el("p", {class: "whole-name"}, UP.el("span", {class: "muted", text: side + ": "}), UP.whole(name)))] : null,
+            UP.el("div", {class: "item-right"}, this.numbers(item, unit), names.length ? [UP.el("h5", {text: names.length > 1 ? "Names" : "Name"}), names.map(([side, name]) => UP.el("p", {class: "whole-name"}, side ? UP.el("span", {class: "muted", text: side + ": "}) : null, UP.whole(name)))] : null,
             finders.length ? UP.el("p", {class: "buttons screen"}, finders) : null));
     },
 

@@ -39,7 +39,7 @@ UP.el = (tag, attributes, ...children) => {
         else
             node.setAttribute(key, value === true ? "" : value);
     }
-    for (const child of children.flat())
+    for (const child of children.flat(Infinity))
         if (child !== null && child !== undefined && child !== false)
             node.append(child); // a string becomes a text node
     return node;

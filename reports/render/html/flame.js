@@ -2,6 +2,20 @@
 // Flame graphs, root on top: one tree of both sides, seen as the old, the new or the difference. Frames too narrow to see are not
 // made. The focus is on the graph; arrows move through it, Enter zooms.
 "use strict";
+// What of a text fits into a width, by the font of the frames.
+UP.fit = (text, width) => {
+    if (!UP.fitting) {
+        UP.fitting = document.createElement("canvas").getContext("2d");
+        UP.fitting.font = "11.5px " + getComputedStyle(document.body).fontFamily;
+    }
+    const name = UP.short(text, 200), whole = UP.fitting.measureText(name).width;
+    for (let letters = Math.floor(name.length * width / whole); letters > 2 && whole > width; letters -= 1) {
+        const part = UP.short(name, letters);
+        if (UP.fitting.measureText(part).width <= width)
+            return part;
+    }
+    return whole <= width ? name : "";
+};
 UP.Flame = class {
     constructor(part, flame, id, unit) {
         this.flame = flame;
@@ -54,12 +68,12 @@ UP.Flame = class {
         this.search = UP.el("input", {type: "search", placeholder: "Search frames", "aria-label": "Search frames of the " + this.title() + " flame graph", oninput: () => this.find(this.search.value)});
         this.found = UP.el("span", {class: "muted", role: "status"});
         this.back = UP.el("button", {type: "button", hidden: true, onclick: () => this.zoom(0)}, "Whole graph");
-        this.legend = UP.el("span", {class: "flame-legend"});
+        this.legend = UP.el("p", {class: "legend"});
         part.append(UP.el("div", {class: "tools screen"}, UP.el("span", {class: "switch", role: "group", "aria-label": "Side"}, this.buttons), this.search, this.back, this.found));
         this.holder = UP.el("div", {class: "flame-holder", tabindex: 0, role: "application", "aria-roledescription": "flame graph",
                                     "aria-label": this.title() + " flame graph. Arrow keys move, Enter zooms, Escape shows the whole."});
         this.readout = UP.el("p", {class: "readout", role: "status"});
-        part.append(UP.el("p", {class: "legend"}, this.legend), this.holder, this.readout, this.table());
+        part.append(this.legend, this.holder, this.readout, this.table());
         this.holder.addEventListener("keydown", event => this.key(event));
         this.holder.addEventListener("mouseleave", () => UP.tooltip.hide());
         UP.chart(this.holder, width => { this.width = width; this.draw(); });
@@ -70,19 +84,18 @@ UP.Flame = class {
     }
     legendDraw() {
         this.legend.replaceChildren(...(this.mode === "diff"
-            ? ["less in " + UP.sideName(1) + " ", UP.el("span", {class: "ramp", "aria-hidden": "true"}), " more in " + UP.sideName(1) + ": up to " + this.write(this.most) + " a frame. Widths: the larger of both sides."]
-            : [["native", "native"], ["Python", "python"], ["OS", "os"], ["GPU", "gpu"], ["place", "place"]].flatMap(([text, name]) => [UP.el("span", {class: "swatch flame-" + name, "aria-hidden": "true"}), text + "  "])
-                .concat("Together " + this.write(this.total[this.mode]) + (this.flame.unit === "ns" ? " a " + this.unit : "") + ".")));
+            ? [UP.el("span", {}, "less in " + UP.sideName(1) + " ", UP.el("span", {class: "ramp", "aria-hidden": "true"}), " more in " + UP.sideName(1)), UP.el("span", {}, "up to " + this.write(this.most) + " a frame; widths: the larger of both sides")]
+            : [["native", "native"], ["Python", "python"], ["OS", "os"], ["GPU", "gpu"], ["place", "place"]].map(([text, name]) => UP.el("span", {}, UP.el("span", {class: "swatch flame-" + name, "aria-hidden": "true"}), text))
+                .concat(UP.el("span", {}, "together " + this.write(this.total[this.mode]) + (this.flame.unit === "ns" ? " a " + this.unit : "")))));
         if (UP.num(this.flame.left_out))
-            this.legend.append(" " + UP.percent(this.flame.left_out, 2) + " of the time is in frames too narrow for this file.");
+            this.legend.append(UP.el("span", {}, UP.percent(this.flame.left_out, 2) + " of the time is in frames too narrow for this file"));
     }
 
+    strength(i) { // percent of the colour; the root makes it visible that small ones are small
+        return this.most ? Math.round(100 * Math.sqrt(Math.abs(this.b[i] - this.a[i]) / this.most)) : 0;
+    }
     colour(i) {
-        if (this.mode !== "diff")
-            return null;
-        const delta = this.b[i] - this.a[i];
-        return delta === 0 || !this.most ? "color-mix(in srgb, var(--slower) 0%, var(--flame-zero))"
-            : "color-mix(in srgb, var(--" + (delta > 0 ? "slower" : "faster") + ") " + Math.round(12 + 88 * Math.sqrt(Math.abs(delta) / this.most)) + "%, var(--flame-zero))";
+        return this.mode !== "diff" ? null : "color-mix(in srgb, var(--" + (this.b[i] > this.a[i] ? "slower" : "faster") + ") " + this.strength(i) + "%, var(--flame-zero))";
     }
     describe(i) {
         const part = this.mode === "a" ? this.a[i] / (this.a[0] || 1) : this.b[i] / (this.b[0] || 1);
@@ -114,9 +127,9 @@ UP.Flame = class {
         this.holder.querySelectorAll("svg").forEach(node => node.remove());
         const svg = UP.svg(this.holder, width, (deepest + 1) * height, this.title() + " flame graph, " + UP.plural(boxes.length, "frame")).attr("class", "flame");
         const frames = svg.selectAll("g").data(boxes).enter().append("g").attr("transform", box => "translate(" + box[1] + "," + box[3] * height + ")")
-            .attr("class", box => "frame" + (box[4] ? " above" : "") + (this.mode === "diff" ? "" : " flame-" + (["native", "python", "os", "gpu", "place"][this.kinds[box[0]]] || "native")) + (this.matches(box[0]) ? " match" : ""));
+            .attr("class", box => "frame" + (box[4] ? " above" : "") + (this.mode === "diff" ? "" : " flame-" + (["native", "python", "os", "gpu", "place"][this.kinds[box[0]]] || "native")) + (this.matches(box[0]) ? " match" : "") + (this.mode === "diff" && this.strength(box[0]) > 55 ? " strong" : ""));
         frames.append("rect").attr("width", box => Math.max(0.5, box[2] - 0.7)).attr("height", height - 1).attr("rx", 1.5).style("fill", box => this.colour(box[0]));
-        frames.filter(box => box[2] > 30).append("text").attr("x", 4).attr("y", 12.5).text(box => UP.short(this.names[box[0]], Math.max(3, Math.floor((box[2] - 6) / 6.3))));
+        frames.filter(box => box[2] > 30).append("text").attr("x", 4).attr("y", 12.5).text(box => UP.fit(this.names[box[0]], box[2] - 7));
         frames.on("click", box => { this.holder.focus({preventScroll: true}); this.choose(box[0]); this.zoom(box[0]); })
             .on("mousemove", box => UP.tooltip.show(this.describe(box[0]), d3.event.clientX, d3.event.clientY));
         this.boxes = boxes;

@@ -20,17 +20,33 @@ UP.bytes = value => (UP.num(value) === null ? UP.dash
     : UP.scaled(value, [[2 ** 40, 2 ** 40, "TiB"], [2 ** 30, 2 ** 30, "GiB"], [2 ** 20, 2 ** 20, "MiB"], [2 ** 10, 2 ** 10, "KiB"], [0, 1, "B"]]));
 UP.rate = value => (UP.num(value) === null ? UP.dash : UP.scaled(value, [[1e9, 1e9, "G/s"], [1e6, 1e6, "M/s"], [1e4, 1e3, "k/s"], [0, 1, "/s"]]));
 UP.signedNs = value => (UP.num(value) === null ? UP.dash : UP.signed(value, UP.ns));
+// Numbers that are compared or summed by eye have one unit and as many places: of `most`, told to about `resolution`.
+UP.fixedNs = (most, resolution) => {
+    const [unit, word] = Math.abs(most) >= 1e9 ? [1e9, "s"] : Math.abs(most) >= 1e6 ? [1e6, "ms"] : Math.abs(most) >= 1e3 ? [1e3, "µs"] : [1, "ns"];
+    const places = unit === 1 ? 0 : Math.max(0, Math.min(6, Math.round(Math.log10(unit / Math.max(1e-3, Math.abs(resolution))))));
+    const write = d3.format(",." + places + "f");
+    return value => (UP.num(value) === null ? UP.dash : write(value / unit).replace("-", "\u2212") + "\u202f" + word);
+};
 UP.count = value => (UP.num(value) === null ? UP.dash : UP.digits(value, Math.abs(value) >= 100 ? 4 : 3).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, ""));
 UP.integer = value => (UP.num(value) === null ? UP.dash : d3.format(",.0f")(value));
 UP.value = (value, unit) => UP.pick({ns: UP.ns, bytes: UP.bytes, "1/s": UP.rate}, unit,
                                     other => (UP.num(other) === null ? UP.dash : UP.digits(other, 4)))(value);
 UP.percent = (share, digits) => (UP.num(share) === null ? UP.dash
     : Math.abs(share) >= 10 ? UP.digits(share, 3) + "×" : UP.digits(100 * share, digits || (Math.abs(share) >= 0.1 ? 3 : 2)) + "\u202f%");
+UP.trimmed = share => (UP.num(share) === null ? UP.dash : UP.digits(100 * share, 4).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "") + "\u202f%"); // what was set, not measured
 UP.signedPercent = (share, digits) => (UP.num(share) === null ? UP.dash : UP.signed(share, value => UP.percent(value, digits)));
+// Change and interval with the places that the interval's width is worth.
+UP.changes = (lo, hi) => {
+    const wide = UP.num(lo) === null || UP.num(hi) === null ? null : 100 * Math.abs(hi - lo);
+    const places = wide === null || !(wide > 0) ? null : Math.max(0, Math.min(4, 1 - Math.floor(Math.log10(wide))));
+    const write = d3.format(",." + (places || 0) + "f");
+    return ratio => (places === null || Math.abs(ratio) >= 10 ? UP.change(ratio) : UP.num(ratio) === null ? UP.dash
+        : UP.signed(ratio - 1, share => write(100 * share) + "\u202f%"));
+};
 UP.change = ratio => (UP.num(ratio) === null ? UP.dash : UP.signedPercent(ratio - 1));
 UP.interval = (lo, hi, write) => (UP.num(lo) === null || UP.num(hi) === null ? null : write(lo) + " to " + write(hi));
 UP.plural = (count, word, more) => UP.integer(count) + " " + (count === 1 ? word : more || word + "s");
-UP.metric = name => UP.clean(name).replace(/_/g, " ");
+UP.metric = name => UP.clean(name).replace(/_/g, " ").replace(/\b(gpu|cpu|fp64)\b/g, word => word.toUpperCase()).replace(/^./, letter => letter.toUpperCase());
 
 // Words and colours of the classes a step's time falls into; other words get their own.
 UP.classes = {gpu_compute: "GPU compute", comm_exposed: "Exposed communication", copy: "Copies", launch_bound: "Launch-bound", host_run: "Host runs",

@@ -15,9 +15,9 @@ UP.pairs = {
     },
 
     words(cell, points) {
-        const interval = UP.interval(UP.num(cell.ci_lower), UP.num(cell.ci_upper), UP.change);
-        return UP.metric(cell.metric) + ": " + UP.plural(points.length, "pair") + ", change of the median " + UP.change(UP.num(cell.ratio)) +
-            (interval ? ", interval " + interval : "") + (UP.num(cell.margin) ? ", margin " + UP.percent(cell.margin) : "");
+        const change = UP.changes(cell.ci_lower, cell.ci_upper), interval = UP.interval(UP.num(cell.ci_lower), UP.num(cell.ci_upper), change);
+        return UP.metric(cell.metric) + ": " + UP.plural(points.length, "pair") + ", change of the median " + change(UP.num(cell.ratio)) +
+            (interval ? ", interval " + interval : "") + (UP.num(cell.margin) ? ", margin " + UP.trimmed(cell.margin) : "");
     },
 
     draw(container, cell, points, width) {
@@ -41,13 +41,13 @@ UP.pairs = {
             svg.append("rect").attr("class", "ci").attr("x", x(cell.ci_lower)).attr("width", Math.max(1.5, x(cell.ci_upper) - x(cell.ci_lower))).attr("y", middle - 2.5).attr("height", 5).attr("rx", 2);
         if (UP.num(cell.ratio) !== null)
             svg.append("path").attr("class", "median").attr("d", "M0,-7L5,0L0,7L-5,0Z").attr("transform", "translate(" + x(cell.ratio) + "," + middle + ")");
+        const ticks = x.ticks(Math.max(2, Math.floor(width / 95))), step = ticks.length > 1 ? ticks[1] - ticks[0] : 0.01;
         const axis = svg.append("g").attr("class", "axis").attr("transform", "translate(0," + (middle + 8) + ")")
-            .call(d3.axisBottom(x).ticks(Math.max(2, Math.floor(width / 95))).tickSize(4).tickFormat(value => this.tick(value, x)));
+            .call(d3.axisBottom(x).tickValues(ticks).tickSize(4).tickFormat(value => this.tick(value, step)));
         axis.select(".domain").attr("stroke-opacity", 0.5);
     },
-    tick(ratio, x) {
-        const [lo, hi] = x.domain();
-        const places = Math.max(0, Math.min(4, Math.ceil(-Math.log10(Math.max(1e-9, hi - lo) * 100 / 4))));
+    tick(ratio, step) {
+        const places = Math.max(0, Math.min(4, Math.ceil(-Math.log10(100 * step) - 1e-6)));
         const text = d3.format("." + places + "f")(Math.abs(100 * (ratio - 1)));
         return (Number(text) === 0 ? "" : ratio > 1 ? "+" : "\u2212") + text + " %";
     },
@@ -62,17 +62,17 @@ UP.pairs = {
 
     cell(cell) {
         const points = this.points(cell);
-        const interval = UP.interval(UP.num(cell.ci_lower), UP.num(cell.ci_upper), UP.change);
+        const change = UP.changes(cell.ci_lower, cell.ci_upper), interval = UP.interval(UP.num(cell.ci_lower), UP.num(cell.ci_upper), change);
         const worse = UP.num(cell.ratio) === null ? 0 : (cell.ratio - 1) * (cell.direction === "higher" ? -1 : 1);
         const node = UP.el("article", {class: "cell" + (cell.gating ? " gating" : ""), "aria-label": UP.metric(cell.metric)});
         node.append(UP.el("div", {class: "cell-text"},
             UP.el("h4", {}, UP.name(UP.metric(cell.metric), 40), " ", cell.gating ? UP.pill(cell.verdict) : UP.el("span", {class: "tag", text: "observed"})),
             UP.el("p", {class: "big"}, UP.value(UP.num(cell.median_a), cell.unit), UP.el("span", {class: "muted", text: " → "}), UP.value(UP.num(cell.median_b), cell.unit)),
-            UP.el("p", {}, UP.el("b", {class: worse > 0 ? "slower-text" : worse < 0 ? "faster-text" : "", text: UP.change(UP.num(cell.ratio))}),
-                  interval ? " (" + (UP.num(cell.level) ? UP.percent(cell.level, 3) + " interval: " : "") + interval + ")" : ""),
-            UP.el("p", {class: "muted"}, [UP.num(cell.pairs) === null ? "" : UP.plural(cell.pairs, "pair"), UP.num(cell.margin) ? "margin " + UP.percent(cell.margin) : "",
+            UP.el("p", {}, UP.el("b", {class: worse > 0 ? "slower-text" : worse < 0 ? "faster-text" : "", text: change(UP.num(cell.ratio))}),
+                  interval ? " (" + (UP.num(cell.level) ? UP.trimmed(cell.level) + " interval: " : "") + interval + ")" : ""),
+            UP.el("p", {class: "muted"}, [UP.num(cell.pairs) === null ? "" : UP.plural(cell.pairs, "pair"), UP.num(cell.margin) ? "margin " + UP.trimmed(cell.margin) : "",
                                           cell.direction === "higher" ? "higher is better" : "lower is better",
-                                          UP.num(cell.mde) ? "would have seen " + UP.percent(cell.mde) : ""].filter(text => text).join(" · ")),
+                                          UP.num(cell.mde) ? "detects " + UP.percent(cell.mde, 2) : ""].filter(text => text).join(" · ")),
             cell.reason ? UP.el("p", {class: "muted"}, UP.clean(cell.reason).slice(0, 600)) : null));
         if (points.length || UP.num(cell.ratio) > 0) {
             const chart = UP.el("div", {class: "chart"});
@@ -88,9 +88,8 @@ UP.parts.cells = (workload, parent, id) => {
     if (!cells.length)
         return;
     const part = UP.part(parent, 3, id + "-cells", "What was measured", "cells");
-    part.append(UP.el("p", {class: "legend", "aria-hidden": "true"}, UP.el("span", {class: "key dot-key"}), "a pair of launches, candidate over baseline",
-                      UP.el("span", {class: "key median-key"}), "median", UP.el("span", {class: "key ci-key"}), "its interval",
-                      UP.el("span", {class: "key band-key"}), "margin", UP.el("span", {class: "key worse-key"}), "worse than it"));
+    part.append(UP.el("p", {class: "legend", "aria-hidden": "true"}, [["dot", "a pair of launches, candidate over baseline"], ["median", "median"], ["ci", "its interval"], ["band", "margin"], ["worse", "worse than it"]]
+        .map(([key, text]) => UP.el("span", {}, UP.el("span", {class: "key " + key + "-key"}), text))));
     const gating = cells.filter(cell => cell.gating), others = cells.filter(cell => !cell.gating);
     part.append(...gating.map(cell => UP.pairs.cell(cell)));
     if (others.length && gating.length) {

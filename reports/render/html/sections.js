@@ -10,7 +10,7 @@ UP.parts.stragglers = (workload, parent, id) => {
     if (!rows.length)
         return;
     const part = UP.part(parent, 3, id + "-stragglers", "Stragglers", "stragglers");
-    part.append(UP.rowsTable("Ranks that arrived last at collectives", [["Side"], ["Rank", "num"], ["Arrived last", "num"], ["Late in all", "num"], ["Others waited", "num"], ["Why"]],
+    part.append(UP.rowsTable("Ranks that arrived last at collectives", [["Side"], ["Rank", "num"], ["Arrived last", "num"], ["Late in all", "num"], ["Others waited", "num"], ["Why", "text"]],
         rows.slice(0, 100).map(row => [UP.sideName(row.side === "b" ? 1 : 0), UP.integer(row.rank), UP.integer(row.last_count) + " of " + UP.integer(row.collectives), UP.ns(row.late_ns), UP.ns(row.wait_ns), UP.clean(row.why).slice(0, 500) || "not known"])));
 };
 
@@ -20,7 +20,7 @@ UP.parts.parity = (data, main) => {
         return;
     const part = UP.part(main, 2, "parity", "Numerical parity", "parity");
     const number = value => (UP.num(value) === null ? UP.dash : value === 0 ? "0" : d3.format(".2~e")(value));
-    part.append(UP.rowsTable("Numerical parity of both sides", [["Verdict"], ["Workload"], ["Tensor"], ["Rule"], ["Error of " + UP.sideName(0), "num"], ["Error of " + UP.sideName(1), "num"], [""]],
+    part.append(UP.rowsTable("Numerical parity of both sides", [["Verdict"], ["Workload"], ["Tensor"], ["Rule"], ["Error of " + UP.sideName(0), "num"], ["Error of " + UP.sideName(1), "num"], ["", "text"]],
         rows.slice(0, 500).map(row => [UP.pill(row.verdict), UP.name(row.workload, 40), UP.name(row.tensor, 60), UP.name(row.rule, 40), number(row.error_a), number(row.error_b), UP.clean(row.reason).slice(0, 400)])));
 };
 
@@ -68,7 +68,7 @@ UP.parts.how = (data, main) => {
         return;
     const part = UP.part(main, 2, "how", "How every number was made");
     part.append(UP.el("dl", {class: "how"}, entries.map(entry => UP.el("div", {id: "how-" + UP.clean(entry.id), tabindex: -1}, UP.el("dt", {text: UP.short(entry.title || entry.id, 80)}),
-        String(entry.text).split(/\n\s*\n/).map(text => UP.el("dd", {text: UP.clean(text)}))))));
+        String(entry.text).split(/\n\s*\n/).map(text => UP.el("dd", {text: UP.clean(text).slice(0, 8000)}))))));
 };
 
 UP.parts.foot = (data, foot) => {

@@ -25,7 +25,7 @@ UP.tables = {
                     if (column.fill)
                         cell.replaceChildren(column.fill(rows[index]));
                     else
-                        cell.textContent = column.number ? column.write(value) : value;
+                        cell.textContent = column.number ? column.write(value) : value === "" ? UP.dash : UP.short(value, 60);
                     if (column.tone && value)
                         cell.classList.add(value > 0 ? "slower-text" : "faster-text");
                     if (i === 0)
@@ -59,14 +59,13 @@ UP.parts.table = (workload, parent, id) => {
     const sorted = rows.slice().sort((a, b) => Math.abs(delta(b) || 0) - Math.abs(delta(a) || 0));
     const names = row => [row[0], row[1], row[2]].filter((name, i, all) => name && all.indexOf(name) === i).join(" → ");
     const columns = [
-        {title: "Name", text: names, fill: row => UP.el("span", {}, UP.name(row[0], 80), row[6] && row[6] !== "exact" ? [" ", UP.el("small", {class: "muted", text: UP.short(row[6], 24)})] : null)},
-        {title: "Where", text: row => row[3], fill: row => UP.name(row[3] || UP.dash, 60)},
-        {title: "Kind", text: row => row[4]},
+        {title: "Name and place", text: row => names(row) + "  " + UP.clean(row[3]), fill: row => UP.el("span", {}, UP.name(row[0], 90), row[3] ? UP.el("small", {class: "place"}, UP.name(row[3], 90)) : null)},
+        {title: "Difference, " + word, number: delta, tone: true, write: value => (value === null ? UP.dash : UP.signed(value, write))},
         {title: UP.sideName(0) + ", " + word, number: row => part_of(row, 7), write},
         {title: UP.sideName(1) + ", " + word, number: row => part_of(row, 8), write},
-        {title: "Difference, " + word, number: delta, tone: true, write: value => (value === null ? UP.dash : UP.signed(value, write))},
         {title: "Count " + UP.sideName(0), number: row => row[11], write: UP.count},
-        {title: "Count " + UP.sideName(1), number: row => row[12], write: UP.count}];
+        {title: "Count " + UP.sideName(1), number: row => row[12], write: UP.count},
+        {title: "Kind", text: row => row[4]}, {title: "Aligned by", text: row => row[6]}];
     part.append(UP.el("p", {class: "lead", text: UP.integer(rows.length) + " rows, times of one " + unit + " on its path; largest difference first. A column's heading sorts." +
         (UP.num(diff.rows_left_out) ? " " + UP.integer(diff.rows_left_out) + " smaller ones are not in this file." : "")}));
     const body = UP.el("div", {});

@@ -9,6 +9,7 @@ UP.Timeline = class {
         this.whole = [this.model.first, Math.max(this.model.last, this.model.first + 1)];
         [this.t0, this.t1] = this.whole;
         this.shortNames = this.model.names.map(name => UP.short(name, 80));
+        this.nameWidths = new Float32Array(this.shortNames.length);
         this.marked = null;
         this.chosen = null;
         this.build(part);
@@ -50,8 +51,8 @@ UP.Timeline = class {
             for (let i = 0; i < row.count; i++)
                 used.add(row.name[i] >= 0 ? this.model.nameClass[row.name[i]] : -1);
         })));
-        return UP.el("p", {class: "legend"}, Array.from(used).sort((a, b) => a - b).filter(index => index >= 0).map(index => [
-            UP.el("span", {class: "swatch", "aria-hidden": "true", style: {"background-color": UP.classColour(this.model.classes[index])}}), UP.classTitle(this.model.classes[index]) + "  "]),
+        return UP.el("p", {class: "legend"}, Array.from(used).sort((a, b) => a - b).filter(index => index >= 0).map(index => UP.el("span", {},
+            UP.el("span", {class: "swatch", "aria-hidden": "true", style: {"background-color": UP.classColour(this.model.classes[index])}}), UP.classTitle(this.model.classes[index]))),
             this.model.leftOut ? UP.integer(this.model.leftOut) + " short events are not in this file." : "");
     }
 
@@ -183,11 +184,11 @@ UP.Timeline = class {
         if (hit) {
             const row = hit.place.row, name = row.name[hit.index], model = this.model, lane = model.sides[hit.place.side].lanes[hit.place.lane];
             const total = name < 0 ? null : UP.timelineModel.totals(model)[name], rank = name < 0 ? 0 : model.nameContribution[name];
-            this.details.append(UP.el("p", {}, name < 0 ? "(no name)" : UP.whole(model.names[name])),
+            this.details.append(UP.el("div", {}, UP.el("p", {}, name < 0 ? "(no name)" : UP.whole(model.names[name])),
                 UP.el("p", {}, UP.el("b", {text: UP.ns(row.end[hit.index] - row.start[hit.index])}), " at " + UP.ns(row.start[hit.index]) + " of " + UP.sideName(hit.place.side) + ", " + lane.title,
                       name < 0 || model.nameClass[name] < 0 ? "" : ", " + UP.classTitle(model.classes[model.nameClass[name]]).toLowerCase()),
                 row.note[hit.index] < 0 ? null : UP.el("p", {text: UP.clean(model.notes[row.note[hit.index]]).slice(0, 2000)}),
-                total ? UP.el("p", {class: "muted", text: "In this pair of steps: " + UP.sideName(0) + " " + UP.integer(total[0]) + "×, " + UP.ns(total[1]) + " together; " + UP.sideName(1) + " " + UP.integer(total[2]) + "×, " + UP.ns(total[3]) + " together."}) : null);
+                total ? UP.el("p", {class: "muted", text: "In this pair of steps: " + UP.sideName(0) + " " + UP.integer(total[0]) + "×, " + UP.ns(total[1]) + " together; " + UP.sideName(1) + " " + UP.integer(total[2]) + "×, " + UP.ns(total[3]) + " together."}) : null));
             const item = rank ? document.getElementById(this.id.replace(/-timeline$/, "") + "-c" + rank) : null;
             if (item)
                 this.details.append(UP.el("p", {}, UP.el("button", {type: "button", onclick: () => { item.open = true; UP.jump(item, item.querySelector("summary")); }}, "Contribution " + rank)));

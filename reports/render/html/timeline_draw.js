@@ -123,8 +123,11 @@ UP.timelineDraw = {
         context.font = view.font;
         for (const [x, width, place, name, dim] of view.labels) {
             context.fillStyle = dim ? ink.muted : view.palette.ink[this.bucket(view, name, false)];
-            const letters = Math.floor((width - 6) / view.letter), text = name >= 0 ? view.shortNames[name] : "";
-            context.fillText(text.length > letters ? text.slice(0, Math.max(1, letters - 1)) + "…" : text, x + 3, place.y + place.height / 2 + 0.5);
+            const text = name >= 0 ? view.shortNames[name] : "";
+            if (name >= 0 && !view.nameWidths[name])
+                view.nameWidths[name] = context.measureText(text).width;
+            const letters = name < 0 || view.nameWidths[name] <= width - 6 ? text.length : Math.floor(text.length * (width - 6) / view.nameWidths[name]) - 1;
+            context.fillText(letters < text.length ? text.slice(0, Math.max(1, letters)) + "…" : text, x + 3, place.y + place.height / 2 + 0.5);
         }
         this.frameFront(view);
         view.drawn = boxes.length / 5;

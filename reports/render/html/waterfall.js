@@ -34,7 +34,7 @@ UP.waterfall = {
         return {lo: cut ? Math.max(0, lo - 0.25 * (hi - lo) - 1e-9 * hi) : Math.min(0, lo), hi: hi + 0.02 * (hi - lo), cut};
     },
 
-    row(step, scale, cut, jump) {
+    row(step, scale, cut, jump, write) {
         const total = step.kind.startsWith("total");
         const left = scale(total ? scale.domain()[0] : Math.min(step.from, step.to)), right = scale(total ? step.to : Math.max(step.from, step.to));
         const bar = UP.el("span", {class: "bar " + (total ? step.kind : step.delta > 0 ? "slower" : "faster") + (step.kind === "rest" || step.kind === "residual" ? " rest" : "") +
@@ -43,8 +43,8 @@ UP.waterfall = {
         return UP.el("div", {class: "fall " + step.kind, role: "row"},
                      UP.el("span", {class: "fall-label", role: "rowheader"}, label, step.item && step.item.where ? UP.el("small", {}, UP.name(step.item.where, 70)) : null),
                      UP.el("span", {class: "fall-track", "aria-hidden": "true"}, bar, total ? null : UP.el("span", {class: "edge", style: {left: scale(step.to) + "%"}})),
-                     UP.el("span", {class: "fall-delta num", role: "cell"}, total ? "" : UP.signedNs(step.delta)),
-                     UP.el("span", {class: "fall-sum num", role: "cell"}, UP.ns(step.to)));
+                     UP.el("span", {class: "fall-delta num", role: "cell"}, total ? "" : UP.signed(step.delta, write)),
+                     UP.el("span", {class: "fall-sum num", role: "cell"}, write(step.to)));
     },
 };
 
@@ -55,6 +55,7 @@ UP.parts.waterfall = (workload, parent, id, jump) => {
     const part = UP.part(parent, 3, id + "-waterfall", "From the old " + unit + " time to the new", "waterfall");
     const steps = UP.waterfall.steps(diff), domain = UP.waterfall.domain(steps);
     const scale = d3.scaleLinear([domain.lo, domain.hi], [0, 100]).clamp(true);
+    const write = UP.fixedNs(Math.max(diff.step_a_ns, diff.step_b_ns), (d3.max(steps.slice(1, -1), step => Math.abs(step.delta)) || 1) / 200);
     const interval = Array.isArray(diff.delta_ci_ns) ? UP.interval(UP.num(diff.delta_ci_ns[0]), UP.num(diff.delta_ci_ns[1]), UP.signedNs) : null;
     part.append(UP.el("p", {class: "lead"}, UP.el("b", {text: UP.signedNs(diff.delta_ns)}), " a " + unit, interval ? " (interval " + interval + ")" : "",
                       ". Every bar starts where the one above it ended; the sums stand at the right.",
@@ -63,7 +64,7 @@ UP.parts.waterfall = (workload, parent, id, jump) => {
         scale.ticks(5).filter(tick => scale(tick) < 97).map(tick => UP.el("span", {class: "tick", style: {left: scale(tick) + "%"}, text: UP.ns(tick)}))),
         UP.el("span", {class: "fall-delta num", text: "change"}), UP.el("span", {class: "fall-sum num", text: "sum"}));
     part.append(UP.el("div", {class: "falls", role: "table", "aria-label": "Contributions from the old time of a " + unit + " to the new one, with running sums"}, axis,
-                      steps.map(step => UP.waterfall.row(step, scale, domain.cut, jump))));
+                      steps.map(step => UP.waterfall.row(step, scale, domain.cut, jump, write))));
 };
 
 UP.parts.decomposition = (workload, parent, id) => {
@@ -73,17 +74,18 @@ UP.parts.decomposition = (workload, parent, id) => {
         return;
     const part = UP.part(parent, 3, id + "-decomposition", "What a " + unit + " is spent on", "decomposition");
     const scale = Math.max(d3.sum(parts, item => Math.max(0, item.a_ns || 0)), d3.sum(parts, item => Math.max(0, item.b_ns || 0))) || 1;
+    const write = UP.fixedNs(scale, scale / 2000);
     const stack = side => UP.el("div", {class: "stack-row"}, UP.el("span", {class: "stack-label"}, UP.name(UP.list(UP.data.sides)[side], 20)),
         UP.el("span", {class: "stack"}, parts.map(item => {
             const value = Math.max(0, UP.num(side ? item.b_ns : item.a_ns) || 0);
-            return value ? UP.el("span", {class: "segment", style: {width: 100 * value / scale + "%", "background-color": UP.classColour(item.class)},
+            return value ? UP.el("span", {class: "segment" + (value / scale < 0.22 ? " narrow" : ""), style: {width: 100 * value / scale + "%", "background-color": UP.classColour(item.class)},
                                           title: UP.short(item.title || item.class, 40) + ": " + UP.ns(value)},
-                                 100 * value / scale > 9 ? UP.el("span", {text: UP.ns(value)}) : null) : null;
+                                 100 * value / scale > 9 ? UP.el("span", {text: write(value)}) : null) : null;
         })));
     part.append(UP.el("div", {class: "stacks", "aria-hidden": "true"}, stack(0), stack(1)));
     const sum = side => d3.sum(parts, item => UP.num(side ? item.b_ns : item.a_ns) || 0);
-    const line = (item, a, b, swatch) => UP.el("tr", {}, UP.el("th", {scope: "row"}, swatch, UP.name(item, 40)), [UP.ns(a), UP.ns(b)].map(text => UP.el("td", {class: "num", text})),
-        UP.el("td", {class: "num " + (a === null || b === null ? "" : b > a ? "slower-text" : b < a ? "faster-text" : ""), text: a === null || b === null ? UP.dash : UP.signedNs(b - a)}));
+    const line = (item, a, b, swatch) => UP.el("tr", {}, UP.el("th", {scope: "row"}, swatch, UP.name(item, 40)), [write(a), write(b)].map(text => UP.el("td", {class: "num", text})),
+        UP.el("td", {class: "num " + (a === null || b === null ? "" : b > a ? "slower-text" : b < a ? "faster-text" : ""), text: a === null || b === null ? UP.dash : UP.signed(b - a, write)}));
     part.append(UP.el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "What a " + unit + " is spent on, as a table"}, UP.el("table", {class: "plain"},
         UP.el("thead", {}, UP.el("tr", {}, UP.el("th", {scope: "col", text: "Each instant belongs to one"}), [UP.sideName(0), UP.sideName(1), "Difference"].map(text => UP.el("th", {scope: "col", class: "num", text})))),
         UP.el("tbody", {}, parts.map(item => line(item.title || item.class, UP.num(item.a_ns), UP.num(item.b_ns),

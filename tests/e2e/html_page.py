@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The page of the HTML report in headless Chromium: what is drawn, what a click, a key and a search do, that no text of a document
+becomes HTML, and that nothing is fetched. Documents of html_data.py. Exit 77 without Chromium or without the page in the build."""
+import json
+import os
+import re
+import sys
+import tempfile
+
+import browser
+import html_data
+
+BUILD = os.environ.get("UPGATE_BUILD", "build/release")
+FOLDER = os.path.join(BUILD, "reports/render/html")
+failures = []
+
+
+def check(what, good, seen=None):
+    if not good:
+        failures.append("%s%s" % (what, "" if seen is None else ": " + str(seen)[:300]))
+        print("not ok  " + failures[-1])
+
+
+def quiet(page, what):
+    check(what + ": no console errors", not page.errors, page.errors[:3])
+    check(what + ": nothing fetched but itself", all(url.startswith(("file:", "data:")) for url in page.requests), page.requests)
+
+
+def count(page, selector):
+    return page.eval("document.querySelectorAll(%r).length" % selector)
+
+
+def text(page, selector):
+    return page.eval("(document.querySelector(%r) || {textContent: ''}).textContent" % selector)
+
+
+def draw_all(page):
+    page.eval("UP.ensureIn(document.body)")
+    page.eval("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+
+
+def colours(page, selector):
+    """Distinct colours of a canvas, of every 3rd pixel."""
+    return page.eval("(() => { const c = document.querySelector(%r), o = new OffscreenCanvas(c.width, c.height).getContext('2d', {willReadFrequently: true});"
+                     "o.drawImage(c, 0, 0); const d = new Uint32Array(o.getImageData(0, 0, c.width, c.height).data.buffer);"
+                     "const s = new Set(); for (let i = 0; i < d.length; i += 3) s.add(d[i]); return s.size; })()" % selector)
+
+
+def first_screen(page):
+    check("the verdict is a word", text(page, "h1").startswith("✕FAIL"), text(page, "h1"))
+    bottom = page.eval("document.querySelector('.cause-list').getBoundingClientRect().bottom")
+    check("the cause is on the first screen", bottom < 800, bottom)
+    cause = text(page, ".cause-main")
+    check("the cause in plain words", "A GPU kernel is new" in cause and "FillFunctor" in cause and "+1.92" in cause and "66" in cause, cause)
+    check("the suspect", "torch 2.1.2 -> 2.2.0" in text(page, ".cause-suspect"))
+    check("facts", count(page, ".facts dt") == 9, count(page, ".facts dt"))
+    check("dots of pairs", count(page, "#w0-cells .gating svg.pairs circle.dot") == 28, count(page, "#w0-cells .gating svg.pairs circle.dot"))
+    check("median, interval, band", all(count(page, "#w0-cells .gating svg ." + c) == 2 for c in ("median", "ci", "band")))
+    check("unexplained workload says why", "No launch of this workload was traced" in text(page, "#w1 .unexplained"))
+    check("parts without data are absent", not any(count(page, "#w1-" + part) for part in ("waterfall", "contributions", "timeline", "table", "flame0")))
+
+
+def waterfall(page):
+    sums = page.eval("Array.from(document.querySelectorAll('#w0-waterfall .fall:not(.axis-row)')).map(row => [row.querySelector('.fall-delta').textContent, row.querySelector('.fall-sum').textContent])")
+    number = [[float(re.sub(r"[^0-9.+-]", "", t.replace("\u2212", "-"))) if t else None for t in row] for row in sums]
+    check("waterfall rows", len(number) == 8, sums)
+    total = number[0][1]
+    for delta, shown in number[1:-1]:
+        total += delta
+        check("running sum", abs(total - shown) < 0.03, (total, shown))
+    check("the sums close", abs(number[-1][1] - number[-2][1]) < 0.011, number[-2:])
+    parts = page.eval("Array.from(document.querySelectorAll('#w0-decomposition .stack')).map(s => s.children.length)")
+    check("stacks of both sides", parts == [7, 7], parts)
+
+
+def contributions(page):
+    check("named contributions are listed", count(page, "#w0-contributions > .items > details.item") == 4)
+    page.click("#w0-c1 > summary")
+    page.wait("document.querySelector('#w0-c1').open && document.querySelectorAll('#w0-c1 .item-body li').length === 6", "a click opens the contribution")
+    body = text(page, "#w0-c1 .item-body")
+    check("its evidence, place and whole name", all(t in body for t in ("48 launches a step", "scaled_dot_product_attention", "at::native::FillFunctor<float>>", "interval")))
+    page.click("#w0-c1 > summary")
+    page.wait("!document.querySelector('#w0-c1').open", "a second click closes it")
+    page.eval("document.querySelector('#w0-c2 > summary').focus()")
+    page.key("Enter")
+    page.wait("document.querySelector('#w0-c2').open", "Enter opens a contribution")
+    page.click("#w0-waterfall .fall:nth-child(3) button")
+    page.wait("document.querySelector('#w0-c1').open", "a bar's name leads to its contribution")
+
+
+def timeline(page):
+    draw_all(page)
+    canvas = "#w0-timeline canvas"
+    check("the timeline is drawn", colours(page, canvas) > 20, colours(page, canvas))
+    view = "(() => { const t = UP.timelines[0].drawn; return [t.t0, t.t1]; })()"
+    whole = page.eval(view)
+    x, y, width, _ = page.place(canvas)
+    page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-300, modifiers=2)
+    page.wait("UP.timelines[0].drawn.t1 - UP.timelines[0].drawn.t0 < %f" % (0.9 * (whole[1] - whole[0])), "the wheel zooms")
+    before = page.eval(view)
+    page.mouse("mouseMoved", x, y)
+    page.mouse("mousePressed", x, y, button="left", clickCount=1)
+    page.mouse("mouseMoved", x - 150, y, button="left", buttons=1)
+    page.mouse("mouseReleased", x - 150, y, button="left", clickCount=1)
+    page.wait("UP.timelines[0].drawn.t0 > %f" % before[0], "dragging moves")
+    after = page.eval(view)
+    check("dragging keeps the zoom", abs((after[1] - after[0]) - (before[1] - before[0])) < 1, (before, after))
+    page.eval("document.querySelector(%r).focus()" % canvas)
+    page.key("+")
+    page.wait("UP.timelines[0].drawn.t1 - UP.timelines[0].drawn.t0 < %f" % (0.7 * (after[1] - after[0])), "+ zooms")
+    page.key("0")
+    page.wait("UP.timelines[0].drawn.t1 - UP.timelines[0].drawn.t0 > %f" % (0.99 * (whole[1] - whole[0])), "0 fits")
+    page.key(".")
+    page.wait("document.querySelector('#w0-timeline .details code')", "a key chooses an event")
+    page.key("ArrowDown")
+    page.key("Escape")
+    page.wait("!document.querySelector('#w0-timeline .details code')", "Escape clears it")
+    # A click on the phase "backward" of the old side, in the middle of it.
+    spot = page.eval("(() => { const t = UP.timelines[0].drawn, p = t.layout.rows[0], box = t.canvas.getBoundingClientRect(), i = 2, s = t.layout.plot / (t.t1 - t.t0);"
+                     "return [box.x + t.layout.gutter + ((p.row.start[i] + p.row.end[i]) / 2 - t.t0) * s, box.y + p.y + 5]; })()")
+    page.mouse("mouseMoved", *spot)
+    page.wait("!document.getElementById('tooltip').hidden && document.getElementById('tooltip').textContent.startsWith('backward')", "hovering names the event")
+    page.click_at(*spot)
+    page.wait("document.querySelector('#w0-timeline .details code').textContent === 'backward'", "a click shows details")
+    plain = colours(page, canvas)
+    page.eval("document.querySelector('#w0-timeline input').focus()")
+    page.type("gemm")
+    page.wait("UP.timelines[0].drawn.marked && document.querySelector('#w0-timeline .tools [role=status]').textContent.includes('×')", "search highlights")
+    page.eval("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+    check("highlighting changes the picture", colours(page, canvas) != plain)
+    page.eval("document.querySelector('#w0-timeline details.alternative').open = true")
+    page.wait("document.querySelectorAll('#w0-timeline details.alternative tbody tr').length > 10", "the timeline as a table")
+
+
+def table(page):
+    names = "Array.from(document.querySelectorAll('#w0-table tbody tr td:first-child .name')).map(n => n.textContent)"
+    first = page.eval(names)
+    check("the table is drawn, largest difference first", len(first) >= 15 and "FillFunctor" in first[0], first[:3])
+    page.eval("document.querySelector('#w0-table input[type=search]').focus()")
+    page.type("page faults")
+    page.wait("document.querySelectorAll('#w0-table tbody tr').length === 1", "search filters")
+    check("the right row is left", "minor page faults" in text(page, "#w0-table tbody"))
+    page.eval("(() => { const i = document.querySelector('#w0-table input[type=search]'); i.value = 'FillFunctor<float>'; i.dispatchEvent(new Event('input')); })()")
+    page.wait("document.querySelector('#w0-table tbody').textContent.includes('FillFunctor')", "search with < and >")
+    page.eval("(() => { const i = document.querySelector('#w0-table input[type=search]'); i.value = ''; i.dispatchEvent(new Event('input')); })()")
+    head = "#w0-table thead th:nth-child(4)"
+    page.click(head)
+    page.wait("document.querySelector(%r).getAttribute('aria-sort') === 'descending'" % head, "a heading sorts")
+    cells = "Array.from(document.querySelectorAll('#w0-table tbody tr td:nth-child(4)')).map(n => parseFloat(n.textContent))"
+    values = [value for value in page.eval(cells) if value is not None]
+    check("sorted by the column", values == sorted(values, reverse=True) and len(values) > 10, values[:5])
+    page.eval("document.querySelector(%r).focus()" % head)
+    page.key("Enter")
+    page.wait("document.querySelector(%r).getAttribute('aria-sort') === 'ascending'" % head, "Enter on a heading sorts the other way")
+
+
+def flames(page):
+    frames = "document.querySelectorAll('#w0-flame0 svg.flame g.frame').length"
+    whole = page.eval(frames)
+    check("frames are drawn", whole > 60, whole)
+    fills = page.eval("new Set(Array.from(document.querySelectorAll('#w0-flame0 svg.flame rect')).map(r => getComputedStyle(r).fill)).size")
+    check("the difference has colours", fills > 10, fills)
+    page.click("#w0-flame0 svg.flame g.frame:nth-child(4) rect")
+    page.wait("UP.flames[0].drawn.root !== 0 && document.querySelectorAll('#w0-flame0 g.frame.above').length > 0", "a click zooms")
+    page.key("Escape")
+    page.wait("UP.flames[0].drawn.root === 0 && %s === %d" % (frames, whole), "Escape shows the whole")
+    page.key("ArrowDown")
+    page.wait("UP.flames[0].drawn.chosen !== 0", "arrows move")
+    page.click("#w0-flame0 .switch button[data-mode=a]")
+    page.wait("document.querySelectorAll('#w0-flame0 g.flame-native').length > 5 && document.querySelector('#w0-flame0 .switch button[data-mode=a]').getAttribute('aria-pressed') === 'true'", "the old side alone")
+    page.eval("document.querySelector('#w0-flame0 input').focus()")
+    page.type("memset")
+    page.wait("document.querySelectorAll('#w0-flame0 g.match').length > 0 && document.querySelector('#w0-flame0 .tools [role=status]').textContent.includes('%')", "search marks frames")
+
+
+def keyboard_and_theme(page):
+    draw_all(page)
+    seen = []
+    for _ in range(12):
+        page.key("Tab")
+        seen.append(page.eval("(document.activeElement.id || document.activeElement.className || document.activeElement.tagName) + ':' + document.activeElement.textContent.slice(0, 20)"))
+    check("first Tab skips to the verdict", seen[0].startswith("skip"), seen)
+    check("then the bar, then the theme, then the cause", any(s.startswith("theme") for s in seen) and seen.index(next(s for s in seen if s.startswith("theme"))) >= 8, seen)
+    page.eval("document.activeElement.blur()")
+    before = page.eval("getComputedStyle(document.body).backgroundColor")
+    page.click("#theme")
+    page.wait("document.documentElement.dataset.theme === 'dark' && getComputedStyle(document.body).backgroundColor !== %r" % before, "the toggle darkens")
+    check("the toggle says so", page.eval("document.getElementById('theme').getAttribute('aria-pressed')") == "true")
+    unlabelled = page.eval("Array.from(document.querySelectorAll('svg:not([aria-label]), input:not([aria-label]), canvas:not([aria-label]), table.data:not(:has(caption))')).map(n => n.outerHTML.slice(0, 80))")
+    check("charts, fields and tables have names", not unlabelled, unlabelled)
+    bare = page.eval("Array.from(document.querySelectorAll('button')).filter(b => !b.textContent.trim() && !b.getAttribute('aria-label')).length")
+    check("buttons have names", bare == 0, bare)
+    order = page.eval("Array.from(document.querySelectorAll('h1, h2, h3, h4')).map(h => Number(h.tagName[1]))")
+    check("headings descend one level at a time", order[0] == 1 and all(b - a <= 1 for a, b in zip(order, order[1:])), order)
+    double = page.eval("(() => { const ids = Array.from(document.querySelectorAll('[id]')).map(n => n.id); return ids.filter((id, i) => ids.indexOf(id) !== i); })()")
+    check("ids are unique", not double, double)
+
+
+def hostile(page, folder):
+    page.open(html_data.write_page(FOLDER, html_data.hostile(), os.path.join(folder, "hostile.html")))
+    draw_all(page)
+    page.eval("document.querySelectorAll('details').forEach(node => { node.open = true; })")
+    draw_all(page)
+    for index in range(3):
+        page.eval("Array.from(document.querySelectorAll('#main input[type=search]')).forEach((i, k) => { i.value = ['<img', '&lt;', 'proto'][%d]; i.dispatchEvent(new Event('input')); })" % index)
+    page.eval("document.querySelectorAll('th').forEach(th => th.click())")
+    draw_all(page)
+    check("no script of a text ran", page.eval("window.hacked === undefined"))
+    check("no element of a text exists", page.eval("document.querySelectorAll('main img:not(.paper), main script, main [onerror], main svg[onload], main iframe').length") == 0)
+    check("the text is there as text", "<img src=x onerror=" in page.eval("document.getElementById('main').textContent"))
+    check("no part failed", count(page, ".broken") == 0, text(page, ".broken"))
+    check("the first workload has all parts", all(count(page, "#w0-" + part) == 1 for part in ("cells", "waterfall", "decomposition", "contributions", "timeline", "table", "flame0")))
+    check("the page is not as long as its texts", page.eval("document.documentElement.scrollHeight") < 60000)
+    quiet(page, "hostile")
+
+
+def others(page, folder):
+    page.open(html_data.write_page(FOLDER, html_data.small(), os.path.join(folder, "small.html")))
+    check("a document of a verdict alone", text(page, "h1").startswith("?INCONCLUSIVE") and count(page, "main > section") == 1, count(page, "main > section"))
+    quiet(page, "small")
+    page.open(html_data.write_page(FOLDER, html_data.passing(), os.path.join(folder, "passing.html")))
+    check("a passing run", text(page, "h1").startswith("✓PASS") and count(page, ".cause") == 0)
+    quiet(page, "passing")
+    broken = html_data.write_page(FOLDER, html_data.small(), os.path.join(folder, "broken.html"))
+    with open(broken, encoding="utf-8") as file:
+        content = file.read().replace('{"schema":"upgate.report/1"', '{"schema":"upgate.report/1', 1)
+    with open(broken, "w", encoding="utf-8") as file:
+        file.write(content)
+    page.call("Page.navigate", url="file://" + os.path.abspath(broken))
+    page.wait("document.querySelector('.broken')", "damaged data is said, not hidden")
+
+
+def phone_and_paper(page, path):
+    page.size(360, 740)
+    page.media(prefers_color_scheme="dark", prefers_reduced_motion="reduce")
+    page.open(path)
+    draw_all(page)
+    check("nothing is wider than the phone", page.eval("document.documentElement.scrollWidth") <= 360, page.eval("document.documentElement.scrollWidth"))
+    check("dark by the system's wish", page.eval("UP.theme.current()") == "dark")
+    check("cause on the phone's first screen", page.eval("document.querySelector('.cause-main').getBoundingClientRect().top") < 740)
+    data = page.pdf(path + ".pdf")
+    check("it prints", data.startswith(b"%PDF") and len(data) > 50000, len(data))
+    page.eval("UP.print.begin()")
+    check("paper shows contributions opened and the timeline as an image", page.eval("document.querySelector('#w0-c3').open && document.querySelector('#w0-timeline img.paper').src.startsWith('data:image/png') && UP.theme.current() === 'light'"))
+    page.eval("UP.print.end()")
+    check("and closes them again", page.eval("!document.querySelector('#w0-c3').open && UP.theme.current() === 'dark'"))
+    quiet(page, "phone and paper")
+    page.media()
+    page.size(1280, 900)
+
+
+def main():
+    program = browser.find()
+    if not program:
+        print("skipped: no chromium")
+        return 77
+    if not os.path.exists(os.path.join(FOLDER, "page.html.0")):
+        print("skipped: %s was built without the HTML report (node-d3, libjs-jquery, libjs-jquery-datatables)" % BUILD)
+        return 77
+    pieces = sum(os.path.getsize(os.path.join(FOLDER, "page.html.%d" % index)) for index in range(4))
+    with open(os.path.join(os.environ.get("UPGATE_SOURCE", "."), "reports/render/html/example.json"), encoding="utf-8") as file:
+        check("example.json is what html_data.py makes", json.load(file) == json.loads(json.dumps(html_data.example())))
+    check("the page without data is below 700 KB", pieces < 700_000, pieces)
+    with tempfile.TemporaryDirectory(prefix="upgate-html-") as folder, browser.Browser(program) as page:
+        path = html_data.write_page(FOLDER, html_data.example(), os.path.join(folder, "example.html"))
+        page.size(1280, 900)
+        page.open(path)
+        for part in (first_screen, waterfall, contributions, timeline, table, flames):
+            part(page)
+        quiet(page, "example")
+        page.open(path)
+        keyboard_and_theme(page)
+        quiet(page, "example")
+        phone_and_paper(page, path)
+        hostile(page, folder)
+        others(page, folder)
+        page.open(html_data.write_page(FOLDER, html_data.example(200_000), os.path.join(folder, "large.html")))
+        draw_all(page)
+        check("200,000 events are drawn", colours(page, "#w0-timeline canvas") > 10 and page.eval("UP.timelines[0].drawn.model.count") > 190_000)
+        quiet(page, "large")
+    print("%d failures" % len(failures) if failures else "ok")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
