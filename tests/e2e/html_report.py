@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 import ab_rig
+import browser
 import diff_store
 
 UPGATE, SOURCE = ab_rig.UPGATE, ab_rig.SOURCE
@@ -318,6 +319,33 @@ def test_real_run(case):
         assert [flame for flame in workload["flames"] if flame["id"] == "cpu"]
         for flame in workload["flames"]:
             check_flame(flame)
+
+
+def test_chromium(case):
+    """Every kind of report opens, draws its parts, says nothing on the console and asks for nothing."""
+    program = browser.find()
+    if not program:
+        raise ab_rig.Skip("no chromium")
+    diff_store.write("kernel_replaced", case.path("gpu.db"), host=True)
+    make(case, "base", "calibrated", "fail", name="judged.db")
+    make(case, "base", "escape", name="escape.db")
+    diff_store.write("host_stall", case.path("record.db"), host=True)
+    change(case.path("record.db"), "UPDATE run SET kind = 'record'", "DELETE FROM verdict", "UPDATE recording SET launch_id = NULL",
+           "DELETE FROM recording WHERE id > 1")
+    parts = {"gpu": ("#w0-cells svg.pairs", "#w0-waterfall", "#w0-contributions", "#w0-timeline canvas", "#w0-table table", "#w0-flame0", "#w0-flame1"),
+             "judged": ("#w0-cells svg.pairs", ".unexplained"), "escape": ("h1",), "record": ("#w0-timeline canvas", "#w0-flame0")}
+    with browser.Browser(program) as page:
+        page.size(1280, 900)
+        for name, selectors in parts.items():
+            report(case, name + ".db", out=name + ".html")
+            page.open(case.path(name + ".html"))
+            page.eval("UP.ensureIn(document.body)")
+            page.eval("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+            missing = [selector for selector in selectors if not page.eval("document.querySelector(%r) !== null" % selector)]
+            assert not missing, (name, missing)
+            assert not page.errors, (name, page.errors[:3])
+            assert all(url.startswith(("file:", "data:")) for url in page.requests), page.requests
+            assert page.eval("document.querySelectorAll('body script:not([type]) ~ b, img[src=x], svg[onload]').length") == 0, name
 
 
 def built_with_the_page():
