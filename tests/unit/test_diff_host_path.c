@@ -466,6 +466,12 @@ TEST(who_took_the_cpu)
         gap->flags = UG_GAP_PREEMPTED;
         gap->next = gap->before = rival;
     }
+    uint32_t own = world_thread(&world, world.process, "omp");
+    struct trace_gap *crowd = world_gap(&world, world.thread, 25000, 27000, NULL, NULL, NULL, TRACE_NONE);
+    crowd->waking = 0;
+    crowd->state = 0;
+    crowd->flags = UG_GAP_PREEMPTED;
+    crowd->next = crowd->before = own;
     // Awake and not yet on the CPU.
     struct trace_gap *late = world_gap(&world, world.thread, 20000, 24000, sleep_kernel, NULL, NULL, TRACE_NONE);
     late->waking = 23500 * US;
@@ -474,6 +480,8 @@ TEST(who_took_the_cpu)
     uint32_t window = world_add(&world, 0, 30000);
     CHECK_INT(leaf_us(&world, "cpu_contention", COST_HOST_STALLED), 6000);
     CHECK_STR(leaf_node(&world, "cpu_contention")->module, "stress");
+    CHECK_INT(leaf_us(&world, "oversubscribed", COST_HOST_STALLED), 2000);
+    CHECK_STR(leaf_node(&world, "oversubscribed")->module, "omp");
     CHECK_INT(leaf_us(&world, "sleep", COST_HOST_STALLED), 3500);
     CHECK_INT(leaf_us(&world, "run_queue", COST_HOST_STALLED), 500);
     CHECK_INT(window_ns(world.tree, window), 30000 * US);

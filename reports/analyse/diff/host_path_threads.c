@@ -8,11 +8,23 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/host_path_index.h"
 
+// The way of phases at an instant; instants come in their order, so that the stretch is near the last one.
+static uint32_t host_chain_next(const struct host_path *path, uint32_t rank, int64_t at, size_t *stretch)
+{
+    const struct host_rank *row = &path->ranks[rank];
+    if (row->stretches[*stretch].begin > at)
+        *stretch = host_stretch_at(path, rank, at);
+    while (*stretch + 1 < row->stretch_count && row->stretches[*stretch + 1].begin <= at)
+        (*stretch)++;
+    return row->stretches[*stretch].chain;
+}
+
 static void host_ticks_fill(struct host_path *path, struct host_thread *thread, const struct trace_thread *row, uint32_t rank)
 {
     const struct trace *host = path->host;
     uint32_t interpreter = host_leaf_named(path, COST_FUNCTION, "Python interpreter", "[python]");
     uint32_t collector = host_leaf_collector(path);
+    size_t stretch = 0;
     thread->ticks = xcalloc((size_t)row->sample_count + 1, sizeof *thread->ticks);
     for (uint32_t i = 0; i < row->sample_count; i++) {
         const struct trace_sample *sample = &host->samples[row->sample_first + i];
@@ -21,7 +33,7 @@ static void host_ticks_fill(struct host_path *path, struct host_thread *thread, 
             continue;
         struct host_tick *tick = &thread->ticks[thread->tick_count++];
         tick->at = sample->at;
-        tick->chain = host_chain_at(path, rank, sample->at);
+        tick->chain = host_chain_next(path, rank, sample->at, &stretch);
         // A late stack is of another function as likely as not; that the interpreter collects it may still say.
         bool late = sample->why & UG_SAMPLE_LATE;
         tick->leaf = host_leaf_of_stacks(path, sample->kernel, sample->user);
@@ -40,6 +52,7 @@ static void host_offs_fill(struct host_path *path, struct host_thread *thread, c
     const struct trace *host = path->host;
     thread->offs = xcalloc((size_t)row->gap_count + 1, sizeof *thread->offs);
     int64_t covered = INT64_MIN;
+    size_t stretch = 0;
     for (uint32_t i = 0; i < row->gap_count; i++) {
         const struct trace_gap *gap = &host->gaps[row->gap_first + i];
         int64_t begin = gap->out > covered ? gap->out : covered;
@@ -49,7 +62,7 @@ static void host_offs_fill(struct host_path *path, struct host_thread *thread, c
         off->begin = begin;
         off->end = covered = gap->in;
         off->gap = row->gap_first + i;
-        off->chain = host_chain_at(path, rank, begin);
+        off->chain = host_chain_next(path, rank, begin, &stretch);
         off->leaf = host_leaf_of_stacks(path, 0, gap->user);
         off->python = host_stack_useful(path, gap->python) ? gap->python : 0;
         thread->python |= off->python != 0;

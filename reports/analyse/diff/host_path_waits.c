@@ -52,6 +52,12 @@ static void host_give_stall(struct host_walk *walk, uint32_t python, const char 
     host_walk_give(walk, python, leaf, walk->data ? COST_DATA_WAIT : COST_HOST_STALLED, ns, 1);
 }
 
+// Other programs that take the CPU are no property of a version; more threads of one's own than CPUs are.
+static const char *host_contention(const struct trace *host, uint32_t culprit)
+{
+    return culprit != TRACE_NONE && trace_is_target(host, culprit) ? "oversubscribed" : "cpu_contention";
+}
+
 // ---- waits without a cause ----
 
 static struct marks host_wait_marks(const struct trace *host, const struct trace_gap *gap)
@@ -195,7 +201,10 @@ void host_walk_part(struct host_walk *walk, uint32_t thread, const struct part *
         host_walk_give(walk, at, host_leaf_named(path, COST_SYNC, "gpu_sync", NULL), COST_HOST_STALLED, end - begin, 1);
         return;
     }
-    host_give_stall(walk, at, part->cause < count ? causes[part->cause].id : "unknown", part->culprit, end - begin);
+    const char *name = part->cause < count ? causes[part->cause].id : "unknown";
+    if (part->cause == CAUSE_CPU_CONTENTION)
+        name = host_contention(path->host, part->culprit);
+    host_give_stall(walk, at, name, part->culprit, end - begin);
 }
 
 // Causes that only say that somebody else was waited for: what he did is the better answer.
@@ -212,7 +221,7 @@ static void host_walk_ready(struct host_walk *walk, const struct trace_gap *gap,
     uint32_t rival = preempted && gap->next != TRACE_NONE ? gap->next : gap->before;
     if (rival != TRACE_NONE && (rival == gap->thread || !parts_blamable(host, rival)))
         rival = TRACE_NONE;
-    host_give_stall(walk, python, preempted || rival != TRACE_NONE ? "cpu_contention" : "run_queue", rival, ns);
+    host_give_stall(walk, python, preempted || rival != TRACE_NONE ? host_contention(host, rival) : "run_queue", rival, ns);
 }
 
 static void host_walk_wait(struct host_walk *walk, const struct host_off *off, const struct part *part, int64_t begin, int64_t end)
