@@ -59,43 +59,52 @@ UP.timelineDraw = {
         const row = place.row, scale = view.scale, t0 = view.t0, left = view.layout.gutter, marked = view.marked;
         let column = -1, covered = 0, longest = -1, best = -1, bestMark = false;
         const flush = () => {
-            if (column >= 0 && best >= 0) {
+            if (column >= 0 && best >= 0 && column < view.layout.plot) {
                 const height = Math.max(Math.min(2, place.height), place.height * Math.min(1, covered * scale));
                 boxes.push(this.bucket(view, row.name[best], marked && !bestMark), left + column, place.y + place.height - height, 1, height);
             }
             column = -1;
         };
-        for (let i = UP.timelineModel.firstAfter(row, t0); i < row.count && row.start[i] < view.t1; i++) {
-            const from = (row.start[i] - t0) * scale, to = (row.end[i] - t0) * scale, wide = to - from;
-            const mark = !marked || (row.name[i] >= 0 && marked[row.name[i]] === 1);
-            if (wide >= 1.2) {
+        const starts = row.start, ends = row.end, names = row.name, t1 = view.t1, most = row.count, narrow = 1.2 / scale;
+        let columnEnd = -Infinity; // in time: most short events stay in the column of the one before
+        for (let i = UP.timelineModel.firstAfter(row, t0); i < most; i++) {
+            const start = starts[i], length = ends[i] - start;
+            if (start >= t1)
+                break;
+            const mark = marked === null || (names[i] >= 0 && marked[names[i]] === 1);
+            if (length >= narrow) {
                 flush();
-                const x = Math.max(0, from), right = Math.min(view.layout.plot, to);
-                if (right > x) {
-                    boxes.push(this.bucket(view, row.name[i], !mark), left + x, place.y, Math.max(1, right - x - (wide > 4 ? 0.6 : 0)), place.height);
-                    if (right - x > 34 && place.height >= 10 && view.labels.length < 600)
-                        view.labels.push([left + x, right - x, place, row.name[i], !mark]);
-                }
+                columnEnd = -Infinity;
+                this.long(view, place, i, mark, boxes);
                 continue;
             }
-            const here = Math.max(0, Math.floor(from));
-            if (here !== column) {
+            if (start >= columnEnd) {
                 flush();
-                column = here;
+                column = Math.max(0, Math.floor((start - t0) * scale));
+                columnEnd = t0 + (column + 1) / scale;
                 covered = 0;
                 longest = -1;
                 best = -1;
                 bestMark = false;
             }
-            const length = row.end[i] - row.start[i];
             covered += length;
-            if ((mark && marked && !bestMark) || (length > longest && (!marked || mark === bestMark))) {
+            if (length > longest ? mark || !bestMark : mark && !bestMark) {
                 longest = length;
                 best = i;
                 bestMark = mark;
             }
         }
         flush();
+    },
+
+    long(view, place, i, mark, boxes) {
+        const row = place.row, left = view.layout.gutter;
+        const x = Math.max(0, (row.start[i] - view.t0) * view.scale), right = Math.min(view.layout.plot, (row.end[i] - view.t0) * view.scale);
+        if (right <= x)
+            return;
+        boxes.push(this.bucket(view, row.name[i], !mark), left + x, place.y, Math.max(1, right - x - (right - x > 4 ? 0.6 : 0)), place.height);
+        if (right - x > 34 && place.height >= 10 && view.labels.length < 600)
+            view.labels.push([left + x, right - x, place, row.name[i], !mark]);
     },
 
     frame(view) {
