@@ -23,9 +23,10 @@ struct load_span {
     int64_t begin, end;
 };
 
-// The stretches of one rank that count, without overlaps, by begin; `at`: where the last question was answered.
+// The stretches of one rank that count, without overlaps, by begin; `at`: where the last question was answered, `last`: the
+// stretch that was the answer.
 struct load_spans {
-    struct load_span *spans;
+    struct load_span *spans, last;
     size_t count, at;
 };
 
@@ -62,8 +63,14 @@ void load_match_ranks(struct load *load);
 int load_steps(struct load *load);
 int load_phases(struct load *load);
 void load_windows(struct load *load);
+bool load_spans_seek(struct load_spans *spans, int64_t begin, int64_t end);
 // Does [begin, end) touch a window or a cold one of the rank (LAUNCH_TRACE_NONE: of any)?
-bool load_counts(struct load *load, uint32_t rank, int64_t begin, int64_t end);
+static inline bool load_counts(struct load *load, uint32_t rank, int64_t begin, int64_t end)
+{
+    size_t ranks = load->trace->rank_count;
+    struct load_spans *spans = &load->spans[rank < ranks ? rank : ranks];
+    return (begin >= spans->last.begin && begin < spans->last.end) || load_spans_seek(spans, begin, end);
+}
 
 // launch_trace_gpu.c: works and kernels; operations.
 int load_gpu(struct load *load);

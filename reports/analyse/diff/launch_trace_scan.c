@@ -17,7 +17,8 @@ enum {
     PAGES_DEPTH_MAX = 20,  // SQLite's own limit
     PAGES_WINDOW_MAX = 64, // pages read at once, when they come in order
     PAGES_NEAR = 8,        // a page so little behind the last ones is "in order"
-    PAGES_SLACK = 8 * SCAN_COLUMNS_MAX + 8, // integers are loaded as 8 bytes, and looked at whether they were in the row after
+    PLANS_BITS = 6,
+    PAGES_SLACK = 256,     // a cell at the very end is read before it is found too short
     HEADER_BYTES = 100
 };
 
@@ -28,6 +29,7 @@ struct pages {
     uint32_t visited;
     uint32_t window_first, window_count, window_next; // pages in the buffer; how many to read next
     uint8_t *window;
+    struct plan *plans; // by a hash of the header
 };
 
 static uint32_t pages_u16(const uint8_t *at)
@@ -62,60 +64,67 @@ static const uint8_t *pages_get(struct pages *pages, uint32_t page)
     return pages->window + (size_t)(page - pages->window_first) * pages->page_bytes;
 }
 
-// Behind a varint; NULL: it does not end.
-static inline const uint8_t *pages_varint(const uint8_t *at, const uint8_t *end, uint64_t *ret)
+// How to take the columns out of rows with one header: few headers repeat in millions of rows.
+struct plan {
+    uint64_t header; // its bytes; 0: no plan
+    uint32_t nulls, body_bytes;
+    uint8_t offset[SCAN_COLUMNS_MAX], shift[SCAN_COLUMNS_MAX]; // of 8 bytes, to leave the column's
+    int64_t keep[SCAN_COLUMNS_MAX], constant[SCAN_COLUMNS_MAX];
+};
+
+// header: its length, then a serial type a column. False: not all are integers.
+static bool plan_make(const uint8_t *header, uint32_t columns, struct plan *ret)
 {
-    uint64_t value = 0;
-    if (at < end && *at < 0x80) {
-        *ret = *at;
-        return at + 1;
+    static const uint8_t bytes[] = {0, 1, 2, 3, 4, 6, 8, UINT8_MAX /* a real */, 0, 0};
+    struct plan plan = {0};
+    for (uint32_t i = 0; i < columns; i++) {
+        unsigned kind = i + 1 < *header ? header[i + 1] : 0; // a column added later
+        if (kind > 9 || bytes[kind] == UINT8_MAX)
+            return false;
+        plan.offset[i] = (uint8_t)plan.body_bytes;
+        plan.shift[i] = (uint8_t)(bytes[kind] ? 64 - 8 * bytes[kind] : 0);
+        plan.keep[i] = bytes[kind] ? -1 : 0;
+        plan.constant[i] = kind == 9;
+        plan.nulls |= (uint32_t)(kind == 0) << i;
+        plan.body_bytes += bytes[kind];
     }
-    for (int i = 0; i < 9 && at < end; i++) {
-        value = i == 8 ? value << 8 | *at : value << 7 | (*at & 0x7f);
-        if (!(*at++ & 0x80) || i == 8) {
-            *ret = value;
-            return at;
-        }
-    }
-    return NULL;
+    *ret = plan;
+    return true;
 }
 
-// Of a serial type: its length, how far 8 bytes are shifted to leave it, what is kept of them, what it is without bytes.
-static const struct pages_type {
-    uint8_t bytes, shift, known;
-    int8_t keep;
-    int64_t constant;
-} pages_types[] = {{0, 0, 1, 0, 0},   {1, 56, 1, -1, 0}, {2, 48, 1, -1, 0}, {3, 40, 1, -1, 0}, {4, 32, 1, -1, 0},
-                   {6, 16, 1, -1, 0}, {8, 0, 1, -1, 0},  {0, 0, 0, 0, 0} /* a real */, {0, 0, 1, 0, 0}, {0, 0, 1, 0, 1}};
-
-// The row of a cell at an offset of a leaf. False: not a row of integers.
-static bool pages_row(const struct pages *pages, const uint8_t *page, uint32_t offset, int64_t *values,
-                      uint32_t *ret_nulls)
+// The row of a cell at an offset of a leaf. False: not a row of integers. The slack behind the pages takes what is read
+// before it is looked at.
+static bool pages_row(struct pages *pages, const uint8_t *page, uint32_t offset, int64_t *values, uint32_t *ret_nulls)
 {
-    const uint8_t *end = page + pages->usable_bytes;
-    uint64_t payload, rowid;
-    const uint8_t *at = pages_varint(page + offset, end, &payload);
-    at = at ? pages_varint(at, end, &rowid) : NULL;
-    if (!at || payload < 1 || payload > (uint64_t)(end - at)) // more than a page: no integers
+    const uint8_t *at = page + offset, *end = page + pages->usable_bytes;
+    uint32_t payload = *at++, columns = pages->scan->column_count;
+    for (int i = 0; i < 8 && *at & 0x80; i++) // the rowid
+        at++;
+    at++;
+    if (at + payload > end || !payload || payload > 127 || *at < 1 || *at > payload) // 127: more is no row of integers
         return false;
-    const uint8_t *type = at + 1, *types_end = at + *at, *body = types_end;
-    end = at + payload;
-    if (*at < 1 || *at > 127 || types_end > end)
-        return false;
-    uint32_t nulls = 0;
-    for (uint32_t i = 0; i < pages->scan->column_count; i++) {
-        unsigned kind = type < types_end ? *type++ : 0;
-        if (kind > 9 || !pages_types[kind].known)
+    uint64_t header;
+    memcpy(&header, at, sizeof header);
+    struct plan *plan, odd;
+    if (*at <= sizeof header) {
+        header &= ~0ull >> (64 - 8 * *at); // little endian: the first byte is the lowest
+        plan = &pages->plans[(header * 0x9e3779b97f4a7c15ull) >> (64 - PLANS_BITS)];
+        if (plan->header != header && !plan_make(at, columns, plan))
             return false;
-        uint64_t raw;
-        memcpy(&raw, body, sizeof raw); // may end in the slack
-        const struct pages_type *of = &pages_types[kind]; // no branches: lengths change from row to row
-        values[i] = ((int64_t)__builtin_bswap64(raw) >> of->shift & of->keep) + of->constant;
-        nulls |= (kind == 0) << i;
-        body += of->bytes;
+        plan->header = header;
+    } else if (plan_make(at, columns, plan = &odd) == false) {
+        return false;
     }
-    *ret_nulls = nulls;
-    return body <= end;
+    const uint8_t *body = at + *at;
+    if (*at + plan->body_bytes > payload)
+        return false;
+    for (uint32_t i = 0; i < columns; i++) {
+        uint64_t raw;
+        memcpy(&raw, body + plan->offset[i], sizeof raw);
+        values[i] = ((int64_t)__builtin_bswap64(raw) >> plan->shift[i] & plan->keep[i]) + plan->constant[i];
+    }
+    *ret_nulls = plan->nulls;
+    return true;
 }
 
 static bool pages_leaf(struct pages *pages, const uint8_t *page)
@@ -252,7 +261,9 @@ static bool scan_pages(struct store *store, const struct scan *scan)
     bool ok = root && pages_header(&pages);
     if (ok) {
         pages.window = xcalloc(1, (size_t)PAGES_WINDOW_MAX * pages.page_bytes + PAGES_SLACK);
+        pages.plans = xcalloc(1 << PLANS_BITS, sizeof *pages.plans);
         ok = pages_walk(&pages, root, 0);
+        free(pages.plans);
         free(pages.window);
     }
     sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);

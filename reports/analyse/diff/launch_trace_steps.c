@@ -337,10 +337,8 @@ void load_windows(struct load *load)
         spans_join(&load->spans[i]);
 }
 
-bool load_counts(struct load *load, uint32_t rank, int64_t begin, int64_t end)
+bool load_spans_seek(struct load_spans *spans, int64_t begin, int64_t end)
 {
-    size_t ranks = load->trace->rank_count;
-    struct load_spans *spans = &load->spans[rank < ranks ? rank : ranks];
     const struct load_span *rows = spans->spans;
     size_t at = spans->at;
     if (at < spans->count && rows[at].end <= begin) // most come in the order of time
@@ -357,5 +355,8 @@ bool load_counts(struct load *load, uint32_t rank, int64_t begin, int64_t end)
         at = low;
     }
     spans->at = at;
-    return at < spans->count && rows[at].begin < (end > begin ? end : begin + 1);
+    if (at == spans->count || rows[at].begin >= (end > begin ? end : begin + 1))
+        return false;
+    spans->last = rows[at];
+    return true;
 }

@@ -11,9 +11,8 @@
 
 uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id)
 {
-    return ids->span && id >= ids->min && (size_t)(id - ids->min) < ids->span
-               ? ids->index[id - ids->min]
-               : TRACE_NONE;
+    uint64_t at = (uint64_t)id - (uint64_t)ids->min; // also of ids at the ends of the range
+    return id >= ids->min && at < ids->span ? ids->index[at] : TRACE_NONE;
 }
 
 void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count, size_t size)
@@ -28,14 +27,15 @@ void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count, size
     memcpy(&first, rows, sizeof first);
     memcpy(&last, (const char *)rows + (count - 1) * size, sizeof last);
     ids->min = first;
-    ids->span = last - first < SPAN_MAX ? (size_t)(last - first) + 1 : SPAN_MAX;
+    uint64_t span = (uint64_t)last - (uint64_t)first;
+    ids->span = span < SPAN_MAX ? (size_t)span + 1 : SPAN_MAX;
     ids->index = xcalloc(ids->span, sizeof *ids->index);
     memset(ids->index, 0xff, ids->span * sizeof *ids->index);
     for (size_t i = 0; i < count; i++) {
         int64_t id;
         memcpy(&id, (const char *)rows + i * size, sizeof id);
-        if ((size_t)(id - first) < ids->span)
-            ids->index[id - first] = (uint32_t)i;
+        if ((uint64_t)id - (uint64_t)first < ids->span)
+            ids->index[(uint64_t)id - (uint64_t)first] = (uint32_t)i;
     }
 }
 
@@ -139,6 +139,8 @@ static int trace_load_threads(struct trace *trace, struct store *store,
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 1));
+        if (process == TRACE_NONE) // an index of a damaged file says otherwise than its table
+            continue;
         struct trace_thread *row =
             trace_push((void **)&trace->threads, &trace->thread_count, &capacity, sizeof *row);
         row->id = sqlite3_column_int64(stmt, 0);
