@@ -757,6 +757,8 @@ def write(plant_name, path, **options):
         add_judgement(w, ratios, options, [sorted(times)[len(times) // 2] for times in per_side])
     w.db.commit()
     w.db.close()
+    if not options.host and "host_stall" in answer.kinds:  # the device alone tells that the host was late, not why
+        answer.kinds, answer.name = (*answer.kinds, "launch_gap"), ""
     if options.names == "scrambled":
         answer.name = ""  # names of the candidate say nothing any more
     return answer

@@ -199,6 +199,49 @@ TEST(first_of_two_kernels_owns_the_instant)
     rig_free(rig);
 }
 
+TEST(kernel_nobody_waits_for_has_only_what_is_left)
+{
+    // Ten kernels in a row on one stream, 1 us apart; on another one a kernel that begins before the second of them and lasts over
+    // five, then one over six: it owns nothing, as long as it may be.
+    int64_t owned[2], walls[2];
+    for (int longer = 0; longer < 2; longer++) {
+        struct rig *rig = rig_new();
+        rig->trace.stream_count = 2;
+        rig_window(rig, 0, 0, 2000 * US);
+        uint32_t main = rig_kernel(rig, "gemm", 0), side = rig_kernel(rig, "augment", 1);
+        for (int i = 0; i < 10; i++) {
+            rig_op(rig, main, (10 + 101 * i) * US, 100 * US, (1 + i) * US / 4, US / 8);
+            if (i == 0)
+                rig_op(rig, side, 50 * US, (500 + 100 * longer) * US, 3 * US, US);
+        }
+        rig_run(rig);
+        owned[longer] = rig_ns(rig, "augment");
+        walls[longer] = rig_ns(rig, "gemm");
+        rig_free(rig);
+    }
+    CHECK_INT(owned[0], 0);
+    CHECK_INT(owned[1], 0);
+    CHECK_INT(walls[0], 1000 * US);
+}
+
+TEST(kernel_of_another_stream_that_is_waited_for_is_on_the_path)
+{
+    // b waits for s on the other stream, which began after a: from 200 on it is s that counts, from its begin as far as a does not.
+    struct rig *rig = rig_new();
+    rig->trace.stream_count = 3;
+    rig_window(rig, 0, 0, 1000 * US);
+    uint32_t a = rig_kernel(rig, "a", 0), s = rig_kernel(rig, "s", 1), b = rig_kernel(rig, "b", 0), idle = rig_kernel(rig, "idle", 2);
+    rig_op(rig, idle, 5 * US, 900 * US, 1 * US, US);
+    rig_op(rig, a, 10 * US, 190 * US, 2 * US, US);
+    rig_op(rig, s, 100 * US, 400 * US, 3 * US, US);
+    rig_op(rig, b, 503 * US, 487 * US, 4 * US, US);
+    rig_run(rig);
+    CHECK_INT(rig_ns(rig, "s"), 400 * US);
+    CHECK_INT(rig_ns(rig, "b"), 487 * US);
+    CHECK(rig_ns(rig, "idle") <= 100 * US);
+    rig_free(rig);
+}
+
 TEST(window_borders_cut)
 {
     // An operation over both windows and the time between them, which is nobody's.
@@ -396,6 +439,7 @@ TEST(sums_close_for_anything)
         uint32_t works = 0;
         rig->trace.rank_count = 1 + (size_t)next_random(2);
         rig->trace.has_steps = next_random(4) > 0;
+        rig->trace.stream_count = (uint32_t)next_random(6);
         for (uint32_t rank = 0; rank < rig->trace.rank_count; rank++) {
             int64_t begin = next_random(2000);
             for (int i = 0; i < 8; i++, begin += next_random(500)) {

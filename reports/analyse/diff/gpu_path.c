@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sweep over the time of a window: at each instant a kernel that computes is on the path before communication, that before
-// a copy, the one that began first before others of its class; with nothing of them it is a gap, which gpu_path_gap.c explains. Ops
-// come in the order of their starts, so what runs at an instant stands in three queues, and whoever is over is dropped when it
-// comes to the front: a constant effort for each of ten millions. What leaves get in a window is summed here and written to the
-// tree once a window. Reads a struct launch_trace, writes a struct cost_tree; one owner thread.
+// a copy; of several kernels the one that the window's end waits for (gpu_path_chain.c), else the one that began first. With
+// nothing of them it is a gap, which gpu_path_gap.c explains. Ops come in the order of their starts, so what runs at an instant
+// stands in a few queues, and whoever is over is dropped when it comes to the front: a constant effort for each of ten millions.
+// What leaves get in a window is summed here and written to the tree once a window. Reads a struct launch_trace, writes a struct
+// cost_tree; one owner thread.
 #include "reports/analyse/diff/gpu_path.h"
 
 #include <stdlib.h>
@@ -11,6 +12,11 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/gpu_path_parts.h"
+
+// Queues, the first with something in it wins. What the window's end waits for is before what it does not wait for, but
+// communication: exposed is what no kernel covers, whoever waits for it.
+enum { CRITICAL_COMPUTE, CRITICAL_COPY, QUEUE_OTHERS, QUEUE_COUNT = QUEUE_OTHERS + GPU_LEVEL_COUNT };
+enum { CHAIN_GAP_NS_MAX = 5000 }; // from one kernel of the chain to the next, with others beside it: still the chain's
 
 struct running { // an operation that began and may not be over
     int64_t end;
@@ -24,7 +30,11 @@ struct queue { // in the order of start
 
 struct sweep {
     struct gpu_path path;
-    struct queue queues[GPU_LEVEL_COUNT];
+    struct queue queues[QUEUE_COUNT];
+    int64_t chain_end; // of what the window's end waits for, the last one that was on the path
+    uint8_t *critical;
+    size_t critical_capacity;
+    bool several; // streams with kernels
     const struct launch_op *before; // what was on the path last
     const struct launch_window *window;
 };
@@ -159,17 +169,21 @@ static const struct running *queue_front(struct queue *queue, int64_t now)
 }
 
 // Gives [from, to) to what runs there; nothing begins in between. next begins at `to`, NULL: the window ends.
-static void sweep_to(struct sweep *sweep, int64_t from, int64_t to, const struct launch_op *next, uint32_t next_leaf)
+static void sweep_to(struct sweep *sweep, int64_t from, int64_t to, const struct launch_op *next, uint32_t next_leaf, bool critical)
 {
     while (from < to) {
         const struct running *running = NULL;
-        for (int level = 0; level < GPU_LEVEL_COUNT && !running; level++)
-            running = queue_front(&sweep->queues[level], from);
-        if (!running) {
+        int level;
+        for (level = 0; level < QUEUE_COUNT && !(running = queue_front(&sweep->queues[level], from)); level++)
+            ;
+        bool chain = critical && level >= QUEUE_OTHERS && from == sweep->chain_end && to - from <= CHAIN_GAP_NS_MAX;
+        if (!running || chain) {
             gpu_gap_add(&sweep->path, from, to, sweep->before, next, next_leaf);
             return;
         }
         int64_t end = running->end < to ? running->end : to;
+        if (level < QUEUE_OTHERS)
+            sweep->chain_end = end;
         gpu_amount(&sweep->path, running->leaf)->ns += end - from;
         sweep->before = &sweep->path.trace->ops[running->op];
         from = end;
@@ -180,7 +194,7 @@ static void sweep_to(struct sweep *sweep, int64_t from, int64_t to, const struct
 static void sweep_carry(struct sweep *sweep)
 {
     const struct launch_window *window = sweep->window;
-    for (int level = 0; level < GPU_LEVEL_COUNT; level++) {
+    for (int level = 0; level < QUEUE_COUNT; level++) {
         struct queue *queue = &sweep->queues[level];
         size_t kept = 0;
         for (size_t i = queue->first; i < queue->end; i++) {
@@ -194,6 +208,29 @@ static void sweep_carry(struct sweep *sweep)
         queue->end = kept;
     }
     sweep->before = NULL;
+    sweep->chain_end = INT64_MIN;
+}
+
+// Where the window's ops are known and there are kernels on several streams: whom its end waits for. Returns the first op in it.
+static size_t sweep_chain(struct sweep *sweep, const uint32_t *order, size_t count, size_t at)
+{
+    const struct launch_op *ops = sweep->path.trace->ops;
+    if (!sweep->several)
+        return count;
+    while (at < count && ops[order ? order[at] : at].start < sweep->window->begin)
+        at++;
+    size_t last = at;
+    while (last < count && ops[order ? order[last] : last].start < sweep->window->end)
+        last++;
+    if (last - at > sweep->critical_capacity) {
+        sweep->critical_capacity = last - at;
+        sweep->critical = xrealloc(sweep->critical, sweep->critical_capacity);
+    }
+    if (last > at) {
+        memset(sweep->critical, 0, last - at);
+        gpu_chain_find(&sweep->path, order, at, last, sweep->critical);
+    }
+    return at;
 }
 
 // Ops of the rank from `at` on in the order of start, until the window's end. Returns where the next window goes on.
@@ -203,6 +240,7 @@ static size_t sweep_window(struct sweep *sweep, const uint32_t *order, size_t co
     const struct launch_op *ops = sweep->path.trace->ops;
     int64_t now = window->begin;
     bool carried = false;
+    size_t chain = sweep_chain(sweep, order, count, at);
     for (; at < count; at++) {
         uint32_t index = order ? order[at] : (uint32_t)at;
         const struct launch_op *op = &ops[index];
@@ -212,25 +250,27 @@ static size_t sweep_window(struct sweep *sweep, const uint32_t *order, size_t co
         int64_t end = op->start + op->dur;
         if (op->start < window->begin) { // between turns, or cold: it counts as far as it reaches in
             if (end > window->begin)
-                queue_push(&sweep->queues[level], (struct running){end, index, leaf});
+                queue_push(&sweep->queues[QUEUE_OTHERS + level], (struct running){end, index, leaf});
             continue;
         }
         if (!carried)
             sweep_carry(sweep);
         carried = true;
+        bool critical = level != GPU_COMM && at >= chain && sweep->critical[at - chain];
         if (now < op->start) {
-            sweep_to(sweep, now, op->start, op, leaf);
+            sweep_to(sweep, now, op->start, op, leaf, critical);
             now = op->start;
         }
         struct gpu_amount *amount = gpu_amount(&sweep->path, leaf);
         amount->count++;
         amount->busy_ns += (end < window->end ? end : window->end) - op->start;
+        level = !critical ? QUEUE_OTHERS + level : level == GPU_COMPUTE ? CRITICAL_COMPUTE : CRITICAL_COPY;
         if (op->dur)
             queue_push(&sweep->queues[level], (struct running){end, index, leaf});
     }
     if (!carried)
         sweep_carry(sweep);
-    sweep_to(sweep, now, window->end, NULL, COST_NONE);
+    sweep_to(sweep, now, window->end, NULL, COST_NONE, false);
     return at;
 }
 
@@ -254,6 +294,21 @@ static uint32_t *rank_ops(const struct launch_trace *trace, uint32_t rank, size_
     return order;
 }
 
+static bool several_streams(const struct gpu_path *path)
+{
+    const struct launch_trace *trace = path->trace;
+    uint32_t first = COST_NONE;
+    for (size_t i = 0; i < trace->work_count; i++) {
+        const struct launch_work *work = &trace->works[i];
+        if (work->rank != path->rank || path->levels[i] != GPU_COMPUTE)
+            continue;
+        if (first != COST_NONE && work->stream != first)
+            return true;
+        first = work->stream;
+    }
+    return false;
+}
+
 static void sweep_rank(const struct launch_trace *trace, struct host_path *host, struct cost_tree *tree, uint32_t rank,
                        const uint32_t *windows)
 {
@@ -264,6 +319,7 @@ static void sweep_rank(const struct launch_trace *trace, struct host_path *host,
     sweep.path.leaves = gpu_leaves_new(&sweep.path);
     sweep.path.gaps = gpu_gaps_new(&sweep.path);
     gpu_amount_grow(&sweep.path, (uint32_t)tree->node_count);
+    sweep.several = several_streams(&sweep.path);
     for (size_t i = 0; i < trace->window_count; i++) {
         sweep.window = &trace->windows[i];
         if (sweep.window->rank != rank || sweep.window->end <= sweep.window->begin)
@@ -279,9 +335,10 @@ static void sweep_rank(const struct launch_trace *trace, struct host_path *host,
     gpu_leaves_free(sweep.path.leaves);
     gpu_places_free(sweep.path.places);
     free(sweep.path.levels);
+    free(sweep.critical);
     free(sweep.path.amounts);
     free(sweep.path.touched);
-    for (int level = 0; level < GPU_LEVEL_COUNT; level++)
+    for (int level = 0; level < QUEUE_COUNT; level++)
         free(sweep.queues[level].items);
     free(order);
 }

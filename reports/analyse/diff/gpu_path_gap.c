@@ -160,7 +160,7 @@ static void give_wait(struct gpu_path *path, const struct wait *wait, int64_t ns
 
 // What the host did while the device waited for it. The few us that a launch comes late have a better place than samples could
 // give: the module whose operation was late. Recorders tell no stall as short as that.
-static void give_host(struct gpu_path *path, int64_t begin, int64_t end, uint32_t next_leaf)
+static void give_host(struct gpu_path *path, int64_t begin, int64_t end, const struct launch_op *next, uint32_t next_leaf)
 {
     if (begin >= end)
         return;
@@ -170,8 +170,15 @@ static void give_host(struct gpu_path *path, int64_t begin, int64_t end, uint32_
         host_path_add(path->host, path->rank, begin, end, COST_LAUNCH_BOUND, COST_NONE, path->window);
         return;
     }
-    uint32_t place = next_leaf == COST_NONE ? gpu_place_phase(path, begin) : path->tree->nodes[next_leaf].parent;
-    give(path, place, COST_GAP, COST_LAUNCH_BOUND, path->gaps->late, end - begin);
+    uint32_t late_phase = next ? gpu_place_phase(path, gpu_call_begin(next)) : COST_NONE;
+    while (begin < end) { // each phase its own; in the last one the module of what was late
+        int64_t to = gpu_place_phase_end(path, begin);
+        to = to < end ? to : end;
+        uint32_t phase = gpu_place_phase(path, begin);
+        give(path, to == end && next_leaf != COST_NONE && late_phase == phase ? path->tree->nodes[next_leaf].parent : phase, COST_GAP,
+             COST_LAUNCH_BOUND, path->gaps->late, to - begin);
+        begin = to;
+    }
 }
 
 // The call that waited for the device when it ran dry at `at`; the one that returned last. NULL: there is none.
@@ -203,8 +210,8 @@ static bool copy_waited(struct gpu_path *path, const struct launch_op *before, i
 }
 
 // [begin, end): the host had not launched yet.
-static void gap_host(struct gpu_path *path, int64_t begin, int64_t end, const struct launch_op *before, bool last,
-                     uint32_t next_leaf)
+static void gap_host(struct gpu_path *path, int64_t begin, int64_t end, const struct launch_op *before,
+                     const struct launch_op *next, uint32_t next_leaf)
 {
     struct gpu_gaps *gaps = path->gaps;
     const struct wait *wait = wait_in_progress(gaps, begin);
@@ -213,7 +220,7 @@ static void gap_host(struct gpu_path *path, int64_t begin, int64_t end, const st
     if (!wait && copy_waited(path, before, begin, &copy))
         wait = &copy;
     if (wait) {
-        int64_t until = wait->end + (last ? 0 : RESUME_NS_MAX);
+        int64_t until = wait->end + (next ? RESUME_NS_MAX : 0);
         until = until < end ? until : end;
         if (until > now) {
             give_wait(path, wait, until - now);
@@ -225,11 +232,11 @@ static void gap_host(struct gpu_path *path, int64_t begin, int64_t end, const st
         int64_t from = wait->begin > now ? wait->begin : now, to = wait->end < end ? wait->end : end;
         if (to <= from)
             continue;
-        give_host(path, now, from, next_leaf);
+        give_host(path, now, from, next, next_leaf);
         give_wait(path, wait, to - from);
         now = to;
     }
-    give_host(path, now, end, next_leaf);
+    give_host(path, now, end, next, next_leaf);
 }
 
 void gpu_gap_add(struct gpu_path *path, int64_t begin, int64_t end, const struct launch_op *before,
@@ -249,7 +256,7 @@ void gpu_gap_add(struct gpu_path *path, int64_t begin, int64_t end, const struct
         launched = begin; // a node of a graph, or a call that was lost
     }
     if (launched > begin)
-        gap_host(path, begin, launched, before, !next, next_leaf);
+        gap_host(path, begin, launched, before, next, next_leaf);
     if (launched == end)
         return;
     enum cost_class class = end - launched > BETWEEN_NS_MAX ? COST_IDLE : COST_LAUNCH_BOUND;

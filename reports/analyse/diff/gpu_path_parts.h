@@ -54,6 +54,7 @@ uint32_t gpu_leaf_of(struct gpu_path *path, const struct launch_op *op);
 struct gpu_places *gpu_places_new(struct gpu_path *path);
 void gpu_places_free(struct gpu_places *places);
 uint32_t gpu_place_phase(struct gpu_path *path, int64_t at);        // node of the phase in which the host was
+int64_t gpu_place_phase_end(struct gpu_path *path, int64_t at);     // when it is over
 uint32_t gpu_place_line(const struct gpu_path *path, uint32_t thread); // time line of its modules; COST_NONE: it ran none
 uint32_t gpu_place_module(struct gpu_path *path, uint32_t line, int64_t at);
 uint32_t gpu_place_of(struct gpu_path *path, uint32_t phase, uint32_t module); // node of the place
@@ -66,6 +67,10 @@ void gpu_gaps_free(struct gpu_gaps *gaps);
 // window. next_leaf: leaf of next.
 void gpu_gap_add(struct gpu_path *path, int64_t begin, int64_t end, const struct launch_op *before,
                  const struct launch_op *next, uint32_t next_leaf);
+
+// gpu_path_chain.c: which of the operations from `first` to `last`, all of one window, the end of the window waited for, through
+// streams and from stream to stream. ret_critical: by index minus first, zeroed.
+void gpu_chain_find(struct gpu_path *path, const uint32_t *order, size_t first, size_t last, uint8_t *ret_critical);
 
 void gpu_amount_grow(struct gpu_path *path, uint32_t node);
 static inline struct gpu_amount *gpu_amount(struct gpu_path *path, uint32_t node)

@@ -219,6 +219,13 @@ uint32_t gpu_place_phase(struct gpu_path *path, int64_t at)
     return gpu_timeline_at(&path->places->phases, at);
 }
 
+int64_t gpu_place_phase_end(struct gpu_path *path, int64_t at)
+{
+    struct gpu_timeline *phases = &path->places->phases;
+    gpu_timeline_at(phases, at);
+    return phases->cursor + 1 < phases->count ? phases->at[phases->cursor + 1] : INT64_MAX;
+}
+
 uint32_t gpu_place_line(const struct gpu_path *path, uint32_t thread)
 {
     return path->places->line_of[thread_slot(path->places, thread)];
