@@ -15,6 +15,7 @@
 struct report_values {
     bool github;
     const char *inconclusive;
+    uint64_t launch;
     struct options_common common;
 };
 
@@ -22,6 +23,7 @@ extern const struct verb verb_report;
 
 static const char *const report_usage[] = {
     "report RUN.db [-o FILE.html|FILE.md|FILE.json|FILE.xml] [--inconclusive fail|skip] [--github]",
+    "report RUN.db -o FILE.pftrace [--launch N]",
     NULL,
 };
 
@@ -34,6 +36,8 @@ static const char *const report_examples[] = {
     "JUnit for a CI system; a cell that could not be decided is skipped, not failed",
     "upgate report run.db -o report.md",
     "Markdown for a pull request",
+    "upgate report run.db -o candidate.pftrace",
+    "the candidate's first traced launch for ui.perfetto.dev: every kernel, wait, sample, step",
     "upgate report run.db --format json | jq -r .verdict",
     "the document upgate.verdict/1 on stdout",
     "upgate report run.db --github",
@@ -48,15 +52,18 @@ static const struct option_spec report_options[] = {
     {NULL, 0, "inconclusive", OPTION_CHOICE, NULL, "fail,skip", "fail",
      "what an inconclusive case is in JUnit", offsetof(struct report_values, inconclusive), 0, 0,
      0},
+    {NULL, 0, "launch", OPTION_UINT, "N", NULL, "the candidate's first",
+     "which traced launch .pftrace is made of; an unknown one names those there are",
+     offsetof(struct report_values, launch), 0, 1, INT64_MAX},
     OPTIONS_COMMON(struct report_values, common, "FILE",
-                   "write a file; its ending picks the form: .html, .md, .json, .xml (JUnit)", NULL),
+                   "write a file; its ending picks the form: .html, .md, .json, .xml (JUnit), .pftrace (Perfetto)", NULL),
     {.name = NULL},
 };
 
 static int report_write(const char *path, const struct report_values *values, struct error *err)
 {
-    const struct render_opts opts = {.inconclusive_skip =
-                                         strcmp(values->inconclusive, "skip") == 0};
+    const struct render_opts opts = {.inconclusive_skip = strcmp(values->inconclusive, "skip") == 0,
+                                     .launch = (int64_t)values->launch};
     const char *output = values->common.output;
     int rc = output ? render_file_check(output, err) : 0;
     if (rc)
@@ -66,7 +73,7 @@ static int report_write(const char *path, const struct report_values *values, st
     if (rc)
         return rc;
     if (values->common.dry_run) {
-        rc = render_check(store, output, err); // is there a verdict to report?
+        rc = render_check(store, output, opts.launch, err); // is there a verdict to report?
         if (rc == 0)
             log_info("would report '%s' to %s%s", path,
                      output           ? output
@@ -108,7 +115,7 @@ static int report_run(int argc, char **argv)
 
 const struct verb verb_report = {
     .name = "report",
-    .summary = "Show a judged run as a table, or write it as HTML, Markdown, JSON or JUnit XML.",
+    .summary = "Show a judged run as a table, or write it as HTML, Markdown, JSON, JUnit XML or a Perfetto trace.",
     .usage = report_usage,
     .options = report_options,
     .examples = report_examples,

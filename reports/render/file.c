@@ -12,13 +12,15 @@
 #include "reports/render/diff_view.h"
 #include "reports/render/forms.h"
 #include "reports/render/html.h"
+#include "reports/render/pftrace.h"
 #include "reports/render/render.h"
 #include "reports/render/screen.h"
 
-enum file_form { FILE_FORM_JSON, FILE_FORM_XML, FILE_FORM_MD, FILE_FORM_HTML, FILE_FORM_COUNT };
+enum file_form { FILE_FORM_JSON, FILE_FORM_XML, FILE_FORM_MD, FILE_FORM_HTML, FILE_FORM_PFTRACE, FILE_FORM_COUNT };
 
 static const char *const file_endings[FILE_FORM_COUNT] = {
-    [FILE_FORM_JSON] = ".json", [FILE_FORM_XML] = ".xml", [FILE_FORM_MD] = ".md", [FILE_FORM_HTML] = ".html"};
+    [FILE_FORM_JSON] = ".json", [FILE_FORM_XML] = ".xml", [FILE_FORM_MD] = ".md", [FILE_FORM_HTML] = ".html",
+    [FILE_FORM_PFTRACE] = ".pftrace"};
 
 static int file_form(const char *path, enum file_form *ret_form, struct error *err)
 {
@@ -33,7 +35,7 @@ static int file_form(const char *path, enum file_form *ret_form, struct error *e
     return error_set(
         err, -EINVAL,
         "failed to report to '%s': %s%s%s; the ending picks the form: .html (the whole report), .md (Markdown), .json "
-        "(verdict) or .xml (JUnit)",
+        "(verdict), .xml (JUnit) or .pftrace (a launch for Perfetto)",
         path, ending ? "unknown ending '" : "the name has no ending", ending ? ending : "",
         ending ? "'" : "");
 }
@@ -155,6 +157,8 @@ int render_file(struct store *store, const char *path, const struct render_opts 
     int rc = file_form(path, &form, err);
     if (rc)
         return rc;
+    if (form == FILE_FORM_PFTRACE)
+        return pftrace_write(store, opts->launch, path, err);
     if (form == FILE_FORM_HTML)
         rc = html_make(store, &text, &local);
     else if (form == FILE_FORM_MD)
@@ -168,11 +172,13 @@ int render_file(struct store *store, const char *path, const struct render_opts 
     return rc;
 }
 
-int render_check(struct store *store, const char *path, struct error *err)
+int render_check(struct store *store, const char *path, int64_t launch, struct error *err)
 {
     enum file_form form = FILE_FORM_JSON;
     int64_t recording = 0;
     int rc = path ? file_form(path, &form, err) : 0;
+    if (rc == 0 && form == FILE_FORM_PFTRACE)
+        return pftrace_check(store, launch, err);
     if (rc == 0 && form == FILE_FORM_HTML)
         store_get_int(store, &recording, NULL, "SELECT kind = 'record' FROM run", "");
     if (rc || recording)

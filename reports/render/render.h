@@ -22,6 +22,7 @@ struct render_opts {
     bool color;
     bool utf8;
     bool inconclusive_skip; // JUnit: an inconclusive case is <skipped>, not <failure>
+    int64_t launch;         // .pftrace: of table launch; 0: the candidate's first that was traced
 };
 
 // What the stream behind fd can show: width, colour (a terminal, no NO_COLOR, TERM not dumb, and
@@ -43,10 +44,11 @@ int render_stdout(struct store *store, const struct options_common *common, stru
 // that want to know before a long run.
 int render_file_check(const char *path, struct error *err);
 
-// Could the store be reported to this file (NULL: stdout)? -ENODATA: it has no verdict, and this form needs one. err is not NULL.
-int render_check(struct store *store, const char *path, struct error *err);
+// Could the store be reported to this file (NULL: stdout)? -ENODATA: it has no verdict, and this form needs one; or no trace, of
+// which .pftrace is made (launch: as in render_opts). err is not NULL.
+int render_check(struct store *store, const char *path, int64_t launch, struct error *err);
 
-// Write .html, .json, .xml (JUnit) or .md, by the ending. The file appears whole or not at all. .html is also made of a store of
+// Write .html, .json, .xml (JUnit), .md or .pftrace (Perfetto), by the ending. The file appears whole or not at all. .html is also made of a store of
 // `upgate record`, which has no verdict.
 int render_file(struct store *store, const char *path, const struct render_opts *opts,
                 struct error *err);
