@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(rig.ROOT, "tests/e2e"))
 import browser  # noqa: E402
 import diff_store  # noqa: E402
 
-BYTES_MAX, OPEN_S, MAKE_S = 5_000_000, 2, 2
+BYTES_MAX, OPEN_S = 5_000_000, 2
 DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now()))))"
 
 
@@ -31,12 +31,13 @@ def large(path, ops=97_000):
     """Each traced block gets that many short operations more, side by side on the stream of its first one."""
     diff_store.write("kernel_slower", path, traced=1, couples=3)
     db = sqlite3.connect(path)
-    work = db.execute("SELECT work_id FROM gpu_op LIMIT 1").fetchone()[0]
-    for begin, length in db.execute("SELECT b.begin_ns, b.active_ns FROM block b JOIN pair p ON p.id = b.pair_id WHERE p.phase = 'traced' "
+    works = dict(db.execute("SELECT l.side, min(w.id) FROM gpu_work w JOIN gpu_stream s ON s.id = w.stream_id JOIN process p ON p.id = s.process_id "
+                            "JOIN recording r ON r.id = p.recording_id JOIN launch l ON l.id = r.launch_id WHERE w.kernel_id NOTNULL GROUP BY 1").fetchall())
+    for side, begin, length in db.execute("SELECT b.side, b.begin_ns, b.active_ns FROM block b JOIN pair p ON p.id = b.pair_id WHERE p.phase = 'traced' "
                                     "AND b.couple > 0").fetchall():
         db.execute("WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ? - 1) "
                    "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation, call_ns, call_dur_ns) "
-                   "SELECT ? + i * ? / ?, ? / ? / 2, ?, 0, NULL, NULL FROM n", (ops, begin, length, ops, length, ops, work))
+                   "SELECT ? + i * ? / ?, ? / ? / 2, ?, 0, NULL, NULL FROM n", (ops, begin, length, ops, length, ops, works[side]))
     db.commit()
     db.close()
 
@@ -61,7 +62,7 @@ def measure(store, page_path, page, repeat):
 def rows(name, store, scratch, page, repeat):
     size, made, opened, drawn = measure(store, os.path.join(scratch, "report.html"), page, repeat)
     found = [rig.row("%s: size of the file" % name, size / 1e6, BYTES_MAX / 1e6, " MB"),
-             rig.row("    to make it, best of %d" % repeat, made, MAKE_S, " s"),
+             rig.row("    to make it, best of %d" % repeat, made, None, " s"),
              rig.row("    its store", os.path.getsize(store) / 1e6, None, " MB")]
     if opened is not None:
         found += [rig.row("    to open it", opened, OPEN_S, " s"), rig.row("    to open it and draw every part", drawn, None, " s")]

@@ -11,7 +11,6 @@
 #include "common/strings.h"
 
 enum {
-    DOCUMENT_EVENT_BYTES = 24,  // of an event of a timeline, at most
     DOCUMENT_NODE_BYTES = 80,   // of a frame of a flame graph, its name included
     DOCUMENT_WORKLOADS_MAX = 200,
     DOCUMENT_RECORDINGS_MAX = 8, // of `upgate record` in one store
@@ -65,7 +64,7 @@ static int document_flames(struct document *document, json_t *item, const struct
                            struct error *err)
 {
     json_t *flames = NULL;
-    size_t nodes = document->limits->bytes / 4 / document->parts / 2 / DOCUMENT_NODE_BYTES;
+    size_t nodes = document->limits->bytes / 8 / document->parts / 2 / DOCUMENT_NODE_BYTES;
     int rc = count ? html_flames(document->store, launches, count, nodes, &flames, err) : 0;
     if (rc == 0 && flames)
         json_object_set_new(item, "flames", flames);
@@ -75,9 +74,8 @@ static int document_flames(struct document *document, json_t *item, const struct
 static int document_timeline(struct document *document, json_t *item, struct html_couple *couple, struct error *err)
 {
     json_t *timeline = NULL;
-    couple->budget = document->limits->bytes / 2 / document->parts / DOCUMENT_EVENT_BYTES;
-    if (couple->budget > HTML_EVENTS_MAX / document->parts)
-        couple->budget = HTML_EVENTS_MAX / document->parts;
+    couple->events = HTML_EVENTS_MAX / document->parts;
+    couple->bytes = document->limits->bytes / 10 * 7 / document->parts;
     int rc = html_timeline(document->store, couple, &timeline, err);
     if (rc == 0)
         json_object_set_new(item, "timeline", timeline);
@@ -99,7 +97,7 @@ static int document_traces(struct document *document, json_t *item, const char *
     if (!launches)
         return err->code;
     if (diff)
-        json_object_set_new(item, "diff", html_diff(diff, document->limits->bytes / 4 / document->parts));
+        json_object_set_new(item, "diff", html_diff(diff, document->limits->bytes / 8 / document->parts));
     else
         json_object_set_new(item, "diff", document_unexplained(document->why_no_diff));
     json_t *stalls = html_stalls(document->store, &document->recordings, name, 0, err);

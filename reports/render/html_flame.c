@@ -89,7 +89,7 @@ static uint32_t flame_name(struct flame *flame, struct flame_source *source, uin
     const char *file = slash ? slash + 1 : frame->module;
     char key[NAMES_LENGTH_MAX];
     uint32_t name;
-    if (file && (frame->kind == 'p' || frame->name[0] == '[')) {
+    if (file && strcmp(file, frame->name) != 0 && (frame->kind == 'p' || frame->name[0] == '[')) {
         char *text = xasprintf("%s (%s)", frame->name, file);
         name = html_names_add(flame->names, text);
         free(text);

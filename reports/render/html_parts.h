@@ -68,7 +68,7 @@ struct html_couple {
     int64_t launches[2], recordings[2]; // 0: none; a recording without a launch is one of `upgate record`
     int32_t couple;                     // -1: none, then the window in the middle
     const struct diff_workload *workload; // whose contributions are marked; NULL
-    size_t budget;                      // events that it may have
+    size_t events, bytes;               // what it may have at most
 };
 int html_timeline(struct store *store, const struct html_couple *couple, json_t **ret_timeline, struct error *err);
 

@@ -361,6 +361,21 @@ static int timeline_load(struct store *store, struct timeline *timeline, const s
     return rc;
 }
 
+// How long an event is as text depends on its digits: what is too large is thinned out again by what it was too large.
+static void timeline_fit(struct html_lanes *lanes, const struct html_couple *couple, json_t *timeline)
+{
+    size_t events = couple->events, bytes;
+    for (int round = 0; round < 4; round++) {
+        html_lanes_reduce(lanes, events);
+        html_lanes_write(lanes, timeline);
+        bytes = json_dumpb(timeline, NULL, 0, JSON_COMPACT);
+        if (bytes <= couple->bytes)
+            return;
+        size_t now = html_lanes_count(lanes, 0) + html_lanes_count(lanes, 1);
+        events = (size_t)((double)now * 0.9 * (double)couple->bytes / (double)bytes);
+    }
+}
+
 int html_timeline(struct store *store, const struct html_couple *couple, json_t **ret_timeline, struct error *err)
 {
     struct timeline timeline = {.lanes = html_lanes_new(couple->workload)};
@@ -375,8 +390,7 @@ int html_timeline(struct store *store, const struct html_couple *couple, json_t 
                 qsort(timeline.points[side].items, timeline.points[side].count, sizeof *timeline.points[side].items,
                       timeline_point_compare);
         json_object_set_new(*ret_timeline, "title", timeline_title(&timeline, couple));
-        html_lanes_reduce(timeline.lanes, couple->budget);
-        html_lanes_write(timeline.lanes, *ret_timeline);
+        timeline_fit(timeline.lanes, couple, *ret_timeline);
         json_object_set_new(*ret_timeline, "aligned", timeline_aligned(&timeline));
     }
     for (int side = 0; side < 2; side++)

@@ -40,7 +40,7 @@ static uint32_t timeline_frame_name(struct timeline_host *host, const struct tra
 {
     const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
     const char *file = slash ? slash + 1 : frame->module;
-    if (!file || (frame->kind != 'p' && frame->name[0] != '['))
+    if (!file || strcmp(file, frame->name) == 0 || (frame->kind != 'p' && frame->name[0] != '['))
         return html_lanes_name(host->lanes, class, frame->name, NULL);
     char *text = xasprintf("%s (%s)", frame->name, file);
     uint32_t name = html_lanes_name(host->lanes, class, text, frame->name);
