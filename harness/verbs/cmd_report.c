@@ -54,7 +54,7 @@ static const struct option_spec report_options[] = {
      0},
     {NULL, 0, "launch", OPTION_UINT, "N", NULL, "the candidate's first",
      "which traced launch .pftrace is made of; an unknown one names those there are",
-     offsetof(struct report_values, launch), 0, 1, INT64_MAX},
+     offsetof(struct report_values, launch), 1, INT64_MAX, 0},
     OPTIONS_COMMON(struct report_values, common, "FILE",
                    "write a file; its ending picks the form: .html, .md, .json, .xml (JUnit), .pftrace (Perfetto)", NULL),
     {.name = NULL},
