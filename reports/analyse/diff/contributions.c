@@ -12,7 +12,8 @@
 #include "reports/analyse/stalls/stalls.h"
 
 enum { CONTRIBUTIONS_LABEL_MAX = 56, CONTRIBUTIONS_HALF_MAX = 26, CONTRIBUTIONS_HIT_MIN = 5 };
-static const double contributions_floor = 0.001; // of the step: below it nothing is named
+static const double contributions_floor = 0.002; // of the step: below it nothing is named
+static const double contributions_hidden = 0.05; // of the change of busy time: a kernel of which less is on the path is hidden
 static const double contributions_residual = 0.01;
 
 struct contributions_key {
@@ -131,6 +132,17 @@ static void contributions_estimate(struct contributions *all, size_t from)
     free(ns[1]);
 }
 
+// Behind other work, but for what is in its gaps.
+static bool contributions_is_hidden(const struct contributions *all, const struct contributions_item *item)
+{
+    double busy = 0;
+    for (size_t k = 0; k < item->count; k++) {
+        const struct diff_group *group = &all->groups[all->members[item->first + k]];
+        busy += group->busy_b - group->busy_a;
+    }
+    return fabs(item->estimate.delta) < contributions_hidden * fabs(busy);
+}
+
 // Which are named: at 99 % for all that could be, which is those that are long enough on either side.
 static void contributions_judge(struct contributions *all)
 {
@@ -144,7 +156,7 @@ static void contributions_judge(struct contributions *all)
         const struct diff_estimate *estimate = &item->estimate;
         item->half = diff_units_half(estimate, candidates);
         item->named = isfinite(item->half) && fabs(estimate->delta) > item->half && fabs(estimate->delta) >= floor &&
-                      estimate->agrees && estimate->units_hit >= hit_min;
+                      estimate->agrees && estimate->units_hit >= hit_min && !contributions_is_hidden(all, item);
     }
 }
 

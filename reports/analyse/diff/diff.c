@@ -46,12 +46,13 @@ static void diff_notes_traced(struct diff_job *job)
     const double *ratio = workload->traced_ratio;
     if (!isfinite(ratio[0]) || !isfinite(ratio[1]) || strcmp(job->untraced.unit, "launch") == 0)
         return;
-    if (fabs(ratio[0] - 1) > diff_traced_far || fabs(ratio[1] - 1) > diff_traced_far)
+    bool quiet = fmax(job->foreign[0], job->foreign[1]) < diff_traced_far;
+    if (fmax(ratio[0], ratio[1]) > 1 + diff_traced_far && quiet)
         diff_note(job, "Traced steps took %.2f (a) and %.2f (b) times as long as untraced ones: what is short and often is told too long.",
                   ratio[0], ratio[1]);
-    if (fabs(log(ratio[1] / ratio[0])) > diff_traced_apart)
-        diff_note(job, "Tracing changed the sides by different factors (%.2f and %.2f): intervals are wider by that.", ratio[0],
-                  ratio[1]);
+    if (fabs(log(job->units.scale[0] / job->units.scale[1])) > diff_traced_apart)
+        diff_note(job, "The traced steps of the sides differ otherwise than the untraced ones do, by %.1f %%: intervals are wider by that.",
+                  100 * fabs(log(job->units.scale[0] / job->units.scale[1])));
 }
 
 static void diff_notes(struct diff_job *job)
@@ -153,7 +154,7 @@ static int diff_explain(struct diff_job *job, struct error *err)
     for (int side = 0; side < 2; side++) {
         double traced = strcmp(job->untraced.unit, "launch") == 0 ? job->units.total_wall[side] / job->units.pairs
                                                                   : job->units.total_wall[side] / job->units.total_steps[side];
-        workload->traced_ratio[side] = traced / job->untraced.step[side];
+        workload->traced_ratio[side] = traced / (1 - fmin(job->foreign[side], 0.99)) / job->untraced.step[side];
         workload->windows[side] = job->units.used[side];
     }
     workload->traced_pairs = job->units.pairs;

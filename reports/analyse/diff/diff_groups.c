@@ -32,6 +32,17 @@ static const char *const groups_cold_calls[] = {"ModuleLoad", "LibraryLoad", "Mo
 static const char *const groups_compile_places[] = {"torch/_dynamo", "torch/_inductor", "torch/_functorch", "triton/compiler",
                                                     "triton/runtime", NULL};
 
+// Waits that say nothing but that there was nothing to do yet.
+static const char *const groups_waits[] = {"sleep", "futex_wait", "epoll", "poll", "child", "pipe", "socket", NULL};
+
+static bool groups_is(const char *name, const char *const *words)
+{
+    for (; *words; words++)
+        if (strcmp(name, *words) == 0)
+            return true;
+    return false;
+}
+
 static bool groups_begins(const char *name, const char *const *words)
 {
     for (; *words; words++)
@@ -113,7 +124,8 @@ static enum diff_kind groups_kind(const struct diff_job *job, const struct diff_
     const struct cost_tree *tree = job->workload->trees[group->side];
     const struct cost_node *leaf = &tree->nodes[group->leaf];
     bool gpu_idle = job->has_gpu && (leaf->class == COST_LAUNCH_BOUND || leaf->class == COST_IDLE);
-    if (leaf->class == COST_DATA_WAIT || (gpu_idle && groups_in_phase(tree, leaf->parent, "data")))
+    bool waits = gpu_idle || (leaf->kind == COST_STALL && groups_is(leaf->name, groups_waits));
+    if (leaf->class == COST_DATA_WAIT || (waits && groups_in_phase(tree, leaf->parent, "data")))
         return DIFF_DATA_WAIT;
     if (leaf->kind == COST_COLLECTIVE || leaf->class == COST_COMM_EXPOSED)
         return DIFF_COMM_EXPOSED;

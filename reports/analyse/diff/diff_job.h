@@ -71,6 +71,7 @@ struct diff_job {
     size_t pair_count;
     const uint32_t *first[2]; // cost_tree_finish
     struct diff_parallel parallel[2];
+    double foreign[2]; // share of the traced time that other programs took, and that is left out
     bool has_gpu;
     const char **place_names[2]; // of nodes, made when they are asked for
     struct diff_units units;

@@ -13,6 +13,8 @@
 
 enum { SIDE_STRAGGLERS_MAX = 8, SIDE_BUSY_PARTS = 20 };
 
+static const double side_foreign_told = 0.01;
+
 static uint32_t side_ticks(const struct trace *host, uint32_t thread, const struct launch_trace *trace)
 {
     const struct trace_thread *of = &host->threads[thread];
@@ -127,6 +129,35 @@ static int side_pairs(struct diff_job *job, struct error *err)
     return rc < 0 ? rc : 0;
 }
 
+// What other programs, or the machine's owner, took from the target's threads.
+static bool side_is_foreign(const struct cost_node *leaf)
+{
+    static const char *const causes[] = {"cpu_contention", "rt_hog", "softirq_storm", "steal", NULL};
+    for (const char *const *cause = causes; leaf->kind == COST_STALL && *cause; cause++)
+        if (strcmp(leaf->name, *cause) == 0)
+            return true;
+    return false;
+}
+
+// Both sides lose it alike when they take turns, the untraced medians pass over such steps, and a busy machine would drown every
+// other difference in it: it is taken out of the windows.
+static double side_take_foreign(struct diff_job *job, int side)
+{
+    struct cost_tree *tree = job->workload->trees[side];
+    double taken = 0, wall = 0;
+    for (size_t w = 0; w < tree->window_count; w++)
+        wall += (double)tree->windows[w].wall_ns;
+    for (size_t r = 0; r < tree->row_count; r++) {
+        struct cost_row *row = &tree->rows[r];
+        if (!side_is_foreign(&tree->nodes[row->node]))
+            continue;
+        taken += (double)row->ns;
+        tree->windows[row->window].wall_ns -= row->ns;
+        row->ns = row->busy_ns = row->count = 0;
+    }
+    return wall > 0 ? taken / wall : 0;
+}
+
 int diff_load_sides(struct diff_job *job, struct error *err)
 {
     struct diff_workload *workload = job->workload;
@@ -146,7 +177,13 @@ int diff_load_sides(struct diff_job *job, struct error *err)
         }
         rc = 0;
     }
-    for (int side = 0; side < 2; side++)
+    double *foreign = job->foreign;
+    for (int side = 0; side < 2; side++) {
         job->first[side] = cost_tree_finish(workload->trees[side]);
+        foreign[side] = side_take_foreign(job, side);
+    }
+    if (fmax(foreign[0], foreign[1]) > side_foreign_told)
+        diff_note(job, "Other programs took the CPU for %.1f %% (a) and %.1f %% (b) of the traced time: that is left out.",
+                  100 * foreign[0], 100 * foreign[1]);
     return 0;
 }

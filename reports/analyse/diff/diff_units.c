@@ -291,7 +291,10 @@ static void estimate_add(struct diff_estimate *estimate, double *weights, double
 // Tracing that changes one side more than the other moves all of its times by the same factor.
 static double units_distortion(const struct diff_job *job)
 {
-    double ratio = job->workload->traced_ratio[1] / job->workload->traced_ratio[0];
+    const struct diff_units *units = &job->units;
+    double ratio = units->scale[0] / units->scale[1];
+    if (strcmp(job->untraced.unit, "launch") == 0)
+        ratio = units->total_wall[1] / units->total_wall[0] * job->untraced.step[0] / job->untraced.step[1];
     return isfinite(ratio) && ratio > 0 ? fabs(log(ratio)) / 2 : 0;
 }
 

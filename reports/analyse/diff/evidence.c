@@ -203,6 +203,28 @@ static void evidence_parts(struct evidence *evidence)
         evidence_add(evidence, arena_print(job->arena, "most of it: %s", text));
 }
 
+// The advice has a place for the culprit's name.
+static const char *evidence_filled(struct evidence *evidence, const char *advice, const char *culprit)
+{
+    struct strbuf text = {0};
+    strbuf_add(&text, "to do: ");
+    for (const char *at = advice; *at;) {
+        size_t len = strcspn(at, "%");
+        strbuf_add_bytes(&text, at, len);
+        at += len;
+        if (strncmp(at, "%s", 2) == 0) {
+            strbuf_add(&text, "%s", culprit ? culprit : "the culprit");
+            at += 2;
+        } else if (*at) {
+            strbuf_add_bytes(&text, at++, 1);
+            at += *at == '%';
+        }
+    }
+    const char *copy = arena_copy(evidence->job->arena, text.text);
+    strbuf_free(&text);
+    return copy;
+}
+
 static void evidence_advice(struct evidence *evidence)
 {
     const struct cost_node *leaf = diff_leaf(evidence->job, &evidence->groups[evidence->contribution->groups[0]]);
@@ -210,7 +232,7 @@ static void evidence_advice(struct evidence *evidence)
     const struct stall_cause *causes = stall_causes(&count);
     for (size_t i = 0; i < count && leaf->kind == COST_STALL; i++)
         if (strcmp(causes[i].id, leaf->name) == 0 && causes[i].advice && evidence->contribution->delta_ns > 0)
-            evidence_add(evidence, arena_print(evidence->job->arena, "to do: %s", causes[i].advice));
+            evidence_add(evidence, evidence_filled(evidence, causes[i].advice, leaf->module));
 }
 
 static void evidence_special(struct evidence *evidence)
