@@ -296,12 +296,12 @@ TEST(markdown_stays_within_its_limit)
 
 TEST(unknown_endings_are_named)
 {
-    static const char *const wrong[] = {"report.html", "report.pftrace", "report", "dir.md/report",
+    static const char *const wrong[] = {"report.pdf", "report.perfetto", "report", "dir.md/report",
                                         ".md.txt"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct error err = {0};
         CHECK_INT(render_file_check(wrong[i], &err), -EINVAL);
-        CHECK_CONTAINS(err.text, ".json (verdict), .xml (JUnit) or .md (Markdown)");
+        CHECK_CONTAINS(err.text, ".json (verdict), .xml (JUnit) or .pftrace (a launch for Perfetto)");
     }
     struct error err = {0};
     CHECK_INT(render_file_check("a/b.c/report.md", &err), 0);
