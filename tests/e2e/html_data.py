@@ -167,6 +167,12 @@ def example(events=1500):
                      cell(rng, "peak_gpu_memory", "bytes", 31.2 * 2 ** 30, 1.001, 0.0004, 14, True, "pass", margin=0.01),
                      cell(rng, "throughput", "1/s", 59.5, 0.86, 0.008, 14, False, "unchecked", margin=None, direction="higher"),
                      cell(rng, "first_step_time", "ns", 2.1e9, 1.166, 0.05, 14, False, "unchecked", margin=None)],
+           "stalls": [{"side": side, "pair": 0, "recording": k + 1, "window_ns": 1_450_000_000, "answer": "train.py lost %s of 1.45 s: a thread copies pages" % lost,
+                       "watched": "1.45 s of python train.py, 9 threads; 93 waits of 1 ms and longer, 637 samples",
+                       "items": [{"rank": 1, "cause": "page_faults", "title": "Pages are made when they are first touched", "total_ns": total, "share": total / 1.45e9, "count": 412,
+                                  "max_ns": 1_900_000, "period_ns": None, "confidence": 0.8, "blame": "minor page faults", "lost": "412 times, the longest 1.9 ms", "steps": "61 of 80",
+                                  "victim": "pt_data_worker 4711", "culprit": None, "where": "clear_page_erms", "python": "collate (data.py:12)", "advice": "pin the buffers"}]}
+                      for k, (side, lost, total) in enumerate((("a", "1.1 %", 16_000_000), ("b", "2.0 %", 29_000_000)))],
            "diff": gpu_diff(), "timeline": timeline(rng, events), "flames": [flame(rng, "cpu", "CPU", 900), flame(rng, "off_cpu", "Off-CPU", 120)]}
     cpu = {"name": "dlrm-train", "mode": "train", "unit": "step", "verdict": "pass",
            "cells": [cell(rng, "step_time", "ns", 14.66 * MS, 0.992, 0.01, 10, True, "pass"),
@@ -200,7 +206,7 @@ def example(events=1500):
             [{"kind": "package", "name": "package-%02d" % i, "a": "1.%d" % i, "b": "1.%d" % (i + 1), "suspicion": 0.02, "why": None} for i in range(22)] +
             [{"kind": "library", "name": "libtriton.so", "a": None, "b": "build 9f1c", "suspicion": None, "why": None}],
         "trust": {"ok": False, "breaches": [{"producer": "gpu.activity", "kind": "dropped", "count": 14, "detail": "buffer full in launch 7"}],
-                  "ledger": [{"producer": p, "kind": k, "seen": s, "dropped": d, "rows": s - d, "detail": None} for p, k, s, d in (
+                  "ledger": [{"producer": p, "kind": k, "seen": s, "dropped": d, "rows": 28, "detail": None} for p, k, s, d in (
                       ("gpu.activity", "dropped", 1_204_551, 14), ("bpf.sample", "dropped", 15_860, 0), ("step protocol", "dropped", 4_660, 0))]},
         "calibration": {"calibrated": True, "note": "host (steps): 0 false fails in 300 A/A gates (re-split), at most 0.99 % (95 %)"},
         "notes": [{"level": "note", "text": "sides are stopped by cgroup v2; pinned to CPUs 0-15"},

@@ -133,6 +133,13 @@ def timeline(page):
     page.wait("document.querySelectorAll('#w0-timeline details.alternative tbody tr').length > 10", "the timeline as a table")
 
 
+def stalls(page):
+    check("stalls of both sides", count(page, "#w0-stalls details.stall") == 2 and "torch-2.1" in text(page, "#w0-stalls h4"))
+    page.click("#w0-stalls details.stall > summary")
+    page.wait("document.querySelector('#w0-stalls details.stall').open", "a stall opens")
+    check("with its advice", "pin the buffers" in text(page, "#w0-stalls details.stall[open]"))
+
+
 def table(page):
     names = "Array.from(document.querySelectorAll('#w0-table tbody tr td:first-child .name')).map(n => n.textContent)"
     first = page.eval(names)
@@ -219,6 +226,17 @@ def others(page, folder):
     page.open(html_data.write_page(FOLDER, html_data.small(), os.path.join(folder, "small.html")))
     check("a document of a verdict alone", text(page, "h1").startswith("?INCONCLUSIVE") and count(page, "main > section") == 1, count(page, "main > section"))
     quiet(page, "small")
+    recording = html_data.example(300)
+    recording.update(sides=["recording", ""], verdict={"word": None, "reason": "A recording: nothing was compared."}, findings=[], parity=[], fingerprint=[])
+    only = recording["workloads"] = recording["workloads"][:1]
+    only[0].update(cells=[], diff=None, verdict=None)
+    only[0]["timeline"]["sides"][1] = None
+    for one in only[0]["flames"]:
+        one["b"] = None
+    page.open(html_data.write_page(FOLDER, recording, os.path.join(folder, "recording.html")))
+    draw_all(page)
+    check("a recording has one side", text(page, "h1") == "Recording" and not count(page, ".switch button[data-mode=diff]") and colours(page, "#w0-timeline canvas") > 10)
+    quiet(page, "recording")
     page.open(html_data.write_page(FOLDER, html_data.passing(), os.path.join(folder, "passing.html")))
     check("a passing run", text(page, "h1").startswith("✓PASS") and count(page, ".cause") == 0)
     quiet(page, "passing")
@@ -266,7 +284,7 @@ def main():
         path = html_data.write_page(FOLDER, html_data.example(), os.path.join(folder, "example.html"))
         page.size(1280, 900)
         page.open(path)
-        for part in (first_screen, waterfall, contributions, timeline, table, flames):
+        for part in (first_screen, waterfall, contributions, stalls, timeline, table, flames):
             part(page)
         quiet(page, "example")
         page.open(path)

@@ -91,8 +91,8 @@ UP.Flame = class {
             this.legend.append(UP.el("span", {}, UP.percent(this.flame.left_out, 2) + " of the time is in frames too narrow for this file"));
     }
 
-    strength(i) { // percent of the colour; the root makes it visible that small ones are small
-        return this.most ? Math.round(100 * Math.sqrt(Math.abs(this.b[i] - this.a[i]) / this.most)) : 0;
+    strength(i) { // percent of the colour
+        return this.most ? Math.min(100, Math.round(100 * Math.sqrt(Math.abs(this.b[i] - this.a[i]) / this.most))) : 0;
     }
     colour(i) {
         return this.mode !== "diff" ? null : "color-mix(in srgb, var(--" + (this.b[i] > this.a[i] ? "slower" : "faster") + ") " + this.strength(i) + "%, var(--flame-zero))";
@@ -127,7 +127,7 @@ UP.Flame = class {
         this.holder.querySelectorAll("svg").forEach(node => node.remove());
         const svg = UP.svg(this.holder, width, (deepest + 1) * height, this.title() + " flame graph, " + UP.plural(boxes.length, "frame")).attr("class", "flame");
         const frames = svg.selectAll("g").data(boxes).enter().append("g").attr("transform", box => "translate(" + box[1] + "," + box[3] * height + ")")
-            .attr("class", box => "frame" + (box[4] ? " above" : "") + (this.mode === "diff" ? "" : " flame-" + (["native", "python", "os", "gpu", "place"][this.kinds[box[0]]] || "native")) + (this.matches(box[0]) ? " match" : "") + (this.mode === "diff" && this.strength(box[0]) > 55 ? " strong" : ""));
+            .attr("class", box => "frame" + (box[4] ? " above" : "") + (this.mode === "diff" ? "" : " flame-" + (["native", "python", "os", "gpu", "place"][this.kinds[box[0]]] || "native")) + (this.matches(box[0]) ? " match" : "") + (this.mode === "diff" && this.strength(box[0]) > 85 ? " strong" : ""));
         frames.append("rect").attr("width", box => Math.max(0.5, box[2] - 0.7)).attr("height", height - 1).attr("rx", 1.5).style("fill", box => this.colour(box[0]));
         frames.filter(box => box[2] > 30).append("text").attr("x", 4).attr("y", 12.5).text(box => UP.fit(this.names[box[0]], box[2] - 7));
         frames.on("click", box => { this.holder.focus({preventScroll: true}); this.choose(box[0]); this.zoom(box[0]); })
@@ -221,7 +221,7 @@ UP.Flame = class {
 UP.parts.flames = (workload, parent, id) => {
     const flames = UP.list(workload.flames).map(UP.object).filter(flame => UP.list(flame.parent).length > 1);
     flames.forEach((flame, i) => {
-        const name = id + "-flame" + i, part = UP.part(parent, 3, name, UP.short(flame.title || flame.id || "CPU", 40) + " flame graph", "flames");
+        const name = id + "-flame" + i, part = UP.part(parent, 3, name, "Flame graph: " + UP.short(flame.title || flame.id || "CPU", 60).replace(/^(On|Off) /, word => word.toLowerCase()), "flames");
         const body = UP.el("div", {}), handle = {part, drawn: null, ensure() { UP.ensure(body); return this.drawn; }};
         part.append(body);
         UP.lazy(body, 380, () => { handle.drawn = new UP.Flame(body, flame, name, UP.clean(workload.unit) || "step"); });

@@ -8,7 +8,10 @@ UP.digits = (value, digits) => {
     const places = size === 0 ? 0 : Math.max(0, Math.min(6, (digits || 3) - 1 - Math.floor(Math.log10(size))));
     return size >= 1e15 ? value.toExponential(2) : d3.format("," + "." + places + "f")(value).replace("-", "\u2212");
 };
-UP.signed = (value, write) => (value > 0 ? "+" : value < 0 ? "\u2212" : "") + write(Math.abs(value));
+UP.signed = (value, write) => {
+    const text = write(Math.abs(value));
+    return (!/[1-9]/.test(text) ? "" : value > 0 ? "+" : value < 0 ? "\u2212" : "") + text; // what rounds to 0 has no sign
+};
 UP.scaled = (value, steps) => {
     const size = Math.abs(value);
     const step = steps.find(([least]) => size >= least) || steps[steps.length - 1];
@@ -23,7 +26,7 @@ UP.signedNs = value => (UP.num(value) === null ? UP.dash : UP.signed(value, UP.n
 // Numbers that are compared or summed by eye have one unit and as many places: of `most`, told to about `resolution`.
 UP.fixedNs = (most, resolution) => {
     const [unit, word] = Math.abs(most) >= 1e9 ? [1e9, "s"] : Math.abs(most) >= 1e6 ? [1e6, "ms"] : Math.abs(most) >= 1e3 ? [1e3, "µs"] : [1, "ns"];
-    const places = unit === 1 ? 0 : Math.max(0, Math.min(6, Math.round(Math.log10(unit / Math.max(1e-3, Math.abs(resolution))))));
+    const places = unit === 1 ? 0 : Math.max(0, Math.min(6, Math.ceil(Math.log10(unit / Math.max(1e-3, Math.abs(resolution))) - 0.35)));
     const write = d3.format(",." + places + "f");
     return value => (UP.num(value) === null ? UP.dash : write(value / unit).replace("-", "\u2212") + "\u202f" + word);
 };

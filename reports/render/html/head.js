@@ -76,8 +76,8 @@ UP.parts.verdict = (data, main) => {
     const sides = UP.list(data.sides);
     const head = UP.el("section", {class: "verdict " + (known ? data.verdict.word : "none"), id: "verdict", "aria-labelledby": "verdict-title"});
     head.append(UP.el("h1", {id: "verdict-title"}, known ? UP.el("span", {class: "verdict-mark", "aria-hidden": "true", text: known[1]}) : null,
-                      UP.el("span", {class: "verdict-word", text: known ? known[0] : "Not judged"}),
-                      UP.el("span", {class: "verdict-sides"}, UP.name(sides[1] || "candidate", 30, "b"), " against ", UP.name(sides[0] || "baseline", 30, "b"))));
+                      UP.el("span", {class: "verdict-word", text: known ? known[0] : sides[1] === "" ? "Recording" : "Not judged"}),
+                      sides[1] === "" ? null : UP.el("span", {class: "verdict-sides"}, UP.name(sides[1] || "candidate", 30, "b"), " against ", UP.name(sides[0] || "baseline", 30, "b"))));
     if (data.verdict.reason)
         head.append(UP.el("p", {class: "reason"}, UP.clean(data.verdict.reason).slice(0, 2000)));
     main.append(head);
@@ -102,4 +102,5 @@ UP.parts.findings = (data, main) => {
         UP.el("span", {class: "tag", text: UP.pick(words, finding.effect, "note")}), " ", finding.workload ? [UP.name(finding.workload, 40, "b"), ": "] : null,
         UP.clean(finding.text).slice(0, 2000), finding.side === "a" || finding.side === "b" ? " (" + UP.sideName(finding.side === "a" ? 0 : 1) + ")" : ""))));
 };
+UP.single = () => UP.list(UP.data.sides)[1] === ""; // a recording: there is nothing it is compared with
 UP.sideName = index => UP.short(UP.list(UP.data.sides)[index] || ["baseline", "candidate"][index], 24);

@@ -55,6 +55,7 @@ UP.workload = (workload, index, main) => {
         make("contributions", find);
         make("stragglers");
     }
+    make("stalls");
     make("timeline");
     make("table");
     make("flames");

@@ -14,6 +14,34 @@ UP.parts.stragglers = (workload, parent, id) => {
         rows.slice(0, 100).map(row => [UP.sideName(row.side === "b" ? 1 : 0), UP.integer(row.rank), UP.integer(row.last_count) + " of " + UP.integer(row.collectives), UP.ns(row.late_ns), UP.ns(row.wait_ns), UP.clean(row.why).slice(0, 500) || "not known"])));
 };
 
+// The stall analysis of each traced launch: the answer, and what held it up, worst first.
+UP.parts.stalls = (workload, parent, id) => {
+    const found = UP.list(workload.stalls).map(UP.object).filter(stall => stall.answer || UP.list(stall.items).length);
+    if (!found.length)
+        return;
+    const part = UP.part(parent, 3, id + "-stalls", UP.single() ? "What held it up" : "What held the traced launches up", "stalls");
+    const line = (title, text) => (UP.clean(text).trim() ? [UP.el("dt", {text: title}), UP.el("dd", {}, UP.clean(text).slice(0, 2000))] : null);
+    let into = part;
+    found.forEach((stall, number) => {
+        if (number === 2 && found.length > 3) { // the first pair says it; the others repeat it
+            into = UP.el("details", {}, UP.el("summary", {text: UP.plural(found.length - 2, "more traced launch", "more traced launches")}));
+            part.append(into);
+        }
+        const side = stall.side === "a" ? 0 : stall.side === "b" ? 1 : -1;
+        into.append(UP.el("h4", {class: "stall-head"}, side < 0 ? null : UP.el("span", {class: "side side-" + stall.side, text: UP.sideName(side)}), " ", UP.clean(stall.answer).slice(0, 400)),
+                    UP.clean(stall.watched).trim() ? UP.el("p", {class: "muted"}, UP.clean(stall.watched).slice(0, 400)) : "");
+        const scale = d3.max(UP.list(stall.items), item => UP.num(UP.object(item).total_ns) || 0) || 1;
+        if (!UP.list(stall.items).length)
+            return;
+        into.append(UP.el("div", {class: "items"}, UP.list(stall.items).slice(0, 30).map(UP.object).map(item => UP.el("details", {class: "item stall"},
+            UP.el("summary", {}, UP.el("span", {class: "item-rank", text: UP.integer(item.rank)}), UP.el("span", {class: "item-name"}, UP.el("span", {class: "item-kind", text: UP.short(item.cause, 40)}), UP.name(item.title || item.cause, 100, "b")),
+                  UP.el("span", {class: "whisker", "aria-hidden": "true"}, UP.el("span", {class: "bar stalled", style: {left: "0", width: Math.max(0.5, 100 * (UP.num(item.total_ns) || 0) / scale) + "%"}})),
+                  UP.el("span", {class: "item-delta num"}, UP.ns(UP.num(item.total_ns)), UP.el("small", {text: UP.num(item.share) === null ? "" : UP.percent(item.share, 2) + " of it"}))),
+            UP.el("dl", {class: "item-body facts-list"}, line("Blame", item.blame), line("Lost", item.lost || UP.plural(UP.num(item.count) || 0, "time") + ", the longest " + UP.ns(UP.num(item.max_ns))), line("Steps hit", item.steps),
+                  line("Who lost", item.victim), line("Who held it up", item.culprit), line("Where", item.where), line("Python", item.python), line("Every", UP.num(item.period_ns) ? UP.ns(item.period_ns) : ""), line("What helps", item.advice))))));
+    });
+};
+
 UP.parts.parity = (data, main) => {
     const rows = UP.list(data.parity).map(UP.object);
     if (!rows.length)
@@ -38,7 +66,7 @@ UP.parts.fingerprint = (data, main) => {
     const gone = text => (text === null || text === undefined ? UP.el("span", {class: "muted", text: "not there"}) : UP.name(text, 80));
     const columns = [{title: "Suspicion", number: suspicion, write: UP.percent, fill: meter}, {title: "Kind", text: row => row.kind}, {title: "Name", text: row => row.name, fill: row => UP.name(row.name, 60)},
                      {title: UP.sideName(0), text: row => row.a, fill: row => gone(row.a)}, {title: UP.sideName(1), text: row => row.b, fill: row => gone(row.b)},
-                     {title: "Why", text: row => row.why, fill: row => UP.el("span", {text: UP.clean(row.why).slice(0, 400)})}];
+                     {title: "Why", wrap: true, text: row => row.why, fill: row => UP.el("span", {text: UP.clean(row.why).slice(0, 400)})}];
     part.append(UP.el("p", {class: "lead", text: UP.plural(rows.length, "difference") + ", what could have done it first."}));
     UP.tables.make(part, columns, rows, {caption: "Differences of the environments", placeholder: "Search packages, defaults, libraries"});
 };
@@ -56,7 +84,7 @@ UP.parts.trust = (data, main) => {
     if (calibration.note)
         part.append(UP.el("p", {}, UP.el("b", {text: "Calibration: "}), UP.clean(calibration.note).slice(0, 1000)));
     if (ledger.length)
-        part.append(UP.el("details", {open: ledger.length <= 12}, UP.el("summary", {text: "Ledger: " + UP.plural(ledger.length, "producer")}), UP.rowsTable("Trust ledger: what each producer saw, kept and lost", [["Producer"], ["What"], ["Seen", "num"], ["Lost", "num"], ["Kept", "num"], [""]],
+        part.append(UP.el("details", {open: ledger.length <= 12}, UP.el("summary", {text: "Ledger: " + UP.plural(ledger.length, "producer")}), UP.rowsTable("Trust ledger: what each producer saw and lost", [["Producer"], ["What"], ["Seen", "num"], ["Lost", "num"], ["Launches", "num"], [""]],
             ledger.slice(0, 300).map(row => [UP.name(row.producer, 60), UP.name(row.kind, 40), UP.integer(row.seen), UP.el("span", {class: row.dropped > 0 ? "slower-text" : null, text: UP.integer(row.dropped)}), UP.integer(row.rows), UP.clean(row.detail).slice(0, 300)]))));
     if (notes.length)
         part.append(UP.el("ul", {class: "notes"}, notes.slice(0, 200).map(note => UP.el("li", {}, note.level === "warning" ? UP.el("span", {class: "tag", text: "warning"}) : null, note.level === "warning" ? " " : null, UP.clean(note.text).slice(0, 2000)))));

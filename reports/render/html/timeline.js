@@ -30,9 +30,9 @@ UP.Timeline = class {
             button("\u2212", "Zoom out", () => this.zoomBy(0.5)), button("+", "Zoom in", () => this.zoomBy(2)), button("Fit", "Show both steps whole", () => this.setView(...this.whole)),
             this.search, this.found, this.range));
         this.canvas = UP.el("canvas", {tabindex: 0, role: "application", "aria-roledescription": "timeline", "aria-describedby": this.id + "-keys",
-                                       "aria-label": "Timeline of one step, " + UP.sideName(0) + " above " + UP.sideName(1) + ", " + UP.plural(this.model.count, "event")});
+                                       "aria-label": this.label() + ", " + UP.plural(this.model.count, "event")});
         this.holder = UP.el("div", {class: "timeline-holder"}, this.canvas);
-        this.picture = UP.el("img", {class: "paper", alt: "Timeline of one step, " + UP.sideName(0) + " above " + UP.sideName(1)});
+        this.picture = UP.el("img", {class: "paper", alt: this.label()});
         this.details = UP.el("div", {class: "details", role: "status", "aria-live": "polite"});
         part.append(this.holder, this.picture, this.legend(), this.details,
             UP.el("p", {class: "muted screen", id: this.id + "-keys"}, "Drag to move, double click to zoom; the wheel zooms once the timeline is focused (or with Ctrl). Keys: ",
@@ -43,6 +43,10 @@ UP.Timeline = class {
         this.canvas.addEventListener("mouseleave", () => UP.tooltip.hide());
         this.canvas.addEventListener("click", event => this.choose(this.hit(event)));
         this.canvas.addEventListener("keydown", event => this.key(event));
+    }
+
+    label() {
+        return UP.single() ? "Timeline" : "Timeline of one step, " + UP.sideName(0) + " above " + UP.sideName(1);
     }
 
     legend() {
@@ -58,13 +62,13 @@ UP.Timeline = class {
 
     // What ran, as a table: the picture's text.
     words() {
-        const node = UP.el("details", {class: "alternative screen-only"}, UP.el("summary", {text: "What ran in these two steps, as a table"}));
+        const node = UP.el("details", {class: "alternative screen-only"}, UP.el("summary", {text: "What ran here, as a table"}));
         node.addEventListener("toggle", () => {
             if (!node.open || node.childElementCount > 1)
                 return;
             const totals = UP.timelineModel.totals(this.model);
             const order = totals.map((total, i) => i).filter(i => totals[i][0] + totals[i][2]).sort((a, b) => Math.abs(totals[b][3] - totals[b][1]) - Math.abs(totals[a][3] - totals[a][1])).slice(0, 40);
-            node.append(UP.el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "What ran in these two steps"}, UP.el("table", {class: "plain"},
+            node.append(UP.el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "What ran here"}, UP.el("table", {class: "plain"},
                 UP.el("thead", {}, UP.el("tr", {}, ["Name", "Class", UP.sideName(0), "times", UP.sideName(1), "times", "Difference"].map((text, i) => UP.el("th", {scope: "col", class: i > 1 ? "num" : null, text})))),
                 UP.el("tbody", {}, order.map(i => UP.el("tr", {}, UP.el("th", {scope: "row"}, UP.name(this.model.names[i], 70)), UP.el("td", {text: UP.classTitle(this.model.classes[this.model.nameClass[i]])}),
                     [UP.ns(totals[i][1]), UP.integer(totals[i][0]), UP.ns(totals[i][3]), UP.integer(totals[i][2]), UP.signedNs(totals[i][3] - totals[i][1])].map(text => UP.el("td", {class: "num", text}))))))));
@@ -171,8 +175,11 @@ UP.Timeline = class {
     hover(event) {
         const hit = this.hit(event);
         this.canvas.style.cursor = hit ? "pointer" : "grab";
-        if (!hit)
-            return UP.tooltip.hide();
+        if (!hit) {
+            const box = this.canvas.getBoundingClientRect(), y = event.clientY - box.top;
+            const lane = event.clientX - box.left < this.layout.gutter && this.layout.lanes.find(candidate => y >= candidate.y && y < candidate.y + candidate.height);
+            return lane ? UP.tooltip.show([lane.title, UP.sideName(lane.side)], event.clientX, event.clientY) : UP.tooltip.hide();
+        }
         const row = hit.place.row, name = row.name[hit.index], lane = this.model.sides[hit.place.side].lanes[hit.place.lane];
         return UP.tooltip.show([name < 0 ? "(no name)" : UP.short(this.model.names[name], 160), UP.ns(row.end[hit.index] - row.start[hit.index]) + " at " + UP.ns(row.start[hit.index]),
                                 UP.sideName(hit.place.side) + ", " + lane.title, row.note[hit.index] < 0 ? "" : UP.short(this.model.notes[row.note[hit.index]], 160)], event.clientX, event.clientY);
@@ -188,7 +195,7 @@ UP.Timeline = class {
                 UP.el("p", {}, UP.el("b", {text: UP.ns(row.end[hit.index] - row.start[hit.index])}), " at " + UP.ns(row.start[hit.index]) + " of " + UP.sideName(hit.place.side) + ", " + lane.title,
                       name < 0 || model.nameClass[name] < 0 ? "" : ", " + UP.classTitle(model.classes[model.nameClass[name]]).toLowerCase()),
                 row.note[hit.index] < 0 ? null : UP.el("p", {text: UP.clean(model.notes[row.note[hit.index]]).slice(0, 2000)}),
-                total ? UP.el("p", {class: "muted", text: "In this pair of steps: " + UP.sideName(0) + " " + UP.integer(total[0]) + "×, " + UP.ns(total[1]) + " together; " + UP.sideName(1) + " " + UP.integer(total[2]) + "×, " + UP.ns(total[3]) + " together."}) : null));
+                total ? UP.el("p", {class: "muted", text: "In all: " + UP.sideName(0) + " " + UP.integer(total[0]) + "×, " + UP.ns(total[1]) + (UP.single() ? "" : "; " + UP.sideName(1) + " " + UP.integer(total[2]) + "×, " + UP.ns(total[3])) + "."}) : null));
             const item = rank ? document.getElementById(this.id.replace(/-timeline$/, "") + "-c" + rank) : null;
             if (item)
                 this.details.append(UP.el("p", {}, UP.el("button", {type: "button", onclick: () => { item.open = true; UP.jump(item, item.querySelector("summary")); }}, "Contribution " + rank)));
@@ -272,7 +279,7 @@ UP.parts.timeline = (workload, parent, id) => {
     const timeline = UP.object(workload.timeline), sides = UP.list(timeline.sides);
     if (!sides.some(side => side && UP.list(side.lanes).some(lane => UP.list(UP.object(lane).start).length)))
         return null;
-    const part = UP.part(parent, 3, id + "-timeline", "Timeline of one " + (UP.clean(workload.unit) || "step") + " of each side", "timeline");
+    const part = UP.part(parent, 3, id + "-timeline", UP.single() ? "Timeline" : "Timeline of one " + (UP.clean(workload.unit) || "step") + " of each side", "timeline");
     if (timeline.title)
         part.append(UP.el("p", {class: "muted", text: UP.clean(timeline.title).slice(0, 300)}));
     const body = UP.el("div", {});

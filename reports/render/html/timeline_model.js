@@ -20,7 +20,7 @@ UP.timelineModel = {
             perRow[depth[i]]++;
             rows = Math.max(rows, depth[i] + 1);
         }
-        const result = {kind: UP.clean(lane.kind), title: UP.short(lane.title || lane.kind, 60), rows: []};
+        const result = {kind: UP.clean(lane.kind), title: UP.short(lane.title || lane.kind, 120), rows: []};
         for (let row = 0; row < rows; row++)
             result.rows.push({count: 0, start: new Float64Array(perRow[row]), end: new Float64Array(perRow[row]), reach: new Float64Array(perRow[row]),
                               name: new Int32Array(perRow[row]), note: new Int32Array(perRow[row])});

@@ -85,7 +85,7 @@ UP.parts.decomposition = (workload, parent, id) => {
     part.append(UP.el("div", {class: "stacks", "aria-hidden": "true"}, stack(0), stack(1)));
     const sum = side => d3.sum(parts, item => UP.num(side ? item.b_ns : item.a_ns) || 0);
     const line = (item, a, b, swatch) => UP.el("tr", {}, UP.el("th", {scope: "row"}, swatch, UP.name(item, 40)), [write(a), write(b)].map(text => UP.el("td", {class: "num", text})),
-        UP.el("td", {class: "num " + (a === null || b === null ? "" : b > a ? "slower-text" : b < a ? "faster-text" : ""), text: a === null || b === null ? UP.dash : UP.signed(b - a, write)}));
+        UP.el("td", {class: "num " + (a === null || b === null || !/[1-9]/.test(write(b - a)) ? "" : b > a ? "slower-text" : "faster-text"), text: a === null || b === null ? UP.dash : UP.signed(b - a, write)}));
     part.append(UP.el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "What a " + unit + " is spent on, as a table"}, UP.el("table", {class: "plain"},
         UP.el("thead", {}, UP.el("tr", {}, UP.el("th", {scope: "col", text: "Each instant belongs to one"}), [UP.sideName(0), UP.sideName(1), "Difference"].map(text => UP.el("th", {scope: "col", class: "num", text})))),
         UP.el("tbody", {}, parts.map(item => line(item.title || item.class, UP.num(item.a_ns), UP.num(item.b_ns),
