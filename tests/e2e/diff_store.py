@@ -761,6 +761,8 @@ def write(plant_name, path, **options):
         answer.kinds, answer.name = (*answer.kinds, "launch_gap"), ""
     if options.names == "scrambled":
         answer.name = ""  # names of the candidate say nothing any more
+        if "kernel_slower" in answer.kinds:
+            answer.kinds = (*answer.kinds, "kernel_replaced")
     return answer
 
 

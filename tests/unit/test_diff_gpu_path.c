@@ -431,6 +431,26 @@ static int64_t next_random(int64_t n)
     return (int64_t)(state >> 33) % n;
 }
 
+TEST(communication_is_found_by_its_times)
+{
+    // No kernel has NCCL's name, but one runs when NCCL says that its own do.
+    struct rig *rig = rig_new();
+    rig_window(rig, 0, 0, 100000 * US);
+    uint32_t kernel = rig_kernel(rig, "zc0ffee", 0), other = rig_kernel(rig, "gemm", 1);
+    for (int i = 0; i < 20; i++) {
+        rig_op(rig, kernel, (1000 + 4000 * i) * US, 500 * US, 900 * US, 10);
+        rig_op(rig, other, (2000 + 4000 * i) * US, 500 * US, 900 * US, 10);
+        rig->nccl[i] = (struct launch_nccl){.enqueued = 40, .kernel_begin = (1002 + 4000 * i) * US, .kernel_end = (1499 + 4000 * i) * US,
+                                            .function = "AllReduce", .ranks = 2, .bytes = 4};
+    }
+    rig->trace.nccl_count = 20;
+    rig_run(rig);
+    CHECK_INT(rig_ns(rig, "AllReduce"), 20 * 500 * US);
+    CHECK_INT(rig_class(rig, COST_COMM_EXPOSED), 20 * 500 * US);
+    CHECK_INT(rig_class(rig, COST_GPU_COMPUTE), 20 * 500 * US);
+    rig_free(rig);
+}
+
 TEST(sums_close_for_anything)
 {
     for (int round = 0; round < 200; round++) {

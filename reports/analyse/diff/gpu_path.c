@@ -316,6 +316,7 @@ static void sweep_rank(const struct launch_trace *trace, struct host_path *host,
     size_t count, at = 0;
     uint32_t *order = rank_ops(trace, rank, &count);
     sweep.path.places = gpu_places_new(&sweep.path);
+    sweep.path.comm = gpu_comm_new(&sweep.path);
     sweep.path.leaves = gpu_leaves_new(&sweep.path);
     sweep.path.gaps = gpu_gaps_new(&sweep.path);
     gpu_amount_grow(&sweep.path, (uint32_t)tree->node_count);
@@ -333,6 +334,7 @@ static void sweep_rank(const struct launch_trace *trace, struct host_path *host,
     }
     gpu_gaps_free(sweep.path.gaps);
     gpu_leaves_free(sweep.path.leaves);
+    gpu_comm_free(sweep.path.comm);
     gpu_places_free(sweep.path.places);
     free(sweep.path.levels);
     free(sweep.critical);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which leaf of the cost tree an operation is: at its place it is the k-th of its name and shape in its step. Ten millions of
 // operations repeat a few thousand leaves, so what does not change from one to the next is looked up beforehand: a label for
-// each work. What is left is the place and one look-up by place and label. Kernels of NCCL are named by what NCCL told about the
-// operation. One rank; one owner thread.
+// each work. What is left is the place and one look-up by place and label. One rank; one owner thread.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +12,7 @@
 
 enum {
     OCCURRENCE_MAX = 4096,    // of one kernel at one place in a step: those after it are one leaf
-    LEAVES_MAX = 1 << 18,     // after it no occurrences of their own: memory stays bounded whatever a trace holds
-    COLLECTIVE_NAME_MAX = 256
+    LEAVES_MAX = 1 << 18      // after it no occurrences of their own: memory stays bounded whatever a trace holds
 };
 
 struct label { // what an operation is, without its place
@@ -25,7 +23,7 @@ struct label { // what an operation is, without its place
 };
 
 struct leaf_work {
-    uint32_t label;  // COST_NONE: told by the collective
+    uint32_t label;
     uint32_t line;   // time line of the thread; COST_NONE: its module is `module`
     uint32_t module;
 };
@@ -38,19 +36,14 @@ struct entry { // of a label at a place
     uint32_t count, capacity;
 };
 
-struct collective { // an operation of NCCL, by the begin of its kernel or of its call
-    int64_t begin, end;
-    uint32_t label;
-};
-
 struct gpu_leaves {
     struct label *labels;
     struct entry *entries;
     struct leaf_work *works;
     struct gpu_map label_map, entry_map;
-    struct collective *collectives;
+    uint32_t *collective_labels; // by row of trace->nccl; COST_NONE: not asked for yet
     const struct launch_step *steps;
-    size_t label_count, label_capacity, entry_count, entry_capacity, collective_count, step_count, leaf_count;
+    size_t label_count, label_capacity, entry_count, entry_capacity, step_count, leaf_count;
     size_t step;        // cursor
     uint32_t last_entry;
     uint32_t position[2], position_step[2];
@@ -130,104 +123,31 @@ static struct label transfer_label(const struct launch_work *work, char *buf, si
     return (struct label){.kind = COST_TRANSFER, .class = COST_COPY, .name = buf, .shape.bytes = work->bytes};
 }
 
-// --- collectives
+// --- operations
 
-static int by_begin(const void *left, const void *right)
-{
-    const struct collective *a = left, *b = right;
-    if (a->begin != b->begin)
-        return a->begin < b->begin ? -1 : 1;
-    return (a->label > b->label) - (a->label < b->label);
-}
-
-static const char *datatype_word(const char *type) // "ncclFloat32" -> "f32"
-{
-    static const char *const words[][2] = {{"Float16", "f16"}, {"Float32", "f32"}, {"Float64", "f64"}, {"Bfloat16", "bf16"},
-                                           {"Int8", "i8"}, {"Uint8", "u8"}, {"Int32", "i32"}, {"Uint32", "u32"},
-                                           {"Int64", "i64"}, {"Uint64", "u64"}};
-    if (!type)
-        return "";
-    if (!strncmp(type, "nccl", 4))
-        type += 4;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (!strcmp(type, words[i][0]))
-            return words[i][1];
-    return type;
-}
-
-// "AllReduce f32 / Ring LL128": what was asked for, then how it was done.
-static void collective_name(const struct launch_nccl *row, char *buf, size_t size)
-{
-    const char *type = datatype_word(row->datatype);
-    snprintf(buf, size, "%s%s%s%s%s%s%s", row->function ? row->function : "collective", *type ? " " : "", type,
-             row->algorithm || row->protocol ? " / " : "", row->algorithm ? row->algorithm : "",
-             row->algorithm && row->protocol ? " " : "", row->protocol ? row->protocol : "");
-}
-
-static void collectives_load(struct gpu_path *path)
-{
-    const struct launch_trace *trace = path->trace;
-    struct gpu_leaves *leaves = path->leaves;
-    size_t told = 0;
-    leaves->collectives = xcalloc(trace->nccl_count + 1, sizeof *leaves->collectives);
-    for (size_t i = 0; i < trace->nccl_count; i++)
-        told += trace->nccl[i].rank == path->rank && trace->nccl[i].kernel_begin && trace->nccl[i].kernel_end;
-    for (size_t i = 0; i < trace->nccl_count; i++) {
-        const struct launch_nccl *row = &trace->nccl[i];
-        if (row->rank != path->rank || (told && (!row->kernel_begin || !row->kernel_end)))
-            continue;
-        char name[COLLECTIVE_NAME_MAX];
-        collective_name(row, name, sizeof name);
-        uint32_t label = label_of(path, (struct label){.kind = COST_COLLECTIVE, .class = COST_COMM_EXPOSED, .name = name,
-                                                       .shape.bytes = row->bytes});
-        leaves->collectives[leaves->collective_count++] =
-            (struct collective){.begin = told ? row->kernel_begin : row->enqueued, .end = told ? row->kernel_end : 0, .label = label};
-    }
-    qsort(leaves->collectives, leaves->collective_count, sizeof *leaves->collectives, by_begin);
-}
-
-// Whose kernel it is: the one whose channels ran when it did; when NCCL did not tell, the last one enqueued before the call's
-// end. One kernel may do several operations: then it has the first one's name.
+// A kernel of NCCL is what NCCL says it does; when it says nothing, the kernel.
 static uint32_t collective_label(struct gpu_path *path, const struct launch_op *op, uint32_t kernel)
 {
     struct gpu_leaves *leaves = path->leaves;
-    const struct collective *rows = leaves->collectives;
-    int64_t until = op->start + op->dur, call = gpu_call_begin(op);
-    size_t low = 0, high = leaves->collective_count;
-    bool told = high && rows[0].end;
-    if (!told)
-        until = op->call_dur == UINT32_MAX ? call : call + op->call_dur;
-    while (low < high) { // the first one that begins after `until`
-        size_t middle = low + (high - low) / 2;
-        if (rows[middle].begin <= until)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (!low)
+    size_t row = gpu_comm_row(path, op);
+    if (row == SIZE_MAX)
         return kernel;
-    if (!told)
-        return rows[low - 1].label;
-    int64_t best = 0;
-    uint32_t label = kernel;
-    for (size_t i = low, k = 0; i-- > 0 && k < 16; k++) {
-        int64_t begin = rows[i].begin > op->start ? rows[i].begin : op->start, end = rows[i].end < until ? rows[i].end : until;
-        if (end - begin >= best && end > begin) {
-            best = end - begin;
-            label = rows[i].label;
-        }
+    if (leaves->collective_labels[row] == COST_NONE) {
+        char name[256];
+        gpu_comm_name(&path->trace->nccl[row], name, sizeof name);
+        leaves->collective_labels[row] = label_of(path, (struct label){.kind = COST_COLLECTIVE, .class = COST_COMM_EXPOSED, .name = name,
+                                                                       .shape.bytes = path->trace->nccl[row].bytes});
     }
-    return label;
+    return leaves->collective_labels[row];
 }
-
-// --- operations
 
 static void works_load(struct gpu_path *path)
 {
     const struct launch_trace *trace = path->trace;
     struct gpu_leaves *leaves = path->leaves;
     leaves->works = xcalloc(trace->work_count + 1, sizeof *leaves->works);
-    path->levels = xcalloc(trace->work_count + 1, sizeof *path->levels);
+    leaves->collective_labels = xcalloc(trace->nccl_count + 1, sizeof *leaves->collective_labels);
+    memset(leaves->collective_labels, 0xff, (trace->nccl_count + 1) * sizeof *leaves->collective_labels);
     for (size_t i = 0; i < trace->work_count; i++) {
         const struct launch_work *work = &trace->works[i];
         struct leaf_work *ret = &leaves->works[i];
@@ -241,8 +161,11 @@ static void works_load(struct gpu_path *path)
             label = transfer_label(work, name, sizeof name);
         else if (work->kernel < trace->kernel_count)
             label = kernel_label(&trace->kernels[work->kernel]);
+        if (path->levels[i] == GPU_COMM && label.kind == COST_KERNEL) {
+            label.kind = COST_COLLECTIVE;
+            label.class = COST_COMM_EXPOSED;
+        }
         ret->label = label_of(path, label);
-        path->levels[i] = label.kind == COST_TRANSFER ? GPU_COPY : label.kind == COST_COLLECTIVE ? GPU_COMM : GPU_COMPUTE;
         ret->line = gpu_place_line(path, work->thread);
         if (work->graph_node && gpu_place_captured(path, work->graph_node, &ret->module))
             ret->line = COST_NONE;
@@ -261,7 +184,6 @@ struct gpu_leaves *gpu_leaves_new(struct gpu_path *path)
     leaves->entries = leaf_grow(NULL, 0, &leaves->entry_capacity, sizeof *leaves->entries);
     leaves->entries[leaves->entry_count++] = (struct entry){.key = UINT64_MAX}; // before the first: no label has this key
     works_load(path);
-    collectives_load(path);
     return leaves;
 }
 
@@ -276,7 +198,7 @@ void gpu_leaves_free(struct gpu_leaves *leaves)
     free(leaves->labels);
     free(leaves->entries);
     free(leaves->works);
-    free(leaves->collectives);
+    free(leaves->collective_labels);
     free(leaves);
 }
 
@@ -342,7 +264,7 @@ uint32_t gpu_leaf_of(struct gpu_path *path, const struct launch_op *op)
     int64_t call = gpu_call_begin(op);
     uint32_t module = work->line == COST_NONE ? work->module : gpu_place_module(path, work->line, call);
     uint32_t place = gpu_place_of(path, gpu_place_phase(path, call), module), label = work->label;
-    if (leaves->collective_count && path->levels[op->work] == GPU_COMM)
+    if (path->levels[op->work] == GPU_COMM)
         label = collective_label(path, op, label);
     struct entry *entry = entry_of(leaves, place, label);
     uint32_t step = step_at(leaves, call), half = step & 1, k = 0;

@@ -29,6 +29,7 @@ struct gpu_amount { // of a leaf in the window that is being swept
 };
 
 struct gpu_places; // gpu_path_place.c
+struct gpu_comm;   // gpu_path_comm.c
 struct gpu_leaves; // gpu_path_leaf.c
 struct gpu_gaps;   // gpu_path_gap.c
 
@@ -39,6 +40,7 @@ struct gpu_path {
     uint32_t rank, window; // index of trace->ranks; of the tree's windows
     uint8_t *levels;       // enum gpu_level, by work
     struct gpu_places *places;
+    struct gpu_comm *comm;
     struct gpu_leaves *leaves;
     struct gpu_gaps *gaps;
     struct gpu_amount *amounts; // by node of the tree
@@ -46,10 +48,15 @@ struct gpu_path {
     size_t amount_capacity, touched_count, touched_capacity;
 };
 
-struct gpu_leaves *gpu_leaves_new(struct gpu_path *path); // fills levels, too
+struct gpu_leaves *gpu_leaves_new(struct gpu_path *path); // after places and comm
 void gpu_leaves_free(struct gpu_leaves *leaves);
 // The leaf of an operation. In the order of their starts: it counts which one of its kind in its step it is.
 uint32_t gpu_leaf_of(struct gpu_path *path, const struct launch_op *op);
+
+struct gpu_comm *gpu_comm_new(struct gpu_path *path); // fills levels, too
+void gpu_comm_free(struct gpu_comm *comm);
+size_t gpu_comm_row(const struct gpu_path *path, const struct launch_op *op); // index of trace->nccl; SIZE_MAX: not known
+void gpu_comm_name(const struct launch_nccl *row, char *buf, size_t size);
 
 struct gpu_places *gpu_places_new(struct gpu_path *path);
 void gpu_places_free(struct gpu_places *places);
