@@ -416,13 +416,34 @@ TEST(a_wait_for_another_rank_is_communication)
     world_tick(&world, world.thread, 6500, "work@libx.so", NULL);
     world_begin(&world);
     uint32_t window = world_add(&world, 0, 10000);
-    CHECK_INT(leaf_us(&world, "wait for rank 1", COST_COMM_EXPOSED), 5000);
+    CHECK_INT(leaf_us(&world, "wait for rank 1", COST_COMM_EXPOSED), 5000 + 2000);
     CHECK_INT(leaf_node(&world, "wait for rank 1")->kind, COST_COLLECTIVE);
     CHECK_INT(leaf_us(&world, "reduce", COST_HOST_RUN), 1000);
     CHECK_INT(leaf_us(&world, "slow", COST_CLASS_COUNT), 0);
-    CHECK_INT(leaf_us(&world, "wait for a rank", COST_COMM_EXPOSED), 2000);
     CHECK_INT(window_ns(world.tree, window), 10000 * US);
     world_close(&world);
+}
+
+TEST(packets_that_an_interrupt_brought_are_a_rank_s)
+{
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        struct world world;
+        world_open(&world);
+        uint32_t loop = world_thread(&world, world.process, "gloo_tcp_loop");
+        for (int32_t i = 1; i < ranks; i++) {
+            uint32_t process = world_process(&world, TRACE_NONE, TRACE_TARGET, "python", "python train.py");
+            world_rank(&world, i, process, world_thread(&world, process, "python"));
+        }
+        world_gap(&world, world.thread, 1000, 9000, futex_kernel, "pthread_cond_wait@libc.so.6", NULL, loop);
+        world_gap(&world, loop, 0, 9000, "ep_poll@kernel;do_epoll_wait@kernel;__x64_sys_epoll_wait@kernel", NULL, NULL, TRACE_NONE);
+        world_tick(&world, world.thread, 500, "work@libx.so", NULL);
+        world_begin(&world);
+        world_add(&world, 0, 10000);
+        CHECK_INT(leaf_us(&world, "epoll", COST_HOST_STALLED), ranks == 1 ? 8000 : 0);
+        CHECK_INT(leaf_us(&world, "wait for rank 1", COST_COMM_EXPOSED), ranks == 2 ? 8000 : 0);
+        CHECK_INT(leaf_us(&world, "wait for a rank", COST_COMM_EXPOSED), ranks == 3 ? 8000 : 0);
+        world_close(&world);
+    }
 }
 
 TEST(a_wait_for_the_loader_is_what_its_worker_did)

@@ -37,13 +37,22 @@ static bool host_was_visited(const struct host_walk *walk, uint32_t thread)
     return false;
 }
 
-static void host_give_rank(struct host_walk *walk, uint32_t python, uint32_t thread, int64_t ns)
+// TRACE_NONE: which rank is not known; of two it is the other one.
+static uint32_t host_rank_leaf(struct host_walk *walk, uint32_t thread)
 {
+    const struct launch_trace *trace = walk->path->trace;
     char name[48] = "wait for a rank";
     uint32_t rank = host_rank_of(walk->path, thread);
+    if (rank == HOST_NONE && trace->rank_count == 2)
+        rank = !walk->rank;
     if (rank != HOST_NONE)
-        snprintf(name, sizeof name, "wait for rank %d", walk->path->trace->ranks[rank].rank);
-    host_walk_give(walk, python, host_leaf_named(walk->path, COST_COLLECTIVE, name, NULL), COST_COMM_EXPOSED, ns, 1);
+        snprintf(name, sizeof name, "wait for rank %d", trace->ranks[rank].rank);
+    return host_leaf_named(walk->path, COST_COLLECTIVE, name, NULL);
+}
+
+static void host_give_rank(struct host_walk *walk, uint32_t python, uint32_t thread, int64_t ns)
+{
+    host_walk_give(walk, python, host_rank_leaf(walk, thread), COST_COMM_EXPOSED, ns, 1);
 }
 
 static void host_give_stall(struct host_walk *walk, uint32_t python, const char *name, uint32_t culprit, int64_t ns)
@@ -94,7 +103,7 @@ static uint32_t host_wait_leaf(struct host_walk *walk, const struct host_off *of
     const struct trace_gap *gap = &host->gaps[off->gap];
     if (collective) {
         *ret_class = COST_COMM_EXPOSED;
-        return host_leaf_named(path, COST_COLLECTIVE, "wait for a rank", NULL);
+        return host_rank_leaf(walk, TRACE_NONE);
     }
     *ret_class = walk->data ? COST_DATA_WAIT : COST_HOST_STALLED;
     if (walk->data)
@@ -131,11 +140,14 @@ static void host_follow(struct host_walk *walk, uint32_t to, uint32_t python, ui
     }
     bool can = to != TRACE_NONE && walk->depth < HOST_DEPTH_MAX && trace_is_target(path->host, to) && !host_was_visited(walk, to);
     if (!can) {
-        if (walk->depth && (walk->wait_class == COST_COMM_EXPOSED || host_was_visited(walk, to) || class != COST_HOST_STALLED)) {
-            python = walk->wait_python;
+        bool says_more = class == COST_COMM_EXPOSED ||
+                         (class == COST_HOST_STALLED && walk->wait_class != COST_COMM_EXPOSED && !host_was_visited(walk, to));
+        if (walk->depth && !says_more) {
             leaf = walk->wait_leaf;
             class = walk->wait_class;
         }
+        if (walk->depth && (!says_more || class == COST_COMM_EXPOSED))
+            python = walk->wait_python;
         host_walk_give(walk, python, leaf, class, end - begin, 1);
         return;
     }
@@ -168,6 +180,17 @@ static bool host_waits_for_data(const struct host_walk *walk, const struct trace
                (data_phase && marks_has(marks, MARK_QUEUE_GET));
     }
     return data_phase && marks_has(marks, MARK_QUEUE_GET);
+}
+
+// A thread that does the step thread's networking (gloo's loop, a store's client) and waits for packets. Those come in interrupts
+// that name nobody, but among several ranks they are a rank's.
+static bool host_waits_for_peer(const struct host_walk *walk, const struct trace_gap *gap)
+{
+    const struct trace *host = walk->path->host;
+    struct marks marks = host_wait_marks(host, gap);
+    bool network = marks_has(marks, MARK_EPOLL) || marks_has(marks, MARK_POLL) || marks_has(marks, MARK_SOCKET_RECV) ||
+                   marks_has(marks, MARK_SOCKET_SEND);
+    return network && walk->depth > 0 && walk->path->trace->rank_count > 1 && !host->threads[gap->thread].main;
 }
 
 // ---- parts ----
@@ -237,6 +260,7 @@ static void host_walk_wait(struct host_walk *walk, const struct host_off *off, c
     bool outer = walk->data;
     walk->data = (part && part->cause == CAUSE_DATA_LOADER && !walk->depth) || host_waits_for_data(walk, gap, off->python, to);
     bool collective = path->trace->rank_count > 1 && !walk->data && host_is_collective(path, gap->user, off->python);
+    collective |= to == TRACE_NONE && !walk->data && host_waits_for_peer(walk, gap);
     enum cost_class class;
     uint32_t leaf = host_wait_leaf(walk, off, collective, &class);
     if (part && part->cause == CAUSE_NETWORK_PEER && class == COST_HOST_STALLED)
