@@ -52,6 +52,16 @@ def test_both_sides_are_recorded(case):
     targets = case.rows("SELECT p.recording_id, count(*) FROM process p WHERE p.kind = 'target' GROUP BY 1")
     assert len(targets) == 2, targets
     assert case.rows("SELECT text FROM note WHERE text LIKE '%traced over untraced%'"), case.rows("SELECT text FROM note")
+    # Phases one by one of the traced launches alone, each within a step; of every launch which process made the steps.
+    assert case.rows("SELECT DISTINCT p.phase FROM phase_span s JOIN launch l ON l.id = s.launch_id JOIN pair p ON p.id = l.pair_id") == [
+        ("traced",)]
+    assert case.value("SELECT count(*) FROM phase_span s WHERE NOT EXISTS (SELECT 1 FROM step t WHERE t.launch_id = s.launch_id AND "
+                      "t.rank = s.rank AND t.begin_ns <= s.begin_ns AND s.begin_ns + s.dur_ns <= t.begin_ns + t.dur_ns)") == 0
+    sums = case.rows("SELECT p.launch_id, p.name, p.total_ns, sum(s.dur_ns), p.count, count(*) FROM step_phase p JOIN phase_span s "
+                     "USING (launch_id, rank, name) GROUP BY p.launch_id, p.rank, p.name")
+    assert len(sums) == 8 and all(row[2] == row[3] and row[4] == row[5] for row in sums), sums
+    assert case.value("SELECT count(*) FROM launch l WHERE l.state = 'ok' AND NOT EXISTS (SELECT 1 FROM launch_rank r WHERE "
+                      "r.launch_id = l.id AND r.pid > 0)") == 0
     before = verdict(case)
     stalls = case.run("stalls", case.db_path)
     check_code(stalls, 0)
