@@ -42,14 +42,16 @@ static bool host_is_interpreter(const char *name, const char *module)
 // Stripped builds of the OpenMP runtimes tell no names: what a thread does in them is nearly always to wait.
 static bool host_spins(const char *name, const char *module)
 {
-    static const char *const names[] = {"gomp_team_barrier_wait", "gomp_barrier_wait", "gomp_team_end", "gomp_simple_barrier",
-                                        "__kmp_wait", "__kmp_hyper_barrier", "kmp_flag", "__kmp_yield", "__kmp_fork_barrier",
-                                        "__kmp_join_barrier", "__kmp_barrier", "_INTERNAL_", NULL};
+    static const char *const gnu[] = {"gomp_team_barrier_wait", "gomp_barrier_wait", "gomp_team_end", "gomp_simple_barrier", NULL};
+    // With a template or a namespace of the build around it: "_INTERNAL92a63c0c::__kmp_wait_template<...>".
+    static const char *const llvm[] = {"__kmp_wait", "__kmp_hyper_barrier", "kmp_flag", "__kmp_yield", "__kmp_fork_barrier",
+                                       "__kmp_join_barrier", "__kmp_barrier"};
     static const char *const runtimes[] = {"libgomp", "libiomp", "libomp.", "libomp-", NULL};
-    if (host_begins_any(name, names) && !(name[0] == '_' && name[1] == 'I' && !strstr(name, "kmp_wait")))
+    if (host_begins_any(name, gnu) || !strcmp(name, "sched_yield") || !strcmp(name, "__sched_yield"))
         return true;
-    if (!strcmp(name, "sched_yield") || !strcmp(name, "__sched_yield"))
-        return true;
+    for (size_t i = 0; i < sizeof llvm / sizeof llvm[0]; i++)
+        if (strstr(name, llvm[i]))
+            return true;
     return host_begins_any(module, runtimes) && strstr(name, "+0x");
 }
 
@@ -84,7 +86,7 @@ static uint32_t host_leaf_kernel(struct host_path *path, const struct trace_stac
 {
     static const char *const entries[] = {"asm_", "entry_", "do_syscall_", "x64_sys_call", "do_fast_syscall", "__do_fast_syscall",
                                           "do_int80", "el0", "do_el0", "invoke_syscall", "ret_from_fork", "secondary_startup",
-                                          "vectors", NULL};
+                                          "vectors", "__pi_", "__x86_", "srso_", "retbleed_", NULL};
     static const char *const calls[] = {"__x64_sys_", "__ia32_sys_", "__arm64_sys_", "__se_sys_", "__do_sys_", "ksys_", "__sys_",
                                         NULL};
     static const char *const faults[] = {"exc_page_fault", "do_user_addr_fault", "handle_mm_fault", "do_page_fault",
@@ -98,9 +100,8 @@ static uint32_t host_leaf_kernel(struct host_path *path, const struct trace_stac
             continue;
         name = frame;
     }
-    if (!name)
-        name = stack->count && host_frame_at(path->host, stack, 0)->name ? host_frame_at(path->host, stack, 0)->name
-                                                                         : "[unknown]";
+    if (!name) // no further than the way in or out
+        name = "system call entry";
     if (host_begins_any(name, faults))
         name = "page fault";
     else if (host_begins_any(name, interrupts))
