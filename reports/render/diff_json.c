@@ -108,7 +108,8 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
     json_object_set_new(item, "residual_ns", diff_json_ns(workload->residual_ns));
     json_object_set_new(item, "unaccounted", diff_json_sides(workload->unaccounted[0], workload->unaccounted[1]));
     json_object_set_new(item, "traced_pairs", json_integer((json_int_t)workload->traced_pairs));
-    json_object_set_new(item, "windows", diff_json_sides((double)workload->windows[0], (double)workload->windows[1]));
+    json_object_set_new(item, "windows", json_pack("{s:I, s:I}", "a", (json_int_t)workload->windows[0], "b",
+                                                   (json_int_t)workload->windows[1]));
     json_object_set_new(item, "traced_ratio", diff_json_sides(workload->traced_ratio[0], workload->traced_ratio[1]));
     json_object_set_new(cold, "a_ns", diff_json_ns(workload->cold_a_ns));
     json_object_set_new(cold, "b_ns", diff_json_ns(workload->cold_b_ns));

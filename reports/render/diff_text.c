@@ -22,6 +22,8 @@ char *diff_text_delta(double ns)
     char number[DIFF_TEXT_NUMBER];
     if (!isfinite(ns))
         return xstrdup("-");
+    if (fabs(ns) < 0.5)
+        return xstrdup("0");
     return xasprintf("%s%s", ns >= 0 ? "+" : "-", unit_format_ns(number, sizeof number, fabs(ns)));
 }
 

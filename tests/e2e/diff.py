@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`upgate diff` on stores that were made with a known difference (diff_store.py): each plant is named first and with its size, equal
+sides name nothing, renamed kernels lose nothing but their names; bad input ends in the right exit code and a sentence, and
+leaves no half-written file."""
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import diff_store  # noqa: E402
+
+UPGATE = os.path.abspath(os.path.join(os.environ.get("UPGATE_BUILD", "build/release"), "upgate"))
+WORK = tempfile.mkdtemp(prefix="upgate-diff-")
+ENV = {k: v for k, v in os.environ.items() if not k.startswith("UPGATE_")}
+
+# What the host did is not to be seen without its side.
+NEEDS_HOST = {"host_stall", "recompile", "data_wait", "python_overhead", "memory_alloc", "straggler"}
+# NCCL's kernels are known by their names.
+NEEDS_NAMES = {"allreduce_slower", "straggler", "hidden_kernel"}
+
+
+def run(*args, code=0):
+    result = subprocess.run([UPGATE, "diff", *args], capture_output=True, text=True, errors="replace", env=ENV, cwd=WORK,
+                            timeout=120)
+    assert result.returncode == code, (args, result.returncode, result.stdout[-2000:], result.stderr[-2000:])
+    assert "Sanitizer" not in result.stderr, result.stderr
+    return result
+
+
+def path(name):
+    return os.path.join(WORK, name)
+
+
+def document(store, *args):
+    workload, = json.loads(run(store, "--format", "json", *args).stdout)["workloads"]
+    return workload
+
+
+def same_size(found, answer, step):
+    """Of several contributions that make one plant, all count."""
+    return abs(found - answer.delta_ns) <= max(0.15 * abs(answer.delta_ns), 0.005 * step)
+
+
+def check_sums(workload):
+    step, delta = workload["step_a_ns"], workload["delta_ns"]
+    total = sum(c["delta_ns"] for c in workload["contributions"])
+    assert abs(total + workload["residual_ns"] - delta) <= 2 + len(workload["contributions"]), (total, delta)
+    assert abs(workload["residual_ns"]) <= 0.01 * step, workload["residual_ns"]
+    parts = workload["decomposition"].values()
+    assert abs(sum(a for a, _ in parts) - step) <= 0.01 * step, workload["decomposition"]
+    assert [c["rank"] for c in workload["contributions"]] == list(range(1, len(workload["contributions"]) + 1))
+
+
+def check_plant(name, host, names):
+    answer = diff_store.write(name, path("plant.db"), host=host, names=names, pairs=5, couples=6)
+    workload = document("plant.db")
+    check_sums(workload)
+    named = [c for c in workload["contributions"] if c["named"]]
+    if answer.silent:
+        assert not named, (name, named[:3])
+        return
+    assert named, (name, workload["contributions"][:3])
+    top = named[0]
+    kinds = set(answer.kinds)
+    if names == "scrambled":  # another name is another kernel
+        kinds |= {"kernel_replaced"} if "kernel_slower" in kinds else set()
+        kinds |= {"kernel_added"} if "kernel_replaced" in kinds else set()
+    text = " ".join(str(top[key]) for key in ("name_a", "name_b", "label"))
+    assert top["kind"] in kinds, (name, host, names, top)
+    assert re.search(answer.name, text) and answer.where in top["where"], (name, host, names, top)
+    assert top["ci_ns"][0] <= top["delta_ns"] <= top["ci_ns"][1], top
+    assert top["delta_ns"] * answer.delta_ns > 0, top
+    alike = sum(c["delta_ns"] for c in named)
+    # Without their graph the kernels' noise is wide: what they gain is not named.
+    assert name == "graph_lost" or same_size(alike, answer, workload["step_a_ns"]), (name, alike, answer.delta_ns)
+    for one in named:
+        assert not answer.never or not re.search(answer.never, str(one["label"])), (name, one)
+        assert one["evidence"], one
+    for kind, pattern in answer.more:
+        assert any(c["kind"] == kind and re.search(pattern, f"{c['name_a']} {c['name_b']}") for c in named) or \
+            names == "scrambled", (name, kind, pattern)
+
+
+def test_plants():
+    for name in diff_store.PLANTS:
+        check_plant(name, name in NEEDS_HOST, "plain")
+
+
+def test_plants_scrambled():
+    for name in ("aa", "kernel_slower", "kernel_replaced", "kernel_split", "memory_alloc", "clock_drop"):
+        assert name not in NEEDS_NAMES
+        check_plant(name, True, "scrambled")
+
+
+def test_equal_sides_stay_silent():
+    for seed in (2, 3):
+        diff_store.write("aa", path("aa.db"), seed=seed, host=True)
+        assert not [c for c in document("aa.db")["contributions"] if c["named"]], seed
+    assert "Nothing stands out" in run("aa.db").stdout
+
+
+def test_same_store_same_answer():
+    diff_store.write("two_changes", path("same.db"), host=True)
+    before = open(path("same.db"), "rb").read()
+    first, second = run("same.db", "--format", "json").stdout, run("same.db", "--format", "json").stdout
+    assert first == second
+    assert open(path("same.db"), "rb").read() == before  # read only
+    os.chmod(path("same.db"), 0o444)
+    assert run("same.db", "--format", "json").stdout == first
+
+
+def test_forms():
+    diff_store.write("two_changes", path("forms.db"))
+    table = run("forms.db").stdout
+    for part in ("train: step", "what the step was spent on", "evidence", "residual", "made of", "where"):
+        assert part in table, (part, table)
+    assert "the rest" in table and "the rest" not in run("forms.db", "--all").stdout
+    run("forms.db", "-o", "out.json")
+    assert json.load(open(path("out.json")))["schema"] == "upgate.diff/1"
+    run("forms.db", "-o", "out.md")
+    assert open(path("out.md")).read().startswith("### Where the difference comes from")
+    run("forms.db", "-o", "out.txt")
+    assert open(path("out.txt")).read().startswith("train: step")
+    assert document("forms.db", "--workload", "train")["workload"] == "train"
+    blind = document("forms.db", "--ignore-names")
+    assert [c for c in blind["contributions"] if c["named"]]
+
+
+def change(name, base, *statements, values=()):
+    shutil.copy(path(base), path(name))
+    db = sqlite3.connect(path(name))
+    for statement in statements:
+        db.execute(statement, values if "?" in statement else ())
+    db.commit()
+    db.close()
+    return name
+
+
+def refused(name, code, *parts, args=()):
+    """The right exit code, a sentence, and no file."""
+    result = run(name, "-o", "refused.json", *args, code=code)
+    assert all(part in result.stderr for part in parts), (name, result.stderr)
+    assert result.stderr.count("\n") <= 2, result.stderr
+    if code == 2:
+        assert not os.path.exists(path("refused.json")), name
+    elif os.path.exists(path("refused.json")):
+        workload, = json.load(open(path("refused.json")))["workloads"]
+        assert workload["unexplained"] and workload["contributions"] == [] and workload["residual_ns"] is None, workload
+        os.remove(path("refused.json"))
+
+
+def test_bad_input():
+    diff_store.write("kernel_slower", path("good.db"), host=True)
+    data = open(path("good.db"), "rb").read()
+    open(path("empty.db"), "wb").close()
+    open(path("text.db"), "w").write("no database\n" * 100)
+    sqlite3.connect(path("foreign.db")).execute("CREATE TABLE t (a)").connection.commit()
+    refused("missing.db", 2, "missing.db")
+    refused("empty.db", 2, "empty.db")
+    refused("text.db", 2, "not a store")
+    refused("foreign.db", 2, "not a store of upgate")
+    for cut in (100, 5000, len(data) // 3):
+        open(path("cut.db"), "wb").write(data[:cut])
+        refused("cut.db", 2, "cut.db")
+    refused("good.db", 2, "no workload 'nosuch'", "'train'", args=("--workload", "nosuch"))
+    refused(change("one.db", "good.db", "UPDATE launch SET side = 0"), 2, "baseline only")
+    refused(change("record.db", "good.db", "UPDATE run SET kind = 'record'"), 2, "upgate stalls")
+    refused(change("none.db", "good.db", "UPDATE pair SET phase = 'confirm' WHERE phase = 'traced'"), 4, "traced_launches")
+    refused(change("unrecorded.db", "good.db", "UPDATE recording SET launch_id = NULL"), 4, "nothing is explained")
+    refused(change("void.db", "good.db", "DELETE FROM step WHERE launch_id IN (SELECT l.id FROM launch l JOIN pair p ON "
+                   "p.id = l.pair_id WHERE p.phase = 'traced')", "DELETE FROM block WHERE pair_id IN (SELECT id FROM pair "
+                   "WHERE phase = 'traced')", "DELETE FROM gpu_op", "DELETE FROM sample", "DELETE FROM gap"), 4, "nothing is explained")
+    run("good.db", "-o", "out.pdf", code=2)
+    run("good.db", "-o", "nowhere/out.json", code=4)
+    run(code=2)
+
+
+def test_hostile_names():
+    diff_store.write("kernel_slower", path("hostile.db"))
+    long = "void evil<" + "x, " * 21000 + "y>(float*)"
+    html = "<script>alert('1')</script>\n\"\x1b[31m |`*"
+    db = sqlite3.connect(path("hostile.db"))
+    names = [row[0] for row in db.execute("SELECT DISTINCT name FROM gpu_kernel ORDER BY name")]
+    db.execute("UPDATE gpu_kernel SET name = ? WHERE name = ?", (long, names[0]))
+    db.execute("UPDATE gpu_kernel SET name = ? WHERE name = ?", (html, names[1]))
+    db.execute("UPDATE gpu_kernel SET name = CAST(x'fffe80c328' AS TEXT) WHERE name = ?", (names[2],))
+    db.execute("UPDATE gpu_op SET dur_ns = dur_ns + 40000 WHERE work_id IN (SELECT w.id FROM gpu_work w JOIN gpu_kernel k ON "
+               "k.id = w.kernel_id JOIN gpu_stream s ON s.id = w.stream_id JOIN process p ON p.id = s.process_id JOIN recording r "
+               "ON r.id = p.recording_id JOIN launch l ON l.id = r.launch_id WHERE l.side = 1 AND k.name IN (?, ?))", (long, html))
+    db.commit()
+    db.close()
+    workload = document("hostile.db", "--all")
+    check_sums(workload)
+    table = run("hostile.db", "--all").stdout
+    assert "\x1b" not in table and all(len(line) < 400 for line in table.split("\n")), max(table.split("\n"), key=len)[:300]
+    run("hostile.db", "-o", "hostile.md")
+    assert "<script>" not in open(path("hostile.md"), encoding="utf-8").read()
+
+
+def main():
+    tests = [value for name, value in sorted(globals().items()) if name.startswith("test_")]
+    failed = 0
+    for test in tests:
+        try:
+            test()
+            print("ok  ", test.__name__, flush=True)
+        except Exception as error:  # noqa: BLE001 each test speaks for itself
+            failed += 1
+            print("FAIL", test.__name__, repr(error)[:3000], flush=True)
+    shutil.rmtree(WORK, ignore_errors=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
