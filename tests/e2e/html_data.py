@@ -173,7 +173,7 @@ def example(events=1500):
                                   "max_ns": 1_900_000, "period_ns": None, "confidence": 0.8, "blame": "minor page faults", "lost": "412 times, the longest 1.9 ms", "steps": "61 of 80",
                                   "victim": "pt_data_worker 4711", "culprit": None, "where": "clear_page_erms", "python": "collate (data.py:12)", "advice": "pin the buffers"}]}
                       for k, (side, lost, total) in enumerate((("a", "1.1 %", 16_000_000), ("b", "2.0 %", 29_000_000)))],
-           "diff": gpu_diff(), "timeline": timeline(rng, events), "flames": [flame(rng, "cpu", "CPU", 900), flame(rng, "off_cpu", "Off-CPU", 120)]}
+           "diff": gpu_diff(), "timeline": timeline(rng, events), "flames": [flame(rng, "cpu", "On the CPU", 900), flame(rng, "off_cpu", "Off the CPU: waits that held up the work", 120)]}
     cpu = {"name": "dlrm-train", "mode": "train", "unit": "step", "verdict": "pass",
            "cells": [cell(rng, "step_time", "ns", 14.66 * MS, 0.992, 0.01, 10, True, "pass"),
                      cell(rng, "total_time", "ns", 3.7e9, 1.004, 0.01, 10, False, "unchecked", margin=None)],

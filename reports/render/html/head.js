@@ -40,6 +40,22 @@ UP.causeLine = (item, diff, unit, scale) => {
                        ? UP.el("span", {class: "muted", text: " " + UP.percent(item.share, 2)}) : null));
 };
 
+// How much of the difference the named contributions are, where they are not most of it; and what is larger than the largest of
+// them, but not told from noise: a reader must not take a small certain thing for the cause of a large uncertain one.
+UP.causeDoubt = (diff, telling, unit) => {
+    const sum = d3.sum(telling, item => item.delta_ns), explained = diff.delta_ns ? sum / diff.delta_ns : null;
+    const first = telling.length ? Math.abs(telling[0].delta_ns) : 0, sign = Math.sign(diff.delta_ns);
+    const larger = UP.list(diff.contributions).filter(item => item && !item.named && UP.num(item.delta_ns) !== null && item.delta_ns * sign > Math.max(first, 0.1 * Math.abs(diff.delta_ns)))
+        .sort((a, b) => Math.abs(b.delta_ns) - Math.abs(a.delta_ns)).slice(0, 2);
+    const lines = [];
+    if (telling.length && explained !== null && explained < 0.5)
+        lines.push(UP.el("p", {}, UP.el("b", {text: "Most of the difference is not explained"}), ": what stands out of the noise is " + UP.signedNs(sum) + " a " + unit + ", " + UP.percent(Math.max(0, explained), 2) + " of it."));
+    if (larger.length)
+        lines.push(UP.el("p", {}, telling.length ? "Larger, but not told from noise: " : "Not told from noise, but largest: ", larger.map((item, i) => [i ? "; " : "", UP.name(item.label, 70, "code"), " " + UP.signedNs(item.delta_ns),
+            Array.isArray(item.ci_ns) && UP.num(item.ci_ns[0]) !== null ? " (interval " + UP.interval(item.ci_ns[0], item.ci_ns[1], UP.signedNs) + ")" : "", UP.clean(item.where).trim() ? [" in ", UP.name(item.where, 60)] : ""]), "."));
+    return lines;
+};
+
 // "Largest contribution": the answer, for who reads nothing else.
 UP.cause = (workload, index) => {
     const diff = UP.object(workload.diff);
@@ -53,17 +69,18 @@ UP.cause = (workload, index) => {
                      UP.el("b", {text: UP.ns(Math.abs(delta)) + (delta > 0 ? " more" : " less")}),
                      ratio === null ? "" : " (" + UP.signedPercent(ratio) + ", " + UP.ns(diff.step_a_ns) + " → " + UP.ns(diff.step_b_ns) + ")"));
     if (!telling.length) {
-        box.append(UP.el("p", {text: "No single contribution stands out of the noise."}));
+        box.append(UP.el("p", {text: "No single contribution stands out of the noise."}), ...UP.causeDoubt(diff, telling, unit));
         return box;
     }
-    const first = telling[0];
-    box.append(UP.el("p", {class: "cause-main"}, UP.el("span", {class: "muted", text: "Largest contribution: "}), UP.el("b", {text: UP.plainWords(first)}), ": ",
+    const first = telling[0], doubt = UP.causeDoubt(diff, telling, unit), small = doubt.length > 0;
+    box.append(UP.el("p", {class: "cause-main"}, UP.el("span", {class: "muted", text: small ? "Surest contribution: " : "Largest contribution: "}), UP.el("b", {text: UP.plainWords(first)}), ": ",
                      UP.name(first.label, 100, "code"), ", ", UP.el("b", {class: first.delta_ns > 0 ? "slower-text" : "faster-text", text: UP.signedNs(first.delta_ns)}), " a " + unit,
                      UP.num(first.share) === null ? "" : ", " + UP.percent(first.share, 2) + " of the difference",
                      UP.clean(first.where).trim() ? [", in ", UP.name(first.where, 90)] : "", "."));
     const suspect = UP.list(first.suspects)[0];
     if (suspect)
         box.append(UP.el("p", {class: "cause-suspect"}, UP.el("span", {class: "muted", text: "Suspect: "}), UP.name(suspect, 160)));
+    box.append(...doubt);
     const scale = d3.max(telling, item => Math.abs(item.delta_ns)) || 1;
     box.append(UP.el("ol", {class: "cause-list", "aria-label": "Largest contributions"}, telling.slice(0, 4).map(item => UP.causeLine(item, diff, unit, scale))));
     const link = UP.el("a", {href: "#w" + index + "-contributions", text: telling.length > 1 ? "All " + telling.length + " contributions with evidence" : "The evidence"});
