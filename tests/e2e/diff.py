@@ -44,7 +44,7 @@ def document(store, *args):
 
 def same_size(found, answer, step):
     """Of several contributions that make one plant, all count."""
-    return abs(found - answer.delta_ns) <= max(0.15 * abs(answer.delta_ns), 0.005 * step)
+    return abs(found - answer.delta_ns) <= max(0.2 * abs(answer.delta_ns), 0.005 * step)
 
 
 def check_sums(workload):
