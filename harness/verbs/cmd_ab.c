@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/log.h"
 #include "common/options.h"
@@ -12,6 +13,8 @@
 #include "contracts/exit_code.h"
 #include "harness/plan/plan.h"
 #include "harness/run/session.h"
+#include "reports/analyse/diff/diff.h"
+#include "reports/render/diff_view.h"
 #include "reports/render/render.h"
 
 struct ab_values {
@@ -168,6 +171,31 @@ static json_t *ab_command_line(int argc, char **argv)
     return list;
 }
 
+// What got slower or faster, where launches were traced: the three largest parts of the difference. The verdict has been
+// printed and stands, whatever becomes of this.
+static void ab_explain(struct store *store, const struct options_common *common)
+{
+    struct diff *diff = NULL;
+    struct error err = {0};
+    int64_t differs = 0;
+    store_get_int(store, &differs, NULL,
+                  "SELECT EXISTS (SELECT 1 FROM cell WHERE verdict = 'fail' OR improved) AND "
+                  "EXISTS (SELECT 1 FROM pair WHERE phase = 'traced' AND state = 'valid')", "");
+    if (!differs || strcmp(common->format, "json") == 0)
+        return;
+    struct render_opts opts = {0};
+    render_opts_detect(&opts, STDOUT_FILENO, common->no_color);
+    int rc = diff_analyse(store, &(struct diff_opts){0}, &diff, &err);
+    const struct diff_view view = {.diff = diff, .brief = true};
+    if (rc == 0 && diff_view_explained(diff)) {
+        fputs("\n", stdout);
+        rc = diff_view_table(&view, &opts, stdout, &err);
+    }
+    if (rc)
+        log_warn("where the difference comes from is not told: %s", err.text);
+    diff_free(diff);
+}
+
 static int ab_session(const struct ab_values *values, const struct plan *plan, json_t *command_line,
                       enum exit_code *ret_exit, struct error *err)
 {
@@ -184,6 +212,8 @@ static int ab_session(const struct ab_values *values, const struct plan *plan, j
     int rc = session_run(&opts, &store, ret_exit, err);
     if (rc == 0)
         rc = render_stdout(store, &values->common, err);
+    if (rc == 0)
+        ab_explain(store, &values->common);
     store_close(store);
     return rc;
 }
