@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "reports/render/stalls_text.h"
 
 enum {
     DOCUMENT_NODE_BYTES = 80,   // of a frame of a flame graph, its name included
@@ -166,11 +167,10 @@ static int document_recording(struct document *document, const struct stalls_rec
 {
     json_t *item = json_object();
     json_array_append_new(list, item);
-    json_object_set_new(item, "name",
-                        html_text(recording->target_cmdline ? recording->target_cmdline
-                                  : recording->target_comm  ? recording->target_comm
-                                                            : "recording",
-                                  HTML_NAME_BYTES_MAX));
+    char *name = recording->target.known ? stalls_text_task(&recording->target, STALLS_NAME_SHORT) : xstrdup("recording");
+    json_object_set_new(item, "name", html_text(name, HTML_NAME_BYTES_MAX));
+    json_object_set_new(item, "note", html_text(recording->target_cmdline, HTML_TEXT_BYTES_MAX));
+    free(name);
     json_object_set_new(item, "mode", json_string("recording"));
     json_object_set_new(item, "unit", json_string("recording"));
     json_t *stalls = html_stalls(document->store, &document->recordings, NULL, recording->id, err);
