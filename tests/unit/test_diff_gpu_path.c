@@ -242,6 +242,32 @@ TEST(kernel_of_another_stream_that_is_waited_for_is_on_the_path)
     rig_free(rig);
 }
 
+TEST(streams_may_be_steps_ahead)
+{
+    // The side stream's kernels of all four steps run during the first step of the main stream: each step still counts for itself.
+    struct rig *rig = rig_new();
+    uint32_t main = rig_kernel(rig, "gemm", 0), side = rig_kernel(rig, "augment", 1);
+    rig->trace.stream_count = 2;
+    for (int step = 0; step < 4; step++)
+        rig->steps[rig->trace.step_count++] = (struct launch_step){.begin = step * 100, .end = (step + 1) * 100};
+    rig->windows[rig->trace.window_count++] = (struct launch_window){.begin = 0, .end = 10000, .steps = 4};
+    for (int i = 0; i < 40; i++) {
+        int step = i / 10;
+        rig_op(rig, main, 500 + i * 200, 190, step * 100 + i % 10, 1); // ten a step
+        if (i < 4)
+            rig_op(rig, side, 510 + i * 200, 150, i * 100 + 20, 1);
+    }
+    rig_run(rig);
+    for (uint32_t k = 0; k < 10; k++) {
+        const struct cost_node *node = rig_leaf(rig, "gemm", NULL, k);
+        CHECK_INT(node->count, 4);
+        CHECK(node->order >= k && node->order <= k + 1);
+    }
+    CHECK(rig_leaf(rig, "gemm", NULL, 10) == NULL);
+    CHECK_INT(rig_leaf(rig, "augment", NULL, 0)->count, 4);
+    rig_free(rig);
+}
+
 TEST(window_borders_cut)
 {
     // An operation over both windows and the time between them, which is nobody's.

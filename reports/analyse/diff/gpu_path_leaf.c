@@ -11,6 +11,7 @@
 #include "reports/analyse/diff/gpu_path_parts.h"
 
 enum {
+    AHEAD = 8,                // steps that are on the device at one time: a stream may be ahead of another one by as many
     OCCURRENCE_MAX = 4096,    // of one kernel at one place in a step: those after it are one leaf
     LEAVES_MAX = 1 << 18      // after it no occurrences of their own: memory stays bounded whatever a trace holds
 };
@@ -31,10 +32,16 @@ struct leaf_work {
 struct entry { // of a label at a place
     uint64_t key;
     uint32_t after; // the entry that came behind it the last time: steps repeat, and so it is mostly that one again
-    uint32_t step[2], next[2]; // steps overlap by one on the device: the even and the odd one count apart
+    uint32_t step[AHEAD], next[AHEAD];
     uint32_t *nodes;
     uint32_t count, capacity;
 };
+
+#define NO_STEPS                                                                                                                    \
+    {                                                                                                                              \
+        COST_NONE, COST_NONE, COST_NONE, COST_NONE, COST_NONE, COST_NONE, COST_NONE, COST_NONE                                      \
+    }
+_Static_assert(AHEAD == 8, "as many as NO_STEPS has");
 
 struct gpu_leaves {
     struct label *labels;
@@ -46,7 +53,7 @@ struct gpu_leaves {
     size_t label_count, label_capacity, entry_count, entry_capacity, step_count, leaf_count;
     size_t step;        // cursor
     uint32_t last_entry;
-    uint32_t position[2], position_step[2];
+    uint32_t position[AHEAD], position_step[AHEAD];
 };
 
 static void *leaf_grow(void *rows, size_t count, size_t *capacity, size_t size)
@@ -237,7 +244,7 @@ static struct entry *entry_of(struct gpu_leaves *leaves, uint32_t place, uint32_
         if (*slot == COST_NONE) {
             *slot = (uint32_t)leaves->entry_count;
             leaves->entries = leaf_grow(leaves->entries, leaves->entry_count, &leaves->entry_capacity, sizeof *leaves->entries);
-            leaves->entries[leaves->entry_count++] = (struct entry){.key = key, .step = {COST_NONE, COST_NONE}};
+            leaves->entries[leaves->entry_count++] = (struct entry){.key = key, .step = NO_STEPS};
         }
         leaves->entries[leaves->last_entry].after = *slot;
     }
@@ -267,19 +274,19 @@ uint32_t gpu_leaf_of(struct gpu_path *path, const struct launch_op *op)
     if (path->levels[op->work] == GPU_COMM)
         label = collective_label(path, op, label);
     struct entry *entry = entry_of(leaves, place, label);
-    uint32_t step = step_at(leaves, call), half = step & 1, k = 0;
+    uint32_t step = step_at(leaves, call), slot = step % AHEAD, k = 0;
     if (leaves->step_count) { // without steps there is no k-th of one
-        if (entry->step[half] != step) {
-            entry->step[half] = step;
-            entry->next[half] = 0;
+        if (entry->step[slot] != step) {
+            entry->step[slot] = step;
+            entry->next[slot] = 0;
         }
-        if (leaves->position_step[half] != step) {
-            leaves->position_step[half] = step;
-            leaves->position[half] = 0;
+        if (leaves->position_step[slot] != step) {
+            leaves->position_step[slot] = step;
+            leaves->position[slot] = 0;
         }
-        k = entry->next[half];
+        k = entry->next[slot];
         if (k + 1 < OCCURRENCE_MAX && (k < entry->count || leaves->leaf_count < LEAVES_MAX || !entry->count))
-            entry->next[half]++;
+            entry->next[slot]++;
     }
     if (k >= entry->count && entry->count && leaves->leaf_count >= LEAVES_MAX)
         k = entry->count - 1;
@@ -287,7 +294,7 @@ uint32_t gpu_leaf_of(struct gpu_path *path, const struct launch_op *op)
     if (leaves->step_count) {
         struct gpu_amount *amount = gpu_amount(path, node);
         amount->placed++;
-        amount->place_sum += leaves->position[half]++;
+        amount->place_sum += leaves->position[slot]++;
     }
     return node;
 }
