@@ -202,6 +202,16 @@ static int item_compare(const void *left, const void *right)
     return x > y ? -1 : x < y ? 1 : a->first < b->first ? -1 : a->first > b->first;
 }
 
+// What other programs took is in the trees with 0: it is no contribution.
+static void contributions_drop_empty(struct contributions *all)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < all->count; i++)
+        if (all->items[i].estimate.a != 0 || all->items[i].estimate.b != 0)
+            all->items[kept++] = all->items[i];
+    all->count = kept;
+}
+
 // Members with the largest change first: they say what it is called, and where.
 static _Thread_local const struct diff_group *sort_of; // qsort has no context
 
@@ -391,6 +401,7 @@ void diff_contribute(struct diff_job *job)
         contributions_estimate(&all, all.count - 1);
         contributions_judge(&all);
     }
+    contributions_drop_empty(&all);
     qsort(all.items, all.count, sizeof *all.items, item_compare);
     workload->contributions = arena_alloc(job->arena, all.count + 1, sizeof *workload->contributions);
     workload->contribution_count = all.count;

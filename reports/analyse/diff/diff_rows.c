@@ -97,7 +97,9 @@ void diff_rows_make(struct diff_job *job, const struct diff_group *groups)
         size_t end = i + 1;
         while (end < count && strcmp(keys[end].text, keys[i].text) == 0)
             end++;
-        rows_fill(job, groups, keys + i, end - i, &workload->rows[workload->row_count++]);
+        struct diff_row *row = &workload->rows[workload->row_count];
+        rows_fill(job, groups, keys + i, end - i, row);
+        workload->row_count += row->a_ns > 0 || row->b_ns > 0 || row->busy_a_ns > 0 || row->busy_b_ns > 0;
         i = end;
     }
     qsort(workload->rows, workload->row_count, sizeof *workload->rows, rows_compare);

@@ -9,8 +9,8 @@
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/diff/names.h"
 
-enum { WHERE_DEPTH_MAX = 64, WHERE_LINKS = 6, WHERE_NAME_MAX = 160 };
-static const double where_share = 0.8;
+enum { WHERE_DEPTH_MAX = 64, WHERE_LINKS = 6, WHERE_NAME_MAX = 160, WHERE_NAMES_MAX = 64 };
+static const double where_share = 0.8, where_net = 0.3;
 
 struct where_path { // outermost first
     const char *names[WHERE_DEPTH_MAX], *raw[WHERE_DEPTH_MAX]; // raw: with its index
@@ -92,41 +92,58 @@ static void where_group(struct diff_job *job, const struct diff_group *group, st
     where_path(job, job->workload->trees[group->side], place, path);
 }
 
-static double where_weight(const struct diff_group *group)
+// What a group adds to the change of all: what goes the other way counts against its place.
+static void where_weigh(const struct diff_group *groups, const uint32_t *members, size_t count, double *weights)
 {
-    return fabs(group->b - group->a) + 1e-3 * (group->a + group->b) + 1e-9;
+    double net = 0, all = 0;
+    for (size_t i = 0; i < count; i++) {
+        net += groups[members[i]].b - groups[members[i]].a;
+        all += fabs(groups[members[i]].b - groups[members[i]].a);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct diff_group *group = &groups[members[i]];
+        double delta = group->b - group->a;
+        double weight = fabs(net) < where_net * all ? fabs(delta) : net < 0 ? -delta : delta;
+        weights[i] = weight + 1e-3 * (group->a + group->b) + 1e-9;
+    }
 }
 
-// The name that may hold a majority at this depth, by Boyer and Moore's vote with weights.
-static const char *where_candidate(const struct where_path *paths, const double *weights, const bool *in, size_t count,
-                                   size_t depth, bool raw)
+struct where_sum {
+    const char *name;
+    double held;
+};
+
+// The name that holds most at this depth.
+static struct where_sum where_candidate(const struct where_path *paths, const double *weights, const bool *in, size_t count,
+                                        size_t depth, bool raw)
 {
-    const char *name = NULL;
-    double votes = 0;
+    struct where_sum sums[WHERE_NAMES_MAX], best = {NULL, 0};
+    size_t sum_count = 0;
     for (size_t i = 0; i < count; i++) {
         if (!in[i] || paths[i].count <= depth)
             continue;
         const char *own = raw ? paths[i].raw[depth] : paths[i].names[depth];
-        bool same = name && strcmp(name, own) == 0;
-        if (!same && weights[i] > votes) {
-            votes = weights[i] - votes;
-            name = own;
-        } else {
-            votes += same ? weights[i] : -weights[i];
-        }
+        size_t k = 0;
+        while (k < sum_count && strcmp(sums[k].name, own) != 0)
+            k++;
+        if (k == WHERE_NAMES_MAX)
+            continue; // so many places have nothing in common
+        if (k == sum_count)
+            sums[sum_count++] = (struct where_sum){own, 0};
+        sums[k].held += weights[i];
     }
-    return name;
+    for (size_t k = 0; k < sum_count; k++)
+        if (sums[k].held > best.held)
+            best = sums[k];
+    return best;
 }
 
 // One layer of many is told by its index: "layers.2.mlp", not "layers.*.mlp".
 static const char *where_exact(const struct where_path *paths, const double *weights, const bool *in, size_t count, size_t depth,
                                const char *name, double total)
 {
-    const char *raw = where_candidate(paths, weights, in, count, depth, true);
-    double held = 0;
-    for (size_t i = 0; i < count && raw; i++)
-        held += in[i] && paths[i].count > depth && strcmp(paths[i].raw[depth], raw) == 0 ? weights[i] : 0;
-    return raw && held >= where_share * total ? raw : name;
+    struct where_sum raw = where_candidate(paths, weights, in, count, depth, true);
+    return raw.name && raw.held >= where_share * total ? raw.name : name;
 }
 
 const char *diff_where(struct diff_job *job, const struct diff_group *groups, const uint32_t *members, size_t count)
@@ -139,20 +156,18 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups, co
     bool *in = xcalloc(count + 1, sizeof *in);
     for (size_t i = 0; i < count; i++) {
         where_group(job, &groups[members[i]], &paths[i]);
-        weights[i] = where_weight(&groups[members[i]]);
-        total += weights[i];
         in[i] = true;
     }
+    where_weigh(groups, members, count, weights);
+    for (size_t i = 0; i < count; i++)
+        total += weights[i];
     while (found.count < WHERE_DEPTH_MAX) {
-        const char *name = where_candidate(paths, weights, in, count, found.count, false);
-        double held = 0;
-        for (size_t i = 0; i < count && name; i++) {
-            in[i] = in[i] && paths[i].count > found.count && strcmp(paths[i].names[found.count], name) == 0;
-            held += in[i] ? weights[i] : 0;
-        }
-        if (!name || held < where_share * total)
+        struct where_sum best = where_candidate(paths, weights, in, count, found.count, false);
+        if (!best.name || best.held < where_share * total)
             break;
-        found.names[found.count] = where_exact(paths, weights, in, count, found.count, name, total);
+        for (size_t i = 0; i < count; i++)
+            in[i] = in[i] && paths[i].count > found.count && strcmp(paths[i].names[found.count], best.name) == 0;
+        found.names[found.count] = where_exact(paths, weights, in, count, found.count, best.name, total);
         found.count++;
     }
     const char *where = where_join(job, &found, found.count);
