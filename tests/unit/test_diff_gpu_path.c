@@ -565,6 +565,46 @@ TEST(straggler_is_the_one_the_others_wait_for)
     rig_free(rig);
 }
 
+TEST(straggler_without_nccl_is_the_one_that_was_waited_for)
+{
+    struct rig *rig = rig_new();
+    rig->trace.has_gpu = false;
+    rig->trace.rank_count = 3;
+    rig->trace.pair = 1;
+    for (uint32_t rank = 0; rank < 3; rank++)
+        for (int step = 0; step < 2; step++)
+            rig_window(rig, rank, step * 1000, step * 1000 + 900);
+    rig_run(rig);
+    struct cost_tree *tree = cost_tree_new();
+    uint32_t leaf = cost_tree_child(tree, 0, &(struct cost_key){.kind = COST_COLLECTIVE, .class = COST_COMM_EXPOSED, .name = "wait for rank 2"});
+    for (uint32_t pair = 0; pair < 2; pair++) // another pair's waits are not this launch's
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            uint32_t window = cost_tree_window(tree, &(struct cost_window){.pair = pair, .rank = rank, .steps = 1, .wall_ns = 900});
+            if (rank != 2)
+                cost_tree_add(tree, leaf, window, 100 + 100 * rank, 0, 4);
+        }
+    struct straggler found[4];
+    CHECK_INT(stragglers_find(&rig->trace, rig->host, tree, found, 4), 1);
+    CHECK_INT(found[0].rank, 2);
+    CHECK_INT(found[0].last_count, 8);
+    CHECK_INT(found[0].wait_ns_step, (100 + 200) / 2 / 2);
+    cost_tree_free(tree);
+    rig_free(rig);
+}
+
+TEST(graph_as_a_whole_is_a_leaf)
+{
+    struct rig *rig = rig_new();
+    rig_window(rig, 0, 0, 1000);
+    rig->works[0] = (struct launch_work){.kind = 1, .kernel = LAUNCH_TRACE_NONE, .thread = LAUNCH_TRACE_NONE};
+    rig->trace.work_count = 1;
+    rig_op(rig, 0, 100, 700, 50, 40);
+    rig_run(rig);
+    CHECK_INT(rig_leaf(rig, "CUDA graph", NULL, 0)->kind, COST_GRAPH);
+    CHECK_INT(rig_class(rig, COST_GPU_COMPUTE), 700);
+    rig_free(rig);
+}
+
 TEST(ten_thousand_a_millisecond)
 {
     // Two million operations of 500 kernels in 20 modules: the time of one is bounded, and so is what is made of them.

@@ -277,6 +277,27 @@ static const char *why(struct search *search, uint32_t rank, int64_t count, stru
 
 // --- without NCCL
 
+// What the rank's host did more than the others' in the same steps, at most CASES_MAX windows of each.
+static const char *why_by_windows(const struct launch_trace *trace, uint32_t rank, struct cost_tree *tree)
+{
+    struct cost_tree *scratch = cost_tree_new();
+    struct host_path *host = host_path_new(trace, scratch);
+    struct deed best = {0};
+    for (uint32_t i = 0; i < 2; i++)
+        cost_tree_window(scratch, &(struct cost_window){.pair = trace->pair, .couple = -1, .rank = i, .steps = 1});
+    for (uint32_t k = 0; k < trace->rank_count; k++) {
+        uint32_t every = 1 + trace->ranks[k].window_count / CASES_MAX;
+        for (uint32_t i = 0; i < trace->ranks[k].window_count; i += every) {
+            const struct launch_window *window = &trace->windows[trace->ranks[k].window_first + i];
+            host_path_add(host, k, window->begin, window->end, COST_HOST_RUN, COST_NONE, k != rank);
+        }
+    }
+    host_compare(scratch, (int64_t)trace->rank_count - 1, &best, tree);
+    host_path_free(host);
+    cost_tree_free(scratch);
+    return best.name;
+}
+
 static size_t by_waits(const struct launch_trace *trace, const struct cost_tree *tree, struct straggler *all)
 {
     static const char word[] = "wait for rank ";
@@ -358,7 +379,10 @@ size_t stragglers_find(const struct launch_trace *trace, struct host_path *host,
         qsort(all, trace->rank_count, sizeof *all, worst_first);
         for (; count < max && count < trace->rank_count && all[count].last_count; count++) {
             ret[count] = all[count];
-            ret[count].why = search.late_count ? why(&search, ret[count].rank, ret[count].last_count, tree) : NULL;
+            uint32_t rank = ret[count].rank;
+            ret[count].why = search.late_count ? why(&search, rank, ret[count].last_count, tree)
+                             : trace->host     ? why_by_windows(trace, rank, tree)
+                                               : NULL;
         }
     }
     free(search.arrivals);
