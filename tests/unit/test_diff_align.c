@@ -232,6 +232,42 @@ TEST(scrambled_names_pair_by_order_and_shape)
     }
 }
 
+// A kernel of another stream comes before its neighbour on one side and behind it on the other, with the same shape and nearly the
+// same time; what it is called elsewhere on its own side tells it apart.
+TEST(scrambled_names_that_recur_are_learned)
+{
+    size_t count = transformer(kernels_a, 20, false), kept = 0;
+    static struct kernel source[400];
+    for (size_t i = 0; i < count; i++) {
+        bool swapped = i % 54 == 5, extra = i % 18 == 5;
+        struct kernel augment = {.name = "augment", .grid = 32, .ns = kernels_a[i].ns + 100, .truth = (int)(1000 + i)};
+        if (extra && !swapped)
+            source[kept++] = augment;
+        source[kept++] = kernels_a[i];
+        if (swapped)
+            source[kept++] = augment;
+    }
+    memcpy(kernels_a, source, kept * sizeof *source);
+    for (size_t i = 0; i < kept; i++) {
+        kernels_b[i] = source[i];
+        scramble(&kernels_b[i]);
+    }
+    for (size_t i = 0; i + 1 < kept; i++)
+        if (source[i + 1].truth >= 1000 && source[i].truth < 1000 && source[i].grid == 32) { // back before its neighbour
+            struct kernel swap = kernels_b[i];
+            kernels_b[i] = kernels_b[i + 1];
+            kernels_b[i + 1] = swap;
+        }
+    struct cost_tree *a = step(kernels_a, kept, truth_a, 0), *b = step(kernels_b, kept, truth_b, 0);
+    struct alignment *alignment = align_trees(a, b, NULL);
+    struct score score = judge(alignment, a, b, truth_a, truth_b);
+    printf("# %.4f right\n", score.right / score.total);
+    CHECK(score.right >= 0.999 * score.total);
+    alignment_free(alignment);
+    cost_tree_free(a);
+    cost_tree_free(b);
+}
+
 TEST(fused_and_split)
 {
     for (int same_shape = 0; same_shape < 2; same_shape++) {

@@ -136,6 +136,7 @@ struct alignment *align_trees(const struct cost_tree *a, const struct cost_tree 
     align_leaves(&job);
     align_places(&job);
     align_fill_pools(&job);
+    align_learn(&job);
     for (size_t i = 0; i < job.pool_count; i++) {
         align_order(&job, &job.pools[i]);
         align_functions(&job, &job.pools[i]);

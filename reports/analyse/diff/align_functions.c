@@ -7,7 +7,7 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/align_inside.h"
 
-enum { FUNCTIONS_LEVELS = 5, FUNCTIONS_SIMILAR_MAX = 64 };
+enum { FUNCTIONS_LEVELS = 6, FUNCTIONS_SIMILAR_MAX = 64 };
 static const double functions_similar = 0.55;
 static const double functions_share = 0.03; // of its place's time: below it a leftover is the sampling's, and stays alone
 
@@ -28,9 +28,9 @@ static int functions_by_key(const void *left, const void *right)
 
 static struct functions_keyed functions_key(const struct align_leaf *leaf, uint32_t index, int level)
 {
-    uint32_t name = level < 2 ? leaf->exact : level == 2 ? leaf->name : leaf->normal;
+    uint32_t name = level < 2 ? leaf->exact : level == 2 ? leaf->name : level < 5 ? leaf->normal : leaf->learned;
     struct functions_keyed keyed = {.leaf = index, .key = (uint64_t)leaf->kind << 32 | name};
-    if (level == 0 || level == 3)
+    if (level == 0 || level == 3 || level == 5)
         keyed.more = (uint64_t)(leaf->class + 1) << 32 | leaf->shape;
     return keyed;
 }
@@ -41,7 +41,7 @@ static size_t functions_keys(const struct align_side *side, const uint32_t *leav
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
         const struct align_leaf *leaf = &side->leaves[leaves[i]];
-        if (leaf->group == COST_NONE && leaf->name != COST_NONE)
+        if (leaf->group == COST_NONE && (level < 5 ? leaf->name : leaf->learned) != COST_NONE)
             ret[kept++] = functions_key(leaf, leaves[i], level);
     }
     qsort(ret, kept, sizeof *ret, functions_by_key);
@@ -54,8 +54,6 @@ void align_pair_named(struct align_job *job, const uint32_t *a, size_t count_a, 
     for (int level = 0; level < FUNCTIONS_LEVELS; level++) {
         size_t n = functions_keys(&job->sides[0], a, count_a, level, left);
         size_t m = functions_keys(&job->sides[1], b, count_b, level, right);
-        if (!n || !m)
-            break;
         for (size_t i = 0, k = 0; i < n && k < m;) {
             if (left[i].key != right[k].key ? left[i].key < right[k].key : left[i].more < right[k].more) {
                 i++;
@@ -63,7 +61,9 @@ void align_pair_named(struct align_job *job, const uint32_t *a, size_t count_a, 
                 k++;
             } else {
                 const struct align_leaf *x = &job->sides[0].leaves[left[i].leaf], *y = &job->sides[1].leaves[right[k].leaf];
-                align_join(job, align_same_name(x, y) ? ALIGN_EXACT : ALIGN_NORMALISED, &left[i].leaf, 1, &right[k].leaf, 1);
+                enum align_match match = align_same_name(x, y) ? ALIGN_EXACT : align_same_normal(x, y) ? ALIGN_NORMALISED
+                                         : x->shape != COST_NONE               ? ALIGN_RESOURCES : ALIGN_SIMILAR;
+                align_join(job, match, &left[i].leaf, 1, &right[k].leaf, 1);
                 i++, k++;
             }
         }

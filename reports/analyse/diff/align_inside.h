@@ -13,6 +13,8 @@ struct align_leaf {
     uint32_t node, pool, group; // COST_NONE: in no group yet
     uint32_t exact;             // name and module; COST_NONE with ignore_names
     uint32_t name, normal;      // name alone, normalised; COST_NONE with ignore_names
+    uint32_t label;             // normalised name; also with ignore_names, to tell kernels of one side apart
+    uint32_t learned;           // label on side a, of both; COST_NONE: not learned
     uint32_t shape;             // grid, block, bytes; COST_NONE: it has none
     uint32_t module;            // file without its version
     uint8_t kind, class;
@@ -41,6 +43,11 @@ struct align_words {
     size_t count;
 };
 
+struct align_vote { // a kernel of a name stood where one of another name stands
+    uint32_t a, b, count; // labels
+    double ns;
+};
+
 struct align_job {
     struct arena *arena;
     struct align_opts opts;
@@ -53,6 +60,9 @@ struct align_job {
     size_t normal_capacity, words_capacity;
     struct align_group *groups;
     size_t group_count, group_capacity;
+    struct align_vote *votes;
+    size_t vote_count, vote_capacity;
+    bool voting;                // a first pass: no groups
     bool names_work;            // both sides share enough names to trust them
     int64_t cells;              // of edit distances, still allowed
     int64_t visits;             // of leftovers on their way up, still allowed
@@ -72,6 +82,8 @@ bool align_same_normal(const struct align_leaf *a, const struct align_leaf *b);
 void align_leaves(struct align_job *job);  // fills the sides' leaves
 void align_places(struct align_job *job);  // finds partners of places, makes pools
 void align_fill_pools(struct align_job *job);
+void align_learn(struct align_job *job); // without common names: which of a is which of b
+void align_vote(struct align_job *job, const struct align_leaf *a, const struct align_leaf *b);
 void align_order(struct align_job *job, const struct align_pool *pool);     // kernels of a pool
 void align_functions(struct align_job *job, const struct align_pool *pool); // what has no order
 void align_rest_moved(struct align_job *job);      // leaves that are at another place now

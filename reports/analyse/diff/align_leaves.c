@@ -112,15 +112,17 @@ static void align_leaf_fill(struct align_job *job, const struct cost_tree *tree,
 {
     const struct cost_node *node = &tree->nodes[index];
     *leaf = (struct align_leaf){.node = index, .pool = COST_NONE, .group = COST_NONE, .exact = COST_NONE, .name = COST_NONE,
-                                .normal = COST_NONE, .kind = node->kind, .class = node->class, .order = node->order,
+                                .normal = COST_NONE, .learned = COST_NONE, .kind = node->kind, .class = node->class, .order = node->order,
                                 .ns = node->ns > 0 ? (double)node->ns : 0, .ordered = align_ordered(node->kind)};
     leaf->module = align_module(job, node->module);
     leaf->shape = align_shape(job, node);
+    uint32_t name = align_number(job, ALIGN_TABLE_NAME, node->kind, node->name, NULL);
+    leaf->label = align_normal(job, name, node->name);
     bool cause = node->kind == COST_STALL || node->kind == COST_GAP; // no names of versions
     if (job->opts.ignore_names && !cause)
         return;
-    leaf->name = align_number(job, ALIGN_TABLE_NAME, node->kind, node->name, NULL);
-    leaf->normal = align_normal(job, leaf->name, node->name);
+    leaf->name = name;
+    leaf->normal = leaf->label;
     leaf->exact = align_number(job, ALIGN_TABLE_EXACT, node->kind, node->name, job->texts->nodes[leaf->module].name);
 }
 

@@ -22,7 +22,7 @@ static const double order_similar = 0.6;     // names that share that many words
 static const double order_unexplained = 0.2; // of a neighbour's time: then it took over the leftover's work
 
 struct order_item {
-    uint32_t leaf, exact, normal, shape, dense;
+    uint32_t leaf, exact, normal, learned, shape, dense;
     float ns;
     uint8_t kind;
 };
@@ -53,6 +53,8 @@ static float order_cost(const struct order *order, const struct order_item *a, c
         return (a->shape == b->shape ? 0 : 0.3f) + time;
     if (a->normal == b->normal && a->normal != COST_NONE)
         return (a->shape == b->shape ? 0.2f : 0.5f) + time;
+    if (a->learned != COST_NONE && b->learned != COST_NONE)
+        return a->learned != b->learned ? order_never : (shape ? 0.3f : 0.7f) + time;
     float similar = order->similar ? order->similar[a->dense * order->dense_b + b->dense] : 0;
     if (shape)
         return (similar >= order_similar ? 0.5f : 0.9f) + time;
@@ -475,6 +477,13 @@ static void order_groups(struct order *order)
     }
 }
 
+static void order_votes(struct order *order)
+{
+    for (size_t i = 0; i < order->step_count; i++)
+        if (order_weak(&order->steps[i]))
+            align_vote(order->job, &order->job->sides[0].leaves[order->steps[i].a], &order->job->sides[1].leaves[order->steps[i].b]);
+}
+
 void align_order(struct align_job *job, const struct align_pool *pool)
 {
     struct order order = {.job = job};
@@ -487,13 +496,16 @@ void align_order(struct align_job *job, const struct align_pool *pool)
         for (size_t i = 0; i < counts[s]; i++) {
             const struct align_leaf *leaf = &leaves[pool->leaves[s][i]];
             order.items[s][i] = (struct order_item){.leaf = pool->leaves[s][i], .exact = leaf->exact, .normal = leaf->normal,
-                                                    .shape = leaf->shape, .ns = (float)leaf->ns, .kind = leaf->kind};
+                                                    .learned = leaf->learned, .shape = leaf->shape, .ns = (float)leaf->ns, .kind = leaf->kind};
         }
     }
     order.steps = xcalloc(counts[0] + counts[1] + 1, sizeof *order.steps);
     if (counts[0] && counts[1]) {
         order_stretch(&order, 0, counts[0], 0, counts[1], 0);
-        order_groups(&order);
+        if (job->voting)
+            order_votes(&order);
+        else
+            order_groups(&order);
     }
     free(order.steps);
     free(order.similar);
