@@ -338,7 +338,7 @@ static void table_next(struct table *table)
     const char *const hints[][2] = {
         {"upgate ab --resume %s", "go on where it was interrupted"},
         {"upgate diff %s", "where the difference comes from"},
-        {"upgate report %s -o report.md", "also .json, .xml (JUnit)"},
+        {"upgate report %s -o report.html", "all of it; also .md, .json, .xml"},
         {"upgate gate %s --policy POLICY.yaml", "judge again, with other margins"},
         {"sqlite3 %s 'select * from v_cell'", "what the verdict was made of"},
     };
