@@ -121,8 +121,11 @@ class Browser:
         self.wait("document.documentElement && document.documentElement.dataset.ready === '1' && location.protocol === 'file:'", "the page is drawn", 40)
 
     def place(self, selector):
-        """Middle of an element, scrolled into view."""
-        return self.eval("(() => { const node = document.querySelector(%s); node.scrollIntoView({block: 'center'}); const box = node.getBoundingClientRect();"
+        """Middle of an element, scrolled into view, when it has come to rest: two frames at the same place."""
+        return self.eval("(async () => { const node = document.querySelector(%s); let last = '', same = 0, box;"
+                         "for (let i = 0; i < 200 && same < 2; i++) { node.scrollIntoView({block: 'center', behavior: 'instant'});"
+                         "await new Promise(done => requestAnimationFrame(done)); box = node.getBoundingClientRect();"
+                         "const now = [box.x, box.y, box.width, box.height].join(); same = now === last ? same + 1 : 0; last = now; }"
                          "return [box.x + box.width / 2, box.y + box.height / 2, box.width, box.height]; })()" % json.dumps(selector))
 
     def mouse(self, kind, x, y, **more):

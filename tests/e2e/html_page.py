@@ -265,8 +265,9 @@ def phone_and_paper(page, path):
     check("dark by the system's wish", page.eval("UP.theme.current()") == "dark")
     check("cause on the phone's first screen", page.eval("document.querySelector('.cause-main').getBoundingClientRect().top") < 740)
     data = page.pdf(path + ".pdf")
-    check("it prints", data.startswith(b"%PDF") and len(data) > 50000, len(data))
+    check("it prints, with the timeline as an image", data.startswith(b"%PDF") and len(data) > 50000 and b"/Subtype /Image" in data, len(data))
     page.eval("UP.print.begin()")
+    check("charts that were closed are drawn too", count(page, ".cell-chart > .chart") == 6 and count(page, ".cell-chart > .chart:has(svg)") == 6, count(page, ".cell-chart > .chart:has(svg)"))
     check("paper shows contributions opened and the timeline as an image", page.eval("document.querySelector('#w0-c3').open && document.querySelector('#w0-timeline img.paper').src.startsWith('data:image/png') && UP.theme.current() === 'light'"))
     page.eval("UP.print.end()")
     check("and closes them again", page.eval("!document.querySelector('#w0-c3').open && UP.theme.current() === 'dark'"))
@@ -290,6 +291,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="upgate-html-") as folder, browser.Browser(program) as page:
         path = html_data.write_page(FOLDER, html_data.example(), os.path.join(folder, "example.html"))
         page.size(1280, 900)
+        page.media(prefers_reduced_motion="reduce")
         page.open(path)
         for part in (first_screen, waterfall, contributions, stalls, timeline, table, flames):
             part(page)

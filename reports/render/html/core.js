@@ -82,17 +82,21 @@ UP.ensure = node => {
 };
 UP.ensureIn = root => Array.from(UP.pending.keys()).forEach(node => root.contains(node) && UP.ensure(node));
 
-// A chart that is drawn again when its width changes; it scales on paper.
+// A chart that is drawn again when its width changes. For paper, whose width no page is told, all are drawn for about a page's
+// width (also those that were never on the screen), and scale.
+UP.charts = [];
+UP.paperWidth = 680;
 UP.chart = (container, draw) => {
     let width = 0;
-    const redraw = () => {
-        const now = Math.floor(container.clientWidth);
-        if (now > 0 && now !== width) {
+    const redraw = paper => {
+        const now = paper === true ? UP.paperWidth : Math.floor(container.clientWidth);
+        if (now > 0 && now !== width && (paper === true || !UP.print.saved)) {
             width = now;
             container.replaceChildren();
             draw(width);
         }
     };
+    UP.charts.push(redraw);
     new ResizeObserver(() => requestAnimationFrame(redraw)).observe(container);
     redraw();
 };
@@ -174,6 +178,7 @@ UP.print = {
         Array.from(UP.pending.keys()).forEach(UP.ensure);
         this.saved.closed = this.saved.closed.concat(Array.from(document.querySelectorAll("details:not([open])")));
         this.saved.closed.forEach(node => { node.open = !node.classList.contains("screen-only"); });
+        UP.charts.forEach(redraw => redraw(true));
         this.listeners.forEach(listener => listener(true));
     },
     end() {
@@ -182,6 +187,7 @@ UP.print = {
         this.saved.closed.forEach(node => { node.open = false; });
         UP.theme.set(this.saved.theme, false);
         this.saved = null;
+        UP.charts.forEach(redraw => redraw());
         this.listeners.forEach(listener => listener(false));
     },
 };

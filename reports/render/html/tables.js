@@ -46,7 +46,7 @@ UP.tables = {
             found.textContent = text ? UP.plural(count, "row") : "";
         };
         search.addEventListener("input", () => seek(search.value));
-        UP.print.listeners.push(begin => handle.page.len(begin ? Math.min(60, lines.length || 1) : options.page || 15).draw(false));
+        UP.print.listeners.push(begin => handle.page.len(begin ? Math.min(25, lines.length || 1) : options.page || 15).draw(false));
         return {search, table, handle, seek: text => { search.value = text; seek(text); }};
     },
 };
