@@ -146,7 +146,7 @@ static int load_ledger(struct load *load)
         const char *producer = (const char *)sqlite3_column_text(stmt, 0), *kind = (const char *)sqlite3_column_text(stmt, 1),
                    *detail = (const char *)sqlite3_column_text(stmt, 5);
         long long seen = sqlite3_column_int64(stmt, 2), dropped = sqlite3_column_int64(stmt, 3);
-        if (!load_concerns(producer, sqlite3_column_int(stmt, 4)))
+        if (!producer || !kind || !load_concerns(producer, sqlite3_column_int(stmt, 4)))
             continue;
         char of[32] = "";
         if (seen > 0)

@@ -17,8 +17,9 @@ struct gpu_stream_row {
 
 struct gpu_work_row { // every one of the store, by id
     int64_t id;
-    int64_t recording_id; // 0: not known
-    uint32_t work;        // of this launch; LAUNCH_TRACE_NONE
+    int64_t recording_id;     // 0: not known
+    struct load_spans *spans; // what counts of it
+    uint32_t work;            // of this launch; LAUNCH_TRACE_NONE
 };
 
 struct gpu_loader {
@@ -26,9 +27,10 @@ struct gpu_loader {
     struct gpu_stream_row *streams;
     struct gpu_work_row *works;
     int64_t *kernel_ids; // of launch works
-    size_t stream_count, work_count, kernel_id_count, op_capacity;
+    size_t stream_count, work_count, kernel_id_count;
     struct trace_ids stream_ids, work_ids;
-    int64_t early; // operations that began before their call
+    struct launch_op *op, *op_limit; // the next one; behind the last there is room for
+    int64_t early;                   // operations that began before their call
 };
 
 static int gpu_streams(struct gpu_loader *loader)
@@ -81,7 +83,7 @@ static int gpu_works(struct gpu_loader *loader)
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         struct gpu_work_row *all = trace_push((void **)&loader->works, &loader->work_count, &all_capacity, sizeof *all);
-        *all = (struct gpu_work_row){sqlite3_column_int64(stmt, 0), 0, LAUNCH_TRACE_NONE};
+        *all = (struct gpu_work_row){.id = sqlite3_column_int64(stmt, 0), .work = LAUNCH_TRACE_NONE};
         uint32_t stream = trace_ids_find(&loader->stream_ids, sqlite3_column_int64(stmt, 2));
         uint32_t process =
             stream == TRACE_NONE ? TRACE_NONE : trace_ids_find(&load->process_ids, loader->streams[stream].process_id);
@@ -180,38 +182,49 @@ static uint32_t ops_u32(int64_t value)
     return value < 0 ? 0 : value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
 }
 
+static size_t ops_count(const struct gpu_loader *loader)
+{
+    return (size_t)(loader->op - loader->load->trace->ops);
+}
+
+static void ops_grow(struct gpu_loader *loader)
+{
+    struct launch_trace *trace = loader->load->trace;
+    size_t count = trace->ops ? ops_count(loader) : 0, capacity = count ? count * 2 : 4096;
+    trace->ops = xrealloc(trace->ops, capacity * sizeof *trace->ops);
+    loader->op = trace->ops + count;
+    loader->op_limit = trace->ops + capacity;
+}
+
 static void ops_row(void *arg, const int64_t *values, uint32_t nulls)
 {
     struct gpu_loader *loader = arg;
-    struct launch_trace *trace = loader->load->trace;
-    const struct trace_ids *ids = &loader->work_ids; // trace_ids_find is too far away for ten million calls
-    size_t place = (size_t)((uint64_t)values[OP_WORK] - (uint64_t)ids->min);
-    uint32_t at = place < ids->span ? ids->index[place] : TRACE_NONE;
-    if (at == TRACE_NONE || loader->works[at].work == LAUNCH_TRACE_NONE)
+    // trace_ids_find is too far away for ten million calls.
+    uint64_t place = (uint64_t)values[OP_WORK] - (uint64_t)loader->work_ids.min;
+    uint32_t at = place < loader->work_ids.span ? loader->work_ids.index[place] : TRACE_NONE;
+    if (at == TRACE_NONE)
         return;
-    uint32_t work = loader->works[at].work, dur = ops_u32(values[OP_DUR]);
+    const struct gpu_work_row *row = &loader->works[at];
     int64_t start = values[OP_START];
-    if (start < 0 || start > INT64_MAX / 2 || !load_counts(loader->load, trace->works[work].rank, start, start + dur))
+    uint32_t dur = ops_u32(values[OP_DUR]);
+    if (row->work == LAUNCH_TRACE_NONE || start < 0 || start > INT64_MAX / 2 ||
+        !load_spans_touch(row->spans, start, start + dur))
         return;
-    if (trace->op_count == loader->op_capacity) {
-        loader->op_capacity = loader->op_capacity ? loader->op_capacity * 2 : 4096;
-        trace->ops = xrealloc(trace->ops, loader->op_capacity * sizeof *trace->ops);
-    }
-    struct launch_op *op = &trace->ops[trace->op_count++];
-    bool has_call = !(nulls & 1 << OP_CALL);
-    bool early = has_call && values[OP_CALL] < 0;
-    loader->early += early;
-    op->start = start;
-    op->dur = dur;
-    op->work = work;
-    op->call_ago = has_call && !early ? ops_u32(values[OP_CALL]) : UINT32_MAX;
-    op->call_dur = ops_u32(values[OP_CALL_DUR]);
+    if (loader->op == loader->op_limit)
+        ops_grow(loader);
+    bool has_call = !(nulls & 1 << OP_CALL) && values[OP_CALL] >= 0;
+    loader->early += values[OP_CALL] < 0; // NULL reads as 0
+    *loader->op++ = (struct launch_op){.start = start,
+                                       .dur = dur,
+                                       .work = row->work,
+                                       .call_ago = has_call ? ops_u32(values[OP_CALL]) : UINT32_MAX,
+                                       .call_dur = ops_u32(values[OP_CALL_DUR])};
 }
 
 static void ops_restart(void *arg)
 {
     struct gpu_loader *loader = arg;
-    loader->load->trace->op_count = 0;
+    loader->op = loader->load->trace->ops;
     loader->early = 0;
 }
 
@@ -272,7 +285,12 @@ static int gpu_ops(struct gpu_loader *loader)
                               .arg = loader};
     trace->has_gpu = true; // for the windows
     load_windows(load);
+    for (size_t i = 0; i < loader->work_count; i++)
+        if (loader->works[i].work != LAUNCH_TRACE_NONE)
+            loader->works[i].spans = load_spans_of(load, trace->works[loader->works[i].work].rank);
+    ops_grow(loader);
     int rc = scan_table(load->store, &scan, load->err);
+    trace->op_count = ops_count(loader);
     if (rc)
         return rc;
     ops_sort(trace->ops, trace->op_count);

@@ -64,12 +64,18 @@ int load_steps(struct load *load);
 int load_phases(struct load *load);
 void load_windows(struct load *load);
 bool load_spans_seek(struct load_spans *spans, int64_t begin, int64_t end);
+static inline bool load_spans_touch(struct load_spans *spans, int64_t begin, int64_t end)
+{
+    return (begin >= spans->last.begin && begin < spans->last.end) || load_spans_seek(spans, begin, end);
+}
+static inline struct load_spans *load_spans_of(struct load *load, uint32_t rank)
+{
+    return &load->spans[rank < load->trace->rank_count ? rank : load->trace->rank_count];
+}
 // Does [begin, end) touch a window or a cold one of the rank (LAUNCH_TRACE_NONE: of any)?
 static inline bool load_counts(struct load *load, uint32_t rank, int64_t begin, int64_t end)
 {
-    size_t ranks = load->trace->rank_count;
-    struct load_spans *spans = &load->spans[rank < ranks ? rank : ranks];
-    return (begin >= spans->last.begin && begin < spans->last.end) || load_spans_seek(spans, begin, end);
+    return load_spans_touch(load_spans_of(load, rank), begin, end);
 }
 
 // launch_trace_gpu.c: works and kernels; operations.

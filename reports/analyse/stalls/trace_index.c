@@ -29,7 +29,8 @@ static int trace_load_frames(struct trace *trace, struct store *store, struct tr
         }
         keys[trace->frame_count] = sqlite3_column_int64(stmt, 0);
         struct trace_frame *row = &trace->frames[trace->frame_count++];
-        row->name = arena_copy(trace->arena, (const char *)sqlite3_column_text(stmt, 1));
+        const char *name = (const char *)sqlite3_column_text(stmt, 1); // NULL in a damaged file
+        row->name = arena_copy(trace->arena, name ? name : "[unknown]");
         row->module = arena_copy(trace->arena, (const char *)sqlite3_column_text(stmt, 2));
         row->line = sqlite3_column_int(stmt, 3);
         row->kind = 0;
@@ -105,10 +106,10 @@ int trace_load_stacks(struct trace *trace, struct store *store, struct trace_ids
         }
         struct trace_stack *row = &trace->stacks[trace->stack_count];
         keys[trace->stack_count++ - 1] = sqlite3_column_int64(stmt, 0);
-        trace_parse_stack(trace, row, (const char *)sqlite3_column_text(stmt, 2), &frames,
-                          &frames_capacity);
-        row->marks =
-            trace_stack_marks(trace, row, *(const char *)sqlite3_column_text(stmt, 1), of_frames);
+        const char *kind = (const char *)sqlite3_column_text(stmt, 1),
+                   *text = (const char *)sqlite3_column_text(stmt, 2); // NULL in a damaged file
+        trace_parse_stack(trace, row, text ? text : "", &frames, &frames_capacity);
+        row->marks = trace_stack_marks(trace, row, kind ? *kind : 0, of_frames);
     }
     trace_ids_build(stacks, keys, trace->stack_count - 1, sizeof *keys);
     free(keys);

@@ -44,6 +44,13 @@ static const char *trace_text(struct trace *trace, sqlite3_stmt *stmt, int colum
     return arena_copy(trace->arena, (const char *)sqlite3_column_text(stmt, column));
 }
 
+// Of a column that is never NULL, but in a damaged file.
+static const char *trace_word(struct trace *trace, sqlite3_stmt *stmt, int column)
+{
+    const char *text = trace_text(trace, stmt, column);
+    return text ? text : "";
+}
+
 // By name, also of a cross compiler ("x86_64-linux-gnu-gcc") and of one with a version
 // ("clang-14").
 static bool trace_is_compiler(const char *comm)
@@ -101,9 +108,9 @@ static int trace_load_processes(struct trace *trace, struct store *store, struct
         row->id = sqlite3_column_int64(stmt, 0);
         row->tgid = sqlite3_column_int(stmt, 1);
         row->ppid = sqlite3_column_int(stmt, 2);
-        row->comm = trace_text(trace, stmt, 3);
+        row->comm = trace_word(trace, stmt, 3);
         row->cmdline = trace_text(trace, stmt, 4);
-        const char *kind = (const char *)sqlite3_column_text(stmt, 5);
+        const char *kind = trace_word(trace, stmt, 5);
         row->kind = !strcmp(kind, "target")   ? TRACE_TARGET
                     : !strcmp(kind, "kernel") ? TRACE_KERNEL
                     : !strcmp(kind, "idle")   ? TRACE_IDLE
@@ -146,7 +153,7 @@ static int trace_load_threads(struct trace *trace, struct store *store,
         row->id = sqlite3_column_int64(stmt, 0);
         row->process = process;
         row->tid = sqlite3_column_int(stmt, 2);
-        row->comm = trace_text(trace, stmt, 3);
+        row->comm = trace_word(trace, stmt, 3);
         row->run_ns = sqlite3_column_int64(stmt, 4);
         row->main = row->tid == trace->processes[process].tgid;
         if (row->main || trace->processes[process].leader == TRACE_NONE)
@@ -250,8 +257,8 @@ static int trace_load_counters(struct trace *trace, struct store *store, struct 
             trace_push((void **)&trace->counters, &trace->counter_count, &capacity, sizeof *row);
         row->at = sqlite3_column_int64(stmt, 0);
         row->value = sqlite3_column_int64(stmt, 1);
-        row->source = trace_text(trace, stmt, 2);
-        row->name = trace_text(trace, stmt, 3);
+        row->source = trace_word(trace, stmt, 2);
+        row->name = trace_word(trace, stmt, 3);
     }
     trace_find_throttles(trace);
     return rc;
