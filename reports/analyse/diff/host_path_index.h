@@ -71,7 +71,12 @@ struct host_frame { // of Python
     const char *name, *module;
     uint8_t flags;
 };
-enum host_stack_flag { HOST_STACK_SEEN = 1, HOST_STACK_COLLECTIVE = 2 };
+enum host_stack_flag { // of Python; pairs: looked at, and what was found
+    HOST_STACK_SEEN = 1,
+    HOST_STACK_COLLECTIVE = 2,
+    HOST_STACK_READ = 4,
+    HOST_STACK_USEFUL = 8, // has a function that can be a place
+};
 
 // ---- threads (host_path_threads.c) ----
 

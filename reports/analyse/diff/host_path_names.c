@@ -315,9 +315,14 @@ bool host_stack_useful(struct host_path *path, uint32_t python)
 {
     if (!python || python >= path->host->stack_count)
         return false;
-    const struct host_frame *functions[HOST_FRAMES_MAX];
-    bool collects;
-    return host_functions(path, python, functions, &collects) > 0 && !collects;
+    uint8_t *flags = &path->stacks[python];
+    if (!(*flags & HOST_STACK_READ)) {
+        const struct host_frame *functions[HOST_FRAMES_MAX];
+        bool collects;
+        int count = host_functions(path, python, functions, &collects);
+        *flags |= HOST_STACK_READ | (count > 0 && !collects ? HOST_STACK_USEFUL : 0);
+    }
+    return *flags & HOST_STACK_USEFUL;
 }
 
 uint32_t host_node(struct host_path *path, uint32_t place, uint32_t leaf, enum cost_class class)
@@ -343,8 +348,8 @@ bool host_is_collective(struct host_path *path, uint32_t user, uint32_t python)
     if (!python || python >= host->stack_count)
         return false;
     uint8_t *flags = &path->stacks[python];
-    if (!*flags) {
-        *flags = HOST_STACK_SEEN;
+    if (!(*flags & HOST_STACK_SEEN)) {
+        *flags |= HOST_STACK_SEEN;
         const struct trace_stack *stack = &host->stacks[python];
         for (uint32_t i = 0; i < stack->count && i < 4; i++) { // the call itself, not a wrapper around the whole step
             const char *module = host_frame_at(host, stack, i)->module;
