@@ -33,7 +33,7 @@ UP.parts.bar = (data, bar) => {
 UP.causeLine = (item, diff, unit, scale) => {
     const width = Math.max(1.5, 100 * Math.abs(item.delta_ns) / scale);
     return UP.el("li", {},
-                 UP.el("span", {class: "cause-name"}, UP.name(item.label, 70)),
+                 UP.el("span", {class: "cause-name"}, UP.name(item.label, 70), UP.clean(item.where).trim() ? UP.el("span", {class: "muted", text: "  " + UP.short(item.where, 50)}) : null),
                  UP.el("span", {class: "cause-bar", "aria-hidden": "true"},
                        UP.el("span", {class: item.delta_ns > 0 ? "slower" : "faster", style: {width: width + "%"}})),
                  UP.el("span", {class: "cause-number"}, UP.signedNs(item.delta_ns), UP.num(item.share) !== null
@@ -77,6 +77,14 @@ UP.cause = (workload, index) => {
                      UP.name(first.label, 100, "code"), ", ", UP.el("b", {class: first.delta_ns > 0 ? "slower-text" : "faster-text", text: UP.signedNs(first.delta_ns)}), " a " + unit,
                      UP.num(first.share) === null ? "" : ", " + UP.percent(first.share, 2) + " of the difference",
                      UP.clean(first.where).trim() ? [", in ", UP.name(first.where, 90)] : "", "."));
+    // One change often shows as many contributions: a library's switch replaces every kernel of a kind.
+    const alike = telling.filter(item => item.kind === first.kind && Math.sign(item.delta_ns) === Math.sign(first.delta_ns)), together = d3.sum(alike, item => item.delta_ns);
+    if (alike.length > 1 && Math.abs(together) > 1.3 * Math.abs(first.delta_ns))
+        box.append(UP.el("p", {}, "All " + alike.length + " of this kind together: ", UP.el("b", {text: UP.signedNs(together)}), delta ? ", " + UP.percent(together / delta, 2) + " of the difference." : "."));
+    const late = UP.list(diff.stragglers).filter(item => item && UP.num(item.last_count) > 0.5 * item.collectives && item.side === (delta > 0 ? "b" : "a"))[0];
+    if (late && telling.some(item => item.kind === "comm_exposed"))
+        box.append(UP.el("p", {}, "Rank " + UP.integer(late.rank) + " of " + UP.sideName(late.side === "b" ? 1 : 0) + " comes last: at " + UP.integer(late.last_count) + " of " + UP.integer(late.collectives) + " collectives",
+                         UP.clean(late.why).trim() ? ", busy with " + UP.short(UP.clean(late.why).replace(/^cpu_function /, "function "), 160) + "." : "."));
     const suspect = UP.list(first.suspects)[0];
     if (suspect)
         box.append(UP.el("p", {class: "cause-suspect"}, UP.el("span", {class: "muted", text: "Suspect: "}), UP.name(suspect, 160)));
