@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading one traced launch from end to end: its recording, ranks, steps, the host's trace with the stall analysis' parts, windows,
-// the GPU's side, and what makes all of it doubtful. Reads the store only; what is needed while loading alone is in struct load.
+// Loading one traced launch from end to end: its recording, ranks, steps, the host's trace with the stall
+// analysis' parts, windows, the GPU's side, and what makes all of it doubtful. Reads the store only; what is
+// needed while loading alone is in struct load.
 #include "reports/analyse/diff/launch_trace.h"
 
 #include <errno.h>
@@ -13,7 +14,9 @@
 #include "reports/analyse/diff/launch_trace_inside.h"
 #include "reports/analyse/stalls/parts.h"
 
-enum { CLOCK_RESIDUAL_MAX_NS = 10000 }; // the GPU's clock may be this far from the host's: a launch takes 5 us
+enum {
+    CLOCK_RESIDUAL_MAX_NS = 10000
+}; // the GPU's clock may be this far from the host's: a launch takes 5 us
 
 int load_fail(const struct load *load)
 {
@@ -62,19 +65,39 @@ uint32_t load_thread(const struct load *load, int64_t id)
 uint32_t load_process_at(const struct load *load, int64_t id)
 {
     uint32_t at = trace_ids_find(&load->process_ids, id);
-    return at != TRACE_NONE && load->processes[at].recording_id == load->trace->recording_id ? at : LAUNCH_TRACE_NONE;
+    return at != TRACE_NONE && load->processes[at].recording_id == load->trace->recording_id
+               ? at
+               : LAUNCH_TRACE_NONE;
+}
+
+int64_t load_owner(const struct load *load, int64_t process_id)
+{
+    uint32_t at = trace_ids_find(&load->process_ids, process_id);
+    return at == TRACE_NONE ? 0 : load->processes[at].recording_id;
+}
+
+bool load_place(struct load *load, int64_t process_id, int64_t begin, int64_t length, uint32_t *ret_rank)
+{
+    uint32_t process = load_process_at(load, process_id);
+    if (process == LAUNCH_TRACE_NONE || begin < 0 || begin > LOAD_TIME_MAX || length < 0 ||
+        length > LOAD_TIME_MAX)
+        return false;
+    *ret_rank = load->processes[process].rank;
+    return load_counts(load, *ret_rank, begin, begin + length);
 }
 
 static int load_launch(struct load *load)
 {
     struct launch_trace *trace = load->trace;
-    sqlite3_stmt *stmt = store_query(
-        load->store, load->err,
-        "SELECT r.id, r.begin_ns, coalesce(r.end_ns, 0), l.pair_id, l.side, l.started_ns, l.ended_ns, (SELECT count(*) FROM "
-        "pair q WHERE q.workload_id = p.workload_id AND q.phase = p.phase AND q.idx < p.idx), (SELECT count(*) FROM recording x "
-        "WHERE x.launch_id = l.id) FROM recording r JOIN launch l ON l.id = r.launch_id JOIN pair p ON p.id = l.pair_id WHERE "
-        "l.id = ? ORDER BY r.id LIMIT 1",
-        "i", trace->launch_id);
+    sqlite3_stmt *stmt = store_query(load->store, load->err,
+                                     "SELECT r.id, r.begin_ns, coalesce(r.end_ns, 0), l.pair_id, l.side, "
+                                     "l.started_ns, l.ended_ns, (SELECT count(*) FROM "
+                                     "pair q WHERE q.workload_id = p.workload_id AND q.phase = p.phase AND "
+                                     "q.idx < p.idx), (SELECT count(*) FROM recording x "
+                                     "WHERE x.launch_id = l.id) FROM recording r JOIN launch l ON l.id = "
+                                     "r.launch_id JOIN pair p ON p.id = l.pair_id WHERE "
+                                     "l.id = ? ORDER BY r.id LIMIT 1",
+                                     "i", trace->launch_id);
     if (!stmt)
         return load_fail(load);
     int rc = store_step(load->store, stmt, load->err);
@@ -118,7 +141,8 @@ static int load_host(struct load *load)
     trace->host_work = xcalloc(1, sizeof *trace->host_work);
     work_init(trace->host_work, trace->host);
     work_find(trace->host_work);
-    trace_ids_build(&load->thread_ids, trace->host->threads, trace->host->thread_count, sizeof *trace->host->threads);
+    trace_ids_build(&load->thread_ids, trace->host->threads, trace->host->thread_count,
+                    sizeof *trace->host->threads);
     return 0;
 }
 
@@ -135,15 +159,17 @@ static bool load_concerns(const char *producer, bool breach)
 // What the trust ledger says was lost of this launch.
 static int load_ledger(struct load *load)
 {
-    sqlite3_stmt *stmt = store_query(load->store, load->err,
-                                     "SELECT producer, kind, coalesce(seen, -1), dropped, breach, detail FROM ledger WHERE "
-                                     "launch_id = ? AND (breach OR dropped > 0) ORDER BY id",
-                                     "i", load->trace->launch_id);
+    sqlite3_stmt *stmt =
+        store_query(load->store, load->err,
+                    "SELECT producer, kind, coalesce(seen, -1), dropped, breach, detail FROM ledger WHERE "
+                    "launch_id = ? AND (breach OR dropped > 0) ORDER BY id",
+                    "i", load->trace->launch_id);
     if (!stmt)
         return load_fail(load);
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
-        const char *producer = (const char *)sqlite3_column_text(stmt, 0), *kind = (const char *)sqlite3_column_text(stmt, 1),
+        const char *producer = (const char *)sqlite3_column_text(stmt, 0),
+                   *kind = (const char *)sqlite3_column_text(stmt, 1),
                    *detail = (const char *)sqlite3_column_text(stmt, 5);
         long long seen = sqlite3_column_int64(stmt, 2), dropped = sqlite3_column_int64(stmt, 3);
         if (!producer || !kind || !load_concerns(producer, sqlite3_column_int(stmt, 4)))
@@ -151,7 +177,8 @@ static int load_ledger(struct load *load)
         char of[32] = "";
         if (seen > 0)
             snprintf(of, sizeof of, " of %lld", seen);
-        load_doubt(load, "%s (%s): %lld%s lost%s%s", producer, kind, dropped, of, detail ? ": " : "", detail ? detail : "");
+        load_doubt(load, "%s (%s): %lld%s lost%s%s", producer, kind, dropped, of, detail ? ": " : "",
+                   detail ? detail : "");
     }
     return rc;
 }
@@ -160,7 +187,8 @@ static int load_clocks(struct load *load)
 {
     sqlite3_stmt *stmt =
         store_query(load->store, load->err,
-                    "SELECT p.tgid, g.state = 'refused', g.reason, coalesce(g.clock_residual_max_ns, 0) FROM gpu_process g JOIN "
+                    "SELECT p.tgid, g.state = 'refused', g.reason, coalesce(g.clock_residual_max_ns, 0) FROM "
+                    "gpu_process g JOIN "
                     "process p ON p.id = g.process_id WHERE p.recording_id = ? ORDER BY p.id",
                     "i", load->trace->recording_id);
     if (!stmt)
@@ -199,6 +227,8 @@ static int load_all(struct load *load, const struct launch_trace_opts *opts)
         rc = load_gpu(load);
     if (!rc && !opts->host_only)
         rc = load_calls(load);
+    if (!rc && !opts->host_only)
+        rc = load_marks(load);
     if (!rc)
         rc = load_ledger(load);
     if (!rc)
@@ -243,8 +273,9 @@ void launch_trace_free(struct launch_trace *trace)
         work_free(trace->host_work);
     free(trace->host_work);
     trace_free(trace->host);
-    void *rows[] = {trace->ranks, trace->windows, trace->cold, trace->steps, trace->phases, trace->kernels, trace->works,
-                    trace->ops,   trace->calls,   trace->nccl, trace->marks, trace->nodes,  trace->ranges,  trace->doubts};
+    void *rows[] = {trace->ranks,   trace->windows, trace->cold,   trace->steps, trace->phases,
+                    trace->kernels, trace->works,   trace->ops,    trace->calls, trace->nccl,
+                    trace->marks,   trace->nodes,   trace->ranges, trace->doubts};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         free(rows[i]);
     arena_free(trace->arena);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ran on the GPUs of one launch: the works (what was launched, on which stream, by which call), their kernels, and the
-// operations themselves, ten millions of them: kept in 24 bytes each when they lie in a window. Reads tables gpu_stream, gpu_work,
-// gpu_kernel, gpu_op.
+// What ran on the GPUs of one launch: the works (what was launched, on which stream, by which call), their
+// kernels, and the operations themselves, ten millions of them: kept in 24 bytes each when they lie in a
+// window. Reads tables gpu_stream, gpu_work, gpu_kernel, gpu_op.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,8 @@ struct gpu_loader {
 static int gpu_streams(struct gpu_loader *loader)
 {
     struct load *load = loader->load;
-    sqlite3_stmt *stmt = store_query(load->store, load->err, "SELECT id, process_id FROM gpu_stream ORDER BY id", "");
+    sqlite3_stmt *stmt =
+        store_query(load->store, load->err, "SELECT id, process_id FROM gpu_stream ORDER BY id", "");
     if (!stmt)
         return load_fail(load);
     size_t capacity = 0;
@@ -44,14 +45,15 @@ static int gpu_streams(struct gpu_loader *loader)
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         struct gpu_stream_row *row =
             trace_push((void **)&loader->streams, &loader->stream_count, &capacity, sizeof *row);
-        *row = (struct gpu_stream_row){sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), LAUNCH_TRACE_NONE};
+        *row = (struct gpu_stream_row){sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1),
+                                       LAUNCH_TRACE_NONE};
     }
     trace_ids_build(&loader->stream_ids, loader->streams, loader->stream_count, sizeof *loader->streams);
     return rc;
 }
 
-static void gpu_work_read(struct gpu_loader *loader, sqlite3_stmt *stmt, struct gpu_stream_row *stream, uint32_t process,
-                          struct launch_work *row)
+static void gpu_work_read(struct gpu_loader *loader, sqlite3_stmt *stmt, struct gpu_stream_row *stream,
+                          uint32_t process, struct launch_work *row)
 {
     struct load *load = loader->load;
     if (stream->stream == LAUNCH_TRACE_NONE)
@@ -73,30 +75,34 @@ static int gpu_works(struct gpu_loader *loader)
 {
     struct load *load = loader->load;
     struct launch_trace *trace = load->trace;
-    sqlite3_stmt *stmt = store_query(load->store, load->err,
-                                     "SELECT id, kind, stream_id, kernel_id, call_name_id, thread_id, bytes, memory, graph, "
-                                     "graph_node FROM gpu_work ORDER BY id",
-                                     "");
+    sqlite3_stmt *stmt =
+        store_query(load->store, load->err,
+                    "SELECT id, kind, stream_id, kernel_id, call_name_id, thread_id, bytes, memory, graph, "
+                    "graph_node FROM gpu_work ORDER BY id",
+                    "");
     if (!stmt)
         return load_fail(load);
     size_t capacity = 0, all_capacity = 0, kernel_capacity = 0;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
-        struct gpu_work_row *all = trace_push((void **)&loader->works, &loader->work_count, &all_capacity, sizeof *all);
+        struct gpu_work_row *all =
+            trace_push((void **)&loader->works, &loader->work_count, &all_capacity, sizeof *all);
         *all = (struct gpu_work_row){.id = sqlite3_column_int64(stmt, 0), .work = LAUNCH_TRACE_NONE};
         uint32_t stream = trace_ids_find(&loader->stream_ids, sqlite3_column_int64(stmt, 2));
-        uint32_t process =
-            stream == TRACE_NONE ? TRACE_NONE : trace_ids_find(&load->process_ids, loader->streams[stream].process_id);
+        uint32_t process = stream == TRACE_NONE
+                               ? TRACE_NONE
+                               : trace_ids_find(&load->process_ids, loader->streams[stream].process_id);
         if (process == TRACE_NONE)
             continue;
         all->recording_id = load->processes[process].recording_id;
         if (all->recording_id != trace->recording_id)
             continue;
         all->work = (uint32_t)trace->work_count;
-        struct launch_work *row = trace_push((void **)&trace->works, &trace->work_count, &capacity, sizeof *row);
+        struct launch_work *row =
+            trace_push((void **)&trace->works, &trace->work_count, &capacity, sizeof *row);
         gpu_work_read(loader, stmt, &loader->streams[stream], process, row);
-        int64_t *kernel =
-            trace_push((void **)&loader->kernel_ids, &loader->kernel_id_count, &kernel_capacity, sizeof *kernel);
+        int64_t *kernel = trace_push((void **)&loader->kernel_ids, &loader->kernel_id_count, &kernel_capacity,
+                                     sizeof *kernel);
         *kernel = sqlite3_column_int64(stmt, 3); // ids begin at 1: NULL reads as 0
     }
     trace_ids_build(&loader->work_ids, loader->works, loader->work_count, sizeof *loader->works);
@@ -132,7 +138,8 @@ static void gpu_kernel_read(struct load *load, sqlite3_stmt *stmt, struct launch
     row->shared_bytes = gpu_u32(stmt, 9) + gpu_u32(stmt, 10);
     row->local_bytes = gpu_u32(stmt, 11);
     // "ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)", older ones "ncclKernel_...".
-    row->comm = !strncmp(row->name, "nccl", 4) || strstr(row->name, "ncclDevKernel") || strstr(row->name, "ncclKernel");
+    row->comm = !strncmp(row->name, "nccl", 4) || strstr(row->name, "ncclDevKernel") ||
+                strstr(row->name, "ncclKernel");
 }
 
 // Kernels are shared by all recordings of a store: those of this launch.
@@ -152,10 +159,11 @@ static int gpu_kernels(struct gpu_loader *loader)
     trace_ids_build(&wanted, ids, count, sizeof *ids);
     trace->kernel_count = count;
     trace->kernels = xcalloc(count + 1, sizeof *trace->kernels);
-    sqlite3_stmt *stmt = store_query(load->store, load->err,
-                                     "SELECT id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, "
-                                     "static_shared_bytes, dynamic_shared_bytes, local_bytes FROM gpu_kernel ORDER BY id",
-                                     "");
+    sqlite3_stmt *stmt =
+        store_query(load->store, load->err,
+                    "SELECT id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, "
+                    "static_shared_bytes, dynamic_shared_bytes, local_bytes FROM gpu_kernel ORDER BY id",
+                    "");
     int rc = stmt ? 0 : load_fail(load);
     while (stmt && (rc = store_step(load->store, stmt, load->err)) == 1) {
         uint32_t at = trace_ids_find(&wanted, sqlite3_column_int64(stmt, 0));
@@ -267,7 +275,8 @@ static void ops_sort(struct launch_op *ops, size_t count)
     if (late_count)
         qsort(late, late_count, sizeof *late, ops_by_start);
     for (size_t at = count; late_count;)
-        ops[--at] = kept && ops[kept - 1].start > late[late_count - 1].start ? ops[--kept] : late[--late_count];
+        ops[--at] =
+            kept && ops[kept - 1].start > late[late_count - 1].start ? ops[--kept] : late[--late_count];
     free(late);
 }
 
@@ -295,8 +304,10 @@ static int gpu_ops(struct gpu_loader *loader)
         return rc;
     ops_sort(trace->ops, trace->op_count);
     if (loader->early)
-        load_doubt(load, "%lld of %zu operations of the GPU began before the call that launched them: its clock is off",
-                   (long long)loader->early, trace->op_count);
+        load_doubt(
+            load,
+            "%lld of %zu operations of the GPU began before the call that launched them: its clock is off",
+            (long long)loader->early, trace->op_count);
     return 0;
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files that load one traced launch (launch_trace*.c): what is known while it is loaded and not afterwards. One owner
-// thread.
+// Between the files that load one traced launch (launch_trace*.c): what is known while it is loaded and not
+// afterwards. One owner thread.
 #ifndef UPGATE_DIFF_LAUNCH_TRACE_INSIDE_H
 #define UPGATE_DIFF_LAUNCH_TRACE_INSIDE_H
 
 #include "reports/analyse/diff/launch_trace.h"
+
+#define LOAD_TIME_MAX (INT64_MAX / 4) // beyond any clock: a damaged row
 
 struct load_process { // every one of the store, by id
     int64_t id;
@@ -14,7 +16,7 @@ struct load_process { // every one of the store, by id
     bool target, gpu;
 };
 
-struct load_block { // of the launch's side, by couple
+struct load_block {                        // of the launch's side, by couple
     int64_t begin, end, first_step, steps; // first_step -1: of slices
     int32_t couple;
 };
@@ -23,8 +25,8 @@ struct load_span {
     int64_t begin, end;
 };
 
-// The stretches of one rank that count, without overlaps, by begin; `at`: where the last question was answered, `last`: the
-// stretch that was the answer.
+// The stretches of one rank that count, without overlaps, by begin; `at`: where the last question was
+// answered, `last`: the stretch that was the answer.
 struct load_spans {
     struct load_span *spans, last;
     size_t count, at;
@@ -47,12 +49,18 @@ struct load {
     uint64_t steps_outside; // the recording
 };
 
-// launch_trace.c. An error of the store as load->err has it: for `return load_fail(load);` behind a query that gave NULL.
+// launch_trace.c. An error of the store as load->err has it: for `return load_fail(load);` behind a query
+// that gave NULL.
 int load_fail(const struct load *load);
 void load_doubt(struct load *load, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-const char *load_text(struct load *load, int64_t id); // of table string; NULL: there is none
-uint32_t load_thread(const struct load *load, int64_t id); // of host->threads
+const char *load_text(struct load *load, int64_t id);          // of table string; NULL: there is none
+uint32_t load_thread(const struct load *load, int64_t id);     // of host->threads
 uint32_t load_process_at(const struct load *load, int64_t id); // of this launch; LAUNCH_TRACE_NONE
+
+// Recording of a process; 0: not known.
+int64_t load_owner(const struct load *load, int64_t process_id);
+// Does something of a process count? False: it is not of this launch, damaged, or in no window.
+bool load_place(struct load *load, int64_t process_id, int64_t begin, int64_t length, uint32_t *ret_rank);
 
 // launch_trace_ranks.c: the ranks, and which process and thread is which.
 int load_ranks(struct load *load);
@@ -80,7 +88,7 @@ static inline bool load_counts(struct load *load, uint32_t rank, int64_t begin, 
 
 // launch_trace_gpu.c: works and kernels; operations.
 int load_gpu(struct load *load);
-// launch_trace_calls.c: calls, collectives, marks, graph nodes, ranges.
-int load_calls(struct load *load);
+int load_calls(struct load *load); // launch_trace_calls.c: calls, collectives
+int load_marks(struct load *load); // launch_trace_marks.c: marks, ranges, graph nodes
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which process is which rank: by the pid that the step calls told, and where that is not known (an older store, another pid
-// namespace) by who works. Reads table process and the host's trace, fills launch_trace.ranks.
+// Which process is which rank: by the pid that the step calls told, and where that is not known (an older
+// store, another pid namespace) by who works. Reads table process and the host's trace, fills
+// launch_trace.ranks.
 #include <errno.h>
 #include <stdlib.h>
 
@@ -10,17 +11,18 @@
 int load_ranks(struct load *load)
 {
     struct launch_trace *trace = load->trace;
-    sqlite3_stmt *stmt =
-        store_query(load->store, load->err,
-                    "SELECT rank, max(pid) FROM (SELECT DISTINCT rank, 0 AS pid FROM step WHERE launch_id = ?1 UNION ALL "
-                    "SELECT rank, pid FROM launch_rank WHERE launch_id = ?1) GROUP BY rank ORDER BY rank",
-                    "i", trace->launch_id);
+    sqlite3_stmt *stmt = store_query(
+        load->store, load->err,
+        "SELECT rank, max(pid) FROM (SELECT DISTINCT rank, 0 AS pid FROM step WHERE launch_id = ?1 UNION ALL "
+        "SELECT rank, pid FROM launch_rank WHERE launch_id = ?1) GROUP BY rank ORDER BY rank",
+        "i", trace->launch_id);
     if (!stmt)
         return load_fail(load);
     size_t capacity = 0, pids = 0, pid_capacity = 0;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
-        struct launch_rank *row = trace_push((void **)&trace->ranks, &trace->rank_count, &capacity, sizeof *row);
+        struct launch_rank *row =
+            trace_push((void **)&trace->ranks, &trace->rank_count, &capacity, sizeof *row);
         row->rank = sqlite3_column_int(stmt, 0);
         row->process = row->thread = LAUNCH_TRACE_NONE;
         int32_t *pid = trace_push((void **)&load->rank_pids, &pids, &pid_capacity, sizeof *pid);
@@ -37,11 +39,12 @@ int load_ranks(struct load *load)
 
 int load_processes(struct load *load)
 {
-    sqlite3_stmt *stmt =
-        store_query(load->store, load->err,
-                    "SELECT p.id, p.recording_id, p.tgid, p.kind = 'target', coalesce(p.started_ns, 0), coalesce(p.ended_ns, 0), "
-                    "g.process_id IS NOT NULL FROM process p LEFT JOIN gpu_process g ON g.process_id = p.id ORDER BY p.id",
-                    "");
+    sqlite3_stmt *stmt = store_query(load->store, load->err,
+                                     "SELECT p.id, p.recording_id, p.tgid, p.kind = 'target', "
+                                     "coalesce(p.started_ns, 0), coalesce(p.ended_ns, 0), "
+                                     "g.process_id IS NOT NULL FROM process p LEFT JOIN gpu_process g ON "
+                                     "g.process_id = p.id ORDER BY p.id",
+                                     "");
     if (!stmt)
         return load_fail(load);
     size_t capacity = 0;
@@ -62,7 +65,8 @@ int load_processes(struct load *load)
     return rc;
 }
 
-// The one with this pid that lived while the rank made steps; of a pid that was given out again, the last one.
+// The one with this pid that lived while the rank made steps; of a pid that was given out again, the last
+// one.
 static struct load_process *ranks_by_pid(const struct load *load, int32_t pid)
 {
     const struct launch_trace *trace = load->trace;
@@ -77,7 +81,8 @@ static struct load_process *ranks_by_pid(const struct load *load, int32_t pid)
     return found;
 }
 
-// Main threads that lead the work, the ones that ran most: as many as there are ranks, in the order of their pids.
+// Main threads that lead the work, the ones that ran most: as many as there are ranks, in the order of their
+// pids.
 static size_t ranks_by_work(const struct load *load, struct load_process **found, size_t max)
 {
     const struct trace *host = load->trace->host;
@@ -85,7 +90,8 @@ static size_t ranks_by_work(const struct load *load, struct load_process **found
     int64_t *ran = xcalloc(max + 1, sizeof *ran);
     for (size_t i = 0; host && i < host->thread_count; i++) {
         const struct trace_thread *thread = &host->threads[i];
-        uint32_t at = thread->leads ? load_process_at(load, host->processes[thread->process].id) : LAUNCH_TRACE_NONE;
+        uint32_t at =
+            thread->leads ? load_process_at(load, host->processes[thread->process].id) : LAUNCH_TRACE_NONE;
         if (at == LAUNCH_TRACE_NONE)
             continue;
         size_t place = count < max ? count++ : max;
@@ -145,7 +151,8 @@ void load_match_ranks(struct load *load)
         if (trace->rank_count > 1)
             load_doubt(load, "which process is which rank is not recorded: taken in the order of their pids");
     } else {
-        load_doubt(load, "of %zu of %zu ranks it is not known which process they were", missing, trace->rank_count);
+        load_doubt(load, "of %zu of %zu ranks it is not known which process they were", missing,
+                   trace->rank_count);
     }
     free(found);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a table's b-tree page by page (https://www.sqlite.org/fileformat2.html, section 1.6 and 2.1), through the connection's own
-// file handle and under its lock. Ten million rows of gpu_op: 2.1 s by sqlite3_step, 1.3 s through an aggregate function,
-// 0.2 s so. Whatever looks odd ends the attempt, and SQL reads the table and finds the words. Reads only.
+// Reading a table's b-tree page by page (https://www.sqlite.org/fileformat2.html, section 1.6 and 2.1),
+// through the connection's own file handle and under its lock. Ten million rows of gpu_op: 2.1 s by
+// sqlite3_step, 1.3 s through an aggregate function, 0.2 s so. Whatever looks odd ends the attempt, and SQL
+// reads the table and finds the words. Reads only.
 #include "reports/analyse/diff/launch_trace_scan.h"
 
 #include <errno.h>
@@ -18,7 +19,7 @@ enum {
     PAGES_WINDOW_MAX = 64, // pages read at once, when they come in order
     PAGES_NEAR = 8,        // a page so little behind the last ones is "in order"
     PLANS_BITS = 6,
-    PAGES_SLACK = 256,     // a cell at the very end is read before it is found too short
+    PAGES_SLACK = 256, // a cell at the very end is read before it is found too short
     HEADER_BYTES = 100
 };
 
@@ -92,16 +93,18 @@ static bool plan_make(const uint8_t *header, uint32_t columns, struct plan *ret)
     return true;
 }
 
-// The row of a cell at an offset of a leaf. False: not a row of integers. The slack behind the pages takes what is read
-// before it is looked at.
-static bool pages_row(struct pages *pages, const uint8_t *page, uint32_t offset, int64_t *values, uint32_t *ret_nulls)
+// The row of a cell at an offset of a leaf. False: not a row of integers. The slack behind the pages takes
+// what is read before it is looked at.
+static bool pages_row(struct pages *pages, const uint8_t *page, uint32_t offset, int64_t *values,
+                      uint32_t *ret_nulls)
 {
     const uint8_t *at = page + offset, *end = page + pages->usable_bytes;
     uint32_t payload = *at++, columns = pages->scan->column_count;
     for (int i = 0; i < 8 && *at & 0x80; i++) // the rowid
         at++;
     at++;
-    if (at + payload > end || !payload || payload > 127 || *at < 1 || *at > payload) // 127: more is no row of integers
+    if (at + payload > end || !payload || payload > 127 || *at < 1 ||
+        *at > payload) // 127: more is no row of integers
         return false;
     uint64_t header;
     memcpy(&header, at, sizeof header);
@@ -221,7 +224,8 @@ static bool pages_header(struct pages *pages)
         return false;
     uint32_t bytes = pages_u16(header + 16);
     pages->page_bytes = bytes == 1 ? 65536 : bytes;
-    if (pages->page_bytes < 512 || memcmp(header, "SQLite format 3", 16) != 0 || header[18] != 1 || header[19] != 1)
+    if (pages->page_bytes < 512 || memcmp(header, "SQLite format 3", 16) != 0 || header[18] != 1 ||
+        header[19] != 1)
         return false; // 2: a write-ahead log
     pages->usable_bytes = pages->page_bytes - header[20];
     int64_t count = size / pages->page_bytes;
@@ -234,13 +238,14 @@ static uint32_t pages_root(struct store *store, const struct scan *scan)
 {
     int64_t root = 0;
     char *columns = store_get_text(
-        store, "SELECT group_concat(name, ', ') FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)", "s",
-        scan->table);
+        store, "SELECT group_concat(name, ', ') FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
+        "s", scan->table);
     if (columns && !strncmp(columns, scan->columns, strlen(scan->columns)))
-        store_get_int(store, &root, NULL,
-                      "SELECT rootpage FROM main.sqlite_master WHERE type = 'table' AND name = ?1 AND NOT EXISTS "
-                      "(SELECT 1 FROM sqlite_temp_master WHERE name = ?1)",
-                      "s", scan->table);
+        store_get_int(
+            store, &root, NULL,
+            "SELECT rootpage FROM main.sqlite_master WHERE type = 'table' AND name = ?1 AND NOT EXISTS "
+            "(SELECT 1 FROM sqlite_temp_master WHERE name = ?1)",
+            "s", scan->table);
     free(columns);
     return root > 0 && root < UINT32_MAX ? (uint32_t)root : 0;
 }
@@ -252,8 +257,8 @@ static bool scan_pages(struct store *store, const struct scan *scan)
     if (!path || !*path || !sqlite3_get_autocommit(db))
         return false;
     struct pages pages = {.scan = scan, .window_next = 1};
-    if (sqlite3_file_control(db, "main", SQLITE_FCNTL_FILE_POINTER, &pages.file) != SQLITE_OK || !pages.file ||
-        !pages.file->pMethods)
+    if (sqlite3_file_control(db, "main", SQLITE_FCNTL_FILE_POINTER, &pages.file) != SQLITE_OK ||
+        !pages.file || !pages.file->pMethods)
         return false;
     if (sqlite3_exec(db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK)
         return false;

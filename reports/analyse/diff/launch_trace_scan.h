@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// All rows of a table of integers, in the order of the file, fast: SQLite's pages are read as they are (the file format is
-// documented and stable), which takes 15 ns a row where sqlite3_step and five columns take 210. Where the pages do not say what the
-// connection sees (temporary, in a transaction, a write-ahead log, damaged) plain SQL reads. One owner thread.
+// All rows of a table of integers, in the order of the file, fast: SQLite's pages are read as they are (the
+// file format is documented and stable), which takes 15 ns a row where sqlite3_step and five columns take
+// 210. Where the pages do not say what the connection sees (temporary, in a transaction, a write-ahead log,
+// damaged) plain SQL reads. One owner thread.
 #ifndef UPGATE_DIFF_LAUNCH_TRACE_SCAN_H
 #define UPGATE_DIFF_LAUNCH_TRACE_SCAN_H
 
@@ -19,8 +20,8 @@ struct scan {
     // values[i] of column i; 0 where it is NULL, which bit i of nulls says.
     void (*row)(void *arg, const int64_t *values, uint32_t nulls);
     void (*restart)(void *arg); // forget all rows: they come again
-    // Which recording the row belongs to; 0: not known. Rows of a recording lie together, as they are merged shard by
-    // shard: what lies between rows of one other recording is left out. NULL: every row is wanted.
+    // Which recording the row belongs to; 0: not known. Rows of a recording lie together, as they are merged
+    // shard by shard: what lies between rows of one other recording is left out. NULL: every row is wanted.
     int64_t (*owner)(void *arg, const int64_t *values, uint32_t nulls);
     int64_t wanted; // recording
     void *arg;

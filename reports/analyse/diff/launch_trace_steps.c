@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a launch is compared: its steps, blocks and phases, and the windows made of them. The first steps, until the launch is
-// steady by the gate's own rule (steady.h over the slowest rank; 5 steps where it never gets steady), are cold, but never more than
-// half of all. Reads tables step, block, phase_span.
+// What of a launch is compared: its steps, blocks and phases, and the windows made of them. The first steps,
+// until the launch is steady by the gate's own rule (steady.h over the slowest rank; 5 steps where it never
+// gets steady), are cold, but never more than half of all. Reads tables step, block, phase_span.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,23 +11,24 @@
 #include "reports/analyse/steady.h"
 
 enum {
-    COLD_STEPS = 5,     // as the gate's warm-up where steps never get steady
+    COLD_STEPS = 5,       // as the gate's warm-up where steps never get steady
     GROUP_STEPS_MAX = 10, // a GPU's window without turns: it runs behind its host, a single step says little
     GROUPS_MIN = 20
 };
-static const int64_t time_max = INT64_MAX / 4; // beyond any clock: a damaged row
 
 static bool steps_sane(int64_t since, int64_t begin, int64_t length)
 {
-    return since >= 0 && since < time_max && begin > -time_max && begin < time_max && length >= 0 && length < time_max;
+    return since >= 0 && since < LOAD_TIME_MAX && begin > -LOAD_TIME_MAX && begin < LOAD_TIME_MAX &&
+           length >= 0 && length < LOAD_TIME_MAX;
 }
 
 static int steps_blocks(struct load *load)
 {
-    sqlite3_stmt *stmt = store_query(load->store, load->err,
-                                     "SELECT couple, begin_ns, active_ns, coalesce(first_step, -1), coalesce(steps, 0) FROM "
-                                     "block WHERE pair_id = ? AND side = ? ORDER BY couple",
-                                     "ii", load->pair_id, (int64_t)load->trace->side);
+    sqlite3_stmt *stmt =
+        store_query(load->store, load->err,
+                    "SELECT couple, begin_ns, active_ns, coalesce(first_step, -1), coalesce(steps, 0) FROM "
+                    "block WHERE pair_id = ? AND side = ? ORDER BY couple",
+                    "ii", load->pair_id, (int64_t)load->trace->side);
     if (!stmt)
         return load_fail(load);
     size_t capacity = 0;
@@ -39,8 +40,10 @@ static int steps_blocks(struct load *load)
         if (!steps_sane(0, begin, length) || couple < 0 || couple > INT32_MAX || first_step > UINT32_MAX ||
             steps < 0 || steps > UINT32_MAX)
             continue;
-        struct load_block *row = trace_push((void **)&load->blocks, &load->block_count, &capacity, sizeof *row);
-        *row = (struct load_block){begin, begin + length, first_step < 0 ? -1 : first_step, steps, (int32_t)couple};
+        struct load_block *row =
+            trace_push((void **)&load->blocks, &load->block_count, &capacity, sizeof *row);
+        *row = (struct load_block){begin, begin + length, first_step < 0 ? -1 : first_step, steps,
+                                   (int32_t)couple};
     }
     return rc;
 }
@@ -58,8 +61,8 @@ int load_steps(struct load *load)
     struct launch_trace *trace = load->trace;
     sqlite3_stmt *stmt =
         store_query(load->store, load->err,
-                    "SELECT rank, idx, begin_ns, dur_ns FROM step WHERE launch_id = ? ORDER BY rank, idx", "i",
-                    trace->launch_id);
+                    "SELECT rank, idx, begin_ns, dur_ns FROM step WHERE launch_id = ? ORDER BY rank, idx",
+                    "i", trace->launch_id);
     if (!stmt)
         return load_fail(load);
     size_t capacity = 0;
@@ -68,10 +71,13 @@ int load_steps(struct load *load)
         int64_t idx = sqlite3_column_int64(stmt, 1), begin = sqlite3_column_int64(stmt, 2),
                 length = sqlite3_column_int64(stmt, 3);
         uint32_t rank = steps_rank(trace, sqlite3_column_int64(stmt, 0));
-        if (rank == LAUNCH_TRACE_NONE || idx < 0 || idx >= UINT32_MAX || !steps_sane(load->started, begin, length))
+        if (rank == LAUNCH_TRACE_NONE || idx < 0 || idx >= UINT32_MAX ||
+            !steps_sane(load->started, begin, length))
             continue;
-        struct launch_step *row = trace_push((void **)&trace->steps, &trace->step_count, &capacity, sizeof *row);
-        *row = (struct launch_step){load->started + begin, load->started + begin + length, rank, (uint32_t)idx};
+        struct launch_step *row =
+            trace_push((void **)&trace->steps, &trace->step_count, &capacity, sizeof *row);
+        *row =
+            (struct launch_step){load->started + begin, load->started + begin + length, rank, (uint32_t)idx};
     }
     return rc ? rc : steps_blocks(load);
 }
@@ -80,11 +86,11 @@ int load_phases(struct load *load)
 {
     enum { LOOK_BACK = 64 }; // a step has few phases, the same in all
     struct launch_trace *trace = load->trace;
-    sqlite3_stmt *stmt =
-        store_query(load->store, load->err,
-                    "SELECT rank, begin_ns, depth, dur_ns, name FROM phase_span WHERE launch_id = ? ORDER BY rank, "
-                    "begin_ns, depth",
-                    "i", trace->launch_id);
+    sqlite3_stmt *stmt = store_query(
+        load->store, load->err,
+        "SELECT rank, begin_ns, depth, dur_ns, name FROM phase_span WHERE launch_id = ? ORDER BY rank, "
+        "begin_ns, depth",
+        "i", trace->launch_id);
     if (!stmt)
         return load_fail(load);
     size_t capacity = 0;
@@ -98,7 +104,8 @@ int load_phases(struct load *load)
             continue;
         for (size_t i = trace->phase_count, n = 0; i && n < LOOK_BACK && !name; i--, n++)
             name = strcmp(trace->phases[i - 1].name, text) ? NULL : trace->phases[i - 1].name;
-        struct launch_phase *row = trace_push((void **)&trace->phases, &trace->phase_count, &capacity, sizeof *row);
+        struct launch_phase *row =
+            trace_push((void **)&trace->phases, &trace->phase_count, &capacity, sizeof *row);
         *row = (struct launch_phase){load->started + begin, load->started + begin + length,
                                      name ? name : arena_copy(trace->arena, text), rank,
                                      (uint8_t)(depth < UINT8_MAX ? depth : UINT8_MAX)};
@@ -134,7 +141,7 @@ static uint32_t steps_start(const struct launch_trace *trace)
         int64_t sum = 0;
         for (size_t i = begin; i < end; i++) {
             int64_t length = trace->steps[i].end - trace->steps[i].begin;
-            sum += length < time_max / 2 - sum ? length : 0;
+            sum += length < LOAD_TIME_MAX / 2 - sum ? length : 0;
         }
         if (begin < end && sum > longest) {
             longest = sum;
@@ -187,7 +194,8 @@ static void windows_of_steps(struct load *load, uint32_t rank, struct windows *m
     size_t last, block = 0;
     for (size_t i = steps_of(trace, rank, &last); i < last; i++) {
         const struct launch_step *step = &trace->steps[i];
-        while (block < load->block_count && load->blocks[block].first_step + load->blocks[block].steps <= step->idx)
+        while (block < load->block_count &&
+               load->blocks[block].first_step + load->blocks[block].steps <= step->idx)
             block++;
         if (load->block_count && (block == load->block_count || load->blocks[block].first_step > step->idx))
             continue;
@@ -226,7 +234,8 @@ static void windows_of_groups(struct load *load, uint32_t rank, struct windows *
     for (size_t i = first; i < last; i += size) {
         size_t end = i + size < last ? i + size : last;
         windows_add(load, made,
-                    (struct launch_window){trace->steps[i].begin, trace->steps[end - 1].end, rank, trace->steps[i].idx,
+                    (struct launch_window){trace->steps[i].begin, trace->steps[end - 1].end, rank,
+                                           trace->steps[i].idx,
                                            trace->steps[end - 1].idx - trace->steps[i].idx + 1, -1});
     }
 }
@@ -236,7 +245,8 @@ static void windows_of_launch(struct load *load, uint32_t rank, struct windows *
 {
     for (size_t i = 0; i < load->block_count; i++)
         windows_add(load, made,
-                    (struct launch_window){load->blocks[i].begin, load->blocks[i].end, rank, 0, 1, load->blocks[i].couple});
+                    (struct launch_window){load->blocks[i].begin, load->blocks[i].end, rank, 0, 1,
+                                           load->blocks[i].couple});
     if (load->block_count)
         return;
     int64_t begin = load->started > load->recording_begin ? load->started : load->recording_begin;
@@ -261,7 +271,8 @@ static size_t windows_cold(const struct windows *made, uint32_t start, bool has_
     return count;
 }
 
-static void windows_push(struct launch_window **rows, size_t *count, const struct launch_window *from, size_t more)
+static void windows_push(struct launch_window **rows, size_t *count, const struct launch_window *from,
+                         size_t more)
 {
     *rows = xrealloc(*rows, (*count + more + 1) * sizeof **rows);
     if (more)
