@@ -14,7 +14,7 @@ enum {
     DIFF_BRIEF = 3,
     DIFF_NAMED_MAX = 20,   // told in full
     DIFF_UNNAMED_MAX = 3,  // shown when nothing is named
-    DIFF_TITLE_WIDTH = 56,
+    DIFF_PARTS_WIDTH = 30,
     DIFF_NUMBER_WIDTH = 11
 };
 
@@ -54,7 +54,9 @@ static void diff_cell(struct table *table, char *text, int columns, bool right)
 static void diff_parts(struct table *table, const struct diff_workload *workload)
 {
     struct strbuf head = {0};
-    screen_pad(&head, "what the step was spent on", DIFF_TITLE_WIDTH / 2, false);
+    char *what = xasprintf("what the %s was spent on", workload->unit);
+    screen_pad(&head, what, DIFF_PARTS_WIDTH, false);
+    free(what);
     screen_pad(&head, "baseline", DIFF_NUMBER_WIDTH, true);
     screen_pad(&head, "candidate", DIFF_NUMBER_WIDTH, true);
     screen_pad(&head, "change", DIFF_NUMBER_WIDTH, true);
@@ -66,7 +68,7 @@ static void diff_parts(struct table *table, const struct diff_workload *workload
         const struct diff_part *part = &workload->parts[class];
         if (part->a_ns < 1e-4 * workload->step_a_ns && part->b_ns < 1e-4 * workload->step_a_ns)
             continue;
-        screen_pad(&table->out, cost_class_title((enum cost_class)class), DIFF_TITLE_WIDTH / 2, false);
+        screen_pad(&table->out, cost_class_title((enum cost_class)class), DIFF_PARTS_WIDTH, false);
         diff_cell(table, diff_text_time(part->a_ns), DIFF_NUMBER_WIDTH, true);
         diff_cell(table, diff_text_time(part->b_ns), DIFF_NUMBER_WIDTH, true);
         diff_cell(table, diff_text_delta(part->b_ns - part->a_ns), DIFF_NUMBER_WIDTH, true);
@@ -167,10 +169,10 @@ static void diff_stragglers(struct table *table, const struct diff_workload *wor
 static void diff_basis(struct table *table, const struct diff_workload *workload)
 {
     diff_line(table, "made of",
-              xasprintf("%zu traced pair%s, %zu and %zu windows; %.1f %% of the time matched; traced steps took %.2f (a) and %.2f "
-                        "(b) times as long as untraced ones",
+              xasprintf("%zu traced pair%s, %zu and %zu windows; %.1f %% of the time matched; a traced %s took %.2f (a) "
+                        "and %.2f (b) times as long as an untraced one",
                         workload->traced_pairs, workload->traced_pairs == 1 ? "" : "s", workload->windows[0],
-                        workload->windows[1], 100 * workload->match_coverage, workload->traced_ratio[0],
+                        workload->windows[1], 100 * workload->match_coverage, workload->unit, workload->traced_ratio[0],
                         workload->traced_ratio[1]));
     if (isfinite(workload->cold_a_ns) && isfinite(workload->cold_b_ns)) {
         char *a = diff_text_time(workload->cold_a_ns), *b = diff_text_time(workload->cold_b_ns);

@@ -296,6 +296,8 @@ static const char *label_python(struct diff_job *job, const struct diff_contribu
             return "Python interpreter";
         name = place->name;
     }
+    if (name && strcmp(name, "[gc]") == 0)
+        return "garbage collection";
     return name ? label_short(job, name, CONTRIBUTIONS_LABEL_MAX) : "Python interpreter";
 }
 

@@ -81,7 +81,7 @@ static bool groups_in_phase(const struct cost_tree *tree, uint32_t node, const c
 
 static bool groups_is_interpreter(const struct cost_node *leaf)
 {
-    return strcmp(leaf->name, "Python interpreter") == 0 || strncmp(leaf->name, "_PyEval", 7) == 0 ||
+    return strcmp(leaf->name, "Python interpreter") == 0 || strcmp(leaf->name, "garbage collection") == 0 || strncmp(leaf->name, "_PyEval", 7) == 0 ||
            (leaf->module && strncmp(leaf->module, "libpython", 9) == 0) ||
            (leaf->module && strncmp(leaf->module, "python3", 7) == 0);
 }
@@ -222,7 +222,9 @@ static void groups_side(struct diff_job *job, struct diff_group *group, int side
     }
     *(side ? &group->b : &group->a) = all.ns * factor;
     *(side ? &group->busy_b : &group->busy_a) = all.busy * factor;
-    *(side ? &group->count_b : &group->count_a) = all.count / units->total_steps[side];
+    // Steps of a launch without steps are its nanoseconds: executions are told of a launch.
+    double of = strcmp(job->untraced.unit, "launch") == 0 ? units->pairs : units->total_steps[side];
+    *(side ? &group->count_b : &group->count_a) = all.count / of;
     *(side ? &group->name_b : &group->name_a) = names_join(job, &names);
 }
 
