@@ -12,7 +12,7 @@
 #include "reports/render/stalls_text.h"
 
 enum {
-    DOCUMENT_NODE_BYTES = 80,   // of a frame of a flame graph, its name included
+    DOCUMENT_NODE_BYTES = 40,   // of a frame of a flame graph, its share of the names included
     DOCUMENT_WORKLOADS_MAX = 200,
     DOCUMENT_RECORDINGS_MAX = 8, // of `upgate record` in one store
 };
@@ -65,7 +65,7 @@ static int document_flames(struct document *document, json_t *item, const struct
                            struct error *err)
 {
     json_t *flames = NULL;
-    size_t nodes = document->limits->bytes / 8 / document->parts / 2 / DOCUMENT_NODE_BYTES;
+    size_t nodes = document->limits->bytes / 6 / document->parts / 2 / DOCUMENT_NODE_BYTES;
     int rc = count ? html_flames(document->store, launches, count, nodes, &flames, err) : 0;
     if (rc == 0 && flames)
         json_object_set_new(item, "flames", flames);

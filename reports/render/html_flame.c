@@ -13,7 +13,7 @@
 #include "reports/analyse/stalls/parts.h"
 #include "reports/render/html_tree.h"
 
-static const double flame_narrow = 0.0005; // of the time: below it a frame is thinner than a pixel
+static const double flame_narrow = 0.0001; // of the time: zoomed in ten times such a frame is one pixel wide
 
 // The launch that is being folded into the trees, and what is known of its frames.
 struct flame_source {
@@ -22,6 +22,7 @@ struct flame_source {
     struct trace_window *windows; // that count, without overlaps, by begin
     size_t window_count;
     uint32_t *names; // of each frame of the trace, + 1
+    bool *python;    // of each thread: some of its samples have a Python stack
     int side;
 };
 
@@ -79,7 +80,7 @@ static int64_t flame_overlap(const struct flame_source *source, int64_t begin, i
 }
 
 // A function is the same in both versions though its templates' arguments moved: the first one's name stands for both. A file
-// says which of many functions called "forward" it is.
+// says which of many functions called "forward" it is. What has no symbol is one frame a library: its offsets say nothing.
 static uint32_t flame_name(struct flame *flame, struct flame_source *source, uint32_t id)
 {
     if (source->names[id])
@@ -87,9 +88,14 @@ static uint32_t flame_name(struct flame *flame, struct flame_source *source, uin
     const struct trace_frame *frame = &source->trace->frames[id];
     const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
     const char *file = slash ? slash + 1 : frame->module;
+    const char *offset = strstr(frame->name, "+0x");
     char key[NAMES_LENGTH_MAX];
     uint32_t name;
-    if (file && strcmp(file, frame->name) != 0 && (frame->kind == 'p' || frame->name[0] == '[')) {
+    if (offset) {
+        char *text = xasprintf("%.*s (no symbol)", (int)(offset - frame->name), frame->name);
+        name = html_names_add(flame->names, text);
+        free(text);
+    } else if (file && strcmp(file, frame->name) != 0 && (frame->kind == 'p' || frame->name[0] == '[')) {
         char *text = xasprintf("%s (%s)", frame->name, file);
         name = html_names_add(flame->names, text);
         free(text);
@@ -111,9 +117,14 @@ static uint32_t flame_frames(struct flame *flame, struct flame_source *source, s
                              uint32_t stack, uint32_t count, enum html_frame_kind kind)
 {
     const struct trace_stack *row = &source->trace->stacks[stack];
+    uint32_t before = UINT32_MAX;
     for (uint32_t i = count < row->count ? count : row->count; i > 0; i--) {
-        uint32_t id = source->trace->stack_frames[row->first + i - 1];
-        node = html_tree_child(tree, node, flame_name(flame, source, id), kind);
+        const struct trace_frame *frame = &source->trace->frames[source->trace->stack_frames[row->first + i - 1]];
+        uint32_t name = flame_name(flame, source, source->trace->stack_frames[row->first + i - 1]);
+        bool nameless = frame->name[0] == '[' || strstr(frame->name, "+0x");
+        if (name != before || !nameless) // ten frames of one library without symbols say no more than one
+            node = html_tree_child(tree, node, name, kind);
+        before = name;
     }
     return node;
 }
@@ -133,13 +144,13 @@ static uint32_t flame_below_python(const struct flame_source *source, uint32_t s
 }
 
 static uint32_t flame_stack(struct flame *flame, struct flame_source *source, struct html_tree *tree, uint32_t node,
-                            uint32_t python, uint32_t user, uint32_t kernel)
+                            uint32_t thread, uint32_t python, uint32_t user, uint32_t kernel)
 {
     bool eval = false;
     uint32_t native = flame_below_python(source, user, &eval);
     if (python)
         node = flame_frames(flame, source, tree, node, python, UINT32_MAX, HTML_FRAME_PYTHON);
-    else if (eval)
+    else if (eval || source->python[thread])
         node = html_tree_child(tree, node, html_names_add(flame->names, "(Python stack not read)"), HTML_FRAME_PLACE);
     node = flame_frames(flame, source, tree, node, user, native, HTML_FRAME_NATIVE);
     return flame_frames(flame, source, tree, node, kernel, UINT32_MAX, HTML_FRAME_KERNEL);
@@ -155,7 +166,7 @@ static void flame_on_cpu(struct flame *flame, struct flame_source *source)
         if (!trace_is_target(trace, sample->thread) || !(sample->why & UG_SAMPLE_TARGET) ||
             window == source->window_count || source->windows[window].begin > sample->at)
             continue;
-        uint32_t node = flame_stack(flame, source, flame->trees[0], 0, sample->python, sample->user, sample->kernel);
+        uint32_t node = flame_stack(flame, source, flame->trees[0], 0, sample->thread, sample->python, sample->user, sample->kernel);
         html_tree_add(flame->trees[0], node, source->side, (double)trace->tick_ns);
     }
 }
@@ -173,7 +184,7 @@ static void flame_off_cpu(struct flame *flame, struct flame_source *source)
         const struct trace_gap *gap = &source->trace->gaps[part->gap];
         uint32_t node = html_tree_child(flame->trees[1], 0, html_names_add(flame->names, causes[part->cause].title),
                                         HTML_FRAME_PLACE);
-        node = flame_stack(flame, source, flame->trees[1], node, gap->python, gap->user, gap->kernel);
+        node = flame_stack(flame, source, flame->trees[1], node, gap->thread, gap->python, gap->user, gap->kernel);
         html_tree_add(flame->trees[1], node, source->side, (double)ns);
     }
 }
@@ -182,11 +193,15 @@ static void flame_fold(struct flame *flame, struct flame_source *source, double 
 {
     flame_merge(source);
     source->names = xcalloc(source->trace->frame_count + 1, sizeof *source->names);
+    source->python = xcalloc(source->trace->thread_count + 1, sizeof *source->python);
+    for (size_t i = 0; i < source->trace->sample_count; i++)
+        source->python[source->trace->samples[i].thread] |= source->trace->samples[i].python != 0;
     flame_on_cpu(flame, source);
     flame_off_cpu(flame, source);
     flame->steps[source->side] += steps;
     flame->sides[source->side] = true;
     free(source->names);
+    free(source->python);
     free(source->windows);
 }
 

@@ -52,7 +52,7 @@ static const struct how how_texts[] = {
      "One couple of blocks of typical length, the baseline's above the candidate's: steps and phases as the workload reported them, "
      "GPU operations as the driver timed them, of each thread what it ran and what it waited for. What a thread ran is known from "
      "samples: a run of one function reaches from the middle between two samples to the next, and no further than a tick and a half "
-     "from its sample. Where there are too many events to draw, the short ones that stand next to each other are one; pointing at it "
+     "from its sample. Python functions are read up to a tick after the sample they belong to. Where there are too many events to draw, the short ones that stand next to each other are one; pointing at it "
      "says how many.\n\nTables phase_span, step, gpu_op, gpu_call, sample, gap; `upgate report RUN.db -o run.pftrace` for a trace "
      "viewer."},
     {"table", "Kernels, functions and waits", true,
@@ -62,7 +62,7 @@ static const struct how how_texts[] = {
     {"flames", "Flame graphs", false,
      "On the CPU: samples of all threads of the workload inside its own turns, each worth one tick, divided by the steps. A stack reads "
      "from the outermost Python function in; below the innermost one come the native functions it called, then the kernel's. Off the "
-     "CPU: waits that held up the work, by their cause; waits of threads with nothing to do are left out. Frames thinner than 0.05 % "
+     "CPU: waits that held up the work, by their cause; waits of threads with nothing to do are left out. Frames thinner than 0.01 % "
      "are one. Widths add up all threads, so they can be more than the time of a step.\n\n"
      "Tables sample, gap, stack, frame; `upgate stalls RUN.db --folded off-cpu.folded`."},
     {"stalls", "Stalls", false,
