@@ -15,7 +15,7 @@ enum {
     DIFF_NAMED_MAX = 20,   // told in full
     DIFF_UNNAMED_MAX = 3,  // shown when nothing is named
     DIFF_PARTS_WIDTH = 30,
-    DIFF_NUMBER_WIDTH = 11
+    DIFF_NUMBER_WIDTH = 10
 };
 
 static enum screen_style diff_style(double delta_ns)
