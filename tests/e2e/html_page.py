@@ -119,6 +119,10 @@ def timeline(page):
     # A click on the phase "backward" of the old side, in the middle of it.
     spot = page.eval("(() => { const t = UP.timelines[0].drawn, p = t.layout.rows[0], box = t.canvas.getBoundingClientRect(), i = 2, s = t.layout.plot / (t.t1 - t.t0);"
                      "return [box.x + t.layout.gutter + ((p.row.start[i] + p.row.end[i]) / 2 - t.t0) * s, box.y + p.y + 5]; })()")
+    pixels = page.eval("(() => { const c = document.querySelector(%r), o = new OffscreenCanvas(c.width, c.height).getContext('2d', {willReadFrequently: true}), box = c.getBoundingClientRect();"
+                       "o.drawImage(c, 0, 0); const at = y => Array.from(o.getImageData(Math.round(%f - box.x) + 150, Math.round(y), 1, 1).data).join(); const t = UP.timelines[0].drawn.layout.rows[0];"
+                       "return [at(t.y + 8), at(t.y - 12)]; })()" % (canvas, spot[0]))
+    check("a long event is a bar", pixels[0] != pixels[1], pixels)
     page.mouse("mouseMoved", *spot)
     page.wait("!document.getElementById('tooltip').hidden && document.getElementById('tooltip').textContent.startsWith('backward')", "hovering names the event")
     page.click_at(*spot)
