@@ -9,7 +9,9 @@
 
 enum { FUNCTIONS_LEVELS = 6, FUNCTIONS_SIMILAR_MAX = 64 };
 static const double functions_similar = 0.55;
-static const double functions_share = 0.03; // of its place's time: below it a leftover is the sampling's, and stays alone
+static const double functions_similar_far = 0.6; // at another place
+// Of its place's time: a group needs such a one on each side, and leaves out what is shorter than that: the sampling's.
+static const double functions_seed = 0.03, functions_share = 0.01;
 
 struct functions_keyed {
     uint64_t key, more;
@@ -87,17 +89,17 @@ void align_functions(struct align_job *job, const struct align_pool *pool)
         align_pair_named(job, leaves[0], counts[0], leaves[1], counts[1]);
 }
 
-struct functions_climb { // leftovers of a pool, as lists that are joined in no time
+struct functions_list { // leftovers of a pool, as lists that are joined in no time
     uint32_t head, tail;
     size_t count;
 };
 
 struct functions_rest {
-    struct functions_climb *climbs[ALIGN_SIDES]; // by pool
+    struct functions_list *climbs[ALIGN_SIDES]; // by pool
     uint32_t *next[ALIGN_SIDES];                 // by leaf
 };
 
-static void functions_append(struct functions_rest *rest, int s, struct functions_climb *to, const struct functions_climb *from)
+static void functions_append(struct functions_rest *rest, int s, struct functions_list *to, const struct functions_list *from)
 {
     if (!from->count)
         return;
@@ -109,7 +111,7 @@ static void functions_append(struct functions_rest *rest, int s, struct function
     to->count += from->count;
 }
 
-static uint32_t *functions_list(const struct functions_rest *rest, int s, const struct functions_climb *climb)
+static uint32_t *functions_leaves(const struct functions_rest *rest, int s, const struct functions_list *climb)
 {
     uint32_t *leaves = xcalloc(climb->count + 1, sizeof *leaves), at = climb->head;
     for (size_t i = 0; i < climb->count; i++, at = rest->next[s][at])
@@ -118,34 +120,36 @@ static uint32_t *functions_list(const struct functions_rest *rest, int s, const 
 }
 
 // After a round of pairing: the list without those that found a partner.
-static void functions_keep(const struct align_job *job, struct functions_rest *rest, int s, struct functions_climb *climb,
+static void functions_keep(const struct align_job *job, struct functions_rest *rest, int s, struct functions_list *climb,
                            const uint32_t *leaves)
 {
-    struct functions_climb kept = {0};
+    struct functions_list kept = {0};
     for (size_t i = 0; i < climb->count; i++) {
         if (job->sides[s].leaves[leaves[i]].group != COST_NONE)
             continue;
-        struct functions_climb one = {leaves[i], leaves[i], 1};
+        struct functions_list one = {leaves[i], leaves[i], 1};
         functions_append(rest, s, &kept, &one);
     }
     *climb = kept;
 }
 
-static void functions_meet(struct align_job *job, struct functions_rest *rest, uint32_t pool)
+typedef void (*functions_pair)(struct align_job *job, const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b);
+
+static void functions_meet(struct align_job *job, struct functions_rest *rest, uint32_t pool, functions_pair pair)
 {
-    struct functions_climb *a = &rest->climbs[0][pool], *b = &rest->climbs[1][pool];
+    struct functions_list *a = &rest->climbs[0][pool], *b = &rest->climbs[1][pool];
     if (!a->count || !b->count || (job->visits <= 0 && pool))
         return;
     job->visits -= (int64_t)(a->count + b->count);
-    uint32_t *left = functions_list(rest, 0, a), *right = functions_list(rest, 1, b);
-    align_pair_named(job, left, a->count, right, b->count);
+    uint32_t *left = functions_leaves(rest, 0, a), *right = functions_leaves(rest, 1, b);
+    pair(job, left, a->count, right, b->count);
     functions_keep(job, rest, 0, a, left);
     functions_keep(job, rest, 1, b, right);
     free(left);
     free(right);
 }
 
-void align_rest_moved(struct align_job *job)
+static void functions_climb(struct align_job *job, functions_pair pair)
 {
     struct functions_rest rest;
     for (int s = 0; s < ALIGN_SIDES; s++) {
@@ -153,13 +157,13 @@ void align_rest_moved(struct align_job *job)
         rest.next[s] = xcalloc(job->sides[s].leaf_count + 1, sizeof *rest.next[s]);
         for (size_t i = 0; i < job->sides[s].leaf_count; i++) {
             const struct align_leaf *leaf = &job->sides[s].leaves[i];
-            struct functions_climb one = {(uint32_t)i, (uint32_t)i, 1};
+            struct functions_list one = {(uint32_t)i, (uint32_t)i, 1};
             if (leaf->group == COST_NONE)
                 functions_append(&rest, s, &rest.climbs[s][leaf->pool], &one);
         }
     }
     for (size_t i = job->pool_count; i-- > 0;) { // a pool's parent comes before it
-        functions_meet(job, &rest, (uint32_t)i);
+        functions_meet(job, &rest, (uint32_t)i, pair);
         for (int s = 0; s < ALIGN_SIDES && job->pools[i].parent != COST_NONE; s++)
             functions_append(&rest, s, &rest.climbs[s][job->pools[i].parent], &rest.climbs[s][i]);
     }
@@ -167,6 +171,11 @@ void align_rest_moved(struct align_job *job)
         free(rest.climbs[s]);
         free(rest.next[s]);
     }
+}
+
+void align_rest_moved(struct align_job *job)
+{
+    functions_climb(job, align_pair_named);
 }
 
 struct functions_couple {
@@ -187,13 +196,13 @@ static int functions_by_score(const void *left, const void *right)
 }
 
 // Leftover functions of a class, the longest first; how many.
-static size_t functions_left(const struct align_job *job, const struct align_pool *pool, int s, int class, uint32_t *ret, size_t max)
+static size_t functions_left(const struct align_job *job, int s, const uint32_t *leaves, size_t leaf_count, int class, uint32_t *ret)
 {
     size_t count = 0;
-    for (size_t i = 0; i < pool->count[s] && count < max; i++) {
-        const struct align_leaf *leaf = &job->sides[s].leaves[pool->leaves[s][i]];
+    for (size_t i = 0; i < leaf_count && count < FUNCTIONS_SIMILAR_MAX; i++) {
+        const struct align_leaf *leaf = &job->sides[s].leaves[leaves[i]];
         if (leaf->kind == COST_FUNCTION && leaf->class == class && leaf->group == COST_NONE)
-            ret[count++] = pool->leaves[s][i];
+            ret[count++] = leaves[i];
     }
     return count;
 }
@@ -207,17 +216,18 @@ static double functions_score(struct align_job *job, const struct align_leaf *a,
     return align_similarity(job, a->normal, b->normal);
 }
 
-static void functions_alike(struct align_job *job, const struct align_pool *pool, int class)
+static void functions_alike(struct align_job *job, const uint32_t *leaves_a, size_t count_a, const uint32_t *leaves_b, size_t count_b,
+                            int class, double least)
 {
     uint32_t a[FUNCTIONS_SIMILAR_MAX], b[FUNCTIONS_SIMILAR_MAX];
-    size_t n = functions_left(job, pool, 0, class, a, FUNCTIONS_SIMILAR_MAX);
-    size_t m = n ? functions_left(job, pool, 1, class, b, FUNCTIONS_SIMILAR_MAX) : 0, count = 0;
+    size_t n = functions_left(job, 0, leaves_a, count_a, class, a);
+    size_t m = n ? functions_left(job, 1, leaves_b, count_b, class, b) : 0, count = 0;
     struct functions_couple *list = xcalloc(n * m + 1, sizeof *list);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < m; k++) {
             const struct align_leaf *x = &job->sides[0].leaves[a[i]], *y = &job->sides[1].leaves[b[k]];
             double score = functions_score(job, x, y);
-            if (score >= functions_similar)
+            if (score >= least)
                 list[count++] = (struct functions_couple){score, x->ns + y->ns, a[i], b[k]};
         }
     qsort(list, count, sizeof *list, functions_by_score);
@@ -241,21 +251,49 @@ static void functions_replaced(struct align_job *job, const struct align_pool *p
     }
     for (int s = 0; s < ALIGN_SIDES; s++) {
         size_t kept = 0;
-        counts[s] = functions_left(job, pool, s, class, leaves[s], FUNCTIONS_SIMILAR_MAX);
+        bool seed = false;
+        counts[s] = functions_left(job, s, pool->leaves[s], pool->count[s], class, leaves[s]);
         for (size_t i = 0; i < counts[s]; i++)
             if (job->sides[s].leaves[leaves[s][i]].ns >= functions_share * total)
                 leaves[s][kept++] = leaves[s][i];
-        counts[s] = kept;
+        for (size_t i = 0; i < kept; i++)
+            seed |= job->sides[s].leaves[leaves[s][i]].ns >= functions_seed * total;
+        counts[s] = seed ? kept : 0;
     }
     if (counts[0] && counts[1])
         align_join_several(job, leaves[0], counts[0], leaves[1], counts[1]);
 }
 
+static int functions_by_leaf(const void *left, const void *right)
+{
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    return (a > b) - (a < b);
+}
+
+static void functions_far(struct align_job *job, const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b)
+{
+    uint32_t *sorted = xcalloc(count_a + count_b + 1, sizeof *sorted); // the longest first, as leaves are
+    if (job->opts.ignore_names || !count_a || !count_b) {
+        free(sorted);
+        return;
+    }
+    memcpy(sorted, a, count_a * sizeof *a);
+    memcpy(sorted + count_a, b, count_b * sizeof *b);
+    qsort(sorted, count_a, sizeof *sorted, functions_by_leaf);
+    qsort(sorted + count_a, count_b, sizeof *sorted, functions_by_leaf);
+    for (int class = 0; class < COST_CLASS_COUNT; class++)
+        functions_alike(job, sorted, count_a, sorted + count_a, count_b, class, functions_similar_far);
+    free(sorted);
+}
+
 void align_rest_functions(struct align_job *job)
 {
-    for (size_t i = 0; i < job->pool_count; i++)
+    for (size_t i = 0; i < job->pool_count; i++) {
+        const struct align_pool *pool = &job->pools[i];
         for (int class = 0; class < COST_CLASS_COUNT; class++) {
-            functions_alike(job, &job->pools[i], class);
-            functions_replaced(job, &job->pools[i], class);
+            functions_alike(job, pool->leaves[0], pool->count[0], pool->leaves[1], pool->count[1], class, functions_similar);
+            functions_replaced(job, pool, class);
         }
+    }
+    functions_climb(job, functions_far);
 }
