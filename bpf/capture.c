@@ -86,6 +86,7 @@ int capture_open(const struct capture_opts *opts, capture_callback callback, voi
     capture->sample_hz = opts->sample_hz;
     capture->ring_bytes = ring_bytes;
     capture->no_children = opts->no_children;
+    capture->prompt = opts->prompt;
     capture->cgroup = opts->cgroup ? xstrdup(opts->cgroup) : NULL;
     status = capture_load(capture, err);
     if (!status)

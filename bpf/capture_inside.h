@@ -68,7 +68,7 @@ struct capture {
     int64_t threshold_ns;
     uint32_t sample_hz;
     size_t ring_bytes;
-    bool no_children, detached;
+    bool no_children, prompt, detached;
     char *cgroup;
     int64_t cgroup_read_ns;     // when its processes were read last
     struct code_range *tracing; // functions of tracepoints, in order

@@ -162,7 +162,8 @@ void capture_set_settings(struct capture *capture, const struct btf *btf)
     settings->self_tgid = (uint32_t)getpid();
     settings->follow_children = !capture->no_children;
     settings->sample_period_ns = capture->sample_hz ? 1000000000 / capture->sample_hz : 0;
-    settings->wake_bytes = (uint32_t)(capture->ring_bytes / 2);
+    settings->wake_bytes = capture->prompt ? 0 : (uint32_t)(capture->ring_bytes / 2);
+    settings->wake_pause_ns = capture->prompt ? 200000 : 1000000;
     settings->wake_rare_bytes = (uint32_t)(rare / 2);
     settings->switch_arguments = (uint32_t)tracepoint_arguments(btf, "sched_switch");
     settings->migrate_arguments = (uint32_t)tracepoint_arguments(btf, "mm_migrate_pages");

@@ -37,7 +37,8 @@ const volatile __s64 preempt_count_delta = 0; /* from the CPU's run queue to its
 const volatile __u64 sample_period_ns = 0;
 const volatile __u64 spin_begin[4]; /* code of the functions that spin for a sleeping lock */
 const volatile __u64 spin_end[4];
-const volatile __u32 wake_bytes = 1 << 21; /* half of the big ring */
+const volatile __u32 wake_bytes = 1 << 21; /* half of the big ring; 0: at every record */
+const volatile __u64 wake_pause_ns = 1000000; /* between two wake-ups of a reader that sleeps */
 const volatile __u32 wake_rare_bytes = 1 << 19;
 
 enum iterator_mode { MODE_MARK, MODE_LOOK, MODE_UNFINISHED, MODE_TOTALS };
@@ -264,11 +265,10 @@ static __always_inline void emit(void *ring, __u32 wake, __u32 counter, void *re
     if (!counts)
         return;
     __sync_fetch_and_add(&counts->seen, 1);
-    if (bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > wake) {
+    if (!wake || bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > wake) {
         __u64 now = bpf_ktime_get_ns();
 
-        if (now - woken_ns >
-            1000000) { /* one wake-up a millisecond is enough for a reader that sleeps */
+        if (now - woken_ns > wake_pause_ns) {
             woken_ns = now;
             flags = BPF_RB_FORCE_WAKEUP;
         }

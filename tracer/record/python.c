@@ -16,6 +16,7 @@
 
 enum {
     PYTHON_SHARE_DIVISOR = 64,      // of one core: 1.6 %; the rest of the recorder takes 0.6 %
+    PYTHON_PROMPT_DIVISOR = 5,      // 20 %: a walk takes up to 100 us, and 1,000 samples a second want one
     PYTHON_QUIET_NS_MAX = 20000000, // between looks when the last ones found every thread as it was
     PYTHON_CREDIT_MAX_NS = 20000000, // what may be saved up for a burst: a second's share
     PYTHON_WALKS_MAX = 256,         // of one look
@@ -56,6 +57,7 @@ struct python_reader {
     struct stacks *stacks;
     int64_t threshold_ns;
     int64_t interval_ns; // between looks
+    int64_t share_divisor;
     bool moved;          // a thread ran since the last look
     int64_t credit_ns, credited_ns, next_look_ns, look_begin_ns, look_cost_ns;
     struct python *pythons[PYTHON_TARGETS_MAX];
@@ -68,13 +70,14 @@ struct python_reader {
     char refused[300];
 };
 
-struct python_reader *python_new(struct tasks *tasks, struct stacks *stacks, int64_t threshold_ns)
+struct python_reader *python_new(struct tasks *tasks, struct stacks *stacks, int64_t threshold_ns, bool prompt)
 {
     struct python_reader *reader = xcalloc(1, sizeof *reader);
     reader->tasks = tasks;
     reader->stacks = stacks;
     reader->threshold_ns = threshold_ns;
     reader->interval_ns = PYTHON_LOOK_NS;
+    reader->share_divisor = prompt ? PYTHON_PROMPT_DIVISOR : PYTHON_SHARE_DIVISOR;
     reader->credit_ns = PYTHON_CREDIT_MAX_NS;
     reader->credited_ns = clock_monotonic_ns();
     return reader;
@@ -110,7 +113,7 @@ void python_process_gone(void *context, struct task_process *process)
 
 static bool python_may_pay(struct python_reader *reader, int64_t now_ns)
 {
-    int64_t earned_ns = (now_ns - reader->credited_ns) / PYTHON_SHARE_DIVISOR;
+    int64_t earned_ns = (now_ns - reader->credited_ns) / reader->share_divisor;
     if (earned_ns > 0) {
         reader->credited_ns = now_ns;
         reader->credit_ns += earned_ns;

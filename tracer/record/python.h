@@ -19,7 +19,7 @@ enum {
 
 struct python_reader;
 
-struct python_reader *python_new(struct tasks *tasks, struct stacks *stacks, int64_t threshold_ns);
+struct python_reader *python_new(struct tasks *tasks, struct stacks *stacks, int64_t threshold_ns, bool prompt);
 void python_free(struct python_reader *reader); // NULL ok
 void python_process_gone(void *reader, struct task_process *process);
 

@@ -25,6 +25,7 @@ struct recorder_opts {
     uint32_t sample_hz;      // 0 = 199 (never a divisor of the timer tick); UINT32_MAX: no samples
     bool no_python;
     bool no_children;
+    bool prompt; // Python stacks of samples are read at once, and may cost more: a traced launch
     const char *command;    // for table recording.target, JSON array text, or NULL
     uint32_t gpu_kinds;     // enum ug_spool_want of prepared processes; 0: their GPU side is left alone
     const char *gpu_library; // for the sentence that says how to prepare a process; NULL ok

@@ -127,7 +127,8 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
                                    .cgroup = opts->cgroup,
                                    .no_children = opts->no_children,
                                    .threshold_ns = recorder->threshold_ns,
-                                   .sample_hz = sample_hz};
+                                   .sample_hz = sample_hz,
+                                   .prompt = opts->prompt};
     struct error host = {0};
     int rc = capture_open(&capture, recorder_on_event, recorder, &recorder->capture, &host);
     if (rc && !recorder_goes_on(recorder, opts, rc))
@@ -193,7 +194,7 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
         recorder->counters = counters_new(recorder->writer, recorder->recording_id,
                                           opts->pid_count ? opts->pids[0] : 0, opts->cgroup);
         if (!opts->no_python)
-            recorder->python = python_new(recorder->tasks, recorder->stacks, recorder->threshold_ns);
+            recorder->python = python_new(recorder->tasks, recorder->stacks, recorder->threshold_ns, opts->prompt);
         rc = recorder_start_gpu(recorder, opts, err);
     }
     if (rc == 0)
