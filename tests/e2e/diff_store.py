@@ -7,7 +7,7 @@ first in first out, what waits holds the host up, collectives begin when the las
 time as it would in reality, and a slower kernel that is hidden behind another one moves nothing. The untraced pairs, the
 traced ones with their tables, and what the gate would have judged go into a store by contracts/schema.sql.
 
-    python3 tests/e2e/diff_store.py PLANT out.db [--names scrambled] [--seed N] [--pairs N] [--traced N] [--host]
+    python3 tests/e2e/diff_store.py PLANT out.db [--names scrambled] [--seed N] [--pairs N] [--traced N] [--host] [--autograd]
     python3 tests/e2e/diff_store.py --list
 
 From Python: write(plant, path, **options) -> Answer."""
@@ -349,7 +349,7 @@ class Rank:
         if at > self.now:
             self.offs.append((self.now, at + SYNC_NS, "cuda", op))
             self.now = at + SYNC_NS
-        self.calls.append((begin, self.now, name, "sync"))
+        self.calls.append((begin, self.now, name, "sync", op.phase))
 
     def step(self, ops, idx, last):
         """A generator: it yields (start, dur) of a collective when its data is ready here, and is sent the end."""
@@ -367,7 +367,7 @@ class Rank:
                 self.marks.append((self.now, 2 if module[1] else 1, op.module, 0))
             yield from self.run(op)
         if last:
-            self.wait_until(max([self.now, *self.free.values()]), "cudaDeviceSynchronize", Op("sync", "cudaDeviceSynchronize"))
+            self.wait_until(max([self.now, *self.free.values()]), "cudaDeviceSynchronize", Op("sync", "cudaDeviceSynchronize", phase="optimizer"))
         self.phases.append((phase_begin, self.now, phase))
         self.marks += [(self.now, 1, None, 0), (self.now, 4, None, idx)]
         self.steps.append((idx, begin, self.now - begin))
@@ -382,7 +382,7 @@ class Rank:
         elif op.kind == "call":
             begin = self.now
             self.spend(dur, op)
-            self.calls.append((begin, self.now, op.name, "call"))
+            self.calls.append((begin, self.now, op.name, "call", op.phase))
         elif op.kind == "sync":
             self.wait_until(max([self.now, *self.free.values()]) if "Device" in op.name else self.free.get(op.stream, 0), op.name, op)
         elif op.kind == "wait":
@@ -546,6 +546,7 @@ class Recording:
         w.add("gpu_process", process_id=process, state="traced", kinds=255, cupti_version=130000, driver_version=13000,
               clock_slope=1.0, clock_residual_ns=120, clock_residual_max_ns=900, clock_samples=40)
         w.add("gpu_device", process_id=process, device=0, name="NVIDIA H200", uuid=f"GPU-{rank.rank}", compute_capability="9.0", multiprocessors=132)
+        rank.autograd = w.add("thread", process_id=process, tid=pid + 50, comm="pt_autograd_0") if self.options.autograd else main
         self.gpu(rank, process, main)
         self.marks(rank, process, main)
         w.many("phase_span", ("launch_id", "rank", "begin_ns", "depth", "dur_ns", "name"),
@@ -576,29 +577,31 @@ class Recording:
                 kind = SET if op.kind == "set" else op.copy
                 call_name = "cudaMemsetAsync" if op.kind == "set" else "cudaMemcpyAsync"
             number = None if node is None else (1 + self.side) * 100000 + node
-            key = (kind, op.stream, kernel, call_name, op.bytes, op.memory, number)
+            thread = rank.autograd if op.phase == "backward" and not graph else main
+            key = (kind, op.stream, kernel, call_name, op.bytes, op.memory, number, thread)
             if key not in works:
                 plain = op.kind in ("kernel", "collective")
                 works[key] = w.add("gpu_work", kind=kind, stream_id=streams[op.stream], kernel_id=kernel, call_name_id=w.string(call_name),
-                                   thread_id=main, bytes=None if plain else op.bytes, memory=op.memory if op.kind == "copy" else None,
+                                   thread_id=thread, bytes=None if plain else op.bytes, memory=op.memory if op.kind == "copy" else None,
                                    graph=1 if graph else None, graph_node=number)
             rows.append((start, dur, works[key], start - call, call_dur, correlation + 1))
         w.many("gpu_op", ("start_ns", "dur_ns", "work_id", "call_ns", "call_dur_ns", "correlation"), sorted(rows))
         base = len(rows) + 1
-        for k, (begin, end, name, what) in enumerate(rank.calls):
-            w.add("gpu_call", start_ns=begin, dur_ns=end - begin, process_id=process, thread_id=main, name_id=w.string(name), correlation=base + k, result=0)
+        for k, (begin, end, name, what, phase) in enumerate(rank.calls):
+            thread = rank.autograd if phase == "backward" else main
+            w.add("gpu_call", start_ns=begin, dur_ns=end - begin, process_id=process, thread_id=thread, name_id=w.string(name), correlation=base + k, result=0)
             if what == "sync":
                 w.add("gpu_sync", start_ns=begin, dur_ns=end - begin, process_id=process, kind=4 if "Device" in name else 3,
-                      stream_id=None if "Device" in name else streams[MAIN], thread_id=main, correlation=base + k)
+                      stream_id=None if "Device" in name else streams[MAIN], thread_id=thread, correlation=base + k)
         w.many("nccl_op", ("process_id", "thread_id", "enqueued_ns", "ended_ns", "kernel_start_ns", "kernel_end_ns", "communicator", "communicator_name",
                            "rank", "ranks", "sequence", "function", "datatype", "algorithm", "protocol", "count", "bytes", "channels", "warps",
                            "plugin_version"),
-               [(process, main, call, end, start, end, 77, "world", rank.rank, len(self.launch.ranks), sequence, op.function, "ncclFloat32",
+               [(process, rank.autograd, call, end, start, end, 77, "world", rank.rank, len(self.launch.ranks), sequence, op.function, "ncclFloat32",
                  op.algorithm, op.protocol, op.bytes // 4, op.bytes, 16, 16, 4) for call, start, end, op, sequence in rank.nccl])
 
     def marks(self, rank, process, main):
         w = self.writer
-        rows = [(process, main, at, kind, w.string(name), value) for at, kind, name, value in rank.marks]
+        rows = [(process, rank.autograd if kind == 2 else main, at, kind, w.string(name), value) for at, kind, name, value in rank.marks]
         first = min((mark[0] for mark in rank.marks), default=0) - 50 * MS  # captured before the first step
         for k, op in rank.captured.items():
             at = first + k * 10 * US
@@ -614,6 +617,9 @@ class Recording:
         for (_, end), (begin, _) in zip([(0, span[0]), *turns], [*turns, (span[1], 0)]):
             if begin - end >= 100 * US:
                 gaps.append((end, begin, "turn", None))
+        if self.options.autograd:
+            gaps = [gap for gap in gaps if not gap[3] or gap[3].phase != "backward"]
+            gaps += [(b, e, "autograd", None) for b, e, name in rank.phases if name == "backward" and e - b >= 100 * US]
         at, samples = span[0], []
         runs = rank.runs
         k = 0
@@ -624,7 +630,8 @@ class Recording:
                 op = runs[k][2]
                 user = w.stack("user", ("cudaLaunchKernel", "libcudart.so.12"), ("at::native::launch", "libtorch_cuda.so")) if op.kind not in (
                     "host", "off") else w.stack("user", (op.name, "libtorch_python.so"), ("_PyEval_EvalFrameDefault", "python3.11"))
-                samples.append((main, at, 0, 1 | 16, None, user, w.stack("python", *python_frames(op))))
+                other = self.options.autograd and op.phase == "backward"  # no Python there
+                samples.append((rank.autograd if other else main, at, 0, 1 | 16, None, user, None if other else w.stack("python", *python_frames(op))))
             at += tick
         w.many("sample", ("thread_id", "at_ns", "cpu", "why", "kernel_stack", "user_stack", "python_stack"), samples)
         for begin, end, what, op in sorted(gaps, key=lambda gap: gap[0]):
@@ -646,6 +653,9 @@ class Recording:
                 row.update(waker_thread=rank.worker, syscall_nr=0, syscall_target="pipe:[5]",
                            kernel_stack=kernel_stack(w, "schedule", "anon_pipe_read", "vfs_read"),
                            waker_stack=kernel_stack(w, "wake_up_q", "anon_pipe_write", "vfs_write"))
+            elif what == "autograd":
+                row.update(waker_thread=rank.autograd, syscall_nr=202, kernel_stack=kernel_stack(w, "schedule", "futex_do_wait", "__futex_wait", "futex_wait"),
+                           waker_stack=kernel_stack(w, "wake_up_q", "futex_wake", "do_futex"))
             elif what == "turn":
                 row.update(flags=1 << 16, kernel_stack=kernel_stack(w, "schedule", "do_freezer_trap", "get_signal"))
             else:
@@ -663,6 +673,7 @@ class Options:
     host: bool = False
     hz: int = 997
     interleave: str = "steps"
+    autograd: bool = False  # the backward pass is called by a thread of its own, as PyTorch does
 
 
 def sides_of(name):
@@ -773,6 +784,7 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--names", choices=("plain", "scrambled"), default="plain")
     parser.add_argument("--host", action="store_true", help="host samples, gaps and stacks, too")
+    parser.add_argument("--autograd", action="store_true", help="the backward pass is called by a thread of its own")
     for name in ("seed", "pairs", "traced", "couples"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Options, name))
     arguments = parser.parse_args()
@@ -783,7 +795,7 @@ def main():
             print(f"{name:24} {a / MS:7.3f} ms {b / MS:7.3f} ms {100 * (b / a - 1):+7.2f} %  {' '.join(answer.kinds) or 'nothing'}")
         return 0
     answer = write(arguments.plant, arguments.out, seed=arguments.seed, pairs=arguments.pairs, traced=arguments.traced, couples=arguments.couples,
-                   names=arguments.names, host=arguments.host)
+                   names=arguments.names, host=arguments.host, autograd=arguments.autograd)
     print(json.dumps(dataclasses.asdict(answer)))
     return 0
 
