@@ -10,6 +10,8 @@
 #include "reports/render/html_parts.h"
 #include "reports/render/numbers.h"
 
+enum { JUDGEMENT_OUTPUT_MAX = 3000 };
+
 static void facts_add(json_t *facts, const char *label, const char *value)
 {
     if (!value || !*value)
@@ -145,6 +147,56 @@ json_t *html_fingerprint(struct store *store)
     return list;
 }
 
+// "dlrm-train: the candidate crashes" without its workload, which stands beside it.
+static const char *judgement_unnamed(const struct report_finding *finding)
+{
+    size_t len = finding->workload ? strlen(finding->workload) : 0;
+    bool named = len > 0 && strncmp(finding->text, finding->workload, len) == 0 && strncmp(finding->text + len, ": ", 2) == 0;
+    return named ? finding->text + len + 2 : finding->text;
+}
+
+// The end of what was said on stderr, without the sequences that colour a terminal.
+static json_t *judgement_output(const char *text)
+{
+    struct strbuf plain = {0};
+    size_t len = strlen(text), skip = len > JUDGEMENT_OUTPUT_MAX ? len - JUDGEMENT_OUTPUT_MAX : 0;
+    for (text += skip; *text; text++) {
+        if (text[0] == '\x1b' && text[1] == '[') {
+            text += 2 + strcspn(text + 2, "@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz~");
+        } else if (text[0] == '\x1b' && text[1] == ']') {
+            text += strcspn(text, "\a");
+        } else {
+            strbuf_add_bytes(&plain, text, 1);
+        }
+        if (!*text)
+            break;
+    }
+    json_t *output = html_text(plain.len ? plain.text : "", JUDGEMENT_OUTPUT_MAX);
+    strbuf_free(&plain);
+    return output;
+}
+
+// What ended badly stands with the findings, which say what it does to the verdict.
+static void judgement_crashes(const struct report *report, json_t *list)
+{
+    char ending[NUMBERS_SIZE];
+    for (int i = 0; i < report->crash_count && i < HTML_LIST_MAX; i++) {
+        const struct report_crash *crash = &report->crashes[i];
+        json_t *item = json_object();
+        char *text = xasprintf("%s in %lld launch%s", numbers_ending(crash, ending), (long long)crash->launches,
+                               crash->launches == 1 ? "" : "es");
+        json_object_set_new(item, "effect", json_string("note"));
+        json_object_set_new(item, "kind", json_string("ended"));
+        json_object_set_new(item, "text", html_text(text, HTML_TEXT_BYTES_MAX));
+        json_object_set_new(item, "workload", html_text(crash->workload, HTML_NAME_BYTES_MAX));
+        json_object_set_new(item, "side", json_string(crash->side ? "b" : "a"));
+        json_object_set_new(item, "output",
+                            crash->stderr_tail && *crash->stderr_tail ? judgement_output(crash->stderr_tail) : json_null());
+        json_array_append_new(list, item);
+        free(text);
+    }
+}
+
 static json_t *judgement_findings(const struct report *report)
 {
     static const char *const effects[] = {[REPORT_EFFECT_FAIL] = "fail",
@@ -156,11 +208,12 @@ static json_t *judgement_findings(const struct report *report)
         json_t *item = json_object();
         json_object_set_new(item, "effect", json_string(effects[finding->effect]));
         json_object_set_new(item, "kind", html_text(finding->kind, HTML_NAME_BYTES_MAX));
-        json_object_set_new(item, "text", html_text(finding->text, HTML_TEXT_BYTES_MAX));
+        json_object_set_new(item, "text", html_text(judgement_unnamed(finding), HTML_TEXT_BYTES_MAX));
         json_object_set_new(item, "workload", html_text(finding->workload, HTML_NAME_BYTES_MAX));
         json_object_set_new(item, "side", finding->side < 0 ? json_null() : json_string(finding->side ? "b" : "a"));
         json_array_append_new(list, item);
     }
+    judgement_crashes(report, list);
     return list;
 }
 
@@ -218,16 +271,6 @@ static void judgement_note(json_t *notes, const char *level, const char *text)
 static json_t *judgement_notes(const struct report *report)
 {
     json_t *notes = json_array();
-    char ending[NUMBERS_SIZE];
-    for (int i = 0; i < report->crash_count && i < HTML_LIST_MAX; i++) {
-        const struct report_crash *crash = &report->crashes[i];
-        char *text = xasprintf("%s, %s: %s in %lld launch%s. On its stderr: %s", crash->workload,
-                               report_side_word(crash->side), numbers_ending(crash, ending),
-                               (long long)crash->launches, crash->launches == 1 ? "" : "es",
-                               crash->stderr_tail && *crash->stderr_tail ? crash->stderr_tail : "nothing");
-        judgement_note(notes, "warning", text);
-        free(text);
-    }
     for (int i = 0; i < report->note_count && i < HTML_LIST_MAX; i++)
         judgement_note(notes, strcmp(report->notes[i].level, "info") == 0 ? "note" : "warning",
                        report->notes[i].text);

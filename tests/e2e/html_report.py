@@ -222,6 +222,8 @@ def test_hostile_names(case):
     assert any(workload["name"] == "<script>alert(1)</script>|x" for workload in document["workloads"])
     assert document["verdict"]["reason"].startswith("<script>alert(1)</script>")
     assert "<script>" not in page.title
+    outputs = [finding["output"] for finding in document["findings"] if finding.get("output")]
+    assert any("::error::injected\n</details><b>" in output for output in outputs) and not any("\x1b" in output for output in outputs), outputs
     # Names of kernels and threads.
     diff_store.write("kernel_slower", case.path("gpu.db"), host=True)
     long_name = "k" * 65536

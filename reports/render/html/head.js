@@ -125,7 +125,8 @@ UP.parts.findings = (data, main) => {
     const words = {fail: "fails the run", inconclusive: "leaves it open", note: "note"};
     part.append(UP.el("ul", {class: "findings"}, findings.map(finding => UP.el("li", {class: UP.pick(words, finding.effect, null) ? finding.effect : ""},
         UP.el("span", {class: "tag", text: UP.pick(words, finding.effect, "note")}), " ", finding.workload ? [UP.name(finding.workload, 40, "b"), ": "] : null,
-        UP.clean(finding.text).slice(0, 2000), finding.side === "a" || finding.side === "b" ? " (" + UP.sideName(finding.side === "a" ? 0 : 1) + ")" : ""))));
+        UP.clean(finding.text).slice(0, 2000), finding.side === "a" || finding.side === "b" ? " (" + UP.sideName(finding.side === "a" ? 0 : 1) + ")" : "",
+        finding.output ? UP.el("pre", {class: "output", tabindex: "0", text: String(finding.output).slice(0, 4000).split("\n").map(UP.clean).join("\n")}) : null))));
 };
 UP.single = () => UP.list(UP.data.sides)[1] === ""; // a recording: there is nothing it is compared with
 UP.sideName = index => UP.short(UP.list(UP.data.sides)[index] || ["baseline", "candidate"][index], 24);
