@@ -12,7 +12,7 @@ enum {
     CHAIN_BEHIND_NS = 5000,   // begins at most this long after what it waited for on its stream; measured 0.8 to 2 us
     CHAIN_JOIN_NS = 15000,    // ... on another stream: an event comes in between
     CHAIN_LATENCY_NS = 10000, // after its call
-    CHAIN_LOOK_BACK = 256     // operations
+    CHAIN_LOOK_BACK = 64      // operations
 };
 
 struct chain {
@@ -59,7 +59,7 @@ static uint32_t chain_before(const struct chain *chain, size_t at)
     if (op->call_ago != UINT32_MAX && op->call_dur != UINT32_MAX && (int64_t)op->call_ago - op->call_dur <= CHAIN_LATENCY_NS)
         return own; // the host was late, whatever else ended then
     int64_t end = op->start - CHAIN_JOIN_NS;
-    for (size_t i = at, k = 0; i-- > 0 && k < CHAIN_LOOK_BACK; k++) {
+    for (size_t i = at, k = 0; i-- > 0 && k < CHAIN_LOOK_BACK && end < op->start - CHAIN_BEHIND_NS; k++) {
         int64_t other = op_end(chain_op(chain, i));
         if (other > end && other <= op->start) {
             end = other;
