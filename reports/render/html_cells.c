@@ -24,10 +24,11 @@ static json_t *cells_column(sqlite3_stmt *stmt, int column)
                                                             : html_real(sqlite3_column_double(stmt, column));
 }
 
-static int cells_points(struct store *store, const struct report_cell *cell, json_t *points, struct error *err)
+static int cells_points(struct store *store, const struct report_cell *cell, size_t points_max, json_t *points,
+                        struct error *err)
 {
     sqlite3_stmt *stmt = store_query(store, err, cells_points_sql, "ssi", cell->workload, cell->metric,
-                                     (int64_t)HTML_POINTS_MAX);
+                                     (int64_t)points_max);
     if (!stmt)
         return err->code;
     int rc;
@@ -61,7 +62,8 @@ static void cells_numbers(json_t *item, const struct report_cell *cell)
     json_object_set_new(item, "confirm_pairs", html_count(cell->confirm_pairs));
 }
 
-json_t *html_cells(struct store *store, const struct report *report, const char *workload, struct error *err)
+json_t *html_cells(struct store *store, const struct report *report, const char *workload, size_t points_max,
+                   struct error *err)
 {
     json_t *cells = json_array();
     for (int i = 0; i < report->cell_count; i++) {
@@ -79,7 +81,7 @@ json_t *html_cells(struct store *store, const struct report *report, const char 
         cells_numbers(item, cell);
         json_object_set_new(item, "points", points);
         json_array_append_new(cells, item);
-        if (cells_points(store, cell, points, err) < 0) {
+        if (cells_points(store, cell, points_max, points, err) < 0) {
             json_decref(cells);
             return NULL;
         }

@@ -13,6 +13,7 @@
 
 enum {
     DOCUMENT_NODE_BYTES = 40,   // of a frame of a flame graph, its share of the names included
+    DOCUMENT_POINT_BYTES = 60,  // of a pair of a cell
     DOCUMENT_WORKLOADS_MAX = 200,
     DOCUMENT_RECORDINGS_MAX = 8, // of `upgate record` in one store
 };
@@ -141,7 +142,8 @@ static int document_workload(struct document *document, const struct report_work
     json_object_set_new(item, "verdict",
                         worst == REPORT_VERDICT_COUNT ? json_null() : json_string(report_verdict_word(worst)));
     json_object_set_new(item, "note", html_text(workload->note, HTML_TEXT_BYTES_MAX));
-    json_t *cells = html_cells(document->store, document->report, workload->name, err);
+    size_t points = document->limits->bytes / 8 / ((size_t)document->report->cell_count + 1) / DOCUMENT_POINT_BYTES;
+    json_t *cells = html_cells(document->store, document->report, workload->name, points < 10 ? 10 : points, err);
     if (!cells)
         return err->code;
     json_object_set_new(item, "cells", cells);

@@ -268,9 +268,24 @@ static void judgement_note(json_t *notes, const char *level, const char *text)
     json_array_append_new(notes, item);
 }
 
+// What is cut is told.
+static void judgement_left_out(json_t *notes, const char *what, int count, const char *table)
+{
+    if (count <= HTML_LIST_MAX)
+        return;
+    char *text = xasprintf("Of %d %s the first %d are shown; `sqlite3 RUN.db 'select * from %s'` has all.", count, what,
+                           HTML_LIST_MAX, table);
+    judgement_note(notes, "warning", text);
+    free(text);
+}
+
 static json_t *judgement_notes(const struct report *report)
 {
     json_t *notes = json_array();
+    judgement_left_out(notes, "findings", report->finding_count, "v_finding");
+    judgement_left_out(notes, "parity checks", report->parity_count, "parity");
+    judgement_left_out(notes, "rows of the trust ledger", report->ledger_count, "v_ledger");
+    judgement_left_out(notes, "notes", report->note_count, "note");
     for (int i = 0; i < report->note_count && i < HTML_LIST_MAX; i++)
         judgement_note(notes, strcmp(report->notes[i].level, "info") == 0 ? "note" : "warning",
                        report->notes[i].text);

@@ -20,9 +20,8 @@ enum {
     HTML_BYTES_MAX = 5000000,   // of the whole file: what mails and viewers of CI artifacts take
     HTML_EVENTS_MAX = 200000,   // of all timelines together: what the page draws smoothly
     HTML_NAME_BYTES_MAX = 300,  // of a name among thousands; templates of kernels reach 64 KB
-    HTML_TEXT_BYTES_MAX = 4000, // of a sentence, of the name of a contribution
-    HTML_POINTS_MAX = 500,      // pairs plotted of a cell
-    HTML_LIST_MAX = 1000,       // of other lists: differences, ledger rows, parity checks
+    HTML_TEXT_BYTES_MAX = 2000, // of a sentence
+    HTML_LIST_MAX = 400,        // of other lists: differences, ledger rows, parity checks
 };
 
 // html_values.c. Text of the store as a JSON string: valid UTF-8, at most `bytes` of it, then its length. NULL gives null.
@@ -47,8 +46,9 @@ json_t *html_run(struct store *store, const struct report *report);
 json_t *html_fingerprint(struct store *store);
 void html_judgement(json_t *document, const struct report *report); // verdict, findings, parity, trust, calibration, notes
 
-// html_cells.c: the cells of one workload with each pair's ratio.
-json_t *html_cells(struct store *store, const struct report *report, const char *workload, struct error *err);
+// html_cells.c: the cells of one workload with each pair's ratio, of at most points_max pairs each.
+json_t *html_cells(struct store *store, const struct report *report, const char *workload, size_t points_max,
+                   struct error *err);
 
 // html_diff.c: struct diff_workload, everything but the trees. bytes_max: of the table's rows, about.
 json_t *html_diff(const struct diff_workload *workload, size_t bytes_max);
