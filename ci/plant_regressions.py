@@ -186,13 +186,39 @@ def run(name, seed, keep=None):
     with tempfile.TemporaryDirectory(prefix="upgate-plants-") as directory:
         store = os.path.join(keep or directory, "%s-%d.db" % (name, seed))
         try:
-            workload = difference(answer, seed, store, directory)
-            result["verdict"], result["said"] = judge(answer, workload)
-            step_ns = workload["step_a_ns"]
-            named = [c for c in workload["contributions"] if c["named"]]
-            result.update(step_ns=step_ns, found=workload["delta_ns"] / step_ns, residual=abs(workload["residual_ns"]) / step_ns,
-                          coverage=workload["match_coverage"], traced_ratio=workload["traced_ratio"],
-                          kind=named[0]["kind"] if named else None, label=named[0]["label"] if named else None)
+            conclude(result, answer, difference(answer, seed, store, directory))
+        except Trouble as trouble:
+            result["said"] = str(trouble)
+    result["seconds"] = time.monotonic() - begin
+    return result
+
+
+def conclude(result, answer, workload):
+    result["verdict"], result["said"] = judge(answer, workload)
+    step_ns = workload["step_a_ns"]
+    if not step_ns:
+        return
+    named = [c for c in workload["contributions"] if c["named"]]
+    result.update(step_ns=step_ns, found=workload["delta_ns"] / step_ns, residual=abs(workload["residual_ns"]) / step_ns,
+                  coverage=workload["match_coverage"], traced_ratio=workload["traced_ratio"],
+                  kind=named[0]["kind"] if named else None, label=named[0]["label"] if named else None)
+
+
+def kept(directory):
+    """(plant, seed) of the stores that runs left in a directory."""
+    for entry in sorted(os.listdir(directory)):
+        found = re.fullmatch(r"(.+)-(\d+)\.db", entry)
+        if found and found.group(1) in answers():
+            yield found.group(1), int(found.group(2))
+
+
+def again(name, seed, keep, *options):
+    """The difference in a store that run() has left, explained and judged again."""
+    answer, begin = answers()[name], time.monotonic()
+    result = {"plant": name, "seed": seed, "verdict": FAILED, "said": "", "strength": answer["strength"]}
+    with tempfile.TemporaryDirectory(prefix="upgate-plants-") as directory:
+        try:
+            conclude(result, answer, explained(os.path.join(keep, "%s-%d.db" % (name, seed)), directory, *options))
         except Trouble as trouble:
             result["said"] = str(trouble)
     result["seconds"] = time.monotonic() - begin
