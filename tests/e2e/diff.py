@@ -132,6 +132,30 @@ def test_forms():
     assert [c for c in blind["contributions"] if c["named"]]
 
 
+def test_few_long_steps():
+    """Every tenth step of the candidate takes five times as long: the median does not move, and the mean is explained."""
+    diff_store.write("aa", path("aa.db"))
+    change("tail.db", "aa.db", "UPDATE step SET dur_ns = dur_ns * 5 WHERE idx % 10 = 7 AND launch_id IN (SELECT l.id FROM launch l "
+           "JOIN pair p ON p.id = l.pair_id WHERE l.side = 1 AND p.phase = 'main')")
+    workload = document("tail.db")
+    assert any("the mean is what is explained" in note for note in workload["notes"]), workload["notes"]
+    assert 0.2 < workload["delta_ns"] / workload["step_a_ns"] < 0.6, workload["delta_ns"]
+    check_sums(workload)
+
+
+def test_commands_without_steps():
+    diff_store.write("kernel_slower", path("good.db"))
+    change("command.db", "good.db", "DELETE FROM step", "DELETE FROM cell", "UPDATE pair SET interleave = 'slices'",
+           "INSERT INTO cell (workload, metric, unit, direction, gating, median_a, median_b, ratio, ci_lower, ci_upper, alpha, pairs, "
+           "verdict, improved, reason) VALUES ('train', 'total_time', 'ns', 'lower', 1, 2e8, 2.1e8, 1.05, 1.04, 1.06, 0.01, 10, "
+           "'fail', 0, '')")
+    workload = document("command.db")
+    assert workload["unit"] == "launch" and workload["delta_ns"] == 10000000, workload
+    check_sums(workload)
+    top = workload["contributions"][0]
+    assert top["named"] and "softmax" in top["label"] and top["count_a"] > 10, top
+
+
 def change(name, base, *statements, values=()):
     shutil.copy(path(base), path(name))
     db = sqlite3.connect(path(name))

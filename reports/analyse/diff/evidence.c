@@ -32,7 +32,7 @@ static void evidence_add(struct evidence *evidence, const char *text)
 static const char *evidence_side(struct evidence *evidence, double ns, double count)
 {
     const char *unit = evidence->job->untraced.unit;
-    if (isfinite(count) && count <= 0 && ns <= 0)
+    if (!(count > 0) && ns < 0.5)
         return "nothing";
     if (!isfinite(count) || count <= 0)
         return arena_print(evidence->job->arena, "%s a %s", diff_time(evidence->job, ns), unit);
