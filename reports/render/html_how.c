@@ -51,7 +51,7 @@ static const struct how how_texts[] = {
     {"timeline", "Timeline", false,
      "One couple of blocks of typical length, the baseline's above the candidate's: steps and phases as the workload reported them, "
      "GPU operations as the driver timed them, of each thread what it ran and what it waited for. What a thread ran is known from "
-     "samples: a run of one function reaches from the middle between two samples to the next, and no further than a tick and a half "
+     "samples: a run of one function reaches from the middle between two samples to the next, and no further than a tick "
      "from its sample. Python functions are read up to a tick after the sample they belong to. Where there are too many events to draw, the short ones that stand next to each other are one; pointing at it "
      "says how many.\n\nTables phase_span, step, gpu_op, gpu_call, sample, gap; `upgate report RUN.db -o run.pftrace` for a trace "
      "viewer."},

@@ -60,14 +60,14 @@ static uint32_t timeline_running(struct timeline_host *host, const struct trace_
 }
 
 // What ran in [begin, end) between two waits: each sample speaks for the time to the middle between it and the next, but for
-// no more than a tick and a half: beyond that nothing is known.
+// no more than a tick: beyond that nothing is known.
 static void timeline_run(struct timeline_host *host, uint32_t thread, int64_t begin, int64_t end,
                          struct timeline_pieces *pieces)
 {
     const struct trace *trace = host->trace;
     const struct trace_thread *row = &trace->threads[thread];
     uint32_t last = row->sample_first + row->sample_count;
-    int64_t reach = trace->tick_ns + trace->tick_ns / 2, from = begin;
+    int64_t reach = trace->tick_ns, from = begin;
     int64_t run_begin = 0, run_end = 0;
     uint32_t run_name = LAUNCH_TRACE_NONE;
     for (uint32_t i = trace_sample_from(trace, thread, begin); i < last && trace->samples[i].at < end; i++) {
@@ -89,7 +89,7 @@ static void timeline_run(struct timeline_host *host, uint32_t thread, int64_t be
     }
     if (run_name != LAUNCH_TRACE_NONE)
         html_lanes_event(host->lanes, run_begin, run_end, run_name, 0, UINT32_MAX);
-    else if (end - begin <= 2 * reach)
+    else if (end - begin <= 3 * reach)
         html_lanes_event(host->lanes, begin, end, html_lanes_name(host->lanes, "host_run", "(ran, not sampled)", NULL), 0,
                          UINT32_MAX);
 }
