@@ -81,6 +81,8 @@ static const char *const names_equal[][2] = {
     {"__memcpy_evex_movbe", "memcpy"},
     {"do_work [clone .constprop.0]", "do_work"},
     {"do_work.isra.0.cold", "do_work.constprop.3"},
+    {"gemm_rows.arch_x86_64_v3", "gemm_rows.arch_x86_64_v4.constprop.0"},
+    {"gemm_rows.avx2", "gemm_rows"},
     {"pthread_cond_wait@GLIBC_2.3.2", "pthread_cond_wait@@GLIBC_2.34"},
     {"std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >::append", "std::string::append"},
     {"std::__1::vector<int, std::__1::allocator<int> >::push_back(int const&)", "std::vector<int>::push_back(int)"},
@@ -189,6 +191,8 @@ TEST(short_names_for_people)
     CHECK_STR(buf, "vectorized…");
     names_short("ampere_sgemm_128x64_tn", buf, sizeof buf, 60);
     CHECK_STR(buf, "ampere_sgemm_128x64_tn");
+    names_short("gemm_rows.arch_x86_64_v3", buf, sizeof buf, 60);
+    CHECK_STR(buf, "gemm_rows");
     names_short("libtorch_cpu.so+0x77aa12", buf, sizeof buf, 60);
     CHECK_STR(buf, "libtorch_cpu.so+0x77aa12");
     names_short("torch::autograd::Node::operator()", buf, sizeof buf, 60);

@@ -340,7 +340,7 @@ static void names_step(struct names_scan *scan)
 // A name without the suffixes of compilers and linkers: ".constprop.0", "@GLIBC_2.34", " [clone .cold]".
 static size_t names_stem(const char *name)
 {
-    static const char *const tails[] = {".constprop", ".isra", ".part", ".cold", ".lto_priv", ".llvm", ".localalias", ".kd",
+    static const char *const tails[] = {".constprop", ".isra", ".part", ".cold", ".lto_priv", ".llvm", ".localalias", ".kd", ".arch_", ".avx",
                                         "@GLIBC", "@@GLIBC", "@CXXABI", "@plt", " [clone", ".resolver", "+0x"};
     size_t len = strlen(name);
     for (const char *at = strpbrk(name, ".@[+ "); at; at = strpbrk(at + 1, ".@[+ "))
