@@ -335,7 +335,7 @@ static void sweep_rank(const struct launch_trace *trace, struct host_path *host,
     gpu_gaps_free(sweep.path.gaps);
     gpu_leaves_free(sweep.path.leaves);
     gpu_comm_free(sweep.path.comm);
-    gpu_places_free(sweep.path.places);
+    gpu_places_free(&sweep.path);
     free(sweep.path.levels);
     free(sweep.critical);
     free(sweep.path.amounts);

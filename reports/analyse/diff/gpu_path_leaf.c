@@ -32,7 +32,8 @@ struct leaf_work {
 struct entry { // of a label at a place
     uint64_t key;
     uint32_t after; // the entry that came behind it the last time: steps repeat, and so it is mostly that one again
-    uint32_t step[AHEAD], next[AHEAD];
+    uint32_t step[AHEAD];
+    uint16_t next[AHEAD]; // below OCCURRENCE_MAX
     uint32_t *nodes;
     uint32_t count, capacity;
 };
@@ -269,8 +270,8 @@ uint32_t gpu_leaf_of(struct gpu_path *path, const struct launch_op *op)
     struct gpu_leaves *leaves = path->leaves;
     const struct leaf_work *work = &leaves->works[op->work];
     int64_t call = gpu_call_begin(op);
-    uint32_t module = work->line == COST_NONE ? work->module : gpu_place_module(path, work->line, call);
-    uint32_t place = gpu_place_of(path, gpu_place_phase(path, call), module), label = work->label;
+    uint32_t module = work->line == COST_NONE ? work->module : gpu_timeline_at(&path->lines[work->line], call);
+    uint32_t place = gpu_place_of(path, gpu_timeline_at(&path->phases, call), module), label = work->label;
     if (path->levels[op->work] == GPU_COMM)
         label = collective_label(path, op, label);
     struct entry *entry = entry_of(leaves, place, label);

@@ -40,6 +40,8 @@ struct gpu_path {
     uint32_t rank, window; // index of trace->ranks; of the tree's windows
     uint8_t *levels;       // enum gpu_level, by work
     struct gpu_places *places;
+    struct gpu_timeline phases, *lines; // of the places: nodes of phases; by time line, what ran
+    uint32_t last_phase, last_module, last_place;
     struct gpu_comm *comm;
     struct gpu_leaves *leaves;
     struct gpu_gaps *gaps;
@@ -59,12 +61,12 @@ size_t gpu_comm_row(const struct gpu_path *path, const struct launch_op *op); //
 void gpu_comm_name(const struct launch_nccl *row, char *buf, size_t size);
 
 struct gpu_places *gpu_places_new(struct gpu_path *path);
-void gpu_places_free(struct gpu_places *places);
+void gpu_places_free(struct gpu_path *path);
 uint32_t gpu_place_phase(struct gpu_path *path, int64_t at);        // node of the phase in which the host was
 int64_t gpu_place_phase_end(struct gpu_path *path, int64_t at);     // when it is over
 uint32_t gpu_place_line(const struct gpu_path *path, uint32_t thread); // time line of its modules; COST_NONE: it ran none
 uint32_t gpu_place_module(struct gpu_path *path, uint32_t line, int64_t at);
-uint32_t gpu_place_of(struct gpu_path *path, uint32_t phase, uint32_t module); // node of the place
+uint32_t gpu_place_find(struct gpu_path *path, uint32_t phase, uint32_t module); // node of the place
 uint32_t gpu_place_at(struct gpu_path *path, uint32_t thread, int64_t at);     // all of that
 bool gpu_place_captured(struct gpu_path *path, uint64_t node, uint32_t *ret_module); // of a node of a graph; false: not known
 
@@ -101,6 +103,13 @@ static inline uint32_t gpu_timeline_at(struct gpu_timeline *timeline, int64_t at
     if (at < timeline->at[i] || (i + 1 < timeline->count && at >= timeline->at[i + 1]))
         i = gpu_timeline_seek(timeline, at);
     return timeline->value[i];
+}
+
+static inline uint32_t gpu_place_of(struct gpu_path *path, uint32_t phase, uint32_t module) // mostly as the one before
+{
+    if (phase == path->last_phase && module == path->last_module)
+        return path->last_place;
+    return gpu_place_find(path, phase, module);
 }
 
 uint32_t *gpu_map_put(struct gpu_map *map, uint64_t key); // where its value is; COST_NONE: new

@@ -19,11 +19,9 @@ struct module { // what ran on a thread; [0]: nothing known
 
 struct gpu_places {
     struct module *modules;
-    struct gpu_timeline phases, *lines; // values: nodes of the tree; modules
     uint32_t *line_of;                  // by thread, the last one for those not known; COST_NONE
     struct gpu_map module_map, place_map;
     size_t module_count, module_capacity, line_count, thread_count;
-    uint32_t last_phase, last_module, last_place;
 };
 
 static uint32_t module_of(struct gpu_path *path, const char *name, bool backward, bool range, uint32_t parent)
@@ -56,16 +54,17 @@ static size_t thread_slot(const struct gpu_places *places, uint32_t thread)
     return thread < places->thread_count ? thread : places->thread_count;
 }
 
-static struct gpu_timeline *line_of(struct gpu_places *places, uint32_t thread)
+static struct gpu_timeline *line_of(struct gpu_path *path, uint32_t thread)
 {
+    struct gpu_places *places = path->places;
     uint32_t *line = &places->line_of[thread_slot(places, thread)];
     if (*line == COST_NONE) {
-        places->lines = xrealloc(places->lines, (places->line_count + 1) * sizeof *places->lines);
-        places->lines[places->line_count] = (struct gpu_timeline){0};
+        path->lines = xrealloc(path->lines, (places->line_count + 1) * sizeof *path->lines);
+        path->lines[places->line_count] = (struct gpu_timeline){0};
         *line = (uint32_t)places->line_count++;
-        gpu_timeline_add(&places->lines[*line], 0, 0);
+        gpu_timeline_add(&path->lines[*line], 0, 0);
     }
-    return &places->lines[*line];
+    return &path->lines[*line];
 }
 
 // Digits of a range are its iteration more often than not: "step 17" of each step is one place.
@@ -115,7 +114,7 @@ static void ranges_load(struct gpu_path *path)
             if (line)
                 ranges_close(line, open, modules, &deep, INT64_MAX);
             deep = 0;
-            line = line_of(path->places, range->thread);
+            line = line_of(path, range->thread);
         }
         ranges_close(line, open, modules, &deep, range->begin);
         if (deep == RANGES_DEEP_MAX || range->end <= range->begin || (deep && range->end > open[deep - 1]->end))
@@ -154,7 +153,7 @@ static void modules_load(struct gpu_path *path)
         struct seen *known = &seen[((uintptr_t)mark->name >> 3 ^ mark->kind) % SEEN];
         if (known->name != mark->name || known->kind != mark->kind) // a name is one text of the trace: millions of marks share few
             *known = (struct seen){mark->name, module_of(path, mark->name, mark->kind == UG_MARK_BACKWARD, false, 0), mark->kind};
-        gpu_timeline_add(line_of(places, mark->thread), mark->at, known->module);
+        gpu_timeline_add(line_of(path, mark->thread), mark->at, known->module);
         any = true;
     }
     if (!any)
@@ -180,10 +179,10 @@ static void phases_load(struct gpu_path *path)
         times[count++] = phases[i].end;
     }
     qsort(times, count, sizeof *times, by_time);
-    gpu_timeline_add(&path->places->phases, 0, host_path_place(path->host, path->rank, count ? times[0] - 1 : 0, false));
+    gpu_timeline_add(&path->phases, 0, host_path_place(path->host, path->rank, count ? times[0] - 1 : 0, false));
     for (size_t i = 0; i < count; i++)
         if (!i || times[i] != times[i - 1])
-            gpu_timeline_add(&path->places->phases, times[i], host_path_place(path->host, path->rank, times[i], false));
+            gpu_timeline_add(&path->phases, times[i], host_path_place(path->host, path->rank, times[i], false));
     free(times);
 }
 
@@ -201,27 +200,25 @@ static uint32_t module_node(struct gpu_path *path, uint32_t phase, uint32_t modu
     return cost_tree_child(path->tree, phase, &(struct cost_key){.kind = COST_MODULE, .name = at->name});
 }
 
-uint32_t gpu_place_of(struct gpu_path *path, uint32_t phase, uint32_t module)
+uint32_t gpu_place_find(struct gpu_path *path, uint32_t phase, uint32_t module)
 {
     struct gpu_places *places = path->places;
-    if (phase == places->last_phase && module == places->last_module)
-        return places->last_place;
     uint32_t *slot = gpu_map_put(&places->place_map, (uint64_t)phase << 32 | module);
     if (*slot == COST_NONE)
         *slot = module_node(path, phase, module);
-    places->last_phase = phase;
-    places->last_module = module;
-    return places->last_place = *slot;
+    path->last_phase = phase;
+    path->last_module = module;
+    return path->last_place = *slot;
 }
 
 uint32_t gpu_place_phase(struct gpu_path *path, int64_t at)
 {
-    return gpu_timeline_at(&path->places->phases, at);
+    return gpu_timeline_at(&path->phases, at);
 }
 
 int64_t gpu_place_phase_end(struct gpu_path *path, int64_t at)
 {
-    struct gpu_timeline *phases = &path->places->phases;
+    struct gpu_timeline *phases = &path->phases;
     gpu_timeline_at(phases, at);
     return phases->cursor + 1 < phases->count ? phases->at[phases->cursor + 1] : INT64_MAX;
 }
@@ -233,7 +230,7 @@ uint32_t gpu_place_line(const struct gpu_path *path, uint32_t thread)
 
 uint32_t gpu_place_module(struct gpu_path *path, uint32_t line, int64_t at)
 {
-    return line == COST_NONE ? 0 : gpu_timeline_at(&path->places->lines[line], at);
+    return line == COST_NONE ? 0 : gpu_timeline_at(&path->lines[line], at);
 }
 
 uint32_t gpu_place_at(struct gpu_path *path, uint32_t thread, int64_t at)
@@ -262,23 +259,24 @@ bool gpu_place_captured(struct gpu_path *path, uint64_t node, uint32_t *ret_modu
 struct gpu_places *gpu_places_new(struct gpu_path *path)
 {
     struct gpu_places *places = path->places = xcalloc(1, sizeof *places);
-    places->last_phase = places->last_module = COST_NONE;
+    path->last_phase = path->last_module = COST_NONE;
     phases_load(path);
     modules_load(path);
     return places;
 }
 
-void gpu_places_free(struct gpu_places *places)
+void gpu_places_free(struct gpu_path *path)
 {
+    struct gpu_places *places = path->places;
     if (!places)
         return;
     for (size_t i = 0; i < places->line_count; i++)
-        gpu_timeline_free(&places->lines[i]);
-    gpu_timeline_free(&places->phases);
+        gpu_timeline_free(&path->lines[i]);
+    gpu_timeline_free(&path->phases);
     gpu_map_free(&places->module_map);
     gpu_map_free(&places->place_map);
     free(places->modules);
-    free(places->lines);
+    free(path->lines);
     free(places->line_of);
     free(places);
 }
