@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts the HTML report together: data document, its size, the page around it; see html.h and html/DATA.md.
+// Puts the HTML report together: data document, its size, the page around it; see html.h and
+// html/DATA.md.
 #include "reports/render/html.h"
 
 #include <errno.h>
@@ -10,8 +11,8 @@
 #include "reports/render/html/html_page.h"
 #include "reports/render/html_document.h"
 
-// In a script element nothing but "</script" and "<!--" has a meaning, and in a JSON text "<" stands in strings only. U+2028 and
-// U+2029 end a line for old readers of JavaScript.
+// In a script element nothing but "</script" and "<!--" has a meaning, and in a JSON text "<"
+// stands in strings only. U+2028 and U+2029 end a line for old readers of JavaScript.
 static void html_add_json(struct strbuf *out, const char *json)
 {
     for (const char *from = json;; json++) {
@@ -59,13 +60,17 @@ static const char *html_member(const json_t *object, const char *key)
     return text ? text : "";
 }
 
-// What the tab is called, and the sentence for readers without scripts; both are made of checked UTF-8.
+// What the tab is called, and the sentence for readers without scripts; both are made of checked
+// UTF-8.
 static void html_add_head(struct strbuf *out, const json_t *document)
 {
-    const json_t *verdict = json_object_get(document, "verdict"), *sides = json_object_get(document, "sides");
-    const char *word = html_member(verdict, "word"), *a = json_string_value(json_array_get(sides, 0)),
+    const json_t *verdict = json_object_get(document, "verdict"),
+                 *sides = json_object_get(document, "sides");
+    const char *word = html_member(verdict, "word"),
+               *a = json_string_value(json_array_get(sides, 0)),
                *b = json_string_value(json_array_get(sides, 1));
-    char *title = *word ? xasprintf("upgate: %s, %s against %s", word, b, a) : xasprintf("upgate: %s", a);
+    char *title =
+        *word ? xasprintf("upgate: %s, %s against %s", word, b, a) : xasprintf("upgate: %s", a);
     char *sentence = *word ? xasprintf("Verdict: %s. %s", word, html_member(verdict, "reason"))
                            : xstrdup(html_member(verdict, "reason"));
     html_add_piece(out, 0);
@@ -96,12 +101,14 @@ static size_t html_page_bytes(void)
     return sum;
 }
 
-// Smaller and smaller shares for what can be cut, until the file is below its limit: one round for a normal run.
+// Smaller and smaller shares for what can be cut, until the file is below its limit: one round for
+// a normal run.
 static int html_fit(struct store *store, char **ret_text, struct error *err)
 {
     size_t page = html_page_bytes();
     for (int round = 0; round < 3; round++) {
-        struct html_limits limits = {.bytes = ((size_t)HTML_BYTES_MAX - page) >> 2 * round, .cut = round > 0};
+        struct html_limits limits = {.bytes = ((size_t)HTML_BYTES_MAX - page) >> 2 * round,
+                                     .cut = round > 0};
         json_t *document = html_document(store, &limits, err);
         if (!document)
             return err->code;
@@ -121,7 +128,8 @@ int html_make(struct store *store, char **ret_text, struct error *err)
     struct error local = {0};
     size_t size;
     if (!html_page_piece(0, &size))
-        return error_set(err, -ENOSYS, "failed to report as HTML: this upgate was built without the page: %s",
+        return error_set(err, -ENOSYS,
+                         "failed to report as HTML: this upgate was built without the page: %s",
                          html_page_missing());
     // One snapshot: the harness may judge again while we read.
     bool snapshot = sqlite3_get_autocommit(store_db(store));

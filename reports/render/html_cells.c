@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cells of one workload in the HTML report's data document, each with the pairs it was judged from: the ratio of
-// every valid pair and both launches' values. Reads struct report and the tables pair, pair_ratio, launch, launch_metric.
+// The cells of one workload in the HTML report's data document, each with the pairs it was judged
+// from: the ratio of every valid pair and both launches' values. Reads struct report and the tables
+// pair, pair_ratio, launch, launch_metric.
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -10,9 +11,11 @@
 // Pairs that were judged: what ran to confirm a fail comes after them, in the order of running.
 static const char cells_points_sql[] =
     "SELECT p.idx, r.log_ratio, "
-    "(SELECT m.value FROM launch l JOIN launch_metric m ON m.launch_id = l.id AND m.metric = r.metric WHERE l.pair_id = "
+    "(SELECT m.value FROM launch l JOIN launch_metric m ON m.launch_id = l.id AND m.metric = "
+    "r.metric WHERE l.pair_id = "
     "p.id AND l.side = 0), "
-    "(SELECT m.value FROM launch l JOIN launch_metric m ON m.launch_id = l.id AND m.metric = r.metric WHERE l.pair_id = "
+    "(SELECT m.value FROM launch l JOIN launch_metric m ON m.launch_id = l.id AND m.metric = "
+    "r.metric WHERE l.pair_id = "
     "p.id AND l.side = 1) "
     "FROM pair_ratio r JOIN pair p ON p.id = r.pair_id JOIN workload w ON w.id = p.workload_id "
     "WHERE w.name = ? AND r.metric = ? AND p.state = 'valid' AND p.phase IN ('main', 'confirm') "
@@ -20,15 +23,16 @@ static const char cells_points_sql[] =
 
 static json_t *cells_column(sqlite3_stmt *stmt, int column)
 {
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? json_null()
-                                                            : html_real(sqlite3_column_double(stmt, column));
+    return sqlite3_column_type(stmt, column) == SQLITE_NULL
+               ? json_null()
+               : html_real(sqlite3_column_double(stmt, column));
 }
 
-static int cells_points(struct store *store, const struct report_cell *cell, size_t points_max, json_t *points,
-                        struct error *err)
+static int cells_points(struct store *store, const struct report_cell *cell, size_t points_max,
+                        json_t *points, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err, cells_points_sql, "ssi", cell->workload, cell->metric,
-                                     (int64_t)points_max);
+    sqlite3_stmt *stmt = store_query(store, err, cells_points_sql, "ssi", cell->workload,
+                                     cell->metric, (int64_t)points_max);
     if (!stmt)
         return err->code;
     int rc;
@@ -58,12 +62,13 @@ static void cells_numbers(json_t *item, const struct report_cell *cell)
     json_object_set_new(item, "pairs", html_count(cell->pairs));
     json_object_set_new(item, "look", html_count(cell->look));
     json_object_set_new(item, "pairs_needed", html_count(cell->pairs_needed));
-    json_object_set_new(item, "confirmed", cell->confirmed < 0 ? json_null() : json_boolean(cell->confirmed));
+    json_object_set_new(item, "confirmed",
+                        cell->confirmed < 0 ? json_null() : json_boolean(cell->confirmed));
     json_object_set_new(item, "confirm_pairs", html_count(cell->confirm_pairs));
 }
 
-json_t *html_cells(struct store *store, const struct report *report, const char *workload, size_t points_max,
-                   struct error *err)
+json_t *html_cells(struct store *store, const struct report *report, const char *workload,
+                   size_t points_max, struct error *err)
 {
     json_t *cells = json_array();
     for (int i = 0; i < report->cell_count; i++) {
@@ -73,7 +78,8 @@ json_t *html_cells(struct store *store, const struct report *report, const char 
         json_t *item = json_object(), *points = json_array();
         json_object_set_new(item, "metric", html_text(cell->metric, HTML_NAME_BYTES_MAX));
         json_object_set_new(item, "unit", html_text(cell->unit, HTML_NAME_BYTES_MAX));
-        json_object_set_new(item, "direction", json_string(cell->higher_is_better ? "higher" : "lower"));
+        json_object_set_new(item, "direction",
+                            json_string(cell->higher_is_better ? "higher" : "lower"));
         json_object_set_new(item, "gating", json_boolean(cell->gating));
         json_object_set_new(item, "verdict", json_string(report_verdict_word(cell->verdict)));
         json_object_set_new(item, "reason", html_text(cell->reason, HTML_TEXT_BYTES_MAX));

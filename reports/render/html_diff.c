@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// struct diff_workload as the HTML page reads it: decomposition, contributions, the table of everything aligned, stragglers.
-// Memory in, JSON out; judges nothing. Long lists are cut to what a page can hold, and what was left out is counted.
+// struct diff_workload as the HTML page reads it: decomposition, contributions, the table of
+// everything aligned, stragglers. Memory in, JSON out; judges nothing. Long lists are cut to what a
+// page can hold, and what was left out is counted.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +34,8 @@ static json_t *diff_contribution(const struct diff_contribution *contribution)
     json_t *item = json_object();
     json_object_set_new(item, "rank", json_integer(contribution->rank));
     json_object_set_new(item, "kind", json_string(diff_kind_word(contribution->kind)));
-    json_object_set_new(item, "title",
-                        json_string(diff_kind_title_of(contribution->kind, contribution->delta_ns)));
+    json_object_set_new(
+        item, "title", json_string(diff_kind_title_of(contribution->kind, contribution->delta_ns)));
     json_object_set_new(item, "label", html_text(contribution->label, DIFF_TEXT_BYTES_MAX));
     json_object_set_new(item, "where", html_text(contribution->where, DIFF_TEXT_BYTES_MAX));
     json_object_set_new(item, "name_a", html_text(contribution->name_a, DIFF_TEXT_BYTES_MAX));
@@ -42,22 +43,26 @@ static json_t *diff_contribution(const struct diff_contribution *contribution)
     json_object_set_new(item, "a_ns", html_ns(contribution->a_ns));
     json_object_set_new(item, "b_ns", html_ns(contribution->b_ns));
     json_object_set_new(item, "delta_ns", html_ns(contribution->delta_ns));
-    json_object_set_new(item, "ci_ns", diff_interval(contribution->ci_lo_ns, contribution->ci_hi_ns));
+    json_object_set_new(item, "ci_ns",
+                        diff_interval(contribution->ci_lo_ns, contribution->ci_hi_ns));
     json_object_set_new(item, "share", html_real(contribution->share));
     json_object_set_new(item, "named", json_boolean(contribution->named));
     json_object_set_new(item, "count_a", html_real(contribution->count_a));
     json_object_set_new(item, "count_b", html_real(contribution->count_b));
     json_object_set_new(item, "busy_a_ns", html_ns(contribution->busy_a_ns));
     json_object_set_new(item, "busy_b_ns", html_ns(contribution->busy_b_ns));
-    json_object_set_new(item, "evidence", diff_texts(contribution->evidence, contribution->evidence_count));
-    json_object_set_new(item, "suspects", diff_texts(contribution->suspects, contribution->suspect_count));
+    json_object_set_new(item, "evidence",
+                        diff_texts(contribution->evidence, contribution->evidence_count));
+    json_object_set_new(item, "suspects",
+                        diff_texts(contribution->suspects, contribution->suspect_count));
     return item;
 }
 
 static const char *const diff_node_words[COST_KIND_COUNT] = {
-    [COST_ROOT] = "root",     [COST_PHASE] = "phase",       [COST_MODULE] = "module",         [COST_RANGE] = "range",
-    [COST_PYTHON] = "python", [COST_KERNEL] = "kernel",     [COST_GRAPH] = "graph",           [COST_TRANSFER] = "transfer",
-    [COST_SYNC] = "sync",     [COST_FUNCTION] = "function", [COST_COLLECTIVE] = "collective", [COST_STALL] = "stall",
+    [COST_ROOT] = "root",         [COST_PHASE] = "phase",           [COST_MODULE] = "module",
+    [COST_RANGE] = "range",       [COST_PYTHON] = "python",         [COST_KERNEL] = "kernel",
+    [COST_GRAPH] = "graph",       [COST_TRANSFER] = "transfer",     [COST_SYNC] = "sync",
+    [COST_FUNCTION] = "function", [COST_COLLECTIVE] = "collective", [COST_STALL] = "stall",
     [COST_GAP] = "gap",
 };
 static const char *const diff_match_words[ALIGN_MATCH_COUNT] = {
@@ -69,7 +74,9 @@ static const char *const diff_match_words[ALIGN_MATCH_COUNT] = {
 // A name that is the label already is not written again.
 static json_t *diff_row_name(const struct diff_row *row, const char *name)
 {
-    return name && row->label && strcmp(name, row->label) == 0 ? json_null() : html_text(name, HTML_NAME_BYTES_MAX);
+    return name && row->label && strcmp(name, row->label) == 0
+               ? json_null()
+               : html_text(name, HTML_NAME_BYTES_MAX);
 }
 
 static json_t *diff_row(const struct diff_row *row)
@@ -99,7 +106,8 @@ static double diff_row_size(const struct diff_row *row)
 
 static int diff_row_compare(const void *left, const void *right)
 {
-    const struct diff_row *a = *(const struct diff_row *const *)left, *b = *(const struct diff_row *const *)right;
+    const struct diff_row *a = *(const struct diff_row *const *)left,
+                          *b = *(const struct diff_row *const *)right;
     double size_a = diff_row_size(a), size_b = diff_row_size(b);
     if (size_a != size_b)
         return size_a > size_b ? -1 : 1;
@@ -133,16 +141,17 @@ static void diff_rows(json_t *diff, const struct diff_workload *workload, size_t
     }
     free(order);
     json_object_set_new(diff, "rows", rows);
-    json_object_set_new(diff, "rows_left_out", json_integer((json_int_t)(workload->row_count - count)));
+    json_object_set_new(diff, "rows_left_out",
+                        json_integer((json_int_t)(workload->row_count - count)));
 }
 
 static json_t *diff_parts(const struct diff_workload *workload)
 {
     json_t *parts = json_array();
-    for (int class = 0; class < COST_CLASS_COUNT; class++) {
+    for (int class = 0; class < COST_CLASS_COUNT; class ++) {
         json_t *item = json_object();
-        json_object_set_new(item, "class", json_string(cost_class_word((enum cost_class)class)));
-        json_object_set_new(item, "title", json_string(cost_class_title((enum cost_class)class)));
+        json_object_set_new(item, "class", json_string(cost_class_word((enum cost_class) class)));
+        json_object_set_new(item, "title", json_string(cost_class_title((enum cost_class) class)));
         json_object_set_new(item, "a_ns", html_ns(workload->parts[class].a_ns));
         json_object_set_new(item, "b_ns", html_ns(workload->parts[class].b_ns));
         json_array_append_new(parts, item);
@@ -173,16 +182,20 @@ static void diff_numbers(json_t *diff, const struct diff_workload *workload)
     json_object_set_new(diff, "step_a_ns", html_ns(workload->step_a_ns));
     json_object_set_new(diff, "step_b_ns", html_ns(workload->step_b_ns));
     json_object_set_new(diff, "delta_ns", html_ns(workload->delta_ns));
-    json_object_set_new(diff, "delta_ci_ns", diff_interval(workload->delta_lo_ns, workload->delta_hi_ns));
-    json_object_set_new(diff, "traced_ratio",
-                        html_two(html_real(workload->traced_ratio[0]), html_real(workload->traced_ratio[1])));
+    json_object_set_new(diff, "delta_ci_ns",
+                        diff_interval(workload->delta_lo_ns, workload->delta_hi_ns));
+    json_object_set_new(
+        diff, "traced_ratio",
+        html_two(html_real(workload->traced_ratio[0]), html_real(workload->traced_ratio[1])));
     json_object_set_new(diff, "match_coverage", html_real(workload->match_coverage));
     json_object_set_new(diff, "residual_ns", html_ns(workload->residual_ns));
-    json_object_set_new(diff, "unaccounted",
-                        html_two(html_real(workload->unaccounted[0]), html_real(workload->unaccounted[1])));
+    json_object_set_new(
+        diff, "unaccounted",
+        html_two(html_real(workload->unaccounted[0]), html_real(workload->unaccounted[1])));
     json_object_set_new(diff, "traced_pairs", json_integer((json_int_t)workload->traced_pairs));
-    json_object_set_new(diff, "windows", html_two(json_integer((json_int_t)workload->windows[0]),
-                                                  json_integer((json_int_t)workload->windows[1])));
+    json_object_set_new(diff, "windows",
+                        html_two(json_integer((json_int_t)workload->windows[0]),
+                                 json_integer((json_int_t)workload->windows[1])));
     json_object_set_new(diff, "cold_a_ns", html_ns(workload->cold_a_ns));
     json_object_set_new(diff, "cold_b_ns", html_ns(workload->cold_b_ns));
 }

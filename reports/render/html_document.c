@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data document: the run, then each workload with its cells, difference, stalls, flame graphs and timeline. Reads the store
-// through report_load, diff_analyse and the parts of html_parts.h. What the store does not have is left out, with a reason where
-// a reader would look for it.
+// The data document: the run, then each workload with its cells, difference, stalls, flame graphs
+// and timeline. Reads the store through report_load, diff_analyse and the parts of html_parts.h.
+// What the store does not have is left out, with a reason where a reader would look for it.
 #include "reports/render/html_document.h"
 
 #include <errno.h>
@@ -12,17 +12,17 @@
 #include "reports/render/stalls_text.h"
 
 enum {
-    DOCUMENT_NODE_BYTES = 40,   // of a frame of a flame graph, its share of the names included
-    DOCUMENT_POINT_BYTES = 60,  // of a pair of a cell
+    DOCUMENT_NODE_BYTES = 40,  // of a frame of a flame graph, its share of the names included
+    DOCUMENT_POINT_BYTES = 60, // of a pair of a cell
     DOCUMENT_WORKLOADS_MAX = 200,
     DOCUMENT_RECORDINGS_MAX = 8, // of `upgate record` in one store
 };
 
 struct document {
     struct store *store;
-    struct report *report;               // NULL: recordings alone
+    struct report *report; // NULL: recordings alone
     struct stalls_recordings recordings;
-    struct diff *diff;                   // NULL: why_no_diff
+    struct diff *diff; // NULL: why_no_diff
     char *why_no_diff;
     const struct html_limits *limits;
     size_t parts; // workloads or recordings that share the limits
@@ -38,22 +38,25 @@ static const struct diff_workload *document_diff(const struct document *document
 }
 
 // Traced launches of the workload, in the order of running; the caller frees.
-static struct html_launch *document_launches(struct document *document, const char *workload, size_t *ret_count,
-                                             struct error *err)
+static struct html_launch *document_launches(struct document *document, const char *workload,
+                                             size_t *ret_count, struct error *err)
 {
     struct html_launch *launches = NULL;
     *ret_count = 0;
-    sqlite3_stmt *stmt = store_query(document->store, err,
-                                     "SELECT l.id, r.id, l.side FROM recording r JOIN launch l ON l.id = r.launch_id JOIN pair p "
-                                     "ON p.id = l.pair_id JOIN workload w ON w.id = p.workload_id WHERE w.name = ? AND p.state "
-                                     "= 'valid' ORDER BY r.id LIMIT 64",
-                                     "s", workload);
+    sqlite3_stmt *stmt = store_query(
+        document->store, err,
+        "SELECT l.id, r.id, l.side FROM recording r JOIN launch l ON l.id = r.launch_id JOIN pair "
+        "p "
+        "ON p.id = l.pair_id JOIN workload w ON w.id = p.workload_id WHERE w.name = ? AND p.state "
+        "= 'valid' ORDER BY r.id LIMIT 64",
+        "s", workload);
     int rc = stmt ? 0 : err->code;
     while (rc == 0 && (rc = store_step(document->store, stmt, err)) == 1) {
         launches = xrealloc(launches, (*ret_count + 1) * sizeof *launches);
-        launches[(*ret_count)++] = (struct html_launch){.launch_id = sqlite3_column_int64(stmt, 0),
-                                                        .recording_id = sqlite3_column_int64(stmt, 1),
-                                                        .side = sqlite3_column_int(stmt, 2) != 0};
+        launches[(*ret_count)++] =
+            (struct html_launch){.launch_id = sqlite3_column_int64(stmt, 0),
+                                 .recording_id = sqlite3_column_int64(stmt, 1),
+                                 .side = sqlite3_column_int(stmt, 2) != 0};
         rc = 0;
     }
     if (rc == 0)
@@ -62,8 +65,8 @@ static struct html_launch *document_launches(struct document *document, const ch
     return NULL;
 }
 
-static int document_flames(struct document *document, json_t *item, const struct html_launch *launches, size_t count,
-                           struct error *err)
+static int document_flames(struct document *document, json_t *item,
+                           const struct html_launch *launches, size_t count, struct error *err)
 {
     json_t *flames = NULL;
     size_t nodes = document->limits->bytes / 6 / document->parts / 2 / DOCUMENT_NODE_BYTES;
@@ -73,7 +76,8 @@ static int document_flames(struct document *document, json_t *item, const struct
     return rc;
 }
 
-static int document_timeline(struct document *document, json_t *item, struct html_couple *couple, struct error *err)
+static int document_timeline(struct document *document, json_t *item, struct html_couple *couple,
+                             struct error *err)
 {
     json_t *timeline = NULL;
     couple->events = HTML_EVENTS_MAX / document->parts;
@@ -91,7 +95,8 @@ static json_t *document_unexplained(const char *why)
     return diff;
 }
 
-static int document_traces(struct document *document, json_t *item, const char *name, struct error *err)
+static int document_traces(struct document *document, json_t *item, const char *name,
+                           struct error *err)
 {
     const struct diff_workload *diff = document_diff(document, name);
     size_t count = 0;
@@ -99,7 +104,8 @@ static int document_traces(struct document *document, json_t *item, const char *
     if (!launches)
         return err->code;
     if (diff)
-        json_object_set_new(item, "diff", html_diff(diff, document->limits->bytes / 8 / document->parts));
+        json_object_set_new(item, "diff",
+                            html_diff(diff, document->limits->bytes / 8 / document->parts));
     else
         json_object_set_new(item, "diff", document_unexplained(document->why_no_diff));
     json_t *stalls = html_stalls(document->store, &document->recordings, name, 0, err);
@@ -129,8 +135,8 @@ static enum report_verdict document_worst(const struct report *report, const cha
     return worst;
 }
 
-static int document_workload(struct document *document, const struct report_workload *workload, json_t *list,
-                             struct error *err)
+static int document_workload(struct document *document, const struct report_workload *workload,
+                             json_t *list, struct error *err)
 {
     const struct diff_workload *diff = document_diff(document, workload->name);
     enum report_verdict worst = document_worst(document->report, workload->name);
@@ -138,12 +144,16 @@ static int document_workload(struct document *document, const struct report_work
     json_array_append_new(list, item);
     json_object_set_new(item, "name", html_text(workload->name, HTML_NAME_BYTES_MAX));
     json_object_set_new(item, "mode", html_text(workload->mode, HTML_NAME_BYTES_MAX));
-    json_object_set_new(item, "unit", html_text(diff && diff->unit ? diff->unit : "step", HTML_NAME_BYTES_MAX));
+    json_object_set_new(item, "unit",
+                        html_text(diff && diff->unit ? diff->unit : "step", HTML_NAME_BYTES_MAX));
     json_object_set_new(item, "verdict",
-                        worst == REPORT_VERDICT_COUNT ? json_null() : json_string(report_verdict_word(worst)));
+                        worst == REPORT_VERDICT_COUNT ? json_null()
+                                                      : json_string(report_verdict_word(worst)));
     json_object_set_new(item, "note", html_text(workload->note, HTML_TEXT_BYTES_MAX));
-    size_t points = document->limits->bytes / 8 / ((size_t)document->report->cell_count + 1) / DOCUMENT_POINT_BYTES;
-    json_t *cells = html_cells(document->store, document->report, workload->name, points < 10 ? 10 : points, err);
+    size_t points = document->limits->bytes / 8 / ((size_t)document->report->cell_count + 1) /
+                    DOCUMENT_POINT_BYTES;
+    json_t *cells = html_cells(document->store, document->report, workload->name,
+                               points < 10 ? 10 : points, err);
     if (!cells)
         return err->code;
     json_object_set_new(item, "cells", cells);
@@ -164,12 +174,13 @@ static int document_workloads(struct document *document, struct error *err)
 }
 
 // A recording as a workload of its own: nothing is compared.
-static int document_recording(struct document *document, const struct stalls_recording *recording, json_t *list,
-                              struct error *err)
+static int document_recording(struct document *document, const struct stalls_recording *recording,
+                              json_t *list, struct error *err)
 {
     json_t *item = json_object();
     json_array_append_new(list, item);
-    char *name = recording->target.known ? stalls_text_task(&recording->target, STALLS_NAME_SHORT) : xstrdup("recording");
+    char *name = recording->target.known ? stalls_text_task(&recording->target, STALLS_NAME_SHORT)
+                                         : xstrdup("recording");
     json_object_set_new(item, "name", html_text(name, HTML_NAME_BYTES_MAX));
     json_object_set_new(item, "note", html_text(recording->target_cmdline, HTML_TEXT_BYTES_MAX));
     free(name);
@@ -191,10 +202,12 @@ static int document_recordings(struct document *document, struct error *err)
     int rc = 0;
     json_object_set_new(verdict, "word", json_null());
     json_object_set_new(verdict, "reason",
-                        json_string("A recording: what held the program up and where its time went. Nothing was compared."));
+                        json_string("A recording: what held the program up and where its time "
+                                    "went. Nothing was compared."));
     json_object_set_new(document->json, "verdict", verdict);
     json_object_set_new(document->json, "workloads", list);
-    for (size_t i = 0; i < document->recordings.count && i < DOCUMENT_RECORDINGS_MAX && rc == 0; i++)
+    for (size_t i = 0; i < document->recordings.count && i < DOCUMENT_RECORDINGS_MAX && rc == 0;
+         i++)
         rc = document_recording(document, &document->recordings.items[i], list, err);
     return rc;
 }
@@ -207,9 +220,11 @@ static void document_cut_note(struct document *document)
         json_object_set_new(document->json, "notes", notes);
     }
     json_object_set_new(note, "level", json_string("warning"));
-    json_object_set_new(note, "text",
-                        json_string("This run has more than one file of 5 MB can hold: tables, flame graphs and timelines "
-                                    "were cut to their largest parts. `upgate diff --format json` has everything."));
+    json_object_set_new(
+        note, "text",
+        json_string(
+            "This run has more than one file of 5 MB can hold: tables, flame graphs and timelines "
+            "were cut to their largest parts. `upgate diff --format json` has everything."));
     json_array_append_new(notes, note);
 }
 
@@ -246,8 +261,10 @@ static int document_fill(struct document *document, bool recording, struct error
     json_object_set_new(json, "schema", json_string("upgate.report/1"));
     json_object_set_new(json, "made_by", html_text(version, HTML_NAME_BYTES_MAX));
     free(made_by), free(version);
-    json_object_set_new(json, "sides", html_two(html_text(report ? report->side_names[0] : "recording", HTML_NAME_BYTES_MAX),
-                                                html_text(report ? report->side_names[1] : "", HTML_NAME_BYTES_MAX)));
+    json_object_set_new(
+        json, "sides",
+        html_two(html_text(report ? report->side_names[0] : "recording", HTML_NAME_BYTES_MAX),
+                 html_text(report ? report->side_names[1] : "", HTML_NAME_BYTES_MAX)));
     if (report)
         html_judgement(json, report);
     json_object_set_new(json, "run", html_run(document->store, report));

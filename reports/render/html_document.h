@@ -5,7 +5,8 @@
 
 #include "reports/render/html_parts.h"
 
-// What tables, flame graphs and timelines may take together, about; cut: less than they would, which the document says.
+// What tables, flame graphs and timelines may take together, about; cut: less than they would,
+// which the document says.
 struct html_limits {
     size_t bytes;
     bool cut;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was run, on which machine, what the gate said and what weakens it: the members of the HTML report's data document that
-// are no numbers of a workload. Reads struct report and the tables run, side, workload, pair; writes JSON.
+// What was run, on which machine, what the gate said and what weakens it: the members of the HTML
+// report's data document that are no numbers of a workload. Reads struct report and the tables run,
+// side, workload, pair; writes JSON.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,34 +34,52 @@ static void facts_host(struct store *store, json_t *facts)
 {
     facts_take(facts, "machine",
                store_get_text(store,
-                              "SELECT json_extract(host, '$.hostname') || ', Linux ' || json_extract(host, '$.kernel') "
+                              "SELECT json_extract(host, '$.hostname') || ', Linux ' || "
+                              "json_extract(host, '$.kernel') "
                               "FROM run WHERE json_valid(host)",
                               ""));
-    facts_take(facts, "CPU",
-               store_get_text(store,
-                              "SELECT json_extract(host, '$.cpu_model') || ', ' || json_extract(host, '$.cpu_count') || "
-                              "' CPUs, of them used ' || json_extract(host, '$.cpus_used') || ', ' || "
-                              "printf('%.1f GB', json_extract(host, '$.memory_bytes') / 1e9) FROM run WHERE json_valid(host)",
-                              ""));
-    facts_take(facts, "GPU",
-               store_get_text(store,
-                              "SELECT group_concat(text, '; ') FROM (SELECT count(*) || ' x ' || json_extract(g.value, "
-                              "'$.name') AS text FROM side s, json_each(s.fingerprint, '$.host.gpu.devices') g WHERE s.id = "
-                              "1 AND json_valid(s.fingerprint) GROUP BY json_extract(g.value, '$.name'))",
-                              ""));
+    facts_take(
+        facts, "CPU",
+        store_get_text(store,
+                       "SELECT json_extract(host, '$.cpu_model') || ', ' || json_extract(host, "
+                       "'$.cpu_count') || "
+                       "' CPUs, of them used ' || json_extract(host, '$.cpus_used') || ', ' || "
+                       "printf('%.1f GB', json_extract(host, '$.memory_bytes') / 1e9) FROM run "
+                       "WHERE json_valid(host)",
+                       ""));
+    facts_take(
+        facts, "GPU",
+        store_get_text(store,
+                       "SELECT group_concat(text, '; ') FROM (SELECT count(*) || ' x ' || "
+                       "json_extract(g.value, "
+                       "'$.name') AS text FROM side s, json_each(s.fingerprint, "
+                       "'$.host.gpu.devices') g WHERE s.id = "
+                       "1 AND json_valid(s.fingerprint) GROUP BY json_extract(g.value, '$.name'))",
+                       ""));
 }
 
 static void facts_work(struct store *store, json_t *facts)
 {
-    facts_take(facts, "workloads",
-               store_get_text(store, "SELECT group_concat(text, ', ') FROM (SELECT name || ' (' || mode || ')' AS text FROM "
-                                     "workload ORDER BY id LIMIT 50)", ""));
+    facts_take(
+        facts, "workloads",
+        store_get_text(
+            store,
+            "SELECT group_concat(text, ', ') FROM (SELECT name || ' (' || mode || ')' AS text FROM "
+            "workload ORDER BY id LIMIT 50)",
+            ""));
     facts_take(facts, "pairs of launches",
-               store_get_text(store, "SELECT group_concat(text, ', ') FROM (SELECT count(*) || ' ' || phase AS text FROM pair "
-                                     "GROUP BY phase ORDER BY min(id))", ""));
-    facts_take(facts, "recordings",
-               store_get_text(store, "SELECT count(*) || ' (' || max(sample_hz) || ' samples a second, waits of ' || "
-                                     "(min(threshold_ns) / 1000) || ' us and longer)' FROM recording HAVING count(*) > 0", ""));
+               store_get_text(store,
+                              "SELECT group_concat(text, ', ') FROM (SELECT count(*) || ' ' || "
+                              "phase AS text FROM pair "
+                              "GROUP BY phase ORDER BY min(id))",
+                              ""));
+    facts_take(
+        facts, "recordings",
+        store_get_text(
+            store,
+            "SELECT count(*) || ' (' || max(sample_hz) || ' samples a second, waits of ' || "
+            "(min(threshold_ns) / 1000) || ' us and longer)' FROM recording HAVING count(*) > 0",
+            ""));
 }
 
 json_t *html_run(struct store *store, const struct report *report)
@@ -74,16 +93,25 @@ json_t *html_run(struct store *store, const struct report *report)
         facts_add(facts, "baseline", report->side_names[0]);
         facts_add(facts, "candidate", report->side_names[1]);
     }
-    facts_take(facts, "run", store_get_text(store, "SELECT uuid || CASE kind WHEN 'aa' THEN ' (A/A: both sides are the same)' ELSE "
-                                                   "'' END || CASE state WHEN 'done' THEN '' ELSE ', ' || state END FROM run", ""));
+    facts_take(facts, "run",
+               store_get_text(
+                   store,
+                   "SELECT uuid || CASE kind WHEN 'aa' THEN ' (A/A: both sides are the same)' ELSE "
+                   "'' END || CASE state WHEN 'done' THEN '' ELSE ', ' || state END FROM run",
+                   ""));
     facts_take(facts, "plan", store_get_text(store, "SELECT plan_path FROM run", ""));
     facts_add(facts, "started", started > 0 ? numbers_time(started, buf) : NULL);
     facts_add(facts, "took", ended > started ? numbers_duration(ended - started, buf) : NULL);
     facts_host(store, facts);
     facts_work(store, facts);
-    facts_take(facts, "command", store_get_text(store, "SELECT group_concat(value, ' ') FROM run, json_each(command_line) WHERE "
-                                                       "json_valid(command_line)", ""));
-    facts_take(facts, "made by", store_get_text(store, "SELECT 'upgate ' || upgate_version FROM run", ""));
+    facts_take(
+        facts, "command",
+        store_get_text(store,
+                       "SELECT group_concat(value, ' ') FROM run, json_each(command_line) WHERE "
+                       "json_valid(command_line)",
+                       ""));
+    facts_take(facts, "made by",
+               store_get_text(store, "SELECT 'upgate ' || upgate_version FROM run", ""));
     json_object_set_new(run, "facts", facts);
     return run;
 }
@@ -93,9 +121,15 @@ static const char *fingerprint_kind(const char *path)
 {
     static const struct {
         const char *prefix, *kind;
-    } kinds[] = {{"components.", "component"},         {"python.packages.", "package"}, {"python.torch.build", "build"},
-                 {"process.environment", "env"},       {"host.gpu", "hardware"},        {"host.cpu", "hardware"},
-                 {"host.", "machine"},                 {"libraries.", "library"},       {"process.", "process"},
+    } kinds[] = {{"components.", "component"},
+                 {"python.packages.", "package"},
+                 {"python.torch.build", "build"},
+                 {"process.environment", "env"},
+                 {"host.gpu", "hardware"},
+                 {"host.cpu", "hardware"},
+                 {"host.", "machine"},
+                 {"libraries.", "library"},
+                 {"process.", "process"},
                  {"python.", "default"}};
     for (size_t i = 0; path && i < sizeof kinds / sizeof *kinds; i++)
         if (strncmp(path, kinds[i].prefix, strlen(kinds[i].prefix)) == 0)
@@ -118,13 +152,15 @@ static json_t *fingerprint_value(const json_t *value)
 static void fingerprint_add(json_t *list, const json_t *difference)
 {
     json_t *item = json_object(), *suspicion = json_object_get(difference, "suspicion");
-    json_object_set_new(item, "kind",
-                        json_string(fingerprint_kind(json_string_value(json_object_get(difference, "path")))));
+    json_object_set_new(
+        item, "kind",
+        json_string(fingerprint_kind(json_string_value(json_object_get(difference, "path")))));
     json_object_set_new(item, "name", fingerprint_value(json_object_get(difference, "what")));
     json_object_set_new(item, "a", fingerprint_value(json_object_get(difference, "a")));
     json_object_set_new(item, "b", fingerprint_value(json_object_get(difference, "b")));
     json_object_set_new(item, "suspicion",
-                        json_is_number(suspicion) ? html_real(json_number_value(suspicion) / 100) : json_null());
+                        json_is_number(suspicion) ? html_real(json_number_value(suspicion) / 100)
+                                                  : json_null());
     json_object_set_new(item, "why", fingerprint_value(json_object_get(difference, "why")));
     json_array_append_new(list, item);
 }
@@ -134,7 +170,8 @@ json_t *html_fingerprint(struct store *store)
     json_t *list = json_array(), *sides[2] = {NULL, NULL}, *differences = NULL;
     struct error err = {0};
     for (int side = 0; side < 2; side++) {
-        char *text = store_get_text(store, "SELECT fingerprint FROM side WHERE id = ?", "i", (int64_t)side);
+        char *text =
+            store_get_text(store, "SELECT fingerprint FROM side WHERE id = ?", "i", (int64_t)side);
         sides[side] = text ? json_loads(text, 0, NULL) : NULL;
         free(text);
     }
@@ -151,7 +188,8 @@ json_t *html_fingerprint(struct store *store)
 static const char *judgement_unnamed(const struct report_finding *finding)
 {
     size_t len = finding->workload ? strlen(finding->workload) : 0;
-    bool named = len > 0 && strncmp(finding->text, finding->workload, len) == 0 && strncmp(finding->text + len, ": ", 2) == 0;
+    bool named = len > 0 && strncmp(finding->text, finding->workload, len) == 0 &&
+                 strncmp(finding->text + len, ": ", 2) == 0;
     return named ? finding->text + len + 2 : finding->text;
 }
 
@@ -183,15 +221,17 @@ static void judgement_crashes(const struct report *report, json_t *list)
     for (int i = 0; i < report->crash_count && i < HTML_LIST_MAX; i++) {
         const struct report_crash *crash = &report->crashes[i];
         json_t *item = json_object();
-        char *text = xasprintf("%s in %lld launch%s", numbers_ending(crash, ending), (long long)crash->launches,
-                               crash->launches == 1 ? "" : "es");
+        char *text = xasprintf("%s in %lld launch%s", numbers_ending(crash, ending),
+                               (long long)crash->launches, crash->launches == 1 ? "" : "es");
         json_object_set_new(item, "effect", json_string("note"));
         json_object_set_new(item, "kind", json_string("ended"));
         json_object_set_new(item, "text", html_text(text, HTML_TEXT_BYTES_MAX));
         json_object_set_new(item, "workload", html_text(crash->workload, HTML_NAME_BYTES_MAX));
         json_object_set_new(item, "side", json_string(crash->side ? "b" : "a"));
         json_object_set_new(item, "output",
-                            crash->stderr_tail && *crash->stderr_tail ? judgement_output(crash->stderr_tail) : json_null());
+                            crash->stderr_tail && *crash->stderr_tail
+                                ? judgement_output(crash->stderr_tail)
+                                : json_null());
         json_array_append_new(list, item);
         free(text);
     }
@@ -208,9 +248,11 @@ static json_t *judgement_findings(const struct report *report)
         json_t *item = json_object();
         json_object_set_new(item, "effect", json_string(effects[finding->effect]));
         json_object_set_new(item, "kind", html_text(finding->kind, HTML_NAME_BYTES_MAX));
-        json_object_set_new(item, "text", html_text(judgement_unnamed(finding), HTML_TEXT_BYTES_MAX));
+        json_object_set_new(item, "text",
+                            html_text(judgement_unnamed(finding), HTML_TEXT_BYTES_MAX));
         json_object_set_new(item, "workload", html_text(finding->workload, HTML_NAME_BYTES_MAX));
-        json_object_set_new(item, "side", finding->side < 0 ? json_null() : json_string(finding->side ? "b" : "a"));
+        json_object_set_new(
+            item, "side", finding->side < 0 ? json_null() : json_string(finding->side ? "b" : "a"));
         json_array_append_new(list, item);
     }
     judgement_crashes(report, list);
@@ -273,8 +315,9 @@ static void judgement_left_out(json_t *notes, const char *what, int count, const
 {
     if (count <= HTML_LIST_MAX)
         return;
-    char *text = xasprintf("Of %d %s the first %d are shown; `sqlite3 RUN.db 'select * from %s'` has all.", count, what,
-                           HTML_LIST_MAX, table);
+    char *text =
+        xasprintf("Of %d %s the first %d are shown; `sqlite3 RUN.db 'select * from %s'` has all.",
+                  count, what, HTML_LIST_MAX, table);
     judgement_note(notes, "warning", text);
     free(text);
 }
@@ -297,9 +340,11 @@ void html_judgement(json_t *document, const struct report *report)
     json_t *verdict = json_object(), *calibration = json_object();
     json_object_set_new(verdict, "word", json_string(report_verdict_word(report->verdict)));
     json_object_set_new(verdict, "reason", html_text(report->reason, HTML_TEXT_BYTES_MAX));
-    json_object_set_new(verdict, "margin_note", html_text(report->margin_note, HTML_TEXT_BYTES_MAX));
+    json_object_set_new(verdict, "margin_note",
+                        html_text(report->margin_note, HTML_TEXT_BYTES_MAX));
     json_object_set_new(calibration, "calibrated", json_boolean(report->calibrated));
-    json_object_set_new(calibration, "note", html_text(report->calibration_note, HTML_TEXT_BYTES_MAX));
+    json_object_set_new(calibration, "note",
+                        html_text(report->calibration_note, HTML_TEXT_BYTES_MAX));
     json_object_set_new(document, "verdict", verdict);
     json_object_set_new(document, "findings", judgement_findings(report));
     json_object_set_new(document, "parity", judgement_parity(report));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flame graphs of a workload: time on the CPU from the samples of all threads of the target, time lost off the CPU from the
-// parts of the stall analysis, both sides in one tree each, in ns of a step. A stack reads from the outermost Python function
-// in: Python frames, below them the native frames the innermost one called, then the kernel's. Reads the store through the
-// loaders of traces.
+// Flame graphs of a workload: time on the CPU from the samples of all threads of the target, time
+// lost off the CPU from the parts of the stall analysis, both sides in one tree each, in ns of a
+// step. A stack reads from the outermost Python function in: Python frames, below them the native
+// frames the innermost one called, then the kernel's. Reads the store through the loaders of
+// traces.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,8 @@
 #include "reports/analyse/stalls/parts.h"
 #include "reports/render/html_tree.h"
 
-static const double flame_narrow = 0.0001; // of the time: zoomed in ten times such a frame is one pixel wide
+static const double flame_narrow =
+    0.0001; // of the time: zoomed in ten times such a frame is one pixel wide
 
 // The launch that is being folded into the trees, and what is known of its frames.
 struct flame_source {
@@ -74,13 +76,15 @@ static size_t flame_window_from(const struct flame_source *source, int64_t at)
 static int64_t flame_overlap(const struct flame_source *source, int64_t begin, int64_t end)
 {
     int64_t ns = 0;
-    for (size_t i = flame_window_from(source, begin); i < source->window_count && source->windows[i].begin < end; i++)
+    for (size_t i = flame_window_from(source, begin);
+         i < source->window_count && source->windows[i].begin < end; i++)
         ns += parts_overlap(begin, end, source->windows[i].begin, source->windows[i].end);
     return ns;
 }
 
-// A function is the same in both versions though its templates' arguments moved: the first one's name stands for both. A file
-// says which of many functions called "forward" it is. What has no symbol is one frame a library: its offsets say nothing.
+// A function is the same in both versions though its templates' arguments moved: the first one's
+// name stands for both. A file says which of many functions called "forward" it is. What has no
+// symbol is one frame a library: its offsets say nothing.
 static uint32_t flame_name(struct flame *flame, struct flame_source *source, uint32_t id)
 {
     if (source->names[id])
@@ -95,7 +99,8 @@ static uint32_t flame_name(struct flame *flame, struct flame_source *source, uin
         char *text = xasprintf("%.*s (no symbol)", (int)(offset - frame->name), frame->name);
         name = html_names_add(flame->names, text);
         free(text);
-    } else if (file && strcmp(file, frame->name) != 0 && (frame->kind == 'p' || frame->name[0] == '[')) {
+    } else if (file && strcmp(file, frame->name) != 0 &&
+               (frame->kind == 'p' || frame->name[0] == '[')) {
         char *text = xasprintf("%s (%s)", frame->name, file);
         name = html_names_add(flame->names, text);
         free(text);
@@ -109,32 +114,39 @@ static uint32_t flame_name(struct flame *flame, struct flame_source *source, uin
 
 static bool flame_is_eval(const char *name)
 {
-    return strncmp(name, "_PyEval_EvalFrame", 17) == 0 || strncmp(name, "PyEval_EvalFrame", 16) == 0;
+    return strncmp(name, "_PyEval_EvalFrame", 17) == 0 ||
+           strncmp(name, "PyEval_EvalFrame", 16) == 0;
 }
 
 // Frames of a stack below `node`, outermost first, the innermost `count` of them.
-static uint32_t flame_frames(struct flame *flame, struct flame_source *source, struct html_tree *tree, uint32_t node,
-                             uint32_t stack, uint32_t count, enum html_frame_kind kind)
+static uint32_t flame_frames(struct flame *flame, struct flame_source *source,
+                             struct html_tree *tree, uint32_t node, uint32_t stack, uint32_t count,
+                             enum html_frame_kind kind)
 {
     const struct trace_stack *row = &source->trace->stacks[stack];
     uint32_t before = UINT32_MAX;
     for (uint32_t i = count < row->count ? count : row->count; i > 0; i--) {
-        const struct trace_frame *frame = &source->trace->frames[source->trace->stack_frames[row->first + i - 1]];
+        const struct trace_frame *frame =
+            &source->trace->frames[source->trace->stack_frames[row->first + i - 1]];
         uint32_t name = flame_name(flame, source, source->trace->stack_frames[row->first + i - 1]);
         bool nameless = frame->name[0] == '[' || strstr(frame->name, "+0x");
-        if (name != before || !nameless) // ten frames of one library without symbols say no more than one
+        if (name != before ||
+            !nameless) // ten frames of one library without symbols say no more than one
             node = html_tree_child(tree, node, name, kind);
         before = name;
     }
     return node;
 }
 
-// Native frames that the innermost Python function called; all of them where no interpreter is in the stack.
-static uint32_t flame_below_python(const struct flame_source *source, uint32_t stack, bool *ret_eval)
+// Native frames that the innermost Python function called; all of them where no interpreter is in
+// the stack.
+static uint32_t flame_below_python(const struct flame_source *source, uint32_t stack,
+                                   bool *ret_eval)
 {
     const struct trace_stack *row = &source->trace->stacks[stack];
     for (uint32_t i = 0; i < row->count; i++) {
-        if (flame_is_eval(source->trace->frames[source->trace->stack_frames[row->first + i]].name)) {
+        if (flame_is_eval(
+                source->trace->frames[source->trace->stack_frames[row->first + i]].name)) {
             *ret_eval = true;
             return i;
         }
@@ -143,15 +155,17 @@ static uint32_t flame_below_python(const struct flame_source *source, uint32_t s
     return row->count;
 }
 
-static uint32_t flame_stack(struct flame *flame, struct flame_source *source, struct html_tree *tree, uint32_t node,
-                            uint32_t thread, uint32_t python, uint32_t user, uint32_t kernel)
+static uint32_t flame_stack(struct flame *flame, struct flame_source *source,
+                            struct html_tree *tree, uint32_t node, uint32_t thread, uint32_t python,
+                            uint32_t user, uint32_t kernel)
 {
     bool eval = false;
     uint32_t native = flame_below_python(source, user, &eval);
     if (python)
         node = flame_frames(flame, source, tree, node, python, UINT32_MAX, HTML_FRAME_PYTHON);
     else if (eval || source->python[thread])
-        node = html_tree_child(tree, node, html_names_add(flame->names, "(Python stack not read)"), HTML_FRAME_PLACE);
+        node = html_tree_child(tree, node, html_names_add(flame->names, "(Python stack not read)"),
+                               HTML_FRAME_PLACE);
     node = flame_frames(flame, source, tree, node, user, native, HTML_FRAME_NATIVE);
     return flame_frames(flame, source, tree, node, kernel, UINT32_MAX, HTML_FRAME_KERNEL);
 }
@@ -162,11 +176,13 @@ static void flame_on_cpu(struct flame *flame, struct flame_source *source)
     for (size_t i = 0; i < trace->sample_count; i++) {
         const struct trace_sample *sample = &trace->samples[i];
         size_t window = flame_window_from(source, sample->at);
-        // why: only the target's own ticks count as its time; others were looked at as owners of locks.
+        // why: only the target's own ticks count as its time; others were looked at as owners of
+        // locks.
         if (!trace_is_target(trace, sample->thread) || !(sample->why & UG_SAMPLE_TARGET) ||
             window == source->window_count || source->windows[window].begin > sample->at)
             continue;
-        uint32_t node = flame_stack(flame, source, flame->trees[0], 0, sample->thread, sample->python, sample->user, sample->kernel);
+        uint32_t node = flame_stack(flame, source, flame->trees[0], 0, sample->thread,
+                                    sample->python, sample->user, sample->kernel);
         html_tree_add(flame->trees[0], node, source->side, (double)trace->tick_ns);
     }
 }
@@ -182,9 +198,11 @@ static void flame_off_cpu(struct flame *flame, struct flame_source *source)
         if (part->gap == TRACE_NONE || part->cause >= cause_count || ns <= 0)
             continue;
         const struct trace_gap *gap = &source->trace->gaps[part->gap];
-        uint32_t node = html_tree_child(flame->trees[1], 0, html_names_add(flame->names, causes[part->cause].title),
+        uint32_t node = html_tree_child(flame->trees[1], 0,
+                                        html_names_add(flame->names, causes[part->cause].title),
                                         HTML_FRAME_PLACE);
-        node = flame_stack(flame, source, flame->trees[1], node, gap->thread, gap->python, gap->user, gap->kernel);
+        node = flame_stack(flame, source, flame->trees[1], node, gap->thread, gap->python,
+                           gap->user, gap->kernel);
         html_tree_add(flame->trees[1], node, source->side, (double)ns);
     }
 }
@@ -218,25 +236,30 @@ static double flame_launch_steps(const struct launch_trace *launch)
     return (double)most;
 }
 
-static int flame_launch(struct store *store, struct flame *flame, const struct html_launch *launch, struct error *err)
+static int flame_launch(struct store *store, struct flame *flame, const struct html_launch *launch,
+                        struct error *err)
 {
     struct launch_trace *loaded = NULL;
-    int rc = launch_trace_load(store, launch->launch_id, &(struct launch_trace_opts){.host_only = true}, &loaded, err);
+    int rc = launch_trace_load(store, launch->launch_id,
+                               &(struct launch_trace_opts){.host_only = true}, &loaded, err);
     if (rc)
         return rc;
     if (loaded->host) {
-        struct flame_source source = {.trace = loaded->host, .work = loaded->host_work, .side = launch->side};
+        struct flame_source source = {
+            .trace = loaded->host, .work = loaded->host_work, .side = launch->side};
         source.window_count = loaded->window_count;
         source.windows = xcalloc(loaded->window_count + 1, sizeof *source.windows);
         for (size_t i = 0; i < loaded->window_count; i++)
-            source.windows[i] = (struct trace_window){loaded->windows[i].begin, loaded->windows[i].end};
+            source.windows[i] =
+                (struct trace_window){loaded->windows[i].begin, loaded->windows[i].end};
         flame_fold(flame, &source, flame_launch_steps(loaded));
     }
     launch_trace_free(loaded);
     return 0;
 }
 
-static int flame_recording(struct store *store, struct flame *flame, const struct html_launch *launch, struct error *err)
+static int flame_recording(struct store *store, struct flame *flame,
+                           const struct html_launch *launch, struct error *err)
 {
     struct arena *arena = arena_new();
     struct trace *trace = NULL;
@@ -245,7 +268,8 @@ static int flame_recording(struct store *store, struct flame *flame, const struc
         struct work work;
         work_init(&work, trace);
         work_find(&work);
-        struct flame_source source = {.trace = trace, .work = &work, .window_count = trace->window_count};
+        struct flame_source source = {
+            .trace = trace, .work = &work, .window_count = trace->window_count};
         source.windows = xcalloc(trace->window_count + 1, sizeof *source.windows);
         memcpy(source.windows, trace->windows, trace->window_count * sizeof *source.windows);
         flame_fold(flame, &source, trace->step_count ? (double)trace->step_count : 1);
@@ -263,24 +287,26 @@ static json_t *flame_json(const struct flame *flame, int off, size_t nodes_max)
         return NULL;
     json_t *item = json_object();
     json_object_set_new(item, "id", json_string(off ? "off_cpu" : "cpu"));
-    json_object_set_new(item, "title", json_string(off ? "Off the CPU: waits that held up the work" : "On the CPU"));
+    json_object_set_new(
+        item, "title",
+        json_string(off ? "Off the CPU: waits that held up the work" : "On the CPU"));
     json_object_set_new(item, "unit", json_string("ns"));
     double narrow = flame_narrow;
     html_tree_write(tree, flame->names, flame->steps, flame->sides, narrow, item);
-    for (; json_array_size(json_object_get(item, "parent")) > nodes_max && narrow < 0.1; narrow *= 2)
+    for (; json_array_size(json_object_get(item, "parent")) > nodes_max && narrow < 0.1;
+         narrow *= 2)
         html_tree_write(tree, flame->names, flame->steps, flame->sides, 2 * narrow, item);
     return item;
 }
 
-int html_flames(struct store *store, const struct html_launch *launches, size_t count, size_t nodes_max,
-                json_t **ret_flames, struct error *err)
+int html_flames(struct store *store, const struct html_launch *launches, size_t count,
+                size_t nodes_max, json_t **ret_flames, struct error *err)
 {
     struct flame flame = {.names = html_names_new(), .trees = {html_tree_new(), html_tree_new()}};
     int rc = 0;
     for (size_t i = 0; i < count && rc == 0; i++)
-        rc = launches[i].side < 0
-                 ? flame_recording(store, &flame, &launches[i], err)
-                 : flame_launch(store, &flame, &launches[i], err);
+        rc = launches[i].side < 0 ? flame_recording(store, &flame, &launches[i], err)
+                                  : flame_launch(store, &flame, &launches[i], err);
     if (rc == 0) {
         *ret_flames = json_array();
         for (int off = 0; off < 2; off++) {

@@ -44,7 +44,8 @@ void html_lanes_window(struct html_lanes *lanes, int side, int64_t begin, int64_
     lanes->sides[side].end = end;
 }
 
-void html_lanes_open(struct html_lanes *lanes, int side, enum html_lane_kind kind, const char *title)
+void html_lanes_open(struct html_lanes *lanes, int side, enum html_lane_kind kind,
+                     const char *title)
 {
     struct lanes_side *mine = &lanes->sides[side];
     mine->lanes = xrealloc(mine->lanes, (mine->lane_count + 1) * sizeof *mine->lanes);
@@ -54,7 +55,8 @@ void html_lanes_open(struct html_lanes *lanes, int side, enum html_lane_kind kin
 
 static int lanes_contribution(const struct diff_workload *workload, const char *name)
 {
-    for (size_t i = 0; workload && i < workload->contribution_count && i < LANES_CONTRIBUTIONS_MAX; i++) {
+    for (size_t i = 0; workload && i < workload->contribution_count && i < LANES_CONTRIBUTIONS_MAX;
+         i++) {
         const struct diff_contribution *contribution = &workload->contributions[i];
         if ((contribution->name_a && strcmp(contribution->name_a, name) == 0) ||
             (contribution->name_b && strcmp(contribution->name_b, name) == 0))
@@ -63,15 +65,18 @@ static int lanes_contribution(const struct diff_workload *workload, const char *
     return 0;
 }
 
-uint32_t html_lanes_name(struct html_lanes *lanes, const char *class, const char *text, const char *match)
+uint32_t html_lanes_name(struct html_lanes *lanes, const char *class, const char *text,
+                         const char *match)
 {
     char *key = xasprintf("%s\x01%s", class, text);
-    uint32_t known = html_names_count(lanes->names), name = html_names_add_as(lanes->names, key, text);
+    uint32_t known = html_names_count(lanes->names),
+             name = html_names_add_as(lanes->names, key, text);
     free(key);
     if (name < known)
         return name;
     lanes->name_class = xrealloc(lanes->name_class, (name + 1) * sizeof *lanes->name_class);
-    lanes->name_contribution = xrealloc(lanes->name_contribution, (name + 1) * sizeof *lanes->name_contribution);
+    lanes->name_contribution =
+        xrealloc(lanes->name_contribution, (name + 1) * sizeof *lanes->name_contribution);
     lanes->name_class[name] = html_names_add(lanes->classes, class);
     lanes->name_contribution[name] = lanes_contribution(lanes->workload, match ? match : text);
     return name;
@@ -82,7 +87,8 @@ uint32_t html_lanes_note(struct html_lanes *lanes, const char *text)
     return text && *text ? html_names_add(lanes->notes, text) : LANES_NO_NOTE;
 }
 
-void html_lanes_event(struct html_lanes *lanes, int64_t begin, int64_t end, uint32_t name, uint32_t depth, uint32_t note)
+void html_lanes_event(struct html_lanes *lanes, int64_t begin, int64_t end, uint32_t name,
+                      uint32_t depth, uint32_t note)
 {
     struct lanes_side *mine = &lanes->sides[lanes->open];
     struct lane *lane = &mine->lanes[mine->lane_count - 1];
@@ -94,7 +100,8 @@ void html_lanes_event(struct html_lanes *lanes, int64_t begin, int64_t end, uint
         lane->capacity = lane->capacity ? 2 * lane->capacity : 64;
         lane->events = xrealloc(lane->events, lane->capacity * sizeof *lane->events);
     }
-    lane->events[lane->count++] = (struct lane_event){begin - mine->begin, end - begin, name, depth, note};
+    lane->events[lane->count++] =
+        (struct lane_event){begin - mine->begin, end - begin, name, depth, note};
 }
 
 void html_lanes_mark(struct html_lanes *lanes, int side, int64_t at)

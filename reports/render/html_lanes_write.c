@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes on their way out: events in the order of time, the short ones merged where there are too many, then JSON.
+// Lanes on their way out: events in the order of time, the short ones merged where there are too
+// many, then JSON.
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,8 @@ static bool lane_joins(const struct lane_event *last, const struct lane_event *n
 static size_t lane_run(const struct lane *lane, size_t first, int64_t limit, size_t most)
 {
     size_t last = first + 1;
-    while (last < lane->count && last - first < most && lane_joins(&lane->events[last - 1], &lane->events[last], limit))
+    while (last < lane->count && last - first < most &&
+           lane_joins(&lane->events[last - 1], &lane->events[last], limit))
         last++;
     return last;
 }
@@ -42,8 +44,10 @@ static size_t lane_count_after(const struct lane *lane, int64_t limit, size_t mo
     return count;
 }
 
-// One event for events[first] to events[last - 1]: named by the longest of them, and it says how many it stands for.
-static struct lane_event lane_join(struct html_lanes *lanes, const struct lane *lane, size_t first, size_t last)
+// One event for events[first] to events[last - 1]: named by the longest of them, and it says how
+// many it stands for.
+static struct lane_event lane_join(struct html_lanes *lanes, const struct lane *lane, size_t first,
+                                   size_t last)
 {
     struct lane_event joined = lane->events[first];
     if (last - first == 1)
@@ -59,14 +63,15 @@ static struct lane_event lane_join(struct html_lanes *lanes, const struct lane *
         }
     }
     joined.dur = end - joined.start;
-    char *note = xasprintf("%zu short events, %.1f us of %.1f us", last - first, (double)busy / 1e3, (double)joined.dur / 1e3);
+    char *note = xasprintf("%zu short events, %.1f us of %.1f us", last - first, (double)busy / 1e3,
+                           (double)joined.dur / 1e3);
     joined.note = html_lanes_note(lanes, note);
     free(note);
     return joined;
 }
 
-// The lowest limit under which few enough events remain, and then no longer runs than it takes: equal events side by side would
-// otherwise become one all at once.
+// The lowest limit under which few enough events remain, and then no longer runs than it takes:
+// equal events side by side would otherwise become one all at once.
 static void lane_reduce(struct html_lanes *lanes, struct lane *lane, size_t budget)
 {
     int64_t limit = 64;
@@ -94,7 +99,8 @@ void html_lanes_reduce(struct html_lanes *lanes, size_t budget)
             if (lane->count)
                 qsort(lane->events, lane->count, sizeof *lane->events, lane_compare);
             if (total > budget)
-                lane_reduce(lanes, lane, (size_t)((double)lane->count * (double)budget / (double)total));
+                lane_reduce(lanes, lane,
+                            (size_t)((double)lane->count * (double)budget / (double)total));
         }
     }
 }
@@ -106,8 +112,8 @@ static const char *const lane_words[HTML_LANE_KIND_COUNT] = {
 
 static json_t *lane_json(const struct lane *lane)
 {
-    json_t *item = json_object(), *start = json_array(), *dur = json_array(), *name = json_array(), *depth = json_array(),
-           *note = json_array();
+    json_t *item = json_object(), *start = json_array(), *dur = json_array(), *name = json_array(),
+           *depth = json_array(), *note = json_array();
     bool deep = false, noted = false;
     int64_t before = 0;
     for (size_t i = 0; i < lane->count; i++) {
@@ -116,7 +122,8 @@ static json_t *lane_json(const struct lane *lane)
         json_array_append_new(dur, json_integer(event->dur));
         json_array_append_new(name, json_integer(event->name));
         json_array_append_new(depth, json_integer(event->depth));
-        json_array_append_new(note, json_integer(event->note == LANES_NO_NOTE ? -1 : (json_int_t)event->note));
+        json_array_append_new(
+            note, json_integer(event->note == LANES_NO_NOTE ? -1 : (json_int_t)event->note));
         deep |= event->depth > 0;
         noted |= event->note != LANES_NO_NOTE;
         before = event->start;
@@ -164,7 +171,8 @@ void html_lanes_write(struct html_lanes *lanes, json_t *timeline)
     json_object_set_new(timeline, "name_class", classes);
     json_object_set_new(timeline, "name_contribution", contributions);
     json_object_set_new(timeline, "notes", html_names_json(lanes->notes));
-    json_object_set_new(timeline, "sides",
-                        html_two(lanes_side_json(&lanes->sides[0]), lanes_side_json(&lanes->sides[1])));
+    json_object_set_new(
+        timeline, "sides",
+        html_two(lanes_side_json(&lanes->sides[0]), lanes_side_json(&lanes->sides[1])));
     json_object_set_new(timeline, "left_out", json_integer((json_int_t)lanes->left_out));
 }

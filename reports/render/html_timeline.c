@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One aligned couple of blocks as a timeline: steps and phases, GPU streams, threads, collectives, the baseline's above the
-// candidate's. Reads the store through the loaders of traces; writes JSON. A side that cannot be read is left out.
+// One aligned couple of blocks as a timeline: steps and phases, GPU streams, threads, collectives,
+// the baseline's above the candidate's. Reads the store through the loaders of traces; writes JSON.
 #include "reports/render/html_timeline.h"
 
 #include <errno.h>
@@ -9,9 +9,10 @@
 
 #include "common/strings.h"
 
-enum { TIMELINE_ALIGNED_MAX = 400, TIMELINE_STREAMS_MAX = 32 };
+enum { TIMELINE_ALIGNED_MAX = 400 };
 
-// Points of time of a side that have a partner on the other: the k-th step, the k-th phase of a name.
+// Points of time of a side that have a partner on the other: the k-th step, the k-th phase of a
+// name.
 struct timeline_point {
     uint32_t name; // of the lanes'; LAUNCH_TRACE_NONE: a step
     uint32_t occurrence;
@@ -33,7 +34,8 @@ struct timeline {
 };
 
 // The stretch that is drawn: all windows of the couple, else the one in the middle.
-static bool timeline_window(const struct launch_trace *launch, int32_t couple, int64_t *ret_begin, int64_t *ret_end)
+static bool timeline_window(const struct launch_trace *launch, int32_t couple, int64_t *ret_begin,
+                            int64_t *ret_end)
 {
     bool found = false;
     for (size_t i = 0; i < launch->window_count; i++) {
@@ -72,12 +74,14 @@ static void timeline_steps(struct timeline *timeline, struct timeline_host *host
         if (step->rank != rank || step->end <= host->begin || step->begin >= host->end)
             continue;
         char *text = xasprintf("step %u", step->idx);
-        html_lanes_event(host->lanes, step->begin, step->end, html_lanes_name(host->lanes, "phase", text, NULL), 0, UINT32_MAX);
+        html_lanes_event(host->lanes, step->begin, step->end,
+                         html_lanes_name(host->lanes, "phase", text, NULL), 0, UINT32_MAX);
         free(text);
         if (rank != 0)
             continue;
         html_lanes_mark(host->lanes, host->side, step->begin);
-        timeline_point_add(&timeline->points[host->side], LAUNCH_TRACE_NONE, step->begin - host->begin);
+        timeline_point_add(&timeline->points[host->side], LAUNCH_TRACE_NONE,
+                           step->begin - host->begin);
         if (timeline->steps[host->side]++ == 0)
             timeline->first_step[host->side] = step->idx;
     }
@@ -92,143 +96,15 @@ static void timeline_phases(struct timeline *timeline, struct timeline_host *hos
         if (phase->end <= host->begin || phase->begin >= host->end)
             continue;
         uint32_t name = html_lanes_name(host->lanes, "phase", phase->name, NULL);
-        html_lanes_event(host->lanes, phase->begin, phase->end, name, phase->depth + 1u, UINT32_MAX);
+        html_lanes_event(host->lanes, phase->begin, phase->end, name, phase->depth + 1u,
+                         UINT32_MAX);
         if (rank == 0 && phase->depth == 0 && phase->begin >= host->begin)
             timeline_point_add(&timeline->points[host->side], name, phase->begin - host->begin);
     }
 }
 
-static const char *timeline_op_class(const struct launch_trace *launch, const struct launch_work *work)
-{
-    if (work->kernel == LAUNCH_TRACE_NONE)
-        return work->kind == 1 ? "gpu_compute" : "copy";
-    return launch->kernels[work->kernel].comm ? "comm_exposed" : "gpu_compute";
-}
-
-static uint32_t timeline_op_name(struct timeline_host *host, const struct launch_work *work)
-{
-    const struct launch_trace *launch = host->launch;
-    const char *class = timeline_op_class(launch, work);
-    if (work->kernel != LAUNCH_TRACE_NONE)
-        return html_lanes_name(host->lanes, class, launch->kernels[work->kernel].name, NULL);
-    static const struct {
-        uint8_t kind;
-        const char *name;
-    } kinds[] = {{1, "CUDA graph"}, {17, "copy HtoD"}, {18, "copy DtoH"}, {24, "copy DtoD"},
-                 {25, "copy HtoH"}, {26, "copy PtoP"}, {80, "set"}};
-    const char *name = "copy";
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (kinds[i].kind == work->kind)
-            name = kinds[i].name;
-    return html_lanes_name(host->lanes, class, name, NULL);
-}
-
-static uint32_t timeline_op_note(struct timeline_host *host, const struct launch_work *work)
-{
-    struct strbuf text = {0};
-    if (work->kernel != LAUNCH_TRACE_NONE) {
-        const struct launch_kernel *kernel = &host->launch->kernels[work->kernel];
-        strbuf_add(&text, "grid %ux%ux%u, block %ux%ux%u, %u registers, %u B shared", kernel->grid[0], kernel->grid[1],
-                   kernel->grid[2], kernel->block[0], kernel->block[1], kernel->block[2], kernel->registers,
-                   kernel->shared_bytes);
-    } else if (work->bytes > 0) {
-        strbuf_add(&text, "%lld bytes", (long long)work->bytes);
-    }
-    uint32_t note = html_lanes_note(host->lanes, text.text);
-    strbuf_free(&text);
-    return note;
-}
-
-static bool timeline_op_inside(const struct timeline_host *host, const struct launch_op *op)
-{
-    return op->start < host->end && op->start + op->dur > host->begin;
-}
-
-static void timeline_streams(struct timeline_host *host)
-{
-    const struct launch_trace *launch = host->launch;
-    uint32_t *names = xcalloc(launch->work_count + 1, sizeof *names), *notes = xcalloc(launch->work_count + 1, sizeof *notes);
-    uint8_t *named = xcalloc(launch->work_count + 1, 1);
-    uint32_t *used = xcalloc(launch->stream_count + 1, sizeof *used); // rank + 1; a stream is of one process
-    for (size_t i = 0; i < launch->op_count; i++)
-        if (timeline_op_inside(host, &launch->ops[i])) {
-            const struct launch_work *work = &launch->works[launch->ops[i].work];
-            used[work->stream] = work->rank < launch->rank_count ? work->rank + 1 : UINT32_MAX;
-        }
-    for (uint32_t stream = 0, shown = 0; stream < launch->stream_count && shown < TIMELINE_STREAMS_MAX; stream++) {
-        if (!used[stream])
-            continue;
-        char *title = launch->rank_count > 1 && used[stream] != UINT32_MAX
-                          ? xasprintf("rank %d, GPU stream %u", launch->ranks[used[stream] - 1].rank, ++shown)
-                          : xasprintf("GPU stream %u", ++shown);
-        html_lanes_open(host->lanes, host->side, HTML_LANE_STREAM, title);
-        free(title);
-        for (size_t i = 0; i < launch->op_count; i++) {
-            const struct launch_op *op = &launch->ops[i];
-            const struct launch_work *work = &launch->works[op->work];
-            if (work->stream != stream || !timeline_op_inside(host, op))
-                continue;
-            if (!named[op->work]) {
-                named[op->work] = 1;
-                names[op->work] = timeline_op_name(host, work);
-                notes[op->work] = timeline_op_note(host, work);
-            }
-            html_lanes_event(host->lanes, op->start, op->start + op->dur, names[op->work], 0, notes[op->work]);
-        }
-    }
-    free(names), free(notes), free(named), free(used);
-}
-
-// Whether it belongs to a thread that has no lane of its own is told by the caller: LAUNCH_TRACE_NONE takes every call.
-void timeline_calls(struct timeline_host *host, uint32_t thread)
-{
-    const struct launch_trace *launch = host->launch;
-    for (size_t i = 0; launch && i < launch->call_count; i++) {
-        const struct launch_call *call = &launch->calls[i];
-        if ((thread != LAUNCH_TRACE_NONE && call->thread != thread) || call->end <= host->begin || call->begin >= host->end)
-            continue;
-        const char *class = strstr(call->name, "ynchronize") ? "sync" : "call";
-        html_lanes_event(host->lanes, call->begin, call->end, html_lanes_name(host->lanes, class, call->name, NULL), 1, UINT32_MAX);
-    }
-    for (size_t i = 0; launch && i < launch->op_count; i++) {
-        const struct launch_op *op = &launch->ops[i];
-        const struct launch_work *work = &launch->works[op->work];
-        if ((thread != LAUNCH_TRACE_NONE && work->thread != thread) || op->call_ago == UINT32_MAX)
-            continue;
-        int64_t begin = op->start - op->call_ago, end = begin + op->call_dur;
-        if (end > host->begin && begin < host->end)
-            html_lanes_event(host->lanes, begin, end,
-                             html_lanes_name(host->lanes, "call", work->call_name ? work->call_name : "launch", NULL), 1,
-                             UINT32_MAX);
-    }
-}
-
-static void timeline_nccl(struct timeline_host *host)
-{
-    const struct launch_trace *launch = host->launch;
-    bool open = false;
-    for (size_t i = 0; i < launch->nccl_count; i++) {
-        const struct launch_nccl *row = &launch->nccl[i];
-        int64_t begin = row->kernel_begin ? row->kernel_begin : row->enqueued;
-        int64_t end = row->kernel_end > begin ? row->kernel_end : begin;
-        if (end < host->begin || begin >= host->end)
-            continue;
-        if (!open)
-            html_lanes_open(host->lanes, host->side, HTML_LANE_NCCL, "NCCL");
-        open = true;
-        char *text = xasprintf("%s%s%s%s%s%s%s", row->function ? row->function : "collective", row->datatype ? " " : "",
-                               row->datatype ? row->datatype : "", row->algorithm ? " " : "",
-                               row->algorithm ? row->algorithm : "", row->protocol ? " " : "",
-                               row->protocol ? row->protocol : "");
-        char *note = xasprintf("rank %u, %lld bytes, %d channels", row->rank, (long long)row->bytes, row->channels);
-        html_lanes_event(host->lanes, begin, end, html_lanes_name(host->lanes, "comm_exposed", text, NULL), 0,
-                         html_lanes_note(host->lanes, note));
-        free(text);
-        free(note);
-    }
-}
-
-static void timeline_side(struct timeline *timeline, const struct launch_trace *launch, int side, int32_t couple)
+static void timeline_side(struct timeline *timeline, const struct launch_trace *launch, int side,
+                          int32_t couple)
 {
     struct timeline_host host = {.lanes = timeline->lanes, .launch = launch, .side = side};
     host.trace = launch->host;
@@ -239,8 +115,9 @@ static void timeline_side(struct timeline *timeline, const struct launch_trace *
     timeline->drawn[side] = true;
     timeline->pair = launch->pair;
     for (uint32_t rank = 0; rank < launch->rank_count; rank++) {
-        char *title = launch->rank_count > 1 ? xasprintf("rank %d: steps and phases", launch->ranks[rank].rank)
-                                             : xstrdup("steps and phases");
+        char *title = launch->rank_count > 1
+                          ? xasprintf("rank %d: steps and phases", launch->ranks[rank].rank)
+                          : xstrdup("steps and phases");
         html_lanes_open(host.lanes, side, HTML_LANE_PHASE, title);
         free(title);
         timeline_steps(timeline, &host, rank);
@@ -253,7 +130,8 @@ static void timeline_side(struct timeline *timeline, const struct launch_trace *
 }
 
 // A recording has no blocks: five steps in its middle, else its middle second.
-static void timeline_recording(struct timeline *timeline, const struct trace *trace, const struct work *work)
+static void timeline_recording(struct timeline *timeline, const struct trace *trace,
+                               const struct work *work)
 {
     struct timeline_host host = {.lanes = timeline->lanes, .trace = trace, .work = work};
     const struct trace_window *window = &trace->windows[trace->window_count / 2];
@@ -287,7 +165,8 @@ static json_t *timeline_aligned(const struct timeline *timeline)
             const struct timeline_point *b = &timeline->points[1].items[j];
             if (a->occurrence != b->occurrence || a->name != b->name)
                 continue;
-            if (a->at > last[0] && b->at > last[1]) // steps that were run in another order are no guide
+            if (a->at > last[0] &&
+                b->at > last[1]) // steps that were run in another order are no guide
                 json_array_append_new(list, html_two(json_integer(a->at), json_integer(b->at)));
             last[0] = a->at > last[0] ? a->at : last[0];
             last[1] = b->at > last[1] ? b->at : last[1];
@@ -331,13 +210,15 @@ static json_t *timeline_title(const struct timeline *timeline, const struct html
     return title;
 }
 
-static int timeline_load(struct store *store, struct timeline *timeline, const struct html_couple *couple, struct error *err)
+static int timeline_load(struct store *store, struct timeline *timeline,
+                         const struct html_couple *couple, struct error *err)
 {
     int rc = 0;
     for (int side = 0; side < 2 && rc == 0; side++) { // one launch in memory at a time
         struct launch_trace *launch = NULL;
         if (couple->launches[side])
-            rc = launch_trace_load(store, couple->launches[side], &(struct launch_trace_opts){0}, &launch, err);
+            rc = launch_trace_load(store, couple->launches[side], &(struct launch_trace_opts){0},
+                                   &launch, err);
         if (rc == 0 && launch)
             timeline_side(timeline, launch, side, couple->couple);
         if (rc == 0)
@@ -361,8 +242,10 @@ static int timeline_load(struct store *store, struct timeline *timeline, const s
     return rc;
 }
 
-// How long an event is as text depends on its digits: what is too large is thinned out again by what it was too large.
-static void timeline_fit(struct html_lanes *lanes, const struct html_couple *couple, json_t *timeline)
+// How long an event is as text depends on its digits: what is too large is thinned out again by
+// what it was too large.
+static void timeline_fit(struct html_lanes *lanes, const struct html_couple *couple,
+                         json_t *timeline)
 {
     size_t events = couple->events, bytes;
     for (int round = 0; round < 4; round++) {
@@ -376,7 +259,8 @@ static void timeline_fit(struct html_lanes *lanes, const struct html_couple *cou
     }
 }
 
-int html_timeline(struct store *store, const struct html_couple *couple, json_t **ret_timeline, struct error *err)
+int html_timeline(struct store *store, const struct html_couple *couple, json_t **ret_timeline,
+                  struct error *err)
 {
     struct timeline timeline = {.lanes = html_lanes_new(couple->workload)};
     int rc = timeline_load(store, &timeline, couple, err);
@@ -387,8 +271,8 @@ int html_timeline(struct store *store, const struct html_couple *couple, json_t 
         *ret_timeline = json_object();
         for (int side = 0; side < 2; side++)
             if (timeline.points[side].count)
-                qsort(timeline.points[side].items, timeline.points[side].count, sizeof *timeline.points[side].items,
-                      timeline_point_compare);
+                qsort(timeline.points[side].items, timeline.points[side].count,
+                      sizeof *timeline.points[side].items, timeline_point_compare);
         json_object_set_new(*ret_timeline, "title", timeline_title(&timeline, couple));
         timeline_fit(timeline.lanes, couple, *ret_timeline);
         json_object_set_new(*ret_timeline, "aligned", timeline_aligned(&timeline));

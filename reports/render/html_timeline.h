@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One side of a timeline while it is made: between html_timeline.c (window, steps, phases, GPU) and html_timeline_host.c.
+// One side of a timeline while it is made: between html_timeline.c (window, steps, phases, GPU) and
+// html_timeline_host.c.
 #ifndef UPGATE_REPORTS_HTML_TIMELINE_H
 #define UPGATE_REPORTS_HTML_TIMELINE_H
 
@@ -18,7 +19,10 @@ struct timeline_host {
 };
 
 void timeline_host(struct timeline_host *host);
-// Calls of CUDA that the thread made, below what it ran; LAUNCH_TRACE_NONE: calls of threads that are not known.
+void timeline_streams(struct timeline_host *host); // of the GPU; host->launch is not NULL here
+void timeline_nccl(struct timeline_host *host);
+// Calls of CUDA that the thread made, below what it ran; LAUNCH_TRACE_NONE: calls of threads that
+// are not known.
 void timeline_calls(struct timeline_host *host, uint32_t thread);
 
 #endif

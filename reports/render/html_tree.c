@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See html_tree.h. Nodes are found by a hash of parent, name and kind; they are written parents first.
+// See html_tree.h. Nodes are found by a hash of parent, name and kind; they are written parents
+// first.
 #include "reports/render/html_tree.h"
 
 #include <math.h>
@@ -41,9 +42,11 @@ void html_tree_free(struct html_tree *tree)
     free(tree);
 }
 
-static uint32_t *tree_slot(const struct html_tree *tree, uint32_t parent, uint32_t name, uint8_t kind)
+static uint32_t *tree_slot(const struct html_tree *tree, uint32_t parent, uint32_t name,
+                           uint8_t kind)
 {
-    uint64_t hash = (parent * UINT64_C(0x9e3779b97f4a7c15)) ^ ((uint64_t)name << 3 | kind) * UINT64_C(0xc2b2ae3d27d4eb4f);
+    uint64_t hash = (parent * UINT64_C(0x9e3779b97f4a7c15)) ^
+                    ((uint64_t)name << 3 | kind) * UINT64_C(0xc2b2ae3d27d4eb4f);
     uint32_t at = (uint32_t)(hash >> 29) & (tree->slot_count - 1);
     for (; tree->slots[at]; at = (at + 1) & (tree->slot_count - 1)) {
         const struct tree_node *node = &tree->nodes[tree->slots[at]];
@@ -62,7 +65,8 @@ static void tree_grow(struct html_tree *tree)
         *tree_slot(tree, tree->nodes[i].parent, tree->nodes[i].name, tree->nodes[i].kind) = i;
 }
 
-uint32_t html_tree_child(struct html_tree *tree, uint32_t parent, uint32_t name, enum html_frame_kind kind)
+uint32_t html_tree_child(struct html_tree *tree, uint32_t parent, uint32_t name,
+                         enum html_frame_kind kind)
 {
     uint32_t *slot = tree_slot(tree, parent, name, (uint8_t)kind);
     if (*slot)
@@ -102,14 +106,15 @@ struct tree_writer {
     const struct html_tree *tree;
     const double *per;
     json_t *parent, *name, *kind, *values[2];
-    uint32_t *place;            // of each node: where it was written
-    json_t *names_all, *names;  // only names that are used are written
-    uint32_t *name_place;       // of each name, + 1; 0: not written yet
+    uint32_t *place;           // of each node: where it was written
+    json_t *names_all, *names; // only names that are used are written
+    uint32_t *name_place;      // of each name, + 1; 0: not written yet
     double total[2], left_out, narrow;
     uint32_t other;
 };
 
-static void tree_put(struct tree_writer *writer, int64_t parent, uint32_t name, int kind, const double self[2])
+static void tree_put(struct tree_writer *writer, int64_t parent, uint32_t name, int kind,
+                     const double self[2])
 {
     if (!writer->name_place[name]) {
         json_array_append(writer->names, json_array_get(writer->names_all, name));
@@ -164,8 +169,8 @@ static void tree_sum(const struct html_tree *tree)
     }
 }
 
-void html_tree_write(const struct html_tree *tree, struct html_names *names, const double per[2], const bool sides[2],
-                     double narrow, json_t *flame)
+void html_tree_write(const struct html_tree *tree, struct html_names *names, const double per[2],
+                     const bool sides[2], double narrow, json_t *flame)
 {
     struct tree_writer writer = {.tree = tree, .per = per, .narrow = narrow};
     writer.parent = json_array(), writer.name = json_array(), writer.kind = json_array();

@@ -12,7 +12,7 @@
 struct html_names {
     char **keys, **texts; // texts: NULL where it is the key
     uint32_t count, capacity;
-    uint32_t *slots; // index + 1; 0: free
+    uint32_t *slots;     // index + 1; 0: free
     uint32_t slot_count; // a power of two
 };
 
@@ -94,7 +94,8 @@ json_t *html_names_json(const struct html_names *names)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < names->count; i++)
-        json_array_append_new(list, html_text(names->texts[i] ? names->texts[i] : names->keys[i], HTML_NAME_BYTES_MAX));
+        json_array_append_new(list, html_text(names->texts[i] ? names->texts[i] : names->keys[i],
+                                              HTML_NAME_BYTES_MAX));
     return list;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of the HTML report that are pure: names and texts, flame trees, lanes and how they are thinned out. What the whole
-// document says is compared with stores by tests/e2e/html_report.py.
+// Parts of the HTML report that are pure: names and texts, flame trees, lanes and how they are
+// thinned out. What the whole document says is compared with stores by tests/e2e/html_report.py.
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,9 +33,11 @@ TEST(texts_are_cut_at_characters_and_tell_their_length)
 {
     CHECK_STR(text_of("short", 5), "short");
     CHECK_STR(text_of("longer", 5), "longe\xe2\x80\xa6 (6 bytes)");
-    CHECK_STR(text_of("aa\xe2\x82\xac", 4), "aa\xe2\x80\xa6 (5 bytes)"); // not inside of the Euro sign
+    CHECK_STR(text_of("aa\xe2\x82\xac", 4),
+              "aa\xe2\x80\xa6 (5 bytes)"); // not inside of the Euro sign
     CHECK_STR(text_of("a\xff", 10), "a\xef\xbf\xbd");
-    CHECK_STR(text_of("\x80\x80\x80\x80", 2), "\xe2\x80\xa6 (4 bytes)"); // nothing but pieces of characters
+    CHECK_STR(text_of("\x80\x80\x80\x80", 2),
+              "\xe2\x80\xa6 (4 bytes)"); // nothing but pieces of characters
     json_t *none = html_text(NULL, 10), *nan = html_ns(NAN), *infinite = html_real(INFINITY);
     CHECK(json_is_null(none) && json_is_null(nan) && json_is_null(infinite));
     json_decref(none), json_decref(nan), json_decref(infinite);
@@ -68,12 +70,16 @@ static struct html_tree *wide_tree(struct html_names *names)
     struct html_tree *tree = html_tree_new();
     uint32_t top = html_tree_child(tree, 0, html_names_add(names, "main"), HTML_FRAME_NATIVE);
     char name[32];
-    html_tree_add(tree, html_tree_child(tree, top, html_names_add(names, "wide"), HTML_FRAME_NATIVE), 0, 900);
+    html_tree_add(
+        tree, html_tree_child(tree, top, html_names_add(names, "wide"), HTML_FRAME_NATIVE), 0, 900);
     for (int i = 0; i < 2000; i++) {
         snprintf(name, sizeof name, "narrow %d", i);
-        html_tree_add(tree, html_tree_child(tree, top, html_names_add(names, name), HTML_FRAME_NATIVE), 0, 0.05);
+        html_tree_add(tree,
+                      html_tree_child(tree, top, html_names_add(names, name), HTML_FRAME_NATIVE), 0,
+                      0.05);
     }
-    html_tree_add(tree, html_tree_child(tree, top, html_names_add(names, "wide"), HTML_FRAME_NATIVE), 1, 500);
+    html_tree_add(
+        tree, html_tree_child(tree, top, html_names_add(names, "wide"), HTML_FRAME_NATIVE), 1, 500);
     return tree;
 }
 
@@ -113,7 +119,8 @@ TEST(lanes_are_cut_to_their_window_and_sorted)
     json_t *timeline = json_object();
     html_lanes_window(lanes, 0, 1000, 2000);
     html_lanes_open(lanes, 0, HTML_LANE_THREAD, "thread");
-    uint32_t run = html_lanes_name(lanes, "host_run", "f", NULL), wait = html_lanes_name(lanes, "stall", "f", NULL);
+    uint32_t run = html_lanes_name(lanes, "host_run", "f", NULL),
+             wait = html_lanes_name(lanes, "stall", "f", NULL);
     CHECK(run != wait); // one text, two classes
     html_lanes_event(lanes, 1500, 2500, wait, 0, UINT32_MAX);
     html_lanes_event(lanes, 500, 1100, run, 0, html_lanes_note(lanes, "note"));
@@ -146,7 +153,8 @@ static void check_thinned(size_t count, int64_t spacing, size_t budget)
     html_lanes_open(lanes, 0, HTML_LANE_STREAM, "stream");
     uint32_t name = html_lanes_name(lanes, "gpu_compute", "k", NULL);
     for (size_t i = 0; i < count; i++)
-        html_lanes_event(lanes, (int64_t)i * spacing, (int64_t)i * spacing + 1 + (int64_t)(i * 7919 % 50), name, 0, UINT32_MAX);
+        html_lanes_event(lanes, (int64_t)i * spacing,
+                         (int64_t)i * spacing + 1 + (int64_t)(i * 7919 % 50), name, 0, UINT32_MAX);
     html_lanes_reduce(lanes, budget);
     size_t left = html_lanes_count(lanes, 0);
     CHECK(left <= budget);
