@@ -99,6 +99,23 @@ static double align_sum(const struct cost_tree *tree, const uint32_t *nodes, siz
     return sum;
 }
 
+// A pair that was found without names is told by them all the same: a slower kernel is no replaced one.
+static void align_tell_names(struct align_job *job)
+{
+    for (size_t i = 0; job->opts.ignore_names && i < job->group_count; i++) {
+        struct align_group *group = &job->groups[i];
+        if (group->count_a != 1 || group->count_b != 1)
+            continue;
+        const struct cost_node *a = &job->sides[0].tree->nodes[*group->a], *b = &job->sides[1].tree->nodes[*group->b];
+        uint32_t name_a = align_number(job, ALIGN_TABLE_NAME, a->kind, a->name, NULL);
+        uint32_t name_b = align_number(job, ALIGN_TABLE_NAME, b->kind, b->name, NULL);
+        if (name_a == name_b)
+            group->match = ALIGN_EXACT;
+        else if (a->kind == b->kind && align_normal(job, name_a, a->name) == align_normal(job, name_b, b->name))
+            group->match = ALIGN_NORMALISED;
+    }
+}
+
 // The largest first, and what share of the time has a partner.
 static void align_result(struct align_job *job, struct alignment *ret)
 {
@@ -144,6 +161,7 @@ struct alignment *align_trees(const struct cost_tree *a, const struct cost_tree 
     align_rest_moved(&job);
     align_rest_functions(&job);
     align_rest_neighbours(&job);
+    align_tell_names(&job);
     struct alignment *ret = arena_alloc(job.arena, 1, sizeof *ret);
     align_result(&job, ret);
     ret->place_b = job.sides[0].partner;

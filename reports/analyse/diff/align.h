@@ -34,7 +34,9 @@ struct alignment {
 };
 
 struct align_opts {
-    bool ignore_names; // leave names of kernels and functions out: for the test that scrambles them
+    // Find pairs without the names of kernels and functions, as if one side's were scrambled. `match` still says what the names of
+    // those that were paired have in common.
+    bool ignore_names;
 };
 
 struct alignment *align_trees(const struct cost_tree *a, const struct cost_tree *b, const struct align_opts *opts);
