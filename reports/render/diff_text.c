@@ -88,6 +88,9 @@ char *diff_text_answer(const struct diff_workload *workload)
         free(title);
         free(delta);
     }
+    if (named == 0 && workload->delta_lo_ns * workload->delta_hi_ns > 0)
+        return xasprintf("The %s changed, but no single part of it by more than its noise: more or longer traced launches "
+                         "(schedule.traced_launches) tell more.", workload->unit);
     if (named == 0)
         return xasprintf("Nothing stands out: no part of the %s differs by more than its noise.", workload->unit);
     if (named > DIFF_TEXT_ANSWER_MAX)

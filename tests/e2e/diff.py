@@ -133,13 +133,13 @@ def test_forms():
 
 
 def test_few_long_steps():
-    """Every tenth step of the candidate takes five times as long: the median does not move, and the mean is explained."""
+    """Two blocks of the candidate take five times as long: the median does not move, and the mean is explained."""
     diff_store.write("aa", path("aa.db"))
-    change("tail.db", "aa.db", "UPDATE step SET dur_ns = dur_ns * 5 WHERE idx % 10 = 7 AND launch_id IN (SELECT l.id FROM launch l "
-           "JOIN pair p ON p.id = l.pair_id WHERE l.side = 1 AND p.phase = 'main')")
+    change("tail.db", "aa.db", "UPDATE block SET active_ns = active_ns * 5 WHERE couple IN (3, 5) AND side = 1 AND pair_id IN "
+           "(SELECT id FROM pair WHERE phase = 'main')")
     workload = document("tail.db")
     assert any("the mean is what is explained" in note for note in workload["notes"]), workload["notes"]
-    assert 0.2 < workload["delta_ns"] / workload["step_a_ns"] < 0.6, workload["delta_ns"]
+    assert 0.2 < workload["delta_ns"] / workload["step_a_ns"] < 2, workload["delta_ns"]
     check_sums(workload)
 
 

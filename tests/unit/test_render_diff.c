@@ -136,6 +136,10 @@ TEST(nothing_named_is_said_so)
     workload.contributions = contributions + 2;
     workload.contribution_count = 1;
     char *answer = diff_text_answer(&workload);
+    CHECK_CONTAINS(answer, "no single part"); // the step itself did change
+    free(answer);
+    workload.delta_lo_ns = -1e5;
+    answer = diff_text_answer(&workload);
     CHECK_CONTAINS(answer, "Nothing stands out");
     free(answer);
     workload = unexplained();

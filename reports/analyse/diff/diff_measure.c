@@ -88,26 +88,31 @@ static int measure_spread(struct diff_job *job, const char *metric, struct error
 struct measure_launch {
     int64_t pair;
     int side;
-    double median, mean, first;
+    double median, mean;
 };
 
 static void measure_close(struct measure_launch *launch, double *steps, size_t count)
 {
     size_t skip = count > 4 * MEASURE_COLD_STEPS ? MEASURE_COLD_STEPS : count > 1;
-    launch->first = count ? steps[0] : NAN;
     launch->median = quantile_median(steps + skip, count - skip);
     launch->mean = quantile_mean(steps + skip, count - skip);
 }
 
-// Launches with their steps (rank 0), of the traced pairs or of all others.
-static int measure_launches(struct diff_job *job, bool traced, struct measure_launch **ret, size_t *ret_count,
-                            struct error *err)
+#define MEASURE_PAIRS "p.workload_id = ? AND p.state = 'valid' AND ((p.phase = 'traced') = ?) AND p.phase != 'anchor' " \
+                      "AND p.phase != 'pilot'"
+// On a GPU the steps of a block are launched one after the other and the last one waits for all: only a block as a whole tells.
+static const char *const measure_queries[] = {
+    "SELECT l.id, p.id, l.side, 1.0 * b.active_ns / b.steps FROM pair p JOIN launch l ON l.pair_id = p.id JOIN block b ON "
+    "b.pair_id = p.id AND b.side = l.side WHERE b.steps > 0 AND " MEASURE_PAIRS " ORDER BY l.id, b.couple",
+    "SELECT l.id, p.id, l.side, s.dur_ns FROM pair p JOIN launch l ON l.pair_id = p.id JOIN step s ON s.launch_id = l.id "
+    "WHERE s.rank = 0 AND " MEASURE_PAIRS " ORDER BY l.id, s.idx",
+};
+
+// Launches with their blocks, or with their steps (of rank 0) where they took no turns; of the traced pairs or of all others.
+static int measure_query(struct diff_job *job, const char *query, bool traced, struct measure_launch **ret, size_t *ret_count,
+                         struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        job->store, err,
-        "SELECT l.id, p.id, l.side, s.dur_ns FROM pair p JOIN launch l ON l.pair_id = p.id JOIN step s ON s.launch_id = l.id "
-        "WHERE p.workload_id = ? AND p.state = 'valid' AND s.rank = 0 AND ((p.phase = 'traced') = ?) AND p.phase != 'anchor' "
-        "AND p.phase != 'pilot' ORDER BY l.id, s.idx", "ii", job->workload_id, (int64_t)traced);
+    sqlite3_stmt *stmt = store_query(job->store, err, query, "ii", job->workload_id, (int64_t)traced);
     if (!stmt)
         return err->code;
     struct measure_launch *launches = NULL;
@@ -129,7 +134,7 @@ static int measure_launches(struct diff_job *job, bool traced, struct measure_la
         }
         if (step_count == step_capacity)
             steps = xrealloc(steps, (step_capacity = step_capacity ? step_capacity * 2 : 256) * sizeof *steps);
-        steps[step_count++] = (double)sqlite3_column_int64(stmt, 3);
+        steps[step_count++] = sqlite3_column_double(stmt, 3);
     }
     if (count)
         measure_close(&launches[count - 1], steps, step_count);
@@ -139,11 +144,20 @@ static int measure_launches(struct diff_job *job, bool traced, struct measure_la
     return rc < 0 ? rc : 0;
 }
 
-enum measure_what { MEASURE_MEDIAN, MEASURE_MEAN, MEASURE_FIRST };
+static int measure_launches(struct diff_job *job, bool traced, struct measure_launch **ret, size_t *ret_count, struct error *err)
+{
+    int rc = 0;
+    *ret_count = 0;
+    for (size_t i = 0; i < sizeof measure_queries / sizeof *measure_queries && rc == 0 && *ret_count == 0; i++)
+        rc = measure_query(job, measure_queries[i], traced, ret, ret_count, err);
+    return rc;
+}
+
+enum measure_what { MEASURE_MEDIAN, MEASURE_MEAN };
 
 static double measure_value(const struct measure_launch *launch, enum measure_what what)
 {
-    return what == MEASURE_MEDIAN ? launch->median : what == MEASURE_MEAN ? launch->mean : launch->first;
+    return what == MEASURE_MEDIAN ? launch->median : launch->mean;
 }
 
 // The cell that the gate would make of these launches, roughly: median over launches, mean of the pairs' log ratios.
