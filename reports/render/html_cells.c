@@ -2,7 +2,6 @@
 // The cells of one workload in the HTML report's data document, each with the pairs it was judged
 // from: the ratio of every valid pair and both launches' values. Reads struct report and the tables
 // pair, pair_ratio, launch, launch_metric.
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 

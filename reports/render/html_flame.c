@@ -4,7 +4,6 @@
 // step. A stack reads from the outermost Python function in: Python frames, below them the native
 // frames the innermost one called, then the kernel's. Reads the store through the loaders of
 // traces.
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

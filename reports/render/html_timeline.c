@@ -3,7 +3,6 @@
 // the baseline's above the candidate's. Reads the store through the loaders of traces; writes JSON.
 #include "reports/render/html_timeline.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
