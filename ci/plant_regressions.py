@@ -266,7 +266,7 @@ Does `upgate diff` name what got slower? One side of a reference workload gets a
 (%(pairs)d untraced pairs, %(traced)d traced ones), `upgate diff` explains the difference, and its named contributions are compared with
 [regressions.json](../reference_models/plants/regressions.json). A contribution that upgate does not tell from noise is no answer, and accuses nobody.
 
-Made by `%(command)s` on %(machine)s, %(date)s. Not all of it is upgate's doing: other load of the machine moves both sides.
+Made by %(command)s on %(machine)s, %(date)s. Not all of it is upgate's doing: other load of the machine moves both sides.
 
 %(summary)s
 
@@ -302,7 +302,11 @@ def share_of(results, verdicts):
     return count, len(results), percent(count / len(results)) if results else "-"
 
 
-def page(results, command):
+def page(results, path):
+    """docs/PLANTS.md. path: where it goes; None: stores were judged again."""
+    command = "`ci/plants --regressions --all --keep DIR` and, from those stores, `ci/plants --regressions --again --keep DIR --write docs/PLANTS.md`"
+    if path:
+        command = "`ci/plants --regressions --all --write %s`" % path
     known, rows, absent = answers(), [], []
     for name, answer in known.items():
         runs = [r for r in results if r["plant"] == name and r["verdict"] not in (SKIPPED, FAILED, NONE)]
