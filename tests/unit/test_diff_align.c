@@ -478,6 +478,32 @@ TEST(functions_move_and_are_replaced)
     cost_tree_free(trees[1]);
 }
 
+TEST(functions_without_names_pair_by_time)
+{
+    struct cost_tree *trees[2];
+    for (int s = 0; s < 2; s++) {
+        struct cost_tree *tree = trees[s] = cost_tree_new();
+        uint32_t phase = place(tree, 0, COST_PHASE, "step", NULL);
+        leaf(tree, phase, COST_FUNCTION, "gemm", s ? 1010 : 1000);
+        leaf(tree, phase, COST_FUNCTION, "relu", s ? 290 : 300);
+        leaf(tree, phase, COST_FUNCTION, "tiny", s ? 85 : 80);
+        if (s)
+            leaf(tree, phase, COST_FUNCTION, "new", 450);
+        cost_tree_finish(tree);
+    }
+    struct align_opts blind = {.ignore_names = true};
+    struct alignment *alignment = align_trees(trees[0], trees[1], &blind);
+    CHECK_INT(alignment->count, 4);
+    for (size_t i = 0; i < alignment->count; i++) {
+        const struct align_group *group = &alignment->groups[i];
+        bool new = !strcmp(trees[1]->nodes[group->b[0]].name, "new");
+        CHECK_INT(group->match, new ? ALIGN_ONLY_B : ALIGN_EXACT);
+    }
+    alignment_free(alignment);
+    cost_tree_free(trees[0]);
+    cost_tree_free(trees[1]);
+}
+
 TEST(empty_and_one_sided)
 {
     struct cost_tree *empty = cost_tree_new(), *one = cost_tree_new();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leaves without an order (functions, stalls, gaps) and leaves that are at another place now: by their names, the k-th longest of
 // a name with the k-th longest. Leftovers climb from place to place, so that a pair meets at its lowest common one.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -207,13 +208,55 @@ static size_t functions_left(const struct align_job *job, int s, const uint32_t 
     return count;
 }
 
-// Without names the file and the time are all there is.
-static double functions_score(struct align_job *job, const struct align_leaf *a, const struct align_leaf *b)
+// Without names the file and the time are all there is: the functions of a file by falling time, paired so that the least is left
+// to explain. Roots of times, because one large difference is likelier than many small ones, which sampling makes.
+static double functions_unlike(double a, double b)
 {
-    double longer = a->ns > b->ns ? a->ns : b->ns, shorter = a->ns > b->ns ? b->ns : a->ns;
-    if (job->opts.ignore_names)
-        return a->module == b->module && longer > 0 ? 0.3 + 0.7 * shorter / longer : 0;
-    return align_similarity(job, a->normal, b->normal);
+    double longer = fmax(a, b), shorter = fmin(a, b);
+    return sqrt(longer) * (shorter > 0 ? fmin(1, log(longer / shorter)) : 1);
+}
+
+static void functions_blind(struct align_job *job, const uint32_t *a, size_t n, const uint32_t *b, size_t m)
+{
+    enum { SIZE = FUNCTIONS_SIMILAR_MAX + 1 };
+    double cost[SIZE][SIZE];
+    const struct align_leaf *left = job->sides[0].leaves, *right = job->sides[1].leaves;
+    for (size_t i = 0; i <= n; i++)
+        for (size_t k = 0; k <= m; k++) {
+            double out = i ? cost[i - 1][k] + sqrt(left[a[i - 1]].ns) : INFINITY, in = k ? cost[i][k - 1] + sqrt(right[b[k - 1]].ns) : INFINITY;
+            double both = i && k ? cost[i - 1][k - 1] + functions_unlike(left[a[i - 1]].ns, right[b[k - 1]].ns) : INFINITY;
+            cost[i][k] = !i && !k ? 0 : fmin(both, fmin(out, in));
+        }
+    for (size_t i = n, k = m; i && k;) {
+        double both = cost[i - 1][k - 1] + functions_unlike(left[a[i - 1]].ns, right[b[k - 1]].ns);
+        if (both <= cost[i][k]) {
+            align_join(job, ALIGN_SIMILAR, &a[--i], 1, &b[--k], 1);
+        } else if (cost[i - 1][k] + sqrt(left[a[i - 1]].ns) <= cost[i][k]) {
+            i--;
+        } else {
+            k--;
+        }
+    }
+}
+
+// The same file by file.
+static void functions_by_file(struct align_job *job, const uint32_t *a, size_t n, const uint32_t *b, size_t m)
+{
+    for (size_t first = 0; first < n; first++) {
+        uint32_t left[FUNCTIONS_SIMILAR_MAX], right[FUNCTIONS_SIMILAR_MAX], module = job->sides[0].leaves[a[first]].module;
+        size_t count_a = 0, count_b = 0;
+        bool seen = false;
+        for (size_t i = 0; i < n; i++)
+            if (job->sides[0].leaves[a[i]].module == module) {
+                seen |= i < first;
+                left[count_a++] = a[i];
+            }
+        for (size_t i = 0; i < m; i++)
+            if (job->sides[1].leaves[b[i]].module == module)
+                right[count_b++] = b[i];
+        if (!seen)
+            functions_blind(job, left, count_a, right, count_b);
+    }
 }
 
 static void functions_alike(struct align_job *job, const uint32_t *leaves_a, size_t count_a, const uint32_t *leaves_b, size_t count_b,
@@ -222,11 +265,15 @@ static void functions_alike(struct align_job *job, const uint32_t *leaves_a, siz
     uint32_t a[FUNCTIONS_SIMILAR_MAX], b[FUNCTIONS_SIMILAR_MAX];
     size_t n = functions_left(job, 0, leaves_a, count_a, class, a);
     size_t m = n ? functions_left(job, 1, leaves_b, count_b, class, b) : 0, count = 0;
+    if (job->opts.ignore_names) {
+        functions_by_file(job, a, n, b, m);
+        return;
+    }
     struct functions_couple *list = xcalloc(n * m + 1, sizeof *list);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < m; k++) {
             const struct align_leaf *x = &job->sides[0].leaves[a[i]], *y = &job->sides[1].leaves[b[k]];
-            double score = functions_score(job, x, y);
+            double score = align_similarity(job, x->normal, y->normal);
             if (score >= least)
                 list[count++] = (struct functions_couple){score, x->ns + y->ns, a[i], b[k]};
         }
