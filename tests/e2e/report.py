@@ -122,7 +122,7 @@ def test_refusals():
         pass
     store("newer.db", "base", sql="PRAGMA user_version = 99;")
     for args, code, words in (
-            (["judged.db", "-o", "report.pdf"], 2, ".html (the whole report), .md (Markdown), .json (verdict) or"),
+            (["judged.db", "-o", "report.pdf"], 2, ".html (the whole report), .md (Markdown), .json (verdict), .xml (JUnit) or .pftrace"),
             (["judged.db", "-o", "report"], 2, "has no ending"),
             (["judged.db", "-o", "none/report.md"], 4, "No such file"),
             (["empty.db"], 4, "no run was recorded"),
