@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does `upgate diff` name what got slower? The part of ci/plants that plants regressions: one side of a reference
-workload gets the plant, `upgate ab` runs both, `upgate diff` says where the difference comes from, and that is compared with
-reference_models/plants/regressions.json. tests/e2e/regressions.py uses the functions.
+workload gets the plant, `upgate ab` runs both, `upgate diff` says where the difference comes from, and that is
+compared with reference_models/plants/regressions.json. tests/root/regressions.py uses the functions.
 
-A contribution answers a plant when its kind is one of the answer's, and name and place match the answer's patterns. Only what is
-named counts: contributions that upgate itself does not tell from noise are no answers and accuse nobody."""
+A contribution answers a plant when its kind is one of the answer's, and name and place match the answer's patterns.
+Only what is named counts: contributions that upgate itself does not tell from noise are no answers and accuse nobody."""
 import datetime
 import json
 import os
@@ -95,8 +95,8 @@ def plan_of(answer, seed):
         "candidate": {"name": "new", "env": plant},
         "workloads": [{"name": "plant", "command": command_of(workload), "steps": steps,
                        "ranks": workload.get("ranks", 1)}],
-        "schedule": {"looks": [PAIRS], "seed": seed, "interleave": "auto", "block": "20ms", "traced_launches": TRACED_PAIRS,
-                     "timeout": "5min", "voids": VOIDS, "cpus": cpus},
+        "schedule": {"looks": [PAIRS], "seed": seed, "interleave": "auto", "block": "20ms", "timeout": "5min",
+                     "traced_launches": TRACED_PAIRS, "voids": VOIDS, "cpus": cpus},
         # No verdict is asked for, and none of a host that nobody has calibrated.
         "gate": {"alpha": "20%", "parity": {"rule": "off"}, "calibrate": "require", "confirm": "never",
                  "metrics": {"step_time": {"margin": "2%"}}}}
@@ -107,8 +107,8 @@ def upgate(words, accepted, directory):
     for name in ("UPGATE_BUILD", "UPGATE_SOURCE", "UPGATE_PLANTS_PYTHON"):
         env.pop(name, None)  # ours; the program does not know them and says so
     try:
-        done = subprocess.run([UPGATE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=RUN_S,
-                              env=env)
+        done = subprocess.run([UPGATE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=RUN_S, env=env)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Trouble("%s: %s" % (words[0], error)) from None
     if done.returncode not in accepted:
@@ -150,7 +150,8 @@ def judge(answer, workload):
     if workload.get("unexplained"):
         return FAILED, workload["unexplained"]
     named = [c for c in workload["contributions"] if c["named"]]
-    lines = ["%s %s (%+.1f %%)" % (c["kind"], short(c["label"]), 100 * c["delta_ns"] / workload["step_a_ns"]) for c in named]
+    lines = ["%s %s (%+.1f %%)" % (c["kind"], short(c["label"]), 100 * c["delta_ns"] / workload["step_a_ns"])
+             for c in named]
     if not answer["kinds"]:
         if named:
             return ACCUSED, ", ".join(lines[:3])
@@ -199,8 +200,8 @@ def conclude(result, answer, workload):
     if not step_ns:
         return
     named = [c for c in workload["contributions"] if c["named"]]
-    result.update(step_ns=step_ns, found=workload["delta_ns"] / step_ns, residual=abs(workload["residual_ns"]) / step_ns,
-                  coverage=workload["match_coverage"], traced_ratio=workload["traced_ratio"],
+    result.update(step_ns=step_ns, found=workload["delta_ns"] / step_ns,
+                  residual=abs(workload["residual_ns"]) / step_ns, coverage=workload["match_coverage"], traced_ratio=workload["traced_ratio"],
                   kind=named[0]["kind"] if named else None, label=named[0]["label"] if named else None)
 
 
@@ -245,8 +246,9 @@ def table():
     lines = ["| plant | workload | planted | needs | what it does |", "|---|---|---|---|---|"]
     for name, answer in answers().items():
         workload = answer["workload"]
-        lines.append("| %s | %s %s | %s | %s | %s |" % (name, workload["program"], workload["model"], percent(answer["strength"]),
-                                                         ", ".join(answer["needs"]) or "-", answer["what"]))
+        lines.append("| %s | %s %s | %s | %s | %s |" % (
+            name, workload["program"], workload["model"], percent(answer["strength"]), ", ".join(answer["needs"]) or "-",
+            answer["what"]))
     return "\n".join(lines)
 
 
@@ -285,11 +287,11 @@ def summary(results):
     same = [r for r in results if r["verdict"] in (QUIET, ACCUSED)]
     known = answers()
     plants = {r["plant"] for r in answered}
-    lines = ["%d plants, %d runs. Of plants of 3 %% and more: the right contribution first in %d of %d runs (%s), in the first three in %d (%s)."
-             % (len(plants), len(answered), *share_of(strong, (FIRST,)), *share_of(strong, (FIRST, TOP))[::2])]
+    lines = ["%d plants, %d runs. Of plants of 3 %% and more: the right contribution first in %d of %d runs (%s), in the "
+             "first three in %d (%s)." % (len(plants), len(answered), *share_of(strong, (FIRST,)), *share_of(strong, (FIRST, TOP))[::2])]
     if same:
-        lines.append("Nothing to find (both sides the same, or a regression of the first step alone): nothing was named in %d of %d runs."
-                     % (sum(r["verdict"] == QUIET for r in same), len(same)))
+        lines.append("Nothing to find (both sides the same, or a regression of the first step alone): nothing was named "
+                     "in %d of %d runs." % (sum(r["verdict"] == QUIET for r in same), len(same)))
     residuals = [r["residual"] for r in results if r.get("residual") is not None]
     if residuals:
         lines.append("Largest residual: %.2f %% of a step." % (100 * max(residuals)))
@@ -304,7 +306,8 @@ def share_of(results, verdicts):
 
 def page(results, path):
     """docs/PLANTS.md. path: where it goes; None: stores were judged again."""
-    command = "`ci/plants --regressions --all --keep DIR` and, from those stores, `ci/plants --regressions --again --keep DIR --write docs/PLANTS.md`"
+    command = ("`ci/plants --regressions --all --keep DIR` and, from those stores, "
+               "`ci/plants --regressions --again --keep DIR --write docs/PLANTS.md`")
     if path:
         command = "`ci/plants --regressions --all --write %s`" % path
     known, rows, absent = answers(), [], []
