@@ -310,12 +310,13 @@ def page(results, path):
                "`ci/plants --regressions --again --keep DIR --write docs/PLANTS.md`")
     if path:
         command = "`ci/plants --regressions --all --write %s`" % path
-    known, rows, absent = answers(), [], []
+    known, rows, absent = answers(), [], {}
     for name, answer in known.items():
         runs = [r for r in results if r["plant"] == name and r["verdict"] not in (SKIPPED, FAILED, NONE)]
         if not runs:
             others = [r for r in results if r["plant"] == name]
-            absent.append("%s (%s)" % (name, others[-1]["verdict"] + ": " + others[-1]["said"] if others else "not run"))
+            why = "not run" if not others else others[-1]["verdict"] + ": " + others[-1]["said"]
+            absent.setdefault(why, []).append(name)
             continue
         found = sorted(r["found"] for r in runs)[len(runs) // 2]
         last = runs[-1]
@@ -325,4 +326,5 @@ def page(results, path):
             "%s: `%s`" % (last["kind"], re.sub(r"[|`\s]", " ", short(last["label"]))) if last.get("label") else "-"))
     return PAGE % {"pairs": PAIRS, "traced": TRACED_PAIRS, "command": command, "machine": machine(), "rows": "\n".join(rows),
                    "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "summary": summary(results),
-                   "absent": "\nNot in the table: %s.\n" % "; ".join(absent) if absent else ""}
+                   "absent": "\nNot in the table:\n\n%s\n" % "\n".join("- %s: %s" % (why, ", ".join(names)) for why, names in absent.items())
+                   if absent else ""}
