@@ -122,9 +122,11 @@ static void timeline_side(struct timeline *timeline, const struct launch_trace *
         timeline_steps(timeline, &host, rank);
         timeline_phases(timeline, &host, rank);
     }
+    timeline_find_ops(&host);
     timeline_streams(&host);
     timeline_host(&host);
     timeline_nccl(&host);
+    free(host.ops);
     timeline->threads_left_out += host.threads_left_out;
 }
 

@@ -15,10 +15,14 @@ struct timeline_host {
     const struct work *work;           // NULL: causes are not known
     int side;
     int64_t begin, end;
+    uint32_t *ops; // of launch->ops: those that ran or were called in the window
+    size_t op_count;
     size_t threads_left_out;
 };
 
 void timeline_host(struct timeline_host *host);
+void timeline_find_ops(
+    struct timeline_host *host); // before the others; host->ops is the caller's to free
 void timeline_streams(struct timeline_host *host); // of the GPU; host->launch is not NULL here
 void timeline_nccl(struct timeline_host *host);
 // Calls of CUDA that the thread made, below what it ran; LAUNCH_TRACE_NONE: calls of threads that

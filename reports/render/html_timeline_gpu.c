@@ -56,6 +56,31 @@ static bool timeline_op_inside(const struct timeline_host *host, const struct la
     return op->start < host->end && op->start + op->dur > host->begin;
 }
 
+static bool timeline_op_called(const struct timeline_host *host, const struct launch_op *op)
+{
+    if (op->call_ago == UINT32_MAX)
+        return false;
+    int64_t begin = op->start - op->call_ago;
+    return begin < host->end && begin + op->call_dur > host->begin;
+}
+
+// A launch has ten million operations, a window of it some thousands: they are looked for once.
+void timeline_find_ops(struct timeline_host *host)
+{
+    const struct launch_trace *launch = host->launch;
+    size_t capacity = 0;
+    for (size_t i = 0; i < launch->op_count; i++) {
+        if (!timeline_op_inside(host, &launch->ops[i]) &&
+            !timeline_op_called(host, &launch->ops[i]))
+            continue;
+        if (host->op_count == capacity) {
+            capacity = capacity ? 2 * capacity : 1024;
+            host->ops = xrealloc(host->ops, capacity * sizeof *host->ops);
+        }
+        host->ops[host->op_count++] = (uint32_t)i;
+    }
+}
+
 void timeline_streams(struct timeline_host *host)
 {
     const struct launch_trace *launch = host->launch;
@@ -64,9 +89,9 @@ void timeline_streams(struct timeline_host *host)
     uint8_t *named = xcalloc(launch->work_count + 1, 1);
     uint32_t *used =
         xcalloc(launch->stream_count + 1, sizeof *used); // rank + 1; a stream is of one process
-    for (size_t i = 0; i < launch->op_count; i++)
-        if (timeline_op_inside(host, &launch->ops[i])) {
-            const struct launch_work *work = &launch->works[launch->ops[i].work];
+    for (size_t i = 0; i < host->op_count; i++)
+        if (timeline_op_inside(host, &launch->ops[host->ops[i]])) {
+            const struct launch_work *work = &launch->works[launch->ops[host->ops[i]].work];
             used[work->stream] = work->rank < launch->rank_count ? work->rank + 1 : UINT32_MAX;
         }
     for (uint32_t stream = 0, shown = 0;
@@ -79,8 +104,8 @@ void timeline_streams(struct timeline_host *host)
                 : xasprintf("GPU stream %u", ++shown);
         html_lanes_open(host->lanes, host->side, HTML_LANE_STREAM, title);
         free(title);
-        for (size_t i = 0; i < launch->op_count; i++) {
-            const struct launch_op *op = &launch->ops[i];
+        for (size_t i = 0; i < host->op_count; i++) {
+            const struct launch_op *op = &launch->ops[host->ops[i]];
             const struct launch_work *work = &launch->works[op->work];
             if (work->stream != stream || !timeline_op_inside(host, op))
                 continue;
@@ -110,8 +135,8 @@ void timeline_calls(struct timeline_host *host, uint32_t thread)
         html_lanes_event(host->lanes, call->begin, call->end,
                          html_lanes_name(host->lanes, class, call->name, NULL), 1, UINT32_MAX);
     }
-    for (size_t i = 0; launch && i < launch->op_count; i++) {
-        const struct launch_op *op = &launch->ops[i];
+    for (size_t i = 0; i < host->op_count; i++) {
+        const struct launch_op *op = &launch->ops[host->ops[i]];
         const struct launch_work *work = &launch->works[op->work];
         if ((thread != LAUNCH_TRACE_NONE && work->thread != thread) || op->call_ago == UINT32_MAX)
             continue;
