@@ -14,7 +14,7 @@
 enum { CONTRIBUTIONS_LABEL_MAX = 56, CONTRIBUTIONS_HALF_MAX = 26, CONTRIBUTIONS_HIT_MIN = 5 };
 static const double contributions_floor = 0.002; // of the step: below it nothing is named
 static const double contributions_hidden = 0.05; // of the change of busy time: a kernel of which less is on the path is hidden
-static const double contributions_residual = 0.01;
+static const double contributions_residual = 0.01, contributions_small = 0.05;
 
 struct contributions_key {
     char *text;
@@ -160,20 +160,25 @@ static void contributions_judge(struct contributions *all)
     }
 }
 
+static bool contributions_is_small(const struct contributions *all, const struct contributions_item *item, enum diff_kind kind)
+{
+    return item->kind == kind && !item->named &&
+           fabs(item->estimate.delta) < contributions_small * all->job->untraced.step[0];
+}
+
 // Python functions of which none alone is named may together be: the interpreter itself got slower.
 static bool contributions_gather(struct contributions *all, enum diff_kind kind)
 {
     struct contributions_item gathered = {.kind = kind, .count = 0};
     size_t parts = 0, kept = 0, member_count = 0;
     for (size_t i = 0; i < all->count; i++)
-        parts += all->items[i].kind == kind && !all->items[i].named;
+        parts += contributions_is_small(all, &all->items[i], kind);
     if (parts < 2)
         return false;
     uint32_t *members = xcalloc(all->group_count + 1, sizeof *members), *rest = xcalloc(all->group_count + 1, sizeof *rest);
     for (size_t i = 0; i < all->count; i++) {
         struct contributions_item item = all->items[i];
-        bool gather = item.kind == kind && !item.named;
-        if (gather) {
+        if (contributions_is_small(all, &item, kind)) {
             memcpy(rest + gathered.count, all->members + item.first, item.count * sizeof *rest);
             gathered.count += item.count;
             continue;

@@ -54,6 +54,7 @@ struct diff_units {
 struct diff_estimate {
     double a, b, delta;       // ns a step, scaled
     double variance, degrees; // NAN: one window alone
+    double systematic;        // bound of what unlike tracing of the sides can have moved it by; never as much as itself alone
     uint32_t units_hit;       // in which it has any time
     bool agrees;              // every pair of launches says the same sign, and none next to nothing
 };

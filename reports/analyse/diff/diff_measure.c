@@ -15,7 +15,7 @@
 enum { MEASURE_COLD_STEPS = 5 };
 
 // From here on the tail of the steps tells another story than their middle, and the middle alone would explain too little.
-static const double measure_tail = 0.015;
+static const double measure_tail = 0.015, measure_tail_far = 0.05;
 
 struct measure_cell {
     double a, b, ratio, lo, hi; // NAN: not measured
@@ -227,15 +227,22 @@ static bool measure_tail_differs(const struct measure_launch *launches, size_t c
 
 // The median says what most steps do. What hits few of them moves the mean only, and then the mean is what is explained. (The
 // cell of the throughput cannot tell: its ratio is of couples, and as robust as the median's.)
+static bool measure_is_mean(const struct measure_cell *mean, const struct measure_cell *step, bool differs)
+{
+    double apart = fabs(log(mean->ratio / step->ratio));
+    bool outside = isfinite(mean->lo) && (step->ratio < mean->lo || step->ratio > mean->hi);
+    return apart > measure_tail && (differs || (outside && apart > measure_tail_far));
+}
+
 static int measure_mean(struct diff_job *job, const struct measure_cell *step, struct error *err)
 {
     struct measure_launch *launches = NULL;
     size_t count = 0;
     int rc = measure_launches(job, false, &launches, &count, err);
     bool differs = rc == 0 && measure_tail_differs(launches, count);
-    struct measure_cell mean = differs ? measure_cell_of(launches, count, MEASURE_MEAN) : (struct measure_cell){.a = NAN};
+    struct measure_cell mean = rc ? (struct measure_cell){.a = NAN} : measure_cell_of(launches, count, MEASURE_MEAN);
     free(launches);
-    if (rc || !measure_usable(&mean) || fabs(log(mean.ratio / step->ratio)) < measure_tail)
+    if (rc || !measure_usable(&mean) || !measure_is_mean(&mean, step, differs))
         return rc;
     measure_take(&job->untraced, &mean, "step");
     job->untraced.mean = true;

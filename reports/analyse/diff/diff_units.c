@@ -288,14 +288,14 @@ static void estimate_add(struct diff_estimate *estimate, double *weights, double
     *weights += variance * variance / (degrees > 0.5 ? degrees : 0.5);
 }
 
-// Tracing that changes one side more than the other moves all of its times by the same factor.
+// What changed one side's traced steps more than the other's, if it is in one thing, has moved all others by this factor.
 static double units_distortion(const struct diff_job *job)
 {
     const struct diff_units *units = &job->units;
     double ratio = units->scale[0] / units->scale[1];
     if (strcmp(job->untraced.unit, "launch") == 0)
         ratio = units->total_wall[1] / units->total_wall[0] * job->untraced.step[0] / job->untraced.step[1];
-    return isfinite(ratio) && ratio > 0 ? fabs(log(ratio)) / 2 : 0;
+    return isfinite(ratio) && ratio > 0 ? 1 - exp(-fabs(log(ratio))) : 0;
 }
 
 static void estimate_variance(const struct diff_job *job, const struct units_within *within, struct diff_estimate *ret)
@@ -317,11 +317,8 @@ static void estimate_variance(const struct diff_job *job, const struct units_wit
         degrees = pairs - 1;
         between = fmax(own, 0);
     }
-    double distortion = units_distortion(job) * size;
-    if (distortion * distortion > between / pairs)
-        estimate_add(ret, &weights, distortion * distortion, UNITS_SPREAD_DEGREES);
-    else
-        estimate_add(ret, &weights, between / pairs, degrees);
+    estimate_add(ret, &weights, between / pairs, degrees);
+    ret->systematic = units_distortion(job) * fmax(ret->a, ret->b);
     bool known = within->degrees > 0 || within->variance > 0 || pairs > 1;
     ret->degrees = weights > 0 ? ret->variance * ret->variance / weights : INFINITY;
     if (!known)
@@ -364,5 +361,5 @@ double diff_units_half(const struct diff_estimate *estimate, size_t count)
         return NAN;
     double p = 1 - units_alpha / 2 / (double)(count ? count : 1);
     double degrees = estimate->degrees < 1e9 ? estimate->degrees : 1e9;
-    return units_t(p, degrees) * sqrt(estimate->variance);
+    return units_t(p, degrees) * sqrt(estimate->variance) + estimate->systematic;
 }
