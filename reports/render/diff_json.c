@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// upgate.diff/1 (INTERFACES: "JSON documents"): where the difference comes from, as other tools read it. Returns a jansson tree.
-// What is not known is null, times are integers of nanoseconds. Members beyond the contract may be added.
+// upgate.diff/1 (INTERFACES: "JSON documents"): where the difference comes from, as other tools
+// read it. Returns a jansson tree. What is not known is null, times are integers of nanoseconds.
+// Members beyond the contract may be added.
 #include <math.h>
 #include <string.h>
 
@@ -38,7 +39,8 @@ static json_t *diff_json_contribution(const struct diff_contribution *contributi
     json_t *item = json_object();
     json_object_set_new(item, "rank", json_integer(contribution->rank));
     json_object_set_new(item, "kind", json_string(diff_kind_word(contribution->kind)));
-    json_object_set_new(item, "title", json_string(diff_kind_title_of(contribution->kind, contribution->delta_ns)));
+    json_object_set_new(
+        item, "title", json_string(diff_kind_title_of(contribution->kind, contribution->delta_ns)));
     json_object_set_new(item, "label", render_json_text(contribution->label));
     json_object_set_new(item, "name_a", render_json_text(contribution->name_a));
     json_object_set_new(item, "name_b", render_json_text(contribution->name_b));
@@ -46,15 +48,18 @@ static json_t *diff_json_contribution(const struct diff_contribution *contributi
     json_object_set_new(item, "a_ns", diff_json_ns(contribution->a_ns));
     json_object_set_new(item, "b_ns", diff_json_ns(contribution->b_ns));
     json_object_set_new(item, "delta_ns", diff_json_ns(contribution->delta_ns));
-    json_object_set_new(item, "ci_ns", diff_json_pair(contribution->ci_lo_ns, contribution->ci_hi_ns));
+    json_object_set_new(item, "ci_ns",
+                        diff_json_pair(contribution->ci_lo_ns, contribution->ci_hi_ns));
     json_object_set_new(item, "share", diff_json_real(contribution->share));
     json_object_set_new(item, "named", json_boolean(contribution->named));
     json_object_set_new(item, "busy_a_ns", diff_json_ns(contribution->busy_a_ns));
     json_object_set_new(item, "busy_b_ns", diff_json_ns(contribution->busy_b_ns));
     json_object_set_new(item, "count_a", diff_json_real(contribution->count_a));
     json_object_set_new(item, "count_b", diff_json_real(contribution->count_b));
-    json_object_set_new(item, "evidence", diff_json_texts(contribution->evidence, contribution->evidence_count));
-    json_object_set_new(item, "suspects", diff_json_texts(contribution->suspects, contribution->suspect_count));
+    json_object_set_new(item, "evidence",
+                        diff_json_texts(contribution->evidence, contribution->evidence_count));
+    json_object_set_new(item, "suspects",
+                        diff_json_texts(contribution->suspects, contribution->suspect_count));
     return item;
 }
 
@@ -63,9 +68,10 @@ static json_t *diff_json_decomposition(const struct diff_workload *workload)
     if (workload->unexplained)
         return json_null();
     json_t *parts = json_object();
-    for (int class = 0; class < COST_CLASS_COUNT; class++)
-        json_object_set_new(parts, cost_class_word((enum cost_class)class),
-                            diff_json_pair(workload->parts[class].a_ns, workload->parts[class].b_ns));
+    for (int class = 0; class < COST_CLASS_COUNT; class ++)
+        json_object_set_new(
+            parts, cost_class_word((enum cost_class) class),
+            diff_json_pair(workload->parts[class].a_ns, workload->parts[class].b_ns));
     return parts;
 }
 
@@ -92,7 +98,8 @@ static json_t *diff_json_sides(double a, double b)
 
 static json_t *diff_json_workload(const struct diff_workload *workload)
 {
-    json_t *item = json_object(), *contributions = json_array(), *stragglers = json_array(), *cold = json_object();
+    json_t *item = json_object(), *contributions = json_array(), *stragglers = json_array(),
+           *cold = json_object();
     for (size_t i = 0; i < workload->contribution_count; i++)
         json_array_append_new(contributions, diff_json_contribution(&workload->contributions[i]));
     for (size_t i = 0; i < workload->straggler_count; i++)
@@ -103,14 +110,18 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
     json_object_set_new(item, "step_a_ns", diff_json_ns(workload->step_a_ns));
     json_object_set_new(item, "step_b_ns", diff_json_ns(workload->step_b_ns));
     json_object_set_new(item, "delta_ns", diff_json_ns(workload->delta_ns));
-    json_object_set_new(item, "delta_ci_ns", diff_json_pair(workload->delta_lo_ns, workload->delta_hi_ns));
+    json_object_set_new(item, "delta_ci_ns",
+                        diff_json_pair(workload->delta_lo_ns, workload->delta_hi_ns));
     json_object_set_new(item, "match_coverage", diff_json_real(workload->match_coverage));
     json_object_set_new(item, "residual_ns", diff_json_ns(workload->residual_ns));
-    json_object_set_new(item, "unaccounted", diff_json_sides(workload->unaccounted[0], workload->unaccounted[1]));
+    json_object_set_new(item, "unaccounted",
+                        diff_json_sides(workload->unaccounted[0], workload->unaccounted[1]));
     json_object_set_new(item, "traced_pairs", json_integer((json_int_t)workload->traced_pairs));
-    json_object_set_new(item, "windows", json_pack("{s:I, s:I}", "a", (json_int_t)workload->windows[0], "b",
-                                                   (json_int_t)workload->windows[1]));
-    json_object_set_new(item, "traced_ratio", diff_json_sides(workload->traced_ratio[0], workload->traced_ratio[1]));
+    json_object_set_new(item, "windows",
+                        json_pack("{s:I, s:I}", "a", (json_int_t)workload->windows[0], "b",
+                                  (json_int_t)workload->windows[1]));
+    json_object_set_new(item, "traced_ratio",
+                        diff_json_sides(workload->traced_ratio[0], workload->traced_ratio[1]));
     json_object_set_new(cold, "a_ns", diff_json_ns(workload->cold_a_ns));
     json_object_set_new(cold, "b_ns", diff_json_ns(workload->cold_b_ns));
     json_object_set_new(item, "first_step", cold);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The section of the Markdown report: where the difference comes from. The answer and a table of what is named a workload, evidence
-// and suspects folded below. Texts of the store cannot act as markup. Pure; the caller frees.
+// The section of the Markdown report: where the difference comes from. The answer and a table of
+// what is named a workload, evidence and suspects folded below. Texts of the store cannot act as
+// markup. Pure; the caller frees.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,8 @@ static void diff_markdown_text(struct strbuf *out, char *text)
 
 static void diff_markdown_row(struct strbuf *out, const struct diff_contribution *contribution)
 {
-    strbuf_add(out, "| %d | %s | ", contribution->rank, diff_kind_title_of(contribution->kind, contribution->delta_ns));
+    strbuf_add(out, "| %d | %s | ", contribution->rank,
+               diff_kind_title_of(contribution->kind, contribution->delta_ns));
     markdown_name(out, contribution->label ? contribution->label : "");
     strbuf_add(out, " | ");
     markdown_text(out, contribution->where ? contribution->where : "");
@@ -31,7 +33,8 @@ static void diff_markdown_row(struct strbuf *out, const struct diff_contribution
     strbuf_add(out, " |\n");
 }
 
-static void diff_markdown_list(struct strbuf *out, const char *what, const char *const *texts, size_t count)
+static void diff_markdown_list(struct strbuf *out, const char *what, const char *const *texts,
+                               size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         strbuf_add(out, "  - %s", what);
@@ -40,7 +43,8 @@ static void diff_markdown_list(struct strbuf *out, const char *what, const char 
     }
 }
 
-static void diff_markdown_details(struct strbuf *out, const struct diff_workload *workload, size_t count)
+static void diff_markdown_details(struct strbuf *out, const struct diff_workload *workload,
+                                  size_t count)
 {
     strbuf_add(out, "<details><summary>Evidence and suspects</summary>\n\n");
     for (size_t i = 0; i < count && out->len < DIFF_MARKDOWN_BYTES; i++) {
@@ -72,7 +76,9 @@ static void diff_markdown_workload(struct strbuf *out, const struct diff_workloa
     size_t rows = named < DIFF_MARKDOWN_ROWS ? named : DIFF_MARKDOWN_ROWS;
     if (rows == 0)
         return;
-    strbuf_add(out, "| # | what | name | where | change a %s | 99 %% interval | share |\n|--:|---|---|---|--:|:-:|--:|\n",
+    strbuf_add(out,
+               "| # | what | name | where | change a %s | 99 %% interval | share "
+               "|\n|--:|---|---|---|--:|:-:|--:|\n",
                workload->unit);
     for (size_t i = 0; i < rows && out->len < DIFF_MARKDOWN_BYTES; i++)
         diff_markdown_row(out, &workload->contributions[i]);

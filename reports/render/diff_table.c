@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The terminal table of a difference: how the step changed, what both sides spent it on, what the change is made of with place,
-// interval, evidence and suspects, and what weakens the answer. Every text of the store is cleaned on its way.
+// The terminal table of a difference: how the step changed, what both sides spent it on, what the
+// change is made of with place, interval, evidence and suspects, and what weakens the answer. Every
+// text of the store is cleaned on its way.
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,8 +13,8 @@
 enum {
     DIFF_WIDTH_MAX = 140,
     DIFF_BRIEF = 3,
-    DIFF_NAMED_MAX = 20,   // told in full
-    DIFF_UNNAMED_MAX = 3,  // shown when nothing is named
+    DIFF_NAMED_MAX = 20,  // told in full
+    DIFF_UNNAMED_MAX = 3, // shown when nothing is named
     DIFF_PARTS_WIDTH = 30,
     DIFF_NUMBER_WIDTH = 10
 };
@@ -30,7 +31,8 @@ static void diff_head(struct table *table, const struct diff_workload *workload)
     screen_wrap(&lines, clean, table->width, 0, 0);
     lines.text[--lines.len] = 0; // the style ends before the line does
     bool told = workload->delta_lo_ns * workload->delta_hi_ns > 0;
-    screen_style(&table->out, told ? diff_style(workload->delta_ns) : SCREEN_STYLE_BOLD, table->color, lines.text);
+    screen_style(&table->out, told ? diff_style(workload->delta_ns) : SCREEN_STYLE_BOLD,
+                 table->color, lines.text);
     strbuf_add(&table->out, "\n");
     strbuf_free(&lines);
     free(clean);
@@ -64,11 +66,11 @@ static void diff_parts(struct table *table, const struct diff_workload *workload
     screen_style(&table->out, SCREEN_STYLE_DIM, table->color, head.text);
     strbuf_add(&table->out, "\n");
     strbuf_free(&head);
-    for (int class = 0; class < COST_CLASS_COUNT; class++) {
+    for (int class = 0; class < COST_CLASS_COUNT; class ++) {
         const struct diff_part *part = &workload->parts[class];
         if (part->a_ns < 1e-4 * workload->step_a_ns && part->b_ns < 1e-4 * workload->step_a_ns)
             continue;
-        screen_pad(&table->out, cost_class_title((enum cost_class)class), DIFF_PARTS_WIDTH, false);
+        screen_pad(&table->out, cost_class_title((enum cost_class) class), DIFF_PARTS_WIDTH, false);
         diff_cell(table, diff_text_time(part->a_ns), DIFF_NUMBER_WIDTH, true);
         diff_cell(table, diff_text_time(part->b_ns), DIFF_NUMBER_WIDTH, true);
         diff_cell(table, diff_text_delta(part->b_ns - part->a_ns), DIFF_NUMBER_WIDTH, true);
@@ -83,9 +85,11 @@ static void diff_line(struct table *table, const char *label, char *text)
     free(text);
 }
 
-static char *diff_change(const struct diff_workload *workload, const struct diff_contribution *contribution)
+static char *diff_change(const struct diff_workload *workload,
+                         const struct diff_contribution *contribution)
 {
-    char *interval = diff_text_interval(contribution), *share = diff_text_share(contribution->share);
+    char *interval = diff_text_interval(contribution),
+         *share = diff_text_share(contribution->share);
     struct strbuf text = {0};
     if (strcmp(interval, "-") != 0)
         strbuf_add(&text, "99 %% interval %s", interval);
@@ -93,7 +97,8 @@ static char *diff_change(const struct diff_workload *workload, const struct diff
         strbuf_add(&text, "no interval: one window alone gives none");
     if (strcmp(share, "-") != 0)
         strbuf_add(&text, "; %s of the difference", share);
-    strbuf_add(&text, "; %+.1f %% of a %s", 100 * contribution->delta_ns / workload->step_a_ns, workload->unit);
+    strbuf_add(&text, "; %+.1f %% of a %s", 100 * contribution->delta_ns / workload->step_a_ns,
+               workload->unit);
     free(interval);
     free(share);
     return strbuf_take(&text);
@@ -103,14 +108,19 @@ static void diff_contribution(struct table *table, const struct diff_workload *w
                               const struct diff_contribution *contribution)
 {
     char *title = diff_text_title(contribution), *clean = screen_clean(title, table->utf8);
-    char *delta = diff_text_delta(contribution->delta_ns), *number = xasprintf("%d. ", contribution->rank);
+    char *delta = diff_text_delta(contribution->delta_ns),
+         *number = xasprintf("%d. ", contribution->rank);
     struct strbuf head = {0};
     screen_pad(&head, delta, DIFF_NUMBER_WIDTH - 1, true);
     strbuf_add(&table->out, "\n%s", number);
-    screen_style(&table->out, contribution->named ? diff_style(contribution->delta_ns) : SCREEN_STYLE_DIM, table->color, head.text);
+    screen_style(&table->out,
+                 contribution->named ? diff_style(contribution->delta_ns) : SCREEN_STYLE_DIM,
+                 table->color, head.text);
     strbuf_add(&table->out, "  ");
-    char *fit = screen_fit(clean, table->width - DIFF_NUMBER_WIDTH - (int)strlen(number) - 1, table->utf8);
-    screen_style(&table->out, contribution->named ? SCREEN_STYLE_BOLD : SCREEN_STYLE_DIM, table->color, fit);
+    char *fit =
+        screen_fit(clean, table->width - DIFF_NUMBER_WIDTH - (int)strlen(number) - 1, table->utf8);
+    screen_style(&table->out, contribution->named ? SCREEN_STYLE_BOLD : SCREEN_STYLE_DIM,
+                 table->color, fit);
     strbuf_add(&table->out, "%s\n", contribution->named ? "" : " (not told from noise)");
     strbuf_free(&head);
     free(fit);
@@ -127,12 +137,15 @@ static void diff_contribution(struct table *table, const struct diff_workload *w
         diff_line(table, i ? "" : "  suspects", xstrdup(contribution->suspects[i]));
 }
 
-static void diff_contributions(struct table *table, const struct diff_view *view, const struct diff_workload *workload)
+static void diff_contributions(struct table *table, const struct diff_view *view,
+                               const struct diff_workload *workload)
 {
     size_t named = 0, shown = 0;
     for (size_t i = 0; i < workload->contribution_count; i++)
         named += workload->contributions[i].named;
-    size_t max = view->all ? SIZE_MAX : named ? (named < DIFF_NAMED_MAX ? named : DIFF_NAMED_MAX) : DIFF_UNNAMED_MAX;
+    size_t max = view->all ? SIZE_MAX
+                 : named   ? (named < DIFF_NAMED_MAX ? named : DIFF_NAMED_MAX)
+                           : DIFF_UNNAMED_MAX;
     for (size_t i = 0; i < workload->contribution_count && shown < max; i++, shown++)
         diff_contribution(table, workload, &workload->contributions[i]);
     double rest = 0;
@@ -145,8 +158,10 @@ static void diff_contributions(struct table *table, const struct diff_view *view
         diff_line(table, "the rest",
                   xasprintf("%zu more, together %s%s", more, sum,
                             view->all || !view->path ? "" : "; --all lists them"));
-    diff_line(table, "residual", fabs(workload->residual_ns) < 0.5 ? xstrdup("nothing: all of them sum to the difference")
-                                                                   : xasprintf("%s are in none of them", residual));
+    diff_line(table, "residual",
+              fabs(workload->residual_ns) < 0.5
+                  ? xstrdup("nothing: all of them sum to the difference")
+                  : xasprintf("%s are in none of them", residual));
     free(sum);
     free(residual);
 }
@@ -157,9 +172,11 @@ static void diff_stragglers(struct table *table, const struct diff_workload *wor
         const struct diff_straggler *straggler = &workload->stragglers[i];
         char *late = diff_text_time(straggler->late_ns), *wait = diff_text_time(straggler->wait_ns);
         diff_line(table, i ? "" : "straggler",
-                  xasprintf("%s: rank %d came last to %lld of %lld collectives, by %s; the others wait %s a step%s%s",
-                            straggler->side ? "b" : "a", straggler->rank, (long long)straggler->last_count,
-                            (long long)straggler->collectives, late, wait, straggler->why ? "; meanwhile " : "",
+                  xasprintf("%s: rank %d came last to %lld of %lld collectives, by %s; the others "
+                            "wait %s a step%s%s",
+                            straggler->side ? "b" : "a", straggler->rank,
+                            (long long)straggler->last_count, (long long)straggler->collectives,
+                            late, wait, straggler->why ? "; meanwhile " : "",
                             straggler->why ? straggler->why : ""));
         free(late);
         free(wait);
@@ -169,14 +186,17 @@ static void diff_stragglers(struct table *table, const struct diff_workload *wor
 static void diff_basis(struct table *table, const struct diff_workload *workload)
 {
     diff_line(table, "made of",
-              xasprintf("%zu traced pair%s, %zu and %zu windows; %.1f %% of the time matched; a traced %s took %.2f (a) "
+              xasprintf("%zu traced pair%s, %zu and %zu windows; %.1f %% of the time matched; a "
+                        "traced %s took %.2f (a) "
                         "and %.2f (b) times as long as an untraced one",
-                        workload->traced_pairs, workload->traced_pairs == 1 ? "" : "s", workload->windows[0],
-                        workload->windows[1], 100 * workload->match_coverage, workload->unit, workload->traced_ratio[0],
-                        workload->traced_ratio[1]));
+                        workload->traced_pairs, workload->traced_pairs == 1 ? "" : "s",
+                        workload->windows[0], workload->windows[1], 100 * workload->match_coverage,
+                        workload->unit, workload->traced_ratio[0], workload->traced_ratio[1]));
     if (isfinite(workload->cold_a_ns) && isfinite(workload->cold_b_ns)) {
         char *a = diff_text_time(workload->cold_a_ns), *b = diff_text_time(workload->cold_b_ns);
-        diff_line(table, "first step", xasprintf("%s -> %s (%+.1f %%)", a, b, 100 * (workload->cold_b_ns / workload->cold_a_ns - 1)));
+        diff_line(table, "first step",
+                  xasprintf("%s -> %s (%+.1f %%)", a, b,
+                            100 * (workload->cold_b_ns / workload->cold_a_ns - 1)));
         free(a);
         free(b);
     }
@@ -191,10 +211,12 @@ static void diff_brief(struct table *table, const struct diff_workload *workload
         const struct diff_contribution *contribution = &workload->contributions[i];
         if (!contribution->named)
             continue;
-        char *title = diff_text_title(contribution), *delta = diff_text_delta(contribution->delta_ns);
+        char *title = diff_text_title(contribution),
+             *delta = diff_text_delta(contribution->delta_ns);
         bool place = contribution->where && *contribution->where;
-        diff_line(table, shown++ ? "" : "  because", xasprintf("%s %s%s%s", delta, title, place ? ", in " : "",
-                                                                place ? contribution->where : ""));
+        diff_line(table, shown++ ? "" : "  because",
+                  xasprintf("%s %s%s%s", delta, title, place ? ", in " : "",
+                            place ? contribution->where : ""));
         free(title);
         free(delta);
     }
@@ -202,7 +224,8 @@ static void diff_brief(struct table *table, const struct diff_workload *workload
         diff_line(table, "  because", diff_text_answer(workload));
 }
 
-static void diff_section(struct table *table, const struct diff_view *view, const struct diff_workload *workload)
+static void diff_section(struct table *table, const struct diff_view *view,
+                         const struct diff_workload *workload)
 {
     diff_head(table, workload);
     if (view->brief) {
@@ -218,17 +241,21 @@ static void diff_section(struct table *table, const struct diff_view *view, cons
     diff_basis(table, workload);
 }
 
-int diff_view_table(const struct diff_view *view, const struct render_opts *opts, FILE *stream, struct error *err)
+int diff_view_table(const struct diff_view *view, const struct render_opts *opts, FILE *stream,
+                    struct error *err)
 {
     int width = opts->width > 0 ? opts->width : RENDER_WIDTH_DEFAULT, rc = 0;
-    struct table table = {.width = width > DIFF_WIDTH_MAX ? DIFF_WIDTH_MAX : width, .color = opts->color, .utf8 = opts->utf8};
+    struct table table = {.width = width > DIFF_WIDTH_MAX ? DIFF_WIDTH_MAX : width,
+                          .color = opts->color,
+                          .utf8 = opts->utf8};
     for (size_t i = 0; i < view->diff->workload_count; i++) {
         strbuf_add(&table.out, i ? "\n" : "");
         diff_section(&table, view, &view->diff->workloads[i]);
     }
     errno = 0;
     if (fwrite(table.out.text, 1, table.out.len, stream) != table.out.len || fflush(stream) != 0)
-        rc = error_set(err, errno ? -errno : -EIO, "failed to print the difference: %s", strerror(errno ? errno : EIO));
+        rc = error_set(err, errno ? -errno : -EIO, "failed to print the difference: %s",
+                       strerror(errno ? errno : EIO));
     strbuf_free(&table.out);
     return rc;
 }

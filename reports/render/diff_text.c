@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sentences and numbers about a difference, the same in the table, in Markdown and in the page. Pure; the caller frees what is
-// returned. Texts of the store are not cleaned here.
+// Sentences and numbers about a difference, the same in the table, in Markdown and in the page.
+// Pure; the caller frees what is returned. Texts of the store are not cleaned here.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,8 @@ char *diff_text_interval(const struct diff_contribution *contribution)
 {
     if (!isfinite(contribution->ci_lo_ns) || !isfinite(contribution->ci_hi_ns))
         return xstrdup("-");
-    char *lo = diff_text_delta(contribution->ci_lo_ns), *hi = diff_text_delta(contribution->ci_hi_ns);
+    char *lo = diff_text_delta(contribution->ci_lo_ns),
+         *hi = diff_text_delta(contribution->ci_hi_ns);
     char *blank = strrchr(lo, ' '), *unit = strrchr(hi, ' ');
     if (blank && unit && strcmp(blank, unit) == 0)
         *blank = 0; // "+1.1 to +1.3 ms"
@@ -43,19 +44,23 @@ char *diff_text_interval(const struct diff_contribution *contribution)
 
 char *diff_text_share(double share)
 {
-    return isfinite(share) ? xasprintf("%.*f %%", fabs(share) < 0.095 ? 1 : 0, 100 * share) : xstrdup("-");
+    return isfinite(share) ? xasprintf("%.*f %%", fabs(share) < 0.095 ? 1 : 0, 100 * share)
+                           : xstrdup("-");
 }
 
 char *diff_text_title(const struct diff_contribution *contribution)
 {
     const char *title = diff_kind_title_of(contribution->kind, contribution->delta_ns);
-    return contribution->label && *contribution->label ? xasprintf("%s: %s", title, contribution->label) : xstrdup(title);
+    return contribution->label && *contribution->label
+               ? xasprintf("%s: %s", title, contribution->label)
+               : xstrdup(title);
 }
 
 char *diff_text_headline(const struct diff_workload *workload)
 {
     if (!isfinite(workload->delta_ns) || !(workload->step_a_ns > 0))
-        return xasprintf("%s: the %s time was not measured on both sides", workload->name, workload->unit);
+        return xasprintf("%s: the %s time was not measured on both sides", workload->name,
+                         workload->unit);
     char *a = diff_text_time(workload->step_a_ns), *b = diff_text_time(workload->step_b_ns);
     struct strbuf text = {0};
     strbuf_add(&text, "%s: %s %s -> %s (%+.1f %%", workload->name, workload->unit, a, b,
@@ -83,16 +88,20 @@ char *diff_text_answer(const struct diff_workload *workload)
         sum += contribution->delta_ns;
         if (named++ >= DIFF_TEXT_ANSWER_MAX)
             continue;
-        char *title = diff_text_title(contribution), *delta = diff_text_delta(contribution->delta_ns);
+        char *title = diff_text_title(contribution),
+             *delta = diff_text_delta(contribution->delta_ns);
         strbuf_add(&text, "%s%s %s", named > 1 ? "; " : "", title, delta);
         free(title);
         free(delta);
     }
     if (named == 0 && workload->delta_lo_ns * workload->delta_hi_ns > 0)
-        return xasprintf("The %s changed, but no single part of it by more than its noise: more or longer traced launches "
-                         "(schedule.traced_launches) tell more.", workload->unit);
+        return xasprintf("The %s changed, but no single part of it by more than its noise: more or "
+                         "longer traced launches "
+                         "(schedule.traced_launches) tell more.",
+                         workload->unit);
     if (named == 0)
-        return xasprintf("Nothing stands out: no part of the %s differs by more than its noise.", workload->unit);
+        return xasprintf("Nothing stands out: no part of the %s differs by more than its noise.",
+                         workload->unit);
     if (named > DIFF_TEXT_ANSWER_MAX)
         strbuf_add(&text, "; and %zu more", named - DIFF_TEXT_ANSWER_MAX);
     char *total = diff_text_delta(sum), *delta = diff_text_delta(workload->delta_ns);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the difference comes from, as people and machines read it: terminal table, section of the Markdown report, document
-// upgate.diff/1. Shows what reports/analyse/diff found and judges nothing. Writes streams and buffers only.
+// Where the difference comes from, as people and machines read it: terminal table, section of the
+// Markdown report, document upgate.diff/1. Shows what reports/analyse/diff found and judges
+// nothing. Writes streams and buffers only.
 #ifndef UPGATE_REPORTS_DIFF_VIEW_H
 #define UPGATE_REPORTS_DIFF_VIEW_H
 
@@ -19,19 +20,24 @@ struct diff_view {
     bool brief;       // the headline and the three largest of a workload: the end of `upgate ab`
 };
 
-int diff_view_table(const struct diff_view *view, const struct render_opts *opts, FILE *stream, struct error *err);
+int diff_view_table(const struct diff_view *view, const struct render_opts *opts, FILE *stream,
+                    struct error *err);
 json_t *diff_view_json(const struct diff *diff); // upgate.diff/1, a new reference
-// "### Where the difference comes from" and what follows; "" when nothing was traced. The caller frees.
+// "### Where the difference comes from" and what follows; "" when nothing was traced. The caller
+// frees.
 char *diff_view_markdown(const struct diff *diff);
 bool diff_view_explained(const struct diff *diff); // has any workload contributions?
 
 // Sentences, the same in every form; the caller frees. Texts of the store are not cleaned here.
-char *diff_text_headline(const struct diff_workload *workload); // "dlrm-train: step 12.1 ms -> 15.2 ms (+25.3 %, 24.1 to 26.6 %)"
+char *diff_text_headline(const struct diff_workload *workload); // "dlrm-train: step 12.1 ms -> 15.2
+                                                                // ms (+25.3 %, 24.1 to 26.6 %)"
 char *diff_text_time(double ns);                                // "-" when not measured
 char *diff_text_delta(double ns);                               // "+1.2 ms"
 char *diff_text_interval(const struct diff_contribution *contribution); // "+1.1 to +1.3 ms"
-char *diff_text_share(double share);                            // "41 %"
-char *diff_text_title(const struct diff_contribution *contribution);    // "Kernel slower: softmax_warp_forward"
-char *diff_text_answer(const struct diff_workload *workload);   // one sentence: what the difference is made of
+char *diff_text_share(double share);                                    // "41 %"
+char *diff_text_title(
+    const struct diff_contribution *contribution); // "Kernel slower: softmax_warp_forward"
+char *diff_text_answer(
+    const struct diff_workload *workload); // one sentence: what the difference is made of
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contributions from trees made by hand: sums that close, intervals that hold what was planted, an A/A run that names nothing in
-// 200 draws, merging over places, kinds, kernels that are all slower alike, threads lost.
+// Contributions from trees made by hand: sums that close, intervals that hold what was planted, an
+// A/A run that names nothing in 200 draws, merging over places, kinds, kernels that are all slower
+// alike, threads lost.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,8 +69,8 @@ static uint32_t world_node(struct cost_tree *tree, const struct world_leaf *leaf
     return cost_tree_child(tree, place, &key);
 }
 
-static void world_window(struct world *world, int side, const struct world_leaf *leaves, size_t count, int pair, int couple,
-                         double luck)
+static void world_window(struct world *world, int side, const struct world_leaf *leaves,
+                         size_t count, int pair, int couple, double luck)
 {
     struct cost_tree *tree = world->workload.trees[side];
     double ns[LEAVES_MAX] = {0}, wall = 0;
@@ -81,18 +82,21 @@ static void world_window(struct world *world, int side, const struct world_leaf 
                                    : fmax(0, mean * (1 + 0.01 * world_normal(world)));
         wall += floor(ns[i]);
     }
-    const struct cost_window window = {.pair = (uint32_t)pair, .couple = couple, .steps = 1, .wall_ns = (int64_t)wall};
+    const struct cost_window window = {
+        .pair = (uint32_t)pair, .couple = couple, .steps = 1, .wall_ns = (int64_t)wall};
     uint32_t id = cost_tree_window(tree, &window);
     for (size_t i = 0; i < count; i++)
         if (side ? leaves[i].name_b : leaves[i].name_a)
-            cost_tree_add(tree, world->leaves[side][i], id, (int64_t)floor(ns[i]), (int64_t)floor(ns[i]), 1);
+            cost_tree_add(tree, world->leaves[side][i], id, (int64_t)floor(ns[i]),
+                          (int64_t)floor(ns[i]), 1);
 }
 
 static void world_align(struct world *world, const struct world_leaf *leaves, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         struct align_group *group = &world->groups[i];
-        *group = (struct align_group){.match = leaves[i].match, .place_a = COST_NONE, .place_b = COST_NONE};
+        *group = (struct align_group){
+            .match = leaves[i].match, .place_a = COST_NONE, .place_b = COST_NONE};
         for (int side = 0; side < 2; side++) {
             const char *name = side ? leaves[i].name_b : leaves[i].name_a;
             if (!name)
@@ -111,14 +115,17 @@ static void world_begin(struct world *world, uint64_t seed)
 {
     *world = (struct world){.random = seed * 7919 + 1, .pairs = 2, .drag = 1};
     world->diff.arena = arena_new();
-    world->job = (struct diff_job){.diff = &world->diff, .arena = world->diff.arena, .opts = &world->opts,
+    world->job = (struct diff_job){.diff = &world->diff,
+                                   .arena = world->diff.arena,
+                                   .opts = &world->opts,
                                    .workload = &world->workload};
     world->workload.trees[0] = cost_tree_new();
     world->workload.trees[1] = cost_tree_new();
     world->workload.name = "made";
 }
 
-static bool world_run(struct world *world, const struct world_leaf *leaves, size_t count, bool couples)
+static bool world_run(struct world *world, const struct world_leaf *leaves, size_t count,
+                      bool couples)
 {
     struct diff_job *job = &world->job;
     struct diff_workload *workload = &world->workload;
@@ -136,8 +143,14 @@ static bool world_run(struct world *world, const struct world_leaf *leaves, size
     }
     job->first[0] = cost_tree_finish(workload->trees[0]);
     job->first[1] = cost_tree_finish(workload->trees[1]);
-    job->untraced = (struct diff_untraced){.unit = "step", .step = {step[0], step[1]}, .delta = step[1] - step[0], .lo = NAN,
-                                           .hi = NAN, .spread = world->launch_sd, .pairs = 10, .cold = {NAN, NAN}};
+    job->untraced = (struct diff_untraced){.unit = "step",
+                                           .step = {step[0], step[1]},
+                                           .delta = step[1] - step[0],
+                                           .lo = NAN,
+                                           .hi = NAN,
+                                           .spread = world->launch_sd,
+                                           .pairs = 10,
+                                           .cold = {NAN, NAN}};
     workload->unit = "step";
     workload->step_a_ns = step[0];
     workload->step_b_ns = step[1];
@@ -148,7 +161,8 @@ static bool world_run(struct world *world, const struct world_leaf *leaves, size
     if (!diff_units_make(job))
         return false;
     for (int side = 0; side < 2; side++)
-        workload->traced_ratio[side] = job->units.total_wall[side] / job->units.total_steps[side] / step[side];
+        workload->traced_ratio[side] =
+            job->units.total_wall[side] / job->units.total_steps[side] / step[side];
     diff_contribute(job);
     return true;
 }
@@ -177,14 +191,22 @@ static double world_sum(const struct world *world)
     return sum;
 }
 
-#define FUNCTION(where, name, a, b) {COST_FUNCTION, COST_HOST_RUN, where, name, name, ALIGN_EXACT, a, b, 5e5}
-#define KERNEL(where, name, a, b) {COST_KERNEL, COST_GPU_COMPUTE, where, name, name, ALIGN_EXACT, a, b, 0}
+#define FUNCTION(where, name, a, b)                                                                \
+    {                                                                                              \
+        COST_FUNCTION, COST_HOST_RUN, where, name, name, ALIGN_EXACT, a, b, 5e5                    \
+    }
+#define KERNEL(where, name, a, b)                                                                  \
+    {                                                                                              \
+        COST_KERNEL, COST_GPU_COMPUTE, where, name, name, ALIGN_EXACT, a, b, 0                     \
+    }
 
 TEST(sums_close_and_the_planted_one_is_first)
 {
     static const struct world_leaf leaves[] = {
-        KERNEL("layers.0.attn", "softmax_forward", 1e6, 1.5e6), KERNEL("layers.1.attn", "softmax_forward", 1e6, 1.5e6),
-        KERNEL("layers.0.mlp", "gemm_nt", 4e6, 4e6),            KERNEL("layers.1.mlp", "gemm_nt", 4e6, 4e6),
+        KERNEL("layers.0.attn", "softmax_forward", 1e6, 1.5e6),
+        KERNEL("layers.1.attn", "softmax_forward", 1e6, 1.5e6),
+        KERNEL("layers.0.mlp", "gemm_nt", 4e6, 4e6),
+        KERNEL("layers.1.mlp", "gemm_nt", 4e6, 4e6),
         KERNEL("head", "gelu", 1e6, 1e6),
     };
     struct world world;
@@ -202,7 +224,7 @@ TEST(sums_close_and_the_planted_one_is_first)
     CHECK_DBL(world_sum(&world), world.workload.delta_ns, 1);
     CHECK_DBL(world.workload.residual_ns, 0, 1);
     double parts = 0;
-    for (int class = 0; class < COST_CLASS_COUNT; class++)
+    for (int class = 0; class < COST_CLASS_COUNT; class ++)
         parts += world.workload.parts[class].b_ns - world.workload.parts[class].a_ns;
     CHECK_DBL(parts, world.workload.delta_ns, 1);
     CHECK_INT(world.workload.row_count, 3);
@@ -244,7 +266,8 @@ TEST(a_sampled_function_is_named_with_an_interval_that_holds)
 {
     size_t named = 0, held = 0;
     for (uint64_t seed = 1; seed <= 40; seed++) {
-        struct world_leaf leaves[] = {FUNCTION("layers.0", "gemm", 8e6, 8e6), FUNCTION("layers.0", "relu", 2e6, 4e6),
+        struct world_leaf leaves[] = {FUNCTION("layers.0", "gemm", 8e6, 8e6),
+                                      FUNCTION("layers.0", "relu", 2e6, 4e6),
                                       FUNCTION("layers.1", "copy", 3e6, 3e6)};
         struct world world;
         world_begin(&world, seed);
@@ -268,11 +291,13 @@ TEST(kinds_by_match_and_leaf)
     static const struct world_leaf leaves[] = {
         {COST_KERNEL, COST_GPU_COMPUTE, "a", NULL, "fill_kernel", ALIGN_ONLY_B, 0, 3e6, 0},
         {COST_KERNEL, COST_GPU_COMPUTE, "a", "old_gemm", "new_gemm", ALIGN_RESOURCES, 4e6, 6e6, 0},
-        {COST_SYNC, COST_HOST_STALLED, "a", NULL, "cudaStreamSynchronize", ALIGN_ONLY_B, 0, 1.5e6, 0},
+        {COST_SYNC, COST_HOST_STALLED, "a", NULL, "cudaStreamSynchronize", ALIGN_ONLY_B, 0, 1.5e6,
+         0},
         {COST_SYNC, COST_HOST_STALLED, "a", NULL, "cudaMalloc", ALIGN_ONLY_B, 0, 1.2e6, 0},
         {COST_STALL, COST_HOST_STALLED, "a", NULL, "smaps_read", ALIGN_ONLY_B, 0, 1e6, 0},
         {COST_TRANSFER, COST_COPY, "a", "HtoD", "HtoD", ALIGN_EXACT, 1e6, 1.8e6, 0},
-        {COST_COLLECTIVE, COST_COMM_EXPOSED, "a", "AllReduce f32 ring", "AllReduce f32 tree", ALIGN_SIMILAR, 1e6, 1.7e6, 0},
+        {COST_COLLECTIVE, COST_COMM_EXPOSED, "a", "AllReduce f32 ring", "AllReduce f32 tree",
+         ALIGN_SIMILAR, 1e6, 1.7e6, 0},
         {COST_FUNCTION, COST_LAUNCH_BOUND, "a", "launch", "launch", ALIGN_EXACT, 1e6, 1.6e6, 0},
         {COST_FUNCTION, COST_DATA_WAIT, "a", "read", "read", ALIGN_EXACT, 1e6, 1.5e6, 0},
         {COST_FUNCTION, COST_HOST_RUN, "a", "malloc", "malloc", ALIGN_EXACT, 1e6, 1.1e6, 0},
@@ -281,9 +306,14 @@ TEST(kinds_by_match_and_leaf)
     static const struct {
         enum diff_kind kind;
         const char *name;
-    } want[] = {{DIFF_KERNEL_ADDED, "fill_kernel"}, {DIFF_KERNEL_REPLACED, "new_gemm"},
-                {DIFF_SYNC_ADDED, "cudaStreamSynchronize"}, {DIFF_HOST_STALL, "smaps_read"}, {DIFF_MEMCPY, "HtoD"},
-                {DIFF_COMM_EXPOSED, "AllReduce f32 tree"}, {DIFF_LAUNCH_GAP, "launch"}, {DIFF_DATA_WAIT, "read"}};
+    } want[] = {{DIFF_KERNEL_ADDED, "fill_kernel"},
+                {DIFF_KERNEL_REPLACED, "new_gemm"},
+                {DIFF_SYNC_ADDED, "cudaStreamSynchronize"},
+                {DIFF_HOST_STALL, "smaps_read"},
+                {DIFF_MEMCPY, "HtoD"},
+                {DIFF_COMM_EXPOSED, "AllReduce f32 tree"},
+                {DIFF_LAUNCH_GAP, "launch"},
+                {DIFF_DATA_WAIT, "read"}};
     struct world world;
     world_begin(&world, 3);
     world.job.has_gpu = true;
@@ -292,14 +322,17 @@ TEST(kinds_by_match_and_leaf)
         bool found = false;
         for (size_t i = 0; i < world.workload.contribution_count; i++) {
             const struct diff_contribution *one = &world.workload.contributions[i];
-            found = found || (one->kind == want[k].kind && one->named && strcmp(one->name_b, want[k].name) == 0);
+            found = found || (one->kind == want[k].kind && one->named &&
+                              strcmp(one->name_b, want[k].name) == 0);
         }
         if (!found)
-            runner_fail(__FILE__, __LINE__, "no %s of %s", diff_kind_word(want[k].kind), want[k].name);
+            runner_fail(__FILE__, __LINE__, "no %s of %s", diff_kind_word(want[k].kind),
+                        want[k].name);
     }
     bool memory = false;
     for (size_t i = 0; i < world.workload.contribution_count; i++)
-        memory = memory || (world.workload.contributions[i].kind == DIFF_MEMORY_ALLOC && // cudaMalloc and malloc
+        memory = memory || (world.workload.contributions[i].kind ==
+                                DIFF_MEMORY_ALLOC && // cudaMalloc and malloc
                             world.workload.contributions[i].group_count == 2);
     CHECK(memory);
     CHECK_DBL(world.workload.residual_ns, 0, 1);
@@ -330,7 +363,8 @@ TEST(all_kernels_slower_alike_are_a_clock)
 
 TEST(lost_threads_are_one_contribution)
 {
-    struct world_leaf leaves[] = {FUNCTION("layers.0", "gemm", 8e6, 1.5e7), FUNCTION("layers.0", "relu", 4e6, 7.8e6),
+    struct world_leaf leaves[] = {FUNCTION("layers.0", "gemm", 8e6, 1.5e7),
+                                  FUNCTION("layers.0", "relu", 4e6, 7.8e6),
                                   FUNCTION("layers.1", "serial", 6e6, 6e6)};
     struct world world;
     world_begin(&world, 6);
@@ -356,7 +390,8 @@ TEST(one_window_alone_gives_no_interval)
     world_window(&world, 1, leaves, 1, 0, -1, 1);
     job->first[0] = cost_tree_finish(world.workload.trees[0]);
     job->first[1] = cost_tree_finish(world.workload.trees[1]);
-    job->untraced = (struct diff_untraced){.unit = "launch", .step = {8e6, 9e6}, .delta = 1e6, .spread = NAN};
+    job->untraced =
+        (struct diff_untraced){.unit = "launch", .step = {8e6, 9e6}, .delta = 1e6, .spread = NAN};
     world.workload.step_a_ns = 8e6;
     world.workload.delta_ns = 1e6;
     world.workload.alignment = &world.alignment;
@@ -395,7 +430,8 @@ TEST(a_pair_of_one_side_is_no_pair)
         world_window(&world, 0, leaves, 1, 0, couple, 1);
     job->first[0] = cost_tree_finish(world.workload.trees[0]);
     job->first[1] = cost_tree_finish(world.workload.trees[1]);
-    job->untraced = (struct diff_untraced){.unit = "step", .step = {8e6, 9e6}, .delta = 1e6, .spread = NAN};
+    job->untraced =
+        (struct diff_untraced){.unit = "step", .step = {8e6, 9e6}, .delta = 1e6, .spread = NAN};
     CHECK(!diff_units_make(job));
     world_end(&world);
 }
@@ -404,7 +440,8 @@ TEST(every_kind_has_its_words)
 {
     for (int kind = 0; kind < DIFF_KIND_COUNT; kind++) {
         CHECK(diff_kind_word((enum diff_kind)kind) && *diff_kind_word((enum diff_kind)kind));
-        CHECK(diff_kind_title((enum diff_kind)kind) && *diff_kind_title_of((enum diff_kind)kind, -1));
+        CHECK(diff_kind_title((enum diff_kind)kind) &&
+              *diff_kind_title_of((enum diff_kind)kind, -1));
     }
     CHECK_STR(diff_kind_word(DIFF_CPU_FUNCTION_REPLACED), "cpu_function_replaced");
     CHECK_STR(diff_kind_word(DIFF_CLOCK_THROTTLE), "clock_throttle");

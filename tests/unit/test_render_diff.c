@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A difference as it is shown: made by hand, rendered in every form, compared byte by byte with tests/golden/diff_*.
-// UPGATE_GOLDEN_UPDATE=1 rewrites the files; read the diff before you commit it.
+// A difference as it is shown: made by hand, rendered in every form, compared byte by byte with
+// tests/golden/diff_*. UPGATE_GOLDEN_UPDATE=1 rewrites the files; read the diff before you commit
+// it.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,48 +13,127 @@
 
 enum { GOLDEN_BYTES_MAX = 1 << 20 };
 
-static const char *evidence[] = {"a: 4.2 ms a step in 96 executions; b: 5.9 ms a step in 96 executions",
-                                 "changed: grid 512x1x1 -> 1024x1x1, registers 32 -> 64",
-                                 "at 24 places: backward > layers.*.attn +1.7 ms"};
+static const char *evidence[] = {
+    "a: 4.2 ms a step in 96 executions; b: 5.9 ms a step in 96 executions",
+    "changed: grid 512x1x1 -> 1024x1x1, registers 32 -> 64",
+    "at 24 places: backward > layers.*.attn +1.7 ms"};
 static const char *suspects[] = {"torch 2.4.0 -> 2.6.0: which kernels run is torch's choice"};
 static const char *hostile[] = {"a: nothing; b: 310 us a step in 1 execution",
                                 "<script>alert(1)</script> | `*_\x1b[31m\xff line\nnext"};
-static const char *notes[] = {"One traced pair: how far launches differ from each other is not in the intervals; "
-                              "traced_launches: 2 and more measure it."};
+static const char *notes[] = {
+    "One traced pair: how far launches differ from each other is not in the intervals; "
+    "traced_launches: 2 and more measure it."};
 
 static struct diff_contribution contributions[] = {
-    {.rank = 1, .kind = DIFF_KERNEL_SLOWER, .name_a = "void softmax_warp_forward<float>(float*)",
-     .name_b = "void softmax_warp_forward<float>(float*)", .label = "softmax_warp_forward", .where = "backward > layers.*.attn",
-     .a_ns = 4.2e6, .b_ns = 5.9e6, .delta_ns = 1.7e6, .ci_lo_ns = 1.6e6, .ci_hi_ns = 1.8e6, .share = 0.83, .named = true,
-     .count_a = 96, .count_b = 96, .busy_a_ns = 4.2e6, .busy_b_ns = 5.9e6, .evidence = evidence, .evidence_count = 3,
-     .suspects = suspects, .suspect_count = 1},
-    {.rank = 2, .kind = DIFF_KERNEL_ADDED, .name_b = "fill<script>\x1b[31m\xff", .label = "fill<script>\x1b[31m\xff",
-     .where = "optimizer", .a_ns = 0, .b_ns = 3.1e5, .delta_ns = 3.1e5, .ci_lo_ns = 3e5, .ci_hi_ns = 3.2e5, .share = 0.15,
-     .named = true, .count_a = 0, .count_b = 1, .busy_b_ns = 3.1e5, .evidence = hostile, .evidence_count = 2},
-    {.rank = 3, .kind = DIFF_CPU_FUNCTION_SLOWER, .name_a = "gelu", .name_b = "gelu", .label = "gelu", .where = "",
-     .a_ns = 1e6, .b_ns = 9.8e5, .delta_ns = -2e4, .ci_lo_ns = NAN, .ci_hi_ns = NAN, .share = NAN, .count_a = NAN,
-     .count_b = NAN, .busy_a_ns = NAN, .busy_b_ns = NAN},
+    {.rank = 1,
+     .kind = DIFF_KERNEL_SLOWER,
+     .name_a = "void softmax_warp_forward<float>(float*)",
+     .name_b = "void softmax_warp_forward<float>(float*)",
+     .label = "softmax_warp_forward",
+     .where = "backward > layers.*.attn",
+     .a_ns = 4.2e6,
+     .b_ns = 5.9e6,
+     .delta_ns = 1.7e6,
+     .ci_lo_ns = 1.6e6,
+     .ci_hi_ns = 1.8e6,
+     .share = 0.83,
+     .named = true,
+     .count_a = 96,
+     .count_b = 96,
+     .busy_a_ns = 4.2e6,
+     .busy_b_ns = 5.9e6,
+     .evidence = evidence,
+     .evidence_count = 3,
+     .suspects = suspects,
+     .suspect_count = 1},
+    {.rank = 2,
+     .kind = DIFF_KERNEL_ADDED,
+     .name_b = "fill<script>\x1b[31m\xff",
+     .label = "fill<script>\x1b[31m\xff",
+     .where = "optimizer",
+     .a_ns = 0,
+     .b_ns = 3.1e5,
+     .delta_ns = 3.1e5,
+     .ci_lo_ns = 3e5,
+     .ci_hi_ns = 3.2e5,
+     .share = 0.15,
+     .named = true,
+     .count_a = 0,
+     .count_b = 1,
+     .busy_b_ns = 3.1e5,
+     .evidence = hostile,
+     .evidence_count = 2},
+    {.rank = 3,
+     .kind = DIFF_CPU_FUNCTION_SLOWER,
+     .name_a = "gelu",
+     .name_b = "gelu",
+     .label = "gelu",
+     .where = "",
+     .a_ns = 1e6,
+     .b_ns = 9.8e5,
+     .delta_ns = -2e4,
+     .ci_lo_ns = NAN,
+     .ci_hi_ns = NAN,
+     .share = NAN,
+     .count_a = NAN,
+     .count_b = NAN,
+     .busy_a_ns = NAN,
+     .busy_b_ns = NAN},
 };
-static struct diff_straggler stragglers[] = {
-    {.rank = 3, .side = 1, .last_count = 40, .collectives = 48, .late_ns = 2.1e5, .wait_ns = 1.9e5, .why = "cpu_function gemm"}};
+static struct diff_straggler stragglers[] = {{.rank = 3,
+                                              .side = 1,
+                                              .last_count = 40,
+                                              .collectives = 48,
+                                              .late_ns = 2.1e5,
+                                              .wait_ns = 1.9e5,
+                                              .why = "cpu_function gemm"}};
 
 static struct diff_workload explained(void)
 {
-    return (struct diff_workload){
-        .name = "dlrm-train", .unit = "step", .step_a_ns = 12.1e6, .step_b_ns = 14.1e6, .delta_ns = 2e6, .delta_lo_ns = 1.9e6,
-        .delta_hi_ns = 2.1e6, .traced_ratio = {1.04, 1.05}, .match_coverage = 0.982, .residual_ns = 1e4,
-        .unaccounted = {0.001, 0.002}, .traced_pairs = 1, .windows = {94, 94},
-        .parts = {[COST_GPU_COMPUTE] = {11e6, 13e6}, [COST_LAUNCH_BOUND] = {1e6, 1e6}, [COST_IDLE] = {1e5, 1e5}},
-        .contributions = contributions, .contribution_count = 3, .stragglers = stragglers, .straggler_count = 1,
-        .notes = notes, .note_count = 1, .cold_a_ns = 3.2e7, .cold_b_ns = 2.5e7, .couple = -1};
+    return (struct diff_workload){.name = "dlrm-train",
+                                  .unit = "step",
+                                  .step_a_ns = 12.1e6,
+                                  .step_b_ns = 14.1e6,
+                                  .delta_ns = 2e6,
+                                  .delta_lo_ns = 1.9e6,
+                                  .delta_hi_ns = 2.1e6,
+                                  .traced_ratio = {1.04, 1.05},
+                                  .match_coverage = 0.982,
+                                  .residual_ns = 1e4,
+                                  .unaccounted = {0.001, 0.002},
+                                  .traced_pairs = 1,
+                                  .windows = {94, 94},
+                                  .parts = {[COST_GPU_COMPUTE] = {11e6, 13e6},
+                                            [COST_LAUNCH_BOUND] = {1e6, 1e6},
+                                            [COST_IDLE] = {1e5, 1e5}},
+                                  .contributions = contributions,
+                                  .contribution_count = 3,
+                                  .stragglers = stragglers,
+                                  .straggler_count = 1,
+                                  .notes = notes,
+                                  .note_count = 1,
+                                  .cold_a_ns = 3.2e7,
+                                  .cold_b_ns = 2.5e7,
+                                  .couple = -1};
 }
 
 static struct diff_workload unexplained(void)
 {
-    return (struct diff_workload){.name = "dlrm-infer", .unit = "request", .unexplained = "no launches of 'dlrm-infer' were traced",
-                                  .step_a_ns = NAN, .step_b_ns = NAN, .delta_ns = NAN, .delta_lo_ns = NAN, .delta_hi_ns = NAN,
-                                  .traced_ratio = {NAN, NAN}, .match_coverage = NAN, .residual_ns = NAN,
-                                  .unaccounted = {NAN, NAN}, .cold_a_ns = NAN, .cold_b_ns = NAN, .couple = -1};
+    return (struct diff_workload){.name = "dlrm-infer",
+                                  .unit = "request",
+                                  .unexplained = "no launches of 'dlrm-infer' were traced",
+                                  .step_a_ns = NAN,
+                                  .step_b_ns = NAN,
+                                  .delta_ns = NAN,
+                                  .delta_lo_ns = NAN,
+                                  .delta_hi_ns = NAN,
+                                  .traced_ratio = {NAN, NAN},
+                                  .match_coverage = NAN,
+                                  .residual_ns = NAN,
+                                  .unaccounted = {NAN, NAN},
+                                  .cold_a_ns = NAN,
+                                  .cold_b_ns = NAN,
+                                  .couple = -1};
 }
 
 static char *golden_path(const char *name)
@@ -97,11 +177,14 @@ static char *table_of(const struct diff_view *view, const struct render_opts *op
 TEST(goldens)
 {
     struct diff_workload workloads[] = {explained(), unexplained()};
-    const struct diff diff = {.side_names = {"old", "new"}, .workloads = workloads, .workload_count = 2};
-    char *text = table_of(&(struct diff_view){.diff = &diff, .path = "run.db"}, &(struct render_opts){.utf8 = true});
+    const struct diff diff = {
+        .side_names = {"old", "new"}, .workloads = workloads, .workload_count = 2};
+    char *text = table_of(&(struct diff_view){.diff = &diff, .path = "run.db"},
+                          &(struct render_opts){.utf8 = true});
     golden_check("diff_train.txt", text);
     free(text);
-    text = table_of(&(struct diff_view){.diff = &diff, .path = "run.db", .brief = true}, &(struct render_opts){0});
+    text = table_of(&(struct diff_view){.diff = &diff, .path = "run.db", .brief = true},
+                    &(struct render_opts){0});
     golden_check("diff_brief.txt", text);
     free(text);
     text = diff_view_markdown(&diff);
@@ -120,9 +203,11 @@ TEST(nothing_of_the_store_acts_on_a_terminal_or_a_page)
 {
     struct diff_workload workload = explained();
     const struct diff diff = {.workloads = &workload, .workload_count = 1};
-    char *text = table_of(&(struct diff_view){.diff = &diff, .all = true}, &(struct render_opts){.width = 60});
+    char *text = table_of(&(struct diff_view){.diff = &diff, .all = true},
+                          &(struct render_opts){.width = 60});
     CHECK(!strchr(text, '\x1b'));
-    for (char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+    for (char *line = text; line && *line;
+         line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
         CHECK(strcspn(line, "\n") <= 62 || strncmp(line, "2. ", 3) == 0);
     free(text);
     text = diff_view_markdown(&diff);
@@ -157,7 +242,8 @@ TEST(numbers_that_are_not_measured_are_null)
 {
     struct diff_workload workload = unexplained();
     const struct diff diff = {.workloads = &workload, .workload_count = 1};
-    json_t *document = diff_view_json(&diff), *item = json_array_get(json_object_get(document, "workloads"), 0);
+    json_t *document = diff_view_json(&diff),
+           *item = json_array_get(json_object_get(document, "workloads"), 0);
     CHECK(json_is_null(json_object_get(item, "step_a_ns")));
     CHECK(json_is_null(json_object_get(item, "residual_ns")));
     CHECK(json_is_null(json_object_get(item, "decomposition")));

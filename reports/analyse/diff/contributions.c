@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From aligned groups to contributions: groups of one kind and one name are one, wherever they are; each gets its difference, its
-// interval (simultaneous for all) and its share; together they sum to the difference of the untraced step, and what does not is the
-// residual. A contribution is named when its interval leaves out 0 and it is worth a line. Pure.
+// From aligned groups to contributions: groups of one kind and one name are one, wherever they are;
+// each gets its difference, its interval (simultaneous for all) and its share; together they sum to
+// the difference of the untraced step, and what does not is the residual. A contribution is named
+// when its interval leaves out 0 and it is worth a line. Pure.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,8 @@
 
 enum { CONTRIBUTIONS_LABEL_MAX = 56, CONTRIBUTIONS_HALF_MAX = 26, CONTRIBUTIONS_HIT_MIN = 5 };
 static const double contributions_floor = 0.002; // of the step: below it nothing is named
-static const double contributions_hidden = 0.05; // of the change of busy time: a kernel of which less is on the path is hidden
+static const double contributions_hidden =
+    0.05; // of the change of busy time: a kernel of which less is on the path is hidden
 static const double contributions_residual = 0.01, contributions_small = 0.05;
 
 struct contributions_key {
@@ -48,7 +50,8 @@ static void key_normalised(struct strbuf *text, const char *name)
 }
 
 // The outermost place, or the innermost.
-static const struct cost_node *key_place(const struct cost_tree *tree, uint32_t leaf, bool outermost)
+static const struct cost_node *key_place(const struct cost_tree *tree, uint32_t leaf,
+                                         bool outermost)
 {
     uint32_t place = tree->nodes[leaf].parent;
     while (outermost && place != COST_NONE && place != 0 && tree->nodes[place].parent != 0 &&
@@ -110,8 +113,8 @@ static void contributions_merge(struct contributions *all)
         bool fresh = i == 0 || strcmp(all->keys[i].text, all->keys[i - 1].text) != 0;
         all->members[i] = all->keys[i].group;
         if (fresh)
-            all->items[all->count++] =
-                (struct contributions_item){.first = i, .kind = all->groups[all->keys[i].group].kind};
+            all->items[all->count++] = (struct contributions_item){
+                .first = i, .kind = all->groups[all->keys[i].group].kind};
         all->items[all->count - 1].count++;
     }
 }
@@ -119,7 +122,8 @@ static void contributions_merge(struct contributions *all)
 static void contributions_estimate(struct contributions *all, size_t from)
 {
     const struct diff_units *units = &all->job->units;
-    double *ns[2] = {xcalloc(units->count + 1, sizeof **ns), xcalloc(units->count + 1, sizeof **ns)};
+    double *ns[2] = {xcalloc(units->count + 1, sizeof **ns),
+                     xcalloc(units->count + 1, sizeof **ns)};
     for (size_t i = from; i < all->count; i++) {
         struct contributions_item *item = &all->items[i];
         memset(ns[0], 0, units->count * sizeof **ns);
@@ -133,7 +137,8 @@ static void contributions_estimate(struct contributions *all, size_t from)
 }
 
 // Behind other work, but for what is in its gaps.
-static bool contributions_is_hidden(const struct contributions *all, const struct contributions_item *item)
+static bool contributions_is_hidden(const struct contributions *all,
+                                    const struct contributions_item *item)
 {
     double busy = 0;
     for (size_t k = 0; k < item->count; k++) {
@@ -143,24 +148,28 @@ static bool contributions_is_hidden(const struct contributions *all, const struc
     return fabs(item->estimate.delta) < contributions_hidden * fabs(busy);
 }
 
-// Which are named: at 99 % for all that could be, which is those that are long enough on either side.
+// Which are named: at 99 % for all that could be, which is those that are long enough on either
+// side.
 static void contributions_judge(struct contributions *all)
 {
     const struct diff_job *job = all->job;
     double floor = contributions_floor * job->untraced.step[0];
-    size_t candidates = 0, hit_min = job->units.count < 2 * CONTRIBUTIONS_HIT_MIN ? 1 : CONTRIBUTIONS_HIT_MIN;
+    size_t candidates = 0,
+           hit_min = job->units.count < 2 * CONTRIBUTIONS_HIT_MIN ? 1 : CONTRIBUTIONS_HIT_MIN;
     for (size_t i = 0; i < all->count; i++)
         candidates += fmax(all->items[i].estimate.a, all->items[i].estimate.b) >= floor;
     for (size_t i = 0; i < all->count; i++) {
         struct contributions_item *item = &all->items[i];
         const struct diff_estimate *estimate = &item->estimate;
         item->half = diff_units_half(estimate, candidates);
-        item->named = isfinite(item->half) && fabs(estimate->delta) > item->half && fabs(estimate->delta) >= floor &&
-                      estimate->agrees && estimate->units_hit >= hit_min && !contributions_is_hidden(all, item);
+        item->named = isfinite(item->half) && fabs(estimate->delta) > item->half &&
+                      fabs(estimate->delta) >= floor && estimate->agrees &&
+                      estimate->units_hit >= hit_min && !contributions_is_hidden(all, item);
     }
 }
 
-static bool contributions_is_small(const struct contributions *all, const struct contributions_item *item, enum diff_kind kind)
+static bool contributions_is_small(const struct contributions *all,
+                                   const struct contributions_item *item, enum diff_kind kind)
 {
     return item->kind == kind && !item->named &&
            fabs(item->estimate.delta) < contributions_small * all->job->untraced.step[0];
@@ -175,7 +184,8 @@ static bool contributions_gather(struct contributions *all, enum diff_kind kind)
         parts += contributions_is_small(all, &all->items[i], kind);
     if (parts < 2)
         return false;
-    uint32_t *members = xcalloc(all->group_count + 1, sizeof *members), *rest = xcalloc(all->group_count + 1, sizeof *rest);
+    uint32_t *members = xcalloc(all->group_count + 1, sizeof *members),
+             *rest = xcalloc(all->group_count + 1, sizeof *rest);
     for (size_t i = 0; i < all->count; i++) {
         struct contributions_item item = all->items[i];
         if (contributions_is_small(all, &item, kind)) {
@@ -235,7 +245,8 @@ static const char *label_short(struct diff_job *job, const char *name, size_t ma
     const char *inner = strncmp(text, "cutlass::Kernel", 15) == 0 ? strchr(name, '<') : NULL;
     if (inner) {
         size_t len = strcspn(inner + 1, "<>,(");
-        char *own = xasprintf("%.*s", (int)(len < NAMES_LENGTH_MAX ? len : NAMES_LENGTH_MAX - 1), inner + 1);
+        char *own = xasprintf("%.*s", (int)(len < NAMES_LENGTH_MAX ? len : NAMES_LENGTH_MAX - 1),
+                              inner + 1);
         names_short(own, text, sizeof text, max);
         free(own);
     }
@@ -255,12 +266,14 @@ static const char *label_stall(struct diff_job *job, const struct cost_node *lea
 
 static const char *label_replaced(struct diff_job *job, const struct diff_group *group)
 {
-    return arena_print(job->arena, "%s -> %s",
-                       group->name_a ? label_short(job, group->name_a, CONTRIBUTIONS_HALF_MAX) : "nothing",
-                       group->name_b ? label_short(job, group->name_b, CONTRIBUTIONS_HALF_MAX) : "nothing");
+    return arena_print(
+        job->arena, "%s -> %s",
+        group->name_a ? label_short(job, group->name_a, CONTRIBUTIONS_HALF_MAX) : "nothing",
+        group->name_b ? label_short(job, group->name_b, CONTRIBUTIONS_HALF_MAX) : "nothing");
 }
 
-static const char *label_make(struct diff_job *job, const struct diff_contribution *made, const struct diff_group *group)
+static const char *label_make(struct diff_job *job, const struct diff_contribution *made,
+                              const struct diff_group *group)
 {
     const struct cost_tree *tree = job->workload->trees[group->side];
     const struct cost_node *leaf = &tree->nodes[group->leaf];
@@ -273,30 +286,36 @@ static const char *label_make(struct diff_job *job, const struct diff_contributi
     case DIFF_CLOCK_THROTTLE:
         return arena_print(job->arena, "%zu kernels", made->group_count);
     case DIFF_PARALLELISM:
-        return arena_print(job->arena, "%.0f threads -> %.0f", round(job->parallel[0].threads), round(job->parallel[1].threads));
+        return arena_print(job->arena, "%.0f threads -> %.0f", round(job->parallel[0].threads),
+                           round(job->parallel[1].threads));
     case DIFF_LAUNCH_GAP:
-        return arena_print(job->arena, "launches of %s", label_short(job, key_place(tree, group->leaf, true)->name, 40));
+        return arena_print(job->arena, "launches of %s",
+                           label_short(job, key_place(tree, group->leaf, true)->name, 40));
     case DIFF_DATA_WAIT:
         return "next batch";
     case DIFF_COMPILE:
         return "torch.compile";
     default:
         if (leaf->kind == COST_FUNCTION && leaf->name[0] == '[' && leaf->module)
-            return arena_print(job->arena, "%s in %s", leaf->name, label_short(job, leaf->module, 40));
-        return label_short(job, group->side && group->name_b ? group->name_b
-                                : group->name_a              ? group->name_a
-                                                             : leaf->name,
+            return arena_print(job->arena, "%s in %s", leaf->name,
+                               label_short(job, leaf->module, 40));
+        return label_short(job,
+                           group->side && group->name_b ? group->name_b
+                           : group->name_a              ? group->name_a
+                                                        : leaf->name,
                            CONTRIBUTIONS_LABEL_MAX);
     }
 }
 
 // The same Python function at many places keeps its name; several functions together have none.
-static const char *label_python(struct diff_job *job, const struct diff_contribution *made, const struct diff_group *groups)
+static const char *label_python(struct diff_job *job, const struct diff_contribution *made,
+                                const struct diff_group *groups)
 {
     const char *name = NULL;
     for (size_t i = 0; i < made->group_count; i++) {
         const struct diff_group *group = &groups[made->groups[i]];
-        const struct cost_node *place = key_place(job->workload->trees[group->side], group->leaf, false);
+        const struct cost_node *place =
+            key_place(job->workload->trees[group->side], group->leaf, false);
         if (place->kind == COST_ROOT || (name && strcmp(name, place->name) != 0))
             return "Python interpreter";
         name = place->name;
@@ -309,8 +328,9 @@ static const char *label_python(struct diff_job *job, const struct diff_contribu
 static double contributions_share(const struct diff_job *job, double delta)
 {
     const struct diff_workload *workload = job->workload;
-    bool told = isfinite(workload->delta_lo_ns) ? workload->delta_lo_ns * workload->delta_hi_ns > 0
-                                                : fabs(workload->delta_ns) > 0.005 * workload->step_a_ns;
+    bool told = isfinite(workload->delta_lo_ns)
+                    ? workload->delta_lo_ns * workload->delta_hi_ns > 0
+                    : fabs(workload->delta_ns) > 0.005 * workload->step_a_ns;
     return told && workload->delta_ns != 0 ? delta / workload->delta_ns : NAN;
 }
 
@@ -320,8 +340,8 @@ static bool contributions_counted(const struct diff_job *job, const struct diff_
     return kind != COST_FUNCTION && kind != COST_GAP;
 }
 
-static void contributions_fill(struct contributions *all, const struct contributions_item *item, int rank,
-                               struct diff_contribution *made)
+static void contributions_fill(struct contributions *all, const struct contributions_item *item,
+                               int rank, struct diff_contribution *made)
 {
     struct diff_job *job = all->job;
     uint32_t *members = all->members + item->first;
@@ -339,7 +359,8 @@ static void contributions_fill(struct contributions *all, const struct contribut
                                        .share = contributions_share(job, estimate->delta),
                                        .named = item->named,
                                        .group_count = item->count};
-    made->groups = memcpy(arena_alloc(job->arena, item->count, sizeof *members), members, item->count * sizeof *members);
+    made->groups = memcpy(arena_alloc(job->arena, item->count, sizeof *members), members,
+                          item->count * sizeof *members);
     bool counted = contributions_counted(job, top);
     made->count_a = made->count_b = counted ? 0 : NAN;
     for (size_t i = 0; i < item->count; i++) {
@@ -351,7 +372,8 @@ static void contributions_fill(struct contributions *all, const struct contribut
         made->name_a = made->name_a ? made->name_a : group->name_a;
         made->name_b = made->name_b ? made->name_b : group->name_b;
     }
-    made->label = item->kind == DIFF_PYTHON_OVERHEAD ? label_python(job, made, all->groups) : label_make(job, made, top);
+    made->label = item->kind == DIFF_PYTHON_OVERHEAD ? label_python(job, made, all->groups)
+                                                     : label_make(job, made, top);
     made->where = diff_where(job, all->groups, members, item->count);
 }
 
@@ -372,7 +394,8 @@ static void contributions_parts(struct diff_job *job)
             known[side] += (double)row->ns;
             idle[side] += class == COST_IDLE ? (double)row->ns : 0;
         }
-        workload->unaccounted[side] = (job->units.total_wall[side] - known[side] + idle[side]) / job->units.total_wall[side];
+        workload->unaccounted[side] =
+            (job->units.total_wall[side] - known[side] + idle[side]) / job->units.total_wall[side];
     }
 }
 
@@ -384,8 +407,11 @@ static void contributions_close(struct diff_job *job)
         sum += workload->contributions[i].delta_ns;
     workload->residual_ns = workload->delta_ns - sum;
     if (fabs(workload->residual_ns) > contributions_residual * workload->step_a_ns)
-        diff_note(job, "%s of the difference (%.1f %% of a step) are in no contribution: not all time of the traced windows is accounted for.",
-                  diff_time(job, workload->residual_ns), 100 * fabs(workload->residual_ns) / workload->step_a_ns);
+        diff_note(job,
+                  "%s of the difference (%.1f %% of a step) are in no contribution: not all time "
+                  "of the traced windows is accounted for.",
+                  diff_time(job, workload->residual_ns),
+                  100 * fabs(workload->residual_ns) / workload->step_a_ns);
 }
 
 void diff_contribute(struct diff_job *job)
@@ -410,7 +436,8 @@ void diff_contribute(struct diff_job *job)
     }
     contributions_drop_empty(&all);
     qsort(all.items, all.count, sizeof *all.items, item_compare);
-    workload->contributions = arena_alloc(job->arena, all.count + 1, sizeof *workload->contributions);
+    workload->contributions =
+        arena_alloc(job->arena, all.count + 1, sizeof *workload->contributions);
     workload->contribution_count = all.count;
     for (size_t i = 0; i < all.count; i++) {
         struct diff_contribution *made = &workload->contributions[i];

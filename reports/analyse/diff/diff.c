@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// diff_analyse: for each workload the untraced difference (diff_measure.c), both sides' trees (diff_side.c), their alignment, what
-// is compared (diff_units.c) and the contributions (contributions.c), and sentences about what weakens all that. Reads the store.
+// diff_analyse: for each workload the untraced difference (diff_measure.c), both sides' trees
+// (diff_side.c), their alignment, what is compared (diff_units.c) and the contributions
+// (contributions.c), and sentences about what weakens all that. Reads the store.
 #include "reports/analyse/diff/diff.h"
 
 #include <errno.h>
@@ -16,8 +17,8 @@
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/quantile.h"
 
-static const double diff_traced_far = 0.1, diff_traced_apart = 0.03, diff_coverage_low = 0.9, diff_unaccounted_high = 0.05,
-                    diff_blind = 0.9;
+static const double diff_traced_far = 0.1, diff_traced_apart = 0.03, diff_coverage_low = 0.9,
+                    diff_unaccounted_high = 0.05, diff_blind = 0.9;
 
 void diff_note(struct diff_job *job, const char *fmt, ...)
 {
@@ -48,10 +49,14 @@ static void diff_notes_traced(struct diff_job *job)
         return;
     bool quiet = fmax(job->foreign[0], job->foreign[1]) < diff_traced_far;
     if (fmax(ratio[0], ratio[1]) > 1 + diff_traced_far && quiet)
-        diff_note(job, "Traced steps took %.2f (a) and %.2f (b) times as long as untraced ones: what is short and often is told too long.",
+        diff_note(job,
+                  "Traced steps took %.2f (a) and %.2f (b) times as long as untraced ones: what is "
+                  "short and often is told too long.",
                   ratio[0], ratio[1]);
     if (fabs(log(job->units.scale[0] / job->units.scale[1])) > diff_traced_apart)
-        diff_note(job, "The traced steps of the sides differ otherwise than the untraced ones do, by %.1f %%: intervals are wider by that.",
+        diff_note(job,
+                  "The traced steps of the sides differ otherwise than the untraced ones do, by "
+                  "%.1f %%: intervals are wider by that.",
                   100 * fabs(log(job->units.scale[0] / job->units.scale[1])));
 }
 
@@ -61,31 +66,42 @@ static void diff_notes(struct diff_job *job)
     const struct diff_units *units = &job->units;
     diff_notes_traced(job);
     if (units->pairs == 1 && isfinite(job->untraced.spread))
-        diff_note(job, "One traced pair: how far launches differ from each other is taken from the %d untraced pairs; "
-                       "traced_launches: 2 and more measure it for each contribution.", job->untraced.pairs);
+        diff_note(job,
+                  "One traced pair: how far launches differ from each other is taken from the %d "
+                  "untraced pairs; "
+                  "traced_launches: 2 and more measure it for each contribution.",
+                  job->untraced.pairs);
     else if (units->pairs == 1)
-        diff_note(job, "One traced pair: how far launches differ from each other is not in the intervals; traced_launches: 2 and "
+        diff_note(job, "One traced pair: how far launches differ from each other is not in the "
+                       "intervals; traced_launches: 2 and "
                        "more measure it.");
     if (units->left_out)
-        diff_note(job, "%zu of %zu windows are left out: they took far longer than the others, and the middle of the steps is "
-                       "what is explained.", units->left_out, units->count);
+        diff_note(job,
+                  "%zu of %zu windows are left out: they took far longer than the others, and the "
+                  "middle of the steps is "
+                  "what is explained.",
+                  units->left_out, units->count);
     if (workload->match_coverage < diff_coverage_low)
-        diff_note(job, "%.0f %% of the time was matched between the sides; the rest stands on one side only.",
-                  100 * workload->match_coverage);
+        diff_note(
+            job,
+            "%.0f %% of the time was matched between the sides; the rest stands on one side only.",
+            100 * workload->match_coverage);
     for (int side = 0; side < 2; side++)
         if (workload->unaccounted[side] > diff_unaccounted_high)
-            diff_note(job, "Of %.0f %% of a step of the %s it is not known what ran.", 100 * workload->unaccounted[side],
-                      side ? "candidate" : "baseline");
+            diff_note(job, "Of %.0f %% of a step of the %s it is not known what ran.",
+                      100 * workload->unaccounted[side], side ? "candidate" : "baseline");
     const struct diff_untraced *untraced = &job->untraced;
     if (untraced->cold_lo * untraced->cold_hi > 0)
-        diff_note(job, "The first step changed too, and is in no contribution: %s -> %s (%+.1f %%).",
+        diff_note(job,
+                  "The first step changed too, and is in no contribution: %s -> %s (%+.1f %%).",
                   diff_time(job, untraced->cold[0]), diff_time(job, untraced->cold[1]),
                   100 * (untraced->cold[1] / untraced->cold[0] - 1));
     if (!job->differences)
         diff_note(job, "No suspects: the fingerprint of a side is not in the store.");
 }
 
-// The couple of the first pair whose blocks are of middling length on both sides: what the timeline shows.
+// The couple of the first pair whose blocks are of middling length on both sides: what the timeline
+// shows.
 static void diff_typical(struct diff_job *job)
 {
     struct diff_workload *workload = job->workload;
@@ -101,7 +117,8 @@ static void diff_typical(struct diff_job *job)
     free(rates);
     for (size_t i = 0; i < units->count; i++) {
         const struct diff_unit *unit = &units->units[i];
-        if (unit->side >= 0 || unit->pair != units->units[0].pair || unit->steps[0] <= 0 || unit->steps[1] <= 0)
+        if (unit->side >= 0 || unit->pair != units->units[0].pair || unit->steps[0] <= 0 ||
+            unit->steps[1] <= 0)
             continue;
         double far = 0;
         for (int side = 0; side < 2; side++)
@@ -134,27 +151,41 @@ static int diff_explain(struct diff_job *job, struct error *err)
     if (rc)
         return rc;
     if (job->pair_count == 0) {
-        diff_unexplained(job, "no launches of '%s' were traced: `schedule: {traced_launches: 2}` in the plan makes `upgate ab` "
-                              "trace some once the verdict stands; `--resume RUN.db` adds nothing to a finished run", workload->name);
+        diff_unexplained(
+            job,
+            "no launches of '%s' were traced: `schedule: {traced_launches: 2}` in the plan makes "
+            "`upgate ab` "
+            "trace some once the verdict stands; `--resume RUN.db` adds nothing to a finished run",
+            workload->name);
         return 0;
     }
-    if (workload->launches[0] == 0 || workload->trees[0]->window_count == 0 || workload->trees[1]->window_count == 0) {
-        diff_unexplained(job, "the traced launches of '%s' hold no step that could be compared on both sides: they were too "
-                              "short, or nothing was recorded", workload->name);
+    if (workload->launches[0] == 0 || workload->trees[0]->window_count == 0 ||
+        workload->trees[1]->window_count == 0) {
+        diff_unexplained(job,
+                         "the traced launches of '%s' hold no step that could be compared on both "
+                         "sides: they were too "
+                         "short, or nothing was recorded",
+                         workload->name);
         return 0;
     }
     if (isnan(job->untraced.delta)) {
-        diff_unexplained(job, "the step time of '%s' was not measured on both sides", workload->name);
+        diff_unexplained(job, "the step time of '%s' was not measured on both sides",
+                         workload->name);
         return 0;
     }
     if (!diff_units_make(job)) {
-        diff_unexplained(job, "no pair of traced launches of '%s' has steps on both sides that could be compared", workload->name);
+        diff_unexplained(
+            job,
+            "no pair of traced launches of '%s' has steps on both sides that could be compared",
+            workload->name);
         return 0;
     }
     for (int side = 0; side < 2; side++) {
-        double traced = strcmp(job->untraced.unit, "launch") == 0 ? job->units.total_wall[side] / job->units.pairs
-                                                                  : job->units.total_wall[side] / job->units.total_steps[side];
-        workload->traced_ratio[side] = traced / (1 - fmin(job->foreign[side], 0.99)) / job->untraced.step[side];
+        double traced = strcmp(job->untraced.unit, "launch") == 0
+                            ? job->units.total_wall[side] / job->units.pairs
+                            : job->units.total_wall[side] / job->units.total_steps[side];
+        workload->traced_ratio[side] =
+            traced / (1 - fmin(job->foreign[side], 0.99)) / job->untraced.step[side];
         workload->windows[side] = job->units.used[side];
     }
     workload->traced_pairs = job->units.pairs;
@@ -163,8 +194,11 @@ static int diff_explain(struct diff_job *job, struct error *err)
     workload->match_coverage = workload->alignment->coverage;
     diff_contribute(job);
     if (workload->unaccounted[0] > diff_blind && workload->unaccounted[1] > diff_blind) {
-        diff_unexplained(job, "the traced launches of '%s' show next to nothing of what ran: events were lost, or could not be "
-                              "recorded on this machine (`upgate doctor` says what it allows)", workload->name);
+        diff_unexplained(job,
+                         "the traced launches of '%s' show next to nothing of what ran: events "
+                         "were lost, or could not be "
+                         "recorded on this machine (`upgate doctor` says what it allows)",
+                         workload->name);
         return 0;
     }
     diff_typical(job);
@@ -200,7 +234,8 @@ static int diff_workload_make(struct diff_job *job, struct error *err)
 
 static json_t *diff_fingerprint(struct store *store, int side)
 {
-    char *text = store_get_text(store, "SELECT fingerprint FROM side WHERE id = ?", "i", (int64_t)side);
+    char *text =
+        store_get_text(store, "SELECT fingerprint FROM side WHERE id = ?", "i", (int64_t)side);
     json_t *document = text ? json_loads(text, 0, NULL) : NULL;
     free(text);
     return document;
@@ -224,25 +259,37 @@ static int diff_check(struct store *store, struct diff *diff, struct error *err)
     bool recorded = kind && strcmp(kind, "record") == 0;
     free(kind);
     for (int side = 0; side < 2; side++) {
-        char *name = store_get_text(store, "SELECT name FROM side WHERE id = ?", "i", (int64_t)side);
+        char *name =
+            store_get_text(store, "SELECT name FROM side WHERE id = ?", "i", (int64_t)side);
         diff->side_names[side] = name ? arena_copy(diff->arena, name) : NULL;
         free(name);
     }
     if (recorded)
-        return error_set(err, -ENODATA, "'%s' is a recording of one program: there is nothing to compare it with; `upgate stalls` "
-                                        "reads it, `upgate ab` makes stores of two sides", store_path(store));
+        return error_set(err, -ENODATA,
+                         "'%s' is a recording of one program: there is nothing to compare it with; "
+                         "`upgate stalls` "
+                         "reads it, `upgate ab` makes stores of two sides",
+                         store_path(store));
     if (!diff->side_names[0] || !diff->side_names[1])
-        return error_set(err, -ENODATA, "'%s' has only one side, the %s: there is nothing to compare it with", store_path(store),
-                         diff->side_names[0] ? "baseline" : diff->side_names[1] ? "candidate" : "run did not get as far as its sides");
+        return error_set(err, -ENODATA,
+                         "'%s' has only one side, the %s: there is nothing to compare it with",
+                         store_path(store),
+                         diff->side_names[0]   ? "baseline"
+                         : diff->side_names[1] ? "candidate"
+                                               : "run did not get as far as its sides");
     int64_t launches[2] = {0};
     for (int side = 0; side < 2; side++) {
-        int rc = store_get_int(store, &launches[side], err, "SELECT count(*) FROM launch WHERE side = ?", "i", (int64_t)side);
+        int rc = store_get_int(store, &launches[side], err,
+                               "SELECT count(*) FROM launch WHERE side = ?", "i", (int64_t)side);
         if (rc)
             return rc;
     }
     if (launches[0] == 0 || launches[1] == 0)
-        return error_set(err, -ENODATA, "'%s' has launches of %s only: there is nothing to compare", store_path(store),
-                         launches[0] ? "the baseline" : launches[1] ? "the candidate" : "neither side");
+        return error_set(err, -ENODATA, "'%s' has launches of %s only: there is nothing to compare",
+                         store_path(store),
+                         launches[0]   ? "the baseline"
+                         : launches[1] ? "the candidate"
+                                       : "neither side");
     return 0;
 }
 
@@ -251,10 +298,11 @@ struct diff_id {
     const char *mode;
 };
 
-static int diff_workloads(struct store *store, const struct diff_opts *opts, struct diff *diff, struct diff_id **ret_ids,
-                          struct error *err)
+static int diff_workloads(struct store *store, const struct diff_opts *opts, struct diff *diff,
+                          struct diff_id **ret_ids, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err, "SELECT id, name, mode FROM workload ORDER BY id LIMIT 1000", "");
+    sqlite3_stmt *stmt =
+        store_query(store, err, "SELECT id, name, mode FROM workload ORDER BY id LIMIT 1000", "");
     if (!stmt)
         return err->code;
     struct diff_id *ids = arena_alloc(diff->arena, 1000, sizeof *ids);
@@ -262,26 +310,31 @@ static int diff_workloads(struct store *store, const struct diff_opts *opts, str
     struct strbuf names = {0};
     int rc;
     while ((rc = store_step(store, stmt, err)) > 0 && diff->workload_count < 1000) {
-        const char *name = (const char *)sqlite3_column_text(stmt, 1), *mode = (const char *)sqlite3_column_text(stmt, 2);
+        const char *name = (const char *)sqlite3_column_text(stmt, 1),
+                   *mode = (const char *)sqlite3_column_text(stmt, 2);
         name = name ? name : "";
         strbuf_add(&names, "%s'%s'", names.len ? ", " : "", name);
         if (opts->workload && strcmp(opts->workload, name) != 0)
             continue;
-        ids[diff->workload_count] = (struct diff_id){sqlite3_column_int64(stmt, 0), arena_copy(diff->arena, mode ? mode : "")};
+        ids[diff->workload_count] = (struct diff_id){sqlite3_column_int64(stmt, 0),
+                                                     arena_copy(diff->arena, mode ? mode : "")};
         diff->workloads[diff->workload_count++].name = arena_copy(diff->arena, name);
     }
     if (rc > 0)
         sqlite3_reset(stmt);
     if (rc >= 0 && diff->workload_count == 0)
-        rc = opts->workload ? error_set(err, -ENOENT, "'%s' has no workload '%s'; it has %s", store_path(store), opts->workload,
-                                        names.text ? names.text : "none")
-                            : error_set(err, -ENODATA, "'%s' has no workload: nothing was run", store_path(store));
+        rc = opts->workload
+                 ? error_set(err, -ENOENT, "'%s' has no workload '%s'; it has %s",
+                             store_path(store), opts->workload, names.text ? names.text : "none")
+                 : error_set(err, -ENODATA, "'%s' has no workload: nothing was run",
+                             store_path(store));
     strbuf_free(&names);
     *ret_ids = ids;
     return rc < 0 ? rc : 0;
 }
 
-int diff_analyse(struct store *store, const struct diff_opts *opts, struct diff **ret_diff, struct error *err)
+int diff_analyse(struct store *store, const struct diff_opts *opts, struct diff **ret_diff,
+                 struct error *err)
 {
     struct diff *diff = xcalloc(1, sizeof *diff);
     struct diff_id *ids = NULL;
@@ -293,8 +346,14 @@ int diff_analyse(struct store *store, const struct diff_opts *opts, struct diff 
         rc = diff_workloads(store, opts, diff, &ids, to);
     json_t *differences = rc == 0 ? diff_differences(store) : NULL;
     for (size_t i = 0; i < diff->workload_count && rc == 0; i++) {
-        struct diff_job job = {.store = store, .diff = diff, .arena = diff->arena, .opts = opts, .workload = &diff->workloads[i],
-                               .workload_id = ids[i].id, .mode = ids[i].mode, .differences = differences};
+        struct diff_job job = {.store = store,
+                               .diff = diff,
+                               .arena = diff->arena,
+                               .opts = opts,
+                               .workload = &diff->workloads[i],
+                               .workload_id = ids[i].id,
+                               .mode = ids[i].mode,
+                               .differences = differences};
         rc = diff_workload_make(&job, to);
     }
     json_decref(differences);

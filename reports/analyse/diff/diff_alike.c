@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Differences that many groups show together and that are one: all kernels slower by one factor (the GPU's clock), all functions
-// slower by about the factor by which threads were lost. Changes the kind of those groups; contributions.c then makes them one. Pure.
+// Differences that many groups show together and that are one: all kernels slower by one factor
+// (the GPU's clock), all functions slower by about the factor by which threads were lost. Changes
+// the kind of those groups; contributions.c then makes them one. Pure.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +11,11 @@
 
 enum { ALIKE_KERNELS_MIN = 5 };
 static const double alike_clock_min = 0.03; // below it a clock is not told from its kernels
-static const double alike_clock_spread = 0.35; // of the change: how far kernels may differ from the median
+static const double alike_clock_spread =
+    0.35; // of the change: how far kernels may differ from the median
 static const double alike_clock_share = 0.8; // of kernel time that has to go along
-static const double alike_clock_kernels = 0.75; // of their number: TF32 off slows all products, and leaves the others
+static const double alike_clock_kernels =
+    0.75; // of their number: TF32 off slows all products, and leaves the others
 static const double alike_threads_min = 1.25;
 
 struct alike_ratio {
@@ -21,7 +24,8 @@ struct alike_ratio {
 
 static int alike_compare(const void *left, const void *right)
 {
-    double a = ((const struct alike_ratio *)left)->ratio, b = ((const struct alike_ratio *)right)->ratio;
+    double a = ((const struct alike_ratio *)left)->ratio,
+           b = ((const struct alike_ratio *)right)->ratio;
     return a < b ? -1 : a > b;
 }
 
@@ -35,12 +39,14 @@ static double alike_median(struct alike_ratio *ratios, size_t count, double tota
     return NAN;
 }
 
-// How long one execution takes, candidate over baseline: as it was traced, for tracing does not touch what runs on the GPU.
+// How long one execution takes, candidate over baseline: as it was traced, for tracing does not
+// touch what runs on the GPU.
 static double alike_kernel_ratio(const struct diff_job *job, const struct diff_group *group)
 {
     if (diff_leaf(job, group)->kind != COST_KERNEL || group->group->match > ALIGN_RESOURCES)
         return NAN;
-    double a = group->busy_a / group->count_a / job->units.scale[0], b = group->busy_b / group->count_b / job->units.scale[1];
+    double a = group->busy_a / group->count_a / job->units.scale[0],
+           b = group->busy_b / group->count_b / job->units.scale[1];
     return a > 0 && b > 0 && isfinite(a) && isfinite(b) ? b / a : NAN;
 }
 
@@ -68,15 +74,18 @@ static void alike_clock(const struct diff_job *job, struct diff_group *groups, s
         near_kernels += is_near;
     }
     free(ratios);
-    if (kernels < ALIKE_KERNELS_MIN || !(fabs(median - 1) > alike_clock_min) || near < alike_clock_share * total ||
-        near_kernels < ALIKE_KERNELS_MIN || (double)near_kernels < alike_clock_kernels * (double)kernels)
+    if (kernels < ALIKE_KERNELS_MIN || !(fabs(median - 1) > alike_clock_min) ||
+        near < alike_clock_share * total || near_kernels < ALIKE_KERNELS_MIN ||
+        (double)near_kernels < alike_clock_kernels * (double)kernels)
         return;
     for (size_t i = 0; i < count; i++)
-        if (isfinite(alike_kernel_ratio(job, &groups[i])) && alike_is_near(alike_kernel_ratio(job, &groups[i]), median))
+        if (isfinite(alike_kernel_ratio(job, &groups[i])) &&
+            alike_is_near(alike_kernel_ratio(job, &groups[i]), median))
             groups[i].kind = DIFF_CLOCK_THROTTLE;
 }
 
-// Half the threads, and what they shared takes up to twice as long; what one thread did alone does not change.
+// Half the threads, and what they shared takes up to twice as long; what one thread did alone does
+// not change.
 static void alike_threads(const struct diff_job *job, struct diff_group *groups, size_t count)
 {
     const struct diff_parallel *a = &job->parallel[0], *b = &job->parallel[1];
@@ -91,7 +100,8 @@ static void alike_threads(const struct diff_job *job, struct diff_group *groups,
     for (size_t i = 0; i < count; i++) {
         struct diff_group *group = &groups[i];
         double ratio = lost ? group->b / group->a : group->a / group->b;
-        bool matched = group->group->match <= ALIGN_NORMALISED && diff_leaf(job, group)->kind == COST_FUNCTION;
+        bool matched =
+            group->group->match <= ALIGN_NORMALISED && diff_leaf(job, group)->kind == COST_FUNCTION;
         if (matched && group->kind == DIFF_CPU_FUNCTION_SLOWER && ratio > 1.15 && ratio < most)
             group->kind = DIFF_PARALLELISM;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Aligned groups, one by one: what each took on both sides, what it is called, and which kind of difference it would be. Kinds
-// are told by the leaf that took most, by how it was matched, and by the place it is below. Pure.
+// Aligned groups, one by one: what each took on both sides, what it is called, and which kind of
+// difference it would be. Kinds are told by the leaf that took most, by how it was matched, and by
+// the place it is below. Pure.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,26 +15,87 @@ enum { GROUPS_NAMES_MAX = 3, GROUPS_MEMORY_WORDS = 64 };
 
 // A name begins with one of these: memory is asked for, given back, or brought in by a page fault.
 static const char *const groups_memory[] = {
-    "malloc", "calloc", "realloc", "__libc_malloc", "__libc_free", "_int_malloc", "_int_free", "_int_realloc", "cfree", "sysmalloc",
-    "systrim", "malloc_consolidate", "unlink_chunk", "tcache_", "posix_memalign", "memalign", "aligned_alloc", "_mid_memalign",
-    "operator new", "operator delete", "mmap", "munmap", "__mmap", "__munmap", "mremap", "madvise", "__madvise", "brk", "sbrk",
-    "clear_page", "clear_huge_page", "clear_subpage", "clear_user_highpage", "do_anonymous_page", "do_huge_pmd_anonymous_page",
-    "asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "handle_mm_fault", "__handle_mm_fault", "__alloc_pages",
-    "get_page_from_freelist", "free_unref_page", "free_pages_and_swap", "free_pcppages_bulk", "release_pages", "unmap_page_range",
-    "zap_pte_range", "zap_page_range", "do_mmap", "do_munmap", "__do_munmap", "vm_mmap", "je_malloc", "je_free", "tc_malloc",
-    "tc_free", "mi_malloc", "mi_free", "c10::alloc_cpu", "c10::free_cpu", "page fault", "page_fault", "folio_add_lru", "rmqueue",
+    "malloc",
+    "calloc",
+    "realloc",
+    "__libc_malloc",
+    "__libc_free",
+    "_int_malloc",
+    "_int_free",
+    "_int_realloc",
+    "cfree",
+    "sysmalloc",
+    "systrim",
+    "malloc_consolidate",
+    "unlink_chunk",
+    "tcache_",
+    "posix_memalign",
+    "memalign",
+    "aligned_alloc",
+    "_mid_memalign",
+    "operator new",
+    "operator delete",
+    "mmap",
+    "munmap",
+    "__mmap",
+    "__munmap",
+    "mremap",
+    "madvise",
+    "__madvise",
+    "brk",
+    "sbrk",
+    "clear_page",
+    "clear_huge_page",
+    "clear_subpage",
+    "clear_user_highpage",
+    "do_anonymous_page",
+    "do_huge_pmd_anonymous_page",
+    "asm_exc_page_fault",
+    "exc_page_fault",
+    "do_user_addr_fault",
+    "handle_mm_fault",
+    "__handle_mm_fault",
+    "__alloc_pages",
+    "get_page_from_freelist",
+    "free_unref_page",
+    "free_pages_and_swap",
+    "free_pcppages_bulk",
+    "release_pages",
+    "unmap_page_range",
+    "zap_pte_range",
+    "zap_page_range",
+    "do_mmap",
+    "do_munmap",
+    "__do_munmap",
+    "vm_mmap",
+    "je_malloc",
+    "je_free",
+    "tc_malloc",
+    "tc_free",
+    "mi_malloc",
+    "mi_free",
+    "c10::alloc_cpu",
+    "c10::free_cpu",
+    "page fault",
+    "page_fault",
+    "folio_add_lru",
+    "rmqueue",
     NULL,
 };
 
-static const char *const groups_memory_calls[] = {"Malloc", "MemAlloc", "cudaFree", "cuMemFree", "HostAlloc", "HostRegister",
-                                                  "HostUnregister", "MemHost", "MemPool", NULL};
-static const char *const groups_cold_calls[] = {"ModuleLoad", "LibraryLoad", "ModuleGetFunction", "LibraryGetKernel",
-                                                "KernelGetFunction", "CtxCreate", "PrimaryCtxRetain", NULL};
-static const char *const groups_compile_places[] = {"torch/_dynamo", "torch/_inductor", "torch/_functorch", "triton/compiler",
-                                                    "triton/runtime", NULL};
+static const char *const groups_memory_calls[] = {
+    "Malloc",       "MemAlloc",       "cudaFree", "cuMemFree", "HostAlloc",
+    "HostRegister", "HostUnregister", "MemHost",  "MemPool",   NULL};
+static const char *const groups_cold_calls[] = {
+    "ModuleLoad",        "LibraryLoad", "ModuleGetFunction", "LibraryGetKernel",
+    "KernelGetFunction", "CtxCreate",   "PrimaryCtxRetain",  NULL};
+static const char *const groups_compile_places[] = {"torch/_dynamo",    "torch/_inductor",
+                                                    "torch/_functorch", "triton/compiler",
+                                                    "triton/runtime",   NULL};
 
 // Waits that say nothing but that there was nothing to do yet.
-static const char *const groups_waits[] = {"sleep", "futex_wait", "epoll", "poll", "child", "pipe", "socket", NULL};
+static const char *const groups_waits[] = {"sleep", "futex_wait", "epoll",  "poll",
+                                           "child", "pipe",       "socket", NULL};
 
 static bool groups_is(const char *name, const char *const *words)
 {
@@ -65,7 +127,8 @@ static bool groups_compiles(const struct cost_tree *tree, uint32_t node)
         const struct cost_node *place = &tree->nodes[node];
         if (place->kind == COST_PHASE && strcmp(place->name, "compile") == 0)
             return true;
-        if (place->kind == COST_PYTHON && place->module && groups_has(place->module, groups_compile_places))
+        if (place->kind == COST_PYTHON && place->module &&
+            groups_has(place->module, groups_compile_places))
             return true;
     }
     return false;
@@ -81,7 +144,9 @@ static bool groups_in_phase(const struct cost_tree *tree, uint32_t node, const c
 
 static bool groups_is_interpreter(const struct cost_node *leaf)
 {
-    return strcmp(leaf->name, "Python interpreter") == 0 || strcmp(leaf->name, "garbage collection") == 0 || strncmp(leaf->name, "_PyEval", 7) == 0 ||
+    return strcmp(leaf->name, "Python interpreter") == 0 ||
+           strcmp(leaf->name, "garbage collection") == 0 ||
+           strncmp(leaf->name, "_PyEval", 7) == 0 ||
            (leaf->module && strncmp(leaf->module, "libpython", 9) == 0) ||
            (leaf->module && strncmp(leaf->module, "python3", 7) == 0);
 }
@@ -113,7 +178,8 @@ static enum diff_kind groups_host_kind(const struct cost_node *leaf, enum align_
     if (leaf->class == COST_LAUNCH_BOUND)
         return DIFF_LAUNCH_GAP;
     if (leaf->kind == COST_GAP)
-        return leaf->class == COST_HOST_STALLED || leaf->class == COST_HOST_RUN ? DIFF_HOST_STALL : DIFF_LAUNCH_GAP;
+        return leaf->class == COST_HOST_STALLED || leaf->class == COST_HOST_RUN ? DIFF_HOST_STALL
+                                                                                : DIFF_LAUNCH_GAP;
     if (leaf->kind != COST_FUNCTION)
         return DIFF_HOST_STALL;
     return groups_by_match(match, DIFF_CPU_FUNCTION_SLOWER);
@@ -135,7 +201,8 @@ static enum diff_kind groups_kind(const struct diff_job *job, const struct diff_
         return DIFF_MEMCPY;
     if (groups_compiles(tree, leaf->parent))
         return DIFF_COMPILE;
-    if (groups_has(leaf->name, groups_cold_calls) && (leaf->kind == COST_SYNC || leaf->class == COST_LAUNCH_BOUND))
+    if (groups_has(leaf->name, groups_cold_calls) &&
+        (leaf->kind == COST_SYNC || leaf->class == COST_LAUNCH_BOUND))
         return DIFF_COLD_START;
     if (leaf->kind == COST_SYNC)
         return groups_has(leaf->name, groups_memory_calls) ? DIFF_MEMORY_ALLOC : DIFF_SYNC_ADDED;
@@ -241,14 +308,16 @@ void diff_groups_make(struct diff_job *job, struct diff_group *groups)
     }
 }
 
-void diff_groups_add(const struct diff_job *job, const struct align_group *group, double *const ns[2])
+void diff_groups_add(const struct diff_job *job, const struct align_group *group,
+                     double *const ns[2])
 {
     for (int side = 0; side < 2; side++) {
         const struct cost_tree *tree = job->workload->trees[side];
         const uint32_t *leaves = side ? group->b : group->a;
         size_t count = side ? group->count_b : group->count_a;
         for (size_t i = 0; i < count; i++) {
-            for (uint32_t r = job->first[side][leaves[i]]; r < job->first[side][leaves[i] + 1]; r++) {
+            for (uint32_t r = job->first[side][leaves[i]]; r < job->first[side][leaves[i] + 1];
+                 r++) {
                 uint32_t unit = job->units.of_window[side][tree->rows[r].window];
                 if (unit != UINT32_MAX)
                     ns[side][unit] += (double)tree->rows[r].ns;

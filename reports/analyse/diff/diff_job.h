@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the parts of diff_analyse: one workload on its way from the store to contributions. Internal to this room (and its
-// unit tests). One owner thread; what lives longer than the job is in the arena of struct diff.
+// Between the parts of diff_analyse: one workload on its way from the store to contributions.
+// Internal to this room (and its unit tests). One owner thread; what lives longer than the job is
+// in the arena of struct diff.
 #ifndef UPGATE_DIFF_JOB_H
 #define UPGATE_DIFF_JOB_H
 
@@ -14,11 +15,11 @@ enum { DIFF_NOTES_MAX = 40, DIFF_SUSPECTS_MAX = 5, DIFF_EVIDENCE_MAX = 12 };
 
 // What launches that were not traced say (diff_measure.c). NAN: not measured.
 struct diff_untraced {
-    const char *unit;     // "step", "request", "launch"
+    const char *unit; // "step", "request", "launch"
     double step[2], delta, lo, hi;
-    bool mean;            // the mean step is compared: its change is another one than the median's
-    double spread;        // sd of ln(b / a) from launch to launch, beyond what blocks within a launch show
-    int pairs;            // behind spread
+    bool mean;     // the mean step is compared: its change is another one than the median's
+    double spread; // sd of ln(b / a) from launch to launch, beyond what blocks within a launch show
+    int pairs;     // behind spread
     double cold[2], cold_lo, cold_hi; // first step; bounds of b - a
 };
 
@@ -32,7 +33,8 @@ struct diff_parallel { // of the target's threads, means over launches
     int launches;
 };
 
-// What is compared with what: blocks of one couple, or runs of windows where launches took no turns.
+// What is compared with what: blocks of one couple, or runs of windows where launches took no
+// turns.
 struct diff_unit {
     uint32_t pair;
     int32_t couple; // or the number of the batch
@@ -46,17 +48,18 @@ struct diff_units {
     uint32_t *of_window[2]; // UINT32_MAX: left out
     double *steps[2];       // of each window, in units of what is compared
     double total_steps[2], total_wall[2];
-    double scale[2];        // untraced over traced
+    double scale[2]; // untraced over traced
     size_t used[2], left_out;
-    uint32_t pairs;         // with units of both sides
+    uint32_t pairs; // with units of both sides
 };
 
 struct diff_estimate {
     double a, b, delta;       // ns a step, scaled
     double variance, degrees; // NAN: one window alone
-    double systematic;        // bound of what unlike tracing of the sides can have moved it by; never as much as itself alone
-    uint32_t units_hit;       // in which it has any time
-    bool agrees;              // every pair of launches says the same sign, and none next to nothing
+    double systematic;  // bound of what unlike tracing of the sides can have moved it by; never as
+                        // much as itself alone
+    uint32_t units_hit; // in which it has any time
+    bool agrees;        // every pair of launches says the same sign, and none next to nothing
 };
 
 struct diff_job {
@@ -86,12 +89,14 @@ void diff_note(struct diff_job *job, const char *fmt, ...) __attribute__((format
 const char *diff_time(struct diff_job *job, double ns); // "4.2 ms"
 
 int diff_measure(struct diff_job *job, struct error *err);
-int diff_load_sides(struct diff_job *job, struct error *err); // diff_side.c: fills the workload's trees
+int diff_load_sides(struct diff_job *job,
+                    struct error *err); // diff_side.c: fills the workload's trees
 // False: there is nothing to compare. Needs trees, untraced numbers and has_gpu.
 bool diff_units_make(struct diff_job *job);
 void diff_units_clear(struct diff_units *units);
 // ns[side][unit]: what one thing took, unscaled.
-void diff_units_estimate(const struct diff_job *job, double *const ns[2], struct diff_estimate *ret);
+void diff_units_estimate(const struct diff_job *job, double *const ns[2],
+                         struct diff_estimate *ret);
 // Half the width of the interval for one of `count` things told at once, 99 % for all; NAN: none.
 double diff_units_half(const struct diff_estimate *estimate, size_t count);
 
@@ -99,31 +104,39 @@ double diff_units_half(const struct diff_estimate *estimate, size_t count);
 struct diff_group {
     const struct align_group *group;
     enum diff_kind kind;
-    uint32_t leaf;  // that tells it best: the one that took most
-    int side;       // of leaf
-    double a, b;    // ns a step, scaled
+    uint32_t leaf;                           // that tells it best: the one that took most
+    int side;                                // of leaf
+    double a, b;                             // ns a step, scaled
     double busy_a, busy_b, count_a, count_b; // a step
-    const char *name_a, *name_b; // NULL: not on that side
+    const char *name_a, *name_b;             // NULL: not on that side
 };
 // Fills groups[alignment->count].
 void diff_groups_make(struct diff_job *job, struct diff_group *groups);
 // Sums the windows of a group per unit into ns[2][units.count].
-void diff_groups_add(const struct diff_job *job, const struct align_group *group, double *const ns[2]);
+void diff_groups_add(const struct diff_job *job, const struct align_group *group,
+                     double *const ns[2]);
 void diff_contribute(struct diff_job *job); // contributions.c: contributions, rows, parts, residual
-// diff_alike.c: what many groups show together (all kernels slower alike, threads lost) becomes their kind.
+// diff_alike.c: what many groups show together (all kernels slower alike, threads lost) becomes
+// their kind.
 void diff_alike(const struct diff_job *job, struct diff_group *groups, size_t count);
 void diff_rows_make(struct diff_job *job, const struct diff_group *groups);
 
-// The place that holds at least four fifths of the weights: "backward > layers.*.attn"; "" for the whole step.
-const char *diff_where(struct diff_job *job, const struct diff_group *groups, const uint32_t *members, size_t count);
+// The place that holds at least four fifths of the weights: "backward > layers.*.attn"; "" for the
+// whole step.
+const char *diff_where(struct diff_job *job, const struct diff_group *groups,
+                       const uint32_t *members, size_t count);
 // Path of a place, indexes as *; at most six links.
 const char *diff_place(struct diff_job *job, const struct cost_tree *tree, uint32_t node);
-size_t diff_places_count(struct diff_job *job, const struct diff_group *groups, const uint32_t *members, size_t count);
+size_t diff_places_count(struct diff_job *job, const struct diff_group *groups,
+                         const uint32_t *members, size_t count);
 
-void diff_evidence(struct diff_job *job, struct diff_contribution *contribution, const struct diff_group *groups);
-void diff_suspects(struct diff_job *job, struct diff_contribution *contribution, const struct diff_group *groups);
+void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
+                   const struct diff_group *groups);
+void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
+                   const struct diff_group *groups);
 
-static inline const struct cost_node *diff_leaf(const struct diff_job *job, const struct diff_group *group)
+static inline const struct cost_node *diff_leaf(const struct diff_job *job,
+                                                const struct diff_group *group)
 {
     return &job->workload->trees[group->side]->nodes[group->leaf];
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the untraced launches say: how long a step takes on either side, how sure that is, how far launches of one side differ
-// from each other. Reads the judged cells; where a run was interrupted before it was judged, the steps themselves. The
-// contributions are scaled to these numbers: tracing costs both sides something, and not the same.
+// What the untraced launches say: how long a step takes on either side, how sure that is, how far
+// launches of one side differ from each other. Reads the judged cells; where a run was interrupted
+// before it was judged, the steps themselves. The contributions are scaled to these numbers:
+// tracing costs both sides something, and not the same.
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +15,8 @@
 
 enum { MEASURE_COLD_STEPS = 5 };
 
-// From here on the tail of the steps tells another story than their middle, and the middle alone would explain too little.
+// From here on the tail of the steps tells another story than their middle, and the middle alone
+// would explain too little.
 static const double measure_tail = 0.015, measure_tail_far = 0.05;
 
 struct measure_cell {
@@ -23,7 +25,8 @@ struct measure_cell {
 
 static double measure_column(sqlite3_stmt *stmt, int column)
 {
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN : sqlite3_column_double(stmt, column);
+    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN
+                                                            : sqlite3_column_double(stmt, column);
 }
 
 static bool measure_usable(const struct measure_cell *cell)
@@ -31,22 +34,27 @@ static bool measure_usable(const struct measure_cell *cell)
     return isfinite(cell->a) && cell->a > 0 && isfinite(cell->ratio) && cell->ratio > 0;
 }
 
-static int measure_cell(struct diff_job *job, const char *metric, struct measure_cell *ret, struct error *err)
+static int measure_cell(struct diff_job *job, const char *metric, struct measure_cell *ret,
+                        struct error *err)
 {
     *ret = (struct measure_cell){NAN, NAN, NAN, NAN, NAN};
-    sqlite3_stmt *stmt = store_query(job->store, err,
-                                     "SELECT median_a, median_b, ratio, ci_lower, ci_upper FROM cell "
-                                     "WHERE workload = ? AND metric = ?", "ss", job->workload->name, metric);
+    sqlite3_stmt *stmt =
+        store_query(job->store, err,
+                    "SELECT median_a, median_b, ratio, ci_lower, ci_upper FROM cell "
+                    "WHERE workload = ? AND metric = ?",
+                    "ss", job->workload->name, metric);
     int rc = stmt ? store_step(job->store, stmt, err) : err->code;
     if (rc <= 0)
         return rc;
-    *ret = (struct measure_cell){measure_column(stmt, 0), measure_column(stmt, 1), measure_column(stmt, 2),
-                                 measure_column(stmt, 3), measure_column(stmt, 4)};
+    *ret = (struct measure_cell){measure_column(stmt, 0), measure_column(stmt, 1),
+                                 measure_column(stmt, 2), measure_column(stmt, 3),
+                                 measure_column(stmt, 4)};
     sqlite3_reset(stmt);
     return 0;
 }
 
-static void measure_take(struct diff_untraced *untraced, const struct measure_cell *cell, const char *unit)
+static void measure_take(struct diff_untraced *untraced, const struct measure_cell *cell,
+                         const char *unit)
 {
     untraced->unit = unit;
     untraced->step[0] = cell->a;
@@ -59,11 +67,12 @@ static void measure_take(struct diff_untraced *untraced, const struct measure_ce
 // sd of ln(b / a) from pair to pair that the couples of blocks within a pair do not explain.
 static int measure_spread(struct diff_job *job, const char *metric, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(job->store, err,
-                                     "SELECT r.log_ratio, r.within_sd FROM pair_ratio r JOIN pair p ON p.id = r.pair_id "
-                                     "WHERE p.workload_id = ? AND r.metric = ? AND p.state = 'valid' "
-                                     "AND p.phase IN ('main', 'confirm') ORDER BY p.id LIMIT 4096",
-                                     "is", job->workload_id, metric);
+    sqlite3_stmt *stmt = store_query(
+        job->store, err,
+        "SELECT r.log_ratio, r.within_sd FROM pair_ratio r JOIN pair p ON p.id = r.pair_id "
+        "WHERE p.workload_id = ? AND r.metric = ? AND p.state = 'valid' "
+        "AND p.phase IN ('main', 'confirm') ORDER BY p.id LIMIT 4096",
+        "is", job->workload_id, metric);
     if (!stmt)
         return err->code;
     double *ratios = xcalloc(4096, sizeof *ratios), within = 0;
@@ -98,21 +107,29 @@ static void measure_close(struct measure_launch *launch, double *steps, size_t c
     launch->mean = quantile_mean(steps + skip, count - skip);
 }
 
-#define MEASURE_PAIRS "p.workload_id = ? AND p.state = 'valid' AND ((p.phase = 'traced') = ?) AND p.phase != 'anchor' " \
-                      "AND p.phase != 'pilot'"
-// On a GPU the steps of a block are launched one after the other and the last one waits for all: only a block as a whole tells.
+#define MEASURE_PAIRS                                                                              \
+    "p.workload_id = ? AND p.state = 'valid' AND ((p.phase = 'traced') = ?) AND p.phase != "       \
+    "'anchor' "                                                                                    \
+    "AND p.phase != 'pilot'"
+// On a GPU the steps of a block are launched one after the other and the last one waits for all:
+// only a block as a whole tells.
 static const char *const measure_queries[] = {
-    "SELECT l.id, p.id, l.side, 1.0 * b.active_ns / b.steps FROM pair p JOIN launch l ON l.pair_id = p.id JOIN block b ON "
-    "b.pair_id = p.id AND b.side = l.side WHERE b.steps > 0 AND " MEASURE_PAIRS " ORDER BY l.id, b.couple",
-    "SELECT l.id, p.id, l.side, s.dur_ns FROM pair p JOIN launch l ON l.pair_id = p.id JOIN step s ON s.launch_id = l.id "
+    "SELECT l.id, p.id, l.side, 1.0 * b.active_ns / b.steps FROM pair p JOIN launch l ON l.pair_id "
+    "= p.id JOIN block b ON "
+    "b.pair_id = p.id AND b.side = l.side WHERE b.steps > 0 AND " MEASURE_PAIRS
+    " ORDER BY l.id, b.couple",
+    "SELECT l.id, p.id, l.side, s.dur_ns FROM pair p JOIN launch l ON l.pair_id = p.id JOIN step s "
+    "ON s.launch_id = l.id "
     "WHERE s.rank = 0 AND " MEASURE_PAIRS " ORDER BY l.id, s.idx",
 };
 
-// Launches with their blocks, or with their steps (of rank 0) where they took no turns; of the traced pairs or of all others.
-static int measure_query(struct diff_job *job, const char *query, bool traced, struct measure_launch **ret, size_t *ret_count,
-                         struct error *err)
+// Launches with their blocks, or with their steps (of rank 0) where they took no turns; of the
+// traced pairs or of all others.
+static int measure_query(struct diff_job *job, const char *query, bool traced,
+                         struct measure_launch **ret, size_t *ret_count, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(job->store, err, query, "ii", job->workload_id, (int64_t)traced);
+    sqlite3_stmt *stmt =
+        store_query(job->store, err, query, "ii", job->workload_id, (int64_t)traced);
     if (!stmt)
         return err->code;
     struct measure_launch *launches = NULL;
@@ -126,14 +143,16 @@ static int measure_query(struct diff_job *job, const char *query, bool traced, s
             if (count)
                 measure_close(&launches[count - 1], steps, step_count);
             if (count == capacity)
-                launches = xrealloc(launches, (capacity = capacity ? capacity * 2 : 16) * sizeof *launches);
+                launches = xrealloc(launches,
+                                    (capacity = capacity ? capacity * 2 : 16) * sizeof *launches);
             launches[count++] = (struct measure_launch){.pair = sqlite3_column_int64(stmt, 1),
                                                         .side = sqlite3_column_int(stmt, 2) == 1};
             last = id;
             step_count = 0;
         }
         if (step_count == step_capacity)
-            steps = xrealloc(steps, (step_capacity = step_capacity ? step_capacity * 2 : 256) * sizeof *steps);
+            steps = xrealloc(steps, (step_capacity = step_capacity ? step_capacity * 2 : 256) *
+                                        sizeof *steps);
         steps[step_count++] = sqlite3_column_double(stmt, 3);
     }
     if (count)
@@ -144,11 +163,13 @@ static int measure_query(struct diff_job *job, const char *query, bool traced, s
     return rc < 0 ? rc : 0;
 }
 
-static int measure_launches(struct diff_job *job, bool traced, struct measure_launch **ret, size_t *ret_count, struct error *err)
+static int measure_launches(struct diff_job *job, bool traced, struct measure_launch **ret,
+                            size_t *ret_count, struct error *err)
 {
     int rc = 0;
     *ret_count = 0;
-    for (size_t i = 0; i < sizeof measure_queries / sizeof *measure_queries && rc == 0 && *ret_count == 0; i++)
+    for (size_t i = 0;
+         i < sizeof measure_queries / sizeof *measure_queries && rc == 0 && *ret_count == 0; i++)
         rc = measure_query(job, measure_queries[i], traced, ret, ret_count, err);
     return rc;
 }
@@ -160,11 +181,14 @@ static double measure_value(const struct measure_launch *launch, enum measure_wh
     return what == MEASURE_MEDIAN ? launch->median : launch->mean;
 }
 
-// The cell that the gate would make of these launches, roughly: median over launches, mean of the pairs' log ratios.
-static struct measure_cell measure_cell_of(const struct measure_launch *launches, size_t count, enum measure_what what)
+// The cell that the gate would make of these launches, roughly: median over launches, mean of the
+// pairs' log ratios.
+static struct measure_cell measure_cell_of(const struct measure_launch *launches, size_t count,
+                                           enum measure_what what)
 {
     struct measure_cell cell = {NAN, NAN, NAN, NAN, NAN};
-    double *values = xcalloc(count + 1, sizeof *values), *ratios = xcalloc(count + 1, sizeof *ratios);
+    double *values = xcalloc(count + 1, sizeof *values),
+           *ratios = xcalloc(count + 1, sizeof *ratios);
     size_t ratio_count = 0;
     for (int side = 0; side < 2; side++) {
         size_t n = 0;
@@ -196,19 +220,24 @@ static int measure_steps(struct diff_job *job, bool traced, struct error *err)
     struct measure_launch *launches = NULL;
     size_t count = 0;
     int rc = measure_launches(job, traced, &launches, &count, err);
-    struct measure_cell cell = rc ? (struct measure_cell){.a = NAN} : measure_cell_of(launches, count, MEASURE_MEDIAN);
+    struct measure_cell cell =
+        rc ? (struct measure_cell){.a = NAN} : measure_cell_of(launches, count, MEASURE_MEDIAN);
     if (rc == 0 && measure_usable(&cell)) {
         measure_take(&job->untraced, &cell, "step");
         if (!isfinite(cell.lo))
             job->untraced.lo = job->untraced.hi = NAN;
-        diff_note(job, traced ? "There are no untraced launches: the traced ones stand in for them, with what tracing costs."
-                              : "The run was not judged: the step times are medians of its launches so far.");
+        diff_note(
+            job,
+            traced ? "There are no untraced launches: the traced ones stand in for them, with what "
+                     "tracing costs."
+                   : "The run was not judged: the step times are medians of its launches so far.");
     }
     free(launches);
     return rc;
 }
 
-// Does the mean step change by another factor than the median does, in all pairs? 97.5 % a side: it only picks what is explained.
+// Does the mean step change by another factor than the median does, in all pairs? 97.5 % a side: it
+// only picks what is explained.
 static bool measure_tail_differs(const struct measure_launch *launches, size_t count)
 {
     double *apart = xcalloc(count + 1, sizeof *apart);
@@ -225,9 +254,11 @@ static bool measure_tail_differs(const struct measure_launch *launches, size_t c
     return interval.has_bounds && interval.lower * interval.upper > 0 && fabs(mean) > measure_tail;
 }
 
-// The median says what most steps do. What hits few of them moves the mean only, and then the mean is what is explained. (The
-// cell of the throughput cannot tell: its ratio is of couples, and as robust as the median's.)
-static bool measure_is_mean(const struct measure_cell *mean, const struct measure_cell *step, bool differs)
+// The median says what most steps do. What hits few of them moves the mean only, and then the mean
+// is what is explained. (The cell of the throughput cannot tell: its ratio is of couples, and as
+// robust as the median's.)
+static bool measure_is_mean(const struct measure_cell *mean, const struct measure_cell *step,
+                            bool differs)
 {
     double apart = fabs(log(mean->ratio / step->ratio));
     bool outside = isfinite(mean->lo) && (step->ratio < mean->lo || step->ratio > mean->hi);
@@ -240,14 +271,17 @@ static int measure_mean(struct diff_job *job, const struct measure_cell *step, s
     size_t count = 0;
     int rc = measure_launches(job, false, &launches, &count, err);
     bool differs = rc == 0 && measure_tail_differs(launches, count);
-    struct measure_cell mean = rc ? (struct measure_cell){.a = NAN} : measure_cell_of(launches, count, MEASURE_MEAN);
+    struct measure_cell mean =
+        rc ? (struct measure_cell){.a = NAN} : measure_cell_of(launches, count, MEASURE_MEAN);
     free(launches);
     if (rc || !measure_usable(&mean) || !measure_is_mean(&mean, step, differs))
         return rc;
     measure_take(&job->untraced, &mean, "step");
     job->untraced.mean = true;
-    diff_note(job, "Few steps take most of the difference: the mean step changed by %+.1f %%, the median by %+.1f %%; the mean "
-                   "is what is explained here.",
+    diff_note(job,
+              "Few steps take most of the difference: the mean step changed by %+.1f %%, the "
+              "median by %+.1f %%; the mean "
+              "is what is explained here.",
               100 * (mean.ratio - 1), 100 * (step->ratio - 1));
     return 0;
 }
@@ -268,19 +302,31 @@ static int measure_cold(struct diff_job *job, struct error *err)
 
 int diff_measure(struct diff_job *job, struct error *err)
 {
-    static const char *const metrics[][2] = {{"step_time", "step"}, {"latency_p50", "request"}, {"total_time", "launch"}};
+    static const char *const metrics[][2] = {
+        {"step_time", "step"}, {"latency_p50", "request"}, {"total_time", "launch"}};
     struct diff_untraced *untraced = &job->untraced;
-    *untraced = (struct diff_untraced){.unit = "step", .step = {NAN, NAN}, .delta = NAN, .lo = NAN, .hi = NAN, .spread = NAN,
-                                       .cold = {NAN, NAN}, .cold_lo = NAN, .cold_hi = NAN};
+    *untraced = (struct diff_untraced){.unit = "step",
+                                       .step = {NAN, NAN},
+                                       .delta = NAN,
+                                       .lo = NAN,
+                                       .hi = NAN,
+                                       .spread = NAN,
+                                       .cold = {NAN, NAN},
+                                       .cold_lo = NAN,
+                                       .cold_hi = NAN};
     int64_t steps = 0;
     struct error none = {0};
     bool has_steps = store_get_int(job->store, &steps, &none,
-                                   "SELECT 1 FROM step s JOIN launch l ON l.id = s.launch_id JOIN pair p ON p.id = l.pair_id "
-                                   "WHERE p.workload_id = ? LIMIT 1", "i", job->workload_id) == 0;
+                                   "SELECT 1 FROM step s JOIN launch l ON l.id = s.launch_id JOIN "
+                                   "pair p ON p.id = l.pair_id "
+                                   "WHERE p.workload_id = ? LIMIT 1",
+                                   "i", job->workload_id) == 0;
     int rc = 0;
-    for (size_t i = 0; i < sizeof metrics / sizeof *metrics && rc == 0 && isnan(untraced->delta); i++) {
+    for (size_t i = 0; i < sizeof metrics / sizeof *metrics && rc == 0 && isnan(untraced->delta);
+         i++) {
         struct measure_cell cell;
-        if (i == 2 && has_steps) // without a cell of the steps the run was not judged; its steps say more
+        if (i == 2 &&
+            has_steps) // without a cell of the steps the run was not judged; its steps say more
             break;
         rc = measure_cell(job, metrics[i][0], &cell, err);
         if (rc || !measure_usable(&cell))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of everything: each kernel, function, stall and gap of both sides, aligned, one row a name whatever its places, with
-// its time on the path, its busy time and its executions a step. Pure.
+// The table of everything: each kernel, function, stall and gap of both sides, aligned, one row a
+// name whatever its places, with its time on the path, its busy time and its executions a step.
+// Pure.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,16 +52,24 @@ static void rows_put(double *to, double value)
     *to = isnan(*to) ? value : *to + value;
 }
 
-static void rows_fill(struct diff_job *job, const struct diff_group *groups, const struct rows_key *keys, size_t count,
-                      struct diff_row *row)
+static void rows_fill(struct diff_job *job, const struct diff_group *groups,
+                      const struct rows_key *keys, size_t count, struct diff_row *row)
 {
     uint32_t *members = xcalloc(count, sizeof *members);
     const struct diff_group *top = &groups[keys[0].group];
     const struct cost_node *leaf = diff_leaf(job, top);
     bool counted = leaf->kind != COST_FUNCTION && leaf->kind != COST_GAP;
-    *row = (struct diff_row){.name_a = top->name_a, .name_b = top->name_b, .kind = leaf->kind, .class = leaf->class,
-                             .match = top->group->match, .a_ns = NAN, .b_ns = NAN, .busy_a_ns = NAN, .busy_b_ns = NAN,
-                             .count_a = NAN, .count_b = NAN};
+    *row = (struct diff_row){.name_a = top->name_a,
+                             .name_b = top->name_b,
+                             .kind = leaf->kind,
+                             .class = leaf->class,
+                             .match = top->group->match,
+                             .a_ns = NAN,
+                             .b_ns = NAN,
+                             .busy_a_ns = NAN,
+                             .busy_b_ns = NAN,
+                             .count_a = NAN,
+                             .count_b = NAN};
     for (size_t i = 0; i < count; i++) {
         const struct diff_group *group = &groups[keys[i].group];
         members[i] = keys[i].group;
@@ -78,7 +87,10 @@ static void rows_fill(struct diff_job *job, const struct diff_group *groups, con
         }
     }
     char label[NAMES_LENGTH_MAX] = "";
-    names_short(row->name_b ? row->name_b : row->name_a ? row->name_a : leaf->name, label, sizeof label, ROWS_LABEL_MAX);
+    names_short(row->name_b   ? row->name_b
+                : row->name_a ? row->name_a
+                              : leaf->name,
+                label, sizeof label, ROWS_LABEL_MAX);
     row->label = arena_copy(job->arena, label);
     row->where = diff_where(job, groups, members, count);
     free(members);
@@ -99,7 +111,8 @@ void diff_rows_make(struct diff_job *job, const struct diff_group *groups)
             end++;
         struct diff_row *row = &workload->rows[workload->row_count];
         rows_fill(job, groups, keys + i, end - i, row);
-        workload->row_count += row->a_ns > 0 || row->b_ns > 0 || row->busy_a_ns > 0 || row->busy_b_ns > 0;
+        workload->row_count +=
+            row->a_ns > 0 || row->b_ns > 0 || row->busy_a_ns > 0 || row->busy_b_ns > 0;
         i = end;
     }
     qsort(workload->rows, workload->row_count, sizeof *workload->rows, rows_compare);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both sides' cost trees of a workload: its traced launches are loaded one after the other, put into their side's tree and
-// freed, so that memory holds the events of one launch at a time. Notes what makes a trace doubtful. Reads the store.
+// Both sides' cost trees of a workload: its traced launches are loaded one after the other, put
+// into their side's tree and freed, so that memory holds the events of one launch at a time. Notes
+// what makes a trace doubtful. Reads the store.
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,22 +16,26 @@ enum { SIDE_STRAGGLERS_MAX = 8, SIDE_BUSY_PARTS = 20 };
 
 static const double side_foreign_told = 0.01;
 
-static uint32_t side_ticks(const struct trace *host, uint32_t thread, const struct launch_trace *trace)
+static uint32_t side_ticks(const struct trace *host, uint32_t thread,
+                           const struct launch_trace *trace)
 {
     const struct trace_thread *of = &host->threads[thread];
     uint32_t ticks = 0;
     for (size_t w = 0; w < trace->window_count; w++) {
         const struct launch_window *window = &trace->windows[w];
-        if (window->rank != trace->windows[0].rank) // ranks step together: the first one's windows stand for all
+        if (window->rank !=
+            trace->windows[0].rank) // ranks step together: the first one's windows stand for all
             break;
         uint32_t end = of->sample_first + of->sample_count;
-        for (uint32_t s = trace_sample_from(host, thread, window->begin); s < end && host->samples[s].at < window->end; s++)
+        for (uint32_t s = trace_sample_from(host, thread, window->begin);
+             s < end && host->samples[s].at < window->end; s++)
             ticks++;
     }
     return ticks;
 }
 
-// How many threads of the target worked, and how many at a time: a step that lost its threads is slower in all it does.
+// How many threads of the target worked, and how many at a time: a step that lost its threads is
+// slower in all it does.
 static void side_parallel(struct diff_parallel *parallel, const struct launch_trace *trace)
 {
     const struct trace *host = trace->host;
@@ -45,18 +50,22 @@ static void side_parallel(struct diff_parallel *parallel, const struct launch_tr
     }
     for (uint32_t t = 0; t < host->thread_count; t++)
         threads += ticks[t] > 0 && (uint64_t)ticks[t] * SIDE_BUSY_PARTS >= most;
-    for (size_t w = 0; w < trace->window_count && trace->windows[w].rank == trace->windows[0].rank; w++)
+    for (size_t w = 0; w < trace->window_count && trace->windows[w].rank == trace->windows[0].rank;
+         w++)
         wall += (double)(trace->windows[w].end - trace->windows[w].begin);
     free(ticks);
     if (wall <= 0)
         return;
-    parallel->running = (parallel->running * parallel->launches + sum * (double)host->tick_ns / wall) / (parallel->launches + 1);
-    parallel->threads = (parallel->threads * parallel->launches + threads) / (parallel->launches + 1);
+    parallel->running =
+        (parallel->running * parallel->launches + sum * (double)host->tick_ns / wall) /
+        (parallel->launches + 1);
+    parallel->threads =
+        (parallel->threads * parallel->launches + threads) / (parallel->launches + 1);
     parallel->launches++;
 }
 
-static void side_stragglers(struct diff_job *job, const struct launch_trace *trace, struct host_path *host,
-                            struct cost_tree *tree)
+static void side_stragglers(struct diff_job *job, const struct launch_trace *trace,
+                            struct host_path *host, struct cost_tree *tree)
 {
     struct straggler found[SIDE_STRAGGLERS_MAX];
     struct diff_workload *workload = job->workload;
@@ -66,12 +75,14 @@ static void side_stragglers(struct diff_job *job, const struct launch_trace *tra
     size_t count = stragglers_find(trace, host, tree, found, SIDE_STRAGGLERS_MAX);
     if (count > SIDE_STRAGGLERS_MAX)
         count = SIDE_STRAGGLERS_MAX;
-    struct diff_straggler *all = arena_alloc(job->arena, workload->straggler_count + count + 1, sizeof *all);
+    struct diff_straggler *all =
+        arena_alloc(job->arena, workload->straggler_count + count + 1, sizeof *all);
     for (size_t i = 0; i < workload->straggler_count; i++)
         all[i] = workload->stragglers[i];
     for (size_t i = 0; i < count; i++)
         all[workload->straggler_count + i] = (struct diff_straggler){
-            .rank = found[i].rank < trace->rank_count ? trace->ranks[found[i].rank].rank : (int32_t)found[i].rank,
+            .rank = found[i].rank < trace->rank_count ? trace->ranks[found[i].rank].rank
+                                                      : (int32_t)found[i].rank,
             .side = trace->side,
             .last_count = found[i].last_count,
             .collectives = found[i].collectives,
@@ -104,7 +115,8 @@ static int side_add(struct diff_job *job, size_t pair, int side, struct error *e
     side_stragglers(job, trace, host, tree);
     job->has_gpu = job->has_gpu || trace->has_gpu;
     for (size_t i = 0; i < trace->doubt_count; i++)
-        diff_note(job, "%s, traced pair %zu: %s", side ? "Candidate" : "Baseline", pair, trace->doubts[i]);
+        diff_note(job, "%s, traced pair %zu: %s", side ? "Candidate" : "Baseline", pair,
+                  trace->doubts[i]);
     host_path_free(host);
     launch_trace_free(trace);
     return 0;
@@ -112,11 +124,12 @@ static int side_add(struct diff_job *job, size_t pair, int side, struct error *e
 
 static int side_pairs(struct diff_job *job, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        job->store, err,
-        "SELECT a.id, b.id FROM pair p JOIN launch a ON a.pair_id = p.id AND a.side = 0 JOIN launch b ON b.pair_id = p.id AND "
-        "b.side = 1 WHERE p.workload_id = ? AND p.phase = 'traced' AND p.state = 'valid' ORDER BY p.idx, a.id, b.id LIMIT 256",
-        "i", job->workload_id);
+    sqlite3_stmt *stmt = store_query(job->store, err,
+                                     "SELECT a.id, b.id FROM pair p JOIN launch a ON a.pair_id = "
+                                     "p.id AND a.side = 0 JOIN launch b ON b.pair_id = p.id AND "
+                                     "b.side = 1 WHERE p.workload_id = ? AND p.phase = 'traced' "
+                                     "AND p.state = 'valid' ORDER BY p.idx, a.id, b.id LIMIT 256",
+                                     "i", job->workload_id);
     if (!stmt)
         return err->code;
     job->pairs = arena_alloc(job->arena, 257, sizeof *job->pairs);
@@ -132,15 +145,16 @@ static int side_pairs(struct diff_job *job, struct error *err)
 // What other programs, or the machine's owner, took from the target's threads.
 static bool side_is_foreign(const struct cost_node *leaf)
 {
-    static const char *const causes[] = {"cpu_contention", "rt_hog", "softirq_storm", "steal", NULL};
+    static const char *const causes[] = {"cpu_contention", "rt_hog", "softirq_storm", "steal",
+                                         NULL};
     for (const char *const *cause = causes; leaf->kind == COST_STALL && *cause; cause++)
         if (strcmp(leaf->name, *cause) == 0)
             return true;
     return false;
 }
 
-// Both sides lose it alike when they take turns, the untraced medians pass over such steps, and a busy machine would drown every
-// other difference in it: it is taken out of the windows.
+// Both sides lose it alike when they take turns, the untraced medians pass over such steps, and a
+// busy machine would drown every other difference in it: it is taken out of the windows.
 static double side_take_foreign(struct diff_job *job, int side)
 {
     struct cost_tree *tree = job->workload->trees[side];
@@ -183,7 +197,9 @@ int diff_load_sides(struct diff_job *job, struct error *err)
         foreign[side] = side_take_foreign(job, side);
     }
     if (fmax(foreign[0], foreign[1]) > side_foreign_told)
-        diff_note(job, "Other programs took the CPU for %.1f %% (a) and %.1f %% (b) of the traced time: that is left out.",
+        diff_note(job,
+                  "Other programs took the CPU for %.1f %% (a) and %.1f %% (b) of the traced time: "
+                  "that is left out.",
                   100 * foreign[0], 100 * foreign[1]);
     return 0;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is compared with what, and how sure a difference is. The windows of both sides become units: couples of blocks that took
-// turns, or runs of windows where launches took none. A difference is estimated from all windows, its variance from the spread
-// of the couples within a pair, from the spread of pairs of launches, and from how far tracing changed the sides unlike. Pure.
+// What is compared with what, and how sure a difference is. The windows of both sides become units:
+// couples of blocks that took turns, or runs of windows where launches took none. A difference is
+// estimated from all windows, its variance from the spread of the couples within a pair, from the
+// spread of pairs of launches, and from how far tracing changed the sides unlike. Pure.
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,8 +14,10 @@
 #include "reports/analyse/quantile.h"
 
 enum {
-    UNITS_BATCHES = 20,      // of windows that stand in no couple: neighbours are alike, 20 means are not
-    UNITS_SPREAD_DEGREES = 8 // the least that the spread between launches counts for: judged pairs are few, but they are a prior
+    UNITS_BATCHES =
+        20, // of windows that stand in no couple: neighbours are alike, 20 means are not
+    UNITS_SPREAD_DEGREES = 8 // the least that the spread between launches counts for: judged pairs
+                             // are few, but they are a prior
 };
 static const double units_alpha = 0.01, units_left_out_max = 0.2, units_agree = 0.2;
 
@@ -47,16 +50,18 @@ static size_t units_keys_side(const struct cost_tree *tree, int side, struct uni
     for (size_t begin = 0; begin < tree->window_count;) {
         const struct cost_window *window = &tree->windows[begin];
         size_t end = begin;
-        while (end < tree->window_count && tree->windows[end].pair == window->pair && tree->windows[end].rank == window->rank)
+        while (end < tree->window_count && tree->windows[end].pair == window->pair &&
+               tree->windows[end].rank == window->rank)
             end++;
         size_t of = end - begin, batches = of < UNITS_BATCHES ? of : UNITS_BATCHES;
         for (size_t i = begin; i < end; i++) {
             int32_t couple = tree->windows[i].couple;
-            keys[count++] = (struct units_key){.pair = window->pair,
-                                               .couple = couple >= 0 ? couple : (int32_t)((i - begin) * batches / of),
-                                               .side = couple >= 0 ? -1 : side,
-                                               .own = side,
-                                               .window = (uint32_t)i};
+            keys[count++] = (struct units_key){
+                .pair = window->pair,
+                .couple = couple >= 0 ? couple : (int32_t)((i - begin) * batches / of),
+                .side = couple >= 0 ? -1 : side,
+                .own = side,
+                .window = (uint32_t)i};
         }
         begin = end;
     }
@@ -76,7 +81,8 @@ static void units_group(struct diff_job *job, const struct units_key *keys, size
     struct diff_units *units = &job->units;
     for (size_t i = 0; i < count; i++) {
         const struct units_key *key = &keys[i], *last = i ? &keys[i - 1] : NULL;
-        if (!last || last->pair != key->pair || last->side != key->side || last->couple != key->couple)
+        if (!last || last->pair != key->pair || last->side != key->side ||
+            last->couple != key->couple)
             units->units[units->count++] =
                 (struct diff_unit){.pair = key->pair, .couple = key->couple, .side = key->side};
         struct diff_unit *unit = &units->units[units->count - 1];
@@ -112,7 +118,9 @@ static double units_limit(const struct diff_units *units, const bool *drop, int 
     for (size_t i = 0; i < units->count; i++)
         if (!drop[i] && units->units[i].steps[side] > 0)
             rates[count++] = units->units[i].wall[side] / units->units[i].steps[side];
-    double limit = count >= 10 ? 1.5 * quantile_median(rates, count) + 4 * quantile_mad_sd(rates, count) : DBL_MAX;
+    double limit = count >= 10
+                       ? 1.5 * quantile_median(rates, count) + 4 * quantile_mad_sd(rates, count)
+                       : DBL_MAX;
     free(rates);
     return limit;
 }
@@ -129,7 +137,8 @@ static void units_drop_far(struct diff_job *job, bool *drop)
             const struct diff_unit *unit = &units->units[i];
             bool is_far = false;
             for (int side = 0; side < 2; side++)
-                is_far = is_far || (unit->steps[side] > 0 && unit->wall[side] > limit[side] * unit->steps[side]);
+                is_far = is_far || (unit->steps[side] > 0 &&
+                                    unit->wall[side] > limit[side] * unit->steps[side]);
             if (pass == 0 && !drop[i]) {
                 count++;
                 far += is_far;
@@ -196,7 +205,8 @@ bool diff_units_make(struct diff_job *job)
     for (int side = 0; side < 2; side++) {
         if (units->total_steps[side] <= 0 || units->total_wall[side] <= 0)
             return false;
-        units->scale[side] = job->untraced.step[side] * units->total_steps[side] / units->total_wall[side];
+        units->scale[side] =
+            job->untraced.step[side] * units->total_steps[side] / units->total_wall[side];
     }
     return true;
 }
@@ -223,12 +233,13 @@ static void moments_add(struct units_moments *moments, double value)
     moments->squares += step * (value - moments->mean);
 }
 
-struct units_within { // what the units of all pairs say about their mean
-    double squares, degrees, units;      // of couples
-    double variance, variance_degrees;   // of the mean of pairs without couples, and its Satterthwaite sum
-    struct units_moments pairs;          // of the pairs' differences
-    double unit_variance;                // of a pair's difference, by its own units: for the spread between pairs
-    double least, most;                  // of the pairs' differences
+struct units_within {               // what the units of all pairs say about their mean
+    double squares, degrees, units; // of couples
+    double variance,
+        variance_degrees;       // of the mean of pairs without couples, and its Satterthwaite sum
+    struct units_moments pairs; // of the pairs' differences
+    double unit_variance; // of a pair's difference, by its own units: for the spread between pairs
+    double least, most;   // of the pairs' differences
 };
 
 static void within_pair(struct units_within *within, const struct units_moments *couples,
@@ -244,7 +255,8 @@ static void within_pair(struct units_within *within, const struct units_moments 
     } else if (alone[0].n > 0 && alone[1].n > 0) {
         difference = alone[1].mean - alone[0].mean;
         for (int side = 0; side < 2; side++) {
-            double v = alone[side].n > 1 ? alone[side].squares / (alone[side].n - 1) / alone[side].n : 0;
+            double v =
+                alone[side].n > 1 ? alone[side].squares / (alone[side].n - 1) / alone[side].n : 0;
             variance += v;
             within->variance += v;
             within->variance_degrees += alone[side].n > 1 ? v * v / (alone[side].n - 1) : 0;
@@ -258,7 +270,8 @@ static void within_pair(struct units_within *within, const struct units_moments 
     moments_add(&within->pairs, difference);
 }
 
-static void units_within(const struct diff_job *job, double *const ns[2], struct units_within *within)
+static void units_within(const struct diff_job *job, double *const ns[2],
+                         struct units_within *within)
 {
     const struct diff_units *units = &job->units;
     for (size_t i = 0; i < units->count;) {
@@ -268,7 +281,9 @@ static void units_within(const struct diff_job *job, double *const ns[2], struct
             const struct diff_unit *unit = &units->units[i];
             double rate[2];
             for (int side = 0; side < 2; side++)
-                rate[side] = unit->steps[side] > 0 ? units->scale[side] * ns[side][i] / unit->steps[side] : NAN;
+                rate[side] = unit->steps[side] > 0
+                                 ? units->scale[side] * ns[side][i] / unit->steps[side]
+                                 : NAN;
             if (unit->side < 0 && isfinite(rate[0]) && isfinite(rate[1]))
                 moments_add(&couples, rate[1] - rate[0]);
             for (int side = 0; side < 2; side++)
@@ -280,7 +295,8 @@ static void units_within(const struct diff_job *job, double *const ns[2], struct
 }
 
 // Satterthwaite: a sum of variances, each with its own degrees of freedom.
-static void estimate_add(struct diff_estimate *estimate, double *weights, double variance, double degrees)
+static void estimate_add(struct diff_estimate *estimate, double *weights, double variance,
+                         double degrees)
 {
     if (!(variance > 0))
         return;
@@ -288,25 +304,31 @@ static void estimate_add(struct diff_estimate *estimate, double *weights, double
     *weights += variance * variance / (degrees > 0.5 ? degrees : 0.5);
 }
 
-// What changed one side's traced steps more than the other's, if it is in one thing, has moved all others by this factor.
+// What changed one side's traced steps more than the other's, if it is in one thing, has moved all
+// others by this factor.
 static double units_distortion(const struct diff_job *job)
 {
     const struct diff_units *units = &job->units;
     double ratio = units->scale[0] / units->scale[1];
     if (strcmp(job->untraced.unit, "launch") == 0)
-        ratio = units->total_wall[1] / units->total_wall[0] * job->untraced.step[0] / job->untraced.step[1];
+        ratio = units->total_wall[1] / units->total_wall[0] * job->untraced.step[0] /
+                job->untraced.step[1];
     return isfinite(ratio) && ratio > 0 ? 1 - exp(-fabs(log(ratio))) : 0;
 }
 
-static void estimate_variance(const struct diff_job *job, const struct units_within *within, struct diff_estimate *ret)
+static void estimate_variance(const struct diff_job *job, const struct units_within *within,
+                              struct diff_estimate *ret)
 {
     double weights = 0, size = (ret->a + ret->b) / 2, pairs = within->pairs.n;
     if (within->units > 0 && within->degrees > 0)
-        estimate_add(ret, &weights, within->squares / within->degrees / within->units, within->degrees);
+        estimate_add(ret, &weights, within->squares / within->degrees / within->units,
+                     within->degrees);
     if (within->variance > 0)
         estimate_add(ret, &weights, within->variance / (pairs * pairs),
                      within->variance * within->variance / within->variance_degrees);
-    double between = 0, degrees = 0, own = pairs > 1 ? within->pairs.squares / (pairs - 1) - within->unit_variance / pairs : 0;
+    double between = 0, degrees = 0,
+           own =
+               pairs > 1 ? within->pairs.squares / (pairs - 1) - within->unit_variance / pairs : 0;
     double prior = job->untraced.spread * size;
     if (isfinite(prior)) {
         double known = job->untraced.pairs - 1;
@@ -341,11 +363,12 @@ void diff_units_estimate(const struct diff_job *job, double *const ns[2], struct
     struct units_within within = {0};
     units_within(job, ns, &within);
     estimate_variance(job, &within, ret);
-    ret->agrees = within.least * within.most > 0 &&
-                  fmin(fabs(within.least), fabs(within.most)) >= units_agree * fabs(within.pairs.mean);
+    ret->agrees = within.least * within.most > 0 && fmin(fabs(within.least), fabs(within.most)) >=
+                                                        units_agree * fabs(within.pairs.mean);
 }
 
-// Above 30 degrees the series is within 1e-5 of the bisection, and there are thousands of contributions.
+// Above 30 degrees the series is within 1e-5 of the bisection, and there are thousands of
+// contributions.
 static double units_t(double p, double degrees)
 {
     if (degrees <= 30)

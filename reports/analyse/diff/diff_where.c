@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a contribution is: paths of places with the indexes of layers as *, and the deepest place that still holds four fifths of
-// what changed. Pure.
+// Where a contribution is: paths of places with the indexes of layers as *, and the deepest place
+// that still holds four fifths of what changed. Pure.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 enum { WHERE_DEPTH_MAX = 64, WHERE_LINKS = 6, WHERE_NAME_MAX = 160, WHERE_NAMES_MAX = 64 };
 static const double where_share = 0.8, where_net = 0.3;
 
-struct where_path { // outermost first
+struct where_path {                                            // outermost first
     const char *names[WHERE_DEPTH_MAX], *raw[WHERE_DEPTH_MAX]; // raw: with its index
     size_t count;
 };
@@ -23,7 +23,8 @@ static const char *where_name(struct diff_job *job, const struct cost_tree *tree
     const struct cost_node *node = &tree->nodes[id];
     char name[NAMES_LENGTH_MAX] = "";
     if (!job->place_names[side])
-        job->place_names[side] = arena_alloc(job->arena, tree->node_count + 1, sizeof **job->place_names);
+        job->place_names[side] =
+            arena_alloc(job->arena, tree->node_count + 1, sizeof **job->place_names);
     const char **known = &job->place_names[side][id];
     if (*known)
         return *known;
@@ -34,11 +35,13 @@ static const char *where_name(struct diff_job *job, const struct cost_tree *tree
     return *known = arena_copy(job->arena, name);
 }
 
-static void where_path(struct diff_job *job, const struct cost_tree *tree, uint32_t node, struct where_path *path)
+static void where_path(struct diff_job *job, const struct cost_tree *tree, uint32_t node,
+                       struct where_path *path)
 {
     uint32_t nodes[WHERE_DEPTH_MAX];
     size_t depth = 0;
-    for (; node != COST_NONE && node != 0 && tree->nodes[node].kind >= COST_KERNEL; node = tree->nodes[node].parent)
+    for (; node != COST_NONE && node != 0 && tree->nodes[node].kind >= COST_KERNEL;
+         node = tree->nodes[node].parent)
         ;
     // Of a path that is too deep the outermost links are kept: they are what places have in common.
     for (; node != COST_NONE && node != 0; node = tree->nodes[node].parent) {
@@ -83,7 +86,8 @@ const char *diff_place(struct diff_job *job, const struct cost_tree *tree, uint3
 }
 
 // The place of a group: the one that its leaves have in common, on the side where it took most.
-static void where_group(struct diff_job *job, const struct diff_group *group, struct where_path *path)
+static void where_group(struct diff_job *job, const struct diff_group *group,
+                        struct where_path *path)
 {
     const struct align_group *aligned = group->group;
     uint32_t place = group->side ? aligned->place_b : aligned->place_a;
@@ -93,7 +97,8 @@ static void where_group(struct diff_job *job, const struct diff_group *group, st
 }
 
 // What a group adds to the change of all: what goes the other way counts against its place.
-static void where_weigh(const struct diff_group *groups, const uint32_t *members, size_t count, double *weights)
+static void where_weigh(const struct diff_group *groups, const uint32_t *members, size_t count,
+                        double *weights)
 {
     double net = 0, all = 0;
     for (size_t i = 0; i < count; i++) {
@@ -114,8 +119,8 @@ struct where_sum {
 };
 
 // The name that holds most at this depth.
-static struct where_sum where_candidate(const struct where_path *paths, const double *weights, const bool *in, size_t count,
-                                        size_t depth, bool raw)
+static struct where_sum where_candidate(const struct where_path *paths, const double *weights,
+                                        const bool *in, size_t count, size_t depth, bool raw)
 {
     struct where_sum sums[WHERE_NAMES_MAX], best = {NULL, 0};
     size_t sum_count = 0;
@@ -139,14 +144,16 @@ static struct where_sum where_candidate(const struct where_path *paths, const do
 }
 
 // One layer of many is told by its index: "layers.2.mlp", not "layers.*.mlp".
-static const char *where_exact(const struct where_path *paths, const double *weights, const bool *in, size_t count, size_t depth,
-                               const char *name, double total)
+static const char *where_exact(const struct where_path *paths, const double *weights,
+                               const bool *in, size_t count, size_t depth, const char *name,
+                               double total)
 {
     struct where_sum raw = where_candidate(paths, weights, in, count, depth, true);
     return raw.name && raw.held >= where_share * total ? raw.name : name;
 }
 
-const char *diff_where(struct diff_job *job, const struct diff_group *groups, const uint32_t *members, size_t count)
+const char *diff_where(struct diff_job *job, const struct diff_group *groups,
+                       const uint32_t *members, size_t count)
 {
     // What changed most says where; thousands of places more would say the same.
     if (count > 2000)
@@ -166,8 +173,10 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups, co
         if (!best.name || best.held < where_share * total)
             break;
         for (size_t i = 0; i < count; i++)
-            in[i] = in[i] && paths[i].count > found.count && strcmp(paths[i].names[found.count], best.name) == 0;
-        found.names[found.count] = where_exact(paths, weights, in, count, found.count, best.name, total);
+            in[i] = in[i] && paths[i].count > found.count &&
+                    strcmp(paths[i].names[found.count], best.name) == 0;
+        found.names[found.count] =
+            where_exact(paths, weights, in, count, found.count, best.name, total);
         found.count++;
     }
     const char *where = where_join(job, &found, found.count);
@@ -183,7 +192,8 @@ static int where_compare(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-size_t diff_places_count(struct diff_job *job, const struct diff_group *groups, const uint32_t *members, size_t count)
+size_t diff_places_count(struct diff_job *job, const struct diff_group *groups,
+                         const uint32_t *members, size_t count)
 {
     uint64_t *places = xcalloc(count + 1, sizeof *places);
     size_t distinct = 0;

@@ -16,7 +16,8 @@ static const struct diff_kind_text diff_kinds[DIFF_KIND_COUNT] = {
     [DIFF_CPU_FUNCTION_SLOWER] = {"cpu_function_slower", "Function slower", "Function faster"},
     [DIFF_CPU_FUNCTION_ADDED] = {"cpu_function_added", "Function added", "Function added"},
     [DIFF_CPU_FUNCTION_REMOVED] = {"cpu_function_removed", "Function removed", "Function removed"},
-    [DIFF_CPU_FUNCTION_REPLACED] = {"cpu_function_replaced", "Function replaced", "Function replaced"},
+    [DIFF_CPU_FUNCTION_REPLACED] = {"cpu_function_replaced", "Function replaced",
+                                    "Function replaced"},
     [DIFF_HOST_STALL] = {"host_stall", "Host stalled", "Host stalled less"},
     [DIFF_LAUNCH_GAP] = {"launch_gap", "GPU waits for launches", "GPU waits less for launches"},
     [DIFF_SYNC_ADDED] = {"sync_added", "Wait for the GPU added", "Wait for the GPU removed"},
@@ -27,7 +28,8 @@ static const struct diff_kind_text diff_kinds[DIFF_KIND_COUNT] = {
     [DIFF_COMPILE] = {"compile", "Compilation in the step", "Less compilation in the step"},
     [DIFF_COLD_START] = {"cold_start", "Slower first use", "Faster first use"},
     [DIFF_MEMORY_ALLOC] = {"memory_alloc", "More memory allocation", "Less memory allocation"},
-    [DIFF_CLOCK_THROTTLE] = {"clock_throttle", "All kernels slower alike", "All kernels faster alike"},
+    [DIFF_CLOCK_THROTTLE] = {"clock_throttle", "All kernels slower alike",
+                             "All kernels faster alike"},
     [DIFF_PARALLELISM] = {"parallelism", "Fewer threads at work", "More threads at work"},
 };
 

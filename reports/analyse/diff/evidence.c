@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a contribution rests on, in sentences with numbers: time and executions on both sides, what changed in shape, where it is,
-// what is below it, what to do about a stall. Pure.
+// What a contribution rests on, in sentences with numbers: time and executions on both sides, what
+// changed in shape, where it is, what is below it, what to do about a stall. Pure.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,8 @@ static void evidence_add(struct evidence *evidence, const char *text)
 {
     struct diff_contribution *contribution = evidence->contribution;
     if (!contribution->evidence)
-        contribution->evidence = arena_alloc(evidence->job->arena, DIFF_EVIDENCE_MAX, sizeof *contribution->evidence);
+        contribution->evidence =
+            arena_alloc(evidence->job->arena, DIFF_EVIDENCE_MAX, sizeof *contribution->evidence);
     if (text && contribution->evidence_count < DIFF_EVIDENCE_MAX)
         contribution->evidence[contribution->evidence_count++] = text;
 }
@@ -36,7 +37,8 @@ static const char *evidence_side(struct evidence *evidence, double ns, double co
         return "nothing";
     if (!isfinite(count) || count <= 0)
         return arena_print(evidence->job->arena, "%s a %s", diff_time(evidence->job, ns), unit);
-    return arena_print(evidence->job->arena, "%s a %s in %.*f execution%s", diff_time(evidence->job, ns), unit,
+    return arena_print(evidence->job->arena, "%s a %s in %.*f execution%s",
+                       diff_time(evidence->job, ns), unit,
                        count < 10 && count != floor(count) ? 2 : 0, count, count == 1 ? "" : "s");
 }
 
@@ -45,33 +47,42 @@ static void evidence_times(struct evidence *evidence)
     const struct diff_contribution *contribution = evidence->contribution;
     struct diff_job *job = evidence->job;
     const char *unit = job->untraced.unit;
-    bool counted = isfinite(contribution->count_a) && contribution->count_a + contribution->count_b > 0;
-    evidence_add(evidence, arena_print(job->arena, "a: %s; b: %s",
-                                       evidence_side(evidence, contribution->a_ns, contribution->count_a),
-                                       evidence_side(evidence, contribution->b_ns, contribution->count_b)));
+    bool counted =
+        isfinite(contribution->count_a) && contribution->count_a + contribution->count_b > 0;
+    evidence_add(evidence,
+                 arena_print(job->arena, "a: %s; b: %s",
+                             evidence_side(evidence, contribution->a_ns, contribution->count_a),
+                             evidence_side(evidence, contribution->b_ns, contribution->count_b)));
     double busy_a = contribution->busy_a_ns, busy_b = contribution->busy_b_ns;
     double step = job->untraced.step[0];
-    bool hidden = fabs(busy_a - contribution->a_ns) > 0.002 * step || fabs(busy_b - contribution->b_ns) > 0.002 * step;
+    bool hidden = fabs(busy_a - contribution->a_ns) > 0.002 * step ||
+                  fabs(busy_b - contribution->b_ns) > 0.002 * step;
     if (hidden)
-        evidence_add(evidence, arena_print(job->arena, "busy, also behind other work: a %s, b %s a %s",
-                                           diff_time(job, busy_a), diff_time(job, busy_b), unit));
+        evidence_add(evidence,
+                     arena_print(job->arena, "busy, also behind other work: a %s, b %s a %s",
+                                 diff_time(job, busy_a), diff_time(job, busy_b), unit));
     if (counted && contribution->count_a > 0 && contribution->count_b > 0 && busy_a > 0)
         evidence_add(evidence, arena_print(job->arena, "one execution: a %s, b %s (%+.1f %%)",
                                            diff_time(job, busy_a / contribution->count_a),
                                            diff_time(job, busy_b / contribution->count_b),
-                                           100 * (busy_b / contribution->count_b / (busy_a / contribution->count_a) - 1)));
+                                           100 * (busy_b / contribution->count_b /
+                                                      (busy_a / contribution->count_a) -
+                                                  1)));
 }
 
-static void shape_three(struct strbuf *text, const char *what, const uint32_t a[3], const uint32_t b[3])
+static void shape_three(struct strbuf *text, const char *what, const uint32_t a[3],
+                        const uint32_t b[3])
 {
     if (memcmp(a, b, 3 * sizeof *a) != 0)
-        strbuf_add(text, "%s%s %ux%ux%u -> %ux%ux%u", text->len ? ", " : "", what, a[0], a[1], a[2], b[0], b[1], b[2]);
+        strbuf_add(text, "%s%s %ux%ux%u -> %ux%ux%u", text->len ? ", " : "", what, a[0], a[1], a[2],
+                   b[0], b[1], b[2]);
 }
 
 static void shape_one(struct strbuf *text, const char *what, int64_t a, int64_t b)
 {
     if (a != b)
-        strbuf_add(text, "%s%s %lld -> %lld", text->len ? ", " : "", what, (long long)a, (long long)b);
+        strbuf_add(text, "%s%s %lld -> %lld", text->len ? ", " : "", what, (long long)a,
+                   (long long)b);
 }
 
 static void evidence_shape(struct evidence *evidence)
@@ -80,7 +91,8 @@ static void evidence_shape(struct evidence *evidence)
     const struct align_group *top = evidence->groups[evidence->contribution->groups[0]].group;
     if (top->count_a == 0 || top->count_b == 0)
         return;
-    const struct cost_node *a = &job->workload->trees[0]->nodes[top->a[0]], *b = &job->workload->trees[1]->nodes[top->b[0]];
+    const struct cost_node *a = &job->workload->trees[0]->nodes[top->a[0]],
+                           *b = &job->workload->trees[1]->nodes[top->b[0]];
     struct strbuf text = {0};
     shape_three(&text, "grid", a->shape.grid, b->shape.grid);
     shape_three(&text, "block", a->shape.block, b->shape.block);
@@ -102,16 +114,19 @@ static void evidence_names(struct evidence *evidence)
     const struct diff_group *top = &evidence->groups[contribution->groups[0]];
     const struct align_group *group = top->group;
     char a[NAMES_LENGTH_MAX] = "", b[NAMES_LENGTH_MAX] = "";
-    if (group->match < ALIGN_RESOURCES || group->match > ALIGN_GROUP || !top->name_a || !top->name_b)
+    if (group->match < ALIGN_RESOURCES || group->match > ALIGN_GROUP || !top->name_a ||
+        !top->name_b)
         return;
     names_short(top->name_a, a, sizeof a, 2 * EVIDENCE_NAME_MAX);
     names_short(top->name_b, b, sizeof b, 2 * EVIDENCE_NAME_MAX);
-    static const char *const how[ALIGN_MATCH_COUNT] = {[ALIGN_RESOURCES] = "same place in the order and same shape",
-                                                       [ALIGN_SIMILAR] = "similar, or the only ones left at their place",
-                                                       [ALIGN_GROUP] = "what is left at their place"};
+    static const char *const how[ALIGN_MATCH_COUNT] = {
+        [ALIGN_RESOURCES] = "same place in the order and same shape",
+        [ALIGN_SIMILAR] = "similar, or the only ones left at their place",
+        [ALIGN_GROUP] = "what is left at their place"};
     if (group->count_a > 1 || group->count_b > 1)
-        evidence_add(evidence, arena_print(job->arena, "%zu of a for %zu of b: %s -> %s (%s)", group->count_a, group->count_b, a, b,
-                                           how[group->match]));
+        evidence_add(evidence,
+                     arena_print(job->arena, "%zu of a for %zu of b: %s -> %s (%s)", group->count_a,
+                                 group->count_b, a, b, how[group->match]));
     else if (strcmp(a, b) != 0)
         evidence_add(evidence, arena_print(job->arena, "%s -> %s (%s)", a, b, how[group->match]));
 }
@@ -130,7 +145,8 @@ static int sum_compare(const void *left, const void *right)
 
 static int sum_compare_text(const void *left, const void *right)
 {
-    return strcmp(((const struct evidence_sum *)left)->text, ((const struct evidence_sum *)right)->text);
+    return strcmp(((const struct evidence_sum *)left)->text,
+                  ((const struct evidence_sum *)right)->text);
 }
 
 // Equal texts become one, largest change first; returns how many there are.
@@ -148,7 +164,8 @@ static size_t sums_merge(struct evidence_sum *sums, size_t count)
     return kept;
 }
 
-static const char *sums_text(struct evidence *evidence, const struct evidence_sum *sums, size_t count, size_t max)
+static const char *sums_text(struct evidence *evidence, const struct evidence_sum *sums,
+                             size_t count, size_t max)
 {
     struct strbuf text = {0};
     for (size_t i = 0; i < count && i < max; i++) {
@@ -166,14 +183,17 @@ static void evidence_places(struct evidence *evidence)
 {
     const struct diff_contribution *contribution = evidence->contribution;
     struct diff_job *job = evidence->job;
-    size_t count = contribution->group_count < EVIDENCE_MEMBERS_MAX ? contribution->group_count : EVIDENCE_MEMBERS_MAX;
-    size_t places = diff_places_count(job, evidence->groups, contribution->groups, contribution->group_count);
+    size_t count = contribution->group_count < EVIDENCE_MEMBERS_MAX ? contribution->group_count
+                                                                    : EVIDENCE_MEMBERS_MAX;
+    size_t places =
+        diff_places_count(job, evidence->groups, contribution->groups, contribution->group_count);
     if (places < 2)
         return;
     struct evidence_sum *sums = xcalloc(count + 1, sizeof *sums);
     for (size_t i = 0; i < count; i++) {
         const struct diff_group *group = &evidence->groups[contribution->groups[i]];
-        const char *place = diff_place(job, job->workload->trees[group->side], diff_leaf(job, group)->parent);
+        const char *place =
+            diff_place(job, job->workload->trees[group->side], diff_leaf(job, group)->parent);
         sums[i] = (struct evidence_sum){*place ? place : "elsewhere", group->b - group->a};
     }
     size_t kinds = sums_merge(sums, count);
@@ -187,7 +207,8 @@ static void evidence_parts(struct evidence *evidence)
 {
     const struct diff_contribution *contribution = evidence->contribution;
     struct diff_job *job = evidence->job;
-    size_t count = contribution->group_count < EVIDENCE_MEMBERS_MAX ? contribution->group_count : EVIDENCE_MEMBERS_MAX;
+    size_t count = contribution->group_count < EVIDENCE_MEMBERS_MAX ? contribution->group_count
+                                                                    : EVIDENCE_MEMBERS_MAX;
     struct evidence_sum *sums = xcalloc(count + 1, sizeof *sums);
     for (size_t i = 0; i < count; i++) {
         const struct diff_group *group = &evidence->groups[contribution->groups[i]];
@@ -204,7 +225,8 @@ static void evidence_parts(struct evidence *evidence)
 }
 
 // The advice has a place for the culprit's name.
-static const char *evidence_filled(struct evidence *evidence, const char *advice, const char *culprit)
+static const char *evidence_filled(struct evidence *evidence, const char *advice,
+                                   const char *culprit)
 {
     struct strbuf text = {0};
     strbuf_add(&text, "to do: ");
@@ -227,11 +249,13 @@ static const char *evidence_filled(struct evidence *evidence, const char *advice
 
 static void evidence_advice(struct evidence *evidence)
 {
-    const struct cost_node *leaf = diff_leaf(evidence->job, &evidence->groups[evidence->contribution->groups[0]]);
+    const struct cost_node *leaf =
+        diff_leaf(evidence->job, &evidence->groups[evidence->contribution->groups[0]]);
     size_t count = 0;
     const struct stall_cause *causes = stall_causes(&count);
     for (size_t i = 0; i < count && leaf->kind == COST_STALL; i++)
-        if (strcmp(causes[i].id, leaf->name) == 0 && causes[i].advice && evidence->contribution->delta_ns > 0)
+        if (strcmp(causes[i].id, leaf->name) == 0 && causes[i].advice &&
+            evidence->contribution->delta_ns > 0)
             evidence_add(evidence, evidence_filled(evidence, causes[i].advice, leaf->module));
 }
 
@@ -242,24 +266,30 @@ static void evidence_special(struct evidence *evidence)
     const struct diff_parallel *a = &job->parallel[0], *b = &job->parallel[1];
     switch (contribution->kind) {
     case DIFF_CLOCK_THROTTLE:
-        evidence_add(evidence, arena_print(job->arena,
-                                           "every one of %zu kernels takes %.1f %% %s: a clock, not a kernel, has changed",
-                                           contribution->group_count,
-                                           100 * fabs(contribution->busy_b_ns / contribution->busy_a_ns - 1),
-                                           contribution->busy_b_ns > contribution->busy_a_ns ? "longer" : "less"));
+        evidence_add(
+            evidence,
+            arena_print(
+                job->arena,
+                "every one of %zu kernels takes %.1f %% %s: a clock, not a kernel, has changed",
+                contribution->group_count,
+                100 * fabs(contribution->busy_b_ns / contribution->busy_a_ns - 1),
+                contribution->busy_b_ns > contribution->busy_a_ns ? "longer" : "less"));
         break;
     case DIFF_PARALLELISM:
         evidence_add(evidence, arena_print(job->arena,
-                                           "threads that worked: a %.3g, b %.3g; on a CPU at a time: a %.2f, b %.2f; %zu functions "
+                                           "threads that worked: a %.3g, b %.3g; on a CPU at a "
+                                           "time: a %.2f, b %.2f; %zu functions "
                                            "take longer together",
-                                           a->threads, b->threads, a->running, b->running, contribution->group_count));
+                                           a->threads, b->threads, a->running, b->running,
+                                           contribution->group_count));
         break;
     default:
         break;
     }
 }
 
-void diff_evidence(struct diff_job *job, struct diff_contribution *contribution, const struct diff_group *groups)
+void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
+                   const struct diff_group *groups)
 {
     struct evidence evidence = {job, contribution, groups};
     evidence_times(&evidence);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What could have done it: the differences of the sides' fingerprints that fit a contribution, by the library that holds its
-// functions, by its kind and by its names. At most five, best first. A suspect is a lead, never a proof; docs/DIFF.md says so.
+// What could have done it: the differences of the sides' fingerprints that fit a contribution, by
+// the library that holds its functions, by its kind and by its names. At most five, best first. A
+// suspect is a lead, never a proof; docs/DIFF.md says so.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +11,12 @@
 #include "reports/analyse/diff/names.h"
 
 #define KIND(kind) (UINT32_C(1) << (kind))
-#define KERNELS (KIND(DIFF_KERNEL_SLOWER) | KIND(DIFF_KERNEL_ADDED) | KIND(DIFF_KERNEL_REMOVED) | KIND(DIFF_KERNEL_REPLACED))
-#define FUNCTIONS (KIND(DIFF_CPU_FUNCTION_SLOWER) | KIND(DIFF_CPU_FUNCTION_ADDED) | KIND(DIFF_CPU_FUNCTION_REMOVED) | \
-                   KIND(DIFF_CPU_FUNCTION_REPLACED))
+#define KERNELS                                                                                    \
+    (KIND(DIFF_KERNEL_SLOWER) | KIND(DIFF_KERNEL_ADDED) | KIND(DIFF_KERNEL_REMOVED) |              \
+     KIND(DIFF_KERNEL_REPLACED))
+#define FUNCTIONS                                                                                  \
+    (KIND(DIFF_CPU_FUNCTION_SLOWER) | KIND(DIFF_CPU_FUNCTION_ADDED) |                              \
+     KIND(DIFF_CPU_FUNCTION_REMOVED) | KIND(DIFF_CPU_FUNCTION_REPLACED))
 #define ANY UINT32_MAX
 
 enum { SUSPECTS_IMPLIED = 10 };
@@ -60,7 +64,8 @@ static const struct suspects_rule suspects_rules[] = {
     {KERNELS, "conv", "fp32", 65, "the precision of convolutions"},
     {KERNELS, "attention", "attention", 85, "the backend of attention"},
     {KERNELS, "flash", "attention", 85, "the backend of attention"},
-    {KERNELS, "softmax", "attention", 70, "attention composed of its parts has a softmax of its own"},
+    {KERNELS, "softmax", "attention", 70,
+     "attention composed of its parts has a softmax of its own"},
     {KERNELS, "bmm", "attention", 60, "attention composed of its parts has products of its own"},
     {KERNELS, NULL, "compile", 40, "compiled code has other kernels"},
     {KERNELS, NULL, "components.torch", 35, "which kernels run is torch's choice"},
@@ -71,7 +76,8 @@ static const struct suspects_rule suspects_rules[] = {
     {FUNCTIONS, NULL, "components.torch", 30, "which functions run is torch's choice"},
     {FUNCTIONS, "gemm", "threads", 35, NULL},
     {FUNCTIONS, "attention", "python.torch.attention", 80, "the backend of attention"},
-    {FUNCTIONS, "softmax", "python.torch.attention", 60, "attention composed of its parts has a softmax of its own"},
+    {FUNCTIONS, "softmax", "python.torch.attention", 60,
+     "attention composed of its parts has a softmax of its own"},
     {KIND(DIFF_PARALLELISM), NULL, "threads", 95, "how many threads work"},
     {KIND(DIFF_PARALLELISM), NULL, "NUM_THREADS", 95, "how many threads work"},
     {KIND(DIFF_PARALLELISM), NULL, "affinity", 80, "which CPUs may be used"},
@@ -83,16 +89,21 @@ static const struct suspects_rule suspects_rules[] = {
     {KIND(DIFF_COMM_EXPOSED), NULL, "communication", 70, NULL},
     {KIND(DIFF_MEMORY_ALLOC), NULL, "alloc", 85, "the allocator or its settings"},
     {KIND(DIFF_MEMORY_ALLOC), NULL, "MALLOC_", 90, "a setting of the allocator"},
-    {KIND(DIFF_MEMORY_ALLOC) | KIND(DIFF_HOST_STALL), NULL, "transparent_hugepage", 70, "huge pages"},
+    {KIND(DIFF_MEMORY_ALLOC) | KIND(DIFF_HOST_STALL), NULL, "transparent_hugepage", 70,
+     "huge pages"},
     {KIND(DIFF_MEMORY_ALLOC) | KIND(DIFF_HOST_STALL), NULL, "thp", 70, "huge pages"},
     {KIND(DIFF_MEMORY_ALLOC) | KIND(DIFF_HOST_STALL), NULL, "numa", 60, "NUMA balancing"},
     {KIND(DIFF_MEMORY_ALLOC), NULL, "components.libc", 40, NULL},
-    {KIND(DIFF_COMPILE) | KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_PYTHON_OVERHEAD), NULL, "compile", 75, "settings of torch.compile"},
+    {KIND(DIFF_COMPILE) | KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_PYTHON_OVERHEAD), NULL, "compile", 75,
+     "settings of torch.compile"},
     {KIND(DIFF_COMPILE), NULL, "components.torch", 60, NULL},
     {KIND(DIFF_COMPILE), NULL, "triton", 60, NULL},
-    {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_PYTHON_OVERHEAD), NULL, "components.interpreter", 70, "the interpreter launches the work"},
-    {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_PYTHON_OVERHEAD), NULL, "components.torch", 55, "every operator goes through torch"},
-    {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_SYNC_ADDED), NULL, "LAUNCH_BLOCKING", 95, "launches wait for the device"},
+    {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_PYTHON_OVERHEAD), NULL, "components.interpreter", 70,
+     "the interpreter launches the work"},
+    {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_PYTHON_OVERHEAD), NULL, "components.torch", 55,
+     "every operator goes through torch"},
+    {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_SYNC_ADDED), NULL, "LAUNCH_BLOCKING", 95,
+     "launches wait for the device"},
     {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_SYNC_ADDED), NULL, "components.cuda", 45, NULL},
     {KIND(DIFF_SYNC_ADDED) | KIND(DIFF_MEMCPY), NULL, "components.torch", 50, NULL},
     {KIND(DIFF_PYTHON_OVERHEAD), NULL, "gc", 50, "the garbage collector's settings"},
@@ -141,16 +152,19 @@ static const char *suspects_module(const char *const *names, size_t count, const
     const char *key = strncmp(path, "libraries.", 10) == 0 ? strrchr(path, '.') : NULL;
     size_t len = key ? strlen(++key) : 0;
     for (size_t i = 0; i < count && len > 3; i++)
-        if (names[i] && strncmp(names[i], key, len) == 0 && (!names[i][len] || strchr(".-", names[i][len])))
+        if (names[i] && strncmp(names[i], key, len) == 0 &&
+            (!names[i][len] || strchr(".-", names[i][len])))
             return names[i];
     return NULL;
 }
 
-static void suspects_weigh(struct suspects_one *one, enum diff_kind kind, const char *const *names, size_t count)
+static void suspects_weigh(struct suspects_one *one, enum diff_kind kind, const char *const *names,
+                           size_t count)
 {
     const char *path = suspects_text(one->difference, "path");
     if ((one->module = suspects_module(names, count, path)))
-        one->fit = one->suspicion < SUSPECTS_IMPLIED ? 30 : 85; // behind a component that is listed itself
+        one->fit =
+            one->suspicion < SUSPECTS_IMPLIED ? 30 : 85; // behind a component that is listed itself
     for (size_t i = 0; i < sizeof suspects_rules / sizeof *suspects_rules; i++) {
         const struct suspects_rule *rule = &suspects_rules[i];
         if (strncmp(path, "libraries.", 10) == 0 && one->suspicion < SUSPECTS_IMPLIED)
@@ -165,7 +179,8 @@ static void suspects_weigh(struct suspects_one *one, enum diff_kind kind, const 
 }
 
 // Names of the functions, and of the libraries they are in, of what changed most.
-static size_t suspects_names(const struct diff_job *job, const struct diff_contribution *contribution,
+static size_t suspects_names(const struct diff_job *job,
+                             const struct diff_contribution *contribution,
                              const struct diff_group *groups, const char **names, size_t max)
 {
     size_t count = 0;
@@ -195,25 +210,30 @@ static const char *suspects_value(struct diff_job *job, const json_t *difference
 static const char *suspects_sentence(struct diff_job *job, const struct suspects_one *one)
 {
     const char *what = suspects_text(one->difference, "what");
-    const char *a = suspects_value(job, one->difference, "a"), *b = suspects_value(job, one->difference, "b");
+    const char *a = suspects_value(job, one->difference, "a"),
+               *b = suspects_value(job, one->difference, "b");
     if (one->module)
         return arena_print(job->arena, "%s %s -> %s: %s holds it", what, a, b, one->module);
     return one->why ? arena_print(job->arena, "%s %s -> %s: %s", what, a, b, one->why)
                     : arena_print(job->arena, "%s %s -> %s", what, a, b);
 }
 
-void diff_suspects(struct diff_job *job, struct diff_contribution *contribution, const struct diff_group *groups)
+void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
+                   const struct diff_group *groups)
 {
     size_t count = json_array_size(job->differences), kept = 0;
     if (count == 0)
         return;
     const char *names[64];
-    size_t name_count = suspects_names(job, contribution, groups, names, sizeof names / sizeof *names);
+    size_t name_count =
+        suspects_names(job, contribution, groups, names, sizeof names / sizeof *names);
     struct suspects_one *all = xcalloc(count, sizeof *all);
     for (size_t i = 0; i < count; i++) {
         const json_t *difference = json_array_get(job->differences, i);
-        struct suspects_one one = {.difference = difference, .order = i,
-                                   .suspicion = (int)json_integer_value(json_object_get(difference, "suspicion"))};
+        struct suspects_one one = {
+            .difference = difference,
+            .order = i,
+            .suspicion = (int)json_integer_value(json_object_get(difference, "suspicion"))};
         suspects_weigh(&one, contribution->kind, names, name_count);
         if (one.fit > 0)
             all[kept++] = one;
