@@ -268,7 +268,8 @@ static int gpu_collectives(struct pftrace *trace, struct error *err)
         if (!process->nccl.name)
             pf_lane_init(&process->nccl, pftrace_process_track(trace, process), 0, "NCCL");
         key = key ? key : pf_text(trace->pf, PF_TEXT_KEY, "collective");
-        struct pf_slice slice = {.begin = begin, .end = end < begin ? begin - 1 : end, .name = pf_text(trace->pf, PF_TEXT_NAME, gpu_text(stmt, 3))};
+        struct pf_slice slice = {.begin = begin, .end = end < begin ? begin - 1 : end,
+                                 .name = pf_text(trace->pf, PF_TEXT_NAME, gpu_text(stmt, 3))};
         slice.notes[0] = (struct pf_note){key, pf_text(trace->pf, PF_TEXT_VALUE, gpu_text(stmt, 4))};
         pf_lane_add(trace->pf, &process->nccl, &slice);
     }

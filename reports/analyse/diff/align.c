@@ -145,7 +145,8 @@ static void align_result(struct align_job *job, struct alignment *ret)
 
 struct alignment *align_trees(const struct cost_tree *a, const struct cost_tree *b, const struct align_opts *opts)
 {
-    struct align_job job = {.arena = arena_new(), .texts = cost_tree_new(), .cells = align_cells_max, .visits = align_visits_max, .signs = align_visits_max};
+    struct align_job job = {.arena = arena_new(), .texts = cost_tree_new(), .cells = align_cells_max,
+                            .visits = align_visits_max, .signs = align_visits_max};
     if (opts)
         job.opts = *opts;
     job.sides[0].tree = a;
