@@ -38,8 +38,7 @@ static const char *const diff_examples[] = {
     "one workload of several",
     "upgate diff run.db --all | less -R",
     "what is not told from noise as well, down to the last microsecond",
-    "upgate diff run.db --format json | jq '.workloads[0].contributions[0] | {kind, name_b, "
-    "delta_ns, suspects}'",
+    "upgate diff run.db --format json | jq '.workloads[0].contributions[0] | {kind, where}'",
     "the largest contribution, for a script",
     "upgate diff run.db -o diff.json",
     "the document upgate.diff/1 as a file",
