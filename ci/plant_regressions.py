@@ -283,7 +283,8 @@ sides the same (`same-…`, and `first-step`, whose regression is in no later st
 
 def summary(results):
     answered = [r for r in results if r["verdict"] in (FIRST, TOP, WRONG, MISSED)]
-    strong = [r for r in answered if r["strength"] is None or r["strength"] >= 0.03]
+    # Where the strength depends on the machine, what was measured.
+    strong = [r for r in answered if (r["strength"] or r.get("found") or 0) >= 0.03]
     same = [r for r in results if r["verdict"] in (QUIET, ACCUSED)]
     known = answers()
     plants = {r["plant"] for r in answered}
