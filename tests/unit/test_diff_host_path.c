@@ -475,6 +475,41 @@ TEST(a_wait_for_the_loader_is_what_its_worker_did)
     world_close(&world);
 }
 
+// The wait for a CPU behind a file system's commit is the commit's price; behind a sleep it is others' doing.
+TEST(in_line_for_a_cpu_after_a_file)
+{
+    static const char fsync_kernel[] = "io_schedule@kernel;folio_wait_bit@kernel;folio_wait_writeback@kernel;"
+                                       "file_write_and_wait_range@kernel;ext4_sync_file@kernel;__x64_sys_fsync@kernel";
+    struct world world;
+    world_open(&world);
+    uint32_t rival = world_thread(&world, world_process(&world, TRACE_NONE, TRACE_OTHER, "stress", NULL), "stress");
+    for (int i = 0; i < 4; i++) { // long enough for a part of its own, and not
+        const char *kernel = i < 2 ? fsync_kernel : sleep_kernel;
+        struct trace_gap *gap = world_gap(&world, world.thread, 1000 + i * 10000, 5000 + i * 10000, kernel, NULL, NULL, TRACE_NONE);
+        gap->waking = gap->in - (i % 2 ? 600 : 3900) * US;
+        gap->state = i < 2 ? 2 : 1;
+        gap->before = rival;
+    }
+    struct trace_gap *preempted = world_gap(&world, world.thread, 42000, 44000, NULL, NULL, NULL, TRACE_NONE);
+    preempted->waking = 0;
+    preempted->state = 0;
+    preempted->flags = UG_GAP_PREEMPTED;
+    preempted->next = preempted->before = rival;
+    world_tick(&world, world.thread, 500, "work@libx.so", NULL);
+    world_begin(&world);
+    uint32_t window = world_add(&world, 0, 50000);
+    CHECK_INT(leaf_us(&world, "fsync_journal", COST_HOST_STALLED), 8000);
+    CHECK_INT(leaf_node(&world, "fsync_journal")->count, 2);
+    CHECK_INT(leaf_us(&world, "cpu_contention", COST_HOST_STALLED), 3900 + 600 + 2000);
+    CHECK_INT(leaf_us(&world, "sleep", COST_HOST_STALLED), 100 + 3400);
+    CHECK_INT(window_ns(world.tree, window), 50000 * US);
+    // The second half of a gap alone, as where a phase cuts it.
+    uint32_t half = world_add(&world, 3000, 5000);
+    CHECK_INT(window_ns(world.tree, half), 2000 * US);
+    CHECK_INT(leaf_us(&world, "fsync_journal", COST_HOST_STALLED), 10000);
+    world_close(&world);
+}
+
 TEST(who_took_the_cpu)
 {
     struct world world;
