@@ -103,7 +103,7 @@ static bool pages_row(struct pages *pages, const uint8_t *page, uint32_t offset,
     for (int i = 0; i < 8 && *at & 0x80; i++) // the rowid
         at++;
     at++;
-    if (at + payload > end || !payload || payload > 127 || *at < 1 ||
+    if (!payload || payload > 127 || at + payload > end || *at < 1 ||
         *at > payload) // 127: more is no row of integers
         return false;
     uint64_t header;
@@ -233,14 +233,18 @@ static bool pages_header(struct pages *pages)
     return pages->usable_bytes >= 480;
 }
 
-// Root page of the table; 0: another shape than ours, or hidden behind a temporary one.
+// Root page of the table; 0: another shape than ours, or hidden behind a temporary one. In the pages an alias
+// of the rowid is NULL, a column added later has no default, and one that is computed may have no place.
 static uint32_t pages_root(struct store *store, const struct scan *scan)
 {
     int64_t root = 0;
+    size_t len = strlen(scan->columns);
     char *columns = store_get_text(
-        store, "SELECT group_concat(name, ', ') FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
+        store,
+        "SELECT group_concat(iif(pk OR hidden OR dflt_value IS NOT NULL, '?', '') || name, ', ') FROM "
+        "(SELECT * FROM pragma_table_xinfo(?) ORDER BY cid)",
         "s", scan->table);
-    if (columns && !strncmp(columns, scan->columns, strlen(scan->columns)))
+    if (columns && !strncmp(columns, scan->columns, len) && (!columns[len] || columns[len] == ','))
         store_get_int(
             store, &root, NULL,
             "SELECT rootpage FROM main.sqlite_master WHERE type = 'table' AND name = ?1 AND NOT EXISTS "
