@@ -39,8 +39,7 @@ static json_t *diff_json_contribution(const struct diff_contribution *contributi
     json_t *item = json_object();
     json_object_set_new(item, "rank", json_integer(contribution->rank));
     json_object_set_new(item, "kind", json_string(diff_kind_word(contribution->kind)));
-    json_object_set_new(
-        item, "title", json_string(diff_kind_title_of(contribution->kind, contribution->delta_ns)));
+    json_object_set_new(item, "title", json_string(diff_title(contribution)));
     json_object_set_new(item, "label", render_json_text(contribution->label));
     json_object_set_new(item, "name_a", render_json_text(contribution->name_a));
     json_object_set_new(item, "name_b", render_json_text(contribution->name_b));

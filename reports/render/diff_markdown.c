@@ -19,8 +19,7 @@ static void diff_markdown_text(struct strbuf *out, char *text)
 
 static void diff_markdown_row(struct strbuf *out, const struct diff_contribution *contribution)
 {
-    strbuf_add(out, "| %d | %s | ", contribution->rank,
-               diff_kind_title_of(contribution->kind, contribution->delta_ns));
+    strbuf_add(out, "| %d | %s | ", contribution->rank, diff_title(contribution));
     markdown_name(out, contribution->label ? contribution->label : "");
     strbuf_add(out, " | ");
     markdown_text(out, contribution->where ? contribution->where : "");

@@ -19,6 +19,9 @@ enum {
     DIFF_NUMBER_WIDTH = 10
 };
 
+static const double diff_wait_min = 0.005,   // of a step: less waiting for a rank is no straggler
+    diff_unnamed_min = 0.002; // of a step, as for what is named: less is not worth its lines
+
 static enum screen_style diff_style(double delta_ns)
 {
     return delta_ns > 0 ? SCREEN_STYLE_FAIL : SCREEN_STYLE_PASS;
@@ -146,8 +149,13 @@ static void diff_contributions(struct table *table, const struct diff_view *view
     size_t max = view->all ? SIZE_MAX
                  : named   ? (named < DIFF_NAMED_MAX ? named : DIFF_NAMED_MAX)
                            : DIFF_UNNAMED_MAX;
-    for (size_t i = 0; i < workload->contribution_count && shown < max; i++, shown++)
-        diff_contribution(table, workload, &workload->contributions[i]);
+    for (size_t i = 0; i < workload->contribution_count && shown < max; i++, shown++) {
+        const struct diff_contribution *contribution = &workload->contributions[i];
+        if (!view->all && !contribution->named &&
+            fabs(contribution->delta_ns) < diff_unnamed_min * workload->step_a_ns)
+            break;
+        diff_contribution(table, workload, contribution);
+    }
     double rest = 0;
     for (size_t i = shown; i < workload->contribution_count; i++)
         rest += workload->contributions[i].delta_ns;
@@ -166,12 +174,16 @@ static void diff_contributions(struct table *table, const struct diff_view *view
     free(residual);
 }
 
-static void diff_stragglers(struct table *table, const struct diff_workload *workload)
+static void diff_stragglers(struct table *table, const struct diff_view *view,
+                            const struct diff_workload *workload)
 {
+    size_t shown = 0;
     for (size_t i = 0; i < workload->straggler_count; i++) {
         const struct diff_straggler *straggler = &workload->stragglers[i];
+        if (!view->all && straggler->wait_ns < diff_wait_min * workload->step_a_ns)
+            continue; // some rank always comes last
         char *late = diff_text_time(straggler->late_ns), *wait = diff_text_time(straggler->wait_ns);
-        diff_line(table, i ? "" : "straggler",
+        diff_line(table, shown++ ? "" : "straggler",
                   xasprintf("%s: rank %d came last to %lld of %lld collectives, by %s; the others "
                             "wait %s a step%s%s",
                             straggler->side ? "b" : "a", straggler->rank,
@@ -237,7 +249,7 @@ static void diff_section(struct table *table, const struct diff_view *view,
         return;
     diff_parts(table, workload);
     diff_contributions(table, view, workload);
-    diff_stragglers(table, workload);
+    diff_stragglers(table, view, workload);
     diff_basis(table, workload);
 }
 

@@ -50,7 +50,7 @@ char *diff_text_share(double share)
 
 char *diff_text_title(const struct diff_contribution *contribution)
 {
-    const char *title = diff_kind_title_of(contribution->kind, contribution->delta_ns);
+    const char *title = diff_title(contribution);
     return contribution->label && *contribution->label
                ? xasprintf("%s: %s", title, contribution->label)
                : xstrdup(title);

@@ -34,8 +34,7 @@ static json_t *diff_contribution(const struct diff_contribution *contribution)
     json_t *item = json_object();
     json_object_set_new(item, "rank", json_integer(contribution->rank));
     json_object_set_new(item, "kind", json_string(diff_kind_word(contribution->kind)));
-    json_object_set_new(
-        item, "title", json_string(diff_kind_title_of(contribution->kind, contribution->delta_ns)));
+    json_object_set_new(item, "title", json_string(diff_title(contribution)));
     json_object_set_new(item, "label", html_text(contribution->label, DIFF_TEXT_BYTES_MAX));
     json_object_set_new(item, "where", html_text(contribution->where, DIFF_TEXT_BYTES_MAX));
     json_object_set_new(item, "name_a", html_text(contribution->name_a, DIFF_TEXT_BYTES_MAX));

@@ -27,6 +27,7 @@ enum {
     PROCESS_PID = 1, PROCESS_NAME = 6, THREAD_PID = 1, THREAD_TID = 2, THREAD_NAME = 5,
     FLAG_CLEARED = 1, FLAG_NEEDS = 2,
 };
+enum { LANE_TRACKS_MAX = 64 }; // what would overlap more is an instant: only damage does, and each event looks at all tracks
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, PF_BUFFER_BYTES = 1 << 20 };
 
 struct pf_bytes {
@@ -281,12 +282,14 @@ void pf_lane_free(struct pf_lane *lane)
     *lane = (struct pf_lane){0};
 }
 
-// The first track on which nothing runs any more; a new one when all are busy.
+// The first track on which nothing runs any more; a new one when all are busy; lane->count: it cannot have one.
 static size_t pf_lane_free_track(struct pf *pf, struct pf_lane *lane, int64_t begin)
 {
     for (size_t i = 0; i < lane->count; i++)
         if (lane->ends[i] <= begin)
             return i;
+    if (lane->count == LANE_TRACKS_MAX)
+        return lane->count;
     lane->tracks = xrealloc(lane->tracks, (lane->count + 1) * sizeof *lane->tracks);
     lane->ends = xrealloc(lane->ends, (lane->count + 1) * sizeof *lane->ends);
     if (lane->count == 0 && lane->first) {
@@ -305,7 +308,12 @@ void pf_lane_add(struct pf *pf, struct pf_lane *lane, const struct pf_slice *sli
 {
     bool instant = slice->end < slice->begin;
     size_t at = pf_lane_free_track(pf, lane, slice->begin);
-    lane->ends[at] = instant ? slice->begin : slice->end;
+    if (at == LANE_TRACKS_MAX) {
+        instant = true;
+        at--;
+    } else {
+        lane->ends[at] = instant ? slice->begin : slice->end;
+    }
     pf_event(pf, lane->tracks[at], instant ? TYPE_INSTANT : TYPE_BEGIN, slice->begin, slice);
     if (!instant)
         pf_event(pf, lane->tracks[at], TYPE_END, slice->end, slice);

@@ -86,7 +86,7 @@ static struct diff_straggler stragglers[] = {{.rank = 3,
                                               .collectives = 48,
                                               .late_ns = 2.1e5,
                                               .wait_ns = 1.9e5,
-                                              .why = "cpu_function gemm"}};
+                                              .why = "function gemm"}};
 
 static struct diff_workload explained(void)
 {

@@ -240,16 +240,7 @@ static int member_compare(const void *left, const void *right)
 static const char *label_short(struct diff_job *job, const char *name, size_t max)
 {
     char text[NAMES_LENGTH_MAX] = "";
-    names_short(name, text, sizeof text, max);
-    // "cutlass::Kernel2" is the name of them all: what its template is of tells which.
-    const char *inner = strncmp(text, "cutlass::Kernel", 15) == 0 ? strchr(name, '<') : NULL;
-    if (inner) {
-        size_t len = strcspn(inner + 1, "<>,(");
-        char *own = xasprintf("%.*s", (int)(len < NAMES_LENGTH_MAX ? len : NAMES_LENGTH_MAX - 1),
-                              inner + 1);
-        names_short(own, text, sizeof text, max);
-        free(own);
-    }
+    names_label(name, text, sizeof text, max);
     return arena_copy(job->arena, text);
 }
 
@@ -295,6 +286,10 @@ static const char *label_make(struct diff_job *job, const struct diff_contributi
         return "next batch";
     case DIFF_COMPILE:
         return "torch.compile";
+    case DIFF_MEMCPY: // "DtoD" alone is no thing
+        return strcmp(leaf->name, "set") == 0    ? "memset"
+               : strcmp(leaf->name, "copy") == 0 ? "copy"
+                                                 : arena_print(job->arena, "%s copy", leaf->name);
     default:
         if (leaf->kind == COST_FUNCTION && leaf->name[0] == '[' && leaf->module)
             return arena_print(job->arena, "%s in %s", leaf->name,

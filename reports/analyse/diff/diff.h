@@ -43,6 +43,8 @@ struct diff_contribution {
     const uint32_t *groups; size_t group_count;   // of the alignment
 };
 
+const char *diff_title(const struct diff_contribution *contribution); // what happened, for people: its kind, sign, and sides
+
 struct diff_part { // of the decomposition
     double a_ns, b_ns;
 };

@@ -49,3 +49,14 @@ const char *diff_kind_title_of(enum diff_kind kind, double delta_ns)
         return "Unknown";
     return delta_ns < 0 ? diff_kinds[kind].faster : diff_kinds[kind].slower;
 }
+
+const char *diff_title(const struct diff_contribution *contribution)
+{
+    // "Copies take longer" would send the reader to look for the copies there were before.
+    bool before = contribution->a_ns >= 0.5, after = contribution->b_ns >= 0.5;
+    if (contribution->kind == DIFF_MEMCPY && before != after)
+        return after ? "Copies added" : "Copies removed";
+    if (contribution->kind == DIFF_SYNC_ADDED && before && after)
+        return contribution->delta_ns < 0 ? "Shorter waits for the GPU" : "Longer waits for the GPU";
+    return diff_kind_title_of(contribution->kind, contribution->delta_ns);
+}

@@ -157,6 +157,12 @@ static size_t host_spin_workers(struct host_walk *walk, uint32_t thread, int64_t
     return count;
 }
 
+// Of ns that `count` share, what the i-th gets. All together get ns.
+static int64_t host_share(int64_t ns, size_t i, size_t count)
+{
+    return ns / (int64_t)count + ((int64_t)i < ns % (int64_t)count);
+}
+
 // Time that one tick stands for.
 static void host_walk_tick(struct host_walk *walk, uint32_t thread, const struct host_tick *tick, int64_t at, int64_t ns, int64_t count)
 {
@@ -170,7 +176,7 @@ static void host_walk_tick(struct host_walk *walk, uint32_t thread, const struct
     size_t found = host_spin_workers(walk, thread, at, workers, WORKERS_MAX);
     uint32_t python = host_python_of(walk, tick);
     for (size_t i = 0; i < found; i++) {
-        int64_t share = ns * (int64_t)(i + 1) / (int64_t)found - ns * (int64_t)i / (int64_t)found;
+        int64_t share = host_share(ns, i, found);
         host_walk_give(walk, workers[i]->python ? workers[i]->python : python, workers[i]->leaf, host_run_class(walk), share,
                        i ? 0 : count);
     }
@@ -207,7 +213,7 @@ static void host_walk_unseen(struct host_walk *walk, uint32_t thread, int64_t be
         return;
     }
     for (size_t i = 0; i < count; i++) {
-        int64_t share = ns * (int64_t)(i + 1) / (int64_t)count - ns * (int64_t)i / (int64_t)count;
+        int64_t share = host_share(ns, i, count);
         const struct host_tick *tick = &row->ticks[near[i]];
         if (share)
             host_walk_tick(walk, thread, tick, tick->at, share, 0);

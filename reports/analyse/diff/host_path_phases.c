@@ -9,7 +9,12 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/host_path_index.h"
 
-enum { HOST_NEST_MAX = 32, HOST_CHAIN_STEP = 0, HOST_CHAIN_BETWEEN = 1 };
+enum {
+    HOST_NEST_MAX = 32,
+    HOST_CHAINS_MAX = 4096, // each thread has a list for each; the harness keeps 64 names
+    HOST_CHAIN_STEP = 0,
+    HOST_CHAIN_BETWEEN = 1
+};
 
 struct host_open { // a step or phase that has begun
     int64_t end;
@@ -52,6 +57,8 @@ static uint32_t host_chain_of(struct host_path *path, uint32_t parent, const cha
     for (uint32_t i = 0; i < path->chain_count; i++)
         if (path->chains[i].name == text && path->chains[i].parent == parent)
             return i;
+    if (path->chain_count >= HOST_CHAINS_MAX) // of a damaged store: a part of what it is in
+        return parent == HOST_NONE ? HOST_CHAIN_STEP : parent;
     uint32_t chain = host_chain_add(path, parent, text);
     host_map_put(&path->chain_of, key, chain);
     return chain;

@@ -14,7 +14,8 @@ int load_ranks(struct load *load)
     sqlite3_stmt *stmt = store_query(
         load->store, load->err,
         "SELECT rank, max(pid) FROM (SELECT DISTINCT rank, 0 AS pid FROM step WHERE launch_id = ?1 UNION ALL "
-        "SELECT rank, pid FROM launch_rank WHERE launch_id = ?1) GROUP BY rank ORDER BY rank",
+        "SELECT rank, pid FROM launch_rank WHERE launch_id = ?1) GROUP BY rank ORDER BY rank LIMIT "
+        "1024", // UG_STEP_SLOTS_MAX; each walks over all operations, and damage may claim a million
         "i", trace->launch_id);
     if (!stmt)
         return load_fail(load);

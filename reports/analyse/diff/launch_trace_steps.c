@@ -174,7 +174,8 @@ struct windows {
 // In the order of time, inside the recording, without overlaps; what is damaged is left out.
 static void windows_add(struct load *load, struct windows *made, struct launch_window window)
 {
-    if (window.begin < load->recording_begin || window.end > load->recording_end) {
+    bool sane = window.begin >= 0 && window.end <= 3 * LOAD_TIME_MAX; // what is subtracted later does not overflow
+    if (!sane || window.begin < load->recording_begin || window.end > load->recording_end) {
         load->steps_outside += window.steps;
         return;
     }

@@ -14,6 +14,8 @@ enum { NAMES_LENGTH_MAX = 512 }; // of what is written, longer input is cut; inp
 size_t names_normalise(const char *name, char *buf, size_t buf_size);
 // For people: namespaces and template arguments cut to what tells functions apart, at most `max` bytes, whole UTF-8.
 size_t names_short(const char *name, char *buf, size_t buf_size, size_t max);
+// The same for a kernel or function alone on its line: what a template of a general name ("cutlass::Kernel2") is of.
+size_t names_label(const char *name, char *buf, size_t buf_size, size_t max);
 // "layers.3.attn.q" and "layers.17.attn.q" give "layers.*.attn.q"; paths lose site-packages and the like.
 size_t names_place(const char *place, char *buf, size_t buf_size);
 // 0 to 1: how much of their words two normalised names share (Dice over words, order ignored).

@@ -2,6 +2,7 @@
 // Names of places, which hold paths and numbers of layers, and how alike two names are. Pure functions.
 #include <ctype.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,4 +115,17 @@ double names_similarity(const char *a, const char *b)
     enum { WORDS = 128 };
     uint32_t words_a[WORDS], words_b[WORDS];
     return names_words_similarity(words_a, names_words(a, words_a, WORDS), words_b, names_words(b, words_b, WORDS));
+}
+
+size_t names_label(const char *name, char *buf, size_t buf_size, size_t max)
+{
+    size_t len = names_short(name, buf, buf_size, max);
+    // "cutlass::Kernel2" is the name of them all: what its template is of tells which.
+    const char *inner = strncmp(buf, "cutlass::Kernel", 15) == 0 ? strchr(name, '<') : NULL;
+    if (!inner)
+        return len;
+    char own[NAMES_LENGTH_MAX];
+    size_t size = strcspn(inner + 1, "<>,(");
+    snprintf(own, sizeof own, "%.*s", (int)(size < sizeof own ? size : sizeof own - 1), inner + 1);
+    return names_short(own, buf, buf_size, max);
 }

@@ -10,6 +10,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/gpu_path.h"
+#include "reports/analyse/diff/names.h"
 
 enum { CASES_MAX = 200 }; // collectives looked at for the reason
 
@@ -130,18 +131,17 @@ static void deed_take(struct deed *best, struct cost_tree *tree, const char *wor
 {
     if (ns <= best->ns)
         return;
-    size_t size = strlen(word) + strlen(name) + 2;
-    char *text = xcalloc(size, 1);
-    snprintf(text, size, "%s %s", word, name);
+    char label[NAMES_LENGTH_MAX] = "", text[NAMES_LENGTH_MAX + 16];
+    names_label(name, label, sizeof label, NAMES_LENGTH_MAX - 1);
+    snprintf(text, sizeof text, "%s %s", word, label);
     *best = (struct deed){.name = cost_tree_text(tree, text), .ns = ns};
-    free(text);
 }
 
 static const char *deed_word(enum cost_kind kind)
 {
     switch (kind) {
     case COST_FUNCTION:
-        return "cpu_function";
+        return "function";
     case COST_STALL:
         return "stall";
     default:

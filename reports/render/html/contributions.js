@@ -8,9 +8,10 @@ UP.contributions = {
         const x = value => 50 + 50 * Math.max(-1, Math.min(1, value / scale));
         const from = Math.min(x(0), x(item.delta_ns)), to = Math.max(x(0), x(item.delta_ns));
         const ci = Array.isArray(item.ci_ns) && UP.num(item.ci_ns[0]) !== null && UP.num(item.ci_ns[1]) !== null ? item.ci_ns : null;
+        const out = ci ? (ci[0] < -scale ? " more-left" : "") + (ci[1] > scale ? " more-right" : "") : ""; // it goes on: no end is drawn
         return UP.el("span", {class: "whisker", "aria-hidden": "true"}, UP.el("span", {class: "axis-zero"}),
                      UP.el("span", {class: "bar " + (item.delta_ns > 0 ? "slower" : "faster"), style: {left: from + "%", width: Math.max(0.4, to - from) + "%"}}),
-                     ci ? UP.el("span", {class: "range", style: {left: x(ci[0]) + "%", width: Math.max(0.4, x(ci[1]) - x(ci[0])) + "%"}}) : null);
+                     ci ? UP.el("span", {class: "range" + out, style: {left: x(ci[0]) + "%", width: Math.max(0.4, x(ci[1]) - x(ci[0])) + "%"}}) : null);
     },
 
     numbers(item, unit) {
@@ -74,11 +75,12 @@ UP.parts.contributions = (workload, parent, id, find) => {
         return;
     const part = UP.part(parent, 3, id + "-contributions", "Contributions", "contributions");
     const named = items.filter(item => item.named), others = items.filter(item => !item.named);
-    const scale = d3.max(items, item => Math.abs(item.delta_ns)) || 1;
     part.append(UP.el("p", {class: "lead"}, named.length ? UP.plural(named.length, "contribution stands", "contributions stand") + " out of the noise"
         : "No contribution stands out of the noise", UP.num(diff.traced_pairs) ? " of " + UP.plural(diff.traced_pairs, "traced pair") : "", ". Bar: time a " + unit + ", left faster, right slower; line: its interval."));
     const fallback = items.slice().sort((a, b) => Math.abs(b.delta_ns) - Math.abs(a.delta_ns)).slice(0, 3);
-    const list = UP.el("div", {class: "items"}, (named.length ? named : fallback).slice(0, 40).map(item => UP.contributions.item(item, workload, scale, id, find)));
+    const shown = named.length ? named : fallback, ends = item => UP.list(item.ci_ns).map(value => Math.abs(UP.num(value) || 0));
+    const scale = d3.max(shown, item => d3.max([Math.abs(item.delta_ns), ...ends(item)])) || 1; // an interval cut off would look narrow
+    const list = UP.el("div", {class: "items"}, shown.slice(0, 40).map(item => UP.contributions.item(item, workload, scale, id, find)));
     part.append(list);
     const rest = named.length ? named.slice(40).concat(others) : others.filter(item => !fallback.includes(item));
     if (rest.length) {

@@ -78,6 +78,9 @@ UP.plain = {
     parallelism: ["Less runs at the same time", "More runs at the same time"],
 };
 UP.plainWords = item => {
+    const before = UP.num(item.a_ns) > 0, after = UP.num(item.b_ns) > 0;
+    if (item.kind === "memcpy" && UP.num(item.a_ns) !== null && UP.num(item.b_ns) !== null && before !== after)
+        return after ? "Copies are new" : "Copies are gone";
     const words = UP.pick(UP.plain, item.kind, null);
     return words ? words[item.delta_ns < 0 ? 1 : 0] : UP.short(item.title || item.kind, 60);
 };

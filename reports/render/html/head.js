@@ -84,7 +84,7 @@ UP.cause = (workload, index) => {
     const late = UP.list(diff.stragglers).filter(item => item && UP.num(item.last_count) > 0.5 * item.collectives && item.side === (delta > 0 ? "b" : "a"))[0];
     if (late && telling.some(item => item.kind === "comm_exposed"))
         box.append(UP.el("p", {}, "Rank " + UP.integer(late.rank) + " of " + UP.sideName(late.side === "b" ? 1 : 0) + " comes last: at " + UP.integer(late.last_count) + " of " + UP.integer(late.collectives) + " collectives",
-                         UP.clean(late.why).trim() ? ", busy with " + UP.short(UP.clean(late.why).replace(/^cpu_function /, "function "), 160) + "." : "."));
+                         UP.clean(late.why).trim() ? ", busy with " + UP.short(late.why, 160) + "." : "."));
     const suspect = UP.list(first.suspects)[0];
     if (suspect)
         box.append(UP.el("p", {class: "cause-suspect"}, UP.el("span", {class: "muted", text: "Suspect: "}), UP.name(suspect, 160)));
@@ -111,6 +111,11 @@ UP.parts.verdict = (data, main) => {
         .sort(([a], [b]) => (b.verdict === "fail") - (a.verdict === "fail")).slice(0, 3)
         .map(([workload, i]) => UP.cause(workload, i)).filter(box => box);
     main.append(...causes);
+    // A pass of traced launches is an answer too: silence would read as "not looked for".
+    const quiet = order.filter(([workload]) => UP.list(UP.object(workload.diff).contributions).length && !UP.telling(workload.diff).length && workload.verdict !== "fail");
+    if (!causes.length && quiet.length)
+        head.append(UP.el("p", {class: "muted quiet"}, "Nothing stands out in the traced launches: no part of a " + (UP.clean(quiet[0][0].unit) || "step") +
+                          (order.length > 1 ? " of " + quiet.map(([workload]) => UP.short(workload.name, 40)).slice(0, 4).join(", ") : "") + " differs by more than its noise."));
     const facts = UP.list(UP.object(data.run).facts).filter(fact => fact && fact.value);
     if (facts.length || data.verdict.margin_note)
         main.append(UP.el("dl", {class: "facts"}, facts.map(fact => UP.el("div", {}, UP.el("dt", {text: UP.short(fact.label, 30)}), UP.el("dd", {}, UP.name(fact.value, 120)))),

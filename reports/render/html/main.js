@@ -25,7 +25,8 @@ UP.finders = (parts, id) => ({
         return parts.table ? item => {
             const table = parts.table.ensure();
             UP.jump(parts.table.part, table.search);
-            table.seek(UP.clean(item.label).slice(0, 200));
+            // "launches of forward" is the name of no row: what it is made of is.
+            [item.label, item.name_b, item.name_a, item.where].some(text => UP.clean(text).trim() && table.seek(UP.clean(text).slice(0, 200)));
         } : null;
     },
     item: item => {

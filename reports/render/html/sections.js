@@ -96,7 +96,7 @@ UP.parts.how = (data, main) => {
         return;
     const part = UP.part(main, 2, "how", "How every number was made");
     part.append(UP.el("dl", {class: "how"}, entries.map(entry => UP.el("div", {id: "how-" + UP.clean(entry.id), tabindex: -1}, UP.el("dt", {text: UP.short(entry.title || entry.id, 80)}),
-        String(entry.text).split(/\n\s*\n/).map(text => UP.el("dd", {text: UP.clean(text).slice(0, 8000)}))))));
+        String(entry.text).split(/\n\s*\n/).map(text => UP.el("dd", {}, UP.clean(text).slice(0, 8000).split("`").map((piece, i) => (i % 2 ? UP.el("code", {text: piece}) : piece))))))));
 };
 
 UP.parts.foot = (data, foot) => {

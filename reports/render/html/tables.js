@@ -44,10 +44,11 @@ UP.tables = {
             handle.search(UP.tables.plainText(text)).draw();
             const count = handle.rows({search: "applied"}).count();
             found.textContent = text ? UP.plural(count, "row") : "";
+            return count;
         };
         search.addEventListener("input", () => seek(search.value));
         UP.print.listeners.push(begin => handle.page.len(begin ? Math.min(25, lines.length || 1) : options.page || 15).draw(false));
-        return {search, table, handle, seek: text => { search.value = text; seek(text); }};
+        return {search, table, handle, seek: text => { search.value = text; return seek(text); }};
     },
 };
 
