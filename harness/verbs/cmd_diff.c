@@ -77,11 +77,13 @@ static const char *diff_ending(const char *path)
     return NULL;
 }
 
-static char *diff_dump(const struct diff *diff)
+static char *diff_dump(const struct diff *diff, struct error *err)
 {
     json_t *document = diff_view_json(diff);
     char *json = json_dumps(document, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    char *text = xasprintf("%s\n", json ? json : "{}");
+    char *text = json ? xasprintf("%s\n", json) : NULL;
+    if (!json)
+        error_set(err, -ENOMEM, "out of memory");
     free(json);
     json_decref(document);
     return text;
@@ -105,7 +107,7 @@ static char *diff_table_text(const struct diff_view *view, struct error *err)
 static int diff_write(const struct diff_view *view, const char *path, struct error *err)
 {
     const char *ending = diff_ending(path);
-    char *text = strcmp(ending, ".json") == 0 ? diff_dump(view->diff)
+    char *text = strcmp(ending, ".json") == 0 ? diff_dump(view->diff, err)
                  : strcmp(ending, ".md") == 0 ? diff_view_markdown(view->diff)
                                               : diff_table_text(view, err);
     int rc = text ? render_write(path, text, err) : err->code;
@@ -121,7 +123,9 @@ static int diff_print(const struct diff_view *view, const struct options_common 
         render_opts_detect(&opts, STDOUT_FILENO, common->no_color);
         return diff_view_table(view, &opts, stdout, err);
     }
-    char *text = diff_dump(view->diff);
+    char *text = diff_dump(view->diff, err);
+    if (!text)
+        return err->code;
     errno = 0;
     int rc = 0;
     if (fputs(text, stdout) == EOF || fflush(stdout) != 0)

@@ -27,7 +27,7 @@ enum {
     PROCESS_PID = 1, PROCESS_NAME = 6, THREAD_PID = 1, THREAD_TID = 2, THREAD_NAME = 5,
     FLAG_CLEARED = 1, FLAG_NEEDS = 2,
 };
-enum { LANE_TRACKS_MAX = 64 }; // what would overlap more is an instant: only damage does, and each event looks at all tracks
+enum { LANE_TRACKS_MAX = 512 }; // each event looks at all of them; what a damaged store has beyond becomes an instant
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, PF_BUFFER_BYTES = 1 << 20 };
 
 struct pf_bytes {

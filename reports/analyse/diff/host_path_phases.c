@@ -11,7 +11,7 @@
 
 enum {
     HOST_NEST_MAX = 32,
-    HOST_CHAINS_MAX = 4096, // each thread has a list for each; the harness keeps 64 names
+    HOST_CHAINS_MAX = 4096, // each thread has a list for each; the harness keeps 1,024 names
     HOST_CHAIN_STEP = 0,
     HOST_CHAIN_BETWEEN = 1
 };
