@@ -22,7 +22,7 @@ struct report_values {
 extern const struct verb verb_report;
 
 static const char *const report_usage[] = {
-    "report RUN.db [-o FILE.html|FILE.md|FILE.json|FILE.xml] [--inconclusive fail|skip] [--github]",
+    "report RUN.db [-o FILE.html|.md|.json|.xml] [--inconclusive fail|skip] [--github]",
     "report RUN.db -o FILE.pftrace [--launch N]",
     NULL,
 };
@@ -34,8 +34,6 @@ static const char *const report_examples[] = {
     "one file for people: verdict, pairs, where the time went, timeline, flame graphs; no network needed",
     "upgate report run.db -o junit.xml --inconclusive=skip",
     "JUnit for a CI system; a cell that could not be decided is skipped, not failed",
-    "upgate report run.db -o report.md",
-    "Markdown for a pull request",
     "upgate report run.db -o candidate.pftrace",
     "the candidate's first traced launch for ui.perfetto.dev: every kernel, wait, sample, step",
     "upgate report run.db --format json | jq -r .verdict",
