@@ -24,7 +24,7 @@ struct capture_opts {
     int64_t threshold_ns; // gaps and lock waits at least this long are sent
     uint32_t sample_hz;   // 0: no sampling
     size_t ring_bytes;    // 0 = 4 MiB; power of two
-    bool prompt;          // samples wake the reader of the rings, instead of waiting until it looks
+    bool prompt;          // records wake the reader of the rings, up to 5,000 times a second, instead of waiting until it looks
 };
 
 // What is one record to the reader. `event` points into the ring and is valid during the call only.
