@@ -59,6 +59,22 @@ TEST(create_write_read)
     store_close(store);
 }
 
+// upgate ab runs, judges, reports and explains in one process.
+TEST(two_hundred_distinct_statements)
+{
+    struct store *store = fresh();
+    struct error err = {0};
+    for (int i = 0; i < 200; i++) {
+        int64_t value = -1;
+        char *sql = xasprintf("SELECT %d", i);
+        if (store_get_int(store, &value, &err, sql, ""))
+            runner_fail(__FILE__, __LINE__, "%s", err.text);
+        CHECK_INT(value, i);
+        free(sql);
+    }
+    store_close(store);
+}
+
 TEST(create_refuses_an_existing_run)
 {
     struct store *store = fresh();

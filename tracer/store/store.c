@@ -24,7 +24,7 @@
 enum {
     STORE_VERSION = 4,            // PRAGMA user_version of contracts/schema.sql
     STORE_MAGIC = 0x55504754,     // PRAGMA application_id, 'UPGT'
-    STORE_STATEMENTS_MAX = 96,    // distinct SQL texts a process uses; more are compiled each time
+    STORE_STATEMENTS_MAX = 256,   // distinct SQL texts a process uses: upgate ab with its diff some 100
     STORE_BUSY_MS = 5000          // a reader holds its lock for milliseconds; 5 s means somebody stays
 };
 
