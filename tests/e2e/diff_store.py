@@ -7,12 +7,14 @@ first in first out, what waits holds the host up, collectives begin when the las
 time as it would in reality, and a slower kernel that is hidden behind another one moves nothing. The untraced pairs, the
 traced ones with their tables, and what the gate would have judged go into a store by contracts/schema.sql.
 
-    python3 tests/e2e/diff_store.py PLANT out.db [--names scrambled] [--seed N] [--pairs N] [--traced N] [--host] [--autograd]
+    python3 tests/e2e/diff_store.py PLANT out.db [--names scrambled] [--seed N] [--pairs N] [--traced N] [--host] [--autograd] [--strength SHARE]
     python3 tests/e2e/diff_store.py --list
 
 From Python: write(plant, path, **options) -> Answer."""
 import argparse
 import dataclasses
+import difflib
+import functools
 import hashlib
 import json
 import math
@@ -473,6 +475,7 @@ class Writer:
         if os.path.exists(path):
             os.remove(path)
         self.db = sqlite3.connect(path)
+        self.db.executescript("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF")  # the schema alone would wait for the disk a hundred times
         with open(os.path.join(SOURCE, "contracts/schema.sql"), encoding="utf-8") as file:
             self.db.executescript(file.read())
         self.strings, self.frames, self.stacks, self.next_id = {}, {}, {}, {}
@@ -674,13 +677,57 @@ class Options:
     hz: int = 997
     interleave: str = "steps"
     autograd: bool = False  # the backward pass is called by a thread of its own, as PyTorch does
+    strength: float = 0.0  # share of the step that the plant moves it by; 0: as it was planted
 
 
-def sides_of(name):
+def as_strong(a, b, factor):
+    """Both sides' ops with `factor` times of what was planted: what was changed lies between the sides, or beyond the new one."""
+    changes = difflib.SequenceMatcher(None, [repr(op) for op in a], [repr(op) for op in b], autojunk=False).get_opcodes()
+    only_removed = all(word in ("equal", "delete") for word, *_ in changes)
+    sides = [], []
+
+    def between(old, new):
+        return max(0, int(old + factor * (new - old)))
+
+    for word, a0, a1, b0, b1 in changes:
+        old, new = a[a0:a1], b[b0:b1]
+        if word == "delete" and only_removed:
+            old = [op.but(dur=int(op.dur * factor)) for op in old]
+        elif word in ("insert", "replace") and [op.kind for op in old] == [op.kind for op in new]:
+            new = [to.but(dur=between(op.dur, to.dur), cost=between(op.cost, to.cost),
+                          nodes=tuple(as_strong(op.nodes, to.nodes, factor)[1])) for op, to in zip(old, new)]
+        elif new:
+            field = "cost" if any(op.kind == "graph" for op in old) else "dur"
+            before_ns, after_ns = (sum(getattr(op, field) for op in ops) for ops in (old, new))
+            scale = between(before_ns, after_ns) / after_ns if after_ns else 1
+            new = [op.but(**{field: int(getattr(op, field) * scale)}) for op in new]
+        sides[0].extend(old)
+        sides[1].extend(new)
+    return sides
+
+
+@functools.lru_cache(maxsize=None)
+def sides_of(name, strength=0.0):
+    """strength: share of the step that the plant moves it by; 0: as it was planted. ValueError: this plant cannot be as strong."""
     change, kinds, pattern, where, base, ranks, answer = PLANTS[name]
     plain = base()
     a = [plain] * ranks
     b = [change(plain, r) if name == "straggler" else change(plain) for r in range(ranks)]
+    if strength:
+        before_ns, after_ns = truth((a, b), ranks)
+        sign = 1 if after_ns > before_ns else -1
+        low, high = 0.0, 64.0
+        for _ in range(14):
+            middle = math.sqrt(max(low, 1 / 64) * high)
+            new = [list(side) for side in zip(*(as_strong(x, y, middle) for x, y in zip(a, b)))]
+            before_ns, after_ns = truth(new, ranks)
+            moved = sign * (after_ns / before_ns - 1)
+            if abs(moved / strength - 1) < 0.005:
+                break
+            low, high = (low, middle) if moved > strength else (middle, high)
+        if abs(moved / strength - 1) > 0.1:
+            raise ValueError(f"{name} cannot move a step by {strength:.0%}")
+        a, b = new
     return [a, b], ranks, Answer(name, kinds, pattern, where, **answer)
 
 
@@ -724,7 +771,8 @@ def add_judgement(w, ratios, options, medians):
 def write(plant_name, path, **options):
     """Writes the store of a plant and gives its answer."""
     options = Options(**options)
-    sides, ranks, answer = sides_of(plant_name)
+    sides, ranks, answer = sides_of(plant_name, options.strength)
+    answer = dataclasses.replace(answer)
     answer.step_ns = truth(sides, ranks)
     answer.delta_ns = answer.step_ns[1] - answer.step_ns[0]
     generator = random.Random(f"{plant_name} {options.seed}")
@@ -787,6 +835,7 @@ def main():
     parser.add_argument("--autograd", action="store_true", help="the backward pass is called by a thread of its own")
     for name in ("seed", "pairs", "traced", "couples"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Options, name))
+    parser.add_argument("--strength", type=float, default=0.0, metavar="SHARE", help="of the step, such as 0.03; as planted without it")
     arguments = parser.parse_args()
     if arguments.list or not arguments.out:
         for name in PLANTS:
@@ -795,7 +844,7 @@ def main():
             print(f"{name:24} {a / MS:7.3f} ms {b / MS:7.3f} ms {100 * (b / a - 1):+7.2f} %  {' '.join(answer.kinds) or 'nothing'}")
         return 0
     answer = write(arguments.plant, arguments.out, seed=arguments.seed, pairs=arguments.pairs, traced=arguments.traced, couples=arguments.couples,
-                   names=arguments.names, host=arguments.host, autograd=arguments.autograd)
+                   names=arguments.names, host=arguments.host, autograd=arguments.autograd, strength=arguments.strength)
     print(json.dumps(dataclasses.asdict(answer)))
     return 0
 
