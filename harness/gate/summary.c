@@ -128,9 +128,10 @@ static void summary_inconclusive(const struct summary_input *input,
     else if (!input->calibration->covered)
         strbuf_add(
             text,
-            "%s; all %d gated cells are within their margins, but how often a gate fails falsely "
-            "here is not known",
-            input->calibration->note, count->gated);
+            "%s; %s %d gated cell%s within the margins, but how often a gate fails falsely here is "
+            "not known",
+            input->calibration->note, count->gated == 1 ? "the" : "all", count->gated,
+            count->gated == 1 ? " is" : "s are");
     int cells = count->of[CELL_INCONCLUSIVE] - (cell && input->trust_ok && !finding);
     if (cells > 0)
         strbuf_add(text, "; %d %scell%s undecided", cells,

@@ -248,6 +248,19 @@ def others(page, folder):
     page.open(html_data.write_page(FOLDER, doubtful, os.path.join(folder, "doubtful.html")))
     cause = text(page, ".cause")
     check("a small certain contribution is not called the cause", "Most of the difference is not explained" in cause and "not told from noise: vectorized" in cause and "Largest contribution" not in cause, cause)
+    quiet_one = html_data.example(300)
+    quiet_one.update(verdict={"word": "pass", "reason": "within the margins"}, workloads=quiet_one["workloads"][:1])
+    quiet_one["workloads"][0]["verdict"] = "pass"
+    quiet_one["how"] = [{"id": "diff", "title": "Diff", "text": "`upgate diff run.db` says it."}]
+    diff = quiet_one["workloads"][0]["diff"]
+    for item in diff["contributions"]:
+        item["named"] = False
+    diff["delta_ns"], diff["step_b_ns"] = 7000, diff["step_a_ns"] + 7000
+    page.open(html_data.write_page(FOLDER, quiet_one, os.path.join(folder, "quiet.html")))
+    check("a passing run says that nothing stands out", "Nothing stands out" in text(page, "#verdict") and count(page, ".cause") == 0, text(page, "#verdict"))
+    ticks = page.eval("Array.from(document.querySelectorAll('#w0-waterfall .tick'), tick => tick.textContent)")
+    check("no two ticks read the same", len(ticks) > 2 and len(set(ticks)) == len(ticks), ticks)
+    check("commands are set as such", text(page, "#how code") == "upgate diff run.db" and "`" not in text(page, "#how"), text(page, "#how")[:200])
     page.open(html_data.write_page(FOLDER, html_data.passing(), os.path.join(folder, "passing.html")))
     check("a passing run", text(page, "h1").startswith("✓PASS") and count(page, ".cause") == 0)
     quiet(page, "passing")

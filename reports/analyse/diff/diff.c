@@ -77,7 +77,7 @@ static void diff_notes(struct diff_job *job)
                        "more measure it.");
     if (units->left_out)
         diff_note(job,
-                  "%zu of %zu windows are left out: they took far longer than the others, and the "
+                  "%zu of %zu couples of windows are left out: one took far longer than the others, and the "
                   "middle of the steps is "
                   "what is explained.",
                   units->left_out, units->count);

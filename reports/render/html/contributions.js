@@ -44,7 +44,7 @@ UP.contributions = {
             UP.el("p", {}, UP.el("b", {text: UP.plainWords(item)}), ": " + UP.signedNs(item.delta_ns) + " a " + unit + (ci ? ", interval " + ci : ", no interval (one window alone)") +
                   (UP.num(item.share) === null ? "" : ", " + UP.percent(item.share, 2) + " of the difference") + "."),
             UP.clean(item.where).trim() ? UP.el("p", {}, UP.el("span", {class: "muted", text: "Place: "}), UP.name(item.where, 300)) : null,
-            texts("Suspects", item.suspects), texts("Evidence", item.evidence)),
+            texts("Suspects", item.suspects), texts("Evidence (a: " + UP.sideName(0) + ", b: " + UP.sideName(1) + ")", item.evidence)),
             UP.el("div", {class: "item-right"}, this.numbers(item, unit), names.length ? [UP.el("h5", {text: names.length > 1 ? "Names" : "Name"}), names.map(([side, name]) => UP.el("p", {class: "whole-name"}, side ? UP.el("span", {class: "muted", text: side + ": "}) : null, UP.whole(name)))] : null,
             finders.length ? UP.el("p", {class: "buttons screen"}, finders) : null));
     },

@@ -33,7 +33,7 @@ UP.parts.bar = (data, bar) => {
 UP.causeLine = (item, diff, unit, scale) => {
     const width = Math.max(1.5, 100 * Math.abs(item.delta_ns) / scale);
     return UP.el("li", {},
-                 UP.el("span", {class: "cause-name"}, UP.name(item.label, 70), UP.clean(item.where).trim() ? UP.el("span", {class: "muted", text: "  " + UP.short(item.where, 50)}) : null),
+                 UP.el("span", {class: "cause-name"}, /^(kernel|cpu_function)_/.test(item.kind) || !item.title ? null : UP.short(item.title, 40) + ": ", UP.name(item.label, 70), UP.clean(item.where).trim() ? UP.el("span", {class: "muted", text: "  " + UP.short(item.where, 50)}) : null),
                  UP.el("span", {class: "cause-bar", "aria-hidden": "true"},
                        UP.el("span", {class: item.delta_ns > 0 ? "slower" : "faster", style: {width: width + "%"}})),
                  UP.el("span", {class: "cause-number"}, UP.signedNs(item.delta_ns), UP.num(item.share) !== null

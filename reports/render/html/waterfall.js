@@ -60,7 +60,7 @@ UP.parts.waterfall = (workload, parent, id, jump) => {
     part.append(UP.el("p", {class: "lead"}, UP.el("b", {text: UP.signedNs(diff.delta_ns)}), " a " + unit, interval ? " (interval " + interval + ")" : "",
                       ". Every bar starts where the one above it ended; the sums stand at the right.",
                       domain.cut ? UP.el("span", {class: "muted", text: " The axis starts at " + UP.ns(scale.domain()[0]) + ", not at 0."}) : null));
-    const round = UP.fixedNs(Math.max(Math.abs(domain.lo), domain.hi), d3.tickStep(domain.lo, domain.hi, 5)); // no two ticks read the same
+    const round = UP.fixedNs(Math.max(Math.abs(domain.lo), domain.hi), d3.tickStep(domain.lo, domain.hi, 5) / 2.2); // no two ticks read the same
     const axis = UP.el("div", {class: "fall axis-row", "aria-hidden": "true"}, UP.el("span", {class: "fall-label"}), UP.el("span", {class: "fall-track"},
         scale.ticks(5).filter(tick => scale(tick) < 97).map(tick => UP.el("span", {class: "tick", style: {left: scale(tick) + "%"}, text: round(tick)}))),
         UP.el("span", {class: "fall-delta num", text: "change"}), UP.el("span", {class: "fall-sum num", text: "sum"}));
