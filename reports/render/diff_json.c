@@ -34,7 +34,7 @@ static json_t *diff_json_texts(const char *const *texts, size_t count)
     return list;
 }
 
-static json_t *diff_json_contribution(const struct diff_contribution *contribution)
+json_t *diff_view_json_contribution(const struct diff_contribution *contribution)
 {
     json_t *item = json_object();
     json_object_set_new(item, "rank", json_integer(contribution->rank));
@@ -74,7 +74,7 @@ static json_t *diff_json_decomposition(const struct diff_workload *workload)
     return parts;
 }
 
-static json_t *diff_json_straggler(const struct diff_straggler *straggler)
+json_t *diff_view_json_straggler(const struct diff_straggler *straggler)
 {
     json_t *item = json_object();
     json_object_set_new(item, "side", json_string(straggler->side ? "b" : "a"));
@@ -100,9 +100,10 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
     json_t *item = json_object(), *contributions = json_array(), *stragglers = json_array(),
            *cold = json_object();
     for (size_t i = 0; i < workload->contribution_count; i++)
-        json_array_append_new(contributions, diff_json_contribution(&workload->contributions[i]));
+        json_array_append_new(contributions,
+                              diff_view_json_contribution(&workload->contributions[i]));
     for (size_t i = 0; i < workload->straggler_count; i++)
-        json_array_append_new(stragglers, diff_json_straggler(&workload->stragglers[i]));
+        json_array_append_new(stragglers, diff_view_json_straggler(&workload->stragglers[i]));
     json_object_set_new(item, "workload", render_json_text(workload->name));
     json_object_set_new(item, "unit", json_string(workload->unit));
     json_object_set_new(item, "unexplained", render_json_text(workload->unexplained));

@@ -23,6 +23,9 @@ struct diff_view {
 int diff_view_table(const struct diff_view *view, const struct render_opts *opts, FILE *stream,
                     struct error *err);
 json_t *diff_view_json(const struct diff *diff); // upgate.diff/1, a new reference
+// Members of its lists, which the HTML page has as well.
+json_t *diff_view_json_contribution(const struct diff_contribution *contribution);
+json_t *diff_view_json_straggler(const struct diff_straggler *straggler);
 // "### Where the difference comes from" and what follows; "" when nothing was traced. The caller
 // frees.
 char *diff_view_markdown(const struct diff *diff);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "reports/render/diff_view.h"
 #include "reports/render/html_parts.h"
 
 enum {
@@ -29,31 +30,33 @@ static json_t *diff_interval(double low, double high)
     return isfinite(low) && isfinite(high) ? html_two(html_ns(low), html_ns(high)) : json_null();
 }
 
+// A page holds no names of 64 KB.
+static json_t *diff_cut(json_t *text)
+{
+    return json_is_string(text) && json_string_length(text) > DIFF_TEXT_BYTES_MAX
+               ? html_text(json_string_value(text), DIFF_TEXT_BYTES_MAX)
+               : json_incref(text);
+}
+
+static json_t *diff_cut_all(json_t *item)
+{
+    const char *key;
+    json_t *cut = json_object(), *value, *text;
+    size_t i;
+    json_object_foreach (item, key, value) {
+        json_array_foreach (value, i, text)
+            json_array_set_new(value, i, diff_cut(text));
+        json_object_set_new(cut, key, diff_cut(value));
+    }
+    json_decref(item);
+    return cut;
+}
+
 static json_t *diff_contribution(const struct diff_contribution *contribution)
 {
-    json_t *item = json_object();
-    json_object_set_new(item, "rank", json_integer(contribution->rank));
-    json_object_set_new(item, "kind", json_string(diff_kind_word(contribution->kind)));
-    json_object_set_new(item, "title", json_string(diff_title(contribution)));
-    json_object_set_new(item, "label", html_text(contribution->label, DIFF_TEXT_BYTES_MAX));
-    json_object_set_new(item, "where", html_text(contribution->where, DIFF_TEXT_BYTES_MAX));
-    json_object_set_new(item, "name_a", html_text(contribution->name_a, DIFF_TEXT_BYTES_MAX));
-    json_object_set_new(item, "name_b", html_text(contribution->name_b, DIFF_TEXT_BYTES_MAX));
-    json_object_set_new(item, "a_ns", html_ns(contribution->a_ns));
-    json_object_set_new(item, "b_ns", html_ns(contribution->b_ns));
-    json_object_set_new(item, "delta_ns", html_ns(contribution->delta_ns));
+    json_t *item = diff_cut_all(diff_view_json_contribution(contribution));
     json_object_set_new(item, "ci_ns",
                         diff_interval(contribution->ci_lo_ns, contribution->ci_hi_ns));
-    json_object_set_new(item, "share", html_real(contribution->share));
-    json_object_set_new(item, "named", json_boolean(contribution->named));
-    json_object_set_new(item, "count_a", html_real(contribution->count_a));
-    json_object_set_new(item, "count_b", html_real(contribution->count_b));
-    json_object_set_new(item, "busy_a_ns", html_ns(contribution->busy_a_ns));
-    json_object_set_new(item, "busy_b_ns", html_ns(contribution->busy_b_ns));
-    json_object_set_new(item, "evidence",
-                        diff_texts(contribution->evidence, contribution->evidence_count));
-    json_object_set_new(item, "suspects",
-                        diff_texts(contribution->suspects, contribution->suspect_count));
     return item;
 }
 
@@ -161,18 +164,9 @@ static json_t *diff_parts(const struct diff_workload *workload)
 static json_t *diff_stragglers(const struct diff_workload *workload)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < workload->straggler_count && i < HTML_LIST_MAX; i++) {
-        const struct diff_straggler *straggler = &workload->stragglers[i];
-        json_t *item = json_object();
-        json_object_set_new(item, "side", json_string(straggler->side ? "b" : "a"));
-        json_object_set_new(item, "rank", json_integer(straggler->rank));
-        json_object_set_new(item, "last_count", json_integer(straggler->last_count));
-        json_object_set_new(item, "collectives", json_integer(straggler->collectives));
-        json_object_set_new(item, "late_ns", html_ns(straggler->late_ns));
-        json_object_set_new(item, "wait_ns", html_ns(straggler->wait_ns));
-        json_object_set_new(item, "why", html_text(straggler->why, DIFF_TEXT_BYTES_MAX));
-        json_array_append_new(list, item);
-    }
+    for (size_t i = 0; i < workload->straggler_count && i < HTML_LIST_MAX; i++)
+        json_array_append_new(list,
+                              diff_cut_all(diff_view_json_straggler(&workload->stragglers[i])));
     return list;
 }
 
