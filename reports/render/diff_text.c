@@ -106,6 +106,8 @@ char *diff_text_answer(const struct diff_workload *workload)
         strbuf_add(&text, "; and %zu more", named - DIFF_TEXT_ANSWER_MAX);
     char *total = diff_text_delta(sum), *delta = diff_text_delta(workload->delta_ns);
     strbuf_add(&text, ". Together %s of %s.", total, delta);
+    if (workload->delta_lo_ns * workload->delta_hi_ns > 0 && sum / workload->delta_ns < 0.5)
+        strbuf_add(&text, " Most of the difference is not told from noise.");
     free(total);
     free(delta);
     return strbuf_take(&text);

@@ -436,6 +436,44 @@ TEST(a_pair_of_one_side_is_no_pair)
     world_end(&world);
 }
 
+static uint32_t trunk_path(struct cost_tree *tree, int64_t ns, const char *const *names)
+{
+    uint32_t node = 0;
+    for (int i = 0; names[i]; i++)
+        node = cost_tree_child(tree, node,
+                               &(struct cost_key){.kind = i ? COST_PYTHON : COST_PHASE,
+                                                  .name = names[i]});
+    const struct cost_key leaf = {.kind = COST_FUNCTION, .class = COST_HOST_RUN, .name = "f"};
+    cost_tree_add(tree, cost_tree_child(tree, node, &leaf), 0, ns, ns, 1);
+    return node;
+}
+
+// "main > train" holds every phase and tells no place; what one phase alone has does.
+TEST(what_is_around_all_phases_is_no_place)
+{
+    struct world world;
+    world_begin(&world, 1);
+    struct cost_tree *tree = world.workload.trees[0];
+    for (int side = 0; side < 2; side++)
+        cost_tree_window(world.workload.trees[side], &(struct cost_window){.steps = 1});
+    trunk_path(tree, 5, (const char *[]){"data", "Loader.run", NULL});
+    trunk_path(tree, 5, (const char *[]){"data", "main", "train", "next_batch", NULL});
+    uint32_t forward =
+        trunk_path(tree, 5, (const char *[]){"forward", "main", "train", "Net.forward", NULL});
+    uint32_t loop = trunk_path(tree, 0, (const char *[]){"optimizer", "main", "train", NULL});
+    trunk_path(tree, 9, (const char *[]){"optimizer", "main", "train", "Adam.step", NULL});
+    // Samples behind the border of their phase.
+    trunk_path(tree, 1, (const char *[]){"optimizer", "main", "train", "Net.forward", NULL});
+    trunk_path(tree, 1, (const char *[]){"data", "main", "train", "Net.forward", NULL});
+    uint32_t step = trunk_path(world.workload.trees[1], 5, (const char *[]){"step", "main", NULL});
+    cost_tree_finish(tree);
+    cost_tree_finish(world.workload.trees[1]);
+    CHECK_STR(diff_place(&world.job, tree, forward), "forward > Net.forward");
+    CHECK_STR(diff_place(&world.job, tree, loop), "optimizer");
+    CHECK_STR(diff_place(&world.job, world.workload.trees[1], step), "step > main");
+    world_end(&world);
+}
+
 TEST(every_kind_has_its_words)
 {
     for (int kind = 0; kind < DIFF_KIND_COUNT; kind++) {

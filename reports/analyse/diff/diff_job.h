@@ -78,6 +78,7 @@ struct diff_job {
     double foreign[2]; // share of the traced time that other programs took, and that is left out
     bool has_gpu;
     const char **place_names[2]; // of nodes, made when they are asked for
+    const bool *trunk[2];        // the same: see diff_trunk
     struct diff_units units;
     json_t *differences; // of the sides' fingerprints; NULL: not known
     const char *notes[DIFF_NOTES_MAX];
@@ -127,6 +128,9 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups,
                        const uint32_t *members, size_t count);
 // Path of a place, indexes as *; at most six links.
 const char *diff_place(struct diff_job *job, const struct cost_tree *tree, uint32_t node);
+
+// Of every node of a side's tree: is it a Python function around all phases? diff_trunk.c
+const bool *diff_trunk(struct diff_job *job, int side);
 size_t diff_places_count(struct diff_job *job, const struct diff_group *groups,
                          const uint32_t *members, size_t count);
 

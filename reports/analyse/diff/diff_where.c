@@ -52,8 +52,11 @@ static void where_path(struct diff_job *job, const struct cost_tree *tree, uint3
         nodes[depth++] = node;
     }
     path->count = 0;
+    const bool *trunk = diff_trunk(job, tree == job->workload->trees[1]);
     while (depth > 0) {
         uint32_t id = nodes[--depth];
+        if (trunk[id])
+            continue;
         const char *name = where_name(job, tree, id);
         if (path->count && strcmp(path->names[path->count - 1], name) == 0)
             continue; // phase "optimizer", module "optimizer"
@@ -62,7 +65,7 @@ static void where_path(struct diff_job *job, const struct cost_tree *tree, uint3
     }
 }
 
-// "forward > layers.* > ... > Linear.forward"
+// "forward > layers.* > ... > Linear.forward". What is around all phases is left away.
 static const char *where_join(struct diff_job *job, const struct where_path *path, size_t count)
 {
     struct strbuf text = {0};
