@@ -171,7 +171,7 @@ static int pftrace_spans(struct pftrace *trace, sqlite3_stmt *stmt, int64_t offs
     return rc;
 }
 
-int pftrace_steps(struct pftrace *trace, struct error *err)
+static int pftrace_steps(struct pftrace *trace, struct error *err)
 {
     if (!trace->launch)
         return pftrace_spans(trace, store_query(trace->store, err, "SELECT rank, -1, begin_ns, dur_ns, 'step ' || idx FROM recorded_step "

@@ -240,7 +240,7 @@ uint64_t pf_thread(struct pf *pf, int32_t pid, int32_t tid, const char *name)
     return pf_track_end(pf);
 }
 
-uint64_t pf_track(struct pf *pf, uint64_t parent, const char *name)
+static uint64_t pf_track(struct pf *pf, uint64_t parent, const char *name)
 {
     pf_track_begin(pf, parent);
     field_text(&pf->message, TRACK_NAME, name);

@@ -24,7 +24,6 @@ uint64_t pf_text(struct pf *pf, enum pf_text kind, const char *text);
 // Tracks; 0 as parent: none. Numbers never 0.
 uint64_t pf_process(struct pf *pf, int32_t pid, const char *name);
 uint64_t pf_thread(struct pf *pf, int32_t pid, int32_t tid, const char *name);
-uint64_t pf_track(struct pf *pf, uint64_t parent, const char *name);
 
 struct pf_note { // beside a slice: number of a PF_TEXT_KEY and of a PF_TEXT_VALUE
     uint64_t key, value;

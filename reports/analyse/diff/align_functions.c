@@ -51,7 +51,9 @@ static size_t functions_keys(const struct align_side *side, const uint32_t *leav
     return kept;
 }
 
-void align_pair_named(struct align_job *job, const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b)
+// Pairs leaves without a group that are the same by name, best first: with module, class and shape, with
+// fewer of them, normalised.
+static void align_pair_named(struct align_job *job, const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b)
 {
     struct functions_keyed *left = xcalloc(count_a + 1, sizeof *left), *right = xcalloc(count_b + 1, sizeof *right);
     for (int level = 0; level < FUNCTIONS_LEVELS; level++) {

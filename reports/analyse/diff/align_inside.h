@@ -90,10 +90,6 @@ void align_rest_moved(struct align_job *job);      // leaves that are at another
 void align_rest_functions(struct align_job *job);  // what is left of functions
 void align_rest_neighbours(struct align_job *job); // what is left of kernels, and then everything
 
-// Pairs leaves without a group that are the same by name, best first: with module, class and shape, with
-// fewer of them, normalised.
-void align_pair_named(struct align_job *job, const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b);
-
 // A new group of these leaves (indexes of leaves); either may be empty.
 void align_join(struct align_job *job, enum align_match match, const uint32_t *a, size_t count_a, const uint32_t *b,
                 size_t count_b);

@@ -65,7 +65,6 @@ void gpu_places_free(struct gpu_path *path);
 uint32_t gpu_place_phase(struct gpu_path *path, int64_t at);        // node of the phase in which the host was
 int64_t gpu_place_phase_end(struct gpu_path *path, int64_t at);     // when it is over
 uint32_t gpu_place_line(const struct gpu_path *path, uint32_t thread); // time line of its modules; COST_NONE: it ran none
-uint32_t gpu_place_module(struct gpu_path *path, uint32_t line, int64_t at);
 uint32_t gpu_place_find(struct gpu_path *path, uint32_t phase, uint32_t module); // node of the place
 uint32_t gpu_place_at(struct gpu_path *path, uint32_t thread, int64_t at);     // all of that
 bool gpu_place_captured(struct gpu_path *path, uint64_t node, uint32_t *ret_module); // of a node of a graph; false: not known

@@ -228,7 +228,7 @@ uint32_t gpu_place_line(const struct gpu_path *path, uint32_t thread)
     return path->places->line_of[thread_slot(path->places, thread)];
 }
 
-uint32_t gpu_place_module(struct gpu_path *path, uint32_t line, int64_t at)
+static uint32_t gpu_place_module(struct gpu_path *path, uint32_t line, int64_t at)
 {
     return line == COST_NONE ? 0 : gpu_timeline_at(&path->lines[line], at);
 }

@@ -290,7 +290,7 @@ bool host_walk_next_part(const struct host_path *path, uint32_t thread, bool on_
     return false;
 }
 
-void host_walk_on(struct host_walk *walk, uint32_t thread, int64_t begin, int64_t end)
+static void host_walk_on(struct host_walk *walk, uint32_t thread, int64_t begin, int64_t end)
 {
     const struct part *part;
     while (begin < end && host_walk_next_part(walk->path, thread, true, begin, end, &part)) {
@@ -388,17 +388,4 @@ uint32_t host_path_place(struct host_path *path, uint32_t rank, int64_t at, bool
     const struct host_tick *tick = &thread->ticks[near];
     int64_t distance = tick->at > at ? tick->at - at : at - tick->at;
     return host_place(path, chain, distance <= path->host->tick_ns ? tick->python : 0);
-}
-
-bool host_path_waits(const struct host_path *path, uint32_t rank, int64_t at)
-{
-    if (!host_rank_known(path, rank))
-        return false;
-    const struct host_rank *row = &path->ranks[rank];
-    size_t sync = host_sync_from(row, at);
-    if (sync < row->sync_count && row->syncs[sync].begin <= at)
-        return true;
-    const struct host_thread *thread = path->threads[path->trace->ranks[rank].thread];
-    size_t off = host_off_from(thread, at);
-    return off < thread->off_count && thread->offs[off].begin <= at;
 }

@@ -23,7 +23,4 @@ void host_path_add(struct host_path *path, uint32_t rank, int64_t begin, int64_t
 // The node of the place that the rank was in at an instant (phase, Python functions as far as `python` says): for GPU leaves.
 uint32_t host_path_place(struct host_path *path, uint32_t rank, int64_t at, bool python);
 
-// Is the rank's step thread off the CPU, or in a call of CUDA that waits, at this instant? For a GPU gap.
-bool host_path_waits(const struct host_path *path, uint32_t rank, int64_t at);
-
 #endif

@@ -166,7 +166,6 @@ void host_walk_give(struct host_walk *walk, uint32_t python, uint32_t leaf, enum
 // [begin, end) of one chain, of a thread.
 void host_walk_thread(struct host_walk *walk, uint32_t thread, int64_t begin, int64_t end);
 void host_walk_off(struct host_walk *walk, uint32_t thread, const struct host_off *off, int64_t begin, int64_t end);
-void host_walk_on(struct host_walk *walk, uint32_t thread, int64_t begin, int64_t end);
 // [begin, end) of a part whose cause is known.
 void host_walk_part(struct host_walk *walk, uint32_t thread, const struct part *part, uint32_t python, int64_t begin, int64_t end);
 // The first part of the thread, on the CPU or off it, that overlaps [begin, end).

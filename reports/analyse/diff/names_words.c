@@ -33,7 +33,7 @@ void names_end(struct names_out *out, bool hash)
     out->text[out->len] = '\0';
 }
 
-bool names_is(const char *text, size_t len, const char *word)
+static bool names_is(const char *text, size_t len, const char *word)
 {
     return strlen(word) == len && !memcmp(text, word, len);
 }

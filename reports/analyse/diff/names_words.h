@@ -16,7 +16,6 @@ struct names_out { // what does not fit is hashed, so that names that differ lat
 void names_put(struct names_out *out, const char *text, size_t len);
 void names_end(struct names_out *out, bool hash); // NUL, and the hash of what was cut
 
-bool names_is(const char *text, size_t len, const char *word); // equal
 bool names_ident(char c);                                       // of an identifier
 
 // Without architectures, versions, hashes and counters of generated code. false: nothing is left of it.
