@@ -19,7 +19,7 @@ enum {
     DIFF_NUMBER_WIDTH = 10
 };
 
-static const double diff_wait_min = 0.005,   // of a step: less waiting for a rank is no straggler
+static const double diff_wait_min = 0.005, // of a step: less waiting for a rank is no straggler
     diff_unnamed_min = 0.002; // of a step, as for what is named: less is not worth its lines
 
 static enum screen_style diff_style(double delta_ns)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python functions around all phases of a step ("main > run > train"): they hold every place, so
-// they tell none, and where a contribution is reads better without them. A chain of functions that
-// hold most of the time of most phases, of two at least: samples at a border show some function of
-// one phase in the next. Pure; reads the tree of a side.
+// The Python functions around all phases of a step ("main > run > train"): they hold every place,
+// so they tell none, and where a contribution is reads better without them. A chain of functions
+// that hold most of the time of most phases, of two at least: samples at a border show some
+// function of one phase in the next. Pure; reads the tree of a side.
 #include <string.h>
 
 #include "reports/analyse/diff/diff_job.h"

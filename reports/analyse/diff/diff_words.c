@@ -57,6 +57,7 @@ const char *diff_title(const struct diff_contribution *contribution)
     if (contribution->kind == DIFF_MEMCPY && before != after)
         return after ? "Copies added" : "Copies removed";
     if (contribution->kind == DIFF_SYNC_ADDED && before && after)
-        return contribution->delta_ns < 0 ? "Shorter waits for the GPU" : "Longer waits for the GPU";
+        return contribution->delta_ns < 0 ? "Shorter waits for the GPU"
+                                          : "Longer waits for the GPU";
     return diff_kind_title_of(contribution->kind, contribution->delta_ns);
 }

@@ -10,7 +10,7 @@ UP.parts.stragglers = (workload, parent, id) => {
     if (!rows.length)
         return;
     const part = UP.part(parent, 3, id + "-stragglers", "Stragglers", "stragglers");
-    part.append(UP.rowsTable("Ranks that arrived last at collectives", [["Side"], ["Rank", "num"], ["Arrived last", "num"], ["Late in all", "num"], ["Others waited", "num"], ["Why", "text"]],
+    part.append(UP.rowsTable("Ranks that arrived last at collectives", [["Side"], ["Rank", "num"], ["Arrived last", "num"], ["Late by, mean", "num"], ["Others wait a step", "num"], ["Why", "text"]],
         rows.slice(0, 100).map(row => [UP.sideName(row.side === "b" ? 1 : 0), UP.integer(row.rank), UP.integer(row.last_count) + " of " + UP.integer(row.collectives), UP.ns(row.late_ns), UP.ns(row.wait_ns), UP.clean(row.why).slice(0, 500) || "not known"])));
 };
 
