@@ -71,7 +71,7 @@ UP.plain = {
     sync_added: ["The host waits for the GPU more", "The host waits for the GPU less"], memcpy: ["Copies take longer", "Copies take less"],
     comm_exposed: ["More communication is not hidden behind compute", "More communication is hidden behind compute"],
     data_wait: ["The step waits longer for its data", "The step waits less for its data"],
-    python_overhead: ["Python itself takes longer", "Python itself takes less"], compile: ["Compilation takes longer", "Compilation takes less"],
+    python_overhead: ["More time in Python", "Less time in Python"], compile: ["Compilation takes longer", "Compilation takes less"],
     cold_start: ["The first step takes longer", "The first step takes less"],
     memory_alloc: ["Allocating and freeing memory takes longer", "Allocating and freeing memory takes less"],
     clock_throttle: ["The clock is lower", "The clock is higher"],
