@@ -63,7 +63,7 @@ def main():
         print("skipped: recording needs root; the answers are fine")
         return 77
     regressions.PAIRS, regressions.TRACED_PAIRS = 3, 2
-    regressions.STEPS = {key: max(20, steps // 2) for key, steps in regressions.STEPS.items()}
+    regressions.STEPS = {key: max(20, steps // 3) for key, steps in regressions.STEPS.items()}
     failed = []
     for name in QUICK:
         for seed in range(1, TRIES + 1):
