@@ -12,6 +12,7 @@
 #include "reports/render/diff_view.h"
 #include "reports/render/forms.h"
 #include "reports/render/html.h"
+#include "reports/render/markdown_text.h"
 #include "reports/render/pftrace.h"
 #include "reports/render/render.h"
 #include "reports/render/screen.h"
@@ -113,9 +114,13 @@ static char *file_json(struct store *store, struct error *err)
         return NULL;
     }
     char *json = json_dumps(document, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_decref(document);
+    if (!json) {
+        error_set(err, -EIO, "failed to make the JSON document: no memory, or a text that is not UTF-8");
+        return NULL;
+    }
     char *text = xasprintf("%s\n", json);
     free(json);
-    json_decref(document);
     return text;
 }
 
@@ -130,20 +135,35 @@ static char *file_report(struct store *store, enum file_form form, const struct 
     return text;
 }
 
-// The verdict, then where the difference comes from. A store without traced launches has the verdict only.
-static char *file_markdown(struct store *store, const struct render_opts *opts, struct error *err)
+// The section of the difference, "" where there is nothing to compare. The verdict is not lost with a difference that
+// cannot be read: the section says why.
+static char *file_markdown_diff(struct store *store)
 {
     struct diff *diff = NULL;
-    struct error none = {0};
+    struct error err = {0};
+    int rc = diff_analyse(store, &(struct diff_opts){0}, &diff, &err);
+    if (rc == 0) {
+        char *section = diff_view_markdown(diff);
+        diff_free(diff);
+        return section;
+    }
+    struct strbuf out = {0};
+    if (rc != -ENODATA) {
+        strbuf_add(&out, "### Where the difference comes from\n\nNot known: ");
+        markdown_text(&out, err.text);
+        strbuf_add(&out, "\n");
+    }
+    return strbuf_take(&out);
+}
+
+static char *file_markdown(struct store *store, const struct render_opts *opts, struct error *err)
+{
     char *verdict = file_report(store, FILE_FORM_MD, opts, err);
-    if (!verdict || diff_analyse(store, &(struct diff_opts){0}, &diff, &none) != 0)
-        return verdict;
-    char *section = diff_view_markdown(diff);
-    char *text = *section ? xasprintf("%s\n%s", verdict, section) : NULL;
+    if (!verdict)
+        return NULL;
+    char *section = file_markdown_diff(store);
+    char *text = xasprintf("%s%s%s", verdict, *section ? "\n" : "", section);
     free(section);
-    diff_free(diff);
-    if (!text)
-        return verdict;
     free(verdict);
     return text;
 }
