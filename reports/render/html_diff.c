@@ -13,14 +13,13 @@
 enum {
     HTML_CONTRIBUTIONS_MAX = 200, // the page shows ten and draws the rest as one bar
     HTML_ROWS_MAX = 5000,
-    HTML_EVIDENCE_MAX = 12,
     DIFF_TEXT_BYTES_MAX = 1000,
 };
 
 static json_t *diff_texts(const char *const *texts, size_t count)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < count && i < HTML_EVIDENCE_MAX; i++)
+    for (size_t i = 0; i < count; i++)
         json_array_append_new(list, html_text(texts[i], DIFF_TEXT_BYTES_MAX));
     return list;
 }
