@@ -23,8 +23,6 @@ enum diff_kind { // words: INTERFACES, upgate.diff/1
     DIFF_KIND_COUNT
 };
 const char *diff_kind_word(enum diff_kind kind);   // "kernel_slower"
-const char *diff_kind_title(enum diff_kind kind);  // "Kernel slower", for people
-const char *diff_kind_title_of(enum diff_kind kind, double delta_ns); // "Kernel faster", by the sign of the difference
 
 struct diff_contribution {
     int rank;             // 1 = largest absolute difference

@@ -38,12 +38,7 @@ const char *diff_kind_word(enum diff_kind kind)
     return kind < DIFF_KIND_COUNT ? diff_kinds[kind].word : "unknown";
 }
 
-const char *diff_kind_title(enum diff_kind kind)
-{
-    return kind < DIFF_KIND_COUNT ? diff_kinds[kind].slower : "Unknown";
-}
-
-const char *diff_kind_title_of(enum diff_kind kind, double delta_ns)
+static const char *diff_kind_title(enum diff_kind kind, double delta_ns)
 {
     if (kind >= DIFF_KIND_COUNT)
         return "Unknown";
@@ -59,5 +54,5 @@ const char *diff_title(const struct diff_contribution *contribution)
     if (contribution->kind == DIFF_SYNC_ADDED && before && after)
         return contribution->delta_ns < 0 ? "Shorter waits for the GPU"
                                           : "Longer waits for the GPU";
-    return diff_kind_title_of(contribution->kind, contribution->delta_ns);
+    return diff_kind_title(contribution->kind, contribution->delta_ns);
 }
