@@ -209,6 +209,12 @@ def test_bad_input():
     refused(change("void.db", "good.db", "DELETE FROM step WHERE launch_id IN (SELECT l.id FROM launch l JOIN pair p ON "
                    "p.id = l.pair_id WHERE p.phase = 'traced')", "DELETE FROM block WHERE pair_id IN (SELECT id FROM pair "
                    "WHERE phase = 'traced')", "DELETE FROM gpu_op", "DELETE FROM sample", "DELETE FROM gap"), 4, "nothing is explained")
+    # What cannot be read takes the explanation away, never the verdict.
+    damaged = change("damaged.db", "good.db", "PRAGMA foreign_keys = 0", "DROP TABLE gpu_work")
+    refused(damaged, 4, "gpu_work")
+    subprocess.run([UPGATE, "report", path("damaged.db"), "-o", path("damaged.md")], check=True)
+    text = open(path("damaged.md")).read()
+    assert "step_time" in text and "Not known: " in text and "gpu_work" in text, text
     run("good.db", "-o", "out.pdf", code=2)
     run("good.db", "-o", "nowhere/out.json", code=4)
     run(code=2)
