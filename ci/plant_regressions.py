@@ -5,12 +5,13 @@ compared with reference_models/plants/regressions.json. tests/root/regressions.p
 
 A contribution answers a plant when its kind is one of the answer's, and name and place match the answer's patterns.
 Only what is named counts: contributions that upgate itself does not tell from noise are no answers and accuse nobody."""
+import contextlib
 import datetime
 import json
 import os
-import platform
 import re
 import shlex
+import sqlite3
 import subprocess
 import tempfile
 import time
@@ -27,6 +28,7 @@ PAIRS, TRACED_PAIRS, VOIDS = 4, 3, 12
 STEPS = {("native", "dlrm"): 200, ("native", "transformer"): 150, ("native", "allreduce"): 120,
          ("torch", "dlrm"): 120, ("torch", "transformer"): 80, ("torch", "ddp"): 40}
 INFER_FACTOR = 2  # requests are shorter
+GPU_CPUS = 3  # of a rank: its own thread, that of the backward pass, the driver's
 RUN_S = 900
 EFFECT_LEAST = 0.01  # of the step: below, a plant whose strength depends on the machine had none
 FIRST, TOP, WRONG, MISSED, QUIET, ACCUSED = "first", "top three", "wrong", "missed", "quiet", "accused"
@@ -55,6 +57,9 @@ def lack(need):
     if need.startswith("cpus:"):
         wanted = int(need[5:])
         return "" if len(os.sched_getaffinity(0)) >= wanted else "needs %d CPUs" % wanted
+    if need.startswith("gpus:"):
+        return lack("gpu") or ("" if python_says("import torch; print(torch.cuda.device_count() >= %d)" % int(need[5:])) else
+                               "needs %d GPUs" % int(need[5:]))
     if need in ("torch", "sdpa", "inductor", "gpu"):
         if not os.access(PYTHON, os.X_OK):
             return "no '%s': ci/setup --envs makes it, or name another in UPGATE_PLANTS_PYTHON" % PYTHON
@@ -87,9 +92,11 @@ def plan_of(answer, seed):
     if workload.get("mode") == "infer":
         steps *= INFER_FACTOR
     busy = max(workload.get("ranks", 1), workload.get("threads", 1))
+    if any(need.startswith("gpu") for need in answer["needs"]):
+        busy *= GPU_CPUS
     # One thread has a CPU for itself; the recorder of its traced launches is on another one.
     cpus = answer.get("cpus") or ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0))[-busy:])
-    plant = {"PLANT": answer["plant"]} if answer["plant"] else {}
+    plant = dict(answer.get("env", {}), **({"PLANT": answer["plant"]} if answer["plant"] else {}))
     return {
         "baseline": {"name": "old", "env": {}},
         "candidate": {"name": "new", "env": plant},
@@ -188,6 +195,7 @@ def run(name, seed, keep=None):
         store = os.path.join(keep or directory, "%s-%d.db" % (name, seed))
         try:
             conclude(result, answer, difference(answer, seed, store, directory))
+            result["machine"] = machine_of(store)
         except Trouble as trouble:
             result["said"] = str(trouble)
     result["seconds"] = time.monotonic() - begin
@@ -219,7 +227,9 @@ def again(name, seed, keep, *options):
     result = {"plant": name, "seed": seed, "verdict": FAILED, "said": "", "strength": answer["strength"]}
     with tempfile.TemporaryDirectory(prefix="upgate-plants-") as directory:
         try:
-            conclude(result, answer, explained(os.path.join(keep, "%s-%d.db" % (name, seed)), directory, *options))
+            store = os.path.join(keep, "%s-%d.db" % (name, seed))
+            conclude(result, answer, explained(store, directory, *options))
+            result["machine"] = machine_of(store)
         except Trouble as trouble:
             result["said"] = str(trouble)
     result["seconds"] = time.monotonic() - begin
@@ -252,14 +262,12 @@ def table():
     return "\n".join(lines)
 
 
-def machine():
-    model = "unknown CPU"
-    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    return "%d CPUs, %s, Linux %s" % (os.cpu_count(), model, platform.release())
+def machine_of(store):
+    """Where the runs in a store were made, in words."""
+    with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % store, uri=True)) as db:
+        host = json.loads(db.execute("SELECT host FROM run").fetchone()[0])
+        gpu = [row[0] for row in db.execute("SELECT name FROM gpu_device WHERE name NOT NULL ORDER BY id LIMIT 1")]
+    return ", ".join(gpu + ["%d CPUs" % host["cpu_count"], host["cpu_model"], "Linux " + host["kernel"]])
 
 
 PAGE = """# Planted regressions
@@ -268,7 +276,11 @@ Does `upgate diff` name what got slower? One side of a reference workload gets a
 (%(pairs)d untraced pairs, %(traced)d traced ones), `upgate diff` explains the difference, and its named contributions are compared with
 [regressions.json](../reference_models/plants/regressions.json). A contribution that upgate does not tell from noise is no answer, and accuses nobody.
 
-Made by %(command)s on %(machine)s, %(date)s. Not all of it is upgate's doing: other load of the machine moves both sides.
+Made by %(command)s, %(date)s, on
+
+%(machines)s
+
+Not all of it is upgate's doing: other load of the machine moves both sides.
 
 %(summary)s
 
@@ -300,6 +312,12 @@ def summary(results):
     return " ".join(lines)
 
 
+def machines(results):
+    """A line for each machine, with the number of its runs."""
+    where = [r["machine"] for r in results if r.get("machine")]
+    return "\n".join("- %s: %d runs" % (one, where.count(one)) for one in sorted(set(where)))
+
+
 def share_of(results, verdicts):
     count = sum(r["verdict"] in verdicts for r in results)
     return count, len(results), percent(count / len(results)) if results else "-"
@@ -325,7 +343,7 @@ def page(results, path):
             name, answer["what"], percent(answer["strength"]), 100 * found, len(runs), sum(r["verdict"] in GOOD for r in runs),
             sum(r["verdict"] in GOOD + (TOP,) for r in runs),
             "%s: `%s`" % (last["kind"], re.sub(r"[|`\s]", " ", short(last["label"]))) if last.get("label") else "-"))
-    return PAGE % {"pairs": PAIRS, "traced": TRACED_PAIRS, "command": command, "machine": machine(), "rows": "\n".join(rows),
+    return PAGE % {"pairs": PAIRS, "traced": TRACED_PAIRS, "command": command, "machines": machines(results), "rows": "\n".join(rows),
                    "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "summary": summary(results),
                    "absent": "\nNot in the table:\n\n%s\n" % "\n".join("- %s: %s" % (why, ", ".join(names)) for why, names in absent.items())
                    if absent else ""}

@@ -150,6 +150,27 @@ class _Hooks:
             self._seen[name] = self._seen.get(name, 0) + i
 
 
+class _ShortMemory:
+    """Room for one of two blocks that are asked for in turns, each on a stream of its own: a stream's cached block does
+    not serve another's, so every time the allocator asks the driver in vain, gives its cache back and asks again."""
+
+    BYTES, STEPS_BEFORE = 1 << 30, 5
+
+    def __init__(self):
+        self._streams, self._steps = (torch.cuda.Stream(), torch.cuda.Stream()), 0
+
+    def allocate(self):
+        self._steps += 1
+        if self._steps < self.STEPS_BEFORE:  # what the step itself needs is not known yet
+            return
+        if self._steps == self.STEPS_BEFORE:
+            total = torch.cuda.get_device_properties(0).total_memory
+            torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 1.5 * self.BYTES) / total)
+        for stream in self._streams:
+            with torch.cuda.stream(stream):
+                torch.empty(self.BYTES, dtype=torch.uint8, device="cuda")
+
+
 class Regress:
     """Around the steps of one process. begin, data, forward, end are called in each."""
 
@@ -166,6 +187,7 @@ class Regress:
         self._straggles = shares.get("straggle", 0.0) if last else 0.0
         if "hooks" in self._plant.flags:
             self._hooks = _Hooks(model)
+        self._short = _ShortMemory() if "allocretry" in self._plant.flags and args.device == "cuda" else None
         self._any = bool(shares or self._operators)
 
     def begin(self):
@@ -190,6 +212,8 @@ class Regress:
             torch.cuda.synchronize()
         if "emptycache" in self._plant.flags and self._args.device == "cuda":
             torch.cuda.empty_cache()
+        if self._short:
+            self._short.allocate()
 
     def end(self):
         """In the step, last."""
