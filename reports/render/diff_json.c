@@ -84,6 +84,7 @@ json_t *diff_view_json_straggler(const struct diff_straggler *straggler)
     json_object_set_new(item, "late_ns", diff_json_ns(straggler->late_ns));
     json_object_set_new(item, "wait_ns", diff_json_ns(straggler->wait_ns));
     json_object_set_new(item, "why", render_json_text(straggler->why));
+    json_object_set_new(item, "why_ns", diff_json_ns(straggler->why_ns));
     return item;
 }
 
@@ -128,6 +129,7 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
     json_object_set_new(item, "decomposition", diff_json_decomposition(workload));
     json_object_set_new(item, "contributions", contributions);
     json_object_set_new(item, "stragglers", stragglers);
+    json_object_set_new(item, "late", render_json_text(workload->late));
     json_object_set_new(item, "notes", diff_json_texts(workload->notes, workload->note_count));
     return item;
 }

@@ -219,6 +219,8 @@ static void diff_basis(struct table *table, const struct diff_workload *workload
 static void diff_brief(struct table *table, const struct diff_workload *workload)
 {
     size_t shown = 0;
+    if (workload->late)
+        diff_line(table, shown++ ? "" : "  because", xstrdup(workload->late));
     for (size_t i = 0; i < workload->contribution_count && shown < DIFF_BRIEF; i++) {
         const struct diff_contribution *contribution = &workload->contributions[i];
         if (!contribution->named)

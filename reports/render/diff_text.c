@@ -81,6 +81,8 @@ char *diff_text_answer(const struct diff_workload *workload)
     struct strbuf text = {0};
     size_t named = 0;
     double sum = 0;
+    if (workload->late)
+        strbuf_add(&text, "%s. ", workload->late);
     for (size_t i = 0; i < workload->contribution_count; i++) {
         const struct diff_contribution *contribution = &workload->contributions[i];
         if (!contribution->named)

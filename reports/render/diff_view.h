@@ -41,6 +41,6 @@ char *diff_text_share(double share);                                    // "41 %
 char *diff_text_title(
     const struct diff_contribution *contribution); // "Kernel slower: softmax_warp_forward"
 char *diff_text_answer(
-    const struct diff_workload *workload); // one sentence: what the difference is made of
+    const struct diff_workload *workload); // what the difference is made of; who comes late first
 
 #endif

@@ -197,6 +197,7 @@ json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
     json_t *diff = json_object(), *contributions = json_array();
     json_object_set_new(diff, "unexplained", html_text(workload->unexplained, DIFF_TEXT_BYTES_MAX));
     json_object_set_new(diff, "notes", diff_texts(workload->notes, workload->note_count));
+    json_object_set_new(diff, "late", html_text(workload->late, DIFF_TEXT_BYTES_MAX));
     diff_numbers(diff, workload);
     if (workload->unexplained) {
         json_decref(contributions);

@@ -65,6 +65,9 @@ def check_plant(name, host, names):
     os.remove(path(store))
     check_sums(workload)
     named = [c for c in workload["contributions"] if c["named"]]
+    late = workload["late"] or ""  # who comes late is said first, and only of who does
+    assert bool(late) == (name == "straggler"), (name, late, workload["stragglers"])
+    assert not late or re.match(r"Rank 1 arrives last at .* collectives, by .*: function slow_on_this_rank, ", late), late
     if answer.silent:
         assert not named, (name, named[:3])
         return

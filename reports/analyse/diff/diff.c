@@ -201,6 +201,7 @@ static int diff_explain(struct diff_job *job, struct error *err)
                          workload->name);
         return 0;
     }
+    diff_late(job);
     diff_typical(job);
     diff_notes(job);
     return 0;

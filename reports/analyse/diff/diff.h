@@ -53,6 +53,7 @@ struct diff_straggler {
     int64_t last_count, collectives;
     double late_ns, wait_ns;
     const char *why; // NULL
+    double why_ns;   // by how much longer it did that than the other ranks, a step; NAN
 };
 
 struct diff_row { // every function, kernel, stall, aligned: the table of the report
@@ -76,6 +77,7 @@ struct diff_workload {
     struct diff_contribution *contributions; size_t contribution_count; // all, largest first
     struct diff_row *rows;   size_t row_count;
     struct diff_straggler *stragglers; size_t straggler_count;
+    const char *late; // the difference is a rank that others wait for: the sentence that says so; NULL
     const char **notes;      size_t note_count; // what weakens the answer, sentences
     double cold_a_ns, cold_b_ns; // first step; NAN
     struct cost_tree *trees[2];   // NULL when unexplained

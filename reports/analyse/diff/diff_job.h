@@ -20,6 +20,7 @@ struct diff_untraced {
     bool mean;     // the mean step is compared: its change is another one than the median's
     double spread; // sd of ln(b / a) from launch to launch, beyond what blocks within a launch show
     int pairs;     // behind spread
+    double error;  // sd of the mean of ln(b / a)
     double cold[2], cold_lo, cold_hi; // first step; bounds of b - a
 };
 
@@ -49,12 +50,14 @@ struct diff_units {
     double *steps[2];       // of each window, in units of what is compared
     double total_steps[2], total_wall[2];
     double scale[2]; // untraced over traced
+    double apart_error; // sd of ln(scale[0] / scale[1]) by noise alone
     size_t used[2], left_out;
     uint32_t pairs; // with units of both sides
 };
 
 struct diff_estimate {
     double a, b, delta;       // ns a step, scaled
+    double dbg_within, dbg_between;
     double variance, degrees; // NAN: one window alone
     double systematic;  // bound of what unlike tracing of the sides can have moved it by; never as
                         // much as itself alone
@@ -120,6 +123,8 @@ void diff_contribute(struct diff_job *job); // contributions.c: contributions, r
 // diff_alike.c: what many groups show together (all kernels slower alike, threads lost) becomes
 // their kind.
 void diff_alike(const struct diff_job *job, struct diff_group *groups, size_t count);
+// diff_late.c: whether the difference is one rank that comes late: workload->late, and evidence.
+void diff_late(struct diff_job *job);
 void diff_rows_make(struct diff_job *job, const struct diff_group *groups);
 
 // The place that holds at least four fifths of the weights: "backward > layers.*.attn"; "" for the

@@ -89,6 +89,7 @@ static void side_stragglers(struct diff_job *job, const struct launch_trace *tra
             .late_ns = (double)found[i].late_ns_mean,
             .wait_ns = (double)found[i].wait_ns_step,
             .why = arena_copy(job->arena, found[i].why),
+            .why_ns = found[i].why_ns_step > 0 ? (double)found[i].why_ns_step : NAN,
         };
     workload->stragglers = all;
     workload->straggler_count += count;

@@ -22,6 +22,7 @@ struct straggler {
     int64_t late_ns_mean;   // behind the one before it, when it was last
     int64_t wait_ns_step;   // what the others waited for it, a step
     const char *why;        // what it did meanwhile: "cpu_function gemm", "stall fsync"; NULL: not known
+    int64_t why_ns_step;    // by how much it did that longer than the others, a step; 0: not known
 };
 // By NCCL's rows, or without NCCL by the ranks' arrival at the waits for each other. Returns the number filled, at most max,
 // worst first. Names live in the tree.

@@ -230,14 +230,15 @@ static void call_add(const struct launch_trace *trace, const struct arrival *arr
                       overlap(trace->calls[i].begin, trace->calls[i].end, arrival->before, arrival->enqueued));
 }
 
-// What the rank did in the collectives that it was last to, at most CASES_MAX of them, spread over the launch.
-static const char *why(struct search *search, uint32_t rank, int64_t count, struct cost_tree *tree)
+// What the rank did in the collectives that it was last to, at most CASES_MAX of them, spread over the launch; longer than the
+// others by ns, over all of these collectives.
+static struct deed why(struct search *search, uint32_t rank, int64_t count, struct cost_tree *tree)
 {
     const struct launch_trace *trace = search->trace;
     struct cost_tree *scratch = cost_tree_new();
     struct host_path *host = host_path_new(trace, scratch);
     double *sums = xcalloc(trace->kernel_count + 1, sizeof *sums);
-    int64_t others = 1, seen = 0, every = 1 + (count - 1) / CASES_MAX, host_late = 0, late = 0;
+    int64_t others = 1, seen = 0, looked = 0, every = 1 + (count - 1) / CASES_MAX, host_late = 0, late = 0;
     struct deed best = {0};
     for (uint32_t i = 0; i < 2; i++)
         cost_tree_window(scratch, &(struct cost_window){.pair = trace->pair, .couple = -1, .rank = i, .steps = 1});
@@ -253,6 +254,7 @@ static const char *why(struct search *search, uint32_t rank, int64_t count, stru
             device_add(trace, rows[k].rank, rows[k].before, rows[k].at, k + 1 < n ? -1.0 / (double)(n - 1) : 1.0, sums);
             next = k + 1 < n && rows[k].enqueued > next ? rows[k].enqueued : next;
         }
+        looked++;
         others = (int64_t)n - 1;
         late += search->lates[i].late_ns;
         host_late += rows[n - 1].enqueued > next ? rows[n - 1].enqueued - next : 0;
@@ -272,30 +274,36 @@ static const char *why(struct search *search, uint32_t rank, int64_t count, stru
     host_path_free(host);
     cost_tree_free(scratch);
     free(sums);
-    return best.name;
+    best.ns = looked && (host_late * 2 < late || trace->host) ? best.ns / looked * count : 0; // of calls: one alone
+    return best;
 }
 
 // --- without NCCL
 
 // What the rank's host did more than the others' in the same steps, at most CASES_MAX windows of each.
-static const char *why_by_windows(const struct launch_trace *trace, uint32_t rank, struct cost_tree *tree)
+static struct deed why_by_windows(const struct launch_trace *trace, uint32_t rank, struct cost_tree *tree)
 {
     struct cost_tree *scratch = cost_tree_new();
     struct host_path *host = host_path_new(trace, scratch);
     struct deed best = {0};
+    int64_t looked = 0, steps = 0; // of the rank: looked at, and all
     for (uint32_t i = 0; i < 2; i++)
         cost_tree_window(scratch, &(struct cost_window){.pair = trace->pair, .couple = -1, .rank = i, .steps = 1});
+    for (uint32_t i = 0; i < trace->ranks[rank].window_count; i++)
+        steps += trace->windows[trace->ranks[rank].window_first + i].steps;
     for (uint32_t k = 0; k < trace->rank_count; k++) {
         uint32_t every = 1 + trace->ranks[k].window_count / CASES_MAX;
         for (uint32_t i = 0; i < trace->ranks[k].window_count; i += every) {
             const struct launch_window *window = &trace->windows[trace->ranks[k].window_first + i];
             host_path_add(host, k, window->begin, window->end, COST_HOST_RUN, COST_NONE, k != rank);
+            looked += k == rank ? window->steps : 0;
         }
     }
     host_compare(scratch, (int64_t)trace->rank_count - 1, &best, tree);
     host_path_free(host);
     cost_tree_free(scratch);
-    return best.name;
+    best.ns = looked ? best.ns / looked * steps : 0;
+    return best;
 }
 
 static size_t by_waits(const struct launch_trace *trace, const struct cost_tree *tree, struct straggler *all)
@@ -380,9 +388,11 @@ size_t stragglers_find(const struct launch_trace *trace, struct host_path *host,
         for (; count < max && count < trace->rank_count && all[count].last_count; count++) {
             ret[count] = all[count];
             uint32_t rank = ret[count].rank;
-            ret[count].why = search.late_count ? why(&search, rank, ret[count].last_count, tree)
-                             : trace->host     ? why_by_windows(trace, rank, tree)
-                                               : NULL;
+            struct deed did = search.late_count ? why(&search, rank, ret[count].last_count, tree)
+                              : trace->host     ? why_by_windows(trace, rank, tree)
+                                                : (struct deed){0};
+            ret[count].why = did.name;
+            ret[count].why_ns_step = did.ns / (search.steps[rank] ? search.steps[rank] : 1);
         }
     }
     free(search.arrivals);

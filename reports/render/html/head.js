@@ -72,6 +72,8 @@ UP.cause = (workload, index) => {
         box.append(UP.el("p", {text: "No single contribution stands out of the noise."}), ...UP.causeDoubt(diff, telling, unit));
         return box;
     }
+    if (UP.clean(diff.late).trim()) // others only wait for it: it is the answer
+        box.append(UP.el("p", {class: "cause-late"}, UP.el("b", {text: UP.clean(diff.late).slice(0, 400)}), "."));
     const first = telling[0], doubt = UP.causeDoubt(diff, telling, unit), small = doubt.length > 0;
     box.append(UP.el("p", {class: "cause-main"}, UP.el("span", {class: "muted", text: small ? "Surest contribution: " : "Largest contribution: "}), UP.el("b", {text: UP.plainWords(first)}), ": ",
                      UP.name(first.label, 100, "code"), ", ", UP.el("b", {class: first.delta_ns > 0 ? "slower-text" : "faster-text", text: UP.signedNs(first.delta_ns)}), " a " + unit,
@@ -81,10 +83,6 @@ UP.cause = (workload, index) => {
     const alike = telling.filter(item => item.kind === first.kind && Math.sign(item.delta_ns) === Math.sign(first.delta_ns)), together = d3.sum(alike, item => item.delta_ns);
     if (alike.length > 1 && Math.abs(together) > 1.3 * Math.abs(first.delta_ns))
         box.append(UP.el("p", {}, "All " + alike.length + " of this kind together: ", UP.el("b", {text: UP.signedNs(together)}), delta ? ", " + UP.percent(together / delta, 2) + " of the difference." : "."));
-    const late = UP.list(diff.stragglers).filter(item => item && UP.num(item.last_count) > 0.5 * item.collectives && item.side === (delta > 0 ? "b" : "a"))[0];
-    if (late && telling.some(item => item.kind === "comm_exposed"))
-        box.append(UP.el("p", {}, "Rank " + UP.integer(late.rank) + " of " + UP.sideName(late.side === "b" ? 1 : 0) + " comes last: at " + UP.integer(late.last_count) + " of " + UP.integer(late.collectives) + " collectives",
-                         UP.clean(late.why).trim() ? ", busy with " + UP.short(late.why, 160) + "." : "."));
     const suspect = UP.list(first.suspects)[0];
     if (suspect)
         box.append(UP.el("p", {class: "cause-suspect"}, UP.el("span", {class: "muted", text: "Suspect: "}), UP.name(suspect, 160)));

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether the difference is one rank that comes late. The others wait for it in their collectives, so
+// what shows as their exposed communication is that rank's doing: it is said first, with what the
+// rank did meanwhile. No time is added or moved: contributions sum as they did. Pure.
+#include <math.h>
+#include <string.h>
+
+#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/names.h"
+
+// Late at most collectives, by 3 standard errors more than half: of two ranks that are as fast one
+// comes last to about half of them.
+static const double late_most = 0.5, late_errors = 3;
+// Of two ranks one waits for as long as the other is late: the wait is half of the difference, and
+// may stand second. What the others wait more for the rank must make at least half of the wait that
+// was added: the rest is the collective's own.
+static const double late_half = 0.5;
+
+static const struct diff_straggler *late_find(const struct diff_workload *workload, int side,
+                                              int32_t rank)
+{
+    for (size_t i = 0; i < workload->straggler_count; i++)
+        if (workload->stragglers[i].side == side && workload->stragglers[i].rank == rank)
+            return &workload->stragglers[i];
+    return NULL;
+}
+
+static bool late_mostly(const struct diff_straggler *last)
+{
+    double count = (double)last->collectives, error = sqrt(late_most * (1 - late_most) / count);
+    return count > 0 && (double)last->last_count / count > late_most + late_errors * error;
+}
+
+static const char *late_cause(const struct diff_straggler *last) // without its kind
+{
+    const char *blank = last->why ? strchr(last->why, ' ') : NULL;
+    return blank ? blank + 1 : NULL;
+}
+
+static bool late_is_cause(const struct diff_contribution *contribution, const char *cause)
+{
+    const char *const names[] = {contribution->label, contribution->name_a, contribution->name_b};
+    for (size_t i = 0; cause && i < sizeof names / sizeof *names; i++) {
+        char label[NAMES_LENGTH_MAX] = "";
+        if (!names[i])
+            continue;
+        names_label(names[i], label, sizeof label, NAMES_LENGTH_MAX - 1);
+        if (strcmp(label, cause) == 0)
+            return true;
+    }
+    return false;
+}
+
+// What the others wait more for it than for the same rank of the other side, untraced.
+static double late_wait(const struct diff_workload *workload, const struct diff_straggler *last)
+{
+    const struct diff_straggler *before = late_find(workload, !last->side, last->rank);
+    double wait = last->wait_ns / workload->traced_ratio[last->side];
+    return wait - (before ? before->wait_ns / workload->traced_ratio[!last->side] : 0);
+}
+
+// The wait for the rank, or what it does longer than the others, among what is named; NULL: neither
+// is as large as half of the largest.
+static struct diff_contribution *late_contribution(const struct diff_workload *workload,
+                                                   const struct diff_straggler *last)
+{
+    double sign = workload->delta_ns, largest = 0;
+    for (size_t i = 0; i < workload->contribution_count && workload->contributions[i].named; i++) {
+        struct diff_contribution *contribution = &workload->contributions[i];
+        if (contribution->delta_ns * sign <= 0)
+            continue;
+        largest = largest > 0 ? largest : fabs(contribution->delta_ns);
+        if (fabs(contribution->delta_ns) < late_half * largest)
+            return NULL;
+        bool wait = contribution->kind == DIFF_COMM_EXPOSED ||
+                    late_is_cause(contribution, late_cause(last));
+        // It may come last as often on the other side, by next to nothing: what counts is the wait.
+        if (wait && late_wait(workload, last) >= late_half * fabs(contribution->delta_ns))
+            return contribution;
+    }
+    return NULL;
+}
+
+static const char *late_text(struct diff_job *job, const struct diff_straggler *last)
+{
+    bool all = last->last_count == last->collectives;
+    const char *at = all ? arena_print(job->arena, "all %lld", (long long)last->collectives)
+                         : arena_print(job->arena, "%lld of %lld", (long long)last->last_count,
+                                       (long long)last->collectives);
+    const char *text = arena_print(
+        job->arena, "%s %d arrives last at %s collectives, by %s",
+        last->side ? "Rank" : "In the baseline, rank", last->rank, at, diff_time(job, last->late_ns));
+    if (!last->why)
+        return arena_print(job->arena, "%s", text);
+    if (!isfinite(last->why_ns))
+        return arena_print(job->arena, "%s: %s", text, last->why);
+    return arena_print(job->arena, "%s: %s, %s a traced step more than on the other ranks", text, last->why,
+                       diff_time(job, last->why_ns));
+}
+
+void diff_late(struct diff_job *job)
+{
+    struct diff_workload *workload = job->workload;
+    if (!(workload->delta_lo_ns * workload->delta_hi_ns > 0))
+        return;
+    int side = workload->delta_ns > 0; // who got slower has the late rank
+    const struct diff_straggler *last = NULL;
+    for (size_t i = 0; i < workload->straggler_count; i++) {
+        const struct diff_straggler *one = &workload->stragglers[i];
+        if (one->side == side && (!last || one->last_count > last->last_count))
+            last = one;
+    }
+    struct diff_contribution *contribution =
+        last && late_mostly(last) ? late_contribution(workload, last) : NULL;
+    if (!contribution)
+        return;
+    workload->late = late_text(job, last);
+    if (contribution->evidence_count < DIFF_EVIDENCE_MAX) {
+        const char **evidence = arena_alloc(job->arena, DIFF_EVIDENCE_MAX, sizeof *evidence);
+        evidence[0] = workload->late;
+        for (size_t i = 0; i < contribution->evidence_count; i++)
+            evidence[i + 1] = contribution->evidence[i];
+        contribution->evidence = evidence;
+        contribution->evidence_count++;
+    }
+    // They wait for a rank: no version of what carries the collective is to blame.
+    if (contribution->kind == DIFF_COMM_EXPOSED)
+        contribution->suspect_count = 0;
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a late rank is the headline: late at most collectives, and waited for by as much as the waits
+// grew.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/analyse/diff/diff_job.h"
+#include "tests/unit/runner.h"
+
+struct late_case {
+    int64_t last[2], collectives; // of rank 1 by side
+    double wait[2], delta_ns;     // what others wait for it; of the step
+    enum diff_kind kind;
+    const char *label, *why;
+};
+
+static char *late_of(const struct late_case *given, size_t *ret_suspects, const char **ret_evidence)
+{
+    struct arena *arena = arena_new();
+    const char *old[] = {"a: nothing; b: 1 ms a step"};
+    struct diff_contribution contribution = {.rank = 1, .kind = given->kind, .label = given->label, .delta_ns = given->delta_ns / 2,
+                                             .named = true, .evidence = old, .evidence_count = 1, .suspect_count = 1};
+    struct diff_straggler stragglers[] = {
+        {.rank = 0, .side = 0, .last_count = given->collectives - given->last[0], .collectives = given->collectives, .wait_ns = 1e3},
+        {.rank = 1, .side = 0, .last_count = given->last[0], .collectives = given->collectives, .wait_ns = given->wait[0], .late_ns = 5e5,
+         .why = given->why, .why_ns = NAN},
+        {.rank = 1, .side = 1, .last_count = given->last[1], .collectives = given->collectives, .wait_ns = given->wait[1], .late_ns = 5e5,
+         .why = given->why, .why_ns = 9e5}};
+    struct diff_workload workload = {.delta_ns = given->delta_ns, .delta_lo_ns = given->delta_ns * 0.9, .delta_hi_ns = given->delta_ns * 1.1,
+                                     .traced_ratio = {1, 1}, .contributions = &contribution, .contribution_count = 1,
+                                     .stragglers = stragglers, .straggler_count = 3};
+    struct diff_job job = {.arena = arena, .workload = &workload};
+    diff_late(&job);
+    char *text = workload.late ? strdup(workload.late) : NULL;
+    *ret_suspects = contribution.suspect_count;
+    *ret_evidence = contribution.evidence_count == 2 && text && strcmp(contribution.evidence[0], text) == 0 &&
+                            strcmp(contribution.evidence[1], old[0]) == 0 ? "first" : contribution.evidence_count == 1 ? "old" : "wrong";
+    arena_free(arena);
+    return text;
+}
+
+TEST(late_rank_is_the_headline_when_the_difference_is_its)
+{
+    const struct late_case plain = {{40, 90}, 100, {1e5, 2e6}, 1e6, DIFF_COMM_EXPOSED, "AllReduce", "function slow"};
+    static const char said[] = "Rank 1 arrives last at 90 of 100 collectives, by 500 us: function slow, 900 us a traced step more than on "
+                               "the other ranks";
+    struct late_case cases[13];
+    const char *texts[13] = {said};
+    size_t count = 0;
+    for (size_t i = 0; i < 13; i++)
+        cases[i] = plain;
+    texts[count++] = said;
+    cases[count].last[0] = 85; // as often on the other side, by next to nothing
+    texts[count++] = said;
+    cases[count].wait[0] = 19e5; // as late on the other side
+    texts[count++] = NULL;
+    cases[count].last[1] = 64; // late at about half of them
+    texts[count++] = NULL;
+    cases[count].wait[1] = 2e5; // the collective itself takes longer
+    texts[count++] = NULL;
+    cases[count].kind = DIFF_KERNEL_SLOWER; // another thing is what changed
+    texts[count++] = NULL;
+    cases[count].delta_ns = -1e6; // got faster, and the rank of the baseline was not late
+    texts[count++] = NULL;
+    cases[count].kind = DIFF_CPU_FUNCTION_ADDED; // what it does is told by itself: the same cause
+    cases[count].label = "slow";
+    texts[count++] = said;
+    cases[count].why = NULL;
+    texts[count++] = "Rank 1 arrives last at 90 of 100 collectives, by 500 us";
+    cases[count].last[1] = 100;
+    cases[count].why = NULL;
+    texts[count++] = "Rank 1 arrives last at all 100 collectives, by 500 us";
+    cases[count] = (struct late_case){{90, 40}, 100, {2e6, 1e5}, -1e6, DIFF_COMM_EXPOSED, "AllReduce", "function slow"};
+    texts[count++] = "In the baseline, rank 1 arrives last at 90 of 100 collectives, by 500 us: function slow";
+    for (size_t i = 0; i < count; i++) {
+        size_t suspects;
+        const char *evidence;
+        char *text = late_of(&cases[i], &suspects, &evidence);
+        CHECK_STR(text ? text : "", texts[i] ? texts[i] : "");
+        CHECK_STR(evidence, texts[i] ? "first" : "old");
+        CHECK_INT((int64_t)suspects, texts[i] && cases[i].kind == DIFF_COMM_EXPOSED ? 0 : 1);
+        free(text);
+    }
+}
