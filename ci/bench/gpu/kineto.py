@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A Kineto trace of some steps of a reference workload: the program runs unchanged, under torch.profiler with the activities
-that other programs read (CPU and CUDA, shapes, no stacks), so that HTA and TraceLens can be given the same pair as `upgate diff`
-(ci/bench/diff_hta.py). Ends a step where the workload's own step ends: what hands out its steps, upgate.steps() or
-upgate.requests(), is wrapped. One rank.
+"""A Kineto trace of some steps of a reference workload, so that HTA can be given the same pair as `upgate diff`
+(ci/bench/diff_hta.py). The program runs unchanged under torch.profiler: CPU and CUDA, shapes, no stacks. A step ends where
+the workload's own ends: what hands out its steps, upgate.steps() or upgate.requests(), is wrapped. One rank.
 
     python3 ci/bench/gpu/kineto.py OUT.json.gz [--active 20] -- reference_models/torch/transformer.py ARGS…
 """
@@ -32,6 +31,8 @@ class Taken:
         import torch
         from torch import profiler
 
+        if not torch.autograd.kineto_available():  # it would write another format without a word
+            sys.exit("torch %s has no Kineto" % torch.__version__)
         activities = [profiler.ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(profiler.ProfilerActivity.CUDA)
@@ -60,8 +61,7 @@ class Taken:
 def summary(path):
     """What the trace holds, for the eye: steps, kernels, events."""
     with gzip.open(path, "rt") as file:
-        document = json.load(file)
-    events = document["traceEvents"] if isinstance(document, dict) else document  # a bare list: torch 1.13
+        events = json.load(file)["traceEvents"]
     names = {e["name"] for e in events if e.get("cat") == "user_annotation"}
     return {"trace": path, "bytes": os.path.getsize(path), "events": len(events),
             "steps": sum(name.startswith("ProfilerStep#") for name in names),
