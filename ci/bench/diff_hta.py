@@ -15,8 +15,10 @@ reads no trace of a GPU.
 
 import argparse
 import collections
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -41,7 +43,8 @@ def breakdown(path, steps):
     """Its breakdowns, ms a step."""
     from hta.trace_analysis import TraceAnalysis
 
-    analysis = TraceAnalysis(trace_files={0: path}, trace_dir=os.path.dirname(path))
+    # With its last step, which it drops otherwise, so that it holds the steps by which we divide.
+    analysis = TraceAnalysis(trace_files={0: path}, trace_dir=os.path.dirname(path), include_last_profiler_step=True)
     temporal = analysis.get_temporal_breakdown(visualize=False).iloc[0]
     idle = analysis.get_idle_time_breakdown(visualize=False)[0].groupby("idle_category")["idle_time"].sum()
     types = analysis.get_gpu_kernel_breakdown(visualize=False)[0]
@@ -71,7 +74,7 @@ def of_hta(old, new):
     changes = TraceDiff.ops_diff(*pair, **given)
     print(json.dumps({
         "version": metadata.version("HolisticTraceAnalysis"), "columns": list(table.columns), "steps": count,
-        "step_ms": [steps_ms(trace) for trace in pair],
+        "step_ms": [steps_ms(trace) for trace in pair], "events": [len(trace.t.get_trace(0)) for trace in pair],
         "changes": {kind: len(names) for kind, names in changes.items()},
         "rows": [{"name": name, "ms": float(b[name] - a[name]),
                   "count": [float(table[side + "_counts"][name]) / n for side, n in zip(("old", "new"), count)]} for name in order],
@@ -138,7 +141,7 @@ def column_of_hta(hta, cost, workload):
     time_of = {kind: [side["time"][kind] for side in sides] for kind in sides[0]["time"]}
     kinds = sorted(set(sides[0]["idle"]) | set(sides[1]["idle"]))
     return [
-        "%d and %d steps, one launch a side" % tuple(hta["steps"]),
+        "%d and %d steps, one launch a side; %d events" % (*hta["steps"], sum(hta["events"])),
         pair_of(*steps),
         pair_of(*(t / u for t, u in zip(steps, untraced))),
         "%+.3f ms" % (steps[1] - steps[0]),
@@ -146,6 +149,7 @@ def column_of_hta(hta, cost, workload):
         "%d names: %s" % (len(rows), ", ".join("%d %s" % (n, kind) for kind, n in hta["changes"].items())),
         share(sum(row["ms"] for row in rows[:TOP]), workload),
         share(sum(row["ms"] for row in rows), workload),
+        share(sum(b - a for a, b in time_of.values()), workload),
         "not in it",
         pair_of(*hta["busy_ms"]),
         parts(time_of),
@@ -154,13 +158,14 @@ def column_of_hta(hta, cost, workload):
     ]
 
 
-def column_of_upgate(workload, cost):
+def column_of_upgate(workload, cost, operations):
     found, ratio = workload["contributions"], workload["traced_ratio"]
     interval = interval_of(workload["delta_ci_ns"], 3)
     kinds = collections.Counter(one["kind"] for one in found)
     ms = {kind: [None if ns is None else ns / 1e6 for ns in both] for kind, both in (workload["decomposition"] or {}).items()}
     return [
-        "%s and %s windows of steps, %d traced pairs" % (*workload["windows"].values(), workload["traced_pairs"]),
+        "%s and %s windows of steps, %d traced pairs; %d operations of the GPU in the store"
+        % (*workload["windows"].values(), workload["traced_pairs"], operations),
         pair_of(workload["step_a_ns"] / 1e6, workload["step_b_ns"] / 1e6) + ", untraced",
         pair_of(ratio["a"], ratio["b"]),
         "%+.3f ms %s, untraced" % (workload["delta_ns"] / 1e6, interval),
@@ -169,6 +174,7 @@ def column_of_upgate(workload, cost):
         % (len(found), sum(one["named"] for one in found), ", ".join("%d %s" % (n, kind) for kind, n in kinds.items())),
         share(sum(one["delta_ns"] for one in found[:TOP]) / 1e6, workload),
         share(sum(one["delta_ns"] for one in found) / 1e6, workload),
+        "its list holds all of them",
         "not measured" if workload["residual_ns"] is None else "%+.3f ms" % (workload["residual_ns"] / 1e6),
         parts({kind: both for kind, both in ms.items() if kind in ON_GPU}),
         "as above and below",
@@ -178,7 +184,8 @@ def column_of_upgate(workload, cost):
 
 
 LINES = ["what it read", "a step, ms", "traced over untraced step", "difference of a step", "intervals", "what it lists",
-         "its first %d, of the untraced difference" % TOP, "its whole list, of the untraced difference", "residual it tells",
+         "its first %d, of the untraced difference" % TOP, "its whole list, of the untraced difference",
+         "work and idle time of the GPU, of the untraced difference", "residual it tells",
          "work on the GPU, ms a step", "a step in parts, ms", "the GPU idle, ms a step", "time", "on the CPU", "memory"]
 
 
@@ -233,8 +240,10 @@ def main():
         print("%s: '%s' explains no workload %s" % (sys.argv[0], args.store, args.workload or "at all"), file=sys.stderr)
         sys.exit(1)
     workload, version = chosen[0], runs[0][0]["version"]
+    with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % os.path.abspath(args.store), uri=True)) as db:
+        operations = db.execute("SELECT count(*) FROM gpu_op").fetchone()[0]
     head = ["HTA %s" % version, "HTA, %s=1" % ROUNDING, "upgate diff"]
-    columns = [column_of_hta(*run, workload) for run in runs] + [column_of_upgate(workload, cost)]
+    columns = [column_of_hta(*run, workload) for run in runs] + [column_of_upgate(workload, cost, operations)]
     sizes = ", ".join("%s %.1f MB" % (what, os.path.getsize(path) / 1e6)
                       for what, path in (("old trace", old), ("new trace", new), ("store", args.store)))
     lines = table(["", *head], [list(row) for row in zip(LINES, *columns)])
