@@ -88,6 +88,40 @@ json_t *diff_view_json_straggler(const struct diff_straggler *straggler)
     return item;
 }
 
+// As a contribution of a step, with the values of each traced launch.
+static json_t *diff_json_first_part(const struct diff_first_part *part)
+{
+    json_t *item = diff_view_json_contribution(&part->contribution), *launches = json_object();
+    for (int side = 0; side < 2; side++) {
+        json_t *values = json_array();
+        for (size_t i = 0; i < part->launch_count; i++)
+            json_array_append_new(values, diff_json_ns(part->launch_ns[side][i]));
+        json_object_set_new(launches, side ? "b" : "a", values);
+    }
+    json_object_set_new(item, "launches_ns", launches);
+    return item;
+}
+
+json_t *diff_view_json_first(const struct diff_workload *workload)
+{
+    const struct diff_first *first = &workload->first;
+    json_t *item = json_object(), *parts = json_array(), *phases = json_array();
+    for (size_t i = 0; i < first->part_count; i++)
+        json_array_append_new(parts, diff_json_first_part(&first->parts[i]));
+    for (size_t i = 0; i < first->phase_count; i++) {
+        json_t *phase = json_object();
+        json_object_set_new(phase, "name", render_json_text(first->phases[i].name));
+        json_object_set_new(phase, "a_ns", diff_json_ns(first->phases[i].a_ns));
+        json_object_set_new(phase, "b_ns", diff_json_ns(first->phases[i].b_ns));
+        json_array_append_new(phases, phase);
+    }
+    json_object_set_new(item, "a_ns", diff_json_ns(workload->cold_a_ns));
+    json_object_set_new(item, "b_ns", diff_json_ns(workload->cold_b_ns));
+    json_object_set_new(item, "contributions", parts);
+    json_object_set_new(item, "phases", phases);
+    return item;
+}
+
 static json_t *diff_json_sides(double a, double b)
 {
     json_t *sides = json_object();
@@ -98,8 +132,7 @@ static json_t *diff_json_sides(double a, double b)
 
 static json_t *diff_json_workload(const struct diff_workload *workload)
 {
-    json_t *item = json_object(), *contributions = json_array(), *stragglers = json_array(),
-           *cold = json_object();
+    json_t *item = json_object(), *contributions = json_array(), *stragglers = json_array();
     for (size_t i = 0; i < workload->contribution_count; i++)
         json_array_append_new(contributions,
                               diff_view_json_contribution(&workload->contributions[i]));
@@ -123,9 +156,7 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
                                   (json_int_t)workload->windows[1]));
     json_object_set_new(item, "traced_ratio",
                         diff_json_sides(workload->traced_ratio[0], workload->traced_ratio[1]));
-    json_object_set_new(cold, "a_ns", diff_json_ns(workload->cold_a_ns));
-    json_object_set_new(cold, "b_ns", diff_json_ns(workload->cold_b_ns));
-    json_object_set_new(item, "first_step", cold);
+    json_object_set_new(item, "first_step", diff_view_json_first(workload));
     json_object_set_new(item, "decomposition", diff_json_decomposition(workload));
     json_object_set_new(item, "contributions", contributions);
     json_object_set_new(item, "stragglers", stragglers);

@@ -62,6 +62,24 @@ static void diff_markdown_details(struct strbuf *out, const struct diff_workload
     strbuf_add(out, "\n</details>\n\n");
 }
 
+static void diff_markdown_first(struct strbuf *out, const struct diff_workload *workload)
+{
+    if (!workload->first.part_count)
+        return;
+    strbuf_add(out, "First step, ");
+    diff_markdown_text(out, diff_text_first(workload));
+    strbuf_add(out, ":\n\n");
+    for (size_t i = 0; i < workload->first.part_count && out->len < DIFF_MARKDOWN_BYTES; i++) {
+        strbuf_add(out, "- ");
+        const struct diff_contribution *part = &workload->first.parts[i].contribution;
+        diff_markdown_text(out, diff_text_first_part(&workload->first.parts[i], true));
+        strbuf_add(out, "\n");
+        if (part->evidence_count > 1) // the first one says the times again
+            diff_markdown_list(out, "", part->evidence + 1, part->evidence_count - 1);
+    }
+    strbuf_add(out, "\n");
+}
+
 static void diff_markdown_workload(struct strbuf *out, const struct diff_workload *workload)
 {
     size_t named = 0;
@@ -73,8 +91,10 @@ static void diff_markdown_workload(struct strbuf *out, const struct diff_workloa
     for (size_t i = 0; i < workload->contribution_count; i++)
         named += workload->contributions[i].named;
     size_t rows = named < DIFF_MARKDOWN_ROWS ? named : DIFF_MARKDOWN_ROWS;
-    if (rows == 0)
+    if (rows == 0) {
+        diff_markdown_first(out, workload);
         return;
+    }
     strbuf_add(out,
                "| # | what | name | where | change a %s | 99 %% interval | share "
                "|\n|--:|---|---|---|--:|:-:|--:|\n",
@@ -84,6 +104,7 @@ static void diff_markdown_workload(struct strbuf *out, const struct diff_workloa
     if (named > rows)
         strbuf_add(out, "\n%zu more are named: `upgate diff RUN.db` has all.\n", named - rows);
     strbuf_add(out, "\n");
+    diff_markdown_first(out, workload);
     diff_markdown_details(out, workload, rows);
 }
 

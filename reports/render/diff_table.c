@@ -15,6 +15,8 @@ enum {
     DIFF_BRIEF = 3,
     DIFF_NAMED_MAX = 20,  // told in full
     DIFF_UNNAMED_MAX = 3, // shown when nothing is named
+    DIFF_FIRST_MAX = 5,   // parts of the first step
+    DIFF_FIRST_EVIDENCE = 2,
     DIFF_PARTS_WIDTH = 30,
     DIFF_NUMBER_WIDTH = 10
 };
@@ -204,13 +206,12 @@ static void diff_basis(struct table *table, const struct diff_workload *workload
                         workload->traced_pairs, workload->traced_pairs == 1 ? "" : "s",
                         workload->windows[0], workload->windows[1], 100 * workload->match_coverage,
                         workload->unit, workload->traced_ratio[0], workload->traced_ratio[1]));
-    if (isfinite(workload->cold_a_ns) && isfinite(workload->cold_b_ns)) {
-        char *a = diff_text_time(workload->cold_a_ns), *b = diff_text_time(workload->cold_b_ns);
-        diff_line(table, "first step",
-                  xasprintf("%s -> %s (%+.1f %%)", a, b,
-                            100 * (workload->cold_b_ns / workload->cold_a_ns - 1)));
-        free(a);
-        free(b);
+    diff_line(table, "first step", diff_text_first(workload));
+    for (size_t i = 0; i < workload->first.part_count && i < DIFF_FIRST_MAX; i++) {
+        const struct diff_contribution *part = &workload->first.parts[i].contribution;
+        diff_line(table, "", diff_text_first_part(&workload->first.parts[i], true));
+        for (size_t k = 1; k < part->evidence_count && k <= DIFF_FIRST_EVIDENCE; k++)
+            diff_line(table, "", xstrdup(part->evidence[k])); // the first one says the times again
     }
     for (size_t i = 0; i < workload->note_count; i++)
         table_line(table, i ? "" : "note", SCREEN_STYLE_INCONCLUSIVE, workload->notes[i]);

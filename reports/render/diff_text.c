@@ -74,7 +74,62 @@ char *diff_text_headline(const struct diff_workload *workload)
     return strbuf_take(&text);
 }
 
-char *diff_text_answer(const struct diff_workload *workload)
+char *diff_text_first(const struct diff_workload *workload)
+{
+    if (!isfinite(workload->cold_a_ns) || !isfinite(workload->cold_b_ns))
+        return NULL;
+    char *a = diff_text_time(workload->cold_a_ns), *b = diff_text_time(workload->cold_b_ns);
+    char *text = xasprintf("%s -> %s (%+.1f %%)", a, b,
+                           100 * (workload->cold_b_ns / workload->cold_a_ns - 1));
+    free(a);
+    free(b);
+    return text;
+}
+
+static void diff_text_launches(struct strbuf *text, const struct diff_first_part *part)
+{
+    for (int side = 0; side < 2; side++) {
+        strbuf_add(text, "%s", side ? "; b " : " (a ");
+        for (size_t i = 0; i < part->launch_count; i++) {
+            char *value = part->launch_ns[side][i] < 0.5 ? xstrdup("0")
+                                                         : diff_text_time(part->launch_ns[side][i]);
+            strbuf_add(text, "%s%s", i ? ", " : "", value);
+            free(value);
+        }
+    }
+    strbuf_add(text, ")");
+}
+
+char *diff_text_first_part(const struct diff_first_part *part, bool launches)
+{
+    const struct diff_contribution *contribution = &part->contribution;
+    bool place = contribution->where && *contribution->where;
+    char *title = diff_text_title(contribution), *delta = diff_text_delta(contribution->delta_ns);
+    struct strbuf text = {0};
+    strbuf_add(&text, "%s %s%s%s", delta, title, place ? ", in " : "",
+               place ? contribution->where : "");
+    if (launches)
+        diff_text_launches(&text, part);
+    free(title);
+    free(delta);
+    return strbuf_take(&text);
+}
+
+// What the first step's difference is, behind what is said about all the others.
+static char *diff_text_with_first(const struct diff_workload *workload, char *answer)
+{
+    if (!workload->first.part_count)
+        return answer;
+    char *first = diff_text_first(workload),
+         *part = diff_text_first_part(&workload->first.parts[0], false);
+    char *text = xasprintf("%s First step %s: %s.", answer, first ? first : "", part);
+    free(first);
+    free(part);
+    free(answer);
+    return text;
+}
+
+static char *diff_text_steps(const struct diff_workload *workload)
 {
     if (workload->unexplained)
         return xasprintf("Not explained: %s.", workload->unexplained);
@@ -113,6 +168,11 @@ char *diff_text_answer(const struct diff_workload *workload)
     free(total);
     free(delta);
     return strbuf_take(&text);
+}
+
+char *diff_text_answer(const struct diff_workload *workload)
+{
+    return diff_text_with_first(workload, diff_text_steps(workload));
 }
 
 bool diff_view_explained(const struct diff *diff)

@@ -25,6 +25,7 @@ int diff_view_table(const struct diff_view *view, const struct render_opts *opts
 json_t *diff_view_json(const struct diff *diff); // upgate.diff/1, a new reference
 // Members of its lists, which the HTML page has as well.
 json_t *diff_view_json_contribution(const struct diff_contribution *contribution);
+json_t *diff_view_json_first(const struct diff_workload *workload);
 json_t *diff_view_json_straggler(const struct diff_straggler *straggler);
 // "### Where the difference comes from" and what follows; "" when nothing was traced. The caller
 // frees.
@@ -40,6 +41,9 @@ char *diff_text_interval(const struct diff_contribution *contribution); // "+1.1
 char *diff_text_share(double share);                                    // "41 %"
 char *diff_text_title(
     const struct diff_contribution *contribution); // "Kernel slower: softmax_warp_forward"
+char *diff_text_first(const struct diff_workload *workload); // "15 ms -> 740 ms (+48.2 %)"; NULL: not measured
+// "+310 ms Function added: regress_compute, in data (a 0, 0; b 312 ms, 308 ms)": with the launches' values
+char *diff_text_first_part(const struct diff_first_part *part, bool launches);
 char *diff_text_answer(
     const struct diff_workload *workload); // what the difference is made of; who comes late first
 

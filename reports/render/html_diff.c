@@ -192,6 +192,17 @@ static void diff_numbers(json_t *diff, const struct diff_workload *workload)
     json_object_set_new(diff, "cold_b_ns", html_ns(workload->cold_b_ns));
 }
 
+// Names of 64 KB are cut as in the contributions.
+static json_t *diff_first(const struct diff_workload *workload)
+{
+    json_t *first = diff_view_json_first(workload), *part;
+    json_t *parts = json_object_get(first, "contributions");
+    size_t i;
+    json_array_foreach (parts, i, part)
+        json_array_set_new(parts, i, diff_cut_all(json_incref(part)));
+    return first;
+}
+
 json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
 {
     json_t *diff = json_object(), *contributions = json_array();
@@ -209,5 +220,6 @@ json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
     json_object_set_new(diff, "contributions", contributions);
     diff_rows(diff, workload, bytes_max);
     json_object_set_new(diff, "stragglers", diff_stragglers(workload));
+    json_object_set_new(diff, "first_step", diff_first(workload));
     return diff;
 }

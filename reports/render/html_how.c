@@ -66,6 +66,11 @@ static const struct how how_texts[] = {
      "For each collective operation the rank that arrived last, by how much, and what the others "
      "waited for it a step.\n\n"
      "`upgate diff RUN.db --format json`: stragglers; table nccl_op."},
+    {"first", "The first step", true,
+     "What of the first step takes longer (or shorter) in every traced launch of one side than in "
+     "every one of the other; each launch has one first step, so there is no interval. Times are "
+     "scaled so that the first step takes as long as in launches that were not traced.\n\n"
+     "`upgate diff RUN.db --format json`: first_step; docs/DIFF.md."},
     {"timeline", "Timeline", false,
      "One couple of blocks of typical length, the baseline's above the candidate's: steps and "
      "phases as the workload reported them, "

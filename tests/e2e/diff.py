@@ -117,6 +117,32 @@ def test_equal_sides_stay_silent():
     assert "Nothing stands out" in run("aa.db").stdout
 
 
+def test_first_step():
+    """A library that is loaded in the first step: told with the launches' values, and in no contribution of the steps."""
+    for host in (False, True):
+        diff_store.write("cold_start", path("first.db"), host=host, pairs=5, couples=6)
+        workload = document("first.db")
+        check_sums(workload)
+        first = workload["first_step"]
+        part, = first["contributions"]
+        assert part["kind"] == "cold_start" and "cuLibraryLoadData" in part["label"] and part["where"] == "forward", part
+        assert part["launches_ns"]["a"] == [0, 0] and all(55e6 < ns < 65e6 for ns in part["launches_ns"]["b"]), part
+        assert abs(part["delta_ns"] - (first["b_ns"] - first["a_ns"])) < 2e6 and part["ci_ns"] == [None, None], (part, first)
+        grown = {phase["name"] for phase in first["phases"] if phase["b_ns"] - phase["a_ns"] > 1e6}
+        assert grown == {"forward"}, first["phases"]
+        table = run("first.db").stdout
+        assert "Slower first use: cuLibraryLoadData" in table.split("what the step was spent on")[0], table
+        assert "(a 0, 0; b " in table, table
+    # Nothing of the first step is in the traces of one side.
+    change("unseen.db", "first.db", "DELETE FROM step WHERE idx = 0 AND launch_id IN (SELECT l.id FROM launch l JOIN pair p ON "
+           "p.id = l.pair_id WHERE p.phase = 'traced' AND l.side = 0)")
+    unseen = document("unseen.db")
+    assert not unseen["first_step"]["contributions"] and any("not in the traces" in note for note in unseen["notes"]), unseen["notes"]
+    # What all steps spend more on is explained there alone.
+    diff_store.write("kernel_slower", path("all.db"), pairs=5, couples=6)
+    assert document("all.db")["first_step"]["contributions"] == []
+
+
 def test_same_store_same_answer():
     diff_store.write("two_changes", path("same.db"), host=True)
     before = open(path("same.db"), "rb").read()

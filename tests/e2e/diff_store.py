@@ -754,6 +754,17 @@ def add_launch(w, pair, side, launch, options, span):
     return launch_id, step_ns
 
 
+def add_first_step(w, firsts):
+    """The cell of the first step: observed, never judged."""
+    logs = [math.log(b / a) for a, b in zip(*firsts)]
+    mean = sum(logs) / len(logs)
+    half = 3.2 * math.sqrt(sum((x - mean) ** 2 for x in logs) / max(1, len(logs) - 1) / len(logs))
+    medians = [sorted(side)[len(side) // 2] for side in firsts]
+    w.add("cell", workload="train", metric="first_step_time", unit="ns", direction="lower", gating=0, median_a=medians[0], median_b=medians[1],
+          ratio=math.exp(mean), ci_lower=math.exp(mean - half), ci_upper=math.exp(mean + half), alpha=0.01, pairs=len(logs), look=0, margin=0.1,
+          verdict="pass", improved=0, reason="observed")
+
+
 def add_judgement(w, ratios, options, medians):
     mean = sum(ratios) / len(ratios)
     sd = math.sqrt(sum((r - mean) ** 2 for r in ratios) / max(1, len(ratios) - 1)) or 1e-6
@@ -785,7 +796,7 @@ def write(plant_name, path, **options):
     for side, name in enumerate(("old", "new")):
         w.add("side", id=side, name=name, config="{}", fingerprint=fingerprints[side])
     w.add("workload", id=1, name="train", mode="train", interleave=options.interleave)
-    now, ratios, per_side, launch_ids = 1000 * MS, [], ([], []), []
+    now, ratios, per_side, firsts = 1000 * MS, [], ([], []), ([], [])
     for idx in range(options.pairs + options.traced):
         traced = idx >= options.pairs
         begin = now + 500 * MS
@@ -812,8 +823,10 @@ def write(plant_name, path, **options):
             ratios.append(mean)
             for side in (0, 1):
                 per_side[side].append(times[side])
+                firsts[side].append(launches[side].blocks[0][1])
     if ratios:
         add_judgement(w, ratios, options, [sorted(times)[len(times) // 2] for times in per_side])
+        add_first_step(w, firsts)
     w.db.commit()
     w.db.close()
     if not options.host and "host_stall" in answer.kinds:  # the device alone tells that the host was late, not why

@@ -53,6 +53,10 @@ def first_screen(page):
     check("the cause is on the first screen", bottom < 800, bottom)
     cause = text(page, ".cause-main")
     check("the cause in plain words", "A GPU kernel is new" in cause and "FillFunctor" in cause and "+1.92" in cause and "66" in cause, cause)
+    check("a late rank before all else, as text", text(page, ".cause-late") == "Rank 3 arrives last at 171 of 204 collectives, by 410 us: <i>function</i> gemm.", text(page, ".cause-late"))
+    first = re.sub(r"\s", " ", text(page, "#w0-first"))
+    missing = [word for word in ("cuLibraryLoadData", "+348", "0, 0", "350 ms, 346 ms", "load_module", "forward", "2.45 s") if word not in first]
+    check("the first step's parts, launch by launch, and its phases", not missing, missing)
     check("the suspect", "torch 2.1.2 -> 2.2.0" in text(page, ".cause-suspect"))
     check("facts", count(page, ".facts dt") == 9, count(page, ".facts dt"))
     check("dots of pairs", count(page, "#w0-cells .gating svg.pairs circle.dot") == 28, count(page, "#w0-cells .gating svg.pairs circle.dot"))

@@ -171,7 +171,7 @@ def test_gpu_store(case):
     titles = {side["lanes"][0]["kind"] for side in timeline["sides"]}
     assert titles == {"phase"} and len(timeline["aligned"]) > 4
     assert {item["id"] for item in document["how"]} >= {"verdict", "cells", "pairs", "waterfall", "decomposition", "contributions",
-                                                          "timeline", "table", "flames", "fingerprint", "stragglers", "parity", "trust"}
+                                                          "timeline", "table", "flames", "fingerprint", "stragglers", "first", "parity", "trust"}
     assert document["fingerprint"] and document["fingerprint"][0]["name"] and len(workload["stalls"]) == 4
     assert "old" in page.title and "fail" in page.title
     # The same store gives the same file, byte for byte.
@@ -190,6 +190,15 @@ def test_two_ranks(case):
     titles = [lane["title"] for lane in timeline["sides"][1]["lanes"]]
     assert any("rank 0" in title for title in titles) and any("rank 1" in title for title in titles), titles
     assert document["workloads"][0]["diff"]["stragglers"], "nobody came last"
+    assert document["workloads"][0]["diff"]["late"].startswith("Rank 1 arrives last at "), document["workloads"][0]["diff"]["late"]
+
+
+def test_first_step(case):
+    diff_store.write("cold_start", case.path("run.db"), pairs=4, couples=4)
+    report(case)
+    document, _ = read(case)
+    part, = document["workloads"][0]["diff"]["first_step"]["contributions"]
+    assert part["label"] == "cuLibraryLoadData" and len(part["launches_ns"]["b"]) == 2, part
 
 
 def test_without_traces(case):

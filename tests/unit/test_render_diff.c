@@ -80,6 +80,27 @@ static struct diff_contribution contributions[] = {
      .busy_a_ns = NAN,
      .busy_b_ns = NAN},
 };
+static double first_a[] = {0, 0}, first_b[] = {3.1e8, 3e8};
+static const char *first_evidence[] = {"a: nothing; b: 305 ms a first step", "most of it: load|module +300 ms"};
+static struct diff_first_part first_parts[] = {
+    {.contribution = {.rank = 1,
+                      .kind = DIFF_COLD_START,
+                      .name_b = "cuLibraryLoadData",
+                      .label = "cuLibraryLoadData",
+                      .where = "forward",
+                      .b_ns = 3.05e8,
+                      .delta_ns = 3.05e8,
+                      .ci_lo_ns = NAN,
+                      .ci_hi_ns = NAN,
+                      .share = 0.98,
+                      .named = true,
+                      .count_a = NAN,
+                      .count_b = NAN,
+                      .evidence = first_evidence,
+                      .evidence_count = 2},
+     .launch_ns = {first_a, first_b},
+     .launch_count = 2}};
+static struct diff_first_phase first_phases[] = {{"forward", 2e6, 3.07e8}};
 static struct diff_straggler stragglers[] = {{.rank = 3,
                                               .side = 1,
                                               .last_count = 40,
@@ -116,7 +137,8 @@ static struct diff_workload explained(void)
                                   .notes = notes,
                                   .note_count = 1,
                                   .cold_a_ns = 3.2e7,
-                                  .cold_b_ns = 2.5e7,
+                                  .cold_b_ns = 3.4e8,
+                                  .first = {.parts = first_parts, .part_count = 1, .phases = first_phases, .phase_count = 1, .pairs = 2},
                                   .couple = -1};
 }
 

@@ -91,11 +91,13 @@ static void diff_notes(struct diff_job *job)
             diff_note(job, "Of %.0f %% of a step of the %s it is not known what ran.",
                       100 * workload->unaccounted[side], side ? "candidate" : "baseline");
     const struct diff_untraced *untraced = &job->untraced;
-    if (untraced->cold_lo * untraced->cold_hi > 0)
+    if (diff_first_wanted(job))
         diff_note(job,
-                  "The first step changed too, and is in no contribution: %s -> %s (%+.1f %%).",
+                  "The first step changed too, and is in no contribution: %s -> %s (%+.1f %%)%s%s.",
                   diff_time(job, untraced->cold[0]), diff_time(job, untraced->cold[1]),
-                  100 * (untraced->cold[1] / untraced->cold[0] - 1));
+                  100 * (untraced->cold[1] / untraced->cold[0] - 1),
+                  workload->first.why_not ? "; " : "",
+                  workload->first.why_not ? workload->first.why_not : "");
     if (!job->differences)
         diff_note(job, "No suspects: the fingerprint of a side is not in the store.");
 }
@@ -202,6 +204,7 @@ static int diff_explain(struct diff_job *job, struct error *err)
         return 0;
     }
     diff_late(job);
+    diff_first(job);
     diff_typical(job);
     diff_notes(job);
     return 0;
@@ -374,6 +377,8 @@ void diff_free(struct diff *diff)
         alignment_free(diff->workloads[i].alignment);
         cost_tree_free(diff->workloads[i].trees[0]);
         cost_tree_free(diff->workloads[i].trees[1]);
+        cost_tree_free(diff->workloads[i].first.trees[0]);
+        cost_tree_free(diff->workloads[i].first.trees[1]);
     }
     arena_free(diff->arena);
     free(diff);

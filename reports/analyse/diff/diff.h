@@ -56,6 +56,27 @@ struct diff_straggler {
     double why_ns;   // by how much longer it did that than the other ranks, a step; NAN
 };
 
+// The first step, which is in no contribution of the others: what of it every traced launch of the candidate spends more on, or
+// less, than every one of the baseline. Scaled to the untraced first step.
+struct diff_first_part {
+    struct diff_contribution contribution; // no interval; groups say nothing
+    double *launch_ns[2]; // of each traced launch, by side
+    size_t launch_count;
+};
+
+struct diff_first_phase {
+    const char *name;
+    double a_ns, b_ns;
+};
+
+struct diff_first { // all 0: its difference is not told from 0, or from that of all steps
+    struct diff_first_part *parts; size_t part_count; // largest first
+    struct diff_first_phase *phases; size_t phase_count; // outermost ones, as they come
+    const char *why_not;         // NULL; else why there are no parts
+    size_t pairs;
+    struct cost_tree *trees[2];  // hold names
+};
+
 struct diff_row { // every function, kernel, stall, aligned: the table of the report
     const char *label, *name_a, *name_b, *where;
     enum cost_kind kind;
@@ -80,6 +101,7 @@ struct diff_workload {
     const char *late; // the difference is a rank that others wait for: the sentence that says so; NULL
     const char **notes;      size_t note_count; // what weakens the answer, sentences
     double cold_a_ns, cold_b_ns; // first step; NAN
+    struct diff_first first;
     struct cost_tree *trees[2];   // NULL when unexplained
     struct alignment *alignment;
     int64_t launches[2];     // of the first traced pair, for the timeline; 0

@@ -57,7 +57,6 @@ struct diff_units {
 
 struct diff_estimate {
     double a, b, delta;       // ns a step, scaled
-    double dbg_within, dbg_between;
     double variance, degrees; // NAN: one window alone
     double systematic;  // bound of what unlike tracing of the sides can have moved it by; never as
                         // much as itself alone
@@ -98,6 +97,9 @@ int diff_load_sides(struct diff_job *job,
 // False: there is nothing to compare. Needs trees, untraced numbers and has_gpu.
 bool diff_units_make(struct diff_job *job);
 void diff_units_clear(struct diff_units *units);
+// How far the traced ratio of the sides is off the untraced one by noise alone: sd of its logarithm,
+// from the couples and pairs of traced windows, and from the untraced pairs. diff_estimate.c
+double diff_apart_error(const struct diff_job *job);
 // ns[side][unit]: what one thing took, unscaled.
 void diff_units_estimate(const struct diff_job *job, double *const ns[2],
                          struct diff_estimate *ret);
@@ -125,6 +127,13 @@ void diff_contribute(struct diff_job *job); // contributions.c: contributions, r
 void diff_alike(const struct diff_job *job, struct diff_group *groups, size_t count);
 // diff_late.c: whether the difference is one rank that comes late: workload->late, and evidence.
 void diff_late(struct diff_job *job);
+// diff_first.c: the first step. Wanted where its untraced difference is told from 0; then launches
+// are added to first.trees.
+bool diff_first_wanted(const struct diff_job *job);
+void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree);
+void diff_first(struct diff_job *job);
+// Takes what other programs took out of rows and windows; its share of them.
+double diff_take_foreign(struct cost_tree *tree);
 void diff_rows_make(struct diff_job *job, const struct diff_group *groups);
 
 // The place that holds at least four fifths of the weights: "backward > layers.*.attn"; "" for the

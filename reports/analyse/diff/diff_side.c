@@ -112,6 +112,8 @@ static int side_add(struct diff_job *job, size_t pair, int side, struct error *e
     trace->side = side;
     struct host_path *host = host_path_new(trace, tree);
     launch_path_add(trace, host, tree);
+    if (job->workload->first.trees[side])
+        diff_first_add(trace, job->workload->first.trees[side]);
     side_parallel(&job->parallel[side], trace);
     side_stragglers(job, trace, host, tree);
     job->has_gpu = job->has_gpu || trace->has_gpu;
@@ -156,9 +158,8 @@ static bool side_is_foreign(const struct cost_node *leaf)
 
 // Both sides lose it alike when they take turns, the untraced medians pass over such steps, and a
 // busy machine would drown every other difference in it: it is taken out of the windows.
-static double side_take_foreign(struct diff_job *job, int side)
+double diff_take_foreign(struct cost_tree *tree)
 {
-    struct cost_tree *tree = job->workload->trees[side];
     double taken = 0, wall = 0;
     for (size_t w = 0; w < tree->window_count; w++)
         wall += (double)tree->windows[w].wall_ns;
@@ -181,6 +182,8 @@ int diff_load_sides(struct diff_job *job, struct error *err)
         return rc;
     workload->trees[0] = cost_tree_new();
     workload->trees[1] = cost_tree_new();
+    for (int side = 0; side < 2 && diff_first_wanted(job); side++)
+        workload->first.trees[side] = cost_tree_new();
     for (size_t pair = 0; pair < job->pair_count; pair++) {
         for (int side = 0; side < 2 && rc == 0; side++)
             rc = side_add(job, pair, side, err);
@@ -195,7 +198,7 @@ int diff_load_sides(struct diff_job *job, struct error *err)
     double *foreign = job->foreign;
     for (int side = 0; side < 2; side++) {
         job->first[side] = cost_tree_finish(workload->trees[side]);
-        foreign[side] = side_take_foreign(job, side);
+        foreign[side] = diff_take_foreign(workload->trees[side]);
     }
     if (fmax(foreign[0], foreign[1]) > side_foreign_told)
         diff_note(job,

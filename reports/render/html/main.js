@@ -55,6 +55,7 @@ UP.workload = (workload, index, main) => {
         make("decomposition");
         make("contributions", find);
         make("stragglers");
+        make("first");
     }
     make("stalls");
     make("timeline");

@@ -14,6 +14,24 @@ UP.parts.stragglers = (workload, parent, id) => {
         rows.slice(0, 100).map(row => [UP.sideName(row.side === "b" ? 1 : 0), UP.integer(row.rank), UP.integer(row.last_count) + " of " + UP.integer(row.collectives), UP.ns(row.late_ns), UP.ns(row.wait_ns), UP.clean(row.why).slice(0, 500) || "not known"])));
 };
 
+// What of the first step every traced launch of one side spends more on than every one of the other.
+UP.parts.first = (workload, parent, id) => {
+    const first = UP.object(UP.object(workload.diff).first_step), unit = UP.clean(workload.unit) || "step";
+    const rows = UP.list(first.contributions).map(UP.object);
+    if (!rows.length)
+        return;
+    const part = UP.part(parent, 3, id + "-first", "The first " + unit, "first");
+    const time = value => UP.num(value) === null ? UP.dash : value === 0 ? "0" : UP.ns(value), all = values => UP.list(values).slice(0, 16).map(time).join(", ");
+    const change = item => UP.el("span", {class: item.delta_ns > 0 ? "slower-text" : "faster-text", text: UP.signedNs(item.delta_ns)});
+    part.append(UP.el("p", {class: "lead"}, UP.ns(first.a_ns), " → ", UP.el("b", {text: UP.ns(first.b_ns)}), ". It is in no other number of this page: no contribution, no bar."));
+    part.append(UP.rowsTable("What changed in the first " + unit, [["What"], ["Name", "text"], ["Where", "text"], ["Made of", "text"], ["Change", "num"], [UP.sideName(0) + ", each launch", "num"], [UP.sideName(1) + ", each launch", "num"]],
+        rows.slice(0, 20).map(item => [UP.clean(item.title).slice(0, 80), UP.name(item.label, 80, "code"), UP.clean(item.where).slice(0, 300), UP.list(item.evidence).slice(1, 4).map(text => UP.clean(text).slice(0, 300)).join("; "), change(item), all(UP.object(item.launches_ns).a), all(UP.object(item.launches_ns).b)])));
+    const phases = UP.list(first.phases).map(UP.object).filter(item => UP.num(item.a_ns) !== null && UP.num(item.b_ns) !== null).slice(0, 20);
+    if (phases.length > 1)
+        part.append(UP.rowsTable("Phases of the first " + unit, [["Phase"], [UP.sideName(0), "num"], [UP.sideName(1), "num"], ["Change", "num"]],
+            phases.map(item => [UP.name(item.name, 60), time(item.a_ns), time(item.b_ns), change({delta_ns: item.b_ns - item.a_ns})])));
+};
+
 // The stall analysis of each traced launch: the answer, and what held it up, worst first.
 UP.parts.stalls = (workload, parent, id) => {
     const found = UP.list(workload.stalls).map(UP.object).filter(stall => stall.answer || UP.list(stall.items).length);
