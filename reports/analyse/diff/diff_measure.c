@@ -20,7 +20,7 @@ enum { MEASURE_COLD_STEPS = 5 };
 static const double measure_tail = 0.015, measure_tail_far = 0.05;
 
 struct measure_cell {
-    double a, b, ratio, lo, hi; // NAN: not measured
+    double a, b, ratio, lo, hi, error; // NAN: not measured. error: sd of the mean of ln(b / a)
 };
 
 static double measure_column(sqlite3_stmt *stmt, int column)
@@ -37,7 +37,7 @@ static bool measure_usable(const struct measure_cell *cell)
 static int measure_cell(struct diff_job *job, const char *metric, struct measure_cell *ret,
                         struct error *err)
 {
-    *ret = (struct measure_cell){NAN, NAN, NAN, NAN, NAN};
+    *ret = (struct measure_cell){NAN, NAN, NAN, NAN, NAN, NAN};
     sqlite3_stmt *stmt =
         store_query(job->store, err,
                     "SELECT median_a, median_b, ratio, ci_lower, ci_upper FROM cell "
@@ -48,7 +48,7 @@ static int measure_cell(struct diff_job *job, const char *metric, struct measure
         return rc;
     *ret = (struct measure_cell){measure_column(stmt, 0), measure_column(stmt, 1),
                                  measure_column(stmt, 2), measure_column(stmt, 3),
-                                 measure_column(stmt, 4)};
+                                 measure_column(stmt, 4), NAN};
     sqlite3_reset(stmt);
     return 0;
 }
@@ -62,6 +62,7 @@ static void measure_take(struct diff_untraced *untraced, const struct measure_ce
     untraced->delta = cell->a * (cell->ratio - 1);
     untraced->lo = cell->a * (cell->lo - 1);
     untraced->hi = cell->a * (cell->hi - 1);
+    untraced->error = cell->error; // a judged cell does not say it: measure_spread does
 }
 
 // sd of ln(b / a) from pair to pair that the couples of blocks within a pair do not explain.
@@ -89,6 +90,7 @@ static int measure_spread(struct diff_job *job, const char *metric, struct error
     if (count >= 2) {
         double sd = quantile_sd(ratios, count), excess = sd * sd - within / (double)count;
         job->untraced.spread = excess > 0 ? sqrt(excess) : 0;
+        job->untraced.error = sd / sqrt((double)count);
     }
     free(ratios);
     return rc < 0 ? rc : 0;
@@ -186,7 +188,7 @@ static double measure_value(const struct measure_launch *launch, enum measure_wh
 static struct measure_cell measure_cell_of(const struct measure_launch *launches, size_t count,
                                            enum measure_what what)
 {
-    struct measure_cell cell = {NAN, NAN, NAN, NAN, NAN};
+    struct measure_cell cell = {NAN, NAN, NAN, NAN, NAN, NAN};
     double *values = xcalloc(count + 1, sizeof *values),
            *ratios = xcalloc(count + 1, sizeof *ratios);
     size_t ratio_count = 0;
@@ -204,6 +206,8 @@ static struct measure_cell measure_cell_of(const struct measure_launch *launches
             ratios[ratio_count++] = x->side ? log(vx / vy) : log(vy / vx);
     }
     cell.ratio = ratio_count ? exp(quantile_mean(ratios, ratio_count)) : cell.b / cell.a;
+    if (ratio_count >= 2)
+        cell.error = quantile_sd(ratios, ratio_count) / sqrt((double)ratio_count);
     struct interval interval = mean_interval(ratios, (int)ratio_count, 0.005);
     if (interval.has_bounds) {
         cell.lo = exp(interval.lower);
@@ -311,6 +315,7 @@ int diff_measure(struct diff_job *job, struct error *err)
                                        .lo = NAN,
                                        .hi = NAN,
                                        .spread = NAN,
+                                       .error = NAN,
                                        .cold = {NAN, NAN},
                                        .cold_lo = NAN,
                                        .cold_hi = NAN};

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is compared with what, and how sure a difference is. The windows of both sides become units:
-// couples of blocks that took turns, or runs of windows where launches took none. A difference is
-// estimated from all windows, its variance from the spread of the couples within a pair, from the
-// spread of pairs of launches, and from how far tracing changed the sides unlike. Pure.
+// What is compared with what. The windows of both sides become units: couples of blocks that took
+// turns, or runs of windows where launches took none. diff_estimate.c estimates differences from
+// them. Pure.
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,16 +9,13 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
-#include "reports/analyse/distribution.h"
 #include "reports/analyse/quantile.h"
 
 enum {
     UNITS_BATCHES =
-        20, // of windows that stand in no couple: neighbours are alike, 20 means are not
-    UNITS_SPREAD_DEGREES = 8 // the least that the spread between launches counts for: judged pairs
-                             // are few, but they are a prior
+        20 // of windows that stand in no couple: neighbours are alike, 20 means are not
 };
-static const double units_alpha = 0.01, units_left_out_max = 0.2, units_agree = 0.2;
+static const double units_left_out_max = 0.2;
 
 struct units_key { // of a window
     uint32_t pair;
@@ -208,6 +204,7 @@ bool diff_units_make(struct diff_job *job)
         units->scale[side] =
             job->untraced.step[side] * units->total_steps[side] / units->total_wall[side];
     }
+    units->apart_error = diff_apart_error(job);
     return true;
 }
 
@@ -219,170 +216,4 @@ void diff_units_clear(struct diff_units *units)
         free(units->steps[side]);
     }
     *units = (struct diff_units){0};
-}
-
-struct units_moments {
-    double n, mean, squares;
-};
-
-static void moments_add(struct units_moments *moments, double value)
-{
-    double step = value - moments->mean;
-    moments->n++;
-    moments->mean += step / moments->n;
-    moments->squares += step * (value - moments->mean);
-}
-
-struct units_within {               // what the units of all pairs say about their mean
-    double squares, degrees, units; // of couples
-    double variance,
-        variance_degrees;       // of the mean of pairs without couples, and its Satterthwaite sum
-    struct units_moments pairs; // of the pairs' differences
-    double unit_variance; // of a pair's difference, by its own units: for the spread between pairs
-    double least, most;   // of the pairs' differences
-};
-
-static void within_pair(struct units_within *within, const struct units_moments *couples,
-                        const struct units_moments alone[2])
-{
-    double difference = 0, variance = 0;
-    if (couples->n > 0) {
-        difference = couples->mean;
-        within->squares += couples->squares;
-        within->degrees += couples->n - 1;
-        within->units += couples->n;
-        variance = couples->n > 1 ? couples->squares / (couples->n - 1) / couples->n : 0;
-    } else if (alone[0].n > 0 && alone[1].n > 0) {
-        difference = alone[1].mean - alone[0].mean;
-        for (int side = 0; side < 2; side++) {
-            double v =
-                alone[side].n > 1 ? alone[side].squares / (alone[side].n - 1) / alone[side].n : 0;
-            variance += v;
-            within->variance += v;
-            within->variance_degrees += alone[side].n > 1 ? v * v / (alone[side].n - 1) : 0;
-        }
-    } else {
-        return;
-    }
-    within->unit_variance += variance;
-    within->least = within->pairs.n > 0 ? fmin(within->least, difference) : difference;
-    within->most = within->pairs.n > 0 ? fmax(within->most, difference) : difference;
-    moments_add(&within->pairs, difference);
-}
-
-static void units_within(const struct diff_job *job, double *const ns[2],
-                         struct units_within *within)
-{
-    const struct diff_units *units = &job->units;
-    for (size_t i = 0; i < units->count;) {
-        struct units_moments couples = {0}, alone[2] = {0};
-        uint32_t pair = units->units[i].pair;
-        for (; i < units->count && units->units[i].pair == pair; i++) {
-            const struct diff_unit *unit = &units->units[i];
-            double rate[2];
-            for (int side = 0; side < 2; side++)
-                rate[side] = unit->steps[side] > 0
-                                 ? units->scale[side] * ns[side][i] / unit->steps[side]
-                                 : NAN;
-            if (unit->side < 0 && isfinite(rate[0]) && isfinite(rate[1]))
-                moments_add(&couples, rate[1] - rate[0]);
-            for (int side = 0; side < 2; side++)
-                if (isfinite(rate[side]))
-                    moments_add(&alone[side], rate[side]);
-        }
-        within_pair(within, &couples, alone);
-    }
-}
-
-// Satterthwaite: a sum of variances, each with its own degrees of freedom.
-static void estimate_add(struct diff_estimate *estimate, double *weights, double variance,
-                         double degrees)
-{
-    if (!(variance > 0))
-        return;
-    estimate->variance += variance;
-    *weights += variance * variance / (degrees > 0.5 ? degrees : 0.5);
-}
-
-// What changed one side's traced steps more than the other's, if it is in one thing, has moved all
-// others by this factor.
-static double units_distortion(const struct diff_job *job)
-{
-    const struct diff_units *units = &job->units;
-    double ratio = units->scale[0] / units->scale[1];
-    if (strcmp(job->untraced.unit, "launch") == 0)
-        ratio = units->total_wall[1] / units->total_wall[0] * job->untraced.step[0] /
-                job->untraced.step[1];
-    return isfinite(ratio) && ratio > 0 ? 1 - exp(-fabs(log(ratio))) : 0;
-}
-
-static void estimate_variance(const struct diff_job *job, const struct units_within *within,
-                              struct diff_estimate *ret)
-{
-    double weights = 0, size = (ret->a + ret->b) / 2, pairs = within->pairs.n;
-    if (within->units > 0 && within->degrees > 0)
-        estimate_add(ret, &weights, within->squares / within->degrees / within->units,
-                     within->degrees);
-    if (within->variance > 0)
-        estimate_add(ret, &weights, within->variance / (pairs * pairs),
-                     within->variance * within->variance / within->variance_degrees);
-    double between = 0, degrees = 0,
-           own =
-               pairs > 1 ? within->pairs.squares / (pairs - 1) - within->unit_variance / pairs : 0;
-    double prior = job->untraced.spread * size;
-    if (isfinite(prior)) {
-        double known = job->untraced.pairs - 1;
-        known = known < UNITS_SPREAD_DEGREES ? UNITS_SPREAD_DEGREES : known;
-        degrees = known + pairs - 1;
-        between = (known * prior * prior + (pairs - 1) * fmax(own, 0)) / degrees;
-    } else if (pairs > 1) {
-        degrees = pairs - 1;
-        between = fmax(own, 0);
-    }
-    estimate_add(ret, &weights, between / pairs, degrees);
-    ret->systematic = units_distortion(job) * fmax(ret->a, ret->b);
-    bool known = within->degrees > 0 || within->variance > 0 || pairs > 1;
-    ret->degrees = weights > 0 ? ret->variance * ret->variance / weights : INFINITY;
-    if (!known)
-        ret->variance = ret->degrees = NAN;
-}
-
-void diff_units_estimate(const struct diff_job *job, double *const ns[2], struct diff_estimate *ret)
-{
-    const struct diff_units *units = &job->units;
-    double sums[2] = {0};
-    *ret = (struct diff_estimate){0};
-    for (size_t i = 0; i < units->count; i++) {
-        sums[0] += ns[0][i];
-        sums[1] += ns[1][i];
-        ret->units_hit += ns[0][i] > 0 || ns[1][i] > 0;
-    }
-    ret->a = units->scale[0] * sums[0] / units->total_steps[0];
-    ret->b = units->scale[1] * sums[1] / units->total_steps[1];
-    ret->delta = ret->b - ret->a;
-    struct units_within within = {0};
-    units_within(job, ns, &within);
-    estimate_variance(job, &within, ret);
-    ret->agrees = within.least * within.most > 0 && fmin(fabs(within.least), fabs(within.most)) >=
-                                                        units_agree * fabs(within.pairs.mean);
-}
-
-// Above 30 degrees the series is within 1e-5 of the bisection, and there are thousands of
-// contributions.
-static double units_t(double p, double degrees)
-{
-    if (degrees <= 30)
-        return distribution_t_quantile(p, degrees);
-    double z = distribution_normal_quantile(p), z2 = z * z, v = degrees;
-    return z + z * (z2 + 1) / (4 * v) + z * ((5 * z2 + 16) * z2 + 3) / (96 * v * v) +
-           z * (((3 * z2 + 19) * z2 + 17) * z2 - 15) / (384 * v * v * v);
-}
-
-double diff_units_half(const struct diff_estimate *estimate, size_t count)
-{
-    if (isnan(estimate->variance))
-        return NAN;
-    double p = 1 - units_alpha / 2 / (double)(count ? count : 1);
-    double degrees = estimate->degrees < 1e9 ? estimate->degrees : 1e9;
-    return units_t(p, degrees) * sqrt(estimate->variance) + estimate->systematic;
 }
