@@ -18,6 +18,7 @@
 #include "harness/run/host.h"
 #include "harness/run/session_store.h"
 #include "harness/run/shard.h"
+#include "reports/analyse/traced_ratio.h"
 #include "tracer/record/record.h"
 
 enum {
@@ -268,6 +269,7 @@ static int64_t traced_median_ns(struct session *session, const struct session_wo
 static void traced_note_cost(struct session *session, const struct session_workload *workload)
 {
     double ratio[PLAN_SIDES];
+    char text[160];
     for (int side = 0; side < PLAN_SIDES; side++) {
         int64_t traced = traced_median_ns(session, workload, "traced", side);
         int64_t plain = traced_median_ns(session, workload, "main", side);
@@ -275,12 +277,10 @@ static void traced_note_cost(struct session *session, const struct session_workl
             return;
         ratio[side] = (double)traced / (double)plain;
     }
-    log_info("workload '%s': recorded; times traced over untraced: %.3f on side '%s', %.3f on side '%s'",
-             workload->plan->name, ratio[0], session->plan->sides[0].name, ratio[1],
-             session->plan->sides[1].name);
-    store_note(session->store, "info", "workload '%s': times traced over untraced: %.3f on side '%s', %.3f on "
-               "side '%s'", workload->plan->name, ratio[0], session->plan->sides[0].name, ratio[1],
-               session->plan->sides[1].name);
+    traced_ratio_text(text, sizeof text,
+                      workload->interleave == PLAN_INTERLEAVE_SLICES ? "launch" : "step", ratio);
+    log_info("workload '%s': recorded; %s, by their medians", workload->plan->name, text);
+    store_note(session->store, "info", "workload '%s': %s, by their medians", workload->plan->name, text);
 }
 
 // --- the run --------------------------------------------------------------------------------------

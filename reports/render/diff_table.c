@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reports/analyse/traced_ratio.h"
 #include "reports/render/diff_view.h"
 #include "reports/render/table.h"
 
@@ -199,13 +200,13 @@ static void diff_stragglers(struct table *table, const struct diff_view *view,
 
 static void diff_basis(struct table *table, const struct diff_workload *workload)
 {
+    char traced[160];
+    traced_ratio_text(traced, sizeof traced, workload->unit, workload->traced_ratio);
     diff_line(table, "made of",
-              xasprintf("%zu traced pair%s, %zu and %zu windows; %.1f %% of the time matched; a "
-                        "traced %s took %.2f (a) "
-                        "and %.2f (b) times as long as an untraced one",
+              xasprintf("%zu traced pair%s, %zu and %zu windows; %.1f %% of the time matched; %s",
                         workload->traced_pairs, workload->traced_pairs == 1 ? "" : "s",
                         workload->windows[0], workload->windows[1], 100 * workload->match_coverage,
-                        workload->unit, workload->traced_ratio[0], workload->traced_ratio[1]));
+                        traced));
     diff_line(table, "first step", diff_text_first(workload));
     for (size_t i = 0; i < workload->first.part_count && i < DIFF_FIRST_MAX; i++) {
         const struct diff_contribution *part = &workload->first.parts[i].contribution;

@@ -93,8 +93,8 @@ UP.parts.decomposition = (workload, parent, id) => {
                                                   UP.el("span", {class: "swatch", "aria-hidden": "true", style: {"background-color": UP.classColour(item.class)}})))),
         UP.el("tfoot", {}, line("Sum", sum(0), sum(1), null)))));
     const facts = [];
-    if (UP.list(diff.traced_ratio).some(value => UP.num(value) !== null))
-        facts.push("traced launches took " + UP.list(diff.traced_ratio).map((value, side) => UP.num(value) === null ? null : UP.digits(value, 4) + "× (" + UP.sideName(side) + ")").filter(text => text).join(" and ") + " of the untraced");
+    if (UP.clean(diff.traced).trim())
+        facts.push(UP.clean(diff.traced).slice(0, 300));
     if (UP.list(diff.unaccounted).some(value => UP.num(value) !== null))
         facts.push("in no class: " + UP.list(diff.unaccounted).map(value => UP.percent(UP.num(value), 2)).join(" and "));
     if (UP.num(diff.match_coverage) !== null)
