@@ -310,7 +310,8 @@ const uint32_t *cost_tree_finish(struct cost_tree *tree)
     for (size_t i = 0; i < nodes; i++) {
         size_t begin = first[i], count = first[i + 1] - begin;
         count = cost_merge(&sorted[begin], count);
-        memmove(&sorted[kept], &sorted[begin], count * sizeof *sorted);
+        if (kept != begin)
+            memmove(&sorted[kept], &sorted[begin], count * sizeof *sorted);
         first[i] = (uint32_t)kept;
         kept += count;
     }

@@ -31,6 +31,7 @@ struct queue { // in the order of start
 struct sweep {
     struct gpu_path path;
     struct queue queues[QUEUE_COUNT];
+    uint32_t filled;   // bits of queues: those without have nothing in them
     int64_t chain_end; // of what the window's end waits for, the last one that was on the path
     uint8_t *critical;
     size_t critical_capacity;
@@ -138,44 +139,57 @@ static void amounts_flush(struct gpu_path *path)
         if (amount->ns || amount->busy_ns || amount->count)
             cost_tree_add(path->tree, path->touched[i], path->window, amount->ns, amount->busy_ns, amount->count);
         if (amount->placed)
-            cost_tree_place(path->tree, path->touched[i], amount->place_sum / amount->placed);
+            cost_tree_place(path->tree, path->touched[i], (double)amount->place_sum / amount->placed);
         *amount = (struct gpu_amount){0};
     }
     path->touched_count = 0;
 }
 
-static void queue_push(struct queue *queue, struct running item)
+static void queue_grow(struct queue *queue)
 {
+    if (queue->first > queue->capacity / 2) {
+        memmove(queue->items, queue->items + queue->first, (queue->end - queue->first) * sizeof *queue->items);
+        queue->end -= queue->first;
+        queue->first = 0;
+    } else {
+        queue->capacity = queue->capacity ? queue->capacity * 2 : 64;
+        queue->items = xrealloc(queue->items, queue->capacity * sizeof *queue->items);
+    }
+}
+
+static inline void sweep_push(struct sweep *sweep, uint32_t level, struct running item)
+{
+    struct queue *queue = &sweep->queues[level];
+    sweep->filled |= 1u << level;
     if (queue->first == queue->end)
         queue->first = queue->end = 0;
-    if (queue->end == queue->capacity) {
-        if (queue->first > queue->capacity / 2) {
-            memmove(queue->items, queue->items + queue->first, (queue->end - queue->first) * sizeof *queue->items);
-            queue->end -= queue->first;
-            queue->first = 0;
-        } else {
-            queue->capacity = queue->capacity ? queue->capacity * 2 : 64;
-            queue->items = xrealloc(queue->items, queue->capacity * sizeof *queue->items);
-        }
-    }
+    if (queue->end == queue->capacity)
+        queue_grow(queue);
     queue->items[queue->end++] = item;
 }
 
-static const struct running *queue_front(struct queue *queue, int64_t now)
+// What is on the path at an instant, and in which queue. NULL: nothing runs.
+static inline const struct running *sweep_front(struct sweep *sweep, int64_t now, uint32_t *ret_level)
 {
-    while (queue->first < queue->end && queue->items[queue->first].end <= now)
-        queue->first++;
-    return queue->first < queue->end ? &queue->items[queue->first] : NULL;
+    while (sweep->filled) {
+        uint32_t level = (uint32_t)__builtin_ctz(sweep->filled);
+        struct queue *queue = &sweep->queues[level];
+        while (queue->first < queue->end && queue->items[queue->first].end <= now)
+            queue->first++;
+        *ret_level = level;
+        if (queue->first < queue->end)
+            return &queue->items[queue->first];
+        sweep->filled &= sweep->filled - 1;
+    }
+    return NULL;
 }
 
 // Gives [from, to) to what runs there; nothing begins in between. next begins at `to`, NULL: the window ends.
 static void sweep_to(struct sweep *sweep, int64_t from, int64_t to, const struct launch_op *next, uint32_t next_leaf, bool critical)
 {
     while (from < to) {
-        const struct running *running = NULL;
-        int level;
-        for (level = 0; level < QUEUE_COUNT && !(running = queue_front(&sweep->queues[level], from)); level++)
-            ;
+        uint32_t level = QUEUE_COUNT;
+        const struct running *running = sweep_front(sweep, from, &level);
         bool chain = critical && level >= QUEUE_OTHERS && from == sweep->chain_end && to - from <= CHAIN_GAP_NS_MAX;
         if (!running || chain) {
             gpu_gap_add(&sweep->path, from, to, sweep->before, next, next_leaf);
@@ -206,6 +220,7 @@ static void sweep_carry(struct sweep *sweep)
         }
         queue->first = 0;
         queue->end = kept;
+        sweep->filled = kept ? sweep->filled | 1u << level : sweep->filled & ~(1u << level);
     }
     sweep->before = NULL;
     sweep->chain_end = INT64_MIN;
@@ -233,6 +248,13 @@ static size_t sweep_chain(struct sweep *sweep, const uint32_t *order, size_t cou
     return at;
 }
 
+// Does an operation run alone from its begin to its end? Then it needs no queue, and most do.
+static inline bool sweep_alone(struct sweep *sweep, const struct launch_op *op, int64_t end, const struct launch_op *next)
+{
+    uint32_t level;
+    return !sweep->several && end <= sweep->window->end && (!next || end <= next->start) && !sweep_front(sweep, op->start, &level);
+}
+
 // Ops of the rank from `at` on in the order of start, until the window's end. Returns where the next window goes on.
 static size_t sweep_window(struct sweep *sweep, const uint32_t *order, size_t count, size_t at)
 {
@@ -250,7 +272,7 @@ static size_t sweep_window(struct sweep *sweep, const uint32_t *order, size_t co
         int64_t end = op->start + op->dur;
         if (op->start < window->begin) { // between turns, or cold: it counts as far as it reaches in
             if (end > window->begin)
-                queue_push(&sweep->queues[QUEUE_OTHERS + level], (struct running){end, index, leaf});
+                sweep_push(sweep, QUEUE_OTHERS + level, (struct running){end, index, leaf});
             continue;
         }
         if (!carried)
@@ -264,9 +286,17 @@ static size_t sweep_window(struct sweep *sweep, const uint32_t *order, size_t co
         struct gpu_amount *amount = gpu_amount(&sweep->path, leaf);
         amount->count++;
         amount->busy_ns += (end < window->end ? end : window->end) - op->start;
+        if (!op->dur)
+            continue;
+        const struct launch_op *after = at + 1 < count ? &ops[order ? order[at + 1] : at + 1] : NULL;
+        if (sweep_alone(sweep, op, end, after)) {
+            amount->ns += op->dur;
+            sweep->before = op;
+            now = end;
+            continue;
+        }
         level = !critical ? QUEUE_OTHERS + level : level == GPU_COMPUTE ? CRITICAL_COMPUTE : CRITICAL_COPY;
-        if (op->dur)
-            queue_push(&sweep->queues[level], (struct running){end, index, leaf});
+        sweep_push(sweep, level, (struct running){end, index, leaf});
     }
     if (!carried)
         sweep_carry(sweep);

@@ -13,6 +13,7 @@
 enum {
     AHEAD = 8,                // steps that are on the device at one time: a stream may be ahead of another one by as many
     OCCURRENCE_MAX = 4096,    // of one kernel at one place in a step: those after it are one leaf
+    STRETCHES = 4,            // at a time, by line: two threads launch by turns
     LEAVES_MAX = 1 << 18      // after it no occurrences of their own: memory stays bounded whatever a trace holds
 };
 
@@ -29,13 +30,20 @@ struct leaf_work {
     uint32_t module;
 };
 
+// Between two changes of phase, module and step: what operations of one line have in common.
+struct stretch {
+    int64_t begin, end;
+    uint32_t line, module; // as of leaf_work
+    uint32_t place, step;
+};
+
 struct entry { // of a label at a place
     uint64_t key;
     uint32_t after; // the entry that came behind it the last time: steps repeat, and so it is mostly that one again
+    uint32_t count, capacity; // of nodes
+    uint32_t *nodes;
     uint32_t step[AHEAD];
     uint16_t next[AHEAD]; // below OCCURRENCE_MAX
-    uint32_t *nodes;
-    uint32_t count, capacity;
 };
 
 #define NO_STEPS                                                                                                                    \
@@ -55,6 +63,7 @@ struct gpu_leaves {
     size_t step;        // cursor
     uint32_t last_entry;
     uint32_t position[AHEAD], position_step[AHEAD];
+    struct stretch stretches[STRETCHES];
 };
 
 static void *leaf_grow(void *rows, size_t count, size_t *capacity, size_t size)
@@ -255,9 +264,10 @@ static struct entry *entry_of(struct gpu_leaves *leaves, uint32_t place, uint32_
 
 static uint32_t entry_add(struct gpu_path *path, struct entry *entry, uint32_t place, const struct label *label)
 {
-    size_t capacity = entry->capacity;
-    entry->nodes = leaf_grow(entry->nodes, entry->count, &capacity, sizeof *entry->nodes);
-    entry->capacity = (uint32_t)capacity;
+    if (entry->count == entry->capacity) { // mostly there is one: what thousands of entries have stays close together
+        entry->capacity = entry->capacity ? entry->capacity * 4 : 2;
+        entry->nodes = xrealloc(entry->nodes, entry->capacity * sizeof *entry->nodes);
+    }
     uint32_t node = cost_tree_child(path->tree, place, &(struct cost_key){.kind = label->kind, .class = label->class, .name = label->name,
                                                                          .shape = &label->shape, .occurrence = entry->count});
     entry->nodes[entry->count++] = node;
@@ -265,37 +275,87 @@ static uint32_t entry_add(struct gpu_path *path, struct entry *entry, uint32_t p
     return node;
 }
 
+// When it began and when the next one does.
+static void stretch_cut(struct stretch *stretch, int64_t begin, int64_t end)
+{
+    stretch->begin = begin > stretch->begin ? begin : stretch->begin;
+    stretch->end = end < stretch->end ? end : stretch->end;
+}
+
+static void stretch_cut_timeline(struct stretch *stretch, const struct gpu_timeline *timeline)
+{
+    size_t at = timeline->cursor;
+    stretch_cut(stretch, timeline->at[at], at + 1 < timeline->count ? timeline->at[at + 1] : INT64_MAX);
+}
+
+static __attribute__((noinline)) void stretch_find(struct gpu_path *path, const struct leaf_work *work, int64_t call,
+                                                   struct stretch *ret)
+{
+    struct gpu_leaves *leaves = path->leaves;
+    uint32_t module = work->module, phase = gpu_timeline_at(&path->phases, call);
+    *ret = (struct stretch){.begin = INT64_MIN, .end = INT64_MAX, .line = work->line, .module = work->module};
+    stretch_cut_timeline(ret, &path->phases);
+    if (work->line != COST_NONE) {
+        module = gpu_timeline_at(&path->lines[work->line], call);
+        stretch_cut_timeline(ret, &path->lines[work->line]);
+    }
+    ret->place = gpu_place_of(path, phase, module);
+    uint32_t step = ret->step = step_at(leaves, call);
+    if (leaves->step_count)
+        stretch_cut(ret, step ? leaves->steps[step].begin : INT64_MIN,
+                    step + (size_t)1 < leaves->step_count ? leaves->steps[step + 1].begin : INT64_MAX);
+}
+
+// Where an operation of its kind was in its step: of those that are no more than others before it.
+static __attribute__((noinline)) uint32_t leaf_beyond(struct gpu_path *path, struct entry *entry, uint32_t place,
+                                                      uint32_t label, uint32_t slot)
+{
+    struct gpu_leaves *leaves = path->leaves;
+    uint32_t k = leaves->step_count ? entry->next[slot] : 0; // without steps there is no k-th of one
+    bool full = leaves->leaf_count >= LEAVES_MAX && entry->count;
+    if (leaves->step_count && k + 1 < OCCURRENCE_MAX && !full)
+        entry->next[slot]++;
+    if (full)
+        k = entry->count - 1;
+    return k < entry->count ? entry->nodes[k] : entry_add(path, entry, place, &leaves->labels[label]);
+}
+
+static uint32_t leaf_without_step(struct gpu_path *path, struct entry *entry, uint32_t place, uint32_t label)
+{
+    return entry->count ? entry->nodes[0] : leaf_beyond(path, entry, place, label, 0);
+}
+
 uint32_t gpu_leaf_of(struct gpu_path *path, const struct launch_op *op)
 {
     struct gpu_leaves *leaves = path->leaves;
     const struct leaf_work *work = &leaves->works[op->work];
     int64_t call = gpu_call_begin(op);
-    uint32_t module = work->line == COST_NONE ? work->module : gpu_timeline_at(&path->lines[work->line], call);
-    uint32_t place = gpu_place_of(path, gpu_timeline_at(&path->phases, call), module), label = work->label;
+    struct stretch *stretch = &leaves->stretches[work->line % STRETCHES];
+    if (call < stretch->begin || call >= stretch->end || work->line != stretch->line || work->module != stretch->module)
+        stretch_find(path, work, call, stretch);
+    uint32_t label = work->label, step = stretch->step, slot = step % AHEAD, place = stretch->place;
     if (path->levels[op->work] == GPU_COMM)
         label = collective_label(path, op, label);
     struct entry *entry = entry_of(leaves, place, label);
-    uint32_t step = step_at(leaves, call), slot = step % AHEAD, k = 0;
-    if (leaves->step_count) { // without steps there is no k-th of one
-        if (entry->step[slot] != step) {
-            entry->step[slot] = step;
-            entry->next[slot] = 0;
-        }
-        if (leaves->position_step[slot] != step) {
-            leaves->position_step[slot] = step;
-            leaves->position[slot] = 0;
-        }
-        k = entry->next[slot];
-        if (k + 1 < OCCURRENCE_MAX && (k < entry->count || leaves->leaf_count < LEAVES_MAX || !entry->count))
-            entry->next[slot]++;
+    if (!leaves->step_count)
+        return leaf_without_step(path, entry, place, label);
+    if (entry->step[slot] != step) {
+        entry->step[slot] = step;
+        entry->next[slot] = 0;
     }
-    if (k >= entry->count && entry->count && leaves->leaf_count >= LEAVES_MAX)
-        k = entry->count - 1;
-    uint32_t node = k < entry->count ? entry->nodes[k] : entry_add(path, entry, place, &leaves->labels[label]);
-    if (leaves->step_count) {
-        struct gpu_amount *amount = gpu_amount(path, node);
-        amount->placed++;
-        amount->place_sum += leaves->position[slot]++;
+    if (leaves->position_step[slot] != step) {
+        leaves->position_step[slot] = step;
+        leaves->position[slot] = 0;
     }
+    uint32_t k = entry->next[slot], node;
+    if (k < entry->count) {
+        node = entry->nodes[k];
+        entry->next[slot] = (uint16_t)(k + (k + 1 < OCCURRENCE_MAX));
+    } else {
+        node = leaf_beyond(path, entry, place, label, slot);
+    }
+    struct gpu_amount *amount = gpu_amount(path, node);
+    amount->placed++;
+    amount->place_sum += leaves->position[slot]++;
     return node;
 }

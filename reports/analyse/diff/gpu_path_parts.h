@@ -25,7 +25,8 @@ struct gpu_map { // 64 bits to 32, open addressing; slots with value COST_NONE a
 struct gpu_amount { // of a leaf in the window that is being swept
     int64_t ns, busy_ns;
     uint32_t count, placed;
-    double place_sum;
+    uint64_t place_sum;
+    bool touched; // in this window; one look instead of one at each amount
 };
 
 struct gpu_places; // gpu_path_place.c
@@ -62,7 +63,6 @@ void gpu_comm_name(const struct launch_nccl *row, char *buf, size_t size);
 
 struct gpu_places *gpu_places_new(struct gpu_path *path);
 void gpu_places_free(struct gpu_path *path);
-uint32_t gpu_place_phase(struct gpu_path *path, int64_t at);        // node of the phase in which the host was
 int64_t gpu_place_phase_end(struct gpu_path *path, int64_t at);     // when it is over
 uint32_t gpu_place_line(const struct gpu_path *path, uint32_t thread); // time line of its modules; COST_NONE: it ran none
 uint32_t gpu_place_find(struct gpu_path *path, uint32_t phase, uint32_t module); // node of the place
@@ -86,10 +86,12 @@ static inline struct gpu_amount *gpu_amount(struct gpu_path *path, uint32_t node
     if (node >= path->amount_capacity)
         gpu_amount_grow(path, node);
     struct gpu_amount *amount = &path->amounts[node];
-    if (!amount->count && !amount->ns && !amount->busy_ns && !amount->placed)
-        path->touched[path->touched_count++] = node; // may be there twice: the second time there is nothing left to give
-    if (path->touched_count == path->touched_capacity)
-        gpu_amount_grow(path, node);
+    if (!amount->touched) {
+        amount->touched = true;
+        path->touched[path->touched_count++] = node;
+        if (path->touched_count == path->touched_capacity)
+            gpu_amount_grow(path, node);
+    }
     return amount;
 }
 
@@ -102,6 +104,11 @@ static inline uint32_t gpu_timeline_at(struct gpu_timeline *timeline, int64_t at
     if (at < timeline->at[i] || (i + 1 < timeline->count && at >= timeline->at[i + 1]))
         i = gpu_timeline_seek(timeline, at);
     return timeline->value[i];
+}
+
+static inline uint32_t gpu_place_phase(struct gpu_path *path, int64_t at) // node of the phase in which the host was
+{
+    return gpu_timeline_at(&path->phases, at);
 }
 
 static inline uint32_t gpu_place_of(struct gpu_path *path, uint32_t phase, uint32_t module) // mostly as the one before

@@ -211,11 +211,6 @@ uint32_t gpu_place_find(struct gpu_path *path, uint32_t phase, uint32_t module)
     return path->last_place = *slot;
 }
 
-uint32_t gpu_place_phase(struct gpu_path *path, int64_t at)
-{
-    return gpu_timeline_at(&path->phases, at);
-}
-
 int64_t gpu_place_phase_end(struct gpu_path *path, int64_t at)
 {
     struct gpu_timeline *phases = &path->phases;

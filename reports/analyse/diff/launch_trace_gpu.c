@@ -30,6 +30,7 @@ struct gpu_loader {
     size_t stream_count, work_count, kernel_id_count;
     struct trace_ids stream_ids, work_ids;
     struct launch_op *op, *op_limit; // the next one; behind the last there is room for
+    size_t ordered;                  // of the first operations, how many come in the order of start
     int64_t early;                   // operations that began before their call
 };
 
@@ -204,35 +205,51 @@ static void ops_grow(struct gpu_loader *loader)
     loader->op_limit = trace->ops + capacity;
 }
 
-static void ops_row(void *arg, const int64_t *values, uint32_t nulls)
+// False: it does not count.
+static inline bool ops_row(struct gpu_loader *loader, const struct scan_row *from, struct launch_op *ret)
 {
-    struct gpu_loader *loader = arg;
     // trace_ids_find is too far away for ten million calls.
-    uint64_t place = (uint64_t)values[OP_WORK] - (uint64_t)loader->work_ids.min;
+    uint64_t place = (uint64_t)from->values[OP_WORK] - (uint64_t)loader->work_ids.min;
     uint32_t at = place < loader->work_ids.span ? loader->work_ids.index[place] : TRACE_NONE;
     if (at == TRACE_NONE)
-        return;
+        return false;
     const struct gpu_work_row *row = &loader->works[at];
-    int64_t start = values[OP_START];
-    uint32_t dur = ops_u32(values[OP_DUR]);
+    int64_t start = from->values[OP_START], call = from->values[OP_CALL];
+    uint32_t dur = ops_u32(from->values[OP_DUR]);
     if (row->work == LAUNCH_TRACE_NONE || start < 0 || start > INT64_MAX / 2 ||
         !load_spans_touch(row->spans, start, start + dur))
-        return;
-    if (loader->op == loader->op_limit)
+        return false;
+    bool has_call = !(from->nulls & 1 << OP_CALL) && call >= 0;
+    loader->early += call < 0; // NULL reads as 0
+    *ret = (struct launch_op){.start = start,
+                              .dur = dur,
+                              .work = row->work,
+                              .call_ago = has_call ? ops_u32(call) : UINT32_MAX,
+                              .call_dur = ops_u32(from->values[OP_CALL_DUR])};
+    return true;
+}
+
+static void ops_rows(void *arg, const struct scan_row *rows, size_t count)
+{
+    struct gpu_loader *loader = arg;
+    while ((size_t)(loader->op_limit - loader->op) < count)
         ops_grow(loader);
-    bool has_call = !(nulls & 1 << OP_CALL) && values[OP_CALL] >= 0;
-    loader->early += values[OP_CALL] < 0; // NULL reads as 0
-    *loader->op++ = (struct launch_op){.start = start,
-                                       .dur = dur,
-                                       .work = row->work,
-                                       .call_ago = has_call ? ops_u32(values[OP_CALL]) : UINT32_MAX,
-                                       .call_dur = ops_u32(values[OP_CALL_DUR])};
+    struct launch_op *op = loader->op, *ops = loader->load->trace->ops;
+    bool ordered = loader->ordered == ops_count(loader);
+    for (size_t i = 0; i < count; i++)
+        op += ops_row(loader, &rows[i], op);
+    for (struct launch_op *at = loader->op; at < op && ordered; at++) {
+        ordered = at == ops || at[-1].start <= at->start;
+        loader->ordered += ordered;
+    }
+    loader->op = op;
 }
 
 static void ops_restart(void *arg)
 {
     struct gpu_loader *loader = arg;
     loader->op = loader->load->trace->ops;
+    loader->ordered = 0;
     loader->early = 0;
 }
 
@@ -254,12 +271,12 @@ static int ops_by_start(const void *left, const void *right)
     return (a->dur > b->dur) - (a->dur < b->dur);
 }
 
-// Rows are nearly in order: the few late ones are taken out, sorted and put back.
-static void ops_sort(struct launch_op *ops, size_t count)
+// Rows are nearly in order, the first `ordered` are: the few late ones are taken out, sorted and put back.
+static void ops_sort(struct launch_op *ops, size_t ordered, size_t count)
 {
     struct launch_op *late = NULL;
-    size_t late_count = 0, capacity = 0, kept = 0;
-    for (size_t i = 0; i < count; i++) {
+    size_t late_count = 0, capacity = 0, kept = ordered;
+    for (size_t i = ordered; i < count; i++) {
         if (!kept || ops[i].start >= ops[kept - 1].start) {
             if (kept != i)
                 ops[kept] = ops[i];
@@ -287,7 +304,7 @@ static int gpu_ops(struct gpu_loader *loader)
     const struct scan scan = {.table = "gpu_op",
                               .columns = "start_ns, dur_ns, work_id, call_ns, call_dur_ns",
                               .column_count = 5,
-                              .row = ops_row,
+                              .rows = ops_rows,
                               .restart = ops_restart,
                               .owner = ops_owner,
                               .wanted = trace->recording_id,
@@ -302,7 +319,7 @@ static int gpu_ops(struct gpu_loader *loader)
     trace->op_count = ops_count(loader);
     if (rc)
         return rc;
-    ops_sort(trace->ops, trace->op_count);
+    ops_sort(trace->ops, loader->ordered, trace->op_count);
     if (loader->early)
         load_doubt(
             load,
