@@ -28,7 +28,7 @@ command -v "$program" >/dev/null || refuse "the input 'program' names no program
 mkdir -p "$out" || refuse "the directory of the input 'output' cannot be made"
 
 # What an earlier attempt left must not be taken for this one's.
-rm -f "$out"/{report.json,report.md,junit.xml}
+rm -f "$out"/{report.json,report.md,report.html,junit.xml}
 if [[ -e $out/run.db ]]; then mv -f "$out/run.db" "$out/previous.db"; fi
 
 read -ra more <<<"${GATE_ARGS:-}"
@@ -61,6 +61,9 @@ if [[ -e $out/run.db && ($code == 0 || $code == 1 || $code == 3) ]]; then
     "$program" report "$out/run.db" -o "$out/report.json" || status=4
     "$program" report "$out/run.db" -o "$out/report.md" || status=4
     "$program" report "$out/run.db" -o "$out/junit.xml" --inconclusive="$inconclusive" || status=4
+    # A page of what run.db and the others hold: a program that was built without it can gate all the same.
+    "$program" report "$out/run.db" -o "$out/report.html" ||
+        echo "::warning title=upgate::no report.html: the reason is in the log above"
 else
     # No verdict. A store may still be there, for `upgate ab --resume`.
     [[ $code == 0 ]] && status=4

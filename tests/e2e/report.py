@@ -302,13 +302,15 @@ def test_github_limits():
     assert result.returncode == 4 and "step of its own" in result.stderr, result
 
 
-def fake_program(database, code):
-    """A program whose `ab` leaves a given store and exit code; every other verb is the real one."""
+def fake_program(database, code, page=True):
+    """A program whose `ab` leaves a given store and exit code; every other verb is the real one. page: it can make report.html,
+    whatever this build can."""
     path = os.path.join(WORK, "fake-upgate")
     copy = f"cp '{database}' \"$4\"" if database else ":"
+    made = 'echo page >"$4"; exit 0' if page else "echo no page >&2; exit 4"
     with open(path, "w") as file:
         file.write(f"#!/bin/sh\nif [ \"$1\" = ab ]; then\n  echo \"$@\" >'{WORK}/arguments'\n  {copy}\n"
-                   f"  exit {code}\nfi\nexec '{UPGATE}' \"$@\"\n")
+                   f"  exit {code}\nfi\ncase \"$4\" in *.html) {made} ;; esac\nexec '{UPGATE}' \"$@\"\n")
     os.chmod(path, 0o755)
     return path
 
@@ -337,9 +339,14 @@ def test_action_script():
         result, outputs = action(fake_program(databases[name], code), GATE_FAIL_ON=fail_on)
         assert outputs["status"] == str(status) and outputs["exit-code"] == str(code), (name, fail_on, outputs)
         assert outputs["verdict"] == name, outputs
-        assert sorted(os.listdir(results)) == ["junit.xml", "report.json", "report.md", "run.db"], os.listdir(results)
+        assert sorted(os.listdir(results)) == ["junit.xml", "report.html", "report.json", "report.md", "run.db"], os.listdir(results)
         assert read("summary").startswith("## ") and "::" in result.stdout
         check_junit(os.path.join(results, "junit.xml"))
+    # The page is no evidence of its own: without it the verdict stands.
+    shutil.rmtree(results)
+    result, outputs = action(fake_program(databases["fail"], 1, page=False))
+    assert outputs["status"] == "1" and "::warning title=upgate::no report.html" in result.stdout, (outputs, result)
+    assert sorted(os.listdir(results)) == ["junit.xml", "report.json", "report.md", "run.db"], os.listdir(results)
 
 
 def test_action_fails_closed():
@@ -365,7 +372,7 @@ def test_action_details():
     judged = store("pass.db", "base", "calibrated", "pass")
     results = os.path.join(WORK, "results")
     os.makedirs(results, exist_ok=True)
-    for name in ("report.md", "junit.xml", "run.db"):
+    for name in ("report.md", "report.html", "junit.xml", "run.db"):
         with open(os.path.join(results, name), "w") as file:
             file.write("old")
     action(fake_program(judged, 0), GATE_PLAN="a plan; touch owned $(touch owned).yaml", GATE_ARGS="--seed 11 *")
@@ -374,7 +381,7 @@ def test_action_details():
     assert read("results/previous.db") == "old" and read("results/report.md") != "old"
     # Without a verdict the old report is gone, too: it must not be uploaded as the new one.
     action(fake_program(None, 4))
-    assert not os.path.exists(os.path.join(results, "report.md"))
+    assert not [name for name in ("report.md", "report.html") if os.path.exists(os.path.join(results, name))]
     # A cancelled job: the signal reaches the program, and its own exit code counts.
     slow = os.path.join(WORK, "slow-upgate")
     with open(slow, "w") as file:
@@ -454,6 +461,11 @@ def test_gitlab_file():
         assert result.returncode == code, result
         assert read("arguments").startswith("ab a plan.yaml -o upgate-out/run.db"), read("arguments")
         check_junit(os.path.join(WORK, "upgate-out/junit.xml"))
+        assert os.path.exists(os.path.join(WORK, "upgate-out/report.html")) and "upgate-out/" in job["artifacts"]["paths"]
+    env["GATE_PROGRAM"] = fake_program(database, 3, page=False)
+    result = subprocess.run(["sh", "-c", "\n".join(job["script"])], env=env, cwd=WORK, capture_output=True, text=True)
+    assert result.returncode == 3 and "no report.html" in result.stderr, result
+    assert not os.path.exists(os.path.join(WORK, "upgate-out/report.html"))  # the one of the run before
     env["GATE_PROGRAM"] = fake_program(None, 0)  # says pass and leaves nothing
     shutil.rmtree(os.path.join(WORK, "upgate-out"))
     assert subprocess.run(["sh", "-c", "\n".join(job["script"])], env=env, cwd=WORK, capture_output=True).returncode == 4
