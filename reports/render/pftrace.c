@@ -206,27 +206,43 @@ int pftrace_check(struct store *store, int64_t launch, struct error *err)
     return pftrace_choose(store, launch, &recording, &launch, err);
 }
 
+// Every table as it was at one instant: the recorder may be writing while we read.
+static int pftrace_read(struct pftrace *trace, const char *path, struct error *err)
+{
+    int64_t hz = 0;
+    int rc = pftrace_choose(trace->store, trace->launch, &trace->recording, &trace->launch, err);
+    if (rc)
+        return rc;
+    store_get_int(trace->store, &hz, NULL, "SELECT sample_hz FROM recording WHERE id = ?", "i", trace->recording);
+    trace->tick_ns = hz > 0 ? 1000000000 / hz : 0;
+    if (trace->launch)
+        store_get_int(trace->store, &trace->started_ns, NULL, "SELECT started_ns FROM launch WHERE id = ?", "i", trace->launch);
+    rc = pf_open(path, &trace->pf, err);
+    if (!rc)
+        rc = pftrace_tasks(trace, err);
+    if (!rc)
+        rc = pftrace_steps(trace, err);
+    if (!rc)
+        rc = pftrace_host(trace, err);
+    if (!rc)
+        rc = pftrace_gpu(trace, err);
+    return rc;
+}
+
 int pftrace_write(struct store *store, int64_t launch, const char *path, struct error *err)
 {
-    struct pftrace trace = {.store = store};
-    int64_t hz = 0;
-    int rc = pftrace_choose(store, launch, &trace.recording, &trace.launch, err);
+    struct pftrace trace = {.store = store, .launch = launch};
+    bool snapshot = sqlite3_get_autocommit(store_db(store)); // else the caller's transaction is one
+    int rc = snapshot ? store_exec(store, err, "BEGIN DEFERRED", "") : 0;
     if (rc)
         return rc;
-    store_get_int(store, &hz, NULL, "SELECT sample_hz FROM recording WHERE id = ?", "i", trace.recording);
-    trace.tick_ns = hz > 0 ? 1000000000 / hz : 0;
-    if (trace.launch)
-        store_get_int(store, &trace.started_ns, NULL, "SELECT started_ns FROM launch WHERE id = ?", "i", trace.launch);
-    rc = pf_open(path, &trace.pf, err);
-    if (rc)
+    rc = pftrace_read(&trace, path, err);
+    if (snapshot)
+        store_rollback(store);
+    if (!trace.pf) {
+        pftrace_free(&trace);
         return rc;
-    rc = pftrace_tasks(&trace, err);
-    if (!rc)
-        rc = pftrace_steps(&trace, err);
-    if (!rc)
-        rc = pftrace_host(&trace, err);
-    if (!rc)
-        rc = pftrace_gpu(&trace, err);
+    }
     bool empty = !rc && !pf_events(trace.pf) && !pf_failed(trace.pf);
     int closed = pf_close(trace.pf, !rc && !empty, err);
     pftrace_free(&trace);
