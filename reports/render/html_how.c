@@ -72,7 +72,8 @@ static const struct how how_texts[] = {
      "scaled so that the first step takes as long as in launches that were not traced.\n\n"
      "`upgate diff RUN.db --format json`: first_step; docs/DIFF.md."},
     {"timeline", "Timeline", false,
-     "One couple of blocks of typical length, the baseline's above the candidate's: steps and "
+     "Of all traced pairs the couple of blocks whose two step times are nearest to each side's "
+     "median of the traced steps, the baseline's above the candidate's: steps and "
      "phases as the workload reported them, "
      "GPU operations as the driver timed them, of each thread what it ran and what it waited for. "
      "What a thread ran is known from "

@@ -74,7 +74,7 @@ json_t *html_stalls(struct store *store, const struct stalls_recordings *recordi
 struct html_couple {
     int64_t launches[2],
         recordings[2]; // 0: none; a recording without a launch is one of `upgate record`
-    int32_t couple;    // -1: none, then the window in the middle
+    int32_t couple;    // -1: none, then the workload's typical window
     const struct diff_workload *workload; // whose contributions are marked; NULL
     size_t events, bytes;                 // what it may have at most
 };

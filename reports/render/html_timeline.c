@@ -3,10 +3,12 @@
 // the baseline's above the candidate's. Reads the store through the loaders of traces; writes JSON.
 #include "reports/render/html_timeline.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/units.h"
 
 enum { TIMELINE_ALIGNED_MAX = 400 };
 
@@ -32,10 +34,11 @@ struct timeline {
     size_t threads_left_out;
 };
 
-// The stretch that is drawn: all windows of the couple, else the one in the middle.
-static bool timeline_window(const struct launch_trace *launch, int32_t couple, int64_t *ret_begin,
-                            int64_t *ret_end)
+// The stretch that is drawn: all windows of the couple, else the one that diff_typical.c chose.
+static bool timeline_window(const struct launch_trace *launch, const struct html_couple *of, int side,
+                            int64_t *ret_begin, int64_t *ret_end)
 {
+    int32_t couple = of->couple;
     bool found = false;
     for (size_t i = 0; i < launch->window_count; i++) {
         const struct launch_window *window = &launch->windows[i];
@@ -46,7 +49,11 @@ static bool timeline_window(const struct launch_trace *launch, int32_t couple, i
         found = true;
     }
     if (!found && launch->window_count) {
-        const struct launch_window *window = &launch->windows[launch->window_count / 2];
+        size_t at = launch->window_count / 2;
+        if (of->workload && isfinite(of->workload->typical_ns[side]) &&
+            of->workload->typical_window[side] < launch->window_count)
+            at = of->workload->typical_window[side];
+        const struct launch_window *window = &launch->windows[at];
         *ret_begin = window->begin;
         *ret_end = window->end;
         found = true;
@@ -103,12 +110,12 @@ static void timeline_phases(struct timeline *timeline, struct timeline_host *hos
 }
 
 static void timeline_side(struct timeline *timeline, const struct launch_trace *launch, int side,
-                          int32_t couple)
+                          const struct html_couple *couple)
 {
     struct timeline_host host = {.lanes = timeline->lanes, .launch = launch, .side = side};
     host.trace = launch->host;
     host.work = launch->host_work;
-    if (!timeline_window(launch, couple, &host.begin, &host.end))
+    if (!timeline_window(launch, couple, side, &host.begin, &host.end))
         return;
     html_lanes_window(host.lanes, side, host.begin, host.end);
     timeline->drawn[side] = true;
@@ -183,6 +190,19 @@ static int timeline_point_compare(const void *left, const void *right)
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
+// Why these steps: "; 12.1 and 15.2 ms a step, next to the medians of the traced steps, ..."
+static void timeline_typical(struct strbuf *text, const struct diff_workload *workload)
+{
+    char number[4][64];
+    if (!workload || !isfinite(workload->typical_ns[0]) || !isfinite(workload->typical_ns[1]))
+        return;
+    for (int i = 0; i < 4; i++)
+        unit_format_ns(number[i], sizeof number[i],
+                       (i < 2 ? workload->typical_ns : workload->typical_median_ns)[i % 2]);
+    strbuf_add(text, "; the one nearest to the medians of the traced steps: %s and %s, medians %s and %s",
+               number[0], number[1], number[2], number[3]);
+}
+
 static json_t *timeline_title(const struct timeline *timeline, const struct html_couple *couple)
 {
     struct strbuf text = {0};
@@ -202,6 +222,7 @@ static json_t *timeline_title(const struct timeline *timeline, const struct html
         strbuf_add(&text, ", traced pair %u", timeline->pair);
     if (launch && couple->couple >= 0)
         strbuf_add(&text, ", couple %d of their blocks", couple->couple);
+    timeline_typical(&text, launch ? couple->workload : NULL);
     if (!launch)
         strbuf_add(&text, "the middle of the recording");
     if (timeline->threads_left_out)
@@ -221,7 +242,7 @@ static int timeline_load(struct store *store, struct timeline *timeline,
             rc = launch_trace_load(store, couple->launches[side], &(struct launch_trace_opts){0},
                                    &launch, err);
         if (rc == 0 && launch)
-            timeline_side(timeline, launch, side, couple->couple);
+            timeline_side(timeline, launch, side, couple);
         if (rc == 0)
             launch_trace_free(launch);
     }

@@ -5,9 +5,11 @@ with the store and with `upgate diff --format json`; hostile names, limits, refu
 UPGATE_GOLDEN_UPDATE=1 rewrites tests/golden/fail_html.json."""
 import html.parser
 import json
+import math
 import os
 import re
 import sqlite3
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -191,6 +193,48 @@ def test_two_ranks(case):
     assert any("rank 0" in title for title in titles) and any("rank 1" in title for title in titles), titles
     assert document["workloads"][0]["diff"]["stragglers"], "nobody came last"
     assert document["workloads"][0]["diff"]["late"].startswith("Rank 1 arrives last at "), document["workloads"][0]["diff"]["late"]
+
+
+def typical(rows, couples):
+    """(traced pair, couple or None) whose steps are nearest to the medians of both sides; rows: pair, couple, side, ns a step."""
+    medians = [statistics.median(ns for _, _, of, ns in rows if of == side) for side in (0, 1)]
+    far = {}
+    for pair, couple, side, ns in rows:
+        distance = abs(math.log(ns / medians[side]))
+        key = (pair, couple if couples else None)
+        sides = far.setdefault(key, [math.inf, math.inf])
+        sides[side] = min(sides[side], distance)
+    return min(far, key=lambda key: sum(far[key])), medians
+
+
+def test_typical_steps(case):
+    """The timeline shows the couple nearest to the medians, of whichever pair; without turns the step nearest to it."""
+    diff_store.write("kernel_slower", case.path("run.db"), pairs=4, traced=3, couples=6, seed=3)
+    db = sqlite3.connect(case.path("run.db"))
+    # The first pair is untypical: all of its steps take longer. A step of the others is no outlier.
+    db.execute("UPDATE step SET dur_ns = dur_ns * 6 / 5 WHERE launch_id IN (SELECT l.id FROM launch l JOIN pair p ON p.id = l.pair_id AND "
+               "p.phase = 'traced' AND p.idx = 0)")
+    db.commit()
+    # A block lasts from its first step's begin to its last one's end; the first block is cold.
+    rows = db.execute("SELECT p.idx, b.couple, b.side, 1.0 * (max(s.begin_ns + s.dur_ns) - min(s.begin_ns)) / count(*) FROM pair p JOIN block b "
+                      "ON b.pair_id = p.id AND b.couple > 0 JOIN launch l ON l.pair_id = p.id AND l.side = b.side JOIN step s ON "
+                      "s.launch_id = l.id AND s.idx BETWEEN b.first_step AND b.first_step + b.steps - 1 WHERE p.phase = 'traced' "
+                      "GROUP BY p.idx, b.couple, b.side").fetchall()
+    db.close()
+    (pair, couple), _ = typical(rows, True)
+    report(case)
+    title = read(case)[0]["workloads"][0]["timeline"]["title"]
+    assert f"traced pair {pair}, couple {couple} of their blocks; the one nearest to the medians of the traced steps: " in title, (title, pair, couple)
+    db = sqlite3.connect(case.path("run.db"))
+    db.execute("DELETE FROM block")
+    db.commit()
+    db.close()
+    report(case)
+    title = read(case)[0]["workloads"][0]["timeline"]["title"]
+    assert "couple" not in title and "traced pair 0" not in title, title
+    shown, median = re.search(r"traced steps: (.*), medians (.*)$", title).groups()
+    for one, other in zip(shown.split(" and "), median.split(" and ")):
+        assert abs(float(one.split()[0]) / float(other.split()[0]) - 1) < 0.05, title
 
 
 def test_first_step(case):

@@ -15,7 +15,6 @@
 #include "common/units.h"
 #include "harness/fingerprint/fingerprint.h"
 #include "reports/analyse/diff/diff_job.h"
-#include "reports/analyse/quantile.h"
 #include "reports/analyse/traced_ratio.h"
 
 static const double diff_traced_far = 0.1, diff_traced_apart = 0.03, diff_coverage_low = 0.9,
@@ -101,36 +100,6 @@ static void diff_notes(struct diff_job *job)
                   workload->first.why_not ? workload->first.why_not : "");
     if (!job->differences)
         diff_note(job, "No suspects: the fingerprint of a side is not in the store.");
-}
-
-// The couple of the first pair whose blocks are of middling length on both sides: what the timeline
-// shows.
-static void diff_typical(struct diff_job *job)
-{
-    struct diff_workload *workload = job->workload;
-    const struct diff_units *units = &job->units;
-    double *rates = xcalloc(units->count + 1, sizeof *rates), median[2], best = INFINITY;
-    for (int side = 0; side < 2; side++) {
-        size_t count = 0;
-        for (size_t i = 0; i < units->count; i++)
-            if (units->units[i].steps[side] > 0)
-                rates[count++] = units->units[i].wall[side] / units->units[i].steps[side];
-        median[side] = quantile_median(rates, count);
-    }
-    free(rates);
-    for (size_t i = 0; i < units->count; i++) {
-        const struct diff_unit *unit = &units->units[i];
-        if (unit->side >= 0 || unit->pair != units->units[0].pair || unit->steps[0] <= 0 ||
-            unit->steps[1] <= 0)
-            continue;
-        double far = 0;
-        for (int side = 0; side < 2; side++)
-            far += fabs(log(unit->wall[side] / unit->steps[side] / median[side]));
-        if (far < best) {
-            best = far;
-            workload->couple = unit->couple;
-        }
-    }
 }
 
 static void diff_unexplained(struct diff_job *job, const char *fmt, const char *name)
@@ -228,6 +197,8 @@ static int diff_workload_make(struct diff_job *job, struct error *err)
     workload->match_coverage = workload->residual_ns = NAN;
     workload->unaccounted[0] = workload->unaccounted[1] = NAN;
     workload->couple = -1;
+    workload->typical_ns[0] = workload->typical_ns[1] = NAN;
+    workload->typical_median_ns[0] = workload->typical_median_ns[1] = NAN;
     if (rc == 0)
         rc = diff_explain(job, err);
     workload->notes = arena_alloc(job->arena, job->note_count + 1, sizeof *workload->notes);

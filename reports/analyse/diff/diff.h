@@ -24,6 +24,12 @@ enum diff_kind { // words: INTERFACES, upgate.diff/1
 };
 const char *diff_kind_word(enum diff_kind kind);   // "kernel_slower"
 
+struct diff_contribution_part {
+    enum diff_kind kind;
+    const char *label;
+    double a_ns, b_ns;
+};
+
 struct diff_contribution {
     int rank;             // 1 = largest absolute difference
     enum diff_kind kind;
@@ -39,6 +45,9 @@ struct diff_contribution {
     const char **evidence;  size_t evidence_count;
     const char **suspects;  size_t suspect_count; // "torch 1.13.1 -> 2.13.0: libtorch_cpu.so holds both functions"
     const uint32_t *groups; size_t group_count;   // of the alignment
+    // Of one that is spread over a place, no part of which is told from noise alone: what it is spread over, what adds most
+    // to it first. kind is that of most of it.
+    struct diff_contribution_part *parts; size_t part_count;
 };
 
 const char *diff_title(const struct diff_contribution *contribution); // what happened, for people: its kind, sign, and sides
@@ -104,8 +113,11 @@ struct diff_workload {
     struct diff_first first;
     struct cost_tree *trees[2];   // NULL when unexplained
     struct alignment *alignment;
-    int64_t launches[2];     // of the first traced pair, for the timeline; 0
-    int32_t couple;          // typical: of median length on both sides; -1
+    // What the timeline shows (diff_typical.c): launches of one traced pair, and in them
+    int64_t launches[2];     // 0: none
+    int32_t couple;          // a couple of blocks; -1: the windows
+    size_t typical_window[2]; // of each launch
+    double typical_ns[2], typical_median_ns[2]; // its traced steps, and the median of all; NAN
 };
 
 struct diff {

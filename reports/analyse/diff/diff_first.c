@@ -207,6 +207,7 @@ static void first_job(const struct diff_job *job, struct diff_workload *workload
                                            .cold_hi = NAN};
     ret->units = (struct diff_units){0};
     ret->note_count = 0;
+    ret->single = true;
     memset(ret->parallel, 0, sizeof ret->parallel);
     for (int side = 0; side < 2; side++) {
         workload->trees[side] = job->workload->first.trees[side];

@@ -11,7 +11,7 @@
 #include "reports/analyse/diff/launch_trace.h"
 #include "reports/analyse/stalls/arena.h"
 
-enum { DIFF_NOTES_MAX = 40, DIFF_SUSPECTS_MAX = 5, DIFF_EVIDENCE_MAX = 12 };
+enum { DIFF_NOTES_MAX = 40, DIFF_SUSPECTS_MAX = 5, DIFF_EVIDENCE_MAX = 12, DIFF_DEPTH_MAX = 64 };
 
 // What launches that were not traced say (diff_measure.c). NAN: not measured.
 struct diff_untraced {
@@ -79,6 +79,7 @@ struct diff_job {
     struct diff_parallel parallel[2];
     double foreign[2]; // share of the traced time that other programs took, and that is left out
     bool has_gpu;
+    bool single; // one window a launch: intervals tell nothing, and nothing is summed by place
     const char **place_names[2]; // of nodes, made when they are asked for
     const bool *trunk[2];        // the same: see diff_trunk
     struct diff_units units;
@@ -127,6 +128,7 @@ void diff_contribute(struct diff_job *job); // contributions.c: contributions, r
 void diff_alike(const struct diff_job *job, struct diff_group *groups, size_t count);
 // diff_late.c: whether the difference is one rank that comes late: workload->late, and evidence.
 void diff_late(struct diff_job *job);
+void diff_typical(struct diff_job *job); // what a timeline shows
 // diff_first.c: the first step. Wanted where its untraced difference is told from 0; then launches
 // are added to first.trees.
 bool diff_first_wanted(const struct diff_job *job);
@@ -142,6 +144,9 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups,
                        const uint32_t *members, size_t count);
 // Path of a place, indexes as *; at most six links.
 const char *diff_place(struct diff_job *job, const struct cost_tree *tree, uint32_t node);
+// Its links, outermost first; how many.
+size_t diff_place_names(struct diff_job *job, const struct cost_tree *tree, uint32_t node,
+                        const char *names[DIFF_DEPTH_MAX]);
 
 // Of every node of a side's tree: is it a Python function around all phases? diff_trunk.c
 const bool *diff_trunk(struct diff_job *job, int side);
