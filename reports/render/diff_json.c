@@ -8,6 +8,8 @@
 #include "reports/render/diff_view.h"
 #include "reports/render/json_text.h"
 
+enum { DIFF_JSON_PARTS = 20 };
+
 static json_t *diff_json_ns(double ns)
 {
     return isfinite(ns) && fabs(ns) < 9e18 ? json_integer(llround(ns)) : json_null();
@@ -34,6 +36,23 @@ static json_t *diff_json_texts(const char *const *texts, size_t count)
     return list;
 }
 
+// What it is spread over; empty where it is one thing.
+static json_t *diff_json_parts(const struct diff_contribution *contribution)
+{
+    json_t *parts = json_array();
+    for (size_t i = 0; i < contribution->part_count && i < DIFF_JSON_PARTS; i++) {
+        const struct diff_contribution_part *part = &contribution->parts[i];
+        json_t *item = json_object();
+        json_object_set_new(item, "kind", json_string(diff_kind_word(part->kind)));
+        json_object_set_new(item, "label", render_json_text(part->label));
+        json_object_set_new(item, "a_ns", diff_json_ns(part->a_ns));
+        json_object_set_new(item, "b_ns", diff_json_ns(part->b_ns));
+        json_object_set_new(item, "delta_ns", diff_json_ns(part->b_ns - part->a_ns));
+        json_array_append_new(parts, item);
+    }
+    return parts;
+}
+
 json_t *diff_view_json_contribution(const struct diff_contribution *contribution)
 {
     json_t *item = json_object();
@@ -55,6 +74,8 @@ json_t *diff_view_json_contribution(const struct diff_contribution *contribution
     json_object_set_new(item, "busy_b_ns", diff_json_ns(contribution->busy_b_ns));
     json_object_set_new(item, "count_a", diff_json_real(contribution->count_a));
     json_object_set_new(item, "count_b", diff_json_real(contribution->count_b));
+    if (contribution->part_count)
+        json_object_set_new(item, "parts", diff_json_parts(contribution));
     json_object_set_new(item, "evidence",
                         diff_json_texts(contribution->evidence, contribution->evidence_count));
     json_object_set_new(item, "suspects",

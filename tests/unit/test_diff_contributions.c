@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contributions from trees made by hand: sums that close, intervals that hold what was planted, an
-// A/A runs of which at most one in a hundred names anything, merging over places, kinds, kernels that are all slower
+// A/A runs of which at most one in a hundred names anything, merging over places, what is spread over a place, kinds, kernels that are all slower
 // alike, threads lost.
 #include <math.h>
 #include <stdio.h>
@@ -285,6 +285,49 @@ TEST(a_rare_long_event_is_named)
         world_end(&world);
     }
     CHECK(named >= 36);
+}
+
+// An operator of ten functions got slower by 5 % of the step, half a percent each; beside it stands as much that
+// did not.
+static bool spread_found(uint64_t seed, bool slower)
+{
+    struct world_leaf leaves[20];
+    char names[20][16];
+    struct world world;
+    world_begin(&world, seed);
+    for (int i = 0; i < 20; i++) {
+        double ns = 1e6, more = slower && i < 10 ? 1.1e6 : 1e6;
+        snprintf(names[i], sizeof names[i], "function_%c", 'a' + i);
+        leaves[i] = (struct world_leaf)FUNCTION(i < 10 ? "linear" : "norm", names[i], ns, more);
+        leaves[i].tick = 2e5;
+    }
+    world.pairs = 3;
+    CHECK(world_run(&world, leaves, 20, true));
+    CHECK_DBL(world_sum(&world), world.workload.delta_ns, 1);
+    const struct diff_contribution *top = &world.workload.contributions[0];
+    bool found = top->named && top->part_count > 5 && strstr(top->label, "linear:") == top->label &&
+                 strcmp(top->where, "forward > linear") == 0 && top->kind == DIFF_CPU_FUNCTION_SLOWER;
+    double parts = 0;
+    for (size_t i = 0; i < top->part_count; i++)
+        parts += top->parts[i].b_ns - top->parts[i].a_ns;
+    if (top->part_count)
+        CHECK_DBL(parts, top->delta_ns, 1);
+    for (size_t i = 1; i < top->part_count; i++)
+        CHECK(top->parts[i].b_ns - top->parts[i].a_ns <=
+              top->parts[i - 1].b_ns - top->parts[i - 1].a_ns);
+    world_end(&world);
+    return found;
+}
+
+TEST(what_is_spread_over_a_place_is_one_contribution)
+{
+    size_t found = 0, none = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        found += spread_found(seed, true);
+        none += spread_found(seed, false);
+    }
+    CHECK(found >= 36);
+    CHECK_INT(none, 0);
 }
 
 TEST(a_sampled_function_is_named_with_an_interval_that_holds)

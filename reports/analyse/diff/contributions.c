@@ -8,38 +8,14 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/contributions.h"
 #include "reports/analyse/diff/names.h"
-#include "reports/analyse/stalls/stalls.h"
 
-enum { CONTRIBUTIONS_LABEL_MAX = 56, CONTRIBUTIONS_HALF_MAX = 26, CONTRIBUTIONS_HIT_MIN = 5 };
+enum { CONTRIBUTIONS_HIT_MIN = 5 };
 static const double contributions_floor = 0.002; // of the step: below it nothing is named
 static const double contributions_hidden =
     0.05; // of the change of busy time: a kernel of which less is on the path is hidden
 static const double contributions_residual = 0.01, contributions_small = 0.05;
-
-struct contributions_key {
-    char *text;
-    uint32_t group;
-};
-
-struct contributions {
-    struct diff_job *job;
-    struct diff_group *groups;
-    struct contributions_key *keys;
-    size_t group_count;
-    uint32_t *members; // groups, by key
-    struct contributions_item *items;
-    size_t count;
-};
-
-struct contributions_item {
-    size_t first, count; // of members
-    enum diff_kind kind;
-    struct diff_estimate estimate;
-    double half;
-    bool named;
-};
 
 static void key_normalised(struct strbuf *text, const char *name)
 {
@@ -47,17 +23,6 @@ static void key_normalised(struct strbuf *text, const char *name)
     if (name)
         names_normalise(name, buf, sizeof buf);
     strbuf_add(text, "|%s", buf);
-}
-
-// The outermost place, or the innermost.
-static const struct cost_node *key_place(const struct cost_tree *tree, uint32_t leaf,
-                                         bool outermost)
-{
-    uint32_t place = tree->nodes[leaf].parent;
-    while (outermost && place != COST_NONE && place != 0 && tree->nodes[place].parent != 0 &&
-           tree->nodes[place].parent != COST_NONE)
-        place = tree->nodes[place].parent;
-    return &tree->nodes[place == COST_NONE ? 0 : place];
 }
 
 static char *key_make(const struct diff_job *job, const struct diff_group *group)
@@ -85,10 +50,10 @@ static char *key_make(const struct diff_job *job, const struct diff_group *group
         strbuf_add(&text, "|%.*s", (int)strcspn(leaf->name, " "), leaf->name);
         break;
     case DIFF_LAUNCH_GAP:
-        strbuf_add(&text, "|%s", key_place(tree, group->leaf, true)->name);
+        strbuf_add(&text, "|%s", contributions_place(tree, group->leaf, true)->name);
         break;
     case DIFF_PYTHON_OVERHEAD:
-        key_normalised(&text, key_place(tree, group->leaf, false)->name);
+        key_normalised(&text, contributions_place(tree, group->leaf, false)->name);
         break;
     default:
         key_normalised(&text, group->name_a);
@@ -119,7 +84,7 @@ static void contributions_merge(struct contributions *all)
     }
 }
 
-static void contributions_estimate(struct contributions *all, size_t from)
+void contributions_estimate(struct contributions *all, size_t from)
 {
     const struct diff_units *units = &all->job->units;
     double *ns[2] = {xcalloc(units->count + 1, sizeof **ns),
@@ -136,35 +101,41 @@ static void contributions_estimate(struct contributions *all, size_t from)
     free(ns[1]);
 }
 
-// Behind other work, but for what is in its gaps.
-static bool contributions_is_hidden(const struct contributions *all,
-                                    const struct contributions_item *item)
+static double contributions_floor_ns(const struct diff_job *job)
 {
-    double busy = 0;
-    for (size_t k = 0; k < item->count; k++) {
-        const struct diff_group *group = &all->groups[all->members[item->first + k]];
-        busy += group->busy_b - group->busy_a;
-    }
-    return fabs(item->estimate.delta) < contributions_hidden * fabs(busy);
+    return contributions_floor * job->untraced.step[0];
 }
 
-// Which are named: at 99 % for all that could be, which is those that are long enough on either
-// side.
+bool contributions_told(const struct diff_job *job, const struct diff_estimate *estimate,
+                        double half, double busy)
+{
+    size_t hit_min = job->units.count < 2 * CONTRIBUTIONS_HIT_MIN ? 1 : CONTRIBUTIONS_HIT_MIN;
+    double delta = fabs(estimate->delta);
+    // Behind other work, but for what is in its gaps.
+    bool hidden = delta < contributions_hidden * fabs(busy);
+    return isfinite(half) && delta > half && delta >= contributions_floor_ns(job) &&
+           estimate->agrees && estimate->units_hit >= hit_min && !hidden;
+}
+
+// Which are named: at 99.5 % for all that could be, which is those that are long enough on either
+// side. The other half of the 1 % is for what is spread over a place: half as many in a count of
+// twice as many are the same.
 static void contributions_judge(struct contributions *all)
 {
     const struct diff_job *job = all->job;
-    double floor = contributions_floor * job->untraced.step[0];
-    size_t candidates = 0,
-           hit_min = job->units.count < 2 * CONTRIBUTIONS_HIT_MIN ? 1 : CONTRIBUTIONS_HIT_MIN;
+    double floor = contributions_floor_ns(job);
+    all->candidates = 0;
     for (size_t i = 0; i < all->count; i++)
-        candidates += fmax(all->items[i].estimate.a, all->items[i].estimate.b) >= floor;
+        all->candidates += fmax(all->items[i].estimate.a, all->items[i].estimate.b) >= floor;
     for (size_t i = 0; i < all->count; i++) {
         struct contributions_item *item = &all->items[i];
-        const struct diff_estimate *estimate = &item->estimate;
-        item->half = diff_units_half(estimate, candidates);
-        item->named = isfinite(item->half) && fabs(estimate->delta) > item->half &&
-                      fabs(estimate->delta) >= floor && estimate->agrees &&
-                      estimate->units_hit >= hit_min && !contributions_is_hidden(all, item);
+        double busy = 0;
+        for (size_t k = 0; k < item->count; k++) {
+            const struct diff_group *group = &all->groups[all->members[item->first + k]];
+            busy += group->busy_b - group->busy_a;
+        }
+        item->half = diff_units_half(&item->estimate, 2 * all->candidates);
+        item->named = contributions_told(job, &item->estimate, item->half, busy);
     }
 }
 
@@ -227,99 +198,6 @@ static void contributions_drop_empty(struct contributions *all)
     all->count = kept;
 }
 
-// Members with the largest change first: they say what it is called, and where.
-static _Thread_local const struct diff_group *sort_of; // qsort has no context
-
-static int member_compare(const void *left, const void *right)
-{
-    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
-    double x = fabs(sort_of[a].b - sort_of[a].a), y = fabs(sort_of[b].b - sort_of[b].a);
-    return x > y ? -1 : x < y ? 1 : a < b ? -1 : a > b;
-}
-
-static const char *label_short(struct diff_job *job, const char *name, size_t max)
-{
-    char text[NAMES_LENGTH_MAX] = "";
-    names_label(name, text, sizeof text, max);
-    return arena_copy(job->arena, text);
-}
-
-static const char *label_stall(struct diff_job *job, const struct cost_node *leaf)
-{
-    size_t count = 0;
-    const struct stall_cause *causes = stall_causes(&count);
-    const char *title = leaf->name;
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(causes[i].id, leaf->name) == 0)
-            title = causes[i].title;
-    return leaf->module ? arena_print(job->arena, "%s (%s)", title, leaf->module) : title;
-}
-
-static const char *label_replaced(struct diff_job *job, const struct diff_group *group)
-{
-    return arena_print(
-        job->arena, "%s -> %s",
-        group->name_a ? label_short(job, group->name_a, CONTRIBUTIONS_HALF_MAX) : "nothing",
-        group->name_b ? label_short(job, group->name_b, CONTRIBUTIONS_HALF_MAX) : "nothing");
-}
-
-static const char *label_make(struct diff_job *job, const struct diff_contribution *made,
-                              const struct diff_group *group)
-{
-    const struct cost_tree *tree = job->workload->trees[group->side];
-    const struct cost_node *leaf = &tree->nodes[group->leaf];
-    switch (made->kind) {
-    case DIFF_HOST_STALL:
-        return label_stall(job, leaf);
-    case DIFF_KERNEL_REPLACED:
-    case DIFF_CPU_FUNCTION_REPLACED:
-        return label_replaced(job, group);
-    case DIFF_CLOCK_THROTTLE:
-        return arena_print(job->arena, "%zu kernels", made->group_count);
-    case DIFF_PARALLELISM:
-        return arena_print(job->arena, "%.0f threads -> %.0f", round(job->parallel[0].threads),
-                           round(job->parallel[1].threads));
-    case DIFF_LAUNCH_GAP:
-        return arena_print(job->arena, "launches of %s",
-                           label_short(job, key_place(tree, group->leaf, true)->name, 40));
-    case DIFF_DATA_WAIT:
-        return "next batch";
-    case DIFF_COMPILE:
-        return "torch.compile";
-    case DIFF_MEMCPY: // "DtoD" alone is no thing
-        return strcmp(leaf->name, "set") == 0    ? "memset"
-               : strcmp(leaf->name, "copy") == 0 ? "copy"
-                                                 : arena_print(job->arena, "%s copy", leaf->name);
-    default:
-        if (leaf->kind == COST_FUNCTION && leaf->name[0] == '[' && leaf->module)
-            return arena_print(job->arena, "%s in %s", leaf->name,
-                               label_short(job, leaf->module, 40));
-        return label_short(job,
-                           group->side && group->name_b ? group->name_b
-                           : group->name_a              ? group->name_a
-                                                        : leaf->name,
-                           CONTRIBUTIONS_LABEL_MAX);
-    }
-}
-
-// The same Python function at many places keeps its name; several functions together have none.
-static const char *label_python(struct diff_job *job, const struct diff_contribution *made,
-                                const struct diff_group *groups)
-{
-    const char *name = NULL;
-    for (size_t i = 0; i < made->group_count; i++) {
-        const struct diff_group *group = &groups[made->groups[i]];
-        const struct cost_node *place =
-            key_place(job->workload->trees[group->side], group->leaf, false);
-        if (place->kind == COST_ROOT || (name && strcmp(name, place->name) != 0))
-            return "Python interpreter";
-        name = place->name;
-    }
-    if (name && strcmp(name, "[gc]") == 0)
-        return "garbage collection";
-    return name ? label_short(job, name, CONTRIBUTIONS_LABEL_MAX) : "Python interpreter";
-}
-
 static double contributions_share(const struct diff_job *job, double delta)
 {
     const struct diff_workload *workload = job->workload;
@@ -340,9 +218,6 @@ static void contributions_fill(struct contributions *all, const struct contribut
 {
     struct diff_job *job = all->job;
     uint32_t *members = all->members + item->first;
-    sort_of = all->groups;
-    qsort(members, item->count, sizeof *members, member_compare);
-    const struct diff_group *top = &all->groups[members[0]];
     const struct diff_estimate *estimate = &item->estimate;
     *made = (struct diff_contribution){.rank = rank,
                                        .kind = item->kind,
@@ -354,9 +229,13 @@ static void contributions_fill(struct contributions *all, const struct contribut
                                        .share = contributions_share(job, estimate->delta),
                                        .named = item->named,
                                        .group_count = item->count};
+    if (item->place)
+        contributions_parts(all, item, made);
+    contributions_sort(all, members, item->count);
+    const struct diff_group *top = &all->groups[members[0]];
     made->groups = memcpy(arena_alloc(job->arena, item->count, sizeof *members), members,
                           item->count * sizeof *members);
-    bool counted = contributions_counted(job, top);
+    bool counted = !item->place && contributions_counted(job, top);
     made->count_a = made->count_b = counted ? 0 : NAN;
     for (size_t i = 0; i < item->count; i++) {
         const struct diff_group *group = &all->groups[members[i]];
@@ -364,15 +243,17 @@ static void contributions_fill(struct contributions *all, const struct contribut
         made->busy_b_ns += group->busy_b;
         made->count_a += group->count_a;
         made->count_b += group->count_b;
+        if (item->place)
+            continue;
         made->name_a = made->name_a ? made->name_a : group->name_a;
         made->name_b = made->name_b ? made->name_b : group->name_b;
     }
-    made->label = item->kind == DIFF_PYTHON_OVERHEAD ? label_python(job, made, all->groups)
-                                                     : label_make(job, made, top);
+    if (!item->place)
+        made->label = contributions_label(all, item);
     made->where = diff_where(job, all->groups, members, item->count);
 }
 
-static void contributions_parts(struct diff_job *job)
+static void contributions_classes(struct diff_job *job)
 {
     struct diff_workload *workload = job->workload;
     double idle[2] = {0}, known[2] = {0};
@@ -429,6 +310,8 @@ void diff_contribute(struct diff_job *job)
         contributions_estimate(&all, all.count - 1);
         contributions_judge(&all);
     }
+    if (!job->single)
+        contributions_places(&all);
     contributions_drop_empty(&all);
     qsort(all.items, all.count, sizeof *all.items, item_compare);
     workload->contributions =
@@ -441,11 +324,13 @@ void diff_contribute(struct diff_job *job)
         if (made->named)
             diff_suspects(job, made, all.groups);
     }
-    contributions_parts(job);
+    contributions_classes(job);
     contributions_close(job);
     diff_rows_make(job, all.groups);
     for (size_t i = 0; i < count; i++)
         free(all.keys[i].text);
+    for (size_t i = 0; i < all.count; i++)
+        free(all.items[i].parts);
     free(all.keys);
     free(all.members);
     free(all.items);

@@ -9,7 +9,7 @@
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/diff/names.h"
 
-enum { WHERE_DEPTH_MAX = 64, WHERE_LINKS = 6, WHERE_NAME_MAX = 160, WHERE_NAMES_MAX = 64 };
+enum { WHERE_DEPTH_MAX = DIFF_DEPTH_MAX, WHERE_LINKS = 6, WHERE_NAME_MAX = 160, WHERE_NAMES_MAX = 64 };
 static const double where_share = 0.8, where_net = 0.3;
 
 struct where_path {                                            // outermost first
@@ -79,6 +79,15 @@ static const char *where_join(struct diff_job *job, const struct where_path *pat
     const char *copy = arena_copy(job->arena, text.text ? text.text : "");
     strbuf_free(&text);
     return copy;
+}
+
+size_t diff_place_names(struct diff_job *job, const struct cost_tree *tree, uint32_t node,
+                        const char *names[DIFF_DEPTH_MAX])
+{
+    struct where_path path;
+    where_path(job, tree, node, &path);
+    memcpy(names, path.names, path.count * sizeof *names);
+    return path.count;
 }
 
 const char *diff_place(struct diff_job *job, const struct cost_tree *tree, uint32_t node)

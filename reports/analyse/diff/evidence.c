@@ -12,6 +12,7 @@
 #include "reports/analyse/stalls/stalls.h"
 
 enum { EVIDENCE_TOP = 4, EVIDENCE_PLACES = 3, EVIDENCE_NAME_MAX = 60, EVIDENCE_MEMBERS_MAX = 4000 };
+static const double evidence_share = 0.02; // of a contribution: less is no part worth a word
 
 struct evidence {
     struct diff_job *job;
@@ -224,6 +225,28 @@ static void evidence_parts(struct evidence *evidence)
         evidence_add(evidence, arena_print(job->arena, "most of it: %s", text));
 }
 
+// What a contribution of a place is spread over, with each one's share of it.
+static void evidence_spread(struct evidence *evidence)
+{
+    const struct diff_contribution *contribution = evidence->contribution;
+    struct diff_job *job = evidence->job;
+    struct strbuf text = {0};
+    size_t shown = 0;
+    for (; shown < contribution->part_count && shown < 2 * EVIDENCE_TOP; shown++) {
+        const struct diff_contribution_part *part = &contribution->parts[shown];
+        double delta = part->b_ns - part->a_ns, share = delta / contribution->delta_ns;
+        if (share < evidence_share)
+            break;
+        strbuf_add(&text, "%s%s %s%s (%.0f %%)", shown ? ", " : "", part->label,
+                   delta > 0 ? "+" : "", diff_time(job, delta), 100 * share);
+    }
+    evidence_add(evidence, arena_print(job->arena,
+                                       "spread over %zu, none of which is told from noise alone: %s%s",
+                                       contribution->part_count, text.text ? text.text : "-",
+                                       shown < contribution->part_count ? ", and less" : ""));
+    strbuf_free(&text);
+}
+
 // The advice has a place for the culprit's name.
 static const char *evidence_filled(struct evidence *evidence, const char *advice,
                                    const char *culprit)
@@ -295,6 +318,11 @@ void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
     evidence_times(&evidence);
     if (!contribution->named && contribution->rank > 20)
         return; // nobody asks for more of what is noise
+    if (contribution->part_count) {
+        evidence_spread(&evidence);
+        evidence_places(&evidence);
+        return;
+    }
     evidence_special(&evidence);
     evidence_names(&evidence);
     evidence_shape(&evidence);

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the parts that make contributions: the aligned groups with what they are together.
+// Internal to this room. One owner thread; what is reported lives in the job's arena.
+#ifndef UPGATE_DIFF_CONTRIBUTIONS_H
+#define UPGATE_DIFF_CONTRIBUTIONS_H
+
+#include "reports/analyse/diff/diff_job.h"
+
+enum { CONTRIBUTIONS_LABEL_MAX = 56, CONTRIBUTIONS_HALF_MAX = 26 };
+
+struct contributions_key {
+    char *text;
+    uint32_t group;
+};
+
+struct contributions_item {
+    size_t first, count; // of members
+    enum diff_kind kind;
+    struct diff_estimate estimate;
+    double half;
+    bool named;
+    // What is spread over a place: the items that its members were of. NULL: an item of one thing.
+    const char *place; // its innermost link
+    struct contributions_item *parts;
+    size_t part_count;
+};
+
+struct contributions {
+    struct diff_job *job;
+    struct diff_group *groups;
+    struct contributions_key *keys;
+    size_t group_count;
+    uint32_t *members; // groups, by key
+    struct contributions_item *items;
+    size_t count, candidates; // candidates: for being named
+};
+
+// Is it one to be told, at `half` of the width of its interval? busy: by how much the busy time of its groups changed.
+bool contributions_told(const struct diff_job *job, const struct diff_estimate *estimate, double half, double busy);
+void contributions_estimate(struct contributions *all, size_t from);
+// contributions_places.c: what no named item holds, but is told from noise as the sum of a place, becomes an item.
+void contributions_places(struct contributions *all);
+// contributions_label.c. members: largest change first.
+const char *contributions_label(struct contributions *all, const struct contributions_item *item);
+// Of what is spread over a place: parts, names, label and kind of the contribution.
+void contributions_parts(struct contributions *all, const struct contributions_item *item,
+                         struct diff_contribution *made);
+void contributions_sort(const struct contributions *all, uint32_t *members, size_t count);
+// Name of the outermost place of a leaf, or of the innermost.
+const struct cost_node *contributions_place(const struct cost_tree *tree, uint32_t leaf, bool outermost);
+
+#endif
