@@ -19,6 +19,7 @@ import rig
 
 sys.path.insert(0, os.path.join(rig.ROOT, "tests/e2e"))
 import diff_store  # noqa: E402
+import diff_store_model  # noqa: E402
 
 LIMIT_S, LIMIT_MB = 3, 1000
 LAYERS, COUPLES = 23, 9  # 450 kernels a step; 33 steps, which are repeated
@@ -54,7 +55,7 @@ def repeat(db, table, where, shifts, times, sizes):
 
 def fill(path, ops):
     """The store; gives how many operations it has."""
-    diff_store.LAYERS = LAYERS
+    diff_store_model.LAYERS = LAYERS
     diff_store.write("kernel_slower", path, pairs=4, traced=1, couples=COUPLES, host=True, hz=199)
     db = sqlite3.connect(path)
     db.execute("PRAGMA journal_mode = OFF")
