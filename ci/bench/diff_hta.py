@@ -34,9 +34,18 @@ ROUNDING = "HTA_DISABLE_NS_ROUNDING"
 
 
 def steps_ms(trace):
-    """The steps as the profiler saw them, on the host."""
+    """The median step as the profiler saw it, on the host."""
     frame, ids = trace.t.get_trace(0), set(trace.iteration_df["id"])
-    return float(frame[frame["name"].isin(ids) & frame["stream"].eq(-1)]["dur"].mean()) / 1e3
+    return float(frame[frame["name"].isin(ids) & frame["stream"].eq(-1)]["dur"].median()) / 1e3
+
+
+def attempted(analyse):
+    """What one of its analyses finds, or how it ended: as it comes it may fail where its comparison does not, by what its
+    rounding leaves of kernels shorter than 1 us (less than nothing)."""
+    try:
+        return analyse()
+    except Exception as error:  # whatever it raises is its answer
+        return "it ends with %s" % type(error).__name__
 
 
 def breakdown(path, steps):
@@ -45,14 +54,20 @@ def breakdown(path, steps):
 
     # With its last step, which it drops otherwise, so that it holds the steps by which we divide.
     analysis = TraceAnalysis(trace_files={0: path}, trace_dir=os.path.dirname(path), include_last_profiler_step=True)
-    temporal = analysis.get_temporal_breakdown(visualize=False).iloc[0]
-    idle = analysis.get_idle_time_breakdown(visualize=False)[0].groupby("idle_category")["idle_time"].sum()
-    types = analysis.get_gpu_kernel_breakdown(visualize=False)[0]
-    return {
-        "time": {name: float(temporal[name + "_time(us)"]) / steps / 1e3 for name in ("compute", "non_compute", "idle")},
-        "idle": {name: float(value) / steps / 1e3 for name, value in idle.items()},
-        "types": {row["kernel_type"]: float(row["sum"]) / steps / 1e3 for _, row in types.iterrows()},
-    }
+
+    def temporal():
+        row = analysis.get_temporal_breakdown(visualize=False).iloc[0]
+        return {name: float(row[name + "_time(us)"]) / steps / 1e3 for name in ("compute", "non_compute", "idle")}
+
+    def idle():
+        frame = analysis.get_idle_time_breakdown(visualize=False)[0]
+        return {name: float(us) / steps / 1e3 for name, us in frame.groupby("idle_category")["idle_time"].sum().items()}
+
+    def types():
+        frame = analysis.get_gpu_kernel_breakdown(visualize=False)[0]
+        return {row["kernel_type"]: float(row["sum"]) / steps / 1e3 for _, row in frame.iterrows()}
+
+    return {"time": attempted(temporal), "idle": attempted(idle), "types": attempted(types)}
 
 
 def of_hta(old, new):
@@ -127,8 +142,15 @@ def pair_of(a, b, digits=3):
     return "not measured" if a is None or b is None else "%.*f -> %.*f" % (digits, a, digits, b)
 
 
+def of_both(sides, what):
+    """By kind the values of both sides; in words where one of them failed."""
+    found = [side[what] for side in sides]
+    failed = [value for value in found if isinstance(value, str)]
+    return failed[0] if failed else {kind: [value.get(kind, 0) for value in found] for kind in sorted({*found[0], *found[1]})}
+
+
 def parts(of_kinds):
-    return "; ".join("%s %s" % (kind, pair_of(*both)) for kind, both in of_kinds.items())
+    return of_kinds if isinstance(of_kinds, str) else "; ".join("%s %s" % (kind, pair_of(*both)) for kind, both in of_kinds.items())
 
 
 def taken(cost):
@@ -138,8 +160,7 @@ def taken(cost):
 def column_of_hta(hta, cost, workload):
     rows, steps, sides = hta["rows"], hta["step_ms"], hta["breakdown"]
     untraced = [workload[key] / 1e6 for key in ("step_a_ns", "step_b_ns")]
-    time_of = {kind: [side["time"][kind] for side in sides] for kind in sides[0]["time"]}
-    kinds = sorted(set(sides[0]["idle"]) | set(sides[1]["idle"]))
+    time_of, idle_of, types_of = (of_both(sides, what) for what in ("time", "idle", "types"))
     return [
         "%d and %d steps, one launch a side; %d events" % (*hta["steps"], sum(hta["events"])),
         pair_of(*steps),
@@ -149,11 +170,11 @@ def column_of_hta(hta, cost, workload):
         "%d names: %s" % (len(rows), ", ".join("%d %s" % (n, kind) for kind, n in hta["changes"].items())),
         share(sum(row["ms"] for row in rows[:TOP]), workload),
         share(sum(row["ms"] for row in rows), workload),
-        share(sum(b - a for a, b in time_of.values()), workload),
+        time_of if isinstance(time_of, str) else share(sum(b - a for a, b in time_of.values()), workload),
         "not in it",
-        pair_of(*hta["busy_ms"]),
+        pair_of(*hta["busy_ms"]) + ": " + parts(types_of),
         parts(time_of),
-        parts({kind: [side["idle"].get(kind, 0) for side in sides] for kind in kinds}),
+        parts(idle_of),
         *taken(cost),
     ]
 
