@@ -67,26 +67,11 @@ static const struct option_spec diff_options[] = {
     {.name = NULL},
 };
 
-static const char *diff_ending(const char *path)
-{
-    static const char *const endings[] = {".txt", ".md", ".json"};
-    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
-    for (size_t i = 0; dot && i < sizeof endings / sizeof *endings; i++)
-        if (strcmp(dot, endings[i]) == 0)
-            return endings[i];
-    return NULL;
-}
+static const char *const diff_endings[] = {".txt", ".md", ".json", NULL};
 
 static char *diff_dump(const struct diff *diff, struct error *err)
 {
-    json_t *document = diff_view_json(diff);
-    char *json = json_dumps(document, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    char *text = json ? xasprintf("%s\n", json) : NULL;
-    if (!json)
-        error_set(err, -ENOMEM, "out of memory");
-    free(json);
-    json_decref(document);
-    return text;
+    return render_json_dump(diff_view_json(diff), 9, err);
 }
 
 static char *diff_table_text(const struct diff_view *view, struct error *err)
@@ -106,7 +91,7 @@ static char *diff_table_text(const struct diff_view *view, struct error *err)
 
 static int diff_write(const struct diff_view *view, const char *path, struct error *err)
 {
-    const char *ending = diff_ending(path);
+    const char *ending = render_ending(path, diff_endings);
     char *text = strcmp(ending, ".json") == 0 ? diff_dump(view->diff, err)
                  : strcmp(ending, ".md") == 0 ? diff_view_markdown(view->diff)
                                               : diff_table_text(view, err);
@@ -126,11 +111,7 @@ static int diff_print(const struct diff_view *view, const struct options_common 
     char *text = diff_dump(view->diff, err);
     if (!text)
         return err->code;
-    errno = 0;
-    int rc = 0;
-    if (fputs(text, stdout) == EOF || fflush(stdout) != 0)
-        rc = error_set(err, errno ? -errno : -EIO, "failed to print the difference: %s",
-                       strerror(errno ? errno : EIO));
+    int rc = render_print(text, "the difference", err);
     free(text);
     return rc;
 }
@@ -181,7 +162,7 @@ static void diff_keep_memory(void)
 
 static int diff_check(const struct diff_values *values, struct error *err)
 {
-    if (values->common.output && !diff_ending(values->common.output))
+    if (values->common.output && !render_ending(values->common.output, diff_endings))
         return error_set(err, -EINVAL,
                          "failed to write '%s': the ending picks the form: .txt (table), .md "
                          "(Markdown) or .json (upgate.diff/1)",

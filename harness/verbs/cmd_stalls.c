@@ -219,15 +219,7 @@ static int stalls_write_folded(struct stalls_job *job, const char *path, struct 
     return rc;
 }
 
-static const char *stalls_ending(const char *path)
-{
-    static const char *const endings[] = {".txt", ".md", ".json", ".folded"};
-    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
-    for (size_t i = 0; dot && i < sizeof endings / sizeof *endings; i++)
-        if (strcmp(dot, endings[i]) == 0)
-            return endings[i];
-    return NULL;
-}
+static const char *const stalls_endings[] = {".txt", ".md", ".json", ".folded", NULL};
 
 static void stalls_view_fill(const struct stalls_job *job, struct stalls_view *view)
 {
@@ -242,24 +234,20 @@ static void stalls_view_fill(const struct stalls_job *job, struct stalls_view *v
                                  .details_max = job->values->all ? SIZE_MAX : details};
 }
 
-static char *stalls_json_dump(const struct stalls_job *job, const struct stalls_view *view)
+static char *stalls_json_dump(const struct stalls_job *job, const struct stalls_view *view,
+                              struct error *err)
 {
     if (job->count > 1)
         log_warn(
             "%zu recordings; the document is of recording %lld: choose another with --recording, "
             "--workload, --side or --pair",
             job->count, (long long)job->shown[0].recording->id);
-    json_t *document = stalls_view_json(view);
-    char *json = json_dumps(document, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
-    char *text = xasprintf("%s\n", json);
-    free(json);
-    json_decref(document);
-    return text;
+    return render_json_dump(stalls_view_json(view), 6, err);
 }
 
 static int stalls_write_file(struct stalls_job *job, const char *path, struct error *err)
 {
-    const char *ending = stalls_ending(path);
+    const char *ending = render_ending(path, stalls_endings);
     struct stalls_view view;
     stalls_view_fill(job, &view);
     if (strcmp(ending, ".folded") == 0)
@@ -268,7 +256,8 @@ static int stalls_write_file(struct stalls_job *job, const char *path, struct er
     size_t len = 0;
     int rc = 0;
     if (strcmp(ending, ".json") == 0) {
-        text = stalls_json_dump(job, &view);
+        text = stalls_json_dump(job, &view, err);
+        rc = text ? 0 : err->code;
     } else if (strcmp(ending, ".md") == 0) {
         text = stalls_view_markdown(&view);
     } else {
@@ -293,12 +282,8 @@ static int stalls_print(struct stalls_job *job, struct error *err)
         render_opts_detect(&opts, STDOUT_FILENO, job->values->common.no_color);
         return stalls_view_table(&view, &opts, stdout, err);
     }
-    char *text = stalls_json_dump(job, &view);
-    errno = 0;
-    int rc = 0;
-    if (fputs(text, stdout) == EOF || fflush(stdout) != 0)
-        rc = error_set(err, errno ? -errno : -EIO, "failed to print the stalls: %s",
-                       strerror(errno ? errno : EIO));
+    char *text = stalls_json_dump(job, &view, err);
+    int rc = text ? render_print(text, "the stalls", err) : err->code;
     free(text);
     return rc;
 }
@@ -361,7 +346,7 @@ static int stalls_store(struct stalls_job *job, const char *path, enum exit_code
 
 static int stalls_check(const struct stalls_values *values, struct error *err)
 {
-    if (values->common.output && !stalls_ending(values->common.output))
+    if (values->common.output && !render_ending(values->common.output, stalls_endings))
         return error_set(err, -EINVAL,
                          "failed to write '%s': the ending picks the form: .txt (table), .md "
                          "(Markdown), .json (upgate.stalls/1) or .folded (flame graph)",

@@ -23,10 +23,24 @@ static const char *const file_endings[FILE_FORM_COUNT] = {
     [FILE_FORM_JSON] = ".json", [FILE_FORM_XML] = ".xml", [FILE_FORM_MD] = ".md", [FILE_FORM_HTML] = ".html",
     [FILE_FORM_PFTRACE] = ".pftrace"};
 
+static const char *file_ending(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return strrchr(slash ? slash : path, '.');
+}
+
+const char *render_ending(const char *path, const char *const *endings)
+{
+    const char *ending = file_ending(path);
+    for (; ending && *endings; endings++)
+        if (strcmp(ending, *endings) == 0)
+            return *endings;
+    return NULL;
+}
+
 static int file_form(const char *path, enum file_form *ret_form, struct error *err)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    const char *ending = strrchr(name, '.');
+    const char *ending = file_ending(path);
     for (int i = 0; ending && i < FILE_FORM_COUNT; i++) {
         if (strcmp(ending, file_endings[i]) == 0) {
             *ret_form = (enum file_form)i;
@@ -105,15 +119,9 @@ int render_write_bytes(const char *path, const void *bytes, size_t len, struct e
     return rc;
 }
 
-static char *file_json(struct store *store, struct error *err)
+char *render_json_dump(json_t *document, int digits, struct error *err)
 {
-    struct error local = {0};
-    json_t *document = render_verdict_json(store, &local);
-    if (!document) {
-        error_set(err, local.code, "%s", local.text);
-        return NULL;
-    }
-    char *json = json_dumps(document, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    char *json = json_dumps(document, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
     json_decref(document);
     if (!json) {
         error_set(err, -EIO, "failed to make the JSON document: no memory, or a text that is not UTF-8");
@@ -122,6 +130,17 @@ static char *file_json(struct store *store, struct error *err)
     char *text = xasprintf("%s\n", json);
     free(json);
     return text;
+}
+
+static char *file_json(struct store *store, struct error *err)
+{
+    struct error local = {0};
+    json_t *document = render_verdict_json(store, &local);
+    if (!document) {
+        error_set(err, local.code, "%s", local.text);
+        return NULL;
+    }
+    return render_json_dump(document, 15, err);
 }
 
 static char *file_report(struct store *store, enum file_form form, const struct render_opts *opts, struct error *err)
@@ -217,6 +236,15 @@ void render_opts_detect(struct render_opts *opts, int fd, bool no_color)
     opts->utf8 = screen_locale_utf8();
 }
 
+int render_print(const char *text, const char *what, struct error *err)
+{
+    errno = 0;
+    if (fputs(text, stdout) != EOF && fflush(stdout) == 0)
+        return 0;
+    int code = errno ? errno : EIO;
+    return error_set(err, -code, "failed to print %s: %s", what, strerror(code));
+}
+
 int render_stdout(struct store *store, const struct options_common *common, struct error *err)
 {
     if (strcmp(common->format, "json") != 0) {
@@ -225,14 +253,10 @@ int render_stdout(struct store *store, const struct options_common *common, stru
         return render_verdict_table(store, &opts, stdout, err);
     }
     struct error local = {0};
-    json_t *document = render_verdict_json(store, &local);
-    if (!document)
+    char *text = file_json(store, &local);
+    if (!text)
         return error_set(err, local.code, "%s", local.text);
-    errno = 0;
-    int rc = json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    if (rc || fputc('\n', stdout) == EOF || fflush(stdout) != 0)
-        rc = error_set(err, errno ? -errno : -EIO, "failed to print the verdict: %s",
-                       strerror(errno ? errno : EIO));
-    json_decref(document);
+    int rc = render_print(text, "the verdict", err);
+    free(text);
     return rc;
 }

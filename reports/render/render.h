@@ -53,6 +53,15 @@ int render_check(struct store *store, const char *path, int64_t launch, struct e
 int render_file(struct store *store, const char *path, const struct render_opts *opts,
                 struct error *err);
 
+// The one of these endings (NULL behind the last) that the name of the file has; NULL: none of them.
+const char *render_ending(const char *path, const char *const *endings);
+
+// A document as text with a newline at its end; takes the reference. NULL with *err set. The caller frees.
+char *render_json_dump(json_t *document, int digits, struct error *err);
+
+// Text on stdout. what: "the difference". -EIO, -ENOSPC, -EPIPE when stdout did not take it.
+int render_print(const char *text, const char *what, struct error *err);
+
 // Any text as a file that appears whole or not at all.
 int render_write(const char *path, const char *text, struct error *err);
 int render_write_bytes(const char *path, const void *bytes, size_t len, struct error *err);
