@@ -22,6 +22,7 @@ struct cost_table {
 struct cost_places { // of a node: mean of where it stood
     double sum;
     int64_t count;
+    uint32_t rows; // that it has in the tree
 };
 
 struct cost_tree_memory {
@@ -244,6 +245,7 @@ void cost_tree_add(struct cost_tree *tree, uint32_t node, uint32_t window, int64
         tree->rows = cost_grow(tree->rows, tree->row_count, &tree->memory->row_capacity, sizeof *tree->rows);
         at->row_last = (uint32_t)tree->row_count++;
         tree->rows[at->row_last] = (struct cost_row){.node = node, .window = window};
+        tree->memory->places[node].rows++;
     }
     cost_row_add(&tree->rows[at->row_last], ns, busy_ns, count);
 }
@@ -262,14 +264,9 @@ static int cost_by_window(const void *left, const void *right)
     return (a->window > b->window) - (a->window < b->window);
 }
 
-// Rows of one node: in order unless somebody filled windows by turns. Equal windows become one; returns how many are left.
+// Rows of one node that are not in order, as somebody filled windows by turns. Equal windows become one; returns how many are left.
 static size_t cost_merge(struct cost_row *rows, size_t count)
 {
-    bool sorted = true;
-    for (size_t i = 1; i < count; i++)
-        sorted &= rows[i - 1].window < rows[i].window;
-    if (sorted)
-        return count;
     qsort(rows, count, sizeof *rows, cost_by_window);
     size_t kept = 0;
     for (size_t i = 0; i < count; i++)
@@ -298,23 +295,30 @@ const uint32_t *cost_tree_finish(struct cost_tree *tree)
         return memory->first;
     size_t nodes = tree->node_count;
     uint32_t *first = xcalloc(nodes + 2, sizeof *first);
-    for (size_t i = 0; i < tree->row_count; i++)
-        first[tree->rows[i].node + 2]++;
     for (size_t i = 2; i <= nodes; i++) // first[n + 1] is where n's rows begin, and after filling where they end
-        first[i] += first[i - 1];
+        first[i] = first[i - 1] + memory->places[i - 2].rows;
+    bool *turned = xcalloc(nodes + 1, sizeof *turned); // nodes whose rows are not in order
+    uint32_t *windows = xcalloc(nodes + 1, sizeof *windows); // behind their newest ones
     struct cost_row *sorted = xcalloc(tree->row_count + 1, sizeof *sorted);
-    for (size_t i = 0; i < tree->row_count; i++)
-        sorted[first[tree->rows[i].node + 1]++] = tree->rows[i];
+    for (size_t i = 0; i < tree->row_count; i++) {
+        const struct cost_row *row = &tree->rows[i];
+        turned[row->node] |= row->window < windows[row->node];
+        windows[row->node] = row->window + 1;
+        sorted[first[row->node + 1]++] = *row;
+    }
+    free(windows);
     free(tree->rows);
     size_t kept = 0;
     for (size_t i = 0; i < nodes; i++) {
         size_t begin = first[i], count = first[i + 1] - begin;
-        count = cost_merge(&sorted[begin], count);
+        if (turned[i])
+            count = cost_merge(&sorted[begin], count);
         if (kept != begin)
             memmove(&sorted[kept], &sorted[begin], count * sizeof *sorted);
         first[i] = (uint32_t)kept;
         kept += count;
     }
+    free(turned);
     first[nodes] = (uint32_t)kept;
     tree->rows = sorted;
     tree->row_count = memory->row_capacity = kept;

@@ -280,7 +280,10 @@ static size_t sweep_window(struct sweep *sweep, const uint32_t *order, size_t co
         carried = true;
         bool critical = level != GPU_COMM && at >= chain && sweep->critical[at - chain];
         if (now < op->start) {
-            sweep_to(sweep, now, op->start, op, leaf, critical);
+            if (sweep->filled)
+                sweep_to(sweep, now, op->start, op, leaf, critical);
+            else
+                gpu_gap_add(&sweep->path, now, op->start, sweep->before, op, leaf);
             now = op->start;
         }
         struct gpu_amount *amount = gpu_amount(&sweep->path, leaf);

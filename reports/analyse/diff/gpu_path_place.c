@@ -17,7 +17,12 @@ struct module { // what ran on a thread; [0]: nothing known
     bool backward, range;
 };
 
+enum { PLACES_RECENT = 256 }; // of a few hundred modules
+
 struct gpu_places {
+    struct place_recent {
+        uint32_t phase, module, place;
+    } recent[PLACES_RECENT];
     struct module *modules;
     uint32_t *line_of;                  // by thread, the last one for those not known; COST_NONE
     struct gpu_map module_map, place_map;
@@ -203,12 +208,16 @@ static uint32_t module_node(struct gpu_path *path, uint32_t phase, uint32_t modu
 uint32_t gpu_place_find(struct gpu_path *path, uint32_t phase, uint32_t module)
 {
     struct gpu_places *places = path->places;
-    uint32_t *slot = gpu_map_put(&places->place_map, (uint64_t)phase << 32 | module);
-    if (*slot == COST_NONE)
-        *slot = module_node(path, phase, module);
+    struct place_recent *recent = &places->recent[(module + 37 * phase) % PLACES_RECENT];
+    if (recent->phase != phase || recent->module != module) {
+        uint32_t *slot = gpu_map_put(&places->place_map, (uint64_t)phase << 32 | module);
+        if (*slot == COST_NONE)
+            *slot = module_node(path, phase, module);
+        *recent = (struct place_recent){phase, module, *slot};
+    }
     path->last_phase = phase;
     path->last_module = module;
-    return path->last_place = *slot;
+    return path->last_place = recent->place;
 }
 
 int64_t gpu_place_phase_end(struct gpu_path *path, int64_t at)
@@ -255,6 +264,7 @@ struct gpu_places *gpu_places_new(struct gpu_path *path)
 {
     struct gpu_places *places = path->places = xcalloc(1, sizeof *places);
     path->last_phase = path->last_module = COST_NONE;
+    memset(places->recent, 0xff, sizeof places->recent);
     phases_load(path);
     modules_load(path);
     return places;

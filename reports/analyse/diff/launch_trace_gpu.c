@@ -235,13 +235,13 @@ static void ops_rows(void *arg, const struct scan_row *rows, size_t count)
     while ((size_t)(loader->op_limit - loader->op) < count)
         ops_grow(loader);
     struct launch_op *op = loader->op, *ops = loader->load->trace->ops;
-    bool ordered = loader->ordered == ops_count(loader);
     for (size_t i = 0; i < count; i++)
         op += ops_row(loader, &rows[i], op);
-    for (struct launch_op *at = loader->op; at < op && ordered; at++) {
-        ordered = at == ops || at[-1].start <= at->start;
-        loader->ordered += ordered;
-    }
+    const struct launch_op *at = ops + loader->ordered;
+    if (at == loader->op) // all before these are
+        while (at < op && (at == ops || at[-1].start <= at->start))
+            at++;
+    loader->ordered = (size_t)(at - ops);
     loader->op = op;
 }
 

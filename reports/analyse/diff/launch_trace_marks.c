@@ -12,29 +12,49 @@
 struct marks_reader { // while a table is read
     struct load *load;
     size_t capacity;
+    int64_t process_id, thread_id; // of the last mark, and which they are
+    uint32_t process, thread;
 };
 
 // ---- marks ----
 
 enum { MARK_PROCESS, MARK_THREAD, MARK_AT, MARK_KIND, MARK_NAME, MARK_VALUE };
 
-static void marks_row(void *arg, const int64_t *values, uint32_t nulls)
+static inline bool marks_row(struct marks_reader *reader, const int64_t *values, struct launch_mark *ret)
 {
-    struct marks_reader *reader = arg;
     struct load *load = reader->load;
-    uint32_t process = load_process_at(load, values[MARK_PROCESS]);
     int64_t at = values[MARK_AT], kind = values[MARK_KIND];
-    (void)nulls;
-    if (process == LAUNCH_TRACE_NONE || at < 0 || at > LOAD_TIME_MAX || kind < 0 || kind > UINT8_MAX)
-        return;
-    struct launch_mark *row =
-        trace_push((void **)&load->trace->marks, &load->trace->mark_count, &reader->capacity, sizeof *row);
-    *row = (struct launch_mark){at,
+    if (values[MARK_PROCESS] != reader->process_id) {
+        reader->process_id = values[MARK_PROCESS];
+        reader->process = load_process_at(load, reader->process_id);
+    }
+    if (reader->process == LAUNCH_TRACE_NONE || at < 0 || at > LOAD_TIME_MAX || kind < 0 || kind > UINT8_MAX)
+        return false;
+    if (values[MARK_THREAD] != reader->thread_id) {
+        reader->thread_id = values[MARK_THREAD];
+        reader->thread = load_thread(load, reader->thread_id);
+    }
+    *ret = (struct launch_mark){at,
                                 (const char *)(intptr_t)values[MARK_NAME],
                                 values[MARK_VALUE],
-                                load_thread(load, values[MARK_THREAD]),
-                                load->processes[process].rank,
+                                reader->thread,
+                                load->processes[reader->process].rank,
                                 (uint8_t)kind};
+    return true;
+}
+
+// A launch has millions of them: room for all rows at once, and who made the last one made this one.
+static void marks_rows(void *arg, const struct scan_row *rows, size_t count)
+{
+    struct marks_reader *reader = arg;
+    struct launch_trace *trace = reader->load->trace;
+    if (reader->capacity - trace->mark_count < count) {
+        while (reader->capacity - trace->mark_count < count)
+            reader->capacity = reader->capacity ? 2 * reader->capacity : 1024;
+        trace->marks = xrealloc(trace->marks, reader->capacity * sizeof *trace->marks);
+    }
+    for (size_t i = 0; i < count; i++)
+        trace->mark_count += marks_row(reader, rows[i].values, &trace->marks[trace->mark_count]);
 }
 
 static void marks_restart(void *arg)
@@ -90,12 +110,14 @@ static int marks_read(struct marks_reader *reader)
     const struct scan scan = {.table = "python_mark",
                               .columns = "process_id, thread_id, at_ns, kind, name_id, value",
                               .column_count = 6,
-                              .row = marks_row,
+                              .rows = marks_rows,
                               .restart = marks_restart,
                               .owner = marks_owner,
                               .wanted = load->trace->recording_id,
                               .arg = reader};
     reader->capacity = 0; // each table has its own array
+    reader->process_id = reader->thread_id = INT64_MIN; // none yet
+    reader->process = reader->thread = LAUNCH_TRACE_NONE;
     int rc = scan_table(load->store, &scan, load->err);
     for (size_t i = 0; i < load->trace->mark_count; i++) {
         struct launch_mark *row = &load->trace->marks[i];

@@ -70,7 +70,9 @@ static const uint8_t *pages_get(struct pages *pages, uint32_t page)
 // How to take the columns out of rows with one header: few headers repeat in millions of rows.
 struct plan {        // 64 bytes: a line of the cache
     uint64_t header; // its bytes; 0: no plan
-    uint32_t nulls, body_bytes;
+    uint32_t nulls;
+    uint16_t body_bytes;
+    bool plain; // nothing to keep or to add
     struct plan_column {
         uint8_t offset, shift; // of 8 bytes, to leave the column's
         int8_t keep, constant; // all bits or none of them; what is added
@@ -82,7 +84,7 @@ struct plan {        // 64 bytes: a line of the cache
 static bool plan_make(const uint8_t *header, uint32_t columns, struct plan *ret)
 {
     static const uint8_t bytes[] = {0, 1, 2, 3, 4, 6, 8, UINT8_MAX /* a real */, 0, 0};
-    struct plan plan = {0};
+    struct plan plan = {.plain = true};
     for (uint32_t i = 0; i < columns; i++) {
         unsigned kind = i + 1 < *header ? header[i + 1] : 0; // a column added later
         if (kind > 9 || bytes[kind] == UINT8_MAX)
@@ -92,7 +94,8 @@ static bool plan_make(const uint8_t *header, uint32_t columns, struct plan *ret)
                                                .keep = bytes[kind] ? -1 : 0,
                                                .constant = kind == 9};
         plan.nulls |= (uint32_t)(kind == 0) << i;
-        plan.body_bytes += bytes[kind];
+        plan.plain &= bytes[kind] != 0;
+        plan.body_bytes = (uint16_t)(plan.body_bytes + bytes[kind]);
     }
     *ret = plan;
     return true;
@@ -106,13 +109,13 @@ static inline __attribute__((always_inline)) bool pages_row(struct pages *pages,
 {
     const uint8_t *at = page + offset, *end = page + pages->usable_bytes;
     uint32_t payload = *at++;
-    for (int i = 0; i < 8 && *at & 0x80; i++) // the rowid
-        at++;
-    at++;
+    uint64_t rowid, header; // of the rowid only the length counts: the first of its bytes without a high bit, or 9
+    memcpy(&rowid, at, sizeof rowid);
+    rowid = ~rowid & 0x8080808080808080ull;
+    at += rowid ? __builtin_ctzll(rowid) / 8 + 1 : 9;
     if (!payload || payload > 127 || at + payload > end || *at < 1 ||
         *at > payload) // 127: more is no row of integers
         return false;
-    uint64_t header;
     memcpy(&header, at, sizeof header);
     struct plan *plan, odd;
     if (*at <= sizeof header) {
@@ -134,8 +137,10 @@ static inline __attribute__((always_inline)) bool pages_row(struct pages *pages,
         uint64_t raw;
         const struct plan_column *column = &plan->columns[i];
         memcpy(&raw, body + column->offset, sizeof raw);
-        ret->values[i] = ((int64_t)__builtin_bswap64(raw) >> column->shift & column->keep) + column->constant;
+        ret->values[i] = (int64_t)__builtin_bswap64(raw) >> column->shift;
     }
+    for (uint32_t i = 0; !plan->plain && i < columns; i++)
+        ret->values[i] = (ret->values[i] & plan->columns[i].keep) + plan->columns[i].constant;
     ret->nulls = plan->nulls;
     return true;
 }
