@@ -25,6 +25,7 @@ PYTHON = os.environ.get("UPGATE_PLANTS_PYTHON") or os.path.join(ROOT, "envs", "c
 
 # Enough for a step time that tells 3 %, in half a minute a plant.
 PAIRS, TRACED_PAIRS, VOIDS = 4, 3, 12
+GPU_PAIRS = 2  # a launch on a GPU takes 10 s to start
 STEPS = {("native", "dlrm"): 200, ("native", "transformer"): 150, ("native", "allreduce"): 120,
          ("torch", "dlrm"): 120, ("torch", "transformer"): 80, ("torch", "ddp"): 40}
 INFER_FACTOR = 2  # requests are shorter
@@ -92,20 +93,21 @@ def plan_of(answer, seed):
     if workload.get("mode") == "infer":
         steps *= INFER_FACTOR
     busy = max(workload.get("ranks", 1), workload.get("threads", 1))
+    pairs = PAIRS
     if any(need.startswith("gpu") for need in answer["needs"]):
-        busy *= GPU_CPUS
+        busy, pairs = busy * GPU_CPUS, GPU_PAIRS
     # One thread has a CPU for itself; the recorder of its traced launches is on another one.
-    cpus = answer.get("cpus") or ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0))[-busy:])
+    cpus = ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0))[-busy:])
     plant = dict(answer.get("env", {}), **({"PLANT": answer["plant"]} if answer["plant"] else {}))
     return {
         "baseline": {"name": "old", "env": {}},
         "candidate": {"name": "new", "env": plant},
         "workloads": [{"name": "plant", "command": command_of(workload), "steps": steps,
                        "ranks": workload.get("ranks", 1)}],
-        "schedule": {"looks": [PAIRS], "seed": seed, "interleave": "auto", "block": "20ms", "timeout": "5min",
+        "schedule": {"looks": [pairs], "seed": seed, "interleave": "auto", "block": "20ms", "timeout": "5min",
                      "traced_launches": TRACED_PAIRS, "voids": VOIDS, "cpus": cpus},
         # No verdict is asked for, and none of a host that nobody has calibrated.
-        "gate": {"alpha": "20%", "parity": {"rule": "off"}, "calibrate": "require", "confirm": "never",
+        "gate": {"alpha": "30%", "parity": {"rule": "off"}, "calibrate": "require", "confirm": "never",
                  "metrics": {"step_time": {"margin": "2%"}}}}
 
 
@@ -273,7 +275,7 @@ def machine_of(store):
 PAGE = """# Planted regressions
 
 Does `upgate diff` name what got slower? One side of a reference workload gets a plant of known strength; `upgate ab` runs both sides
-(%(pairs)d untraced pairs, %(traced)d traced ones), `upgate diff` explains the difference, and its named contributions are compared with
+(%(pairs)d untraced pairs, on a GPU %(gpu_pairs)d; %(traced)d traced ones), `upgate diff` explains the difference, and its named contributions are compared with
 [regressions.json](../reference_models/plants/regressions.json). A contribution that upgate does not tell from noise is no answer, and accuses nobody.
 
 Made by %(command)s, %(date)s, on
@@ -343,7 +345,7 @@ def page(results, path):
             name, answer["what"], percent(answer["strength"]), 100 * found, len(runs), sum(r["verdict"] in GOOD for r in runs),
             sum(r["verdict"] in GOOD + (TOP,) for r in runs),
             "%s: `%s`" % (last["kind"], re.sub(r"[|`\s]", " ", short(last["label"]))) if last.get("label") else "-"))
-    return PAGE % {"pairs": PAIRS, "traced": TRACED_PAIRS, "command": command, "machines": machines(results), "rows": "\n".join(rows),
+    return PAGE % {"pairs": PAIRS, "gpu_pairs": GPU_PAIRS, "traced": TRACED_PAIRS, "command": command, "machines": machines(results), "rows": "\n".join(rows),
                    "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "summary": summary(results),
                    "absent": "\nNot in the table:\n\n%s\n" % "\n".join("- %s: %s" % (why, ", ".join(names)) for why, names in absent.items())
                    if absent else ""}
