@@ -84,12 +84,12 @@ static void contributions_merge(struct contributions *all)
     }
 }
 
-void contributions_estimate(struct contributions *all, size_t from)
+void contributions_estimate(struct contributions *all, size_t from, size_t end)
 {
     const struct diff_units *units = &all->job->units;
     double *ns[2] = {xcalloc(units->count + 1, sizeof **ns),
                      xcalloc(units->count + 1, sizeof **ns)};
-    for (size_t i = from; i < all->count; i++) {
+    for (size_t i = from; i < end; i++) {
         struct contributions_item *item = &all->items[i];
         memset(ns[0], 0, units->count * sizeof **ns);
         memset(ns[1], 0, units->count * sizeof **ns);
@@ -304,10 +304,10 @@ void diff_contribute(struct diff_job *job)
     for (size_t i = 0; i < count; i++)
         all.keys[i] = (struct contributions_key){key_make(job, &all.groups[i]), (uint32_t)i};
     contributions_merge(&all);
-    contributions_estimate(&all, 0);
+    contributions_estimate(&all, 0, all.count);
     contributions_judge(&all);
     if (contributions_gather(&all, DIFF_PYTHON_OVERHEAD)) {
-        contributions_estimate(&all, all.count - 1);
+        contributions_estimate(&all, all.count - 1, all.count);
         contributions_judge(&all);
     }
     if (!job->single)

@@ -37,7 +37,7 @@ struct contributions {
 
 // Is it one to be told, at `half` of the width of its interval? busy: by how much the busy time of its groups changed.
 bool contributions_told(const struct diff_job *job, const struct diff_estimate *estimate, double half, double busy);
-void contributions_estimate(struct contributions *all, size_t from);
+void contributions_estimate(struct contributions *all, size_t from, size_t end);
 // contributions_places.c: what no named item holds, but is told from noise as the sum of a place, becomes an item.
 void contributions_places(struct contributions *all);
 // contributions_label.c. members: largest change first.

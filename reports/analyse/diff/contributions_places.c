@@ -97,7 +97,8 @@ static void places_count(struct places *places)
     }
 }
 
-// Adds what no named contribution holds, here and below, to ns[2][units]; returns the change of its busy time.
+// Adds what no named contribution holds, here and below, to ns[2][units] (NULL: nobody asks); returns the change of its
+// busy time.
 static double places_visit(struct places *places, uint32_t id, double *const ns[2])
 {
     struct diff_job *job = places->all->job;
@@ -105,7 +106,7 @@ static double places_visit(struct places *places, uint32_t id, double *const ns[
     double *own[2] = {ns[0], ns[1]}, busy = 0;
     for (int side = 0; side < 2 && node->counted; side++)
         own[side] = xcalloc(job->units.count + 1, sizeof **own);
-    for (uint32_t i = node->group; i != COST_NONE; i = places->next[i]) {
+    for (uint32_t i = own[0] ? node->group : COST_NONE; i != COST_NONE; i = places->next[i]) {
         const struct diff_group *group = &places->all->groups[i];
         if (places->named[i])
             continue;
@@ -122,7 +123,7 @@ static double places_visit(struct places *places, uint32_t id, double *const ns[
     node->told = fabs(node->estimate.delta) >= places_floor * job->untraced.step[0] &&
                  contributions_told(job, &node->estimate, node->half, busy);
     for (int side = 0; side < 2; side++) {
-        for (size_t i = 0; i < job->units.count; i++)
+        for (size_t i = 0; ns[side] && i < job->units.count; i++)
             ns[side][i] += own[side][i];
         free(own[side]);
     }
@@ -208,11 +209,13 @@ static void places_split(struct places *places, const uint32_t *owner, size_t pi
     struct contributions *all = places->all;
     uint32_t *members = xcalloc(all->group_count + 1, sizeof *members);
     struct contributions_item *items = xcalloc(all->count + picked + 1, sizeof *items);
+    bool *less = xcalloc(all->count + 1, sizeof *less); // of items that are kept: another sum now
     size_t count = 0, first = 0;
     for (size_t i = 0; i < all->count; i++) {
         struct contributions_item kept = {.first = first}, item = all->items[i];
         if (!places_take(all, &item, owner, COST_NONE, members, &kept))
             continue;
+        less[count] = kept.count < item.count;
         item.first = first;
         item.count = kept.count;
         first += kept.count;
@@ -234,11 +237,14 @@ static void places_split(struct places *places, const uint32_t *owner, size_t pi
     memcpy(all->members, members, all->group_count * sizeof *members);
     free(members);
     all->items = items;
-    all->count = rest;
-    contributions_estimate(all, 0); // what was taken from is another sum now
-    for (size_t i = 0; i < rest; i++)
-        items[i].half = diff_units_half(&items[i].estimate, 2 * all->candidates);
     all->count = count;
+    for (size_t i = 0; i < rest; i++) {
+        if (!less[i])
+            continue;
+        contributions_estimate(all, i, i + 1);
+        items[i].half = diff_units_half(&items[i].estimate, 2 * all->candidates);
+    }
+    free(less);
 }
 
 void contributions_places(struct contributions *all)
@@ -252,9 +258,7 @@ void contributions_places(struct contributions *all)
             places.named[all->members[all->items[i].first + k]] = all->items[i].named;
     places_build(&places);
     places_count(&places);
-    double *ns[2] = {xcalloc(all->job->units.count + 1, sizeof **ns),
-                     xcalloc(all->job->units.count + 1, sizeof **ns)};
-    places_visit(&places, 0, ns);
+    places_visit(&places, 0, (double *[2]){NULL, NULL});
     places_choose(&places);
     uint32_t *owner = xcalloc(all->group_count + 1, sizeof *owner);
     size_t picked = 0;
@@ -265,8 +269,6 @@ void contributions_places(struct contributions *all)
     if (picked)
         places_split(&places, owner, picked);
     free(owner);
-    free(ns[0]);
-    free(ns[1]);
     free(places.nodes);
     free(places.node);
     free(places.next);
