@@ -94,6 +94,20 @@ UP.cause = (workload, index) => {
     return box;
 };
 
+// The first step is in no step's numbers: who reads the first screen alone would not hear of it.
+UP.causeFirst = (workload, index) => {
+    const first = UP.object(UP.object(workload.diff).first_step), part = UP.object(UP.list(first.contributions)[0]), unit = UP.clean(workload.unit) || "step";
+    const delta = UP.num(first.a_ns) === null || UP.num(first.b_ns) === null ? null : first.b_ns - first.a_ns;
+    if (UP.num(part.delta_ns) === null || delta === null)
+        return null;
+    return UP.el("section", {class: "cause cause-first " + (delta > 0 ? "is-slower" : "is-faster"), "aria-label": "The first " + unit + " of " + UP.short(workload.name, 40)},
+        UP.el("p", {class: "cause-head"}, UP.name(workload.name, 40, "strong"), ": the first " + unit + " takes ", UP.el("b", {text: UP.ns(Math.abs(delta)) + (delta > 0 ? " more" : " less")}),
+              " (" + UP.ns(first.a_ns) + " → " + UP.ns(first.b_ns) + ")"),
+        UP.el("p", {}, UP.el("b", {text: UP.clean(part.title).slice(0, 80)}), ": ", UP.name(part.label, 100, "code"), ", ",
+              UP.el("b", {class: part.delta_ns > 0 ? "slower-text" : "faster-text", text: UP.signedNs(part.delta_ns)}), UP.clean(part.where).trim() ? [", in ", UP.name(part.where, 90)] : "", ". ",
+              UP.el("a", {href: "#w" + index + "-first", text: "Launch by launch"})));
+};
+
 UP.parts.verdict = (data, main) => {
     const known = UP.verdictWord(data.verdict.word);
     const sides = UP.list(data.sides);
@@ -108,7 +122,7 @@ UP.parts.verdict = (data, main) => {
     const causes = order.filter(([workload]) => UP.telling(workload.diff).length || (workload.verdict === "fail" && workload.diff))
         .sort(([a], [b]) => (b.verdict === "fail") - (a.verdict === "fail")).slice(0, 3)
         .map(([workload, i]) => UP.cause(workload, i)).filter(box => box);
-    main.append(...causes);
+    main.append(...causes, ...order.map(([workload, i]) => UP.causeFirst(workload, i)).filter(box => box).slice(0, 3));
     // A pass of traced launches is an answer too: silence would read as "not looked for".
     const quiet = order.filter(([workload]) => UP.list(UP.object(workload.diff).contributions).length && !UP.telling(workload.diff).length && workload.verdict !== "fail");
     if (!causes.length && quiet.length)

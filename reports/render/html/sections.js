@@ -28,7 +28,7 @@ UP.parts.first = (workload, parent, id) => {
         rows.slice(0, 20).map(item => [UP.clean(item.title).slice(0, 80), UP.name(item.label, 80, "code"), UP.clean(item.where).slice(0, 300), UP.list(item.evidence).slice(1, 4).map(text => UP.clean(text).slice(0, 300)).join("; "), change(item), all(UP.object(item.launches_ns).a), all(UP.object(item.launches_ns).b)])));
     const phases = UP.list(first.phases).map(UP.object).filter(item => UP.num(item.a_ns) !== null && UP.num(item.b_ns) !== null).slice(0, 20);
     if (phases.length > 1)
-        part.append(UP.rowsTable("Phases of the first " + unit, [["Phase"], [UP.sideName(0), "num"], [UP.sideName(1), "num"], ["Change", "num"]],
+        part.append(UP.el("p", {class: "lead", text: "By phase:"}), UP.rowsTable("Phases of the first " + unit, [["Phase"], [UP.sideName(0), "num"], [UP.sideName(1), "num"], ["Change", "num"]],
             phases.map(item => [UP.name(item.name, 60), time(item.a_ns), time(item.b_ns), change({delta_ns: item.b_ns - item.a_ns})])));
 };
 
