@@ -237,13 +237,14 @@ TEST(sums_close_and_the_planted_one_is_first)
 static size_t same_sides_named(uint64_t seed, bool couples, int pairs)
 {
     struct world_leaf leaves[24];
-    char names[24][16];
+    char names[24][16], places[24][16];
     struct world world;
     world_begin(&world, seed);
     for (int i = 0; i < 24; i++) {
         double ns = 2e7 * pow(0.75, i);
         snprintf(names[i], sizeof names[i], "function_%c", 'a' + i);
-        leaves[i] = (struct world_leaf)FUNCTION("layers.0", names[i], ns, ns);
+        snprintf(places[i], sizeof places[i], "block_%c", 'a' + i % 6);
+        leaves[i] = (struct world_leaf)FUNCTION(places[i], names[i], ns, ns);
     }
     world.launch_sd = 0.01;
     world.pairs = pairs;
