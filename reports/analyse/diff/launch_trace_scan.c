@@ -139,7 +139,7 @@ static inline __attribute__((always_inline)) bool pages_row(struct pages *pages,
         memcpy(&raw, body + column->offset, sizeof raw);
         ret->values[i] = (int64_t)__builtin_bswap64(raw) >> column->shift;
     }
-    for (uint32_t i = 0; !plan->plain && i < columns; i++)
+    for (uint32_t i = 0; i < columns && !plan->plain; i++)
         ret->values[i] = (ret->values[i] & plan->columns[i].keep) + plan->columns[i].constant;
     ret->nulls = plan->nulls;
     return true;
@@ -177,7 +177,9 @@ static inline __attribute__((always_inline)) bool pages_rows(struct pages *pages
 static bool pages_leaf(struct pages *pages, const uint8_t *page)
 {
     uint32_t columns = pages->scan->column_count;
-    return columns == 5 ? pages_rows(pages, page, 5) : pages_rows(pages, page, columns); // 5: of gpu_op
+    return columns == 5   ? pages_rows(pages, page, 5) // gpu_op
+           : columns == 6 ? pages_rows(pages, page, 6) // python_mark
+                          : pages_rows(pages, page, columns);
 }
 
 // Children of an interior page, for the caller to free. NULL: damaged.
