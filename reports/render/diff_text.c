@@ -136,13 +136,13 @@ static char *diff_text_steps(const struct diff_workload *workload)
     struct strbuf text = {0};
     size_t named = 0;
     double sum = 0;
-    if (workload->late)
-        strbuf_add(&text, "%s. ", workload->late);
     for (size_t i = 0; i < workload->contribution_count; i++) {
         const struct diff_contribution *contribution = &workload->contributions[i];
         if (!contribution->named)
             continue;
         sum += contribution->delta_ns;
+        if (named == 0 && workload->late)
+            strbuf_add(&text, "%s. ", workload->late);
         if (named++ >= DIFF_TEXT_ANSWER_MAX)
             continue;
         char *title = diff_text_title(contribution),
