@@ -18,17 +18,44 @@ static uint64_t order_key(const struct order_item *item, int level)
     return level < 2 ? name << 32 | item->shape : name << 32 | item->kind;
 }
 
-struct order_keyed {
-    uint64_t key;
-    uint32_t at;
-};
+enum { SORT_FEW = 32, DIGITS = 8, DIGIT_VALUES = 256 }; // fewer: comparing is quicker than counting
 
-static int order_by_key(const void *left, const void *right)
+// Byte by byte, the lowest first, without those that are the same in all keys: of numbers of names and shapes that is half of
+// them. Names that were scrambled on one side made comparing a third of the time.
+void order_sort(struct order_keyed *keys, size_t count)
 {
-    const struct order_keyed *a = left, *b = right;
-    if (a->key != b->key)
-        return a->key < b->key ? -1 : 1;
-    return (a->at > b->at) - (a->at < b->at);
+    if (count < SORT_FEW) {
+        for (size_t i = 0; i < count; i++)
+            for (size_t k = i; k > 0 && keys[k - 1].key > keys[k].key; k--) {
+                struct order_keyed swap = keys[k];
+                keys[k] = keys[k - 1];
+                keys[k - 1] = swap;
+            }
+        return;
+    }
+    struct order_keyed *from = keys, *to = xcalloc(count, sizeof *to), *other = to;
+    size_t (*counts)[DIGIT_VALUES] = xcalloc(DIGITS, sizeof *counts);
+    for (size_t i = 0; i < count; i++)
+        for (int d = 0; d < DIGITS; d++)
+            counts[d][keys[i].key >> 8 * d & 0xff]++;
+    for (int d = 0; d < DIGITS; d++) {
+        if (counts[d][keys[0].key >> 8 * d & 0xff] == count)
+            continue;
+        for (size_t value = 0, first = 0; value < DIGIT_VALUES; value++) {
+            size_t many = counts[d][value];
+            counts[d][value] = first;
+            first += many;
+        }
+        for (size_t i = 0; i < count; i++)
+            to[counts[d][from[i].key >> 8 * d & 0xff]++] = from[i];
+        struct order_keyed *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != keys)
+        memcpy(keys, from, count * sizeof *keys);
+    free(counts);
+    free(other);
 }
 
 static struct order_keyed *order_keys(const struct order_item *items, size_t count, int level)
@@ -36,14 +63,20 @@ static struct order_keyed *order_keys(const struct order_item *items, size_t cou
     struct order_keyed *keys = xcalloc(count + 1, sizeof *keys);
     for (size_t i = 0; i < count; i++)
         keys[i] = (struct order_keyed){order_key(&items[i], level), (uint32_t)i};
-    qsort(keys, count, sizeof *keys, order_by_key);
+    order_sort(keys, count);
     return keys;
 }
 
-static int order_by_a(const void *left, const void *right)
+// By a, of which there are n and none is there twice.
+static void order_by_a(struct order_anchor *anchors, size_t count, size_t n)
 {
-    const struct order_anchor *a = left, *b = right;
-    return (a->a > b->a) - (a->a < b->a);
+    uint32_t *partner = xcalloc(n + 1, sizeof *partner); // plus 1
+    for (size_t i = 0; i < count; i++)
+        partner[anchors[i].a] = anchors[i].b + 1;
+    for (size_t a = 0, at = 0; a < n && at < count; a++)
+        if (partner[a])
+            anchors[at++] = (struct order_anchor){(uint32_t)a, partner[a] - 1, COST_NONE};
+    free(partner);
 }
 
 size_t order_unique(const struct order_item *a, size_t n, const struct order_item *b, size_t m, int level, bool equal,
@@ -72,7 +105,7 @@ size_t order_unique(const struct order_item *a, size_t n, const struct order_ite
     }
     free(keys_a);
     free(keys_b);
-    qsort(anchors, count, sizeof *anchors, order_by_a);
+    order_by_a(anchors, count, n);
     return count;
 }
 

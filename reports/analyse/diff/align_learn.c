@@ -7,6 +7,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/align_inside.h"
+#include "reports/analyse/diff/align_order.h"
 
 void align_vote(struct align_job *job, const struct align_leaf *a, const struct align_leaf *b)
 {
@@ -18,26 +19,27 @@ void align_vote(struct align_job *job, const struct align_leaf *a, const struct 
     job->votes[job->vote_count++] = (struct align_vote){.a = a->label, .b = b->label, .count = 1, .ns = ns};
 }
 
-static int learn_by_names(const void *left, const void *right)
+// By names of a, then b; votes for the same two become one. How many are left.
+static size_t learn_merge(struct align_vote **votes, size_t count)
 {
-    const struct align_vote *a = left, *b = right;
-    if (a->a != b->a)
-        return a->a < b->a ? -1 : 1;
-    return (a->b > b->b) - (a->b < b->b);
-}
-
-static size_t learn_merge(struct align_vote *votes, size_t count)
-{
+    struct order_keyed *keys = xcalloc(count + 1, sizeof *keys);
+    struct align_vote *merged = xcalloc(count + 1, sizeof *merged);
     size_t kept = 0;
-    if (count)
-        qsort(votes, count, sizeof *votes, learn_by_names);
     for (size_t i = 0; i < count; i++)
-        if (kept && votes[kept - 1].a == votes[i].a && votes[kept - 1].b == votes[i].b) {
-            votes[kept - 1].count += votes[i].count;
-            votes[kept - 1].ns += votes[i].ns;
+        keys[i] = (struct order_keyed){(uint64_t)(*votes)[i].a << 32 | (*votes)[i].b, (uint32_t)i};
+    order_sort(keys, count);
+    for (size_t i = 0; i < count; i++) {
+        const struct align_vote *vote = &(*votes)[keys[i].at];
+        if (kept && keys[i - 1].key == keys[i].key) {
+            merged[kept - 1].count += vote->count;
+            merged[kept - 1].ns += vote->ns;
         } else {
-            votes[kept++] = votes[i];
+            merged[kept++] = *vote;
         }
+    }
+    free(keys);
+    free(*votes);
+    *votes = merged;
     return kept;
 }
 
@@ -87,7 +89,7 @@ void align_learn(struct align_job *job)
         align_order(job, &job->pools[i]);
     job->voting = false;
     job->cells += half;
-    job->vote_count = learn_merge(job->votes, job->vote_count);
+    job->vote_count = learn_merge(&job->votes, job->vote_count);
     uint32_t *learned = learn_pairs(job);
     uint8_t *mapped = xcalloc(job->texts->node_count + 1, 1); // a's names that have a partner
     for (size_t i = 0; i < job->texts->node_count; i++)

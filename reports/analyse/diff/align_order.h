@@ -18,6 +18,14 @@ struct order_anchor {
     uint32_t a, b, back; // back: the one before it in the longest run
 };
 
+struct order_keyed {
+    uint64_t key;
+    uint32_t at;
+};
+
+// By key; equal ones stay in their order.
+void order_sort(struct order_keyed *keys, size_t count);
+
 enum { ORDER_LEVELS = 3 }; // of what counts as equal: name and shape, normalised name and shape, name
 
 // Keys that occur once on each side; or, with equal, as often on both sides (the k-th is the k-th then). By a; the number of them.
