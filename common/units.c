@@ -164,3 +164,17 @@ char *unit_format_pct(char *buf, size_t size, double ratio)
         snprintf(buf, size, "%+.2f %%", (ratio - 1) * 100);
     return buf;
 }
+
+char *unit_format_traced(char *text, size_t size, const char *what, const double ratio[2])
+{
+    char times[2][32];
+    for (int side = 0; side < 2; side++) {
+        if (isfinite(ratio[side]))
+            snprintf(times[side], sizeof times[side], "%.3f", ratio[side]);
+        else
+            snprintf(times[side], sizeof times[side], "unknown");
+    }
+    snprintf(text, size, "a traced %s took %s (a) and %s (b) times as long as an untraced one", what,
+             times[0], times[1]);
+    return text;
+}

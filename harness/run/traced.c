@@ -14,11 +14,11 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/units.h"
 #include "contracts/spool.h"
 #include "harness/run/host.h"
 #include "harness/run/session_store.h"
 #include "harness/run/shard.h"
-#include "reports/analyse/traced_ratio.h"
 #include "tracer/record/record.h"
 
 enum {
@@ -277,7 +277,7 @@ static void traced_note_cost(struct session *session, const struct session_workl
             return;
         ratio[side] = (double)traced / (double)plain;
     }
-    traced_ratio_text(text, sizeof text,
+    unit_format_traced(text, sizeof text,
                       workload->interleave == PLAN_INTERLEAVE_SLICES ? "launch" : "step", ratio);
     log_info("workload '%s': recorded; %s, by their medians", workload->plan->name, text);
     store_note(session->store, "info", "workload '%s': %s, by their medians", workload->plan->name, text);

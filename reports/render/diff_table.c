@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reports/analyse/traced_ratio.h"
+#include "common/units.h"
 #include "reports/render/diff_view.h"
 #include "reports/render/table.h"
 
@@ -201,7 +201,7 @@ static void diff_stragglers(struct table *table, const struct diff_view *view,
 static void diff_basis(struct table *table, const struct diff_workload *workload)
 {
     char traced[160];
-    traced_ratio_text(traced, sizeof traced, workload->unit, workload->traced_ratio);
+    unit_format_traced(traced, sizeof traced, workload->unit, workload->traced_ratio);
     diff_line(table, "made of",
               xasprintf("%zu traced pair%s, %zu and %zu windows; %.1f %% of the time matched; %s",
                         workload->traced_pairs, workload->traced_pairs == 1 ? "" : "s",

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/analyse/traced_ratio.h"
+#include "common/units.h"
 #include "reports/render/diff_view.h"
 #include "reports/render/html_parts.h"
 
@@ -174,7 +174,7 @@ static void diff_numbers(json_t *diff, const struct diff_workload *workload)
 {
     char traced[160];
     bool known = isfinite(workload->traced_ratio[0]) || isfinite(workload->traced_ratio[1]);
-    traced_ratio_text(traced, sizeof traced, workload->unit, workload->traced_ratio);
+    unit_format_traced(traced, sizeof traced, workload->unit, workload->traced_ratio);
     json_object_set_new(diff, "traced", known ? json_string(traced) : json_null());
     json_object_set_new(diff, "step_a_ns", html_ns(workload->step_a_ns));
     json_object_set_new(diff, "step_b_ns", html_ns(workload->step_b_ns));

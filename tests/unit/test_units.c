@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers with units, both directions, and what is refused.
 #include <errno.h>
+#include <math.h>
 
 #include "common/units.h"
 #include "tests/unit/runner.h"
@@ -65,4 +66,13 @@ TEST(formatting)
     CHECK_STR(unit_format_bytes(buf, sizeof buf, 1536.0 * 1024 * 1024), "1.50 GiB");
     CHECK_STR(unit_format_bytes(buf, sizeof buf, 512), "512 B");
     CHECK_STR(unit_format_pct(buf, sizeof buf, 1.031), "+3.10 %");
+}
+
+TEST(traced_steps_are_told_in_one_way)
+{
+    char text[160];
+    CHECK_STR(unit_format_traced(text, sizeof text, "step", (const double[]){1.04, 1.0504}),
+              "a traced step took 1.040 (a) and 1.050 (b) times as long as an untraced one");
+    CHECK_STR(unit_format_traced(text, sizeof text, "launch", (const double[]){NAN, 2}),
+              "a traced launch took unknown (a) and 2.000 (b) times as long as an untraced one");
 }

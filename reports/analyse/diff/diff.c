@@ -15,7 +15,6 @@
 #include "common/units.h"
 #include "harness/fingerprint/fingerprint.h"
 #include "reports/analyse/diff/diff_job.h"
-#include "reports/analyse/traced_ratio.h"
 
 static const double diff_traced_far = 0.1, diff_traced_apart = 0.03, diff_coverage_low = 0.9,
                     diff_unaccounted_high = 0.05, diff_blind = 0.9;
@@ -50,7 +49,7 @@ static void diff_notes_traced(struct diff_job *job)
     bool quiet = fmax(job->foreign[0], job->foreign[1]) < diff_traced_far;
     if (fmax(ratio[0], ratio[1]) > 1 + diff_traced_far && quiet) {
         char text[160];
-        traced_ratio_text(text, sizeof text, job->untraced.unit, ratio);
+        unit_format_traced(text, sizeof text, job->untraced.unit, ratio);
         diff_note(job, "A%s: what is short and often is told too long.", text + 1);
     }
     if (fabs(log(job->units.scale[0] / job->units.scale[1])) > diff_traced_apart)

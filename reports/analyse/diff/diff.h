@@ -65,8 +65,8 @@ struct diff_straggler {
     double why_ns;   // by how much longer it did that than the other ranks, a step; NAN
 };
 
-// The first step, which is in no contribution of the others: what of it every traced launch of the candidate spends more on, or
-// less, than every one of the baseline. Scaled to the untraced first step.
+// The first step, which is in no contribution of the others: what of it every traced launch of the candidate spends more on,
+// or less, than every one of the baseline. Scaled to the untraced first step.
 struct diff_first_part {
     struct diff_contribution contribution; // no interval; groups say nothing
     double *launch_ns[2]; // of each traced launch, by side
