@@ -248,9 +248,10 @@ static void contributions_fill(struct contributions *all, const struct contribut
         made->name_a = made->name_a ? made->name_a : group->name_a;
         made->name_b = made->name_b ? made->name_b : group->name_b;
     }
-    if (!item->place)
-        made->label = contributions_label(all, item);
     made->where = diff_where(job, all->groups, members, item->count);
+    if (!item->place)
+        made->label = contributions_label_called(job, diff_leaf(job, top),
+                                                 contributions_label(all, item), made->where);
 }
 
 static void contributions_classes(struct diff_job *job)

@@ -127,6 +127,19 @@ const char *contributions_label(struct contributions *all, const struct contribu
     return label_make(all->job, item, &all->groups[members[0]]);
 }
 
+const char *contributions_label_called(struct diff_job *job, const struct cost_node *leaf,
+                                       const char *label, const char *where)
+{
+    const char *last = NULL;
+    for (const char *at = where; (at = strstr(at, " > ")); at += 3)
+        last = at + 3;
+    char name[NAMES_LENGTH_MAX] = "";
+    if (leaf->kind != COST_FUNCTION || leaf->name[0] != '[' || !last)
+        return label;
+    names_label(last, name, sizeof name, CONTRIBUTIONS_HALF_MAX);
+    return arena_print(job->arena, "%s, called by %s", label, name);
+}
+
 // "Block.attend: gemm_kernel, copy_kernel and more": the place, and what makes half of the change there, three
 // at most.
 static const char *label_place(struct diff_job *job, const char *place,
