@@ -2,8 +2,8 @@
 // What is spread: an operator that got slower shows in ten kernels and functions, none of which is
 // told from noise, while their sum at the place that they have in common is. Every place of the step
 // (phase, module, Python function; both sides' in one tree) is a hypothesis: the sum of all below it that no
-// named contribution holds. The deepest places that are told, and that together hold four fifths of what is
-// told above them, become contributions. Half of the 1 % of error is spent on contributions of one thing,
+// named contribution holds. The deepest places that are told become contributions: they hold four fifths of what
+// is told above them together, or half where the rest is not told from noise. Half of the 1 % of error is spent on contributions of one thing,
 // the other half on places. Pure.
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/contributions.h"
 
-static const double places_share = 0.8; // as diff_where's
+static const double places_share = 0.8, places_half = 0.5; // 0.8: as diff_where's
 // Of the step: at the borders of a place the nearest sample says where an instant belongs, which may be a
 // whole tick (1 ms) off. Hundredths of a step are told there that are none.
 static const double places_floor = 0.01;
@@ -22,6 +22,7 @@ struct places_node {
     double a, b;        // of all groups here and below
     bool counted;       // a hypothesis
     bool told, picked;
+    bool deeper;        // picked, but those picked below it are named
     double held;        // by what is picked here and below
     bool mixed;         // some of which got slower, some faster
     struct diff_estimate estimate;
@@ -97,62 +98,104 @@ static void places_count(struct places *places)
     }
 }
 
-// Adds what no named contribution holds, here and below, to ns[2][units] (NULL: nobody asks); returns the change of its
-// busy time.
-static double places_visit(struct places *places, uint32_t id, double *const ns[2])
+struct places_sums { // of units, by side; NULL: nobody asks
+    double *all[2];  // what no named contribution holds
+    double *held[2]; // of it, what is picked
+};
+
+static struct places_sums sums_new(size_t count)
+{
+    struct places_sums sums;
+    for (int side = 0; side < 2; side++) {
+        sums.all[side] = xcalloc(count + 1, sizeof **sums.all);
+        sums.held[side] = xcalloc(count + 1, sizeof **sums.held);
+    }
+    return sums;
+}
+
+// Adds to the place above, and frees.
+static void sums_hand_up(struct places_sums *sums, const struct places_sums *above, size_t count)
+{
+    for (int side = 0; side < 2; side++) {
+        for (size_t i = 0; above->all[side] && i < count; i++) {
+            above->all[side][i] += sums->all[side][i];
+            above->held[side][i] += sums->held[side][i];
+        }
+        free(sums->all[side]);
+        free(sums->held[side]);
+    }
+}
+
+// Is what the picked places below do not hold told from noise?
+static bool places_rest_told(const struct places *places, const struct places_sums *sums)
+{
+    const struct diff_job *job = places->all->job;
+    struct places_sums rest = sums_new(job->units.count);
+    struct diff_estimate estimate;
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < job->units.count; i++)
+            rest.all[side][i] = sums->all[side][i] - sums->held[side][i];
+    diff_units_estimate(job, rest.all, &estimate);
+    sums_hand_up(&rest, &(struct places_sums){0}, 0);
+    return contributions_told(job, &estimate, diff_units_half(&estimate, 2 * places->counted), 0);
+}
+
+// Whether the place is named rather than those below it, which hold less than four fifths of its change. Where they hold
+// half and the rest is not told from noise, they are in the end; places above ask what this one holds all the same. What
+// goes the other way below it is told apart.
+static void places_choose(struct places *places, struct places_node *node,
+                          const struct places_sums *sums)
+{
+    double delta = node->estimate.delta, held = node->held;
+    if (!node->told || node->mixed || held * delta < 0 ||
+        fabs(held) >= places_share * fabs(delta))
+        return;
+    node->deeper = fabs(held) >= places_half * fabs(delta) && !places_rest_told(places, sums);
+    node->picked = true;
+    node->held = delta;
+    for (int side = 0; side < 2; side++)
+        memcpy(sums->held[side], sums->all[side],
+               places->all->job->units.count * sizeof **sums->all);
+}
+
+// Adds what no named contribution holds, here and below; returns the change of its busy time.
+static double places_visit(struct places *places, uint32_t id, const struct places_sums *above)
 {
     struct diff_job *job = places->all->job;
     struct places_node *node = &places->nodes[id];
-    double *own[2] = {ns[0], ns[1]}, busy = 0;
-    for (int side = 0; side < 2 && node->counted; side++)
-        own[side] = xcalloc(job->units.count + 1, sizeof **own);
-    for (uint32_t i = own[0] ? node->group : COST_NONE; i != COST_NONE; i = places->next[i]) {
+    struct places_sums sums = node->counted ? sums_new(job->units.count) : *above;
+    double busy = 0;
+    for (uint32_t i = sums.all[0] ? node->group : COST_NONE; i != COST_NONE; i = places->next[i]) {
         const struct diff_group *group = &places->all->groups[i];
         if (places->named[i])
             continue;
-        diff_groups_add(job, group->group, own);
+        diff_groups_add(job, group->group, sums.all);
         busy += group->busy_b - group->busy_a;
     }
     for (uint32_t child = places->tree->nodes[id].first_child; child != COST_NONE;
-         child = places->tree->nodes[child].next_sibling)
-        busy += places_visit(places, child, own);
+         child = places->tree->nodes[child].next_sibling) {
+        const struct places_node *below = &places->nodes[child];
+        busy += places_visit(places, child, &sums);
+        node->mixed = node->mixed || below->mixed || node->held * below->held < 0;
+        node->held += below->held;
+    }
     if (!node->counted)
         return busy;
-    diff_units_estimate(job, own, &node->estimate);
+    diff_units_estimate(job, sums.all, &node->estimate);
     node->half = diff_units_half(&node->estimate, 2 * places->counted);
     node->told = fabs(node->estimate.delta) >= places_floor * job->untraced.step[0] &&
                  contributions_told(job, &node->estimate, node->half, busy);
-    for (int side = 0; side < 2; side++) {
-        for (size_t i = 0; ns[side] && i < job->units.count; i++)
-            ns[side][i] += own[side][i];
-        free(own[side]);
-    }
+    places_choose(places, node, &sums);
+    sums_hand_up(&sums, above, job->units.count);
     return busy;
 }
 
-static void places_choose(struct places *places)
-{
-    for (size_t i = places->tree->node_count; i-- > 1;) {
-        struct places_node *node = &places->nodes[i],
-                           *above = &places->nodes[places->tree->nodes[i].parent];
-        double delta = node->estimate.delta;
-        bool enough = node->held * delta > 0 && fabs(node->held) >= places_share * fabs(delta);
-        bool other = node->mixed || node->held * delta < 0;
-        if (node->told && !enough && !other) {
-            node->picked = true;
-            node->held = delta;
-        }
-        above->mixed = above->mixed || node->mixed || above->held * node->held < 0;
-        above->held += node->held;
-    }
-}
-
-// Of each group: the outermost place that was picked; COST_NONE.
+// Of each group: the outermost place that is named; COST_NONE.
 static uint32_t places_owner(const struct places *places, size_t group)
 {
     uint32_t owner = COST_NONE;
     for (uint32_t at = places->node[group]; at != COST_NONE; at = places->tree->nodes[at].parent)
-        if (places->nodes[at].picked)
+        if (places->nodes[at].picked && !places->nodes[at].deeper)
             owner = at;
     return places->named[group] ? COST_NONE : owner;
 }
@@ -258,8 +301,7 @@ void contributions_places(struct contributions *all)
             places.named[all->members[all->items[i].first + k]] = all->items[i].named;
     places_build(&places);
     places_count(&places);
-    places_visit(&places, 0, (double *[2]){NULL, NULL});
-    places_choose(&places);
+    places_visit(&places, 0, &(struct places_sums){0});
     uint32_t *owner = xcalloc(all->group_count + 1, sizeof *owner);
     size_t picked = 0;
     for (size_t i = 1; i < places.tree->node_count; i++)
