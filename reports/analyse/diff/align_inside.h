@@ -82,6 +82,7 @@ bool align_same_normal(const struct align_leaf *a, const struct align_leaf *b);
 void align_leaves(struct align_job *job);  // fills the sides' leaves
 void align_places(struct align_job *job);  // finds partners of places, makes pools
 void align_fill_pools(struct align_job *job);
+void align_gather(struct align_job *job); // kernels of places that one side has lost go to the pool above
 void align_learn(struct align_job *job); // without common names: which of a is which of b
 void align_vote(struct align_job *job, const struct align_leaf *a, const struct align_leaf *b);
 void align_order(struct align_job *job, const struct align_pool *pool);     // kernels of a pool

@@ -202,7 +202,7 @@ void align_leaves(struct align_job *job)
     job->names_work = align_names_shared(job);
 }
 
-// Every leaf goes to the pool of the nearest place above it that has a partner.
+// Every leaf goes to the pool of the nearest place above it that has a partner, or above that where the places of a side were lost.
 void align_fill_pools(struct align_job *job)
 {
     for (int s = 0; s < ALIGN_SIDES; s++) {
@@ -210,10 +210,14 @@ void align_fill_pools(struct align_job *job)
         for (size_t i = 0; i < side->tree->node_count; i++)
             if (side->pool[i] == COST_NONE)
                 side->pool[i] = side->pool[side->tree->nodes[i].parent]; // parents come first; the root has one
-        for (size_t i = 0; i < side->leaf_count; i++) {
+        for (size_t i = 0; i < side->leaf_count; i++)
             side->leaves[i].pool = side->pool[side->leaves[i].node];
+    }
+    align_gather(job);
+    for (int s = 0; s < ALIGN_SIDES; s++) {
+        struct align_side *side = &job->sides[s];
+        for (size_t i = 0; i < side->leaf_count; i++)
             job->pools[side->leaves[i].pool].count[s]++;
-        }
         uint32_t *all = arena_alloc(job->arena, side->leaf_count + 1, sizeof *all);
         for (size_t i = 0, at = 0; i < job->pool_count; i++) {
             job->pools[i].leaves[s] = all + at;
