@@ -11,8 +11,9 @@
 #include "reports/analyse/distribution.h"
 
 enum {
-    UNITS_SPREAD_DEGREES = 8 // the least that the spread between launches counts for: judged pairs
+    UNITS_SPREAD_DEGREES = 8, // the least that the spread between launches counts for: judged pairs
                              // are few, but they are a prior
+    UNITS_RUNS = 10 // of couples of a pair: what lasts for many couples shows in their means
 };
 static const double units_alpha = 0.01, units_agree = 0.2, units_apart_quantile = 1.96;
 
@@ -30,6 +31,8 @@ static void moments_add(struct units_moments *moments, double value)
 
 struct units_within {               // what the units of all pairs say about their mean
     double squares, degrees, units; // of couples
+    struct units_moments runs;      // squares about each pair's mean of runs; n: less one a pair
+    double run_count;
     double variance,
         variance_degrees;       // of the mean of pairs without couples, and its Satterthwaite sum
     struct units_moments pairs; // of the pairs' differences
@@ -79,25 +82,45 @@ static double units_rate(const struct diff_units *units, int side, size_t unit, 
     return units->scale[side] * (ns - share * (units->units[unit].wall[side] - usual)) / steps;
 }
 
+static double within_run_length(const struct diff_units *units, size_t begin)
+{
+    size_t end = begin;
+    while (end < units->count && units->units[end].pair == units->units[begin].pair)
+        end++;
+    return fmax(1, floor((double)(end - begin) / UNITS_RUNS));
+}
+
 static void units_within(const struct diff_job *job, double *const ns[2], const double share[2],
                          struct units_within *within)
 {
     const struct diff_units *units = &job->units;
     for (size_t i = 0; i < units->count;) {
-        struct units_moments couples = {0}, alone[2] = {0};
+        struct units_moments couples = {0}, alone[2] = {0}, run = {0}, runs = {0};
         uint32_t pair = units->units[i].pair;
+        double run_length = within_run_length(units, i);
         for (; i < units->count && units->units[i].pair == pair; i++) {
             const struct diff_unit *unit = &units->units[i];
             double rate[2];
             for (int side = 0; side < 2; side++)
                 rate[side] = units_rate(units, side, i, ns[side][i], share[side]);
-            if (unit->side < 0 && isfinite(rate[0]) && isfinite(rate[1]))
+            if (unit->side < 0 && isfinite(rate[0]) && isfinite(rate[1])) {
                 moments_add(&couples, rate[1] - rate[0]);
+                moments_add(&run, rate[1] - rate[0]);
+            }
+            if (run.n >= run_length) {
+                moments_add(&runs, run.mean);
+                run = (struct units_moments){0};
+            }
             for (int side = 0; side < 2; side++)
                 if (isfinite(rate[side]))
                     moments_add(&alone[side], rate[side]);
         }
         within_pair(within, &couples, alone);
+        if (run_length > 1 && runs.n > 1) {
+            within->runs.squares += runs.squares;
+            within->runs.n += runs.n - 1;
+            within->run_count += runs.n;
+        }
     }
 }
 
@@ -111,13 +134,31 @@ static void estimate_add(struct diff_estimate *estimate, double *weights, double
     *weights += variance * variance / (degrees > 0.5 ? degrees : 0.5);
 }
 
+// Which of two threads waits for the other's CPU lasts for many couples, and couples then say less than
+// their number. The means of runs of couples tell: where they spread more than couples that know nothing of
+// each other would, by more than chance has it (99 %, Wilson and Hilferty's quantile of chi-square), theirs
+// is the variance.
+static bool within_lasts(const struct units_within *within, double *variance)
+{
+    double degrees = within->runs.n;
+    if (degrees < UNITS_RUNS - 1)
+        return false;
+    double root = 1 - 2 / (9 * degrees) + 2.326 * sqrt(2 / (9 * degrees));
+    double runs = within->runs.squares / degrees / within->run_count;
+    bool lasts = runs > *variance * root * root * root;
+    *variance = lasts ? runs : *variance;
+    return lasts;
+}
+
 static void within_variance(const struct units_within *within, struct diff_estimate *ret,
                             double *weights)
 {
     double pairs = within->pairs.n;
-    if (within->units > 0 && within->degrees > 0)
-        estimate_add(ret, weights, within->squares / within->degrees / within->units,
-                     within->degrees);
+    if (within->units > 0 && within->degrees > 0) {
+        double variance = within->squares / within->degrees / within->units;
+        bool lasts = within_lasts(within, &variance);
+        estimate_add(ret, weights, variance, lasts ? within->runs.n : within->degrees);
+    }
     if (within->variance > 0)
         estimate_add(ret, weights, within->variance / (pairs * pairs),
                      within->variance * within->variance / within->variance_degrees);
