@@ -60,6 +60,7 @@ void align_gather(struct align_job *job)
         uint32_t parent = job->pools[i].parent;
         bool within = parent != COST_NONE && sums[parent].lost;
         to[i] = within ? to[parent] : (uint32_t)i;
+        job->pools[i].gathered = sums[i].lost && !within;
         sums[i].lost |= within;
     }
     for (int s = 0; s < ALIGN_SIDES; s++)

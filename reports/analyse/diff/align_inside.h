@@ -36,6 +36,7 @@ struct align_pool {
     uint32_t parent;            // pool; COST_NONE: the root's
     uint32_t *leaves[ALIGN_SIDES]; // indexes of leaves
     size_t count[ALIGN_SIDES];
+    bool gathered;              // holds kernels of the places below it
 };
 
 struct align_words {

@@ -15,17 +15,14 @@ enum {
     ORDER_CELLS_MAX = 1000000, // of one table; larger sequences are cut or banded
     ORDER_BAND = 128,          // places that two sequences may drift apart, beside the difference of their lengths
     ORDER_BAND_MIN = 16,
-    ORDER_TABLE_MAX = 40000,   // similarities of names kept for one table
 };
-static const float order_never = 3;          // more than one out and one in
-static const float order_time = 0.2f;        // of a cost: times that differ
-static const double order_similar = 0.6;     // names that share that many words
 static const double order_unexplained = 0.2; // of a neighbour's time: then it took over the leftover's work
 
 enum order_step_kind { ORDER_BOTH, ORDER_A, ORDER_B };
 struct order_step {
     uint32_t a, b; // leaves
     uint8_t kind, match;
+    bool weak; // paired, but not the same kernel for sure
 };
 
 struct order {
@@ -33,85 +30,17 @@ struct order {
     struct order_item *items[ALIGN_SIDES];
     struct order_step *steps;
     size_t step_count;
-    float *similar;    // of dense numbers of normalised names; NULL: too many
-    uint32_t dense_b;
-    int64_t band_min;
+    struct order_kin kin;
 };
-
-static float order_cost(const struct order *order, const struct order_item *a, const struct order_item *b)
-{
-    if (a->kind != b->kind)
-        return order_never;
-    bool shape = a->shape == b->shape && a->shape != COST_NONE;
-    float longer = a->ns > b->ns ? a->ns : b->ns, time = longer > 0 ? order_time * fabsf(a->ns - b->ns) / longer : 0;
-    if (a->exact == b->exact && a->exact != COST_NONE)
-        return (a->shape == b->shape ? 0 : 0.3f) + time;
-    if (a->normal == b->normal && a->normal != COST_NONE)
-        return (a->shape == b->shape ? 0.2f : 0.5f) + time;
-    if (a->learned != COST_NONE && b->learned != COST_NONE)
-        return a->learned != b->learned ? order_never : (shape ? 0.3f : 0.7f) + time;
-    float similar = order->similar ? order->similar[a->dense * order->dense_b + b->dense] : 0;
-    if (shape)
-        return (similar >= order_similar ? 0.5f : 0.9f) + time;
-    return similar >= order_similar ? 1.6f - 0.6f * similar + time : order_never;
-}
-
-static enum align_match order_match(const struct align_job *job, const struct order_item *a, const struct order_item *b)
-{
-    const struct align_leaf *left = &job->sides[0].leaves[a->leaf], *right = &job->sides[1].leaves[b->leaf];
-    if (align_same_name(left, right))
-        return ALIGN_EXACT;
-    if (align_same_normal(left, right))
-        return ALIGN_NORMALISED;
-    return left->shape == right->shape && left->shape != COST_NONE ? ALIGN_RESOURCES : ALIGN_SIMILAR;
-}
 
 static void order_emit(struct order *order, enum order_step_kind kind, const struct order_item *a, const struct order_item *b)
 {
-    order->steps[order->step_count++] =
-        (struct order_step){.a = a ? a->leaf : COST_NONE, .b = b ? b->leaf : COST_NONE, .kind = (uint8_t)kind,
-                            .match = kind == ORDER_BOTH ? (uint8_t)order_match(order->job, a, b) : 0};
-}
-
-static int order_by_number(const void *left, const void *right)
-{
-    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
-    return (a > b) - (a < b);
-}
-
-// Small numbers for the normalised names of a stretch; how many.
-static size_t order_dense(struct order_item *items, size_t count, uint32_t *numbers)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < count; i++)
-        numbers[i] = items[i].normal;
-    qsort(numbers, count, sizeof *numbers, order_by_number);
-    for (size_t i = 0; i < count; i++)
-        if (!kept || numbers[kept - 1] != numbers[i])
-            numbers[kept++] = numbers[i];
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t *at = bsearch(&items[i].normal, numbers, kept, sizeof *numbers, order_by_number);
-        items[i].dense = (uint32_t)(at - numbers);
-    }
-    return kept;
-}
-
-static void order_similarities(struct order *order, size_t a0, size_t a1, size_t b0, size_t b1)
-{
-    uint32_t *numbers_a = xcalloc(a1 - a0 + 1, sizeof *numbers_a), *numbers_b = xcalloc(b1 - b0 + 1, sizeof *numbers_b);
-    size_t count_a = order_dense(order->items[0] + a0, a1 - a0, numbers_a);
-    size_t count_b = order_dense(order->items[1] + b0, b1 - b0, numbers_b);
-    free(order->similar);
-    order->similar = NULL;
-    order->dense_b = (uint32_t)count_b;
-    if (!order->job->opts.ignore_names && count_a * count_b <= ORDER_TABLE_MAX) {
-        order->similar = xcalloc(count_a * count_b + 1, sizeof *order->similar);
-        for (size_t i = 0; i < count_a; i++)
-            for (size_t k = 0; k < count_b; k++)
-                order->similar[i * count_b + k] = (float)align_similarity(order->job, numbers_a[i], numbers_b[k]);
-    }
-    free(numbers_a);
-    free(numbers_b);
+    struct order_step *step = &order->steps[order->step_count++];
+    *step = (struct order_step){.a = a ? a->leaf : COST_NONE, .b = b ? b->leaf : COST_NONE, .kind = (uint8_t)kind};
+    if (kind != ORDER_BOTH)
+        return;
+    step->match = (uint8_t)order_match(order->job, a, b);
+    step->weak = order_is_weak(&order->kin, order->job, a, b);
 }
 
 enum { ORDER_CAME_BOTH, ORDER_CAME_A, ORDER_CAME_B };
@@ -159,7 +88,7 @@ static void order_table(struct order *order, size_t a0, size_t a1, size_t b0, si
     struct order_band band = {.n = a1 - a0, .m = b1 - b0, .reach = reach};
     band.width = (size_t)(2 * reach + 3) < band.m + 1 ? (size_t)(2 * reach + 3) : band.m + 1;
     order->job->cells -= (int64_t)((band.n + 1) * band.width);
-    order_similarities(order, a0, a1, b0, b1);
+    order_kin_fill(&order->kin, order->job, order->items[0] + a0, a1 - a0, order->items[1] + b0, b1 - b0);
     uint8_t *came = xcalloc((band.n + 1) * band.width, 1);
     float *above = xcalloc(band.m + 2, sizeof *above), *here = xcalloc(band.m + 2, sizeof *here);
     for (size_t k = 0; k <= band.m; k++) {
@@ -173,7 +102,7 @@ static void order_table(struct order *order, size_t a0, size_t a1, size_t b0, si
         const struct order_item *a = &order->items[0][a0 + i - 1];
         uint8_t *row = came + i * band.width;
         for (size_t k = from; k <= to; k++) {
-            float both = k && isfinite(above[k - 1]) ? above[k - 1] + order_cost(order, a, &order->items[1][b0 + k - 1]) : INFINITY;
+            float both = k && isfinite(above[k - 1]) ? above[k - 1] + order_cost(&order->kin, a, &order->items[1][b0 + k - 1]) : INFINITY;
             float out = above[k] + 1, in = k > from ? here[k - 1] + 1 : INFINITY;
             float best = both <= out && both <= in ? both : out <= in ? out : in;
             row[k - from] = best == both ? ORDER_CAME_BOTH : best == out ? ORDER_CAME_A : ORDER_CAME_B;
@@ -277,11 +206,6 @@ static void order_stretch(struct order *order, size_t a0, size_t a1, size_t b0, 
         order_emit(order, ORDER_BOTH, &order->items[0][a1 + i], &order->items[1][b1 + i]);
 }
 
-static bool order_weak(const struct order_step *step)
-{
-    return step->kind == ORDER_BOTH && step->match > ALIGN_NORMALISED;
-}
-
 // Steps [from, to) become one group, communication and the rest apart: they never fuse.
 static void order_group(struct order *order, size_t from, size_t to)
 {
@@ -330,8 +254,8 @@ static void order_blind(struct order *order, size_t from, size_t to, size_t *don
         order_group(order, from, to);
         return;
     }
-    double before = from > *done && order_weak(&order->steps[from - 1]) ? order_gain(order, from, to, from - 1) : 0;
-    double behind = to < order->step_count && order_weak(&order->steps[to]) ? order_gain(order, from, to, to) : 0;
+    double before = from > *done && order->steps[from - 1].weak ? order_gain(order, from, to, from - 1) : 0;
+    double behind = to < order->step_count && order->steps[to].weak ? order_gain(order, from, to, to) : 0;
     if (before > 0 && before >= behind)
         order_group(order, from - 1, to);
     else if (behind > 0)
@@ -349,13 +273,13 @@ static void order_groups(struct order *order)
     bool names = order->job->names_work;
     for (size_t i = 0, done = 0; i < order->step_count;) {
         bool gap = order->steps[i].kind != ORDER_BOTH, any = gap;
-        if (!gap && !(names && order_weak(&order->steps[i]))) {
+        if (!gap && !(names && order->steps[i].weak)) {
             i++;
             continue;
         }
         size_t end = i + 1;
         while (end < order->step_count &&
-               (order->steps[end].kind != ORDER_BOTH || (names && order_weak(&order->steps[end]))))
+               (order->steps[end].kind != ORDER_BOTH || (names && order->steps[end].weak)))
             any |= order->steps[end++].kind != ORDER_BOTH;
         if (names && any)
             order_group(order, i, end);
@@ -374,13 +298,13 @@ static void order_groups(struct order *order)
 static void order_votes(struct order *order)
 {
     for (size_t i = 0; i < order->step_count; i++)
-        if (order_weak(&order->steps[i]))
+        if (order->steps[i].weak)
             align_vote(order->job, &order->job->sides[0].leaves[order->steps[i].a], &order->job->sides[1].leaves[order->steps[i].b]);
 }
 
 void align_order(struct align_job *job, const struct align_pool *pool)
 {
-    struct order order = {.job = job};
+    struct order order = {.job = job, .kin.gathered = pool->gathered};
     size_t counts[ALIGN_SIDES];
     for (int s = 0; s < ALIGN_SIDES; s++) {
         const struct align_leaf *leaves = job->sides[s].leaves;
@@ -392,6 +316,8 @@ void align_order(struct align_job *job, const struct align_pool *pool)
             order.items[s][i] = (struct order_item){.leaf = pool->leaves[s][i], .exact = leaf->exact, .normal = leaf->normal,
                                                     .learned = leaf->learned, .shape = leaf->shape, .ns = (float)leaf->ns, .kind = leaf->kind};
         }
+        if (pool->gathered)
+            order_usual(job, s, order.items[s], counts[s]);
     }
     order.steps = xcalloc(counts[0] + counts[1] + 1, sizeof *order.steps);
     if (counts[0] && counts[1]) {
@@ -402,7 +328,7 @@ void align_order(struct align_job *job, const struct align_pool *pool)
             order_groups(&order);
     }
     free(order.steps);
-    free(order.similar);
+    order_kin_free(&order.kin);
     free(order.items[0]);
     free(order.items[1]);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the parts of the alignment of sequences: what is known of a kernel in its sequence, and anchors of long ones.
+// Between the parts of the alignment of sequences: what is known of a kernel in its sequence, what makes two the same, and
+// anchors of long ones.
 #ifndef UPGATE_DIFF_ALIGN_ORDER_H
 #define UPGATE_DIFF_ALIGN_ORDER_H
 
@@ -7,10 +8,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "reports/analyse/diff/align_inside.h"
+
 struct order_item {
     uint32_t leaf, exact, normal, learned, shape, dense;
     float ns;
+    float usual; // of all of its name and shape the shortest execution; 0: not asked
     uint8_t kind;
+};
+
+// What is known of the names of a stretch's kernels.
+struct order_kin {
+    float *similar;   // of dense numbers of normalised names; NULL: too many
+    bool *operator;   // generated code and a kernel of one of the operators in its name; NULL: too many
+    uint32_t dense_b;
+    bool gathered;    // the stretch is of many places of one side: see align_gather.c
 };
 
 // A kernel that can be told on both sides.
@@ -22,6 +34,15 @@ struct order_keyed {
     uint64_t key;
     uint32_t at;
 };
+
+void order_kin_fill(struct order_kin *kin, struct align_job *job, struct order_item *a, size_t n, struct order_item *b, size_t m);
+void order_kin_free(struct order_kin *kin);
+void order_usual(const struct align_job *job, int s, struct order_item *items, size_t count);
+// Of taking a for b; one out and one in cost 2.
+float order_cost(const struct order_kin *kin, const struct order_item *a, const struct order_item *b);
+enum align_match order_match(const struct align_job *job, const struct order_item *a, const struct order_item *b);
+// A pair that is no border between what was fused, split or replaced before it and behind it.
+bool order_is_weak(const struct order_kin *kin, const struct align_job *job, const struct order_item *a, const struct order_item *b);
 
 // By key; equal ones stay in their order.
 void order_sort(struct order_keyed *keys, size_t count);

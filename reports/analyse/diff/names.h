@@ -5,6 +5,7 @@
 #ifndef UPGATE_DIFF_NAMES_H
 #define UPGATE_DIFF_NAMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,5 +24,8 @@ double names_similarity(const char *a, const char *b);
 // The same in two steps, for many comparisons: hashes of the words, sorted; the number of them, at most max.
 size_t names_words(const char *name, uint32_t *ret, size_t max);
 double names_words_similarity(const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b);
+
+// Is one of them generated code that has an operator in its name which the other one's name holds too ("gelu", "layer", "cat")?
+bool names_operator_shared(const char *a, const char *b);
 
 #endif
