@@ -135,7 +135,14 @@ static void contributions_judge(struct contributions *all)
             busy += group->busy_b - group->busy_a;
         }
         item->half = diff_units_half(&item->estimate, 2 * all->candidates);
+        item->nearest = 0;
         item->named = contributions_told(job, &item->estimate, item->half, busy);
+        double nearest = item->estimate.nearest;
+        if (item->named || !contributions_executes_more(all, item))
+            continue;
+        item->named = contributions_told(job, &item->estimate,
+                                         fabs(item->estimate.delta) - fabs(nearest), busy);
+        item->nearest = item->named ? nearest : 0;
     }
 }
 
@@ -248,6 +255,10 @@ static void contributions_fill(struct contributions *all, const struct contribut
         made->name_a = made->name_a ? made->name_a : group->name_a;
         made->name_b = made->name_b ? made->name_b : group->name_b;
     }
+    if (item->nearest > 0)
+        made->ci_lo_ns = fmax(made->ci_lo_ns, item->nearest);
+    else if (item->nearest < 0)
+        made->ci_hi_ns = fmin(made->ci_hi_ns, item->nearest);
     made->where = diff_where(job, all->groups, members, item->count);
     if (!item->place)
         made->label = contributions_label_called(job, diff_leaf(job, top),

@@ -18,6 +18,7 @@ struct contributions_item {
     enum diff_kind kind;
     struct diff_estimate estimate;
     double half;
+    double nearest; // of its interval's bounds the one near 0, where executions tell the sign; else 0
     bool named;
     // What is spread over a place: the items that its members were of. NULL: an item of one thing.
     const char *place; // its innermost link
@@ -38,6 +39,8 @@ struct contributions {
 // Is it one to be told, at `half` of the width of its interval? busy: by how much the busy time of its groups changed.
 bool contributions_told(const struct diff_job *job, const struct diff_estimate *estimate, double half, double busy);
 void contributions_estimate(struct contributions *all, size_t from, size_t end);
+// contributions_executions.c: does each window of one side execute more of it than each of the other?
+bool contributions_executes_more(const struct contributions *all, const struct contributions_item *item);
 // contributions_places.c: what no named item holds, but is told from noise as the sum of a place, becomes an item.
 void contributions_places(struct contributions *all);
 // contributions_label.c. members: largest change first.

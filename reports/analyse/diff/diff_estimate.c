@@ -249,6 +249,8 @@ void diff_units_estimate(const struct diff_job *job, double *const ns[2], struct
     const double share[2] = {sums[0] / units->total_wall[0], sums[1] / units->total_wall[1]};
     units_within(job, ns, share, &within);
     estimate_variance(job, &within, ret);
+    if (within.least * within.most > 0)
+        ret->nearest = fmin(fabs(within.least), fabs(within.most)) * (within.least < 0 ? -1 : 1);
     ret->agrees = within.least * within.most > 0 && fmin(fabs(within.least), fabs(within.most)) >=
                                                         units_agree * fabs(within.pairs.mean);
 }

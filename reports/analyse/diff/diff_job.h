@@ -61,6 +61,7 @@ struct diff_estimate {
     double systematic;  // bound of what unlike tracing of the sides can have moved it by; never as
                         // much as itself alone
     uint32_t units_hit; // in which it has any time
+    double nearest;     // of the pairs' differences the one nearest to 0, 0 where signs differ
     bool agrees;        // every pair of launches says the same sign, and none next to nothing
 };
 
@@ -155,6 +156,13 @@ size_t diff_places_count(struct diff_job *job, const struct diff_group *groups,
 
 void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
                    const struct diff_group *groups);
+// diff_beside.c: what ran on the device beside the kernels of a contribution, with its sentences.
+void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
+                 const struct diff_group *groups);
+// NULL: nothing ran beside it, or as much as matters.
+const char *diff_beside_text(struct diff_job *job, const struct diff_contribution *contribution);
+const char *diff_beside_split(struct diff_job *job, struct diff_contribution *contribution,
+                              const struct diff_group *groups);
 void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
                    const struct diff_group *groups);
 
