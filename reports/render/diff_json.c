@@ -53,6 +53,22 @@ static json_t *diff_json_parts(const struct diff_contribution *contribution)
     return parts;
 }
 
+// What ran beside its kernels on the device.
+static json_t *diff_json_beside(const struct diff_contribution *contribution)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < contribution->beside_count; i++) {
+        const struct diff_beside *one = &contribution->beside[i];
+        json_t *item = json_object();
+        json_object_set_new(item, "name", render_json_text(one->name));
+        json_object_set_new(item, "collective", json_boolean(one->collective));
+        json_object_set_new(item, "share_a", diff_json_real(one->share[0]));
+        json_object_set_new(item, "share_b", diff_json_real(one->share[1]));
+        json_array_append_new(list, item);
+    }
+    return list;
+}
+
 json_t *diff_view_json_contribution(const struct diff_contribution *contribution)
 {
     json_t *item = json_object();
@@ -76,6 +92,10 @@ json_t *diff_view_json_contribution(const struct diff_contribution *contribution
     json_object_set_new(item, "count_b", diff_json_real(contribution->count_b));
     if (contribution->part_count)
         json_object_set_new(item, "parts", diff_json_parts(contribution));
+    if (contribution->beside_count) {
+        json_object_set_new(item, "beside", diff_json_beside(contribution));
+        json_object_set_new(item, "beside_cause", render_json_text(contribution->beside_cause));
+    }
     json_object_set_new(item, "evidence",
                         diff_json_texts(contribution->evidence, contribution->evidence_count));
     json_object_set_new(item, "suspects",

@@ -50,10 +50,11 @@ char *diff_text_share(double share)
 
 char *diff_text_title(const struct diff_contribution *contribution)
 {
-    const char *title = diff_title(contribution);
-    return contribution->label && *contribution->label
-               ? xasprintf("%s: %s", title, contribution->label)
-               : xstrdup(title);
+    const char *title = diff_title(contribution), *cause = contribution->beside_cause;
+    const char *label = contribution->label ? contribution->label : "";
+    return xasprintf("%s%s%s%s%s%s", title, *label ? ": " : "", label,
+                     cause ? " (by what runs beside it: " : "", cause ? cause : "",
+                     cause ? ")" : "");
 }
 
 char *diff_text_headline(const struct diff_workload *workload)

@@ -23,7 +23,7 @@ ENV = {k: v for k, v in os.environ.items() if not k.startswith("UPGATE_")}
 # What the host did is not to be seen without its side.
 NEEDS_HOST = {"host_stall", "recompile", "data_wait", "python_overhead", "memory_alloc", "straggler"}
 # NCCL's kernels are known by their names.
-NEEDS_NAMES = {"allreduce_slower", "straggler", "hidden_kernel"}
+NEEDS_NAMES = {"allreduce_slower", "allreduce_beside", "straggler", "hidden_kernel"}
 
 
 def run(*args, code=0):
@@ -88,9 +88,24 @@ def check_plant(name, host, names):
     for one in named:
         assert not answer.never or not re.search(answer.never, str(one["label"])), (name, one)
         assert one["evidence"], one
+    check_beside(name, top)
     for kind, pattern in answer.more:
         assert any(c["kind"] == kind and re.search(pattern, f"{c['name_a']} {c['name_b']}") for c in named) or \
             names == "scrambled", (name, kind, pattern)
+
+
+def check_beside(name, top):
+    """A kernel that is slower by what runs beside it: said so, with what that is, and its library is the suspect."""
+    assert bool(top.get("beside_cause")) == (name == "allreduce_beside"), (name, top)
+    if name != "allreduce_beside":
+        return
+    assert top["beside_cause"] == "AllReduce f32 / Ring Simple", top
+    shares = {one["name"]: (one["share_a"], one["share_b"]) for one in top["beside"] if one["collective"]}
+    assert set(shares) == {"AllReduce f32 / Ring LL128", "AllReduce f32 / Ring Simple"}, shares
+    assert shares["AllReduce f32 / Ring Simple"][0] == 0 < 0.5 < shares["AllReduce f32 / Ring Simple"][1] < 1, shares
+    assert any(text.startswith("beside it on the same device: a: AllReduce f32 / Ring LL128 ") for text in top["evidence"]), top
+    assert any(text.startswith("others ran beside 7") and "the kernel is the same" in text for text in top["evidence"]), top
+    assert any("NCCL" in text and text.endswith(": the collective beside it") for text in top["suspects"]), top
 
 
 def check_all(plants):

@@ -198,6 +198,16 @@ def straggle(step, rank):
                   Op("host", "slow_on_this_rank", 700 * US, "layers.2.attn", "backward", python=("hook.slow_on_this_rank",)))
 
 
+def other_protocol(step):
+    """The all-reduces take longer and more of the device: what runs beside them is slower, what runs alone is not. The last one has
+    nothing beside it, and takes as long as before."""
+    last = [i for i, op in enumerate(step) if op.kind == "collective"][-1]
+    slower = scaled(1.7)
+    return [op.but(dur=int(op.dur * (1 if i == last else 1.2)), protocol="Simple",
+                   name="ncclDevKernel_AllReduce_Sum_f32_RING_SIMPLE(ncclDevKernelArgsStorage<4096ul>)") if op.kind == "collective" else
+            slower(op) if named("down_wgrad")(op) and op.module != f"layers.{LAYERS - 1}.mlp" else op for i, op in enumerate(step)]
+
+
 ITEM = (Op("copy", "", 2 * US, "loss", "forward", copy=DTOH, bytes=4, memory=3 * 16 + PAGEABLE),
         Op("sync", "cudaStreamSynchronize", module="loss", phase="forward"))
 
@@ -256,6 +266,7 @@ plant("allreduce_slower", ("comm_exposed",), r"AllReduce|nccl", "", base=model_o
     lambda step: each(step, lambda op: op.kind == "collective", lambda op: op.but(
         dur=int(op.dur * 2.6), protocol="Simple", name="ncclDevKernel_AllReduce_Sum_f32_TREE_SIMPLE(ncclDevKernelArgsStorage<4096ul>)",
         algorithm="Tree")))
+plant("allreduce_beside", ("kernel_slower",), r"down_wgrad", "backward", base=model_of_two_ranks, ranks=2)(other_protocol)
 plant("straggler", ("comm_exposed", "cpu_function_added", "launch_gap", "python_overhead", "sync_added"), "", "", base=model_of_two_ranks, ranks=2)(straggle)
 plant("tf32_off", ("kernel_replaced", "kernel_slower"), r"gemm", "")(
     lambda step: each(step, lambda op: op.gemm, lambda op: op.but(

@@ -527,6 +527,62 @@ TEST(sums_close_for_anything)
     }
 }
 
+static int64_t beside_of(const struct rig *rig, const char *name, const char *other)
+{
+    int64_t ns = 0;
+    for (size_t i = 0; i < rig->tree->beside_count; i++) {
+        const struct cost_beside *at = &rig->tree->beside[i];
+        CHECK(i == 0 || at[-1].node <= at->node);
+        if (!strcmp(rig->tree->nodes[at->node].name, name) && !strcmp(rig->tree->nodes[at->other].name, other))
+            ns += at->ns;
+    }
+    return ns;
+}
+
+TEST(what_runs_beside_a_kernel_is_kept)
+{
+    // Of three gemms one is covered by both of two kernels of another stream, one by a tail of 4 %, one by nothing. What began
+    // before the window stands beside, and is not counted itself.
+    struct rig *rig = rig_new();
+    rig_window(rig, 0, 1000, 5000);
+    uint32_t gemm = rig_kernel(rig, "gemm", 0), comm = rig_kernel(rig, "other", 1), tail = rig_kernel(rig, "before", 1);
+    rig->trace.stream_count = 2;
+    rig_op(rig, tail, 500, 540, 400, 20);
+    rig_op(rig, gemm, 1000, 1000, 900, 20);
+    rig_op(rig, gemm, 2000, 400, 900, 20);
+    rig_op(rig, comm, 2100, 100, 900, 20);
+    rig_op(rig, comm, 2200, 300, 900, 20);
+    rig_op(rig, gemm, 3000, 200, 900, 20);
+    rig_run(rig);
+    CHECK_INT(beside_of(rig, "gemm", "before"), 40);
+    CHECK_INT(beside_of(rig, "gemm", "other"), 300);
+    CHECK_INT(beside_of(rig, "other", "gemm"), 300);
+    CHECK_INT(beside_of(rig, "before", "gemm"), 0);
+    struct cost_overlap sum = {0};
+    for (size_t i = 0; i < rig->tree->overlap_count; i++)
+        for (int with = 0; with < 2 && !strcmp(rig->tree->nodes[i].name, "gemm"); with++) {
+            sum.count[with] += rig->tree->overlaps[i].count[with];
+            sum.ns[with] += rig->tree->overlaps[i].ns[with];
+        }
+    CHECK_INT(sum.count[0], 2);
+    CHECK_INT(sum.ns[0], 1200);
+    CHECK_INT(sum.count[1], 1);
+    CHECK_INT(sum.ns[1], 400);
+    rig_free(rig);
+}
+
+TEST(one_stream_has_nothing_beside)
+{
+    struct rig *rig = rig_new();
+    rig_window(rig, 0, 0, 1000);
+    uint32_t gemm = rig_kernel(rig, "gemm", 0);
+    rig_op(rig, gemm, 100, 300, 50, 20);
+    rig_op(rig, gemm, 390, 300, 60, 20); // clocks are read apart
+    rig_run(rig);
+    CHECK_INT(rig->tree->beside_count, 0);
+    rig_free(rig);
+}
+
 TEST(no_gpu_and_no_host_is_idle)
 {
     struct rig *rig = rig_new();

@@ -134,6 +134,8 @@ void cost_tree_free(struct cost_tree *tree)
     free(tree->nodes);
     free(tree->windows);
     free(tree->rows);
+    free(tree->beside);
+    free(tree->overlaps);
     free(tree);
 }
 
@@ -288,6 +290,36 @@ static void cost_sum_below(struct cost_tree *tree)
     tree->memory->below = below;
 }
 
+void cost_tree_beside(struct cost_tree *tree, const struct cost_beside *beside)
+{
+    size_t count = tree->beside_count;
+    if ((count & (count - 1)) == 0) // full at powers of two
+        tree->beside = xrealloc(tree->beside, (count ? 2 * count : 1) * sizeof *tree->beside);
+    tree->beside[tree->beside_count++] = *beside;
+}
+
+void cost_tree_overlap(struct cost_tree *tree, uint32_t node, const struct cost_overlap *overlap)
+{
+    if (node >= tree->overlap_count) {
+        size_t count = tree->node_count > node ? tree->node_count : (size_t)node + 1;
+        tree->overlaps = xrealloc(tree->overlaps, count * sizeof *tree->overlaps);
+        memset(tree->overlaps + tree->overlap_count, 0, (count - tree->overlap_count) * sizeof *tree->overlaps);
+        tree->overlap_count = count;
+    }
+    for (int i = 0; i < 2; i++) {
+        tree->overlaps[node].count[i] += overlap->count[i];
+        tree->overlaps[node].ns[i] += overlap->ns[i];
+    }
+}
+
+static int beside_compare(const void *left, const void *right)
+{
+    const struct cost_beside *a = left, *b = right;
+    if (a->node != b->node)
+        return a->node < b->node ? -1 : 1;
+    return (a->other > b->other) - (a->other < b->other);
+}
+
 const uint32_t *cost_tree_finish(struct cost_tree *tree)
 {
     struct cost_tree_memory *memory = tree->memory;
@@ -323,6 +355,8 @@ const uint32_t *cost_tree_finish(struct cost_tree *tree)
     tree->rows = sorted;
     tree->row_count = memory->row_capacity = kept;
     memory->first = first;
+    if (tree->beside_count)
+        qsort(tree->beside, tree->beside_count, sizeof *tree->beside, beside_compare);
     cost_sum_below(tree);
     return first;
 }

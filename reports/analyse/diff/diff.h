@@ -30,6 +30,12 @@ struct diff_contribution_part {
     double a_ns, b_ns;
 };
 
+struct diff_beside {
+    const char *name;    // "AllReduce f32 / RING LL"
+    bool collective;
+    double share[2];     // of its time in which that ran too, on the same device; of a, of b
+};
+
 struct diff_contribution {
     int rank;             // 1 = largest absolute difference
     enum diff_kind kind;
@@ -48,6 +54,10 @@ struct diff_contribution {
     // Of one that is spread over a place, no part of which is told from noise alone: what it is spread over, what adds most
     // to it first. kind is that of most of it.
     struct diff_contribution_part *parts; size_t part_count;
+    // Of kernels: what ran beside them, most first, and whether the collectives among it changed with the sides.
+    struct diff_beside *beside; size_t beside_count;
+    bool beside_changed;
+    const char *beside_cause; // the collective beside them that made them slower: those alone are as before. NULL
 };
 
 const char *diff_title(const struct diff_contribution *contribution); // what happened, for people: its kind, sign, and sides

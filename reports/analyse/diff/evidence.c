@@ -323,6 +323,9 @@ void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
         evidence_places(&evidence);
         return;
     }
+    diff_beside(job, contribution, groups);
+    evidence_add(&evidence, diff_beside_text(job, contribution));
+    evidence_add(&evidence, diff_beside_split(job, contribution, groups));
     evidence_special(&evidence);
     evidence_names(&evidence);
     evidence_shape(&evidence);

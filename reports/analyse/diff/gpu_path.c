@@ -270,6 +270,8 @@ static size_t sweep_window(struct sweep *sweep, const uint32_t *order, size_t co
             break;
         uint32_t leaf = gpu_leaf_of(&sweep->path, op), level = sweep->path.levels[op->work];
         int64_t end = op->start + op->dur;
+        if (sweep->path.beside)
+            gpu_beside_add(&sweep->path, op, leaf, op->start >= window->begin);
         if (op->start < window->begin) { // between turns, or cold: it counts as far as it reaches in
             if (end > window->begin)
                 sweep_push(sweep, QUEUE_OTHERS + level, (struct running){end, index, leaf});
@@ -352,6 +354,7 @@ static void sweep_rank(const struct launch_trace *trace, struct host_path *host,
     sweep.path.comm = gpu_comm_new(&sweep.path);
     sweep.path.leaves = gpu_leaves_new(&sweep.path);
     sweep.path.gaps = gpu_gaps_new(&sweep.path);
+    sweep.path.beside = gpu_beside_new(&sweep.path);
     gpu_amount_grow(&sweep.path, (uint32_t)tree->node_count);
     sweep.several = several_streams(&sweep.path);
     for (size_t i = 0; i < trace->window_count; i++) {
@@ -365,6 +368,7 @@ static void sweep_rank(const struct launch_trace *trace, struct host_path *host,
             host_path_add(host, rank, sweep.window->begin, sweep.window->end, COST_HOST_RUN, COST_NONE, windows[i]);
         amounts_flush(&sweep.path);
     }
+    gpu_beside_free(&sweep.path);
     gpu_gaps_free(sweep.path.gaps);
     gpu_leaves_free(sweep.path.leaves);
     gpu_comm_free(sweep.path.comm);

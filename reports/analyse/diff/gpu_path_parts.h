@@ -33,6 +33,7 @@ struct gpu_places; // gpu_path_place.c
 struct gpu_comm;   // gpu_path_comm.c
 struct gpu_leaves; // gpu_path_leaf.c
 struct gpu_gaps;   // gpu_path_gap.c
+struct gpu_beside; // gpu_path_beside.c
 
 struct gpu_path {
     const struct launch_trace *trace;
@@ -46,6 +47,7 @@ struct gpu_path {
     struct gpu_comm *comm;
     struct gpu_leaves *leaves;
     struct gpu_gaps *gaps;
+    struct gpu_beside *beside;  // NULL: one stream, so nothing runs beside anything
     struct gpu_amount *amounts; // by node of the tree
     uint32_t *touched;          // nodes with amounts
     size_t amount_capacity, touched_count, touched_capacity;
@@ -79,6 +81,11 @@ void gpu_gap_add(struct gpu_path *path, int64_t begin, int64_t end, const struct
 // gpu_path_chain.c: which of the operations from `first` to `last`, all of one window, the end of the window waited for, through
 // streams and from stream to stream. ret_critical: by index minus first, zeroed.
 void gpu_chain_find(struct gpu_path *path, const uint32_t *order, size_t first, size_t last, uint8_t *ret_critical);
+
+struct gpu_beside *gpu_beside_new(const struct gpu_path *path);
+void gpu_beside_free(struct gpu_path *path); // writes to the tree what was found
+// In the order of their starts. counted: it began in a window; else it only stands beside others.
+void gpu_beside_add(struct gpu_path *path, const struct launch_op *op, uint32_t leaf, bool counted);
 
 void gpu_amount_grow(struct gpu_path *path, uint32_t node);
 static inline struct gpu_amount *gpu_amount(struct gpu_path *path, uint32_t node)

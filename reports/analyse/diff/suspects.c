@@ -158,9 +158,13 @@ static const char *suspects_module(const char *const *names, size_t count, const
     return NULL;
 }
 
-static void suspects_weigh(struct suspects_one *one, enum diff_kind kind, const char *const *names,
-                           size_t count)
+static void suspects_weigh(struct suspects_one *one, const struct diff_contribution *contribution,
+                           const char *const *names, size_t count)
 {
+    // A kernel beside which another collective runs is as slow as that lets it be.
+    bool beside = contribution->beside_changed && contribution->kind != DIFF_COMM_EXPOSED;
+    uint32_t own = KIND(contribution->kind),
+             kinds = own | (beside ? KIND(DIFF_COMM_EXPOSED) : 0);
     const char *path = suspects_text(one->difference, "path");
     if ((one->module = suspects_module(names, count, path)))
         one->fit =
@@ -169,11 +173,11 @@ static void suspects_weigh(struct suspects_one *one, enum diff_kind kind, const 
         const struct suspects_rule *rule = &suspects_rules[i];
         if (strncmp(path, "libraries.", 10) == 0 && one->suspicion < SUSPECTS_IMPLIED)
             continue; // "libjxl_threads" is about no threads
-        if (!(rule->kinds & KIND(kind)) || rule->fit <= one->fit || !strcasestr(path, rule->path) ||
+        if (!(rule->kinds & kinds) || rule->fit <= one->fit || !strcasestr(path, rule->path) ||
             (rule->name && !suspects_has(names, count, rule->name)))
             continue;
         one->fit = rule->fit;
-        one->why = rule->why;
+        one->why = rule->kinds & own ? rule->why : "the collective beside it";
         one->module = NULL;
     }
 }
@@ -234,7 +238,7 @@ void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
             .difference = difference,
             .order = i,
             .suspicion = (int)json_integer_value(json_object_get(difference, "suspicion"))};
-        suspects_weigh(&one, contribution->kind, names, name_count);
+        suspects_weigh(&one, contribution, names, name_count);
         if (one.fit > 0)
             all[kept++] = one;
     }
