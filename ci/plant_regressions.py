@@ -147,7 +147,8 @@ def explained(store, directory, *options):
 # ---- was it right? ---------------------------------------------------------------------------------
 
 def answered_by(answer, contribution):
-    names = [contribution.get(key) or "" for key in ("name_a", "name_b", "label")]
+    # A kernel that is slower by what runs beside it is an answer where that is what was planted.
+    names = [contribution.get(key) or "" for key in ("name_a", "name_b", "label", "beside_cause")]
     places = [contribution.get("where") or ""] + contribution.get("evidence", [])
     return (contribution["kind"] in answer["kinds"] and contribution["delta_ns"] > 0 and
             any(re.search(answer["name"], name) for name in names) and

@@ -52,6 +52,10 @@ def check_judge():
     assert said(answer, dict(right, where="backward")) == regressions.WRONG
     assert said(answer, dict(right, delta_ns=-500)) == regressions.WRONG
     assert said(answer, dict(right, named=False)) == regressions.MISSED
+    beside = dict(answer, kinds=["kernel_slower"], name="AllReduce", where="")
+    slower = contribution("kernel_slower", "gemm", "backward")
+    assert said(beside, slower) == regressions.WRONG  # nothing says that it is the all-reduce
+    assert said(beside, dict(slower, beside_cause="AllReduce f32 / RING LL")) == regressions.FIRST
     assert said(dict(answer, kinds=[]), dict(right, named=False)) == regressions.QUIET
     assert said(dict(answer, kinds=[]), right) == regressions.ACCUSED
 
