@@ -45,6 +45,9 @@ bool contributions_executes_more(const struct contributions *all, const struct c
 void contributions_places(struct contributions *all);
 // contributions_label.c. members: largest change first.
 const char *contributions_label(struct contributions *all, const struct contributions_item *item);
+// contributions_kernels.c: "GammaBetaBackwardCUDAKer… + 4 more": what took most on a side; of one group the three that took most.
+const char *contributions_side(const struct contributions *all, const struct contributions_item *item, int side);
+const char *contributions_group_side(struct diff_job *job, const struct diff_group *group, int side);
 // Of what is spread over a place: parts, names, label and kind of the contribution.
 void contributions_parts(struct contributions *all, const struct contributions_item *item,
                          struct diff_contribution *made);

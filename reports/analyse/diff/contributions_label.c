@@ -48,17 +48,16 @@ static const char *label_stall(struct diff_job *job, const struct cost_node *lea
     return leaf->module ? arena_print(job->arena, "%s (%s)", title, leaf->module) : title;
 }
 
-static const char *label_replaced(struct diff_job *job, const struct diff_group *group)
+static const char *label_replaced(struct contributions *all, const struct contributions_item *item)
 {
-    return arena_print(
-        job->arena, "%s -> %s",
-        group->name_a ? label_short(job, group->name_a, CONTRIBUTIONS_HALF_MAX) : "nothing",
-        group->name_b ? label_short(job, group->name_b, CONTRIBUTIONS_HALF_MAX) : "nothing");
+    return arena_print(all->job->arena, "%s -> %s", contributions_side(all, item, 0),
+                       contributions_side(all, item, 1));
 }
 
-static const char *label_make(struct diff_job *job, const struct contributions_item *item,
+static const char *label_make(struct contributions *all, const struct contributions_item *item,
                               const struct diff_group *group)
 {
+    struct diff_job *job = all->job;
     const struct cost_tree *tree = job->workload->trees[group->side];
     const struct cost_node *leaf = &tree->nodes[group->leaf];
     switch (item->kind) {
@@ -66,7 +65,7 @@ static const char *label_make(struct diff_job *job, const struct contributions_i
         return label_stall(job, leaf);
     case DIFF_KERNEL_REPLACED:
     case DIFF_CPU_FUNCTION_REPLACED:
-        return label_replaced(job, group);
+        return label_replaced(all, item);
     case DIFF_CLOCK_THROTTLE:
         return arena_print(job->arena, "%zu kernels", item->count);
     case DIFF_PARALLELISM:
@@ -124,7 +123,7 @@ const char *contributions_label(struct contributions *all, const struct contribu
     const uint32_t *members = all->members + item->first;
     if (item->kind == DIFF_PYTHON_OVERHEAD)
         return label_python(all->job, all->groups, members, item->count);
-    return label_make(all->job, item, &all->groups[members[0]]);
+    return label_make(all, item, &all->groups[members[0]]);
 }
 
 const char *contributions_label_called(struct diff_job *job, const struct cost_node *leaf,

@@ -8,6 +8,8 @@ struct diff_kind_text {
     const char *word, *slower, *faster; // faster: where the difference is negative
 };
 
+static const double diff_fewer = 0.8;
+
 static const struct diff_kind_text diff_kinds[DIFF_KIND_COUNT] = {
     [DIFF_KERNEL_SLOWER] = {"kernel_slower", "Kernel slower", "Kernel faster"},
     [DIFF_KERNEL_ADDED] = {"kernel_added", "Kernel added", "Kernel added"},
@@ -51,6 +53,13 @@ const char *diff_title(const struct diff_contribution *contribution)
     bool before = contribution->a_ns >= 0.5, after = contribution->b_ns >= 0.5;
     if (contribution->kind == DIFF_MEMCPY && before != after)
         return after ? "Copies added" : "Copies removed";
+    // Executions of a step: a fifth fewer kernels that do the same work are fused ones.
+    if (contribution->kind == DIFF_KERNEL_REPLACED && before && after &&
+        contribution->count_b < diff_fewer * contribution->count_a)
+        return "Kernels fused";
+    if (contribution->kind == DIFF_KERNEL_REPLACED && before && after &&
+        contribution->count_a < diff_fewer * contribution->count_b)
+        return "Kernels split";
     if (contribution->kind == DIFF_SYNC_ADDED && before && after)
         return contribution->delta_ns < 0 ? "Shorter waits for the GPU"
                                           : "Longer waits for the GPU";

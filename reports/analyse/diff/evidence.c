@@ -7,6 +7,7 @@
 
 #include "common/strings.h"
 #include "common/units.h"
+#include "reports/analyse/diff/contributions.h"
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/diff/names.h"
 #include "reports/analyse/stalls/stalls.h"
@@ -127,7 +128,8 @@ static void evidence_names(struct evidence *evidence)
     if (group->count_a > 1 || group->count_b > 1)
         evidence_add(evidence,
                      arena_print(job->arena, "%zu of a for %zu of b: %s -> %s (%s)", group->count_a,
-                                 group->count_b, a, b, how[group->match]));
+                                 group->count_b, contributions_group_side(job, top, 0),
+                                 contributions_group_side(job, top, 1), how[group->match]));
     else if (strcmp(a, b) != 0)
         evidence_add(evidence, arena_print(job->arena, "%s -> %s (%s)", a, b, how[group->match]));
 }

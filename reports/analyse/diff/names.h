@@ -27,5 +27,7 @@ double names_words_similarity(const uint32_t *a, size_t count_a, const uint32_t 
 
 // Is one of them generated code that has an operator in its name which the other one's name holds too ("gelu", "layer", "cat")?
 bool names_operator_shared(const char *a, const char *b);
+// Of a kernel whose template does many operators' work: "GeluBackward elementwise", "sum reduce"; false: it is no such one.
+bool names_operator_of(const char *name, char *buf, size_t buf_size);
 
 #endif

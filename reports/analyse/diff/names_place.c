@@ -119,12 +119,14 @@ double names_similarity(const char *a, const char *b)
 
 size_t names_label(const char *name, char *buf, size_t buf_size, size_t max)
 {
+    char own[NAMES_LENGTH_MAX];
+    if (names_operator_of(name, own, sizeof own))
+        return names_short(own, buf, buf_size, max);
     size_t len = names_short(name, buf, buf_size, max);
     // "cutlass::Kernel2" is the name of them all: what its template is of tells which.
     const char *inner = strncmp(buf, "cutlass::Kernel", 15) == 0 ? strchr(name, '<') : NULL;
     if (!inner)
         return len;
-    char own[NAMES_LENGTH_MAX];
     size_t size = strcspn(inner + 1, "<>,(");
     snprintf(own, sizeof own, "%.*s", (int)(size < sizeof own ? size : sizeof own - 1), inner + 1);
     return names_short(own, buf, buf_size, max);
