@@ -171,6 +171,31 @@ static json_t *diff_json_sides(double a, double b)
     return sides;
 }
 
+// NCCL's versions, and what the collectives of both sides took.
+json_t *diff_view_json_collectives(const struct diff_workload *workload)
+{
+    json_t *item = json_object(), *list = json_array();
+    for (size_t i = 0; i < workload->collective_count; i++) {
+        const struct diff_collective *one = &workload->collectives[i];
+        json_t *row = json_object();
+        json_object_set_new(row, "name", render_json_text(one->name));
+        json_object_set_new(row, "size", render_json_text(one->size));
+        json_object_set_new(row, "how_a", render_json_text(one->how[0]));
+        json_object_set_new(row, "how_b", render_json_text(one->how[1]));
+        json_object_set_new(row, "count_a", diff_json_real(one->count[0]));
+        json_object_set_new(row, "count_b", diff_json_real(one->count[1]));
+        json_object_set_new(row, "busy_a_ns", diff_json_ns(one->busy_ns[0]));
+        json_object_set_new(row, "busy_b_ns", diff_json_ns(one->busy_ns[1]));
+        json_object_set_new(row, "exposed_a_ns", diff_json_ns(one->exposed_ns[0]));
+        json_object_set_new(row, "exposed_b_ns", diff_json_ns(one->exposed_ns[1]));
+        json_array_append_new(list, row);
+    }
+    json_object_set_new(item, "nccl_a", render_json_text(workload->nccl_version[0]));
+    json_object_set_new(item, "nccl_b", render_json_text(workload->nccl_version[1]));
+    json_object_set_new(item, "kinds", list);
+    return item;
+}
+
 static json_t *diff_json_workload(const struct diff_workload *workload)
 {
     json_t *item = json_object(), *contributions = json_array(), *stragglers = json_array();
@@ -200,6 +225,8 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
     json_object_set_new(item, "first_step", diff_view_json_first(workload));
     json_object_set_new(item, "decomposition", diff_json_decomposition(workload));
     json_object_set_new(item, "contributions", contributions);
+    if (workload->collective_count)
+        json_object_set_new(item, "collectives", diff_view_json_collectives(workload));
     json_object_set_new(item, "stragglers", stragglers);
     json_object_set_new(item, "late", render_json_text(workload->late));
     json_object_set_new(item, "notes", diff_json_texts(workload->notes, workload->note_count));

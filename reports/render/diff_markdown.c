@@ -80,6 +80,21 @@ static void diff_markdown_first(struct strbuf *out, const struct diff_workload *
     strbuf_add(out, "\n");
 }
 
+static void diff_markdown_collectives(struct strbuf *out, const struct diff_workload *workload)
+{
+    if (!workload->collective_count)
+        return;
+    strbuf_add(out, "Collectives: ");
+    diff_markdown_text(out, diff_text_collectives(workload));
+    strbuf_add(out, ".\n\n");
+    for (size_t i = 0; i < workload->collective_count && i < DIFF_MARKDOWN_ROWS; i++) {
+        strbuf_add(out, "- ");
+        diff_markdown_text(out, diff_text_collective(workload, &workload->collectives[i]));
+        strbuf_add(out, "\n");
+    }
+    strbuf_add(out, "\n");
+}
+
 static void diff_markdown_workload(struct strbuf *out, const struct diff_workload *workload)
 {
     size_t named = 0;
@@ -92,6 +107,7 @@ static void diff_markdown_workload(struct strbuf *out, const struct diff_workloa
         named += workload->contributions[i].named;
     size_t rows = named < DIFF_MARKDOWN_ROWS ? named : DIFF_MARKDOWN_ROWS;
     if (rows == 0) {
+        diff_markdown_collectives(out, workload);
         diff_markdown_first(out, workload);
         return;
     }
@@ -104,6 +120,7 @@ static void diff_markdown_workload(struct strbuf *out, const struct diff_workloa
     if (named > rows)
         strbuf_add(out, "\n%zu more are named: `upgate diff RUN.db` has all.\n", named - rows);
     strbuf_add(out, "\n");
+    diff_markdown_collectives(out, workload);
     diff_markdown_first(out, workload);
     diff_markdown_details(out, workload, rows);
 }

@@ -18,6 +18,7 @@ enum {
     DIFF_UNNAMED_MAX = 3, // shown when nothing is named
     DIFF_FIRST_MAX = 5,   // parts of the first step
     DIFF_FIRST_EVIDENCE = 2,
+    DIFF_COLLECTIVES = 4, // kinds of them, without --all
     DIFF_PARTS_WIDTH = 30,
     DIFF_NUMBER_WIDTH = 10
 };
@@ -177,6 +178,14 @@ static void diff_contributions(struct table *table, const struct diff_view *view
     free(residual);
 }
 
+static void diff_collectives(struct table *table, const struct diff_view *view,
+                             const struct diff_workload *workload)
+{
+    diff_line(table, "collectives", diff_text_collectives(workload));
+    for (size_t i = 0; i < workload->collective_count && (view->all || i < DIFF_COLLECTIVES); i++)
+        diff_line(table, "", diff_text_collective(workload, &workload->collectives[i]));
+}
+
 static void diff_stragglers(struct table *table, const struct diff_view *view,
                             const struct diff_workload *workload)
 {
@@ -253,6 +262,7 @@ static void diff_section(struct table *table, const struct diff_view *view,
         return;
     diff_parts(table, workload);
     diff_contributions(table, view, workload);
+    diff_collectives(table, view, workload);
     diff_stragglers(table, view, workload);
     diff_basis(table, workload);
 }

@@ -26,6 +26,7 @@ json_t *diff_view_json(const struct diff *diff); // upgate.diff/1, a new referen
 // Members of its lists, which the HTML page has as well.
 json_t *diff_view_json_contribution(const struct diff_contribution *contribution);
 json_t *diff_view_json_first(const struct diff_workload *workload);
+json_t *diff_view_json_collectives(const struct diff_workload *workload);
 json_t *diff_view_json_straggler(const struct diff_straggler *straggler);
 // "### Where the difference comes from" and what follows; "" when nothing was traced. The caller
 // frees.
@@ -44,6 +45,12 @@ char *diff_text_title(
 char *diff_text_first(const struct diff_workload *workload); // "15 ms -> 740 ms (+48.2 %)"; NULL: not measured
 // "+310 ms Function added: regress_compute, in data (a 0, 0; b 312 ms, 308 ms)": with the launches' values
 char *diff_text_first_part(const struct diff_first_part *part, bool launches);
+// "NCCL 2.28.3 -> 2.28.9: 12.3 -> 12.2 ms a step, 704 -> 631 us of it exposed; the same algorithms and protocols";
+// NULL: no collectives
+char *diff_text_collectives(const struct diff_workload *workload);
+// "AllReduce f32, 1 to 16 MiB: RING SIMPLE -> RING LL; 13 a step; 6.16 -> 5.84 ms, 704 -> 631 us of it exposed"
+char *diff_text_collective(const struct diff_workload *workload,
+                           const struct diff_collective *collective);
 char *diff_text_answer(
     const struct diff_workload *workload); // what the difference is made of; who comes late first
 

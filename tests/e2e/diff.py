@@ -15,6 +15,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import diff_store  # noqa: E402
+import diff_store_model  # noqa: E402
 
 UPGATE = os.path.abspath(os.path.join(os.environ.get("UPGATE_BUILD", "build/release"), "upgate"))
 WORK = tempfile.mkdtemp(prefix="upgate-diff-")
@@ -89,6 +90,7 @@ def check_plant(name, host, names):
         assert not answer.never or not re.search(answer.never, str(one["label"])), (name, one)
         assert one["evidence"], one
     check_beside(name, top)
+    check_collectives(name, workload)
     for kind, pattern in answer.more:
         assert any(c["kind"] == kind and re.search(pattern, f"{c['name_a']} {c['name_b']}") for c in named) or \
             names == "scrambled", (name, kind, pattern)
@@ -106,6 +108,23 @@ def check_beside(name, top):
     assert any(text.startswith("beside it on the same device: a: AllReduce f32 / Ring LL128 ") for text in top["evidence"]), top
     assert any(text.startswith("others ran beside 7") and "the kernel is the same" in text for text in top["evidence"]), top
     assert any("NCCL" in text and text.endswith(": the collective beside it") for text in top["suspects"]), top
+
+
+def check_collectives(name, workload):
+    """All of both sides, summed up: how they were done, how long they took, and how much of it nothing hid."""
+    if "allreduce" not in name:
+        return
+    assert (workload["collectives"]["nccl_a"], workload["collectives"]["nccl_b"]) == ("2.20.5", "2.25.1"), workload["collectives"]
+    kind, = workload["collectives"]["kinds"]
+    assert (kind["name"], kind["size"], kind["how_a"]) == ("AllReduce f32", "1 to 16 MiB", "Ring LL128"), kind
+    assert kind["how_b"] == ("Tree Simple" if name == "allreduce_slower" else "Ring Simple"), kind
+    assert kind["count_a"] == kind["count_b"] == diff_store_model.LAYERS, kind
+    assert 0.9 < kind["busy_a_ns"] / (diff_store_model.LAYERS * 260e3) < 1.3, kind
+    low, high = (2.2, 2.8) if name == "allreduce_slower" else (1.05, 1.3)
+    assert low < kind["busy_b_ns"] / kind["busy_a_ns"] < high, kind
+    for side, index in (("a", 0), ("b", 1)):
+        exposed = workload["decomposition"]["comm_exposed"][index]
+        assert abs(kind[f"exposed_{side}_ns"] - exposed) <= 2, (kind, exposed)
 
 
 def check_all(plants):

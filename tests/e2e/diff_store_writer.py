@@ -93,7 +93,7 @@ class Recording:
         process, main = self.task(pid, "python", "target", f"python train.py --rank {rank.rank}")
         w.add("launch_rank", launch_id=launch_id, rank=rank.rank, pid=pid)
         w.add("gpu_process", process_id=process, state="traced", kinds=255, cupti_version=130000, driver_version=13000,
-              clock_slope=1.0, clock_residual_ns=120, clock_residual_max_ns=900, clock_samples=40)
+              nccl_version=(22005, 22501)[self.side] if rank.nccl else None, clock_slope=1.0, clock_residual_ns=120, clock_residual_max_ns=900, clock_samples=40)
         w.add("gpu_device", process_id=process, device=0, name="NVIDIA H200", uuid=f"GPU-{rank.rank}", compute_capability="9.0", multiprocessors=132)
         rank.autograd = w.add("thread", process_id=process, tid=pid + 50, comm="pt_autograd_0") if self.options.autograd else main
         self.gpu(rank, process, main)

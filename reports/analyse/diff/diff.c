@@ -172,6 +172,7 @@ static int diff_explain(struct diff_job *job, struct error *err)
                          workload->name);
         return 0;
     }
+    diff_collectives(job);
     diff_late(job);
     diff_first(job);
     diff_typical(job);

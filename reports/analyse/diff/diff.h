@@ -75,6 +75,14 @@ struct diff_straggler {
     double why_ns;   // by how much longer it did that than the other ranks, a step; NAN
 };
 
+// Collectives of one function, type and class of sizes: NULL, NAN: not on that side.
+struct diff_collective {
+    const char *name;    // "AllReduce f32"
+    const char *size;    // "1 to 16 MiB"; "": not told
+    const char *how[2];  // algorithm and protocol: "RING LL", with several the ones that took most first; "": not told
+    double count[2], busy_ns[2], exposed_ns[2]; // a step. busy: of its kernels, with what they wait for each other
+};
+
 // The first step, which is in no contribution of the others: what of it every traced launch of the candidate spends more on,
 // or less, than every one of the baseline. Scaled to the untraced first step.
 struct diff_first_part {
@@ -117,6 +125,8 @@ struct diff_workload {
     struct diff_contribution *contributions; size_t contribution_count; // all, largest first
     struct diff_row *rows;   size_t row_count;
     struct diff_straggler *stragglers; size_t straggler_count;
+    struct diff_collective *collectives; size_t collective_count; // largest first
+    const char *nccl_version[2]; // that ran: "2.28.3"; NULL: not known
     const char *late; // the difference is a rank that others wait for: the sentence that says so; NULL
     const char **notes;      size_t note_count; // what weakens the answer, sentences
     double cold_a_ns, cold_b_ns; // first step; NAN

@@ -127,6 +127,7 @@ void diff_contribute(struct diff_job *job); // contributions.c: contributions, r
 // diff_alike.c: what many groups show together (all kernels slower alike, threads lost) becomes
 // their kind.
 void diff_alike(const struct diff_job *job, struct diff_group *groups, size_t count);
+void diff_collectives(struct diff_job *job); // diff_collectives.c: collectives and NCCL's versions
 // diff_late.c: whether the difference is one rank that comes late: workload->late, and evidence.
 void diff_late(struct diff_job *job);
 void diff_typical(struct diff_job *job); // what a timeline shows

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the collectives of both sides took, summed up by function, type and size: with which
+// algorithm and protocol, how often, how long, how much of that nothing hid. Two versions of NCCL
+// are compared by it where the step does not differ, too. Reads the store for the versions.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/names.h"
+
+enum { COLLECTIVES_MAX = 64, COLLECTIVES_WAYS = 4, COLLECTIVES_NAME_MAX = 60 };
+
+struct collectives_way { // an algorithm with a protocol
+    const char *how;
+    double ns;
+};
+
+struct collectives_sum {
+    struct diff_collective of;
+    struct collectives_way ways[2][COLLECTIVES_WAYS];
+};
+
+// NCCL chooses another protocol (LL, LL128, Simple) and algorithm about there.
+static const char *collectives_size(int64_t bytes)
+{
+    if (bytes <= 0)
+        return "";
+    if (bytes <= 64 << 10)
+        return "up to 64 KiB";
+    if (bytes <= 1 << 20)
+        return "64 KiB to 1 MiB";
+    return bytes <= 16 << 20 ? "1 to 16 MiB" : "more than 16 MiB";
+}
+
+// "AllReduce f32 / RING LL": what was asked for, and how it was done.
+static const char *collectives_split(struct diff_job *job, const char *name, const char **ret_how)
+{
+    const char *slash = strstr(name, " / ");
+    char label[NAMES_LENGTH_MAX] = "";
+    *ret_how = slash ? slash + 3 : "";
+    if (slash)
+        return arena_print(job->arena, "%.*s", (int)(slash - name), name);
+    names_short(name, label, sizeof label, COLLECTIVES_NAME_MAX);
+    return arena_copy(job->arena, label);
+}
+
+static struct collectives_sum *collectives_find(struct collectives_sum *sums, size_t *count,
+                                                const char *name, const char *size)
+{
+    for (size_t i = 0; i < *count; i++)
+        if (strcmp(sums[i].of.name, name) == 0 && strcmp(sums[i].of.size, size) == 0)
+            return &sums[i];
+    if (*count == COLLECTIVES_MAX)
+        return NULL;
+    sums[*count].of = (struct diff_collective){.name = name, .size = size};
+    return &sums[(*count)++];
+}
+
+static void collectives_way_add(struct collectives_way *ways, const char *how, double ns)
+{
+    for (size_t i = 0; i < COLLECTIVES_WAYS; i++)
+        if (!ways[i].how || strcmp(ways[i].how, how) == 0) {
+            ways[i].how = how;
+            ways[i].ns += ns;
+            return;
+        }
+}
+
+// All executions of a leaf in the windows that are compared.
+static struct cost_row collectives_row(const struct diff_job *job, int side, uint32_t node)
+{
+    const struct cost_tree *tree = job->workload->trees[side];
+    struct cost_row sum = {.node = node};
+    for (uint32_t i = job->first[side][node]; i < job->first[side][node + 1]; i++)
+        if (job->units.of_window[side][tree->rows[i].window] != UINT32_MAX) {
+            sum.ns += tree->rows[i].ns;
+            sum.busy_ns += tree->rows[i].busy_ns;
+            sum.count += tree->rows[i].count;
+        }
+    return sum;
+}
+
+static size_t collectives_side(struct diff_job *job, int side, struct collectives_sum *sums,
+                               size_t count)
+{
+    const struct cost_tree *tree = job->workload->trees[side];
+    const struct diff_units *units = &job->units;
+    bool launch = strcmp(job->untraced.unit, "launch") == 0;
+    double steps = launch ? units->pairs : units->total_steps[side];
+    double factor = units->scale[side] / units->total_steps[side];
+    for (uint32_t i = 0; i < tree->node_count; i++) {
+        const struct cost_node *node = &tree->nodes[i];
+        const char *how;
+        if (node->kind != COST_COLLECTIVE || strncmp(node->name, "wait for ", 9) == 0)
+            continue; // a host waits there
+        struct cost_row row = collectives_row(job, side, i);
+        if (!row.count && !row.busy_ns)
+            continue;
+        const char *name = collectives_split(job, node->name, &how);
+        struct collectives_sum *sum =
+            collectives_find(sums, &count, name, collectives_size(node->shape.bytes));
+        if (!sum)
+            continue;
+        sum->of.count[side] += (double)row.count / steps;
+        sum->of.busy_ns[side] += factor * (double)row.busy_ns;
+        sum->of.exposed_ns[side] += factor * (double)row.ns;
+        collectives_way_add(sum->ways[side], how, (double)row.busy_ns);
+    }
+    return count;
+}
+
+static int way_compare(const void *left, const void *right)
+{
+    const struct collectives_way *a = left, *b = right;
+    if (!a->how || !b->how)
+        return !a->how - !b->how;
+    return a->ns > b->ns ? -1 : a->ns < b->ns ? 1 : strcmp(a->how, b->how);
+}
+
+static void collectives_ways(struct diff_job *job, struct collectives_sum *sum)
+{
+    for (int side = 0; side < 2; side++) {
+        struct collectives_way *ways = sum->ways[side];
+        struct strbuf text = {0};
+        if (!ways[0].how) { // not on this side
+            sum->of.count[side] = sum->of.busy_ns[side] = sum->of.exposed_ns[side] = NAN;
+            continue;
+        }
+        qsort(ways, COLLECTIVES_WAYS, sizeof *ways, way_compare);
+        for (size_t i = 0; i < COLLECTIVES_WAYS && ways[i].how; i++)
+            strbuf_add(&text, "%s%s", text.len ? ", " : "", ways[i].how);
+        sum->of.how[side] = text.text ? arena_copy(job->arena, text.text) : "";
+        strbuf_free(&text);
+    }
+}
+
+static int collectives_compare(const void *left, const void *right)
+{
+    const struct diff_collective *a = left, *b = right;
+    double x = fmax(a->busy_ns[0], a->busy_ns[1]), y = fmax(b->busy_ns[0], b->busy_ns[1]);
+    if (x != y)
+        return x > y ? -1 : 1;
+    int order = strcmp(a->name, b->name);
+    return order ? order : strcmp(a->size, b->size);
+}
+
+// The library that ran said it: a fingerprint also knows those that were only there.
+static const char *collectives_version(struct diff_job *job, int side)
+{
+    struct error none = {0};
+    int64_t version = 0;
+    int rc = store_get_int(job->store, &version, &none,
+                           "SELECT ifnull(max(g.nccl_version), 0) FROM gpu_process g JOIN process p ON "
+                           "p.id = g.process_id JOIN recording r ON r.id = p.recording_id "
+                           "WHERE r.launch_id = ?",
+                           "i", job->workload->launches[side]);
+    if (rc || version <= 0)
+        return NULL;
+    // 2.8.4 is 2804, 2.9.6 is 20906.
+    int64_t major = version < 10000 ? 1000 : 10000;
+    return arena_print(job->arena, "%lld.%lld.%lld", (long long)(version / major),
+                       (long long)(version % major / 100), (long long)(version % 100));
+}
+
+void diff_collectives(struct diff_job *job)
+{
+    struct diff_workload *workload = job->workload;
+    struct collectives_sum *sums = xcalloc(COLLECTIVES_MAX, sizeof *sums);
+    size_t count = 0;
+    for (int side = 0; side < 2; side++)
+        count = collectives_side(job, side, sums, count);
+    workload->collectives = arena_alloc(job->arena, count + 1, sizeof *workload->collectives);
+    for (size_t i = 0; i < count; i++) {
+        collectives_ways(job, &sums[i]);
+        workload->collectives[i] = sums[i].of;
+    }
+    workload->collective_count = count;
+    qsort(workload->collectives, count, sizeof *workload->collectives, collectives_compare);
+    for (int side = 0; side < 2 && count; side++)
+        workload->nccl_version[side] = collectives_version(job, side);
+    free(sums);
+}
