@@ -206,15 +206,39 @@ static void order_stretch(struct order *order, size_t a0, size_t a1, size_t b0, 
         order_emit(order, ORDER_BOTH, &order->items[0][a1 + i], &order->items[1][b1 + i]);
 }
 
-// Steps [from, to) become one group, communication and the rest apart: they never fuse.
+// A library sets a few bytes before one product and not before another, and all sets are called alike: they say of no kernel
+// where its work begins, nor do they take it over.
+static bool order_is_set(const struct order *order, const struct order_step *step)
+{
+    int s = step->a == COST_NONE;
+    const struct align_side *side = &order->job->sides[s];
+    const struct cost_node *node = &side->tree->nodes[side->leaves[s ? step->b : step->a].node];
+    return node->kind == COST_TRANSFER && strcmp(node->name, "set") == 0;
+}
+
+static bool order_is_set_pair(const struct order *order, const struct order_step *step)
+{
+    return step->kind == ORDER_BOTH && order_is_set(order, step);
+}
+
+// Steps [from, to) become one group, communication and the rest apart: they never fuse. Sets stay out, but for one that stands
+// where the other side has a kernel.
 static void order_group(struct order *order, size_t from, size_t to)
 {
     struct align_job *job = order->job;
+    bool names = job->names_work, kernels[ALIGN_SIDES] = {false, false};
+    for (size_t i = from; i < to; i++) {
+        bool set = order_is_set(order, &order->steps[i]);
+        kernels[0] |= !set && order->steps[i].a != COST_NONE;
+        kernels[1] |= !set && order->steps[i].b != COST_NONE;
+    }
     uint32_t *leaves = xcalloc(2 * (to - from) + 1, sizeof *leaves), *other = leaves + (to - from);
     for (int comm = 0; comm < 2; comm++) {
         size_t count_a = 0, count_b = 0;
         for (size_t i = from; i < to; i++) {
             const struct order_step *step = &order->steps[i];
+            if (names && order_is_set(order, step) && (step->kind == ORDER_BOTH || (kernels[0] && kernels[1])))
+                continue;
             if (step->a != COST_NONE && (job->sides[0].leaves[step->a].kind == COST_COLLECTIVE) == comm)
                 leaves[count_a++] = step->a;
             if (step->b != COST_NONE && (job->sides[1].leaves[step->b].kind == COST_COLLECTIVE) == comm)
@@ -273,14 +297,18 @@ static void order_groups(struct order *order)
     bool names = order->job->names_work;
     for (size_t i = 0, done = 0; i < order->step_count;) {
         bool gap = order->steps[i].kind != ORDER_BOTH, any = gap;
-        if (!gap && !(names && order->steps[i].weak)) {
+        if (!gap && (!(names && order->steps[i].weak) || order_is_set(order, &order->steps[i]))) {
             i++;
             continue;
         }
         size_t end = i + 1;
-        while (end < order->step_count &&
-               (order->steps[end].kind != ORDER_BOTH || (names && order->steps[end].weak)))
-            any |= order->steps[end++].kind != ORDER_BOTH;
+        while (end < order->step_count && (order->steps[end].kind != ORDER_BOTH || (names && order->steps[end].weak) ||
+                                           (names && order_is_set_pair(order, &order->steps[end])))) {
+            any |= order->steps[end].kind != ORDER_BOTH;
+            end++;
+        }
+        while (names && order_is_set_pair(order, &order->steps[end - 1]))
+            end--;
         if (names && any)
             order_group(order, i, end);
         else if (!names)
