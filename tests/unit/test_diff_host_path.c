@@ -231,7 +231,7 @@ TEST(ticks_share_a_stretch_half_way)
     world_open(&world);
     world_tick(&world, world.thread, 1000, "alpha@libx.so", NULL);
     world_tick(&world, world.thread, 2000, "beta@libx.so", NULL);
-    world_tick(&world, world.thread, 4000, "gamma@libx.so", NULL);
+    world_tick(&world, world.thread, 4000, "gamma@libx.so", NULL)->cpu = 1; // whose ticks lie as they lie
     world_begin(&world);
     uint32_t window = world_add(&world, 0, 5000);
     CHECK_INT(leaf_us(&world, "alpha", COST_HOST_RUN), 1500);
@@ -239,6 +239,29 @@ TEST(ticks_share_a_stretch_half_way)
     CHECK_INT(leaf_us(&world, "gamma", COST_HOST_RUN), 2000);
     CHECK_INT(window_ns(world.tree, window), 5000 * US);
     CHECK_STR(leaf_node(&world, "alpha")->module, "libx.so");
+    world_close(&world);
+}
+
+TEST(a_tick_that_was_due_and_did_not_come_is_a_short_wait)
+{
+    static const char waits[] = "waits below the recorder's threshold";
+    struct world world;
+    world_open(&world);
+    world_phase(&world, 0, 0, 3000, "forward");
+    world_tick(&world, world.thread, 1000, "alpha@libx.so", NULL);
+    world_tick(&world, world.thread, 2000, "alpha@libx.so", NULL);
+    world_tick(&world, world.thread, 4030, "beta@libx.so", NULL);  // one is missing, half of it in the phase
+    world_tick(&world, world.thread, 5600, "beta@libx.so", NULL);  // uneven: nothing is known of it
+    world_tick(&world, world.thread, 13600, "beta@libx.so", NULL); // too many for short waits
+    world_tick(&world, world.thread, 14600, "beta@libx.so", NULL);
+    world_gap(&world, world.thread, 15000, 16000, sleep_kernel, NULL, NULL, TRACE_NONE); // a gap that is known explains it
+    world_tick(&world, world.thread, 16600, "beta@libx.so", NULL);
+    world_begin(&world);
+    uint32_t window = world_add(&world, 0, 17000);
+    CHECK_INT(leaf_us(&world, waits, COST_HOST_STALLED), 1030);
+    CHECK_INT(leaf_us(&world, "alpha", COST_HOST_RUN), 2500);
+    CHECK_INT(leaf_us(&world, "beta", COST_HOST_RUN), 17000 - 1000 - 1030 - 2500);
+    CHECK_INT(window_ns(world.tree, window), 17000 * US);
     world_close(&world);
 }
 
@@ -559,6 +582,8 @@ TEST(names_that_both_versions_share)
     struct trace_sample *call = world_tick(&world, world.thread, 9000, "munmap@libc.so.6", NULL);
     call->kernel = world_stack(&world, 'k', "unmap_region@kernel;__x64_sys_readv@kernel;do_syscall_64@kernel;entry_SYSCALL_64@kernel");
     world_tick(&world, world.thread, 11000, "python3.11+0x1@python3.11", "[gc]@python;main@/home/me/job/train.py");
+    for (size_t i = 0; i < world.host->sample_count; i++) // of one CPU every second tick would be missing
+        world.host->samples[i].cpu = (int16_t)i;
     world_begin(&world);
     world_add(&world, 0, 12000);
     CHECK_STR(leaf_place(&world, "Python interpreter", buf, sizeof buf), "step > main > Net.forward > Linear.forward");

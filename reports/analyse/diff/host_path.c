@@ -220,8 +220,8 @@ static void host_walk_unseen(struct host_walk *walk, uint32_t thread, int64_t be
     }
 }
 
-// A stretch on the CPU: to its ticks, each from half-way to half-way.
-static void host_walk_ticks(struct host_walk *walk, uint32_t thread, int64_t begin, int64_t end)
+// To the ticks in it, each from half-way to half-way.
+static void host_walk_seen(struct host_walk *walk, uint32_t thread, int64_t begin, int64_t end)
 {
     const struct host_thread *row = walk->path->threads[thread];
     size_t tick = host_tick_from(row, begin);
@@ -240,6 +240,32 @@ static void host_walk_ticks(struct host_walk *walk, uint32_t thread, int64_t beg
             break;
         tick++;
     }
+}
+
+// A stretch without a recorded gap: what was too short for one, and the ticks.
+static void host_walk_ticks(struct host_walk *walk, uint32_t thread, int64_t begin, int64_t end)
+{
+    const struct host_thread *row = walk->path->threads[thread];
+    size_t low = 0, high = row->short_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (row->shorts[middle].end <= begin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < row->short_count && row->shorts[low].begin < end; low++) {
+        int64_t from = row->shorts[low].begin > begin ? row->shorts[low].begin : begin;
+        int64_t to = row->shorts[low].end < end ? row->shorts[low].end : end;
+        if (from > begin)
+            host_walk_seen(walk, thread, begin, from);
+        host_walk_give(walk, host_python_near(row, walk->chain, from),
+                       host_leaf_named(walk->path, COST_STALL, "waits below the recorder's threshold", NULL),
+                       walk->data ? COST_DATA_WAIT : COST_HOST_STALLED, to - from, 0);
+        begin = to;
+    }
+    if (begin < end)
+        host_walk_seen(walk, thread, begin, end);
 }
 
 // What holds a thread up on the CPU: work of the kernel or of a driver that is none of its program.

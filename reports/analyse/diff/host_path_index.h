@@ -83,6 +83,7 @@ enum host_stack_flag { // of Python; pairs: looked at, and what was found
 struct host_tick {
     int64_t at;
     uint32_t chain, leaf, python;
+    int32_t cpu;
 };
 struct host_off { // disjoint, in order
     int64_t begin, end;
@@ -91,7 +92,8 @@ struct host_off { // disjoint, in order
 struct host_thread {
     struct host_tick *ticks;
     struct host_off *offs;
-    size_t tick_count, off_count;
+    struct trace_window *shorts; // off the CPU, each time for less than a recorded gap takes; disjoint, in order
+    size_t tick_count, off_count, short_count;
     uint32_t *pool;       // ticks by chain, then time
     uint32_t *pool_first; // [chain_count + 1]
     uint32_t chain_count; // when it was made

@@ -33,6 +33,7 @@ static void host_ticks_fill(struct host_path *path, struct host_thread *thread, 
             continue;
         struct host_tick *tick = &thread->ticks[thread->tick_count++];
         tick->at = sample->at;
+        tick->cpu = sample->cpu;
         tick->chain = host_chain_next(path, rank, sample->at, &stretch);
         // A late stack is of another function as likely as not; that the interpreter collects it may still say.
         bool late = sample->why & UG_SAMPLE_LATE;
@@ -66,6 +67,29 @@ static void host_offs_fill(struct host_path *path, struct host_thread *thread, c
         off->leaf = host_leaf_of_stacks(path, 0, gap->user);
         off->python = host_stack_useful(path, gap->python) ? gap->python : 0;
         thread->python |= off->python != 0;
+    }
+}
+
+// A CPU ticks at even distances: of 1,562 between gaps of a quiet thread 1,559 were within 1 % of the period. So where one was
+// due and did not hit the thread, it was off the CPU, for less than the recorder's threshold: an fsync() of 80 us, say, of which
+// the ticks around it would be given the time. More in a row is no short wait (a hypervisor took the CPU), and stays with the ticks.
+static void host_shorts_fill(const struct host_path *path, struct host_thread *thread)
+{
+    enum { SHORT_MAX = 4, UNEVEN = 16 };
+    int64_t period = path->host->tick_ns;
+    thread->shorts = xcalloc(thread->tick_count + 1, sizeof *thread->shorts);
+    size_t off = 0;
+    for (size_t i = 0; period && i + 1 < thread->tick_count; i++) {
+        const struct host_tick *tick = &thread->ticks[i], *next = tick + 1;
+        int64_t distance = next->at - tick->at, periods = (distance + period / 2) / period;
+        while (off < thread->off_count && thread->offs[off].end <= tick->at)
+            off++;
+        bool gap = off < thread->off_count && thread->offs[off].begin < next->at;
+        int64_t uneven = distance > periods * period ? distance - periods * period : periods * period - distance;
+        if (gap || tick->cpu != next->cpu || periods < 2 || periods > SHORT_MAX + 1 || uneven * UNEVEN > period)
+            continue;
+        thread->shorts[thread->short_count++] =
+            (struct trace_window){.begin = tick->at + period / 2, .end = next->at - period / 2};
     }
 }
 
@@ -207,6 +231,7 @@ struct host_thread *host_thread_get(struct host_path *path, uint32_t index, uint
     const struct trace_thread *row = &path->host->threads[index];
     host_ticks_fill(path, thread, row, rank);
     host_offs_fill(path, thread, row, rank);
+    host_shorts_fill(path, thread);
     if (thread->python)
         host_fill_stacks(path, thread);
     host_pool(path, thread);
@@ -219,6 +244,7 @@ void host_thread_free(struct host_thread *thread)
         return;
     free(thread->ticks);
     free(thread->offs);
+    free(thread->shorts);
     free(thread->pool);
     free(thread->pool_first);
     free(thread);
