@@ -72,6 +72,8 @@ def sides_of(name, strength=0.0):
     plain = base()
     a = [plain] * ranks
     b = [change(plain, r) if name == "straggler" else change(plain) for r in range(ranks)]
+    if strength and answer.get("whole"):
+        raise ValueError(f"{name} changes where all kernels are")
     if strength:
         before_ns, after_ns = truth((a, b), ranks)
         sign = 1 if after_ns > before_ns else -1

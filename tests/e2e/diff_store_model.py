@@ -56,6 +56,7 @@ class Answer:
     silent: bool = False
     never: str = ""
     more: tuple = ()
+    whole: bool = False  # it changes where all kernels are: it cannot be stronger or weaker
 
 
 # --- the model: a transformer in training ---------------------------------------------------------------------------------
@@ -190,6 +191,37 @@ def fuse(step):
     return result
 
 
+FUSED_NORM = "triton_per_fused_add_native_layer_norm_{0}"
+
+
+def compiled(step):
+    """As torch.compile leaves it: nobody says which module a kernel is of, every addition with the layer norm behind it is one kernel,
+    and what is generated has names of its own. The products are the same ones."""
+    result = []
+    for i, op in enumerate(step):
+        if op.kind == "kernel" and op.phase in ("forward", "backward"):
+            op = op.but(module="Transformer")
+        if "layer_norm_kernel" in op.name:
+            result.pop()
+            op = op.but(name=FUSED_NORM.format(len(result) // 10), dur=7 * US, grid=(128, 1, 1), block=(32, 1, 1), registers=72)
+        elif "GeluFunctor" in op.name:
+            op = op.but(name="triton_poi_fused_gelu_view_2")
+        elif "GeluBackwardFunctor" in op.name:
+            op = op.but(name="triton_poi_fused_gelu_gelu_backward_view_4")
+        result.append(op)
+    return result
+
+
+def model_of_modules():
+    """The model itself has kernels beside its layers': its place is on both sides, though only compiled it holds them all."""
+    step = before(model(), named("layer_norm"), pointwise("AddFunctor<float>", 8 * US, "Transformer", "forward"))
+    return before(step, named("multi_tensor_apply"), pointwise("MulFunctor<float>", 9 * US, "Transformer", "backward"))
+
+
+def model_compiled():
+    return compiled(model_of_modules())
+
+
 def straggle(step, rank):
     if rank != 1:
         return step
@@ -232,6 +264,11 @@ plant("kernel_replaced", ("kernel_replaced",), r"gemm_qkv_128|nvjet_qkv", "forwa
     lambda step: each(step, named("gemm_qkv_128"), lambda op: op.but(name="nvjet_qkv_tst_192x128_64x5_2x1_v_bz_TNT", dur=int(op.dur * 1.9),
                                                                      block=(384, 1, 1), registers=168)))
 plant("kernel_fused", ("kernel_replaced",), r"fmha_softmax_scale_fused|softmax_warp_forward", "attn")(fuse)
+plant("compiled", ("kernel_replaced",), r"add_native_layer_norm.*", "forward", base=model_of_modules, whole=True,
+      never=r"gemm|softmax|[gG]elu|^Add |^vectorized")(compiled)
+plant("compiled_lost", ("kernel_replaced",), r"add_native_layer_norm.*", "forward", base=model_compiled, whole=True,
+      never=r"gemm|softmax|[gG]elu|^Add |^vectorized")(
+    lambda step: model_of_modules())
 plant("kernel_split", ("kernel_replaced",), r"gelu_(tanh|cube|mul)_part|GeluFunctor", "mlp")(
     lambda step: each(step, named("GeluFunctor"), lambda op: [op.but(name=name, dur=14 * US) for name in SPLIT]))
 plant("fill_added", ("kernel_added",), r"FillFunctor", "optimizer")(

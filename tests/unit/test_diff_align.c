@@ -302,6 +302,77 @@ TEST(fused_and_split)
     }
 }
 
+// As torch.compile leaves a model: all kernels at one place, additions fused with the layer norm behind them, generated names.
+TEST(places_that_one_side_lost)
+{
+    size_t count = transformer(kernels_a, 12, true), kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool fused = i % 9 == 8 && i + 1 < count;
+        i += fused;
+        struct kernel *kernel = &kernels_b[kept++];
+        *kernel = kernels_a[i];
+        kernel->place = 1; // which a has, too, with a twelfth of the kernels
+        if (fused) {
+            snprintf(kernel->name, sizeof kernel->name, "triton_per_fused_add_native_layer_norm_%zu", i % 4);
+            kernel->grid = 777;
+        } else if (i % 9 == 7) {
+            snprintf(kernel->name, sizeof kernel->name, "triton_poi_fused_gelu_view_2");
+        }
+    }
+    struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, kept, truth_b, 0);
+    for (int back = 0; back < 2; back++) {
+        struct alignment *alignment = back ? align_trees(b, a, NULL) : align_trees(a, b, NULL);
+        size_t found = 0, same = 0, replaced = 0;
+        struct score score = back ? judge(alignment, b, a, truth_b, truth_a) : judge(alignment, a, b, truth_a, truth_b);
+        for (size_t i = 0; i < alignment->count; i++) {
+            const struct align_group *group = &alignment->groups[i];
+            found += (back ? group->count_b : group->count_a) == 2 && (back ? group->count_a : group->count_b) == 1;
+            same += group->match == ALIGN_EXACT;
+            replaced += group->match == ALIGN_RESOURCES; // gelu: generated code of this operator, and the same shape
+        }
+        CHECK_INT(found, 11);
+        CHECK_INT(replaced, 12);
+        CHECK_INT(same, count - 12 - 2 * 11);
+        CHECK_INT(score.only, 0);
+        CHECK_DBL(alignment->coverage, 1, 1e-12);
+        CHECK(score.right >= 0.99 * score.total);
+        alignment_free(alignment);
+    }
+    cost_tree_free(a);
+    cost_tree_free(b);
+}
+
+// A template's name is nobody's own: with another shape and another time it is no border in a sequence of a whole phase.
+TEST(a_shared_name_is_no_border)
+{
+    size_t count = transformer(kernels_a, 12, true), kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct kernel *kernel = &kernels_b[kept++];
+        *kernel = kernels_a[i];
+        kernel->place = 1;
+        if (i % 9 == 4) { // an addition of all, and then a small one: two for what was "softmax, gemm" before
+            snprintf(kernels_a[i - 1].name, sizeof kernels_a[i - 1].name, "reduce_kernel");
+            snprintf(kernels_a[i].name, sizeof kernels_a[i].name, "split_kernel");
+            snprintf(kernels_b[kept - 2].name, sizeof kernels_b[kept - 2].name, "triton_red_fused_sum_1");
+            snprintf(kernel->name, sizeof kernel->name, "reduce_kernel");
+            kernels_b[kept - 2].grid = 3;
+            kernel->grid = 7;
+            kernel->ns = 300;
+        }
+    }
+    struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, kept, truth_b, 0);
+    struct alignment *alignment = align_trees(a, b, NULL);
+    size_t found = 0;
+    for (size_t i = 0; i < alignment->count; i++)
+        found += alignment->groups[i].count_a == 2 && alignment->groups[i].count_b == 2;
+    CHECK_INT(found, 12);
+    CHECK_INT(alignment->count, 12 + 7 * 12);
+    CHECK_DBL(alignment->coverage, 1, 1e-12);
+    alignment_free(alignment);
+    cost_tree_free(a);
+    cost_tree_free(b);
+}
+
 TEST(random_changes)
 {
     double right = 0, total = 0;

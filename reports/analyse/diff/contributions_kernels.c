@@ -7,7 +7,7 @@
 #include "reports/analyse/diff/contributions.h"
 #include "reports/analyse/diff/names.h"
 
-enum { KERNELS_MAX = 64, KERNELS_TOLD = 3 };
+enum { KERNELS_MAX = 64, KERNELS_TOLD = 3, KERNELS_MORE = 4 }; // more: of a name, for the number of others
 
 struct kernel { // of one side of several groups, by normalised name
     const char *name, *normal;
@@ -73,10 +73,11 @@ static const char *kernels_text(struct diff_job *job, struct kernels *kernels, s
 {
     struct strbuf text = {0};
     kernels_merge(job, kernels);
+    size_t less = told == 1 && kernels->count > told ? KERNELS_MORE : 0;
     qsort(kernels->of, kernels->count, sizeof *kernels->of, kernels_compare);
     for (size_t i = 0; i < kernels->count && i < told; i++) {
         char name[NAMES_LENGTH_MAX] = "";
-        names_label(kernels->of[i].name, name, sizeof name, max);
+        names_label(kernels->of[i].name, name, sizeof name, max - less);
         strbuf_add(&text, "%s%s", i ? " + " : "", name);
     }
     if (kernels->count > told)

@@ -91,7 +91,7 @@ static void evidence_shape(struct evidence *evidence)
 {
     struct diff_job *job = evidence->job;
     const struct align_group *top = evidence->groups[evidence->contribution->groups[0]].group;
-    if (top->count_a == 0 || top->count_b == 0)
+    if (top->count_a != 1 || top->count_b != 1) // shapes of other work
         return;
     const struct cost_node *a = &job->workload->trees[0]->nodes[top->a[0]],
                            *b = &job->workload->trees[1]->nodes[top->b[0]];
