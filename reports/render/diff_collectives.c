@@ -22,6 +22,16 @@ static char *collectives_times(double a, double b)
     return text;
 }
 
+// "704 -> 631 us of it exposed"
+static char *collectives_exposed(double a, double b)
+{
+    if (!(a > 0) && !(b > 0))
+        return xstrdup("none of it exposed");
+    char *times = collectives_times(a, b), *text = xasprintf("%s of it exposed", times);
+    free(times);
+    return text;
+}
+
 static const char *collectives_how(const struct diff_collective *collective, int side)
 {
     const char *how = collective->how[side];
@@ -70,8 +80,8 @@ char *diff_text_collectives(const struct diff_workload *workload)
         strbuf_add(&text, ": ");
     }
     char *of_all = collectives_times(busy[0], busy[1]),
-         *of_exposed = collectives_times(exposed[0], exposed[1]);
-    strbuf_add(&text, "%s a %s, %s of it exposed%s", of_all, workload->unit, of_exposed,
+         *of_exposed = collectives_exposed(exposed[0], exposed[1]);
+    strbuf_add(&text, "%s a %s, %s%s", of_all, workload->unit, of_exposed,
                !told   ? ""
                : alike ? "; the same algorithms and protocols"
                        : "; other algorithms or protocols");
@@ -98,8 +108,8 @@ char *diff_text_collective(const struct diff_workload *workload,
     else
         strbuf_add(&text, "%.3g -> %.3g a %s; ", count[0], count[1], workload->unit);
     char *busy = collectives_times(collective->busy_ns[0], collective->busy_ns[1]),
-         *exposed = collectives_times(collective->exposed_ns[0], collective->exposed_ns[1]);
-    strbuf_add(&text, "%s, %s of it exposed", busy, exposed);
+         *exposed = collectives_exposed(collective->exposed_ns[0], collective->exposed_ns[1]);
+    strbuf_add(&text, "%s, %s", busy, exposed);
     free(busy);
     free(exposed);
     return strbuf_take(&text);

@@ -124,6 +124,8 @@ json_t *diff_view_json_straggler(const struct diff_straggler *straggler)
     json_object_set_new(item, "collectives", json_integer(straggler->collectives));
     json_object_set_new(item, "late_ns", diff_json_ns(straggler->late_ns));
     json_object_set_new(item, "wait_ns", diff_json_ns(straggler->wait_ns));
+    json_object_set_new(item, "exposed_ns", diff_json_ns(straggler->exposed_ns));
+    json_object_set_new(item, "told", json_boolean(straggler->told));
     json_object_set_new(item, "why", render_json_text(straggler->why));
     json_object_set_new(item, "why_ns", diff_json_ns(straggler->why_ns));
     return item;

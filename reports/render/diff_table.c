@@ -23,8 +23,8 @@ enum {
     DIFF_NUMBER_WIDTH = 10
 };
 
-static const double diff_wait_min = 0.005, // of a step: less waiting for a rank is no straggler
-    diff_unnamed_min = 0.002; // of a step, as for what is named: less is not worth its lines
+// Of a step, as for what is named: less is not worth its lines.
+static const double diff_unnamed_min = 0.002;
 
 static enum screen_style diff_style(double delta_ns)
 {
@@ -192,18 +192,22 @@ static void diff_stragglers(struct table *table, const struct diff_view *view,
     size_t shown = 0;
     for (size_t i = 0; i < workload->straggler_count; i++) {
         const struct diff_straggler *straggler = &workload->stragglers[i];
-        if (!view->all && straggler->wait_ns < diff_wait_min * workload->step_a_ns)
+        if (!view->all && !straggler->told)
             continue; // some rank always comes last
-        char *late = diff_text_time(straggler->late_ns), *wait = diff_text_time(straggler->wait_ns);
+        char *late = diff_text_time(straggler->late_ns), *wait = diff_text_time(straggler->wait_ns),
+             *exposed = diff_text_time(straggler->exposed_ns);
+        bool hidden = straggler->exposed_ns < straggler->wait_ns;
         diff_line(table, shown++ ? "" : "straggler",
                   xasprintf("%s: rank %d came last to %lld of %lld collectives, by %s; the others "
-                            "wait %s a step%s%s",
+                            "wait %s a %s%s%s%s%s",
                             straggler->side ? "b" : "a", straggler->rank,
                             (long long)straggler->last_count, (long long)straggler->collectives,
-                            late, wait, straggler->why ? "; meanwhile " : "",
+                            late, wait, workload->unit, hidden ? ", of which nothing hides " : "",
+                            hidden ? exposed : "", straggler->why ? "; meanwhile " : "",
                             straggler->why ? straggler->why : ""));
         free(late);
         free(wait);
+        free(exposed);
     }
 }
 

@@ -69,6 +69,8 @@ def check_plant(name, host, names):
     late = workload["late"] or ""  # who comes late is said first, and only of who does
     assert bool(late) == (name == "straggler"), (name, late, workload["stragglers"])
     assert not late or re.match(r"Rank 1 arrives last at .* collectives, by .*: function slow_on_this_rank, ", late), late
+    told = [(one["side"], one["rank"]) for one in workload["stragglers"] if one["told"]]
+    assert told == ([("b", 1)] if name == "straggler" else []), (name, workload["stragglers"])
     if answer.silent:
         assert not named, (name, named[:3])
         return

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GPU's critical path on launches made by hand: what is on the path, what is hidden, why there are gaps, and that every
 // window's leaves sum to its wall time whatever the operations are.
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -619,6 +620,68 @@ TEST(straggler_is_the_one_the_others_wait_for)
     CHECK_INT(found[0].wait_ns_step, (320 + 300) / 2 * 10 * US);
     CHECK_STR(found[0].why, "call cudaMalloc");
     rig_free(rig);
+}
+
+TEST(two_equal_ranks_have_no_straggler)
+{
+    // Two ranks come last by turns, and rank 1 by 4 ms longer; its lateness hides behind a kernel of rank 0 but for 1 ms of 5.
+    struct rig *rig = rig_new();
+    rig->trace.rank_count = 2;
+    uint32_t gemm = rig_kernel(rig, "gemm", 0), comm = rig_kernel(rig, "ncclAllReduce", 1);
+    rig->works[comm].rank = 1;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        for (int64_t i = 0; i < 20; i++)
+            rig_window(rig, rank, i * 10000 * US, (i + 1) * 10000 * US);
+    for (int64_t i = 0; i < 20; i++) {
+        rig_op(rig, gemm, i * 10000 * US + 1000 * US, 4000 * US, -1, 0);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            int64_t begin = i * 10000 * US + (rank == (uint32_t)i % 2 ? rank ? 6000 * US : 2000 * US : 1000 * US);
+            rig->nccl[rig->trace.nccl_count++] =
+                (struct launch_nccl){.enqueued = begin, .kernel_begin = begin, .kernel_end = i * 10000 * US + 7000 * US, .rank = rank, .ranks = 2,
+                                     .sequence = i, .communicator = 5, .function = "AllReduce"};
+        }
+    }
+    rig_run(rig);
+    struct straggler found[4];
+    CHECK_INT(stragglers_find(&rig->trace, rig->host, rig->tree, found, 4), 2);
+    CHECK_INT(found[0].rank, 1);
+    CHECK_INT(found[0].wait_ns_step, 2500 * US);
+    CHECK_INT(found[0].exposed_ns_step, 500 * US);
+    CHECK_INT(found[1].exposed_ns_step, 500 * US); // rank 1 has no kernel of its own meanwhile
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(found[i].last_count, 10);
+        CHECK(found[i].excess == 0 && found[i].variance >= 5); // of 20 throws of a coin, and of their turns
+        CHECK(!found[i].why);
+    }
+    rig_free(rig);
+}
+
+TEST(windows_that_agree_are_news_and_collectives_of_one_are_not)
+{
+    // Rank 1 comes last to 60 of 80: in every window to 3 of 4, or to all of 15 windows and none of 5.
+    for (int together = 0; together < 2; together++) {
+        struct rig *rig = rig_new();
+        rig->trace.rank_count = 2;
+        for (uint32_t rank = 0; rank < 2; rank++)
+            for (int64_t i = 0; i < 20; i++)
+                rig_window(rig, rank, i * 10000 * US, (i + 1) * 10000 * US);
+        for (int64_t i = 0; i < 80; i++)
+            for (uint32_t rank = 0; rank < 2; rank++) {
+                bool last = together ? i / 4 % 4 != 3 : i % 4 != 3;
+                rig->nccl[rig->trace.nccl_count++] =
+                    (struct launch_nccl){.enqueued = i * 2500 * US + (last == (rank == 1) ? 500 : 100) * US, .rank = rank, .ranks = 2,
+                                         .sequence = i, .communicator = 5, .function = "AllReduce"};
+            }
+        rig_run(rig);
+        struct straggler found[2];
+        CHECK_INT(stragglers_count(&rig->trace, rig->tree, found, 2), 2);
+        CHECK_INT(found[0].rank, 1);
+        CHECK_INT(found[0].last_count, 60);
+        CHECK(found[0].excess == 20);
+        CHECK((found[0].excess > 4 * sqrt(found[0].variance)) == !together);
+        CHECK_INT(found[0].exposed_ns_step, found[0].wait_ns_step); // when kernels began is not told: nothing hides it
+        rig_free(rig);
+    }
 }
 
 TEST(straggler_without_nccl_is_the_one_that_was_waited_for)

@@ -40,6 +40,34 @@ static char *late_of(const struct late_case *given, size_t *ret_suspects, const 
     return text;
 }
 
+TEST(straggler_is_told_by_how_often_and_by_what_it_costs)
+{
+    // Of 3 launches: excess, variance, cost of rank 1; of the same rank on the other side.
+    static const struct {
+        double excess, variance, cost;
+        size_t ahead;
+        double other_excess;
+        bool told;
+    } cases[] = {{90, 400, 6e4, 3, 0, true},
+                 {50, 400, 6e4, 3, 0, false},  // 2.5 standard errors
+                 {90, 400, 4e4, 3, 0, false},  // nobody waits for it: 0.4 % of a step
+                 {90, 400, 6e4, 2, 0, false},  // in one launch it came last less often than the others
+                 {50, 400, 6e4, 3, -50, true}, // 3.5 standard errors more than on the other side
+                 {50, 400, 6e4, 3, -20, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct diff_straggler stragglers[] = {
+            {.rank = 1, .side = 0, .excess = cases[i].other_excess, .variance = 400, .launches = 3, .ahead = 1},
+            {.rank = 1, .side = 1, .excess = cases[i].excess, .variance = cases[i].variance, .cost_ns = cases[i].cost, .launches = 3,
+             .ahead = cases[i].ahead}};
+        struct diff_workload workload = {.step_a_ns = 1e7, .step_b_ns = 1e7, .traced_ratio = {1, 1.1},
+                                         .stragglers = stragglers, .straggler_count = 2};
+        struct diff_job job = {.workload = &workload};
+        diff_stragglers_judge(&job);
+        CHECK_INT(stragglers[1].told, cases[i].told);
+        CHECK(!stragglers[0].told);
+    }
+}
+
 TEST(late_rank_is_the_headline_when_the_difference_is_its)
 {
     const struct late_case plain = {{40, 90}, 100, {1e5, 2e6}, 1e6, DIFF_COMM_EXPOSED, "AllReduce", "function slow"};

@@ -24,6 +24,7 @@ static const char *notes[] = {
     "One traced pair: how far launches differ from each other is not in the intervals; "
     "traced_launches: 2 and more measure it."};
 
+static struct diff_beside beside[] = {{"AllReduce f32 / RING LL", true, {0, 0.71}}};
 static struct diff_contribution contributions[] = {
     {.rank = 1,
      .kind = DIFF_KERNEL_SLOWER,
@@ -45,7 +46,10 @@ static struct diff_contribution contributions[] = {
      .evidence = evidence,
      .evidence_count = 3,
      .suspects = suspects,
-     .suspect_count = 1},
+     .suspect_count = 1,
+     .beside = beside,
+     .beside_count = 1,
+     .beside_cause = "AllReduce f32 / RING LL"},
     {.rank = 2,
      .kind = DIFF_KERNEL_ADDED,
      .name_b = "fill<script>\x1b[31m\xff",
@@ -107,8 +111,14 @@ static struct diff_straggler stragglers[] = {{.rank = 3,
                                               .collectives = 48,
                                               .late_ns = 2.1e5,
                                               .wait_ns = 1.9e5,
+                                              .exposed_ns = 1.2e5,
+                                              .told = true,
                                               .why = "function gemm",
                                               .why_ns = 2e5}};
+
+static struct diff_collective collectives[] = {
+    {"AllReduce f32", "more than 16 MiB", {"RING SIMPLE", "RING LL"}, {12, 12}, {4.6e6, 6.2e6}, {3.9e5, 5.2e5}},
+    {"Broad|cast u8", "", {NULL, ""}, {NAN, 0.5}, {NAN, 1e4}, {NAN, 0}}};
 
 static struct diff_workload explained(void)
 {
@@ -132,6 +142,9 @@ static struct diff_workload explained(void)
                                   .contribution_count = 3,
                                   .stragglers = stragglers,
                                   .straggler_count = 1,
+                                  .collectives = collectives,
+                                  .collective_count = 2,
+                                  .nccl_version = {"2.28.3", "2.28.9"},
                                   .late = "Rank 3 arrives last at 40 of 48 collectives, by 210 us: "
                                           "function <gemm>",
                                   .notes = notes,

@@ -173,6 +173,7 @@ static int diff_explain(struct diff_job *job, struct error *err)
         return 0;
     }
     diff_collectives(job);
+    diff_stragglers_judge(job);
     diff_late(job);
     diff_first(job);
     diff_typical(job);

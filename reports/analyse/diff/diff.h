@@ -66,11 +66,16 @@ struct diff_part { // of the decomposition
     double a_ns, b_ns;
 };
 
-struct diff_straggler {
+struct diff_straggler { // of the side's first traced launch; judged by all of them
     int32_t rank;
     int side;
     int64_t last_count, collectives;
     double late_ns, wait_ns;
+    double exposed_ns; // of wait_ns, what nothing on the others' devices hid
+    bool told;         // last more often than its share, or than on the other side, and it costs something: else it is noise
+    double excess, variance; // of last_count beyond its share, over all launches
+    double cost_ns;          // mean exposed_ns of all launches
+    size_t launches, ahead;  // in which it came last at all; more often than its share
     const char *why; // NULL
     double why_ns;   // by how much longer it did that than the other ranks, a step; NAN
 };

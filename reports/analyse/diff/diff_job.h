@@ -8,6 +8,7 @@
 #include <jansson.h>
 
 #include "reports/analyse/diff/diff.h"
+#include "reports/analyse/diff/host_path.h"
 #include "reports/analyse/diff/launch_trace.h"
 #include "reports/analyse/stalls/arena.h"
 
@@ -65,6 +66,8 @@ struct diff_estimate {
     bool agrees;        // every pair of launches says the same sign, and none next to nothing
 };
 
+struct diff_launches; // diff_launches.c
+
 struct diff_job {
     struct store *store;
     struct diff *diff;
@@ -84,6 +87,7 @@ struct diff_job {
     const char **place_names[2]; // of nodes, made when they are asked for
     const bool *trunk[2];        // the same: see diff_trunk
     struct diff_units units;
+    const struct diff_launches *launches; // what diff_groups_add moves
     json_t *differences; // of the sides' fingerprints; NULL: not known
     const char *notes[DIFF_NOTES_MAX];
     size_t note_count;
@@ -116,8 +120,16 @@ struct diff_group {
     int side;                                // of leaf
     double a, b;                             // ns a step, scaled
     double busy_a, busy_b, count_a, count_b; // a step
+    double launch_a, launch_b; // of a and b: waiting for launches that it owns; negative: given to those
     const char *name_a, *name_b;             // NULL: not on that side
 };
+// diff_launches.c: an operation that only one side has owns the waiting for its launches, where the
+// device had nothing else. Moves it from the group of the waiting to the operation's.
+void diff_launches_make(struct diff_job *job);
+// Adds what moves to (or from) a group, per unit; NULL: no moves.
+void diff_launches_add(const struct diff_job *job, const struct align_group *group,
+                       double *const ns[2]);
+double diff_launches_sum(const struct diff_job *job, const struct align_group *group, int side);
 // Fills groups[alignment->count].
 void diff_groups_make(struct diff_job *job, struct diff_group *groups);
 // Sums the windows of a group per unit into ns[2][units.count].
@@ -128,6 +140,10 @@ void diff_contribute(struct diff_job *job); // contributions.c: contributions, r
 // their kind.
 void diff_alike(const struct diff_job *job, struct diff_group *groups, size_t count);
 void diff_collectives(struct diff_job *job); // diff_collectives.c: collectives and NCCL's versions
+// diff_stragglers.c: who came last in a launch; and when all are in, who is told from noise.
+void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace,
+                         struct host_path *host, struct cost_tree *tree);
+void diff_stragglers_judge(struct diff_job *job);
 // diff_late.c: whether the difference is one rank that comes late: workload->late, and evidence.
 void diff_late(struct diff_job *job);
 void diff_typical(struct diff_job *job); // what a timeline shows

@@ -16,7 +16,7 @@ static const double late_most = 0.5, late_errors = 3;
 // was added: the rest is the collective's own.
 static const double late_half = 0.5;
 
-static const struct diff_straggler *late_find(const struct diff_workload *workload, int side,
+static struct diff_straggler *late_find(const struct diff_workload *workload, int side,
                                               int32_t rank)
 {
     for (size_t i = 0; i < workload->straggler_count; i++)
@@ -115,6 +115,7 @@ void diff_late(struct diff_job *job)
     if (!contribution)
         return;
     workload->late = late_text(job, last);
+    late_find(workload, last->side, last->rank)->told = true; // it is the difference
     if (contribution->evidence_count < DIFF_EVIDENCE_MAX) {
         const char **evidence = arena_alloc(job->arena, DIFF_EVIDENCE_MAX, sizeof *evidence);
         evidence[0] = workload->late;

@@ -12,7 +12,7 @@
 #include "reports/analyse/diff/gpu_path.h"
 #include "reports/analyse/diff/host_path.h"
 
-enum { SIDE_STRAGGLERS_MAX = 8, SIDE_BUSY_PARTS = 20 };
+enum { SIDE_BUSY_PARTS = 20 };
 
 static const double side_foreign_told = 0.01;
 
@@ -64,37 +64,6 @@ static void side_parallel(struct diff_parallel *parallel, const struct launch_tr
     parallel->launches++;
 }
 
-static void side_stragglers(struct diff_job *job, const struct launch_trace *trace,
-                            struct host_path *host, struct cost_tree *tree)
-{
-    struct straggler found[SIDE_STRAGGLERS_MAX];
-    struct diff_workload *workload = job->workload;
-    for (size_t i = 0; i < workload->straggler_count; i++)
-        if (workload->stragglers[i].side == trace->side)
-            return; // of the side's first traced launch
-    size_t count = stragglers_find(trace, host, tree, found, SIDE_STRAGGLERS_MAX);
-    if (count > SIDE_STRAGGLERS_MAX)
-        count = SIDE_STRAGGLERS_MAX;
-    struct diff_straggler *all =
-        arena_alloc(job->arena, workload->straggler_count + count + 1, sizeof *all);
-    for (size_t i = 0; i < workload->straggler_count; i++)
-        all[i] = workload->stragglers[i];
-    for (size_t i = 0; i < count; i++)
-        all[workload->straggler_count + i] = (struct diff_straggler){
-            .rank = found[i].rank < trace->rank_count ? trace->ranks[found[i].rank].rank
-                                                      : (int32_t)found[i].rank,
-            .side = trace->side,
-            .last_count = found[i].last_count,
-            .collectives = found[i].collectives,
-            .late_ns = (double)found[i].late_ns_mean,
-            .wait_ns = (double)found[i].wait_ns_step,
-            .why = arena_copy(job->arena, found[i].why),
-            .why_ns = found[i].why_ns_step > 0 ? (double)found[i].why_ns_step : NAN,
-        };
-    workload->stragglers = all;
-    workload->straggler_count += count;
-}
-
 static int side_add(struct diff_job *job, size_t pair, int side, struct error *err)
 {
     struct launch_trace *trace = NULL;
@@ -115,7 +84,7 @@ static int side_add(struct diff_job *job, size_t pair, int side, struct error *e
     if (job->workload->first.trees[side])
         diff_first_add(trace, job->workload->first.trees[side]);
     side_parallel(&job->parallel[side], trace);
-    side_stragglers(job, trace, host, tree);
+    diff_stragglers_add(job, trace, host, tree);
     job->has_gpu = job->has_gpu || trace->has_gpu;
     for (size_t i = 0; i < trace->doubt_count; i++)
         diff_note(job, "%s, traced pair %zu: %s", side ? "Candidate" : "Baseline", pair,

@@ -11,28 +11,9 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/gpu_path.h"
 #include "reports/analyse/diff/names.h"
+#include "reports/analyse/diff/stragglers_inside.h"
 
 enum { CASES_MAX = 200 }; // collectives looked at for the reason
-
-struct arrival {
-    uint64_t communicator;
-    int64_t sequence, at, enqueued, begin, end; // at: when it came
-    int64_t before;                             // its arrival at the collective before; its enqueueing
-    uint32_t rank;
-};
-
-struct late { // a collective that a rank came last to
-    size_t first, count; // of arrivals, in order: the last one is late
-    int64_t late_ns, wait_ns;
-};
-
-struct search {
-    const struct launch_trace *trace;
-    struct arrival *arrivals;
-    struct late *lates;
-    size_t arrival_count, late_count;
-    int64_t *steps; // of each rank in windows
-};
 
 static int by_time(const void *left, const void *right)
 {
@@ -56,7 +37,8 @@ static int by_collective(const void *left, const void *right)
     return (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-static bool in_window(const struct launch_trace *trace, uint32_t rank, int64_t at)
+// Of the rank's windows, which one it was in; SIZE_MAX: in none.
+static size_t window_of(const struct launch_trace *trace, uint32_t rank, int64_t at)
 {
     const struct launch_rank *here = &trace->ranks[rank];
     size_t low = here->window_first, high = low + here->window_count;
@@ -67,7 +49,8 @@ static bool in_window(const struct launch_trace *trace, uint32_t rank, int64_t a
         else
             high = middle;
     }
-    return low < (size_t)here->window_first + here->window_count && trace->windows[low].begin <= at;
+    bool in = low < (size_t)here->window_first + here->window_count && trace->windows[low].begin <= at;
+    return in ? low - here->window_first : SIZE_MAX;
 }
 
 static void arrivals_load(struct search *search)
@@ -76,6 +59,7 @@ static void arrivals_load(struct search *search)
     bool told = trace->nccl_count > 0; // when the kernels began: on every rank, or by the calls on every rank
     for (size_t i = 0; i < trace->nccl_count; i++)
         told &= trace->nccl[i].rank >= trace->rank_count || trace->nccl[i].kernel_begin > 0;
+    search->told = told;
     search->arrivals = xcalloc(trace->nccl_count + 1, sizeof *search->arrivals);
     for (size_t i = 0; i < trace->nccl_count; i++) {
         const struct launch_nccl *row = &trace->nccl[i];
@@ -107,7 +91,8 @@ static void lates_find(struct search *search)
             if (search->arrivals[end].communicator != row->communicator || search->arrivals[end].sequence != row->sequence)
                 break;
         const struct arrival *last = &search->arrivals[end - 1];
-        bool whole = end - first >= 2 && in_window(trace, last->rank, last->at);
+        size_t window = window_of(trace, last->rank, last->at);
+        bool whole = end - first >= 2 && window != SIZE_MAX;
         for (size_t i = first; i < end && whole; i++) {
             wait += last->at - search->arrivals[i].at;
             for (size_t j = i + 1; j < end && whole; j++)
@@ -116,7 +101,7 @@ static void lates_find(struct search *search)
         if (whole)
             search->lates[search->late_count++] =
                 (struct late){.first = first, .count = end - first, .late_ns = last->at - last[-1].at,
-                              .wait_ns = wait / (int64_t)(end - first - 1)};
+                              .wait_ns = wait / (int64_t)(end - first - 1), .window = (uint32_t)window};
     }
 }
 
@@ -306,72 +291,9 @@ static struct deed why_by_windows(const struct launch_trace *trace, uint32_t ran
     return best;
 }
 
-static size_t by_waits(const struct launch_trace *trace, const struct cost_tree *tree, struct straggler *all)
+static size_t find(const struct launch_trace *trace, const struct cost_tree *tree, struct cost_tree *names, struct straggler *ret,
+                   size_t max)
 {
-    static const char word[] = "wait for rank ";
-    size_t found = 0;
-    for (size_t i = 0; i < tree->row_count; i++) {
-        const struct cost_row *row = &tree->rows[i];
-        const struct cost_node *node = &tree->nodes[row->node];
-        if (node->kind != COST_COLLECTIVE || tree->windows[row->window].pair != trace->pair ||
-            strncmp(node->name, word, sizeof word - 1))
-            continue;
-        int rank = atoi(node->name + sizeof word - 1);
-        for (size_t k = 0; k < trace->rank_count; k++)
-            if (trace->ranks[k].rank == rank) {
-                found++;
-                all[k].wait_ns_step += row->ns;
-                all[k].last_count += row->count;
-            }
-    }
-    int64_t waits = 0;
-    for (size_t k = 0; k < trace->rank_count; k++)
-        waits += all[k].last_count;
-    for (size_t k = 0; k < trace->rank_count; k++) {
-        all[k].collectives = waits;
-        all[k].late_ns_mean = all[k].last_count ? all[k].wait_ns_step / all[k].last_count : 0;
-        all[k].wait_ns_step /= trace->rank_count > 1 ? (int64_t)trace->rank_count - 1 : 1;
-    }
-    return found;
-}
-
-static int worst_first(const void *left, const void *right)
-{
-    const struct straggler *a = left, *b = right;
-    if (a->wait_ns_step != b->wait_ns_step)
-        return a->wait_ns_step > b->wait_ns_step ? -1 : 1;
-    return (a->rank > b->rank) - (a->rank < b->rank);
-}
-
-// Counts by rank; false: nobody waited for anybody.
-static bool count_all(struct search *search, const struct cost_tree *tree, struct straggler *all)
-{
-    const struct launch_trace *trace = search->trace;
-    if (!search->late_count && !by_waits(trace, tree, all))
-        return false;
-    for (size_t i = 0; i < search->late_count; i++) {
-        const struct late *late = &search->lates[i];
-        for (size_t k = 0; k < late->count; k++)
-            all[search->arrivals[late->first + k].rank].collectives++;
-        struct straggler *last = &all[search->arrivals[late->first + late->count - 1].rank];
-        last->last_count++;
-        last->late_ns_mean += late->late_ns;
-        last->wait_ns_step += late->wait_ns;
-    }
-    for (uint32_t k = 0; k < trace->rank_count; k++) {
-        int64_t steps = search->steps[k] ? search->steps[k] : 1;
-        if (search->late_count && all[k].last_count)
-            all[k].late_ns_mean /= all[k].last_count;
-        all[k].wait_ns_step /= steps;
-        all[k].rank = k;
-    }
-    return true;
-}
-
-size_t stragglers_find(const struct launch_trace *trace, struct host_path *host, struct cost_tree *tree, struct straggler *ret,
-                       size_t max)
-{
-    (void)host; // bound to the side's tree; the reason needs a tree of its own
     struct search search = {.trace = trace};
     size_t count = 0;
     if (trace->rank_count < 2 || !max)
@@ -383,21 +305,34 @@ size_t stragglers_find(const struct launch_trace *trace, struct host_path *host,
             search.steps[trace->windows[i].rank] += trace->windows[i].steps;
     arrivals_load(&search);
     lates_find(&search);
-    if (count_all(&search, tree, all)) {
-        qsort(all, trace->rank_count, sizeof *all, worst_first);
+    stragglers_exposed(&search);
+    if (stragglers_sum(&search, tree, all))
         for (; count < max && count < trace->rank_count && all[count].last_count; count++) {
             ret[count] = all[count];
             uint32_t rank = ret[count].rank;
-            struct deed did = search.late_count ? why(&search, rank, ret[count].last_count, tree)
-                              : trace->host     ? why_by_windows(trace, rank, tree)
+            if (!names || ret[count].excess <= 0)
+                continue; // it comes last no more often than the others: what it did then is no reason for anything
+            struct deed did = search.late_count ? why(&search, rank, ret[count].last_count, names)
+                              : trace->host     ? why_by_windows(trace, rank, names)
                                                 : (struct deed){0};
             ret[count].why = did.name;
             ret[count].why_ns_step = did.ns / (search.steps[rank] ? search.steps[rank] : 1);
         }
-    }
     free(search.arrivals);
     free(search.lates);
     free(search.steps);
     free(all);
     return count;
+}
+
+size_t stragglers_find(const struct launch_trace *trace, struct host_path *host, struct cost_tree *tree, struct straggler *ret,
+                       size_t max)
+{
+    (void)host; // bound to the side's tree; the reason needs a tree of its own
+    return find(trace, tree, tree, ret, max);
+}
+
+size_t stragglers_count(const struct launch_trace *trace, const struct cost_tree *tree, struct straggler *ret, size_t max)
+{
+    return find(trace, tree, NULL, ret, max);
 }

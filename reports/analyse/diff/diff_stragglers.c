@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ranks that came last, of all traced launches of a side, and which of them are no noise: some
+// rank always comes last. Pure but for the launches it is given.
+#include <math.h>
+#include <string.h>
+
+#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/gpu_path.h"
+
+enum { STRAGGLERS_MAX = 8 };
+
+// Of one-sided tests of every rank on both sides: 3 standard errors are wrong once in 740 ranks.
+static const double stragglers_errors = 3;
+// Of a step: a wait that costs less is not worth a line, whoever it is for.
+static const double stragglers_cost = 0.005;
+
+static struct diff_straggler *stragglers_of(const struct diff_workload *workload, int side,
+                                            int32_t rank)
+{
+    for (size_t i = 0; i < workload->straggler_count; i++)
+        if (workload->stragglers[i].side == side && workload->stragglers[i].rank == rank)
+            return &workload->stragglers[i];
+    return NULL;
+}
+
+static int32_t stragglers_rank(const struct launch_trace *trace, uint32_t index)
+{
+    return index < trace->rank_count ? trace->ranks[index].rank : (int32_t)index;
+}
+
+static void stragglers_first(struct diff_job *job, const struct launch_trace *trace,
+                             const struct straggler *found, size_t count)
+{
+    struct diff_workload *workload = job->workload;
+    struct diff_straggler *all =
+        arena_alloc(job->arena, workload->straggler_count + count + 1, sizeof *all);
+    for (size_t i = 0; i < workload->straggler_count; i++)
+        all[i] = workload->stragglers[i];
+    for (size_t i = 0; i < count; i++)
+        all[workload->straggler_count + i] = (struct diff_straggler){
+            .rank = stragglers_rank(trace, found[i].rank),
+            .side = trace->side,
+            .last_count = found[i].last_count,
+            .collectives = found[i].collectives,
+            .late_ns = (double)found[i].late_ns_mean,
+            .wait_ns = (double)found[i].wait_ns_step,
+            .exposed_ns = (double)found[i].exposed_ns_step,
+            .why = arena_copy(job->arena, found[i].why),
+            .why_ns = found[i].why_ns_step > 0 ? (double)found[i].why_ns_step : NAN,
+        };
+    workload->stragglers = all;
+    workload->straggler_count += count;
+}
+
+void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace,
+                         struct host_path *host, struct cost_tree *tree)
+{
+    struct straggler found[STRAGGLERS_MAX];
+    struct diff_workload *workload = job->workload;
+    bool first = true;
+    for (size_t i = 0; i < workload->straggler_count; i++)
+        first &= workload->stragglers[i].side != trace->side;
+    size_t count = first ? stragglers_find(trace, host, tree, found, STRAGGLERS_MAX)
+                         : stragglers_count(trace, tree, found, STRAGGLERS_MAX);
+    count = count < STRAGGLERS_MAX ? count : STRAGGLERS_MAX;
+    if (first)
+        stragglers_first(job, trace, found, count);
+    for (size_t i = 0; i < count; i++) {
+        struct diff_straggler *of =
+            stragglers_of(workload, trace->side, stragglers_rank(trace, found[i].rank));
+        if (!of)
+            continue;
+        of->launches++;
+        of->ahead += found[i].excess > 0;
+        of->excess += found[i].excess;
+        of->variance += found[i].variance;
+        of->cost_ns += ((double)found[i].exposed_ns_step - of->cost_ns) / (double)of->launches;
+    }
+}
+
+// More often than on the other side, and it costs more than there: of a rank whose share is small.
+static bool stragglers_differ(const struct diff_straggler *one, const struct diff_straggler *other,
+                              double cost)
+{
+    double launches = (double)one->launches, of_other = other ? (double)other->launches : 1;
+    double more = one->excess / launches - (other ? other->excess / of_other : 0);
+    double variance = one->variance / launches / launches +
+                      (other ? other->variance / of_other / of_other : 0);
+    return more > stragglers_errors * sqrt(variance) &&
+           one->cost_ns - (other ? other->cost_ns : 0) >= cost;
+}
+
+void diff_stragglers_judge(struct diff_job *job)
+{
+    struct diff_workload *workload = job->workload;
+    for (size_t i = 0; i < workload->straggler_count; i++) {
+        struct diff_straggler *one = &workload->stragglers[i];
+        double step = one->side ? workload->step_b_ns : workload->step_a_ns;
+        double cost = stragglers_cost * step * workload->traced_ratio[one->side];
+        bool often = one->ahead == one->launches && // one launch where the machine favours a rank is none
+                     one->excess > stragglers_errors * sqrt(one->variance);
+        bool differs = one->ahead == one->launches &&
+                       stragglers_differ(one, stragglers_of(workload, !one->side, one->rank), cost);
+        one->told = one->launches > 0 && (often || differs) && one->cost_ns >= cost;
+    }
+}
