@@ -30,7 +30,7 @@ struct cost_tree_memory {
     struct cost_table children, texts;
     const char **text; // by index of texts
     struct cost_places *places;
-    size_t node_capacity, window_capacity, row_capacity, text_capacity;
+    size_t node_capacity, window_capacity, row_capacity, late_capacity, text_capacity;
     uint32_t *first;  // after cost_tree_finish
     int64_t *below;
 };
@@ -134,6 +134,7 @@ void cost_tree_free(struct cost_tree *tree)
     free(tree->nodes);
     free(tree->windows);
     free(tree->rows);
+    free(tree->lates);
     free(tree->beside);
     free(tree->overlaps);
     free(tree);
@@ -288,6 +289,12 @@ static void cost_sum_below(struct cost_tree *tree)
             below[tree->nodes[i].parent] = cost_sum(below[tree->nodes[i].parent], below[i]);
     }
     tree->memory->below = below;
+}
+
+void cost_tree_late(struct cost_tree *tree, const struct cost_late *late)
+{
+    tree->lates = cost_grow(tree->lates, tree->late_count, &tree->memory->late_capacity, sizeof *tree->lates);
+    tree->lates[tree->late_count++] = *late;
 }
 
 void cost_tree_beside(struct cost_tree *tree, const struct cost_beside *beside)

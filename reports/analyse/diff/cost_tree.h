@@ -91,13 +91,20 @@ struct cost_overlap {
     int64_t count[2], ns[2];
 };
 
+// What of a leaf of the device's waiting (gap) was before executions of `node`, which the host had not launched yet.
+struct cost_late {
+    uint32_t node, gap, window;
+    int64_t ns;
+};
+
 struct cost_tree {
     struct cost_node *nodes; // [0] is the root
     struct cost_window *windows;
     struct cost_row *rows;   // rows of one node are not side by side; see cost_tree_finish
+    struct cost_late *lates;        // in no order
     struct cost_beside *beside;     // after cost_tree_finish by node, then other
     struct cost_overlap *overlaps;  // by node, below overlap_count; those after have none
-    size_t node_count, window_count, row_count, beside_count, overlap_count;
+    size_t node_count, window_count, row_count, beside_count, overlap_count, late_count;
     struct cost_tree_memory *memory;
 };
 
@@ -120,6 +127,7 @@ uint32_t cost_tree_window(struct cost_tree *tree, const struct cost_window *wind
 void cost_tree_add(struct cost_tree *tree, uint32_t node, uint32_t window, int64_t ns, int64_t busy_ns, int64_t count);
 // Notes that the leaf stood at place `position` of a step, for `order`.
 void cost_tree_place(struct cost_tree *tree, uint32_t node, double position);
+void cost_tree_late(struct cost_tree *tree, const struct cost_late *late);
 void cost_tree_beside(struct cost_tree *tree, const struct cost_beside *beside);
 void cost_tree_overlap(struct cost_tree *tree, uint32_t node, const struct cost_overlap *overlap);
 // Sorts the rows by node, then window, merging equal ones, and drops nodes without rows below them from nothing: ids stay.

@@ -287,6 +287,10 @@ static void groups_side(struct diff_job *job, struct diff_group *group, int side
         }
         names_add(&names, job->workload->trees[side]->nodes[leaves[i]].name, sums.ns);
     }
+    double launch = diff_launches_sum(job, aligned, side);
+    all.ns += launch;
+    all.busy += launch < 0 ? launch : 0;
+    *(side ? &group->launch_b : &group->launch_a) = launch * factor;
     *(side ? &group->b : &group->a) = all.ns * factor;
     *(side ? &group->busy_b : &group->busy_a) = all.busy * factor;
     // Steps of a launch without steps are its nanoseconds: executions are told of a launch.
@@ -298,6 +302,7 @@ static void groups_side(struct diff_job *job, struct diff_group *group, int side
 void diff_groups_make(struct diff_job *job, struct diff_group *groups)
 {
     const struct alignment *alignment = job->workload->alignment;
+    diff_launches_make(job);
     for (size_t i = 0; i < alignment->count; i++) {
         struct diff_group *group = &groups[i];
         double most = -1;
@@ -311,6 +316,7 @@ void diff_groups_make(struct diff_job *job, struct diff_group *groups)
 void diff_groups_add(const struct diff_job *job, const struct align_group *group,
                      double *const ns[2])
 {
+    diff_launches_add(job, group, ns);
     for (int side = 0; side < 2; side++) {
         const struct cost_tree *tree = job->workload->trees[side];
         const uint32_t *leaves = side ? group->b : group->a;

@@ -44,6 +44,26 @@ static const char *evidence_side(struct evidence *evidence, double ns, double co
                        count < 10 && count != floor(count) ? 2 : 0, count, count == 1 ? "" : "s");
 }
 
+// Of the times: waiting for launches, which an operation of one side has taken over (diff_launches.c).
+static void evidence_launches(struct evidence *evidence, double launch[2])
+{
+    const struct diff_contribution *contribution = evidence->contribution;
+    struct diff_job *job = evidence->job;
+    launch[0] = launch[1] = 0;
+    for (size_t i = 0; i < contribution->group_count; i++) {
+        const struct diff_group *group = &evidence->groups[contribution->groups[i]];
+        launch[0] += fmax(group->launch_a, 0);
+        launch[1] += fmax(group->launch_b, 0);
+    }
+    if (launch[0] + launch[1] > 0.002 * job->untraced.step[0])
+        evidence_add(evidence,
+                     arena_print(job->arena,
+                                 "of it until the host had launched it, with nothing else on the "
+                                 "device: a %s, b %s a %s",
+                                 diff_time(job, launch[0]), diff_time(job, launch[1]),
+                                 job->untraced.unit));
+}
+
 static void evidence_times(struct evidence *evidence)
 {
     const struct diff_contribution *contribution = evidence->contribution;
@@ -57,8 +77,10 @@ static void evidence_times(struct evidence *evidence)
                              evidence_side(evidence, contribution->b_ns, contribution->count_b)));
     double busy_a = contribution->busy_a_ns, busy_b = contribution->busy_b_ns;
     double step = job->untraced.step[0];
-    bool hidden = fabs(busy_a - contribution->a_ns) > 0.002 * step ||
-                  fabs(busy_b - contribution->b_ns) > 0.002 * step;
+    double launch[2];
+    evidence_launches(evidence, launch);
+    bool hidden = fabs(busy_a + launch[0] - contribution->a_ns) > 0.002 * step ||
+                  fabs(busy_b + launch[1] - contribution->b_ns) > 0.002 * step;
     if (hidden)
         evidence_add(evidence,
                      arena_print(job->arena, "busy, also behind other work: a %s, b %s a %s",

@@ -163,6 +163,11 @@ static void give(struct gpu_path *path, uint32_t place, enum cost_kind kind, enu
     amount->count++;
 }
 
+uint32_t gpu_gap_late(struct gpu_path *path, uint32_t place)
+{
+    return leaf_of(path, place, COST_GAP, COST_LAUNCH_BOUND, path->gaps->late);
+}
+
 static void give_wait(struct gpu_path *path, const struct wait *wait, int64_t ns)
 {
     give(path, gpu_place_at(path, wait->thread, wait->begin), COST_SYNC, COST_LAUNCH_BOUND, wait->name, ns);
@@ -185,8 +190,10 @@ static void give_host(struct gpu_path *path, int64_t begin, int64_t end, const s
         int64_t to = gpu_place_phase_end(path, begin);
         to = to < end ? to : end;
         uint32_t phase = gpu_place_phase(path, begin);
-        give(path, to == end && next_leaf != COST_NONE && late_phase == phase ? path->tree->nodes[next_leaf].parent : phase, COST_GAP,
-             COST_LAUNCH_BOUND, path->gaps->late, to - begin);
+        bool known = to == end && next_leaf != COST_NONE && late_phase == phase;
+        give(path, known ? path->tree->nodes[next_leaf].parent : phase, COST_GAP, COST_LAUNCH_BOUND, path->gaps->late, to - begin);
+        if (known)
+            gpu_amount(path, next_leaf)->late_ns += to - begin;
         begin = to;
     }
 }

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches that are late belong to what they launch. A program that is bound by its launches pays for a kernel more with the
+// time that the host takes to launch it, ten times what the kernel itself takes: told as "launches of forward", it would say what
+// waited and not for what. So an operation that only one side has (or has once more) takes over what of the waiting at its
+// place was before it. What both sides launch keeps its waiting where it is: there it is the host that got slower. Only sums of
+// contributions move; classes and the decomposition do not. Pure.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/diff_job.h"
+
+struct launches_move {
+    uint32_t group, unit;
+    int side;
+    double ns;
+};
+
+struct diff_launches {
+    const struct alignment *alignment;
+    struct launches_move *moves; // by group
+    size_t count;
+};
+
+static bool launches_own(const struct align_group *group, const struct cost_node *leaf)
+{
+    bool only = group->match == ALIGN_ONLY_A || group->match == ALIGN_ONLY_B;
+    return only && (leaf->kind == COST_KERNEL || leaf->kind == COST_GRAPH || leaf->kind == COST_TRANSFER);
+}
+
+static uint32_t *launches_groups(const struct alignment *alignment, const struct cost_tree *tree, int side)
+{
+    uint32_t *groups = xcalloc(tree->node_count + 1, sizeof *groups);
+    memset(groups, 0xff, (tree->node_count + 1) * sizeof *groups);
+    for (size_t i = 0; i < alignment->count; i++) {
+        const struct align_group *group = &alignment->groups[i];
+        const uint32_t *leaves = side ? group->b : group->a;
+        for (size_t k = 0; k < (side ? group->count_b : group->count_a); k++)
+            groups[leaves[k]] = (uint32_t)i;
+    }
+    return groups;
+}
+
+static int launches_compare(const void *left, const void *right)
+{
+    const struct launches_move *a = left, *b = right;
+    if (a->group != b->group)
+        return a->group < b->group ? -1 : 1;
+    if (a->side != b->side)
+        return a->side - b->side;
+    if (a->unit != b->unit)
+        return a->unit < b->unit ? -1 : 1;
+    return (a->ns > b->ns) - (a->ns < b->ns); // sums come out the same whatever the order they were found in
+}
+
+void diff_launches_make(struct diff_job *job)
+{
+    const struct alignment *alignment = job->workload->alignment;
+    struct diff_launches *launches = arena_alloc(job->arena, 1, sizeof *launches);
+    struct cost_tree **trees = job->workload->trees;
+    size_t most = 2 * (trees[0]->late_count + trees[1]->late_count);
+    struct launches_move *moves = xcalloc(most + 1, sizeof *moves);
+    size_t count = 0;
+    for (int side = 0; side < 2; side++) {
+        const struct cost_tree *tree = trees[side];
+        uint32_t *groups = launches_groups(alignment, tree, side);
+        for (size_t i = 0; i < tree->late_count; i++) {
+            const struct cost_late *late = &tree->lates[i];
+            uint32_t owner = groups[late->node], from = groups[late->gap], unit = job->units.of_window[side][late->window];
+            if (owner == COST_NONE || from == COST_NONE || unit == UINT32_MAX ||
+                !launches_own(&alignment->groups[owner], &tree->nodes[late->node]))
+                continue;
+            moves[count++] = (struct launches_move){owner, unit, side, (double)late->ns};
+            moves[count++] = (struct launches_move){from, unit, side, -(double)late->ns};
+        }
+        free(groups);
+    }
+    qsort(moves, count, sizeof *moves, launches_compare);
+    *launches = (struct diff_launches){.alignment = alignment, .count = count};
+    launches->moves = arena_alloc(job->arena, count + 1, sizeof *moves);
+    memcpy(launches->moves, moves, count * sizeof *moves);
+    free(moves);
+    job->launches = launches;
+}
+
+// Those of a group; how many.
+static size_t launches_find(const struct diff_job *job, const struct align_group *group, const struct launches_move **ret)
+{
+    const struct diff_launches *launches = job->launches;
+    const struct alignment *alignment = job->workload->alignment;
+    if (!launches || launches->alignment != alignment)
+        return 0;
+    uint32_t index = (uint32_t)(group - alignment->groups);
+    size_t low = 0, high = launches->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (launches->moves[middle].group < index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    size_t end = low;
+    while (end < launches->count && launches->moves[end].group == index)
+        end++;
+    *ret = &launches->moves[low];
+    return end - low;
+}
+
+void diff_launches_add(const struct diff_job *job, const struct align_group *group, double *const ns[2])
+{
+    const struct launches_move *moves = NULL;
+    size_t count = launches_find(job, group, &moves);
+    for (size_t i = 0; i < count; i++)
+        ns[moves[i].side][moves[i].unit] += moves[i].ns;
+}
+
+double diff_launches_sum(const struct diff_job *job, const struct align_group *group, int side)
+{
+    const struct launches_move *moves = NULL;
+    size_t count = launches_find(job, group, &moves);
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += moves[i].side == side ? moves[i].ns : 0;
+    return sum;
+}
