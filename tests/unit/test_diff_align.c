@@ -74,7 +74,7 @@ static struct cost_tree *step(const struct kernel *kernels, size_t count, int *t
         shape.registers = 32;
         uint32_t node = cost_tree_child(tree, parent, &(struct cost_key){.kind = COST_KERNEL, .name = kernels[i].name, .shape = &shape,
                                                                        .occurrence = occurrence[i]});
-        cost_tree_add(tree, node, 0, kernels[i].ns, kernels[i].ns, 1);
+        cost_tree_add(tree, node, 0, kernels[i].ns, kernels[i].ns, kernels[i].ns > 0); // 0: it ran in no window
         cost_tree_place(tree, node, (double)i);
         truth[node] = kernels[i].truth;
     }
@@ -368,6 +368,28 @@ TEST(a_shared_name_is_no_border)
     CHECK_INT(found, 12);
     CHECK_INT(alignment->count, 12 + 7 * 12);
     CHECK_DBL(alignment->coverage, 1, 1e-12);
+    alignment_free(alignment);
+    cost_tree_free(a);
+    cost_tree_free(b);
+}
+
+// What ran in a first step that is in no window stands between the kernels of all steps, elsewhere on each side.
+TEST(what_ran_in_no_window_is_nobody)
+{
+    size_t count = transformer(kernels_a, 20, false), kept = 0;
+    struct kernel fill = {.name = "fill_kernel", .grid = 512, .truth = -1};
+    for (size_t i = 0; i < 30; i++)
+        kernels_b[kept++] = fill;
+    for (size_t i = 0; i < count; i++)
+        kernels_b[kept++] = kernels_a[i];
+    for (size_t i = 0; i < 30; i++)
+        kernels_a[count + i] = fill; // behind all kernels here, before them there: as anchors they would leave no kernel a partner
+    struct cost_tree *a = step(kernels_a, count + 30, truth_a, 0), *b = step(kernels_b, kept, truth_b, 0);
+    struct alignment *alignment = align_trees(a, b, NULL);
+    CHECK_INT(alignment->count, count);
+    CHECK_DBL(alignment->coverage_match[ALIGN_EXACT], 1, 1e-12);
+    for (size_t i = 0; i < alignment->count; i++)
+        CHECK_INT(truth_a[alignment->groups[i].a[0]], truth_b[alignment->groups[i].b[0]]);
     alignment_free(alignment);
     cost_tree_free(a);
     cost_tree_free(b);

@@ -189,6 +189,13 @@ static bool align_names_shared(const struct align_job *job)
     return !any || most >= align_names_share;
 }
 
+// Also a place with time of its own. What ran in no window (what an optimizer fills before its first step) stands where no other
+// step has anything: between the kernels of all steps, of which it would take the partners away.
+static bool align_is_leaf(const struct cost_node *node)
+{
+    return align_is_place(node) ? node->row_last != COST_NONE : node->ns || node->busy_ns || node->count;
+}
+
 void align_leaves(struct align_job *job)
 {
     for (int s = 0; s < ALIGN_SIDES; s++) {
@@ -197,7 +204,7 @@ void align_leaves(struct align_job *job)
         align_sum_below(job, side);
         side->leaves = arena_alloc(job->arena, tree->node_count + 1, sizeof *side->leaves);
         for (size_t i = 0; i < tree->node_count; i++)
-            if (!align_is_place(&tree->nodes[i]) || tree->nodes[i].row_last != COST_NONE) // a place with time of its own
+            if (align_is_leaf(&tree->nodes[i]))
                 align_leaf_fill(job, tree, (uint32_t)i, &side->leaves[side->leaf_count++]);
         qsort_r(side->leaves, side->leaf_count, sizeof *side->leaves, align_by_leaf, (void *)(uintptr_t)tree);
         side->partner = arena_alloc(job->arena, tree->node_count + 1, sizeof *side->partner);
