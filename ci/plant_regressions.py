@@ -174,7 +174,9 @@ def judge(answer, workload):
             if place == 0:
                 return FIRST, lines[0]
             return (TOP if place < 3 else WRONG), "%d. of %s" % (place + 1, "; ".join(lines[:place + 1]))
-    if answer.get("maybe") and abs(workload["delta_ns"]) < EFFECT_LEAST * workload["step_a_ns"]:
+    interval = workload["delta_ci_ns"]
+    noise = interval and interval[0] <= 0 <= interval[1] and not named
+    if answer.get("maybe") and (noise or abs(workload["delta_ns"]) < EFFECT_LEAST * workload["step_a_ns"]):
         return NONE, "%+.1f %% of the step" % (100 * workload["delta_ns"] / workload["step_a_ns"])
     if named:
         return WRONG, "; ".join(lines[:3])

@@ -9,7 +9,7 @@
 #include "reports/analyse/diff/align_inside.h"
 #include "reports/analyse/diff/names.h"
 
-static const double align_names_share = 0.3; // of the time under names that both sides have: below it names say nothing
+static const double align_names_share = 0.3; // of the time or the kernels under names that both sides have: below it names say nothing
 
 bool align_is_place(const struct cost_node *node)
 {
@@ -162,7 +162,8 @@ static void align_sum_below(struct align_job *job, struct align_side *side)
 }
 
 // Do both sides know each other's names? When one side's were scrambled, order, shape and time must do. The side on which common
-// names have the larger share says so: new kernels that take ten times as long (products without TF32) are 85 % of their side.
+// names have the larger share, of time or of kernels, says so: products by new kernels that take ten times as long (without TF32) are
+// 85 % of their side's time, and half of its kernels.
 static bool align_names_shared(const struct align_job *job)
 {
     size_t count = job->texts->node_count;
@@ -174,16 +175,19 @@ static bool align_names_shared(const struct align_job *job)
     double most = 0;
     bool any = false;
     for (int s = 0; s < ALIGN_SIDES; s++) {
-        double shared = 0, total = 0;
+        double shared = 0, total = 0, same = 0, kernels = 0;
         for (size_t i = 0; i < job->sides[s].leaf_count; i++) {
             const struct align_leaf *leaf = &job->sides[s].leaves[i];
             if (leaf->kind != COST_KERNEL && leaf->kind != COST_FUNCTION)
                 continue;
+            bool both = leaf->normal != COST_NONE && seen[leaf->normal] == 3;
             total += leaf->ns;
-            shared += leaf->normal != COST_NONE && seen[leaf->normal] == 3 ? leaf->ns : 0;
+            shared += both ? leaf->ns : 0;
+            kernels += leaf->kind == COST_KERNEL;
+            same += both && leaf->kind == COST_KERNEL;
         }
         any |= total > 0;
-        most = total > 0 && shared / total > most ? shared / total : most;
+        most = fmax(most, fmax(total > 0 ? shared / total : 0, kernels > 0 ? same / kernels : 0));
     }
     free(seen);
     return !any || most >= align_names_share;

@@ -2,13 +2,17 @@
 // Launches that are late belong to what they launch. A program that is bound by its launches pays for a kernel more with the
 // time that the host takes to launch it, ten times what the kernel itself takes: told as "launches of forward", it would say what
 // waited and not for what. So an operation that only one side has (or has once more) takes over what of the waiting at its
-// place was before it. What both sides launch keeps its waiting where it is: there it is the host that got slower. Only sums of
+// place was before it, as far as the side has more executions of its name: shapes that follow the data (the number of rows a
+// batch touches) make leaves of one side out of kernels that both run. What both sides launch keeps its waiting where it is: there it is the host that got slower. Only sums of
 // contributions move; classes and the decomposition do not. Pure.
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/names.h"
+
+static const double launches_more = 0.5; // of the executions that stand on one side only: those that are more
 
 struct launches_move {
     uint32_t group, unit;
@@ -21,6 +25,38 @@ struct diff_launches {
     struct launches_move *moves; // by group
     size_t count;
 };
+
+struct launches_name { // of both sides' operations, normalised; a step
+    double count[2], only[2];
+};
+
+struct launches_names {
+    struct cost_tree *texts; // the table that gives equal texts equal numbers
+    uint32_t *normal;        // of the number of a name; 0: not asked
+    struct launches_name *of;
+    size_t capacity;
+};
+
+static struct launches_name *launches_name(struct launches_names *names, const char *name)
+{
+    enum { RAW = 1, NORMAL };
+    uint32_t raw = cost_tree_child(names->texts, 0, &(struct cost_key){.kind = COST_KERNEL, .name = name, .occurrence = RAW});
+    if (raw + 2 > names->capacity) { // the normalised one may be the next number
+        size_t old = names->capacity;
+        names->capacity = 2 * ((size_t)raw + 2);
+        names->normal = xrealloc(names->normal, names->capacity * sizeof *names->normal);
+        names->of = xrealloc(names->of, names->capacity * sizeof *names->of);
+        memset(names->normal + old, 0, (names->capacity - old) * sizeof *names->normal);
+        memset(names->of + old, 0, (names->capacity - old) * sizeof *names->of);
+    }
+    if (!names->normal[raw]) {
+        char buf[NAMES_LENGTH_MAX] = "";
+        names_normalise(name, buf, sizeof buf);
+        names->normal[raw] =
+            cost_tree_child(names->texts, 0, &(struct cost_key){.kind = COST_KERNEL, .name = buf, .occurrence = NORMAL});
+    }
+    return &names->of[names->normal[raw]];
+}
 
 static bool launches_own(const struct align_group *group, const struct cost_node *leaf)
 {
@@ -39,6 +75,27 @@ static uint32_t *launches_groups(const struct alignment *alignment, const struct
             groups[leaves[k]] = (uint32_t)i;
     }
     return groups;
+}
+
+static struct launches_names launches_count(const struct diff_job *job)
+{
+    struct launches_names names = {.texts = cost_tree_new()};
+    const struct alignment *alignment = job->workload->alignment;
+    for (size_t i = 0; i < alignment->count; i++)
+        for (int side = 0; side < 2; side++) {
+            const struct align_group *group = &alignment->groups[i];
+            const struct cost_tree *tree = job->workload->trees[side];
+            for (size_t k = 0; k < (side ? group->count_b : group->count_a); k++) {
+                const struct cost_node *leaf = &tree->nodes[(side ? group->b : group->a)[k]];
+                if (leaf->kind != COST_KERNEL && leaf->kind != COST_GRAPH && leaf->kind != COST_TRANSFER)
+                    continue;
+                struct launches_name *name = launches_name(&names, leaf->name);
+                double count = (double)leaf->count / job->units.total_steps[side];
+                name->count[side] += count;
+                name->only[side] += launches_own(group, leaf) ? count : 0;
+            }
+        }
+    return names;
 }
 
 static int launches_compare(const void *left, const void *right)
@@ -61,7 +118,8 @@ void diff_launches_make(struct diff_job *job)
     size_t most = 2 * (trees[0]->late_count + trees[1]->late_count);
     struct launches_move *moves = xcalloc(most + 1, sizeof *moves);
     size_t count = 0;
-    for (int side = 0; side < 2; side++) {
+    struct launches_names names = most ? launches_count(job) : (struct launches_names){0};
+    for (int side = 0; side < 2 && most; side++) {
         const struct cost_tree *tree = trees[side];
         uint32_t *groups = launches_groups(alignment, tree, side);
         for (size_t i = 0; i < tree->late_count; i++) {
@@ -70,11 +128,17 @@ void diff_launches_make(struct diff_job *job)
             if (owner == COST_NONE || from == COST_NONE || unit == UINT32_MAX ||
                 !launches_own(&alignment->groups[owner], &tree->nodes[late->node]))
                 continue;
+            const struct launches_name *name = launches_name(&names, tree->nodes[late->node].name);
+            if (name->count[side] - name->count[!side] < launches_more * name->only[side])
+                continue;
             moves[count++] = (struct launches_move){owner, unit, side, (double)late->ns};
             moves[count++] = (struct launches_move){from, unit, side, -(double)late->ns};
         }
         free(groups);
     }
+    free(names.normal);
+    free(names.of);
+    cost_tree_free(names.texts);
     qsort(moves, count, sizeof *moves, launches_compare);
     *launches = (struct diff_launches){.alignment = alignment, .count = count};
     launches->moves = arena_alloc(job->arena, count + 1, sizeof *moves);

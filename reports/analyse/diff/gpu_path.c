@@ -138,11 +138,8 @@ static void amounts_flush(struct gpu_path *path)
         struct gpu_amount *amount = &path->amounts[path->touched[i]];
         if (amount->ns || amount->busy_ns || amount->count)
             cost_tree_add(path->tree, path->touched[i], path->window, amount->ns, amount->busy_ns, amount->count);
-        if (amount->late_ns) {
-            uint32_t leaf = path->touched[i];
-            cost_tree_late(path->tree, &(struct cost_late){.node = leaf, .gap = gpu_gap_late(path, path->tree->nodes[leaf].parent),
-                                                           .window = path->window, .ns = amount->late_ns});
-        }
+        if (amount->late_ns || amount->latency_ns)
+            gpu_gap_flush(path, path->touched[i], amount);
         if (amount->placed)
             cost_tree_place(path->tree, path->touched[i], (double)amount->place_sum / amount->placed);
         *amount = (struct gpu_amount){0};

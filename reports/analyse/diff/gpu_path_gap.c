@@ -163,9 +163,24 @@ static void give(struct gpu_path *path, uint32_t place, enum cost_kind kind, enu
     amount->count++;
 }
 
-uint32_t gpu_gap_late(struct gpu_path *path, uint32_t place)
+static uint32_t phase_above(const struct cost_tree *tree, uint32_t node)
 {
-    return leaf_of(path, place, COST_GAP, COST_LAUNCH_BOUND, path->gaps->late);
+    while (node && tree->nodes[node].kind != COST_PHASE)
+        node = tree->nodes[node].parent;
+    return node;
+}
+
+void gpu_gap_flush(struct gpu_path *path, uint32_t leaf, const struct gpu_amount *amount)
+{
+    struct cost_late late = {.node = leaf, .window = path->window, .ns = amount->late_ns};
+    late.gap = leaf_of(path, path->tree->nodes[leaf].parent, COST_GAP, COST_LAUNCH_BOUND, path->gaps->late);
+    if (late.ns)
+        cost_tree_late(path->tree, &late);
+    late.ns = amount->latency_ns;
+    if (!late.ns)
+        return;
+    late.gap = leaf_of(path, phase_above(path->tree, leaf), COST_GAP, COST_LAUNCH_BOUND, path->gaps->names[GAP_LATENCY]);
+    cost_tree_late(path->tree, &late);
 }
 
 static void give_wait(struct gpu_path *path, const struct wait *wait, int64_t ns)
@@ -297,4 +312,6 @@ void gpu_gap_add(struct gpu_path *path, int64_t begin, int64_t end, const struct
     amount->ns += end - launched;
     amount->busy_ns += end - launched;
     amount->count++;
+    if (gap == GAP_LATENCY && end - launched <= BETWEEN_NS_MAX && phase_above(path->tree, next_leaf) == path->gaps->last.phase)
+        gpu_amount(path, next_leaf)->latency_ns += end - launched;
 }

@@ -24,7 +24,7 @@ struct gpu_map { // 64 bits to 32, open addressing; slots with value COST_NONE a
 
 struct gpu_amount { // of a leaf in the window that is being swept
     int64_t ns, busy_ns;
-    int64_t late_ns; // of an operation: how long the device waited for its launch, which is in the place's own leaf
+    int64_t late_ns, latency_ns; // of an operation: how long the device waited for its launch, which is in leaves of their own
     uint32_t count, placed;
     uint64_t place_sum;
     bool touched; // in this window; one look instead of one at each amount
@@ -74,8 +74,8 @@ bool gpu_place_captured(struct gpu_path *path, uint64_t node, uint32_t *ret_modu
 
 struct gpu_gaps *gpu_gaps_new(struct gpu_path *path);
 void gpu_gaps_free(struct gpu_gaps *gaps);
-// The leaf that the waiting for late launches at a place goes to.
-uint32_t gpu_gap_late(struct gpu_path *path, uint32_t place);
+// Tells the tree what the device waited for launches of a leaf.
+void gpu_gap_flush(struct gpu_path *path, uint32_t leaf, const struct gpu_amount *amount);
 // Gives [begin, end), in which nothing ran, to leaves. before: what ran last; next: what runs at `end`; NULL: nothing in this
 // window. next_leaf: leaf of next.
 void gpu_gap_add(struct gpu_path *path, int64_t begin, int64_t end, const struct launch_op *before,
