@@ -395,6 +395,49 @@ TEST(what_ran_in_no_window_is_nobody)
     cost_tree_free(b);
 }
 
+static void kernel_of_steps(struct cost_tree *tree, uint32_t parent, const char *name, uint32_t grid, double order, int64_t count)
+{
+    struct cost_shape shape = {.grid = {grid, 1, 1}, .block = {128, 1, 1}};
+    uint32_t node = cost_tree_child(tree, parent, &(struct cost_key){.kind = COST_KERNEL, .name = name, .shape = &shape});
+    cost_tree_add(tree, node, 0, 1000 * count, 1000 * count, count);
+    cost_tree_place(tree, node, order);
+}
+
+// Grids that follow from the data are other ones in every step: one kernel all the same. Two shapes in every step are two kernels.
+TEST(shapes_that_vary_from_step_to_step)
+{
+    struct cost_tree *trees[2];
+    for (int s = 0; s < 2; s++) {
+        struct cost_tree *tree = trees[s] = cost_tree_new();
+        cost_tree_window(tree, &(struct cost_window){.steps = 8});
+        uint32_t phase = place(tree, 0, COST_PHASE, "optimizer", NULL);
+        kernel_of_steps(tree, phase, "gemm_kernel", 64, 0, 8);
+        for (uint32_t i = 0; i < (s ? 7 : 8); i++) // one of b is there twice
+            kernel_of_steps(tree, phase, "index_kernel", 100 + 10 * i + (uint32_t)s, 1 + 0.01 * i, s && !i ? 2 : 1);
+        kernel_of_steps(tree, phase, "add_kernel", 32, 2, 8);
+        for (uint32_t i = 0; i < 4; i++) // the same name at another position
+            kernel_of_steps(tree, phase, "index_kernel", 500 + 10 * i + (uint32_t)s, 3, 2);
+        kernel_of_steps(tree, phase, "norm_kernel", 16, 4, 8);
+        if (s)
+            kernel_of_steps(tree, phase, "norm_kernel", 17, 5, 8);
+        cost_tree_finish(tree);
+    }
+    struct alignment *alignment = align_trees(trees[0], trees[1], NULL);
+    size_t several = 0, only = 0;
+    CHECK_INT(alignment->count, 6);
+    for (size_t i = 0; i < alignment->count; i++) {
+        const struct align_group *group = &alignment->groups[i];
+        several += (group->count_a == 8 && group->count_b == 7) || (group->count_a == 4 && group->count_b == 4);
+        only += group->match == ALIGN_ONLY_B;
+        CHECK(group->match == ALIGN_EXACT || group->match == ALIGN_ONLY_B);
+    }
+    CHECK_INT(several, 2);
+    CHECK_INT(only, 1);
+    alignment_free(alignment);
+    cost_tree_free(trees[0]);
+    cost_tree_free(trees[1]);
+}
+
 TEST(random_changes)
 {
     double right = 0, total = 0;

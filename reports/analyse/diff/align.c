@@ -13,6 +13,11 @@
 static const int64_t align_cells_max = 40000000;  // of all edit distances: 0.3 s
 static const int64_t align_visits_max = 2000000;  // of leftovers on their way up, and of nodes that say what a place is: 1 s
 
+static uint32_t align_variant(const struct align_side *side, uint32_t node)
+{
+    return side->variant ? side->variant[node] : COST_NONE;
+}
+
 void align_join(struct align_job *job, enum align_match match, const uint32_t *a, size_t count_a, const uint32_t *b,
                 size_t count_b)
 {
@@ -25,11 +30,17 @@ void align_join(struct align_job *job, enum align_match match, const uint32_t *a
     uint32_t place[ALIGN_SIDES] = {COST_NONE, COST_NONE};
     for (int s = 0; s < ALIGN_SIDES; s++) {
         const struct cost_node *node = job->sides[s].tree->nodes;
-        uint32_t *copy = arena_alloc(job->arena, counts[s] + 1, sizeof *copy);
+        size_t kept = 0;
+        for (size_t i = 0; i < counts[s]; i++)
+            for (uint32_t at = job->sides[s].leaves[leaves[s][i]].node; at != COST_NONE; at = align_variant(&job->sides[s], at))
+                kept++;
+        uint32_t *copy = arena_alloc(job->arena, kept + 1, sizeof *copy);
+        kept = 0;
         for (size_t i = 0; i < counts[s]; i++) {
             struct align_leaf *leaf = &job->sides[s].leaves[leaves[s][i]];
             leaf->group = (uint32_t)job->group_count;
-            copy[i] = leaf->node;
+            for (uint32_t at = leaf->node; at != COST_NONE; at = align_variant(&job->sides[s], at))
+                copy[kept++] = at;
             uint32_t at = leaf->node;
             while (!align_is_place(&node[at]))
                 at = node[at].parent;
@@ -41,9 +52,10 @@ void align_join(struct align_job *job, enum align_match match, const uint32_t *a
                 else
                     other = node[other].parent;
         }
+        counts[s] = kept;
         nodes[s] = copy;
     }
-    job->groups[job->group_count++] = (struct align_group){.a = nodes[0], .b = nodes[1], .count_a = count_a, .count_b = count_b,
+    job->groups[job->group_count++] = (struct align_group){.a = nodes[0], .b = nodes[1], .count_a = counts[0], .count_b = counts[1],
                                                            .place_a = place[0], .place_b = place[1], .match = match};
 }
 
@@ -152,6 +164,7 @@ struct alignment *align_trees(const struct cost_tree *a, const struct cost_tree 
     job.sides[0].tree = a;
     job.sides[1].tree = b;
     align_leaves(&job);
+    align_variants(&job);
     align_places(&job);
     align_fill_pools(&job);
     align_learn(&job);

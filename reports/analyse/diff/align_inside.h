@@ -19,7 +19,7 @@ struct align_leaf {
     uint32_t module;            // file without its version
     uint8_t kind, class;
     bool ordered;               // kernels and the like: their order says who is who
-    double ns, order;
+    double ns, order, count;    // count: executions
 };
 
 struct align_side {
@@ -29,6 +29,7 @@ struct align_side {
     uint32_t *partner;          // of each place: the other side's, COST_NONE
     uint32_t *pool;             // of each matched place
     double *below_ns;           // of each node
+    uint32_t *variant;          // of each node: the next one of its leaf, COST_NONE; NULL: no leaf has several
 };
 
 struct align_pool {
@@ -81,6 +82,7 @@ bool align_same_name(const struct align_leaf *a, const struct align_leaf *b);
 bool align_same_normal(const struct align_leaf *a, const struct align_leaf *b);
 
 void align_leaves(struct align_job *job);  // fills the sides' leaves
+void align_variants(struct align_job *job); // one leaf of those that are one kernel in many shapes
 void align_places(struct align_job *job);  // finds partners of places, makes pools
 void align_fill_pools(struct align_job *job);
 void align_gather(struct align_job *job); // kernels of places that one side has lost go to the pool above

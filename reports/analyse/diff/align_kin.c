@@ -133,8 +133,8 @@ void order_usual(const struct align_job *job, int s, struct order_item *items, s
     for (size_t from = 0, to = 0; from < count; from = to) {
         float least = INFINITY;
         for (to = from; to < count && keys[to].key == keys[from].key; to++) {
-            const struct cost_node *node = &job->sides[s].tree->nodes[job->sides[s].leaves[items[keys[to].at].leaf].node];
-            least = fminf(least, items[keys[to].at].ns / (float)(node->count > 0 ? node->count : 1));
+            double executions = job->sides[s].leaves[items[keys[to].at].leaf].count;
+            least = fminf(least, items[keys[to].at].ns / (float)(executions > 0 ? executions : 1));
         }
         for (size_t i = from; i < to; i++)
             items[keys[i].at].usual = least;
