@@ -8,6 +8,7 @@
 
 #include "reports/analyse/random.h"
 #include "reports/analyse/stalls/group.h"
+#include "reports/analyse/stalls/trace.h"
 #include "tests/unit/stall_story.h"
 
 static void one_wait(struct story *story, double out, double in)
@@ -253,6 +254,41 @@ TEST(saved_and_saved_again)
     CHECK_STR(text, "{\"cause\":\"fsync_journal\"}");
     free(text);
     CHECK_INT(stalls_save(story.store, story.stalls, NULL, &err), 0);
+    story_close(&story);
+}
+
+static const char *leaf_of(const struct trace *trace, uint32_t stack)
+{
+    const struct trace_stack *row = &trace->stacks[stack];
+    return row->count ? trace->frames[trace->stack_frames[row->first]].name : "(empty)";
+}
+
+// A store of many launches: of its stacks and frames only the recording's own are read, however far
+// apart they are.
+TEST(stacks_of_other_recordings_are_not_read)
+{
+    struct story story;
+    struct error err = {0};
+    struct trace *trace = NULL;
+    struct arena *arena = arena_new();
+    story_open_quiet(&story);
+    story_gap(&story, (struct story_gap){.out = 1, .waking = 3, .in = 3, .state = 1, .kernel = "first;shared", .user = "poll"});
+    story_sql(&story, "INSERT INTO frame (id, name) WITH RECURSIVE n(i) AS (SELECT 1000 UNION ALL SELECT i + 1 FROM n "
+                      "WHERE i < 1500) SELECT i, 'other ' || i FROM n");
+    story_sql(&story, "INSERT INTO stack (kind, depth, frames) SELECT 'kernel', 1, '[' || id || ']' FROM frame WHERE "
+                      "id >= 1000");
+    story_gap(&story, (struct story_gap){.out = 10, .waking = 13, .in = 13, .state = 1, .kernel = "second;shared"});
+    story_sql(&story, "INSERT INTO stack (kind, depth, frames) VALUES ('kernel', 1, '[1500]')"); // behind all that is used
+    CHECK_INT(trace_load(story.store, story.recording, arena, &trace, &err), 0);
+    CHECK_INT(trace->stack_count, 4);
+    CHECK_INT(trace->frame_count, 4);
+    CHECK_INT(trace->gap_count, 2);
+    CHECK_STR(leaf_of(trace, trace->gaps[0].kernel), "first");
+    CHECK_STR(leaf_of(trace, trace->gaps[0].user), "poll");
+    CHECK_STR(leaf_of(trace, trace->gaps[1].kernel), "second");
+    CHECK_STR(leaf_of(trace, trace->gaps[1].user), "(empty)");
+    trace_free(trace);
+    arena_free(arena);
     story_close(&story);
 }
 

@@ -164,16 +164,18 @@ uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id); // TRACE_NONE:
 void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count,
                      size_t size); // rows begin with the id
 struct trace_maps {
-    struct trace_ids threads, stacks;
+    struct trace_ids threads;
 };
 void *trace_push(void **rows, size_t *count, size_t *capacity, size_t size); // one more row, zeroed
 int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent);
 uint32_t trace_thread_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int column);
-uint32_t trace_stack_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int column);
+enum { TRACE_STACK_ID_MAX = 1 << 26 }; // ids are given in order: more than that is damage
+// The stack's id, until trace_load_stacks puts its index there; 0: none.
+uint32_t trace_stack_at(sqlite3_stmt *stmt, int column);
 int trace_load_big(struct trace *trace, struct store *store, const struct trace_maps *maps,
                    struct error *err); // gaps, samples
-int trace_load_stacks(struct trace *trace, struct store *store, struct trace_ids *stacks,
-                      struct error *err);
+// Those that gaps, samples, locks and facts have, with their frames.
+int trace_load_stacks(struct trace *trace, struct store *store, struct error *err);
 void trace_index(struct trace *trace); // sorts gaps, samples, locks; who works
 // Rows of `size` bytes side by side by the thread at `offset`, in their old order: starts[thread]
 // and starts[thread + 1] bound a thread's. Frees rows, returns the new ones.

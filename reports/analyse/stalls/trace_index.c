@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// After reading: the frames of each distinct stack and what they mean, rows side by side for each
-// thread and each CPU, and which threads work. Rows are nearly in the order of time as they were
+// After reading: rows side by side for each thread and each CPU, and which threads work. Rows are nearly in the order of time as they were
 // written: a counting sort keeps it, and a part that is out of order is sorted.
 #include <errno.h>
 #include <stdlib.h>
@@ -8,115 +7,6 @@
 
 #include "common/strings.h"
 #include "reports/analyse/stalls/trace.h"
-
-// ---- stacks ----
-
-static int trace_load_frames(struct trace *trace, struct store *store, struct trace_ids *ids,
-                             struct error *err)
-{
-    sqlite3_stmt *stmt = store_query(
-        store, err, "SELECT id, name, module, coalesce(line, 0) FROM frame ORDER BY id", "");
-    if (!stmt)
-        return err ? err->code : -EIO;
-    size_t capacity = 0;
-    int64_t *keys = NULL;
-    int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
-        if (trace->frame_count == capacity) {
-            capacity = capacity ? capacity * 2 : 1024;
-            trace->frames = xrealloc(trace->frames, capacity * sizeof *trace->frames);
-            keys = xrealloc(keys, capacity * sizeof *keys);
-        }
-        keys[trace->frame_count] = sqlite3_column_int64(stmt, 0);
-        struct trace_frame *row = &trace->frames[trace->frame_count++];
-        const char *name = (const char *)sqlite3_column_text(stmt, 1); // NULL in a damaged file
-        row->name = arena_copy(trace->arena, name ? name : "[unknown]");
-        row->module = arena_copy(trace->arena, (const char *)sqlite3_column_text(stmt, 2));
-        row->line = sqlite3_column_int(stmt, 3);
-        row->kind = 0;
-    }
-    trace_ids_build(ids, keys, trace->frame_count, sizeof *keys);
-    free(keys);
-    return rc;
-}
-
-// Frame ids out of a JSON array of integers. What is no digit separates.
-static void trace_parse_stack(struct trace *trace, struct trace_stack *row, const char *text,
-                              const struct trace_ids *frames, size_t *capacity)
-{
-    row->first = (uint32_t)trace->stack_frame_count;
-    for (const char *at = text; *at;) {
-        if (*at < '0' || *at > '9') {
-            at++;
-            continue;
-        }
-        int64_t id = 0;
-        for (; *at >= '0' && *at <= '9'; at++)
-            id = id < INT64_MAX / 16 ? id * 10 + (*at - '0') : id;
-        uint32_t frame = trace_ids_find(frames, id);
-        if (frame == TRACE_NONE)
-            continue;
-        if (trace->stack_frame_count == *capacity) {
-            *capacity = *capacity ? *capacity * 2 : 4096;
-            trace->stack_frames =
-                xrealloc(trace->stack_frames, *capacity * sizeof *trace->stack_frames);
-        }
-        trace->stack_frames[trace->stack_frame_count++] = frame;
-    }
-    row->count = (uint32_t)trace->stack_frame_count - row->first;
-}
-
-static struct marks trace_stack_marks(struct trace *trace, const struct trace_stack *row, char kind,
-                                      struct marks *of_frames)
-{
-    struct marks marks = {{0, 0}};
-    for (uint32_t i = 0; i < row->count; i++) {
-        uint32_t index = trace->stack_frames[row->first + i];
-        struct trace_frame *frame = &trace->frames[index];
-        if (frame->kind != kind) { // interned by place: a frame has one kind in all its stacks
-            frame->kind = kind;
-            of_frames[index] = marks_of_function(kind, frame->name, frame->module);
-        }
-        marks = marks_join(marks, of_frames[index]);
-    }
-    return marks;
-}
-
-int trace_load_stacks(struct trace *trace, struct store *store, struct trace_ids *stacks,
-                      struct error *err)
-{
-    struct trace_ids frames = {0};
-    int rc = trace_load_frames(trace, store, &frames, err);
-    sqlite3_stmt *stmt =
-        rc ? NULL : store_query(store, err, "SELECT id, kind, frames FROM stack ORDER BY id", "");
-    if (!stmt) {
-        free(frames.index);
-        return rc ? rc : err ? err->code : -EIO;
-    }
-    struct marks *of_frames = xcalloc(trace->frame_count + 1, sizeof *of_frames);
-    size_t capacity = 256, frames_capacity = 0;
-    int64_t *keys = xcalloc(capacity, sizeof *keys);
-    trace->stacks = xcalloc(capacity, sizeof *trace->stacks);
-    trace->stack_count = 1;
-    while ((rc = store_step(store, stmt, err)) == 1) {
-        if (trace->stack_count == capacity) {
-            capacity *= 2;
-            trace->stacks = xrealloc(trace->stacks, capacity * sizeof *trace->stacks);
-            keys = xrealloc(keys, capacity * sizeof *keys);
-        }
-        struct trace_stack *row = &trace->stacks[trace->stack_count];
-        keys[trace->stack_count++ - 1] = sqlite3_column_int64(stmt, 0);
-        const char *kind = (const char *)sqlite3_column_text(stmt, 1),
-                   *text = (const char *)sqlite3_column_text(stmt, 2); // NULL in a damaged file
-        trace_parse_stack(trace, row, text ? text : "", &frames, &frames_capacity);
-        row->marks = trace_stack_marks(trace, row, kind ? *kind : 0, of_frames);
-    }
-    trace_ids_build(stacks, keys, trace->stack_count - 1, sizeof *keys);
-    free(keys);
-    free(of_frames);
-    free(frames.index);
-    return rc;
-}
 
 // ---- windows ----
 

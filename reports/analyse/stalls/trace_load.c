@@ -190,8 +190,8 @@ static int trace_load_locks(struct trace *trace, struct store *store, const stru
         row->lock_flags = (uint32_t)flags;
         row->owner_flags = (uint32_t)(flags >> 32) << 12;
         row->owner = trace_thread_at(maps, stmt, 6);
-        row->kernel = trace_stack_at(maps, stmt, 7);
-        row->owner_stack = trace_stack_at(maps, stmt, 8);
+        row->kernel = trace_stack_at(stmt, 7);
+        row->owner_stack = trace_stack_at(stmt, 8);
     }
     return rc;
 }
@@ -221,7 +221,7 @@ static int trace_load_facts(struct trace *trace, struct store *store, const stru
         row->flags = (uint32_t)sqlite3_column_int64(stmt, 6);
         for (int i = 0; i < 4; i++)
             row->value[i] = sqlite3_column_int64(stmt, 7 + i);
-        row->kernel = trace_stack_at(maps, stmt, 11);
+        row->kernel = trace_stack_at(stmt, 11);
     }
     return rc;
 }
@@ -341,13 +341,13 @@ static int trace_load_rows(struct trace *trace, struct store *store, struct trac
     if (!rc)
         rc = trace_load_threads(trace, store, processes, &maps->threads, err);
     if (!rc)
-        rc = trace_load_stacks(trace, store, &maps->stacks, err);
-    if (!rc)
         rc = trace_load_big(trace, store, maps, err);
     if (!rc)
         rc = trace_load_locks(trace, store, maps, err);
     if (!rc)
         rc = trace_load_facts(trace, store, maps, err);
+    if (!rc)
+        rc = trace_load_stacks(trace, store, err);
     if (!rc)
         rc = trace_load_counters(trace, store, err);
     return rc ? rc : trace_load_steps(trace, store, err);
@@ -380,14 +380,13 @@ int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
     while (store_step(store, stmt, NULL) == 1) // until it is reset
         ;
     struct trace_ids processes = {0};
-    struct trace_maps maps = {{0}, {0}};
+    struct trace_maps maps = {{0}};
     rc = trace_load_rows(trace, store, &processes, &maps, err);
     if (!rc)
         rc = trace_load_windows(trace, store, begin,
                                 end > begin ? end : trace_last_event(trace, begin), err);
     free(processes.index);
     free(maps.threads.index);
-    free(maps.stacks.index);
     if (rc) {
         trace_free(trace);
         return rc;

@@ -34,11 +34,10 @@ uint32_t trace_thread_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int 
     return id ? trace_ids_find(&maps->threads, id) : TRACE_NONE;
 }
 
-uint32_t trace_stack_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int column)
+uint32_t trace_stack_at(sqlite3_stmt *stmt, int column)
 {
     int64_t id = sqlite3_column_int64(stmt, column);
-    uint32_t found = id ? trace_ids_find(&maps->stacks, id) : TRACE_NONE;
-    return found == TRACE_NONE ? 0 : found + 1; // [0] is the empty stack
+    return id > 0 && id <= TRACE_STACK_ID_MAX ? (uint32_t)id : 0; // [0] is the empty stack
 }
 
 // Few distinct texts, next to each other in time: look at the last ones before a new one is made.
@@ -75,11 +74,11 @@ static void trace_read_gap(struct trace *trace, const struct trace_maps *maps, s
     row->flags = (uint32_t)sqlite3_column_int64(stmt, 5);
     row->cpu_out = (int16_t)trace_int(stmt, 6, -1);
     row->cpu_in = (int16_t)trace_int(stmt, 7, -1);
-    row->kernel = trace_stack_at(maps, stmt, 8);
-    row->user = trace_stack_at(maps, stmt, 9);
-    row->python = trace_stack_at(maps, stmt, 10);
+    row->kernel = trace_stack_at(stmt, 8);
+    row->user = trace_stack_at(stmt, 9);
+    row->python = trace_stack_at(stmt, 10);
     row->waker = trace_thread_at(maps, stmt, 11);
-    row->waker_stack = trace_stack_at(maps, stmt, 12);
+    row->waker_stack = trace_stack_at(stmt, 12);
     row->next = trace_thread_at(maps, stmt, 13);
     row->next_prio = (int16_t)trace_int(stmt, 14, -1);
     row->before = trace_thread_at(maps, stmt, 15);
@@ -93,15 +92,14 @@ static void trace_read_gap(struct trace *trace, const struct trace_maps *maps, s
     row->target = trace_intern(trace, capacity, (const char *)sqlite3_column_text(stmt, 23));
 }
 
-static void trace_read_sample(const struct trace_maps *maps, sqlite3_stmt *stmt,
-                              struct trace_sample *row)
+static void trace_read_sample(sqlite3_stmt *stmt, struct trace_sample *row)
 {
     row->at = sqlite3_column_int64(stmt, 1);
     row->cpu = (int16_t)sqlite3_column_int(stmt, 2);
     row->why = (uint16_t)sqlite3_column_int(stmt, 3);
-    row->kernel = trace_stack_at(maps, stmt, 4);
-    row->user = trace_stack_at(maps, stmt, 5);
-    row->python = trace_stack_at(maps, stmt, 6);
+    row->kernel = trace_stack_at(stmt, 4);
+    row->user = trace_stack_at(stmt, 5);
+    row->python = trace_stack_at(stmt, 6);
 }
 
 // One of the two tables, and whose connection reads it.
@@ -140,7 +138,7 @@ static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
             struct trace_sample *row =
                 trace_push((void **)&trace->samples, &trace->sample_count, &capacity, sizeof *row);
             row->thread = thread;
-            trace_read_sample(table->maps, stmt, row);
+            trace_read_sample(stmt, row);
         } else {
             struct trace_gap *row =
                 trace_push((void **)&trace->gaps, &trace->gap_count, &capacity, sizeof *row);

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stacks that a recording's rows have, their frames, and what they mean. A store of several
+// launches has the stacks of all of them, and each launch is read by itself: of 190,000 stacks one
+// needs 40,000. So rows are read with ids first, and stacks and frames are read by these.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/stalls/trace.h"
+
+enum {
+    STACKS_SKIP_MAX = 32 // rows in a row that nobody needs: a new search costs as much
+};
+
+struct stacks_used { // a bit for each id
+    uint64_t *bits;
+    uint32_t max;
+};
+
+struct stacks {
+    struct trace *trace;
+    struct stacks_used used, used_frames;
+    uint32_t *index, *frame_index; // by id; of frames plus 1; 0: not there
+    char *kinds;                   // of stacks
+    size_t capacity, frames_capacity, frame_capacity;
+};
+
+static void used_add(struct stacks_used *used, uint32_t id)
+{
+    used->bits[id / 64] |= UINT64_C(1) << id % 64;
+    used->max = id > used->max ? id : used->max;
+}
+
+static bool used_has(const struct stacks_used *used, int64_t id)
+{
+    return id > 0 && id <= used->max && used->bits[id / 64] >> id % 64 & 1;
+}
+
+// The first one from `id` on; 0: none.
+static uint32_t used_next(const struct stacks_used *used, int64_t id)
+{
+    for (; id <= used->max; id++) {
+        if (!used->bits[id / 64])
+            id |= 63;
+        else if (used_has(used, id))
+            return (uint32_t)id;
+    }
+    return 0;
+}
+
+static void stacks_visit(struct stacks *stacks, void (*visit)(struct stacks *, uint32_t *))
+{
+    struct trace *trace = stacks->trace;
+    for (size_t i = 0; i < trace->gap_count; i++) {
+        visit(stacks, &trace->gaps[i].kernel);
+        visit(stacks, &trace->gaps[i].user);
+        visit(stacks, &trace->gaps[i].python);
+        visit(stacks, &trace->gaps[i].waker_stack);
+    }
+    for (size_t i = 0; i < trace->sample_count; i++) {
+        visit(stacks, &trace->samples[i].kernel);
+        visit(stacks, &trace->samples[i].user);
+        visit(stacks, &trace->samples[i].python);
+    }
+    for (size_t i = 0; i < trace->lock_count; i++) {
+        visit(stacks, &trace->locks[i].kernel);
+        visit(stacks, &trace->locks[i].owner_stack);
+    }
+    for (size_t i = 0; i < trace->fact_count; i++)
+        visit(stacks, &trace->facts[i].kernel);
+}
+
+static void stack_use(struct stacks *stacks, uint32_t *id)
+{
+    if (*id)
+        used_add(&stacks->used, *id);
+}
+
+static void stack_place(struct stacks *stacks, uint32_t *id)
+{
+    *id = *id ? stacks->index[*id] : 0; // [0] is the empty stack
+}
+
+// Rows of a table by the ids in use, in their order. The first column is the id.
+static int used_read(struct store *store, const char *sql, const struct stacks_used *used,
+                     struct stacks *stacks, void (*read)(struct stacks *, sqlite3_stmt *, uint32_t),
+                     struct error *err)
+{
+    for (uint32_t next = used_next(used, 1); next;) {
+        sqlite3_stmt *stmt = store_query(store, err, sql, "i", (int64_t)next);
+        int rc, skipped = 0;
+        if (!stmt)
+            return err ? err->code : -EIO;
+        int64_t id = INT64_MAX - 1;
+        while (skipped < STACKS_SKIP_MAX && (rc = store_step(store, stmt, err)) == 1) {
+            id = sqlite3_column_int64(stmt, 0);
+            if (id > used->max)
+                break;
+            if (used_has(used, id))
+                read(stacks, stmt, (uint32_t)id);
+            skipped = used_has(used, id) ? 0 : skipped + 1;
+        }
+        if (skipped < STACKS_SKIP_MAX && rc <= 0)
+            return rc;
+        sqlite3_reset(stmt);
+        next = used_next(used, id + 1);
+    }
+    return 0;
+}
+
+// Frame ids out of a JSON array of integers. What is no digit separates.
+static void stack_parse(struct stacks *stacks, struct trace_stack *row, const char *text)
+{
+    struct trace *trace = stacks->trace;
+    row->first = (uint32_t)trace->stack_frame_count;
+    for (const char *at = text; *at;) {
+        if (*at < '0' || *at > '9') {
+            at++;
+            continue;
+        }
+        int64_t id = 0;
+        for (; *at >= '0' && *at <= '9'; at++)
+            id = id < INT64_MAX / 16 ? id * 10 + (*at - '0') : id;
+        if (id <= 0 || id > TRACE_STACK_ID_MAX)
+            continue;
+        used_add(&stacks->used_frames, (uint32_t)id);
+        if (trace->stack_frame_count == stacks->frames_capacity) {
+            stacks->frames_capacity = stacks->frames_capacity ? stacks->frames_capacity * 2 : 4096;
+            trace->stack_frames = xrealloc(trace->stack_frames,
+                                           stacks->frames_capacity * sizeof *trace->stack_frames);
+        }
+        trace->stack_frames[trace->stack_frame_count++] = (uint32_t)id;
+    }
+    row->count = (uint32_t)trace->stack_frame_count - row->first;
+}
+
+static void stack_read(struct stacks *stacks, sqlite3_stmt *stmt, uint32_t id)
+{
+    struct trace *trace = stacks->trace;
+    if (trace->stack_count == stacks->capacity) {
+        stacks->capacity *= 2;
+        trace->stacks = xrealloc(trace->stacks, stacks->capacity * sizeof *trace->stacks);
+        stacks->kinds = xrealloc(stacks->kinds, stacks->capacity);
+    }
+    const char *kind = (const char *)sqlite3_column_text(stmt, 1),
+               *text = (const char *)sqlite3_column_text(stmt, 2); // NULL in a damaged file
+    struct trace_stack *row = &trace->stacks[trace->stack_count];
+    stacks->index[id] = (uint32_t)trace->stack_count;
+    stacks->kinds[trace->stack_count++] = kind ? *kind : 0;
+    *row = (struct trace_stack){0};
+    stack_parse(stacks, row, text ? text : "");
+}
+
+static void frame_read(struct stacks *stacks, sqlite3_stmt *stmt, uint32_t id)
+{
+    struct trace *trace = stacks->trace;
+    if (trace->frame_count == stacks->frame_capacity) {
+        stacks->frame_capacity = stacks->frame_capacity ? stacks->frame_capacity * 2 : 1024;
+        trace->frames = xrealloc(trace->frames, stacks->frame_capacity * sizeof *trace->frames);
+    }
+    struct trace_frame *row = &trace->frames[trace->frame_count];
+    const char *name = (const char *)sqlite3_column_text(stmt, 1); // NULL in a damaged file
+    row->name = arena_copy(trace->arena, name ? name : "[unknown]");
+    row->module = arena_copy(trace->arena, (const char *)sqlite3_column_text(stmt, 2));
+    row->line = sqlite3_column_int(stmt, 3);
+    row->kind = 0;
+    stacks->frame_index[id] = (uint32_t)++trace->frame_count;
+}
+
+// Ids of frames become indexes; those that are not there are left out.
+static void stack_place_frames(struct stacks *stacks, struct trace_stack *row, size_t *kept)
+{
+    struct trace *trace = stacks->trace;
+    uint32_t first = row->first, count = row->count;
+    row->first = (uint32_t)*kept;
+    for (uint32_t i = first; i < first + count; i++) {
+        uint32_t frame = stacks->frame_index[trace->stack_frames[i]];
+        if (frame)
+            trace->stack_frames[(*kept)++] = frame - 1;
+    }
+    row->count = (uint32_t)*kept - row->first;
+}
+
+static struct marks stack_marks(struct trace *trace, const struct trace_stack *row, char kind,
+                                struct marks *of_frames)
+{
+    struct marks marks = {{0, 0}};
+    for (uint32_t i = 0; i < row->count; i++) {
+        uint32_t index = trace->stack_frames[row->first + i];
+        struct trace_frame *frame = &trace->frames[index];
+        if (frame->kind != kind) { // interned by place: a frame has one kind in all its stacks
+            frame->kind = kind;
+            of_frames[index] = marks_of_function(kind, frame->name, frame->module);
+        }
+        marks = marks_join(marks, of_frames[index]);
+    }
+    return marks;
+}
+
+static void stacks_finish(struct stacks *stacks)
+{
+    struct trace *trace = stacks->trace;
+    struct marks *of_frames = xcalloc(trace->frame_count + 1, sizeof *of_frames);
+    size_t kept = 0;
+    for (size_t i = 1; i < trace->stack_count; i++) {
+        stack_place_frames(stacks, &trace->stacks[i], &kept);
+        trace->stacks[i].marks =
+            stack_marks(trace, &trace->stacks[i], stacks->kinds[i], of_frames);
+    }
+    trace->stack_frame_count = kept;
+    free(of_frames);
+    stacks_visit(stacks, stack_place);
+}
+
+int trace_load_stacks(struct trace *trace, struct store *store, struct error *err)
+{
+    size_t words = TRACE_STACK_ID_MAX / 64 + 1;
+    struct stacks stacks = {.trace = trace, .capacity = 256};
+    stacks.used.bits = xcalloc(words, sizeof *stacks.used.bits); // mostly never touched
+    stacks.used_frames.bits = xcalloc(words, sizeof *stacks.used_frames.bits);
+    stacks.kinds = xcalloc(stacks.capacity, 1);
+    trace->stacks = xcalloc(stacks.capacity, sizeof *trace->stacks);
+    trace->stack_count = 1;
+    stacks_visit(&stacks, stack_use);
+    stacks.index = xcalloc((size_t)stacks.used.max + 1, sizeof *stacks.index);
+    int rc = used_read(store, "SELECT id, kind, frames FROM stack WHERE id >= ? ORDER BY id",
+                       &stacks.used, &stacks, stack_read, err);
+    stacks.frame_index =
+        xcalloc((size_t)stacks.used_frames.max + 1, sizeof *stacks.frame_index);
+    if (!rc)
+        rc = used_read(store,
+                       "SELECT id, name, module, coalesce(line, 0) FROM frame WHERE id >= ? "
+                       "ORDER BY id",
+                       &stacks.used_frames, &stacks, frame_read, err);
+    if (!rc)
+        stacks_finish(&stacks);
+    free(stacks.used.bits);
+    free(stacks.used_frames.bits);
+    free(stacks.kinds);
+    free(stacks.index);
+    free(stacks.frame_index);
+    return rc;
+}
