@@ -12,7 +12,7 @@
 enum { KERNELS_MAX = 200000 };
 
 struct kernel { // of a step, in its order
-    char name[48];
+    char name[64];
     uint32_t grid;
     int64_t ns;
     int truth; // number that both sides' same kernels share
@@ -436,6 +436,37 @@ TEST(shapes_that_vary_from_step_to_step)
     alignment_free(alignment);
     cost_tree_free(trees[0]);
     cost_tree_free(trees[1]);
+}
+
+// Between two borders generated code says with its name where an operator's work begins.
+TEST(operators_part_what_is_fused)
+{
+    static const char *const names_a[5] = {"first_gemm", "reduce_kernel<sum_functor>", "layer_norm_grad_kernel", "gamma_kernel", "second_gemm"};
+    static const char *const names_b[5] = {"first_gemm", "triton_red_fused_sum_view_1", "triton_per_fused_sum_view_2",
+                                           "triton_per_fused_add_native_layer_norm_backward_view_3", "second_gemm"};
+    for (uint32_t i = 0; i < 60; i++) {
+        kernels_a[i] = (struct kernel){.grid = 10 + i % 5, .ns = 2000, .place = i / 5 + 1, .truth = (int)i};
+        kernels_b[i] = (struct kernel){.grid = i % 5 % 4 ? 20 + i % 5 : 10 + i % 5, .ns = 2000, .place = 1, .truth = (int)i};
+        snprintf(kernels_a[i].name, sizeof kernels_a[i].name, "%s", names_a[i % 5]);
+        snprintf(kernels_b[i].name, sizeof kernels_b[i].name, "%s", names_b[i % 5]);
+    }
+    struct cost_tree *a = step(kernels_a, 60, truth_a, 0), *b = step(kernels_b, 60, truth_b, 0);
+    for (int back = 0; back < 2; back++) {
+        struct alignment *alignment = back ? align_trees(b, a, NULL) : align_trees(a, b, NULL);
+        size_t split = 0, fused = 0;
+        for (size_t i = 0; i < alignment->count; i++) {
+            const struct align_group *group = &alignment->groups[i];
+            size_t from = back ? group->count_b : group->count_a, to = back ? group->count_a : group->count_b;
+            split += from == 1 && to == 2;
+            fused += from == 2 && to == 1;
+        }
+        CHECK_INT(alignment->count, 48);
+        CHECK_INT(split, 12);
+        CHECK_INT(fused, 12);
+        alignment_free(alignment);
+    }
+    cost_tree_free(a);
+    cost_tree_free(b);
 }
 
 TEST(random_changes)

@@ -10,7 +10,10 @@
 #include "reports/analyse/diff/align_order.h"
 #include "reports/analyse/diff/names.h"
 
-enum { ORDER_TABLE_MAX = 40000 }; // similarities of names kept for one table
+enum {
+    ORDER_TABLE_MAX = 40000, // similarities of names kept for one table
+    ORDER_JOIN_MAX = 1024,   // pairs of a group whose operators are compared
+};
 static const float order_never = 3;      // more than one out and one in
 static const float order_time = 0.2f;    // of a cost: times that differ
 static const double order_similar = 0.6; // names that share that many words
@@ -121,6 +124,41 @@ void order_kin_free(struct order_kin *kin)
     free(kin->operator);
     kin->similar = NULL;
     kin->operator = NULL;
+}
+
+static bool order_share(const struct align_job *job, uint32_t a, uint32_t b)
+{
+    return names_operator_shared(job->sides[0].tree->nodes[job->sides[0].leaves[a].node].name,
+                                 job->sides[1].tree->nodes[job->sides[1].leaves[b].node].name);
+}
+
+// Do a[i] and b[k] begin something: an operator's work on both sides, of which nothing stands before either?
+static bool order_begins(const struct align_job *job, const uint32_t *a, size_t i, const uint32_t *b, size_t k)
+{
+    if (!order_share(job, a[i], b[k]))
+        return false;
+    for (size_t before = 0; before < i; before++)
+        if (order_share(job, a[before], b[k]))
+            return false;
+    for (size_t before = 0; before < k; before++)
+        if (order_share(job, a[i], b[before]))
+            return false;
+    return true;
+}
+
+void order_join(struct align_job *job, const uint32_t *a, size_t n, const uint32_t *b, size_t m)
+{
+    for (size_t k = 1; k < m && n * m <= ORDER_JOIN_MAX; k++)
+        for (size_t i = 1; i < n; i++) {
+            if (!order_begins(job, a, i, b, k))
+                continue;
+            align_join_several(job, a, i, b, k);
+            a += i, n -= i;
+            b += k, m -= k;
+            k = 0; // the next one of what is left
+            break;
+        }
+    align_join_several(job, a, n, b, m);
 }
 
 // The shortest one, because the first steps, or another process on the GPU, make some of them many times as long.

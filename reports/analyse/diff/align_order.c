@@ -244,7 +244,11 @@ static void order_group(struct order *order, size_t from, size_t to)
             if (step->b != COST_NONE && (job->sides[1].leaves[step->b].kind == COST_COLLECTIVE) == comm)
                 other[count_b++] = step->b;
         }
-        if (count_a && count_b) // of one side only: it may be at another place
+        if (!count_a || !count_b) // of one side only: it may be at another place
+            continue;
+        if (order->kin.gathered && names)
+            order_join(job, leaves, count_a, other, count_b);
+        else
             align_join_several(job, leaves, count_a, other, count_b);
     }
     free(leaves);

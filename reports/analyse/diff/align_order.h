@@ -43,6 +43,9 @@ float order_cost(const struct order_kin *kin, const struct order_item *a, const 
 enum align_match order_match(const struct align_job *job, const struct order_item *a, const struct order_item *b);
 // A pair that is no border between what was fused, split or replaced before it and behind it.
 bool order_is_weak(const struct order_kin *kin, const struct align_job *job, const struct order_item *a, const struct order_item *b);
+// What stands between two borders, in its order: one group, or several where generated code begins with an operator's work where the
+// other side does.
+void order_join(struct align_job *job, const uint32_t *a, size_t n, const uint32_t *b, size_t m);
 
 // By key; equal ones stay in their order.
 void order_sort(struct order_keyed *keys, size_t count);
