@@ -171,6 +171,20 @@ static json_t *diff_stragglers(const struct diff_workload *workload)
     return list;
 }
 
+static void diff_collectives(json_t *diff, const struct diff_workload *workload)
+{
+    char *answer = diff_text_collectives(workload);
+    if (!answer)
+        return;
+    json_t *item = diff_view_json_collectives(workload), *kinds = json_object_get(item, "kinds"), *kind;
+    size_t i;
+    json_array_foreach (kinds, i, kind)
+        json_array_set_new(kinds, i, diff_cut_all(json_incref(kind)));
+    json_object_set_new(item, "answer", html_text(answer, DIFF_TEXT_BYTES_MAX));
+    json_object_set_new(diff, "collectives", item);
+    free(answer);
+}
+
 static void diff_numbers(json_t *diff, const struct diff_workload *workload)
 {
     char traced[160];
@@ -225,6 +239,7 @@ json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
     json_object_set_new(diff, "parts", diff_parts(workload));
     json_object_set_new(diff, "contributions", contributions);
     diff_rows(diff, workload, bytes_max);
+    diff_collectives(diff, workload);
     json_object_set_new(diff, "stragglers", diff_stragglers(workload));
     json_object_set_new(diff, "first_step", diff_first(workload));
     return diff;

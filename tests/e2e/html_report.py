@@ -192,6 +192,8 @@ def test_two_ranks(case):
     titles = [lane["title"] for lane in timeline["sides"][1]["lanes"]]
     assert any("rank 0" in title for title in titles) and any("rank 1" in title for title in titles), titles
     assert document["workloads"][0]["diff"]["stragglers"], "nobody came last"
+    collectives = document["workloads"][0]["diff"]["collectives"]
+    assert collectives["answer"].startswith("NCCL 2.20.5 -> 2.25.1: ") and collectives["kinds"][0]["name"] == "AllReduce f32", collectives
     assert document["workloads"][0]["diff"]["late"].startswith("Rank 1 arrives last at "), document["workloads"][0]["diff"]["late"]
 
 

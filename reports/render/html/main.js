@@ -54,6 +54,7 @@ UP.workload = (workload, index, main) => {
         make("waterfall", find.item);
         make("decomposition");
         make("contributions", find);
+        make("collectives");
         make("stragglers");
         make("first");
     }

@@ -1,9 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rest of the page: stragglers, parity, the two environments, trust, notes, how every number was made, licences.
+// The rest of the page: collectives, stragglers, parity, the two environments, trust, notes, how every number was made, licences.
 "use strict";
 UP.rowsTable = (caption, head, rows) => UP.el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": caption}, UP.el("table", {class: "plain"}, UP.el("caption", {class: "hidden", text: caption}),
     UP.el("thead", {}, UP.el("tr", {}, head.map(([text, kind]) => UP.el("th", {scope: "col", class: kind, text})))),
     UP.el("tbody", {}, rows.map(row => UP.el("tr", {}, row.map((cell, i) => UP.el("td", {class: head[i][1]}, cell)))))));
+
+// What both sides' collectives took, by function, type and size.
+UP.parts.collectives = (workload, parent, id) => {
+    const of = UP.object(UP.object(workload.diff).collectives), rows = UP.list(of.kinds).map(UP.object), unit = UP.clean(workload.unit) || "step";
+    if (!rows.length)
+        return;
+    const both = (a, b, show) => [show(a), " → ", show(b)], time = value => UP.num(value) === null ? UP.dash : value === 0 ? "0" : UP.ns(value);
+    const count = value => UP.num(value) === null ? UP.dash : d3.format(".3~g")(value), how = text => UP.clean(text).slice(0, 200) || UP.dash;
+    const part = UP.part(parent, 3, id + "-collectives", "Collectives");
+    part.append(UP.el("p", {class: "lead", text: UP.clean(of.answer).slice(0, 500) + "."}),
+        UP.rowsTable("Collectives of both sides", [["What"], ["Size"], ["Algorithm, protocol", "text"], ["A " + unit, "num"], ["Time a " + unit, "num"], ["Exposed of it", "num"]],
+            rows.slice(0, 64).map(row => [UP.name(row.name, 80), UP.clean(row.size).slice(0, 40), row.how_a === row.how_b ? how(row.how_a) : both(row.how_a, row.how_b, how), both(row.count_a, row.count_b, count), both(row.busy_a_ns, row.busy_b_ns, time), both(row.exposed_a_ns, row.exposed_b_ns, time)])));
+};
 
 UP.parts.stragglers = (workload, parent, id) => {
     const rows = UP.list(UP.object(workload.diff).stragglers).map(UP.object);
