@@ -64,7 +64,9 @@ static const struct how how_texts[] = {
      "docs/DIFF.md."},
     {"stragglers", "Stragglers", true,
      "For each collective operation the rank that arrived last, by how much, and what the others "
-     "waited for it a step.\n\n"
+     "waited for it a step. Some rank always is the last one: shown are those that are it more often "
+     "than their share by three standard errors, and whom the others wait for with nothing else to "
+     "do.\n\n"
      "`upgate diff RUN.db --format json`: stragglers; table nccl_op."},
     {"first", "The first step", true,
      "What of the first step takes longer (or shorter) in every traced launch of one side than in "
