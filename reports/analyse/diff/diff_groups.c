@@ -93,6 +93,24 @@ static const char *const groups_compile_places[] = {"torch/_dynamo",    "torch/_
                                                     "torch/_functorch", "triton/compiler",
                                                     "triton/runtime",   NULL};
 
+// Of these what calls compiled code, in every step of a program that is done with compiling: it is around a compilation too, but
+// there the compiler is below it. Their own functions that compile have one of the words.
+static const char *const groups_compiled_runs[] = {
+    "torch/_dynamo/eval_frame.py",
+    "torch/_dynamo/external_utils.py",
+    "torch/_dynamo/decorators.py",
+    "torch/_dynamo/utils.py",
+    "torch/_functorch/aot_autograd.py",
+    "torch/_functorch/_aot_autograd/runtime_wrappers.py",
+    "torch/_functorch/_aot_autograd/utils.py",
+    "torch/_inductor/output_code.py",
+    "torch/_inductor/utils.py",
+    "torch/_inductor/runtime/triton_heuristics.py",
+    "torch/_inductor/runtime/static_",
+    "triton/runtime/jit.py",
+    NULL};
+static const char *const groups_compile_words[] = {"precompile", "autotune", "bench", NULL};
+
 // Waits that say nothing but that there was nothing to do yet.
 static const char *const groups_waits[] = {"sleep", "futex_wait", "epoll",  "poll",
                                            "child", "pipe",       "socket", NULL};
@@ -128,7 +146,9 @@ static bool groups_compiles(const struct cost_tree *tree, uint32_t node)
         if (place->kind == COST_PHASE && strcmp(place->name, "compile") == 0)
             return true;
         if (place->kind == COST_PYTHON && place->module &&
-            groups_has(place->module, groups_compile_places))
+            groups_has(place->module, groups_compile_places) &&
+            (!groups_has(place->module, groups_compiled_runs) ||
+             groups_has(place->name, groups_compile_words)))
             return true;
     }
     return false;
