@@ -293,6 +293,14 @@ static void cost_sum_below(struct cost_tree *tree)
 
 void cost_tree_late(struct cost_tree *tree, const struct cost_late *late)
 {
+    enum { RECENT = 4 }; // of a place: late launches and launch latency by turns
+    for (size_t i = tree->late_count; i-- > 0 && i + RECENT >= tree->late_count;) {
+        struct cost_late *last = &tree->lates[i];
+        if (last->node == late->node && last->gap == late->gap && last->window == late->window) {
+            last->ns += late->ns;
+            return;
+        }
+    }
     tree->lates = cost_grow(tree->lates, tree->late_count, &tree->memory->late_capacity, sizeof *tree->lates);
     tree->lates[tree->late_count++] = *late;
 }

@@ -91,7 +91,8 @@ struct cost_overlap {
     int64_t count[2], ns[2];
 };
 
-// What of a leaf of the device's waiting (gap) was before executions of `node`, which the host had not launched yet.
+// What of a leaf of the device's waiting (gap) was before executions of `node`, which the host had not launched yet; of a wait
+// for the device: what was behind it, until the host was as far ahead again.
 struct cost_late {
     uint32_t node, gap, window;
     int64_t ns;

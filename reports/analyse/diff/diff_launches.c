@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches that are late belong to what they launch. A program that is bound by its launches pays for a kernel more with the
 // time that the host takes to launch it, ten times what the kernel itself takes: told as "launches of forward", it would say what
-// waited and not for what. So an operation that only one side has (or has once more) takes over what of the waiting at its
-// place was before it, as far as the side has more executions of its name: shapes that follow the data (the number of rows a
-// batch touches) make leaves of one side out of kernels that both run. What both sides launch keeps its waiting where it is: there it is the host that got slower. Only sums of
+// waited and not for what. So an operation that only one side has (or has once more) takes over what of the waiting at its place
+// was before it, as far as the side has more executions of its name: shapes that follow the data (the number of rows a batch
+// touches) make leaves of one side out of kernels that both run. And a wait for the device that only one side has drains the
+// queue: launches behind it come late until the host is as far ahead as it was, which is its cost too, as far as the other side
+// waits less there. What both sides launch keeps its waiting where it is: there it is the host that got slower. Only sums of
 // contributions move; classes and the decomposition do not. Pure.
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +63,7 @@ static struct launches_name *launches_name(struct launches_names *names, const c
 static bool launches_own(const struct align_group *group, const struct cost_node *leaf)
 {
     bool only = group->match == ALIGN_ONLY_A || group->match == ALIGN_ONLY_B;
-    return only && (leaf->kind == COST_KERNEL || leaf->kind == COST_GRAPH || leaf->kind == COST_TRANSFER);
+    return only && (leaf->kind == COST_KERNEL || leaf->kind == COST_GRAPH || leaf->kind == COST_TRANSFER || leaf->kind == COST_SYNC);
 }
 
 static uint32_t *launches_groups(const struct alignment *alignment, const struct cost_tree *tree, int side)
@@ -87,7 +89,7 @@ static struct launches_names launches_count(const struct diff_job *job)
             const struct cost_tree *tree = job->workload->trees[side];
             for (size_t k = 0; k < (side ? group->count_b : group->count_a); k++) {
                 const struct cost_node *leaf = &tree->nodes[(side ? group->b : group->a)[k]];
-                if (leaf->kind != COST_KERNEL && leaf->kind != COST_GRAPH && leaf->kind != COST_TRANSFER)
+                if (leaf->kind != COST_KERNEL && leaf->kind != COST_GRAPH && leaf->kind != COST_TRANSFER && leaf->kind != COST_SYNC)
                     continue;
                 struct launches_name *name = launches_name(&names, leaf->name);
                 double count = (double)leaf->count / job->units.total_steps[side];
@@ -96,6 +98,53 @@ static struct launches_names launches_count(const struct diff_job *job)
             }
         }
     return names;
+}
+
+// By how much of it the time of a group is more on one side, without what moves already.
+static double launches_growth(const struct diff_job *job, uint32_t group, int side, double moved_ns)
+{
+    const struct diff_units *units = &job->units;
+    const struct align_group *aligned = &job->workload->alignment->groups[group];
+    double ns[2] = {0};
+    for (int s = 0; s < 2; s++) {
+        const struct cost_tree *tree = job->workload->trees[s];
+        for (size_t k = 0; k < (s ? aligned->count_b : aligned->count_a); k++) {
+            uint32_t leaf = (s ? aligned->b : aligned->a)[k];
+            for (uint32_t r = job->first[s][leaf]; r < job->first[s][leaf + 1]; r++)
+                if (units->of_window[s][tree->rows[r].window] != UINT32_MAX)
+                    ns[s] += (double)tree->rows[r].ns;
+        }
+        ns[s] *= units->scale[s] / units->total_steps[s];
+    }
+    return ns[side] - ns[!side] + moved_ns * units->scale[side] / units->total_steps[side];
+}
+
+// Of the waiting behind a wait that drained the queue only as much is by it as the other side, which did not wait, has less there.
+static size_t launches_after_waits(const struct diff_job *job, struct launches_move *moves, size_t count, struct launches_move *waits,
+                                   size_t wait_count)
+{
+    size_t groups = job->workload->alignment->count;
+    for (int side = 0; side < 2 && wait_count; side++) {
+        double *of = xcalloc(groups + 1, sizeof *of), *moved = xcalloc(groups + 1, sizeof *moved);
+        for (size_t i = 0; i < count; i++)
+            moved[moves[i].group] += moves[i].side == side ? moves[i].ns : 0;
+        for (size_t i = 0; i + 1 < wait_count; i += 2) // to the wait, and from the waiting behind it
+            of[waits[i + 1].group] -= waits[i].side == side ? waits[i + 1].ns : 0;
+        for (size_t g = 0; g < groups; g++) {
+            double ns = of[g] * job->units.scale[side] / job->units.total_steps[side];
+            double growth = ns > 0 ? launches_growth(job, (uint32_t)g, side, moved[g]) : 0;
+            of[g] = growth <= 0 ? 0 : growth < ns ? growth / ns : 1;
+        }
+        for (size_t i = 0; i + 1 < wait_count; i += 2) {
+            double share = waits[i].side == side ? of[waits[i + 1].group] : 1;
+            waits[i].ns *= share;
+            waits[i + 1].ns *= share;
+        }
+        free(of);
+        free(moved);
+    }
+    memcpy(moves + count, waits, wait_count * sizeof *waits);
+    return count + wait_count;
 }
 
 static int launches_compare(const void *left, const void *right)
@@ -117,7 +166,8 @@ void diff_launches_make(struct diff_job *job)
     struct cost_tree **trees = job->workload->trees;
     size_t most = 2 * (trees[0]->late_count + trees[1]->late_count);
     struct launches_move *moves = xcalloc(most + 1, sizeof *moves);
-    size_t count = 0;
+    struct launches_move *waits = xcalloc(most + 1, sizeof *waits);
+    size_t count = 0, wait_count = 0;
     struct launches_names names = most ? launches_count(job) : (struct launches_names){0};
     for (int side = 0; side < 2 && most; side++) {
         const struct cost_tree *tree = trees[side];
@@ -131,11 +181,16 @@ void diff_launches_make(struct diff_job *job)
             const struct launches_name *name = launches_name(&names, tree->nodes[late->node].name);
             if (name->count[side] - name->count[!side] < launches_more * name->only[side])
                 continue;
-            moves[count++] = (struct launches_move){owner, unit, side, (double)late->ns};
-            moves[count++] = (struct launches_move){from, unit, side, -(double)late->ns};
+            bool wait = tree->nodes[late->node].kind == COST_SYNC;
+            struct launches_move *to = wait ? &waits[wait_count] : &moves[count];
+            to[0] = (struct launches_move){owner, unit, side, (double)late->ns};
+            to[1] = (struct launches_move){from, unit, side, -(double)late->ns};
+            *(wait ? &wait_count : &count) += 2;
         }
         free(groups);
     }
+    count = launches_after_waits(job, moves, count, waits, wait_count);
+    free(waits);
     free(names.normal);
     free(names.of);
     cost_tree_free(names.texts);

@@ -58,8 +58,11 @@ static void evidence_launches(struct evidence *evidence, double launch[2])
     if (launch[0] + launch[1] > 0.002 * job->untraced.step[0])
         evidence_add(evidence,
                      arena_print(job->arena,
-                                 "of it until the host had launched it, with nothing else on the "
-                                 "device: a %s, b %s a %s",
+                                 contribution->kind == DIFF_SYNC_ADDED
+                                     ? "of it late launches behind it, until the host was as far "
+                                       "ahead of the device again: a %s, b %s a %s"
+                                     : "of it until the host had launched it, with nothing else on "
+                                       "the device: a %s, b %s a %s",
                                  diff_time(job, launch[0]), diff_time(job, launch[1]),
                                  job->untraced.unit));
 }

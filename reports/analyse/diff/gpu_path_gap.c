@@ -47,6 +47,10 @@ struct gpu_gaps {
     struct last {                        // leaves of them in the phase of the last one, short and long; COST_NONE: not asked for
         uint32_t phase, leaves[GAP_COUNT][2];
     } last;
+    // The wait for the device that found the queue full and left it empty, until the host is as far ahead as it was: launches that
+    // are late meanwhile may be late by it. COST_NONE: none.
+    uint32_t drained, window;
+    int64_t ahead, lost; // how long before the device was free the last operation had been launched; how long before the wait
 };
 
 static bool begins(const char *name, const char *part)
@@ -118,7 +122,7 @@ struct gpu_gaps *gpu_gaps_new(struct gpu_path *path)
             snprintf(name, sizeof name, "between %s and %s", words[a], words[b]);
             gaps->names[a * GPU_LEVEL_COUNT + b] = cost_tree_text(path->tree, name);
         }
-    gaps->last.phase = COST_NONE;
+    gaps->last.phase = gaps->drained = gaps->window = COST_NONE;
     gaps->names[GAP_LATENCY] = cost_tree_text(path->tree, "launch latency");
     gaps->names[GAP_FIRST] = cost_tree_text(path->tree, "before the first");
     gaps->late = cost_tree_text(path->tree, "the host launches late");
@@ -185,7 +189,21 @@ void gpu_gap_flush(struct gpu_path *path, uint32_t leaf, const struct gpu_amount
 
 static void give_wait(struct gpu_path *path, const struct wait *wait, int64_t ns)
 {
-    give(path, gpu_place_at(path, wait->thread, wait->begin), COST_SYNC, COST_LAUNCH_BOUND, wait->name, ns);
+    uint32_t place = gpu_place_at(path, wait->thread, wait->begin);
+    give(path, place, COST_SYNC, COST_LAUNCH_BOUND, wait->name, ns);
+    struct gpu_gaps *gaps = path->gaps;
+    if (!wait->waits || ns <= 0 || (gaps->ahead <= 0 && gaps->drained == COST_NONE))
+        return;
+    gaps->lost = gaps->drained == COST_NONE ? gaps->ahead : gaps->lost;
+    gaps->drained = leaf_of(path, place, COST_SYNC, COST_LAUNCH_BOUND, wait->name);
+}
+
+// What went to a leaf, if a wait has drained the queue. What takes longer than launches do is something else that the host did.
+static void give_drained(struct gpu_path *path, uint32_t leaf, int64_t ns)
+{
+    uint32_t wait = path->gaps->drained;
+    if (wait != COST_NONE && ns > 0 && ns <= LATE_NS_MAX)
+        cost_tree_late(path->tree, &(struct cost_late){.node = wait, .gap = leaf, .window = path->window, .ns = ns});
 }
 
 // What the host did while the device waited for it. The few us that a launch comes late have a better place than samples could
@@ -206,7 +224,9 @@ static void give_host(struct gpu_path *path, int64_t begin, int64_t end, const s
         to = to < end ? to : end;
         uint32_t phase = gpu_place_phase(path, begin);
         bool known = to == end && next_leaf != COST_NONE && late_phase == phase;
-        give(path, known ? path->tree->nodes[next_leaf].parent : phase, COST_GAP, COST_LAUNCH_BOUND, path->gaps->late, to - begin);
+        uint32_t place = known ? path->tree->nodes[next_leaf].parent : phase;
+        give(path, place, COST_GAP, COST_LAUNCH_BOUND, path->gaps->late, to - begin);
+        give_drained(path, leaf_of(path, place, COST_GAP, COST_LAUNCH_BOUND, path->gaps->late), to - begin);
         if (known)
             gpu_amount(path, next_leaf)->late_ns += to - begin;
         begin = to;
@@ -289,6 +309,7 @@ static inline uint32_t gap_leaf(struct gpu_path *path, const struct launch_op *n
 void gpu_gap_add(struct gpu_path *path, int64_t begin, int64_t end, const struct launch_op *before,
                  const struct launch_op *next, uint32_t next_leaf)
 {
+    struct gpu_gaps *gaps = path->gaps;
     int64_t launched = end; // what is before it is the host's
     bool known = next && next->call_ago != UINT32_MAX, latency = false;
     if (known) {
@@ -301,8 +322,17 @@ void gpu_gap_add(struct gpu_path *path, int64_t begin, int64_t end, const struct
     } else if (next && end - begin <= BETWEEN_NS_MAX) {
         launched = begin; // a node of a graph, or a call that was lost
     }
+    if (gaps->window != path->window) {
+        gaps->window = path->window;
+        gaps->drained = COST_NONE;
+        gaps->ahead = 0;
+    }
+    int64_t ahead = known && !latency ? begin - gpu_call_begin(next) : 0;
+    if (ahead >= gaps->lost)
+        gaps->drained = COST_NONE;
     if (launched > begin)
         gap_host(path, begin, launched, before, next, next_leaf);
+    gaps->ahead = ahead;
     if (launched == end)
         return;
     int gap = latency ? GAP_LATENCY : GAP_FIRST;
@@ -312,6 +342,8 @@ void gpu_gap_add(struct gpu_path *path, int64_t begin, int64_t end, const struct
     amount->ns += end - launched;
     amount->busy_ns += end - launched;
     amount->count++;
+    if (gap == GAP_LATENCY && end - launched <= BETWEEN_NS_MAX)
+        give_drained(path, gap_leaf(path, next, GAP_LATENCY, false), end - launched);
     if (gap == GAP_LATENCY && end - launched <= BETWEEN_NS_MAX && phase_above(path->tree, next_leaf) == path->gaps->last.phase)
         gpu_amount(path, next_leaf)->latency_ns += end - launched;
 }
