@@ -307,7 +307,7 @@ plant("copies_bound_by_launches", ("kernel_added", "memcpy"), r"direct_copy|DtoD
     lambda step: before(step, named("nll_loss"), *[new for _ in range(4) for new in (
         pointwise("direct_copy_kernel_cuda<float>", 2 * US, "loss", "forward", 4),
         Op("copy", "", 1 * US, "loss", "forward", copy=DTOD, bytes=1 << 18, memory=3 * 16 + 3, cost=18 * US))]))
-plant("item_added", ("sync_added", "memcpy"), r"cudaStreamSynchronize|DtoH", "", base=model_balanced)(
+plant("item_added", ("sync_added", "memcpy"), r"cudaStreamSynchronize|DtoH", "", base=model_balanced, never=r"launches of backward")(
     lambda step: each(step, lambda op: named("nll_loss")(op) or named("softmax_warp_backward")(op), lambda op: [
         op, *[new.but(module=op.module, phase=op.phase) for new in ITEM]]))
 plant("host_slower", ("launch_gap", "python_overhead", "cpu_function_slower"), "", "", base=model_bound_by_launches)(

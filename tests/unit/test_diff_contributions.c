@@ -203,6 +203,38 @@ static double world_sum(const struct world *world)
         COST_KERNEL, COST_GPU_COMPUTE, where, name, name, ALIGN_EXACT, a, b, 0                     \
     }
 
+// The same times, once of calls that every window of b has and none of a, once of a sampled function: executions are counted.
+static size_t one_side_named(enum cost_kind kind)
+{
+    size_t named = 0;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        const struct world_leaf leaves[] = {
+            KERNEL("layers.0.mlp", "gemm_nt", 4e6, 4e6),
+            KERNEL("head", "gelu", 6e6, 6e6),
+            {kind, COST_LAUNCH_BOUND, "loss", NULL, "cuCtxSynchronize_v2", ALIGN_ONLY_B, 0, 6e4, 1e6},
+        };
+        struct world world;
+        world_begin(&world, seed);
+        world.job.has_gpu = true;
+        CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
+        for (size_t i = 0; i < world.workload.contribution_count; i++) {
+            const struct diff_contribution *made = &world.workload.contributions[i];
+            named += made->named && made->name_b && strcmp(made->name_b, "cuCtxSynchronize_v2") == 0;
+            CHECK(!made->named || made->ci_lo_ns > 0 || made->ci_hi_ns < 0);
+        }
+        world_end(&world);
+    }
+    return named;
+}
+
+TEST(executions_tell_a_sign)
+{
+    size_t calls = one_side_named(COST_SYNC), sampled = one_side_named(COST_FUNCTION);
+    printf("# named: %zu of 20 with executions, %zu without\n", calls, sampled);
+    CHECK(calls >= 14);
+    CHECK(sampled <= 6);
+}
+
 TEST(sums_close_and_the_planted_one_is_first)
 {
     static const struct world_leaf leaves[] = {
