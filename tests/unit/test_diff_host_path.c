@@ -251,16 +251,18 @@ TEST(a_tick_that_was_due_and_did_not_come_is_a_short_wait)
     world_tick(&world, world.thread, 1000, "alpha@libx.so", NULL);
     world_tick(&world, world.thread, 2000, "alpha@libx.so", NULL);
     world_tick(&world, world.thread, 4030, "beta@libx.so", NULL);  // one is missing, half of it in the phase
-    world_tick(&world, world.thread, 5600, "beta@libx.so", NULL);  // uneven: nothing is known of it
+    world_tick(&world, world.thread, 5600, "fsync@libc.so.6", NULL)->kernel = // uneven: nothing is known of what was before
+        world_stack(&world, 'k', "ext4_sync_file@kernel;__x64_sys_fsync@kernel;do_syscall_64@kernel;entry_SYSCALL_64@kernel");
     world_tick(&world, world.thread, 13600, "beta@libx.so", NULL); // too many for short waits
     world_tick(&world, world.thread, 14600, "beta@libx.so", NULL);
     world_gap(&world, world.thread, 15000, 16000, sleep_kernel, NULL, NULL, TRACE_NONE); // a gap that is known explains it
     world_tick(&world, world.thread, 16600, "beta@libx.so", NULL);
     world_begin(&world);
     uint32_t window = world_add(&world, 0, 17000);
-    CHECK_INT(leaf_us(&world, waits, COST_HOST_STALLED), 1030);
+    CHECK_INT(leaf_us(&world, waits, COST_HOST_STALLED), 500); // in the phase, which has no system call
+    CHECK_INT(leaf_us(&world, "waits below the recorder's threshold, in fsync", COST_HOST_STALLED), 530);
     CHECK_INT(leaf_us(&world, "alpha", COST_HOST_RUN), 2500);
-    CHECK_INT(leaf_us(&world, "beta", COST_HOST_RUN), 17000 - 1000 - 1030 - 2500);
+    CHECK_INT(leaf_us(&world, "beta", COST_HOST_RUN) + leaf_us(&world, "fsync", COST_HOST_RUN), 17000 - 1000 - 1030 - 2500);
     CHECK_INT(window_ns(world.tree, window), 17000 * US);
     world_close(&world);
 }

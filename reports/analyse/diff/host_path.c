@@ -259,9 +259,7 @@ static void host_walk_ticks(struct host_walk *walk, uint32_t thread, int64_t beg
         int64_t to = row->shorts[low].end < end ? row->shorts[low].end : end;
         if (from > begin)
             host_walk_seen(walk, thread, begin, from);
-        host_walk_give(walk, host_python_near(row, walk->chain, from),
-                       host_leaf_named(walk->path, COST_STALL, "waits below the recorder's threshold", NULL),
-                       walk->data ? COST_DATA_WAIT : COST_HOST_STALLED, to - from, 0);
+        host_walk_short(walk, row, from, to);
         begin = to;
     }
     if (begin < end)

@@ -55,6 +55,7 @@ struct host_rank {
 enum host_leaf_flag {
     HOST_LEAF_SPIN = 1,    // it waits on the CPU for other threads
     HOST_LEAF_GC = 2,
+    HOST_LEAF_CALL = 4,    // a system call
 };
 struct host_leaf {
     const char *name, *module; // of the tree
@@ -168,6 +169,8 @@ void host_walk_give(struct host_walk *walk, uint32_t python, uint32_t leaf, enum
 // [begin, end) of one chain, of a thread.
 void host_walk_thread(struct host_walk *walk, uint32_t thread, int64_t begin, int64_t end);
 void host_walk_off(struct host_walk *walk, uint32_t thread, const struct host_off *off, int64_t begin, int64_t end);
+// [begin, end) off the CPU without a recorded gap.
+void host_walk_short(struct host_walk *walk, const struct host_thread *thread, int64_t begin, int64_t end);
 // [begin, end) of a part whose cause is known.
 void host_walk_part(struct host_walk *walk, uint32_t thread, const struct part *part, uint32_t python, int64_t begin, int64_t end);
 // The first part of the thread, on the CPU or off it, that overlaps [begin, end).

@@ -106,12 +106,12 @@ static uint32_t host_leaf_kernel(struct host_path *path, const struct trace_stac
         name = "page fault";
     else if (host_begins_any(name, interrupts))
         name = "interrupt";
-    for (const char *const *call = calls; *call; call++)
-        if (host_begins(name, *call)) {
-            name += strlen(*call);
-            break;
-        }
+    const char *const *call = calls;
+    while (*call && !host_begins(name, *call))
+        call++;
+    name += *call ? strlen(*call) : 0;
     uint32_t leaf = host_leaf_named(path, COST_FUNCTION, name, "[kernel]");
+    path->leaves[leaf].flags |= *call ? HOST_LEAF_CALL : 0;
     if (!strcmp(name, "sched_yield"))
         path->leaves[leaf].flags |= HOST_LEAF_SPIN;
     return leaf;

@@ -4,8 +4,10 @@
 // thread once; a wait for another rank's process is communication, whatever that rank did. What is left is named after the wait
 // itself. Reads trace and parts, writes rows of the cost tree through host_path.c.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/strings.h"
 #include "reports/analyse/diff/host_path_index.h"
 
 static const char *host_comm(const struct host_path *path, uint32_t thread)
@@ -339,4 +341,25 @@ void host_walk_off(struct host_walk *walk, uint32_t thread, const struct host_of
     }
     if (begin < end)
         host_walk_plain(walk, off, begin, end);
+}
+
+// What a wait that left no gap was for: the system call of the nearest ticks of this phase, if there is one among them.
+static uint32_t host_leaf_short(struct host_walk *walk, const struct host_thread *row, int64_t at)
+{
+    struct host_path *path = walk->path;
+    uint32_t near[HOST_NEAREST];
+    size_t count = host_ticks_near(row, walk->chain, at, near, HOST_NEAREST), i = 0;
+    while (i < count && !(path->leaves[row->ticks[near[i]].leaf].flags & HOST_LEAF_CALL))
+        i++;
+    char *name = xasprintf("waits below the recorder's threshold%s%s", i < count ? ", in " : "",
+                           i < count ? path->leaves[row->ticks[near[i]].leaf].name : "");
+    uint32_t leaf = host_leaf_named(path, COST_STALL, name, NULL);
+    free(name);
+    return leaf;
+}
+
+void host_walk_short(struct host_walk *walk, const struct host_thread *thread, int64_t begin, int64_t end)
+{
+    host_walk_give(walk, host_python_near(thread, walk->chain, begin), host_leaf_short(walk, thread, begin),
+                   walk->data ? COST_DATA_WAIT : COST_HOST_STALLED, end - begin, 0);
 }
