@@ -377,7 +377,7 @@ def test_both_sides_of_ab(case):
         assert counts == [(0, 200, 4, 200), (1, 300, 4, 300)], "%s\n%s" % (counts, done)
         assert rig.value("SELECT count(*) FROM string WHERE text = '_Z4reluPf'") == 1
         assert rig.rows("PRAGMA foreign_key_check") == []
-        assert rig.rows("SELECT text FROM note WHERE text LIKE '%a traced step took % times as long as an untraced one%'")
+        assert rig.rows("SELECT text FROM note WHERE text LIKE '%a traced launch took % times as long as an untraced one%'")
         assert not rig.rows("SELECT text FROM note WHERE text LIKE '%not whole%'")
     finally:
         rig.close()

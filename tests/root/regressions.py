@@ -38,8 +38,9 @@ def check_judge():
         return {"kind": kind, "label": label, "name_a": None, "name_b": label, "where": where, "named": named,
                 "delta_ns": delta_ns, "evidence": []}
 
-    def said(answer, *contributions):
-        workload = {"unexplained": None, "contributions": list(contributions), "step_a_ns": 10000, "delta_ns": 600}
+    def said(answer, *contributions, interval=(100, 1100)):
+        workload = {"unexplained": None, "contributions": list(contributions), "step_a_ns": 10000, "delta_ns": 600,
+                    "delta_ci_ns": interval}
         return regressions.judge(answer, workload)[0]
 
     answer = {"kinds": ["cpu_function_added"], "name": "fill", "where": "forward"}
@@ -52,6 +53,10 @@ def check_judge():
     assert said(answer, dict(right, where="backward")) == regressions.WRONG
     assert said(answer, dict(right, delta_ns=-500)) == regressions.WRONG
     assert said(answer, dict(right, named=False)) == regressions.MISSED
+    maybe, noise = dict(answer, maybe=True), (-100, 1300)
+    assert said(maybe) == said(answer, interval=noise) == regressions.MISSED
+    assert said(maybe, interval=noise) == regressions.NONE
+    assert said(maybe, other, interval=noise) == regressions.WRONG
     beside = dict(answer, kinds=["kernel_slower"], name="AllReduce", where="")
     slower = contribution("kernel_slower", "gemm", "backward")
     assert said(beside, slower) == regressions.WRONG  # nothing says that it is the all-reduce
