@@ -137,12 +137,12 @@ static void contributions_judge(struct contributions *all)
         item->half = diff_units_half(&item->estimate, 2 * all->candidates);
         item->nearest = 0;
         item->named = contributions_told(job, &item->estimate, item->half, busy);
-        double nearest = item->estimate.nearest;
-        if (item->named || !contributions_executes_more(all, item))
+        double certain = item->named ? 0 : contributions_executes_more(all, item);
+        if (!(certain > 0) || certain < floor)
             continue;
         item->named = contributions_told(job, &item->estimate,
-                                         fabs(item->estimate.delta) - fabs(nearest), busy);
-        item->nearest = item->named ? nearest : 0;
+                                         fabs(item->estimate.delta) - certain, busy);
+        item->nearest = item->named ? copysign(certain, item->estimate.nearest) : 0;
     }
 }
 

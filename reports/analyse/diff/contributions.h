@@ -39,8 +39,9 @@ struct contributions {
 // Is it one to be told, at `half` of the width of its interval? busy: by how much the busy time of its groups changed.
 bool contributions_told(const struct diff_job *job, const struct diff_estimate *estimate, double half, double busy);
 void contributions_estimate(struct contributions *all, size_t from, size_t end);
-// contributions_executions.c: does each window of one side execute more of it than each of the other?
-bool contributions_executes_more(const struct contributions *all, const struct contributions_item *item);
+// contributions_executions.c: what the executions take, of the side that it changed towards, that each of its windows has beyond
+// each of the other side's; at most estimate.nearest. 0: none.
+double contributions_executes_more(const struct contributions *all, const struct contributions_item *item);
 // contributions_places.c: what no named item holds, but is told from noise as the sum of a place, becomes an item.
 void contributions_places(struct contributions *all);
 // contributions_label.c. members: largest change first.

@@ -93,7 +93,7 @@ static void first_values(const struct diff_job *job, const struct diff_contribut
 }
 
 // Every launch of one side takes more than every launch of the other, by more than the launches of
-// either side lie apart.
+// either side lie apart. One launch a side says nothing of that.
 static bool first_apart(double *const values[2], size_t count, double delta)
 {
     double least[2] = {INFINITY, INFINITY}, most[2] = {-INFINITY, -INFINITY};
@@ -103,7 +103,7 @@ static bool first_apart(double *const values[2], size_t count, double delta)
             most[side] = fmax(most[side], values[side][i]);
         }
     double between = delta > 0 ? least[1] - most[0] : least[0] - most[1];
-    return count > 0 && between > fmax(most[0] - least[0], most[1] - least[1]);
+    return count > 1 && between > fmax(most[0] - least[0], most[1] - least[1]);
 }
 
 static int first_compare(const void *left, const void *right)
@@ -240,6 +240,7 @@ void diff_first(struct diff_job *job)
         alignment_free(workload.alignment);
     }
     if (!ret->part_count)
-        ret->why_not = "no part of it differs in all traced launches alike";
+        ret->why_not = ret->pairs == 1 ? "one traced launch a side does not tell which part of it differs"
+                                       : "no part of it differs in all traced launches alike";
     diff_units_clear(&first.units);
 }

@@ -2,8 +2,10 @@
 // The ranks that came last, of all traced launches of a side, and which of them are no noise: some
 // rank always comes last. Pure but for the launches it is given.
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/diff/gpu_path.h"
 
@@ -55,14 +57,14 @@ static void stragglers_first(struct diff_job *job, const struct launch_trace *tr
 void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace,
                          struct host_path *host, struct cost_tree *tree)
 {
-    struct straggler found[STRAGGLERS_MAX];
     struct diff_workload *workload = job->workload;
     bool first = true;
     for (size_t i = 0; i < workload->straggler_count; i++)
         first &= workload->stragglers[i].side != trace->side;
+    // Every rank of the later launches: one that is told must have been late in all of them.
+    struct straggler *found = xcalloc(trace->rank_count + STRAGGLERS_MAX, sizeof *found);
     size_t count = first ? stragglers_find(trace, host, tree, found, STRAGGLERS_MAX)
-                         : stragglers_count(trace, tree, found, STRAGGLERS_MAX);
-    count = count < STRAGGLERS_MAX ? count : STRAGGLERS_MAX;
+                         : stragglers_count(trace, tree, found, trace->rank_count);
     if (first)
         stragglers_first(job, trace, found, count);
     for (size_t i = 0; i < count; i++) {
@@ -76,6 +78,7 @@ void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace,
         of->variance += found[i].variance;
         of->cost_ns += ((double)found[i].exposed_ns_step - of->cost_ns) / (double)of->launches;
     }
+    free(found);
 }
 
 // More often than on the other side, and it costs more than there: of a rank whose share is small.

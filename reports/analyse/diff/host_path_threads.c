@@ -81,7 +81,10 @@ static void host_shorts_fill(const struct host_path *path, struct host_thread *t
     size_t off = 0;
     for (size_t i = 0; period && i + 1 < thread->tick_count; i++) {
         const struct host_tick *tick = &thread->ticks[i], *next = tick + 1;
-        int64_t distance = next->at - tick->at, periods = (distance + period / 2) / period;
+        int64_t distance;
+        if (__builtin_sub_overflow(next->at, tick->at, &distance) || distance > (SHORT_MAX + 2) * period)
+            continue;
+        int64_t periods = (distance + period / 2) / period;
         while (off < thread->off_count && thread->offs[off].end <= tick->at)
             off++;
         bool gap = off < thread->off_count && thread->offs[off].begin < next->at;

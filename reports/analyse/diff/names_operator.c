@@ -10,6 +10,8 @@
 #include "reports/analyse/diff/names.h"
 
 enum { OPERATOR_LENGTH_MIN = 3, OPERATOR_LENGTH_MAX = 31 };
+// Compared for thousands of pairs, and names may have 64 KB: words of generated ones, bytes of the others.
+enum { OPERATOR_WORDS_MAX = 64, OPERATOR_TEXT_MAX = 2048 };
 
 // Words of generated names that are no work, or everybody's.
 static const char *const operator_none[] = {"backward", "forward", "native", "view",     "transpose", "permute", "clone", "copy",
@@ -37,13 +39,18 @@ bool names_operator_shared(const char *a, const char *b)
         words = operator_words(b);
         other = a;
     }
-    while (words && *words) {
+    char text[OPERATOR_TEXT_MAX];
+    size_t size = words ? strnlen(other, sizeof text - 1) : 0;
+    if (size)
+        memcpy(text, other, size);
+    text[size] = '\0';
+    for (int left = OPERATOR_WORDS_MAX; words && *words && left > 0; left--) {
         char word[OPERATOR_LENGTH_MAX + 1];
         size_t len = strcspn(words, "_");
         if (len >= OPERATOR_LENGTH_MIN && len <= OPERATOR_LENGTH_MAX) {
             memcpy(word, words, len);
             word[len] = '\0';
-            if (!operator_is_none(word) && strcasestr(other, word))
+            if (!operator_is_none(word) && strcasestr(text, word))
                 return true;
         }
         words += len + (words[len] == '_');

@@ -306,8 +306,8 @@ static size_t find(const struct launch_trace *trace, const struct cost_tree *tre
     arrivals_load(&search);
     lates_find(&search);
     stragglers_exposed(&search);
-    if (stragglers_sum(&search, tree, all))
-        for (; count < max && count < trace->rank_count && all[count].last_count; count++) {
+    if (stragglers_sum(&search, tree, all)) // who is only counted counts as well where it never came last
+        for (; count < max && count < trace->rank_count && (all[count].last_count || !names); count++) {
             ret[count] = all[count];
             uint32_t rank = ret[count].rank;
             if (!names || ret[count].excess <= 0)

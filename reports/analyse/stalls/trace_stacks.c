@@ -104,7 +104,8 @@ static int used_read(struct store *store, const char *sql, const struct stacks_u
         if (skipped < STACKS_SKIP_MAX && rc <= 0)
             return rc;
         sqlite3_reset(stmt);
-        next = used_next(used, id + 1);
+        // Of a damaged table: behind the largest id there is none, and what is no number comes last and reads as 0.
+        next = id >= next && id < used->max ? used_next(used, id + 1) : 0;
     }
     return 0;
 }
