@@ -328,10 +328,12 @@ def share_of(results, verdicts):
     return count, len(results), percent(count / len(results)) if results else "-"
 
 
-def page(results, path):
-    """docs/PLANTS.md. path: where it goes; None: stores were judged again."""
+def page(results, path, earlier=0):
+    """docs/PLANTS.md. path: where it goes; None: stores were judged again, but for so many earlier results."""
     command = ("`ci/plants --regressions --all --keep DIR` and, from those stores, "
                "`ci/plants --regressions --again --keep DIR --write docs/PLANTS.md`")
+    if earlier:
+        command += " (%d runs, whose stores were not kept, as they were judged when they ran)" % earlier
     if path:
         command = "`ci/plants --regressions --all --write %s`" % path
     known, rows, absent = answers(), [], {}
