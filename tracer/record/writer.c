@@ -9,7 +9,7 @@
 
 enum {
     WRITER_BUSY_MS = 20,      // a reader may hold the store this long before the commit is put off by a second
-    WRITER_BUSY_END_MS = 5000, // at the end it is waited for
+    WRITER_BUSY_END_MS = 60000, // at the end it is waited for: a Perfetto trace of 10 million rows is read in one transaction
     WRITER_BUSY_MAX = 60,     // commits put off in a row
 };
 
