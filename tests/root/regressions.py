@@ -20,8 +20,12 @@ KEYS = {"what", "workload", "plant", "kinds", "name", "where", "strength", "need
 
 
 def check_answers():
+    with open(os.path.join(ROOT, "reports", "analyse", "diff", "diff_words.c"), encoding="utf-8") as file:
+        known = set(re.findall(r'\] = \{"([a-z_]+)"', file.read()))
+    assert "kernel_slower" in known, known
     for name, answer in regressions.answers().items():
         assert KEYS <= set(answer), "%s lacks %s" % (name, KEYS - set(answer))
+        assert set(answer["kinds"]) <= known, "%s: no such kind: %s" % (name, set(answer["kinds"]) - known)
         re.compile(answer["name"])
         workload = answer["workload"]
         assert workload.get("steps") or (workload["program"], workload["model"]) in regressions.STEPS, name
