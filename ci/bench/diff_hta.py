@@ -235,6 +235,13 @@ def ranked(runs, workload):
         yield row if one else [*row, ""]
 
 
+def has_hta(python):
+    try:
+        return subprocess.run([python, "-c", "import hta.trace_diff"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+    except OSError:  # no such interpreter
+        return False
+
+
 def main():
     parser = argparse.ArgumentParser(description="HTA and upgate diff on the same pair")
     parser.add_argument("old")
@@ -249,7 +256,7 @@ def main():
         if not os.path.exists(path):
             print("%s: '%s' is missing" % (sys.argv[0], path), file=sys.stderr)
             sys.exit(2)
-    if subprocess.run([args.python, "-c", "import hta.trace_diff"], stderr=subprocess.DEVNULL, check=False).returncode:
+    if not has_hta(args.python):
         print("HTA is missing: %s cannot import it; python3 -m venv VENV && VENV/bin/pip install HolisticTraceAnalysis, "
               "then --python VENV/bin/python" % args.python, file=sys.stderr)
         sys.exit(SKIP)
