@@ -24,7 +24,6 @@ import rig
 sys.path.insert(0, os.path.join(rig.ROOT, "tests/e2e"))
 import diff_store  # noqa: E402
 
-UPGATE = os.path.join(os.environ.get("UPGATE_BUILD") or os.path.join(rig.ROOT, "build/release"), "upgate")
 MODES = {"plain": {}, "host": {"host": True}, "autograd": {"host": True, "autograd": True}, "scrambled": {"names": "scrambled"},
          "scrambled-host": {"names": "scrambled", "host": True}}
 FIRST, THREE, MISSED, WRONG = "first", "first three", "missed", "wrong"
@@ -64,7 +63,7 @@ def work(job):
                 except ValueError:  # it cannot be as strong
                     results.append((plant, seed, mode, strength, None, ""))
                     continue
-                done = subprocess.run([UPGATE, "diff", "--format", "json", path], capture_output=True, text=True, timeout=120, check=False)
+                done = subprocess.run([rig.UPGATE, "diff", "--format", "json", path], capture_output=True, text=True, timeout=120, check=False)
                 if done.returncode not in (0, 1, 3):
                     raise SystemExit(f"upgate diff of {plant}, seed {seed}, {mode}: exit {done.returncode}: {done.stderr[-300:]}")
                 workload = json.loads(done.stdout)["workloads"][0]
@@ -118,6 +117,11 @@ def main():
     parser.add_argument("--json", action="store_true", help="a line a store instead of the table")
     options = parser.parse_args()
     modes = options.modes.split(",")
+    unknown = [mode for mode in modes if mode not in MODES]
+    if unknown:
+        parser.error("no mode '%s'; there are %s" % (unknown[0], ", ".join(MODES)))
+    if not os.path.exists(rig.UPGATE):
+        parser.error("'%s' is missing; build first, or set UPGATE_BUILD" % rig.UPGATE)
     strengths = [float(word) for word in options.strengths.split(",")]
     jobs, seeds = [], numbers(options.seeds)
     for plant in options.plants or diff_store.PLANTS:
