@@ -11,15 +11,8 @@
 // "704 -> 631 us", "704 us -> 1.2 ms"; a side that has none is "nothing".
 static char *collectives_times(double a, double b)
 {
-    char *from = a > 0 ? diff_text_time(a) : xstrdup("nothing"),
-         *to = b > 0 ? diff_text_time(b) : xstrdup("nothing");
-    char *blank = strrchr(from, ' '), *unit = strrchr(to, ' ');
-    if (blank && unit && strcmp(blank, unit) == 0)
-        *blank = 0;
-    char *text = xasprintf("%s -> %s", from, to);
-    free(from);
-    free(to);
-    return text;
+    return diff_text_join(a > 0 ? diff_text_time(a) : xstrdup("nothing"), " -> ",
+                          b > 0 ? diff_text_time(b) : xstrdup("nothing"));
 }
 
 // "704 -> 631 us of it exposed"

@@ -27,19 +27,23 @@ char *diff_text_delta(double ns)
     return xasprintf("%s%s", ns >= 0 ? "+" : "-", unit_format_ns(number, sizeof number, fabs(ns)));
 }
 
+char *diff_text_join(char *from, const char *word, char *to)
+{
+    char *blank = strrchr(from, ' '), *unit = strrchr(to, ' ');
+    if (blank && unit && strcmp(blank, unit) == 0)
+        *blank = 0;
+    char *text = xasprintf("%s%s%s", from, word, to);
+    free(from);
+    free(to);
+    return text;
+}
+
 char *diff_text_interval(const struct diff_contribution *contribution)
 {
     if (!isfinite(contribution->ci_lo_ns) || !isfinite(contribution->ci_hi_ns))
         return xstrdup("-");
-    char *lo = diff_text_delta(contribution->ci_lo_ns),
-         *hi = diff_text_delta(contribution->ci_hi_ns);
-    char *blank = strrchr(lo, ' '), *unit = strrchr(hi, ' ');
-    if (blank && unit && strcmp(blank, unit) == 0)
-        *blank = 0; // "+1.1 to +1.3 ms"
-    char *text = xasprintf("%s to %s", lo, hi);
-    free(lo);
-    free(hi);
-    return text;
+    return diff_text_join(diff_text_delta(contribution->ci_lo_ns), " to ",
+                          diff_text_delta(contribution->ci_hi_ns));
 }
 
 char *diff_text_share(double share)

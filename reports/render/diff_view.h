@@ -38,6 +38,8 @@ char *diff_text_headline(const struct diff_workload *workload); // "dlrm-train: 
                                                                 // ms (+25.3 %, 24.1 to 26.6 %)"
 char *diff_text_time(double ns);                                // "-" when not measured
 char *diff_text_delta(double ns);                               // "+1.2 ms"
+// Both with the word between them, a unit they share once: "+1.1", " to ", "+1.3 ms". Frees both.
+char *diff_text_join(char *from, const char *word, char *to);
 char *diff_text_interval(const struct diff_contribution *contribution); // "+1.1 to +1.3 ms"
 char *diff_text_share(double share);                                    // "41 %"
 char *diff_text_title(
