@@ -320,7 +320,7 @@ def summary(results):
 def machines(results):
     """A line for each machine, with the number of its runs."""
     where = [r["machine"] for r in results if r.get("machine")]
-    return "\n".join("- %s: %d runs" % (one, where.count(one)) for one in sorted(set(where)))
+    return "\n".join("- %s: %d run%s" % (one, where.count(one), "" if where.count(one) == 1 else "s") for one in sorted(set(where)))
 
 
 def share_of(results, verdicts):
@@ -331,9 +331,9 @@ def share_of(results, verdicts):
 def page(results, path, earlier=0):
     """docs/PLANTS.md. path: where it goes; None: stores were judged again, but for so many earlier results."""
     command = ("`ci/plants --regressions --all --keep DIR` and, from those stores, "
-               "`ci/plants --regressions --again --keep DIR --write docs/PLANTS.md`")
+               "`ci/plants --regressions --again --keep DIR%s --write docs/PLANTS.md`" % (" --results FILE" if earlier else ""))
     if earlier:
-        command += " (%d runs, whose stores were not kept, as they were judged when they ran)" % earlier
+        command += " (FILE: %d runs, whose stores were not kept, as they were judged when they ran)" % earlier
     if path:
         command = "`ci/plants --regressions --all --write %s`" % path
     known, rows, absent = answers(), [], {}
