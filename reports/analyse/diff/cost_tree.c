@@ -30,7 +30,7 @@ struct cost_tree_memory {
     struct cost_table children, texts;
     const char **text; // by index of texts
     struct cost_places *places;
-    size_t node_capacity, window_capacity, row_capacity, late_capacity, text_capacity;
+    size_t node_capacity, window_capacity, row_capacity, late_capacity, text_capacity, overlap_capacity;
     uint32_t *first;  // after cost_tree_finish
     int64_t *below;
 };
@@ -316,8 +316,12 @@ void cost_tree_beside(struct cost_tree *tree, const struct cost_beside *beside)
 void cost_tree_overlap(struct cost_tree *tree, uint32_t node, const struct cost_overlap *overlap)
 {
     if (node >= tree->overlap_count) {
-        size_t count = tree->node_count > node ? tree->node_count : (size_t)node + 1;
-        tree->overlaps = xrealloc(tree->overlaps, count * sizeof *tree->overlaps);
+        // Room for all nodes there can be before nodes grow again: leaves that are new come one at a time.
+        size_t count = (size_t)node + 1, *capacity = &tree->memory->overlap_capacity;
+        if (count > *capacity) {
+            *capacity = tree->memory->node_capacity > node ? tree->memory->node_capacity : count;
+            tree->overlaps = xrealloc(tree->overlaps, *capacity * sizeof *tree->overlaps);
+        }
         memset(tree->overlaps + tree->overlap_count, 0, (count - tree->overlap_count) * sizeof *tree->overlaps);
         tree->overlap_count = count;
     }
