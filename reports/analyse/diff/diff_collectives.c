@@ -11,7 +11,11 @@
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/diff/names.h"
 
-enum { COLLECTIVES_MAX = 64, COLLECTIVES_WAYS = 4, COLLECTIVES_NAME_MAX = 60 };
+enum {
+    COLLECTIVES_WAYS = 24, // NCCL has 7 algorithms and 3 protocols, and there is the one not told
+    COLLECTIVES_WAYS_TOLD = 4,
+    COLLECTIVES_NAME_MAX = 60
+};
 
 struct collectives_way { // an algorithm with a protocol
     const char *how;
@@ -21,6 +25,11 @@ struct collectives_way { // an algorithm with a protocol
 struct collectives_sum {
     struct diff_collective of;
     struct collectives_way ways[2][COLLECTIVES_WAYS];
+};
+
+struct collectives_sums { // as many as there are: names of kernels differ where NCCL tells nothing
+    struct collectives_sum *all;
+    size_t count, capacity;
 };
 
 // NCCL chooses another protocol (LL, LL128, Simple) and algorithm about there.
@@ -47,16 +56,19 @@ static const char *collectives_split(struct diff_job *job, const char *name, con
     return arena_copy(job->arena, label);
 }
 
-static struct collectives_sum *collectives_find(struct collectives_sum *sums, size_t *count,
-                                                const char *name, const char *size)
+static struct collectives_sum *collectives_find(struct collectives_sums *sums, const char *name,
+                                                const char *size)
 {
-    for (size_t i = 0; i < *count; i++)
-        if (strcmp(sums[i].of.name, name) == 0 && strcmp(sums[i].of.size, size) == 0)
-            return &sums[i];
-    if (*count == COLLECTIVES_MAX)
-        return NULL;
-    sums[*count].of = (struct diff_collective){.name = name, .size = size};
-    return &sums[(*count)++];
+    for (size_t i = 0; i < sums->count; i++)
+        if (strcmp(sums->all[i].of.name, name) == 0 && strcmp(sums->all[i].of.size, size) == 0)
+            return &sums->all[i];
+    if (sums->count == sums->capacity) {
+        sums->capacity = sums->capacity ? 2 * sums->capacity : 16;
+        sums->all = xrealloc(sums->all, sums->capacity * sizeof *sums->all);
+    }
+    struct collectives_sum *sum = &sums->all[sums->count++];
+    *sum = (struct collectives_sum){.of = {.name = name, .size = size}};
+    return sum;
 }
 
 static void collectives_way_add(struct collectives_way *ways, const char *how, double ns)
@@ -83,8 +95,7 @@ static struct cost_row collectives_row(const struct diff_job *job, int side, uin
     return sum;
 }
 
-static size_t collectives_side(struct diff_job *job, int side, struct collectives_sum *sums,
-                               size_t count)
+static void collectives_side(struct diff_job *job, int side, struct collectives_sums *sums)
 {
     const struct cost_tree *tree = job->workload->trees[side];
     const struct diff_units *units = &job->units;
@@ -101,15 +112,12 @@ static size_t collectives_side(struct diff_job *job, int side, struct collective
             continue;
         const char *name = collectives_split(job, node->name, &how);
         struct collectives_sum *sum =
-            collectives_find(sums, &count, name, collectives_size(node->shape.bytes));
-        if (!sum)
-            continue;
+            collectives_find(sums, name, collectives_size(node->shape.bytes));
         sum->of.count[side] += (double)row.count / steps;
         sum->of.busy_ns[side] += factor * (double)row.busy_ns;
         sum->of.exposed_ns[side] += factor * (double)row.ns;
         collectives_way_add(sum->ways[side], how, (double)row.busy_ns);
     }
-    return count;
 }
 
 static int way_compare(const void *left, const void *right)
@@ -130,7 +138,7 @@ static void collectives_ways(struct diff_job *job, struct collectives_sum *sum)
             continue;
         }
         qsort(ways, COLLECTIVES_WAYS, sizeof *ways, way_compare);
-        for (size_t i = 0; i < COLLECTIVES_WAYS && ways[i].how; i++)
+        for (size_t i = 0; i < COLLECTIVES_WAYS_TOLD && ways[i].how; i++)
             strbuf_add(&text, "%s%s", text.len ? ", " : "", ways[i].how);
         sum->of.how[side] = text.text ? arena_copy(job->arena, text.text) : "";
         strbuf_free(&text);
@@ -168,18 +176,18 @@ static const char *collectives_version(struct diff_job *job, int side)
 void diff_collectives(struct diff_job *job)
 {
     struct diff_workload *workload = job->workload;
-    struct collectives_sum *sums = xcalloc(COLLECTIVES_MAX, sizeof *sums);
-    size_t count = 0;
+    struct collectives_sums sums = {0};
     for (int side = 0; side < 2; side++)
-        count = collectives_side(job, side, sums, count);
+        collectives_side(job, side, &sums);
+    size_t count = sums.count;
     workload->collectives = arena_alloc(job->arena, count + 1, sizeof *workload->collectives);
     for (size_t i = 0; i < count; i++) {
-        collectives_ways(job, &sums[i]);
-        workload->collectives[i] = sums[i].of;
+        collectives_ways(job, &sums.all[i]);
+        workload->collectives[i] = sums.all[i].of;
     }
     workload->collective_count = count;
     qsort(workload->collectives, count, sizeof *workload->collectives, collectives_compare);
     for (int side = 0; side < 2 && count; side++)
         workload->nccl_version[side] = collectives_version(job, side);
-    free(sums);
+    free(sums.all);
 }
