@@ -27,14 +27,17 @@ bool diff_first_wanted(const struct diff_job *job)
     return of->cold_lo * of->cold_hi > 0 && !(of->cold_lo <= hi && of->cold_hi >= lo);
 }
 
-// The first step of a rank, if it is the launch's first one and lies in what was recorded.
-static bool first_window(const struct launch_trace *trace, uint32_t rank,
+// The first step of a rank, if it is the launch's first one and lies in what was recorded. Steps are
+// by rank: *step goes on from where the rank before was found.
+static bool first_window(const struct launch_trace *trace, uint32_t rank, size_t *step,
                          struct launch_window *ret)
 {
-    const struct launch_step *first = NULL;
-    for (size_t i = 0; i < trace->step_count && !first; i++)
-        first = trace->steps[i].rank == rank ? &trace->steps[i] : NULL;
-    if (!first || first->idx != 0 || first->end <= first->begin)
+    while (*step < trace->step_count && trace->steps[*step].rank < rank)
+        (*step)++;
+    if (*step == trace->step_count || trace->steps[*step].rank != rank)
+        return false;
+    const struct launch_step *first = &trace->steps[*step];
+    if (first->idx != 0 || first->end <= first->begin)
         return false;
     bool recorded = false;
     for (size_t i = 0; i < trace->cold_count; i++)
@@ -53,11 +56,12 @@ void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree)
     first.windows = xcalloc(trace->rank_count + 1, sizeof *first.windows);
     first.ranks = xcalloc(trace->rank_count + 1, sizeof *first.ranks);
     first.window_count = 0;
+    size_t step = 0;
     for (uint32_t rank = 0; rank < trace->rank_count; rank++) {
         first.ranks[rank] = trace->ranks[rank];
         first.ranks[rank].window_first = (uint32_t)first.window_count;
         first.ranks[rank].window_count =
-            first_window(trace, rank, &first.windows[first.window_count]);
+            first_window(trace, rank, &step, &first.windows[first.window_count]);
         first.window_count += first.ranks[rank].window_count;
     }
     if (first.window_count) {
