@@ -18,6 +18,7 @@ import diff_store  # noqa: E402
 import diff_store_model  # noqa: E402
 
 UPGATE = os.path.abspath(os.path.join(os.environ.get("UPGATE_BUILD", "build/release"), "upgate"))
+SOURCE = os.environ.get("UPGATE_SOURCE", os.getcwd())
 WORK = tempfile.mkdtemp(prefix="upgate-diff-")
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("UPGATE_")}
 
@@ -177,6 +178,27 @@ def test_first_step():
     # What all steps spend more on is explained there alone.
     diff_store.write("kernel_slower", path("all.db"), pairs=5, couples=6)
     assert document("all.db")["first_step"]["contributions"] == []
+
+
+def members(value):
+    """All names of a document but those of the decomposition, which are the classes."""
+    if isinstance(value, list):
+        return set().union(*map(members, value))
+    if not isinstance(value, dict):
+        return set()
+    return set(value).union(*(members(item) for name, item in value.items() if name != "decomposition"))
+
+
+def test_document_is_described():
+    """docs/SCHEMA.md has every member: scripts rely on them."""
+    text = open(os.path.join(SOURCE, "docs/SCHEMA.md")).read()
+    described = set(re.findall(r"\w+", text.split("upgate.diff/1     {", 1)[1].split("```", 1)[0]))
+    found = set()
+    for plant in ("allreduce_beside", "straggler", "cold_start"):
+        diff_store.write(plant, path("members.db"), host=True, pairs=5, couples=6)
+        found |= members(document("members.db"))
+    assert {"beside_cause", "collectives", "why_ns", "launches_ns", "phases"} <= found, found
+    assert found <= described, found - described
 
 
 def test_same_store_same_answer():
