@@ -130,6 +130,8 @@ void diff_launches_make(struct diff_job *job);
 void diff_launches_add(const struct diff_job *job, const struct align_group *group,
                        double *const ns[2]);
 double diff_launches_sum(const struct diff_job *job, const struct align_group *group, int side);
+// Does the host launch it or wait in it? Each execution is recorded then, not sampled.
+bool diff_is_counted(const struct cost_node *leaf);
 // Fills groups[alignment->count].
 void diff_groups_make(struct diff_job *job, struct diff_group *groups);
 // Sums the windows of a group per unit into ns[2][units.count].
@@ -144,6 +146,7 @@ void diff_collectives(struct diff_job *job); // diff_collectives.c: collectives 
 void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace,
                          struct host_path *host, struct cost_tree *tree);
 void diff_stragglers_judge(struct diff_job *job);
+struct diff_straggler *diff_straggler_of(const struct diff_workload *workload, int side, int32_t rank);
 // diff_late.c: whether the difference is one rank that comes late: workload->late, and evidence.
 void diff_late(struct diff_job *job);
 void diff_typical(struct diff_job *job); // what a timeline shows

@@ -16,15 +16,6 @@ static const double late_most = 0.5, late_errors = 3;
 // was added: the rest is the collective's own.
 static const double late_half = 0.5;
 
-static struct diff_straggler *late_find(const struct diff_workload *workload, int side,
-                                              int32_t rank)
-{
-    for (size_t i = 0; i < workload->straggler_count; i++)
-        if (workload->stragglers[i].side == side && workload->stragglers[i].rank == rank)
-            return &workload->stragglers[i];
-    return NULL;
-}
-
 static bool late_mostly(const struct diff_straggler *last)
 {
     double count = (double)last->collectives, error = sqrt(late_most * (1 - late_most) / count);
@@ -54,7 +45,7 @@ static bool late_is_cause(const struct diff_contribution *contribution, const ch
 // What the others wait more for it than for the same rank of the other side, untraced.
 static double late_wait(const struct diff_workload *workload, const struct diff_straggler *last)
 {
-    const struct diff_straggler *before = late_find(workload, !last->side, last->rank);
+    const struct diff_straggler *before = diff_straggler_of(workload, !last->side, last->rank);
     double wait = last->wait_ns / workload->traced_ratio[last->side];
     return wait - (before ? before->wait_ns / workload->traced_ratio[!last->side] : 0);
 }
@@ -115,7 +106,7 @@ void diff_late(struct diff_job *job)
     if (!contribution)
         return;
     workload->late = late_text(job, last);
-    late_find(workload, last->side, last->rank)->told = true; // it is the difference
+    diff_straggler_of(workload, last->side, last->rank)->told = true; // it is the difference
     if (contribution->evidence_count < DIFF_EVIDENCE_MAX) {
         const char **evidence = arena_alloc(job->arena, DIFF_EVIDENCE_MAX, sizeof *evidence);
         evidence[0] = workload->late;

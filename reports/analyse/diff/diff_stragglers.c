@@ -17,8 +17,7 @@ static const double stragglers_errors = 3;
 // Of a step: a wait that costs less is not worth a line, whoever it is for.
 static const double stragglers_cost = 0.005;
 
-static struct diff_straggler *stragglers_of(const struct diff_workload *workload, int side,
-                                            int32_t rank)
+struct diff_straggler *diff_straggler_of(const struct diff_workload *workload, int side, int32_t rank)
 {
     for (size_t i = 0; i < workload->straggler_count; i++)
         if (workload->stragglers[i].side == side && workload->stragglers[i].rank == rank)
@@ -70,7 +69,7 @@ void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace,
         stragglers_first(job, trace, found, count);
     for (size_t i = 0; i < count; i++) {
         struct diff_straggler *of =
-            stragglers_of(workload, trace->side, stragglers_rank(trace, found[i].rank));
+            diff_straggler_of(workload, trace->side, stragglers_rank(trace, found[i].rank));
         if (!of)
             continue;
         of->launches++;
@@ -104,7 +103,7 @@ void diff_stragglers_judge(struct diff_job *job)
         bool often = one->ahead == one->launches && // one launch where the machine favours a rank is none
                      one->excess > stragglers_errors * sqrt(one->variance);
         bool differs = one->ahead == one->launches &&
-                       stragglers_differ(one, stragglers_of(workload, !one->side, one->rank), cost);
+                       stragglers_differ(one, diff_straggler_of(workload, !one->side, one->rank), cost);
         one->told = one->launches > 0 && (often || differs) && one->cost_ns >= cost;
     }
 }
