@@ -13,11 +13,6 @@
 
 enum { EXECUTIONS_PAIRS_MIN = 2, EXECUTIONS_UNITS_MIN = 10 }; // one pair may differ by the launches themselves
 
-static bool executions_known(const struct cost_node *leaf)
-{
-    return leaf->kind == COST_KERNEL || leaf->kind == COST_GRAPH || leaf->kind == COST_TRANSFER || leaf->kind == COST_SYNC;
-}
-
 // counts[unit] += executions of a group on one side. False: it holds what is not counted.
 static bool executions_add(const struct diff_job *job, const struct align_group *group, int side, double *counts)
 {
@@ -25,7 +20,7 @@ static bool executions_add(const struct diff_job *job, const struct align_group 
     const uint32_t *leaves = side ? group->b : group->a;
     size_t count = side ? group->count_b : group->count_a;
     for (size_t i = 0; i < count; i++) {
-        if (!executions_known(&tree->nodes[leaves[i]]))
+        if (!diff_is_counted(&tree->nodes[leaves[i]]))
             return false;
         for (uint32_t r = job->first[side][leaves[i]]; r < job->first[side][leaves[i] + 1]; r++) {
             uint32_t unit = job->units.of_window[side][tree->rows[r].window];

@@ -60,10 +60,15 @@ static struct launches_name *launches_name(struct launches_names *names, const c
     return &names->of[names->normal[raw]];
 }
 
+bool diff_is_counted(const struct cost_node *leaf)
+{
+    return leaf->kind == COST_KERNEL || leaf->kind == COST_GRAPH || leaf->kind == COST_TRANSFER || leaf->kind == COST_SYNC;
+}
+
 static bool launches_own(const struct align_group *group, const struct cost_node *leaf)
 {
     bool only = group->match == ALIGN_ONLY_A || group->match == ALIGN_ONLY_B;
-    return only && (leaf->kind == COST_KERNEL || leaf->kind == COST_GRAPH || leaf->kind == COST_TRANSFER || leaf->kind == COST_SYNC);
+    return only && diff_is_counted(leaf);
 }
 
 static uint32_t *launches_groups(const struct alignment *alignment, const struct cost_tree *tree, int side)
@@ -89,7 +94,7 @@ static struct launches_names launches_count(const struct diff_job *job)
             const struct cost_tree *tree = job->workload->trees[side];
             for (size_t k = 0; k < (side ? group->count_b : group->count_a); k++) {
                 const struct cost_node *leaf = &tree->nodes[(side ? group->b : group->a)[k]];
-                if (leaf->kind != COST_KERNEL && leaf->kind != COST_GRAPH && leaf->kind != COST_TRANSFER && leaf->kind != COST_SYNC)
+                if (!diff_is_counted(leaf))
                     continue;
                 struct launches_name *name = launches_name(&names, leaf->name);
                 double count = (double)leaf->count / job->units.total_steps[side];
