@@ -243,7 +243,9 @@ void diff_first(struct diff_job *job)
         ret->pairs = first.units.pairs;
         alignment_free(workload.alignment);
     }
-    if (!ret->part_count)
+    if (!ret->pairs)
+        ret->why_not = "no pair of traced launches has both first steps";
+    else if (!ret->part_count)
         ret->why_not = ret->pairs == 1 ? "one traced launch a side does not tell which part of it differs"
                                        : "no part of it differs in all traced launches alike";
     diff_units_clear(&first.units);
