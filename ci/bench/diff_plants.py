@@ -4,6 +4,7 @@
 A store's answer is right first (kind, name, place and sign of what is named first), right in the first three, missed (nothing
 else is named), or wrong (something else is named first and the plant is not among the first three). Plants that cost nothing, and A/A stores, are
 right when nothing is named. A plant that cannot be as strong as asked is left out and counted.
+Exit 1 where fewer than 95 % of those as planted or of 3 % and more are right first, or more than 1 % of the A/A stores (and more than one) name anything.
 
     python3 ci/bench/diff_plants.py [--seeds 101-106] [--modes plain,host,autograd,scrambled] [--strengths 0,0.03,0.1,0.3]
         [--aa 40] [--jobs 2] [--plants NAME ...] [--json]
@@ -28,6 +29,7 @@ MODES = {"plain": {}, "host": {"host": True}, "autograd": {"host": True, "autogr
          "scrambled-host": {"names": "scrambled", "host": True}}
 FIRST, THREE, MISSED, WRONG = "first", "first three", "missed", "wrong"
 WORDS = FIRST, THREE, MISSED, WRONG
+FIRST_LEAST, STRONG, ACCUSED_MOST = 0.95, 0.03, 0.01  # of the strong ones; of a step; of A/A: intervals hold 99 % for all together
 
 
 def text(contribution):
@@ -98,6 +100,12 @@ def print_table(results, aa):
         print(f"A/A: {wrong} of {len(aa)} stores name anything")
 
 
+def kept_limits(results, aa):
+    strong = [word for _, _, _, strength, word, _ in results if word and (strength == 0 or strength >= STRONG)]
+    accused = sum(word == WRONG for *_, word, _ in aa)
+    return strong.count(FIRST) >= FIRST_LEAST * len(strong) and accused <= max(1, ACCUSED_MOST * len(aa))
+
+
 def show(row, as_json):
     plant, seed, mode, strength, word, said = row
     if as_json:
@@ -138,7 +146,7 @@ def main():
                 show(row, options.json)
     if not options.json:
         print_table(results, aa)
-    return 0
+    return 0 if kept_limits(results, aa) else 1
 
 
 if __name__ == "__main__":
