@@ -297,7 +297,7 @@ void cost_tree_late(struct cost_tree *tree, const struct cost_late *late)
     for (size_t i = tree->late_count; i-- > 0 && i + RECENT >= tree->late_count;) {
         struct cost_late *last = &tree->lates[i];
         if (last->node == late->node && last->gap == late->gap && last->window == late->window) {
-            last->ns += late->ns;
+            last->ns = cost_sum(last->ns, late->ns);
             return;
         }
     }
@@ -326,8 +326,9 @@ void cost_tree_overlap(struct cost_tree *tree, uint32_t node, const struct cost_
         tree->overlap_count = count;
     }
     for (int i = 0; i < 2; i++) {
-        tree->overlaps[node].count[i] += overlap->count[i];
-        tree->overlaps[node].ns[i] += overlap->ns[i];
+        struct cost_overlap *sum = &tree->overlaps[node];
+        sum->count[i] = cost_sum(sum->count[i], overlap->count[i]);
+        sum->ns[i] = cost_sum(sum->ns[i], overlap->ns[i]);
     }
 }
 

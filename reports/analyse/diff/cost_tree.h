@@ -131,7 +131,7 @@ void cost_tree_place(struct cost_tree *tree, uint32_t node, double position);
 void cost_tree_late(struct cost_tree *tree, const struct cost_late *late);
 void cost_tree_beside(struct cost_tree *tree, const struct cost_beside *beside);
 void cost_tree_overlap(struct cost_tree *tree, uint32_t node, const struct cost_overlap *overlap);
-// Sorts the rows by node, then window, merging equal ones, and drops nodes without rows below them from nothing: ids stay.
+// Sorts the rows by node, then window, merging equal ones. Nodes without rows stay, and so do ids.
 // After it nothing is added. Rows of node n are rows[first[n]] to rows[first[n + 1]].
 const uint32_t *cost_tree_finish(struct cost_tree *tree);
 // Sum of its own ns and of all below it.

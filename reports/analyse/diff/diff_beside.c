@@ -199,8 +199,8 @@ static void beside_sum(const struct diff_job *job, const struct diff_contributio
 }
 
 // Is it slower by its company alone? The mean execution changes by what both sorts of executions
-// change by themselves, and by what moves from one sort to the other, or what
-// the company does to those that have it. What those alone changed by is the kernel's own.
+// change by themselves, and by what moves from one sort to the other, or what the company does to
+// those that have it. What those alone changed by is the kernel's own.
 static const char *beside_cause(struct diff_contribution *contribution,
                                 const struct cost_overlap sum[2])
 {
