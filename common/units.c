@@ -156,15 +156,6 @@ char *unit_format_bytes(char *buf, size_t size, double bytes)
     return buf;
 }
 
-char *unit_format_pct(char *buf, size_t size, double ratio)
-{
-    if (isnan(ratio))
-        snprintf(buf, size, "-");
-    else
-        snprintf(buf, size, "%+.2f %%", (ratio - 1) * 100);
-    return buf;
-}
-
 char *unit_format_traced(char *text, size_t size, const char *what, const double ratio[2])
 {
     char times[2][32];

@@ -65,7 +65,6 @@ TEST(formatting)
     CHECK_STR(unit_format_ns(buf, sizeof buf, NAN), "-");
     CHECK_STR(unit_format_bytes(buf, sizeof buf, 1536.0 * 1024 * 1024), "1.50 GiB");
     CHECK_STR(unit_format_bytes(buf, sizeof buf, 512), "512 B");
-    CHECK_STR(unit_format_pct(buf, sizeof buf, 1.031), "+3.10 %");
 }
 
 TEST(traced_steps_are_told_in_one_way)
