@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mean with Student t bounds. Outliers widen it, which is what the cross-check looks for.
+// Mean with Student t bounds, and the test of its sign.
 #include "reports/analyse/mean_interval.h"
 
 #include <math.h>
-#include <stddef.h>
+#include <stdlib.h>
 
+#include "common/strings.h"
 #include "reports/analyse/distribution.h"
 #include "reports/analyse/quantile.h"
 
@@ -22,4 +23,34 @@ struct interval mean_interval(const double *values, int count, double alpha)
     result.upper = result.estimate + half;
     result.has_bounds = true;
     return result;
+}
+
+static int mean_by_size(const void *left, const void *right)
+{
+    double a = fabs(*(const double *)left), b = fabs(*(const double *)right);
+    return (a < b) - (a > b);
+}
+
+double mean_sign_p(const double *values, int count)
+{
+    double *sorted = xcalloc((size_t)(count > 0 ? count : 1), sizeof *sorted);
+    double sum = 0, rest = 0, p = 0;
+    int used = 0;
+    for (int i = 0; i < count; i++)
+        if (values[i] != 0)
+            sum += sorted[used++] = values[i];
+    qsort(sorted, (size_t)used, sizeof *sorted, mean_by_size);
+    int exact = used < MEAN_SIGNS_EXACT ? used : MEAN_SIGNS_EXACT;
+    for (int i = exact; i < used; i++)
+        rest += sorted[i] * sorted[i];
+    // Equal on paper must count as equal.
+    double least = sum - 1e-12 * fabs(sum);
+    for (unsigned signs = 0; signs < 1u << exact; signs++) {
+        double flipped = 0;
+        for (int i = 0; i < exact; i++)
+            flipped += signs >> i & 1 ? -sorted[i] : sorted[i];
+        p += rest > 0 ? distribution_normal_cdf((flipped - sum) / sqrt(rest)) : flipped >= least;
+    }
+    free(sorted);
+    return used ? p / (1u << exact) : 1;
 }

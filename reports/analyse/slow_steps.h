@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slow steps of a launch: those that take at least twice the typical one, so each costs a whole
+// step. They are few, and so move no median; what they cost in sum is a claim of its own.
+#ifndef UPGATE_ANALYSE_SLOW_STEPS_H
+#define UPGATE_ANALYSE_SLOW_STEPS_H
+
+#include <stdint.h>
+
+struct slow_steps {
+    int count, of;     // slow ones, of so many steps
+    double typical_ns; // median of all; NAN without a step
+    double lost_ns;    // beyond the typical step, in the slow ones
+    double slow_ns;    // median duration of a slow one; NAN without one
+    int64_t first;     // index of the first slow one; -1
+    int period;        // in steps: they come every so many; 0: no period, or too few to tell
+};
+
+// idx[i] is the index of the step that took durations[i] (> 0). excused[i] of it, or NULL: what the
+// machine took from the step; a step is slow by what is left.
+struct slow_steps slow_steps_find(const int64_t *idx, const double *durations,
+                                  const double *excused, int count);
+// The period of rising indices: three distances of four are one period long, give or take a tenth
+// (or one step). 0: none, or fewer than three distances.
+int slow_steps_period(const int64_t *idx, int count);
+
+#endif

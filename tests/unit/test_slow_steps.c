@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slow steps: counted, what they lose, their period, what the machine is excused for.
+#include "reports/analyse/slow_steps.h"
+
+#include <math.h>
+
+#include "reports/analyse/random.h"
+#include "tests/unit/runner.h"
+
+enum { STEPS = 1000 };
+
+static void steps_make(int64_t *idx, double *durations, uint64_t seed)
+{
+    struct random_state random = {seed};
+    for (int i = 0; i < STEPS; i++) {
+        idx[i] = i + 5;
+        durations[i] = 1e6 * exp(0.02 * random_normal(&random));
+    }
+}
+
+TEST(none_in_steady_steps)
+{
+    int64_t idx[STEPS];
+    double durations[STEPS];
+    steps_make(idx, durations, 1);
+    struct slow_steps got = slow_steps_find(idx, durations, NULL, STEPS);
+    CHECK_INT(got.count, 0);
+    CHECK_INT(got.of, STEPS);
+    CHECK_DBL(got.typical_ns, 1e6, 1e4);
+    CHECK_DBL(got.lost_ns, 0, 0);
+    CHECK_INT(got.first, -1);
+    CHECK(isnan(got.slow_ns));
+    CHECK_INT(slow_steps_find(idx, durations, NULL, 0).count, 0);
+    CHECK(isnan(slow_steps_find(idx, durations, NULL, 0).typical_ns));
+}
+
+TEST(every_250th)
+{
+    int64_t idx[STEPS];
+    double durations[STEPS];
+    steps_make(idx, durations, 2);
+    for (int i = 99; i < STEPS; i += 250)
+        durations[i] = 250e6;
+    struct slow_steps got = slow_steps_find(idx, durations, NULL, STEPS);
+    CHECK_INT(got.count, 4);
+    CHECK_INT(got.first, 104);
+    CHECK_INT(got.period, 250);
+    CHECK_DBL(got.slow_ns, 250e6, 1);
+    CHECK_DBL(got.lost_ns, 4 * 249e6, 1e6);
+}
+
+TEST(the_machine_is_excused)
+{
+    int64_t idx[STEPS];
+    double durations[STEPS], excused[STEPS] = {0};
+    steps_make(idx, durations, 3);
+    durations[10] = 12e6;
+    durations[20] = 12e6;
+    excused[10] = 11e6; // all of it was the machine's
+    excused[20] = 6e6;  // half of it
+    struct slow_steps got = slow_steps_find(idx, durations, excused, STEPS);
+    CHECK_INT(got.count, 1);
+    CHECK_INT(got.first, 25);
+    CHECK_DBL(got.lost_ns, 5e6, 1e5);
+}
+
+TEST(periods)
+{
+    const int64_t regular[] = {7, 107, 207, 307}, three[] = {7, 107, 207},
+                  burst[] = {7, 8, 9, 10}, random[] = {7, 30, 200, 210, 500, 502, 733},
+                  one_missed[] = {7, 107, 207, 407, 507, 607};
+    CHECK_INT(slow_steps_period(regular, 4), 100);
+    CHECK_INT(slow_steps_period(three, 3), 0); // two distances prove nothing
+    CHECK_INT(slow_steps_period(burst, 4), 0);
+    CHECK_INT(slow_steps_period(random, 7), 0);
+    CHECK_INT(slow_steps_period(one_missed, 6), 100);
+}
