@@ -16,6 +16,9 @@ enum metric_id {
     METRIC_PEAK_MEMORY,
     METRIC_PEAK_GPU_MEMORY,
     METRIC_SCALING_EFFICIENCY,
+    METRIC_MEAN_STEP_TIME,
+    METRIC_SLOW_STEPS,
+    METRIC_WARM_UP_TIME,
     METRIC_COUNT
 };
 
@@ -50,6 +53,12 @@ static const struct metric_info metric_infos[METRIC_COUNT] = {
                                 "peak GPU memory of the process tree"},
     [METRIC_SCALING_EFFICIENCY] = {"scaling_efficiency", "ratio", "higher", 0.02,
                                    "throughput over ranks times that of the same workload with 1 rank"},
+    [METRIC_MEAN_STEP_TIME] = {"mean_step_time", "ns", "lower", 0.02,
+                               "mean active time of a step after the warm-up, what the machine took left out"},
+    [METRIC_SLOW_STEPS] = {"slow_steps", "ratio", "lower", 0.02,
+                           "share of the time lost in slow steps, beyond a typical step"},
+    [METRIC_WARM_UP_TIME] = {"warm_up_time", "ns", "lower", 0.02,
+                             "what the steps of the warm-up took beyond steady ones"},
 };
 
 #endif

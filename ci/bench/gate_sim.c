@@ -122,8 +122,8 @@ static bool sim_many_cells(long runs)
                 continue;
             screen = true;
             sim_pairs(&noise, 0.02, fresh, SIM_CONFIRM, &random);
-            struct interval interval = signed_rank_interval(fresh, SIM_CONFIRM, sim_rule.alpha);
-            confirm = confirm || looks_decide(&interval, sim_rule.margin) == LOOKS_FAIL;
+            confirm = confirm || looks_once(fresh, SIM_CONFIRM, sim_rule.alpha, sim_rule.margin)
+                                         .state == LOOKS_FAIL;
         }
         screened += screen;
         confirmed += confirm;

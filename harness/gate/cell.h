@@ -11,7 +11,7 @@
 
 enum cell_verdict { CELL_PASS, CELL_FAIL, CELL_INCONCLUSIVE, CELL_UNCHECKED, CELL_VERDICT_COUNT };
 
-enum { CELL_CONFIRM_PAIRS = 10, CELL_CONFIRM_AUTO_MIN = 10 };
+enum { CELL_CONFIRM_AUTO_MIN = 10 };
 
 struct cell {
     const char *workload; // belongs to the facts
@@ -55,11 +55,13 @@ int cell_measured(const struct workload_facts *facts, enum metric_id metric, int
 bool cell_applies(const struct workload_facts *facts, enum metric_id metric);
 bool cell_gated(const struct workload_facts *facts, const struct plan_gate *gate,
                 enum metric_id metric);
-bool cell_is_step_metric(enum metric_id metric); // has no value when steps never get steady
+bool cell_is_step_metric(enum metric_id metric); // compared by couples of blocks
 // Number of metrics gated in this workload, as far as is known now: for confirm: auto.
 int cells_count_gated(const struct workload_facts *facts, const struct plan_gate *gate);
 // The metric whose spread decides how long a pair should be: step_time, latency_p50 or total_time.
 enum metric_id cells_main_metric(const struct workload_facts *facts);
 const char *cell_verdict_name(enum cell_verdict verdict);
+// What the slow steps of both sides are, in words: how many, how slow, how regular. Caller frees.
+char *cell_slow_steps(const struct workload_facts *facts);
 
 #endif

@@ -29,6 +29,9 @@ bool cell_applies(const struct workload_facts *facts, enum metric_id metric)
     case METRIC_STEP_TIME:
     case METRIC_THROUGHPUT:
     case METRIC_FIRST_STEP_TIME:
+    case METRIC_MEAN_STEP_TIME:
+    case METRIC_SLOW_STEPS:
+    case METRIC_WARM_UP_TIME:
         return facts->mode != PLAN_MODE_COMMAND || cell_has_steps(facts);
     case METRIC_SCALING_EFFICIENCY:
         return facts->plan && facts->plan->ranks > 1;
@@ -67,5 +70,6 @@ int cells_count_gated(const struct workload_facts *facts, const struct plan_gate
 
 bool cell_is_step_metric(enum metric_id metric)
 {
-    return metric == METRIC_STEP_TIME || metric == METRIC_THROUGHPUT;
+    return metric == METRIC_STEP_TIME || metric == METRIC_MEAN_STEP_TIME ||
+           metric == METRIC_THROUGHPUT;
 }

@@ -35,8 +35,6 @@ enum health_state {
 struct health {
     enum health_state state;
     char *why; // of what is not HEALTH_OK
-    bool never_steady[PLAN_SIDES];
-    bool steady_known; // the first look's pairs are there, so never_steady stands
 };
 
 // ended: the run will make no more pairs. Adds to findings.

@@ -8,6 +8,7 @@
 
 #include "contracts/metrics.h"
 #include "harness/gate/pair_rows.h"
+#include "reports/analyse/slow_steps.h"
 #include "reports/analyse/steady.h"
 #include "reports/analyse/turns.h"
 
@@ -17,7 +18,7 @@ enum measure_reason {
     MEASURE_NOT_RECORDED, // the machine or the workload does not tell
     MEASURE_NO_STEPS,     // no step call
     MEASURE_NO_SAMPLES,   // steps without samples
-    MEASURE_NOT_STEADY,
+    MEASURE_FEW_STEPS,    // all of them within the fixed warm-up
     MEASURE_SLICED,      // frozen in the middle of steps
     MEASURE_CLOSED_LOOP, // no scheduled arrivals
     MEASURE_FEW_REQUESTS,
@@ -32,7 +33,10 @@ struct measure_launch {
     int64_t steps;            // -1: made no step call
     bool has_arrivals;        // open loop
     enum steady_state steady; // of its own steps; STEADY_TOO_SHORT without steps
-    int steady_start;         // step from which on it was measured
+    int steady_start;         // step from which on it was measured, the same on both sides
+    struct slow_steps slow;   // from there on
+    double machine_share;     // of its active time from there on the machine took; NAN: not known
+    double steady_mean_ns;    // of a step from there on; NAN
     double value[METRIC_COUNT];
     enum measure_reason reason[METRIC_COUNT];
 };
@@ -45,16 +49,19 @@ struct measure_pair {
     double within_sd[METRIC_COUNT];   // standard error from the couples of blocks; NAN
     int couples[METRIC_COUNT];        // 0: not from couples
     bool zero_baseline[METRIC_COUNT]; // b was measured, a is 0: no ratio
-    bool steady;                      // both sides steady, or their ratio is
-    bool drifts_alike;                // rescued by the ratio: both sides drift alike
-    bool first_cold; // the first step of each block is colder: throughput leaves it out
-    enum turns_estimator estimator; // of the blocks behind step_time
+    double raw_ratio[METRIC_COUNT];   // what the machine took left in; NAN: as log_ratio
+    bool first_cold;                  // the first step of each block is colder
+    bool last_late; // single steps only enqueue work: whole blocks are the steps of `slow`
+    enum turns_estimator estimator;   // of the blocks behind step_time
     int block_steps;                // of the longest block; 0: no blocks
 };
 
 enum { MEASURE_P50_REQUESTS_MIN = 30 };
 
 void measure_pair(const struct pair_rows *rows, struct measure_pair *ret_pair);
+// The ratio of warm_up_time: of a run of so many steps with either warm-up. measure_pair takes the
+// steps of the pair.
+void measure_warm_up(struct measure_pair *pair, double run_steps);
 const char *measure_reason_text(enum measure_reason reason); // NULL for MEASURE_OK
 
 #endif

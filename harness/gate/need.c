@@ -15,7 +15,8 @@ enum {
     NEED_COUPLES_MAX = 1000000, // the plan's steps are the limit
     NEED_STEADY_STEPS = 30,     // steady.c wants so many behind the warm-up
     NEED_PAIRS_MAX = 256,       // of those the spread is taken from
-    NEED_SPREAD_PAIRS_MIN = 3   // before that the spread between pairs is not known
+    NEED_SPREAD_PAIRS_MIN = 3,  // before that the spread between pairs is not known
+    NEED_PERIODS = 4            // three distances: the least that shows a period (slow_steps.h)
 };
 
 static const struct run_workload *need_workload(const struct run_facts *run, int64_t workload_id)
@@ -126,6 +127,20 @@ static int need_couples(const struct run_facts *run, const struct workload_facts
     return turns_couples_wanted(&plan);
 }
 
+// May launches get shorter than the plan's steps? Not below what shows their slow steps: none seen on
+// either side so far, or a period of which the shorter launch still holds NEED_PERIODS.
+static bool need_shows_slow(const struct workload_facts *facts, int64_t steps)
+{
+    for (int i = 0; i < facts->main_count; i++) {
+        for (int side = 0; side < PLAN_SIDES; side++) {
+            const struct slow_steps *slow = &facts->main[i].sides[side].slow;
+            if (slow->count && (!slow->period || (int64_t)slow->period * NEED_PERIODS > steps))
+                return false;
+        }
+    }
+    return true;
+}
+
 int gate_next_steps(struct store *store, int64_t workload_id, uint64_t steps_max,
                     uint64_t *ret_steps, struct error *err)
 {
@@ -149,7 +164,8 @@ int gate_next_steps(struct store *store, int64_t workload_id, uint64_t steps_max
     }
     int64_t counted = (int64_t)couples * block_steps;
     int64_t steps = overhead + (counted > NEED_STEADY_STEPS ? counted : NEED_STEADY_STEPS);
-    *ret_steps = known && couples && (uint64_t)steps < steps_max ? (uint64_t)steps : steps_max;
+    bool shorter = known && couples && (uint64_t)steps < steps_max && need_shows_slow(facts, steps);
+    *ret_steps = shorter ? (uint64_t)steps : steps_max;
     run_facts_clear(&run);
     return 0;
 }

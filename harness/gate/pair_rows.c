@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@ static const char *const pair_fate_names[PAIR_FATE_COUNT] = {"valid", "void", "f
 static const char *const pair_phase_names[PAIR_PHASE_COUNT] = {"pilot", "main", "confirm", "anchor",
                                                                "traced"};
 static const char *const launch_fate_names[LAUNCH_FATE_COUNT] = {
-    "", "ok", "crashed", "timeout", "oom", "not_started", "stopped", ""};
+    "", "ok", "crashed", "timeout", "oom", "not_started", "stopped", "", ""};
 
 // The index of the column's word; -EINVAL for one that the schema does not know.
 static int pair_rows_word(sqlite3_stmt *stmt, int column, const char *const *words, int count)
@@ -176,9 +177,20 @@ static int pair_rows_load_blocks(struct store *store, struct pair_rows *rows, st
             .couple = sqlite3_column_int64(stmt, 0),
             .first_step = {pair_rows_int(stmt, 1), pair_rows_int(stmt, 4)},
             .steps = {pair_rows_int(stmt, 2), pair_rows_int(stmt, 5)},
-            .active_ns = {sqlite3_column_int64(stmt, 3), sqlite3_column_int64(stmt, 6)}};
+            .active_ns = {sqlite3_column_int64(stmt, 3), sqlite3_column_int64(stmt, 6)},
+            .machine_ns = {NAN, NAN}};
     }
     return rc;
+}
+
+// Nobody else ends a process in one of these ways: it was the program, not the machine.
+static bool pair_rows_aborted(int64_t exit_code, int64_t exit_signal)
+{
+    static const int signals[] = {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (exit_signal == signals[i])
+            return true;
+    return exit_signal <= 0 && exit_code > 0;
 }
 
 static int pair_rows_load_launches(struct store *store, struct pair_rows *rows, struct error *err)
@@ -186,16 +198,20 @@ static int pair_rows_load_launches(struct store *store, struct pair_rows *rows, 
     sqlite3_stmt *stmt =
         store_query(store, err,
                     "SELECT id, side, state, active_ns, cpu_ns, peak_memory_bytes, "
-                    "peak_gpu_memory_bytes, steps FROM launch WHERE pair_id = ?",
+                    "peak_gpu_memory_bytes, steps, exit_code, exit_signal FROM launch WHERE pair_id = ?",
                     "i", rows->head.id);
     if (!stmt)
         return -EIO;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         int fate = pair_rows_word(stmt, 2, launch_fate_names, LAUNCH_FATE_COUNT);
+        fate = fate < 0 ? LAUNCH_FATE_CRASHED : fate;
+        if (fate == LAUNCH_FATE_CRASHED &&
+            pair_rows_aborted(pair_rows_int(stmt, 8), pair_rows_int(stmt, 9)))
+            fate = LAUNCH_FATE_ABORTED;
         rows->sides[sqlite3_column_int64(stmt, 1) != 0] =
             (struct launch_rows){.id = sqlite3_column_int64(stmt, 0),
-                                 .fate = fate < 0 ? LAUNCH_FATE_CRASHED : (enum launch_fate)fate,
+                                 .fate = (enum launch_fate)fate,
                                  .active_ns = pair_rows_double(stmt, 3),
                                  .cpu_ns = pair_rows_double(stmt, 4),
                                  .peak_memory_bytes = pair_rows_double(stmt, 5),

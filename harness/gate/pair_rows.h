@@ -19,6 +19,7 @@ enum launch_fate {      // launch.state
     LAUNCH_FATE_OOM,
     LAUNCH_FATE_NOT_STARTED,
     LAUNCH_FATE_STOPPED,  // by us: it was alive and well
+    LAUNCH_FATE_ABORTED,  // crashed by its own act: an abort signal, or an exit code
     LAUNCH_FATE_NO_STEPS, // no word of the store: ended in good order, in turns of steps, without
                           // one
     LAUNCH_FATE_COUNT
@@ -61,6 +62,7 @@ struct block_rows { // both sides of one couple
     int64_t couple;
     int64_t first_step[PLAN_SIDES], steps[PLAN_SIDES],
         active_ns[PLAN_SIDES]; // first_step, steps -1: slices
+    double machine_ns[PLAN_SIDES]; // of active_ns, taken by the machine; NAN: not known
 };
 
 struct pair_rows {

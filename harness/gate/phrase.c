@@ -16,6 +16,12 @@ static const char *phrase_word(enum metric_id metric, int more)
         return more ? "more memory" : "less memory";
     case METRIC_PEAK_GPU_MEMORY:
         return more ? "more GPU memory" : "less GPU memory";
+    case METRIC_MEAN_STEP_TIME:
+        return more ? "slower in the mean" : "faster in the mean";
+    case METRIC_SLOW_STEPS:
+        return more ? "more time lost in slow steps" : "less time lost in slow steps";
+    case METRIC_WARM_UP_TIME:
+        return more ? "longer a run by its warm-up" : "shorter a run by its warm-up";
     case METRIC_SCALING_EFFICIENCY:
         return more ? "better scaling" : "worse scaling";
     default:

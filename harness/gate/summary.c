@@ -24,6 +24,21 @@ static bool summary_worse(const struct cell *cell, const struct cell *than)
     return cell->excess > than->excess;
 }
 
+// Sums over steps say that something is slower; the typical step, slow steps and the warm-up say
+// what. Where one of these has the same verdict it leads.
+static bool summary_has_part(const struct run_workload *workload, const struct cell *cell)
+{
+    bool sum = cell->metric == METRIC_MEAN_STEP_TIME || cell->metric == METRIC_THROUGHPUT;
+    for (int i = 0; i < workload->cell_count && sum; i++) {
+        const struct cell *part = &workload->cells[i];
+        if (part->gating && part->verdict == cell->verdict &&
+            (part->metric == METRIC_STEP_TIME || part->metric == METRIC_SLOW_STEPS ||
+             part->metric == METRIC_WARM_UP_TIME))
+            return true;
+    }
+    return false;
+}
+
 static struct summary_count summary_count_cells(const struct run_facts *run)
 {
     struct summary_count count = {0};
@@ -35,7 +50,8 @@ static struct summary_count summary_count_cells(const struct run_facts *run)
             count.gated++;
             count.of[cell->verdict]++;
             count.improved += cell->improved && cell->verdict == CELL_PASS;
-            if (summary_worse(cell, count.worst[cell->verdict]))
+            if (!(cell->verdict == CELL_FAIL && summary_has_part(&run->workloads[i], cell)) &&
+                summary_worse(cell, count.worst[cell->verdict]))
                 count.worst[cell->verdict] = cell;
         }
     }

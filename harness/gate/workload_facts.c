@@ -9,6 +9,9 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "reports/analyse/mean_interval.h"
+
+static const double facts_machine_alpha = 0.01; // one-sided
 
 static int facts_cache_open(struct store *store, struct error *err)
 {
@@ -117,11 +120,45 @@ static int facts_load_workload(struct store *store, const struct plan *plan,
     return 0;
 }
 
+static void facts_leave_in(struct measure_pair *pairs, int count)
+{
+    for (int i = 0; i < count; i++)
+        for (int m = 0; m < METRIC_COUNT; m++)
+            if (!isnan(pairs[i].raw_ratio[m]))
+                pairs[i].log_ratio[m] = pairs[i].raw_ratio[m];
+}
+
+// What the machine takes falls on both sides alike, by the coin of their turns. A side from which it
+// takes more brings it on itself: kernel threads that work for it, a memory bandwidth that it uses
+// up.
+static void facts_judge_machine(struct workload_facts *facts)
+{
+    double *differences = xcalloc((size_t)facts->main_count, sizeof *differences);
+    int count = 0;
+    for (int i = 0; i < facts->main_count; i++) {
+        const struct measure_launch *sides = facts->main[i].sides;
+        double difference = sides[1].machine_share - sides[0].machine_share;
+        if (!isnan(difference))
+            differences[count++] = difference;
+    }
+    double worse = mean_sign_p(differences, count);
+    for (int i = 0; i < count; i++)
+        differences[i] = -differences[i];
+    double better = mean_sign_p(differences, count);
+    facts->machine_side = worse < facts_machine_alpha ? 1 : better < facts_machine_alpha ? 0 : -1;
+    free(differences);
+    if (facts->machine_side < 0)
+        return;
+    facts_leave_in(facts->main, facts->main_count);
+    facts_leave_in(facts->confirm, facts->confirm_count);
+}
+
 int workload_facts_load(struct store *store, const struct plan *plan, int64_t workload_id,
                         enum facts_source source, struct workload_facts *ret_facts,
                         struct error *err)
 {
-    struct workload_facts facts = {.id = workload_id, .interleave = PLAN_INTERLEAVE_AUTO};
+    struct workload_facts facts = {
+        .id = workload_id, .interleave = PLAN_INTERLEAVE_AUTO, .machine_side = -1};
     int rc = source == FACTS_CACHED ? facts_cache_open(store, err) : 0;
     if (rc == 0)
         rc = facts_load_workload(store, plan, &facts, err);
@@ -139,6 +176,11 @@ int workload_facts_load(struct store *store, const struct plan *plan, int64_t wo
         workload_facts_clear(&facts);
         return rc;
     }
+    for (int i = 0; facts.plan && facts.plan->run_steps && i < facts.main_count; i++)
+        measure_warm_up(&facts.main[i], (double)facts.plan->run_steps);
+    for (int i = 0; facts.plan && facts.plan->run_steps && i < facts.confirm_count; i++)
+        measure_warm_up(&facts.confirm[i], (double)facts.plan->run_steps);
+    facts_judge_machine(&facts);
     *ret_facts = facts;
     return 0;
 }

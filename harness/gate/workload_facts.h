@@ -19,6 +19,9 @@ struct workload_facts {
     int head_count;
     bool has_steps;    // a launch of either side made step calls
     bool has_arrivals; // a launch of either side had scheduled arrivals
+    // The machine took more from one side than chance allows: then it is the side's own doing, and
+    // is left in. -1: no.
+    int machine_side;
 };
 
 // How pairs are measured again and again while a run goes on: from a temporary table of this

@@ -27,9 +27,24 @@ bool plan_metric_gated(const struct plan_gate *gate, enum plan_mode mode, bool h
         return true;
     if (!has_steps)
         return metric == METRIC_TOTAL_TIME || metric == METRIC_CPU_TIME;
+    if (metric == METRIC_MEAN_STEP_TIME || metric == METRIC_SLOW_STEPS ||
+        metric == METRIC_WARM_UP_TIME)
+        return true;
     if (mode == PLAN_MODE_INFER)
         return metric == METRIC_LATENCY_P50 || metric == METRIC_LATENCY_P99;
     return metric == METRIC_STEP_TIME || metric == METRIC_THROUGHPUT;
+}
+
+// The typical step alone says nothing of a step in a hundred, nor of the first ones: who gates it
+// gates the sums too, by the same margin, unless the plan says otherwise of them.
+void plan_complete_metrics(struct plan_gate *gate)
+{
+    static const enum metric_id sums[] = {METRIC_MEAN_STEP_TIME, METRIC_SLOW_STEPS,
+                                          METRIC_WARM_UP_TIME};
+    const struct plan_metric *typical = &gate->metrics[METRIC_STEP_TIME];
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+        if (typical->present && !gate->metrics[sums[i]].present)
+            gate->metrics[sums[i]] = *typical;
 }
 
 void plan_set_metric_defaults(struct plan_gate *gate)

@@ -279,6 +279,7 @@ static int plan_metrics_bind(struct schema *schema, yaml_node_t *node, void *tar
         rc = schema_bind(schema, entries[i].value, plan_metric_fields, entries[i].key,
                          &gate->metrics[id]);
     }
+    plan_complete_metrics(gate);
     free(entries);
     return rc;
 }
@@ -311,6 +312,7 @@ static int plan_metrics_from_json(const json_t *json, void *target, struct error
         if (rc)
             return rc;
     }
+    plan_complete_metrics(gate); // of stores from before the sums were judged
     return 0;
 }
 

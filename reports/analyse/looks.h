@@ -2,6 +2,10 @@
 // The three-way rule of the gate at a few planned looks. Differences are oriented: positive = the
 // candidate is worse. Each look spends alpha / look_count (Bonferroni, exact), so looking often
 // costs no false alarms; a decision at a look stands, whatever later pairs say.
+//
+// Two claims are judged at once, for neither implies the other: the *typical* pair (Hodges-Lehmann,
+// exact signed-rank interval) and the *mean* pair. One launch in five that is 50 % slower moves the
+// mean by 10 % and the typical pair hardly at all.
 #ifndef UPGATE_ANALYSE_LOOKS_H
 #define UPGATE_ANALYSE_LOOKS_H
 
@@ -21,12 +25,20 @@ struct looks_rule {
 };
 
 enum looks_state {
-    LOOKS_UNDECIDED,  // needs `next` pairs in all
-    LOOKS_PASS,       // upper bound below the margin
-    LOOKS_FAIL,       // lower bound above the margin (or likely, see the rule)
-    LOOKS_EXHAUSTED,  // the last look has been and settled nothing
-    LOOKS_HEAVY_TAIL, // signed-rank and mean contradict each other
+    LOOKS_UNDECIDED, // needs `next` pairs in all
+    LOOKS_PASS,      // the typical pair and the mean are within the margin
+    LOOKS_FAIL,      // one of them is beyond it (or likely, see the rule)
+    LOOKS_EXHAUSTED, // the last look has been and settled nothing
+    LOOKS_MIXED,     // the last look: the typical pair is within the margin, the mean need not be
     LOOKS_STATE_COUNT
+};
+
+// Pairs that stand apart from the typical one, by more than the margin and than the noise of the
+// others explains: launches of another kind.
+struct looks_odd {
+    int worse, better;  // on the candidate's side, on the baseline's
+    double worse_by;    // mean distance of the worse ones from the typical pair, log; NAN: none
+    double share_bound; // 95 % upper bound of the share of worse ones
 };
 
 struct looks_result {
@@ -35,16 +47,20 @@ struct looks_result {
     int pairs;                // observations behind `interval`
     int next;                 // pairs in all at the next look; 0: none
     double alpha;             // one-sided, of `interval`
-    struct interval interval; // log scale, oriented
-    struct interval mean;     // Student t, the cross-check
-    bool improved;            // upper bound below -log(1 + margin)
-    bool likely;              // failed by fail_on_likely only
+    struct interval interval; // of the typical pair; log scale, oriented
+    struct interval mean;     // Student t
+    struct looks_odd odd;
+    bool improved; // upper bound below -log(1 + margin)
+    bool likely;   // failed by fail_on_likely only
+    bool by_mean;  // failed by the mean: the typical pair alone would not have
 };
 
 // Replays the looks in order over the first pairs of `values`. Undecided between looks: the
 // interval is that of the last look, or of all values when no look has been reached.
 struct looks_result looks_judge(const struct looks_rule *rule, const double *values, int count);
-// The same decision on one fixed set at one-sided alpha: the confirmation, the A/A re-splits.
-enum looks_state looks_decide(const struct interval *interval, double margin);
+// The same decision on one fixed set at one-sided alpha: the confirmation on fresh pairs.
+struct looks_result looks_once(const double *values, int count, double alpha, double margin);
+// The least share of slow launches of which at least one is seen among `pairs` with 95 %.
+double looks_share_seen(int pairs);
 
 #endif

@@ -15,8 +15,6 @@
 enum {
     STEADY_GROUPS_MAX = 1000, // segmenting is quadratic; longer series get larger groups
     STEADY_SEGMENT_MIN = 2,   // groups: one odd group is an outlier, not a level
-    STEADY_RATIO_PENALTY =
-        200,             // added to the length in ln N: asked of every pair that needs rescue
     STEADY_SHARE_MIN = 4 // the steady part is at least a quarter of the series: what takes longer
                          // to warm up than to measure has not been measured
 };
@@ -214,44 +212,6 @@ struct steady_result steady_detect(const double *durations, int count,
 bool steady_reached(enum steady_state state)
 {
     return state == STEADY_OK || state == STEADY_FLUCTUATES;
-}
-
-// A ratio's course is flat when its levels agree, or come and go: what a neighbour does to the two
-// sides need not be the same. Couples that fell on the edge of a burst are cut to the noise before.
-static bool steady_flat(const double *values, int count, double eps)
-{
-    double *levels = xcalloc((size_t)count, sizeof *levels);
-    // The larger of two views of the noise: a few couples tell either badly.
-    double noise = fmax(steady_noise(values, count), quantile_mad_sd(values, (size_t)count));
-    noise = fmax(noise, steady_noise_min);
-    double median = quantile_median(values, (size_t)count);
-    for (int i = 0; i < count; i++)
-        levels[i] = fmin(fmax(values[i], median - 3 * noise), median + 3 * noise);
-    int *borders = xcalloc((size_t)count + 1, sizeof *borders), first;
-    int segments = steady_segment(levels, count,
-                                  3 * noise * noise * log(STEADY_RATIO_PENALTY + count), borders);
-    bool flat = steady_first(levels, borders, segments, eps) == 0 ||
-                steady_fluctuates(levels, borders, segments, eps, &first);
-    free(borders);
-    free(levels);
-    return flat;
-}
-
-bool steady_ratio(const double *log_ratios, int count, double eps, double *ret_drift)
-{
-    eps = eps > 0 ? eps : 0.005;
-    *ret_drift = NAN;
-    if (count < STEADY_RATIO_MIN || steady_trend(log_ratios, count, eps, ret_drift))
-        return false;
-    if (count <= STEADY_GROUPS_MAX)
-        return steady_flat(log_ratios, count, eps);
-    int group = (count + STEADY_GROUPS_MAX - 1) / STEADY_GROUPS_MAX, groups = count / group;
-    double *levels = xcalloc((size_t)groups, sizeof *levels);
-    for (int i = 0; i < groups; i++)
-        levels[i] = quantile_median(log_ratios + (size_t)i * (size_t)group, (size_t)group);
-    bool flat = steady_flat(levels, groups, eps);
-    free(levels);
-    return flat;
 }
 
 const char *steady_state_text(enum steady_state state)

@@ -8,8 +8,6 @@
 
 #include <stdbool.h>
 
-enum { STEADY_RATIO_MIN = 8 };
-
 struct steady_opts { // {0}: the defaults
     int warm_up_min; // steps always dropped; default 5
     int group;       // steps a median is taken of; default 5
@@ -37,10 +35,6 @@ struct steady_result {
 // Durations of steps in order, all > 0.
 struct steady_result steady_detect(const double *durations, int count,
                                    const struct steady_opts *opts);
-// Has the ratio of two sides that ran at the same time (log ratios in order) no trend and no late
-// level? What drifts on both sides alike, as a neighbour or a clock makes it, cancels here.
-// *ret_drift as above. False below STEADY_RATIO_MIN values: too few to say.
-bool steady_ratio(const double *log_ratios, int count, double eps, double *ret_drift);
 bool steady_reached(enum steady_state state);           // steady, or fluctuating about one level
 const char *steady_state_text(enum steady_state state); // "drifts to the end", for reports
 

@@ -117,6 +117,7 @@ struct turns_result turns_ratio(const struct turns_couple *couples, int count)
     struct turns_result result = turns_center(ratios, used);
     result.estimator = estimator;
     result.first_cold = cold;
+    result.last_late = late;
     free(ratios);
     return result;
 }

@@ -41,6 +41,7 @@ struct turns_result {
     int couples;      // used
     enum turns_estimator estimator;
     bool first_cold; // the first step of blocks is measurably colder, on one side at least
+    bool last_late;  // the last step of blocks waits for the others: no single step says anything
 };
 
 // The time of a block by an estimator; NAN: not known.

@@ -2,6 +2,7 @@
 // The three-way rule: each outcome, the replay of looks, contradiction, likely, re-splits.
 #include "reports/analyse/looks.h"
 
+#include "reports/analyse/mean_interval.h"
 #include "reports/analyse/random.h"
 #include "reports/analyse/resplit.h"
 #include "tests/unit/runner.h"
@@ -87,18 +88,62 @@ TEST(no_values)
     CHECK_INT(got.next, 10);
 }
 
-TEST(heavy_tail_contradiction)
+// One launch in ten is 50 % slower: the typical pair is equal, the mean is not.
+TEST(a_mixture_does_not_pass)
 {
-    // 60 pairs, 52 just above the margin, 8 far below: the signed ranks say fail, the mean says
-    // pass.
-    struct looks_rule one = {.alpha = 0.01, .looks = {60}, .look_count = 1, .margin = 0.02};
-    double values[60];
-    for (int i = 0; i < 60; i++)
-        values[i] = i < 8 ? -0.06 : 0.0202 + 1e-5 * i;
-    struct looks_result got = looks_judge(&one, values, 60);
-    CHECK_INT(looks_decide(&got.interval, 0.02), LOOKS_FAIL);
-    CHECK_INT(looks_decide(&got.mean, 0.02), LOOKS_PASS);
-    CHECK_INT(got.state, LOOKS_HEAVY_TAIL);
+    double values[28];
+    values_make(values, 28, 0, 0.003, 11);
+    for (int i = 2; i < 28; i += 10)
+        values[i] += log(1.5);
+    struct looks_result got = looks_judge(&rule, values, 28);
+    CHECK(got.interval.upper < log1p(0.02));
+    CHECK_INT(got.state, LOOKS_MIXED);
+    CHECK_INT(got.odd.worse, 3);
+    CHECK_INT(got.odd.better, 0);
+    CHECK_DBL(got.odd.worse_by, log(1.5), 0.01);
+    CHECK_INT(looks_judge(&rule, values, 14).state, LOOKS_UNDECIDED); // goes on at earlier looks
+    for (int i = 3; i < 28; i += 10)
+        values[i] -= log(1.5); // the baseline has as many: noise of the machine
+    CHECK_INT(looks_judge(&rule, values, 28).state, LOOKS_PASS);
+}
+
+// A single launch that is far off is not let pass as long as there may be many like it.
+TEST(one_odd_launch)
+{
+    double values[28];
+    values_make(values, 28, 0, 0.003, 12);
+    values[4] = log(1.3);
+    CHECK_INT(looks_judge(&rule, values, 10).state, LOOKS_UNDECIDED);
+    CHECK_INT(looks_judge(&rule, values, 28).state, LOOKS_MIXED);
+    values[4] = log(1.025);
+    CHECK_INT(looks_judge(&rule, values, 10).state, LOOKS_PASS);
+    values[4] = -log(1.3);
+    CHECK_INT(looks_judge(&rule, values, 10).state, LOOKS_PASS);
+}
+
+// 11 of 28 launches are 40 % slower: the typical one need not be beyond the margin, the mean is.
+TEST(the_mean_alone_can_fail)
+{
+    struct looks_rule once = {.alpha = 0.0025, .looks = {28}, .look_count = 1, .margin = 0.02};
+    double values[28];
+    values_make(values, 28, 0, 0.003, 13);
+    for (int i = 0; i < 11; i++)
+        values[(i * 5) % 28] += log(1.4);
+    struct looks_result got = looks_judge(&once, values, 28);
+    CHECK(got.interval.lower < log1p(0.02));
+    CHECK(got.mean.lower > log1p(0.02));
+    CHECK_INT(got.state, LOOKS_FAIL);
+    CHECK(got.by_mean);
+    // One outlier, however large, is no proof: its sign is a coin's.
+    values_make(values, 28, 0, 0.003, 13);
+    values[3] = 5;
+    CHECK(looks_judge(&once, values, 28).state != LOOKS_FAIL);
+}
+
+TEST(the_share_that_is_seen)
+{
+    CHECK_DBL(looks_share_seen(10), 1 - pow(0.05, 0.1), 1e-12);
+    CHECK_DBL(looks_share_seen(59), 0.0495, 1e-3);
 }
 
 TEST(likely_fails_only_when_asked)
@@ -145,4 +190,31 @@ TEST(resplits_count_false_fails)
     CHECK(fails > 0);
     CHECK(fails < 400);                                       // alpha = .01 of 20,000 is 200
     CHECK_INT(resplit_false_fails(&bad, 1, 20000, 7), fails); // the seed decides
+}
+
+TEST(signs_of_a_coin)
+{
+    double equal[10], few[30] = {0};
+    for (int i = 0; i < 10; i++)
+        equal[i] = 0.3;
+    CHECK_DBL(mean_sign_p(equal, 10), 1.0 / 1024, 1e-12);
+    equal[0] = -0.3; // the sum of 8: eleven of 1,024 signs give as much
+    CHECK_DBL(mean_sign_p(equal, 10), 11.0 / 1024, 1e-12);
+    few[3] = few[20] = 1;
+    CHECK_DBL(mean_sign_p(few, 30), 0.25, 1e-12); // zeros say nothing
+    CHECK_DBL(mean_sign_p(few, 3), 1, 0);
+    // 11 large ones of one sign among small noise: 2^-11, whatever the noise.
+    struct random_state random = {5};
+    double mixed[28];
+    for (int i = 0; i < 28; i++)
+        mixed[i] = (i < 11 ? 0.3 : 0) + 0.0003 * random_normal(&random);
+    CHECK_DBL(mean_sign_p(mixed, 28), 1.0 / 2048, 2e-4);
+    // Uniform under the null: a twentieth of p values below 0.05, more values than are exact.
+    int below = 0;
+    for (int k = 0; k < 1000; k++) {
+        for (int i = 0; i < 28; i++)
+            mixed[i] = random_normal(&random);
+        below += mean_sign_p(mixed, 28) <= 0.05;
+    }
+    CHECK(below > 25 && below < 80);
 }

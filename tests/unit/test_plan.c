@@ -228,6 +228,8 @@ TEST(json_round_trip_of_drawn_plans)
             plan->gate.metrics[id].observe = (state >> 62) & 1;
             plan->gate.metrics[id].margin = (double)(state >> 11) / 9007199254740992.0;
         }
+        for (int id = METRIC_MEAN_STEP_TIME; id <= METRIC_WARM_UP_TIME; id++) // follow from step_time
+            plan->gate.metrics[id].present |= plan->gate.metrics[METRIC_STEP_TIME].present;
         plan->gate.alpha = (double)(state >> 12) / 9007199254740992.0;
         plan->gate.calibration_bound = 1.0 / (double)((state >> 33) | 1);
         plan->gate.metrics_default = state & (1u << 20);
@@ -425,12 +427,18 @@ TEST(what_is_gated)
     const struct {
         enum plan_mode mode;
         bool has_steps;
-        enum metric_id gated[4];
+        enum metric_id gated[6];
         int count;
     } cases[] = {
-        {PLAN_MODE_TRAIN, true, {METRIC_STEP_TIME, METRIC_THROUGHPUT, METRIC_PEAK_MEMORY}, 3},
-        {PLAN_MODE_COMMAND, true, {METRIC_STEP_TIME, METRIC_THROUGHPUT, METRIC_PEAK_MEMORY}, 3},
-        {PLAN_MODE_INFER, true, {METRIC_LATENCY_P50, METRIC_LATENCY_P99, METRIC_PEAK_MEMORY}, 3},
+        {PLAN_MODE_TRAIN, true,
+         {METRIC_STEP_TIME, METRIC_THROUGHPUT, METRIC_PEAK_MEMORY, METRIC_MEAN_STEP_TIME,
+          METRIC_SLOW_STEPS, METRIC_WARM_UP_TIME}, 6},
+        {PLAN_MODE_COMMAND, true,
+         {METRIC_STEP_TIME, METRIC_THROUGHPUT, METRIC_PEAK_MEMORY, METRIC_MEAN_STEP_TIME,
+          METRIC_SLOW_STEPS, METRIC_WARM_UP_TIME}, 6},
+        {PLAN_MODE_INFER, true,
+         {METRIC_LATENCY_P50, METRIC_LATENCY_P99, METRIC_PEAK_MEMORY, METRIC_MEAN_STEP_TIME,
+          METRIC_SLOW_STEPS, METRIC_WARM_UP_TIME}, 6},
         {PLAN_MODE_COMMAND, false, {METRIC_TOTAL_TIME, METRIC_CPU_TIME, METRIC_PEAK_MEMORY}, 3},
         {PLAN_MODE_TRAIN, false, {METRIC_TOTAL_TIME, METRIC_CPU_TIME, METRIC_PEAK_MEMORY}, 3},
     };
