@@ -45,10 +45,13 @@ static const char plan_docs_metrics[] =
     "\n## Metrics\n\n"
     "Without `metrics`, a workload is gated on: training and commands with step calls "
     "`step_time`,\n"
-    "`throughput`, `peak_memory`; inference `latency_p50`, `latency_p99`, `peak_memory`; without "
-    "step\n"
-    "calls `total_time`, `cpu_time`, `peak_memory`. With it, only those named gate, unless "
-    "observed.\n\n"
+    "`mean_step_time`, `throughput`, `slow_steps`, `warm_up_time`, `peak_memory`; inference "
+    "`latency_p50`,\n"
+    "`latency_p99` and the same but `step_time` and `throughput`; without step calls `total_time`, "
+    "`cpu_time`,\n"
+    "`peak_memory`. With it, only those named gate, unless observed; but `step_time` brings "
+    "`mean_step_time`,\n"
+    "`slow_steps` and `warm_up_time` along, with its own margin, where they are not named.\n\n"
     "| metric | unit | better | margin | one launch contributes |\n|---|---|---|---|---|\n";
 
 void plan_print_markdown(void *stream)
