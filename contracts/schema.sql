@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The store of a run, schema version 4. Times are CLOCK_MONOTONIC nanoseconds unless a column says
+-- The store of a run, schema version 5. Times are CLOCK_MONOTONIC nanoseconds unless a column says
 -- wall. NULL means "not measured", never 0. The views v_* are the public surface (docs/SCHEMA.md);
 -- tables may change with a version bump. Raw facts are written by the harness while it runs; what is
 -- derived from them (launch_metric, pair_ratio, cell, parity, finding, verdict) is rewritten by every judgement and gives the same rows.
 
 PRAGMA application_id = 0x55504754; -- 'UPGT'
-PRAGMA user_version = 4;
+PRAGMA user_version = 5;
 
 -- One row: what was run, by whom, from where.
 CREATE TABLE run (
@@ -92,6 +92,14 @@ CREATE TABLE block (
     steps      INTEGER,
     begin_ns   INTEGER NOT NULL,
     active_ns  INTEGER NOT NULL,   -- from the begin of the first step to the arrival at the gate again; slices: CPU-runnable wall time
+    -- Raw readings of the machine, from the thaw of the side to its arrival at the gate. All NULL before version 5, for
+    -- slices, and where this kernel does not tell.
+    cpu_ns     INTEGER,            -- CPU time of the whole tree, of every thread (until the thaw that follows: it comes to rest meanwhile)
+    step_cpu_ns INTEGER,           -- of it, the threads that make the steps, all ranks
+    wait_ns    INTEGER,            -- run-queue wait of the thread that makes the steps; of several ranks the longest
+    foreign_ns INTEGER,            -- CPU time of everybody else, the harness included, on the CPUs that the side may use
+    steal_ns   INTEGER,            -- taken by the hypervisor while the thread ran, 0 where it left its CPU meanwhile: not told then; of several ranks the longest
+    machine_ns INTEGER,            -- of active_ns, what the machine took: what of the wait was behind others, and steal; never more than active_ns
     PRIMARY KEY (pair_id, couple, side)
 ) STRICT, WITHOUT ROWID;
 
@@ -686,6 +694,11 @@ SELECT w.name AS workload, p.phase, p.idx AS pair, CASE l.side WHEN 0 THEN 'a' E
        s.samples, o.value AS loss
 FROM step s JOIN launch l ON l.id = s.launch_id JOIN pair p ON p.id = l.pair_id JOIN workload w ON w.id = p.workload_id
 LEFT JOIN loss o ON o.launch_id = s.launch_id AND o.rank = s.rank AND o.step = s.idx;
+
+CREATE VIEW v_block AS
+SELECT w.name AS workload, p.phase, p.idx AS pair, b.couple, CASE b.side WHEN 0 THEN 'a' ELSE 'b' END AS side, b.ran_first,
+       b.first_step, b.steps, b.begin_ns, b.active_ns, b.cpu_ns, b.step_cpu_ns, b.wait_ns, b.foreign_ns, b.steal_ns, b.machine_ns
+FROM block b JOIN pair p ON p.id = b.pair_id JOIN workload w ON w.id = p.workload_id;
 
 CREATE VIEW v_metric AS
 SELECT w.name AS workload, p.phase, p.idx AS pair, CASE l.side WHEN 0 THEN 'a' ELSE 'b' END AS side, m.metric, m.value,

@@ -82,11 +82,13 @@ static void world_steps(struct world *world, int rank, int count, int length)
                   100LL * MS + i * 10LL * MS, (long long)length * MS);
 }
 
+#define WORLD_BLOCK "(pair_id, couple, side, ran_first, first_step, steps, begin_ns, active_ns)"
+
 // Couples of `steps` steps; the block of couple k begins with its first step.
 static void world_blocks(struct world *world, int count, int steps)
 {
     for (int i = 0; i < count; i++)
-        world_sql(world, "INSERT INTO block VALUES (2, %d, 0, 1, %d, %d, %lld, %lld)", i, i * steps, steps,
+        world_sql(world, "INSERT INTO block %s VALUES (2, %d, 0, 1, %d, %d, %lld, %lld)", WORLD_BLOCK, i, i * steps, steps,
                   1100LL * MS + i * steps * 10LL * MS, steps * 10LL * MS);
 }
 
@@ -289,7 +291,7 @@ TEST(slices_are_windows)
     world_open(&world, "slices");
     world_steps(&world, 0, 10, 8); // frozen in their middle: not looked at
     for (int i = 0; i < 6; i++)
-        world_sql(&world, "INSERT INTO block VALUES (2, %d, 0, 1, NULL, NULL, %lld, %d)", i,
+        world_sql(&world, "INSERT INTO block %s VALUES (2, %d, 0, 1, NULL, NULL, %lld, %d)", WORLD_BLOCK, i,
                   1100LL * MS + i * 40LL * MS, 20 * MS);
     const struct launch_trace *trace = world_load(&world);
     CHECK(!trace->has_steps);
@@ -705,7 +707,7 @@ TEST(references_that_lead_nowhere)
               "INSERT INTO step VALUES (1, 5, 9223372036854775807, 9223372036854775807, 9223372036854775807, "
               "NULL, NULL), (1, 0, -4, -5, "
               "-6, NULL, NULL);"
-              "INSERT INTO block VALUES (2, 4000000000, 0, 1, 9223372036854775807, 9223372036854775807, "
+              "INSERT INTO block " WORLD_BLOCK " VALUES (2, 4000000000, 0, 1, 9223372036854775807, 9223372036854775807, "
               "9223372036854775807, "
               "9223372036854775807), (2, 900, 0, 1, 800, 9223372036854775807, 0, 0);"
               "INSERT INTO phase_span VALUES (1, 0, -9223372036854775808, -1, 9223372036854775807, 'x'), (1, "

@@ -22,7 +22,7 @@
 #include "tracer/store/migrate.h"
 
 enum {
-    STORE_VERSION = 4,            // PRAGMA user_version of contracts/schema.sql
+    STORE_VERSION = 5,            // PRAGMA user_version of contracts/schema.sql
     STORE_MAGIC = 0x55504754,     // PRAGMA application_id, 'UPGT'
     STORE_STATEMENTS_MAX = 256,   // distinct SQL texts a process uses: upgate ab with its diff some 100
     STORE_BUSY_MS = 5000          // a reader holds its lock for milliseconds; 5 s means somebody stays
@@ -236,10 +236,8 @@ int store_open(const char *path, enum store_mode mode, struct store **ret_store,
         rc = store_migrate(store, true, err);
     if (rc == 0)
         rc = store_exec_plain(store,
-                              mode == STORE_READ
-                                  ? "PRAGMA query_only = ON"
-                                  : "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;",
-                              "open", err);
+                              mode == STORE_READ ? "PRAGMA query_only = ON" : "PRAGMA synchronous = FULL", "open",
+                              err);
     if (rc == 0 && mode == STORE_WRITE && sqlite3_db_readonly(store->db, "main"))
         rc = error_set(err, -EROFS, "failed to open '%s': it is read-only; name another place with -o",
                        path);
@@ -247,6 +245,8 @@ int store_open(const char *path, enum store_mode mode, struct store **ret_store,
         rc = store_check_writer(store, err);
     if (rc == 0 && old && mode == STORE_WRITE)
         rc = store_migrate(store, false, err);
+    if (rc == 0 && mode != STORE_READ)
+        rc = store_exec_plain(store, "PRAGMA foreign_keys = ON", "open", err);
     if (rc) {
         store_close(store);
         return rc;
