@@ -76,6 +76,7 @@ static UG_IMPL_COLD bool ug_impl_hold_begin(struct ug_step_state *s)
     s->in_step = 0;
     s->hold_begin_ns = ug_impl_now_ns();
     __atomic_store_n(&s->slot->hold_begin_ns, s->hold_begin_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&s->slot->hold_tid, (uint32_t)syscall(SYS_gettid), __ATOMIC_RELAXED);
     bits = __atomic_exchange_n(&s->slot->request, 0, __ATOMIC_ACQ_REL);
     if (bits != 0 && s->report != NULL) {
         s->report(bits, s->report_arg);

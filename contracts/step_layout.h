@@ -4,7 +4,8 @@
  * The harness creates the file and writes the header; each process that marks steps claims one slot
  * and is its only writer; the harness is the only reader. Sizes and offsets are asserted below and
  * hold for C17, C++17 and CUDA's C++. Next to no code: the writer is upgate_step.h, the reader
- * is harness/steps/reader.h. Change anything and raise UG_STEP_VERSION.
+ * is harness/steps/reader.h. Change anything and raise UG_STEP_VERSION; a field in what was padding needs
+ * no new version as long as 0 says "not told" in it.
  *
  * file = header (4 KiB) | slots (256 B each) | per slot: ring of records, ring of bytes
  *
@@ -152,13 +153,15 @@ struct ug_step_slot {
     UG_STEP_LINE uint32_t state;
     uint32_t hold_count;
     uint64_t hold_begin_ns; /* of the present or last hold */
-    uint64_t padding3[6];
+    uint32_t hold_tid; /* the thread that stands or stood there, in its own pid namespace; 0 = not told */
+    uint32_t padding3;
+    uint64_t padding4[5];
     /* Written by the harness. */
     UG_STEP_LINE uint64_t tail;
     uint64_t byte_tail;
     uint32_t granted; /* futex word: steps with a lower index may run */
     uint32_t request; /* ug_request_bit; the process clears it */
-    uint64_t padding4[5];
+    uint64_t padding5[5];
 };
 
 /* Bytes that a ring of records takes in the file; the ring of bytes follows. */
@@ -182,6 +185,7 @@ UG_STEP_ASSERT(offsetof(struct ug_step_slot, start_ticks) == 16);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, head) == 64);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, steps) == 120);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, state) == 128);
+UG_STEP_ASSERT(offsetof(struct ug_step_slot, hold_tid) == 144);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, tail) == 192);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, granted) == 208);
 

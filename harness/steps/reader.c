@@ -314,6 +314,9 @@ int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_sl
         .steps = __atomic_load_n(&slot->steps, __ATOMIC_ACQUIRE),
         .hold_count = __atomic_load_n(&slot->hold_count, __ATOMIC_RELAXED),
         .hold_begin_ns = __atomic_load_n(&slot->hold_begin_ns, __ATOMIC_RELAXED),
+        .hold_tid = slot->pid_namespace == reader->pid_namespace
+                        ? __atomic_load_n(&slot->hold_tid, __ATOMIC_RELAXED)
+                        : 0,
         .claim_ns = slot->claim_ns,
         .start_ticks = slot->start_ticks,
     };

@@ -37,6 +37,7 @@ struct reader_slot {
     uint32_t steps;         // completed so far = index of the step it waits for when held
     uint32_t hold_count;    // arrivals at the gate
     uint64_t hold_begin_ns; // of the present or last hold; 0 = none yet
+    uint32_t hold_tid;      // the thread of it; 0 = not told: none yet, another pid namespace, an older writer
     uint64_t claim_ns;      // of the first step call
     uint64_t start_ticks;   // as /proc/PID/stat
 };

@@ -61,6 +61,7 @@ TEST(a_block_is_what_was_granted)
         CHECK_INT(slot_of(&rig, 0).steps, 2 * block);
         CHECK_INT(slot_of(&rig, 0).hold_count, 1 + block);
         CHECK((int64_t)slot_of(&rig, 0).hold_begin_ns > before_ns);
+        CHECK_INT(slot_of(&rig, 0).hold_tid, slot_of(&rig, 0).pid);
     }
     CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(20)), -ESRCH);
     CHECK_INT(rig_join(pid), 0);
