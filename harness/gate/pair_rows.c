@@ -161,7 +161,7 @@ static int pair_rows_load_blocks(struct store *store, struct pair_rows *rows, st
     sqlite3_stmt *stmt =
         store_query(store, err,
                     "SELECT a.couple, a.first_step, a.steps, a.active_ns, b.first_step, b.steps, "
-                    "b.active_ns FROM block a "
+                    "b.active_ns, a.machine_ns, b.machine_ns FROM block a "
                     "JOIN block b ON b.pair_id = a.pair_id AND b.couple = a.couple AND b.side = 1 "
                     "WHERE a.pair_id = ? AND a.side = 0 ORDER BY a.couple",
                     "i", rows->head.id);
@@ -178,7 +178,7 @@ static int pair_rows_load_blocks(struct store *store, struct pair_rows *rows, st
             .first_step = {pair_rows_int(stmt, 1), pair_rows_int(stmt, 4)},
             .steps = {pair_rows_int(stmt, 2), pair_rows_int(stmt, 5)},
             .active_ns = {sqlite3_column_int64(stmt, 3), sqlite3_column_int64(stmt, 6)},
-            .machine_ns = {NAN, NAN}};
+            .machine_ns = {pair_rows_double(stmt, 7), pair_rows_double(stmt, 8)}};
     }
     return rc;
 }

@@ -62,7 +62,7 @@ struct block_rows { // both sides of one couple
     int64_t couple;
     int64_t first_step[PLAN_SIDES], steps[PLAN_SIDES],
         active_ns[PLAN_SIDES]; // first_step, steps -1: slices
-    double machine_ns[PLAN_SIDES]; // of active_ns, taken by the machine; NAN: not known
+    double machine_ns[PLAN_SIDES]; // of active_ns, what the machine took; NAN: not known
 };
 
 struct pair_rows {

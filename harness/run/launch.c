@@ -446,6 +446,7 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
         rc = tree_new(env->means, env->base, name, launch->steps_path, &launch->tree, err);
     if (rc == 0)
         rc = reader_create(&launch->reader, launch->steps_path, &opts, err);
+    launch->machine = machine_new(&cpus);
     if (rc == 0 && (launch->output_fd = launch_open_output()) < 0)
         rc = error_set(err, -errno, "failed to make a file for the output of a launch: %s",
                        strerror(errno));
@@ -633,6 +634,7 @@ void launch_free(struct launch_env *env, struct launch *launch)
         launch_kill(launch, LAUNCH_STOPPED);
     tree_free(launch->tree);
     reader_free(launch->reader);
+    machine_free(launch->machine);
     if (launch->steps_path)
         guardian_forget(env->guardian, launch->steps_path);
     if (launch->pid_fd >= 0)

@@ -14,6 +14,7 @@
 #include "harness/plan/plan.h"
 #include "harness/run/guardian.h"
 #include "harness/run/inject.h"
+#include "harness/run/machine.h"
 #include "harness/run/tree.h"
 #include "harness/steps/reader.h"
 
@@ -58,6 +59,7 @@ enum launch_state { // names as in the store
 struct launch {
     struct tree *tree;
     struct reader *reader;
+    struct machine *machine; // what the machine does to it in its turns
     char *steps_path;
     pid_t pid;
     int pid_fd;  // readable when the root has exited

@@ -295,6 +295,16 @@ static bool pair_looks_at(int64_t couple)
     return ((uint32_t)couple * 2654435761u >> 16) % PAIR_LOOK_SHARE == 0;
 }
 
+// Readings of a side that is about to be thawed, or is left standing at the end: they complete its block before.
+static void pair_read_machine(struct pair_run *run, int side)
+{
+    struct launch *launch = run->pair->launches[side];
+    struct machine_turn turn;
+    size_t before = run->pair->block_count + (size_t)side;
+    if (machine_begin(launch->machine, launch->reader, tree_cpu_ns(launch->tree), &turn) && before >= 2)
+        run->pair->blocks[before - 2].turn = turn;
+}
+
 // One block of one side. *ret_block gets what can be said before the records are drained: the moment
 // of the last rank's arrival stands in active_ns. False = the launch has ended.
 static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pair_block *ret_block)
@@ -308,6 +318,8 @@ static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pai
             first = slot.steps;
     if (run->couple == 0 && run->spec->on_held)
         reader_request(launch->reader, READER_ALL, UG_REQUEST_FINGERPRINT);
+    pair_read_machine(run, side);
+    int64_t resumed_ns = clock_monotonic_ns();
     reader_grant(launch->reader, (uint32_t)steps);
     launch_resume(launch);
     if (run->couple < PAIR_LOOK_COUPLES)
@@ -322,6 +334,7 @@ static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pai
             arrival = pair_arrival_ns(launch, &slot);
     if (run->couple == 0 && run->spec->on_held)
         pair_reports(run, side);
+    machine_end(launch->machine, launch->reader, resumed_ns);
     launch_suspend(launch, PAIR_HELD_PATIENCE_NS);
     run->undrained[side] += steps;
     if (run->undrained[side] > PAIR_DRAIN_STEPS)
@@ -330,7 +343,8 @@ static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pai
                                      .side = side,
                                      .first_step = first,
                                      .steps = (int64_t)steps,
-                                     .active_ns = arrival};
+                                     .active_ns = arrival,
+                                     .turn = MACHINE_NOT_TOLD};
     return true;
 }
 
@@ -430,6 +444,10 @@ static void pair_turns(struct pair_run *run)
         }
         run->couple++;
     }
+    for (int side = 0; side < 2 && going && pair->state == PAIR_VALID; side++) {
+        tree_freeze(pair->launches[side]->tree, PAIR_SLICE_PATIENCE_NS); // it was told to; now it must have
+        pair_read_machine(run, side);
+    }
 }
 
 // Wait for the first step of a side, which is then held and frozen.
@@ -486,7 +504,9 @@ static void pair_note_turn(struct pair_run *run, int side, bool ran_first, int64
                                                          .first_step = -1,
                                                          .steps = -1,
                                                          .begin_ns = begin_ns,
-                                                         .active_ns = end_ns - begin_ns};
+                                                         .active_ns = end_ns - begin_ns,
+                                                         .turn = MACHINE_NOT_TOLD,
+                                                         .share = {-1, -1, -1}};
 }
 
 // One slice of a side that is alive. Alone, there is nobody to take turns with.

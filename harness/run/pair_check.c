@@ -57,6 +57,7 @@ void pair_close_blocks(struct pair *pair)
             block->begin_ns = begins[side][i / 2].ns;
             whole = whole && block->begin_ns && block->active_ns > block->begin_ns;
             block->active_ns -= block->begin_ns;
+            machine_judge(&block->turn, block->begin_ns, block->active_ns, &block->share);
         }
         if (whole) {
             pair->blocks[kept++] = pair->blocks[i];

@@ -144,6 +144,12 @@ static int session_store_launch(struct store *store, int64_t pair_id, int side,
     return rc;
 }
 
+// NULL for what is not told, which is below 0.
+static const int64_t *session_told(const int64_t *value)
+{
+    return *value < 0 ? NULL : value;
+}
+
 static int session_store_blocks(struct store *store, int64_t pair_id, const struct pair *pair,
                                 struct error *err)
 {
@@ -152,10 +158,14 @@ static int session_store_blocks(struct store *store, int64_t pair_id, const stru
         const struct pair_block *block = &pair->blocks[i];
         rc = store_exec(store, err,
                         "INSERT INTO block (pair_id, couple, side, ran_first, first_step, steps, begin_ns, "
-                        "active_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                        "iiiiIIii", pair_id, block->couple, (int64_t)block->side,
-                        (int64_t)block->ran_first, block->first_step < 0 ? NULL : &block->first_step,
-                        block->steps < 0 ? NULL : &block->steps, block->begin_ns, block->active_ns);
+                        "active_ns, cpu_ns, step_cpu_ns, wait_ns, foreign_ns, steal_ns, machine_ns) "
+                        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                        "iiiiIIiiIIIIII", pair_id, block->couple, (int64_t)block->side,
+                        (int64_t)block->ran_first, session_told(&block->first_step),
+                        session_told(&block->steps), block->begin_ns, block->active_ns,
+                        session_told(&block->turn.cpu_ns), session_told(&block->turn.step_cpu_ns),
+                        session_told(&block->share.wait_ns), session_told(&block->turn.foreign_ns),
+                        session_told(&block->share.steal_ns), session_told(&block->share.machine_ns));
     }
     return rc;
 }
