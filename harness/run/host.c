@@ -159,6 +159,13 @@ static void host_read_stat(struct host_reading *reading)
     free(text);
 }
 
+int64_t host_steal_ns(void)
+{
+    struct host_reading reading = {0};
+    host_read_stat(&reading);
+    return reading.steal_ns;
+}
+
 static int64_t host_psi(const char *path)
 {
     char *text = host_head(path);

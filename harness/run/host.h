@@ -29,6 +29,7 @@ struct host_reading {
     int64_t oom_kills;         // -1 = not told
 };
 void host_read(struct host_reading *ret_reading);
+int64_t host_steal_ns(void);  // taken by the hypervisor so far, of all CPUs, in ticks of 10 ms; 0 = nothing, or not told
 int64_t host_oom_kills(void); // of the machine so far; -1 = not told
 // What changed between two readings, as stored in launch.covariates. own_cpu_ns: used by our launches.
 json_t *host_covariates(const struct host_reading *before, const struct host_reading *after,

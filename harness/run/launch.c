@@ -496,8 +496,11 @@ void launch_resume(struct launch *launch)
 {
     if (launch->state != LAUNCH_RUNNING || launch->active_since_ns)
         return;
-    if (launch->unstopped_cpu_ns >= 0)
+    if (launch->unstopped_cpu_ns >= 0) {
+        int64_t steal_ns = host_steal_ns() - launch->unstopped_steal_ns;
         launch->overlap_ns += (tree_cpu_ns(launch->tree) - launch->unstopped_cpu_ns) * launch->look_weight;
+        launch->overlap_steal_ns += (steal_ns > 0 ? steal_ns : 0) * launch->look_weight;
+    }
     launch->unstopped_cpu_ns = -1;
     launch->unlooked = false;
     launch->active_since_ns = clock_monotonic_ns();
@@ -508,8 +511,10 @@ void launch_resume(struct launch *launch)
 void launch_look(struct launch *launch, int64_t weight)
 {
     launch->look_weight = weight;
-    if (launch->unlooked && !tree_stopped(launch->tree))
+    if (launch->unlooked && !tree_stopped(launch->tree)) {
         launch->unstopped_cpu_ns = tree_cpu_ns(launch->tree); // -1 without a cgroup v2: not told
+        launch->unstopped_steal_ns = host_steal_ns();
+    }
     launch->unlooked = false;
 }
 

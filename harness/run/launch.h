@@ -72,7 +72,9 @@ struct launch {
     int64_t active_since_ns; // 0 = frozen or held
     int64_t freeze_count, freeze_ns; // cost of the turns: time spent in freeze and thaw
     int64_t overlap_ns;              // CPU time it used in turns of the other side, not having stopped yet
+    int64_t overlap_steal_ns;        // what the hypervisor took of all CPUs in those turns: CPU time may count it
     int64_t unstopped_cpu_ns;        // its CPU time when such a turn began; -1 = it had stopped
+    int64_t unstopped_steal_ns;      // of the machine, at that moment
     bool unlooked;                   // was told to stop, and nobody has looked yet whether it has
     int64_t look_weight;             // turns that the look at this one stands for
     int64_t cpu_ns;          // at the end; -1 = not told

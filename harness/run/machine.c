@@ -158,10 +158,8 @@ void machine_free(struct machine *machine)
 
 static struct machine_rank machine_read_rank(struct machine *machine, uint32_t idx, const struct reader_slot *slot)
 {
-    struct machine_rank rank = {0};
-    long long cpu_ns, wait_ns, runs;
     if (!slot->hold_tid)
-        return rank;
+        return (struct machine_rank){0};
     if (machine->files[idx].tid != slot->hold_tid) {
         char path[64];
         if (machine->files[idx].fd >= 0)
@@ -170,10 +168,13 @@ static struct machine_rank machine_read_rank(struct machine *machine, uint32_t i
         machine->files[idx].fd = open(path, O_RDONLY | O_CLOEXEC);
         machine->files[idx].tid = slot->hold_tid;
     }
-    if (machine->files[idx].fd < 0 ||
-        sscanf(machine_read_file(machine, machine->files[idx].fd), "%lld %lld %lld", &cpu_ns, &wait_ns, &runs) != 3)
-        return rank;
-    return (struct machine_rank){slot->hold_tid, cpu_ns, wait_ns, runs};
+    char text[96], *at = text; // "CPU time, wait, runs"
+    ssize_t got = machine->files[idx].fd < 0 ? -1 : pread(machine->files[idx].fd, text, sizeof text - 1, 0);
+    if (got <= 0)
+        return (struct machine_rank){0}; // it has ended, or this kernel does not tell
+    text[got] = 0;
+    int64_t cpu_ns = strtoll(at, &at, 10), wait_ns = strtoll(at, &at, 10);
+    return (struct machine_rank){slot->hold_tid, cpu_ns, wait_ns, strtoll(at, NULL, 10)};
 }
 
 // Everything at one moment. ret_arrived_ns (NULL ok): when each rank arrived.

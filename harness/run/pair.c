@@ -237,6 +237,8 @@ static void pair_describe(struct pair_run *run, int side, const struct host_read
                         json_string(tree_means_name(run->env->means)));
     json_object_set_new(pair->covariates[side], "freeze_count", json_integer(launch->freeze_count));
     json_object_set_new(pair->covariates[side], "freeze_ns", json_integer(launch->freeze_ns));
+    json_object_set_new(pair->covariates[side], "overlap_ns", json_integer(launch->overlap_ns));
+    json_object_set_new(pair->covariates[side], "overlap_steal_ns", json_integer(launch->overlap_steal_ns));
 }
 
 // Whoever has not been finished yet: both, or the one whose turn of launches it was.

@@ -195,7 +195,7 @@ static int session_store_result(struct session *session, struct session_workload
                                 const char *phase, int64_t idx, const struct pair_spec *spec,
                                 const struct pair *pair, struct error *err)
 {
-    struct validity validity = {NULL, -1};
+    struct validity validity = {NULL, -1, NULL};
     if (pair->state == PAIR_VALID)
         validity = validity_check(pair, spec->interleave);
     struct session_pair_row row = {
@@ -210,7 +210,10 @@ static int session_store_result(struct session *session, struct session_workload
         rc = session_store_fingerprints(session, pair, err);
     if (rc == 0)
         rc = session_count_pair(session, workload, &row, pair);
+    if (validity.note)
+        log_info("workload '%s': %s", workload->plan->name, validity.note);
     free(validity.reason);
+    free(validity.note);
     return rc;
 }
 

@@ -10,7 +10,7 @@
 enum {
     VALIDITY_SUSPENDED_NS_MAX = 10000000, // a suspend lasts longer; clock slewing stays far below
     VALIDITY_OVERLAP_SHARE = 100, // a hundredth of its CPU time, half of what the gate looks for
-    // Foreign CPU use that one launch met and the other did not, in launches mode: a tenth of a CPU
+    // Foreign CPU use, or steal, that one launch met and the other did not, in launches mode: a tenth of a CPU
     // moves the 2 % that a gate looks for. In turns both sides share what comes, so it does not void.
     VALIDITY_FOREIGN_PCT_MAX = 10,
     // /proc/stat counts in ticks of 10 ms: what begins and what ends may each be off by one.
@@ -31,39 +31,80 @@ static double validity_resolution_pct(const json_t *a, const json_t *b)
     return window > 0 ? 100.0 * VALIDITY_TICKS_NS / (double)window : 0;
 }
 
-static double validity_foreign_pct(const json_t *covariates)
+// Of a CPU; -1 = not told.
+static double validity_pct(const json_t *covariates, const char *name)
 {
-    int64_t foreign = validity_value(covariates, "foreign_cpu_ns");
-    int64_t window = validity_value(covariates, "window_ns");
-    return foreign < 0 || window <= 0 ? -1 : 100.0 * (double)foreign / (double)window;
+    int64_t ns = validity_value(covariates, name), window = validity_value(covariates, "window_ns");
+    return ns < 0 || window <= 0 ? -1 : 100.0 * (double)ns / (double)window;
+}
+
+// What one launch met of it and the other did not, beyond the limit: the side that met more, else -1.
+static int validity_one_sided(const struct pair *pair, const char *name, double ret_pct[2])
+{
+    const json_t *a = pair->covariates[0], *b = pair->covariates[1];
+    double most = VALIDITY_FOREIGN_PCT_MAX + validity_resolution_pct(a, b);
+    ret_pct[0] = validity_pct(a, name);
+    ret_pct[1] = validity_pct(b, name);
+    return ret_pct[0] < 0 || ret_pct[1] < 0 || fabs(ret_pct[0] - ret_pct[1]) <= most ? -1 : ret_pct[1] > ret_pct[0];
+}
+
+static bool validity_overlaps(const struct launch *launch, int64_t overlap_ns)
+{
+    return launch->cpu_ns > 0 && overlap_ns * VALIDITY_OVERLAP_SHARE > launch->cpu_ns;
+}
+
+// A side that did not stand still in the turns of the other. Where the hypervisor takes a CPU away, who should stop on
+// it cannot, and its CPU time may count what was taken: as much of it is no work. Nobody else ran on that CPU
+// meanwhile, and what is taken comes in the turns of both sides alike.
+static struct validity validity_overlap(const struct launch *launch, int side)
+{
+    int64_t steal_ns = launch->overlap_steal_ns, left_ns = launch->overlap_ns - steal_ns;
+    if (validity_overlaps(launch, left_ns))
+        return (struct validity){xasprintf("a side went on working in the turns of the other: %.0f ms of %.0f ms of CPU "
+                                           "time%s", (double)left_ns / 1e6, (double)launch->cpu_ns / 1e6,
+                                           steal_ns > 0 ? ", without what the hypervisor took" : ""), side, NULL};
+    if (!validity_overlaps(launch, launch->overlap_ns))
+        return (struct validity){NULL, -1, NULL};
+    return (struct validity){NULL, -1, xasprintf("the hypervisor took %.0f ms of the CPUs while side %s was told to stop; "
+                                                 "both sides share what it takes, and the pair counts",
+                                                 (double)steal_ns / 1e6, side ? "b" : "a")};
 }
 
 struct validity validity_check(const struct pair *pair, enum plan_interleave interleave)
 {
     const json_t *a = pair->covariates[0], *b = pair->covariates[1];
+    char *note = NULL;
     for (int side = 0; side < 2; side++) {
         if (!pair->launches[side])
             continue;
         uint64_t dropped = samples_dropped(pair->launches[side]);
         if (dropped)
             return (struct validity){xasprintf("%llu step records were lost: the ring was full",
-                                               (unsigned long long)dropped), side};
+                                               (unsigned long long)dropped), side, note};
         if (validity_value(pair->covariates[side], "suspended_ns") > VALIDITY_SUSPENDED_NS_MAX)
-            return (struct validity){xstrdup("the machine was suspended"), -1};
-        const struct launch *launch = pair->launches[side];
-        if (launch->cpu_ns > 0 && launch->overlap_ns * VALIDITY_OVERLAP_SHARE > launch->cpu_ns)
-            return (struct validity){xstrdup("a side went on working in the turns of the other"), side};
+            return (struct validity){xstrdup("the machine was suspended"), -1, note};
+        struct validity overlap = validity_overlap(pair->launches[side], side);
+        if (overlap.reason) {
+            free(note);
+            return overlap;
+        }
+        if (overlap.note) {
+            free(note);
+            note = overlap.note;
+        }
     }
     int64_t throttle_a = validity_value(a, "throttle_events"), throttle_b = validity_value(b, "throttle_events");
     if (throttle_a >= 0 && throttle_b >= 0 && (throttle_a > 0) != (throttle_b > 0))
         return (struct validity){xstrdup("the processor throttled while one side ran, not the other"),
-                                 throttle_b > 0};
-    double foreign_a = validity_foreign_pct(a), foreign_b = validity_foreign_pct(b);
-    double most = VALIDITY_FOREIGN_PCT_MAX + validity_resolution_pct(a, b);
-    if (interleave == PLAN_INTERLEAVE_LAUNCHES && foreign_a >= 0 && foreign_b >= 0 &&
-        fabs(foreign_a - foreign_b) > most)
+                                 throttle_b > 0, note};
+    double pct[2];
+    int side = interleave == PLAN_INTERLEAVE_LAUNCHES ? validity_one_sided(pair, "steal_ns", pct) : -1;
+    if (side >= 0)
+        return (struct validity){xasprintf("the hypervisor took %.0f %% of a CPU beside one side and %.0f %% beside the "
+                                           "other", pct[0], pct[1]), side, note};
+    side = interleave == PLAN_INTERLEAVE_LAUNCHES ? validity_one_sided(pair, "foreign_cpu_ns", pct) : -1;
+    if (side >= 0)
         return (struct validity){xasprintf("other processes used %.0f %% of a CPU beside one side and "
-                                           "%.0f %% beside the other", foreign_a, foreign_b),
-                                 foreign_b > foreign_a};
-    return (struct validity){NULL, -1};
+                                           "%.0f %% beside the other", pct[0], pct[1]), side, note};
+    return (struct validity){NULL, -1, note};
 }

@@ -9,6 +9,7 @@
 struct validity {
     char *reason; // NULL = valid; caller frees
     int side;     // the side it points at; -1 = none
+    char *note;   // NULL, or what the machine did that would have voided it without turns; caller frees
 };
 
 struct validity validity_check(const struct pair *pair, enum plan_interleave interleave);

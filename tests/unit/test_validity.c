@@ -10,6 +10,8 @@
 
 #include "tests/unit/runner.h"
 
+static bool last_note; // did the check say something about a pair that counts?
+
 struct made {
     struct pair pair;
     struct launch launches[2];
@@ -50,7 +52,9 @@ static void check_validity(struct made *made, enum plan_interleave interleave, c
     else
         CHECK_STR(validity.reason ? validity.reason : "", "");
     CHECK_INT(validity.side, side);
+    last_note = validity.note != NULL;
     free(validity.reason);
+    free(validity.note);
     for (int i = 0; i < 2; i++) {
         json_decref(made->pair.covariates[i]);
         reader_free(made->launches[i].reader);
@@ -89,6 +93,48 @@ TEST(work_in_the_turns_of_the_other_voids)
     made = made_new(1000000000);
     made->launches[1].overlap_ns = 11000000;
     check_validity(made, PLAN_INTERLEAVE_STEPS, "in the turns of the other", 1);
+}
+
+// Synthetic readings of a VM from which the hypervisor takes 37 %: CPU time of the turns in which the side had not
+// stopped, and what was stolen in them.
+TEST(what_was_stolen_is_no_work)
+{
+    struct made *made = made_new(1600000000);
+    made->launches[1].overlap_ns = 600000000;
+    made->launches[1].overlap_steal_ns = 590000000;
+    check_validity(made, PLAN_INTERLEAVE_STEPS, "", -1);
+    CHECK(last_note);
+    made = made_new(1600000000); // the ticks of steal are coarse: more than was counted
+    made->launches[0].overlap_ns = 20000000;
+    made->launches[0].overlap_steal_ns = 30000000;
+    check_validity(made, PLAN_INTERLEAVE_SLICES, "", -1);
+    CHECK(last_note);
+    made = made_new(1600000000); // stolen, and yet it worked
+    made->launches[1].overlap_ns = 600000000;
+    made->launches[1].overlap_steal_ns = 400000000;
+    check_validity(made, PLAN_INTERLEAVE_STEPS,
+                   "a side went on working in the turns of the other: 200 ms of 1600 ms of CPU time, without what", 1);
+    made = made_new(1600000000); // little of either: nothing to say
+    made->launches[1].overlap_ns = 15000000;
+    made->launches[1].overlap_steal_ns = 10000000;
+    check_validity(made, PLAN_INTERLEAVE_STEPS, "", -1);
+    CHECK(!last_note);
+}
+
+TEST(steal_beside_one_launch_voids)
+{
+    struct made *made = made_new(1000000000);
+    made_set(made, 0, "steal_ns", 370000000);
+    made_set(made, 1, "steal_ns", 20000000);
+    check_validity(made, PLAN_INTERLEAVE_LAUNCHES, "the hypervisor took 37 % of a CPU beside one side and 2 %", 0);
+    made = made_new(1000000000);
+    made_set(made, 0, "steal_ns", 370000000);
+    made_set(made, 1, "steal_ns", 350000000);
+    check_validity(made, PLAN_INTERLEAVE_LAUNCHES, "", -1); // alike
+    made = made_new(1000000000);
+    made_set(made, 0, "steal_ns", 370000000);
+    made_set(made, 1, "steal_ns", 20000000);
+    check_validity(made, PLAN_INTERLEAVE_STEPS, "", -1); // in turns it meets both
 }
 
 TEST(throttling_of_one_side_voids)
