@@ -38,6 +38,48 @@ def test_both_sides_run_where_they_are_pinned(case):
     assert tails and all(tail.split()[-1] == "0" for tail, in tails), tails
 
 
+def machine_shares(case):
+    """Per side: machine_ns of all active time, run-queue wait of it, and what is left of a step, in ns."""
+    blocks = case.rows("SELECT side, sum(machine_ns), sum(wait_ns), sum(active_ns), sum(steps), count(*), "
+                       "count(machine_ns) FROM block WHERE couple >= 2 GROUP BY side ORDER BY side")
+    assert len(blocks) == 2, blocks
+    if any(told < count for _, _, _, _, _, count, told in blocks):
+        freezer, = case.rows("SELECT json_extract(covariates, '$.freezer') FROM launch")[0]
+        assert freezer != "cgroup v2", "not told in some blocks: %s" % blocks
+        raise Skip("CPU time of a side is told by cgroup v2 only, here it is %s" % freezer)
+    assert all(machine <= active for _, machine, _, active, _, _, _ in blocks), blocks
+    return [(machine / active, wait / active, (active - machine) / steps) for _, machine, wait, active, steps, _, _ in blocks]
+
+
+def first_cpu():
+    return min(os.sched_getaffinity(0))
+
+
+def test_a_competitor_on_the_same_cpu_is_told_apart(case):
+    case.plan(dict(MODEL, steps=300), interleave="steps", cpus=str(first_cpu()))
+    rival = subprocess.Popen(["taskset", "-c", str(first_cpu()), SH, "-c", "while :; do :; done"])
+    try:
+        done = case.run()
+    finally:
+        rival.kill()
+        rival.wait()
+    check_code(done, 0, 3)
+    (taken_a, _, step_a), (taken_b, _, step_b) = machine_shares(case)
+    # It takes a half, and others may take more; half of that half is not to be missed.
+    assert taken_a > 0.25 and taken_b > 0.25, "machine_ns is %.0f and %.0f %% of active time" % (100 * taken_a, 100 * taken_b)
+    # The same program on both sides: 30 % more, once the rival is out, would be what it had to explain.
+    assert 1 / 1.3 < step_b / step_a < 1.3, "steps of %.0f and %.0f ns without the machine's part" % (step_a, step_b)
+
+
+def test_own_threads_are_no_excuse(case):
+    """The candidate's second thread takes the one CPU from its step thread, for as long as a step takes."""
+    case.plan(dict(MODEL, steps=300), candidate={"env": {"PLANT": "rival:100%"}}, interleave="steps", cpus=str(first_cpu()))
+    check_code(case.run(), 0, 1, 3)
+    (_, _, step_a), (_, wait_b, step_b) = machine_shares(case)
+    assert wait_b > 0.2, "the step thread waited for %.0f %% of its time only" % (100 * wait_b)
+    assert step_b / step_a > 1.6, "of twice the time a step %.2f times is left" % (step_b / step_a)
+
+
 def test_not_root(case):
     """No cgroup, no real-time priority, no HOME: turns by signals."""
     case.plan(MODEL)
