@@ -8,54 +8,77 @@
 #include "harness/gate/cell.h"
 #include "reports/analyse/quantile.h"
 
-enum { CELL_SLOW_LAUNCHES_MIN = 3 }; // before that nothing is regular
+enum {
+    CELL_SLOW_LAUNCHES_MIN = 3, // before that nothing is regular
+    CELL_SLOW_AT = 4            // steps that are told
+};
 
 struct cell_slow {
     long count, of;
-    int launches;          // with a slow step
     double slow_ns, typical_ns; // medians over launches; NAN
-    int period;            // shared by three launches of four; 0: none
-    int64_t at;            // the first one's step, when three of four agree; -1
+    int period;                 // that three launches of four show; 0: none
+    int64_t at[CELL_SLOW_AT];   // steps that are slow in three launches of four
+    int at_count;
 };
 
-// The value that three quarters of them share, give or take one; -1: none.
-static int64_t cell_slow_shared(const double *values, int count)
+// The value that three quarters of `launches` share; 0: none.
+static int cell_slow_shared(const double *values, int count, int launches)
 {
     double middle = quantile_median(values, (size_t)count);
-    int near = 0;
+    int same = 0;
     for (int i = 0; i < count; i++)
-        near += fabs(values[i] - middle) <= 1;
-    return count >= CELL_SLOW_LAUNCHES_MIN && 4 * near >= 3 * count ? (int64_t)middle : -1;
+        same += values[i] == middle;
+    return launches >= CELL_SLOW_LAUNCHES_MIN && 4 * same >= 3 * launches ? (int)middle : 0;
+}
+
+// Steps that are slow again and again: `steps` of all launches, sorted.
+static void cell_slow_recurrent(const double *steps, int count, int launches, struct cell_slow *sum)
+{
+    for (int i = 0, end; i < count; i = end) {
+        for (end = i + 1; end < count && steps[end] == steps[i];)
+            end++;
+        if (launches >= CELL_SLOW_LAUNCHES_MIN && 4 * (end - i) >= 3 * launches &&
+            sum->at_count < CELL_SLOW_AT)
+            sum->at[sum->at_count++] = (int64_t)steps[i];
+    }
 }
 
 static struct cell_slow cell_slow_of(const struct workload_facts *facts, int side)
 {
-    struct cell_slow sum = {.at = -1};
+    struct cell_slow sum = {0};
     size_t room = (size_t)(facts->main_count > 0 ? facts->main_count : 1);
-    double *slow = xcalloc(4 * room, sizeof *slow), *typical = slow + room;
-    double *first = typical + room, *period = first + room;
-    int typical_count = 0;
+    double *slow = xcalloc(3 * room, sizeof *slow), *typical = slow + room, *period = typical + room;
+    double *steps = xcalloc(room * SLOW_STEPS_KEPT, sizeof *steps);
+    int launches = 0, with_slow = 0, periods = 0, step_count = 0;
     for (int i = 0; i < facts->main_count; i++) {
         const struct slow_steps *one = &facts->main[i].sides[side].slow;
         sum.of += one->of;
         sum.count += one->count;
         if (one->of)
-            typical[typical_count++] = one->typical_ns;
-        if (!one->count)
-            continue;
-        first[sum.launches] = (double)one->first;
-        period[sum.launches] = one->period;
-        slow[sum.launches++] = one->slow_ns;
+            typical[launches++] = one->typical_ns;
+        if (one->count)
+            slow[with_slow++] = one->slow_ns;
+        if (one->period)
+            period[periods++] = one->period;
+        for (int k = 0; k < one->count && k < SLOW_STEPS_KEPT; k++)
+            steps[step_count++] = (double)one->at[k];
     }
-    sum.slow_ns = quantile_median(slow, (size_t)sum.launches);
-    sum.typical_ns = quantile_median(typical, (size_t)typical_count);
-    int64_t shared = cell_slow_shared(period, sum.launches);
-    sum.period = shared > 1 ? (int)shared : 0;
-    // One in every launch, at the same step: the launches are too short to show a second one.
-    if (sum.count == sum.launches && sum.launches == facts->main_count)
-        sum.at = cell_slow_shared(first, sum.launches);
+    sum.slow_ns = quantile_median(slow, (size_t)with_slow);
+    sum.typical_ns = quantile_median(typical, (size_t)launches);
+    sum.period = cell_slow_shared(period, periods, launches);
+    quantile_sort(steps, (size_t)step_count);
+    cell_slow_recurrent(steps, step_count, launches, &sum);
     free(slow);
+    free(steps);
     return sum;
+}
+
+static void cell_slow_add_at(struct strbuf *text, const struct cell_slow *slow)
+{
+    strbuf_add(text, ", step%s", slow->at_count == 1 ? "" : "s");
+    for (int i = 0; i < slow->at_count; i++)
+        strbuf_add(text, "%s %lld", i ? "," : "", (long long)slow->at[i]);
+    strbuf_add(text, "%s of every launch", slow->at_count == CELL_SLOW_AT ? " …" : "");
 }
 
 static void cell_slow_add(struct strbuf *text, const struct cell_slow *slow)
@@ -69,8 +92,8 @@ static void cell_slow_add(struct strbuf *text, const struct cell_slow *slow)
                unit_format_ns(typical_text, sizeof typical_text, slow->typical_ns));
     if (slow->period)
         strbuf_add(text, ", every %d steps", slow->period);
-    else if (slow->at >= 0)
-        strbuf_add(text, ", step %lld of every launch", (long long)slow->at);
+    else if (slow->at_count)
+        cell_slow_add_at(text, slow);
     else if (slow->count > 1)
         strbuf_add(text, ", at no regular distance");
 }

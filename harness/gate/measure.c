@@ -73,7 +73,6 @@ void measure_pair(const struct pair_rows *rows, struct measure_pair *ret_pair)
                                           .fate = source->fate,
                                           .steps = source->steps,
                                           .steady = STEADY_TOO_SHORT,
-                                          .slow = {.first = -1},
                                           .machine_share = NAN,
                                           .steady_mean_ns = NAN};
         enum measure_reason otherwise = source->rank_count == 0 ? MEASURE_NO_STEPS

@@ -3,30 +3,48 @@
 #include "reports/analyse/slow_steps.h"
 
 #include <math.h>
-#include <stddef.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "common/strings.h"
 #include "reports/analyse/quantile.h"
 
-enum { SLOW_STEPS_DISTANCES_MIN = 3 };
+enum { SLOW_STEPS_TRIED = 64 }; // distances between so many are taken for periods
 static const double slow_steps_factor = 2; // what is lost is at least one step
-static const double slow_steps_period_share = 0.75, slow_steps_period_slack = 0.1;
+static const double slow_steps_chance = 0.01;
 
-int slow_steps_period(const int64_t *idx, int count)
+// How many of the steps start, start + period, … are slow; -1: fewer than nine in ten.
+static int slow_steps_hits(const bool *slow, int64_t steps, int64_t start, int64_t period)
 {
-    int distances = count - 1, fit = 0;
-    if (distances < SLOW_STEPS_DISTANCES_MIN)
+    int64_t positions = 0, hits = 0;
+    for (int64_t at = start % period; at < steps; at += period, positions++)
+        hits += slow[at];
+    return 10 * hits >= 9 * positions ? (int)hits : -1;
+}
+
+int slow_steps_period(const int64_t *idx, int count, int64_t from, int64_t to)
+{
+    int64_t steps = to - from, best = 0;
+    int most = 0;
+    if (count < 2 || steps < 2)
         return 0;
-    double *sorted = xcalloc((size_t)distances, sizeof *sorted);
-    for (int i = 0; i < distances; i++)
-        sorted[i] = (double)(idx[i + 1] - idx[i]);
-    double period = quantile_median(sorted, (size_t)distances);
-    for (int i = 0; i < distances; i++)
-        fit += fabs(sorted[i] - period) <= fmax(1, slow_steps_period_slack * period);
-    free(sorted);
-    // Neighbours are a burst, not a period.
-    return period >= 2 && fit >= slow_steps_period_share * distances ? (int)period : 0;
+    bool *slow = xcalloc((size_t)steps, sizeof *slow);
+    for (int i = 0; i < count; i++)
+        slow[idx[i] - from] = true;
+    double share = (double)count / (double)steps, tried = 0.5 * (double)steps * (double)steps;
+    int first = count < SLOW_STEPS_TRIED ? count : SLOW_STEPS_TRIED;
+    for (int i = 0; i < first; i++) {
+        for (int k = i + 1; k < first; k++) {
+            int64_t period = idx[k] - idx[i];
+            int hits = period < 2 ? -1 : slow_steps_hits(slow, steps, idx[i] - from, period);
+            if (hits > most && tried * pow(share, hits) < slow_steps_chance) {
+                most = hits;
+                best = period;
+            }
+        }
+    }
+    free(slow);
+    return (int)best;
 }
 
 struct slow_steps slow_steps_find(const int64_t *idx, const double *durations,
@@ -36,7 +54,6 @@ struct slow_steps slow_steps_find(const int64_t *idx, const double *durations,
         .of = count,
         .typical_ns = quantile_median(durations, (size_t)count),
         .slow_ns = NAN,
-        .first = -1,
     };
     size_t room = (size_t)(count > 0 ? count : 1);
     double *slow = xcalloc(room, sizeof *slow);
@@ -45,14 +62,15 @@ struct slow_steps slow_steps_find(const int64_t *idx, const double *durations,
         double left = durations[i] - (excused ? excused[i] : 0);
         if (!(left >= slow_steps_factor * result.typical_ns))
             continue;
-        if (result.count == 0)
-            result.first = idx[i];
+        if (result.count < SLOW_STEPS_KEPT)
+            result.at[result.count] = idx[i];
         result.lost_ns += left - result.typical_ns;
         at[result.count] = idx[i];
         slow[result.count++] = left;
     }
     result.slow_ns = quantile_median(slow, (size_t)result.count);
-    result.period = slow_steps_period(at, result.count);
+    if (count > 0)
+        result.period = slow_steps_period(at, result.count, idx[0], idx[count - 1] + 1);
     free(slow);
     free(at);
     return result;

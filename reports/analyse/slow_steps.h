@@ -6,12 +6,14 @@
 
 #include <stdint.h>
 
+enum { SLOW_STEPS_KEPT = 64 };
+
 struct slow_steps {
     int count, of;     // slow ones, of so many steps
     double typical_ns; // median of all; NAN without a step
     double lost_ns;    // beyond the typical step, in the slow ones
     double slow_ns;    // median duration of a slow one; NAN without one
-    int64_t first;     // index of the first slow one; -1
+    int64_t at[SLOW_STEPS_KEPT]; // indices of the first ones
     int period;        // in steps: they come every so many; 0: no period, or too few to tell
 };
 
@@ -19,8 +21,9 @@ struct slow_steps {
 // machine took from the step; a step is slow by what is left.
 struct slow_steps slow_steps_find(const int64_t *idx, const double *durations,
                                   const double *excused, int count);
-// The period of rising indices: three distances of four are one period long, give or take a tenth
-// (or one step). 0: none, or fewer than three distances.
-int slow_steps_period(const int64_t *idx, int count);
+// The period of slow steps `idx` (rising) among all steps [from, to): nine in ten steps that are so far
+// apart are slow, more of them than chance makes of so many slow ones (1 % for all periods and
+// phases together). Others between them, which noise makes, do not hide it. 0: none.
+int slow_steps_period(const int64_t *idx, int count, int64_t from, int64_t to);
 
 #endif
