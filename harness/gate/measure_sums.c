@@ -134,7 +134,7 @@ static void measure_slow_blocks(const struct measure_state *state, int side,
 
 static void measure_slow(const struct measure_state *state, int side, struct measure_sum *sum)
 {
-    if (state->pair->last_late) {
+    if (state->pair->last_waits) {
         measure_slow_blocks(state, side, sum);
         return;
     }

@@ -125,7 +125,7 @@ void measure_typical(struct measure_state *state)
     if (count) {
         struct turns_result turns = turns_ratio(couples, count);
         pair->first_cold = turns.first_cold;
-        pair->last_late = turns.last_late;
+        pair->last_waits = turns.last_waits;
         pair->estimator = turns.estimator;
         pair->log_ratio[METRIC_STEP_TIME] = turns.log_ratio;
         pair->within_sd[METRIC_STEP_TIME] = turns.within_sd;

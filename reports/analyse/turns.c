@@ -96,10 +96,11 @@ static bool turns_all_have(const struct turns_couple *couples, int count,
 struct turns_result turns_ratio(const struct turns_couple *couples, int count)
 {
     double *ratios = xcalloc((size_t)(count > 0 ? count : 1), sizeof *ratios);
-    bool cold = false, late = false;
+    bool cold = false, late = false, waits = false;
     for (int side = 0; side < TURNS_SIDES; side++) {
         cold = cold || turns_step_odd(couples, count, side, false, turns_cold_min, ratios);
         late = late || turns_step_odd(couples, count, side, true, turns_late_min, ratios);
+        waits = waits || turns_step_odd(couples, count, side, true, M_LN2, ratios);
     }
     // The same for both sides and all couples, or the ratio would compare unlike things.
     enum turns_estimator estimator = TURNS_MEAN;
@@ -117,7 +118,7 @@ struct turns_result turns_ratio(const struct turns_couple *couples, int count)
     struct turns_result result = turns_center(ratios, used);
     result.estimator = estimator;
     result.first_cold = cold;
-    result.last_late = late;
+    result.last_waits = waits;
     free(ratios);
     return result;
 }

@@ -41,7 +41,9 @@ struct turns_result {
     int couples;      // used
     enum turns_estimator estimator;
     bool first_cold; // the first step of blocks is measurably colder, on one side at least
-    bool last_late;  // the last step of blocks waits for the others: no single step says anything
+    // The last step of blocks takes twice the middle one: it waits for what the others only enqueue,
+    // and no single step says anything.
+    bool last_waits;
 };
 
 // The time of a block by an estimator; NAN: not known.
