@@ -1,108 +1,238 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simulates the gate on synthetic noise: how often it fails falsely, how often it finds a
-// slow-down, how many pairs it takes, and what screening many cells does. The values of the
-// design's own simulation stand beside. Reads nothing; writes a table to stdout; exit 1 when a rate
-// leaves its limit.
+// Simulates the gate: how often it passes what is worse, fails what is equal, finds a slow-down, and
+// how many pairs it takes. Twice: thousands of gates on drawn log ratios of pairs through
+// looks_judge; hundreds on drawn steps, through measure_pair and cells_judge (gate_sim_steps.c).
+// Reads nothing; writes tables to stdout; exit 1 when a rate leaves its limit.
 //
-//     gate_sim [GATES]      10,000 gates a row by default, some ten seconds on one core
+//     gate_sim [--markdown] [GATES]   10,000 gates a row of ratios, a hundredth of that a row of steps
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "ci/bench/gate_sim_rows.h"
 #include "reports/analyse/binomial.h"
 #include "reports/analyse/looks.h"
 #include "reports/analyse/power.h"
 #include "reports/analyse/random.h"
 
-enum { SIM_PAIRS = 28, SIM_CELLS = 50, SIM_CONFIRM = 10 };
+enum { SIM_PAIRS = 28, SIM_CELLS = 50, SIM_CONFIRM = 10, SIM_STEPS_SHARE = 100 };
+static const double sim_alpha = 0.01;
 
 static const struct looks_rule sim_rule = {
     .alpha = 0.01, .looks = {10, 14, 20, 28}, .look_count = 4, .margin = 0.02};
 
-struct sim_noise {
-    double pair_sd;             // normal, of a pair's log ratio; or, when 0:
-    double launch_sd, drift_sd; // of each launch, and of a drift with rho .95 a slot
-    double spike_rate, spike;   // share of launches hit, mean of the (exponential) hit
+static const char *const sim_must_text[] = {
+    [SIM_SHOWN] = "-",
+    [SIM_EQUAL] = "fail ≤ 1 % a cell",
+    [SIM_MARGIN] = "fail, pass ≤ 1 % a cell",
+    [SIM_WORSE] = "pass ≤ 1 %",
+    [SIM_FOUND] = "fail ≥ 95 %"};
+
+struct sim_rates {
+    long gates;
+    double pass, fail, inconclusive, pairs;
+    double cell_fail, cell_pass; // of the worst cell
 };
 
-struct sim_drift {
-    double level;
-};
+static bool sim_markdown;
 
-static double sim_launch(const struct sim_noise *noise, struct sim_drift *drift,
-                         struct random_state *random)
+static bool sim_below(double rate, double limit, long gates)
 {
+    return rate <= limit + 4 * sqrt(limit * (1 - limit) / (double)gates);
+}
+
+static bool sim_keeps(enum sim_must must, const struct sim_rates *rates)
+{
+    bool cell_fails = sim_below(rates->cell_fail, sim_alpha, rates->gates);
+    switch (must) {
+    case SIM_EQUAL:
+        return cell_fails;
+    case SIM_MARGIN:
+        return cell_fails && sim_below(rates->cell_pass, sim_alpha, rates->gates);
+    case SIM_WORSE:
+        return sim_below(rates->pass, sim_alpha, rates->gates);
+    case SIM_FOUND:
+        return sim_below(rates->pass, sim_alpha, rates->gates) &&
+               sim_below(1 - rates->fail, 0.05, rates->gates);
+    default:
+        return true;
+    }
+}
+
+static void sim_head(const char *what, long gates)
+{
+    if (sim_markdown)
+        printf("\n%s (%ld gates a row):\n\n"
+               "| scenario | mean worse by | pass | fail | inconclusive | pairs | fails, worst cell | must |\n"
+               "|---|---|---|---|---|---|---|---|\n",
+               what, gates);
+    else
+        printf("\n%s, %ld gates a row\n%-52s %7s  %6s %6s %6s %5s  %6s  %s\n", what, gates,
+               "scenario", "mean", "pass", "fail", "incon.", "pairs", "cell", "must");
+}
+
+static bool sim_print(const char *name, double effect, const struct sim_rates *rates,
+                      enum sim_must must)
+{
+    bool keeps = sim_keeps(must, rates);
+    printf(sim_markdown ? "| %s | %.1f %% | %.3f | %.3f | %.3f | %.1f | %.3f | %s%s |\n"
+                        : "%-52s %6.1f%%  %6.4f %6.4f %6.4f %5.1f  %6.4f  %s%s\n",
+           name, 100 * effect, rates->pass, rates->fail, rates->inconclusive, rates->pairs,
+           rates->cell_fail, sim_must_text[must], keeps ? "" : ": MISSED");
+    return keeps;
+}
+
+// --- log ratios of pairs -------------------------------------------------------------------------
+
+// The mean of each noise is 0, so that the effect is the mean's.
+struct sim_noise {
+    double normal;              // sd
+    double t3, laplace;         // heavy tails: scale of Student's t of 3 degrees of freedom; of Laplace's
+    double skew;                // exponential to the slow side, its mean taken out
+    double rho;                 // of the last pair
+    double ties;                // the noise comes in multiples of this
+    double mix_share, mix_size; // share of launches of the candidate that lose this much
+    double launch_sd, drift_sd; // of the design's own simulation: each launch, a drift with rho .95 …
+    double spike_rate, spike;   // … and a share of launches hit, mean of the (exponential) hit
+};
+
+struct sim_state {
+    struct random_state random;
+    double last, drift;
+};
+
+static double sim_exponential(struct random_state *random)
+{
+    return -log(1 - random_uniform(random));
+}
+
+static double sim_launch(const struct sim_noise *noise, struct sim_state *state)
+{
+    struct random_state *random = &state->random;
     double innovation = noise->drift_sd * sqrt(1 - 0.95 * 0.95);
-    drift->level = 0.95 * drift->level + innovation * random_normal(random);
-    double value = noise->launch_sd * random_normal(random) + drift->level;
+    state->drift = 0.95 * state->drift + innovation * random_normal(random);
+    double value = noise->launch_sd * random_normal(random) + state->drift;
     if (random_uniform(random) < noise->spike_rate)
-        value += -noise->spike * log(1 - random_uniform(random));
+        value += noise->spike * sim_exponential(random);
     return value;
 }
 
-// Oriented log ratios of `count` pairs of a candidate that is slower by `effect`, order by coin.
-static void sim_pairs(const struct sim_noise *noise, double effect, double *values, int count,
-                      struct random_state *random)
+static double sim_value(const struct sim_noise *noise, struct sim_state *state)
 {
-    struct sim_drift drift = {noise->drift_sd * random_normal(random)};
-    for (int i = 0; i < count; i++) {
-        if (noise->pair_sd > 0) {
-            values[i] = log1p(effect) + noise->pair_sd * random_normal(random);
-            continue;
+    struct random_state *random = &state->random;
+    double value = noise->normal * random_normal(random);
+    if (noise->t3 > 0) {
+        double chi = 0, normal = random_normal(random);
+        for (int i = 0; i < 3; i++) {
+            double one = random_normal(random);
+            chi += one * one;
         }
-        double first = sim_launch(noise, &drift, random),
-               second = sim_launch(noise, &drift, random);
-        double difference = random_next(random) >> 63 ? second - first : first - second;
-        values[i] = log1p(effect) + difference;
+        value += noise->t3 * normal / sqrt(chi / 3);
+    }
+    if (noise->laplace > 0)
+        value += noise->laplace * sim_exponential(random) * (random_next(random) >> 63 ? 1 : -1);
+    if (noise->skew > 0)
+        value += noise->skew * (sim_exponential(random) - 1);
+    if (noise->rho > 0)
+        value = state->last = noise->rho * state->last + sqrt(1 - noise->rho * noise->rho) * value;
+    if (noise->mix_share > 0 && random_uniform(random) < noise->mix_share)
+        value += log1p(noise->mix_size);
+    if (noise->launch_sd > 0) {
+        double first = sim_launch(noise, state), second = sim_launch(noise, state);
+        value += random_next(random) >> 63 ? second - first : first - second;
+    }
+    return value;
+}
+
+// Oriented log ratios of `count` pairs of a candidate that is slower by `effect`.
+static void sim_pairs(const struct sim_noise *noise, double effect, double *values, int count,
+                      struct sim_state *state)
+{
+    state->drift = noise->drift_sd * random_normal(&state->random);
+    state->last = 0;
+    for (int i = 0; i < count; i++) {
+        double value = sim_value(noise, state);
+        if (noise->ties > 0)
+            value = round(value / noise->ties) * noise->ties;
+        values[i] = log1p(effect) + value;
     }
 }
 
-struct sim_count {
-    long pass, fail, inconclusive, pairs;
-};
-
-static struct sim_count sim_gates(const struct sim_noise *noise, double effect, long gates,
-                                  uint64_t seed)
+static struct sim_rates sim_ratios(const struct sim_noise *noise, double effect, long gates,
+                                   uint64_t seed)
 {
-    struct sim_count count = {0};
-    struct random_state random = {seed};
-    double values[SIM_PAIRS];
+    long pass = 0, fail = 0, pairs = 0;
+    struct sim_state state = {.random = {seed}};
+    double values[SIM_PAIRS], all = (double)gates;
     for (long i = 0; i < gates; i++) {
-        sim_pairs(noise, effect, values, SIM_PAIRS, &random);
+        sim_pairs(noise, effect, values, SIM_PAIRS, &state);
         struct looks_result result = looks_judge(&sim_rule, values, SIM_PAIRS);
-        count.pass += result.state == LOOKS_PASS;
-        count.fail += result.state == LOOKS_FAIL;
-        count.inconclusive += result.state != LOOKS_PASS && result.state != LOOKS_FAIL;
-        count.pairs += result.pairs;
+        pass += result.state == LOOKS_PASS;
+        fail += result.state == LOOKS_FAIL;
+        pairs += result.pairs;
     }
-    return count;
+    double passes = (double)pass / all, fails = (double)fail / all;
+    return (struct sim_rates){gates, passes, fails, 1 - passes - fails, (double)pairs / all,
+                              fails, passes};
 }
 
-static bool sim_row(const char *name, const struct sim_noise *noise, double effect, long gates,
-                    const char *design, double fail_min, double fail_max, double pass_max)
+static bool sim_table_ratios(long gates)
 {
-    struct sim_count count = sim_gates(noise, effect, gates, 1);
-    double pass = (double)count.pass / (double)gates, fail = (double)count.fail / (double)gates;
-    bool ok = fail >= fail_min && fail <= fail_max && pass <= pass_max;
-    printf("%-34s %6.1f%%  %6.4f  %6.4f  %6.4f  %5.1f   %-26s %s\n", name, 100 * effect, pass, fail,
-           (double)count.inconclusive / (double)gates, (double)count.pairs / (double)gates, design,
-           ok ? "ok" : "OUT OF ITS LIMIT");
-    return ok;
-}
-
-// One look at the margin itself: there, and only there, alpha is spent in full.
-static bool sim_level(long gates)
-{
-    const struct sim_noise noise = {.pair_sd = 0.02};
-    struct sim_count count = sim_gates(&noise, 0.02, gates, 2);
-    double limit = 0.01 + 4 * sqrt(0.01 * 0.99 / (double)gates);
-    double fail = (double)count.fail / (double)gates, pass = (double)count.pass / (double)gates;
-    bool ok = fail <= limit && pass <= limit;
-    printf("\nexactly at the margin of 2 %%, pair sd 2 %%, four looks: false fail %.4f, false pass "
-           "%.4f (alpha 0.01, "
-           "4 sigma of the simulation: %.4f) %s\n",
-           fail, pass, limit, ok ? "ok" : "OUT OF ITS LIMIT");
+    const struct sim_noise half = {.normal = 0.005}, one = {.normal = 0.01}, two = {.normal = 0.02},
+                           heavy = {.t3 = 0.006}, laplace = {.laplace = 0.01},
+                           skew = {.skew = 0.015}, rho = {.normal = 0.01, .rho = 0.5},
+                           ties = {.normal = 0.01, .ties = 0.005},
+                           mix20 = {.normal = 0.003, .mix_share = 0.2, .mix_size = 0.5},
+                           mix10 = {.normal = 0.003, .mix_share = 0.1, .mix_size = 0.3},
+                           mix50 = {.normal = 0.003, .mix_share = 0.5, .mix_size = 0.1},
+                           design = {.launch_sd = 0.007,
+                                     .drift_sd = 0.01,
+                                     .spike_rate = 0.05,
+                                     .spike = 0.10};
+    const struct {
+        const char *name;
+        const struct sim_noise *noise;
+        double effect;
+        enum sim_must must;
+    } rows[] = {
+        {"normal, sd 0.5 %", &half, 0, SIM_EQUAL},
+        {"normal, sd 0.5 %", &half, 0.005, SIM_EQUAL},
+        {"normal, sd 0.5 %", &half, 0.05, SIM_FOUND},
+        {"normal, sd 1 %", &one, 0, SIM_EQUAL},
+        {"normal, sd 1 %", &one, 0.02, SIM_MARGIN},
+        {"normal, sd 1 %", &one, 0.03, SIM_WORSE},
+        {"normal, sd 2 %", &two, 0, SIM_EQUAL},
+        {"normal, sd 2 %", &two, 0.02, SIM_MARGIN},
+        {"normal, sd 2 %", &two, 0.05, SIM_FOUND},
+        {"heavy tails (t, 3 degrees, 0.6 %)", &heavy, 0, SIM_EQUAL},
+        {"heavy tails (t, 3 degrees, 0.6 %)", &heavy, 0.02, SIM_MARGIN},
+        {"heavy tails (t, 3 degrees, 0.6 %)", &heavy, 0.05, SIM_FOUND},
+        {"Laplace, 1 %", &laplace, 0.02, SIM_MARGIN},
+        {"skew to the slow side (exponential, 1.5 %)", &skew, 0, SIM_EQUAL},
+        {"skew to the slow side (exponential, 1.5 %)", &skew, 0.02, SIM_SHOWN},
+        {"skew to the slow side (exponential, 1.5 %)", &skew, 0.05, SIM_WORSE},
+        {"pairs resemble the last one (rho 0.5, sd 1 %)", &rho, 0, SIM_EQUAL},
+        {"pairs resemble the last one (rho 0.5, sd 1 %)", &rho, 0.02, SIM_SHOWN},
+        {"ties (sd 1 %, in steps of 0.5 %)", &ties, 0, SIM_EQUAL},
+        {"ties (sd 1 %, in steps of 0.5 %)", &ties, 0.02, SIM_MARGIN},
+        {"20 % of the launches 50 % slower", &mix20, 0, SIM_SHOWN},
+        {"10 % of the launches 30 % slower", &mix10, 0, SIM_SHOWN},
+        {"half of the launches 10 % slower", &mix50, 0, SIM_WORSE},
+        {"launch .7 %, drift 1 %, spikes", &design, 0, SIM_EQUAL},
+        {"launch .7 %, drift 1 %, spikes", &design, 0.02, SIM_SHOWN},
+        {"launch .7 %, drift 1 %, spikes", &design, 0.03, SIM_WORSE},
+        {"launch .7 %, drift 1 %, spikes", &design, 0.05, SIM_WORSE},
+        {"launch .7 %, drift 1 %, spikes", &design, 0.10, SIM_FOUND},
+    };
+    bool ok = true;
+    sim_head("drawn log ratios of pairs, margin 2 %, alpha 1 %, looks at 10, 14, 20, 28", gates);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct sim_rates rates = sim_ratios(rows[i].noise, rows[i].effect, gates, 1 + i);
+        double mixed = rows[i].noise->mix_share * rows[i].noise->mix_size;
+        ok &= sim_print(rows[i].name, rows[i].effect + mixed, &rates, rows[i].must);
+    }
     return ok;
 }
 
@@ -110,81 +240,85 @@ static bool sim_level(long gates)
 // runs have a false fail, by the screen alone and with fresh pairs to confirm.
 static bool sim_many_cells(long runs)
 {
-    const struct sim_noise noise = {.pair_sd = 0.02};
-    struct random_state random = {3};
+    const struct sim_noise noise = {.normal = 0.02};
+    struct sim_state state = {.random = {3}};
     double values[SIM_PAIRS], fresh[SIM_CONFIRM];
     long screened = 0, confirmed = 0;
     for (long run = 0; run < runs; run++) {
         bool screen = false, confirm = false;
         for (int cell = 0; cell < SIM_CELLS; cell++) {
-            sim_pairs(&noise, 0.02, values, SIM_PAIRS, &random);
+            sim_pairs(&noise, 0.02, values, SIM_PAIRS, &state);
             if (looks_judge(&sim_rule, values, SIM_PAIRS).state != LOOKS_FAIL)
                 continue;
             screen = true;
-            sim_pairs(&noise, 0.02, fresh, SIM_CONFIRM, &random);
+            sim_pairs(&noise, 0.02, fresh, SIM_CONFIRM, &state);
             confirm = confirm || looks_once(fresh, SIM_CONFIRM, sim_rule.alpha, sim_rule.margin)
                                          .state == LOOKS_FAIL;
         }
         screened += screen;
         confirmed += confirm;
     }
-    double limit = SIM_CELLS * 0.01 * 0.01;
-    bool ok =
-        (double)confirmed / (double)runs <= limit + 4 * sqrt(limit * (1 - limit) / (double)runs);
-    printf("%d cells exactly at the margin, %ld runs: any false fail by the screen alone %.4f, "
-           "confirmed on %d "
-           "fresh pairs %.4f (at most %d x alpha^2 = %.4f; 95 %% bound here %.4f) %s\n",
-           SIM_CELLS, runs, (double)screened / (double)runs, SIM_CONFIRM,
-           (double)confirmed / (double)runs, SIM_CELLS, limit,
-           binomial_upper_bound(confirmed, runs, 0.95), ok ? "ok" : "OUT OF ITS LIMIT");
+    double limit = SIM_CELLS * sim_alpha * sim_alpha;
+    bool ok = sim_below((double)confirmed / (double)runs, limit, runs);
+    printf("\n%d cells exactly at the margin, %ld runs: any false fail by the screen alone in %.1f "
+           "%%, confirmed on %d fresh pairs in %.2f %% (at most %.2f %%)%s\n",
+           SIM_CELLS, runs, 100 * (double)screened / (double)runs, SIM_CONFIRM,
+           100 * (double)confirmed / (double)runs, 100 * limit, ok ? "" : ": MISSED");
+    return ok;
+}
+
+// --- steps ---------------------------------------------------------------------------------------
+
+static bool sim_steps_row(const struct sim_steps_row *row, long gates, uint64_t seed)
+{
+    struct steps_count count;
+    steps_gates(&row->scenario, gates, seed, &count);
+    double all = (double)count.gates;
+    struct sim_rates rates = {count.gates,
+                              (double)count.pass / all,
+                              (double)count.fail / all,
+                              (double)count.inconclusive / all,
+                              (double)count.pairs / all,
+                              0,
+                              0};
+    for (int m = 0; m < METRIC_COUNT; m++) {
+        if (!count.cell_gated[m])
+            continue;
+        rates.cell_fail = fmax(rates.cell_fail, (double)count.cell_fail[m] / all);
+        // What is slower by the margin is the typical step: that memory or warm-up pass is right.
+        if (m == METRIC_STEP_TIME || m == METRIC_THROUGHPUT)
+            rates.cell_pass = fmax(rates.cell_pass, (double)count.cell_pass[m] / all);
+    }
+    return sim_print(row->name, steps_effect(&row->scenario.candidate), &rates, row->must);
+}
+
+static bool sim_table_steps(long gates)
+{
+    bool ok = true;
+    sim_head("drawn steps, equal sides and sides that differ by the margin", gates);
+    for (size_t i = 0; i < sizeof sim_equal_rows / sizeof *sim_equal_rows; i++)
+        ok &= sim_steps_row(&sim_equal_rows[i], gates, 100 + i);
+    sim_head("drawn steps, a candidate that is worse", gates);
+    for (size_t i = 0; i < sizeof sim_worse_rows / sizeof *sim_worse_rows; i++)
+        ok &= sim_steps_row(&sim_worse_rows[i], gates, 200 + i);
     return ok;
 }
 
 int main(int argc, char **argv)
 {
-    long gates = argc > 1 ? strtol(argv[1], NULL, 10) : 10000;
-    if (gates < 100 || argc > 2) {
-        fputs("usage: gate_sim [GATES, at least 100]\n", stderr);
+    int at = 1;
+    sim_markdown = argc > at && strcmp(argv[at], "--markdown") == 0;
+    at += sim_markdown;
+    long gates = argc > at ? strtol(argv[at], NULL, 10) : 10000;
+    if (gates < 1000 || argc > at + 1) {
+        fputs("usage: gate_sim [--markdown] [GATES, at least 1000]\n", stderr);
         return 2;
     }
-    const struct sim_noise quiet = {.pair_sd = 0.005}, loud = {.pair_sd = 0.02},
-                           normal = {.pair_sd = 0.01};
-    const struct sim_noise design = {
-        .launch_sd = 0.007, .drift_sd = 0.01, .spike_rate = 0.05, .spike = 0.10};
-    const double all = 1;
-    bool ok = true;
-    printf(
-        "%ld gates a row; alpha 0.01 one-sided over looks at 10, 14, 20, 28 pairs; margin 2 %%\n\n",
-        gates);
-    printf("%-34s %7s  %6s  %6s  %6s  %5s   %s\n", "noise", "effect", "pass", "fail", "incon.",
-           "pairs", "design: pass/fail/incon. pairs");
-    ok &= sim_row("A/A, pair sd 0.5 %", &quiet, 0, gates, "-", 0, 0.01, all);
-    ok &= sim_row("A/A, pair sd 2 %", &loud, 0, gates, "-", 0, 0.01, all);
-    ok &= sim_row("pair sd 0.5 %", &quiet, 0.005, gates, "-", 0, 0.01, all);
-    ok &= sim_row("pair sd 0.5 %", &quiet, 0.05, gates, "-", 0.99, all, 0.01);
-    ok &= sim_row("pair sd 2 %", &loud, 0.05, gates, "-", 0.95, all, 0.01);
-    ok &= sim_row("pair sd 1 %", &normal, 0.03, gates, "-", 0.5, all, 0.01);
-    ok &= sim_row("launch .7 %, drift 1 %, spikes", &design, 0, gates, ".979/0/.021 14.2", 0, 0.01,
-                  all);
-    ok &= sim_row("launch .7 %, drift 1 %, spikes", &design, 0.005, gates, ".950/0/.050 15.8", 0,
-                  0.01, all);
-    ok &= sim_row("launch .7 %, drift 1 %, spikes", &design, 0.01, gates, ".793/0/.207 20.3", 0,
-                  0.01, all);
-    ok &= sim_row("launch .7 %, drift 1 %, spikes", &design, 0.02, gates, ".006/.005/.988 27.9", 0,
-                  0.0141, 0.0141);
-    ok &= sim_row("launch .7 %, drift 1 %, spikes", &design, 0.03, gates, "0/.794/.206 20.4", 0.7,
-                  all, 0.01);
-    ok &= sim_row("launch .7 %, drift 1 %, spikes", &design, 0.04, gates, "0/.982/.018 14.0", 0.95,
-                  all, 0.01);
-    ok &= sim_row("launch .7 %, drift 1 %, spikes", &design, 0.05, gates, "0/.993/.007 13.0", 0.97,
-                  all, 0.01);
-    ok &= sim_row("launch .7 %, drift 1 %, spikes", &design, 0.10, gates, "0/1/0 11.2", 0.99, all,
-                  0.01);
-    ok &= sim_level(gates);
+    bool ok = sim_table_ratios(gates);
+    ok &= sim_table_steps(gates / SIM_STEPS_SHARE);
     ok &= sim_many_cells(gates / 10);
-    printf("\nminimum detectable effect, one-sided alpha .01, power 80 %%, sd 1 %%: 6 pairs %.2f "
-           "%%, 12 pairs %.2f %%, "
-           "24 pairs %.2f %% (design: 1.75, 1.04, 0.69 of the log ratio)\n",
+    printf("\nminimum detectable effect, one-sided alpha 1 %%, power 80 %%, sd 1 %%: 6 pairs %.2f "
+           "%%, 12 pairs %.2f %%, 24 pairs %.2f %% (design: 1.75, 1.04, 0.69 of the log ratio)\n",
            100 * log1p(power_mde(0.01, 6, 0.01, 0.8)), 100 * log1p(power_mde(0.01, 12, 0.01, 0.8)),
            100 * log1p(power_mde(0.01, 24, 0.01, 0.8)));
     return ok ? 0 : 1;
