@@ -59,8 +59,8 @@ struct measure_pair {
 enum { MEASURE_P50_REQUESTS_MIN = 30 };
 
 void measure_pair(const struct pair_rows *rows, struct measure_pair *ret_pair);
-// The ratio of warm_up_time: of a run of so many steps with either warm-up. measure_pair takes the
-// steps of the pair.
+// The ratio of warm_up_time: of a run of so many mean steps and the warm-up before them. measure_pair
+// takes the steps of the pair.
 void measure_warm_up(struct measure_pair *pair, double run_steps);
 const char *measure_reason_text(enum measure_reason reason); // NULL for MEASURE_OK
 

@@ -14,6 +14,7 @@
 // One side from the start on.
 struct measure_sum {
     double active_ns, steps, samples;
+    double before_ns;                 // of the steps before it
     double machine_ns;                // NAN: not known for every block
     struct slow_steps slow, slow_raw; // with what the machine took left out, and in
 };
@@ -35,7 +36,9 @@ static void measure_sum_launch(const struct measure_state *state, int side,
 {
     const struct rank_rows *rank = state->slowest[side];
     int first = rank_rows_find(rank, state->start), last = rank->count - 1;
-    sum->machine_ns = NAN;
+    *sum = (struct measure_sum){.machine_ns = NAN};
+    for (int i = 0; i < first; i++)
+        sum->before_ns += state->durations[side][i];
     if (first < 0)
         return;
     sum->steps = rank->count - first;
@@ -48,19 +51,43 @@ static void measure_sum_launch(const struct measure_state *state, int side,
             (double)(rank->begin_ns[last] + rank->dur_ns[last] - rank->begin_ns[first]);
 }
 
+// Time of a block that lies before the start, of one that lies behind it, and of the steps that are in
+// neither: those of the block across the start, and the last ones, which fill no couple.
 static void measure_sum_blocks(const struct measure_state *state, int side,
                                struct measure_sum *sum)
 {
+    const struct rank_rows *rank = state->slowest[side];
+    bool *covered = xcalloc((size_t)rank->count, sizeof *covered);
     for (int i = 0; i < state->rows->block_count; i++) {
         const struct block_rows *block = &state->rows->blocks[i];
-        if (!measure_counts(state, block))
-            continue;
         int64_t from = block->first_step[side], to = from + block->steps[side];
+        bool counts = measure_counts(state, block);
+        int at = rank_rows_find(rank, from);
+        if (!counts && (to > state->start || block->active_ns[side] <= 0))
+            continue;
+        for (int k = at; k >= 0 && k < rank->count && rank->idx[k] < to; k++)
+            covered[k] = true;
+        if (!counts) {
+            sum->before_ns += (double)block->active_ns[side];
+            continue;
+        }
         sum->active_ns += (double)block->active_ns[side];
         sum->steps += (double)block->steps[side];
         sum->samples += rank_rows_samples(&state->rows->sides[side], from, to);
         sum->machine_ns += block->machine_ns[side];
     }
+    for (int k = 0; k < rank->count; k++) {
+        bool before = rank->idx[k] < state->start;
+        if (!covered[k] && !before && sum->steps > 0) {
+            sum->active_ns += state->durations[side][k];
+            sum->steps++;
+            sum->samples +=
+                rank_rows_samples(&state->rows->sides[side], rank->idx[k], rank->idx[k] + 1);
+        } else if (!covered[k] && before) {
+            sum->before_ns += state->durations[side][k];
+        }
+    }
+    free(covered);
 }
 
 // Standard error of the log ratio of the means, from the couples that it is made of.
@@ -159,21 +186,24 @@ static double measure_slow_share(const struct slow_steps *slow)
 // --- warm-up -------------------------------------------------------------------------------------
 
 // What the steps before the start took beyond steady ones.
-static double measure_warm_up_excess(const struct measure_state *state, int side, double mean_ns)
+static double measure_warm_up_excess(const struct measure_state *state, int side,
+                                     const struct measure_sum *sum, double mean_ns)
 {
     const struct rank_rows *rank = state->slowest[side];
-    double excess = 0;
-    for (int i = 0; i < rank->count && rank->idx[i] < state->start; i++)
-        excess += state->durations[side][i] - mean_ns;
-    return fmax(excess, 0); // NAN stays
+    int before = 0;
+    while (before < rank->count && rank->idx[before] < state->start)
+        before++;
+    return fmax(sum->before_ns - before * mean_ns, isnan(mean_ns) ? NAN : 0);
 }
 
 void measure_warm_up(struct measure_pair *pair, double run_steps)
 {
-    double run_ns = run_steps * pair->sides[0].steady_mean_ns;
-    double a = pair->sides[0].value[METRIC_WARM_UP_TIME],
-           b = pair->sides[1].value[METRIC_WARM_UP_TIME];
-    pair->log_ratio[METRIC_WARM_UP_TIME] = run_ns > 0 ? log((run_ns + b) / (run_ns + a)) : NAN;
+    double run_ns[PLAN_SIDES];
+    for (int side = 0; side < PLAN_SIDES; side++)
+        run_ns[side] = run_steps * pair->sides[side].steady_mean_ns +
+                       pair->sides[side].value[METRIC_WARM_UP_TIME];
+    pair->log_ratio[METRIC_WARM_UP_TIME] =
+        run_ns[0] > 0 && run_ns[1] > 0 ? log(run_ns[1] / run_ns[0]) : NAN;
 }
 
 // --- the pair ------------------------------------------------------------------------------------
@@ -193,7 +223,7 @@ static void measure_put_side(struct measure_state *state, int side, const struct
                 behind ? MEASURE_NO_SAMPLES : MEASURE_FEW_STEPS);
     measure_put(launch, METRIC_SLOW_STEPS, behind ? measure_slow_share(&sum->slow) : NAN,
                 MEASURE_FEW_STEPS);
-    measure_put(launch, METRIC_WARM_UP_TIME, measure_warm_up_excess(state, side, mean),
+    measure_put(launch, METRIC_WARM_UP_TIME, measure_warm_up_excess(state, side, sum, mean),
                 MEASURE_FEW_STEPS);
 }
 

@@ -21,7 +21,7 @@ static const char *phrase_word(enum metric_id metric, int more)
     case METRIC_SLOW_STEPS:
         return more ? "more time lost in slow steps" : "less time lost in slow steps";
     case METRIC_WARM_UP_TIME:
-        return more ? "longer a run by its warm-up" : "shorter a run by its warm-up";
+        return more ? "longer a run with its warm-up" : "shorter a run with its warm-up";
     case METRIC_SCALING_EFFICIENCY:
         return more ? "better scaling" : "worse scaling";
     default:

@@ -24,16 +24,32 @@ static bool summary_worse(const struct cell *cell, const struct cell *than)
     return cell->excess > than->excess;
 }
 
-// Sums over steps say that something is slower; the typical step, slow steps and the warm-up say
-// what. Where one of these has the same verdict it leads.
+// How much a metric says of what is slower: the typical step and slow steps are parts of the mean,
+// the mean and the warm-up are parts of a run.
+static int summary_part(enum metric_id metric)
+{
+    switch (metric) {
+    case METRIC_STEP_TIME:
+    case METRIC_SLOW_STEPS:
+        return 1;
+    case METRIC_MEAN_STEP_TIME:
+    case METRIC_THROUGHPUT:
+        return 2;
+    case METRIC_WARM_UP_TIME:
+        return 3;
+    default:
+        return 0;
+    }
+}
+
+// Does a part of this cell's sum fail too? Then that one leads.
 static bool summary_has_part(const struct run_workload *workload, const struct cell *cell)
 {
-    bool sum = cell->metric == METRIC_MEAN_STEP_TIME || cell->metric == METRIC_THROUGHPUT;
-    for (int i = 0; i < workload->cell_count && sum; i++) {
+    int sum = summary_part(cell->metric);
+    for (int i = 0; i < workload->cell_count && sum > 1; i++) {
         const struct cell *part = &workload->cells[i];
-        if (part->gating && part->verdict == cell->verdict &&
-            (part->metric == METRIC_STEP_TIME || part->metric == METRIC_SLOW_STEPS ||
-             part->metric == METRIC_WARM_UP_TIME))
+        int of = summary_part(part->metric);
+        if (part->gating && part->verdict == cell->verdict && of > 0 && of < sum)
             return true;
     }
     return false;

@@ -142,7 +142,7 @@ TEST(many_cells_are_confirmed_without_being_asked)
                " - {name: y, mode: train, command: [x]}\n - {name: z, mode: train, command: [x]}",
                NULL);
     world_state(&world, "running"); // 4 workloads with 6 gated metrics each
-    world_pairs(&world, 10, (struct world_pair){.ratio = 1.025});
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.026});
     check_need("confirm", 0, 10);
     world_pairs(&world, 10, (struct world_pair){.workload = 3, .ratio = 1.3});
     CHECK_STR(need_of(3).phase, "main"); // beyond doubt: fresh pairs are spared
