@@ -134,11 +134,15 @@ static void markdown_legend(struct markdown *md)
     bool higher = false;
     for (int i = 0; i < report->cell_count; i++)
         higher = higher || report->cells[i].higher_is_better;
+    char *steps = numbers_steps_legend(report->cells, report->cell_count);
     strbuf_add(&md->out,
                "Medians over launches; the change and its interval are of candidate over baseline, "
-               "from pairs of launches. %s\n\n",
+               "from pairs of launches. %s",
                higher ? "\xe2\x86\x91 higher is better; lower is better for the rest." // ↑
                       : "Lower is better.");
+    markdown_text(&md->out, steps);
+    strbuf_add(&md->out, "\n\n");
+    free(steps);
 }
 
 static void markdown_cells(struct markdown *md)

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "common/strings.h"
+#include "contracts/metrics.h"
 
 enum { NUMBERS_DECIMALS_MAX = 3 };
 
@@ -68,11 +69,37 @@ static void numbers_median(const char *unit, char *buf, double value, double sma
     numbers_scaled(buf, value, &scale, decimals);
 }
 
+static bool numbers_is(const struct report_cell *cell, enum metric_id metric)
+{
+    return cell->metric && strcmp(cell->metric, metric_infos[metric].name) == 0;
+}
+
+bool numbers_is_share(const struct report_cell *cell)
+{
+    return numbers_is(cell, METRIC_SLOW_STEPS);
+}
+
+// A share of the time: "0.42 %", with the decimals that give `least` two digits.
+static void numbers_share(char *buf, double share, double least)
+{
+    double percent = fabs(100 * least);
+    int decimals = percent > 0 ? 1 - (int)floor(log10(percent)) : 0;
+    decimals = decimals < 1 ? 1 : decimals > NUMBERS_DECIMALS_MAX ? NUMBERS_DECIMALS_MAX : decimals;
+    if (isfinite(share))
+        snprintf(buf, NUMBERS_SIZE, "%.*f %%", share == 0 ? 0 : decimals, 100 * share);
+    else
+        snprintf(buf, NUMBERS_SIZE, "-");
+}
+
 void numbers_medians(const struct report_cell *cell, char *ret_a, char *ret_b)
 {
     double a = cell->median_a, b = cell->median_b;
     double smallest = fmin(fabs(a), fabs(b)), largest = fmax(fabs(a), fabs(b)); // pass over a NAN
-    if (largest < 100 * smallest) {
+    if (numbers_is_share(cell)) {
+        bool near = largest < 100 * smallest;
+        numbers_share(ret_a, a, near ? smallest : a);
+        numbers_share(ret_b, b, near ? smallest : b);
+    } else if (largest < 100 * smallest) {
         numbers_median(cell->unit, ret_a, a, smallest, largest);
         numbers_median(cell->unit, ret_b, b, smallest, largest);
     } else { // too far apart for one unit
@@ -226,12 +253,30 @@ char *numbers_confidence(const struct report_cell *cells, int count, char *buf)
     return buf;
 }
 
+char *numbers_steps_legend(const struct report_cell *cells, int count)
+{
+    bool slow = false, warm = false;
+    for (int i = 0; i < count; i++) {
+        slow |= numbers_is(&cells[i], METRIC_SLOW_STEPS);
+        warm |= numbers_is(&cells[i], METRIC_WARM_UP_TIME);
+    }
+    if (!slow && !warm)
+        return xstrdup("");
+    return xasprintf(" %s%s%s; %s is that of the time of a run.",
+                     slow ? "slow_steps is the share of the time that slow steps lose" : "",
+                     slow && warm ? ", " : "",
+                     warm ? "warm_up_time is what the warm-up takes beyond steady steps" : "",
+                     slow && warm ? "their change" : "its change");
+}
+
 // The gate opens a reason with the numbers that every form shows anyway: "5.1 % slower:
 // ratio 1.0512 (1.0461 to 1.0563) at 10 pairs, beyond ...". What follows them is the news.
 static const char *numbers_news(const struct report_cell *cell)
 {
     char *numbers = xasprintf(" at %lld pairs", (long long)cell->pairs);
-    const char *news = strstr(cell->reason, "ratio ") ? strstr(cell->reason, numbers) : NULL;
+    // How many slow steps, how slow and how regular may stand on either side of the numbers.
+    bool cut = !numbers_is_share(cell) && strstr(cell->reason, "ratio ");
+    const char *news = cut ? strstr(cell->reason, numbers) : NULL;
     if (news)
         news += strlen(numbers);
     free(numbers);

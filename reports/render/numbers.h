@@ -4,11 +4,15 @@
 #ifndef UPGATE_REPORTS_NUMBERS_H
 #define UPGATE_REPORTS_NUMBERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "reports/render/report.h"
 
 enum { NUMBERS_SIZE = 64 };
+
+// Is it a share of the time (slow_steps)? Its medians are then percentages.
+bool numbers_is_share(const struct report_cell *cell);
 
 // Both medians in one unit with the same decimals: four significant digits of the smaller.
 void numbers_medians(const struct report_cell *cell, char *ret_a, char *ret_b);
@@ -27,6 +31,10 @@ char *numbers_time(int64_t wall_ns, char *buf);     // "2026-11-21 12:00 UTC"
 
 // What the interval of these cells is: "99.5 % interval", "98 to 99.5 % interval".
 char *numbers_confidence(const struct report_cell *cells, int count, char *buf);
+
+// What the medians and the change of slow_steps and warm_up_time are: a sentence with a blank
+// before it, "" without such cells; the caller frees.
+char *numbers_steps_legend(const struct report_cell *cells, int count);
 
 // Why the verdict of a cell is what it is and what would settle it; the caller frees, "" if there
 // is nothing to say.

@@ -238,6 +238,12 @@ static void report_row_workload(struct report *report, sqlite3_stmt *stmt)
     };
 }
 
+// The claims about steps stand together: what is typical, the mean, what is slow, then the rest.
+#define REPORT_METRIC_ORDER                                                                        \
+    "CASE metric WHEN 'step_time' THEN 0 WHEN 'latency_p50' THEN 1 WHEN 'latency_p99' THEN 2 "     \
+    "WHEN 'mean_step_time' THEN 3 WHEN 'slow_steps' THEN 4 WHEN 'throughput' THEN 5 "              \
+    "WHEN 'warm_up_time' THEN 6 WHEN 'first_step_time' THEN 7 ELSE 8 END"
+
 #define REPORT_VERDICT_ORDER                                                                       \
     "CASE verdict WHEN 'fail' THEN 0 WHEN 'inconclusive' THEN 1 WHEN 'pass' THEN 2 ELSE 3 END"
 
@@ -250,12 +256,15 @@ static const struct {
     {"SELECT id, name FROM side", report_row_side},
     {"SELECT verdict, reason, margin_note, trust_ok, calibrated, calibration_note FROM verdict",
      report_row_verdict},
-    // Failures worst first: what is missing, then by how far the ratio is on the bad side.
+    // Failures first, those of the workload in which most is missing or worst before others; within
+    // a workload in the order of the metrics: one cause often fails several.
     {"SELECT workload, metric, unit, direction, gating, median_a, median_b, ratio, ci_lower, "
      "ci_upper, alpha, pairs, look, margin, mde, pair_sd, pairs_needed, confirmed, confirm_pairs, "
-     "verdict, improved, reason FROM cell ORDER BY gating = 0, " REPORT_VERDICT_ORDER
-     ", CASE verdict WHEN 'fail' THEN ratio IS NOT NULL END, CASE verdict WHEN 'fail' THEN "
-     "CASE direction WHEN 'higher' THEN 1 / ratio ELSE ratio END END DESC, improved DESC, id",
+     "verdict, improved, reason FROM cell WINDOW same AS (PARTITION BY workload, verdict, gating) "
+     "ORDER BY gating = 0, " REPORT_VERDICT_ORDER
+     ", CASE verdict WHEN 'fail' THEN min(ratio IS NOT NULL) OVER same END, CASE verdict WHEN "
+     "'fail' THEN max(CASE direction WHEN 'higher' THEN 1 / ratio ELSE ratio END) OVER same END "
+     "DESC, improved DESC, min(id) OVER (PARTITION BY workload), " REPORT_METRIC_ORDER ", id",
      report_row_cell},
     {"SELECT workload, tensor, rule, error_a, error_b, verdict, reason FROM parity "
      "ORDER BY " REPORT_VERDICT_ORDER ", id",

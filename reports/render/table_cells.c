@@ -253,6 +253,9 @@ static void table_legend(struct table *table)
         strbuf_add(&text, " Higher is better for %s, lower for the rest.", higher.text);
     else
         strbuf_add(&text, " Lower is better.");
+    char *steps = numbers_steps_legend(report->cells, report->cell_count);
+    strbuf_add(&text, "%s", steps);
+    free(steps);
     if (observed)
         strbuf_add(&text, " What is observed never gates.");
     struct strbuf wrapped = {0};

@@ -122,6 +122,43 @@ TEST(medians_share_a_unit)
     check_medians("ratio", 0.91, 0.87, "0.9100", "0.8700");
 }
 
+static void check_share(double a, double b, const char *want_a, const char *want_b)
+{
+    char got_a[NUMBERS_SIZE], got_b[NUMBERS_SIZE];
+    struct report_cell cell = cell_of("ratio", a, b);
+    cell.metric = "slow_steps";
+    numbers_medians(&cell, got_a, got_b);
+    CHECK_STR(got_a, want_a);
+    CHECK_STR(got_b, want_b);
+}
+
+TEST(slow_steps_are_a_share_of_the_time)
+{
+    check_share(0, 0.4978, "0 %", "49.8 %");
+    check_share(0.0042, 0.0051, "0.42 %", "0.51 %");
+    check_share(0.0042, 0.13, "0.42 %", "13.00 %");
+    check_share(0.000012, 0.51, "0.001 %", "51.0 %"); // too far apart for the same decimals
+    check_share(0, 0, "0 %", "0 %");
+    check_share(NAN, 0.004, "-", "0.40 %");
+}
+
+TEST(the_legend_says_what_slow_steps_and_warm_up_are)
+{
+    struct report_cell cells[2] = {cell_of("ns", 1, 1), cell_of("ns", 1, 1)};
+    char *text = numbers_steps_legend(cells, 2);
+    CHECK_STR(text, "");
+    free(text);
+    cells[1].metric = "warm_up_time";
+    text = numbers_steps_legend(cells, 2);
+    CHECK_STR(text, " warm_up_time is what the warm-up takes beyond steady steps; its change is "
+                    "that of the time of a run.");
+    free(text);
+    cells[0].metric = "slow_steps";
+    text = numbers_steps_legend(cells, 2);
+    CHECK_CONTAINS(text, "that slow steps lose, warm_up_time is what the warm-up takes");
+    free(text);
+}
+
 static void check_interval(double lower, double ratio, double upper, double margin,
                            const char *want_change, const char *want_interval)
 {

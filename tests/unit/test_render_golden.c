@@ -133,6 +133,11 @@ TEST(inconclusive)
     golden_case("inconclusive", false);
 }
 
+TEST(slow_steps)
+{
+    golden_case("slow", true);
+}
+
 TEST(crash)
 {
     golden_case("crash", true);
