@@ -14,6 +14,7 @@
 enum {
     DOCUMENT_NODE_BYTES = 40,  // of a frame of a flame graph, its share of the names included
     DOCUMENT_POINT_BYTES = 60, // of a pair of a cell
+    DOCUMENT_STEPS_SHARE = 16, // of the file for the steps of all launches: some 270 KB
     DOCUMENT_WORKLOADS_MAX = 200,
     DOCUMENT_RECORDINGS_MAX = 8, // of `upgate record` in one store
 };
@@ -157,6 +158,13 @@ static int document_workload(struct document *document, const struct report_work
     if (!cells)
         return err->code;
     json_object_set_new(item, "cells", cells);
+    json_t *steps = NULL;
+    int rc =
+        html_steps(document->store, workload->name,
+                   document->limits->bytes / DOCUMENT_STEPS_SHARE / document->parts, &steps, err);
+    if (rc)
+        return rc;
+    json_object_set_new(item, "steps", steps);
     return document_traces(document, item, workload->name, err);
 }
 

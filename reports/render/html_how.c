@@ -62,6 +62,17 @@ static const struct how how_texts[] = {
      "caused it: candidates to check, "
      "not proof.\n\n`upgate diff RUN.db`; `upgate diff RUN.db --format json`: contributions; "
      "docs/DIFF.md."},
+    {"steps", "Steps", true,
+     "Three claims and the warm-up. The typical step is what nearly every step takes: a median "
+     "says nothing about rare slow ones. The mean step counts every step after the warm-up. Slow "
+     "steps are the share of the time lost beyond the typical step; the warm-up is what the "
+     "steps before the steady ones take beyond them. A pass needs all of them.\n\nThe strip "
+     "shows every step of the pairs that were judged, of several ranks the slowest one's, launch "
+     "after launch. Where steps share a column, it reaches from the fastest to the slowest. "
+     "Grey: what comes before the launch's steady part; of a launch that never gets steady its "
+     "first 5 steps. Marked is what takes twice the median of its launch or more: a rule of the "
+     "drawing, the gate has its own (docs/METRICS.md).\n\nTables step and block; `sqlite3 RUN.db "
+     "\"select * from v_step order by dur_ns desc limit 20\"`."},
     {"stragglers", "Stragglers", true,
      "For each collective operation the rank that arrived last, by how much, and what the others "
      "waited for it a step. Some rank always is the last one: shown are those that are it more often "

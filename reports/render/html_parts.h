@@ -54,6 +54,11 @@ void html_judgement(
 json_t *html_cells(struct store *store, const struct report *report, const char *workload,
                    size_t points_max, struct error *err);
 
+// html_steps.c: every step of the pairs it was judged by, both sides, in about bytes_max. JSON null
+// when none was recorded.
+int html_steps(struct store *store, const char *workload, size_t bytes_max, json_t **ret_steps,
+               struct error *err);
+
 // html_diff.c: struct diff_workload, everything but the trees. bytes_max: of the table's rows,
 // about.
 json_t *html_diff(const struct diff_workload *workload, size_t bytes_max);

@@ -45,6 +45,24 @@ def cell(rng, metric, unit, a, ratio, sd, pairs, gating, verdict, margin=0.02, d
                  "mde": 0.006, "alpha": 0.01, "pairs": pairs, "look": 2, "improved": False, "points": points}, **more)
 
 
+def strip(rng, pairs, steps, median, slow=None):
+    """All steps of `pairs` pairs: 5 of warm-up, blocks of 20; slow: (every, ns) of the candidate."""
+    launches, sides = [], []
+    for side in range(2):
+        slows = [k for k in range(4, pairs * steps) if slow and side and k % slow[0] == slow[0] - 1 and k % steps >= 5]
+        for pair in range(pairs):
+            most = [round(median * (3 if k < 5 else rng.gauss(1, 0.02)) / 1000) for k in range(steps)]
+            for k in slows:
+                if k // steps == pair:
+                    most[k % steps] = round(slow[1] / 1000)
+            launches.append({"pair": pair, "side": "ab"[side], "steps": steps, "numbers": [[0, 0]], "from": 5, "steady": 5, "median_ns": round(median),
+                             "marked": sum(k // steps == pair for k in slows), "blocks": [[0, 1, 1], [1, 20, steps // 20 - 1], [steps - 19, 19, 1]],
+                             "unit_ns": 1000, "width": 1, "most": most})
+        sides.append({"launches": pairs, "steps": pairs * steps, "steady_steps": pairs * (steps - 5), "median_ns": round(median), "slowest_ns": round(slow[1] if slows else 3 * median),
+                      "marked": len(slows), "slow": len(slows), "slow_ns": slow[1] if slows else None, "first_ns": round(1.02 * median), "other_ns": round(median)})
+    return {"mark": 2, "sides": sides, "launches": sorted(launches, key=lambda launch: (launch["pair"], launch["side"])), "left_out": 0}
+
+
 def gpu_diff():
     items = [
         contribution(1, "kernel_added", "Kernel added", "vectorized_elementwise_kernel<4, FillFunctor<float>>",
@@ -179,6 +197,7 @@ def example(events=1500):
                      cell(rng, "peak_gpu_memory", "bytes", 31.2 * 2 ** 30, 1.001, 0.0004, 14, True, "pass", margin=0.01),
                      cell(rng, "throughput", "1/s", 59.5, 0.86, 0.008, 14, False, "unchecked", margin=None, direction="higher"),
                      cell(rng, "first_step_time", "ns", 2.1e9, 1.166, 0.05, 14, False, "unchecked", margin=None)],
+           "steps": strip(rng, 6, 100, 16.8 * MS),
            "stalls": [{"side": side, "pair": 0, "recording": k + 1, "window_ns": 1_450_000_000, "answer": "train.py lost %s of 1.45 s: a thread copies pages" % lost,
                        "watched": "1.45 s of python train.py, 9 threads; 93 waits of 1 ms and longer, 637 samples",
                        "items": [{"rank": 1, "cause": "page_faults", "title": "Pages are made when they are first touched", "total_ns": total, "share": total / 1.45e9, "count": 412,
@@ -198,7 +217,7 @@ def example(events=1500):
            "contributions": "Differences of aligned groups per step, scaled to the untraced difference; intervals from pairs of traced launches at "
                             "99 % for all together.", "timeline": "The window of median length on both sides.",
            "table": "Each function, kernel and stall with its partner on the other side.", "flames": "Samples at 199 Hz in the side's own turns.",
-           "fingerprint": "What differs between the two environments.", "stragglers": "Who arrived last at each collective.",
+           "fingerprint": "What differs between the two environments.", "steps": "Every step of the pairs that were judged.", "stragglers": "Who arrived last at each collective.",
            "first": "What of the first step takes longer in every traced launch.",
            "parity": "Outputs against an fp64 reference.", "trust": "What was lost, by who lost it."}
     return {
@@ -257,6 +276,11 @@ def hostile():
             item["a_ns"] = item["busy_a_ns"] = None
     diff["residual_ns"], diff["traced_ratio"], diff["unaccounted"] = None, [None, None], None
     diff["parts"][0]["class"] = "__proto__"
+    steps = document["workloads"][0]["steps"]
+    steps["launches"][0].update(most=[None, "x"], numbers=HOSTILE, unit_ns=-1)
+    steps["launches"][1].update(numbers=HOSTILE, blocks=[[0, 0, 1e9], None, [-5, 1e300, 3]], median_ns=None, at="no")
+    steps["launches"][2].update(side=HOSTILE[0], pair=HOSTILE[1], width=1e9)
+    steps["sides"][0], steps["mark"], steps["left_out"] = HOSTILE[0], HOSTILE[1], 1e300
     document["workloads"][0]["cells"][0]["verdict"] = HOSTILE[0]
     document["workloads"][0]["cells"][1]["points"] = [[0, None, None, None], [1, -1e300, 5, 1e300], [2, 1, 0, 0]]
     document["workloads"][0]["timeline"]["classes"][0] = HOSTILE[0]
@@ -271,6 +295,19 @@ def small():
             "verdict": {"word": "inconclusive", "reason": "too few pairs: 3 of 10", "margin_note": None}, "workloads": []}
 
 
+def slow():
+    """Steps are equal but for every 250th of the candidate's, which takes 250 ms."""
+    rng, reason = random.Random(11), "8 slow steps of 2,000 (baseline 0), 250 ms each, every 250th"
+    workload = {"name": "rare-train", "mode": "train", "unit": "step", "verdict": "fail", "diff": None, "steps": strip(rng, 10, 200, 1.0 * MS, (250, 250 * MS)),
+                "cells": [cell(rng, "mean_step_time", "ns", 1.0 * MS, 1.992, 0.01, 10, True, "fail"),
+                          cell(rng, "slow_steps", "ratio", 0.25, 1.991, 0.01, 10, True, "fail", reason=reason), cell(rng, "throughput", "1/s", 32000, 0.502, 0.01, 10, True, "fail", direction="higher"),
+                          cell(rng, "step_time", "ns", 1.0 * MS, 1.0, 0.0004, 10, True, "pass"), cell(rng, "warm_up_time", "ns", 10 * MS, 1.0001, 0.0004, 10, True, "pass")]}
+    workload["cells"][1].update(median_a=0, median_b=0.498)
+    note = "; ".join("control %d of 12: a planted slow-down of 2 %% was found in 10 of 10 pairs of %s" % (i, "w" * (3 * i)) for i in range(12))
+    return {"schema": "upgate.report/1", "sides": ["old", "new"], "verdict": {"word": "fail", "reason": "rare-train slow_steps: " + reason + "; 2 more cells fail", "margin_note": None},
+            "workloads": [workload], "calibration": {"calibrated": True, "note": note}, "trust": {"ok": True, "breaches": [], "ledger": []}}
+
+
 def passing():
     document = example(300)
     document["verdict"] = {"word": "pass", "reason": "all 3 gated cells are within their margins", "margin_note": None}
@@ -280,7 +317,7 @@ def passing():
     return document
 
 
-KINDS = {"example": example, "hostile": hostile, "small": small, "passing": passing, "large": lambda: example(200_000)}
+KINDS = {"example": example, "slow": slow, "hostile": hostile, "small": small, "passing": passing, "large": lambda: example(200_000)}
 
 
 def dump(document):

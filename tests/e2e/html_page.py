@@ -65,7 +65,56 @@ def first_screen(page):
     check("dots of pairs", count(page, "#w0-cells .gating svg.pairs circle.dot") == 28, count(page, "#w0-cells .gating svg.pairs circle.dot"))
     check("median, interval, band", all(count(page, "#w0-cells .gating svg ." + c) == 2 for c in ("median", "ci", "band")))
     check("unexplained workload says why", "No launch of this workload was traced" in text(page, "#w1 .unexplained"))
-    check("parts without data are absent", not any(count(page, "#w1-" + part) for part in ("waterfall", "contributions", "timeline", "table", "flame0")))
+    check("parts without data are absent", not any(count(page, "#w1-" + part) for part in ("steps", "waterfall", "contributions", "timeline", "table", "flame0")))
+
+
+def strip(page):
+    """The example's strip: every step is drawn, a pair alone can be chosen, pointing tells a step."""
+    draw_all(page)
+    check("the strip is there, with its facts", "600 steps in 6 launches" in text(page, "#w0-steps .lead") and count(page, "#w0-steps svg.strip") == 1, text(page, "#w0-steps .lead"))
+    check("it has a name that says what it shows", "Time of every step of 6 pairs of launches, logarithmic" in page.eval("document.querySelector('#w0-steps svg.strip').getAttribute('aria-label')"))
+    check("the launches as a table", count(page, "#w0-steps details.alternative tbody tr") == 12)
+    check("warm-up of each launch", count(page, "#w0-steps svg.strip rect.warm") == 12)
+    check("a workload without steps has no strip", count(page, "#w1-steps") == 0)
+    page.eval("(() => { const s = document.querySelector('#w0-steps select'); s.value = '2'; s.dispatchEvent(new Event('change')); })()")
+    page.wait("document.querySelectorAll('#w0-steps svg.strip rect.warm').length === 2", "one pair alone")
+    check("with the first steps of its blocks", count(page, "#w0-steps svg.strip circle.first") == 2 * 6, count(page, "#w0-steps svg.strip circle.first"))
+
+
+def slow_steps(page, folder):
+    """Slow steps decide: the first screen says so in a sentence, the strip shows each of them at any width."""
+    page.open(html_data.write_page(FOLDER, html_data.slow(), os.path.join(folder, "slow.html")))
+    draw_all(page)
+    cause = re.sub(r"\s", " ", text(page, ".cause-steps"))
+    check("the first screen names the cause", "Slow steps decide: new: 1 step in 250 takes 250 ms, the others 1.00 ms (old: none stands out); steps are equal otherwise (a typical one: 0.0 %)." in cause, cause)
+    check("once, as the verdict has the reason", "every 250th" not in cause and "every 250th" in text(page, ".reason"), cause)
+    check("above everything else", page.eval("document.querySelector('.cause-steps').getBoundingClientRect().bottom") < 500)
+    rows = page.eval("Array.from(document.querySelectorAll('#w0-steps table.claims tbody tr'), row => row.textContent.replace(/\\s/g, ' '))")
+    check("the claims in their order, in words", [row.split("  ")[0][:12] for row in rows] == ["Typical step", "Mean stepall", "Slow stepssh", "Warm-upwhat "], rows)
+    check("slow steps are a share of the time, with their reason", len(rows) == 4 and "0 % → 49.8 %" in rows[2] and "every 250th" in rows[2], rows)
+    for width in (1280, 360):
+        page.size(width, 800)
+        page.wait("Math.abs(document.querySelector('#w0-steps svg.strip').viewBox.baseVal.width - document.querySelector('#w0-steps .chart').clientWidth) < 2", "the strip fits")
+        check("every slow step is marked at %d px" % width, count(page, "#w0-steps svg.strip circle.slow") == 8, count(page, "#w0-steps svg.strip circle.slow"))
+        check("nothing is wider than %d px" % width, page.eval("document.documentElement.scrollWidth") <= width, page.eval("document.documentElement.scrollWidth"))
+    tall = page.eval("(() => { const y = n => Number(n.getAttribute('cy')); const s = Array.from(document.querySelectorAll('#w0-steps svg.strip circle.slow')); return [Math.min(...s.map(y)), Math.max(...s.map(y))]; })()")
+    ticks = page.eval("Array.from(document.querySelectorAll('#w0-steps svg.strip .tick-text'), node => node.textContent)")
+    check("the axis is logarithmic: 1 ms and 250 ms are both seen", 0 < tall[0] and tall[1] < 30 and any(t.startswith("1\u202f") for t in ticks) and any(t.startswith("100\u202f") for t in ticks), (tall, ticks))
+    page.size(1280, 900)
+    draw_all(page)
+    spot = page.place("#w0-steps svg.strip circle.slow")
+    page.mouse("mouseMoved", spot[0], spot[1])
+    page.wait("!document.getElementById('tooltip').hidden", "pointing at a slow step")
+    tip = re.sub(r"\s", " ", text(page, "#tooltip"))
+    check("tells launch, step and time", all(word in tip for word in ("new, pair 1", "step 49", "250 ms", "250 × the launch's median")), tip)
+    page.mouse("mouseMoved", 5, 5)
+    page.wait("document.getElementById('tooltip').hidden", "and leaving hides it")
+    check("a long note of the calibration is whole and wraps", "planted" in text(page, "#trust") and page.eval("document.querySelector('#trust').scrollWidth <= document.querySelector('#trust').clientWidth"))
+    page.eval("document.querySelector('#w0-steps select').value = '1'")
+    page.eval("UP.print.begin()")
+    check("paper has all pairs", page.eval("document.querySelectorAll('#w0-steps svg.strip rect.warm').length") == 20 and page.eval("document.querySelector('#w0-steps svg.strip').viewBox.baseVal.width") <= 680)
+    page.eval("UP.print.end()")
+    quiet(page, "slow steps")
 
 
 def waterfall(page):
@@ -228,7 +277,7 @@ def hostile(page, folder):
     check("no element of a text exists", page.eval("document.querySelectorAll('main img:not(.paper), main script, main [onerror], main svg[onload], main iframe').length") == 0)
     check("the text is there as text", "<img src=x onerror=" in page.eval("document.getElementById('main').textContent"))
     check("no part failed", count(page, ".broken") == 0, text(page, ".broken"))
-    check("the first workload has all parts", all(count(page, "#w0-" + part) == 1 for part in ("cells", "waterfall", "decomposition", "contributions", "timeline", "table", "flame0")))
+    check("the first workload has all parts", all(count(page, "#w0-" + part) == 1 for part in ("steps", "cells", "waterfall", "decomposition", "contributions", "timeline", "table", "flame0")))
     check("the page is not as long as its texts", page.eval("document.documentElement.scrollHeight") < 60000)
     quiet(page, "hostile")
 
@@ -317,13 +366,14 @@ def main():
         page.size(1280, 900)
         page.media(prefers_reduced_motion="reduce")
         page.open(path)
-        for part in (first_screen, waterfall, contributions, stalls, timeline, table, flames):
+        for part in (first_screen, strip, waterfall, contributions, stalls, timeline, table, flames):
             part(page)
         quiet(page, "example")
         page.open(path)
         keyboard_and_theme(page)
         quiet(page, "example")
         phone_and_paper(page, path)
+        slow_steps(page, folder)
         hostile(page, folder)
         others(page, folder)
         page.open(html_data.write_page(FOLDER, html_data.example(200_000), os.path.join(folder, "large.html")))

@@ -173,7 +173,7 @@ def test_gpu_store(case):
     titles = {side["lanes"][0]["kind"] for side in timeline["sides"]}
     assert titles == {"phase"} and len(timeline["aligned"]) > 4
     assert {item["id"] for item in document["how"]} >= {"verdict", "cells", "pairs", "waterfall", "decomposition", "contributions",
-                                                          "timeline", "table", "flames", "fingerprint", "stragglers", "first", "parity", "trust"}
+                                                          "timeline", "table", "flames", "fingerprint", "stragglers", "first", "parity", "trust", "steps"}
     assert document["fingerprint"] and document["fingerprint"][0]["name"] and len(workload["stalls"]) == 4
     assert "old" in page.title and "fail" in page.title
     # The same store gives the same file, byte for byte.
@@ -268,6 +268,77 @@ def test_without_traces(case):
             file.write(text)
     with open(golden, encoding="utf-8") as file:
         assert file.read() == text, "differs from %s; UPGATE_GOLDEN_UPDATE=1 rewrites it" % golden
+
+
+def times(launch):
+    """The slowest step of each column of a launch of the strip: (number of the step, ns)."""
+    numbers = launch["numbers"]
+    for column, most in enumerate(launch["most"]):
+        place = column * launch["width"] + (launch["at"][column] if launch["width"] > 1 else 0)
+        base = [item for item in numbers if item[0] <= place][-1]
+        yield base[1] + place - base[0], most * launch["unit_ns"]
+
+
+def test_all_steps(case):
+    """Every step of the pairs that were judged is in the page, with blocks, warm-up and what stands out."""
+    path = make(case, "base", "calibrated", "slow")
+    # Of two ranks the slower one counts; a void pair and one of another phase are not shown.
+    change(path, "INSERT INTO step (launch_id, rank, idx, begin_ns, dur_ns) SELECT launch_id, 1, idx, begin_ns, dur_ns / 2 FROM step",
+           "UPDATE step SET dur_ns = 7770000 WHERE rank = 1 AND idx = 100 AND launch_id = (SELECT min(launch_id) FROM step)",
+           "UPDATE pair SET state = 'void' WHERE idx = 8", "UPDATE pair SET phase = 'confirm' WHERE idx = 9")
+    report(case)
+    document, _ = read(case)
+    workload = next(workload for workload in document["workloads"] if workload["name"] == "dlrm-train")
+    steps, db = workload["steps"], sqlite3.connect(path)
+    want = {}
+    for pair, side, idx, ns in db.execute("SELECT pair, side, step, max(dur_ns) FROM v_step WHERE workload = 'dlrm-train' AND phase = 'main' AND launch IN "
+                                          "(SELECT l.id FROM launch l JOIN pair p ON p.id = l.pair_id AND p.state = 'valid') GROUP BY 1, 2, 3"):
+        want[pair, side, idx] = ns
+    got = {(launch["pair"], launch["side"], idx): ns for launch in steps["launches"] for idx, ns in times(launch)}
+    assert len(want) == 8 * 2 * 200 and got.keys() == want.keys(), (len(got), len(want))
+    assert all(abs(got[key] / want[key] - 1) < 1e-3 for key in want)
+    assert got[0, "a", 100] == 7770000, got[0, "a", 100]
+    a, b = steps["sides"]
+    assert (a["launches"], a["steps"], a["marked"], a["slow_ns"], a["slowest_ns"]) == (8, 1600, 1, 7770000, 7770000), a
+    assert (b["steps"], b["marked"], b["slow"], b["slow_ns"]) == (1600, 6, 6, 250000000), b
+    assert all(launch["from"] == 5 and launch["blocks"] == [[0, 1, 1], [1, 20, 9], [181, 19, 1]] for launch in steps["launches"])
+    assert all(workload["steps"] is None for workload in document["workloads"] if workload["name"] != "dlrm-train")
+    cells = {cell["metric"]: cell for cell in workload["cells"]}
+    assert cells["slow_steps"]["unit"] == "ratio" and cells["slow_steps"]["reason"].endswith("250 ms each, every 250th"), cells["slow_steps"]
+    assert [cell["metric"] for cell in workload["cells"]][:4] == ["mean_step_time", "slow_steps", "throughput", "step_time"]
+
+
+def test_steps_are_reduced(case):
+    """28 pairs of 400 steps of 4 workloads: a few hundred KB, and the slowest of every stretch is still there; a launch of 100,000 steps too."""
+    path = make(case, "base", "calibrated", "fail")
+    change(path, "DELETE FROM ledger", "DELETE FROM launch", "DELETE FROM pair",
+           "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 27) INSERT INTO pair (workload_id, idx, phase, seed, first_side, interleave, steps, "
+           "state, started_ns, ended_ns) SELECT w.id, i, 'main', i, 0, 'steps', 400, 'valid', 0, 1 FROM workload w, n",
+           "INSERT INTO launch (pair_id, side, state, started_ns, ended_ns, steps, ranks, covariates) SELECT p.id, s.id, 'ok', 0, 1, 400, 1, '{}' FROM pair p, side s",
+           "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 399) INSERT INTO step (launch_id, rank, idx, begin_ns, dur_ns) "
+           "SELECT l.id, 0, i, 0, CASE WHEN (l.id * 400 + i) % 250 = 249 THEN 250000000 ELSE 1000000 + (i * 7919 + l.id * 31) % 60000 END FROM launch l, n")
+    report(case)
+    document, _ = read(case)
+    size = len(json.dumps([workload["steps"] for workload in document["workloads"]], separators=(",", ":")))
+    assert 100_000 < size < 300_000, size
+    db, slow = sqlite3.connect(path), set()
+    for workload in document["workloads"]:
+        assert len(workload["steps"]["launches"]) == 56 and workload["steps"]["left_out"] == 0
+        for launch in workload["steps"]["launches"]:
+            columns = math.ceil(launch["steps"] / launch["width"])
+            assert launch["width"] > 1 and all(len(launch[key]) == columns for key in ("least", "middle", "most", "at")), launch["width"]
+            slow |= {(workload["name"], launch["pair"], launch["side"], idx) for idx, ns in times(launch) if ns == 250000000}
+    want = set(db.execute("SELECT workload, pair, side, step FROM v_step WHERE dur_ns = 250000000"))
+    assert slow == want and len(want) == 359, (len(slow), len(want))
+    change(path, "DELETE FROM step WHERE idx > 0 OR launch_id NOT IN (SELECT id FROM launch WHERE pair_id = 1)",
+           "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 99999) INSERT INTO step (launch_id, rank, idx, begin_ns, dur_ns) "
+           "SELECT l.id, 0, i, 0, CASE WHEN i = 77777 THEN 250000000 ELSE 1000000 + i * 7919 % 60000 END FROM launch l, n WHERE l.pair_id = 1")
+    report(case)
+    document, _ = read(case)
+    steps = next(workload["steps"] for workload in document["workloads"] if workload["steps"])
+    assert len(json.dumps(steps, separators=(",", ":"))) < 100_000
+    for launch in steps["launches"]:
+        assert launch["steps"] == 100_000 and (77777, 250000000) in times(launch) and launch["marked"] == 1, launch["marked"]
 
 
 def test_hostile_names(case):
@@ -371,6 +442,7 @@ def test_real_run(case):
     document, _ = read(case)
     check_diff(case, document, case.db_path)
     workload = document["workloads"][0]
+    assert all(list(times(launch)) for launch in workload["steps"]["launches"]) and workload["steps"]["sides"][0]["steps"] > 60, workload["steps"]["sides"]
     assert workload["stalls"] and {entry["side"] for entry in workload["stalls"]} == {"a", "b"}
     if not workload["diff"]["unexplained"]:
         check_timeline(workload["timeline"])
@@ -387,11 +459,12 @@ def test_chromium(case):
     diff_store.write("kernel_replaced", case.path("gpu.db"), host=True)
     make(case, "base", "calibrated", "fail", name="judged.db")
     make(case, "base", "escape", name="escape.db")
+    make(case, "base", "calibrated", "slow", name="slow.db")
     diff_store.write("host_stall", case.path("record.db"), host=True)
     change(case.path("record.db"), "UPDATE run SET kind = 'record'", "DELETE FROM verdict", "UPDATE recording SET launch_id = NULL",
            "DELETE FROM recording WHERE id > 1")
     parts = {"gpu": ("#w0-cells svg.pairs", "#w0-waterfall", "#w0-contributions", "#w0-timeline canvas", "#w0-table table", "#w0-flame0", "#w0-flame1"),
-             "judged": ("#w0-cells svg.pairs", ".unexplained"), "escape": ("h1",), "record": ("#w0-timeline canvas", "#w0-flame0")}
+             "judged": ("#w0-cells svg.pairs", ".unexplained"), "escape": ("h1",), "slow": (".cause-steps", "#w0-steps table.claims", "#w0-steps svg.strip circle.slow"), "record": ("#w0-timeline canvas", "#w0-flame0")}
     with browser.Browser(program) as page:
         page.size(1280, 900)
         for name, selectors in parts.items():

@@ -33,7 +33,7 @@ LAW = {
                                 "bpf"},
     "harness/gate": COMMON | {"tracer/store", "reports/analyse", "harness/plan"},
     "reports/render/html": COMMON,
-    "reports/render": COMMON | {"reports/render/html", "tracer/store", "reports/analyse/stalls", "reports/analyse/diff", "harness/fingerprint"},
+    "reports/render": COMMON | {"reports/render/html", "tracer/store", "reports/analyse", "reports/analyse/stalls", "reports/analyse/diff", "harness/fingerprint"},
     "harness/run": COMMON | {"tracer/store", "harness/steps", "harness/plan", "harness/gate",
                              "harness/fingerprint", "reports/render", "tracer/record"},
     "harness/record": COMMON | {"tracer/record", "tracer/store", "harness/steps", "harness/run", "reports/render"},

@@ -7,6 +7,7 @@
 #include "common/strings.h"
 #include "reports/render/html_lanes.h"
 #include "reports/render/html_parts.h"
+#include "reports/render/html_strip.h"
 #include "reports/render/html_tree.h"
 #include "tests/unit/runner.h"
 
@@ -171,4 +172,95 @@ TEST(lanes_are_thinned_out_to_their_budget)
     check_thinned(10000, 51, 9999);
     check_thinned(10000, 1000000, 500); // far from each other
     check_thinned(3, 60, 1);
+}
+
+// `count` steps of 1 ms and a little, the first five of 3 ms; blocks of 20 after a first step
+// alone.
+static struct html_strip strip_of(int count)
+{
+    struct html_strip strip = {.count = count, .blocks = true};
+    strip.ns = xcalloc((size_t)count, sizeof *strip.ns);
+    strip.idx = xcalloc((size_t)count, sizeof *strip.idx);
+    strip.first = xcalloc((size_t)count, sizeof *strip.first);
+    for (int i = 0; i < count; i++) {
+        strip.ns[i] = i < 5 ? 3e6 : 1e6 + i * 7919 % 4000;
+        strip.idx[i] = i;
+        strip.first[i] = i == 0 || i % 20 == 1;
+    }
+    return strip;
+}
+
+static json_t *strip_json(struct html_strip *strip, size_t numbers_max)
+{
+    json_t *item = json_object();
+    html_strip_look(strip);
+    html_strip_write(strip, numbers_max, item);
+    return item;
+}
+
+static json_int_t strip_at(const json_t *item, const char *key, size_t index, size_t inner)
+{
+    const json_t *entry = json_array_get(json_object_get(item, key), index);
+    return json_integer_value(json_array_get(entry, inner));
+}
+
+TEST(a_strip_has_every_step_when_there_is_room)
+{
+    struct html_strip strip = strip_of(400);
+    strip.ns[2] = 9e9; // in the warm-up: drawn, not marked
+    strip.ns[249] = 2.5e8;
+    strip.ns[250] = 1.9e6; // less than twice the median
+    strip.idx[399] = 410;  // records were lost
+    json_t *item = strip_json(&strip, 400);
+    CHECK_INT(json_integer_value(json_object_get(item, "width")), 1);
+    CHECK_INT(json_integer_value(json_object_get(item, "unit_ns")), 1000);
+    CHECK_INT(json_integer_value(json_object_get(item, "from")), 5);
+    CHECK_INT(json_integer_value(json_object_get(item, "steady")), 5);
+    CHECK_INT(json_integer_value(json_object_get(item, "marked")), 1);
+    CHECK_INT(length(item, "most"), 400);
+    CHECK_INT(number(item, "most", 2), 9000000);
+    CHECK_INT(number(item, "most", 249), 250000);
+    CHECK_INT(length(item, "numbers"), 2);
+    CHECK_INT(strip_at(item, "numbers", 1, 0), 399);
+    CHECK_INT(strip_at(item, "numbers", 1, 1), 410);
+    CHECK_INT(length(item, "blocks"), 3); // 1, 19 times 20, 19 steps
+    CHECK_INT(strip_at(item, "blocks", 1, 1), 20);
+    CHECK_INT(strip_at(item, "blocks", 1, 2), 19);
+    CHECK_INT(strip_at(item, "blocks", 2, 0), 381);
+    CHECK(json_object_get(item, "least") == NULL);
+    json_decref(item);
+    html_strip_clear(&strip);
+}
+
+TEST(a_strip_that_is_reduced_keeps_every_slowest_step)
+{
+    struct html_strip strip = strip_of(4001);
+    strip.ns[777] = 5e7;
+    strip.ns[4000] = 6e7; // a column of its own
+    json_t *item = strip_json(&strip, 400);
+    CHECK_INT(json_integer_value(json_object_get(item, "width")), 41);
+    CHECK_INT(length(item, "most"), 98);
+    CHECK_INT(length(item, "most") + length(item, "least") + length(item, "middle") +
+                  length(item, "at"),
+              392);
+    CHECK_INT(number(item, "most", 18), 50000); // 738 to 778
+    CHECK_INT(number(item, "at", 18), 39);
+    CHECK(number(item, "middle", 18) < 1004 && number(item, "least", 18) >= 1000);
+    CHECK_INT(number(item, "most", 97), 60000);
+    CHECK_INT(number(item, "least", 97), 1000); // of 3,977 to 4,000
+    json_decref(item);
+    html_strip_clear(&strip);
+}
+
+TEST(a_strip_of_one_step_or_none_is_written)
+{
+    struct html_strip one = strip_of(1), none = {0};
+    json_t *item = strip_json(&one, 16), *empty = strip_json(&none, 16);
+    CHECK_INT(number(item, "most", 0), 3000);
+    CHECK(json_is_null(json_object_get(item, "steady")) &&
+          json_is_null(json_object_get(item, "median_ns")));
+    CHECK_INT(length(empty, "most"), 0);
+    json_decref(item);
+    json_decref(empty);
+    html_strip_clear(&one);
 }

@@ -49,7 +49,11 @@ UP.changes = (lo, hi) => {
 UP.change = ratio => (UP.num(ratio) === null ? UP.dash : UP.signedPercent(ratio - 1));
 UP.interval = (lo, hi, write) => (UP.num(lo) === null || UP.num(hi) === null ? null : write(lo) + " to " + write(hi));
 UP.plural = (count, word, more) => UP.integer(count) + " " + (count === 1 ? word : more || word + "s");
-UP.metric = name => UP.clean(name).replace(/_/g, " ").replace(/\b(gpu|cpu|fp64)\b/g, word => word.toUpperCase()).replace(/^./, letter => letter.toUpperCase());
+// A metric's value: slow steps are a share of the time.
+UP.cellValue = (cell, value) => (cell.metric === "slow_steps" ? UP.percent(value) : UP.value(value, cell.unit));
+UP.metrics = {step_time: "Typical step", mean_step_time: "Mean step", slow_steps: "Slow steps", warm_up_time: "Warm-up", first_step_time: "First step",
+              latency_p50: "Typical latency (p50)", latency_p99: "Tail latency (p99)"};
+UP.metric = name => UP.pick(UP.metrics, name, null) || UP.clean(name).replace(/_/g, " ").replace(/\b(gpu|cpu|fp64)\b/g, word => word.toUpperCase()).replace(/^./, letter => letter.toUpperCase());
 
 // Words and colours of the classes a step's time falls into; other words get their own.
 UP.classes = {gpu_compute: "GPU compute", comm_exposed: "Exposed communication", copy: "Copies", launch_bound: "Launch-bound", host_run: "Host runs",

@@ -122,10 +122,11 @@ UP.parts.verdict = (data, main) => {
     const causes = order.filter(([workload]) => UP.telling(workload.diff).length || (workload.verdict === "fail" && workload.diff))
         .sort(([a], [b]) => (b.verdict === "fail") - (a.verdict === "fail")).slice(0, 3)
         .map(([workload, i]) => UP.cause(workload, i)).filter(box => box);
-    main.append(...causes, ...order.map(([workload, i]) => UP.causeFirst(workload, i)).filter(box => box).slice(0, 3));
+    const decided = order.map(([workload, i]) => UP.causeSteps(workload, i)).filter(box => box).slice(0, 3);
+    main.append(...decided, ...causes, ...order.map(([workload, i]) => UP.causeFirst(workload, i)).filter(box => box).slice(0, 3));
     // A pass of traced launches is an answer too: silence would read as "not looked for".
     const quiet = order.filter(([workload]) => UP.list(UP.object(workload.diff).contributions).length && !UP.telling(workload.diff).length && workload.verdict !== "fail");
-    if (!causes.length && quiet.length)
+    if (!causes.length && !decided.length && quiet.length)
         head.append(UP.el("p", {class: "muted quiet"}, "Nothing stands out in the traced launches: no part of a " + (UP.clean(quiet[0][0].unit) || "step") +
                           (order.length > 1 ? " of " + quiet.map(([workload]) => UP.short(workload.name, 40)).slice(0, 4).join(", ") : "") + " differs by more than its noise."));
     const facts = UP.list(UP.object(data.run).facts).filter(fact => fact && fact.value);

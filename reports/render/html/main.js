@@ -47,6 +47,7 @@ UP.workload = (workload, index, main) => {
     if (workload.note)
         head.append(UP.el("p", {class: "muted", text: UP.clean(workload.note).slice(0, 1000)}));
     const find = UP.finders(parts, id), make = (name, ...more) => { parts[name] = UP.guard(name, section, () => UP.parts[name](workload, section, id, ...more)); };
+    make("steps");
     make("cells");
     if (diff.unexplained)
         section.append(UP.el("p", {class: "unexplained"}, UP.el("b", {text: "Where the time went is not known. "}), UP.clean(diff.unexplained).slice(0, 1000)));

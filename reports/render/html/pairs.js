@@ -35,7 +35,7 @@ UP.pairs = {
         svg.append("line").attr("class", "zero").attr("x1", x(1)).attr("x2", x(1)).attr("y2", middle + 8);
         points.forEach((point, i) => {
             const dot = svg.append("circle").attr("class", "dot").attr("r", 3.4).attr("cx", x(point[1])).attr("cy", top + (i % rows + 0.5) * plot / rows);
-            dot.append("title").text("pair " + UP.integer(point[0]) + ": " + UP.value(point[2], cell.unit) + " → " + UP.value(point[3], cell.unit) + ", " + UP.change(point[1]));
+            dot.append("title").text("pair " + UP.integer(point[0]) + ": " + UP.cellValue(cell, point[2]) + " → " + UP.cellValue(cell, point[3]) + ", " + UP.change(point[1]));
         });
         if (UP.num(cell.ci_lower) !== null && UP.num(cell.ci_upper) !== null)
             svg.append("rect").attr("class", "ci").attr("x", x(cell.ci_lower)).attr("width", Math.max(1.5, x(cell.ci_upper) - x(cell.ci_lower))).attr("y", middle - 2.5).attr("height", 5).attr("rx", 2);
@@ -56,7 +56,7 @@ UP.pairs = {
         const head = ["Pair", UP.sideName(0), UP.sideName(1), "Change"];
         return UP.el("details", {class: "alternative screen-only"}, UP.el("summary", {text: "The pairs as a table"}), UP.el("table", {class: "plain"},
             UP.el("thead", {}, UP.el("tr", {}, head.map((text, i) => UP.el("th", {scope: "col", class: i ? "num" : null, text})))),
-            UP.el("tbody", {}, points.map(point => UP.el("tr", {}, [UP.integer(point[0]), UP.value(point[2], cell.unit), UP.value(point[3], cell.unit), UP.change(point[1])]
+            UP.el("tbody", {}, points.map(point => UP.el("tr", {}, [UP.integer(point[0]), UP.cellValue(cell, point[2]), UP.cellValue(cell, point[3]), UP.change(point[1])]
                 .map((text, i) => UP.el("td", {class: i ? "num" : null, text})))))));
     },
 
@@ -67,7 +67,7 @@ UP.pairs = {
         const node = UP.el("article", {class: "cell" + (cell.gating ? " gating" : ""), "aria-label": UP.metric(cell.metric)});
         node.append(UP.el("div", {class: "cell-text"},
             UP.el("h4", {}, UP.name(UP.metric(cell.metric), 40), " ", cell.gating ? UP.pill(cell.verdict) : UP.el("span", {class: "tag", text: "observed"})),
-            UP.el("p", {class: "big"}, UP.value(UP.num(cell.median_a), cell.unit), UP.el("span", {class: "muted", text: " → "}), UP.value(UP.num(cell.median_b), cell.unit)),
+            UP.el("p", {class: "big"}, UP.cellValue(cell, UP.num(cell.median_a)), UP.el("span", {class: "muted", text: " → "}), UP.cellValue(cell, UP.num(cell.median_b))),
             UP.el("p", {}, UP.el("b", {class: worse > 0 ? "slower-text" : worse < 0 ? "faster-text" : "", text: change(UP.num(cell.ratio))}),
                   interval ? " (" + (UP.num(cell.level) ? UP.trimmed(cell.level) + " interval: " : "") + interval + ")" : ""),
             UP.el("p", {class: "muted"}, [UP.num(cell.pairs) === null ? "" : UP.plural(cell.pairs, "pair"), UP.num(cell.margin) ? "margin " + UP.trimmed(cell.margin) : "",

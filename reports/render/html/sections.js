@@ -80,7 +80,7 @@ UP.parts.parity = (data, main) => {
     const part = UP.part(main, 2, "parity", "Numerical parity", "parity");
     const number = value => (UP.num(value) === null ? UP.dash : value === 0 ? "0" : d3.format(".2~e")(value));
     part.append(UP.rowsTable("Numerical parity of both sides", [["Verdict"], ["Workload"], ["Tensor"], ["Rule"], ["Error of " + UP.sideName(0), "num"], ["Error of " + UP.sideName(1), "num"], ["", "text"]],
-        rows.slice(0, 500).map(row => [UP.pill(row.verdict), UP.name(row.workload, 40), UP.name(row.tensor, 60), UP.name(row.rule, 40), number(row.error_a), number(row.error_b), UP.clean(row.reason).slice(0, 400)])));
+        rows.slice(0, 500).map(row => [UP.pill(row.verdict), UP.name(row.workload, 40), UP.name(row.tensor, 60), UP.name(row.rule, 40), number(row.error_a), number(row.error_b), UP.clean(row.reason).slice(0, 2200)])));
 };
 
 UP.parts.fingerprint = (data, main) => {
@@ -113,7 +113,7 @@ UP.parts.trust = (data, main) => {
     if (breaches.length)
         part.append(UP.el("ul", {class: "findings"}, breaches.slice(0, 100).map(row => UP.el("li", {class: "fail"}, UP.name(row.producer, 60, "b"), ": " + UP.integer(row.count) + " ", UP.name(row.kind, 60), row.detail ? ", " + UP.clean(row.detail).slice(0, 500) : ""))));
     if (calibration.note)
-        part.append(UP.el("p", {}, UP.el("b", {text: "Calibration: "}), UP.clean(calibration.note).slice(0, 1000)));
+        part.append(UP.el("p", {}, UP.el("b", {text: "Calibration: "}), UP.clean(calibration.note).slice(0, 2200)));
     if (ledger.length)
         part.append(UP.el("details", {open: ledger.length <= 12}, UP.el("summary", {text: "Ledger: " + UP.plural(ledger.length, "producer")}), UP.rowsTable("Trust ledger: what each producer saw and lost", [["Producer"], ["What"], ["Seen", "num"], ["Lost", "num"], ["Launches", "num"], [""]],
             ledger.slice(0, 300).map(row => [UP.name(row.producer, 60), UP.name(row.kind, 40), UP.integer(row.seen), UP.el("span", {class: row.dropped > 0 ? "slower-text" : null, text: UP.integer(row.dropped)}), UP.integer(row.rows), UP.clean(row.detail).slice(0, 300)]))));
