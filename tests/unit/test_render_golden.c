@@ -10,6 +10,7 @@
 
 #include "common/strings.h"
 #include "reports/render/forms.h"
+#include "reports/render/html_parts.h"
 #include "reports/render/render.h"
 #include "tests/unit/runner.h"
 #include "tracer/store/store.h"
@@ -206,6 +207,41 @@ TEST(null_is_null_and_times_are_integers)
     const json_t *breach = json_array_get(json_object_get(trust, "breaches"), 0);
     CHECK_INT(json_integer_value(json_object_get(breach, "count")), 17);
     json_decref(document);
+    golden_remove(store);
+}
+
+static json_int_t golden_side(const json_t *steps, size_t side, const char *key)
+{
+    const json_t *item = json_array_get(json_object_get(steps, "sides"), side);
+    return json_integer_value(json_object_get(item, key));
+}
+
+// What does not fit is counted, and the numbers of the sides are of all launches.
+TEST(a_strip_leaves_out_launches_that_do_not_fit)
+{
+    const char *scripts[] = {"base", "calibrated", "slow", NULL};
+    struct store *store = golden_store(scripts);
+    struct error err = {0};
+    static const size_t budgets[] = {1000000, 10000, 2000, 0};
+    for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
+        json_t *steps = NULL;
+        CHECK_INT(html_steps(store, "dlrm-train", budgets[i], &steps, &err), 0);
+        size_t shown = json_array_size(json_object_get(steps, "launches"));
+        char *text = json_dumps(steps, JSON_COMPACT);
+        CHECK_INT(shown, i < 2 ? 20 : i == 2 ? 5 : 0);
+        CHECK_INT(json_integer_value(json_object_get(steps, "left_out")), 20 - shown);
+        CHECK(strlen(text) < budgets[i] + 500);
+        CHECK_INT(golden_side(steps, 0, "slow"), 0);
+        CHECK_INT(golden_side(steps, 1, "slow"), 8);
+        CHECK_INT(golden_side(steps, 1, "slow_ns"), 250000000);
+        CHECK_INT(golden_side(steps, 1, "steady_steps"), 1950);
+        free(text);
+        json_decref(steps);
+    }
+    json_t *none = NULL;
+    CHECK_INT(html_steps(store, "ddp-train", 10000, &none, &err), 0);
+    CHECK(json_is_null(none));
+    json_decref(none);
     golden_remove(store);
 }
 

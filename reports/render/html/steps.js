@@ -59,14 +59,14 @@ UP.causeSteps = (workload, index) => {
             rare ? other ? " (" + UP.sideName(0) + ": " + other + ")" : " (" + UP.sideName(0) + ": none stands out)" : "");
         why("slow_steps");
     } else if (mean && !steps.fails(workload, "step_time")) {
-        add(UP.el("b", {text: "The mean decides: "}), "the mean " + unit + " of ", UP.sideName(1), " takes ", UP.el("b", {class: "slower-text", text: UP.change(UP.num(steps.cell(workload, "mean_step_time").ratio))}),
+        add(UP.el("b", {text: "The mean decides: "}), "the mean " + unit + " of ", UP.sideName(1), " takes longer, ", UP.el("b", {class: "slower-text", text: UP.change(UP.num(steps.cell(workload, "mean_step_time").ratio))}),
             ", though no single " + unit + "s stand out: launches, or stretches of them, are slower");
         why("mean_step_time");
     }
     if (warm) {
         const cell = steps.cell(workload, "warm_up_time");
         add(UP.el("b", {text: "The warm-up is longer: "}), "until it is steady ", UP.sideName(1), " loses ", UP.el("b", {class: "slower-text", text: UP.ns(UP.num(cell.median_b))}), ", ", UP.sideName(0), " ",
-            UP.ns(UP.num(cell.median_a)), ", ", UP.change(UP.num(cell.ratio)), " of a run");
+            UP.ns(UP.num(cell.median_a)), " (a whole run: ", UP.change(UP.num(cell.ratio)), ")");
     }
     return lines.length ? UP.el("section", {class: "cause cause-steps is-slower", "aria-label": "What decides in " + UP.short(workload.name, 40)},
         UP.el("p", {class: "cause-head"}, UP.name(workload.name, 40, "strong")), lines,
