@@ -60,7 +60,7 @@ UP.strip = {
     facts(model, side, unit) {
         const of = UP.object(model.sides[side]);
         return UP.num(of.steps) === null ? "" : UP.sideName(side) + ": " + UP.plural(of.steps, unit) + " in " + UP.plural(of.launches, "launch", "launches") + ", the slowest " + UP.ns(of.slowest_ns) + "; after the warm-up " +
-            (of.marked ? UP.integer(of.marked) + (of.marked === 1 ? " takes " : " take ") : "none takes ") + model.mark + " × the median of its launch or more.";
+            (of.marked > 1 ? UP.integer(of.marked) + " take " : of.marked ? "1 takes " : "none takes ") + model.mark + " × " + (of.marked > 1 ? "their" : "its") + " launch's median or more.";
     },
 
     ticks(y, height) {
@@ -113,7 +113,8 @@ UP.strip = {
         if (launch.width === 1 && px >= 1.5)
             launch.firsts.filter(() => launch.firsts.length < launch.steps).forEach(place => group.append("circle").attr("class", "first").attr("r", 2.2)
                 .attr("cx", at.left + px * (place + 0.5)).attr("cy", at.y(launch.most[place])));
-        columns.filter(column => column.marked).forEach(column => group.append("circle").attr("class", "slow").attr("r", 2.8).attr("cx", column.x).attr("cy", at.y(column.most)));
+        const marked = columns.filter(column => column.marked), radius = marked.length > at.wide / 12 ? 1.7 : 2.8; // a crowd in small dots
+        marked.forEach(column => group.append("circle").attr("class", "slow").attr("r", radius).attr("cx", column.x).attr("cy", at.y(column.most)));
         return columns.map(column => Object.assign(column, {y: at.top + at.y(column.most)}));
     },
 
