@@ -99,7 +99,7 @@ CREATE TABLE block (
     wait_ns    INTEGER,            -- run-queue wait of the thread that makes the steps; of several ranks the longest
     foreign_ns INTEGER,            -- CPU time of everybody else, the harness included, on the CPUs that the side may use
     steal_ns   INTEGER,            -- taken by the hypervisor while the thread ran, 0 where it left its CPU meanwhile: not told then; of several ranks the longest
-    machine_ns INTEGER,            -- of active_ns, what the machine took: what of the wait was behind others, and steal; never more than active_ns
+    machine_ns INTEGER,            -- of active_ns, what the machine took: what of the wait was behind others, and steal; never more than active_ns; NULL for several ranks: who waited for whom is not known
     PRIMARY KEY (pair_id, couple, side)
 ) STRICT, WITHOUT ROWID;
 

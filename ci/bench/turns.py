@@ -54,11 +54,12 @@ def gaps_us(store):
 
 
 def freezes(store):
-    """How the trees were stopped, and the mean time of freeze and thaw in us."""
+    """How the trees were stopped, the mean time of freeze and thaw, and of readings of the machine, in us."""
     covariates = [json.loads(text) for (text,) in rig.query(
         store, "SELECT covariates FROM launch l JOIN pair p ON p.id = l.pair_id WHERE p.phase = 'main'")]
     count = sum(c["freeze_count"] for c in covariates)
-    return covariates[0]["freezer"], sum(c["freeze_ns"] for c in covariates) / max(count, 1) / 1e3
+    return covariates[0]["freezer"], *(sum(c[key] for c in covariates) / max(count, 1) / 1e3
+                                      for key in ("freeze_ns", "machine_read_ns"))
 
 
 def main():
@@ -78,7 +79,7 @@ def main():
                     print("without root no mount can be hidden: %s not measured" % ", ".join(hidden), file=sys.stderr)
                     continue
                 result = rig.run(scratch, "turns", document, prefix=hide(hidden) if hidden else ())
-                means, freeze_us = freezes(result.store)
+                means, freeze_us, read_us = freezes(result.store)
                 if (means, ranks) in seen:
                     continue
                 seen.add((means, ranks))
@@ -87,6 +88,7 @@ def main():
                                     statistics.median(gaps) if gaps else None, LIMIT_US, " us"))
                 rows.append(rig.row("    the longest tenth begins at", rig.quantile(gaps, 0.9) if gaps else None, None, " us"))
                 rows.append(rig.row("    of it freeze and thaw, mean", freeze_us, None, " us"))
+                rows.append(rig.row("    of it readings of the machine, mean", read_us, None, " us"))
     rig.finish("Cost of a turn: from one side's arrival at its gate to the other side's first step", rows)
 
 

@@ -70,7 +70,8 @@ struct launch {
     int64_t started_ns, ended_ns;
     int64_t active_ns;       // so far, without the turn that is going on
     int64_t active_since_ns; // 0 = frozen or held
-    int64_t freeze_count, freeze_ns; // cost of the turns: time spent in freeze and thaw
+    int64_t freeze_count, freeze_ns; // cost of the turns: time spent in freeze and thaw,
+    int64_t machine_read_ns;         // and in readings of the machine
     int64_t overlap_ns;              // CPU time it used in turns of the other side, not having stopped yet
     int64_t overlap_steal_ns;        // what the hypervisor took of all CPUs in those turns: CPU time may count it
     int64_t unstopped_cpu_ns;        // its CPU time when such a turn began; -1 = it had stopped

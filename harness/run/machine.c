@@ -199,7 +199,7 @@ static struct machine_reading machine_read(struct machine *machine, const struct
 static struct machine_turn machine_complete(const struct machine *machine, const struct machine_reading *now)
 {
     const struct machine_reading *before = &machine->before, *after = &machine->after;
-    struct machine_turn turn = {machine->resumed_ns, -1, 0, -1, -1, -1};
+    struct machine_turn turn = {machine->resumed_ns, before->ranks_count, -1, 0, -1, -1, -1};
     int64_t most = -1;
     if (before->cpu_ns >= 0 && now->cpu_ns >= before->cpu_ns)
         turn.cpu_ns = now->cpu_ns - before->cpu_ns;
@@ -266,8 +266,10 @@ void machine_judge(const struct machine_turn *turn, int64_t begin_ns, int64_t ac
     int64_t wait = turn->wait_ns > early ? turn->wait_ns - early : 0;
     ret_share->wait_ns = machine_min(wait, active_ns);
     ret_share->steal_ns = machine_min(turn->rest_ns > 0 ? turn->rest_ns : 0, active_ns);
-    if (turn->cpu_ns < 0 || turn->step_cpu_ns < 0)
-        return; // nothing is known of its helpers
+    // Nothing is known of its helpers; or ranks wait for each other: what a block of theirs lost lies between the
+    // longest wait and the sum of all, and with the longest taken out the spread of pairs was larger, not smaller.
+    if (turn->cpu_ns < 0 || turn->step_cpu_ns < 0 || turn->ranks > 1)
+        return;
     int64_t helpers = turn->cpu_ns > turn->step_cpu_ns ? turn->cpu_ns - turn->step_cpu_ns : 0;
     int64_t behind_others = ret_share->wait_ns > helpers ? ret_share->wait_ns - helpers : 0;
     if (turn->foreign_ns >= 0)

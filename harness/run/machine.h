@@ -14,6 +14,7 @@ struct machine; // the readings of one launch
 
 struct machine_turn { // one turn, from the thaw of the side to its arrival; -1 = not told
     int64_t resumed_ns;  // when it was thawed
+    int64_t ranks;       // that made steps
     int64_t cpu_ns;      // CPU time of its tree, until it was thawed again: all has come to rest by then
     int64_t step_cpu_ns; // of it, the threads that make the steps
     int64_t wait_ns;     // run-queue wait of that thread; of several ranks, the one that lost most
@@ -21,7 +22,7 @@ struct machine_turn { // one turn, from the thaw of the side to its arrival; -1 
     int64_t rest_ns;     // of that thread, neither running nor waiting; -1 also where it may have slept
 };
 
-#define MACHINE_NOT_TOLD ((struct machine_turn){0, -1, -1, -1, -1, -1})
+#define MACHINE_NOT_TOLD ((struct machine_turn){0, 0, -1, -1, -1, -1, -1})
 
 struct machine_share { // of one block, as in table block; -1 = not told
     int64_t wait_ns, steal_ns, machine_ns;

@@ -237,6 +237,7 @@ static void pair_describe(struct pair_run *run, int side, const struct host_read
                         json_string(tree_means_name(run->env->means)));
     json_object_set_new(pair->covariates[side], "freeze_count", json_integer(launch->freeze_count));
     json_object_set_new(pair->covariates[side], "freeze_ns", json_integer(launch->freeze_ns));
+    json_object_set_new(pair->covariates[side], "machine_read_ns", json_integer(launch->machine_read_ns));
     json_object_set_new(pair->covariates[side], "overlap_ns", json_integer(launch->overlap_ns));
     json_object_set_new(pair->covariates[side], "overlap_steal_ns", json_integer(launch->overlap_steal_ns));
 }
@@ -303,8 +304,10 @@ static void pair_read_machine(struct pair_run *run, int side)
     struct launch *launch = run->pair->launches[side];
     struct machine_turn turn;
     size_t before = run->pair->block_count + (size_t)side;
+    int64_t now = clock_monotonic_ns();
     if (machine_begin(launch->machine, launch->reader, tree_cpu_ns(launch->tree), &turn) && before >= 2)
         run->pair->blocks[before - 2].turn = turn;
+    launch->machine_read_ns += clock_monotonic_ns() - now;
 }
 
 // One block of one side. *ret_block gets what can be said before the records are drained: the moment
@@ -336,7 +339,9 @@ static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pai
             arrival = pair_arrival_ns(launch, &slot);
     if (run->couple == 0 && run->spec->on_held)
         pair_reports(run, side);
+    int64_t now = clock_monotonic_ns();
     machine_end(launch->machine, launch->reader, resumed_ns);
+    launch->machine_read_ns += clock_monotonic_ns() - now;
     launch_suspend(launch, PAIR_HELD_PATIENCE_NS);
     run->undrained[side] += steps;
     if (run->undrained[side] > PAIR_DRAIN_STEPS)
