@@ -290,6 +290,44 @@ def test_newer_version(case):
         check_says(done, case.db_path, "store version 99", "use a newer upgate")
 
 
+def test_a_store_of_version_4_is_resumed_and_judged(case):
+    """Its blocks know nothing of the machine and stay so; pairs that follow do, where this machine tells."""
+    case.plan({"model": "dlrm", "steps": 60, "size": "small"}, interleave="steps")
+    check_judged(case, case.run())
+    db = sqlite3.connect(case.db_path)
+    columns = "pair_id, couple, side, ran_first, first_step, steps, begin_ns, active_ns"
+    views = [name for name, in db.execute("SELECT name FROM sqlite_master WHERE type = 'view' AND sql LIKE '%machine_ns%'")]
+    assert views
+    db.executescript("".join("DROP VIEW %s;" % name for name in views) +
+                     "CREATE TABLE old (pair_id INTEGER NOT NULL REFERENCES pair (id), couple INTEGER NOT NULL, side INTEGER "
+                     "NOT NULL, ran_first INTEGER NOT NULL, first_step INTEGER, steps INTEGER, begin_ns INTEGER NOT NULL, "
+                     "active_ns INTEGER NOT NULL, PRIMARY KEY (pair_id, couple, side)) STRICT, WITHOUT ROWID;"
+                     "INSERT INTO old SELECT %s FROM block; DROP TABLE block; ALTER TABLE old RENAME TO block;"
+                     "PRAGMA user_version = 4" % columns)
+    db.close()
+    bytes_before = open(case.db_path, "rb").read()
+    check_code(case.run("report", case.db_path, "-o", case.path("r.md")), 0)
+    assert open(case.db_path, "rb").read() == bytes_before, "a reader wrote to it"
+    db = sqlite3.connect(case.db_path)
+    db.executescript("DELETE FROM verdict; UPDATE run SET state = 'interrupted'; PRAGMA foreign_keys = OFF;")
+    last, = db.execute("SELECT max(id) FROM pair WHERE phase = 'main'").fetchone()
+    for table, key in (("step", "launch_id"), ("loss", "launch_id"), ("tensor", "launch_id"), ("launch_metric", "launch_id")):
+        db.execute("DELETE FROM %s WHERE %s IN (SELECT id FROM launch WHERE pair_id = ?)" % (table, key), (last,))
+    for table in ("step_phase", "launch_value", "launch_rank", "ledger"):
+        db.execute("DELETE FROM %s WHERE launch_id IN (SELECT id FROM launch WHERE pair_id = ?)" % table, (last,))
+    for table in ("block", "launch", "pair_ratio"):
+        db.execute("DELETE FROM %s WHERE pair_id = ?" % table, (last,))
+    db.execute("DELETE FROM pair WHERE id = ?", (last,))
+    kept, = db.execute("SELECT count(*) FROM block").fetchone()
+    db.commit()
+    db.close()
+    check_judged(case, case.resume())
+    assert case.value("PRAGMA user_version") == 5
+    assert case.value("SELECT count(*) FROM block WHERE pair_id < ? AND wait_ns IS NULL AND machine_ns IS NULL", last) == kept
+    blocks, told = case.rows("SELECT count(*), count(wait_ns) FROM block WHERE pair_id >= ?", last)[0]
+    assert blocks > 0 and told == (blocks if os.path.exists("/proc/self/schedstat") else 0), (blocks, told)
+
+
 def test_existing_store_is_not_overwritten(case):
     case.plan(COMMAND)
     check_judged(case, case.run())

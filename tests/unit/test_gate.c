@@ -2,11 +2,13 @@
 // The verdict from stores with known answers: pass, fail, inconclusive, and what each rests on.
 #include "harness/gate/gate.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "harness/gate/pair_rows.h"
 #include "tests/unit/gate_world.h"
 #include "tests/unit/runner.h"
 
@@ -51,6 +53,28 @@ TEST(a_side_against_itself_passes)
     CHECK_CONTAINS(world_text(&world, "SELECT calibration_note FROM verdict"),
                    "host (steps): 0 false fails in 300");
     CHECK_CONTAINS(world_text(&world, "SELECT policy FROM verdict"), "\"alpha\":0.01");
+    world_close(&world);
+}
+
+TEST(what_the_machine_took_of_a_block_is_loaded)
+{
+    struct pair_head *heads = NULL;
+    struct pair_rows rows;
+    struct error err = {0};
+    int count = 0;
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 1, (struct world_pair){0});
+    world_sql(&world, "UPDATE block SET machine_ns = 1000 * couple + 7 WHERE side = 1");
+    CHECK_INT(pair_heads_load(world.store, 1, &heads, &count, &err), 0);
+    CHECK_INT(count, 1);
+    CHECK_INT(pair_rows_load(world.store, &heads[0], true, &rows, &err), 0);
+    CHECK(rows.block_count > 2);
+    for (int i = 0; i < rows.block_count; i++) {
+        CHECK(isnan(rows.blocks[i].machine_ns[0])); // NULL: not known
+        CHECK_DBL(rows.blocks[i].machine_ns[1], 1000.0 * (double)rows.blocks[i].couple + 7, 0);
+    }
+    pair_rows_clear(&rows);
+    free(heads);
     world_close(&world);
 }
 
