@@ -264,7 +264,10 @@ void machine_judge(const struct machine_turn *turn, int64_t begin_ns, int64_t ac
     // Between the thaw and the first step it waits for us: that is no part of the block.
     int64_t early = begin_ns > turn->resumed_ns ? begin_ns - turn->resumed_ns : 0;
     int64_t wait = turn->wait_ns > early ? turn->wait_ns - early : 0;
-    ret_share->wait_ns = machine_min(wait, active_ns);
+    // It may lose its CPU between the moment it stamps as its arrival and the arrival itself, too: a thread does not
+    // wait while it runs.
+    int64_t room = turn->ranks == 1 && turn->step_cpu_ns > 0 ? active_ns - turn->step_cpu_ns : active_ns;
+    ret_share->wait_ns = machine_min(wait, room > 0 ? room : 0);
     ret_share->steal_ns = machine_min(turn->rest_ns > 0 ? turn->rest_ns : 0, active_ns);
     // Nothing is known of its helpers; or ranks wait for each other: what a block of theirs lost lies between the
     // longest wait and the sum of all, and with the longest taken out the spread of pairs was larger, not smaller.

@@ -35,11 +35,11 @@ TEST(wait_behind_others_is_the_machines)
 
 TEST(wait_behind_own_helpers_is_not)
 {
-    struct machine_turn turn = {.cpu_ns = 21 * MS, .step_cpu_ns = 12 * MS, .wait_ns = 10 * MS, .foreign_ns = 50 * MS, .rest_ns = -1};
+    struct machine_turn turn = {.cpu_ns = 19 * MS, .step_cpu_ns = 10 * MS, .wait_ns = 10 * MS, .foreign_ns = 50 * MS, .rest_ns = -1};
     CHECK_INT(judge(turn).machine_ns, 0); // helpers ran for 9 ms: all of it may have been behind them
-    turn.cpu_ns = 15 * MS;
+    turn.cpu_ns = 13 * MS;
     CHECK_INT(judge(turn).machine_ns, 6 * MS); // for 3 ms only
-    turn.cpu_ns = 11 * MS; // microseconds of one, nanoseconds of the other: a little below is nothing
+    turn.cpu_ns = 9 * MS; // microseconds of one, nanoseconds of the other: a little below is nothing
     CHECK_INT(judge(turn).machine_ns, 9 * MS);
 }
 
@@ -57,6 +57,9 @@ TEST(steal_counts_and_never_more_than_the_block)
     CHECK_INT(judge(turn).steal_ns, 7 * MS);
     CHECK_INT(judge(turn).machine_ns, 7 * MS);
     turn.wait_ns = turn.foreign_ns = 19 * MS;
+    CHECK_INT(judge(turn).wait_ns, 8 * MS); // it ran for the other 12
+    CHECK_INT(judge(turn).machine_ns, 15 * MS);
+    turn.cpu_ns = turn.step_cpu_ns = 0;
     CHECK_INT(judge(turn).machine_ns, 20 * MS);
     turn.wait_ns = turn.foreign_ns = turn.rest_ns = 500 * MS;
     CHECK_INT(judge(turn).wait_ns, 20 * MS);
