@@ -49,9 +49,10 @@ static int judge_parity(struct store *store, const struct run_facts *run,
                         struct judge_parity *parity, struct error *err)
 {
     for (int i = 0; i < run->workload_count; i++) {
+        struct parity_context context = {store, &run->workloads[i].facts, &run->gate,
+                                         &run->plan->schedule};
         struct parity_row *rows;
-        int count,
-            rc = parity_judge(store, &run->workloads[i].facts, &run->gate, &rows, &count, err);
+        int count, rc = parity_judge(&context, &rows, &count, err);
         if (rc)
             return rc;
         if (!count) {

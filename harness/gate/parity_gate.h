@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numerical parity of a workload: one row a tensor name, and two for the loss. A gate of its own: a
-// candidate that is fast and wrong fails.
+// candidate that is fast and wrong fails. And what the run loop must still do for it.
 #ifndef UPGATE_GATE_PARITY_GATE_H
 #define UPGATE_GATE_PARITY_GATE_H
 
@@ -13,16 +13,28 @@ struct parity_row {
     double error_a, error_b; // NAN: not known
     enum cell_verdict verdict;
     char *reason;
+    int want_main; // valid main pairs to have before this row is asked again; 0: no more
+};
+
+struct parity_context {
+    struct store *store;
+    const struct workload_facts *facts;
+    const struct plan_gate *gate;
+    const struct plan_schedule *schedule;
 };
 
 // No rows where nothing was recorded, or the policy says parity: off. The caller frees.
-int parity_judge(struct store *store, const struct workload_facts *facts,
-                 const struct plan_gate *gate, struct parity_row **ret_rows, int *ret_count,
+int parity_judge(const struct parity_context *context, struct parity_row **ret_rows, int *ret_count,
                  struct error *err);
 enum { PARITY_LOSS_ROWS_MAX = 2 };
 // The rows of the loss, at most PARITY_LOSS_ROWS_MAX into ret_rows; their number, or -errno.
-int parity_losses(struct store *store, const struct workload_facts *facts,
-                  const struct plan_gate *gate, struct parity_row *ret_rows, struct error *err);
+int parity_losses(const struct parity_context *context, struct parity_row *ret_rows,
+                  struct error *err);
 void parity_free(struct parity_row *rows, int count);
+
+// For gate_need: the valid main pairs that parity wants before it is asked again, 0: none. Judges
+// parity only when the last valid main pair was the one of a look (at most a few seconds), and
+// else names the next look, if the last one had left something open: so ask after every pair.
+int parity_pairs_wanted(const struct parity_context *context, int *ret_pairs, struct error *err);
 
 #endif

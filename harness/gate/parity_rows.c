@@ -3,21 +3,25 @@
 #include "harness/gate/parity_rows.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/strings.h"
 
+// What a disturbed machine did to the times of a void pair, it did not do to its numbers.
+#define JUDGED "p.phase IN ('main', 'confirm') AND p.state IN ('valid', 'void')"
+
 int tensor_names_load(struct store *store, int64_t workload_id, char ***ret_names, int *ret_count,
                       struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT DISTINCT t.name FROM pair p JOIN launch l ON l.pair_id = p.id JOIN tensor t ON "
-        "t.launch_id = l.id "
-        "WHERE p.workload_id = ? AND p.phase = 'main' AND p.state = 'valid' ORDER BY t.name",
-        "i", workload_id);
+    sqlite3_stmt *stmt =
+        store_query(store, err,
+                    "SELECT DISTINCT t.name FROM pair p JOIN launch l ON l.pair_id = p.id "
+                    "JOIN tensor t ON t.launch_id = l.id WHERE p.workload_id = ? AND " JUDGED
+                    " ORDER BY t.name",
+                    "i", workload_id);
     if (!stmt)
         return -EIO;
     char **names = NULL;
@@ -37,16 +41,33 @@ int tensor_names_load(struct store *store, int64_t workload_id, char ***ret_name
     return 0;
 }
 
+static void tensor_row_read(sqlite3_stmt *stmt, struct tensor_row *row)
+{
+    *row = (struct tensor_row){.seed = sqlite3_column_int64(stmt, 0),
+                               .rank = sqlite3_column_int64(stmt, 1),
+                               .step = sqlite3_column_int64(stmt, 2),
+                               .dtype = dtype_from_name((const char *)sqlite3_column_text(stmt, 3)),
+                               .count = (size_t)sqlite3_column_int64(stmt, 4)};
+    snprintf(row->digest, sizeof row->digest, "%s", sqlite3_column_text(stmt, 5));
+    if (row->dtype == DTYPE_COUNT)
+        return;
+    size_t width = dtype_bytes(row->dtype);
+    row->stored = (size_t)sqlite3_column_bytes(stmt, 6) / width;
+    row->stored = row->stored < row->count ? row->stored : row->count;
+    row->bytes = xcalloc(row->stored + 1, width);
+    if (row->stored)
+        memcpy(row->bytes, sqlite3_column_blob(stmt, 6), row->stored * width);
+}
+
 int tensor_rows_load(struct store *store, const struct tensor_query *query,
                      struct tensor_rows *ret_rows, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT p.id, p.seed, t.rank, t.step, t.dtype, t.count, t.digest, t.data FROM pair p "
+        "SELECT p.seed, t.rank, t.step, t.dtype, t.count, t.digest, t.data FROM pair p "
         "JOIN launch l ON l.pair_id = p.id JOIN tensor t ON t.launch_id = l.id "
-        "WHERE p.workload_id = ?1 AND p.phase = ?2 AND p.state = 'valid' AND l.side = ?3 AND "
-        "t.name = ?4 "
-        "AND (p.id = ?5 OR ?5 < 0) ORDER BY p.id, t.rank, t.step",
+        "WHERE p.workload_id = ?1 AND l.side = ?3 AND t.name = ?4 AND CASE WHEN ?5 < 0 "
+        "THEN p.phase = ?2 AND p.state = 'valid' ELSE p.id = ?5 END ORDER BY p.id, t.rank, t.step",
         "isisi", query->workload_id, query->phase, (int64_t)query->side, query->name,
         query->pair_id);
     if (!stmt)
@@ -58,21 +79,7 @@ int tensor_rows_load(struct store *store, const struct tensor_query *query,
             capacity = capacity ? 2 * capacity : 64;
             rows.items = xrealloc(rows.items, (size_t)capacity * sizeof *rows.items);
         }
-        struct tensor_row *row = &rows.items[rows.count++];
-        *row = (struct tensor_row){.pair_id = sqlite3_column_int64(stmt, 0),
-                                   .seed = sqlite3_column_int64(stmt, 1),
-                                   .rank = sqlite3_column_int64(stmt, 2),
-                                   .step = sqlite3_column_int64(stmt, 3),
-                                   .dtype =
-                                       dtype_from_name((const char *)sqlite3_column_text(stmt, 4)),
-                                   .count = (size_t)sqlite3_column_int64(stmt, 5)};
-        snprintf(row->digest, sizeof row->digest, "%s", sqlite3_column_text(stmt, 6));
-        if (row->dtype == DTYPE_COUNT)
-            continue;
-        row->stored = (size_t)sqlite3_column_bytes(stmt, 7) / dtype_bytes(row->dtype);
-        row->stored = row->stored < row->count ? row->stored : row->count;
-        row->values = xcalloc(row->stored, sizeof *row->values);
-        dtype_decode(row->dtype, sqlite3_column_blob(stmt, 7), row->stored, row->values);
+        tensor_row_read(stmt, &rows.items[rows.count++]);
     }
     if (rc < 0) {
         tensor_rows_clear(&rows);
@@ -83,118 +90,119 @@ int tensor_rows_load(struct store *store, const struct tensor_query *query,
 }
 
 const struct tensor_row *tensor_rows_find(const struct tensor_rows *rows, int64_t seed,
-                                          int64_t rank, int64_t step)
+                                          int64_t rank, int64_t step, int *at)
 {
-    for (int i = 0; i < rows->count; i++)
-        if (rows->items[i].seed == seed && rows->items[i].rank == rank &&
-            rows->items[i].step == step)
-            return &rows->items[i];
+    for (int i = at ? *at : 0; i < rows->count; i++) {
+        const struct tensor_row *row = &rows->items[i];
+        if (row->seed != seed || row->rank != rank || row->step != step)
+            continue;
+        if (at)
+            *at = i + 1;
+        return row;
+    }
     return NULL;
 }
 
 void tensor_rows_clear(struct tensor_rows *rows)
 {
     for (int i = 0; i < rows->count; i++)
-        free(rows->items[i].values);
+        free(rows->items[i].bytes);
     free(rows->items);
     *rows = (struct tensor_rows){0};
 }
 
 // --- losses ----------------------------------------------------------------------------------
 
-struct loss_curve {
-    int64_t pair_id;
-    double *sides[2];
-    int counts[2];
-};
-struct loss_curves {
-    struct loss_curve *items;
-    int count;
-};
-
-static void loss_curves_clear(struct loss_curves *curves)
+static struct loss_launch *loss_launches_push(struct loss_launches *launches, int64_t pair_id,
+                                              int64_t seed, bool dropped)
 {
-    for (int i = 0; i < curves->count; i++) {
-        free(curves->items[i].sides[0]);
-        free(curves->items[i].sides[1]);
-    }
-    free(curves->items);
+    launches->items =
+        xrealloc(launches->items, (size_t)(launches->count + 1) * sizeof *launches->items);
+    struct loss_launch *launch = &launches->items[launches->count++];
+    *launch = (struct loss_launch){
+        .pair_id = pair_id, .seed = seed, .dropped = dropped, .broken_step = -1};
+    return launch;
 }
 
-static int loss_curves_load(struct store *store, int64_t workload_id, struct loss_curves *curves,
-                            struct error *err)
+// Rows come step by step, the ranks of a step behind one another: each moves the mean.
+struct loss_cursor {
+    int64_t step;
+    int ranks;
+};
+
+static void loss_launch_add(struct loss_launch *launch, struct loss_cursor *cursor, int64_t step,
+                            double value)
 {
-    sqlite3_stmt *stmt =
-        store_query(store, err,
-                    "SELECT p.id, l.side, o.bits FROM pair p JOIN launch l ON l.pair_id = p.id "
-                    "JOIN loss o ON o.launch_id = l.id WHERE p.workload_id = ? AND p.phase = "
-                    "'main' AND p.state = 'valid' "
-                    "AND o.rank = (SELECT min(rank) FROM loss WHERE launch_id = l.id) ORDER BY "
-                    "p.id, l.side, o.step",
-                    "i", workload_id);
+    if (!isfinite(value) && launch->broken_step < 0)
+        launch->broken_step = step;
+    if (launch->steps && cursor->step == step) {
+        double *mean = &launch->values[launch->steps - 1];
+        *mean += (value - *mean) / ++cursor->ranks;
+        return;
+    }
+    *cursor = (struct loss_cursor){step, 1};
+    int at = launch->steps++;
+    if ((at & (at - 1)) == 0) { // at every power of two the room doubles
+        size_t room = (size_t)(at ? 2 * at : 1);
+        launch->values = xrealloc(launch->values, room * sizeof *launch->values);
+        launch->idx = xrealloc(launch->idx, room * sizeof *launch->idx);
+    }
+    launch->values[at] = value;
+    launch->idx[at] = step;
+}
+
+int loss_launches_load(struct store *store, int64_t workload_id, bool pilot, int side,
+                       struct loss_launches *ret_launches, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        pilot ? "SELECT p.id, p.seed, coalesce(l.dropped, 0), o.step, o.bits FROM pair p "
+                "JOIN launch l ON l.pair_id = p.id JOIN loss o ON o.launch_id = l.id "
+                "WHERE p.workload_id = ? AND l.side = ? AND p.phase = 'pilot' AND "
+                "p.state = 'valid' ORDER BY p.id, o.step, o.rank"
+              : "SELECT p.id, p.seed, coalesce(l.dropped, 0), o.step, o.bits FROM pair p "
+                "JOIN launch l ON l.pair_id = p.id JOIN loss o ON o.launch_id = l.id "
+                "WHERE p.workload_id = ? AND l.side = ? AND " JUDGED
+                " ORDER BY p.id, o.step, o.rank",
+        "ii", workload_id, (int64_t)side);
     if (!stmt)
         return -EIO;
+    struct loss_launches launches = {0};
+    struct loss_cursor cursor = {0};
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         int64_t pair_id = sqlite3_column_int64(stmt, 0);
-        int side = sqlite3_column_int(stmt, 1) != 0;
-        if (!curves->count || curves->items[curves->count - 1].pair_id != pair_id) {
-            curves->items =
-                xrealloc(curves->items, (size_t)(curves->count + 1) * sizeof *curves->items);
-            curves->items[curves->count++] = (struct loss_curve){.pair_id = pair_id};
-        }
-        struct loss_curve *curve = &curves->items[curves->count - 1];
-        int at = curve->counts[side]++;
-        if ((at & (at - 1)) == 0) // at every power of two the room doubles
-            curve->sides[side] =
-                xrealloc(curve->sides[side], (size_t)(at ? 2 * at : 1) * sizeof(double));
-        // The raw bits: SQLite would have made NULL of a NaN.
-        if (sqlite3_column_bytes(stmt, 2) == (int)sizeof(double))
-            memcpy(&curve->sides[side][at], sqlite3_column_blob(stmt, 2), sizeof(double));
-        else
-            curve->counts[side]--;
+        struct loss_launch *launch = launches.count ? &launches.items[launches.count - 1] : NULL;
+        if (!launch || launch->pair_id != pair_id)
+            launch = loss_launches_push(&launches, pair_id, sqlite3_column_int64(stmt, 1),
+                                        sqlite3_column_int64(stmt, 2) > 0);
+        double value = NAN; // the raw bits: SQLite would have made NULL of a NaN
+        if (sqlite3_column_bytes(stmt, 4) == (int)sizeof value)
+            memcpy(&value, sqlite3_column_blob(stmt, 4), sizeof value);
+        loss_launch_add(launch, &cursor, sqlite3_column_int64(stmt, 3), value);
     }
-    return rc;
-}
-
-int loss_rows_load(struct store *store, int64_t workload_id, struct loss_rows *ret_rows,
-                   struct error *err)
-{
-    struct loss_curves curves = {0};
-    struct loss_rows rows = {0};
-    int rc = loss_curves_load(store, workload_id, &curves, err);
-    for (int i = 0; i < curves.count && rc == 0; i++) {
-        const struct loss_curve *curve = &curves.items[i];
-        int common = curve->counts[0] < curve->counts[1] ? curve->counts[0] : curve->counts[1];
-        rows.only_a += curve->counts[0] && !curve->counts[1];
-        rows.only_b += curve->counts[1] && !curve->counts[0];
-        if (!common)
-            continue;
-        rows.step_count = rows.seed_count++ && rows.step_count < common ? rows.step_count : common;
-    }
-    size_t steps = (size_t)rows.step_count, filled = 0;
-    rows.a = xcalloc((size_t)rows.seed_count * steps, sizeof *rows.a);
-    rows.b = xcalloc((size_t)rows.seed_count * steps, sizeof *rows.b);
-    for (int i = 0; i < curves.count && rc == 0; i++) {
-        const struct loss_curve *curve = &curves.items[i];
-        if (!curve->counts[0] || !curve->counts[1])
-            continue;
-        memcpy(rows.a + filled * steps, curve->sides[0], steps * sizeof(double));
-        memcpy(rows.b + filled * steps, curve->sides[1], steps * sizeof(double));
-        filled++;
-    }
-    loss_curves_clear(&curves);
-    if (rc) {
-        loss_rows_clear(&rows);
+    if (rc < 0) {
+        loss_launches_clear(&launches);
         return rc;
     }
-    *ret_rows = rows;
+    *ret_launches = launches;
     return 0;
 }
 
-void loss_rows_clear(struct loss_rows *rows)
+const struct loss_launch *loss_launches_find(const struct loss_launches *launches, int64_t pair_id)
 {
-    free(rows->a);
-    free(rows->b);
-    *rows = (struct loss_rows){0};
+    for (int i = 0; i < launches->count; i++)
+        if (launches->items[i].pair_id == pair_id)
+            return &launches->items[i];
+    return NULL;
+}
+
+void loss_launches_clear(struct loss_launches *launches)
+{
+    for (int i = 0; i < launches->count; i++) {
+        free(launches->items[i].values);
+        free(launches->items[i].idx);
+    }
+    free(launches->items);
+    *launches = (struct loss_launches){0};
 }

@@ -85,6 +85,7 @@ struct plan_gate {
     bool fail_on_likely;
     enum plan_parity parity;
     double parity_factor;      // candidate may be this much further from fp64 than the baseline
+    double parity_loss_margin; // its loss may be this much off the baseline's of the same seed, relative
     enum plan_calibrate calibrate;
     double calibration_bound;  // a certificate whose upper bound is above this does not count
     int64_t calibration_age_ns; // older certificates do not count

@@ -142,6 +142,10 @@ static const struct field plan_parity_fields[] = {
                 "baseline's, by the factor"),
     ROW("factor", FIELD_NUMBER, parity_factor, .default_text = "2", .min = 1, .max = 1000,
         .help = "how much further"),
+    ROW("loss_margin", FIELD_FRACTION, parity_loss_margin, .default_text = "1%", .min = 0,
+        .max = 1, .above_min = true,
+        .help = "the candidate's loss may be off the baseline's of the same seed by this fraction, "
+                "or by what the baseline does to itself with one seed where that is more"),
     END};
 
 static const struct field plan_calibration_fields[] = {

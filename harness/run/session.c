@@ -371,7 +371,7 @@ static int session_workload_look(struct session *session, int idx, bool *ret_ran
         if (rc == 0)
             rc = gate_next_steps(session->store, workload->id, workload->plan->steps, &workload->steps, err);
         if (rc == 0)
-            rc = session_anchor(session, workload, err);
+            rc = session_parity(session, workload, err);
         if (rc == 0)
             rc = session_calibrate(session, workload, err);
     }

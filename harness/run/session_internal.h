@@ -68,8 +68,8 @@ int session_pair(struct session *session, struct session_workload *workload, con
                  struct error *err);
 // The open-loop request rate of an inference workload: half of what the baseline can do.
 int session_find_rate(struct session *session, struct session_workload *workload, struct error *err);
-// The fp64 launch of the baseline that the parity rule is anchored to, if it is missing.
-int session_anchor(struct session *session, struct session_workload *workload, struct error *err);
+// Launches of the baseline alone that parity asks for after this pair: its float64 anchor, a seed run twice.
+int session_parity(struct session *session, struct session_workload *workload, struct error *err);
 // A pair of the phase 'traced', which is stored and counts for nothing. hooks: its on_start, on_tick, arg and
 // stop are used. *ret_pair_id is 0 when it was stopped; its failure is no failure of the session.
 int session_pair_traced(struct session *session, struct session_workload *workload,

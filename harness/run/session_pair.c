@@ -13,12 +13,12 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "harness/fingerprint/fingerprint.h"
+#include "harness/gate/parity_launches.h"
 #include "harness/run/session_store.h"
 #include "harness/run/validity.h"
 
 enum {
     SESSION_CONFIRM_SEED = 1000,
-    SESSION_ANCHOR_STEPS = 8,   // parity compares the outputs of the first steps
     SESSION_RATE_STEPS_MIN = 40, // of the launch that finds the baseline's capacity
     SESSION_RATE_STEPS_MAX = 400
 };
@@ -357,34 +357,43 @@ int session_find_rate(struct session *session, struct session_workload *workload
     return rc;
 }
 
-int session_anchor(struct session *session, struct session_workload *workload, struct error *err)
+// One launch of the baseline alone; what fails is a note, not an end.
+static int session_yardstick(struct session *session, struct session_workload *workload,
+                             const char *phase, struct pair_spec *spec, struct error *err)
 {
-    int64_t anchors = 0, seed = 0;
-    const struct plan_workload *plan = workload->plan;
-    if (session->plan->gate.parity == PLAN_PARITY_OFF || !(plan->model || plan->anchor) ||
-        workload->broken)
-        return 0;
-    store_get_int(session->store, &anchors, NULL,
-                  "SELECT count(*) FROM pair WHERE workload_id = ? AND phase = 'anchor'", "i",
-                  workload->id);
-    // Outputs are compared launch by launch: the anchor has the seed of the first valid pair.
-    if (anchors || store_get_int(session->store, &seed, NULL,
-                                 "SELECT p.seed FROM pair p JOIN launch l ON l.pair_id = p.id "
-                                 "JOIN tensor t ON t.launch_id = l.id WHERE p.workload_id = ? AND "
-                                 "p.phase = 'main' AND p.state = 'valid' ORDER BY p.idx LIMIT 1", "i",
-                                 workload->id))
-        return 0;
-    struct pair_spec spec = session_spec(session, workload, "anchor", 0);
-    spec.seed = (uint64_t)seed;
-    spec.steps = plan->steps < SESSION_ANCHOR_STEPS ? plan->steps : SESSION_ANCHOR_STEPS;
-    spec.rate_per_s = 0;
-    spec.dtype = "float64";
     struct pair *pair = NULL;
-    session->phase = "fp64 anchor of the parity rule";
-    int rc = session_alone(session, workload, "anchor", &spec, &pair, err);
+    bool anchor = strcmp(phase, "anchor") == 0;
+    session->phase = anchor ? "fp64 anchor of the parity rule" : "the baseline once more, for parity";
+    session_display(session);
+    int rc = session_alone(session, workload, phase, spec, &pair, err);
     if (rc == 0 && pair->state == PAIR_FAILED)
-        store_note(session->store, "warning", "workload '%s': the fp64 anchor failed: %s", plan->name,
-                   pair->reason);
+        store_note(session->store, "warning", "workload '%s': %s failed: %s", workload->plan->name,
+                   anchor ? "the fp64 anchor" : "the repetition of the baseline", pair->reason);
     pair_free(&session->env, pair);
+    return rc;
+}
+
+int session_parity(struct session *session, struct session_workload *workload, struct error *err)
+{
+    const struct plan_workload *plan = workload->plan;
+    struct parity_launches wanted;
+    if (session->plan->gate.parity == PLAN_PARITY_OFF || workload->broken || session_stop)
+        return 0;
+    int rc = parity_launches_wanted(session->store, workload->id, &wanted, err);
+    if (rc == 0 && wanted.wants_anchor && (plan->model || plan->anchor)) {
+        struct pair_spec spec = session_spec(session, workload, "anchor", 0);
+        uint64_t steps = (uint64_t)wanted.anchor_steps;
+        spec.seed = (uint64_t)wanted.anchor_seed;
+        spec.steps = plan->steps < steps ? plan->steps : steps;
+        spec.rate_per_s = 0;
+        spec.dtype = "float64";
+        rc = session_yardstick(session, workload, "anchor", &spec, err);
+    }
+    if (rc == 0 && wanted.wants_repeat && !session_stop) {
+        struct pair_spec spec = session_spec(session, workload, "pilot", 0);
+        spec.seed = (uint64_t)wanted.repeat_seed;
+        spec.rate_per_s = 0;
+        rc = session_yardstick(session, workload, "pilot", &spec, err);
+    }
     return rc;
 }

@@ -55,16 +55,15 @@ void dtype_tolerance(enum dtype dtype, double *ret_relative, double *ret_absolut
     *ret_absolute = dtype < DTYPE_COUNT ? dtype_infos[dtype].absolute : 0;
 }
 
+// By the exponent of float: 2^112 is what its bias has more, and a denormal half comes out normal.
 static double dtype_half(uint16_t bits)
 {
-    int exponent = (bits >> 10) & 31, fraction = bits & 1023;
-    double value;
-    if (exponent == 31)
-        value = fraction ? NAN : INFINITY;
-    else if (exponent == 0)
-        value = ldexp(fraction, -24);
-    else
-        value = ldexp(1024 + fraction, exponent - 25);
+    uint32_t wide = (uint32_t)(bits & 0x7fff) << 13;
+    float value;
+    memcpy(&value, &wide, sizeof value);
+    value *= 0x1p112f;
+    if ((bits & 0x7c00) == 0x7c00)
+        value = bits & 1023 ? NAN : INFINITY;
     return bits & 0x8000 ? -value : value;
 }
 
@@ -76,51 +75,46 @@ static double dtype_brain(uint16_t bits)
     return value;
 }
 
-#define DTYPE_READ(type, expression)                                                               \
-    do {                                                                                           \
+// One loop a type: the choice of the type within the loop took four times as long.
+#define DTYPE_LOOP(type, expression)                                                               \
+    for (size_t i = 0; i < count; i++) {                                                           \
         type raw;                                                                                  \
-        memcpy(&raw, at, sizeof raw);                                                              \
-        return (double)(expression);                                                               \
-    } while (0)
-
-static double dtype_value(enum dtype dtype, const unsigned char *at)
-{
-    switch (dtype) {
-    case DTYPE_F64:
-        DTYPE_READ(double, raw);
-    case DTYPE_F32:
-        DTYPE_READ(float, raw);
-    case DTYPE_F16:
-        DTYPE_READ(uint16_t, dtype_half(raw));
-    case DTYPE_BF16:
-        DTYPE_READ(uint16_t, dtype_brain(raw));
-    case DTYPE_I64:
-        DTYPE_READ(int64_t, raw);
-    case DTYPE_I32:
-        DTYPE_READ(int32_t, raw);
-    case DTYPE_I16:
-        DTYPE_READ(int16_t, raw);
-    case DTYPE_I8:
-        DTYPE_READ(int8_t, raw);
-    case DTYPE_U64:
-        DTYPE_READ(uint64_t, raw);
-    case DTYPE_U32:
-        DTYPE_READ(uint32_t, raw);
-    case DTYPE_U16:
-        DTYPE_READ(uint16_t, raw);
-    case DTYPE_U8:
-        DTYPE_READ(uint8_t, raw);
-    case DTYPE_BOOL:
-        DTYPE_READ(uint8_t, raw != 0);
-    case DTYPE_COUNT:
-        break;
-    }
-    return NAN;
-}
+        memcpy(&raw, at + i * sizeof raw, sizeof raw);                                             \
+        ret_values[i] = (double)(expression);                                                      \
+    }                                                                                              \
+    break
 
 void dtype_decode(enum dtype dtype, const void *bytes, size_t count, double *ret_values)
 {
     const unsigned char *at = bytes;
-    for (size_t i = 0; i < count; i++)
-        ret_values[i] = dtype_value(dtype, at + i * dtype_bytes(dtype));
+    switch (dtype) {
+    case DTYPE_F64:
+        DTYPE_LOOP(double, raw);
+    case DTYPE_F32:
+        DTYPE_LOOP(float, raw);
+    case DTYPE_F16:
+        DTYPE_LOOP(uint16_t, dtype_half(raw));
+    case DTYPE_BF16:
+        DTYPE_LOOP(uint16_t, dtype_brain(raw));
+    case DTYPE_I64:
+        DTYPE_LOOP(int64_t, raw);
+    case DTYPE_I32:
+        DTYPE_LOOP(int32_t, raw);
+    case DTYPE_I16:
+        DTYPE_LOOP(int16_t, raw);
+    case DTYPE_I8:
+        DTYPE_LOOP(int8_t, raw);
+    case DTYPE_U64:
+        DTYPE_LOOP(uint64_t, raw);
+    case DTYPE_U32:
+        DTYPE_LOOP(uint32_t, raw);
+    case DTYPE_U16:
+        DTYPE_LOOP(uint16_t, raw);
+    case DTYPE_U8:
+        DTYPE_LOOP(uint8_t, raw);
+    case DTYPE_BOOL:
+        DTYPE_LOOP(uint8_t, raw != 0);
+    case DTYPE_COUNT:
+        break;
+    }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element types of recorded tensors: their names in the store, their size, their values as doubles.
-// 64-bit integers are compared bytewise elsewhere; as doubles they keep 53 bits.
+// 64-bit integers keep 53 bits as doubles: where sides have the same type, bytes are compared.
 #ifndef UPGATE_ANALYSE_DTYPE_H
 #define UPGATE_ANALYSE_DTYPE_H
 

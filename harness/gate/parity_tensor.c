@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// One pair's tensors of one name, step by step: by digest where the sides are equal, by value where
+// they are not, against the yardsticks that the baseline gave. Every tensor is compared once.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "harness/gate/parity_internal.h"
+
+// A difference that grows by itself was there a step ago, a tenth as large: ten a step is more than
+// training does, and less than a defect that strikes.
+static const double tensor_growth_max = 10;
+
+static struct parity_step *tensor_step(struct parity_work *work, int64_t step)
+{
+    // Without feedback from step to step, rounding is the same at every one.
+    step = work->context->facts->mode == PLAN_MODE_INFER ? 0 : step;
+    struct parity_steps *steps = &work->steps;
+    for (int i = 0; i < steps->count; i++)
+        if (steps->items[i].step == step)
+            return &steps->items[i];
+    steps->items = xrealloc(steps->items, (size_t)(steps->count + 1) * sizeof *steps->items);
+    steps->items[steps->count] = (struct parity_step){.step = step};
+    return &steps->items[steps->count++];
+}
+
+static double *tensor_values(const struct tensor_row *row, size_t count)
+{
+    double *values = xcalloc(count + 1, sizeof *values);
+    dtype_decode(row->dtype, row->bytes, count, values);
+    return values;
+}
+
+static size_t tensor_common(const struct tensor_row *left, const struct tensor_row *right)
+{
+    return left->stored < right->stored ? left->stored : right->stored;
+}
+
+static bool tensor_fits(const struct tensor_row *row, const struct tensor_row *other)
+{
+    return other && other->bytes && other->count == row->count && tensor_common(row, other) > 0;
+}
+
+// As bytes where that is possible: a double has 53 bits of a 64-bit integer.
+static long tensor_mismatches(const struct tensor_row *left, const struct tensor_row *right,
+                              size_t count)
+{
+    long differ = 0;
+    if (left->dtype == right->dtype) {
+        size_t width = dtype_bytes(left->dtype);
+        const char *at_left = left->bytes, *at_right = right->bytes;
+        for (size_t i = 0; i < count; i++)
+            differ += memcmp(at_left + i * width, at_right + i * width, width) != 0;
+        return differ;
+    }
+    double *of_left = tensor_values(left, count), *of_right = tensor_values(right, count);
+    for (size_t i = 0; i < count; i++)
+        differ += of_left[i] != of_right[i];
+    free(of_left);
+    free(of_right);
+    return differ;
+}
+
+static void tensor_learn_from(struct parity_yardstick *yardstick, struct mismatch_counts *own,
+                              const struct tensor_row *row, const struct tensor_row *other,
+                              bool anchor)
+{
+    size_t count = tensor_common(row, other);
+    if (!dtype_is_float(row->dtype)) {
+        mismatch_add(own, tensor_mismatches(row, other, count), (long)count);
+        return;
+    }
+    double *values = tensor_values(row, count), *others = tensor_values(other, count);
+    const double *reference = anchor ? others : values;
+    double unit = parity_rms(reference, count);
+    unit = unit > 0 ? unit : parity_rms(anchor ? values : others, count);
+    struct parity_error error = parity_distance(reference, anchor ? values : others, count, unit);
+    parity_yardstick_add(yardstick, &error);
+    free(values);
+    free(others);
+}
+
+void parity_learn(struct parity_work *work, const struct tensor_rows *rows_a)
+{
+    for (int i = 0; i < rows_a->count; i++) {
+        const struct tensor_row *row = &rows_a->items[i];
+        const struct tensor_row *anchor =
+            tensor_rows_find(&work->anchor, row->seed, row->rank, row->step, NULL);
+        const struct tensor_row *again =
+            tensor_rows_find(&work->repeat, row->seed, row->rank, row->step, NULL);
+        if (!row->bytes)
+            continue;
+        if (tensor_fits(row, anchor))
+            tensor_learn_from(&tensor_step(work, row->step)->rounding, &work->own_anchor, row,
+                              anchor, true);
+        if (tensor_fits(row, again))
+            tensor_learn_from(&tensor_step(work, row->step)->repeat, &work->own_repeat, row, again,
+                              false);
+    }
+}
+
+// --- one tensor of both sides ----------------------------------------------------------------
+
+static double tensor_severity(const struct parity_result *result)
+{
+    static const double of_state[PARITY_STATE_COUNT] = {
+        [PARITY_PASS] = 0, [PARITY_INCONCLUSIVE] = 1e6, [PARITY_FAIL] = 2e6};
+    // A rule that allows more says more about the data than one that found nothing to allow.
+    return of_state[result->state] + (result->rule == PARITY_RULE_BITWISE ? 0 : 1) +
+           (isnan(result->used) ? 0 : fmin(result->used, 1e5));
+}
+
+static void tensor_keep_worst(struct parity_work *work, const struct tensor_row *row,
+                              const struct parity_result *result)
+{
+    if (!work->has_result || tensor_severity(result) > tensor_severity(&work->worst)) {
+        work->worst = *result;
+        work->where = (struct parity_where){row->seed, row->step, row->rank};
+    }
+    work->has_result = true;
+}
+
+// Of the same rank, one recorded step ago.
+struct tensor_before {
+    bool known;
+    int64_t rank, step;
+    double error;
+};
+
+static double tensor_drift_max(const struct parity_work *work, const struct tensor_row *row,
+                               const struct tensor_before *before)
+{
+    bool feedback = work->context->facts->mode != PLAN_MODE_INFER;
+    if (!feedback || !before->known || before->rank != row->rank || !(before->error > 0))
+        return 0;
+    return row->step - before->step > 1 ? INFINITY : tensor_growth_max * before->error;
+}
+
+static void tensor_compare_floats(struct parity_work *work, const struct tensor_row *a,
+                                  const struct tensor_row *b, struct tensor_before *before)
+{
+    const struct tensor_row *anchor =
+        tensor_rows_find(&work->anchor, a->seed, a->rank, a->step, NULL);
+    bool equal = a->dtype == b->dtype && strcmp(a->digest, b->digest) == 0;
+    size_t count = tensor_common(a, b);
+    anchor = tensor_fits(a, anchor) && anchor->stored >= count ? anchor : NULL;
+    double *of_a = tensor_values(a, count), *of_b = equal ? of_a : tensor_values(b, count);
+    double *truth = anchor && !equal ? tensor_values(anchor, count) : NULL;
+    const struct parity_step *step = tensor_step(work, a->step);
+    struct parity_input input = {.a = of_a,
+                                 .b = of_b,
+                                 .anchor = truth,
+                                 .count = count,
+                                 .dtype = a->dtype,
+                                 .factor = work->context->gate->parity_factor,
+                                 .rounding = step->rounding,
+                                 .repeat = step->repeat,
+                                 .drift_max = tensor_drift_max(work, a, before)};
+    struct parity_result result = parity_compare(&input);
+    work->tally.anchored += truth != NULL;
+    work->tally.equal += equal;
+    *before = (struct tensor_before){true, a->rank, a->step, result.error_b.all};
+    tensor_keep_worst(work, a, &result);
+    free(of_a);
+    if (!equal)
+        free(of_b);
+    free(truth);
+}
+
+static void tensor_compare_integers(struct parity_work *work, const struct tensor_row *a,
+                                    const struct tensor_row *b)
+{
+    size_t count = tensor_common(a, b);
+    long differ = tensor_mismatches(a, b, count);
+    work->tally.equal += differ == 0;
+    if (differ > 0 && (double)differ / (double)count > work->sides.most)
+        work->where = (struct parity_where){a->seed, a->step, a->rank};
+    mismatch_add(&work->sides, differ, (long)count);
+    work->has_mismatch = true;
+}
+
+static void tensor_match(struct parity_work *work, const struct tensor_row *a,
+                         const struct tensor_row *b, struct tensor_before *before)
+{
+    work->dtype_a = a->dtype;
+    work->dtype_b = b->dtype;
+    work->type_differs = work->type_differs || a->dtype != b->dtype;
+    work->shape_differs = work->shape_differs || a->count != b->count;
+    if (!a->bytes || !b->bytes || tensor_common(a, b) == 0) {
+        bool equal = a->dtype == b->dtype && strcmp(a->digest, b->digest) == 0;
+        work->tally.digest_equal += equal;
+        work->tally.digest_unequal += !equal;
+        return;
+    }
+    work->tally.tensors++;
+    work->tally.values += (long)tensor_common(a, b);
+    work->tally.truncated += a->stored < a->count && strcmp(a->digest, b->digest) != 0;
+    if (work->sampled)
+        return;
+    if (dtype_is_float(a->dtype) || dtype_is_float(b->dtype))
+        tensor_compare_floats(work, a, b, before);
+    else
+        tensor_compare_integers(work, a, b);
+}
+
+void parity_pair(struct parity_work *work, const struct pair_head *head,
+                 const struct tensor_rows *rows_a, const struct tensor_rows *rows_b)
+{
+    struct tensor_before before = {0};
+    int at = 0; // both are in the same order: the partner is behind the last one found
+    bool met = false;
+    work->rows_a += rows_a->count;
+    work->rows_b += rows_b->count;
+    for (int i = 0; i < rows_a->count; i++) {
+        const struct tensor_row *a = &rows_a->items[i];
+        const struct tensor_row *b = tensor_rows_find(rows_b, a->seed, a->rank, a->step, &at);
+        if (b)
+            tensor_match(work, a, b, &before);
+        work->tally.unmatched += b == NULL;
+        met = met || b;
+    }
+    work->tally.pairs += met;
+    work->tally.missing += rows_a->count > 0 && rows_b->count == 0;
+    if (work->sampled)
+        parity_pool_pair(work, head, rows_a, rows_b);
+}
+
+void parity_settle_mismatch(struct parity_work *work)
+{
+    const struct parity_context *context = work->context;
+    double factor = context->gate->parity_factor;
+    // A baseline that repeats itself to the last bit says nothing about rounding.
+    bool repeats = work->own_repeat.differ > 0;
+    bool anchored = work->own_anchor.compared > 0;
+    struct mismatch_input input = {
+        .sides = work->sides, .factor = factor, .alpha = parity_alpha(context)};
+    if (anchored) { // both sides may be off float64, the candidate by the factor more
+        input.own = work->own_anchor;
+        input.factor = 1 + factor;
+    }
+    double rate_anchor = anchored ? (1 + factor) * (double)work->own_anchor.differ /
+                                        (double)work->own_anchor.compared
+                                  : 0;
+    if (repeats &&
+        (!anchored || factor * (double)work->own_repeat.differ / (double)work->own_repeat.compared >
+                          rate_anchor)) {
+        input.own = work->own_repeat;
+        input.factor = factor;
+    }
+    if (work->mismatch_settled)
+        return;
+    work->mismatch = mismatch_compare(&input);
+}
