@@ -161,7 +161,8 @@ CREATE TABLE loss (
     PRIMARY KEY (launch_id, rank, step)
 ) STRICT, WITHOUT ROWID;
 
--- Outputs for the parity gate. Of long tensors the first 4,096 values; count and digest are of all.
+-- Outputs for the parity gate. Of long tensors the first 4,096 values, and all of them as a sketch; count and digest are
+-- of all.
 CREATE TABLE tensor (
     launch_id INTEGER NOT NULL REFERENCES launch (id),
     rank      INTEGER NOT NULL,
@@ -171,6 +172,7 @@ CREATE TABLE tensor (
     count     INTEGER NOT NULL,
     digest    TEXT NOT NULL,       -- 16 hex digits over the raw bytes
     data      BLOB NOT NULL,
+    sketch    BLOB,                -- of more than 4,096 values: 4,096 doubles, sums of neighbours with random signs over the root of their number (reports/analyse/sketch.c)
     PRIMARY KEY (launch_id, rank, step, name)
 ) STRICT, WITHOUT ROWID;
 

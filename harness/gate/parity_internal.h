@@ -20,6 +20,13 @@ int parity_next_look(const struct parity_context *context);
 bool parity_is_judged(const struct pair_head *head);
 bool parity_is_counted(const struct pair_head *head); // of the pairs that looks count
 
+// Of a long tensor two things are kept, and compared by the same rules.
+enum parity_view {
+    PARITY_VIEW_VALUES, // all, or the first ones
+    PARITY_VIEW_SKETCH, // sums over all of it
+    PARITY_VIEW_COUNT
+};
+
 // What is known about one tensor name while it is judged.
 struct parity_tally {
     int pairs;                         // in which both sides recorded it
@@ -27,16 +34,19 @@ struct parity_tally {
     long equal;                        // tensors that are equal to the last bit
     long anchored;                     // tensors with float64 values of their own
     long digest_equal, digest_unequal; // no values to compare: by digest alone
-    long truncated;                    // tensors of which only the first values are kept
+    long sketched, truncated;          // long tensors that differ: with a sketch, without one
+    long unseen;                       // whose digests differ and nothing else that is kept
     long unmatched, lost; // recorded by the baseline only; of them with losses on record
     int missing;          // pairs in which the candidate recorded none
 };
 struct parity_where {
     int64_t seed, step, rank;
+    size_t first, last; // values that are furthest off
 };
 struct parity_steps { // yardsticks by step
     struct parity_step {
         int64_t step;
+        enum parity_view view;
         struct parity_yardstick rounding, repeat;
     } * items;
     int count;

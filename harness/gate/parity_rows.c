@@ -57,6 +57,11 @@ static void tensor_row_read(sqlite3_stmt *stmt, struct tensor_row *row)
     row->bytes = xcalloc(row->stored + 1, width);
     if (row->stored)
         memcpy(row->bytes, sqlite3_column_blob(stmt, 6), row->stored * width);
+    if (sqlite3_column_bytes(stmt, 7) == SKETCH_SUMS * (int)sizeof(double) &&
+        row->count > SKETCH_SUMS) {
+        row->sketch = xcalloc(SKETCH_SUMS, sizeof *row->sketch);
+        memcpy(row->sketch, sqlite3_column_blob(stmt, 7), SKETCH_SUMS * sizeof(double));
+    }
 }
 
 int tensor_rows_load(struct store *store, const struct tensor_query *query,
@@ -64,7 +69,7 @@ int tensor_rows_load(struct store *store, const struct tensor_query *query,
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT p.seed, t.rank, t.step, t.dtype, t.count, t.digest, t.data FROM pair p "
+        "SELECT p.seed, t.rank, t.step, t.dtype, t.count, t.digest, t.data, t.sketch FROM pair p "
         "JOIN launch l ON l.pair_id = p.id JOIN tensor t ON t.launch_id = l.id "
         "WHERE p.workload_id = ?1 AND l.side = ?3 AND t.name = ?4 AND CASE WHEN ?5 < 0 "
         "THEN p.phase = ?2 AND p.state = 'valid' ELSE p.id = ?5 END ORDER BY p.id, t.rank, t.step",
@@ -105,8 +110,10 @@ const struct tensor_row *tensor_rows_find(const struct tensor_rows *rows, int64_
 
 void tensor_rows_clear(struct tensor_rows *rows)
 {
-    for (int i = 0; i < rows->count; i++)
+    for (int i = 0; i < rows->count; i++) {
         free(rows->items[i].bytes);
+        free(rows->items[i].sketch);
+    }
     free(rows->items);
     *rows = (struct tensor_rows){0};
 }

@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "reports/analyse/dtype.h"
+#include "reports/analyse/sketch.h"
 #include "tracer/store/store.h"
 
 enum { TENSOR_VALUES_MAX = 4096 }; // of a tensor that the store keeps one by one
@@ -19,6 +20,7 @@ struct tensor_row {
     size_t count, stored; // elements, and those of them in bytes
     char digest[20];      // of all
     void *bytes;
+    double *sketch; // of a longer one, SKETCH_SUMS sums over all its values; NULL
 };
 struct tensor_rows {
     struct tensor_row *items;

@@ -12,66 +12,83 @@
 // training does, and less than a defect that strikes.
 static const double tensor_growth_max = 10;
 
-static struct parity_step *tensor_step(struct parity_work *work, int64_t step)
+static struct parity_step *tensor_step(struct parity_work *work, int64_t step,
+                                       enum parity_view view)
 {
     // Without feedback from step to step, rounding is the same at every one.
     step = work->context->facts->mode == PLAN_MODE_INFER ? 0 : step;
     struct parity_steps *steps = &work->steps;
     for (int i = 0; i < steps->count; i++)
-        if (steps->items[i].step == step)
+        if (steps->items[i].step == step && steps->items[i].view == view)
             return &steps->items[i];
     steps->items = xrealloc(steps->items, (size_t)(steps->count + 1) * sizeof *steps->items);
-    steps->items[steps->count] = (struct parity_step){.step = step};
+    steps->items[steps->count] = (struct parity_step){.step = step, .view = view};
     return &steps->items[steps->count++];
 }
 
-static double *tensor_values(const struct tensor_row *row, size_t count)
+static double *tensor_values(const struct tensor_row *row, size_t count, enum parity_view view)
 {
     double *values = xcalloc(count + 1, sizeof *values);
-    dtype_decode(row->dtype, row->bytes, count, values);
+    if (view == PARITY_VIEW_SKETCH)
+        memcpy(values, row->sketch, count * sizeof *values);
+    else
+        dtype_decode(row->dtype, row->bytes, count, values);
     return values;
 }
 
-static size_t tensor_common(const struct tensor_row *left, const struct tensor_row *right)
+// Numbers that both have in a view; 0: it does not exist.
+static size_t tensor_common(const struct tensor_row *left, const struct tensor_row *right,
+                            enum parity_view view)
 {
+    if (view == PARITY_VIEW_SKETCH)
+        return left->sketch && right->sketch && left->count == right->count ? SKETCH_SUMS : 0;
+    if (!left->bytes || !right->bytes)
+        return 0;
     return left->stored < right->stored ? left->stored : right->stored;
 }
 
-static bool tensor_fits(const struct tensor_row *row, const struct tensor_row *other)
+static bool tensor_fits(const struct tensor_row *row, const struct tensor_row *other,
+                        enum parity_view view)
 {
-    return other && other->bytes && other->count == row->count && tensor_common(row, other) > 0;
+    return other && other->count == row->count && tensor_common(row, other, view) > 0;
 }
 
-// As bytes where that is possible: a double has 53 bits of a 64-bit integer.
+// Of the first values as bytes where that is possible: a double has 53 bits of a 64-bit integer.
+// Behind them by sums.
 static long tensor_mismatches(const struct tensor_row *left, const struct tensor_row *right,
-                              size_t count)
+                              long *ret_compared)
 {
+    size_t count = tensor_common(left, right, PARITY_VIEW_VALUES);
     long differ = 0;
+    *ret_compared = (long)count;
     if (left->dtype == right->dtype) {
         size_t width = dtype_bytes(left->dtype);
         const char *at_left = left->bytes, *at_right = right->bytes;
         for (size_t i = 0; i < count; i++)
             differ += memcmp(at_left + i * width, at_right + i * width, width) != 0;
-        return differ;
+    } else {
+        double *of_left = tensor_values(left, count, PARITY_VIEW_VALUES);
+        double *of_right = tensor_values(right, count, PARITY_VIEW_VALUES);
+        for (size_t i = 0; i < count; i++)
+            differ += of_left[i] != of_right[i];
+        free(of_left);
+        free(of_right);
     }
-    double *of_left = tensor_values(left, count), *of_right = tensor_values(right, count);
-    for (size_t i = 0; i < count; i++)
-        differ += of_left[i] != of_right[i];
-    free(of_left);
-    free(of_right);
+    size_t sums = tensor_common(left, right, PARITY_VIEW_SKETCH);
+    for (size_t i = 0; i < sums; i++) {
+        if (sketch_first(i, left->count) < count)
+            continue;
+        differ += left->sketch[i] != right->sketch[i];
+        ++*ret_compared;
+    }
     return differ;
 }
 
-static void tensor_learn_from(struct parity_yardstick *yardstick, struct mismatch_counts *own,
-                              const struct tensor_row *row, const struct tensor_row *other,
-                              bool anchor)
+static void tensor_learn_view(struct parity_yardstick *yardstick, const struct tensor_row *row,
+                              const struct tensor_row *other, enum parity_view view, bool anchor)
 {
-    size_t count = tensor_common(row, other);
-    if (!dtype_is_float(row->dtype)) {
-        mismatch_add(own, tensor_mismatches(row, other, count), (long)count);
-        return;
-    }
-    double *values = tensor_values(row, count), *others = tensor_values(other, count);
+    size_t count = tensor_common(row, other, view);
+    double *values = tensor_values(row, count, view), *others = tensor_values(other, count, view);
     const double *reference = anchor ? others : values;
     double unit = parity_rms(reference, count);
     unit = unit > 0 ? unit : parity_rms(anchor ? values : others, count);
@@ -81,22 +98,33 @@ static void tensor_learn_from(struct parity_yardstick *yardstick, struct mismatc
     free(others);
 }
 
+static void tensor_learn(struct parity_work *work, const struct tensor_row *row,
+                         const struct tensor_row *other, bool anchor)
+{
+    if (!row->bytes || !tensor_fits(row, other, PARITY_VIEW_VALUES))
+        return;
+    if (!dtype_is_float(row->dtype)) {
+        long compared, differ = tensor_mismatches(row, other, &compared);
+        mismatch_add(anchor ? &work->own_anchor : &work->own_repeat, differ, compared);
+        return;
+    }
+    for (int view = 0; view < PARITY_VIEW_COUNT; view++) {
+        if (!tensor_fits(row, other, (enum parity_view)view))
+            continue;
+        struct parity_step *step = tensor_step(work, row->step, (enum parity_view)view);
+        tensor_learn_view(anchor ? &step->rounding : &step->repeat, row, other,
+                          (enum parity_view)view, anchor);
+    }
+}
+
 void parity_learn(struct parity_work *work, const struct tensor_rows *rows_a)
 {
     for (int i = 0; i < rows_a->count; i++) {
         const struct tensor_row *row = &rows_a->items[i];
-        const struct tensor_row *anchor =
-            tensor_rows_find(&work->anchor, row->seed, row->rank, row->step, NULL);
-        const struct tensor_row *again =
-            tensor_rows_find(&work->repeat, row->seed, row->rank, row->step, NULL);
-        if (!row->bytes)
-            continue;
-        if (tensor_fits(row, anchor))
-            tensor_learn_from(&tensor_step(work, row->step)->rounding, &work->own_anchor, row,
-                              anchor, true);
-        if (tensor_fits(row, again))
-            tensor_learn_from(&tensor_step(work, row->step)->repeat, &work->own_repeat, row, again,
-                              false);
+        tensor_learn(work, row,
+                     tensor_rows_find(&work->anchor, row->seed, row->rank, row->step, NULL), true);
+        tensor_learn(work, row,
+                     tensor_rows_find(&work->repeat, row->seed, row->rank, row->step, NULL), false);
     }
 }
 
@@ -112,11 +140,16 @@ static double tensor_severity(const struct parity_result *result)
 }
 
 static void tensor_keep_worst(struct parity_work *work, const struct tensor_row *row,
-                              const struct parity_result *result)
+                              enum parity_view view, const struct parity_result *result)
 {
     if (!work->has_result || tensor_severity(result) > tensor_severity(&work->worst)) {
         work->worst = *result;
-        work->where = (struct parity_where){row->seed, row->step, row->rank};
+        work->where =
+            (struct parity_where){row->seed, row->step, row->rank, result->worst, result->worst};
+        if (view == PARITY_VIEW_SKETCH) {
+            work->where.first = sketch_first(result->worst, row->count);
+            work->where.last = sketch_first(result->worst + 1, row->count) - 1;
+        }
     }
     work->has_result = true;
 }
@@ -137,17 +170,26 @@ static double tensor_drift_max(const struct parity_work *work, const struct tens
     return row->step - before->step > 1 ? INFINITY : tensor_growth_max * before->error;
 }
 
-static void tensor_compare_floats(struct parity_work *work, const struct tensor_row *a,
-                                  const struct tensor_row *b, struct tensor_before *before)
+static bool tensor_equal(const struct tensor_row *a, const struct tensor_row *b)
+{
+    return a->dtype == b->dtype && strcmp(a->digest, b->digest) == 0;
+}
+
+// True: no number of this view differs.
+static bool tensor_compare_view(struct parity_work *work, const struct tensor_row *a,
+                                const struct tensor_row *b, enum parity_view view,
+                                struct tensor_before *before)
 {
     const struct tensor_row *anchor =
         tensor_rows_find(&work->anchor, a->seed, a->rank, a->step, NULL);
-    bool equal = a->dtype == b->dtype && strcmp(a->digest, b->digest) == 0;
-    size_t count = tensor_common(a, b);
-    anchor = tensor_fits(a, anchor) && anchor->stored >= count ? anchor : NULL;
-    double *of_a = tensor_values(a, count), *of_b = equal ? of_a : tensor_values(b, count);
-    double *truth = anchor && !equal ? tensor_values(anchor, count) : NULL;
-    const struct parity_step *step = tensor_step(work, a->step);
+    bool equal = tensor_equal(a, b);
+    size_t count = tensor_common(a, b, view);
+    anchor =
+        tensor_fits(a, anchor, view) && tensor_common(a, anchor, view) >= count ? anchor : NULL;
+    double *of_a = tensor_values(a, count, view);
+    double *of_b = equal ? of_a : tensor_values(b, count, view);
+    double *truth = anchor && !equal ? tensor_values(anchor, count, view) : NULL;
+    const struct parity_step *step = tensor_step(work, a->step, view);
     struct parity_input input = {.a = of_a,
                                  .b = of_b,
                                  .anchor = truth,
@@ -158,25 +200,38 @@ static void tensor_compare_floats(struct parity_work *work, const struct tensor_
                                  .repeat = step->repeat,
                                  .drift_max = tensor_drift_max(work, a, before)};
     struct parity_result result = parity_compare(&input);
-    work->tally.anchored += truth != NULL;
-    work->tally.equal += equal;
+    work->tally.anchored += truth && view == PARITY_VIEW_VALUES;
     *before = (struct tensor_before){true, a->rank, a->step, result.error_b.all};
-    tensor_keep_worst(work, a, &result);
+    tensor_keep_worst(work, a, view, &result);
     free(of_a);
     if (!equal)
         free(of_b);
     free(truth);
+    return result.unequal == 0;
+}
+
+static void tensor_compare_floats(struct parity_work *work, const struct tensor_row *a,
+                                  const struct tensor_row *b, struct tensor_before *before)
+{
+    bool same = true;
+    work->tally.equal += tensor_equal(a, b);
+    for (int view = 0; view < PARITY_VIEW_COUNT; view++)
+        if (tensor_common(a, b, (enum parity_view)view))
+            same = tensor_compare_view(work, a, b, (enum parity_view)view, &before[view]) && same;
+    // The digests differ, and what differs was not kept.
+    work->tally.unseen +=
+        same && a->stored < a->count && a->dtype == b->dtype && !tensor_equal(a, b);
 }
 
 static void tensor_compare_integers(struct parity_work *work, const struct tensor_row *a,
                                     const struct tensor_row *b)
 {
-    size_t count = tensor_common(a, b);
-    long differ = tensor_mismatches(a, b, count);
-    work->tally.equal += differ == 0;
-    if (differ > 0 && (double)differ / (double)count > work->sides.most)
-        work->where = (struct parity_where){a->seed, a->step, a->rank};
-    mismatch_add(&work->sides, differ, (long)count);
+    long compared, differ = tensor_mismatches(a, b, &compared);
+    work->tally.equal += tensor_equal(a, b);
+    work->tally.unseen += differ == 0 && a->dtype == b->dtype && !tensor_equal(a, b);
+    if (differ > 0 && (double)differ / (double)compared > work->sides.most)
+        work->where = (struct parity_where){.seed = a->seed, .step = a->step, .rank = a->rank};
+    mismatch_add(&work->sides, differ, compared);
     work->has_mismatch = true;
 }
 
@@ -187,15 +242,18 @@ static void tensor_match(struct parity_work *work, const struct tensor_row *a,
     work->dtype_b = b->dtype;
     work->type_differs = work->type_differs || a->dtype != b->dtype;
     work->shape_differs = work->shape_differs || a->count != b->count;
-    if (!a->bytes || !b->bytes || tensor_common(a, b) == 0) {
-        bool equal = a->dtype == b->dtype && strcmp(a->digest, b->digest) == 0;
-        work->tally.digest_equal += equal;
-        work->tally.digest_unequal += !equal;
+    if (tensor_common(a, b, PARITY_VIEW_VALUES) == 0) {
+        work->tally.digest_equal += tensor_equal(a, b);
+        work->tally.digest_unequal += !tensor_equal(a, b);
         return;
     }
+    bool cut = a->stored < a->count && !tensor_equal(a, b);
+    bool sketched = tensor_common(a, b, PARITY_VIEW_SKETCH) > 0;
     work->tally.tensors++;
-    work->tally.values += (long)tensor_common(a, b);
-    work->tally.truncated += a->stored < a->count && strcmp(a->digest, b->digest) != 0;
+    work->tally.values +=
+        (long)(tensor_equal(a, b) ? a->count : tensor_common(a, b, PARITY_VIEW_VALUES));
+    work->tally.sketched += cut && sketched;
+    work->tally.truncated += cut && !sketched;
     if (work->sampled)
         return;
     if (dtype_is_float(a->dtype) || dtype_is_float(b->dtype))
@@ -207,7 +265,7 @@ static void tensor_match(struct parity_work *work, const struct tensor_row *a,
 void parity_pair(struct parity_work *work, const struct pair_head *head,
                  const struct tensor_rows *rows_a, const struct tensor_rows *rows_b)
 {
-    struct tensor_before before = {0};
+    struct tensor_before before[PARITY_VIEW_COUNT] = {0};
     int at = 0; // both are in the same order: the partner is behind the last one found
     bool met = false;
     work->rows_a += rows_a->count;
@@ -216,7 +274,7 @@ void parity_pair(struct parity_work *work, const struct pair_head *head,
         const struct tensor_row *a = &rows_a->items[i];
         const struct tensor_row *b = tensor_rows_find(rows_b, a->seed, a->rank, a->step, &at);
         if (b)
-            tensor_match(work, a, b, &before);
+            tensor_match(work, a, b, before);
         work->tally.unmatched += b == NULL;
         met = met || b;
     }

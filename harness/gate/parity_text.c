@@ -54,8 +54,10 @@ static void text_where(const struct parity_work *work, struct strbuf *text)
                (long long)work->where.step);
     if (work->where.rank)
         strbuf_add(text, ", rank %lld", (long long)work->where.rank);
-    if (work->worst.unequal)
-        strbuf_add(text, ", value %zu", work->worst.worst);
+    if (work->worst.unequal && work->where.first == work->where.last)
+        strbuf_add(text, ", value %zu", work->where.first);
+    else if (work->worst.unequal)
+        strbuf_add(text, ", values %zu to %zu", work->where.first, work->where.last);
     strbuf_add(text, ")");
 }
 
@@ -153,11 +155,18 @@ static void text_tally(const struct parity_work *work, struct strbuf *text)
     if (work->type_differs)
         strbuf_add(text, "; the type changed from %s to %s", dtype_name(work->dtype_a),
                    dtype_name(work->dtype_b));
+    if (tally->sketched)
+        strbuf_add(text,
+                   "; of %ld long tensors that differ the first %d values are compared one by "
+                   "one, and all of them by %d sums",
+                   tally->sketched, TENSOR_VALUES_MAX, SKETCH_SUMS);
     if (tally->truncated)
         strbuf_add(text,
                    "; of %ld long tensors that differ the first %d values are compared, the "
                    "rest is not",
                    tally->truncated, TENSOR_VALUES_MAX);
+    if (tally->unseen)
+        strbuf_add(text, "; %ld differ where nothing was kept but a digest", tally->unseen);
     if (tally->unmatched)
         strbuf_add(text, "; %ld recorded by the baseline only%s", tally->unmatched,
                    tally->lost ? " (the candidate's were lost)" : "");
@@ -245,7 +254,8 @@ void parity_tell(const struct parity_work *work, struct parity_row *row)
         text_undecoded(work, row);
     }
     // What is left out does not pass.
-    bool left_out = (work->tally.unmatched && !work->tally.lost) || work->tally.digest_unequal;
+    bool left_out = (work->tally.unmatched && !work->tally.lost) || work->tally.digest_unequal ||
+                    work->tally.unseen;
     if (left_out && row->verdict == CELL_PASS)
         row->verdict = CELL_INCONCLUSIVE;
 }

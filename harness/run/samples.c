@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "reports/analyse/dtype.h"
+#include "reports/analyse/sketch.h"
 
 enum { SAMPLES_NAMES_MAX = 1024 }; // distinct phase or note names of a launch
 
@@ -132,6 +134,40 @@ static uint64_t samples_digest(const unsigned char *bytes, size_t len)
     return hash;
 }
 
+static const char *samples_dtype(int dtype)
+{
+    static const char *const names[] = {
+        [UG_DTYPE_NONE] = "none",       [UG_DTYPE_FLOAT64] = "f64",  [UG_DTYPE_FLOAT32] = "f32",
+        [UG_DTYPE_FLOAT16] = "f16",     [UG_DTYPE_BFLOAT16] = "bf16", [UG_DTYPE_INT64] = "i64",
+        [UG_DTYPE_INT32] = "i32",       [UG_DTYPE_INT16] = "i16",    [UG_DTYPE_INT8] = "i8",
+        [UG_DTYPE_UINT64] = "u64",      [UG_DTYPE_UINT32] = "u32",   [UG_DTYPE_UINT16] = "u16",
+        [UG_DTYPE_UINT8] = "u8",        [UG_DTYPE_BOOL] = "bool",    [UG_DTYPE_COMPLEX64] = "c64",
+        [UG_DTYPE_COMPLEX128] = "c128", [UG_DTYPE_FLOAT8_E4M3] = "f8e4m3",
+        [UG_DTYPE_FLOAT8_E5M2] = "f8e5m2"};
+    return dtype >= 0 && dtype < (int)(sizeof names / sizeof *names) ? names[dtype] : "unknown";
+}
+
+// All values of a tensor that is too long to be kept; NULL where its type is not decoded.
+static double *samples_sketch(const struct reader_bytes *bytes)
+{
+    enum dtype dtype = dtype_from_name(samples_dtype((int)bytes->dtype));
+    size_t width = dtype_bytes(dtype);
+    if (!width || width * bytes->count != bytes->payload_bytes)
+        return NULL;
+    struct sketch *sketch = xcalloc(1, sizeof *sketch);
+    double *sums = xcalloc(SKETCH_SUMS, sizeof *sums), piece[1024];
+    const char *at = bytes->payload;
+    sketch_begin(sketch, bytes->count);
+    for (size_t from = 0, count; from < bytes->count; from += count) {
+        count = bytes->count - from < 1024 ? bytes->count - from : 1024;
+        dtype_decode(dtype, at + from * width, count, piece);
+        sketch_add(sketch, piece, count);
+    }
+    sketch_end(sketch, sums);
+    free(sketch);
+    return sums;
+}
+
 static void samples_on_bytes(void *arg, uint32_t slot, const struct reader_bytes *bytes)
 {
     struct samples *samples = arg;
@@ -141,13 +177,14 @@ static void samples_on_bytes(void *arg, uint32_t slot, const struct reader_bytes
             xasprintf("%.*s", (int)bytes->payload_bytes, (const char *)bytes->payload);
     } else if (bytes->kind == UG_BYTES_TENSOR && bytes->count) {
         size_t width = bytes->payload_bytes / bytes->count;
-        size_t keep = bytes->count > SAMPLES_TENSOR_VALUES_MAX ? SAMPLES_TENSOR_VALUES_MAX * width
-                                                               : bytes->payload_bytes;
-        if (samples->tensor_bytes + keep > SAMPLES_TENSOR_BYTES_MAX) {
+        bool whole = bytes->count <= SAMPLES_TENSOR_VALUES_MAX;
+        size_t keep = whole ? bytes->payload_bytes : SAMPLES_TENSOR_VALUES_MAX * width;
+        size_t room = keep + (whole ? 0 : SKETCH_SUMS * sizeof(double));
+        if (samples->tensor_bytes + room > SAMPLES_TENSOR_BYTES_MAX) {
             samples->tensors_over++;
             return;
         }
-        samples->tensor_bytes += keep;
+        samples->tensor_bytes += room;
         struct samples_tensor *tensor = SAMPLES_PUSH(samples, tensors, tensor);
         *tensor = (struct samples_tensor){.slot = slot,
                                           .idx = bytes->step,
@@ -156,7 +193,8 @@ static void samples_on_bytes(void *arg, uint32_t slot, const struct reader_bytes
                                           .count = bytes->count,
                                           .digest = samples_digest(bytes->payload, bytes->payload_bytes),
                                           .data = xcalloc(1, keep),
-                                          .data_bytes = keep};
+                                          .data_bytes = keep,
+                                          .sketch = whole ? NULL : samples_sketch(bytes)};
         memcpy(tensor->data, bytes->payload, keep);
         string_make_utf8(tensor->name, strlen(tensor->name));
     }
@@ -169,19 +207,6 @@ void samples_drain(struct samples *samples, struct reader *reader)
         if (rc && rc != -ENOENT) // a rank that is about to claim it, after one with a higher number
             samples->broken++;
     }
-}
-
-static const char *samples_dtype(int dtype)
-{
-    static const char *const names[] = {
-        [UG_DTYPE_NONE] = "none",       [UG_DTYPE_FLOAT64] = "f64",  [UG_DTYPE_FLOAT32] = "f32",
-        [UG_DTYPE_FLOAT16] = "f16",     [UG_DTYPE_BFLOAT16] = "bf16", [UG_DTYPE_INT64] = "i64",
-        [UG_DTYPE_INT32] = "i32",       [UG_DTYPE_INT16] = "i16",    [UG_DTYPE_INT8] = "i8",
-        [UG_DTYPE_UINT64] = "u64",      [UG_DTYPE_UINT32] = "u32",   [UG_DTYPE_UINT16] = "u16",
-        [UG_DTYPE_UINT8] = "u8",        [UG_DTYPE_BOOL] = "bool",    [UG_DTYPE_COMPLEX64] = "c64",
-        [UG_DTYPE_COMPLEX128] = "c128", [UG_DTYPE_FLOAT8_E4M3] = "f8e4m3",
-        [UG_DTYPE_FLOAT8_E5M2] = "f8e5m2"};
-    return dtype >= 0 && dtype < (int)(sizeof names / sizeof *names) ? names[dtype] : "unknown";
 }
 
 // Ranks in the store are those of the launcher where it says, else the order of the first step calls.
@@ -261,10 +286,11 @@ static int samples_store_tensors(const struct samples *samples, const struct lau
         snprintf(digest, sizeof digest, "%016llx", (unsigned long long)tensor->digest);
         rc = store_exec(store, err,
                         "INSERT OR REPLACE INTO tensor (launch_id, rank, step, name, dtype, count, digest, "
-                        "data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                        "iiissisb", launch_id, samples_rank(launch, tensor->slot),
+                        "data, sketch) VALUES (?, ?, ?, ?, ?, ?, ?, ?, nullif(?, x''))",
+                        "iiissisbb", launch_id, samples_rank(launch, tensor->slot),
                         (int64_t)tensor->idx, tensor->name, samples_dtype(tensor->dtype),
-                        (int64_t)tensor->count, digest, tensor->data, tensor->data_bytes);
+                        (int64_t)tensor->count, digest, tensor->data, tensor->data_bytes, tensor->sketch,
+                        tensor->sketch ? SKETCH_SUMS * sizeof(double) : (size_t)0);
     }
     return rc;
 }
@@ -357,6 +383,7 @@ void samples_free(struct samples *samples)
     for (size_t i = 0; i < samples->tensor_count; i++) {
         free(samples->tensors[i].name);
         free(samples->tensors[i].data);
+        free(samples->tensors[i].sketch);
     }
     free(samples->tensors);
     free(samples->steps);

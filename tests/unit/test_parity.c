@@ -8,6 +8,7 @@
 #include "reports/analyse/quantile.h"
 #include "reports/analyse/random.h"
 #include "reports/analyse/sampled.h"
+#include "reports/analyse/sketch.h"
 #include "tests/unit/runner.h"
 
 enum { COUNT = 2000 };
@@ -325,6 +326,65 @@ TEST(nothing_compared_is_no_pass)
 {
     struct parity_input input = {.a = a, .b = b, .count = 0, .dtype = DTYPE_F32, .factor = 2};
     CHECK_INT(parity_compare(&input).state, PARITY_INCONCLUSIVE);
+}
+
+// --- long tensors ---
+
+enum { LONG = 50000 };
+static double long_a[LONG], long_b[LONG], sums_a[SKETCH_SUMS], sums_b[SKETCH_SUMS];
+
+static void sketch_of(const double *values, size_t piece, double *ret_sums)
+{
+    static struct sketch sketch;
+    sketch_begin(&sketch, LONG);
+    for (size_t at = 0; at < LONG; at += piece)
+        sketch_add(&sketch, values + at, at + piece < LONG ? piece : LONG - at);
+    sketch_end(&sketch, ret_sums);
+}
+
+TEST(a_sketch_keeps_distances)
+{
+    struct random_state random = {11};
+    for (int i = 0; i < LONG; i++) {
+        long_a[i] = 1 + random_normal(&random);
+        long_b[i] = long_a[i] + 1e-3 * random_normal(&random);
+    }
+    sketch_of(long_a, LONG, sums_a);
+    sketch_of(long_a, 1000, sums_b); // in pieces as the workload's bytes come
+    for (int i = 0; i < SKETCH_SUMS; i++)
+        CHECK(sums_a[i] == sums_b[i]);
+    CHECK_DBL(parity_rms(sums_a, SKETCH_SUMS), sqrt(2), 0.1);
+    sketch_of(long_b, LONG, sums_b);
+    double unit = parity_rms(sums_a, SKETCH_SUMS);
+    CHECK_DBL(parity_distance(sums_a, sums_b, SKETCH_SUMS, unit).all, 1e-3 / sqrt(2), 1e-4);
+    for (int i = 40000; i < 40100; i++)
+        long_b[i] = -long_b[i];
+    sketch_of(long_b, LONG, sums_b);
+    CHECK(parity_distance(sums_a, sums_b, SKETCH_SUMS, unit).element > 1);
+    int far = 0;
+    for (int i = 0; i < SKETCH_SUMS; i++)
+        if (fabs(sums_a[i] - sums_b[i]) > 0.1) {
+            CHECK(sketch_first((size_t)i + 1, LONG) > 40000 &&
+                  sketch_first((size_t)i, LONG) < 40100);
+            far++;
+        }
+    CHECK(far >= 6);
+}
+
+TEST(a_sketch_of_what_is_not_finite)
+{
+    for (int i = 0; i < LONG; i++)
+        long_a[i] = i;
+    long_a[7] = -INFINITY;
+    long_a[40000] = NAN;
+    sketch_of(long_a, LONG, sums_a);
+    CHECK(sums_a[0] == -INFINITY);
+    int nans = 0;
+    for (int i = 0; i < SKETCH_SUMS; i++)
+        nans += isnan(sums_a[i]);
+    CHECK_INT(nans, 1);
+    CHECK_INT(sketch_first(0, LONG), 0);
+    CHECK_INT(sketch_first(SKETCH_SUMS, LONG), LONG);
 }
 
 // --- integers ---
