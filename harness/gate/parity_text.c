@@ -18,30 +18,32 @@ static double text_share(double error, double limit)
 }
 
 // The part that takes most of its limit: the whole tensor, a chunk or one value.
-static void text_errors(const struct parity_result *worst, struct strbuf *text)
+static void text_errors(const struct parity_work *work, struct strbuf *text)
 {
-    const struct parity_error *b = &worst->error_b, *limit = &worst->limit;
+    const struct parity_result *worst = &work->worst;
+    const struct parity_error *b = &worst->error_b, *limit = &worst->limit, *a = &worst->error_a;
+    bool sums = work->where.first != work->where.last, anchored = !isnan(a->all);
     double all = text_share(b->all, limit->all), chunk = text_share(b->chunk, limit->chunk);
     double element = text_share(b->element, limit->element);
-    if (isnan(limit->all) || (all >= chunk && all >= element))
-        strbuf_add(text, "%.3g rms from %s", b->all,
-                   isnan(worst->error_a.all) ? "the baseline" : "float64");
-    else if (chunk >= element)
-        strbuf_add(text, "%.3g rms from %s in %d neighbouring values", b->chunk,
-                   isnan(worst->error_a.all) ? "the baseline" : "float64", PARITY_CHUNK);
-    else
-        strbuf_add(text, "%.3g rms from %s in one value", b->element,
-                   isnan(worst->error_a.all) ? "the baseline" : "float64");
-    if (isnan(limit->all))
-        return;
-    bool whole = all >= chunk && all >= element, part = !whole && chunk >= element;
-    if (!isnan(worst->error_a.all))
-        strbuf_add(text, ", the baseline %.3g",
-                   whole  ? worst->error_a.all
-                   : part ? worst->error_a.chunk
-                          : worst->error_a.element);
-    strbuf_add(text, ", at most %.3g", whole ? limit->all : part ? limit->chunk : limit->element);
-    if (isnan(worst->error_a.all))
+    bool known = !isnan(limit->all);
+    bool whole = !known || (all >= chunk && all >= element), part = !whole && chunk >= element;
+    strbuf_add(text, "%.3g rms from %s",
+               whole  ? b->all
+               : part ? b->chunk
+                      : b->element,
+               anchored ? "float64" : "the baseline");
+    if (part)
+        strbuf_add(text, " in %d neighbouring %s", PARITY_CHUNK, sums ? "sums" : "values");
+    else if (!whole)
+        strbuf_add(text, " in one %s", sums ? "sum" : "value");
+    if (anchored)
+        strbuf_add(text, ", the baseline %.3g", whole ? a->all : part ? a->chunk : a->element);
+    if (known)
+        strbuf_add(text, ", at most %.3g",
+                   whole  ? limit->all
+                   : part ? limit->chunk
+                          : limit->element);
+    if (known && !anchored)
         strbuf_add(text, "%s",
                    worst->rule == PARITY_RULE_BASELINE_SPREAD
                        ? " (by what the baseline differs from itself)"
@@ -76,7 +78,7 @@ static void text_floats(const struct parity_work *work, struct strbuf *text)
         text_where(work, text);
         return;
     }
-    text_errors(worst, text);
+    text_errors(work, text);
     text_where(work, text);
     if (worst->rule == PARITY_RULE_TORCH_TESTING && worst->state != PARITY_PASS)
         strbuf_add(text, ", outside torch.testing's tolerance for %s", dtype_name(work->dtype_a));

@@ -9,8 +9,7 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/analyse/dtype.h"
-#include "reports/analyse/sketch.h"
+#include "harness/gate/tensor_sketch.h"
 
 enum { SAMPLES_NAMES_MAX = 1024 }; // distinct phase or note names of a launch
 
@@ -147,27 +146,6 @@ static const char *samples_dtype(int dtype)
     return dtype >= 0 && dtype < (int)(sizeof names / sizeof *names) ? names[dtype] : "unknown";
 }
 
-// All values of a tensor that is too long to be kept; NULL where its type is not decoded.
-static double *samples_sketch(const struct reader_bytes *bytes)
-{
-    enum dtype dtype = dtype_from_name(samples_dtype((int)bytes->dtype));
-    size_t width = dtype_bytes(dtype);
-    if (!width || width * bytes->count != bytes->payload_bytes)
-        return NULL;
-    struct sketch *sketch = xcalloc(1, sizeof *sketch);
-    double *sums = xcalloc(SKETCH_SUMS, sizeof *sums), piece[1024];
-    const char *at = bytes->payload;
-    sketch_begin(sketch, bytes->count);
-    for (size_t from = 0, count; from < bytes->count; from += count) {
-        count = bytes->count - from < 1024 ? bytes->count - from : 1024;
-        dtype_decode(dtype, at + from * width, count, piece);
-        sketch_add(sketch, piece, count);
-    }
-    sketch_end(sketch, sums);
-    free(sketch);
-    return sums;
-}
-
 static void samples_on_bytes(void *arg, uint32_t slot, const struct reader_bytes *bytes)
 {
     struct samples *samples = arg;
@@ -179,7 +157,7 @@ static void samples_on_bytes(void *arg, uint32_t slot, const struct reader_bytes
         size_t width = bytes->payload_bytes / bytes->count;
         bool whole = bytes->count <= SAMPLES_TENSOR_VALUES_MAX;
         size_t keep = whole ? bytes->payload_bytes : SAMPLES_TENSOR_VALUES_MAX * width;
-        size_t room = keep + (whole ? 0 : SKETCH_SUMS * sizeof(double));
+        size_t room = keep + (whole ? 0 : TENSOR_SKETCH_BYTES);
         if (samples->tensor_bytes + room > SAMPLES_TENSOR_BYTES_MAX) {
             samples->tensors_over++;
             return;
@@ -194,7 +172,11 @@ static void samples_on_bytes(void *arg, uint32_t slot, const struct reader_bytes
                                           .digest = samples_digest(bytes->payload, bytes->payload_bytes),
                                           .data = xcalloc(1, keep),
                                           .data_bytes = keep,
-                                          .sketch = whole ? NULL : samples_sketch(bytes)};
+                                          .sketch = whole ? NULL
+                                                          : tensor_sketch(samples_dtype((int)bytes->dtype),
+                                                                          bytes->payload,
+                                                                          bytes->payload_bytes,
+                                                                          bytes->count)};
         memcpy(tensor->data, bytes->payload, keep);
         string_make_utf8(tensor->name, strlen(tensor->name));
     }
@@ -290,7 +272,7 @@ static int samples_store_tensors(const struct samples *samples, const struct lau
                         "iiissisbb", launch_id, samples_rank(launch, tensor->slot),
                         (int64_t)tensor->idx, tensor->name, samples_dtype(tensor->dtype),
                         (int64_t)tensor->count, digest, tensor->data, tensor->data_bytes, tensor->sketch,
-                        tensor->sketch ? SKETCH_SUMS * sizeof(double) : (size_t)0);
+                        tensor->sketch ? (size_t)TENSOR_SKETCH_BYTES : (size_t)0);
     }
     return rc;
 }

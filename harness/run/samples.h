@@ -27,7 +27,7 @@ struct samples_tensor {
     uint64_t count, digest;
     void *data; // at most SAMPLES_TENSOR_VALUES_MAX values
     size_t data_bytes;
-    double *sketch; // of a longer one: SKETCH_SUMS sums over all its values; NULL
+    double *sketch; // of a longer one: TENSOR_SKETCH_BYTES of sums over all its values; NULL
 };
 
 // Phases of one name summed over the launch; for a note the last value stands in value.
