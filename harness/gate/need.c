@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "harness/gate/gate.h"
+#include "harness/gate/parity_gate.h"
 #include "harness/gate/run_facts.h"
 #include "reports/analyse/quantile.h"
 #include "reports/analyse/turns.h"
@@ -70,6 +71,22 @@ static void need_of(const struct run_facts *run, const struct run_workload *work
         *need = (struct gate_need){"confirm", facts->confirm_count, confirm};
 }
 
+// Numbers that the cells' pairs left undecided: more of them, by the same looks.
+static int need_of_parity(struct store *store, const struct run_facts *run,
+                          const struct run_workload *workload, struct gate_need *need,
+                          struct error *err)
+{
+    const struct workload_facts *facts = &workload->facts;
+    struct parity_context context = {store, facts, &run->gate, &run->plan->schedule};
+    int wanted = 0;
+    if (need->pairs_wanted || workload->health.state != HEALTH_OK || !facts->main_count)
+        return 0;
+    int rc = parity_pairs_wanted(&context, &wanted, err);
+    if (rc == 0 && wanted > facts->main_count)
+        *need = (struct gate_need){"main", facts->main_count, wanted};
+    return rc;
+}
+
 int gate_need(struct store *store, int64_t workload_id, struct gate_need *ret_need,
               struct error *err)
 {
@@ -79,8 +96,9 @@ int gate_need(struct store *store, int64_t workload_id, struct gate_need *ret_ne
     if (rc)
         return rc;
     need_of(&run, workload, ret_need);
+    rc = need_of_parity(store, &run, workload, ret_need, err);
     run_facts_clear(&run);
-    return 0;
+    return rc;
 }
 
 // Steps of a launch that its couples do not use: warm-up, and what is left over at the end.
