@@ -286,7 +286,7 @@ static bool sim_steps_row(const struct sim_steps_row *row, long gates, uint64_t 
             continue;
         rates.cell_fail = fmax(rates.cell_fail, (double)count.cell_fail[m] / all);
         // What is slower by the margin is the typical step: that memory or warm-up pass is right.
-        if (m == METRIC_STEP_TIME || m == METRIC_THROUGHPUT)
+        if (m == METRIC_STEP_TIME || m == METRIC_MEAN_STEP_TIME || m == METRIC_THROUGHPUT)
             rates.cell_pass = fmax(rates.cell_pass, (double)count.cell_pass[m] / all);
     }
     return sim_print(row->name, steps_effect(&row->scenario.candidate), &rates, row->must);

@@ -10,6 +10,7 @@
 //                                             asleep, or after its end
 //   cold=TIME                                 each step after a hold takes longer: caches are cold
 //   from=SHARE, to=SHARE, times=X             steps in this part of the launch take X times as long
+//   spread=SHARE                              each launch has its own speed, with this sd
 //   launches=K:K:…                            all words above and below hold in these launches only
 //   crash=abort|exit|segv, at=STEP            the launch ends there by its own act
 //   outputs=zeros|half|shuffle|sample|rows|reorder|flip
@@ -37,7 +38,7 @@ enum { STEPS_OUTPUT_EVERY = 100, STEPS_OUTPUT_FIRST = 2, STEPS_LAUNCHES_MAX = 25
 
 struct plant {
     int64_t every, offset, add_ns, sleep_ns, cold_ns, pause_ns, at;
-    double from, to, times, loss_times, loss_noise;
+    double from, to, times, spread, loss_times, loss_noise;
     const char *crash, *outputs, *loss;
     bool some_launches, launches[STEPS_LAUNCHES_MAX];
 };
@@ -105,6 +106,7 @@ static void plant_word(struct plant *plant, const char *name, const char *value)
                  {"from", NULL, NULL, &plant->from, NULL},
                  {"to", NULL, NULL, &plant->to, NULL},
                  {"times", NULL, NULL, &plant->times, NULL},
+                 {"spread", NULL, NULL, &plant->spread, NULL},
                  {"loss_times", NULL, NULL, &plant->loss_times, NULL},
                  {"loss_noise", NULL, NULL, &plant->loss_noise, NULL},
                  {"crash", NULL, NULL, NULL, &plant->crash},
@@ -337,6 +339,8 @@ int main(int argc, char **argv)
     if (job.plant.some_launches &&
         (job.launch >= STEPS_LAUNCHES_MAX || !job.plant.launches[job.launch]))
         job.plant = (struct plant){0};
+    job.work_ns = (int64_t)((double)job.work_ns *
+                            exp(job.plant.spread * steps_normal((uint64_t)getpid(), 8, 0)));
     // A peak that a few pages of the C library do not move by the margin of peak_memory.
     volatile char *memory = malloc(STEPS_MEMORY);
     if (!memory)

@@ -17,7 +17,7 @@ import plant_verdicts as verdicts  # noqa: E402
 import verdict_stores as stores  # noqa: E402
 
 SEEDS = (1, 2)
-HELD_OUT_EACH = 3  # of the forty, each third
+HELD_OUT_EACH = 5  # of the eighty, each fifth
 EXPECTED = {"fail", "no pass", "no fail", "pass", "uncovered"}
 failures = []
 
@@ -69,7 +69,7 @@ def check_stores(directory):
         share = planted_share(path)
         check(least < share < most, "%s: %.3f in the rows" % (parts, share))
         check(abs(sum(effects) / len(effects) - share) < 0.02, "%s: %.3f told, %.3f in the rows" % (parts, sum(effects) / len(effects), share))
-    for name, case in list(verdicts.cases(5, True).items())[::4]:
+    for name, case in [one for one in verdicts.cases(5, True).items() if "candidate" in one[1]][::4]:
         job = stores.Job(**case["job"])
         stores.write(path, stores.plan_of(verdicts.UPGATE, job, directory), job, case, 1)
         promised, share = float(re.search(r"mean \+([\d.]+)", case["what"]).group(1)) / 100, planted_share(path) * job.ranks
