@@ -14,7 +14,7 @@ static const struct {
                          "what is said on stderr: error, warn, info or debug (default: "
                          "info); -q and -v override it"},
     [ENVIRONMENT_STATE_DIR] = {"UPGATE_STATE_DIR",
-                               "where this host's calibration certificates are kept (default: "
+                               "where this host's certificates are kept (default: "
                                "$XDG_STATE_HOME/upgate, else ~/.local/state/upgate)"},
     [ENVIRONMENT_STEPS] = {"UPGATE_STEPS", "set by upgate for workloads: the shared memory of the "
                                            "step protocol; without it every step call is a no-op"},

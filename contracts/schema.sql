@@ -47,7 +47,8 @@ CREATE TABLE pair (
     id          INTEGER PRIMARY KEY,
     workload_id INTEGER NOT NULL REFERENCES workload (id),
     idx         INTEGER NOT NULL,  -- order of running within the workload and phase, voids included
-    phase       TEXT NOT NULL CHECK (phase IN ('pilot', 'main', 'confirm', 'anchor', 'traced')),
+    phase       TEXT NOT NULL CHECK (phase IN ('pilot', 'main', 'confirm', 'anchor', 'traced', 'control')), -- control: the
+                                   -- baseline against itself, side b held longer by launch.covariates.control_ppm
     seed        INTEGER NOT NULL,
     first_side  INTEGER NOT NULL CHECK (first_side IN (0, 1)), -- coin flip: who starts (and runs first)
     interleave  TEXT NOT NULL CHECK (interleave IN ('steps', 'slices', 'launches')),
@@ -588,20 +589,31 @@ CREATE TABLE note (
     text    TEXT NOT NULL
 ) STRICT;
 
--- Certificates this verdict rests on, copied from the host's state when the run started.
-CREATE TABLE calibration (
+-- What pairs of equal sides, and pairs of which one side was held longer, show about a metric. Without an objection the row
+-- is a certificate. Made by this run's own pairs (scope = its workload), or copied from the host's file (scope 'host').
+CREATE TABLE control (
     id            INTEGER PRIMARY KEY,
-    scope         TEXT NOT NULL,   -- 'host' or the workload's name
-    interleave    TEXT NOT NULL CHECK (interleave IN ('steps', 'slices', 'launches')), -- what it holds for
+    scope         TEXT NOT NULL,
+    kind          TEXT NOT NULL,    -- of workload: 'train model', 'infer command', ...
+    interleave    TEXT NOT NULL CHECK (interleave IN ('steps', 'slices', 'launches')),
+    metric        TEXT NOT NULL,
+    margin        REAL NOT NULL,
+    objection     TEXT,             -- why it is no certificate
     made_wall_ns  INTEGER NOT NULL,
-    aa_pairs      INTEGER NOT NULL,
-    gates         INTEGER NOT NULL, -- A/A gates judged (re-split included)
-    false_fails   INTEGER NOT NULL,
-    upper_bound   REAL NOT NULL,   -- Clopper-Pearson 95 % on the false-fail rate
-    method        TEXT NOT NULL,   -- 'direct' or 're-split'
-    pair_sd       REAL,            -- sd of the pair log ratio of step_time (or total_time)
-    seed          INTEGER,         -- of the re-splits
-    source_run    TEXT             -- uuid of the A/A run it comes from
+    aa_pairs      INTEGER NOT NULL, -- of equal sides; of a run that is no A/A run: its control pairs, the plant taken out
+    aa_lower      REAL,             -- log ratio, positive = worse
+    aa_upper      REAL,
+    mde           REAL,             -- the smallest effect that they show, as a fraction
+    pair_sd       REAL,             -- of their log ratios: cells that spread more are not covered
+    held          REAL,             -- share by which a side was held longer; NULL: this metric does not feel that
+    planted       REAL,             -- log ratio that it makes
+    held_pairs    INTEGER NOT NULL, -- control pairs
+    held_lower    REAL,             -- log ratio that was seen
+    held_upper    REAL,
+    gates         INTEGER NOT NULL, -- A/A gates of this kind made on this machine so far, one a workload and run
+    false_fails   INTEGER NOT NULL, -- of them
+    upper_bound   REAL NOT NULL,    -- Clopper-Pearson 95 % on the rate of false fails
+    source_run    TEXT NOT NULL     -- uuid of the run it comes from
 ) STRICT;
 
 -- Derived: one number a launch and metric. Rewritten by every judgement.
@@ -679,7 +691,7 @@ CREATE TABLE verdict (
     margin_note    TEXT,
     policy         TEXT NOT NULL,  -- JSON: the gate section that was used
     trust_ok       INTEGER NOT NULL,
-    calibrated     INTEGER NOT NULL, -- 1: a valid certificate covers every gated workload (an A/A run needs none)
+    calibrated     INTEGER NOT NULL, -- 1: a certificate covers every cell that passes or fails (an A/A run needs none)
     calibration_note TEXT NOT NULL,  -- which certificate, or why there is none
     judged_wall_ns INTEGER NOT NULL
 ) STRICT;

@@ -120,7 +120,9 @@ struct ug_step_header {
     uint64_t file_bytes;
     uint64_t harness_image; /* see ug_impl_image() */
     uint32_t harness_pid;
-    uint32_t padding;
+    /* Positive control: every step is made longer by this share of its length, in parts per million,
+     * before its end is taken. 0: not at all. Written before the first claim. */
+    uint32_t control_ppm;
     UG_STEP_LINE uint32_t event; /* futex word: raised at every claim, hold and close */
     uint32_t waiting;            /* the harness sleeps on event */
     uint32_t claims_count;
@@ -155,7 +157,10 @@ struct ug_step_slot {
     uint64_t hold_begin_ns; /* of the present or last hold */
     uint32_t hold_tid; /* the thread that stands or stood there, in its own pid namespace; 0 = not told */
     uint32_t padding3;
-    uint64_t padding4[5];
+    /* Written by the process when a control made a step longer: by how much, in all. */
+    uint64_t control_wait_ns;
+    uint64_t control_cpu_ns; /* of its CPU time: a busy wait that lost its processor took less */
+    uint64_t padding4[3];
     /* Written by the harness. */
     UG_STEP_LINE uint64_t tail;
     uint64_t byte_tail;
@@ -179,6 +184,7 @@ UG_STEP_ASSERT(sizeof(struct ug_step_bytes) == 32);
 UG_STEP_ASSERT(offsetof(struct ug_step_bytes, count) == 16);
 UG_STEP_ASSERT(sizeof(struct ug_step_header) == 192);
 UG_STEP_ASSERT(offsetof(struct ug_step_header, file_bytes) == 64);
+UG_STEP_ASSERT(offsetof(struct ug_step_header, control_ppm) == 84);
 UG_STEP_ASSERT(offsetof(struct ug_step_header, event) == 128);
 UG_STEP_ASSERT(sizeof(struct ug_step_slot) == 256);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, start_ticks) == 16);
@@ -186,6 +192,7 @@ UG_STEP_ASSERT(offsetof(struct ug_step_slot, head) == 64);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, steps) == 120);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, state) == 128);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, hold_tid) == 144);
+UG_STEP_ASSERT(offsetof(struct ug_step_slot, control_wait_ns) == 152);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, tail) == 192);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, granted) == 208);
 

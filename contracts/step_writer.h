@@ -121,6 +121,14 @@ static inline uint64_t ug_impl_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
+static UG_IMPL_COLD uint64_t ug_impl_cpu_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
 static inline uint64_t ug_dtype_bytes(enum ug_dtype dtype)
 {
     switch (dtype) {
@@ -299,14 +307,38 @@ static inline void ug_impl_phase_end(struct ug_step_state *s)
     }
 }
 
+/* The positive control: works on for a share of the step's length, so that whoever measures steps,
+ * blocks of them or the process finds it slower by that share. Busy, as a slower step would be. What
+ * is to arrive next arrives later by the same time: a request waits for its own service only. */
+static UG_IMPL_COLD uint64_t ug_impl_control(struct ug_step_state *s, uint64_t end_ns, uint32_t ppm)
+{
+    uint64_t more_ns = (uint64_t)((double)(end_ns - s->begin_ns) * 1e-6 * ppm), now_ns = end_ns;
+    uint64_t cpu_ns = ug_impl_cpu_ns();
+
+    while (now_ns < end_ns + more_ns) {
+        now_ns = ug_impl_now_ns();
+    }
+    cpu_ns = ug_impl_cpu_ns() - cpu_ns;
+    __atomic_fetch_add(&s->slot->control_wait_ns, now_ns - end_ns, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&s->slot->control_cpu_ns, cpu_ns, __ATOMIC_RELAXED);
+    if (s->arrival_ns != 0) {
+        s->arrival_ns += now_ns - end_ns;
+    }
+    return now_ns;
+}
+
 static inline void ug_impl_finish(struct ug_step_state *s, double samples)
 {
     uint64_t end_ns;
+    uint32_t control_ppm = s->header->control_ppm;
 
     if (s->sync != NULL && ug_impl_gate_closed(s, s->step + 1) && !s->orphan) {
         s->sync(s->sync_arg);
     }
     end_ns = ug_impl_now_ns();
+    if (__builtin_expect(control_ppm != 0, 0) && !s->orphan) {
+        end_ns = ug_impl_control(s, end_ns, control_ppm);
+    }
     while (s->phases > 0) {
         ug_impl_phase_close(s, end_ns);
     }

@@ -109,7 +109,7 @@ def run(directory, name, plan_document, aa=False, prefix=()):
 
 
 def calibrate(directory, interleave="steps"):
-    """The certificate of this host, once: gates that follow find it and do not make their own."""
+    """A/A and control, once: gates of the native dlrm that follow find it and do not make their own."""
     document = plan([{"name": "host", "model": "dlrm", "size": "small", "steps": 120}],
                     schedule={"looks": [14], "seed": 1, "interleave": interleave, "block": "10ms"},
                     gate={"metrics": {"step_time": {"margin": "2%"}}, "parity": {"rule": "off"}})

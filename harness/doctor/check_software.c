@@ -104,46 +104,52 @@ void check_gpu(struct doctor *doctor)
     json_decref(missing);
 }
 
+// Kinds of workload and turns, each with its newest certificate.
+static void check_list_certificates(const struct certificate *all, int count, struct strbuf *text,
+                                    json_t *facts)
+{
+    for (int i = 0; i < count; i++) { // newest first
+        const struct certificate *one = &all[i];
+        bool seen = false;
+        for (int k = 0; k < i; k++)
+            seen = seen || (all[k].interleave == one->interleave &&
+                            strcmp(all[k].kind, one->kind) == 0);
+        if (seen)
+            continue;
+        const char *interleave = plan_interleave_name(one->interleave);
+        int days = (int)((clock_wall_ns() - one->made_wall_ns) / 86400000000000);
+        char *age = days ? xasprintf("%d day%s ago", days, days == 1 ? "" : "s") : xstrdup("today");
+        strbuf_add(text, "%s%s in turns of %s, made %s", text->len ? "; " : "", one->kind,
+                   interleave, age);
+        free(age);
+        json_t *fact = json_object();
+        json_object_set_new(fact, "kind", json_string(one->kind));
+        json_object_set_new(fact, "interleave", json_string(interleave));
+        json_object_set_new(fact, "false_fail_upper_bound", json_real(one->upper_bound));
+        json_object_set_new(fact, "made_wall_ns", json_integer(one->made_wall_ns));
+        json_array_append_new(facts, fact);
+    }
+}
+
 static void check_certificates(struct doctor *doctor, const char *path, const char *key)
 {
-    static const struct {
-        enum plan_interleave interleave;
-        const char *name;
-    } kinds[] = {{PLAN_INTERLEAVE_STEPS, "steps"},
-                 {PLAN_INTERLEAVE_SLICES, "slices"},
-                 {PLAN_INTERLEAVE_LAUNCHES, "launches"}};
     struct strbuf text = {0};
     json_t *facts = json_array();
     struct error err = {0};
-    int rc = -ENOENT;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && (rc == 0 || rc == -ENOENT); i++) {
-        struct certificate certificate;
-        rc = certificate_find(path, key, "host", kinds[i].interleave, &certificate, &err);
-        if (rc)
-            continue;
-        int days = (int)((clock_wall_ns() - certificate.made_wall_ns) / 86400000000000);
-        char *age = days ? xasprintf("%d day%s ago", days, days == 1 ? "" : "s") : xstrdup("today");
-        strbuf_add(&text, "%s%s: at most %.2g %% false fails, made %s", text.len ? "; " : "",
-                   kinds[i].name, 100 * certificate.upper_bound, age);
-        free(age);
-        json_t *fact = json_object();
-        json_object_set_new(fact, "interleave", json_string(kinds[i].name));
-        json_object_set_new(fact, "false_fail_upper_bound", json_real(certificate.upper_bound));
-        json_object_set_new(fact, "made_wall_ns", json_integer(certificate.made_wall_ns));
-        json_array_append_new(facts, fact);
-    }
-    bool damaged = rc && rc != -ENOENT;
+    struct certificate *all = NULL;
+    int count = 0, rc = certificate_load(path, key, &all, &count, &err);
+    if (rc == 0)
+        check_list_certificates(all, count, &text, facts);
+    certificates_free(all, count);
     struct doctor_finding *finding =
-        doctor_add(doctor, "calibration",
-                   text.len && !damaged ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED, "%s",
-                   damaged    ? err.text
-                   : text.len ? text.text
-                              : "this host has no certificate");
-    if (damaged || !text.len)
+        doctor_add(doctor, "calibration", rc ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK, "%s",
+                   rc == 0         ? text.text
+                   : rc == -ENOENT ? "this host has no certificate"
+                                   : err.text);
+    if (rc)
         doctor_lose(finding,
-                    "a run calibrates the host first, which takes longer, or its verdict says that "
-                    "the host "
-                    "is not calibrated",
+                    "a run that would pass shows first that a regression would be seen, which takes "
+                    "longer",
                     "upgate ab --aa PLAN.yaml");
     doctor_fact(finding, "path", json_string(path));
     doctor_fact(finding, "certificates", facts);
@@ -160,7 +166,7 @@ void check_calibration(struct doctor *doctor)
             doctor_add(
                 doctor, "calibration", DOCTOR_STATUS_LIMITED,
                 "there is no place for certificates: neither UPGATE_STATE_DIR nor HOME is set"),
-            "every verdict says that the host is not calibrated",
+            "each run that would pass makes a control of its own, which takes longer",
             "export UPGATE_STATE_DIR=DIRECTORY");
     } else {
         json_t *host = host_describe(list);

@@ -1,103 +1,298 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks certificates against the policy. Reads table calibration.
+// Holds cells against certificates. Reads table control.
 #include "harness/gate/calibration.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/strings.h"
+#include "harness/gate/phrase.h"
+#include "reports/analyse/control.h"
 
-char *calibration_objection(const struct plan_gate *gate, int64_t made_wall_ns, int64_t at_wall_ns,
-                            double upper_bound)
+// Of one workload's cells, so many lose the cover of pairs that are as noisy by chance.
+static const double calibration_spread_alpha = 0.01;
+static const double calibration_day_ns = 86400e9;
+
+// How far a certificate gets with a cell; the one that gets farthest says why none covers it.
+enum calibration_stage {
+    CALIBRATION_OTHER_METRIC,
+    CALIBRATION_OTHER_TURNS,
+    CALIBRATION_OTHER_KIND,
+    CALIBRATION_NO_CERTIFICATE, // a control that was made and did not certify
+    CALIBRATION_SMALLER_MARGIN,
+    CALIBRATION_POLICY,
+    CALIBRATION_SPREAD,
+    CALIBRATION_COVERS
+};
+
+void calibration_kind(const struct workload_facts *facts, char kind[CERTIFICATE_TEXT])
 {
-    const double day_ns = 86400e9;
-    if (upper_bound > gate->calibration_bound)
-        return xasprintf(
-            "its certificate bounds false fails at %.2g %% only, the policy asks for %.2g %%",
-            100 * upper_bound, 100 * gate->calibration_bound);
-    if (at_wall_ns - made_wall_ns > gate->calibration_age_ns)
+    snprintf(kind, CERTIFICATE_TEXT, "%s %s", plan_mode_name(facts->mode),
+             facts->plan && facts->plan->model ? "model" : "command");
+}
+
+bool calibration_concerns(const struct cell *cell)
+{
+    return cell->gating && cell->pairs > 0 &&
+           (cell->verdict == CELL_PASS || cell->verdict == CELL_FAIL);
+}
+
+static int calibration_gated(const struct run_workload *workload)
+{
+    int count = 0;
+    for (int i = 0; i < workload->cell_count; i++)
+        count += workload->cells[i].gating;
+    return count;
+}
+
+static enum calibration_stage calibration_stage(const struct run_facts *run,
+                                                const struct run_workload *workload,
+                                                const struct cell *cell,
+                                                const struct certificate *one)
+{
+    char kind[CERTIFICATE_TEXT];
+    bool own = strcmp(one->scope, workload->facts.name) == 0;
+    calibration_kind(&workload->facts, kind);
+    if (one->metric != cell->metric || (!own && strcmp(one->scope, "host") != 0))
+        return CALIBRATION_OTHER_METRIC;
+    if (one->interleave != workload->facts.interleave)
+        return CALIBRATION_OTHER_TURNS;
+    if (!own && strcmp(one->kind, kind) != 0)
+        return CALIBRATION_OTHER_KIND;
+    if (one->objection)
+        return CALIBRATION_NO_CERTIFICATE;
+    if (one->margin > cell->margin)
+        return CALIBRATION_SMALLER_MARGIN;
+    if (one->upper_bound > run->gate.calibration_bound ||
+        run->started_wall_ns - one->made_wall_ns > run->gate.calibration_age_ns)
+        return CALIBRATION_POLICY;
+    if (!control_spread_covered(cell->pair_sd, cell->pairs, one->pair_sd, (int)one->aa_pairs,
+                                cell->margin,
+                                calibration_spread_alpha / calibration_gated(workload)))
+        return CALIBRATION_SPREAD;
+    return CALIBRATION_COVERS;
+}
+
+static char *calibration_why(const struct run_facts *run, const struct run_workload *workload,
+                             const struct cell *cell, const struct certificate *one,
+                             enum calibration_stage stage)
+{
+    char here[CERTIFICATE_TEXT], cell_margin[32], margin[32];
+    calibration_kind(&workload->facts, here);
+    phrase_fraction(cell_margin, sizeof cell_margin, cell->margin);
+    phrase_fraction(margin, sizeof margin, one ? one->margin : 0);
+    switch (stage) {
+    case CALIBRATION_OTHER_TURNS:
+        return xasprintf("certificates are of turns of %s only, and it takes turns of %s",
+                         plan_interleave_name(one->interleave),
+                         plan_interleave_name(workload->facts.interleave));
+    case CALIBRATION_OTHER_KIND:
+        return xasprintf("certificates are of workloads of the kind '%s' only, and it is '%s'",
+                         one->kind, here);
+    case CALIBRATION_NO_CERTIFICATE:
+        return xstrdup(one->objection);
+    case CALIBRATION_SMALLER_MARGIN:
+        return xasprintf("its margin is %s, the certificate is for %s and more", cell_margin,
+                         margin);
+    case CALIBRATION_POLICY:
+        if (one->upper_bound > run->gate.calibration_bound)
+            return xasprintf("%lld A/A gates bound false fails at %.2g %% only, the policy asks "
+                             "for %.2g %%",
+                             (long long)one->gates, 100 * one->upper_bound,
+                             100 * run->gate.calibration_bound);
         return xasprintf("its certificate is %.0f days old, the policy allows %.0f",
-                         (double)(at_wall_ns - made_wall_ns) / day_ns,
-                         (double)gate->calibration_age_ns / day_ns);
+                         (double)(run->started_wall_ns - one->made_wall_ns) / calibration_day_ns,
+                         (double)run->gate.calibration_age_ns / calibration_day_ns);
+    case CALIBRATION_SPREAD:
+        return xasprintf("its pairs spread %.2g %%, those of the control %.2g %%",
+                         100 * cell->pair_sd, 100 * one->pair_sd);
+    default:
+        return xasprintf("no control of turns of %s with workloads of the kind '%s' is known here",
+                         plan_interleave_name(workload->facts.interleave), here);
+    }
+}
+
+const struct certificate *calibration_find(const struct run_facts *run,
+                                           const struct run_workload *workload,
+                                           const struct cell *cell,
+                                           const struct certificate *certificates, int count,
+                                           const struct certificate **ret_nearest, char **ret_why)
+{
+    const struct certificate *best = NULL;
+    enum calibration_stage reached = CALIBRATION_OTHER_METRIC;
+    for (int i = 0; i < count; i++) {
+        const struct certificate *one = &certificates[i];
+        enum calibration_stage stage = calibration_stage(run, workload, cell, one);
+        bool own = strcmp(one->scope, "host") != 0;
+        bool better = best && stage == reached && stage > CALIBRATION_OTHER_METRIC &&
+                      (own > (strcmp(best->scope, "host") != 0) ||
+                       (own == (strcmp(best->scope, "host") != 0) &&
+                        one->made_wall_ns > best->made_wall_ns));
+        if (stage > reached || better) {
+            best = one;
+            reached = stage;
+        }
+    }
+    if (ret_nearest)
+        *ret_nearest = best;
+    if (reached == CALIBRATION_COVERS)
+        return best;
+    if (ret_why)
+        *ret_why = calibration_why(run, workload, cell, best, reached);
     return NULL;
 }
 
-// NULL: this workload is covered (*ret_which says by what); else the objection.
-static char *calibration_of(struct store *store, const struct run_facts *run,
-                            const struct workload_facts *facts, char **ret_which, int *ret_rc,
-                            struct error *err)
+int calibration_load(struct store *store, struct certificate **ret_certificates, int *ret_count,
+                     struct error *err)
 {
-    const char *interleave = plan_interleave_name(facts->interleave);
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT scope, made_wall_ns, gates, false_fails, upper_bound, method FROM calibration "
-        "WHERE (scope = ? OR scope = 'host') AND interleave = ? ORDER BY scope = 'host', "
-        "made_wall_ns DESC, id DESC",
-        "ss", facts->name, interleave);
-    if (!stmt) {
-        *ret_rc = -EIO;
-        return NULL;
-    }
-    char *objection = NULL;
-    bool covered = false;
-    int rc;
+    sqlite3_stmt *stmt =
+        store_query(store, err, "SELECT " CERTIFICATE_COLUMNS " FROM control ORDER BY id", "");
+    struct certificate *all = NULL, one;
+    int count = 0, rc;
+    if (!stmt)
+        return -EIO;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        char *wrong = calibration_objection(&run->gate, sqlite3_column_int64(stmt, 1),
-                                            run->started_wall_ns, sqlite3_column_double(stmt, 4));
-        if (!wrong && !covered) {
-            covered = true;
-            *ret_which = xasprintf(
-                "%s (%s): %lld false fails in %lld A/A gates (%s), at most %.2g %% (95 %%)",
-                sqlite3_column_text(stmt, 0), interleave, (long long)sqlite3_column_int64(stmt, 3),
-                (long long)sqlite3_column_int64(stmt, 2), sqlite3_column_text(stmt, 5),
-                100 * sqlite3_column_double(stmt, 4));
-        }
-        if (wrong && !objection)
-            objection = wrong;
+        if (!certificate_read(stmt, &one))
+            continue;
+        all = xrealloc(all, (size_t)(count + 1) * sizeof *all);
+        all[count++] = one;
+    }
+    if (rc) {
+        certificates_free(all, count);
+        return rc;
+    }
+    *ret_certificates = all;
+    *ret_count = count;
+    return 0;
+}
+
+// --- in words --------------------------------------------------------------------------------------
+
+static void calibration_add_name(struct strbuf *list, enum metric_id metric)
+{
+    strbuf_add(list, "%s%s", list->len ? ", " : "", metric_infos[metric].name);
+}
+
+static char *calibration_origin(const struct run_facts *run, const struct certificate *one)
+{
+    double days = (double)(run->started_wall_ns - one->made_wall_ns) / calibration_day_ns;
+    if (strcmp(one->scope, "host") != 0)
+        return xstrdup("this run");
+    return days < 1 ? xstrdup("a control of the last 24 hours")
+                    : xasprintf("a control %.0f day%s ago", days, days < 2 ? "" : "s");
+}
+
+// One workload whose cells are covered: what was held longer and found, and what rests on equal sides.
+static void calibration_tell(const struct run_facts *run, const struct run_workload *workload,
+                             const struct certificate *const *found, struct strbuf *text)
+{
+    struct strbuf others = {0}, unfelt = {0};
+    const struct certificate *first = NULL, *any = NULL;
+    for (int i = 0; i < workload->cell_count; i++) {
+        if (!found[i])
+            continue;
+        any = found[i];
+        if (isnan(found[i]->held))
+            calibration_add_name(&unfelt, found[i]->metric);
+        else if (first)
+            calibration_add_name(&others, found[i]->metric);
         else
-            free(wrong);
+            first = found[i];
     }
-    *ret_rc = rc;
-    if (covered) {
-        free(objection);
-        return NULL;
+    char *origin = calibration_origin(run, first ? first : any);
+    strbuf_add(text, "%s%s: ", text->len ? "; " : "", workload->facts.name);
+    if (first)
+        strbuf_add(text,
+                   "a side held %.2g %% longer was found, %+.2f to %+.2f %% in %s, at %lld pairs "
+                   "of %s%s%s; equal sides %+.2f to %+.2f %%",
+                   100 * first->held, 100 * expm1(first->held_lower),
+                   100 * expm1(first->held_upper), metric_infos[first->metric].name,
+                   (long long)first->held_pairs, origin, others.len ? ", and in " : "",
+                   others.len ? others.text : "", 100 * expm1(first->aa_lower),
+                   100 * expm1(first->aa_upper));
+    if (unfelt.len)
+        strbuf_add(text, "%s%s by equal sides alone%s%s", first ? "; " : "", unfelt.text,
+                   first ? "" : " of ", first ? "" : origin);
+    strbuf_add(text, "; %lld false fail%s in %lld A/A gate%s here",
+               (long long)any->false_fails, any->false_fails == 1 ? "" : "s",
+               (long long)any->gates, any->gates == 1 ? "" : "s");
+    strbuf_free(&others);
+    strbuf_free(&unfelt);
+    free(origin);
+}
+
+// What stores of version 4 and before had. It proved nothing, whatever it says.
+static bool calibration_resplit(struct store *store)
+{
+    int64_t tables = 0, rows = 0;
+    store_get_int(store, &tables, NULL,
+                  "SELECT count(*) FROM main.sqlite_master WHERE type = 'table' AND name = "
+                  "'calibration'",
+                  "");
+    if (tables)
+        store_get_int(store, &rows, NULL, "SELECT count(*) FROM main.calibration", "");
+    return rows > 0;
+}
+
+// Of one workload: cells that are covered go into *covered, the first that is not into *open.
+static int calibration_workload(const struct run_facts *run, const struct run_workload *workload,
+                                const struct certificate *certificates, int count,
+                                struct strbuf *covered, struct strbuf *open)
+{
+    const struct certificate *found[METRIC_COUNT] = {NULL};
+    int uncovered = 0, cells = 0;
+    for (int i = 0; i < workload->cell_count && i < METRIC_COUNT; i++) {
+        const struct cell *cell = &workload->cells[i];
+        char *why = NULL;
+        if (!calibration_concerns(cell))
+            continue;
+        found[i] = calibration_find(run, workload, cell, certificates, count, NULL, &why);
+        cells += found[i] != NULL;
+        if (!found[i] && !open->len)
+            strbuf_add(open, "%s %s: %s", cell->workload, metric_infos[cell->metric].name, why);
+        uncovered += !found[i];
+        free(why);
     }
-    return objection ? objection : xasprintf("no certificate for turns of %s", interleave);
+    if (cells)
+        calibration_tell(run, workload, found, covered);
+    return uncovered;
 }
 
 int calibration_check(struct store *store, const struct run_facts *run,
                       struct calibration *ret_calibration, struct error *err)
 {
-    struct strbuf which = {0};
-    char *objection = NULL;
-    int rc = 0;
+    struct strbuf covered = {0}, open = {0};
+    struct certificate *certificates = NULL;
+    int count = 0, uncovered = 0;
     if (run->aa) {
         *ret_calibration =
             (struct calibration){true, xstrdup("an A/A run needs no certificate: it makes one")};
         return 0;
     }
-    for (int i = 0; i < run->workload_count && rc == 0 && !objection; i++) {
-        const struct workload_facts *facts = &run->workloads[i].facts;
-        char *text = NULL;
-        if (!facts->main_count) // nothing was judged on it
-            continue;
-        objection = calibration_of(store, run, facts, &text, &rc, err);
-        if (text && !(which.text && strstr(which.text, text)))
-            strbuf_add(&which, "%s%s", which.len ? "; " : "", text);
-        free(text);
-    }
-    if (rc) {
-        free(objection);
-        strbuf_free(&which);
+    int rc = calibration_load(store, &certificates, &count, err);
+    if (rc)
         return rc;
-    }
-    ret_calibration->covered = !objection && which.len;
-    ret_calibration->note =
-        objection   ? xasprintf("uncalibrated host: %s", objection)
-        : which.len ? xstrdup(which.text)
-                    : xstrdup("uncalibrated host: no pair to look a certificate up for");
-    free(objection);
-    strbuf_free(&which);
+    for (int i = 0; i < run->workload_count; i++)
+        uncovered += calibration_workload(run, &run->workloads[i], certificates, count, &covered,
+                                          &open);
+    ret_calibration->covered = !uncovered && covered.len;
+    if (uncovered && calibration_resplit(store))
+        ret_calibration->note = xstrdup("its certificate is of a kind that could not fail (pairs "
+                                        "with their signs flipped): not covered");
+    else if (uncovered > 1)
+        ret_calibration->note =
+            xasprintf("not covered by a control: %s; nor %s %d more cell%s", open.text,
+                      uncovered == 2 ? "is" : "are", uncovered - 1, uncovered == 2 ? "" : "s");
+    else if (uncovered)
+        ret_calibration->note = xasprintf("not covered by a control: %s", open.text);
+    else
+        ret_calibration->note = xstrdup(
+            covered.len ? covered.text
+                        : "not covered by a control: no cell passes or fails, so none was asked for");
+    strbuf_free(&covered);
+    strbuf_free(&open);
+    certificates_free(certificates, count);
     return 0;
 }

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <math.h>
 #include <sqlite3.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,20 +18,26 @@
 #include <unistd.h>
 
 #include "common/strings.h"
+#include "reports/analyse/binomial.h"
 
 enum {
-    CERTIFICATE_VERSION = 1,        // PRAGMA user_version
+    CERTIFICATE_VERSION = 2,        // PRAGMA user_version; 1 held re-splits, which certify anything
     CERTIFICATE_MAGIC = 0x55504743, // PRAGMA application_id, 'UPGC'
     CERTIFICATE_BUSY_MS = 5000
 };
 
 static const char certificate_schema[] =
     "CREATE TABLE IF NOT EXISTS certificate (host_key TEXT NOT NULL, scope TEXT NOT NULL, "
-    "interleave TEXT NOT NULL, made_wall_ns INTEGER NOT NULL, aa_pairs INTEGER NOT NULL, "
-    "gates INTEGER NOT NULL, false_fails INTEGER NOT NULL, upper_bound REAL NOT NULL, "
-    "method TEXT NOT NULL, pair_sd REAL, seed INTEGER NOT NULL, source_run TEXT NOT NULL, "
-    "PRIMARY KEY (host_key, scope, interleave)) STRICT, WITHOUT ROWID;"
-    "PRAGMA application_id = 0x55504743; PRAGMA user_version = 1;";
+    "kind TEXT NOT NULL, interleave TEXT NOT NULL, metric TEXT NOT NULL, margin REAL NOT NULL, "
+    "made_wall_ns INTEGER NOT NULL, aa_pairs INTEGER NOT NULL, aa_lower REAL, aa_upper REAL, "
+    "mde REAL, pair_sd REAL, held REAL, planted REAL, held_pairs INTEGER NOT NULL, "
+    "held_lower REAL, held_upper REAL, source_run TEXT NOT NULL, "
+    "PRIMARY KEY (host_key, scope, interleave, metric)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS aa_gate (host_key TEXT NOT NULL, scope TEXT NOT NULL, "
+    "source_run TEXT NOT NULL, kind TEXT NOT NULL, interleave TEXT NOT NULL, "
+    "made_wall_ns INTEGER NOT NULL, failed INTEGER NOT NULL, "
+    "PRIMARY KEY (host_key, scope, source_run)) STRICT, WITHOUT ROWID;"
+    "PRAGMA application_id = 0x55504743; PRAGMA user_version = 2;";
 
 char *certificate_path(void)
 {
@@ -90,6 +97,11 @@ static int certificate_check(sqlite3 *db, const char *path, bool empty_ok, struc
     if (version > CERTIFICATE_VERSION)
         return error_set(err, -EPROTO, "'%s' was written by a newer upgate (version %d)", path,
                          version);
+    if (version < CERTIFICATE_VERSION)
+        return error_set(err, -ESTALE,
+                         "the certificates in '%s' are of a kind that could not fail (version %d): "
+                         "they prove nothing",
+                         path, version);
     return 0;
 }
 
@@ -126,18 +138,19 @@ static int certificate_make_dirs(const char *path, struct error *err)
     return 0;
 }
 
-// Puts a damaged file aside. Under a lock, and looking once more: two processes that both saw the
-// damage must not put aside what one of them has made anew.
-static int certificate_put_aside(const char *path, struct error *err)
+// Puts a file aside that cannot be used, for this reason. Under a lock, and looking once more: two
+// processes that both saw it must not put aside what one of them has made anew.
+static int certificate_put_aside(const char *path, int reason, struct error *err)
 {
-    char *lock_path = xasprintf("%s.lock", path), *aside = xasprintf("%s.damaged", path);
+    char *lock_path = xasprintf("%s.lock", path);
+    char *aside = xasprintf("%s.%s", path, reason == -ESTALE ? "old" : "damaged");
     int lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0644), rc = 0;
     if (lock < 0 || flock(lock, LOCK_EX) < 0) {
         rc = error_set(err, -errno, "failed to lock '%s': %s", lock_path, strerror(errno));
     } else {
         sqlite3 *db = NULL;
         struct error again = {0};
-        if (certificate_open(path, SQLITE_OPEN_READONLY, &db, &again) == -EBADMSG &&
+        if (certificate_open(path, SQLITE_OPEN_READONLY, &db, &again) == reason &&
             rename(path, aside) < 0)
             rc = error_set(err, -errno, "failed to put '%s' aside: %s", path, strerror(errno));
         sqlite3_close(db);
@@ -149,59 +162,124 @@ static int certificate_put_aside(const char *path, struct error *err)
     return rc;
 }
 
-static int certificate_insert(sqlite3 *db, const char *host_key,
-                              const struct certificate *certificate)
+// Binds like printf: s text, i integer, d double (NAN becomes NULL).
+static int certificate_exec(sqlite3 *db, const char *sql, const char *format, ...)
 {
     sqlite3_stmt *stmt = NULL;
-    int rc = sqlite3_prepare_v2(
-        db, "INSERT OR REPLACE INTO certificate VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", -1, &stmt, NULL);
+    va_list args;
+    int rc = sqlite3_prepare_v2(db, sql, -1, &stmt, NULL);
     if (rc != SQLITE_OK)
         return rc;
-    sqlite3_bind_text(stmt, 1, host_key, -1, SQLITE_STATIC);
-    sqlite3_bind_text(stmt, 2, certificate->scope, -1, SQLITE_STATIC);
-    sqlite3_bind_text(stmt, 3, plan_interleave_name(certificate->interleave), -1, SQLITE_STATIC);
-    sqlite3_bind_int64(stmt, 4, certificate->made_wall_ns);
-    sqlite3_bind_int64(stmt, 5, certificate->aa_pairs);
-    sqlite3_bind_int64(stmt, 6, certificate->gates);
-    sqlite3_bind_int64(stmt, 7, certificate->false_fails);
-    sqlite3_bind_double(stmt, 8, certificate->upper_bound);
-    sqlite3_bind_text(stmt, 9, certificate->method, -1, SQLITE_STATIC);
-    if (!isnan(certificate->pair_sd))
-        sqlite3_bind_double(stmt, 10, certificate->pair_sd);
-    sqlite3_bind_int64(stmt, 11, certificate->seed);
-    sqlite3_bind_text(stmt, 12, certificate->source_run, -1, SQLITE_STATIC);
+    va_start(args, format);
+    for (int i = 0; format[i]; i++) {
+        if (format[i] == 's') {
+            sqlite3_bind_text(stmt, i + 1, va_arg(args, const char *), -1, SQLITE_TRANSIENT);
+        } else if (format[i] == 'i') {
+            sqlite3_bind_int64(stmt, i + 1, va_arg(args, int64_t));
+        } else {
+            double value = va_arg(args, double);
+            if (!isnan(value))
+                sqlite3_bind_double(stmt, i + 1, value);
+        }
+    }
+    va_end(args);
     rc = sqlite3_step(stmt);
     sqlite3_finalize(stmt);
     return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
+static int certificate_insert(sqlite3 *db, const char *host_key, const struct certificate *one)
+{
+    return certificate_exec(db,
+                            "INSERT INTO certificate VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                            "sssssdiiddddddidds", host_key, one->scope, one->kind,
+                            plan_interleave_name(one->interleave), metric_infos[one->metric].name,
+                            one->margin, one->made_wall_ns, one->aa_pairs, one->aa_lower,
+                            one->aa_upper, one->mde, one->pair_sd, one->held, one->planted,
+                            one->held_pairs, one->held_lower, one->held_upper, one->source_run);
+}
+
+static int certificate_count(sqlite3 *db, const char *host_key, const struct certificate_gate *gate,
+                             int64_t *ret_gates, int64_t *ret_false_fails)
+{
+    sqlite3_stmt *stmt = NULL;
+    int rc = sqlite3_prepare_v2(db,
+                                "SELECT count(*), sum(failed) FROM aa_gate WHERE host_key = ? AND "
+                                "kind = ? AND interleave = ?",
+                                -1, &stmt, NULL);
+    if (rc == SQLITE_OK) {
+        sqlite3_bind_text(stmt, 1, host_key, -1, SQLITE_STATIC);
+        sqlite3_bind_text(stmt, 2, gate->kind, -1, SQLITE_STATIC);
+        sqlite3_bind_text(stmt, 3, plan_interleave_name(gate->interleave), -1, SQLITE_STATIC);
+        rc = sqlite3_step(stmt);
+        if (rc == SQLITE_ROW) {
+            *ret_gates = sqlite3_column_int64(stmt, 0);
+            *ret_false_fails = sqlite3_column_int64(stmt, 1);
+            rc = SQLITE_OK;
+        }
+    }
+    sqlite3_finalize(stmt);
+    return rc;
+}
+
+static int certificate_replace(sqlite3 *db, const char *host_key,
+                               const struct certificate_gate *gate,
+                               const struct certificate *certificates, int count)
+{
+    const char *interleave = plan_interleave_name(gate->interleave);
+    int rc = sqlite3_exec(db, certificate_schema, NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        rc = certificate_exec(
+            db, "DELETE FROM certificate WHERE host_key = ? AND scope = ? AND interleave = ?",
+            "sss", host_key, gate->scope, interleave);
+    if (rc == SQLITE_OK)
+        rc = certificate_exec(db, "INSERT OR REPLACE INTO aa_gate VALUES (?,?,?,?,?,?,?)",
+                              "sssssii", host_key, gate->scope, gate->source_run, gate->kind,
+                              interleave, gate->made_wall_ns, (int64_t)gate->failed);
+    for (int i = 0; i < count && rc == SQLITE_OK; i++)
+        if (!certificates[i].objection)
+            rc = certificate_insert(db, host_key, &certificates[i]);
+    return rc;
+}
+
 static int certificate_try_save(const char *path, const char *host_key,
-                                const struct certificate *certificate, struct error *err)
+                                const struct certificate_gate *gate,
+                                const struct certificate *certificates, int count,
+                                int64_t *ret_gates, int64_t *ret_false_fails, struct error *err)
 {
     sqlite3 *db = NULL;
+    int64_t gates = 0, false_fails = 0;
     int rc = certificate_open(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &db, err);
     if (rc)
         return rc;
     if (sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK ||
-        sqlite3_exec(db, certificate_schema, NULL, NULL, NULL) != SQLITE_OK ||
-        certificate_insert(db, host_key, certificate) != SQLITE_OK ||
+        certificate_replace(db, host_key, gate, certificates, count) != SQLITE_OK ||
+        certificate_count(db, host_key, gate, &gates, &false_fails) != SQLITE_OK ||
         sqlite3_exec(db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
         rc = certificate_error(db, path, "write", err);
     sqlite3_close(db); // rolls back what is open
-    return rc;
+    if (rc)
+        return rc;
+    *ret_gates = gates;
+    *ret_false_fails = false_fails;
+    return 0;
 }
 
-int certificate_save(const char *path, const char *host_key, const struct certificate *certificate,
-                     struct error *err)
+int certificate_save(const char *path, const char *host_key, const struct certificate_gate *gate,
+                     const struct certificate *certificates, int count, int64_t *ret_gates,
+                     int64_t *ret_false_fails, struct error *err)
 {
     int rc = certificate_make_dirs(path, err);
     if (rc)
         return rc;
-    rc = certificate_try_save(path, host_key, certificate, err);
-    if (rc != -EBADMSG)
+    rc = certificate_try_save(path, host_key, gate, certificates, count, ret_gates, ret_false_fails,
+                              err);
+    if (rc != -EBADMSG && rc != -ESTALE)
         return rc;
-    rc = certificate_put_aside(path, err);
-    return rc ? rc : certificate_try_save(path, host_key, certificate, err);
+    rc = certificate_put_aside(path, rc, err);
+    return rc ? rc
+              : certificate_try_save(path, host_key, gate, certificates, count, ret_gates,
+                                     ret_false_fails, err);
 }
 
 static double certificate_double(sqlite3_stmt *stmt, int column)
@@ -210,58 +288,111 @@ static double certificate_double(sqlite3_stmt *stmt, int column)
                                                             : sqlite3_column_double(stmt, column);
 }
 
-static void certificate_read(sqlite3_stmt *stmt, struct certificate *certificate)
+static void certificate_text(sqlite3_stmt *stmt, int column, char to[CERTIFICATE_TEXT])
 {
-    certificate->made_wall_ns = sqlite3_column_int64(stmt, 0);
-    certificate->aa_pairs = sqlite3_column_int64(stmt, 1);
-    certificate->gates = sqlite3_column_int64(stmt, 2);
-    certificate->false_fails = sqlite3_column_int64(stmt, 3);
-    certificate->upper_bound = sqlite3_column_double(stmt, 4);
-    snprintf(certificate->method, sizeof certificate->method, "%s", sqlite3_column_text(stmt, 5));
-    certificate->pair_sd = certificate_double(stmt, 6);
-    certificate->seed = sqlite3_column_int64(stmt, 7);
-    snprintf(certificate->source_run, sizeof certificate->source_run, "%s",
-             sqlite3_column_text(stmt, 8));
+    const char *text = (const char *)sqlite3_column_text(stmt, column);
+    snprintf(to, CERTIFICATE_TEXT, "%s", text ? text : "");
 }
 
-int certificate_find(const char *path, const char *host_key, const char *scope,
-                     enum plan_interleave interleave, struct certificate *ret_certificate,
-                     struct error *err)
+static int certificate_interleave(const char *name)
+{
+    for (int i = 0; name && i < PLAN_INTERLEAVE_COUNT; i++)
+        if (strcmp(name, plan_interleave_name((enum plan_interleave)i)) == 0)
+            return i;
+    return -1;
+}
+
+static int certificate_metric(const char *name)
+{
+    for (int i = 0; name && i < METRIC_COUNT; i++)
+        if (strcmp(name, metric_infos[i].name) == 0)
+            return i;
+    return -1;
+}
+
+bool certificate_read(sqlite3_stmt *stmt, struct certificate *ret_certificate)
+{
+    int interleave = certificate_interleave((const char *)sqlite3_column_text(stmt, 2));
+    int metric = certificate_metric((const char *)sqlite3_column_text(stmt, 3));
+    if (interleave < 0 || metric < 0)
+        return false;
+    const char *objection = (const char *)sqlite3_column_text(stmt, 5);
+    struct certificate one = {.interleave = (enum plan_interleave)interleave,
+                              .metric = (enum metric_id)metric,
+                              .margin = sqlite3_column_double(stmt, 4),
+                              .objection = objection ? xstrdup(objection) : NULL,
+                              .made_wall_ns = sqlite3_column_int64(stmt, 6),
+                              .aa_pairs = sqlite3_column_int64(stmt, 7),
+                              .aa_lower = certificate_double(stmt, 8),
+                              .aa_upper = certificate_double(stmt, 9),
+                              .mde = certificate_double(stmt, 10),
+                              .pair_sd = certificate_double(stmt, 11),
+                              .held = certificate_double(stmt, 12),
+                              .planted = certificate_double(stmt, 13),
+                              .held_pairs = sqlite3_column_int64(stmt, 14),
+                              .held_lower = certificate_double(stmt, 15),
+                              .held_upper = certificate_double(stmt, 16),
+                              .gates = sqlite3_column_int64(stmt, 17),
+                              .false_fails = sqlite3_column_int64(stmt, 18),
+                              .upper_bound = sqlite3_column_double(stmt, 19)};
+    certificate_text(stmt, 0, one.scope);
+    certificate_text(stmt, 1, one.kind);
+    certificate_text(stmt, 20, one.source_run);
+    *ret_certificate = one;
+    return true;
+}
+
+void certificates_free(struct certificate *certificates, int count)
+{
+    for (int i = 0; i < count; i++)
+        free(certificates[i].objection);
+    free(certificates);
+}
+
+static const char certificate_select[] =
+    "SELECT c.scope, c.kind, c.interleave, c.metric, c.margin, NULL, c.made_wall_ns, c.aa_pairs, "
+    "c.aa_lower, c.aa_upper, c.mde, c.pair_sd, c.held, c.planted, c.held_pairs, c.held_lower, "
+    "c.held_upper, count(*), sum(g.failed), 1, c.source_run FROM certificate c JOIN aa_gate g ON "
+    "g.host_key = c.host_key AND g.kind = c.kind AND g.interleave = c.interleave "
+    "WHERE c.host_key = ? GROUP BY c.scope, c.interleave, c.metric "
+    "ORDER BY c.made_wall_ns DESC, c.scope, c.metric";
+
+int certificate_load(const char *path, const char *host_key, struct certificate **ret_certificates,
+                     int *ret_count, struct error *err)
 {
     sqlite3 *db = NULL;
     sqlite3_stmt *stmt = NULL;
-    struct certificate found = {.interleave = interleave};
+    struct certificate *all = NULL, one;
+    int count = 0, step;
     if (access(path, F_OK) < 0)
         return error_set(err, -ENOENT, "this host has no certificate yet ('%s' does not exist)",
                          path);
     int rc = certificate_open(path, SQLITE_OPEN_READONLY, &db, err);
     if (rc)
         return rc;
-    if (sqlite3_prepare_v2(
-            db,
-            "SELECT made_wall_ns, aa_pairs, gates, false_fails, upper_bound, method, pair_sd, "
-            "seed, source_run FROM certificate WHERE host_key = ? AND scope = ? AND "
-            "interleave = ?",
-            -1, &stmt, NULL) != SQLITE_OK) {
+    if (sqlite3_prepare_v2(db, certificate_select, -1, &stmt, NULL) != SQLITE_OK) {
         rc = certificate_error(db, path, "read", err);
     } else {
         sqlite3_bind_text(stmt, 1, host_key, -1, SQLITE_STATIC);
-        sqlite3_bind_text(stmt, 2, scope, -1, SQLITE_STATIC);
-        sqlite3_bind_text(stmt, 3, plan_interleave_name(interleave), -1, SQLITE_STATIC);
-        int step = sqlite3_step(stmt);
-        if (step == SQLITE_ROW)
-            certificate_read(stmt, &found);
-        else if (step == SQLITE_DONE)
-            rc = error_set(err, -ENOENT, "no certificate for this host and turns of %s",
-                           plan_interleave_name(interleave));
-        else
+        while ((step = sqlite3_step(stmt)) == SQLITE_ROW) {
+            if (!certificate_read(stmt, &one))
+                continue;
+            one.upper_bound = binomial_upper_bound(one.false_fails, one.gates, 0.95);
+            all = xrealloc(all, (size_t)(count + 1) * sizeof *all);
+            all[count++] = one;
+        }
+        if (step != SQLITE_DONE)
             rc = certificate_error(db, path, "read", err);
+        else if (!count)
+            rc = error_set(err, -ENOENT, "'%s' holds no certificate of this host", path);
     }
     sqlite3_finalize(stmt);
     sqlite3_close(db);
-    if (rc)
+    if (rc) {
+        certificates_free(all, count);
         return rc;
-    snprintf(found.scope, sizeof found.scope, "%s", scope);
-    *ret_certificate = found;
+    }
+    *ret_certificates = all;
+    *ret_count = count;
     return 0;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A/A runs into certificates, and certificates into runs. Reads the facts of an A/A run; writes its
-// calibration table and the host's file; copies from that file into the calibration table of other
-// runs.
+// A/A runs and control pairs into certificates. Reads the facts of a run; writes its table control
+// and the host's file.
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -13,31 +12,26 @@
 #include "common/clock.h"
 #include "common/strings.h"
 #include "harness/gate/calibration.h"
-#include "harness/gate/certificate.h"
+#include "harness/gate/certify.h"
+#include "harness/gate/control.h"
 #include "harness/gate/gate.h"
-#include "harness/gate/run_facts.h"
 #include "reports/analyse/binomial.h"
-#include "reports/analyse/quantile.h"
-#include "reports/analyse/resplit.h"
 
-enum { CERTIFY_RESPLITS = 299 }; // none failing among 300 gates: at most 1 % (95 %)
-
-static const char certify_insert_sql[] =
-    "INSERT INTO calibration (scope, interleave, made_wall_ns, aa_pairs, gates, false_fails, "
-    "upper_bound, "
-    "method, pair_sd, seed, source_run) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-
-static int certify_insert(struct store *store, const struct certificate *certificate,
-                          const char *scope, struct error *err)
+int certify_insert(struct store *store, const struct certificate *one, const char *scope,
+                   struct error *err)
 {
-    return store_exec(store, err, certify_insert_sql, "ssiiiidsdis", scope,
-                      plan_interleave_name(certificate->interleave), certificate->made_wall_ns,
-                      certificate->aa_pairs, certificate->gates, certificate->false_fails,
-                      certificate->upper_bound, certificate->method, certificate->pair_sd,
-                      certificate->seed, certificate->source_run);
+    return store_exec(
+        store, err,
+        "INSERT INTO control (" CERTIFICATE_COLUMNS
+        ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "ssssdsiiddddddiddiids", scope, one->kind, plan_interleave_name(one->interleave),
+        metric_infos[one->metric].name, one->margin, one->objection, one->made_wall_ns,
+        one->aa_pairs, one->aa_lower, one->aa_upper, one->mde, one->pair_sd, one->held,
+        one->planted, one->held_pairs, one->held_lower, one->held_upper, one->gates,
+        one->false_fails, one->upper_bound, one->source_run);
 }
 
-// What a workload's certificate is looked up by: everything that makes the noise of its pairs.
+// What a workload is known by in the host's file: all that makes the noise of its pairs.
 static int certify_scope(const struct plan *plan, const struct plan_workload *workload, char *scope,
                          size_t size)
 {
@@ -61,118 +55,115 @@ static int certify_scope(const struct plan *plan, const struct plan_workload *wo
     return rc;
 }
 
-// Direct gate and re-splits of one workload. False: too few pairs for the first look.
-static bool certify_workload(const struct run_facts *run, const struct run_workload *workload,
-                             struct certificate *certificate)
+// An A/A gate that failed falsely: by its cells, or, of a run's own control, by its equal sides.
+static bool certify_failed(const struct run_facts *run, const struct cell *cell,
+                           const struct control_result *result)
 {
-    const struct workload_facts *facts = &workload->facts;
-    struct resplit_cell cells[METRIC_COUNT];
-    double *ratios[METRIC_COUNT], *main_ratios;
-    int cell_count = 0, direct_fails = 0, usable = 0;
-    size_t count = (size_t)facts->main_count;
-    if (facts->main_count < (int)run->plan->schedule.looks[0])
-        return false;
-    for (int i = 0; i < workload->cell_count; i++) {
-        const struct cell *cell = &workload->cells[i];
-        if (!cell->gating || !cell->pairs)
-            continue;
-        struct looks_rule rule = {.alpha = run->gate.alpha,
-                                  .look_count = run->plan->schedule.look_count,
-                                  .margin = cell->margin,
-                                  .fail_on_likely = run->gate.fail_on_likely};
-        memcpy(rule.looks, run->plan->schedule.looks, sizeof rule.looks);
-        ratios[cell_count] = xcalloc(count, sizeof(double));
-        workload_facts_ratios(facts->main, facts->main_count, cell->metric, ratios[cell_count]);
-        cells[cell_count] = (struct resplit_cell){rule, ratios[cell_count], facts->main_count};
-        cell_count++;
-        // The screen counts: what confirmation mends afterwards was a false fail all the same.
-        direct_fails |= cell->look >= 0 &&
-                        (cell->verdict == CELL_FAIL || cell->confirmed >= 0 || cell->want_confirm);
-    }
-    if (cell_count) {
-        main_ratios = xcalloc(count, sizeof *main_ratios);
-        workload_facts_ratios(facts->main, facts->main_count, cells_main_metric(facts),
-                              main_ratios);
-        for (size_t i = 0; i < count; i++)
-            if (!isnan(main_ratios[i]))
-                main_ratios[usable++] = main_ratios[i];
-        *certificate = (struct certificate){
-            .interleave = facts->interleave,
-            .aa_pairs = facts->main_count,
-            .gates = 1 + CERTIFY_RESPLITS,
-            .false_fails = direct_fails + resplit_false_fails(cells, cell_count, CERTIFY_RESPLITS,
-                                                              run->plan->schedule.seed),
-            .pair_sd = quantile_sd(main_ratios, (size_t)usable),
-            .seed = (int64_t)run->plan->schedule.seed};
-        free(main_ratios);
-    }
-    for (int i = 0; i < cell_count; i++)
-        free(ratios[i]);
-    return cell_count > 0;
+    if (run->aa) // the screen counts: what confirmation mends afterwards was a false fail all the same
+        return cell->look >= 0 &&
+               (cell->verdict == CELL_FAIL || cell->confirmed >= 0 || cell->want_confirm);
+    return result->aa.has_bounds && result->aa.lower > log1p(cell->margin);
 }
 
-static void certify_finish(const struct run_facts *run, struct certificate *certificate,
-                           const char *scope)
+static struct certificate certify_cell(const struct run_facts *run,
+                                       const struct run_workload *workload,
+                                       const struct control_pairs *pairs, const struct cell *cell,
+                                       bool *failed)
 {
-    snprintf(certificate->scope, sizeof certificate->scope, "%s", scope);
-    snprintf(certificate->method, sizeof certificate->method, "re-split");
-    snprintf(certificate->source_run, sizeof certificate->source_run, "%s", run->uuid);
-    certificate->made_wall_ns = clock_wall_ns();
-    certificate->upper_bound =
-        binomial_upper_bound(certificate->false_fails, certificate->gates, 0.95);
+    struct control_result result = control_of_cell(run, workload, pairs, cell);
+    *failed = *failed || certify_failed(run, cell, &result);
+    struct certificate one = {
+        .interleave = workload->facts.interleave,
+        .metric = cell->metric,
+        .margin = cell->margin,
+        .objection = result.state == CONTROL_CERTIFIED
+                         ? NULL
+                         : control_objection(&result, run, cell->margin),
+        .made_wall_ns = clock_wall_ns(),
+        .aa_pairs = result.aa_pairs,
+        .aa_lower = result.aa.has_bounds ? result.aa.lower : NAN,
+        .aa_upper = result.aa.has_bounds ? result.aa.upper : NAN,
+        .mde = result.mde,
+        .pair_sd = result.pair_sd,
+        .held = result.felt ? pairs->share : NAN,
+        .planted = result.planted,
+        .held_pairs = result.held_pairs,
+        .held_lower = result.held.has_bounds ? result.held.lower : NAN,
+        .held_upper = result.held.has_bounds ? result.held.upper : NAN,
+    };
+    calibration_kind(&workload->facts, one.kind);
+    snprintf(one.source_run, sizeof one.source_run, "%s", run->uuid);
+    return one;
 }
 
-// Into the run and into the host's file. Without a writable state directory the run still has it.
-static int certify_keep(struct store *store, const struct run_facts *run,
-                        const struct certificate *certificate, const char *name, struct error *err)
+// Into the host's file. Without a writable state directory the run still has it.
+static void certify_save(struct store *store, const struct run_facts *run,
+                         const struct certificate_gate *gate, struct certificate *certificates,
+                         int count)
 {
     struct error local = {0};
-    int rc = certify_insert(store, certificate, name, err);
-    if (rc)
-        return rc;
+    int64_t gates = 1, false_fails = gate->failed;
     char *path = certificate_path();
     if (!path)
         store_note(store, "warning",
-                   "the certificate is kept in this run only: no HOME, XDG_STATE_HOME or "
+                   "what the control showed is kept in this run only: no HOME, XDG_STATE_HOME or "
                    "UPGATE_STATE_DIR");
-    else if (certificate_save(path, run->host_key, certificate, &local))
-        store_note(store, "warning", "the certificate is kept in this run only: %s", local.text);
+    else if (certificate_save(path, run->host_key, gate, certificates, count, &gates, &false_fails,
+                              &local))
+        store_note(store, "warning", "what the control showed is kept in this run only: %s",
+                   local.text);
     free(path);
-    return 0;
+    for (int i = 0; i < count; i++) {
+        certificates[i].gates = gates;
+        certificates[i].false_fails = false_fails;
+        certificates[i].upper_bound = binomial_upper_bound(false_fails, gates, 0.95);
+    }
 }
 
-static int certify_all(struct store *store, const struct run_facts *run, struct error *err)
+static void certify_tell(struct store *store, const struct workload_facts *facts,
+                         const struct certificate *certificates, int count)
 {
-    struct certificate host[PLAN_INTERLEAVE_COUNT] = {0}, one;
-    int rc = store_exec(store, err, "DELETE FROM calibration WHERE source_run = ?", "s", run->uuid);
-    for (int i = 0; i < run->workload_count && rc == 0; i++) {
-        const struct workload_facts *facts = &run->workloads[i].facts;
-        char scope[CERTIFICATE_TEXT];
-        if (!certify_workload(run, &run->workloads[i], &one)) {
-            store_note(
-                store, "warning",
-                "workload '%s' gives no certificate: %d valid pairs, the first look is at %d",
-                facts->name, facts->main_count, (int)run->plan->schedule.looks[0]);
-            continue;
-        }
-        struct certificate *sum = &host[one.interleave];
-        sum->interleave = one.interleave;
-        sum->aa_pairs += one.aa_pairs;
-        sum->gates += one.gates;
-        sum->false_fails += one.false_fails;
-        sum->pair_sd = sum->pair_sd > one.pair_sd ? sum->pair_sd : one.pair_sd; // the noisiest
-        sum->seed = one.seed;
-        if (facts->plan && certify_scope(run->plan, facts->plan, scope, sizeof scope) == 0) {
-            certify_finish(run, &one, scope);
-            rc = certify_keep(store, run, &one, facts->name, err);
-        }
+    for (int i = 0; i < count; i++)
+        if (certificates[i].objection)
+            store_note(store, "warning", "workload '%s' gives no certificate for %s: %s",
+                       facts->name, metric_infos[certificates[i].metric].name,
+                       certificates[i].objection);
+}
+
+static int certify_workload(struct store *store, const struct run_facts *run,
+                            const struct run_workload *workload, struct error *err)
+{
+    const struct workload_facts *facts = &workload->facts;
+    struct control_pairs pairs;
+    struct certificate *all = xcalloc(METRIC_COUNT, sizeof *all);
+    char scope[CERTIFICATE_TEXT] = "", kind[CERTIFICATE_TEXT];
+    bool failed = false;
+    int count = 0, rc = control_pairs_load(store, facts, &pairs, err);
+    if (rc) {
+        free(all);
+        return rc;
     }
-    for (int i = 0; i < PLAN_INTERLEAVE_COUNT && rc == 0; i++) {
-        if (!host[i].gates)
-            continue;
-        certify_finish(run, &host[i], "host");
-        rc = certify_keep(store, run, &host[i], "host", err);
+    for (int i = 0; i < workload->cell_count; i++)
+        if (workload->cells[i].gating)
+            all[count++] = certify_cell(run, workload, &pairs, &workload->cells[i], &failed);
+    control_pairs_clear(&pairs);
+    for (int i = 0; i < count; i++)
+        if (failed && !all[i].objection)
+            all[i].objection = xstrdup("the gate failed on equal sides, and so certifies nothing");
+    calibration_kind(facts, kind);
+    // Only a gate that came to an answer counts as one.
+    bool judged = count && all[0].aa_pairs >= (int64_t)run->plan->schedule.looks[0];
+    if (judged && facts->plan && certify_scope(run->plan, facts->plan, scope, sizeof scope) == 0) {
+        for (int i = 0; i < count; i++)
+            snprintf(all[i].scope, sizeof all[i].scope, "%s", scope);
+        struct certificate_gate gate = {scope, kind, run->uuid, facts->interleave,
+                                        clock_wall_ns(), failed};
+        certify_save(store, run, &gate, all, count);
     }
+    certify_tell(store, facts, all, count);
+    for (int i = 0; i < count && rc == 0; i++)
+        rc = certify_insert(store, &all[i], facts->name, err);
+    certificates_free(all, count);
     return rc;
 }
 
@@ -182,77 +173,17 @@ int gate_certify(struct store *store, struct error *err)
     int rc = run_facts_load(store, NULL, FACTS_FROM_ROWS, &run, err);
     if (rc)
         return rc;
-    if (run.aa) {
-        run_facts_judge(store, &run);
-        rc = store_begin(store, err);
-        if (rc == 0)
-            rc = certify_all(store, &run, err);
-        if (rc == 0)
-            rc = store_commit(store, err);
-        else
-            store_rollback(store);
-    } else {
-        rc =
-            error_set(err, -EINVAL, "'%s' is no A/A run: a certificate comes from `upgate ab --aa`",
-                      store_path(store));
-    }
+    run_facts_judge(store, &run);
+    rc = store_begin(store, err);
+    if (rc == 0)
+        rc = store_exec(store, err, "DELETE FROM control WHERE source_run = ?", "s", run.uuid);
+    for (int i = 0; i < run.workload_count && rc == 0; i++)
+        if (run.aa || control_pairs_count(&run.workloads[i].facts))
+            rc = certify_workload(store, &run, &run.workloads[i], err);
+    if (rc == 0)
+        rc = store_commit(store, err);
+    else
+        store_rollback(store);
     run_facts_clear(&run);
     return rc;
-}
-
-// The certificate of this scope, valid or not, into the run. 1: valid; 0: not (*ret_why); -errno.
-static int certify_load(struct store *store, const struct run_facts *run, const char *scope,
-                        const char *name, enum plan_interleave interleave, char **ret_why,
-                        struct error *err)
-{
-    struct certificate found;
-    struct error local = {0};
-    char *path = certificate_path();
-    int rc =
-        path ? certificate_find(path, run->host_key, scope, interleave, &found, &local) : -ENOENT;
-    if (!path)
-        snprintf(local.text, sizeof local.text,
-                 "no HOME, XDG_STATE_HOME or UPGATE_STATE_DIR to look in");
-    free(path);
-    if (rc) {
-        *ret_why = xstrdup(local.text);
-        return 0;
-    }
-    *ret_why = calibration_objection(&run->gate, found.made_wall_ns, run->started_wall_ns,
-                                     found.upper_bound);
-    rc = store_exec(
-        store, err,
-        "DELETE FROM calibration WHERE scope = ? AND interleave = ? AND made_wall_ns <= ?", "ssi",
-        name, plan_interleave_name(interleave), found.made_wall_ns);
-    if (rc == 0)
-        rc = certify_insert(store, &found, name, err);
-    return rc ? rc : !*ret_why;
-}
-
-int gate_load_certificate(struct store *store, int64_t workload_id, enum plan_interleave interleave,
-                          bool *ret_covered, char **ret_why, struct error *err)
-{
-    struct run_facts run;
-    char scope[CERTIFICATE_TEXT], *why = NULL, *why_host = NULL;
-    int rc = run_facts_load(store, NULL, FACTS_CACHED, &run, err);
-    if (rc)
-        return rc;
-    const struct workload_facts *facts = NULL;
-    for (int i = 0; i < run.workload_count; i++)
-        if (run.workloads[i].facts.id == workload_id)
-            facts = &run.workloads[i].facts;
-    if (!facts)
-        rc = error_set(err, -ENOENT, "store '%s' has no workload %lld", store_path(store),
-                       (long long)workload_id);
-    if (rc == 0 && facts->plan && certify_scope(run.plan, facts->plan, scope, sizeof scope) == 0)
-        rc = certify_load(store, &run, scope, facts->name, interleave, &why, err);
-    if (rc == 0)
-        rc = certify_load(store, &run, "host", "host", interleave, &why_host, err);
-    *ret_covered = rc == 1;
-    *ret_why = rc == 0 ? why_host : NULL; // what a person would mend first is the host's
-    if (rc != 0)
-        free(why_host);
-    free(why);
-    run_facts_clear(&run);
-    return rc < 0 ? rc : 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gate: raw rows of the store in, cells and verdict out. Called by the run loop between pairs (what
 // is still undecided?) and at the end; by `upgate gate` at any time later, with the same answer.
-// Reads tables run, side, workload, pair, launch, block, step, loss, tensor, ledger, calibration; rewrites the derived ones.
+// Reads tables run, side, workload, pair, launch, block, step, loss, tensor, ledger, control; rewrites the derived ones.
 #ifndef UPGATE_HARNESS_GATE_GATE_H
 #define UPGATE_HARNESS_GATE_GATE_H
 
@@ -40,12 +40,18 @@ struct gate_glance {
 };
 int gate_glance(struct store *store, int64_t workload_id, struct gate_glance *ret_cells, int max);
 
-// A certificate from an A/A run's store (run.kind = 'aa'), saved in the host's state directory.
+// What the control of a workload still needs, when gate_need wants nothing more: pairs of the baseline
+// against itself, plain ("main", of an A/A run) or with side b held longer ("control"). Certificates of
+// the host's file that cover its cells are copied into the run's table control.
+struct gate_control {
+    struct gate_need need;
+    double share; // by which side b is to be held longer; 0: it is not, nothing gated would feel it
+    bool frozen;  // by standing still in its turns: it makes no step calls that could wait
+};
+int gate_control_need(struct store *store, int64_t workload_id, struct gate_control *ret_control,
+                      struct error *err);
+// At the end of a run: what its A/A and control pairs show, into its table control and, as far as they
+// are certificates, into the file in the host's state directory.
 int gate_certify(struct store *store, struct error *err);
-// Look up the host's state directory for a certificate of this workload, else of scope 'host', for this
-// interleave (they differ in what they prove), and copy it into the run's calibration table.
-// *ret_covered: a valid one was found; else *ret_why says what is wrong (caller frees; may be NULL).
-int gate_load_certificate(struct store *store, int64_t workload_id, enum plan_interleave interleave,
-                          bool *ret_covered, char **ret_why, struct error *err);
 
 #endif

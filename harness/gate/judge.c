@@ -23,7 +23,7 @@ static int judge_trust(struct store *store, bool *ret_ok, char **ret_breach, str
         "SELECT g.producer, g.kind, g.dropped, coalesce(g.detail, 'no detail') FROM ledger g "
         "LEFT JOIN launch l ON l.id = g.launch_id LEFT JOIN pair p ON p.id = l.pair_id "
         "WHERE g.breach <> 0 AND (g.launch_id IS NULL OR (p.state = 'valid' AND p.phase IN "
-        "('main', 'confirm'))) "
+        "('main', 'confirm', 'control'))) "
         "ORDER BY g.id",
         "");
     if (!stmt)

@@ -12,7 +12,7 @@
 
 static const char *const pair_fate_names[PAIR_FATE_COUNT] = {"valid", "void", "failed"};
 static const char *const pair_phase_names[PAIR_PHASE_COUNT] = {"pilot", "main", "confirm", "anchor",
-                                                               "traced"};
+                                                               "traced", "control"};
 static const char *const launch_fate_names[LAUNCH_FATE_COUNT] = {
     "", "ok", "crashed", "timeout", "oom", "not_started", "stopped", "", ""};
 

@@ -31,6 +31,7 @@ enum pair_phase { // pair.phase
     PAIR_PHASE_CONFIRM,
     PAIR_PHASE_ANCHOR,
     PAIR_PHASE_TRACED,
+    PAIR_PHASE_CONTROL, // side b is the baseline too, held longer
     PAIR_PHASE_COUNT
 };
 

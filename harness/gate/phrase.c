@@ -57,3 +57,14 @@ char *phrase_interval(char *buf, size_t size, double ratio, double lower, double
         snprintf(buf, size, "%.4f (%.4f to %.4f)", ratio, lower, upper);
     return buf;
 }
+
+char *phrase_change(char *buf, size_t size, const struct interval *interval)
+{
+    double estimate = 100 * expm1(interval->estimate);
+    if (interval->has_bounds)
+        snprintf(buf, size, "%+.2f %% (%+.2f to %+.2f %%)", estimate, 100 * expm1(interval->lower),
+                 100 * expm1(interval->upper));
+    else
+        snprintf(buf, size, "%+.2f %%", estimate);
+    return buf;
+}

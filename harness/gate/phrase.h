@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "contracts/metrics.h"
+#include "reports/analyse/signed_rank.h"
 
 enum { PHRASE_SIZE = 160 };
 
@@ -14,6 +15,8 @@ enum { PHRASE_SIZE = 160 };
 char *phrase_ratio(char *buf, size_t size, enum metric_id metric, double ratio);
 // "1.0512 (1.0461 to 1.0563)"; without bounds "1.0512".
 char *phrase_interval(char *buf, size_t size, double ratio, double lower, double upper);
+// "+1.9 % (+1.7 to +2.1 %)": an oriented interval of log ratios; positive = worse.
+char *phrase_change(char *buf, size_t size, const struct interval *interval);
 // "2 %", "0.5 %".
 char *phrase_fraction(char *buf, size_t size, double fraction);
 

@@ -160,8 +160,8 @@ static void summary_inconclusive(const struct summary_input *input,
     else if (!input->calibration->covered)
         strbuf_add(
             text,
-            "%s; %s %d gated cell%s within the margins, but how often a gate fails falsely here is "
-            "not known",
+            "%s; %s %d gated cell%s within the margins, but no control shows that a regression "
+            "would be seen",
             input->calibration->note, count->gated == 1 ? "the" : "all", count->gated,
             count->gated == 1 ? " is" : "s are");
     int cells = count->of[CELL_INCONCLUSIVE] - (cell && input->trust_ok && !finding);

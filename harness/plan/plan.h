@@ -18,8 +18,8 @@ enum plan_mode { PLAN_MODE_TRAIN, PLAN_MODE_INFER, PLAN_MODE_COMMAND, PLAN_MODE_
 enum plan_confirm { PLAN_CONFIRM_AUTO, PLAN_CONFIRM_ALWAYS, PLAN_CONFIRM_NEVER,
                     PLAN_CONFIRM_COUNT }; // AUTO: with 10 gating cells or more
 enum plan_parity { PLAN_PARITY_FP64_ANCHORED, PLAN_PARITY_OFF, PLAN_PARITY_COUNT };
-enum plan_calibrate { // what to do on a host without a valid certificate
-    PLAN_CALIBRATE_AUTO,    // run a short A/A calibration of the host first
+enum plan_calibrate { // what to do where no certificate covers cells that pass
+    PLAN_CALIBRATE_AUTO,    // run a control at the end
     PLAN_CALIBRATE_REQUIRE, // no certificate: never pass
     PLAN_CALIBRATE_COUNT
 };

@@ -149,9 +149,10 @@ static const struct field plan_parity_fields[] = {
     END};
 
 static const struct field plan_calibration_fields[] = {
-    ROW("bound", FIELD_FRACTION, calibration_bound, .default_text = "5%", .min = 0, .max = 1,
+    ROW("bound", FIELD_FRACTION, calibration_bound, .default_text = "100%", .min = 0, .max = 1,
         .above_min = true,
-        .help = "a certificate counts when its 95 % upper bound on false fails is at most this"),
+        .help = "a certificate counts when its 95 % upper bound on false fails is at most this; one "
+                "needs 59 A/A runs of that kind for 5 %"),
     ROW("age", FIELD_DURATION, calibration_age_ns, .json = "age_ns", .default_text = "30d",
         .min = 60e9, .max = 36500.0 * 86400e9, .help = "older certificates do not count"),
     END};
@@ -175,8 +176,8 @@ const struct field plan_gate_fields[] = {
      .help = "the numerical gate"},
     ROW("calibrate", FIELD_CHOICE, calibrate, .choices = plan_calibrate_names,
         .default_text = "auto",
-        .help = "on a host without a valid certificate: `auto` makes one first, `require` never "
-                "passes"),
+        .help = "where no certificate covers cells that pass: `auto` runs a control at the end, "
+                "`require` never passes"),
     {.key = "calibration", .kind = FIELD_MAP, .fields = plan_calibration_fields,
      .help = "which certificates count"},
     END};

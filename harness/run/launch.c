@@ -434,7 +434,8 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
     uint64_t slots = spec->workload->ranks * 2;
     struct reader_opts opts = {.slot_count = (uint32_t)(slots < LAUNCH_SLOTS_MIN ? LAUNCH_SLOTS_MIN
                                                         : slots > UG_STEP_SLOTS_MAX ? UG_STEP_SLOTS_MAX
-                                                                                    : slots)};
+                                                                                    : slots),
+                               .control_ppm = spec->control_ppm};
     cpu_set_t cpus = launch_cpus(env, spec->workload);
     host_join_cpus(&cpus);
     launch->oom_kills_before = spec->oom_kills;

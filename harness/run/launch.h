@@ -42,6 +42,7 @@ struct launch_spec {
     void (*on_start)(void *arg, int side_idx, pid_t pid);
     void *arg;
     int side_idx;
+    uint32_t control_ppm; // positive control: each of its steps takes so much longer; 0 = none
     const struct inject *inject; // of a traced launch whose GPU side is recorded, else NULL
     uint32_t inject_kinds;       // enum ug_spool_want
 };
@@ -78,6 +79,7 @@ struct launch {
     int64_t unstopped_steal_ns;      // of the machine, at that moment
     bool unlooked;                   // was told to stop, and nobody has looked yet whether it has
     int64_t look_weight;             // turns that the look at this one stands for
+    int64_t control_ns;              // of active_ns: frozen for a control
     int64_t cpu_ns;          // at the end; -1 = not told
     int64_t peak_memory_bytes; // -1 = it was too short to be seen
     int64_t before_exec_bytes; // resident then, as a copy of us: the exit status counts that too

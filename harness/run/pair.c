@@ -150,12 +150,37 @@ static bool pair_wait_held(struct pair_run *run, int side, uint32_t slots)
     }
 }
 
+// The positive control of a side that is not held longer by its step calls: it stands still for a share
+// of what it has been active since it had `active_ns` behind it, and that counts as active. Left frozen.
+static void pair_control(struct pair_run *run, int side, int64_t active_ns)
+{
+    struct launch *launch = run->pair->launches[side];
+    if (!run->spec->control_ppm || !run->spec->control_frozen || side != 1)
+        return;
+    double more_ns = 1e-6 * run->spec->control_ppm * (double)(launch_active_ns(launch) - active_ns);
+    launch_suspend(launch, PAIR_SLICE_PATIENCE_NS);
+    int64_t from_ns = clock_monotonic_ns();
+    clock_sleep_until_ns(from_ns + (int64_t)more_ns);
+    int64_t slept_ns = clock_monotonic_ns() - from_ns;
+    launch->active_ns += slept_ns;
+    launch->control_ns += slept_ns;
+    if (launch->pid <= 0)
+        launch->ended_ns += slept_ns;
+}
+
 static bool pair_wait_end(struct pair_run *run, int side)
 {
     struct launch *launch = run->pair->launches[side];
-    while (!launch_wait(launch, clock_monotonic_ns() + PAIR_LOOK_NS)) {
-        if (!pair_patience(run, side))
+    bool ended = false;
+    while (!ended) {
+        int64_t active_ns = launch_active_ns(launch);
+        ended = launch_wait(launch, clock_monotonic_ns() + PAIR_LOOK_NS);
+        if (!ended && !pair_patience(run, side))
             return false;
+        pair_control(run, side, active_ns);
+        if (ended)
+            break;
+        launch_resume(launch);
         pair_drain(run, side);
     }
     return launch->state == LAUNCH_OK;
@@ -195,7 +220,10 @@ static int pair_start(struct pair_run *run, int side, struct error *err)
                                       .inject = spec->inject,
                                       .inject_kinds = spec->inject_kinds,
                                       .arg = spec->arg,
-                                      .side_idx = side};
+                                      .side_idx = side,
+                                      .control_ppm = side == 1 && !spec->control_frozen
+                                                         ? spec->control_ppm
+                                                         : 0};
     // Sides that are alive together have one window, and neither is foreign to the other in it.
     if (!run->before.at_ns || spec->interleave == PLAN_INTERLEAVE_LAUNCHES)
         host_read(&run->before);
@@ -224,6 +252,24 @@ static void pair_finish_launch(struct pair_run *run, int side)
         pair->has_steps = true;
 }
 
+// By how much side b was held longer: of ranks, which wait for each other, the one that waited most.
+static void pair_describe_control(const struct pair_run *run, json_t *covariates)
+{
+    const struct launch *launch = run->pair->launches[1];
+    int64_t wait_ns = launch->control_ns, cpu_ns = 0;
+    struct reader_slot slot;
+    for (uint32_t i = 0; i < reader_slot_count(launch->reader); i++) {
+        if (reader_slot(launch->reader, i, &slot))
+            continue;
+        wait_ns = (int64_t)slot.control_wait_ns > wait_ns ? (int64_t)slot.control_wait_ns : wait_ns;
+        cpu_ns += (int64_t)slot.control_cpu_ns;
+    }
+    json_object_set_new(covariates, "control_ppm", json_integer(run->spec->control_ppm));
+    json_object_set_new(covariates, "control_frozen", json_boolean(run->spec->control_frozen));
+    json_object_set_new(covariates, "control_wait_ns", json_integer(wait_ns));
+    json_object_set_new(covariates, "control_cpu_ns", json_integer(cpu_ns));
+}
+
 // What happened to the machine around a launch, once all that ran in the window have ended.
 static void pair_describe(struct pair_run *run, int side, const struct host_reading *after)
 {
@@ -240,6 +286,8 @@ static void pair_describe(struct pair_run *run, int side, const struct host_read
     json_object_set_new(pair->covariates[side], "machine_read_ns", json_integer(launch->machine_read_ns));
     json_object_set_new(pair->covariates[side], "overlap_ns", json_integer(launch->overlap_ns));
     json_object_set_new(pair->covariates[side], "overlap_steal_ns", json_integer(launch->overlap_steal_ns));
+    if (side == 1 && run->spec->control_ppm)
+        pair_describe_control(run, pair->covariates[side]);
 }
 
 // Whoever has not been finished yet: both, or the one whose turn of launches it was.
@@ -521,13 +569,14 @@ static void pair_slice(struct pair_run *run, int side)
 {
     struct launch *launch = run->pair->launches[side];
     bool alone = run->pair->launches[!side]->pid <= 0;
-    int64_t begin_ns = clock_monotonic_ns();
+    int64_t begin_ns = clock_monotonic_ns(), active_ns = launch_active_ns(launch);
     launch_resume(launch);
     int64_t slice = alone ? PAIR_LOOK_NS : run->spec->plan->schedule.block_ns;
     bool ended = launch_wait(launch, clock_monotonic_ns() + slice) || !pair_patience(run, side);
     pair_note_turn(run, side, run->couple % 2 == 0, begin_ns, clock_monotonic_ns());
     if (!ended && !alone)
         launch_suspend(launch, PAIR_SLICE_PATIENCE_NS);
+    pair_control(run, side, active_ns);
     if (ended && run->pair->state != PAIR_STOPPED && launch->state != LAUNCH_OK)
         pair_fail_launch(run, side);
     pair_drain(run, side);

@@ -35,6 +35,10 @@ struct pair_spec {
     double rate_per_s;
     const char *dtype;
     int sides; // bit mask of the sides that run: 3, or one alone (anchor, capacity)
+    // Positive control: side b takes longer by this share, in parts per million; 0 = none. By its step
+    // calls, or (frozen) standing still in its own turns, which count for it.
+    uint32_t control_ppm;
+    bool control_frozen;
     // Called while `side` is held after its first step, with the process that makes the steps. NULL ok.
     void (*on_held)(void *arg, int side, pid_t pid);
     void (*on_tick)(void *arg); // now and then, from the waiting loop; NULL ok

@@ -336,16 +336,6 @@ static void session_close(struct session *session)
 
 // --- the loop -------------------------------------------------------------------------------------
 
-// Once a workload and session, as soon as it is known how it takes turns.
-static int session_calibrate(struct session *session, struct session_workload *workload,
-                             struct error *err)
-{
-    if (session->aa || workload->calibrated || workload->interleave == PLAN_INTERLEAVE_AUTO)
-        return 0;
-    workload->calibrated = true;
-    return calibrate_ensure(session, workload, err);
-}
-
 static int session_workload_look(struct session *session, int idx, bool *ret_ran, struct error *err)
 {
     struct session_workload *workload = &session->workloads[idx];
@@ -372,8 +362,6 @@ static int session_workload_look(struct session *session, int idx, bool *ret_ran
             rc = gate_next_steps(session->store, workload->id, workload->plan->steps, &workload->steps, err);
         if (rc == 0)
             rc = session_parity(session, workload, err);
-        if (rc == 0)
-            rc = session_calibrate(session, workload, err);
     }
     return rc;
 }
@@ -391,11 +379,9 @@ static int session_loop(struct session *session, struct error *err)
             again |= ran;
         }
     }
-    // A resumed run may have had nothing left to do but this.
     int rc = 0;
-    for (int i = 0; i < session->plan->workload_count && rc == 0 && !session_stop; i++)
-        if (!session->workloads[i].broken)
-            rc = session_calibrate(session, &session->workloads[i], err);
+    for (int i = 0; i < session->plan->workload_count && rc == 0; i++)
+        rc = calibrate_workload(session, &session->workloads[i], err);
     return rc;
 }
 
@@ -403,7 +389,7 @@ static int session_finish(struct session *session, enum exit_code *ret_exit, str
 {
     const char *state = session_stop ? "interrupted" : "done";
     int rc = session_store_state(session->store, state, false, err);
-    if (rc == 0 && session->aa && !session_stop)
+    if (rc == 0 && !session_stop)
         rc = gate_certify(session->store, err);
     if (rc == 0)
         rc = gate_judge(session->store, NULL, ret_exit, err);

@@ -30,7 +30,6 @@ struct session_workload {
     int64_t look_target;  // valid pairs at which the other workloads have their turn
     int failures;         // in a row
     bool broken;          // given up
-    bool calibrated;      // a certificate was looked for
     bool steps_seen;      // a launch of it made step calls
     uint64_t voids;
     int64_t pair_ns_sum;
@@ -49,7 +48,6 @@ struct session {
     struct session_workload *workloads;
     json_t *process_facts[PLAN_SIDES]; // fingerprint_process of the held process
     bool fingerprinted[PLAN_SIDES];
-    bool calibration_tried[PLAN_INTERLEAVE_COUNT];
     bool traced_told; // why launches are not traced, or not wholly
     // What the display shows.
     int workload_idx;
@@ -66,6 +64,9 @@ extern volatile int session_stop; // set by SIGINT, SIGTERM, SIGHUP
 // the session ends with this error.
 int session_pair(struct session *session, struct session_workload *workload, const char *phase,
                  struct error *err);
+// A pair of the baseline against itself, side b held longer.
+int session_pair_control(struct session *session, struct session_workload *workload,
+                         const struct gate_control *control, struct error *err);
 // The open-loop request rate of an inference workload: half of what the baseline can do.
 int session_find_rate(struct session *session, struct session_workload *workload, struct error *err);
 // Launches of the baseline alone that parity asks for after this pair: its float64 anchor, a seed run twice.

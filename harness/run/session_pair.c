@@ -223,6 +223,27 @@ static int session_start_error(const struct pair *pair, struct error *err)
     return error_set(err, -ENOEXEC, "%s", text);
 }
 
+int session_pair_control(struct session *session, struct session_workload *workload,
+                         const struct gate_control *control, struct error *err)
+{
+    int64_t idx = session_next_idx(session, workload, "control");
+    struct pair_spec spec = session_spec(session, workload, "control", idx);
+    struct plan equal = *session->plan; // as it is, but for the side that is the baseline twice
+    equal.sides[1] = equal.sides[0];
+    spec.plan = &equal;
+    spec.on_held = NULL;
+    spec.control_ppm = (uint32_t)lround(1e6 * control->share);
+    spec.control_frozen = control->frozen;
+    struct pair *pair = NULL;
+    int rc = pair_run(&session->env, &spec, &pair, err);
+    if (rc)
+        return rc;
+    if (pair->state != PAIR_STOPPED)
+        rc = session_store_result(session, workload, "control", idx, &spec, pair, err);
+    pair_free(&session->env, pair);
+    return rc;
+}
+
 int session_pair(struct session *session, struct session_workload *workload, const char *phase,
                  struct error *err)
 {

@@ -15,7 +15,7 @@
 
 struct session_pair_row {
     int64_t workload_id;
-    const char *phase; // main, confirm, pilot, anchor, traced
+    const char *phase; // main, confirm, pilot, anchor, traced, control
     int64_t idx;
     const char *state;  // valid, void, failed
     const char *reason; // NULL when valid

@@ -74,6 +74,7 @@ static int plan_header(struct ug_step_header *ret_header, const struct reader_op
         .ring_records = power_of_two(records),
         .ring_bytes = power_of_two(bytes),
         .harness_pid = (uint32_t)getpid(),
+        .control_ppm = opts->control_ppm,
     };
     ret_header->rings_offset =
         align(UG_STEP_HEADER_BYTES + slot_count * sizeof(struct ug_step_slot));
@@ -313,6 +314,8 @@ int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_sl
         .state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE),
         .steps = __atomic_load_n(&slot->steps, __ATOMIC_ACQUIRE),
         .hold_count = __atomic_load_n(&slot->hold_count, __ATOMIC_RELAXED),
+        .control_wait_ns = __atomic_load_n(&slot->control_wait_ns, __ATOMIC_RELAXED),
+        .control_cpu_ns = __atomic_load_n(&slot->control_cpu_ns, __ATOMIC_RELAXED),
         .hold_begin_ns = __atomic_load_n(&slot->hold_begin_ns, __ATOMIC_RELAXED),
         .hold_tid = slot->pid_namespace == reader->pid_namespace
                         ? __atomic_load_n(&slot->hold_tid, __ATOMIC_RELAXED)

@@ -26,6 +26,7 @@ struct reader_opts {
     uint64_t ring_records; // of a slot, rounded up to a power of two; 0 = 65536 (4 MiB)
     uint64_t ring_bytes;   // of a slot, rounded up likewise; 0 = 8 MiB, at least 64 KiB
     bool open;             // true: processes run free; false: each is held at its first step
+    uint32_t control_ppm;  // positive control: every step takes so much longer; 0 = none
 };
 
 struct reader_slot {
@@ -40,6 +41,7 @@ struct reader_slot {
     uint32_t hold_tid;      // the thread of it; 0 = not told: none yet, another pid namespace, an older writer
     uint64_t claim_ns;      // of the first step call
     uint64_t start_ticks;   // as /proc/PID/stat
+    uint64_t control_wait_ns, control_cpu_ns; // by which a control made its steps longer so far
 };
 
 // Every count is since the claim. seen = kept + dropped.

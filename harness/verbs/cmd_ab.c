@@ -30,7 +30,7 @@ static const struct option_spec ab_options[] = {
     {NULL, 'b', "candidate", OPTION_TEXT, "PYTHON", NULL, "the plan's",
      "interpreter (or program) of the new stack", offsetof(struct ab_values, candidate), 0, 0, 0},
     {NULL, 0, "aa", OPTION_FLAG, NULL, NULL, NULL,
-     "run the baseline against itself, and keep the result as this host's certificate",
+     "run the baseline against itself, plain and held longer; keep what that shows as this host's certificate",
      offsetof(struct ab_values, aa), 0, 0, 0},
     {"Run", 0, "resume", OPTION_TEXT, "RUN.db", NULL, NULL,
      "go on with an interrupted run: its plan, its pairs, its coin flips",

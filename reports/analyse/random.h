@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small generator for re-splits and simulations: the same seed gives the same numbers on every
+// A small generator for simulations: the same seed gives the same numbers on every
 // machine. Not for secrets, and not what the schedule flips its coins with.
 #ifndef UPGATE_ANALYSE_RANDOM_H
 #define UPGATE_ANALYSE_RANDOM_H

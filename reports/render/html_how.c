@@ -133,10 +133,11 @@ static const struct how how_texts[] = {
      "Every producer of data counts what it saw and what it had to drop. A loss that could change "
      "the verdict makes it inconclusive.\n\n"
      "`sqlite3 RUN.db \"select * from v_ledger\"`"},
-    {"calibration", "False alarms", true,
-     "How often this machine fails a comparison of a version with itself was measured by `upgate "
-     "ab --aa`; the bound is the upper end of "
-     "a 95 % interval on that rate.\n\nTable calibration."},
+    {"calibration", "Would it have been seen?", true,
+     "Pairs of the baseline against itself, in which one side was held longer by the margin, show "
+     "that a regression would be seen "
+     "here, and equal sides as equal. A cell whose pairs spread more than those, or of another "
+     "kind, is not covered.\n\nTable control."},
 };
 
 static char *how_fill(const char *text, const char *path)

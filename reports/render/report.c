@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the tables of a judged run into struct report. Reads contracts/schema.sql's run, side,
-// workload, pair, launch, cell, parity, finding, ledger, calibration, note and verdict; writes
+// workload, pair, launch, cell, parity, finding, ledger, control, note and verdict; writes
 // nothing.
 #include "reports/render/report.h"
 
@@ -191,13 +191,21 @@ static void report_row_certificate(struct report *report, sqlite3_stmt *stmt)
         report_push(&report->certificates, &report->certificate_count, sizeof *certificate);
     *certificate = (struct report_certificate){
         .scope = report_text(report, stmt, 0),
-        .interleave = report_text(report, stmt, 1),
-        .method = report_text(report, stmt, 2),
-        .aa_pairs = report_int(stmt, 3),
-        .gates = report_int(stmt, 4),
-        .false_fails = report_int(stmt, 5),
-        .upper_bound = report_double(stmt, 6),
-        .pair_sd = report_double(stmt, 7),
+        .kind = report_text(report, stmt, 1),
+        .interleave = report_text(report, stmt, 2),
+        .metric = report_text(report, stmt, 3),
+        .margin = report_double(stmt, 4),
+        .objection = report_text(report, stmt, 5),
+        .aa_pairs = report_int(stmt, 6),
+        .mde = report_double(stmt, 7),
+        .pair_sd = report_double(stmt, 8),
+        .held = report_double(stmt, 9),
+        .held_pairs = report_int(stmt, 10),
+        .held_lower = report_double(stmt, 11),
+        .held_upper = report_double(stmt, 12),
+        .gates = report_int(stmt, 13),
+        .false_fails = report_int(stmt, 14),
+        .upper_bound = report_double(stmt, 15),
     };
 }
 
@@ -278,8 +286,9 @@ static const struct {
      "GROUP BY producer, kind, breach != 0 "
      "ORDER BY max(breach) DESC, sum(dropped) DESC, producer, kind",
      report_row_ledger},
-    {"SELECT scope, interleave, method, aa_pairs, gates, false_fails, upper_bound, pair_sd "
-     "FROM calibration ORDER BY scope != 'host', id",
+    {"SELECT scope, kind, interleave, metric, margin, objection, aa_pairs, mde, pair_sd, held, "
+     "held_pairs, held_lower, held_upper, gates, false_fails, upper_bound FROM control "
+     "ORDER BY scope != 'host', id",
      report_row_certificate},
     // A launch that was stopped because its partner ended badly is no crash of its own. The columns
     // beside max() are those of its row: the last launch.

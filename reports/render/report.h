@@ -51,10 +51,11 @@ struct report_ledger {              // summed over launches
     bool breach;
 };
 
-struct report_certificate {
-    char *scope, *interleave, *method;
-    int64_t aa_pairs, gates, false_fails;
-    double upper_bound, pair_sd; // pair_sd NAN = not measured
+struct report_certificate { // a row of table control; a certificate where it has no objection
+    char *scope, *kind, *interleave, *metric, *objection;
+    int64_t aa_pairs, held_pairs, gates, false_fails;
+    double margin, upper_bound, mde, pair_sd;
+    double held, held_lower, held_upper; // held NAN = the metric does not feel it
 };
 
 struct report_crash { // launches of one workload and side that ended alike; the last one's stderr

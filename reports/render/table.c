@@ -212,17 +212,19 @@ static void table_calibration(struct table *table)
     table_line(table, "calibration",
                report->calibrated ? SCREEN_STYLE_PASS : SCREEN_STYLE_INCONCLUSIVE, text.text);
     strbuf_free(&text);
-    // A valid one is in the note; those that do not count are listed, so that it can be seen why.
+    // What covers is in the note; what does not is listed, so that it can be seen why.
     for (int i = 0;
          !report->calibrated && i < report->certificate_count && i < TABLE_CERTIFICATES_MAX; i++) {
         const struct report_certificate *certificate = &report->certificates[i];
-        char bound[NUMBERS_SIZE], sd[NUMBERS_SIZE];
-        strbuf_add(
-            &text, "%s (%s): %lld of %lld A/A gates failed, so at most %s false fails (95 %%)",
-            certificate->scope, certificate->interleave, (long long)certificate->false_fails,
-            (long long)certificate->gates, numbers_fraction(certificate->upper_bound, bound));
-        if (isfinite(certificate->pair_sd))
-            strbuf_add(&text, "; spread of a pair %s", numbers_fraction(certificate->pair_sd, sd));
+        char margin[NUMBERS_SIZE], sd[NUMBERS_SIZE];
+        strbuf_add(&text, "%s %s (%s, turns of %s): ", certificate->scope, certificate->metric,
+                   certificate->kind, certificate->interleave);
+        if (certificate->objection)
+            strbuf_add(&text, "no certificate: %s", certificate->objection);
+        else
+            strbuf_add(&text, "certified for a margin of %s and a spread of pairs up to %s",
+                       numbers_fraction(certificate->margin, margin),
+                       numbers_fraction(certificate->pair_sd, sd));
         table_line(table, "", SCREEN_STYLE_PLAIN, text.text);
         strbuf_free(&text);
     }

@@ -121,6 +121,28 @@ static json_t *verdict_trust(const struct report *report)
     return trust;
 }
 
+static json_t *verdict_certificate(const struct report_certificate *certificate)
+{
+    json_t *item = json_object();
+    json_object_set_new(item, "scope", render_json_text(certificate->scope));
+    json_object_set_new(item, "kind", render_json_text(certificate->kind));
+    json_object_set_new(item, "interleave", render_json_text(certificate->interleave));
+    json_object_set_new(item, "metric", render_json_text(certificate->metric));
+    json_object_set_new(item, "margin", verdict_real(certificate->margin));
+    json_object_set_new(item, "objection", render_json_text(certificate->objection));
+    json_object_set_new(item, "aa_launches", json_integer(2 * certificate->aa_pairs));
+    json_object_set_new(item, "mde", verdict_real(certificate->mde));
+    json_object_set_new(item, "pair_sd", verdict_real(certificate->pair_sd));
+    json_object_set_new(item, "held", verdict_real(certificate->held));
+    json_object_set_new(item, "held_pairs", json_integer(certificate->held_pairs));
+    json_object_set_new(item, "held_lower", verdict_real(expm1(certificate->held_lower)));
+    json_object_set_new(item, "held_upper", verdict_real(expm1(certificate->held_upper)));
+    json_object_set_new(item, "gates", json_integer(certificate->gates));
+    json_object_set_new(item, "false_fails", json_integer(certificate->false_fails));
+    json_object_set_new(item, "false_fail_upper_bound", verdict_real(certificate->upper_bound));
+    return item;
+}
+
 // Of several certificates the weakest counts: fewest launches, highest bound.
 static json_t *verdict_calibration(const struct report *report)
 {
@@ -129,19 +151,12 @@ static json_t *verdict_calibration(const struct report *report)
     double bound = NAN;
     for (int i = 0; i < report->certificate_count; i++) {
         const struct report_certificate *certificate = &report->certificates[i];
+        json_array_append_new(certificates, verdict_certificate(certificate));
+        if (certificate->objection)
+            continue;
         if (launches < 0 || 2 * certificate->aa_pairs < launches)
             launches = 2 * certificate->aa_pairs;
         bound = fmax(bound, certificate->upper_bound);
-        json_t *item = json_object();
-        json_object_set_new(item, "scope", render_json_text(certificate->scope));
-        json_object_set_new(item, "interleave", render_json_text(certificate->interleave));
-        json_object_set_new(item, "method", render_json_text(certificate->method));
-        json_object_set_new(item, "aa_launches", json_integer(2 * certificate->aa_pairs));
-        json_object_set_new(item, "gates", json_integer(certificate->gates));
-        json_object_set_new(item, "false_fails", json_integer(certificate->false_fails));
-        json_object_set_new(item, "false_fail_upper_bound", verdict_real(certificate->upper_bound));
-        json_object_set_new(item, "pair_sd", verdict_real(certificate->pair_sd));
-        json_array_append_new(certificates, item);
     }
     json_t *calibration = json_object();
     json_object_set_new(calibration, "aa_launches", verdict_int(launches));

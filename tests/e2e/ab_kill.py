@@ -201,23 +201,23 @@ def test_interrupted_while_a_side_hangs_at_its_start(case):
     check_code(case.finish(process), 3)
 
 
-def test_interrupted_while_it_calibrates(case):
-    """The A/A run of the host is a child of its own: it ends with us, by signal and by kill -9."""
+def test_interrupted_in_its_control(case):
+    """Control pairs are pairs: what is there stays, and --resume makes the rest."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        case.plan(dict(MODEL, steps=20), gate={"calibrate": "auto", "calibration": {"bound": "1%"}})
-        process = case.start("ab", case.plan_path, "-o", case.db_path,
-                             env={"UPGATE_STATE_DIR": case.path("none-%d" % number)})
-        deadline = time.monotonic() + 60
-        # Two of them, apart from the guardian: the run, and its child that calibrates.
-        while len([text for text in processes(case.mark) if "(upgate)" in text]) < 2:
-            assert time.monotonic() < deadline and process.poll() is None, "it never calibrated"
-            time.sleep(0.01)
-        time.sleep(0.3)
+        case.plan(MODEL, looks=[12], gate={"calibrate": "auto"})
+        env = {"UPGATE_STATE_DIR": case.path("none-%d" % number)}
+        process = case.start("ab", case.plan_path, "-o", case.db_path, env=env)
+        wait_for_pairs(case, 2, "control")
         started = time.monotonic()
         process.send_signal(number)
         done = case.finish(process)
         assert time.monotonic() - started < CLEAN_S
         check_code(done, 3 if number == signal.SIGTERM else -9)
+        assert case.value("SELECT count(*) FROM control") == 0, "certified before its control was over"
+        done = case.resume(env=env)
+        check_code(done, 0, 3)
+        assert case.value("SELECT count(*) FROM pair WHERE phase = 'control' AND state = 'valid'") >= 12, done
+        assert case.value("SELECT count(*) FROM control WHERE metric = 'cpu_time' AND held_pairs >= 12") == 1, done
         os.unlink(case.db_path)
 
 

@@ -105,13 +105,13 @@ def test_not_root_and_not_allowed_to_write(case):
 
 
 def test_nowhere_to_keep_a_certificate(case):
-    """Without a state directory there is no certificate, and without one no pass."""
+    """Without a state directory there is no certificate, and without one and a control no pass."""
     case.plan(MODEL)
     for name in ("HOME", "XDG_STATE_HOME", "UPGATE_STATE_DIR"):
         case.env.pop(name, None)
     done = case.run()
     check_code(done, 3)
-    check_says(done, "uncalibrated host")
+    check_says(done, "not covered by a control")
 
 
 def in_namespace(setup):

@@ -46,12 +46,12 @@ def wait_until_one_has_ended(both):
         time.sleep(0.01)
 
 
-def wait_for_pairs(case, pairs):
+def wait_for_pairs(case, pairs, phase="%"):
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         try:
             db = sqlite3.connect("file:%s?mode=ro" % case.db_path, uri=True, timeout=0)
-            count = db.execute("SELECT count(*) FROM pair").fetchone()[0]
+            count = db.execute("SELECT count(*) FROM pair WHERE phase LIKE ?", (phase,)).fetchone()[0]
             db.close()
             if count >= pairs:
                 return

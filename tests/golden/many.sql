@@ -25,4 +25,4 @@ SELECT i + 1, w, metric, unit, direction, gating, base, base * (CASE direction W
 FROM v;
 INSERT INTO verdict (id, verdict, reason, margin_note, policy, trust_ok, calibrated, calibration_note, judged_wall_ns)
 VALUES (1, 'fail', 'service-30-train step_time is 5.2 % worse (margin 1 %); 3 of 188 gated cells fail, 5 are undecided', NULL, '{}', 1, 1,
-        'host (steps): 0 false fails in 299 A/A gates (re-split), at most 1 % (95 %)', 1795263850000000000);
+        'train: a side held 2 % longer was found, +1.72 to +2.27 % in step_time, at 14 pairs of a control of the last 24 hours; equal sides -0.21 to +0.19 %; peak_memory by equal sides alone; 0 false fails in 12 A/A gates here', 1795263850000000000);

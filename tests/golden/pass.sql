@@ -16,4 +16,4 @@ INSERT INTO parity (workload, tensor, rule, error_a, error_b, verdict, reason) V
     ('dlrm-train', 'loss', 'loss-tube', 2.2e-6, 2.4e-6, 'pass', 'within the spread of 5 A/A seeds');
 INSERT INTO verdict (id, verdict, reason, margin_note, policy, trust_ok, calibrated, calibration_note, judged_wall_ns)
 VALUES (1, 'pass', 'all 8 gated cells are within their margins, and parity holds', NULL, '{}', 1, 1,
-        'host (steps): 0 false fails in 299 A/A gates (re-split), at most 1 % (95 %)', 1795263850000000000);
+        'train: a side held 2 % longer was found, +1.72 to +2.27 % in step_time, at 14 pairs of a control of the last 24 hours; equal sides -0.21 to +0.19 %; peak_memory by equal sides alone; 0 false fails in 12 A/A gates here', 1795263850000000000);

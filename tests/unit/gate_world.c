@@ -153,14 +153,22 @@ void world_state(struct world *world, const char *state)
 
 void world_certificate(struct world *world, const char *scope, const char *interleave, double bound)
 {
+    static const char *const kinds[] = {"train model", "train command",   "infer model",
+                                        "infer command", "command command"};
     struct error err = {0};
-    world_exec(
-        world,
-        store_exec(world->store, &err,
-                   "INSERT INTO calibration (scope, interleave, made_wall_ns, aa_pairs, gates, "
-                   "false_fails, upper_bound, method) VALUES (?, ?, ?, 28, 300, 0, ?, 're-split')",
-                   "ssid", scope, interleave, clock_wall_ns() - 3600000000000, bound),
-        "certificate", &err);
+    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++)
+        for (int m = 0; m < METRIC_COUNT; m++)
+            world_exec(world,
+                       store_exec(world->store, &err,
+                                  "INSERT INTO control (scope, kind, interleave, metric, margin, "
+                                  "made_wall_ns, aa_pairs, aa_lower, aa_upper, mde, pair_sd, held, "
+                                  "planted, held_pairs, held_lower, held_upper, gates, "
+                                  "false_fails, upper_bound, source_run) VALUES (?, ?, ?, ?, 0, ?, "
+                                  "28, -0.001, 0.001, 0.002, 1, 0.02, 0.0198, 28, 0.019, 0.021, "
+                                  "5, 0, ?, 'other')",
+                                  "ssssid", scope, kinds[kind], interleave, metric_infos[m].name,
+                                  clock_wall_ns() - 3600000000000, bound),
+                       "certificate", &err);
 }
 
 // --- pairs -----------------------------------------------------------------------------------
@@ -175,6 +183,7 @@ static void world_steps(struct world *world, int64_t launch, int side,
         at = 1000000;
         for (int i = 0; i < pair->steps; i++) {
             double duration = world_step_ns * scale * (shape ? shape(i) : 1) * (i == 0 ? 8 : 1) *
+                              (1 + (side ? pair->held : 0)) *
                               exp(pair->step_noise * random_normal(&world->random));
             int64_t late = (int64_t)(2e5 - 1e5 * log(1 - random_uniform(&world->random)));
             if (rank == 0)
@@ -208,15 +217,23 @@ static void world_launch(struct world *world, int64_t id, int side, const struct
     bool ok = strcmp(fate, "ok") == 0;
     int64_t active = (int64_t)(1e9 * scale * exp(0.001 * random_normal(&world->random)));
     int64_t cpu = (int64_t)(9e8 * scale * exp(0.001 * random_normal(&world->random)));
+    char covariates[160] = "{}";
+    double waited = (double)active * pair->held;
+    if (side && pair->held > 0)
+        snprintf(covariates, sizeof covariates,
+                 "{\"control_ppm\":%.0f,\"control_frozen\":%s,\"control_wait_ns\":%.0f}",
+                 1e6 * pair->held, has_steps ? "false" : "true", waited);
+    if (side && pair->held > 0)
+        active += (int64_t)waited;
     world_exec(world,
                store_exec(world->store, &err,
                           "INSERT INTO launch (id, pair_id, side, state, exit_code, started_ns, "
                           "ended_ns, active_ns, "
                           "cpu_ns, peak_memory_bytes, peak_gpu_memory_bytes, steps, covariates) "
-                          "VALUES (?, ?, ?, ?, ?, 1, 2, ?, ?, ?, ?, ?, '{}')",
-                          "iiisIIIIII", id, (id + 1) / 2, (int64_t)side, fate, NULL,
+                          "VALUES (?, ?, ?, ?, ?, 1, 2, ?, ?, ?, ?, ?, ?)",
+                          "iiisIIIIIIs", id, (id + 1) / 2, (int64_t)side, fate, NULL,
                           ok ? &active : NULL, ok ? &cpu : NULL, ok ? &memory : NULL,
-                          pair->zero_gpu_a > 0 ? &gpu : NULL, has_steps && ok ? &steps : NULL),
+                          pair->zero_gpu_a > 0 ? &gpu : NULL, has_steps && ok ? &steps : NULL, covariates),
                "launch", &err);
     if (has_steps && ok)
         world_steps(world, id, side, pair, scale, durations);

@@ -27,6 +27,7 @@ void world_sql(struct world *world, const char *sql);         // dies on an erro
 double world_number(struct world *world, const char *sql);    // NAN for NULL and for no row
 const char *world_text(struct world *world, const char *sql); // static buffer; "" for none
 void world_state(struct world *world, const char *state);     // of the run
+// Rows of table control that cover every kind of workload, metric, margin and spread.
 void world_certificate(struct world *world, const char *scope, const char *interleave,
                        double bound);
 
@@ -49,6 +50,7 @@ struct world_pair {
     int ranks;                                         // 0 = 1
     bool no_samples;
     int block_steps; // 0 = 4
+    double held;     // of a control pair: the share by which side b was held longer
 };
 // Returns the pair's id; its launches are 2 * id - 1 (a) and 2 * id (b).
 int64_t world_pair(struct world *world, struct world_pair pair);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The three-way rule: each outcome, the replay of looks, contradiction, likely, re-splits.
+// The three-way rule: each outcome, the replay of looks, contradiction, likely.
 #include "reports/analyse/looks.h"
 
 #include "reports/analyse/mean_interval.h"
 #include "reports/analyse/random.h"
-#include "reports/analyse/resplit.h"
 #include "tests/unit/runner.h"
 
 static const struct looks_rule rule = {
@@ -172,24 +171,6 @@ TEST(equal_values_have_an_interval_of_no_width)
     for (int i = 0; i < 10; i++)
         values[i] = 0.03;
     CHECK_INT(looks_judge(&rule, values, 10).state, LOOKS_FAIL);
-}
-
-TEST(resplits_count_false_fails)
-{
-    double quiet[10], loud[10], gap[10];
-    values_make(quiet, 10, 0, 0.005, 1);
-    values_make(gap, 10, 0, 0.005, 2);
-    gap[3] = NAN;
-    for (int i = 0; i < 10; i++)
-        loud[i] = 0.05; // an "A/A" run that is none: all signs alike in 1 of 1,024 re-splits
-    struct looks_rule one = {.alpha = 0.01, .looks = {10}, .look_count = 1, .margin = 0.02};
-    struct resplit_cell cells[2] = {{one, quiet, 10}, {one, gap, 10}};
-    CHECK_INT(resplit_false_fails(cells, 2, 299, 7), 0);
-    struct resplit_cell bad = {one, loud, 10};
-    int fails = resplit_false_fails(&bad, 1, 20000, 7);
-    CHECK(fails > 0);
-    CHECK(fails < 400);                                       // alpha = .01 of 20,000 is 200
-    CHECK_INT(resplit_false_fails(&bad, 1, 20000, 7), fails); // the seed decides
 }
 
 TEST(signs_of_a_coin)

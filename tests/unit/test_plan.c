@@ -130,7 +130,7 @@ TEST(defaults_are_those_of_the_example)
     CHECK_DBL(plan->gate.alpha, 0.01, 1e-15);
     CHECK_INT(plan->gate.parity, PLAN_PARITY_FP64_ANCHORED);
     CHECK_DBL(plan->gate.parity_factor, 2, 0);
-    CHECK_DBL(plan->gate.calibration_bound, 0.05, 1e-15);
+    CHECK_DBL(plan->gate.calibration_bound, 1, 0);
     CHECK_INT(plan->gate.calibration_age_ns, 30 * 86400 * 1000000000ll);
     CHECK(plan->gate.metrics_default);
     for (int id = 0; id < METRIC_COUNT; id++)

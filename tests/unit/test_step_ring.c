@@ -332,3 +332,42 @@ TEST(racing_threads_leave_whole_records)
     CHECK_INT(backwards, 0);
     rig_free(&rig);
 }
+
+enum { CONTROL_STEPS = 40, CONTROL_WORK_NS = 1000000 };
+
+static void working_steps(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < CONTROL_STEPS; i++) {
+        ug_step_begin();
+        uint64_t until_ns = ug_impl_now_ns() + CONTROL_WORK_NS;
+        while (ug_impl_now_ns() < until_ns) {
+        }
+        ug_step_end(1);
+    }
+}
+
+// Shortest of steps that work for 1 ms each, held longer by a share.
+static uint64_t shortest_step_ns(uint32_t control_ppm)
+{
+    struct rig rig = rig_make(&(struct reader_opts){.open = true, .control_ppm = control_ppm});
+    uint64_t shortest = UINT64_MAX;
+
+    CHECK_INT(rig_join(rig_fork(working_steps, NULL)), 0);
+    rig_drain(&rig, 0);
+    CHECK_INT(rig.log_count, CONTROL_STEPS);
+    for (uint64_t i = 0; i < rig.log_count; i++) {
+        uint64_t ns = rig.log[i].end_ns - rig.log[i].begin_ns;
+
+        shortest = ns < shortest ? ns : shortest;
+    }
+    rig_free(&rig);
+    return shortest;
+}
+
+TEST(a_control_makes_every_step_longer)
+{
+    CHECK(shortest_step_ns(0) < CONTROL_WORK_NS * 3 / 2); // or the next line would say nothing
+    CHECK(shortest_step_ns(500000) >= CONTROL_WORK_NS * 3 / 2);
+    CHECK(shortest_step_ns(2000000) >= CONTROL_WORK_NS * 3);
+}

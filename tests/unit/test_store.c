@@ -95,6 +95,10 @@ TEST(newer_version_refused)
     CHECK_CONTAINS(err.text, "newer upgate");
 }
 
+// Of a migrated file, without what only older versions had: table calibration is read by nobody but those
+// who say what it was.
+#define CURRENT_OBJECTS "SELECT count(*) FROM sqlite_master WHERE name <> 'calibration'"
+
 // A store of an older version, made by the SQL that version had.
 static void fresh_old(const char *name)
 {
@@ -176,7 +180,7 @@ TEST(version_1_is_migrated_by_a_writer)
     store_close(store);
     fresh_v1();
     CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), 0);
-    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM sqlite_master", ""), 0);
+    CHECK_INT(store_get_int(store, &count, &err, CURRENT_OBJECTS, ""), 0);
     CHECK_INT(count, present);
     store_close(store);
 }
@@ -197,7 +201,7 @@ TEST(version_2_read_and_migrated)
         CHECK_INT(count, 0);
         if (writes) {
             CHECK_INT(store_exec(store, &err, "INSERT INTO python_mark VALUES (1, 1, 5, 1, NULL, NULL)", ""), 0);
-            CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM sqlite_master", ""), 0);
+            CHECK_INT(store_get_int(store, &count, &err, CURRENT_OBJECTS, ""), 0);
         }
         store_close(store);
         if (!writes)
