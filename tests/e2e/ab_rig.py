@@ -24,6 +24,7 @@ NATIVE = os.environ.get("UPGATE_NATIVE", os.path.join(BUILD, "reference_models",
 SH = "/bin/sh"
 WORK = "i=0; while [ $i -lt 10000 ]; do i=$((i+1)); done"  # some 10 ms of CPU time in sh
 SANITIZED = b"__asan" in open(UPGATE, "rb").read()
+CERTIFICATE_TRIES = 5  # three pairs beside busy neighbours may say anything
 CLEAN_S = 15.0  # after upgate has ended nothing of it may live longer: 0.1 s, and what a busy machine adds
 
 
@@ -264,19 +265,29 @@ def mount_tmpfs(case, name, options):
     return where
 
 
+def make_certificate(directory, workload, interleave):
+    case = Case("certificate", directory)
+    try:
+        case.plan(dict(workload, name="host"), interleave=interleave)
+        done = case.run("ab", "--aa", case.plan_path, "-o", case.db_path)
+        assert done.code in (0, 3), "the A/A run of %s: %s" % (interleave, done)
+        return case.rows("SELECT metric, objection FROM control WHERE objection IS NOT NULL AND metric = 'cpu_time'")
+    finally:
+        case.close()
+
+
 def make_certificates(directory):
-    """A/A runs with their controls, of models and of commands, in each kind of turns, so that runs may pass."""
-    dlrm = [NATIVE + "/dlrm", "--steps", "{steps}", "--size", "small"]
-    for interleave in ("steps", "slices", "launches"):
-        command = dlrm if interleave == "steps" else [SH, "-c", WORK]
-        for workload in ({"model": "dlrm", "steps": 30, "size": "small"}, {"command": command, "steps": 30}):
-            case = Case("certificate", directory)
-            try:
-                case.plan(dict(workload, name="host"), interleave=interleave)
-                done = case.run("ab", "--aa", case.plan_path, "-o", case.db_path)
-                assert done.code in (0, 3), "the A/A run of %s: %s" % (interleave, done)
-            finally:
-                case.close()
+    """A/A runs with their controls, of the kinds of workload and of turns that tests use, so that runs may pass."""
+    model, command = {"model": "dlrm", "steps": 30, "size": "small"}, {"command": [SH, "-c", WORK]}
+    steps = {"command": [NATIVE + "/dlrm", "--steps", "{steps}", "--size", "small"], "steps": 30}
+    for interleave, workloads in (("steps", (model, dict(model, mode="infer", steps=60), steps)),
+                                  ("slices", (model, command)), ("launches", (model, command))):
+        for workload in workloads:
+            for _ in range(CERTIFICATE_TRIES):
+                objections = make_certificate(directory, workload, interleave)
+                if not objections:
+                    break
+            assert not objections, "turns of %s, %s: %s" % (interleave, workload, objections)
 
 
 def main(module_globals, certificates=True):
