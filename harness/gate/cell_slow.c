@@ -73,12 +73,20 @@ static struct cell_slow cell_slow_of(const struct workload_facts *facts, int sid
     return sum;
 }
 
+// "every 100 steps (99, 199, 299 …) of every launch", "step 70 of every launch".
 static void cell_slow_add_at(struct strbuf *text, const struct cell_slow *slow)
 {
-    strbuf_add(text, ", step%s", slow->at_count == 1 ? "" : "s");
+    bool even = slow->at_count > 1;
+    for (int i = 2; i < slow->at_count; i++)
+        even = even && slow->at[i] - slow->at[i - 1] == slow->at[1] - slow->at[0];
+    if (even)
+        strbuf_add(text, ", every %lld steps (", (long long)(slow->at[1] - slow->at[0]));
+    else
+        strbuf_add(text, ", step%s ", slow->at_count == 1 ? "" : "s");
     for (int i = 0; i < slow->at_count; i++)
-        strbuf_add(text, "%s %lld", i ? "," : "", (long long)slow->at[i]);
-    strbuf_add(text, "%s of every launch", slow->at_count == CELL_SLOW_AT ? " …" : "");
+        strbuf_add(text, "%s%lld", i ? ", " : "", (long long)slow->at[i]);
+    strbuf_add(text, "%s%s of every launch", slow->at_count == CELL_SLOW_AT ? " …" : "",
+               even ? ")" : "");
 }
 
 static void cell_slow_add(struct strbuf *text, const struct cell_slow *slow)

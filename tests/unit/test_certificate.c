@@ -318,7 +318,7 @@ TEST(an_aa_run_with_a_control_covers_later_runs)
     CHECK_CONTAINS(world_text(&ab, "SELECT calibration_note FROM verdict"),
                    "w: a side held 2 % longer was found");
     CHECK_CONTAINS(world_text(&ab, "SELECT calibration_note FROM verdict"),
-                   "peak_memory by equal sides alone; 0 false fails in 1 A/A gate here");
+                   "peak_memory, slow_steps by equal sides alone; 0 false fails in 1 A/A gate here");
     world_sql(&ab, "DELETE FROM control");
     world_sql(&ab, "UPDATE run SET host_key = 'host-2'"); // another machine with the same home
     CHECK_INT(need_of(&ab).need.pairs_wanted, 10);
