@@ -56,7 +56,8 @@ static inline void ug_step_loss(double loss)
     }
 }
 
-/* Inside a step: raw values for the parity gate. data holds count elements, contiguous. */
+/* Inside a step: raw values for the parity gate. data holds count elements, contiguous. Values that
+ * are drawn at random take a name that starts with "sampled": their distribution is compared. */
 static inline void ug_step_tensor(const char *name, enum ug_dtype dtype, const void *data,
                                   uint64_t count)
 {

@@ -586,7 +586,8 @@ static PyMethodDef core_methods[] = {
     {"active", active, METH_NOARGS, "active(): under a harness?"},
     {"note", note, METH_VARARGS, "note(name, value): one number about the launch."},
     {"record", (PyCFunction)(void (*)(void))values_record, METH_VARARGS | METH_KEYWORDS,
-     "record(loss=None, output=None, **tensors): what the step computed, for the parity gate."},
+     "record(loss=None, output=None, **tensors): what the step computed, for the parity gate. Values\n"
+     "drawn at random take a name that starts with 'sampled': their distribution is compared."},
     {NULL, NULL, 0, NULL},
 };
 
