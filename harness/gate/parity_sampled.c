@@ -116,11 +116,18 @@ void parity_sampled_row(const struct parity_work *work, struct parity_row *row)
     }
     if (row->verdict == CELL_INCONCLUSIVE)
         row->want_main = parity_next_look(context);
-    row->reason = xasprintf(
-        "drawn at random (its name starts with `sampled`): the distributions of the two sides are "
-        "%.3g apart, those of two seeds of the baseline %.3g: %.2f times (%.2f to %.2f), at most "
-        "%.3g; %d pairs",
-        row->error_b, row->error_a, exp(interval.estimate), exp(interval.lower),
-        exp(interval.upper), context->gate->parity_factor, used);
+    struct strbuf text = {0};
+    strbuf_add(
+        &text,
+        "drawn at random (its name starts with `sampled`): the distributions of the two sides "
+        "are %.3g apart, those of two seeds of the baseline %.3g",
+        row->error_b, row->error_a);
+    if (interval.has_bounds)
+        strbuf_add(&text, ": %.2f times (%.2f to %.2f), at most %.3g; %d pairs",
+                   exp(interval.estimate), exp(interval.lower), exp(interval.upper),
+                   context->gate->parity_factor, used);
+    else
+        strbuf_add(&text, "; %d pairs are too few for an interval", used);
+    row->reason = strbuf_take(&text);
     free(ratios);
 }
