@@ -36,7 +36,7 @@ def guardian_of(pid):
         with open("/proc/%d/task/%d/children" % (pid, pid)) as file:
             for child in file.read().split():
                 with contextlib.suppress(FileNotFoundError), open("/proc/%s/comm" % child) as comm:
-                    if comm.read().strip() == "upgate-guardian":
+                    if comm.read().strip() == "ug-guardian":
                         return int(child)
     return None
 

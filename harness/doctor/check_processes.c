@@ -56,7 +56,7 @@ static int64_t check_freeze_child(enum tree_means means, const char *base, bool 
     close(ends[0]);
     int64_t took = rc;
     if (rc == 0) {
-        tree_set_root(tree, child);
+        tree_set_root(tree, child, 0);
         int64_t begin = clock_monotonic_ns();
         rc = tree_freeze(tree, CHECK_PATIENCE_NS);
         took = rc ? rc : clock_monotonic_ns() - begin;

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,7 +47,7 @@ static void guardian_clean(const char *base, char marks[][GUARDIAN_MARK_BYTES])
         // Killing a stopped process works without SIGCONT; new forks are met by looking again.
         pid_t pids[1024];
         for (int round = 0; round < 100; round++) {
-            int count = process_find_tree(-1, marks[i], pids, 1024);
+            int count = process_find_tree(-1, 0, marks[i], pids, 1024);
             for (int k = 0; k < count; k++)
                 kill(pids[k], SIGKILL);
             if (!count)
@@ -63,17 +62,7 @@ static void guardian_main(int pipe_fd, const char *base) __attribute__((noreturn
 static void guardian_main(int pipe_fd, const char *base)
 {
     static char marks[GUARDIAN_MARKS_MAX][GUARDIAN_MARK_BYTES];
-    setsid();
-    prctl(PR_SET_NAME, "upgate-guardian");
-    for (int sig = 1; sig < NSIG; sig++)
-        signal(sig, SIG_IGN);
-    signal(SIGCHLD, SIG_DFL);
-    int null = open("/dev/null", O_RDWR);
-    for (int fd = 0; fd < 3; fd++)
-        dup2(null, fd);
-    dup2(pipe_fd, 3);
-    close_range(4, ~0u, 0);
-    FILE *in = fdopen(3, "r");
+    FILE *in = fdopen(process_detach("ug-guardian", pipe_fd), "r");
     static char line[PATH_MAX + 2];
     bool quit = false;
     while (in && !quit && fgets(line, sizeof line, in)) {
@@ -104,12 +93,13 @@ static int guardian_spawn(struct guardian *guardian, struct error *err)
         close(fds[1]);
         return rc;
     }
-    if (pid == 0)
+    if (pid == 0) {
+        close(fds[1]); // before all: its end of file is how we learn of a death
         guardian_main(fds[0], guardian->base);
+    }
     close(fds[0]);
     guardian->pid = pid;
     guardian->pipe_fd = fds[1];
-    process_own(pid);
     return 0;
 }
 
@@ -140,7 +130,6 @@ static int guardian_respawn(struct guardian *guardian, struct error *err)
     close(guardian->pipe_fd);
     kill(guardian->pid, SIGKILL);
     waitpid(guardian->pid, NULL, 0);
-    process_disown(guardian->pid);
     int rc = guardian_spawn(guardian, err);
     for (int i = 0; rc == 0 && i < GUARDIAN_MARKS_MAX; i++)
         if (guardian->marks[i][0])
@@ -180,7 +169,6 @@ void guardian_stop(struct guardian *guardian)
     guardian_say(guardian, 'q', "");
     close(guardian->pipe_fd);
     waitpid(guardian->pid, NULL, 0);
-    process_disown(guardian->pid);
     free(guardian->base);
     free(guardian);
 }

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -300,14 +299,21 @@ cpu_set_t launch_cpus(const struct launch_env *env, const struct plan_workload *
     return cpus;
 }
 
-static void launch_child(const struct launch_env *env, const struct launch_spec *spec,
-                         const struct launch *launch, char **argv, int fd)
-    __attribute__((noreturn));
-static void launch_child(const struct launch_env *env, const struct launch_spec *spec,
-                         const struct launch *launch, char **argv, int fd)
+struct launch_start {
+    const struct launch_env *env;
+    const struct launch_spec *spec;
+    const struct launch *launch;
+    char **argv;
+    int fd; // of the child
+};
+
+static void launch_child(void *arg)
 {
+    const struct launch_start *start = arg;
+    const struct launch_spec *spec = start->spec;
+    const struct launch *launch = start->launch;
+    int fd = start->fd;
     int failure[2] = {0, 0}; // where, errno; {0, KiB resident} just before exec
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     setsid();
     int rc = tree_join(launch->tree);
     if (rc) {
@@ -316,11 +322,11 @@ static void launch_child(const struct launch_env *env, const struct launch_spec 
         goto out;
     }
     char go;
-    if (spec->on_start && read(fd, &go, 1) != 1)
+    if (read(fd, &go, 1) != 1)
         _exit(127);
-    cpu_set_t cpus = launch_cpus(env, spec->workload);
+    cpu_set_t cpus = launch_cpus(start->env, spec->workload);
     sched_setaffinity(0, sizeof cpus, &cpus);
-    launch_set_environment(env, spec, launch);
+    launch_set_environment(start->env, spec, launch);
     if (spec->side->workdir && chdir(spec->side->workdir) < 0) {
         failure[0] = 2;
         failure[1] = errno;
@@ -340,7 +346,7 @@ static void launch_child(const struct launch_env *env, const struct launch_spec 
         _exit(127);
     for (int sig = 1; sig < NSIG; sig++)
         signal(sig, SIG_DFL);
-    failure[1] = launch_exec(argv);
+    failure[1] = launch_exec(start->argv);
     failure[0] = 3;
 out:
     rc = (int)write(fd, failure, sizeof failure);
@@ -368,7 +374,8 @@ static int launch_start_error(const int failure[2], const struct launch_spec *sp
 // In the parent: what was waited for has been done, the launch begins.
 static void launch_let_go(const struct launch_spec *spec, struct launch *launch, int fd)
 {
-    spec->on_start(spec->arg, spec->side_idx, launch->pid);
+    if (spec->on_start)
+        spec->on_start(spec->arg, spec->side_idx, launch->pid);
     launch->started_ns = launch->active_since_ns = clock_monotonic_ns();
     ssize_t sent = send(fd, "", 1, MSG_NOSIGNAL);
     (void)sent; // it is gone: the read that follows says so
@@ -380,22 +387,18 @@ static int launch_fork(struct launch_env *env, const struct launch_spec *spec,
     int fds[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
         return error_set(err, -errno, "failed to start a launch: %s", strerror(errno));
-    launch->started_ns = launch->active_since_ns = clock_monotonic_ns();
-    launch->pid = fork();
-    if (launch->pid < 0) {
-        int rc = error_set(err, -errno, "failed to start a launch: %s", strerror(errno));
+    struct launch_start start = {env, spec, launch, argv, fds[1]};
+    int rc = keeper_start(launch_child, &start, &launch->keeper, &launch->pid, err);
+    close(fds[1]);
+    if (rc) {
         close(fds[0]);
-        close(fds[1]);
         return rc;
     }
-    if (launch->pid == 0)
-        launch_child(env, spec, launch, argv, fds[1]);
-    close(fds[1]);
-    process_own(launch->pid);
-    tree_set_root(launch->tree, launch->pid);
+    tree_set_root(launch->tree, launch->pid, keeper_pid(launch->keeper));
+    // It waits to be let go, so its number is still its own.
     launch->pid_fd = (int)syscall(SYS_pidfd_open, launch->pid, 0);
-    if (spec->on_start)
-        launch_let_go(spec, launch, fds[0]);
+    int no_pid_fd = launch->pid_fd < 0 ? errno : 0;
+    launch_let_go(spec, launch, fds[0]);
     // Its end closes at exec: then all is well.
     int failure[2] = {0, 0};
     ssize_t got;
@@ -408,9 +411,9 @@ static int launch_fork(struct launch_env *env, const struct launch_spec *spec,
     close(fds[0]);
     if (failure[0])
         return launch_start_error(failure, spec, argv, launch, err);
-    if (launch->pid_fd < 0)
-        return error_set(err, -errno, "failed to follow a launch: pidfd_open: %s; Linux 5.3 is needed",
-                         strerror(errno));
+    if (no_pid_fd)
+        return error_set(err, -no_pid_fd, "failed to follow a launch: pidfd_open: %s; Linux 5.3 is needed",
+                         strerror(no_pid_fd));
     return 0;
 }
 
@@ -555,13 +558,15 @@ static int64_t launch_peak_bytes(const struct launch *launch, int64_t root_bytes
     return exact && root_bytes > seen ? root_bytes : seen;
 }
 
-static void launch_reap(struct launch *launch, int options)
+static void launch_reap(struct launch *launch, int patience_ms)
 {
-    int status;
-    struct rusage usage;
-    if (wait4(launch->pid, &status, options, &usage) != launch->pid)
+    int status = SIGKILL; // what the root gets when its keeper is killed
+    struct rusage usage = {0};
+    struct pollfd poller = {.fd = launch->pid_fd, .events = POLLIN};
+    if (launch->pid_fd >= 0 && poll(&poller, 1, patience_ms) <= 0)
         return;
-    launch->ended_ns = clock_monotonic_ns();
+    launch->ended_ns = clock_monotonic_ns(); // the keeper, without our priority, is told later
+    keeper_wait(launch->keeper, &status, &usage);
     if (launch->active_since_ns)
         launch->active_ns += launch->ended_ns - launch->active_since_ns;
     launch->active_since_ns = 0;
@@ -577,7 +582,6 @@ static void launch_reap(struct launch *launch, int options)
                    host_oom_kills() > launch->oom_kills_before;
         launch->state = launch->exit_code == 0 ? LAUNCH_OK : oom ? LAUNCH_OOM : LAUNCH_CRASHED;
     }
-    process_disown(launch->pid);
     launch->pid = -1;
 }
 
@@ -586,7 +590,7 @@ bool launch_ended(struct launch *launch)
     if (launch->pid <= 0)
         return true;
     launch_sample(launch, clock_monotonic_ns());
-    launch_reap(launch, WNOHANG);
+    launch_reap(launch, 0);
     return launch->pid <= 0;
 }
 
@@ -613,7 +617,8 @@ void launch_kill(struct launch *launch, enum launch_state state)
     tree_sample_memory(launch->tree);
     launch->state = state;
     tree_kill(launch->tree);
-    launch_reap(launch, 0);
+    while (launch->pid > 0)
+        launch_reap(launch, -1);
 }
 
 char *launch_output_tail(const struct launch *launch, size_t bytes)
@@ -639,6 +644,7 @@ void launch_free(struct launch_env *env, struct launch *launch)
     if (launch->pid > 0)
         launch_kill(launch, LAUNCH_STOPPED);
     tree_free(launch->tree);
+    keeper_free(launch->keeper);
     reader_free(launch->reader);
     machine_free(launch->machine);
     if (launch->steps_path)

@@ -14,6 +14,7 @@
 #include "harness/plan/plan.h"
 #include "harness/run/guardian.h"
 #include "harness/run/inject.h"
+#include "harness/run/keeper.h"
 #include "harness/run/machine.h"
 #include "harness/run/tree.h"
 #include "harness/steps/reader.h"
@@ -59,6 +60,7 @@ enum launch_state { // names as in the store
 
 struct launch {
     struct tree *tree;
+    struct keeper *keeper; // waits for the root
     struct reader *reader;
     struct machine *machine; // what the machine does to it in its turns
     char *steps_path;

@@ -17,7 +17,6 @@
 #include "common/units.h"
 #include "harness/run/host.h"
 #include "harness/run/pair_internal.h"
-#include "harness/run/process.h"
 
 enum {
     // Every rank stands at its gate: what still moves are helper threads, and they stop as soon as they
@@ -683,7 +682,6 @@ void pair_free(struct launch_env *env, struct pair *pair)
         json_decref(pair->covariates[side]);
         free(pair->start_error[side]);
     }
-    process_kill_orphans();
     free(pair->blocks);
     free(pair->reason);
     free(pair);

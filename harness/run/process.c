@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts about processes from /proc.
+// Facts about processes from /proc, and what the guardian and the keepers share.
 #include "harness/run/process.h"
 
 #include <ctype.h>
@@ -12,15 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "common/strings.h"
-
-enum { PROCESS_OWNED_MAX = 16 }; // launches alive at once: 2 and the guardian
-
-static pid_t process_owned[PROCESS_OWNED_MAX];
 
 // /proc/PID/stat after the command name: "S ppid …", into buf. NULL = gone.
 static char *process_stat(pid_t pid, char *buf, size_t size)
@@ -98,7 +95,7 @@ static pid_t process_parent(pid_t pid)
     return at ? (pid_t)atoi(at + 2) : -1;
 }
 
-int process_find_tree(pid_t root, const char *mark, pid_t *pids, int max)
+int process_find_tree(pid_t root, pid_t keeper, const char *mark, pid_t *pids, int max)
 {
     int count = 0;
     if (process_start_ticks(root) >= 0)
@@ -113,7 +110,9 @@ int process_find_tree(pid_t root, const char *mark, pid_t *pids, int max)
             continue;
         // A parent has a lower pid than its child except after the numbers wrap around; the mark
         // catches that case.
-        if ((count && process_listed(pids, count, process_parent(pid))) || process_has_mark(pid, mark))
+        pid_t parent = count || keeper > 0 ? process_parent(pid) : -1;
+        if ((keeper > 0 && parent == keeper) || (count && process_listed(pids, count, parent)) ||
+            process_has_mark(pid, mark))
             pids[count++] = pid;
     }
     if (proc)
@@ -147,22 +146,11 @@ static int process_add_children(pid_t parent, pid_t *pids, int count, int max)
     return read_any ? count : -1;
 }
 
-int process_follow_tree(pid_t root, const char *mark, pid_t *pids, int max)
+int process_follow_tree(pid_t root, pid_t keeper, const char *mark, pid_t *pids, int max)
 {
-    enum { CHILDREN_MAX = 256 };
-    pid_t children[CHILDREN_MAX];
-    int reaper = 0, count = 0;
-    int children_count = process_add_children(getpid(), children, 0, CHILDREN_MAX);
-    // Not a subreaper: orphans went to init. A full list: some may be missing.
-    if (prctl(PR_GET_CHILD_SUBREAPER, &reaper) < 0 || !reaper || children_count < 0 ||
-        children_count == CHILDREN_MAX)
-        return process_find_tree(root, mark, pids, max);
-    if (process_start_ticks(root) >= 0)
-        pids[count++] = root;
-    for (int i = 0; i < children_count && count < max; i++)
-        if (!process_listed(process_owned, PROCESS_OWNED_MAX, children[i]) &&
-            !process_listed(pids, count, children[i]) && process_has_mark(children[i], mark))
-            pids[count++] = children[i];
+    int count = keeper > 0 ? process_add_children(keeper, pids, 0, max) : -1;
+    if (count < 0)
+        return process_find_tree(root, keeper, mark, pids, max);
     for (int i = 0; i < count; i++) {
         int more = process_add_children(pids[i], pids, count, max);
         count = more < 0 ? count : more;
@@ -170,37 +158,47 @@ int process_follow_tree(pid_t root, const char *mark, pid_t *pids, int max)
     return count;
 }
 
-void process_own(pid_t pid)
+// --- a process of ours that outlives us -----------------------------------------------------------
+
+static void process_close_from(int first)
 {
-    for (int i = 0; i < PROCESS_OWNED_MAX; i++) {
-        if (process_owned[i] == 0) {
-            process_owned[i] = pid;
-            return;
-        }
+    // Linux 5.9; older kernels and filters of containers refuse it.
+    if (close_range((unsigned)first, ~0u, 0) == 0)
+        return;
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *entry;
+    while (dir && (entry = readdir(dir))) {
+        int fd = atoi(entry->d_name);
+        if (fd >= first && fd != dirfd(dir))
+            close(fd);
     }
-    abort(); // more launches alive than the harness ever starts
+    if (dir) {
+        closedir(dir);
+        return;
+    }
+    struct rlimit limit;
+    int end = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 1 << 20 ? (int)limit.rlim_cur : 1 << 20;
+    for (int fd = first; fd < end; fd++)
+        close(fd);
 }
 
-void process_disown(pid_t pid)
+int process_detach(const char *name, int fd)
 {
-    for (int i = 0; i < PROCESS_OWNED_MAX; i++)
-        if (process_owned[i] == pid)
-            process_owned[i] = 0;
+    setsid();
+    prctl(PR_SET_NAME, name);
+    for (int sig = 1; sig < NSIG; sig++)
+        signal(sig, SIG_IGN);
+    signal(SIGCHLD, SIG_DFL);
+    dup2(fd, 3);
+    process_close_from(4);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int i = 0; i < 3; i++)
+        dup2(null, i);
+    close(null);
+    return 3;
 }
 
-void process_reap_orphans(void)
-{
-    // Look without taking, so that the exit status of an owned child stays for its owner. The first
-    // waitable child is reported; an owned one hides the others behind it until it is waited for.
-    for (;;) {
-        siginfo_t info = {0};
-        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
-            return;
-        if (process_listed(process_owned, PROCESS_OWNED_MAX, info.si_pid))
-            return;
-        waitpid(info.si_pid, NULL, WNOHANG);
-    }
-}
+// --- its end --------------------------------------------------------------------------------------
 
 static int process_list_all(pid_t *pids, int max)
 {
@@ -215,8 +213,8 @@ static int process_list_all(pid_t *pids, int max)
     return count;
 }
 
-// Children of ours that nobody owns; zombies, which are only waited for, are not counted.
-static int process_find_orphans(pid_t *pids, int max)
+// Children of ours that live; zombies are only waited for.
+static int process_find_children(pid_t *pids, int max)
 {
     enum { ALL_MAX = 32768 };
     pid_t *all = xcalloc(ALL_MAX, sizeof *all);
@@ -226,23 +224,22 @@ static int process_find_orphans(pid_t *pids, int max)
     for (int i = 0; i < all_count && count < max; i++) {
         char buf[1024];
         const char *at = process_stat(all[i], buf, sizeof buf);
-        if (at && *at != 'Z' && *at != 'X' && atoi(at + 2) == getpid() &&
-            !process_listed(process_owned, PROCESS_OWNED_MAX, all[i]))
+        if (at && *at != 'Z' && *at != 'X' && atoi(at + 2) == getpid())
             pids[count++] = all[i];
     }
     free(all);
     return count;
 }
 
-void process_kill_orphans(void)
+void process_kill_children(int64_t deadline_ns)
 {
     pid_t pids[256];
     int count;
-    for (int round = 0; round < 1000 && (count = process_find_orphans(pids, 256)) > 0; round++) {
+    while ((count = process_find_children(pids, 256)) > 0 && clock_monotonic_ns() < deadline_ns) {
         for (int i = 0; i < count; i++)
             kill(pids[i], SIGKILL);
         clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
-        process_reap_orphans();
+        while (waitpid(-1, NULL, WNOHANG) > 0)
+            ;
     }
-    process_reap_orphans();
 }

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -294,8 +293,6 @@ static void session_tell_guardian(void *arg, const char *base)
 static int session_start(struct session *session, struct error *err)
 {
     session->started_ns = clock_monotonic_ns();
-    // Orphans of a launch come to us, so that none outlives its pair.
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
     reader_sweep("/dev/shm", "upgate-");
     int rc = launch_env_find(&session->env, err);
     if (rc)

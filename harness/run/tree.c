@@ -36,7 +36,7 @@ struct tree {
     enum tree_means means;
     char *cgroup; // directory, NULL for signals
     char *mark;
-    pid_t root;
+    pid_t root, keeper;
     int freeze_fd, state_fd, procs_fd; // state: cgroup.events, or freezer.state
     int cpu_fd;                        // cpu.stat: opening it would cost more than reading it
     bool frozen;
@@ -129,7 +129,6 @@ static void tree_cgroup_destroy(const char *cgroup)
             for (int k = 0; k < count; k++)
                 kill(pids[k], SIGKILL);
         }
-        process_reap_orphans();
         if (rmdir(cgroup) == 0 || errno == ENOENT)
             return;
         clock_sleep_until_ns(clock_monotonic_ns() + 5000000);
@@ -253,12 +252,11 @@ static void tree_kill_strays(const struct tree *tree)
 {
     pid_t pids[256];
     for (int round = 0; round < TREE_ROUNDS_MAX; round++) {
-        int count = process_find_tree(-1, tree->mark, pids, 256);
+        int count = process_find_tree(-1, 0, tree->mark, pids, 256);
         if (!count)
             return;
         for (int i = 0; i < count; i++)
             kill(pids[i], SIGKILL);
-        process_reap_orphans();
         clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
     }
 }
@@ -290,16 +288,17 @@ int tree_join(const struct tree *tree)
     return write(tree->procs_fd, "0", 1) < 0 ? -errno : 0;
 }
 
-void tree_set_root(struct tree *tree, pid_t root)
+void tree_set_root(struct tree *tree, pid_t root, pid_t keeper)
 {
     tree->root = root;
+    tree->keeper = keeper;
 }
 
 static int tree_pids(const struct tree *tree, pid_t *pids, int max)
 {
     if (tree->cgroup)
         return tree_cgroup_processes(tree->cgroup, pids, max);
-    return tree->root > 0 ? process_find_tree(tree->root, tree->mark, pids, max) : 0;
+    return tree->root > 0 ? process_find_tree(tree->root, tree->keeper, tree->mark, pids, max) : 0;
 }
 
 static bool tree_stop_one(struct tree *tree, pid_t pid)
@@ -322,7 +321,7 @@ static void tree_signal_stop(struct tree *tree)
     if (!tree->stopped)
         tree->stopped = xcalloc(TREE_PROCESSES_MAX, sizeof *tree->stopped);
     for (int round = 0; found && round < TREE_ROUNDS_MAX; round++) {
-        int count = process_follow_tree(tree->root, tree->mark, pids, TREE_PROCESSES_MAX);
+        int count = process_follow_tree(tree->root, tree->keeper, tree->mark, pids, TREE_PROCESSES_MAX);
         found = false;
         for (int i = 0; i < count; i++)
             found |= tree_stop_one(tree, pids[i]);
@@ -406,7 +405,6 @@ int tree_kill(struct tree *tree)
                 kill(pids[i], SIGKILL);
         if (clock_monotonic_ns() > deadline)
             return -ETIMEDOUT;
-        process_reap_orphans();
         clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
         if (!tree->cgroup && count == 1 && pids[0] == tree->root && !process_running(tree->root))
             return 0; // only the root is left, dead, for its owner to wait for

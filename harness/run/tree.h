@@ -32,7 +32,7 @@ void tree_free(struct tree *tree); // kills what is left, removes the cgroup; NU
 
 // In the child, between fork and exec: joins the tree. Async-signal-safe. 0 or -errno.
 int tree_join(const struct tree *tree);
-void tree_set_root(struct tree *tree, pid_t root); // in the parent, after fork
+void tree_set_root(struct tree *tree, pid_t root, pid_t keeper); // in the parent, after fork; keeper 0 = none
 
 // Freeze waits until every process has stopped: at most patience_ns, then -EINPROGRESS while the rest
 // goes on stopping (a busy machine gives a process the CPU it needs to stop only when it can). Below 0

@@ -3,6 +3,7 @@
 """`upgate ab` ended from outside at any moment: kill -9 at random moments and while a side is frozen, SIGINT,
 SIGTERM, a killed guardian. The store stays readable with whole pairs only, nothing stays alive or frozen, and
 --resume comes to the verdict with the earlier pairs byte by byte."""
+import contextlib
 import os
 import random
 import signal
@@ -107,6 +108,29 @@ def test_kill_while_a_side_is_stopped_by_signals(case):
     done = case.resume(command=without)
     check_judged(case, done)
     assert case.rows("SELECT DISTINCT json_extract(covariates, '$.freezer') FROM launch") == [("signals",)]
+
+
+def test_kill_while_children_without_the_mark_are_stopped(case):
+    """They cleared their environment, and there is no cgroup: their keeper knows them by descent."""
+    name = "rig-%s" % case.mark[-8:]
+    case.plan({"command": ["bash", "-c", "env -i bash -c 'exec -a %s sleep 1000' & sleep 0.3; %s" % (name, WORK)]},
+              interleave="slices", block="50ms")
+    process = case.start("ab", case.plan_path, "-o", case.db_path, command=without_cgroups())
+    deadline = time.monotonic() + 60
+
+    def children(*words):
+        return subprocess.run(["pgrep", *words, "-f", "^" + name], stdout=subprocess.PIPE).stdout.split()
+    while not children("-r", "T"):
+        assert time.monotonic() < deadline and process.poll() is None, "none was ever stopped"
+    process.kill()
+    case.finish(process)
+    deadline = time.monotonic() + CLEAN_S
+    while children() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    left = children()
+    for pid in left:
+        os.kill(int(pid), signal.SIGKILL)
+    assert not left, "%d live on" % len(left)
 
 
 def test_kill_while_a_side_is_frozen_by_the_first_freezer(case):
@@ -228,7 +252,7 @@ def test_the_guardian_is_killed(case):
     wait_for_pairs(case, 1)
     killed = 0
     for text in processes(case.mark):
-        if "(upgate-guardian)" in text:
+        if "(ug-guardian)" in text:
             os.kill(int(text.split()[0]), signal.SIGKILL)
             killed += 1
     assert killed == 1
@@ -239,13 +263,14 @@ def test_the_guardian_is_killed(case):
 
 
 def test_what_a_dead_upgate_left_is_swept(case):
-    """Upgate and its guardian killed together: the next run ends and removes what they left."""
+    """Upgate, its guardian and its keepers killed together: the next run ends and removes what they left."""
     case.plan({"command": [SH, "-c", "sleep 60; true"]}, interleave="slices")
     process = case.start("ab", case.plan_path, "-o", case.db_path)
     wait_for_process(case, process, "sleep")
     for text in sorted(processes(case.mark), key=lambda text: "guardian" not in text):
-        if "(upgate" in text:
-            os.kill(int(text.split()[0]), signal.SIGKILL)
+        if "(upgate" in text or "(ug-" in text:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(text.split()[0]), signal.SIGKILL)
     process.communicate()
     first = case.pids.pop()
     case.plan({"command": [SH, "-c", WORK]})

@@ -84,12 +84,61 @@ def test_child_that_kills_the_root(case):
     check_says(done, "side 'new' was ended by signal 9")
 
 
-def test_workload_that_kills_upgate(case):
-    """Its parent is upgate. The guardian cleans up."""
-    case.plan({"command": [SH, "-c", "kill -9 $PPID; sleep 30"]}, interleave="slices")
+def test_workload_that_kills_its_parent(case):
+    """That is its keeper, and the launch dies with it."""
+    case.plan({"command": [SH, "-c", "[ $SIDE = a ] || kill -9 $PPID; sleep 0.2"]}, interleave="slices")
     done = case.run()
+    check_code(done, 1, 3)
+    check_says(done, "side 'new' was ended by signal 9")
+
+
+def test_workload_that_kills_upgate(case):
+    """The guardian and the keeper clean up."""
+    case.plan({"command": [SH, "-c", "[ $SIDE = a ] && kill -9 $UPGATE; sleep 30"]}, interleave="slices")
+    done = case.run(command=[SH, "-c", "UPGATE=$$ exec \"$@\"", "sh"])
     check_code(done, -signal.SIGKILL)
     assert case.pairs() == 0
+
+
+FOREIGN = "while :; do touch %s; sleep 0.02; done"
+
+
+def check_foreign(case, beat):
+    """Somebody else's process beats on after the last pair was begun."""
+    last = case.value("SELECT max(started_ns) FROM launch") + time.time_ns() - time.monotonic_ns()
+    beaten = os.stat(beat).st_mtime_ns
+    assert beaten > last, "it was ended %.2f s before the last launch" % ((last - beaten) / 1e9)
+
+
+def test_children_that_are_not_of_a_launch(case):
+    """`job & exec upgate ab`: the user's own background job is a child of upgate, and none of its business."""
+    case.plan({"command": [SH, "-c", WORK]}, interleave="slices")
+    for options in ({}, {"command": without_cgroups()}):
+        beat = case.path("beat")
+        words = ["env", "-u", case.mark.split("=")[0], "bash", "-c",
+                 "(%s) >/dev/null 2>&1 & %s exec \"$@\"" % (FOREIGN % beat, case.mark), "sh"]
+        process = case.start("ab", case.plan_path, "-o", case.db_path, **dict(options, command=words +
+                                                                              options.get("command", [])))
+        done = case.finish(process)
+        check_judged(case, done)
+        check_foreign(case, beat)
+        left = subprocess.run(["pgrep", "-f", beat], stdout=subprocess.PIPE).stdout.split()
+        for pid in left:
+            os.kill(int(pid), signal.SIGKILL)
+        assert left, "upgate ended a child that it had before"
+        os.unlink(case.db_path)
+
+
+def test_orphans_of_a_container(case):
+    """As its process 1 upgate inherits every orphan of the container, also of `docker exec`."""
+    words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if os.geteuid() != 0 or subprocess.run(words + ["true"], stderr=subprocess.DEVNULL).returncode:
+        raise Skip("no namespaces of processes can be made here")
+    beat = case.path("beat")
+    case.plan({"command": [SH, "-c", WORK]}, interleave="slices")
+    done = case.run(command=words + [SH, "-c", "(setsid sh -c '%s' &); exec \"$@\"" % (FOREIGN % beat), "sh"])
+    check_judged(case, done)
+    check_foreign(case, beat)
 
 
 def test_workload_that_stops_itself(case):

@@ -3,11 +3,15 @@
 // has. A tree here is a shell with busy children, one of them in a session of its own.
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,8 +51,7 @@ static pid_t test_tree_start(struct tree *tree)
         }
         test_spin(2);
     }
-    tree_set_root(tree, pid);
-    process_own(pid);
+    tree_set_root(tree, pid, 0);
     return pid;
 }
 
@@ -94,14 +97,12 @@ static void test_turns(enum tree_means means, const char *base)
     int status = 0;
     CHECK_INT(waitpid(root, &status, 0), root);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    process_disown(root);
     CHECK(test_stands_still());
     tree_free(tree);
 }
 
 TEST(best_means)
 {
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
     char *base = NULL;
     enum tree_means means = tree_detect(&base);
     printf("    means: %s, base '%s'\n", tree_means_name(means), base);
@@ -113,7 +114,6 @@ TEST(best_means)
 
 TEST(signals)
 {
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
     test_turns(TREE_MEANS_SIGNALS, "");
 }
 
@@ -125,7 +125,6 @@ TEST(cpu_time_of_the_tree)
         tree_release_base(base);
         runner_skip("no writable cgroup v2");
     }
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
     struct tree *tree = NULL;
     CHECK_INT(tree_new(means, base, "t", TEST_MARK, &tree, NULL), 0);
     pid_t root = test_tree_start(tree);
@@ -134,17 +133,30 @@ TEST(cpu_time_of_the_tree)
     CHECK(cpu > 20000000 && cpu < 10000000000);
     CHECK_INT(tree_kill(tree), 0);
     waitpid(root, NULL, 0);
-    process_disown(root);
     tree_free(tree);
     tree_release_base(base);
     free(base);
+}
+
+// Linux before 5.9, or a container's filter.
+static void test_refuse_close_range(int error)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0)
+        runner_skip("no seccomp filters here");
+    CHECK(close_range(1000, 1001, 0) < 0 && errno == error);
 }
 
 // The process under test: makes a tree, freezes it, and waits to be killed.
 static void test_doomed(int report_fd, enum tree_means forced) __attribute__((noreturn));
 static void test_doomed(int report_fd, enum tree_means forced)
 {
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
     char *base = NULL;
     enum tree_means means = forced == TREE_MEANS_SIGNALS ? forced : tree_detect(&base);
     if (!base)
@@ -161,7 +173,7 @@ static void test_doomed(int report_fd, enum tree_means forced)
         execl("/bin/sh", "sh", "-c", "setsid sleep 1000 & sleep 1000 & sleep 1000", NULL);
         _exit(127);
     }
-    tree_set_root(tree, root);
+    tree_set_root(tree, root, 0);
     close(open(TEST_MARK, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     clock_sleep_until_ns(clock_monotonic_ns() + 300000000);
     tree_freeze(tree, 1000000000);
@@ -183,14 +195,14 @@ static void test_kill9(enum tree_means means)
     close(fds[1]);
     CHECK(read(fds[0], base, sizeof base) > 0);
     pid_t pids[64];
-    CHECK(process_find_tree(-1, TEST_MARK, pids, 64) >= 3);
+    CHECK(process_find_tree(-1, 0, TEST_MARK, pids, 64) >= 3);
     kill(doomed, SIGKILL);
     waitpid(doomed, NULL, 0);
     int left = -1;
     int64_t deadline = clock_monotonic_ns() + 5000000000;
     while (left && clock_monotonic_ns() < deadline) {
         clock_sleep_until_ns(clock_monotonic_ns() + 10000000);
-        left = process_find_tree(-1, TEST_MARK, pids, 64);
+        left = process_find_tree(-1, 0, TEST_MARK, pids, 64);
     }
     CHECK_INT(left, 0);
     clock_sleep_until_ns(clock_monotonic_ns() + 100000000);
@@ -201,6 +213,18 @@ static void test_kill9(enum tree_means means)
 TEST(kill_9_leaves_nothing_frozen_or_alive)
 {
     test_kill9(TREE_MEANS_CGROUP2);
+}
+
+TEST(kill_9_without_close_range)
+{
+    test_refuse_close_range(ENOSYS);
+    test_kill9(TREE_MEANS_CGROUP2);
+}
+
+TEST(kill_9_where_close_range_is_forbidden)
+{
+    test_refuse_close_range(EPERM);
+    test_kill9(TREE_MEANS_SIGNALS);
 }
 
 TEST(kill_9_without_cgroups)
@@ -221,10 +245,20 @@ TEST(a_killed_guardian_is_replaced)
 {
     struct guardian *guardian = NULL;
     CHECK_INT(guardian_start("", &guardian, NULL), 0);
-    CHECK_INT(test_until("pkill -9 -P $PPID upgate-guardian"), 0);
+    CHECK_INT(test_until("pkill -9 -P $PPID ug-guardian"), 0);
     clock_sleep_until_ns(clock_monotonic_ns() + 50000000);
     CHECK_INT(guardian_watch(guardian, TEST_MARK, NULL), 0);
-    CHECK_INT(test_until("pgrep -P $PPID upgate-guardian > /dev/null"), 0);
+    CHECK_INT(test_until("pgrep -P $PPID ug-guardian > /dev/null"), 0);
+    guardian_stop(guardian);
+}
+
+// `pkill -9 upgate` of an annoyed user: the guardian is who cleans up after it.
+TEST(the_guardian_is_not_called_upgate)
+{
+    struct guardian *guardian = NULL;
+    CHECK_INT(guardian_start("", &guardian, NULL), 0);
+    CHECK_INT(test_until("pgrep -P $PPID guardian > /dev/null"), 0);
+    CHECK(system("pgrep -P $PPID upgate > /dev/null") != 0);
     guardian_stop(guardian);
 }
 
