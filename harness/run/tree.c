@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -100,8 +101,11 @@ static int tree_cgroup_processes(const char *cgroup, pid_t *pids, int max)
     snprintf(path, sizeof path, "%s/cgroup.procs", cgroup);
     char *text = string_read_file(path, 1 << 20, NULL);
     int count = 0;
-    for (char *at = text; at && *at && count < max; at = strchr(at, '\n'), at = at ? at + 1 : NULL)
-        pids[count++] = (pid_t)atoi(at);
+    for (char *at = text; at && *at && count < max; at = strchr(at, '\n'), at = at ? at + 1 : NULL) {
+        pid_t pid = (pid_t)atoi(at);
+        if (pid > 0) // 0: of a pid namespace that we cannot see into; kill(0) would end ourselves
+            pids[count++] = pid;
+    }
     free(text);
     return count;
 }
@@ -135,7 +139,18 @@ static void tree_cgroup_destroy(const char *cgroup)
     }
 }
 
-// Directories "upgate-PID-START" of processes that no longer live: a kill -9 may have left them frozen.
+// The owner of a group directory holds a lock on it. A pid says nothing: it may be of another namespace.
+static int tree_lock(const char *base)
+{
+    int fd = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+// Directories "upgate-PID-START" that nobody holds any more: a kill -9 may have left them frozen.
 static void tree_sweep(const char *parent)
 {
     DIR *dir = opendir(parent);
@@ -145,11 +160,15 @@ static void tree_sweep(const char *parent)
         long long start;
         if (sscanf(entry->d_name, "upgate-%d-%lld", &pid, &start) != 2)
             continue;
-        if (process_start_ticks(pid) == start)
+        if (process_start_ticks(pid) == start) // one that has yet to lock it
             continue;
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", parent, entry->d_name);
+        int lock = tree_lock(path);
+        if (lock < 0)
+            continue;
         tree_cgroup_destroy(path);
+        close(lock);
     }
     if (dir)
         closedir(dir);
@@ -160,23 +179,51 @@ struct tree_teller {
     void *arg;
 };
 
+// Held until the program ends, or the directory goes: one a process.
+static int tree_base_lock = -1;
+
+static bool tree_base_try(const char *base, const char *file)
+{
+    char probe[4096];
+    snprintf(probe, sizeof probe, "%s/%s", base, file);
+    bool ours = mkdir(base, 0755) == 0;
+    if (!ours && errno != EEXIST)
+        return false;
+    int lock = access(probe, W_OK) == 0 ? tree_lock(base) : -1;
+    // Between mkdir and lock another upgate may have taken it for a dead one's.
+    if (lock < 0 || access(probe, W_OK) < 0) {
+        if (lock >= 0)
+            close(lock);
+        if (ours)
+            rmdir(base);
+        return false;
+    }
+    if (tree_base_lock >= 0)
+        close(tree_base_lock);
+    tree_base_lock = lock;
+    return true;
+}
+
 static char *tree_base_make(const struct tree_teller *teller, const char *type, const char *option,
                             const char *needle, const char *file)
 {
+    enum { TRIES = 3 };
     char *mount = tree_mount_find(type, option);
     char *own = mount ? tree_own_path(needle) : NULL;
     char *base = NULL;
     if (own) {
         char *parent = xasprintf("%s%s", mount, own);
         tree_sweep(parent);
-        base = xasprintf("%s/upgate-%d-%lld", parent, getpid(),
-                         (long long)process_start_ticks(getpid()));
-        char probe[4096];
-        snprintf(probe, sizeof probe, "%s/%s", base, file);
-        if (teller->before)
-            teller->before(teller->arg, base);
-        if ((mkdir(base, 0755) < 0 && errno != EEXIST) || access(probe, W_OK) < 0) {
-            rmdir(base);
+        bool made = false;
+        for (int i = 0; !made && i < TRIES; i++) {
+            free(base);
+            base = xasprintf("%s/upgate-%d-%lld%s", parent, getpid(), (long long)process_start_ticks(getpid()),
+                             i == 0 ? "" : i == 1 ? "-2" : "-3");
+            if (teller->before)
+                teller->before(teller->arg, base);
+            made = tree_base_try(base, file);
+        }
+        if (!made) {
             free(base);
             base = NULL;
         }
@@ -208,8 +255,12 @@ enum tree_means tree_detect_telling(void (*before)(void *arg, const char *base),
 
 void tree_release_base(const char *base)
 {
-    if (base && *base)
-        tree_cgroup_destroy(base);
+    if (!base || !*base)
+        return;
+    tree_cgroup_destroy(base);
+    if (tree_base_lock >= 0)
+        close(tree_base_lock);
+    tree_base_lock = -1;
 }
 
 static int tree_open(const char *dir, const char *file, int flags)

@@ -5,11 +5,13 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -276,8 +278,50 @@ TEST(what_a_dead_run_left_is_swept)
     free(command);
     tree_detect(&again);
     CHECK(access(stale, F_OK) < 0);
+    CHECK(access(base, F_OK) == 0); // held, by ourselves
+    tree_release_base(again);
     tree_release_base(base);
     free(base);
     free(again);
     free(stale);
+}
+
+// An upgate of another pid namespace looks around: pids mean nothing to it.
+static void test_stranger(void) __attribute__((noreturn));
+static void test_stranger(void)
+{
+    if (unshare(CLONE_NEWPID | CLONE_NEWNS) < 0)
+        _exit(77);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("proc", "/proc", "proc", 0, NULL) < 0)
+            _exit(77);
+        char *base = NULL;
+        tree_detect(&base);
+        tree_release_base(base);
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    _exit(WEXITSTATUS(status));
+}
+
+TEST(what_lives_in_another_pid_namespace_is_not_swept)
+{
+    char *base = NULL;
+    if (tree_detect(&base) == TREE_MEANS_SIGNALS)
+        runner_skip("no writable cgroup");
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0)
+        test_stranger();
+    int status = 0;
+    CHECK_INT(waitpid(pid, &status, 0), pid);
+    bool stays = access(base, F_OK) == 0;
+    tree_release_base(base);
+    free(base);
+    if (WEXITSTATUS(status) == 77)
+        runner_skip("no namespaces of processes can be made here");
+    CHECK_INT(status, 0);
+    CHECK(stays);
 }
