@@ -293,7 +293,6 @@ static void session_tell_guardian(void *arg, const char *base)
 static int session_start(struct session *session, struct error *err)
 {
     session->started_ns = clock_monotonic_ns();
-    reader_sweep("/dev/shm", "upgate-");
     int rc = launch_env_find(&session->env, err);
     if (rc)
         return rc;

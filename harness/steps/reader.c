@@ -202,17 +202,20 @@ int reader_sweep(const char *directory, const char *name_prefix)
     }
     while ((entry = readdir(dir)) != NULL) {
         struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+        struct stat status;
         uint64_t magic = 0;
         int fd;
 
         if (strncmp(entry->d_name, name_prefix, strlen(name_prefix)) != 0) {
             continue;
         }
-        fd = openat(dirfd(dir), entry->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        // Anybody may make names here: neither a FIFO to wait at nor a file of somebody else.
+        fd = openat(dirfd(dir), entry->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
         if (fd < 0) {
             continue;
         }
-        if (read(fd, &magic, sizeof(magic)) == (ssize_t)sizeof(magic) && magic == UG_STEP_MAGIC &&
+        if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+            read(fd, &magic, sizeof(magic)) == (ssize_t)sizeof(magic) && magic == UG_STEP_MAGIC &&
             fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK &&
             unlinkat(dirfd(dir), entry->d_name, 0) == 0) {
             removed++;

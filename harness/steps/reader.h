@@ -75,8 +75,8 @@ int reader_create(struct reader **ret_reader, const char *path, const struct rea
 // first.
 void reader_free(struct reader *reader);
 
-// Removes step files in a directory that a killed harness left; name_prefix picks them. Returns how
-// many.
+// Removes step files of ours in a directory that a killed harness left; name_prefix picks them. Returns
+// how many.
 int reader_sweep(const char *directory, const char *name_prefix);
 
 // A process has cut the file short. Reading what is gone raises SIGBUS, which the program must survive.

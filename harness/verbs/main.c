@@ -16,6 +16,9 @@
 #include "common/strings.h"
 #include "contracts/exit_code.h"
 #include "harness/verbs/docs.h"
+#ifdef UPGATE_HAVE_STEPS
+#include "harness/steps/reader.h"
+#endif
 
 #define UPGATE_VERB(name) extern const struct verb verb_##name;
 #include "verbs.inc"
@@ -105,7 +108,12 @@ static int main_dispatch(int argc, char **argv)
         return EXIT_CODE_PASS;
     }
     const struct verb *verb = main_find(word);
-    return verb ? verb->run(argc - 1, argv + 1) : EXIT_CODE_USAGE;
+    if (!verb)
+        return EXIT_CODE_USAGE;
+#ifdef UPGATE_HAVE_STEPS
+    reader_sweep("/dev/shm", "upgate-"); // what a killed `ab` or `record` left is memory of the machine
+#endif
+    return verb->run(argc - 1, argv + 1);
 }
 
 static void main_environment_unknown(const char *name, const char *nearest)
@@ -145,7 +153,7 @@ static void main_reserve_descriptors(void)
             (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-static void main_on_sigpipe(int number)
+static void main_on_failed_write(int number)
 {
     (void)number; // the failed write says it; a handler, unlike SIG_IGN, is not inherited by
                   // workloads
@@ -168,8 +176,9 @@ static int main_close_stdout(int rc)
 int main(int argc, char **argv)
 {
     main_reserve_descriptors();
-    struct sigaction ignore = {.sa_handler = main_on_sigpipe, .sa_flags = SA_RESTART};
+    struct sigaction ignore = {.sa_handler = main_on_failed_write, .sa_flags = SA_RESTART};
     sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL); // a limit on the size of files
     main_apply_log();
     environment_check(environ, main_environment_unknown);
     return main_close_stdout(main_dispatch(argc, argv));

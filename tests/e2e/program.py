@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program `upgate` around its verbs: help of each, pages in docs/ that are not stale, completion in
 bash, one table of environment variables, and a stdout that nobody reads is never a success."""
+import contextlib
 import glob
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -134,6 +136,27 @@ def test_lost_output():
     check(done.returncode == 4, "closed stdout: %d" % done.returncode)
 
 
+def test_file_size_limit():
+    """SIGXFSZ would be a death without a word."""
+    with tempfile.TemporaryFile() as file:
+        done = run("--help", stdout=file, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)))
+    check(done.returncode == 4 and "File too large" in done.stderr, "limit: %d %r" % (done.returncode, done.stderr))
+
+
+def test_leftovers(names):
+    """The step file of a killed `upgate record` or `ab` is memory of the machine: any verb gives it back."""
+    path = "/dev/shm/upgate-1-1-test-%d-record" % os.getpid()
+    for verb in names:
+        with open(path, "wb") as file:
+            file.write(b"UPGSTEPS" + bytes(4096))
+        try:
+            run(verb, "--no-such-thing-at-all")
+            check(not os.path.exists(path), "%s leaves %s" % (verb, path))
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+
 names = verbs()
 if not names:
     print("skipped: this build has no verb")
@@ -143,5 +166,7 @@ test_docs(names)
 test_completion(names)
 test_environment_table()
 test_lost_output()
+test_file_size_limit()
+test_leftovers(names)
 print("verbs: %s; %d failed" % (" ".join(names), len(failures)))
 sys.exit(1 if failures else 0)

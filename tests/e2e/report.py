@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import resource
 import shutil
 import sqlite3
 import stat
@@ -168,6 +169,16 @@ def test_full_disk():
         return "needs mount namespaces"
     assert result.stdout == "4\nr.md\nold\n" and "No space left" in result.stderr, result
     return None
+
+
+def test_file_size_limit():
+    """ulimit -f: an error in words, and nothing is left."""
+    db = store("limit.db", "base", "calibrated", "fail")
+    before = sorted(os.listdir(os.path.dirname(db)))
+    for form in ("html", "json"):
+        done = run(db, "-o", db + "." + form, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512)))
+        assert done.returncode == 4 and "File too large" in done.stderr, (done.returncode, done.stderr)
+        assert sorted(os.listdir(os.path.dirname(db))) == before, os.listdir(os.path.dirname(db))
 
 
 def test_read_only():

@@ -257,6 +257,34 @@ TEST(killed_harness_lets_a_held_side_go)
     CHECK_INT(access(path, F_OK), -1);
 }
 
+// /dev/shm is everybody's: a name in it may be a FIFO that nobody ever writes to, a link, another's file.
+TEST(sweep_touches_regular_files_of_ours_only)
+{
+    const uint64_t magic = UG_STEP_MAGIC;
+    char dir[] = "/tmp/upgate-test-sweep-XXXXXX", path[64], target[64];
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(target, sizeof(target), "%s/target", dir);
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"target", "x-ours", "x-theirs"};
+        snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        CHECK_INT(write(fd, &magic, sizeof(magic)), sizeof(magic));
+        close(fd);
+    }
+    bool other = geteuid() == 0 && chown(path, 65534, 65534) == 0;
+    snprintf(path, sizeof(path), "%s/x-link", dir);
+    CHECK_INT(symlink(target, path), 0);
+    snprintf(path, sizeof(path), "%s/x-fifo", dir);
+    CHECK_INT(mkfifo(path, 0666), 0);
+    alarm(10);
+    CHECK_INT(reader_sweep(dir, "x-"), other ? 1 : 2);
+    alarm(0);
+    CHECK_INT(access(target, F_OK), 0);
+    CHECK_INT(access(path, F_OK), 0);
+    snprintf(path, sizeof(path), "rm -r %s", dir);
+    CHECK_INT(system(path), 0);
+}
+
 TEST(reader_that_goes_lets_a_held_side_go)
 {
     struct rig rig = rig_make(NULL);
