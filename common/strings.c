@@ -71,7 +71,7 @@ void strbuf_add(struct strbuf *buf, const char *fmt, ...)
     va_copy(again, args);
     int len = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
-    if (len > 0) {
+    if (len >= 0) { // an empty text is a text, too
         strbuf_reserve(buf, (size_t)len);
         vsnprintf(buf->text + buf->len, (size_t)len + 1, fmt, again);
         buf->len += (size_t)len;

@@ -26,6 +26,13 @@ static const char *text_of(const json_t *object, const char *key)
     return json_string_value(json_object_get(object, key));
 }
 
+// A fingerprint may come from a store that somebody has edited: anything may be missing.
+static const char *text_or(const json_t *object, const char *key, const char *otherwise)
+{
+    const char *text = text_of(object, key);
+    return text ? text : otherwise;
+}
+
 // Columns a UTF-8 text takes, one a character.
 static size_t columns_of(const char *text, size_t bytes)
 {
@@ -304,14 +311,14 @@ static void print_libraries(FILE *file, const json_t *libraries, const struct ta
     free(title);
     json_array_foreach((json_t *)libraries, index, library)
     {
-        const char *role = text_of(library, "role"), *version = text_of(library, "version");
+        const char *role = text_or(library, "role", "other"), *version = text_of(library, "version");
         const char *id = text_of(library, "build_id"), *problem = text_of(library, "problem");
         if (!opts->all && (!strcmp(role, "other") || !strcmp(role, "extension"))) {
             hidden++;
             continue;
         }
-        fprintf(file, "    %-14s %-22s %-18s %-14.12s %s%s%s\n", role, text_of(library, "key"),
-                version ? version : "-", id ? id : "-", text_of(library, "path"),
+        fprintf(file, "    %-14s %-22s %-18s %-14.12s %s%s%s\n", role, text_or(library, "key", "-"),
+                version ? version : "-", id ? id : "-", text_or(library, "path", "-"),
                 problem ? "  " : "", problem ? problem : "");
     }
     if (hidden)

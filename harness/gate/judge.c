@@ -33,9 +33,9 @@ static int judge_trust(struct store *store, bool *ret_ok, char **ret_breach, str
     while ((rc = store_step(store, stmt, err)) == 1)
         if (!breaches++)
             first =
-                xasprintf("%s, %s: %lld lost (%s)", sqlite3_column_text(stmt, 0),
-                          sqlite3_column_text(stmt, 1), (long long)sqlite3_column_int64(stmt, 2),
-                          sqlite3_column_text(stmt, 3));
+                xasprintf("%s, %s: %lld lost (%s)", store_text(store, stmt, 0),
+                          store_text(store, stmt, 1), (long long)sqlite3_column_int64(stmt, 2),
+                          store_text(store, stmt, 3));
     if (rc < 0) {
         free(first);
         return rc;

@@ -28,7 +28,7 @@ int tensor_names_load(struct store *store, int64_t workload_id, char ***ret_name
     int count = 0, rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         names = xrealloc(names, (size_t)(count + 1) * sizeof *names);
-        names[count++] = xstrdup((const char *)sqlite3_column_text(stmt, 0));
+        names[count++] = xstrdup(store_text(store, stmt, 0));
     }
     if (rc < 0) {
         for (int i = 0; i < count; i++)
@@ -41,14 +41,14 @@ int tensor_names_load(struct store *store, int64_t workload_id, char ***ret_name
     return 0;
 }
 
-static void tensor_row_read(sqlite3_stmt *stmt, struct tensor_row *row)
+static void tensor_row_read(struct store *store, sqlite3_stmt *stmt, struct tensor_row *row)
 {
     *row = (struct tensor_row){.seed = sqlite3_column_int64(stmt, 0),
                                .rank = sqlite3_column_int64(stmt, 1),
                                .step = sqlite3_column_int64(stmt, 2),
-                               .dtype = dtype_from_name((const char *)sqlite3_column_text(stmt, 3)),
+                               .dtype = dtype_from_name(store_text(store, stmt, 3)),
                                .count = (size_t)sqlite3_column_int64(stmt, 4)};
-    snprintf(row->digest, sizeof row->digest, "%s", sqlite3_column_text(stmt, 5));
+    snprintf(row->digest, sizeof row->digest, "%s", store_text(store, stmt, 5));
     if (row->dtype == DTYPE_COUNT)
         return;
     size_t width = dtype_bytes(row->dtype);
@@ -84,7 +84,7 @@ int tensor_rows_load(struct store *store, const struct tensor_query *query,
             capacity = capacity ? 2 * capacity : 64;
             rows.items = xrealloc(rows.items, (size_t)capacity * sizeof *rows.items);
         }
-        tensor_row_read(stmt, &rows.items[rows.count++]);
+        tensor_row_read(store, stmt, &rows.items[rows.count++]);
     }
     if (rc < 0) {
         tensor_rows_clear(&rows);

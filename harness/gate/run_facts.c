@@ -15,13 +15,12 @@ static int run_facts_load_plan(struct store *store, struct run_facts *run, const
     json_error_t json_err;
     json_t *json = json_loads(text, 0, &json_err);
     if (!json)
-        return error_set(err, -EINVAL, "store '%s': its plan is damaged: %s", store_path(store),
+        return error_set(err, -EBADMSG, "the store '%s' is damaged: its plan: %s", store_path(store),
                          json_err.text);
-    int rc = plan_from_json(json, &run->plan, err);
+    struct error why = {0};
+    int rc = plan_from_json(json, &run->plan, &why);
     json_decref(json);
-    if (rc)
-        error_prefix(err, "store '%s': its plan cannot be read", store_path(store));
-    return rc;
+    return rc ? error_set(err, -EBADMSG, "the store '%s' is damaged: its plan: %s", store_path(store), why.text) : 0;
 }
 
 static int run_facts_load_run(struct store *store, struct run_facts *run, struct error *err)
@@ -35,15 +34,15 @@ static int run_facts_load_run(struct store *store, struct run_facts *run, struct
         return error_set(err, -EINVAL, "store '%s' holds no run of `upgate ab`", store_path(store));
     if (rc < 0)
         return rc;
-    const char *state = (const char *)sqlite3_column_text(stmt, 1);
-    run->aa = strcmp((const char *)sqlite3_column_text(stmt, 0), "aa") == 0;
+    const char *state = store_text(store, stmt, 1);
+    run->aa = strcmp(store_text(store, stmt, 0), "aa") == 0;
     run->state = strcmp(state, "done") == 0      ? RUN_STATE_DONE
                  : strcmp(state, "running") == 0 ? RUN_STATE_RUNNING
                                                  : RUN_STATE_INTERRUPTED;
     run->started_wall_ns = sqlite3_column_int64(stmt, 2);
-    run->host_key = xstrdup((const char *)sqlite3_column_text(stmt, 3));
-    run->uuid = xstrdup((const char *)sqlite3_column_text(stmt, 5));
-    rc = run_facts_load_plan(store, run, (const char *)sqlite3_column_text(stmt, 4), err);
+    run->host_key = xstrdup(store_text(store, stmt, 3));
+    run->uuid = xstrdup(store_text(store, stmt, 5));
+    rc = run_facts_load_plan(store, run, store_text(store, stmt, 4), err);
     sqlite3_reset(stmt);
     return rc;
 }
@@ -86,7 +85,7 @@ int run_facts_load(struct store *store, const struct plan_gate *policy, enum fac
     struct run_facts run = {0};
     int rc = run_facts_load_run(store, &run, err);
     if (rc == 0 && run.plan->schedule.look_count < 1)
-        rc = error_set(err, -EINVAL, "store '%s': its plan has no looks", store_path(store));
+        rc = error_set(err, -EBADMSG, "the store '%s' is damaged: its plan has no looks", store_path(store));
     if (rc == 0) {
         run.gate = policy ? *policy : run.plan->gate;
         rc = run_facts_load_workloads(store, &run, source, err);

@@ -104,8 +104,8 @@ static int facts_load_workload(struct store *store, const struct plan *plan,
                          (long long)facts->id);
     if (rc < 0)
         return rc;
-    facts->name = xstrdup((const char *)sqlite3_column_text(stmt, 0));
-    const char *mode = (const char *)sqlite3_column_text(stmt, 1);
+    facts->name = xstrdup(store_text(store, stmt, 0));
+    const char *mode = store_text(store, stmt, 1);
     const char *interleave = (const char *)sqlite3_column_text(stmt, 2);
     for (int i = 0; i < PLAN_MODE_COUNT; i++)
         if (strcmp(mode, plan_mode_name((enum plan_mode)i)) == 0)

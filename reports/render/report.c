@@ -40,6 +40,12 @@ static char *report_text(struct report *report, sqlite3_stmt *stmt, int column)
     return text ? report_keep(report, xstrdup(text)) : NULL;
 }
 
+// Of a column that is NOT NULL in the schema: never NULL, also not of a damaged store, which the next step refuses.
+static char *report_need(struct report *report, sqlite3_stmt *stmt, int column)
+{
+    return report_keep(report, xstrdup(store_text(report->store, stmt, column)));
+}
+
 static double report_double(sqlite3_stmt *stmt, int column)
 {
     return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN
@@ -86,10 +92,10 @@ static int report_rows(struct store *store, struct report *report, const char *s
 
 static void report_row_run(struct report *report, sqlite3_stmt *stmt)
 {
-    report->uuid = report_text(report, stmt, 0);
-    report->kind = report_text(report, stmt, 1);
-    report->state = report_text(report, stmt, 2);
-    report->upgate_version = report_text(report, stmt, 3);
+    report->uuid = report_need(report, stmt, 0);
+    report->kind = report_need(report, stmt, 1);
+    report->state = report_need(report, stmt, 2);
+    report->upgate_version = report_need(report, stmt, 3);
     report->plan_path = report_text(report, stmt, 4);
     report->started_wall_ns = report_int(stmt, 5);
     report->ended_wall_ns = report_int(stmt, 6);
@@ -99,17 +105,17 @@ static void report_row_side(struct report *report, sqlite3_stmt *stmt)
 {
     int64_t side = sqlite3_column_int64(stmt, 0);
     if (side == 0 || side == 1)
-        report->side_names[side] = report_text(report, stmt, 1);
+        report->side_names[side] = report_need(report, stmt, 1);
 }
 
 static void report_row_verdict(struct report *report, sqlite3_stmt *stmt)
 {
     report->verdict = report_word_verdict(stmt, 0);
-    report->reason = report_text(report, stmt, 1);
+    report->reason = report_need(report, stmt, 1);
     report->margin_note = report_text(report, stmt, 2);
     report->trust_ok = sqlite3_column_int(stmt, 3) != 0;
     report->calibrated = sqlite3_column_int(stmt, 4) != 0;
-    report->calibration_note = report_text(report, stmt, 5);
+    report->calibration_note = report_need(report, stmt, 5);
 }
 
 static void report_row_cell(struct report *report, sqlite3_stmt *stmt)
@@ -117,9 +123,9 @@ static void report_row_cell(struct report *report, sqlite3_stmt *stmt)
     struct report_cell *cell = report_push(&report->cells, &report->cell_count, sizeof *cell);
     const char *direction = (const char *)sqlite3_column_text(stmt, 3);
     *cell = (struct report_cell){
-        .workload = report_text(report, stmt, 0),
-        .metric = report_text(report, stmt, 1),
-        .unit = report_text(report, stmt, 2),
+        .workload = report_need(report, stmt, 0),
+        .metric = report_need(report, stmt, 1),
+        .unit = report_need(report, stmt, 2),
         .higher_is_better = direction && strcmp(direction, "higher") == 0,
         .gating = sqlite3_column_int(stmt, 4) != 0,
         .median_a = report_double(stmt, 5),
@@ -138,7 +144,7 @@ static void report_row_cell(struct report *report, sqlite3_stmt *stmt)
         .confirm_pairs = report_int(stmt, 18),
         .verdict = report_word_verdict(stmt, 19),
         .improved = sqlite3_column_int(stmt, 20) != 0,
-        .reason = report_text(report, stmt, 21),
+        .reason = report_need(report, stmt, 21),
     };
 }
 
@@ -147,13 +153,13 @@ static void report_row_parity(struct report *report, sqlite3_stmt *stmt)
     struct report_parity *parity =
         report_push(&report->parity, &report->parity_count, sizeof *parity);
     *parity = (struct report_parity){
-        .workload = report_text(report, stmt, 0),
-        .tensor = report_text(report, stmt, 1),
-        .rule = report_text(report, stmt, 2),
+        .workload = report_need(report, stmt, 0),
+        .tensor = report_need(report, stmt, 1),
+        .rule = report_need(report, stmt, 2),
         .error_a = report_double(stmt, 3),
         .error_b = report_double(stmt, 4),
         .verdict = report_word_verdict(stmt, 5),
-        .reason = report_text(report, stmt, 6),
+        .reason = report_need(report, stmt, 6),
     };
 }
 
@@ -163,10 +169,10 @@ static void report_row_finding(struct report *report, sqlite3_stmt *stmt)
         report_push(&report->findings, &report->finding_count, sizeof *finding);
     *finding = (struct report_finding){
         .workload = report_text(report, stmt, 0),
-        .kind = report_text(report, stmt, 1),
+        .kind = report_need(report, stmt, 1),
         .side = (int)report_int(stmt, 2),
         .effect = report_word_effect(stmt, 3),
-        .text = report_text(report, stmt, 4),
+        .text = report_need(report, stmt, 4),
     };
 }
 
@@ -175,8 +181,8 @@ static void report_row_ledger(struct report *report, sqlite3_stmt *stmt)
     struct report_ledger *ledger =
         report_push(&report->ledger, &report->ledger_count, sizeof *ledger);
     *ledger = (struct report_ledger){
-        .producer = report_text(report, stmt, 0),
-        .kind = report_text(report, stmt, 1),
+        .producer = report_need(report, stmt, 0),
+        .kind = report_need(report, stmt, 1),
         .seen = report_int(stmt, 2),
         .dropped = report_int(stmt, 3),
         .breach = sqlite3_column_int(stmt, 4) != 0,
@@ -190,10 +196,10 @@ static void report_row_certificate(struct report *report, sqlite3_stmt *stmt)
     struct report_certificate *certificate =
         report_push(&report->certificates, &report->certificate_count, sizeof *certificate);
     *certificate = (struct report_certificate){
-        .scope = report_text(report, stmt, 0),
-        .kind = report_text(report, stmt, 1),
-        .interleave = report_text(report, stmt, 2),
-        .metric = report_text(report, stmt, 3),
+        .scope = report_need(report, stmt, 0),
+        .kind = report_need(report, stmt, 1),
+        .interleave = report_need(report, stmt, 2),
+        .metric = report_need(report, stmt, 3),
         .margin = report_double(stmt, 4),
         .objection = report_text(report, stmt, 5),
         .aa_pairs = report_int(stmt, 6),
@@ -213,9 +219,9 @@ static void report_row_crash(struct report *report, sqlite3_stmt *stmt)
 {
     struct report_crash *crash = report_push(&report->crashes, &report->crash_count, sizeof *crash);
     *crash = (struct report_crash){
-        .workload = report_text(report, stmt, 0),
+        .workload = report_need(report, stmt, 0),
         .side = (int)report_int(stmt, 1),
-        .state = report_text(report, stmt, 2),
+        .state = report_need(report, stmt, 2),
         .exit_code = report_int(stmt, 3),
         .exit_signal = report_int(stmt, 4),
         .launches = report_int(stmt, 5),
@@ -227,8 +233,8 @@ static void report_row_crash(struct report *report, sqlite3_stmt *stmt)
 static void report_row_note(struct report *report, sqlite3_stmt *stmt)
 {
     struct report_note *note = report_push(&report->notes, &report->note_count, sizeof *note);
-    *note = (struct report_note){.level = report_text(report, stmt, 0),
-                                 .text = report_text(report, stmt, 1)};
+    *note = (struct report_note){.level = report_need(report, stmt, 0),
+                                 .text = report_need(report, stmt, 1)};
 }
 
 static void report_row_workload(struct report *report, sqlite3_stmt *stmt)
@@ -236,8 +242,8 @@ static void report_row_workload(struct report *report, sqlite3_stmt *stmt)
     struct report_workload *workload =
         report_push(&report->workloads, &report->workload_count, sizeof *workload);
     *workload = (struct report_workload){
-        .name = report_text(report, stmt, 0),
-        .mode = report_text(report, stmt, 1),
+        .name = report_need(report, stmt, 0),
+        .mode = report_need(report, stmt, 1),
         .interleave = report_text(report, stmt, 2),
         .note = report_text(report, stmt, 3),
         .wall_ns = report_int(stmt, 4),
@@ -361,6 +367,7 @@ int report_load(struct store *store, struct report **ret_report, struct error *e
 {
     struct error local = {0};
     struct report *report = xcalloc(1, sizeof *report);
+    report->store = store;
     report->path = report_keep(report, xstrdup(store_path(store)));
     report->ended_wall_ns = -1;
     // One snapshot: the harness may judge again while we read. Inside a caller's transaction it is
@@ -375,6 +382,7 @@ int report_load(struct store *store, struct report **ret_report, struct error *e
         report_free(report);
         return error_set(err, rc, "%s", local.text);
     }
+    report->store = NULL;
     *ret_report = report;
     return 0;
 }

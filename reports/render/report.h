@@ -76,6 +76,7 @@ struct report_workload {
 };
 
 struct report {
+    struct store *store;                                    // while it is being read
     char *path;                                             // of the store
     char *uuid, *kind, *state, *upgate_version, *plan_path; // plan_path NULL
     int64_t started_wall_ns, ended_wall_ns;                 // ended -1 = not ended

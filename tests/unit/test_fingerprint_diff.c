@@ -9,6 +9,7 @@
 
 #include "common/strings.h"
 #include "harness/fingerprint/rules.h"
+#include "harness/fingerprint/table.h"
 #include "tests/unit/runner.h"
 
 static json_t *parse(const char *text)
@@ -327,4 +328,20 @@ TEST(the_table_of_rules)
     CHECK(diff_rule_for("process.environment.OMP_NUM_THREADS", &order)->changed > 85);
     CHECK(diff_rule_for("libraries.cudnn.libcudnn", &order)->changed > 60);
     CHECK(order < last);
+}
+
+// A fingerprint of a store that was edited: printed as far as it goes.
+TEST(the_table_of_a_damaged_fingerprint)
+{
+    json_t *document = json_loads("{\"process\":{\"libraries\":[{},{\"role\":\"cublas\"}]}}", 0, NULL);
+    char *text = NULL;
+    size_t len = 0;
+    FILE *file = open_memstream(&text, &len);
+    const struct table_opts opts = {0};
+    fingerprint_print(file, document, "x", &opts);
+    fclose(file);
+    CHECK_CONTAINS(text, "cublas");
+    CHECK_CONTAINS(text, "and 1 without a known role");
+    free(text);
+    json_decref(document);
 }

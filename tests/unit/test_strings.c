@@ -68,3 +68,12 @@ TEST(make_utf8)
     CHECK_STR(made_utf8("\xe2\x82", 2), "??");
     CHECK_STR(made_utf8("", 0), "");
 }
+
+TEST(an_empty_text_that_was_added_is_there)
+{
+    struct strbuf buf = {0};
+    strbuf_add(&buf, "%s", "");
+    CHECK_STR(buf.text, "");
+    CHECK_INT(buf.len, 0);
+    strbuf_free(&buf);
+}

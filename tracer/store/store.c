@@ -36,6 +36,7 @@ struct store_statement {
 };
 
 struct store {
+    char damage[96]; // what store_text() has missed; "" = nothing
     sqlite3 *db;
     char *path;
     struct store_statement statements[STORE_STATEMENTS_MAX];
@@ -408,8 +409,22 @@ sqlite3_stmt *store_query(struct store *store, struct error *err, const char *sq
     return stmt;
 }
 
+const char *store_text(struct store *store, sqlite3_stmt *stmt, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(stmt, column);
+    if (text)
+        return text;
+    if (!store->damage[0])
+        snprintf(store->damage, sizeof store->damage, "a row lacks its %s", sqlite3_column_name(stmt, column));
+    return "";
+}
+
 int store_step(struct store *store, sqlite3_stmt *stmt, struct error *err)
 {
+    if (store->damage[0]) {
+        sqlite3_reset(stmt);
+        return error_set(err, -EBADMSG, "the store '%s' is damaged: %s", store->path, store->damage);
+    }
     int rc = sqlite3_step(stmt);
     if (rc == SQLITE_ROW)
         return 1;
