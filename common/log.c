@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/strings.h"
+
 static enum log_level log_level_max = LOG_LEVEL_INFO;
 static void (*log_before)(void);
 
@@ -32,6 +34,7 @@ static void log_write(enum log_level level, const char *prefix, const char *fmt,
     if (body < 0)
         return;
     size_t total = strlen(text);
+    string_make_plain(text, total); // names, paths and foreign messages stand in it
     text[total++] = '\n';
     // A closed stderr must not end the run: the result goes to the store and to stdout.
     ssize_t written = write(STDERR_FILENO, text, total);

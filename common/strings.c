@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,6 +185,29 @@ static size_t string_utf8_length(const unsigned char *text, size_t left)
         if (text[i] < low || text[i] > high)
             return 0;
     return len;
+}
+
+// C0, DEL, C1, and the marks, embeddings and isolates that reorder the text around them; s has `len` valid bytes.
+static bool string_harmful(const unsigned char *s, size_t len)
+{
+    if (len == 1)
+        return (s[0] < 0x20 && s[0] != '\n') || s[0] == 0x7f;
+    if (len == 2)
+        return (s[0] == 0xc2 && s[1] < 0xa0) || (s[0] == 0xd8 && s[1] == 0x9c);
+    if (len == 3 && s[0] == 0xe2)
+        return (s[1] == 0x80 && (s[2] == 0x8e || s[2] == 0x8f || (s[2] >= 0xa8 && s[2] <= 0xae))) ||
+               (s[1] == 0x81 && s[2] >= 0xa0 && s[2] <= 0xaf);
+    return false;
+}
+
+void string_make_plain(char *text, size_t len)
+{
+    string_make_utf8(text, len);
+    for (size_t at = 0, whole; at < len; at += whole) {
+        whole = string_utf8_length((const unsigned char *)text + at, len - at);
+        if (string_harmful((const unsigned char *)text + at, whole))
+            memset(text + at, '?', whole);
+    }
 }
 
 void string_make_utf8(char *text, size_t len)

@@ -30,6 +30,10 @@ const char *string_nearest(const char *word, const char *const *words, size_t co
 // character, and each NUL, becomes '?'.
 void string_make_utf8(char *text, size_t len);
 
+// The same, and what moves a terminal's cursor, colours it or turns its text around becomes '?', too: control characters
+// but the line end, and those that change the direction.
+void string_make_plain(char *text, size_t len);
+
 // Whole file or stream into a new string, NUL-terminated; NULL with errno on failure. max in bytes;
 // a longer file is cut.
 char *string_read_file(const char *path, size_t max, size_t *ret_len);

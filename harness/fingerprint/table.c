@@ -33,6 +33,42 @@ static const char *text_or(const json_t *object, const char *key, const char *ot
     return text ? text : otherwise;
 }
 
+static char *plain(const char *text)
+{
+    char *copy = xstrdup(text);
+    string_make_plain(copy, strlen(copy));
+    for (char *at = copy; (at = strchr(at, '\n'));)
+        *at = ' ';
+    return copy;
+}
+
+// A copy whose keys and texts stay on their line: variables, paths and versions are whatever a side has made them.
+static json_t *plain_copy(const json_t *value)
+{
+    const char *key;
+    json_t *copy, *item;
+    size_t index;
+    if (json_is_object(value)) {
+        copy = json_object();
+        json_object_foreach((json_t *)value, key, item)
+        {
+            char *name = plain(key);
+            json_object_set_new(copy, name, plain_copy(item));
+            free(name);
+        }
+    } else if (json_is_array(value)) {
+        copy = json_array();
+        json_array_foreach((json_t *)value, index, item) json_array_append_new(copy, plain_copy(item));
+    } else if (json_is_string(value)) {
+        char *text = plain(json_string_value(value));
+        copy = json_string(text);
+        free(text);
+    } else {
+        copy = json_copy((json_t *)value);
+    }
+    return copy;
+}
+
 // Columns a UTF-8 text takes, one a character.
 static size_t columns_of(const char *text, size_t bytes)
 {
@@ -167,6 +203,8 @@ static void print_groups(FILE *file, struct group *groups, size_t count,
 void fingerprint_print_diff(FILE *file, const json_t *differences, size_t noise_count,
                             const char *name_a, const char *name_b, const struct table_opts *opts)
 {
+    json_t *copy = plain_copy(differences);
+    differences = copy;
     size_t width = opts->width ? opts->width : WIDTH_DEFAULT;
     width = width < WIDTH_MIN ? WIDTH_MIN : width;
     size_t value_width = (width - RANK_WIDTH - WHAT_WIDTH) / 2;
@@ -216,6 +254,7 @@ void fingerprint_print_diff(FILE *file, const json_t *differences, size_t noise_
     fputc('\n', file);
     free(head_a);
     free(head_b);
+    json_decref(copy);
 }
 
 // --- one fingerprint
@@ -356,6 +395,8 @@ void fingerprint_print(FILE *file, const json_t *document, const char *name,
 {
     size_t width = opts->width ? opts->width : WIDTH_DEFAULT;
     width = width < WIDTH_MIN ? WIDTH_MIN : width;
+    json_t *copy = plain_copy(document);
+    document = copy;
     const json_t *process = json_object_get(document, "process");
     const json_t *python = json_object_get(document, "python");
     fprintf(file, "%s%s%s\n", opts->color ? "\033[1m" : "", name, opts->color ? "\033[0m" : "");
@@ -379,4 +420,5 @@ void fingerprint_print(FILE *file, const json_t *document, const char *name,
         print_title(file, "not known", opts);
         print_leaves(file, "", missing, width, opts->all);
     }
+    json_decref(copy);
 }

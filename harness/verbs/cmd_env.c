@@ -19,6 +19,7 @@
 #include "harness/fingerprint/probe.h"
 #include "harness/fingerprint/table.h"
 #include "harness/plan/plan.h"
+#include "reports/render/render.h"
 #include "tracer/store/store.h"
 
 struct env_values {
@@ -104,6 +105,8 @@ static int env_read_store(const char *path, const bool wanted[PLAN_SIDES], struc
     for (int side = 0; !code && side < PLAN_SIDES; side++) {
         int64_t id = side;
         sides->name[side] = store_get_text(store, "SELECT name FROM side WHERE id = ?", "i", id);
+        if (!sides->name[side])
+            sides->name[side] = xstrdup(side ? "candidate" : "baseline");
         char *text = store_get_text(store, "SELECT fingerprint FROM side WHERE id = ?", "i", id);
         json_error_t problem;
         sides->document[side] = text ? json_loads(text, 0, &problem) : NULL;
@@ -308,13 +311,13 @@ static int env_load(const struct env_values *values, const struct options_rest *
     return code;
 }
 
-static struct table_opts env_table_opts(const struct env_values *values, FILE *file)
+static struct table_opts env_table_opts(const struct env_values *values)
 {
     struct table_opts opts = {.all = values->all};
     struct winsize size;
-    if (isatty(fileno(file))) {
+    if (!values->common.output && isatty(STDOUT_FILENO)) {
         opts.color = !values->common.no_color && !getenv("NO_COLOR");
-        if (!ioctl(fileno(file), TIOCGWINSZ, &size))
+        if (!ioctl(STDOUT_FILENO, TIOCGWINSZ, &size))
             opts.width = size.ws_col;
     }
     return opts;
@@ -331,7 +334,7 @@ static int env_show(FILE *file, const struct env_values *values, const bool want
                     const struct env_sides *sides)
 {
     bool json = !strcmp(values->common.format, "json"), both = wanted[0] && wanted[1];
-    struct table_opts opts = env_table_opts(values, file);
+    struct table_opts opts = env_table_opts(values);
     if (json && both)
         return env_print_json(file, json_pack("{s:s,s:O,s:O}", "schema", "upgate.env/1", "baseline",
                                               sides->document[0], "candidate", sides->document[1]));
@@ -362,28 +365,32 @@ static int env_diff(FILE *file, const struct env_values *values, const struct en
                                               FINGERPRINT_DIFF_SCHEMA, "baseline", sides->name[0],
                                               "candidate", sides->name[1], "differences",
                                               differences, "noise_count", (json_int_t)noise_count));
-    struct table_opts opts = env_table_opts(values, file);
+    struct table_opts opts = env_table_opts(values);
     fingerprint_print_diff(file, differences, noise_count, sides->name[0], sides->name[1], &opts);
     json_decref(differences);
     return 0;
 }
 
+// Made in memory: what cannot be made or written leaves no part of itself.
 static int env_output(const struct env_values *values, bool diff, const bool wanted[PLAN_SIDES],
                       const struct env_sides *sides, struct error *err)
 {
-    const char *path = values->common.output;
-    FILE *file = path ? fopen(path, "we") : stdout;
+    char *text = NULL;
+    size_t len = 0;
+    FILE *file = open_memstream(&text, &len);
     if (!file)
-        return error_set(err, -errno, "failed to write '%s': %s", path, strerror(errno));
+        return error_set(err, -errno, "failed to print: %s", strerror(errno));
     int code = diff ? env_diff(file, values, sides, err) : env_show(file, values, wanted, sides);
-    bool failed = ferror(file) || fflush(file);
-    if (path && fclose(file))
-        failed = true;
-    if (!code && failed)
+    if (fclose(file) && !code)
         code = -EIO;
     if (code == -EIO)
-        error_set(err, code, "failed to write %s%s%s: the output is incomplete", path ? "'" : "",
-                  path ? path : "stdout", path ? "'" : "");
+        error_set(err, code, "failed to make the document: no memory");
+    const char *path = values->common.output;
+    if (!code && path)
+        code = render_write_bytes(path, text, len, err);
+    else if (!code && fwrite(text, 1, len, stdout) != len)
+        code = error_set(err, -EIO, "failed to write to stdout: %s; the output is incomplete", strerror(errno));
+    free(text);
     return code;
 }
 
@@ -412,6 +419,9 @@ static int env_run(int argc, char **argv)
                       rest.positional[0]);
     if (!code)
         code = env_load(&values, &rest, wanted, &sides, &err);
+    for (int side = 0; side < PLAN_SIDES; side++) // from a command line or a store: any bytes
+        if (sides.name[side])
+            string_make_plain(sides.name[side], strlen(sides.name[side]));
     if (!code && !values.common.dry_run)
         code = env_output(&values, diff, wanted, &sides, &err);
     if (code)

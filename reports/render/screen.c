@@ -155,8 +155,8 @@ char *screen_fit(const char *text, int columns, bool utf8)
     strbuf_add_bytes(&fit, text, screen_prefix(text, head));
     strbuf_add(&fit, "%s", mark);
     const char *end = text;
-    while (*end && screen_columns(end) > tail)
-        screen_next(&end);
+    for (int left = have; *end && left > tail;)
+        left -= screen_point_columns(screen_next(&end));
     strbuf_add(&fit, "%s", end);
     return strbuf_take(&fit);
 }
@@ -205,6 +205,23 @@ static size_t screen_word(const char *text)
     return len;
 }
 
+// Bytes of the word at the beginning of text that fit into `columns`, and how many columns they take. Looks no
+// further, so that a text without blanks costs no more than one with.
+static size_t screen_word_prefix(const char *text, size_t len, int columns, int *ret_columns)
+{
+    const char *at = text;
+    *ret_columns = 0;
+    while (at < text + len) {
+        const char *next = at;
+        int more = screen_point_columns(screen_next(&next));
+        if (*ret_columns + more > columns)
+            break;
+        *ret_columns += more;
+        at = next;
+    }
+    return (size_t)(at - text);
+}
+
 void screen_wrap(struct strbuf *out, const char *text, int width, int first, int rest)
 {
     int column = first;
@@ -212,37 +229,33 @@ void screen_wrap(struct strbuf *out, const char *text, int width, int first, int
     if (width < rest + SCREEN_WIDTH_MIN)
         width = rest + SCREEN_WIDTH_MIN;
     text += strspn(text, " ");
+    size_t len = screen_word(text);
     while (*text) {
-        size_t len = screen_word(text);
-        char *word = xcalloc(len + 1, 1);
-        memcpy(word, text, len);
-        int columns = screen_columns(word);
-        if (column > rest && column + begun + columns > width) {
+        int columns;
+        size_t fits = screen_word_prefix(text, len, width - column - begun, &columns);
+        if (fits < len && column > rest) { // the next line has more room
             strbuf_add(out, "\n");
             screen_repeat(out, " ", rest);
             column = rest;
             begun = false;
+            fits = screen_word_prefix(text, len, width - column, &columns);
         }
-        if (columns >
-            width - column - begun) { // longer than a line: the rest of it is the next word
-            size_t fits = screen_prefix(word, width - column - begun);
-            len = fits;
-            word[fits] = 0;
-            columns = screen_columns(word);
-        }
-        strbuf_add(out, "%s%s", begun ? " " : "", word);
+        if (begun)
+            strbuf_add(out, " ");
+        strbuf_add_bytes(out, text, fits);
         column += columns + begun;
         begun = true;
-        free(word);
-        bool whole = text[len] == ' ' || text[len] == 0;
-        text += len;
-        text += strspn(text, " ");
-        if (!whole) {
+        text += fits;
+        len -= fits;
+        if (len) { // longer than a line: the rest of it is the next word
             strbuf_add(out, "\n");
             screen_repeat(out, " ", rest);
             column = rest;
             begun = false;
+            continue;
         }
+        text += strspn(text, " ");
+        len = screen_word(text);
     }
     strbuf_add(out, "\n");
 }

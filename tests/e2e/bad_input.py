@@ -36,6 +36,7 @@ PLANS = [
     (HEAD + "gate: {metrics: {latency_p99: {}}}\n", "4:18",
      ["no workload of this plan can measure 'latency_p99'", "mode: infer"]),
     (HEAD + "gate: {metrics: {scaling_efficiency: {}}}\n", "4:18", ["can measure 'scaling_efficiency'"]),
+    (SIDES + "workloads: [{name: %s, model: dlrm}]\n" % ("w" * 201), "3:20", ["more than 200 bytes"]),
     (SIDES + "workloads: [{name: w, model: dlrm, steps: 0}]\n", "3:43", ["'steps': '0' is out of range; accepted: 1"]),
     (SIDES + "workloads: [{name: w, model: dlrm, ranks: 0}]\n", "3:43", ["'ranks': '0' is out of range"]),
     (SIDES + "workloads: [{name: w, model: dlrm, mode: trian}]\n", "3:42", ["did you mean 'train'?"]),

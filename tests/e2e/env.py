@@ -5,6 +5,7 @@ sides that cannot be read; and collect() inside programs that must not notice it
 envs/candidate (made by ci/setup) it also checks the upgrade from PyTorch 1.13 to 2.x."""
 import json
 import os
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -174,7 +175,31 @@ def test_store(directory):
     database.execute("UPDATE side SET fingerprint = '{' WHERE id = 0")
     database.commit()
     assert "damaged" in run("show", path, "--side", "a", status=4).stderr
+    # What a side calls itself, and its variables, reach a terminal as plain text: escapes of a terminal stay out.
+    evil = "\x1b[2J\x1b]0;title\x07\u202e"
+    one["python"]["gc"][evil] = evil
+    database.execute("UPDATE side SET name = CAST(x'1b5b324aff' AS TEXT), fingerprint = ?", (json.dumps(one),))
+    database.commit()
+    for words in (("show", path), ("diff", path), ("diff", path, "--format", "json"), ("show", path, "--format", "json")):
+        result = run(*words)
+        bad = "\x1b\x07\x9b" + ("" if "json" in words else "\u202e")  # JSON is data: it says what there is
+        assert not set(bad) & set(result.stdout + result.stderr), result.stdout
     database.close()
+
+
+def test_log_is_plain_text():
+    result = run("show", "no-\x1b[2J-such.yaml", status=2)
+    assert "no-?[2J-such.yaml" in result.stderr and "\x1b" not in result.stderr, result.stderr
+
+
+def test_output_that_does_not_fit(directory):
+    """No part of a document is left in its place."""
+    path = os.path.join(directory, "part.json")
+    result = subprocess.run([UPGATE, "env", "show", "-a", sys.executable, "-b", sys.executable, "-o", path],
+                            stderr=subprocess.PIPE, universal_newlines=True,
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)))
+    assert result.returncode == 4 and "File too large" in result.stderr, result.stderr
+    assert not [name for name in os.listdir(directory) if name.startswith("part.json")], os.listdir(directory)
 
 
 # --- collect() inside a program -----------------------------------------------------------------------

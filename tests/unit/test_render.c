@@ -84,6 +84,24 @@ TEST(text_wraps_at_words)
                "aaaaaaaaaabbbbbbbbbb\n    ccccccccccdddddddddd\n");
 }
 
+// Some 10 ms; a look at the rest of the text for every line took more than two minutes.
+TEST(a_long_text_wraps_in_linear_time)
+{
+    enum { BYTES = 1 << 20 };
+    char *text = xcalloc(BYTES + 1, 1);
+    memset(text, 'x', BYTES);
+    struct strbuf out = {0};
+    alarm(30);
+    screen_wrap(&out, text, 80, 4, 4);
+    CHECK(out.len > BYTES);
+    strbuf_free(&out);
+    char *fit = screen_fit(text, 20, false);
+    alarm(0);
+    CHECK_STR(fit, "xxxxxxxxxx~xxxxxxxxx");
+    free(fit);
+    free(text);
+}
+
 static struct report_cell cell_of(const char *unit, double a, double b)
 {
     return (struct report_cell){.unit = (char *)unit,

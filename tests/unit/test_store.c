@@ -392,3 +392,39 @@ TEST(a_reader_rolls_back_what_a_kill_left)
     CHECK_INT(notes, 1);
     store_close(store);
 }
+
+static void test_sql(const char *sql)
+{
+    sqlite3 *db = NULL;
+    CHECK_INT(sqlite3_open(test_path, &db), SQLITE_OK);
+    CHECK_INT(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+// A store from elsewhere: what is read runs no program of its own, which may never end.
+TEST(a_table_that_is_a_view_is_refused)
+{
+    struct store *store = fresh();
+    struct error err = {0};
+    store_close(store);
+    test_sql("CREATE VIEW mine AS SELECT * FROM cell");
+    CHECK_INT(store_open(test_path, STORE_READ, &store, &err), 0);
+    store_close(store);
+    test_sql("DROP VIEW mine; DROP TABLE note; CREATE VIEW note(id, level, text) AS WITH RECURSIVE n(i) AS (SELECT 1 "
+             "UNION ALL SELECT i + 1 FROM n) SELECT i, 'info', 'x' FROM n");
+    CHECK_INT(store_open(test_path, STORE_READ, &store, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, "'note' is no table");
+}
+
+TEST(triggers_of_a_store_do_not_run)
+{
+    struct store *store = fresh();
+    int64_t count = -1;
+    store_close(store);
+    test_sql("CREATE TRIGGER t AFTER INSERT ON note BEGIN DELETE FROM note; END");
+    CHECK_INT(store_open(test_path, STORE_WRITE, &store, NULL), 0);
+    CHECK_INT(store_note(store, "info", "x"), 0);
+    CHECK_INT(store_get_int(store, &count, NULL, "SELECT count(*) FROM note", ""), 0);
+    CHECK_INT(count, 1);
+    store_close(store);
+}

@@ -77,3 +77,21 @@ TEST(an_empty_text_that_was_added_is_there)
     CHECK_INT(buf.len, 0);
     strbuf_free(&buf);
 }
+
+static void check_plain(const char *raw, const char *want)
+{
+    char *text = xstrdup(raw);
+    string_make_plain(text, strlen(text));
+    CHECK_STR(text, want);
+    free(text);
+}
+
+TEST(plain_text_moves_no_cursor)
+{
+    check_plain("caf\xc3\xa9\nline", "caf\xc3\xa9\nline");
+    check_plain("\033[2J\033]0;t\a", "?[2J?]0;t?");
+    check_plain("cr\rbs\b del\x7f", "cr?bs? del?");
+    check_plain("c1 \xc2\x9b" "31m", "c1 ??31m");
+    check_plain("rtl \xe2\x80\xae" "abc \xe2\x81\xa6", "rtl ???abc ???");
+    check_plain("bad \xff\xc3", "bad ??");
+}

@@ -153,6 +153,27 @@ static int store_create_schema(struct store *store, struct error *err)
 }
 
 // *ret_old (NULL ok): of an older version than ours.
+// A table of ours that is a view or virtual would be a program of somebody else, run by whoever reads the store: it
+// may never end. The user's own views beside our tables harm nobody.
+static int store_check_tables(struct store *store, struct error *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    int rc = 0;
+    if (sqlite3_prepare_v2(store->db, "SELECT name FROM sqlite_master WHERE type = 'view' OR sql LIKE 'CREATE VIRTUAL%'",
+                           -1, &stmt, NULL) != SQLITE_OK)
+        return store_error(store, err, "open");
+    while (rc == 0 && sqlite3_step(stmt) == SQLITE_ROW) {
+        const char *name = (const char *)sqlite3_column_text(stmt, 0);
+        char *made = xasprintf("CREATE TABLE %s (", name ? name : "");
+        if (strstr(store_schema_sql, made))
+            rc = error_set(err, -EINVAL, "'%s' is not a store as upgate makes it: '%s' is no table in it", store->path,
+                           name);
+        free(made);
+    }
+    sqlite3_finalize(stmt);
+    return rc;
+}
+
 static int store_check_version(struct store *store, bool *ret_old, struct error *err)
 {
     int64_t magic = 0, version = 0;
@@ -174,7 +195,7 @@ static int store_check_version(struct store *store, bool *ret_old, struct error 
                          store->path, (long long)version);
     if (ret_old)
         *ret_old = version < STORE_VERSION;
-    return 0;
+    return store_check_tables(store, err);
 }
 
 static int store_migrate(struct store *store, bool temporary, struct error *err)
@@ -231,6 +252,9 @@ int store_open(const char *path, enum store_mode mode, struct store **ret_store,
         return rc;
     }
     sqlite3_busy_timeout(store->db, STORE_BUSY_MS);
+    // The schema of a file that came from elsewhere runs no code of its own.
+    sqlite3_db_config(store->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+    sqlite3_db_config(store->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     bool old = false;
     rc = mode == STORE_CREATE ? store_open_create(store, err) : store_check_version(store, &old, err);
     if (rc == 0 && old && mode == STORE_READ)
