@@ -76,7 +76,10 @@ static void samples_on_named(struct samples *samples, uint32_t slot,
         memcpy(named->name, name, sizeof name);
     }
     named->count++;
-    named->total_ns += phase ? (int64_t)(record->end_ns - record->begin_ns) : 0;
+    // Each is plausible; sums of a process that lies stay at the end of the scale.
+    int64_t took_ns = phase ? (int64_t)(record->end_ns - record->begin_ns) : 0;
+    if (__builtin_add_overflow(named->total_ns, took_ns, &named->total_ns))
+        named->total_ns = INT64_MAX;
     named->value = record->value;
     if (phase && samples->traced)
         samples_on_span(samples, named, record);

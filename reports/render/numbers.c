@@ -63,7 +63,7 @@ static void numbers_median(const char *unit, char *buf, double value, double sma
                            double largest)
 {
     struct numbers_scale scale = numbers_find_scale(unit, fabs(smallest));
-    double digits = largest != 0 ? floor(log10(fabs(largest) / scale.factor)) : 0;
+    double digits = largest != 0 && isfinite(largest) ? floor(log10(fabs(largest) / scale.factor)) : 0;
     bool whole = scale.factor == 1 && (strcmp(unit, "ns") == 0 || strcmp(unit, "bytes") == 0);
     int decimals = whole || digits > 3 ? 0 : digits < -3 ? 6 : 3 - (int)digits;
     numbers_scaled(buf, value, &scale, decimals);

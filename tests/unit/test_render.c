@@ -126,6 +126,9 @@ static void check_medians(const char *unit, double a, double b, const char *want
 
 TEST(medians_share_a_unit)
 {
+    check_medians("ns", NAN, NAN, "-", "-");
+    check_medians("ns", 12304000, NAN, "12.30 ms", "-");
+    check_medians("ns", INFINITY, INFINITY, "-", "-");
     check_medians("ns", 12304000, 12931000, "12.30 ms", "12.93 ms");
     check_medians("ns", 950123, 1021000, "950 us", "1021 us");
     check_medians("ns", 812, 790, "812 ns", "790 ns");

@@ -223,6 +223,12 @@ TEST(only_the_turns_of_a_side_count)
     CHECK_INT(top->steps_total, 2);
     CHECK_INT(top->steps_hit, 1);
     CHECK_INT(story.stalls->count, 1);
+    // A damaged store: windows that lie over each other for ages, and a sample at the end of time.
+    story_sql(&story, "UPDATE recording SET begin_ns = 0, end_ns = 9223372036854775807");
+    story_sql(&story, "UPDATE block SET begin_ns = 0, active_ns = 9223372036854775807");
+    story_sql(&story, "UPDATE sample SET at_ns = 9223372036854775807 WHERE rowid = 1");
+    story_analyse(&story);
+    CHECK_INT(story.stalls->window_ns, INT64_MAX);
     story_close(&story);
 }
 

@@ -76,7 +76,8 @@ static void demangle_take(const char *text, size_t len, void *opaque)
 {
     struct demangle_sink *sink = opaque;
     size_t room = SYMBOL_NAME_MAX - 1 - sink->len;
-    memcpy(sink->text + sink->len, text, len < room ? len : room);
+    if (len) // an empty piece may come as NULL
+        memcpy(sink->text + sink->len, text, len < room ? len : room);
     sink->len += len < room ? len : room;
     // A mangled name of 50 characters can stand for gigabytes. libiberty's callback interface holds
     // no heap memory, so it may be left in the middle.

@@ -55,7 +55,7 @@ static void trace_clip_rows(struct trace *trace)
     trace->lock_count = kept;
     kept = 0;
     for (size_t i = 0; i < trace->sample_count; i++) {
-        int64_t begin = trace->samples[i].at, end = begin + 1;
+        int64_t begin = trace->samples[i].at, end = begin < INT64_MAX ? begin + 1 : begin;
         if (trace->window_count == 1 || trace_clip(trace, &begin, &end))
             trace->samples[kept++] = trace->samples[i];
     }

@@ -319,7 +319,8 @@ static int trace_load_windows(struct trace *trace, struct store *store, int64_t 
         *row = (struct trace_window){begin, end < begin ? begin : end};
     }
     for (size_t i = 0; i < trace->window_count; i++)
-        trace->window_ns += trace->windows[i].end - trace->windows[i].begin;
+        if (__builtin_add_overflow(trace->window_ns, trace->windows[i].end - trace->windows[i].begin, &trace->window_ns))
+            trace->window_ns = INT64_MAX; // windows of a damaged store that lie over each other
     return rc;
 }
 
