@@ -6,7 +6,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -177,4 +179,27 @@ TEST(data_of_an_interpreter)
                               "data_of_an_interpreter; code=$?; rm -r %s; exit $code", getpid(), dir, dir, dir);
     CHECK_INT(system(command), 0);
     free(command);
+}
+
+// A target that maps "pythonx", unlinks it, and leaves a FIFO by the name that maps tells then.
+TEST(an_interpreter_that_became_a_fifo)
+{
+    struct python_data data;
+    char dir[] = "/tmp/upgate-parts-XXXXXX";
+    CHECK(mkdtemp(dir) != NULL);
+    char *path = xasprintf("%s/pythonx", dir), *fifo = xasprintf("%s (deleted)", path);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CHECK_INT(ftruncate(fd, 4096), 0);
+    CHECK(mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0) != MAP_FAILED);
+    close(fd);
+    CHECK_INT(unlink(path), 0);
+    CHECK_INT(mkfifo(fifo, 0600), 0);
+    alarm(10);
+    python_data_find((uint32_t)getpid(), &data);
+    alarm(0);
+    CHECK_INT(data.count, 0); // it is no program
+    unlink(fifo);
+    rmdir(dir);
+    free(path);
+    free(fifo);
 }

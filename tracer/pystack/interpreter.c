@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/target_file.h"
 #include "tracer/pystack/image.h"
 #include "tracer/pystack/layout.h"
 
@@ -108,17 +109,11 @@ static int find_candidates(pid_t tgid, struct candidate *found, size_t *count, s
 
 static int open_candidate(pid_t tgid, const struct candidate *candidate)
 {
-    char path[PATH_MAX + 64];
-    snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", (int)tgid,
-             (unsigned long long)candidate->start, (unsigned long long)candidate->end);
-    if (candidate->is_executable)
-        snprintf(path, sizeof(path), "/proc/%d/exe", (int)tgid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd >= 0 || candidate->is_executable)
-        return fd;
-    // map_files takes more rights than reading the process's memory does.
-    snprintf(path, sizeof(path), "/proc/%d/root%s", (int)tgid, candidate->path);
-    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/exe", (int)tgid);
+    return candidate->is_executable
+               ? target_file_open_here(path)
+               : target_file_open_mapped("/proc", tgid, candidate->start, candidate->end, candidate->path);
 }
 
 // From 3.11 the version stands in the process's memory, before in the file.

@@ -4,23 +4,20 @@
 #include "tracer/record/python_data.h"
 
 #include <elf.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "common/strings.h"
+#include "common/target_file.h"
 
 enum { PYTHON_DATA_SEGMENTS_MAX = 64 };
 
 // base: where the begin of the file is mapped.
-static void python_data_add(struct python_data *data, const char *path, uint64_t base)
+static void python_data_add(struct python_data *data, int fd, uint64_t base)
 {
     Elf64_Ehdr head;
     Elf64_Phdr segments[PYTHON_DATA_SEGMENTS_MAX];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
     bool ok = fd >= 0 && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
               memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && head.e_ident[EI_CLASS] == ELFCLASS64 &&
               head.e_phentsize == sizeof *segments && head.e_phnum <= PYTHON_DATA_SEGMENTS_MAX;
@@ -50,16 +47,15 @@ void python_data_find(uint32_t tgid, struct python_data *ret)
     snprintf(path, sizeof path, "/proc/%u/maps", tgid);
     FILE *file = fopen(path, "re");
     while (file && fgets(line, sizeof line, file)) {
-        uint64_t begin = 0, offset = 0;
+        uint64_t begin = 0, end = 0, offset = 0;
         char name[4096] = "";
-        if (sscanf(line, "%" SCNx64 "-%*x %*s %" SCNx64 " %*s %*s %4095[^\n]", &begin, &offset, name) != 3 || offset)
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %" SCNx64 " %*s %*s %4095[^\n]", &begin, &end, &offset, name) != 4 ||
+            offset)
             continue;
         const char *base = strrchr(name, '/');
         if (!base || (strncmp(base + 1, "python", 6) != 0 && strncmp(base + 1, "libpython", 9) != 0))
             continue;
-        char *inside = xasprintf("/proc/%u/root%s", tgid, name);
-        python_data_add(ret, inside, begin);
-        free(inside);
+        python_data_add(ret, target_file_open_mapped("/proc", (pid_t)tgid, begin, end, name), begin);
     }
     if (file)
         fclose(file);

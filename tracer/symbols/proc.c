@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens files on behalf of the symbols. Paths inside a process' root are resolved with openat2 and
-// RESOLVE_IN_ROOT: a symbolic link in a container must not lead out of it.
+// Reads /proc and opens files on behalf of the symbols.
 #include "tracer/symbols/proc.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+
+#include "common/target_file.h"
 
 enum { PROC_PATH_MAX = 4096 + 64, PROC_TEXT_MAX = 8192 };
 
@@ -62,58 +61,10 @@ int proc_identity(const char *proc, pid_t tgid, struct proc_identity *ret)
     return 0;
 }
 
-// fd if it is a regular file, else closed.
-static int proc_regular(int fd)
-{
-    struct stat status;
-    if (fd >= 0 && (fstat(fd, &status) || !S_ISREG(status.st_mode))) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
-static int proc_open_regular(const char *path)
-{
-    struct stat status;
-    if (stat(path, &status) || !S_ISREG(status.st_mode))
-        return -1;
-    return proc_regular(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-}
-
-// A path as the process sees it.
-static int proc_open_inside(const char *proc, pid_t tgid, const char *inside)
-{
-    char path[PROC_PATH_MAX];
-    snprintf(path, sizeof(path), "%s/%d/root", proc, (int)tgid);
-    int root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (root < 0)
-        return -1;
-    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT};
-    int found = (int)syscall(SYS_openat2, root, inside, &how, sizeof(how));
-    if (found < 0 && (errno == ENOSYS || errno == EPERM)) // before 5.6, or filtered in a container
-        found = openat(root, inside + strspn(inside, "/"), O_PATH | O_CLOEXEC | O_NOFOLLOW);
-    close(root);
-    found = proc_regular(found);
-    if (found < 0)
-        return -1;
-    // Only now, known to be a regular file, is it opened for reading.
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", found);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    close(found);
-    return proc_regular(fd);
-}
-
-static bool proc_is_deleted(const char *path)
-{
-    size_t len = strlen(path), mark = strlen(" (deleted)");
-    return len > mark && !strcmp(path + len - mark, " (deleted)");
-}
-
 static int proc_open_here(const struct mapping *mapping)
 {
     struct stat status;
-    int fd = mapping->path[0] == '/' ? proc_open_regular(mapping->path) : -1;
+    int fd = mapping->path[0] == '/' ? target_file_open_here(mapping->path) : -1;
     if (fd >= 0 && (fstat(fd, &status) || status.st_ino != mapping->inode ||
                     status.st_dev != mapping->device)) {
         close(fd);
@@ -124,16 +75,7 @@ static int proc_open_here(const struct mapping *mapping)
 
 int proc_open_mapping(const char *proc, pid_t tgid, bool ended, const struct mapping *mapping)
 {
-    char path[PROC_PATH_MAX];
-    if (ended)
-        return proc_open_here(mapping);
-    snprintf(path, sizeof(path), "%s/%d/map_files/%llx-%llx", proc, (int)tgid,
-             (unsigned long long)mapping->start, (unsigned long long)mapping->end);
-    int fd = proc_open_regular(path);
-    if (fd >= 0 || mapping->path[0] != '/' || proc_is_deleted(mapping->path))
-        return fd;
-    // No inode check: overlayfs shows another one in maps. A replaced file says "(deleted)".
-    fd = proc_open_inside(proc, tgid, mapping->path);
+    int fd = ended ? -1 : target_file_open_mapped(proc, tgid, mapping->start, mapping->end, mapping->path);
     return fd >= 0 ? fd : proc_open_here(mapping); // it may be ending just now
 }
 
@@ -161,7 +103,7 @@ int proc_open_perf_map(const char *proc, pid_t tgid)
     if (stat(path, &owner))
         return -1;
     snprintf(inside, sizeof(inside), "/tmp/perf-%d.map", (int)proc_inner_pid(proc, tgid));
-    int fd = proc_open_inside(proc, tgid, inside);
+    int fd = target_file_open(proc, tgid, inside);
     // /tmp is everybody's: another user must not choose the names.
     if (fd >= 0 && (fstat(fd, &status) || (status.st_uid != owner.st_uid && status.st_uid))) {
         close(fd);
