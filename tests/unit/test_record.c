@@ -355,6 +355,34 @@ TEST(drops_are_a_breach)
     CHECK(number("SELECT count(*) FROM counter WHERE source = 'vmstat'") > 0);
 }
 
+// The disk is full in the middle of a transaction: what it held is not in the store, and the ledger says so.
+TEST(rows_that_were_rolled_back_are_lost)
+{
+    enum { GAPS = 4000 };
+    begin();
+    struct error err = {0};
+    bool alive;
+    struct ug_gap gap = gap_of((__u32)target, 1000);
+    char limit[64];
+    snprintf(limit, sizeof limit, "PRAGMA max_page_count = %lld", (long long)number("PRAGMA page_count") + 2);
+    CHECK_INT(sqlite3_exec(store_db(store), limit, NULL, NULL, NULL), SQLITE_OK);
+    for (int i = 0; i < GAPS; i++) {
+        gap.out_ns += 1000;
+        gap.in_ns += 1000;
+        push(&gap, sizeof gap, NULL, 0);
+    }
+    CHECK_INT(recorder_poll(recorder, 0, &alive, &err), -ENOSPC);
+    CHECK_INT(sqlite3_exec(store_db(store), "PRAGMA max_page_count = 100000", NULL, NULL, NULL), SQLITE_OK);
+    fake.counts[UG_COUNTER_GAP] = (struct ug_counts){.seen = GAPS + 5, .kept = GAPS, .dropped = 5};
+    CHECK_INT(recorder_stop(recorder, NULL, &err), -ENOSPC);
+    int64_t stored = number("SELECT count(*) FROM gap");
+    CHECK(stored < GAPS);
+    CHECK_INT(number("SELECT kept FROM ledger WHERE producer = 'bpf.gap' AND seen = kept + dropped AND breach"), stored);
+    CHECK(number("SELECT dropped FROM ledger WHERE producer = 'recorder' AND kind = 'rows'") >= GAPS - stored);
+    recorder_free(recorder);
+    end_target();
+}
+
 // Somebody reads for longer than a moment: the commit waits for another second, nothing is lost.
 TEST(a_reader_in_the_way)
 {

@@ -9,23 +9,33 @@
 
 static void ledger_capture(struct recorder *recorder, const int64_t *launch_id)
 {
-    static const struct {
+    const enum writer_table none = WRITER_TABLE_COUNT; // such records make no row each
+    const struct {
         const char *producer;
         bool breach;
+        enum writer_table table;
     } rows[UG_COUNTER_COUNT] = {
-        [UG_COUNTER_GAP] = {"bpf.gap", true},    [UG_COUNTER_SAMPLE] = {"bpf.sample", false},
-        [UG_COUNTER_LOCK] = {"bpf.lock", true},  [UG_COUNTER_TASK] = {"bpf.task", false},
-        [UG_COUNTER_FACT] = {"bpf.fact", false}, [UG_COUNTER_STATE] = {"bpf.state", false}};
+        [UG_COUNTER_GAP] = {"bpf.gap", true, WRITER_GAP},
+        [UG_COUNTER_SAMPLE] = {"bpf.sample", false, WRITER_SAMPLE},
+        [UG_COUNTER_LOCK] = {"bpf.lock", true, WRITER_LOCK},
+        [UG_COUNTER_TASK] = {"bpf.task", false, none},
+        [UG_COUNTER_FACT] = {"bpf.fact", false, WRITER_FACT},
+        [UG_COUNTER_STATE] = {"bpf.state", false, none}};
     struct ug_counts counts[UG_COUNTER_COUNT];
     capture_counts(recorder->capture, counts);
     for (int i = 0; i < UG_COUNTER_COUNT; i++) {
-        char *detail = counts[i].truncated ? xasprintf("%llu with a stack cut short",
-                                                       (unsigned long long)counts[i].truncated)
-                                           : NULL;
+        // Kept by the kernel, but not in the store: the evidence is what can be read.
+        uint64_t lost = rows[i].table == none ? 0 : writer_lost(recorder->writer, rows[i].table);
+        lost = lost < counts[i].kept ? lost : counts[i].kept;
+        uint64_t dropped = counts[i].dropped + lost;
+        struct strbuf text = {0};
+        if (counts[i].truncated)
+            strbuf_add(&text, "%" PRIu64 " with a stack cut short", (uint64_t)counts[i].truncated);
+        if (lost)
+            strbuf_add(&text, "%s%" PRIu64 " could not be written to the store", text.len ? ", " : "", lost);
         store_ledger(recorder->store, launch_id, rows[i].producer, "records", (int64_t)counts[i].seen,
-                     (int64_t)counts[i].kept, (int64_t)counts[i].dropped, rows[i].breach && counts[i].dropped,
-                     detail);
-        free(detail);
+                     (int64_t)(counts[i].kept - lost), (int64_t)dropped, rows[i].breach && dropped, text.text);
+        strbuf_free(&text);
     }
 }
 
@@ -36,7 +46,7 @@ void recorder_ledger(struct recorder *recorder)
         ledger_capture(recorder, launch_id);
     if (recorder->retention)
         retention_end(recorder->retention, launch_id);
-    int64_t lost = (int64_t)writer_lost(recorder->writer), seen = (int64_t)stacks_seen(recorder->stacks);
+    int64_t lost = (int64_t)writer_lost_all(recorder->writer), seen = (int64_t)stacks_seen(recorder->stacks);
     int64_t dropped = (int64_t)stacks_dropped(recorder->stacks);
     if (lost)
         store_ledger(recorder->store, launch_id, "recorder", "rows", -1, -1, lost, 1, "the store could not be written");

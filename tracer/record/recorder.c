@@ -464,7 +464,7 @@ void recorder_totals(const struct recorder *recorder, struct recorder_totals *re
         .samples = writer_rows(recorder->writer, WRITER_SAMPLE),
         .locks = writer_rows(recorder->writer, WRITER_LOCK),
         .facts = writer_rows(recorder->writer, WRITER_FACT),
-        .dropped = writer_lost(recorder->writer) + tasks_dropped(recorder->tasks),
+        .dropped = writer_lost_all(recorder->writer) + tasks_dropped(recorder->tasks),
         .threads = tasks_target_threads(recorder->tasks),
         .pythons = recorder->python ? python_found(recorder->python) : 0,
         .host = recorder->capture != NULL};

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/strings.h"
 
@@ -17,9 +18,9 @@ struct writer {
     struct store *store;
     int busy;
     sqlite3_stmt *stmts[WRITER_TABLE_COUNT];
-    uint64_t rows[WRITER_TABLE_COUNT];
+    uint64_t rows[WRITER_TABLE_COUNT], committed[WRITER_TABLE_COUNT]; // rows: with those of the open transaction
+    uint64_t lost[WRITER_TABLE_COUNT];
     uint32_t ids[WRITER_TABLE_COUNT];
-    uint64_t lost;
     bool open; // a transaction
     struct error error;
 };
@@ -54,6 +55,17 @@ static const struct {
     [WRITER_STEP] = {"recorded_step", "recording_id, rank, idx, begin_ns, dur_ns", true, false},
 };
 
+// What the open transaction held is not in the store.
+static void writer_rollback(struct writer *writer)
+{
+    store_rollback(writer->store);
+    writer->open = false;
+    for (int table = 0; table < WRITER_TABLE_COUNT; table++) {
+        writer->lost[table] += writer->rows[table] - writer->committed[table];
+        writer->rows[table] = writer->committed[table];
+    }
+}
+
 void writer_fail(struct writer *writer)
 {
     if (writer->error.code)
@@ -71,8 +83,7 @@ void writer_fail(struct writer *writer)
         error_set(&writer->error, (rc & 0xff) == SQLITE_BUSY ? -EBUSY : -EIO,
                   "failed to write '%s': %s; the recording ends here, and what was written before is readable",
                   store_path(writer->store), sqlite3_errmsg(db));
-    store_rollback(writer->store);
-    writer->open = false;
+    writer_rollback(writer);
 }
 
 static int writer_prepare(struct writer *writer, enum writer_table table, struct error *err)
@@ -132,8 +143,7 @@ void writer_free(struct writer *writer)
 void writer_abandon(struct writer *writer)
 {
     if (writer->open)
-        store_rollback(writer->store);
-    writer->open = false;
+        writer_rollback(writer);
     if (!writer->error.code)
         error_set(&writer->error, -ECANCELED, "the recording of '%s' was given up", store_path(writer->store));
 }
@@ -156,7 +166,7 @@ int writer_begin(struct writer *writer)
 struct row writer_row(struct writer *writer, enum writer_table table)
 {
     if (writer_begin(writer)) {
-        writer->lost++;
+        writer->lost[table]++;
         return (struct row){0};
     }
     writer->rows[table]++;
@@ -209,9 +219,17 @@ uint64_t writer_rows(const struct writer *writer, enum writer_table table)
     return writer->rows[table];
 }
 
-uint64_t writer_lost(const struct writer *writer)
+uint64_t writer_lost(const struct writer *writer, enum writer_table table)
 {
-    return writer->lost;
+    return writer->lost[table];
+}
+
+uint64_t writer_lost_all(const struct writer *writer)
+{
+    uint64_t sum = 0;
+    for (int table = 0; table < WRITER_TABLE_COUNT; table++)
+        sum += writer->lost[table];
+    return sum;
 }
 
 bool writer_failed(const struct writer *writer, struct error *err)
@@ -228,7 +246,9 @@ int writer_commit(struct writer *writer, bool last, struct error *err)
         int rc = sqlite3_exec(store_db(writer->store), "COMMIT", NULL, NULL, NULL);
         if ((rc & 0xff) == SQLITE_BUSY && !last && ++writer->busy < WRITER_BUSY_MAX)
             return 0; // somebody reads: the transaction stays open and becomes longer
-        if (rc != SQLITE_OK)
+        if (rc == SQLITE_OK)
+            memcpy(writer->committed, writer->rows, sizeof writer->committed);
+        else
             writer_fail(writer);
         writer->open = false;
         writer->busy = 0;

@@ -55,8 +55,10 @@ void row_text(struct row *row, const char *text);            // NULL becomes NUL
 void row_null(struct row *row);
 void writer_put(struct writer *writer, struct row *row);
 
-uint64_t writer_rows(const struct writer *writer, enum writer_table table); // put, and committed at the next commit
-uint64_t writer_lost(const struct writer *writer);           // rows after the failure
+uint64_t writer_rows(const struct writer *writer, enum writer_table table); // in the store, or in the open transaction
+// Rows after the failure, and those of the transaction that it rolled back.
+uint64_t writer_lost(const struct writer *writer, enum writer_table table);
+uint64_t writer_lost_all(const struct writer *writer);
 bool writer_failed(const struct writer *writer, struct error *err);
 // 0 when nothing is open, and, unless it is the last one, when a reader is in the way: the next one will do.
 int writer_commit(struct writer *writer, bool last, struct error *err);
