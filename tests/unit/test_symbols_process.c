@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "common/strings.h"
 
 static const uint64_t hour_ns = 3600000000000;
 
@@ -133,6 +136,37 @@ TEST(proc_is_not_read_again_too_soon)
     CHECK_INT(stats.maps_held_back, 100);
     CHECK_INT(stats.lookups, 101);
     CHECK_INT(stats.unknown, 100);
+    symbols_free(symbols);
+}
+
+// A stack of garbage in a process of 20,000 mappings, asked for all the time.
+TEST(garbage_costs_a_bounded_share)
+{
+    enum { MAPPINGS = 20000, LOOKS = 300 };
+    struct world_fake fake = fake_of(81, SYMBOLS_WHOLE);
+    struct symbols *symbols = fake_symbols((struct symbols_opts){.recheck_ns = 1});
+    world_fake(&fake);
+    struct strbuf maps = {0};
+    for (uint64_t i = 0; i < MAPPINGS; i++)
+        strbuf_add(&maps, "%llx-%llx r-xp 00000000 00:01 %llu /tmp/lib%llu.so\n",
+                   0x7f0000000000ull + i * 8192, 0x7f0000001000ull + i * 8192, (unsigned long long)i,
+                   (unsigned long long)i);
+    world_write(world_path("proc/%d/maps", fake.pid), "%s", maps.text);
+    strbuf_free(&maps);
+    struct timespec cpu[2], wall[2], pause = {.tv_nsec = 2000000};
+    CHECK_STR(name_at(symbols, &fake, 4096), "[anon]");
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu[0]);
+    clock_gettime(CLOCK_MONOTONIC, &wall[0]);
+    for (int i = 0; i < LOOKS; i++) {
+        CHECK_STR(name_at(symbols, &fake, 4096), "[anon]");
+        nanosleep(&pause, NULL);
+    }
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu[1]);
+    clock_gettime(CLOCK_MONOTONIC, &wall[1]);
+    double cpu_s = (double)(cpu[1].tv_sec - cpu[0].tv_sec) + (double)(cpu[1].tv_nsec - cpu[0].tv_nsec) / 1e9;
+    double wall_s = (double)(wall[1].tv_sec - wall[0].tv_sec) + (double)(wall[1].tv_nsec - wall[0].tv_nsec) / 1e9;
+    printf("    %.1f %% of a CPU\n", 100 * cpu_s / wall_s);
+    CHECK(cpu_s < 0.03 + 0.04 * wall_s); // 20 ms and 2 % for the maps, and the looks themselves; 24 % without a limit
     symbols_free(symbols);
 }
 

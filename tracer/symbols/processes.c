@@ -15,7 +15,7 @@
 #include "common/strings.h"
 #include "tracer/symbols/proc.h"
 
-enum { PROCESSES_VDSO_BYTES_MAX = 1 << 20 };
+enum { PROCESSES_VDSO_BYTES_MAX = 1 << 20, PROCESSES_COST_SHARE = 50, PROCESSES_DEBT_NS = 20000000 };
 
 void processes_init(struct processes *processes, uint32_t processes_max)
 {
@@ -30,9 +30,26 @@ static uint64_t processes_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static uint64_t processes_cpu_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 static bool processes_due(const struct processes *processes, uint64_t last_ns, uint64_t now_ns)
 {
     return !last_ns || now_ns - last_ns >= processes->recheck_ns;
+}
+
+// Addresses that are no code are asked for again and again: reading what may explain them takes at most a fiftieth of
+// a CPU for each process, however many mappings it has, and a moment more where many come at its start.
+static bool processes_affords(struct symbol_process *process, uint64_t now_ns)
+{
+    uint64_t earned_ns = (now_ns - process->paid_ns) / PROCESSES_COST_SHARE;
+    process->debt_ns = process->debt_ns > earned_ns ? process->debt_ns - earned_ns : 0;
+    process->paid_ns = now_ns;
+    return process->debt_ns < PROCESSES_DEBT_NS;
 }
 
 static uint64_t processes_bytes(const struct symbol_process *process)
@@ -143,14 +160,17 @@ bool processes_read_maps(struct processes *processes, struct symbol_process *pro
     uint64_t now_ns = processes_now_ns();
     if (process->ended)
         return false;
-    if (!at_once && !processes_due(processes, process->maps_ns, now_ns)) {
+    if (!at_once && !(processes_due(processes, process->maps_ns, now_ns) && processes_affords(process, now_ns))) {
         processes->stats->maps_held_back++;
         return false;
     }
     process->maps_ns = now_ns;
     snprintf(path, sizeof(path), "%s/%d/maps", processes->proc, (int)process->tgid);
+    uint64_t cpu_ns = processes_cpu_ns();
     int code = mappings_read(path, processes->files->names, &fresh);
     processes->stats->maps_reads++;
+    process->debt_ns += processes_cpu_ns() - cpu_ns;
+    cpu_ns = processes_cpu_ns();
     if (code || !fresh.count) { // while a process ends its maps are empty: keep the old ones
         mappings_free(&fresh);
         return false;
@@ -162,6 +182,7 @@ bool processes_read_maps(struct processes *processes, struct symbol_process *pro
     for (uint32_t i = 0; process->snapshot && i < fresh.count; i++)
         if (fresh.all[i].kind != MAPPING_JIT && fresh.all[i].kind != MAPPING_SPECIAL)
             processes_file(processes, process, &process->mappings.all[i]);
+    process->debt_ns += processes_cpu_ns() - cpu_ns;
     return true;
 }
 
@@ -169,7 +190,7 @@ void processes_read_perf_map(struct processes *processes, struct symbol_process 
                              bool at_once)
 {
     uint64_t now_ns = processes_now_ns();
-    if (!at_once && !processes_due(processes, process->perf_ns, now_ns))
+    if (!at_once && !(processes_due(processes, process->perf_ns, now_ns) && processes_affords(process, now_ns)))
         return;
     process->perf_ns = now_ns;
     if (!process->perf_map) {
@@ -180,7 +201,10 @@ void processes_read_perf_map(struct processes *processes, struct symbol_process 
         processes->stats->bytes_tables += perf_map_bytes(process->perf_map);
     }
     uint64_t before = perf_map_bytes(process->perf_map), dropped = process->perf_map->dropped;
-    if (!perf_map_refresh(process->perf_map))
+    uint64_t cpu_ns = processes_cpu_ns();
+    bool grown = perf_map_refresh(process->perf_map);
+    process->debt_ns += processes_cpu_ns() - cpu_ns;
+    if (!grown)
         return;
     processes->stats->perf_map_reads++;
     processes->stats->symbols_dropped += process->perf_map->dropped - dropped;

@@ -21,6 +21,7 @@ struct symbol_process {
     struct mappings mappings;
     struct perf_map *perf_map;
     uint64_t checked_ns, maps_ns, perf_ns; // when last read, CLOCK_MONOTONIC; 0: never
+    uint64_t debt_ns, paid_ns;             // CPU time of reading again, and when it was last written off
     uint64_t used;
 };
 
@@ -37,9 +38,9 @@ void processes_init(struct processes *processes, uint32_t processes_max);
 // Known or found in /proc now; start = 0: whoever has the pid, or had it last. 0 or -errno.
 int processes_get(struct processes *processes, pid_t tgid, uint64_t start,
                   struct symbol_process **ret);
-// Read the maps again if they are older than recheck_ns (or at once). False: nothing changed.
+// Read the maps again if they are older than recheck_ns and may be afforded (or at once). False: nothing changed.
 bool processes_read_maps(struct processes *processes, struct symbol_process *process, bool at_once);
-// Open the perf map, or read what was added to it; at most every recheck_ns (or at once).
+// Open the perf map, or read what was added to it; as rarely (or at once).
 void processes_read_perf_map(struct processes *processes, struct symbol_process *process,
                              bool at_once);
 // The ELF file of a mapping, opened if need be; NULL if it cannot be opened or is none.
