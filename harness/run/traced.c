@@ -114,10 +114,12 @@ static void traced_on_start(void *arg, int side_idx, pid_t pid)
     struct traced *traced = arg;
     struct traced_side *side = &traced->sides[side_idx];
     int64_t deadline = clock_monotonic_ns() + TRACED_ATTACH_NS_MAX_S * 1000000000LL;
+    if (traced->stop) // the other side has said why, or a signal came
+        return;
     side->pid = pid;
-    int rc = traced->stop ? -EINTR : traced_spawn(side);
+    int rc = traced_spawn(side);
     if (rc) {
-        error_set(&side->error, rc, "failed to start a thread: no memory, or too many");
+        error_set(&side->error, rc, "failed to start a thread: %s", strerror(-rc));
         traced->stop = 1;
         return;
     }

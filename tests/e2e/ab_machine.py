@@ -90,6 +90,16 @@ def test_not_root(case):
     check_code(case.run("gate", case.db_path, command=as_nobody(case)), done.code)
 
 
+def test_not_root_and_traced(case):
+    """The recorder of one side finds that it may not: that is the reason, not what the other's then did not do."""
+    case.plan(MODEL, traced_launches=1)
+    done = case.run(command=as_nobody(case))
+    notes = "".join(text for text, in case.rows("SELECT text FROM note WHERE level = 'warning'"))
+    for text in (done.err, notes):
+        assert "failed to start a thread" not in text, text
+    assert "not traced" not in notes or "ermission" in notes or "ermitted" in notes or "CAP_" in notes, notes
+
+
 def test_not_root_in_slices(case):
     case.plan(COMMAND, interleave="slices")
     check_judged(case, case.run(command=as_nobody(case)))
