@@ -2,6 +2,7 @@
 // The writer's side of the spool: every record arrives whole and once or is counted, with many threads and a reader that
 // drains meanwhile; full rings, threads that end, forks; ids of texts by content and by address.
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -245,6 +246,24 @@ TEST(a_child_has_no_spool_and_leaves_the_parents_alone)
     CHECK_INT(seen.count[0], 2);
     CHECK_INT(rig->header->counts[UG_PRODUCER_CALL].seen, 0);
     CHECK_INT(rig->header->pid, getpid());
+}
+
+// A daemon closes all from 3 on and opens its own: the number of the spool's descriptor is that one's then.
+TEST(a_child_that_has_closed_all_keeps_its_own_descriptor)
+{
+    CHECK_INT(spool_create(), 0);
+    int fd = -1;
+    CHECK_INT(spool_rig_fds(&fd), 1);
+    pid_t child = fork();
+    if (child == 0) {
+        int own[2];
+        bool good = pipe(own) == 0 && dup2(own[1], fd) == fd;
+        spool_forget();
+        _exit(good && fcntl(fd, F_GETFD) >= 0 && write(fd, "x", 1) == 1 ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    CHECK_INT(status, 0);
 }
 
 TEST(a_dormant_spool_has_no_memory)

@@ -79,7 +79,8 @@ static void header_add(uint64_t *counter, uint64_t count)
     __atomic_fetch_add(counter, count, __ATOMIC_RELAXED);
 }
 
-// Zeroed when nobody has it; the rare one that is shared is not, for another may be writing.
+// Zeroed (promised to CUPTI of every buffer; 3 us) when nobody has it; the rare one that is shared is not, for another
+// may be writing.
 static uint8_t *discard_take(void)
 {
     for (uint32_t i = 0; i < DISCARD_COUNT; i++) {
@@ -118,7 +119,6 @@ void buffers_requested(uint8_t **buffer, size_t *size, size_t *records_max)
     }
     *buffer = discard_take();
     *size = DISCARD_BYTES;
-    memset(*buffer, 0, DISCARD_BYTES); // promised to CUPTI of every buffer; 3 us
 }
 
 static void buffer_decode(struct ug_spool_header *header, const uint8_t *buffer, size_t valid)

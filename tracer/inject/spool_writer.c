@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -48,6 +49,7 @@ static struct {
     uint32_t full;    // the last who looked at all found none FREE
     uint32_t rotor;   // where the next look begins while full
     int fd;
+    struct stat file; // of fd
     pthread_key_t key;
     int has_key;
 } spool = {.fd = -1};
@@ -132,6 +134,8 @@ int spool_create(void)
     }
     madvise(map, file_bytes, MADV_DONTDUMP); // 64 MiB that no core dump is read for
     spool.fd = fd;
+    if (fstat(fd, &spool.file))
+        spool.file = (struct stat){0};
     spool.segments = (struct ug_spool_segment *)(map + UG_SPOOL_HEADER_BYTES);
     spool.data = map + data_offset;
     spool.sequence = 0;
@@ -155,7 +159,10 @@ void spool_forget(void)
         return;
     __atomic_store_n(&spool.header, NULL, __ATOMIC_RELEASE);
     munmap(header, file_bytes);
-    close(spool.fd); // or a recorder would find the parent's spool in the child too
+    // Or a recorder would find the parent's spool in the child too. After closefrom(3) the number is somebody else's.
+    struct stat status;
+    if (fstat(spool.fd, &status) == 0 && status.st_ino == spool.file.st_ino && status.st_dev == spool.file.st_dev)
+        close(spool.fd);
     spool.fd = -1;
     strings_forget();
 }
