@@ -342,16 +342,3 @@ json_t *plan_gate_to_json(const struct plan_gate *gate)
 {
     return schema_to_json(plan_gate_fields, gate);
 }
-
-int plan_gate_from_json(const json_t *json, struct plan_gate *ret_gate, struct error *err)
-{
-    struct plan_gate gate;
-    plan_gate_init(&gate);
-    int rc = schema_from_json(json, plan_gate_fields, &gate, err);
-    if (rc) {
-        error_prefix(err, "failed to read the stored policy");
-        return rc;
-    }
-    *ret_gate = gate;
-    return 0;
-}

@@ -111,7 +111,6 @@ int plan_from_command(const char *baseline, const char *candidate, char **comman
 int plan_from_json(const json_t *json, struct plan **ret_plan, struct error *err);
 json_t *plan_to_json(const struct plan *plan);           // new reference
 json_t *plan_gate_to_json(const struct plan_gate *gate); // new reference
-int plan_gate_from_json(const json_t *json, struct plan_gate *ret_gate, struct error *err);
 void plan_free(struct plan *plan);
 void plan_print_markdown(void *stream); // docs/plan.md, to a FILE *
 

@@ -438,11 +438,6 @@ int tree_thaw(struct tree *tree)
     return pwrite(tree->freeze_fd, v2 ? "0" : "THAWED", v2 ? 1 : 6, 0) < 0 ? -errno : 0;
 }
 
-bool tree_frozen(const struct tree *tree)
-{
-    return tree->frozen;
-}
-
 int tree_kill(struct tree *tree)
 {
     int64_t deadline = clock_monotonic_ns() + 5000000000;

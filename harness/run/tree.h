@@ -40,7 +40,6 @@ void tree_set_root(struct tree *tree, pid_t root, pid_t keeper); // in the paren
 int tree_freeze(struct tree *tree, int64_t patience_ns);
 bool tree_stopped(const struct tree *tree); // has every process stopped by now? True when all have ended
 int tree_thaw(struct tree *tree);
-bool tree_frozen(const struct tree *tree);
 // SIGKILL to every process, thawing first; returns when none is left, or after 5 s with -ETIMEDOUT.
 int tree_kill(struct tree *tree);
 

@@ -191,13 +191,6 @@ static void check_round_trip(const struct plan *plan)
         CHECK(!plan->gate.metrics[id].present ||
               copy->gate.metrics[id].margin == plan->gate.metrics[id].margin);
     CHECK(copy->gate.metrics_default == plan->gate.metrics_default);
-    json_t *gate = plan_gate_to_json(&plan->gate);
-    struct plan_gate gate_copy;
-    CHECK_INT(plan_gate_from_json(gate, &gate_copy, &err), 0);
-    json_t *gate_again = plan_gate_to_json(&gate_copy);
-    CHECK(json_equal(gate, gate_again));
-    json_decref(gate);
-    json_decref(gate_again);
     json_decref(json);
     json_decref(again);
     json_decref(last);

@@ -316,15 +316,6 @@ int pystack_gc_read(struct pystack *ps, struct pystack_gc *ret, struct error *er
     return 0;
 }
 
-int pystack_in_gc(struct pystack *ps, bool *ret, struct error *err)
-{
-    struct pystack_gc gc;
-    int code = pystack_gc_read(ps, &gc, err);
-    if (code == 0)
-        *ret = gc.collecting;
-    return code;
-}
-
 void pystack_stats_read(const struct pystack *ps, struct pystack_stats *ret)
 {
     *ret = ps->stats;

@@ -75,7 +75,6 @@ int pystack_gil_holder(struct pystack *ps, pid_t *ret_tid, struct error *err);
 
 // Whether the main interpreter is collecting garbage, and how often it has.
 int pystack_gc_read(struct pystack *ps, struct pystack_gc *ret, struct error *err);
-int pystack_in_gc(struct pystack *ps, bool *ret, struct error *err);
 
 // Counters of this pystack since it was opened, for the store: none is reset.
 struct pystack_stats {

@@ -136,18 +136,6 @@ static int symbols_process_fail(pid_t tgid, int code, struct error *err)
                      strerror(-code), code == -EACCES ? "; run as root" : "");
 }
 
-int symbols_process_open(struct symbols *symbols, pid_t tgid, uint64_t *ret_start,
-                         struct error *err)
-{
-    struct symbol_process *process;
-    int code = processes_get(&symbols->processes, tgid, 0, &process);
-    if (code)
-        return symbols_process_fail(tgid, code, err);
-    if (ret_start)
-        *ret_start = process->start;
-    return 0;
-}
-
 int symbols_process_snapshot(struct symbols *symbols, pid_t tgid, struct error *err)
 {
     struct symbol_process *process;

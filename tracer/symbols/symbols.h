@@ -73,11 +73,8 @@ bool symbols_kernel_available(struct symbols *symbols, const char **ret_why);
 // task->group_leader->start_boottime / 10 ms in BPF. start = 0 means whoever has the pid now, or
 // had it last. A pid that was given to a new process, or that called exec, gets new maps.
 
-// Know the process from now on. 0, -ESRCH (gone and never seen), -EACCES. *ret_start may be NULL.
-int symbols_process_open(struct symbols *symbols, pid_t tgid, uint64_t *ret_start,
-                         struct error *err);
-// As open, and read the maps and open the mapped files now, so that addresses can still be named
-// when the process has ended. Costs one open a mapped library (100 libraries: 1 ms).
+// Know the process from now on: reads the maps and opens the mapped files, so that addresses can still be named
+// when it has ended. Costs one open a mapped library (100 libraries: 1 ms). 0, -ESRCH (gone and never seen), -EACCES.
 int symbols_process_snapshot(struct symbols *symbols, pid_t tgid, struct error *err);
 // The user-space symbol around ip; opens the process where needed. For a return address pass ip -
 // 1.
