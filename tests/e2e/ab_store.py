@@ -83,7 +83,8 @@ def test_disk_full_from_the_start(case):
     case.plan(COMMAND)
     done = case.run()
     check_code(done, 4)
-    check_says(done, "the disk is full")
+    check_says(done, "the disk is full; free space and start again")
+    assert "--resume" not in done.err, str(done)  # there is nothing yet to go on with
     subprocess.run(["mount", "-o", "remount,size=32m", where], check=True)
     check_judged(case, case.run())
 

@@ -428,3 +428,38 @@ TEST(triggers_of_a_store_do_not_run)
     CHECK_INT(count, 1);
     store_close(store);
 }
+
+// Two that are started together with one name: one of them makes the store, the other says so.
+TEST(stores_that_are_made_at_the_same_time)
+{
+    enum { ROUNDS = 30, MAKERS = 4 };
+    store_close(fresh());
+    for (int round = 0; round < ROUNDS; round++) {
+        int go[2], status;
+        unlink(test_path);
+        CHECK_INT(pipe(go), 0);
+        fflush(NULL);
+        for (int i = 0; i < MAKERS; i++) {
+            if (fork())
+                continue;
+            char byte;
+            struct store *store = NULL;
+            struct error err = {0};
+            close(go[1]);
+            (void)!read(go[0], &byte, 1); // all at once
+            int rc = store_open(test_path, STORE_CREATE, &store, &err);
+            bool good = rc == 0 || strstr(err.text, "is taken by another upgate");
+            if (!good)
+                printf("    %s\n", err.text);
+            fflush(NULL);
+            store_close(store);
+            _exit(good ? 0 : 1);
+        }
+        close(go[0]);
+        close(go[1]);
+        for (int i = 0; i < MAKERS; i++) {
+            wait(&status);
+            CHECK_INT(status, 0);
+        }
+    }
+}

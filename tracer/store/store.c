@@ -41,7 +41,15 @@ struct store {
     char *path;
     struct store_statement statements[STORE_STATEMENTS_MAX];
     int statement_count;
+    bool empty; // made by us, and nothing was committed yet
 };
+
+// Before its first commit a new store holds no run that could go on.
+static const char *store_after_full(const struct store *store)
+{
+    return store->empty ? "free space and start again, or name another place with -o"
+                        : "what was committed before is readable; free space and go on with --resume";
+}
 
 // SQLite's answer as -errno and a sentence that says what to do.
 static int store_error(struct store *store, struct error *err, const char *what)
@@ -51,8 +59,7 @@ static int store_error(struct store *store, struct error *err, const char *what)
     switch (rc & 0xff) {
     case SQLITE_FULL:
         return error_set(err, -ENOSPC,
-                         "failed to %s '%s': the disk is full; what was committed before is readable; "
-                         "free space and go on with --resume", what, path);
+                         "failed to %s '%s': the disk is full; %s", what, path, store_after_full(store));
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         return error_set(err, -EBUSY,
@@ -75,8 +82,7 @@ static int store_error(struct store *store, struct error *err, const char *what)
         int system = sqlite3_system_errno(store->db);
         if (system == ENOSPC || system == EFBIG || system == EDQUOT)
             return error_set(err, -ENOSPC,
-                             "failed to %s '%s': the disk is full; what was committed before is "
-                             "readable; free space and go on with --resume", what, path);
+                             "failed to %s '%s': the disk is full; %s", what, path, store_after_full(store));
         return error_set(err, -EIO, "failed to %s '%s': input/output error (%s)", what, path,
                          system ? strerror(system) : sqlite3_errmsg(store->db));
     }
@@ -144,7 +150,12 @@ static int store_create_schema(struct store *store, struct error *err)
     int rc = store_exec_plain(store, "BEGIN IMMEDIATE", "create", err);
     if (rc)
         return rc;
-    rc = store_exec_plain(store, store_schema_sql, "create", err);
+    int64_t tables = 0; // another upgate may have been quicker since we looked
+    rc = store_pragma_int(store, "SELECT count(*) FROM sqlite_master", &tables, err);
+    if (rc == 0 && tables)
+        rc = error_set(err, -EBUSY, "'%s' is taken by another upgate; name another file with -o", store->path);
+    if (rc == 0)
+        rc = store_exec_plain(store, store_schema_sql, "create", err);
     if (rc == 0)
         rc = store_exec_plain(store, "COMMIT", "create", err);
     if (rc)
@@ -207,6 +218,7 @@ static int store_migrate(struct store *store, bool temporary, struct error *err)
 static int store_open_create(struct store *store, struct error *err)
 {
     int64_t tables = 0;
+    store->empty = true;
     int rc = store_pragma_int(store, "SELECT count(*) FROM sqlite_master", &tables, err);
     if (rc)
         return rc;
@@ -313,6 +325,8 @@ int store_commit(struct store *store, struct error *err)
     int rc = store_exec_plain(store, "COMMIT", "write", err);
     if (rc)
         store_rollback(store);
+    else
+        store->empty = false;
     return rc;
 }
 
