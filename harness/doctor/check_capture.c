@@ -71,8 +71,10 @@ void check_tracing(struct doctor *doctor)
                     "`upgate ab` still compares",
                     !has_btf ? "a kernel with CONFIG_DEBUG_INFO_BTF (/sys/kernel/btf/vmlinux)"
                     : old ? "run as root, or with CAP_SYS_ADMIN: kernels before 5.8 have no CAP_BPF"
-                          : "run as root, or: sudo setcap "
-                            "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_syslog+ep upgate");
+                          : "run as root, or for a group whose members may look into every process: "
+                            "f=\"$(command -v upgate)\"; sudo groupadd -f upgate; sudo chgrp upgate \"$f\"; "
+                            "sudo chmod 0750 \"$f\"; "
+                            "sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_syslog+ep \"$f\"");
     doctor_fact(finding, "perf", json_boolean(perf));
     doctor_fact(finding, "bpf", json_boolean(bpf));
     doctor_fact(finding, "btf", json_boolean(has_btf));

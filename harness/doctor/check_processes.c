@@ -135,9 +135,9 @@ void check_priority(struct doctor *doctor)
         finding,
         "on CPUs that the workload keeps busy a turn may begin a scheduler slice late (measured: "
         "2.9 ms instead of 0.1 ms)",
-        "run as root, or once: sudo setcap cap_sys_nice+ep \"$(command -v upgate)\", or give the "
-        "user "
-        "'rtprio 1' in /etc/security/limits.conf");
+        "run as root, or give the user 'rtprio 1' in /etc/security/limits.conf, or for a group: "
+        "f=\"$(command -v upgate)\"; sudo groupadd -f upgate; sudo chgrp upgate \"$f\"; "
+        "sudo chmod 0750 \"$f\"; sudo setcap cap_sys_nice+ep \"$f\"");
 }
 
 void check_cpus(struct doctor *doctor)

@@ -66,6 +66,21 @@ TEST(a_bare_machine_is_limited_everywhere)
     machine_remove();
 }
 
+// Whoever may run a program with file capabilities has them: never everybody.
+TEST(capabilities_are_given_to_a_group)
+{
+    machine_new();
+    machine_write("/sys/kernel/btf/vmlinux", "x");
+    struct doctor *doctor = xcalloc(1, sizeof *doctor);
+    doctor->root = root;
+    check_tracing(doctor);
+    const char *remedy = doctor->findings[0].remedy;
+    CHECK_CONTAINS(remedy, "chmod 0750");
+    CHECK_CONTAINS(strstr(remedy, "chgrp upgate"), "setcap cap_bpf"); // a change of the group takes them away
+    doctor_free(doctor);
+    machine_remove();
+}
+
 TEST(a_good_machine_is_ok)
 {
     machine_new();

@@ -429,6 +429,15 @@ TEST(triggers_of_a_store_do_not_run)
     store_close(store);
 }
 
+TEST(what_root_writes_is_roots)
+{
+    umask(022);
+    store_close(fresh());
+    struct stat info;
+    CHECK_INT(stat(test_path, &info), 0);
+    CHECK_INT(info.st_mode & 0777, geteuid() == 0 ? 0600 : 0644);
+}
+
 // Two that are started together with one name: one of them makes the store, the other says so.
 TEST(stores_that_are_made_at_the_same_time)
 {

@@ -8,6 +8,7 @@
 #include "tracer/store/store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -254,6 +255,10 @@ int store_open(const char *path, enum store_mode mode, struct store **ret_store,
         store_close(store);
         return rc;
     }
+    // What root saw of others is not everybody's. Where it is there already, or cannot be made, SQLite has the say.
+    int made = mode == STORE_CREATE && geteuid() == 0 ? open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600) : -1;
+    if (made >= 0)
+        close(made);
     // Readers open for writing too, where they may: a kill -9 can leave a journal that must be rolled
     // back before anything can be read. They are kept from writing by query_only.
     // One thread at a time: SQLite's own locks would be a tenth of the cost of a recorder's row.
