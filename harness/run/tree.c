@@ -182,6 +182,17 @@ struct tree_teller {
 // Held until the program ends, or the directory goes: one a process.
 static int tree_base_lock = -1;
 
+// Below a threaded cgroup (a container in a threaded subtree) a group takes no processes: "domain invalid".
+static bool tree_takes_processes(const char *base)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/cgroup.type", base);
+    char *type = string_read_file(path, 64, NULL); // v1 has none
+    bool takes = !type || strcmp(type, "domain\n") == 0;
+    free(type);
+    return takes;
+}
+
 static bool tree_base_try(const char *base, const char *file)
 {
     char probe[4096];
@@ -189,7 +200,7 @@ static bool tree_base_try(const char *base, const char *file)
     bool ours = mkdir(base, 0755) == 0;
     if (!ours && errno != EEXIST)
         return false;
-    int lock = access(probe, W_OK) == 0 ? tree_lock(base) : -1;
+    int lock = access(probe, W_OK) == 0 && tree_takes_processes(base) ? tree_lock(base) : -1;
     // Between mkdir and lock another upgate may have taken it for a dead one's.
     if (lock < 0 || access(probe, W_OK) < 0) {
         if (lock >= 0)

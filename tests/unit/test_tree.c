@@ -325,3 +325,32 @@ TEST(what_lives_in_another_pid_namespace_is_not_swept)
     CHECK_INT(status, 0);
     CHECK(stays);
 }
+
+// A container in a threaded subtree: another means, not a launch that cannot be put into its cgroup.
+TEST(below_a_threaded_cgroup_something_else_is_used)
+{
+    char *base = NULL;
+    if (tree_detect(&base) != TREE_MEANS_CGROUP2) {
+        tree_release_base(base);
+        runner_skip("no writable cgroup v2");
+    }
+    char *group = xasprintf("%s/threaded", base);
+    char *make = xasprintf("mkdir %s && echo threaded > %s/cgroup.type", group, group);
+    char *enter = xasprintf("echo %d > %s/cgroup.procs && echo %d > %s/cgroup.procs", getpid(), base, getpid(), group);
+    char *leave = xasprintf("echo %d > %s/../cgroup.procs", getpid(), base);
+    bool inside = system(make) == 0 && system(enter) == 0;
+    char *other = NULL;
+    enum tree_means means = inside ? tree_detect(&other) : TREE_MEANS_CGROUP2;
+    tree_release_base(other);
+    CHECK_INT(system(leave), 0);
+    tree_release_base(base);
+    free(base);
+    free(other);
+    free(group);
+    free(make);
+    free(enter);
+    free(leave);
+    if (!inside)
+        runner_skip("no threaded cgroup can be made here");
+    CHECK(means != TREE_MEANS_CGROUP2);
+}
