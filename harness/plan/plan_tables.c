@@ -118,7 +118,7 @@ static const struct field plan_schedule_fields[] = {
                 "`launches`: one after the other; `auto`: the first that works"),
     ROW("block", FIELD_DURATION, block_ns, .json = "block_ns", .default_text = "20ms", .min = 1e6,
         .max = 60e9, .help = "length of a turn"),
-    ROW("traced_launches", FIELD_UINT, traced_launches, .default_text = "2", .min = 0, .max = 100,
+    ROW("traced_launches", FIELD_UINT, traced_launches, .default_text = "4", .min = 0, .max = 100,
         .help = "launches of each side and workload that are recorded once the verdict stands, for `upgate diff` and "
                 "`upgate stalls`; 0: none"),
     ROW("traced_gpu", FIELD_CHOICE, traced_gpu, .choices = plan_traced_gpu_names,

@@ -154,6 +154,29 @@ def test_equal_sides_stay_silent():
     assert "Nothing stands out" in run("aa.db").stdout
 
 
+def test_few_launches():
+    """Two traced launches a side tell less than four, and say so; one tells nothing."""
+    named, few, notes = {}, {}, {}
+    for traced in (1, 2, 4):
+        diff_store.write("kernel_slower", path("few.db"), seed=4, noise="kernels-2", strength=0.012, traced=traced)
+        workload = document("few.db")
+        check_sums(workload)
+        softmax, = [c for c in workload["contributions"] if "softmax_warp_backward" in c["label"]]
+        named[traced], notes[traced] = softmax["named"], workload["notes"]
+        few[traced] = any(text == f"too few traced launches to tell: {traced} of each side" for text in softmax["evidence"])
+    assert named == {1: False, 2: False, 4: True} and few == {1: True, 2: True, 4: False}, (named, few)
+    assert any("too few traced launches to tell, 2 of each side; traced_launches: 4" in note for note in notes[2]), notes[2]
+    assert any("nothing is told from it; traced_launches: 4" in note for note in notes[1]), notes[1]
+
+
+def test_noise_of_launches():
+    """Equal sides whose launches differ from each other name nothing. (How often: ci/bench/diff_noise.py.)"""
+    for noise in diff_store.KINDS:
+        for traced in (2, 4):
+            diff_store.write("aa_host", path("aa.db"), seed=4, host=True, noise=noise, traced=traced, couples=6)
+            assert not [c for c in document("aa.db")["contributions"] if c["named"]], (noise, traced)
+
+
 def test_first_step():
     """A library that is loaded in the first step: told with the launches' values, and in no contribution of the steps."""
     for host in (False, True):
@@ -163,13 +186,13 @@ def test_first_step():
         first = workload["first_step"]
         part, = first["contributions"]
         assert part["kind"] == "cold_start" and "cuLibraryLoadData" in part["label"] and part["where"] == "forward", part
-        assert part["launches_ns"]["a"] == [0, 0] and all(55e6 < ns < 65e6 for ns in part["launches_ns"]["b"]), part
+        assert part["launches_ns"]["a"] == [0] * 4 and all(55e6 < ns < 65e6 for ns in part["launches_ns"]["b"]), part
         assert abs(part["delta_ns"] - (first["b_ns"] - first["a_ns"])) < 2e6 and part["ci_ns"] == [None, None], (part, first)
         grown = {phase["name"] for phase in first["phases"] if phase["b_ns"] - phase["a_ns"] > 1e6}
         assert grown == {"forward"}, first["phases"]
         table = run("first.db").stdout
         assert "Slower first use: cuLibraryLoadData" in table.split("what the step was spent on")[0], table
-        assert "(a 0, 0; b " in table, table
+        assert "(a 0, 0, 0, 0; b " in table, table
     # Nothing of the first step is in the traces of one side.
     change("unseen.db", "first.db", "DELETE FROM step WHERE idx = 0 AND launch_id IN (SELECT l.id FROM launch l JOIN pair p ON "
            "p.id = l.pair_id WHERE p.phase = 'traced' AND l.side = 0)")

@@ -7,7 +7,7 @@ first in first out, what waits holds the host up, collectives begin when the las
 time as it would in reality, and a slower kernel that is hidden behind another one moves nothing. The untraced pairs, the
 traced ones with their tables, and what the gate would have judged go into a store by contracts/schema.sql.
 
-    python3 tests/e2e/diff_store.py PLANT out.db [--names scrambled] [--seed N] [--pairs N] [--traced N] [--host] [--autograd] [--strength SHARE]
+    python3 tests/e2e/diff_store.py PLANT out.db [--names scrambled] [--seed N] [--pairs N] [--traced N] [--host] [--autograd] [--strength SHARE] [--noise KIND]
     python3 tests/e2e/diff_store.py --list
 
 From Python: write(plant, path, **options) -> Answer."""
@@ -22,6 +22,7 @@ import sys
 
 from diff_store_model import Answer, BLOCK_STEPS, MS, PLANTS
 from diff_store_gpu import run_pair
+from diff_store_noise import KINDS
 from diff_store_writer import Recording, Writer
 
 
@@ -29,13 +30,14 @@ from diff_store_writer import Recording, Writer
 class Options:
     seed: int = 1
     pairs: int = 10
-    traced: int = 2
+    traced: int = 4  # as a plan has it
     couples: int = 8
     names: str = "plain"
     host: bool = False
     hz: int = 997
     interleave: str = "steps"
     autograd: bool = False  # the backward pass is called by a thread of its own, as PyTorch does
+    noise: str = "quiet"  # from launch to launch: diff_store_noise
     strength: float = 0.0  # share of the step that the plant moves it by; 0: as it was planted
 
 
@@ -147,11 +149,11 @@ def write(plant_name, path, **options):
     answer = dataclasses.replace(answer)
     answer.step_ns = truth(sides, ranks)
     answer.delta_ns = answer.step_ns[1] - answer.step_ns[0]
-    generator = random.Random(f"{plant_name} {options.seed}")
+    generator = random.Random(f"{plant_name} {options.seed}" + (f" {options.noise}" if options.noise != "quiet" else ""))
     w = Writer(path)
     fingerprints = [json.dumps({"schema": "upgate.fingerprint/1", "taken_wall_ns": 1, "read_ns": 1, "components": {"torch": v, "nccl": n, "cuda_runtime": c}})
                     for v, n, c in (("2.4.0", "2.20.5", "12.4"), ("2.6.0", "2.25.1", "12.6"))]
-    w.add("run", id=1, uuid="5d1f0000-0000-4000-8000-000000000001", kind="aa" if plant_name == "aa" else "ab", state="done", upgate_version="0.1.0",
+    w.add("run", id=1, uuid="5d1f0000-0000-4000-8000-000000000001", kind="aa" if plant_name.startswith("aa") else "ab", state="done", upgate_version="0.1.0",
           started_wall_ns=1795262400000000000, ended_wall_ns=1795263850000000000, seed=options.seed, plan="{}", plan_path="plan.yaml",
           command_line='["upgate","ab","plan.yaml"]', host="{}", host_key="test-host")
     for side, name in enumerate(("old", "new")):
@@ -161,7 +163,7 @@ def write(plant_name, path, **options):
     for idx in range(options.pairs + options.traced):
         traced = idx >= options.pairs
         begin = now + 500 * MS
-        launches, order, end = run_pair(sides, generator, options.couples, ranks, traced, begin + 2 * MS)
+        launches, order, end = run_pair(sides, generator, options.couples, ranks, traced, begin + 2 * MS, options.noise)
         now = end + 10 * MS
         span = begin, now
         pair = w.add("pair", workload_id=1, idx=idx - options.pairs if traced else idx, phase="traced" if traced else "main", seed=100 + idx,
@@ -205,6 +207,7 @@ def main():
     parser.add_argument("out", nargs="?")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--names", choices=("plain", "scrambled"), default="plain")
+    parser.add_argument("--noise", choices=KINDS, default="quiet", help="from launch to launch")
     parser.add_argument("--host", action="store_true", help="host samples, gaps and stacks, too")
     parser.add_argument("--autograd", action="store_true", help="the backward pass is called by a thread of its own")
     for name in ("seed", "pairs", "traced", "couples"):
@@ -218,7 +221,7 @@ def main():
             print(f"{name:24} {a / MS:7.3f} ms {b / MS:7.3f} ms {100 * (b / a - 1):+7.2f} %  {' '.join(answer.kinds) or 'nothing'}")
         return 0
     answer = write(arguments.plant, arguments.out, seed=arguments.seed, pairs=arguments.pairs, traced=arguments.traced, couples=arguments.couples,
-                   names=arguments.names, host=arguments.host, autograd=arguments.autograd, strength=arguments.strength)
+                   names=arguments.names, host=arguments.host, autograd=arguments.autograd, strength=arguments.strength, noise=arguments.noise)
     print(json.dumps(dataclasses.asdict(answer)))
     return 0
 

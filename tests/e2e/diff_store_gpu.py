@@ -4,6 +4,7 @@ what waits holds the host up, collectives begin when the last rank has come. Giv
 import math
 
 from diff_store_model import BETWEEN_NS, BLOCK_STEPS, LATENCY_NS, Op, SYNC_NS, US
+from diff_store_noise import habits
 
 
 class Noise:
@@ -19,8 +20,8 @@ class Noise:
 class Rank:
     """One process with its GPU: a host clock and streams. Collects what a tracer would see."""
 
-    def __init__(self, noise, rank, device_factor, host_factor):
-        self.noise, self.rank = noise, rank
+    def __init__(self, noise, rank, device_factor, host_factor, habit):
+        self.noise, self.rank, self.habit = noise, rank, habit
         self.device_factor, self.host_factor = device_factor, host_factor
         self.now, self.free = 0, {}
         self.ops, self.calls, self.marks, self.phases, self.steps, self.offs, self.runs, self.nccl = [], [], [], [], [], [], [], []
@@ -75,6 +76,7 @@ class Rank:
         self.steps.append((idx, begin, self.now - begin))
 
     def run(self, op):
+        op = self.habit(op)
         dur = max(1, int(op.dur * self.noise(0.012)))
         if op.kind == "host":
             self.spend(dur * self.host_factor, op)
@@ -131,10 +133,11 @@ def next_of(generator, value):
 
 
 class Launch:
-    def __init__(self, noise, ranks, traced):
-        device, host = noise(0.002), noise(0.004)
+    def __init__(self, noise, ranks, traced, kind):
+        habit = habits(kind, noise.generator)
+        device, host = noise(0.002) * habit.device, noise(0.004) * habit.host
         host *= 1.04 if traced else 1.0  # what tracing costs
-        self.ranks = [Rank(noise, r, device * noise(0.0005), host) for r in range(ranks)]
+        self.ranks = [Rank(noise, r, device * noise(0.0005), host, habit) for r in range(ranks)]
         self.blocks = []
 
     def block(self, ops, begin, first, count, drift):
@@ -152,10 +155,10 @@ class Launch:
         return end
 
 
-def run_pair(sides, generator, couples, ranks, traced, begin):
-    """Both launches of a pair in turns. sides: their op lists by rank."""
+def run_pair(sides, generator, couples, ranks, traced, begin, kind="quiet"):
+    """Both launches of a pair in turns. sides: their op lists by rank; kind: of noise, diff_store_noise.KINDS."""
     noise = Noise(generator)
-    launches = [Launch(noise, ranks, traced) for _ in sides]
+    launches = [Launch(noise, ranks, traced, kind) for _ in sides]
     now, order = begin, []
     for couple in range(couples):
         first = generator.randrange(2) if generator else couple % 2

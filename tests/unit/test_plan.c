@@ -46,7 +46,7 @@ static const char example[] =
     "  - {name: mine, command: [\"{python}\", \"train.py\", \"--steps\", \"{steps}\"], steps: "
     "300}\n"
     "schedule: {looks: [10, 14, 20, 28], seed: 7, interleave: auto, block: 20ms, traced_launches: "
-    "2, timeout: 10min}\n"
+    "4, timeout: 10min}\n"
     "gate:\n"
     "  alpha: 0.01\n"
     "  metrics: {step_time: {margin: 2%}, throughput: {margin: 2%}, latency_p99: {margin: 5%},\n"
@@ -122,8 +122,8 @@ TEST(defaults_are_those_of_the_example)
         CHECK_INT(plan->schedule.looks[i], full->schedule.looks[i]);
     CHECK_INT(plan->schedule.seed, full->schedule.seed);
     CHECK_INT(plan->schedule.block_ns, full->schedule.block_ns);
-    CHECK_INT(plan->schedule.traced_launches, 2); // where it is not permitted, a note says so
-    CHECK_INT(full->schedule.traced_launches, 2);
+    CHECK_INT(plan->schedule.traced_launches, 4); // where it is not permitted, a note says so
+    CHECK_INT(full->schedule.traced_launches, 4);
     CHECK_INT(full->schedule.traced_gpu, PLAN_TRACED_GPU_KERNELS);
     CHECK_INT(plan->schedule.timeout_ns, full->schedule.timeout_ns);
     CHECK_INT(plan->schedule.voids_max, 4);

@@ -106,8 +106,8 @@ static double contributions_floor_ns(const struct diff_job *job)
     return contributions_floor * job->untraced.step[0];
 }
 
-bool contributions_told(const struct diff_job *job, const struct diff_estimate *estimate,
-                        double half, double busy)
+static bool contributions_shows(const struct diff_job *job, const struct diff_estimate *estimate,
+                                double half, double busy)
 {
     size_t hit_min = job->units.count < 2 * CONTRIBUTIONS_HIT_MIN ? 1 : CONTRIBUTIONS_HIT_MIN;
     double delta = fabs(estimate->delta);
@@ -117,16 +117,40 @@ bool contributions_told(const struct diff_job *job, const struct diff_estimate *
            estimate->agrees && estimate->units_hit >= hit_min && !hidden;
 }
 
-// Which are named: at 99.5 % for all that could be, which is those that are long enough on either
-// side. The other half of the 1 % is for what is spread over a place: half as many in a count of
-// twice as many are the same.
+bool contributions_told(const struct diff_job *job, const struct diff_estimate *estimate,
+                        double half, double busy)
+{
+    return contributions_shows(job, estimate, half, busy) &&
+           !diff_units_modes(job, estimate->delta);
+}
+
+static bool contributions_is_candidate(const struct contributions *all,
+                                       const struct contributions_item *item)
+{
+    return fmax(item->estimate.a, item->estimate.b) >= contributions_floor_ns(all->job);
+}
+
+static void contributions_learn(struct contributions *all)
+{
+    const struct diff_estimate **things = xcalloc(all->count + 1, sizeof *things);
+    size_t count = 0;
+    for (size_t i = 0; i < all->count; i++)
+        if (contributions_is_candidate(all, &all->items[i]))
+            things[count++] = &all->items[i].estimate;
+    diff_prior_learn(all->job->prior, things, count);
+    free(things);
+}
+
+// Which are named: half of the error is for all that could be, which is those that are long enough on
+// either side, the other half for what is spread over a place: half as many in a count of twice as many
+// are the same.
 static void contributions_judge(struct contributions *all)
 {
     const struct diff_job *job = all->job;
     double floor = contributions_floor_ns(job);
     all->candidates = 0;
     for (size_t i = 0; i < all->count; i++)
-        all->candidates += fmax(all->items[i].estimate.a, all->items[i].estimate.b) >= floor;
+        all->candidates += contributions_is_candidate(all, &all->items[i]);
     for (size_t i = 0; i < all->count; i++) {
         struct contributions_item *item = &all->items[i];
         double busy = 0;
@@ -134,15 +158,17 @@ static void contributions_judge(struct contributions *all)
             const struct diff_group *group = &all->groups[all->members[item->first + k]];
             busy += group->busy_b - group->busy_a;
         }
-        item->half = diff_units_half(&item->estimate, 2 * all->candidates);
+        item->half = diff_units_half(job, &item->estimate, 2 * all->candidates);
         item->nearest = 0;
         item->named = contributions_told(job, &item->estimate, item->half, busy);
         double certain = item->named ? 0 : contributions_executes_more(all, item);
-        if (!(certain > 0) || certain < floor)
-            continue;
-        item->named = contributions_told(job, &item->estimate,
-                                         fabs(item->estimate.delta) - certain, busy);
+        if (certain >= floor)
+            item->named = contributions_told(job, &item->estimate,
+                                             fabs(item->estimate.delta) - certain, busy);
         item->nearest = item->named ? copysign(certain, item->estimate.nearest) : 0;
+        double many = diff_units_half_of_many(job, &item->estimate, 2 * all->candidates);
+        item->few = !item->named && fabs(item->estimate.delta) > 5 * floor &&
+                    contributions_shows(job, &item->estimate, many, busy);
     }
 }
 
@@ -235,6 +261,7 @@ static void contributions_fill(struct contributions *all, const struct contribut
                                        .ci_hi_ns = estimate->delta + item->half,
                                        .share = contributions_share(job, estimate->delta),
                                        .named = item->named,
+                                       .few = item->few && !item->named,
                                        .group_count = item->count};
     if (item->place)
         contributions_parts(all, item, made);
@@ -307,6 +334,7 @@ void diff_contribute(struct diff_job *job)
     struct diff_workload *workload = job->workload;
     size_t count = workload->alignment->count;
     struct contributions all = {.job = job, .group_count = count};
+    job->prior = arena_alloc(job->arena, 1, sizeof *job->prior);
     all.groups = xcalloc(count + 1, sizeof *all.groups);
     all.keys = xcalloc(count + 1, sizeof *all.keys);
     all.members = xcalloc(count + 1, sizeof *all.members);
@@ -317,6 +345,7 @@ void diff_contribute(struct diff_job *job)
         all.keys[i] = (struct contributions_key){key_make(job, &all.groups[i]), (uint32_t)i};
     contributions_merge(&all);
     contributions_estimate(&all, 0, all.count);
+    contributions_learn(&all);
     contributions_judge(&all);
     if (contributions_gather(&all, DIFF_PYTHON_OVERHEAD)) {
         contributions_estimate(&all, all.count - 1, all.count);

@@ -20,6 +20,7 @@ struct contributions_item {
     double half;
     double nearest; // of its interval's bounds the one near 0, where executions tell the sign; else 0
     bool named;
+    bool few; // not named, but would be, had more launches differed as little as these
     // What is spread over a place: the items that its members were of. NULL: an item of one thing.
     const char *place; // its innermost link
     struct contributions_item *parts;

@@ -137,7 +137,7 @@ static bool places_rest_told(const struct places *places, const struct places_su
             rest.all[side][i] = sums->all[side][i] - sums->held[side][i];
     diff_units_estimate(job, rest.all, &estimate);
     sums_hand_up(&rest, &(struct places_sums){0}, 0);
-    return contributions_told(job, &estimate, diff_units_half(&estimate, 2 * places->counted), 0);
+    return contributions_told(job, &estimate, diff_units_half(job, &estimate, 2 * places->counted), 0);
 }
 
 // Whether the place is named rather than those below it, which hold less than four fifths of its change. Where they hold
@@ -182,7 +182,7 @@ static double places_visit(struct places *places, uint32_t id, const struct plac
     if (!node->counted)
         return busy;
     diff_units_estimate(job, sums.all, &node->estimate);
-    node->half = diff_units_half(&node->estimate, 2 * places->counted);
+    node->half = diff_units_half(job, &node->estimate, 2 * places->counted);
     node->told = fabs(node->estimate.delta) >= places_floor * job->untraced.step[0] &&
                  contributions_told(job, &node->estimate, node->half, busy);
     places_choose(places, node, &sums);
@@ -285,7 +285,7 @@ static void places_split(struct places *places, const uint32_t *owner, size_t pi
         if (!less[i])
             continue;
         contributions_estimate(all, i, i + 1);
-        items[i].half = diff_units_half(&items[i].estimate, 2 * all->candidates);
+        items[i].half = diff_units_half(all->job, &items[i].estimate, 2 * all->candidates);
     }
     free(less);
 }

@@ -59,21 +59,35 @@ static void diff_notes_traced(struct diff_job *job)
                   100 * fabs(log(job->units.scale[0] / job->units.scale[1])));
 }
 
+static void diff_notes_few(struct diff_job *job)
+{
+    const struct diff_workload *workload = job->workload;
+    size_t few = 0;
+    double most = 0;
+    for (size_t i = 0; i < workload->contribution_count; i++) {
+        const struct diff_contribution *contribution = &workload->contributions[i];
+        few += contribution->few;
+        most = contribution->few ? fmax(most, fabs(contribution->delta_ns)) : most;
+    }
+    if (few && job->units.pairs < DIFF_LAUNCHES)
+        diff_note(job,
+                  "%zu part%s that differ%s by up to %s: too few traced launches to tell, %u of each side; "
+                  "traced_launches: %d and more tell more.",
+                  few, few == 1 ? "" : "s", few == 1 ? "s" : "", diff_time(job, most),
+                  job->units.pairs, DIFF_LAUNCHES);
+}
+
 static void diff_notes(struct diff_job *job)
 {
     const struct diff_workload *workload = job->workload;
     const struct diff_units *units = &job->units;
     diff_notes_traced(job);
-    if (units->pairs == 1 && isfinite(job->untraced.spread))
+    if (units->pairs == 1)
         diff_note(job,
-                  "One traced pair: how far launches differ from each other is taken from the %d "
-                  "untraced pairs; "
-                  "traced_launches: 2 and more measure it for each contribution.",
-                  job->untraced.pairs);
-    else if (units->pairs == 1)
-        diff_note(job, "One traced pair: how far launches differ from each other is not in the "
-                       "intervals; traced_launches: 2 and "
-                       "more measure it.");
+                  "One traced pair: how far launches of one side differ from each other is not known, "
+                  "and nothing is told from it; traced_launches: %d and more measure it.",
+                  DIFF_LAUNCHES);
+    diff_notes_few(job);
     if (units->left_out)
         diff_note(job,
                   "%zu of %zu couples of windows are left out: one took far longer than the others, and the "
@@ -124,7 +138,7 @@ static int diff_explain(struct diff_job *job, struct error *err)
     if (job->pair_count == 0) {
         diff_unexplained(
             job,
-            "no launches of '%s' were traced: `schedule: {traced_launches: 2}` in the plan makes "
+            "no launches of '%s' were traced: `schedule: {traced_launches: 4}` in the plan makes "
             "`upgate ab` "
             "trace some once the verdict stands; `--resume RUN.db` adds nothing to a finished run",
             workload->name);

@@ -46,6 +46,7 @@ struct diff_contribution {
     double delta_ns, ci_lo_ns, ci_hi_ns; // at 99 % for all contributions together; NAN: one window alone gives none
     double share;         // of the step's difference; NAN when that is not told from 0
     bool named;           // its interval leaves out 0 and it is worth a line: what is not named is noise
+    bool few;             // not named for want of traced launches: more of them, that differ as little, would tell it
     double count_a, count_b; // executions a step; of sampled functions NAN
     double busy_a_ns, busy_b_ns; // NAN: as a_ns
     const char **evidence;  size_t evidence_count;

@@ -205,7 +205,6 @@ static void first_job(const struct diff_job *job, struct diff_workload *workload
                                            .lo = of->cold_lo,
                                            .hi = of->cold_hi,
                                            .mean = true, // each counts, however long it took
-                                           .spread = NAN,
                                            .cold = {NAN, NAN},
                                            .cold_lo = NAN,
                                            .cold_hi = NAN};

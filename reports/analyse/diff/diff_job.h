@@ -12,6 +12,7 @@
 #include "reports/analyse/diff/launch_trace.h"
 #include "reports/analyse/stalls/arena.h"
 
+enum { DIFF_LAUNCHES = 4 }; // traced ones of a side: the plan's default
 enum { DIFF_NOTES_MAX = 40, DIFF_SUSPECTS_MAX = 5, DIFF_EVIDENCE_MAX = 12, DIFF_DEPTH_MAX = 64 };
 
 // What launches that were not traced say (diff_measure.c). NAN: not measured.
@@ -19,9 +20,8 @@ struct diff_untraced {
     const char *unit; // "step", "request", "launch"
     double step[2], delta, lo, hi;
     bool mean;     // the mean step is compared: its change is another one than the median's
-    double spread; // sd of ln(b / a) from launch to launch, beyond what blocks within a launch show
-    int pairs;     // behind spread
-    double error;  // sd of the mean of ln(b / a)
+    double *ratios; // ln(b / a) of each pair
+    size_t ratio_count;
     double cold[2], cold_lo, cold_hi; // first step; bounds of b - a
 };
 
@@ -51,19 +51,32 @@ struct diff_units {
     double *steps[2];       // of each window, in units of what is compared
     double total_steps[2], total_wall[2];
     double scale[2]; // untraced over traced
-    double apart_error; // sd of ln(scale[0] / scale[1]) by noise alone
+    double step_half;  // of the step that all is scaled to: half of its interval, a share of it
+    double distortion; // by how much tracing can have moved what it did not slow: a share
     size_t used[2], left_out;
     uint32_t pairs; // with units of both sides
 };
 
 struct diff_estimate {
     double a, b, delta;       // ns a step, scaled
-    double variance, degrees; // NAN: one window alone
-    double systematic;  // bound of what unlike tracing of the sides can have moved it by; never as
-                        // much as itself alone
+    double variance, degrees; // of delta, by what launches of a side differ by; degrees 0: one launch a side
+    double within;            // the same, by what windows within a launch differ by
+    double squares;           // (a^2 + b^2) / launches of a side: variance, were it all of the size
+    double step_half;   // what the untraced step's interval and unlike tracing of the sides add to half of the interval
     uint32_t units_hit; // in which it has any time
     double nearest;     // of the pairs' differences the one nearest to 0, 0 where signs differ
     bool agrees;        // every pair of launches says the same sign, and none next to nothing
+};
+
+enum { DIFF_PRIOR_KNOWN = 8 };
+
+struct diff_prior { // what all contributions of a store say about the spread of one (diff_prior.c)
+    double relative, scale; // variance: scale x (within + relative^2 x squares)
+    double degrees;         // what it counts for; 0: nothing
+    struct {
+        double p, degrees, t;
+    } known[DIFF_PRIOR_KNOWN]; // quantiles of t: slow, and few
+    size_t next;
 };
 
 struct diff_launches; // diff_launches.c
@@ -87,6 +100,7 @@ struct diff_job {
     const char **place_names[2]; // of nodes, made when they are asked for
     const bool *trunk[2];        // the same: see diff_trunk
     struct diff_units units;
+    struct diff_prior *prior;
     const struct diff_launches *launches; // what diff_groups_add moves
     json_t *differences; // of the sides' fingerprints; NULL: not known
     const char *notes[DIFF_NOTES_MAX];
@@ -103,14 +117,21 @@ int diff_load_sides(struct diff_job *job,
 // False: there is nothing to compare. Needs trees, untraced numbers and has_gpu.
 bool diff_units_make(struct diff_job *job);
 void diff_units_clear(struct diff_units *units);
-// How far the traced ratio of the sides is off the untraced one by noise alone: sd of its logarithm,
-// from the couples and pairs of traced windows, and from the untraced pairs. diff_estimate.c
-double diff_apart_error(const struct diff_job *job);
+// step_half and distortion: the spread of the step from pair to pair, untraced and traced. diff_estimate.c
+void diff_units_step(struct diff_job *job);
 // ns[side][unit]: what one thing took, unscaled.
 void diff_units_estimate(const struct diff_job *job, double *const ns[2],
                          struct diff_estimate *ret);
-// Half the width of the interval for one of `count` things told at once, 99 % for all; NAN: none.
-double diff_units_half(const struct diff_estimate *estimate, size_t count);
+void diff_prior_learn(struct diff_prior *prior, const struct diff_estimate *const *things, size_t count);
+// Half the width of the interval for one of `count` things told at once; NAN: none. 99 % for all: halves of 0.8 %
+// for contributions and for places, 0.2 % for the step.
+double diff_units_half(const struct diff_job *job, const struct diff_estimate *estimate, size_t count);
+// The same, had many launches differed as these few do.
+double diff_units_half_of_many(const struct diff_job *job, const struct diff_estimate *estimate,
+                               size_t count);
+// Could launches of two kinds that differ by as much have fallen so that each side has those of one kind, in one
+// run of 200? An autotuner's choice stays for a launch. Not asked where the untraced step says the same sign.
+bool diff_units_modes(const struct diff_job *job, double delta);
 
 // One aligned group: what it is, and its place in the list of contributions.
 struct diff_group {

@@ -20,7 +20,9 @@ enum { MEASURE_COLD_STEPS = 5 };
 static const double measure_tail = 0.015, measure_tail_far = 0.05;
 
 struct measure_cell {
-    double a, b, ratio, lo, hi, error; // NAN: not measured. error: sd of the mean of ln(b / a)
+    double a, b, ratio, lo, hi; // NAN: not measured
+    double *ratios;             // ln(b / a) of its pairs, in the arena; NULL: in the store
+    size_t ratio_count;
 };
 
 static double measure_column(sqlite3_stmt *stmt, int column)
@@ -37,7 +39,7 @@ static bool measure_usable(const struct measure_cell *cell)
 static int measure_cell(struct diff_job *job, const char *metric, struct measure_cell *ret,
                         struct error *err)
 {
-    *ret = (struct measure_cell){NAN, NAN, NAN, NAN, NAN, NAN};
+    *ret = (struct measure_cell){NAN, NAN, NAN, NAN, NAN, NULL, 0};
     sqlite3_stmt *stmt =
         store_query(job->store, err,
                     "SELECT median_a, median_b, ratio, ci_lower, ci_upper FROM cell "
@@ -48,7 +50,7 @@ static int measure_cell(struct diff_job *job, const char *metric, struct measure
         return rc;
     *ret = (struct measure_cell){measure_column(stmt, 0), measure_column(stmt, 1),
                                  measure_column(stmt, 2), measure_column(stmt, 3),
-                                 measure_column(stmt, 4), NAN};
+                                 measure_column(stmt, 4), NULL, 0};
     sqlite3_reset(stmt);
     return 0;
 }
@@ -62,37 +64,30 @@ static void measure_take(struct diff_untraced *untraced, const struct measure_ce
     untraced->delta = cell->a * (cell->ratio - 1);
     untraced->lo = cell->a * (cell->lo - 1);
     untraced->hi = cell->a * (cell->hi - 1);
-    untraced->error = cell->error; // a judged cell does not say it: measure_spread does
+    untraced->ratios = cell->ratios;
+    untraced->ratio_count = cell->ratio_count;
 }
 
-// sd of ln(b / a) from pair to pair that the couples of blocks within a pair do not explain.
-static int measure_spread(struct diff_job *job, const char *metric, struct error *err)
+static int measure_ratios(struct diff_job *job, const char *metric, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
         job->store, err,
-        "SELECT r.log_ratio, r.within_sd FROM pair_ratio r JOIN pair p ON p.id = r.pair_id "
+        "SELECT r.log_ratio FROM pair_ratio r JOIN pair p ON p.id = r.pair_id "
         "WHERE p.workload_id = ? AND r.metric = ? AND p.state = 'valid' "
         "AND p.phase IN ('main', 'confirm') ORDER BY p.id LIMIT 4096",
         "is", job->workload_id, metric);
     if (!stmt)
         return err->code;
-    double *ratios = xcalloc(4096, sizeof *ratios), within = 0;
-    size_t count = 0;
+    struct diff_untraced *untraced = &job->untraced;
+    untraced->ratios = arena_alloc(job->arena, 4096, sizeof *untraced->ratios);
     int rc;
-    while ((rc = store_step(job->store, stmt, err)) > 0 && count < 4096) {
-        double ratio = measure_column(stmt, 0), sd = measure_column(stmt, 1);
-        if (!isfinite(ratio))
-            continue;
-        within += isfinite(sd) ? sd * sd : 0;
-        ratios[count++] = ratio;
+    while ((rc = store_step(job->store, stmt, err)) > 0 && untraced->ratio_count < 4096) {
+        double ratio = measure_column(stmt, 0);
+        if (isfinite(ratio))
+            untraced->ratios[untraced->ratio_count++] = ratio;
     }
-    job->untraced.pairs = (int)count;
-    if (count >= 2) {
-        double sd = quantile_sd(ratios, count), excess = sd * sd - within / (double)count;
-        job->untraced.spread = excess > 0 ? sqrt(excess) : 0;
-        job->untraced.error = sd / sqrt((double)count);
-    }
-    free(ratios);
+    if (rc > 0)
+        sqlite3_reset(stmt);
     return rc < 0 ? rc : 0;
 }
 
@@ -185,12 +180,13 @@ static double measure_value(const struct measure_launch *launch, enum measure_wh
 
 // The cell that the gate would make of these launches, roughly: median over launches, mean of the
 // pairs' log ratios.
-static struct measure_cell measure_cell_of(const struct measure_launch *launches, size_t count,
+static struct measure_cell measure_cell_of(struct diff_job *job,
+                                           const struct measure_launch *launches, size_t count,
                                            enum measure_what what)
 {
-    struct measure_cell cell = {NAN, NAN, NAN, NAN, NAN, NAN};
+    struct measure_cell cell = {NAN, NAN, NAN, NAN, NAN, NULL, 0};
     double *values = xcalloc(count + 1, sizeof *values),
-           *ratios = xcalloc(count + 1, sizeof *ratios);
+           *ratios = arena_alloc(job->arena, count + 1, sizeof *ratios);
     size_t ratio_count = 0;
     for (int side = 0; side < 2; side++) {
         size_t n = 0;
@@ -206,15 +202,14 @@ static struct measure_cell measure_cell_of(const struct measure_launch *launches
             ratios[ratio_count++] = x->side ? log(vx / vy) : log(vy / vx);
     }
     cell.ratio = ratio_count ? exp(quantile_mean(ratios, ratio_count)) : cell.b / cell.a;
-    if (ratio_count >= 2)
-        cell.error = quantile_sd(ratios, ratio_count) / sqrt((double)ratio_count);
     struct interval interval = mean_interval(ratios, (int)ratio_count, 0.005);
     if (interval.has_bounds) {
         cell.lo = exp(interval.lower);
         cell.hi = exp(interval.upper);
     }
     free(values);
-    free(ratios);
+    cell.ratios = ratios;
+    cell.ratio_count = ratio_count;
     return cell;
 }
 
@@ -225,9 +220,11 @@ static int measure_steps(struct diff_job *job, bool traced, struct error *err)
     size_t count = 0;
     int rc = measure_launches(job, traced, &launches, &count, err);
     struct measure_cell cell =
-        rc ? (struct measure_cell){.a = NAN} : measure_cell_of(launches, count, MEASURE_MEDIAN);
+        rc ? (struct measure_cell){.a = NAN} : measure_cell_of(job, launches, count, MEASURE_MEDIAN);
     if (rc == 0 && measure_usable(&cell)) {
         measure_take(&job->untraced, &cell, "step");
+        if (traced) // it is the traced pairs that say how far they are apart, and they are asked
+            job->untraced.ratio_count = 0;
         if (!isfinite(cell.lo))
             job->untraced.lo = job->untraced.hi = NAN;
         diff_note(
@@ -276,7 +273,7 @@ static int measure_mean(struct diff_job *job, const struct measure_cell *step, s
     int rc = measure_launches(job, false, &launches, &count, err);
     bool differs = rc == 0 && measure_tail_differs(launches, count);
     struct measure_cell mean =
-        rc ? (struct measure_cell){.a = NAN} : measure_cell_of(launches, count, MEASURE_MEAN);
+        rc ? (struct measure_cell){.a = NAN} : measure_cell_of(job, launches, count, MEASURE_MEAN);
     free(launches);
     if (rc || !measure_usable(&mean) || !measure_is_mean(&mean, step, differs))
         return rc;
@@ -314,8 +311,6 @@ int diff_measure(struct diff_job *job, struct error *err)
                                        .delta = NAN,
                                        .lo = NAN,
                                        .hi = NAN,
-                                       .spread = NAN,
-                                       .error = NAN,
                                        .cold = {NAN, NAN},
                                        .cold_lo = NAN,
                                        .cold_hi = NAN};
@@ -337,7 +332,7 @@ int diff_measure(struct diff_job *job, struct error *err)
         if (rc || !measure_usable(&cell))
             continue;
         measure_take(untraced, &cell, metrics[i][1]);
-        rc = measure_spread(job, metrics[i][0], err);
+        rc = measure_ratios(job, metrics[i][0], err);
         if (rc == 0 && i == 0)
             rc = measure_mean(job, &cell, err);
     }

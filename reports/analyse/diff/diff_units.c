@@ -204,7 +204,7 @@ bool diff_units_make(struct diff_job *job)
         units->scale[side] =
             job->untraced.step[side] * units->total_steps[side] / units->total_wall[side];
     }
-    units->apart_error = diff_apart_error(job);
+    diff_units_step(job);
     return true;
 }
 

@@ -343,6 +343,9 @@ void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
 {
     struct evidence evidence = {job, contribution, groups};
     evidence_times(&evidence);
+    if (contribution->few)
+        evidence_add(&evidence, arena_print(job->arena, "too few traced launches to tell: %u of each side",
+                                            job->units.pairs));
     if (!contribution->named && contribution->rank > 20)
         return; // nobody asks for more of what is noise
     if (contribution->part_count) {
