@@ -24,7 +24,7 @@ ANSWERS = os.path.join(ROOT, "reference_models", "plants", "regressions.json")
 PYTHON = os.environ.get("UPGATE_PLANTS_PYTHON") or os.path.join(ROOT, "envs", "candidate", "bin", "python")
 
 # Enough for a step time that tells 3 %, in half a minute a plant.
-PAIRS, TRACED_PAIRS, VOIDS = 4, 3, 12
+PAIRS, TRACED_PAIRS, VOIDS = 4, 4, 12
 GPU_PAIRS = 2  # a launch on a GPU takes 10 s to start
 STEPS = {("native", "dlrm"): 200, ("native", "transformer"): 150, ("native", "allreduce"): 120,
          ("torch", "dlrm"): 120, ("torch", "transformer"): 80, ("torch", "ddp"): 40}

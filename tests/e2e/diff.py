@@ -170,7 +170,7 @@ def test_few_launches():
 
 
 def test_noise_of_launches():
-    """Equal sides whose launches differ from each other name nothing. (How often: ci/bench/diff_noise.py.)"""
+    """Equal sides whose launches differ from each other name nothing. How often: ci/bench/diff_plants.py --noise all."""
     for noise in diff_store.KINDS:
         for traced in (2, 4):
             diff_store.write("aa_host", path("aa.db"), seed=4, host=True, noise=noise, traced=traced, couples=6)
