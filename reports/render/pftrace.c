@@ -47,7 +47,7 @@ static int pftrace_choose(struct store *store, int64_t launch, int64_t *ret_reco
                        "ORDER BY l.side IS NULL, l.side DESC, l.id, r.id LIMIT 1", "");
     if (rc == -ENOENT)
         return error_set(err, -ENODATA, "'%s' holds no trace: no launch was traced; `upgate ab` does where the plan says "
-                         "schedule: {traced_launches: 2}, `upgate record` always", store_path(store));
+                         "schedule: {traced_launches: 4}, `upgate record` always", store_path(store));
     if (rc)
         return error_set(err, rc, "%s", local.text);
     store_get_int(store, ret_launch, NULL, "SELECT launch_id FROM recording WHERE id = ?", "i", *ret_recording);

@@ -268,7 +268,7 @@ def test_candidate_fails_now_and_then(case):
     case.plan({"command": [SH, "-c", script]}, interleave="slices")
     done = case.run(env={"FLAG": case.path("flag")})
     check_code(done, 1)
-    check_says(done, "1 of 4 pairs failed", "the candidate alone in 1", "exited with 9")
+    check_says(done, "1 of 4 pairs failed", "in 1; side 'new' exited with 9")
     assert case.pairs("failed") == 1 and case.pairs() == 3
 
 
