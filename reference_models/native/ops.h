@@ -45,9 +45,11 @@ struct adam {
 void ops_adam(struct pool *pool, size_t count, const struct adam *adam, const real *grad,
               real *param, real *m, real *v);
 
-// Row-wise layer norm over n columns; saves mean and 1/sd of each row for the way back.
+// Row-wise layer norm over n columns; saves mean and 1/sd of each row for the way back. rms: RMS
+// norm, in which the mean counts as 0 and there is no bias (nor dbias: NULL).
 struct layernorm {
     size_t rows, n;
+    bool rms;
     const real *x, *gain, *bias;
     real *y, *mean, *scale;
 };

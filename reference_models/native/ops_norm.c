@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that reduce over the columns of a row: layer norm and the two losses. Compiled once
+// Operations that reduce over the columns of a row: layer norm, RMS norm and the two losses. Compiled once
 // per type. An item is a row, except for the gradients of gain and bias, where it is a block of
 // columns.
 #include "reference_models/native/ops.h"
@@ -21,14 +21,17 @@ NATIVE_CLONES static void layernorm_part(void *arg, size_t begin, size_t end, bo
         NATIVE_SIMD_SUM(sum)
         for (size_t j = 0; j < n; j++)
             sum += x[j];
-        real mean = sum / (real)n;
+        real mean = norm->rms ? 0 : sum / (real)n;
         NATIVE_SIMD_SUM(square)
         for (size_t j = 0; j < n; j++)
             square += (x[j] - mean) * (x[j] - mean);
         real scale = 1 / NATIVE_SQRT(square / (real)n + NORM_EPSILON);
         NATIVE_SIMD
         for (size_t j = 0; j < n; j++)
-            y[j] = (x[j] - mean) * scale * norm->gain[j] + norm->bias[j];
+            y[j] = (x[j] - mean) * scale * norm->gain[j];
+        NATIVE_SIMD
+        for (size_t j = 0; j < (norm->rms ? 0 : n); j++)
+            y[j] += norm->bias[j];
         norm->mean[row] = mean;
         norm->scale[row] = scale;
     }
@@ -67,7 +70,7 @@ NATIVE_CLONES static void layernorm_dx_part(void *arg, size_t begin, size_t end,
         NATIVE_SIMD_SUM(dot)
         for (size_t j = 0; j < n; j++)
             dot += dy[j] * gain[j] * (x[j] - mean) * scale;
-        sum /= (real)n;
+        sum = norm->rms ? 0 : sum / (real)n;
         dot /= (real)n;
         NATIVE_SIMD
         for (size_t j = 0; j < n; j++)
@@ -95,7 +98,8 @@ NATIVE_CLONES static void layernorm_gain_part(void *arg, size_t begin, size_t en
             }
         }
         memcpy(work->dgain + first, gain, width * sizeof *gain);
-        memcpy(work->dbias + first, bias, width * sizeof *bias);
+        if (!norm->rms)
+            memcpy(work->dbias + first, bias, width * sizeof *bias);
     }
 }
 

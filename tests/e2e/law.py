@@ -40,6 +40,7 @@ LAW = {
     "harness/verbs": None,  # the top: may include everything
     "reference_models/native": COMMON,
     "reference_models/plants": COMMON,
+    "kernels": COMMON | {"reference_models/native"},
     "ci/bench": None,
     "tests": None,
 }

@@ -106,6 +106,31 @@ TEST(layernorm_gradient)
     pool_free(t.pool);
 }
 
+TEST(rmsnorm_gradient)
+{
+    struct norm_case t = {.pool = pool_with(1, 0)};
+    t.norm = (struct layernorm){.rows = ROWS,
+                                .n = N,
+                                .rms = true,
+                                .x = t.x,
+                                .gain = t.gain,
+                                .y = t.y,
+                                .mean = t.mean,
+                                .scale = t.scale};
+    gradient_draw(t.x, ROWS * N, 5);
+    gradient_draw(t.gain, N, 6);
+    gradient_draw(t.weight, ROWS * N, 8);
+    double dx[ROWS * N], dgain[N], square = 0;
+    norm_value(&t);
+    for (size_t j = 0; j < N; j++)
+        square += t.x[j] * t.x[j] / N;
+    CHECK_DBL(t.y[3], t.x[3] / sqrt(square + 1e-5) * t.gain[3], 1e-14);
+    ops_layernorm_backward(t.pool, &t.norm, t.weight, dx, dgain, NULL);
+    gradient_check(norm_value, &t, t.x, dx, ROWS * N, 1);
+    gradient_check(norm_value, &t, t.gain, dgain, N, 1);
+    pool_free(t.pool);
+}
+
 struct loss_case {
     struct pool *pool;
     uint32_t target[ROWS];

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Embedding bags, forward: out[bags][tables][dim] = sum, mean or weighted sum of the rows that each bag names. Rows and out
+// float32, float16 or bfloat16, sums in float32; ids and offsets int64; several tables in one launch.
+//     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/bag_forward.cu
+// Bytes: each row that is named once, ids, offsets and weights once, out once. One operation a value read: bound by memory, and
+// by how many rows are in flight.
+//
+// A warp has one bag. As many lanes as a row has 16-byte vectors read a row, the other parts of the warp the next rows, UNROLL
+// rows each before the first is added: 32 warps of a multiprocessor have 128 KiB in flight, some four times what the latency of
+// memory asks for. Checked and timed by bag_bench.cu.
+#include "kernels/bags.cuh"
+
+#define BAG_WARPS 8 // of a block
+
+template <typename T, int LANES, int VECS, int UNROLL, bool WEIGHTED>
+static __global__ void __launch_bounds__(BAG_WARPS * 32)
+    bag_forward(int count, int bags, int tables, int vectors, bool mean, const __grid_constant__ struct bags_tables table,
+                const int64_t *__restrict__ ids, const int64_t *__restrict__ offsets, const float *__restrict__ weights,
+                uint4 *__restrict__ out)
+{
+    constexpr int PARTS = 32 / LANES, VALUES = vector_lanes<T>;
+    const int number = (int)(blockIdx.x * BAG_WARPS + threadIdx.x / 32);
+    if (number >= count)
+        return;
+    const int warp_lane = (int)threadIdx.x % 32, lane = warp_lane % LANES, part = warp_lane / LANES;
+    const int which = number / bags, bag = number - which * bags;
+    const uint4 *rows = (const uint4 *)table.rows[which];
+    const int64_t begin = offsets[number], end = offsets[number + 1];
+    float sum[VECS][VALUES] = {};
+
+    for (int64_t at = begin; at < end; at += 32) { // 32 ids at a time, one a lane
+        const int here = end - at < 32 ? (int)(end - at) : 32;
+        const int id = warp_lane < here ? (int)ids[at + warp_lane] : 0;
+        const float weight = WEIGHTED && warp_lane < here ? weights[at + warp_lane] : 1;
+        for (int base = 0; base < here; base += PARTS * UNROLL) {
+            uint4 raw[UNROLL][VECS];
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) {
+                const int i = base + u * PARTS + part;
+                const int64_t row = __shfl_sync(0xffffffffu, id, i % 32);
+#pragma unroll
+                for (int v = 0; v < VECS; v++)
+                    raw[u][v] = i < here && v * 32 + lane < vectors ? __ldg(rows + row * vectors + v * 32 + lane)
+                                                                     : make_uint4(0, 0, 0, 0);
+            }
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) {
+                const float scale = WEIGHTED ? __shfl_sync(0xffffffffu, weight, (base + u * PARTS + part) % 32) : 1;
+#pragma unroll
+                for (int v = 0; v < VECS; v++) {
+                    float value[VALUES];
+                    vector_unpack(raw[u][v], value, T());
+#pragma unroll
+                    for (int k = 0; k < VALUES; k++)
+                        sum[v][k] += scale * value[k];
+                }
+            }
+        }
+    }
+    const float share = mean && end > begin ? 1 / (float)(end - begin) : 1;
+#pragma unroll
+    for (int v = 0; v < VECS; v++) {
+#pragma unroll
+        for (int k = 0; k < VALUES; k++) {
+#pragma unroll
+            for (int distance = LANES; distance < 32; distance *= 2)
+                sum[v][k] += __shfl_xor_sync(0xffffffffu, sum[v][k], distance);
+            sum[v][k] *= share;
+        }
+        if (part == 0 && v * 32 + lane < vectors)
+            __stcs(out + ((int64_t)bag * tables + which) * vectors + v * 32 + lane, vector_pack(sum[v], T()));
+    }
+}
+
+template <typename T> struct bag_forward_launch {
+    template <int LANES, int VECS, int UNROLL, bool WEIGHTED>
+    static int launch(const struct kernel_bags *bags, void *out, cudaStream_t stream, struct error *err)
+    {
+        const int64_t count = bags->tables * bags->bags;
+        struct bags_tables table = {};
+        for (int64_t t = 0; t < bags->tables; t++)
+            table.rows[t] = bags->rows[t];
+        bag_forward<T, LANES, VECS, UNROLL, WEIGHTED><<<(unsigned)((count + BAG_WARPS - 1) / BAG_WARPS), BAG_WARPS * 32, 0, stream>>>(
+            (int)count, (int)bags->bags, (int)bags->tables, (int)(bags->dim / vector_lanes<T>), bags->pooling == KERNEL_MEAN,
+            table, bags->ids, bags->offsets, bags->weights, (uint4 *)out);
+        return device_error(cudaGetLastError(), "launch bag_forward", err);
+    }
+    template <int LANES, int VECS, int UNROLL>
+    static int run(const struct kernel_bags *bags, void *out, cudaStream_t stream, struct error *err)
+    {
+        return bags->pooling == KERNEL_WEIGHTED ? launch<LANES, VECS, UNROLL, true>(bags, out, stream, err)
+                                                : launch<LANES, VECS, UNROLL, false>(bags, out, stream, err);
+    }
+    static int any(const struct kernel_bags *bags, void *out, cudaStream_t stream, struct error *err)
+    {
+        const int64_t vectors = bags->dim / vector_lanes<T>;
+        return vectors <= 4    ? run<4, 1, 4>(bags, out, stream, err)
+               : vectors <= 8  ? run<8, 1, 8>(bags, out, stream, err)
+               : vectors <= 16 ? run<16, 1, 8>(bags, out, stream, err)
+               : vectors <= 32 ? run<32, 1, 8>(bags, out, stream, err)
+               : vectors <= 64 ? run<32, 2, 4>(bags, out, stream, err)
+                               : run<32, 4, 2>(bags, out, stream, err);
+    }
+};
+
+int kernel_bag_forward(const struct kernel_bags *bags, void *out, cudaStream_t stream, struct error *err)
+{
+    int rc = bags_refuse(bags, err);
+    if (rc)
+        return rc;
+    if (!out || (uintptr_t)out % 16 != 0)
+        return error_set(err, -EINVAL, "embedding bag: out is NULL or does not start at a multiple of 16 bytes");
+    return bags->type == KERNEL_FLOAT32   ? bag_forward_launch<float>::any(bags, out, stream, err)
+           : bags->type == KERNEL_FLOAT16 ? bag_forward_launch<__half>::any(bags, out, stream, err)
+                                          : bag_forward_launch<__nv_bfloat16>::any(bags, out, stream, err);
+}

@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+// Embedding bags, backward and optimizer in one: for each row that a bag names, the sum of the bags' gradients, then one step of
+// SGD, row-wise Adagrad or Adam on that row. Tables, dout and state float32; ids and offsets int64; several tables in one launch.
+//     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/bag_update.cu
+// Bytes: each named row read and written once (Adam: with m and v), 8 a row for Adagrad's state; dout, ids and offsets once. Not
+// counted, though it costs: the sort, and a row of dout for each lookup, most of which the L2 holds. Bound by memory.
+//
+//   expand   each lookup gets a key (its row, counted over all tables) and a value (its row of dout; weighted: its place)
+//   sort     by key, stable (CUB's radix sort, over the bits that the row count has)
+//   pieces   a piece begins where the key changes and at every multiple of PIECE: no row, however hot, is one warp's alone
+//   update   some lanes take 4 pieces (Adam: 2): their first gradients and their rows are in flight together. A row in one piece
+//            is finished there; a piece of a longer row writes its sum: which slot follows from the multiple that it touches
+//   finish   a block a row of several pieces adds their sums, in their order, and finishes the row
+// Nothing is added atomically: the same input gives the same bits. Checked and timed by bag_bench.cu.
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_select.cuh>
+#include <thrust/iterator/counting_iterator.h>
+
+#include "kernels/bags.cuh"
+
+#define PIECE 64u
+#define UPDATE_BLOCK 256
+#define FINISH_BLOCK 512
+
+struct update_params {
+    struct bags_tables table;
+    uint32_t base[KERNEL_TABLES_MAX]; // key of the first row of each table
+    uint32_t count;                   // lookups
+    int tables, bags, vectors;
+    uint64_t rows; // of all tables
+    float rate, epsilon, beta1, beta2, correction1, correction2;
+    bool mean;
+    const float4 *dout;
+    float4 *state;
+    const int64_t *ids, *offsets;
+    const float *weights;
+    uint32_t *keys_in, *keys, *values_in, *values; // [count]
+    uint32_t *dout_rows;                           // [count], weighted only
+    uint32_t *pieces, *piece_count;                // [count], [1]
+    uint32_t *heads, *head_count;                  // ends of first pieces of long rows, in multiples of PIECE; [1]
+    float4 *partial;                               // [slots][vectors]
+};
+
+// A row and what its optimizer keeps.
+template <int VECS> struct update_row {
+    float4 weight[VECS], m[VECS], v[VECS];
+    float square;
+};
+
+static __global__ void update_expand(const __grid_constant__ struct update_params p, bool weighted)
+{
+    const int number = (int)((blockIdx.x * blockDim.x + threadIdx.x) / 32), lane = (int)threadIdx.x % 32;
+    if (number >= p.tables * p.bags)
+        return;
+    const int table = number / p.bags, bag = number - table * p.bags;
+    const uint32_t row = (uint32_t)bag * (uint32_t)p.tables + (uint32_t)table;
+    for (int64_t i = p.offsets[number] + lane; i < p.offsets[number + 1]; i += 32) {
+        p.keys_in[i] = p.base[table] + (uint32_t)p.ids[i];
+        p.values_in[i] = weighted ? (uint32_t)i : row;
+        if (weighted)
+            p.dout_rows[i] = row;
+    }
+}
+
+struct piece_begins {
+    const uint32_t *keys;
+    __device__ bool operator()(uint32_t i) const
+    {
+        return i % PIECE == 0 || keys[i] != keys[i - 1];
+    }
+};
+
+// The row of dout of a sorted lookup, and what it is multiplied by.
+template <bool WEIGHTED>
+static __device__ __forceinline__ uint32_t update_source(const struct update_params &p, uint32_t at, float *ret_scale)
+{
+    const uint32_t value = p.values[at];
+    *ret_scale = 1;
+    if (WEIGHTED) {
+        *ret_scale = p.weights[value];
+        return p.dout_rows[value];
+    }
+    if (p.mean) {
+        const uint32_t number = value % (uint32_t)p.tables * (uint32_t)p.bags + value / (uint32_t)p.tables;
+        *ret_scale = 1 / (float)(p.offsets[number + 1] - p.offsets[number]);
+    }
+    return value;
+}
+
+static __device__ __forceinline__ void add_scaled(float4 &sum, const float4 &more, float scale)
+{
+    sum.x += scale * more.x;
+    sum.y += scale * more.y;
+    sum.z += scale * more.z;
+    sum.w += scale * more.w;
+}
+
+static __device__ __forceinline__ float4 *update_address(const struct update_params &p, uint32_t key, uint32_t dout_row)
+{
+    const uint32_t table = dout_row % (uint32_t)p.tables;
+    return (float4 *)p.table.rows[table] + (size_t)(key - p.base[table]) * (size_t)p.vectors;
+}
+
+template <int OPTIMIZER, int LANES, int VECS>
+static __device__ __forceinline__ void update_load(const struct update_params &p, uint32_t key, const float4 *from, int lane,
+                                                   struct update_row<VECS> *row)
+{
+    if (OPTIMIZER == KERNEL_ADAGRAD)
+        row->square = ((const float *)p.state)[key];
+#pragma unroll
+    for (int v = 0; v < VECS; v++)
+        if (v * LANES + lane < p.vectors) {
+            row->weight[v] = __ldcs(from + v * LANES + lane);
+            if (OPTIMIZER == KERNEL_ADAM) {
+                const size_t at = (size_t)key * (size_t)p.vectors + (size_t)(v * LANES + lane);
+                row->m[v] = __ldcs(p.state + at);
+                row->v[v] = __ldcs(p.state + p.rows * (size_t)p.vectors + at);
+            }
+        }
+}
+
+static __device__ __forceinline__ void adam_step(const struct update_params &p, float grad, float &weight, float &m, float &v)
+{
+    m = p.beta1 * m + (1 - p.beta1) * grad;
+    v = p.beta2 * v + (1 - p.beta2) * grad * grad;
+    weight -= p.rate * p.correction1 * m / (sqrtf(v * p.correction2) + p.epsilon);
+}
+
+// mask: the lanes that hold the row, all of which must come.
+template <int OPTIMIZER, int LANES, int VECS>
+static __device__ __forceinline__ void update_apply(const struct update_params &p, uint32_t key, float4 *to, int lane, unsigned mask,
+                                                    const float4 (&grad)[VECS], struct update_row<VECS> *row)
+{
+    float rate = p.rate;
+    if (OPTIMIZER == KERNEL_ADAGRAD) {
+        float square = 0;
+#pragma unroll
+        for (int v = 0; v < VECS; v++)
+            if (v * LANES + lane < p.vectors)
+                square += grad[v].x * grad[v].x + grad[v].y * grad[v].y + grad[v].z * grad[v].z + grad[v].w * grad[v].w;
+#pragma unroll
+        for (int distance = LANES / 2; distance > 0; distance /= 2)
+            square += __shfl_xor_sync(mask, square, distance);
+        square = row->square + square / (float)(4 * p.vectors);
+        if (lane == 0)
+            ((float *)p.state)[key] = square;
+        rate = p.rate / (sqrtf(square) + p.epsilon);
+    }
+#pragma unroll
+    for (int v = 0; v < VECS; v++) {
+        if (v * LANES + lane >= p.vectors)
+            break;
+        if (OPTIMIZER == KERNEL_ADAM) {
+            const size_t at = (size_t)key * (size_t)p.vectors + (size_t)(v * LANES + lane);
+            adam_step(p, grad[v].x, row->weight[v].x, row->m[v].x, row->v[v].x);
+            adam_step(p, grad[v].y, row->weight[v].y, row->m[v].y, row->v[v].y);
+            adam_step(p, grad[v].z, row->weight[v].z, row->m[v].z, row->v[v].z);
+            adam_step(p, grad[v].w, row->weight[v].w, row->m[v].w, row->v[v].w);
+            __stcs(p.state + at, row->m[v]);
+            __stcs(p.state + p.rows * (size_t)p.vectors + at, row->v[v]);
+        } else {
+            add_scaled(row->weight[v], grad[v], -rate);
+        }
+        __stcs(to + v * LANES + lane, row->weight[v]);
+    }
+}
+
+template <int OPTIMIZER, int LANES, int VECS, bool WEIGHTED>
+static __global__ void __launch_bounds__(UPDATE_BLOCK) update_pieces(const __grid_constant__ struct update_params p)
+{
+    constexpr int TURNS = VECS > 1 ? 1 : OPTIMIZER == KERNEL_ADAM ? 2 : 4; // pieces
+    const uint32_t group = (blockIdx.x * UPDATE_BLOCK + threadIdx.x) / LANES, total = *p.piece_count, first = group * TURNS;
+    const int lane = (int)threadIdx.x % LANES;
+    const unsigned mask = LANES == 32 ? 0xffffffffu : ((1u << (LANES % 32)) - 1) << (threadIdx.x % 32 / LANES * LANES);
+    uint32_t start[TURNS + 1], key[TURNS + 1], source[TURNS];
+    float4 sum[TURNS][VECS];
+    float scale[TURNS];
+    struct update_row<VECS> row[TURNS];
+
+    if (first >= total)
+        return;
+#pragma unroll
+    for (int t = 0; t <= TURNS; t++)
+        start[t] = first + t < total ? p.pieces[first + t] : p.count;
+    // Not a piece: its key is that of no neighbour, for it is never looked at where start is the end.
+#pragma unroll
+    for (int t = 0; t <= TURNS; t++)
+        key[t] = start[t] < p.count ? p.keys[start[t]] : 0;
+    const bool goes_back = start[0] > 0 && p.keys[start[0] - 1] == key[0];
+#pragma unroll
+    for (int t = 0; t < TURNS; t++)
+        if (start[t] < p.count)
+            source[t] = update_source<WEIGHTED>(p, start[t], &scale[t]);
+#pragma unroll
+    for (int t = 0; t < TURNS; t++) {
+        if (start[t] >= p.count)
+            break;
+        const bool before = t > 0 ? key[t > 0 ? t - 1 : 0] == key[t] : goes_back;
+        const bool after = start[t + 1] < p.count && key[t + 1] == key[t];
+#pragma unroll
+        for (int v = 0; v < VECS; v++)
+            sum[t][v] = v * LANES + lane < p.vectors ? __ldg(p.dout + (size_t)source[t] * p.vectors + v * LANES + lane)
+                                                     : make_float4(0, 0, 0, 0);
+        if (!before && !after)
+            update_load<OPTIMIZER, LANES, VECS>(p, key[t], update_address(p, key[t], source[t]), lane, &row[t]);
+    }
+#pragma unroll
+    for (int t = 0; t < TURNS; t++) {
+        if (start[t] >= p.count)
+            break;
+        const bool before = t > 0 ? key[t > 0 ? t - 1 : 0] == key[t] : goes_back;
+        const bool after = start[t + 1] < p.count && key[t + 1] == key[t];
+#pragma unroll
+        for (int v = 0; v < VECS; v++) {
+            const float4 only = sum[t][v];
+            sum[t][v] = make_float4(0, 0, 0, 0);
+            add_scaled(sum[t][v], only, scale[t]);
+        }
+#pragma unroll 4
+        for (uint32_t i = start[t] + 1; i < start[t + 1]; i++) {
+            float more;
+            const uint32_t from = update_source<WEIGHTED>(p, i, &more);
+#pragma unroll
+            for (int v = 0; v < VECS; v++)
+                if (v * LANES + lane < p.vectors)
+                    add_scaled(sum[t][v], __ldg(p.dout + (size_t)from * p.vectors + v * LANES + lane), more);
+        }
+        if (!before && !after) {
+            update_apply<OPTIMIZER, LANES, VECS>(p, key[t], update_address(p, key[t], source[t]), lane, mask, sum[t], &row[t]);
+            continue;
+        }
+        // The first piece of a long row ends at a multiple of PIECE, every other begins at one: two slots a multiple.
+        const size_t slot = before ? 2 * (size_t)(start[t] / PIECE) : 2 * (size_t)(start[t + 1] / PIECE) + 1;
+#pragma unroll
+        for (int v = 0; v < VECS; v++)
+            if (v * LANES + lane < p.vectors)
+                p.partial[slot * p.vectors + v * LANES + lane] = sum[t][v];
+        if (!before && lane == 0)
+            p.heads[atomicAdd(p.head_count, 1)] = start[t + 1] / PIECE; // in any order: rows do not meet
+    }
+}
+
+// A block a row: its warps add every 16th sum each, then the warps' sums are added in their order.
+template <int OPTIMIZER, int VECS, bool WEIGHTED>
+static __global__ void __launch_bounds__(FINISH_BLOCK) update_finish(const __grid_constant__ struct update_params p)
+{
+    constexpr int WARPS = FINISH_BLOCK / 32, UNROLL = 8 / VECS;
+    __shared__ float4 sums[WARPS][VECS * 32];
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    for (uint32_t i = blockIdx.x; i < *p.head_count; i += gridDim.x) {
+        const uint32_t multiple = p.heads[i], key = p.keys[multiple * PIECE], end = (p.count + PIECE - 1) / PIECE;
+        float4 sum[VECS];
+#pragma unroll
+        for (int v = 0; v < VECS; v++)
+            sum[v] = warp == 0 && v * 32 + lane < p.vectors
+                         ? p.partial[(2 * (size_t)multiple + 1) * p.vectors + v * 32 + lane]
+                         : make_float4(0, 0, 0, 0);
+        for (uint32_t at = multiple + warp; at < end; at += WARPS * UNROLL) {
+            bool last = false;
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) {
+                const uint32_t here = at + u * WARPS;
+                const bool mine = here < end && p.keys[here * PIECE] == key;
+#pragma unroll
+                for (int v = 0; v < VECS; v++)
+                    if (mine && v * 32 + lane < p.vectors)
+                        add_scaled(sum[v], p.partial[2 * (size_t)here * p.vectors + v * 32 + lane], 1);
+                last |= !mine;
+            }
+            if (last)
+                break;
+        }
+#pragma unroll
+        for (int v = 0; v < VECS; v++)
+            sums[warp][v * 32 + lane] = sum[v];
+        __syncthreads();
+        if (warp == 0) {
+            struct update_row<VECS> row;
+            float ignored;
+            const uint32_t source = update_source<WEIGHTED>(p, multiple * PIECE, &ignored);
+            float4 *address = update_address(p, key, source);
+            update_load<OPTIMIZER, 32, VECS>(p, key, address, lane, &row);
+            for (int other = 1; other < WARPS; other++)
+#pragma unroll
+                for (int v = 0; v < VECS; v++)
+                    add_scaled(sum[v], sums[other][v * 32 + lane], 1);
+            update_apply<OPTIMIZER, 32, VECS>(p, key, address, lane, 0xffffffffu, sum, &row);
+        }
+        __syncthreads();
+    }
+}
+
+template <int OPTIMIZER, int LANES, int VECS, bool WEIGHTED>
+static void update_launch(const struct update_params *p, int multiprocessors, cudaStream_t stream)
+{
+    constexpr uint32_t TURNS = VECS > 1 ? 1 : OPTIMIZER == KERNEL_ADAM ? 2 : 4;
+    const uint32_t each = UPDATE_BLOCK / LANES * TURNS; // at most as many pieces as lookups
+    update_pieces<OPTIMIZER, LANES, VECS, WEIGHTED><<<(p->count + each - 1) / each, UPDATE_BLOCK, 0, stream>>>(*p);
+    update_finish<OPTIMIZER, VECS, WEIGHTED><<<(unsigned)multiprocessors * 4, FINISH_BLOCK, 0, stream>>>(*p);
+}
+
+template <int OPTIMIZER, bool WEIGHTED>
+static void update_any(const struct update_params *p, int multiprocessors, cudaStream_t stream)
+{
+    if (p->vectors <= 8)
+        update_launch<OPTIMIZER, 8, 1, WEIGHTED>(p, multiprocessors, stream);
+    else if (p->vectors <= 16)
+        update_launch<OPTIMIZER, 16, 1, WEIGHTED>(p, multiprocessors, stream);
+    else if (p->vectors <= 32)
+        update_launch<OPTIMIZER, 32, 1, WEIGHTED>(p, multiprocessors, stream);
+    else if (p->vectors <= 64)
+        update_launch<OPTIMIZER, 32, 2, WEIGHTED>(p, multiprocessors, stream);
+    else
+        update_launch<OPTIMIZER, 32, 4, WEIGHTED>(p, multiprocessors, stream);
+}
+
+static int bits_of(uint64_t count)
+{
+    int bits = 1;
+    while (bits < 32 && count > 1ull << bits)
+        bits++;
+    return bits;
+}
+
+// Places everything in scratch, which may be NULL; the bytes needed.
+static cudaError_t update_place(struct update_params *p, char *scratch, bool weighted, void **ret_temp, size_t *ret_temp_bytes,
+                                size_t *ret_bytes)
+{
+    const size_t count = p->count, multiples = count / PIECE + 2;
+    size_t at = 0, sort = 0, select = 0;
+    const struct piece_begins begins = {NULL};
+    auto take = [&](size_t bytes) {
+        char *place = scratch ? scratch + at : NULL;
+        at += (bytes + 255) / 256 * 256;
+        return place;
+    };
+    p->keys_in = (uint32_t *)take(4 * count);
+    p->keys = (uint32_t *)take(4 * count);
+    p->values_in = (uint32_t *)take(4 * count);
+    p->values = (uint32_t *)take(4 * count);
+    p->dout_rows = (uint32_t *)take(weighted ? 4 * count : 0);
+    p->pieces = (uint32_t *)take(4 * count);
+    p->piece_count = (uint32_t *)take(8);
+    p->head_count = p->piece_count + 1;
+    p->heads = (uint32_t *)take(4 * multiples);
+    p->partial = (float4 *)take(2 * multiples * sizeof(float4) * (size_t)p->vectors);
+    cudaError_t error = cub::DeviceRadixSort::SortPairs(NULL, sort, p->keys_in, p->keys, p->values_in, p->values, (int)p->count, 0,
+                                                        bits_of(p->rows));
+    if (error == cudaSuccess)
+        error = cub::DeviceSelect::If(NULL, select, thrust::counting_iterator<uint32_t>(0), p->pieces, p->piece_count, (int)p->count,
+                                      begins);
+    *ret_temp_bytes = sort > select ? sort : select;
+    *ret_temp = take(*ret_temp_bytes);
+    *ret_bytes = at;
+    return error;
+}
+
+static int update_prepare(const struct kernel_bags *bags, struct update_params *p, struct error *err)
+{
+    int rc = bags_refuse(bags, err);
+    if (rc)
+        return rc;
+    if (bags->type != KERNEL_FLOAT32)
+        return error_set(err, -EINVAL, "embedding update: %s tables are not supported; float32 ones are", kernel_type_name(bags->type));
+    for (int64_t t = 0; t < bags->tables; t++) {
+        p->table.rows[t] = bags->rows[t];
+        p->base[t] = (uint32_t)p->rows;
+        p->rows += (uint64_t)bags->row_counts[t];
+    }
+    if (p->rows > UINT32_MAX)
+        return error_set(err, -EINVAL, "embedding update: %llu rows in all tables are not supported: up to 2^32 - 1 are",
+                         (unsigned long long)p->rows);
+    p->count = (uint32_t)bags->ids_count;
+    p->tables = (int)bags->tables;
+    p->bags = (int)bags->bags;
+    p->vectors = (int)bags->dim / 4;
+    p->mean = bags->pooling == KERNEL_MEAN;
+    p->ids = bags->ids;
+    p->offsets = bags->offsets;
+    p->weights = bags->weights;
+    return 0;
+}
+
+int kernel_bag_update_scratch(const struct kernel_bags *bags, size_t *ret_bytes, struct error *err)
+{
+    struct update_params p = {};
+    void *temp;
+    size_t temp_bytes;
+    int rc = update_prepare(bags, &p, err);
+    if (rc)
+        return rc;
+    return device_error(update_place(&p, NULL, bags->pooling == KERNEL_WEIGHTED, &temp, &temp_bytes, ret_bytes),
+                        "ask for the scratch of the sort", err);
+}
+
+static int update_check(const struct kernel_update *update, struct error *err)
+{
+    if (update->optimizer == KERNEL_ADAM &&
+        !(update->step >= 1 && update->beta1 >= 0 && update->beta1 < 1 && update->beta2 >= 0 && update->beta2 < 1))
+        return error_set(err, -EINVAL, "Adam: step %lld, beta1 %g, beta2 %g: from 1; from 0 to below 1", (long long)update->step,
+                         (double)update->beta1, (double)update->beta2);
+    if (update->optimizer != KERNEL_SGD && (!update->state || (uintptr_t)update->state % 16 != 0))
+        return error_set(err, -EINVAL, "embedding update: state is NULL or does not start at a multiple of 16 bytes");
+    if (update->optimizer != KERNEL_SGD && !(update->epsilon > 0))
+        return error_set(err, -EINVAL, "embedding update: epsilon is %g: it must be more than 0", (double)update->epsilon);
+    return 0;
+}
+
+static void update_run(const struct update_params *p, enum kernel_optimizer optimizer, bool weighted, int multiprocessors,
+                       cudaStream_t stream)
+{
+    switch (optimizer) {
+    case KERNEL_SGD:
+        weighted ? update_any<KERNEL_SGD, true>(p, multiprocessors, stream) : update_any<KERNEL_SGD, false>(p, multiprocessors, stream);
+        break;
+    case KERNEL_ADAGRAD:
+        weighted ? update_any<KERNEL_ADAGRAD, true>(p, multiprocessors, stream)
+                 : update_any<KERNEL_ADAGRAD, false>(p, multiprocessors, stream);
+        break;
+    case KERNEL_ADAM:
+        weighted ? update_any<KERNEL_ADAM, true>(p, multiprocessors, stream) : update_any<KERNEL_ADAM, false>(p, multiprocessors, stream);
+        break;
+    }
+}
+
+int kernel_bag_update(const struct kernel_bags *bags, const struct kernel_update *update, const float *dout, void *scratch,
+                      size_t scratch_bytes, cudaStream_t stream, struct error *err)
+{
+    struct update_params p = {};
+    const bool weighted = bags->pooling == KERNEL_WEIGHTED;
+    void *temp = NULL;
+    size_t temp_bytes = 0, needed = 0;
+    int multiprocessors = 0, rc = update_prepare(bags, &p, err);
+
+    if (rc || (rc = update_check(update, err)))
+        return rc;
+    if (!dout || (uintptr_t)dout % 16 != 0)
+        return error_set(err, -EINVAL, "embedding update: dout is NULL or does not start at a multiple of 16 bytes");
+    if (bags->ids_count == 0)
+        return 0;
+    cudaError_t error = update_place(&p, (char *)scratch, weighted, &temp, &temp_bytes, &needed);
+    if (error == cudaSuccess && (!scratch || scratch_bytes < needed || (uintptr_t)scratch % 256 != 0))
+        return error_set(err, -EINVAL, "embedding update: %zu bytes of scratch: %zu are needed, from a multiple of 256", scratch_bytes,
+                         needed);
+    rc = device_multiprocessors(err, &multiprocessors);
+    if (rc)
+        return rc;
+    p.dout = (const float4 *)dout;
+    p.state = (float4 *)update->state;
+    p.rate = update->rate;
+    p.epsilon = update->epsilon;
+    p.beta1 = update->beta1;
+    p.beta2 = update->beta2;
+    p.correction1 = (float)(1 / (1 - pow((double)update->beta1, (double)update->step)));
+    p.correction2 = (float)(1 / (1 - pow((double)update->beta2, (double)update->step)));
+    if (error == cudaSuccess)
+        error = cudaMemsetAsync(p.piece_count, 0, 8, stream);
+    if (error != cudaSuccess)
+        return device_error(error, "prepare the update", err);
+    update_expand<<<(unsigned)(((int64_t)p.tables * p.bags * 32 + 255) / 256), 256, 0, stream>>>(p, weighted);
+    error = cub::DeviceRadixSort::SortPairs(temp, temp_bytes, p.keys_in, p.keys, p.values_in, p.values, (int)p.count, 0,
+                                            bits_of(p.rows), stream);
+    const struct piece_begins begins = {p.keys};
+    if (error == cudaSuccess)
+        error = cub::DeviceSelect::If(temp, temp_bytes, thrust::counting_iterator<uint32_t>(0), p.pieces, p.piece_count, (int)p.count,
+                                      begins, stream);
+    if (error != cudaSuccess)
+        return device_error(error, "sort the lookups", err);
+    update_run(&p, update->optimizer, weighted, multiprocessors, stream);
+    return device_error(cudaGetLastError(), "launch the update", err);
+}

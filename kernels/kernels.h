@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launchers of kernels/: what a model in C or CUDA calls. Row-major, contiguous tensors in device memory that starts at a
+// multiple of 16 bytes; the caller owns them. A launcher looks at its arguments first (-EINVAL and a sentence: nothing was
+// launched), then puts its work into `stream` and returns at once; any thread, the device that is current.
+#ifndef UPGATE_KERNELS_KERNELS_H
+#define UPGATE_KERNELS_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "common/error.h"
+
+enum kernel_type { KERNEL_FLOAT32, KERNEL_FLOAT16, KERNEL_BFLOAT16 };
+const char *kernel_type_name(enum kernel_type type);
+size_t kernel_type_bytes(enum kernel_type type);
+
+// y = (x - mean) * scale * gain + bias over the n columns of each row, scale = 1 / sqrt(variance + epsilon); `rms`: no mean and
+// no bias, scale = 1 / sqrt(mean of squares + epsilon). All of `type` (float32 or bfloat16) but mean and scale, which the way
+// back reads; both may be NULL where there is none.
+struct kernel_norm {
+    enum kernel_type type;
+    bool rms;
+    int64_t rows, n;
+    float epsilon;
+    const void *x, *gain, *bias; // [rows][n], [n], [n]
+    void *y;                     // [rows][n]
+    float *mean, *scale;         // [rows]
+};
+int kernel_norm_forward(const struct kernel_norm *norm, cudaStream_t stream, struct error *err);
+// dx[rows][n], dgain[n], dbias[n] (rms: none) from dy[rows][n]; y is not read. scratch: kernel_norm_scratch() bytes.
+struct kernel_norm_gradient {
+    const void *dy;
+    void *dx, *dgain, *dbias;
+    float *scratch;
+};
+int kernel_norm_scratch(const struct kernel_norm *norm, size_t *ret_bytes, struct error *err);
+int kernel_norm_backward(const struct kernel_norm *norm, const struct kernel_norm_gradient *gradient, cudaStream_t stream,
+                         struct error *err);
+
+// Lookups of `bags` bags in each of `tables` tables. Bag b of table t is number t * bags + b; its ids are
+// ids[offsets[number]] up to ids[offsets[number + 1]]. Tables share dim and type; a row is a multiple of 16 bytes.
+#define KERNEL_TABLES_MAX 64
+enum kernel_pooling { KERNEL_SUM, KERNEL_MEAN, KERNEL_WEIGHTED }; // weighted: sum of weights[i] * row
+struct kernel_bags {
+    enum kernel_type type;
+    enum kernel_pooling pooling;
+    int64_t tables, bags, dim, ids_count;
+    void *rows[KERNEL_TABLES_MAX];         // [row_count][dim] each; written by the update only
+    int64_t row_counts[KERNEL_TABLES_MAX]; // 1 to 2^31 - 1
+    const int64_t *ids, *offsets;          // [ids_count], [tables * bags + 1]
+    const float *weights;                  // [ids_count], of KERNEL_WEIGHTED
+};
+// Reads ids and offsets on the device and waits: -EINVAL and which id of which bag is out of range, or which offset is wrong.
+// The launchers below trust what this has seen; an empty bag is no error, its sum is 0.
+int kernel_bags_check(const struct kernel_bags *bags, cudaStream_t stream, struct error *err);
+// out[bags][tables][dim], of the tables' type; sums are in float32.
+int kernel_bag_forward(const struct kernel_bags *bags, void *out, cudaStream_t stream, struct error *err);
+
+// One step of an optimizer on every row that a bag names, float32 tables only: the gradient of a row is the sum of dout
+// (weighted, or over the bag's length) of all lookups of it, added in the order of the ids: the same bits each time.
+// state: row-wise Adagrad [all rows]: mean square so far; Adam [2][all rows][dim]: m, then v, moved only where a row is named.
+enum kernel_optimizer { KERNEL_SGD, KERNEL_ADAGRAD, KERNEL_ADAM };
+struct kernel_update {
+    enum kernel_optimizer optimizer;
+    float rate, epsilon, beta1, beta2;
+    int64_t step; // of Adam, from 1
+    float *state;
+};
+int kernel_bag_update_scratch(const struct kernel_bags *bags, size_t *ret_bytes, struct error *err);
+int kernel_bag_update(const struct kernel_bags *bags, const struct kernel_update *update, const float *dout, void *scratch,
+                      size_t scratch_bytes, cudaStream_t stream, struct error *err);
+
+// Adam with bias correction over all of param[count], float32; m and v start at 0. state is not read.
+int kernel_adam(const struct kernel_update *update, int64_t count, const float *grad, float *param, float *m, float *v,
+                cudaStream_t stream, struct error *err);
+
+// row_loss[rows] and, in place of the logits, their gradient: (softmax - one at the target) * share. share = 1 / rows for a mean.
+struct kernel_loss {
+    enum kernel_type type; // float32 or bfloat16
+    int64_t rows, n;
+    float share;
+    void *logits;           // [rows][n], overwritten
+    const int64_t *targets; // [rows], checked by kernel_loss_check()
+    float *row_loss;
+};
+int kernel_loss_check(const struct kernel_loss *loss, cudaStream_t stream, struct error *err);
+int kernel_cross_entropy(const struct kernel_loss *loss, cudaStream_t stream, struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
