@@ -5,69 +5,64 @@
 // Bytes: each row that is named once, ids, offsets and weights once, out once. One operation a value read: bound by memory, and
 // by how many rows are in flight.
 //
-// A warp has one bag. As many lanes as a row has 16-byte vectors read a row, the other parts of the warp the next rows, UNROLL
-// rows each before the first is added: 32 warps of a multiprocessor have 128 KiB in flight, some four times what the latency of
-// memory asks for. Checked and timed by bag_bench.cu.
+// As many lanes as a row has 16-byte vectors (4 to 32) have one bag, UNROLL rows of it on their way before the first is added:
+// the 32 warps of a multiprocessor have 128 KiB in flight, some four times what the latency of memory asks for. The bags of a
+// warp go on together until the longest ends. Checked and timed by bag_bench.cu.
 #include "kernels/bags.cuh"
 
 #define BAG_WARPS 8 // of a block
 
 template <typename T, int LANES, int VECS, int UNROLL, bool WEIGHTED>
-static __global__ void __launch_bounds__(BAG_WARPS * 32)
+static __global__ void __launch_bounds__(BAG_WARPS * 32, VECS > 2 ? 1 : 4)
     bag_forward(int count, int bags, int tables, int vectors, bool mean, const __grid_constant__ struct bags_tables table,
                 const int64_t *__restrict__ ids, const int64_t *__restrict__ offsets, const float *__restrict__ weights,
                 uint4 *__restrict__ out)
 {
-    constexpr int PARTS = 32 / LANES, VALUES = vector_lanes<T>;
-    const int number = (int)(blockIdx.x * BAG_WARPS + threadIdx.x / 32);
-    if (number >= count)
-        return;
-    const int warp_lane = (int)threadIdx.x % 32, lane = warp_lane % LANES, part = warp_lane / LANES;
-    const int which = number / bags, bag = number - which * bags;
-    const uint4 *rows = (const uint4 *)table.rows[which];
-    const int64_t begin = offsets[number], end = offsets[number + 1];
+    constexpr int VALUES = vector_lanes<T>;
+    const int number = (int)((blockIdx.x * (BAG_WARPS * 32) + threadIdx.x) / LANES), lane = (int)threadIdx.x % LANES;
+    const bool exists = number < count;
+    const int which = exists ? number / bags : 0, bag = number - which * bags;
+    const uint4 *rows = (const uint4 *)table.rows[which] + lane;
+    const int64_t begin = exists ? offsets[number] : 0;
+    const int length = exists ? (int)(offsets[number + 1] - begin) : 0;
+    const int longest = LANES == 32 ? length : __reduce_max_sync(0xffffffffu, length);
     float sum[VECS][VALUES] = {};
 
-    for (int64_t at = begin; at < end; at += 32) { // 32 ids at a time, one a lane
-        const int here = end - at < 32 ? (int)(end - at) : 32;
-        const int id = warp_lane < here ? (int)ids[at + warp_lane] : 0;
-        const float weight = WEIGHTED && warp_lane < here ? weights[at + warp_lane] : 1;
-        for (int base = 0; base < here; base += PARTS * UNROLL) {
+    for (int at = 0; at < longest; at += LANES) { // LANES ids at a time, one a lane
+        const int here = length - at < LANES ? length - at : LANES;
+        const int id = lane < here ? (int)ids[begin + at + lane] : 0;
+        const float weight = WEIGHTED && lane < here ? weights[begin + at + lane] : 0;
+        for (int base = 0; base < LANES && at + base < longest; base += UNROLL) {
             uint4 raw[UNROLL][VECS];
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
-                const int i = base + u * PARTS + part;
-                const int64_t row = __shfl_sync(0xffffffffu, id, i % 32);
+                const int64_t row = __shfl_sync(0xffffffffu, id, base + u, LANES);
 #pragma unroll
                 for (int v = 0; v < VECS; v++)
-                    raw[u][v] = i < here && v * 32 + lane < vectors ? __ldg(rows + row * vectors + v * 32 + lane)
-                                                                     : make_uint4(0, 0, 0, 0);
+                    raw[u][v] = base + u < here && v * 32 + lane < vectors ? __ldg(rows + row * vectors + v * 32)
+                                                                           : make_uint4(0, 0, 0, 0);
             }
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
-                const float scale = WEIGHTED ? __shfl_sync(0xffffffffu, weight, (base + u * PARTS + part) % 32) : 1;
+                const float scale = WEIGHTED ? __shfl_sync(0xffffffffu, weight, base + u, LANES) : 1;
 #pragma unroll
                 for (int v = 0; v < VECS; v++) {
                     float value[VALUES];
                     vector_unpack(raw[u][v], value, T());
 #pragma unroll
                     for (int k = 0; k < VALUES; k++)
-                        sum[v][k] += scale * value[k];
+                        sum[v][k] += WEIGHTED ? scale * value[k] : value[k];
                 }
             }
         }
     }
-    const float share = mean && end > begin ? 1 / (float)(end - begin) : 1;
+    const float share = mean && length > 0 ? 1 / (float)length : 1;
 #pragma unroll
     for (int v = 0; v < VECS; v++) {
 #pragma unroll
-        for (int k = 0; k < VALUES; k++) {
-#pragma unroll
-            for (int distance = LANES; distance < 32; distance *= 2)
-                sum[v][k] += __shfl_xor_sync(0xffffffffu, sum[v][k], distance);
+        for (int k = 0; k < VALUES; k++)
             sum[v][k] *= share;
-        }
-        if (part == 0 && v * 32 + lane < vectors)
+        if (exists && v * 32 + lane < vectors)
             __stcs(out + ((int64_t)bag * tables + which) * vectors + v * 32 + lane, vector_pack(sum[v], T()));
     }
 }
@@ -80,7 +75,8 @@ template <typename T> struct bag_forward_launch {
         struct bags_tables table = {};
         for (int64_t t = 0; t < bags->tables; t++)
             table.rows[t] = bags->rows[t];
-        bag_forward<T, LANES, VECS, UNROLL, WEIGHTED><<<(unsigned)((count + BAG_WARPS - 1) / BAG_WARPS), BAG_WARPS * 32, 0, stream>>>(
+        constexpr int EACH = BAG_WARPS * 32 / LANES; // bags of a block
+        bag_forward<T, LANES, VECS, UNROLL, WEIGHTED><<<(unsigned)((count + EACH - 1) / EACH), BAG_WARPS * 32, 0, stream>>>(
             (int)count, (int)bags->bags, (int)bags->tables, (int)(bags->dim / vector_lanes<T>), bags->pooling == KERNEL_MEAN,
             table, bags->ids, bags->offsets, bags->weights, (uint4 *)out);
         return device_error(cudaGetLastError(), "launch bag_forward", err);

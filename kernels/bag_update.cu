@@ -8,8 +8,9 @@
 //   expand   each lookup gets a key (its row, counted over all tables) and a value (its row of dout; weighted: its place)
 //   sort     by key, stable (CUB's radix sort, over the bits that the row count has)
 //   pieces   a piece begins where the key changes and at every multiple of PIECE: no row, however hot, is one warp's alone
-//   update   some lanes take 4 pieces (Adam: 2): their first gradients and their rows are in flight together. A row in one piece
-//            is finished there; a piece of a longer row writes its sum: which slot follows from the multiple that it touches
+//   update   a group of lanes looks up a piece each, then takes 4 at a time (Adam: 2): their first gradients and their rows are in
+//            flight together. A row in one piece is finished there; a piece of a longer row writes its sum: into which slot
+//            follows from the multiple that it touches
 //   finish   a block a row of several pieces adds their sums, in their order, and finishes the row
 // Nothing is added atomically: the same input gives the same bits. Checked and timed by bag_bench.cu.
 #include <cub/device/device_radix_sort.cuh>
@@ -87,6 +88,23 @@ static __device__ __forceinline__ uint32_t update_source(const struct update_par
     return value;
 }
 
+// A row of dout is read again and again while the tables stream past: it is asked to stay in the L2.
+static __device__ __forceinline__ uint64_t keep_policy()
+{
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+static __device__ __forceinline__ float4 load_kept(const float4 *from, uint64_t policy)
+{
+    float4 value;
+    asm("ld.global.nc.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
+        : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+        : "l"(from), "l"(policy));
+    return value;
+}
+
 static __device__ __forceinline__ void add_scaled(float4 &sum, const float4 &more, float scale)
 {
     sum.x += scale * more.x;
@@ -97,7 +115,7 @@ static __device__ __forceinline__ void add_scaled(float4 &sum, const float4 &mor
 
 static __device__ __forceinline__ float4 *update_address(const struct update_params &p, uint32_t key, uint32_t dout_row)
 {
-    const uint32_t table = dout_row % (uint32_t)p.tables;
+    const uint32_t table = p.tables == 1 ? 0 : dout_row % (uint32_t)p.tables;
     return (float4 *)p.table.rows[table] + (size_t)(key - p.base[table]) * (size_t)p.vectors;
 }
 
@@ -165,78 +183,128 @@ static __device__ __forceinline__ void update_apply(const struct update_params &
     }
 }
 
-template <int OPTIMIZER, int LANES, int VECS, bool WEIGHTED>
-static __global__ void __launch_bounds__(UPDATE_BLOCK) update_pieces(const __grid_constant__ struct update_params p)
+// A piece as one lane has looked it up, for all of its group.
+struct piece {
+    uint32_t start, end, key, source;
+    float scale;
+    bool before, after; // the row goes on before start, or from end on
+};
+
+template <bool WEIGHTED> static __device__ __forceinline__ struct piece update_piece(const struct update_params &p, uint32_t number,
+                                                                                     uint32_t total)
 {
-    constexpr int TURNS = VECS > 1 ? 1 : OPTIMIZER == KERNEL_ADAM ? 2 : 4; // pieces
-    const uint32_t group = (blockIdx.x * UPDATE_BLOCK + threadIdx.x) / LANES, total = *p.piece_count, first = group * TURNS;
+    struct piece piece = {0, 0, 0, 0, 0, false, false};
+    if (number >= total)
+        return piece; // empty
+    piece.start = p.pieces[number];
+    piece.end = number + 1 < total ? p.pieces[number + 1] : p.count;
+    piece.key = p.keys[piece.start];
+    piece.source = update_source<WEIGHTED>(p, piece.start, &piece.scale);
+    piece.before = piece.start > 0 && p.keys[piece.start - 1] == piece.key;
+    piece.after = piece.end < p.count && p.keys[piece.end] == piece.key;
+    return piece;
+}
+
+template <int LANES> static __device__ __forceinline__ struct piece update_broadcast(const struct piece &mine, int lane)
+{
+    const uint32_t all = 0xffffffffu;
+    struct piece piece;
+    piece.start = __shfl_sync(all, mine.start, lane, LANES);
+    piece.end = __shfl_sync(all, mine.end, lane, LANES);
+    piece.key = __shfl_sync(all, mine.key, lane, LANES);
+    piece.source = __shfl_sync(all, mine.source, lane, LANES);
+    piece.scale = __shfl_sync(all, mine.scale, lane, LANES);
+    const int sides = __shfl_sync(all, mine.before + 2 * mine.after, lane, LANES);
+    piece.before = sides & 1;
+    piece.after = sides & 2;
+    return piece;
+}
+
+// How many pieces a group takes at once: their rows are in flight together.
+template <int OPTIMIZER, int VECS> constexpr int update_turns = VECS > 1 ? 1 : OPTIMIZER == KERNEL_ADAM ? 2 : 4;
+
+template <int OPTIMIZER, int LANES, int VECS, bool WEIGHTED>
+static __global__ void __launch_bounds__(UPDATE_BLOCK, VECS > 1 ? 2 : 3) update_pieces(const __grid_constant__ struct update_params p)
+{
+    constexpr int TURNS = update_turns<OPTIMIZER, VECS>, CHUNKS = LANES / TURNS, UNROLL = 2;
+    const uint32_t groups = gridDim.x * (UPDATE_BLOCK / LANES), group = (blockIdx.x * UPDATE_BLOCK + threadIdx.x) / LANES;
+    const uint32_t total = *p.piece_count;
     const int lane = (int)threadIdx.x % LANES;
     const unsigned mask = LANES == 32 ? 0xffffffffu : ((1u << (LANES % 32)) - 1) << (threadIdx.x % 32 / LANES * LANES);
-    uint32_t start[TURNS + 1], key[TURNS + 1], source[TURNS];
-    float4 sum[TURNS][VECS];
-    float scale[TURNS];
-    struct update_row<VECS> row[TURNS];
+    const uint64_t policy = keep_policy();
 
-    if (first >= total)
-        return;
-#pragma unroll
-    for (int t = 0; t <= TURNS; t++)
-        start[t] = first + t < total ? p.pieces[first + t] : p.count;
-    // Not a piece: its key is that of no neighbour, for it is never looked at where start is the end.
-#pragma unroll
-    for (int t = 0; t <= TURNS; t++)
-        key[t] = start[t] < p.count ? p.keys[start[t]] : 0;
-    const bool goes_back = start[0] > 0 && p.keys[start[0] - 1] == key[0];
-#pragma unroll
-    for (int t = 0; t < TURNS; t++)
-        if (start[t] < p.count)
-            source[t] = update_source<WEIGHTED>(p, start[t], &scale[t]);
-#pragma unroll
-    for (int t = 0; t < TURNS; t++) {
-        if (start[t] >= p.count)
+    // The chunks of a group lie `groups` apart, so that the pieces of a hot row are spread over many.
+    const struct piece mine = update_piece<WEIGHTED>(p, (lane / TURNS * groups + group) * TURNS + lane % TURNS, total);
+    for (int chunk = 0; chunk < CHUNKS; chunk++) {
+        struct piece piece[TURNS];
+        float4 sum[TURNS][VECS];
+        struct update_row<VECS> row[TURNS];
+        // Of the warp's first group, the one with the least numbers: the whole warp leaves together.
+        if ((chunk * groups + group / (32 / LANES) * (32 / LANES)) * TURNS >= total)
             break;
-        const bool before = t > 0 ? key[t > 0 ? t - 1 : 0] == key[t] : goes_back;
-        const bool after = start[t + 1] < p.count && key[t + 1] == key[t];
 #pragma unroll
-        for (int v = 0; v < VECS; v++)
-            sum[t][v] = v * LANES + lane < p.vectors ? __ldg(p.dout + (size_t)source[t] * p.vectors + v * LANES + lane)
-                                                     : make_float4(0, 0, 0, 0);
-        if (!before && !after)
-            update_load<OPTIMIZER, LANES, VECS>(p, key[t], update_address(p, key[t], source[t]), lane, &row[t]);
-    }
+        for (int t = 0; t < TURNS; t++) {
+            piece[t] = update_broadcast<LANES>(mine, chunk * TURNS + t);
+            if (piece[t].start == piece[t].end)
+                continue;
 #pragma unroll
-    for (int t = 0; t < TURNS; t++) {
-        if (start[t] >= p.count)
-            break;
-        const bool before = t > 0 ? key[t > 0 ? t - 1 : 0] == key[t] : goes_back;
-        const bool after = start[t + 1] < p.count && key[t + 1] == key[t];
-#pragma unroll
-        for (int v = 0; v < VECS; v++) {
-            const float4 only = sum[t][v];
-            sum[t][v] = make_float4(0, 0, 0, 0);
-            add_scaled(sum[t][v], only, scale[t]);
+            for (int v = 0; v < VECS; v++)
+                sum[t][v] = v * LANES + lane < p.vectors
+                                ? load_kept(p.dout + (size_t)piece[t].source * p.vectors + v * LANES + lane, policy)
+                                : make_float4(0, 0, 0, 0);
+            if (!piece[t].before && !piece[t].after)
+                update_load<OPTIMIZER, LANES, VECS>(p, piece[t].key, update_address(p, piece[t].key, piece[t].source), lane,
+                                                    &row[t]);
         }
-#pragma unroll 4
-        for (uint32_t i = start[t] + 1; i < start[t + 1]; i++) {
-            float more;
-            const uint32_t from = update_source<WEIGHTED>(p, i, &more);
+#pragma unroll
+        for (int t = 0; t < TURNS; t++) {
+            if (piece[t].start == piece[t].end)
+                continue;
+#pragma unroll
+            for (int v = 0; v < VECS; v++) {
+                const float4 only = sum[t][v];
+                sum[t][v] = make_float4(0, 0, 0, 0);
+                add_scaled(sum[t][v], only, piece[t].scale);
+            }
+            for (uint32_t at = piece[t].start + 1; at < piece[t].end; at += LANES) { // a lookup a lane, then their rows, some at once
+                const int here = piece[t].end - at < LANES ? (int)(piece[t].end - at) : LANES;
+                float scale = 0;
+                const uint32_t source = lane < here ? update_source<WEIGHTED>(p, at + lane, &scale) : 0;
+                for (int base = 0; base < here; base += UNROLL) {
+                    float4 more[UNROLL][VECS];
+#pragma unroll
+                    for (int u = 0; u < UNROLL; u++) {
+                        const uint32_t from = __shfl_sync(mask, source, base + u, LANES);
+#pragma unroll
+                        for (int v = 0; v < VECS; v++)
+                            more[u][v] = base + u < here && v * LANES + lane < p.vectors
+                                             ? load_kept(p.dout + (size_t)from * p.vectors + v * LANES + lane, policy)
+                                             : make_float4(0, 0, 0, 0);
+                    }
+#pragma unroll
+                    for (int u = 0; u < UNROLL; u++) {
+                        const float by = __shfl_sync(mask, scale, base + u, LANES);
+#pragma unroll
+                        for (int v = 0; v < VECS; v++)
+                            add_scaled(sum[t][v], more[u][v], by);
+                    }
+                }
+            }
+            if (!piece[t].before && !piece[t].after) {
+                update_apply<OPTIMIZER, LANES, VECS>(p, piece[t].key, update_address(p, piece[t].key, piece[t].source), lane,
+                                                     mask, sum[t], &row[t]);
+                continue;
+            }
+            // The first piece of a long row ends at a multiple of PIECE, every other begins at one: two slots a multiple.
+            const size_t slot = piece[t].before ? 2 * (size_t)(piece[t].start / PIECE) : 2 * (size_t)(piece[t].end / PIECE) + 1;
 #pragma unroll
             for (int v = 0; v < VECS; v++)
                 if (v * LANES + lane < p.vectors)
-                    add_scaled(sum[t][v], __ldg(p.dout + (size_t)from * p.vectors + v * LANES + lane), more);
+                    p.partial[slot * p.vectors + v * LANES + lane] = sum[t][v];
+            if (!piece[t].before && lane == 0)
+                p.heads[atomicAdd(p.head_count, 1)] = piece[t].end / PIECE; // in any order: rows do not meet
         }
-        if (!before && !after) {
-            update_apply<OPTIMIZER, LANES, VECS>(p, key[t], update_address(p, key[t], source[t]), lane, mask, sum[t], &row[t]);
-            continue;
-        }
-        // The first piece of a long row ends at a multiple of PIECE, every other begins at one: two slots a multiple.
-        const size_t slot = before ? 2 * (size_t)(start[t] / PIECE) : 2 * (size_t)(start[t + 1] / PIECE) + 1;
-#pragma unroll
-        for (int v = 0; v < VECS; v++)
-            if (v * LANES + lane < p.vectors)
-                p.partial[slot * p.vectors + v * LANES + lane] = sum[t][v];
-        if (!before && lane == 0)
-            p.heads[atomicAdd(p.head_count, 1)] = start[t + 1] / PIECE; // in any order: rows do not meet
+        __syncwarp();
     }
 }
 
@@ -293,8 +361,7 @@ static __global__ void __launch_bounds__(FINISH_BLOCK) update_finish(const __gri
 template <int OPTIMIZER, int LANES, int VECS, bool WEIGHTED>
 static void update_launch(const struct update_params *p, int multiprocessors, cudaStream_t stream)
 {
-    constexpr uint32_t TURNS = VECS > 1 ? 1 : OPTIMIZER == KERNEL_ADAM ? 2 : 4;
-    const uint32_t each = UPDATE_BLOCK / LANES * TURNS; // at most as many pieces as lookups
+    const uint32_t each = UPDATE_BLOCK; // pieces of a block: LANES a group; at most as many pieces as lookups
     update_pieces<OPTIMIZER, LANES, VECS, WEIGHTED><<<(p->count + each - 1) / each, UPDATE_BLOCK, 0, stream>>>(*p);
     update_finish<OPTIMIZER, VECS, WEIGHTED><<<(unsigned)multiprocessors * 4, FINISH_BLOCK, 0, stream>>>(*p);
 }

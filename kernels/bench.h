@@ -39,7 +39,7 @@ struct suite {
     void (*check)(struct bench *bench);
     void (*time)(struct bench *bench);
 };
-extern const struct suite suite_norm, suite_bag_forward, suite_bag_update, suite_adam, suite_cross_entropy;
+extern const struct suite suite_norm, suite_bag_forward, suite_bag_update, suite_adam;
 
 // A line of the table. target: of the ratio, 0 where none is set.
 struct bench_row {

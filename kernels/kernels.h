@@ -80,18 +80,6 @@ int kernel_bag_update(const struct kernel_bags *bags, const struct kernel_update
 int kernel_adam(const struct kernel_update *update, int64_t count, const float *grad, float *param, float *m, float *v,
                 cudaStream_t stream, struct error *err);
 
-// row_loss[rows] and, in place of the logits, their gradient: (softmax - one at the target) * share. share = 1 / rows for a mean.
-struct kernel_loss {
-    enum kernel_type type; // float32 or bfloat16
-    int64_t rows, n;
-    float share;
-    void *logits;           // [rows][n], overwritten
-    const int64_t *targets; // [rows], checked by kernel_loss_check()
-    float *row_loss;
-};
-int kernel_loss_check(const struct kernel_loss *loss, cudaStream_t stream, struct error *err);
-int kernel_cross_entropy(const struct kernel_loss *loss, cudaStream_t stream, struct error *err);
-
 #ifdef __cplusplus
 }
 #endif

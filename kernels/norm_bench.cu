@@ -144,7 +144,7 @@ static void norm_time(struct bench *bench)
         {{8192, 8192, KERNEL_BFLOAT16, false}, 0.95, 0.85},  {{16384, 4096, KERNEL_BFLOAT16, false}, 0.95, 0.85},
         {{65536, 1024, KERNEL_BFLOAT16, false}, 0.95, 0.85}, {{8192, 8192, KERNEL_BFLOAT16, true}, 0.95, 0.85},
         {{16384, 4096, KERNEL_BFLOAT16, true}, 0.95, 0.85},  {{16384, 4096, KERNEL_FLOAT32, false}, 0.95, 0.85},
-        {{1024, 12288, KERNEL_BFLOAT16, false}, 0, 0},
+        {{1024, 12288, KERNEL_BFLOAT16, false}, 0, 0.59}, // 2.5 TB/s of the 4.24 of a copy
     };
     for (const auto &each : shapes) {
         const struct norm_shape *shape = &each.shape;

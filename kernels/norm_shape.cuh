@@ -15,6 +15,8 @@ static inline int norm_check(const struct kernel_norm *norm, struct error *err)
     if (norm->rows < 1 || norm->n < 1)
         return error_set(err, -EINVAL, "norm: %lld rows of %lld columns: both must be at least 1", (long long)norm->rows,
                          (long long)norm->n);
+    if (norm->rows > INT32_MAX)
+        return error_set(err, -EINVAL, "norm: %lld rows are not supported: up to 2^31 - 1 are", (long long)norm->rows);
     if (norm->n % lanes != 0 || norm->n / lanes > NORM_VECTORS_MAX)
         return error_set(err, -EINVAL, "norm: %lld columns of %s are not supported: a multiple of %lld up to %lld is",
                          (long long)norm->n, kernel_type_name(norm->type), (long long)lanes, (long long)lanes * NORM_VECTORS_MAX);

@@ -120,15 +120,7 @@ def adam(_, shape):
     return [stepper.step]
 
 
-def cross_entropy(_, shape):
-    rows, n, dtype = re.fullmatch(r"(\d+)x(\d+) (\w+)", shape).groups()
-    logits = torch.randn(int(rows), int(n), device="cuda", dtype=TYPES[dtype]).requires_grad_()
-    target = torch.randint(int(n), (int(rows),), device="cuda")
-    return [lambda: torch.autograd.grad(F.cross_entropy(logits, target), logits)]
-
-
-PROBLEMS = {"norm_forward": norm, "norm_backward": norm, "bag_forward": bag_forward, "bag_update": bag_update, "adam": adam,
-            "cross_entropy": cross_entropy}
+PROBLEMS = {"norm_forward": norm, "norm_backward": norm, "bag_forward": bag_forward, "bag_update": bag_update, "adam": adam}
 
 
 def main():
