@@ -303,6 +303,18 @@ static bool cell_settle_missing(const struct cell_context *context, struct cell 
     return true;
 }
 
+// A warm-up is much or little by what follows it.
+static void cell_explain_warm_up(const struct workload_facts *facts, struct cell *cell)
+{
+    if (cell->metric != METRIC_WARM_UP_TIME || !cell->pairs || !facts->plan)
+        return;
+    uint64_t steps = facts->plan->run_steps ? facts->plan->run_steps : facts->plan->steps;
+    char *reason = cell->reason;
+    cell->reason =
+        xasprintf("%s (of a run of %llu steps: run_steps)", reason, (unsigned long long)steps);
+    free(reason);
+}
+
 // The steps themselves come first; the numbers of the cell follow.
 static void cell_explain_slow(const struct workload_facts *facts, struct cell *cell)
 {
@@ -341,6 +353,7 @@ static struct cell cell_judge_gated(const struct cell_context *context, enum met
     if (cell.verdict != CELL_INCONCLUSIVE)
         cell.pairs_needed = -1;
     cell_explain_slow(facts, &cell);
+    cell_explain_warm_up(facts, &cell);
     free(ratios);
     return cell;
 }
