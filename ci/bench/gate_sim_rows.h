@@ -61,12 +61,14 @@ static const struct sim_steps_row sim_worse_rows[] = {
     {"all steps, beside a neighbour",
      {.machine = {SIM_BUSY}, .candidate = {.scale = 0.03}},
      SIM_FOUND},
+    // Two in a launch of 200 steps, 55 in 28: their number alone leaves what they cost open by 13 %, so that
+    // a tenth of the gates cannot tell 5 % from the margin of 2 %.
     {"1 step in 100, at random, 6 times slower",
      {.machine = {SIM_QUIET}, .candidate = {.rare_share = 0.01, .rare_scale = 5}},
-     SIM_FOUND},
+     SIM_WORSE},
     {"the same beside a neighbour",
      {.machine = {SIM_BUSY}, .candidate = {.rare_share = 0.01, .rare_scale = 5}},
-     SIM_FOUND},
+     SIM_WORSE},
     {"1 step in 250, at random, 15 times slower",
      {.machine = {SIM_QUIET}, .candidate = {.rare_share = 0.004, .rare_scale = 14}},
      SIM_WORSE},

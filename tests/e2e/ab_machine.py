@@ -65,8 +65,8 @@ def test_a_competitor_on_the_same_cpu_is_told_apart(case):
         rival.wait()
     check_code(done, 0, 3)
     (taken_a, _, step_a), (taken_b, _, step_b) = machine_shares(case)
-    # It takes a half, and others may take more; half of that half is not to be missed.
-    assert taken_a > 0.25 and taken_b > 0.25, "machine_ns is %.0f and %.0f %% of active time" % (100 * taken_a, 100 * taken_b)
+    # It takes up to a half: of turns that begin with a thread which has just waited, less.
+    assert taken_a > 0.1 and taken_b > 0.1, "machine_ns is %.0f and %.0f %% of active time" % (100 * taken_a, 100 * taken_b)
     # The same program on both sides: 30 % more, once the rival is out, would be what it had to explain.
     assert 1 / 1.3 < step_b / step_a < 1.3, "steps of %.0f and %.0f ns without the machine's part" % (step_a, step_b)
 
@@ -215,7 +215,7 @@ def test_reader_of_stdout_leaves(case):
 
 def test_few_descriptors(case):
     case.plan(COMMAND)
-    done = case.run(command=["prlimit", "--nofile=24:24"])
+    done = case.run(command=["prlimit", "--nofile=32:32"])
     check_judged(case, done)
     os.unlink(case.db_path)
     done = case.run(command=["prlimit", "--nofile=10:10"])

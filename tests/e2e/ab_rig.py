@@ -228,7 +228,9 @@ def check_judged(case, done):
     assert all("lies inside" in reason for reason, in undecided), str(done)
     # Steps of microseconds beside busy neighbours: three launches may look as if one side were not steady.
     unsteady = case.value("SELECT count(*) FROM finding WHERE kind = 'not_steady'")
-    assert done.code == 3 if undecided else unsteady or done.code == 0, str(done)
+    # And its pairs may spread more than those of the control.
+    uncovered = case.value("SELECT calibrated FROM verdict") == 0
+    assert done.code == 3 if undecided else unsteady or uncovered or done.code == 0, str(done)
 
 
 def check_says(done, *parts):
