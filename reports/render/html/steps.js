@@ -30,6 +30,12 @@ UP.steps = {
             ? "1 " + unit + " in " + UP.integer(Math.round(side.steps / side.slow)) + " takes " + UP.ns(side.slow_ns) : "";
     },
 
+    // A run with its warm-up is slower where its steps are: the warm-up is named where it adds half a margin to them.
+    warmsLonger(workload) {
+        const run = this.cell(workload, "warm_up_time"), mean = this.cell(workload, "mean_step_time"), of = mean ? UP.num(mean.ratio) : null;
+        return UP.num(run.median_b) > UP.num(run.median_a) && run.ratio / (of > 0 ? of : 1) - 1 > (UP.num(run.margin) || 0) / 2;
+    },
+
     row(workload, metric, claims) {
         const cell = this.cell(workload, metric), change = UP.changes(cell.ci_lower, cell.ci_upper), value = side => UP.cellValue(cell, UP.num(side));
         const interval = UP.interval(UP.num(cell.ci_lower), UP.num(cell.ci_upper), change), told = cell.reason && cell.gating && (metric === "slow_steps" || cell.verdict !== "pass");
@@ -45,7 +51,7 @@ UP.steps = {
 // Where slow steps, the mean or the warm-up fail: one sentence that names the cause, for who reads the first screen alone.
 UP.causeSteps = (workload, index) => {
     const steps = UP.steps, unit = UP.clean(workload.unit) || "step", slow = steps.fails(workload, "slow_steps"), mean = steps.fails(workload, "mean_step_time");
-    const warm = steps.fails(workload, "warm_up_time"), typical = steps.typical(workload), lines = [];
+    const warm = steps.fails(workload, "warm_up_time") && steps.warmsLonger(workload), typical = steps.typical(workload), lines = [];
     const add = (...parts) => lines.push(UP.el("p", {class: "cause-main"}, ...parts, typical ? "; " + typical : "", "."));
     const rare = steps.rare(workload, 1), other = steps.rare(workload, 0);
     const why = metric => { // unless the verdict above says it already
