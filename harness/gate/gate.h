@@ -27,11 +27,6 @@ struct gate_need {
 // Reads and derives what it must, decides nothing that gate_judge would not.
 int gate_need(struct store *store, int64_t workload_id, struct gate_need *ret_need, struct error *err);
 
-// How long the next pair should be, from the spread measured so far: steps to ask of each launch, at
-// most steps_max; steps_max itself while there are fewer than 3 valid pairs or no blocks.
-int gate_next_steps(struct store *store, int64_t workload_id, uint64_t steps_max,
-                    uint64_t *ret_steps, struct error *err);
-
 // One line a cell of a workload for the progress display, judged with what there is.
 struct gate_glance {
     const char *metric;  // static

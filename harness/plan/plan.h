@@ -47,7 +47,7 @@ struct plan_workload {
     char *model;     // "dlrm" …; NULL if command
     char **command;  // NULL-terminated, {placeholders} and all; NULL if model
     enum plan_mode mode;
-    uint64_t steps;  // at most; the harness may ask for fewer once it knows the spread and the slow steps
+    uint64_t steps;  // of each launch
     uint64_t run_steps; // of a real run, over which the warm-up is spread; 0 = `steps`
     uint64_t ranks;
     double rate_per_s; // infer: open-loop rate; 0 = half the baseline's capacity (pilot)

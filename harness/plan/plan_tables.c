@@ -80,7 +80,7 @@ const struct field plan_workload_fields[] = {
     ROW("mode", FIELD_CHOICE, mode, .choices = plan_mode_names,
         .help = "decides what is gated by default; default: train, of a command: command"),
     ROW("steps", FIELD_UINT, steps, .min = 1, .max = 1e9, .zero_is_absent = true,
-        .help = "steps or requests of a launch, at most; default: 200, in mode infer: 1000"),
+        .help = "steps or requests of a launch; default: 200, in mode infer: 1000"),
     ROW("run_steps", FIELD_UINT, run_steps, .min = 1, .max = 1e15, .zero_is_absent = true,
         .help = "steps of a real run: `warm_up_time` is judged as a share of its time; default: `steps`"),
     ROW("ranks", FIELD_UINT, ranks, .min = 1, .max = 1024, .zero_is_absent = true,

@@ -256,7 +256,6 @@ static int session_restore(struct session *session, struct session_workload *wor
                   "(SELECT coalesce(max(id), 0) FROM pair WHERE workload_id = ?1 AND state <> 'failed')",
                   "i", workload->id);
     workload->failures = (int)value;
-    gate_next_steps(store, workload->id, workload->plan->steps, &workload->steps, NULL);
     workload->broken = value >= SESSION_FAILURES_MAX || workload->voids > session->plan->schedule.voids_max;
     return 0;
 }
@@ -354,8 +353,6 @@ static int session_workload_look(struct session *session, int idx, bool *ret_ran
         session_display(session);
         *ret_ran = true;
         rc = session_pair(session, workload, session->need.phase, err);
-        if (rc == 0)
-            rc = gate_next_steps(session->store, workload->id, workload->plan->steps, &workload->steps, err);
         if (rc == 0)
             rc = session_parity(session, workload, err);
     }

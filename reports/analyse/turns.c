@@ -122,22 +122,3 @@ struct turns_result turns_ratio(const struct turns_couple *couples, int count)
     free(ratios);
     return result;
 }
-
-int turns_couples_wanted(const struct turns_plan *plan)
-{
-    double wanted = plan->couples;
-    if (plan->within_sd >= 0 && plan->couples > 0) {
-        // The observed spread of pairs holds the spread within them; what is left is the launch's
-        // own.
-        double own =
-            plan->pair_sd >= 0
-                ? sqrt(fmax(0, plan->pair_sd * plan->pair_sd - plan->within_sd * plan->within_sd))
-                : 0;
-        double target = 0.5 * fmax(own, plan->spread_floor);
-        double excess = plan->within_sd / target;
-        wanted = target > 0 ? ceil(plan->couples * excess * excess - 1e-9) : plan->couples;
-    }
-    if (!(wanted <= plan->couples_max))
-        wanted = plan->couples_max;
-    return wanted < plan->couples_min ? plan->couples_min : (int)wanted;
-}

@@ -52,16 +52,4 @@ struct turns_result turns_ratio(const struct turns_couple *couples, int count);
 // The same over log ratios that are made already (throughput of blocks).
 struct turns_result turns_center(const double *log_ratios, int count);
 
-struct turns_plan {
-    int couples;      // used by each pair so far
-    double within_sd; // standard error of a pair's log ratio, typical
-    double pair_sd; // sd between pairs as observed (it contains within_sd); NAN: fewer than 3 pairs
-    double spread_floor; // a spread between pairs below this needs no finer pairs (fraction)
-    int couples_min, couples_max;
-};
-
-// How many couples the next pair needs so that the spread within it is at most half of the spread
-// between pairs: more would be better spent on another pair.
-int turns_couples_wanted(const struct turns_plan *plan);
-
 #endif

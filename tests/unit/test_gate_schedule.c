@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the run loop is told: pairs to the next look, confirmation, the length of the next pair,
+// What the run loop is told: pairs to the next look, confirmation,
 // glances.
 #include "harness/gate/gate.h"
 
@@ -149,39 +149,6 @@ TEST(many_cells_are_confirmed_without_being_asked)
     CHECK_INT(need_of(3).pairs_wanted, 0);
     CHECK_INT(need_of(2).pairs_wanted, 10);
     CHECK_STR(need_of(2).phase, "main");
-    world_close(&world);
-}
-
-TEST(the_length_of_the_next_pair)
-{
-    struct error err = {0};
-    uint64_t steps = 0;
-    world_open(&world, NULL, NULL);
-    world_state(&world, "running");
-    world_pairs(&world, 2, (struct world_pair){.steps = 400});
-    CHECK_INT(gate_next_steps(world.store, 1, 2000, &steps, &err), 0);
-    CHECK_INT(steps, 2000); // the spread is not known yet
-    world_pairs(&world, 4, (struct world_pair){.steps = 400});
-    CHECK_INT(gate_next_steps(world.store, 1, 2000, &steps, &err), 0);
-    // .01 a step makes .0076 a couple of blocks of 4, .00078 over 98 couples; the floor of a
-    // quarter margin wants .0025 within: 8 couples at least, 30 steady steps, and what precedes
-    // them.
-    CHECK(steps >= 35 && steps < 120);
-    CHECK_INT(gate_next_steps(world.store, 1, 20, &steps, &err), 0);
-    CHECK_INT(steps, 20);
-    CHECK_INT(gate_next_steps(world.store, 9, 20, &steps, &err), -ENOENT);
-    world_close(&world);
-}
-
-TEST(noisy_steps_make_longer_pairs)
-{
-    struct error err = {0};
-    uint64_t steps = 0;
-    world_open(&world, NULL, NULL);
-    world_state(&world, "running");
-    world_pairs(&world, 5, (struct world_pair){.steps = 200, .step_noise = 0.15});
-    CHECK_INT(gate_next_steps(world.store, 1, 100000, &steps, &err), 0);
-    CHECK(steps > 400);
     world_close(&world);
 }
 

@@ -162,27 +162,3 @@ TEST(standard_error_is_that_of_many_pairs)
     CHECK(claimed > 0.7 * real &&
           claimed < 2 * real); // edges of bursts widen the claim, not the estimate
 }
-
-TEST(couples_follow_the_spread_between_pairs)
-{
-    struct turns_plan plan = {.couples = 60,
-                              .within_sd = 0.001,
-                              .pair_sd = sqrt(0.001 * 0.001 + 0.004 * 0.004),
-                              .spread_floor = 0.001,
-                              .couples_min = 8,
-                              .couples_max = 500};
-    // own spread .4 %: .2 % within is enough, a quarter of the couples
-    CHECK_INT(turns_couples_wanted(&plan), 15);
-    plan.within_sd = 0.004;
-    plan.pair_sd = sqrt(2) * 0.004;
-    CHECK_INT(turns_couples_wanted(&plan), 240);
-    plan.within_sd = 0.0001;
-    CHECK_INT(turns_couples_wanted(&plan), 8);
-    plan.pair_sd = NAN; // fewer than 3 pairs: the floor
-    plan.within_sd = 0.001;
-    CHECK_INT(turns_couples_wanted(&plan), 240);
-    plan.within_sd = 0.1;
-    CHECK_INT(turns_couples_wanted(&plan), 500);
-    plan.within_sd = NAN; // nothing known: go on as before
-    CHECK_INT(turns_couples_wanted(&plan), 60);
-}
