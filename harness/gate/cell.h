@@ -55,7 +55,6 @@ int cell_measured(const struct workload_facts *facts, enum metric_id metric, int
 bool cell_applies(const struct workload_facts *facts, enum metric_id metric);
 bool cell_gated(const struct workload_facts *facts, const struct plan_gate *gate,
                 enum metric_id metric);
-bool cell_is_step_metric(enum metric_id metric); // compared by couples of blocks
 // Number of metrics gated in this workload, as far as is known now: for confirm: auto.
 int cells_count_gated(const struct workload_facts *facts, const struct plan_gate *gate);
 // The metric whose spread decides how long a pair should be: step_time, latency_p50 or total_time.

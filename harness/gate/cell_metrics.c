@@ -67,9 +67,3 @@ int cells_count_gated(const struct workload_facts *facts, const struct plan_gate
         count += cell_gated(facts, gate, (enum metric_id)m);
     return count;
 }
-
-bool cell_is_step_metric(enum metric_id metric)
-{
-    return metric == METRIC_STEP_TIME || metric == METRIC_MEAN_STEP_TIME ||
-           metric == METRIC_THROUGHPUT;
-}

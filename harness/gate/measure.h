@@ -50,10 +50,8 @@ struct measure_pair {
     int couples[METRIC_COUNT];        // 0: not from couples
     bool zero_baseline[METRIC_COUNT]; // b was measured, a is 0: no ratio
     double raw_ratio[METRIC_COUNT];   // what the machine took left in; NAN: as log_ratio
-    bool first_cold;                  // the first step of each block is colder
     bool last_waits; // single steps only enqueue work: whole blocks are the steps of `slow`
     enum turns_estimator estimator;   // of the blocks behind step_time
-    int block_steps;                // of the longest block; 0: no blocks
 };
 
 enum { MEASURE_P50_REQUESTS_MIN = 30 };

@@ -124,7 +124,6 @@ void measure_typical(struct measure_state *state)
         count = 0;
     if (count) {
         struct turns_result turns = turns_ratio(couples, count);
-        pair->first_cold = turns.first_cold;
         pair->last_waits = turns.last_waits;
         pair->estimator = turns.estimator;
         pair->log_ratio[METRIC_STEP_TIME] = turns.log_ratio;
@@ -141,7 +140,4 @@ void measure_typical(struct measure_state *state)
                     MEASURE_FEW_STEPS);
     }
     free(couples);
-    for (size_t i = 0; i < blocks; i++)
-        if (state->rows->blocks[i].steps[0] > pair->block_steps)
-            pair->block_steps = (int)state->rows->blocks[i].steps[0];
 }
