@@ -35,14 +35,20 @@ char *xstrdup(const char *text)
     return string_check(strdup(text));
 }
 
-char *xasprintf(const char *fmt, ...)
+char *xvasprintf(const char *fmt, va_list args)
 {
     char *text = NULL;
+    int len = vasprintf(&text, fmt, args);
+    return string_check(len < 0 ? NULL : text);
+}
+
+char *xasprintf(const char *fmt, ...)
+{
     va_list args;
     va_start(args, fmt);
-    int len = vasprintf(&text, fmt, args);
+    char *text = xvasprintf(fmt, args);
     va_end(args);
-    return string_check(len < 0 ? NULL : text);
+    return text;
 }
 
 static void strbuf_reserve(struct strbuf *buf, size_t extra)

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,8 +24,15 @@ static void target_close(int fd)
     errno = code;
 }
 
-// For reading what an O_PATH descriptor stands for, if it is a regular file. Takes the descriptor.
-static int target_reopen(int found)
+struct target_identity {
+    dev_t device;
+    ino_t inode;
+    bool any_inode;
+};
+
+// What an O_PATH descriptor stands for, if it is a regular file, and the one that is wanted (NULL: any). Takes the
+// descriptor.
+static int target_reopen(int found, int access, const struct target_identity *wanted)
 {
     char path[64];
     struct stat status;
@@ -32,11 +40,13 @@ static int target_reopen(int found)
     if (found < 0)
         return -1;
     bool known = fstat(found, &status) == 0;
-    if (known && !S_ISREG(status.st_mode)) {
+    bool other = known && wanted && (status.st_dev != wanted->device ||
+                                     (status.st_ino != wanted->inode && !wanted->any_inode));
+    if (known && (other || !S_ISREG(status.st_mode))) {
         errno = EINVAL;
     } else if (known) {
         snprintf(path, sizeof(path), "/proc/self/fd/%d", found);
-        fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        fd = open(path, access | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     }
     target_close(found);
     return fd;
@@ -75,12 +85,30 @@ int target_file_open(const char *proc, pid_t pid, const char *path)
     if (found < 0 && (errno == ENOSYS || errno == EPERM)) // before 5.6, or filtered in a container
         found = target_walk(root, path);
     target_close(root);
-    return target_reopen(found);
+    return target_reopen(found, O_RDONLY, NULL);
 }
 
 int target_file_open_here(const char *path)
 {
-    return target_reopen(open(path, O_PATH | O_CLOEXEC));
+    return target_reopen(open(path, O_PATH | O_CLOEXEC), O_RDONLY, NULL);
+}
+
+int target_file_open_known(const char *path, dev_t device, ino_t inode)
+{
+    return target_reopen(open(path, O_PATH | O_CLOEXEC), O_RDONLY, &(struct target_identity){device, inode, false});
+}
+
+// All memory files are on one device of the kernel's, which nobody can mount.
+int target_file_open_memory(int directory, const char *name)
+{
+    struct stat status;
+    int own = memfd_create("upgate-probe", MFD_CLOEXEC);
+    bool known = own >= 0 && fstat(own, &status) == 0;
+    if (own >= 0)
+        target_close(own);
+    return known ? target_reopen(openat(directory, name, O_PATH | O_CLOEXEC), O_RDWR,
+                                 &(struct target_identity){status.st_dev, 0, true})
+                 : -1;
 }
 
 static bool target_is_deleted(const char *path)

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one reader of /proc/PID. Everything is read in one read(2): the kernel makes such a text for every one anew.
+#include "common/proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+enum { PROC_STAT_BYTES = 2048, PROC_STATUS_BYTES = 8192, PROC_STAT_FIELDS = 41 };
+
+static int proc_text(const char *dir, const char *name, char *ret, size_t size)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : read(fd, ret, size - 1);
+    int code = got < 0 ? errno : 0;
+    if (fd >= 0)
+        close(fd);
+    if (code || !got)
+        return code == ENOENT || !got ? -ESRCH : -code;
+    ret[got] = '\0';
+    return 0;
+}
+
+int proc_stat_read(const char *dir, struct proc_stat *ret)
+{
+    char text[PROC_STAT_BYTES];
+    int code = proc_text(dir, "stat", text, sizeof text);
+    if (code)
+        return code;
+    char *name = strchr(text, '('), *at = strrchr(text, ')'); // the name between them may hold anything
+    if (!name || !at || at < name || at[1] != ' ' || !at[2])
+        return -EBADMSG;
+    *ret = (struct proc_stat){.state = at[2]};
+    *at = '\0';
+    snprintf(ret->comm, sizeof ret->comm, "%s", name + 1);
+    uint64_t field[PROC_STAT_FIELDS + 1] = {0}; // numbered as in proc(5)
+    int count = 3;
+    for (at += 3; *at == ' ' && count < PROC_STAT_FIELDS; at += strcspn(at, " \n"))
+        field[++count] = strtoull(++at, NULL, 10);
+    if (count < 22)
+        return -EBADMSG;
+    ret->parent = (pid_t)field[4];
+    ret->flags = (uint32_t)field[9];
+    ret->nice = (int64_t)field[19];
+    ret->threads = (uint32_t)field[20];
+    ret->start_ticks = field[22];
+    ret->code_begin = field[26];
+    ret->code_end = field[27];
+    ret->stack_begin = field[28];
+    ret->realtime_priority = (uint32_t)field[40];
+    ret->policy = (uint32_t)field[41];
+    return 0;
+}
+
+int proc_stat_of(pid_t pid, struct proc_stat *ret)
+{
+    char dir[32];
+    snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
+    return proc_stat_read(dir, ret);
+}
+
+bool proc_stat_ended(const struct proc_stat *stat)
+{
+    return stat->state == 'Z' || stat->state == 'X';
+}
+
+int proc_status_read(const char *dir, const char *key, char *ret, size_t size)
+{
+    char text[PROC_STATUS_BYTES];
+    size_t len = strlen(key);
+    int code = proc_text(dir, "status", text, sizeof text);
+    if (code)
+        return code;
+    for (char *line = text; line; line = strchr(line, '\n'), line += line != NULL) {
+        if (strncmp(line, key, len) != 0 || line[len] != ':')
+            continue;
+        line += len + 1;
+        line += strspn(line, " \t");
+        snprintf(ret, size, "%.*s", (int)strcspn(line, "\n"), line);
+        return 0;
+    }
+    return -EBADMSG;
+}
+
+int64_t proc_status_number(const char *dir, const char *key)
+{
+    char text[64], *end = text;
+    int64_t value = proc_status_read(dir, key, text, sizeof text) ? -1 : strtoll(text, &end, 10);
+    return end == text ? -1 : value;
+}
+
+int proc_pids(const char *dir, pid_t *ret_outer, pid_t *ret_inner)
+{
+    char pids[512]; // at most 32 namespaces deep
+    int code = proc_status_read(dir, "NSpid", pids, sizeof pids), depth = 0;
+    if (code == -EBADMSG) // a kernel before 4.1, or without namespaces
+        code = proc_status_read(dir, "Pid", pids, sizeof pids);
+    if (code)
+        return 0;
+    for (char *at = pids, *end;; at = end, depth++) {
+        long pid = strtol(at, &end, 10);
+        if (end == at)
+            return depth;
+        *ret_inner = (pid_t)pid;
+        if (!depth)
+            *ret_outer = (pid_t)pid;
+    }
+}
+
+pid_t proc_inner_pid(const char *dir)
+{
+    pid_t outer, inner;
+    return proc_pids(dir, &outer, &inner) ? inner : 0;
+}
+
+bool proc_mapping_parse(char *line, struct proc_mapping *ret)
+{
+    struct proc_mapping one = {0};
+    unsigned major_id, minor_id;
+    int path_at = 0;
+    int fields = sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %" SCNx64 " %x:%x %" SCNu64 " %n", &one.begin, &one.end,
+                        one.permissions, &one.offset, &major_id, &minor_id, &one.inode, &path_at);
+    if (fields < 7 || !path_at)
+        return false;
+    one.device = makedev(major_id, minor_id);
+    one.path = line + path_at;
+    one.path[strcspn(one.path, "\n")] = '\0';
+    *ret = one;
+    return true;
+}
+
+int proc_maps_open(const char *dir, struct proc_maps *ret)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/maps", dir);
+    *ret = (struct proc_maps){.file = fopen(path, "re")};
+    return ret->file ? 0 : -errno;
+}
+
+bool proc_maps_next(struct proc_maps *maps, struct proc_mapping *ret)
+{
+    while (getline(&maps->line, &maps->room, maps->file) > 0)
+        if (proc_mapping_parse(maps->line, ret))
+            return true;
+    return false;
+}
+
+int proc_maps_close(struct proc_maps *maps)
+{
+    int code = maps->file && ferror(maps->file) ? -EIO : 0;
+    if (maps->file)
+        fclose(maps->file);
+    free(maps->line);
+    *maps = (struct proc_maps){0};
+    return code;
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernel tells of a process in /proc/PID: stat, status, maps. dir is that directory ("/proc/17", "/proc/17/task/18", or a
+// test's own). Functions return 0, -ESRCH when the process is gone, -EBADMSG for text that is none of the kernel's, or -errno.
+#ifndef UPGATE_COMMON_PROC_H
+#define UPGATE_COMMON_PROC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+struct proc_stat {
+    char comm[64]; // as the kernel has it: any bytes
+    char state;    // 'R', 'S', 'D', 'T', 't', 'Z', 'X', …
+    pid_t parent;
+    uint32_t flags, threads; // PF_…
+    int64_t nice;
+    uint64_t start_ticks;                        // since boot
+    uint64_t code_begin, code_end, stack_begin;  // 0 or 1 without permission
+    uint32_t realtime_priority, policy;
+};
+int proc_stat_read(const char *dir, struct proc_stat *ret);
+int proc_stat_of(pid_t pid, struct proc_stat *ret);
+bool proc_stat_ended(const struct proc_stat *stat); // a zombie, too
+
+// What stands behind "KEY:\t" in status.
+int proc_status_read(const char *dir, const char *key, char *ret, size_t size);
+int64_t proc_status_number(const char *dir, const char *key); // the first number of it; -1
+// The pid of the process, or the tid of a task, as we know it and as it knows it itself: in the innermost namespace. Returns how
+// many namespaces deep it stands, seen from here; 0: it is gone.
+int proc_pids(const char *dir, pid_t *ret_outer, pid_t *ret_inner);
+pid_t proc_inner_pid(const char *dir); // 0: it is gone
+
+struct proc_mapping {
+    uint64_t begin, end, offset, inode;
+    dev_t device;
+    char permissions[8]; // "r-xp"
+    char *path;          // as the kernel spells it ("\012" is a newline, " (deleted)" follows); "" for none
+};
+// A line of maps, with or without its line end; it is written to, and path points into it. False: no such line.
+bool proc_mapping_parse(char *line, struct proc_mapping *ret);
+
+struct proc_maps {
+    FILE *file;
+    char *line;
+    size_t room;
+};
+int proc_maps_open(const char *dir, struct proc_maps *ret);
+bool proc_maps_next(struct proc_maps *maps, struct proc_mapping *ret); // ret is valid until the next call
+int proc_maps_close(struct proc_maps *maps);                           // -EIO: it was not read to its end
+
+#endif
