@@ -25,13 +25,23 @@ enum {
     POLL_STRIDE = 256, // records between two looks at the clock
 };
 
+// When the stack of a user was taken that this record has; 0: it has none.
+static uint64_t user_stack_ns(const struct ug_head *head)
+{
+    if (head->kind == UG_EVENT_SAMPLE)
+        return ((const struct ug_sample *)head)->at_ns;
+    return head->kind == UG_EVENT_GAP ? ((const struct ug_gap *)head)->out_ns : 0;
+}
+
 static int on_record(void *context, void *data, size_t size)
 {
     struct capture *capture = context;
     const struct ug_head *head = data;
 
-    if (size >= sizeof(*head) && head->size <= size)
+    if (size >= sizeof(*head) && head->size <= size) {
+        capture_mappings_read(capture, user_stack_ns(head));
         capture->callback(capture->context, capture_strip(capture, head));
+    }
     if (++capture->poll_count % POLL_STRIDE == 0 && !capture->detached &&
         clock_monotonic_ns() > capture->poll_end_ns)
         return -ETIME; // the record is taken; libbpf comes back with this
@@ -82,6 +92,7 @@ int capture_open(const struct capture_opts *opts, capture_callback callback, voi
     capture = xcalloc(1, sizeof(*capture));
     capture->callback = callback;
     capture->context = context;
+    capture->on_mapping = opts->on_mapping;
     capture->threshold_ns = opts->threshold_ns;
     capture->sample_hz = opts->sample_hz;
     capture->ring_bytes = ring_bytes;
@@ -118,6 +129,7 @@ int capture_poll(struct capture *capture, int wait_ms)
     }
     capture->poll_count = 0;
     capture->poll_end_ns = now + (wait_ms + POLL_MS) * INT64_C(1000000);
+    capture_mappings_read(capture, UINT64_MAX);
     status = ring_buffer__poll(capture->rings, wait_ms);
     if (status >= 0) // records come without a wake-up: those that the wait did not tell of
         status = ring_buffer__consume(capture->rings);
@@ -245,6 +257,7 @@ void capture_detach(struct capture *capture)
     if (capture->detached)
         return;
     capture->detached = true;
+    capture_mappings_read(capture, UINT64_MAX);
     capture_iterate(capture, ITERATE_UNFINISHED, 0, deliver, capture);
     capture_drop_links(capture);
 }
@@ -254,6 +267,7 @@ void capture_close(struct capture *capture)
     if (!capture)
         return;
     capture_unload(capture);
+    capture_mappings_close(capture);
     ring_buffer__free(capture->rings);
     capture_forget_missing(capture);
     free(capture->cgroup);

@@ -12,8 +12,13 @@
 
 #include "bpf/events.h"
 #include "common/error.h"
+#include "common/mapping_event.h"
 
 struct capture;
+
+// Code that a process of the machine, any of them, has mapped. Those of one process may come out of order by milliseconds;
+// each comes before the first record whose stack may lie in it.
+typedef void (*capture_mapping_callback)(void *context, const struct mapping_event *event);
 
 struct capture_opts {
     const pid_t
@@ -24,6 +29,7 @@ struct capture_opts {
     int64_t threshold_ns; // gaps and lock waits at least this long are sent
     uint32_t sample_hz;   // 0: no sampling
     size_t ring_bytes;    // 0 = 4 MiB; power of two
+    capture_mapping_callback on_mapping; // NULL: not wanted
     bool prompt;          // records wake the reader of the rings, up to 5,000 times a second, instead of waiting until it looks
 };
 
@@ -49,6 +55,8 @@ struct capture_total {
 int capture_totals(struct capture *capture,
                    void (*each)(void *context, const struct capture_total *total), void *context);
 void capture_counts(struct capture *capture, struct ug_counts ret_counts[UG_COUNTER_COUNT]);
+// Records of mappings so far, and how many of them were lost. False: none are had.
+bool capture_mappings(const struct capture *capture, uint64_t *ret_seen, uint64_t *ret_lost);
 // Sentences: "signals: no tracepoint signal_generate on this kernel; who sent SIGSTOP is told from
 // wakers only".
 const char *const *capture_missing(const struct capture *capture, size_t *ret_count);
@@ -60,7 +68,7 @@ struct capture_source {
     const char *name;  // "locks"
     const char *gives; // what it tells: "who holds a kernel lock"
     bool works;
-    char why[200]; // why not, and what to do
+    char why[600]; // why not, and what to do
 };
 size_t capture_sources(struct capture_source *ret_sources, size_t max);
 

@@ -7,14 +7,12 @@
 #include <string.h>
 
 #include "bpf/capture_inside.h"
-#include "common/strings.h"
+#include "common/search.h"
+#include "common/vector.h"
 
 void capture_add_tracing(struct capture *capture, uint64_t begin, uint64_t end)
 {
-    if (capture->tracing_count % 1024 == 0)
-        capture->tracing =
-            xrealloc(capture->tracing, (capture->tracing_count + 1024) * sizeof(*capture->tracing));
-    capture->tracing[capture->tracing_count++] = (struct code_range){begin, end};
+    vector_push(capture->tracing, capture->tracing_count, (struct code_range){begin, end});
 }
 
 static int by_begin(const void *a, const void *b)
@@ -32,17 +30,9 @@ void capture_sort_tracing(struct capture *capture)
 
 static bool is_tracing(const struct capture *capture, uint64_t address)
 {
-    size_t low = 0, high = capture->tracing_count;
+    size_t after = search_first(i, capture->tracing_count, capture->tracing[i].begin > address);
 
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-
-        if (capture->tracing[middle].begin <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low && address < capture->tracing[low - 1].end;
+    return after && address < capture->tracing[after - 1].end;
 }
 
 static uint16_t count_tracing(const struct capture *capture, const uint64_t *frames, uint16_t count)

@@ -8,9 +8,14 @@
 struct bpf_link;
 struct btf;
 struct capture_bpf;
+struct mapping_rings;
 struct ring_buffer;
 
-enum { CAPTURE_MISSING_MAX = 64, CAPTURE_PROGRAMS_MAX = 64 };
+enum {
+    CAPTURE_MISSING_MAX = 64,
+    CAPTURE_PROGRAMS_MAX = 64,
+    CAPTURE_KEPT_MAX = 8192, // threads of the target on PREEMPT_RT: 14 MB
+};
 
 // The order of the table in capture_sources.c.
 enum source_id {
@@ -21,6 +26,7 @@ enum source_id {
     SOURCE_OWNERS,
     SOURCE_SAMPLES,
     SOURCE_CONTEXT,
+    SOURCE_MAPPINGS,
     SOURCE_FACTS, // the first of facts
     SOURCE_SIGNALS = SOURCE_FACTS,
     SOURCE_RECLAIM,
@@ -55,6 +61,7 @@ struct code_range {
 struct capture {
     struct capture_bpf *skeleton;
     capture_callback callback;
+    capture_mapping_callback on_mapping;
     void *context;
     struct ring_buffer *rings;
     int64_t poll_end_ns; // a writer that is faster than the callback must not keep capture_poll for
@@ -65,6 +72,7 @@ struct capture {
     struct bpf_link **ticks; // one a CPU
     size_t tick_count;
     struct bpf_link *iterator;
+    struct mapping_rings *mappings; // NULL: not wanted, or not to be had
     int64_t threshold_ns;
     uint32_t sample_hz;
     size_t ring_bytes;
@@ -95,11 +103,21 @@ void capture_drop_links(struct capture *capture);
 int capture_map(struct capture *capture, const char *name); // its descriptor
 void capture_set_mode(struct capture *capture, uint32_t mode);
 
+// capture_kernel.c
+// -ENOTSUP: it lacks what the programs need, or running them could hang it; the sentence says what.
+int capture_fits(const struct btf *btf, struct error *err);
+bool capture_is_realtime(const struct btf *btf);
+
 // capture_frames.c
 void capture_add_tracing(struct capture *capture, uint64_t begin, uint64_t end);
 void capture_sort_tracing(struct capture *capture);
 // The record without the frames of the tracepoint; it may be the capture's copy.
 const struct ug_head *capture_strip(struct capture *capture, const struct ug_head *head);
+
+// capture_mappings.c
+void capture_mappings_open(struct capture *capture);
+void capture_mappings_read(struct capture *capture, uint64_t before_ns); // hand out all that happened before
+void capture_mappings_close(struct capture *capture);
 
 // capture_settings.c
 void capture_set_settings(struct capture *capture, const struct btf *btf);

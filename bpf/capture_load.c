@@ -16,6 +16,7 @@
 #include "common/strings.h"
 
 #include "bpf/capture.skel.h"
+#include "common/proc.h"
 
 enum { CAP_SYS_ADMIN_BIT = 21, CAP_PERFMON_BIT = 38, CAP_BPF_BIT = 39, LOG_BYTES = 4096 };
 
@@ -47,7 +48,7 @@ static int keep_log(enum libbpf_print_level level, const char *fmt, va_list args
 
     if (level != LIBBPF_WARN || vasprintf(&line, fmt, args) < 0)
         return 0;
-    if (strstr(line, "failed to load"))
+    if (strstr(line, "failed to load") || strstr(line, "failed to find kernel BTF"))
         sscanf(line, "libbpf: prog '%63[^']'", refused_program);
     if (strstr(line, "BEGIN PROG LOAD LOG"))
         keep_verdict(line);
@@ -72,15 +73,9 @@ static const char *last_words(void)
 
 static uint64_t effective_capabilities(void)
 {
-    unsigned long long caps = 0;
-    FILE *file = fopen("/proc/self/status", "re");
-    char line[256];
+    char text[32];
 
-    while (file && fgets(line, sizeof(line), file) && sscanf(line, "CapEff: %llx", &caps) != 1)
-        continue;
-    if (file)
-        fclose(file);
-    return caps;
+    return proc_status_read("/proc/self", "CapEff", text, sizeof(text)) ? 0 : strtoull(text, NULL, 16);
 }
 
 int capture_permitted(struct error *err)
@@ -157,7 +152,10 @@ static int load_rest(struct capture *capture, const struct btf *btf, const struc
 
     libbpf_log[0] = refused_program[0] = refused_why[0] = 0;
     capture_forget_missing(capture);
-    capture->skeleton = capture_bpf__open();
+    // Named, the BTF of the kernel is all that libbpf looks at for types that this one lacks (those of PREEMPT_RT). Else
+    // it goes through those of the modules, which takes CAP_SYS_ADMIN.
+    LIBBPF_OPTS(bpf_object_open_opts, options, .btf_custom_path = "/sys/kernel/btf/vmlinux");
+    capture->skeleton = capture_bpf__open_opts(&options);
     if (!capture->skeleton)
         return error_set(err, -errno, "failed to open the BPF programs: %s", last_words());
     capture_set_settings(capture, btf);
@@ -170,8 +168,9 @@ static int load_rest(struct capture *capture, const struct btf *btf, const struc
             "takes the capabilities of the host (--privileged), and a locked-down kernel "
             "(/sys/kernel/security/lockdown) permits it to nobody");
     else if (status)
-        error_set(err, status, "failed to load the BPF programs: %s: %s; %s", refused_program,
-                  strerror(-status), refused_why[0] ? refused_why : last_words());
+        error_set(err, status, "failed to load the BPF programs: %s%s%s (%s)", refused_program,
+                  refused_program[0] ? ": " : "", strerror(-status),
+                  refused_why[0] ? refused_why : last_words());
     return status;
 }
 
@@ -193,6 +192,16 @@ static bool learn(struct lesson *lesson, int status)
     return true;
 }
 
+// What the kernel or libbpf calls an invalid argument is none of the user's.
+static int operational(int status, struct error *err)
+{
+    if (status != -EINVAL && status != -ESRCH)
+        return status;
+    if (err)
+        err->code = -ENOTSUP;
+    return -ENOTSUP;
+}
+
 // The kernel takes an object as a whole: what it refuses is switched off, and the rest tried again.
 int capture_load(struct capture *capture, struct error *err)
 {
@@ -205,12 +214,14 @@ int capture_load(struct capture *capture, struct error *err)
     if (!btf)
         return error_set(err, -ENOTSUP, "failed to read '/sys/kernel/btf/vmlinux': %s",
                          strerror(errno));
-    while ((status = load_rest(capture, btf, &lesson, err)) && learn(&lesson, status)) {
+    status = capture_fits(btf, err);
+    while (!status && (status = load_rest(capture, btf, &lesson, err)) && learn(&lesson, status)) {
         capture_bpf__destroy(capture->skeleton);
         capture->skeleton = NULL;
+        status = 0;
     }
     btf__free(btf);
-    return status;
+    return operational(status, err);
 }
 
 static int open_tick(uint32_t hz, int cpu)
@@ -257,6 +268,7 @@ int capture_attach(struct capture *capture, struct error *err)
 {
     struct bpf_program *program;
 
+    capture_mappings_open(capture); // before the first stack
     bpf_object__for_each_program(program, capture->skeleton->obj)
     {
         const char *name = bpf_program__name(program);
@@ -267,8 +279,10 @@ int capture_attach(struct capture *capture, struct error *err)
         libbpf_log[0] = 0;
         link = bpf_program__attach(program);
         if (!link && is_must(name))
-            return error_set(err, -errno, "failed to attach the BPF program %s: %s; %s", name,
-                             strerror(errno), last_words());
+            return operational(
+                error_set(err, -errno, "failed to attach the BPF program %s: %s (%s)", name,
+                          strerror(errno), last_words()),
+                err);
         if (!link)
             capture_lack(capture, source_of_program(name), "the kernel refused to attach %s: %s",
                          name, strerror(errno));

@@ -3,6 +3,7 @@
 // arguments its tracepoints have, where each CPU keeps preempt_count, which code spins for locks,
 // how long a jiffy is. Programs whose tracepoints it lacks are switched off. Reads the kernel's BTF
 // and /proc/kallsyms.
+#include <bpf/bpf.h>
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <stdio.h>
@@ -30,6 +31,26 @@ static int tracepoint_arguments(const struct btf *btf, const char *tracepoint)
     return type && btf_is_func_proto(type) ? btf_vlen(type) - 1 : -1;
 }
 
+// The module that may have a tracepoint, where the kernel itself has not; NULL: none.
+static const char *module_of(const char *tracepoint)
+{
+    return strncmp(tracepoint, "jbd2_", 5) ? NULL : "jbd2";
+}
+
+// Why a tracepoint of a module cannot be used; NULL: it can. libbpf looks for it among the BTF that the
+// kernel has loaded, which takes CAP_SYS_ADMIN.
+static const char *module_trouble(const struct btf *btf, const char *module, const char *tracepoint)
+{
+    struct btf *own = btf__load_module_btf(module, (struct btf *)btf);
+    bool has = own && tracepoint_arguments(own, tracepoint) >= 0;
+    uint32_t id;
+
+    btf__free(own);
+    if (!has)
+        return "it is not loaded";
+    return bpf_btf_get_next_id(0, &id) ? "its tracepoints take CAP_SYS_ADMIN" : NULL;
+}
+
 static void switch_off_missing(struct capture *capture, const struct btf *btf)
 {
     struct bpf_program *program;
@@ -37,18 +58,37 @@ static void switch_off_missing(struct capture *capture, const struct btf *btf)
     bpf_object__for_each_program(program, capture->skeleton->obj)
     {
         const char *section = bpf_program__section_name(program);
-        const char *name = bpf_program__name(program);
+        const char *name = bpf_program__name(program), *module, *trouble;
 
         if (strncmp(section, "tp_btf/", 7) || tracepoint_arguments(btf, section + 7) >= 0)
             continue;
+        module = module_of(section + 7);
+        trouble = module ? module_trouble(btf, module, section + 7) : NULL;
+        if (module && !trouble)
+            continue;
         bpf_program__set_autoload(program, false);
-        capture_lack(capture, source_of_program(name), "no tracepoint %s on this kernel",
-                     section + 7);
+        if (module)
+            capture_lack(capture, source_of_program(name), "no tracepoints of the module %s: %s",
+                         module, trouble);
+        else
+            capture_lack(capture, source_of_program(name), "no tracepoint %s on this kernel",
+                         section + 7);
     }
     if (btf__find_by_name_kind(btf, "bpf_task_from_pid", BTF_KIND_FUNC) <= 0)
         capture_lack(capture, SOURCE_OWNERS, "no bpf_task_from_pid before Linux 6.2");
 }
 
+#if defined(__aarch64__)
+// A field of the running task: nothing has to be found but the field.
+static void find_preempt_count(struct capture *capture, const struct btf *btf)
+{
+    if (btf__find_by_name_kind(btf, "thread_info", BTF_KIND_STRUCT) <= 0) {
+        capture_lack(capture, SOURCE_CONTEXT, "this kernel's BTF does not tell where preempt_count is");
+        return;
+    }
+    capture->skeleton->rodata->have_preempt_count = true;
+}
+#else
 // Where a variable lies in the memory of each CPU; -1: not known.
 static int64_t percpu_offset(const struct btf *btf, const char *variable)
 {
@@ -104,6 +144,7 @@ static void find_preempt_count(struct capture *capture, const struct btf *btf)
     capture->skeleton->rodata->have_preempt_count = true;
     capture->skeleton->rodata->preempt_count_delta = count - queue;
 }
+#endif
 
 static const char *const spinners[4] = {"rwsem_spin_on_owner", "osq_lock", "mutex_spin_on_owner",
                                         "rwsem_optimistic_spin"};
@@ -171,6 +212,9 @@ void capture_set_settings(struct capture *capture, const struct btf *btf)
     settings->victim_arguments = (uint32_t)tracepoint_arguments(btf, "mark_victim");
     if (!clock_getres(CLOCK_MONOTONIC_COARSE, &tick) && tick.tv_nsec) // a jiffy
         settings->tick_ns = (uint64_t)tick.tv_nsec;
+    settings->keep_threads = capture_is_realtime(btf);
+    if (settings->keep_threads)
+        bpf_map__set_max_entries(capture->skeleton->maps.threads_kept, CAPTURE_KEPT_MAX);
     bpf_map__set_max_entries(capture->skeleton->maps.ring_flood, (uint32_t)capture->ring_bytes);
     bpf_map__set_max_entries(capture->skeleton->maps.ring_rare, (uint32_t)rare);
     find_code(capture);

@@ -40,6 +40,10 @@ const struct source sources[SOURCE_COUNT] = {
                         "whether a thread was woken by an interrupt",
                         "interrupts are told from processes by the waker's stack only",
                         {NULL}},
+    [SOURCE_MAPPINGS] = {"mappings",
+                         "which file was mapped where, and when",
+                         "code of libraries loaded or replaced while it records may have no name, or a wrong one",
+                         {NULL}},
     [SOURCE_SIGNALS] = {"signals",
                         "who stops a process by a signal",
                         "who sent SIGSTOP is told from wakers only",
@@ -148,9 +152,17 @@ static void copy_why(struct capture_source *source, const struct capture *captur
         }
 }
 
+static void ignore_mapping(void *context, const struct mapping_event *event)
+{
+    (void)context;
+    (void)event;
+}
+
 size_t capture_sources(struct capture_source *ret_sources, size_t max)
 {
-    struct capture_opts opts = {.threshold_ns = INT64_MAX / 2, .sample_hz = 1, .ring_bytes = 65536};
+    struct capture_opts opts = {.threshold_ns = INT64_MAX / 2, .sample_hz = 1,
+                                .ring_bytes = 65536,
+                                .on_mapping = ignore_mapping};
     struct capture *capture = NULL;
     struct error err = {0};
     int status = capture_open(&opts, ignore_event, NULL, &capture, &err);

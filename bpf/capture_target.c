@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 #include "bpf/capture_inside.h"
-#include "common/strings.h"
+#include "common/proc.h"
+#include "common/vector.h"
 
 enum { CGROUP_DEPTH_MAX = 32 };
 
@@ -33,27 +34,6 @@ static int add_wanted(struct capture *capture, pid_t pid, struct error *err)
     return 0;
 }
 
-// Parent of a process from /proc/PID/stat; -1 when it is gone. The command may have brackets in it.
-static pid_t parent_of(pid_t pid)
-{
-    char path[64], text[512], *end;
-    int parent = -1;
-    size_t length;
-    FILE *file;
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    file = fopen(path, "re");
-    if (!file)
-        return -1;
-    length = fread(text, 1, sizeof(text) - 1, file);
-    fclose(file);
-    text[length] = 0;
-    end = strrchr(text, ')');
-    if (!end || sscanf(end + 1, " %*c %d", &parent) != 1)
-        return -1;
-    return parent;
-}
-
 struct process {
     pid_t pid, parent;
     bool wanted;
@@ -62,20 +42,16 @@ struct process {
 static size_t read_processes(struct process **ret_processes)
 {
     struct process *processes = NULL;
-    size_t count = 0, capacity = 0;
+    size_t count = 0;
     DIR *dir = opendir("/proc");
     struct dirent *entry;
 
     while (dir && (entry = readdir(dir))) {
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
-        if (count == capacity) {
-            capacity = capacity ? 2 * capacity : 512;
-            processes = xrealloc(processes, capacity * sizeof(*processes));
-        }
-        processes[count].pid = atoi(entry->d_name);
-        processes[count].parent = parent_of(processes[count].pid);
-        processes[count++].wanted = false;
+        struct proc_stat stat;
+        pid_t pid = atoi(entry->d_name);
+        vector_push(processes, count, (struct process){.pid = pid, .parent = proc_stat_of(pid, &stat) ? -1 : stat.parent});
     }
     if (dir)
         closedir(dir);
@@ -112,18 +88,10 @@ static int want_descendants(struct capture *capture, pid_t root, struct error *e
 // A thread id is taken for its process.
 static pid_t process_of(pid_t pid)
 {
-    char path[64], line[256];
-    int tgid = -1;
-    FILE *file;
+    char dir[64];
 
-    snprintf(path, sizeof(path), "/proc/%d/status", pid);
-    file = fopen(path, "re");
-    if (!file)
-        return -1;
-    while (fgets(line, sizeof(line), file) && sscanf(line, "Tgid: %d", &tgid) != 1)
-        continue;
-    fclose(file);
-    return tgid;
+    snprintf(dir, sizeof(dir), "/proc/%d", pid);
+    return (pid_t)proc_status_number(dir, "Tgid");
 }
 
 int capture_want(struct capture *capture, pid_t pid, bool children, struct error *err)

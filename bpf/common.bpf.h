@@ -32,6 +32,7 @@ const volatile __u32 self_tgid = 0;
 const volatile bool follow_children = true;
 const volatile bool ask_owners =
     true; /* by kfuncs, which not every kernel gives to tracing programs */
+const volatile bool keep_threads = false; /* in threads_kept: on PREEMPT_RT */
 const volatile bool have_preempt_count = false;
 const volatile __s64 preempt_count_delta = 0; /* from the CPU's run queue to its __preempt_count */
 const volatile __u64 sample_period_ns = 0;
@@ -132,6 +133,16 @@ struct {
     __type(value, struct thread);
 } threads SEC(".maps");
 
+/* The same by thread id, made beforehand: task storage is allocated when a thread is born, inside a
+ * tracepoint, and on PREEMPT_RT the allocator's locks sleep. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1); /* set by the loader */
+    __type(key, __u32);
+    __type(value, struct thread);
+} threads_kept SEC(".maps");
+static struct thread new_thread; /* zeros */
+
 /* Process ids asked for; only the iterator reads it. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -221,7 +232,27 @@ static __always_inline void clear_target(__u32 tid)
 
 static __always_inline struct thread *thread_of(struct task_struct *task)
 {
+    __u32 tid = task->pid;
+
+    if (keep_threads)
+        return bpf_map_lookup_elem(&threads_kept, &tid);
     return bpf_task_storage_get(&threads, task, NULL, 0);
+}
+
+static __always_inline struct thread *make_thread(struct task_struct *task)
+{
+    __u32 tid = task->pid;
+
+    if (!keep_threads)
+        return bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+    bpf_map_update_elem(&threads_kept, &tid, &new_thread, BPF_NOEXIST);
+    return bpf_map_lookup_elem(&threads_kept, &tid);
+}
+
+static __always_inline void forget_thread(__u32 tid)
+{
+    if (keep_threads)
+        bpf_map_delete_elem(&threads_kept, &tid);
 }
 
 static __always_inline void copy_task(struct ug_task *to, struct task_struct *task)
@@ -305,9 +336,17 @@ static __always_inline void count_lost(__u32 counter)
     }
 }
 
-/* The CPU's preempt_count: in which context the code runs. It is no symbol that a program may
- * name on kernels without KALLSYMS_ALL; but it lies at a known distance from the CPU's run
+/* The CPU's preempt_count: in which context the code runs. On arm64 the running task has it. On x86 it is no symbol
+ * that a program may name on kernels without KALLSYMS_ALL; but it lies at a known distance from the CPU's run
  * queue, and current knows that. */
+#if defined(__TARGET_ARCH_arm64)
+static __always_inline __u32 preempt_count(void)
+{
+    struct task_struct *current = bpf_get_current_task_btf();
+
+    return have_preempt_count ? (__u32)current->thread_info.preempt_count : 0;
+}
+#else
 static __always_inline __u64 find_preempt_count(__u32 cpu)
 {
     struct task_struct *current = bpf_get_current_task_btf();
@@ -331,6 +370,7 @@ static __always_inline __u32 preempt_count(void)
         bpf_probe_read_kernel(&count, sizeof(count), (void *)*address);
     return count;
 }
+#endif
 
 static __always_inline __u32 context_flags(__u32 count)
 {

@@ -28,6 +28,8 @@ enum {
     BPF_MAP_TYPE_PERCPU_ARRAY = 6,
     BPF_MAP_TYPE_RINGBUF = 27,
     BPF_MAP_TYPE_TASK_STORAGE = 29,
+    BPF_ANY = 0,
+    BPF_NOEXIST = 1,
     BPF_F_NO_PREALLOC = 1,
     BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
     BPF_F_USER_STACK = 1 << 8,
@@ -47,6 +49,7 @@ enum {
     LCB_F_RT = 8,
     LCB_F_PERCPU = 16,
     LCB_F_MUTEX = 32,
+    RT_READER_BIAS = -2147483647 - 1, /* rwbase_rt.readers of a lock that nobody holds */
     /* preempt_count: bits of the contexts */
     SOFTIRQ_SERVING = 0x00000100,
     HARDIRQ_ONE = 0x00010000,
@@ -59,6 +62,10 @@ enum {
 typedef struct {
     __s64 counter;
 } atomic_long_t;
+
+typedef struct {
+    int counter;
+} atomic_t;
 
 struct rw_semaphore {
     atomic_long_t count;
@@ -73,6 +80,25 @@ struct task_struct;
 
 struct rt_mutex_base {
     struct task_struct *owner;
+};
+
+/* PREEMPT_RT has other insides under the same names: libbpf leaves out what follows ___. A writer
+ * has the rtmutex while it waits for readers; readers are counted and not known. */
+struct rwbase_rt {
+    atomic_t readers;
+    struct rt_mutex_base rtmutex;
+};
+
+struct mutex___rt {
+    struct rt_mutex_base rtmutex;
+};
+
+struct rw_semaphore___rt {
+    struct rwbase_rt rwbase;
+};
+
+struct mm_struct___rt {
+    struct rw_semaphore___rt mmap_lock;
 };
 
 struct mm_struct {
@@ -100,11 +126,20 @@ struct pid {
 
 struct css_set;
 
+#if defined(__TARGET_ARCH_arm64)
+struct thread_info {
+    __u64 preempt_count; /* the lower half; in the upper one, whether to reschedule */
+};
+#endif
+
 struct task_struct {
+#if defined(__TARGET_ARCH_arm64)
+    struct thread_info thread_info;
+#endif
     unsigned int __state;
     unsigned int flags;
     unsigned int ptrace;
-    int on_cpu;
+    unsigned int on_cpu; /* a byte in 7.3: only loads of unsigned numbers are made to fit */
     int prio;
     int wake_cpu;
     struct sched_entity se;

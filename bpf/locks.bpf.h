@@ -11,12 +11,18 @@
 
 enum { RWSEM_READER_OWNED = 1, OWNER_FLAGS = 7 };
 
+/* On PREEMPT_RT all locks that sleep are made of rt_mutex. */
+static __always_inline bool is_realtime(void)
+{
+    return bpf_core_field_exists(struct rw_semaphore___rt, rwbase);
+}
+
 static __always_inline __u16 lock_kind(__u32 flags)
 {
     if (flags & LCB_F_PERCPU)
         return UG_LOCK_PERCPU_RWSEM;
     if (flags & LCB_F_RT)
-        return UG_LOCK_RTMUTEX;
+        return flags & (LCB_F_READ | LCB_F_WRITE) ? UG_LOCK_RWSEM : UG_LOCK_RTMUTEX;
     if (flags & LCB_F_MUTEX)
         return UG_LOCK_MUTEX;
     if (flags & LCB_F_SPIN)
@@ -24,11 +30,27 @@ static __always_inline __u16 lock_kind(__u32 flags)
     return flags & (LCB_F_READ | LCB_F_WRITE) ? UG_LOCK_RWSEM : UG_LOCK_SEMAPHORE;
 }
 
+/* Its lowest bit says that there are waiters. */
+static __always_inline __u64 read_rt_owner(__u64 lock, __u16 kind)
+{
+    __u64 owner = 0;
+
+    if (kind == UG_LOCK_RWSEM || kind == UG_LOCK_MMAP)
+        owner = (__u64)BPF_CORE_READ((struct rw_semaphore___rt *)lock, rwbase.rtmutex.owner);
+    else if (kind == UG_LOCK_MUTEX)
+        owner = (__u64)BPF_CORE_READ((struct mutex___rt *)lock, rtmutex.owner);
+    else if (kind == UG_LOCK_RTMUTEX)
+        owner = (__u64)BPF_CORE_READ((struct rt_mutex_base *)lock, owner);
+    return owner & ~1ULL;
+}
+
 /* The owner word of a lock with its flags; 0: none or not known. */
 static __always_inline __u64 read_owner(__u64 lock, __u16 kind)
 {
     __u64 owner = 0;
 
+    if (is_realtime())
+        return read_rt_owner(lock, kind);
     if (kind == UG_LOCK_RWSEM || kind == UG_LOCK_MMAP)
         owner = BPF_CORE_READ((struct rw_semaphore *)lock, owner.counter);
     else if (kind == UG_LOCK_MUTEX)
@@ -43,6 +65,25 @@ static __always_inline bool is_mmap_lock(struct task_struct *task, __u64 lock)
     struct mm_struct *mm = task->mm;
 
     return mm && (__u64)mm + bpf_core_field_offset(struct mm_struct, mmap_lock) == lock;
+}
+
+static __always_inline bool is_mmap_lock_held(struct mm_struct *mm)
+{
+    if (is_realtime())
+        return ((struct mm_struct___rt *)mm)->mmap_lock.rwbase.readers.counter != RT_READER_BIAS;
+    return mm->mmap_lock.count.counter;
+}
+
+/* On PREEMPT_RT who waits for a semaphore waits for the rtmutex in it, and the kernel tells of both,
+ * one inside the other: the semaphore's address for both. */
+static __always_inline __u64 outer_lock(struct task_struct *task, struct wait *wait, __u64 lock)
+{
+    __u64 outer;
+
+    if (!is_realtime())
+        return lock;
+    outer = lock - bpf_core_field_offset(struct rwbase_rt, rtmutex);
+    return (wait->begin_ns && wait->lock == outer) || is_mmap_lock(task, outer) ? outer : lock;
 }
 
 static __always_inline void activate(struct wait *wait, __u32 waiter)
@@ -152,6 +193,7 @@ int BPF_PROG(lock_begin, void *lock_pointer, unsigned int flags)
         return 0;
     }
     wait = &thread->wait;
+    lock = outer_lock(task, wait, lock);
     if (wait->begin_ns && wait->lock == lock) { /* a mutex that span goes to sleep */
         wait->flags = flags;
         return 0;
@@ -165,10 +207,14 @@ int BPF_PROG(lock_begin, void *lock_pointer, unsigned int flags)
     wait->lock = lock;
     wait->flags = flags;
     wait->begin_ns = now;
-    wait->kind = kind == UG_LOCK_RWSEM && is_mmap_lock(task, lock) ? UG_LOCK_MMAP : kind;
+    wait->kind = is_mmap_lock(task, lock) ? UG_LOCK_MMAP : kind;
     word = read_owner(lock, wait->kind);
     if ((wait->kind == UG_LOCK_RWSEM || wait->kind == UG_LOCK_MMAP) && word & RWSEM_READER_OWNED)
         wait->owner_flags = UG_GAP_OWNER_READER;
+    if (is_realtime() && word == (__u64)task) { /* a writer that waits for readers to end */
+        wait->owner_flags = UG_GAP_OWNER_READER;
+        word = 0;
+    }
     find_owner(thread, word);
     activate(wait, task->pid);
     return 0;
@@ -221,6 +267,7 @@ int BPF_PROG(lock_end, void *lock_pointer, int result)
     if (!thread)
         return 0;
     now = bpf_ktime_get_ns();
+    lock = outer_lock(task, &thread->wait, lock);
     if (thread->wait.begin_ns && thread->wait.lock == lock) {
         if (now - thread->wait.begin_ns >= threshold_ns)
             send_lock(ctx, thread, task, &thread->wait, now);

@@ -99,7 +99,7 @@ static __always_inline void state_owner(struct ug_state *state, struct task_stru
     } else if (thread->wait.begin_ns) {
         lock = thread->wait.lock;
         state->lock_kind = thread->wait.kind;
-    } else if (mm && may_wait_for_mmap_lock(state, task) && mm->mmap_lock.count.counter) {
+    } else if (mm && may_wait_for_mmap_lock(state, task) && is_mmap_lock_held(mm)) {
         guessed = true;
         lock = (__u64)mm + bpf_core_field_offset(struct mm_struct, mmap_lock);
         state->lock_kind = UG_LOCK_MMAP;

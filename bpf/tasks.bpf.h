@@ -35,8 +35,7 @@ static __always_inline void emit_task(struct task_struct *task, __u32 what, bool
 /* Storage first, then the bit: who sees the bit finds the storage. */
 static __always_inline struct thread *mark(struct task_struct *task)
 {
-    struct thread *thread =
-        bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+    struct thread *thread = make_thread(task);
 
     if (!thread || thread->marked)
         return NULL;
@@ -47,6 +46,7 @@ static __always_inline struct thread *mark(struct task_struct *task)
     if (task->flags &
         PF_EXITING) { /* task_exit may have been before: nobody would clear the bit again */
         clear_target(task->pid);
+        forget_thread(task->pid);
         return NULL;
     }
     return thread;
@@ -68,6 +68,16 @@ int BPF_PROG(task_fork, struct task_struct *parent, struct task_struct *child)
     return 0;
 }
 
+static __always_inline void rename_thread(__u32 old_tid, __u32 tid)
+{
+    struct thread *thread = keep_threads ? bpf_map_lookup_elem(&threads_kept, &old_tid) : NULL;
+
+    if (!thread)
+        return;
+    bpf_map_update_elem(&threads_kept, &tid, thread, BPF_ANY);
+    bpf_map_delete_elem(&threads_kept, &old_tid);
+}
+
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(task_exec, struct task_struct *task, int old_tid, struct linux_binprm *binprm)
 {
@@ -76,6 +86,7 @@ int BPF_PROG(task_exec, struct task_struct *task, int old_tid, struct linux_binp
     if ((__u32)task->tgid == self_tgid)
         return 0;
     if (target && old_tid != task->pid) { /* a thread that execs takes the id of its leader */
+        rename_thread(old_tid, task->pid);
         clear_target(old_tid);
         set_target(task->pid);
     }
@@ -89,6 +100,7 @@ int BPF_PROG(task_exit, struct task_struct *task)
     if (!is_target(task->pid))
         return 0;
     clear_target(task->pid);
+    forget_thread(task->pid);
     emit_task(task, UG_TASK_EXIT, true);
     return 0;
 }

@@ -242,7 +242,8 @@ static bool batch_open(struct batch *batch)
         if (batch->callbacks->begin(batch->callbacks->context))
             error_set(&batch->error, -EIO, "failed to write '%s'", store_path(batch->store));
     } else if (sqlite3_get_autocommit(store_db(batch->store))) {
-        store_begin(batch->store, &batch->error);
+        if (store_begin(batch->store, &batch->error))
+            return false;
     }
     return batch->error.code == 0;
 }

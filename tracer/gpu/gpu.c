@@ -72,8 +72,8 @@ static void process_free(struct gpu_process *process)
 {
     process_close(process);
     calls_free(process->calls);
-    intern_free(process->thread_ids);
-    intern_free(process->stream_ids);
+    map_free(&process->thread_ids);
+    map_free(&process->stream_ids);
     free(process->threads);
     free(process->streams);
     free(process);
@@ -154,8 +154,6 @@ int gpu_recorder_attach_fd(struct gpu_recorder *gpu, pid_t pid, int fd, struct e
     process->reader = reader;
     process->inode = spool_reader_inode(reader);
     process->calls = calls_new(&gpu->call_slots_left, gpu_call_given_up, process);
-    process->thread_ids = intern_new(1, GPU_THREADS_MAX);
-    process->stream_ids = intern_new(1, GPU_STREAMS_MAX);
     gpu->processes[gpu->process_count++] = process;
     gpu->now_ns = clock_monotonic_ns();
     process_begin(process);

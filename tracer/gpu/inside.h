@@ -4,12 +4,13 @@
 #ifndef UPGATE_TRACER_GPU_INSIDE_H
 #define UPGATE_TRACER_GPU_INSIDE_H
 
+#include "common/intern.h"
+#include "common/map.h"
 #include "contracts/spool.h"
 #include "tracer/gpu/batch.h"
 #include "tracer/gpu/calls.h"
 #include "tracer/gpu/clock_fit.h"
 #include "tracer/gpu/gpu.h"
-#include "tracer/gpu/intern.h"
 #include "tracer/gpu/spool_reader.h"
 
 enum {
@@ -96,10 +97,11 @@ struct gpu_process {
     struct clock_fit fit;
     struct calls *calls;
     struct gpu_string *strings;
-    uint32_t string_capacity;
-    struct intern *thread_ids, *stream_ids;
+    size_t string_capacity;
+    struct map thread_ids, stream_ids; // to numbers
     uint32_t *threads; // rows
     struct gpu_stream *streams;
+    uint32_t thread_count, stream_count;
     struct gpu_device devices[GPU_CONTEXTS_MAX];
     uint32_t device_count;
     struct op *raw; // waiting for a clock sample
@@ -149,10 +151,10 @@ struct gpu_recorder {
     int64_t call_slots_left, raw_left;
     struct intern *target_ids, *work_ids, *kernel_ids;
     struct gpu_target *targets[GPU_GENERATIONS]; // of a generation each, by the low bits of a target's number
-    uint32_t target_capacity[GPU_GENERATIONS];
+    size_t target_capacity[GPU_GENERATIONS];
     uint32_t generation, target_last; // slot of the present one; the last number in it
     uint32_t *works, *kernels; // rows
-    uint32_t work_capacity, kernel_capacity;
+    size_t work_capacity, kernel_capacity;
     bool failed;
     int64_t work_last, kernel_last, stream_last, device_last, unknown_string;
     struct op *ops, *ops_sorted;
@@ -179,6 +181,10 @@ uint32_t gpu_string_row(struct gpu_process *process, uint32_t id); // 0: none; "
 uint32_t gpu_thread_row(struct gpu_process *process, uint32_t tid); // 0: not known
 uint32_t gpu_stream_row(struct gpu_process *process, uint32_t device, uint32_t context, uint32_t stream);
 uint32_t gpu_context_device(const struct gpu_process *process, uint32_t context); // UINT32_MAX: not known
+
+// names.c
+// The number of a key of words, made when it is new. INTERN_NONE: `max` are known, and it is none of them.
+uint32_t gpu_number(struct intern *intern, const uint64_t *key, size_t words, uint32_t max, bool *ret_new);
 
 // work.c
 // What was launched; the same thing has the same number while it is remembered.

@@ -61,9 +61,12 @@ static void ledger_row(struct gpu_process *process, const char *producer, const 
                        bool breach, const char *text)
 {
     const struct gpu_recorder *gpu = process->gpu;
+    if (!batch_begin(gpu->batch))
+        return;
     char *detail = xasprintf("process %d: %s", (int)process->pid, text);
-    store_ledger(gpu->store, gpu->has_launch ? &gpu->launch_id : NULL, producer, kind, seen,
-                 seen < 0 ? -1 : seen - (int64_t)lost, (int64_t)lost, breach && lost, detail);
+    if (store_ledger(gpu->store, gpu->has_launch ? &gpu->launch_id : NULL, producer, kind, seen,
+                     seen < 0 ? -1 : seen - (int64_t)lost, (int64_t)lost, breach && lost, detail, NULL))
+        batch_fail(gpu->batch); // which says why, to whoever stops the recording
     free(detail);
 }
 
@@ -162,7 +165,8 @@ void gpu_ledger(struct gpu_recorder *gpu)
         return;
     for (uint32_t i = 0; i < gpu->process_count; i++)
         ledger_process(gpu->processes[i]);
-    if (batch_lost(gpu->batch))
+    if (batch_lost(gpu->batch) && batch_begin(gpu->batch) &&
         store_ledger(gpu->store, gpu->has_launch ? &gpu->launch_id : NULL, "gpu", "rows", -1, -1,
-                     (int64_t)batch_lost(gpu->batch), 1, "the store could not be written");
+                     (int64_t)batch_lost(gpu->batch), 1, "the store could not be written", NULL))
+        batch_fail(gpu->batch);
 }

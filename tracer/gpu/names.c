@@ -7,13 +7,14 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "tracer/gpu/inside.h"
 
 int gpu_names_new(struct gpu_recorder *gpu, struct error *err)
 {
-    gpu->target_ids = intern_new(GPU_TARGET_WORDS, GPU_TARGETS_MAX);
-    gpu->work_ids = intern_new(2, GPU_WORKS_MAX);
-    gpu->kernel_ids = intern_new(8, GPU_KERNELS_MAX);
+    gpu->target_ids = intern_new();
+    gpu->work_ids = intern_new();
+    gpu->kernel_ids = intern_new();
     static const struct {
         const char *sql;
         size_t at;
@@ -27,6 +28,13 @@ int gpu_names_new(struct gpu_recorder *gpu, struct error *err)
             return rc;
     }
     return 0;
+}
+
+uint32_t gpu_number(struct intern *intern, const uint64_t *key, size_t words, uint32_t max, bool *ret_new)
+{
+    uint32_t number = intern_find(intern, key, words * sizeof *key);
+    *ret_new = number == INTERN_NONE && intern_count(intern) < max;
+    return *ret_new ? intern_number(intern, key, words * sizeof *key) : number;
 }
 
 void gpu_names_free(struct gpu_recorder *gpu)
@@ -70,15 +78,8 @@ static void define_string(struct gpu_process *process, const struct ug_rec_strin
         process->counters.no_room++;
         return;
     }
-    if (record->id >= process->string_capacity) {
-        uint32_t capacity = process->string_capacity ? process->string_capacity : 256;
-        while (capacity <= record->id)
-            capacity *= 2;
-        process->strings = xrealloc(process->strings, capacity * sizeof *process->strings);
-        memset(process->strings + process->string_capacity, 0,
-               (capacity - process->string_capacity) * sizeof *process->strings);
-        process->string_capacity = capacity;
-    }
+    process->strings = vector_reserve_zero(process->strings, &process->string_capacity, (size_t)record->id + 1,
+                                           sizeof *process->strings);
     struct gpu_string *string = &process->strings[record->id];
     if (string->row)
         return;
@@ -136,19 +137,17 @@ uint32_t gpu_thread_row(struct gpu_process *process, uint32_t tid)
 {
     if (!tid)
         return 0;
-    bool fresh;
-    uint32_t number = intern_number(process->thread_ids, &(uint64_t){tid}, &fresh);
-    if (number == INTERN_FULL) {
+    uint32_t *number = map_put(&process->thread_ids, tid);
+    if (*number == MAP_NONE && process->thread_count == GPU_THREADS_MAX) {
         process->counters.no_room++;
         return 0;
     }
-    if (fresh) {
-        if ((number & (number - 1)) == 0) // 0, 1, 2, 4, ...: doubles
-            process->threads = xrealloc(process->threads, (number ? number * 2 : 1) * sizeof *process->threads);
-        process->threads[number] =
-            process->gpu->callbacks.thread(process->gpu->callbacks.context, process->pid, tid);
+    if (*number == MAP_NONE) {
+        *number = process->thread_count;
+        vector_push(process->threads, process->thread_count,
+                    process->gpu->callbacks.thread(process->gpu->callbacks.context, process->pid, tid));
     }
-    return process->threads[number];
+    return process->threads[*number];
 }
 
 static void define_device(struct gpu_process *process, const struct ug_rec_device *record)
@@ -192,19 +191,16 @@ uint32_t gpu_context_device(const struct gpu_process *process, uint32_t context)
 
 static struct gpu_stream *stream_of(struct gpu_process *process, uint32_t context, uint32_t stream)
 {
-    bool fresh;
-    uint32_t number = intern_number(process->stream_ids, &(uint64_t){(uint64_t)context << 32 | stream}, &fresh);
-    if (number == INTERN_FULL) {
+    uint32_t *number = map_put(&process->stream_ids, (uint64_t)context << 32 | stream);
+    if (*number == MAP_NONE && process->stream_count == GPU_STREAMS_MAX) {
         process->counters.no_room++;
-        number = 0; // there are thousands: something is badly wrong
-        fresh = false;
+        return &process->streams[0]; // there are thousands: something is badly wrong
     }
-    if (fresh) {
-        if ((number & (number - 1)) == 0)
-            process->streams = xrealloc(process->streams, (number ? number * 2 : 1) * sizeof *process->streams);
-        process->streams[number] = (struct gpu_stream){.context = context, .stream = stream};
+    if (*number == MAP_NONE) {
+        *number = process->stream_count;
+        vector_push(process->streams, process->stream_count, (struct gpu_stream){.context = context, .stream = stream});
     }
-    return &process->streams[number];
+    return &process->streams[*number];
 }
 
 static void stream_describe(struct gpu_process *process, const struct gpu_stream *stream)

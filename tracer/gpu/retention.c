@@ -176,19 +176,21 @@ uint64_t retention_rows(const struct retention *retention)
     return rows;
 }
 
-void retention_end(struct retention *retention, const int64_t *launch_id)
+int retention_end(struct retention *retention, const int64_t *launch_id, struct error *err)
 {
-    retention_step(retention, NULL); // what was held back until the end has just been written
-    if (!retention_rows(retention))
-        return;
+    int rc = retention_step(retention, err); // what was held back until the end has just been written
+    if (rc || !retention_rows(retention))
+        return rc;
     char *span = xasprintf("the first %.0f s, up to %" PRId64 " ns of CLOCK_MONOTONIC",
                            (double)(retention->until_ns - retention->from_ns) / 1e9, retention->until_ns);
-    for (int i = 0; i < RETENTION_TABLES; i++)
+    for (int i = 0; i < RETENTION_TABLES && rc == 0; i++)
         if (retention->rows[i])
-            store_ledger(retention->store, launch_id, "retention", retention_tables[i].name, -1, -1,
-                         (int64_t)retention->rows[i], 0, span);
-    store_note(retention->store, "info",
-               "--max-size: %" PRIu64 " rows of the oldest events were deleted to keep the store at %.0f MB: %s",
-               retention_rows(retention), (double)retention->max_bytes / 1e6, span);
+            rc = store_ledger(retention->store, launch_id, "retention", retention_tables[i].name, -1, -1,
+                              (int64_t)retention->rows[i], 0, span, err);
+    if (rc == 0)
+        rc = store_note(retention->store, err, "info",
+                        "--max-size: %" PRIu64 " rows of the oldest events were deleted to keep the store at %.0f MB: %s",
+                        retention_rows(retention), (double)retention->max_bytes / 1e6, span);
     free(span);
+    return rc;
 }

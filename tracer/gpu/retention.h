@@ -21,7 +21,7 @@ void retention_free(struct retention *retention); // NULL ok
 // Inside an open transaction, about once a second before its commit. 0 or -errno (as any write).
 int retention_step(struct retention *retention, struct error *err);
 // Inside an open transaction, at the end: ledger (producer "retention", a row a table) and the note. Nothing went: nothing.
-void retention_end(struct retention *retention, const int64_t *launch_id);
+int retention_end(struct retention *retention, const int64_t *launch_id, struct error *err);
 uint64_t retention_rows(const struct retention *retention); // that went, for progress
 
 #endif

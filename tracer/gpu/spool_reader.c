@@ -17,7 +17,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/proc.h"
 #include "common/strings.h"
+#include "common/target_file.h"
 
 enum {
     SPOOL_SEGMENT_BYTES_MIN = 4 << 10,
@@ -47,8 +49,7 @@ struct spool_reader {
     struct spool_damage damage;
 };
 
-// Smallest size of each type; those with a tail are checked by whoever reads the tail.
-static const uint16_t record_bytes_min[UG_REC_TYPE_COUNT] = {
+const uint16_t spool_record_bytes_min[UG_REC_TYPE_COUNT] = {
     [UG_REC_STRING] = sizeof(struct ug_rec_string),   [UG_REC_CLOCK] = sizeof(struct ug_rec_clock),
     [UG_REC_DEVICE] = sizeof(struct ug_rec_device),   [UG_REC_STREAM] = sizeof(struct ug_rec_stream),
     [UG_REC_THREAD] = sizeof(struct ug_rec_thread),   [UG_REC_KERNEL] = sizeof(struct ug_rec_kernel),
@@ -62,23 +63,12 @@ static const uint16_t record_bytes_min[UG_REC_TYPE_COUNT] = {
 
 // --- find -----------------------------------------------------------------------------------------
 
-// The pid of a process in its own pid namespace: the last number of NSpid. 0: gone.
+// The pid of a process in its own pid namespace. 0: gone.
 static uint32_t reader_own_pid(pid_t pid)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    char *text = string_read_file(path, 8192, NULL);
-    char *line = text ? strstr(text, "\nNSpid:") : NULL;
-    uint32_t own = text ? (uint32_t)pid : 0;
-    if (line) {
-        char *end = strchr(line + 1, '\n');
-        if (end)
-            *end = 0;
-        char *last = strrchr(line + 1, '\t');
-        own = last ? (uint32_t)strtoul(last + 1, NULL, 10) : own;
-    }
-    free(text);
-    return own;
+    char dir[64];
+    snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
+    return (uint32_t)proc_inner_pid(dir);
 }
 
 // Of the process itself, or inherited by fork?
@@ -102,9 +92,9 @@ int spool_reader_find(pid_t pid, int *ret_fd)
         ssize_t len = readlinkat(dirfd(dir), entry->d_name, target, sizeof target);
         if (len < (ssize_t)sizeof want - 1 || memcmp(target, want, sizeof want - 1) != 0)
             continue;
-        int fd = openat(dirfd(dir), entry->d_name, O_RDWR | O_CLOEXEC);
+        int fd = target_file_open_memory(dirfd(dir), entry->d_name);
         if (fd < 0) {
-            rc = errno == ENOENT ? rc : -errno;
+            rc = errno == ENOENT || errno == EINVAL ? rc : -errno;
         } else if (reader_is_of(fd, own_pid)) {
             *ret_fd = fd;
             rc = 0;
@@ -297,7 +287,7 @@ static uint32_t reader_walk(const unsigned char *copy, uint32_t bytes, spool_rea
         if (head->bytes < sizeof *head || head->bytes % 8 || head->bytes > bytes - at ||
             head->bytes > SPOOL_RECORD_BYTES_MAX)
             break;
-        bool known = head->type > 0 && head->type < UG_REC_TYPE_COUNT && head->bytes >= record_bytes_min[head->type];
+        bool known = head->type > 0 && head->type < UG_REC_TYPE_COUNT && head->bytes >= spool_record_bytes_min[head->type];
         if (!known)
             damage->records++;
         else if (!definitions || head->type == UG_REC_STRING ||

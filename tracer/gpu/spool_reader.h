@@ -14,6 +14,9 @@
 
 struct spool_reader;
 
+// Smallest size of each type; those with a tail are checked by whoever reads the tail. 0: no such type.
+extern const uint16_t spool_record_bytes_min[UG_REC_TYPE_COUNT];
+
 // The spool among the open files of a process: the one whose header.pid is the process as it sees itself (a forked child
 // has its parent's open, too). The caller closes *ret_fd. -ENOENT: none; -EACCES, -ESRCH.
 int spool_reader_find(pid_t pid, int *ret_fd);

@@ -7,17 +7,9 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "tracer/gpu/inside.h"
 #include "tracer/symbols/demangle.h"
-
-// Room for number `number` in an array that grows with its numbers.
-static void *array_room(void *array, uint32_t *capacity, uint32_t number, size_t size)
-{
-    if (number < *capacity)
-        return array;
-    *capacity = *capacity ? *capacity * 2 : 64;
-    return xrealloc(array, *capacity * size);
-}
 
 // --- kernels --------------------------------------------------------------------------------------
 
@@ -102,12 +94,12 @@ static uint32_t kernel_row(struct gpu_process *process, const struct ug_rec_kern
                        kernel->local_bytes,
                        (uint64_t)(int64_t)(occupancy * 10000)};
     bool fresh;
-    uint32_t number = intern_number(gpu->kernel_ids, key, &fresh);
-    if (number == INTERN_FULL) {
+    uint32_t number = gpu_number(gpu->kernel_ids, key, 8, GPU_KERNELS_MAX, &fresh);
+    if (number == INTERN_NONE) {
         intern_clear(gpu->kernel_ids); // some will have a second row
-        number = intern_number(gpu->kernel_ids, key, &fresh);
+        number = gpu_number(gpu->kernel_ids, key, 8, GPU_KERNELS_MAX, &fresh);
     }
-    gpu->kernels = array_room(gpu->kernels, &gpu->kernel_capacity, number, sizeof *gpu->kernels);
+    gpu->kernels = vector_reserve(gpu->kernels, &gpu->kernel_capacity, (size_t)number + 1, sizeof *gpu->kernels);
     if (fresh) {
         gpu->kernels[number] = (uint32_t)++gpu->kernel_last;
         if (!name) { // without any name: gpu_kernel wants one
@@ -143,16 +135,18 @@ static uint32_t target_number(struct gpu_recorder *gpu, const uint64_t *key, boo
     bool known = gpu->target_last < intern_count(gpu->target_ids);
     uint32_t guess = known ? gpu->targets[gpu->generation][gpu->target_last].next : 0, number = guess;
     *ret_new = false;
-    if (!known || !intern_is(gpu->target_ids, guess, key)) {
-        number = intern_number(gpu->target_ids, key, ret_new);
-        if (number == INTERN_FULL) {
+    if (!known || guess >= intern_count(gpu->target_ids) ||
+        memcmp(intern_get(gpu->target_ids, guess), key, GPU_TARGET_WORDS * sizeof *key) != 0) {
+        number = gpu_number(gpu->target_ids, key, GPU_TARGET_WORDS, GPU_TARGETS_MAX, ret_new);
+        if (number == INTERN_NONE) {
             target_next_generation(gpu);
-            number = intern_number(gpu->target_ids, key, ret_new);
+            number = gpu_number(gpu->target_ids, key, GPU_TARGET_WORDS, GPU_TARGETS_MAX, ret_new);
         } else if (known) {
             gpu->targets[gpu->generation][gpu->target_last].next = number;
         }
         gpu->targets[gpu->generation] =
-            array_room(gpu->targets[gpu->generation], &gpu->target_capacity[gpu->generation], number, sizeof **gpu->targets);
+            vector_reserve(gpu->targets[gpu->generation], &gpu->target_capacity[gpu->generation], (size_t)number + 1,
+                           sizeof **gpu->targets);
     }
     gpu->target_last = number;
     return gpu->generation << GPU_TARGET_BITS | number;
@@ -243,12 +237,12 @@ int64_t gpu_work_row(struct gpu_recorder *gpu, const struct op *op)
         return target->last_work;
     bool fresh;
     uint64_t key[2] = {op->target, (uint64_t)name << 32 | tid};
-    uint32_t number = intern_number(gpu->work_ids, key, &fresh);
-    if (number == INTERN_FULL) {
+    uint32_t number = gpu_number(gpu->work_ids, key, 2, GPU_WORKS_MAX, &fresh);
+    if (number == INTERN_NONE) {
         intern_clear(gpu->work_ids); // some will have a second row
-        number = intern_number(gpu->work_ids, key, &fresh);
+        number = gpu_number(gpu->work_ids, key, 2, GPU_WORKS_MAX, &fresh);
     }
-    gpu->works = array_room(gpu->works, &gpu->work_capacity, number, sizeof *gpu->works);
+    gpu->works = vector_reserve(gpu->works, &gpu->work_capacity, (size_t)number + 1, sizeof *gpu->works);
     if (fresh) {
         gpu->works[number] = (uint32_t)++gpu->work_last;
         work_write(gpu, gpu->works[number], op);

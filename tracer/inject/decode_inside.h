@@ -84,11 +84,13 @@ ALWAYS_INLINE uint16_t u16(const unsigned char *record, int offset)
     return value;
 }
 
-// A pointer that CUPTI gave; what no process can have at an address is no text.
+// A pointer that CUPTI gave; what no process can have at an address is no text: nothing is mapped below 4 KiB, and user
+// space ends at 2^47 on x86-64 (2^56 with five levels of page tables), at 2^48 on arm64 (2^52 with large addresses). What lies
+// between is asked of the kernel before it is read (decode_room.c).
 ALWAYS_INLINE const char *text_at(const unsigned char *record, int offset)
 {
     uint64_t value = u64(record, offset);
-    return value >= 4096 && value < 1ull << 47 ? (const char *)(uintptr_t)value : NULL;
+    return value >= 4096 && value < 1ull << 56 ? (const char *)(uintptr_t)value : NULL;
 }
 
 ALWAYS_INLINE void *batch_room(struct batch *batch, enum ug_spool_producer producer, size_t bytes)

@@ -9,7 +9,7 @@
 
 #include "tracer/inject/spool_writer.h"
 
-enum { PAGE_BYTES = 4096, TEXT_BYTES_MAX = 4001 };
+enum { PAGE_BYTES = 4096, TEXT_BYTES_MAX = 4001 }; // the smallest page of any kernel: a larger one is asked for in parts
 
 void decode_close(struct batch *batch)
 {

@@ -26,7 +26,7 @@
 
 enum {
     RECORD_BYTES_MAX = 8192,
-    PAGE_BYTES = 4096,
+    PAGE_BYTES = 4096, // the smallest of any kernel; arm64 has up to 64 KiB
     // States looked at for a record while all segments are taken: a drop must cost less than a
     // record.
     FULL_PROBES = 64,
@@ -174,7 +174,8 @@ void spool_prepare(uint32_t segments)
     if (segments > UG_SPOOL_SEGMENT_COUNT)
         segments = UG_SPOOL_SEGMENT_COUNT;
     size_t bytes = (size_t)segments * UG_SPOOL_SEGMENT_BYTES;
-    if (!bytes || madvise(spool.data, bytes, MADV_POPULATE_WRITE) == 0)
+    size_t before = (uintptr_t)spool.data % (size_t)sysconf(_SC_PAGESIZE); // with pages of 64 KiB the table shares their first
+    if (!bytes || madvise(spool.data - before, before + bytes, MADV_POPULATE_WRITE) == 0)
         return;
     for (size_t at = 0; at < bytes; at += PAGE_BYTES) // before Linux 5.14; a writer may be there
         __atomic_fetch_or(spool.data + at, 0, __ATOMIC_RELAXED);

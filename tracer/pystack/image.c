@@ -10,13 +10,13 @@
 #include <unistd.h>
 
 #include "tracer/pystack/layout.h"
+#include "tracer/pystack/machine.h"
 
 #define SECTIONS_MAX 1024
 #define SEGMENTS_MAX 128
 #define NAMES_MAX (64ull << 20) // bytes of a string table; a debug build of CPython has 1 MiB
 #define SYMBOLS_MAX (4u << 20)
 #define FILE_MAX (256ull << 20) // of what is searched for the version
-#define PAGE_MASK 4095ull
 
 // 0: all of it was read.
 static int read_at(int fd, void *buf, size_t len, uint64_t offset)
@@ -42,9 +42,9 @@ static int read_header(int fd, Elf64_Ehdr *ret)
     if (code < 0)
         return code;
     if (memcmp(ret->e_ident, ELFMAG, SELFMAG) || ret->e_ident[EI_CLASS] != ELFCLASS64 ||
-        ret->e_ident[EI_DATA] != ELFDATA2LSB || ret->e_machine != EM_X86_64)
+        ret->e_ident[EI_DATA] != ELFDATA2LSB)
         return -ENOEXEC;
-    return 0;
+    return ret->e_machine == MACHINE_ELF ? 0 : -ENOTSUP;
 }
 
 // The section headers: *ret is the caller's to free.
@@ -195,9 +195,10 @@ int image_bias(int fd, uint64_t start, uint64_t offset, uint64_t *ret, struct er
     if (code < 0)
         return error_set(err, code, "failed to read the segments of an ELF file: %s",
                          strerror(-code));
+    uint64_t in_page = (uint64_t)sysconf(_SC_PAGESIZE) - 1; // the kernel maps whole pages, of 4 to 64 KiB
     for (size_t i = 0; i < header.e_phnum; i++)
-        if (segments[i].p_type == PT_LOAD && (segments[i].p_offset & ~PAGE_MASK) == offset) {
-            *ret = start - (segments[i].p_vaddr & ~PAGE_MASK);
+        if (segments[i].p_type == PT_LOAD && (segments[i].p_offset & ~in_page) == offset) {
+            *ret = start - (segments[i].p_vaddr & ~in_page);
             return 0;
         }
     return error_set(err, -ENOEXEC, "no segment of the ELF file is mapped at offset %#llx",

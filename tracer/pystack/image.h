@@ -17,8 +17,8 @@ struct image_symbol {
     uint64_t value;   // as in the file; 0: not defined there
 };
 
-// Fill the wanted symbols that the file defines, from .dynsym and then .symtab. -ENOEXEC: not an
-// ELF file of x86-64, or damaged; -EIO: could not be read.
+// Fill the wanted symbols that the file defines, from .dynsym and then .symtab. -ENOEXEC: not a
+// 64-bit ELF file, or damaged; -ENOTSUP: of another machine than this; -EIO: could not be read.
 int image_symbols(int fd, struct image_symbol *wanted, size_t count, struct error *err);
 
 // Address of a section in the file's own terms; -ENOENT: no such section.

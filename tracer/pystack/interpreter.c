@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/proc.h"
 #include "common/target_file.h"
 #include "tracer/pystack/image.h"
 #include "tracer/pystack/layout.h"
@@ -54,19 +55,14 @@ static int proc_error(int number, pid_t tgid, const char *what, struct error *er
                      strerror(number));
 }
 
-// One line of maps. A file's first line is taken: its mappings stand in the order of their
-// addresses.
-static void take_mapping(const char *line, const char *exe, struct candidate *found, size_t *count)
+// A file's first mapping is taken: they stand in the order of their addresses.
+static void take_mapping(const struct proc_mapping *mapping, const char *exe, struct candidate *found, size_t *count)
 {
-    unsigned long long start, end, offset;
-    int used = 0;
-    if (*count == CANDIDATES_MAX ||
-        sscanf(line, "%llx-%llx %*s %llx %*s %*s %n", &start, &end, &offset, &used) < 3 ||
-        used == 0)
+    if (*count == CANDIDATES_MAX)
         return;
-    const char *path = line + used, *name = base_name(path);
-    size_t len = strcspn(path, "\n");
-    bool is_executable = strlen(exe) == len && !strncmp(path, exe, len);
+    const char *path = mapping->path, *name = base_name(path);
+    size_t len = strlen(path);
+    bool is_executable = !strcmp(path, exe);
     // A python that was started by naming the loader is a mapped file like a library.
     bool is_library = ((!strncmp(name, "libpython", 9) || !strncmp(name, "libpypy", 7)) &&
                        strstr(name, ".so")) ||
@@ -74,11 +70,13 @@ static void take_mapping(const char *line, const char *exe, struct candidate *fo
     if (len == 0 || len >= sizeof(found->path) || (!is_executable && !is_library))
         return;
     for (size_t i = 0; i < *count; i++)
-        if (strlen(found[i].path) == len && !strncmp(found[i].path, path, len))
+        if (!strcmp(found[i].path, path))
             return;
     struct candidate *candidate = &found[(*count)++];
-    *candidate = (struct candidate){
-        .start = start, .end = end, .offset = offset, .is_executable = is_executable};
+    *candidate = (struct candidate){.start = mapping->begin,
+                                    .end = mapping->end,
+                                    .offset = mapping->offset,
+                                    .is_executable = is_executable};
     memcpy(candidate->path, path, len);
 }
 
@@ -93,17 +91,16 @@ static int find_candidates(pid_t tgid, struct candidate *found, size_t *count, s
     if (len < 0)
         return proc_error(errno, tgid, "the executable", err);
     exe[len] = '\0';
-    snprintf(path, sizeof(path), "/proc/%d/maps", (int)tgid);
-    FILE *maps = fopen(path, "re");
-    if (!maps)
-        return proc_error(errno, tgid, "the mappings", err);
-    char *line = NULL;
-    size_t capacity = 0;
+    struct proc_maps maps;
+    struct proc_mapping mapping;
+    snprintf(path, sizeof(path), "/proc/%d", (int)tgid);
+    int code = proc_maps_open(path, &maps);
+    if (code)
+        return proc_error(-code, tgid, "the mappings", err);
     *count = 0;
-    while (getline(&line, &capacity, maps) > 0)
-        take_mapping(line, exe, found, count);
-    free(line);
-    fclose(maps);
+    while (proc_maps_next(&maps, &mapping))
+        take_mapping(&mapping, exe, found, count);
+    proc_maps_close(&maps);
     return 0;
 }
 
@@ -162,6 +159,9 @@ static int examine(int fd, struct memory *memory, const struct candidate *candid
     int code = image_symbols(fd, symbols, COUNT, err);
     if (code == 0)
         code = image_bias(fd, candidate->start, candidate->offset, &bias, err);
+    if (code == -ENOTSUP && minor >= 0)
+        return error_set(err, -ENOTSUP, "'%s' is a Python of another machine than this one (an emulated program), or this one is "
+                         "neither x86-64 nor arm64", candidate->path);
     if (code < 0)
         return code == -ENOMEM || code == -EIO ? code : -ENOENT;
     if (symbols[RUNTIME].value == 0)

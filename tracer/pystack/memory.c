@@ -7,9 +7,10 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#define ADDRESS_MIN 65536ull     // below it nothing is ever mapped (vm.mmap_min_addr)
-#define ADDRESS_MAX (1ull << 56) // user space of x86-64 with five levels of page tables
-#define BATCH_MAX 256            // spans of one system call (the kernel takes 1024)
+#define ADDRESS_MIN 65536ull // below it nothing is ever mapped (vm.mmap_min_addr)
+// User space of x86-64 with five levels of page tables; arm64's has 52 bits at most.
+#define ADDRESS_MAX (1ull << 56)
+#define BATCH_MAX 256 // spans of one system call (the kernel takes 1024)
 
 int memory_init(struct memory *memory, memory_fn fn, void *ctx)
 {

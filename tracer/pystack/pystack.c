@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/proc.h"
 #include "tracer/pystack/interpreter.h"
 #include "tracer/pystack/target.h"
 
@@ -29,44 +30,16 @@ struct pystack {
     struct pystack_stats stats;
 };
 
-// The last number of the NSpid line of a status file: the tid in its own namespace. *ret_nested:
-// that namespace is below ours. 0 or -ESRCH.
-static int status_tid(const char *path, uint32_t *ret, bool *ret_nested)
-{
-    char text[4096];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -ESRCH;
-    ssize_t got = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (got <= 0)
-        return -ESRCH;
-    text[got] = '\0';
-    const char *line = strstr(text, "\nNSpid:");
-    unsigned numbers = 0, value = 0, last = 0;
-    int used = 0;
-    if (!line)
-        return -ESRCH;
-    for (line += strlen("\nNSpid:"); sscanf(line, "%*[ \t]%u%n", &value, &used) == 1;
-         line += used) {
-        numbers++;
-        last = value;
-    }
-    *ret = last;
-    *ret_nested = numbers > 1;
-    return numbers ? 0 : -ESRCH;
-}
-
 // The tid that thread `tid` (as we count) has in its own namespace.
 static int own_tid(const struct pystack *ps, pid_t tid, uint32_t *ret)
 {
-    char path[64];
-    bool is_nested;
+    char dir[64];
     *ret = (uint32_t)tid;
     if (!ps->is_nested)
         return 0;
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)ps->tgid, (int)tid);
-    return status_tid(path, ret, &is_nested) < 0 ? -ENOENT : 0;
+    snprintf(dir, sizeof(dir), "/proc/%d/task/%d", (int)ps->tgid, (int)tid);
+    *ret = (uint32_t)proc_inner_pid(dir);
+    return *ret ? 0 : -ENOENT;
 }
 
 static int search_tasks(const struct pystack *ps, uint32_t own, pid_t *ret)
@@ -135,7 +108,7 @@ static int fail(const struct pystack *ps, int code, struct error *err)
 static int open_files(struct pystack *ps, struct error *err)
 {
     char path[64];
-    uint32_t own;
+    pid_t outer, own;
     snprintf(path, sizeof(path), "/proc/%d/mem", (int)ps->tgid);
     ps->mem_fd = open(path, O_RDONLY | O_CLOEXEC);
     if (ps->mem_fd < 0 && (errno == EACCES || errno == EPERM))
@@ -145,8 +118,10 @@ static int open_files(struct pystack *ps, struct error *err)
                          (int)ps->tgid);
     if (ps->mem_fd < 0)
         return error_set(err, -ESRCH, "there is no process %d: %s", (int)ps->tgid, strerror(errno));
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)ps->tgid);
-    if (status_tid(path, &own, &ps->is_nested) < 0)
+    snprintf(path, sizeof(path), "/proc/%d", (int)ps->tgid);
+    int depth = proc_pids(path, &outer, &own);
+    ps->is_nested = depth > 1;
+    if (!depth)
         return error_set(err, -ESRCH, "process %d is gone", (int)ps->tgid);
     return 0;
 }

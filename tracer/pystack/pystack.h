@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Python frames of a thread of another process, read from outside with process_vm_readv: the
-// target is never stopped, signalled or written to. CPython 3.8 to 3.14 with a GIL, x86-64
-// Linux; 3.13 and later by the offsets that the interpreter itself publishes (_Py_DebugOffsets),
+// target is never stopped, signalled or written to. CPython 3.8 to 3.14 with a GIL, Linux on
+// x86-64 and arm64; 3.13 and later by the offsets that the interpreter itself publishes (_Py_DebugOffsets),
 // older ones by layout_table.c, generated from the interpreters' own headers.
 //
 // The frames of a thread that sleeps cannot change, so its walk is exact. Those of a running thread

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Where a thread's control block (pthread_self) holds its tid: glibc on x86-64 since 2.4, and musl.
-// At musl's place glibc has 4 random bytes of its pointer guard.
-static const unsigned pthread_tid_at[] = {720, 48};
+#include "tracer/pystack/machine.h"
+
+static const unsigned pthread_tid_at[] = {MACHINE_TID_GLIBC, MACHINE_TID_MUSL};
 
 static uint64_t u64_at(const uint8_t *bytes, int offset)
 {

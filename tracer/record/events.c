@@ -21,7 +21,7 @@ static void event_prio(struct row *row, uint32_t thread, uint32_t prio)
 static uint32_t event_gap_owner(struct recorder *recorder, const struct task_thread *thread, const struct ug_gap *gap,
                                 uint32_t *flags)
 {
-    int64_t at_ns = (int64_t)gap->in_ns;
+    int64_t at_ns = (int64_t)(gap->flags & UG_GAP_OWNER_FUTEX ? gap->in_ns : gap->out_ns);
     uint32_t owner = tasks_thread_id(recorder->tasks, &gap->owner, at_ns, false);
     const struct task_look *look = &thread->look;
     if (owner || !look->owner || !(gap->flags & (UG_GAP_NO_OUT | UG_GAP_UNFINISHED)))
@@ -43,12 +43,13 @@ static void event_gap_look_up(struct recorder *recorder, struct task_thread *thr
     int64_t at_ns = (int64_t)gap->in_ns;
     rows->flags = gap->flags;
     rows->kernel = stacks_kernel(recorder->stacks, addresses, gap->kernel_count);
-    rows->user = stacks_user(recorder->stacks, thread->process, addresses + gap->kernel_count, gap->user_count);
+    rows->user = stacks_user(recorder->stacks, thread->process, gap->out_ns, addresses + gap->kernel_count,
+                             gap->user_count);
     rows->waker_stack = stacks_kernel(recorder->stacks, addresses + gap->kernel_count + gap->user_count,
                                       gap->waker_count);
     // Nobody by name: an interrupt found the CPU idle, or it was us.
-    rows->waker = tasks_thread_id(recorder->tasks, &gap->waker, at_ns, gap->flags & EVENT_IRQ_FLAGS);
-    rows->next = tasks_thread_id(recorder->tasks, &gap->next, at_ns, gap->flags & UG_GAP_IDLE_CPU);
+    rows->waker = tasks_thread_id(recorder->tasks, &gap->waker, (int64_t)gap->waking_ns, gap->flags & EVENT_IRQ_FLAGS);
+    rows->next = tasks_thread_id(recorder->tasks, &gap->next, (int64_t)gap->out_ns, gap->flags & UG_GAP_IDLE_CPU);
     rows->before = tasks_thread_id(recorder->tasks, &gap->before, at_ns, false);
     rows->owner = event_gap_owner(recorder, thread, gap, &rows->flags);
     rows->lock = gap->lock ? gap->lock : gap->syscall_nr == SYS_futex ? gap->syscall_args[0] : 0;
@@ -133,11 +134,10 @@ static void event_sample(struct recorder *recorder, const struct ug_sample *samp
     uint32_t python = 0, user = 0;
     // Of a mere neighbour it matters that it ran; its symbols would cost more than the rest of the recording.
     if (sample->why & (UG_SAMPLE_TARGET | UG_SAMPLE_OWNER))
-        user = stacks_user(recorder->stacks, thread->process, addresses + sample->kernel_count, sample->user_count);
+        user = stacks_user(recorder->stacks, thread->process, sample->at_ns, addresses + sample->kernel_count,
+                           sample->user_count);
     if (target)
         tasks_make_target(recorder->tasks, thread->process);
-    else
-        tasks_rename_stranger(thread, &sample->task);
     if (target && recorder->python)
         python = python_for_sample(recorder->python, thread, (int64_t)sample->at_ns, &late);
     struct row row = writer_row(recorder->writer, WRITER_SAMPLE);
@@ -166,7 +166,7 @@ static void event_lock(struct recorder *recorder, const struct ug_lock *lock)
     row_int(&row, (int64_t)lock->lock);
     row_int(&row, lock->lock_kind);
     row_int(&row, (int64_t)lock->lock_flags | (int64_t)lock->owner_flags << 32);
-    row_id(&row, tasks_thread_id(recorder->tasks, &lock->owner, at_ns, false));
+    row_id(&row, tasks_thread_id(recorder->tasks, &lock->owner, (int64_t)lock->begin_ns, false));
     row_id(&row, stacks_kernel(recorder->stacks, addresses, lock->kernel_count));
     row_id(&row, stacks_kernel(recorder->stacks, addresses + lock->kernel_count, lock->owner_count));
     writer_put(recorder->writer, &row);
@@ -229,6 +229,12 @@ static void event_state(struct recorder *recorder, const struct ug_state *state)
     }
     if (recorder->python)
         python_state(recorder->python, thread, state);
+}
+
+void recorder_on_mapping(void *context, const struct mapping_event *event)
+{
+    struct recorder *recorder = context;
+    symbols_mapping(recorder->symbols, event);
 }
 
 void recorder_on_event(void *context, const struct ug_head *event)

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/budget.h"
 #include "common/strings.h"
 #include "tracer/record/task_proc.h"
 
@@ -23,6 +24,8 @@ enum {
     FILES_OWNERS = 64,             // sockets whose process is known, by hash
     FILES_OWNERS_NS = 1000000000,  // every process's descriptors are read at most this often: some 5 ms for 200 processes
     FILES_ADDRESS_MAX = 48,
+    FILES_SHARE_DIVISOR = 100, // 1 %; a server with 3,000 connections would take 60 % of a core
+    FILES_BURST_NS = 100000000,
 };
 
 struct files_owner {
@@ -51,11 +54,14 @@ struct files {
     int64_t tables_ns;
     struct files_owner owners[FILES_OWNERS];
     int64_t owners_ns; // of the last search
+    struct budget budget; // of connections
 };
 
 struct files *files_new(void)
 {
-    return xcalloc(1, sizeof(struct files));
+    struct files *files = xcalloc(1, sizeof *files);
+    files->budget = (struct budget){.divisor = FILES_SHARE_DIVISOR, .burst_ns = FILES_BURST_NS};
+    return files;
 }
 
 void files_free(struct files *files)
@@ -124,21 +130,27 @@ static bool files_address(const char *hex, char *out, size_t size)
     return true;
 }
 
-// The next line of a table; NULL: there is none.
-static const char *files_next(const char *table, struct files_connection *ret_connection)
+static bool files_parse(const char *line, struct files_connection *ret)
 {
-    for (const char *line = table ? strchr(table, '\n') : NULL; line && line[1]; line = strchr(line + 1, '\n'))
-        if (sscanf(line + 1, " %*s %47s %47s %*s %*s %*s %*s %*s %*s %" SCNu64, ret_connection->local,
-                   ret_connection->remote, &ret_connection->inode) == 3)
-            return line + 1;
-    return NULL;
+    return sscanf(line, " %*s %47s %47s %*s %*s %*s %*s %*s %*s %" SCNu64, ret->local, ret->remote, &ret->inode) == 3;
 }
 
+// The line that holds what stands at `at`.
+static const char *files_line(const char *table, const char *at)
+{
+    while (at > table && at[-1] != '\n')
+        at--;
+    return at;
+}
+
+// The text is searched, not parsed: a line costs 1 us to parse, and there are thousands.
 static bool files_connection(const struct files *files, uint64_t inode, struct files_connection *ret_connection)
 {
+    char text[24];
+    snprintf(text, sizeof text, " %" PRIu64 " ", inode);
     for (int i = 0; i < 2; i++)
-        for (const char *at = files->tables[i]; (at = files_next(at, ret_connection));)
-            if (ret_connection->inode == inode)
+        for (const char *at = files->tables[i]; at && (at = strstr(at, text)); at++)
+            if (files_parse(files_line(files->tables[i], at), ret_connection) && ret_connection->inode == inode)
                 return true;
     return false;
 }
@@ -191,30 +203,45 @@ static uint32_t files_owner(struct files *files, uint64_t inode, int64_t now_ns)
 static uint32_t files_find_peer(struct files *files, const struct files_connection *own, int64_t now_ns)
 {
     struct files_connection other;
-    for (int i = 0; i < 2; i++)
-        for (const char *at = files->tables[i]; (at = files_next(at, &other));)
-            if (!strcmp(other.local, own->remote) && !strcmp(other.remote, own->local) && other.inode)
-                return files_owner(files, other.inode, now_ns);
+    char text[2 * FILES_ADDRESS_MAX + 4];
+    snprintf(text, sizeof text, " %s %s ", own->remote, own->local);
+    for (int i = 0; i < 2; i++) {
+        const char *at = files->tables[i] ? strstr(files->tables[i], text) : NULL;
+        if (at && files_parse(files_line(files->tables[i], at), &other) && other.inode)
+            return files_owner(files, other.inode, now_ns);
+    }
     return 0;
+}
+
+// "10.0.0.1:443", the other end of a socket. False: nobody knows, or it was asked for too often.
+static bool files_remote(struct files *files, uint32_t tgid, uint64_t inode, int64_t now_ns, char *address, size_t size,
+                         uint32_t *ret_peer)
+{
+    struct files_connection connection;
+    if (!budget_affords(&files->budget))
+        return false;
+    budget_begin(&files->budget);
+    files_read_tables(files, tgid, now_ns);
+    bool found = files_connection(files, inode, &connection) && files_address(connection.remote, address, size);
+    if (found)
+        *ret_peer = files_find_peer(files, &connection, now_ns);
+    budget_end(&files->budget);
+    return found;
 }
 
 static char *files_describe(struct files *files, uint32_t tgid, uint64_t fd, int64_t now_ns, uint32_t *ret_peer)
 {
     char path[64], target[1024], address[80];
     uint64_t inode = 0;
-    struct files_connection connection;
     snprintf(path, sizeof path, "/proc/%u/fd/%" PRIu64, tgid, fd);
     ssize_t len = readlink(path, target, sizeof target - 1);
     if (len <= 0)
         return NULL;
     target[len] = 0;
     string_make_utf8(target, (size_t)len);
-    if (sscanf(target, "socket:[%" SCNu64 "]", &inode) != 1)
+    if (sscanf(target, "socket:[%" SCNu64 "]", &inode) != 1 ||
+        !files_remote(files, tgid, inode, now_ns, address, sizeof address, ret_peer))
         return xstrdup(target);
-    files_read_tables(files, tgid, now_ns);
-    if (!files_connection(files, inode, &connection) || !files_address(connection.remote, address, sizeof address))
-        return xstrdup(target);
-    *ret_peer = files_find_peer(files, &connection, now_ns);
     return xasprintf("%s %s", target, address);
 }
 

@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/proc.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "tracer/record/task_proc.h"
 
 enum {
@@ -18,10 +20,11 @@ enum {
     GPU_SIDE_YOUNG_NS = 2000000000,   // who has just come may be gone soon, and its spool with it:
     GPU_SIDE_YOUNG_SEARCH_NS = 10000000, // in every round
     GPU_SIDE_EXEC_NS = 1000000000,    // one that is attached may call exec and come with another spool
-    GPU_SIDE_SHARE = 20,              // looking takes at most one part of so many
+    GPU_SIDE_SHARE = 200,             // looking takes at most one part of so many
     GPU_SIDE_PROCESSES_MAX = 1024,    // followed at one time
     GPU_SIDE_TASKS_MAX = 65536,       // threads translated of one process
     GPU_SIDE_STOP_MS = 2000,
+    GPU_SIDE_ASK_NS = 200000000, // at the end, why processes have no GPU side
     GPU_SIDE_MAPS_MAX = 8 << 20,
 };
 
@@ -67,27 +70,6 @@ static struct gpu_side_process *gpu_side_find(struct gpu_side *side, pid_t pid)
 
 // --- who is who -----------------------------------------------------------------------------------
 
-// Numbers of a task from the "NSpid:" of its status: ours first, its own last. False: it is gone.
-static bool gpu_side_numbers(const char *path, uint32_t *ret_host, uint32_t *ret_own)
-{
-    char *text = string_read_file(path, 8192, NULL);
-    char *at = text ? strstr(text, "\nNSpid:") : NULL;
-    if (at) {
-        at += strlen("\nNSpid:");
-        at[strcspn(at, "\n")] = 0;
-        *ret_host = *ret_own = (uint32_t)strtoul(at, &at, 10);
-        for (char *end; *at; at = end) {
-            uint32_t number = (uint32_t)strtoul(at, &end, 10);
-            if (end == at)
-                break;
-            *ret_own = number;
-        }
-    }
-    bool found = at != NULL;
-    free(text);
-    return found;
-}
-
 static void gpu_side_read_tids(struct gpu_side_process *process)
 {
     char path[300];
@@ -96,13 +78,10 @@ static void gpu_side_read_tids(struct gpu_side_process *process)
     struct dirent *entry;
     process->tid_count = 0;
     while (dir && (entry = readdir(dir)) && process->tid_count < GPU_SIDE_TASKS_MAX) {
-        struct gpu_side_tid tid;
-        snprintf(path, sizeof path, "/proc/%d/task/%s/status", (int)process->pid, entry->d_name);
-        if (entry->d_name[0] == '.' || !gpu_side_numbers(path, &tid.host, &tid.own))
-            continue;
-        if ((process->tid_count & (process->tid_count + 1)) == 0) // a power of two less one: full
-            process->tids = xrealloc(process->tids, (process->tid_count + 1) * 2 * sizeof *process->tids);
-        process->tids[process->tid_count++] = tid;
+        pid_t host, own;
+        snprintf(path, sizeof path, "/proc/%d/task/%s", (int)process->pid, entry->d_name);
+        if (entry->d_name[0] != '.' && proc_pids(path, &host, &own))
+            vector_push(process->tids, process->tid_count, (struct gpu_side_tid){.host = (uint32_t)host, .own = (uint32_t)own});
     }
     if (dir)
         closedir(dir);
@@ -211,9 +190,9 @@ static void gpu_side_try(struct gpu_side *side, struct gpu_side_process *process
                                                                                               : GPU_SIDE_SEARCH_NS);
     int rc = gpu_recorder_attach(side->gpu, process->pid, &err);
     if (rc == 0 && !process->attached) {
-        uint32_t host, own;
-        snprintf(path, sizeof path, "/proc/%d/status", (int)process->pid);
-        process->own_namespace = gpu_side_numbers(path, &host, &own) && host != own;
+        pid_t host, own;
+        snprintf(path, sizeof path, "/proc/%d", (int)process->pid);
+        process->own_namespace = proc_pids(path, &host, &own) && host != own;
         if (process->own_namespace)
             gpu_side_read_tids(process);
         process->attached = side->any = true;
@@ -240,7 +219,7 @@ static void gpu_side_each(void *context, struct task_process *task)
         side->crowded |= side->count == GPU_SIDE_PROCESSES_MAX;
         if (side->count == GPU_SIDE_PROCESSES_MAX)
             return;
-        side->processes = xrealloc(side->processes, (side->count + 1) * sizeof *side->processes);
+        side->processes = vector_room(side->processes, side->count, sizeof *side->processes);
         process = &side->processes[side->count++];
         *process = (struct gpu_side_process){.pid = (pid_t)task->tgid,
                                              .start_ns = task->start_ns,
@@ -292,7 +271,7 @@ bool gpu_side_search(struct gpu_side *side, int64_t now_ns)
         side->processes[i].seen = false;
     tasks_each_target(side->tasks, gpu_side_each, side);
     gpu_side_sweep(side);
-    // Somebody may come. Hundreds of workers with hundreds of files each take longer than a round: 5 % of a core.
+    // Somebody may come. Hundreds of workers with hundreds of files each take longer than a round: 0.5 % of a core.
     int64_t cost_ns = clock_monotonic_ns() - now_ns, pause_ns = GPU_SIDE_SHARE * cost_ns;
     int64_t wait_ns = side->young ? GPU_SIDE_YOUNG_SEARCH_NS : GPU_SIDE_SEARCH_NS / 4;
     side->search_next_ns = now_ns + (pause_ns > wait_ns ? pause_ns : wait_ns);
@@ -306,7 +285,8 @@ int gpu_side_poll(struct gpu_side *side, int64_t now_ns, struct error *err)
 
 int gpu_side_stop(struct gpu_side *side, struct error *err)
 {
-    for (size_t i = 0; i < side->count; i++) {
+    int64_t end_ns = clock_monotonic_ns() + GPU_SIDE_ASK_NS; // a process with 20,000 mappings takes 20 ms
+    for (size_t i = 0; i < side->count && clock_monotonic_ns() < end_ns; i++) {
         struct gpu_side_process *process = &side->processes[i];
         if (process->attached || process->given_up || !gpu_side_is_unprepared(process->pid))
             continue;

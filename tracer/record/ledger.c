@@ -7,7 +7,7 @@
 #include "common/strings.h"
 #include "tracer/record/recorder.h"
 
-static void ledger_capture(struct recorder *recorder, const int64_t *launch_id)
+static int ledger_capture(struct recorder *recorder, const int64_t *launch_id, struct error *err)
 {
     const enum writer_table none = WRITER_TABLE_COUNT; // such records make no row each
     const struct {
@@ -23,7 +23,8 @@ static void ledger_capture(struct recorder *recorder, const int64_t *launch_id)
         [UG_COUNTER_STATE] = {"bpf.state", false, none}};
     struct ug_counts counts[UG_COUNTER_COUNT];
     capture_counts(recorder->capture, counts);
-    for (int i = 0; i < UG_COUNTER_COUNT; i++) {
+    int rc = 0;
+    for (int i = 0; i < UG_COUNTER_COUNT && rc == 0; i++) {
         // Kept by the kernel, but not in the store: the evidence is what can be read.
         uint64_t lost = rows[i].table == none ? 0 : writer_lost(recorder->writer, rows[i].table);
         lost = lost < counts[i].kept ? lost : counts[i].kept;
@@ -33,42 +34,80 @@ static void ledger_capture(struct recorder *recorder, const int64_t *launch_id)
             strbuf_add(&text, "%" PRIu64 " with a stack cut short", (uint64_t)counts[i].truncated);
         if (lost)
             strbuf_add(&text, "%s%" PRIu64 " could not be written to the store", text.len ? ", " : "", lost);
-        store_ledger(recorder->store, launch_id, rows[i].producer, "records", (int64_t)counts[i].seen,
-                     (int64_t)(counts[i].kept - lost), (int64_t)dropped, rows[i].breach && dropped, text.text);
+        rc = store_ledger(recorder->store, launch_id, rows[i].producer, "records", (int64_t)counts[i].seen,
+                          (int64_t)(counts[i].kept - lost), (int64_t)dropped, rows[i].breach && dropped, text.text,
+                          err);
         strbuf_free(&text);
     }
+    return rc;
 }
 
-void recorder_ledger(struct recorder *recorder)
+// Lost ones cost no row: /proc was read instead, which may have named some addresses wrong.
+static int ledger_mappings(struct recorder *recorder, const int64_t *launch_id, const struct symbols_stats *symbols, struct error *err)
 {
-    const int64_t *launch_id = recorder->launch_id ? &recorder->launch_id : NULL;
-    if (recorder->capture)
-        ledger_capture(recorder, launch_id);
-    if (recorder->retention)
-        retention_end(recorder->retention, launch_id);
-    int64_t lost = (int64_t)writer_lost_all(recorder->writer), seen = (int64_t)stacks_seen(recorder->stacks);
-    int64_t dropped = (int64_t)stacks_dropped(recorder->stacks);
+    uint64_t seen, lost;
+    if (!capture_mappings(recorder->capture, &seen, &lost))
+        return 0;
+    struct strbuf text = {0};
     if (lost)
-        store_ledger(recorder->store, launch_id, "recorder", "rows", -1, -1, lost, 1, "the store could not be written");
-    store_ledger(recorder->store, launch_id, "recorder", "stacks", seen, seen - dropped, dropped, 0, NULL);
-    if (tasks_dropped(recorder->tasks))
-        store_ledger(recorder->store, launch_id, "recorder", "tasks", -1, -1, (int64_t)tasks_dropped(recorder->tasks),
-                     1, "more processes or threads at one time than can be remembered");
-    // What was not named or walked is no lost event: dropped stays 0, and the detail tells.
+        strbuf_add(&text, "the lost ones may be of any process; /proc/PID/maps was read instead, %" PRIu64 " times",
+                   symbols->maps_reads);
+    if (symbols->mappings_skipped)
+        strbuf_add(&text, "%s%" PRIu64 " of targets left out, for what they cost", text.len ? "; " : "",
+                   symbols->mappings_skipped);
+    int rc = store_ledger(recorder->store, launch_id, "symbols", "mappings", (int64_t)seen, (int64_t)(seen - lost), (int64_t)lost, 0,
+                          text.text, err);
+    strbuf_free(&text);
+    return rc;
+}
+
+// What was not named or walked is no lost event: dropped stays 0, and the detail tells.
+static int ledger_symbols(struct recorder *recorder, const int64_t *launch_id, struct error *err)
+{
     struct symbols_stats symbols;
     symbols_stats(recorder->symbols, &symbols);
+    int rc = recorder->capture ? ledger_mappings(recorder, launch_id, &symbols, err) : 0;
+    if (rc)
+        return rc;
     char *detail = xasprintf("%" PRIu64 " without a name", symbols.unknown);
-    store_ledger(recorder->store, launch_id, "symbols", "addresses", (int64_t)symbols.lookups,
-                 (int64_t)(symbols.lookups - symbols.unknown), 0, 0, detail);
+    rc = store_ledger(recorder->store, launch_id, "symbols", "addresses", (int64_t)symbols.lookups,
+                          (int64_t)(symbols.lookups - symbols.unknown), 0, 0, detail, err);
     free(detail);
+    return rc;
+}
+
+static int ledger_python(struct recorder *recorder, const int64_t *launch_id, struct error *err)
+{
     if (!recorder->python || !python_found(recorder->python))
-        return;
+        return 0;
     struct python_counts python;
     python_counts(recorder->python, &python);
-    detail = xasprintf("%" PRIu64 " failed, %" PRIu64 " too late, or left out: the cost, or the mmap_lock was taken; %" PRIu64
-                       " looks, %" PRIu64 " left out",
-                       python.failed, python.skipped, python.looks, python.looks_skipped);
-    store_ledger(recorder->store, launch_id, "pystack", "walks", (int64_t)python.wanted, (int64_t)python.walked,
-                 0, 0, detail);
+    char *detail = xasprintf("%" PRIu64 " failed, %" PRIu64 " too late, or left out: the cost, or the mmap_lock was taken; %" PRIu64
+                             " looks, %" PRIu64 " left out",
+                             python.failed, python.skipped, python.looks, python.looks_skipped);
+    int rc = store_ledger(recorder->store, launch_id, "pystack", "walks", (int64_t)python.wanted,
+                          (int64_t)python.walked, 0, 0, detail, err);
     free(detail);
+    return rc;
+}
+
+int recorder_ledger(struct recorder *recorder, struct error *err)
+{
+    const int64_t *launch_id = recorder->launch_id ? &recorder->launch_id : NULL;
+    struct store *store = recorder->store;
+    int rc = recorder->capture ? ledger_capture(recorder, launch_id, err) : 0;
+    if (rc == 0 && recorder->retention)
+        rc = retention_end(recorder->retention, launch_id, err);
+    int64_t lost = (int64_t)writer_lost_all(recorder->writer), seen = (int64_t)stacks_seen(recorder->stacks);
+    int64_t dropped = (int64_t)stacks_dropped(recorder->stacks);
+    if (rc == 0 && lost)
+        rc = store_ledger(store, launch_id, "recorder", "rows", -1, -1, lost, 1, "the store could not be written", err);
+    if (rc == 0)
+        rc = store_ledger(store, launch_id, "recorder", "stacks", seen, seen - dropped, dropped, 0, NULL, err);
+    if (rc == 0 && tasks_dropped(recorder->tasks))
+        rc = store_ledger(store, launch_id, "recorder", "tasks", -1, -1, (int64_t)tasks_dropped(recorder->tasks), 1,
+                          "more processes or threads at one time than can be remembered", err);
+    if (rc == 0)
+        rc = ledger_symbols(recorder, launch_id, err);
+    return rc ? rc : ledger_python(recorder, launch_id, err);
 }

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 
+#include "common/budget.h"
 #include "common/clock.h"
 #include "common/strings.h"
 #include "tracer/pystack/pystack.h"
@@ -18,7 +18,7 @@ enum {
     PYTHON_SHARE_DIVISOR = 64,      // of one core: 1.6 %; the rest of the recorder takes 0.6 %
     PYTHON_PROMPT_DIVISOR = 5,      // 20 %: a walk takes up to 100 us, and 1,000 samples a second want one
     PYTHON_QUIET_NS_MAX = 20000000, // between looks when the last ones found every thread as it was
-    PYTHON_CREDIT_MAX_NS = 20000000, // what may be saved up for a burst: a second's share
+    PYTHON_BURST_NS = 20000000,     // a second's share
     PYTHON_WALKS_MAX = 256,         // of one look
     PYTHON_HOLDERS_MAX = 128,       // looks whose GIL holder is remembered: 0.6 s
     PYTHON_SAMPLE_OLD_NS = 8000000, // a sample read later than this is no guide to what the thread does now
@@ -27,6 +27,8 @@ enum {
     PYTHON_SAMPLE_LATE_NS = 1000000,
     PYTHON_RETRY_NS = 100000000,    // first repetition of the search; doubled each time, to 3 s
     PYTHON_TRIES_MAX = 12,
+    PYTHON_OPEN_DIVISOR = 200, // 0.5 %: a target may call exec all the time, and have 20,000 mappings to be looked through
+    PYTHON_OPEN_BURST_NS = 300000000,
 };
 
 static const char python_leaf_gil[] = "[gil]";
@@ -57,9 +59,9 @@ struct python_reader {
     struct stacks *stacks;
     int64_t threshold_ns;
     int64_t interval_ns; // between looks
-    int64_t share_divisor;
     bool moved;          // a thread ran since the last look
-    int64_t credit_ns, credited_ns, next_look_ns, look_begin_ns, look_cost_ns;
+    struct budget opening, walking;
+    int64_t next_look_ns, look_begin_ns;
     struct python *pythons[PYTHON_TARGETS_MAX];
     uint32_t count;
     struct python_walk walks[PYTHON_WALKS_MAX];
@@ -77,9 +79,9 @@ struct python_reader *python_new(struct tasks *tasks, struct stacks *stacks, int
     reader->stacks = stacks;
     reader->threshold_ns = threshold_ns;
     reader->interval_ns = PYTHON_LOOK_NS;
-    reader->share_divisor = prompt ? PYTHON_PROMPT_DIVISOR : PYTHON_SHARE_DIVISOR;
-    reader->credit_ns = PYTHON_CREDIT_MAX_NS;
-    reader->credited_ns = clock_monotonic_ns();
+    reader->opening = (struct budget){.divisor = PYTHON_OPEN_DIVISOR, .burst_ns = PYTHON_OPEN_BURST_NS};
+    reader->walking = (struct budget){.divisor = prompt ? PYTHON_PROMPT_DIVISOR : PYTHON_SHARE_DIVISOR,
+                                      .burst_ns = PYTHON_BURST_NS};
     return reader;
 }
 
@@ -109,39 +111,20 @@ void python_process_gone(void *context, struct task_process *process)
         python_close(context, process->python);
 }
 
-// --- what it may cost -----------------------------------------------------------------------------
-
-static bool python_may_pay(struct python_reader *reader, int64_t now_ns)
-{
-    int64_t earned_ns = (now_ns - reader->credited_ns) / reader->share_divisor;
-    if (earned_ns > 0) {
-        reader->credited_ns = now_ns;
-        reader->credit_ns += earned_ns;
-        if (reader->credit_ns > PYTHON_CREDIT_MAX_NS)
-            reader->credit_ns = PYTHON_CREDIT_MAX_NS;
-    }
-    return reader->credit_ns > 0;
-}
-
-// What this thread has cost. Wall time would count the times when somebody else had the CPU.
-static int64_t python_cost_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return now.tv_sec * (int64_t)1000000000 + now.tv_nsec;
-}
-
 // --- interpreters ---------------------------------------------------------------------------------
 
 static void python_open(void *context, struct task_process *process)
 {
     struct python_reader *reader = context;
     int64_t now_ns = reader->look_begin_ns;
-    if (process->python || process->python_next_ns > now_ns || reader->count == PYTHON_TARGETS_MAX)
+    if (process->python || process->python_next_ns > now_ns || reader->count == PYTHON_TARGETS_MAX ||
+        !budget_affords(&reader->opening))
         return;
     struct error err = {0};
     struct pystack *ps = NULL;
+    budget_begin(&reader->opening);
     int rc = pystack_open((pid_t)process->tgid, &ps, &err);
+    budget_end(&reader->opening);
     if (rc) {
         if (rc == -ENOTSUP || rc == -EPERM)
             snprintf(reader->refused, sizeof reader->refused, "%.*s", (int)sizeof reader->refused - 1, err.text);
@@ -153,7 +136,9 @@ static void python_open(void *context, struct task_process *process)
     struct python *python = xcalloc(1, sizeof *python);
     python->ps = ps;
     python->process = process;
+    budget_begin(&reader->opening);
     python_data_find(process->tgid, &python->data);
+    budget_end(&reader->opening);
     process->python = python;
     reader->pythons[reader->count++] = python;
     reader->found++;
@@ -186,13 +171,13 @@ bool python_look_begin(struct python_reader *reader, int64_t now_ns)
     if (!reader->count || now_ns < reader->next_look_ns)
         return false;
     reader->next_look_ns = now_ns + reader->interval_ns;
-    if (!python_may_pay(reader, now_ns)) {
+    if (!budget_affords(&reader->walking)) {
         reader->counts.looks_skipped++;
         return false;
     }
     reader->counts.looks++;
     reader->look_begin_ns = now_ns;
-    reader->look_cost_ns = python_cost_ns();
+    budget_begin(&reader->walking);
     reader->moved = false;
     reader->walk_count = 0;
     for (uint32_t i = 0; i < reader->count; i++)
@@ -280,7 +265,7 @@ void python_look_end(struct python_reader *reader)
         if (!thread->process->python)
             continue;
         // Also a look that many threads make long must end.
-        if (python_cost_ns() - reader->look_cost_ns > PYTHON_CREDIT_MAX_NS || thread->process->python->memory_busy) {
+        if (budget_took_ns(&reader->walking) > PYTHON_BURST_NS || thread->process->python->memory_busy) {
             reader->counts.skipped++;
             continue;
         }
@@ -290,7 +275,7 @@ void python_look_end(struct python_reader *reader)
         thread->look.end_ns = clock_monotonic_ns();
         thread->walked_switch_count = reader->walks[i].switch_count;
     }
-    reader->credit_ns -= python_cost_ns() - reader->look_cost_ns;
+    budget_end(&reader->walking);
     reader->walk_count = 0;
     reader->interval_ns = reader->moved                                    ? PYTHON_LOOK_NS
                           : reader->interval_ns * 2 > PYTHON_QUIET_NS_MAX ? PYTHON_QUIET_NS_MAX
@@ -346,14 +331,14 @@ uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thr
         return 0;
     reader->counts.wanted++;
     if (now_ns - at_ns > PYTHON_SAMPLE_OLD_NS || thread->process->python->memory_busy ||
-        !python_may_pay(reader, now_ns)) {
+        !budget_affords(&reader->walking)) {
         reader->counts.skipped++;
         return 0;
     }
-    int64_t cost_ns = python_cost_ns();
+    budget_begin(&reader->walking);
     uint32_t stack = python_walk_thread(reader, thread, false);
     *ret_late = stack && clock_monotonic_ns() - at_ns > PYTHON_SAMPLE_LATE_NS;
-    reader->credit_ns -= python_cost_ns() - cost_ns;
+    budget_end(&reader->walking);
     return stack;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/proc.h"
 #include "common/target_file.h"
 
 enum { PYTHON_DATA_SEGMENTS_MAX = 64 };
@@ -42,23 +43,19 @@ static void python_data_add(struct python_data *data, int fd, uint64_t base)
 
 void python_data_find(uint32_t tgid, struct python_data *ret)
 {
-    char path[64], line[4608];
+    char dir[64];
+    struct proc_maps maps;
+    struct proc_mapping one;
     *ret = (struct python_data){0};
-    snprintf(path, sizeof path, "/proc/%u/maps", tgid);
-    FILE *file = fopen(path, "re");
-    while (file && fgets(line, sizeof line, file)) {
-        uint64_t begin = 0, end = 0, offset = 0;
-        char name[4096] = "";
-        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %" SCNx64 " %*s %*s %4095[^\n]", &begin, &end, &offset, name) != 4 ||
-            offset)
-            continue;
-        const char *base = strrchr(name, '/');
-        if (!base || (strncmp(base + 1, "python", 6) != 0 && strncmp(base + 1, "libpython", 9) != 0))
-            continue;
-        python_data_add(ret, target_file_open_mapped("/proc", (pid_t)tgid, begin, end, name), begin);
+    snprintf(dir, sizeof dir, "/proc/%u", tgid);
+    if (proc_maps_open(dir, &maps))
+        return;
+    while (proc_maps_next(&maps, &one)) {
+        const char *base = one.offset ? NULL : strrchr(one.path, '/');
+        if (base && (strncmp(base + 1, "python", 6) == 0 || strncmp(base + 1, "libpython", 9) == 0))
+            python_data_add(ret, target_file_open_mapped("/proc", (pid_t)tgid, one.begin, one.end, one.path), one.begin);
     }
-    if (file)
-        fclose(file);
+    proc_maps_close(&maps);
 }
 
 bool python_data_holds(const struct python_data *data, uint64_t address)

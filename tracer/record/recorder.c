@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "common/clock.h"
+#include "common/log.h"
 #include "common/strings.h"
 #include "tracer/record/children.h"
 #include "tracer/record/recorder.h"
@@ -27,6 +28,7 @@ enum {
     RECORDER_LOOK_MAX_NS = 5000000, // a look at all threads that costs more is not repeated every second
     RECORDER_GPU_SENTENCES = 8,
     RECORDER_CHILDREN_SHARE = 100, // looking for children takes one part of so many
+    RECORDER_ALIVE_SHARE = 400, // of thousands of processes of which one ends in every round
     RECORDER_DRAIN_ROUNDS = 1000,
     RECORDER_DRAIN_NS = 500000000,  // before detaching: a target that never pauses fills the rings for ever
 };
@@ -128,7 +130,9 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
                                    .no_children = opts->no_children,
                                    .threshold_ns = recorder->threshold_ns,
                                    .sample_hz = sample_hz,
+                                   .on_mapping = recorder_on_mapping,
                                    .prompt = opts->prompt};
+    uint64_t seen, lost;
     struct error host = {0};
     int rc = capture_open(&capture, recorder_on_event, recorder, &recorder->capture, &host);
     if (rc && !recorder_goes_on(recorder, opts, rc))
@@ -138,6 +142,8 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
         python_free(recorder->python); // its walks are asked for by the kernel side
         recorder->python = NULL;
     }
+    if (recorder->capture && capture_mappings(recorder->capture, &seen, &lost))
+        symbols_follow(recorder->symbols);
     char *missing = recorder_missing_json(recorder);
     recorder->begin_ns = clock_monotonic_ns(); // attaching took 0.3 s, or seconds on a busy machine
     rc = store_exec(recorder->store, err, "UPDATE recording SET begin_ns = ?, missing = ? WHERE id = ?", "isi",
@@ -150,10 +156,11 @@ static void recorder_forget(struct recorder *recorder) // nothing was recorded
 {
     if (recorder->writer)
         writer_abandon(recorder->writer);
-    if (recorder->recording_id) {
-        store_exec(recorder->store, NULL, "DELETE FROM counter WHERE recording_id = ?", "i", recorder->recording_id);
-        store_exec(recorder->store, NULL, "DELETE FROM recording WHERE id = ?", "i", recorder->recording_id);
-    }
+    struct error err = {0};
+    if (recorder->recording_id &&
+        (store_exec(recorder->store, &err, "DELETE FROM counter WHERE recording_id = ?", "i", recorder->recording_id) ||
+         store_exec(recorder->store, &err, "DELETE FROM recording WHERE id = ?", "i", recorder->recording_id)))
+        log_debug("an empty recording stays in the store: %s", err.text);
 }
 
 static int recorder_start_gpu(struct recorder *recorder, const struct recorder_opts *opts, struct error *err)
@@ -189,7 +196,7 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
         rc = recorder_insert(recorder, opts, sample_hz, err);
     if (rc == 0) {
         recorder->tasks = tasks_new(recorder->writer, recorder->recording_id);
-        recorder->stacks = stacks_new(recorder->writer, recorder->symbols);
+        recorder->stacks = stacks_new(recorder->writer, recorder->symbols, opts->prompt);
         recorder->files = files_new();
         recorder->counters = counters_new(recorder->writer, recorder->recording_id,
                                           opts->pid_count ? opts->pids[0] : 0, opts->cgroup);
@@ -246,12 +253,16 @@ static void recorder_check_alive(struct recorder *recorder, int64_t now_ns)
 {
     struct stat info;
     bool asked = recorder->ask_alive && !recorder->cgroup; // in a cgroup many may come and go: once a second is enough
-    if (!asked && now_ns < recorder->alive_next_ns)
+    if (now_ns < (asked ? recorder->asked_next_ns : recorder->alive_next_ns))
         return;
     recorder->ask_alive = false;
     recorder->alive_next_ns = now_ns + RECORDER_SECOND_NS;
     uint32_t alive = tasks_targets_alive(recorder->tasks, now_ns); // of a cgroup, too: ends those that are gone
     recorder->alive = recorder->cgroup ? stat(recorder->cgroup, &info) == 0 : alive > 0;
+    int64_t cost_ns = clock_monotonic_ns() - now_ns;
+    recorder->asked_next_ns = now_ns + RECORDER_ALIVE_SHARE * cost_ns;
+    if (recorder->asked_next_ns > recorder->alive_next_ns)
+        recorder->asked_next_ns = recorder->alive_next_ns;
 }
 
 static int recorder_second(struct recorder *recorder, int64_t now_ns, struct error *err)
@@ -265,6 +276,7 @@ static int recorder_second(struct recorder *recorder, int64_t now_ns, struct err
         return 0;
     recorder->commit_next_ns = now_ns + RECORDER_SECOND_NS;
     tasks_flush(recorder->tasks, now_ns, false, python_process_gone, recorder->python);
+    stacks_tell_waiting(recorder->stacks);
     int rc = 0;
     if (recorder->retention && writer_begin(recorder->writer) == 0)
         rc = retention_step(recorder->retention, err);
@@ -368,11 +380,11 @@ static int recorder_write_end(struct recorder *recorder, struct error *err)
     char *missing = recorder_missing_json(recorder);
     bool python = recorder->python && python_found(recorder->python);
     int rc = store_begin(recorder->store, err);
-    if (rc == 0) {
-        recorder_ledger(recorder);
+    if (rc == 0)
+        rc = recorder_ledger(recorder, err);
+    if (rc == 0)
         rc = store_exec(recorder->store, err, "UPDATE recording SET end_ns = ?, python = ?, missing = ? WHERE id = ?",
                         "iisi", recorder->end_ns, (int64_t)python, missing, recorder->recording_id);
-    }
     if (rc == 0)
         rc = store_commit(recorder->store, err);
     if (rc)
@@ -392,7 +404,7 @@ static void recorder_detach(struct recorder *recorder)
     capture_detach(recorder->capture);
     for (int round = 0; round < RECORDER_DRAIN_ROUNDS && capture_poll(recorder->capture, 0) > 0; round++)
         ;
-    stacks_resolve(recorder->stacks, INT64_MAX);
+    stacks_finish(recorder->stacks);
 }
 
 int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct error *err)

@@ -35,12 +35,13 @@ struct recorder {
     int64_t threshold_ns;
     char *cgroup;
     bool ask_alive, alive, stopped;
-    int64_t begin_ns, end_ns, commit_next_ns, counters_next_ns, alive_next_ns, search_next_ns, look_next_ns;
+    int64_t begin_ns, end_ns, commit_next_ns, counters_next_ns, alive_next_ns, asked_next_ns, search_next_ns, look_next_ns;
     bool no_children;
     uint32_t missed[RECORDER_MISSED_MAX], missed_count; // children of the target that are no targets
 };
 
 void recorder_on_event(void *recorder, const struct ug_head *event);
-void recorder_ledger(struct recorder *recorder); // in a transaction, at the end
+void recorder_on_mapping(void *recorder, const struct mapping_event *event);
+int recorder_ledger(struct recorder *recorder, struct error *err); // in a transaction, at the end
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/proc.h"
 #include "common/strings.h"
 
 void task_comm_set(char *comm, const char *from)
@@ -16,32 +17,24 @@ void task_comm_set(char *comm, const char *from)
 
 bool task_stat_read(uint32_t tgid, struct task_stat *ret)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%u/stat", tgid);
-    char *text = string_read_file(path, 2048, NULL);
-    char *begin = text ? strchr(text, '(') : NULL, *end = text ? strrchr(text, ')') : NULL;
-    unsigned long long start = 0;
-    bool ok = begin && end && end > begin &&
-              sscanf(end + 1, " %c %u %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %u %*d %llu",
-                     &ret->state, &ret->ppid, &ret->flags, &ret->threads, &start) == 5;
-    if (ok) {
-        *end = 0;
-        task_comm_set(ret->comm, begin + 1);
-        ret->start_ns = start * TASK_TICK_NS;
-    }
-    free(text);
-    return ok;
+    struct proc_stat stat;
+    if (proc_stat_of((pid_t)tgid, &stat))
+        return false;
+    *ret = (struct task_stat){.state = stat.state,
+                              .ppid = (uint32_t)stat.parent,
+                              .flags = stat.flags,
+                              .threads = stat.threads,
+                              .start_ns = stat.start_ticks * TASK_TICK_NS};
+    task_comm_set(ret->comm, stat.comm);
+    return true;
 }
 
 uint32_t task_tgid_read(uint32_t tid)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%u/status", tid);
-    char *text = string_read_file(path, 4096, NULL);
-    const char *at = text ? strstr(text, "\nTgid:") : NULL;
-    uint32_t tgid = at ? (uint32_t)strtoul(at + strlen("\nTgid:"), NULL, 10) : 0;
-    free(text);
-    return tgid;
+    char dir[64];
+    snprintf(dir, sizeof dir, "/proc/%u", tid);
+    int64_t tgid = proc_status_number(dir, "Tgid");
+    return tgid > 0 ? (uint32_t)tgid : 0;
 }
 
 char *task_cmdline_read(uint32_t tgid)

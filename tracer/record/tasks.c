@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/budget.h"
+#include "common/clock.h"
 #include "common/strings.h"
 #include "tracer/record/task_proc.h"
 
@@ -18,6 +20,8 @@ enum {
     TASKS_CHECK_NS = 1000000000, // how long a stranger's pid is taken to be the same process unasked
     TASKS_UNNAMED_S = 10, // how long a stranger that called exec is kept for a record to name it
     TASKS_ASKED_MAX = 8192,      // strangers asked for a sign of life a flush: 2 ms
+    TASKS_SHARE_DIVISOR = 200,   // 0.5 % for asking /proc about those who are born or call exec: a loop of that took 6 %
+    TASKS_BURST_NS = 100000000,  // some 2,000 of them
 };
 
 struct tasks {
@@ -27,6 +31,7 @@ struct tasks {
     struct task_thread *threads[TASKS_BUCKETS];
     uint32_t process_count, thread_count, target_threads;
     size_t ask_next; // bucket
+    struct budget budget;
     uint64_t dropped;
 };
 
@@ -39,6 +44,7 @@ static void tasks_read_process(struct task_process *process)
         process->start_ns = stat.start_ns;
     process->ppid = stat.ppid;
     task_comm_set(process->comm, stat.comm);
+    process->named_ns = clock_monotonic_ns();
     if (stat.flags & TASK_PF_KTHREAD)
         process->kind = TASK_KERNEL;
     char *cmdline = task_cmdline_read(process->tgid);
@@ -47,6 +53,20 @@ static void tasks_read_process(struct task_process *process)
         process->cmdline = cmdline;
     }
     process->dirty = true;
+}
+
+// The event told the rest; the command line is read with the next flush.
+static void tasks_read_event(struct tasks *tasks, struct task_process *process)
+{
+    if (!budget_affords(&tasks->budget)) {
+        free(process->cmdline);
+        process->cmdline = NULL;
+        process->dirty = true;
+        return;
+    }
+    budget_begin(&tasks->budget);
+    tasks_read_process(process);
+    budget_end(&tasks->budget);
 }
 
 void tasks_read_again(struct task_process *process)
@@ -132,29 +152,36 @@ static struct task_thread *tasks_find_thread(struct tasks *tasks, uint32_t tid)
 }
 
 static struct task_thread *tasks_add_thread(struct tasks *tasks, struct task_process *process, uint32_t tid,
-                                            const char *comm)
+                                            const char *comm, int64_t at_ns)
 {
     if (!process || (process->kind != TASK_TARGET && tasks->thread_count >= TASKS_MAX)) {
         tasks->dropped += process != NULL;
         return NULL;
     }
     struct task_thread *thread = xcalloc(1, sizeof *thread), **bucket = &tasks->threads[tid % TASKS_BUCKETS];
-    *thread = (struct task_thread){.next = *bucket, .process = process, .tid = tid};
+    *thread = (struct task_thread){.next = *bucket, .process = process, .tid = tid, .named_ns = at_ns};
     task_comm_set(thread->comm, comm);
     *bucket = thread;
     tasks->thread_count++;
     return thread;
 }
 
-static void tasks_rename(struct task_thread *thread, const char *comm)
+static void tasks_rename(struct task_thread *thread, const char *comm, int64_t at_ns)
 {
-    if (!comm[0] || strncmp(thread->comm, comm, UG_COMM_LEN) == 0)
+    if (!comm[0] || at_ns <= thread->named_ns)
         return;
-    task_comm_set(thread->comm, comm);
+    thread->named_ns = at_ns;
+    char name[UG_COMM_LEN + 1];
+    task_comm_set(name, comm);
+    if (strcmp(thread->comm, name) == 0)
+        return;
+    memcpy(thread->comm, name, sizeof name);
     thread->dirty = true;
-    if (thread->tid == thread->process->tgid) {
-        task_comm_set(thread->process->comm, comm);
-        thread->process->dirty = true;
+    struct task_process *process = thread->process;
+    if (thread->tid == process->tgid && at_ns > process->named_ns) {
+        memcpy(process->comm, name, sizeof name);
+        process->named_ns = at_ns;
+        process->dirty = true;
     }
 }
 
@@ -168,10 +195,12 @@ struct task_thread *tasks_thread(struct tasks *tasks, const struct ug_task *task
                 !tasks_is_other(thread->process, at_ns);
     if (!same) {
         struct task_process *process = tasks_process(tasks, task->tgid, task->comm, at_ns, false);
-        thread = tasks_add_thread(tasks, process, task->tid, task->comm);
+        thread = tasks_add_thread(tasks, process, task->tid, task->comm, at_ns);
     }
     if (!thread)
         return NULL;
+    if (task->tid)
+        tasks_rename(thread, task->comm, at_ns);
     if (!task->tid)
         thread->process->kind = TASK_IDLE;
     if (!thread->id) {
@@ -184,12 +213,6 @@ struct task_thread *tasks_thread(struct tasks *tasks, const struct ug_task *task
         tasks->target_threads += thread->process->kind == TASK_TARGET;
     }
     return thread;
-}
-
-void tasks_rename_stranger(struct task_thread *thread, const struct ug_task *task)
-{
-    if (thread->process->kind != TASK_TARGET && task->tid)
-        tasks_rename(thread, task->comm);
 }
 
 uint32_t tasks_thread_id(struct tasks *tasks, const struct ug_task *task, int64_t at_ns, bool idle)
@@ -251,7 +274,7 @@ static void tasks_on_birth(struct tasks *tasks, const struct ug_task_event *even
             return;
         task_comm_set(process->comm, event->task.comm);
         if (event->target)
-            tasks_read_process(process); // strangers are read when a record names them or they call exec
+            tasks_read_event(tasks, process); // strangers are read when a record names them or they call exec
     }
     if (event->target)
         tasks_make_target(tasks, process); // before its thread is added, which is never refused then
@@ -266,7 +289,7 @@ static void tasks_on_birth(struct tasks *tasks, const struct ug_task_event *even
     }
     struct task_thread *old = tasks_find_thread(tasks, event->task.tid);
     if (!old || old->ended || old->process != process)
-        old = tasks_add_thread(tasks, process, event->task.tid, event->task.comm);
+        old = tasks_add_thread(tasks, process, event->task.tid, event->task.comm, at_ns);
     if (old && fork) {
         old->started_ns = at_ns;
         old->dirty = true;
@@ -294,8 +317,8 @@ static void tasks_on_exec(struct tasks *tasks, const struct ug_task_event *event
     task_comm_set(process->comm, event->task.comm);
     struct task_thread *thread = tasks_find_thread(tasks, event->task.tid);
     if (thread && thread->process == process)
-        tasks_rename(thread, event->task.comm);
-    tasks_read_process(process);
+        tasks_rename(thread, event->task.comm, at_ns);
+    tasks_read_event(tasks, process);
 }
 
 static void tasks_on_exit(struct tasks *tasks, const struct ug_task_event *event)
@@ -333,7 +356,7 @@ void tasks_event(struct tasks *tasks, const struct ug_task_event *event)
     case UG_TASK_RENAME: {
         struct task_thread *thread = tasks_find_thread(tasks, event->task.tid);
         if (thread && thread->process->tgid == event->task.tgid)
-            tasks_rename(thread, event->task.comm);
+            tasks_rename(thread, event->task.comm, (int64_t)event->at_ns);
         break;
     }
     default:
@@ -506,6 +529,7 @@ struct tasks *tasks_new(struct writer *writer, int64_t recording_id)
     struct tasks *tasks = xcalloc(1, sizeof *tasks);
     tasks->writer = writer;
     tasks->recording_id = recording_id;
+    tasks->budget = (struct budget){.divisor = TASKS_SHARE_DIVISOR, .burst_ns = TASKS_BURST_NS};
     return tasks;
 }
 

@@ -26,6 +26,7 @@ struct task_process {
     uint64_t start_ns;   // CLOCK_BOOTTIME; 0: not known
     uint32_t generation; // of the address space: exec counts it up
     char comm[UG_COMM_LEN + 1];
+    int64_t named_ns; // when it had this name
     char *cmdline;
     enum task_kind kind;
     bool dirty, ended, has_exit, snapshot;
@@ -52,6 +53,7 @@ struct task_thread {
     uint32_t id; // row
     uint32_t tid;
     char comm[UG_COMM_LEN + 1];
+    int64_t named_ns; // when it had this name
     bool dirty, ended;
     int64_t started_ns, ended_ns;
     struct task_look look;
@@ -66,13 +68,11 @@ struct tasks *tasks_new(struct writer *writer, int64_t recording_id);
 void tasks_free(struct tasks *tasks, void (*process_gone)(void *context, struct task_process *process),
                 void *context);
 
-// The thread a record names at a time; NULL when it names nobody (tid 0 without a name) or too many are known.
+// The thread a record names as it was at a time; NULL when it names nobody (tid 0 without a name) or too many are known.
+// The newest name is kept: records are read late, and tell of a waker, of who got the CPU a second ago, of an owner now.
 struct task_thread *tasks_thread(struct tasks *tasks, const struct ug_task *task, int64_t at_ns);
 // The same, as a row's id: 0 = nobody. idle: tid 0 is the idle task even without a name.
 uint32_t tasks_thread_id(struct tasks *tasks, const struct ug_task *task, int64_t at_ns, bool idle);
-// Names: those of targets are told when they change. A record names others as they were when it began (who got the CPU
-// a second ago), so only what was seen just now may rename a stranger.
-void tasks_rename_stranger(struct task_thread *thread, const struct ug_task *task);
 struct task_thread *tasks_thread_by_tid(struct tasks *tasks, uint32_t tid); // known and alive, or NULL
 void tasks_make_target(struct tasks *tasks, struct task_process *process);
 bool tasks_is_target(struct tasks *tasks, uint32_t tgid); // and lives

@@ -36,7 +36,7 @@ static const struct {
                         "exit_code", true, true},
     [WRITER_THREAD] = {"thread", "id, process_id, tid, comm, started_ns, ended_ns", true, true},
     [WRITER_FRAME] = {"frame", "id, name, module, build_id, line, offset", false, true},
-    [WRITER_STACK] = {"stack", "id, kind, depth, frames", false, true},
+    [WRITER_STACK] = {"stack", "id, kind, depth, frames", true, true}, // again with its names
     [WRITER_GAP] = {"gap",
                     "thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_out, cpu_in, kernel_stack, "
                     "user_stack, python_stack, waker_thread, waker_stack, next_thread, next_prio, "

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/proc.h"
 #include "common/strings.h"
 #include "tracer/store/migrate.h"
 
@@ -43,6 +44,7 @@ struct store {
     struct store_statement statements[STORE_STATEMENTS_MAX];
     int statement_count;
     bool empty; // made by us, and nothing was committed yet
+    struct error unread; // the first failure of a read whose caller asked for no error
 };
 
 // Before its first commit a new store holds no run that could go on.
@@ -75,9 +77,11 @@ static int store_error(struct store *store, struct error *err, const char *what)
                          "failed to %s '%s': cannot open it; does the directory exist, and may you "
                          "read and write it?", what, path);
     case SQLITE_NOTADB:
-    case SQLITE_CORRUPT:
         return error_set(err, -EINVAL,
                          "failed to %s '%s': not a store of upgate, or damaged (%s)", what, path,
+                         sqlite3_errmsg(store->db));
+    case SQLITE_CORRUPT:
+        return error_set(err, -EBADMSG, "failed to %s '%s': the store is damaged: %s", what, path,
                          sqlite3_errmsg(store->db));
     case SQLITE_IOERR: {
         int system = sqlite3_system_errno(store->db);
@@ -90,6 +94,25 @@ static int store_error(struct store *store, struct error *err, const char *what)
     default:
         return error_set(err, -EIO, "failed to %s '%s': %s", what, path, sqlite3_errmsg(store->db));
     }
+}
+
+// The same for a read. Who asks for no error takes what could not be read for what is not there: the store remembers
+// it, and says it where it can be told. What SQL itself refuses (JSON that is none, in a column that may hold
+// anything) is the caller's affair.
+static int store_read_error(struct store *store, struct error *err)
+{
+    struct error local = {0};
+    int code = store_error(store, &local, "read");
+    if (err)
+        *err = local;
+    else if (!store->unread.code && sqlite3_errcode(store->db) != SQLITE_ERROR)
+        store->unread = local;
+    return code;
+}
+
+int store_failed(struct store *store, struct error *err)
+{
+    return store->unread.code ? error_set(err, store->unread.code, "%s", store->unread.text) : 0;
 }
 
 static int store_pragma_int(struct store *store, const char *sql, int64_t *ret, struct error *err)
@@ -122,19 +145,9 @@ static bool store_writer_alive(struct store *store)
     if (store_get_int(store, &pid, NULL, "SELECT writer_pid FROM run", "") ||
         store_get_int(store, &start, NULL, "SELECT writer_start FROM run", ""))
         return false;
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
-    char *stat = string_read_file(path, 4096, NULL);
-    if (!stat)
-        return false;
-    // Field 22, counted after the last ')': the command name may hold anything.
-    char *field = strrchr(stat, ')');
-    bool dead = field && (!strncmp(field, ") Z", 3) || !strncmp(field, ") X", 3));
-    for (int i = 2; field && i < 22; i++)
-        field = strchr(field + 1, ' ');
-    bool alive = field && !dead && strtoll(field, NULL, 10) == start && pid != getpid();
-    free(stat);
-    return alive;
+    struct proc_stat stat;
+    return pid > 0 && pid <= INT32_MAX && pid != getpid() && !proc_stat_of((pid_t)pid, &stat) && !proc_stat_ended(&stat) &&
+           (int64_t)stat.start_ticks == start;
 }
 
 int store_check_writer(struct store *store, struct error *err)
@@ -164,17 +177,16 @@ static int store_create_schema(struct store *store, struct error *err)
     return rc;
 }
 
-// *ret_old (NULL ok): of an older version than ours.
 // A table of ours that is a view or virtual would be a program of somebody else, run by whoever reads the store: it
 // may never end. The user's own views beside our tables harm nobody.
 static int store_check_tables(struct store *store, struct error *err)
 {
     sqlite3_stmt *stmt = NULL;
-    int rc = 0;
+    int rc = 0, step = SQLITE_DONE;
     if (sqlite3_prepare_v2(store->db, "SELECT name FROM sqlite_master WHERE type = 'view' OR sql LIKE 'CREATE VIRTUAL%'",
                            -1, &stmt, NULL) != SQLITE_OK)
         return store_error(store, err, "open");
-    while (rc == 0 && sqlite3_step(stmt) == SQLITE_ROW) {
+    while (rc == 0 && (step = sqlite3_step(stmt)) == SQLITE_ROW) {
         const char *name = (const char *)sqlite3_column_text(stmt, 0);
         char *made = xasprintf("CREATE TABLE %s (", name ? name : "");
         if (strstr(store_schema_sql, made))
@@ -182,10 +194,13 @@ static int store_check_tables(struct store *store, struct error *err)
                            name);
         free(made);
     }
+    if (rc == 0 && step != SQLITE_DONE)
+        rc = store_error(store, err, "open");
     sqlite3_finalize(stmt);
     return rc;
 }
 
+// *ret_old: of an older version than ours.
 static int store_check_version(struct store *store, bool *ret_old, struct error *err)
 {
     int64_t magic = 0, version = 0;
@@ -205,8 +220,7 @@ static int store_check_version(struct store *store, bool *ret_old, struct error 
     if (version < 1)
         return error_set(err, -EINVAL, "'%s' has store version %lld, which never existed",
                          store->path, (long long)version);
-    if (ret_old)
-        *ret_old = version < STORE_VERSION;
+    *ret_old = version < STORE_VERSION;
     return store_check_tables(store, err);
 }
 
@@ -327,7 +341,9 @@ int store_begin(struct store *store, struct error *err)
 
 int store_commit(struct store *store, struct error *err)
 {
-    int rc = store_exec_plain(store, "COMMIT", "write", err);
+    int rc = store_failed(store, err); // of what could not be read nothing can follow
+    if (rc == 0)
+        rc = store_exec_plain(store, "COMMIT", "write", err);
     if (rc)
         store_rollback(store);
     else
@@ -339,6 +355,7 @@ void store_rollback(struct store *store)
 {
     if (!sqlite3_get_autocommit(store->db))
         sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    store->unread = (struct error){0};
 }
 
 // A statement from the cache, or NULL with *err set. Statements beyond the cache would leak, so the
@@ -353,13 +370,13 @@ static sqlite3_stmt *store_prepare(struct store *store, const char *sql, struct 
         }
     }
     if (store->statement_count == STORE_STATEMENTS_MAX) {
-        error_set(err, -EMFILE, "store '%s': more than %d distinct statements", store->path,
+        error_set(err ? err : &store->unread, -EMFILE, "store '%s': more than %d distinct statements", store->path,
                   STORE_STATEMENTS_MAX);
         return NULL;
     }
     sqlite3_stmt *stmt = NULL;
     if (sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &stmt, NULL) != SQLITE_OK) {
-        store_error(store, err, "query");
+        store_read_error(store, err);
         return NULL;
     }
     store->statements[store->statement_count++] =
@@ -468,10 +485,14 @@ int store_step(struct store *store, sqlite3_stmt *stmt, struct error *err)
         sqlite3_reset(stmt);
         return error_set(err, -EBADMSG, "the store '%s' is damaged: %s", store->path, store->damage);
     }
+    if (store->unread.code) {
+        sqlite3_reset(stmt);
+        return store_failed(store, err);
+    }
     int rc = sqlite3_step(stmt);
     if (rc == SQLITE_ROW)
         return 1;
-    int code = rc == SQLITE_DONE ? 0 : store_error(store, err, "read");
+    int code = rc == SQLITE_DONE ? 0 : store_read_error(store, err);
     sqlite3_reset(stmt);
     return code;
 }
@@ -479,10 +500,9 @@ int store_step(struct store *store, sqlite3_stmt *stmt, struct error *err)
 int store_get_int(struct store *store, int64_t *ret, struct error *err, const char *sql,
                   const char *types, ...)
 {
-    struct error local = {0};
-    sqlite3_stmt *stmt = store_prepare(store, sql, &local);
+    sqlite3_stmt *stmt = store_prepare(store, sql, err);
     if (!stmt)
-        return error_set(err, local.code, "%s", local.text);
+        return err ? err->code : -EIO;
     va_list args;
     va_start(args, types);
     store_bind(stmt, types, args);
@@ -513,16 +533,13 @@ char *store_get_text(struct store *store, const char *sql, const char *types, ..
     return text;
 }
 
-int store_note(struct store *store, const char *level, const char *fmt, ...)
+int store_note(struct store *store, struct error *err, const char *level, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    char *text = NULL;
-    int len = vasprintf(&text, fmt, args);
+    char *text = xvasprintf(fmt, args);
     va_end(args);
-    if (len < 0)
-        return -ENOMEM;
-    int rc = store_exec(store, NULL, "INSERT INTO note (at_ns, level, text) VALUES (?, ?, ?)", "iss",
+    int rc = store_exec(store, err, "INSERT INTO note (at_ns, level, text) VALUES (?, ?, ?)", "iss",
                         clock_monotonic_ns(), level, text);
     free(text);
     return rc;
@@ -530,9 +547,9 @@ int store_note(struct store *store, const char *level, const char *fmt, ...)
 
 int store_ledger(struct store *store, const int64_t *launch_id, const char *producer,
                  const char *kind, int64_t seen, int64_t kept, int64_t dropped, int breach,
-                 const char *detail)
+                 const char *detail, struct error *err)
 {
-    return store_exec(store, NULL,
+    return store_exec(store, err,
                       "INSERT INTO ledger (launch_id, producer, kind, seen, kept, dropped, breach, detail) "
                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                       "IssIIiis", launch_id, producer, kind, seen < 0 ? NULL : &seen,

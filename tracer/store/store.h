@@ -10,6 +10,9 @@
 
 #include "common/error.h"
 
+// A write whose failure nobody looks at would be evidence that is missing, and nobody would know.
+#define STORE_CHECKED __attribute__((warn_unused_result))
+
 struct store;
 
 enum store_mode {
@@ -18,23 +21,23 @@ enum store_mode {
     STORE_READ    // works on a read-only file or directory; an older version looks like the present one
 };
 
-int store_open(const char *path, enum store_mode mode, struct store **ret_store, struct error *err);
+STORE_CHECKED int store_open(const char *path, enum store_mode mode, struct store **ret_store, struct error *err);
 void store_close(struct store *store); // NULL ok; rolls back an open transaction
 sqlite3 *store_db(struct store *store);
 const char *store_path(const struct store *store);
 
 // -EBUSY while another upgate that lives is the writer of this store (table run). Asked inside a
 // transaction the answer stays true until its end.
-int store_check_writer(struct store *store, struct error *err);
-int store_begin(struct store *store, struct error *err);
-int store_commit(struct store *store, struct error *err); // -ENOSPC, -EBUSY, -EROFS, -EIO in words
+STORE_CHECKED int store_check_writer(struct store *store, struct error *err);
+STORE_CHECKED int store_begin(struct store *store, struct error *err);
+STORE_CHECKED int store_commit(struct store *store, struct error *err); // -ENOSPC, -EBUSY, -EROFS, -EIO in words
 void store_rollback(struct store *store);
 
 // One statement with bound values. `types` has a letter a parameter: i int64_t, I const int64_t * (NULL
 // pointer = SQL NULL), d double (NaN = SQL NULL), s const char * (NULL = SQL NULL), b const void *, size_t.
-int store_exec(struct store *store, struct error *err, const char *sql, const char *types, ...);
+STORE_CHECKED int store_exec(struct store *store, struct error *err, const char *sql, const char *types, ...);
 // As store_exec, for INSERT: *ret_id gets the rowid.
-int store_insert(struct store *store, int64_t *ret_id, struct error *err, const char *sql,
+STORE_CHECKED int store_insert(struct store *store, int64_t *ret_id, struct error *err, const char *sql,
                  const char *types, ...);
 // A prepared, cached statement with its parameters bound as above; step it with store_step. NULL on error.
 sqlite3_stmt *store_query(struct store *store, struct error *err, const char *sql, const char *types, ...);
@@ -46,10 +49,16 @@ const char *store_text(struct store *store, sqlite3_stmt *stmt, int column);
 // Single value queries; *ret untouched and -ENOENT when there is no row or it is NULL.
 int store_get_int(struct store *store, int64_t *ret, struct error *err, const char *sql, const char *types, ...);
 char *store_get_text(struct store *store, const char *sql, const char *types, ...); // caller frees; NULL if none
+// 0, or the first failure of a read that had no error to tell it by (store_get_text, or err NULL): what it gave as "none"
+// was never seen. Every later store_step and store_commit of this store says it too, until a rollback. Whoever has read
+// all that a verdict or a report needs asks before telling it.
+STORE_CHECKED int store_failed(struct store *store, struct error *err);
 
-int store_note(struct store *store, const char *level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+STORE_CHECKED int store_note(struct store *store, struct error *err, const char *level, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 // seen and kept: -1 = not told.
-int store_ledger(struct store *store, const int64_t *launch_id, const char *producer, const char *kind,
-                 int64_t seen, int64_t kept, int64_t dropped, int breach, const char *detail);
+STORE_CHECKED int store_ledger(struct store *store, const int64_t *launch_id, const char *producer, const char *kind,
+                               int64_t seen, int64_t kept, int64_t dropped, int breach, const char *detail,
+                               struct error *err);
 
 #endif

@@ -4,7 +4,6 @@
 // in memory and in output, because the file belongs to the traced process.
 #include "tracer/symbols/debug_file.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,28 +16,32 @@
 #endif
 
 #include "common/strings.h"
+#include "common/target_file.h"
 
 enum { DEBUG_PATH_MAX = 4096 };
 
 // The regular file at path if it carries the build-id, else -1.
 static int debug_open(const char *path, const char *build_id)
 {
-    struct stat status;
     struct elf_image image;
-    if (stat(path, &status) || !S_ISREG(status.st_mode)) // never open a device or a pipe
-        return -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = target_file_open_here(path);
     if (fd < 0)
         return -1;
-    if (fstat(fd, &status) || !S_ISREG(status.st_mode) || elf_image_read(fd, &image) ||
-        strcmp(image.build_id, build_id)) {
+    if (elf_image_read(fd, &image) || strcmp(image.build_id, build_id)) {
         close(fd);
         return -1;
     }
     return fd;
 }
 
-static int debug_find(const struct elf_image *image, const struct elf_sections *sections,
+// Whether the path leads us to this very file: in another root it may lead us anywhere.
+static bool debug_is_here(int fd, const char *path)
+{
+    struct stat own, here;
+    return fstat(fd, &own) == 0 && stat(path, &here) == 0 && own.st_dev == here.st_dev && own.st_ino == here.st_ino;
+}
+
+static int debug_find(const struct elf_image *image, const struct elf_sections *sections, int image_fd,
                       const char *path, const char *debug_path)
 {
     char candidate[DEBUG_PATH_MAX];
@@ -52,7 +55,8 @@ static int debug_find(const struct elf_image *image, const struct elf_sections *
         return fd;
     int len = (int)(slash - path);
     const char *const forms[] = {"%s%.*s/%s", "%s%.*s/.debug/%s"};
-    for (size_t i = 0; fd < 0 && i < 4; i++) {
+    size_t count = debug_is_here(image_fd, path) ? 4 : 2;
+    for (size_t i = 0; fd < 0 && i < count; i++) {
         snprintf(candidate, sizeof(candidate), forms[i % 2], i < 2 ? debug_path : "", len, path,
                  sections->debug_link);
         fd = debug_open(candidate, image->build_id);
@@ -149,7 +153,7 @@ size_t debug_table_load(struct elf_table *table, const struct elf_image *image, 
     if (sections.symtab.bytes)
         elf_table_add(table, image, fd, false, &sections.symtab, &sections.symtab_names, count_max);
     if (!table->count) {
-        int debug = debug_find(image, &sections, path, debug_path);
+        int debug = debug_find(image, &sections, fd, path, debug_path);
         if (debug >= 0)
             debug_add(table, image, debug, true, count_max);
     }

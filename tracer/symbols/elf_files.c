@@ -9,8 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/strings.h"
 #include "tracer/symbols/debug_file.h"
+
+static const int64_t elf_files_sweep_ns = INT64_C(30000000000);
 
 void elf_files_init(struct elf_files *files, uint32_t files_max)
 {
@@ -92,6 +95,24 @@ static void elf_files_fill(struct elf_files *files, struct symbol_file *file, co
     }
 }
 
+// A deleted file takes its place on the disk as long as somebody holds it: those that nobody has asked for since the last
+// sweep are let go. A process that still maps one opens it again.
+static void elf_files_sweep(struct elf_files *files)
+{
+    int64_t now_ns = clock_monotonic_ns();
+    if (now_ns - files->swept_ns < elf_files_sweep_ns)
+        return;
+    for (uint32_t i = 0; i < files->files_max; i++) {
+        struct symbol_file *one = &files->slots[i];
+        struct stat status;
+        if (one->generation && one->fd >= 0 && one->used <= files->swept_used && fstat(one->fd, &status) == 0 &&
+            status.st_nlink == 0)
+            elf_files_close(files, one);
+    }
+    files->swept_ns = now_ns;
+    files->swept_used = files->used;
+}
+
 bool elf_files_adopt(struct elf_files *files, int fd, const char *path, struct file_ref *ret)
 {
     struct stat status;
@@ -100,6 +121,7 @@ bool elf_files_adopt(struct elf_files *files, int fd, const char *path, struct f
         return false;
     }
     int64_t changed_ns = status.st_mtim.tv_sec * INT64_C(1000000000) + status.st_mtim.tv_nsec;
+    elf_files_sweep(files);
     struct symbol_file *file = elf_files_known(files, &status, changed_ns);
     if (file) {
         close(fd);
@@ -117,6 +139,18 @@ bool elf_files_adopt(struct elf_files *files, int fd, const char *path, struct f
     file->used = ++files->used;
     *ret = (struct file_ref){(uint32_t)(file - files->slots), file->generation};
     return true;
+}
+
+bool elf_files_known_as(const struct elf_files *files, const char *build_id, const char *path, struct file_ref *ret)
+{
+    for (uint32_t i = 0; build_id && i < files->files_max; i++) {
+        const struct symbol_file *one = &files->slots[i];
+        if (one->generation && one->build_id == build_id && !strcmp(one->path, path)) {
+            *ret = (struct file_ref){i, one->generation};
+            return true;
+        }
+    }
+    return false;
 }
 
 struct symbol_file *elf_files_get(struct elf_files *files, struct file_ref ref)

@@ -33,6 +33,8 @@ struct elf_files {
     struct symbol_file *slots;
     uint32_t files_max, generation;
     uint64_t used, bytes_max;
+    int64_t swept_ns; // when deleted files that nobody asked for were let go, and `used` then
+    uint64_t swept_used;
     const char *debug_path;
     struct names *names;
     struct symbols_stats *stats; // bytes_tables is the budget, shared with perf maps and processes
@@ -42,6 +44,8 @@ void elf_files_init(struct elf_files *files, uint32_t files_max);
 // The file open at fd, known before or not; fd is taken over. `path` is what the process calls it.
 // False: not a regular file. A file that is not ELF is remembered as refused.
 bool elf_files_adopt(struct elf_files *files, int fd, const char *path, struct file_ref *ret);
+// The file with a build-id (interned) that a process calls by that path, if it is known: then it need not be opened.
+bool elf_files_known_as(const struct elf_files *files, const char *build_id, const char *path, struct file_ref *ret);
 // NULL: thrown out in between; adopt it again.
 struct symbol_file *elf_files_get(struct elf_files *files, struct file_ref ref);
 // Build the symbol table if it is not there.

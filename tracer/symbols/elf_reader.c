@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Program headers, notes and section headers through pread. Loops are bounded by named maxima,
 // ranges are checked against the size of the file; what does not fit is treated as absent.
+// Not libelf: it holds whole tables, and touched 95 MB for the symbols of one libtorch_cpu.so (434 MB, 605,884 symbols: elf_getdata
+// of .symtab, .dynsym and their strings, getrusage), read or mapped; a mapped file that its owner cuts short ends the reader.
 #include "tracer/symbols/elf_reader.h"
 
 #include <elf.h>

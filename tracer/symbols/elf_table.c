@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/search.h"
 #include "common/strings.h"
 
 enum {
@@ -192,14 +193,8 @@ size_t elf_table_find(const struct elf_table *table, uint64_t address, char *nam
 {
     if (!table->count || address < table->base || address - table->base > UINT32_MAX)
         return 0;
-    uint32_t wanted = (uint32_t)(address - table->base), low = 0, high = table->count;
-    while (low < high) { // low = the first symbol behind the address
-        uint32_t middle = low + (high - low) / 2;
-        if (table->symbols[middle].address <= wanted)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    uint32_t wanted = (uint32_t)(address - table->base);
+    uint32_t low = (uint32_t)search_first(i, table->count, table->symbols[i].address > wanted);
     if (!low)
         return 0;
     uint32_t nearest = table->symbols[low - 1].address;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
 #include "tracer/symbols/demangle.h"
 
@@ -166,14 +167,7 @@ static uint32_t kernel_module_of(const struct kernel_symbols *kernel, uint32_t i
 const char *kernel_symbols_find(const struct kernel_symbols *kernel, uint64_t ip,
                                 const char **ret_module, uint64_t *ret_offset)
 {
-    uint32_t low = 0, high = kernel->count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (kernel->all[middle].address <= ip)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    uint32_t low = (uint32_t)search_first(i, kernel->count, kernel->all[i].address > ip);
     if (!low)
         return NULL;
     uint32_t idx = low - 1;

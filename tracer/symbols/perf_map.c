@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/search.h"
 #include "common/strings.h"
 #include "tracer/symbols/elf_reader.h"
 
@@ -15,6 +16,7 @@ enum {
     PERF_CHUNK_BYTES = 64 << 10,
     PERF_ENTRIES_MAX = 300000, // 4.8 MB; a large Java server has 60,000
     PERF_FILE_BYTES_MAX = 256 << 20,
+    PERF_REFRESH_BYTES = 8 << 20, // at a time: 20 ms, in which no ring must fill. A large Java server has 4 MB
     PERF_NESTING_MAX = 16,
 };
 
@@ -96,7 +98,7 @@ bool perf_map_refresh(struct perf_map *map)
         return false;
     char *chunk = xcalloc(1, PERF_CHUNK_BYTES);
     uint64_t before = map->read_to;
-    while (map->read_to < PERF_FILE_BYTES_MAX) {
+    while (map->read_to < PERF_FILE_BYTES_MAX && map->read_to - before < PERF_REFRESH_BYTES) {
         ssize_t got = pread(map->fd, chunk, PERF_CHUNK_BYTES, (off_t)map->read_to);
         if (got <= 0)
             break;
@@ -119,16 +121,9 @@ bool perf_map_refresh(struct perf_map *map)
 size_t perf_map_find(const struct perf_map *map, uint64_t address, char *name, size_t size,
                      uint64_t *ret_offset)
 {
-    uint32_t low = 0, high = map->count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (map->entries[middle].address <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    uint32_t after = (uint32_t)search_first(i, map->count, map->entries[i].address > address);
     const struct perf_entry *found = NULL;
-    for (uint32_t i = low, back = 0; i-- > 0 && back < PERF_NESTING_MAX; back++)
+    for (uint32_t i = after, back = 0; i-- > 0 && back < PERF_NESTING_MAX; back++)
         if (address - map->entries[i].address < map->entries[i].size &&
             (!found || map->entries[i].name > found->name))
             found = &map->entries[i];

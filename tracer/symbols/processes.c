@@ -1,71 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cache of processes. /proc/PID/stat is read before an answer at most every recheck_ns: it
-// tells a reused pid (start) and an exec (code and stack addresses). 256 slots are searched one by
-// one.
+// tells a reused pid (start) and an exec (code and stack addresses). Slots are searched one by one, as
+// far as any was ever taken.
 #include "tracer/symbols/processes.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/auxv.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/strings.h"
 #include "tracer/symbols/proc.h"
 
-enum { PROCESSES_VDSO_BYTES_MAX = 1 << 20, PROCESSES_COST_SHARE = 50, PROCESSES_DEBT_NS = 20000000 };
+enum {
+    // Addresses that are no code are asked for again and again: reading what may explain them takes at most a fiftieth of
+    // a CPU for each process, however many mappings it has or makes, and half a percent for the maps of all together.
+    PROCESS_SHARE_DIVISOR = 50,
+    MAPS_SHARE_DIVISOR = 200,
+    PROCESSES_BURST_NS = 20000000, // for a start, where much comes at once
+};
 
 void processes_init(struct processes *processes, uint32_t processes_max)
 {
     processes->processes_max = processes_max;
+    processes->budget = (struct budget){.divisor = MAPS_SHARE_DIVISOR, .burst_ns = PROCESSES_BURST_NS};
     processes->slots = xcalloc(processes_max, sizeof(*processes->slots));
 }
 
-static uint64_t processes_now_ns(void)
+static uint64_t processes_clock_ns(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static uint64_t processes_cpu_ns(void)
+uint64_t processes_now_ns(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return processes_clock_ns(CLOCK_MONOTONIC);
 }
 
-static bool processes_due(const struct processes *processes, uint64_t last_ns, uint64_t now_ns)
+uint64_t processes_boot_ahead_ns(void)
 {
-    return !last_ns || now_ns - last_ns >= processes->recheck_ns;
+    uint64_t monotonic_ns = processes_now_ns();
+    return processes_clock_ns(CLOCK_BOOTTIME) - monotonic_ns;
 }
 
-// Addresses that are no code are asked for again and again: reading what may explain them takes at most a fiftieth of
-// a CPU for each process, however many mappings it has, and a moment more where many come at its start.
-static bool processes_affords(struct symbol_process *process, uint64_t now_ns)
+bool processes_due(uint64_t last_ns, uint64_t period_ns, uint64_t now_ns)
 {
-    uint64_t earned_ns = (now_ns - process->paid_ns) / PROCESSES_COST_SHARE;
-    process->debt_ns = process->debt_ns > earned_ns ? process->debt_ns - earned_ns : 0;
-    process->paid_ns = now_ns;
-    return process->debt_ns < PROCESSES_DEBT_NS;
+    return !last_ns || now_ns - last_ns >= period_ns;
 }
 
-static uint64_t processes_bytes(const struct symbol_process *process)
+void processes_forget_perf_map(struct processes *processes, struct symbol_process *process)
 {
-    return process->mappings.count * sizeof(*process->mappings.all) +
-           perf_map_bytes(process->perf_map);
+    processes->stats->bytes_tables -= perf_map_bytes(process->perf_map);
+    perf_map_free(process->perf_map);
+    process->perf_map = NULL;
+    process->perf_ns = 0;
 }
 
 // Forget what the process has mapped: it ended, or it is another program now.
 static void processes_forget(struct processes *processes, struct symbol_process *process)
 {
-    processes->stats->bytes_tables -= processes_bytes(process);
-    mappings_free(&process->mappings);
-    perf_map_free(process->perf_map);
-    process->perf_map = NULL;
-    process->maps_ns = process->perf_ns = 0;
+    uint64_t bytes = mapping_table_bytes(&process->table);
+    processes->stats->bytes_tables -= bytes;
+    processes->maps_bytes -= bytes;
+    mapping_table_free(&process->table);
+    process->has_maps = false;
+    process->maps_ns = 0;
+    processes_forget_perf_map(processes, process);
 }
 
 static struct symbol_process *processes_free_slot(struct processes *processes)
@@ -73,8 +74,10 @@ static struct symbol_process *processes_free_slot(struct processes *processes)
     struct symbol_process *oldest = &processes->slots[0];
     for (uint32_t i = 0; i < processes->processes_max; i++) {
         struct symbol_process *one = &processes->slots[i];
-        if (!one->tgid)
+        if (!one->tgid) {
+            processes->reached = i < processes->reached ? processes->reached : i + 1;
             return one;
+        }
         if (one->used < oldest->used)
             oldest = one;
     }
@@ -84,15 +87,14 @@ static struct symbol_process *processes_free_slot(struct processes *processes)
 }
 
 // The newest of that pid, or the one with that start.
-static struct symbol_process *processes_known(struct processes *processes, pid_t tgid,
-                                              uint64_t start)
+struct symbol_process *processes_known(struct processes *processes, pid_t tgid, uint64_t start)
 {
     struct symbol_process *found = &processes->slots[processes->last];
     // Stacks come in runs of one process. While it lives there is no newer one with its pid.
     if (found->tgid == tgid && (start ? found->start == start : !found->ended))
         return found;
     found = NULL;
-    for (uint32_t i = 0; i < processes->processes_max; i++) {
+    for (uint32_t i = 0; i < processes->reached; i++) { // for each record and each mapping of the machine
         struct symbol_process *one = &processes->slots[i];
         if (one->tgid == tgid && (!start || one->start == start) &&
             (!found || one->start > found->start))
@@ -104,12 +106,17 @@ static struct symbol_process *processes_known(struct processes *processes, pid_t
 static struct symbol_process *processes_add(struct processes *processes, pid_t tgid,
                                             const struct proc_identity *identity, uint64_t now_ns)
 {
+    const struct budget budget = {.divisor = PROCESS_SHARE_DIVISOR, .burst_ns = PROCESSES_BURST_NS};
     struct symbol_process *process = processes_free_slot(processes);
     *process = (struct symbol_process){.tgid = tgid,
                                        .start = identity->start,
                                        .image = identity->image,
                                        .ended = identity->ended,
-                                       .checked_ns = now_ns};
+                                       .checked_ns = now_ns,
+                                       .budget = budget,
+                                       .events = budget,
+                                       .used = ++processes->used};
+    processes_replay(processes, process);
     return process;
 }
 
@@ -119,7 +126,9 @@ static void processes_update(struct processes *processes, struct symbol_process 
     if (identity->ended) {
         process->ended = true;
     } else if (identity->image && identity->image != process->image) {
-        if (process->image)
+        if (process->image && processes->follows)
+            processes_forget_perf_map(processes, process); // an event has told, or will tell
+        else if (process->image)
             processes_forget(processes, process);
         process->image = identity->image;
     }
@@ -132,7 +141,7 @@ int processes_get(struct processes *processes, pid_t tgid, uint64_t start,
     struct proc_identity identity;
     uint64_t now_ns = processes_now_ns();
     // One that has ended and is asked for by its start needs no question: nothing can change.
-    bool ask = !process || (processes_due(processes, process->checked_ns, now_ns) &&
+    bool ask = !process || (processes_due(process->checked_ns, processes->recheck_ns, now_ns) &&
                             !(process->ended && start));
     if (ask) {
         int code = proc_identity(processes->proc, tgid, &identity);
@@ -153,44 +162,37 @@ int processes_get(struct processes *processes, pid_t tgid, uint64_t start,
     return 0;
 }
 
-bool processes_read_maps(struct processes *processes, struct symbol_process *process, bool at_once)
+int processes_know(struct processes *processes, pid_t tgid, uint64_t start, pid_t parent, uint64_t born_ns,
+                   struct symbol_process **ret)
 {
-    char path[4096];
-    struct mappings fresh = {0};
-    uint64_t now_ns = processes_now_ns();
-    if (process->ended)
-        return false;
-    if (!at_once && !(processes_due(processes, process->maps_ns, now_ns) && processes_affords(process, now_ns))) {
-        processes->stats->maps_held_back++;
-        return false;
+    struct symbol_process *from = NULL, *process;
+    struct proc_identity gone = {.start = start, .ended = true};
+    if (parent && processes_get(processes, parent, 0, &from) == 0 && !from->snapshot)
+        processes_snapshot(processes, from); // its files may be out of reach from the child
+    int code = processes_get(processes, tgid, start, &process);
+    if (code == -ESRCH && start) {
+        process = processes_add(processes, tgid, &gone, processes_now_ns());
+        code = 0;
     }
-    process->maps_ns = now_ns;
-    snprintf(path, sizeof(path), "%s/%d/maps", processes->proc, (int)process->tgid);
-    uint64_t cpu_ns = processes_cpu_ns();
-    int code = mappings_read(path, processes->files->names, &fresh);
-    processes->stats->maps_reads++;
-    process->debt_ns += processes_cpu_ns() - cpu_ns;
-    cpu_ns = processes_cpu_ns();
-    if (code || !fresh.count) { // while a process ends its maps are empty: keep the old ones
-        mappings_free(&fresh);
-        return false;
+    if (code)
+        return code;
+    if (from && from != process && from->tgid == parent && !process->parent)
+        processes_inherit(processes, process, from, born_ns);
+    if (process->ended && !process->table.count && !process->table.past_count) { // nothing is known of it
+        processes_forget(processes, process);
+        process->tgid = 0;
+        return -ESRCH;
     }
-    processes->stats->bytes_tables -= processes_bytes(process);
-    mappings_free(&process->mappings);
-    process->mappings = fresh;
-    processes->stats->bytes_tables += processes_bytes(process);
-    for (uint32_t i = 0; process->snapshot && i < fresh.count; i++)
-        if (fresh.all[i].kind != MAPPING_JIT && fresh.all[i].kind != MAPPING_SPECIAL)
-            processes_file(processes, process, &process->mappings.all[i]);
-    process->debt_ns += processes_cpu_ns() - cpu_ns;
-    return true;
+    *ret = process;
+    return 0;
 }
 
 void processes_read_perf_map(struct processes *processes, struct symbol_process *process,
                              bool at_once)
 {
     uint64_t now_ns = processes_now_ns();
-    if (!at_once && !(processes_due(processes, process->perf_ns, now_ns) && processes_affords(process, now_ns)))
+    if (!at_once && !(processes_due(process->perf_ns, processes->recheck_ns, now_ns) &&
+                      budget_affords(&process->budget)))
         return;
     process->perf_ns = now_ns;
     if (!process->perf_map) {
@@ -201,9 +203,9 @@ void processes_read_perf_map(struct processes *processes, struct symbol_process 
         processes->stats->bytes_tables += perf_map_bytes(process->perf_map);
     }
     uint64_t before = perf_map_bytes(process->perf_map), dropped = process->perf_map->dropped;
-    uint64_t cpu_ns = processes_cpu_ns();
+    budget_begin(&process->budget);
     bool grown = perf_map_refresh(process->perf_map);
-    process->debt_ns += processes_cpu_ns() - cpu_ns;
+    budget_end(&process->budget);
     if (!grown)
         return;
     processes->stats->perf_map_reads++;
@@ -211,58 +213,6 @@ void processes_read_perf_map(struct processes *processes, struct symbol_process 
     processes->stats->bytes_tables += perf_map_bytes(process->perf_map) - before;
     elf_files_shrink(processes->files, NULL);
     processes_shrink(processes, process);
-}
-
-// The vdso is in no file, but this process has the same one: a copy in a memory file reads like
-// any.
-static bool processes_adopt_vdso(struct processes *processes, struct mapping *mapping)
-{
-    const void *vdso = (const void *)(uintptr_t)getauxval(AT_SYSINFO_EHDR);
-    uint64_t bytes = mapping->end - mapping->start;
-    int fd = vdso && bytes <= PROCESSES_VDSO_BYTES_MAX
-                 ? memfd_create("upgate-vdso", MFD_CLOEXEC) : -1;
-    if (fd < 0)
-        return false;
-    // write() instead of a copy: it stops at memory that is not there.
-    if (write(fd, vdso, bytes) <= 0) {
-        close(fd);
-        return false;
-    }
-    mapping->offset = 0;
-    return elf_files_adopt(processes->files, fd, "[vdso]", &mapping->file);
-}
-
-// Another mapping of any process may hold the vdso already: each copy would be a new file.
-static bool processes_share_vdso(struct processes *processes, struct mapping *mapping)
-{
-    for (uint32_t i = 0; i < processes->files->files_max; i++) {
-        const struct symbol_file *one = &processes->files->slots[i];
-        if (one->generation && one->path && one->path[0] == '[') {
-            mapping->file = (struct file_ref){i, one->generation};
-            mapping->offset = 0;
-            return true;
-        }
-    }
-    return processes_adopt_vdso(processes, mapping);
-}
-
-struct symbol_file *processes_file(struct processes *processes, struct symbol_process *process,
-                                   struct mapping *mapping)
-{
-    struct symbol_file *file = elf_files_get(processes->files, mapping->file);
-    if (!file && !mapping->unopenable) {
-        bool good = false;
-        if (mapping->kind == MAPPING_VDSO) {
-            good = processes_share_vdso(processes, mapping);
-        } else {
-            int fd = proc_open_mapping(processes->proc, process->tgid, process->ended, mapping);
-            good = fd >= 0 && elf_files_adopt(processes->files, fd, mapping->path, &mapping->file);
-        }
-        mapping->unopenable = !good;
-        processes->stats->files_refused += !good;
-        file = good ? elf_files_get(processes->files, mapping->file) : NULL;
-    }
-    return file && !file->refused ? file : NULL;
 }
 
 void processes_shrink(struct processes *processes, const struct symbol_process *keep)
@@ -283,6 +233,24 @@ void processes_shrink(struct processes *processes, const struct symbol_process *
     }
 }
 
+// Of mappings at most half of the budget.
+void processes_shrink_maps(struct processes *processes, const struct symbol_process *keep)
+{
+    while (processes->maps_bytes > processes->files->bytes_max / 2) {
+        struct symbol_process *oldest = NULL;
+        for (uint32_t i = 0; i < processes->processes_max; i++) {
+            struct symbol_process *one = &processes->slots[i];
+            if (one->tgid && one != keep && mapping_table_bytes(&one->table) && (!oldest || one->used < oldest->used))
+                oldest = one;
+        }
+        if (!oldest)
+            return;
+        processes_forget(processes, oldest);
+        oldest->tgid = 0;
+        processes->stats->processes_evicted++;
+    }
+}
+
 void processes_free(struct processes *processes)
 {
     for (uint32_t i = 0; processes->slots && i < processes->processes_max; i++)
@@ -290,4 +258,5 @@ void processes_free(struct processes *processes)
             processes_forget(processes, &processes->slots[i]);
     free(processes->slots);
     processes->slots = NULL;
+    held_events_free(&processes->held);
 }

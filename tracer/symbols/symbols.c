@@ -136,16 +136,32 @@ static int symbols_process_fail(pid_t tgid, int code, struct error *err)
                      strerror(-code), code == -EACCES ? "; run as root" : "");
 }
 
-int symbols_process_snapshot(struct symbols *symbols, pid_t tgid, struct error *err)
+void symbols_follow(struct symbols *symbols)
+{
+    symbols->processes.follows = true;
+}
+
+void symbols_mapping(struct symbols *symbols, const struct mapping_event *event)
+{
+    processes_mapping(&symbols->processes, event);
+}
+
+uint32_t symbols_process_epoch(struct symbols *symbols, pid_t tgid, uint64_t start, uint64_t at_ns)
+{
+    struct symbol_process *process = processes_known(&symbols->processes, tgid, start);
+    return process ? processes_epoch(&symbols->processes, process, at_ns) : 0;
+}
+
+int symbols_process_snapshot(struct symbols *symbols, pid_t tgid, const struct symbols_birth *birth, struct error *err)
 {
     struct symbol_process *process;
-    int code = processes_get(&symbols->processes, tgid, 0, &process);
+    struct symbols_birth known = birth ? *birth : (struct symbols_birth){0};
+    int code = processes_know(&symbols->processes, tgid, known.start, known.parent, known.at_ns, &process);
     if (code)
         return symbols_process_fail(tgid, code, err);
-    process->snapshot = true;
-    if (!processes_read_maps(&symbols->processes, process, true) && !process->mappings.count)
+    processes_snapshot(&symbols->processes, process);
+    if (!process->table.count && !process->table.past_count)
         return symbols_process_fail(tgid, -ESRCH, err); // a zombie, a kernel thread, or just ended
-    processes_read_perf_map(&symbols->processes, process, true);
     return 0;
 }
 
@@ -232,12 +248,12 @@ static bool symbols_in_perf_map(struct symbols *symbols, struct symbol_process *
     return true;
 }
 
-static void symbols_in_process(struct symbols *symbols, struct symbol_process *process, uint64_t ip,
+static void symbols_in_process(struct symbols *symbols, struct symbol_process *process, uint64_t at_ns, uint64_t ip,
                                struct symbol *ret)
 {
-    struct mapping *mapping = mappings_find(&process->mappings, ip);
+    struct mapping *mapping = mapping_table_find(&process->table, ip, at_ns);
     if (!mapping && processes_read_maps(&symbols->processes, process, false))
-        mapping = mappings_find(&process->mappings, ip);
+        mapping = mapping_table_find(&process->table, ip, at_ns);
     *ret = (struct symbol){.name = "[anon]", .module = "[anon]"};
     if (!mapping)
         return;
@@ -259,7 +275,7 @@ static void symbols_in_process(struct symbols *symbols, struct symbol_process *p
     }
 }
 
-void symbols_process_lookup_at(struct symbols *symbols, pid_t tgid, uint64_t start, uint64_t ip,
+void symbols_process_lookup_at(struct symbols *symbols, pid_t tgid, uint64_t start, uint64_t at_ns, uint64_t ip,
                                struct symbol *ret)
 {
     struct symbol_process *process;
@@ -268,13 +284,13 @@ void symbols_process_lookup_at(struct symbols *symbols, pid_t tgid, uint64_t sta
         symbols_unknown(symbols, "[ended]", ret);
         return;
     }
-    symbols_in_process(symbols, process, ip, ret);
+    symbols_in_process(symbols, process, at_ns, ip, ret);
     symbols->stats.unknown += !ret->known;
 }
 
 void symbols_process_lookup(struct symbols *symbols, pid_t tgid, uint64_t ip, struct symbol *ret)
 {
-    symbols_process_lookup_at(symbols, tgid, 0, ip, ret);
+    symbols_process_lookup_at(symbols, tgid, 0, UINT64_MAX, ip, ret);
 }
 
 void symbols_stats(const struct symbols *symbols, struct symbols_stats *ret)

@@ -18,6 +18,7 @@
 #include <sys/types.h>
 
 #include "common/error.h"
+#include "common/mapping_event.h"
 
 struct symbols;
 
@@ -46,6 +47,7 @@ struct symbols_stats {
     uint64_t unknown;         // of them answered with known = false
     uint64_t maps_reads;      // /proc/PID/maps read
     uint64_t maps_held_back;  // not read again because recheck_ns had not passed
+    uint64_t mappings_skipped; // events of a process that maps without end
     uint64_t files_loaded;    // symbol tables built
     uint64_t files_refused;   // damaged, not ELF, cannot be opened: their addresses stay unknown
     uint64_t files_evicted;   // closed to keep files_max and bytes_max
@@ -73,14 +75,30 @@ bool symbols_kernel_available(struct symbols *symbols, const char **ret_why);
 // task->group_leader->start_boottime / 10 ms in BPF. start = 0 means whoever has the pid now, or
 // had it last. A pid that was given to a new process, or that called exec, gets new maps.
 
+// What is mapped is a matter of time: libraries come and go, and another may lie at the address of one that went. Where
+// mappings come as events, an address is named by what lay there at its moment, also of a process that has ended since;
+// else by the last look at /proc.
+
+// From now on every mapping is told: the maps are read when a process becomes known, and where events were lost.
+void symbols_follow(struct symbols *symbols);
+// Of any process of the machine, also of one that nobody has asked for yet.
+void symbols_mapping(struct symbols *symbols, const struct mapping_event *event);
+// As long as it is the same, an address of the process means the same. Of an unknown process: 0.
+uint32_t symbols_process_epoch(struct symbols *symbols, pid_t tgid, uint64_t start, uint64_t at_ns);
+
+struct symbols_birth {
+    uint64_t start, at_ns; // CLOCK_MONOTONIC
+    pid_t parent;          // it had mapped what its parent had; 0: not known, and at_ns does not matter
+};
 // Know the process from now on: reads the maps and opens the mapped files, so that addresses can still be named
 // when it has ended. Costs one open a mapped library (100 libraries: 1 ms). 0, -ESRCH (gone and never seen), -EACCES.
-int symbols_process_snapshot(struct symbols *symbols, pid_t tgid, struct error *err);
+int symbols_process_snapshot(struct symbols *symbols, pid_t tgid, const struct symbols_birth *birth, struct error *err);
 // The user-space symbol around ip; opens the process where needed. For a return address pass ip -
 // 1.
 void symbols_process_lookup(struct symbols *symbols, pid_t tgid, uint64_t ip, struct symbol *ret);
-// The same for one certain process: never answers from another process that has the pid now.
-void symbols_process_lookup_at(struct symbols *symbols, pid_t tgid, uint64_t start, uint64_t ip,
+// The same for one certain process: never answers from another process that has the pid now; and for one moment
+// (CLOCK_MONOTONIC; UINT64_MAX: now).
+void symbols_process_lookup_at(struct symbols *symbols, pid_t tgid, uint64_t start, uint64_t at_ns, uint64_t ip,
                                struct symbol *ret);
 
 void symbols_stats(const struct symbols *symbols, struct symbols_stats *ret);
