@@ -20,6 +20,8 @@ struct doctor {
     const char *root;
     struct doctor_finding *findings;
     int count;
+    struct capture_source *sources; // of the BPF programs, when they have been tried
+    size_t source_count;
 };
 
 // The finding's texts are printf-made; the pointer is valid until the next one is added.
@@ -53,7 +55,6 @@ void check_tracing(struct doctor *doctor);
 void check_kernel_symbols(struct doctor *doctor);
 void check_python_stacks(struct doctor *doctor);
 void check_lockdown(struct doctor *doctor);
-void check_memlock(struct doctor *doctor);
 void check_capture(struct doctor *doctor);
 
 #endif

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks of what recording the host side needs (`upgate record`, the traced launches of `upgate
-// ab`): capabilities, BTF, kernel symbols, reading another process, locked memory, lockdown, and
-// every source of facts by attaching it with an empty target for a moment. Reads files; leaves
-// nothing behind.
+// ab`): capabilities, BTF, kernel symbols, reading another process, lockdown, and every source of facts
+// by loading and attaching it with an empty target for a moment. Reads files; leaves nothing behind.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/strings.h"
@@ -23,7 +21,6 @@ enum {
     CAPTURE_CAP_PERFMON = 38,
     CAPTURE_CAP_BPF = 39,
     CAPTURE_SOURCES_MAX = 32,
-    CAPTURE_MEMLOCK_LEAST = 64 << 20, // maps and rings of a recording: 40 MB
 };
 
 static unsigned long long capture_capabilities(const struct doctor *doctor)
@@ -40,43 +37,82 @@ static bool capture_has(unsigned long long capabilities, int capability)
     return capabilities >> capability & 1;
 }
 
-// 6.18 -> 618; 0 when it cannot be read.
-static int capture_kernel(const struct doctor *doctor)
+#ifdef UPGATE_HAVE_CAPTURE
+// The sources as they are here: tried once, for several checks. Not below another root.
+static void capture_try(struct doctor *doctor)
 {
-    int major = 0, minor = 0;
-    char *release = doctor_read(doctor, "/proc/sys/kernel/osrelease");
-    bool read = release && sscanf(release, "%d.%d", &major, &minor) == 2;
-    free(release);
-    return read ? major * 100 + minor : 0;
+    if (doctor->sources || doctor->root[0])
+        return;
+    doctor->sources = xcalloc(CAPTURE_SOURCES_MAX, sizeof *doctor->sources);
+    doctor->source_count = capture_sources(doctor->sources, CAPTURE_SOURCES_MAX);
 }
 
+// "failed to load: the reason; what to do": the two halves. The first source stands for all when none
+// works.
+static const char *capture_advice(const char *why, int *ret_reason)
+{
+    const char *end = strstr(why, "; ");
+    *ret_reason = end ? (int)(end - why) : (int)strlen(why);
+    return end ? end + 2 : "one of the kernels that docs/KERNELS.md lists";
+}
+
+// Why nothing can be loaded; NULL: it can, or was not tried.
+static const char *capture_trouble(struct doctor *doctor)
+{
+    capture_try(doctor);
+    for (size_t i = 0; i < doctor->source_count; i++)
+        if (doctor->sources[i].works)
+            return NULL;
+    return doctor->source_count ? doctor->sources[0].why : NULL;
+}
+#else
+static const char *capture_trouble(struct doctor *doctor)
+{
+    (void)doctor;
+    return NULL;
+}
+
+static const char *capture_advice(const char *why, int *ret_reason)
+{
+    *ret_reason = 0;
+    return why;
+}
+#endif
+
+static const char capture_grant[] =
+    "run as root, or for a group whose members may look into every process: "
+    "f=\"$(command -v upgate)\"; sudo groupadd -f upgate; sudo chgrp upgate \"$f\"; "
+    "sudo chmod 0750 \"$f\"; sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_syslog+ep \"$f\"";
+
+// Permission and BTF can be had on a kernel that refuses the programs all the same: "BPF yes" only
+// when they were loaded.
 void check_tracing(struct doctor *doctor)
 {
     char *paranoid = doctor_read(doctor, "/proc/sys/kernel/perf_event_paranoid");
     char *btf = xasprintf("%s/sys/kernel/btf/vmlinux", doctor->root);
     unsigned long long capabilities = capture_capabilities(doctor);
-    int kernel = capture_kernel(doctor);
     bool admin = capture_has(capabilities, CAPTURE_CAP_SYS_ADMIN);
     bool perf = admin || capture_has(capabilities, CAPTURE_CAP_PERFMON);
     bool bpf = admin || capture_has(capabilities, CAPTURE_CAP_BPF);
-    bool has_btf = access(btf, R_OK) == 0, old = kernel && kernel < 508;
-    bool all = perf && bpf && has_btf;
+    bool has_btf = access(btf, R_OK) == 0;
+    const char *trouble = perf && bpf && has_btf ? capture_trouble(doctor) : NULL;
+    bool all = perf && bpf && has_btf && !trouble;
+    int reason = 0;
+    const char *advice = trouble ? capture_advice(trouble, &reason) : NULL;
     struct doctor_finding *finding =
         doctor_add(doctor, "tracing", all ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED,
-                   "BPF %s, perf %s (perf_event_paranoid %s), BTF %s", bpf ? "yes" : "no",
-                   perf ? "yes" : "no", paranoid ? paranoid : "not known", has_btf ? "yes" : "no");
+                   "BPF %s, perf %s (perf_event_paranoid %s), BTF %s%s%.*s",
+                   bpf && !trouble ? "yes" : "no", perf ? "yes" : "no", paranoid ? paranoid : "not known", has_btf ? "yes" : "no",
+                   trouble ? ": " : "", reason, trouble ? trouble : "");
     if (!all)
         doctor_lose(finding,
                     "`upgate record` and `upgate stalls`: who held the program up cannot be told; "
                     "`upgate ab` still compares",
-                    !has_btf ? "a kernel with CONFIG_DEBUG_INFO_BTF (/sys/kernel/btf/vmlinux)"
-                    : old ? "run as root, or with CAP_SYS_ADMIN: kernels before 5.8 have no CAP_BPF"
-                          : "run as root, or for a group whose members may look into every process: "
-                            "f=\"$(command -v upgate)\"; sudo groupadd -f upgate; sudo chgrp upgate \"$f\"; "
-                            "sudo chmod 0750 \"$f\"; "
-                            "sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_syslog+ep \"$f\"");
+                    trouble    ? advice
+                    : !has_btf ? "a kernel with CONFIG_DEBUG_INFO_BTF (/sys/kernel/btf/vmlinux)"
+                               : capture_grant);
     doctor_fact(finding, "perf", json_boolean(perf));
-    doctor_fact(finding, "bpf", json_boolean(bpf));
+    doctor_fact(finding, "bpf", json_boolean(bpf && !trouble));
     doctor_fact(finding, "btf", json_boolean(has_btf));
     free(paranoid);
     free(btf);
@@ -157,25 +193,6 @@ void check_lockdown(struct doctor *doctor)
     free(text);
 }
 
-// Before 5.11 maps counted against RLIMIT_MEMLOCK; since then against the memory of the cgroup.
-void check_memlock(struct doctor *doctor)
-{
-    struct rlimit limit = {0};
-    getrlimit(RLIMIT_MEMLOCK, &limit);
-    int kernel = capture_kernel(doctor);
-    bool counts = kernel && kernel < 511;
-    bool enough = limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= CAPTURE_MEMLOCK_LEAST;
-    struct doctor_finding *finding =
-        doctor_add(doctor, "memlock", counts && !enough ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK,
-                   !counts  ? "locked memory does not limit BPF maps on this kernel"
-                   : enough ? "locked memory is enough for BPF maps"
-                            : "locked memory is limited to %llu KiB, and BPF maps count",
-                   (unsigned long long)limit.rlim_max / 1024);
-    if (counts && !enough)
-        doctor_lose(finding, "the rings of a recording cannot be made",
-                    "ulimit -l unlimited, as root");
-}
-
 #ifdef UPGATE_HAVE_CAPTURE
 // Names of findings live as long as the program.
 static const char *capture_id(size_t i, const char *name)
@@ -193,6 +210,8 @@ static const char *capture_remedy(const char *why)
     static const char *const remedies[][2] = {
         {"kptr_restrict", "sysctl kernel.kptr_restrict=1, and run as root or with CAP_SYSLOG"},
         {"perf_event_open", "run as root or with CAP_PERFMON"},
+        {"CAP_SYS_ADMIN", "run as root or with CAP_SYS_ADMIN"},
+        {"not loaded", "load it, as a file system that needs it does; without one nothing is lost"},
         {"refused",
          "run as root; a kernel that refuses it then was built or locked down without it"},
     };
@@ -217,32 +236,35 @@ static void capture_add_missing(struct doctor *doctor, const struct capture_sour
 
 void check_capture(struct doctor *doctor)
 {
-    struct capture_source sources[CAPTURE_SOURCES_MAX];
-    size_t count = capture_sources(sources, CAPTURE_SOURCES_MAX), works = 0;
-    struct strbuf names = {0};
+    capture_try(doctor);
+    const struct capture_source *sources = doctor->sources;
+    const char *trouble = capture_trouble(doctor);
+    size_t count = doctor->source_count, works = 0;
+    struct strbuf text = {0};
     json_t *facts = json_object();
     for (size_t i = 0; i < count; i++) {
         works += sources[i].works;
         if (sources[i].works)
-            strbuf_add(&names, "%s%s", names.len ? ", " : "", sources[i].name);
+            strbuf_add(&text, "%s%s", text.len ? ", " : "", sources[i].name);
         json_object_set_new(facts, sources[i].name, json_boolean(sources[i].works));
     }
-    bool all = count && works == count;
+    int reason = 0;
+    const char *advice = trouble ? capture_advice(trouble, &reason) : "see the sources below";
+    if (trouble)
+        strbuf_add(&text, "%.*s", reason, trouble);
+    bool all = works == count;
     struct doctor_finding *finding = doctor_add(doctor, "capture",
                                                 all     ? DOCTOR_STATUS_OK
                                                 : works ? DOCTOR_STATUS_LIMITED
                                                         : DOCTOR_STATUS_MISSING,
-                                                "%zu of %zu sources work%s%s", works, count,
-                                                names.len ? ": " : "", names.len ? names.text : "");
+                                                "%zu of %zu sources work: %s", works, count, text.text);
     doctor_fact(finding, "sources", facts);
     if (!all)
         doctor_lose(finding,
                     works ? "some causes of stalls; each source that is missing says which"
                           : "`upgate record` and `upgate stalls`: nothing can be recorded here",
-                    works   ? "see the sources below"
-                    : count ? sources[0].why
-                            : "build again where libbpf, clang and bpftool are");
-    strbuf_free(&names);
+                    advice);
+    strbuf_free(&text);
     for (size_t i = 0; works && i < count; i++)
         if (!sources[i].works)
             capture_add_missing(doctor, &sources[i], i);

@@ -19,7 +19,7 @@ enum { GPU_TRACING_ASK_S = 10, GPU_TRACING_CUPTI_MIN = 18 }; // 11.8, the first 
 
 // Where a machine has one besides what a Python environment or container brings. The newest is the last.
 static const char *const gpu_tracing_places[] = {
-    "/usr/lib/x86_64-linux-gnu/libcupti.so*", "/usr/local/cuda*/lib64/libcupti.so*",
+    "/usr/lib/*-linux-gnu/libcupti.so*", "/usr/local/cuda*/lib64/libcupti.so*",
     "/usr/local/cuda*/extras/CUPTI/lib64/libcupti.so*", "/opt/cuda*/extras/CUPTI/lib64/libcupti.so*"};
 
 static char *gpu_tracing_find_cupti(const struct doctor *doctor)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "harness/doctor/check.h"
 #include "reports/render/screen.h"
 
@@ -23,13 +24,9 @@ struct doctor_finding *doctor_add(struct doctor *doctor, const char *id, enum do
 {
     va_list args;
     va_start(args, found);
-    char *text = NULL;
-    if (vasprintf(&text, found, args) < 0)
-        text = xstrdup("out of memory");
+    char *text = xvasprintf(found, args);
     va_end(args);
-    doctor->findings =
-        xrealloc(doctor->findings, sizeof *doctor->findings * (size_t)(doctor->count + 1));
-    struct doctor_finding *finding = &doctor->findings[doctor->count++];
+    struct doctor_finding *finding = vector_add(doctor->findings, doctor->count);
     *finding = (struct doctor_finding){.id = id, .status = status, .found = text};
     return finding;
 }
@@ -64,7 +61,7 @@ struct doctor *doctor_examine(const char *root)
         check_pressure, check_steal,       check_frequency, check_clock,     check_shared_memory,
         check_memory,   check_disk,        check_workloads, check_extension, check_pythons,
         check_gpu,      check_gpu_tracing, check_calibration, check_tracing, check_kernel_symbols,
-        check_python_stacks, check_lockdown, check_memlock, check_capture};
+        check_python_stacks, check_lockdown, check_capture};
     struct doctor *doctor = xcalloc(1, sizeof *doctor);
     doctor->root = root;
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
@@ -83,6 +80,7 @@ void doctor_free(struct doctor *doctor)
         json_decref(doctor->findings[i].facts);
     }
     free(doctor->findings);
+    free(doctor->sources);
     free(doctor);
 }
 

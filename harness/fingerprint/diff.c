@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "harness/fingerprint/fingerprint.h"
 #include "harness/fingerprint/library.h"
 #include "harness/fingerprint/read.h"
@@ -30,7 +31,7 @@ struct difference {
 struct diff {
     const json_t *a, *b;
     struct difference *differences;
-    size_t count, capacity;
+    size_t count;
     size_t noise_count;
     json_t *components_changed; // set of role names whose component line differs
     json_t *packages_changed;   // set of packages whose version differs
@@ -198,13 +199,8 @@ static void file_difference(struct diff *diff, const char *path, char *text_a, c
         put_reason(object, "reason_a", diff->a, path);
         put_reason(object, "reason_b", diff->b, path);
     }
-    if (diff->count == diff->capacity) {
-        diff->capacity = diff->capacity ? diff->capacity * 2 : 64;
-        diff->differences =
-            xrealloc(diff->differences, diff->capacity * sizeof(*diff->differences));
-    }
-    diff->differences[diff->count++] =
-        (struct difference){object, suspicion, order, text_of(object, "path")};
+    vector_push(diff->differences, diff->count,
+                (struct difference){object, suspicion, order, text_of(object, "path")});
 }
 
 static void note_change(struct diff *diff, const char *path)

@@ -137,6 +137,30 @@ static char *cpuinfo_value(const char *text, const char *key)
     return NULL;
 }
 
+// The kernel of arm64 tells numbers only. The names are those of lscpu, of the CPUs that stand beside GPUs; of others the
+// numbers.
+static char *cpuinfo_model(const char *text)
+{
+    static const struct {
+        const char *maker, *part, *name;
+    } known[] = {
+        {"0x41", "0xd08", "ARM Cortex-A72"},        {"0x41", "0xd0c", "ARM Neoverse-N1"},
+        {"0x41", "0xd40", "ARM Neoverse-V1"},       {"0x41", "0xd42", "ARM Cortex-A78AE"},
+        {"0x41", "0xd49", "ARM Neoverse-N2"},       {"0x41", "0xd4f", "ARM Neoverse-V2"}, // Grace, Graviton 4
+        {"0xc0", "0xac3", "Ampere-1"},              {"0x4e", "0x004", "NVIDIA Carmel"},
+    };
+    char *name = cpuinfo_value(text, "model name");
+    char *maker = cpuinfo_value(text, "CPU implementer"), *part = cpuinfo_value(text, "CPU part");
+    for (size_t i = 0; !name && maker && part && i < sizeof(known) / sizeof(known[0]); i++)
+        if (!strcmp(maker, known[i].maker) && !strcmp(part, known[i].part))
+            name = xasprintf("%s", known[i].name);
+    if (!name && maker && part)
+        name = xasprintf("CPU implementer %s, part %s", maker, part);
+    free(maker);
+    free(part);
+    return name;
+}
+
 static bool has_word(const char *text, const char *word)
 {
     size_t length = strlen(word);
@@ -156,7 +180,7 @@ static void collect_cpuinfo(const char *root, json_t *cpu)
     for (size_t i = 0; flags && i < sizeof(cpu_flags) / sizeof(cpu_flags[0]); i++)
         if (has_word(flags, cpu_flags[i]))
             strbuf_add(&known, "%s%s", known.len ? " " : "", cpu_flags[i]);
-    json_object_set_new(cpu, "model", json_text_take(cpuinfo_value(text, "model name")));
+    json_object_set_new(cpu, "model", json_text_take(cpuinfo_model(text)));
     char *family = cpuinfo_value(text, "cpu family"), *number = cpuinfo_value(text, "model");
     char *stepping = cpuinfo_value(text, "stepping");
     json_object_set_new(cpu, "family",

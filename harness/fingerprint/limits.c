@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/proc.h"
 #include "common/strings.h"
 #include "harness/fingerprint/read.h"
 
@@ -92,23 +93,14 @@ static const char *policy_name(unsigned policy)
 json_t *limits_scheduling(const char *proc_dir, json_t *missing)
 {
     json_t *object = json_object();
-    char *status = read_text("%s/status", proc_dir), *stat = read_text("%s/stat", proc_dir);
+    char *status = read_text("%s/status", proc_dir);
     json_object_set_new(object, "cpus", json_text_take(status_value(status, "Cpus_allowed_list")));
     json_object_set_new(object, "mems", json_text_take(status_value(status, "Mems_allowed_list")));
-    // Fields 19 (nice), 40 (rt_priority), 41 (policy), counted behind the name, which may hold
-    // blanks.
-    long nice;
-    unsigned realtime_priority, policy;
-    const char *after_name = stat ? strrchr(stat, ')') : NULL;
-    if (after_name &&
-        sscanf(
-            after_name + 1,
-            " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %ld %*d %*d %*u %*u "
-            "%*d %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*d %*d %u %u",
-            &nice, &realtime_priority, &policy) == 3) {
-        json_object_set_new(object, "nice", json_integer(nice));
-        json_object_set_new(object, "realtime_priority", json_integer(realtime_priority));
-        json_object_set_new(object, "policy", json_string(policy_name(policy)));
+    struct proc_stat stat;
+    if (!proc_stat_read(proc_dir, &stat)) {
+        json_object_set_new(object, "nice", json_integer(stat.nice));
+        json_object_set_new(object, "realtime_priority", json_integer(stat.realtime_priority));
+        json_object_set_new(object, "policy", json_string(policy_name(stat.policy)));
     } else {
         missing_add(missing, "process.scheduling.policy", "%s/stat cannot be read", proc_dir);
     }
@@ -120,7 +112,6 @@ json_t *limits_scheduling(const char *proc_dir, json_t *missing)
     json_object_set_new(object, "speculative_store_bypass",
                         json_text_take(status_value(status, "Speculation_Store_Bypass")));
     free(status);
-    free(stat);
     return object;
 }
 

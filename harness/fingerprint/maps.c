@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/proc.h"
 #include "common/strings.h"
+#include "common/vector.h"
 
 // 64 MiB: 400,000 mappings of 160 characters, six times the kernel's default limit of a process.
 enum { MAPS_BYTES_MAX = 64 << 20 };
@@ -33,7 +35,7 @@ static bool strip_deleted(char *path)
     return true;
 }
 
-static void add_mapping(struct maps *maps, size_t *capacity, const struct mapped_file *mapping)
+static void add_mapping(struct maps *maps, const struct mapped_file *mapping)
 {
     // The mappings of one object stand next to each other, so looking back a little finds most of
     // them; the rest is joined after sorting.
@@ -45,37 +47,33 @@ static void add_mapping(struct maps *maps, size_t *capacity, const struct mapped
             return;
         }
     }
-    if (maps->file_count == *capacity) {
-        *capacity = *capacity ? *capacity * 2 : 64;
-        maps->files = xrealloc(maps->files, *capacity * sizeof(*maps->files));
-    }
-    maps->files[maps->file_count] = *mapping;
-    maps->files[maps->file_count++].path = xstrdup(mapping->path);
+    struct mapped_file *file = vector_add(maps->files, maps->file_count);
+    *file = *mapping;
+    file->path = xstrdup(mapping->path);
 }
 
-static void parse_line(struct maps *maps, size_t *capacity, char *line)
+static void parse_line(struct maps *maps, char *line)
 {
-    struct mapped_file mapping = {0};
-    char permissions[8] = "";
-    int path_at = 0;
-    int fields = sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %*x %*x:%*x %" SCNu64 " %n",
-                        &mapping.start, &mapping.end, permissions, &mapping.inode, &path_at);
+    struct proc_mapping mapping;
     maps->mapping_count++;
-    if (fields != 4 || path_at == 0) {
+    if (!proc_mapping_parse(line, &mapping)) {
         maps->malformed_count++;
         return;
     }
-    mapping.executable = strchr(permissions, 'x') != NULL;
-    mapping.path = line + path_at;
-    if (mapping.path[0] == '\0') {
-        maps->anonymous_exec_count += mapping.executable;
+    struct mapped_file file = {.start = mapping.begin,
+                               .end = mapping.end,
+                               .inode = mapping.inode,
+                               .executable = strchr(mapping.permissions, 'x') != NULL,
+                               .path = mapping.path};
+    if (file.path[0] == '\0') {
+        maps->anonymous_exec_count += file.executable;
         return;
     }
-    if (mapping.path[0] != '/') // [heap], [vdso], [anon:...], anon_inode:...
+    if (file.path[0] != '/') // [heap], [vdso], [anon:...], anon_inode:...
         return;
-    unescape_newlines(mapping.path);
-    mapping.deleted = strip_deleted(mapping.path);
-    add_mapping(maps, capacity, &mapping);
+    unescape_newlines(file.path);
+    file.deleted = strip_deleted(file.path);
+    add_mapping(maps, &file);
 }
 
 static int compare_files(const void *left, const void *right)
@@ -104,12 +102,11 @@ static void join_files(struct maps *maps)
 void maps_parse(char *text, struct maps *ret_maps)
 {
     struct maps maps = {0};
-    size_t capacity = 0;
     for (char *line = text, *next; line && *line; line = next) {
         next = strchr(line, '\n');
         if (next)
             *next++ = '\0';
-        parse_line(&maps, &capacity, line);
+        parse_line(&maps, line);
     }
     join_files(&maps);
     *ret_maps = maps;

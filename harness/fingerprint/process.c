@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/proc.h"
 #include "common/strings.h"
 #include "harness/fingerprint/elf_file.h"
 #include "harness/fingerprint/environment.h"
@@ -209,23 +210,16 @@ static void collect_environment(const char *proc_dir, json_t *process, json_t *m
 }
 
 // Start time of the process in clock ticks, or 0: a reused pid has another.
-static unsigned long long start_time(const char *proc_dir)
+static uint64_t start_time(const char *proc_dir)
 {
-    char *stat = read_text("%s/stat", proc_dir);
-    const char *after_name = stat ? strrchr(stat, ')') : NULL;
-    unsigned long long ticks = 0;
-    if (after_name)
-        sscanf(after_name + 1,
-               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-               &ticks);
-    free(stat);
-    return ticks;
+    struct proc_stat stat;
+    return proc_stat_read(proc_dir, &stat) ? 0 : stat.start_ticks;
 }
 
 int process_collect(const char *proc_dir, json_t *missing, json_t **ret_process, struct error *err)
 {
     struct maps maps = {0};
-    unsigned long long started = start_time(proc_dir);
+    uint64_t started = start_time(proc_dir);
     if (!started)
         return error_set(err, -ESRCH, "failed to read the process at '%s': there is none",
                          proc_dir);

@@ -12,20 +12,11 @@
 
 enum { READ_BYTES_MAX = 1 << 20 };
 
-static char *vprint(const char *fmt, va_list args) __attribute__((format(printf, 1, 0)));
-static char *vprint(const char *fmt, va_list args)
-{
-    char *text = NULL;
-    if (vasprintf(&text, fmt, args) < 0)
-        return xstrdup("");
-    return text;
-}
-
 char *read_text(const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    char *path = vprint(fmt, args);
+    char *path = xvasprintf(fmt, args);
     va_end(args);
     size_t length = 0;
     char *text = string_read_file(path, READ_BYTES_MAX, &length);
@@ -84,6 +75,6 @@ void missing_add(json_t *missing, const char *path, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    json_object_set_new(missing, path, json_text_take(vprint(fmt, args)));
+    json_object_set_new(missing, path, json_text_take(xvasprintf(fmt, args)));
     va_end(args);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "harness/gate/phrase.h"
 #include "reports/analyse/control.h"
 
@@ -156,8 +157,7 @@ int calibration_load(struct store *store, struct certificate **ret_certificates,
     while ((rc = store_step(store, stmt, err)) == 1) {
         if (!certificate_read(stmt, &one))
             continue;
-        all = xrealloc(all, (size_t)(count + 1) * sizeof *all);
-        all[count++] = one;
+        vector_push(all, count, one);
     }
     if (rc) {
         certificates_free(all, count);

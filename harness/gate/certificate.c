@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/binomial.h"
 
 enum {
@@ -322,7 +323,7 @@ bool certificate_read(sqlite3_stmt *stmt, struct certificate *ret_certificate)
                               .margin = sqlite3_column_double(stmt, 4),
                               .objection = objection ? xstrdup(objection) : NULL,
                               .made_wall_ns = sqlite3_column_int64(stmt, 6),
-                              .aa_pairs = sqlite3_column_int64(stmt, 7),
+                              .aa_pairs = sqlite3_column_int(stmt, 7),
                               .aa_lower = certificate_double(stmt, 8),
                               .aa_upper = certificate_double(stmt, 9),
                               .mde = certificate_double(stmt, 10),
@@ -378,8 +379,7 @@ int certificate_load(const char *path, const char *host_key, struct certificate 
             if (!certificate_read(stmt, &one))
                 continue;
             one.upper_bound = binomial_upper_bound(one.false_fails, one.gates, 0.95);
-            all = xrealloc(all, (size_t)(count + 1) * sizeof *all);
-            all[count++] = one;
+            vector_push(all, count, one);
         }
         if (step != SQLITE_DONE)
             rc = certificate_error(db, path, "read", err);

@@ -97,37 +97,41 @@ static struct certificate certify_cell(const struct run_facts *run,
 }
 
 // Into the host's file. Without a writable state directory the run still has it.
-static void certify_save(struct store *store, const struct run_facts *run,
-                         const struct certificate_gate *gate, struct certificate *certificates,
-                         int count)
+static int certify_save(struct store *store, const struct run_facts *run,
+                        const struct certificate_gate *gate, struct certificate *certificates,
+                        int count, struct error *err)
 {
     struct error local = {0};
+    int rc = 0;
     int64_t gates = 1, false_fails = gate->failed;
     char *path = certificate_path();
     if (!path)
-        store_note(store, "warning",
-                   "what the control showed is kept in this run only: no HOME, XDG_STATE_HOME or "
-                   "UPGATE_STATE_DIR");
+        rc = store_note(store, err, "warning",
+                        "what the control showed is kept in this run only: no HOME, XDG_STATE_HOME or "
+                        "UPGATE_STATE_DIR");
     else if (certificate_save(path, run->host_key, gate, certificates, count, &gates, &false_fails,
                               &local))
-        store_note(store, "warning", "what the control showed is kept in this run only: %s",
-                   local.text);
+        rc = store_note(store, err, "warning", "what the control showed is kept in this run only: %s",
+                        local.text);
     free(path);
     for (int i = 0; i < count; i++) {
         certificates[i].gates = gates;
         certificates[i].false_fails = false_fails;
         certificates[i].upper_bound = binomial_upper_bound(false_fails, gates, 0.95);
     }
+    return rc;
 }
 
-static void certify_tell(struct store *store, const struct workload_facts *facts,
-                         const struct certificate *certificates, int count)
+static int certify_tell(struct store *store, const struct workload_facts *facts,
+                        const struct certificate *certificates, int count, struct error *err)
 {
-    for (int i = 0; i < count; i++)
+    int rc = 0;
+    for (int i = 0; i < count && rc == 0; i++)
         if (certificates[i].objection)
-            store_note(store, "warning", "workload '%s' gives no certificate for %s: %s",
-                       facts->name, metric_infos[certificates[i].metric].name,
-                       certificates[i].objection);
+            rc = store_note(store, err, "warning", "workload '%s' gives no certificate for %s: %s",
+                            facts->name, metric_infos[certificates[i].metric].name,
+                            certificates[i].objection);
+    return rc;
 }
 
 static int certify_workload(struct store *store, const struct run_facts *run,
@@ -158,9 +162,10 @@ static int certify_workload(struct store *store, const struct run_facts *run,
             snprintf(all[i].scope, sizeof all[i].scope, "%s", scope);
         struct certificate_gate gate = {scope, kind, run->uuid, facts->interleave,
                                         clock_wall_ns(), failed};
-        certify_save(store, run, &gate, all, count);
+        rc = certify_save(store, run, &gate, all, count, err);
     }
-    certify_tell(store, facts, all, count);
+    if (rc == 0)
+        rc = certify_tell(store, facts, all, count, err);
     for (int i = 0; i < count && rc == 0; i++)
         rc = certify_insert(store, &all[i], facts->name, err);
     certificates_free(all, count);

@@ -73,10 +73,13 @@ static int control_known(struct store *store, const struct run_facts *run, bool 
     char *path = rc == 0 && host_too ? certificate_path() : NULL;
     int load = path ? certificate_load(path, run->host_key, &host, &more, &local) : -ENOENT;
     if (load != 0 && load != -ENOENT && !control_noted(store, local.text))
-        store_note(store, "warning", "%s", local.text);
+        rc = store_note(store, err, "warning", "%s", local.text);
     free(path);
-    if (rc)
+    if (rc) {
+        certificates_free(all, own);
+        certificates_free(host, more);
         return rc;
+    }
     all = xrealloc(all, (size_t)(own + more + 1) * sizeof *all);
     for (int i = 0; i < more; i++) {
         all[own + i] = host[i];

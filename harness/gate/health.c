@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/binomial.h"
 
 enum {
@@ -25,13 +26,9 @@ void findings_add(struct findings *findings, const char *workload, const char *k
 {
     va_list args;
     va_start(args, fmt);
-    char *text = NULL;
-    if (vasprintf(&text, fmt, args) < 0)
-        text = xstrdup(kind);
+    char *text = xvasprintf(fmt, args);
     va_end(args);
-    findings->items =
-        xrealloc(findings->items, (size_t)(findings->count + 1) * sizeof *findings->items);
-    findings->items[findings->count++] = (struct finding){workload, kind, side, effect, text};
+    vector_push(findings->items, findings->count, (struct finding){workload, kind, side, effect, text});
 }
 
 void findings_clear(struct findings *findings)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "harness/gate/gate.h"
 #include "harness/gate/judge_rows.h"
 
@@ -55,13 +56,8 @@ static int judge_parity(struct store *store, const struct run_facts *run,
         int count, rc = parity_judge(&context, &rows, &count, err);
         if (rc)
             return rc;
-        if (!count) {
-            free(rows);
-            continue;
-        }
-        parity->rows = xrealloc(parity->rows, (size_t)(parity->count + count) * sizeof *rows);
         for (int k = 0; k < count; k++)
-            parity->rows[parity->count++] = rows[k];
+            vector_push(parity->rows, parity->count, rows[k]);
         free(rows);
     }
     return 0;
@@ -128,8 +124,8 @@ int gate_judge(struct store *store, const struct plan_gate *policy, enum exit_co
         rc = judge_run(store, &run, write, &verdict, err);
         run_facts_clear(&run);
     }
-    if (rc == 0 && write)
-        rc = store_commit(store, err);
+    if (rc == 0)
+        rc = write ? store_commit(store, err) : store_failed(store, err);
     else if (write)
         store_rollback(store);
     if (rc == 0)

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "harness/gate/gate.h"
-#include "harness/gate/parity_gate.h"
+#include "harness/gate/parity/parity_gate.h"
 #include "harness/gate/run_facts.h"
 
 static const struct run_workload *need_workload(const struct run_facts *run, int64_t workload_id)

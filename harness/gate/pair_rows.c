@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/strings.h"
+#include "common/vector.h"
 
 static const char *const pair_fate_names[PAIR_FATE_COUNT] = {"valid", "void", "failed"};
 static const char *const pair_phase_names[PAIR_PHASE_COUNT] = {"pilot", "main", "confirm", "anchor",
@@ -58,21 +58,20 @@ int pair_heads_load(struct store *store, int64_t workload_id, struct pair_head *
     if (!stmt)
         return -EIO;
     struct pair_head *heads = NULL;
-    int count = 0, capacity = 0, rc;
+    int count = 0, rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        if (count == capacity) {
-            capacity = capacity ? 2 * capacity : 32;
-            heads = xrealloc(heads, (size_t)capacity * sizeof *heads);
-        }
-        heads[count++] = (struct pair_head){
-            .id = sqlite3_column_int64(stmt, 0),
-            .idx = sqlite3_column_int64(stmt, 1),
-            .seed = sqlite3_column_int64(stmt, 2),
-            .steps = pair_rows_int(stmt, 3),
-            .phase = (enum pair_phase)pair_rows_word(stmt, 4, pair_phase_names, PAIR_PHASE_COUNT),
-            .fate = (enum pair_fate)pair_rows_word(stmt, 5, pair_fate_names, PAIR_FATE_COUNT),
-            .interleave = pair_rows_interleave(stmt, 6),
-            .void_side = (int)pair_rows_int(stmt, 7)};
+        vector_push(
+            heads, count,
+            (struct pair_head){.id = sqlite3_column_int64(stmt, 0),
+                               .idx = sqlite3_column_int64(stmt, 1),
+                               .seed = sqlite3_column_int64(stmt, 2),
+                               .steps = pair_rows_int(stmt, 3),
+                               .phase = (enum pair_phase)pair_rows_word(stmt, 4, pair_phase_names,
+                                                                        PAIR_PHASE_COUNT),
+                               .fate = (enum pair_fate)pair_rows_word(stmt, 5, pair_fate_names,
+                                                                      PAIR_FATE_COUNT),
+                               .interleave = pair_rows_interleave(stmt, 6),
+                               .void_side = (int)pair_rows_int(stmt, 7)});
     }
     if (rc < 0) {
         free(heads);
@@ -92,14 +91,14 @@ static void rank_rows_clear(struct rank_rows *rank)
     free(rank->samples);
 }
 
-static void rank_rows_grow(struct rank_rows *rank, int capacity)
+static void rank_rows_room(struct rank_rows *rank)
 {
-    size_t count = (size_t)capacity;
-    rank->idx = xrealloc(rank->idx, count * sizeof *rank->idx);
-    rank->begin_ns = xrealloc(rank->begin_ns, count * sizeof *rank->begin_ns);
-    rank->dur_ns = xrealloc(rank->dur_ns, count * sizeof *rank->dur_ns);
-    rank->late_ns = xrealloc(rank->late_ns, count * sizeof *rank->late_ns);
-    rank->samples = xrealloc(rank->samples, count * sizeof *rank->samples);
+    size_t count = (size_t)rank->count;
+    rank->idx = vector_room(rank->idx, count, sizeof *rank->idx);
+    rank->begin_ns = vector_room(rank->begin_ns, count, sizeof *rank->begin_ns);
+    rank->dur_ns = vector_room(rank->dur_ns, count, sizeof *rank->dur_ns);
+    rank->late_ns = vector_room(rank->late_ns, count, sizeof *rank->late_ns);
+    rank->samples = vector_room(rank->samples, count, sizeof *rank->samples);
 }
 
 static int pair_rows_load_steps(struct store *store, struct launch_rows *launch, struct error *err)
@@ -112,26 +111,23 @@ static int pair_rows_load_steps(struct store *store, struct launch_rows *launch,
     if (!stmt)
         return -EIO;
     struct rank_rows *rank = NULL;
-    int capacity = 0, rc;
+    int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         int64_t number = sqlite3_column_int64(stmt, 0);
         if (!rank || rank->rank != number) {
-            launch->ranks =
-                xrealloc(launch->ranks, (size_t)(launch->rank_count + 1) * sizeof *launch->ranks);
-            rank = &launch->ranks[launch->rank_count++];
-            *rank = (struct rank_rows){.rank = number};
-            capacity = 0;
+            rank = vector_add(launch->ranks, launch->rank_count);
+            rank->rank = number;
         }
-        if (rank->count == capacity) {
-            capacity = capacity ? 2 * capacity : 256;
-            rank_rows_grow(rank, capacity);
-        }
+        rank_rows_room(rank);
         int i = rank->count++;
         rank->idx[i] = sqlite3_column_int64(stmt, 1);
         rank->begin_ns[i] = sqlite3_column_int64(stmt, 2);
         rank->dur_ns[i] = sqlite3_column_int64(stmt, 3);
         rank->late_ns[i] = pair_rows_double(stmt, 4);
         rank->samples[i] = pair_rows_double(stmt, 5);
+        if (rank->idx[i] < 0 || (i && rank->idx[i] <= rank->idx[i - 1]))
+            return error_set(err, -EBADMSG, "the store '%s' is damaged: the steps of launch %lld are not numbered in order",
+                             store_path(store), (long long)launch->id);
     }
     return rc;
 }
@@ -167,18 +163,15 @@ static int pair_rows_load_blocks(struct store *store, struct pair_rows *rows, st
                     "i", rows->head.id);
     if (!stmt)
         return -EIO;
-    int capacity = 0, rc;
+    int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        if (rows->block_count == capacity) {
-            capacity = capacity ? 2 * capacity : 64;
-            rows->blocks = xrealloc(rows->blocks, (size_t)capacity * sizeof *rows->blocks);
-        }
-        rows->blocks[rows->block_count++] = (struct block_rows){
-            .couple = sqlite3_column_int64(stmt, 0),
-            .first_step = {pair_rows_int(stmt, 1), pair_rows_int(stmt, 4)},
-            .steps = {pair_rows_int(stmt, 2), pair_rows_int(stmt, 5)},
-            .active_ns = {sqlite3_column_int64(stmt, 3), sqlite3_column_int64(stmt, 6)},
-            .machine_ns = {pair_rows_double(stmt, 7), pair_rows_double(stmt, 8)}};
+        vector_push(rows->blocks, rows->block_count,
+                    (struct block_rows){
+                        .couple = sqlite3_column_int64(stmt, 0),
+                        .first_step = {pair_rows_int(stmt, 1), pair_rows_int(stmt, 4)},
+                        .steps = {pair_rows_int(stmt, 2), pair_rows_int(stmt, 5)},
+                        .active_ns = {sqlite3_column_int64(stmt, 3), sqlite3_column_int64(stmt, 6)},
+                        .machine_ns = {pair_rows_double(stmt, 7), pair_rows_double(stmt, 8)}});
     }
     return rc;
 }

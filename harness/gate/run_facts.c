@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 
 static int run_facts_load_plan(struct store *store, struct run_facts *run, const char *text,
                                struct error *err)
@@ -55,10 +56,8 @@ static int run_facts_load_workloads(struct store *store, struct run_facts *run,
         return -EIO;
     int64_t *ids = NULL;
     int count = 0, rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
-        ids = xrealloc(ids, (size_t)(count + 1) * sizeof *ids);
-        ids[count++] = sqlite3_column_int64(stmt, 0);
-    }
+    while ((rc = store_step(store, stmt, err)) == 1)
+        vector_push(ids, count, sqlite3_column_int64(stmt, 0));
     run->workloads = xcalloc((size_t)count, sizeof *run->workloads);
     for (int i = 0; i < count && rc == 0; i++) {
         rc = workload_facts_load(store, run->plan, ids[i], source, &run->workloads[i].facts, err);

@@ -5,7 +5,7 @@
 
 #include "contracts/exit_code.h"
 #include "harness/gate/calibration.h"
-#include "harness/gate/parity_gate.h"
+#include "harness/gate/parity/parity_gate.h"
 #include "harness/gate/run_facts.h"
 
 struct summary_input {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "harness/plan/plan_internal.h"
 
 #define PLAN_SCHEMA "upgate.plan/1"
@@ -197,12 +198,10 @@ static void plan_side_from_path(struct plan_side *side, const char *path)
 
 static void plan_add_model(struct plan *plan, const char *model, enum plan_mode mode)
 {
-    plan->workloads =
-        xrealloc(plan->workloads, ((size_t)plan->workload_count + 1) * sizeof *plan->workloads);
-    plan->workloads[plan->workload_count++] =
-        (struct plan_workload){.name = xasprintf("%s-%s", model, plan_mode_name(mode)),
-                               .model = xstrdup(model),
-                               .mode = mode};
+    vector_push(plan->workloads, plan->workload_count,
+                (struct plan_workload){.name = xasprintf("%s-%s", model, plan_mode_name(mode)),
+                                       .model = xstrdup(model),
+                                       .mode = mode});
 }
 
 static const char *plan_basename(const char *path)
@@ -246,10 +245,10 @@ static void plan_add_command(struct plan *plan, char **command, int count)
         words[at++] = xstrdup("{python}");
     for (int i = names_python; i < count; i++)
         words[at++] = xstrdup(command[i]);
-    plan->workloads = xcalloc(1, sizeof *plan->workloads);
-    plan->workloads[0] = (struct plan_workload){
-        .name = plan_command_name(command, count), .command = words, .mode = PLAN_MODE_COMMAND};
-    plan->workload_count = 1;
+    vector_push(plan->workloads, plan->workload_count,
+                (struct plan_workload){.name = plan_command_name(command, count),
+                                       .command = words,
+                                       .mode = PLAN_MODE_COMMAND});
 }
 
 static int plan_check_utf8(const char *text, struct error *err)

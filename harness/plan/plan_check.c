@@ -27,26 +27,20 @@ static int check_fail(const struct check *check, char *at, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 static int check_fail(const struct check *check, char *at, const char *fmt, ...)
 {
-    struct strbuf text = {0};
     va_list args;
     va_start(args, fmt);
-    char *words = NULL;
-    int len = vasprintf(&words, fmt, args);
+    char *text = xvasprintf(fmt, args);
     va_end(args);
-    strbuf_add(&text, "%s", len < 0 ? fmt : words);
-    if (len >= 0)
-        free(words);
     if (check->file) {
         size_t end = strlen(at);
         bool key = end && at[end - 1] == '?';
         if (key)
             at[end - 1] = 0;
-        yaml_file_error(check->file, yaml_file_find(check->file, at, key), check->err, "%s",
-                        text.text);
+        yaml_file_error(check->file, yaml_file_find(check->file, at, key), check->err, "%s", text);
     } else {
-        error_set(check->err, -EINVAL, "%s", text.text);
+        error_set(check->err, -EINVAL, "%s", text);
     }
-    strbuf_free(&text);
+    free(text);
     free(at);
     return -EINVAL;
 }

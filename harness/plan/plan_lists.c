@@ -11,6 +11,7 @@
 #include "common/environment.h"
 #include "common/strings.h"
 #include "common/units.h"
+#include "common/vector.h"
 #include "harness/plan/plan_internal.h"
 
 enum { PLAN_PAIRS_MAX = 1000 };
@@ -19,8 +20,7 @@ enum { PLAN_PAIRS_MAX = 1000 };
 
 static void plan_env_add(struct plan_side *side, const char *name, const char *value)
 {
-    side->env = xrealloc(side->env, ((size_t)side->env_count + 1) * sizeof *side->env);
-    side->env[side->env_count++] = (struct plan_env){xstrdup(name), xstrdup(value)};
+    vector_push(side->env, side->env_count, (struct plan_env){xstrdup(name), xstrdup(value)});
 }
 
 static bool plan_env_name_ok(const char *name)
@@ -101,10 +101,8 @@ const struct field_custom plan_env_custom = {"map of text", plan_env_bind, plan_
 
 static struct plan_workload *plan_workload_add(struct plan *plan)
 {
-    size_t count = (size_t)plan->workload_count + 1;
-    plan->workloads = xrealloc(plan->workloads, count * sizeof *plan->workloads);
-    struct plan_workload *workload = &plan->workloads[plan->workload_count++];
-    *workload = (struct plan_workload){.mode = PLAN_MODE_COUNT}; // not said
+    struct plan_workload *workload = vector_add(plan->workloads, plan->workload_count);
+    workload->mode = PLAN_MODE_COUNT; // not said
     schema_set_defaults(plan_workload_fields, workload);
     return workload;
 }

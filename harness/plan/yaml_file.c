@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 
 enum { YAML_FILE_MERGE_DEPTH_MAX = 8, YAML_FILE_MERGE_STEPS_MAX = 65536 };
 
@@ -23,18 +24,15 @@ static int yaml_file_fail(const struct yaml_file *file, size_t line, size_t colu
 int yaml_file_error(const struct yaml_file *file, const yaml_node_t *node, struct error *err,
                     const char *fmt, ...)
 {
-    char *text = NULL;
     va_list args;
     va_start(args, fmt);
-    int len = vasprintf(&text, fmt, args);
+    char *text = xvasprintf(fmt, args);
     va_end(args);
-    const char *words = len < 0 ? fmt : text;
     if (node)
-        yaml_file_fail(file, node->start_mark.line, node->start_mark.column, err, words);
+        yaml_file_fail(file, node->start_mark.line, node->start_mark.column, err, text);
     else
-        error_set(err, -EINVAL, "%s: %s", file->path, words);
-    if (len >= 0)
-        free(text);
+        error_set(err, -EINVAL, "%s: %s", file->path, text);
+    free(text);
     return -EINVAL;
 }
 
@@ -244,8 +242,7 @@ static int yaml_collect_entry(struct yaml_collector *to, yaml_node_t *key, yaml_
     if (to->count == YAML_FILE_ENTRIES_MAX)
         return yaml_file_error(to->file, key, to->err, "more than %d keys in one map",
                                YAML_FILE_ENTRIES_MAX);
-    to->entries = xrealloc(to->entries, (to->count + 1) * sizeof *to->entries);
-    to->entries[to->count++] = (struct yaml_entry){text, key, value};
+    vector_push(to->entries, to->count, (struct yaml_entry){text, key, value});
     return 0;
 }
 

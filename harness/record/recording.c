@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "common/strings.h"
 #include "harness/record/command.h"
+#include "harness/record/privileges.h"
 #include "harness/run/host.h"
 #include "harness/run/inject.h"
 #include "harness/run/process.h"
@@ -138,17 +139,18 @@ static void recording_drain_steps(struct recording *recording)
         reader_drain(recording->steps, slot, recording_on_step, NULL, recording, NULL);
 }
 
-static void recording_count_dropped_steps(struct recording *recording)
+static int recording_count_dropped_steps(struct recording *recording, struct error *err)
 {
     struct reader_counters counters;
     uint32_t slots = recording->steps ? reader_slot_count(recording->steps) : 0;
     for (uint32_t slot = 0; slot < slots; slot++)
         if (reader_counters(recording->steps, slot, &counters) == 0)
             recording->result->steps_dropped += counters.records_dropped;
-    if (recording->result->steps || recording->result->steps_dropped)
-        store_ledger(recording->store, NULL, "steps", "records",
-                     (int64_t)(recording->result->steps + recording->result->steps_dropped),
-                     (int64_t)recording->result->steps, (int64_t)recording->result->steps_dropped, 0, NULL);
+    if (!recording->result->steps && !recording->result->steps_dropped)
+        return 0;
+    return store_ledger(recording->store, NULL, "steps", "records",
+                        (int64_t)(recording->result->steps + recording->result->steps_dropped),
+                        (int64_t)recording->result->steps, (int64_t)recording->result->steps_dropped, 0, NULL, err);
 }
 
 // --- the GPU side ---------------------------------------------------------------------------------
@@ -247,6 +249,8 @@ static int recording_start(struct recording *recording, struct error *err)
         rc = recording_attach(recording, err);
     if (rc == 0 && opts->command && recording_signal) // who wanted to end it does not want the command to begin
         rc = error_set(err, -ECANCELED, "ended by a signal before '%s' was started", opts->command[0]);
+    if (rc == 0)
+        privileges_drop(); // the command has been forked before, and keeps what it was started with
     if (rc == 0 && opts->command)
         rc = command_release(&recording->command, opts->command[0], err);
     recording->begin_ns = clock_monotonic_ns();
@@ -327,13 +331,16 @@ static int recording_finish(struct recording *recording, int rc, struct error *e
     recording_drain_steps(recording);
     recorder_totals(recording->recorder, &result->totals);
     int end_rc = recorder_stop(recording->recorder, &result->recording_id, &end);
-    recording_count_dropped_steps(recording);
+    int steps_rc = recording_count_dropped_steps(recording, end_rc ? NULL : &end);
+    end_rc = end_rc ? end_rc : steps_rc;
     recorder_totals(recording->recorder, &result->totals);
     // On a full disk too: these few bytes may find room.
     int state_rc = recording_store_end(recording, rc || end_rc ? "interrupted" : "done", end_rc ? NULL : &end);
     end_rc = end_rc ? end_rc : state_rc;
     result->missing = recording_missing(recording);
     recording_read_gpu(recording);
+    int read_rc = store_failed(recording->store, end_rc ? NULL : &end);
+    end_rc = end_rc ? end_rc : read_rc;
     if (rc == 0 && end_rc == 0 && !result->totals.host && !result->totals.gpu.processes)
         end_rc = error_set(&end, -EPERM, "nothing was recorded: no permission for the host side, and no process with CUDA "
                                          "was prepared");

@@ -125,11 +125,15 @@ int guardian_start(const char *base, struct guardian **ret_guardian, struct erro
     return 0;
 }
 
+// Where no new one can be started, neither number may be used again: they are soon somebody else's.
 static int guardian_respawn(struct guardian *guardian, struct error *err)
 {
-    close(guardian->pipe_fd);
-    kill(guardian->pid, SIGKILL);
-    waitpid(guardian->pid, NULL, 0);
+    if (guardian->pid > 0) {
+        close(guardian->pipe_fd);
+        kill(guardian->pid, SIGKILL);
+        waitpid(guardian->pid, NULL, 0);
+    }
+    guardian->pid = guardian->pipe_fd = -1;
     int rc = guardian_spawn(guardian, err);
     for (int i = 0; rc == 0 && i < GUARDIAN_MARKS_MAX; i++)
         if (guardian->marks[i][0])
@@ -166,9 +170,12 @@ void guardian_stop(struct guardian *guardian)
 {
     if (!guardian)
         return;
-    guardian_say(guardian, 'q', "");
-    close(guardian->pipe_fd);
-    waitpid(guardian->pid, NULL, 0);
+    if (guardian->pid > 0) {
+        guardian_say(guardian, 'q', "");
+        close(guardian->pipe_fd);
+        kill(guardian->pid, SIGCONT); // a side may have stopped it
+        waitpid(guardian->pid, NULL, 0);
+    }
     free(guardian->base);
     free(guardian);
 }

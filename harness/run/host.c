@@ -99,6 +99,20 @@ static char *host_line(const char *path, const char *prefix)
     return value;
 }
 
+// arm64 has no name there, only numbers: "0x41 0xd4f" is ARM's Neoverse V2.
+static char *host_cpu_model(void)
+{
+    char *name = host_line("/proc/cpuinfo", "model name");
+    if (name)
+        return name;
+    char *maker = host_line("/proc/cpuinfo", "CPU implementer"), *part = host_line("/proc/cpuinfo", "CPU part");
+    if (maker && part)
+        name = xasprintf("%s %s", maker, part);
+    free(maker);
+    free(part);
+    return name;
+}
+
 static json_t *host_string(char *text)
 {
     json_t *value = text ? json_string(text) : json_null();
@@ -115,7 +129,7 @@ json_t *host_describe(const char *cpus)
     json_object_set_new(host, "hostname", json_string(uts.nodename));
     json_object_set_new(host, "kernel", json_string(uts.release));
     json_object_set_new(host, "architecture", json_string(uts.machine));
-    json_object_set_new(host, "cpu_model", host_string(host_line("/proc/cpuinfo", "model name")));
+    json_object_set_new(host, "cpu_model", host_string(host_cpu_model()));
     json_object_set_new(host, "cpu_count", json_integer(sysconf(_SC_NPROCESSORS_ONLN)));
     json_object_set_new(host, "cpus_used", json_string(cpus));
     json_object_set_new(host, "memory_bytes",

@@ -16,8 +16,12 @@
 #include "common/clock.h"
 #include "common/strings.h"
 #include "harness/run/process.h"
+#include "harness/run/tree.h"
 
-enum { KEEPER_PATIENCE_S = 5 }; // for processes that SIGKILL does not end at once: the disk is slow
+enum {
+    KEEPER_PATIENCE_S = 5, // for processes that SIGKILL does not end at once: the disk is slow
+    KEEPER_WAKE_MS = 10    // between two looks whether a side has stopped its keeper
+};
 
 struct keeper {
     pid_t pid;
@@ -50,8 +54,8 @@ static void keeper_say(int fd, const void *message, size_t size)
     (void)sent;
 }
 
-static void keeper_main(int fd, void (*child)(void *arg), void *arg) __attribute__((noreturn));
-static void keeper_main(int fd, void (*child)(void *arg), void *arg)
+static void keeper_main(int fd, void (*child)(void *arg), void *arg, const char *group) __attribute__((noreturn));
+static void keeper_main(int fd, void (*child)(void *arg), void *arg, const char *group)
 {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     pid_t self = getpid(), root = fork();
@@ -76,19 +80,32 @@ static void keeper_main(int fd, void (*child)(void *arg), void *arg)
         if (ppoll(&poller, 1, NULL, &none) > 0)
             break;
     }
+    // Killed together with its guardian upgate leaves its launches as they were: what the v1 freezer holds does not
+    // even die of SIGKILL.
+    if (group)
+        tree_end_group(group);
     process_kill_children(clock_monotonic_ns() + KEEPER_PATIENCE_S * 1000000000LL);
     _exit(0);
 }
 
-static ssize_t keeper_read(const struct keeper *keeper, void *message, size_t size)
+// A side may stop it (kill -STOP $PPID), and who waits for it would wait for ever.
+static void keeper_wake(const struct keeper *keeper)
 {
-    ssize_t got;
-    while ((got = recv(keeper->fd, message, size, 0)) < 0 && errno == EINTR)
-        ;
-    return got;
+    kill(keeper->pid, SIGCONT);
 }
 
-int keeper_start(void (*child)(void *arg), void *arg, struct keeper **ret_keeper, pid_t *ret_root, struct error *err)
+static ssize_t keeper_read(const struct keeper *keeper, void *message, size_t size)
+{
+    struct pollfd poller = {.fd = keeper->fd, .events = POLLIN};
+    int ready;
+    do
+        keeper_wake(keeper);
+    while ((ready = poll(&poller, 1, KEEPER_WAKE_MS)) == 0 || (ready < 0 && errno == EINTR));
+    return recv(keeper->fd, message, size, MSG_DONTWAIT);
+}
+
+int keeper_start(void (*child)(void *arg), void *arg, const char *group, struct keeper **ret_keeper, pid_t *ret_root,
+                 struct error *err)
 {
     int fds[2], told = -ESRCH;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
@@ -102,7 +119,7 @@ int keeper_start(void (*child)(void *arg), void *arg, struct keeper **ret_keeper
     }
     if (pid == 0) {
         close(fds[0]);
-        keeper_main(fds[1], child, arg);
+        keeper_main(fds[1], child, arg, group);
     }
     close(fds[1]);
     struct keeper *keeper = xcalloc(1, sizeof *keeper);
@@ -122,6 +139,11 @@ pid_t keeper_pid(const struct keeper *keeper)
     return keeper ? keeper->pid : 0;
 }
 
+int keeper_fd(const struct keeper *keeper)
+{
+    return keeper->fd;
+}
+
 int keeper_wait(const struct keeper *keeper, int *ret_status, struct rusage *ret_usage)
 {
     struct keeper_end end;
@@ -137,7 +159,11 @@ void keeper_free(struct keeper *keeper)
     if (!keeper)
         return;
     close(keeper->fd);
-    while (waitpid(keeper->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    for (pid_t ended = 0; ended == 0 || (ended < 0 && errno == EINTR);) {
+        keeper_wake(keeper);
+        ended = waitpid(keeper->pid, NULL, WNOHANG);
+        if (ended == 0)
+            clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
+    }
     free(keeper);
 }

@@ -13,11 +13,14 @@
 
 struct keeper;
 
-// Forks the keeper, which forks the root: child(arg) runs there and must not return. *ret_root is its pid.
-int keeper_start(void (*child)(void *arg), void *arg, struct keeper **ret_keeper, pid_t *ret_root, struct error *err);
+// Forks the keeper, which forks the root: child(arg) runs there and must not return. *ret_root is its pid. group: the
+// directory of the launch's cgroup, which goes with it, or NULL.
+int keeper_start(void (*child)(void *arg), void *arg, const char *group, struct keeper **ret_keeper, pid_t *ret_root,
+                 struct error *err);
 pid_t keeper_pid(const struct keeper *keeper);
 // Waits for the root to end. -ESRCH: the keeper was killed, and the root with it.
 int keeper_wait(const struct keeper *keeper, int *ret_status, struct rusage *ret_usage);
+int keeper_fd(const struct keeper *keeper); // readable once the root has ended: keeper_wait() does not wait then
 // SIGKILL to every descendant that still lives; returns when none is left, or after 5 s. NULL ok.
 void keeper_free(struct keeper *keeper);
 

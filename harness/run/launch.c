@@ -388,7 +388,7 @@ static int launch_fork(struct launch_env *env, const struct launch_spec *spec,
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
         return error_set(err, -errno, "failed to start a launch: %s", strerror(errno));
     struct launch_start start = {env, spec, launch, argv, fds[1]};
-    int rc = keeper_start(launch_child, &start, &launch->keeper, &launch->pid, err);
+    int rc = keeper_start(launch_child, &start, tree_cgroup(launch->tree), &launch->keeper, &launch->pid, err);
     close(fds[1]);
     if (rc) {
         close(fds[0]);

@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/strings.h"
 #include "common/units.h"
+#include "common/vector.h"
 #include "harness/run/host.h"
 #include "harness/run/pair_internal.h"
 
@@ -101,7 +102,8 @@ static bool pair_patience(struct pair_run *run, int side)
         run->pair->state = PAIR_STOPPED;
         return false;
     }
-    if (run->pair->samples[side].step_count > SAMPLES_STEPS_MAX) {
+    const struct samples *samples = &run->pair->samples[side];
+    if (samples->step_count + samples->loss_count > SAMPLES_STEPS_MAX) {
         launch_kill(launch, LAUNCH_STOPPED);
         pair_fail(run->pair, xasprintf("side '%s' made more than %d steps in one launch; make fewer, or "
                                        "mark larger ones", pair_side_name(run, side), SAMPLES_STEPS_MAX));
@@ -326,17 +328,10 @@ static void pair_reports(struct pair_run *run, int side)
     if (reader_slot(launch->reader, 0, &slot) || !launch->active_since_ns)
         return;
     pair_drain(run, side);
-    run->spec->on_held(run->spec->arg, side, (pid_t)slot.pid);
+    // The pid is what the side says: of another namespace, or of somebody whose environment is none of our business.
+    if (tree_holds(launch->tree, (pid_t)slot.pid))
+        run->spec->on_held(run->spec->arg, side, (pid_t)slot.pid);
     launch->active_since_ns += clock_monotonic_ns() - pair_arrival_ns(launch, &slot);
-}
-
-static struct pair_block *pair_block_add(struct pair *pair)
-{
-    if (pair->block_count == pair->block_capacity) {
-        pair->block_capacity = pair->block_capacity ? pair->block_capacity * 2 : 256;
-        pair->blocks = xrealloc(pair->blocks, pair->block_capacity * sizeof *pair->blocks);
-    }
-    return &pair->blocks[pair->block_count++];
 }
 
 // Which turns are looked at: spread, so that what a side does in every fourth block is not always met.
@@ -489,8 +484,8 @@ static void pair_turns(struct pair_run *run)
         }
         if (!going)
             break;
-        *pair_block_add(pair) = blocks[0];
-        *pair_block_add(pair) = blocks[1];
+        vector_push(pair->blocks, pair->block_count, blocks[0]);
+        vector_push(pair->blocks, pair->block_count, blocks[1]);
         if (run->couple == 1 && !pair->block_steps) {
             pair_drain(run, 0);
             pair_drain(run, 1);
@@ -552,15 +547,16 @@ static int pair_run_steps(struct pair_run *run, struct error *err)
 static void pair_note_turn(struct pair_run *run, int side, bool ran_first, int64_t begin_ns, int64_t end_ns)
 {
     if (run->spec->on_start)
-        *pair_block_add(run->pair) = (struct pair_block){.couple = run->couple / 2,
-                                                         .side = side,
-                                                         .ran_first = ran_first,
-                                                         .first_step = -1,
-                                                         .steps = -1,
-                                                         .begin_ns = begin_ns,
-                                                         .active_ns = end_ns - begin_ns,
-                                                         .turn = MACHINE_NOT_TOLD,
-                                                         .share = {-1, -1, -1}};
+        vector_push(run->pair->blocks, run->pair->block_count,
+                    (struct pair_block){.couple = run->couple / 2,
+                                        .side = side,
+                                        .ran_first = ran_first,
+                                        .first_step = -1,
+                                        .steps = -1,
+                                        .begin_ns = begin_ns,
+                                        .active_ns = end_ns - begin_ns,
+                                        .turn = MACHINE_NOT_TOLD,
+                                        .share = {-1, -1, -1}});
 }
 
 // One slice of a side that is alive. Alone, there is nobody to take turns with.

@@ -58,7 +58,7 @@ struct pair {
     struct samples samples[2];
     json_t *covariates[2];
     struct pair_block *blocks;
-    size_t block_count, block_capacity;
+    size_t block_count;
     uint64_t block_steps; // that were used
     int64_t started_ns, ended_ns;
     bool has_steps; // at least one side made a step call

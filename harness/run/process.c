@@ -17,54 +17,27 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/proc.h"
 #include "common/strings.h"
-
-// /proc/PID/stat after the command name: "S ppid …", into buf. NULL = gone.
-static char *process_stat(pid_t pid, char *buf, size_t size)
-{
-    snprintf(buf, size, "/proc/%d/stat", pid);
-    int fd = open(buf, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return NULL;
-    ssize_t got = read(fd, buf, size - 1);
-    close(fd);
-    if (got <= 0)
-        return NULL;
-    buf[got] = 0;
-    char *end = strrchr(buf, ')');
-    return end && end[1] == ' ' ? end + 2 : NULL;
-}
 
 int64_t process_start_ticks(pid_t pid)
 {
-    char buf[1024];
-    char *at = process_stat(pid, buf, sizeof buf);
-    for (int field = 3; at && field < 22; field++) {
-        at = strchr(at, ' ');
-        at = at ? at + 1 : NULL;
-    }
-    return at ? strtoll(at, NULL, 10) : -1;
+    struct proc_stat stat;
+    return proc_stat_of(pid, &stat) ? -1 : (int64_t)stat.start_ticks;
 }
 
 bool process_running(pid_t pid)
 {
-    char buf[1024];
-    const char *at = process_stat(pid, buf, sizeof buf);
-    return at && *at != 'T' && *at != 't' && *at != 'Z' && *at != 'X';
+    struct proc_stat stat;
+    return !proc_stat_of(pid, &stat) && stat.state != 'T' && stat.state != 't' && !proc_stat_ended(&stat);
 }
 
 int64_t process_peak_memory_bytes(pid_t pid)
 {
-    char text[2048]; // it stands in the first lines: one read, for the kernel makes the text for every one
-    snprintf(text, sizeof text, "/proc/%d/status", pid);
-    int fd = open(text, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    ssize_t got = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[got > 0 ? got : 0] = 0;
-    const char *at = strstr(text, "\nVmHWM:");
-    return at ? strtoll(at + strlen("\nVmHWM:"), NULL, 10) * 1024 : -1;
+    char dir[64];
+    snprintf(dir, sizeof dir, "/proc/%d", pid);
+    int64_t kib = proc_status_number(dir, "VmHWM");
+    return kib < 0 ? -1 : kib * 1024;
 }
 
 static bool process_has_mark(pid_t pid, const char *mark)
@@ -90,9 +63,8 @@ static bool process_listed(const pid_t *pids, int count, pid_t pid)
 
 static pid_t process_parent(pid_t pid)
 {
-    char buf[1024];
-    const char *at = process_stat(pid, buf, sizeof buf);
-    return at ? (pid_t)atoi(at + 2) : -1;
+    struct proc_stat stat;
+    return proc_stat_of(pid, &stat) ? -1 : stat.parent;
 }
 
 int process_find_tree(pid_t root, pid_t keeper, const char *mark, pid_t *pids, int max)
@@ -222,9 +194,8 @@ static int process_find_children(pid_t *pids, int max)
     if (all_count < 0) // a kernel without the lists
         all_count = process_list_all(all, ALL_MAX);
     for (int i = 0; i < all_count && count < max; i++) {
-        char buf[1024];
-        const char *at = process_stat(all[i], buf, sizeof buf);
-        if (at && *at != 'Z' && *at != 'X' && atoi(at + 2) == getpid())
+        struct proc_stat stat;
+        if (!proc_stat_of(all[i], &stat) && !proc_stat_ended(&stat) && stat.parent == getpid())
             pids[count++] = all[i];
     }
     free(all);

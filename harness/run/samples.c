@@ -9,23 +9,10 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "harness/gate/tensor_sketch.h"
+#include "common/vector.h"
+#include "harness/gate/parity/tensor_sketch.h"
 
 enum { SAMPLES_NAMES_MAX = 1024 }; // distinct phase or note names of a launch
-
-// The next free element of an array of struct samples, grown as needed.
-#define SAMPLES_PUSH(samples, array, noun)                                                         \
-    (samples_grow((void **)&(samples)->array, &(samples)->noun##_capacity,                         \
-                  (samples)->noun##_count, sizeof *(samples)->array),                              \
-     &(samples)->array[(samples)->noun##_count++])
-
-static void samples_grow(void **array, size_t *capacity, size_t count, size_t size)
-{
-    if (count < *capacity)
-        return;
-    *capacity = *capacity ? *capacity * 2 : 512;
-    *array = xrealloc(*array, *capacity * size);
-}
 
 // The entry of a slot and name in a short list, made when it is new.
 static struct samples_named *samples_find(struct samples_named *list, size_t count, uint32_t slot,
@@ -45,11 +32,11 @@ static void samples_on_span(struct samples *samples, const struct samples_named 
         return;
     }
     double depth = record->value; // as the process says
-    *SAMPLES_PUSH(samples, spans, span) = (struct samples_span){
-        .phase = (uint32_t)(phase - samples->phases),
-        .depth = depth >= 0 && depth < UG_STEP_PHASE_DEPTH_MAX ? (int32_t)depth : 0,
-        .begin_ns = (int64_t)record->begin_ns,
-        .end_ns = (int64_t)record->end_ns};
+    vector_push(samples->spans, samples->span_count,
+                (struct samples_span){.phase = (uint32_t)(phase - samples->phases),
+                                      .depth = depth >= 0 && depth < UG_STEP_PHASE_DEPTH_MAX ? (int32_t)depth : 0,
+                                      .begin_ns = (int64_t)record->begin_ns,
+                                      .end_ns = (int64_t)record->end_ns});
 }
 
 static void samples_on_named(struct samples *samples, uint32_t slot,
@@ -71,8 +58,11 @@ static void samples_on_named(struct samples *samples, uint32_t slot,
         return;
     }
     if (!named) {
-        named = phase ? SAMPLES_PUSH(samples, phases, phase) : SAMPLES_PUSH(samples, notes, note);
-        *named = (struct samples_named){.slot = slot};
+        if (phase)
+            named = vector_add(samples->phases, samples->phase_count);
+        else
+            named = vector_add(samples->notes, samples->note_count);
+        named->slot = slot;
         memcpy(named->name, name, sizeof name);
     }
     named->count++;
@@ -103,16 +93,12 @@ static void samples_on_record(void *arg, uint32_t slot, const struct ug_step_rec
     }
     switch (record->kind) {
     case UG_RECORD_STEP:
-        *SAMPLES_PUSH(samples, steps, step) = (struct samples_step){
-            slot,
-            record->step,
-            (int64_t)record->begin_ns,
-            (int64_t)record->end_ns,
-            (int64_t)record->sched_ns,
-            record->value};
+        vector_push(samples->steps, samples->step_count,
+                    (struct samples_step){slot, record->step, (int64_t)record->begin_ns, (int64_t)record->end_ns,
+                                          (int64_t)record->sched_ns, record->value});
         break;
     case UG_RECORD_LOSS:
-        *SAMPLES_PUSH(samples, losses, loss) = (struct samples_loss){slot, record->step, record->value};
+        vector_push(samples->losses, samples->loss_count, (struct samples_loss){slot, record->step, record->value});
         break;
     case UG_RECORD_PHASE:
     case UG_RECORD_NOTE:
@@ -160,13 +146,13 @@ static void samples_on_bytes(void *arg, uint32_t slot, const struct reader_bytes
         size_t width = bytes->payload_bytes / bytes->count;
         bool whole = bytes->count <= SAMPLES_TENSOR_VALUES_MAX;
         size_t keep = whole ? bytes->payload_bytes : SAMPLES_TENSOR_VALUES_MAX * width;
-        size_t room = keep + (whole ? 0 : TENSOR_SKETCH_BYTES);
+        size_t room = SAMPLES_TENSOR_BYTES_MIN + keep + (whole ? 0 : TENSOR_SKETCH_BYTES);
         if (samples->tensor_bytes + room > SAMPLES_TENSOR_BYTES_MAX) {
             samples->tensors_over++;
             return;
         }
         samples->tensor_bytes += room;
-        struct samples_tensor *tensor = SAMPLES_PUSH(samples, tensors, tensor);
+        struct samples_tensor *tensor = vector_add(samples->tensors, samples->tensor_count);
         *tensor = (struct samples_tensor){.slot = slot,
                                           .idx = bytes->step,
                                           .name = xstrdup(bytes->name),
@@ -228,11 +214,11 @@ static int samples_store_spans(const struct samples *samples, const struct launc
                         span->begin_ns - launch->started_ns, (int64_t)span->depth,
                         span->end_ns - span->begin_ns, phase->name);
     }
-    if (samples->traced && samples->span_count + samples->spans_over)
-        store_ledger(store, &launch_id, "step protocol", "phases",
-                     (int64_t)(samples->span_count + samples->spans_over), (int64_t)samples->span_count,
-                     (int64_t)samples->spans_over, 0,
-                     samples->spans_over ? "phases beyond the first 1048576, or of too many names" : NULL);
+    if (rc == 0 && samples->traced && samples->span_count + samples->spans_over)
+        rc = store_ledger(store, &launch_id, "step protocol", "phases",
+                          (int64_t)(samples->span_count + samples->spans_over), (int64_t)samples->span_count,
+                          (int64_t)samples->spans_over, 0,
+                          samples->spans_over ? "phases beyond the first 1048576, or of too many names" : NULL, err);
     return rc;
 }
 
@@ -309,8 +295,8 @@ static uint64_t samples_sane(uint64_t counter)
     return counter < max ? counter : max;
 }
 
-static void samples_store_ledger(const struct samples *samples, const struct launch *launch,
-                                 int64_t launch_id, struct store *store)
+static int samples_store_ledger(const struct samples *samples, const struct launch *launch,
+                                int64_t launch_id, struct store *store, struct error *err)
 {
     struct reader_counters sum = {0}, one;
     for (uint32_t slot = 0; slot < reader_slot_count(launch->reader); slot++) {
@@ -323,27 +309,28 @@ static void samples_store_ledger(const struct samples *samples, const struct lau
         sum.truncated += samples_sane(one.truncated);
         sum.misplaced += samples_sane(one.misplaced);
     }
-    store_ledger(store, &launch_id, "step protocol", "records",
-                 (int64_t)(sum.records_kept + sum.records_dropped), (int64_t)sum.records_kept,
-                 (int64_t)sum.records_dropped, sum.records_dropped > 0,
-                 sum.records_dropped ? "the ring was full: step records were lost" : NULL);
-    if (sum.bytes_kept + sum.bytes_dropped)
-        store_ledger(store, &launch_id, "step protocol", "tensors",
-                     (int64_t)(sum.bytes_kept + sum.bytes_dropped), (int64_t)sum.bytes_kept,
-                     (int64_t)sum.bytes_dropped, 0,
-                     sum.bytes_dropped ? "outputs were lost: parity rests on those kept" : NULL);
-    if (samples->tensors_over)
-        store_ledger(store, &launch_id, "step protocol", "tensors beyond 16 MiB", -1, -1,
-                     (int64_t)samples->tensors_over, 0, "parity rests on those of the first steps");
-    if (sum.truncated + sum.misplaced)
-        store_ledger(store, &launch_id, "step protocol", "misused calls", -1, -1,
-                     (int64_t)(sum.truncated + sum.misplaced), 0,
-                     "names cut, phases too deep, or calls nested or outside a step: ignored");
+    int rc = store_ledger(store, &launch_id, "step protocol", "records",
+                          (int64_t)(sum.records_kept + sum.records_dropped), (int64_t)sum.records_kept,
+                          (int64_t)sum.records_dropped, sum.records_dropped > 0,
+                          sum.records_dropped ? "the ring was full: step records were lost" : NULL, err);
+    if (rc == 0 && sum.bytes_kept + sum.bytes_dropped)
+        rc = store_ledger(store, &launch_id, "step protocol", "tensors",
+                          (int64_t)(sum.bytes_kept + sum.bytes_dropped), (int64_t)sum.bytes_kept,
+                          (int64_t)sum.bytes_dropped, 0,
+                          sum.bytes_dropped ? "outputs were lost: parity rests on those kept" : NULL, err);
+    if (rc == 0 && samples->tensors_over)
+        rc = store_ledger(store, &launch_id, "step protocol", "tensors beyond 16 MiB", -1, -1,
+                          (int64_t)samples->tensors_over, 0, "parity rests on those of the first steps", err);
+    if (rc == 0 && sum.truncated + sum.misplaced)
+        rc = store_ledger(store, &launch_id, "step protocol", "misused calls", -1, -1,
+                          (int64_t)(sum.truncated + sum.misplaced), 0,
+                          "names cut, phases too deep, or calls nested or outside a step: ignored", err);
     uint32_t refused = reader_refused_count(launch->reader);
-    if (refused || samples->broken)
-        store_ledger(store, &launch_id, "step protocol", "slots", -1, -1,
-                     (int64_t)(refused + samples->broken), 1,
-                     "processes that found no slot, or wrote over their ring");
+    if (rc == 0 && (refused || samples->broken))
+        rc = store_ledger(store, &launch_id, "step protocol", "slots", -1, -1,
+                          (int64_t)(refused + samples->broken), 1,
+                          "processes that found no slot, or wrote over their ring", err);
+    return rc;
 }
 
 int samples_store(const struct samples *samples, const struct launch *launch, int64_t launch_id,
@@ -359,7 +346,7 @@ int samples_store(const struct samples *samples, const struct launch *launch, in
     if (rc == 0)
         rc = samples_store_named(samples, launch, launch_id, store, err);
     if (rc == 0)
-        samples_store_ledger(samples, launch, launch_id, store);
+        rc = samples_store_ledger(samples, launch, launch_id, store, err);
     return rc;
 }
 

@@ -48,16 +48,16 @@ struct samples_span {
 struct samples {
     bool traced;                   // set before the first drain: phases are kept one by one as well
     struct samples_span *spans;
-    size_t span_count, span_capacity;
+    size_t span_count;
     uint64_t spans_over;           // beyond SAMPLES_SPANS_MAX, or of a name that is not kept
     struct samples_step *steps;
-    size_t step_count, step_capacity;
+    size_t step_count;
     struct samples_loss *losses;
-    size_t loss_count, loss_capacity;
+    size_t loss_count;
     struct samples_tensor *tensors;
-    size_t tensor_count, tensor_capacity;
+    size_t tensor_count;
     struct samples_named *phases, *notes;
-    size_t phase_count, phase_capacity, note_count, note_capacity;
+    size_t phase_count, note_count;
     char *fingerprint;             // JSON text of the process, NULL
     uint64_t broken;               // rings the process scribbled over
     uint64_t tensor_bytes, tensors_over; // kept; records beyond SAMPLES_TENSOR_BYTES_MAX
@@ -66,6 +66,7 @@ struct samples {
 enum {
     SAMPLES_TENSOR_VALUES_MAX = 4096,
     SAMPLES_TENSOR_BYTES_MAX = 16 << 20, // of a launch: outputs of the first steps are what is compared
+    SAMPLES_TENSOR_BYTES_MIN = 256,      // what one takes in it without any value: its name, its row
     SAMPLES_SPANS_MAX = 1 << 20,         // of a traced launch: 24 MiB; four phases in each of 260,000 steps
     SAMPLES_STEPS_MAX = 4 << 20          // of a launch: 200 MiB; a run of hours in steps of milliseconds
 };

@@ -157,7 +157,10 @@ static int session_open_resume(struct session *session, struct error *err)
     json_error_t json_err;
     json_t *json = text ? json_loads(text, 0, &json_err) : NULL;
     const char *path = session->opts->store_path;
-    if (!json && text)
+    rc = store_failed(session->store, err);
+    if (rc)
+        json_decref(json);
+    else if (!json && text)
         rc = error_set(err, -EINVAL, "the plan in '%s' is damaged (%s); start a new run", path,
                        json_err.text);
     else if (!json)
@@ -172,6 +175,8 @@ static int session_open_resume(struct session *session, struct error *err)
     char *kind = store_get_text(session->store, "SELECT kind FROM run", "");
     session->aa = kind && strcmp(kind, "aa") == 0;
     free(kind);
+    if (rc == 0)
+        rc = store_failed(session->store, err);
     return rc == 0 ? session_claim(session, err) : rc;
 }
 
@@ -256,7 +261,13 @@ static int session_restore(struct session *session, struct session_workload *wor
                   "(SELECT coalesce(max(id), 0) FROM pair WHERE workload_id = ?1 AND state <> 'failed')",
                   "i", workload->id);
     workload->failures = (int)value;
-    workload->broken = value >= SESSION_FAILURES_MAX || workload->voids > session->plan->schedule.voids_max;
+    value = 0;
+    store_get_int(store, &value, NULL,
+                  "SELECT count(*) FROM pair WHERE workload_id = ?1 AND state = 'failed' AND "
+                  "phase IN ('main', 'confirm')", "i", workload->id);
+    workload->failures_all = (int)value;
+    workload->broken =
+        session_failed_too_often(workload) || workload->voids > session->plan->schedule.voids_max;
     return 0;
 }
 
@@ -281,7 +292,7 @@ static int session_prepare_workloads(struct session *session, struct error *err)
         session->fingerprinted[side] = text != NULL;
         free(text);
     }
-    return rc;
+    return rc ? rc : store_failed(session->store, err); // what --resume could not read it would do again, or not at all
 }
 
 static void session_tell_guardian(void *arg, const char *base)
@@ -306,9 +317,8 @@ static int session_start(struct session *session, struct error *err)
     rc = session_prepare_workloads(session, err);
     if (rc)
         return rc;
-    store_note(session->store, "info", "sides are stopped by %s; pinned to CPUs %s",
-               tree_means_name(session->env.means), session->cpus_text);
-    return 0;
+    return store_note(session->store, err, "info", "sides are stopped by %s; pinned to CPUs %s",
+                      tree_means_name(session->env.means), session->cpus_text);
 }
 
 static void session_close(struct session *session)

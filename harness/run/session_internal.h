@@ -16,6 +16,7 @@
 
 enum {
     SESSION_FAILURES_MAX = 2, // failed pairs in a row after which a workload is given up
+    SESSION_FAILURES_ALL = 8, // and in all: where good ones come between. Seven of one side alone are told from chance
     SESSION_CELLS_MAX = 16    // of a workload, on the display
 };
 
@@ -29,6 +30,7 @@ struct session_workload {
     uint64_t block_steps; // 0 = not known yet
     int64_t look_target;  // valid pairs at which the other workloads have their turn
     int failures;         // in a row
+    int failures_all;
     bool broken;          // given up
     bool steps_seen;      // a launch of it made step calls
     uint64_t voids;
@@ -64,6 +66,7 @@ extern volatile int session_stop; // set by SIGINT, SIGTERM, SIGHUP
 // the session ends with this error.
 int session_pair(struct session *session, struct session_workload *workload, const char *phase,
                  struct error *err);
+bool session_failed_too_often(const struct session_workload *workload);
 // A pair of the baseline against itself, side b held longer.
 int session_pair_control(struct session *session, struct session_workload *workload,
                          const struct gate_control *control, struct error *err);

@@ -13,7 +13,7 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "harness/fingerprint/fingerprint.h"
-#include "harness/gate/parity_launches.h"
+#include "harness/gate/parity/parity_launches.h"
 #include "harness/run/session_store.h"
 #include "harness/run/validity.h"
 
@@ -162,8 +162,15 @@ static char *session_slices_note(const struct pair *pair)
                        : "makes no step calls: both sides are frozen in turn, and judged on total time");
 }
 
+// A pair that fails may take its timeout, however short the good ones are: their number is bounded, too.
+bool session_failed_too_often(const struct session_workload *workload)
+{
+    return workload->failures >= SESSION_FAILURES_MAX || workload->failures_all >= SESSION_FAILURES_ALL;
+}
+
 static int session_count_pair(struct session *session, struct session_workload *workload,
-                              const struct session_pair_row *row, const struct pair *pair)
+                              const struct session_pair_row *row, const struct pair *pair,
+                              struct error *err)
 {
     workload->pair_ns_sum += pair->ended_ns - pair->started_ns;
     workload->pair_count++;
@@ -171,10 +178,11 @@ static int session_count_pair(struct session *session, struct session_workload *
         workload->block_steps = pair->block_steps;
     if (strcmp(row->state, "failed") == 0) {
         workload->failures++;
-        if (workload->failures >= SESSION_FAILURES_MAX) {
+        workload->failures_all++;
+        if (session_failed_too_often(workload)) {
             workload->broken = true;
             log_warn("workload '%s' is given up after %d failed pairs: %s", workload->plan->name,
-                     workload->failures, row->reason);
+                     workload->failures_all, row->reason);
         }
         return 0;
     }
@@ -183,9 +191,9 @@ static int session_count_pair(struct session *session, struct session_workload *
         log_warn("workload '%s': a pair does not count: %s", workload->plan->name, row->reason);
         if (++workload->voids > session->plan->schedule.voids_max) {
             workload->broken = true;
-            store_note(session->store, "warning",
-                       "workload '%s': more than %llu pairs were void; the machine is not fit to judge on",
-                       workload->plan->name, (unsigned long long)session->plan->schedule.voids_max);
+            return store_note(session->store, err, "warning",
+                              "workload '%s': more than %llu pairs were void; the machine is not fit to judge on",
+                              workload->plan->name, (unsigned long long)session->plan->schedule.voids_max);
         }
     }
     return 0;
@@ -209,7 +217,7 @@ static int session_store_result(struct session *session, struct session_workload
     if (rc == 0)
         rc = session_store_fingerprints(session, pair, err);
     if (rc == 0)
-        rc = session_count_pair(session, workload, &row, pair);
+        rc = session_count_pair(session, workload, &row, pair, err);
     if (validity.note)
         log_info("workload '%s': %s", workload->plan->name, validity.note);
     free(validity.reason);
@@ -388,8 +396,8 @@ static int session_yardstick(struct session *session, struct session_workload *w
     session_display(session);
     int rc = session_alone(session, workload, phase, spec, &pair, err);
     if (rc == 0 && pair->state == PAIR_FAILED)
-        store_note(session->store, "warning", "workload '%s': %s failed: %s", workload->plan->name,
-                   anchor ? "the fp64 anchor" : "the repetition of the baseline", pair->reason);
+        rc = store_note(session->store, err, "warning", "workload '%s': %s failed: %s", workload->plan->name,
+                        anchor ? "the fp64 anchor" : "the repetition of the baseline", pair->reason);
     pair_free(&session->env, pair);
     return rc;
 }

@@ -79,12 +79,17 @@ static sqlite3_stmt *shard_prepare(struct shard_map *map, char *sql)
     return stmt; // NULL: sqlite3_errmsg has the reason
 }
 
-static int64_t shard_max_id(struct shard_map *map, const char *schema, const char *table)
+static int shard_max_id(struct shard_map *map, const char *schema, const char *table, int64_t *ret_max, struct error *err)
 {
     sqlite3_stmt *stmt = shard_prepare(map, xasprintf("SELECT max(id) FROM %s.%s", schema, table));
-    int64_t max = stmt && sqlite3_step(stmt) == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
-    sqlite3_finalize(stmt); // a table without numbers has no column of that name
-    return max;
+    *ret_max = 0;
+    if (!stmt) // a table without numbers has no column of that name
+        return sqlite3_errcode(store_db(map->shard)) == SQLITE_ERROR ? 0 : shard_error(map, err);
+    int rc = sqlite3_step(stmt) == SQLITE_ROW ? 0 : shard_error(map, err);
+    if (rc == 0)
+        *ret_max = sqlite3_column_int64(stmt, 0);
+    sqlite3_finalize(stmt);
+    return rc;
 }
 
 // --- functions of the connection ------------------------------------------------------------------
@@ -154,8 +159,10 @@ static int shard_functions(struct shard_map *map, struct error *err)
 static int shard_read_ids(struct shard_map *map, enum shard_shared shared, const char *sql, struct error *err)
 {
     struct shard_ids *ids = &map->shared[shared];
-    ids->count = shard_max_id(map, "main", shard_shared_tables[shared]) + 1;
-    ids->ids = xcalloc((size_t)ids->count, sizeof *ids->ids);
+    int rc = shard_max_id(map, "main", shard_shared_tables[shared], &ids->count, err);
+    if (rc)
+        return rc;
+    ids->ids = xcalloc((size_t)++ids->count, sizeof *ids->ids);
     sqlite3_stmt *stmt = shard_prepare(map, xstrdup(sql));
     int step = stmt ? SQLITE_ROW : SQLITE_ERROR;
     while (stmt && (step = sqlite3_step(stmt)) == SQLITE_ROW) {
@@ -163,7 +170,7 @@ static int shard_read_ids(struct shard_map *map, enum shard_shared shared, const
         if (from > 0 && from < ids->count && !ids->ids[from]) // kernels: the first of equal ones
             ids->ids[from] = sqlite3_column_int64(stmt, 1);
     }
-    int rc = step == SQLITE_DONE ? 0 : shard_error(map, err);
+    rc = step == SQLITE_DONE ? 0 : shard_error(map, err);
     sqlite3_finalize(stmt);
     return rc;
 }
@@ -303,7 +310,7 @@ int shard_merge(struct store *store, struct store *shard, int64_t launch_id, str
         rc = shard_exec(&map, "BEGIN IMMEDIATE", err);
     bool open = rc == 0;
     for (int table = 0; table < SHARD_TABLE_COUNT && rc == 0; table++)
-        map.offsets[table] = shard_max_id(&map, "run", shard_tables[table]);
+        rc = shard_max_id(&map, "run", shard_tables[table], &map.offsets[table], err);
     for (int table = 0; table < SHARD_TABLE_COUNT && rc == 0; table++)
         rc = shard_copy(&map, table, err);
     if (rc == 0)

@@ -154,7 +154,9 @@ static void traced_note(struct session *session, const char *what, const struct 
         return;
     session->traced_told = true;
     log_warn("%s: %s", what, err->text);
-    store_note(session->store, "warning", "%s: %s", what, err->text);
+    struct error local = {0};
+    if (store_note(session->store, &local, "warning", "%s: %s", what, err->text))
+        log_warn("%s", local.text);
 }
 
 static const char *traced_variable(const struct plan_side *side, const char *name)
@@ -282,7 +284,9 @@ static void traced_note_cost(struct session *session, const struct session_workl
     unit_format_traced(text, sizeof text,
                       workload->interleave == PLAN_INTERLEAVE_SLICES ? "launch" : "step", ratio);
     log_info("workload '%s': recorded; %s, by their medians", workload->plan->name, text);
-    store_note(session->store, "info", "workload '%s': %s, by their medians", workload->plan->name, text);
+    struct error err = {0};
+    if (store_note(session->store, &err, "info", "workload '%s': %s, by their medians", workload->plan->name, text))
+        log_warn("%s", err.text);
 }
 
 // --- the run --------------------------------------------------------------------------------------

@@ -110,8 +110,7 @@ static int tree_cgroup_processes(const char *cgroup, pid_t *pids, int max)
     return count;
 }
 
-// End every process in a cgroup and in those below it, and remove them all.
-static void tree_cgroup_destroy(const char *cgroup)
+void tree_end_group(const char *cgroup)
 {
     DIR *dir = opendir(cgroup);
     struct dirent *entry;
@@ -120,7 +119,7 @@ static void tree_cgroup_destroy(const char *cgroup)
             continue;
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", cgroup, entry->d_name);
-        tree_cgroup_destroy(path);
+        tree_end_group(path);
     }
     if (dir)
         closedir(dir);
@@ -167,7 +166,7 @@ static void tree_sweep(const char *parent)
         int lock = tree_lock(path);
         if (lock < 0)
             continue;
-        tree_cgroup_destroy(path);
+        tree_end_group(path);
         close(lock);
     }
     if (dir)
@@ -268,7 +267,7 @@ void tree_release_base(const char *base)
 {
     if (!base || !*base)
         return;
-    tree_cgroup_destroy(base);
+    tree_end_group(base);
     if (tree_base_lock >= 0)
         close(tree_base_lock);
     tree_base_lock = -1;
@@ -331,7 +330,7 @@ void tree_free(struct tree *tree)
     if (tree->cgroup && tree->root > 0)
         tree_kill_strays(tree);
     if (tree->cgroup)
-        tree_cgroup_destroy(tree->cgroup);
+        tree_end_group(tree->cgroup);
     int fds[] = {tree->freeze_fd, tree->state_fd, tree->procs_fd, tree->cpu_fd};
     for (int i = 0; i < 4; i++)
         if (fds[i] >= 0)
@@ -361,6 +360,17 @@ static int tree_pids(const struct tree *tree, pid_t *pids, int max)
     if (tree->cgroup)
         return tree_cgroup_processes(tree->cgroup, pids, max);
     return tree->root > 0 ? process_find_tree(tree->root, tree->keeper, tree->mark, pids, max) : 0;
+}
+
+bool tree_holds(const struct tree *tree, pid_t pid)
+{
+    pid_t *pids = xcalloc(TREE_PROCESSES_MAX, sizeof *pids);
+    int count = tree_pids(tree, pids, TREE_PROCESSES_MAX);
+    bool found = false;
+    for (int i = 0; i < count && !found; i++)
+        found = pids[i] == pid;
+    free(pids);
+    return found;
 }
 
 static bool tree_stop_one(struct tree *tree, pid_t pid)

@@ -24,6 +24,9 @@ enum tree_means tree_detect_telling(void (*before)(void *arg, const char *base),
 // Remove the group directory made by tree_detect (empty by then). NULL or "" is fine.
 void tree_release_base(const char *base);
 
+// Ends every process in a cgroup and in those below it, frozen or not, and removes them all. Tries for a second.
+void tree_end_group(const char *cgroup);
+
 // An empty tree; name must be unique under base. mark is the value of UPGATE_STEPS of the launch, by
 // which its processes are found where there is no cgroup (and once more before the tree is given up).
 int tree_new(enum tree_means means, const char *base, const char *name, const char *mark,
@@ -43,6 +46,7 @@ int tree_thaw(struct tree *tree);
 // SIGKILL to every process, thawing first; returns when none is left, or after 5 s with -ETIMEDOUT.
 int tree_kill(struct tree *tree);
 
+bool tree_holds(const struct tree *tree, pid_t pid); // a process of it, alive
 // CPU time of the tree so far; -1 when the means cannot tell (then the exit status's usage is used).
 int64_t tree_cpu_ns(const struct tree *tree);
 // Look at every live process once: remembers each one's peak resident memory. Cheap: one small file

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/proc.h"
 #include "harness/steps/reader_internal.h"
 
 #define SLOT_COUNT_DEFAULT 64
@@ -258,11 +259,8 @@ uint32_t reader_refused_count(const struct reader *reader)
 // The process of a slot has not ended and is no zombie. Another pid namespace: taken for alive.
 static bool slot_alive(const struct reader *reader, const struct ug_step_slot *slot)
 {
-    char path[64], text[1024], *at;
-    uint64_t ticks;
-    size_t length;
-    FILE *file;
-    char process_state;
+    struct proc_stat stat;
+    int code;
 
     if (__atomic_load_n(&slot->state, __ATOMIC_ACQUIRE) == UG_SLOT_CLOSED) {
         return false;
@@ -270,24 +268,11 @@ static bool slot_alive(const struct reader *reader, const struct ug_step_slot *s
     if (slot->pid_namespace != reader->pid_namespace) {
         return true;
     }
-    snprintf(path, sizeof(path), "/proc/%u/stat", slot->pid);
-    file = fopen(path, "re");
-    if (file == NULL) {
-        return errno != ENOENT;
+    code = proc_stat_of((pid_t)slot->pid, &stat);
+    if (code) {
+        return code != -ESRCH && code != -EBADMSG; // what may not be read is alive
     }
-    length = fread(text, 1, sizeof(text) - 1, file);
-    fclose(file);
-    text[length] = '\0';
-    at = strrchr(text, ')');
-    if (at == NULL || at[1] == '\0') {
-        return false; // ended between open and read
-    }
-    process_state = at[2];
-    for (int field = 2; at != NULL && field < 22; field++) {
-        at = strchr(at + 1, ' ');
-    }
-    ticks = at == NULL ? 0 : strtoull(at, NULL, 10);
-    return ticks == slot->start_ticks && process_state != 'Z' && process_state != 'X';
+    return stat.start_ticks == slot->start_ticks && !proc_stat_ended(&stat);
 }
 
 // Stands at the gate and was not granted more since. The state alone would be stale between a grant
@@ -335,13 +320,8 @@ bool reader_slot_alive(const struct reader *reader, uint32_t slot_idx)
            slot_alive(reader, &reader->slots[slot_idx]);
 }
 
-struct wait {
-    uint32_t slots;
-    bool held; // also wait for the hold
-};
-
 // 0 = what is waited for is true, 1 = not yet, -ESRCH = never. Looks into /proc only when told to.
-static int wait_done(const struct reader *reader, const struct wait *wait, bool look_alive)
+static int wait_done(const struct reader *reader, uint32_t slots, bool look_alive)
 {
     uint32_t count = reader_slot_count(reader), running = 0, held = 0, alive = 0;
 
@@ -362,16 +342,13 @@ static int wait_done(const struct reader *reader, const struct wait *wait, bool 
             running++;
         }
     }
-    if (!wait->held && count >= wait->slots) {
-        return 0;
-    }
-    if (wait->held && count >= wait->slots && held > 0 && running == 0) {
+    if (count >= slots && held > 0 && running == 0) {
         return 0;
     }
     return count > 0 && alive == 0 ? -ESRCH : 1;
 }
 
-static int wait_for(struct reader *reader, const struct wait *wait, int64_t deadline_ns)
+int reader_wait_held(struct reader *reader, uint32_t slots, int64_t deadline_ns)
 {
     struct ug_step_header *header = reader->header;
     int64_t look_ns = clock_monotonic_ns() + ALIVE_CHECK_NS;
@@ -384,7 +361,7 @@ static int wait_for(struct reader *reader, const struct wait *wait, int64_t dead
         int64_t now_ns, until_ns;
         struct timespec until;
 
-        rc = wait_done(reader, wait, look_alive);
+        rc = wait_done(reader, slots, look_alive);
         if (rc <= 0) {
             break;
         }
@@ -410,16 +387,6 @@ static int wait_for(struct reader *reader, const struct wait *wait, int64_t dead
     }
     __atomic_store_n(&header->waiting, 0, __ATOMIC_SEQ_CST);
     return rc;
-}
-
-int reader_wait_claimed(struct reader *reader, uint32_t slots, int64_t deadline_ns)
-{
-    return wait_for(reader, &(struct wait){.slots = slots}, deadline_ns);
-}
-
-int reader_wait_held(struct reader *reader, uint32_t slots, int64_t deadline_ns)
-{
-    return wait_for(reader, &(struct wait){.slots = slots, .held = true}, deadline_ns);
 }
 
 static void set_granted(struct reader *reader, uint32_t granted)
@@ -468,22 +435,6 @@ void reader_grant(struct reader *reader, uint32_t steps)
 void reader_open_gate(struct reader *reader)
 {
     set_granted(reader, UG_STEP_RUN_FREE);
-}
-
-void reader_close_gate(struct reader *reader)
-{
-    uint32_t granted;
-
-    if (reader->slots[0].granted != UG_STEP_RUN_FREE) {
-        return;
-    }
-    // A slot that passed the mark before it saw it would be held later than the others, and a
-    // collective of theirs would never end: look again, and move the mark on until nobody has
-    // reached it.
-    do {
-        granted = skip_run_free(steps_max(reader) + 2);
-        set_granted(reader, granted);
-    } while ((int32_t)(steps_max(reader) - granted) >= 0);
 }
 
 void reader_request(struct reader *reader, uint32_t slot_idx, uint32_t bits)

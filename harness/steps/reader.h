@@ -93,11 +93,9 @@ bool reader_slot_alive(const struct reader *reader, uint32_t slot_idx);
 int reader_counters(const struct reader *reader, uint32_t slot_idx,
                     struct reader_counters *ret_counters);
 
-// All wait functions: 0, -ETIMEDOUT at deadline_ns (CLOCK_MONOTONIC), -EINTR when a signal arrived
-// (call again), -ESRCH when slots were claimed and no process of them is left. Waits until `slots`
-// slots have been claimed.
-int reader_wait_claimed(struct reader *reader, uint32_t slots, int64_t deadline_ns);
-// Waits until at least `slots` have been claimed and every living one is held.
+// Waits until at least `slots` slots have been claimed and every living one is held. 0, -ETIMEDOUT at deadline_ns
+// (CLOCK_MONOTONIC), -EINTR when a signal arrived (call again), -ESRCH when slots were claimed and no process of them
+// is left.
 int reader_wait_held(struct reader *reader, uint32_t slots, int64_t deadline_ns);
 
 // Lets every slot run `steps` more steps from where the foremost one stands, to the same index, so
@@ -106,9 +104,6 @@ int reader_wait_held(struct reader *reader, uint32_t slots, int64_t deadline_ns)
 void reader_grant(struct reader *reader, uint32_t steps);
 // No gate any more.
 void reader_open_gate(struct reader *reader);
-// Ends an open gate: everyone is held at the same step, two or a few ahead of the foremost now.
-// A closed gate stays as it is.
-void reader_close_gate(struct reader *reader);
 
 // Asks for reports (enum ug_request_bit) at the next hold; slot_idx or READER_ALL (unclaimed ones
 // too).

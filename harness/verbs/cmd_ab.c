@@ -123,8 +123,10 @@ static int ab_stored_plan(const char *path, struct plan **ret_plan, struct error
         return rc;
     char *text = store_get_text(store, "SELECT plan FROM run", "");
     json_t *json = text ? json_loads(text, 0, NULL) : NULL;
-    rc = json ? plan_from_json(json, ret_plan, err)
-              : error_set(err, -EINVAL, "'%s' holds no run of `upgate ab`", path);
+    rc = store_failed(store, err);
+    if (rc == 0)
+        rc = json ? plan_from_json(json, ret_plan, err)
+                  : error_set(err, -EINVAL, "'%s' holds no run of `upgate ab`", path);
     json_decref(json);
     free(text);
     store_close(store);

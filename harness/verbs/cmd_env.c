@@ -16,7 +16,7 @@
 #include "common/strings.h"
 #include "contracts/exit_code.h"
 #include "harness/fingerprint/fingerprint.h"
-#include "harness/fingerprint/probe.h"
+#include "harness/run/probe.h"
 #include "harness/fingerprint/table.h"
 #include "harness/plan/plan.h"
 #include "reports/render/render.h"
@@ -110,7 +110,8 @@ static int env_read_store(const char *path, const bool wanted[PLAN_SIDES], struc
         char *text = store_get_text(store, "SELECT fingerprint FROM side WHERE id = ?", "i", id);
         json_error_t problem;
         sides->document[side] = text ? json_loads(text, 0, &problem) : NULL;
-        if (!wanted[side])
+        code = store_failed(store, err);
+        if (code || !wanted[side])
             ; // a run that was interrupted early may have one of them only
         else if (!text)
             code = error_set(err, -ENODATA,

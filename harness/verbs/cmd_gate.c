@@ -68,6 +68,7 @@ static int gate_show_policy(const char *path, const struct plan_gate *policy, st
     int rc = store_open(path, STORE_READ, &store, err);
     char *text = rc || policy ? NULL : store_get_text(store, "SELECT plan FROM run", "");
     json_t *json = text ? json_loads(text, 0, NULL) : NULL;
+    rc = rc ? rc : store_failed(store, err);
     if (!rc && !policy)
         rc = plan_from_json(json, &plan, err);
     json_decref(json);

@@ -14,6 +14,7 @@
 #include "common/options.h"
 #include "common/strings.h"
 #include "common/units.h"
+#include "common/vector.h"
 #include "contracts/exit_code.h"
 #include "contracts/spool.h"
 #include "harness/record/container.h"
@@ -103,8 +104,7 @@ static int record_parse_pids(const char *text, pid_t **ret_pids, size_t *ret_cou
             rc = error_set(err, -EINVAL, "option '--pid': more than %d processes", RECORD_PIDS_MAX);
         if (rc)
             break;
-        pids = xrealloc(pids, (count + 1) * sizeof *pids);
-        pids[count++] = (pid_t)pid;
+        vector_push(pids, count, (pid_t)pid);
     }
     free(copy);
     if (rc) {

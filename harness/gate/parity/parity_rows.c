@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads tables tensor and loss. Judges nothing.
-#include "harness/gate/parity_rows.h"
+#include "harness/gate/parity/parity_rows.h"
 
 #include <errno.h>
 #include <math.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 
 // What a disturbed machine did to the times of a void pair, it did not do to its numbers.
 #define JUDGED "p.phase IN ('main', 'confirm') AND p.state IN ('valid', 'void')"
@@ -26,10 +27,8 @@ int tensor_names_load(struct store *store, int64_t workload_id, char ***ret_name
         return -EIO;
     char **names = NULL;
     int count = 0, rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
-        names = xrealloc(names, (size_t)(count + 1) * sizeof *names);
-        names[count++] = xstrdup(store_text(store, stmt, 0));
-    }
+    while ((rc = store_step(store, stmt, err)) == 1)
+        vector_push(names, count, xstrdup(store_text(store, stmt, 0)));
     if (rc < 0) {
         for (int i = 0; i < count; i++)
             free(names[i]);
@@ -78,13 +77,10 @@ int tensor_rows_load(struct store *store, const struct tensor_query *query,
     if (!stmt)
         return -EIO;
     struct tensor_rows rows = {0};
-    int capacity = 0, rc;
+    int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        if (rows.count == capacity) {
-            capacity = capacity ? 2 * capacity : 64;
-            rows.items = xrealloc(rows.items, (size_t)capacity * sizeof *rows.items);
-        }
-        tensor_row_read(store, stmt, &rows.items[rows.count++]);
+        struct tensor_row *row = vector_add(rows.items, rows.count);
+        tensor_row_read(store, stmt, row);
     }
     if (rc < 0) {
         tensor_rows_clear(&rows);
@@ -123,9 +119,7 @@ void tensor_rows_clear(struct tensor_rows *rows)
 static struct loss_launch *loss_launches_push(struct loss_launches *launches, int64_t pair_id,
                                               int64_t seed, bool dropped)
 {
-    launches->items =
-        xrealloc(launches->items, (size_t)(launches->count + 1) * sizeof *launches->items);
-    struct loss_launch *launch = &launches->items[launches->count++];
+    struct loss_launch *launch = vector_add(launches->items, launches->count);
     *launch = (struct loss_launch){
         .pair_id = pair_id, .seed = seed, .dropped = dropped, .broken_step = -1};
     return launch;
@@ -148,14 +142,9 @@ static void loss_launch_add(struct loss_launch *launch, struct loss_cursor *curs
         return;
     }
     *cursor = (struct loss_cursor){step, 1};
-    int at = launch->steps++;
-    if ((at & (at - 1)) == 0) { // at every power of two the room doubles
-        size_t room = (size_t)(at ? 2 * at : 1);
-        launch->values = xrealloc(launch->values, room * sizeof *launch->values);
-        launch->idx = xrealloc(launch->idx, room * sizeof *launch->idx);
-    }
-    launch->values[at] = value;
-    launch->idx[at] = step;
+    launch->idx = vector_room(launch->idx, (size_t)launch->steps, sizeof *launch->idx);
+    launch->idx[launch->steps] = step;
+    vector_push(launch->values, launch->steps, value);
 }
 
 int loss_launches_load(struct store *store, int64_t workload_id, bool pilot, int side,

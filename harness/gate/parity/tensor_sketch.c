@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Raw bytes of a tensor to its sketch, a piece at a time. Reads nothing of the store.
-#include "harness/gate/tensor_sketch.h"
+#include "harness/gate/parity/tensor_sketch.h"
 
 #include <stdlib.h>
 

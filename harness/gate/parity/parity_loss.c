@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "harness/gate/parity_internal.h"
+#include "common/vector.h"
+#include "harness/gate/parity/parity_internal.h"
 #include "harness/gate/phrase.h"
 #include "reports/analyse/curve.h"
 
@@ -52,8 +53,7 @@ static struct loss_couple loss_join(const struct loss_launch *a, const struct lo
 
 static void loss_push(struct loss_couple **couples, int *count, struct loss_couple couple)
 {
-    *couples = xrealloc(*couples, (size_t)(*count + 1) * sizeof **couples);
-    (*couples)[(*count)++] = couple;
+    vector_push(*couples, *count, couple);
 }
 
 static void loss_pair_up(struct loss_work *work)

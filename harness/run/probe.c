@@ -3,8 +3,9 @@
 // tracer/python/upgate/fingerprint.py as its program (through -c, so that it also works behind a
 // container prefix where our files are not): it answers with one marked line and holds still. Any
 // other program is read when its set of mapped files has stopped growing. Either is killed
-// afterwards, with its process group.
-#include "harness/fingerprint/probe.h"
+// afterwards, with all that descends from it (keeper.h). What it writes is read as it comes, and
+// only its end is kept.
+#include "harness/run/probe.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,18 +15,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/proc.h"
 #include "common/strings.h"
 #include "harness/fingerprint/fingerprint.h"
 #include "harness/fingerprint/maps.h"
 #include "harness/fingerprint/probe_source.h"
 #include "harness/fingerprint/read.h"
+#include "harness/run/keeper.h"
 
 #define PROBE_MARK "UPGATE-FINGERPRINT "
 
@@ -33,8 +34,9 @@ static const char *const probe_modules[] = {"torch", "jax", "tensorflow", "numpy
 enum { PROBE_MODULE_COUNT = sizeof(probe_modules) / sizeof(probe_modules[0]) };
 
 enum {
-    ANSWER_BYTES_MAX = 16 << 20,
+    ANSWER_BYTES_MAX = 16 << 20, // and of noise before it
     OUTPUT_TAIL_BYTES = 1200,
+    READ_BYTES = 65536,
     SETTLE_POLLS = 6,          // equal readings in a row
     SETTLE_POLL_NS = 20000000, // 20 ms: a loader maps a library in well under that
     EXIT_WAIT_NS = 10000000,
@@ -44,12 +46,14 @@ static const int64_t settle_max_ns = 3 * INT64_C(1000000000);
 
 struct probe {
     const struct probe_spec *spec;
+    char **argv;
+    struct keeper *keeper;
     pid_t pid;
-    int answer_fd; // its stdout
-    int hold_fd;   // our end of its stdin: closing it lets it go
-    int output_fd; // its stderr, a memory file
+    int in[2], out[2], err[2], report[2]; // its stdin, stdout, stderr, and why it could not be executed
+    char tail[OUTPUT_TAIL_BYTES]; // the end of what it wrote to stderr
+    size_t tail_len;
     int64_t deadline_ns;
-    bool reaped;
+    bool ended;
     int status;
 };
 
@@ -73,22 +77,25 @@ static char **probe_argv(const struct probe_spec *spec)
     return argv;
 }
 
-static void run_child(const struct probe *probe, char **argv, int stdin_fd, int stdout_fd,
-                      int report_fd) __attribute__((noreturn));
-static void run_child(const struct probe *probe, char **argv, int stdin_fd, int stdout_fd,
-                      int report_fd)
+static void probe_close(int *fd)
 {
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void probe_child(void *arg)
+{
+    const struct probe *probe = arg;
     int code = probe->spec->prepare ? -probe->spec->prepare(probe->spec->prepare_arg) : 0;
-    if (!code && (dup2(stdin_fd, 0) < 0 || dup2(stdout_fd, 1) < 0 || dup2(probe->output_fd, 2) < 0))
+    if (!code && (dup2(probe->in[0], 0) < 0 || dup2(probe->out[1], 1) < 0 || dup2(probe->err[1], 2) < 0))
         code = errno;
     if (!code) {
         signal(SIGPIPE, SIG_DFL);
-        execvp(argv[0], argv);
+        execvp(probe->argv[0], probe->argv);
         code = errno;
     }
-    if (write(report_fd, &code, sizeof(code)) < 0)
+    if (write(probe->report[1], &code, sizeof(code)) < 0)
         _exit(126);
     _exit(127);
 }
@@ -97,82 +104,81 @@ static void run_child(const struct probe *probe, char **argv, int stdin_fd, int 
 // one.
 static int probe_start(struct probe *probe, struct error *err)
 {
-    int in[2] = {-1, -1}, out[2] = {-1, -1}, report[2] = {-1, -1}, failure = 0;
-    char **argv = probe_argv(probe->spec);
-    int code = 0;
-    if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC) || pipe2(report, O_CLOEXEC) ||
-        (probe->output_fd = memfd_create("probe output", MFD_CLOEXEC)) < 0) {
-        code = error_set(err, -errno, "failed to start side '%s': %s", probe->spec->side,
-                         strerror(errno));
-        goto out;
-    }
-    probe->pid = fork();
-    if (probe->pid < 0) {
-        code = error_set(err, -errno, "failed to start side '%s': %s", probe->spec->side,
-                         strerror(errno));
-        goto out;
-    }
-    if (probe->pid == 0)
-        run_child(probe, argv, in[0], out[1], report[1]);
-    close(report[1]);
-    report[1] = -1;
-    if (read(report[0], &failure, sizeof(failure)) == sizeof(failure))
+    int failure = 0;
+    if (pipe2(probe->in, O_CLOEXEC) || pipe2(probe->out, O_CLOEXEC) || pipe2(probe->err, O_CLOEXEC | O_NONBLOCK) ||
+        pipe2(probe->report, O_CLOEXEC))
+        return error_set(err, -errno, "failed to start side '%s': %s", probe->spec->side, strerror(errno));
+    fcntl(probe->err[1], F_SETFL, 0); // it may wait for us, we do not wait for it
+    int code = keeper_start(probe_child, probe, NULL, &probe->keeper, &probe->pid, err);
+    probe_close(&probe->report[1]);
+    probe_close(&probe->in[0]);
+    probe_close(&probe->out[1]);
+    probe_close(&probe->err[1]);
+    if (!code && read(probe->report[0], &failure, sizeof(failure)) == sizeof(failure))
         code = error_set(err, failure ? -failure : -EIO,
                          "failed to start side '%s': '%s': %s; check the "
                          "plan's paths",
-                         probe->spec->side, argv[0], strerror(failure));
-    probe->answer_fd = out[0];
-    probe->hold_fd = in[1];
-    out[0] = in[1] = -1;
-out:
-    for (int end = 0; end < 2; end++) {
-        if (in[end] >= 0)
-            close(in[end]);
-        if (out[end] >= 0)
-            close(out[end]);
-        if (report[end] >= 0)
-            close(report[end]);
-    }
-    free(argv);
+                         probe->spec->side, probe->argv[0], strerror(failure));
     return code;
 }
 
 static bool probe_ended(struct probe *probe)
 {
-    if (!probe->reaped && waitpid(probe->pid, &probe->status, WNOHANG) == probe->pid)
-        probe->reaped = true;
-    return probe->reaped;
+    struct pollfd end = {keeper_fd(probe->keeper), POLLIN, 0};
+    struct rusage usage;
+    if (!probe->ended && poll(&end, 1, 0) > 0) {
+        probe->ended = true;
+        if (keeper_wait(probe->keeper, &probe->status, &usage)) // somebody killed the keeper, and so the probe
+            probe->status = SIGKILL;
+    }
+    return probe->ended;
 }
 
 static void probe_end(struct probe *probe)
 {
-    if (probe->hold_fd >= 0)
-        close(probe->hold_fd);
-    if (probe->pid > 0) {
-        kill(-probe->pid, SIGKILL);
-        if (!probe->reaped)
-            waitpid(probe->pid, &probe->status, 0);
+    probe_close(&probe->in[1]); // lets it go
+    keeper_free(probe->keeper);
+    for (int end = 0; end < 2; end++) {
+        probe_close(&probe->in[end]);
+        probe_close(&probe->out[end]);
+        probe_close(&probe->err[end]);
+        probe_close(&probe->report[end]);
     }
-    if (probe->answer_fd >= 0)
-        close(probe->answer_fd);
-    if (probe->output_fd >= 0)
-        close(probe->output_fd);
+    free(probe->argv);
+}
+
+// What it wrote to stderr since the last time; the end of it is kept. No more than a pipe holds, so that who writes
+// without a pause does not hold us up.
+static void probe_drain(struct probe *probe)
+{
+    char chunk[READ_BYTES];
+    ssize_t got = read(probe->err[0], chunk, sizeof(chunk));
+    if (got <= 0)
+        return;
+    size_t len = (size_t)got, kept = probe->tail_len;
+    const char *from = chunk;
+    if (len > sizeof(probe->tail)) {
+        from += len - sizeof(probe->tail);
+        len = sizeof(probe->tail);
+    }
+    if (kept + len > sizeof(probe->tail)) {
+        memmove(probe->tail, probe->tail + kept + len - sizeof(probe->tail), sizeof(probe->tail) - len);
+        kept = sizeof(probe->tail) - len;
+    }
+    memcpy(probe->tail + kept, from, len);
+    probe->tail_len = kept + len;
 }
 
 // The last lines it wrote to stderr, on one line each with " | " between. The caller frees.
-static char *output_tail(const struct probe *probe)
+static char *output_tail(struct probe *probe)
 {
-    char text[OUTPUT_TAIL_BYTES + 1];
-    struct stat status;
-    off_t size = fstat(probe->output_fd, &status) ? 0 : status.st_size;
-    off_t from = size > OUTPUT_TAIL_BYTES ? size - OUTPUT_TAIL_BYTES : 0;
-    ssize_t length = pread(probe->output_fd, text, OUTPUT_TAIL_BYTES, from);
-    text[length > 0 ? length : 0] = '\0';
-    while (length > 0 && (text[length - 1] == '\n' || text[length - 1] == ' '))
-        text[--length] = '\0';
+    probe_drain(probe);
+    size_t length = probe->tail_len;
+    while (length > 0 && (probe->tail[length - 1] == '\n' || probe->tail[length - 1] == ' '))
+        length--;
     struct strbuf line = {0};
-    for (char *at = text; *at; at++)
-        strbuf_add(&line, *at == '\n' ? " | " : "%c", *at);
+    for (size_t at = 0; at < length && probe->tail[at]; at++)
+        strbuf_add(&line, probe->tail[at] == '\n' ? " | " : "%c", probe->tail[at]);
     return line.len ? strbuf_take(&line) : xstrdup("it wrote nothing to stderr");
 }
 
@@ -183,9 +189,9 @@ static int error_ended(struct probe *probe, struct error *err)
          !probe_ended(probe) && clock_monotonic_ns() < until;)
         clock_sleep_until_ns(clock_monotonic_ns() + EXIT_WAIT_NS);
     char *tail = output_tail(probe), how[64] = "closed its output";
-    if (probe->reaped && WIFSIGNALED(probe->status))
+    if (probe->ended && WIFSIGNALED(probe->status))
         snprintf(how, sizeof(how), "was ended by signal %d", WTERMSIG(probe->status));
-    else if (probe->reaped)
+    else if (probe->ended)
         snprintf(how, sizeof(how), "ended with exit code %d", WEXITSTATUS(probe->status));
     int code =
         error_set(err, -ECHILD, "failed to read side '%s': '%s' %s before it could be read: %s",
@@ -194,61 +200,89 @@ static int error_ended(struct probe *probe, struct error *err)
     return code;
 }
 
+// The answer in what was read, if it is whole. Noise before it is dropped; an answer that has begun stays.
+static bool answer_take(const struct probe *probe, struct strbuf *text, json_t **ret_answer, int *ret_code, struct error *err)
+{
+    const size_t mark_len = strlen(PROBE_MARK);
+    const char *mark = text->len ? memmem(text->text, text->len, PROBE_MARK, mark_len) : NULL;
+    if (!mark) {
+        size_t keep = text->len < mark_len ? text->len : mark_len - 1;
+        if (text->len)
+            memmove(text->text, text->text + text->len - keep, keep);
+        text->len = keep;
+        return false;
+    }
+    mark += mark_len;
+    const char *end = memchr(mark, '\n', text->len - (size_t)(mark - text->text));
+    if (!end)
+        return false;
+    json_error_t problem;
+    *ret_answer = json_loadb(mark, (size_t)(end - mark), 0, &problem);
+    *ret_code = *ret_answer ? 0 : error_set(err, -EPROTO, "failed to read side '%s': its answer is damaged: %s",
+                                            probe->spec->side, problem.text);
+    return true;
+}
+
+static int answer_late(const struct probe *probe, struct error *err)
+{
+    return error_set(err, -ETIME,
+                     "failed to read side '%s': no answer from '%s' in time; it may hang "
+                     "while it imports a framework",
+                     probe->spec->side, probe->spec->argv[0]);
+}
+
+static int answer_long(const struct probe *probe, struct error *err)
+{
+    return error_set(err, -EMSGSIZE,
+                     "failed to read side '%s': '%s' wrote more than %d MB to stdout and no answer in it",
+                     probe->spec->side, probe->spec->argv[0], ANSWER_BYTES_MAX >> 20);
+}
+
 // Read stdout up to the marked line. *ret_answer: the JSON behind the mark.
 static int read_answer(struct probe *probe, json_t **ret_answer, struct error *err)
 {
     struct strbuf text = {0};
+    size_t total = 0;
     int code = 0;
-    for (;;) {
-        const char *mark = text.text ? strstr(text.text, PROBE_MARK) : NULL;
-        const char *end = mark ? strchr(mark, '\n') : NULL;
-        if (end) {
-            mark += strlen(PROBE_MARK);
-            json_error_t problem;
-            *ret_answer = json_loadb(mark, (size_t)(end - mark), 0, &problem);
-            if (!*ret_answer)
-                code =
-                    error_set(err, -EPROTO, "failed to read side '%s': its answer is damaged: %s",
-                              probe->spec->side, problem.text);
-            break;
-        }
+    char *chunk = xcalloc(1, READ_BYTES);
+    while (!answer_take(probe, &text, ret_answer, &code, err)) {
         int64_t left_ns = probe->deadline_ns - clock_monotonic_ns();
-        struct pollfd wait = {probe->answer_fd, POLLIN, 0};
-        int ready = left_ns > 0 ? poll(&wait, 1, (int)(left_ns / 1000000) + 1) : 0;
+        struct pollfd wait[3] = {{probe->out[0], POLLIN, 0}, {probe->err[0], POLLIN, 0}, {keeper_fd(probe->keeper), POLLIN, 0}};
+        int ready = left_ns > 0 ? poll(wait, 3, (int)(left_ns / 1000000) + 1) : 0;
         if (ready < 0 && errno == EINTR)
             continue;
-        if (ready <= 0 || text.len > ANSWER_BYTES_MAX) {
-            code = error_set(err, -ETIME,
-                             "failed to read side '%s': no answer from '%s' in time; it may hang "
-                             "while it imports a framework",
-                             probe->spec->side, probe->spec->argv[0]);
+        code = ready <= 0 ? answer_late(probe, err) : total > ANSWER_BYTES_MAX ? answer_long(probe, err) : 0;
+        if (code)
+            break;
+        if (wait[1].revents & POLLIN)
+            probe_drain(probe);
+        else if (wait[1].revents) // closed: it would be ready for ever
+            probe_close(&probe->err[0]);
+        if (!wait[0].revents && wait[2].revents) { // it ended, and who hides may hold its output open for ever
+            code = error_ended(probe, err);
             break;
         }
-        char chunk[65536];
-        ssize_t got = read(probe->answer_fd, chunk, sizeof(chunk));
+        if (!wait[0].revents)
+            continue;
+        ssize_t got = read(probe->out[0], chunk, READ_BYTES);
         if (got <= 0) {
             code = error_ended(probe, err);
             break;
         }
+        total += (size_t)got;
         strbuf_add_bytes(&text, chunk, (size_t)got);
     }
     strbuf_free(&text);
+    free(chunk);
     return code;
 }
 
-// Last number of the NSpid line of /proc/PID/status: the pid inside its innermost namespace.
+// The pid of a process inside its innermost namespace.
 static long inner_pid(const char *name)
 {
-    char *status = read_text("/proc/%s/status", name);
-    char *line = status ? strstr(status, "\nNSpid:") : NULL;
-    long pid = -1;
-    if (line) {
-        line[1 + strcspn(line + 1, "\n")] = '\0';
-        const char *last = strrchr(line, '\t');
-        pid = last ? strtol(last + 1, NULL, 10) : -1;
-    }
-    free(status);
-    return pid;
+    char dir[300];
+    snprintf(dir, sizeof dir, "/proc/%s", name);
+    return proc_inner_pid(dir);
 }
 
 static uint64_t pid_namespace(const char *name)
@@ -315,6 +349,7 @@ static int read_program(struct probe *probe, json_t **ret_document, struct error
     int same = 0;
     int64_t end_ns = clock_monotonic_ns() + settle_max_ns;
     while (!probe_ended(probe) && clock_monotonic_ns() < end_ns && same < SETTLE_POLLS) {
+        probe_drain(probe);
         size_t count = mapped_count(probe->pid);
         same = count && count == last ? same + 1 : 0;
         if (count > taken && (!process || same)) {
@@ -337,7 +372,8 @@ static int read_program(struct probe *probe, json_t **ret_document, struct error
 
 int fingerprint_probe(const struct probe_spec *spec, json_t **ret_document, struct error *err)
 {
-    struct probe probe = {.spec = spec, .pid = -1, .answer_fd = -1, .hold_fd = -1, .output_fd = -1};
+    struct probe probe = {
+        .spec = spec, .argv = probe_argv(spec), .in = {-1, -1}, .out = {-1, -1}, .err = {-1, -1}, .report = {-1, -1}};
     int64_t timeout_ns = spec->timeout_ns ? spec->timeout_ns : timeout_default_ns;
     probe.deadline_ns = clock_monotonic_ns() + timeout_ns;
     int code = probe_start(&probe, err);

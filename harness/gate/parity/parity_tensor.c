@@ -6,7 +6,8 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "harness/gate/parity_internal.h"
+#include "common/vector.h"
+#include "harness/gate/parity/parity_internal.h"
 
 // A difference that grows by itself was there a step ago, a tenth as large: ten a step is more than
 // training does, and less than a defect that strikes.
@@ -21,9 +22,8 @@ static struct parity_step *tensor_step(struct parity_work *work, int64_t step,
     for (int i = 0; i < steps->count; i++)
         if (steps->items[i].step == step && steps->items[i].view == view)
             return &steps->items[i];
-    steps->items = xrealloc(steps->items, (size_t)(steps->count + 1) * sizeof *steps->items);
-    steps->items[steps->count] = (struct parity_step){.step = step, .view = view};
-    return &steps->items[steps->count++];
+    vector_push(steps->items, steps->count, (struct parity_step){.step = step, .view = view});
+    return &steps->items[steps->count - 1];
 }
 
 static double *tensor_values(const struct tensor_row *row, size_t count, enum parity_view view)

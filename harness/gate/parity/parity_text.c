@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "harness/gate/parity_internal.h"
+#include "harness/gate/parity/parity_internal.h"
 
 static enum cell_verdict text_verdict(enum parity_state state)
 {

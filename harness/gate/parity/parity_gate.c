@@ -2,13 +2,13 @@
 // Joins recorded tensors of the two sides, pair by pair, with float64 values and repetitions of the
 // baseline, and applies the rules of reports/analyse. Reads the store through parity_rows; writes
 // nothing.
-#include "harness/gate/parity_gate.h"
+#include "harness/gate/parity/parity_gate.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/strings.h"
-#include "harness/gate/parity_internal.h"
+#include "harness/gate/parity/parity_internal.h"
 
 double parity_alpha(const struct parity_context *context)
 {

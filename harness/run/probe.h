@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fingerprint of a side without a run: start its interpreter (or program) for a moment, wait
 // until what it uses is loaded, read the live process, end it.
-#ifndef UPGATE_FINGERPRINT_PROBE_H
-#define UPGATE_FINGERPRINT_PROBE_H
+#ifndef UPGATE_HARNESS_RUN_PROBE_H
+#define UPGATE_HARNESS_RUN_PROBE_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -24,7 +24,8 @@ struct probe_spec {
 // The frameworks are imported by the probe if the interpreter has them. *ret_document is a
 // fingerprint
 // ("upgate.fingerprint/1"). -ENOENT, -EACCES, ...: it could not be started; -ECHILD: it ended
-// before it could be read, with the end of what it wrote; -ETIME: it did not answer.
+// before it could be read, with the end of what it wrote; -ETIME: it did not answer; -EMSGSIZE: it wrote
+// and wrote. Nothing that it started is left, whatever it did to hide; what it writes is not kept.
 int fingerprint_probe(const struct probe_spec *spec, json_t **ret_document, struct error *err);
 
 #endif

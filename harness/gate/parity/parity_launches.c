@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads which launches differ, by digests of tensors and bits of losses; compares no values.
-#include "harness/gate/parity_launches.h"
+#include "harness/gate/parity/parity_launches.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,8 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "harness/gate/parity_internal.h"
+#include "common/vector.h"
+#include "harness/gate/parity/parity_internal.h"
 #include "reports/analyse/quantile.h"
 #include "reports/analyse/sampled.h"
 #include "reports/analyse/signed_rank.h"
@@ -63,8 +64,7 @@ void parity_pool_pair(struct parity_work *work, const struct pair_head *head,
                                              .error_b = {NAN, NAN, NAN}};
         work->where = (struct parity_where){.seed = head->seed};
     }
-    work->pools = xrealloc(work->pools, (size_t)(work->pool_count + 1) * sizeof *work->pools);
-    struct parity_pool *pool = &work->pools[work->pool_count++];
+    struct parity_pool *pool = vector_add(work->pools, work->pool_count);
     *pool = (struct parity_pool){.counted = parity_is_counted(head)};
     pool_fill(rows_a, &pool->sides[0], &pool->counts[0]);
     pool_fill(rows_b, &pool->sides[1], &pool->counts[1]);

@@ -3,8 +3,8 @@
 #ifndef UPGATE_GATE_PARITY_INTERNAL_H
 #define UPGATE_GATE_PARITY_INTERNAL_H
 
-#include "harness/gate/parity_gate.h"
-#include "harness/gate/parity_rows.h"
+#include "harness/gate/parity/parity_gate.h"
+#include "harness/gate/parity/parity_rows.h"
 #include "reports/analyse/mismatch.h"
 #include "reports/analyse/parity.h"
 

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The capabilities that a recorder keeps, each with what it is for (docs/SECURITY.md has the table).
+#include "harness/record/privileges.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <string.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/log.h"
+
+enum { // younger than the headers of some systems
+    PRIVILEGE_PERFMON = 38,
+    PRIVILEGE_BPF = 39,
+    PRIVILEGE_CHECKPOINT_RESTORE = 40,
+};
+
+static const int privileges_kept[] = {
+    CAP_DAC_OVERRIDE,    // the store's journal in a directory of another user; a spool of another user
+    CAP_DAC_READ_SEARCH, // libraries of another user
+    CAP_SYS_PTRACE,      // maps, descriptors and memory of a target
+    CAP_SYSLOG,          // addresses in /proc/kallsyms
+    PRIVILEGE_PERFMON, PRIVILEGE_BPF, // maps of the programs that are attached
+    PRIVILEGE_CHECKPOINT_RESTORE,     // /proc/PID/map_files
+};
+
+void privileges_drop(void)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {0};
+    uint32_t keep[2] = {0};
+    for (size_t i = 0; i < sizeof privileges_kept / sizeof *privileges_kept; i++)
+        keep[privileges_kept[i] / 32] |= 1u << privileges_kept[i] % 32;
+    int failed = syscall(SYS_capget, &head, data) < 0;
+    for (int i = 0; i < 2; i++) {
+        data[i].effective &= keep[i];
+        data[i].permitted &= keep[i];
+        data[i].inheritable = 0;
+    }
+    failed = failed || syscall(SYS_capset, &head, data) < 0;
+    failed = failed || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0; // it starts nobody; nobody whom it starts gains any
+    if (failed)
+        log_warn("failed to give up privileges: %s, continuing with all of them", strerror(errno));
+}
