@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binomial bounds and tails through the incomplete beta function. Pure formulas.
+// Binomial bound and tails through the incomplete beta function. Pure formulas.
 #include "reports/analyse/binomial.h"
 
 #include <math.h>
@@ -11,14 +11,6 @@ double binomial_upper_bound(long events, long trials, double confidence)
     if (trials <= 0 || events >= trials)
         return 1;
     return distribution_beta_quantile((double)events + 1, (double)(trials - events), confidence);
-}
-
-double binomial_lower_bound(long events, long trials, double confidence)
-{
-    if (trials <= 0 || events <= 0)
-        return 0;
-    return distribution_beta_quantile((double)events, (double)(trials - events) + 1,
-                                      1 - confidence);
 }
 
 double binomial_tail(long events, long trials, double p)

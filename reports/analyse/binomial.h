@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts out of n: exact (Clopper-Pearson) bounds, tails, and how many requests a percentile needs.
+// Counts out of n: exact (Clopper-Pearson) bound, tails, and how many requests a percentile needs.
 #ifndef UPGATE_ANALYSE_BINOMIAL_H
 #define UPGATE_ANALYSE_BINOMIAL_H
 
-// One-sided Clopper-Pearson bounds of the rate at this confidence (0.95).
+// One-sided Clopper-Pearson bound of the rate at this confidence (0.95).
 double binomial_upper_bound(long events, long trials, double confidence);
-double binomial_lower_bound(long events, long trials, double confidence);
 // P(X >= events) with X ~ Binomial(trials, p).
 double binomial_tail(long events, long trials, double p);
 // The least number of requests at which `over` of them above a threshold still prove, with

@@ -9,7 +9,10 @@
 #include "common/strings.h"
 #include "reports/analyse/quantile.h"
 
-enum { SLOW_STEPS_TRIED = 64 }; // distances between so many are taken for periods
+enum {
+    SLOW_STEPS_TRIED = 64, // distances between so many are taken for periods
+    SLOW_STEPS_SPARSE = 8, // of so many steps one is there, at least
+};
 static const double slow_steps_factor = 2; // what is lost is at least one step
 static const double slow_steps_chance = 0.01;
 
@@ -69,7 +72,8 @@ struct slow_steps slow_steps_find(const int64_t *idx, const double *durations,
         slow[result.count++] = left;
     }
     result.slow_ns = quantile_median(slow, (size_t)result.count);
-    if (count > 0)
+    // Dense but for lost records: a damaged store may name any numbers.
+    if (count > 0 && idx[count - 1] - idx[0] < SLOW_STEPS_SPARSE * (int64_t)count)
         result.period = slow_steps_period(at, result.count, idx[0], idx[count - 1] + 1);
     free(slow);
     free(at);

@@ -206,7 +206,8 @@ int render_file(struct store *store, const char *path, const struct render_opts 
         text = form == FILE_FORM_JSON ? file_json(store, &local) : file_report(store, form, opts, &local);
     if (!text)
         return error_set(err, rc ? rc : local.code, "%s", local.text);
-    rc = render_write(path, text, err);
+    rc = store_failed(store, err);
+    rc = rc ? rc : render_write(path, text, err);
     free(text);
     return rc;
 }
@@ -256,7 +257,8 @@ int render_stdout(struct store *store, const struct options_common *common, stru
     char *text = file_json(store, &local);
     if (!text)
         return error_set(err, local.code, "%s", local.text);
-    int rc = render_print(text, "the verdict", err);
+    int rc = store_failed(store, err);
+    rc = rc ? rc : render_print(text, "the verdict", err);
     free(text);
     return rc;
 }

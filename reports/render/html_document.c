@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/render/stalls_text.h"
 
 enum {
@@ -53,11 +54,10 @@ static struct html_launch *document_launches(struct document *document, const ch
         "s", workload);
     int rc = stmt ? 0 : err->code;
     while (rc == 0 && (rc = store_step(document->store, stmt, err)) == 1) {
-        launches = xrealloc(launches, (*ret_count + 1) * sizeof *launches);
-        launches[(*ret_count)++] =
-            (struct html_launch){.launch_id = sqlite3_column_int64(stmt, 0),
-                                 .recording_id = sqlite3_column_int64(stmt, 1),
-                                 .side = sqlite3_column_int(stmt, 2) != 0};
+        vector_push(launches, *ret_count,
+                    (struct html_launch){.launch_id = sqlite3_column_int64(stmt, 0),
+                                         .recording_id = sqlite3_column_int64(stmt, 1),
+                                         .side = sqlite3_column_int(stmt, 2) != 0});
         rc = 0;
     }
     if (rc == 0)
@@ -291,6 +291,7 @@ json_t *html_document(struct store *store, const struct html_limits *limits, str
     int64_t recording = 0;
     store_get_int(store, &recording, NULL, "SELECT kind = 'record' FROM run", "");
     int rc = document_fill(&document, recording != 0, err);
+    rc = rc ? rc : store_failed(store, err);
     if (rc) {
         json_decref(document.json);
         document.json = NULL;

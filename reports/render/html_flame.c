@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/launch_trace.h"
 #include "reports/analyse/diff/names.h"
@@ -61,15 +62,7 @@ static void flame_merge(struct flame_source *source)
 // The first window that ends after an instant.
 static size_t flame_window_from(const struct flame_source *source, int64_t at)
 {
-    size_t low = 0, high = source->window_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (source->windows[middle].end <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return search_first(middle, source->window_count, source->windows[middle].end > at);
 }
 
 static int64_t flame_overlap(const struct flame_source *source, int64_t begin, int64_t end)

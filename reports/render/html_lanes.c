@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 
 struct html_lanes *html_lanes_new(const struct diff_workload *workload)
 {
@@ -48,8 +49,7 @@ void html_lanes_open(struct html_lanes *lanes, int side, enum html_lane_kind kin
                      const char *title)
 {
     struct lanes_side *mine = &lanes->sides[side];
-    mine->lanes = xrealloc(mine->lanes, (mine->lane_count + 1) * sizeof *mine->lanes);
-    mine->lanes[mine->lane_count++] = (struct lane){.kind = kind, .title = xstrdup(title)};
+    vector_push(mine->lanes, mine->lane_count, (struct lane){.kind = kind, .title = xstrdup(title)});
     lanes->open = side;
 }
 
@@ -74,9 +74,8 @@ uint32_t html_lanes_name(struct html_lanes *lanes, const char *class, const char
     free(key);
     if (name < known)
         return name;
-    lanes->name_class = xrealloc(lanes->name_class, (name + 1) * sizeof *lanes->name_class);
-    lanes->name_contribution =
-        xrealloc(lanes->name_contribution, (name + 1) * sizeof *lanes->name_contribution);
+    lanes->name_class = vector_room(lanes->name_class, name, sizeof *lanes->name_class);
+    lanes->name_contribution = vector_room(lanes->name_contribution, name, sizeof *lanes->name_contribution);
     lanes->name_class[name] = html_names_add(lanes->classes, class);
     lanes->name_contribution[name] = lanes_contribution(lanes->workload, match ? match : text);
     return name;
@@ -96,12 +95,7 @@ void html_lanes_event(struct html_lanes *lanes, int64_t begin, int64_t end, uint
     end = end > mine->end ? mine->end : end;
     if (begin > end || begin >= mine->end)
         return;
-    if (lane->count == lane->capacity) {
-        lane->capacity = lane->capacity ? 2 * lane->capacity : 64;
-        lane->events = xrealloc(lane->events, lane->capacity * sizeof *lane->events);
-    }
-    lane->events[lane->count++] =
-        (struct lane_event){begin - mine->begin, end - begin, name, depth, note};
+    vector_push(lane->events, lane->count, (struct lane_event){begin - mine->begin, end - begin, name, depth, note});
 }
 
 void html_lanes_mark(struct html_lanes *lanes, int side, int64_t at)
@@ -109,8 +103,7 @@ void html_lanes_mark(struct html_lanes *lanes, int side, int64_t at)
     struct lanes_side *mine = &lanes->sides[side];
     if (at < mine->begin || at > mine->end || mine->mark_count == LANES_MARKS_MAX)
         return;
-    mine->marks = xrealloc(mine->marks, (mine->mark_count + 1) * sizeof *mine->marks);
-    mine->marks[mine->mark_count++] = at - mine->begin;
+    vector_push(mine->marks, mine->mark_count, at - mine->begin);
 }
 
 size_t html_lanes_count(const struct html_lanes *lanes, int side)

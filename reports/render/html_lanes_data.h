@@ -18,7 +18,7 @@ struct lane {
     enum html_lane_kind kind;
     char *title;
     struct lane_event *events;
-    size_t count, capacity;
+    size_t count;
 };
 
 struct lanes_side {

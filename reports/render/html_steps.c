@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/quantile.h"
 #include "reports/render/html_parts.h"
 #include "reports/render/html_strip.h"
@@ -30,13 +31,6 @@ struct steps_launch {
     int side;
 };
 
-static void steps_push(double **values, size_t count, double value)
-{
-    if ((count & (count - 1)) == 0)
-        *values = xrealloc(*values, (count ? 2 * count : 1) * sizeof **values);
-    (*values)[count] = value;
-}
-
 static int steps_launches(struct store *store, const char *workload, struct steps_launch **ret,
                           size_t *ret_count, struct error *err)
 {
@@ -47,14 +41,12 @@ static int steps_launches(struct store *store, const char *workload, struct step
         "'valid' AND EXISTS (SELECT 1 FROM step s WHERE s.launch_id = l.id) ORDER BY p.idx, l.side",
         "s", workload);
     int rc = stmt ? 1 : err->code;
-    while (stmt && (rc = store_step(store, stmt, err)) == 1) {
-        if ((*ret_count & (*ret_count - 1)) == 0)
-            *ret = xrealloc(*ret, (*ret_count ? 2 * *ret_count : 1) * sizeof **ret);
-        (*ret)[(*ret_count)++] = (struct steps_launch){.id = sqlite3_column_int64(stmt, 0),
-                                                       .pair_id = sqlite3_column_int64(stmt, 1),
-                                                       .pair = sqlite3_column_int64(stmt, 2),
-                                                       .side = sqlite3_column_int(stmt, 3) != 0};
-    }
+    while (stmt && (rc = store_step(store, stmt, err)) == 1)
+        vector_push(*ret, *ret_count,
+                    (struct steps_launch){.id = sqlite3_column_int64(stmt, 0),
+                                          .pair_id = sqlite3_column_int64(stmt, 1),
+                                          .pair = sqlite3_column_int64(stmt, 2),
+                                          .side = sqlite3_column_int(stmt, 3) != 0});
     return rc;
 }
 
@@ -68,13 +60,10 @@ static int steps_read(struct store *store, int64_t launch, struct html_strip *st
         launch);
     if (!stmt)
         return err->code;
-    int rc, room = 0;
+    int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        if (strip->count == room) {
-            room = room ? 2 * room : 512;
-            strip->ns = xrealloc(strip->ns, (size_t)room * sizeof *strip->ns);
-            strip->idx = xrealloc(strip->idx, (size_t)room * sizeof *strip->idx);
-        }
+        strip->ns = vector_room(strip->ns, strip->count, sizeof *strip->ns);
+        strip->idx = vector_room(strip->idx, strip->count, sizeof *strip->idx);
         strip->idx[strip->count] = sqlite3_column_int64(stmt, 0);
         strip->ns[strip->count++] =
             fmax(sqlite3_column_double(stmt, 1), 1); // its logarithm is drawn
@@ -119,14 +108,15 @@ static void steps_count(struct steps_side *side, const struct html_strip *strip)
     for (int i = 0; i < strip->count; i++)
         side->slowest = fmax(side->slowest, strip->ns[i]);
     if (isfinite(strip->median))
-        steps_push(&side->medians, side->median_count++, strip->median);
+        vector_push(side->medians, side->median_count, strip->median);
     if (isfinite(strip->first_ns) && isfinite(strip->other_ns)) {
-        steps_push(&side->firsts, side->first_count, strip->first_ns);
-        steps_push(&side->others, side->first_count++, strip->other_ns);
+        side->others = vector_room(side->others, side->first_count, sizeof *side->others);
+        side->others[side->first_count] = strip->other_ns;
+        vector_push(side->firsts, side->first_count, strip->first_ns);
     }
     for (int i = strip->start; i < strip->count && strip->marked; i++)
         if (html_strip_marks(strip, i))
-            steps_push(&side->marked, side->marked_count++, strip->ns[i]);
+            vector_push(side->marked, side->marked_count, strip->ns[i]);
 }
 
 static int steps_launch(struct store *store, const struct steps_launch *launch, size_t numbers_max,

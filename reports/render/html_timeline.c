@@ -9,6 +9,7 @@
 
 #include "common/strings.h"
 #include "common/units.h"
+#include "common/vector.h"
 
 enum { TIMELINE_ALIGNED_MAX = 400 };
 
@@ -68,8 +69,7 @@ static void timeline_point_add(struct timeline_points *points, uint32_t name, in
         return;
     for (size_t i = 0; i < points->count; i++)
         occurrence += points->items[i].name == name;
-    points->items = xrealloc(points->items, (points->count + 1) * sizeof *points->items);
-    points->items[points->count++] = (struct timeline_point){name, occurrence, at};
+    vector_push(points->items, points->count, (struct timeline_point){name, occurrence, at});
 }
 
 static void timeline_steps(struct timeline *timeline, struct timeline_host *host, uint32_t rank)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/render/html_timeline.h"
 
 enum { TIMELINE_STREAMS_MAX = 32 };
@@ -68,17 +69,9 @@ static bool timeline_op_called(const struct timeline_host *host, const struct la
 void timeline_find_ops(struct timeline_host *host)
 {
     const struct launch_trace *launch = host->launch;
-    size_t capacity = 0;
-    for (size_t i = 0; i < launch->op_count; i++) {
-        if (!timeline_op_inside(host, &launch->ops[i]) &&
-            !timeline_op_called(host, &launch->ops[i]))
-            continue;
-        if (host->op_count == capacity) {
-            capacity = capacity ? 2 * capacity : 1024;
-            host->ops = xrealloc(host->ops, capacity * sizeof *host->ops);
-        }
-        host->ops[host->op_count++] = (uint32_t)i;
-    }
+    for (size_t i = 0; i < launch->op_count; i++)
+        if (timeline_op_inside(host, &launch->ops[i]) || timeline_op_called(host, &launch->ops[i]))
+            vector_push(host->ops, host->op_count, (uint32_t)i);
 }
 
 void timeline_streams(struct timeline_host *host)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/render/html_timeline.h"
 
 enum { TIMELINE_THREADS_MAX = 48, TIMELINE_DEPTH_MAX = 48, TIMELINE_NOTE_FRAMES = 4 };
@@ -18,16 +19,12 @@ struct timeline_piece {
 
 struct timeline_pieces {
     struct timeline_piece *items;
-    size_t count, capacity;
+    size_t count;
 };
 
 static void pieces_add(struct timeline_pieces *pieces, int64_t begin, int64_t end, uint32_t python)
 {
-    if (pieces->count == pieces->capacity) {
-        pieces->capacity = pieces->capacity ? 2 * pieces->capacity : 256;
-        pieces->items = xrealloc(pieces->items, pieces->capacity * sizeof *pieces->items);
-    }
-    pieces->items[pieces->count++] = (struct timeline_piece){begin, end, python};
+    vector_push(pieces->items, pieces->count, (struct timeline_piece){begin, end, python});
 }
 
 static const struct trace_frame *timeline_leaf(const struct trace *trace, uint32_t stack)

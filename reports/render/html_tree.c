@@ -6,7 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "common/hash.h"
+#include "common/map.h"
 #include "common/strings.h"
+#include "common/vector.h"
 
 struct tree_node {
     uint32_t parent, name, first, next; // 0: none; the root is nobody's child
@@ -17,19 +20,14 @@ struct tree_node {
 
 struct html_tree {
     struct tree_node *nodes;
-    uint32_t count, capacity;
-    uint32_t *slots; // 0: free
-    uint32_t slot_count;
+    uint32_t count;
+    struct map children; // by hash of parent, name and kind
 };
 
 struct html_tree *html_tree_new(void)
 {
     struct html_tree *tree = xcalloc(1, sizeof *tree);
-    tree->capacity = 1024;
-    tree->slot_count = 4096;
-    tree->nodes = xcalloc(tree->capacity, sizeof *tree->nodes);
-    tree->slots = xcalloc(tree->slot_count, sizeof *tree->slots);
-    tree->count = 1;
+    vector_push(tree->nodes, tree->count, (struct tree_node){0});
     return tree;
 }
 
@@ -38,53 +36,27 @@ void html_tree_free(struct html_tree *tree)
     if (!tree)
         return;
     free(tree->nodes);
-    free(tree->slots);
+    map_free(&tree->children);
     free(tree);
-}
-
-static uint32_t *tree_slot(const struct html_tree *tree, uint32_t parent, uint32_t name,
-                           uint8_t kind)
-{
-    uint64_t hash = (parent * UINT64_C(0x9e3779b97f4a7c15)) ^
-                    ((uint64_t)name << 3 | kind) * UINT64_C(0xc2b2ae3d27d4eb4f);
-    uint32_t at = (uint32_t)(hash >> 29) & (tree->slot_count - 1);
-    for (; tree->slots[at]; at = (at + 1) & (tree->slot_count - 1)) {
-        const struct tree_node *node = &tree->nodes[tree->slots[at]];
-        if (node->parent == parent && node->name == name && node->kind == kind)
-            break;
-    }
-    return &tree->slots[at];
-}
-
-static void tree_grow(struct html_tree *tree)
-{
-    free(tree->slots);
-    tree->slot_count *= 2;
-    tree->slots = xcalloc(tree->slot_count, sizeof *tree->slots);
-    for (uint32_t i = 1; i < tree->count; i++)
-        *tree_slot(tree, tree->nodes[i].parent, tree->nodes[i].name, tree->nodes[i].kind) = i;
 }
 
 uint32_t html_tree_child(struct html_tree *tree, uint32_t parent, uint32_t name,
                          enum html_frame_kind kind)
 {
-    uint32_t *slot = tree_slot(tree, parent, name, (uint8_t)kind);
-    if (*slot)
-        return *slot;
-    if (tree->count == tree->capacity) {
-        tree->capacity *= 2;
-        tree->nodes = xrealloc(tree->nodes, tree->capacity * sizeof *tree->nodes);
-    }
-    uint32_t id = *slot = tree->count++;
-    tree->nodes[id] = (struct tree_node){.parent = parent, .name = name, .kind = (uint8_t)kind};
+    uint64_t hash = hash_mix(hash_mix(kind, name), parent);
+    size_t at;
+    for (uint32_t i = map_first(&tree->children, hash, &at); i != MAP_NONE; i = map_next(&tree->children, hash, &at))
+        if (tree->nodes[i].parent == parent && tree->nodes[i].name == name && tree->nodes[i].kind == kind)
+            return i;
+    uint32_t id = tree->count;
+    vector_push(tree->nodes, tree->count, (struct tree_node){.parent = parent, .name = name, .kind = (uint8_t)kind});
+    map_add(&tree->children, hash, id);
     struct tree_node *above = &tree->nodes[parent];
     if (above->last)
         tree->nodes[above->last].next = id;
     else
         above->first = id;
     above->last = id;
-    if (2 * tree->count > tree->slot_count)
-        tree_grow(tree);
     return id;
 }
 

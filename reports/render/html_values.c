@@ -5,30 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/intern.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/render/html_parts.h"
 #include "reports/render/json_text.h"
 
 struct html_names {
-    char **keys, **texts; // texts: NULL where it is the key
-    uint32_t count, capacity;
-    uint32_t *slots;     // index + 1; 0: free
-    uint32_t slot_count; // a power of two
+    struct intern *keys;
+    char **texts; // NULL where it is the key
+    uint32_t count;
 };
-
-static uint32_t names_hash(const char *text)
-{
-    uint32_t hash = 2166136261u; // FNV-1a
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 16777619u;
-    return hash;
-}
 
 struct html_names *html_names_new(void)
 {
     struct html_names *names = xcalloc(1, sizeof *names);
-    names->slot_count = 1024;
-    names->slots = xcalloc(names->slot_count, sizeof *names->slots);
+    names->keys = intern_new();
     return names;
 }
 
@@ -37,46 +29,18 @@ void html_names_free(struct html_names *names)
     if (!names)
         return;
     for (uint32_t i = 0; i < names->count; i++)
-        free(names->keys[i]), free(names->texts[i]);
-    free(names->keys);
+        free(names->texts[i]);
+    intern_free(names->keys);
     free(names->texts);
-    free(names->slots);
     free(names);
-}
-
-static uint32_t *names_slot(struct html_names *names, const char *text)
-{
-    uint32_t at = names_hash(text) & (names->slot_count - 1);
-    while (names->slots[at] && strcmp(names->keys[names->slots[at] - 1], text) != 0)
-        at = (at + 1) & (names->slot_count - 1);
-    return &names->slots[at];
-}
-
-static void names_grow(struct html_names *names)
-{
-    free(names->slots);
-    names->slot_count *= 2;
-    names->slots = xcalloc(names->slot_count, sizeof *names->slots);
-    for (uint32_t i = 0; i < names->count; i++)
-        *names_slot(names, names->keys[i]) = i + 1;
 }
 
 uint32_t html_names_add_as(struct html_names *names, const char *key, const char *text)
 {
-    uint32_t *slot = names_slot(names, key);
-    if (*slot)
-        return *slot - 1;
-    if (names->count == names->capacity) {
-        names->capacity = names->capacity ? 2 * names->capacity : 256;
-        names->keys = xrealloc(names->keys, names->capacity * sizeof *names->keys);
-        names->texts = xrealloc(names->texts, names->capacity * sizeof *names->texts);
-    }
-    names->keys[names->count] = xstrdup(key);
-    names->texts[names->count] = key == text ? NULL : xstrdup(text);
-    *slot = ++names->count;
-    if (2 * names->count > names->slot_count)
-        names_grow(names);
-    return names->count - 1;
+    uint32_t number = intern_text(names->keys, key);
+    if (number == names->count)
+        vector_push(names->texts, names->count, key == text ? NULL : xstrdup(text));
+    return number;
 }
 
 uint32_t html_names_add(struct html_names *names, const char *text)
@@ -94,7 +58,7 @@ json_t *html_names_json(const struct html_names *names)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < names->count; i++)
-        json_array_append_new(list, html_text(names->texts[i] ? names->texts[i] : names->keys[i],
+        json_array_append_new(list, html_text(names->texts[i] ? names->texts[i] : intern_get(names->keys, i),
                                               HTML_NAME_BYTES_MAX));
     return list;
 }

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/render/forms.h"
 #include "reports/render/numbers.h"
 #include "reports/render/screen.h"
@@ -88,10 +89,8 @@ static struct junit_suite *junit_suite_find(struct junit *junit, const char *nam
     for (int i = 0; i < junit->suite_count; i++)
         if (strcmp(junit->suites[i].name, name) == 0)
             return &junit->suites[i];
-    junit->suites =
-        xrealloc(junit->suites, sizeof *junit->suites * (size_t)(junit->suite_count + 1));
-    struct junit_suite *suite = &junit->suites[junit->suite_count++];
-    *suite = (struct junit_suite){.name = name};
+    struct junit_suite *suite = vector_add(junit->suites, junit->suite_count);
+    suite->name = name;
     return suite;
 }
 
@@ -113,9 +112,8 @@ static struct junit_case *junit_case_add(struct junit_suite *suite, char *name)
         name = xasprintf("%s #%d", given, i);
     }
     free(given);
-    suite->cases = xrealloc(suite->cases, sizeof *suite->cases * (size_t)(suite->case_count + 1));
-    struct junit_case *test = &suite->cases[suite->case_count++];
-    *test = (struct junit_case){.name = name};
+    struct junit_case *test = vector_add(suite->cases, suite->case_count);
+    test->name = name;
     return test;
 }
 

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/render/pftrace_parts.h"
 
 static const char *const pftrace_launches =
@@ -56,14 +58,7 @@ static int pftrace_choose(struct store *store, int64_t launch, int64_t *ret_reco
 
 static struct pftrace_process *process_find(struct pftrace *trace, int64_t id)
 {
-    size_t low = 0, high = trace->process_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (trace->processes[middle].id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    size_t low = search_first(middle, trace->process_count, trace->processes[middle].id >= id);
     return low < trace->process_count && trace->processes[low].id == id ? &trace->processes[low] : NULL;
 }
 
@@ -74,14 +69,7 @@ struct pftrace_process *pftrace_process(struct pftrace *trace, int64_t id)
 
 struct pftrace_thread *pftrace_thread(struct pftrace *trace, int64_t id)
 {
-    size_t low = 0, high = trace->thread_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (trace->threads[middle].id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    size_t low = search_first(middle, trace->thread_count, trace->threads[middle].id >= id);
     return low < trace->thread_count && trace->threads[low].id == id ? &trace->threads[low] : NULL;
 }
 
@@ -117,8 +105,7 @@ static int pftrace_tasks(struct pftrace *trace, struct error *err)
                                      "i", trace->recording);
     int rc = stmt ? 1 : -EIO;
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
-        trace->processes = xrealloc(trace->processes, (trace->process_count + 1) * sizeof *trace->processes);
-        struct pftrace_process *process = &trace->processes[trace->process_count++];
+        struct pftrace_process *process = vector_add(trace->processes, trace->process_count);
         const char *cmdline = pftrace_column(stmt, 3);
         *process = (struct pftrace_process){.id = sqlite3_column_int64(stmt, 0), .pid = sqlite3_column_int(stmt, 1)};
         process->name = xstrdup(*cmdline ? cmdline : pftrace_column(stmt, 2));
@@ -130,9 +117,7 @@ static int pftrace_tasks(struct pftrace *trace, struct error *err)
         struct pftrace_process *process = process_find(trace, sqlite3_column_int64(stmt, 1));
         if (!process)
             continue;
-        if (!(trace->thread_count & (trace->thread_count - 1))) // full at powers of two
-            trace->threads = xrealloc(trace->threads, (trace->thread_count ? 2 * trace->thread_count : 1) * sizeof *trace->threads);
-        struct pftrace_thread *thread = &trace->threads[trace->thread_count++];
+        struct pftrace_thread *thread = vector_add(trace->threads, trace->thread_count);
         *thread = (struct pftrace_thread){.id = sqlite3_column_int64(stmt, 0), .process = (size_t)(process - trace->processes),
                                           .tid = sqlite3_column_int(stmt, 2), .name = xstrdup(pftrace_column(stmt, 3))};
     }
@@ -237,6 +222,7 @@ int pftrace_write(struct store *store, int64_t launch, const char *path, struct 
     if (rc)
         return rc;
     rc = pftrace_read(&trace, path, err);
+    rc = rc ? rc : store_failed(store, err);
     if (snapshot)
         store_rollback(store);
     if (!trace.pf) {

@@ -10,7 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/intern.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/cost_tree.h"
 #include "reports/render/pftrace_file.h"
 
@@ -38,7 +40,7 @@ struct pf_bytes {
 struct pf {
     FILE *file;
     char *path, *temporary, *buffer;
-    struct cost_tree *texts[PF_TEXT_COUNT];
+    struct intern *texts[PF_TEXT_COUNT];
     struct pf_bytes packet, message, inner;
     uint64_t tracks, events;
     bool first;
@@ -47,11 +49,7 @@ struct pf {
 
 static void bytes_room(struct pf_bytes *bytes, size_t more)
 {
-    if (bytes->capacity - bytes->len >= more)
-        return;
-    while (bytes->capacity - bytes->len < more)
-        bytes->capacity = bytes->capacity ? bytes->capacity * 2 : 256;
-    bytes->data = xrealloc(bytes->data, bytes->capacity);
+    bytes->data = vector_reserve(bytes->data, &bytes->capacity, bytes->len + more, 1);
 }
 
 static void bytes_varint(struct pf_bytes *bytes, uint64_t value)
@@ -121,7 +119,7 @@ static void pf_packet_end(struct pf *pf)
 static void pf_free(struct pf *pf)
 {
     for (int i = 0; i < PF_TEXT_COUNT; i++)
-        cost_tree_free(pf->texts[i]);
+        intern_free(pf->texts[i]);
     free(pf->packet.data);
     free(pf->message.data);
     free(pf->inner.data);
@@ -154,7 +152,7 @@ int pf_open(const char *path, struct pf **ret_pf, struct error *err)
     pf->buffer = xcalloc(1, PF_BUFFER_BYTES);
     setvbuf(pf->file, pf->buffer, _IOFBF, PF_BUFFER_BYTES);
     for (int i = 0; i < PF_TEXT_COUNT; i++)
-        pf->texts[i] = cost_tree_new();
+        pf->texts[i] = intern_new();
     *ret_pf = pf;
     return 0;
 }
@@ -192,10 +190,8 @@ uint64_t pf_events(const struct pf *pf)
 uint64_t pf_text(struct pf *pf, enum pf_text kind, const char *text)
 {
     static const unsigned fields[PF_TEXT_COUNT] = {INTERNED_NAMES, INTERNED_KEYS, INTERNED_VALUES};
-    struct cost_tree *texts = pf->texts[kind]; // as a table: equal texts get one number
-    size_t known = texts->node_count;
-    uint32_t number = cost_tree_child(texts, 0, &(struct cost_key){.name = text});
-    if (number < known)
+    uint32_t known = intern_count(pf->texts[kind]), number = intern_text(pf->texts[kind], text) + 1; // 0: none
+    if (number <= known)
         return number;
     pf_packet_begin(pf);
     field_number(&pf->inner, INTERNED_NUMBER, number);
@@ -290,8 +286,8 @@ static size_t pf_lane_free_track(struct pf *pf, struct pf_lane *lane, int64_t be
             return i;
     if (lane->count == LANE_TRACKS_MAX)
         return lane->count;
-    lane->tracks = xrealloc(lane->tracks, (lane->count + 1) * sizeof *lane->tracks);
-    lane->ends = xrealloc(lane->ends, (lane->count + 1) * sizeof *lane->ends);
+    lane->tracks = vector_room(lane->tracks, lane->count, sizeof *lane->tracks);
+    lane->ends = vector_room(lane->ends, lane->count, sizeof *lane->ends);
     if (lane->count == 0 && lane->first) {
         lane->tracks[0] = lane->first;
     } else if (lane->count == 0) {

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/render/pftrace_parts.h"
 
 enum { GPU_FLOWS_MAX = 1000000, // arrows: 18 bytes each, and no eye follows more
@@ -35,7 +37,7 @@ struct gpu {
     struct gpu_stream *streams;
     struct gpu_work *works; // by id
     struct gpu_call *calls;
-    size_t stream_count, work_count, call_count, call_capacity;
+    size_t stream_count, work_count, call_count;
     uint32_t flows;
     int64_t last_thread, last_call; // of the newest arrow: kernels of a graph share it
     uint64_t key_shape;
@@ -56,8 +58,7 @@ static int gpu_streams(struct gpu *gpu, struct error *err)
     int rc = stmt ? 1 : -EIO;
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
         struct pftrace_process *process = pftrace_process(trace, sqlite3_column_int64(stmt, 1));
-        gpu->streams = xrealloc(gpu->streams, (gpu->stream_count + 1) * sizeof *gpu->streams);
-        struct gpu_stream *stream = &gpu->streams[gpu->stream_count++];
+        struct gpu_stream *stream = vector_add(gpu->streams, gpu->stream_count);
         stream->id = sqlite3_column_int64(stmt, 0);
         const char *name = gpu_text(stmt, 4), *device = gpu_text(stmt, 5);
         char *text = xasprintf("GPU %lld%s%s: stream %lld%s%s", (long long)sqlite3_column_int64(stmt, 2), *device ? " " : "", device,
@@ -123,9 +124,7 @@ static int gpu_works(struct gpu *gpu, struct error *err)
         int64_t stream = gpu_stream_index(gpu, sqlite3_column_int64(stmt, 2));
         if (stream < 0)
             continue;
-        if (!(gpu->work_count & (gpu->work_count - 1)))
-            gpu->works = xrealloc(gpu->works, (gpu->work_count ? 2 * gpu->work_count : 1) * sizeof *gpu->works);
-        struct gpu_work *work = &gpu->works[gpu->work_count++];
+        struct gpu_work *work = vector_add(gpu->works, gpu->work_count);
         *work = (struct gpu_work){.id = sqlite3_column_int64(stmt, 0), .stream = (size_t)stream};
         gpu_work_fill(gpu, stmt, work);
     }
@@ -134,14 +133,7 @@ static int gpu_works(struct gpu *gpu, struct error *err)
 
 static const struct gpu_work *gpu_work_of(const struct gpu *gpu, int64_t id)
 {
-    size_t low = 0, high = gpu->work_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (gpu->works[middle].id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    size_t low = search_first(middle, gpu->work_count, gpu->works[middle].id >= id);
     return low < gpu->work_count && gpu->works[low].id == id ? &gpu->works[low] : NULL;
 }
 
@@ -150,13 +142,9 @@ static void gpu_call_add(struct gpu *gpu, int64_t thread_id, int64_t begin, int6
     struct pftrace_thread *thread = pftrace_thread(gpu->trace, thread_id);
     if (!thread || dur < 0)
         return;
-    if (gpu->call_count == gpu->call_capacity) {
-        gpu->call_capacity = gpu->call_capacity ? gpu->call_capacity + gpu->call_capacity / 2 : 4096;
-        gpu->calls = xrealloc(gpu->calls, gpu->call_capacity * sizeof *gpu->calls);
-    }
-    gpu->calls[gpu->call_count++] = (struct gpu_call){.begin = begin, .dur = dur < UINT32_MAX ? (uint32_t)dur : UINT32_MAX,
-                                                      .thread = (uint32_t)(thread - gpu->trace->threads), .name = (uint32_t)name,
-                                                      .flow = flow};
+    vector_push(gpu->calls, gpu->call_count, (struct gpu_call){.begin = begin, .dur = dur < UINT32_MAX ? (uint32_t)dur : UINT32_MAX,
+                                                               .thread = (uint32_t)(thread - gpu->trace->threads),
+                                                               .name = (uint32_t)name, .flow = flow});
 }
 
 // Operations in the order of the table: nearly that of their start. A late one gets a track where it overlaps nothing.

@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arena.h"
+#include "common/map.h"
 #include "common/strings.h"
-#include "reports/analyse/stalls/arena.h"
+#include "common/vector.h"
 #include "reports/analyse/stalls/parts.h"
 #include "reports/analyse/stalls/stalls.h"
 #include "reports/render/pftrace_parts.h"
@@ -23,34 +25,13 @@ struct host_stack { // of table stack: numbers of its texts
 struct host {
     struct pftrace *trace;
     struct arena *arena;
-    struct trace *events;      // of the stall analysis; NULL: it could not
+    struct trace *events;      // of the stall analysis
     struct work work;
-    struct host_stack *stacks; // open addressing by id
-    size_t stack_slots, stack_count;
+    struct host_stack *stacks;
+    struct map stack_of; // by id
+    size_t stack_count;
     uint64_t key_kernel, key_python, key_user;
 };
-
-static struct host_stack *host_slot(struct host *host, int64_t id)
-{
-    size_t at = (size_t)((uint64_t)id * 0x9e3779b97f4a7c15ull >> 20) & (host->stack_slots - 1);
-    while (host->stacks[at].id && host->stacks[at].id != id)
-        at = (at + 1) & (host->stack_slots - 1);
-    return &host->stacks[at];
-}
-
-static void host_grow(struct host *host)
-{
-    struct host_stack *old = host->stacks;
-    size_t slots = host->stack_slots;
-    if (old && host->stack_count * 2 < slots)
-        return;
-    host->stack_slots = slots ? slots * 2 : 1024;
-    host->stacks = xcalloc(host->stack_slots, sizeof *host->stacks);
-    for (size_t i = 0; i < slots; i++)
-        if (old[i].id)
-            *host_slot(host, old[i].id) = old[i];
-    free(old);
-}
 
 // Leaf first, as the store has it: "leaf < caller < caller".
 static void host_stack_texts(struct host *host, struct host_stack *stack)
@@ -75,14 +56,14 @@ static struct host_stack host_stack(struct host *host, sqlite3_stmt *stmt, int c
     int64_t id = sqlite3_column_int64(stmt, column);
     if (!id)
         return (struct host_stack){0};
-    host_grow(host);
-    struct host_stack *stack = host_slot(host, id);
-    if (!stack->id) {
+    uint32_t *at = map_put(&host->stack_of, (uint64_t)id);
+    if (*at == MAP_NONE) {
+        *at = (uint32_t)host->stack_count;
+        struct host_stack *stack = vector_add(host->stacks, host->stack_count);
         stack->id = id;
-        host->stack_count++;
         host_stack_texts(host, stack);
     }
-    return *stack;
+    return host->stacks[*at];
 }
 
 // The stall analysis' answer for a stay off the CPU: the part that most of it belongs to.
@@ -108,10 +89,9 @@ static const char *host_cause(const struct host *host, uint32_t thread, int64_t 
 
 static uint32_t host_thread(const struct host *host, int64_t id)
 {
-    size_t low = 0, high = host->events ? host->events->thread_count : 0;
-    for (; low < high; low++) // once a thread
-        if (host->events->threads[low].id == id)
-            return (uint32_t)low;
+    for (size_t i = 0; i < host->events->thread_count; i++) // once a thread
+        if (host->events->threads[i].id == id)
+            return (uint32_t)i;
     return TRACE_NONE;
 }
 
@@ -215,20 +195,21 @@ int pftrace_host(struct pftrace *trace, struct error *err)
     host.key_kernel = pf_text(trace->pf, PF_TEXT_KEY, "kernel stack");
     host.key_user = pf_text(trace->pf, PF_TEXT_KEY, "stack");
     host.key_python = pf_text(trace->pf, PF_TEXT_KEY, "Python");
-    bool analysed = trace_load(trace->store, trace->recording, host.arena, &host.events, NULL) == 0;
-    if (analysed) { // causes are a bonus: without them waits are waits
+    int rc = trace_load(trace->store, trace->recording, host.arena, &host.events, err);
+    if (!rc) {
         work_init(&host.work, host.events);
         work_find(&host.work);
+        rc = host_gaps(&host, err);
     }
-    int rc = host_gaps(&host, err);
     if (!rc)
         rc = host_samples(&host, err);
     if (!rc)
         rc = host_gc(trace, err);
-    if (analysed) {
+    if (host.events) {
         work_free(&host.work);
         trace_free(host.events);
     }
+    map_free(&host.stack_of);
     free(host.stacks);
     arena_free(host.arena);
     return rc;

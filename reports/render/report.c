@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 
 static const char *const report_verdict_words[REPORT_VERDICT_COUNT] = {
     [REPORT_VERDICT_FAIL] = "fail",
@@ -18,20 +19,11 @@ static const char *const report_verdict_words[REPORT_VERDICT_COUNT] = {
     [REPORT_VERDICT_UNCHECKED] = "unchecked",
 };
 
-// One more element at the end of an array that grows by doubling.
-static void *report_push(void *array, int *count, size_t size)
-{
-    void **items = array;
-    if ((*count & (*count - 1)) == 0)
-        *items = xrealloc(*items, size * (size_t)(*count ? *count * 2 : 1));
-    return (char *)*items + size * (size_t)(*count)++;
-}
-
 // Every text of the report is in one list, so that freeing needs no walk through the structs.
 static char *report_keep(struct report *report, char *text)
 {
-    char **slot = report_push(&report->texts, &report->text_count, sizeof *slot);
-    return *slot = text;
+    vector_push(report->texts, report->text_count, text);
+    return text;
 }
 
 static char *report_text(struct report *report, sqlite3_stmt *stmt, int column)
@@ -56,6 +48,13 @@ static int64_t report_int(sqlite3_stmt *stmt, int column)
 {
     return sqlite3_column_type(stmt, column) == SQLITE_NULL ? -1
                                                             : sqlite3_column_int64(stmt, column);
+}
+
+// Of pairs, launches or gates: a damaged store may name more than can be added up.
+static int64_t report_number_of(sqlite3_stmt *stmt, int column)
+{
+    int64_t count = report_int(stmt, column);
+    return count > INT32_MAX ? INT32_MAX : count;
 }
 
 // A word that the schema does not allow counts as inconclusive: never as pass.
@@ -120,7 +119,7 @@ static void report_row_verdict(struct report *report, sqlite3_stmt *stmt)
 
 static void report_row_cell(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_cell *cell = report_push(&report->cells, &report->cell_count, sizeof *cell);
+    struct report_cell *cell = vector_add(report->cells, report->cell_count);
     const char *direction = (const char *)sqlite3_column_text(stmt, 3);
     *cell = (struct report_cell){
         .workload = report_need(report, stmt, 0),
@@ -134,14 +133,14 @@ static void report_row_cell(struct report *report, sqlite3_stmt *stmt)
         .ci_lower = report_double(stmt, 8),
         .ci_upper = report_double(stmt, 9),
         .alpha = report_double(stmt, 10),
-        .pairs = report_int(stmt, 11),
+        .pairs = report_number_of(stmt, 11),
         .look = report_int(stmt, 12),
         .margin = report_double(stmt, 13),
         .mde = report_double(stmt, 14),
         .pair_sd = report_double(stmt, 15),
-        .pairs_needed = report_int(stmt, 16),
+        .pairs_needed = report_number_of(stmt, 16),
         .confirmed = (int)report_int(stmt, 17),
-        .confirm_pairs = report_int(stmt, 18),
+        .confirm_pairs = report_number_of(stmt, 18),
         .verdict = report_word_verdict(stmt, 19),
         .improved = sqlite3_column_int(stmt, 20) != 0,
         .reason = report_need(report, stmt, 21),
@@ -150,8 +149,7 @@ static void report_row_cell(struct report *report, sqlite3_stmt *stmt)
 
 static void report_row_parity(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_parity *parity =
-        report_push(&report->parity, &report->parity_count, sizeof *parity);
+    struct report_parity *parity = vector_add(report->parity, report->parity_count);
     *parity = (struct report_parity){
         .workload = report_need(report, stmt, 0),
         .tensor = report_need(report, stmt, 1),
@@ -165,8 +163,7 @@ static void report_row_parity(struct report *report, sqlite3_stmt *stmt)
 
 static void report_row_finding(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_finding *finding =
-        report_push(&report->findings, &report->finding_count, sizeof *finding);
+    struct report_finding *finding = vector_add(report->findings, report->finding_count);
     *finding = (struct report_finding){
         .workload = report_text(report, stmt, 0),
         .kind = report_need(report, stmt, 1),
@@ -178,8 +175,7 @@ static void report_row_finding(struct report *report, sqlite3_stmt *stmt)
 
 static void report_row_ledger(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_ledger *ledger =
-        report_push(&report->ledger, &report->ledger_count, sizeof *ledger);
+    struct report_ledger *ledger = vector_add(report->ledger, report->ledger_count);
     *ledger = (struct report_ledger){
         .producer = report_need(report, stmt, 0),
         .kind = report_need(report, stmt, 1),
@@ -193,8 +189,7 @@ static void report_row_ledger(struct report *report, sqlite3_stmt *stmt)
 
 static void report_row_certificate(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_certificate *certificate =
-        report_push(&report->certificates, &report->certificate_count, sizeof *certificate);
+    struct report_certificate *certificate = vector_add(report->certificates, report->certificate_count);
     *certificate = (struct report_certificate){
         .scope = report_need(report, stmt, 0),
         .kind = report_need(report, stmt, 1),
@@ -202,29 +197,29 @@ static void report_row_certificate(struct report *report, sqlite3_stmt *stmt)
         .metric = report_need(report, stmt, 3),
         .margin = report_double(stmt, 4),
         .objection = report_text(report, stmt, 5),
-        .aa_pairs = report_int(stmt, 6),
+        .aa_pairs = report_number_of(stmt, 6),
         .mde = report_double(stmt, 7),
         .pair_sd = report_double(stmt, 8),
         .held = report_double(stmt, 9),
-        .held_pairs = report_int(stmt, 10),
+        .held_pairs = report_number_of(stmt, 10),
         .held_lower = report_double(stmt, 11),
         .held_upper = report_double(stmt, 12),
-        .gates = report_int(stmt, 13),
-        .false_fails = report_int(stmt, 14),
+        .gates = report_number_of(stmt, 13),
+        .false_fails = report_number_of(stmt, 14),
         .upper_bound = report_double(stmt, 15),
     };
 }
 
 static void report_row_crash(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_crash *crash = report_push(&report->crashes, &report->crash_count, sizeof *crash);
+    struct report_crash *crash = vector_add(report->crashes, report->crash_count);
     *crash = (struct report_crash){
         .workload = report_need(report, stmt, 0),
         .side = (int)report_int(stmt, 1),
         .state = report_need(report, stmt, 2),
         .exit_code = report_int(stmt, 3),
         .exit_signal = report_int(stmt, 4),
-        .launches = report_int(stmt, 5),
+        .launches = report_number_of(stmt, 5),
         .pair = report_int(stmt, 7),
         .stderr_tail = report_text(report, stmt, 8),
     };
@@ -232,23 +227,22 @@ static void report_row_crash(struct report *report, sqlite3_stmt *stmt)
 
 static void report_row_note(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_note *note = report_push(&report->notes, &report->note_count, sizeof *note);
+    struct report_note *note = vector_add(report->notes, report->note_count);
     *note = (struct report_note){.level = report_need(report, stmt, 0),
                                  .text = report_need(report, stmt, 1)};
 }
 
 static void report_row_workload(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_workload *workload =
-        report_push(&report->workloads, &report->workload_count, sizeof *workload);
+    struct report_workload *workload = vector_add(report->workloads, report->workload_count);
     *workload = (struct report_workload){
         .name = report_need(report, stmt, 0),
         .mode = report_need(report, stmt, 1),
         .interleave = report_text(report, stmt, 2),
         .note = report_text(report, stmt, 3),
         .wall_ns = report_int(stmt, 4),
-        .pairs_void = report_int(stmt, 5),
-        .pairs_failed = report_int(stmt, 6),
+        .pairs_void = report_number_of(stmt, 5),
+        .pairs_failed = report_number_of(stmt, 6),
     };
 }
 
@@ -376,6 +370,8 @@ int report_load(struct store *store, struct report **ret_report, struct error *e
     int rc = snapshot ? store_exec(store, &local, "BEGIN DEFERRED", "") : 0;
     if (rc == 0)
         rc = report_read(store, report, &local);
+    if (rc == 0)
+        rc = store_failed(store, &local);
     if (snapshot)
         store_rollback(store);
     if (rc) {

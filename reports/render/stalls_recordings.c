@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/render/stalls_view.h"
 
 static char *recordings_text(sqlite3_stmt *stmt, int column)
@@ -118,8 +119,8 @@ int stalls_recordings_load(struct store *store, struct stalls_recordings *ret, s
     if (!stmt)
         return err->code;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        ret->items = xrealloc(ret->items, (ret->count + 1) * sizeof *ret->items);
-        recordings_read_row(&ret->items[ret->count++], stmt);
+        struct stalls_recording *row = vector_add(ret->items, ret->count);
+        recordings_read_row(row, stmt);
     }
     for (size_t i = 0; i < ret->count && rc == 0; i++) {
         rc = recordings_read_target(store, &ret->items[i], err);

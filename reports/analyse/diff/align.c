@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/align_inside.h"
 
 static const int64_t align_cells_max = 40000000;  // of all edit distances: 0.3 s
@@ -21,10 +22,7 @@ static uint32_t align_variant(const struct align_side *side, uint32_t node)
 void align_join(struct align_job *job, enum align_match match, const uint32_t *a, size_t count_a, const uint32_t *b,
                 size_t count_b)
 {
-    if (job->group_count == job->group_capacity) {
-        job->group_capacity = job->group_capacity ? job->group_capacity * 2 : 256;
-        job->groups = xrealloc(job->groups, job->group_capacity * sizeof *job->groups);
-    }
+    job->groups = vector_room(job->groups, job->group_count, sizeof *job->groups);
     const uint32_t *leaves[ALIGN_SIDES] = {a, b}, *nodes[ALIGN_SIDES];
     size_t counts[ALIGN_SIDES] = {count_a, count_b};
     uint32_t place[ALIGN_SIDES] = {COST_NONE, COST_NONE};

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/align_inside.h"
 
@@ -114,14 +115,7 @@ size_t order_rising(struct order_anchor *anchors, size_t count)
     uint32_t *last = xcalloc(count + 1, sizeof *last), *run = xcalloc(count + 1, sizeof *run);
     size_t length = 0;
     for (size_t i = 0; i < count; i++) {
-        size_t low = 0, high = length;
-        while (low < high) {
-            size_t middle = (low + high) / 2;
-            if (anchors[last[middle]].b < anchors[i].b)
-                low = middle + 1;
-            else
-                high = middle;
-        }
+        size_t low = search_first(middle, length, anchors[last[middle]].b >= anchors[i].b);
         anchors[i].back = low ? last[low - 1] : COST_NONE;
         last[low] = (uint32_t)i;
         length = low == length ? length + 1 : length;

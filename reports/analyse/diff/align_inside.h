@@ -4,8 +4,8 @@
 #ifndef UPGATE_DIFF_ALIGN_INSIDE_H
 #define UPGATE_DIFF_ALIGN_INSIDE_H
 
+#include "common/arena.h"
 #include "reports/analyse/diff/align.h"
-#include "reports/analyse/stalls/arena.h"
 
 enum { ALIGN_SIDES = 2 };
 
@@ -55,15 +55,15 @@ struct align_job {
     struct align_opts opts;
     struct align_side sides[ALIGN_SIDES];
     struct align_pool *pools;
-    size_t pool_count, pool_capacity;
+    size_t pool_count;
     struct cost_tree *texts;    // numbers for names, shapes, keys of places
     uint32_t *normal;           // of the number of a name
     struct align_words *words;  // of the number of a normalised name
     size_t normal_capacity, words_capacity;
     struct align_group *groups;
-    size_t group_count, group_capacity;
+    size_t group_count;
     struct align_vote *votes;
-    size_t vote_count, vote_capacity;
+    size_t vote_count;
     bool voting;                // a first pass: no groups
     bool names_work;            // both sides share enough names to trust them
     int64_t cells;              // of edit distances, still allowed

@@ -6,17 +6,14 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/align_inside.h"
 #include "reports/analyse/diff/align_order.h"
 
 void align_vote(struct align_job *job, const struct align_leaf *a, const struct align_leaf *b)
 {
-    if (job->vote_count == job->vote_capacity) {
-        job->vote_capacity = job->vote_capacity ? job->vote_capacity * 2 : 256;
-        job->votes = xrealloc(job->votes, job->vote_capacity * sizeof *job->votes);
-    }
     double ns = a->ns < b->ns ? a->ns : b->ns;
-    job->votes[job->vote_count++] = (struct align_vote){.a = a->label, .b = b->label, .count = 1, .ns = ns};
+    vector_push(job->votes, job->vote_count, (struct align_vote){.a = a->label, .b = b->label, .count = 1, .ns = ns});
 }
 
 // By names of a, then b; votes for the same two become one. How many are left.
@@ -105,4 +102,5 @@ void align_learn(struct align_job *job)
     free(learned);
     free(job->votes);
     job->votes = NULL;
+    job->vote_count = 0;
 }

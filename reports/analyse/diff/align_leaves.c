@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/align_inside.h"
 #include "reports/analyse/diff/names.h"
 
@@ -33,21 +34,9 @@ uint32_t align_number(struct align_job *job, enum align_table table, int kind, c
     return cost_tree_child(job->texts, 0, &key);
 }
 
-static void *align_room(void *rows, size_t index, size_t *capacity, size_t size)
-{
-    size_t old = *capacity;
-    if (index < old)
-        return rows;
-    while (*capacity <= index)
-        *capacity = *capacity ? *capacity * 2 : 1024;
-    rows = xrealloc(rows, *capacity * size);
-    memset((char *)rows + old * size, 0, (*capacity - old) * size);
-    return rows;
-}
-
 uint32_t align_normal(struct align_job *job, uint32_t name, const char *text)
 {
-    job->normal = align_room(job->normal, name, &job->normal_capacity, sizeof *job->normal);
+    job->normal = vector_reserve_zero(job->normal, &job->normal_capacity, (size_t)name + 1, sizeof *job->normal);
     if (!job->normal[name]) {
         char buf[NAMES_LENGTH_MAX];
         names_normalise(text, buf, sizeof buf);
@@ -60,7 +49,7 @@ uint32_t align_normal(struct align_job *job, uint32_t name, const char *text)
 static const struct align_words *align_words_of(struct align_job *job, uint32_t normal)
 {
     enum { WORDS = 64 };
-    job->words = align_room(job->words, normal, &job->words_capacity, sizeof *job->words);
+    job->words = vector_reserve_zero(job->words, &job->words_capacity, (size_t)normal + 1, sizeof *job->words);
     struct align_words *words = &job->words[normal];
     if (!words->words) {
         uint32_t buf[WORDS];

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/align_inside.h"
 #include "reports/analyse/diff/names.h"
 
@@ -20,7 +21,7 @@ static const double places_similar = 0.5;
 
 struct places_list {
     uint32_t *nodes;
-    size_t count, capacity;
+    size_t count;
 };
 
 struct places_share { // of a place's time, by name of leaf
@@ -43,24 +44,16 @@ struct places {
 
 static void places_push(struct places_list *list, uint32_t node)
 {
-    if (list->count == list->capacity) {
-        list->capacity = list->capacity ? list->capacity * 2 : 64;
-        list->nodes = xrealloc(list->nodes, list->capacity * sizeof *list->nodes);
-    }
-    list->nodes[list->count++] = node;
+    vector_push(list->nodes, list->count, node);
 }
 
 static void places_pair(struct places *places, uint32_t a, uint32_t b, uint32_t parent)
 {
     struct align_job *job = places->job;
-    if (job->pool_count == job->pool_capacity) {
-        job->pool_capacity = job->pool_capacity ? job->pool_capacity * 2 : 64;
-        job->pools = xrealloc(job->pools, job->pool_capacity * sizeof *job->pools);
-    }
     job->sides[0].partner[a] = b;
     job->sides[1].partner[b] = a;
     job->sides[0].pool[a] = job->sides[1].pool[b] = (uint32_t)job->pool_count;
-    job->pools[job->pool_count++] = (struct align_pool){.place = {a, b}, .parent = parent};
+    vector_push(job->pools, job->pool_count, (struct align_pool){.place = {a, b}, .parent = parent});
 }
 
 static void places_keys(struct places *places)

@@ -7,17 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/hash.h"
+#include "common/intern.h"
+#include "common/map.h"
 #include "common/strings.h"
-#include "reports/analyse/stalls/arena.h"
-
-struct cost_slot { // of a hash table; index COST_NONE: free
-    uint32_t hash, index;
-};
-
-struct cost_table {
-    struct cost_slot *slots;
-    size_t mask, used;
-};
+#include "common/vector.h"
 
 struct cost_places { // of a node: mean of where it stood
     double sum;
@@ -26,11 +20,10 @@ struct cost_places { // of a node: mean of where it stood
 };
 
 struct cost_tree_memory {
-    struct arena *arena;
-    struct cost_table children, texts;
-    const char **text; // by index of texts
+    struct intern *texts;
+    struct map children;
     struct cost_places *places;
-    size_t node_capacity, window_capacity, row_capacity, late_capacity, text_capacity, overlap_capacity;
+    size_t row_capacity, overlap_capacity;
     uint32_t *first;  // after cost_tree_finish
     int64_t *below;
 };
@@ -41,65 +34,9 @@ static int64_t cost_sum(int64_t a, int64_t b)
     return __builtin_add_overflow(a, b, &sum) ? (a < 0 ? INT64_MIN : INT64_MAX) : sum;
 }
 
-static uint64_t cost_mix(uint64_t hash, uint64_t word)
-{
-    __uint128_t product = (__uint128_t)(hash ^ word ^ 0x9e3779b97f4a7c15ull) * 0xd6e8feb86659fd93ull;
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
 static uint64_t cost_hash_text(const char *text)
 {
-    if (!text)
-        return 0;
-    size_t len = strlen(text);
-    uint64_t hash = cost_mix(len, 1), word;
-    for (; len >= sizeof word; len -= sizeof word, text += sizeof word) {
-        memcpy(&word, text, sizeof word);
-        hash = cost_mix(hash, word);
-    }
-    word = 0;
-    memcpy(&word, text, len);
-    return cost_mix(hash, word);
-}
-
-static void table_grow(struct cost_table *table)
-{
-    struct cost_table old = *table;
-    size_t size = old.slots ? (old.mask + 1) * 2 : 256;
-    table->slots = xcalloc(size, sizeof *table->slots);
-    table->mask = size - 1;
-    memset(table->slots, 0xff, size * sizeof *table->slots);
-    for (size_t i = 0; old.slots && i <= old.mask; i++) {
-        if (old.slots[i].index == COST_NONE)
-            continue;
-        size_t at = old.slots[i].hash & table->mask;
-        while (table->slots[at].index != COST_NONE)
-            at = (at + 1) & table->mask;
-        table->slots[at] = old.slots[i];
-    }
-    free(old.slots);
-}
-
-// At most half full, so that a search always meets a free slot soon.
-static void table_put(struct cost_table *table, uint32_t hash, uint32_t index)
-{
-    if (!table->slots || table->used * 2 > table->mask)
-        table_grow(table);
-    size_t at = hash & table->mask;
-    while (table->slots[at].index != COST_NONE)
-        at = (at + 1) & table->mask;
-    table->slots[at] = (struct cost_slot){hash, index};
-    table->used++;
-}
-
-static void *cost_grow(void *rows, size_t count, size_t *capacity, size_t size)
-{
-    if (count < *capacity)
-        return rows;
-    if (count >= COST_NONE - 1)
-        abort(); // ids are 32 bits; memory ends long before
-    *capacity = *capacity ? *capacity * 2 : 64;
-    return xrealloc(rows, *capacity * size);
+    return text ? hash_bytes(1, text, strlen(text)) : 0;
 }
 
 static bool cost_same_text(const char *a, const char *b)
@@ -111,9 +48,7 @@ struct cost_tree *cost_tree_new(void)
 {
     struct cost_tree *tree = xcalloc(1, sizeof *tree);
     tree->memory = xcalloc(1, sizeof *tree->memory);
-    tree->memory->arena = arena_new();
-    table_grow(&tree->memory->children);
-    table_grow(&tree->memory->texts);
+    tree->memory->texts = intern_new();
     cost_tree_child(tree, COST_NONE, &(struct cost_key){.kind = COST_ROOT, .name = ""});
     return tree;
 }
@@ -123,10 +58,8 @@ void cost_tree_free(struct cost_tree *tree)
     if (!tree)
         return;
     struct cost_tree_memory *memory = tree->memory;
-    arena_free(memory->arena);
-    free(memory->children.slots);
-    free(memory->texts.slots);
-    free(memory->text);
+    intern_free(memory->texts);
+    map_free(&memory->children);
     free(memory->places);
     free(memory->first);
     free(memory->below);
@@ -142,19 +75,8 @@ void cost_tree_free(struct cost_tree *tree)
 
 const char *cost_tree_text(struct cost_tree *tree, const char *text)
 {
-    if (!text)
-        return NULL;
-    struct cost_tree_memory *memory = tree->memory;
-    uint32_t hash = (uint32_t)cost_hash_text(text);
-    struct cost_table *table = &memory->texts;
-    for (size_t at = hash & table->mask; table->slots[at].index != COST_NONE; at = (at + 1) & table->mask)
-        if (table->slots[at].hash == hash && cost_same_text(memory->text[table->slots[at].index], text))
-            return memory->text[table->slots[at].index];
-    size_t index = table->used;
-    memory->text = cost_grow(memory->text, index, &memory->text_capacity, sizeof *memory->text);
-    memory->text[index] = arena_copy(memory->arena, text);
-    table_put(table, hash, (uint32_t)index);
-    return memory->text[index];
+    struct intern *texts = tree->memory->texts;
+    return text ? intern_get(texts, intern_text(texts, text)) : NULL;
 }
 
 static bool cost_same_shape(const struct cost_shape *a, const struct cost_shape *b)
@@ -166,19 +88,20 @@ static bool cost_same_shape(const struct cost_shape *a, const struct cost_shape 
 
 static uint64_t cost_hash_shape(uint64_t hash, const struct cost_shape *shape)
 {
-    hash = cost_mix(hash, (uint64_t)shape->bytes ^ shape->graph_node << 1);
+    hash = hash_mix(hash, (uint64_t)shape->bytes ^ shape->graph_node << 1);
     for (int i = 0; i < 3; i++)
-        hash = cost_mix(hash, (uint64_t)shape->grid[i] << 32 | shape->block[i]);
-    return cost_mix(hash, (uint64_t)shape->registers << 40 ^ (uint64_t)shape->shared_bytes << 20 ^ shape->local_bytes);
+        hash = hash_mix(hash, (uint64_t)shape->grid[i] << 32 | shape->block[i]);
+    return hash_mix(hash, (uint64_t)shape->registers << 40 ^ (uint64_t)shape->shared_bytes << 20 ^ shape->local_bytes);
 }
 
 static uint32_t cost_append(struct cost_tree *tree, uint32_t parent, const struct cost_key *key, uint8_t class)
 {
     struct cost_tree_memory *memory = tree->memory;
-    size_t old = memory->node_capacity, index = tree->node_count;
-    tree->nodes = cost_grow(tree->nodes, index, &memory->node_capacity, sizeof *tree->nodes);
-    if (old != memory->node_capacity)
-        memory->places = xrealloc(memory->places, memory->node_capacity * sizeof *memory->places);
+    size_t index = tree->node_count;
+    if (index >= COST_NONE - 1)
+        abort(); // ids are 32 bits; memory ends long before
+    tree->nodes = vector_room(tree->nodes, index, sizeof *tree->nodes);
+    memory->places = vector_room(memory->places, index, sizeof *memory->places);
     memory->places[index] = (struct cost_places){0};
     struct cost_node *node = &tree->nodes[index];
     *node = (struct cost_node){.parent = parent, .first_child = COST_NONE, .last_child = COST_NONE, .next_sibling = COST_NONE,
@@ -206,29 +129,28 @@ uint32_t cost_tree_child(struct cost_tree *tree, uint32_t parent, const struct c
     const struct cost_shape *shape = key->shape ? key->shape : &none;
     const char *name = key->name ? key->name : "";
     uint8_t class = key->kind >= COST_KERNEL ? (uint8_t)key->class : 0;
-    uint64_t mixed = cost_mix(parent, (uint64_t)key->kind << 40 | (uint64_t)class << 32 | key->occurrence);
-    mixed = cost_mix(cost_mix(mixed, cost_hash_text(name)), cost_hash_text(key->module));
+    uint64_t mixed = hash_mix(parent, (uint64_t)key->kind << 40 | (uint64_t)class << 32 | key->occurrence);
+    mixed = hash_mix(hash_mix(mixed, cost_hash_text(name)), cost_hash_text(key->module));
     if (key->shape && !cost_same_shape(shape, &none)) // all zero is none
         mixed = cost_hash_shape(mixed, shape);
-    uint32_t hash = (uint32_t)mixed;
-    struct cost_table *table = &tree->memory->children;
-    for (size_t at = hash & table->mask; table->slots[at].index != COST_NONE; at = (at + 1) & table->mask) {
-        const struct cost_node *node = &tree->nodes[table->slots[at].index];
-        if (table->slots[at].hash == hash && node->parent == parent && node->kind == key->kind && node->class == class &&
+    struct map *children = &tree->memory->children;
+    size_t at;
+    for (uint32_t i = map_first(children, mixed, &at); i != MAP_NONE; i = map_next(children, mixed, &at)) {
+        const struct cost_node *node = &tree->nodes[i];
+        if (node->parent == parent && node->kind == key->kind && node->class == class &&
             node->occurrence == key->occurrence && cost_same_text(node->name, name) &&
             cost_same_text(node->module, key->module) && cost_same_shape(&node->shape, shape))
-            return table->slots[at].index;
+            return i;
     }
     uint32_t index = cost_append(tree, parent, key, class);
-    table_put(table, hash, index);
+    map_add(children, mixed, index);
     return index;
 }
 
 uint32_t cost_tree_window(struct cost_tree *tree, const struct cost_window *window)
 {
-    tree->windows = cost_grow(tree->windows, tree->window_count, &tree->memory->window_capacity, sizeof *tree->windows);
-    tree->windows[tree->window_count] = *window;
-    return (uint32_t)tree->window_count++;
+    vector_push(tree->windows, tree->window_count, *window);
+    return (uint32_t)tree->window_count - 1;
 }
 
 static void cost_row_add(struct cost_row *row, int64_t ns, int64_t busy_ns, int64_t count)
@@ -245,7 +167,7 @@ void cost_tree_add(struct cost_tree *tree, uint32_t node, uint32_t window, int64
     at->busy_ns = cost_sum(at->busy_ns, busy_ns);
     at->count = cost_sum(at->count, count);
     if (at->row_last == COST_NONE || tree->rows[at->row_last].window != window) {
-        tree->rows = cost_grow(tree->rows, tree->row_count, &tree->memory->row_capacity, sizeof *tree->rows);
+        tree->rows = vector_reserve(tree->rows, &tree->memory->row_capacity, tree->row_count + 1, sizeof *tree->rows);
         at->row_last = (uint32_t)tree->row_count++;
         tree->rows[at->row_last] = (struct cost_row){.node = node, .window = window};
         tree->memory->places[node].rows++;
@@ -301,30 +223,19 @@ void cost_tree_late(struct cost_tree *tree, const struct cost_late *late)
             return;
         }
     }
-    tree->lates = cost_grow(tree->lates, tree->late_count, &tree->memory->late_capacity, sizeof *tree->lates);
-    tree->lates[tree->late_count++] = *late;
+    vector_push(tree->lates, tree->late_count, *late);
 }
 
 void cost_tree_beside(struct cost_tree *tree, const struct cost_beside *beside)
 {
-    size_t count = tree->beside_count;
-    if ((count & (count - 1)) == 0) // full at powers of two
-        tree->beside = xrealloc(tree->beside, (count ? 2 * count : 1) * sizeof *tree->beside);
-    tree->beside[tree->beside_count++] = *beside;
+    vector_push(tree->beside, tree->beside_count, *beside);
 }
 
 void cost_tree_overlap(struct cost_tree *tree, uint32_t node, const struct cost_overlap *overlap)
 {
-    if (node >= tree->overlap_count) {
-        // Room for all nodes there can be before nodes grow again: leaves that are new come one at a time.
-        size_t count = (size_t)node + 1, *capacity = &tree->memory->overlap_capacity;
-        if (count > *capacity) {
-            *capacity = tree->memory->node_capacity > node ? tree->memory->node_capacity : count;
-            tree->overlaps = xrealloc(tree->overlaps, *capacity * sizeof *tree->overlaps);
-        }
-        memset(tree->overlaps + tree->overlap_count, 0, (count - tree->overlap_count) * sizeof *tree->overlaps);
-        tree->overlap_count = count;
-    }
+    size_t count = (size_t)node + 1;
+    tree->overlaps = vector_reserve_zero(tree->overlaps, &tree->memory->overlap_capacity, count, sizeof *tree->overlaps);
+    tree->overlap_count = count > tree->overlap_count ? count : tree->overlap_count;
     for (int i = 0; i < 2; i++) {
         struct cost_overlap *sum = &tree->overlaps[node];
         sum->count[i] = cost_sum(sum->count[i], overlap->count[i]);

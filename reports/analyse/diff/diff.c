@@ -255,6 +255,9 @@ static int diff_check(struct store *store, struct diff *diff, struct error *err)
         diff->side_names[side] = name ? arena_copy(diff->arena, name) : NULL;
         free(name);
     }
+    int failed = store_failed(store, err); // no kind, no side: or not read
+    if (failed)
+        return failed;
     if (recorded)
         return error_set(err, -ENODATA,
                          "'%s' is a recording of one program: there is nothing to compare it with; "
@@ -348,6 +351,7 @@ int diff_analyse(struct store *store, const struct diff_opts *opts, struct diff 
         rc = diff_workload_make(&job, to);
     }
     json_decref(differences);
+    rc = rc ? rc : store_failed(store, to);
     if (rc) {
         diff_free(diff);
         return rc;

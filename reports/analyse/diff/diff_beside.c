@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/diff/names.h"
@@ -33,15 +34,7 @@ static bool beside_wanted(const struct diff_contribution *contribution)
 
 static size_t beside_first(const struct cost_tree *tree, uint32_t node)
 {
-    size_t low = 0, high = tree->beside_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (tree->beside[middle].node < node)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return search_first(middle, tree->beside_count, tree->beside[middle].node >= node);
 }
 
 static void beside_add(struct diff_beside *seen, size_t *count, const struct cost_node *other,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/diff/names.h"
 
@@ -29,7 +30,7 @@ struct collectives_sum {
 
 struct collectives_sums { // as many as there are: names of kernels differ where NCCL tells nothing
     struct collectives_sum *all;
-    size_t count, capacity;
+    size_t count;
 };
 
 // NCCL chooses another protocol (LL, LL128, Simple) and algorithm about there.
@@ -62,12 +63,9 @@ static struct collectives_sum *collectives_find(struct collectives_sums *sums, c
     for (size_t i = 0; i < sums->count; i++)
         if (strcmp(sums->all[i].of.name, name) == 0 && strcmp(sums->all[i].of.size, size) == 0)
             return &sums->all[i];
-    if (sums->count == sums->capacity) {
-        sums->capacity = sums->capacity ? 2 * sums->capacity : 16;
-        sums->all = xrealloc(sums->all, sums->capacity * sizeof *sums->all);
-    }
-    struct collectives_sum *sum = &sums->all[sums->count++];
-    *sum = (struct collectives_sum){.of = {.name = name, .size = size}};
+    struct collectives_sum *sum = vector_add(sums->all, sums->count);
+    sum->of.name = name;
+    sum->of.size = size;
     return sum;
 }
 

@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/intern.h"
+#include "common/search.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/diff/names.h"
 
@@ -33,31 +36,24 @@ struct launches_name { // of both sides' operations, normalised; a step
 };
 
 struct launches_names {
-    struct cost_tree *texts; // the table that gives equal texts equal numbers
-    uint32_t *normal;        // of the number of a name; 0: not asked
-    struct launches_name *of;
-    size_t capacity;
+    struct intern *raw, *normal;
+    uint32_t *normal_of;      // by number of raw
+    struct launches_name *of; // by number of normal
+    size_t normal_capacity, of_capacity;
 };
 
 static struct launches_name *launches_name(struct launches_names *names, const char *name)
 {
-    enum { RAW = 1, NORMAL };
-    uint32_t raw = cost_tree_child(names->texts, 0, &(struct cost_key){.kind = COST_KERNEL, .name = name, .occurrence = RAW});
-    if (raw + 2 > names->capacity) { // the normalised one may be the next number
-        size_t old = names->capacity;
-        names->capacity = 2 * ((size_t)raw + 2);
-        names->normal = xrealloc(names->normal, names->capacity * sizeof *names->normal);
-        names->of = xrealloc(names->of, names->capacity * sizeof *names->of);
-        memset(names->normal + old, 0, (names->capacity - old) * sizeof *names->normal);
-        memset(names->of + old, 0, (names->capacity - old) * sizeof *names->of);
-    }
-    if (!names->normal[raw]) {
+    uint32_t known = intern_count(names->raw), raw = intern_text(names->raw, name ? name : "");
+    if (raw == known) {
         char buf[NAMES_LENGTH_MAX] = "";
         names_normalise(name, buf, sizeof buf);
-        names->normal[raw] =
-            cost_tree_child(names->texts, 0, &(struct cost_key){.kind = COST_KERNEL, .name = buf, .occurrence = NORMAL});
+        names->normal_of = vector_reserve(names->normal_of, &names->normal_capacity, (size_t)raw + 1, sizeof *names->normal_of);
+        names->normal_of[raw] = intern_text(names->normal, buf);
     }
-    return &names->of[names->normal[raw]];
+    uint32_t normal = names->normal_of[raw];
+    names->of = vector_reserve_zero(names->of, &names->of_capacity, (size_t)normal + 1, sizeof *names->of);
+    return &names->of[normal];
 }
 
 bool diff_is_counted(const struct cost_node *leaf)
@@ -86,7 +82,7 @@ static uint32_t *launches_groups(const struct alignment *alignment, const struct
 
 static struct launches_names launches_count(const struct diff_job *job)
 {
-    struct launches_names names = {.texts = cost_tree_new()};
+    struct launches_names names = {.raw = intern_new(), .normal = intern_new()};
     const struct alignment *alignment = job->workload->alignment;
     for (size_t i = 0; i < alignment->count; i++)
         for (int side = 0; side < 2; side++) {
@@ -196,9 +192,10 @@ void diff_launches_make(struct diff_job *job)
     }
     count = launches_after_waits(job, moves, count, waits, wait_count);
     free(waits);
-    free(names.normal);
+    intern_free(names.raw);
+    intern_free(names.normal);
+    free(names.normal_of);
     free(names.of);
-    cost_tree_free(names.texts);
     qsort(moves, count, sizeof *moves, launches_compare);
     *launches = (struct diff_launches){.alignment = alignment, .count = count};
     launches->moves = arena_alloc(job->arena, count + 1, sizeof *moves);
@@ -215,14 +212,7 @@ static size_t launches_find(const struct diff_job *job, const struct align_group
     if (!launches || launches->alignment != alignment)
         return 0;
     uint32_t index = (uint32_t)(group - alignment->groups);
-    size_t low = 0, high = launches->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (launches->moves[middle].group < index)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    size_t low = search_first(middle, launches->count, launches->moves[middle].group >= index);
     size_t end = low;
     while (end < launches->count && launches->moves[end].group == index)
         end++;

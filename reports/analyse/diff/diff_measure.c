@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/mean_interval.h"
 #include "reports/analyse/quantile.h"
@@ -131,7 +132,7 @@ static int measure_query(struct diff_job *job, const char *query, bool traced,
         return err->code;
     struct measure_launch *launches = NULL;
     double *steps = NULL;
-    size_t count = 0, capacity = 0, step_count = 0, step_capacity = 0;
+    size_t count = 0, step_count = 0;
     int64_t last = 0;
     int rc;
     while ((rc = store_step(job->store, stmt, err)) > 0) {
@@ -139,18 +140,12 @@ static int measure_query(struct diff_job *job, const char *query, bool traced,
         if (count == 0 || id != last) {
             if (count)
                 measure_close(&launches[count - 1], steps, step_count);
-            if (count == capacity)
-                launches = xrealloc(launches,
-                                    (capacity = capacity ? capacity * 2 : 16) * sizeof *launches);
-            launches[count++] = (struct measure_launch){.pair = sqlite3_column_int64(stmt, 1),
-                                                        .side = sqlite3_column_int(stmt, 2) == 1};
+            vector_push(launches, count, (struct measure_launch){.pair = sqlite3_column_int64(stmt, 1),
+                                                                 .side = sqlite3_column_int(stmt, 2) == 1});
             last = id;
             step_count = 0;
         }
-        if (step_count == step_capacity)
-            steps = xrealloc(steps, (step_capacity = step_capacity ? step_capacity * 2 : 256) *
-                                        sizeof *steps);
-        steps[step_count++] = sqlite3_column_double(stmt, 3);
+        vector_push(steps, step_count, sqlite3_column_double(stmt, 3));
     }
     if (count)
         measure_close(&launches[count - 1], steps, step_count);

@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/gpu_path_parts.h"
 
 // Queues, the first with something in it wins. What the window's end waits for is before what it does not wait for, but
@@ -42,11 +44,8 @@ struct sweep {
 
 void gpu_timeline_add(struct gpu_timeline *timeline, int64_t at, uint32_t value)
 {
-    if (timeline->count == timeline->capacity) {
-        timeline->capacity = timeline->capacity ? timeline->capacity * 2 : 16;
-        timeline->at = xrealloc(timeline->at, timeline->capacity * sizeof *timeline->at);
-        timeline->value = xrealloc(timeline->value, timeline->capacity * sizeof *timeline->value);
-    }
+    timeline->at = vector_room(timeline->at, timeline->count, sizeof *timeline->at);
+    timeline->value = vector_room(timeline->value, timeline->count, sizeof *timeline->value);
     timeline->at[timeline->count] = timeline->count ? at : INT64_MIN;
     timeline->value[timeline->count++] = value;
 }
@@ -69,67 +68,13 @@ size_t gpu_timeline_seek(struct gpu_timeline *timeline, int64_t at)
         else
             return timeline->cursor = i;
     }
-    while (high - low > 1) { // at[low] <= at < at[high]
-        size_t middle = low + (high - low) / 2;
-        if (timeline->at[middle] <= at)
-            low = middle;
-        else
-            high = middle;
-    }
-    return timeline->cursor = low;
-}
-
-static void map_grow(struct gpu_map *map)
-{
-    struct gpu_map old = *map;
-    size_t size = old.values ? (old.mask + 1) * 2 : 256;
-    map->keys = xcalloc(size, sizeof *map->keys);
-    map->values = xcalloc(size, sizeof *map->values);
-    memset(map->values, 0xff, size * sizeof *map->values);
-    map->mask = size - 1;
-    map->used = 0;
-    for (size_t i = 0; old.values && i <= old.mask; i++)
-        if (old.values[i] != COST_NONE)
-            *gpu_map_put(map, old.keys[i]) = old.values[i];
-    free(old.keys);
-    free(old.values);
-}
-
-uint32_t *gpu_map_put(struct gpu_map *map, uint64_t key)
-{
-    if (!map->values || map->used * 2 >= map->mask)
-        map_grow(map);
-    size_t at = gpu_mix(0, key) & map->mask;
-    while (map->values[at] != COST_NONE && map->keys[at] != key)
-        at = (at + 1) & map->mask;
-    if (map->values[at] == COST_NONE) {
-        map->keys[at] = key;
-        map->used++;
-    }
-    return &map->values[at];
-}
-
-void gpu_map_free(struct gpu_map *map)
-{
-    free(map->keys);
-    free(map->values);
-    *map = (struct gpu_map){0};
+    return timeline->cursor = search_between(middle, low + 1, high, timeline->at[middle] > at) - 1;
 }
 
 void gpu_amount_grow(struct gpu_path *path, uint32_t node)
 {
-    size_t old = path->amount_capacity, size = old ? old : 1024;
-    while (size <= node)
-        size *= 2;
-    if (size != old) {
-        path->amounts = xrealloc(path->amounts, size * sizeof *path->amounts);
-        memset(path->amounts + old, 0, (size - old) * sizeof *path->amounts);
-        path->amount_capacity = size;
-    }
-    if (path->touched_count == path->touched_capacity) {
-        path->touched_capacity = path->touched_capacity ? path->touched_capacity * 2 : 1024;
-        path->touched = xrealloc(path->touched, path->touched_capacity * sizeof *path->touched);
-    }
+    path->amounts = vector_reserve_zero(path->amounts, &path->amount_capacity, (size_t)node + 1, sizeof *path->amounts);
+    path->touched = vector_reserve(path->touched, &path->touched_capacity, path->touched_count + 1, sizeof *path->touched);
 }
 
 static void amounts_flush(struct gpu_path *path)
@@ -154,8 +99,7 @@ static void queue_grow(struct queue *queue)
         queue->end -= queue->first;
         queue->first = 0;
     } else {
-        queue->capacity = queue->capacity ? queue->capacity * 2 : 64;
-        queue->items = xrealloc(queue->items, queue->capacity * sizeof *queue->items);
+        queue->items = vector_reserve(queue->items, &queue->capacity, queue->end + 1, sizeof *queue->items);
     }
 }
 
@@ -239,10 +183,7 @@ static size_t sweep_chain(struct sweep *sweep, const uint32_t *order, size_t cou
     size_t last = at;
     while (last < count && ops[order ? order[last] : last].start < sweep->window->end)
         last++;
-    if (last - at > sweep->critical_capacity) {
-        sweep->critical_capacity = last - at;
-        sweep->critical = xrealloc(sweep->critical, sweep->critical_capacity);
-    }
+    sweep->critical = vector_reserve(sweep->critical, &sweep->critical_capacity, last - at, 1);
     if (last > at) {
         memset(sweep->critical, 0, last - at);
         gpu_chain_find(&sweep->path, order, at, last, sweep->critical);

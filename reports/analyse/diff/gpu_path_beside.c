@@ -5,7 +5,9 @@
 // One rank; one owner thread.
 #include <stdlib.h>
 
+#include "common/map.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/gpu_path_parts.h"
 
 // At one time; the device itself runs 128 grids at most, and more than a few are rare. What comes beyond that is not looked at.
@@ -23,8 +25,8 @@ struct active {
 struct gpu_beside {
     struct active active[BESIDE_MAX];
     struct cost_beside *pairs;
-    struct gpu_map map; // node << 32 | other -> index of pairs
-    size_t active_count, pair_count, pair_capacity;
+    struct map map; // node << 32 | other -> index of pairs
+    size_t active_count, pair_count;
 };
 
 // Only where there are several streams: in one, the next begins when the one before is over.
@@ -47,14 +49,10 @@ static void pair_add(struct gpu_beside *beside, uint32_t node, uint32_t other, i
 {
     if (beside->pair_count >= BESIDE_PAIRS_MAX)
         return;
-    uint32_t *slot = gpu_map_put(&beside->map, (uint64_t)node << 32 | other);
+    uint32_t *slot = map_put(&beside->map, (uint64_t)node << 32 | other);
     if (*slot == COST_NONE) {
-        if (beside->pair_count == beside->pair_capacity) {
-            beside->pair_capacity = beside->pair_capacity ? beside->pair_capacity * 2 : 256;
-            beside->pairs = xrealloc(beside->pairs, beside->pair_capacity * sizeof *beside->pairs);
-        }
         *slot = (uint32_t)beside->pair_count;
-        beside->pairs[beside->pair_count++] = (struct cost_beside){.node = node, .other = other};
+        vector_push(beside->pairs, beside->pair_count, (struct cost_beside){.node = node, .other = other});
     }
     beside->pairs[*slot].ns += ns;
 }
@@ -111,7 +109,7 @@ void gpu_beside_free(struct gpu_path *path)
         active_over(path->tree, &beside->active[i]);
     for (size_t i = 0; i < beside->pair_count; i++)
         cost_tree_beside(path->tree, &beside->pairs[i]);
-    gpu_map_free(&beside->map);
+    map_free(&beside->map);
     free(beside->pairs);
     free(beside);
     path->beside = NULL;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/gpu_path_parts.h"
 
@@ -84,15 +85,8 @@ static uint32_t work_of(const struct gpu_path *path, const struct collective *ro
 {
     const struct launch_trace *trace = path->trace;
     int64_t off = COMM_OFF_NS + (row->end - row->begin) / 20, best = 2 * off + 1;
-    size_t low = 0, high = trace->op_count;
     uint32_t work = COST_NONE;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (trace->ops[middle].start < row->begin - off)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    size_t low = search_first(middle, trace->op_count, trace->ops[middle].start >= row->begin - off);
     for (size_t i = low, k = 0; i < trace->op_count && k < COMM_CANDIDATES && trace->ops[i].start <= row->begin + off; i++, k++) {
         const struct launch_op *op = &trace->ops[i];
         int64_t begin = llabs(op->start - row->begin), end = llabs(op->start + op->dur - row->end);
@@ -158,20 +152,14 @@ size_t gpu_comm_row(const struct gpu_path *path, const struct launch_op *op)
     const struct gpu_comm *comm = path->comm;
     const struct collective *rows = comm->rows;
     int64_t until = op->start + op->dur, call = gpu_call_begin(op), best = 0;
-    size_t low = 0, high = comm->count, found = SIZE_MAX;
-    bool ends = high && rows[0].end;
+    size_t found = SIZE_MAX;
+    bool ends = comm->count && rows[0].end;
     if (!ends)
         until = op->call_dur == UINT32_MAX ? call : call + op->call_dur;
-    while (low < high) { // the first one that begins after `until`
-        size_t middle = low + (high - low) / 2;
-        if (rows[middle].begin <= until)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low && !ends)
-        return rows[low - 1].row;
-    for (size_t i = low, k = 0; i-- > 0 && k < COMM_LOOK_BACK; k++) {
+    size_t after = search_first(middle, comm->count, rows[middle].begin > until);
+    if (after && !ends)
+        return rows[after - 1].row;
+    for (size_t i = after, k = 0; i-- > 0 && k < COMM_LOOK_BACK; k++) {
         int64_t begin = rows[i].begin > op->start ? rows[i].begin : op->start, end = rows[i].end < until ? rows[i].end : until;
         if (end - begin >= best && end > begin) {
             best = end - begin;

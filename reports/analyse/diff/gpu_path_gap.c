@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/hash.h"
+#include "common/map.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/gpu_path_parts.h"
 
@@ -37,7 +39,7 @@ struct wait { // a call that holds up its thread
 struct gpu_gaps {
     struct wait *waits;
     size_t wait_count, at; // at: the first one that begins at or after the last gap's begin
-    struct gpu_map nodes;  // by place and name: leaves
+    struct map nodes;  // by place and name: leaves
     struct recent {        // most gaps are like one of the last
         const char *name;
         uint32_t place, leaf;
@@ -133,7 +135,7 @@ void gpu_gaps_free(struct gpu_gaps *gaps)
 {
     if (!gaps)
         return;
-    gpu_map_free(&gaps->nodes);
+    map_free(&gaps->nodes);
     free(gaps->waits);
     free(gaps);
 }
@@ -144,9 +146,9 @@ static uint32_t leaf_of(struct gpu_path *path, uint32_t place, enum cost_kind ki
     struct recent *recent = &path->gaps->recent[((uintptr_t)name >> 4 ^ place) % 4];
     if (recent->name == name && recent->place == place && recent->class == class)
         return recent->leaf;
-    uint64_t key = gpu_mix((uint64_t)(uintptr_t)name, (uint64_t)place << 8 | (uint64_t)class);
+    uint64_t key = hash_mix((uint64_t)(uintptr_t)name, (uint64_t)place << 8 | (uint64_t)class);
     for (;; key++) { // another leaf of the same hash: the next key
-        uint32_t *slot = gpu_map_put(&path->gaps->nodes, key);
+        uint32_t *slot = map_put(&path->gaps->nodes, key);
         if (*slot == COST_NONE)
             *slot = cost_tree_child(path->tree, place, &(struct cost_key){.kind = kind, .class = class, .name = name});
         const struct cost_node *node = &path->tree->nodes[*slot];

@@ -6,7 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/hash.h"
+#include "common/map.h"
+#include "common/search.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "contracts/spool.h"
 #include "reports/analyse/diff/gpu_path_parts.h"
 
@@ -56,23 +60,15 @@ struct gpu_leaves {
     struct label *labels;
     struct entry *entries;
     struct leaf_work *works;
-    struct gpu_map label_map, entry_map;
+    struct map label_map, entry_map;
     uint32_t *collective_labels; // by row of trace->nccl; COST_NONE: not asked for yet
     const struct launch_step *steps;
-    size_t label_count, label_capacity, entry_count, entry_capacity, step_count, leaf_count;
+    size_t label_count, entry_count, step_count, leaf_count;
     size_t step;        // cursor
     uint32_t last_entry;
     uint32_t position[AHEAD], position_step[AHEAD];
     struct stretch stretches[STRETCHES];
 };
-
-static void *leaf_grow(void *rows, size_t count, size_t *capacity, size_t size)
-{
-    if (count < *capacity)
-        return rows;
-    *capacity = *capacity ? *capacity * 2 : 64;
-    return xrealloc(rows, *capacity * size);
-}
 
 // --- labels
 
@@ -87,14 +83,14 @@ static uint32_t label_of(struct gpu_path *path, struct label label)
 {
     struct gpu_leaves *leaves = path->leaves;
     label.name = cost_tree_text(path->tree, label.name ? label.name : "?");
-    uint64_t key = gpu_mix((uint64_t)(uintptr_t)label.name, (uint64_t)label.kind);
+    uint64_t key = hash_mix((uint64_t)(uintptr_t)label.name, (uint64_t)label.kind);
     for (int i = 0; i < 3; i++)
-        key = gpu_mix(key, (uint64_t)label.shape.grid[i] << 32 | label.shape.block[i]);
-    key = gpu_mix(key, (uint64_t)label.shape.registers << 32 | label.shape.shared_bytes);
-    key = gpu_mix(key, (uint64_t)label.shape.bytes ^ (uint64_t)label.shape.local_bytes << 40);
+        key = hash_mix(key, (uint64_t)label.shape.grid[i] << 32 | label.shape.block[i]);
+    key = hash_mix(key, (uint64_t)label.shape.registers << 32 | label.shape.shared_bytes);
+    key = hash_mix(key, (uint64_t)label.shape.bytes ^ (uint64_t)label.shape.local_bytes << 40);
     uint32_t *slot;
     for (;; key++) { // another one of the same hash: the next key
-        slot = gpu_map_put(&leaves->label_map, key);
+        slot = map_put(&leaves->label_map, key);
         if (*slot == COST_NONE)
             break;
         const struct label *there = &leaves->labels[*slot];
@@ -102,9 +98,9 @@ static uint32_t label_of(struct gpu_path *path, struct label label)
             same_shape(&there->shape, &label.shape))
             return *slot;
     }
-    leaves->labels = leaf_grow(leaves->labels, leaves->label_count, &leaves->label_capacity, sizeof *leaves->labels);
-    leaves->labels[leaves->label_count] = label;
-    return *slot = (uint32_t)leaves->label_count++;
+    *slot = (uint32_t)leaves->label_count;
+    vector_push(leaves->labels, leaves->label_count, label);
+    return *slot;
 }
 
 static struct label kernel_label(const struct launch_kernel *kernel)
@@ -198,8 +194,7 @@ struct gpu_leaves *gpu_leaves_new(struct gpu_path *path)
             leaves->steps = leaves->step_count ? leaves->steps : &trace->steps[i];
             leaves->step_count++;
         }
-    leaves->entries = leaf_grow(NULL, 0, &leaves->entry_capacity, sizeof *leaves->entries);
-    leaves->entries[leaves->entry_count++] = (struct entry){.key = UINT64_MAX}; // before the first: no label has this key
+    vector_push(leaves->entries, leaves->entry_count, (struct entry){.key = UINT64_MAX}); // before the first: no label has this key
     works_load(path);
     return leaves;
 }
@@ -210,8 +205,8 @@ void gpu_leaves_free(struct gpu_leaves *leaves)
         return;
     for (size_t i = 0; i < leaves->entry_count; i++)
         free(leaves->entries[i].nodes);
-    gpu_map_free(&leaves->label_map);
-    gpu_map_free(&leaves->entry_map);
+    map_free(&leaves->label_map);
+    map_free(&leaves->entry_map);
     free(leaves->labels);
     free(leaves->entries);
     free(leaves->works);
@@ -234,15 +229,7 @@ static uint32_t step_at(struct gpu_leaves *leaves, int64_t at)
         else
             return (uint32_t)(leaves->step = i);
     }
-    size_t low = 0, high = leaves->step_count;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (steps[middle].begin <= at)
-            low = middle;
-        else
-            high = middle;
-    }
-    return (uint32_t)(leaves->step = low);
+    return (uint32_t)(leaves->step = search_between(middle, 1, leaves->step_count, steps[middle].begin > at) - 1);
 }
 
 static struct entry *entry_of(struct gpu_leaves *leaves, uint32_t place, uint32_t label)
@@ -250,11 +237,10 @@ static struct entry *entry_of(struct gpu_leaves *leaves, uint32_t place, uint32_
     uint64_t key = (uint64_t)place << 32 | label;
     struct entry *last = &leaves->entries[leaves->last_entry];
     if (leaves->entries[last->after].key != key) {
-        uint32_t *slot = gpu_map_put(&leaves->entry_map, key);
+        uint32_t *slot = map_put(&leaves->entry_map, key);
         if (*slot == COST_NONE) {
             *slot = (uint32_t)leaves->entry_count;
-            leaves->entries = leaf_grow(leaves->entries, leaves->entry_count, &leaves->entry_capacity, sizeof *leaves->entries);
-            leaves->entries[leaves->entry_count++] = (struct entry){.key = key, .step = NO_STEPS};
+            vector_push(leaves->entries, leaves->entry_count, (struct entry){.key = key, .step = NO_STEPS});
         }
         leaves->entries[leaves->last_entry].after = *slot;
     }

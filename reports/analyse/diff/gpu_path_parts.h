@@ -4,6 +4,7 @@
 #ifndef UPGATE_DIFF_GPU_PATH_PARTS_H
 #define UPGATE_DIFF_GPU_PATH_PARTS_H
 
+#include "common/map.h"
 #include "reports/analyse/diff/gpu_path.h"
 
 // Which of two operations at one instant is on the path: the lower one.
@@ -13,13 +14,7 @@ enum gpu_level { GPU_COMPUTE, GPU_COMM, GPU_COPY, GPU_LEVEL_COUNT };
 struct gpu_timeline {
     int64_t *at;
     uint32_t *value;
-    size_t count, capacity, cursor;
-};
-
-struct gpu_map { // 64 bits to 32, open addressing; slots with value COST_NONE are free
-    uint64_t *keys;
-    uint32_t *values;
-    size_t mask, used;
+    size_t count, cursor;
 };
 
 struct gpu_amount { // of a leaf in the window that is being swept
@@ -126,14 +121,6 @@ static inline uint32_t gpu_place_of(struct gpu_path *path, uint32_t phase, uint3
     if (phase == path->last_phase && module == path->last_module)
         return path->last_place;
     return gpu_place_find(path, phase, module);
-}
-
-uint32_t *gpu_map_put(struct gpu_map *map, uint64_t key); // where its value is; COST_NONE: new
-void gpu_map_free(struct gpu_map *map);
-static inline uint64_t gpu_mix(uint64_t hash, uint64_t word)
-{
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
-    return hash ^ hash >> 32;
 }
 
 static inline int64_t gpu_call_begin(const struct launch_op *op) // its start, when the call is not known

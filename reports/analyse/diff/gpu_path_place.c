@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/map.h"
+#include "common/search.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "contracts/spool.h"
 #include "reports/analyse/diff/gpu_path_parts.h"
 
@@ -25,8 +28,8 @@ struct gpu_places {
     } recent[PLACES_RECENT];
     struct module *modules;
     uint32_t *line_of;                  // by thread, the last one for those not known; COST_NONE
-    struct gpu_map module_map, place_map;
-    size_t module_count, module_capacity, line_count, thread_count;
+    struct map module_map, place_map;
+    size_t module_count, line_count, thread_count;
 };
 
 static uint32_t module_of(struct gpu_path *path, const char *name, bool backward, bool range, uint32_t parent)
@@ -38,20 +41,17 @@ static uint32_t module_of(struct gpu_path *path, const char *name, bool backward
     uint64_t key = (uint64_t)(uintptr_t)name ^ (uint64_t)parent << 50;
     uint32_t *slot;
     for (key = key << 2 | (uint64_t)backward << 1 | range;; key += 4) {
-        slot = gpu_map_put(&places->module_map, key);
+        slot = map_put(&places->module_map, key);
         if (*slot == COST_NONE)
             break;
         const struct module *there = &places->modules[*slot];
         if (there->name == name && there->backward == backward && there->range == range && there->parent == parent)
             return *slot;
     }
-    if (places->module_count == places->module_capacity) {
-        places->module_capacity *= 2;
-        places->modules = xrealloc(places->modules, places->module_capacity * sizeof *places->modules);
-    }
-    places->modules[places->module_count] =
-        (struct module){.name = name, .backward = backward, .range = range, .parent = parent};
-    return *slot = (uint32_t)places->module_count++;
+    *slot = (uint32_t)places->module_count;
+    vector_push(places->modules, places->module_count,
+                (struct module){.name = name, .backward = backward, .range = range, .parent = parent});
+    return *slot;
 }
 
 static size_t thread_slot(const struct gpu_places *places, uint32_t thread)
@@ -64,9 +64,8 @@ static struct gpu_timeline *line_of(struct gpu_path *path, uint32_t thread)
     struct gpu_places *places = path->places;
     uint32_t *line = &places->line_of[thread_slot(places, thread)];
     if (*line == COST_NONE) {
-        path->lines = xrealloc(path->lines, (places->line_count + 1) * sizeof *path->lines);
-        path->lines[places->line_count] = (struct gpu_timeline){0};
-        *line = (uint32_t)places->line_count++;
+        *line = (uint32_t)places->line_count;
+        vector_push(path->lines, places->line_count, (struct gpu_timeline){0});
         gpu_timeline_add(&path->lines[*line], 0, 0);
     }
     return &path->lines[*line];
@@ -148,8 +147,7 @@ static void modules_load(struct gpu_path *path)
     places->thread_count = trace->host ? trace->host->thread_count : 0;
     places->line_of = xcalloc(places->thread_count + 1, sizeof *places->line_of);
     memset(places->line_of, 0xff, (places->thread_count + 1) * sizeof *places->line_of);
-    places->modules = xcalloc(places->module_capacity = 64, sizeof *places->modules);
-    places->module_count = 1;
+    vector_push(places->modules, places->module_count, (struct module){0}); // [0]: none
     bool any = trace->ranks[path->rank].phase_count > 0;
     for (size_t i = 0; i < trace->mark_count; i++) {
         const struct launch_mark *mark = &trace->marks[i];
@@ -210,7 +208,7 @@ uint32_t gpu_place_find(struct gpu_path *path, uint32_t phase, uint32_t module)
     struct gpu_places *places = path->places;
     struct place_recent *recent = &places->recent[(module + 37 * phase) % PLACES_RECENT];
     if (recent->phase != phase || recent->module != module) {
-        uint32_t *slot = gpu_map_put(&places->place_map, (uint64_t)phase << 32 | module);
+        uint32_t *slot = map_put(&places->place_map, (uint64_t)phase << 32 | module);
         if (*slot == COST_NONE)
             *slot = module_node(path, phase, module);
         *recent = (struct place_recent){phase, module, *slot};
@@ -245,18 +243,12 @@ uint32_t gpu_place_at(struct gpu_path *path, uint32_t thread, int64_t at)
 bool gpu_place_captured(struct gpu_path *path, uint64_t node, uint32_t *ret_module)
 {
     const struct launch_trace *trace = path->trace;
-    size_t low = 0, high = trace->node_count;
-    while (low < high) { // by node, then rank
-        size_t middle = low + (high - low) / 2;
-        const struct launch_node *at = &trace->nodes[middle];
-        if (at->node < node || (at->node == node && at->rank < path->rank))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low == trace->node_count || trace->nodes[low].node != node || trace->nodes[low].rank != path->rank)
+    const struct launch_node *nodes = trace->nodes; // by node, then rank
+    size_t i = search_first(middle, trace->node_count, nodes[middle].node > node ||
+                                                           (nodes[middle].node == node && nodes[middle].rank >= path->rank));
+    if (i == trace->node_count || nodes[i].node != node || nodes[i].rank != path->rank)
         return false;
-    *ret_module = gpu_place_module(path, gpu_place_line(path, trace->nodes[low].thread), trace->nodes[low].at);
+    *ret_module = gpu_place_module(path, gpu_place_line(path, nodes[i].thread), nodes[i].at);
     return true;
 }
 
@@ -278,8 +270,8 @@ void gpu_places_free(struct gpu_path *path)
     for (size_t i = 0; i < places->line_count; i++)
         gpu_timeline_free(&path->lines[i]);
     gpu_timeline_free(&path->phases);
-    gpu_map_free(&places->module_map);
-    gpu_map_free(&places->place_map);
+    map_free(&places->module_map);
+    map_free(&places->place_map);
     free(places->modules);
     free(path->lines);
     free(places->line_of);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/map.h"
+#include "common/search.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/host_path_index.h"
 
@@ -91,11 +93,11 @@ void host_path_free(struct host_path *path)
     }
     for (size_t i = 0; path->threads && i < path->host->thread_count; i++)
         host_thread_free(path->threads[i]);
-    host_map_free(&path->chain_of);
-    host_map_free(&path->leaf_of_stack);
-    host_map_free(&path->leaf_of_name);
-    host_map_free(&path->place_of);
-    host_map_free(&path->node_of);
+    map_free(&path->chain_of);
+    map_free(&path->leaf_of_stack);
+    map_free(&path->leaf_of_name);
+    map_free(&path->place_of);
+    map_free(&path->node_of);
     free(path->ranks);
     free(path->chains);
     free(path->leaves);
@@ -246,14 +248,7 @@ static void host_walk_seen(struct host_walk *walk, uint32_t thread, int64_t begi
 static void host_walk_ticks(struct host_walk *walk, uint32_t thread, int64_t begin, int64_t end)
 {
     const struct host_thread *row = walk->path->threads[thread];
-    size_t low = 0, high = row->short_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (row->shorts[middle].end <= begin)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    size_t low = search_first(middle, row->short_count, row->shorts[middle].end > begin);
     for (; low < row->short_count && row->shorts[low].begin < end; low++) {
         int64_t from = row->shorts[low].begin > begin ? row->shorts[low].begin : begin;
         int64_t to = row->shorts[low].end < end ? row->shorts[low].end : end;
@@ -294,14 +289,8 @@ bool host_walk_next_part(const struct host_path *path, uint32_t thread, bool on_
 {
     enum { BACK_MAX = 64 }; // parts of a thread hardly overlap: as in parts_range
     const struct work *work = path->trace->host_work;
-    uint32_t first = work->part_first[thread], last = work->part_first[thread + 1], low = first, high = last;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (work->parts[middle].begin < begin)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    uint32_t first = work->part_first[thread], last = work->part_first[thread + 1];
+    uint32_t low = (uint32_t)search_between(middle, first, last, work->parts[middle].begin >= begin);
     for (uint32_t i = low - first > BACK_MAX ? low - BACK_MAX : first; i < last; i++) {
         const struct part *part = &work->parts[i];
         if (part->begin >= end)

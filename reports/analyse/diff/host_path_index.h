@@ -4,6 +4,7 @@
 #ifndef UPGATE_DIFF_HOST_PATH_INDEX_H
 #define UPGATE_DIFF_HOST_PATH_INDEX_H
 
+#include "common/map.h"
 #include "reports/analyse/diff/host_path.h"
 #include "reports/analyse/stalls/parts.h"
 
@@ -13,21 +14,6 @@ enum {
     HOST_FRAMES_MAX = 64, // Python functions of a place, the innermost
 };
 #define HOST_NONE UINT32_MAX
-
-// ---- pairs of numbers to a number (host_path_map.c) ----
-
-struct host_map_slot {
-    uint64_t key;
-    uint32_t value; // HOST_NONE: free
-};
-struct host_map {
-    struct host_map_slot *slots;
-    size_t mask, used;
-};
-uint32_t host_map_get(const struct host_map *map, uint64_t key); // HOST_NONE: not there
-void host_map_put(struct host_map *map, uint64_t key, uint32_t value);
-void host_map_clear(struct host_map *map); // keeps its memory
-void host_map_free(struct host_map *map);
 
 // ---- phases (host_path_phases.c) ----
 
@@ -44,7 +30,7 @@ struct host_stretch {
 };
 struct host_rank {
     struct host_stretch *stretches; // [0] begins at INT64_MIN
-    size_t stretch_count, stretch_capacity;
+    size_t stretch_count;
     struct trace_window *syncs; // calls that wait for the device, of the step thread; disjoint
     const char **sync_names;
     size_t sync_count;
@@ -107,16 +93,16 @@ struct host_path {
     struct cost_tree *tree;
     struct host_rank *ranks;
     struct host_chain *chains;
-    size_t chain_count, chain_capacity;
+    size_t chain_count;
     struct host_leaf *leaves;
-    size_t leaf_count, leaf_capacity;
+    size_t leaf_count;
     struct host_frame *frames; // of host->frames
     uint8_t *stacks;           // of host->stacks: enum host_stack_flag
     struct host_thread **threads; // of host->threads; NULL: not asked yet
     uint32_t *rank_of;         // of host->processes: whose work it does; HOST_NONE
     char *script;              // directory of the program, ends with '/'; NULL
-    struct host_map chain_of;  // (parent, name's index) -> chain
-    struct host_map leaf_of_stack, leaf_of_name, place_of, node_of;
+    struct map chain_of;  // (parent, name's index) -> chain
+    struct map leaf_of_stack, leaf_of_name, place_of, node_of;
 };
 
 uint32_t host_chain_at(const struct host_path *path, uint32_t rank, int64_t at);

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/map.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/host_path_index.h"
 
 // ---- native leaves ----
@@ -61,20 +63,16 @@ uint32_t host_leaf_named(struct host_path *path, enum cost_kind kind, const char
     // Equal texts are one: their addresses are good for a key, and what was found is compared.
     uint64_t key = (uint64_t)(uintptr_t)name_text * UINT64_C(0xd6e8feb86659fd93) ^ ((uint64_t)(uintptr_t)module_text << 1) ^ kind;
     for (;; key++) {
-        uint32_t found = host_map_get(&path->leaf_of_name, key);
+        uint32_t found = map_get(&path->leaf_of_name, key);
         if (found == HOST_NONE)
             break;
         const struct host_leaf *leaf = &path->leaves[found];
         if (leaf->name == name_text && leaf->module == module_text && leaf->kind == kind)
             return found;
     }
-    if (path->leaf_count == path->leaf_capacity) {
-        path->leaf_capacity = path->leaf_capacity ? path->leaf_capacity * 2 : 256;
-        path->leaves = xrealloc(path->leaves, path->leaf_capacity * sizeof *path->leaves);
-    }
-    path->leaves[path->leaf_count] = (struct host_leaf){name_text, module_text, (uint8_t)kind, 0};
-    host_map_put(&path->leaf_of_name, key, (uint32_t)path->leaf_count);
-    return (uint32_t)path->leaf_count++;
+    *map_put(&path->leaf_of_name, key) = (uint32_t)path->leaf_count;
+    vector_push(path->leaves, path->leaf_count, (struct host_leaf){name_text, module_text, (uint8_t)kind, 0});
+    return (uint32_t)path->leaf_count - 1;
 }
 
 static const struct trace_frame *host_frame_at(const struct trace *host, const struct trace_stack *stack, uint32_t i)
@@ -90,9 +88,11 @@ static uint32_t host_leaf_kernel(struct host_path *path, const struct trace_stac
     static const char *const calls[] = {"__x64_sys_", "__ia32_sys_", "__arm64_sys_", "__se_sys_", "__do_sys_", "ksys_", "__sys_",
                                         NULL};
     static const char *const faults[] = {"exc_page_fault", "do_user_addr_fault", "handle_mm_fault", "do_page_fault",
-                                         "do_mem_abort", "do_translation_fault", NULL};
+                                         "do_mem_abort", "do_translation_fault", "el1_abort", NULL};
     static const char *const interrupts[] = {"sysvec_", "common_interrupt", "handle_softirqs", "__do_softirq", "irq_exit",
-                                             "__irq_exit", "irq_enter", "__sysvec_", "irqentry_", NULL};
+                                             "__irq_exit", "irq_enter", "__sysvec_", "irqentry_", "el1_interrupt",
+                                             "el1h_64_irq", "do_interrupt_handler", "call_on_irq_stack", "gic_handle_irq",
+                                             NULL};
     const char *name = NULL;
     for (uint32_t i = stack->count; i-- && !name;) {
         const char *frame = host_frame_at(path->host, stack, i)->name;
@@ -154,12 +154,12 @@ uint32_t host_leaf_of_stacks(struct host_path *path, uint32_t kernel, uint32_t u
     if (marks_has(host->stacks[user].marks, MARK_GC))
         return host_leaf_collector(path);
     uint64_t key = (uint64_t)kernel << 32 | user;
-    uint32_t leaf = host_map_get(&path->leaf_of_stack, key);
+    uint32_t leaf = map_get(&path->leaf_of_stack, key);
     if (leaf != HOST_NONE)
         return leaf;
     leaf = kernel && host->stacks[kernel].count ? host_leaf_kernel(path, &host->stacks[kernel])
                                                 : host_leaf_user(path, &host->stacks[user]);
-    host_map_put(&path->leaf_of_stack, key, leaf);
+    *map_put(&path->leaf_of_stack, key) = leaf;
     return leaf;
 }
 
@@ -295,7 +295,7 @@ uint32_t host_place(struct host_path *path, uint32_t chain, uint32_t python)
     if (!python || !path->host || python >= path->host->stack_count)
         return node;
     uint64_t key = (uint64_t)chain << 32 | python;
-    uint32_t found = host_map_get(&path->place_of, key);
+    uint32_t found = map_get(&path->place_of, key);
     if (found != HOST_NONE)
         return found;
     const struct host_frame *functions[HOST_FRAMES_MAX];
@@ -307,7 +307,7 @@ uint32_t host_place(struct host_path *path, uint32_t chain, uint32_t python)
         node = cost_tree_child(
             path->tree, node,
             &(struct cost_key){.kind = COST_PYTHON, .name = functions[i]->name, .module = functions[i]->module});
-    host_map_put(&path->place_of, key, node);
+    *map_put(&path->place_of, key) = node;
     return node;
 }
 
@@ -328,14 +328,14 @@ bool host_stack_useful(struct host_path *path, uint32_t python)
 uint32_t host_node(struct host_path *path, uint32_t place, uint32_t leaf, enum cost_class class)
 {
     uint64_t key = (uint64_t)place << 32 | (uint64_t)leaf << 4 | class;
-    uint32_t found = host_map_get(&path->node_of, key);
+    uint32_t found = map_get(&path->node_of, key);
     if (found != HOST_NONE)
         return found;
     const struct host_leaf *row = &path->leaves[leaf];
     uint32_t node = cost_tree_child(
         path->tree, place,
         &(struct cost_key){.kind = row->kind, .class = class, .name = row->name, .module = row->module});
-    host_map_put(&path->node_of, key, node);
+    *map_put(&path->node_of, key) = node;
     return node;
 }
 

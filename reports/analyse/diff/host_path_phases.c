@@ -6,7 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/strings.h"
+#include "common/map.h"
+#include "common/search.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/host_path_index.h"
 
 enum {
@@ -33,17 +35,13 @@ struct host_sweep {
 static uint32_t host_chain_add(struct host_path *path, uint32_t parent, const char *name)
 {
     static const char *const data_words[] = {"data", "load", "batch", "input", "fetch"};
-    if (path->chain_count == path->chain_capacity) {
-        path->chain_capacity = path->chain_capacity ? path->chain_capacity * 2 : 16;
-        path->chains = xrealloc(path->chains, path->chain_capacity * sizeof *path->chains);
-    }
-    struct host_chain *chain = &path->chains[path->chain_count];
+    struct host_chain *chain = vector_add(path->chains, path->chain_count);
     *chain = (struct host_chain){parent, cost_tree_text(path->tree, name), HOST_NONE, false};
     if (parent != HOST_NONE && path->chains[parent].data)
         chain->data = true;
     for (size_t i = 0; name && i < sizeof data_words / sizeof data_words[0]; i++)
         chain->data |= strcasestr(name, data_words[i]) != NULL;
-    return (uint32_t)path->chain_count++;
+    return (uint32_t)path->chain_count - 1;
 }
 
 // Few distinct phases, many of each: looked for among the parent's children.
@@ -51,7 +49,7 @@ static uint32_t host_chain_of(struct host_path *path, uint32_t parent, const cha
 {
     const char *text = cost_tree_text(path->tree, name ? name : "");
     uint64_t key = (uint64_t)(uintptr_t)text * 31 + parent; // equal texts are one
-    uint32_t found = host_map_get(&path->chain_of, key);
+    uint32_t found = map_get(&path->chain_of, key);
     if (found != HOST_NONE && path->chains[found].name == text && path->chains[found].parent == parent)
         return found;
     for (uint32_t i = 0; i < path->chain_count; i++)
@@ -60,7 +58,7 @@ static uint32_t host_chain_of(struct host_path *path, uint32_t parent, const cha
     if (path->chain_count >= HOST_CHAINS_MAX) // of a damaged store: a part of what it is in
         return parent == HOST_NONE ? HOST_CHAIN_STEP : parent;
     uint32_t chain = host_chain_add(path, parent, text);
-    host_map_put(&path->chain_of, key, chain);
+    *map_put(&path->chain_of, key) = chain;
     return chain;
 }
 
@@ -75,11 +73,7 @@ static void host_sweep_put(struct host_sweep *sweep, int64_t at)
     }
     if (last && last->chain == chain)
         return;
-    if (rank->stretch_count == rank->stretch_capacity) {
-        rank->stretch_capacity = rank->stretch_capacity ? rank->stretch_capacity * 2 : 64;
-        rank->stretches = xrealloc(rank->stretches, rank->stretch_capacity * sizeof *rank->stretches);
-    }
-    rank->stretches[rank->stretch_count++] = (struct host_stretch){at, chain};
+    vector_push(rank->stretches, rank->stretch_count, (struct host_stretch){at, chain});
 }
 
 static void host_sweep_close(struct host_sweep *sweep, int64_t until)
@@ -165,15 +159,7 @@ void host_phases_index(struct host_path *path)
 size_t host_stretch_at(const struct host_path *path, uint32_t rank, int64_t at)
 {
     const struct host_rank *row = &path->ranks[rank];
-    size_t low = 0, high = row->stretch_count;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (row->stretches[middle].begin <= at)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    return search_between(middle, 1, row->stretch_count, row->stretches[middle].begin > at) - 1;
 }
 
 uint32_t host_chain_at(const struct host_path *path, uint32_t rank, int64_t at)
@@ -214,7 +200,6 @@ void host_syncs_index(struct host_path *path, uint32_t index)
 {
     const struct launch_trace *trace = path->trace;
     struct host_rank *rank = &path->ranks[index];
-    size_t capacity = 0;
     for (size_t i = 0; i < trace->call_count; i++) {
         const struct launch_call *call = &trace->calls[i];
         if (call->rank != index || call->thread == LAUNCH_TRACE_NONE || call->thread != trace->ranks[index].thread ||
@@ -225,25 +210,13 @@ void host_syncs_index(struct host_path *path, uint32_t index)
             begin = rank->syncs[rank->sync_count - 1].end;
         if (begin >= call->end)
             continue;
-        if (rank->sync_count == capacity) {
-            capacity = capacity ? capacity * 2 : 64;
-            rank->syncs = xrealloc(rank->syncs, capacity * sizeof *rank->syncs);
-            rank->sync_names = xrealloc(rank->sync_names, capacity * sizeof *rank->sync_names);
-        }
+        rank->sync_names = vector_room(rank->sync_names, rank->sync_count, sizeof *rank->sync_names);
         rank->sync_names[rank->sync_count] = cost_tree_text(path->tree, call->name);
-        rank->syncs[rank->sync_count++] = (struct trace_window){begin, call->end};
+        vector_push(rank->syncs, rank->sync_count, (struct trace_window){begin, call->end});
     }
 }
 
 size_t host_sync_from(const struct host_rank *rank, int64_t at)
 {
-    size_t low = 0, high = rank->sync_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (rank->syncs[middle].end <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return search_first(middle, rank->sync_count, rank->syncs[middle].end > at);
 }

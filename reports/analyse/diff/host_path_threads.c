@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/map.h"
+#include "common/search.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/host_path_index.h"
 
 // The way of phases at an instant; instants come in their order, so that the stretch is near the last one.
@@ -101,12 +104,12 @@ static void host_shorts_fill(const struct host_path *path, struct host_thread *t
 struct host_fill {
     struct host_path *path;
     struct host_thread *thread;
-    struct host_map by_leaf, by_chain; // -> place in `seen`
+    struct map by_leaf, by_chain; // -> place in `seen`
     struct host_seen {
         int64_t at;
         uint32_t python;
     } *seen;
-    size_t seen_count, seen_capacity;
+    size_t seen_count;
     struct host_guess { // of the pass over earlier ones
         int64_t distance;
         uint32_t python;
@@ -121,18 +124,14 @@ static uint64_t host_fill_key(uint32_t chain, uint64_t leaf)
     return (uint64_t)chain << 40 ^ leaf;
 }
 
-static void host_fill_note(struct host_fill *fill, uint64_t key, struct host_map *map, int64_t at, uint32_t python)
+static void host_fill_note(struct host_fill *fill, uint64_t key, struct map *map, int64_t at, uint32_t python)
 {
-    uint32_t place = host_map_get(map, key);
-    if (place == HOST_NONE) {
-        if (fill->seen_count == fill->seen_capacity) {
-            fill->seen_capacity = fill->seen_capacity ? fill->seen_capacity * 2 : 256;
-            fill->seen = xrealloc(fill->seen, fill->seen_capacity * sizeof *fill->seen);
-        }
-        place = (uint32_t)fill->seen_count++;
-        host_map_put(map, key, place);
+    uint32_t *place = map_put(map, key);
+    if (*place == MAP_NONE) {
+        *place = (uint32_t)fill->seen_count;
+        vector_push(fill->seen, fill->seen_count, (struct host_seen){at, python});
     }
-    fill->seen[place] = (struct host_seen){at, python};
+    fill->seen[*place] = (struct host_seen){at, python};
 }
 
 static void host_fill_one(struct host_fill *fill, size_t item, int64_t at, uint32_t chain, uint64_t leaf, uint32_t *python)
@@ -143,10 +142,10 @@ static void host_fill_one(struct host_fill *fill, size_t item, int64_t at, uint3
         host_fill_note(fill, chain, &fill->by_chain, at, *python);
         return;
     }
-    uint32_t place = host_map_get(&fill->by_leaf, by_leaf);
+    uint32_t place = map_get(&fill->by_leaf, by_leaf);
     bool same_leaf = place != HOST_NONE;
     if (!same_leaf)
-        place = host_map_get(&fill->by_chain, chain);
+        place = map_get(&fill->by_chain, chain);
     struct host_guess guess = {INT64_MAX, 0, false};
     if (place != HOST_NONE) {
         int64_t ago = at - fill->seen[place].at;
@@ -190,8 +189,8 @@ static void host_fill_stacks(struct host_path *path, struct host_thread *thread)
     fill.interpreter = host_leaf_named(path, COST_FUNCTION, "Python interpreter", "[python]");
     uint32_t collector = host_leaf_collector(path);
     host_fill_pass(&fill);
-    host_map_clear(&fill.by_leaf);
-    host_map_clear(&fill.by_chain);
+    map_clear(&fill.by_leaf);
+    map_clear(&fill.by_chain);
     fill.back = true;
     host_fill_pass(&fill);
     for (size_t i = 0; i < count; i++) {
@@ -202,8 +201,8 @@ static void host_fill_stacks(struct host_path *path, struct host_thread *thread)
         if (i < thread->tick_count && marks_has(path->host->stacks[*python].marks, MARK_GC))
             thread->ticks[i].leaf = collector;
     }
-    host_map_free(&fill.by_leaf);
-    host_map_free(&fill.by_chain);
+    map_free(&fill.by_leaf);
+    map_free(&fill.by_chain);
     free(fill.seen);
     free(fill.guesses);
 }
@@ -257,42 +256,20 @@ void host_thread_free(struct host_thread *thread)
 
 size_t host_off_from(const struct host_thread *thread, int64_t at)
 {
-    size_t low = 0, high = thread->off_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (thread->offs[middle].end <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return search_first(middle, thread->off_count, thread->offs[middle].end > at);
 }
 
 size_t host_tick_from(const struct host_thread *thread, int64_t at)
 {
-    size_t low = 0, high = thread->tick_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (thread->ticks[middle].at < at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return search_first(middle, thread->tick_count, thread->ticks[middle].at >= at);
 }
 
 size_t host_ticks_near(const struct host_thread *thread, uint32_t chain, int64_t at, uint32_t *ret, size_t max)
 {
     if (chain >= thread->chain_count)
         return 0;
-    uint32_t first = thread->pool_first[chain], last = thread->pool_first[chain + 1], low = first, high = last;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (thread->ticks[thread->pool[middle]].at < at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    uint32_t first = thread->pool_first[chain], last = thread->pool_first[chain + 1];
+    uint32_t low = (uint32_t)search_between(middle, first, last, thread->ticks[thread->pool[middle]].at >= at);
     uint32_t left = low, right = low; // [first, left) and [right, last) are left to take
     size_t count = 0;
     while (count < max && (left > first || right < last)) {

@@ -74,7 +74,7 @@ static const char *host_contention(const struct trace *host, uint32_t culprit)
 static struct marks host_wait_marks(const struct trace *host, const struct trace_gap *gap)
 {
     return gap->kernel && host->stacks[gap->kernel].count ? trace_marks(host, gap->kernel)
-                                                          : marks_of_syscall(gap->syscall);
+                                                          : marks_of_syscall(host->machine, gap->syscall);
 }
 
 // Words of kinds of waits. NULL: none of them.

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/launch_trace_inside.h"
 #include "reports/analyse/stalls/parts.h"
 
@@ -31,8 +32,7 @@ void load_doubt(struct load *load, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     struct launch_trace *trace = load->trace;
-    trace->doubts = xrealloc(trace->doubts, (trace->doubt_count + 1) * sizeof *trace->doubts);
-    trace->doubts[trace->doubt_count++] = arena_copy(trace->arena, text);
+    vector_push(trace->doubts, trace->doubt_count, arena_copy(trace->arena, text));
 }
 
 const char *load_text(struct load *load, int64_t id)
@@ -40,14 +40,7 @@ const char *load_text(struct load *load, int64_t id)
     enum { TEXTS_MAX = 1 << 22 }; // ids are given in order; 32 MB of pointers, more is a damaged id
     if (id <= 0 || id >= TEXTS_MAX)
         return NULL;
-    if ((size_t)id >= load->text_count) {
-        size_t count = load->text_count ? load->text_count : 1024;
-        while (count <= (size_t)id)
-            count *= 2;
-        load->texts = xrealloc(load->texts, count * sizeof *load->texts);
-        memset(load->texts + load->text_count, 0, (count - load->text_count) * sizeof *load->texts);
-        load->text_count = count;
-    }
+    load->texts = vector_reserve_zero(load->texts, &load->text_capacity, (size_t)id + 1, sizeof *load->texts);
     static const char missing[] = ""; // asked for, not there
     if (!load->texts[id]) {
         char *text = store_get_text(load->store, "SELECT text FROM string WHERE id = ?", "i", id);

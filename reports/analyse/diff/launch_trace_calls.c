@@ -5,14 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/launch_trace_inside.h"
 #include "reports/analyse/diff/launch_trace_scan.h"
 
 // One of the tables while it is read.
 struct calls_reader {
     struct load *load;
-    size_t capacity, joined_capacity;
     struct calls_join *joined; // calls by process and correlation, for their syncs
     size_t joined_count;
     size_t first; // rows before this reader
@@ -34,11 +33,8 @@ static void calls_row(void *arg, const int64_t *values, uint32_t nulls)
     (void)nulls;
     if (!load_place(load, values[CALL_PROCESS], values[CALL_START], values[CALL_DUR], &rank))
         return;
-    struct calls_join *join =
-        trace_push((void **)&reader->joined, &reader->joined_count, &reader->joined_capacity, sizeof *join);
-    *join = (struct calls_join){values[CALL_PROCESS], values[CALL_CORRELATION]};
-    struct launch_call *row =
-        trace_push((void **)&load->trace->calls, &load->trace->call_count, &reader->capacity, sizeof *row);
+    vector_push(reader->joined, reader->joined_count, (struct calls_join){values[CALL_PROCESS], values[CALL_CORRELATION]});
+    struct launch_call *row = vector_add(load->trace->calls, load->trace->call_count);
     *row = (struct launch_call){values[CALL_START], values[CALL_START] + values[CALL_DUR],
                                 (const char *)(intptr_t)values[CALL_NAME],
                                 load_thread(load, values[CALL_THREAD]), rank};
@@ -106,8 +102,7 @@ static void syncs_row(void *arg, const int64_t *values, uint32_t nulls)
     if (reader->joined_count &&
         bsearch(&join, reader->joined, reader->joined_count, sizeof join, calls_by_join))
         return;
-    struct launch_call *row =
-        trace_push((void **)&load->trace->calls, &load->trace->call_count, &reader->capacity, sizeof *row);
+    struct launch_call *row = vector_add(load->trace->calls, load->trace->call_count);
     *row = (struct launch_call){values[CALL_START], values[CALL_START] + values[CALL_DUR], names[kind],
                                 load_thread(load, values[SYNC_THREAD]), rank};
 }
@@ -176,7 +171,6 @@ static int nccl_read(struct load *load)
                                      "");
     if (!stmt)
         return load_fail(load);
-    size_t capacity = 0;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         int64_t enqueued = sqlite3_column_int64(stmt, 1), end = sqlite3_column_int64(stmt, 2);
@@ -185,8 +179,7 @@ static int nccl_read(struct load *load)
             !load_place(load, sqlite3_column_int64(stmt, 0), enqueued, end > enqueued ? end - enqueued : 0,
                         &rank))
             continue;
-        struct launch_nccl *row =
-            trace_push((void **)&load->trace->nccl, &load->trace->nccl_count, &capacity, sizeof *row);
+        struct launch_nccl *row = vector_add(load->trace->nccl, load->trace->nccl_count);
         const struct launch_nccl *last = load->trace->nccl_count > 1 ? row - 1 : row;
         row->enqueued = enqueued;
         row->kernel_begin = sqlite3_column_int64(stmt, 3);

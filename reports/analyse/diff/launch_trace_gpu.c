@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/launch_trace_inside.h"
 #include "reports/analyse/diff/launch_trace_scan.h"
 
@@ -41,11 +42,9 @@ static int gpu_streams(struct gpu_loader *loader)
         store_query(load->store, load->err, "SELECT id, process_id FROM gpu_stream ORDER BY id", "");
     if (!stmt)
         return load_fail(load);
-    size_t capacity = 0;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
-        struct gpu_stream_row *row =
-            trace_push((void **)&loader->streams, &loader->stream_count, &capacity, sizeof *row);
+        struct gpu_stream_row *row = vector_add(loader->streams, loader->stream_count);
         *row = (struct gpu_stream_row){sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1),
                                        LAUNCH_TRACE_NONE};
     }
@@ -83,11 +82,9 @@ static int gpu_works(struct gpu_loader *loader)
                     "");
     if (!stmt)
         return load_fail(load);
-    size_t capacity = 0, all_capacity = 0, kernel_capacity = 0;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
-        struct gpu_work_row *all =
-            trace_push((void **)&loader->works, &loader->work_count, &all_capacity, sizeof *all);
+        struct gpu_work_row *all = vector_add(loader->works, loader->work_count);
         *all = (struct gpu_work_row){.id = sqlite3_column_int64(stmt, 0), .work = LAUNCH_TRACE_NONE};
         uint32_t stream = trace_ids_find(&loader->stream_ids, sqlite3_column_int64(stmt, 2));
         uint32_t process = stream == TRACE_NONE
@@ -99,11 +96,9 @@ static int gpu_works(struct gpu_loader *loader)
         if (all->recording_id != trace->recording_id)
             continue;
         all->work = (uint32_t)trace->work_count;
-        struct launch_work *row =
-            trace_push((void **)&trace->works, &trace->work_count, &capacity, sizeof *row);
+        struct launch_work *row = vector_add(trace->works, trace->work_count);
         gpu_work_read(loader, stmt, &loader->streams[stream], process, row);
-        int64_t *kernel = trace_push((void **)&loader->kernel_ids, &loader->kernel_id_count, &kernel_capacity,
-                                     sizeof *kernel);
+        int64_t *kernel = vector_add(loader->kernel_ids, loader->kernel_id_count);
         *kernel = sqlite3_column_int64(stmt, 3); // ids begin at 1: NULL reads as 0
     }
     trace_ids_build(&loader->work_ids, loader->works, loader->work_count, sizeof *loader->works);
@@ -275,7 +270,7 @@ static int ops_by_start(const void *left, const void *right)
 static void ops_sort(struct launch_op *ops, size_t ordered, size_t count)
 {
     struct launch_op *late = NULL;
-    size_t late_count = 0, capacity = 0, kept = ordered;
+    size_t late_count = 0, kept = ordered;
     for (size_t i = ordered; i < count; i++) {
         if (!kept || ops[i].start >= ops[kept - 1].start) {
             if (kept != i)
@@ -283,11 +278,7 @@ static void ops_sort(struct launch_op *ops, size_t ordered, size_t count)
             kept++;
             continue;
         }
-        if (late_count == capacity) {
-            capacity = capacity ? capacity * 2 : 1024;
-            late = xrealloc(late, capacity * sizeof *late);
-        }
-        late[late_count++] = ops[i];
+        vector_push(late, late_count, ops[i]);
     }
     if (late_count)
         qsort(late, late_count, sizeof *late, ops_by_start);

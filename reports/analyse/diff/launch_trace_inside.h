@@ -45,7 +45,7 @@ struct load {
     struct trace_ids process_ids, thread_ids; // -> processes, host->threads
     struct load_spans *spans;                 // of ranks; the last one: of all of them
     const char **texts;                       // by id of table string, as far as they were asked for
-    size_t text_count;
+    size_t text_capacity;
     uint64_t steps_outside; // the recording
 };
 

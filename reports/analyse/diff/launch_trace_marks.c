@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/launch_trace_inside.h"
 #include "reports/analyse/diff/launch_trace_scan.h"
 
@@ -48,11 +49,7 @@ static void marks_rows(void *arg, const struct scan_row *rows, size_t count)
 {
     struct marks_reader *reader = arg;
     struct launch_trace *trace = reader->load->trace;
-    if (reader->capacity - trace->mark_count < count) {
-        while (reader->capacity - trace->mark_count < count)
-            reader->capacity = reader->capacity ? 2 * reader->capacity : 1024;
-        trace->marks = xrealloc(trace->marks, reader->capacity * sizeof *trace->marks);
-    }
+    trace->marks = vector_reserve(trace->marks, &reader->capacity, trace->mark_count + count, sizeof *trace->marks);
     for (size_t i = 0; i < count; i++)
         trace->mark_count += marks_row(reader, rows[i].values, &trace->marks[trace->mark_count]);
 }
@@ -139,8 +136,7 @@ static void ranges_row(void *arg, const int64_t *values, uint32_t nulls)
     if (nulls & 1 << RANGE_DUR || // an instant, or it never ended
         !load_place(load, values[RANGE_PROCESS], values[RANGE_START], values[RANGE_DUR], &rank))
         return;
-    struct launch_range *row =
-        trace_push((void **)&load->trace->ranges, &load->trace->range_count, &reader->capacity, sizeof *row);
+    struct launch_range *row = vector_add(load->trace->ranges, load->trace->range_count);
     *row = (struct launch_range){values[RANGE_START], values[RANGE_START] + values[RANGE_DUR],
                                  (const char *)(intptr_t)values[RANGE_NAME],
                                  load_thread(load, values[RANGE_THREAD])};
@@ -178,7 +174,6 @@ static int ranges_read(struct marks_reader *reader)
                               .owner = ranges_owner,
                               .wanted = load->trace->recording_id,
                               .arg = reader};
-    reader->capacity = 0; // each table has its own array
     int rc = scan_table(load->store, &scan, load->err);
     for (size_t i = 0; i < load->trace->range_count; i++) {
         struct launch_range *row = &load->trace->ranges[i];
@@ -208,14 +203,12 @@ static int nodes_read(struct load *load)
         "i", load->trace->recording_id);
     if (!stmt)
         return load_fail(load);
-    size_t capacity = 0;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         uint32_t process = load_process_at(load, sqlite3_column_int64(stmt, 0));
         if (process == LAUNCH_TRACE_NONE)
             continue;
-        struct launch_node *row =
-            trace_push((void **)&load->trace->nodes, &load->trace->node_count, &capacity, sizeof *row);
+        struct launch_node *row = vector_add(load->trace->nodes, load->trace->node_count);
         *row = (struct launch_node){(uint64_t)sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2),
                                     load_thread(load, sqlite3_column_int64(stmt, 3)),
                                     load->processes[process].rank};

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/launch_trace_inside.h"
 
 int load_ranks(struct load *load)
@@ -19,22 +20,20 @@ int load_ranks(struct load *load)
         "i", trace->launch_id);
     if (!stmt)
         return load_fail(load);
-    size_t capacity = 0, pids = 0, pid_capacity = 0;
+    size_t pids = 0;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
-        struct launch_rank *row =
-            trace_push((void **)&trace->ranks, &trace->rank_count, &capacity, sizeof *row);
+        struct launch_rank *row = vector_add(trace->ranks, trace->rank_count);
         row->rank = sqlite3_column_int(stmt, 0);
         row->process = row->thread = LAUNCH_TRACE_NONE;
-        int32_t *pid = trace_push((void **)&load->rank_pids, &pids, &pid_capacity, sizeof *pid);
-        *pid = sqlite3_column_int(stmt, 1);
+        vector_push(load->rank_pids, pids, sqlite3_column_int(stmt, 1));
     }
     if (rc || trace->rank_count)
         return rc;
     // Without steps: whoever works is the only rank.
-    struct launch_rank *row = trace_push((void **)&trace->ranks, &trace->rank_count, &capacity, sizeof *row);
+    struct launch_rank *row = vector_add(trace->ranks, trace->rank_count);
     row->process = row->thread = LAUNCH_TRACE_NONE;
-    trace_push((void **)&load->rank_pids, &pids, &pid_capacity, sizeof(int32_t));
+    vector_push(load->rank_pids, pids, 0);
     return 0;
 }
 
@@ -48,11 +47,9 @@ int load_processes(struct load *load)
                                      "");
     if (!stmt)
         return load_fail(load);
-    size_t capacity = 0;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
-        struct load_process *row =
-            trace_push((void **)&load->processes, &load->process_count, &capacity, sizeof *row);
+        struct load_process *row = vector_add(load->processes, load->process_count);
         row->id = sqlite3_column_int64(stmt, 0);
         row->recording_id = sqlite3_column_int64(stmt, 1);
         row->tgid = sqlite3_column_int(stmt, 2);

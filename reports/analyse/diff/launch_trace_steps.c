@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/launch_trace_inside.h"
 #include "reports/analyse/steady.h"
 
@@ -31,7 +33,6 @@ static int steps_blocks(struct load *load)
                     "ii", load->pair_id, (int64_t)load->trace->side);
     if (!stmt)
         return load_fail(load);
-    size_t capacity = 0;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         int64_t couple = sqlite3_column_int64(stmt, 0), begin = sqlite3_column_int64(stmt, 1),
@@ -40,8 +41,7 @@ static int steps_blocks(struct load *load)
         if (!steps_sane(0, begin, length) || couple < 0 || couple > INT32_MAX || first_step > UINT32_MAX ||
             steps < 0 || steps > UINT32_MAX)
             continue;
-        struct load_block *row =
-            trace_push((void **)&load->blocks, &load->block_count, &capacity, sizeof *row);
+        struct load_block *row = vector_add(load->blocks, load->block_count);
         *row = (struct load_block){begin, begin + length, first_step < 0 ? -1 : first_step, steps,
                                    (int32_t)couple};
     }
@@ -65,7 +65,6 @@ int load_steps(struct load *load)
                     "i", trace->launch_id);
     if (!stmt)
         return load_fail(load);
-    size_t capacity = 0;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         int64_t idx = sqlite3_column_int64(stmt, 1), begin = sqlite3_column_int64(stmt, 2),
@@ -74,8 +73,7 @@ int load_steps(struct load *load)
         if (rank == LAUNCH_TRACE_NONE || idx < 0 || idx >= UINT32_MAX ||
             !steps_sane(load->started, begin, length))
             continue;
-        struct launch_step *row =
-            trace_push((void **)&trace->steps, &trace->step_count, &capacity, sizeof *row);
+        struct launch_step *row = vector_add(trace->steps, trace->step_count);
         *row =
             (struct launch_step){load->started + begin, load->started + begin + length, rank, (uint32_t)idx};
     }
@@ -93,7 +91,6 @@ int load_phases(struct load *load)
         "i", trace->launch_id);
     if (!stmt)
         return load_fail(load);
-    size_t capacity = 0;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         uint32_t rank = steps_rank(trace, sqlite3_column_int64(stmt, 0));
@@ -104,8 +101,7 @@ int load_phases(struct load *load)
             continue;
         for (size_t i = trace->phase_count, n = 0; i && n < LOOK_BACK && !name; i--, n++)
             name = strcmp(trace->phases[i - 1].name, text) ? NULL : trace->phases[i - 1].name;
-        struct launch_phase *row =
-            trace_push((void **)&trace->phases, &trace->phase_count, &capacity, sizeof *row);
+        struct launch_phase *row = vector_add(trace->phases, trace->phase_count);
         *row = (struct launch_phase){load->started + begin, load->started + begin + length,
                                      name ? name : arena_copy(trace->arena, text), rank,
                                      (uint8_t)(depth < UINT8_MAX ? depth : UINT8_MAX)};
@@ -168,7 +164,7 @@ static uint32_t steps_start(const struct launch_trace *trace)
 
 struct windows {
     struct launch_window *rows;
-    size_t count, capacity;
+    size_t count;
 };
 
 // In the order of time, inside the recording, without overlaps; what is damaged is left out.
@@ -184,8 +180,7 @@ static void windows_add(struct load *load, struct windows *made, struct launch_w
         window.begin = last->end;
     if (window.begin >= window.end)
         return;
-    struct launch_window *row = trace_push((void **)&made->rows, &made->count, &made->capacity, sizeof *row);
-    *row = window;
+    vector_push(made->rows, made->count, window);
 }
 
 // A window a step; of launches that took turns, with the couple of the block that it is in.
@@ -340,7 +335,8 @@ void load_windows(struct load *load)
         trace->ranks[rank].window_first = (uint32_t)trace->window_count;
         trace->ranks[rank].window_count = (uint32_t)(made.count - cold);
         windows_push(&trace->cold, &trace->cold_count, made.rows, cold);
-        windows_push(&trace->windows, &trace->window_count, made.rows + cold, made.count - cold);
+        if (made.count > cold)
+            windows_push(&trace->windows, &trace->window_count, made.rows + cold, made.count - cold);
         spans_add(&load->spans[rank], &made);
         spans_add(&load->spans[trace->rank_count], &made);
         free(made.rows);
@@ -355,17 +351,8 @@ bool load_spans_seek(struct load_spans *spans, int64_t begin, int64_t end)
     size_t at = spans->at;
     if (at < spans->count && rows[at].end <= begin) // most come in the order of time
         at++;
-    if ((at < spans->count && rows[at].end <= begin) || (at && rows[at - 1].end > begin)) {
-        size_t low = 0, high = spans->count;
-        while (low < high) {
-            size_t middle = low + (high - low) / 2;
-            if (rows[middle].end <= begin)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        at = low;
-    }
+    if ((at < spans->count && rows[at].end <= begin) || (at && rows[at - 1].end > begin))
+        at = search_first(middle, spans->count, rows[middle].end > begin);
     spans->at = at;
     if (at == spans->count || rows[at].begin >= (end > begin ? end : begin + 1))
         return false;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/gpu_path.h"
 #include "reports/analyse/diff/names.h"
@@ -41,16 +42,9 @@ static int by_collective(const void *left, const void *right)
 static size_t window_of(const struct launch_trace *trace, uint32_t rank, int64_t at)
 {
     const struct launch_rank *here = &trace->ranks[rank];
-    size_t low = here->window_first, high = low + here->window_count;
-    while (low < high) { // the first window that ends after
-        size_t middle = low + (high - low) / 2;
-        if (trace->windows[middle].end <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool in = low < (size_t)here->window_first + here->window_count && trace->windows[low].begin <= at;
-    return in ? low - here->window_first : SIZE_MAX;
+    size_t end = (size_t)here->window_first + here->window_count;
+    size_t i = search_between(middle, here->window_first, end, trace->windows[middle].end > at);
+    return i < end && trace->windows[i].begin <= at ? i - here->window_first : SIZE_MAX;
 }
 
 static void arrivals_load(struct search *search)
@@ -183,16 +177,10 @@ static int64_t overlap(int64_t a_begin, int64_t a_end, int64_t b_begin, int64_t 
 // Busy time of each kernel of a rank in [begin, end), times `weight` into sums.
 static void device_add(const struct launch_trace *trace, uint32_t rank, int64_t begin, int64_t end, double weight, double *sums)
 {
-    size_t low = 0, high = trace->op_count;
-    while (low < high) { // ops last far less than 10 ms; what began before that is left out
-        size_t middle = low + (high - low) / 2;
-        if (trace->ops[middle].start < begin - 10000000)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    for (; low < trace->op_count && trace->ops[low].start < end; low++) {
-        const struct launch_op *op = &trace->ops[low];
+    int64_t from = begin - 10000000; // ops last far less than 10 ms; what began before that is left out
+    for (size_t i = search_first(middle, trace->op_count, trace->ops[middle].start >= from);
+         i < trace->op_count && trace->ops[i].start < end; i++) {
+        const struct launch_op *op = &trace->ops[i];
         const struct launch_work *work = &trace->works[op->work];
         if (work->rank == rank && work->kernel < trace->kernel_count && !trace->kernels[work->kernel].comm)
             sums[work->kernel] += weight * (double)overlap(op->start, op->start + op->dur, begin, end);
@@ -201,15 +189,9 @@ static void device_add(const struct launch_trace *trace, uint32_t rank, int64_t 
 
 static void call_add(const struct launch_trace *trace, const struct arrival *arrival, struct deed *best, struct cost_tree *tree)
 {
-    size_t low = 0, high = trace->call_count;
-    while (low < high) { // longer ones than 100 ms are left out
-        size_t middle = low + (high - low) / 2;
-        if (trace->calls[middle].begin < arrival->before - 100000000)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    for (size_t i = low; i < trace->call_count && trace->calls[i].begin < arrival->enqueued; i++)
+    int64_t from = arrival->before - 100000000; // longer ones than 100 ms are left out
+    for (size_t i = search_first(middle, trace->call_count, trace->calls[middle].begin >= from);
+         i < trace->call_count && trace->calls[i].begin < arrival->enqueued; i++)
         if (trace->calls[i].rank == arrival->rank && trace->calls[i].name)
             deed_take(best, tree, "call", trace->calls[i].name,
                       overlap(trace->calls[i].begin, trace->calls[i].end, arrival->before, arrival->enqueued));

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/stragglers_inside.h"
 
 struct busy { // of a rank's device, merged; sum: of those before it
@@ -23,8 +25,8 @@ static bool computes(const struct launch_trace *trace, const struct launch_op *o
 
 static struct busy *busy_load(const struct launch_trace *trace, uint32_t rank, size_t *ret_count)
 {
-    size_t count = 0, capacity = 1024;
-    struct busy *all = xcalloc(capacity, sizeof *all);
+    size_t count = 0;
+    struct busy *all = NULL;
     for (size_t i = 0; i < trace->op_count; i++) {
         const struct launch_op *op = &trace->ops[i];
         int64_t end = op->start + op->dur;
@@ -34,12 +36,8 @@ static struct busy *busy_load(const struct launch_trace *trace, uint32_t rank, s
             all[count - 1].end = end > all[count - 1].end ? end : all[count - 1].end;
             continue;
         }
-        if (count == capacity) {
-            capacity *= 2;
-            all = xrealloc(all, capacity * sizeof *all);
-        }
         int64_t sum = count ? all[count - 1].sum + all[count - 1].end - all[count - 1].begin : 0;
-        all[count++] = (struct busy){.begin = op->start, .end = end, .sum = sum};
+        vector_push(all, count, (struct busy){.begin = op->start, .end = end, .sum = sum});
     }
     *ret_count = count;
     return all;
@@ -48,14 +46,7 @@ static struct busy *busy_load(const struct launch_trace *trace, uint32_t rank, s
 // Of the time until `at`, how much was busy.
 static int64_t busy_until(const struct busy *all, size_t count, int64_t at)
 {
-    size_t low = 0, high = count;
-    while (low < high) { // the first that begins after
-        size_t middle = low + (high - low) / 2;
-        if (all[middle].begin <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    size_t low = search_first(middle, count, all[middle].begin > at); // the first that begins after
     if (!low)
         return 0;
     const struct busy *last = &all[low - 1];

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/stalls/parts.h"
 
 struct chain {
@@ -120,10 +121,7 @@ static void chain_walk(const struct work *work, struct chain *chain, const struc
 
 static void chain_keep_hops(struct work *work, struct part *part, const struct chain *chain)
 {
-    if (work->hop_count + STALL_CHAIN_MAX > work->hop_capacity) {
-        work->hop_capacity = work->hop_capacity ? work->hop_capacity * 2 : 256;
-        work->hops = xrealloc(work->hops, work->hop_capacity * sizeof *work->hops);
-    }
+    work->hops = vector_reserve(work->hops, &work->hop_capacity, work->hop_count + STALL_CHAIN_MAX, sizeof *work->hops);
     part->hop_first = (uint32_t)work->hop_count;
     part->hop_count = (uint8_t)chain->count;
     memcpy(work->hops + work->hop_count, chain->hops, (size_t)chain->count * sizeof *chain->hops);

@@ -8,6 +8,8 @@
 #include <signal.h>
 #include <string.h>
 
+#include "common/search.h"
+
 // Bits of task_struct.__state, the same from 5.14 on (include/linux/sched.h).
 enum {
     STATE_UNINTERRUPTIBLE = 0x2,
@@ -134,16 +136,10 @@ static void classify_lock_part(struct work *work, const struct trace_gap *gap, s
         hint.waker_stack = gap->waker_stack;
     }
     const struct trace_thread *thread = &trace->threads[gap->thread];
-    uint32_t low = thread->lock_first, high = low + thread->lock_count;
-    while (low < high) { // first lock wait that ends after the switch-out
-        uint32_t middle = low + (high - low) / 2;
-        if (trace->locks[middle].end <= gap->out)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low < thread->lock_first + thread->lock_count && trace->locks[low].begin < part->end) {
-        const struct trace_lock *lock = &trace->locks[low];
+    size_t end = (size_t)thread->lock_first + thread->lock_count;
+    size_t at = search_between(middle, thread->lock_first, end, trace->locks[middle].end > gap->out);
+    if (at < end && trace->locks[at].begin < part->end) {
+        const struct trace_lock *lock = &trace->locks[at];
         if (hint.owner == TRACE_NONE) {
             hint.owner = lock->owner;
             hint.reader = lock->owner_flags & UG_GAP_OWNER_READER;
@@ -234,7 +230,8 @@ static enum part_soft classify_soft(const struct trace *trace, const struct trac
         return !strncmp(target, "socket:", 7) ? SOFT_SOCKET : SOFT_POLL;
     if (marks_has(marks, MARK_CHILD))
         return SOFT_CHILD;
-    if (marks_has(marks, MARK_PIPE_READ) || (gap->syscall == 0 && !strncmp(target, "pipe:", 5)))
+    bool reads = marks_has(marks, MARK_READ) || marks_has(marks_of_syscall(trace->machine, gap->syscall), MARK_READ);
+    if (marks_has(marks, MARK_PIPE_READ) || (reads && !strncmp(target, "pipe:", 5)))
         return SOFT_PIPE;
     if (marks_has(marks, MARK_ACCEPT) || marks_has(marks, MARK_SIGWAIT) ||
         marks_has(marks, MARK_WORKER_IDLE))
@@ -250,7 +247,7 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
     const struct trace *trace = work->trace;
     struct marks marks = trace_marks(trace, gap->kernel), user = trace_marks(trace, gap->user);
     if (!gap->kernel || !trace->stacks[gap->kernel].count)
-        marks = marks_of_syscall(gap->syscall);
+        marks = marks_of_syscall(trace->machine, gap->syscall);
     bool frozen = gap->state & STATE_FROZEN || gap->flags & UG_GAP_FROZEN ||
                   marks_has(marks, MARK_FREEZE) ||
                   (marks_has(marks, MARK_GET_SIGNAL) && !marks_has(marks, MARK_SIGNAL_END)) ||

@@ -26,10 +26,10 @@ static const char *const describe_functions[CAUSE_COUNT] = {
         "do_mprotect_pkey smp_call_function_many_cond flush_tlb_mm_range change_protection",
     [CAUSE_RWSEM_INODE] = "ext4_buffered_write_iter generic_perform_write ext4_file_write_iter "
                           "do_writepages up_write",
-    [CAUSE_SIGSTOP] = "__x64_sys_kill do_tkill kill_pid_info do_send_sig_info prepare_signal",
+    [CAUSE_SIGSTOP] = "__x64_sys_kill __arm64_sys_kill do_tkill kill_pid_info do_send_sig_info prepare_signal",
     [CAUSE_CGROUP_FREEZER] =
         "freezer_write cgroup_freeze_write cgroup_do_freeze unfreeze_cgroup __thaw_task",
-    [CAUSE_PTRACE] = "__x64_sys_ptrace ptrace_attach ptrace_request ptrace_resume __ptrace_detach",
+    [CAUSE_PTRACE] = "__x64_sys_ptrace __arm64_sys_ptrace ptrace_attach ptrace_request ptrace_resume __ptrace_detach",
     [CAUSE_PIPE_WRITE] = "anon_pipe_read pipe_read n_tty_read",
     [CAUSE_ZOMBIE_MEMCG] =
         "mem_cgroup_nr_lru_pages memcg_stat_format memory_stat_show mem_cgroup_iter",

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "reports/analyse/stalls/parts.h"
 
 const struct trace_fact *facts_by_other(const struct trace *trace, int what, uint32_t thread,
@@ -35,14 +36,7 @@ static bool facts_named(const struct trace_counter *counter, const char *source,
 
 bool facts_throttled(const struct trace *trace, int64_t begin, int64_t end)
 {
-    size_t low = 0, high = trace->throttle_count;
-    while (low < high) { // the first that ends after begin
-        size_t middle = low + (high - low) / 2;
-        if (trace->throttles[middle].end <= begin)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    size_t low = search_first(middle, trace->throttle_count, trace->throttles[middle].end > begin);
     return low < trace->throttle_count && trace->throttles[low].begin < end;
 }
 

@@ -23,7 +23,7 @@ static enum gil_gap gil_gap(const struct trace *trace, const struct trace_gap *g
 {
     struct marks kernel = trace_marks(trace, gap->kernel), user = trace_marks(trace, gap->user);
     bool futex = marks_has(kernel, MARK_FUTEX) ||
-                 (!gap->kernel && marks_has(marks_of_syscall(gap->syscall), MARK_FUTEX));
+                 (!gap->kernel && marks_has(marks_of_syscall(trace->machine, gap->syscall), MARK_FUTEX));
     if (!gap->waking || !futex || gap->state & 0xe) // neither D nor stopped nor traced
         return GIL_NO;
     if (marks_has(user, MARK_TAKE_GIL))

@@ -4,6 +4,7 @@
 // and the owner's stack when it slept. A running owner has no stack to be read from outside, so the
 // samples decide what it did; a lock held by readers names one of many, so one witness alone is
 // worth less.
+#include "common/search.h"
 #include "reports/analyse/stalls/parts.h"
 
 enum { HOLDER_CANDIDATES_MAX = 8, HOLDER_SAMPLES_MAX = 400 };
@@ -58,14 +59,7 @@ static void holder_read_samples(struct work *work, const struct part *part, bool
                                 struct holder_candidate *list, int *count)
 {
     const struct trace *trace = work->trace;
-    size_t low = 0, high = work->owner_sample_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (trace->samples[work->owner_samples[middle]].at < part->begin)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    size_t low = search_first(middle, work->owner_sample_count, trace->samples[work->owner_samples[middle]].at >= part->begin);
     for (int n = 0; low < work->owner_sample_count && n < HOLDER_SAMPLES_MAX; low++, n++) {
         const struct trace_sample *sample = &trace->samples[work->owner_samples[low]];
         if (sample->at >= part->end)

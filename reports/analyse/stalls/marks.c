@@ -5,9 +5,11 @@
 
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
+
+#include "common/search.h"
 
 struct marks_row {
     enum mark mark;
@@ -24,12 +26,13 @@ static const struct marks_row marks_kernel[] = {
                      "ksys_mmap_pgoff __do_sys_munmap do_pkey_mprotect apply_vma_lock_flags "
                      "__do_sys_mlockall vm_lock_mm vma_start_read* "
                      "pin_user_pages* get_user_pages_unlocked __gup_longterm_locked userfaultfd_* "
-                     "do_user_addr_fault bad_area_nosemaphore "
+                     "do_user_addr_fault do_page_fault bad_area_nosemaphore "
                      "m_start proc_get_vma show_smaps_rollup"},
     {MARK_RWSEM_WAIT, "rwsem_down_read_slowpath rwsem_down_write_slowpath down_read down_write "
                       "down_read_killable down_write_killable "
                       "down_read_interruptible __down_read_common __down_write_common "
-                      "percpu_rwsem_wait __percpu_down_read percpu_down_write"},
+                      "percpu_rwsem_wait __percpu_down_read percpu_down_write "
+                      "rwbase_write_lock rwbase_read_lock __rwbase_read_lock"}, // PREEMPT_RT
     {MARK_MUTEX_WAIT, "__mutex_lock mutex_lock mutex_lock_killable mutex_lock_interruptible "
                       "mutex_lock_io __mutex_lock_slowpath "
                       "__mutex_lock_killable_slowpath __mutex_lock_interruptible_slowpath "
@@ -80,7 +83,7 @@ static const struct marks_row marks_kernel[] = {
     {MARK_SWAP, "do_swap_page swapin_readahead swap_cluster_readahead swap_read_folio "
                 "read_swap_cache_async swap_readpage shmem_swapin* "
                 "__read_swap_cache_async swap_vma_readahead"},
-    {MARK_FAULT, "handle_mm_fault do_user_addr_fault exc_page_fault asm_exc_page_fault "
+    {MARK_FAULT, "handle_mm_fault do_user_addr_fault exc_page_fault asm_exc_page_fault do_page_fault do_mem_abort "
                  "__handle_mm_fault do_fault __do_fault do_read_fault "
                  "do_anonymous_page do_shared_fault do_cow_fault"},
     {MARK_FILE_FAULT, "filemap_fault ext4_filemap_fault xfs_filemap_fault __xfs_filemap_fault "
@@ -171,6 +174,7 @@ static const struct marks_row marks_kernel[] = {
     {MARK_SOFTIRQ,
      "handle_softirqs __do_softirq irq_exit_rcu __irq_exit_rcu net_rx_action run_ksoftirqd"},
     {MARK_IRQ, "asm_common_interrupt common_interrupt asm_sysvec_* sysvec_* asm_exc_nmi "
+               "el0_interrupt el1_interrupt el0t_64_irq* el1h_64_irq* gic_handle_irq "
                "__handle_irq_event_percpu"},
     {MARK_TIMER,
      "hrtimer_wakeup hrtimer_interrupt __hrtimer_run_queues process_timeout call_timer_fn "
@@ -291,21 +295,25 @@ static void marks_build_all(void)
     marks_build(&marks_indexes[2], marks_python, sizeof marks_python / sizeof marks_python[0]);
 }
 
+// A system call's own function has another name on each machine; the tables have x86-64's.
+static const char *marks_plain(const char *name, char *buf, size_t size)
+{
+    static const char arm64[] = "__arm64_sys_";
+    if (strncmp(name, arm64, sizeof arm64 - 1))
+        return name;
+    snprintf(buf, size, "__x64_sys_%s", name + sizeof arm64 - 1);
+    return buf;
+}
+
 static struct marks marks_look_up(const struct marks_index *index, const char *name)
 {
     struct marks marks = {{0, 0}};
     size_t len = strlen(name);
-    int low = 0, high = index->exact_count;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        const struct marks_name *row = &index->exact[middle];
-        if (marks_compare_text(row->text, row->len, name, len) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    for (; low < index->exact_count; low++) {
-        const struct marks_name *row = &index->exact[low];
+    const struct marks_name *exact = index->exact;
+    size_t count = (size_t)index->exact_count;
+    for (size_t i = search_first(middle, count, marks_compare_text(exact[middle].text, exact[middle].len, name, len) >= 0);
+         i < count; i++) {
+        const struct marks_name *row = &exact[i];
         if (row->len != len || memcmp(row->text, name, len))
             break;
         marks_set(&marks, row->mark);
@@ -320,6 +328,9 @@ static struct marks marks_look_up(const struct marks_index *index, const char *n
 struct marks marks_of_function(char kind, const char *name, const char *module)
 {
     pthread_once(&marks_once, marks_build_all);
+    char buf[64];
+    if (kind == 'k')
+        name = marks_plain(name, buf, sizeof buf);
     struct marks marks = marks_look_up(&marks_indexes[kind == 'k' ? 0 : kind == 'u' ? 1 : 2], name);
     if (!module)
         return marks;
@@ -339,40 +350,47 @@ struct marks marks_of_function(char kind, const char *name, const char *module)
     return marks;
 }
 
-struct marks marks_of_syscall(int number)
+// The numbers are those of the machine that was recorded, which need not be the one that reads the store.
+struct marks marks_of_syscall(enum marks_machine machine, int number)
 {
+    enum { NONE = -1 };
     static const struct {
-        int number;
+        int numbers[MARKS_MACHINE_COUNT]; // x86-64, arm64: <asm/unistd.h> of each
         enum mark mark;
     } rows[] = {
-        {SYS_futex, MARK_FUTEX},
-        {SYS_nanosleep, MARK_SLEEP},
-        {SYS_clock_nanosleep, MARK_SLEEP},
-        {SYS_wait4, MARK_CHILD},
-        {SYS_waitid, MARK_CHILD},
-        {SYS_epoll_pwait, MARK_EPOLL},
-        {SYS_ppoll, MARK_POLL},
-        {SYS_pselect6, MARK_POLL},
-        {SYS_accept, MARK_ACCEPT},
-        {SYS_accept4, MARK_ACCEPT},
-        {SYS_fsync, MARK_FSYNC},
-        {SYS_fdatasync, MARK_FSYNC},
-        {SYS_recvfrom, MARK_SOCKET_RECV},
-        {SYS_recvmsg, MARK_SOCKET_RECV},
-        {SYS_sendto, MARK_SOCKET_SEND},
-        {SYS_sendmsg, MARK_SOCKET_SEND},
-        {SYS_rt_sigtimedwait, MARK_SIGWAIT},
-        {SYS_rt_sigsuspend, MARK_SIGWAIT},
-#ifdef SYS_epoll_wait // not on arm64
-        {SYS_epoll_wait, MARK_EPOLL},
-        {SYS_poll, MARK_POLL},
-        {SYS_select, MARK_POLL},
-        {SYS_pause, MARK_SIGWAIT},
-#endif
+        {{202, 98}, MARK_FUTEX},         // futex
+        {{35, 101}, MARK_SLEEP},         // nanosleep
+        {{230, 115}, MARK_SLEEP},        // clock_nanosleep
+        {{61, 260}, MARK_CHILD},         // wait4
+        {{247, 95}, MARK_CHILD},         // waitid
+        {{281, 22}, MARK_EPOLL},         // epoll_pwait
+        {{441, 441}, MARK_EPOLL},        // epoll_pwait2
+        {{232, NONE}, MARK_EPOLL},       // epoll_wait
+        {{271, 73}, MARK_POLL},          // ppoll
+        {{270, 72}, MARK_POLL},          // pselect6
+        {{7, NONE}, MARK_POLL},          // poll
+        {{23, NONE}, MARK_POLL},         // select
+        {{43, 202}, MARK_ACCEPT},        // accept
+        {{288, 242}, MARK_ACCEPT},       // accept4
+        {{74, 82}, MARK_FSYNC},          // fsync
+        {{75, 83}, MARK_FSYNC},          // fdatasync
+        {{45, 207}, MARK_SOCKET_RECV},   // recvfrom
+        {{47, 212}, MARK_SOCKET_RECV},   // recvmsg
+        {{44, 206}, MARK_SOCKET_SEND},   // sendto
+        {{46, 211}, MARK_SOCKET_SEND},   // sendmsg
+        {{128, 137}, MARK_SIGWAIT},      // rt_sigtimedwait
+        {{130, 133}, MARK_SIGWAIT},      // rt_sigsuspend
+        {{34, NONE}, MARK_SIGWAIT},      // pause
+        {{0, 63}, MARK_READ},            // read
     };
     struct marks marks = {{0, 0}};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (rows[i].number == number)
+    for (size_t i = 0; number >= 0 && i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].numbers[machine] == number)
             marks_set(&marks, rows[i].mark);
     return marks;
+}
+
+enum marks_machine marks_machine_of(const char *name)
+{
+    return name && !strcmp(name, "aarch64") ? MARKS_MACHINE_ARM64 : MARKS_MACHINE_X86_64;
 }

@@ -86,6 +86,7 @@ enum mark {
     MARK_WORKER_LOOP,
     MARK_SUBPROCESS,
     MARK_PYTHON,
+    MARK_READ, // the system call, of whatever file
     MARK_COUNT
 };
 
@@ -109,7 +110,9 @@ static inline struct marks marks_join(struct marks a, struct marks b)
 
 // kind: 'k' kernel, 'u' user, 'p' Python. module may be NULL.
 struct marks marks_of_function(char kind, const char *name, const char *module);
-// Of a system call's number, for a gap without a kernel stack.
-struct marks marks_of_syscall(int number);
+// Of a system call's number, for a gap without a kernel stack: the numbers are another list on each machine.
+enum marks_machine { MARKS_MACHINE_X86_64, MARKS_MACHINE_ARM64, MARKS_MACHINE_COUNT };
+struct marks marks_of_syscall(enum marks_machine machine, int number);
+enum marks_machine marks_machine_of(const char *name); // as uname -m says it; NULL and others: x86-64
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/stalls/group.h"
 
 static const int64_t merge_join_ns = 2000000; // spans nearer than this are one episode
@@ -473,8 +474,7 @@ void groups_make(struct work *work, double share_min, struct groups *ret_groups)
         }
         merge_steps(trace, &group);
         period_find(trace, &group);
-        ret_groups->groups = xrealloc(ret_groups->groups, (ret_groups->count + 1) * sizeof group);
-        ret_groups->groups[ret_groups->count++] = group;
+        vector_push(ret_groups->groups, ret_groups->count, group);
     }
     free(entries);
     free(threads);

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
+#include "common/vector.h"
 
 struct parts_pick {
     int64_t at;
@@ -55,10 +57,7 @@ void work_free(struct work *work)
 struct part *parts_add(struct work *work, uint32_t thread, int64_t begin, int64_t end,
                        enum cause cause, enum part_split split)
 {
-    if (work->part_count == work->part_capacity) {
-        work->part_capacity = work->part_capacity ? work->part_capacity * 2 : 1024;
-        work->parts = xrealloc(work->parts, work->part_capacity * sizeof *work->parts);
-    }
+    work->parts = vector_reserve(work->parts, &work->part_capacity, work->part_count + 1, sizeof *work->parts);
     struct part *part = &work->parts[work->part_count++];
     *part = (struct part){.begin = begin,
                           .end = end,
@@ -100,15 +99,8 @@ uint32_t parts_range(const struct work *work, uint32_t thread, int64_t begin, in
     enum {
         BACK_MAX = 64
     }; // parts of a thread hardly overlap: a long one lies at most a few before
-    uint32_t first = work->part_first[thread], low = first, high = work->part_first[thread + 1];
-    uint32_t last = high;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (work->parts[middle].begin < begin)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    uint32_t first = work->part_first[thread], last = work->part_first[thread + 1];
+    uint32_t low = (uint32_t)search_between(middle, first, last, work->parts[middle].begin >= begin);
     *ret_last = low;
     while (*ret_last < last && work->parts[*ret_last].begin < end)
         (*ret_last)++;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/stalls/group.h"
 #include "reports/analyse/stalls/quiet.h"
 
@@ -55,11 +56,10 @@ static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct
                    *kind = (const char *)sqlite3_column_text(stmt, 1);
         if (!stalls_concerns(producer))
             continue;
-        list = xrealloc(list, (stalls->breach_count + 1) * sizeof *list);
-        list[stalls->breach_count++] =
-            (struct stall_breach){arena_copy(arena, producer), arena_copy(arena, kind),
-                                  arena_copy(arena, (const char *)sqlite3_column_text(stmt, 2)),
-                                  sqlite3_column_int64(stmt, 3)};
+        vector_push(list, stalls->breach_count,
+                    (struct stall_breach){arena_copy(arena, producer), arena_copy(arena, kind),
+                                          arena_copy(arena, (const char *)sqlite3_column_text(stmt, 2)),
+                                          sqlite3_column_int64(stmt, 3)});
         if (sqlite3_column_int64(stmt, 3) > 0 && stalls_loses_events(producer))
             *ret_trust = stalls_trust(*ret_trust, sqlite3_column_int64(stmt, 4),
                                       sqlite3_column_int64(stmt, 3));
@@ -129,8 +129,7 @@ static int stalls_read_missing(struct store *store, struct stalls *stalls, struc
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         const char *text = (const char *)sqlite3_column_text(stmt, 0);
-        list = xrealloc(list, (stalls->missing_count + 1) * sizeof *list);
-        list[stalls->missing_count++] = arena_copy(arena, text ? text : "");
+        vector_push(list, stalls->missing_count, arena_copy(arena, text ? text : ""));
     }
     stalls->missing = arena_alloc(arena, stalls->missing_count + 1, sizeof *list);
     if (stalls->missing_count)
@@ -203,6 +202,8 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
         rc = stalls_read_unended(store, stalls, trace, &trust, err);
     if (!rc)
         rc = stalls_read_missing(store, stalls, arena, err);
+    if (!rc)
+        rc = store_failed(store, err);
     struct work work = {0};
     struct groups groups = {0};
     if (!rc) {

@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 #include "bpf/events.h"
+#include "common/arena.h"
 #include "common/error.h"
-#include "reports/analyse/stalls/arena.h"
 #include "reports/analyse/stalls/marks.h"
 #include "tracer/store/store.h"
 
@@ -106,6 +106,7 @@ struct trace {
     struct arena *arena;
     int64_t recording_id, launch_id; // launch_id 0: none
     int64_t threshold_ns, tick_ns;   // tick 0: no samples
+    enum marks_machine machine;      // that was recorded
     struct trace_window *windows;
     size_t window_count;
     int64_t window_ns; // together
@@ -166,7 +167,6 @@ void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count,
 struct trace_maps {
     struct trace_ids threads;
 };
-void *trace_push(void **rows, size_t *count, size_t *capacity, size_t size); // one more row, zeroed
 int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent);
 uint32_t trace_thread_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int column);
 enum { TRACE_STACK_ID_MAX = 1 << 26 }; // ids are given in order: more than that is damage

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
 #include "reports/analyse/stalls/trace.h"
 
@@ -12,14 +13,7 @@
 
 bool trace_clip(const struct trace *trace, int64_t *begin, int64_t *end)
 {
-    size_t low = 0, high = trace->window_count;
-    while (low < high) { // first window that ends after begin
-        size_t middle = (low + high) / 2;
-        if (trace->windows[middle].end <= *begin)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    size_t low = search_first(middle, trace->window_count, trace->windows[middle].end > *begin);
     int64_t best_begin = 0, best_end = 0;
     for (; low < trace->window_count && trace->windows[low].begin < *end; low++) {
         int64_t from = *begin > trace->windows[low].begin ? *begin : trace->windows[low].begin;
@@ -213,55 +207,25 @@ static void trace_index_cpus(struct trace *trace)
 
 uint32_t trace_sample_from(const struct trace *trace, uint32_t thread, int64_t at)
 {
-    uint32_t low = trace->threads[thread].sample_first,
-             high = low + trace->threads[thread].sample_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (trace->samples[middle].at < at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    uint32_t first = trace->threads[thread].sample_first, end = first + trace->threads[thread].sample_count;
+    return (uint32_t)search_between(middle, first, end, trace->samples[middle].at >= at);
 }
 
 uint32_t trace_gap_from(const struct trace *trace, uint32_t thread, int64_t at)
 {
-    uint32_t low = trace->threads[thread].gap_first, high = low + trace->threads[thread].gap_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (trace->gaps[middle].in <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    uint32_t first = trace->threads[thread].gap_first, end = first + trace->threads[thread].gap_count;
+    return (uint32_t)search_between(middle, first, end, trace->gaps[middle].in > at);
 }
 
 size_t trace_fact_from(const struct trace *trace, int64_t at)
 {
-    size_t low = 0, high = trace->fact_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (trace->facts[middle].begin < at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return search_first(middle, trace->fact_count, trace->facts[middle].begin >= at);
 }
 
 uint32_t trace_cpu_sample_from(const struct trace *trace, int cpu, int64_t at)
 {
-    uint32_t low = trace->cpu_first[cpu], high = trace->cpu_first[cpu + 1];
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (trace->samples[trace->cpu_samples[middle]].at < at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return (uint32_t)search_between(middle, trace->cpu_first[cpu], trace->cpu_first[cpu + 1],
+                                    trace->samples[trace->cpu_samples[middle]].at >= at);
 }
 
 int64_t trace_ran_ns(const struct trace *trace, uint32_t thread, int64_t begin, int64_t end)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/stalls/trace.h"
 
 uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id)
@@ -100,11 +101,9 @@ static int trace_load_processes(struct trace *trace, struct store *store, struct
         "i", trace->recording_id);
     if (!stmt)
         return err ? err->code : -EIO;
-    size_t capacity = 0;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        struct trace_process *row =
-            trace_push((void **)&trace->processes, &trace->process_count, &capacity, sizeof *row);
+        struct trace_process *row = vector_add(trace->processes, trace->process_count);
         row->id = sqlite3_column_int64(stmt, 0);
         row->tgid = sqlite3_column_int(stmt, 1);
         row->ppid = sqlite3_column_int(stmt, 2);
@@ -142,14 +141,12 @@ static int trace_load_threads(struct trace *trace, struct store *store,
         "i", trace->recording_id);
     if (!stmt)
         return err ? err->code : -EIO;
-    size_t capacity = 0;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 1));
         if (process == TRACE_NONE) // an index of a damaged file says otherwise than its table
             continue;
-        struct trace_thread *row =
-            trace_push((void **)&trace->threads, &trace->thread_count, &capacity, sizeof *row);
+        struct trace_thread *row = vector_add(trace->threads, trace->thread_count);
         row->id = sqlite3_column_int64(stmt, 0);
         row->process = process;
         row->tid = sqlite3_column_int(stmt, 2);
@@ -173,14 +170,12 @@ static int trace_load_locks(struct trace *trace, struct store *store, const stru
         "");
     if (!stmt)
         return err ? err->code : -EIO;
-    size_t capacity = 0;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t thread = trace_thread_at(maps, stmt, 0);
         if (thread == TRACE_NONE)
             continue;
-        struct trace_lock *row =
-            trace_push((void **)&trace->locks, &trace->lock_count, &capacity, sizeof *row);
+        struct trace_lock *row = vector_add(trace->locks, trace->lock_count);
         row->thread = thread;
         row->begin = sqlite3_column_int64(stmt, 1);
         row->end = sqlite3_column_int64(stmt, 2);
@@ -207,11 +202,9 @@ static int trace_load_facts(struct trace *trace, struct store *store, const stru
                     "i", trace->recording_id);
     if (!stmt)
         return err ? err->code : -EIO;
-    size_t capacity = 0;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        struct trace_fact *row =
-            trace_push((void **)&trace->facts, &trace->fact_count, &capacity, sizeof *row);
+        struct trace_fact *row = vector_add(trace->facts, trace->fact_count);
         row->what = sqlite3_column_int(stmt, 0);
         row->begin = sqlite3_column_int64(stmt, 1);
         row->end = sqlite3_column_int64(stmt, 2);
@@ -229,14 +222,12 @@ static int trace_load_facts(struct trace *trace, struct store *store, const stru
 // Asked for every wait for a CPU: found once. The counters are in the order of name and time.
 static void trace_find_throttles(struct trace *trace)
 {
-    size_t capacity = 0;
     for (size_t i = 1; i < trace->counter_count; i++) {
         const struct trace_counter *now = &trace->counters[i], *last = now - 1;
         if (strcmp(now->source, "cpu.stat") || strcmp(now->name, "nr_throttled") ||
             strcmp(last->name, now->name) || now->value <= last->value)
             continue;
-        struct trace_window *row =
-            trace_push((void **)&trace->throttles, &trace->throttle_count, &capacity, sizeof *row);
+        struct trace_window *row = vector_add(trace->throttles, trace->throttle_count);
         *row = (struct trace_window){last->at, now->at};
     }
 }
@@ -250,11 +241,9 @@ static int trace_load_counters(struct trace *trace, struct store *store, struct 
         "i", trace->recording_id);
     if (!stmt)
         return err ? err->code : -EIO;
-    size_t capacity = 0;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        struct trace_counter *row =
-            trace_push((void **)&trace->counters, &trace->counter_count, &capacity, sizeof *row);
+        struct trace_counter *row = vector_add(trace->counters, trace->counter_count);
         row->at = sqlite3_column_int64(stmt, 0);
         row->value = sqlite3_column_int64(stmt, 1);
         row->source = trace_word(trace, stmt, 2);
@@ -275,13 +264,11 @@ static int trace_load_steps(struct trace *trace, struct store *store, struct err
         "ii", trace->recording_id, trace->launch_id);
     if (!stmt)
         return err ? err->code : -EIO;
-    size_t capacity = 0;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        struct trace_window *row =
-            trace_push((void **)&trace->steps, &trace->step_count, &capacity, sizeof *row);
-        row->begin = sqlite3_column_int64(stmt, 0);
-        row->end = sqlite3_column_int64(stmt, 1);
+        struct trace_window one = {sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1)};
+        if (one.begin >= 0 && one.end >= one.begin) // of a damaged store some are not
+            vector_push(trace->steps, trace->step_count, one);
     }
     return rc;
 }
@@ -291,7 +278,6 @@ static int trace_load_steps(struct trace *trace, struct store *store, struct err
 static int trace_load_windows(struct trace *trace, struct store *store, int64_t begin, int64_t end,
                               struct error *err)
 {
-    size_t capacity = 0;
     int rc = 0;
     if (trace->launch_id) {
         sqlite3_stmt *stmt =
@@ -308,14 +294,12 @@ static int trace_load_windows(struct trace *trace, struct store *store, int64_t 
             one.end = one.end > end ? end : one.end;
             if (one.begin >= one.end)
                 continue;
-            struct trace_window *row =
-                trace_push((void **)&trace->windows, &trace->window_count, &capacity, sizeof *row);
+            struct trace_window *row = vector_add(trace->windows, trace->window_count);
             *row = one;
         }
     }
     if (!rc && !trace->window_count) {
-        struct trace_window *row =
-            trace_push((void **)&trace->windows, &trace->window_count, &capacity, sizeof *row);
+        struct trace_window *row = vector_add(trace->windows, trace->window_count);
         *row = (struct trace_window){begin, end < begin ? begin : end};
     }
     for (size_t i = 0; i < trace->window_count; i++)
@@ -354,6 +338,16 @@ static int trace_load_rows(struct trace *trace, struct store *store, struct trac
     return rc ? rc : trace_load_steps(trace, store, err);
 }
 
+// Which machine was recorded. Where the store does not say, x86-64.
+static enum marks_machine trace_machine(struct store *store)
+{
+    char *name = store_get_text(
+        store, "SELECT CASE WHEN json_valid(host) THEN json_extract(host, '$.architecture') END FROM run", "");
+    enum marks_machine machine = marks_machine_of(name);
+    free(name);
+    return machine;
+}
+
 int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
                struct trace **ret_trace, struct error *err)
 {
@@ -375,11 +369,13 @@ int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
     trace->recording_id = sqlite3_column_int64(stmt, 0);
     trace->launch_id = sqlite3_column_int64(stmt, 1);
     int64_t begin = sqlite3_column_int64(stmt, 2), end = sqlite3_column_int64(stmt, 3);
+    begin = begin < 0 ? 0 : begin; // of a damaged store: lengths must not overflow
     trace->threshold_ns = sqlite3_column_int64(stmt, 4);
     int64_t hz = sqlite3_column_int64(stmt, 5);
     trace->tick_ns = hz > 0 ? 1000000000 / hz : 0;
     while (store_step(store, stmt, NULL) == 1) // until it is reset
         ;
+    trace->machine = trace_machine(store);
     struct trace_ids processes = {0};
     struct trace_maps maps = {{0}};
     rc = trace_load_rows(trace, store, &processes, &maps, err);

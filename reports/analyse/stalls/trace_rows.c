@@ -8,19 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/stalls/trace.h"
-
-// A growing array: room for one more row, which is zeroed.
-void *trace_push(void **rows, size_t *count, size_t *capacity, size_t size)
-{
-    if (*count == *capacity) {
-        *capacity = *capacity ? *capacity * 2 : 256;
-        *rows = xrealloc(*rows, *capacity * size);
-    }
-    void *row = (char *)*rows + (*count)++ * size;
-    return memset(row, 0, size);
-}
 
 int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent)
 {
@@ -41,7 +30,7 @@ uint32_t trace_stack_at(sqlite3_stmt *stmt, int column)
 }
 
 // Few distinct texts, next to each other in time: look at the last ones before a new one is made.
-static uint32_t trace_intern(struct trace *trace, size_t *capacity, const char *text)
+static uint32_t trace_intern(struct trace *trace, const char *text)
 {
     enum { LOOK_BACK = 512 };
     if (!text)
@@ -49,9 +38,7 @@ static uint32_t trace_intern(struct trace *trace, size_t *capacity, const char *
     for (size_t i = trace->text_count, n = 0; i > 1 && n < LOOK_BACK; i--, n++)
         if (!strcmp(trace->texts[i - 1], text))
             return (uint32_t)i - 1;
-    const char **row =
-        trace_push((void **)&trace->texts, &trace->text_count, capacity, sizeof *row);
-    *row = arena_copy(trace->arena, text);
+    vector_push(trace->texts, trace->text_count, arena_copy(trace->arena, text));
     return (uint32_t)trace->text_count - 1;
 }
 
@@ -65,7 +52,7 @@ static const char trace_sample_sql[] =
     "SELECT thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack FROM sample";
 
 static void trace_read_gap(struct trace *trace, const struct trace_maps *maps, sqlite3_stmt *stmt,
-                           struct trace_gap *row, size_t *capacity)
+                           struct trace_gap *row)
 {
     row->out = sqlite3_column_int64(stmt, 1);
     row->waking = sqlite3_column_int64(stmt, 2);
@@ -89,7 +76,7 @@ static void trace_read_gap(struct trace *trace, const struct trace_maps *maps, s
     row->syscall = (int32_t)trace_int(stmt, 20, -1);
     row->arg0 = sqlite3_column_int64(stmt, 21);
     row->arg1 = sqlite3_column_int64(stmt, 22);
-    row->target = trace_intern(trace, capacity, (const char *)sqlite3_column_text(stmt, 23));
+    row->target = trace_intern(trace, (const char *)sqlite3_column_text(stmt, 23));
 }
 
 static void trace_read_sample(sqlite3_stmt *stmt, struct trace_sample *row)
@@ -129,21 +116,18 @@ static int trace_table_step(struct trace_table *table, sqlite3_stmt *stmt)
 static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
 {
     struct trace *trace = table->trace;
-    size_t capacity = 0, texts = trace->text_count;
     while ((table->rc = trace_table_step(table, stmt)) == 1) {
         uint32_t thread = trace_thread_at(table->maps, stmt, 0);
         if (thread == TRACE_NONE)
             continue;
         if (table->samples) {
-            struct trace_sample *row =
-                trace_push((void **)&trace->samples, &trace->sample_count, &capacity, sizeof *row);
+            struct trace_sample *row = vector_add(trace->samples, trace->sample_count);
             row->thread = thread;
             trace_read_sample(stmt, row);
         } else {
-            struct trace_gap *row =
-                trace_push((void **)&trace->gaps, &trace->gap_count, &capacity, sizeof *row);
+            struct trace_gap *row = vector_add(trace->gaps, trace->gap_count);
             row->thread = thread;
-            trace_read_gap(trace, table->maps, stmt, row, &texts);
+            trace_read_gap(trace, table->maps, stmt, row);
         }
     }
 }
@@ -193,9 +177,7 @@ int trace_load_big(struct trace *trace, struct store *store, const struct trace_
                                   .store = store,
                                   .db = gaps.db ? trace_connect(store) : NULL,
                                   .samples = true};
-    trace->texts = xcalloc(1, sizeof *trace->texts);
-    trace->texts[0] = "";
-    trace->text_count = 1;
+    vector_push(trace->texts, trace->text_count, "");
     pthread_t thread;
     bool apart = samples.db && !pthread_create(&thread, NULL, trace_table_read, &samples);
     trace_table_read(&gaps);

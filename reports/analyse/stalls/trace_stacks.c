@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/stalls/trace.h"
 
 enum {
@@ -23,7 +24,6 @@ struct stacks {
     struct stacks_used used, used_frames;
     uint32_t *index, *frame_index; // by id; of frames plus 1; 0: not there
     char *kinds;                   // of stacks
-    size_t capacity, frames_capacity, frame_capacity;
 };
 
 static void used_add(struct stacks_used *used, uint32_t id)
@@ -126,12 +126,7 @@ static void stack_parse(struct stacks *stacks, struct trace_stack *row, const ch
         if (id <= 0 || id > TRACE_STACK_ID_MAX)
             continue;
         used_add(&stacks->used_frames, (uint32_t)id);
-        if (trace->stack_frame_count == stacks->frames_capacity) {
-            stacks->frames_capacity = stacks->frames_capacity ? stacks->frames_capacity * 2 : 4096;
-            trace->stack_frames = xrealloc(trace->stack_frames,
-                                           stacks->frames_capacity * sizeof *trace->stack_frames);
-        }
-        trace->stack_frames[trace->stack_frame_count++] = (uint32_t)id;
+        vector_push(trace->stack_frames, trace->stack_frame_count, (uint32_t)id);
     }
     row->count = (uint32_t)trace->stack_frame_count - row->first;
 }
@@ -139,34 +134,24 @@ static void stack_parse(struct stacks *stacks, struct trace_stack *row, const ch
 static void stack_read(struct stacks *stacks, sqlite3_stmt *stmt, uint32_t id)
 {
     struct trace *trace = stacks->trace;
-    if (trace->stack_count == stacks->capacity) {
-        stacks->capacity *= 2;
-        trace->stacks = xrealloc(trace->stacks, stacks->capacity * sizeof *trace->stacks);
-        stacks->kinds = xrealloc(stacks->kinds, stacks->capacity);
-    }
     const char *kind = (const char *)sqlite3_column_text(stmt, 1),
                *text = (const char *)sqlite3_column_text(stmt, 2); // NULL in a damaged file
-    struct trace_stack *row = &trace->stacks[trace->stack_count];
     stacks->index[id] = (uint32_t)trace->stack_count;
-    stacks->kinds[trace->stack_count++] = kind ? *kind : 0;
-    *row = (struct trace_stack){0};
+    stacks->kinds = vector_room(stacks->kinds, trace->stack_count, 1);
+    stacks->kinds[trace->stack_count] = kind ? *kind : 0;
+    struct trace_stack *row = vector_add(trace->stacks, trace->stack_count);
     stack_parse(stacks, row, text ? text : "");
 }
 
 static void frame_read(struct stacks *stacks, sqlite3_stmt *stmt, uint32_t id)
 {
     struct trace *trace = stacks->trace;
-    if (trace->frame_count == stacks->frame_capacity) {
-        stacks->frame_capacity = stacks->frame_capacity ? stacks->frame_capacity * 2 : 1024;
-        trace->frames = xrealloc(trace->frames, stacks->frame_capacity * sizeof *trace->frames);
-    }
-    struct trace_frame *row = &trace->frames[trace->frame_count];
+    struct trace_frame *row = vector_add(trace->frames, trace->frame_count);
     const char *name = (const char *)sqlite3_column_text(stmt, 1); // NULL in a damaged file
     row->name = arena_copy(trace->arena, name ? name : "[unknown]");
     row->module = arena_copy(trace->arena, (const char *)sqlite3_column_text(stmt, 2));
     row->line = sqlite3_column_int(stmt, 3);
-    row->kind = 0;
-    stacks->frame_index[id] = (uint32_t)++trace->frame_count;
+    stacks->frame_index[id] = (uint32_t)trace->frame_count;
 }
 
 // Ids of frames become indexes; those that are not there are left out.
@@ -217,12 +202,12 @@ static void stacks_finish(struct stacks *stacks)
 int trace_load_stacks(struct trace *trace, struct store *store, struct error *err)
 {
     size_t words = TRACE_STACK_ID_MAX / 64 + 1;
-    struct stacks stacks = {.trace = trace, .capacity = 256};
+    struct stacks stacks = {.trace = trace};
     stacks.used.bits = xcalloc(words, sizeof *stacks.used.bits); // mostly never touched
     stacks.used_frames.bits = xcalloc(words, sizeof *stacks.used_frames.bits);
-    stacks.kinds = xcalloc(stacks.capacity, 1);
-    trace->stacks = xcalloc(stacks.capacity, sizeof *trace->stacks);
-    trace->stack_count = 1;
+    stacks.kinds = vector_room(stacks.kinds, 0, 1); // [0]: the empty stack
+    stacks.kinds[0] = 0;
+    vector_push(trace->stacks, trace->stack_count, (struct trace_stack){0});
     stacks_visit(&stacks, stack_use);
     stacks.index = xcalloc((size_t)stacks.used.max + 1, sizeof *stacks.index);
     int rc = used_read(store, "SELECT id, kind, frames FROM stack WHERE id >= ? ORDER BY id",
