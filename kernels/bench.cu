@@ -181,13 +181,13 @@ static double sample(cudaStream_t stream, void (*launch)(void *, int, cudaStream
     return (double)ms * 1e6 / count;
 }
 
-static double time_ns(cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, int sets)
+double bench_ns(cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, int sets, int samples)
 {
     std::vector<double> times;
     sample(stream, launch, arg, sets, 2 * sets);
     int count = (int)(SAMPLE_NS / sample(stream, launch, arg, sets, 2 * sets)) + 1;
     count = (std::min(count, 1000) + sets - 1) / sets * sets;
-    for (int i = 0; i < SAMPLES; i++)
+    for (int i = 0; i < samples; i++)
         times.push_back(sample(stream, launch, arg, sets, count));
     return median(times);
 }
@@ -222,19 +222,31 @@ static double copy_rate(struct bench *bench)
             word = (uint32_t)rng_next(&bench->rng);
         BENCH_CHECK(cudaMemcpy(copy.from, noise.data(), COPY_BYTES, cudaMemcpyHostToDevice));
     }
-    const double best = std::min(time_ns(bench->stream, copy_by_kernel, &copy, 1), time_ns(bench->stream, copy_by_engine, &copy, 1));
+    const double best = std::min(bench_ns(bench->stream, copy_by_kernel, &copy, 1, SAMPLES),
+                                 bench_ns(bench->stream, copy_by_engine, &copy, 1, SAMPLES));
     BENCH_CHECK(cudaGetLastError());
     return 2.0 * (double)COPY_BYTES / best;
 }
 
+static struct bench_timing time_beside(struct bench *bench, double (*rate)(struct bench *), void (*launch)(void *, int, cudaStream_t),
+                                       void *arg, int sets)
+{
+    struct bench_timing timing = {};
+    timing.rate = rate(bench);
+    timing.ns = bench_ns(bench->stream, launch, arg, sets, SAMPLES);
+    BENCH_CHECK(cudaGetLastError());
+    timing.rate = std::max(timing.rate, rate(bench));
+    return timing;
+}
+
 struct bench_timing bench_time(struct bench *bench, void (*launch)(void *, int, cudaStream_t), void *arg, int sets)
 {
-    struct bench_timing timing;
-    timing.copy = copy_rate(bench);
-    timing.ns = time_ns(bench->stream, launch, arg, sets);
-    BENCH_CHECK(cudaGetLastError());
-    timing.copy = std::max(timing.copy, copy_rate(bench));
-    return timing;
+    return time_beside(bench, copy_rate, launch, arg, sets);
+}
+
+struct bench_timing bench_time_products(struct bench *bench, void (*launch)(void *, int, cudaStream_t), void *arg, int sets)
+{
+    return time_beside(bench, bench_gemm_rate, launch, arg, sets);
 }
 
 int bench_sets(const struct bench *bench, double bytes)
@@ -245,12 +257,14 @@ int bench_sets(const struct bench *bench, double bytes)
 
 void bench_report(struct bench *bench, const struct bench_row *row, struct bench_timing timing)
 {
-    const double ratio = row->bytes / timing.ns / timing.copy;
+    const bool products = row->operations > 0;
+    const double amount = products ? row->operations : row->bytes;
     const bool right = bench_expect(bench, row->error, row->error_max, row->kernel, row->shape);
-    printf("{\"kernel\": \"%s\", \"shape\": \"%s\", \"error\": %.3g, \"error_max\": %g, \"bytes\": %.0f, \"ns\": %.0f, \"copy\": %.4g, "
+    printf("{\"kernel\": \"%s\", \"shape\": \"%s\", \"error\": %.3g, \"error_max\": %g, \"%s\": %.0f, \"ns\": %.0f, \"%s\": %.4g, "
            "\"ratio\": %.4f, \"target\": %g, \"right\": %s}\n",
-           row->kernel, row->shape, std::isfinite(row->error) ? row->error : 1e300, row->error_max, row->bytes, timing.ns, timing.copy,
-           ratio, row->target, right ? "true" : "false");
+           row->kernel, row->shape, std::isfinite(row->error) ? row->error : 1e300, row->error_max, products ? "operations" : "bytes",
+           amount, timing.ns, products ? "gemm" : "copy", timing.rate, timing.rate > 0 ? amount / timing.ns / timing.rate : 0, row->target,
+           right ? "true" : "false");
     fflush(stdout);
 }
 

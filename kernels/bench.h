@@ -26,6 +26,7 @@ struct bench {
     struct rng rng;
     cudaStream_t stream;
     size_t l2_bytes;
+    bool tune;                  // time every variant of a kernel
     bool quick;                 // fewer and smaller cases: under a checker of memory everything is slow
     std::vector<void *> memory; // on the device, freed by bench_release()
     int cases, failures;
@@ -39,7 +40,7 @@ struct suite {
     void (*check)(struct bench *bench);
     void (*time)(struct bench *bench);
 };
-extern const struct suite suite_norm, suite_bag_forward, suite_bag_update, suite_adam;
+extern const struct suite suite_norm, suite_bag_forward, suite_bag_update, suite_adam, suite_attention;
 
 // A line of the table. target: of the ratio, 0 where none is set.
 struct bench_row {
@@ -48,6 +49,7 @@ struct bench_row {
     double error, error_max; // norm of the difference over norm of the reference, the worst of all outputs
     double bytes;            // what must pass device memory: read once, written once
     double target;
+    double operations = 0; // of the matrix units; not 0: the ratio is that of rates, to the GEMM's
 };
 
 #define BENCH_CHECK(call) bench_died_if((call), #call, __FILE__, __LINE__)
@@ -71,12 +73,16 @@ double bench_error(const double *got, const double *want, size_t count, double l
 // Counts a case; says what failed.
 bool bench_expect(struct bench *bench, double error, double limit, const char *what, const char *shape);
 
-// Median time of a launch in ns, and the copy rate in bytes (read and written) a ns, measured before and after it: the better.
+// Median time of a launch in ns, and what it is compared with, the better of before and after it: the rate of the copy in bytes (read
+// and written) a ns, or of the GEMM in operations a ns (0: no cuBLASLt).
 struct bench_timing {
-    double ns, copy;
+    double ns, rate;
 };
 // sets: how many sets of inputs launch() takes in turn; enough that none is left in the L2.
 struct bench_timing bench_time(struct bench *bench, void (*launch)(void *arg, int set, cudaStream_t stream), void *arg, int sets);
+struct bench_timing bench_time_products(struct bench *bench, void (*launch)(void *arg, int set, cudaStream_t stream), void *arg, int sets);
+double bench_ns(cudaStream_t stream, void (*launch)(void *arg, int set, cudaStream_t stream), void *arg, int sets, int samples);
+double bench_gemm_rate(struct bench *bench); // of gemm.cu
 int bench_sets(const struct bench *bench, double bytes);
 void bench_report(struct bench *bench, const struct bench_row *row, struct bench_timing timing);
 

@@ -80,6 +80,41 @@ int kernel_bag_update(const struct kernel_bags *bags, const struct kernel_update
 int kernel_adam(const struct kernel_update *update, int64_t count, const float *grad, float *param, float *m, float *v,
                 cudaStream_t stream, struct error *err);
 
+// Attention over sequences of different lengths, packed: sequence s has the rows query_offsets[s] up to query_offsets[s + 1] of q and out,
+// and key_offsets[s] up to key_offsets[s + 1] of k and v; either may be none. Head h reads head h * key_heads / heads of k and v.
+// causal: the last query sees all keys of its sequence, the one before it all but the last, and so on.
+//   softmax: out = softmax(scale * q k^T) v; lse: log of the sum of exponentials, which the way back reads. No keys: 0, and -infinity.
+//   SiLU (HSTU): out = weight * silu(scale * q k^T + bias) v, bias[h][span - 1 + (place of the query - place of the key)], places
+//   from the ends of the sequence; NULL: none. lse is neither read nor written.
+// float16 or bfloat16, sums in float32; dim 64, 128 or (SiLU) 256. A NaN may reach the sequence before its own.
+// The offsets are read on the device and trusted: they start at 0, never fall, end at queries or keys; no sequence is longer than said.
+enum kernel_scores { KERNEL_SOFTMAX, KERNEL_SILU };
+struct kernel_attention {
+    enum kernel_type type;
+    enum kernel_scores scores;
+    bool causal;
+    int64_t sequences, heads, key_heads, dim, queries, keys, longest_queries, longest_keys;
+    float scale, weight;
+    const int32_t *query_offsets, *key_offsets; // [sequences + 1]
+    const float *bias;                          // [heads][2 * span - 1]
+    int64_t span;                               // no less than the longest sequence, where there is a bias
+    const void *q, *k, *v;                      // [queries][heads][dim], [keys][key_heads][dim]
+    void *out;                                  // [queries][heads][dim]
+    float *lse;                                 // [heads][queries]
+    int variant; // of the tiles, for timing; 0: the default; one that this shape has not: -ERANGE
+};
+int kernel_attention_forward(const struct kernel_attention *attention, cudaStream_t stream, struct error *err);
+// dq, dk, dv from dout, of q's, k's, v's shapes, dim 64 or 128; of the forward's struct q, k, v, out and lse are read (SiLU: not out and
+// lse). The sums over all keys in dq are added in no fixed order, in float32: its last bits differ from run to run; dk's and dv's do
+// not. scratch: kernel_attention_scratch() bytes, at a multiple of 16. The bias gets no gradient.
+struct kernel_attention_gradient {
+    const void *dout;
+    void *dq, *dk, *dv, *scratch;
+};
+int kernel_attention_scratch(const struct kernel_attention *attention, size_t *ret_bytes, struct error *err);
+int kernel_attention_backward(const struct kernel_attention *attention, const struct kernel_attention_gradient *gradient,
+                              cudaStream_t stream, struct error *err);
+
 #ifdef __cplusplus
 }
 #endif

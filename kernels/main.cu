@@ -5,17 +5,19 @@
 //     upgate_kernels check [NAME…]     many shapes of random inputs against float64
 //     upgate_kernels quick [NAME…]     fewer and smaller ones, for compute-sanitizer
 //     upgate_kernels time  [NAME…]     the shapes of the table, checked and timed
+//     upgate_kernels tune  [NAME…]     the same, and every variant of a kernel that has some
 // Exit 0: all right; 1: a wrong result (a ratio below its target is ci/gpu/kernels' to judge); 2: usage; 4: CUDA failed.
 #include "kernels/bench.h"
 
 #include <time.h>
 #include <unistd.h>
 
-static const struct suite *const suites[] = {&suite_norm, &suite_bag_forward, &suite_bag_update, &suite_adam};
+static const struct suite *const suites[] = {&suite_norm, &suite_bag_forward, &suite_bag_update, &suite_adam,
+                                             &suite_attention};
 
 static int usage()
 {
-    fprintf(stderr, "usage: upgate_kernels host|check|quick|time [NAME...]\nnames:");
+    fprintf(stderr, "usage: upgate_kernels host|check|quick|time|tune [NAME...]\nnames:");
     for (const struct suite *suite : suites)
         fprintf(stderr, " %s", suite->name);
     fprintf(stderr, "\n");
@@ -72,7 +74,8 @@ int main(int argc, char **argv)
 
     if (argc < 2)
         return usage();
-    const bool host = strcmp(argv[1], "host") == 0, timed = strcmp(argv[1], "time") == 0;
+    const bool host = strcmp(argv[1], "host") == 0, tune = strcmp(argv[1], "tune") == 0;
+    const bool timed = tune || strcmp(argv[1], "time") == 0;
     if (!host && !timed && strcmp(argv[1], "check") != 0 && strcmp(argv[1], "quick") != 0)
         return usage();
     for (int i = 2; i < argc; i++)
@@ -80,6 +83,7 @@ int main(int argc, char **argv)
             return usage();
     if (!host)
         open_device(&bench, argv[1]);
+    bench.tune = tune;
     for (const struct suite *suite : suites) {
         if (!wanted(suite, argc - 2, argv + 2))
             continue;

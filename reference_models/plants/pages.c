@@ -56,15 +56,16 @@ static void act_protect(struct plant *plant, void *arg)
 {
     (void)plant;
     (void)arg;
+    const size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
     static char *page;
     if (!page)
-        page = plant_map(4096);
+        page = plant_map(page_bytes);
     if (!page)
         return;
     for (int i = 0; i < PROTECT_TIMES; i++) {
         *(volatile char *)page = 1;
-        mprotect(page, 4096, PROT_READ);
-        mprotect(page, 4096, PROT_READ | PROT_WRITE);
+        mprotect(page, page_bytes, PROT_READ);
+        mprotect(page, page_bytes, PROT_READ | PROT_WRITE);
     }
 }
 
@@ -137,9 +138,10 @@ static void step_read(struct plant *plant, void *arg)
 // Every other page is given back, so that blocks with free pages are everywhere: worth the move.
 static void make_holes(char *memory, size_t bytes)
 {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     plant_touch(memory, bytes);
-    for (size_t at = 4096; at < bytes; at += 8192)
-        madvise(memory + at, 4096, MADV_DONTNEED);
+    for (size_t at = page; at < bytes; at += 2 * page)
+        madvise(memory + at, page, MADV_DONTNEED);
 }
 
 static void victim_moved(struct plant *plant, void *arg)

@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention backward: dq, dk, dv from dout, as kernels.h says it; heads of 64 and 128 columns.
+//     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/attention_backward.cu
+// Operations: 10 * dim for each pair of query and key that see each other (five products; the forward has two). Bytes: as the forward, and
+// the sums of dq: 4 * dim for each pair of a query and a block of KEYS keys, added in the L2.
+//
+//   p = softmax(scale q k^T) (from lse) or silu(x), x = scale q k^T + bias          dv = p^T dout, dp = dout v^T
+//   ds = p (dp - delta), delta = the row's sum of dout * out; or dp silu'(x)       dq = scale ds k, dk = scale ds^T q
+//
+// Three kernels. backward_begin: delta and lse in blocks of QUERIES of one sequence, sums of dq to 0. backward_multiply: a block has
+// KEYS keys of one head of keys, 64 for each of two groups, and goes over all blocks of queries of all heads that read them. Everything is
+// held turned (keys down, queries across): p^T and ds^T are left sides straight from registers, dk and dv stay in registers and are written
+// once, by one block. ds^T goes to shared memory too, where both groups take it for their halves of dq, which are added to
+// float32 sums in the order in which a thread holds them. While scores become p, dp is multiplied; while dp becomes ds, dv; while the sums
+// of dq leave, dk and the next scores. backward_end: dq from the sums.
+// Registers at dim 128: 128 sums of dk and dv, 32 scores, 32 of dp or dq, 16 words of ds: 208 of 240. Some 20 addresses spill (cuobjdump -sass).
+#include "kernels/attention.cuh"
+
+#define QUERIES 64
+
+template <typename T, int DIM_, bool SILU_, bool BIAS_, bool OWN_KEYS_> struct backward_shape {
+    typedef T type;
+    static constexpr int DIM = DIM_, KEYS = 128, STAGES = 2, THREADS = 384;
+    static constexpr bool SILU = SILU_, BIAS = BIAS_;
+    // What a group multiplies of dq: its half of the columns over all keys of the tile, or all columns over its own 64 keys, added twice.
+    static constexpr bool OWN_KEYS = OWN_KEYS_;
+    static constexpr int PARTS = OWN_KEYS ? 1 : 2, COLUMNS = DIM / PARTS, PART_SUMS = QUERIES * COLUMNS;
+    static constexpr uint32_t K_BYTES = KEYS * DIM * 2, Q_BYTES = QUERIES * DIM * 2, DS_BYTES = KEYS * QUERIES * 2, ROW_BYTES = QUERIES * 4;
+    static constexpr uint32_t V = K_BYTES, Q = V + K_BYTES, O = Q + STAGES * Q_BYTES, DS = O + STAGES * Q_BYTES, LSE = DS + 2 * DS_BYTES,
+                              DELTA = LSE + STAGES * ROW_BYTES;
+    static constexpr uint32_t KV_FULL = DELTA + STAGES * ROW_BYTES, Q_FULL = KV_FULL + 8, Q_EMPTY = Q_FULL + 8 * STAGES,
+                              O_FULL = Q_EMPTY + 8 * STAGES, O_EMPTY = O_FULL + 8 * STAGES, BYTES = O_EMPTY + 8 * STAGES + 1024;
+};
+
+// Blocks of queries lie one sequence after the other: the first of sequence s is offset / QUERIES + s, so no two share one.
+struct backward_scratch {
+    float *sums; // [heads][blocks][PARTS][COLUMNS / 8][128 threads][4]
+    float *rows; // [heads][blocks][2][QUERIES]: lse * log2(e), infinite where p is to be 0, and delta
+    int blocks;
+};
+static __device__ __forceinline__ size_t backward_block(const struct backward_scratch &scratch, int head, int query, int sequence, int block)
+{
+    return (size_t)head * (size_t)scratch.blocks + (size_t)(query / QUERIES + sequence + block);
+}
+
+struct backward_tile {
+    struct attention_place place;
+    int sequence, key_head, key; // the first of the tile's keys
+    int first, blocks, steps;    // of the blocks of queries that see some: the first, how many, times heads
+    bool none;
+};
+
+template <typename S> static __device__ __forceinline__ struct backward_tile backward_tile(const struct attention_sizes &sizes, bool causal, int number)
+{
+    struct backward_tile tile;
+    const int each = sizes.sequences * sizes.key_heads, rest = number % each;
+    tile.key_head = rest % sizes.key_heads;
+    tile.sequence = rest / sizes.key_heads;
+    tile.place = attention_place(sizes, tile.sequence);
+    tile.key = number / each * S::KEYS; // the first keys are seen by the most queries: the longest work comes first
+    tile.none = tile.key >= tile.place.keys;
+    tile.first = causal ? max(0, tile.key - tile.place.shift) / QUERIES : 0;
+    tile.blocks = max(0, (tile.place.queries + QUERIES - 1) / QUERIES - tile.first);
+    tile.steps = tile.blocks * (sizes.heads / sizes.key_heads);
+    return tile;
+}
+
+template <typename S>
+static __device__ __forceinline__ void backward_bring(const CUtensorMap *map_q, const CUtensorMap *map_k, const CUtensorMap *map_v,
+                                                      const CUtensorMap *map_dout, const struct attention_sizes &sizes,
+                                                      const struct backward_tile &tile, const struct backward_scratch &scratch, uint32_t shared)
+{
+    const int group = sizes.heads / sizes.key_heads;
+    barrier_expect(shared + S::KV_FULL, 2 * S::K_BYTES);
+    tile_load<S::KEYS, S::DIM>(shared, map_k, shared + S::KV_FULL, tile.key_head, tile.place.key + tile.key);
+    tile_load<S::KEYS, S::DIM>(shared + S::V, map_v, shared + S::KV_FULL, tile.key_head, tile.place.key + tile.key);
+    cursor<S::STAGES> at;
+    for (int step = 0; step < tile.steps; step++) {
+        const int head = tile.key_head * group + step / tile.blocks, block = tile.first + step % tile.blocks;
+        const int row = tile.place.query + block * QUERIES;
+        const float *rows = scratch.rows + backward_block(scratch, head, tile.place.query, tile.sequence, block) * 2 * QUERIES;
+        const uint32_t q_full = shared + S::Q_FULL + 8 * at.stage, o_full = shared + S::O_FULL + 8 * at.stage;
+        barrier_wait(shared + S::Q_EMPTY + 8 * at.stage, at.parity ^ 1);
+        barrier_expect(q_full, S::Q_BYTES + (S::SILU ? 0 : S::ROW_BYTES));
+        tile_load<QUERIES, S::DIM>(shared + S::Q + at.stage * S::Q_BYTES, map_q, q_full, head, row);
+        if (!S::SILU)
+            bytes_load(shared + S::LSE + at.stage * S::ROW_BYTES, rows, S::ROW_BYTES, q_full);
+        barrier_wait(shared + S::O_EMPTY + 8 * at.stage, at.parity ^ 1);
+        barrier_expect(o_full, S::Q_BYTES + (S::SILU ? 0 : S::ROW_BYTES));
+        tile_load<QUERIES, S::DIM>(shared + S::O + at.stage * S::Q_BYTES, map_dout, o_full, head, row);
+        if (!S::SILU)
+            bytes_load(shared + S::DELTA + at.stage * S::ROW_BYTES, rows + QUERIES, S::ROW_BYTES, o_full);
+        at.next();
+    }
+}
+
+static __device__ __forceinline__ float2 shared_pair(uint32_t address)
+{
+    float2 pair;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(address));
+    return pair;
+}
+
+// The scores of one thread, keys `key` and key + 8 of queries first + 8 * j and the one after, become p in `words`, and the slope of silu in
+// `slopes`. Both packed: in float32 they do not fit.
+template <typename S>
+static __device__ __forceinline__ void backward_scores(const float (&s)[QUERIES / 2], uint32_t (&words)[QUERIES / 4], uint32_t (&slopes)[QUERIES / 4],
+                                                       const struct attention_sizes &sizes, const struct attention_place &place,
+                                                       const float *bias /* of the head, place 0 */, bool masked, bool causal, int key,
+                                                       int first, uint32_t lse)
+{
+    const float scale = S::SILU ? sizes.scale * 0.5f : sizes.scale * LOG2_E;
+    const int late = causal ? place.shift : INT_MAX / 2, limit = S::SILU ? place.queries : INT_MAX;
+#pragma unroll
+    for (int j = 0; j < QUERIES / 8; j++) {
+        float p[4], slope[4], base[2] = {0, 0};
+        if (!S::SILU) {
+            const float2 pair = shared_pair(lse + 32 * j);
+            base[0] = pair.x;
+            base[1] = pair.y;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int query = first + 8 * j + i % 2, at = key + 8 * (i / 2);
+            const bool seen = !masked || (at <= query + late && at < place.keys && query < limit);
+            const float value = s[4 * j + i];
+            if (S::SILU) {
+                float h = value * scale;
+                if (S::BIAS)
+                    h += 0.5f * __ldg(bias + (seen ? query + place.shift - at : 0));
+                const float t = fast_tanh(h), sigmoid = fmaf(0.5f, t, 0.5f), silu = fmaf(h, t, h);
+                p[i] = seen ? silu : 0;
+                slope[i] = seen ? fmaf(silu, 1 - sigmoid, sigmoid) : 0;
+            } else {
+                p[i] = seen ? fast_exp2(fmaf(value, scale, -base[i % 2])) : 0;
+            }
+        }
+        words[2 * j] = pair_pack(p[0], p[1], typename S::type());
+        words[2 * j + 1] = pair_pack(p[2], p[3], typename S::type());
+        if (S::SILU) {
+            slopes[2 * j] = pair_pack(slope[0], slope[1], typename S::type());
+            slopes[2 * j + 1] = pair_pack(slope[2], slope[3], typename S::type());
+        }
+    }
+}
+
+// ds of one thread, packed, and into the tile of ds [KEYS][QUERIES] in shared memory; tile: where the thread's first two values are.
+template <typename S>
+static __device__ __forceinline__ void backward_slopes(const uint32_t (&slopes)[QUERIES / 4], const float (&dp)[QUERIES / 2],
+                                                       uint32_t (&words)[QUERIES / 4], uint32_t delta, uint32_t tile)
+{
+#pragma unroll
+    for (int j = 0; j < QUERIES / 8; j++) {
+        float2 base = make_float2(0, 0);
+        if (!S::SILU)
+            base = shared_pair(delta + 32 * j);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float2 slope = pair_unpack(slopes[2 * j + i], typename S::type());
+            words[2 * j + i] = pair_pack(slope.x * (dp[4 * j + 2 * i] - base.x), slope.y * (dp[4 * j + 2 * i + 1] - base.y), typename S::type());
+        }
+        const uint32_t piece = tile ^ 16 * j; // the swizzle; the row's part of it is in tile
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(piece), "r"(words[2 * j]) : "memory");
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(piece + 8 * PANEL_ROW_BYTES), "r"(words[2 * j + 1]) : "memory");
+    }
+}
+
+template <typename S>
+static __device__ __forceinline__ void backward_products(const struct attention_sizes &sizes, bool causal, const struct backward_tile &tile,
+                                                         const struct backward_scratch &scratch, uint32_t shared, typename S::type *dk,
+                                                         typename S::type *dv)
+{
+    typedef typename S::type T;
+    const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128 - 1, 0), thread = (int)threadIdx.x % 128, lane = thread % 32;
+    const int row = 64 * group + thread / 32 * 16 + lane / 4, quad = lane % 4, heads = sizes.heads / sizes.key_heads;
+    const uint64_t k = tile_descriptor(shared + 64 * group * PANEL_ROW_BYTES, 0), v = k + (S::V >> 4);
+    const uint64_t q = tile_descriptor(shared + S::Q, 0), o = tile_descriptor(shared + S::O, 0);
+    const uint64_t q_down = tile_descriptor(shared + S::Q, QUERIES * PANEL_ROW_BYTES),
+                   o_down = tile_descriptor(shared + S::O, QUERIES * PANEL_ROW_BYTES);
+    const int own = group * 64 * PANEL_ROW_BYTES, columns = group * S::COLUMNS;
+    const uint64_t k_part = tile_descriptor(shared + (S::OWN_KEYS ? own : columns / 64 * S::KEYS * PANEL_ROW_BYTES + columns % 64 * 2), 0),
+                   ds_part = tile_descriptor(shared + S::DS + (S::OWN_KEYS ? own : 0), 0);
+    const uint32_t ds_start = shared + S::DS + row * PANEL_ROW_BYTES + row % 8 * 16 + 4 * quad;
+    const int key = tile.key + row, key_end = tile.key + 64 * group + 64; // behind the group's last
+    float sums_k[S::DIM / 2], sums_v[S::DIM / 2], s[QUERIES / 2], dp[QUERIES / 2];
+    // dq where dp was, if it is as large: there are no other registers left then.
+    float apart[S::COLUMNS == QUERIES ? 1 : S::COLUMNS / 2], (&dq)[S::COLUMNS / 2] = *(float(*)[S::COLUMNS / 2])(S::COLUMNS == QUERIES ? dp : apart);
+    cursor<S::STAGES> at;
+    int head = tile.key_head * heads, block = tile.first;
+    auto release = [&](uint32_t barrier) {
+        if (lane == 0)
+            barrier_arrive(shared + barrier);
+    };
+    // One block of queries; its scores and dp are under way, those of the next are when it ends.
+    auto step = [&](int number, auto last) {
+        constexpr bool LAST = decltype(last)::value;
+        const cursor<S::STAGES> here = at;
+        const uint32_t here_tile = here.stage * (S::Q_BYTES >> 4), ds_tile = number % 2 * S::DS_BYTES;
+        const int first = block * QUERIES;
+        uint32_t p_words[QUERIES / 4], slopes[QUERIES / 4], ds_words[QUERIES / 4];
+        at.next();
+        const uint32_t next_tile = at.stage * (S::Q_BYTES >> 4);
+        products_wait<1>();
+        sums_pin(s);
+        const bool masked = (causal && key_end - 1 > first + tile.place.shift) || key_end > tile.place.keys ||
+                            (S::SILU && first + QUERIES > tile.place.queries);
+        const float *bias = S::BIAS ? sizes.bias + (int64_t)head * (2 * sizes.span - 1) + sizes.span - 1 : NULL;
+        const uint32_t lse = shared + S::LSE + here.stage * S::ROW_BYTES + 8 * quad;
+        if (masked)
+            backward_scores<S>(s, p_words, slopes, sizes, tile.place, bias, true, causal, key, first + 2 * quad, lse);
+        else
+            backward_scores<S>(s, p_words, slopes, sizes, tile.place, bias, false, causal, key, first + 2 * quad, lse);
+        sums_pin(sums_v);
+        products_begin();
+        products_down<T, S::DIM, QUERIES>(sums_v, p_words, o_down + here_tile, true);
+        products_commit();
+        products_wait<1>();
+        sums_pin(dp);
+        backward_slopes<S>(S::SILU ? slopes : p_words, dp, ds_words, shared + S::DELTA + here.stage * S::ROW_BYTES + 8 * quad, ds_start + ds_tile);
+        shared_to_engines();
+        if (!LAST)
+            barrier_wait(shared + S::Q_FULL + 8 * at.stage, at.parity);
+        named_sync(S::OWN_KEYS ? 1 + group : 1, S::OWN_KEYS ? 128 : 256);
+        products_begin();
+#pragma unroll
+        for (int i = 0; i < (S::OWN_KEYS ? 64 : S::KEYS) / 16; i++)
+            wgmma<S::COLUMNS>::template tiles<T, true, true>(dq, ds_part + (ds_tile >> 4) + step_down(i), k_part + step_down(i), i > 0);
+        products_commit();
+        products_wait<1>();
+        words_pin(p_words);
+        release(S::O_EMPTY + 8 * here.stage);
+        sums_pin(sums_k);
+        products_begin();
+        products_down<T, S::DIM, QUERIES>(sums_k, ds_words, q_down + here_tile, true);
+        products_commit();
+        if (!LAST) {
+            products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(s, k, q + next_tile);
+            products_commit();
+        }
+        products_wait<LAST ? 1 : 2>();
+        sums_pin(dq);
+        float *to = scratch.sums + 4 * thread + (S::OWN_KEYS ? 0 : group * S::PART_SUMS) +
+                    backward_block(scratch, head, tile.place.query, tile.sequence, block) * QUERIES * S::DIM;
+#pragma unroll
+        for (int i = 0; i < S::COLUMNS / 8; i++)
+            asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to + 512 * i), "f"(dq[4 * i]), "f"(dq[4 * i + 1]),
+                         "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
+                         : "memory");
+        if (!LAST) {
+            barrier_wait(shared + S::O_FULL + 8 * at.stage, at.parity);
+            products_begin();
+            products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(dp, v, o + next_tile);
+            products_commit();
+            products_wait<2>();
+        } else {
+            products_wait<0>();
+        }
+        words_pin(ds_words);
+        release(S::Q_EMPTY + 8 * here.stage);
+        if (++block == tile.first + tile.blocks) {
+            block = tile.first;
+            head++;
+        }
+    };
+
+#pragma unroll
+    for (int i = 0; i < S::DIM / 2; i++)
+        sums_k[i] = sums_v[i] = 0;
+    if (tile.steps > 0) {
+        barrier_wait(shared + S::KV_FULL, 0);
+        barrier_wait(shared + S::Q_FULL, 0);
+        barrier_wait(shared + S::O_FULL, 0);
+        products_begin();
+        products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(s, k, q);
+        products_commit();
+        products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(dp, v, o);
+        products_commit();
+        for (int number = 0; number < tile.steps - 1; number++)
+            step(number, std::false_type());
+        step(tile.steps - 1, std::true_type());
+        sums_pin(sums_k);
+        sums_pin(sums_v);
+    }
+    const float weight = S::SILU ? sizes.weight : 1, of_k[2] = {sizes.scale * weight, sizes.scale * weight}, of_v[2] = {weight, weight};
+    const bool inside[2] = {key < tile.place.keys, key + 8 < tile.place.keys};
+    const int64_t stride = (int64_t)sizes.key_heads * S::DIM, start = (tile.place.key + key) * stride + tile.key_head * S::DIM;
+    sums_store(sums_v, of_v, inside, dv + start, stride);
+    sums_store(sums_k, of_k, inside, dk + start, stride);
+}
+
+template <typename S>
+static __global__ void __launch_bounds__(S::THREADS, 1)
+    backward_multiply(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
+                      const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_dout,
+                      const __grid_constant__ struct attention_sizes sizes, bool causal, const __grid_constant__ struct backward_scratch scratch,
+                      typename S::type *__restrict__ dk, typename S::type *__restrict__ dv)
+{
+    extern __shared__ char dynamic[];
+    const uint32_t shared = (shared_address(dynamic) + 1023) & ~1023u;
+    const struct backward_tile tile = backward_tile<S>(sizes, causal, (int)blockIdx.x);
+    if (tile.none)
+        return;
+    if (threadIdx.x == 0) {
+        barrier_init(shared + S::KV_FULL, 1);
+        for (int stage = 0; stage < S::STAGES; stage++) {
+            barrier_init(shared + S::Q_FULL + 8 * stage, 1);
+            barrier_init(shared + S::O_FULL + 8 * stage, 1);
+            barrier_init(shared + S::Q_EMPTY + 8 * stage, 8); // warps
+            barrier_init(shared + S::O_EMPTY + 8 * stage, 8);
+        }
+        barriers_ready();
+    }
+    __syncthreads();
+    if (threadIdx.x < 128) {
+        registers_lower<24>();
+        if (threadIdx.x == 0 && tile.steps > 0)
+            backward_bring<S>(&map_q, &map_k, &map_v, &map_dout, sizes, tile, scratch, shared);
+    } else {
+        registers_raise<240>();
+        backward_products<S>(sizes, causal, tile, scratch, shared, dk, dv);
+    }
+}
+
+// A block of queries of one head: of the first and the last kernel. x: blocks of the longest sequence x sequences, y: heads.
+template <typename S>
+static __device__ __forceinline__ bool backward_rows(const struct attention_sizes &sizes, const struct backward_scratch &scratch,
+                                                     struct attention_place *place, int *row, size_t *block)
+{
+    const int sequence = (int)blockIdx.x % sizes.sequences, number = (int)blockIdx.x / sizes.sequences;
+    *place = attention_place(sizes, sequence);
+    *row = number * QUERIES;
+    *block = backward_block(scratch, (int)blockIdx.y, place->query, sequence, number);
+    return *row < place->queries;
+}
+
+template <typename S>
+static __global__ void __launch_bounds__(256) backward_begin(const __grid_constant__ struct attention_sizes sizes,
+                                                             const __grid_constant__ struct backward_scratch scratch,
+                                                             const typename S::type *__restrict__ out,
+                                                             const typename S::type *__restrict__ dout, const float *__restrict__ lse)
+{
+    constexpr int LANES = S::DIM / 8; // of a row, 16 bytes each
+    struct attention_place place;
+    size_t block;
+    int first;
+    if (!backward_rows<S>(sizes, scratch, &place, &first, &block))
+        return;
+    float4 *sums = (float4 *)(scratch.sums + block * QUERIES * S::DIM);
+    for (int i = (int)threadIdx.x; i < QUERIES * S::DIM / 4; i += 256)
+        sums[i] = make_float4(0, 0, 0, 0);
+    for (int i = (int)threadIdx.x / LANES; !S::SILU && i < QUERIES; i += 256 / LANES) {
+        const bool inside = first + i < place.queries;
+        const int64_t at = ((int64_t)(place.query + first + i) * sizes.heads + blockIdx.y) * S::DIM + threadIdx.x % LANES * 8;
+        float delta = 0;
+        if (inside) {
+            const uint4 a = *(const uint4 *)(out + at), b = *(const uint4 *)(dout + at);
+            const uint32_t left[4] = {a.x, a.y, a.z, a.w}, right[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+            for (int word = 0; word < 4; word++) {
+                const float2 x = pair_unpack(left[word], typename S::type()), y = pair_unpack(right[word], typename S::type());
+                delta = fmaf(x.x, y.x, fmaf(x.y, y.y, delta));
+            }
+        }
+#pragma unroll
+        for (int lanes = LANES / 2; lanes > 0; lanes /= 2)
+            delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
+        if (threadIdx.x % LANES == 0) {
+            const float of_row = inside ? lse[(int64_t)blockIdx.y * sizes.queries + place.query + first + i] : -INFINITY;
+            scratch.rows[block * 2 * QUERIES + i] = of_row == -INFINITY ? INFINITY : of_row * LOG2_E;
+            scratch.rows[block * 2 * QUERIES + QUERIES + i] = delta;
+        }
+    }
+}
+
+template <typename S>
+static __global__ void __launch_bounds__(128 * S::PARTS) backward_end(const __grid_constant__ struct attention_sizes sizes,
+                                                           const __grid_constant__ struct backward_scratch scratch,
+                                                           typename S::type *__restrict__ dq)
+{
+    struct attention_place place;
+    size_t block;
+    int first;
+    if (!backward_rows<S>(sizes, scratch, &place, &first, &block))
+        return;
+    const int part = (int)threadIdx.x / 128, thread = (int)threadIdx.x % 128;
+    const float4 *from = (const float4 *)(scratch.sums + block * QUERIES * S::DIM + part * S::PART_SUMS) + thread;
+    float sums[S::COLUMNS / 2];
+#pragma unroll
+    for (int i = 0; i < S::COLUMNS / 8; i++) {
+        const float4 four = __ldcs(from + 128 * i);
+        sums[4 * i] = four.x;
+        sums[4 * i + 1] = four.y;
+        sums[4 * i + 2] = four.z;
+        sums[4 * i + 3] = four.w;
+    }
+    const int row = first + thread / 32 * 16 + thread % 32 / 4;
+    const float scale = sizes.scale * (S::SILU ? sizes.weight : 1), factor[2] = {scale, scale};
+    const bool inside[2] = {row < place.queries, row + 8 < place.queries};
+    const int64_t stride = (int64_t)sizes.heads * S::DIM;
+    sums_store(sums, factor, inside, dq + (place.query + row) * stride + blockIdx.y * S::DIM + part * S::COLUMNS, stride);
+}
+
+static int backward_check(const struct kernel_attention *a, struct error *err)
+{
+    int rc = attention_check(a, err);
+    if (rc == 0 && a->dim == 256)
+        return error_set(err, -EINVAL, "attention backward: heads of 256 columns are not supported: 64 and 128 are");
+    return rc;
+}
+
+static int64_t backward_blocks(const struct kernel_attention *a)
+{
+    return a->queries / QUERIES + a->sequences;
+}
+
+static size_t backward_sums_bytes(const struct kernel_attention *a)
+{
+    return (size_t)(backward_blocks(a) * a->heads) * (size_t)(QUERIES * a->dim) * 4;
+}
+
+template <typename S>
+static int backward_run(const struct kernel_attention *a, const struct kernel_attention_gradient *g, cudaStream_t stream, struct error *err)
+{
+    typedef typename S::type T;
+    const int64_t tiles = (a->longest_keys + S::KEYS - 1) / S::KEYS * a->sequences * a->key_heads;
+    const int64_t rows = (a->longest_queries + QUERIES - 1) / QUERIES * a->sequences;
+    const struct attention_sizes sizes = attention_sizes(a);
+    const struct backward_scratch scratch = {(float *)g->scratch, (float *)((char *)g->scratch + backward_sums_bytes(a)),
+                                             (int)backward_blocks(a)};
+    const dim3 blocks((unsigned)rows, (unsigned)a->heads);
+    CUtensorMap q, k, v, dout;
+    int resident, rc;
+
+    if (tiles > TILES_MAX || rows > TILES_MAX)
+        return error_set(err, -EINVAL, "attention backward: %lld tiles of keys, %lld of queries: at most %d are supported", (long long)tiles,
+                         (long long)rows, TILES_MAX);
+    if ((rc = tensor_map(&q, a->q, a->type, a->queries, a->heads, S::DIM, QUERIES, err)) ||
+        (rc = tensor_map(&dout, g->dout, a->type, a->queries, a->heads, S::DIM, QUERIES, err)) ||
+        (rc = tensor_map(&k, a->k, a->type, a->keys, a->key_heads, S::DIM, S::KEYS, err)) ||
+        (rc = tensor_map(&v, a->v, a->type, a->keys, a->key_heads, S::DIM, S::KEYS, err)) ||
+        (rc = device_resident((const void *)backward_multiply<S>, S::THREADS, S::BYTES, &resident, err)))
+        return rc;
+    if (rows > 0)
+        backward_begin<S><<<blocks, 256, 0, stream>>>(sizes, scratch, (const T *)a->out, (const T *)g->dout, a->lse);
+    if (tiles > 0)
+        backward_multiply<S><<<(unsigned)tiles, S::THREADS, S::BYTES, stream>>>(q, k, v, dout, sizes, a->causal, scratch, (T *)g->dk, (T *)g->dv);
+    if (rows > 0)
+        backward_end<S><<<blocks, 128 * S::PARTS, 0, stream>>>(sizes, scratch, (T *)g->dq);
+    return device_error(cudaGetLastError(), "launch attention backward", err);
+}
+
+template <typename T, bool SILU, bool BIAS>
+static int backward_dim(const struct kernel_attention *a, const struct kernel_attention_gradient *g, cudaStream_t stream, struct error *err)
+{
+    if constexpr (std::is_same<T, __nv_bfloat16>::value && !SILU)
+        if (a->dim == 64 && a->variant == 1)
+            return backward_run<backward_shape<T, 64, SILU, BIAS, true>>(a, g, stream, err);
+    if (a->variant)
+        return error_set(err, -ERANGE, "attention backward: there is no variant %d of this type and dim", a->variant);
+    return a->dim == 64 ? backward_run<backward_shape<T, 64, SILU, BIAS, false>>(a, g, stream, err)
+                        : backward_run<backward_shape<T, 128, SILU, BIAS, false>>(a, g, stream, err);
+}
+
+int kernel_attention_scratch(const struct kernel_attention *a, size_t *ret_bytes, struct error *err)
+{
+    int rc = backward_check(a, err);
+    if (rc == 0)
+        *ret_bytes = backward_sums_bytes(a) + (size_t)(backward_blocks(a) * a->heads) * 2 * QUERIES * 4;
+    return rc;
+}
+
+int kernel_attention_backward(const struct kernel_attention *a, const struct kernel_attention_gradient *g, cudaStream_t stream,
+                              struct error *err)
+{
+    int rc = backward_check(a, err);
+    if (rc)
+        return rc;
+    if (a->scores == KERNEL_SOFTMAX && !a->lse)
+        return error_set(err, -EINVAL, "attention backward: lse must not be NULL");
+    if (!g->dout || !g->dq || !g->dk || !g->dv || !g->scratch ||
+        ((uintptr_t)g->dout | (uintptr_t)g->dq | (uintptr_t)g->dk | (uintptr_t)g->dv | (uintptr_t)g->scratch) % 16 != 0)
+        return error_set(err, -EINVAL, "attention backward: dout, dq, dk, dv or scratch is NULL or does not start at a multiple of 16 bytes");
+    const bool half = a->type == KERNEL_FLOAT16;
+    if (a->scores == KERNEL_SOFTMAX)
+        return half ? backward_dim<__half, false, false>(a, g, stream, err) : backward_dim<__nv_bfloat16, false, false>(a, g, stream, err);
+    if (a->bias)
+        return half ? backward_dim<__half, true, true>(a, g, stream, err) : backward_dim<__nv_bfloat16, true, true>(a, g, stream, err);
+    return half ? backward_dim<__half, true, false>(a, g, stream, err) : backward_dim<__nv_bfloat16, true, false>(a, g, stream, err);
+}
