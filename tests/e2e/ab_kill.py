@@ -135,17 +135,32 @@ def test_kill_while_children_without_the_mark_are_stopped(case):
 
 def test_kill_while_a_side_is_frozen_by_the_first_freezer(case):
     """Cgroup v1: a frozen process cannot even be killed before it is thawed."""
-    with open("/proc/mounts") as mounts:
-        words = [line.split() for line in mounts]
-    if not any(word[2] == "cgroup" and "freezer" in word[3].split(",") for word in words):
-        raise Skip("no cgroup v1 freezer here")
-    hide = hiding("cgroup2")
+    hide = with_the_first_freezer()
     kill_while_frozen(case, lambda process: frozen(process.pid), command=hide)
     done = case.resume(command=hide)
     check_judged(case, done)
     means = case.rows("SELECT DISTINCT json_extract(covariates, '$.freezer') FROM launch")
     if means != [("cgroup v1 freezer",)]:
         raise Skip("no cgroup v1 freezer here: %s" % means)
+
+
+def test_kill_with_its_guardian_while_frozen_by_the_first_freezer(case):
+    """The keepers are left: what they keep must neither live nor stay frozen until somebody starts upgate again."""
+    hide = with_the_first_freezer()
+    case.plan(SLOW, interleave="slices", block="50ms")
+    process = case.start("ab", case.plan_path, "-o", case.db_path, command=hide)
+    deadline = time.monotonic() + 60
+    while not frozen(process.pid):
+        assert time.monotonic() < deadline and process.poll() is None, "no side was ever frozen"
+    guardians = [text for text in processes(case.mark) if "(ug-guardian)" in text]
+    for pid in [process.pid] + [int(text.split()[0]) for text in guardians]:
+        os.kill(pid, signal.SIGKILL)
+    process.communicate()
+    deadline = time.monotonic() + CLEAN_S
+    while processes(case.mark) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not processes(case.mark), processes(case.mark)
+    check_judged(case, case.resume(command=hide))
 
 
 def test_upgate_is_stopped_for_a_while(case):
@@ -162,6 +177,14 @@ def test_upgate_is_stopped_for_a_while(case):
 def without_cgroups():
     """Words before a command that hide the cgroups from it: turns are then made by signals."""
     return hiding("cgroup,cgroup2")
+
+
+def with_the_first_freezer():
+    with open("/proc/mounts") as mounts:
+        words = [line.split() for line in mounts]
+    if not any(word[2] == "cgroup" and "freezer" in word[3].split(",") for word in words):
+        raise Skip("no cgroup v1 freezer here")
+    return hiding("cgroup2")
 
 
 def hiding(kinds):

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import ab_rig
-from ab_rig import SH, WORK, Skip, cgroup_parents, check_code, check_judged, check_says, processes
+from ab_rig import SH, WORK, Skip, cgroup_parents, check_code, check_judged, check_says
 from ab_kill import without_cgroups
 
 PYTHON = {"python": "python3"}
@@ -90,6 +90,12 @@ def test_workload_that_kills_its_parent(case):
     done = case.run()
     check_code(done, 1, 3)
     check_says(done, "side 'new' was ended by signal 9")
+
+
+def test_workload_that_stops_its_parent(case):
+    """Nobody waits for ever for a keeper that cannot say how the launch ended."""
+    case.plan({"command": [SH, "-c", "[ $SIDE = a ] || kill -STOP $PPID; " + WORK]}, interleave="slices")
+    check_judged(case, case.run())
 
 
 def test_workload_that_kills_upgate(case):
@@ -296,6 +302,64 @@ steps(20)
 """, timeout="2s")
     done = case.run()
     assert done.code in (1, 3), str(done)
+
+
+RINGS = """
+import mmap, struct
+file = os.open(os.environ['UPGATE_STEPS'], os.O_RDWR)
+header = mmap.mmap(file, 4096)
+rings_at, ring_records, ring_bytes = struct.unpack_from('<3Q', header, 32)
+view = mmap.mmap(file, rings_at + ring_records * 64 + ring_bytes)
+"""
+
+
+def test_step_file_full_of_tensors_without_values(case):
+    """They take no room of the 16 MiB: their number is bounded all the same, and with it what is stored."""
+    python(case, RINGS + """
+def rude(i):
+    if i != 5: return
+    one = struct.pack('<IIIIQQ', 1, 3, 1, 0, 1, 0)
+    view[rings_at + ring_records * 64:] = one * (ring_bytes // len(one))
+    struct.pack_into('<Q', view, 4096 + 80, ring_bytes)
+steps(20)
+""")
+    done = case.run()
+    assert done.code in (0, 1, 3), str(done)
+    most = case.value("SELECT max(n) FROM (SELECT count(*) AS n FROM tensor GROUP BY launch_id)")
+    # One row an index and name: what counts is how many were taken.
+    over = case.value("SELECT coalesce(max(dropped), 0) FROM ledger WHERE kind LIKE 'tensors beyond%'")
+    assert over >= (8 << 20) // 32 - (16 << 20) // 256, (most, over)
+
+
+def test_a_process_that_names_another(case):
+    """The pid in the step file is the side's word: what somebody else is made of must not get into the store."""
+    other = subprocess.Popen(["sleep", "100"])
+    try:
+        python(case, RINGS + """
+def rude(i):
+    struct.pack_into('<I', view, 4096, %d)
+steps(20)
+""" % other.pid)
+        done = case.run()
+        assert done.code in (0, 1, 3), str(done)
+        programs = case.rows("SELECT id, json_extract(fingerprint, '$.process.exe.path') FROM side ORDER BY id")
+        assert "python" in programs[0][1] and "sleep" not in str(programs[1][1]), programs
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_pairs_that_fail_now_and_then(case):
+    """Every second launch of the candidate hangs: never two in a row, and each takes its timeout."""
+    count = case.path("count")
+    hang = "[ $SIDE = a ] || { n=$(cat %s 2>/dev/null || echo 0); echo $((n+1)) >%s; [ $((n%%2)) = 0 ] || sleep 60; }; "
+    case.plan({"command": [SH, "-c", hang % (count, count) + WORK]}, interleave="slices", looks=[40], timeout="300ms")
+    done = case.run()
+    check_code(done, 1)
+    check_says(done, "given up after 8 failed pairs")
+    assert case.pairs("failed") == 8 and case.pairs() == 8, (case.pairs("failed"), case.pairs())
+    check_code(case.resume(), 1)
+    assert case.pairs("failed") == 8, "--resume went on with it"
 
 
 def test_more_steps_than_a_ring_holds(case):

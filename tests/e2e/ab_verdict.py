@@ -15,7 +15,7 @@ UPGATE = os.path.join(BUILD, "upgate")
 NATIVE = os.path.join(BUILD, "reference_models", "native")
 PASS, FAIL, INCONCLUSIVE = 0, 1, 3
 # A planted 10 %: well beyond the margin of 2 %, so that a busy test machine still finds it. How small an
-# effect is found how often is measured by ci/bench/gates.py, not here.
+# effect is found how often is measured by ci/bench/suites.py, not here.
 PLANTED = 0.10
 
 PLAN = """

@@ -310,7 +310,7 @@ def test_bad_input():
     refused("foreign.db", 2, "not a store of upgate")
     for cut in (100, 5000, len(data) // 3):
         open(path("cut.db"), "wb").write(data[:cut])
-        refused("cut.db", 2, "cut.db")
+        refused("cut.db", 4, "cut.db", "the store is damaged")
     refused("good.db", 2, "no workload 'nosuch'", "'train'", args=("--workload", "nosuch"))
     refused(change("one.db", "good.db", "UPDATE launch SET side = 0"), 2, "baseline only")
     refused(change("record.db", "good.db", "UPDATE run SET kind = 'record'"), 2, "upgate stalls")

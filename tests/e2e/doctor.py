@@ -13,7 +13,7 @@ import tempfile
 UPGATE = os.path.join(os.environ.get("UPGATE_BUILD", "build/release"), "upgate")
 IDS = {"freezer", "priority", "cpus", "cpu-quota", "load", "pressure", "steal", "frequency", "clock",
        "shared-memory", "memory", "disk", "workloads", "extension", "python", "gpu", "gpu-tracing", "calibration", "tracing",
-       "kernel-symbols", "python-stacks", "lockdown", "memlock", "capture"}
+       "kernel-symbols", "python-stacks", "lockdown", "capture"}
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("UPGATE_")}
 
 

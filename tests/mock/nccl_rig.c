@@ -44,6 +44,14 @@ const char *rig_text(uint32_t id)
     return id && id <= text_count ? texts[id - 1] : "";
 }
 
+void rig_clear(void)
+{
+    pthread_mutex_lock(&lock);
+    count = text_count = 0;
+    memset(texts, 0, sizeof texts);
+    pthread_mutex_unlock(&lock);
+}
+
 struct ug_spool_header *rig_header(void)
 {
     return &header;

@@ -386,8 +386,7 @@ def in_venv(python, folder):
 
 def by_loader(python):
     """Started by naming the loader: the executable is the loader then, the interpreter a mapped file."""
-    loader = "/lib64/ld-linux-x86-64.so.2"
-    if os.path.exists(loader):
+    for loader in filter(os.path.exists, ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")):
         with_subject([loader, os.path.realpath(python)], lambda subject, probe: check_waiters(subject, probe, subject.pid, int))
 
 

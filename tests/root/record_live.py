@@ -3,6 +3,7 @@
 """`upgate record` on this kernel: live processes, commands, and everything that can go wrong with the target, the
 recorder and the place of the store. Without root or on a kernel that forbids the capture: skipped, but for
 what is said about that. Waits for conditions, with a deadline; counts, never times."""
+import contextlib
 import json
 import os
 import shutil
@@ -135,6 +136,44 @@ def alive(process):
     return process.poll() is None
 
 
+def capabilities(pid):
+    with open("/proc/%d/status" % pid) as file:
+        fields = dict(line.split(":", 1) for line in file)
+    return int(fields["CapEff"], 16), int(fields["CapPrm"], 16), int(fields["NoNewPrivs"])
+
+
+def test_gives_up_what_attaching_took(case):
+    """Of another user's program it still reads stacks, names, descriptors and Python frames."""
+    kept = sum(1 << number for number in (1, 2, 19, 34, 38, 39, 40))  # privileges.c
+    program = ("import os, time  # the-sleeper\nr, w = os.pipe()\ndef waits_here():\n    time.sleep(0.003)\n"
+               "while True:\n    waits_here()")
+    if not os.path.exists("/usr/bin/python3"):
+        raise Skip("no Python that another user may start")
+    sleeper = case.start("/usr/bin/python3", "-c", program, user=NOBODY)
+    recorder = case.record("--pid", str(sleeper.pid), "--duration", "5s")
+    case.wait_for_rows(recorder)
+    effective, permitted, sealed = capabilities(recorder.pid)
+    assert effective == permitted and not effective & ~kept and effective & 1 << 19, hex(effective)
+    assert sealed == 1
+    check(case.finish(recorder), 0)
+    check_whole(case)
+    assert case.value("SELECT count(*) FROM v_off_cpu g JOIN v_stack k ON k.stack = g.python_stack "
+                      "WHERE g.pid = ? AND k.name LIKE '%waits_here%'", sleeper.pid) > 5
+    assert case.value("SELECT count(*) FROM v_off_cpu g JOIN v_stack k ON k.stack = g.kernel_stack "
+                      "WHERE g.pid = ? AND k.name LIKE '%nanosleep%'", sleeper.pid) > 5
+    assert case.value("SELECT count(*) FROM v_off_cpu g JOIN v_stack k ON k.stack = g.user_stack "
+                      "WHERE g.pid = ? AND k.name NOT LIKE '[%'", sleeper.pid) > 5
+
+
+def test_a_command_keeps_its_own(case):
+    before = capabilities(os.getpid())
+    out = case.path("status")
+    check(case.run("--", "/bin/sh", "-c", "cat /proc/self/status > %s" % out), 0)
+    with open(out) as file:
+        fields = dict(line.split(":", 1) for line in file)
+    assert (int(fields["CapEff"], 16), int(fields["NoNewPrivs"])) == (before[0], before[2]), fields
+
+
 def test_live_process(case):
     sleeper = case.sleeper()
     done = case.run("--pid", str(sleeper.pid), "--duration", "2s")
@@ -174,6 +213,43 @@ def test_python_frames(case):
 def need_python(case):
     if not case.value("SELECT python FROM recording"):
         raise Skip("this Python cannot be read: " + case.value("SELECT missing FROM recording"))
+
+
+def test_waker_that_renames_itself(case):
+    """Seen first under the name it was started by; the name it gives itself then is the one to tell."""
+    read, write = os.pipe()
+    told, tell = os.pipe()
+    waker = case.start(sys.executable, "-c", """
+import os, time
+os.set_blocking(%d, False)
+left = -1
+while left:
+    os.write(%d, b"x")
+    time.sleep(0.005)
+    left -= 1
+    try:
+        os.read(%d, 1)  # it was seen
+        open("/proc/self/comm", "w").write("called-later")
+        left = 50
+    except BlockingIOError:
+        pass
+""" % (told, write, told), pass_fds=[write, told])
+    os.close(write)
+    os.close(told)
+    done = case.run("--", sys.executable, "-c", """
+import os
+count = 0
+while os.read(%d, 1):
+    count += 1
+    if count == 100:
+        os.write(%d, b"x")
+""" % (read, tell), pass_fds=[read, tell])
+    os.close(read)
+    os.close(tell)
+    check(done, 0)
+    names = case.rows("SELECT waker_comm, count(*) FROM v_off_cpu WHERE waker_pid = ? GROUP BY 1", waker.pid)
+    assert [name for name, _ in names] == ["called-later"] and names[0][1] > 20, names
+    assert case.value("SELECT comm FROM process WHERE tgid = ?", waker.pid) == "called-later"
 
 
 def test_gil(case):
@@ -409,6 +485,16 @@ def test_without_permission(case):
     assert not os.path.exists(case.db), done
 
 
+def test_as_few_capabilities_as_the_readme_says(case):
+    """libbpf goes through the BTF of all modules for a type that the kernel lacks, which takes CAP_SYS_ADMIN."""
+    if not shutil.which("setpriv"):
+        raise Skip("no setpriv")
+    few = ["setpriv", "--bounding-set=-all,+bpf,+perfmon,+sys_ptrace", "--inh-caps=-all"]
+    check(case.finish(case.start(*few, UPGATE, "record", "-o", case.db, "--", "sleep", "0.3")), 0, "the target ended")
+    check_whole(case)
+    assert case.value("SELECT count(*) FROM v_off_cpu WHERE comm = 'sleep'") >= 1
+
+
 def test_read_only_place(case):
     sleeper = case.sleeper()
     case.tmpfs("ro")
@@ -424,6 +510,37 @@ def test_full_disk(case):
     assert alive(sleeper)
     assert case.value("PRAGMA integrity_check") == "ok"
     assert case.value("SELECT count(*) FROM recording") == 1
+
+
+def test_killed_while_the_disk_fills(case):
+    """kill -9 before, at and after the moment at which nothing more can be written: the store opens, and what its
+    ledger says was kept is there."""
+    sleeper = case.sleeper(SLEEPER.replace("0.003", "0.0002"))
+    case.tmpfs("size=500k")
+    seen = set()
+    for after_s in (0, 0.05, 0.15, 0.4, 1.2, WAIT_S):  # the last one ends by itself
+        process = case.record("--pid", str(sleeper.pid), "--threshold", "1us", "--duration", "%ds" % WAIT_S)
+        case.wait_until("a store, or its end", lambda: process.poll() is not None or os.path.exists(case.db))
+        full_s = time.monotonic() + after_s
+        while process.poll() is None and time.monotonic() < full_s:
+            time.sleep(0.005)
+        process.kill()
+        process.communicate()
+        with contextlib.closing(sqlite3.connect(case.db, timeout=5)) as db:  # it may have to roll back
+            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            # A stack that still waited for its symbols is not there; nothing else dangles.
+            dangling = {row[2] for row in db.execute("PRAGMA foreign_key_check")}
+            assert dangling <= {"stack"}, (process.returncode, dangling)
+            tables = {name for name, in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            gaps = db.execute("SELECT count(*) FROM gap").fetchone()[0] if "gap" in tables else 0
+            ledger = db.execute("SELECT seen, kept, dropped FROM ledger WHERE producer = 'bpf.gap'").fetchall() if tables else []
+            seen.add((process.returncode, bool(ledger), gaps > 0))
+            assert all(row[0] == row[1] + row[2] and row[1] == gaps for row in ledger), (ledger, gaps)
+        for name in os.listdir(os.path.dirname(case.db)):
+            os.unlink(os.path.join(os.path.dirname(case.db), name))
+    assert alive(sleeper)
+    assert {code for code, _, _ in seen} >= {-signal.SIGKILL, 4}, seen
+    assert any(ledger and gaps for _, ledger, gaps in seen), seen
 
 
 def test_five_thousand_threads(case):
@@ -462,14 +579,14 @@ def cannot():
         case.close()
 
 
-def main():
+def main(tests):
     why = cannot()
     if why:
         print(why)
         return 77
     failed = 0
     wanted = sys.argv[1:]
-    for name, test in sorted(globals().items()):
+    for name, test in sorted(tests.items()):
         if not name.startswith("test_") or (wanted and name[5:] not in wanted):
             continue
         case, begin = Case(), time.monotonic()
@@ -489,4 +606,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(globals()))

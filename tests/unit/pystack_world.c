@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/unit/runner.h"
+#include "tracer/pystack/machine.h"
 
 static int read_world(void *ctx, struct memory_span *spans, size_t count)
 {
@@ -140,7 +141,7 @@ static void make_threads(struct world *world)
         put_field(world, at, layout->thread_cframe, world->cframes[i]);
         put_field(world, at, layout->thread_id, pthread);
         put_field(world, at, layout->thread_native, WORLD_TID + (unsigned)i);
-        world_put(world, pthread + 720, WORLD_TID + (unsigned)i, 4);
+        world_put(world, pthread + MACHINE_TID_GLIBC, WORLD_TID + (unsigned)i, 4);
     }
 }
 

@@ -11,11 +11,8 @@ TEST(clopper_pearson)
     CHECK_DBL(binomial_upper_bound(1, 100, 0.95), 0.04655981145304511, 1e-12);
     CHECK_DBL(binomial_upper_bound(3, 200, 0.95), 0.03830970849818953, 1e-12);
     CHECK_DBL(binomial_upper_bound(7, 10, 0.95), 0.9127355660858497, 1e-12);
-    CHECK_DBL(binomial_lower_bound(7, 10, 0.95), 0.39337578389442357, 1e-12);
-    CHECK_DBL(binomial_lower_bound(3, 200, 0.95), 0.004100613335066179, 1e-12);
     CHECK_DBL(binomial_upper_bound(10, 10, 0.95), 1, 0);
     CHECK_DBL(binomial_upper_bound(0, 0, 0.95), 1, 0); // no evidence bounds nothing
-    CHECK_DBL(binomial_lower_bound(0, 10, 0.95), 0, 0);
 }
 
 TEST(tails)

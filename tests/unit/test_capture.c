@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <bpf/btf.h>
+#include <errno.h>
+
 #include "tests/unit/runner.h"
 
 static struct capture capture;
@@ -103,4 +106,62 @@ TEST(what_is_missing_is_a_sentence)
     CHECK_INT(count, CAPTURE_MISSING_MAX);
     capture_forget_missing(&capture);
     CHECK(!capture.lost[SOURCE_SIGNALS]);
+}
+
+// A type with one member, or one value, as a kernel's BTF would have it.
+static void add_struct(struct btf *btf, const char *name, const char *member, int type)
+{
+    CHECK(btf__add_struct(btf, name, 8) > 0);
+    CHECK_INT(btf__add_field(btf, member, type, 0, 0), 0);
+}
+
+static void add_enum(struct btf *btf, const char *name, const char *value)
+{
+    CHECK(btf__add_enum(btf, name, 4) > 0);
+    CHECK_INT(btf__add_enum_value(btf, value, 1), 0);
+}
+
+// `lock` is the type of the ring buffer's lock.
+static struct btf *kernel_new(const char *lock)
+{
+    struct btf *btf = btf__new_empty();
+    int number = btf__add_int(btf, "int", 4, 0), spinlock = btf__add_typedef(btf, lock, number);
+
+    add_enum(btf, "bpf_map_type", "BPF_MAP_TYPE_TASK_STORAGE");
+    add_struct(btf, "rt_mutex_base", "owner", number);
+    add_struct(btf, "bpf_ringbuf", "spinlock", spinlock);
+    return btf;
+}
+
+TEST(a_kernel_that_is_too_old_is_told_what_it_lacks)
+{
+    struct btf *btf = kernel_new("spinlock_t");
+    struct error err = {0};
+
+    add_enum(btf, "bpf_func_id", "BPF_FUNC_get_stack");
+    add_struct(btf, "task_struct", "state", 1);
+    CHECK_INT(capture_fits(btf, &err), -ENOTSUP);
+    CHECK_CONTAINS(err.text, "lacks task_struct.__state (Linux 5.14), bpf_task_pt_regs (Linux 5.15); "
+                             "boot Linux 5.15 or later");
+    btf__free(btf);
+}
+
+TEST(only_on_realtime_a_ring_that_sleeps_is_refused)
+{
+    static const char *const locks[] = {"spinlock_t", "raw_spinlock_t"};
+
+    for (int realtime = 0; realtime < 2; realtime++)
+        for (int i = 0; i < 2; i++) {
+            struct btf *btf = kernel_new(locks[i]);
+            struct error err = {0};
+
+            add_enum(btf, "bpf_func_id", "BPF_FUNC_task_pt_regs");
+            add_struct(btf, "task_struct", "__state", 1);
+            add_struct(btf, "rw_semaphore", realtime ? "rwbase" : "count", 1);
+            CHECK_INT(capture_is_realtime(btf), realtime);
+            CHECK_INT(capture_fits(btf, &err), realtime && i == 0 ? -ENOTSUP : 0);
+            if (realtime && i == 0)
+                CHECK_CONTAINS(err.text, "PREEMPT_RT");
+            btf__free(btf);
+        }
 }

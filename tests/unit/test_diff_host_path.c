@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/strings.h"
+#include "common/vector.h"
 #include "reports/analyse/diff/host_path.h"
 #include "reports/analyse/stalls/parts.h"
 #include "tests/unit/runner.h"
@@ -17,7 +18,6 @@ struct world {
     struct work work;
     struct cost_tree *tree;
     struct host_path *path;
-    size_t processes, threads, frames, stack_frames, stacks, gaps, samples, windows, texts; // capacities
     struct launch_rank ranks[4];
     struct launch_step steps[512];
     struct launch_phase phases[1024];
@@ -28,7 +28,7 @@ struct world {
 static uint32_t world_process(struct world *world, uint32_t parent, enum trace_kind kind, const char *comm, const char *cmdline)
 {
     struct trace *host = world->host;
-    struct trace_process *row = trace_push((void **)&host->processes, &host->process_count, &world->processes, sizeof *row);
+    struct trace_process *row = vector_add(host->processes, host->process_count);
     *row = (struct trace_process){.id = (int64_t)host->process_count, .comm = comm, .cmdline = cmdline, .kind = kind,
                                   .tgid = 100 + (int32_t)host->process_count, .parent = parent, .leader = TRACE_NONE,
                                   .python = true, .python_read_ns = INT64_MAX, .exit_code = -1};
@@ -39,7 +39,7 @@ static uint32_t world_thread(struct world *world, uint32_t process, const char *
 {
     struct trace *host = world->host;
     bool main = host->processes[process].leader == TRACE_NONE;
-    struct trace_thread *row = trace_push((void **)&host->threads, &host->thread_count, &world->threads, sizeof *row);
+    struct trace_thread *row = vector_add(host->threads, host->thread_count);
     *row = (struct trace_thread){.id = (int64_t)host->thread_count, .comm = comm, .process = process, .run_ns = -1, .main = main,
                                  .tid = 1000 + (int32_t)host->thread_count};
     if (main)
@@ -59,17 +59,17 @@ static uint32_t world_stack(struct world *world, char kind, const char *text)
         char *module = strchr(word, '@');
         if (module)
             *module++ = '\0';
-        struct trace_frame *frame = trace_push((void **)&host->frames, &host->frame_count, &world->frames, sizeof *frame);
+        struct trace_frame *frame = vector_add(host->frames, host->frame_count);
         frame->name = arena_copy(host->arena, word);
         frame->module = arena_copy(host->arena, module);
         frame->kind = kind;
-        uint32_t *slot = trace_push((void **)&host->stack_frames, &host->stack_frame_count, &world->stack_frames, sizeof *slot);
+        uint32_t *slot = vector_add(host->stack_frames, host->stack_frame_count);
         *slot = (uint32_t)host->frame_count - 1;
         stack.count++;
         stack.marks = marks_join(stack.marks, marks_of_function(kind, frame->name, frame->module));
     }
     free(copy);
-    struct trace_stack *row = trace_push((void **)&host->stacks, &host->stack_count, &world->stacks, sizeof *row);
+    struct trace_stack *row = vector_add(host->stacks, host->stack_count);
     *row = stack;
     return (uint32_t)host->stack_count - 1;
 }
@@ -78,7 +78,7 @@ static struct trace_sample *world_tick(struct world *world, uint32_t thread, int
 {
     struct trace *host = world->host;
     uint32_t user_stack = world_stack(world, 'u', user), python_stack = world_stack(world, 'p', python);
-    struct trace_sample *row = trace_push((void **)&host->samples, &host->sample_count, &world->samples, sizeof *row);
+    struct trace_sample *row = vector_add(host->samples, host->sample_count);
     *row = (struct trace_sample){.at = at_us * US, .thread = thread, .user = user_stack, .python = python_stack,
                                  .why = UG_SAMPLE_TARGET | UG_SAMPLE_USER};
     return row;
@@ -90,7 +90,7 @@ static struct trace_gap *world_gap(struct world *world, uint32_t thread, int64_t
 {
     struct trace *host = world->host;
     uint32_t stacks[] = {world_stack(world, 'k', kernel), world_stack(world, 'u', user), world_stack(world, 'p', python)};
-    struct trace_gap *row = trace_push((void **)&host->gaps, &host->gap_count, &world->gaps, sizeof *row);
+    struct trace_gap *row = vector_add(host->gaps, host->gap_count);
     *row = (struct trace_gap){.out = out_us * US, .waking = in_us * US, .in = in_us * US, .thread = thread, .state = 1,
                               .kernel = stacks[0], .user = stacks[1], .python = stacks[2], .waker = waker,
                               .next = TRACE_NONE, .before = TRACE_NONE, .owner = TRACE_NONE, .syscall = -1,
@@ -127,13 +127,12 @@ static void world_open(struct world *world)
     struct arena *arena = arena_new();
     world->host = xcalloc(1, sizeof *world->host);
     *world->host = (struct trace){.arena = arena, .threshold_ns = 1000000, .tick_ns = WORLD_TICK_US * US};
-    struct trace_window *window = trace_push((void **)&world->host->windows, &world->host->window_count, &world->windows,
-                                             sizeof *window);
+    struct trace_window *window = vector_add(world->host->windows, world->host->window_count);
     *window = (struct trace_window){0, INT64_C(1) << 50};
     world->host->window_ns = INT64_C(1) << 50;
-    const char **text = trace_push((void **)&world->host->texts, &world->host->text_count, &world->texts, sizeof *text);
+    const char **text = vector_add(world->host->texts, world->host->text_count);
     *text = "";
-    trace_push((void **)&world->host->stacks, &world->host->stack_count, &world->stacks, sizeof *world->host->stacks);
+    vector_add(world->host->stacks, world->host->stack_count);
     world->launch.arena = arena;
     world->launch.ranks = world->ranks;
     world->launch.steps = world->steps;

@@ -12,6 +12,12 @@
 #include "common/strings.h"
 #include "tests/unit/runner.h"
 
+#if defined(__aarch64__)
+#define MULTIARCH "aarch64-linux-gnu"
+#else
+#define MULTIARCH "x86_64-linux-gnu"
+#endif
+
 static int read_facts(const char *path, const char *prefix, struct elf_facts *facts,
                       struct error *err)
 {
@@ -62,7 +68,7 @@ static int copy_of(const char *path, size_t bytes)
 
 TEST(build_id_is_what_readelf_says)
 {
-    const char *const files[] = {own_path(), "/lib/x86_64-linux-gnu/libc.so.6",
+    const char *const files[] = {own_path(), "/lib/x86_64-linux-gnu/libc.so.6", "/lib/aarch64-linux-gnu/libc.so.6",
                                  "/usr/bin/python3.11", "/lib/ld-linux-aarch64.so.1",
                                  "/lib64/ld-linux-x86-64.so.2"};
     int compared = 0;
@@ -86,7 +92,7 @@ TEST(build_id_is_what_readelf_says)
 
 TEST(c_library_tells_its_version_and_soname)
 {
-    const char *path = "/lib/x86_64-linux-gnu/libc.so.6";
+    const char *path = "/lib/" MULTIARCH "/libc.so.6";
     if (access(path, R_OK))
         runner_skip("no libc.so.6 where Debian and Ubuntu keep it");
     struct elf_facts facts;

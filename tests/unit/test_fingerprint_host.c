@@ -101,6 +101,27 @@ TEST(settings_of_a_machine)
     remove_root();
 }
 
+TEST(an_arm64_machine_has_a_cpu_model_too)
+{
+    static const struct {
+        const char *part, *model;
+    } cases[] = {{"0xd4f", "ARM Neoverse-V2"}, {"0xfff", "CPU implementer 0x41, part 0xfff"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[400];
+        snprintf(text, sizeof(text),
+                 "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd sve2 bf16 paca\nCPU implementer\t: 0x41\n"
+                 "CPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: %s\nCPU revision\t: 0\n",
+                 cases[i].part);
+        make_root();
+        put("/proc/cpuinfo", text);
+        json_t *host = host_collect(root);
+        CHECK_STR(text_at(host, "cpu", "model"), cases[i].model);
+        CHECK_STR(text_at(host, "cpu", "flags"), "asimd sve2 bf16");
+        json_decref(host);
+        remove_root();
+    }
+}
+
 TEST(a_machine_that_shows_nothing)
 {
     make_root();

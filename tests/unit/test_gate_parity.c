@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/gate/parity_gate.h"
-#include "harness/gate/parity_launches.h"
+#include "harness/gate/parity/parity_gate.h"
+#include "harness/gate/parity/parity_launches.h"
 #include "harness/gate/run_facts.h"
 #include "reports/analyse/sketch.h"
 #include "tests/unit/gate_world.h"

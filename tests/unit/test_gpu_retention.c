@@ -60,7 +60,7 @@ TEST(keeps_the_newest_below_the_limit)
     CHECK(largest <= limit + (2 << 20)); // and one transaction
     CHECK(largest > limit / 2);
     CHECK_INT(store_begin(store, &err), 0);
-    retention_end(retention, NULL);
+    CHECK_INT(retention_end(retention, NULL, &err), 0);
     CHECK_INT(store_commit(store, &err), 0);
     int64_t kept = number(store, "SELECT count(*) FROM gpu_op");
     CHECK_INT(kept % 40000, 0); // whole seconds

@@ -86,6 +86,14 @@ void capture_counts(struct capture *capture, struct ug_counts ret_counts[UG_COUN
     memcpy(ret_counts, fake.counts, sizeof fake.counts);
 }
 
+bool capture_mappings(const struct capture *capture, uint64_t *ret_seen, uint64_t *ret_lost)
+{
+    (void)capture;
+    *ret_seen = 100;
+    *ret_lost = 7;
+    return true;
+}
+
 const char *const *capture_missing(const struct capture *capture, size_t *ret_count)
 {
     static const char *const missing[] = {"signals: \"quoted\", not here"};
@@ -226,6 +234,53 @@ TEST(a_gap_is_a_row)
     check_text("SELECT kind || cmdline FROM process WHERE kind = 'target'", "test_record");
     check_text("SELECT missing FROM recording", "\\\"quoted\\\"");
     check_text("SELECT 'is ' || syscall_target FROM gap", "is ");
+}
+
+// What somebody else can read is what stays if the recorder is killed now.
+TEST(a_stack_that_waits_for_its_names_has_a_row)
+{
+    struct error err = {0};
+    struct store *reader;
+    bool alive = false;
+    int64_t gaps = 0, rowless = -1, unresolved = 0;
+    begin();
+    for (__u64 i = 0; i < 2000; i++) { // so many that names have to wait for the next round
+        struct ug_gap gap = gap_of((__u32)target, 1000000000 + i * 10000000);
+        __u64 addresses[] = {0x7f0000001000u, 0x7f0000002000u + i % 3};
+        gap.user_count = 2;
+        push(&gap, sizeof gap, addresses, 2);
+    }
+    CHECK_INT(recorder_poll(recorder, 0, &alive, &err), 0); // the first round commits
+    CHECK_INT(store_open(test_path, STORE_READ, &reader, &err), 0);
+    store_get_int(reader, &gaps, NULL, "SELECT count(*) FROM gap WHERE user_stack > 0", "");
+    store_get_int(reader, &rowless, NULL, "SELECT count(*) FROM gap WHERE user_stack NOT IN (SELECT id FROM stack)", "");
+    store_get_int(reader, &unresolved, NULL, "SELECT count(*) FROM v_stack WHERE name = '[not resolved]'", "");
+    store_close(reader);
+    CHECK_INT(gaps, 2000);
+    CHECK_INT(rowless, 0);
+    CHECK_INT(unresolved, 3);
+    end();
+    CHECK_INT(number("SELECT count(*) FROM stack WHERE depth = 2"), 3);
+    CHECK_INT(number("SELECT count(*) FROM v_stack WHERE name = '[not resolved]'"), 0);
+}
+
+// A waker sets its name after it was first seen; records of before come after records of later.
+TEST(the_newest_name_is_kept)
+{
+    begin();
+    struct ug_gap gap = gap_of((__u32)target, 1000000000);
+    gap.waker = (struct ug_task){.tid = 1, .tgid = 1, .comm = "as-it-began"};
+    push(&gap, sizeof gap, NULL, 0);
+    gap = gap_of((__u32)target, 3000000000);
+    gap.waker = (struct ug_task){.tid = 1, .tgid = 1, .comm = "renamed"};
+    push(&gap, sizeof gap, NULL, 0);
+    gap = gap_of((__u32)target, 2000000000); // who got the CPU two seconds before it came back
+    gap.in_ns = 4000000000;
+    gap.next = (struct ug_task){.tid = 1, .tgid = 1, .comm = "in-between"};
+    push(&gap, sizeof gap, NULL, 0);
+    end();
+    CHECK_INT(number("SELECT count(*) FROM v_off_cpu WHERE waker_comm = 'renamed'"), 2);
+    CHECK_INT(number("SELECT count(*) FROM v_off_cpu WHERE next_comm = 'renamed'"), 1);
 }
 
 TEST(samples_locks_and_facts)
@@ -522,7 +577,8 @@ TEST(a_full_disk_keeps_what_was_committed)
     recorder_free(recorder);
     store_close(store);
     CHECK_INT(store_open(test_path, STORE_READ, &store, &err), 0);
-    CHECK_INT(number("SELECT count(*) FROM gap"), 1);
+    int64_t kept = number("SELECT count(*) FROM gap"); // a commit a second: one more here and there on a slow machine
+    CHECK(kept >= 1 && kept % 1000 == 1);
     check_text("PRAGMA integrity_check", "ok");
     store_close(store);
     umount(test_dir);

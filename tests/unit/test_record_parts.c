@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small parts of the recorder: contents by hash, what a descriptor is, where an interpreter keeps
-// its data, what /proc tells of a process.
+// Small parts of the recorder: what a descriptor is, where an interpreter keeps its data, what /proc
+// tells of a process.
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -16,30 +16,8 @@
 #include "common/strings.h"
 #include "tests/unit/runner.h"
 #include "tracer/record/files.h"
-#include "tracer/record/idmap.h"
 #include "tracer/record/python_data.h"
 #include "tracer/record/task_proc.h"
-
-TEST(idmap_keeps_what_fits)
-{
-    struct idmap map;
-    idmap_init(&map, 5000);
-    CHECK_INT(idmap_get(&map, 7), 0);
-    int wrong = 0;
-    for (uint32_t i = 0; i < 5000; i++)
-        wrong += !idmap_put(&map, (uint64_t)i << 40, i + 1); // low bits are all the same; 0 is a key, too
-    CHECK_INT(wrong, 0);
-    for (uint32_t i = 0; i < 5000; i++)
-        wrong += idmap_get(&map, (uint64_t)i << 40) != i + 1;
-    CHECK_INT(wrong, 0);
-    CHECK(!idmap_put(&map, 3, 1));
-    CHECK_INT(idmap_get(&map, 3), 0);
-    CHECK(idmap_hash(1, "abcdefghi", 9) != idmap_hash(1, "abcdefghj", 9));
-    CHECK(idmap_hash(1, "abcdefgh", 8) != idmap_hash(2, "abcdefgh", 8));
-    CHECK(idmap_hash(1, "\0", 1) != idmap_hash(1, "\0\0", 2));
-    idmap_free(&map);
-    idmap_free(&map);
-}
 
 // A connection of this process to itself, and to a child that took over the other end.
 TEST(the_other_end_of_a_connection)

@@ -53,7 +53,7 @@ static struct store *test_shard(const char *name)
         name, name, name);
     CHECK_INT(sqlite3_exec(store_db(shard), rows, NULL, NULL, NULL), SQLITE_OK);
     free(rows);
-    CHECK_INT(store_ledger(shard, NULL, "capture", "gaps", 3, 2, 1, 0, NULL), 0);
+    CHECK_INT(store_ledger(shard, NULL, "capture", "gaps", 3, 2, 1, 0, NULL, NULL), 0);
     return shard;
 }
 

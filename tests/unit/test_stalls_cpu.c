@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causes around the CPU and cgroups, and tasks that are held or killed from outside.
 #include <signal.h>
+#include <stdio.h>
 
 #include "tests/unit/stall_story.h"
 
@@ -275,6 +276,41 @@ TEST(sigstop_without_the_signal)
     CHECK_INT(top->culprit.pid, 4001); // who let it go on
     CHECK_STR(top->culprit_function, "__x64_sys_kill");
     story_close(&story);
+}
+
+static void made_on(struct story *story, const char *architecture)
+{
+    char sql[400];
+    snprintf(sql, sizeof sql,
+             "INSERT INTO run (id, uuid, kind, state, upgate_version, started_wall_ns, seed, plan, command_line, host, "
+             "host_key) VALUES (1, 'u', 'record', 'done', '0', 0, 0, '{}', '[]', '{\"architecture\": \"%s\"}', '')",
+             architecture);
+    story_sql(story, sql);
+}
+
+TEST(a_recording_of_arm64_is_read_with_its_own_names_and_numbers)
+{
+    static const char *const machines[] = {"x86_64", "aarch64"};
+    for (int arm64 = 0; arm64 < 2; arm64++) {
+        struct story story;
+        story_open(&story);
+        made_on(&story, machines[arm64]);
+        int64_t sender = story_other(&story, 4001, "bash", "bash");
+        held(&story, 0x104, NULL, sender,
+             "prepare_signal;do_send_sig_info;kill_pid_info;__arm64_sys_kill;invoke_syscall;do_el0_svc;el0_svc");
+        // No stack, only the number: fsync of arm64, rename of x86-64.
+        for (int i = 0; i < 5; i++)
+            story_gap(&story, (struct story_gap){
+                .out = 5000 + 500 * i, .waking = 5100 + 500 * i, .in = 5100 + 500 * i, .state = 2, .syscall = 82});
+        const struct stall *top = story_top(&story);
+        CHECK_STR(top->cause, "sigstop");
+        CHECK_STR(top->culprit_function, "__arm64_sys_kill");
+        int fsyncs = 0;
+        for (size_t i = 0; i < story.stalls->count; i++)
+            fsyncs += !strncmp(story.stalls->stalls[i].cause, "fsync", 5);
+        CHECK_INT(fsyncs, arm64);
+        story_close(&story);
+    }
 }
 
 TEST(cgroup_freezer)

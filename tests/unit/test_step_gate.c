@@ -89,7 +89,7 @@ TEST(wait_times_out_and_wants_all_slots)
     CHECK_INT(reader_wait_held(rig.reader, 1, begin_ns + RIG_SECOND_NS / 5), -ETIMEDOUT);
     CHECK(clock_monotonic_ns() - begin_ns >= RIG_SECOND_NS / 5);
     pid = rig_fork(run_steps, &work);
-    CHECK_INT(reader_wait_claimed(rig.reader, 1, rig_deadline(20)), 0);
+    rig_wait_claimed(&rig, 1);
     CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(20)), 0);
     CHECK_INT(reader_wait_held(rig.reader, 2, clock_monotonic_ns() + RIG_SECOND_NS / 5),
               -ETIMEDOUT);
@@ -112,7 +112,7 @@ static pthread_barrier_t *shared_barrier(unsigned count)
 
 TEST(ranks_are_held_at_the_same_step)
 {
-    struct rig rig = rig_make(&(struct reader_opts){.open = true});
+    struct rig rig = rig_make(NULL);
     pthread_barrier_t *barrier = shared_barrier(2);
     struct work work[2] = {{.steps = 4000, .rank = 1, .barrier = barrier},
                            {.steps = 4000, .rank = 0, .barrier = barrier}};
@@ -120,46 +120,20 @@ TEST(ranks_are_held_at_the_same_step)
 
     for (int i = 0; i < 2; i++) {
         pid[i] = rig_fork(run_steps, &work[i]);
-        CHECK_INT(reader_wait_claimed(rig.reader, (uint32_t)i + 1, rig_deadline(20)), 0);
+        rig_wait_claimed(&rig, (uint32_t)i + 1);
     }
     CHECK(slot_of(&rig, 0).has_rank && slot_of(&rig, 1).has_rank);
     CHECK_INT(slot_of(&rig, 0).rank, 1);
     CHECK_INT(slot_of(&rig, 1).rank, 0);
     for (int turn = 0; turn < 20; turn++) {
-        reader_close_gate(rig.reader);
         CHECK_INT(reader_wait_held(rig.reader, 2, rig_deadline(20)), 0);
-        CHECK_INT(slot_of(&rig, 0).steps, slot_of(&rig, 1).steps);
+        CHECK_INT(slot_of(&rig, 0).steps, 3 * turn);
+        CHECK_INT(slot_of(&rig, 1).steps, 3 * turn);
         reader_grant(rig.reader, 3);
-        CHECK_INT(reader_wait_held(rig.reader, 2, rig_deadline(20)), 0);
-        CHECK_INT(slot_of(&rig, 0).steps, slot_of(&rig, 1).steps);
-        reader_open_gate(rig.reader);
     }
+    reader_open_gate(rig.reader);
     CHECK_INT(rig_join(pid[0]), 0);
     CHECK_INT(rig_join(pid[1]), 0);
-    rig_free(&rig);
-}
-
-// A slot that ran past the mark before it saw it would be held later than its fellow ranks.
-TEST(a_closed_gate_holds_at_the_mark)
-{
-    struct rig rig = rig_make(&(struct reader_opts){.open = true, .ring_records = 1024});
-    struct work work = {.steps = 1u << 30, .rank = -1}; // of nanoseconds: the hardest to stop
-    pid_t pid = rig_fork(run_steps, &work);
-    int fd = open(rig.path, O_RDONLY); // stays open, see reader.h
-
-    CHECK_INT(reader_wait_claimed(rig.reader, 1, rig_deadline(20)), 0);
-    for (int turn = 0; turn < 50; turn++) {
-        struct ug_step_slot slot;
-
-        reader_close_gate(rig.reader);
-        CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(20)), 0);
-        CHECK_INT(pread(fd, &slot, sizeof(slot), UG_STEP_HEADER_BYTES), sizeof(slot));
-        CHECK_INT(slot.steps, slot.granted);
-        reader_open_gate(rig.reader);
-    }
-    kill(pid, SIGKILL);
-    rig_join(pid);
-    close(fd);
     rig_free(&rig);
 }
 

@@ -52,6 +52,17 @@ __attribute__((unused)) static struct rig rig_make(const struct reader_opts *opt
     return rig;
 }
 
+// Until so many processes have made their first step call.
+__attribute__((unused)) static void rig_wait_claimed(const struct rig *rig, uint32_t slots)
+{
+    int64_t deadline_ns = rig_deadline(20);
+
+    while (reader_slot_count(rig->reader) < slots && clock_monotonic_ns() < deadline_ns) {
+        clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
+    }
+    CHECK_INT(reader_slot_count(rig->reader), slots);
+}
+
 __attribute__((unused)) static void rig_free(struct rig *rig)
 {
     reader_free(rig->reader);

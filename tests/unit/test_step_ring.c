@@ -105,7 +105,7 @@ static uint64_t race(uint64_t ring_records, uint32_t steps)
     struct reader_counters counters;
     pid_t pid = rig_fork(many_steps, &steps);
 
-    CHECK_INT(reader_wait_claimed(rig.reader, 1, rig_deadline(20)), 0);
+    rig_wait_claimed(&rig, 1);
     while (waitpid(pid, NULL, WNOHANG) == 0) {
         for (int i = 0; i < 2000; i++) { // as fast as can be, to meet a record half written
             if (reader_drain(rig.reader, 0, rig_log, NULL, &rig, NULL) != 0) {
@@ -199,7 +199,7 @@ TEST(tensors_wrap_and_stay_whole)
     struct error err = {0};
     pid_t pid = rig_fork(many_tensors, NULL);
 
-    CHECK_INT(reader_wait_claimed(rig.reader, 1, rig_deadline(20)), 0);
+    rig_wait_claimed(&rig, 1);
     while (waitpid(pid, NULL, WNOHANG) == 0) {
         CHECK_INT(reader_drain(rig.reader, 0, NULL, log_tensor, &log, &err), 0);
     }

@@ -255,16 +255,16 @@ TEST(ended_process_keeps_its_names_after_a_snapshot)
     const char *library = world_path("libsnap.so");
     world_copy(SYMBOLS_WHOLE, library);
     struct world_process process = world_start(SYMBOLS_PIE, library, NULL);
-    CHECK_INT(symbols_process_snapshot(symbols, process.pid, &err), 0);
+    CHECK_INT(symbols_process_snapshot(symbols, process.pid, NULL, &err), 0);
     uint64_t start = test_start(process.pid);
     CHECK(start > 0);
     world_end(&process);
     unlink(library);
     check_fixture(symbols, &process, "libsnap.so");
-    symbols_process_lookup_at(symbols, process.pid, start, process.library[FIXTURE_HIDDEN],
+    symbols_process_lookup_at(symbols, process.pid, start, UINT64_MAX, process.library[FIXTURE_HIDDEN],
                               &symbol);
     CHECK_STR(symbol.name, "fixture_hidden");
-    symbols_process_lookup_at(symbols, process.pid, start + 1, process.local, &symbol);
+    symbols_process_lookup_at(symbols, process.pid, start + 1, UINT64_MAX, process.local, &symbol);
     CHECK(!symbol.known);
     CHECK_STR(symbol.module, "[ended]");
     symbols_free(symbols);
@@ -276,7 +276,7 @@ TEST(process_that_was_never_seen_is_an_error_in_words)
     struct symbols *symbols = world_symbols((struct symbols_opts){0});
     struct world_process process = world_start(SYMBOLS_PIE, SYMBOLS_WHOLE, NULL);
     world_end(&process);
-    CHECK_INT(symbols_process_snapshot(symbols, process.pid, &err), -ESRCH);
+    CHECK_INT(symbols_process_snapshot(symbols, process.pid, NULL, &err), -ESRCH);
     CHECK_CONTAINS(err.text, "it is gone");
     struct symbol symbol = look(symbols, process.pid, process.local);
     CHECK(!symbol.known);
@@ -338,7 +338,7 @@ TEST(perf_map_names_generated_code)
              (unsigned long long)process.page + 0x40);
     world_append(map, line); // the file grew
     CHECK_STR(look(symbols, process.pid, process.page + 0x41).name, "second function");
-    CHECK_INT(symbols_process_snapshot(symbols, process.pid, NULL), 0);
+    CHECK_INT(symbols_process_snapshot(symbols, process.pid, NULL, NULL), 0);
     world_end(&process);
     unlink(map);
     CHECK_STR(look(symbols, process.pid, process.page).name, "py::train:/srv/train.py");

@@ -2,10 +2,16 @@
 // Files of a process that does its worst: links out of its root, FIFOs, devices, directories.
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,7 +62,24 @@ static void check_open(pid_t pid, const char *path, const char *want)
         close(fd);
 }
 
-TEST(nothing_outside_the_root_and_only_regular_files)
+// Every openat2(2) answers as before Linux 5.6, or (EPERM) as under a filter of an old container runtime.
+static void test_without_openat2(int code)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)code),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof filter / sizeof *filter, .filter = filter};
+    CHECK_INT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    CHECK_INT(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+    CHECK_INT(syscall(SYS_openat2, AT_FDCWD, "/", NULL, (size_t)0), -1);
+    CHECK_INT(errno, code);
+}
+
+// filtered: openat2(2) fails with this code. Then no link is followed, also none that stays inside.
+static void test_root(int filtered)
 {
     pid_t pid = test_jail();
     char *outside = xasprintf("%s.outside", test_dir), *escape = xasprintf("../../../../../../../..%s", outside);
@@ -65,10 +88,12 @@ TEST(nothing_outside_the_root_and_only_regular_files)
                             outside, outside, escape);
     test_sh(plant);
     alarm(20);
+    if (filtered)
+        test_without_openat2(filtered);
     check_open(pid, "/a/file", "inside");
-    check_open(pid, "/absolute", "inside");
-    check_open(pid, "/relative/file", "inside");
-    check_open(pid, "/../../a/file", "inside");
+    check_open(pid, "/absolute", filtered ? "refused" : "inside");
+    check_open(pid, "/relative/file", filtered ? "refused" : "inside");
+    check_open(pid, "/../../a/file", filtered ? "refused" : "inside");
     check_open(pid, "/out", "refused");
     check_open(pid, "/up", "refused");
     check_open(pid, escape, "refused");
@@ -90,4 +115,60 @@ TEST(nothing_outside_the_root_and_only_regular_files)
     free(plant);
     free(fifo);
     free(clean);
+}
+
+TEST(nothing_outside_the_root_and_only_regular_files)
+{
+    test_root(0);
+}
+
+TEST(the_same_without_openat2)
+{
+    test_root(ENOSYS);
+}
+
+TEST(the_same_where_openat2_is_forbidden)
+{
+    test_root(EPERM);
+}
+
+TEST(another_file_at_the_path_is_not_opened)
+{
+    struct stat status;
+    CHECK(mkdtemp(test_dir) != NULL);
+    test_sh("echo a > a && echo b > b && mkfifo fifo");
+    char *a = xasprintf("%s/a", test_dir), *b = xasprintf("%s/b", test_dir), *fifo = xasprintf("%s/fifo", test_dir);
+    CHECK_INT(stat(a, &status), 0);
+    int fd = target_file_open_known(a, status.st_dev, status.st_ino);
+    CHECK(fd >= 0);
+    close(fd);
+    CHECK_INT(target_file_open_known(b, status.st_dev, status.st_ino), -1);
+    CHECK_INT(target_file_open_known(a, status.st_dev + 1, status.st_ino), -1);
+    CHECK_INT(stat(fifo, &status), 0);
+    CHECK_INT(target_file_open_known(fifo, status.st_dev, status.st_ino), -1);
+    test_sh("rm -r .[!.]* * 2>/dev/null; true");
+    rmdir(test_dir);
+    free(a);
+    free(b);
+    free(fifo);
+}
+
+TEST(only_memory_files_are_opened_as_such)
+{
+    char name[16];
+    int directory = open("/proc/self/fd", O_RDONLY | O_DIRECTORY), memory = memfd_create("upgate-spool", 0);
+    int disk = open("/proc/self/exe", O_RDONLY), device = open("/dev/null", O_RDWR);
+    FILE *shared = fopen("/dev/shm/memfd:upgate-spool", "w+"); // on a tmpfs, as memory files are, but not on theirs
+    CHECK(directory >= 0 && memory >= 0 && disk >= 0 && device >= 0);
+    snprintf(name, sizeof name, "%d", memory);
+    int fd = target_file_open_memory(directory, name);
+    CHECK(fd >= 0);
+    CHECK_INT(write(fd, "x", 1), 1);
+    const int others[] = {disk, device, shared ? fileno(shared) : disk};
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "%d", others[i]);
+        CHECK_INT(target_file_open_memory(directory, name), -1);
+        CHECK_INT(errno, EINVAL);
+    }
+    unlink("/dev/shm/memfd:upgate-spool");
 }

@@ -20,6 +20,7 @@
 #include "common/clock.h"
 #include "common/strings.h"
 #include "harness/run/guardian.h"
+#include "harness/run/keeper.h"
 #include "harness/run/process.h"
 #include "harness/run/tree.h"
 #include "tests/unit/runner.h"
@@ -252,6 +253,38 @@ TEST(a_killed_guardian_is_replaced)
     CHECK_INT(guardian_watch(guardian, TEST_MARK, NULL), 0);
     CHECK_INT(test_until("pgrep -P $PPID ug-guardian > /dev/null"), 0);
     guardian_stop(guardian);
+}
+
+// A side can do that to both: they are processes of the same user.
+TEST(a_stopped_guardian_holds_nobody_up)
+{
+    struct guardian *guardian = NULL;
+    CHECK_INT(guardian_start("", &guardian, NULL), 0);
+    CHECK_INT(test_until("pkill -STOP -P $PPID ug-guardian"), 0);
+    guardian_stop(guardian);
+    CHECK_INT(waitpid(-1, NULL, WNOHANG), -1); // it has ended
+}
+
+static void test_stop_keeper(void *arg)
+{
+    (void)arg;
+    kill(getppid(), SIGSTOP);
+    _exit(3);
+}
+
+TEST(a_stopped_keeper_holds_nobody_up)
+{
+    struct keeper *keeper = NULL;
+    struct rusage usage;
+    struct error err = {0};
+    pid_t root = 0;
+    int status = 0;
+    CHECK_INT(keeper_start(test_stop_keeper, NULL, NULL, &keeper, &root, &err), 0);
+    CHECK_INT(keeper_wait(keeper, &status, &usage), 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+    CHECK_INT(kill(keeper_pid(keeper), SIGSTOP), 0);
+    keeper_free(keeper);
+    CHECK_INT(waitpid(-1, NULL, WNOHANG), -1);
 }
 
 // `pkill -9 upgate` of an annoyed user: the guardian is who cleans up after it.

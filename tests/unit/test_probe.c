@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Probing a side without a run: interpreters and programs that answer, do not exist, fail, hang,
 // talk too much, or cannot import their framework; nothing is left alive afterwards.
-#include "harness/fingerprint/probe.h"
+#include "harness/run/probe.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -164,6 +164,87 @@ TEST(program_that_hangs_is_ended)
     free(path);
     free(pid);
     unlink("/tmp/test_fingerprint_probe.pid");
+}
+
+// A session of its own, a parent that ends: known by descent alone.
+TEST(nothing_that_hides_survives)
+{
+    json_t *document = NULL;
+    struct error err = {0};
+    char dir[] = "/tmp/test_probe.XXXXXX";
+    CHECK(mkdtemp(dir) != NULL);
+    char *script = xasprintf("(setsid sleep 78 & echo $! > %s/pid) & sleep 0.3; exit 3", dir);
+    char *argv[] = {"sh", "-c", script, "sh", NULL};
+    int64_t begin_ns = clock_monotonic_ns();
+    CHECK_INT(probe(argv, true, 0, &document, &err), -ECHILD);
+    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(30000000000)); // it holds the output open for 78 s
+    char *path = xasprintf("%s/pid", dir), *pid = string_read_file(path, 64, NULL);
+    CHECK(pid != NULL && atoi(pid) > 0);
+    char *stat_path = xasprintf("/proc/%d/stat", pid ? atoi(pid) : 0), *stat = string_read_file(stat_path, 4096, NULL);
+    CHECK(!stat || strstr(stat, ") Z")); // init may still have to reap it
+    free(stat_path);
+    free(stat);
+    check_no_children();
+    unlink(path);
+    rmdir(dir);
+    free(path);
+    free(pid);
+    free(script);
+}
+
+static int64_t own_memory_kb(void)
+{
+    char *text = string_read_file("/proc/self/status", 4096, NULL), *at = text ? strstr(text, "VmHWM:") : NULL;
+    int64_t kb = at ? atoll(at + 6) : -1;
+    free(text);
+    return kb;
+}
+
+TEST(chatty_stderr_takes_no_memory_and_no_disk)
+{
+    json_t *document = NULL;
+    struct error err = {0};
+    int64_t before_kb = own_memory_kb();
+    char *argv[] = {"sh", "-c", "(yes a long line of noise | head -c 300000000; echo the last words) >&2; exit 4", "sh", NULL};
+    CHECK_INT(probe(argv, true, INT64_C(60000000000), &document, &err), -ECHILD);
+    CHECK_CONTAINS(err.text, "exit code 4");
+    CHECK_CONTAINS(err.text, "the last words");
+    CHECK(before_kb > 0 && own_memory_kb() - before_kb < 20000);
+    check_no_children();
+}
+
+TEST(noise_with_nul_bytes_before_the_answer)
+{
+    if (!have_python())
+        runner_skip("no python3 of 3.8 or later on the path");
+    json_t *document = NULL;
+    struct error err = {0};
+    char *argv[] = {"sh", "-c", "head -c 100000 /dev/zero; exec python3 \"$@\"", "sh", NULL};
+    CHECK_INT(probe(argv, true, 0, &document, &err), 0);
+    CHECK_STR(err.text, "");
+    CHECK(json_is_object(json_object_get(document, "python")));
+    json_decref(document);
+}
+
+TEST(more_noise_than_anybody_reads)
+{
+    json_t *document = NULL;
+    struct error err = {0};
+    char *argv[] = {"sh", "-c", "exec yes noise", "sh", NULL};
+    int64_t begin_ns = clock_monotonic_ns();
+    CHECK_INT(probe(argv, true, INT64_C(60000000000), &document, &err), -EMSGSIZE);
+    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(30000000000));
+    CHECK_CONTAINS(err.text, "more than 16 MB");
+    check_no_children();
+}
+
+TEST(answer_without_an_end)
+{
+    json_t *document = NULL;
+    struct error err = {0};
+    char *argv[] = {"sh", "-c", "printf 'UPGATE-FINGERPRINT '; exec tr '\\0' x < /dev/zero", "sh", NULL};
+    CHECK_INT(probe(argv, true, INT64_C(60000000000), &document, &err), -EMSGSIZE);
+    check_no_children();
 }
 
 TEST(answer_that_is_damaged)

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs that read stores, as a library.
+#include "tests/fuzz/store_readers.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/gate/gate.h"
+#include "reports/analyse/diff/diff.h"
+#include "reports/render/diff_view.h"
+#include "reports/render/render.h"
+#include "reports/render/stalls_view.h"
+#include "tests/fuzz/fuzz.h"
+#include "tracer/store/store.h"
+
+enum { READERS_RECORDINGS_MAX = 8, READERS_ROWS_MAX = 50 };
+
+static void text_done(FILE *stream, char **text)
+{
+    fclose(stream);
+    free(*text);
+    *text = NULL;
+}
+
+static void json_done(json_t *document)
+{
+    struct error err = {0};
+    char *text = render_json_dump(document, 9, &err); // takes the document
+    fuzz_check(text ? 0 : -1, &err);
+    json_t *again = text ? json_loads(text, 0, NULL) : NULL;
+    fuzz_require(!text || again, "a JSON document that can be read");
+    json_decref(again);
+    free(text);
+}
+
+static void table_of(struct store *store)
+{
+    struct error err = {0};
+    char *text = NULL;
+    size_t len = 0;
+    FILE *stream = open_memstream(&text, &len);
+    fuzz_check(render_verdict_table(store, &(struct render_opts){.utf8 = true}, stream, &err), &err);
+    text_done(stream, &text);
+}
+
+static void read_gate(const char *path)
+{
+    struct store *store = NULL;
+    struct error err = {0};
+    enum exit_code verdict = EXIT_CODE_INCONCLUSIVE;
+    int rc = fuzz_check(store_open(path, STORE_WRITE, &store, &err), &err);
+    if (rc == 0)
+        rc = fuzz_check(gate_judge(store, NULL, &verdict, &err), &err);
+    fuzz_require(verdict >= EXIT_CODE_PASS && verdict <= EXIT_CODE_OPERATIONAL, "an exit code");
+    if (rc == 0) {
+        table_of(store);
+        json_t *document = render_verdict_json(store, &err);
+        if (document)
+            json_done(document);
+        else
+            fuzz_check(-1, &err);
+    }
+    store_close(store);
+}
+
+static void read_diff(const char *path)
+{
+    struct store *store = NULL;
+    struct diff *diff = NULL;
+    struct error err = {0};
+    int rc = fuzz_check(store_open(path, STORE_READ, &store, &err), &err);
+    if (rc == 0)
+        rc = fuzz_check(diff_analyse(store, &(struct diff_opts){0}, &diff, &err), &err);
+    if (rc == 0) {
+        char *text = NULL;
+        size_t len = 0;
+        const struct diff_view view = {.diff = diff, .path = "run.db", .all = true};
+        FILE *stream = open_memstream(&text, &len);
+        fuzz_check(diff_view_table(&view, &(struct render_opts){0}, stream, &err), &err);
+        text_done(stream, &text);
+        json_done(diff_view_json(diff));
+        free(diff_view_markdown(diff));
+    }
+    diff_free(diff);
+    store_close(store);
+}
+
+static void read_recording(struct store *store, const struct stalls_recordings *recordings,
+                           const struct stalls_recording *recording)
+{
+    struct stalls *stalls = NULL;
+    struct error err = {0};
+    const struct stalls_opts opts = {.recording_id = recording->id};
+    if (fuzz_check(stalls_analyse(store, &opts, &stalls, &err), &err))
+        return;
+    const struct stalls_shown shown = {recording, stalls};
+    const struct stalls_view view = {&shown, 1, recordings, "run.db", READERS_ROWS_MAX, READERS_ROWS_MAX};
+    char *text = NULL;
+    size_t len = 0;
+    FILE *stream = open_memstream(&text, &len);
+    fuzz_check(stalls_view_table(&view, &(struct render_opts){0}, stream, &err), &err);
+    fuzz_check(stalls_folded(store, recording->id, stream, &err), &err);
+    text_done(stream, &text);
+    json_done(stalls_view_json(&view));
+    free(stalls_view_markdown(&view));
+    fuzz_check(stalls_save(store, stalls, stalls_view_detail, &err), &err);
+    stalls_free(stalls);
+}
+
+static void read_stalls(const char *path)
+{
+    struct store *store = NULL;
+    struct stalls_recordings recordings = {0};
+    struct error err = {0};
+    int rc = fuzz_check(store_open(path, STORE_WRITE, &store, &err), &err);
+    if (rc == 0)
+        rc = fuzz_check(stalls_recordings_load(store, &recordings, &err), &err);
+    for (size_t i = 0; rc == 0 && i < recordings.count && i < READERS_RECORDINGS_MAX; i++)
+        read_recording(store, &recordings, &recordings.items[i]);
+    stalls_recordings_clear(&recordings);
+    store_close(store);
+}
+
+static void read_report(const char *path, const char *form)
+{
+    struct store *store = NULL;
+    struct error err = {0};
+    int rc = fuzz_check(store_open(path, STORE_READ, &store, &err), &err);
+    if (rc == 0)
+        fuzz_check(render_file(store, fuzz_path(form), &(struct render_opts){0}, &err), &err);
+    store_close(store);
+}
+
+static void read_github(const char *path)
+{
+    struct store *store = NULL;
+    struct error err = {0};
+    char *text = NULL;
+    size_t len = 0;
+    unsetenv("GITHUB_STEP_SUMMARY"); // of the CI job that runs this
+    unsetenv("GITHUB_OUTPUT");
+    int rc = fuzz_check(store_open(path, STORE_READ, &store, &err), &err);
+    FILE *stream = open_memstream(&text, &len);
+    if (rc == 0)
+        fuzz_check(render_github(store, stream, &err), &err);
+    text_done(stream, &text);
+    store_close(store);
+}
+
+void store_readers_run(const char *path, unsigned readers)
+{
+    if (readers & STORE_READER_HTML)
+        read_report(path, "out.html");
+    if (readers & STORE_READER_TEXTS) {
+        read_report(path, "out.md");
+        read_report(path, "out.json");
+        read_report(path, "out.xml");
+        read_github(path);
+    }
+    if (readers & STORE_READER_PFTRACE)
+        read_report(path, "out.pftrace");
+    if (readers & STORE_READER_DIFF)
+        read_diff(path);
+    if (readers & STORE_READER_STALLS) // writes table stall
+        read_stalls(path);
+    if (readers & STORE_READER_GATE) // writes the verdict
+        read_gate(path);
+}

@@ -1,0 +1,341 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`upgate record` of targets that do their worst (hostile_target.c): it keeps its share of CPU and its memory, ends in
+time, and opens nothing outside of the target's root. CPU is judged by CPU time of the recorder over wall time, which a
+loaded machine makes smaller or leaves alone; who opened what is asked of fanotify, as a witness that is not ours."""
+import ctypes
+import os
+import shutil
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+BUILD = os.environ["UPGATE_BUILD"]
+UPGATE = os.path.join(BUILD, "upgate")
+TARGET = os.path.join(BUILD, "tests/root/hostile_target")
+# Aimed at is 5 %. What a neighbour does to caches makes CPU time dearer, so a test asks for twice that, and prints what it was; without
+# budgets these targets cost 48 and 63 %. A target that calls exec in a loop takes 6.8 to 8.8 %.
+CPU_LIMIT_PCT = 10.0
+MEMORY_LIMIT_KB = 64 << 10
+END_LIMIT_S = 2.0
+SECONDS = 16
+SETTLED_S = 9  # by then what may be spent at the begin (0.8 s of CPU, a fifth of a core at most) is spent
+WAIT_S = 60
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Skip(Exception):
+    pass
+
+
+class Target:
+    """A hostile_target in a mode, and all that it starts."""
+
+    def __init__(self, directory, *words, prefix=(), **more):
+        self.directory = directory
+        self.process = subprocess.Popen([*prefix, more.pop("program", TARGET), *map(str, words)], stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, start_new_session=True, **more)
+        self.pid = self.process.pid
+        line = self.process.stdout.readline()
+        assert line == b"ready\n", "the target did not begin: %r" % line
+
+    def children(self):
+        with open("/proc/%d/task/%d/children" % (self.pid, self.pid)) as file:
+            return [int(word) for word in file.read().split()]
+
+    def end(self):
+        os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def cpu_ns(pid):
+    with open("/proc/%d/schedstat" % pid) as file:
+        return int(file.read().split()[0])
+
+
+def record(target, seconds=SECONDS, cpu_limit_pct=CPU_LIMIT_PCT, with_pid=False):
+    """Records; its share of a core once it has settled, its peak memory, and how long after its deadline it ended."""
+    store = os.path.join(target.directory, "run.db")
+    for ending in ("", "-wal", "-shm"):
+        if os.path.exists(store + ending):
+            os.unlink(store + ending)
+    recorder = subprocess.Popen([UPGATE, "record", "-q", "--pid", str(target.pid), "-o", store, "--duration", "%ds" % seconds],
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline, begin_ns = time.monotonic() + WAIT_S, None
+        while begin_ns is None and time.monotonic() < deadline and recorder.poll() is None:
+            begin_ns = recording_begin(store)
+            time.sleep(0.02)
+        assert begin_ns, "never began: %s" % "".join(recorder.communicate(timeout=WAIT_S))
+        time.sleep(max(0, begin_ns / 1e9 + min(SETTLED_S, seconds / 2) - time.monotonic()))
+        settled_ns, settled = cpu_ns(recorder.pid), time.monotonic()
+        time.sleep(max(0, begin_ns / 1e9 + seconds - 0.3 - time.monotonic()))
+        share = 100 * (cpu_ns(recorder.pid) - settled_ns) / 1e9 / (time.monotonic() - settled)
+        with open("/proc/%d/status" % recorder.pid) as file:
+            memory_kb = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+        out, err = recorder.communicate(timeout=WAIT_S)
+        late_s = time.monotonic() - begin_ns / 1e9 - seconds
+    finally:
+        recorder.kill()
+        recorder.wait()
+    assert recorder.returncode == 0, "exit %d\n%s%s" % (recorder.returncode, out, err)
+    print("    %.1f %% of a core, %d MB, %.2f s after its deadline" % (share, memory_kb >> 10, late_s), flush=True)
+    if cpu_limit_pct:
+        assert share <= cpu_limit_pct, "%.1f %% of a core" % share
+    assert memory_kb <= MEMORY_LIMIT_KB, "%d kB" % memory_kb
+    assert late_s <= END_LIMIT_S, "ended %.2f s after its deadline" % late_s
+    ledger = query(store, "SELECT producer, seen, kept, dropped FROM ledger WHERE producer LIKE 'bpf.%'")
+    assert len(ledger) == 6 and all(seen == kept + dropped for _, seen, kept, dropped in ledger), ledger
+    assert query(store, "PRAGMA integrity_check") == [("ok",)]
+    return (store, recorder.pid) if with_pid else store
+
+
+def query(store, sql):
+    db = sqlite3.connect("file:%s?mode=ro" % store, uri=True, timeout=5)
+    try:
+        return db.execute(sql).fetchall()
+    finally:
+        db.close()
+
+
+def recording_begin(store):
+    """When the capture was attached; None: not yet. Its row is there before, with an earlier time."""
+    try:
+        row = query(store, "SELECT r.begin_ns, (SELECT count(*) FROM gap) + (SELECT count(*) FROM counter WHERE "
+                           "recording_id = r.id AND source = 'drops') FROM recording r")
+    except sqlite3.OperationalError:
+        return None
+    return row[0][0] if row and row[0][1] else None
+
+
+def gaps(store):
+    return query(store, "SELECT kept FROM ledger WHERE producer = 'bpf.gap'")[0][0]
+
+
+# --- what it may cost -------------------------------------------------------------------------------
+
+
+def test_garbage_on_its_stacks(directory):
+    """Eight processes with 20,000 mappings each, a hundred return addresses in every stack that are no code."""
+    target = Target(directory, "stacks", 20000, 8)
+    try:
+        store = record(target)
+        dropped = query(store, "SELECT seen, dropped FROM ledger WHERE producer = 'bpf.gap'")[0]
+        assert gaps(store) > 500 and dropped[1] <= dropped[0] / 10, dropped
+    finally:
+        target.end()
+
+
+def test_perf_maps_of_a_gigabyte(directory):
+    """Each process has one, all of them lines that are well formed as far as anybody would read."""
+    target = Target(directory, "stacks", 200, 8)
+    first, paths = os.path.join(directory, "perf.map"), []
+    try:
+        with open(first, "wb") as file:
+            for i in range(260):
+                file.write(b"".join(b"%x 40 function_%065d\n" % (0x10000000 + (i * 10000 + j) * 64, j) for j in range(10000)))
+            file.truncate(1 << 30)
+        time.sleep(0.2)
+        for pid in [target.pid] + target.children():
+            paths.append("/tmp/perf-%d.map" % pid)
+            link(first, paths[-1])
+        assert len(paths) == 8
+        assert gaps(record(target)) > 500
+    finally:
+        target.end()
+        for path in paths:
+            os.unlink(path)
+
+
+def link(old, new):
+    """The same file by another name; a copy where that is another file system."""
+    try:
+        os.link(old, new)
+    except OSError:
+        shutil.copyfile(old, new)
+
+
+def test_exec_in_a_loop(directory):
+    """Eight processes that are another program every 20 ms, some with the name of an interpreter."""
+    names = [os.path.join(directory, name) for name in ("python3.11", "worker", "libpython3.12.so", "python3")]
+    for name in names:
+        shutil.copy(TARGET, name)
+    target = Target(directory, "exec", *names)
+    try:
+        store = record(target, cpu_limit_pct=1.5 * CPU_LIMIT_PCT)
+        assert query(store, "SELECT kept FROM ledger WHERE producer = 'bpf.task'")[0][0] > 1000
+    finally:
+        target.end()
+
+
+def test_ten_thousand_threads_a_second(directory):
+    target = Target(directory, "threads")
+    try:
+        store = record(target)
+        assert query(store, "SELECT kept FROM ledger WHERE producer = 'bpf.task'")[0][0] > 10000
+    finally:
+        target.end()
+
+
+def test_three_thousand_connections(directory):
+    target = Target(directory, "sockets", 3000)
+    try:
+        store = record(target)
+        assert query(store, "SELECT count(*) FROM gap WHERE syscall_nr IS NOT NULL")[0][0] > 200
+    finally:
+        target.end()
+
+
+# --- what it may open -------------------------------------------------------------------------------
+
+
+class Witness:
+    """Tells which of some files are opened, by whom. Files of other mount namespaces are named through /proc/PID/root."""
+
+    FAN_OPEN, MARK_ADD, CLOEXEC, NONBLOCK, AT_FDCWD = 0x20, 1, 1, 2, -100
+    EVENT = struct.Struct("=IBBHQii")
+
+    def __init__(self, *paths):
+        self.fd = libc.fanotify_init(self.CLOEXEC, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.fd < 0:
+            raise Skip("no fanotify: %s" % os.strerror(ctypes.get_errno()))
+        self.seen = []  # (inode, pid)
+        for path in paths:
+            self.watch(path)
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def watch(self, path):
+        if libc.fanotify_mark(self.fd, self.MARK_ADD, ctypes.c_uint64(self.FAN_OPEN), self.AT_FDCWD, path.encode()):
+            raise AssertionError("cannot watch '%s': %s" % (path, os.strerror(ctypes.get_errno())))
+
+    def read(self):
+        while True:
+            data, at = os.read(self.fd, 65536), 0
+            while at < len(data):
+                length, _, _, _, _, fd, pid = self.EVENT.unpack_from(data, at)
+                at += length
+                if fd >= 0:
+                    self.seen.append((os.fstat(fd).st_ino, pid))
+                    os.close(fd)
+
+    def opened_by(self, pid):
+        time.sleep(0.3)  # events come at once; the thread may not
+        return {inode for inode, who in self.seen if who == pid}
+
+
+def jail(directory, decoys, tell):
+    """In a child: a root of its own, as a container has it. A device is its /etc/shadow, a file of the host has the name of
+    a spool, a library turns into a link to the host, an interpreter and perf maps into FIFOs."""
+    if libc.unshare(0x00020000):  # CLONE_NEWNS
+        raise OSError(ctypes.get_errno(), "unshare")
+    os.chdir(os.path.join(directory, "jail"))
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "none", "."], check=True)
+    os.chdir(os.path.join(directory, "jail"))
+    for name in ("etc", "tmp", "old"):
+        os.mkdir(name)
+    for name in ("target", "library.so", "inside.so", "python3"):
+        shutil.copy(TARGET, name)
+    open("memfd:upgate-spool", "w").close()
+    subprocess.run(["mount", "--bind", os.path.join(decoys, "spool"), "memfd:upgate-spool"], check=True)
+    os.mknod("etc/shadow", 0o600 | 0o020000, os.makedev(1, 5))
+    subprocess.run(["pivot_root", ".", "old"], check=True)
+    os.chdir("/")
+    if libc.umount2(b"/old", 2):  # MNT_DETACH
+        raise OSError(ctypes.get_errno(), "umount2")
+    os.open("/memfd:upgate-spool", os.O_RDONLY)
+    pids = []
+    for name in ("/etc/shadow", "/library.so", "/inside.so", "/python3"):
+        one = subprocess.Popen(["/target", "map", name], stdout=subprocess.PIPE)
+        assert one.stdout.readline() == b"ready\n"
+        pids.append(one.pid)
+        os.mkfifo("/tmp/perf-%d.map" % one.pid)
+    os.mkfifo("/python3 (deleted)")
+    os.unlink("/python3")
+    os.unlink("/library.so")
+    os.symlink(os.path.join(decoys, "library.so"), "/library.so")
+    os.write(tell, b"ready\n")
+    signal.pause()
+
+
+def start_jail(directory, decoys):
+    answer, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setpgid(0, 0)
+            jail(directory, decoys, tell)
+        except BaseException:  # pylint: disable=broad-except
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    os.close(tell)
+    with os.fdopen(answer, "rb") as file:
+        ready = file.readline()
+    return pid, ready == b"ready\n"
+
+
+class Jail:
+    def __init__(self, directory, pid):
+        self.directory, self.pid = directory, pid
+
+
+def test_nothing_outside_its_root(directory):
+    """Links, FIFOs, devices and names that lead out of the target's root, which is not ours."""
+    decoys = os.path.join(directory, "decoys")
+    os.makedirs(os.path.join(directory, "jail"))
+    os.mkdir(decoys)
+    for name in ("spool", "library.so"):
+        shutil.copy(TARGET, os.path.join(decoys, name))
+    forbidden = ["/etc/shadow", os.path.join(decoys, "spool"), os.path.join(decoys, "library.so")]
+    pid, ready = start_jail(directory, decoys)
+    try:
+        assert ready, "the jail did not come up"
+        inside = "/proc/%d/root/inside.so" % pid
+        witness = Witness(inside, *forbidden)
+        store, recorder = record(Jail(directory, pid), seconds=4, cpu_limit_pct=None, with_pid=True)
+        opened = witness.opened_by(recorder)
+        assert os.stat(inside).st_ino in opened, "the witness saw nothing: %s" % witness.seen
+        names = {os.stat(path).st_ino: path for path in forbidden}
+        assert not opened & set(names), "opened: %s" % [names[inode] for inode in opened & set(names)]
+        assert gaps(store) > 100
+    finally:
+        os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+# --- main -------------------------------------------------------------------------------------------
+
+
+def main():
+    if os.geteuid():
+        print("skipped: needs root")
+        return 77
+    status, wanted = 0, sys.argv[1:]
+    for name, test in list(globals().items()):
+        if not name.startswith("test_") or (wanted and name[5:] not in wanted):
+            continue
+        directory = tempfile.mkdtemp(prefix="upgate-hostile-")
+        begin = time.monotonic()
+        try:
+            test(directory)
+            print("ok %s (%.1f s)" % (name[5:], time.monotonic() - begin), flush=True)
+        except Skip as skip:
+            print("skipped %s: %s" % (name[5:], skip), flush=True)
+        except Exception:  # pylint: disable=broad-except
+            status = 1
+            print("FAILED %s\n%s" % (name[5:], traceback.format_exc()), flush=True)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

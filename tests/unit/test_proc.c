@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernel tells of processes: ourselves, and directories by hand.
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/proc.h"
+#include "tests/unit/runner.h"
+
+static char world[64];
+
+static void world_begin(void)
+{
+    snprintf(world, sizeof world, "/tmp/upgate_proc_XXXXXX");
+    CHECK(mkdtemp(world) != NULL);
+}
+
+static void world_file(const char *name, const char *text)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", world, name);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+static void world_end(void)
+{
+    static const char *const names[] = {"stat", "status", "maps"};
+    char path[128];
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", world, names[i]);
+        unlink(path);
+    }
+    CHECK_INT(rmdir(world), 0);
+}
+
+TEST(stat_of_ourselves)
+{
+    struct proc_stat stat;
+    CHECK_INT(prctl(PR_SET_NAME, "a) Z 1 (b"), 0); // what a name may hold
+    CHECK_INT(proc_stat_of(getpid(), &stat), 0);
+    CHECK_STR(stat.comm, "a) Z 1 (b");
+    CHECK_INT(stat.state, 'R');
+    CHECK_INT(stat.parent, getppid());
+    CHECK_INT(stat.threads, 1);
+    CHECK(stat.start_ticks > 0 && stat.code_begin > 1 && stat.code_end > stat.code_begin && stat.stack_begin > 1);
+    CHECK(!proc_stat_ended(&stat));
+}
+
+TEST(stat_of_a_zombie_and_of_nobody)
+{
+    struct proc_stat stat;
+    siginfo_t info;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    CHECK_INT(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+    CHECK_INT(proc_stat_of(child, &stat), 0);
+    CHECK(proc_stat_ended(&stat));
+    CHECK_INT(stat.parent, getpid());
+    CHECK_INT(waitpid(child, NULL, 0), child);
+    CHECK_INT(proc_stat_of(child, &stat), -ESRCH);
+}
+
+TEST(stat_fields_by_number)
+{
+    struct proc_stat stat;
+    world_begin();
+    world_file("stat", "7 (x y) S 4 5 6 7 -1 9 10 11 12 13 14 15 16 17 18 -19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 "
+                       "35 36 37 38 39 40 41 42\n");
+    CHECK_INT(proc_stat_read(world, &stat), 0);
+    CHECK_INT(stat.parent, 4);
+    CHECK_INT(stat.flags, 9);
+    CHECK_INT(stat.nice, -19);
+    CHECK_INT(stat.threads, 20);
+    CHECK_INT(stat.start_ticks, 22);
+    CHECK_INT(stat.code_begin, 26);
+    CHECK_INT(stat.code_end, 27);
+    CHECK_INT(stat.stack_begin, 28);
+    CHECK_INT(stat.realtime_priority, 40);
+    CHECK_INT(stat.policy, 41);
+    world_file("stat", "7 (x) S 4 5 6"); // cut
+    CHECK_INT(proc_stat_read(world, &stat), -EBADMSG);
+    world_file("stat", "7 (x");
+    CHECK_INT(proc_stat_read(world, &stat), -EBADMSG);
+    world_file("stat", "7 )x(");
+    CHECK_INT(proc_stat_read(world, &stat), -EBADMSG);
+    world_file("stat", "");
+    CHECK_INT(proc_stat_read(world, &stat), -ESRCH);
+    world_end();
+}
+
+TEST(status_lines)
+{
+    char text[16];
+    world_begin();
+    CHECK_INT(proc_status_read(world, "Name", text, sizeof text), -ESRCH);
+    CHECK_INT(proc_inner_pid(world), 0);
+    world_file("status", "Name:\ta name that is long\nTgid:\t81\nPid:\t82\nVmHWM:\t    1234 kB\nX:\nNSpid:\t82\t12\t5\n");
+    CHECK_INT(proc_status_read(world, "Name", text, sizeof text), 0);
+    CHECK_STR(text, "a name that is "); // cut, with its end
+    CHECK_INT(proc_status_number(world, "Tgid"), 81);
+    CHECK_INT(proc_status_number(world, "VmHWM"), 1234);
+    CHECK_INT(proc_status_number(world, "Name"), -1);
+    CHECK_INT(proc_status_number(world, "X"), -1); // not what the next line has
+    CHECK_INT(proc_status_read(world, "pid", text, sizeof text), -EBADMSG); // only whole keys
+    pid_t outer = 0, inner = 0;
+    CHECK_INT(proc_pids(world, &outer, &inner), 3);
+    CHECK_INT(outer, 82);
+    CHECK_INT(inner, 5);
+    CHECK_INT(proc_inner_pid(world), 5);
+    world_file("status", "Name:\tx\nTgid:\t81\nPid:\t82\n"); // of an old kernel
+    CHECK_INT(proc_inner_pid(world), 82);
+    CHECK_INT(proc_inner_pid("/proc/self"), getpid());
+    world_end();
+}
+
+TEST(maps_line_by_line)
+{
+    struct proc_maps maps;
+    struct proc_mapping one;
+    world_begin();
+    CHECK_INT(proc_maps_open(world, &maps), -ENOENT);
+    world_file("maps", "400000-401000 r-xp 00001000 08:01 77 /usr/bin/a b (deleted)\nnonsense\n"
+                       "7f0000000000-7f0000001000 rw-p 00000000 00:00 0\n"
+                       "7ffd00000000-7ffd00001000 rw-p 00000000 00:00 0                          [stack]\n");
+    CHECK_INT(proc_maps_open(world, &maps), 0);
+    CHECK(proc_maps_next(&maps, &one));
+    CHECK_INT(one.begin, 0x400000);
+    CHECK_INT(one.end, 0x401000);
+    CHECK_INT(one.offset, 0x1000);
+    CHECK_INT(one.inode, 77);
+    CHECK_INT(one.device, 0x801);
+    CHECK_STR(one.permissions, "r-xp");
+    CHECK_STR(one.path, "/usr/bin/a b (deleted)");
+    CHECK(proc_maps_next(&maps, &one)); // nonsense is skipped
+    CHECK_STR(one.path, "");
+    CHECK(proc_maps_next(&maps, &one));
+    CHECK_STR(one.path, "[stack]");
+    CHECK(!proc_maps_next(&maps, &one));
+    CHECK_INT(proc_maps_close(&maps), 0);
+    world_end();
+}
+
+TEST(maps_of_ourselves)
+{
+    struct proc_maps maps;
+    struct proc_mapping one;
+    bool found = false;
+    CHECK_INT(proc_maps_open("/proc/self", &maps), 0);
+    while (proc_maps_next(&maps, &one))
+        found |= one.begin <= (uintptr_t)&proc_maps_next && (uintptr_t)&proc_maps_next < one.end && one.permissions[2] == 'x' &&
+                 one.path[0] == '/' && one.inode;
+    CHECK_INT(proc_maps_close(&maps), 0);
+    CHECK(found);
+}
