@@ -14,7 +14,10 @@ import shlex
 import sqlite3
 import subprocess
 import tempfile
+import threading
 import time
+
+import parallel
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.environ.get("UPGATE_BUILD") or os.path.join(ROOT, "build", "release")
@@ -25,7 +28,6 @@ PYTHON = os.environ.get("UPGATE_PLANTS_PYTHON") or os.path.join(ROOT, "envs", "c
 
 # Enough for a step time that tells 3 %, in half a minute a plant.
 PAIRS, TRACED_PAIRS, VOIDS = 4, 4, 12
-GPU_PAIRS = 2  # a launch on a GPU takes 10 s to start
 STEPS = {("native", "dlrm"): 200, ("native", "transformer"): 150, ("native", "allreduce"): 120,
          ("torch", "dlrm"): 120, ("torch", "transformer"): 80, ("torch", "ddp"): 40}
 INFER_FACTOR = 2  # requests are shorter
@@ -35,6 +37,7 @@ EFFECT_LEAST = 0.01  # of the step: below, a plant whose strength depends on the
 FIRST, TOP, WRONG, MISSED, QUIET, ACCUSED = "first", "top three", "wrong", "missed", "quiet", "accused"
 NONE, SKIPPED, FAILED = "no effect", "skipped", "failed"
 GOOD = (FIRST, QUIET)
+GPU = threading.Lock()  # one run at a time has it
 
 
 class Trouble(Exception):
@@ -87,24 +90,27 @@ def command_of(workload):
     return ["/bin/sh", "-c", "exec %s ${PLANT:+--plant \"$PLANT\"}" % words]
 
 
+def on_gpu(answer):
+    return any(need.startswith("gpu") for need in answer["needs"])
+
+
 def plan_of(answer, seed):
     workload = answer["workload"]
     steps = workload.get("steps") or STEPS[workload["program"], workload["model"]]
     if workload.get("mode") == "infer":
         steps *= INFER_FACTOR
     busy = max(workload.get("ranks", 1), workload.get("threads", 1))
-    pairs = PAIRS
-    if any(need.startswith("gpu") for need in answer["needs"]):
-        busy, pairs = busy * GPU_CPUS, GPU_PAIRS
+    if on_gpu(answer):
+        busy *= GPU_CPUS
     # One thread has a CPU for itself; the recorder of its traced launches is on another one.
-    cpus = ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0))[-busy:])
+    cpus = ",".join(map(str, parallel.own_cpus()[-busy:]))
     plant = dict(answer.get("env", {}), **({"PLANT": answer["plant"]} if answer["plant"] else {}))
     return {
         "baseline": {"name": "old", "env": {}},
         "candidate": {"name": "new", "env": plant},
         "workloads": [{"name": "plant", "command": command_of(workload), "steps": steps,
                        "ranks": workload.get("ranks", 1)}],
-        "schedule": {"looks": [pairs], "seed": seed, "interleave": "auto", "block": "20ms", "timeout": "5min",
+        "schedule": {"looks": [PAIRS], "seed": seed, "interleave": "auto", "block": "20ms", "timeout": "5min",
                      "traced_launches": TRACED_PAIRS, "voids": VOIDS, "cpus": cpus},
         # No verdict is asked for, and none of a host that nobody has calibrated.
         "gate": {"alpha": "30%", "parity": {"rule": "off"}, "calibrate": "require", "confirm": "never",
@@ -116,7 +122,7 @@ def upgate(words, accepted, directory):
     for name in ("UPGATE_BUILD", "UPGATE_SOURCE", "UPGATE_PLANTS_PYTHON"):
         env.pop(name, None)  # ours; the program does not know them and says so
     try:
-        done = subprocess.run([UPGATE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        done = subprocess.run(parallel.pinned([UPGATE, *words]), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               timeout=RUN_S, env=env)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Trouble("%s: %s" % (words[0], error)) from None
@@ -199,7 +205,8 @@ def run(name, seed, keep=None):
     with tempfile.TemporaryDirectory(prefix="upgate-plants-") as directory:
         store = os.path.join(keep or directory, "%s-%d.db" % (name, seed))
         try:
-            conclude(result, answer, difference(answer, seed, store, directory))
+            with GPU if on_gpu(answer) else contextlib.nullcontext():
+                conclude(result, answer, difference(answer, seed, store, directory))
             result["machine"] = machine_of(store)
         except Trouble as trouble:
             result["said"] = str(trouble)
@@ -278,7 +285,7 @@ def machine_of(store):
 PAGE = """# Planted regressions
 
 Does `upgate diff` name what got slower? One side of a reference workload gets a plant of known strength; `upgate ab` runs both sides
-(%(pairs)d untraced pairs, on a GPU %(gpu_pairs)d; %(traced)d traced ones), `upgate diff` explains the difference, and its named contributions are compared with
+(%(pairs)d untraced pairs, %(traced)d traced ones), `upgate diff` explains the difference, and its named contributions are compared with
 [regressions.json](../reference_models/plants/regressions.json). A contribution that upgate does not tell from noise is no answer, and accuses nobody.
 
 Made by %(command)s, %(date)s, on
@@ -350,7 +357,7 @@ def page(results, path, earlier=0):
             name, answer["what"], percent(answer["strength"]), 100 * found, len(runs), sum(r["verdict"] in GOOD for r in runs),
             sum(r["verdict"] in GOOD + (TOP,) for r in runs),
             "%s: `%s`" % (last["kind"], re.sub(r"[|`\s]", " ", short(last["label"]))) if last.get("label") else "-"))
-    return PAGE % {"pairs": PAIRS, "gpu_pairs": GPU_PAIRS, "traced": TRACED_PAIRS, "command": command, "machines": machines(results), "rows": "\n".join(rows),
+    return PAGE % {"pairs": PAIRS, "traced": TRACED_PAIRS, "command": command, "machines": machines(results), "rows": "\n".join(rows),
                    "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "summary": summary(results),
                    "absent": "\nNot in the table:\n\n%s\n" % "\n".join("- %s: %s" % (why, ", ".join(names)) for why, names in absent.items())
                    if absent else ""}

@@ -2,6 +2,9 @@
 """Stores of runs that never ran, for ci/plants --verdicts: pairs of launches drawn step by step from the statistics
 of real jobs (noise of steps and launches, drift that meets both sides, slow first steps, stragglers of the machine) and
 from what is planted on the candidate. Written row by row as `upgate ab` writes them; knows nothing of how they are judged."""
+import atexit
+import contextlib
+import functools
 import json
 import math
 import os
@@ -10,11 +13,13 @@ import shutil
 import sqlite3
 import subprocess
 import tempfile
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SCHEMA = os.path.join(ROOT, "contracts", "schema.sql")
 PAIRS, GAP_NS, BLOCK_NS, SWITCH_NS = 28, 2000, 20e6, 1.5e6
+EMPTY = threading.Lock()
 WARM_STEPS, WARM_FIRST = 5, 7.0  # step 0 takes 8 times as long, the next ones ever less
 
 # sd of a launch, of a drift of both sides (AR(1) over couples), of a step; share of steps that the machine hits and the mean hit.
@@ -144,20 +149,26 @@ def planted(job, parts, picked, k, base, taken, gaps, rng):
     return added / whole
 
 
+@functools.cache
+def empty_store_once():
+    path = os.path.join(tempfile.mkdtemp(prefix="upgate-verdicts-"), "empty.db")
+    atexit.register(shutil.rmtree, os.path.dirname(path), True)
+    with open(SCHEMA, encoding="utf-8") as file, contextlib.closing(sqlite3.connect(path)) as database:
+        database.executescript("PRAGMA synchronous = OFF;" + file.read())
+    return path
+
+
+def empty_store():
+    """The path of a store with its tables, and no rows."""
+    with EMPTY:
+        return empty_store_once()
+
+
 class Store:
     """One store in the making; .effects holds what was planted in each pair, a share of the launch's time."""
 
-    template, readings = None, False  # an empty store; does its schema have readings of the machine by block?
-
     def __init__(self, path, plan, kind="ab", host_key="host-1", rng=None):
-        if Store.template is None:
-            Store.template = os.path.join(tempfile.mkdtemp(prefix="upgate-verdicts-"), "empty.db")
-            with open(SCHEMA, encoding="utf-8") as file:
-                database = sqlite3.connect(Store.template)
-                database.executescript("PRAGMA synchronous = OFF;" + file.read())
-                Store.readings = "machine_ns" in [row[1] for row in database.execute("PRAGMA table_info(block)")]
-                database.close()
-        shutil.copyfile(Store.template, path)
+        shutil.copyfile(empty_store(), path)
         self.db = sqlite3.connect(path, isolation_level=None)
         self.db.executescript("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF; BEGIN")
         self.rng, self.effects, self.at_ns = rng or random.Random(1), [], 10 ** 12
@@ -193,9 +204,9 @@ class Store:
                 if couple < len(job.blocks):
                     lost = int(max(sum(rank[first:first + size]) for rank in takes[side]))
                     row = (pair, couple, side, int(side == leader), first, size, int(self.at_ns + start), int(at - start))
-                    blocks.append(row + ((int(at - start) - lost,) * 2 + (0, lost, lost, lost) if Store.readings else ()))
+                    blocks.append(row + (int(at - start) - lost,) * 2 + (0, lost, lost, lost))
         columns = ("pair_id", "couple", "side", "ran_first", "first_step", "steps", "begin_ns", "active_ns")
-        self.many("block", columns + (("cpu_ns", "step_cpu_ns", "wait_ns", "foreign_ns", "steal_ns", "machine_ns") if Store.readings else ()), blocks)
+        self.many("block", columns + ("cpu_ns", "step_cpu_ns", "wait_ns", "foreign_ns", "steal_ns", "machine_ns"), blocks)
         for side in range(2):
             self.launch(2 * k + 1 + side, pair, side, job, sides[side], begins[side], sum(gaps[side]), total)
         self.at_ns += total + 5e7

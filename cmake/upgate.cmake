@@ -8,6 +8,7 @@ add_library(upgate_flags INTERFACE)
 target_compile_options(upgate_flags INTERFACE -std=gnu17 -Wall -Wextra -Wshadow -Wstrict-prototypes
     -Wmissing-prototypes -Wvla -Wformat=2 -Wno-format-nonliteral -Wno-format-truncation
     -fno-strict-aliasing
+    $<$<C_COMPILER_ID:Clang>:-Wno-unknown-warning-option>
     $<$<BOOL:${UPGATE_WERROR}>:-Werror>)
 target_compile_definitions(upgate_flags INTERFACE _GNU_SOURCE UPGATE_VERSION="${PROJECT_VERSION}")
 target_include_directories(upgate_flags INTERFACE ${CMAKE_SOURCE_DIR})

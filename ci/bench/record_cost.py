@@ -3,10 +3,12 @@
 """What the recorder itself takes: CPU and memory of `upgate record` beside a target that makes 50,000 switches a
 second (switcher, built beside this file), and beside a Python program with threads that sleep and compute. With
 --flood: a threshold so low that nearly every switch is an event, and a look at the ledger: kept + dropped must be
-seen. Needs root. Exit 1 when a limit is missed.
+seen. --mappings: what a mapping of code or data costs the target, and the recorder beside one that maps code as fast as it
+can (mapper, built beside this file). Needs root. Exit 1 when a limit is missed.
 
     python3 ci/bench/record_cost.py [--seconds S]
     python3 ci/bench/record_cost.py --flood [--seconds 600]
+    python3 ci/bench/record_cost.py --mappings [--seconds S]
 """
 
 import argparse
@@ -20,8 +22,11 @@ import rig
 
 CPU_LIMIT_PCT = 2.0
 MEMORY_LIMIT_MB = 64
+STORM_CPU_LIMIT_PCT = 5.0
 SWITCHES_PER_S = 50_000
 FLOOD_EVENTS_PER_S = 200_000
+MAPPER = os.path.join(rig.BUILD, "ci/bench/mapper")
+MAPPER_ROUNDS = 5
 SWITCHER = os.path.join(rig.BUILD, "ci/bench/switcher")
 
 PYTHON_TARGET = """
@@ -112,16 +117,52 @@ def flood(args, scratch):
     ]
 
 
+def mapping_ns(kind, seconds=1):
+    return float(subprocess.run([MAPPER, kind, str(seconds)], stdout=subprocess.PIPE, check=True).stdout.split()[1])
+
+
+def mappings(args, scratch):
+    """The target's cost by turns with and without a recording of another process: the records are of the whole machine."""
+    rows, took = [], {}
+    for _ in range(MAPPER_ROUNDS):
+        for recorded in (False, True):
+            other = subprocess.Popen(["sleep", "3600"])
+            recorder = recorded and subprocess.Popen([rig.UPGATE, "record", "-q", "--pid", str(other.pid), "-o",
+                                                      os.path.join(scratch, "other-%d.db" % other.pid)])
+            time.sleep(2)
+            for kind in ("code", "data"):
+                took.setdefault((kind, recorded), []).append(mapping_ns(kind))
+            if recorder:
+                recorder.send_signal(signal.SIGINT)
+                recorder.wait()
+            kill(other)
+    for kind, what in (("code", "a page of a file, as code"), ("data", "256 KiB of memory")):
+        plain, seen = (min(took[kind, recorded]) for recorded in (False, True))
+        rows.append(rig.row("mmap and munmap of %s, nobody records" % what, plain, None, " ns"))
+        rows.append(rig.row("    more while somebody does", seen - plain, None, " ns"))
+    storm = subprocess.Popen([MAPPER, "code", str(args.seconds + 30)], stdout=subprocess.PIPE)
+    share, memory, store = record(scratch, "storm", storm.pid, args.seconds)
+    kill(storm)
+    ledger = rig.query(store, "SELECT seen, kept, dropped FROM v_ledger WHERE producer = 'symbols' AND kind = 'mappings'")
+    rows.append(rig.row("recorder beside a target that maps code as fast as it can", share, STORM_CPU_LIMIT_PCT, " %"))
+    rows.append(rig.row("    its peak memory", memory, MEMORY_LIMIT_MB, " MB"))
+    if ledger:
+        rows.append(rig.row("    mappings told", ledger[0][0]))
+        rows.append(rig.row("    lost, all counted", ledger[0][2]))
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description="cost of the recorder")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--flood", action="store_true", help="200,000 events a second instead; wants --seconds 600")
+    parser.add_argument("--mappings", action="store_true", help="what mapping code costs, and a storm of it")
     args = parser.parse_args()
     rig.need_build()
     if os.geteuid():
         raise SystemExit("record_cost: needs root")
     with rig.scratch() as scratch:
-        rows = flood(args, scratch) if args.flood else cost(args, scratch)
+        rows = (flood if args.flood else mappings if args.mappings else cost)(args, scratch)
     rig.finish("What the recorder takes", rows)
 
 

@@ -120,7 +120,30 @@ def adam(_, shape):
     return [stepper.step]
 
 
-PROBLEMS = {"norm_forward": norm, "norm_backward": norm, "bag_forward": bag_forward, "bag_update": bag_update, "adam": adam}
+def attention(kernel, shape):
+    """scaled_dot_product_attention, with the backend that PyTorch picks. It has no SiLU and no packed sequences."""
+    found = re.fullmatch(r"softmax (causal|full) (\d+)x(\d+), (\d+)/(\d+) heads of (\d+), (\w+)", shape)
+    if not found:
+        raise RuntimeError("no operator for it")
+    mask, dtype = found.group(1), TYPES[found.group(7)]
+    sequences, length, heads, key_heads, dim = (int(found.group(i)) for i in range(2, 7))
+    q = torch.randn(sequences, heads, length, dim, device="cuda", dtype=dtype).requires_grad_()
+    k, v = (torch.randn(sequences, key_heads, length, dim, device="cuda", dtype=dtype).requires_grad_() for _ in range(2))
+
+    def forward():
+        return F.scaled_dot_product_attention(q, k, v, is_causal=mask == "causal", enable_gqa=heads != key_heads)
+
+    if kernel == "attention_forward":
+        def call():
+            with torch.no_grad():
+                forward()
+        return [call]
+    out = forward()
+    dout = torch.randn_like(out)
+    return [lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True)]
+
+
+PROBLEMS = {"attention_forward": attention, "attention_backward": attention, "norm_forward": norm, "norm_backward": norm, "bag_forward": bag_forward, "bag_update": bag_update, "adam": adam}
 
 
 def main():
