@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who gets the requests: HAProxy by its runtime socket, or hooks of the user. Every set is read back: -EPROTO when
+// what is read is not what was set. Blocking up to the plan's timeout a call; -ETIMEDOUT, -ECONNREFUSED in words.
+#ifndef UPGATE_HARNESS_CANARY_TRAFFIC_H
+#define UPGATE_HARNESS_CANARY_TRAFFIC_H
+
+#include "harness/canary/rollout.h"
+
+struct traffic;
+
+// Finds the arms and reads the present split; changes nothing. Names what is missing (socket, level admin, backend, server,
+// a static balance algorithm that takes only 0 and 100 %).
+int traffic_open(const struct rollout *rollout, struct traffic **ret_traffic, struct error *err);
+void traffic_close(struct traffic *traffic); // NULL ok
+
+// The nearest split that the proxy can make: 1 % is 3 of 256. *ret_percent: what it is now, as read back.
+int traffic_set(struct traffic *traffic, double percent, double *ret_percent, struct error *err);
+// A/A stage: `percent` to the second baseline, the rest to the first, none to the candidate. -ENOTSUP without one.
+int traffic_set_aa(struct traffic *traffic, double percent, double *ret_percent, struct error *err);
+int traffic_get(struct traffic *traffic, double *ret_percent, struct error *err);
+
+struct traffic_arm {
+    bool up;             // by the proxy's health check; hooks: always
+    uint64_t in_flight;  // now; hooks: 0
+    uint64_t requests;   // ever, by the proxy's count, to check for lost log lines; 0: not known
+};
+int traffic_look(struct traffic *traffic, struct traffic_arm ret_arms[CANARY_ARMS], struct error *err);
+
+// No new requests to this arm (the weight is 0 already), waits until none is in flight, until `deadline_ns`
+// (CLOCK_MONOTONIC) at most. *ret_left: still in flight. Returns 0 also then.
+int traffic_drain(struct traffic *traffic, enum canary_arm arm, int64_t deadline_ns, uint64_t *ret_left, struct error *err);
+
+#endif
