@@ -29,7 +29,7 @@ POWER_LEAST = 0.95  # of cells of a planted side, within the last look
 MARGIN_PCT = 2  # of step_time, the default: a side that is less slower than that may not fail
 JOB = [judge.JOB, "--steps", "{steps}", "--seed", "{seed}", "--dtype", "{dtype}", "--work", "1ms", "--outputs", "none"]
 RUN_STEPS = 100000  # a real run: its warm-up is judged as a share of that
-STEPS = {"dlrm": 240, "transformer": 240, "allreduce": 240, "ddp": 60}
+STEPS = {"dlrm": 240, "transformer": 240, "allreduce": 4000, "ddp": 180}
 
 
 def torch_command(model):

@@ -116,39 +116,35 @@ static struct looks_rule cell_rule(const struct cell_context *context, const str
     return rule;
 }
 
-// A screened fail on fresh pairs: as many as the screen had, for with fewer the two together would
-// find less than the screen alone (10 after 28: 58 % of what the screen finds 97 % of), at one-sided
-// alpha.
 static void cell_confirm(const struct cell_context *context, struct cell *cell, const char *screen)
 {
     const struct workload_facts *facts = context->facts;
+    struct looks_rule plan = cell_rule(context, cell), rule = looks_confirm(&plan, cell->pairs);
     char text[PHRASE_SIZE];
-    int wanted = cell->pairs, least = signed_rank_observations_min(context->gate->alpha), count;
-    wanted = least > wanted ? least : wanted;
+    int count;
     double *ratios = cell_ratios(facts->confirm, facts->confirm_count, cell->metric, &count);
+    struct looks_result fresh = looks_judge(&rule, ratios, count);
+    free(ratios);
     cell->verdict = CELL_INCONCLUSIVE;
-    if (count < wanted) {
+    if (fresh.state == LOOKS_UNDECIDED) {
         // Pairs without this metric are made up for, but not for ever.
-        int more = facts->confirm_count + wanted - count;
-        cell->want_confirm = facts->confirm_count < 2 * wanted ? more : 0;
+        int more = facts->confirm_count + fresh.next - count;
+        cell->want_confirm = facts->confirm_count < 2 * fresh.next ? more : 0;
         cell->reason = xasprintf("%s; to be confirmed on %d fresh pairs, %d of them done", screen,
-                                 wanted, count);
-        free(ratios);
+                                 fresh.next, count);
         return;
     }
-    struct looks_result fresh = looks_once(ratios, wanted, context->gate->alpha, cell->margin);
     struct cell shown = *cell; // for the orientation of the fresh interval only
     cell_set_interval(&shown, &fresh.interval);
     phrase_interval(text, sizeof text, shown.ratio, shown.ci_lower, shown.ci_upper);
-    cell->confirm_pairs = wanted;
+    cell->confirm_pairs = fresh.pairs;
     cell->confirmed = fresh.state == LOOKS_FAIL;
     if (cell->confirmed) {
         cell->verdict = CELL_FAIL;
-        cell->reason = xasprintf("%s; %d fresh pairs agree: %s", screen, wanted, text);
+        cell->reason = xasprintf("%s; %d fresh pairs agree: %s", screen, fresh.pairs, text);
     } else {
-        cell->reason = xasprintf("%s, but %d fresh pairs do not agree: %s", screen, wanted, text);
+        cell->reason = xasprintf("%s, but %d fresh pairs do not agree: %s", screen, fresh.pairs, text);
     }
-    free(ratios);
 }
 
 // Words before the verdict: "5.1 % slower: ratio 1.0512 (1.0461 to 1.0563) at 10 pairs".

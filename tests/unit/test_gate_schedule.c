@@ -134,6 +134,26 @@ TEST(fresh_pairs_that_do_not_agree)
     world_close(&world);
 }
 
+TEST(fresh_pairs_that_leave_it_open_are_followed_by_more)
+{
+    world_open(&world, NULL, "gate: {confirm: always, metrics: {step_time: {margin: 2%}}}");
+    world_certificate(&world, "host", "steps", 0.01);
+    world_state(&world, "running");
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.05});
+    world_pairs(&world, 6, (struct world_pair){.ratio = 1.05, .phase = "confirm"});
+    world_pairs(&world, 4, (struct world_pair){.ratio = 1.0, .phase = "confirm"});
+    check_need("confirm", 10, 14);
+    world_pairs(&world, 4, (struct world_pair){.ratio = 1.05, .phase = "confirm"});
+    check_need("confirm", 14, 20);
+    world_pairs(&world, 6, (struct world_pair){.ratio = 1.05, .phase = "confirm"});
+    check_need("main", 10, 0);
+    world_state(&world, "done");
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_INT(world_number(&world, "SELECT confirm_pairs FROM cell WHERE metric = 'step_time'"),
+              20);
+    world_close(&world);
+}
+
 TEST(many_cells_are_confirmed_without_being_asked)
 {
     world_open(&world,
