@@ -83,6 +83,9 @@ def one_suite(options, seed):
         own["pairs"] = max(own["pairs"], cell["pairs"] if cell["unit"] != "bytes" else 0)
         if cell["metric"] == "step_time":
             own.update({name: cell[name] for name in ("ratio", "ci_lower", "ci_upper")})
+    unmeasured = [name for name, own in by_workload.items() if not own["pairs"]]
+    if unmeasured or not by_workload:
+        sys.exit("suites.py: nothing was measured of %s: %s" % (", ".join(unmeasured) or "anything", document["reason"]))
     return {"build": build_key(), "seed": seed, "outcome": judge.outcome(document), "reason": document["reason"][:300], "seconds": round(result.seconds, 1),
             "findings": sorted({f["kind"] for f in document["findings"] if f["effect"] != "note"}), "workloads": by_workload}
 

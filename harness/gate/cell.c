@@ -229,6 +229,33 @@ static void cell_decided(const struct cell_context *context, struct cell *cell,
     free(mean);
 }
 
+// What would settle it: more pairs, or, where most of their spread arises within the launches (the
+// blocks of a launch tell), longer launches.
+static char *cell_more(const struct workload_facts *facts, const struct cell *cell,
+                       const struct interval *interval)
+{
+    enum { TIMES = 4 }; // halves what arises within
+    double sd = power_sd_of_interval(interval, cell->pairs, cell->alpha), within = 0;
+    int counted = 0;
+    if (cell->pairs_needed <= 0)
+        return xstrdup("no number of pairs is likely to settle it");
+    for (int i = 0; i < facts->main_count; i++) {
+        double error = facts->main[i].within_sd[cell->metric];
+        if (!isnan(error)) {
+            within += error * error;
+            counted++;
+        }
+    }
+    within = counted ? fmin(within / counted, sd * sd) : 0;
+    long pairs = power_pairs_needed(sqrt(sd * sd - within * (1 - 1.0 / TIMES)), interval->estimate,
+                                    cell->margin, cell->alpha, POWER_DEFAULT);
+    if (!facts->plan || within < sd * sd / 2 || pairs < 0)
+        return xasprintf("some %ld pairs would settle it", cell->pairs_needed);
+    return xasprintf("some %ld pairs would settle it, or some %ld with `steps: %llu`",
+                     cell->pairs_needed, pairs,
+                     TIMES * (unsigned long long)facts->plan->steps);
+}
+
 static void cell_open(const struct cell_context *context, struct cell *cell,
                       const struct looks_result *result, int usable)
 {
@@ -254,9 +281,7 @@ static void cell_open(const struct cell_context *context, struct cell *cell,
                                        numbers, result->next)
                            : xasprintf("%s; the next look is at %d pairs", numbers, result->next);
     } else if (result->state == LOOKS_EXHAUSTED) {
-        char *more = cell->pairs_needed > 0
-                         ? xasprintf("some %ld pairs would settle it", cell->pairs_needed)
-                         : xstrdup("no number of pairs is likely to settle it");
+        char *more = cell_more(facts, cell, &result->interval);
         cell->reason = xasprintf("%s, and the margin of %s lies inside: %s", numbers, margin, more);
         free(more);
     } else {

@@ -154,6 +154,25 @@ TEST(fresh_pairs_that_leave_it_open_are_followed_by_more)
     world_close(&world);
 }
 
+// 28 pairs that differ because their few blocks do, and 28 that differ by launch.
+TEST(longer_launches_are_advised_where_the_noise_is_within_them)
+{
+    world_open(&world, NULL, "gate: {metrics: {step_time: {margin: 2%}}}");
+    world_pairs(&world, 28, (struct world_pair){.ratio = 1.01, .step_noise = 0.3});
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    const char *reason = world_text(&world, "SELECT reason FROM cell WHERE metric = 'step_time'");
+    CHECK_CONTAINS(reason, " pairs would settle it, or some ");
+    CHECK_CONTAINS(reason, " with `steps: ");
+    world_close(&world);
+    world_open(&world, NULL, "gate: {metrics: {step_time: {margin: 2%}}}");
+    world_pairs(&world, 28, (struct world_pair){.ratio = 1.01, .pair_sd = 0.03});
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    reason = world_text(&world, "SELECT reason FROM cell WHERE metric = 'step_time'");
+    CHECK_CONTAINS(reason, " pairs would settle it");
+    CHECK(!strstr(reason, "steps: "));
+    world_close(&world);
+}
+
 TEST(many_cells_are_confirmed_without_being_asked)
 {
     world_open(&world,
