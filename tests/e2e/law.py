@@ -26,6 +26,7 @@ LAW = {
     "harness/steps": COMMON,
     "reports/analyse": COMMON,
     "reports/analyse/stalls": COMMON | {"reports/analyse", "tracer/store", "bpf"},
+    "reports/analyse/canary": COMMON | {"reports/analyse"},
     "reports/analyse/diff": COMMON | {"reports/analyse", "reports/analyse/stalls", "tracer/store", "bpf", "harness/fingerprint"},
     "harness/plan": COMMON,
     "harness/fingerprint": COMMON,
@@ -37,6 +38,9 @@ LAW = {
     "harness/run": COMMON | {"tracer/store", "harness/steps", "harness/plan", "harness/gate",
                              "harness/fingerprint", "reports/render", "tracer/record"},
     "harness/record": COMMON | {"tracer/record", "tracer/store", "harness/steps", "harness/run", "reports/render"},
+    "harness/canary/http": COMMON,
+    "harness/canary/traffic": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse/canary"},
+    "harness/canary/sources": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse/canary"},
     "harness/verbs": None,  # the top: may include everything
     "reference_models/native": COMMON,
     "reference_models/plants": COMMON,
