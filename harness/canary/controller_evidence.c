@@ -2,6 +2,7 @@
 // The controller's evidence: seconds from the sources into the tests and the store. What is judged is a fold over the rows of
 // rollout_second, so that a restart reaches the same state. Main thread.
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,7 +128,7 @@ void controller_judge(struct controller *ctl)
     canary_evidence_cells(ctl->evidence, ctl->cells, &count);
     ctl->facts.cells = ctl->cells;
     ctl->facts.cell_count = count;
-    ctl->facts.recent_errors = canary_evidence_recent_errors(ctl->guard);
+    ctl->facts.recent_errors = fmax(canary_evidence_recent_errors(ctl->guard), ctl->recent_errors); // NaN where both are
     // By the requests' clock and by ours: a server whose clock is ahead does not shorten the soak.
     int64_t by_evidence = ctl->judged_s ? (ctl->judged_s + 1 - row->judged_from_s) * CONTROLLER_SECOND_NS : 0;
     int64_t by_clock = clock_wall_ns() - row->judged_from_s * CONTROLLER_SECOND_NS;
@@ -155,6 +156,7 @@ void controller_begin_stage(struct controller *ctl, int stage)
         .judged_from_s = now_s + 1 + (plan->warm_up_ns + CONTROLLER_SECOND_NS - 1) / CONTROLLER_SECOND_NS};
     ctl->patience_ns = ctl->evidence_ns = clock_monotonic_ns();
     ctl->facts.down = 0;
+    controller_recent_clear(ctl);
     evidence_enter(ctl, stage);
     evidence_shadow_end(ctl);
     if (!evidence_shadow(ctl, stage))

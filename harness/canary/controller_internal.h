@@ -13,6 +13,7 @@
 
 enum {
     CONTROLLER_PENDING_MAX = 900, // seconds that wait for a locked store, 9 KiB each; then it counts as failed
+    CONTROLLER_RECENT = 128,      // looks in ten seconds, and some more
     CONTROLLER_TEXT = 600
 };
 
@@ -20,6 +21,11 @@ struct controller_second {
     int64_t at_s;
     int stage;
     struct canary_second arms[CANARY_ARMS];
+};
+
+struct controller_recent { // what the candidate had done until then
+    int64_t at_ns;
+    struct sources_total total;
 };
 
 struct controller {
@@ -41,6 +47,9 @@ struct controller {
     struct canary_cell cells[CANARY_METRICS];
     struct judge_facts facts;
     struct judge_answer answer;
+    struct controller_recent recent[CONTROLLER_RECENT];
+    int recent_count;
+    double recent_errors; // of them; NaN: too few requests
     struct controller_second *pending;
     size_t pending_count;
     int64_t evidence_ns; // CLOCK_MONOTONIC of the last evidence
@@ -77,6 +86,10 @@ void controller_judge(struct controller *ctl);                  // facts and ans
 void controller_begin_stage(struct controller *ctl, int stage); // traffic has been read back
 void controller_begin_again(struct controller *ctl);            // the clock jumped: what was judged is from another time
 void controller_persist(struct controller *ctl, bool cells);    // what is pending, and the heartbeat; sets store_failed
+
+// controller_recent.c
+void controller_recent_look(struct controller *ctl, bool aa);
+void controller_recent_clear(struct controller *ctl); // another stage: what was before does not count
 
 // controller_act.c
 void controller_store_error(struct controller *ctl, const struct error *err); // of a transaction that was rolled back

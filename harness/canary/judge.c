@@ -20,6 +20,9 @@ static void judge_tripwires(const struct rollout *rollout, const struct judge_fa
     if (facts->down >= rollout->unreachable) {
         ret->tripwire = RULE_TRIPWIRE_UNREACHABLE;
         snprintf(ret->text, sizeof ret->text, "the candidate is down by %" PRIu64 " looks at its health check in a row", facts->down);
+    } else if (facts->refused >= rollout->unreachable) {
+        ret->tripwire = RULE_TRIPWIRE_UNREACHABLE;
+        snprintf(ret->text, sizeof ret->text, "the candidate refused %" PRIu64 " connections in the last 10 s", facts->refused);
     } else if (!isnan(limit) && facts->recent_errors > limit) { // false for NaN: too few requests
         ret->tripwire = RULE_TRIPWIRE_ERRORS;
         snprintf(ret->text, sizeof ret->text, "%.3g %% of the candidate's requests of the last 10 s failed; the tripwire is %.3g %%",

@@ -12,6 +12,7 @@ struct judge_facts { // of the present stage
     uint64_t wrong;                 // of the candidate, since the stage began, warm-up included
     double recent_errors;           // canary_evidence_recent_errors(), warm-up included; NaN
     int64_t judged_ns;              // time of evidence since it is judged
+    uint64_t refused;               // connections that the candidate refused in the last 10 s, by a log
     uint64_t down;                  // looks in a row at which the candidate was down
 };
 

@@ -108,7 +108,7 @@ static const struct field rollout_tripwire_fields[] = {
     ROW("error_rate", FIELD_FRACTION, rules.tripwire_error_rate, .default_text = "20%", .min = 0, .max = 1, .above_min = true,
         .help = "of the candidate over its last 10 seconds, with 10 requests at least"),
     ROW("unreachable", FIELD_UINT, unreachable, .default_text = "3", .min = 1, .max = 1000,
-        .help = "so many looks in a row at the proxy's health check that say down"),
+        .help = "so many looks in a row at the proxy's health check that say down, or refused connections within 10 seconds"),
     END};
 
 static const struct field rollout_gate_fields[] = {
@@ -143,7 +143,7 @@ static const struct field rollout_why_fields[] = {
 
 static const struct field rollout_preflight_fields[] = {
     ROW("gate", FIELD_TEXT, preflight.gate, .help = "a store of `upgate ab` whose verdict must be pass"),
-    ROW("plan", FIELD_TEXT, preflight.plan, .help = "a store or a plan of `upgate ab`: what differs between its sides is told"),
+    ROW("plan", FIELD_TEXT, preflight.plan, .help = "a store of `upgate ab`: what differs between its sides is told; default: that of `gate`"),
     {.key = "free_memory", .kind = FIELD_CUSTOM, .offset = offsetof(struct rollout, preflight.free_memory),
      .custom = &rollout_bytes_custom, .help = "must be free on this machine"},
     ROW("checks", FIELD_TEXTS, preflight.checks, .help = "shell lines that must end with 0"),
