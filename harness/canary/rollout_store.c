@@ -111,7 +111,12 @@ int rollout_store_new(struct store *store, const struct rollout *rollout, const 
     json_decref(json);
     if (!plan)
         return error_set(err, -EINVAL, "the rollout plan has text that is no UTF-8");
+    int64_t runs = 0;
     int rc = store_begin(store, err);
+    if (rc == 0)
+        rc = store_get_int(store, &runs, err, "SELECT count(*) FROM run", "");
+    if (rc == 0 && runs)
+        rc = error_set(err, -EINVAL, "'%s' is the store of another run of upgate; name another one with `store:`", store_path(store));
     if (rc == 0)
         rc = rollout_store_new_run(store, rollout, plan, command_line, err);
     if (rc == 0)
