@@ -140,7 +140,7 @@ static int recordings_read_side(struct recordings_job *job, int side, struct err
     static const char gpu[] =
         "SELECT (o.start_ns - ?1) / 1000000000 AS slice, CASE w.kind WHEN 0 THEN k.name WHEN 1 THEN 'CUDA graph' ELSE 'copies and sets' END AS name,"
         " NULL, sum(o.dur_ns) FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id"
-        " JOIN process p ON p.id = s.process_id LEFT JOIN gpu_kernel k ON k.id = w.kernel_id WHERE p.recording_id = ?2 GROUP BY slice, name";
+        " JOIN process p ON p.id = s.process_id LEFT JOIN gpu_kernel k ON k.id = w.kernel_id WHERE p.recording_id = ?2 GROUP BY 1, 2";
     const double hz = job->sides[side].sample_hz;
     int rc = 0;
     if (!(hz > 0))

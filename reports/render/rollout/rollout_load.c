@@ -13,7 +13,7 @@
 #include "reports/render/rollout/rollout_data.h"
 #include "reports/render/rollout/rollout_words.h"
 
-static const int64_t load_stage_max = 1000;
+static const int64_t load_stage_max = 1000, load_at_max_s = INT64_C(1) << 33; // the year 2242
 
 char *rollout_keep(struct rollout_view *view, char *text)
 {
@@ -101,8 +101,9 @@ static int load_head(struct rollout_view *view, sqlite3_stmt *stmt, struct error
         return rollout_refuse(view, err, "its stage is %lld", (long long)view->stage);
     if (load_percent_bad(view->percent))
         return rollout_refuse(view, err, "its share of the traffic is %g %%", view->percent);
-    if (view->since_ns < 0)
-        return rollout_refuse(view, err, "its state began at %lld ns", (long long)view->since_ns);
+    if (view->since_ns < 0 || view->heartbeat_ns < 0)
+        return rollout_refuse(view, err, "its state began at %lld ns, and its controller wrote at %lld ns", (long long)view->since_ns,
+                              (long long)view->heartbeat_ns);
     return 0;
 }
 
@@ -125,6 +126,9 @@ static int load_stage(struct rollout_view *view, sqlite3_stmt *stmt, struct erro
         return rollout_refuse(view, err, "a stage has number %lld", (long long)stage.number);
     if (load_percent_bad(stage.percent) || isnan(stage.percent))
         return rollout_refuse(view, err, "stage %lld has %g %% of the traffic", (long long)stage.number, stage.percent);
+    if (stage.begin_s > load_at_max_s || stage.judged_from_s > load_at_max_s || stage.end_s > load_at_max_s)
+        return rollout_refuse(view, err, "stage %lld begins at %lld s and ends at %lld s", (long long)stage.number, (long long)stage.begin_s,
+                              (long long)stage.end_s);
     stage.name = load_need(view, stmt, 1);
     stage.result = load_text(view, stmt, 6);
     load_stage_plan(view, &stage);

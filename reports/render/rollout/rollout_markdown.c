@@ -76,7 +76,7 @@ static void markdown_evidence(struct strbuf *out, const struct rollout_view *vie
         const struct rollout_series *series = &view->series[i];
         const struct rollout_point *point = &series->points[series->count - 1];
         const struct rollout_view_stage *stage = rollout_view_stage(view, series->stage);
-        char buf[3][NUMBERS_SIZE], *missing = rollout_missing(series->metric, point);
+        char buf[3][NUMBERS_SIZE], *missing = rollout_missing(view, series->metric, point);
         strbuf_add(out, "| ");
         markdown_text(out, stage ? stage->name : "-");
         strbuf_add(out, " | ");

@@ -67,19 +67,46 @@ static json_t *page_share(const struct rollout_view *view)
     return list;
 }
 
-static json_t *page_bucket_arm(const struct rollout_view *view, int arm)
+// Fewer requests than this tell no p99, and an error rate only by jumps: neighbouring buckets of a stage go together.
+enum { PAGE_POINT_REQUESTS = 100, PAGE_POINT_SHARE = 24 };
+
+static int64_t page_stage_at(const struct rollout_view *view, int64_t at_s)
 {
-    json_t *requests = json_array(), *errors = json_array(), *wrong = json_array(), *p50 = json_array(), *p99 = json_array();
+    int64_t number = -1;
+    for (size_t i = 0; i < view->stage_count; i++)
+        if (view->stages[i].begin_s >= 0 && view->stages[i].begin_s <= at_s)
+            number = view->stages[i].end_s < 0 || at_s < view->stages[i].end_s ? view->stages[i].number : -1;
+    return number;
+}
+
+// [[from_s, to_s, requests, errors, p50_ms, p99_ms]], null where the arm had no requests for a while.
+static json_t *page_points(const struct rollout_view *view, int arm)
+{
+    json_t *list = json_array();
+    struct rollout_arm *point = xcalloc(1, sizeof *point);
+    size_t from = 0, empty = 0, most = 1 + view->bucket_count / PAGE_POINT_SHARE;
     for (size_t i = 0; i < view->bucket_count; i++) {
-        const struct rollout_arm *at = &view->buckets[i].arms[arm];
-        bool none = at->sum.requests == 0;
-        json_array_append_new(requests, none ? json_null() : json_integer((json_int_t)at->sum.requests));
-        json_array_append_new(errors, none ? json_null() : json_integer((json_int_t)at->sum.errors));
-        json_array_append_new(wrong, none ? json_null() : json_integer((json_int_t)at->sum.wrong));
-        json_array_append_new(p50, page_number(at->p50_s * 1e3));
-        json_array_append_new(p99, page_number(at->p99_s * 1e3));
+        const struct canary_second *sum = &view->buckets[i].arms[arm].sum;
+        int64_t at_s = view->from_s + (int64_t)i * view->width_s, next_s = at_s + view->width_s;
+        if (sum->requests == 0 && point->sum.requests == 0) {
+            from = i + 1;
+            if (++empty == most && json_array_size(list))
+                json_array_append_new(list, json_null());
+            continue;
+        }
+        empty = 0;
+        canary_second_add(&point->sum, sum);
+        bool last = i + 1 == view->bucket_count || page_stage_at(view, at_s) != page_stage_at(view, next_s);
+        if (!last && point->sum.requests < PAGE_POINT_REQUESTS && i + 1 - from < most)
+            continue;
+        json_array_append_new(list, json_pack("[I, I, I, I, o, o]", (json_int_t)(view->from_s + (int64_t)from * view->width_s), (json_int_t)next_s,
+                                              (json_int_t)point->sum.requests, (json_int_t)point->sum.errors,
+                                              page_number(canary_quantile(&point->sum, 0.5) * 1e3), page_number(canary_quantile(&point->sum, 0.99) * 1e3)));
+        *point = (struct rollout_arm){0};
+        from = i + 1;
     }
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "requests", requests, "errors", errors, "wrong", wrong, "p50_ms", p50, "p99_ms", p99);
+    free(point);
+    return list;
 }
 
 static json_t *page_series(const struct rollout_view *view)
@@ -95,7 +122,7 @@ static json_t *page_series(const struct rollout_view *view)
                                                     page_number(point->needed)));
         }
         const struct rollout_point *last = &series->points[series->count - 1];
-        char *missing = rollout_missing(series->metric, last);
+        char *missing = rollout_missing(view, series->metric, last);
         json_array_append_new(list, json_pack("{s:o, s:o, s:I, s:s, s:s, s:b, s:o}", "metric", render_json_text(series->metric), "title",
                                               render_json_text(rollout_metric_title(series->metric)), "stage", (json_int_t)series->stage, "verdict",
                                               rollout_verdict_word(last->verdict), "missing", missing, "count",
@@ -171,11 +198,10 @@ static json_t *page_warnings(const struct rollout_view *view)
 
 static json_t *page_document(const struct rollout_view *view, const char *sentence)
 {
-    json_t *buckets = json_pack("{s:I, s:I, s:[o, o]}", "from_s", (json_int_t)view->from_s, "width_s", (json_int_t)view->width_s, "arms",
-                                page_bucket_arm(view, CANARY_BASELINE), page_bucket_arm(view, CANARY_CANDIDATE));
+    json_t *points = json_pack("[o, o]", page_points(view, CANARY_BASELINE), page_points(view, CANARY_CANDIDATE));
     return json_pack("{s:s, s:o, s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:I}", "schema", "upgate.rollout_page/1", "rollout",
                      rollout_view_json(view), "title", rollout_state_title(view->state), "sentence", sentence, "warnings", page_warnings(view), "read",
-                     (json_int_t)view->read_ns, "stages", page_stages(view), "arms", page_arms(view->arms), "share", page_share(view), "buckets", buckets,
+                     (json_int_t)view->read_ns, "stages", page_stages(view), "arms", page_arms(view->arms), "share", page_share(view), "points", points,
                      "series", page_series(view), "decisions", page_decisions(view), "decisions_left", (json_int_t)view->decisions_left, "sources",
                      page_sources(view), "why", page_why(view), "examples", page_examples(view), "examples_left", (json_int_t)view->examples_left);
 }

@@ -9,7 +9,9 @@
 #include "reports/render/rollout/rollout_words.h"
 #include "reports/render/screen.h"
 
-enum { STATUS_WIDTH = 100, STATUS_LABEL = 11, STATUS_DECISIONS = 5 };
+enum { STATUS_WIDTH = 100, STATUS_LABEL = 12, STATUS_DECISIONS = 5 };
+
+#define STATUS_DAY_NS INT64_C(86400000000000)
 
 struct status {
     struct strbuf out;
@@ -72,8 +74,10 @@ static void status_head(struct status *status)
     for (char *letter = state; *letter; letter++)
         *letter = (char)(*letter >= 'a' && *letter <= 'z' ? *letter - 32 : *letter);
     screen_style(&status->out, status_style(view->state), status->colour, state);
+    rollout_clock(view->since_ns, since);
+    bool today = view->read_ns - view->since_ns < STATUS_DAY_NS;
     strbuf_add(&status->out, "  %s%s to the candidate, since %s (%s)  %s\n", where, rollout_percent(view->percent, percent),
-               rollout_clock(view->since_ns, since), rollout_ago(view->read_ns - view->since_ns, ago), name);
+               today && strlen(since) > 11 ? since + 11 : since, rollout_ago(view->read_ns - view->since_ns, ago), name);
     status_line(status, "why", SCREEN_STYLE_PLAIN, view->reason);
     char *warnings = rollout_warnings(view), *rest = warnings, *line;
     while ((line = strsep(&rest, "\n")))
@@ -88,7 +92,7 @@ static void status_head(struct status *status)
 
 static void status_arm(struct status *status, const char *label, const struct rollout_arm *arm)
 {
-    static const int widths[] = {14, 12, 12, 12, 12, 12};
+    static const int widths[] = {13, 12, 12, 12, 12, 12};
     char buf[6][NUMBERS_SIZE];
     const char *cells[] = {numbers_count((int64_t)arm->sum.requests, buf[0]), numbers_count((int64_t)arm->sum.errors, buf[1]),
                            rollout_rate(arm->sum.errors, arm->sum.requests, buf[2]), numbers_count((int64_t)arm->sum.wrong, buf[3]),
@@ -98,7 +102,7 @@ static void status_arm(struct status *status, const char *label, const struct ro
 
 static void status_arms(struct status *status)
 {
-    static const int widths[] = {14, 12, 12, 12, 12, 12};
+    static const int widths[] = {13, 12, 12, 12, 12, 12};
     static const char *const heads[] = {"requests", "errors", "error rate", "wrong", "p50", "p99"};
     const struct rollout_view_stage *stage = rollout_view_stage(status->view, status->view->stage);
     const struct rollout_arm *arms = stage ? stage->arms : status->view->arms;
@@ -112,7 +116,7 @@ static void status_cell(struct status *status, const struct rollout_series *seri
 {
     static const int widths[] = {12, 12, 12, 14};
     const struct rollout_point *point = &series->points[series->count - 1];
-    char buf[4][NUMBERS_SIZE], *missing = rollout_missing(series->metric, point), *title = screen_fit(rollout_metric_title(series->metric), 14, false);
+    char buf[4][NUMBERS_SIZE], *missing = rollout_missing(status->view, series->metric, point), *title = screen_fit(rollout_metric_title(series->metric), 14, false);
     const char *cells[] = {rollout_cell_value(series->metric, point->value, buf[0]), rollout_cell_value(series->metric, point->high, buf[1]),
                            rollout_cell_value(series->metric, point->threshold, buf[2])};
     if (isfinite(point->evidence) && isfinite(point->needed))
@@ -156,7 +160,7 @@ static void status_evidence(struct status *status)
 
 static void status_sources(struct status *status)
 {
-    static const int widths[] = {14, 12, 12, 12, 12, 20};
+    static const int widths[] = {13, 12, 12, 12, 12, 18};
     static const char *const heads[] = {"seen", "kept", "dropped", "lost", "late", "last"};
     if (status->view->source_count)
         strbuf_add(&status->out, "\n");

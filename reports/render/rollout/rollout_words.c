@@ -202,17 +202,17 @@ char *rollout_sentence(const struct rollout_view *view)
                      view->stage_count, percent);
 }
 
-char *rollout_missing(const char *metric, const struct rollout_point *point)
+char *rollout_missing(const struct rollout_view *view, const char *metric, const struct rollout_point *point)
 {
     char buf[NUMBERS_SIZE];
     if (point->verdict == ROLLOUT_PASS)
         return xstrdup("passed");
     if (point->verdict == ROLLOUT_FAIL)
         return xstrdup(strcmp(metric, "wrong_answers") == 0 ? "more than allowed" : "worse than the margin allows");
-    if (isfinite(point->high) && isfinite(point->threshold) && point->missing > 0)
-        return xasprintf("about %s more requests, if the arms are equal", numbers_count(point->missing, buf));
+    if (rollout_ended(view))
+        return xstrdup("no verdict");
     if (point->missing > 0)
-        return xasprintf("about %s more requests", numbers_count(point->missing, buf));
+        return xasprintf("about %s more requests, if the arms are equal", numbers_count(point->missing, buf));
     if (isfinite(point->low) && isfinite(point->threshold) && point->low > point->threshold)
         return xstrdup("beyond the margin, and not told from chance");
     return xstrdup("no verdict yet");
@@ -233,7 +233,7 @@ char *rollout_warnings(const struct rollout_view *view)
         const struct rollout_view_source *source = &view->sources[i];
         if (source->problem && *source->problem)
             strbuf_add(&out, "Source %s: %s\n", source->kind, source->problem);
-        if (source->lost > 0 || source->dropped > 0)
+        else if (source->lost > 0 || source->dropped > 0)
             strbuf_add(&out, "Source %s: %s lines lost, %s not understood; what they told is in no count.\n", source->kind,
                        numbers_count(source->lost > 0 ? source->lost : 0, buf), numbers_count(source->dropped > 0 ? source->dropped : 0, more));
     }

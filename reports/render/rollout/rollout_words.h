@@ -28,7 +28,7 @@ char *rollout_cell_value(const char *metric, double value, char *buf);
 // One sentence: how it stands or ended, from the state, the stage and the share. The caller frees.
 char *rollout_sentence(const struct rollout_view *view);
 // What a cell still lacks, or what it found: "about 12,300 more requests", "passed". The caller frees.
-char *rollout_missing(const char *metric, const struct rollout_point *point);
+char *rollout_missing(const struct rollout_view *view, const char *metric, const struct rollout_point *point);
 // What may not be concluded from a controller that is not there, lost evidence, an arm that is down; lines, "" if nothing. The caller frees.
 char *rollout_warnings(const struct rollout_view *view);
 // The decision that ended or paused it: the newest one into the present state; NULL.

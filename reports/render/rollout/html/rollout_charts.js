@@ -3,16 +3,14 @@
 // bands behind them.
 "use strict";
 UP.time = {
-    left: 54, right: 12,
+    left: 54, right: 30,
 
     // [first, last] in ms since 1970, of all that has a time.
     domain() {
         if (this.known)
             return this.known;
-        const data = UP.data, times = [], buckets = UP.object(data.buckets), first = UP.object(UP.list(buckets.arms)[0]);
-        const count = UP.list(first.requests).length;
-        if (count)
-            times.push(buckets.from_s * 1e3, (buckets.from_s + count * buckets.width_s) * 1e3);
+        const data = UP.data, times = [];
+        UP.list(data.points).flat().filter(Array.isArray).forEach(point => times.push(point[0] * 1e3, point[1] * 1e3));
         UP.list(data.decisions).forEach(decision => UP.num(UP.object(decision).at) !== null && times.push(decision.at / 1e6));
         UP.list(data.stages).map(UP.object).forEach(stage => [stage.begin_s, stage.end_s].forEach(at => UP.num(at) !== null && times.push(at * 1e3)));
         const lo = times.length ? d3.min(times) : UP.num(data.read) / 1e6 - 6e4, hi = times.length ? d3.max(times) : UP.num(data.read) / 1e6;
@@ -43,7 +41,7 @@ UP.time = {
         svg.append("g").attr("class", "axis").attr("transform", "translate(0," + bottom + ")").call(d3.axisBottom(x).ticks(Math.max(2, Math.floor(width / 110))).tickSize(4).tickFormat(format));
     },
 
-    // A point at a pointer's place: the nearest bucket.
+    // What stands at a pointer's place.
     point(frame, show) {
         const node = frame.svg.node(), cross = frame.svg.append("line").attr("class", "cross").attr("y1", frame.top).attr("y2", frame.bottom).style("display", "none");
         frame.svg.on("pointermove", () => {
@@ -57,10 +55,9 @@ UP.time = {
         }).on("pointerleave", () => { cross.style("display", "none"); UP.tooltip.hide(); });
     },
 
-    // Buckets of an arm as [ms in its middle, value]; null where there is none.
+    // Points of an arm as [ms in its middle, value]; value null where there is none.
     values(arm, value) {
-        const buckets = UP.object(UP.data.buckets), one = UP.object(UP.list(buckets.arms)[arm]);
-        return UP.list(one.requests).map((_, i) => [(buckets.from_s + (i + 0.5) * buckets.width_s) * 1e3, value(one, i)]);
+        return UP.list(UP.list(UP.data.points)[arm]).map(point => (Array.isArray(point) ? [(point[0] + point[1]) * 500, value(point)] : [0, null]));
     },
 
     line(frame, y, points, name) {
@@ -72,6 +69,7 @@ UP.time = {
         });
     },
 
+    candidate: () => "candidate" + (UP.list(UP.data.stages).some(stage => UP.object(stage).aa) ? " (A/A stage: the second baseline)" : ""),
     legend: items => UP.el("p", {class: "legend", "aria-hidden": "true"}, items.map(([key, text]) => UP.el("span", {}, UP.el("span", {class: "key " + key}), text))),
 };
 
@@ -83,7 +81,7 @@ UP.parts.share = (data, main) => {
     const end = UP.time.domain()[1], steps = points.concat([[Math.max(end, points[points.length - 1][0]), points[points.length - 1][1], ""]]);
     part.append(UP.time.legend([["decision-key up", "a decision that gave it more"], ["decision-key down", "less"], ["decision-key stay", "no move"]]), chart);
     UP.chart(chart, width => {
-        const frame = UP.time.frame(chart, width, 210, "Share of the candidate over time, " + UP.rollout.percent(points[0][1]) + " to " + UP.rollout.percent(points[points.length - 1][1]) + ", with " +
+        const frame = UP.time.frame(chart, width, 186, "Share of the candidate over time, " + UP.rollout.percent(points[0][1]) + " to " + UP.rollout.percent(points[points.length - 1][1]) + ", with " +
             UP.plural(UP.list(data.decisions).length, "decision"));
         const y = d3.scaleSqrt([0, 100], [frame.bottom, frame.top]); // 1 % is seen beside 100 %
         UP.time.ground(frame, y, width < 500 ? [0, 5, 25, 100] : [0, 1, 5, 25, 50, 100], level => level + " %");
@@ -106,46 +104,44 @@ UP.parts.share = (data, main) => {
 };
 
 UP.parts.errors = (data, main) => {
-    const rate = (one, i) => (UP.num(one.requests[i]) > 0 ? 100 * one.errors[i] / one.requests[i] : null);
+    const rate = point => (point[2] > 0 ? 100 * point[3] / point[2] : null);
     const arms = [0, 1].map(arm => UP.time.values(arm, rate));
     if (!arms.some(points => points.some(point => point[1] !== null)))
         return;
     const part = UP.part(main, 2, "errors", "Error rate", "arms"), chart = UP.el("div", {class: "chart"});
-    part.append(UP.time.legend([["arm-key a", "baseline"], ["arm-key b", "candidate"]]), chart);
+    part.append(UP.time.legend([["arm-key a", "baseline"], ["arm-key b", UP.time.candidate()]]), chart);
     const most = d3.max(arms.flat(), point => point[1]) || 1, top = Math.max(most * 1.08, 1e-6);
     UP.chart(chart, width => {
         const frame = UP.time.frame(chart, width, 190, "Error rate of both arms over time, at most " + UP.digits(most, 3) + " percent");
         const y = d3.scaleLinear([0, top], [frame.bottom, frame.top]);
         UP.time.ground(frame, y, y.ticks(4), level => UP.digits(level, 2).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "") + " %");
         arms.forEach((points, arm) => UP.time.line(frame, y, points, "ab"[arm]));
-        UP.time.point(frame, at => UP.time.nearest(arms, at, (one, i) => UP.rollout.rate(one.errors[i], one.requests[i]) + " of " + UP.integer(one.requests[i])));
+        UP.time.point(frame, at => UP.time.nearest(at, point => UP.rollout.rate(point[3], point[2]) + " of " + UP.integer(point[2])));
     });
 };
 
-// The bucket at a time, in words of both arms.
-UP.time.nearest = (arms, at, write) => {
-    const buckets = UP.object(UP.data.buckets), i = Math.floor((at / 1e3 - buckets.from_s) / buckets.width_s);
-    if (!(i >= 0 && i < arms[0].length))
+// What both arms did at a time, in words.
+UP.time.nearest = (at, write) => {
+    const found = [0, 1].map(arm => UP.list(UP.list(UP.data.points)[arm]).find(point => Array.isArray(point) && point[0] * 1e3 <= at && at < point[1] * 1e3));
+    if (!found[0] && !found[1])
         return null;
-    return {at: arms[0][i][0], lines: [UP.rollout.clock(new Date(arms[0][i][0])) + " UTC" + (buckets.width_s > 1 ? ", " + UP.rollout.length(buckets.width_s) : "")].concat([0, 1].map(arm => {
-        const one = UP.object(buckets.arms[arm]);
-        return UP.num(one.requests[i]) === null ? "" : UP.rollout.arms[arm] + ": " + write(one, i);
-    }))};
+    const say = point => UP.rollout.clock(new Date(point[0] * 1e3)) + " to " + UP.rollout.clock(new Date(point[1] * 1e3)) + ", " + write(point);
+    return {at, lines: ["UTC"].concat(found.map((point, arm) => (point ? UP.rollout.arms[arm] + ": " + say(point) : "")))};
 };
 
 UP.parts.latency = (data, main) => {
-    const arms = [0, 1].map(arm => [UP.time.values(arm, (one, i) => UP.num(one.p50_ms[i])), UP.time.values(arm, (one, i) => UP.num(one.p99_ms[i]))]);
+    const arms = [0, 1].map(arm => [UP.time.values(arm, point => UP.num(point[4])), UP.time.values(arm, point => (point[2] >= 100 ? UP.num(point[5]) : null))]);
     const known = arms.flat(2).map(point => point[1]).filter(value => value > 0);
     if (!known.length)
         return;
     const part = UP.part(main, 2, "latency", "Latency", "arms"), chart = UP.el("div", {class: "chart"});
-    part.append(UP.time.legend([["arm-key a", "baseline"], ["arm-key b", "candidate"], ["arm-key dashed", "median (solid: p99)"]]), chart);
+    part.append(UP.time.legend([["arm-key a", "baseline"], ["arm-key b", UP.time.candidate()], ["arm-key dashed", "median (solid: p99)"]]), chart);
     UP.chart(chart, width => {
         const frame = UP.time.frame(chart, width, 250, "Median and p99 latency of both arms over time, logarithmic, " + UP.rollout.ms(d3.min(known)) + " to " + UP.rollout.ms(d3.max(known)));
         const y = d3.scaleLog([d3.min(known) / 1.15, d3.max(known) * 1.15], [frame.bottom, frame.top]);
         const step = y.ticks(5), levels = step.length > 8 ? step.filter(level => /^[125]0*$/.test(String(level).replace(/^0\.0*/, ""))) : step;
         UP.time.ground(frame, y, levels, level => UP.digits(level, level < 1 ? 1 : 2).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "") + " ms");
         arms.forEach(([p50, p99], arm) => { UP.time.line(frame, y, p50, "ab"[arm] + " dashed"); UP.time.line(frame, y, p99, "ab"[arm]); });
-        UP.time.point(frame, at => UP.time.nearest(arms[0], at, (one, i) => "p50 " + UP.rollout.ms(one.p50_ms[i]) + ", p99 " + UP.rollout.ms(one.p99_ms[i])));
+        UP.time.point(frame, at => UP.time.nearest(at, point => "p50 " + UP.rollout.ms(point[4]) + ", p99 " + UP.rollout.ms(point[5]) + " of " + UP.integer(point[2])));
     });
 };

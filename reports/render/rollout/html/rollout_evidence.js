@@ -16,17 +16,32 @@ UP.evidence = {
         }
         return Array.from(found.values()).filter(metric => metric.last);
     },
-    write: metric => value => (UP.num(value) === null ? UP.dash : metric.count ? UP.integer(value) : UP.change(value)),
+    write: metric => value => (UP.num(value) === null ? UP.dash : metric.count ? UP.integer(value) : value >= 3 ? UP.digits(value, 3).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "") + "×" : UP.change(value)),
+    // What was set, not measured: as many digits as it has.
+    allowed: metric => value => (UP.num(value) === null ? UP.dash : metric.count ? UP.integer(value) : value >= 3 ? UP.integer(value) + "×" : UP.signed(value - 1, UP.trimmed)),
+    ratios: [0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000],
+
+    // Ratios on a logarithmic scale: half and twice are as far from equal.
+    scale(metric, values, wide, range) {
+        if (metric.count) {
+            const most = Math.max(1, d3.max(values.concat(wide)));
+            const y = d3.scaleLinear([0, most * 1.06], range).clamp(true);
+            return [y, y.ticks(4).filter(Number.isInteger)];
+        }
+        const known = values.concat(wide).filter(value => value > 0), near = values.filter(value => value > 0), room = Math.max(d3.max(near) / d3.min(near), 1.06);
+        // A bound of the first seconds reaches far out: it must not squash the rest.
+        const lo = Math.max(d3.min(known), d3.min(near) / room / 1.05, 0.05), hi = Math.min(d3.max(known), d3.max(near) * room * 1.05), edge = Math.pow(hi / lo, 0.06);
+        const y = d3.scaleLog([lo / edge, hi * edge], range).clamp(true), levels = this.ratios.filter(level => level >= lo / edge && level <= hi * edge);
+        const far = levels.filter((level, i) => level === 1 || Math.abs(y(level) - y(1)) > 16).filter((level, i, all) => i === 0 || level === 1 || all[i - 1] === 1 || y(all[i - 1]) - y(level) > 16);
+        return [y, far];
+    },
 
     bounds(container, metric, width) {
         const points = metric.points, finite = index => points.filter(point => point && UP.num(point[index]) !== null).map(point => point[index]);
         const least = metric.count ? 0 : 1, values = [least].concat(finite(1), finite(4)), wide = finite(2).concat(finite(3));
-        // A bound of the first seconds reaches far out: it must not squash the rest.
-        const room = Math.max(d3.max(values) - d3.min(values), metric.count ? 1 : 0.05);
-        const lo = Math.max(d3.min(values.concat(wide)), d3.min(values) - 1.2 * room, 0), hi = Math.min(d3.max(values.concat(wide)), d3.max(values) + 1.2 * room);
         const frame = UP.time.frame(container, width, 190, metric.title + ": candidate over baseline with its confidence sequence over time; now " + this.write(metric)(metric.last.point[1]));
-        const y = d3.scaleLinear([lo - 0.06 * (hi - lo), hi + 0.06 * (hi - lo)], [frame.bottom, frame.top]).clamp(true);
-        UP.time.ground(frame, y, y.ticks(4), this.write(metric));
+        const [y, levels] = this.scale(metric, values, wide, [frame.bottom, frame.top]);
+        UP.time.ground(frame, y, levels, this.allowed(metric));
         const x = point => frame.x(point[0]), has = (...indexes) => point => point !== null && indexes.every(index => UP.num(point[index]) !== null);
         frame.svg.append("path").attr("class", "between").attr("d", d3.area().defined(has(2, 3)).x(x).y0(point => y(point[2])).y1(point => y(point[3]))(points));
         if (!metric.count)
@@ -52,7 +67,7 @@ UP.evidence = {
         const known = metric.points.filter(point => point);
         const point = known.reduce((best, one) => (best === null || Math.abs(one[0] - at) < Math.abs(best[0] - at) ? one : best), null), write = this.write(metric);
         return point && {at: point[0], lines: [UP.rollout.clock(new Date(point[0])) + " UTC: " + write(point[1]), UP.num(point[2]) === null && UP.num(point[3]) === null ? "" : "between " + write(point[2]) + " and " + write(point[3]),
-            "allowed: " + write(point[4]), UP.num(point[5]) === null ? "" : "against it: " + UP.digits(point[5], 3) + " of " + (UP.num(point[6]) === null ? UP.dash : UP.digits(point[6], 3))]};
+            "allowed: " + this.allowed(metric)(point[4]), UP.num(point[5]) === null ? "" : "against it: " + UP.digits(point[5], 3) + " of " + (UP.num(point[6]) === null ? UP.dash : UP.digits(point[6], 3))]};
     },
 };
 
@@ -65,8 +80,8 @@ UP.parts.evidence = (data, main) => {
     for (const metric of metrics) {
         const write = UP.evidence.write(metric), last = metric.last, bounds = UP.el("div", {class: "chart"}), against = UP.el("div", {class: "chart"});
         box.append(UP.el("article", {"aria-label": metric.title}, UP.el("h3", {}, UP.name(metric.title, 40), " ", UP.rollout.pill(last.verdict), UP.el("span", {class: "muted", text: "in stage " + UP.rollout.stageName(last.stage)})),
-            UP.el("p", {class: "now"}, UP.el("b", {text: write(last.point[1])}), UP.num(last.point[3]) === null ? "" : ", at most " + write(last.point[3]), "; allowed " + write(last.point[4]),
-                  last.verdict === "undecided" && last.missing ? UP.el("span", {class: "muted", text: "; missing: " + last.missing}) : null),
+            UP.el("p", {class: "now"}, UP.el("b", {text: write(last.point[1])}), UP.num(last.point[3]) === null ? "" : ", at most " + write(last.point[3]), "; allowed " + UP.evidence.allowed(metric)(last.point[4]),
+                  last.verdict === "undecided" && last.missing && last.missing !== "no verdict" ? UP.el("span", {class: "muted", text: "; missing: " + last.missing}) : null),
             bounds, metric.points.some(point => point && UP.num(point[5]) !== null) ? [UP.el("h4", {text: "Evidence against the candidate (logarithm of the e-value)"}), against] : null));
         UP.chart(bounds, width => UP.evidence.bounds(bounds, metric, width));
         if (against.isConnected)

@@ -52,7 +52,7 @@ UP.parts.verdict = (data, main) => {
     if (last) {
         add("Decided by", [UP.name(last.who, 40), ": ", UP.clean(last.title).slice(0, 60)]);
         if (UP.num(last.effect) !== null && UP.rollout.direction(last) !== "stay")
-            add(UP.rollout.direction(last) === "down" ? "From decision to no new request" : "From decision to new share", UP.ns(last.effect - last.at));
+            add("New weight in force after", UP.ns(last.effect - last.at));
     }
     main.append(head, UP.el("dl", {class: "facts"}, facts));
 };

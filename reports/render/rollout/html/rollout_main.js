@@ -21,6 +21,7 @@ UP.start = () => {
     }
     if (!data || typeof data !== "object" || UP.clean(data.schema) !== "upgate.rollout_page/1") {
         main.append(UP.el("p", {class: "broken", text: "The data of this report is damaged or of another version: make it again with `upgate canary report ROLLOUT.yaml -o report.html`."}));
+        document.documentElement.dataset.ready = "1";
         return;
     }
     UP.data = data;

@@ -15,13 +15,20 @@ UP.parts.decisions = (data, main) => {
     }
     if (UP.num(data.decisions_left) > 0)
         part.append(UP.el("p", {class: "muted", text: UP.plural(data.decisions_left, "older decision") + " in the store."}));
+    const days = new Set(decisions.map(decision => UP.rollout.time(decision.at).slice(0, 10))), day = days.size === 1 ? Array.from(days)[0] : null;
     const evidence = decision => {
-        const text = UP.clean(decision.evidence);
-        return text && text !== "[]" ? UP.el("details", {}, UP.el("summary", {text: "cells"}), UP.el("pre", {class: "evidence", tabindex: "0", text: text.slice(0, 8000)})) : "";
+        let text = String(decision.evidence || "");
+        try {
+            text = JSON.stringify(JSON.parse(text), null, 1);
+        } catch (error) {
+            // shown as it stands
+        }
+        text = text.slice(0, 8000).split("\n").map(UP.clean).join("\n");
+        return text && text !== "[]" ? UP.el("details", {}, UP.el("summary", {text: "cells"}), UP.el("pre", {class: "evidence", tabindex: "0", text})) : "";
     };
-    part.append(UP.rolloutTable([["Time", ""], ["Rule", ""], ["State", ""], ["Stage", ""], ["Traffic", "num"], ["Carried out after", "num"], ["Who", ""], ["Why", "text"], ["Evidence", ""]], decisions.map((decision, i) => ({
+    part.append(UP.rolloutTable([[day ? day + ", UTC" : "Time", "moment"], ["Rule", ""], ["State", ""], ["Stage", ""], ["Traffic", "num"], ["Carried out after", "num"], ["Who", ""], ["Why", "text"], ["Evidence", ""]], decisions.map((decision, i) => ({
         id: "d" + i, mark: UP.rollout.direction(decision) === "down" ? "down-row" : null,
-        cells: [UP.rollout.time(decision.at), UP.clean(decision.title).slice(0, 60), UP.rollout.word(decision.from) === UP.rollout.word(decision.to) ? UP.rollout.word(decision.to) : UP.rollout.word(decision.from) + " → " + UP.rollout.word(decision.to),
+        cells: [day ? UP.rollout.time(decision.at).slice(11, 19) : UP.rollout.time(decision.at), UP.clean(decision.title).slice(0, 60), UP.rollout.word(decision.from) === UP.rollout.word(decision.to) ? UP.rollout.word(decision.to) : UP.rollout.word(decision.from) + " → " + UP.rollout.word(decision.to),
                 UP.rollout.stageName(UP.num(decision.stage_to) === null ? decision.stage_from : decision.stage_to), UP.rollout.percent(decision.percent_from) + " → " + UP.rollout.percent(decision.percent_to),
                 UP.num(decision.effect) === null ? UP.dash : UP.ns(decision.effect - decision.at), UP.name(decision.who, 30), UP.clean(decision.reason).slice(0, 600), evidence(decision)]})), "Decisions"));
 };
