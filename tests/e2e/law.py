@@ -26,6 +26,7 @@ LAW = {
     "harness/steps": COMMON,
     "reports/analyse": COMMON,
     "reports/analyse/stalls": COMMON | {"reports/analyse", "tracer/store", "bpf"},
+    "reports/analyse/canary": COMMON | {"reports/analyse"},
     "reports/analyse/diff": COMMON | {"reports/analyse", "reports/analyse/stalls", "tracer/store", "bpf", "harness/fingerprint"},
     "harness/plan": COMMON,
     "harness/fingerprint": COMMON,
