@@ -102,5 +102,9 @@ int rollout_load(const char *path, struct rollout **ret_rollout, struct error *e
 void rollout_free(struct rollout *rollout); // NULL ok
 json_t *rollout_to_json(const struct rollout *rollout); // normalised: stored, and compared on a restart. New reference
 int rollout_from_json(const json_t *json, struct rollout **ret_rollout, struct error *err);
+// Which keys differ between two of these documents, and what they were and are: "gate.alpha (was 0.01, is 0.05), stages.1.soak_ns
+// (…)". "" where nothing does; the caller frees it.
+char *rollout_changes(const json_t *old, const json_t *new);
+void rollout_print_markdown(void *stream); // docs/rollout.md, to a FILE *
 
 #endif

@@ -164,7 +164,7 @@ TEST(version_1_is_migrated_by_a_writer)
     struct error err = {0};
     int64_t count = -1;
     CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), 0);
-    CHECK_INT(version_of(store), 5);
+    CHECK_INT(version_of(store), 6);
     CHECK_INT(store_insert(store, NULL, &err,
                            "INSERT INTO recording (begin_ns, threshold_ns, sample_hz, python, target, missing) "
                            "VALUES (1, 1000000, 0, 0, '{}', '[]')", ""), 0);
@@ -194,7 +194,7 @@ TEST(version_2_read_and_migrated)
         int64_t count = -1, present = 0;
         fresh_old("store_v2.sql");
         CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
-        CHECK_INT(version_of(store), writes ? 5 : 2);
+        CHECK_INT(version_of(store), writes ? 6 : 2);
         CHECK_INT(store_get_int(store, &count, &err, "SELECT gap_ns FROM v_off_cpu", ""), 0);
         CHECK_INT(count, 800);
         CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_gpu_op", ""), 0);
@@ -222,7 +222,7 @@ TEST(version_4_read_and_migrated)
         int64_t value = -1;
         fresh_old("store_v4.sql");
         CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
-        CHECK_INT(version_of(store), writes ? 5 : 4);
+        CHECK_INT(version_of(store), writes ? 6 : 4);
         CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(active_ns) FROM block", ""), 0);
         CHECK_INT(value, 410);
         CHECK_INT(store_get_int(store, &value, &err,
@@ -238,6 +238,53 @@ TEST(version_4_read_and_migrated)
         }
         store_close(store);
     }
+}
+
+// 5 knew no rollouts: none is in it for a reader, and a writer's file takes one.
+TEST(version_5_read_and_migrated)
+{
+    struct error err = {0};
+    for (int writes = 0; writes < 2; writes++) {
+        struct store *store = NULL;
+        int64_t value = -1;
+        fresh_old("store_v5.sql");
+        CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
+        CHECK_INT(version_of(store), writes ? 6 : 5);
+        CHECK_INT(store_get_int(store, &value, &err, "SELECT machine_ns FROM v_block", ""), 0);
+        CHECK_INT(value, 7);
+        CHECK_INT(store_get_int(store, &value, &err,
+                                "SELECT (SELECT count(*) FROM v_rollout) + (SELECT count(*) FROM v_rollout_second) + "
+                                "(SELECT count(*) FROM v_rollout_cell) + (SELECT count(*) FROM v_rollout_decision)", ""), 0);
+        CHECK_INT(value, 0);
+        if (writes) {
+            CHECK_INT(store_exec(store, &err, "UPDATE run SET kind = 'rollout'", ""), 0);
+            CHECK_INT(store_exec(store, &err,
+                                 "INSERT INTO rollout VALUES (1, 'r', '{}', 'waiting', NULL, NULL, 1, NULL, '', 1, NULL, NULL, NULL)",
+                                 ""), 0);
+            CHECK(store_exec(store, &err, "UPDATE rollout SET state = 'lost'", "") != 0);
+        }
+        store_close(store);
+    }
+}
+
+// A request to a rollout that runs is a row beside its live writer; an old store, which no live writer of ours has, is refused.
+TEST(beside_a_live_writer)
+{
+    struct store *store = fresh(), *beside = NULL;
+    struct error err = {0};
+    char *stat = string_read_file("/proc/1/stat", 4096, NULL);
+    char *field = strrchr(stat, ')');
+    for (int i = 2; i < 22; i++)
+        field = strchr(field + 1, ' ');
+    run_row(store, 1, atoll(field));
+    CHECK_INT(store_open(test_path, STORE_WRITE, &beside, &err), -EBUSY);
+    CHECK_INT(store_open(test_path, STORE_BESIDE, &beside, &err), 0);
+    CHECK_INT(store_exec(beside, &err, "INSERT INTO rollout_request (at_ns, verb, who) VALUES (1, 'pause', 'me')", ""), 0);
+    store_close(beside);
+    store_close(store);
+    free(stat);
+    fresh_old("store_v5.sql");
+    CHECK_INT(store_open(test_path, STORE_BESIDE, &beside, &err), -EINVAL);
 }
 
 // What a CHECK of an old table refuses is allowed in the migrated one.

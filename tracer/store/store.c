@@ -24,7 +24,7 @@
 #include "tracer/store/migrate.h"
 
 enum {
-    STORE_VERSION = 5,            // PRAGMA user_version of contracts/schema.sql
+    STORE_VERSION = 6,            // PRAGMA user_version of contracts/schema.sql
     STORE_MAGIC = 0x55504754,     // PRAGMA application_id, 'UPGT'
     STORE_STATEMENTS_MAX = 256,   // distinct SQL texts a process uses: upgate ab with its diff some 100
     STORE_BUSY_MS = 5000          // a reader holds its lock for milliseconds; 5 s means somebody stays
@@ -294,11 +294,14 @@ int store_open(const char *path, enum store_mode mode, struct store **ret_store,
         rc = store_exec_plain(store,
                               mode == STORE_READ ? "PRAGMA query_only = ON" : "PRAGMA synchronous = FULL", "open",
                               err);
-    if (rc == 0 && mode == STORE_WRITE && sqlite3_db_readonly(store->db, "main"))
+    if (rc == 0 && (mode == STORE_WRITE || mode == STORE_BESIDE) && sqlite3_db_readonly(store->db, "main"))
         rc = error_set(err, -EROFS, "failed to open '%s': it is read-only; name another place with -o",
                        path);
     if (rc == 0 && mode == STORE_WRITE)
         rc = store_check_writer(store, err);
+    if (rc == 0 && old && mode == STORE_BESIDE)
+        rc = error_set(err, -EINVAL, "'%s' is of an older upgate, and nobody who writes it now has made it a present one",
+                       path);
     if (rc == 0 && old && mode == STORE_WRITE)
         rc = store_migrate(store, false, err);
     if (rc == 0 && mode != STORE_READ)

@@ -18,6 +18,7 @@ struct store;
 enum store_mode {
     STORE_CREATE, // must not exist, or be empty
     STORE_WRITE,  // exists; refused while another live upgate writes it; an older version is migrated
+    STORE_BESIDE, // as STORE_WRITE, beside a live writer that expects it: one row in a transaction of its own
     STORE_READ    // works on a read-only file or directory; an older version looks like the present one
 };
 
