@@ -133,10 +133,13 @@ static enum MHD_Result health_handle(struct exchange *exchange)
     struct workers_state state;
     workers_look(server->workers, &state);
     bool stuck = server_stuck(server);
-    char *body = xasprintf("{\"status\":\"%s\",\"model\":%s%s%s,\"features\":[%zu,%zu]}",
-                           stuck ? "stuck" : "ok", state.ready ? "\"" : "",
-                           state.ready ? state.model : "null", state.ready ? "\"" : "",
-                           state.values_least, state.values_most);
+    const char *status = stuck ? "stuck" : "ok";
+    char *body = !state.ready
+                     ? xasprintf("{\"status\":\"%s\",\"model\":null}", status)
+                     : xasprintf("{\"status\":\"%s\",\"model\":\"%s\",\"kind\":\"%s\","
+                                 "\"features\":[%zu,%zu]}",
+                                 status, state.model, state.kind, state.values_least,
+                                 state.values_most);
     return server_reply(exchange, stuck ? 503 : 200, body, 0);
 }
 

@@ -266,6 +266,7 @@ void workers_look(struct workers *workers, struct workers_state *ret_state)
                                         .loads = workers->loads};
     if (workers->set) {
         memcpy(ret_state->model, workers->set->choice.name, sizeof ret_state->model);
+        ret_state->kind = workers->set->choice.ops->name;
         ret_state->values_least = workers->set->values_least;
         ret_state->values_most = workers->set->values_most;
     }

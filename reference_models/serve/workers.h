@@ -39,6 +39,7 @@ int workers_load(struct workers *workers, const struct model_choice *choice, str
 struct workers_state {
     bool ready; // a model is in place
     char model[REQUEST_MODEL_MAX];
+    const char *kind; // "dlrm", "transformer"; NULL: not ready
     size_t values_least, values_most; // of a request
     uint64_t batches, scored, loads;
 };

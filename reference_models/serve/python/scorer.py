@@ -109,7 +109,7 @@ class Scorer:
         torch.set_num_threads(args.threads)
         options = argparse.Namespace(mode="infer", size=choice["size"], seed=choice["seed"], device=device,
                                      torch_dtype=torch.float32, plant=plants.Plants())
-        self.name = choice["name"]
+        self.name, self.kind = choice["name"], choice["model"]
         self._model = {"dlrm": _Dlrm, "transformer": _Transformer}[choice["model"]](options)
         self.least, self.most = self._model.least, self._model.most
         zeros = [[0.0] * self.most] * args.max_batch

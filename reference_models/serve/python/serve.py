@@ -156,9 +156,10 @@ class Server:
 
     async def health(self, _request):
         stuck, model = self.stuck(), self.scorer
-        return self.reply(503 if stuck else 200, {
-            "status": "stuck" if stuck else "ok", "model": model.name if model else None,
-            "features": [model.least, model.most] if model else [0, 0]})
+        words = {"status": "stuck" if stuck else "ok", "model": model.name if model else None}
+        if model:
+            words.update(kind=model.kind, features=[model.least, model.most])
+        return self.reply(503 if stuck else 200, words)
 
     async def ready(self, _request):
         why = None
