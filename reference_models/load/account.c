@@ -202,3 +202,23 @@ void account_print(const struct account *account, FILE *file)
         account_print_latency(&side->latency, file);
     }
 }
+
+void account_print_progress(const struct account *account, double seconds, FILE *file)
+{
+    fprintf(file, "upgate-load: %3.0f s: %" PRIu64 " sent, %" PRIu64 " failed", seconds,
+            account->sent, account_failed(account));
+    for (int i = 0; i < account->side_count; i++)
+        fprintf(file, ", %s %" PRIu64,
+                account->sides[i].name[0] ? account->sides[i].name : "no side",
+                account->sides[i].count[OUTCOME_OK]);
+    fputc('\n', file);
+}
+
+void account_log(FILE *file, uint64_t id, bool retried, const struct account_request *request)
+{
+    fprintf(file, "%" PRIu64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%s,%d,%s,%d\n", id,
+            request->due_ns + request->wall_ns,
+            request->sent_ns ? (request->sent_ns - request->due_ns) / 1000 : -1,
+            (request->done_ns - request->due_ns) / 1000, request->side, request->status,
+            outcome_name(request->outcome), retried);
+}

@@ -68,6 +68,10 @@ uint64_t account_failed(const struct account *account); // all but ok, and extra
 bool account_balanced(const struct account *account);    // the equation above
 json_t *account_json(const struct account *account, const char *url); // "upgate.load/1"; new reference
 void account_print(const struct account *account, FILE *file);        // for people
+void account_print_progress(const struct account *account, double seconds, FILE *file); // one line
+// A line of CSV for one request; due_ns is CLOCK_REALTIME, a lag of -1: never sent.
+#define ACCOUNT_LOG_HEADER "id,due_ns,lag_us,latency_us,side,status,outcome,retried\n"
+void account_log(FILE *file, uint64_t id, bool retried, const struct account_request *request);
 const char *outcome_name(enum outcome outcome);
 
 #endif

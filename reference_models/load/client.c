@@ -4,7 +4,6 @@
 #include "reference_models/load/client.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -82,16 +81,6 @@ static void call_free(struct client *client, struct call *call)
     client->free_calls = call;
 }
 
-static void call_log(struct client *client, const struct call *call,
-                     const struct account_request *request)
-{
-    fprintf(client->opts->log, "%" PRIu64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%s,%d,%s,%d\n",
-            call->id, call->due_ns + client->wall_ns,
-            call->sent_ns ? (call->sent_ns - call->due_ns) / 1000 : -1,
-            (request->done_ns - call->due_ns) / 1000, request->side, request->status,
-            outcome_name(request->outcome), call->retried);
-}
-
 static void call_finish(struct client *client, struct call *call, enum outcome outcome,
                         enum wrong wrong, const struct http_parser *answer)
 {
@@ -106,7 +95,7 @@ static void call_finish(struct client *client, struct call *call, enum outcome o
     account_add(client->account, &request);
     client->last_ns = request.done_ns;
     if (client->opts->log)
-        call_log(client, call, &request);
+        account_log(client->opts->log, call->id, call->retried, &request);
     *(call->older ? &call->older->newer : &client->oldest) = call->newer;
     *(call->newer ? &call->newer->older : &client->newest) = call->older;
     call->finished = true;
@@ -433,13 +422,7 @@ static void client_progress(struct client *client, int64_t now)
     if (!client->opts->progress || now < client->progress_ns)
         return;
     client->progress_ns += (int64_t)CLIENT_S;
-    const struct account *account = client->account;
-    fprintf(stderr, "upgate-load: %3.0f s: %" PRIu64 " sent, %" PRIu64 " failed",
-            (double)(now - client->begin_ns) / CLIENT_S, account->sent, account_failed(account));
-    for (int i = 0; i < account->side_count; i++)
-        fprintf(stderr, ", %s %" PRIu64, account->sides[i].name[0] ? account->sides[i].name : "none",
-                account->sides[i].count[OUTCOME_OK]);
-    fputc('\n', stderr);
+    account_print_progress(client->account, (double)(now - client->begin_ns) / CLIENT_S, stderr);
 }
 
 static int client_wait(struct client *client, struct epoll_event *events)

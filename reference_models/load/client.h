@@ -25,8 +25,6 @@ struct client_opts {
     volatile const int *stop; // not 0: nothing new is sent, what is in flight is waited for
 };
 
-#define CLIENT_LOG_HEADER "id,due_ns,lag_us,latency_us,side,status,outcome,retried\n"
-
 // Runs until all requests have an outcome. -errno only when it cannot begin.
 int client_run(const struct client_opts *opts, struct schedule *schedule, struct account *account,
                struct error *err);

@@ -64,7 +64,7 @@ static int load_run(struct load_args *args, struct account *account, struct erro
         opts.log = fopen(args->log, "we");
         if (!opts.log)
             return error_set(err, -errno, "failed to open '%s': %s", args->log, strerror(errno));
-        fputs(CLIENT_LOG_HEADER, opts.log);
+        fputs(ACCOUNT_LOG_HEADER, opts.log);
     }
     if (!args->get)
         opts.bodies = bodies_new(&args->bodies);

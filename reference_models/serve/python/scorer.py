@@ -20,8 +20,11 @@ def _find_upgate():
         if os.path.isdir(os.path.join(path, "upgate")):
             sys.path.append(path)
     try:
-        import upgate  # noqa: F401
+        import upgate
+        found = hasattr(upgate, "step")  # a folder without the extension is a package, too
     except ImportError:
+        found = False
+    if not found:
         module = types.ModuleType("upgate")
         module.step = lambda samples=None: contextlib.nullcontext()
         sys.modules["upgate"] = module

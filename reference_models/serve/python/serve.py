@@ -16,6 +16,7 @@ import faults  # noqa: E402
 
 BODY_MAX, VALUES_MAX, ID_MAX = 64 << 10, 4096, 128
 IDLE_S = 75  # of a keep-alive connection
+TOLD_MAX = 100  # different errors on stderr, each once
 QUIET_S = 0.02  # nothing in flight for so long: no request stands between two counts
 
 ARGS = arguments.parse(sys.argv[1:], faults.HELP)
@@ -67,7 +68,7 @@ class Server:
         self.scorer = None
         self.draining = self.loading = False
         self.in_flight = self.loads = 0
-        self.codes = {}
+        self.codes, self.told = {}, set()
         self.batcher = batcher.Batcher(lambda items: self.scorer(items), ARGS.max_batch, ARGS.max_wait, ARGS.queue,
                                        FAULTS.worker)
 
@@ -107,8 +108,11 @@ class Server:
         except ConnectionResetError:
             raise
         except Exception as problem:
-            sys.stderr.write("serve.py: %s: %s\n" % (type(problem).__name__, problem))
-            response = self.refuse(500, "%s" % type(problem).__name__)
+            text = "%s: %s" % (type(problem).__name__, problem)
+            if text not in self.told and len(self.told) < TOLD_MAX:
+                self.told.add(text)
+                sys.stderr.write("serve.py: %s\n" % text)
+            response = self.refuse(500, type(problem).__name__)
         finally:
             self.in_flight -= 1
         self.codes[response.status] = self.codes.get(response.status, 0) + 1
