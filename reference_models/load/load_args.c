@@ -77,7 +77,7 @@ static const char load_help[] =
     "  --kind dlrm|transformer  of the features (as /health says)\n"
     "  --features LEAST..MOST   numbers of a request (as /health says)\n"
     "  --long P%                of the requests have the most features (5%)\n"
-    "  --pool N                 feature lists that are drawn from (1000)\n"
+    "  --pool N                 feature lists that are drawn from (997: prime, so that each meets every side)\n"
     "  --reference SIDE         scores of this side are right: others are compared with them\n"
     "  --tolerance X            relative, of that comparison (1e-4)\n"
     "  --get                    GET without a body; only the status is checked\n"
@@ -263,7 +263,7 @@ static int load_prepare(const char *url, struct load_args *args, const struct lo
 bool load_args_begin(int argc, char **argv, struct load_args *ret_args, int *ret_exit)
 {
     *ret_args = (struct load_args){
-        .bodies = {.long_share = 0.05, .pool = 1000, .tolerance = 1e-4},
+        .bodies = {.long_share = 0.05, .pool = 997, .tolerance = 1e-4},
         .requests = UINT64_MAX,
         .connections = 256,
         .seed = 1,

@@ -121,10 +121,12 @@ static enum MHD_Result score_handle(struct exchange *exchange)
 
 // --- health ---
 
-static bool server_stuck(struct server *server)
+// A request waits for too long, in the queue or with a worker.
+static bool server_stuck(struct server *server, const struct workers_state *state)
 {
-    int64_t oldest = batcher_oldest_ns(server->batcher);
-    return oldest && clock_monotonic_ns() - oldest > server->opts.stuck_ns;
+    int64_t oldest = batcher_oldest_ns(server->batcher), limit = server->opts.stuck_ns;
+    int64_t now = clock_monotonic_ns();
+    return (oldest && now - oldest > limit) || (state->busy_ns && now - state->busy_ns > limit);
 }
 
 static enum MHD_Result health_handle(struct exchange *exchange)
@@ -132,7 +134,7 @@ static enum MHD_Result health_handle(struct exchange *exchange)
     struct server *server = exchange->server;
     struct workers_state state;
     workers_look(server->workers, &state);
-    bool stuck = server_stuck(server);
+    bool stuck = server_stuck(server, &state);
     const char *status = stuck ? "stuck" : "ok";
     char *body = !state.ready
                      ? xasprintf("{\"status\":\"%s\",\"model\":null}", status)
@@ -153,7 +155,7 @@ static enum MHD_Result ready_handle(struct exchange *exchange)
         why = "draining";
     else if (!state.ready)
         why = "warming up";
-    else if (server_stuck(server))
+    else if (server_stuck(server, &state))
         why = "stuck";
     char *body = why ? xasprintf("{\"ready\":false,\"why\":\"%s\"}", why)
                      : xasprintf("{\"ready\":true,\"model\":\"%s\"}", state.model);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/strings.h"
 #include "contracts/upgate_step.h"
 
@@ -26,6 +27,7 @@ struct worker {
     struct workers *all;
     size_t idx;
     pthread_t thread;
+    int64_t busy_ns; // under the lock
     struct score_request **batch, **placed;
 };
 
@@ -119,6 +121,13 @@ static void workers_release(struct workers *workers, struct model_set *set, size
     pthread_mutex_unlock(&workers->lock);
 }
 
+static void worker_busy(struct worker *worker, int64_t since_ns)
+{
+    pthread_mutex_lock(&worker->all->lock);
+    worker->busy_ns = since_ns;
+    pthread_mutex_unlock(&worker->all->lock);
+}
+
 static int worker_put(const struct model_set *set, struct model *model, size_t row,
                       const struct score_request *request, struct error *err)
 {
@@ -169,6 +178,7 @@ static void *worker_run(void *arg)
         size_t count = batcher_take(all->batcher, worker->batch);
         if (count == 0)
             return NULL;
+        worker_busy(worker, clock_monotonic_ns());
         plants_worker(all->plants);
         struct model_set *set = workers_acquire(all);
         size_t scored = 0;
@@ -184,6 +194,7 @@ static void *worker_run(void *arg)
             }
             plants_finish(all->plants, request);
         }
+        worker_busy(worker, 0);
     }
 }
 
@@ -264,6 +275,11 @@ void workers_look(struct workers *workers, struct workers_state *ret_state)
                                         .batches = workers->batches,
                                         .scored = workers->scored,
                                         .loads = workers->loads};
+    for (size_t i = 0; i < workers->started; i++) {
+        int64_t busy = workers->worker[i].busy_ns;
+        if (busy && (!ret_state->busy_ns || busy < ret_state->busy_ns))
+            ret_state->busy_ns = busy;
+    }
     if (workers->set) {
         memcpy(ret_state->model, workers->set->choice.name, sizeof ret_state->model);
         ret_state->kind = workers->set->choice.ops->name;

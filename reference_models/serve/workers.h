@@ -41,6 +41,7 @@ struct workers_state {
     char model[REQUEST_MODEL_MAX];
     const char *kind; // "dlrm", "transformer"; NULL: not ready
     size_t values_least, values_most; // of a request
+    int64_t busy_ns;                  // CLOCK_MONOTONIC at which the oldest batch that is not done was taken; 0: none
     uint64_t batches, scored, loads;
 };
 void workers_look(struct workers *workers, struct workers_state *ret_state);

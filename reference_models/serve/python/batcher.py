@@ -24,6 +24,7 @@ class Batcher:
         self._changed = asyncio.Event()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "compute")
         self._task = None
+        self.busy_since_s = None  # a batch is being computed
         self.batches = self.scored = 0
 
     def start(self):
@@ -35,9 +36,12 @@ class Batcher:
             await asyncio.gather(self._task, return_exceptions=True)
         self._thread.shutdown(wait=False)
 
-    def oldest_s(self):
-        """time.monotonic() of the arrival of the oldest that waits; None: none waits."""
-        return self._queue[0].since_s if self._queue else None
+    def waits_s(self):
+        """For how long the oldest waits, in the queue or for its batch to be done; 0: none waits."""
+        since = [time.monotonic()] + [one.since_s for one in list(self._queue)[:1]]
+        if self.busy_since_s is not None:
+            since.append(self.busy_since_s)
+        return time.monotonic() - min(since)
 
     async def put(self, item):
         """Its result. Full when it cannot wait here."""
@@ -68,12 +72,14 @@ class Batcher:
         loop = asyncio.get_running_loop()
         while True:
             batch = await self._next()
+            self.busy_since_s = time.monotonic()
             if self._before:
                 await self._before()
             try:
                 results = await loop.run_in_executor(self._thread, self._compute, [one.item for one in batch])
             except Exception as problem:  # the requests of this batch fail; the next one has its own chance
                 results = [problem] * len(batch)
+            self.busy_since_s = None
             self.batches += 1
             self.scored += len(batch)
             for one, result in zip(batch, results):

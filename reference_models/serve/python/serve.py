@@ -82,8 +82,7 @@ class Server:
         self.loads += 1
 
     def stuck(self):
-        oldest = self.batcher.oldest_s()
-        return oldest is not None and time.monotonic() - oldest > ARGS.stuck
+        return self.batcher.waits_s() > ARGS.stuck
 
     # --- answers ---
 
@@ -217,7 +216,7 @@ def _socket():
     return listening
 
 
-async def _drain(server, site, signalled):
+async def _drain(server, door, signalled):
     """0, or 4 when requests were not finished."""
     server.draining = True
     sys.stderr.write("serve.py: draining\n")
@@ -228,7 +227,7 @@ async def _drain(server, site, signalled):
         return 4
     except asyncio.TimeoutError:
         pass
-    await site.stop()
+    door.close()
     limit, quiet = time.monotonic() + ARGS.drain_timeout, time.monotonic()
     while time.monotonic() - quiet < QUIET_S:
         if server.in_flight:
@@ -258,8 +257,8 @@ async def main():
                     web.get("/stats", server.stats), web.post("/reload", server.reload)])
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_S)
     await runner.setup()
-    site = web.SockSite(runner, listening, backlog=1024)
-    await site.start()
+    # Not a site of aiohttp: stopping one ends the connections, too.
+    door = await asyncio.get_running_loop().create_server(runner.server, sock=listening, backlog=1024)
     _say(listening="%s:%d" % listening.getsockname(), side=ARGS.side, pid=os.getpid())
     server.batcher.start()
     begin = time.monotonic()
@@ -272,7 +271,7 @@ async def main():
             return 2 if isinstance(loading.exception(), scorer.Refused) else 4
         _say(ready=True, model=choice["name"], warm_s=round(time.monotonic() - begin, 3))
         await stopping
-    code = await _drain(server, site, signalled)
+    code = await _drain(server, door, signalled)
     if code == 0 and loading.done():
         await server.batcher.stop()
         await runner.cleanup()
