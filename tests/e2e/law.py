@@ -48,6 +48,8 @@ LAW = {
     "harness/verbs": None,  # the top: may include everything
     "reference_models/native": COMMON,
     "reference_models/plants": COMMON,
+    "reference_models/serve": COMMON | {"reference_models/native"},
+    "reference_models/load": COMMON,
     "kernels": COMMON | {"reference_models/native"},
     "ci/bench": None,
     "tests": None,
