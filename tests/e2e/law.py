@@ -37,6 +37,7 @@ LAW = {
     "harness/run": COMMON | {"tracer/store", "harness/steps", "harness/plan", "harness/gate",
                              "harness/fingerprint", "reports/render", "tracer/record"},
     "harness/record": COMMON | {"tracer/record", "tracer/store", "harness/steps", "harness/run", "reports/render"},
+    "harness/canary/serve": COMMON | {"tracer/store"},
     "harness/verbs": None,  # the top: may include everything
     "reference_models/native": COMMON,
     "reference_models/plants": COMMON,
