@@ -135,7 +135,7 @@ static bool parameters_known(const struct target *target, struct answer *ret)
     return true;
 }
 
-static bool method_is(const struct call *call, bool get, bool post, struct answer *ret)
+bool answer_method_is(const struct call *call, bool get, bool post, struct answer *ret)
 {
     bool reads = call->method == CALL_GET || call->method == CALL_HEAD;
     if ((get && reads) || (post && call->method == CALL_POST))
@@ -203,20 +203,20 @@ void answers_give(const struct answers *answers, const struct call *call, struct
     if (rc)
         answer_text(ret, rc == -E2BIG ? 414 : 400, rc == -E2BIG ? "the address is too long\n" : "the address is malformed\n");
     else if (path_is(&target, "v1", "gate", 3)) {
-        if (method_is(call, true, false, ret) && name_is(answers, &target, ret) && parameters_known(&target, ret))
+        if (name_is(answers, &target, ret) && answer_method_is(call, true, false, ret) && parameters_known(&target, ret))
             give_gate(answers, call, &target, ret);
     } else if (path_is(&target, "v1", "flagger", 4)) {
-        if (name_is(answers, &target, ret) && method_is(call, false, true, ret) && parameters_known(&target, ret))
+        if (name_is(answers, &target, ret) && parameters_known(&target, ret))
             answers_flagger(answers, call, &target, ret);
     } else if (path_is(&target, "api", "v1", 3) && strcmp(target.parts[2], "query") == 0) {
-        if (method_is(call, true, true, ret))
+        if (answer_method_is(call, true, true, ret))
             answers_query(answers, call, &target, ret);
     } else if (path_is(&target, "metrics", NULL, 1)) {
-        if (method_is(call, true, false, ret))
+        if (answer_method_is(call, true, false, ret))
             give_metrics(answers, call, ret);
     } else if (path_is(&target, "healthz", NULL, 1)) {
         // Alive is not the same as knowing: an unreadable store is no reason to restart the server.
-        if (method_is(call, true, false, ret))
+        if (answer_method_is(call, true, false, ret))
             answer_text(ret, answers_old(answers, call) ? 503 : 200, answers_old(answers, call) ? "the store's reader hangs\n" : "ok\n");
     } else {
         answer_text(ret, 404, "nothing here; see docs/SERVE.md\n");

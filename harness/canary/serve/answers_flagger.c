@@ -65,6 +65,8 @@ void answers_flagger(const struct answers *answers, const struct call *call, con
                     "confirm-promotion, rollback, event and post-rollout\n");
         return;
     }
+    if (!answer_method_is(call, false, true, ret)) // a GET of a probe is no webhook
+        return;
     json_t *json = NULL;
     const char *stage = NULL, *asked = target_get(target, "stage", NULL);
     if (!payload_parse(call, &json, &stage)) {

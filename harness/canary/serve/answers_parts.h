@@ -36,6 +36,8 @@ void answer_prepared(struct answer *ret, int status, const struct answers *answe
 void answer_owned(struct answer *ret, int status, const char *type, char *body, size_t len); // takes the body
 void answer_text(struct answer *ret, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+bool answer_method_is(const struct call *call, bool get, bool post, struct answer *ret); // false: ret is a 405
+
 // The entry that `stage` asks for; NULL: the whole rollout. -1: there is no such stage, and ret says so (404).
 int answers_entry_of(const struct answers *answers, const struct call *call, const char *stage, struct answer *ret);
 

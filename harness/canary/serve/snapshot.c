@@ -102,31 +102,32 @@ static int reader_open(struct snapshot_reader *reader, struct error *err)
     return 0;
 }
 
-static int reader_tables(struct snapshot_reader *reader, struct snapshot *fresh, struct error *err)
+// Is there a rollout in it? The tables are in every store of this version.
+static int reader_kind(struct store *store, int64_t *ret_rollouts, struct error *err)
+{
+    int rc = store_get_int(store, ret_rollouts, err,
+                           "SELECT count(*) FROM (SELECT name FROM sqlite_master UNION ALL SELECT name FROM sqlite_temp_master) "
+                           "WHERE name = 'rollout'", "");
+    return rc || !*ret_rollouts ? rc : store_get_int(store, ret_rollouts, err, "SELECT count(*) FROM rollout", "");
+}
+
+// The sums first, in many short reads; then the rest in one transaction: the rows of one moment.
+static int reader_load(struct snapshot_reader *reader, struct error *err)
 {
     struct store *store = reader->store;
     int64_t rollouts = 0;
-    int rc = store_get_int(store, &rollouts, err,
-                           "SELECT count(*) FROM (SELECT name FROM sqlite_master UNION ALL SELECT name FROM sqlite_temp_master) "
-                           "WHERE name = 'rollout'", "");
-    if (rc == 0 && rollouts) // the tables are in every store of this version: is one in them?
-        rc = store_get_int(store, &rollouts, err, "SELECT count(*) FROM rollout", "");
+    int rc = reader_kind(store, &rollouts, err);
+    if (rc == 0 && rollouts)
+        rc = snapshot_load_sums(store, &reader->sums, err);
+    if (rc == 0)
+        rc = store_exec(store, err, "BEGIN", "");
     if (rc)
         return rc;
-    return rollouts ? snapshot_load_rollout(store, &reader->sums, fresh, err) : snapshot_load_run(store, fresh, err);
-}
-
-// One transaction: the rows of one moment.
-static int reader_load(struct snapshot_reader *reader, struct error *err)
-{
     struct snapshot *fresh = snapshot_new(reader->name);
-    int rc = store_exec(reader->store, err, "BEGIN", "");
-    if (rc == 0) {
-        rc = reader_tables(reader, fresh, err);
-        if (rc == 0)
-            rc = store_failed(reader->store, err);
-        store_rollback(reader->store); // nothing was written
-    }
+    rc = rollouts ? snapshot_load_rollout(store, &reader->sums, fresh, err) : snapshot_load_run(store, fresh, err);
+    if (rc == 0)
+        rc = store_failed(store, err);
+    store_rollback(store); // nothing was written
     if (rc) {
         snapshot_free(fresh);
         return rc;

@@ -60,7 +60,8 @@ struct snapshot {
     bool has_stage;        // false: not begun
     int64_t stage;
     double percent, wanted; // of the candidate: as read back; as the last decision wants it. NaN: not known
-    int64_t heartbeat_ns;  // CLOCK_REALTIME
+    int64_t heartbeat_ns;  // CLOCK_REALTIME, of the controller
+    bool controlled;       // a controller is at work
     int64_t since_ns;
     int up[SNAPSHOT_ARMS]; // -1: not known
     double alpha;          // NaN: not known

@@ -11,6 +11,11 @@
 #include "common/vector.h"
 #include "harness/canary/serve/snapshot_tables.h"
 
+enum {
+    SUMS_ROWS = 1000,  // at a time: 2 ms
+    SUMS_AHEAD_S = 5   // a second's rows are written within two seconds of it
+};
+
 const char *snapshot_text(struct snapshot *snapshot, sqlite3_stmt *stmt, int column)
 {
     const char *text = sqlite3_column_type(stmt, column) == SQLITE_TEXT ? (const char *)sqlite3_column_text(stmt, column) : NULL;
@@ -62,47 +67,60 @@ static void count_add(int64_t *sum, int64_t more)
         *sum += more;
 }
 
-// Seconds are written once, in order of time, both arms in one transaction.
-static int sums_load(struct store *store, struct snapshot_sums *sums, struct error *err)
+// A few rows at a time, each read a transaction of its own: while a reader reads, the controller cannot commit, and it waits for
+// a tenth of a second at most. A store of a day is read within a second.
+static int sums_chunk(struct store *store, struct snapshot_sums *sums, int *ret_rows, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT stage, arm, sum(requests), sum(errors), sum(truncated), sum(wrong), max(at_s) "
-                                     "FROM rollout_second WHERE at_s > ? GROUP BY stage, arm", "i", sums->last_s);
-    int64_t last_s = sums->last_s;
+                                     "SELECT at_s, arm, stage, requests, errors, truncated, wrong FROM rollout_second "
+                                     "WHERE (at_s, arm) > (?, ?) ORDER BY at_s, arm LIMIT ?", "iii", sums->last_s, sums->last_arm,
+                                     (int64_t)SUMS_ROWS);
     int rc = stmt ? 1 : -EIO;
+    *ret_rows = 0;
     while (rc > 0 && (rc = store_step(store, stmt, err)) > 0) {
-        struct snapshot_counts *counts = sums_at(sums, snapshot_int(stmt, 0), snapshot_int(stmt, 1));
-        int64_t at_s = snapshot_int(stmt, 6);
-        last_s = at_s > last_s ? at_s : last_s;
+        struct snapshot_counts *counts = sums_at(sums, snapshot_int(stmt, 2), snapshot_int(stmt, 1));
+        sums->last_s = snapshot_int(stmt, 0);
+        sums->last_arm = snapshot_int(stmt, 1);
+        ++*ret_rows;
         if (!counts)
             continue;
-        count_add(&counts->requests, snapshot_int(stmt, 2));
-        count_add(&counts->errors, snapshot_int(stmt, 3));
-        count_add(&counts->truncated, snapshot_int(stmt, 4));
-        count_add(&counts->wrong, snapshot_int(stmt, 5));
+        count_add(&counts->requests, snapshot_int(stmt, 3));
+        count_add(&counts->errors, snapshot_int(stmt, 4));
+        count_add(&counts->truncated, snapshot_int(stmt, 5));
+        count_add(&counts->wrong, snapshot_int(stmt, 6));
     }
-    if (rc == 0)
-        sums->last_s = last_s;
-    else
-        snapshot_sums_clear(sums); // some rows may have been added: from the start again
     return rc;
 }
 
-// Of the plan as the rollout keeps it; NaN where it has none.
-static double plan_alpha(const char *plan)
+int snapshot_load_sums(struct store *store, struct snapshot_sums *sums, struct error *err)
 {
-    json_t *json = plan ? json_loads(plan, 0, NULL) : NULL;
-    const json_t *alpha = json_object_get(json_object_get(json, "gate"), "alpha");
-    double value = json_is_number(alpha) ? json_number_value(alpha) : NAN;
-    json_decref(json);
-    return value > 0 && value < 1 ? value : NAN;
+    int64_t alive_ns = 0;
+    int rc = store_get_int(store, &alive_ns, err, "SELECT heartbeat_ns FROM rollout", ""), rows = SUMS_ROWS;
+    // The controller's clock was set back: it now adds to seconds that were counted. All of them again.
+    if (rc == 0 && sums->last_s > alive_ns / 1000000000 + SUMS_AHEAD_S)
+        snapshot_sums_clear(sums);
+    while (rc == 0 && rows == SUMS_ROWS)
+        rc = sums_chunk(store, sums, &rows, err);
+    return rc;
 }
 
-static int load_head(struct store *store, struct snapshot *snapshot, struct error *err)
+// Of the plan as the rollout keeps it: alpha, NaN where it has none, and which stages compare the baseline with itself.
+static void plan_take(struct snapshot *snapshot, const char *plan, bool ret_aa[SNAPSHOT_STAGES_MAX])
+{
+    json_t *json = plan ? json_loads(plan, 0, NULL) : NULL;
+    const json_t *alpha = json_object_get(json_object_get(json, "gate"), "alpha"), *stages = json_object_get(json, "stages");
+    double value = json_is_number(alpha) ? json_number_value(alpha) : NAN;
+    snapshot->alpha = value > 0 && value < 1 ? value : NAN;
+    for (size_t i = 0; i < SNAPSHOT_STAGES_MAX; i++)
+        ret_aa[i] = json_is_true(json_object_get(json_array_get(stages, i), "aa"));
+    json_decref(json);
+}
+
+static int load_head(struct store *store, struct snapshot *snapshot, bool ret_aa[SNAPSHOT_STAGES_MAX], struct error *err)
 {
     sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT name, state, stage, percent, since_ns, reason, heartbeat_ns, up_baseline, up_candidate, plan "
-                                     "FROM rollout", "");
+                                     "SELECT name, state, stage, percent, since_ns, reason, heartbeat_ns, up_baseline, up_candidate, plan, "
+                                     "pid FROM rollout", "");
     int rc = stmt ? store_step(store, stmt, err) : -EIO;
     if (rc <= 0)
         return rc ? rc : error_set(err, -ENOENT, "'%s': the rollout is gone", store_path(store));
@@ -125,12 +143,27 @@ static int load_head(struct store *store, struct snapshot *snapshot, struct erro
         int64_t up = snapshot_int(stmt, 7 + arm);
         snapshot->up[arm] = up < 0 ? -1 : up != 0;
     }
-    if (sqlite3_column_type(stmt, 9) == SQLITE_TEXT)
-        snapshot->alpha = plan_alpha((const char *)sqlite3_column_text(stmt, 9));
+    plan_take(snapshot, sqlite3_column_type(stmt, 9) == SQLITE_TEXT ? (const char *)sqlite3_column_text(stmt, 9) : NULL, ret_aa);
+    snapshot->controlled = sqlite3_column_type(stmt, 10) == SQLITE_INTEGER;
     return store_step(store, stmt, err); // 0: one row
 }
 
-static int load_stages(struct store *store, const struct snapshot_sums *sums, struct snapshot *snapshot, struct error *err)
+// In an A/A stage the second arm is a baseline, too: none of its requests is the candidate's.
+static void stage_counts(struct snapshot_stage *stage, const struct snapshot_sum *sum, bool aa)
+{
+    memcpy(stage->arms, sum->arms, sizeof stage->arms);
+    if (!aa)
+        return;
+    struct snapshot_counts *to = &stage->arms[SNAPSHOT_BASELINE], *from = &stage->arms[SNAPSHOT_CANDIDATE];
+    count_add(&to->requests, from->requests);
+    count_add(&to->errors, from->errors);
+    count_add(&to->truncated, from->truncated);
+    count_add(&to->wrong, from->wrong);
+    *from = (struct snapshot_counts){0};
+}
+
+static int load_stages(struct store *store, const struct snapshot_sums *sums, const bool aa[SNAPSHOT_STAGES_MAX], struct snapshot *snapshot,
+                       struct error *err)
 {
     snapshot->stages = arena_alloc(snapshot->arena, SNAPSHOT_STAGES_MAX, sizeof *snapshot->stages);
     sqlite3_stmt *stmt = store_query(store, err, "SELECT number, name, percent, result, begin_s, end_s FROM rollout_stage "
@@ -144,7 +177,8 @@ static int load_stages(struct store *store, const struct snapshot_sums *sums, st
                                          .ended = snapshot_int(stmt, 5) >= 0};
         for (int i = 0; i < sums->count; i++)
             if (sums->stages[i].stage == stage->number)
-                memcpy(stage->arms, sums->stages[i].arms, sizeof stage->arms);
+                stage_counts(stage, &sums->stages[i],
+                             stage->number >= 0 && stage->number < SNAPSHOT_STAGES_MAX && aa[stage->number]);
     }
     return rc;
 }
@@ -224,13 +258,12 @@ static int load_sources(struct store *store, struct snapshot *snapshot, struct e
     return rc;
 }
 
-int snapshot_load_rollout(struct store *store, struct snapshot_sums *sums, struct snapshot *snapshot, struct error *err)
+int snapshot_load_rollout(struct store *store, const struct snapshot_sums *sums, struct snapshot *snapshot, struct error *err)
 {
-    int rc = load_head(store, snapshot, err);
+    bool aa[SNAPSHOT_STAGES_MAX];
+    int rc = load_head(store, snapshot, aa, err);
     if (rc == 0)
-        rc = sums_load(store, sums, err);
-    if (rc == 0)
-        rc = load_stages(store, sums, snapshot, err);
+        rc = load_stages(store, sums, aa, snapshot, err);
     if (rc == 0)
         rc = load_cells(store, snapshot, err);
     if (rc == 0)

@@ -17,6 +17,8 @@ static int load_run(struct store *store, struct snapshot *snapshot, struct error
     snapshot->run_kind = snapshot_text(snapshot, stmt, 1);
     snapshot->run_state = snapshot_text(snapshot, stmt, 2);
     rc = store_step(store, stmt, err);
+    if (rc == 0 && snapshot->run_kind && strcmp(snapshot->run_kind, "rollout") == 0)
+        return 0; // the controller is about to begin
     if (rc == 0 && snapshot->run_kind && strcmp(snapshot->run_kind, "record") == 0)
         return error_set(err, -EINVAL, "'%s' is a recording of `upgate record`, which has no verdict; name the store of a rollout or "
                          "of `upgate ab`", store_path(store));

@@ -107,7 +107,7 @@ static void verdict_run(const struct snapshot *snapshot, struct verdict *verdict
 static bool controller_lives(const struct snapshot *snapshot, const struct verdict_clock *now)
 {
     int64_t age_s = (now->wall_ns - snapshot->heartbeat_ns) / SECOND_NS;
-    return age_s <= VERDICT_CONTROLLER_S && age_s >= -VERDICT_CONTROLLER_S; // one from the future is as good as none
+    return snapshot->controlled && age_s <= VERDICT_CONTROLLER_S && age_s >= -VERDICT_CONTROLLER_S; // one from the future is as good as none
 }
 
 // The stage at hand, or one before or after it, of a rollout that runs.
@@ -161,8 +161,12 @@ static void verdict_rollout(const struct snapshot *snapshot, const struct snapsh
         verdict_stage(snapshot, stage, !asked, verdict);
         if (verdict->kind != VERDICT_FAIL && !controller_lives(snapshot, now)) {
             inconclusive(verdict, VERDICT_BLIND);
-            snprintf(verdict->reason, sizeof verdict->reason, "the controller has given no sign of life for %lld s",
-                     (long long)((now->wall_ns - snapshot->heartbeat_ns) / SECOND_NS));
+            verdict->reason[0] = 0;
+            if (snapshot->controlled)
+                reason_add(verdict, "the controller has given no sign of life for %lld s",
+                           (long long)((now->wall_ns - snapshot->heartbeat_ns) / SECOND_NS));
+            else
+                reason_add(verdict, "no controller is at work: `upgate canary run` goes on");
         }
     }
 }
