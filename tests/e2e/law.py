@@ -26,6 +26,7 @@ LAW = {
     "harness/steps": COMMON,
     "reports/analyse": COMMON,
     "reports/analyse/stalls": COMMON | {"reports/analyse", "tracer/store", "bpf"},
+    "reports/analyse/canary": COMMON | {"reports/analyse"},
     "reports/analyse/diff": COMMON | {"reports/analyse", "reports/analyse/stalls", "tracer/store", "bpf", "harness/fingerprint"},
     "harness/plan": COMMON,
     "harness/fingerprint": COMMON,
@@ -39,6 +40,9 @@ LAW = {
     "harness/record": COMMON | {"tracer/record", "tracer/store", "harness/steps", "harness/run", "reports/render"},
     "harness/canary": COMMON | {"tracer/store", "reports/analyse", "reports/analyse/canary", "harness/plan", "harness/gate", "harness/fingerprint",
                                 "harness/canary/traffic", "harness/canary/sources", "harness/canary/shadow", "harness/canary/http"},
+    "harness/canary/http": COMMON,
+    "harness/canary/traffic": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse/canary"},
+    "harness/canary/sources": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse/canary"},
     "harness/verbs": None,  # the top: may include everything
     "reference_models/native": COMMON,
     "reference_models/plants": COMMON,
