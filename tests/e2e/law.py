@@ -35,6 +35,8 @@ LAW = {
     "harness/gate": COMMON | {"tracer/store", "reports/analyse", "harness/plan"},
     "reports/render/html": COMMON,
     "reports/render": COMMON | {"reports/render/html", "tracer/store", "reports/analyse", "reports/analyse/stalls", "reports/analyse/diff", "harness/fingerprint"},
+    "reports/render/rollout": COMMON | {"reports/render", "reports/render/html", "tracer/store", "reports/analyse", "reports/analyse/canary", "reports/analyse/diff"},
+    "harness/canary/shadow": COMMON | {"harness/canary", "reports/analyse", "reports/analyse/canary", "tracer/store"},
     "harness/run": COMMON | {"tracer/store", "harness/steps", "harness/plan", "harness/gate",
                              "harness/fingerprint", "reports/render", "tracer/record"},
     "harness/record": COMMON | {"tracer/record", "tracer/store", "harness/steps", "harness/run", "reports/render"},
