@@ -45,6 +45,7 @@ LAW = {
     "harness/canary/http": COMMON,
     "harness/canary/traffic": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse/canary"},
     "harness/canary/sources": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse/canary"},
+    "harness/canary/serve": COMMON | {"tracer/store"},
     "harness/verbs": None,  # the top: may include everything
     "reference_models/native": COMMON,
     "reference_models/plants": COMMON,
