@@ -49,6 +49,8 @@ static void loop_clock(struct controller *ctl)
              unit_format_ns(span, sizeof span, (double)llabs(jump)));
     // What the sources hold is of seconds that were or come again.
     struct sources *anew = NULL;
+    if (ctl->options->aborts)
+        return;
     sources_close(ctl->sources);
     ctl->sources = NULL;
     if (sources_open(ctl->rollout, &anew, &err))
@@ -299,6 +301,13 @@ static int controller_loop(struct controller *ctl, enum exit_code *ret_exit, str
         return rc;
     struct machine_step step = machine_start(&ctl->plan, &ctl->machine, percent,
                                              window_at(ctl->rollout, clock_wall_ns() / CONTROLLER_SECOND_NS));
+    loop_requests(ctl);
+    if (ctl->request.verb == REQUEST_ABORT && !rollout_state_ended(ctl->machine.state)) {
+        // Asked for while no controller lived: nothing else is done first, no move up above all.
+        struct machine_input input = {.request = REQUEST_ABORT};
+        ctl->machine.moving &= ctl->machine.to.state != ROLLOUT_RUNNING;
+        step = machine_step(&ctl->plan, &ctl->machine, &input);
+    }
     controller_judge(ctl);
     bool goes_on = controller_apply(ctl, &step, ret_exit);
     if (goes_on && ctl->machine.stage >= 0 && ctl->rollout->stages[ctl->machine.stage].mirror > 0 && !ctl->shadowing &&
@@ -417,7 +426,7 @@ static int controller_restore(struct controller *ctl, struct error *err)
     }
     if (rc)
         return rc;
-    rc = controller_compare(ctl, &row, err);
+    rc = ctl->options->aborts ? 0 : controller_compare(ctl, &row, err);
     if (rc == 0 && row.stage >= ctl->plan.count)
         rc = error_set(err, -EBADMSG, "'%s' is damaged: it is at stage %d of %d", ctl->rollout->store, row.stage, ctl->plan.count);
     ctl->machine = (struct machine){.state = row.state, .stage = row.stage, .percent = isnan(row.percent) ? 0 : row.percent,
@@ -453,7 +462,7 @@ static int controller_open(struct controller *ctl, struct error *err)
     if (rc)
         return rc;
     struct error why = {0};
-    if (sources_open(ctl->rollout, &ctl->sources, &why) == 0)
+    if (ctl->options->aborts || sources_open(ctl->rollout, &ctl->sources, &why) == 0)
         return 0;
     bool exposed = ctl->machine.stage >= 0 && !rollout_state_ended(ctl->machine.state);
     double percent = 0;
@@ -463,12 +472,21 @@ static int controller_open(struct controller *ctl, struct error *err)
                      exposed ? "; without evidence the traffic is brought to the baseline" : "");
 }
 
+// What a plan may say and a run needs: a plan is looked at (`upgate canary plan`) where the arms are not yet there.
 static int controller_check(const struct controller_options *options, struct error *err)
 {
     const struct rollout *rollout = options->rollout;
-    for (int i = 0; i < rollout->stage_count; i++)
-        if (rollout->stages[i].mirror > 0 && !options->shadow)
+    for (int i = 0; i < rollout->stage_count; i++) {
+        if (rollout->stages[i].mirror == 0)
+            continue;
+        if (options->aborts)
+            continue;
+        if (!rollout->shadow_urls[CANARY_BASELINE] || !rollout->shadow.requests)
+            return error_set(err, -EINVAL, "the stage '%s' sends recorded requests to both arms directly: say which and where, "
+                             "shadow: {baseline: URL, candidate: URL, requests: FILE}", rollout->stages[i].name);
+        if (!options->shadow)
             return error_set(err, -EINVAL, "the plan has a shadow stage, and this upgate was built without it");
+    }
     return 0;
 }
 

@@ -59,6 +59,15 @@ int rollout_store_lock(const char *path, int *ret_fd, struct error *err)
     return error_set(err, -EBUSY, "'%s' is being replaced again and again; who does that?", path);
 }
 
+bool rollout_store_is_held(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    if (fd >= 0)
+        close(fd);
+    return held;
+}
+
 int rollout_store_open(const char *path, struct store **ret_store, struct error *err)
 {
     struct stat info;
