@@ -93,6 +93,27 @@ class Drive:
             self.close()
 
 
+def sums(seconds):
+    total = [dict.fromkeys(("requests", "errors", "truncated", "wrong", "timed"), 0) for _ in range(2)]
+    for second in seconds:
+        for arm in range(2):
+            for key in total[arm]:
+                total[arm][key] += second["arms"][arm][key]
+    return total
+
+
+def evidence(drive, kept, aa="", seconds=15):
+    """Finished seconds until `kept` requests are in them."""
+    taken = []
+
+    def enough():
+        drive.good("poll", 100)
+        taken.extend(drive.ask("take", aa) if aa else drive.ask("take"))
+        return sum(arm["requests"] for arm in sums(taken)) >= kept
+    wait_for(enough, seconds, 0)
+    return taken
+
+
 class Server:
     """One server of a backend. `mode` may change at any time: ok, error (500), wrong, cut (half of what was promised), slow,
     hang (until released)."""
@@ -228,7 +249,8 @@ backend ranker
 
 
 class Load:
-    """Closed-loop clients on kept connections; counts by answering server, status and failure."""
+    """Closed-loop clients on kept connections; counts by answering server, status and failure. As all clients do, they ask again when a
+    kept connection was closed before the request: a proxy that is reloaded closes idle ones."""
 
     def __init__(self, port, clients=4, pause=0.002):
         self.port, self.pause, self.going = port, pause, True
@@ -245,11 +267,15 @@ class Load:
     def client(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         while self.going:
-            try:
-                key = self.one(connection)
-            except (OSError, http.client.HTTPException) as problem:
-                key = ("failed", type(problem).__name__)
-                connection.close()
+            for fresh in (connection.sock is None, True):
+                try:
+                    key = self.one(connection)
+                    break
+                except (OSError, http.client.HTTPException) as problem:
+                    key = ("failed", type(problem).__name__)
+                    connection.close()
+                    if fresh or not isinstance(problem, (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)):
+                        break
             with self.lock:
                 self.counts[key] = self.counts.get(key, 0) + 1
             time.sleep(self.pause * random.uniform(0.5, 1.5))
