@@ -102,14 +102,14 @@ def sums(seconds):
     return total
 
 
-def evidence(drive, kept, aa="", seconds=15):
-    """Finished seconds until `kept` requests are in them."""
+def evidence(drive, kept, aa="", seconds=15, arms=(0, 1)):
+    """Finished seconds until `kept` requests of these arms are in them."""
     taken = []
 
     def enough():
         drive.good("poll", 100)
         taken.extend(drive.ask("take", aa) if aa else drive.ask("take"))
-        return sum(arm["requests"] for arm in sums(taken)) >= kept
+        return sum(sums(taken)[arm]["requests"] for arm in arms) >= kept
     wait_for(enough, seconds, 0)
     return taken
 
