@@ -101,7 +101,8 @@ static int datagrams_open_unix(struct datagrams *datagrams, const char *listen, 
     // HAProxy gives up its privileges before it logs; on UDP everybody may write, too.
     if (chmod(path, 0666))
         return datagrams_fail(err, listen);
-    datagrams->gather_ns = datagrams_queue() < DATAGRAMS_QUEUE_SHORT ? DATAGRAMS_GATHER_SHORT_NS : DATAGRAMS_GATHER_NS;
+    datagrams->short_queue = datagrams_queue() < DATAGRAMS_QUEUE_SHORT;
+    datagrams->gather_ns = datagrams->short_queue ? DATAGRAMS_GATHER_SHORT_NS : DATAGRAMS_GATHER_NS;
     return 0;
 }
 
