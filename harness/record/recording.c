@@ -17,12 +17,12 @@
 #include "common/log.h"
 #include "common/strings.h"
 #include "harness/record/command.h"
-#include "harness/record/privileges.h"
 #include "harness/run/host.h"
 #include "harness/run/inject.h"
 #include "harness/run/process.h"
 #include "harness/steps/reader.h"
 #include "reports/render/screen.h"
+#include "tracer/record/privileges.h"
 #include "tracer/store/store.h"
 
 enum {
@@ -231,6 +231,14 @@ static int recording_attach(struct recording *recording, struct error *err)
     return rc;
 }
 
+// The command has been forked before, and keeps what it was started with.
+static void recording_drop_privileges(void)
+{
+    struct error err = {0};
+    if (privileges_drop(&err))
+        log_warn("%s, continuing with all of them", err.text);
+}
+
 static int recording_start(struct recording *recording, struct error *err)
 {
     const struct recording_opts *opts = recording->opts;
@@ -250,7 +258,7 @@ static int recording_start(struct recording *recording, struct error *err)
     if (rc == 0 && opts->command && recording_signal) // who wanted to end it does not want the command to begin
         rc = error_set(err, -ECANCELED, "ended by a signal before '%s' was started", opts->command[0]);
     if (rc == 0)
-        privileges_drop(); // the command has been forked before, and keeps what it was started with
+        recording_drop_privileges();
     if (rc == 0 && opts->command)
         rc = command_release(&recording->command, opts->command[0], err);
     recording->begin_ns = clock_monotonic_ns();
