@@ -220,6 +220,8 @@ static void process_finish(struct gpu_process *process)
     gpu_write_all(process->gpu); // ops name it by number, and its texts go
     calls_flush(process->calls);
     process->cut = process->header.state == UG_SPOOL_ACTIVE && !process->taken;
+    if (!process->gone && !process->taken)
+        spool_reader_give_back(process->reader);
     process_close(process);
 }
 
