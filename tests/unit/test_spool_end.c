@@ -194,7 +194,7 @@ static bool end_in_the_middle(int turn)
 
 TEST(at_the_end_all_that_is_counted_is_kept_or_dropped)
 {
-    for (int turn = 0; turn < 200; turn++) {
+    for (int turn = 0; turn < 60; turn++) {
         pid_t child = fork();
         if (child == 0)
             _exit(end_in_the_middle(turn) ? 0 : 1);
