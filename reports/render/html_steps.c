@@ -56,7 +56,7 @@ static int steps_read(struct store *store, int64_t launch, struct html_strip *st
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT idx, max(dur_ns) FROM step WHERE launch_id = ? GROUP BY idx ORDER BY idx", "i",
+        "SELECT idx, max(dur_ns) AS dur_ns FROM step WHERE launch_id = ? GROUP BY idx ORDER BY idx", "i",
         launch);
     if (!stmt)
         return err->code;

@@ -10,6 +10,7 @@
 
 #include "common/vector.h"
 #include "reports/analyse/stalls/trace.h"
+#include "tracer/store/ranges.h"
 
 int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent)
 {
@@ -113,6 +114,16 @@ static int trace_table_step(struct trace_table *table, sqlite3_stmt *stmt)
                      sqlite3_errmsg(table->db));
 }
 
+// A connection of our own checks by itself what store_step() does.
+static bool trace_row_holds(const struct trace_table *table)
+{
+    const struct trace *trace = table->trace;
+    if (table->samples)
+        return range_ns(trace->samples[trace->sample_count - 1].at);
+    const struct trace_gap *gap = &trace->gaps[trace->gap_count - 1];
+    return range_ns(gap->out) && range_ns(gap->waking) && range_ns(gap->in);
+}
+
 static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
 {
     struct trace *trace = table->trace;
@@ -128,6 +139,10 @@ static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
             struct trace_gap *row = vector_add(trace->gaps, trace->gap_count);
             row->thread = thread;
             trace_read_gap(trace, table->maps, stmt, row);
+        }
+        if (!trace_row_holds(table)) {
+            table->rc = store_damaged(table->store, &table->err, "the time of a gap or of a sample is out of range");
+            break;
         }
     }
 }
