@@ -261,15 +261,6 @@ static size_t windows_cold(const struct windows *made, uint32_t start, bool has_
     return count;
 }
 
-static void windows_push(struct launch_window **rows, size_t *count, const struct launch_window *from,
-                         size_t more)
-{
-    *rows = xrealloc(*rows, (*count + more + 1) * sizeof **rows);
-    if (more)
-        memcpy(*rows + *count, from, more * sizeof **rows);
-    *count += more;
-}
-
 static int spans_by_begin(const void *left, const void *right)
 {
     const struct load_span *a = left, *b = right;
@@ -278,9 +269,8 @@ static int spans_by_begin(const void *left, const void *right)
 
 static void spans_add(struct load_spans *spans, const struct windows *made)
 {
-    spans->spans = xrealloc(spans->spans, (spans->count + made->count + 1) * sizeof *spans->spans);
     for (size_t i = 0; i < made->count; i++)
-        spans->spans[spans->count++] = (struct load_span){made->rows[i].begin, made->rows[i].end};
+        vector_push(spans->spans, spans->count, (struct load_span){made->rows[i].begin, made->rows[i].end});
 }
 
 static void spans_join(struct load_spans *spans)
@@ -328,9 +318,10 @@ void load_windows(struct load *load)
         size_t cold = windows_cold(&made, start, trace->has_steps);
         trace->ranks[rank].window_first = (uint32_t)trace->window_count;
         trace->ranks[rank].window_count = (uint32_t)(made.count - cold);
-        windows_push(&trace->cold, &trace->cold_count, made.rows, cold);
-        if (made.count > cold)
-            windows_push(&trace->windows, &trace->window_count, made.rows + cold, made.count - cold);
+        for (size_t i = 0; i < cold; i++)
+            vector_push(trace->cold, trace->cold_count, made.rows[i]);
+        for (size_t i = cold; i < made.count; i++)
+            vector_push(trace->windows, trace->window_count, made.rows[i]);
         spans_add(&load->spans[rank], &made);
         spans_add(&load->spans[trace->rank_count], &made);
         free(made.rows);
