@@ -237,7 +237,7 @@ TEST(times_out_of_range)
         {"UPDATE gap SET out_ns = -9223372036854775808", "out_ns"},
         {"UPDATE gap SET in_ns = 2305843009213693952", "in_ns"},
         {"UPDATE gap SET out_ns = 5000000000000, in_ns = 200000000000000000", "sum up to more than nine years"},
-        {"UPDATE sample SET at_ns = 9223372036854775807", "at_ns"},
+        {"INSERT INTO sample (thread_id, at_ns, cpu, why) VALUES (1, 9223372036854775807, 0, 1)", "at_ns"},
         {"INSERT INTO host_fact (recording_id, what, begin_ns, end_ns, flags) VALUES (1, 1, -9223372036854775808, 7, 0)", "begin_ns"},
         {"INSERT INTO counter VALUES (1, 7, 'stat', 'cpu0', 9223372036854775807)", "value_count"},
         {"UPDATE process SET started_ns = -9223372036854775808", "started_ns"},

@@ -12,8 +12,8 @@
 #include "tracer/store/ranges.h"
 
 enum {
-    BATCH_VALUES = 32768,     // of 8 bytes: 256 KiB stay in the second cache
-    BATCH_IMAGE_ROWS = 16384, // 0.8 MiB, and as much again for the image
+    BATCH_VALUES = 1 << (15 - GPU_SHRINK / 2), // of 8 bytes: 256 KiB stay in the second cache
+    BATCH_IMAGE_ROWS = 1 << (14 - GPU_SHRINK), // 0.8 MiB, and as much again for the image
 };
 
 static const struct {

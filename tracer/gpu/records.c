@@ -292,7 +292,8 @@ static void record_nccl(struct gpu_process *process, const struct ug_rec_nccl *n
 {
     struct gpu_recorder *gpu = process->gpu;
     int64_t thread = gpu_thread_row(process, nccl->head.tid), peer = nccl->peer;
-    int64_t ended = (int64_t)nccl->ended_ns, start = (int64_t)nccl->kernel_start_ns, end = (int64_t)nccl->kernel_end_ns;
+    int64_t enqueued = our_time(nccl->enqueued_ns), ended = our_time(nccl->ended_ns), start = our_time(nccl->kernel_start_ns),
+            end = our_time(nccl->kernel_end_ns);
     int64_t channels = nccl->channels, warps = nccl->warps;
     uint64_t bytes;
     if (__builtin_mul_overflow(nccl->count, (uint64_t)nccl->element_bytes, &bytes) || bytes > INT64_MAX)
@@ -300,7 +301,7 @@ static void record_nccl(struct gpu_process *process, const struct ug_rec_nccl *n
     uint32_t names[5] = {nccl->communicator_name, nccl->function, nccl->datatype, nccl->algorithm, nccl->protocol};
     for (int i = 0; i < 5; i++)
         names[i] = gpu_string_row(process, names[i]);
-    const int64_t times[] = {(int64_t)nccl->enqueued_ns, ended, start, end};
+    const int64_t times[] = {enqueued, ended, start, end};
     if (!batch_holds(gpu->batch, times, sizeof times / sizeof *times) || !batch_begin(gpu->batch))
         return;
     int rc = store_exec(
@@ -310,7 +311,7 @@ static void record_nccl(struct gpu_process *process, const struct ug_rec_nccl *n
         "warps, plugin_version) VALUES (?, ?, ?, ?, ?, ?, ?, (SELECT text FROM string WHERE id = ?), ?, ?, ?, ?, "
         "coalesce((SELECT text FROM string WHERE id = ?), '[unknown]'), (SELECT text FROM string WHERE id = ?), "
         "(SELECT text FROM string WHERE id = ?), (SELECT text FROM string WHERE id = ?), ?, ?, ?, ?, ?)",
-        "iIiIIIiiiiIiiiiiiiIIi", (int64_t)process->row, thread ? &thread : NULL, (int64_t)nccl->enqueued_ns,
+        "iIiIIIiiiiIiiiiiiiIIi", (int64_t)process->row, thread ? &thread : NULL, enqueued,
         ended ? &ended : NULL, start ? &start : NULL, end ? &end : NULL, (int64_t)nccl->communicator, (int64_t)names[0],
         (int64_t)nccl->rank, (int64_t)nccl->ranks, nccl->peer == UINT32_MAX ? NULL : &peer, (int64_t)nccl->sequence,
         (int64_t)names[1], (int64_t)names[2], (int64_t)names[3], (int64_t)names[4], (int64_t)nccl->count,
@@ -342,7 +343,7 @@ static void record_stack(struct gpu_process *process, const struct ug_rec_launch
 static void record_node(struct gpu_process *process, const struct ug_rec_graph_node *node)
 {
     struct gpu_recorder *gpu = process->gpu;
-    int64_t thread = gpu_thread_row(process, node->head.tid), original = (int64_t)node->original, at_ns = (int64_t)node->at_ns;
+    int64_t thread = gpu_thread_row(process, node->head.tid), original = (int64_t)node->original, at_ns = our_time(node->at_ns);
     if (batch_holds(gpu->batch, &at_ns, 1) && batch_begin(gpu->batch) &&
         store_exec(gpu->store, NULL,
                    "INSERT OR REPLACE INTO gpu_graph_node (process_id, node, thread_id, at_ns, original) SELECT p, n, "
