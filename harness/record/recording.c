@@ -24,6 +24,7 @@
 #include "harness/steps/reader.h"
 #include "reports/render/screen.h"
 #include "tracer/record/privileges.h"
+#include "tracer/store/ranges.h"
 #include "tracer/store/store.h"
 
 enum {
@@ -120,8 +121,7 @@ static void recording_on_step(void *context, uint32_t slot, const struct ug_step
 {
     struct recording *recording = context;
     struct reader_slot info;
-    const uint64_t max_ns = (uint64_t)1 << 61; // the process is not trusted
-    if (record->kind != UG_RECORD_STEP || record->end_ns < record->begin_ns || record->end_ns > max_ns)
+    if (record->kind != UG_RECORD_STEP || record->end_ns < record->begin_ns || record->end_ns >= (uint64_t)RANGE_NS_END)
         return;
     int64_t rank = reader_slot(recording->steps, slot, &info) == 0 ? (int64_t)info.rank : (int64_t)slot;
     recorder_step(recording->recorder, rank, record->step, (int64_t)record->begin_ns,

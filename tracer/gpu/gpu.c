@@ -318,7 +318,7 @@ void gpu_recorder_totals(const struct gpu_recorder *gpu, struct gpu_totals *ret_
                                       .marks = batch_rows(gpu->batch, BATCH_MARK),
                                       .collectives = gpu->rows_nccl,
                                       .others = gpu->rows_others + gpu->rows_stacks,
-                                      .dropped = batch_lost(gpu->batch),
+                                      .dropped = batch_lost(gpu->batch) + batch_odd(gpu->batch),
                                       .processes = gpu->process_count};
     for (uint32_t i = 0; i < gpu->process_count; i++) {
         const struct gpu_process *process = gpu->processes[i];
