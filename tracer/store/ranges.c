@@ -15,7 +15,8 @@ static bool range_ends(const char *name, size_t len, const char *ending)
 
 static bool range_is_count(const char *name, size_t len)
 {
-    static const char *const endings[] = {"_count", "step", "steps", "idx", "couple", "seen", "kept", "dropped"};
+    static const char *const endings[] = {"_count", "step",  "steps",        "idx",   "couple", "seen", "kept",
+                                          "dropped", "pairs", "pairs_needed", "gates", "fails",  "_hz"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (range_ends(name, len, endings[i]))
             return true;
