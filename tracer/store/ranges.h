@@ -3,7 +3,7 @@
 // *_ns are times and durations, *_wall_ns times since 1970; counts end in _count, step, steps, idx, couple, seen, kept,
 // dropped, pairs, pairs_needed, gates, fails or _hz; any other name may hold anything. Writers keep to it (what a traced
 // process made up is dropped and counted), store_step() refuses a row that does not, and who reads by other means asks
-// range_ns(). An expression takes its unit by AS.
+// range_ns(). An expression has a unit only by AS.
 #ifndef UPGATE_TRACER_STORE_RANGES_H
 #define UPGATE_TRACER_STORE_RANGES_H
 
