@@ -421,7 +421,7 @@ static int controller_restore(struct controller *ctl, struct error *err)
     struct rollout_decision last;
     int rc = rollout_store_read(ctl->store, &row, err);
     if (rc == -ENOENT) {
-        ctl->machine = machine_new();
+        ctl->machine = machine_fresh();
         return rollout_store_new(ctl->store, ctl->rollout, ctl->options->command_line, err);
     }
     if (rc)
