@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface of traffic and sources, driven by a test: `canary_drive PLAN`, PLAN is JSON; commands on stdin, one a line, one line of
-// JSON as the answer of each. Strings of the plan are kept for ever.
+// JSON as the answer of each.
 //   {"traffic": {"socket", "backend", "baseline", "candidate", "baseline2" | "set": […], "get": […], "drain": […] | "hook_url",
 //    "timeout_ms", "retries"}, "sources": [{"listen" | "file" | "url", "step_ms", "token_file", "baseline": {…}, "candidate": {…} |
 //    "baseline": PATH, "candidate": PATH}]}
@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/arena.h"
 #include "common/clock.h"
 #include "common/strings.h"
 #include "harness/canary/sources/sources.h"
@@ -27,19 +28,20 @@ struct drive {
     struct error err;
 };
 
+static struct arena *drive_plan; // its strings
+
 static char *drive_text(const json_t *object, const char *key)
 {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? xstrdup(text) : NULL;
+    return arena_copy(drive_plan, json_string_value(json_object_get(object, key)));
 }
 
 static char **drive_list(const json_t *object, const char *key)
 {
     const json_t *list = json_object_get(object, key);
     size_t count = json_array_size(list);
-    char **words = xcalloc(count + 1, sizeof *words);
+    char **words = arena_alloc(drive_plan, count + 1, sizeof *words);
     for (size_t i = 0; i < count; i++)
-        words[i] = xstrdup(json_string_value(json_array_get(list, i)));
+        words[i] = arena_copy(drive_plan, json_string_value(json_array_get(list, i)));
     return count ? words : NULL;
 }
 
@@ -203,6 +205,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "canary_drive: PLAN is no JSON\n");
         return 2;
     }
+    drive_plan = arena_new();
     const json_t *list = json_object_get(plan, "sources");
     drive.rollout = (struct rollout){.name = "driven", .sources = sources, .source_count = (int)json_array_size(list)};
     drive_traffic(&drive.rollout.traffic, json_object_get(plan, "traffic"));
@@ -223,5 +226,6 @@ int main(int argc, char **argv)
     traffic_close(drive.traffic);
     sources_close(drive.sources);
     json_decref(plan);
+    arena_free(drive_plan);
     return 0;
 }

@@ -249,7 +249,7 @@ def hostile_sockets():
 
     with stage() as (proxy, _, folder):
         for number, (behave, words) in enumerate(((lambda client: time.sleep(5), "timed out"), (drip, "timed out"), (flood, "4 MiB"),
-                                                  (junk, "not HAProxy"), (lambda client: None, "reset"), (half, "no servers"))):
+                                                  (junk, "not HAProxy"), (lambda client: None, "failed to ask HAProxy"), (half, "no servers"))):
             path = os.path.join(folder, "impostor%d" % number)
             impostor = Impostor(path, behave)
             began = time.monotonic()

@@ -230,8 +230,10 @@ def reading_costs_little():
         state = drive.state()
         assert state["kept"] == rate * seconds and state["lost"] == 0, state
         print("   %.0f lines/s cost %.2f %% of a core" % (rate * seconds / took, 100 * share))
-        # 1 % is the aim, measured alone; a machine under load (caches, other hyper-thread) may take twice as long.
-        assert share < 0.02, share
+        # 1 % is the aim, measured alone; a machine under load (caches, other hyper-thread) may take twice as long, and the sanitizers
+        # five times.
+        with open(rig.DRIVE, "rb") as file:
+            assert share < (0.1 if b"__asan" in file.read() else 0.02), share
 
 
 if __name__ == "__main__":
