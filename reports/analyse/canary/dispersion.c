@@ -14,16 +14,43 @@ static const double dispersion_long_weight = 40;
 // relative standard error of 1.4 however many events it has.
 static const double dispersion_pair_weight_max = 4;
 
-static void dispersion_pair(struct canary_dispersion *dispersion, int scale, double events_a,
+// Of what was seen so much is remembered: bursts that begin are known after about a hundred errors of the baseline …
+static const double dispersion_weight_max = 200;
+// … and guarded against after three or four bursts: ten pairs of many events, less their standard error.
+static const double dispersion_together_max = 32, dispersion_together_part = 0.6;
+
+static void dispersion_pair(double *sum, double *weight, double weight_max, double events_a,
                             double requests_a, double events_b, double requests_b)
 {
     double events = events_a + events_b, requests = requests_a + requests_b;
     if (!(events > 0) || !(requests_a > 0) || !(requests_b > 0))
         return;
     double share = requests_a / requests, deviation = events_a - share * events;
-    double weight = fmin(events, dispersion_pair_weight_max);
-    dispersion->sum[scale] += weight * deviation * deviation / (events * share * (1 - share));
-    dispersion->weight[scale] += weight;
+    double here = fmin(events, dispersion_pair_weight_max);
+    *sum += here * deviation * deviation / (events * share * (1 - share));
+    *weight += here;
+    if (*weight > weight_max) {
+        *sum *= weight_max / *weight;
+        *weight = weight_max;
+    }
+}
+
+static void dispersion_blocks(struct canary_dispersion *dispersion, int scale, double events_a,
+                              double requests_a, double events_b, double requests_b)
+{
+    dispersion_pair(&dispersion->sum[scale], &dispersion->weight[scale], dispersion_weight_max,
+                    events_a, requests_a, events_b, requests_b);
+}
+
+void canary_dispersion_see(struct canary_dispersion *dispersion, double events, double requests)
+{
+    if (!(requests > 0))
+        return;
+    dispersion_pair(&dispersion->together_sum, &dispersion->together_weight,
+                    dispersion_together_max, dispersion->together_events,
+                    dispersion->together_requests, events, requests);
+    dispersion->together_events = events;
+    dispersion->together_requests = requests;
 }
 
 void canary_dispersion_add(struct canary_dispersion *dispersion, double events, double requests,
@@ -37,10 +64,10 @@ void canary_dispersion_add(struct canary_dispersion *dispersion, double events, 
         now->requests[1] += requests_second;
         if (++now->seconds < dispersion_block_s[scale])
             continue;
-        dispersion_pair(dispersion, scale, now->events[0], now->requests[0], now->events[1],
+        dispersion_blocks(dispersion, scale, now->events[0], now->requests[0], now->events[1],
                         now->requests[1]);
         if (before->seconds) { // each block is in one pair: the next begins afresh
-            dispersion_pair(dispersion, scale, before->events[0], before->requests[0],
+            dispersion_blocks(dispersion, scale, before->events[0], before->requests[0],
                             now->events[0], now->requests[0]);
             *before = (struct canary_block){0};
         } else {
@@ -57,5 +84,9 @@ double canary_dispersion_value(const struct canary_dispersion *dispersion)
                    (weight[0] + dispersion_prior_weight);
     double lasting =
         (sum[1] + brief * dispersion_long_weight) / (weight[1] + dispersion_long_weight);
-    return fmax(1, fmax(brief, lasting));
+    double together = dispersion->together_weight > 0
+                          ? dispersion->together_sum / dispersion->together_weight
+                          : 0;
+    double guard = fmin(dispersion_together_part * together, dispersion_prior);
+    return fmax(fmax(1, guard), fmax(brief, lasting));
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much more counts vary than independent events would: events that come in bursts of b are worth 1/b each. Learnt from pairs
 // of blocks whose split should be binomial: of the baseline in neighbouring blocks of 1 and of 10 seconds (what drifts slowly
-// is the same in both), and, in an A/A stage, of both arms in one block. Never from a candidate: its own bursts are news.
+// is the same in both), and, in an A/A stage, of both arms in one block. A candidate's own bursts are news and not learnt from. But
+// where bursts begin in the middle of a rollout, the baseline's take a minute to show; until then how the events of both arms
+// together come, the present second included, guards the test: which arm they hit is not looked at, so that nothing is decided
+// by it, and it never lifts the dispersion above 4.
 #ifndef UPGATE_REPORTS_ANALYSE_CANARY_DISPERSION_H
 #define UPGATE_REPORTS_ANALYSE_CANARY_DISPERSION_H
 
@@ -13,11 +16,15 @@ struct canary_dispersion {
         int seconds;                   // in the block that is being filled
     } now[CANARY_SCALES], before[CANARY_SCALES];
     double sum[CANARY_SCALES], weight[CANARY_SCALES]; // of the pairs' squared deviations over their binomial variance
+    double together_sum, together_weight;             // of both arms together, soon forgotten
+    double together_events, together_requests;        // of the second before
 };
 
 // One second of the baseline, and of the second baseline in an A/A stage (else 0 and 0).
 void canary_dispersion_add(struct canary_dispersion *dispersion, double events, double requests, double events_second,
                            double requests_second);
+// First of a second: events and requests of both arms together.
+void canary_dispersion_see(struct canary_dispersion *dispersion, double events, double requests);
 // 1 at least. Before anything is learnt 4: the burst that lifts false alarms of a plain test from 0.1 to 20 % is not taken for
 // four independent errors; a few dozen events outweigh it.
 double canary_dispersion_value(const struct canary_dispersion *dispersion);

@@ -91,9 +91,11 @@ bool canary_evidence_add(struct canary_evidence *evidence, const struct canary_s
 // All metrics with a rule; *ret_count <= CANARY_METRICS.
 void canary_evidence_cells(const struct canary_evidence *evidence, struct canary_cell ret_cells[CANARY_METRICS], int *ret_count);
 
+// The first gated metric that has failed; -1: none. Costs nothing: for each second.
+int canary_evidence_failed(const struct canary_evidence *evidence);
+
 // The tripwire: error rate of the candidate over its last 10 seconds of canary_evidence_add(), or over fewer of the last that
-// hold 100 requests, whichever is worse. NaN: fewer than 10 requests. Below 5 errors (a burst of four is no crash) they are
-// taken over 100 requests at least.
+// hold 100 requests, whichever is worse; less four errors (a burst of four is no crash). NaN: fewer than 10 requests.
 double canary_evidence_recent_errors(const struct canary_evidence *evidence);
 
 // Before it starts: what a stage can and cannot see. All at the rules' alpha and with the given dispersion (1 where unknown).
