@@ -10,14 +10,20 @@
 
 enum { CANARY_SCALES = 2 };
 
+struct canary_pairs {  // sums over pairs of blocks
+    double deviations; // squared, over share (1 - share): `events` times the dispersion, on average
+    double events;
+    double known; // what the pairs tell, in events
+};
+
 struct canary_dispersion {
     struct canary_block {
         double events[2], requests[2]; // of both arms, or of the baseline and 0
         int seconds;                   // in the block that is being filled
     } now[CANARY_SCALES], before[CANARY_SCALES];
-    double sum[CANARY_SCALES], weight[CANARY_SCALES]; // of the pairs' squared deviations over their binomial variance
-    double together_sum, together_weight;             // of both arms together, soon forgotten
-    double together_events, together_requests;        // of the second before
+    struct canary_pairs pairs[CANARY_SCALES];
+    struct canary_pairs together;              // of both arms together, soon forgotten
+    double together_events, together_requests; // of the second before
 };
 
 // One second of the baseline, and of the second baseline in an A/A stage (else 0 and 0).
@@ -26,7 +32,8 @@ void canary_dispersion_add(struct canary_dispersion *dispersion, double events, 
 // First of a second: events and requests of both arms together.
 void canary_dispersion_see(struct canary_dispersion *dispersion, double events, double requests);
 // 1 at least. Before anything is learnt 4: the burst that lifts false alarms of a plain test from 0.1 to 20 % is not taken for
-// four independent errors; a few dozen events outweigh it.
+// four independent errors. A few dozen events outweigh it, of both arms together, too: a candidate whose errors come alone
+// beside a baseline without any is not held back.
 double canary_dispersion_value(const struct canary_dispersion *dispersion);
 
 #endif

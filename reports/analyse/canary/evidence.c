@@ -321,7 +321,7 @@ int canary_evidence_failed(const struct canary_evidence *evidence)
 
 double canary_evidence_recent_errors(const struct canary_evidence *evidence)
 {
-    const uint64_t burst = 4, requests_min = 10, requests_short = 100;
+    const uint64_t bursts = 8, requests_min = 10, requests_short = 100;
     uint64_t requests = 0, errors = 0;
     double worst = NAN;
     for (uint64_t back = 1; back <= EVIDENCE_RECENT_S && back <= evidence->seconds; back++) {
@@ -331,7 +331,7 @@ double canary_evidence_recent_errors(const struct canary_evidence *evidence)
         bool whole = back == EVIDENCE_RECENT_S || back == evidence->seconds;
         if (requests < (whole ? requests_min : requests_short))
             continue;
-        double rate = errors > burst ? (double)(errors - burst) / (double)requests : 0;
+        double rate = errors > bursts ? (double)(errors - bursts) / (double)requests : 0;
         worst = fmax(isnan(worst) ? 0 : worst, rate);
     }
     return worst;
