@@ -120,7 +120,7 @@ static void act_reason(struct controller *ctl, enum rollout_rule rule, enum roll
         snprintf(text, size, "%s", ctl->store_text);
         break;
     case RULE_RESTART:
-        snprintf(text, size, "the controller was started again");
+        snprintf(text, size, "%s", ctl->traffic_text[0] ? ctl->traffic_text : "the controller was started again");
         break;
     default: // the tripwires
         snprintf(text, size, "%s", ctl->answer.text);
@@ -265,6 +265,7 @@ static void act_moved(struct controller *ctl, const struct machine *before)
     ctl->since_ns = now;
     ctl->paused_ns = clock_monotonic_ns();
     ctl->traffic_wrong = false;
+    ctl->traffic_text[0] = 0;
     ctl->get_ns = 0;
     if (!back) {
         ctl->stage_since_ns = now;

@@ -141,6 +141,9 @@ def test_good():
         path = os.path.join(rig.path, "r." + ending)
         check(rig.upgate("report", rig.yaml, "-o", path).returncode == 0 and open(path).read().startswith(begins), "report ." + ending)
     check(rig.upgate("report", rig.yaml, "-o", os.path.join(rig.path, "r.pdf")).returncode == 2, "report .pdf")
+    for words in (["gate"], ["report"], ["ab", "--resume"]):
+        done = subprocess.run([UPGATE] + words + [rig.path + "/r.db"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        check(done.returncode == 2 and "store of a rollout" in done.stderr, "%s of a rollout's store: %d %s" % (words, done.returncode, done.stderr))
     again = rig.upgate("run", rig.yaml)
     check(again.returncode == 0 and rig.weights[-1] == 100, "run again: %d" % again.returncode)
     check(rig.upgate("pause", rig.yaml).returncode == 2, "pause of what has ended")
