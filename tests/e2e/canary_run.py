@@ -165,6 +165,29 @@ def test_bad():
     rig.end()
 
 
+def test_a_locked_store():
+    """Somebody holds the store: a way back does not wait for it, and is found in it afterwards."""
+    rig = Rig(stages="[{percent: 40, soak: 60s, warm_up: 0s}, {percent: 100, soak: 2s}]")
+    process = rig.start()
+    check(rig.wait(lambda: rig.weight() == 40), "it did not begin")
+    time.sleep(1)
+    db = sqlite3.connect(rig.path + "/r.db", timeout=10, isolation_level=None)
+    db.execute("BEGIN EXCLUSIVE")
+    begin = time.time()
+    rig.errors = (0.01, 0.9)
+    check(rig.wait(lambda: rig.weight() == 0, 15), "no way back while the store is locked")
+    took = time.time() - begin
+    check(took < 8, "the way back took %.1f s while the store was locked" % took)
+    time.sleep(1)
+    db.execute("COMMIT")
+    db.close()
+    check(process.wait(60) == 1, "it ends in %s: %s" % (process.returncode, rig.log()))
+    check(rig.rows("SELECT state, percent FROM rollout") == [("rolled_back", 0.0)], "stored: %s" % rig.rows("SELECT state, percent FROM rollout"))
+    last = rig.rows("SELECT rule, effect_ns IS NOT NULL FROM rollout_decision ORDER BY id DESC LIMIT 1")
+    check(last == [("tripwire-errors", 1)], "decision: %s" % last)
+    rig.end()
+
+
 def test_tripwire():
     rig = Rig(errors=(0.01, 0.6))
     check(rig.start().wait(60) == 1, "60 % errors: " + rig.log())
