@@ -56,7 +56,27 @@ def log_lines_reach_their_arms(text=False):
 
 
 def text_log_lines_reach_their_arms():
-    log_lines_reach_their_arms(True)
+    """Their date is local time; ours is that of the proxy, as a rule."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "Asia/Kolkata"
+    try:
+        log_lines_reach_their_arms(True)
+        port = rig.free_port(socket.SOCK_DGRAM)
+        with stage(log="127.0.0.1:%d" % port, text=True) as (proxy, _, _folder):
+            os.environ["TZ"] = "America/New_York"  # ours is another one: seen as a clock that differs
+            with Drive(proxy.traffic(), [{"listen": "127.0.0.1:%d" % port}]) as drive:
+                drive.good("sources")
+                for _ in range(50):
+                    fetch(proxy.port)
+                    drive.good("poll", 10)
+                assert sums(evidence(drive, 43))[0]["requests"] == 43
+                state = drive.state()
+                assert (state["dropped"], state["late"], state["kept"]) == (7, 0, 43), state
+    finally:
+        if before is None:
+            del os.environ["TZ"]
+        else:
+            os.environ["TZ"] = before
 
 
 def latency_has_microseconds():
