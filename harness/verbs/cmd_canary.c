@@ -68,7 +68,7 @@ static const char canary_exits[] =
     "1  rolled back\n"
     "2  usage, an invalid or changed plan, no rollout there\n"
     "3  paused, aborted by a person, or ended without enough evidence; where the traffic is, is said\n"
-    "4  operational failure (the proxy, the store); the traffic at the baseline whenever that could be done";
+    "4  operational failure (the proxy, the store); the traffic at the baseline if that could be done";
 static const char canary_exits_simple[] = "0  done\n"
                                           "2  usage, an invalid plan, no rollout there, or one that has ended\n"
                                           "4  operational failure: the store, the controller does not answer";

@@ -55,6 +55,7 @@ struct client {
 };
 
 static void client_dispatch(struct client *client, struct call *call);
+static void connection_read(struct client *client, struct connection *connection, bool ending);
 
 // --- calls ---
 
@@ -200,8 +201,8 @@ static void connection_write(struct client *client, struct connection *connectio
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0) {
-            if (errno != EAGAIN)
-                connection_broken(client, connection);
+            if (errno != EAGAIN) // an answer may have come before the end
+                connection_read(client, connection, true);
             return;
         }
         connection->written += (size_t)sent;

@@ -35,9 +35,9 @@ static int schedule_line(struct schedule *schedule, char *line, double scale, st
         return error_set(err, -EINVAL, "a line is SECONDS RATE");
     if (!(point.at_s >= 0 && point.at_s < 1e9) || !(point.rate >= 0 && point.rate <= 1e7))
         return error_set(err, -EINVAL, "seconds are 0 or more, a rate is 0 to 1e7 per second");
-    const struct schedule_point *last = schedule->points + schedule->count - 1;
-    if (schedule->count && point.at_s <= last->at_s)
-        return error_set(err, -EINVAL, "%g s does not follow %g s", point.at_s, last->at_s);
+    double last_s = schedule->count ? schedule->points[schedule->count - 1].at_s : -1;
+    if (point.at_s <= last_s)
+        return error_set(err, -EINVAL, "%g s does not follow %g s", point.at_s, last_s);
     if (schedule->count == SCHEDULE_POINTS_MAX)
         return error_set(err, -EINVAL, "more than %zu points", SCHEDULE_POINTS_MAX);
     schedule->points =

@@ -144,7 +144,7 @@ def test_slow(server):
         one["socket"].close()
 
     def cut(text):
-        return int(text.split("upgate_serve_cut_off_total ")[1].split("\n")[0])
+        return int(text.split("\nupgate_serve_cut_off_total ")[1].split("\n")[0])
     now = server.ask("GET", "/metrics", headers=rig.bearer())[2]
     check(cut(now) - cut(before) == len(slow), "cut off are %d, not %d" % (cut(now) - cut(before), len(slow)))
 

@@ -5,6 +5,7 @@ written, and the HTML page in headless Chromium at the width of a desk and of a 
 without Chromium. UPGATE_GOLDEN_UPDATE=1 rewrites the golden files: read the diff before you commit it."""
 import json
 import os
+import random
 import re
 import shutil
 import sqlite3
@@ -118,6 +119,18 @@ def damaged(folder):
             else:
                 check("%s does no harm (%s)" % (what, out), done.returncode == 0, (done.returncode, done.stderr))
                 check("%s: no escape sequence" % what, "\x1b" not in done.stdout)
+    draw = random.Random(7)
+    with open(whole, "rb") as file:
+        sound = file.read()
+    for i in range(int(os.environ.get("UPGATE_ROLLOUT_DAMAGES", "40"))):
+        data = bytearray(sound)
+        for _ in range(draw.choice((1, 4, 64))):
+            at = draw.randrange(100, len(data))
+            data[at] = draw.randrange(256)
+        with open(copy, "wb") as file:
+            file.write(data[:draw.choice((len(data), len(data), len(data) - 4096, len(data) // 2))])
+        done = render(copy, ("-", os.path.join(folder, "d.html"), os.path.join(folder, "d.md"))[i % 3])
+        check("random damage %d ends in words" % i, done.returncode in (0, 2, 4) and (done.returncode == 0 or done.stderr), (done.returncode, done.stderr[-300:]))
     empty = os.path.join(folder, "empty.db")
     with sqlite3.connect(empty) as db, open(os.path.join(SOURCE, "contracts/schema.sql"), encoding="utf-8") as file:
         db.executescript(file.read())

@@ -50,7 +50,7 @@ static void walk_fail(const struct walk *walk, const char *what)
 static void walk_begin(struct walk *walk)
 {
     long counts[] = {walk->ups, walk->downs, walk->promotions, walk->rollbacks, walk->restarts, walk->outside, walk->moves_shut};
-    *walk = (struct walk){.machine = machine_new(), .stored = machine_new(), .passed = -1, .alive = true};
+    *walk = (struct walk){.machine = machine_fresh(), .stored = machine_fresh(), .passed = -1, .alive = true};
     walk->ups = counts[0];
     walk->downs = counts[1];
     walk->promotions = counts[2];
@@ -329,7 +329,7 @@ TEST(a_restart_carries_out_what_leads_back_only)
     step = machine_start(&plan, &machine, NAN, WINDOW_CLOSED);
     CHECK_INT(step.action, ACTION_MOVE);
     CHECK_INT(step.next.to.state, ROLLOUT_ROLLED_BACK);
-    machine = machine_new(); // a proxy whose weights are even when nothing has begun
+    machine = machine_fresh(); // a proxy whose weights are even when nothing has begun
     step = machine_start(&plan, &machine, 50, WINDOW_OPEN);
     CHECK_INT(step.action, ACTION_MOVE);
     CHECK_DBL(step.next.to.percent, 0, 0);

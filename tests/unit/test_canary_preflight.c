@@ -65,16 +65,21 @@ TEST(memory)
 
 TEST(checks)
 {
+    volatile sig_atomic_t stop = 0;
     struct preflight result = {0};
-    CHECK_INT(preflight_check("true", 5000000000, &result), 0);
-    CHECK_INT(preflight_check("exit 7", 5000000000000, &result), 3);
+    CHECK_INT(preflight_check("true", 5000000000, &stop, &result), 0);
+    CHECK_INT(preflight_check("exit 7", 5000000000000, &stop, &result), 3);
     CHECK_CONTAINS(result.reason, "the check 'exit 7' ended with 7");
     struct preflight ended = {0};
-    CHECK_INT(preflight_check("kill -9 $$", 5000000000000, &ended), 3);
+    CHECK_INT(preflight_check("kill -9 $$", 5000000000000, &stop, &ended), 3);
     CHECK_CONTAINS(ended.reason, "signal 9");
     struct preflight hung = {0};
-    CHECK_INT(preflight_check("sleep 1000 & wait", 1000000, &hung), 4);
+    CHECK_INT(preflight_check("sleep 1000 & wait", 1000000, &stop, &hung), 4);
     CHECK_CONTAINS(hung.reason, "did not end within");
+    stop = 1;
+    struct preflight stopped = {0};
+    CHECK_INT(preflight_check("sleep 1000", 5000000000000, &stop, &stopped), 3);
+    CHECK_CONTAINS(stopped.reason, "by a signal");
 }
 
 static void smi(const char *script)

@@ -545,6 +545,7 @@ TEST(numbers_out_of_range)
         {"SELECT 9007199254740991 AS first_step", true},
         {"SELECT 9007199254740992 AS first_step", false},
         {"SELECT 9007199254740992 AS value_count", false},
+        {"SELECT 'step ' || idx, 9223372036854775807 - idx FROM (SELECT 7 AS idx)", true}, // named by their text: no unit
         {"SELECT 9223372036854775807 AS id, -1 AS address, 'x' AS steps_of", true},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

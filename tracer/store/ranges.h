@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which numbers a store may hold, so that what is computed of them cannot overflow. The name of a column says its unit:
-// *_ns are times and durations, *_wall_ns times since 1970; what ends in _count, step, steps, idx, couple, seen, kept or
-// dropped is a count; any other name may hold anything. Writers keep to it (what a traced process made up is dropped and
-// counted), store_step() refuses a row that does not, and who reads by other means asks range_ns(). An expression takes
-// its unit by AS.
+// *_ns are times and durations, *_wall_ns times since 1970; counts end in _count, step, steps, idx, couple, seen, kept,
+// dropped, pairs, pairs_needed, gates, fails or _hz; any other name may hold anything. Writers keep to it (what a traced
+// process made up is dropped and counted), store_step() refuses a row that does not, and who reads by other means asks
+// range_ns(). An expression has a unit only by AS.
 #ifndef UPGATE_TRACER_STORE_RANGES_H
 #define UPGATE_TRACER_STORE_RANGES_H
 
