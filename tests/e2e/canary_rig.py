@@ -170,11 +170,11 @@ class HAProxy:
     """Its own configuration, ports and socket. `lines`: more of the frontend, the backend, global."""
 
     def __init__(self, folder, servers, balance="roundrobin", level="admin", weights=(100, 0), log=None, text=False, extra_servers="",
-                 frontend="", checks=True):
+                 frontend="", checks=True, threads=1):
         self.folder, self.port, self.socket = folder, free_port(), os.path.join(folder, "admin.sock")
         self.tcp, self.program, self.config = free_port(), need("haproxy"), os.path.join(folder, "haproxy.cfg")
         self.servers, self.log, self.processes = servers, log, []
-        self.lines = dict(balance=balance, level=level, text=text, extra=extra_servers, frontend=frontend, checks=checks)
+        self.lines = dict(balance=balance, level=level, text=text, extra=extra_servers, frontend=frontend, checks=checks, threads=threads)
         self.weights = dict(zip((server.name for server in servers), weights))
         self.start()
 
@@ -189,10 +189,9 @@ class HAProxy:
         with open(self.config, "w", encoding="utf-8") as file:
             file.write("""global
     maxconn 2000
-    nbthread 1
+    nbthread %d
     stats socket %s mode 600 level %s expose-fd listeners
     stats socket ipv4@127.0.0.1:%d level %s
-%s
 defaults
     mode http
     timeout connect 1s
@@ -207,7 +206,7 @@ backend ranker
     balance %s
 %s
 %s
-""" % (self.socket, lines["level"], self.tcp, lines["level"], "", self.port, "    log %s local0 info\n" % self.log if self.log else "",
+""" % (lines["threads"], self.socket, lines["level"], self.tcp, lines["level"], self.port, "    log %s local0 info\n" % self.log if self.log else "",
        logs if self.log else "", lines["frontend"], lines["balance"], servers, lines["extra"]))
 
     def start(self, *more):
