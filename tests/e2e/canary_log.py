@@ -19,7 +19,7 @@ def log_lines_reach_their_arms(text=False):
         drive.good("sources")
         drive.good("traffic")
         drive.good("set", 50)
-        for path, count in (("/", 60), ("/error", 10), ("/wrong", 6), ("/cut", 4)):
+        for path, count in (("/", 56), ("/error", 10), ("/wrong", 4), ("/verbose", 2), ("/right", 4), ("/cut", 4)):
             for _ in range(count):
                 try:
                     fetch(proxy.port, path)

@@ -115,7 +115,7 @@ def evidence(drive, kept, aa="", seconds=15, arms=(0, 1)):
 
 
 class Server:
-    """One server of a backend. `mode` may change at any time: ok, error (500), wrong, cut (half of what was promised), slow,
+    """One server of a backend. `mode` may change at any time: ok, error (500), wrong, verbose (wrong, in many words), right (says so), cut (half of what was promised), slow,
     hang (until released)."""
 
     def __init__(self, name, port=None):
@@ -137,8 +137,8 @@ class Server:
                 body = outer.name.encode()
                 self.send_response(500 if mode == "error" else 200)
                 self.send_header("Content-Length", str(len(body) + (100 if mode == "cut" else 0)))
-                if mode == "wrong":
-                    self.send_header("x-upgate-wrong", "1")
+                if mode in ("wrong", "right", "verbose"):
+                    self.send_header("x-upgate-wrong", {"wrong": "1", "right": "0", "verbose": 'n"' * 1000}[mode])
                 self.end_headers()
                 self.wfile.write(body)
                 if mode == "cut":
@@ -184,7 +184,7 @@ class HAProxy:
             server.name, server.port, self.weights.get(server.name, 0), " check inter 200ms fall 2 rise 1" if lines["checks"] else "")
             for server in self.servers)
         logs = "    option httplog\n" if lines["text"] else """    http-request  set-var(txn.upgate_begin) date(0,us)
-    http-response set-var(txn.upgate_wrong) res.fhdr(x-upgate-wrong)
+    http-response set-var(txn.upgate_wrong) int(1) if { res.fhdr(x-upgate-wrong) -m found } !{ res.fhdr(x-upgate-wrong) 0 }
     log-format %s\n""" % LOG_FORMAT
         with open(self.config, "w", encoding="utf-8") as file:
             file.write("""global
