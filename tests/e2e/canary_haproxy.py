@@ -91,6 +91,30 @@ def drain_waits_for_a_long_request():
         assert {fetch(proxy.port)[1] for _ in range(4)} == {"old", "new"}
 
 
+def back_at_once():
+    """From the decision to the last new request on the candidate."""
+    with stage() as (proxy, servers, _), Drive(proxy.traffic()) as drive:
+        drive.good("traffic")
+        load = Load(proxy.port, clients=6, pause=0.001)
+        took = []
+        for _ in range(10):
+            drive.good("set", 50)
+            before = servers[1].requests
+            assert wait_for(lambda: servers[1].requests > before + 5)
+            began = time.monotonic()
+            drive.good("set", 0)
+            took.append(time.monotonic() - began)
+            time.sleep(0.1)  # what was on its way
+            late = servers[1].requests
+            time.sleep(0.2)
+            assert servers[1].requests == late, "requests after the weight was 0"
+        counts = load.stop()
+        assert set(key[0] for key in counts) == {200}, counts
+        took.sort()
+        print("   weight 0 set and read back in %.1f ms (median), %.1f ms (worst of 10)" % (took[5] * 1e3, took[-1] * 1e3))
+        assert took[-1] < 0.2, took  # the whole way back may take 200 ms
+
+
 def reload_in_the_middle():
     with stage() as (proxy, _, _folder), Drive(proxy.traffic()) as drive:
         drive.good("traffic")
@@ -267,6 +291,6 @@ def hostile_sockets():
 
 if __name__ == "__main__":
     rig.need("haproxy")
-    rig.run([weights_are_set_and_read_back, tcp_socket, second_baseline, drain_waits_for_a_long_request, reload_in_the_middle,
+    rig.run([weights_are_set_and_read_back, tcp_socket, second_baseline, drain_waits_for_a_long_request, back_at_once, reload_in_the_middle,
              restart_and_socket_gone, weights_of_somebody_else, a_third_server_is_refused_by_name,
              what_cannot_work_is_told_at_the_begin, health_is_seen, hostile_sockets])

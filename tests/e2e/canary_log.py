@@ -9,7 +9,7 @@ import threading
 import time
 
 import canary_rig as rig
-from canary_rig import Drive, fetch, stage, sums, evidence, wait_for
+from canary_rig import Drive, Load, evidence, fetch, stage, sums, wait_for
 
 
 def log_lines_reach_their_arms(text=False):
@@ -19,7 +19,7 @@ def log_lines_reach_their_arms(text=False):
         drive.good("sources")
         drive.good("traffic")
         drive.good("set", 50)
-        for path, count in (("/", 60), ("/error", 10), ("/wrong", 6), ("/cut", 4)):
+        for path, count in (("/", 56), ("/error", 10), ("/wrong", 4), ("/verbose", 2), ("/right", 4), ("/cut", 4)):
             for _ in range(count):
                 try:
                     fetch(proxy.port, path)
@@ -56,7 +56,58 @@ def log_lines_reach_their_arms(text=False):
 
 
 def text_log_lines_reach_their_arms():
-    log_lines_reach_their_arms(True)
+    """Their date is local time; ours is that of the proxy, as a rule."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "Asia/Kolkata"
+    try:
+        log_lines_reach_their_arms(True)
+        port = rig.free_port(socket.SOCK_DGRAM)
+        with stage(log="127.0.0.1:%d" % port, text=True) as (proxy, _, _folder):
+            os.environ["TZ"] = "America/New_York"  # ours is another one: seen as a clock that differs
+            with Drive(proxy.traffic(), [{"listen": "127.0.0.1:%d" % port}]) as drive:
+                drive.good("sources")
+                for _ in range(50):
+                    fetch(proxy.port)
+                    drive.good("poll", 10)
+                assert sums(evidence(drive, 43))[0]["requests"] == 43
+                state = drive.state()
+                assert (state["dropped"], state["late"], state["kept"]) == (7, 0, 43), state
+    finally:
+        if before is None:
+            del os.environ["TZ"]
+        else:
+            os.environ["TZ"] = before
+
+
+def every_request_is_counted_once():
+    """Under load, while weights move and the proxy is reloaded: evidence, servers and clients agree to the last request."""
+    port = rig.free_port(socket.SOCK_DGRAM)
+    with stage(log="127.0.0.1:%d" % port, threads=2) as (proxy, servers, _), \
+            Drive(proxy.traffic(), [{"listen": "127.0.0.1:%d" % port}]) as drive:
+        drive.good("sources")
+        drive.good("traffic")
+        load = Load(proxy.port, clients=6)
+        taken = []
+        for percent in (5, 25, 50, 0, 75, 100):
+            drive.good("set", percent)
+            if percent == 50:
+                proxy.reload()
+                drive.good("set", percent)
+            for _ in range(10):
+                drive.good("poll", 100)
+                taken.extend(drive.ask("take"))
+        counts = load.stop()
+        clients = {name: counts.get((200, name), 0) for name in ("old", "new")}
+        want = sum(server.requests for server in servers) - sum(sums(taken)[arm]["requests"] for arm in range(2))
+        taken.extend(evidence(drive, want))
+        drive.good("poll", 2500)
+        total, state = sums(taken), drive.state()
+        assert [arm["requests"] for arm in total] == [server.requests for server in servers] == [clients["old"], clients["new"]], \
+            (total, [server.requests for server in servers], counts)
+        assert set(key[0] for key in counts) == {200} and not any(arm["errors"] for arm in total), (counts, total)
+        assert (state["lost"], state["late"], state["dropped"]) == (0, 0, 0), state
+        assert [second["at"] for second in taken] == sorted({second["at"] for second in taken})
+        print("   %d requests" % sum(clients.values()))
 
 
 def latency_has_microseconds():
@@ -238,5 +289,5 @@ def reading_costs_little():
 
 if __name__ == "__main__":
     rig.need("haproxy")
-    rig.run([log_lines_reach_their_arms, text_log_lines_reach_their_arms, latency_has_microseconds, lost_lines_are_counted,
-             kernel_drops_are_counted, a_unix_socket_and_a_file, wrong_sources, reading_costs_little])
+    rig.run([log_lines_reach_their_arms, text_log_lines_reach_their_arms, every_request_is_counted_once, latency_has_microseconds,
+             lost_lines_are_counted, kernel_drops_are_counted, a_unix_socket_and_a_file, wrong_sources, reading_costs_little])

@@ -208,6 +208,31 @@ def prometheus_goes_and_comes_back(exporter, prometheus):
         assert drive.state()["problem"] == "", drive.state()
 
 
+def wrong_answers_beside_another_source(exporter, prometheus, folder):
+    """Requests by JSON lines, what clients found to be wrong by Prometheus."""
+    paths = [os.path.join(folder, name) for name in ("one.jsonl", "two.jsonl")]
+    with exporter.lock:
+        exporter.values['wrong_total{arm="candidate"}'] = 7
+    only_wrong = dict(url=prometheus.url, step_ms=1000, candidate=dict(wrong='wrong_total{arm="candidate"}'))
+    with Drive(dict(set=["/bin/true"]), [dict(baseline=paths[0], candidate=paths[1]), only_wrong]) as drive:
+        drive.good("sources")
+        assert wait_for(lambda: prometheus.says('wrong_total'), 10)
+        drive.good("poll", 2500)
+        with exporter.lock:
+            exporter.values['wrong_total{arm="candidate"}'] = 9
+        taken = []
+        with open(paths[0], "a", encoding="utf-8") as old, open(paths[1], "a", encoding="utf-8") as new:
+            for number in range(80):
+                for file, every in ((old, 1), (new, 20)):  # the candidate has a request every two seconds
+                    if number % every == 0:
+                        file.write('{"t": %.6f, "status": 200, "ms": 4.1}\n' % time.time())
+                        file.flush()
+                drive.good("poll", 100)
+                taken.extend(drive.ask("take"))
+        total = gather(drive, lambda total: total[1]["requests"] == 4 and total[0]["requests"] == 80, taken)
+        assert [arm["requests"] for arm in total] == [80, 4] and [arm["wrong"] for arm in total] == [0, 2], total
+
+
 class Liar:
     """Answers as it likes: answer(query) -> bytes of the body, or None for none."""
 
@@ -263,6 +288,9 @@ def liars(folder):
         assert time.monotonic() - began < 1.5
         assert drive.ask("totals")["requests"] == [1, 0], drive.ask("totals")
         assert drive.state(1)["dropped"] == 1, drive.state(1)
+        taken, began = [], time.monotonic()
+        gather(drive, lambda total: total[0]["requests"] == 1, taken)
+        assert time.monotonic() - began < 6, "one that hangs holds up finished seconds"
     # The clock of Prometheus is set back: what it tells then is older, and no reset.
     clock = {"ahead": 0.0, "value": 1000}
     liar = Liar(lambda query: vector(clock["value"], time.time() + clock["ahead"]))
@@ -304,7 +332,8 @@ def main():
         return run
     try:
         rig.run([bind(case, exporter, prometheus) for case in (counters_become_seconds, a_counter_begins_anew, down_and_empty,
-                                                               prometheus_goes_and_comes_back)] + [bind(liars, folder)])
+                                                               prometheus_goes_and_comes_back)] +
+                [bind(wrong_answers_beside_another_source, exporter, prometheus, folder), bind(liars, folder)])
     finally:
         prometheus.stop()
         shutil.rmtree(folder, ignore_errors=True)

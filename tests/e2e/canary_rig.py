@@ -115,7 +115,7 @@ def evidence(drive, kept, aa="", seconds=15, arms=(0, 1)):
 
 
 class Server:
-    """One server of a backend. `mode` may change at any time: ok, error (500), wrong, cut (half of what was promised), slow,
+    """One server of a backend. `mode` may change at any time: ok, error (500), wrong, verbose (wrong, in many words), right (says so), cut (half of what was promised), slow,
     hang (until released)."""
 
     def __init__(self, name, port=None):
@@ -137,8 +137,8 @@ class Server:
                 body = outer.name.encode()
                 self.send_response(500 if mode == "error" else 200)
                 self.send_header("Content-Length", str(len(body) + (100 if mode == "cut" else 0)))
-                if mode == "wrong":
-                    self.send_header("x-upgate-wrong", "1")
+                if mode in ("wrong", "right", "verbose"):
+                    self.send_header("x-upgate-wrong", {"wrong": "1", "right": "0", "verbose": 'n"' * 1000}[mode])
                 self.end_headers()
                 self.wfile.write(body)
                 if mode == "cut":
@@ -170,11 +170,11 @@ class HAProxy:
     """Its own configuration, ports and socket. `lines`: more of the frontend, the backend, global."""
 
     def __init__(self, folder, servers, balance="roundrobin", level="admin", weights=(100, 0), log=None, text=False, extra_servers="",
-                 frontend="", checks=True):
+                 frontend="", checks=True, threads=1):
         self.folder, self.port, self.socket = folder, free_port(), os.path.join(folder, "admin.sock")
         self.tcp, self.program, self.config = free_port(), need("haproxy"), os.path.join(folder, "haproxy.cfg")
         self.servers, self.log, self.processes = servers, log, []
-        self.lines = dict(balance=balance, level=level, text=text, extra=extra_servers, frontend=frontend, checks=checks)
+        self.lines = dict(balance=balance, level=level, text=text, extra=extra_servers, frontend=frontend, checks=checks, threads=threads)
         self.weights = dict(zip((server.name for server in servers), weights))
         self.start()
 
@@ -184,15 +184,14 @@ class HAProxy:
             server.name, server.port, self.weights.get(server.name, 0), " check inter 200ms fall 2 rise 1" if lines["checks"] else "")
             for server in self.servers)
         logs = "    option httplog\n" if lines["text"] else """    http-request  set-var(txn.upgate_begin) date(0,us)
-    http-response set-var(txn.upgate_wrong) res.fhdr(x-upgate-wrong)
+    http-response set-var(txn.upgate_wrong) int(1) if { res.fhdr(x-upgate-wrong) -m found } !{ res.fhdr(x-upgate-wrong) 0 }
     log-format %s\n""" % LOG_FORMAT
         with open(self.config, "w", encoding="utf-8") as file:
             file.write("""global
     maxconn 2000
-    nbthread 1
+    nbthread %d
     stats socket %s mode 600 level %s expose-fd listeners
     stats socket ipv4@127.0.0.1:%d level %s
-%s
 defaults
     mode http
     timeout connect 1s
@@ -207,7 +206,7 @@ backend ranker
     balance %s
 %s
 %s
-""" % (self.socket, lines["level"], self.tcp, lines["level"], "", self.port, "    log %s local0 info\n" % self.log if self.log else "",
+""" % (lines["threads"], self.socket, lines["level"], self.tcp, lines["level"], self.port, "    log %s local0 info\n" % self.log if self.log else "",
        logs if self.log else "", lines["frontend"], lines["balance"], servers, lines["extra"]))
 
     def start(self, *more):

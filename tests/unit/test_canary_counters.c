@@ -182,3 +182,20 @@ TEST(seconds_come_once_and_in_order)
     CHECK_INT(timeline.discarded, 600 - TIMELINE_SECONDS);
     CHECK_INT(timeline.totals[TIMELINE_BASELINE].requests, 605); // the late one, too
 }
+
+TEST(what_was_counted_beside_the_requests_is_not_lost)
+{
+    static struct timeline timeline;
+    static struct canary_second arms[CANARY_ARMS];
+    int64_t at = 0;
+    timeline_begin(&timeline, 0, 1700000000LL * 1000000000);
+    timeline_at(&timeline, 1700000010, TIMELINE_CANDIDATE)->wrong = 3; // none of its requests ended then
+    CHECK(add(&timeline, TIMELINE_BASELINE, 10.5) && add(&timeline, TIMELINE_CANDIDATE, 11.5) && add(&timeline, TIMELINE_BASELINE, 12.5));
+    CHECK(add(&timeline, TIMELINE_CANDIDATE, 13.5) && add(&timeline, TIMELINE_CANDIDATE, 13.6) && add(&timeline, TIMELINE_CANDIDATE, 13.7));
+    static const uint64_t wrong[] = {0, 1, 0, 2};
+    for (int i = 0; i < 4; i++) {
+        CHECK(take(&timeline, 20, false, &at, arms));
+        CHECK_INT(arms[CANARY_CANDIDATE].wrong, wrong[i]);
+        CHECK_INT(arms[CANARY_BASELINE].wrong, 0);
+    }
+}
