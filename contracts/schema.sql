@@ -1,17 +1,17 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The store of a run, schema version 5. Times are CLOCK_MONOTONIC nanoseconds unless a column says
+-- The store of a run, schema version 6. Times are CLOCK_MONOTONIC nanoseconds unless a column says
 -- wall. NULL means "not measured", never 0. The views v_* are the public surface (docs/SCHEMA.md);
 -- tables may change with a version bump. Raw facts are written by the harness while it runs; what is
 -- derived from them (launch_metric, pair_ratio, cell, parity, finding, verdict) is rewritten by every judgement and gives the same rows.
 
 PRAGMA application_id = 0x55504754; -- 'UPGT'
-PRAGMA user_version = 5;
+PRAGMA user_version = 6;
 
 -- One row: what was run, by whom, from where.
 CREATE TABLE run (
     id              INTEGER PRIMARY KEY CHECK (id = 1),
     uuid            TEXT NOT NULL,
-    kind            TEXT NOT NULL CHECK (kind IN ('ab', 'aa', 'record')),
+    kind            TEXT NOT NULL CHECK (kind IN ('ab', 'aa', 'record', 'rollout')),
     state           TEXT NOT NULL CHECK (state IN ('running', 'done', 'interrupted')),
     upgate_version  TEXT NOT NULL,
     started_wall_ns INTEGER NOT NULL,
@@ -696,6 +696,123 @@ CREATE TABLE verdict (
     judged_wall_ns INTEGER NOT NULL
 ) STRICT;
 
+-- A rollout (upgate canary): what `status` and `report` show, and what a restart of the controller goes on from. One writer,
+-- the controller; other processes insert rows of rollout_request only. Times here are wall clock, for they outlive a boot.
+CREATE TABLE rollout (
+    id             INTEGER PRIMARY KEY CHECK (id = 1),
+    name           TEXT NOT NULL,
+    plan           TEXT NOT NULL,    -- rollout_to_json(): compared when the controller starts again
+    state          TEXT NOT NULL CHECK (state IN ('waiting', 'running', 'paused', 'promoted', 'rolled_back', 'aborted', 'failed')),
+    stage          INTEGER,          -- number of a rollout_stage; NULL: not begun
+    percent        REAL,             -- of the candidate, as read back; NULL: never read
+    since_ns       INTEGER NOT NULL, -- of state and stage
+    stage_since_ns INTEGER,
+    reason         TEXT NOT NULL,    -- why it is in this state, for people
+    heartbeat_ns   INTEGER NOT NULL, -- of the controller, once a second
+    pid            INTEGER,          -- of the controller; NULL: none is at work
+    up_baseline    INTEGER,          -- by the proxy's health checks; NULL: not told
+    up_candidate   INTEGER
+) STRICT;
+
+CREATE TABLE rollout_stage (
+    number        INTEGER PRIMARY KEY, -- from 0, as in the plan
+    name          TEXT NOT NULL,
+    percent       REAL NOT NULL,
+    begin_s       INTEGER,             -- the last time that it began; NULL: not yet
+    judged_from_s INTEGER,             -- begin and warm-up: seconds before are kept and not judged
+    end_s         INTEGER,
+    result        TEXT                 -- passed, failed, aborted; NULL: not over
+) STRICT;
+
+-- The evidence, a row a second and arm: the only input of the tests, which a restart reads again.
+CREATE TABLE rollout_second (
+    at_s      INTEGER,
+    arm       INTEGER,                 -- 0 baseline, 1 candidate; of an A/A stage 1 is the second baseline
+    stage     INTEGER NOT NULL,
+    requests  INTEGER NOT NULL,
+    errors    INTEGER NOT NULL,
+    truncated INTEGER NOT NULL,
+    wrong     INTEGER NOT NULL,
+    bins      BLOB NOT NULL,           -- canary_pack(): latencies
+    PRIMARY KEY (at_s, arm)
+) STRICT, WITHOUT ROWID;
+
+-- What the tests said, every 5 s and at each decision.
+CREATE TABLE rollout_cell (
+    at_s       INTEGER,
+    stage      INTEGER,
+    metric     TEXT,
+    value      REAL,
+    low        REAL,
+    high       REAL,
+    threshold  REAL,
+    evidence   REAL,                   -- log of the e-value
+    needed     REAL,
+    dispersion REAL,
+    requests   INTEGER,
+    missing    INTEGER,                -- requests until a pass, about; NULL: none, or not known
+    verdict    TEXT NOT NULL CHECK (verdict IN ('pass', 'fail', 'undecided')),
+    PRIMARY KEY (stage, metric, at_s)
+) STRICT, WITHOUT ROWID;
+
+-- Each decision, written before it is carried out.
+CREATE TABLE rollout_decision (
+    id           INTEGER PRIMARY KEY,
+    at_ns        INTEGER NOT NULL,
+    state_from   TEXT NOT NULL,
+    state_to     TEXT NOT NULL,
+    stage_from   INTEGER,
+    stage_to     INTEGER,
+    percent_from REAL,
+    percent_to   REAL,
+    rule         TEXT NOT NULL,
+    reason       TEXT NOT NULL,
+    who          TEXT NOT NULL,
+    evidence     TEXT,                 -- JSON: the cells
+    effect_ns    INTEGER               -- when the traffic was read back as decided; NULL: not (yet)
+) STRICT;
+
+-- pause, promote, abort, resume: written by other processes, taken by the controller.
+CREATE TABLE rollout_request (
+    id       INTEGER PRIMARY KEY,
+    at_ns    INTEGER NOT NULL,
+    verb     TEXT NOT NULL CHECK (verb IN ('pause', 'promote', 'abort', 'resume')),
+    who      TEXT NOT NULL,
+    reason   TEXT,
+    taken_ns INTEGER
+) STRICT;
+
+CREATE TABLE rollout_source (
+    number  INTEGER PRIMARY KEY,
+    kind    TEXT NOT NULL,
+    seen    INTEGER,
+    kept    INTEGER,
+    dropped INTEGER,
+    lost    INTEGER,
+    late    INTEGER,
+    last_ns INTEGER,                   -- wall clock of its last evidence
+    problem TEXT
+) STRICT;
+
+CREATE TABLE rollout_recording (
+    arm      INTEGER PRIMARY KEY,
+    path     TEXT,
+    begin_ns INTEGER,
+    end_ns   INTEGER,
+    problem  TEXT
+) STRICT;
+
+-- Examples of answers that differ; the counts are in rollout_second.wrong.
+CREATE TABLE rollout_shadow (
+    id        INTEGER PRIMARY KEY,
+    at_ns     INTEGER NOT NULL,
+    request   TEXT,
+    equal     INTEGER NOT NULL,
+    distance  REAL,
+    baseline  TEXT,
+    candidate TEXT
+) STRICT;
+
 CREATE VIEW v_launch AS
 SELECT l.id AS launch, w.name AS workload, p.phase, p.idx AS pair, CASE l.side WHEN 0 THEN 'a' ELSE 'b' END AS side,
        p.state AS pair_state, l.state, l.exit_code, l.exit_signal, p.seed, p.interleave, l.started_ns, l.ended_ns,
@@ -792,3 +909,16 @@ CREATE VIEW v_nvtx_range AS
 SELECT p.recording_id AS recording, p.tgid AS pid, t.tid, n.text AS name, d.text AS domain, x.start_ns, x.start_ns + x.dur_ns AS end_ns, x.dur_ns
 FROM nvtx_range x JOIN string n ON n.id = x.name_id LEFT JOIN string d ON d.id = x.domain_id
 JOIN process p ON p.id = x.process_id LEFT JOIN thread t ON t.id = x.thread_id;
+
+CREATE VIEW v_rollout AS
+SELECT r.name, r.state, r.stage, s.name AS stage_name, r.percent, r.since_ns, r.reason, r.heartbeat_ns, r.pid
+FROM rollout r LEFT JOIN rollout_stage s ON s.number = r.stage;
+
+CREATE VIEW v_rollout_second AS
+SELECT at_s, CASE arm WHEN 0 THEN 'baseline' ELSE 'candidate' END AS arm, stage, requests, errors, truncated, wrong FROM rollout_second;
+
+CREATE VIEW v_rollout_cell AS
+SELECT at_s, stage, metric, value, low, high, threshold, evidence, needed, dispersion, requests, missing, verdict FROM rollout_cell;
+
+CREATE VIEW v_rollout_decision AS
+SELECT id, at_ns, state_from, state_to, stage_from, stage_to, percent_from, percent_to, rule, reason, who, effect_ns FROM rollout_decision;

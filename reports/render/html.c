@@ -10,42 +10,7 @@
 #include "common/strings.h"
 #include "reports/render/html/html_page.h"
 #include "reports/render/html_document.h"
-
-// In a script element nothing but "</script" and "<!--" has a meaning, and in a JSON text "<"
-// stands in strings only. U+2028 and U+2029 end a line for old readers of JavaScript.
-static void html_add_json(struct strbuf *out, const char *json)
-{
-    for (const char *from = json;; json++) {
-        const char *as = NULL;
-        size_t len = 1;
-        if (*json == '<')
-            as = "\\u003c";
-        else if (strncmp(json, "\xe2\x80\xa8", 3) == 0)
-            as = "\\u2028", len = 3;
-        else if (strncmp(json, "\xe2\x80\xa9", 3) == 0)
-            as = "\\u2029", len = 3;
-        else if (*json)
-            continue;
-        strbuf_add_bytes(out, from, (size_t)(json - from));
-        if (!*json)
-            return;
-        strbuf_add_bytes(out, as, strlen(as));
-        from = json + len;
-        json += len - 1;
-    }
-}
-
-static void html_add_text(struct strbuf *out, const char *text)
-{
-    for (; *text; text++) {
-        const char *as = *text == '&'   ? "&amp;"
-                         : *text == '<' ? "&lt;"
-                         : *text == '>' ? "&gt;"
-                         : *text == '"' ? "&quot;"
-                                        : NULL;
-        strbuf_add_bytes(out, as ? as : text, as ? strlen(as) : 1);
-    }
-}
+#include "reports/render/html_text.h"
 
 static void html_add_piece(struct strbuf *out, int index)
 {
@@ -74,9 +39,9 @@ static void html_add_head(struct strbuf *out, const json_t *document)
     char *sentence = *word ? xasprintf("Verdict: %s. %s", word, html_member(verdict, "reason"))
                            : xstrdup(html_member(verdict, "reason"));
     html_add_piece(out, 0);
-    html_add_text(out, title);
+    html_text_escaped(out, title);
     html_add_piece(out, 1);
-    html_add_text(out, sentence);
+    html_text_escaped(out, sentence);
     html_add_piece(out, 2);
     free(title);
     free(sentence);
@@ -87,7 +52,7 @@ static char *html_compose(const json_t *document)
     struct strbuf out = {0};
     char *json = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(9));
     html_add_head(&out, document);
-    html_add_json(&out, json);
+    html_text_json(&out, json);
     html_add_piece(&out, 3);
     free(json);
     return strbuf_take(&out);

@@ -164,7 +164,7 @@ TEST(version_1_is_migrated_by_a_writer)
     struct error err = {0};
     int64_t count = -1;
     CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), 0);
-    CHECK_INT(version_of(store), 5);
+    CHECK_INT(version_of(store), 6);
     CHECK_INT(store_insert(store, NULL, &err,
                            "INSERT INTO recording (begin_ns, threshold_ns, sample_hz, python, target, missing) "
                            "VALUES (1, 1000000, 0, 0, '{}', '[]')", ""), 0);
@@ -194,7 +194,7 @@ TEST(version_2_read_and_migrated)
         int64_t count = -1, present = 0;
         fresh_old("store_v2.sql");
         CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
-        CHECK_INT(version_of(store), writes ? 5 : 2);
+        CHECK_INT(version_of(store), writes ? 6 : 2);
         CHECK_INT(store_get_int(store, &count, &err, "SELECT gap_ns FROM v_off_cpu", ""), 0);
         CHECK_INT(count, 800);
         CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_gpu_op", ""), 0);
@@ -222,7 +222,7 @@ TEST(version_4_read_and_migrated)
         int64_t value = -1;
         fresh_old("store_v4.sql");
         CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
-        CHECK_INT(version_of(store), writes ? 5 : 4);
+        CHECK_INT(version_of(store), writes ? 6 : 4);
         CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(active_ns) FROM block", ""), 0);
         CHECK_INT(value, 410);
         CHECK_INT(store_get_int(store, &value, &err,
@@ -238,6 +238,53 @@ TEST(version_4_read_and_migrated)
         }
         store_close(store);
     }
+}
+
+// 5 knew no rollouts: none is in it for a reader, and a writer's file takes one.
+TEST(version_5_read_and_migrated)
+{
+    struct error err = {0};
+    for (int writes = 0; writes < 2; writes++) {
+        struct store *store = NULL;
+        int64_t value = -1;
+        fresh_old("store_v5.sql");
+        CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
+        CHECK_INT(version_of(store), writes ? 6 : 5);
+        CHECK_INT(store_get_int(store, &value, &err, "SELECT machine_ns FROM v_block", ""), 0);
+        CHECK_INT(value, 7);
+        CHECK_INT(store_get_int(store, &value, &err,
+                                "SELECT (SELECT count(*) FROM v_rollout) + (SELECT count(*) FROM v_rollout_second) + "
+                                "(SELECT count(*) FROM v_rollout_cell) + (SELECT count(*) FROM v_rollout_decision)", ""), 0);
+        CHECK_INT(value, 0);
+        if (writes) {
+            CHECK_INT(store_exec(store, &err, "UPDATE run SET kind = 'rollout'", ""), 0);
+            CHECK_INT(store_exec(store, &err,
+                                 "INSERT INTO rollout VALUES (1, 'r', '{}', 'waiting', NULL, NULL, 1, NULL, '', 1, NULL, NULL, NULL)",
+                                 ""), 0);
+            CHECK(store_exec(store, &err, "UPDATE rollout SET state = 'lost'", "") != 0);
+        }
+        store_close(store);
+    }
+}
+
+// A request to a rollout that runs is a row beside its live writer; an old store, which no live writer of ours has, is refused.
+TEST(beside_a_live_writer)
+{
+    struct store *store = fresh(), *beside = NULL;
+    struct error err = {0};
+    char *stat = string_read_file("/proc/1/stat", 4096, NULL);
+    char *field = strrchr(stat, ')');
+    for (int i = 2; i < 22; i++)
+        field = strchr(field + 1, ' ');
+    run_row(store, 1, atoll(field));
+    CHECK_INT(store_open(test_path, STORE_WRITE, &beside, &err), -EBUSY);
+    CHECK_INT(store_open(test_path, STORE_BESIDE, &beside, &err), 0);
+    CHECK_INT(store_exec(beside, &err, "INSERT INTO rollout_request (at_ns, verb, who) VALUES (1, 'pause', 'me')", ""), 0);
+    store_close(beside);
+    store_close(store);
+    free(stat);
+    fresh_old("store_v5.sql");
+    CHECK_INT(store_open(test_path, STORE_BESIDE, &beside, &err), -EINVAL);
 }
 
 // What a CHECK of an old table refuses is allowed in the migrated one.
@@ -473,4 +520,75 @@ TEST(stores_that_are_made_at_the_same_time)
             CHECK_INT(status, 0);
         }
     }
+}
+
+// What is computed of times and counts cannot overflow: a row beyond their ranges is damage, whoever asks.
+TEST(numbers_out_of_range)
+{
+    static const struct {
+        const char *sql;
+        bool holds;
+    } rows[] = {
+        {"SELECT 2305843009213693951 AS dur_ns", true},
+        {"SELECT 2305843009213693952 AS dur_ns", false},
+        {"SELECT -2305843009213693952 AS dur_ns", true},
+        {"SELECT -2305843009213693953 AS dur_ns", false},
+        {"SELECT 1, 2, 9223372036854775807 AS x_ns", false},
+        {"SELECT NULL AS dur_ns", true},
+        {"SELECT 1e300 AS dur_ns", false},
+        {"SELECT 1.5 AS dur_ns", true},
+        {"SELECT '7' AS dur_ns", false},
+        {"SELECT x'00' AS dur_ns", false},
+        {"SELECT 9223372036854775807 + 1 AS sum_ns", false}, // which SQLite makes a real of
+        {"SELECT 4611686018427387903 AS at_wall_ns", true},
+        {"SELECT 4611686018427387904 AS at_wall_ns", false},
+        {"SELECT 9007199254740991 AS first_step", true},
+        {"SELECT 9007199254740992 AS first_step", false},
+        {"SELECT 9007199254740992 AS value_count", false},
+        {"SELECT 'step ' || idx, 9223372036854775807 - idx FROM (SELECT 7 AS idx)", true}, // named by their text: no unit
+        {"SELECT 9223372036854775807 AS id, -1 AS address, 'x' AS steps_of", true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct store *store = fresh();
+        struct error err = {0};
+        sqlite3_stmt *stmt = store_query(store, &err, rows[i].sql, "");
+        CHECK_INT(store_step(store, stmt, &err), rows[i].holds ? 1 : -EBADMSG);
+        CHECK_INT(store_failed(store, NULL), rows[i].holds ? 0 : -EBADMSG);
+        int64_t one = 0;
+        CHECK_INT(store_get_int(store, &one, &err, "SELECT 1", ""), rows[i].holds ? 0 : -EBADMSG);
+        if (!rows[i].holds)
+            CHECK_CONTAINS(err.text, "' is damaged: the ");
+        CHECK_INT(store_begin(store, &err), 0);
+        CHECK_INT(store_commit(store, &err), rows[i].holds ? 0 : -EBADMSG);
+        store_close(store);
+    }
+}
+
+// Two statements that are read in turns keep their own ranges.
+TEST(ranges_are_those_of_the_statement)
+{
+    struct store *store = fresh();
+    struct error err = {0};
+    sqlite3_stmt *ids = store_query(store, &err, "SELECT 9223372036854775807 AS id UNION ALL SELECT 9223372036854775806", "");
+    sqlite3_stmt *times = store_query(store, &err, "SELECT 5 AS at_ns UNION ALL SELECT 9223372036854775807", "");
+    CHECK_INT(store_step(store, ids, &err), 1);
+    CHECK_INT(store_step(store, times, &err), 1);
+    CHECK_INT(store_step(store, ids, &err), 1);
+    CHECK_INT(store_step(store, times, &err), -EBADMSG);
+    CHECK_CONTAINS(err.text, "the at_ns of a row is out of range");
+    store_close(store);
+}
+
+// What a process says that it lost may be anything.
+TEST(ledger_counts_stay_in_range)
+{
+    struct store *store = fresh();
+    struct error err = {0};
+    int64_t value = 0;
+    CHECK_INT(store_ledger(store, NULL, "p", "k", INT64_MAX, -1, INT64_MIN, 1, NULL, &err), 0);
+    CHECK_INT(store_get_int(store, &value, &err, "SELECT seen FROM ledger WHERE kept IS NULL", ""), 0);
+    CHECK_INT(value, 9007199254740991);
+    CHECK_INT(store_get_int(store, &value, &err, "SELECT dropped FROM ledger", ""), 0);
+    CHECK_INT(value, 9007199254740991);
+    store_close(store);
 }

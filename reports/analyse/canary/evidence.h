@@ -5,8 +5,20 @@
 //
 // A cell fails when the e-process of "the candidate is not worse" passes 1/alpha (alpha: of a false rollback over the whole
 // rollout, divided among the gated metrics; dispersed counts are divided by the dispersion first) and the estimate lies beyond
-// the margin: equal arms are rolled back with probability alpha at most however often one looks, and a candidate that is worse
-// by less than the margin is not rolled back for being known well. It passes when the upper bound lies below the margin.
+// the margin by its standard error: equal arms are rolled back with probability alpha at most however often one looks, and a
+// candidate that is worse by less than the margin is not rolled back for being known well. Without the standard error one that
+// is worse by half the margin is caught in an unlucky moment in 4 to 7 % of rollouts; docs/CANARY-SIM.md has what is left.
+// Both are taken over the whole rollout, so that a young stage's first seconds do not decide. A fail stays.
+//
+// A cell passes when the upper bound of this stage lies below the margin. Two things are added, because the rule alone would
+// hold a healthy candidate for ever:
+// * Few or no errors: nothing is then known of a ratio. A cell of counts passes also when the upper bound of the candidate's
+//   own rate (`rate_bound`, stated in the cell) lies below error_floor: 4,810 requests without an error at 0.1 %, alpha 1 %.
+// * Small stages: at 1 % of the traffic the margin of a ratio is out of reach, and not needed, since the next stage exposes
+//   little more. Told by canary_evidence_opens() what share comes next, a pass asks that the service as a whole, with
+//   so much traffic on the candidate, is not worse by more than the margin. The stage that opens 100 % asks for all of it.
+// Where a stage has no baseline any more (100 %), nothing can be compared: cells repeat what the last stage said; wrong
+// answers and the tripwire are watched on.
 #ifndef UPGATE_REPORTS_ANALYSE_CANARY_EVIDENCE_H
 #define UPGATE_REPORTS_ANALYSE_CANARY_EVIDENCE_H
 
@@ -29,13 +41,14 @@ int canary_metric_by_name(const char *name);               // -1: none
 struct canary_rule { // of one metric
     bool gated, observed; // neither: not computed
     double margin;   // fraction; NaN where `limit` holds
-    double limit;    // a count over the stage; NaN where `margin` holds
+    double limit;    // of wrong answers: a count over the stage; NaN where `margin` holds
 };
 
 struct canary_rules {
     double alpha; // of a false rollback over the whole rollout
     struct canary_rule metrics[CANARY_METRICS];
     double tripwire_error_rate; // of the candidate over its last 10 s with at least 10 requests; NaN: none
+    double error_floor;         // a rate of errors below which no ratio is asked for; 0: 0.1 %
 };
 
 enum canary_verdict { CANARY_UNDECIDED, CANARY_PASS, CANARY_FAIL };
@@ -44,25 +57,32 @@ struct canary_cell {
     enum canary_metric metric;
     int stage;
     double value;        // candidate / baseline (ratio of rates, of quantiles or means); wrong answers: the count. NaN: not known
-    double low, high;    // of `value`, a confidence sequence at alpha; NaN: not known
+    double low, high;    // of `value`, a confidence sequence, each end at alpha; NaN: not known, or no end
     double threshold;    // 1 + margin, or the limit
     double evidence;     // log of the e-value
     double needed;       // log(1/alpha) of this metric
     double dispersion;   // by which counts were divided; 1 or more
     uint64_t requests;   // of the candidate in this stage
-    uint64_t requests_missing; // about so many more until a pass, if the candidate equals the baseline; 0: none, or not known
+    uint64_t requests_missing; // of the candidate, about, until a pass if it equals the baseline; 0: none, or not known
     enum canary_verdict verdict;
+    double pass_below;   // what `high` must lie below: the threshold, or wider where the stage opens less than 100 %
+    double rate_bound;   // upper bound at alpha of the candidate's own rate in this stage (errors, wrong answers); else NaN
 };
 
 struct canary_evidence;
 
-struct canary_evidence *canary_evidence_new(const struct canary_rules *rules);
+struct canary_evidence *canary_evidence_new(const struct canary_rules *rules); // never NULL; copies the rules
 void canary_evidence_free(struct canary_evidence *evidence); // NULL ok
 
 // A stage begins: e-processes go on (alpha is the whole rollout's), estimates and bounds begin anew. `learns`: the seconds of
 // this stage are an A/A (two baselines, or the baseline alone before the first request of the candidate): they teach the
 // dispersion of counts and freeze the thresholds of latency, and judge only that the arms are equal.
 void canary_evidence_stage(struct canary_evidence *evidence, int stage, bool learns);
+
+// Of the stage just begun, before its first second: the share of the traffic (0..1) that its pass opens, and how many requests
+// of the candidate the plan asks for, which, without an error, suffice for the errors where the share is below 1.
+// Not called: 1 and 0, the strictest.
+void canary_evidence_opens(struct canary_evidence *evidence, double share, uint64_t requests);
 
 // The next second of both arms, in order of time; absent seconds are seconds without requests. Gives true when a
 // cell may have changed.
@@ -71,7 +91,11 @@ bool canary_evidence_add(struct canary_evidence *evidence, const struct canary_s
 // All metrics with a rule; *ret_count <= CANARY_METRICS.
 void canary_evidence_cells(const struct canary_evidence *evidence, struct canary_cell ret_cells[CANARY_METRICS], int *ret_count);
 
-// The tripwire: error rate of the candidate over its last seconds. NaN: too few requests.
+// The first gated metric that has failed; -1: none. Costs nothing: for each second.
+int canary_evidence_failed(const struct canary_evidence *evidence);
+
+// The tripwire: error rate of the candidate over its last 10 seconds of canary_evidence_add(), or over fewer of the last that
+// hold 100 requests, whichever is worse; less eight errors (two bursts of four are no crash). NaN: fewer than 10 requests.
 double canary_evidence_recent_errors(const struct canary_evidence *evidence);
 
 // Before it starts: what a stage can and cannot see. All at the rules' alpha and with the given dispersion (1 where unknown).
@@ -80,11 +104,13 @@ struct canary_traffic {
     double error_rate;     // of the baseline
     double latency_sigma;  // of the logarithm of latency; 0.5 where unknown
     double dispersion;
+    double opens;            // share that a pass opens, as canary_evidence_opens(); 0: 1
+    uint64_t stage_requests; // the same; 0
 };
 struct canary_foresight {
     uint64_t requests;       // of the candidate in the stage's soak time
-    double seen_ratio;       // smallest ratio that is seen with probability 0.8 within the soak; INFINITY: none
-    double pass_s;           // time until an equal candidate's cell passes; INFINITY: never at this traffic
+    double seen_ratio;       // smallest ratio that is rolled back with probability 0.8 within the soak; INFINITY: none
+    double pass_s;           // time until an equal candidate's cell passes, typically; INFINITY: never at this traffic
     double zero_error_bound; // error rate that is excluded at alpha when no error is seen; 1: none
 };
 struct canary_foresight canary_foresee(const struct canary_rules *rules, enum canary_metric metric, double share,

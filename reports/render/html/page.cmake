@@ -1,5 +1,5 @@
-# cmake -DTEMPLATE= -DSTYLE= -DLIBRARIES= -DSCRIPTS= -DOUTPUT= -P page.cmake: one page of all of them, and the same in four
-# pieces OUTPUT.0 … OUTPUT.3, cut at @TITLE@, @VERDICT@ and @DATA@.
+# cmake -DTEMPLATE= -DSTYLE= -DLIBRARIES= -DPACKAGES= -DSCRIPTS= -DOUTPUT= -P page.cmake: one page of all of them (STYLE, LIBRARIES,
+# the PACKAGES that those are of, and SCRIPTS are lists), and the same in four pieces OUTPUT.0 … OUTPUT.3, cut at @TITLE@, @VERDICT@ and @DATA@.
 cmake_minimum_required(VERSION 3.25)
 
 function(read_safe path ret)
@@ -19,7 +19,7 @@ foreach(path IN LISTS LIBRARIES)
     read_safe(${path} text)
     string(APPEND libraries "<script nonce=\"upgate\">${text}</script>\n")
 endforeach()
-foreach(package node-d3 libjs-jquery libjs-jquery-datatables)
+foreach(package IN LISTS PACKAGES)
     if(EXISTS /usr/share/doc/${package}/copyright)
         read_safe(/usr/share/doc/${package}/copyright text)
         string(APPEND licences "==== ${package}\n${text}\n")
@@ -30,7 +30,11 @@ foreach(path IN LISTS SCRIPTS)
     read_safe(${path} text)
     string(APPEND scripts "${text}\n")
 endforeach()
-file(READ ${STYLE} style)
+set(style "")
+foreach(path IN LISTS STYLE)
+    file(READ ${path} text)
+    string(APPEND style "${text}")
+endforeach()
 file(READ ${TEMPLATE} page)
 # Ours first: what the libraries hold must never be taken for a place.
 string(REPLACE "@STYLE@" "${style}" page "${page}")

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// A bearer token out of a file.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "harness/canary/http/http.h"
+
+enum { HTTP_TOKEN_BYTES_MAX = 16384 }; // servers refuse longer header lines
+
+int http_token_read(const char *path, char **ret_token, struct error *err)
+{
+    size_t len = 0;
+    char *text = string_read_file(path, HTTP_TOKEN_BYTES_MAX, &len);
+    if (!text)
+        return error_set(err, -errno, "failed to read the token file '%s': %s", path, strerror(errno));
+    len = strlen(text);
+    while (len && strchr(" \t\r\n", text[len - 1]))
+        text[--len] = 0;
+    for (const char *at = text; *at; at++)
+        if (*at <= ' ' || *at > '~') { // it becomes part of a header line
+            len = 0;
+            break;
+        }
+    if (!len) {
+        free(text);
+        return error_set(err, -EINVAL, "the token file '%s' holds no token; one line of printable characters is wanted", path);
+    }
+    *ret_token = text;
+    return 0;
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the evidence of a stage says: tripwires, cells, soak and requests. No clock and no store.
+#include "harness/canary/judge.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "common/units.h"
+
+static bool judge_gates(const struct rollout *rollout, const struct canary_cell *cell)
+{
+    return rollout->rules.metrics[cell->metric].gated;
+}
+
+static void judge_tripwires(const struct rollout *rollout, const struct judge_facts *facts, struct judge_answer *ret)
+{
+    const struct canary_rule *wrong = &rollout->rules.metrics[CANARY_WRONG_ANSWERS];
+    double limit = rollout->rules.tripwire_error_rate;
+    if (facts->down >= rollout->unreachable) {
+        ret->tripwire = RULE_TRIPWIRE_UNREACHABLE;
+        snprintf(ret->text, sizeof ret->text, "the candidate is down by %" PRIu64 " looks at its health check in a row", facts->down);
+    } else if (facts->refused >= rollout->unreachable) {
+        ret->tripwire = RULE_TRIPWIRE_UNREACHABLE;
+        snprintf(ret->text, sizeof ret->text, "the candidate refused %" PRIu64 " connections in the last 10 s", facts->refused);
+    } else if (!isnan(limit) && facts->recent_errors > limit) { // false for NaN: too few requests
+        ret->tripwire = RULE_TRIPWIRE_ERRORS;
+        snprintf(ret->text, sizeof ret->text, "%.3g %% of the candidate's requests of the last 10 s failed; the tripwire is %.3g %%",
+                 100 * facts->recent_errors, 100 * limit);
+    } else if (wrong->gated && !isnan(wrong->limit) && (double)facts->wrong > wrong->limit) {
+        ret->tripwire = RULE_TRIPWIRE_WRONG;
+        snprintf(ret->text, sizeof ret->text, "%" PRIu64 " wrong answers of the candidate in this stage; the limit is %g", facts->wrong,
+                 wrong->limit);
+    } else {
+        return;
+    }
+    ret->tripped = true;
+}
+
+static bool judge_cell_passes(const struct rollout_stage *stage, const struct canary_cell *cell)
+{
+    bool compares = !stage->aa && stage->percent < 100 && (stage->mirror == 0 || cell->metric == CANARY_WRONG_ANSWERS);
+    return compares ? cell->verdict == CANARY_PASS : cell->verdict != CANARY_FAIL;
+}
+
+// The first thing that is missing, in words.
+static void judge_missing(const struct rollout_stage *stage, const struct judge_facts *facts, uint64_t requests,
+                          const struct canary_cell *open, struct judge_answer *ret)
+{
+    char soak[32], judged[32];
+    if (!ret->soaked)
+        snprintf(ret->text, sizeof ret->text, "judged for %s of %s",
+                 unit_format_ns(judged, sizeof judged, (double)(facts->judged_ns > 0 ? facts->judged_ns : 0)),
+                 unit_format_ns(soak, sizeof soak, (double)stage->soak_ns));
+    else if (!ret->requests_enough)
+        snprintf(ret->text, sizeof ret->text, "%" PRIu64 " of %" PRIu64 " requests", requests, stage->requests);
+    else if (open && open->requests_missing)
+        snprintf(ret->text, sizeof ret->text, "%s is undecided after %" PRIu64 " requests; about %" PRIu64 " more",
+                 canary_metric_name(open->metric), open->requests, open->requests_missing);
+    else if (open)
+        snprintf(ret->text, sizeof ret->text, "%s is undecided after %" PRIu64 " requests", canary_metric_name(open->metric),
+                 open->requests);
+    else
+        snprintf(ret->text, sizeof ret->text, "soaked, %" PRIu64 " requests, every gated metric within its bound", requests);
+}
+
+void judge_stage(const struct rollout *rollout, int stage, const struct judge_facts *facts, struct judge_answer *ret)
+{
+    const struct rollout_stage *plan = &rollout->stages[stage];
+    const struct canary_cell *open = NULL;
+    *ret = (struct judge_answer){.failed = -1};
+    int gated = 0, wanted = 0;
+    for (int i = 0; i < CANARY_METRICS; i++)
+        wanted += rollout->rules.metrics[i].gated;
+    for (int i = 0; i < facts->cell_count; i++) {
+        const struct canary_cell *cell = &facts->cells[i];
+        if (!judge_gates(rollout, cell))
+            continue;
+        gated++;
+        if (cell->verdict == CANARY_FAIL && ret->failed < 0)
+            ret->failed = i;
+        if (!open && !judge_cell_passes(plan, cell))
+            open = cell;
+    }
+    // An A/A stage without a second baseline has one arm: its requests are the baseline's.
+    bool alone = plan->aa && !(rollout->traffic.kind == ROLLOUT_HAPROXY && rollout->traffic.baseline2);
+    uint64_t requests = facts->requests[alone ? CANARY_BASELINE : CANARY_CANDIDATE];
+    ret->soaked = facts->judged_ns >= plan->soak_ns;
+    ret->requests_enough = requests >= plan->requests && requests > 0; // of nothing nothing follows
+    ret->cells_passed = !open && gated == wanted; // a cell that is not there has not passed
+    judge_tripwires(rollout, facts, ret);
+    if (ret->tripped)
+        return;
+    if (ret->failed >= 0) {
+        const struct canary_cell *cell = &facts->cells[ret->failed];
+        snprintf(ret->text, sizeof ret->text,
+                 plan->aa ? "%s: the two baselines differ, %.4g (%.4g to %.4g) after %" PRIu64
+                            " requests: the measurement or the proxy's split cannot be trusted"
+                          : "%s: %.4g (%.4g to %.4g) after %" PRIu64 " requests of the candidate, beyond its margin",
+                 canary_metric_name(cell->metric), cell->value, cell->low, cell->high, cell->requests);
+        return;
+    }
+    judge_missing(plan, facts, requests, open, ret);
+}

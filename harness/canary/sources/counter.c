@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counters between two looks.
+#include "harness/canary/sources/counter.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "common/vector.h"
+
+#define COUNTER_EXACT_MAX 9007199254740992.0 // 2^53: beyond, a counter cannot count by one
+
+static struct counter_series *counter_find(struct counter *counter, const char *labels, int hint)
+{
+    if (hint < counter->count && strcmp(counter->series[hint].labels, labels) == 0)
+        return &counter->series[hint]; // answers mostly come in one order
+    for (int i = 0; i < counter->count; i++)
+        if (strcmp(counter->series[i].labels, labels) == 0)
+            return &counter->series[i];
+    return NULL;
+}
+
+static void counter_grow(struct counter_series *series, const struct prometheus_sample *sample, struct counter_look *ret)
+{
+    if (sample->value < series->counted) {
+        if (sample->bare) {
+            series->counted = sample->value;
+            ret->fallen++;
+            return;
+        }
+        series->counted = 0; // its process began anew
+    }
+    double grown = floor(sample->value - series->counted);
+    series->grown = grown < COUNTER_EXACT_MAX ? (uint64_t)grown : 0;
+    series->counted += grown;
+    ret->grown += series->grown;
+}
+
+void counter_look(struct counter *counter, const struct prometheus_answer *answer, bool from_zero, struct counter_look *ret)
+{
+    *ret = (struct counter_look){0};
+    for (int i = 0; i < counter->count; i++)
+        counter->series[i].grown = 0;
+    for (int i = 0; i < answer->count; i++) {
+        const struct prometheus_sample *sample = &answer->samples[i];
+        struct counter_series *series = counter_find(counter, sample->labels, i);
+        bool zero = counter->looked && from_zero;
+        if (!series) {
+            if (counter->count == PROMETHEUS_SAMPLES_MAX)
+                continue;
+            ret->began |= counter->looked;
+            vector_push(counter->series, counter->count,
+                        (struct counter_series){.labels = xstrdup(sample->labels), .le = sample->le,
+                                                .counted = zero ? 0 : sample->value});
+            series = &counter->series[counter->count - 1];
+        }
+        counter_grow(series, sample, ret);
+    }
+    counter->looked = true;
+}
+
+void counter_free(struct counter *counter)
+{
+    for (int i = 0; i < counter->count; i++)
+        free(counter->series[i].labels);
+    free(counter->series);
+    *counter = (struct counter){0};
+}
+
+struct counter_bucket {
+    double le;
+    uint64_t grown; // of all series with this border; cumulative, as Prometheus has it
+};
+
+static int counter_by_le(const void *a, const void *b)
+{
+    double x = ((const struct counter_bucket *)a)->le, y = ((const struct counter_bucket *)b)->le;
+    return (x > y) - (x < y);
+}
+
+static double counter_middle(double low, double high)
+{
+    if (high <= 0)
+        return 0;
+    if (isinf(high))
+        return low > 0 ? low * 1.02 : 1; // the next bin: nothing but the lower border is known
+    return low > 0 ? sqrt(low * high) : high / 2;
+}
+
+void counter_bins(const struct counter *counter, uint32_t bins[CANARY_BINS])
+{
+    struct counter_bucket *buckets = xcalloc((size_t)counter->count, sizeof *buckets);
+    int count = 0;
+    for (int i = 0; i < counter->count; i++)
+        if (!isnan(counter->series[i].le))
+            buckets[count++] = (struct counter_bucket){counter->series[i].le, counter->series[i].grown};
+    qsort(buckets, (size_t)count, sizeof *buckets, counter_by_le);
+    double low = 0;
+    uint64_t below = 0, here = 0;
+    for (int i = 0; i < count; i++) {
+        here += buckets[i].grown;
+        if (i + 1 < count && buckets[i + 1].le == buckets[i].le)
+            continue;
+        uint64_t inside = here > below ? here - below : 0;
+        uint32_t *bin = &bins[canary_bin(counter_middle(low, buckets[i].le))];
+        *bin += inside < UINT32_MAX - *bin ? (uint32_t)inside : UINT32_MAX - *bin;
+        low = buckets[i].le;
+        below = here > below ? here : below;
+        here = 0;
+    }
+    free(buckets);
+}

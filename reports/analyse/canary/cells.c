@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the sums of evidence.c say: which metric has failed, and the cells of all.
+#include <math.h>
+
+#include "reports/analyse/canary/evidence_state.h"
+#include "reports/analyse/canary/rate.h"
+
+static int cells_tail(enum canary_metric metric)
+{
+    return metric == CANARY_LATENCY_P50 ? EVIDENCE_P50 : EVIDENCE_P99;
+}
+
+static const struct evidence_channel *cells_channel(const struct canary_evidence *evidence,
+                                                    enum canary_metric metric)
+{
+    switch (metric) {
+    case CANARY_ERROR_RATE:
+        return &evidence->errors;
+    case CANARY_WRONG_ANSWERS:
+        return &evidence->wrong;
+    default:
+        return &evidence->over[cells_tail(metric)];
+    }
+}
+
+// An A/A stage judges its own seconds, a stage of the rollout all that came since.
+static struct canary_trail cells_trail(const struct canary_evidence *evidence,
+                                       const struct evidence_channel *channel)
+{
+    if (evidence->learns)
+        return (struct canary_trail){&channel->stages[channel->count - 1], 1};
+    return (struct canary_trail){channel->stages, channel->count};
+}
+
+static const struct canary_means *cells_past(const struct canary_evidence *evidence)
+{
+    static const struct canary_means none;
+    return evidence->learns ? &none : &evidence->means_past;
+}
+
+bool canary_evidence_alone(const struct canary_evidence *evidence)
+{
+    return evidence->alone_s >= EVIDENCE_ALONE_S &&
+           evidence->alone_requests >= EVIDENCE_ALONE_REQUESTS;
+}
+
+double canary_evidence_of(const struct canary_evidence *evidence, enum canary_metric metric)
+{
+    if (metric == CANARY_LATENCY_MEAN)
+        return canary_means_evidence(cells_past(evidence), &evidence->means, 1, CANARY_WORSE,
+                                     evidence->mean_scale, canary_spells_value(&evidence->spells));
+    return canary_counts_evidence(cells_trail(evidence, cells_channel(evidence, metric)),
+                                  CANARY_WORSE);
+}
+
+// --- fails ---------------------------------------------------------------------------------------
+
+static bool cells_mean_fails(const struct canary_evidence *evidence)
+{
+    const struct canary_means *past = cells_past(evidence), *now = &evidence->means;
+    double margin = 1 + evidence->rules.metrics[CANARY_LATENCY_MEAN].margin;
+    double inflation = canary_spells_value(&evidence->spells);
+    double needed = evidence->learns ? evidence->needed_aa : evidence->needed;
+    if (evidence->learns &&
+        canary_means_evidence(past, now, 1, CANARY_BETTER, evidence->mean_scale, inflation) >=
+            needed &&
+        canary_means_ratio(now) < 1 / margin)
+        return true;
+    return canary_means_beyond(past, now, margin, inflation) >= evidence_beyond_se &&
+           canary_evidence_of(evidence, CANARY_LATENCY_MEAN) >= needed;
+}
+
+static bool cells_beyond(const struct canary_evidence *evidence, enum canary_metric metric,
+                         struct canary_trail trail)
+{
+    if (metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS)
+        return canary_counts_beyond(trail, 1 + evidence->rules.metrics[metric].margin) >=
+               evidence_beyond_se;
+    // As many above border times margin as of the baseline above the border: a ratio of 1 is the margin.
+    const struct evidence_channel *beyond = &evidence->beyond[cells_tail(metric)];
+    return canary_counts_beyond(cells_trail(evidence, beyond), 1) >= evidence_beyond_se;
+}
+
+static bool cells_counts_fail(const struct canary_evidence *evidence, enum canary_metric metric)
+{
+    struct canary_trail trail = cells_trail(evidence, cells_channel(evidence, metric));
+    if (!evidence->learns)
+        return canary_counts_evidence_max(trail) >= evidence->needed &&
+               canary_evidence_of(evidence, metric) >= evidence->needed &&
+               cells_beyond(evidence, metric, trail);
+    double margin = evidence->rules.metrics[metric].margin;
+    if (canary_counts_evidence(trail, CANARY_BETTER) >= evidence->needed_aa &&
+        canary_counts_ratio(trail) < 1 / (1 + margin))
+        return true;
+    return canary_evidence_of(evidence, metric) >= evidence->needed_aa &&
+           cells_beyond(evidence, metric, trail);
+}
+
+bool canary_evidence_fails(const struct canary_evidence *evidence, enum canary_metric metric)
+{
+    const struct canary_rule *rule = &evidence->rules.metrics[metric];
+    if (!isnan(rule->limit)) // of an A/A stage the wrong answers are the baseline's own
+        return !evidence->learns && (double)evidence->wrong_count > rule->limit;
+    return metric == CANARY_LATENCY_MEAN ? cells_mean_fails(evidence)
+                                         : cells_counts_fail(evidence, metric);
+}
+
+// --- cells ---------------------------------------------------------------------------------------
+
+static double cells_known(double value)
+{
+    return isfinite(value) ? value : NAN;
+}
+
+// Requests of the candidate that are still missing at `growth` of ln e per request of either arm.
+static double cells_missing(const struct canary_evidence *evidence, double growth, double share,
+                            double dispersion)
+{
+    double needed = (log(1 / evidence->rules.alpha) + evidence_mixture_cost) * dispersion;
+    return growth > 0 ? needed / growth * share : INFINITY;
+}
+
+static void cells_set_missing(struct canary_cell *cell, double requests)
+{
+    double missing = requests - (double)cell->requests;
+    if (cell->verdict == CANARY_UNDECIDED && isfinite(missing) && missing < 1e15)
+        cell->requests_missing = missing > 1 ? (uint64_t)missing : 1;
+}
+
+static double cells_share(const struct canary_evidence *evidence)
+{
+    double baseline = (double)evidence->requests[CANARY_BASELINE];
+    double candidate = (double)evidence->requests[CANARY_CANDIDATE];
+    return candidate > 0 ? candidate / (baseline + candidate) : 0;
+}
+
+// Errors, or wrong answers with a margin.
+static void cells_fill_counts(const struct canary_evidence *evidence, struct canary_cell *cell)
+{
+    const struct evidence_channel *channel = cells_channel(evidence, cell->metric);
+    const struct canary_counts *now = &channel->stages[channel->count - 1];
+    double alpha = evidence->rules.alpha, requests = (double)cell->requests;
+    double events = cell->metric == CANARY_ERROR_RATE
+                        ? (double)evidence->error_count[CANARY_CANDIDATE]
+                        : (double)evidence->wrong_count;
+    double floor = evidence->rules.error_floor > 0 ? evidence->rules.error_floor
+                                                   : evidence_error_floor;
+    cell->value = cells_known(canary_counts_ratio((struct canary_trail){now, 1}));
+    canary_counts_bounds(now, alpha, &cell->low, &cell->high);
+    cell->high = cells_known(cell->high);
+    cell->pass_below = 1 + (cell->threshold - 1) / evidence->opens;
+    cell->rate_bound = canary_rate_bound(events, requests, alpha);
+    double rate_below = fmin(floor / evidence->opens, 1);
+    if (evidence->opens < 1 && evidence->stage_requests && !(events > 0))
+        rate_below =
+            fmax(rate_below, canary_rate_bound(0, (double)evidence->stage_requests, alpha));
+    if (cell->high < cell->pass_below || cell->rate_bound <= rate_below)
+        cell->verdict = CANARY_PASS;
+    double share = cells_share(evidence), baseline = (double)evidence->requests[CANARY_BASELINE];
+    if (!(baseline > 0))
+        return;
+    double rate = cell->metric == CANARY_ERROR_RATE
+                      ? (double)evidence->error_count[CANARY_BASELINE] / baseline
+                      : 0;
+    double growth = canary_counts_growth(rate, rate, share, cell->pass_below);
+    cells_set_missing(cell, fmin(cells_missing(evidence, growth, share, cell->dispersion),
+                                 canary_rate_requests(rate, rate_below, alpha)));
+}
+
+static void cells_fill_limit(const struct canary_evidence *evidence, struct canary_cell *cell)
+{
+    cell->value = (double)evidence->wrong_count;
+    cell->threshold = cell->pass_below = evidence->rules.metrics[cell->metric].limit;
+    cell->rate_bound =
+        canary_rate_bound(cell->value, (double)cell->requests, evidence->rules.alpha);
+    cell->evidence = cell->needed = NAN;
+    cell->dispersion = 1;
+    if (cell->requests)
+        cell->verdict = CANARY_PASS;
+}
+
+static void cells_fill_tail(const struct canary_evidence *evidence, struct canary_cell *cell)
+{
+    const struct evidence_threshold *threshold = &evidence->thresholds[cells_tail(cell->metric)];
+    struct canary_tails tails;
+    double alpha = evidence->rules.alpha, high;
+    cell->pass_below = threshold->border < 0 ? cell->threshold : threshold->pass_below;
+    if (threshold->border < 0)
+        return;
+    canary_tails_of(&evidence->latency, &tails);
+    cell->value = canary_tails_ratio(&tails, threshold->border);
+    canary_tails_bounds(&tails, threshold->border, cell->dispersion, alpha, &cell->low, &high);
+    if (threshold->bound_border != threshold->border) {
+        double low;
+        canary_tails_bounds(&tails, threshold->bound_border, cell->dispersion, alpha, &low, &high);
+    }
+    cell->high = high;
+    if (cell->high < cell->pass_below)
+        cell->verdict = CANARY_PASS;
+    const double *above = tails.count[CANARY_BASELINE];
+    int further = (int)ceil(threshold->bound_border + canary_position(cell->pass_below));
+    if (!(above[0] > 0) || further >= CANARY_BINS)
+        return;
+    double share = cells_share(evidence);
+    double growth = canary_counts_growth(above[threshold->bound_border] / above[0],
+                                         above[further] / above[0], share, 1);
+    cells_set_missing(cell, cells_missing(evidence, growth, share, cell->dispersion));
+}
+
+static void cells_fill_mean(const struct canary_evidence *evidence, struct canary_cell *cell)
+{
+    const struct canary_means *now = &evidence->means;
+    double alpha = evidence->rules.alpha, scale = evidence->mean_scale;
+    cell->value = canary_means_ratio(now);
+    canary_means_bounds(now, alpha, scale, cell->dispersion, &cell->low, &cell->high);
+    cell->pass_below = 1 + (cell->threshold - 1) / evidence->opens;
+    if (cell->high < cell->pass_below)
+        cell->verdict = CANARY_PASS;
+    double share = cells_share(evidence);
+    if (!(now->weight > 0) || !(share < 1) || !(scale > 0))
+        return;
+    double mean = now->baseline / now->weight, effect = (cell->pass_below - 1) * mean;
+    double growth = share * (1 - share) * effect * effect / (2 * scale);
+    cells_set_missing(cell, cells_missing(evidence, growth, share, cell->dispersion));
+}
+
+static double cells_dispersion(const struct canary_evidence *evidence, enum canary_metric metric)
+{
+    return metric == CANARY_LATENCY_MEAN
+               ? canary_spells_value(&evidence->spells)
+               : canary_dispersion_value(&cells_channel(evidence, metric)->dispersion);
+}
+
+// In an A/A stage there is nothing to pass but that it was long enough to freeze the thresholds.
+static enum canary_verdict cells_learnt(const struct canary_evidence *evidence,
+                                        enum canary_metric metric)
+{
+    bool counted = metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS;
+    bool learnt = counted ? evidence->requests[CANARY_BASELINE] > 0
+                          : evidence->thresholds[EVIDENCE_P99].border >= 0;
+    return learnt ? CANARY_PASS : CANARY_UNDECIDED;
+}
+
+static struct canary_cell cells_one(const struct canary_evidence *evidence,
+                                    enum canary_metric metric)
+{
+    const struct canary_rule *rule = &evidence->rules.metrics[metric];
+    uint64_t requests = evidence->requests[CANARY_CANDIDATE];
+    bool limited = !isnan(rule->limit);
+    if (canary_evidence_alone(evidence) && evidence->has_last && !limited) {
+        struct canary_cell cell = evidence->last[metric];
+        cell.stage = evidence->stage;
+        cell.requests = requests;
+        cell.requests_missing = 0;
+        cell.verdict = evidence->failed[metric] ? CANARY_FAIL : cell.verdict;
+        return cell;
+    }
+    struct canary_cell cell = {.metric = metric,
+                               .stage = evidence->stage,
+                               .value = NAN,
+                               .low = NAN,
+                               .high = NAN,
+                               .threshold = 1 + rule->margin,
+                               .evidence = limited ? NAN : canary_evidence_of(evidence, metric),
+                               .needed = evidence->learns ? evidence->needed_aa : evidence->needed,
+                               .dispersion = cells_dispersion(evidence, metric),
+                               .requests = requests,
+                               .rate_bound = NAN};
+    if (limited)
+        cells_fill_limit(evidence, &cell);
+    else if (metric == CANARY_LATENCY_MEAN)
+        cells_fill_mean(evidence, &cell);
+    else if (metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS)
+        cells_fill_counts(evidence, &cell);
+    else
+        cells_fill_tail(evidence, &cell);
+    if (evidence->learns) {
+        cell.verdict = cells_learnt(evidence, metric);
+        cell.requests_missing = 0;
+    } else if (!evidence->requests[CANARY_BASELINE] && !limited) {
+        cell.verdict = CANARY_UNDECIDED; // a rate of its own is no comparison
+    }
+    if (evidence->failed[metric])
+        cell.verdict = CANARY_FAIL;
+    return cell;
+}
+
+void canary_evidence_cells(const struct canary_evidence *evidence,
+                           struct canary_cell ret_cells[CANARY_METRICS], int *ret_count)
+{
+    int count = 0;
+    for (int i = 0; i < CANARY_METRICS; i++)
+        if (evidence->rules.metrics[i].gated || evidence->rules.metrics[i].observed)
+            ret_cells[count++] = cells_one(evidence, i);
+    *ret_count = count;
+}

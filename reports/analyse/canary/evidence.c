@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fold: seconds into sums, thresholds frozen from the past, and which metrics have failed. Nothing is allocated after
+// canary_evidence_new(), nothing depends on a clock: the same seconds give the same state.
+#include "reports/analyse/canary/evidence.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/canary/evidence_state.h"
+
+static const char *const evidence_names[CANARY_METRICS] = {
+    [CANARY_ERROR_RATE] = "error_rate",
+    [CANARY_WRONG_ANSWERS] = "wrong_answers",
+    [CANARY_LATENCY_P50] = "latency_p50",
+    [CANARY_LATENCY_P99] = "latency_p99",
+    [CANARY_LATENCY_MEAN] = "latency_mean"};
+static const double evidence_above[EVIDENCE_TAILS] = {0.5, 0.01};
+static const enum canary_metric evidence_tail_metric[EVIDENCE_TAILS] = {CANARY_LATENCY_P50,
+                                                                        CANARY_LATENCY_P99};
+
+const char *canary_metric_name(enum canary_metric metric)
+{
+    return evidence_names[metric];
+}
+
+int canary_metric_by_name(const char *name)
+{
+    for (int i = 0; i < CANARY_METRICS; i++)
+        if (!strcmp(evidence_names[i], name))
+            return i;
+    return -1;
+}
+
+static bool evidence_asked(const struct canary_evidence *evidence, enum canary_metric metric)
+{
+    return evidence->rules.metrics[metric].gated || evidence->rules.metrics[metric].observed;
+}
+
+struct canary_evidence *canary_evidence_new(const struct canary_rules *rules)
+{
+    struct canary_evidence *evidence = xcalloc(1, sizeof *evidence);
+    evidence->rules = *rules;
+    evidence->opens = 1;
+    int gated = 0; // a limit is no test: it takes nothing of alpha
+    for (int i = 0; i < CANARY_METRICS; i++)
+        gated += rules->metrics[i].gated && isnan(rules->metrics[i].limit);
+    double alpha = rules->alpha / (gated ? gated : 1);
+    evidence->needed = log(1 / (alpha * (1 - evidence_aa_part)));
+    evidence->needed_aa = log(2 / (alpha * evidence_aa_part)); // either arm may be the worse
+    struct evidence_channel *channels[] = {&evidence->errors, &evidence->wrong, evidence->over,
+                                           evidence->over + 1, evidence->beyond,
+                                           evidence->beyond + 1};
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++)
+        channels[i]->count = 1;
+    for (int tail = 0; tail < EVIDENCE_TAILS; tail++)
+        evidence->thresholds[tail].border = -1;
+    for (int i = 0; i < CANARY_BINS; i++)
+        evidence->bin_mid_s[i] = canary_bin_low_s(i) * canary_moved(0.5);
+    return evidence;
+}
+
+void canary_evidence_free(struct canary_evidence *evidence)
+{
+    free(evidence);
+}
+
+// --- thresholds ----------------------------------------------------------------------------------
+
+static double evidence_count_above(const uint64_t bins[CANARY_BINS], double position)
+{
+    int first = position > 0 ? (int)position : 0;
+    double sum = 0;
+    for (int i = first + 1; i < CANARY_BINS; i++)
+        sum += (double)bins[i];
+    return first < CANARY_BINS ? sum + (first + 1 - position) * (double)bins[first] : 0;
+}
+
+// Where the service as a whole, with `opens` of its traffic on the candidate, has its quantile still within the margin: of the
+// candidate's requests so many times the fraction may lie above border times margin. The baseline's quantile of that
+// fraction is the place at which the arms are compared for the pass.
+static void evidence_set_bound(const struct canary_evidence *evidence, enum evidence_tail tail,
+                               struct evidence_threshold *threshold)
+{
+    const uint64_t *bins = evidence->frozen;
+    double above = evidence_count_above(bins, threshold->border);
+    double all = evidence_count_above(bins, 0);
+    double left = evidence_count_above(bins, threshold->margin_at) / above;
+    double times = (1 - (1 - evidence->opens) * left) / evidence->opens;
+    threshold->bound_border = threshold->border;
+    if (times > 1)
+        threshold->bound_border = canary_threshold(bins, fmin(times * above / all, 0.99));
+    double margin = evidence->rules.metrics[evidence_tail_metric[tail]].margin;
+    threshold->pass_below =
+        (1 + margin) * canary_moved(threshold->border - threshold->bound_border);
+}
+
+static void evidence_set_bounds(struct canary_evidence *evidence)
+{
+    for (int tail = 0; tail < EVIDENCE_TAILS; tail++)
+        if (evidence->thresholds[tail].border >= 0)
+            evidence_set_bound(evidence, tail, &evidence->thresholds[tail]);
+}
+
+static void evidence_freeze(struct canary_evidence *evidence)
+{
+    double sum = 0, squares = 0, count = (double)evidence->learnt_count;
+    memcpy(evidence->frozen, evidence->learnt, sizeof evidence->frozen);
+    for (int tail = 0; tail < EVIDENCE_TAILS; tail++) {
+        struct evidence_threshold *threshold = &evidence->thresholds[tail];
+        double margin = evidence->rules.metrics[evidence_tail_metric[tail]].margin;
+        threshold->border = canary_threshold(evidence->frozen, evidence_above[tail]);
+        threshold->margin_at = threshold->border + canary_position(1 + margin);
+    }
+    evidence_set_bounds(evidence);
+    if (evidence->means_past.weight > 0)
+        return; // an e-process keeps the scale with which it began
+    for (int i = 0; i < CANARY_BINS; i++) {
+        double here = (double)evidence->frozen[i], mid = evidence->bin_mid_s[i];
+        sum += here * mid;
+        squares += here * mid * mid;
+    }
+    double mean = sum / count;
+    // A latency that never varies (one bin) leaves the width of the bin.
+    evidence->mean_scale = fmax(squares / count - mean * mean, 1e-4 * mean * mean);
+}
+
+// --- stages --------------------------------------------------------------------------------------
+
+static void evidence_channel_next(struct evidence_channel *channel, bool forget)
+{
+    struct canary_counts *now = &channel->stages[channel->count - 1];
+    if (forget || !(now->all > 0)) {
+        *now = (struct canary_counts){0};
+        return;
+    }
+    if (channel->count == EVIDENCE_STAGES_MAX) {
+        struct canary_counts *first = &channel->stages[0], *second = &channel->stages[1];
+        second->candidate += first->candidate;
+        second->all += first->all;
+        second->share += first->share;
+        second->share2 += first->share2;
+        memmove(first, second, (EVIDENCE_STAGES_MAX - 1) * sizeof *first);
+        channel->count--;
+    }
+    channel->stages[channel->count++] = (struct canary_counts){0};
+}
+
+static void evidence_means_next(struct canary_evidence *evidence, bool forget)
+{
+    struct canary_means *past = &evidence->means_past, *now = &evidence->means;
+    if (!forget) {
+        past->baseline += now->baseline;
+        past->candidate += now->candidate;
+        past->square_baseline += now->square_baseline;
+        past->square_both += now->square_both;
+        past->square_candidate += now->square_candidate;
+        past->weight += now->weight;
+    }
+    *now = (struct canary_means){0};
+}
+
+void canary_evidence_stage(struct canary_evidence *evidence, int stage, bool learns)
+{
+    bool compared = evidence->requests[CANARY_BASELINE] && evidence->requests[CANARY_CANDIDATE];
+    if (compared && !evidence->learns && !canary_evidence_alone(evidence)) {
+        struct canary_cell cells[CANARY_METRICS];
+        int count;
+        canary_evidence_cells(evidence, cells, &count);
+        for (int i = 0; i < count; i++)
+            evidence->last[cells[i].metric] = cells[i];
+        evidence->has_last = true;
+    }
+    evidence_channel_next(&evidence->errors, evidence->learns);
+    evidence_channel_next(&evidence->wrong, evidence->learns);
+    for (int tail = 0; tail < EVIDENCE_TAILS; tail++) {
+        evidence_channel_next(&evidence->over[tail], evidence->learns);
+        evidence_channel_next(&evidence->beyond[tail], evidence->learns);
+    }
+    evidence_means_next(evidence, evidence->learns);
+    evidence->stage = stage;
+    evidence->learns = learns;
+    evidence->opens = 1;
+    evidence->stage_requests = 0;
+    // The newest quantiles of the baseline, of the stage that ends: all of it lies before what is compared with them.
+    if (evidence->learnt_count >= EVIDENCE_LEARN)
+        evidence_freeze(evidence);
+    evidence_set_bounds(evidence);
+    memset(&evidence->latency, 0, sizeof evidence->latency);
+    memset(evidence->learnt, 0, sizeof evidence->learnt);
+    evidence->learnt_count = 0;
+    memset(evidence->requests, 0, sizeof evidence->requests);
+    memset(evidence->error_count, 0, sizeof evidence->error_count);
+    evidence->wrong_count = 0;
+}
+
+void canary_evidence_opens(struct canary_evidence *evidence, double share, uint64_t requests)
+{
+    evidence->opens = share > 0 && share < 1 ? share : 1;
+    evidence->stage_requests = requests;
+    evidence_set_bounds(evidence);
+}
+
+// --- seconds -------------------------------------------------------------------------------------
+
+static void evidence_channel_add(struct canary_evidence *evidence, struct evidence_channel *channel,
+                                 const double events[CANARY_ARMS],
+                                 const double requests[CANARY_ARMS])
+{
+    canary_dispersion_see(&channel->dispersion,
+                          events[CANARY_BASELINE] + events[CANARY_CANDIDATE],
+                          requests[CANARY_BASELINE] + requests[CANARY_CANDIDATE]);
+    double dispersion = canary_dispersion_value(&channel->dispersion); // before this second is learnt
+    canary_counts_add(&channel->stages[channel->count - 1], events[CANARY_BASELINE],
+                      events[CANARY_CANDIDATE], requests[CANARY_BASELINE],
+                      requests[CANARY_CANDIDATE], dispersion);
+    if (!(requests[CANARY_BASELINE] > 0))
+        return; // a baseline that is gone must not end blocks
+    bool both = evidence->learns;
+    canary_dispersion_add(&channel->dispersion, events[CANARY_BASELINE], requests[CANARY_BASELINE],
+                          both ? events[CANARY_CANDIDATE] : 0,
+                          both ? requests[CANARY_CANDIDATE] : 0);
+}
+
+static void evidence_tails_add(struct canary_evidence *evidence,
+                               const struct canary_second arms[CANARY_ARMS],
+                               const double answered[CANARY_ARMS])
+{
+    for (int tail = 0; tail < EVIDENCE_TAILS; tail++) {
+        const struct evidence_threshold *threshold = &evidence->thresholds[tail];
+        struct evidence_channel *over = &evidence->over[tail], *beyond = &evidence->beyond[tail];
+        if (!evidence_asked(evidence, evidence_tail_metric[tail]) || threshold->border < 0)
+            continue;
+        double events[CANARY_ARMS];
+        for (int arm = 0; arm < CANARY_ARMS; arm++)
+            events[arm] = canary_above(arms[arm].bins, threshold->border);
+        canary_counts_add(&beyond->stages[beyond->count - 1], events[CANARY_BASELINE],
+                          canary_above(arms[CANARY_CANDIDATE].bins, threshold->margin_at),
+                          answered[CANARY_BASELINE], answered[CANARY_CANDIDATE],
+                          canary_dispersion_value(&over->dispersion));
+        evidence_channel_add(evidence, over, events, answered);
+    }
+}
+
+static void evidence_means_add(struct canary_evidence *evidence,
+                               const struct canary_second arms[CANARY_ARMS],
+                               const double answered[CANARY_ARMS])
+{
+    double mean[CANARY_ARMS];
+    for (int arm = 0; arm < CANARY_ARMS; arm++) {
+        double sum = 0;
+        for (int i = 0; i < CANARY_BINS; i++)
+            sum += arms[arm].bins[i] * evidence->bin_mid_s[i];
+        mean[arm] = answered[arm] > 0 ? sum / answered[arm] : 0;
+    }
+    if (evidence->mean_scale > 0)
+        canary_means_add(&evidence->means, mean[CANARY_BASELINE], mean[CANARY_CANDIDATE],
+                         answered[CANARY_BASELINE], answered[CANARY_CANDIDATE]);
+    canary_spells_add(&evidence->spells, mean[CANARY_BASELINE], answered[CANARY_BASELINE]);
+}
+
+static void evidence_latency_add(struct canary_evidence *evidence,
+                                 const struct canary_second arms[CANARY_ARMS])
+{
+    double answered[CANARY_ARMS];
+    canary_latency_add(&evidence->latency, arms, answered);
+    evidence_tails_add(evidence, arms, answered);
+    if (evidence_asked(evidence, CANARY_LATENCY_MEAN))
+        evidence_means_add(evidence, arms, answered);
+    for (int i = 0; i < CANARY_BINS; i++)
+        evidence->learnt[i] += arms[CANARY_BASELINE].bins[i];
+    evidence->learnt_count += (uint64_t)answered[CANARY_BASELINE];
+    if (evidence->thresholds[EVIDENCE_P99].border < 0 && evidence->learnt_count >= EVIDENCE_LEARN) {
+        evidence_freeze(evidence); // without an A/A stage: what comes from now on is compared with it
+        memset(&evidence->latency, 0, sizeof evidence->latency);
+    }
+}
+
+bool canary_evidence_add(struct canary_evidence *evidence,
+                         const struct canary_second arms[CANARY_ARMS])
+{
+    const struct canary_second *baseline = &arms[CANARY_BASELINE],
+                               *candidate = &arms[CANARY_CANDIDATE];
+    double requests[CANARY_ARMS], errors[CANARY_ARMS], wrong[CANARY_ARMS];
+    for (int arm = 0; arm < CANARY_ARMS; arm++) {
+        requests[arm] = (double)arms[arm].requests;
+        errors[arm] = (double)arms[arm].errors;
+        wrong[arm] = (double)arms[arm].wrong;
+        evidence->requests[arm] += arms[arm].requests;
+        evidence->error_count[arm] += arms[arm].errors;
+    }
+    evidence->wrong_count += candidate->wrong;
+    evidence->alone_s = baseline->requests ? 0 : evidence->alone_s + (candidate->requests > 0);
+    evidence->alone_requests =
+        baseline->requests ? 0 : evidence->alone_requests + candidate->requests;
+    size_t slot = evidence->seconds++ % EVIDENCE_RECENT_S;
+    evidence->recent[slot].requests = candidate->requests;
+    evidence->recent[slot].errors = candidate->errors;
+    evidence_channel_add(evidence, &evidence->errors, errors, requests);
+    evidence_channel_add(evidence, &evidence->wrong, wrong, requests);
+    if (evidence_asked(evidence, CANARY_LATENCY_P50) ||
+        evidence_asked(evidence, CANARY_LATENCY_P99) ||
+        evidence_asked(evidence, CANARY_LATENCY_MEAN))
+        evidence_latency_add(evidence, arms);
+    if (!candidate->requests && !baseline->requests)
+        return false;
+    for (int i = 0; i < CANARY_METRICS; i++)
+        if (evidence_asked(evidence, i) && !evidence->failed[i])
+            evidence->failed[i] = canary_evidence_fails(evidence, i);
+    return true;
+}
+
+int canary_evidence_failed(const struct canary_evidence *evidence)
+{
+    for (int i = 0; i < CANARY_METRICS; i++)
+        if (evidence->failed[i] && evidence->rules.metrics[i].gated)
+            return i;
+    return -1;
+}
+
+double canary_evidence_recent_errors(const struct canary_evidence *evidence)
+{
+    const uint64_t bursts = 8, requests_min = 10, requests_short = 100;
+    uint64_t requests = 0, errors = 0;
+    double worst = NAN;
+    for (uint64_t back = 1; back <= EVIDENCE_RECENT_S && back <= evidence->seconds; back++) {
+        size_t slot = (evidence->seconds - back) % EVIDENCE_RECENT_S;
+        requests += evidence->recent[slot].requests;
+        errors += evidence->recent[slot].errors;
+        bool whole = back == EVIDENCE_RECENT_S || back == evidence->seconds;
+        if (requests < (whole ? requests_min : requests_short))
+            continue;
+        double rate = errors > bursts ? (double)(errors - bursts) / (double)requests : 0;
+        worst = fmax(isnan(worst) ? 0 : worst, rate);
+    }
+    return worst;
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What evidence.c folds and cells.c reads: inside of this room only.
+#ifndef UPGATE_REPORTS_ANALYSE_CANARY_EVIDENCE_STATE_H
+#define UPGATE_REPORTS_ANALYSE_CANARY_EVIDENCE_STATE_H
+
+#include "reports/analyse/canary/counts.h"
+#include "reports/analyse/canary/dispersion.h"
+#include "reports/analyse/canary/evidence.h"
+#include "reports/analyse/canary/latency.h"
+#include "reports/analyse/canary/mean.h"
+
+enum {
+    EVIDENCE_STAGES_MAX = 32, // of a trail; older ones are summed up
+    EVIDENCE_RECENT_S = 10,
+    EVIDENCE_LEARN = 1000, // requests of the baseline before a threshold is frozen: ten above its p99
+    // So long and so many requests of the candidate without one of the baseline: it has none any more.
+    EVIDENCE_ALONE_S = 10,
+    EVIDENCE_ALONE_REQUESTS = 100,
+};
+static const double evidence_beyond_se = 1.5;   // standard errors beyond the margin: evidence.h says why
+static const double evidence_error_floor = 1e-3;
+// Of alpha, for the A/A stage's own test; the rollout has the rest.
+static const double evidence_aa_part = 0.1;
+// What a mixture over unknown ratios costs against the one bet that is right, in ln e: measured, 1.1 to 1.6.
+static const double evidence_mixture_cost = 1.3;
+
+struct evidence_channel {
+    struct canary_counts stages[EVIDENCE_STAGES_MAX]; // the last is the present stage's
+    int count;
+    struct canary_dispersion dispersion;
+};
+
+enum evidence_tail { EVIDENCE_P50, EVIDENCE_P99, EVIDENCE_TAILS };
+
+struct evidence_threshold {
+    int border;        // of the baseline's quantile; -1: not frozen
+    double margin_at;  // position of the border times 1 + margin
+    int bound_border;  // where the bound for a pass is taken: further in for stages that open less than 100 %
+    double pass_below; // what the ratio there must lie below
+};
+
+struct canary_evidence {
+    struct canary_rules rules;
+    double needed, needed_aa; // log(1/alpha) of one metric
+    int stage;
+    bool learns;
+    double opens;
+    uint64_t stage_requests;
+
+    struct evidence_channel errors, wrong;
+    struct evidence_channel over[EVIDENCE_TAILS];   // both arms above the border
+    struct evidence_channel beyond[EVIDENCE_TAILS]; // the candidate above the border times 1 + margin
+    struct evidence_threshold thresholds[EVIDENCE_TAILS];
+    struct canary_latency latency;
+    uint64_t learnt[CANARY_BINS], learnt_count; // of the baseline, this stage
+    uint64_t frozen[CANARY_BINS];               // from which the thresholds are
+    double mean_scale;                          // variance of a request's latency; 0: not frozen
+    struct canary_means means_past, means;
+    struct canary_spells spells;
+    double bin_mid_s[CANARY_BINS];
+
+    uint64_t requests[CANARY_ARMS], error_count[CANARY_ARMS], wrong_count; // of this stage; wrong: the candidate's
+    struct {
+        uint64_t requests, errors;
+    } recent[EVIDENCE_RECENT_S];
+    uint64_t seconds; // ever
+    uint64_t alone_s, alone_requests;
+    bool failed[CANARY_METRICS];
+    struct canary_cell last[CANARY_METRICS]; // of the last stage that could be compared
+    bool has_last;
+};
+
+double canary_evidence_of(const struct canary_evidence *evidence, enum canary_metric metric); // ln e against "not worse"
+bool canary_evidence_fails(const struct canary_evidence *evidence, enum canary_metric metric);
+bool canary_evidence_alone(const struct canary_evidence *evidence);
+
+#endif

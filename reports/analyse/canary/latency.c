@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bins summed over a stage, and quantile ratios bisected from counts above thresholds.
+#include "reports/analyse/canary/latency.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+enum { LATENCY_BISECTIONS = 16 }; // of 1152 bins: to 0.02 of one
+static const double latency_step = 0.019802627296179712; // ln 1.02
+
+double canary_position(double ratio)
+{
+    return log(ratio) / latency_step;
+}
+
+double canary_moved(double position)
+{
+    return exp(position * latency_step);
+}
+
+static double latency_answered(const struct canary_second *second)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < CANARY_BINS; i++)
+        sum += second->bins[i];
+    return (double)sum;
+}
+
+void canary_latency_add(struct canary_latency *latency,
+                        const struct canary_second arms[CANARY_ARMS],
+                        double ret_answered[CANARY_ARMS])
+{
+    for (int arm = 0; arm < CANARY_ARMS; arm++)
+        ret_answered[arm] = latency_answered(&arms[arm]);
+    double baseline = ret_answered[CANARY_BASELINE], candidate = ret_answered[CANARY_CANDIDATE];
+    if (!(baseline > 0) || !(candidate > 0))
+        return;
+    double share = candidate / (baseline + candidate);
+    for (int arm = 0; arm < CANARY_ARMS; arm++) {
+        const uint32_t *restrict bins = arms[arm].bins;
+        double *restrict count = latency->count[arm], *restrict shares = latency->share[arm];
+        for (int i = 0; i < CANARY_BINS; i++) {
+            count[i] += bins[i];
+            shares[i] += share * bins[i];
+        }
+    }
+}
+
+double canary_above(const uint32_t bins[CANARY_BINS], double position)
+{
+    if (position >= CANARY_BINS)
+        return 0;
+    int first = position > 0 ? (int)position : 0;
+    uint64_t sum = 0;
+    for (int i = first + 1; i < CANARY_BINS; i++)
+        sum += bins[i];
+    return (double)sum + (first + 1 - fmax(position, 0)) * bins[first];
+}
+
+int canary_threshold(const uint64_t bins[CANARY_BINS], double fraction)
+{
+    uint64_t total = 0, above = 0;
+    for (int i = 0; i < CANARY_BINS; i++)
+        total += bins[i];
+    double nearest = INFINITY;
+    int border = -1;
+    for (int i = CANARY_BINS - 1; i >= 0; i--) {
+        above += bins[i];
+        if (!above)
+            continue;
+        double off = fabs(log((double)above / (double)total / fraction));
+        if (off > nearest)
+            break; // further down it is further off still
+        if (off < nearest) { // of equal ones (empty bins below) the highest border
+            nearest = off;
+            border = i;
+        }
+    }
+    return border;
+}
+
+void canary_tails_of(const struct canary_latency *latency, struct canary_tails *ret_tails)
+{
+    for (int arm = 0; arm < CANARY_ARMS; arm++) {
+        double count = 0, share = 0;
+        ret_tails->count[arm][CANARY_BINS] = ret_tails->share[arm][CANARY_BINS] = 0;
+        for (int i = CANARY_BINS - 1; i >= 0; i--) {
+            ret_tails->count[arm][i] = count += latency->count[arm][i];
+            ret_tails->share[arm][i] = share += latency->share[arm][i];
+        }
+    }
+}
+
+static double latency_at(const double tail[CANARY_BINS + 1], double position)
+{
+    if (position >= CANARY_BINS)
+        return 0;
+    int bin = position > 0 ? (int)position : 0;
+    double within = fmax(position, 0) - bin;
+    return tail[bin] + within * (tail[bin + 1] - tail[bin]);
+}
+
+// The candidate's requests above `position` beside the baseline's above `threshold`.
+static struct canary_counts latency_counts(const struct canary_tails *tails, int threshold,
+                                           double position, double dispersion)
+{
+    double candidate = latency_at(tails->count[CANARY_CANDIDATE], position) / dispersion;
+    double share = latency_at(tails->share[CANARY_CANDIDATE], position) / dispersion;
+    return (struct canary_counts){
+        .candidate = candidate,
+        .all = candidate + tails->count[CANARY_BASELINE][threshold] / dispersion,
+        .share = share + tails->share[CANARY_BASELINE][threshold] / dispersion};
+}
+
+double canary_tails_ratio(const struct canary_tails *tails, int threshold)
+{
+    if (threshold < 0 || !(tails->count[CANARY_BASELINE][threshold] > 0) ||
+        !(tails->count[CANARY_CANDIDATE][0] > 0))
+        return NAN;
+    double lo = 0, hi = CANARY_BINS;
+    for (int i = 0; i < 2 * LATENCY_BISECTIONS; i++) {
+        double mid = 0.5 * (lo + hi);
+        struct canary_counts counts = latency_counts(tails, threshold, mid, 1);
+        if (counts.candidate > counts.share) // more above it than its share
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return canary_moved(hi - threshold);
+}
+
+void canary_tails_bounds(const struct canary_tails *tails, int threshold, double dispersion,
+                         double alpha, double *ret_low, double *ret_high)
+{
+    double ratio = canary_tails_ratio(tails, threshold), needed = log(1 / alpha);
+    *ret_low = *ret_high = NAN;
+    if (isnan(ratio))
+        return;
+    double likely = threshold + canary_position(ratio);
+    for (int side = CANARY_WORSE; side <= CANARY_BETTER; side++) {
+        double inside = likely, outside = side == CANARY_WORSE ? 0 : CANARY_BINS;
+        double end = outside;
+        for (int i = 0; i <= LATENCY_BISECTIONS; i++) { // the end first: is it refuted at all
+            double at = i ? 0.5 * (inside + outside) : end;
+            struct canary_counts counts = latency_counts(tails, threshold, at, dispersion);
+            bool refuted = canary_counts_evidence((struct canary_trail){&counts, 1}, side) >= needed;
+            if (!i && !refuted)
+                break;
+            if (refuted)
+                outside = at;
+            else
+                inside = at;
+        }
+        if (outside == end)
+            continue;
+        *(side == CANARY_WORSE ? ret_low : ret_high) = canary_moved(outside - threshold);
+    }
+}

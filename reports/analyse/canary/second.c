@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bins of latency, their quantiles, and their form in the store.
+#include "reports/analyse/canary/second.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+static const double second_origin_s = 1e-6;
+static const double second_step = 0.019802627296179712; // ln 1.02
+
+int canary_bin(double latency_s)
+{
+    if (!(latency_s > second_origin_s)) // NaN, too
+        return 0;
+    double at = log(latency_s / second_origin_s) / second_step;
+    // A border belongs to the bin that it begins, whatever the logarithm rounds to.
+    int bin = at >= CANARY_BINS - 1 ? CANARY_BINS - 1 : (int)at;
+    if (bin + 1 < CANARY_BINS && latency_s >= canary_bin_low_s(bin + 1))
+        return bin + 1;
+    return bin > 0 && latency_s < canary_bin_low_s(bin) ? bin - 1 : bin;
+}
+
+double canary_bin_low_s(int bin)
+{
+    return second_origin_s * exp(second_step * bin);
+}
+
+double canary_quantile(const struct canary_second *second, double q)
+{
+    uint64_t total = 0, below = 0;
+    for (int i = 0; i < CANARY_BINS; i++)
+        total += second->bins[i];
+    if (!total || !(q >= 0 && q <= 1))
+        return NAN;
+    double rank = q * (double)total;
+    for (int i = 0; i < CANARY_BINS; i++) {
+        uint32_t here = second->bins[i];
+        if (here && (double)(below + here) >= rank) // within the bin evenly, on the scale of the bins
+            return second_origin_s *
+                   exp(second_step * (i + fmax(rank - (double)below, 0) / (double)here));
+        below += here;
+    }
+    return NAN;
+}
+
+void canary_second_add(struct canary_second *sum, const struct canary_second *more)
+{
+    sum->requests += more->requests;
+    sum->errors += more->errors;
+    sum->truncated += more->truncated;
+    sum->wrong += more->wrong;
+    for (int i = 0; i < CANARY_BINS; i++) {
+        uint32_t room = UINT32_MAX - sum->bins[i]; // a full bin stays full rather than beginning anew
+        sum->bins[i] += more->bins[i] < room ? more->bins[i] : room;
+    }
+}
+
+static size_t second_put(uint8_t *at, uint32_t value)
+{
+    size_t size = 0;
+    for (; value >= 0x80; value >>= 7)
+        at[size++] = (uint8_t)(value | 0x80);
+    at[size++] = (uint8_t)value;
+    return size;
+}
+
+// 0, or -EBADMSG: cut off, longer than a uint32_t, or with needless zero bytes.
+static int second_get(const uint8_t **at, const uint8_t *end, uint32_t *ret_value)
+{
+    uint64_t value = 0;
+    for (int shift = 0; shift < 35; shift += 7) {
+        if (*at == end)
+            return -EBADMSG;
+        uint8_t byte = *(*at)++;
+        value |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte & 0x80)
+            continue;
+        if (value > UINT32_MAX || (!byte && shift))
+            return -EBADMSG;
+        *ret_value = (uint32_t)value;
+        return 0;
+    }
+    return -EBADMSG;
+}
+
+size_t canary_pack(const uint32_t bins[CANARY_BINS], uint8_t ret[CANARY_PACKED_MAX])
+{
+    size_t size = 0;
+    uint32_t skipped = 0;
+    for (int i = 0; i < CANARY_BINS; i++) {
+        if (!bins[i]) {
+            skipped++;
+            continue;
+        }
+        size += second_put(ret + size, skipped);
+        size += second_put(ret + size, bins[i]);
+        skipped = 0;
+    }
+    return size;
+}
+
+int canary_unpack(const uint8_t *bytes, size_t size, uint32_t bins[CANARY_BINS])
+{
+    const uint8_t *at = bytes, *end = bytes + size;
+    uint32_t bin = 0;
+    memset(bins, 0, CANARY_BINS * sizeof *bins);
+    while (at != end) {
+        uint32_t skipped, count;
+        int err = second_get(&at, end, &skipped);
+        if (!err)
+            err = second_get(&at, end, &count);
+        if (err)
+            return err;
+        if (!count || skipped >= CANARY_BINS - bin)
+            return -EBADMSG;
+        bins[bin + skipped] = count;
+        bin += skipped + 1;
+        if (bin == CANARY_BINS && at != end)
+            return -EBADMSG;
+    }
+    return 0;
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares two recordings: each is cut into seconds, a row's cost a unit is its mean over them, and the difference is told by
+// Welch's interval over the seconds of both. Seconds hang together a little, so the level is shared among all rows.
+#include "reports/analyse/diff/recordings.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bpf/events.h"
+#include "common/arena.h"
+#include "common/intern.h"
+#include "common/strings.h"
+#include "common/vector.h"
+#include "reports/analyse/distribution.h"
+#include "reports/analyse/stalls/stalls.h"
+
+enum {
+    RECORDINGS_SLICES_MAX = 600, // of a longer recording the first ten minutes count
+    RECORDINGS_SLICES_MIN = 5,   // fewer measure no noise
+    RECORDINGS_NOTES_MAX = 32,
+};
+static const double recordings_alpha = 0.01, recordings_least = 1e-3;
+
+struct recordings_cost { // of one name
+    double *ns[2];           // of each second of a side; ns[0] is one allocation with ns[1]
+};
+
+struct recordings_side {
+    struct store *store;
+    int64_t id, begin_ns, end_ns;
+    double sample_hz;
+};
+
+struct recordings_job {
+    struct recordings_diff *diff;
+    struct recordings_side sides[2];
+    double unit_slice[2]; // units of one second
+    struct intern *names; // kind, name, where
+    struct recordings_cost *costs;
+    size_t cost_count;
+};
+
+static void recordings_note(struct recordings_job *job, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void recordings_note(struct recordings_job *job, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    char *text = xvasprintf(fmt, args);
+    va_end(args);
+    string_make_utf8(text, strlen(text));
+    if (job->diff->note_count < RECORDINGS_NOTES_MAX)
+        job->diff->notes[job->diff->note_count++] = arena_copy(job->diff->arena, text);
+    free(text);
+}
+
+static const char *recordings_word(int side)
+{
+    return side ? "candidate" : "baseline";
+}
+
+static int recordings_open(struct recordings_job *job, int side, struct store *store, struct error *err)
+{
+    struct recordings_side *to = &job->sides[side];
+    to->store = store;
+    sqlite3_stmt *stmt = store_query(store, err, "SELECT id, begin_ns, coalesce(end_ns, 0), sample_hz, end_ns IS NULL FROM recording ORDER BY id LIMIT 1", "");
+    int rc = stmt ? store_step(store, stmt, err) : err->code;
+    if (rc < 0)
+        return rc;
+    if (rc == 0)
+        return error_set(err, -ENODATA, "'%s' has no recording: `upgate record -o RUN.db --pid PID --duration 10s` makes one", store_path(store));
+    to->id = sqlite3_column_int64(stmt, 0);
+    to->begin_ns = sqlite3_column_int64(stmt, 1);
+    to->end_ns = sqlite3_column_int64(stmt, 2);
+    to->sample_hz = sqlite3_column_double(stmt, 3);
+    bool ended = sqlite3_column_int(stmt, 4) == 0;
+    sqlite3_reset(stmt);
+    if (!ended) { // killed: it holds what was written until then
+        int64_t last = to->begin_ns;
+        rc = store_get_int(store, &last, err, "SELECT max(at_ns) FROM counter WHERE recording_id = ?", "i", to->id);
+        if (rc && rc != -ENOENT)
+            return rc;
+        to->end_ns = last;
+        recordings_note(job, "The recording of the %s was cut off: it is compared up to its last second.", recordings_word(side));
+    }
+    if (to->begin_ns < 0 || to->end_ns < to->begin_ns)
+        return error_set(err, -EBADMSG, "the recording in '%s' ends before it begins: the store is damaged", store_path(store));
+    int64_t slices = (to->end_ns - to->begin_ns) / 1000000000;
+    job->diff->slices[side] = (int32_t)(slices < RECORDINGS_SLICES_MAX ? slices : RECORDINGS_SLICES_MAX);
+    job->diff->window_ns[side] = to->end_ns - to->begin_ns;
+    if (job->diff->slices[side] == 0)
+        return error_set(err, -ENODATA, "the recording in '%s' is shorter than a second: nothing can be compared", store_path(store));
+    return 0;
+}
+
+static struct recordings_cost recordings_cost_new(const struct recordings_job *job)
+{
+    double *ns = xcalloc((size_t)job->diff->slices[0] + (size_t)job->diff->slices[1], sizeof *ns);
+    return (struct recordings_cost){.ns = {ns, ns + job->diff->slices[0]}};
+}
+
+static struct recordings_cost *recordings_cost(struct recordings_job *job, enum recordings_kind kind, const char *name, const char *where)
+{
+    char *key = xasprintf("%c%s%c%s", 'a' + (int)kind, name, 1, where ? where : "");
+    uint32_t number = intern_text(job->names, key);
+    free(key);
+    if (number == job->cost_count)
+        vector_push(job->costs, job->cost_count, recordings_cost_new(job));
+    return &job->costs[number];
+}
+
+// Rows of (second, name, where, ns or samples).
+static int recordings_read(struct recordings_job *job, int side, enum recordings_kind kind, double scale, const char *sql, struct error *err)
+{
+    const struct recordings_side *from = &job->sides[side];
+    sqlite3_stmt *stmt = store_query(from->store, err, sql, "ii", from->begin_ns, from->id);
+    int rc = stmt ? 0 : err->code;
+    while (stmt && (rc = store_step(from->store, stmt, err)) > 0) {
+        int64_t slice = sqlite3_column_int64(stmt, 0);
+        const char *name = (const char *)sqlite3_column_text(stmt, 1), *where = (const char *)sqlite3_column_text(stmt, 2);
+        double amount = sqlite3_column_double(stmt, 3);
+        if (slice < 0 || slice >= job->diff->slices[side] || !(amount >= 0) || !isfinite(amount))
+            continue; // the rest of a second at the end, or of a clock that was fitted a little early
+        recordings_cost(job, kind, name && *name ? name : "[unknown]", where)->ns[side][slice] += amount * scale;
+        if (kind == RECORDINGS_CPU)
+            job->diff->samples[side] += (uint64_t)amount;
+    }
+    return rc;
+}
+
+static int recordings_read_side(struct recordings_job *job, int side, struct error *err)
+{
+    static const char samples[] =
+        "SELECT (s.at_ns - ?1) / 1000000000 AS slice, f.name, f.module, count(*) FROM sample s JOIN thread t ON t.id = s.thread_id"
+        " JOIN process p ON p.id = t.process_id LEFT JOIN stack k ON k.id = %s"
+        " LEFT JOIN frame f ON f.id = json_extract(k.frames, '$[0]') WHERE p.recording_id = ?2 AND s.why & %d%s GROUP BY slice, f.name, f.module";
+    static const char gpu[] =
+        "SELECT (o.start_ns - ?1) / 1000000000 AS slice, CASE w.kind WHEN 0 THEN k.name WHEN 1 THEN 'CUDA graph' ELSE 'copies and sets' END AS name,"
+        " NULL, sum(o.dur_ns) FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id"
+        " JOIN process p ON p.id = s.process_id LEFT JOIN gpu_kernel k ON k.id = w.kernel_id WHERE p.recording_id = ?2 GROUP BY 1, 2";
+    const double hz = job->sides[side].sample_hz;
+    int rc = 0;
+    if (!(hz > 0))
+        recordings_note(job, "The %s was recorded without samples: its functions are not compared.", recordings_word(side));
+    for (int python = 0; hz > 0 && python < 2 && rc == 0; python++) {
+        char *sql = xasprintf(samples, python ? "s.python_stack" : "coalesce(s.kernel_stack, s.user_stack)", UG_SAMPLE_TARGET,
+                              python ? " AND s.python_stack IS NOT NULL" : "");
+        rc = recordings_read(job, side, python ? RECORDINGS_PYTHON : RECORDINGS_CPU, 1e9 / hz, sql, err);
+        free(sql);
+    }
+    return rc ? rc : recordings_read(job, side, RECORDINGS_GPU, 1, gpu, err);
+}
+
+static void recordings_mean(const double *ns, int32_t count, double units, double *ret_mean, double *ret_error2)
+{
+    double sum = 0, squares = 0;
+    for (int32_t i = 0; i < count; i++)
+        sum += ns[i] / units;
+    for (int32_t i = 0; i < count; i++)
+        squares += (ns[i] / units - sum / count) * (ns[i] / units - sum / count);
+    *ret_mean = sum / count;
+    *ret_error2 = count > 1 ? squares / (count - 1) / count : NAN;
+}
+
+static void recordings_compare(const struct recordings_job *job, const struct recordings_cost *cost, double alpha, struct recordings_row *row)
+{
+    double mean[2], error2[2], degrees = 0;
+    const int32_t *slices = job->diff->slices;
+    for (int side = 0; side < 2; side++)
+        recordings_mean(cost->ns[side], slices[side], job->unit_slice[side], &mean[side], &error2[side]);
+    row->a_ns = mean[0];
+    row->b_ns = mean[1];
+    row->delta_ns = mean[1] - mean[0];
+    row->lo_ns = row->hi_ns = NAN;
+    double both = error2[0] + error2[1];
+    if (slices[0] < RECORDINGS_SLICES_MIN || slices[1] < RECORDINGS_SLICES_MIN || !(both > 0))
+        return;
+    for (int side = 0; side < 2; side++)
+        degrees += error2[side] * error2[side] / (slices[side] - 1);
+    double half = distribution_t_quantile(1 - alpha / 2, both * both / degrees) * sqrt(both);
+    row->lo_ns = row->delta_ns - half;
+    row->hi_ns = row->delta_ns + half;
+    row->told = row->lo_ns > 0 || row->hi_ns < 0;
+}
+
+static int recordings_order(const void *left, const void *right)
+{
+    const struct recordings_row *a = left, *b = right;
+    if (a->told != b->told)
+        return a->told ? -1 : 1;
+    double x = fabs(a->delta_ns), y = fabs(b->delta_ns);
+    if (x != y)
+        return x > y ? -1 : 1;
+    int names = strcmp(a->name, b->name);
+    return names ? names : strcmp(a->where ? a->where : "", b->where ? b->where : "");
+}
+
+// Causes are not tested: a stall of a second is one event, and ten windows of it measure nothing.
+static int recordings_stalls(struct recordings_job *job, struct error *err)
+{
+    struct stalls *sides[2] = {0};
+    struct recordings_diff *diff = job->diff;
+    int rc = 0;
+    for (int side = 0; side < 2 && rc == 0; side++) {
+        const struct stalls_opts opts = {.recording_id = job->sides[side].id};
+        rc = stalls_analyse(job->sides[side].store, &opts, &sides[side], err);
+        for (size_t i = 0; rc == 0 && i < sides[side]->breach_count; i++)
+            recordings_note(job, "The recording of the %s lost %lld (%s %s).", recordings_word(side), (long long)sides[side]->breaches[i].count,
+                            sides[side]->breaches[i].producer, sides[side]->breaches[i].kind);
+        for (size_t i = 0; rc == 0 && i < sides[side]->count; i++) {
+            const struct stall *stall = &sides[side]->stalls[i];
+            struct recordings_row *row = NULL;
+            for (size_t j = 0; j < diff->row_count; j++)
+                if (diff->rows[j].kind == RECORDINGS_STALL && strcmp(diff->rows[j].name, stall->title) == 0)
+                    row = &diff->rows[j];
+            if (!row) {
+                row = vector_add(diff->rows, diff->row_count);
+                *row = (struct recordings_row){.kind = RECORDINGS_STALL, .name = arena_copy(diff->arena, stall->title), .lo_ns = NAN, .hi_ns = NAN,
+                                               .where = arena_copy(diff->arena, stall->culprit_function)};
+            }
+            *(side ? &row->b_ns : &row->a_ns) += (double)stall->total_ns / diff->units[side];
+            row->delta_ns = row->b_ns - row->a_ns;
+        }
+    }
+    for (int side = 0; side < 2; side++)
+        stalls_free(sides[side]);
+    return rc;
+}
+
+// The rows of one kind, and their sum second by second.
+static void recordings_rows(struct recordings_job *job, enum recordings_kind kind, size_t tested)
+{
+    static const char *const titles[RECORDINGS_KINDS] = {"CPU time", "CPU time in Python", "GPU time", "Stalls"};
+    struct recordings_diff *diff = job->diff;
+    struct recordings_cost sum = recordings_cost_new(job);
+    size_t first = diff->row_count;
+    for (uint32_t i = 0; i < job->cost_count; i++) {
+        const char *key = intern_get(job->names, i), *where = strchr(key, 1);
+        if (key[0] != 'a' + (int)kind)
+            continue;
+        for (int side = 0; side < 2; side++)
+            for (int32_t slice = 0; slice < diff->slices[side]; slice++)
+                sum.ns[side][slice] += job->costs[i].ns[side][slice];
+        struct recordings_row row = {.kind = kind, .name = arena_print(diff->arena, "%.*s", (int)(where - key - 1), key + 1),
+                                     .where = where[1] ? arena_copy(diff->arena, where + 1) : NULL};
+        recordings_compare(job, &job->costs[i], recordings_alpha / (double)tested, &row);
+        vector_push(diff->rows, diff->row_count, row);
+    }
+    if (diff->row_count > first) {
+        diff->totals[kind] = (struct recordings_row){.kind = kind, .name = titles[kind]};
+        recordings_compare(job, &sum, recordings_alpha / (double)tested, &diff->totals[kind]);
+    }
+    double least = recordings_least * fmax(diff->totals[kind].a_ns, diff->totals[kind].b_ns);
+    size_t kept = first;
+    for (size_t i = first; i < diff->row_count; i++)
+        if (fmax(diff->rows[i].a_ns, diff->rows[i].b_ns) >= least)
+            diff->rows[kept++] = diff->rows[i];
+    diff->row_count = kept;
+    free(sum.ns[0]);
+}
+
+static void recordings_units(struct recordings_job *job, const double requests[2])
+{
+    struct recordings_diff *diff = job->diff;
+    bool known = requests && requests[0] > 0 && requests[1] > 0 && isfinite(requests[0]) && isfinite(requests[1]);
+    diff->unit = known ? "request" : "second";
+    for (int side = 0; side < 2; side++) {
+        double seconds = (double)diff->window_ns[side] / 1e9;
+        diff->units[side] = known ? requests[side] : seconds;
+        job->unit_slice[side] = diff->units[side] / seconds;
+    }
+    if (!known)
+        recordings_note(job, "How many requests each side answered while it was recorded is not known: times are of a second of the recording, and a side "
+                             "with more requests spends more.");
+    if (diff->slices[0] < RECORDINGS_SLICES_MIN || diff->slices[1] < RECORDINGS_SLICES_MIN)
+        recordings_note(job, "A recording of fewer than %d s does not measure its noise: nothing is told apart, record for longer.", RECORDINGS_SLICES_MIN);
+}
+
+static int recordings_fill(struct recordings_job *job, struct store *const stores[2], const double requests[2], struct error *err)
+{
+    int rc = 0;
+    for (int side = 0; side < 2 && rc == 0; side++)
+        rc = recordings_open(job, side, stores[side], err);
+    if (rc)
+        return rc;
+    recordings_units(job, requests);
+    for (int side = 0; side < 2 && rc == 0; side++)
+        rc = recordings_read_side(job, side, err);
+    for (int kind = RECORDINGS_CPU; kind < RECORDINGS_STALL && rc == 0; kind++)
+        recordings_rows(job, (enum recordings_kind)kind, job->cost_count + RECORDINGS_KINDS);
+    if (rc == 0)
+        rc = recordings_stalls(job, err);
+    for (int side = 0; side < 2 && rc == 0; side++)
+        rc = store_failed(stores[side], err);
+    if (job->diff->row_count)
+        qsort(job->diff->rows, job->diff->row_count, sizeof *job->diff->rows, recordings_order);
+    return rc;
+}
+
+int recordings_diff(struct store *const stores[2], const double requests[2], struct recordings_diff **ret_diff, struct error *err)
+{
+    struct recordings_job job = {.diff = xcalloc(1, sizeof *job.diff), .names = intern_new()};
+    struct error local = {0};
+    job.diff->arena = arena_new();
+    job.diff->notes = arena_alloc(job.diff->arena, RECORDINGS_NOTES_MAX, sizeof *job.diff->notes);
+    int rc = recordings_fill(&job, stores, requests, &local);
+    for (size_t i = 0; i < job.cost_count; i++)
+        free(job.costs[i].ns[0]);
+    free(job.costs);
+    intern_free(job.names);
+    if (rc) {
+        recordings_diff_free(job.diff);
+        return error_set(err, rc, "%s", local.text);
+    }
+    *ret_diff = job.diff;
+    return 0;
+}
+
+void recordings_diff_free(struct recordings_diff *diff)
+{
+    if (!diff)
+        return;
+    arena_free(diff->arena);
+    free(diff->rows);
+    free(diff);
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report in Markdown, for a ticket or a pull request: outcome and why, arms, evidence, decisions, sources, the explanation.
+// Texts of the store act as no markup. Also picks the form of a file by its ending.
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/render/markdown_text.h"
+#include "reports/render/recordings_view.h"
+#include "reports/render/render.h"
+#include "reports/render/rollout/rollout_words.h"
+
+enum { MARKDOWN_DECISIONS = 100 };
+
+static void markdown_head(struct strbuf *out, const struct rollout_view *view)
+{
+    char *sentence = rollout_sentence(view), since[NUMBERS_SIZE], effect[NUMBERS_SIZE];
+    const struct rollout_decision *last = rollout_last_decision(view);
+    strbuf_add(out, "## Rollout ");
+    markdown_name(out, view->name);
+    strbuf_add(out, ": %s\n\n**%s** ", rollout_state_title(view->state), sentence);
+    markdown_text(out, view->reason);
+    strbuf_add(out, "\n\nSince %s", rollout_clock(view->since_ns, since));
+    if (last) {
+        strbuf_add(out, ", decided by ");
+        markdown_text(out, last->who);
+        strbuf_add(out, " (%s)", rollout_rule_title(last->rule));
+        if (last->effect_ns >= last->at_ns && last->percent_from != last->percent_to)
+            strbuf_add(out, "; the traffic was read back as decided after %s", rollout_effect(last, effect));
+    }
+    strbuf_add(out, ".\n\n");
+    char *warnings = rollout_warnings(view), *rest = warnings, *line;
+    while ((line = strsep(&rest, "\n")))
+        if (*line) {
+            strbuf_add(out, "> ");
+            markdown_text(out, line);
+            strbuf_add(out, "\n\n");
+        }
+    free(warnings);
+    free(sentence);
+}
+
+static void markdown_arm(struct strbuf *out, const char *name, const struct rollout_arm *arm)
+{
+    char buf[6][NUMBERS_SIZE];
+    strbuf_add(out, "| %s | %s | %s | %s | %s | %s | %s |\n", name, numbers_count((int64_t)arm->sum.requests, buf[0]),
+               numbers_count((int64_t)arm->sum.errors, buf[1]), rollout_rate(arm->sum.errors, arm->sum.requests, buf[2]),
+               numbers_count((int64_t)arm->sum.wrong, buf[3]), rollout_ms(arm->p50_s, buf[4]), rollout_ms(arm->p99_s, buf[5]));
+}
+
+static void markdown_stage(struct strbuf *out, const struct rollout_view_stage *stage)
+{
+    char buf[6][NUMBERS_SIZE];
+    const struct canary_second *candidate = &stage->arms[CANARY_CANDIDATE].sum;
+    int64_t length_ns = stage->begin_s >= 0 && stage->end_s >= stage->begin_s ? (stage->end_s - stage->begin_s) * 1000000000 : -1;
+    strbuf_add(out, "| %" PRId64 " | ", stage->number + 1);
+    markdown_text(out, stage->name);
+    strbuf_add(out, " | %s | %s | %s | %s | %s | %s | ", rollout_percent(stage->percent, buf[0]),
+               stage->begin_s >= 0 ? rollout_clock(stage->begin_s * 1000000000, buf[1]) : "-", numbers_duration(length_ns, buf[2]),
+               numbers_count((int64_t)candidate->requests, buf[3]), rollout_rate(candidate->errors, candidate->requests, buf[4]),
+               rollout_ms(stage->arms[CANARY_CANDIDATE].p99_s, buf[5]));
+    markdown_text(out, stage->result ? stage->result : stage->begin_s >= 0 ? "not over" : "not begun");
+    strbuf_add(out, " |\n");
+}
+
+static void markdown_evidence(struct strbuf *out, const struct rollout_view *view)
+{
+    if (!view->series_count)
+        return;
+    strbuf_add(out, "\n### Evidence\n\n| stage | metric | candidate over baseline | at most | allowed | evidence against it | verdict | |\n"
+                    "|---|---|--:|--:|--:|--:|---|---|\n");
+    for (size_t i = 0; i < view->series_count; i++) {
+        const struct rollout_series *series = &view->series[i];
+        const struct rollout_point *point = &series->points[series->count - 1];
+        const struct rollout_view_stage *stage = rollout_view_stage(view, series->stage);
+        char buf[3][NUMBERS_SIZE], *missing = rollout_missing(view, series->metric, point);
+        strbuf_add(out, "| ");
+        markdown_text(out, stage ? stage->name : "-");
+        strbuf_add(out, " | ");
+        markdown_text(out, rollout_metric_title(series->metric));
+        strbuf_add(out, " | %s | %s | %s | ", rollout_cell_value(series->metric, point->value, buf[0]),
+                   rollout_cell_value(series->metric, point->high, buf[1]), rollout_cell_value(series->metric, point->threshold, buf[2]));
+        if (isfinite(point->evidence) && isfinite(point->needed))
+            strbuf_add(out, "%.1f of %.1f", point->evidence, point->needed);
+        strbuf_add(out, " | %s | %s |\n", rollout_verdict_word(point->verdict), point->verdict == ROLLOUT_UNDECIDED ? missing : "");
+        free(missing);
+    }
+    strbuf_add(out, "\nEvidence is the natural logarithm of the e-value: a candidate that is not worse reaches what is needed with the probability alpha at "
+                    "most, however often one looks. `at most` is the upper bound of the confidence sequence.\n");
+}
+
+static void markdown_decisions(struct strbuf *out, const struct rollout_view *view)
+{
+    size_t from = view->decision_count > MARKDOWN_DECISIONS ? view->decision_count - MARKDOWN_DECISIONS : 0;
+    strbuf_add(out, "\n### Decisions\n\n");
+    if (!view->decision_count)
+        strbuf_add(out, "None yet.\n");
+    else
+        strbuf_add(out, "| time | rule | state | traffic | carried out after | who | reason |\n|---|---|---|---|--:|---|---|\n");
+    for (size_t i = from; i < view->decision_count; i++) {
+        const struct rollout_decision *decision = &view->decisions[i];
+        char at[NUMBERS_SIZE], a[NUMBERS_SIZE], b[NUMBERS_SIZE], effect[NUMBERS_SIZE];
+        strbuf_add(out, "| %s | %s | ", rollout_clock(decision->at_ns, at), rollout_rule_title(decision->rule));
+        markdown_text(out, decision->state_to);
+        strbuf_add(out, " | %s -> %s | %s | ", rollout_percent(decision->percent_from, a), rollout_percent(decision->percent_to, b),
+                   rollout_effect(decision, effect));
+        markdown_text(out, decision->who);
+        strbuf_add(out, " | ");
+        markdown_text(out, decision->reason);
+        strbuf_add(out, " |\n");
+    }
+    if (from || view->decisions_left)
+        strbuf_add(out, "\n%" PRId64 " older ones are in the store.\n", (int64_t)from + view->decisions_left);
+}
+
+static void markdown_sources(struct strbuf *out, const struct rollout_view *view)
+{
+    if (view->source_count)
+        strbuf_add(out, "\n### Sources\n\n| source | seen | kept | not understood | lost | late | |\n|---|--:|--:|--:|--:|--:|---|\n");
+    for (size_t i = 0; i < view->source_count; i++) {
+        const struct rollout_view_source *source = &view->sources[i];
+        const int64_t numbers[] = {source->seen, source->kept, source->dropped, source->lost, source->late};
+        strbuf_add(out, "| ");
+        markdown_text(out, source->kind);
+        for (int j = 0; j < 5; j++) {
+            char buf[NUMBERS_SIZE];
+            strbuf_add(out, " | %s", numbers[j] < 0 ? "-" : numbers_count(numbers[j], buf));
+        }
+        strbuf_add(out, " | ");
+        markdown_text(out, source->problem ? source->problem : "");
+        strbuf_add(out, " |\n");
+    }
+}
+
+static void markdown_why(struct strbuf *out, const struct rollout_view *view)
+{
+    struct rollout_why why;
+    rollout_why_make(view, &why);
+    if (why.diff) {
+        char *section = recordings_view_markdown(why.diff, "\n### Why: both arms recorded at the breach");
+        strbuf_add_bytes(out, section, strlen(section));
+        free(section);
+    } else if (*why.text) {
+        strbuf_add(out, "\n### Why\n\n");
+        markdown_text(out, why.text);
+        strbuf_add(out, "\n");
+    }
+    rollout_why_clear(&why);
+}
+
+static void markdown_examples(struct strbuf *out, const struct rollout_view *view)
+{
+    if (view->example_count)
+        strbuf_add(out, "\n### Answers that differ\n\n| request | distance | baseline | candidate |\n|---|--:|---|---|\n");
+    for (size_t i = 0; i < view->example_count; i++) {
+        const struct rollout_example *example = &view->examples[i];
+        strbuf_add(out, "| ");
+        markdown_text(out, example->request ? example->request : "");
+        strbuf_add(out, isfinite(example->distance) ? " | %.2g | " : " | - | ", example->distance);
+        markdown_text(out, example->baseline ? example->baseline : "");
+        strbuf_add(out, " | ");
+        markdown_text(out, example->candidate ? example->candidate : "");
+        strbuf_add(out, " |\n");
+    }
+}
+
+char *rollout_markdown(const struct rollout_view *view)
+{
+    struct strbuf out = {0};
+    markdown_head(&out, view);
+    strbuf_add(&out, "| arm | requests | errors | error rate | wrong | p50 | p99 |\n|---|--:|--:|--:|--:|--:|--:|\n");
+    for (int arm = 0; arm < CANARY_ARMS; arm++)
+        markdown_arm(&out, rollout_arm_word(arm), &view->arms[arm]);
+    markdown_why(&out, view);
+    markdown_evidence(&out, view);
+    markdown_decisions(&out, view);
+    if (view->stage_count)
+        strbuf_add(&out, "\n### Stages\n\n| # | stage | traffic | begun | length | requests of the candidate | error rate | p99 | result |\n"
+                         "|--:|---|--:|---|--:|--:|--:|--:|---|\n");
+    for (size_t i = 0; i < view->stage_count; i++)
+        markdown_stage(&out, &view->stages[i]);
+    markdown_sources(&out, view);
+    markdown_examples(&out, view);
+    return strbuf_take(&out);
+}
+
+int rollout_view_write(const struct rollout_view *view, const char *path, struct error *err)
+{
+    static const char *const endings[] = {".html", ".md", ".json", NULL};
+    const char *ending = render_ending(path, endings);
+    struct error local = {0};
+    if (!ending)
+        return error_set(err, -EINVAL, "failed to report to '%s': the ending picks the form: .html (the whole report), .md (Markdown) or .json (upgate.rollout/1)",
+                         path);
+    char *text = strcmp(ending, ".html") == 0 ? rollout_page(view, &local)
+                 : strcmp(ending, ".md") == 0 ? rollout_markdown(view)
+                                              : render_json_dump(rollout_view_json(view), 15, &local);
+    if (!text)
+        return error_set(err, local.code, "%s", local.text);
+    int rc = render_write(path, text, err);
+    free(text);
+    return rc;
+}

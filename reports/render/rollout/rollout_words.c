@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words and numbers of a rollout; see rollout_words.h. Pure.
+#include "reports/render/rollout/rollout_words.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/strings.h"
+#include "common/units.h"
+
+// The controller writes its heartbeat every second; ten of them missing is no busy disk any more.
+static const int64_t words_heartbeat_ns = INT64_C(10000000000);
+
+static const struct {
+    const char *word, *title;
+} words_states[ROLLOUT_STATES] = {
+    [ROLLOUT_WAITING] = {"waiting", "waiting"},       [ROLLOUT_RUNNING] = {"running", "running"},
+    [ROLLOUT_PAUSED] = {"paused", "paused"},          [ROLLOUT_PROMOTED] = {"promoted", "promoted"},
+    [ROLLOUT_ROLLED_BACK] = {"rolled_back", "rolled back"}, [ROLLOUT_ABORTED] = {"aborted", "aborted"},
+    [ROLLOUT_FAILED] = {"failed", "failed"},
+};
+static const char *const words_verdicts[ROLLOUT_VERDICTS] = {[ROLLOUT_UNDECIDED] = "undecided", [ROLLOUT_PASS] = "pass", [ROLLOUT_FAIL] = "fail"};
+
+static const char *const words_metrics[][2] = {
+    {"error_rate", "Error rate"},   {"wrong_answers", "Wrong answers"}, {"latency_p50", "Median latency"},
+    {"latency_p99", "p99 latency"}, {"latency_mean", "Mean latency"},
+};
+static const char *const words_rules[][2] = {
+    {"evidence", "evidence of a regression"},        {"tripwire-errors", "tripwire: error rate"},
+    {"tripwire-unreachable", "tripwire: unreachable"}, {"tripwire-wrong", "tripwire: wrong answers"},
+    {"soak", "stage passed"},                        {"patience", "no verdict in time"},
+    {"window", "outside the window"},                {"freeze", "change freeze"},
+    {"stale", "evidence stopped"},                   {"person", "a person"},
+    {"preflight", "preflight"},                      {"traffic", "the proxy"},
+    {"restart", "controller restarted"},             {"clock", "the clock jumped"},
+    {"signal", "a signal to the controller"},        {"store", "the store"},
+};
+
+int rollout_state_by_word(const char *word)
+{
+    for (int i = 0; i < ROLLOUT_STATES; i++)
+        if (strcmp(words_states[i].word, word) == 0)
+            return i;
+    return -1;
+}
+
+const char *rollout_state_word(enum rollout_state state)
+{
+    return words_states[state].word;
+}
+
+const char *rollout_state_title(enum rollout_state state)
+{
+    return words_states[state].title;
+}
+
+int rollout_verdict_by_word(const char *word)
+{
+    for (int i = 0; i < ROLLOUT_VERDICTS; i++)
+        if (strcmp(words_verdicts[i], word) == 0)
+            return i;
+    return -1;
+}
+
+const char *rollout_verdict_word(enum rollout_verdict verdict)
+{
+    return words_verdicts[verdict];
+}
+
+static const char *words_find(const char *const table[][2], size_t count, const char *word)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(table[i][0], word) == 0)
+            return table[i][1];
+    return word;
+}
+
+const char *rollout_metric_title(const char *metric)
+{
+    return words_find(words_metrics, sizeof words_metrics / sizeof *words_metrics, metric);
+}
+
+const char *rollout_rule_title(const char *rule)
+{
+    return words_find(words_rules, sizeof words_rules / sizeof *words_rules, rule);
+}
+
+const char *rollout_arm_word(int arm)
+{
+    return arm == CANARY_BASELINE ? "baseline" : "candidate";
+}
+
+char *rollout_percent(double percent, char *buf)
+{
+    if (isfinite(percent))
+        snprintf(buf, NUMBERS_SIZE, percent && percent < 10 ? "%.2g %%" : "%.3g %%", percent);
+    else
+        snprintf(buf, NUMBERS_SIZE, "-");
+    return buf;
+}
+
+char *rollout_rate(uint64_t part, uint64_t whole, char *buf)
+{
+    if (whole == 0)
+        snprintf(buf, NUMBERS_SIZE, "-");
+    else
+        snprintf(buf, NUMBERS_SIZE, part ? "%.3g %%" : "0 %%", 100.0 * (double)part / (double)whole);
+    return buf;
+}
+
+char *rollout_ms(double seconds, char *buf)
+{
+    if (isfinite(seconds))
+        snprintf(buf, NUMBERS_SIZE, seconds < 0.1 ? "%.3g ms" : "%.0f ms", seconds * 1e3);
+    else
+        snprintf(buf, NUMBERS_SIZE, "-");
+    return buf;
+}
+
+char *rollout_clock(int64_t wall_ns, char *buf)
+{
+    time_t seconds = (time_t)(wall_ns / 1000000000);
+    struct tm parts;
+    if (wall_ns < 0 || !gmtime_r(&seconds, &parts) || !strftime(buf, NUMBERS_SIZE, "%Y-%m-%d %H:%M:%S UTC", &parts))
+        snprintf(buf, NUMBERS_SIZE, "-");
+    return buf;
+}
+
+char *rollout_ago(int64_t ns, char *buf)
+{
+    return numbers_duration(ns < 0 ? 0 : ns, buf);
+}
+
+char *rollout_change(double ratio, char *buf)
+{
+    if (!isfinite(ratio))
+        snprintf(buf, NUMBERS_SIZE, "-");
+    else if (fabs(ratio) >= 10)
+        snprintf(buf, NUMBERS_SIZE, "x %.3g", ratio);
+    else
+        snprintf(buf, NUMBERS_SIZE, fabs(ratio - 1) < 0.1 ? "%+.1f %%" : "%+.0f %%", 100 * (ratio - 1));
+    return buf;
+}
+
+char *rollout_cell_value(const char *metric, double value, char *buf)
+{
+    if (strcmp(metric, "wrong_answers") != 0)
+        return rollout_change(value, buf);
+    if (isfinite(value) && fabs(value) < 1e15)
+        return numbers_count((int64_t)value, buf);
+    snprintf(buf, NUMBERS_SIZE, "-");
+    return buf;
+}
+
+bool rollout_ended(const struct rollout_view *view)
+{
+    return view->state >= ROLLOUT_PROMOTED;
+}
+
+const struct rollout_decision *rollout_last_decision(const struct rollout_view *view)
+{
+    for (size_t i = view->decision_count; i-- > 0;)
+        if (strcmp(view->decisions[i].state_to, rollout_state_word(view->state)) == 0)
+            return &view->decisions[i];
+    return NULL;
+}
+
+char *rollout_effect(const struct rollout_decision *decision, char *buf)
+{
+    if (decision->effect_ns < decision->at_ns)
+        snprintf(buf, NUMBERS_SIZE, "-");
+    else
+        unit_format_ns(buf, NUMBERS_SIZE, (double)(decision->effect_ns - decision->at_ns));
+    return buf;
+}
+
+char *rollout_sentence(const struct rollout_view *view)
+{
+    char percent[NUMBERS_SIZE];
+    const struct rollout_view_stage *stage = rollout_view_stage(view, view->stage);
+    rollout_percent(view->percent, percent);
+    switch (view->state) {
+    case ROLLOUT_WAITING:
+        return xasprintf("Waiting; the candidate gets %s of the traffic.", percent);
+    case ROLLOUT_PROMOTED:
+        return xasprintf("Promoted: the candidate gets %s of the traffic.", percent);
+    case ROLLOUT_ROLLED_BACK:
+        return xasprintf("Rolled back: the candidate gets %s of the traffic.", percent);
+    case ROLLOUT_ABORTED:
+        return xasprintf("Aborted: the candidate gets %s of the traffic.", percent);
+    case ROLLOUT_FAILED:
+        return xasprintf("Failed: the candidate gets %s of the traffic, as last read back.", percent);
+    default:
+        break;
+    }
+    const char *word = view->state == ROLLOUT_PAUSED ? "Paused" : "Running";
+    if (!stage)
+        return xasprintf("%s before the first stage; the candidate gets %s of the traffic.", word, percent);
+    return xasprintf("%s in stage %s (%" PRId64 " of %zu); the candidate gets %s of the traffic.", word, stage->name, view->stage + 1,
+                     view->stage_count, percent);
+}
+
+char *rollout_missing(const struct rollout_view *view, const char *metric, const struct rollout_point *point)
+{
+    char buf[NUMBERS_SIZE];
+    if (point->verdict == ROLLOUT_PASS)
+        return xstrdup("passed");
+    if (point->verdict == ROLLOUT_FAIL)
+        return xstrdup(strcmp(metric, "wrong_answers") == 0 ? "more than allowed" : "worse than the margin allows");
+    if (rollout_ended(view))
+        return xstrdup("no verdict");
+    if (point->missing > 0)
+        return xasprintf("about %s more requests, if the arms are equal", numbers_count(point->missing, buf));
+    if (isfinite(point->low) && isfinite(point->threshold) && point->low > point->threshold)
+        return xstrdup("beyond the margin, and not told from chance");
+    return xstrdup("no verdict yet");
+}
+
+char *rollout_warnings(const struct rollout_view *view)
+{
+    struct strbuf out = {0};
+    char buf[NUMBERS_SIZE], more[NUMBERS_SIZE];
+    int64_t silent = view->read_ns - view->heartbeat_ns;
+    if (!rollout_ended(view) && silent > words_heartbeat_ns)
+        strbuf_add(&out, "The controller (pid %" PRId64 ") has not written for %s: start `upgate canary run` again; it goes on where it was.\n", view->pid,
+                   rollout_ago(silent, buf));
+    for (int arm = 0; arm < CANARY_ARMS; arm++)
+        if (view->up[arm] == 0)
+            strbuf_add(&out, "The %s is down by the proxy's health check.\n", rollout_arm_word(arm));
+    for (size_t i = 0; i < view->source_count; i++) {
+        const struct rollout_view_source *source = &view->sources[i];
+        if (source->problem && *source->problem)
+            strbuf_add(&out, "Source %s: %s\n", source->kind, source->problem);
+        else if (source->lost > 0 || source->dropped > 0)
+            strbuf_add(&out, "Source %s: %s lines lost, %s not understood; what they told is in no count.\n", source->kind,
+                       numbers_count(source->lost > 0 ? source->lost : 0, buf), numbers_count(source->dropped > 0 ? source->dropped : 0, more));
+    }
+    return strbuf_take(&out);
+}
