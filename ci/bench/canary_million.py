@@ -23,7 +23,7 @@ import rig  # noqa: E402
 import rollouts  # noqa: E402
 import stage  # noqa: E402
 
-CANDIDATES = [("good", None), ("slow", "slow:150%"), ("good", None), ("errors", "errors:5%")]
+CANDIDATES = [("good", None), ("slow", "slow:400%"), ("good", None), ("errors", "errors:5%")]
 LIMIT_S = 300
 
 
