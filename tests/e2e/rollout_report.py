@@ -29,7 +29,7 @@ def check(what, good, seen=None):
 
 
 def render(store, out):
-    return subprocess.run([RENDER, store, out], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([RENDER, store, out], capture_output=True, text=True, errors="replace", timeout=120, check=False)
 
 
 def golden(folder, name):
