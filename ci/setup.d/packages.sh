@@ -6,7 +6,7 @@
 packages_build=(
     build-essential cmake ninja-build pkg-config
     libsqlite3-dev sqlite3 libyaml-dev libjansson-dev libelf-dev libdw-dev
-    libiberty-dev liblzma-dev
+    libiberty-dev liblzma-dev libmicrohttpd-dev
     node-d3 libjs-jquery libjs-jquery-datatables
     python3 python3-dev python3-venv python3-pip python3-psutil libxml2-utils procps util-linux xz-utils binutils
     clang libclang-rt-dev libbpf-dev
@@ -24,9 +24,13 @@ packages_missing() {
 # Can the archive provide this package?
 package_known() { [[ -n $(apt-cache madison "$1" 2>/dev/null) ]]; }
 
-# What only tests need, and they are skipped without: a browser for the HTML report. Ubuntu's chromium is a snap, which
-# does not start where there is no snapd (containers); another browser of the family is found by the test.
-packages_tests() { grep -qs '^ID=ubuntu' /etc/os-release || echo chromium; }
+# What only tests need, and they are skipped without: a browser for the HTML report, Prometheus and wrk for `upgate canary serve`,
+# PyYAML for its manifests. Ubuntu's chromium is a snap, which does not start where there is no snapd (containers); another browser
+# of the family is found by the test.
+packages_tests() {
+    echo prometheus wrk openssl python3-yaml
+    grep -qs '^ID=ubuntu' /etc/os-release || echo chromium
+}
 
 # What brings bpftool, which makes the skeletons of bpf/: Debian has a package of that name, Ubuntu up to
 # 24.04 has it among the tools of its kernel.

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -49,6 +48,8 @@ static void loop_clock(struct controller *ctl)
              unit_format_ns(span, sizeof span, (double)llabs(jump)));
     // What the sources hold is of seconds that were or come again.
     struct sources *anew = NULL;
+    if (ctl->options->aborts)
+        return;
     sources_close(ctl->sources);
     ctl->sources = NULL;
     if (sources_open(ctl->rollout, &anew, &err))
@@ -126,7 +127,7 @@ static void loop_preflight(struct controller *ctl)
     if (ctl->machine.state != ROLLOUT_WAITING || ctl->machine.stage >= 0 || ctl->machine.moving ||
         (ctl->preflighted && now - ctl->preflight_ns < LOOP_PREFLIGHT_NS))
         return;
-    preflight_run(ctl->rollout, &result);
+    preflight_run(ctl->rollout, &controller_signals, &result);
     if (result.notes && *result.notes)
         log_info("preflight: %s", result.notes);
     if (!result.exit_code && ctl->up[CANARY_CANDIDATE] == 0) {
@@ -162,11 +163,24 @@ static void loop_drain(struct controller *ctl)
         clock_sleep_until_ns(slice);
 }
 
+// Half of the evidence that ends it: a candidate that will be rolled back is recorded while it still has its traffic.
+static bool loop_suspects(const struct controller *ctl)
+{
+    for (int i = 0; i < ctl->facts.cell_count && ctl->machine.state == ROLLOUT_RUNNING; i++) {
+        const struct canary_cell *cell = &ctl->cells[i];
+        if (ctl->rollout->rules.metrics[cell->metric].gated && cell->evidence > cell->needed / 2)
+            return true;
+    }
+    return false;
+}
+
 static void loop_why(struct controller *ctl)
 {
     const struct controller_why *why = ctl->options->why;
-    bool wanted = why && ctl->rollout->why.record && !ctl->store_failed;
-    if (ctl->machine.state != ROLLOUT_ROLLED_BACK || ctl->why_done)
+    bool wanted = why && ctl->rollout->why.record && !ctl->store_failed, over = ctl->machine.state == ROLLOUT_ROLLED_BACK;
+    if (ctl->why_done || ctl->machine.stage < 0)
+        return;
+    if (!ctl->why_begun && !over && !(wanted && !ctl->plan.stages[ctl->machine.stage].aa && loop_suspects(ctl)))
         return;
     if (wanted && !ctl->why_begun)
         why->begin(why->arg, ctl->rollout, ctl->store);
@@ -194,6 +208,8 @@ static struct machine_input loop_input(struct controller *ctl)
                                   .window = window_at(ctl->rollout, clock_wall_ns() / CONTROLLER_SECOND_NS),
                                   .request = ctl->request.verb,
                                   .drained = ctl->drained && (ctl->why_done || machine->state != ROLLOUT_ROLLED_BACK)};
+    if (ctl->up[CANARY_BASELINE] == 0) // a move up without a living baseline would have no way back
+        input.cells_passed = false;
     if (machine->stage >= 0) {
         const struct rollout_stage *stage = &ctl->rollout->stages[machine->stage];
         input.impatient = now - ctl->patience_ns > stage->patience_ns;
@@ -263,33 +279,7 @@ static bool loop_once(struct controller *ctl, enum exit_code *ret_exit)
     return true;
 }
 
-// --- begin and end ---------------------------------------------------------------------------------------
-
-// *ret_percent: of the candidate now; NaN: it cannot be read.
-static int controller_begin(struct controller *ctl, double *ret_percent, struct error *err)
-{
-    double percent = NAN;
-    struct error why = {0};
-    if (traffic_get(ctl->traffic, &percent, &why)) {
-        percent = NAN;
-        loop_traffic_failed(ctl, &why);
-        if (ctl->machine.stage < 0)
-            return error_set(err, why.code, "%s", why.text);
-    }
-    int rc = controller_fold(ctl, err);
-    if (rc)
-        return rc;
-    ctl->wall_offset_ns = clock_wall_ns() - clock_monotonic_ns();
-    ctl->patience_ns = ctl->paused_ns = ctl->evidence_ns = clock_monotonic_ns();
-    if (percent > ctl->machine.percent + MACHINE_TOLERANCE)
-        snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "the candidate had %.3g %% of the traffic instead of %.3g %%", percent,
-                 ctl->machine.percent);
-    *ret_percent = percent;
-    rc = store_begin(ctl->store, err);
-    if (rc == 0)
-        rc = rollout_store_alive(ctl->store, true, err);
-    return rc ? rc : store_commit(ctl->store, err);
-}
+// --- all of it -------------------------------------------------------------------------------------------
 
 static int controller_loop(struct controller *ctl, enum exit_code *ret_exit, struct error *err)
 {
@@ -299,6 +289,13 @@ static int controller_loop(struct controller *ctl, enum exit_code *ret_exit, str
         return rc;
     struct machine_step step = machine_start(&ctl->plan, &ctl->machine, percent,
                                              window_at(ctl->rollout, clock_wall_ns() / CONTROLLER_SECOND_NS));
+    loop_requests(ctl);
+    if (ctl->request.verb == REQUEST_ABORT && !rollout_state_ended(ctl->machine.state)) {
+        // Asked for while no controller lived: nothing else is done first, no move up above all.
+        struct machine_input input = {.request = REQUEST_ABORT};
+        ctl->machine.moving &= ctl->machine.to.state != ROLLOUT_RUNNING;
+        step = machine_step(&ctl->plan, &ctl->machine, &input);
+    }
     controller_judge(ctl);
     bool goes_on = controller_apply(ctl, &step, ret_exit);
     if (goes_on && ctl->machine.stage >= 0 && ctl->rollout->stages[ctl->machine.stage].mirror > 0 && !ctl->shadowing &&
@@ -309,166 +306,21 @@ static int controller_loop(struct controller *ctl, enum exit_code *ret_exit, str
     return 0;
 }
 
-static void controller_close(struct controller *ctl)
-{
-    struct error err = {0};
-    bool began = ctl->store && !ctl->store_failed;
-    if (ctl->shadowing)
-        ctl->options->shadow->end(ctl->options->shadow->arg);
-    if (began) {
-        controller_persist(ctl, true);
-        int rc = store_begin(ctl->store, &err);
-        rc = rc ? rc : rollout_store_alive(ctl->store, false, &err);
-        rc = rc ? rc : store_commit(ctl->store, &err);
-        if (rc)
-            log_warn("%s", err.text);
-    }
-    sources_close(ctl->sources);
-    traffic_close(ctl->traffic);
-    canary_evidence_free(ctl->evidence);
-    canary_evidence_free(ctl->guard);
-    store_close(ctl->store);
-    if (ctl->lock_fd >= 0)
-        close(ctl->lock_fd);
-    free(ctl->pending);
-}
-
-// The store of a rollout that has begun cannot be written: nobody could follow what happens, so the candidate gets nothing.
-static void controller_fall_back(const struct rollout *rollout, const struct error *why)
-{
-    struct store *store = NULL;
-    struct rollout_row row = {.state = ROLLOUT_RUNNING, .stage = 0};
-    struct traffic *traffic = NULL;
-    struct error err = {0};
-    double percent = 0;
-    int rc = store_open(rollout->store, STORE_READ, &store, &err);
-    if (rc == 0)
-        rc = rollout_store_read(store, &row, &err);
-    bool begun = rc == 0 && row.stage >= 0 && row.state != ROLLOUT_PROMOTED;
-    if (rc == 0)
-        rollout_row_clear(&row);
-    store_close(store);
-    if (!begun)
-        return;
-    if (traffic_open(rollout, &traffic, &err) || traffic_set(traffic, 0, &percent, &err))
-        log_error("%s, and the traffic could not be brought to the baseline, look at it now: %s", why->text, err.text);
-    else
-        log_warn("the store cannot be written: the traffic is at the baseline");
-    traffic_close(traffic);
-}
-
-// The old store keeps its name with a number behind it.
-static int controller_put_aside(const char *path, struct error *err)
-{
-    for (int i = 1; i < 1000; i++) {
-        char *aside = xasprintf("%s.%d", path, i);
-        int rc = access(aside, F_OK) == 0 ? -EEXIST : rename(path, aside) ? -errno : 0;
-        if (rc == 0)
-            log_info("the store of the rollout before is kept as '%s'", aside);
-        free(aside);
-        if (rc != -EEXIST)
-            return rc ? error_set(err, rc, "failed to put '%s' aside: %s", path, strerror(-rc)) : 0;
-    }
-    return error_set(err, -EEXIST, "'%s.1' to '%s.999' are all there; remove some", path, path);
-}
-
-static int controller_open_store(struct controller *ctl, struct error *err)
-{
-    const char *path = ctl->rollout->store;
-    int rc = rollout_store_lock(path, &ctl->lock_fd, err);
-    if (rc == 0 && ctl->options->anew && lseek(ctl->lock_fd, 0, SEEK_END) > 0) {
-        rc = controller_put_aside(path, err);
-        close(ctl->lock_fd);
-        ctl->lock_fd = -1;
-        if (rc == 0)
-            rc = rollout_store_lock(path, &ctl->lock_fd, err);
-    }
-    if (rc == 0)
-        rc = rollout_store_open(path, &ctl->store, err);
-    if (rc && rc != -EBUSY && rc != -EINVAL)
-        controller_fall_back(ctl->rollout, err);
-    return rc;
-}
-
-static int controller_compare(const struct controller *ctl, const struct rollout_row *row, struct error *err)
-{
-    json_t *old = json_loads(row->plan, 0, NULL), *new = rollout_to_json(ctl->rollout);
-    char *changes = old ? rollout_changes(old, new) : xstrdup("all of it: what is stored cannot be read");
-    int rc = 0;
-    if (*changes)
-        rc = error_set(err, -EINVAL,
-                       "the plan of the rollout '%s' has changed since it began: %.1200s; put it back, or begin anew with --anew (state "
-                       "now: %s)", row->name, changes, rollout_state_name(row->state));
-    json_decref(old);
-    json_decref(new);
-    free(changes);
-    return rc;
-}
-
-// The machine as it was stored: the state, and a decision that was not carried out.
-static int controller_restore(struct controller *ctl, struct error *err)
-{
-    struct rollout_row row;
-    struct rollout_decision last;
-    int rc = rollout_store_read(ctl->store, &row, err);
-    if (rc == -ENOENT) {
-        ctl->machine = machine_new();
-        return rollout_store_new(ctl->store, ctl->rollout, ctl->options->command_line, err);
-    }
-    if (rc)
-        return rc;
-    rc = controller_compare(ctl, &row, err);
-    if (rc == 0 && row.stage >= ctl->plan.count)
-        rc = error_set(err, -EBADMSG, "'%s' is damaged: it is at stage %d of %d", ctl->rollout->store, row.stage, ctl->plan.count);
-    ctl->machine = (struct machine){.state = row.state, .stage = row.stage, .percent = isnan(row.percent) ? 0 : row.percent,
-                                    .rule = RULE_RESTART};
-    ctl->since_ns = row.since_ns;
-    ctl->stage_since_ns = row.stage_since_ns;
-    snprintf(ctl->reason, sizeof ctl->reason, "%s", row.reason);
-    rollout_row_clear(&row);
-    int found = rc ? rc : rollout_store_last_decision(ctl->store, &last, err);
-    if (found)
-        return found == -ENOENT ? 0 : found;
-    if (last.stage_to >= ctl->plan.count)
-        return error_set(err, -EBADMSG, "'%s' is damaged: a decision leads to stage %d of %d", ctl->rollout->store, last.stage_to,
-                         ctl->plan.count);
-    ctl->machine.rule = last.rule;
-    ctl->decision = last.id;
-    if (last.effect_ns)
-        return 0;
-    ctl->machine.moving = true;
-    ctl->machine.to = (struct machine_target){.state = last.state_to, .stage = last.stage_to,
-                                              .percent = isnan(last.percent_to) ? 0 : last.percent_to,
-                                              .aa = last.stage_to >= 0 && ctl->plan.stages[last.stage_to].aa};
-    return 0;
-}
-
-static int controller_open(struct controller *ctl, struct error *err)
-{
-    int rc = controller_open_store(ctl, err);
-    if (rc == 0)
-        rc = controller_restore(ctl, err);
-    if (rc == 0)
-        rc = traffic_open(ctl->rollout, &ctl->traffic, err);
-    if (rc)
-        return rc;
-    struct error why = {0};
-    if (sources_open(ctl->rollout, &ctl->sources, &why) == 0)
-        return 0;
-    bool exposed = ctl->machine.stage >= 0 && !rollout_state_ended(ctl->machine.state);
-    double percent = 0;
-    if (exposed) // traffic that nobody watches
-        (void)traffic_set(ctl->traffic, 0, &percent, NULL);
-    return error_set(err, why.code == -EINVAL ? -EINVAL : why.code, "%s%s", why.text,
-                     exposed ? "; without evidence the traffic is brought to the baseline" : "");
-}
-
+// What a plan may say and a run needs: a plan is looked at (`upgate canary plan`) where the arms are not yet there.
 static int controller_check(const struct controller_options *options, struct error *err)
 {
     const struct rollout *rollout = options->rollout;
-    for (int i = 0; i < rollout->stage_count; i++)
-        if (rollout->stages[i].mirror > 0 && !options->shadow)
+    for (int i = 0; i < rollout->stage_count; i++) {
+        if (rollout->stages[i].mirror == 0)
+            continue;
+        if (options->aborts)
+            continue;
+        if (!rollout->shadow_urls[CANARY_BASELINE] || !rollout->shadow.requests)
+            return error_set(err, -EINVAL, "the stage '%s' sends recorded requests to both arms directly: say which and where, "
+                             "shadow: {baseline: URL, candidate: URL, requests: FILE}", rollout->stages[i].name);
+        if (!options->shadow)
             return error_set(err, -EINVAL, "the plan has a shadow stage, and this upgate was built without it");
+    }
     return 0;
 }
 

@@ -30,6 +30,7 @@ struct controller_options {
     const char *who;            // who started it: "USER@HOST"
     const json_t *command_line; // array
     bool anew;                  // the rollout of this store has ended, or its plan changed: keep the old store beside a new one
+    bool aborts;                // the plan is the stored one: to carry out an abort, without sources and a comparison
     int64_t wait_ns;            // a pause that nobody asked for waits so long for a person; then the traffic goes to the baseline. -1: patience
     const struct controller_shadow *shadow; // NULL: a plan with a shadow stage is refused
     const struct controller_why *why;       // NULL: nothing is recorded

@@ -79,6 +79,11 @@ struct controller {
     char preflight_text[CONTROLLER_TEXT];
 };
 
+// controller_open.c
+int controller_open(struct controller *ctl, struct error *err);                        // store, traffic, sources; the machine as stored
+int controller_begin(struct controller *ctl, double *ret_percent, struct error *err); // of the candidate now; NaN: it cannot be read
+void controller_close(struct controller *ctl);                                         // also half open
+
 // controller_evidence.c
 int controller_fold(struct controller *ctl, struct error *err); // the stored seconds, when it starts
 void controller_take(struct controller *ctl);                   // what sources and the shadow stage have

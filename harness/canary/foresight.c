@@ -81,7 +81,7 @@ void foresight_print(const struct rollout *rollout, void *stream)
         double least = known ? foresight_least_s(rollout, stage) : NAN;
         total += least;
         foresight_span(span, sizeof span, least);
-        fprintf(file, "  %2d  %-12s %6.3g %%  %-6s soak %s", i, stage->name, 100 * foresight_share(stage), foresight_kind(stage),
+        fprintf(file, "  %2d  %-12s %5.3g %%  %-6s soak %s", i, stage->name, 100 * foresight_share(stage), foresight_kind(stage),
                 unit_format_ns(soak, sizeof soak, (double)stage->soak_ns));
         if (known)
             fprintf(file, ", %.0f requests of the candidate in it, over after %s%s",

@@ -69,7 +69,7 @@ struct machine_plan machine_plan_of(const struct rollout *rollout)
     return plan;
 }
 
-struct machine machine_new(void)
+struct machine machine_fresh(void)
 {
     return (struct machine){.state = ROLLOUT_WAITING, .rule = RULE_PERSON, .stage = -1};
 }

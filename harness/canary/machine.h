@@ -98,7 +98,7 @@ struct machine_step {
     int exit_code;
 };
 
-struct machine machine_new(void);
+struct machine machine_fresh(void);
 struct machine_step machine_step(const struct machine_plan *plan, const struct machine *machine, const struct machine_input *input);
 // The controller starts, with what the store says (a new machine: for the first time). percent: as read back now; NaN: not known.
 struct machine_step machine_start(const struct machine_plan *plan, const struct machine *machine, double percent,

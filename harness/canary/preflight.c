@@ -155,7 +155,7 @@ static pid_t preflight_start(const char *command)
     _exit(127);
 }
 
-int preflight_check(const char *command, int64_t timeout_ns, struct preflight *ret)
+int preflight_check(const char *command, int64_t timeout_ns, const volatile sig_atomic_t *stop, struct preflight *ret)
 {
     int64_t end = clock_monotonic_ns() + timeout_ns;
     char span[32];
@@ -163,12 +163,14 @@ int preflight_check(const char *command, int64_t timeout_ns, struct preflight *r
     pid_t pid = preflight_start(command), done = 0;
     if (pid < 0)
         return preflight_fail(ret, EXIT_CODE_OPERATIONAL, "failed to start the check '%.200s': %s", command, strerror(errno));
-    while ((done = waitpid(pid, &status, WNOHANG)) == 0 && clock_monotonic_ns() < end)
+    while ((done = waitpid(pid, &status, WNOHANG)) == 0 && clock_monotonic_ns() < end && !*stop)
         clock_sleep_until_ns(clock_monotonic_ns() + PREFLIGHT_POLL_NS);
     if (done == 0) {
         kill(-pid, SIGKILL);
         kill(pid, SIGKILL); // before it has made its group
         waitpid(pid, &status, 0);
+        if (*stop)
+            return preflight_fail(ret, EXIT_CODE_INCONCLUSIVE, "ended by a signal within the check '%.200s'", command);
         return preflight_fail(ret, EXIT_CODE_OPERATIONAL, "the check '%.200s' did not end within %s", command,
                               unit_format_ns(span, sizeof span, (double)timeout_ns));
     }
@@ -181,7 +183,7 @@ int preflight_check(const char *command, int64_t timeout_ns, struct preflight *r
 
 // --- all -------------------------------------------------------------------------------------------------
 
-void preflight_run(const struct rollout *rollout, struct preflight *ret)
+void preflight_run(const struct rollout *rollout, const volatile sig_atomic_t *stop, struct preflight *ret)
 {
     const struct rollout_preflight *wanted = &rollout->preflight;
     const char *sides = wanted->plan ? wanted->plan : wanted->gate;
@@ -198,5 +200,5 @@ void preflight_run(const struct rollout *rollout, struct preflight *ret)
         if (rollout->why.pids[arm] || rollout->why.cgroups[arm])
             preflight_devices("", rollout->why.pids[arm], rollout->why.cgroups[arm], arms[arm], ret);
     for (char **check = wanted->checks; check && *check && !ret->exit_code; check++) // the dear ones last
-        preflight_check(*check, CHECK_TIMEOUT_NS, ret);
+        preflight_check(*check, CHECK_TIMEOUT_NS, stop, ret);
 }

@@ -63,6 +63,13 @@ struct rollout_freeze {
     char *from, *to;     // days, both included, in the zone of the first window or UTC
 };
 
+struct rollout_shadow { // of the shadow stage, which asks both arms directly
+    char *requests;    // file of JSON lines {"method", "path", "body"}, asked in turn
+    char **methods;    // that may be sent twice; NULL-terminated. NULL: GET and HEAD
+    char **ignore;     // members of JSON answers that may differ, by name; NULL-terminated or NULL
+    double tolerance;  // of numbers, in units of the baseline's rms; 0: the room's own
+};
+
 struct rollout_hold { // what is recorded when a stage fails, and why
     bool record;         // `upgate record` of both arms at the moment of the breach
     int64_t duration_ns; // 10 s
@@ -95,6 +102,7 @@ struct rollout {
     struct rollout_hold why;
     struct rollout_preflight preflight;
     char *shadow_urls[CANARY_ARMS]; // shadow stage: base URL of each arm, asked directly; NULL: no shadow stage possible
+    struct rollout_shadow shadow;
     struct canary_traffic expected; // for `canary plan`
 };
 

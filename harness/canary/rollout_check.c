@@ -99,9 +99,6 @@ static int rollout_check_stage(const struct rollout_checker *check, int i, doubl
         return rollout_fail(check, xasprintf("stages.%d", i), "a stage is either an A/A or a shadow stage");
     if (stage->mirror > 0 && stage->percent > 0)
         return rollout_fail(check, xasprintf("stages.%d.percent", i), "a shadow stage sends the candidate no traffic: percent: 0");
-    if (stage->mirror > 0 && !rollout->shadow_urls[CANARY_BASELINE])
-        return rollout_fail(check, xasprintf("stages.%d.mirror", i),
-                            "a shadow stage asks both arms directly: say where, shadow: {baseline: URL, candidate: URL}");
     if (stage->aa && (stage->percent <= 0 || stage->percent >= 100))
         return rollout_fail(check, xasprintf("stages.%d.percent", i), "an A/A stage splits the baseline: percent between 0 and 100");
     if (!rollout_shifts(stage) && before > 0)

@@ -59,6 +59,15 @@ int rollout_store_lock(const char *path, int *ret_fd, struct error *err)
     return error_set(err, -EBUSY, "'%s' is being replaced again and again; who does that?", path);
 }
 
+bool rollout_store_is_held(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    if (fd >= 0)
+        close(fd);
+    return held;
+}
+
 int rollout_store_open(const char *path, struct store **ret_store, struct error *err)
 {
     struct stat info;
@@ -111,7 +120,12 @@ int rollout_store_new(struct store *store, const struct rollout *rollout, const 
     json_decref(json);
     if (!plan)
         return error_set(err, -EINVAL, "the rollout plan has text that is no UTF-8");
+    int64_t runs = 0;
     int rc = store_begin(store, err);
+    if (rc == 0)
+        rc = store_get_int(store, &runs, err, "SELECT count(*) FROM run", "");
+    if (rc == 0 && runs)
+        rc = error_set(err, -EINVAL, "'%s' is the store of another run of upgate; name another one with `store:`", store_path(store));
     if (rc == 0)
         rc = rollout_store_new_run(store, rollout, plan, command_line, err);
     if (rc == 0)

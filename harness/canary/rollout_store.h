@@ -11,6 +11,8 @@
 // The path is locked (flock) for as long as the descriptor is open: one controller a rollout. The file is made where there is none.
 // -EBUSY names the process that holds it. Close it after the store, for closing it drops SQLite's locks of this process, too.
 int rollout_store_lock(const char *path, int *ret_fd, struct error *err);
+// Does a controller hold it? Not while this process has the store open.
+bool rollout_store_is_held(const char *path);
 // Opens the locked file; makes the tables where it is empty. The controller waits for readers for 100 ms at most.
 int rollout_store_open(const char *path, struct store **ret_store, struct error *err);
 

@@ -152,6 +152,11 @@ static const struct field rollout_preflight_fields[] = {
 static const struct field rollout_shadow_fields[] = {
     ROW("baseline", FIELD_TEXT, shadow_urls[CANARY_BASELINE], .required = true, .help = "base URL that is asked directly"),
     ROW("candidate", FIELD_TEXT, shadow_urls[CANARY_CANDIDATE], .required = true, .help = "likewise"),
+    ROW("requests", FIELD_TEXT, shadow.requests, .help = "a file of recorded requests: `{\"method\", \"path\", \"body\"}` a line"),
+    ROW("methods", FIELD_TEXTS, shadow.methods, .help = "that may be sent twice; default: GET and HEAD, which change nothing"),
+    ROW("ignore", FIELD_TEXTS, shadow.ignore, .help = "members of JSON answers that may differ, by name"),
+    ROW("tolerance", FIELD_NUMBER, shadow.tolerance, .min = 0, .max = 1e6, .zero_is_absent = true,
+        .help = "of numbers, in units of the baseline's root mean square; default: docs/CANARY.md"),
     END};
 
 static const struct field rollout_expected_fields[] = {

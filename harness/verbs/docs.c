@@ -11,6 +11,9 @@
 #include "common/environment.h"
 #include "common/strings.h"
 #include "harness/plan/plan.h"
+#ifdef UPGATE_HAVE_ROLLOUT
+#include "harness/canary/rollout.h"
+#endif
 #ifdef UPGATE_HAVE_STALLS
 #include "reports/analyse/stalls/stalls.h"
 #endif
@@ -95,6 +98,10 @@ int docs_write(const struct verb *const *verbs, const char *directory, struct er
     int rc = docs_write_page(directory, "environment", docs_print_environment, NULL, err);
     if (!rc)
         rc = docs_write_page(directory, "plan", plan_print_markdown, NULL, err);
+#ifdef UPGATE_HAVE_ROLLOUT
+    if (!rc)
+        rc = docs_write_page(directory, "rollout", rollout_print_markdown, NULL, err);
+#endif
 #ifdef UPGATE_HAVE_STALLS
     if (!rc)
         rc = docs_write_page(directory, "stall-causes", docs_print_causes, NULL, err);

@@ -8,7 +8,7 @@
 #include "common/error.h"
 #include "common/options.h"
 
-// upgate-VERB.md for each verb, plan.md, environment.md and stall-causes.md, into a directory that exists. `verbs`
+// upgate-VERB.md for each verb, plan.md, rollout.md, environment.md and stall-causes.md, into a directory that exists. `verbs`
 // is NULL-terminated.
 int docs_write(const struct verb *const *verbs, const char *directory, struct error *err);
 

@@ -42,6 +42,10 @@ LAW = {
     "harness/record": COMMON | {"tracer/record", "tracer/store", "harness/steps", "harness/run", "reports/render"},
     "harness/canary": COMMON | {"tracer/store", "reports/analyse", "reports/analyse/canary", "harness/plan", "harness/gate", "harness/fingerprint",
                                 "harness/canary/traffic", "harness/canary/sources", "harness/canary/shadow", "harness/canary/http"},
+    "harness/canary/http": COMMON,
+    "harness/canary/traffic": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse/canary"},
+    "harness/canary/sources": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse/canary"},
+    "harness/canary/serve": COMMON | {"tracer/store"},
     "harness/verbs": None,  # the top: may include everything
     "reference_models/native": COMMON,
     "reference_models/plants": COMMON,

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// upgate canary status, report, pause, promote, abort, resume: what is asked of a rollout's store from outside. Reads it; writes rows
+// of rollout_request, which the controller takes. An abort with no controller at work is carried out here.
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/strings.h"
+#include "common/units.h"
+#include "contracts/exit_code.h"
+#include "harness/canary/controller.h"
+#include "harness/canary/rollout_store.h"
+#include "harness/verbs/canary_verbs.h"
+#ifdef UPGATE_HAVE_ROLLOUT_VIEW
+#include "reports/render/rollout/rollout_view.h"
+#endif
+
+#define ASK_POLL_NS 100000000
+#define ASK_WATCH_NS 1000000000
+
+static int ask_say(int rc, const struct error *err)
+{
+    if (rc)
+        log_error("%s", err->text);
+    return error_exit_code(rc);
+}
+
+static int ask_missing(const char *store, struct error *err)
+{
+    if (access(store, F_OK) == 0)
+        return 0;
+    return error_set(err, -EINVAL, "'%s' is not there: the rollout has not begun; `upgate canary run` begins it", store);
+}
+
+static int ask_row(const char *path, struct rollout_row *ret_row, struct error *err)
+{
+    struct store *store = NULL;
+    int rc = store_open(path, STORE_READ, &store, err);
+    if (rc == 0)
+        rc = rollout_store_read(store, ret_row, err);
+    store_close(store);
+    return rc == -ENOENT ? error_set(err, -EINVAL, "'%s' has no rollout in it", path) : rc;
+}
+
+// --- status and report -----------------------------------------------------------------------------------
+
+#ifdef UPGATE_HAVE_ROLLOUT_VIEW
+static int ask_show(const char *store, const struct canary_values *values, bool *ret_ended, struct error *err)
+{
+    struct rollout_view *view = NULL;
+    int rc = rollout_view_load(store, &view, err);
+    if (rc)
+        return rc;
+    bool json = strcmp(values->common.format, "json") == 0;
+    bool colour = isatty(STDOUT_FILENO) && !values->common.no_color && !getenv("NO_COLOR");
+    json_t *document = rollout_view_json(view);
+    const char *state = json_string_value(json_object_get(document, "state"));
+    int known = state ? rollout_state_by_name(state) : -1;
+    *ret_ended = known >= 0 && rollout_state_ended((enum rollout_state)known);
+    if (json) {
+        json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+        putchar('\n');
+    } else {
+        rollout_view_status(view, stdout, colour);
+    }
+    json_decref(document);
+    rollout_view_free(view);
+    return 0;
+}
+
+int canary_verb_report(const char *path, const struct canary_values *values)
+{
+    char *store = NULL;
+    struct error err = {0};
+    struct rollout_view *view = NULL;
+    int rc = canary_store_of(path, &store, NULL, &err);
+    if (rc == 0)
+        rc = ask_missing(store, &err);
+    if (rc == 0)
+        rc = rollout_view_load(store, &view, &err);
+    if (rc == 0 && !values->common.output && !values->common.dry_run) {
+        bool ended = false;
+        rc = ask_show(store, values, &ended, &err);
+    } else if (rc == 0 && values->common.output && !values->common.dry_run) {
+        rc = rollout_view_write(view, values->common.output, &err);
+    } else if (rc == 0) {
+        log_info("would report '%s' to %s", store, values->common.output ? values->common.output : "stdout");
+    }
+    rollout_view_free(view);
+    free(store);
+    return ask_say(rc, &err);
+}
+#else
+// Without the room of reports: the row itself.
+static int ask_show(const char *store, const struct canary_values *values, bool *ret_ended, struct error *err)
+{
+    struct rollout_row row;
+    int rc = ask_row(store, &row, err);
+    if (rc)
+        return rc;
+    if (strcmp(values->common.format, "json") == 0) {
+        rollout_row_clear(&row);
+        return error_set(err, -ENOTSUP, "this upgate was built without reports of rollouts: JSON is theirs");
+    }
+    printf("%s: %s, %.3g %% of the traffic, %s\n", row.name, rollout_state_name(row.state), isnan(row.percent) ? 0 : row.percent,
+           row.reason);
+    *ret_ended = rollout_state_ended(row.state);
+    rollout_row_clear(&row);
+    return 0;
+}
+
+int canary_verb_report(const char *path, const struct canary_values *values)
+{
+    struct error err = {0};
+    (void)path;
+    (void)values;
+    return ask_say(error_set(&err, -ENOTSUP, "this upgate was built without reports of rollouts"), &err);
+}
+#endif
+
+int canary_verb_status(const char *path, const struct canary_values *values)
+{
+    char *store = NULL;
+    struct error err = {0};
+    bool ended = false;
+    int rc = canary_store_of(path, &store, NULL, &err);
+    if (rc == 0)
+        rc = ask_missing(store, &err);
+    if (rc == 0 && values->common.dry_run)
+        log_info("would show '%s'", store);
+    bool screen = values->watch && isatty(STDOUT_FILENO) && strcmp(values->common.format, "json") != 0;
+    while (rc == 0 && !values->common.dry_run) {
+        if (screen)
+            fputs("\x1b[H\x1b[J", stdout);
+        rc = ask_show(store, values, &ended, &err);
+        fflush(stdout);
+        if (!values->watch || ended || ferror(stdout))
+            break;
+        clock_sleep_until_ns(clock_monotonic_ns() + ASK_WATCH_NS);
+    }
+    free(store);
+    return ask_say(rc, &err);
+}
+
+// --- requests --------------------------------------------------------------------------------------------
+
+// Has the controller taken all requests? Within `limit_ns`.
+static int ask_wait(const char *path, int64_t limit_ns, struct error *err)
+{
+    int64_t end = clock_monotonic_ns() + limit_ns, open = 1;
+    for (;;) {
+        struct store *store = NULL;
+        int rc = store_open(path, STORE_READ, &store, err);
+        if (rc == 0)
+            rc = store_get_int(store, &open, err, "SELECT count(*) FROM rollout_request WHERE taken_ns IS NULL", "");
+        store_close(store);
+        if (rc || open == 0)
+            return rc;
+        if (clock_monotonic_ns() > end)
+            break;
+        clock_sleep_until_ns(clock_monotonic_ns() + ASK_POLL_NS);
+    }
+    char span[32];
+    return error_set(err, -ETIMEDOUT, "the controller of '%s' has not heard of it within %s; is it stuck? it is asked nevertheless",
+                     path, unit_format_ns(span, sizeof span, (double)limit_ns));
+}
+
+// With the plan as it was stored: whatever became of the file, there is a way back.
+static int ask_abort_here(const char *path, enum exit_code *ret_exit, struct error *err)
+{
+    struct rollout_row row;
+    struct rollout *rollout = NULL;
+    int rc = ask_row(path, &row, err);
+    if (rc)
+        return rc;
+    json_t *json = json_loads(row.plan, 0, NULL), *command = json_pack("[s,s,s]", "upgate", "canary", "abort");
+    rc = rollout_from_json(json, &rollout, err);
+    if (rc == 0) {
+        free(rollout->store); // the plan's may be relative to another directory
+        rollout->store = xstrdup(path);
+        char *who = canary_who();
+        struct controller_options options = {.rollout = rollout, .who = who, .command_line = command, .aborts = true, .wait_ns = 0};
+        log_info("no controller is at work: the abort is carried out here");
+        rc = controller_run(&options, ret_exit, err);
+        free(who);
+    }
+    rollout_free(rollout);
+    json_decref(json);
+    json_decref(command);
+    rollout_row_clear(&row);
+    return rc;
+}
+
+int canary_verb_ask(const char *path, const char *verb, const struct canary_values *values)
+{
+    char *store = NULL, *who = canary_who();
+    struct error err = {0};
+    struct rollout_row row;
+    enum exit_code code = EXIT_CODE_INCONCLUSIVE;
+    enum rollout_verb asked = (enum rollout_verb)rollout_verb_by_name(verb);
+    int rc = canary_store_of(path, &store, NULL, &err);
+    if (rc == 0)
+        rc = ask_missing(store, &err);
+    bool held = rc == 0 && rollout_store_is_held(store);
+    if (rc == 0 && values->common.dry_run) {
+        log_info("would ask the rollout in '%s' for %s; %s", store, verb, held ? "its controller is at work" : "no controller is at work");
+        free(store);
+        free(who);
+        return EXIT_CODE_PASS;
+    }
+    if (rc == 0)
+        rc = rollout_store_request(store, asked, who, values->reason, &err);
+    if (rc == 0 && held)
+        rc = ask_wait(store, values->taken_ns, &err);
+    else if (rc == 0 && asked == REQUEST_ABORT)
+        rc = ask_abort_here(store, &code, &err);
+    else if (rc == 0)
+        log_warn("no controller is at work: '%s' is heard when `upgate canary run` is started again", verb);
+    if (rc == 0 && code == EXIT_CODE_OPERATIONAL)
+        rc = error_set(&err, -EIO, "the traffic could not be brought to the baseline");
+    if (rc == 0)
+        rc = ask_row(store, &row, &err);
+    if (rc == 0) {
+        log_info("'%s' is %s, the candidate has %.3g %% of the traffic", row.name, rollout_state_name(row.state),
+                 isnan(row.percent) ? 0 : row.percent);
+        rollout_row_clear(&row);
+    }
+    free(store);
+    free(who);
+    return ask_say(rc, &err);
+}

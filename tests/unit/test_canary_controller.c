@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// The controller: whole rollouts, good and bad, and each fault of the arms, the proxy and the evidence alone. What people, signals,
+// clocks, stores and kills do to it: test_canary_restart.c.
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/strings.h"
+#include "tests/unit/canary_rig.h"
+#include "tests/unit/runner.h"
+
+TEST(a_good_candidate_gets_everything)
+{
+    rig_begin("stages: [{percent: 20, name: aa, soak: 3s, warm_up: 0s}, {percent: 10, soak: 3s, warm_up: 1s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s}]\n");
+    CHECK_INT(rig_run(), 0);
+    CHECK_DBL(canary_world->percent, 100, 0);
+    static const double sets[] = {0, 10, 50, 100};
+    CHECK_INT(canary_world->set_count, 4);
+    for (int i = 0; i < 4; i++)
+        CHECK_DBL(canary_world->sets[i], sets[i], 0);
+    for (int i = 1; i < 4; i++)
+        CHECK((canary_world->set_ns[i] - canary_world->set_ns[i - 1]) / NS >= 3);
+    CHECK_STR(rig_text("SELECT state FROM rollout"), "promoted");
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_stage WHERE result = 'passed' AND begin_s < judged_from_s + 1 AND end_s > begin_s"), 4);
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE effect_ns IS NULL"), 0);
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout WHERE pid IS NULL"), 1);
+    CHECK_STR(rig_text("SELECT state FROM run"), "done");
+    // Every judged second is there, of both arms; the A/A stage has the second baseline as its candidate.
+    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 0 AND arm = 1 AND requests = 200") >= 3);
+    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 2 AND arm = 1 AND requests = 500") >= 3);
+    CHECK(rig_int("SELECT count(*) FROM rollout_cell WHERE stage = 3") > 0);
+    // What has ended is not begun again, and says how it ended.
+    int sets_before = canary_world->set_count;
+    CHECK_INT(rig_run(), 0);
+    CHECK_INT(canary_world->set_count, sets_before);
+    rig_end();
+}
+
+TEST(a_bad_candidate_goes_back)
+{
+    rig_begin(STAGES);
+    canary_world->errors[CANARY_CANDIDATE] = 0.1; // below the tripwire
+    canary_world->rate = 6000;
+    CHECK_INT(rig_run(), 1);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK_STR(rig_text(LAST_RULE), "evidence");
+    CHECK_STR(rig_text("SELECT state FROM rollout"), "rolled_back");
+    CHECK_STR(rig_text("SELECT result FROM rollout_stage WHERE number = 0"), "failed");
+    CHECK_CONTAINS(rig_text("SELECT evidence FROM rollout_decision ORDER BY id DESC LIMIT 1"), "\"verdict\":\"fail\"");
+    CHECK_INT(canary_world->set_count, 2);
+    // Again without a person's word: nothing. With it: a new store, the old one beside it.
+    canary_world->errors[CANARY_CANDIDATE] = 0;
+    CHECK_INT(rig_run(), 1);
+    CHECK_INT(canary_world->set_count, 2);
+    CHECK_INT(rig_run_with(-1, true), 0);
+    char *aside = xasprintf("%s.1", rig_store);
+    CHECK(access(aside, F_OK) == 0);
+    free(aside);
+    CHECK_STR(rig_text("SELECT state FROM rollout"), "promoted");
+    rig_end();
+}
+
+static void refuse_connections(struct canary_world *world)
+{
+    if (world->set_count == 1 && world->now_ns > world->set_ns[0] + 2 * NS + NS / 2)
+        world->refused = 3;
+}
+
+TEST(refused_connections_act_at_once)
+{
+    rig_begin(STAGES);
+    canary_world->script = refuse_connections;
+    CHECK_INT(rig_run(), 1);
+    CHECK_STR(rig_text(LAST_RULE), "tripwire-unreachable");
+    CHECK_INT(canary_world->set_count, 2);
+    int64_t took = canary_world->set_ns[1] - (canary_world->set_ns[0] + 2 * NS + NS / 2);
+    CHECK(took <= 300000000); // up to 100 ms until the world refuses, then 200 ms at most
+    rig_end();
+}
+
+static void go_down(struct canary_world *world)
+{
+    if (world->set_count == 2 && world->up[CANARY_CANDIDATE] && world->now_ns > world->set_ns[1] + NS)
+        world->up[CANARY_CANDIDATE] = false;
+}
+
+TEST(a_candidate_that_is_down)
+{
+    rig_begin(STAGES);
+    canary_world->script = go_down;
+    CHECK_INT(rig_run(), 1);
+    CHECK_STR(rig_text(LAST_RULE), "tripwire-unreachable");
+    CHECK(canary_world->set_ns[2] - canary_world->set_ns[1] - NS <= 500000000); // three looks
+    CHECK_INT(rig_int("SELECT up_candidate FROM rollout"), 0);
+    rig_end();
+    rig_begin(STAGES);
+    canary_world->up[CANARY_CANDIDATE] = false; // from the start: it gets nothing at all
+    CHECK_INT(rig_run(), 4);
+    CHECK_INT(canary_world->set_count, 0);
+    CHECK_STR(rig_text(LAST_RULE), "preflight");
+    rig_end();
+}
+
+static void lose_baseline(struct canary_world *world)
+{
+    world->up[CANARY_BASELINE] = world->set_count != 1 || world->now_ns > world->set_ns[0] + 60 * (int64_t)NS;
+}
+
+TEST(no_move_up_without_a_way_back)
+{
+    rig_begin(STAGES);
+    canary_world->script = lose_baseline; // in the first stage, for a minute
+    CHECK_INT(rig_run(), 0);
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] > 60 * (int64_t)NS);
+    rig_end();
+}
+
+TEST(tripwires_of_errors_and_wrong_answers)
+{
+    rig_begin(STAGES);
+    canary_world->errors[CANARY_CANDIDATE] = 0.5;
+    CHECK_INT(rig_run(), 1);
+    CHECK_STR(rig_text(LAST_RULE), "tripwire-errors");
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] <= 500000000); // not after the warm-up
+    rig_end();
+    rig_begin(STAGES);
+    canary_world->wrong = 1;
+    CHECK_INT(rig_run(), 1);
+    CHECK_STR(rig_text(LAST_RULE), "tripwire-wrong");
+    rig_end();
+}
+
+static void move_weights(struct canary_world *world)
+{
+    if (world->set_count == 2)
+        world->percent = 80;
+}
+
+TEST(traffic_that_others_move)
+{
+    rig_begin(STAGES);
+    canary_world->script = move_weights;
+    CHECK_INT(rig_run(), 4);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK_STR(rig_text(LAST_RULE), "traffic");
+    CHECK_STR(rig_text("SELECT state FROM rollout"), "failed");
+    rig_end();
+    rig_begin(STAGES);
+    canary_world->percent = 50; // weights of the proxy's file, before anything has begun
+    CHECK_INT(rig_run(), 0);
+    CHECK_DBL(canary_world->sets[0], 0, 0);
+    rig_end();
+}
+
+static void lose_socket(struct canary_world *world)
+{
+    if (world->set_count == 2 && !world->get_fails) {
+        world->get_fails = true;
+        world->fail_sets = 7; // it comes back
+    }
+}
+
+static void lose_socket_for_good(struct canary_world *world)
+{
+    if (world->set_count == 2) {
+        world->get_fails = true;
+        world->fail_sets = -1;
+    }
+}
+
+TEST(a_socket_that_is_gone)
+{
+    rig_begin(STAGES);
+    canary_world->script = lose_socket;
+    CHECK_INT(rig_run(), 4);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    rig_end();
+    rig_begin(STAGES);
+    canary_world->script = lose_socket_for_good;
+    CHECK_INT(rig_run(), 4);
+    CHECK_DBL(canary_world->percent, 50, 0); // nothing could be done, and that is said
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "look at it now");
+    // When it is back, whoever starts it again brings the traffic to the baseline, and nothing else.
+    canary_world->script = NULL;
+    canary_world->get_fails = false;
+    canary_world->fail_sets = 0;
+    CHECK_INT(rig_run(), 4);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    rig_end();
+    rig_begin(STAGES);
+    canary_world->fail_sets = 1; // the first move up
+    CHECK_INT(rig_run(), 4);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK_INT(canary_world->set_count, 1);
+    rig_end();
+}
+
+static void fall_silent(struct canary_world *world)
+{
+    if (world->set_count == 1)
+        world->silent = world->now_ns > world->set_ns[0] + 2 * NS && world->now_ns < world->set_ns[0] + 90 * (int64_t)NS;
+}
+
+TEST(stale_evidence_pauses)
+{
+    rig_begin(STAGES);
+    canary_world->script = fall_silent;
+    CHECK_INT(rig_run(), 0);
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'stale'"), 2); // and goes on by itself
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'stale'"), "nobody writes");
+    rig_end();
+    rig_begin(STAGES);
+    canary_world->silent = true;
+    CHECK_INT(rig_run_with(20 * (int64_t)NS, false), 3);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK_STR(rig_text("SELECT state FROM rollout"), "paused");
+    // Started again: the same stage, with its traffic.
+    canary_world->silent = false;
+    CHECK_INT(rig_run(), 0);
+    rig_end();
+}
+
+TEST(thin_traffic_never_passes)
+{
+    rig_begin("stages: [{percent: 10, soak: 3s, warm_up: 0s, patience: 20s}, {percent: 100, soak: 3s}]\n");
+    canary_world->rate = 10;
+    CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK_STR(rig_text("SELECT rule FROM rollout_decision WHERE state_from = 'running'"), "patience");
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "nobody answered for");
+    CHECK_INT(canary_world->set_count, 2);
+    rig_end();
+}

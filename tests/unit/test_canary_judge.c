@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the evidence of a stage says: which cells a kind of stage needs, tripwires, what is missing in words.
+#include "harness/canary/judge.h"
+#include "tests/unit/runner.h"
+
+static struct rollout_stage stages[] = {{.name = "shadow", .mirror = 0.05, .soak_ns = 10, .requests = 5},
+                                        {.name = "aa", .aa = true, .percent = 10, .soak_ns = 10},
+                                        {.name = "10%", .percent = 10, .soak_ns = 10, .requests = 50},
+                                        {.name = "100%", .percent = 100, .soak_ns = 10}};
+
+static struct rollout plan(void)
+{
+    struct rollout rollout = {.stages = stages, .stage_count = 4, .unreachable = 3, .rules = {.tripwire_error_rate = 0.2}};
+    for (int i = 0; i < CANARY_METRICS; i++)
+        rollout.rules.metrics[i] = (struct canary_rule){.margin = NAN, .limit = NAN};
+    rollout.rules.metrics[CANARY_ERROR_RATE] = (struct canary_rule){.gated = true, .margin = 0.5, .limit = NAN};
+    rollout.rules.metrics[CANARY_WRONG_ANSWERS] = (struct canary_rule){.gated = true, .margin = NAN, .limit = 2};
+    rollout.rules.metrics[CANARY_LATENCY_P99] = (struct canary_rule){.observed = true, .margin = NAN, .limit = NAN};
+    return rollout;
+}
+
+static bool passes(int stage, enum canary_verdict errors, enum canary_verdict wrong, enum canary_verdict p99)
+{
+    struct rollout rollout = plan();
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = errors},
+                                  {.metric = CANARY_WRONG_ANSWERS, .verdict = wrong},
+                                  {.metric = CANARY_LATENCY_P99, .verdict = p99}};
+    struct judge_facts facts = {.cells = cells, .cell_count = 3, .requests = {500, 500}, .judged_ns = 10, .recent_errors = NAN};
+    struct judge_answer answer;
+    judge_stage(&rollout, stage, &facts, &answer);
+    CHECK(!answer.tripped && answer.soaked && answer.requests_enough);
+    CHECK_INT(answer.failed >= 0, errors == CANARY_FAIL || wrong == CANARY_FAIL);
+    return answer.cells_passed;
+}
+
+TEST(which_cells_a_stage_needs)
+{
+    const enum canary_verdict open = CANARY_UNDECIDED, pass = CANARY_PASS, fail = CANARY_FAIL;
+    CHECK(passes(2, pass, pass, fail)); // what is observed gates nothing
+    CHECK(!passes(2, open, pass, pass));
+    CHECK(!passes(2, pass, open, pass));
+    CHECK(!passes(2, fail, pass, pass));
+    CHECK(passes(0, open, pass, open)); // the shadow stage compares answers
+    CHECK(!passes(0, pass, open, open));
+    CHECK(!passes(0, fail, pass, open));
+    CHECK(passes(1, open, open, open)); // two equal arms: none has failed
+    CHECK(!passes(1, fail, pass, pass));
+    CHECK(passes(3, open, open, open)); // nothing is left to compare with
+    CHECK(!passes(3, pass, fail, pass));
+}
+
+TEST(a_cell_that_is_not_there_has_not_passed)
+{
+    struct rollout rollout = plan();
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells, .cell_count = 1, .requests = {500, 500}, .judged_ns = 10, .recent_errors = NAN};
+    struct judge_answer answer;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK(!answer.cells_passed);
+}
+
+TEST(soak_and_requests)
+{
+    struct rollout rollout = plan();
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_PASS}, {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells, .cell_count = 2, .requests = {500, 49}, .judged_ns = 9, .recent_errors = NAN};
+    struct judge_answer answer;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK(!answer.soaked && !answer.requests_enough && answer.cells_passed);
+    CHECK_CONTAINS(answer.text, "judged for 9 ns of 10 ns");
+    facts.judged_ns = 10;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_CONTAINS(answer.text, "49 of 50 requests");
+    facts.requests[CANARY_CANDIDATE] = 0; // of nothing nothing follows, whatever the plan asks for
+    judge_stage(&rollout, 3, &facts, &answer);
+    CHECK(!answer.requests_enough);
+    facts.requests[CANARY_BASELINE] = 7; // an A/A stage without a second baseline has its requests on the first
+    judge_stage(&rollout, 1, &facts, &answer);
+    CHECK(answer.requests_enough);
+    rollout.traffic.baseline2 = "old2";
+    judge_stage(&rollout, 1, &facts, &answer);
+    CHECK(!answer.requests_enough);
+}
+
+TEST(tripwires)
+{
+    struct rollout rollout = plan();
+    struct judge_answer answer;
+    struct judge_facts facts = {.requests = {1, 1}, .recent_errors = 0.2};
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK(!answer.tripped); // at the limit, not beyond
+    facts.recent_errors = 0.21;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK(answer.tripped && answer.tripwire == RULE_TRIPWIRE_ERRORS);
+    rollout.rules.tripwire_error_rate = NAN; // none
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK(!answer.tripped);
+    facts.wrong = 2;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK(!answer.tripped);
+    facts.wrong = 3;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK(answer.tripped && answer.tripwire == RULE_TRIPWIRE_WRONG);
+    facts.down = 2;
+    facts.refused = 2;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_INT(answer.tripwire, RULE_TRIPWIRE_WRONG);
+    facts.refused = 3;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_INT(answer.tripwire, RULE_TRIPWIRE_UNREACHABLE);
+    facts.refused = 0;
+    facts.down = 3;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_INT(answer.tripwire, RULE_TRIPWIRE_UNREACHABLE);
+}
