@@ -6,7 +6,7 @@
 packages_build=(
     build-essential cmake ninja-build pkg-config
     libsqlite3-dev sqlite3 libyaml-dev libjansson-dev libelf-dev libdw-dev
-    libiberty-dev liblzma-dev libmicrohttpd-dev
+    libiberty-dev liblzma-dev libmicrohttpd-dev libcurl4-openssl-dev
     node-d3 libjs-jquery libjs-jquery-datatables
     python3 python3-dev python3-venv python3-pip python3-psutil libxml2-utils procps util-linux xz-utils binutils
     clang libclang-rt-dev libbpf-dev
@@ -24,11 +24,11 @@ packages_missing() {
 # Can the archive provide this package?
 package_known() { [[ -n $(apt-cache madison "$1" 2>/dev/null) ]]; }
 
-# What only tests need, and they are skipped without: a browser for the HTML report, Prometheus and wrk for `upgate canary serve`,
-# PyYAML for its manifests. Ubuntu's chromium is a snap, which does not start where there is no snapd (containers); another browser
-# of the family is found by the test.
+# What only tests, the canary's demo and benchmarks need, and they are skipped without: a browser for the HTML report, a proxy,
+# Prometheus, another load generator, the HTTP of the torch server, PyYAML for the manifests. Ubuntu's chromium is a snap, which
+# does not start where there is no snapd (containers); another browser of the family is found by the test.
 packages_tests() {
-    echo prometheus wrk openssl python3-yaml
+    echo haproxy prometheus wrk openssl python3-aiohttp python3-yaml
     grep -qs '^ID=ubuntu' /etc/os-release || echo chromium
 }
 

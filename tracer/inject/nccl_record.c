@@ -118,9 +118,5 @@ void nccl_record_write(const struct nccl_comm *comm, const struct nccl_slot *slo
 
 void nccl_record_drop(void)
 {
-    struct ug_spool_header *header = spool_header();
-    if (!header)
-        return;
-    __atomic_fetch_add(&header->counts[UG_PRODUCER_NCCL].seen, 1, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&header->counts[UG_PRODUCER_NCCL].dropped, 1, __ATOMIC_RELAXED);
+    spool_drop(UG_PRODUCER_NCCL);
 }
