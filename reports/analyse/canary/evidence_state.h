@@ -17,7 +17,7 @@ enum {
     EVIDENCE_ALONE_S = 10,
     EVIDENCE_ALONE_REQUESTS = 100,
 };
-static const double evidence_beyond_se = 1;   // standard errors beyond the margin: evidence.h says why
+static const double evidence_beyond_se = 1.5;   // standard errors beyond the margin: evidence.h says why
 static const double evidence_error_floor = 1e-3;
 // Of alpha, for the A/A stage's own test; the rollout has the rest.
 static const double evidence_aa_part = 0.1;
