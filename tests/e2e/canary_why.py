@@ -149,7 +149,7 @@ def real(folder, store):
             out = os.path.join(folder, "why.md")
             done = subprocess.run([RENDER, store, out], capture_output=True, text=True, timeout=120, check=False)
             text = open(out, encoding="utf-8").read() if done.returncode == 0 else done.stderr
-            check("and so does the rollout's report", "both arms recorded at the breach" in text and "extra" in text, text[:1500])
+            check("and so does the rollout's report", "Both arms recorded" in text and "extra" in text, text[:1500])
     finally:
         for program in programs:
             program.kill()
