@@ -11,7 +11,7 @@
 
 #include "ci/bench/canary_sim_judges.h"
 
-enum { RUN_LOOK_S = 5, RUN_KAYENTA_OFTEN_MIN = 10, RUN_FIXED_COUNT = 5, RUN_FIXED_LIMIT = 3 };
+enum { RUN_KAYENTA_OFTEN_MIN = 10, RUN_FIXED_COUNT = 5, RUN_FIXED_LIMIT = 3 };
 
 void *run_shared(size_t size)
 {
@@ -124,7 +124,7 @@ static void run_one(const struct run_plan *plan, uint64_t seed, struct run_resul
             if (result->failed_stage >= 0)
                 continue;
             canary_evidence_add(evidence, arms);
-            if (plan->cells && fmod(at_s, RUN_LOOK_S) == 0)
+            if (plan->cells_s > 0 && fmod(at_s, plan->cells_s) == 0)
                 run_look(plan, evidence, i, at_s, result);
             int failed = canary_evidence_failed(evidence); // the look: once a second
             bool tripped = !stage->aa && canary_evidence_recent_errors(evidence) >=
