@@ -117,7 +117,8 @@ static void run_one(const struct run_plan *plan, uint64_t seed, struct run_resul
         canary_evidence_stage(evidence, i, stage->aa);
         canary_evidence_opens(evidence, stage->opens, 0);
         for (double at_s = 1; at_s <= stage->seconds; at_s++, clock_s++) {
-            stream_second(stream, clock_s, stage->aa ? -1 : at_s - 1, stage->share, arms);
+            bool good = stage->aa || (i == plan->count - 1 && at_s <= plan->late_s);
+            stream_second(stream, clock_s, good ? -1 : at_s - 1, stage->share, arms);
             requests += (double)(arms[0].requests + arms[1].requests);
             if (judges)
                 run_judges(minutes, arms, &fixed, at_s, result);
