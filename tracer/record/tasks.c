@@ -67,7 +67,10 @@ static void tasks_read_cmdline(struct tasks *tasks, struct task_process *process
     if (!budget_affords(&tasks->budget))
         return;
     budget_begin(&tasks->budget);
-    process->cmdline = task_cmdline_read(process->tgid);
+    if (process->start_ns)
+        process->cmdline = task_cmdline_read(process->tgid);
+    else // the event did not tell when it began, by which it is known from another one with its pid
+        tasks_read_process(process);
     budget_end(&tasks->budget);
 }
 
