@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "bpf/capture_inside.h"
+#include "bpf/descendants.h"
 #include "common/proc.h"
 #include "common/vector.h"
 
@@ -34,14 +35,9 @@ static int add_wanted(struct capture *capture, pid_t pid, struct error *err)
     return 0;
 }
 
-struct process {
-    pid_t pid, parent;
-    bool wanted;
-};
-
-static size_t read_processes(struct process **ret_processes)
+static size_t read_processes(struct descendant **ret_processes)
 {
-    struct process *processes = NULL;
+    struct descendant *processes = NULL;
     size_t count = 0;
     DIR *dir = opendir("/proc");
     struct dirent *entry;
@@ -51,7 +47,7 @@ static size_t read_processes(struct process **ret_processes)
             continue;
         struct proc_stat stat;
         pid_t pid = atoi(entry->d_name);
-        vector_push(processes, count, (struct process){.pid = pid, .parent = proc_stat_of(pid, &stat) ? -1 : stat.parent});
+        vector_push(processes, count, (struct descendant){.pid = pid, .parent = proc_stat_of(pid, &stat) ? -1 : stat.parent});
     }
     if (dir)
         closedir(dir);
@@ -59,27 +55,16 @@ static size_t read_processes(struct process **ret_processes)
     return count;
 }
 
-// Everything below `root` in the tree of processes. Ids are not always born in order: until nothing
-// is new.
+// Everything below `root` in the tree of processes, but not what is below upgate.
 static int want_descendants(struct capture *capture, pid_t root, struct error *err)
 {
-    struct process *processes;
+    struct descendant *processes;
     size_t count = read_processes(&processes);
-    bool more = true;
     int status = 0;
 
-    for (size_t i = 0; i < count; i++)
-        processes[i].wanted = processes[i].pid == root;
-    while (more) {
-        more = false;
-        for (size_t i = 0; i < count; i++)
-            for (size_t j = 0; !processes[i].wanted && j < count; j++)
-                if (processes[j].wanted && processes[j].pid == processes[i].parent &&
-                    processes[i].pid != getpid())
-                    processes[i].wanted = more = true;
-    }
+    descendants_mark(processes, count, root, getpid());
     for (size_t i = 0; i < count && !status; i++)
-        if (processes[i].wanted)
+        if (processes[i].below)
             status = add_wanted(capture, processes[i].pid, err);
     free(processes);
     return status;

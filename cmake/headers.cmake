@@ -3,7 +3,11 @@
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS
     ${CMAKE_SOURCE_DIR}/common/*.h ${CMAKE_SOURCE_DIR}/contracts/*.h ${CMAKE_SOURCE_DIR}/harness/*.h
     ${CMAKE_SOURCE_DIR}/reports/*.h ${CMAKE_SOURCE_DIR}/bpf/*.h ${CMAKE_SOURCE_DIR}/tracer/*.h
-    ${CMAKE_SOURCE_DIR}/reference_models/plants/*.h)
+    ${CMAKE_SOURCE_DIR}/reference_models/plants/*.h ${CMAKE_SOURCE_DIR}/reference_models/load/*.h
+    ${CMAKE_SOURCE_DIR}/reference_models/serve/*.h)
+if(NOT TARGET upgate_serve)
+    list(FILTER headers EXCLUDE REGEX "/reference_models/serve/answer\\.h$") # libmicrohttpd is not here
+endif()
 # Two parts of upgate_step.h, which are whole only together with it.
 list(FILTER headers EXCLUDE REGEX "/contracts/step_(writer|gate)\\.h$")
 # Needs Python.h of the interpreter it is built against.

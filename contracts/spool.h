@@ -17,8 +17,18 @@
 // then publishes it by storing `committed` (release). The reader takes what lies below `committed` (acquire), also of
 // a segment that is being written. A writer that needs room stores FULL and takes another; a thread that ends
 // stores FULL; while none is FREE so does everybody after each record, for there may be more threads than segments.
-// The reader stores FREE once it has read all of a FULL segment. No FREE segment: the record is
+// The reader turns FULL into FREE once it has read all of it. No FREE segment: the record is
 // dropped and counted. Nothing here waits for anybody.
+//
+// Memory. Off again, it is given back by punching holes: what is read of a segment that is still being written by the reader, at its
+// end, since only a reader can make the segment another one's; FREE segments by the library, seconds later, which takes each as a
+// writer would, to HELD, and stores FREE behind it. What nobody has read for 10 s more, of a recorder that was killed, goes likewise,
+// its records are lost. It stays while no recorder has asked for anything yet (generation 0): the first one reads all.
+//
+// The end. A thread that counts a record (`seen`) and has not published it yet says so in `busy` of its segment. A process that exits
+// turns away who would begin, waits for those that have begun, and then stores ENDED: from there on nothing is counted and
+// nothing is written, whatever its threads do, and seen = kept + dropped. Of one that was killed a record of each thread may be
+// counted and missing.
 //
 // Integers are little endian, as on every machine with CUDA. Times of records whose name ends in _gpu are CUPTI
 // nanoseconds (fitted to CLOCK_MONOTONIC by UG_REC_CLOCK); all others are CLOCK_MONOTONIC.
@@ -118,13 +128,18 @@ struct ug_spool_header {
     struct ug_spool_counts counts[UG_PRODUCER_COUNT]; // added to with relaxed atomics
 };
 
-enum ug_segment_state { UG_SEGMENT_FREE, UG_SEGMENT_WRITING, UG_SEGMENT_FULL };
+enum ug_segment_state {
+    UG_SEGMENT_FREE,
+    UG_SEGMENT_WRITING,
+    UG_SEGMENT_FULL,
+    UG_SEGMENT_HELD // by the library, for a moment: its memory goes back to the system
+};
 
 struct ug_spool_segment {
     uint32_t state;     // enum ug_segment_state
     uint32_t committed; // bytes of whole records
     uint32_t tid;       // of the writer
-    uint32_t reserved;
+    uint32_t busy;      // 1: a record is counted and not yet published
     uint64_t sequence;  // grows with every take, over all segments: the order of a thread's segments
     uint64_t reserved1[5];
 };

@@ -29,7 +29,7 @@ POWER_LEAST = 0.95  # of cells of a planted side, within the last look
 MARGIN_PCT = 2  # of step_time, the default: a side that is less slower than that may not fail
 JOB = [judge.JOB, "--steps", "{steps}", "--seed", "{seed}", "--dtype", "{dtype}", "--work", "1ms", "--outputs", "none"]
 RUN_STEPS = 100000  # a real run: its warm-up is judged as a share of that
-STEPS = {"dlrm": 240, "transformer": 240, "allreduce": 240, "ddp": 60}
+STEPS = {"dlrm": 240, "transformer": 240, "allreduce": 4000, "ddp": 180}
 
 
 def torch_command(model):
@@ -83,6 +83,9 @@ def one_suite(options, seed):
         own["pairs"] = max(own["pairs"], cell["pairs"] if cell["unit"] != "bytes" else 0)
         if cell["metric"] == "step_time":
             own.update({name: cell[name] for name in ("ratio", "ci_lower", "ci_upper")})
+    unmeasured = [name for name, own in by_workload.items() if not own["pairs"]]
+    if unmeasured or not by_workload:
+        sys.exit("suites.py: nothing was measured of %s: %s" % (", ".join(unmeasured) or "anything", document["reason"]))
     return {"build": build_key(), "seed": seed, "outcome": judge.outcome(document), "reason": document["reason"][:300], "seconds": round(result.seconds, 1),
             "findings": sorted({f["kind"] for f in document["findings"] if f["effect"] != "note"}), "workloads": by_workload}
 

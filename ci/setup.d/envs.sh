@@ -112,6 +112,19 @@ env_move() {
     mv "$dir" "$final"
 }
 
+# The torch server of reference_models/serve stands on aiohttp: of the distribution where its torch is, else of PyPI. Not part
+# of the recipe: an environment made before is not made again for it.
+env_serving() {
+    local name=$1 dir=$root/envs/$1
+    "$dir/bin/python" -c 'import aiohttp' 2>/dev/null && return 0
+    if [[ $(env_recipe "$name") == archive* ]]; then
+        packages_ensure python3-aiohttp || return 1
+    else
+        env_pip "$dir" aiohttp || return 1
+    fi
+    "$dir/bin/python" -c 'import aiohttp'
+}
+
 envs_missing() {
     say "the two PyTorch environments could not be made: no network or no permission"
     say "What works without them: the build, the tests, and the native workloads:"

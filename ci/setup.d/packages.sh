@@ -6,7 +6,7 @@
 packages_build=(
     build-essential cmake ninja-build pkg-config
     libsqlite3-dev sqlite3 libyaml-dev libjansson-dev libelf-dev libdw-dev
-    libiberty-dev liblzma-dev libmicrohttpd-dev
+    libiberty-dev liblzma-dev libmicrohttpd-dev libcurl4-openssl-dev
     node-d3 libjs-jquery libjs-jquery-datatables
     python3 python3-dev python3-venv python3-pip python3-psutil libxml2-utils procps util-linux xz-utils binutils
     clang libclang-rt-dev libbpf-dev tzdata
@@ -24,11 +24,11 @@ packages_missing() {
 # Can the archive provide this package?
 package_known() { [[ -n $(apt-cache madison "$1" 2>/dev/null) ]]; }
 
-# What only tests need, and they are skipped without: a browser for the HTML report, Prometheus and wrk for `upgate canary serve`,
-# PyYAML for its manifests. Ubuntu's chromium is a snap, which does not start where there is no snapd (containers); another browser
-# of the family is found by the test.
+# What only tests, the canary's demo and benchmarks need, and they are skipped without: a browser for the HTML report, a proxy,
+# Prometheus, another load generator, the HTTP of the torch server, PyYAML for the manifests. Ubuntu's chromium is a snap, which
+# does not start where there is no snapd (containers); another browser of the family is found by the test.
 packages_tests() {
-    echo prometheus wrk openssl python3-yaml
+    echo haproxy prometheus wrk openssl python3-aiohttp python3-yaml
     grep -qs '^ID=ubuntu' /etc/os-release || echo chromium
 }
 
@@ -61,6 +61,18 @@ apt() {
     return "$status"
 }
 
+# Debian starts a service as it installs it. Tests run their own, so nothing stays on this machine's ports.
+packages_stop_services() {
+    local name
+    [ -d /run/systemd/system ] || return 0
+    for name in "$@"; do
+        case $name in haproxy | prometheus)
+            if ((EUID == 0)); then systemctl --quiet disable --now "$name" || true
+            else sudo -n systemctl --quiet disable --now "$name" || true; fi ;;
+        esac
+    done
+}
+
 packages_ensure() {
     local missing=() name
     mapfile -t missing < <(packages_missing "$@")
@@ -73,9 +85,9 @@ packages_ensure() {
     for name in "${missing[@]}"; do
         package_known "$name" || { apt update || true; break; }
     done
-    apt install --yes --no-install-recommends "${missing[@]}" && return 0
+    apt install --yes --no-install-recommends "${missing[@]}" && packages_stop_services "${missing[@]}" && return 0
     say "trying again with fresh package lists"
-    apt update && apt install --yes --no-install-recommends "${missing[@]}" && return 0
+    apt update && apt install --yes --no-install-recommends "${missing[@]}" && packages_stop_services "${missing[@]}" && return 0
     say "failed to install ${missing[*]}: no network, no permission or no such package"
     return 1
 }

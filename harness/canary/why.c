@@ -35,6 +35,7 @@ struct why_child {
 
 struct why {
     char *program;
+    int64_t grace_ns, kill_ns;
     bool begun, written;
     struct why_child children[CANARY_ARMS];
 };
@@ -43,9 +44,16 @@ struct why *why_new(const char *program)
 {
     struct why *why = xcalloc(1, sizeof *why);
     why->program = xstrdup(program ? program : "/proc/self/exe");
+    why_patience(why, why_grace_ns, why_kill_ns);
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         why->children[arm].text_fd = -1;
     return why;
+}
+
+void why_patience(struct why *why, int64_t grace_ns, int64_t kill_ns)
+{
+    why->grace_ns = grace_ns;
+    why->kill_ns = kill_ns;
 }
 
 static void why_child_clear(struct why_child *child)
@@ -147,7 +155,7 @@ void why_begin(void *arg, const struct rollout *rollout, struct store *store)
         child->begin_ns = clock_wall_ns();
         child->end_ns = -1;
         child->path = xasprintf("%s.%s.%" PRId64 ".db", store_path(store), arm == CANARY_BASELINE ? "baseline" : "candidate", child->begin_ns / why_second_ns);
-        child->deadline_ns = clock_monotonic_ns() + rollout->why.duration_ns + why_grace_ns;
+        child->deadline_ns = clock_monotonic_ns() + rollout->why.duration_ns + why->grace_ns;
         child->text_fd = memfd_create("upgate-why", MFD_CLOEXEC);
         pid_t pid = child->text_fd < 0 ? -1 : fork();
         if (pid == 0)
@@ -211,7 +219,7 @@ static void why_ended(struct why_child *child, int status)
 }
 
 // True: over. Never waits.
-static bool why_watch(struct why_child *child)
+static bool why_watch(const struct why *why, struct why_child *child)
 {
     int status = 0;
     if (child->pid == 0)
@@ -230,10 +238,15 @@ static bool why_watch(struct why_child *child)
     if (late_ns > 0 && !child->asked) {
         child->asked = true;
         kill(child->pid, SIGINT);
-    } else if (late_ns > why_kill_ns) {
+    } else if (late_ns > why->kill_ns) {
         kill(child->pid, SIGKILL);
     }
     return false;
+}
+
+static const int64_t *why_known(const int64_t *ns)
+{
+    return *ns >= 0 ? ns : NULL;
 }
 
 bool why_done(void *arg, struct store *store)
@@ -241,17 +254,17 @@ bool why_done(void *arg, struct store *store)
     struct why *why = arg;
     bool over = true;
     for (int arm = 0; arm < CANARY_ARMS; arm++)
-        over = why_watch(&why->children[arm]) && over;
+        over = why_watch(why, &why->children[arm]) && over;
     if (!over)
         return false;
-    for (int arm = 0; arm < CANARY_ARMS && why->begun && !why->written; arm++) {
-        const struct why_child *child = &why->children[arm];
-        const int64_t *begin = child->begin_ns >= 0 ? &child->begin_ns : NULL, *end = child->end_ns >= 0 ? &child->end_ns : NULL;
+    if (why->begun && !why->written) {
+        const struct why_child *a = &why->children[CANARY_BASELINE], *b = &why->children[CANARY_CANDIDATE];
         struct error err = {0};
         // A store that cannot be written loses the explanation, not the rollback.
-        if (store_exec(store, &err, "INSERT OR REPLACE INTO rollout_recording (arm, path, begin_ns, end_ns, problem) VALUES (?, ?, ?, ?, ?)", "isIIs",
-                       (int64_t)arm, child->path, begin, end, child->problem))
-            break;
+        if (store_exec(store, &err, "INSERT OR REPLACE INTO rollout_recording (arm, path, begin_ns, end_ns, problem) VALUES (0, ?, ?, ?, ?), (1, ?, ?, ?, ?)",
+                       "sIIssIIs", a->path, why_known(&a->begin_ns), why_known(&a->end_ns), a->problem, b->path, why_known(&b->begin_ns), why_known(&b->end_ns),
+                       b->problem))
+            err.code = 0;
     }
     why->written = true;
     return true;

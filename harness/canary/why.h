@@ -20,6 +20,8 @@
 struct why;
 
 struct why *why_new(const char *program); // NULL: this program itself, for `upgate record`
+// Behind its duration a recording is asked to end after `grace_ns`, and killed `kill_ns` later. 20 s and 10 s where this is not called.
+void why_patience(struct why *why, int64_t grace_ns, int64_t kill_ns);
 void why_free(struct why *why);           // NULL ok; children that still record are ended and reaped
 
 // Of each arm its pid, its cgroup, or who listens on the port of its shadow URL. Recordings lie beside the store:

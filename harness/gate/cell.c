@@ -116,39 +116,35 @@ static struct looks_rule cell_rule(const struct cell_context *context, const str
     return rule;
 }
 
-// A screened fail on fresh pairs: as many as the screen had, for with fewer the two together would
-// find less than the screen alone (10 after 28: 58 % of what the screen finds 97 % of), at one-sided
-// alpha.
 static void cell_confirm(const struct cell_context *context, struct cell *cell, const char *screen)
 {
     const struct workload_facts *facts = context->facts;
+    struct looks_rule plan = cell_rule(context, cell), rule = looks_confirm(&plan, cell->pairs);
     char text[PHRASE_SIZE];
-    int wanted = cell->pairs, least = signed_rank_observations_min(context->gate->alpha), count;
-    wanted = least > wanted ? least : wanted;
+    int count;
     double *ratios = cell_ratios(facts->confirm, facts->confirm_count, cell->metric, &count);
+    struct looks_result fresh = looks_judge(&rule, ratios, count);
+    free(ratios);
     cell->verdict = CELL_INCONCLUSIVE;
-    if (count < wanted) {
+    if (fresh.state == LOOKS_UNDECIDED) {
         // Pairs without this metric are made up for, but not for ever.
-        int more = facts->confirm_count + wanted - count;
-        cell->want_confirm = facts->confirm_count < 2 * wanted ? more : 0;
+        int more = facts->confirm_count + fresh.next - count;
+        cell->want_confirm = facts->confirm_count < 2 * fresh.next ? more : 0;
         cell->reason = xasprintf("%s; to be confirmed on %d fresh pairs, %d of them done", screen,
-                                 wanted, count);
-        free(ratios);
+                                 fresh.next, count);
         return;
     }
-    struct looks_result fresh = looks_once(ratios, wanted, context->gate->alpha, cell->margin);
     struct cell shown = *cell; // for the orientation of the fresh interval only
     cell_set_interval(&shown, &fresh.interval);
     phrase_interval(text, sizeof text, shown.ratio, shown.ci_lower, shown.ci_upper);
-    cell->confirm_pairs = wanted;
+    cell->confirm_pairs = fresh.pairs;
     cell->confirmed = fresh.state == LOOKS_FAIL;
     if (cell->confirmed) {
         cell->verdict = CELL_FAIL;
-        cell->reason = xasprintf("%s; %d fresh pairs agree: %s", screen, wanted, text);
+        cell->reason = xasprintf("%s; %d fresh pairs agree: %s", screen, fresh.pairs, text);
     } else {
-        cell->reason = xasprintf("%s, but %d fresh pairs do not agree: %s", screen, wanted, text);
+        cell->reason = xasprintf("%s, but %d fresh pairs do not agree: %s", screen, fresh.pairs, text);
     }
-    free(ratios);
 }
 
 // Words before the verdict: "5.1 % slower: ratio 1.0512 (1.0461 to 1.0563) at 10 pairs".
@@ -233,6 +229,33 @@ static void cell_decided(const struct cell_context *context, struct cell *cell,
     free(mean);
 }
 
+// What would settle it: more pairs, or, where most of their spread arises within the launches (the
+// blocks of a launch tell), longer launches.
+static char *cell_more(const struct workload_facts *facts, const struct cell *cell,
+                       const struct interval *interval)
+{
+    enum { TIMES = 4 }; // halves what arises within
+    double sd = power_sd_of_interval(interval, cell->pairs, cell->alpha), within = 0;
+    int counted = 0;
+    if (cell->pairs_needed <= 0)
+        return xstrdup("no number of pairs is likely to settle it");
+    for (int i = 0; i < facts->main_count; i++) {
+        double error = facts->main[i].within_sd[cell->metric];
+        if (!isnan(error)) {
+            within += error * error;
+            counted++;
+        }
+    }
+    within = counted ? fmin(within / counted, sd * sd) : 0;
+    long pairs = power_pairs_needed(sqrt(sd * sd - within * (1 - 1.0 / TIMES)), interval->estimate,
+                                    cell->margin, cell->alpha, POWER_DEFAULT);
+    if (!facts->plan || within < sd * sd / 2 || pairs < 0)
+        return xasprintf("some %ld pairs would settle it", cell->pairs_needed);
+    return xasprintf("some %ld pairs would settle it, or some %ld with `steps: %llu`",
+                     cell->pairs_needed, pairs,
+                     TIMES * (unsigned long long)facts->plan->steps);
+}
+
 static void cell_open(const struct cell_context *context, struct cell *cell,
                       const struct looks_result *result, int usable)
 {
@@ -258,9 +281,7 @@ static void cell_open(const struct cell_context *context, struct cell *cell,
                                        numbers, result->next)
                            : xasprintf("%s; the next look is at %d pairs", numbers, result->next);
     } else if (result->state == LOOKS_EXHAUSTED) {
-        char *more = cell->pairs_needed > 0
-                         ? xasprintf("some %ld pairs would settle it", cell->pairs_needed)
-                         : xstrdup("no number of pairs is likely to settle it");
+        char *more = cell_more(facts, cell, &result->interval);
         cell->reason = xasprintf("%s, and the margin of %s lies inside: %s", numbers, margin, more);
         free(more);
     } else {

@@ -20,6 +20,7 @@
 #include "common/strings.h"
 #include "common/vector.h"
 #include "reports/analyse/binomial.h"
+#include "tracer/store/ranges.h"
 
 enum {
     CERTIFICATE_VERSION = 2,        // PRAGMA user_version; 1 held re-splits, which certify anything
@@ -315,7 +316,9 @@ bool certificate_read(sqlite3_stmt *stmt, struct certificate *ret_certificate)
 {
     int interleave = certificate_interleave((const char *)sqlite3_column_text(stmt, 2));
     int metric = certificate_metric((const char *)sqlite3_column_text(stmt, 3));
-    if (interleave < 0 || metric < 0)
+    struct ranges ranges; // of the host's file nobody else asks
+    ranges_of(stmt, &ranges);
+    if (interleave < 0 || metric < 0 || ranges_odd(&ranges, stmt) >= 0)
         return false;
     const char *objection = (const char *)sqlite3_column_text(stmt, 5);
     struct certificate one = {.interleave = (enum plan_interleave)interleave,
@@ -353,7 +356,7 @@ void certificates_free(struct certificate *certificates, int count)
 static const char certificate_select[] =
     "SELECT c.scope, c.kind, c.interleave, c.metric, c.margin, NULL, c.made_wall_ns, c.aa_pairs, "
     "c.aa_lower, c.aa_upper, c.mde, c.pair_sd, c.held, c.planted, c.held_pairs, c.held_lower, "
-    "c.held_upper, count(*), sum(g.failed), 1, c.source_run FROM certificate c JOIN aa_gate g ON "
+    "c.held_upper, count(*) AS gates, sum(g.failed) AS false_fails, 1, c.source_run FROM certificate c JOIN aa_gate g ON "
     "g.host_key = c.host_key AND g.kind = c.kind AND g.interleave = c.interleave "
     "WHERE c.host_key = ? GROUP BY c.scope, c.interleave, c.metric "
     "ORDER BY c.made_wall_ns DESC, c.scope, c.metric";

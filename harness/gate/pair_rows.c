@@ -126,8 +126,7 @@ static int pair_rows_load_steps(struct store *store, struct launch_rows *launch,
         rank->late_ns[i] = pair_rows_double(stmt, 4);
         rank->samples[i] = pair_rows_double(stmt, 5);
         if (rank->idx[i] < 0 || (i && rank->idx[i] <= rank->idx[i - 1]))
-            return error_set(err, -EBADMSG, "the store '%s' is damaged: the steps of launch %lld are not numbered in order",
-                             store_path(store), (long long)launch->id);
+            return store_damaged(store, err, "the steps of a launch are not numbered in order");
     }
     return rc;
 }

@@ -3,6 +3,7 @@
 #include "harness/record/recording.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,12 +18,13 @@
 #include "common/log.h"
 #include "common/strings.h"
 #include "harness/record/command.h"
-#include "harness/record/privileges.h"
 #include "harness/run/host.h"
 #include "harness/run/inject.h"
 #include "harness/run/process.h"
 #include "harness/steps/reader.h"
 #include "reports/render/screen.h"
+#include "tracer/record/privileges.h"
+#include "tracer/store/ranges.h"
 #include "tracer/store/store.h"
 
 enum {
@@ -30,6 +32,7 @@ enum {
     RECORDING_PROGRESS_NS = 500000000,
     RECORDING_NICE = -10,
     RECORDING_SLOTS = 64, // processes of a started program that may make step calls
+    RECORDING_LARGE_BYTES = 128 << 10,
 };
 
 struct recording {
@@ -118,8 +121,7 @@ static void recording_on_step(void *context, uint32_t slot, const struct ug_step
 {
     struct recording *recording = context;
     struct reader_slot info;
-    const uint64_t max_ns = (uint64_t)1 << 61; // the process is not trusted
-    if (record->kind != UG_RECORD_STEP || record->end_ns < record->begin_ns || record->end_ns > max_ns)
+    if (record->kind != UG_RECORD_STEP || record->end_ns < record->begin_ns || record->end_ns >= (uint64_t)RANGE_NS_END)
         return;
     int64_t rank = reader_slot(recording->steps, slot, &info) == 0 ? (int64_t)info.rank : (int64_t)slot;
     recorder_step(recording->recorder, rank, record->step, (int64_t)record->begin_ns,
@@ -231,9 +233,21 @@ static int recording_attach(struct recording *recording, struct error *err)
     return rc;
 }
 
+// The command has been forked before, and keeps what it was started with.
+static void recording_drop_privileges(void)
+{
+    struct error err = {0};
+    if (privileges_drop(&err))
+        log_warn("%s, continuing with all of them", err.text);
+}
+
 static int recording_start(struct recording *recording, struct error *err)
 {
     const struct recording_opts *opts = recording->opts;
+    // Large tables by themselves: they grow without a copy, and what was freed is gone. By itself glibc takes what is as large as
+    // what was freed before, up to 32 MB, from a heap that does not shrink: 7 MB more of 46.
+    mallopt(M_MMAP_THRESHOLD, RECORDING_LARGE_BYTES);
+    mallopt(M_TRIM_THRESHOLD, RECORDING_LARGE_BYTES);
     int rc = recording_open_store(recording, err);
     if (rc == 0)
         recording_find_library(recording);
@@ -250,7 +264,7 @@ static int recording_start(struct recording *recording, struct error *err)
     if (rc == 0 && opts->command && recording_signal) // who wanted to end it does not want the command to begin
         rc = error_set(err, -ECANCELED, "ended by a signal before '%s' was started", opts->command[0]);
     if (rc == 0)
-        privileges_drop(); // the command has been forked before, and keeps what it was started with
+        recording_drop_privileges();
     if (rc == 0 && opts->command)
         rc = command_release(&recording->command, opts->command[0], err);
     recording->begin_ns = clock_monotonic_ns();

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
 
 void pair_fail(struct pair *pair, char *reason)
@@ -23,12 +24,6 @@ struct pair_begin { // of the first step of a block, on the earliest rank; 0 = i
     int64_t step, ns;
 };
 
-static int pair_compare_begin(const void *a, const void *b)
-{
-    int64_t x = ((const struct pair_begin *)a)->step, y = ((const struct pair_begin *)b)->step;
-    return (x > y) - (x < y);
-}
-
 // One entry a couple, in the order of the couples.
 static struct pair_begin *pair_find_begins(const struct pair *pair, int side)
 {
@@ -38,10 +33,9 @@ static struct pair_begin *pair_find_begins(const struct pair *pair, int side)
         begins[i].step = pair->blocks[2 * i + (size_t)side].first_step;
     for (size_t i = 0; i < pair->samples[side].step_count; i++) {
         const struct samples_step *step = &pair->samples[side].steps[i];
-        struct pair_begin key = {.step = step->idx};
-        struct pair_begin *begin = bsearch(&key, begins, count, sizeof key, pair_compare_begin);
-        if (begin && (!begin->ns || step->begin_ns < begin->ns))
-            begin->ns = step->begin_ns;
+        size_t at = search_first(k, count, begins[k].step >= (int64_t)step->idx);
+        if (at < count && begins[at].step == (int64_t)step->idx && (!begins[at].ns || step->begin_ns < begins[at].ns))
+            begins[at].ns = step->begin_ns;
     }
     return begins;
 }

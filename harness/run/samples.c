@@ -11,6 +11,7 @@
 #include "common/strings.h"
 #include "common/vector.h"
 #include "harness/gate/parity/tensor_sketch.h"
+#include "tracer/store/ranges.h"
 
 enum { SAMPLES_NAMES_MAX = 1024 }; // distinct phase or note names of a launch
 
@@ -68,8 +69,7 @@ static void samples_on_named(struct samples *samples, uint32_t slot,
     named->count++;
     // Each is plausible; sums of a process that lies stay at the end of the scale.
     int64_t took_ns = phase ? (int64_t)(record->end_ns - record->begin_ns) : 0;
-    if (__builtin_add_overflow(named->total_ns, took_ns, &named->total_ns))
-        named->total_ns = INT64_MAX;
+    named->total_ns = named->total_ns + took_ns < RANGE_NS_END ? named->total_ns + took_ns : RANGE_NS_END - 1;
     named->value = record->value;
     if (phase && samples->traced)
         samples_on_span(samples, named, record);
@@ -78,7 +78,7 @@ static void samples_on_named(struct samples *samples, uint32_t slot,
 // The process is not trusted: times that no clock gives would overflow in what is computed from them.
 static bool samples_plausible(const struct ug_step_record *record)
 {
-    const uint64_t max_ns = (uint64_t)1 << 61; // 73 years since the machine started
+    const uint64_t max_ns = RANGE_NS_END;
     bool spans = record->kind == UG_RECORD_STEP || record->kind == UG_RECORD_PHASE;
     return record->begin_ns < max_ns && record->sched_ns < max_ns &&
            (!spans || (record->end_ns >= record->begin_ns && record->end_ns < max_ns));

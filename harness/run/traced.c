@@ -19,6 +19,7 @@
 #include "harness/run/host.h"
 #include "harness/run/session_store.h"
 #include "harness/run/shard.h"
+#include "tracer/record/privileges.h"
 #include "tracer/record/record.h"
 
 enum {
@@ -42,6 +43,7 @@ struct traced_side {
     struct store *shard; // NULL: nothing was recorded
     bool recorded, host_missing; // host_missing: not permitted, the GPU side alone is recorded
     struct error error; // of the first failure; code 0: none
+    struct error kept;  // why the recorder keeps all privileges; code 0: it does not
 };
 
 struct traced {
@@ -69,6 +71,8 @@ static void *traced_main(void *arg)
     if (rc == 0)
         rc = recorder_start(side->shard, &opts, &recorder, &side->error);
     side->recorded = rc == 0;
+    if (rc == 0)
+        privileges_drop(&side->kept); // of this thread; the others keep theirs
     struct recorder_totals totals = {.host = true};
     if (rc == 0)
         recorder_totals(recorder, &totals);
@@ -196,6 +200,8 @@ static int traced_store(struct traced *traced, int64_t pair_id, struct error *er
         int64_t launch_id = 0;
         if (side->error.code)
             traced_note(traced->session, "a recording is not whole", &side->error);
+        if (side->kept.code)
+            traced_note(traced->session, "a recorder keeps all privileges", &side->kept);
         if (side->recorded &&
             store_get_int(traced->session->store, &launch_id, NULL,
                           "SELECT id FROM launch WHERE pair_id = ? AND side = ?", "ii", pair_id,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `upgate diff`: where the difference between the sides of an A/B run comes from. Reads RUN.db and
 // changes nothing in it; prints a table or the document upgate.diff/1. It is no gate: a regression
-// that was explained ends in 0 as well.
+// that was explained ends in 0 as well. Given two stores of `upgate record`, it compares those.
 #include <errno.h>
 #include <limits.h>
 #include <malloc.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +14,16 @@
 #include "common/log.h"
 #include "common/options.h"
 #include "common/strings.h"
+#include "common/units.h"
 #include "contracts/exit_code.h"
 #include "reports/analyse/diff/diff.h"
+#include "reports/analyse/diff/recordings.h"
 #include "reports/render/diff_view.h"
+#include "reports/render/recordings_view.h"
 #include "tracer/store/store.h"
 
 struct diff_values {
-    const char *workload;
+    const char *workload, *requests;
     bool all, ignore_names;
     struct options_common common;
 };
@@ -28,6 +32,7 @@ extern const struct verb verb_diff;
 
 static const char *const diff_usage[] = {
     "diff RUN.db [--workload NAME] [--all] [--format table|json] [-o FILE]",
+    "diff BASELINE.db CANDIDATE.db [--requests A,B] [--all] [--format table|json] [-o FILE]",
     NULL,
 };
 
@@ -42,6 +47,8 @@ static const char *const diff_examples[] = {
     "the largest contribution, for a script",
     "upgate diff run.db -o diff.json",
     "the document upgate.diff/1 as a file",
+    "upgate diff old.db new.db --requests 81000,27000",
+    "two recordings of `upgate record`: what a request of the second costs more",
     NULL,
 };
 
@@ -53,6 +60,11 @@ static const struct option_spec diff_options[] = {
      .default_text = "all",
      .help = "this workload only",
      .offset = offsetof(struct diff_values, workload)},
+    {.name = "requests",
+     .kind = OPTION_TEXT,
+     .value = "A,B",
+     .help = "of two recordings: how many requests each program answered meanwhile; else times are of a second",
+     .offset = offsetof(struct diff_values, requests)},
     {.name = "all",
      .kind = OPTION_FLAG,
      .help = "every contribution, those too that are not told from noise",
@@ -151,6 +163,72 @@ static int diff_store(const struct diff_values *values, const char *path, enum e
     return rc;
 }
 
+// "81000,27000"; NULL leaves both NAN.
+static int diff_requests(const char *text, double ret[2], struct error *err)
+{
+    ret[0] = ret[1] = NAN;
+    if (!text)
+        return 0;
+    char *copy = xstrdup(text), *comma = strchr(copy, ',');
+    uint64_t counts[2] = {0, 0};
+    if (comma)
+        *comma = 0;
+    int rc = !comma || unit_parse_uint(copy, 1, UINT32_MAX, &counts[0], NULL) || unit_parse_uint(comma + 1, 1, UINT32_MAX, &counts[1], NULL)
+                 ? error_set(err, -EINVAL, "option '--requests': '%s' is not two counts, of the baseline and of the candidate: 81000,27000", text)
+                 : 0;
+    free(copy);
+    ret[0] = (double)counts[0];
+    ret[1] = (double)counts[1];
+    return rc;
+}
+
+static char *diff_recordings_text(const struct diff_values *values, const struct recordings_diff *diff, struct error *err)
+{
+    const char *ending = values->common.output ? render_ending(values->common.output, diff_endings)
+                         : strcmp(values->common.format, "json") == 0 ? ".json" : ".txt";
+    if (strcmp(ending, ".json") == 0)
+        return render_json_dump(recordings_view_json(diff), 9, err);
+    if (strcmp(ending, ".md") == 0)
+        return recordings_view_markdown(diff, "### What differs between the recordings");
+    char *text = NULL;
+    size_t len = 0;
+    FILE *stream = open_memstream(&text, &len);
+    if (stream)
+        recordings_view_table(diff, values->all, stream);
+    if (!stream || fclose(stream) != 0) {
+        free(text);
+        error_set(err, -ENOMEM, "out of memory");
+        return NULL;
+    }
+    return text;
+}
+
+static int diff_recordings(const struct diff_values *values, char *const *paths, struct error *err)
+{
+    struct store *stores[2] = {0};
+    struct recordings_diff *diff = NULL;
+    double requests[2];
+    char *text = NULL;
+    int rc = values->workload || values->ignore_names
+                 ? error_set(err, -EINVAL, "--workload and --ignore-names are of one store of `upgate ab`, not of two recordings")
+                 : diff_requests(values->requests, requests, err);
+    for (int side = 0; side < 2 && rc == 0; side++)
+        rc = store_open(paths[side], STORE_READ, &stores[side], err);
+    if (rc == 0 && values->common.dry_run)
+        log_info("would compare the recordings in '%s' and '%s'", paths[0], paths[1]);
+    else if (rc == 0)
+        rc = diff_input_error(recordings_diff(stores, requests, &diff, err));
+    if (rc == 0 && diff) {
+        text = diff_recordings_text(values, diff, err);
+        rc = !text ? err->code : values->common.output ? render_write(values->common.output, text, err) : render_print(text, "the difference", err);
+    }
+    free(text);
+    recordings_diff_free(diff);
+    for (int side = 0; side < 2; side++)
+        store_close(stores[side]);
+    return rc;
+}
+
 // Launches are read one after the other, 300 MB each: what one gave back serves the next. Through
 // the kernel it would come back by 140,000 page faults, a tenth of the time over two launches of 10
 // million operations.
@@ -187,7 +265,11 @@ static int diff_run(int argc, char **argv)
     if (rc == 0)
         rc = diff_check(&values, &err);
     diff_keep_memory();
-    if (rc == 0)
+    if (rc == 0 && rest.positional_count == 2)
+        rc = diff_recordings(&values, rest.positional, &err);
+    else if (rc == 0 && values.requests)
+        rc = error_set(&err, -EINVAL, "--requests is of two recordings: upgate diff BASELINE.db CANDIDATE.db --requests A,B");
+    else if (rc == 0)
         rc = diff_store(&values, rest.positional[0], &code, &err);
     if (rc)
         log_error("%s", err.text);
@@ -202,9 +284,9 @@ const struct verb verb_diff = {
     .examples = diff_examples,
     .exit_codes =
         "0  done, whatever was found (it is no gate)\n"
-        "2  usage, a file that is not a store, a store of one side only, no such workload\n"
+        "2  usage, a file that is not a store, a store of one side only, no such workload, no recording\n"
         "4  nothing could be explained (no launches were traced), or an operational failure",
     .positional_min = 1,
-    .positional_max = 1,
+    .positional_max = 2,
     .run = diff_run,
 };

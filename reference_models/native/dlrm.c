@@ -11,7 +11,7 @@
 
 struct model {
     struct network net;
-    const struct dlrm_shape *shape;
+    struct dlrm_shape shape[1]; // its own: the batch may be another than the size's
     struct dlrm_data data;
     uint64_t step; // whose inputs are being loaded
     real rate;
@@ -119,7 +119,9 @@ static int dlrm_create(const struct model_opts *opts, struct model **ret_model, 
     struct model *model = calloc(1, sizeof *model);
     if (!model)
         return error_set(err, -ENOMEM, "failed to create the dlrm: out of memory");
-    model->shape = &dlrm_shapes[opts->size];
+    model->shape[0] = dlrm_shapes[opts->size];
+    if (opts->batch)
+        model->shape->batch = opts->batch;
     model->net = (struct network){.pool = opts->pool, .seed = opts->seed, .train = opts->train};
     int rc = dlrm_data_init(&model->data, model->shape, opts->seed, err);
     if (rc) {
@@ -136,11 +138,17 @@ static int dlrm_create(const struct model_opts *opts, struct model **ret_model, 
     return 0;
 }
 
-static void dlrm_load(struct model *model, uint64_t step)
+static size_t dlrm_lookups(const struct model *model)
 {
     size_t lookups = 0;
     for (size_t t = 0; t < model->shape->tables; t++)
         lookups += model->shape->table[t].bag;
+    return lookups;
+}
+
+static void dlrm_load(struct model *model, uint64_t step)
+{
+    size_t lookups = dlrm_lookups(model);
     model->step = step;
     pool_for(model->net.pool, &(struct pool_work){.count = model->shape->batch,
                                                   .cost = 400.0 * (double)lookups + 4000,
@@ -261,6 +269,46 @@ static const struct model_param *dlrm_params(const struct model *model, size_t *
     return model->net.param;
 }
 
+static size_t dlrm_request_values(const struct model *model, size_t *ret_least)
+{
+    *ret_least = DLRM_DENSE + 1;
+    return DLRM_DENSE + dlrm_lookups(model);
+}
+
+// The dense features, then ids: slot i of the bags, table by table, gets id i, and begins again where fewer
+// ids have come. An id beyond its table wraps around, as hashing does.
+static int dlrm_put(struct model *model, size_t row, const double *values, size_t count,
+                    struct error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        bool dense = i < DLRM_DENSE;
+        if (dense ? !(fabs(values[i]) <= 1e6) : !(values[i] >= 0 && values[i] <= 0x1p53))
+            return error_set(err, -EINVAL, "features[%zu] is %g; %s", i, values[i],
+                             dense ? "the first 13 are numbers from -1e6 to 1e6"
+                                   : "ids are whole numbers from 0 to 2^53");
+    }
+    for (size_t i = 0; i < DLRM_DENSE; i++)
+        model->dense[row * DLRM_DENSE + i] = real_start(values[i]);
+    size_t ids = count - DLRM_DENSE, slot = 0;
+    for (size_t t = 0; t < model->shape->tables; t++) {
+        const struct dlrm_table_shape *table = &model->shape->table[t];
+        for (uint32_t i = 0; i < table->bag; i++, slot++)
+            model->ids[t][row * table->bag + i] =
+                (uint32_t)((uint64_t)values[DLRM_DENSE + slot % ids] % table->rows);
+    }
+    return 0;
+}
+
+static void dlrm_set_rows(struct model *model, size_t rows)
+{
+    model->shape->batch = rows;
+}
+
+static double dlrm_score(const struct model *model, size_t row)
+{
+    return 1 / (1 + exp(-(double)model->logits[row]));
+}
+
 const struct model_ops NATIVE_NAME(dlrm_ops) = {
     .name = "dlrm",
     .real_bytes = sizeof(real),
@@ -274,4 +322,8 @@ const struct model_ops NATIVE_NAME(dlrm_ops) = {
     .samples = dlrm_samples,
     .logits = dlrm_logits,
     .params = dlrm_params,
+    .request_values = dlrm_request_values,
+    .put = dlrm_put,
+    .set_rows = dlrm_set_rows,
+    .score = dlrm_score,
 };

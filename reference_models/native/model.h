@@ -20,6 +20,7 @@ struct model_opts {
     bool plain_sgd;        // transformer: SGD instead of Adam (the gradient check uses it)
     double learning_rate;  // 0 = the model's own
     const char *text_path; // transformer: directory of texts
+    size_t batch;          // samples in one batch at most; 0 = the size's own
     struct pool *pool;     // borrowed; outlives the model
 };
 
@@ -45,6 +46,14 @@ struct model_ops {
     size_t (*samples)(const struct model *model); // items in one batch
     const void *(*logits)(const struct model *model, size_t *ret_count);
     const struct model_param *(*params)(const struct model *model, size_t *ret_count);
+
+    // Serving (inference only): put() fills the rows of a batch with the numbers of requests, forward()
+    // computes the first set_rows() of them, score() reads the answers.
+    size_t (*request_values)(const struct model *model, size_t *ret_least); // most numbers of a request
+    // -EINVAL: a number that the model does not take; the row is as it was then.
+    int (*put)(struct model *model, size_t row, const double *values, size_t count, struct error *err);
+    void (*set_rows)(struct model *model, size_t rows); // 1..batch
+    double (*score)(const struct model *model, size_t row);
 };
 
 extern const struct model_ops dlrm_ops_f32, dlrm_ops_f64, transformer_ops_f32, transformer_ops_f64;

@@ -49,6 +49,7 @@ struct model {
     struct norm norm;
     struct linear head;
     uint32_t *token, *target;
+    uint32_t *length; // of each request, serving
     real *branch, *attention_scratch, *last, *normed, *mean, *scale, *logits;
     real *row_loss, *dlogits, *dx, *dbranch, *dsum, *dhidden, *dqkv, *dprob; // training
     real *adam_m, *adam_v;
@@ -111,6 +112,7 @@ static void transformer_buffers(struct model *model)
         transformer_block_buffers(model, &model->block[i]);
     model->token = arena_alloc(&net->arena, rows, sizeof *model->token);
     model->target = arena_alloc(&net->arena, rows, sizeof *model->target);
+    model->length = arena_alloc(&net->arena, model->shape.batch, sizeof *model->length);
     model->branch = network_reals(net, rows * dim);
     model->attention_scratch = network_reals(net, 2 * rows * dim);
     model->last = network_reals(net, rows * dim);
@@ -162,6 +164,8 @@ static int transformer_create(const struct model_opts *opts, struct model **ret_
                 TEXT_BYTES_MAX);
     model->net = (struct network){.pool = opts->pool, .seed = opts->seed, .train = opts->train};
     model->shape = transformer_shapes[opts->size];
+    if (opts->batch)
+        model->shape.batch = opts->batch;
     model->rows = model->shape.batch * model->shape.context;
     model->plain_sgd = opts->plain_sgd;
     double usual = opts->plain_sgd ? 0.1 : 0.192 / (double)model->shape.dim; // demo: 0.003
@@ -335,6 +339,50 @@ static const struct model_param *transformer_params(const struct model *model, s
     return model->net.param;
 }
 
+static size_t transformer_request_values(const struct model *model, size_t *ret_least)
+{
+    *ret_least = 2;
+    return model->shape.context + 1;
+}
+
+// A text as bytes. Attention is causal: what fills the row behind it changes nothing.
+static int transformer_put(struct model *model, size_t row, const double *values, size_t count,
+                           struct error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!(values[i] >= 0 && values[i] <= 255))
+            return error_set(err, -EINVAL, "features[%zu] is %g; a byte is a number from 0 to 255",
+                             i, values[i]);
+    }
+    uint32_t *token = model->token + row * model->shape.context;
+    uint32_t *target = model->target + row * model->shape.context;
+    for (size_t i = 0; i < model->shape.context; i++) {
+        token[i] = i + 1 < count ? (uint32_t)values[i] : 0;
+        target[i] = i + 1 < count ? (uint32_t)values[i + 1] : 0;
+    }
+    model->length[row] = (uint32_t)count;
+    return 0;
+}
+
+static void transformer_set_rows(struct model *model, size_t rows)
+{
+    model->shape.batch = rows;
+    model->rows = rows * model->shape.context;
+}
+
+// Log-probability of the last byte after the others.
+static double transformer_score(const struct model *model, size_t row)
+{
+    size_t at = row * model->shape.context + model->length[row] - 2;
+    const real *logits = model->logits + at * TRANSFORMER_VOCABULARY;
+    double top = -INFINITY, sum = 0;
+    for (size_t i = 0; i < TRANSFORMER_VOCABULARY; i++)
+        top = fmax(top, (double)logits[i]);
+    for (size_t i = 0; i < TRANSFORMER_VOCABULARY; i++)
+        sum += exp((double)logits[i] - top);
+    return (double)logits[model->target[at]] - top - log(sum);
+}
+
 const struct model_ops NATIVE_NAME(transformer_ops) = {
     .name = "transformer",
     .real_bytes = sizeof(real),
@@ -348,4 +396,8 @@ const struct model_ops NATIVE_NAME(transformer_ops) = {
     .samples = transformer_samples,
     .logits = transformer_logits,
     .params = transformer_params,
+    .request_values = transformer_request_values,
+    .put = transformer_put,
+    .set_rows = transformer_set_rows,
+    .score = transformer_score,
 };

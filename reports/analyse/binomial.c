@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "common/search.h"
 #include "reports/analyse/distribution.h"
 
 double binomial_upper_bound(long events, long trials, double confidence)
@@ -28,12 +29,6 @@ long binomial_requests_min(double percentile, long over, double alpha)
     long lo = over + 1, hi = lo;
     while (distribution_beta_cdf((double)(hi - over), (double)over + 1, percentile) > alpha)
         hi *= 2;
-    while (lo < hi) {
-        long mid = lo + (hi - lo) / 2;
-        if (distribution_beta_cdf((double)(mid - over), (double)over + 1, percentile) <= alpha)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return lo;
+    return (long)search_between(n, (size_t)lo, (size_t)hi,
+                                distribution_beta_cdf((double)((long)n - over), (double)over + 1, percentile) <= alpha);
 }

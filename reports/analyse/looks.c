@@ -54,7 +54,7 @@ static bool looks_mean_fails(const double *values, int count, double alpha, doub
     return mean.has_bounds && mean.lower > log1p(margin) && mean_sign_p(values, count) <= alpha;
 }
 
-struct looks_result looks_once(const double *values, int count, double alpha, double margin)
+static struct looks_result looks_once(const double *values, int count, double alpha, double margin)
 {
     struct looks_result result = {.look = -1,
                                   .pairs = count,
@@ -107,4 +107,15 @@ struct looks_result looks_judge(const struct looks_rule *rule, const double *val
         result.next = next;
     }
     return result;
+}
+
+struct looks_rule looks_confirm(const struct looks_rule *rule, int pairs)
+{
+    struct looks_rule fresh = {.alpha = rule->alpha, .margin = rule->margin};
+    int least = signed_rank_observations_min(rule->alpha);
+    fresh.looks[fresh.look_count++] = (uint64_t)(least > pairs ? least : pairs);
+    for (int i = 0; i < rule->look_count && fresh.look_count < LOOKS_MAX; i++)
+        if (rule->looks[i] > fresh.looks[0])
+            fresh.looks[fresh.look_count++] = rule->looks[i];
+    return fresh;
 }

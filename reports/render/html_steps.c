@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
 #include "common/vector.h"
 #include "reports/analyse/quantile.h"
@@ -56,7 +57,7 @@ static int steps_read(struct store *store, int64_t launch, struct html_strip *st
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT idx, max(dur_ns) FROM step WHERE launch_id = ? GROUP BY idx ORDER BY idx", "i",
+        "SELECT idx, max(dur_ns) AS dur_ns FROM step WHERE launch_id = ? GROUP BY idx ORDER BY idx", "i",
         launch);
     if (!stmt)
         return err->code;
@@ -69,12 +70,6 @@ static int steps_read(struct store *store, int64_t launch, struct html_strip *st
             fmax(sqlite3_column_double(stmt, 1), 1); // its logarithm is drawn
     }
     return rc;
-}
-
-static int steps_compare(const void *one, const void *other)
-{
-    int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;
-    return (a > b) - (a < b);
 }
 
 static int steps_blocks(struct store *store, const struct steps_launch *launch,
@@ -90,11 +85,10 @@ static int steps_blocks(struct store *store, const struct steps_launch *launch,
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         int64_t first = sqlite3_column_int64(stmt, 0);
-        const int64_t *found =
-            bsearch(&first, strip->idx, (size_t)strip->count, sizeof first, steps_compare);
-        if (!found)
+        size_t found = search_first(i, (size_t)strip->count, strip->idx[i] >= first);
+        if (found == (size_t)strip->count || strip->idx[found] != first)
             continue;
-        strip->first[found - strip->idx] = true;
+        strip->first[found] = true;
         strip->blocks |= sqlite3_column_int64(stmt, 1) > 1;
     }
     return rc;

@@ -146,9 +146,9 @@ static int pftrace_spans(struct pftrace *trace, sqlite3_stmt *stmt, int64_t offs
             pf_lane_init(&at.lane, 0, 0, name);
             free(name);
         }
-        int64_t begin, dur = sqlite3_column_int64(stmt, 3);
-        if (__builtin_add_overflow(sqlite3_column_int64(stmt, 2), offset, &begin) || dur < 0 || begin > INT64_MAX - dur)
-            continue; // of a damaged store
+        int64_t begin = sqlite3_column_int64(stmt, 2) + offset, dur = sqlite3_column_int64(stmt, 3);
+        if (dur < 0) // of a damaged store
+            continue;
         struct pf_slice slice = {.begin = begin, .end = begin + dur, .name = pf_text(trace->pf, PF_TEXT_NAME, pftrace_column(stmt, 4))};
         pf_lane_add(trace->pf, &at.lane, &slice);
     }

@@ -156,14 +156,14 @@ static int gpu_ops(struct gpu *gpu, struct error *err)
     int rc = stmt ? 1 : gpu->work_count ? -EIO : 0;
     while (rc == 1 && !pf_failed(trace->pf) && (rc = store_step(trace->store, stmt, err)) == 1) {
         const struct gpu_work *work = gpu_work_of(gpu, sqlite3_column_int64(stmt, 2));
-        int64_t begin = sqlite3_column_int64(stmt, 0), dur = sqlite3_column_int64(stmt, 1), call;
-        if (!work || dur < 0 || begin > INT64_MAX - dur)
+        int64_t begin = sqlite3_column_int64(stmt, 0), dur = sqlite3_column_int64(stmt, 1);
+        if (!work || dur < 0)
             continue;
         struct pf_slice slice = {.begin = begin, .end = begin + dur, .name = work->name};
         if (work->note)
             slice.notes[0] = (struct pf_note){gpu->key_shape, work->note};
-        if (work->call && work->thread && sqlite3_column_type(stmt, 3) != SQLITE_NULL &&
-            !__builtin_sub_overflow(begin, sqlite3_column_int64(stmt, 3), &call)) {
+        if (work->call && work->thread && sqlite3_column_type(stmt, 3) != SQLITE_NULL) {
+            int64_t call = begin - sqlite3_column_int64(stmt, 3);
             bool again = gpu->flows && work->thread == gpu->last_thread && call == gpu->last_call;
             gpu->last_thread = work->thread;
             gpu->last_call = call;
@@ -212,8 +212,7 @@ static void gpu_calls(struct gpu *gpu)
         const struct gpu_call *call = &gpu->calls[i], *last = i ? call - 1 : NULL;
         if (last && last->thread == call->thread && last->begin == call->begin && last->dur == call->dur && last->name == call->name)
             continue;
-        struct pf_slice slice = {.begin = call->begin, .name = call->name, .flow = call->flow};
-        slice.end = call->begin <= INT64_MAX - call->dur ? call->begin + call->dur : INT64_MAX;
+        struct pf_slice slice = {.begin = call->begin, .end = call->begin + call->dur, .name = call->name, .flow = call->flow};
         pf_lane_add(trace->pf, pftrace_row(trace, &trace->threads[call->thread], PFTRACE_CALLS), &slice);
     }
 }
@@ -227,7 +226,7 @@ static int gpu_ranges(struct pftrace *trace, struct error *err)
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
         struct pftrace_thread *thread = pftrace_thread(trace, sqlite3_column_int64(stmt, 0));
         int64_t begin = sqlite3_column_int64(stmt, 1), dur = sqlite3_column_int64(stmt, 2);
-        if (!thread || dur < 0 || begin > INT64_MAX - dur || begin == INT64_MIN)
+        if (!thread || dur < 0)
             continue;
         bool instant = sqlite3_column_type(stmt, 2) == SQLITE_NULL;
         struct pf_slice slice = {.begin = begin, .end = instant ? begin - 1 : begin + dur,
@@ -242,7 +241,7 @@ static int gpu_collectives(struct pftrace *trace, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
         trace->store, err,
-        "SELECT n.process_id, n.enqueued_ns, coalesce(n.kernel_end_ns, n.ended_ns), n.function || coalesce(' ' || n.datatype, '') || "
+        "SELECT n.process_id, n.enqueued_ns, coalesce(n.kernel_end_ns, n.ended_ns) AS end_ns, n.function || coalesce(' ' || n.datatype, '') || "
         "coalesce(' ' || n.algorithm, '') || coalesce(' ' || n.protocol, ''), 'rank ' || n.rank || ' of ' || n.ranks || ', number ' || "
         "n.sequence || ', ' || n.bytes || ' bytes' FROM process p JOIN nccl_op n ON n.process_id = p.id WHERE p.recording_id = ? "
         "ORDER BY n.process_id, n.enqueued_ns", "i", trace->recording);
@@ -251,7 +250,7 @@ static int gpu_collectives(struct pftrace *trace, struct error *err)
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
         struct pftrace_process *process = pftrace_process(trace, sqlite3_column_int64(stmt, 0));
         int64_t begin = sqlite3_column_int64(stmt, 1), end = sqlite3_column_int64(stmt, 2);
-        if (!process || begin == INT64_MIN)
+        if (!process)
             continue;
         if (!process->nccl.name)
             pf_lane_init(&process->nccl, pftrace_process_track(trace, process), 0, "NCCL");

@@ -132,8 +132,7 @@ static void host_sample(struct host *host, struct pftrace_thread *thread, struct
 {
     if (!thread)
         return;
-    int64_t tick = host->trace->tick_ns;
-    slice->end = slice->begin <= INT64_MAX - tick ? slice->begin + tick : INT64_MAX;
+    slice->end = slice->begin + host->trace->tick_ns;
     if (next >= slice->begin && next < slice->end)
         slice->end = next;
     pf_lane_add(host->trace->pf, pftrace_row(host->trace, thread, PFTRACE_SAMPLES), slice);
@@ -179,7 +178,7 @@ static int host_gc(struct pftrace *trace, struct error *err)
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
         struct pftrace_thread *thread = pftrace_thread(trace, sqlite3_column_int64(stmt, 0));
         int64_t begin = sqlite3_column_int64(stmt, 1), dur = sqlite3_column_int64(stmt, 2);
-        if (!thread || dur < 0 || begin > INT64_MAX - dur)
+        if (!thread || dur < 0)
             continue;
         char *name = xasprintf("garbage collection, generation %d", sqlite3_column_int(stmt, 3));
         struct pf_slice slice = {.begin = begin, .end = begin + dur, .name = pf_text(trace->pf, PF_TEXT_NAME, name)};

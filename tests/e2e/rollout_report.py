@@ -5,6 +5,7 @@ written, and the HTML page in headless Chromium at the width of a desk and of a 
 without Chromium. UPGATE_GOLDEN_UPDATE=1 rewrites the golden files: read the diff before you commit it."""
 import json
 import os
+import random
 import re
 import shutil
 import sqlite3
@@ -28,7 +29,7 @@ def check(what, good, seen=None):
 
 
 def render(store, out):
-    return subprocess.run([RENDER, store, out], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([RENDER, store, out], capture_output=True, text=True, errors="replace", timeout=120, check=False)
 
 
 def golden(folder, name):
@@ -90,13 +91,15 @@ REFUSED = (("rollout", "percent", "130"), ("rollout", "plan", "'['"), ("rollout"
            ("rollout_second", "requests", "-1"), ("rollout_second", "errors", "99999999"), ("rollout_second", "bins", "x'ff'"), ("rollout_second", "at_s", "-5"),
            ("rollout_second", "at_s", "9223372036854775807"), ("rollout_stage", "percent", "-1"), ("rollout_decision", "state_to", "'flying'"),
            ("rollout_decision", "percent_to", "101"), ("rollout_recording", "arm", "7"), ("rollout_cell", "at_s", "-1"),
-           ("rollout_stage", "begin_s", "9223372036854775807"), ("rollout", "heartbeat_ns", "-9223372036854775808"))
+           ("rollout_stage", "begin_s", "9223372036854775807"), ("rollout", "heartbeat_ns", "-9223372036854775808"),
+           # by the store itself
+           ("rollout_recording", "begin_ns", "9223372036854775807"), ("rollout_decision", "at_ns", "9223372036854775807"),
+           ("rollout", "heartbeat_ns", "9223372036854775807"), ("rollout", "since_ns", "9223372036854775807"))
 HARMLESS = (("rollout", "name", "'<script>alert(1)</script>' || char(27) || '[31m'"), ("rollout", "reason", "'a' || char(0x202e) || cast(x'ff' as text)"),
             ("rollout_cell", "value", "9e999"), ("rollout_cell", "high", "-9e999"), ("rollout_cell", "value", "1e308"), ("rollout_cell", "evidence", "-1e300"),
             ("rollout_source", "lost", "9223372036854775807"), ("rollout_decision", "evidence", "'{'"), ("rollout_decision", "effect_ns", "1"),
-            ("rollout_recording", "path", "'/nonexistent'"), ("rollout_recording", "begin_ns", "9223372036854775807"), ("rollout_recording", "problem", "'no permission'"),
-            ("rollout_stage", "begin_s", "-9223372036854775808"), ("rollout_shadow", "baseline", "printf('%.*c', 100000, 'x')"), ("rollout_decision", "at_ns", "9223372036854775807"),
-            ("rollout", "heartbeat_ns", "9223372036854775807"), ("rollout", "since_ns", "9223372036854775807"))
+            ("rollout_recording", "path", "'/nonexistent'"), ("rollout_recording", "problem", "'no permission'"),
+            ("rollout_stage", "begin_s", "-9223372036854775808"), ("rollout_shadow", "baseline", "printf('%.*c', 100000, 'x')"))
 
 
 def damaged(folder):
@@ -118,6 +121,18 @@ def damaged(folder):
             else:
                 check("%s does no harm (%s)" % (what, out), done.returncode == 0, (done.returncode, done.stderr))
                 check("%s: no escape sequence" % what, "\x1b" not in done.stdout)
+    draw = random.Random(7)
+    with open(whole, "rb") as file:
+        sound = file.read()
+    for i in range(int(os.environ.get("UPGATE_ROLLOUT_DAMAGES", "40"))):
+        data = bytearray(sound)
+        for _ in range(draw.choice((1, 4, 64))):
+            at = draw.randrange(100, len(data))
+            data[at] = draw.randrange(256)
+        with open(copy, "wb") as file:
+            file.write(data[:draw.choice((len(data), len(data), len(data) - 4096, len(data) // 2))])
+        done = render(copy, ("-", os.path.join(folder, "d.html"), os.path.join(folder, "d.md"))[i % 3])
+        check("random damage %d ends in words" % i, done.returncode in (0, 2, 4) and (done.returncode == 0 or done.stderr), (done.returncode, done.stderr[-300:]))
     empty = os.path.join(folder, "empty.db")
     with sqlite3.connect(empty) as db, open(os.path.join(SOURCE, "contracts/schema.sql"), encoding="utf-8") as file:
         db.executescript(file.read())

@@ -12,9 +12,9 @@ static void read_perf_map(const uint8_t *data, size_t size, size_t first)
     int fd = fuzz_memfd(data, first < size ? first : size);
     struct perf_map *map = perf_map_new(fd); // takes fd
     int same = dup(fd);
-    perf_map_refresh(map);
+    perf_map_refresh(map, UINT64_MAX);
     fuzz_require(pwrite(same, data, size, 0) == (ssize_t)size, "room");
-    perf_map_refresh(map);
+    perf_map_refresh(map, UINT64_MAX);
     char name[512];
     for (uint32_t i = 0; i < map->count; i++) {
         uint64_t offset = 0;
@@ -25,7 +25,7 @@ static void read_perf_map(const uint8_t *data, size_t size, size_t first)
     perf_map_find(map, 0, name, sizeof name, &(uint64_t){0});
     perf_map_find(map, UINT64_MAX, name, sizeof name, &(uint64_t){0});
     fuzz_require(ftruncate(same, (off_t)size / 2) == 0, "a file that can be cut");
-    perf_map_refresh(map);
+    perf_map_refresh(map, UINT64_MAX);
     close(same);
     perf_map_free(map);
 }

@@ -9,6 +9,7 @@
 
 #include "contracts/spool.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_store.h"
 #include "tracer/gpu/gpu.h"
 #include "tracer/gpu/spool_reader.h"
 
@@ -116,13 +117,7 @@ static void failed(void *context)
 
 static struct store *open_store(void)
 {
-    struct store *store = NULL;
-    struct error err = {0};
-    size_t size = 0;
-    uint8_t *bytes = fuzz_read(FUZZ_TEMPLATE, &size);
-    fuzz_write(fuzz_path("spool.db"), bytes, size);
-    free(bytes);
-    fuzz_require(store_open(fuzz_path("spool.db"), STORE_WRITE, &store, &err) == 0, err.text);
+    struct store *store = fuzz_store_open();
     // As the recorder's writer has it: rows name others that come with a later batch.
     fuzz_require(sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF", NULL, NULL, NULL) == SQLITE_OK, "a pragma");
     return store;

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "harness/run/samples.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_store.h"
 
 enum { SLOTS = 4, RING_RECORDS = 16, ACTS_MAX = 200, PAYLOAD_MAX = 512 };
 
@@ -98,18 +99,6 @@ static void act(struct side *side, struct samples *samples, struct fuzz_input *i
     }
 }
 
-static struct store *open_store(void)
-{
-    struct store *store = NULL;
-    struct error err = {0};
-    size_t size = 0;
-    uint8_t *bytes = fuzz_read(FUZZ_TEMPLATE, &size);
-    fuzz_write(fuzz_path("steps.db"), bytes, size);
-    free(bytes);
-    fuzz_require(store_open(fuzz_path("steps.db"), STORE_WRITE, &store, &err) == 0, err.text);
-    return store;
-}
-
 // What was not told is not in the store, and nothing in the ledger can be below 0.
 static void check_rows(struct store *store)
 {
@@ -125,7 +114,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct store *store;
     if (!store)
-        store = open_store();
+        store = fuzz_store_open();
     struct fuzz_input input = {data, size};
     struct samples samples = {.traced = fuzz_take(&input, 1) & 1};
     struct side side = {0};

@@ -21,8 +21,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static uint8_t *template;
     static size_t template_size;
-    if (!template)
+    if (!template) {
+        store_readers_start();
         template = fuzz_read(FUZZ_TEMPLATE, &template_size);
+    }
     if (size > 16 && memcmp(data, "SQLite format 3", 16) == 0) {
         run_store(data, size, STORE_READER_ALL);
         return 0;
@@ -38,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         bytes = fuzz_take_bytes(&input, patch, bytes);
         memcpy(store + at, patch, bytes < template_size - at ? bytes : template_size - at);
     }
-    run_store(store, template_size, reader == 0xff ? STORE_READER_ALL : 1u << reader % 6);
+    run_store(store, template_size, reader == 0xff ? STORE_READER_ALL : 1u << reader % STORE_READER_COUNT);
     free(store);
     return 0;
 }

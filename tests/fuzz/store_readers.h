@@ -8,12 +8,17 @@ enum store_reader {
     STORE_READER_DIFF = 2,
     STORE_READER_STALLS = 4,
     STORE_READER_HTML = 8,
-    STORE_READER_TEXTS = 16, // report's other forms
+    STORE_READER_MARKDOWN = 16,
     STORE_READER_PFTRACE = 32,
-    STORE_READER_ALL = 63
+    STORE_READER_JSON = 64,
+    STORE_READER_JUNIT = 128,
+    STORE_READER_GITHUB = 256,
+    STORE_READER_COUNT = 9, // bits
+    STORE_READER_ALL = (1 << STORE_READER_COUNT) - 1
 };
 
 // Ends the process where a reader leaves the contract: an error without a text, a JSON document that is none.
+void store_readers_start(void); // before anything of SQLite
 void store_readers_run(const char *path, unsigned readers);
 
 #endif

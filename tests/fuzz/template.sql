@@ -40,3 +40,13 @@ INSERT INTO gpu_graph_node VALUES (1, 4294967297, 1, t(2085647), NULL), (1, 4294
 INSERT INTO gpu_memory VALUES (t(2085647), 1, 1, 3, 0, 140000000, 1048576, 1, NULL, NULL, NULL, 5), (t(22085647), 1, 2, 3, 0, 140000000, 1048576, 1, NULL, NULL, NULL, 6);
 INSERT INTO note (at_ns, level, text) VALUES (1, 'info', 'frozen by cgroup v2'), (2, 'warning', 'load of the host was 3.1');
 UPDATE run SET plan = '{"schema": "upgate.plan/1", "baseline": {"name": "old"}, "candidate": {"name": "new"}, "workloads": [{"name": "train", "model": "dlrm", "mode": "train", "steps": 5}]}';
+
+INSERT INTO rollout VALUES (1, 'ranker', '{"name": "ranker"}', 'running', 1, 5.0, 1700000000000000000, 1700000000000000000, 'soak', 1700000001000000000, 10, 1, 1);
+INSERT INTO rollout_stage VALUES (0, 'aa', 5.0, 1700000000, 1700000000, 1700000030, 'pass');
+INSERT INTO rollout_second VALUES (1700000000, 0, 0, 100, 1, 0, 0, x'0a64');
+INSERT INTO rollout_cell VALUES (1700000005, 0, 'error_rate', 1.0, 0.5, 1.5, 1.5, 0.1, 4.6, 1.0, 100, 200, 'undecided');
+INSERT INTO rollout_decision VALUES (1, 1700000000000000000, 'waiting', 'running', NULL, 0, 0.0, 5.0, 'soak', 'begun', 'upgate', '[]', 1700000000000000001);
+INSERT INTO rollout_request VALUES (1, 1700000000000000000, 'pause', 'root', 'asked', NULL);
+INSERT INTO rollout_source VALUES (0, 'jsonl', 100, 100, 0, 0, 0, 1000, '');
+INSERT INTO rollout_recording VALUES (0, 'a.db', 1, 2, NULL);
+INSERT INTO rollout_shadow VALUES (1, 1700000000000000000, 'POST /score', 0, 0.5, '{}', '{}');

@@ -491,9 +491,7 @@ def case_dormant():
     player = Player("launches", n=500)
     watcher = Recorder(player.pid, "--passive", "--seconds", "0.2")
     player.play()
-    blocks = [os.stat(fd).st_blocks for fd in pathlib.Path(f"/proc/{player.pid}/fd").iterdir()
-              if os.readlink(fd).startswith("/memfd:upgate-spool")]
-    check(blocks and blocks[0] * 512 <= 64 << 10, f"a dormant spool takes {blocks} blocks of memory")
+    check(0 < spool_kb(player.pid) <= 64, f"a dormant spool takes {spool_kb(player.pid)} kB of memory")
     dump = watcher.wait()
     fake = player.end()
     check(fake["loaded"] == 0 and dump.header["state"] == "dormant" and not dump.of("kernel"), f"{fake} {dump.header}")
@@ -506,16 +504,35 @@ def memory_kb(pid):
     return 0
 
 
+def spool_kb(pid):
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        if os.readlink(fd).startswith("/memfd:upgate-spool"):
+            return os.stat(fd).st_blocks // 2
+    return 0
+
+
+def wait_for_spool(pid, kb, seconds):
+    """Until it has so little memory: the header's, and what threads that live have begun."""
+    deadline = time.monotonic() + seconds
+    while spool_kb(pid) > kb:
+        check(time.monotonic() < deadline, f"the spool still has {spool_kb(pid)} kB after {seconds} s")
+        time.sleep(0.05)
+
+
 def case_memory_back():
     """Off again, the buffers' memory goes back to the system: a burst is not paid for until the program ends."""
     player = Player("flood", n=60000, threads=4)
-    recorder = Recorder(player.pid, "--count", kinds=WANT["kernels"])
+    recorder = Recorder(player.pid, "--count", "--sleepy", kinds=WANT["kernels"])
     before = memory_kb(player.pid)
     player.play()
-    recorder.stop()
+    full = spool_kb(player.pid)
+    dump = recorder.stop()
     after = memory_kb(player.pid)
+    wait_for_spool(player.pid, 128, SECONDS)
     fake_is_content(player.end())
     check(after < before, f"{after} kB after a recording, {before} at its beginning")
+    check(full > 16 << 10, f"the burst left {full} kB in the spool")
+    holds(expect.check_whole(dump) + expect.check_counts(dump))
 
 
 def case_full():
@@ -617,12 +634,14 @@ def case_stale_recorder():
     player.say()
     recorder = Recorder(player.pid, "--die", "--seconds", "0.1")
     recorder.process.wait(SECONDS)
-    watcher = Recorder(player.pid, "--passive", "--count", "--seconds", "40")
+    watcher = Recorder(player.pid, "--passive", "--sleepy", "--count", "--seconds", "90")
     for text in watcher.process.stdout:
         if json.loads(text).get("state") == "dormant":
             break
     else:
-        raise AssertionError("still active 40 s after its recorder died")
+        raise AssertionError("still active 90 s after its recorder died")
+    check(spool_kb(player.pid) > 2048, f"{spool_kb(player.pid)} kB in the spool that nobody read")
+    wait_for_spool(player.pid, 128, SECONDS)  # also what nobody will read
     watcher.stop()
     before = kernels_seen(player.pid)
     recorder = Recorder(player.pid)

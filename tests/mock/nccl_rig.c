@@ -99,6 +99,12 @@ void *spool_reserve(enum ug_spool_producer producer, size_t bytes)
     return NULL;
 }
 
+void spool_drop(enum ug_spool_producer producer)
+{
+    spool_count(producer);
+    __atomic_fetch_add(&header.counts[producer].dropped, 1, __ATOMIC_RELAXED);
+}
+
 void spool_publish(size_t bytes)
 {
     (void)bytes;

@@ -116,6 +116,35 @@ def test_interrupted_while_it_traces(case):
     check_stands(case)
 
 
+def capabilities(task):
+    """(effective, can gain no others) of a thread; None: it has ended."""
+    try:
+        with open("%s/status" % task) as file:
+            fields = dict(line.split(":", 1) for line in file)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(fields["CapEff"], 16), fields["NoNewPrivs"].strip() == "1"
+
+
+def test_a_recorder_gives_up_what_attaching_took(case):
+    """Its thread, and no other of the process."""
+    kept = sum(1 << number for number in (1, 2, 19, 34, 38, 39, 40))  # privileges.c
+    process = start_and_wait_until_it_traces(case)
+    own = capabilities("/proc/%d" % process.pid)
+    deadline, sealed = time.monotonic() + WAIT_S, []
+    while not sealed and process.poll() is None and time.monotonic() < deadline:
+        told = [capabilities("/proc/%d/task/%s" % (process.pid, tid)) for tid in os.listdir("/proc/%d/task" % process.pid)]
+        sealed = [effective for effective, seals in filter(None, told) if seals]
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    done = case.finish(process)
+    skip_without_capture(done)
+    assert own == (capabilities("/proc/self")[0], False), own
+    assert sealed and not any(effective & ~kept for effective in sealed) and all(effective & 1 << 19 for effective in sealed), (
+        "%s\n%s" % ([hex(effective) for effective in sealed], done))
+    check_stands(case)
+
+
 def test_killed_while_it_traces(case):
     for wait_s in (0.05, 0.4, 0.9):  # while a recorder attaches, while steps are made, while a pair is stored
         process = start_and_wait_until_it_traces(case)

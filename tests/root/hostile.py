@@ -20,9 +20,9 @@ BUILD = os.environ["UPGATE_BUILD"]
 UPGATE = os.path.join(BUILD, "upgate")
 TARGET = os.path.join(BUILD, "tests/root/hostile_target")
 # Aimed at is 5 %. What a neighbour does to caches makes CPU time dearer, so a test asks for twice that, and prints what it was; without
-# budgets these targets cost 48 and 63 %. A target that calls exec in a loop takes 6.8 to 8.8 %.
+# budgets these targets cost 48 and 63 %.
 CPU_LIMIT_PCT = 10.0
-MEMORY_LIMIT_KB = 64 << 10
+MEMORY_LIMIT_KB = 56 << 10  # of the 64 MB that are promised: other kernels have more names and larger BTF, other systems larger libraries
 END_LIMIT_S = 2.0
 SECONDS = 16
 SETTLED_S = 9  # by then what may be spent at the begin (0.8 s of CPU, a fifth of a core at most) is spent
@@ -169,7 +169,7 @@ def test_exec_in_a_loop(directory):
         shutil.copy(TARGET, name)
     target = Target(directory, "exec", *names)
     try:
-        store = record(target, cpu_limit_pct=1.5 * CPU_LIMIT_PCT)
+        store = record(target)
         assert query(store, "SELECT kept FROM ledger WHERE producer = 'bpf.task'")[0][0] > 1000
     finally:
         target.end()

@@ -116,6 +116,21 @@ TEST(saved_and_found)
     CHECK_INT(found.gates, 2);
 }
 
+// An age of such a time would overflow: the row is none.
+TEST(a_time_out_of_range_is_no_certificate)
+{
+    struct certificate odd = sample;
+    struct error err = {0};
+    path_make();
+    odd.made_wall_ns = INT64_MIN;
+    CHECK_INT(save("one", "h", &odd, false, &err), 0);
+    CHECK_INT(load("h", NULL, &err), -ENOENT);
+    odd.made_wall_ns = 123;
+    odd.metric = METRIC_TOTAL_TIME;
+    CHECK_INT(save("two", "h", &odd, false, &err), 0);
+    CHECK_INT(load("h", NULL, &err), 1);
+}
+
 TEST(gates_are_counted_one_by_one)
 {
     struct certificate found, other = sample, refused = sample;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays that grow, the binary search, the hash table, the intern table, the arena.
+// Arrays that grow, the binary search, the sort, the hash table, the intern table, the arena.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,6 +7,7 @@
 #include "common/intern.h"
 #include "common/map.h"
 #include "common/search.h"
+#include "common/sort.h"
 #include "common/vector.h"
 #include "tests/unit/runner.h"
 
@@ -188,4 +189,39 @@ TEST(arena_gives_zeroed_memory)
     CHECK(arena_copy(arena, NULL) == NULL);
     arena_free(arena);
     arena_free(NULL);
+}
+
+struct sorted {
+    uint32_t key, number;
+};
+
+static uint32_t next_random(uint64_t *state)
+{
+    *state = *state * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(*state >> 33);
+}
+
+TEST(sort_of_any_length_and_order)
+{
+    enum { COUNT_MAX = 70, BIG = 100000 };
+    static const uint32_t ranges[] = {1, 2, 10, UINT32_MAX}; // of keys: all equal, few, many
+    struct sorted *items = malloc(BIG * sizeof *items);
+    uint64_t state = 7;
+    for (size_t turn = 0; turn < 4 * COUNT_MAX + 6; turn++) {
+        size_t count = turn < 4 * COUNT_MAX ? turn / 4 : BIG;
+        uint64_t sum = 0, wrong = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t key = turn == 4 * COUNT_MAX + 4 ? i : turn == 4 * COUNT_MAX + 5 ? BIG - i : next_random(&state) % ranges[turn % 4];
+            items[i] = (struct sorted){key, i};
+        }
+        sort_in_place(items, count, x, y, x->key < y->key || (x->key == y->key && x->number < y->number));
+        for (size_t i = 0; i < count; i++) {
+            sum += items[i].number;
+            wrong += i && (items[i - 1].key > items[i].key ||
+                           (items[i - 1].key == items[i].key && items[i - 1].number >= items[i].number));
+        }
+        CHECK_INT(wrong, 0);
+        CHECK_INT(sum, count ? (uint64_t)count * (count - 1) / 2 : 0); // none twice: with the order of equal keys, each once
+    }
+    free(items);
 }

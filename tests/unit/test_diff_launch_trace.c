@@ -684,18 +684,18 @@ TEST(references_that_lead_nowhere)
               "INSERT INTO gpu_op VALUES (1301000000, 5, 90, 1, 1, 1), (1301000001, 5, 91, 1, 1, 1), "
               "(1301000002, 5, 92, 1, 1, 1), "
               "(1301000003, 5, 123456789012345, 1, 1, 1), (1301000004, 5, -9, 1, 1, 1), "
-              "(9223372036854775807, 9223372036854775807, 10, 1, 1, "
-              "1), (-9223372036854775808, 1, 10, 1, 1, 1), (1301000005, 9223372036854775807, 10, "
-              "9223372036854775807, "
-              "-9223372036854775808, 1);"
+              "(2305843009213693951, 2305843009213693951, 10, 1, 1, "
+              "1), (-2305843009213693952, 1, 10, 1, 1, 1), (1301000005, 2305843009213693951, 10, "
+              "2305843009213693951, "
+              "-2305843009213693952, 1);"
               "INSERT INTO gpu_call VALUES (1301000000, 5, 99, 10, 4, 1, 0), (1301000000, 5, 1, 9999, 12345, "
-              "1, 0), (9223372036854775807, "
-              "9223372036854775807, 1, 10, 4, 1, 0);"
+              "1, 0), (2305843009213693951, "
+              "2305843009213693951, 1, 10, 4, 1, 0);"
               "INSERT INTO gpu_sync VALUES (1301000000, 5, 1, 77, 9, 9, 5, NULL, NULL), (1301000000, 5, 88, "
               "3, 9, 9, 5, NULL, NULL);"
               "INSERT INTO python_mark VALUES (55, 10, 1301000000, 1, 5, 0), (1, 9999, 1301000000, 1, "
               "987654321, 0), (1, 10, "
-              "9223372036854775807, 1, 5, 0);"
+              "2305843009213693951, 1, 5, 0);"
               "INSERT INTO nvtx_range VALUES (1301000000, -5, 1, 10, 5, NULL), (1301000000, 5, 1, 9999, "
               "987654321, NULL), (1301000000, 5, "
               "66, 10, 5, NULL);"
@@ -704,15 +704,15 @@ TEST(references_that_lead_nowhere)
               "NULL, 1), (1, 9999, -5, -7, NULL, NULL, 0, NULL, 0, 2, NULL, 1, 'x', NULL, NULL, NULL, 0, 0, "
               "NULL, NULL, 1);"
               "INSERT INTO gpu_graph_node VALUES (66, 5, 10, 1200000000, NULL), (1, -5, 9999, -3, NULL);"
-              "INSERT INTO step VALUES (1, 5, 9223372036854775807, 9223372036854775807, 9223372036854775807, "
+              "INSERT INTO step VALUES (1, 5, 9007199254740991, 1000000000000000000, 1000000000000000000, "
               "NULL, NULL), (1, 0, -4, -5, "
               "-6, NULL, NULL);"
-              "INSERT INTO block " WORLD_BLOCK " VALUES (2, 4000000000, 0, 1, 9223372036854775807, 9223372036854775807, "
-              "9223372036854775807, "
-              "9223372036854775807), (2, 900, 0, 1, 800, 9223372036854775807, 0, 0);"
-              "INSERT INTO phase_span VALUES (1, 0, -9223372036854775808, -1, 9223372036854775807, 'x'), (1, "
+              "INSERT INTO block " WORLD_BLOCK " VALUES (2, 4000000000, 0, 1, 9007199254740991, 9007199254740991, "
+              "1000000000000000000, "
+              "1000000000000000000), (2, 900, 0, 1, 800, 9007199254740991, 0, 0);"
+              "INSERT INTO phase_span VALUES (1, 0, -2305843009213693952, -1, 2305843009213693951, 'x'), (1, "
               "44, 0, 0, 1, 'x'), (1, 0, 0, "
-              "9223372036854775807, 1, 'x');"
+              "2305843009213693951, 1, 'x');"
               "INSERT INTO launch_rank VALUES (1, 9, -1), (1, -3, 999)");
     const struct launch_trace *trace = world_load(&world);
     CHECK_INT(trace->op_count, 4); // of works 10, 91, 92 and the endless one
@@ -728,6 +728,44 @@ TEST(references_that_lead_nowhere)
         CHECK(trace->calls[i].name);
     CHECK_INT(trace->phase_count, 1);
     world_close(&world);
+}
+
+// What is beyond every clock would overflow in what is computed of it: an error that names it, by whatever way the table is read.
+TEST(times_out_of_range)
+{
+    static const struct {
+        const char *sql, *says;
+    } rows[] = {
+        {"UPDATE gpu_op SET start_ns = 2305843009213693952 WHERE rowid = 3", "start_ns"},
+        {"UPDATE gpu_op SET dur_ns = -9223372036854775808 WHERE rowid = 1", "dur_ns"},
+        {"UPDATE gpu_op SET call_ns = 9223372036854775807 WHERE rowid = 1", "call_ns"},
+        {"INSERT INTO gpu_call VALUES (-2305843009213693953, 5, 1, 10, 4, 1, 0)", "start_ns"},
+        {"INSERT INTO python_mark VALUES (1, 10, 9223372036854775807, 1, 5, 0)", "at_ns"},
+        {"INSERT INTO nvtx_range VALUES (1301000000, 9223372036854775807, 1, 10, 5, NULL)", "dur_ns"},
+        {"INSERT INTO step VALUES (1, 5, 0, 9223372036854775807, 5, NULL, NULL)", "begin_ns"},
+        {"INSERT INTO step VALUES (1, 5, 9007199254740992, 0, 5, NULL, NULL)", "idx"},
+        {"INSERT INTO phase_span VALUES (1, 0, 0, 0, 9223372036854775807, 'x')", "dur_ns"},
+        {"UPDATE recording SET end_ns = 9223372036854775807", "end_ns"},
+        {"UPDATE gpu_process SET clock_residual_max_ns = 9223372036854775807", "residual_ns"},
+    };
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        struct world world;
+        world_open(&world, "steps");
+        world_steps(&world, 0, 40, 8);
+        world_blocks(&world, 10, 4);
+        world_gpu(&world, 1);
+        for (int op = 0; op < 4; op++)
+            world_op(&world, 301 + op, 2, 10);
+        world_sql(&world, "PRAGMA defer_foreign_keys = ON; DELETE FROM step WHERE rank = 5");
+        CHECK_INT(world_load_with(&world, (struct launch_trace_opts){0}), 0);
+        world_sql(&world, "%s", rows[i / 2].sql);
+        if (i % 2) // read page by page
+            world_commit(&world);
+        CHECK_INT(world_load_with(&world, (struct launch_trace_opts){0}), -EBADMSG);
+        CHECK_CONTAINS(world.err.text, "is damaged");
+        CHECK_CONTAINS(world.err.text, rows[i / 2].says);
+        world_close(&world);
+    }
 }
 
 // Bytes of the file turned over: an error in words or an answer, never a crash.

@@ -134,6 +134,45 @@ TEST(fresh_pairs_that_do_not_agree)
     world_close(&world);
 }
 
+TEST(fresh_pairs_that_leave_it_open_are_followed_by_more)
+{
+    world_open(&world, NULL, "gate: {confirm: always, metrics: {step_time: {margin: 2%}}}");
+    world_certificate(&world, "host", "steps", 0.01);
+    world_state(&world, "running");
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.05});
+    world_pairs(&world, 6, (struct world_pair){.ratio = 1.05, .phase = "confirm"});
+    world_pairs(&world, 4, (struct world_pair){.ratio = 1.0, .phase = "confirm"});
+    check_need("confirm", 10, 14);
+    world_pairs(&world, 4, (struct world_pair){.ratio = 1.05, .phase = "confirm"});
+    check_need("confirm", 14, 20);
+    world_pairs(&world, 6, (struct world_pair){.ratio = 1.05, .phase = "confirm"});
+    check_need("main", 10, 0);
+    world_state(&world, "done");
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_INT(world_number(&world, "SELECT confirm_pairs FROM cell WHERE metric = 'step_time'"),
+              20);
+    world_close(&world);
+}
+
+// 28 pairs that differ because their few blocks do, and 28 that differ by launch.
+TEST(longer_launches_are_advised_where_the_noise_is_within_them)
+{
+    world_open(&world, NULL, "gate: {metrics: {step_time: {margin: 2%}}}");
+    world_pairs(&world, 28, (struct world_pair){.ratio = 1.01, .step_noise = 0.3});
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    const char *reason = world_text(&world, "SELECT reason FROM cell WHERE metric = 'step_time'");
+    CHECK_CONTAINS(reason, " pairs would settle it, or some ");
+    CHECK_CONTAINS(reason, " with `steps: ");
+    world_close(&world);
+    world_open(&world, NULL, "gate: {metrics: {step_time: {margin: 2%}}}");
+    world_pairs(&world, 28, (struct world_pair){.ratio = 1.01, .pair_sd = 0.03});
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    reason = world_text(&world, "SELECT reason FROM cell WHERE metric = 'step_time'");
+    CHECK_CONTAINS(reason, " pairs would settle it");
+    CHECK(!strstr(reason, "steps: "));
+    world_close(&world);
+}
+
 TEST(many_cells_are_confirmed_without_being_asked)
 {
     world_open(&world,

@@ -11,6 +11,7 @@
 #include "tests/unit/gpu_world.h"
 #include "tests/unit/runner.h"
 #include "tracer/gpu/batch.h"
+#include "tracer/store/ranges.h"
 #include "tracer/symbols/demangle.h"
 
 #define GPU_OFFSET 1700000000000000000ull // CUPTI's clock follows the wall clock
@@ -357,7 +358,7 @@ TEST(rows_by_image_are_those_by_insert)
 {
     static const int64_t values[] = {0, 1, 2, -1, 127, 128, -128, -129, 255, 32767, 32768, -32768, -32769, 8388607, 8388608, -8388609,
                                      2147483647, 2147483648, -2147483649, 140737488355327, 140737488355328, -140737488355329,
-                                     INT64_MAX, -INT64_MAX, BATCH_NULL};
+                                     RANGE_NS_END - 1, -RANGE_NS_END, BATCH_NULL};
     enum { COUNT = sizeof values / sizeof *values, ROWS = 50000 };
     snprintf(test_path, sizeof test_path, "/tmp/upgate-gpu-%d.db", (int)getpid());
     store = gpu_world_store(test_path);
@@ -386,6 +387,32 @@ TEST(rows_by_image_are_those_by_insert)
     check_text("PRAGMA integrity_check", "ok");
     store_close(store);
     unlink(test_path);
+}
+
+// A process that writes what it likes into its spool makes no store that nobody can read.
+TEST(times_that_no_clock_gives)
+{
+    begin();
+    uint32_t name = spool_world_string(&spool, 1, "k");
+    static const uint64_t times[] = {T(5), (uint64_t)RANGE_NS_END - 1, (uint64_t)RANGE_NS_END, INT64_MAX, (uint64_t)INT64_MAX + 1, UINT64_MAX};
+    enum { COUNT = sizeof times / sizeof *times, KEPT = 2 };
+    for (int i = 0; i < COUNT; i++) {
+        mark(1, times[i], UG_MARK_STEP_BEGIN, name, 1);
+        struct ug_rec_gc gc = {.head = {UG_REC_GC, sizeof gc, 1}, .start_ns = times[i], .end_ns = times[i]};
+        struct ug_rec_nccl nccl = {.head = {UG_REC_NCCL, sizeof nccl, 1}, .enqueued_ns = 5, .ended_ns = times[i]};
+        struct ug_rec_graph_node node = {.head = {UG_REC_GRAPH_NODE, sizeof node, 1}, .node = (uint64_t)i + 1, .at_ns = times[i]};
+        spool_world_put(&spool, 1, &gc);
+        spool_world_put(&spool, 1, &nccl);
+        spool_world_put(&spool, 1, &node);
+    }
+    stop();
+    CHECK_INT(number("SELECT count(*) FROM python_mark"), KEPT);
+    CHECK_INT(number("SELECT count(*) FROM python_gc"), KEPT);
+    CHECK_INT(number("SELECT count(*) FROM nccl_op"), KEPT);
+    CHECK_INT(number("SELECT count(*) FROM gpu_graph_node"), KEPT);
+    CHECK_INT(number("SELECT dropped FROM ledger WHERE producer = 'gpu' AND kind = 'times' AND breach"), 4 * (COUNT - KEPT));
+    CHECK_INT(number("SELECT max(at_ns) AS at_ns FROM python_mark"), RANGE_NS_END - 1);
+    end();
 }
 
 TEST(an_earlier_recorders_records_are_not_ours)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -90,6 +91,63 @@ TEST(a_segment_taken_again_before_it_is_cleared)
     spool.segments[0].state = UG_SEGMENT_WRITING; // taken, and its owner was killed at once
     CHECK_INT(spool_reader_drain(reader, UINT64_MAX, see, &seen), 0);
     CHECK_INT(seen.count, 1);
+    end();
+}
+
+static long long spool_bytes(void)
+{
+    struct stat info = {0};
+    CHECK_INT(fstat(spool.fd, &info), 0);
+    return (long long)info.st_blocks * 512;
+}
+
+TEST(what_was_read_of_a_segment_that_is_written_on_gives_its_memory_back)
+{
+    begin();
+    struct seen seen = {0};
+    uint64_t count = 0;
+    for (int writer = 0; writer < 8; writer++)
+        for (int i = 0; i < 2000; i++) // of 2,048
+            put(writer, ++count);
+    spool_reader_drain(reader, UINT64_MAX, see, &seen);
+    CHECK_INT(seen.count, count);
+    for (int writer = 0; writer < 8; writer++)
+        put(writer, ++count); // not read yet
+    long long before = spool_bytes();
+    spool_reader_give_back(reader);
+    CHECK(before - spool_bytes() >= 8 * (WORLD_SEGMENT_BYTES - 2 * sysconf(_SC_PAGESIZE)));
+    for (int writer = 0; writer < 8; writer++)
+        for (int i = 0; i < 200; i++) // and to the next one
+            put(writer, ++count);
+    spool_reader_drain(reader, UINT64_MAX, see, &seen);
+    CHECK_INT(seen.count, count);
+    CHECK_INT(seen.sum, count * (count + 1) / 2);
+    struct spool_damage damage;
+    spool_reader_damage(reader, &damage);
+    CHECK_INT(damage.records, 0);
+    end();
+}
+
+// It believes that its reader is gone, which was only stopped.
+static void take_away(void *context, const struct ug_rec_head *record)
+{
+    see(context, record);
+    spool.segments[0].committed = 0;
+    spool.segments[0].state = UG_SEGMENT_HELD;
+}
+
+TEST(a_segment_that_the_library_has_taken_back_is_left_to_it)
+{
+    begin();
+    struct seen seen = {0};
+    put(1, 1);
+    spool_world_full(&spool, 1);
+    spool_reader_drain(reader, UINT64_MAX, take_away, &seen);
+    CHECK_INT(seen.count, 1);
+    CHECK_INT(spool.segments[0].state, UG_SEGMENT_HELD);
+    CHECK_INT(spool_reader_drain(reader, UINT64_MAX, see, &seen), 0);
+    spool_reader_skip(reader);
+    CHECK_INT(spool.segments[0].state, UG_SEGMENT_HELD);
     end();
 }
 

@@ -100,6 +100,22 @@ TEST(a_failed_cell_fails_at_once)
     snapshot_free(snapshot);
 }
 
+TEST(what_is_no_fail_of_the_candidate)
+{
+    struct snapshot *snapshot = world_rollout();
+    snapshot->cells[1].verdict = "fail";
+    snapshot->cells[1].gating = false; // a metric that is only observed
+    CHECK_STR(gate(snapshot, "?stage=1"), "inconclusive");
+    CHECK(!strstr(world_body(), "latency_p99"));
+    check_hooks(snapshot, false, false, 403);
+    snapshot->cells[1].gating = true;
+    snapshot->stages[1].aa = true; // two baselines that differ
+    CHECK_STR(gate(snapshot, "?stage=1"), "inconclusive");
+    CHECK_CONTAINS(world_body(), "the baselines differ");
+    check_hooks(snapshot, false, false, 412);
+    snapshot_free(snapshot);
+}
+
 TEST(states)
 {
     static const struct {

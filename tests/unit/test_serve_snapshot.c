@@ -58,7 +58,7 @@ static struct store *world_rollout_store(void)
             "CREATE TABLE IF NOT EXISTS rollout_source (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, seen INTEGER, kept INTEGER, dropped INTEGER,"
             " lost INTEGER, late INTEGER, last_ns INTEGER, problem TEXT) STRICT;");
     run_sql(store_db(store),
-            "INSERT INTO rollout VALUES (1, 'x', '{\"gate\": {\"alpha\": 0.02}, \"stages\": [{\"aa\": true}, {\"aa\": false}]}', 'running', 1, 5.1, 7,"
+            "INSERT INTO rollout VALUES (1, 'x', '{\"gate\": {\"alpha\": 0.02, \"metrics\": {\"error_rate\": {\"observe\": true}, \"latency_p99\": {\"observe\": false}}}, \"stages\": [{\"aa\": true}, {\"aa\": false}]}', 'running', 1, 5.1, 7,"
             " 8, 'stage 5% began', 100000000000000, 4711, 1, NULL);"
             "INSERT INTO rollout_stage VALUES (0, 'aa', 0, 10, 11, 20, 'passed'), (1, '5%', 5, 21, 26, NULL, NULL), (2, '100%', 100, NULL, NULL, NULL, NULL);"
             "INSERT INTO rollout_second VALUES (11, 0, 0, 100, 1, 0, 0, x''), (11, 1, 0, 50, 2, 1, 0, x''), (30, 0, 1, 95, 0, 0, 0, x''), (30, 1, 1, 5, 1, 0, 3, x'');"
@@ -104,6 +104,8 @@ TEST(a_rollout)
     CHECK(got->stages[1].begun && !got->stages[1].ended && !got->stages[2].begun);
     CHECK_INT(got->cell_count, 3);
     CHECK_STR(got->cells[2].metric, "latency_p99");
+    CHECK(got->cells[2].gating && !got->cells[1].gating);
+    CHECK(got->stages[0].aa && !got->stages[1].aa);
     CHECK_STR(got->cells[2].verdict, "fail"); // the newest
     CHECK(isnan(got->cells[1].low) && got->cells[1].missing == 70);
     CHECK_INT(got->rule_count, 1);

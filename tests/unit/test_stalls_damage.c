@@ -223,13 +223,50 @@ TEST(only_the_turns_of_a_side_count)
     CHECK_INT(top->steps_total, 2);
     CHECK_INT(top->steps_hit, 1);
     CHECK_INT(story.stalls->count, 1);
-    // A damaged store: windows that lie over each other for ages, and a sample at the end of time.
-    story_sql(&story, "UPDATE recording SET begin_ns = 0, end_ns = 9223372036854775807");
-    story_sql(&story, "UPDATE block SET begin_ns = 0, active_ns = 9223372036854775807");
-    story_sql(&story, "UPDATE sample SET at_ns = 9223372036854775807 WHERE rowid = 1");
-    story_analyse(&story);
-    CHECK_INT(story.stalls->window_ns, INT64_MAX);
     story_close(&story);
+}
+
+// Beyond every clock, or in sum beyond what anybody records: an error that says so.
+TEST(times_out_of_range)
+{
+    static const struct {
+        const char *sql, *says;
+    } rows[] = {
+        {"UPDATE recording SET end_ns = 9223372036854775807", "end_ns"},
+        {"UPDATE recording SET end_ns = 2305843009213693951", "longer than nine years"},
+        {"UPDATE gap SET out_ns = -9223372036854775808", "out_ns"},
+        {"UPDATE gap SET in_ns = 2305843009213693952", "in_ns"},
+        {"UPDATE gap SET out_ns = 5000000000000, in_ns = 200000000000000000", "sum up to more than nine years"},
+        {"INSERT INTO sample (thread_id, at_ns, cpu, why) VALUES (1, 9223372036854775807, 0, 1)", "at_ns"},
+        {"INSERT INTO host_fact (recording_id, what, begin_ns, end_ns, flags) VALUES (1, 1, -9223372036854775808, 7, 0)", "begin_ns"},
+        {"INSERT INTO counter VALUES (1, 7, 'stat', 'cpu0', 9223372036854775807)", "value_count"},
+        {"UPDATE process SET started_ns = -9223372036854775808", "started_ns"},
+        {"UPDATE thread_total SET run_ns = 9223372036854775807", "run_ns"},
+        {"INSERT INTO recorded_step VALUES (1, 0, 0, 9223372036854775807, 1)", "begin_ns"},
+        {"INSERT INTO recorded_step VALUES (1, 0, 0, 2305843009213693951, 1)", "end_ns"},
+    };
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        struct story story;
+        struct error err = {0};
+        struct stalls *stalls = NULL;
+        story_open(&story);
+        one_wait(&story, 1000, 1300);
+        one_wait(&story, 2000, 2300);
+        story_sql(&story, "UPDATE recording SET end_ns = NULL"); // until the last event
+        story_analyse(&story);
+        story_sql(&story, rows[i / 2].sql);
+        bool apart = i % 2; // gaps and samples of a large store are read by connections of their own
+        if (apart) {
+            story_sql(&story, "INSERT INTO note (at_ns, level, text) VALUES (1, 'info', printf('%.*c', 600000, 'x'))");
+            CHECK_INT(store_commit(story.store, &err), 0);
+        }
+        CHECK_INT(stalls_analyse(story.store, NULL, &stalls, &err), -EBADMSG);
+        CHECK_CONTAINS(err.text, "is damaged");
+        if (!apart || !strstr(err.text, "of a gap or of a sample"))
+            CHECK_CONTAINS(err.text, rows[i / 2].says);
+        CHECK(!stalls);
+        story_close(&story);
+    }
 }
 
 static char *detail(const struct stall *stall)

@@ -521,3 +521,74 @@ TEST(stores_that_are_made_at_the_same_time)
         }
     }
 }
+
+// What is computed of times and counts cannot overflow: a row beyond their ranges is damage, whoever asks.
+TEST(numbers_out_of_range)
+{
+    static const struct {
+        const char *sql;
+        bool holds;
+    } rows[] = {
+        {"SELECT 2305843009213693951 AS dur_ns", true},
+        {"SELECT 2305843009213693952 AS dur_ns", false},
+        {"SELECT -2305843009213693952 AS dur_ns", true},
+        {"SELECT -2305843009213693953 AS dur_ns", false},
+        {"SELECT 1, 2, 9223372036854775807 AS x_ns", false},
+        {"SELECT NULL AS dur_ns", true},
+        {"SELECT 1e300 AS dur_ns", false},
+        {"SELECT 1.5 AS dur_ns", true},
+        {"SELECT '7' AS dur_ns", false},
+        {"SELECT x'00' AS dur_ns", false},
+        {"SELECT 9223372036854775807 + 1 AS sum_ns", false}, // which SQLite makes a real of
+        {"SELECT 4611686018427387903 AS at_wall_ns", true},
+        {"SELECT 4611686018427387904 AS at_wall_ns", false},
+        {"SELECT 9007199254740991 AS first_step", true},
+        {"SELECT 9007199254740992 AS first_step", false},
+        {"SELECT 9007199254740992 AS value_count", false},
+        {"SELECT 'step ' || idx, 9223372036854775807 - idx FROM (SELECT 7 AS idx)", true}, // named by their text: no unit
+        {"SELECT 9223372036854775807 AS id, -1 AS address, 'x' AS steps_of", true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct store *store = fresh();
+        struct error err = {0};
+        sqlite3_stmt *stmt = store_query(store, &err, rows[i].sql, "");
+        CHECK_INT(store_step(store, stmt, &err), rows[i].holds ? 1 : -EBADMSG);
+        CHECK_INT(store_failed(store, NULL), rows[i].holds ? 0 : -EBADMSG);
+        int64_t one = 0;
+        CHECK_INT(store_get_int(store, &one, &err, "SELECT 1", ""), rows[i].holds ? 0 : -EBADMSG);
+        if (!rows[i].holds)
+            CHECK_CONTAINS(err.text, "' is damaged: the ");
+        CHECK_INT(store_begin(store, &err), 0);
+        CHECK_INT(store_commit(store, &err), rows[i].holds ? 0 : -EBADMSG);
+        store_close(store);
+    }
+}
+
+// Two statements that are read in turns keep their own ranges.
+TEST(ranges_are_those_of_the_statement)
+{
+    struct store *store = fresh();
+    struct error err = {0};
+    sqlite3_stmt *ids = store_query(store, &err, "SELECT 9223372036854775807 AS id UNION ALL SELECT 9223372036854775806", "");
+    sqlite3_stmt *times = store_query(store, &err, "SELECT 5 AS at_ns UNION ALL SELECT 9223372036854775807", "");
+    CHECK_INT(store_step(store, ids, &err), 1);
+    CHECK_INT(store_step(store, times, &err), 1);
+    CHECK_INT(store_step(store, ids, &err), 1);
+    CHECK_INT(store_step(store, times, &err), -EBADMSG);
+    CHECK_CONTAINS(err.text, "the at_ns of a row is out of range");
+    store_close(store);
+}
+
+// What a process says that it lost may be anything.
+TEST(ledger_counts_stay_in_range)
+{
+    struct store *store = fresh();
+    struct error err = {0};
+    int64_t value = 0;
+    CHECK_INT(store_ledger(store, NULL, "p", "k", INT64_MAX, -1, INT64_MIN, 1, NULL, &err), 0);
+    CHECK_INT(store_get_int(store, &value, &err, "SELECT seen FROM ledger WHERE kept IS NULL", ""), 0);
+    CHECK_INT(value, 9007199254740991);
+    CHECK_INT(store_get_int(store, &value, &err, "SELECT dropped FROM ledger", ""), 0);
+    CHECK_INT(value, 9007199254740991);
+    store_close(store);
+}

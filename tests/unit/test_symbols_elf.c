@@ -178,6 +178,25 @@ TEST(table_keeps_its_maximum)
     close(fd);
 }
 
+static void note_room(void *context, uint64_t bytes)
+{
+    uint64_t *asked = context;
+    *asked = *asked > bytes ? *asked : bytes;
+}
+
+TEST(table_asks_for_room_before_it_takes_it)
+{
+    struct elf_image image = {0};
+    uint64_t asked = 0;
+    struct elf_table table = {.make_room = note_room, .context = &asked};
+    int fd = open(SYMBOLS_WHOLE, O_RDONLY | O_CLOEXEC);
+    CHECK_INT(elf_image_read(fd, &image), 0);
+    CHECK(debug_table_load(&table, &image, fd, SYMBOLS_WHOLE, "/nowhere", 1000) > 3);
+    CHECK_INT(asked, table.count * sizeof *table.symbols);
+    elf_table_free(&table);
+    close(fd);
+}
+
 TEST(not_an_elf_file)
 {
     struct elf_image image;

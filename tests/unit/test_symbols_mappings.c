@@ -290,6 +290,29 @@ TEST(lost_events_are_read_from_proc)
     symbols_free(symbols);
 }
 
+// Since exec all has been told, and /proc, which may say something else by now, is not asked; unless events were lost.
+TEST(what_was_told_since_exec_is_not_read_again)
+{
+    struct world_fake fake = fake_of(80, SYMBOLS_STRIPPED);
+    struct symbols_birth birth = {.start = 1};
+    struct symbols_stats stats;
+    uint64_t ip = hidden_in_file();
+    for (int lost = 0; lost < 2; lost++) {
+        struct symbols *symbols = following((struct symbols_opts){0});
+        world_fake(&fake);
+        tell(symbols, MAPPING_EVENT_EXEC, 80, 30000000000);
+        map_library(symbols, 80, SYMBOLS_WHOLE, 30000000001);
+        if (lost)
+            tell(symbols, MAPPING_EVENT_LOST, 0, 30000000002);
+        CHECK_INT(symbols_process_snapshot(symbols, 80, &birth, NULL), 0);
+        symbols_stats(symbols, &stats);
+        CHECK_INT(stats.maps_reads, lost);
+        CHECK_INT(stats.files_open, 1 + lost); // held from now on
+        CHECK_STR(name_at(symbols, 80, ip, 30000000003), "fixture_hidden");
+        symbols_free(symbols);
+    }
+}
+
 // More than are kept, and the library, which lies behind them, was known before.
 TEST(more_mappings_than_are_kept)
 {

@@ -9,10 +9,11 @@
 
 #include "common/strings.h"
 #include "tracer/gpu/image.h"
+#include "tracer/store/ranges.h"
 
 enum {
-    BATCH_VALUES = 32768,     // of 8 bytes: 256 KiB stay in the second cache
-    BATCH_IMAGE_ROWS = 16384, // 0.8 MiB, and as much again for the image
+    BATCH_VALUES = 1 << (15 - GPU_SHRINK / 2), // of 8 bytes: 256 KiB stay in the second cache
+    BATCH_IMAGE_ROWS = 1 << (14 - GPU_SHRINK), // 0.8 MiB, and as much again for the image
 };
 
 static const struct {
@@ -40,6 +41,7 @@ struct batch_rows {
     int columns;
     int used, capacity; // rows
     uint64_t given;
+    uint64_t times; // bit i: column i is one
     sqlite3_stmt *insert;
     struct image *image; // NULL: none
 };
@@ -48,7 +50,7 @@ struct batch {
     struct store *store;
     const struct gpu_callbacks *callbacks;
     struct batch_rows tables[BATCH_TABLE_COUNT];
-    uint64_t lost;
+    uint64_t lost, odd;
     struct error error;
 };
 
@@ -173,6 +175,7 @@ static int batch_prepare(struct batch *batch, enum batch_table table)
     sqlite3 *db = store_db(batch->store);
     struct batch_rows *rows = &batch->tables[table];
     rows->columns = batch_tables[table].count;
+    rows->times = ranges_ns_columns(batch_tables[table].columns);
     if (batch_tables[table].image)
         rows->image = image_new(db, batch_tables[table].table, rows->columns, BATCH_IMAGE_ROWS);
     rows->capacity = rows->image ? (int)BATCH_IMAGE_ROWS : BATCH_VALUES / rows->columns;
@@ -255,8 +258,35 @@ bool batch_begin(struct batch *batch)
     return open;
 }
 
+static bool batch_row_holds(const struct batch_rows *rows, const int64_t *row)
+{
+    for (uint64_t left = rows->times; left; left &= left - 1) {
+        int64_t value = row[__builtin_ctzll(left)];
+        if (value != BATCH_NULL && !range_ns(value))
+            return false;
+    }
+    return true;
+}
+
+// A traced process may write what it likes into its spool; no reader of the store has to reckon with times that no clock gives.
+static void batch_sift(struct batch *batch, struct batch_rows *rows)
+{
+    int kept = 0;
+    for (int i = 0; i < rows->used; i++) {
+        const int64_t *row = rows->values + (ptrdiff_t)i * rows->columns;
+        if (!batch_row_holds(rows, row))
+            continue;
+        if (kept != i)
+            memcpy(rows->values + (ptrdiff_t)kept * rows->columns, row, (size_t)rows->columns * sizeof *row);
+        kept++;
+    }
+    batch->odd += (uint64_t)(rows->used - kept);
+    rows->used = kept;
+}
+
 static void batch_flush_table(struct batch *batch, struct batch_rows *rows)
 {
+    batch_sift(batch, rows);
     if (!rows->used)
         return;
     if (!batch_open(batch)) {
@@ -308,4 +338,19 @@ uint64_t batch_rows(const struct batch *batch, enum batch_table table)
 uint64_t batch_lost(const struct batch *batch)
 {
     return batch->lost;
+}
+
+bool batch_holds(struct batch *batch, const int64_t *times, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!range_ns(times[i])) {
+            batch->odd++;
+            return false;
+        }
+    return true;
+}
+
+uint64_t batch_odd(const struct batch *batch)
+{
+    return batch->odd;
 }

@@ -14,6 +14,13 @@
 
 #define BATCH_NULL INT64_MIN // SQL NULL
 
+// Under the fuzzer what is held back has a 512th of the room: it gets full, and no input pays for memory that it does not use.
+#ifdef UPGATE_FUZZ_SIZES
+enum { GPU_SHRINK = 9 };
+#else
+enum { GPU_SHRINK = 0 };
+#endif
+
 enum batch_table {
     BATCH_OP,
     BATCH_WORK,
@@ -46,5 +53,9 @@ int batch_commit(struct batch *batch, struct error *err); // of own transactions
 
 uint64_t batch_rows(const struct batch *batch, enum batch_table table); // given, lost ones included
 uint64_t batch_lost(const struct batch *batch);
+// Rows whose times no clock gives (tracer/store/ranges.h) are not handed over, but counted. For a statement of the caller's: false
+// where one of its times is such, counted likewise.
+bool batch_holds(struct batch *batch, const int64_t *times, size_t count);
+uint64_t batch_odd(const struct batch *batch); // of what was flushed
 
 #endif

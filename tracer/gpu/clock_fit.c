@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tracer/store/ranges.h"
+
 enum {
     FIT_WIDTH_MAX_NS = 1000000,   // a reader that was off the CPU inside the bracket
     FIT_WIDTH_FACTOR = 4,         // times the median width of the window
@@ -124,7 +126,7 @@ static void fit_start_piece(struct clock_fit *fit, const struct clock_sample *sa
 bool clock_fit_add(struct clock_fit *fit, uint64_t before_ns, uint64_t gpu_ns, uint64_t after_ns)
 {
     fit->samples++;
-    if (after_ns < before_ns || after_ns > INT64_MAX / 2 || gpu_ns == 0 || gpu_ns > INT64_MAX / 2) {
+    if (after_ns < before_ns || after_ns >= RANGE_NS_END || gpu_ns == 0 || gpu_ns >= RANGE_NS_END) {
         fit->ignored++;
         return false;
     }
@@ -174,7 +176,7 @@ int64_t clock_fit_until_ns(const struct clock_fit *fit)
 
 int64_t clock_fit_convert(const struct clock_fit *fit, uint64_t gpu_ns)
 {
-    int64_t gpu = gpu_ns > INT64_MAX / 2 ? INT64_MAX / 2 : (int64_t)gpu_ns;
+    int64_t gpu = gpu_ns > RANGE_NS_END ? RANGE_NS_END : (int64_t)gpu_ns;
     if (!fit->piece_count)
         return gpu;
     if (fit->piece_count == 1)

@@ -44,11 +44,8 @@ int gpu_recorder_new(struct store *store, int64_t recording_id, const struct gpu
     }
     gpu->held = xcalloc(GPU_HELD_MAX, sizeof *gpu->held);
     gpu_ops_new(gpu);
-    // With own transactions as the recorder's writer has it: rows name others that come with a later batch.
-    char *sql = xasprintf("PRAGMA cache_size = -%d; %s", GPU_CACHE_KIB,
-                          callbacks->begin ? "" : "PRAGMA foreign_keys = OFF; PRAGMA synchronous = NORMAL");
-    sqlite3_exec(store_db(store), sql, NULL, NULL, NULL);
-    free(sql);
+    if (!callbacks->begin) // as the recorder's writer has it: rows name others that come with a later batch
+        sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = NORMAL", NULL, NULL, NULL);
     *ret_gpu = gpu;
     return 0;
 }
@@ -113,6 +110,14 @@ static bool is_attached(const struct gpu_recorder *gpu, pid_t pid)
     return process_of(gpu, pid) != NULL;
 }
 
+// Not before there is something to load: it is a quarter of the memory that a recorder may have.
+static void recorder_grow_cache(struct gpu_recorder *gpu)
+{
+    char *sql = xasprintf("PRAGMA cache_size = -%d", GPU_CACHE_KIB);
+    sqlite3_exec(store_db(gpu->store), sql, NULL, NULL, NULL);
+    free(sql);
+}
+
 // What was counted and written before belongs to an earlier recorder; if none ever asked, the library began by itself for us.
 static void process_begin(struct gpu_process *process)
 {
@@ -154,6 +159,8 @@ int gpu_recorder_attach_fd(struct gpu_recorder *gpu, pid_t pid, int fd, struct e
     process->reader = reader;
     process->inode = spool_reader_inode(reader);
     process->calls = calls_new(&gpu->call_slots_left, gpu_call_given_up, process);
+    if (!gpu->process_count)
+        recorder_grow_cache(gpu);
     gpu->processes[gpu->process_count++] = process;
     gpu->now_ns = clock_monotonic_ns();
     process_begin(process);
@@ -220,6 +227,8 @@ static void process_finish(struct gpu_process *process)
     gpu_write_all(process->gpu); // ops name it by number, and its texts go
     calls_flush(process->calls);
     process->cut = process->header.state == UG_SPOOL_ACTIVE && !process->taken;
+    if (!process->gone && !process->taken)
+        spool_reader_give_back(process->reader);
     process_close(process);
 }
 
@@ -309,7 +318,7 @@ void gpu_recorder_totals(const struct gpu_recorder *gpu, struct gpu_totals *ret_
                                       .marks = batch_rows(gpu->batch, BATCH_MARK),
                                       .collectives = gpu->rows_nccl,
                                       .others = gpu->rows_others + gpu->rows_stacks,
-                                      .dropped = batch_lost(gpu->batch),
+                                      .dropped = batch_lost(gpu->batch) + batch_odd(gpu->batch),
                                       .processes = gpu->process_count};
     for (uint32_t i = 0; i < gpu->process_count; i++) {
         const struct gpu_process *process = gpu->processes[i];

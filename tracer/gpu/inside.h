@@ -26,11 +26,11 @@ enum {
     GPU_KERNELS_MAX = 1 << 15,
     // Held back for their order and their calls: 12 MiB, and 20 to sort them. CUPTI hands over when a buffer is full or after a
     // second: calls and kernels lie as much as a buffer of calls apart, 80,000.
-    GPU_OPS_MAX = 1 << 18,
-    GPU_RAW_MAX = 1 << 17,      // of a process, held back for a clock sample
-    GPU_RAW_ALL_MAX = 1 << 18,  // of all processes: 12 MiB
-    GPU_HELD_MAX = 1 << 15,     // other records held back: 3 MiB
-    GPU_RANGES_MAX = 4096,      // open NVTX ranges
+    GPU_OPS_MAX = 1 << (18 - GPU_SHRINK),
+    GPU_RAW_MAX = 1 << (17 - GPU_SHRINK), // of a process, held back for a clock sample
+    GPU_RAW_ALL_MAX = 1 << (18 - GPU_SHRINK), // of all processes: 12 MiB
+    GPU_HELD_MAX = 1 << (15 - GPU_SHRINK), // other records held back: 3 MiB
+    GPU_RANGES_MAX = 1 << (12 - GPU_SHRINK), // open NVTX ranges
     GPU_PEEKS_MAX = 32,         // of a poll and process
     GPU_TARGET_WORDS = 12,
 };

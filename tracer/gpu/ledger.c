@@ -165,6 +165,10 @@ void gpu_ledger(struct gpu_recorder *gpu)
         return;
     for (uint32_t i = 0; i < gpu->process_count; i++)
         ledger_process(gpu->processes[i]);
+    if (batch_odd(gpu->batch) && batch_begin(gpu->batch) &&
+        store_ledger(gpu->store, gpu->has_launch ? &gpu->launch_id : NULL, "gpu", "times", -1, -1,
+                     (int64_t)batch_odd(gpu->batch), 1, "times that no clock gives: no row", NULL))
+        batch_fail(gpu->batch);
     if (batch_lost(gpu->batch) && batch_begin(gpu->batch) &&
         store_ledger(gpu->store, gpu->has_launch ? &gpu->launch_id : NULL, "gpu", "rows", -1, -1,
                      (int64_t)batch_lost(gpu->batch), 1, "the store could not be written", NULL))

@@ -22,6 +22,12 @@ static int64_t or_null(uint64_t value)
     return value ? (int64_t)value : BATCH_NULL;
 }
 
+// A time of ours. Beyond any clock's it must not become BATCH_NULL; the batch drops and counts it.
+static int64_t our_time(uint64_t ns)
+{
+    return ns < INT64_MAX ? (int64_t)ns : INT64_MAX;
+}
+
 // --- what ran -------------------------------------------------------------------------------------
 
 static bool record_timeless(struct gpu_process *process, uint64_t start_gpu, uint64_t end_gpu)
@@ -253,7 +259,7 @@ static void record_mark(struct gpu_process *process, const struct ug_rec_mark *m
     int64_t *row = batch_row(process->gpu->batch, BATCH_MARK);
     row[0] = process->row;
     row[1] = or_null(thread);
-    row[2] = (int64_t)(mark->at_ns & INT64_MAX);
+    row[2] = our_time(mark->at_ns);
     row[3] = mark->kind;
     row[4] = or_null(name);
     row[5] = has_value ? (int64_t)(mark->value & INT64_MAX) : BATCH_NULL;
@@ -265,8 +271,8 @@ static void record_gc(struct gpu_process *process, const struct ug_rec_gc *gc)
     int64_t *row = batch_row(process->gpu->batch, BATCH_GC);
     row[0] = process->row;
     row[1] = or_null(thread);
-    row[2] = (int64_t)(gc->start_ns & INT64_MAX);
-    row[3] = gc->end_ns > gc->start_ns ? (int64_t)((gc->end_ns - gc->start_ns) & INT64_MAX) : 0;
+    row[2] = our_time(gc->start_ns);
+    row[3] = gc->end_ns > gc->start_ns ? our_time(gc->end_ns - gc->start_ns) : 0;
     row[4] = gc->generation;
     row[5] = gc->collected;
 }
@@ -276,9 +282,9 @@ static void record_clock(struct gpu_process *process, const struct ug_rec_clock 
     clock_fit_add(&process->fit, clock->before_ns, clock->gpu_ns, clock->after_ns);
     int64_t *row = batch_row(process->gpu->batch, BATCH_CLOCK);
     row[0] = process->row;
-    row[1] = (int64_t)(clock->before_ns & INT64_MAX);
-    row[2] = (int64_t)(clock->gpu_ns & INT64_MAX);
-    row[3] = (int64_t)(clock->after_ns & INT64_MAX);
+    row[1] = our_time(clock->before_ns);
+    row[2] = our_time(clock->gpu_ns);
+    row[3] = our_time(clock->after_ns);
     gpu_ops_clocked(process, false);
 }
 
@@ -286,7 +292,8 @@ static void record_nccl(struct gpu_process *process, const struct ug_rec_nccl *n
 {
     struct gpu_recorder *gpu = process->gpu;
     int64_t thread = gpu_thread_row(process, nccl->head.tid), peer = nccl->peer;
-    int64_t ended = (int64_t)nccl->ended_ns, start = (int64_t)nccl->kernel_start_ns, end = (int64_t)nccl->kernel_end_ns;
+    int64_t enqueued = our_time(nccl->enqueued_ns), ended = our_time(nccl->ended_ns), start = our_time(nccl->kernel_start_ns),
+            end = our_time(nccl->kernel_end_ns);
     int64_t channels = nccl->channels, warps = nccl->warps;
     uint64_t bytes;
     if (__builtin_mul_overflow(nccl->count, (uint64_t)nccl->element_bytes, &bytes) || bytes > INT64_MAX)
@@ -294,7 +301,8 @@ static void record_nccl(struct gpu_process *process, const struct ug_rec_nccl *n
     uint32_t names[5] = {nccl->communicator_name, nccl->function, nccl->datatype, nccl->algorithm, nccl->protocol};
     for (int i = 0; i < 5; i++)
         names[i] = gpu_string_row(process, names[i]);
-    if (!batch_begin(gpu->batch))
+    const int64_t times[] = {enqueued, ended, start, end};
+    if (!batch_holds(gpu->batch, times, sizeof times / sizeof *times) || !batch_begin(gpu->batch))
         return;
     int rc = store_exec(
         gpu->store, NULL,
@@ -303,7 +311,7 @@ static void record_nccl(struct gpu_process *process, const struct ug_rec_nccl *n
         "warps, plugin_version) VALUES (?, ?, ?, ?, ?, ?, ?, (SELECT text FROM string WHERE id = ?), ?, ?, ?, ?, "
         "coalesce((SELECT text FROM string WHERE id = ?), '[unknown]'), (SELECT text FROM string WHERE id = ?), "
         "(SELECT text FROM string WHERE id = ?), (SELECT text FROM string WHERE id = ?), ?, ?, ?, ?, ?)",
-        "iIiIIIiiiiIiiiiiiiIIi", (int64_t)process->row, thread ? &thread : NULL, (int64_t)nccl->enqueued_ns,
+        "iIiIIIiiiiIiiiiiiiIIi", (int64_t)process->row, thread ? &thread : NULL, enqueued,
         ended ? &ended : NULL, start ? &start : NULL, end ? &end : NULL, (int64_t)nccl->communicator, (int64_t)names[0],
         (int64_t)nccl->rank, (int64_t)nccl->ranks, nccl->peer == UINT32_MAX ? NULL : &peer, (int64_t)nccl->sequence,
         (int64_t)names[1], (int64_t)names[2], (int64_t)names[3], (int64_t)names[4], (int64_t)nccl->count,
@@ -335,14 +343,14 @@ static void record_stack(struct gpu_process *process, const struct ug_rec_launch
 static void record_node(struct gpu_process *process, const struct ug_rec_graph_node *node)
 {
     struct gpu_recorder *gpu = process->gpu;
-    int64_t thread = gpu_thread_row(process, node->head.tid), original = (int64_t)node->original;
-    if (batch_begin(gpu->batch) &&
+    int64_t thread = gpu_thread_row(process, node->head.tid), original = (int64_t)node->original, at_ns = our_time(node->at_ns);
+    if (batch_holds(gpu->batch, &at_ns, 1) && batch_begin(gpu->batch) &&
         store_exec(gpu->store, NULL,
                    "INSERT OR REPLACE INTO gpu_graph_node (process_id, node, thread_id, at_ns, original) SELECT p, n, "
                    "coalesce(g.thread_id, t), coalesce(g.at_ns, a), o FROM (SELECT ? AS p, ? AS n, ? AS t, ? AS a, ? AS o) "
                    "LEFT JOIN gpu_graph_node g ON g.process_id = p AND g.node = o",
                    "iiIiI", (int64_t)process->row, (int64_t)node->node, thread ? &thread : NULL,
-                   (int64_t)(node->at_ns & INT64_MAX), original ? &original : NULL))
+                   at_ns, original ? &original : NULL))
         batch_fail(gpu->batch);
 }
 

@@ -190,7 +190,7 @@ void decode_buffer(const struct cupti_layout *layout, const void *buffer, size_t
                               .producers = producers_of(kinds),
                               .keep = !(kinds & UG_WANT_NOTHING_KEPT)};
     decode_next_record next = __atomic_load_n(&next_record, __ATOMIC_ACQUIRE);
-    if (!buffer || !spool_header())
+    if (!buffer || !spool_header() || !spool_enter())
         return;
     if (next)
         walk_next(&decoder, buffer, valid_bytes, next, counts);
@@ -202,5 +202,6 @@ void decode_buffer(const struct cupti_layout *layout, const void *buffer, size_t
     for (int i = 0; i < UG_PRODUCER_COUNT; i++)
         spool_count_many((enum ug_spool_producer)i, decoder.batch.seen[i],
                          decoder.batch.dropped[i]);
+    spool_leave();
     counts->zero_time += decoder.zero_time;
 }

@@ -28,7 +28,12 @@
 
 #define TICK_NS 100000000ull
 #define DORMANT_NS 600000000000ull
+// While it is dormant again, until the spool has no memory: once a second, for a reader takes its time; the last time also of
+// what nobody has read.
+#define GIVE_BACK_NS 1000000000ull
+#define GIVE_BACKS 12u
 #define EXIT_WAIT_NS 2000000000ull
+#define EXIT_CLOSE_NS 200000000ull
 #define EXIT_SLICE_NS 5000000ull
 #define STACK_BYTES                                                                                \
     (1u << 20) // CUPTI's flush and the static TLS of a PyTorch process both come out of it
@@ -48,6 +53,8 @@ static struct {
     uint64_t unseen_ns; // time the control thread was awake without a new heartbeat
     uint64_t heartbeat_ns;
     uint64_t ticked_ns;
+    uint64_t give_back_due_ns;
+    uint32_t give_backs; // still to come
     pid_t pid; // whose spool it is
     bool is_debug, is_asked_at_start;
 } inject;
@@ -200,6 +207,23 @@ static void obey(struct ug_spool_header *header, uint32_t generation)
     inject_futex_wake(&header->done_generation, true);
 }
 
+// How long to sleep: a tick while it is on.
+static uint64_t give_back(const struct ug_spool_header *header, uint64_t now_ns)
+{
+    if (session_is_on()) {
+        inject.give_backs = GIVE_BACKS;
+        inject.give_back_due_ns = 0;
+        return TICK_NS;
+    }
+    if (inject.give_backs > 0 && now_ns >= inject.give_back_due_ns) {
+        bool has_reader_come = __atomic_load_n(&header->generation, __ATOMIC_RELAXED) != 0;
+        if (inject.give_back_due_ns != 0) // else it has only just become dormant
+            spool_give_back(--inject.give_backs == 0 && has_reader_come);
+        inject.give_back_due_ns = now_ns + GIVE_BACK_NS;
+    }
+    return inject.give_backs > 0 ? GIVE_BACK_NS : DORMANT_NS;
+}
+
 static void finish(void)
 {
     session_finish();
@@ -231,8 +255,7 @@ static void *control_run(void *unused)
         if (session_is_on() && is_recorder_gone(header, now_ns))
             session_stop();
         session_tick(now_ns);
-        inject_futex_wait(&header->generation, generation, session_is_on() ? TICK_NS : DORMANT_NS,
-                          true);
+        inject_futex_wait(&header->generation, generation, give_back(header, now_ns), true);
     }
 }
 
@@ -266,9 +289,13 @@ static void on_exit_of_process(void)
         inject_wake();
         inject_futex_wait((uint32_t *)&inject.is_finished, 0, EXIT_SLICE_NS, false);
     }
+    atomic_store(&inject.kinds, 0);
+    if (__atomic_load_n(&header->threads, __ATOMIC_RELAXED) != 0) { // else nothing was ever recorded
+        uint64_t close_ns = inject_now_ns() + EXIT_CLOSE_NS;
+        spool_close(end_ns > close_ns ? end_ns : close_ns);
+    }
     spool_flush_thread();
     heartbeat_await(header);
-    atomic_store(&inject.kinds, 0);
     __atomic_store_n(&header->state, UG_SPOOL_ENDED, __ATOMIC_RELEASE);
     inject_futex_wake(&header->done_generation, true);
 }

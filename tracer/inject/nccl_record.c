@@ -22,6 +22,8 @@
 
 void nccl_record_clock(struct nccl_comm *comm, uint64_t now_ns, uint64_t ptimer)
 {
+    if (ptimer >> 62) // beyond every clock: 146 years
+        return;
     int64_t offset = (int64_t)(now_ns - ptimer);
     int64_t old = atomic_load_explicit(&comm->offset, memory_order_relaxed);
     uint64_t since = atomic_load_explicit(&comm->offset_ns, memory_order_relaxed);
@@ -118,9 +120,5 @@ void nccl_record_write(const struct nccl_comm *comm, const struct nccl_slot *slo
 
 void nccl_record_drop(void)
 {
-    struct ug_spool_header *header = spool_header();
-    if (!header)
-        return;
-    __atomic_fetch_add(&header->counts[UG_PRODUCER_NCCL].seen, 1, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&header->counts[UG_PRODUCER_NCCL].dropped, 1, __ATOMIC_RELAXED);
+    spool_drop(UG_PRODUCER_NCCL);
 }

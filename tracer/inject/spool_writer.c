@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tracer/inject/strings.h"
@@ -30,7 +31,16 @@ enum {
     // States looked at for a record while all segments are taken: a drop must cost less than a
     // record.
     FULL_PROBES = 64,
+    // Given back at once: not all, so that a thread that writes late finds room.
+    HELD_MAX = 16,
+    // Until a thread's word that it counts is seen by the one that asks: a store leaves a CPU's buffer within
+    // microseconds. (membarrier(2) would make sure of it, and is a call that some sandboxes end a process for.)
+    SHUT_SETTLE_NS = 1000000,
+    SHUT_NAP_NS = 50000,
+    PAUSE_NS = 100000000,
 };
+
+enum shut { SHUT_FOR_GOOD = 1, SHUT_FOR_NOW = 2 }; // bits: the process exits; memory goes back
 
 static const uint64_t data_offset =
     UG_SPOOL_HEADER_BYTES + UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment);
@@ -48,6 +58,8 @@ static struct {
     uint32_t touched; // segments below were used before, so they have memory: taken first
     uint32_t full;    // the last who looked at all found none FREE
     uint32_t rotor;   // where the next look begins while full
+    uint32_t shut;    // enum shut: nobody may begin to count
+    uint32_t inside;  // threads that count without saying so in a segment
     int fd;
     struct stat file; // of fd
     pthread_key_t key;
@@ -59,8 +71,9 @@ static __thread struct {
     unsigned char *data;              // of the segment
     uint32_t used;
     uint32_t tid;
-    uint32_t known; // counted, and the key's destructor will run
-    uint32_t keeps; // decodes CUPTI's buffers: what all others launched goes through its segment
+    uint8_t known;  // counted, and the key's destructor will run
+    uint8_t keeps;  // decodes CUPTI's buffers: what all others launched goes through its segment
+    uint8_t inside; // depth of spool_enter()
 } own __attribute__((tls_model("initial-exec")));
 
 // --- creation
@@ -139,7 +152,7 @@ int spool_create(void)
     spool.segments = (struct ug_spool_segment *)(map + UG_SPOOL_HEADER_BYTES);
     spool.data = map + data_offset;
     spool.sequence = 0;
-    spool.touched = spool.full = spool.rotor = 0;
+    spool.touched = spool.full = spool.rotor = spool.shut = spool.inside = 0;
     fill_header((struct ug_spool_header *)map);
     __atomic_store_n(&spool.header, (struct ug_spool_header *)map, __ATOMIC_RELEASE);
     return 0;
@@ -154,7 +167,7 @@ void spool_forget(void)
 {
     struct ug_spool_header *header = spool_header();
     own.segment = NULL;
-    own.tid = own.known = 0;
+    own.tid = own.known = own.inside = 0;
     if (!header)
         return;
     __atomic_store_n(&spool.header, NULL, __ATOMIC_RELEASE);
@@ -253,8 +266,10 @@ void spool_flush_thread(void)
 {
     if (!own.segment)
         return;
-    if (spool_header())
+    if (spool_header()) {
+        __atomic_store_n(&own.segment->busy, 0, __ATOMIC_RELAXED); // of a thread that ended within a record
         __atomic_store_n(&own.segment->state, UG_SEGMENT_FULL, __ATOMIC_RELEASE);
+    }
     own.segment = NULL;
 }
 
@@ -263,6 +278,143 @@ uint32_t spool_tid(void)
     if (!own.tid)
         own.tid = (uint32_t)syscall(SYS_gettid);
     return own.tid;
+}
+
+// --- who counts
+// --------------------------------------------------------------------------------------
+
+// exit_group(2) ends threads anywhere, also between counting a record and publishing it. So who counts says so before it looks at
+// `shut`, and who shuts waits for those that have said so. On the way of a launch that is a store into a line that is
+// written anyway; those without a segment, and those who decode a buffer, say it to a counter of all.
+bool spool_enter(void)
+{
+    if (own.inside++)
+        return true;
+    __atomic_fetch_add(&spool.inside, 1, __ATOMIC_SEQ_CST);
+    if (!__atomic_load_n(&spool.shut, __ATOMIC_SEQ_CST))
+        return true;
+    spool_leave();
+    return false;
+}
+
+void spool_leave(void)
+{
+    if (!--own.inside)
+        __atomic_fetch_sub(&spool.inside, 1, __ATOMIC_RELEASE);
+}
+
+static void say_busy(uint32_t busy)
+{
+    __atomic_store_n(&own.segment->busy, busy, __ATOMIC_RELEASE);
+}
+
+static bool begin_record(void)
+{
+    say_busy(1);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST); // the other half is the settling of shut_until_quiet()
+    if (!__atomic_load_n(&spool.shut, __ATOMIC_RELAXED) || own.inside)
+        return true;
+    say_busy(0);
+    return false;
+}
+
+static bool is_anybody_busy(void)
+{
+    uint32_t others = __atomic_load_n(&spool.inside, __ATOMIC_ACQUIRE) - (own.inside > 0);
+    for (uint32_t i = 0; i < UG_SPOOL_SEGMENT_COUNT && !others; i++)
+        if (&spool.segments[i] != own.segment)
+            others = __atomic_load_n(&spool.segments[i].busy, __ATOMIC_ACQUIRE);
+    return others > 0;
+}
+
+static void nap(long ns)
+{
+    struct timespec length = {.tv_nsec = ns};
+    nanosleep(&length, NULL);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+// False: somebody still counts.
+static bool shut_until_quiet(enum shut why, uint64_t end_ns)
+{
+    __atomic_fetch_or(&spool.shut, (uint32_t)why, __ATOMIC_SEQ_CST);
+    nap(SHUT_SETTLE_NS);
+    while (is_anybody_busy()) {
+        if (now_ns() >= end_ns)
+            return false;
+        nap(SHUT_NAP_NS);
+    }
+    return true;
+}
+
+bool spool_close(uint64_t end_ns)
+{
+    return !spool_header() || shut_until_quiet(SHUT_FOR_GOOD, end_ns);
+}
+
+// --- memory
+// ---------------------------------------------------------------------------------------
+
+static bool hold(uint32_t index, bool abandoned)
+{
+    uint32_t state = UG_SEGMENT_FREE, *at = &spool.segments[index].state;
+    if (__atomic_compare_exchange_n(at, &state, UG_SEGMENT_HELD, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        return true;
+    return abandoned && state == UG_SEGMENT_FULL &&
+           __atomic_compare_exchange_n(at, &state, UG_SEGMENT_HELD, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+// Whole pages alone. By the mapping, not by the descriptor, which the process may have closed.
+static void punch(size_t from, size_t to)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)spool.data + from + page - 1) / page * page, end = ((uintptr_t)spool.data + to) / page * page;
+    if (begin < end)
+        madvise((void *)begin, end - begin, MADV_REMOVE); // fails where memory is locked: then it is meant to stay
+}
+
+// All that lie beside each other at once: pages of 64 KiB reach into neighbours.
+static void empty(uint32_t first, uint32_t count)
+{
+    punch((size_t)first * UG_SPOOL_SEGMENT_BYTES, (size_t)(first + count) * UG_SPOOL_SEGMENT_BYTES);
+    for (uint32_t i = first; i < first + count; i++) {
+        __atomic_store_n(&spool.segments[i].committed, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&spool.segments[i].state, UG_SEGMENT_FREE, __ATOMIC_RELEASE);
+    }
+}
+
+// What was prepared and not yet written of segments that threads hold, which they would write into at any moment: so they are
+// kept out meanwhile. Nothing is recorded now, and so nothing that is wanted is turned away.
+static void empty_rests(bool abandoned)
+{
+    bool is_quiet = shut_until_quiet(SHUT_FOR_NOW, now_ns() + PAUSE_NS);
+    for (uint32_t i = 0; is_quiet && i < UG_SPOOL_SEGMENT_COUNT; i++) {
+        const struct ug_spool_segment *segment = &spool.segments[i];
+        size_t at = (size_t)i * UG_SPOOL_SEGMENT_BYTES, kept = abandoned ? 0 : __atomic_load_n(&segment->committed, __ATOMIC_ACQUIRE);
+        if (__atomic_load_n(&segment->state, __ATOMIC_ACQUIRE) == UG_SEGMENT_WRITING)
+            punch(at + kept, at + UG_SPOOL_SEGMENT_BYTES);
+    }
+    __atomic_fetch_and(&spool.shut, ~(uint32_t)SHUT_FOR_NOW, __ATOMIC_RELEASE);
+}
+
+void spool_give_back(bool abandoned)
+{
+    if (!spool_header())
+        return;
+    for (uint32_t first = 0, count; first < UG_SPOOL_SEGMENT_COUNT; first += count ? count : 1) {
+        for (count = 0; count < HELD_MAX && first + count < UG_SPOOL_SEGMENT_COUNT; count++)
+            if (!hold(first + count, abandoned))
+                break;
+        if (count)
+            empty(first, count);
+    }
+    empty_rests(abandoned);
 }
 
 // --- records
@@ -287,10 +439,25 @@ void *spool_room(size_t bytes, size_t *ret_bytes)
 
 void *spool_reserve(enum ug_spool_producer producer, size_t bytes)
 {
+    bool fits = own.segment && own.used + bytes <= UG_SPOOL_SEGMENT_BYTES;
     size_t room;
+    if (!(fits ? begin_record() : spool_enter()))
+        return NULL;
     void *at = room_for(bytes, &room);
     spool_count_many(producer, 1, at ? 0 : 1);
+    if (own.segment)
+        say_busy(at != NULL);
+    if (!fits)
+        spool_leave();
     return at;
+}
+
+void spool_drop(enum ug_spool_producer producer)
+{
+    if (!spool_enter())
+        return;
+    spool_count_many(producer, 1, 1);
+    spool_leave();
 }
 
 void spool_publish(size_t bytes)
@@ -299,6 +466,7 @@ void spool_publish(size_t bytes)
         return;
     own.used += (uint32_t)bytes;
     __atomic_store_n(&own.segment->committed, own.used, __ATOMIC_RELEASE);
+    say_busy(0);
     // Others found none: with more threads than segments some would be left out until those of the
     // others are full, and the kernels of all would be lost if the thread that decodes is among
     // them. That one keeps its segment: handed on after each buffer, 4,000 of 6,000 were lost.

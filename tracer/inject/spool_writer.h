@@ -24,15 +24,26 @@ void spool_forget(void);
 // asks for more. NULL: no segment is free; counted as dropped. Counts it as seen.
 void *spool_reserve(enum ug_spool_producer producer, size_t bytes);
 void spool_publish(size_t bytes);
+// One that cannot be written: seen + 1, dropped + 1.
+void spool_drop(enum ug_spool_producer producer);
 // seen + 1 and nothing else (UG_WANT_NOTHING_KEPT).
 void spool_count(enum ug_spool_producer producer);
 
 // Many records at once: room for at least `bytes` and up to *ret_bytes, all that is left of the segment, published by
-// one spool_publish. Counts nothing: the caller does, once for all.
+// one spool_publish. Counts nothing: the caller does, once for all, and all between spool_enter() and spool_leave(), which
+// nest. spool_enter: false at the end of the process (then no spool_leave).
+bool spool_enter(void);
+void spool_leave(void);
 void *spool_room(size_t bytes, size_t *ret_bytes);
 void spool_count_many(enum ug_spool_producer producer, uint64_t seen, uint64_t dropped);
 // Takes the memory of the first segments now, off the launch path (16: 4 MiB). Calls the system: for the control thread.
 void spool_prepare(uint32_t segments);
+// Gives the memory of all FREE segments back to the system, and of others what is not yet written; with `abandoned` all, and the
+// records in FULL ones are lost. For the control thread, while nothing is recorded: who would count meanwhile is turned away.
+void spool_give_back(bool abandoned);
+// The process exits: from here on no record is counted or written. Waits until end_ns (CLOCK_MONOTONIC) at most for threads that
+// have counted one and not yet written it; false: one still has.
+bool spool_close(uint64_t end_ns);
 
 // The id of a text; a UG_REC_STRING is written at its first use. 0: dropped. By content.
 uint32_t spool_string(const char *text, size_t text_bytes);

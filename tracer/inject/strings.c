@@ -173,7 +173,7 @@ static uint32_t string_id(const char *text, size_t text_bytes, uint32_t share)
     uint32_t run = __atomic_load_n(&strings_run_number, __ATOMIC_ACQUIRE);
     struct entry *entry = entry_find(text, text_bytes, share);
     if (!entry) {
-        spool_count_many(UG_PRODUCER_OTHER, 1, 1);
+        spool_drop(UG_PRODUCER_OTHER);
         return 0;
     }
     if (__atomic_load_n(&entry->written, __ATOMIC_ACQUIRE) != run) {

@@ -22,6 +22,9 @@ enum {
     TASKS_ASKED_MAX = 8192,      // strangers asked for a sign of life a flush: 2 ms
     TASKS_SHARE_DIVISOR = 200,   // 0.5 % for asking /proc about those who are born or call exec: a loop of that took 6 %
     TASKS_BURST_NS = 100000000,  // some 2,000 of them
+    // After exec no interpreter is looked for: CPython needs 10 ms until it can be walked, and who is another program by then, over
+    // and over, would be looked through each time.
+    TASKS_PYTHON_NS = 30000000,
 };
 
 struct tasks {
@@ -55,17 +58,16 @@ static void tasks_read_process(struct task_process *process)
     process->dirty = true;
 }
 
-// The event told the rest; the command line is read with the next flush.
-static void tasks_read_event(struct tasks *tasks, struct task_process *process)
+// Of one that was born or became another program: the event has told the rest. Where it may not be read now, the next flush does.
+static void tasks_read_cmdline(struct tasks *tasks, struct task_process *process)
 {
-    if (!budget_affords(&tasks->budget)) {
-        free(process->cmdline);
-        process->cmdline = NULL;
-        process->dirty = true;
+    free(process->cmdline);
+    process->cmdline = NULL;
+    process->dirty = true;
+    if (!budget_affords(&tasks->budget))
         return;
-    }
     budget_begin(&tasks->budget);
-    tasks_read_process(process);
+    process->cmdline = task_cmdline_read(process->tgid);
     budget_end(&tasks->budget);
 }
 
@@ -272,9 +274,12 @@ static void tasks_on_birth(struct tasks *tasks, const struct ug_task_event *even
                               : tasks_process(tasks, event->task.tgid, event->task.comm, at_ns, event->target);
         if (!process)
             return;
-        task_comm_set(process->comm, event->task.comm);
-        if (event->target)
-            tasks_read_event(tasks, process); // strangers are read when a record names them or they call exec
+        if (main_thread) { // else it was read from /proc
+            task_comm_set(process->comm, event->task.comm);
+            process->named_ns = at_ns;
+        }
+        if (main_thread && event->target)
+            tasks_read_cmdline(tasks, process); // strangers are read when a record names them or they call exec
     }
     if (event->target)
         tasks_make_target(tasks, process); // before its thread is added, which is never refused then
@@ -310,15 +315,16 @@ static void tasks_on_exec(struct tasks *tasks, const struct ug_task_event *event
         return;
     process->generation++;
     process->snapshot = false;
-    process->python_next_ns = 0;
+    process->python_next_ns = at_ns + TASKS_PYTHON_NS;
     process->python_tries = 0;
     process->checked_ns = at_ns;
     process->ppid = event->ppid;
     task_comm_set(process->comm, event->task.comm);
+    process->named_ns = at_ns;
     struct task_thread *thread = tasks_find_thread(tasks, event->task.tid);
     if (thread && thread->process == process)
         tasks_rename(thread, event->task.comm, at_ns);
-    tasks_read_event(tasks, process);
+    tasks_read_cmdline(tasks, process);
 }
 
 static void tasks_on_exit(struct tasks *tasks, const struct ug_task_event *event)

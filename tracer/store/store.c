@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store: opening, versions, transactions and bound statements over SQLite. Reads and writes
-// RUN.db; knows the schema's version but not its meaning. One owner thread.
+// The store: opening, versions and transactions over SQLite. Reads and writes RUN.db; knows the schema's version but
+// not its meaning. One owner thread. Statements are in statements.c.
 //
 // The journal is SQLite's rollback journal with synchronous=FULL: a commit happens once a pair
 // (seconds apart), so its cost does not matter, and the store stays one file that can be copied and
@@ -9,8 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,34 +16,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/clock.h"
 #include "common/proc.h"
 #include "common/strings.h"
+#include "tracer/store/inside.h"
 #include "tracer/store/migrate.h"
 
 enum {
-    STORE_VERSION = 6,            // PRAGMA user_version of contracts/schema.sql
-    STORE_MAGIC = 0x55504754,     // PRAGMA application_id, 'UPGT'
-    STORE_STATEMENTS_MAX = 256,   // distinct SQL texts a process uses: upgate ab with its diff some 100
-    STORE_BUSY_MS = 5000          // a reader holds its lock for milliseconds; 5 s means somebody stays
+    STORE_VERSION = 6,        // PRAGMA user_version of contracts/schema.sql
+    STORE_MAGIC = 0x55504754, // PRAGMA application_id, 'UPGT'
+    STORE_BUSY_MS = 5000      // a reader holds its lock for milliseconds; 5 s means somebody stays
 };
 
 extern const char store_schema_sql[];
-
-struct store_statement {
-    char *sql;
-    sqlite3_stmt *stmt;
-};
-
-struct store {
-    char damage[96]; // what store_text() has missed; "" = nothing
-    sqlite3 *db;
-    char *path;
-    struct store_statement statements[STORE_STATEMENTS_MAX];
-    int statement_count;
-    bool empty; // made by us, and nothing was committed yet
-    struct error unread; // the first failure of a read whose caller asked for no error
-};
 
 // Before its first commit a new store holds no run that could go on.
 static const char *store_after_full(const struct store *store)
@@ -54,8 +36,7 @@ static const char *store_after_full(const struct store *store)
                         : "what was committed before is readable; free space and go on with --resume";
 }
 
-// SQLite's answer as -errno and a sentence that says what to do.
-static int store_error(struct store *store, struct error *err, const char *what)
+int store_error(struct store *store, struct error *err, const char *what)
 {
     int rc = sqlite3_extended_errcode(store->db);
     const char *path = store->path;
@@ -94,25 +75,6 @@ static int store_error(struct store *store, struct error *err, const char *what)
     default:
         return error_set(err, -EIO, "failed to %s '%s': %s", what, path, sqlite3_errmsg(store->db));
     }
-}
-
-// The same for a read. Who asks for no error takes what could not be read for what is not there: the store remembers
-// it, and says it where it can be told. What SQL itself refuses (JSON that is none, in a column that may hold
-// anything) is the caller's affair.
-static int store_read_error(struct store *store, struct error *err)
-{
-    struct error local = {0};
-    int code = store_error(store, &local, "read");
-    if (err)
-        *err = local;
-    else if (!store->unread.code && sqlite3_errcode(store->db) != SQLITE_ERROR)
-        store->unread = local;
-    return code;
-}
-
-int store_failed(struct store *store, struct error *err)
-{
-    return store->unread.code ? error_set(err, store->unread.code, "%s", store->unread.text) : 0;
 }
 
 static int store_pragma_int(struct store *store, const char *sql, int64_t *ret, struct error *err)
@@ -369,202 +331,4 @@ void store_rollback(struct store *store)
     if (!sqlite3_get_autocommit(store->db))
         sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
     store->unread = (struct error){0};
-}
-
-// A statement from the cache, or NULL with *err set. Statements beyond the cache would leak, so the
-// number of distinct SQL texts is a limit that a test of ours would meet first.
-static sqlite3_stmt *store_prepare(struct store *store, const char *sql, struct error *err)
-{
-    for (int i = 0; i < store->statement_count; i++) {
-        if (strcmp(store->statements[i].sql, sql) == 0) {
-            sqlite3_reset(store->statements[i].stmt);
-            sqlite3_clear_bindings(store->statements[i].stmt);
-            return store->statements[i].stmt;
-        }
-    }
-    if (store->statement_count == STORE_STATEMENTS_MAX) {
-        error_set(err ? err : &store->unread, -EMFILE, "store '%s': more than %d distinct statements", store->path,
-                  STORE_STATEMENTS_MAX);
-        return NULL;
-    }
-    sqlite3_stmt *stmt = NULL;
-    if (sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &stmt, NULL) != SQLITE_OK) {
-        store_read_error(store, err);
-        return NULL;
-    }
-    store->statements[store->statement_count++] =
-        (struct store_statement){.sql = xstrdup(sql), .stmt = stmt};
-    return stmt;
-}
-
-static void store_bind(sqlite3_stmt *stmt, const char *types, va_list args)
-{
-    for (int i = 1; *types; types++, i++) {
-        switch (*types) {
-        case 'i':
-            sqlite3_bind_int64(stmt, i, va_arg(args, int64_t));
-            break;
-        case 'I': {
-            const int64_t *value = va_arg(args, const int64_t *);
-            if (value)
-                sqlite3_bind_int64(stmt, i, *value);
-            break;
-        }
-        case 'd': {
-            double value = va_arg(args, double);
-            if (!isnan(value))
-                sqlite3_bind_double(stmt, i, value);
-            break;
-        }
-        case 's': {
-            const char *value = va_arg(args, const char *);
-            if (value)
-                sqlite3_bind_text(stmt, i, value, -1, SQLITE_TRANSIENT);
-            break;
-        }
-        case 'b': {
-            const void *value = va_arg(args, const void *);
-            size_t len = va_arg(args, size_t);
-            sqlite3_bind_blob64(stmt, i, value ? value : "", len, SQLITE_TRANSIENT);
-            break;
-        }
-        default:
-            abort(); // a caller's typo, caught by the first test that runs it
-        }
-    }
-}
-
-static int store_execv(struct store *store, struct error *err, const char *sql, const char *types,
-                       va_list args)
-{
-    struct error local = {0};
-    sqlite3_stmt *stmt = store_prepare(store, sql, &local);
-    if (!stmt)
-        return error_set(err, local.code, "%s", local.text);
-    store_bind(stmt, types, args);
-    int rc = sqlite3_step(stmt);
-    int code = rc == SQLITE_DONE || rc == SQLITE_ROW ? 0 : store_error(store, err, "write");
-    sqlite3_reset(stmt);
-    return code;
-}
-
-int store_exec(struct store *store, struct error *err, const char *sql, const char *types, ...)
-{
-    va_list args;
-    va_start(args, types);
-    int rc = store_execv(store, err, sql, types, args);
-    va_end(args);
-    return rc;
-}
-
-int store_insert(struct store *store, int64_t *ret_id, struct error *err, const char *sql,
-                 const char *types, ...)
-{
-    va_list args;
-    va_start(args, types);
-    int rc = store_execv(store, err, sql, types, args);
-    va_end(args);
-    if (rc == 0 && ret_id)
-        *ret_id = sqlite3_last_insert_rowid(store->db);
-    return rc;
-}
-
-sqlite3_stmt *store_query(struct store *store, struct error *err, const char *sql,
-                          const char *types, ...)
-{
-    sqlite3_stmt *stmt = store_prepare(store, sql, err);
-    if (!stmt)
-        return NULL;
-    va_list args;
-    va_start(args, types);
-    store_bind(stmt, types, args);
-    va_end(args);
-    return stmt;
-}
-
-const char *store_text(struct store *store, sqlite3_stmt *stmt, int column)
-{
-    const char *text = (const char *)sqlite3_column_text(stmt, column);
-    if (text)
-        return text;
-    if (!store->damage[0])
-        snprintf(store->damage, sizeof store->damage, "a row lacks its %s", sqlite3_column_name(stmt, column));
-    return "";
-}
-
-int store_step(struct store *store, sqlite3_stmt *stmt, struct error *err)
-{
-    if (store->damage[0]) {
-        sqlite3_reset(stmt);
-        return error_set(err, -EBADMSG, "the store '%s' is damaged: %s", store->path, store->damage);
-    }
-    if (store->unread.code) {
-        sqlite3_reset(stmt);
-        return store_failed(store, err);
-    }
-    int rc = sqlite3_step(stmt);
-    if (rc == SQLITE_ROW)
-        return 1;
-    int code = rc == SQLITE_DONE ? 0 : store_read_error(store, err);
-    sqlite3_reset(stmt);
-    return code;
-}
-
-int store_get_int(struct store *store, int64_t *ret, struct error *err, const char *sql,
-                  const char *types, ...)
-{
-    sqlite3_stmt *stmt = store_prepare(store, sql, err);
-    if (!stmt)
-        return err ? err->code : -EIO;
-    va_list args;
-    va_start(args, types);
-    store_bind(stmt, types, args);
-    va_end(args);
-    int rc = store_step(store, stmt, err);
-    if (rc < 0)
-        return rc;
-    bool present = rc == 1 && sqlite3_column_type(stmt, 0) != SQLITE_NULL;
-    if (present)
-        *ret = sqlite3_column_int64(stmt, 0);
-    sqlite3_reset(stmt);
-    return present ? 0 : error_set(err, -ENOENT, "store '%s': no such row", store->path);
-}
-
-char *store_get_text(struct store *store, const char *sql, const char *types, ...)
-{
-    sqlite3_stmt *stmt = store_prepare(store, sql, NULL);
-    if (!stmt)
-        return NULL;
-    va_list args;
-    va_start(args, types);
-    store_bind(stmt, types, args);
-    va_end(args);
-    char *text = NULL;
-    if (store_step(store, stmt, NULL) == 1 && sqlite3_column_type(stmt, 0) != SQLITE_NULL)
-        text = xstrdup((const char *)sqlite3_column_text(stmt, 0));
-    sqlite3_reset(stmt);
-    return text;
-}
-
-int store_note(struct store *store, struct error *err, const char *level, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    char *text = xvasprintf(fmt, args);
-    va_end(args);
-    int rc = store_exec(store, err, "INSERT INTO note (at_ns, level, text) VALUES (?, ?, ?)", "iss",
-                        clock_monotonic_ns(), level, text);
-    free(text);
-    return rc;
-}
-
-int store_ledger(struct store *store, const int64_t *launch_id, const char *producer,
-                 const char *kind, int64_t seen, int64_t kept, int64_t dropped, int breach,
-                 const char *detail, struct error *err)
-{
-    return store_exec(store, err,
-                      "INSERT INTO ledger (launch_id, producer, kind, seen, kept, dropped, breach, detail) "
-                      "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                      "IssIIiis", launch_id, producer, kind, seen < 0 ? NULL : &seen,
-                      kept < 0 ? NULL : &kept, dropped, (int64_t)breach, detail);
 }

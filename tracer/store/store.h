@@ -44,11 +44,14 @@ STORE_CHECKED int store_insert(struct store *store, int64_t *ret_id, struct erro
                  const char *types, ...);
 // A prepared, cached statement with its parameters bound as above; step it with store_step. NULL on error.
 sqlite3_stmt *store_query(struct store *store, struct error *err, const char *sql, const char *types, ...);
-// 1 = a row, 0 = done (the statement is reset), -errno = failed.
+// 1 = a row, 0 = done (the statement is reset), -errno = failed. -EBADMSG: the row holds a time or a count out of its range
+// (tracer/store/ranges.h); so says every later read of this store.
 int store_step(struct store *store, sqlite3_stmt *stmt, struct error *err);
 // The text of a column that a sound store always has; valid until the next step. Where there is none: "", and the next
 // store_step() of this store, whatever the statement, says -EBADMSG: one check for all columns of a row.
 const char *store_text(struct store *store, sqlite3_stmt *stmt, int column);
+// -EBADMSG and the sentence for it, for a reader that found what no sound store holds.
+int store_damaged(const struct store *store, struct error *err, const char *what);
 // Single value queries; *ret untouched and -ENOENT when there is no row or it is NULL.
 int store_get_int(struct store *store, int64_t *ret, struct error *err, const char *sql, const char *types, ...);
 char *store_get_text(struct store *store, const char *sql, const char *types, ...); // caller frees; NULL if none

@@ -162,29 +162,34 @@ struct symbol_file *elf_files_get(struct elf_files *files, struct file_ref ref)
     return &files->slots[ref.slot];
 }
 
+static void elf_files_on_growth(void *files, uint64_t bytes)
+{
+    elf_files_make_room(files, bytes, NULL);
+}
+
 void elf_files_load(struct elf_files *files, struct symbol_file *file)
 {
     if (file->loaded || file->refused)
         return;
     // One table may take half of the budget, so that two large libraries do not chase each other.
     uint64_t count_max = files->bytes_max / 2 / sizeof(struct elf_symbol);
+    file->table = (struct elf_table){.make_room = elf_files_on_growth, .context = files};
     debug_table_load(&file->table, &file->image, file->fd, file->path, files->debug_path,
                      count_max < UINT32_MAX ? (uint32_t)count_max : UINT32_MAX);
     file->loaded = true;
     files->stats->files_loaded++;
     files->stats->symbols_dropped += file->table.dropped;
     files->stats->bytes_tables += elf_files_table_bytes(file);
-    elf_files_shrink(files, file);
+    elf_files_make_room(files, 0, file); // what was decompressed is known only now
 }
 
-void elf_files_shrink(struct elf_files *files, const struct symbol_file *keep)
+void elf_files_make_room(struct elf_files *files, uint64_t bytes, const struct symbol_file *keep)
 {
-    while (files->stats->bytes_tables > files->bytes_max) {
+    while (files->stats->bytes_tables + bytes > files->bytes_max) {
         struct symbol_file *oldest = NULL;
         for (uint32_t i = 0; i < files->files_max; i++) {
             struct symbol_file *one = &files->slots[i];
-            if (one->loaded && one != keep && elf_files_table_bytes(one) &&
-                (!oldest || one->used < oldest->used))
+            if (one->loaded && one != keep && elf_files_table_bytes(one) && (!oldest || one->used < oldest->used))
                 oldest = one;
         }
         if (!oldest)

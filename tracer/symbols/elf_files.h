@@ -50,8 +50,8 @@ bool elf_files_known_as(const struct elf_files *files, const char *build_id, con
 struct symbol_file *elf_files_get(struct elf_files *files, struct file_ref ref);
 // Build the symbol table if it is not there.
 void elf_files_load(struct elf_files *files, struct symbol_file *file);
-// Drop tables of others, least recently used first, while the budget is exceeded.
-void elf_files_shrink(struct elf_files *files, const struct symbol_file *keep);
+// Drop tables but that of keep, least recently used first, so that so many bytes more fit into the budget.
+void elf_files_make_room(struct elf_files *files, uint64_t bytes, const struct symbol_file *keep);
 uint64_t elf_files_open_count(const struct elf_files *files);
 void elf_files_free(struct elf_files *files);
 

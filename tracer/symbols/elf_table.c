@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/search.h"
+#include "common/sort.h"
 #include "common/strings.h"
 
 enum {
@@ -94,6 +95,8 @@ size_t elf_table_add(struct elf_table *table, const struct elf_image *image, int
         fill.room = fill.count < fill.room ? fill.count : fill.room;
         if (fill.room) {
             size_t total = table->count + fill.room;
+            if (table->make_room)
+                table->make_room(table->context, total * sizeof(*table->symbols));
             table->symbols = xrealloc(table->symbols, total * sizeof(*table->symbols));
             fill.to = table->symbols + table->count;
             fill.count = 0;
@@ -112,20 +115,16 @@ size_t elf_table_add(struct elf_table *table, const struct elf_image *image, int
     return fill.count;
 }
 
-static int table_compare(const void *a, const void *b)
+static bool table_before(const struct elf_symbol *a, const struct elf_symbol *b)
 {
-    const struct elf_symbol *x = a, *y = b;
-    if (x->address != y->address)
-        return x->address < y->address ? -1 : 1;
-    if (x->size != y->size)
-        return x->size < y->size ? -1 : 1;
-    return x->name < y->name ? -1 : x->name > y->name;
+    if (a->address != b->address)
+        return a->address < b->address;
+    return a->size != b->size ? a->size < b->size : a->name < b->name;
 }
 
 void elf_table_sort(struct elf_table *table)
 {
-    if (table->count)
-        qsort(table->symbols, table->count, sizeof(*table->symbols), table_compare);
+    sort_in_place(table->symbols, table->count, x, y, table_before(x, y));
 }
 
 static uint32_t table_size(const struct elf_symbol *symbol)

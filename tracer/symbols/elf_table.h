@@ -33,6 +33,8 @@ struct elf_table { // = {0} is empty
     struct elf_source sources[ELF_SOURCES_MAX];
     uint64_t dropped;      // did not fit into the maximum
     uint64_t memory_bytes; // of sources that live in memory
+    void (*make_room)(void *context, uint64_t bytes); // told before so many bytes more are taken; NULL: nobody wants to know
+    void *context;
 };
 
 // Add the functions of one symbol section of the file fd: those inside the executable segments of

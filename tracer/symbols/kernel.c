@@ -11,7 +11,9 @@
 #include <string.h>
 
 #include "common/search.h"
+#include "common/sort.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "tracer/symbols/demangle.h"
 
 enum {
@@ -29,8 +31,7 @@ struct kernel_symbol {
 
 struct kernel_load {
     struct kernel_symbols *kernel;
-    uint32_t capacity;
-    size_t names_capacity;
+    size_t capacity, names_capacity;
     uint64_t lines, nonzero;
     bool unsorted;
 };
@@ -59,14 +60,8 @@ static void kernel_add(struct kernel_load *load, uint64_t address, const char *n
         kernel->dropped++;
         return;
     }
-    if (kernel->count == load->capacity) { // a quarter more: doubling would waste 3 MB
-        load->capacity += load->capacity / 4 + 16384;
-        kernel->all = xrealloc(kernel->all, load->capacity * sizeof(*kernel->all));
-    }
-    if (kernel->names_bytes + need > load->names_capacity) {
-        load->names_capacity += load->names_capacity / 4 + (256 << 10);
-        kernel->names = xrealloc(kernel->names, load->names_capacity);
-    }
+    kernel->all = vector_reserve(kernel->all, &load->capacity, kernel->count + (size_t)1, sizeof(*kernel->all));
+    kernel->names = vector_reserve(kernel->names, &load->names_capacity, kernel->names_bytes + need, 1);
     uint32_t module_idx = kernel_module(kernel, module);
     char *to = kernel->names + kernel->names_bytes;
     to[0] = (char)(module_idx & 255);
@@ -102,12 +97,9 @@ static void kernel_line(struct kernel_load *load, char *line)
 }
 
 // Aliases stay in the order of the file, because the kernel prints the first one in its own traces.
-static int kernel_compare(const void *a, const void *b)
+static bool kernel_before(const struct kernel_symbol *a, const struct kernel_symbol *b)
 {
-    const struct kernel_symbol *x = a, *y = b;
-    if (x->address != y->address)
-        return x->address < y->address ? -1 : 1;
-    return x->name < y->name ? -1 : x->name > y->name;
+    return a->address != b->address ? a->address < b->address : a->name < b->name;
 }
 
 static void kernel_explain(struct kernel_load *load, const char *path)
@@ -152,7 +144,7 @@ void kernel_symbols_load(struct kernel_symbols *kernel, const char *path)
         return;
     }
     if (load.unsorted)
-        qsort(kernel->all, kernel->count, sizeof(*kernel->all), kernel_compare);
+        sort_in_place(kernel->all, kernel->count, x, y, kernel_before(x, y));
     kernel->all = xrealloc(kernel->all, kernel->count * sizeof(*kernel->all));
     kernel->names = xrealloc(kernel->names, kernel->names_bytes);
     kernel->modules = xrealloc(kernel->modules, kernel->module_count * sizeof(*kernel->modules));

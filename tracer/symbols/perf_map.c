@@ -9,14 +9,19 @@
 #include <unistd.h>
 
 #include "common/search.h"
+#include "common/sort.h"
 #include "common/strings.h"
 #include "tracer/symbols/elf_reader.h"
 
 enum {
     PERF_CHUNK_BYTES = 64 << 10,
+    PERF_LINE_BYTES_MIN = 6,
     PERF_ENTRIES_MAX = 300000, // 4.8 MB; a large Java server has 60,000
     PERF_FILE_BYTES_MAX = 256 << 20,
-    PERF_REFRESH_BYTES = 8 << 20, // at a time: 20 ms, in which no ring must fill. A large Java server has 4 MB
+    // At a time: 20 ms, in which no ring must fill. A large Java server has 4 MB. A piece begins while fewer were added.
+    PERF_REFRESH_BYTES = 8 << 20,
+    PERF_REFRESH_ENTRIES = 48000,
+    PERF_STEP = 8192, // entries by which a large table grows: 128 KiB, which the system moves without a copy
     PERF_NESTING_MAX = 16,
 };
 
@@ -44,41 +49,72 @@ static bool perf_hex(const char **at, const char *end, uint64_t *ret)
     return *at > from && *at - from <= 16;
 }
 
-static void perf_line(struct perf_map *map, const char *line, const char *end, uint64_t offset)
+static uint64_t perf_bytes_of(uint64_t entries)
+{
+    return sizeof(struct perf_map) + entries * sizeof(struct perf_entry);
+}
+
+static uint32_t perf_capacity_next(uint32_t capacity)
+{
+    uint32_t next = capacity < PERF_STEP ? (capacity ? capacity * 2 : 256) : capacity + PERF_STEP;
+    return next < PERF_ENTRIES_MAX ? next : PERF_ENTRIES_MAX;
+}
+
+// Room for one more. False: none.
+static bool perf_room(struct perf_map *map, uint64_t bytes_max)
+{
+    if (map->count < map->capacity)
+        return true;
+    uint32_t next = perf_capacity_next(map->capacity);
+    if (next == map->capacity || perf_bytes_of(next) > bytes_max)
+        return false;
+    map->capacity = next;
+    map->entries = xrealloc(map->entries, map->capacity * sizeof(*map->entries));
+    return true;
+}
+
+static void perf_line(struct perf_map *map, const char *line, const char *end, uint64_t offset, uint64_t bytes_max)
 {
     const char *at = line;
     uint64_t address, size;
     if (!perf_hex(&at, end, &address) || at == end || *at++ != ' ' || !perf_hex(&at, end, &size) ||
         at == end || *at++ != ' ' || at == end || !size)
         return;
-    if (map->count == PERF_ENTRIES_MAX) {
+    if (!perf_room(map, bytes_max)) {
         map->dropped++;
         return;
-    }
-    if (map->count == map->capacity) {
-        map->capacity = map->capacity ? map->capacity * 2 : 256;
-        if (map->capacity > PERF_ENTRIES_MAX)
-            map->capacity = PERF_ENTRIES_MAX;
-        map->entries = xrealloc(map->entries, map->capacity * sizeof(*map->entries));
     }
     map->entries[map->count++] =
         (struct perf_entry){address, size < UINT32_MAX ? (uint32_t)size : UINT32_MAX,
                             (uint32_t)(offset + (uint64_t)(at - line))};
 }
 
-static int perf_compare(const void *a, const void *b)
+static bool perf_before(const struct perf_entry *a, const struct perf_entry *b)
 {
-    const struct perf_entry *x = a, *y = b;
-    if (x->address != y->address)
-        return x->address < y->address ? -1 : 1;
-    return x->name < y->name ? -1 : x->name > y->name;
+    return a->address != b->address ? a->address < b->address : a->name < b->name;
 }
 
-static void perf_sort(struct perf_map *map)
+// Those from `sorted` on are new. They are sorted by themselves and put between the others from the end on, so that only they are
+// copied.
+static void perf_merge(struct perf_map *map, uint32_t sorted)
 {
-    if (!map->count)
+    uint32_t more = map->count - sorted;
+    struct perf_entry *fresh = map->entries + sorted;
+    sort_in_place(fresh, more, x, y, perf_before(x, y));
+    if (!sorted || !more || perf_before(&fresh[-1], fresh))
         return;
-    qsort(map->entries, map->count, sizeof(*map->entries), perf_compare);
+    struct perf_entry *copy = xcalloc(more, sizeof(*copy));
+    memcpy(copy, fresh, more * sizeof(*copy));
+    for (uint32_t at = map->count; more; at--) {
+        bool old = sorted && perf_before(&copy[more - 1], &map->entries[sorted - 1]);
+        map->entries[at - 1] = old ? map->entries[--sorted] : copy[--more];
+    }
+    free(copy);
+}
+
+// Of those at one address the last line holds.
+static void perf_drop_replaced(struct perf_map *map)
+{
     uint32_t kept = 0;
     for (uint32_t i = 0; i < map->count; i++)
         if (i + 1 == map->count || map->entries[i].address != map->entries[i + 1].address)
@@ -86,25 +122,50 @@ static void perf_sort(struct perf_map *map)
     map->count = kept;
 }
 
-bool perf_map_refresh(struct perf_map *map)
+// What there is to read, as far as one refresh reads. 0: nothing.
+static uint64_t perf_unread(const struct perf_map *map, uint64_t *ret_from)
 {
     struct stat status;
+    *ret_from = map->read_to;
     if (fstat(map->fd, &status))
-        return false;
+        return 0;
     uint64_t bytes = status.st_size > 0 ? (uint64_t)status.st_size : 0;
-    if (bytes < map->read_to)
-        map->read_to = map->count = 0;
-    if (bytes == map->read_to || map->read_to >= PERF_FILE_BYTES_MAX)
+    *ret_from = bytes < map->read_to ? 0 : map->read_to;
+    if (bytes == map->read_to || *ret_from >= PERF_FILE_BYTES_MAX)
+        return 0;
+    uint64_t left = bytes - *ret_from;
+    return left < PERF_REFRESH_BYTES ? left : PERF_REFRESH_BYTES;
+}
+
+uint64_t perf_map_growth(const struct perf_map *map)
+{
+    uint64_t from = 0, most = PERF_REFRESH_ENTRIES + PERF_CHUNK_BYTES / PERF_LINE_BYTES_MIN;
+    uint64_t unread = perf_unread(map, &from), lines = unread / PERF_LINE_BYTES_MIN;
+    uint64_t need = unread ? (from ? map->count : 0) + (lines < most ? lines : most) : 0;
+    uint32_t capacity = map->capacity, next;
+    while (capacity < need && (next = perf_capacity_next(capacity)) > capacity)
+        capacity = next;
+    return (capacity - map->capacity) * sizeof(*map->entries);
+}
+
+bool perf_map_refresh(struct perf_map *map, uint64_t bytes_max)
+{
+    uint64_t from = 0, unread = perf_unread(map, &from);
+    bool shorter = from != map->read_to;
+    if (!unread && !shorter)
         return false;
+    if (shorter)
+        map->read_to = map->count = 0;
+    uint32_t sorted = map->count;
     char *chunk = xcalloc(1, PERF_CHUNK_BYTES);
-    uint64_t before = map->read_to;
-    while (map->read_to < PERF_FILE_BYTES_MAX && map->read_to - before < PERF_REFRESH_BYTES) {
+    while (map->read_to < PERF_FILE_BYTES_MAX && map->read_to - from < PERF_REFRESH_BYTES &&
+           map->count - sorted < PERF_REFRESH_ENTRIES) {
         ssize_t got = pread(map->fd, chunk, PERF_CHUNK_BYTES, (off_t)map->read_to);
         if (got <= 0)
             break;
         const char *line = chunk, *end = chunk + got, *newline;
         while ((newline = memchr(line, '\n', (size_t)(end - line)))) {
-            perf_line(map, line, newline, map->read_to + (uint64_t)(line - chunk));
+            perf_line(map, line, newline, map->read_to + (uint64_t)(line - chunk), bytes_max);
             line = newline + 1;
         }
         // A line longer than a piece is passed over; its tail fails to parse.
@@ -114,8 +175,9 @@ bool perf_map_refresh(struct perf_map *map)
             break;
     }
     free(chunk);
-    perf_sort(map);
-    return map->read_to != before;
+    perf_merge(map, sorted);
+    perf_drop_replaced(map);
+    return map->read_to != from || shorter;
 }
 
 size_t perf_map_find(const struct perf_map *map, uint64_t address, char *name, size_t size,
@@ -142,7 +204,7 @@ size_t perf_map_find(const struct perf_map *map, uint64_t address, char *name, s
 
 uint64_t perf_map_bytes(const struct perf_map *map)
 {
-    return map ? sizeof(*map) + map->capacity * sizeof(*map->entries) : 0;
+    return map ? perf_bytes_of(map->capacity) : 0;
 }
 
 void perf_map_free(struct perf_map *map)

@@ -32,8 +32,8 @@ static void processes_open_files(struct processes *processes, struct symbol_proc
     for (uint32_t i = 0; i < process->table.count; i++)
         if (processes_opens(&process->table.all[i]))
             processes_file(processes, process, &process->table.all[i]);
-    for (uint32_t i = 0; i < process->table.past_count; i++)
-        if (processes_opens(&process->table.past[i]))
+    for (uint32_t i = 0; i < process->table.past_count; i++) // those once: there may be 512, most of other programs
+        if (processes_opens(&process->table.past[i]) && !process->table.past[i].file.generation)
             processes_file(processes, process, &process->table.past[i]);
 }
 
@@ -153,12 +153,33 @@ void processes_inherit(struct processes *processes, struct symbol_process *proce
     processes_count_bytes(processes, process, before);
 }
 
+// Events have told all that it has mapped: it had nothing when it became this program.
+static bool processes_all_told(const struct processes *processes, const struct symbol_process *process)
+{
+    uint64_t since_ns = process->table.ended_ns;
+    return processes->follows && since_ns > processes->lost_ns && since_ns > process->lost_ns;
+}
+
+static bool processes_has_jit(const struct symbol_process *process)
+{
+    for (uint32_t i = 0; i < process->table.count; i++)
+        if (process->table.all[i].kind == MAPPING_JIT)
+            return true;
+    return false;
+}
+
 void processes_snapshot(struct processes *processes, struct symbol_process *process)
 {
     process->snapshot = true;
-    if (!processes_read_maps(processes, process, true))
+    bool told = processes_all_told(processes, process);
+    if (told) { // reading them would be most of what a program costs that calls exec all the time
+        process->has_maps = true;
+        process->maps_ns = processes_now_ns();
+    }
+    if (told || !processes_read_maps(processes, process, true))
         processes_open_files(processes, process);
-    processes_read_perf_map(processes, process, true);
+    if (processes_has_jit(process)) // else there is nothing that a perf map could name
+        processes_read_perf_map(processes, process, true);
 }
 
 uint32_t processes_epoch(struct processes *processes, struct symbol_process *process, uint64_t at_ns)

@@ -51,7 +51,9 @@ bool processes_due(uint64_t last_ns, uint64_t period_ns, uint64_t now_ns)
 
 void processes_forget_perf_map(struct processes *processes, struct symbol_process *process)
 {
-    processes->stats->bytes_tables -= perf_map_bytes(process->perf_map);
+    uint64_t bytes = perf_map_bytes(process->perf_map);
+    processes->stats->bytes_tables -= bytes;
+    processes->perf_bytes -= bytes;
     perf_map_free(process->perf_map);
     process->perf_map = NULL;
     process->perf_ns = 0;
@@ -187,6 +189,36 @@ int processes_know(struct processes *processes, pid_t tgid, uint64_t start, pid_
     return 0;
 }
 
+static void processes_count_perf_map(struct processes *processes, const struct perf_map *map, uint64_t before)
+{
+    uint64_t more = perf_map_bytes(map) - before;
+    processes->stats->bytes_tables += more;
+    processes->perf_bytes += more;
+}
+
+// Before it grows, so that the budget holds at any moment. Returns how large the perf map of the process may be then.
+static uint64_t processes_make_room(struct processes *processes, const struct symbol_process *process, uint64_t growth)
+{
+    uint64_t all_max = processes->files->bytes_max, bytes = perf_map_bytes(process->perf_map);
+    while (processes->perf_bytes + growth > all_max / 2) {
+        struct symbol_process *oldest = NULL;
+        for (uint32_t i = 0; i < processes->reached; i++) {
+            struct symbol_process *one = &processes->slots[i];
+            if (one->tgid && one->perf_map && one != process && (!oldest || one->used < oldest->used))
+                oldest = one;
+        }
+        if (!oldest)
+            break;
+        uint64_t perf_ns = oldest->perf_ns;
+        processes_forget_perf_map(processes, oldest);
+        oldest->perf_ns = perf_ns;
+        processes->stats->files_evicted++;
+    }
+    elf_files_make_room(processes->files, growth, NULL);
+    uint64_t others = processes->perf_bytes - bytes;
+    return others < all_max / 2 ? all_max / 2 - others : 0;
+}
+
 void processes_read_perf_map(struct processes *processes, struct symbol_process *process,
                              bool at_once)
 {
@@ -200,37 +232,16 @@ void processes_read_perf_map(struct processes *processes, struct symbol_process 
         if (fd < 0)
             return;
         process->perf_map = perf_map_new(fd);
-        processes->stats->bytes_tables += perf_map_bytes(process->perf_map);
+        processes_count_perf_map(processes, process->perf_map, 0);
     }
     uint64_t before = perf_map_bytes(process->perf_map), dropped = process->perf_map->dropped;
+    uint64_t bytes_max = processes_make_room(processes, process, perf_map_growth(process->perf_map));
     budget_begin(&process->budget);
-    bool grown = perf_map_refresh(process->perf_map);
+    bool grown = perf_map_refresh(process->perf_map, bytes_max);
     budget_end(&process->budget);
-    if (!grown)
-        return;
-    processes->stats->perf_map_reads++;
+    processes->stats->perf_map_reads += grown;
     processes->stats->symbols_dropped += process->perf_map->dropped - dropped;
-    processes->stats->bytes_tables += perf_map_bytes(process->perf_map) - before;
-    elf_files_shrink(processes->files, NULL);
-    processes_shrink(processes, process);
-}
-
-void processes_shrink(struct processes *processes, const struct symbol_process *keep)
-{
-    while (processes->stats->bytes_tables > processes->files->bytes_max) {
-        struct symbol_process *oldest = NULL;
-        for (uint32_t i = 0; i < processes->processes_max; i++) {
-            struct symbol_process *one = &processes->slots[i];
-            if (one->tgid && one->perf_map && one != keep && (!oldest || one->used < oldest->used))
-                oldest = one;
-        }
-        if (!oldest)
-            return;
-        processes->stats->bytes_tables -= perf_map_bytes(oldest->perf_map);
-        perf_map_free(oldest->perf_map);
-        oldest->perf_map = NULL;
-        processes->stats->files_evicted++;
-    }
+    processes_count_perf_map(processes, process->perf_map, before);
 }
 
 // Of mappings at most half of the budget.

@@ -41,7 +41,7 @@ struct processes {
     uint64_t recheck_ns, used;
     bool follows;       // events tell what is mapped
     uint64_t lost_ns;   // when events were lost last; 0: never
-    uint64_t maps_bytes;
+    uint64_t maps_bytes, perf_bytes; // of the mappings and the perf maps of all: at most half of the budget each
     struct budget budget; // of reading maps again, for all
     struct held_events held;
     struct elf_files *files;
@@ -69,8 +69,6 @@ void processes_read_perf_map(struct processes *processes, struct symbol_process 
 // The ELF file of a mapping, opened if need be; NULL if it cannot be opened or is none.
 struct symbol_file *processes_file(struct processes *processes, struct symbol_process *process,
                                    struct mapping *mapping);
-// Drop perf maps, least recently used first, while the budget is exceeded.
-void processes_shrink(struct processes *processes, const struct symbol_process *keep);
 void processes_free(struct processes *processes);
 
 // Inside of the processes_*.c.

@@ -25,6 +25,15 @@ static void entry_make(struct answers *answers, const struct snapshot *snapshot,
     answers_make_json(snapshot, stage, entry, answers->arena);
 }
 
+static const char *metrics_make(const struct series_list *series, struct arena *arena)
+{
+    struct strbuf text = {0};
+    series_print(series, &text);
+    const char *copy = arena_copy(arena, text.text);
+    strbuf_free(&text);
+    return copy;
+}
+
 struct answers *answers_new(const struct snapshot *snapshot, const struct verdict_clock *now)
 {
     struct answers *answers = xcalloc(1, sizeof *answers);
@@ -46,6 +55,8 @@ struct answers *answers_new(const struct snapshot *snapshot, const struct verdic
     }
     answers->series = series_of(snapshot, &whole, stages, answers->arena);
     answers->series_blind = series_blind(snapshot->name, answers->arena);
+    answers->metrics = metrics_make(&answers->series, answers->arena);
+    answers->metrics_blind = metrics_make(&answers->series_blind, answers->arena);
     free(stages);
     return answers;
 }
@@ -155,8 +166,8 @@ static void give_gate(const struct answers *answers, const struct call *call, co
 static void give_metrics(const struct answers *answers, const struct call *call, struct answer *ret)
 {
     struct strbuf text = {0};
-    bool old = answers_old(answers, call);
-    series_print(old ? &answers->series_blind : &answers->series, &text);
+    const char *prepared = answers_old(answers, call) ? answers->metrics_blind : answers->metrics;
+    strbuf_add_bytes(&text, prepared, strlen(prepared));
     strbuf_add(&text, "# HELP upgate_serve_snapshot_age_seconds Since the store was last looked at.\n"
                "# TYPE upgate_serve_snapshot_age_seconds gauge\nupgate_serve_snapshot_age_seconds %.3f\n",
                (double)(call->now.monotonic_ns - answers->made_ns) / 1e9);

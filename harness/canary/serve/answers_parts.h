@@ -26,6 +26,7 @@ struct answers {
     struct answers_entry *entries;
     int entry_count;
     struct series_list series, series_blind;
+    const char *metrics, *metrics_blind; // both as text
 };
 
 #define ANSWER_JSON "application/json"

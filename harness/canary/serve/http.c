@@ -111,8 +111,12 @@ static enum MHD_Result http_reply(struct http *http, struct MHD_Connection *conn
 {
     http->counts.connections = http->peers.count;
     http->counts.cut_off = http->peers.cut_off;
-    struct call call = {.method = method, .target = peer->target, .target_len = peer->target_len, .body = peer->body_len ? peer->body : NULL,
-                        .body_len = peer->body_len, .now = refresh_clock(), .counts = &http->counts};
+    struct call call = {.method = method, .target = peer->target, .target_len = peer->target_len, .now = refresh_clock(),
+                        .counts = &http->counts};
+    if (method == CALL_POST && peer->body_len) {
+        call.body = peer->body;
+        call.body_len = peer->body_len;
+    }
     struct answer answer;
     answers_give(http->answers, &call, &answer);
     struct MHD_Response *response = answer.prepared >= 0 ? http->prepared[answer.prepared] : NULL;
@@ -126,6 +130,8 @@ static enum MHD_Result http_reply(struct http *http, struct MHD_Connection *conn
         if (answer.prepared >= 0)
             http->prepared[answer.prepared] = response;
     }
+    if (peer->stranger && answer.prepared < 0)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     enum MHD_Result result = http_send(http, connection, answer.status, response);
     if (answer.prepared < 0)
         MHD_destroy_response(response);
@@ -142,21 +148,23 @@ static const char *header_of(struct MHD_Connection *connection, const char *name
     return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
 }
 
-static bool http_allowed(struct http *http, struct MHD_Connection *connection, const struct peer *peer)
+// A stranger is told what needs no token, and keeps no connection for it.
+static bool http_allowed(struct http *http, struct MHD_Connection *connection, struct peer *peer)
 {
-    if (!http->options.tokens || answers_open(peer->target, peer->target_len, http->options.open_metrics))
-        return true;
-    return tokens_allow(http->options.tokens, header_of(connection, MHD_HTTP_HEADER_AUTHORIZATION));
+    peer->stranger = http->options.tokens && !tokens_allow(http->options.tokens, header_of(connection, MHD_HTTP_HEADER_AUTHORIZATION));
+    return !peer->stranger || answers_open(peer->target, peer->target_len, http->options.open_metrics);
 }
 
-// The headers are in. *ret_done: `return` what this gives, the request has its answer.
+// The headers are in: what is refused at once, and ends the connection. *ret_done: so it was. An answer at this point would end it,
+// too: libmicrohttpd then does not look for a body, nor for the next request behind it.
 static enum MHD_Result http_head(struct http *http, struct MHD_Connection *connection, struct peer *peer, enum call_method method, bool *ret_done)
 {
+    bool reads = method == CALL_GET || method == CALL_HEAD;
     *ret_done = true;
     peer->seen = true;
     if (MHD_get_connection_values(connection, MHD_HEADER_KIND, NULL, NULL) > HTTP_HEADERS_MAX)
         return http_refuse(http, connection, MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers\n");
-    const char *length = method == CALL_POST ? header_of(connection, MHD_HTTP_HEADER_CONTENT_LENGTH) : NULL;
+    const char *length = reads ? NULL : header_of(connection, MHD_HTTP_HEADER_CONTENT_LENGTH);
     if (length && header_of(connection, MHD_HTTP_HEADER_TRANSFER_ENCODING)) // two lengths: another server may take the other one
         return http_refuse(http, connection, MHD_HTTP_BAD_REQUEST, "the body has two lengths\n");
     peer->refused = !http_allowed(http, connection, peer);
@@ -164,10 +172,10 @@ static enum MHD_Result http_head(struct http *http, struct MHD_Connection *conne
     bool large = length && strtoull(length, NULL, 10) > ANSWERS_BODY_MAX;
     if (large && !peer->refused)
         return http_refuse(http, connection, MHD_HTTP_CONTENT_TOO_LARGE, "the body is too large\n");
-    if (peer->refused && (large || method != CALL_POST))
+    if (peer->refused && (large || reads))
         return http_refuse(http, connection, MHD_HTTP_UNAUTHORIZED, "a token is needed\n");
-    *ret_done = method != CALL_POST; // with a body, which is read first: a client that is still sending would not see the answer
-    return *ret_done ? http_reply(http, connection, peer, method) : MHD_YES;
+    *ret_done = false; // a client that is still sending its body would not see the answer
+    return MHD_YES;
 }
 
 static enum MHD_Result http_request(void *cls, struct MHD_Connection *connection, const char *url, const char *method, const char *version,
@@ -178,23 +186,24 @@ static enum MHD_Result http_request(void *cls, struct MHD_Connection *connection
     (void)url, (void)version;
     if (!peer)
         return MHD_NO;
+    enum call_method kind = method_of(method);
     if (!peer->seen) {
         bool done = false;
-        enum MHD_Result result = http_head(http, connection, peer, method_of(method), &done);
+        enum MHD_Result result = http_head(http, connection, peer, kind, &done);
         return done ? result : MHD_YES;
     }
     if (*upload_size) {
         if (peer->body_len + *upload_size > ANSWERS_BODY_MAX)
             return MHD_NO; // chunks without end: nothing can be answered in the middle of them
-        if (peer->refused)
-            peer->body_len += *upload_size;
+        if (peer->refused || kind != CALL_POST)
+            peer->body_len += *upload_size; // thrown away
         else
             peer_add_body(peer, upload, *upload_size);
         *upload_size = 0;
         return MHD_YES;
     }
     return peer->refused ? http_refuse(http, connection, MHD_HTTP_UNAUTHORIZED, "a token is needed\n")
-                         : http_reply(http, connection, peer, CALL_POST);
+                         : http_reply(http, connection, peer, kind);
 }
 
 static void http_forget(struct http *http)
@@ -251,7 +260,10 @@ int http_run(struct http *http, int timeout_ms, struct error *err)
         return error_set(err, -EIO, "the HTTP server's event loop failed");
     int64_t now = clock_monotonic_ns();
     if (now - http->swept_ns > INT64_C(500000000)) {
+        uint64_t limit = http->options.connections;
         peers_sweep(&http->peers, now);
+        if (http->peers.count > limit - limit / 16)
+            peers_make_room(&http->peers, limit - limit / 8, now);
         http->swept_ns = now;
     }
     return 0;

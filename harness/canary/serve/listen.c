@@ -92,7 +92,7 @@ int listen_open(const char *text, bool anywhere, int *ret_fd, struct listen_addr
     for (const struct addrinfo *next = list; next && text[0] == ':'; next = next->ai_next)
         at = next->ai_family == AF_INET6 ? next : at;
     if (!anywhere && !loopback(at->ai_addr)) {
-        rc = error_set(err, -EACCES, "refused to listen on '%s' without a token: whoever reaches it could read the rollout; give --token-file, "
+        rc = error_set(err, -EINVAL, "refused to listen on '%s' without a token: whoever reaches it could read the rollout; give --token-file, "
                        "or --no-token where others keep strangers away", text);
     } else {
         rc = try_one(at, ret_fd, ret_address);

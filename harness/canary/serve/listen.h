@@ -13,7 +13,7 @@ struct listen_address {
 };
 
 // "HOST:PORT", "[IPV6]:PORT", ":PORT" (every address). A socket that listens, non-blocking, is bound only where `anywhere` or the address
-// is a loopback one; else -EACCES, with what to do. -EINVAL, -EADDRINUSE and others in words. The caller closes *ret_fd.
+// is a loopback one; else -EINVAL, with what to do. -EADDRINUSE and others in words. The caller closes *ret_fd.
 int listen_open(const char *text, bool anywhere, int *ret_fd, struct listen_address *ret_address, struct error *err);
 void listen_close(int fd); // -1 ok
 

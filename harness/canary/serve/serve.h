@@ -22,7 +22,7 @@ struct serve_options {
     uint32_t connections_per_address; // at most; 0: 1024
 };
 
-// Blocks until SIGTERM or SIGINT, then ends what is under way and returns 0. -EINVAL: wrong options, not a store; -EACCES: refuses
+// Blocks until SIGTERM or SIGINT, then ends what is under way and returns 0. -EINVAL: wrong options, not a store, or it refuses
 // to listen there without a token; -EADDRINUSE and others: of the socket; -ENOTSUP: built without libmicrohttpd. Main thread only.
 int canary_serve(const struct serve_options *options, struct error *err);
 

@@ -22,7 +22,7 @@ struct snapshot_stage {
     int64_t number;
     const char *name, *result; // result: NULL while it goes on, or has not begun
     double percent;
-    bool begun, ended;
+    bool aa, begun, ended; // aa: both arms are the baseline
     struct snapshot_counts arms[SNAPSHOT_ARMS]; // in this stage
 };
 
@@ -33,7 +33,7 @@ struct snapshot_cell {      // the newest of each stage and metric, or of each w
     double value, low, high, threshold; // ratios; wrong answers: counts. NaN: not known
     double evidence, needed;            // rollout: logs of e-values. NaN: not known
     int64_t requests, missing, pairs;   // -1: not known
-    bool gating;
+    bool gating; // else observed: it decides nothing
 };
 
 struct snapshot_rule { // rollbacks so far by the rule that decided

@@ -104,19 +104,28 @@ int snapshot_load_sums(struct store *store, struct snapshot_sums *sums, struct e
     return rc;
 }
 
-// Of the plan as the rollout keeps it: alpha, NaN where it has none, and which stages compare the baseline with itself.
-static void plan_take(struct snapshot *snapshot, const char *plan, bool ret_aa[SNAPSHOT_STAGES_MAX])
+// What the plan says, as the rollout keeps it. New reference; NULL: it cannot be read, and every metric counts.
+static json_t *plan_load(struct snapshot *snapshot, const char *text)
 {
-    json_t *json = plan ? json_loads(plan, 0, NULL) : NULL;
-    const json_t *alpha = json_object_get(json_object_get(json, "gate"), "alpha"), *stages = json_object_get(json, "stages");
+    json_t *plan = text ? json_loads(text, 0, NULL) : NULL;
+    const json_t *alpha = json_object_get(json_object_get(plan, "gate"), "alpha");
     double value = json_is_number(alpha) ? json_number_value(alpha) : NAN;
     snapshot->alpha = value > 0 && value < 1 ? value : NAN;
-    for (size_t i = 0; i < SNAPSHOT_STAGES_MAX; i++)
-        ret_aa[i] = json_is_true(json_object_get(json_array_get(stages, i), "aa"));
-    json_decref(json);
+    return plan;
 }
 
-static int load_head(struct store *store, struct snapshot *snapshot, bool ret_aa[SNAPSHOT_STAGES_MAX], struct error *err)
+static bool plan_observes(const json_t *plan, const char *metric)
+{
+    const json_t *metrics = json_object_get(json_object_get(plan, "gate"), "metrics");
+    return json_is_true(json_object_get(json_object_get(metrics, metric), "observe"));
+}
+
+static bool plan_compares_baselines(const json_t *plan, int64_t stage)
+{
+    return stage >= 0 && json_is_true(json_object_get(json_array_get(json_object_get(plan, "stages"), (size_t)stage), "aa"));
+}
+
+static int load_head(struct store *store, struct snapshot *snapshot, json_t **ret_plan, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(store, err,
                                      "SELECT name, state, stage, percent, since_ns, reason, heartbeat_ns, up_baseline, up_candidate, plan, "
@@ -143,16 +152,16 @@ static int load_head(struct store *store, struct snapshot *snapshot, bool ret_aa
         int64_t up = snapshot_int(stmt, 7 + arm);
         snapshot->up[arm] = up < 0 ? -1 : up != 0;
     }
-    plan_take(snapshot, sqlite3_column_type(stmt, 9) == SQLITE_TEXT ? (const char *)sqlite3_column_text(stmt, 9) : NULL, ret_aa);
+    *ret_plan = plan_load(snapshot, sqlite3_column_type(stmt, 9) == SQLITE_TEXT ? (const char *)sqlite3_column_text(stmt, 9) : NULL);
     snapshot->controlled = sqlite3_column_type(stmt, 10) == SQLITE_INTEGER;
     return store_step(store, stmt, err); // 0: one row
 }
 
 // In an A/A stage the second arm is a baseline, too: none of its requests is the candidate's.
-static void stage_counts(struct snapshot_stage *stage, const struct snapshot_sum *sum, bool aa)
+static void stage_counts(struct snapshot_stage *stage, const struct snapshot_sum *sum)
 {
     memcpy(stage->arms, sum->arms, sizeof stage->arms);
-    if (!aa)
+    if (!stage->aa)
         return;
     struct snapshot_counts *to = &stage->arms[SNAPSHOT_BASELINE], *from = &stage->arms[SNAPSHOT_CANDIDATE];
     count_add(&to->requests, from->requests);
@@ -162,7 +171,7 @@ static void stage_counts(struct snapshot_stage *stage, const struct snapshot_sum
     *from = (struct snapshot_counts){0};
 }
 
-static int load_stages(struct store *store, const struct snapshot_sums *sums, const bool aa[SNAPSHOT_STAGES_MAX], struct snapshot *snapshot,
+static int load_stages(struct store *store, const struct snapshot_sums *sums, const json_t *plan, struct snapshot *snapshot,
                        struct error *err)
 {
     snapshot->stages = arena_alloc(snapshot->arena, SNAPSHOT_STAGES_MAX, sizeof *snapshot->stages);
@@ -175,26 +184,27 @@ static int load_stages(struct store *store, const struct snapshot_sums *sums, co
         *stage = (struct snapshot_stage){.number = snapshot_int(stmt, 0), .name = name ? name : "", .percent = snapshot_double(stmt, 2),
                                          .result = snapshot_text(snapshot, stmt, 3), .begun = snapshot_int(stmt, 4) >= 0,
                                          .ended = snapshot_int(stmt, 5) >= 0};
+        stage->aa = plan_compares_baselines(plan, stage->number);
         for (int i = 0; i < sums->count; i++)
             if (sums->stages[i].stage == stage->number)
-                stage_counts(stage, &sums->stages[i],
-                             stage->number >= 0 && stage->number < SNAPSHOT_STAGES_MAX && aa[stage->number]);
+                stage_counts(stage, &sums->stages[i]);
     }
     return rc;
 }
 
-static void cell_take(struct snapshot *snapshot, sqlite3_stmt *stmt)
+static void cell_take(struct snapshot *snapshot, const json_t *plan, sqlite3_stmt *stmt)
 {
     const char *metric = snapshot_text(snapshot, stmt, 1), *verdict = snapshot_text(snapshot, stmt, 2);
     snapshot->cells[snapshot->cell_count++] = (struct snapshot_cell){
-        .stage = snapshot_int(stmt, 0), .metric = metric ? metric : "", .verdict = verdict ? verdict : "", .gating = true,
+        .stage = snapshot_int(stmt, 0), .metric = metric ? metric : "", .verdict = verdict ? verdict : "",
+        .gating = !metric || !plan_observes(plan, metric),
         .value = snapshot_double(stmt, 3), .low = snapshot_double(stmt, 4), .high = snapshot_double(stmt, 5),
         .threshold = snapshot_double(stmt, 6), .evidence = snapshot_double(stmt, 7), .needed = snapshot_double(stmt, 8),
         .requests = snapshot_int(stmt, 9), .missing = snapshot_int(stmt, 10), .pairs = -1};
 }
 
 // The newest cell of each stage and metric, each found by the key: the table has one every five seconds.
-static int load_cells(struct store *store, struct snapshot *snapshot, struct error *err)
+static int load_cells(struct store *store, const json_t *plan, struct snapshot *snapshot, struct error *err)
 {
     snapshot->cells = arena_alloc(snapshot->arena, SNAPSHOT_CELLS_MAX, sizeof *snapshot->cells);
     for (int i = 0; i < snapshot->stage_count; i++) {
@@ -208,7 +218,7 @@ static int load_cells(struct store *store, struct snapshot *snapshot, struct err
                                              "WHERE stage = ?1 AND metric > ?2) ORDER BY at_s DESC LIMIT 1", "is", number, metric);
             rc = stmt ? store_step(store, stmt, err) : -EIO;
             if (rc > 0) {
-                cell_take(snapshot, stmt);
+                cell_take(snapshot, plan, stmt);
                 const char *raw = (const char *)sqlite3_column_text(stmt, 1);
                 metric = raw ? arena_copy(snapshot->arena, raw) : ""; // as it is stored: the next search starts there
                 rc = raw ? store_step(store, stmt, err) : 0;
@@ -260,12 +270,13 @@ static int load_sources(struct store *store, struct snapshot *snapshot, struct e
 
 int snapshot_load_rollout(struct store *store, const struct snapshot_sums *sums, struct snapshot *snapshot, struct error *err)
 {
-    bool aa[SNAPSHOT_STAGES_MAX];
-    int rc = load_head(store, snapshot, aa, err);
+    json_t *plan = NULL;
+    int rc = load_head(store, snapshot, &plan, err);
     if (rc == 0)
-        rc = load_stages(store, sums, aa, snapshot, err);
+        rc = load_stages(store, sums, plan, snapshot, err);
     if (rc == 0)
-        rc = load_cells(store, snapshot, err);
+        rc = load_cells(store, plan, snapshot, err);
+    json_decref(plan);
     if (rc == 0)
         rc = load_decisions(store, snapshot, err);
     if (rc == 0)

@@ -114,7 +114,11 @@ static bool controller_lives(const struct snapshot *snapshot, const struct verdi
 static void verdict_stage(const struct snapshot *snapshot, const struct snapshot_stage *stage, bool whole, struct verdict *verdict)
 {
     enum verdict_kind result = stage->result ? verdict_by_cell(stage->result) : VERDICT_INCONCLUSIVE;
-    if (reason_cells(verdict, snapshot, stage->number, VERDICT_FAIL) || result == VERDICT_FAIL) {
+    bool fails = reason_cells(verdict, snapshot, stage->number, VERDICT_FAIL) || result == VERDICT_FAIL;
+    if (fails && stage->aa) { // two baselines that differ say nothing about the candidate
+        inconclusive(verdict, VERDICT_BLIND);
+        reason_add(verdict, " (stage %s: the baselines differ, what is measured cannot be trusted)", stage->name);
+    } else if (fails) {
         decide(verdict, VERDICT_FAIL, false);
         if (!verdict->reason[0])
             reason_add(verdict, "stage %s failed", stage->name);

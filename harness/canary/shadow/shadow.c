@@ -49,6 +49,7 @@ struct shadow {
     size_t request_count, request_next, queue_first, queue_count, under_way;
     struct shadow_pair *pairs;
     double allowed; // requests that may be mirrored now
+    double behind;  // that were not, while all pairs were under way
     uint64_t begun;
     double apart;   // how far two answers of the baseline were from each other; NAN: not known yet
     struct shadow_slot slots[SHADOW_SECONDS];
@@ -168,7 +169,7 @@ void shadow_traffic(struct shadow *shadow, uint64_t requests)
     shadow->allowed += (double)requests * shadow->opts.mirror;
     double most = shadow->opts.concurrent; // a burst is not made up for later
     if (shadow->allowed > most) {
-        shadow->state.behind += (uint64_t)(shadow->allowed - most);
+        shadow->behind += shadow->allowed - most;
         shadow->allowed = most;
     }
 }
@@ -472,5 +473,6 @@ void shadow_example_clear(struct shadow_example *example)
 void shadow_look(const struct shadow *shadow, struct shadow_state *ret_state)
 {
     *ret_state = shadow->state;
+    ret_state->behind = (uint64_t)shadow->behind;
     ret_state->limit = shadow_rule(shadow).limit;
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
+#include "common/units.h"
 
 enum {
     DATAGRAMS_AT_ONCE = 64,
@@ -44,7 +45,8 @@ static int datagrams_fail(struct error *err, const char *listen)
 static int datagrams_open_udp(struct datagrams *datagrams, const char *listen, struct error *err)
 {
     const char *colon = strrchr(listen, ':');
-    if (!colon || colon == listen || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1))
+    uint64_t port;
+    if (!colon || colon == listen || unit_parse_uint(colon + 1, 1, 65535, &port, NULL))
         return error_set(err, -EINVAL, "cannot listen at '%s': not HOST:PORT, [IPv6]:PORT or unix:PATH", listen);
     size_t len = (size_t)(colon - listen);
     bool brackets = listen[0] == '[' && colon[-1] == ']';
@@ -101,7 +103,8 @@ static int datagrams_open_unix(struct datagrams *datagrams, const char *listen, 
     // HAProxy gives up its privileges before it logs; on UDP everybody may write, too.
     if (chmod(path, 0666))
         return datagrams_fail(err, listen);
-    datagrams->gather_ns = datagrams_queue() < DATAGRAMS_QUEUE_SHORT ? DATAGRAMS_GATHER_SHORT_NS : DATAGRAMS_GATHER_NS;
+    datagrams->short_queue = datagrams_queue() < DATAGRAMS_QUEUE_SHORT;
+    datagrams->gather_ns = datagrams->short_queue ? DATAGRAMS_GATHER_SHORT_NS : DATAGRAMS_GATHER_NS;
     return 0;
 }
 

@@ -12,6 +12,7 @@
 struct datagrams {
     int fd;
     char *path;         // of a Unix socket, ours: removed at the end
+    bool short_queue;   // of a Unix socket: the kernel keeps only a few datagrams, and refuses others
     int64_t gather_ns;  // so long they may be left lying there, so that one wake-up takes many
     uint32_t drops;     // as the kernel counts
     uint64_t lost;      // dropped by the kernel because nobody read in time

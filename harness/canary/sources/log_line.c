@@ -145,7 +145,7 @@ static bool log_date(const char *at, int64_t *ret_ns)
             return false;
     while (month < 12 && memcmp(at + 4, months + 3 * month, 3) != 0)
         month++;
-    if (month == 12 || !log_two(at + 1, 1, 31, &day) || !log_two(at + 8, 19, 99, &century) || !log_two(at + 10, 0, 99, &year) ||
+    if (month == 12 || !log_two(at + 1, 1, 31, &day) || !log_two(at + 8, 19, 21, &century) || !log_two(at + 10, 0, 99, &year) ||
         !log_two(at + 13, 0, 23, &hour) || !log_two(at + 16, 0, 59, &minute) || !log_two(at + 19, 0, 60, &second) ||
         !log_two(at + 22, 0, 99, &tens) || at[24] < '0' || at[24] > '9')
         return false;

@@ -144,6 +144,9 @@ static void source_log_tell(struct source *source)
     else if (state->late > state->kept / 100 && state->late > 10)
         source_problem(source, "%llu of %llu lines came more than 2 s after their requests had ended: what brings them holds "
                                "them up", (unsigned long long)state->late, (unsigned long long)(state->kept + state->late));
+    else if (state->lost && log->datagrams.short_queue)
+        source_problem(source, "%llu lines were lost: the kernel keeps only a few datagrams of a Unix socket; raise "
+                               "net.unix.max_dgram_qlen to 1024 or use UDP", (unsigned long long)state->lost);
     else
         source_problem(source, "%s", "");
 }

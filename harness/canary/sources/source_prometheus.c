@@ -22,6 +22,7 @@ enum {
 #define PROMETHEUS_HOLD_NS 60000000000LL    // at most: the scrape interval is 1 minute by default, and more is not usual
 #define PROMETHEUS_TIMEOUT_NS 10000000000LL // as Prometheus's own clients have it
 #define PROMETHEUS_WORK_NS 5000000LL        // between two looks at answers under way
+#define PROMETHEUS_QUIET_NS 100000000LL     // and when nothing is: what other sources tell goes on being finished
 
 enum prometheus_query { QUERY_REQUESTS, QUERY_ERRORS, QUERY_WRONG, QUERY_BUCKETS, QUERIES };
 static const char *const prometheus_query_names[QUERIES] = {"requests", "errors", "wrong", "latency_buckets"};
@@ -102,7 +103,8 @@ static void source_prometheus_close(struct source *source)
 static int64_t source_prometheus_due_ns(const struct source *source)
 {
     const struct source_prometheus *own = source->own;
-    return own->asking ? own->read_ns + PROMETHEUS_WORK_NS : own->next_ns;
+    int64_t quiet_ns = own->read_ns + PROMETHEUS_QUIET_NS;
+    return own->asking ? own->read_ns + PROMETHEUS_WORK_NS : own->next_ns < quiet_ns ? own->next_ns : quiet_ns;
 }
 
 static void prometheus_note(struct source_prometheus *own, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -304,14 +306,17 @@ static void prometheus_look(struct source *source, int number)
         prometheus_answer_free(&answers[query]);
 }
 
-// Until when everything is in: a second is held until the counters of both arms have grown beyond it, but not for one that
-// stands still, and for a minute at most.
+// Until when everything is in: a second is held until the counts of requests of both arms have grown beyond it, but not for one that
+// stands still, and for a minute at most. What is counted beside the requests of another source holds nothing: it goes to the
+// requests that come next.
 static int64_t prometheus_complete_ns(const struct source *source, int64_t now_ns)
 {
     const struct source_prometheus *own = source->own;
     int64_t complete_ns = now_ns;
     for (int number = 0; number < CANARY_ARMS; number++) {
         const struct prometheus_arm *arm = &own->arms[number];
+        if (!prometheus_query(source, number, QUERY_REQUESTS))
+            continue;
         int64_t hold_ns = arm->gap ? 0 : PROMETHEUS_HOLD_NS, until_ns = arm->looked_ns;
         for (int i = 0; i < PROMETHEUS_GAPS; i++)
             hold_ns = 2 * arm->gaps_ns[i] > hold_ns ? 2 * arm->gaps_ns[i] : hold_ns;
@@ -330,18 +335,19 @@ static bool source_prometheus_read(struct source *source, int64_t now_ns)
     struct source_prometheus *own = source->own;
     uint64_t before = source->state.kept;
     own->read_ns = now_ns;
-    if (!own->asking)
+    if (!own->asking && now_ns >= own->next_ns)
         prometheus_ask(source, now_ns);
-    http_work(own->http, 0);
-    if (prometheus_all_ended(source)) {
+    if (own->asking)
+        http_work(own->http, 0);
+    if (own->asking && prometheus_all_ended(source)) {
         own->asking = false;
         for (int number = 0; number < CANARY_ARMS; number++) {
             prometheus_look(source, number);
             source_prometheus_end_calls(&own->arms[number]);
         }
         source_problem(source, "%s", own->problem);
-        source->complete_ns = prometheus_complete_ns(source, now_ns);
     }
+    source->complete_ns = prometheus_complete_ns(source, now_ns);
     return source->state.kept != before;
 }
 

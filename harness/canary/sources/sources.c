@@ -175,16 +175,8 @@ bool sources_take(struct sources *sources, bool aa, int64_t *ret_at_s, struct ca
     for (int i = 0; i < sources->count; i++)
         if (sources->all[i].complete_ns < complete_ns)
             complete_ns = sources->all[i].complete_ns;
-    if (!timeline_take(&sources->timeline, complete_ns - SOURCE_FINISH_NS, sources_second_arm_is_baseline2(sources, aa), ret_at_s,
-                       ret_arms))
-        return false;
-    // Counters of different queries may have been read on both sides of a request.
-    for (int i = 0; i < CANARY_ARMS; i++) {
-        struct canary_second *arm = &ret_arms[i];
-        arm->errors = arm->errors < arm->requests ? arm->errors : arm->requests;
-        arm->wrong = arm->wrong < arm->requests ? arm->wrong : arm->requests;
-    }
-    return true;
+    return timeline_take(&sources->timeline, complete_ns - SOURCE_FINISH_NS, sources_second_arm_is_baseline2(sources, aa), ret_at_s,
+                         ret_arms);
 }
 
 void sources_totals(const struct sources *sources, bool aa, struct sources_total ret_arms[CANARY_ARMS])

@@ -78,6 +78,22 @@ bool timeline_add(struct timeline *timeline, enum timeline_arm arm, const struct
     return true;
 }
 
+static uint64_t timeline_carry(uint64_t count, uint64_t requests, uint64_t *left)
+{
+    uint64_t all = count + *left, now = all < requests ? all : requests;
+    *left = all - now;
+    return now;
+}
+
+static void timeline_settle(struct timeline *timeline, struct timeline_slot *slot)
+{
+    for (int arm = 0; arm < TIMELINE_ARMS; arm++) {
+        struct canary_second *second = &slot->arms[arm];
+        second->errors = timeline_carry(second->errors, second->requests, &timeline->errors_left[arm]);
+        second->wrong = timeline_carry(second->wrong, second->requests, &timeline->wrong_left[arm]);
+    }
+}
+
 bool timeline_take(struct timeline *timeline, int64_t until_ns, bool aa, int64_t *ret_at_s,
                    struct canary_second ret_arms[CANARY_ARMS])
 {
@@ -91,6 +107,7 @@ bool timeline_take(struct timeline *timeline, int64_t until_ns, bool aa, int64_t
         enum timeline_arm second = aa ? TIMELINE_BASELINE2 : TIMELINE_CANDIDATE;
         slot->at_s = 0;
         timeline->taken_s = at_s;
+        timeline_settle(timeline, slot);
         if (!slot->arms[TIMELINE_BASELINE].requests && !slot->arms[second].requests)
             continue;
         ret_arms[CANARY_BASELINE] = slot->arms[TIMELINE_BASELINE];

@@ -25,6 +25,8 @@ struct timeline {
         struct canary_second arms[TIMELINE_ARMS];
     } slots[TIMELINE_SECONDS];
     struct timeline_total totals[TIMELINE_ARMS];
+    // What another source counted beside the requests, and their second has not: it goes to the arm's next requests.
+    uint64_t errors_left[TIMELINE_ARMS], wrong_left[TIMELINE_ARMS];
     uint64_t discarded; // requests of seconds that nobody took in time
 };
 
@@ -43,7 +45,7 @@ struct canary_second *timeline_at(struct timeline *timeline, int64_t at_s, enum 
 bool timeline_add(struct timeline *timeline, enum timeline_arm arm, const struct timeline_request *request); // false: too late
 
 // The oldest second with requests that ended before `until_ns` (CLOCK_MONOTONIC) and was not taken; those before it
-// count as taken. False: none.
+// count as taken. No second has more errors or wrong answers than requests. False: none.
 bool timeline_take(struct timeline *timeline, int64_t until_ns, bool aa, int64_t *ret_at_s,
                    struct canary_second ret_arms[CANARY_ARMS]);
 

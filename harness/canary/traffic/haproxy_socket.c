@@ -14,6 +14,7 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
+#include "common/units.h"
 
 #define HAPROXY_RETRY_NS 50000000LL // a reload has its new process at the socket within 100 ms
 
@@ -40,6 +41,9 @@ static int haproxy_address_read(const char *text, struct haproxy_address *ret, s
     const char *colon = strrchr(text, ':');
     if (strchr(text, '/') || !colon)
         return haproxy_address_unix(text, ret, err);
+    uint64_t port;
+    if (unit_parse_uint(colon + 1, 1, 65535, &port, NULL))
+        return error_set(err, -EINVAL, "the socket '%s' is neither a path nor HOST:PORT", text);
     size_t len = (size_t)(colon - text);
     bool brackets = len > 1 && text[0] == '[' && colon[-1] == ']';
     char *host = brackets ? xasprintf("%.*s", (int)len - 2, text + 1) : xasprintf("%.*s", (int)len, text);

@@ -8,12 +8,15 @@
 
 struct traffic;
 
-// Finds the arms and reads the present split; changes nothing. Names what is missing (socket, level admin, backend, server,
-// a static balance algorithm that takes only 0 and 100 %).
+// Finds the arms and reads the present split; changes nothing. The rollout must outlive it. Names what is missing (socket, level admin,
+// backend, server, a static balance algorithm that takes only 0 and 100 %), and another server of the backend that has weight. An
+// algorithm by hash tells only at the first traffic_set(), with -ENOTSUP, whether its weights can be changed.
 int traffic_open(const struct rollout *rollout, struct traffic **ret_traffic, struct error *err);
 void traffic_close(struct traffic *traffic); // NULL ok
 
-// The nearest split that the proxy can make: 1 % is 3 of 256. *ret_percent: what it is now, as read back.
+// The nearest split that the proxy can make: 1 % is 3 of 256. *ret_percent: what it is now, as read back. What grows is set
+// before what shrinks, so the backend is never without weights. An arm that was drained is made ready; one in maintenance is an
+// error. A way back to 0 is never refused because of other servers.
 int traffic_set(struct traffic *traffic, double percent, double *ret_percent, struct error *err);
 // A/A stage: `percent` to the second baseline, the rest to the first, none to the candidate. -ENOTSUP without one.
 int traffic_set_aa(struct traffic *traffic, double percent, double *ret_percent, struct error *err);
@@ -24,6 +27,8 @@ struct traffic_arm {
     uint64_t in_flight;  // now; hooks: 0
     uint64_t requests;   // ever, by the proxy's count, to check for lost log lines; 0: not known
 };
+// -EPROTO where the weights are no longer those that were set last (a reload, somebody else, maintenance): the arms are filled
+// all the same, and traffic_set() sets them again.
 int traffic_look(struct traffic *traffic, struct traffic_arm ret_arms[CANARY_ARMS], struct error *err);
 
 // No new requests to this arm (the weight is 0 already), waits until none is in flight, until `deadline_ns`

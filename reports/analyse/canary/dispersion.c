@@ -10,20 +10,49 @@ static const int dispersion_block_s[CANARY_SCALES] = {1, 10};
 static const double dispersion_prior = 4, dispersion_prior_weight = 5;
 // The long blocks begin at what the short ones say, and need so much to leave it: 10 pairs of many events.
 static const double dispersion_long_weight = 40;
-// A pair counts by its events while they are few (each says whether it came alone), not beyond: then it is one number with a
-// relative standard error of 1.4 however many events it has.
-static const double dispersion_pair_weight_max = 4;
+// They are the noisier ones: only what lies above the short ones by their standard error is a burst that lasts.
+static const double dispersion_long_part = 0.85;
+// A pair tells as much as its events while they are few (each says whether it came alone), not beyond: then it is one number with
+// a relative standard error of 1.4 however many events it has.
+static const double dispersion_pair_known_max = 4;
+// Of what was seen so much is remembered: bursts that begin are known after about two hundred errors of the baseline …
+static const double dispersion_known_max = 400;
+// … and guarded against after three or four bursts: ten pairs of many events, less their standard error.
+static const double dispersion_together_max = 32, dispersion_together_part = 0.6;
 
-static void dispersion_pair(struct canary_dispersion *dispersion, int scale, double events_a,
+static void dispersion_pair(struct canary_pairs *pairs, double known_max, double events_a,
                             double requests_a, double events_b, double requests_b)
 {
     double events = events_a + events_b, requests = requests_a + requests_b;
     if (!(events > 0) || !(requests_a > 0) || !(requests_b > 0))
         return;
     double share = requests_a / requests, deviation = events_a - share * events;
-    double weight = fmin(events, dispersion_pair_weight_max);
-    dispersion->sum[scale] += weight * deviation * deviation / (events * share * (1 - share));
-    dispersion->weight[scale] += weight;
+    pairs->deviations += deviation * deviation / (share * (1 - share));
+    pairs->events += events;
+    pairs->known += fmin(events, dispersion_pair_known_max);
+    if (pairs->known <= known_max)
+        return;
+    double keep = known_max / pairs->known;
+    pairs->deviations *= keep;
+    pairs->events *= keep;
+    pairs->known = known_max;
+}
+
+static void dispersion_blocks(struct canary_dispersion *dispersion, int scale, double events_a,
+                              double requests_a, double events_b, double requests_b)
+{
+    dispersion_pair(&dispersion->pairs[scale], dispersion_known_max, events_a, requests_a, events_b,
+                    requests_b);
+}
+
+void canary_dispersion_see(struct canary_dispersion *dispersion, double events, double requests)
+{
+    if (!(requests > 0))
+        return;
+    dispersion_pair(&dispersion->together, dispersion_together_max, dispersion->together_events,
+                    dispersion->together_requests, events, requests);
+    dispersion->together_events = events;
+    dispersion->together_requests = requests;
 }
 
 void canary_dispersion_add(struct canary_dispersion *dispersion, double events, double requests,
@@ -37,10 +66,10 @@ void canary_dispersion_add(struct canary_dispersion *dispersion, double events, 
         now->requests[1] += requests_second;
         if (++now->seconds < dispersion_block_s[scale])
             continue;
-        dispersion_pair(dispersion, scale, now->events[0], now->requests[0], now->events[1],
+        dispersion_blocks(dispersion, scale, now->events[0], now->requests[0], now->events[1],
                         now->requests[1]);
         if (before->seconds) { // each block is in one pair: the next begins afresh
-            dispersion_pair(dispersion, scale, before->events[0], before->requests[0],
+            dispersion_blocks(dispersion, scale, before->events[0], before->requests[0],
                             now->events[0], now->requests[0]);
             *before = (struct canary_block){0};
         } else {
@@ -50,12 +79,23 @@ void canary_dispersion_add(struct canary_dispersion *dispersion, double events, 
     }
 }
 
+// What the pairs say, drawn to `prior` as if that were worth `weight` events.
+static double dispersion_drawn(const struct canary_pairs *pairs, double prior, double weight)
+{
+    double found = pairs->events > 0 ? pairs->deviations / pairs->events : 0;
+    return (found * pairs->known + prior * weight) / (pairs->known + weight);
+}
+
 double canary_dispersion_value(const struct canary_dispersion *dispersion)
 {
-    const double *sum = dispersion->sum, *weight = dispersion->weight;
-    double brief = (sum[0] + dispersion_prior * dispersion_prior_weight) /
-                   (weight[0] + dispersion_prior_weight);
+    const struct canary_pairs *pairs = dispersion->pairs, *together = &dispersion->together;
+    double recent = dispersion_drawn(together, dispersion_prior, dispersion_prior_weight);
+    double prior = fmin(fmax(1, recent), dispersion_prior);
+    double brief = dispersion_drawn(&pairs[0], prior, dispersion_prior_weight);
     double lasting =
-        (sum[1] + brief * dispersion_long_weight) / (weight[1] + dispersion_long_weight);
-    return fmax(1, fmax(brief, lasting));
+        dispersion_long_part * dispersion_drawn(&pairs[1], brief, dispersion_long_weight);
+    double guard = fmin(dispersion_together_part * dispersion_drawn(together, 0, 0), dispersion_prior);
+    if (!(together->known > 0))
+        guard = 1;
+    return fmax(fmax(1, guard), fmax(brief, lasting));
 }

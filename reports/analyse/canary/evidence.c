@@ -47,8 +47,8 @@ struct canary_evidence *canary_evidence_new(const struct canary_rules *rules)
     for (int i = 0; i < CANARY_METRICS; i++)
         gated += rules->metrics[i].gated && isnan(rules->metrics[i].limit);
     double alpha = rules->alpha / (gated ? gated : 1);
-    evidence->needed = log(1 / (alpha * (1 - evidence_aa_part)));
-    evidence->needed_aa = log(2 / (alpha * evidence_aa_part)); // either arm may be the worse
+    evidence->needed = log(1 / (alpha * (1 - EVIDENCE_AA_PART)));
+    evidence->needed_aa = log(2 / (alpha * EVIDENCE_AA_PART)); // either arm may be the worse
     struct evidence_channel *channels[] = {&evidence->errors, &evidence->wrong, evidence->over,
                                            evidence->over + 1, evidence->beyond,
                                            evidence->beyond + 1};
@@ -208,7 +208,10 @@ static void evidence_channel_add(struct canary_evidence *evidence, struct eviden
                                  const double events[CANARY_ARMS],
                                  const double requests[CANARY_ARMS])
 {
-    double dispersion = canary_dispersion_value(&channel->dispersion); // of the past: before this second
+    canary_dispersion_see(&channel->dispersion,
+                          events[CANARY_BASELINE] + events[CANARY_CANDIDATE],
+                          requests[CANARY_BASELINE] + requests[CANARY_CANDIDATE]);
+    double dispersion = canary_dispersion_value(&channel->dispersion); // before this second is learnt
     canary_counts_add(&channel->stages[channel->count - 1], events[CANARY_BASELINE],
                       events[CANARY_CANDIDATE], requests[CANARY_BASELINE],
                       requests[CANARY_CANDIDATE], dispersion);
@@ -294,6 +297,7 @@ bool canary_evidence_add(struct canary_evidence *evidence,
     size_t slot = evidence->seconds++ % EVIDENCE_RECENT_S;
     evidence->recent[slot].requests = candidate->requests;
     evidence->recent[slot].errors = candidate->errors;
+    evidence->recent[slot].baseline = baseline->requests;
     evidence_channel_add(evidence, &evidence->errors, errors, requests);
     evidence_channel_add(evidence, &evidence->wrong, wrong, requests);
     if (evidence_asked(evidence, CANARY_LATENCY_P50) ||
@@ -308,9 +312,17 @@ bool canary_evidence_add(struct canary_evidence *evidence,
     return true;
 }
 
+int canary_evidence_failed(const struct canary_evidence *evidence)
+{
+    for (int i = 0; i < CANARY_METRICS; i++)
+        if (evidence->failed[i] && evidence->rules.metrics[i].gated)
+            return i;
+    return -1;
+}
+
 double canary_evidence_recent_errors(const struct canary_evidence *evidence)
 {
-    const uint64_t burst = 4, many = 100;
+    const uint64_t bursts = 8, requests_min = 10, requests_short = 100;
     uint64_t requests = 0, errors = 0;
     double worst = NAN;
     for (uint64_t back = 1; back <= EVIDENCE_RECENT_S && back <= evidence->seconds; back++) {
@@ -318,10 +330,10 @@ double canary_evidence_recent_errors(const struct canary_evidence *evidence)
         requests += evidence->recent[slot].requests;
         errors += evidence->recent[slot].errors;
         bool whole = back == EVIDENCE_RECENT_S || back == evidence->seconds;
-        if (requests < (whole ? 10 : many))
+        if (requests < (whole ? requests_min : requests_short))
             continue;
-        double over = (double)(errors > burst || requests > many ? requests : many);
-        worst = fmax(isnan(worst) ? 0 : worst, (double)errors / over);
+        double rate = errors > bursts ? (double)(errors - bursts) / (double)requests : 0;
+        worst = fmax(isnan(worst) ? 0 : worst, rate);
     }
     return worst;
 }

@@ -5,15 +5,16 @@
 //
 // A cell fails when the e-process of "the candidate is not worse" passes 1/alpha (alpha: of a false rollback over the whole
 // rollout, divided among the gated metrics; dispersed counts are divided by the dispersion first) and the estimate lies beyond
-// the margin by its standard error: equal arms are rolled back with probability alpha at most however often one looks, and a
-// candidate that is worse by less than the margin is not rolled back for being known well. Without the standard error one that
-// is worse by half the margin is caught in an unlucky moment in 4 to 7 % of rollouts; docs/CANARY-SIM.md has what is left.
-// Both are taken over the whole rollout, so that a young stage's first seconds do not decide. A fail stays.
+// the margin by one and a half standard errors: equal arms are rolled back with probability alpha at most however often one looks,
+// and a candidate that is worse by less than the margin is not rolled back for being known well. Without the standard errors an
+// unlucky moment would do: what is left, by how much worse it is, is in docs/CANARY-SIM.md (at half the margin 1 to 2 %).
+// Both are taken over the whole rollout, so that a young stage's first seconds do not decide. The price: what turns bad after long
+// being good must first outweigh that (docs/CANARY-SIM.md); the tripwire does not wait. A fail stays.
 //
 // A cell passes when the upper bound of this stage lies below the margin. Two things are added, because the rule alone would
 // hold a healthy candidate for ever:
 // * Few or no errors: nothing is then known of a ratio. A cell of counts passes also when the upper bound of the candidate's
-//   own rate (`rate_bound`, stated in the cell) lies below error_floor: 4,900 requests without an error at 0.1 %, alpha 1 %.
+//   own rate (`rate_bound`, stated in the cell) lies below error_floor: 4,810 requests without an error at 0.1 %, alpha 1 %.
 // * Small stages: at 1 % of the traffic the margin of a ratio is out of reach, and not needed, since the next stage exposes
 //   little more. Told by canary_evidence_opens() what share comes next, a pass asks that the service as a whole, with
 //   so much traffic on the candidate, is not worse by more than the margin. The stage that opens 100 % asks for all of it.
@@ -91,9 +92,11 @@ bool canary_evidence_add(struct canary_evidence *evidence, const struct canary_s
 // All metrics with a rule; *ret_count <= CANARY_METRICS.
 void canary_evidence_cells(const struct canary_evidence *evidence, struct canary_cell ret_cells[CANARY_METRICS], int *ret_count);
 
+// The first gated metric that has failed; -1: none. Costs nothing: for each second.
+int canary_evidence_failed(const struct canary_evidence *evidence);
+
 // The tripwire: error rate of the candidate over its last 10 seconds of canary_evidence_add(), or over fewer of the last that
-// hold 100 requests, whichever is worse. NaN: fewer than 10 requests. Below 5 errors (a burst of four is no crash) they are
-// taken over 100 requests at least.
+// hold 100 requests, whichever is worse; less eight errors (two bursts of four are no crash). NaN: fewer than 10 requests.
 double canary_evidence_recent_errors(const struct canary_evidence *evidence);
 
 // Before it starts: what a stage can and cannot see. All at the rules' alpha and with the given dispersion (1 where unknown).

@@ -44,13 +44,12 @@ double canary_rate_requests(double rate, double bound, double alpha)
 {
     if (!(rate < bound) || !(bound < 1))
         return rate < bound ? 1 : INFINITY;
-    // Doubling, then bisection: the bound falls with the requests.
-    double lo = 0, hi = 1;
-    while (canary_rate_bound(rate * hi, hi, alpha) > bound && hi < 1e15)
+    double lo = 0, hi = 1, needed = log(1 / alpha);
+    while (rate_refutes(rate * hi, hi, bound) < needed && hi < 1e15) // grows with the requests
         hi *= 2;
     for (int i = 0; i < RATE_BISECTIONS; i++) {
         double mid = 0.5 * (lo + hi);
-        if (canary_rate_bound(rate * mid, mid, alpha) > bound)
+        if (rate_refutes(rate * mid, mid, bound) < needed)
             lo = mid;
         else
             hi = mid;

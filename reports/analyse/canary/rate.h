@@ -4,8 +4,8 @@
 #ifndef UPGATE_REPORTS_ANALYSE_CANARY_RATE_H
 #define UPGATE_REPORTS_ANALYSE_CANARY_RATE_H
 
-// Of `events` in `requests`; 1 without requests. Without an event: 1 - (0.75 / alpha)^(-1 / requests), which is the zero-failure
-// bound ln(alpha) / ln(1 - p) for 6 % more requests than one planned look would take.
+// Of `events` in `requests`; 1 without requests. Without an event just below 1 - (0.75 alpha)^(1 / requests): the zero-failure
+// bound n = ln(alpha) / ln(1 - p), valid at every look for 5 % more requests than one planned look takes.
 double canary_rate_bound(double events, double requests, double alpha);
 // Requests until the bound lies below `bound` for events that come at `rate`, typically; INFINITY where rate >= bound.
 double canary_rate_requests(double rate, double bound, double alpha);

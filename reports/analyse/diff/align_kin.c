@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/align_inside.h"
 #include "reports/analyse/diff/align_order.h"
@@ -77,10 +78,8 @@ static size_t order_dense(struct order_item *items, size_t count, uint32_t *numb
     for (size_t i = 0; i < count; i++)
         if (!kept || numbers[kept - 1] != numbers[i])
             numbers[kept++] = numbers[i];
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t *at = bsearch(&items[i].normal, numbers, kept, sizeof *numbers, order_by_number);
-        items[i].dense = (uint32_t)(at - numbers);
-    }
+    for (size_t i = 0; i < count; i++)
+        items[i].dense = (uint32_t)search_first(k, kept, numbers[k] >= items[i].normal);
     return kept;
 }
 

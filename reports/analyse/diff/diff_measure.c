@@ -112,7 +112,7 @@ static void measure_close(struct measure_launch *launch, double *steps, size_t c
 // On a GPU the steps of a block are launched one after the other and the last one waits for all:
 // only a block as a whole tells.
 static const char *const measure_queries[] = {
-    "SELECT l.id, p.id, l.side, 1.0 * b.active_ns / b.steps FROM pair p JOIN launch l ON l.pair_id "
+    "SELECT l.id, p.id, l.side, 1.0 * b.active_ns / b.steps AS step_ns FROM pair p JOIN launch l ON l.pair_id "
     "= p.id JOIN block b ON "
     "b.pair_id = p.id AND b.side = l.side WHERE b.steps > 0 AND " MEASURE_PAIRS
     " ORDER BY l.id, b.couple",

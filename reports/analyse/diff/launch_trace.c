@@ -72,8 +72,7 @@ int64_t load_owner(const struct load *load, int64_t process_id)
 bool load_place(struct load *load, int64_t process_id, int64_t begin, int64_t length, uint32_t *ret_rank)
 {
     uint32_t process = load_process_at(load, process_id);
-    if (process == LAUNCH_TRACE_NONE || begin < 0 || begin > LOAD_TIME_MAX || length < 0 ||
-        length > LOAD_TIME_MAX)
+    if (process == LAUNCH_TRACE_NONE || begin < 0 || length < 0)
         return false;
     *ret_rank = load->processes[process].rank;
     return load_counts(load, *ret_rank, begin, begin + length);
@@ -83,7 +82,7 @@ static int load_launch(struct load *load)
 {
     struct launch_trace *trace = load->trace;
     sqlite3_stmt *stmt = store_query(load->store, load->err,
-                                     "SELECT r.id, r.begin_ns, coalesce(r.end_ns, 0), l.pair_id, l.side, "
+                                     "SELECT r.id, r.begin_ns, coalesce(r.end_ns, 0) AS end_ns, l.pair_id, l.side, "
                                      "l.started_ns, l.ended_ns, (SELECT count(*) FROM "
                                      "pair q WHERE q.workload_id = p.workload_id AND q.phase = p.phase AND "
                                      "q.idx < p.idx), (SELECT count(*) FROM recording x "
@@ -154,7 +153,7 @@ static int load_ledger(struct load *load)
 {
     sqlite3_stmt *stmt =
         store_query(load->store, load->err,
-                    "SELECT producer, kind, coalesce(seen, -1), dropped, breach, detail FROM ledger WHERE "
+                    "SELECT producer, kind, coalesce(seen, -1) AS seen, dropped, breach, detail FROM ledger WHERE "
                     "launch_id = ? AND (breach OR dropped > 0) ORDER BY id",
                     "i", load->trace->launch_id);
     if (!stmt)
@@ -180,7 +179,7 @@ static int load_clocks(struct load *load)
 {
     sqlite3_stmt *stmt =
         store_query(load->store, load->err,
-                    "SELECT p.tgid, g.state = 'refused', g.reason, coalesce(g.clock_residual_max_ns, 0) FROM "
+                    "SELECT p.tgid, g.state = 'refused', g.reason, coalesce(g.clock_residual_max_ns, 0) AS residual_ns FROM "
                     "gpu_process g JOIN "
                     "process p ON p.id = g.process_id WHERE p.recording_id = ? ORDER BY p.id",
                     "i", load->trace->recording_id);

@@ -164,8 +164,8 @@ static int nccl_read(struct load *load)
 {
     sqlite3_stmt *stmt = store_query(load->store, load->err,
                                      "SELECT process_id, enqueued_ns, coalesce(kernel_end_ns, ended_ns, "
-                                     "enqueued_ns), coalesce(kernel_start_ns, 0), "
-                                     "coalesce(kernel_end_ns, 0), bytes, sequence, communicator, function, "
+                                     "enqueued_ns) AS end_ns, coalesce(kernel_start_ns, 0) AS kernel_start_ns, "
+                                     "coalesce(kernel_end_ns, 0) AS kernel_end_ns, bytes, sequence, communicator, function, "
                                      "datatype, algorithm, protocol, ranks, "
                                      "coalesce(channels, 0) FROM nccl_op",
                                      "");

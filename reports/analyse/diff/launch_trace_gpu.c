@@ -205,13 +205,13 @@ static inline bool ops_row(struct gpu_loader *loader, const struct scan_row *fro
 {
     // trace_ids_find is too far away for ten million calls.
     uint64_t place = (uint64_t)from->values[OP_WORK] - (uint64_t)loader->work_ids.min;
-    uint32_t at = place < loader->work_ids.span ? loader->work_ids.index[place] : TRACE_NONE;
+    uint32_t at = place < loader->work_ids.span ? loader->work_ids.index[place] - 1 : TRACE_NONE;
     if (at == TRACE_NONE)
         return false;
     const struct gpu_work_row *row = &loader->works[at];
     int64_t start = from->values[OP_START], call = from->values[OP_CALL];
     uint32_t dur = ops_u32(from->values[OP_DUR]);
-    if (row->work == LAUNCH_TRACE_NONE || start < 0 || start > INT64_MAX / 2 ||
+    if (row->work == LAUNCH_TRACE_NONE || start < 0 ||
         !load_spans_touch(row->spans, start, start + dur))
         return false;
     bool has_call = !(from->nulls & 1 << OP_CALL) && call >= 0;

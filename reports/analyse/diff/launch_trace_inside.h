@@ -6,8 +6,6 @@
 
 #include "reports/analyse/diff/launch_trace.h"
 
-#define LOAD_TIME_MAX (INT64_MAX / 4) // beyond any clock: a damaged row
-
 struct load_process { // every one of the store, by id
     int64_t id;
     int64_t recording_id, started_ns, ended_ns; // 0: not seen

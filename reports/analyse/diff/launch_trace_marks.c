@@ -29,7 +29,7 @@ static inline bool marks_row(struct marks_reader *reader, const int64_t *values,
         reader->process_id = values[MARK_PROCESS];
         reader->process = load_process_at(load, reader->process_id);
     }
-    if (reader->process == LAUNCH_TRACE_NONE || at < 0 || at > LOAD_TIME_MAX || kind < 0 || kind > UINT8_MAX)
+    if (reader->process == LAUNCH_TRACE_NONE || at < 0 || kind < 0 || kind > UINT8_MAX)
         return false;
     if (values[MARK_THREAD] != reader->thread_id) {
         reader->thread_id = values[MARK_THREAD];

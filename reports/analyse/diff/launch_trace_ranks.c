@@ -41,7 +41,7 @@ int load_processes(struct load *load)
 {
     sqlite3_stmt *stmt = store_query(load->store, load->err,
                                      "SELECT p.id, p.recording_id, p.tgid, p.kind = 'target', "
-                                     "coalesce(p.started_ns, 0), coalesce(p.ended_ns, 0), "
+                                     "coalesce(p.started_ns, 0) AS started_ns, coalesce(p.ended_ns, 0) AS ended_ns, "
                                      "g.process_id IS NOT NULL FROM process p LEFT JOIN gpu_process g ON "
                                      "g.process_id = p.id ORDER BY p.id",
                                      "");

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "tracer/store/ranges.h"
 
 enum {
     PAGE_INTERIOR = 5, // types of pages of a table
@@ -31,6 +32,7 @@ struct pages {
     uint32_t visited;
     uint32_t window_first, window_count, window_next; // pages in the buffer; how many to read next
     uint8_t *window;
+    uint64_t times[SCAN_COLUMNS_MAX]; // all bits: the column is a time
     struct plan *plans; // by a hash of the header
     struct scan_row *rows;
 };
@@ -145,6 +147,17 @@ static inline __attribute__((always_inline)) bool pages_row(struct pages *pages,
     return true;
 }
 
+// A time out of its range sets one of the two highest bits: what is left of it when all rows are put over each other.
+static inline __attribute__((always_inline)) uint64_t pages_odd(const struct pages *pages, const struct scan_row *row,
+                                                                uint32_t columns)
+{
+    uint64_t odd = 0;
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < columns; i++)
+        odd |= ((uint64_t)row->values[i] + (uint64_t)RANGE_NS_END) & pages->times[i];
+    return odd & ~((uint64_t)RANGE_NS_END * 2 - 1);
+}
+
 static void rows_give(const struct scan *scan, const struct scan_row *rows, size_t count)
 {
     if (scan->rows)
@@ -158,6 +171,7 @@ static inline __attribute__((always_inline)) bool pages_rows(struct pages *pages
                                                              uint32_t columns)
 {
     uint32_t cells = pages_u16(page + 3), count = 0;
+    uint64_t odd = 0;
     struct scan_row *rows = pages->rows;
     if (8 + 2 * cells > pages->usable_bytes)
         return false;
@@ -165,11 +179,16 @@ static inline __attribute__((always_inline)) bool pages_rows(struct pages *pages
         uint32_t offset = pages_u16(page + 8 + (size_t)2 * i);
         if (offset >= pages->usable_bytes || !pages_row(pages, page, offset, columns, &rows[count]))
             return false;
+        odd |= pages_odd(pages, &rows[count], columns);
         if (++count == ROWS_MAX) {
+            if (odd)
+                return false; // SQL says what is wrong with it
             rows_give(pages->scan, rows, count);
             count = 0;
         }
     }
+    if (odd)
+        return false;
     rows_give(pages->scan, rows, count);
     return true;
 }
@@ -307,6 +326,9 @@ static bool scan_pages(struct store *store, const struct scan *scan)
     uint32_t root = pages_root(store, scan); // takes the lock that keeps writers out until the end
     bool ok = root && pages_header(&pages);
     if (ok) {
+        uint64_t times = ranges_ns_columns(scan->columns);
+        for (int i = 0; i < SCAN_COLUMNS_MAX; i++)
+            pages.times[i] = times >> i & 1 ? UINT64_MAX : 0;
         pages.window = xcalloc(1, (size_t)PAGES_WINDOW_MAX * pages.page_bytes + PAGES_SLACK);
         pages.plans = xcalloc(1 << PLANS_BITS, sizeof *pages.plans);
         pages.rows = xcalloc(ROWS_MAX, sizeof *pages.rows);

@@ -11,6 +11,7 @@
 #include "common/vector.h"
 #include "reports/analyse/diff/launch_trace_inside.h"
 #include "reports/analyse/steady.h"
+#include "tracer/store/ranges.h"
 
 enum {
     COLD_STEPS = 5,       // as the gate's warm-up where steps never get steady
@@ -18,17 +19,11 @@ enum {
     GROUPS_MIN = 20
 };
 
-static bool steps_sane(int64_t since, int64_t begin, int64_t length)
-{
-    return since >= 0 && since < LOAD_TIME_MAX && begin > -LOAD_TIME_MAX && begin < LOAD_TIME_MAX &&
-           length >= 0 && length < LOAD_TIME_MAX;
-}
-
 static int steps_blocks(struct load *load)
 {
     sqlite3_stmt *stmt =
         store_query(load->store, load->err,
-                    "SELECT couple, begin_ns, active_ns, coalesce(first_step, -1), coalesce(steps, 0) FROM "
+                    "SELECT couple, begin_ns, active_ns, coalesce(first_step, -1) AS first_step, coalesce(steps, 0) AS steps FROM "
                     "block WHERE pair_id = ? AND side = ? ORDER BY couple",
                     "ii", load->pair_id, (int64_t)load->trace->side);
     if (!stmt)
@@ -38,7 +33,7 @@ static int steps_blocks(struct load *load)
         int64_t couple = sqlite3_column_int64(stmt, 0), begin = sqlite3_column_int64(stmt, 1),
                 length = sqlite3_column_int64(stmt, 2);
         int64_t first_step = sqlite3_column_int64(stmt, 3), steps = sqlite3_column_int64(stmt, 4);
-        if (!steps_sane(0, begin, length) || couple < 0 || couple > INT32_MAX || first_step > UINT32_MAX ||
+        if (length < 0 || couple < 0 || couple > INT32_MAX || first_step > UINT32_MAX ||
             steps < 0 || steps > UINT32_MAX)
             continue;
         struct load_block *row = vector_add(load->blocks, load->block_count);
@@ -71,7 +66,7 @@ int load_steps(struct load *load)
                 length = sqlite3_column_int64(stmt, 3);
         uint32_t rank = steps_rank(trace, sqlite3_column_int64(stmt, 0));
         if (rank == LAUNCH_TRACE_NONE || idx < 0 || idx >= UINT32_MAX ||
-            !steps_sane(load->started, begin, length))
+            load->started < 0 || length < 0)
             continue;
         struct launch_step *row = vector_add(trace->steps, trace->step_count);
         *row =
@@ -97,7 +92,7 @@ int load_phases(struct load *load)
         int64_t begin = sqlite3_column_int64(stmt, 1), depth = sqlite3_column_int64(stmt, 2),
                 length = sqlite3_column_int64(stmt, 3);
         const char *text = (const char *)sqlite3_column_text(stmt, 4), *name = NULL;
-        if (rank == LAUNCH_TRACE_NONE || !text || depth < 0 || !steps_sane(load->started, begin, length))
+        if (rank == LAUNCH_TRACE_NONE || !text || depth < 0 || load->started < 0 || length < 0)
             continue;
         for (size_t i = trace->phase_count, n = 0; i && n < LOOK_BACK && !name; i--, n++)
             name = strcmp(trace->phases[i - 1].name, text) ? NULL : trace->phases[i - 1].name;
@@ -137,7 +132,7 @@ static uint32_t steps_start(const struct launch_trace *trace)
         int64_t sum = 0;
         for (size_t i = begin; i < end; i++) {
             int64_t length = trace->steps[i].end - trace->steps[i].begin;
-            sum += length < LOAD_TIME_MAX / 2 - sum ? length : 0;
+            sum += length < RANGE_NS_END - sum ? length : 0;
         }
         if (begin < end && sum > longest) {
             longest = sum;
@@ -170,8 +165,7 @@ struct windows {
 // In the order of time, inside the recording, without overlaps; what is damaged is left out.
 static void windows_add(struct load *load, struct windows *made, struct launch_window window)
 {
-    bool sane = window.begin >= 0 && window.end <= 3 * LOAD_TIME_MAX; // what is subtracted later does not overflow
-    if (!sane || window.begin < load->recording_begin || window.end > load->recording_end) {
+    if (window.begin < 0 || window.begin < load->recording_begin || window.end > load->recording_end) {
         load->steps_outside += window.steps;
         return;
     }
@@ -267,15 +261,6 @@ static size_t windows_cold(const struct windows *made, uint32_t start, bool has_
     return count;
 }
 
-static void windows_push(struct launch_window **rows, size_t *count, const struct launch_window *from,
-                         size_t more)
-{
-    *rows = xrealloc(*rows, (*count + more + 1) * sizeof **rows);
-    if (more)
-        memcpy(*rows + *count, from, more * sizeof **rows);
-    *count += more;
-}
-
 static int spans_by_begin(const void *left, const void *right)
 {
     const struct load_span *a = left, *b = right;
@@ -284,9 +269,8 @@ static int spans_by_begin(const void *left, const void *right)
 
 static void spans_add(struct load_spans *spans, const struct windows *made)
 {
-    spans->spans = xrealloc(spans->spans, (spans->count + made->count + 1) * sizeof *spans->spans);
     for (size_t i = 0; i < made->count; i++)
-        spans->spans[spans->count++] = (struct load_span){made->rows[i].begin, made->rows[i].end};
+        vector_push(spans->spans, spans->count, (struct load_span){made->rows[i].begin, made->rows[i].end});
 }
 
 static void spans_join(struct load_spans *spans)
@@ -334,9 +318,10 @@ void load_windows(struct load *load)
         size_t cold = windows_cold(&made, start, trace->has_steps);
         trace->ranks[rank].window_first = (uint32_t)trace->window_count;
         trace->ranks[rank].window_count = (uint32_t)(made.count - cold);
-        windows_push(&trace->cold, &trace->cold_count, made.rows, cold);
-        if (made.count > cold)
-            windows_push(&trace->windows, &trace->window_count, made.rows + cold, made.count - cold);
+        for (size_t i = 0; i < cold; i++)
+            vector_push(trace->cold, trace->cold_count, made.rows[i]);
+        for (size_t i = cold; i < made.count; i++)
+            vector_push(trace->windows, trace->window_count, made.rows[i]);
         spans_add(&load->spans[rank], &made);
         spans_add(&load->spans[trace->rank_count], &made);
         free(made.rows);

@@ -44,7 +44,7 @@ static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT producer, kind, detail, dropped, coalesce(seen, -1), breach FROM ledger WHERE "
+        "SELECT producer, kind, detail, dropped, coalesce(seen, -1) AS seen, breach FROM ledger WHERE "
         "(launch_id IS NULL OR launch_id = ?) AND (dropped > 0 OR breach) ORDER BY id",
         "i", stalls->launch_id);
     if (!stmt)
@@ -87,7 +87,7 @@ static int stalls_read_unended(struct store *store, struct stalls *stalls,
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT c.name, coalesce(max(c.value), 0) FROM recording r LEFT JOIN counter c ON "
+        "SELECT c.name, coalesce(max(c.value), 0) AS dropped FROM recording r LEFT JOIN counter c ON "
         "c.recording_id = r.id AND c.source = 'drops' WHERE r.id = ? AND coalesce(r.end_ns, 0) = 0 "
         "GROUP BY c.name ORDER BY c.name",
         "i", stalls->recording_id);

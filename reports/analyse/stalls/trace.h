@@ -16,6 +16,9 @@
 #include "tracer/store/store.h"
 
 #define TRACE_NONE UINT32_MAX // no thread, no gap, no sample
+// Nanoseconds: 9 years. What the windows, the gaps and the waits for locks of a recording sum up to is below; beyond, the store
+// is damaged. A tenth of what overflows, as shares are taken of sums times 10.
+#define TRACE_SUM_END ((int64_t)1 << 58)
 
 enum trace_kind { TRACE_TARGET, TRACE_OTHER, TRACE_KERNEL, TRACE_IDLE };
 
@@ -159,7 +162,7 @@ int64_t trace_ran_ns(const struct trace *trace, uint32_t thread, int64_t begin, 
 struct trace_ids { // id of the store -> index
     int64_t min;
     size_t span;
-    uint32_t *index; // of id - min
+    uint32_t *index; // of id - min, plus 1; 0: none. Untouched where there is none
 };
 uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id); // TRACE_NONE: not there
 void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count,

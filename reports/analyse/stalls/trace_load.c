@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/map.h"
 #include "common/strings.h"
 #include "common/vector.h"
 #include "reports/analyse/stalls/trace.h"
@@ -13,7 +14,7 @@
 uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id)
 {
     uint64_t at = (uint64_t)id - (uint64_t)ids->min; // also of ids at the ends of the range
-    return id >= ids->min && at < ids->span ? ids->index[at] : TRACE_NONE;
+    return id >= ids->min && at < ids->span ? ids->index[at] - 1 : TRACE_NONE; // 0 - 1 is TRACE_NONE
 }
 
 void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count, size_t size)
@@ -31,12 +32,11 @@ void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count, size
     uint64_t span = (uint64_t)last - (uint64_t)first;
     ids->span = span < SPAN_MAX ? (size_t)span + 1 : SPAN_MAX;
     ids->index = xcalloc(ids->span, sizeof *ids->index);
-    memset(ids->index, 0xff, ids->span * sizeof *ids->index);
     for (size_t i = 0; i < count; i++) {
         int64_t id;
         memcpy(&id, (const char *)rows + i * size, sizeof id);
         if ((uint64_t)id - (uint64_t)first < ids->span)
-            ids->index[(uint64_t)id - (uint64_t)first] = (uint32_t)i;
+            ids->index[(uint64_t)id - (uint64_t)first] = (uint32_t)i + 1;
     }
 }
 
@@ -77,17 +77,13 @@ static bool trace_is_compiler(const char *comm)
 // By pid; of a pid that was given out again, the last one that had it.
 static void trace_find_parents(struct trace *trace)
 {
-    enum { PID_MAX = 4194304 }; // the kernel's own limit
-    uint32_t *by_pid = xcalloc(PID_MAX + 1, sizeof *by_pid);
+    struct map by_pid = {0};
     for (size_t i = 0; i < trace->process_count; i++)
-        if (trace->processes[i].tgid > 0 && trace->processes[i].tgid <= PID_MAX)
-            by_pid[trace->processes[i].tgid] = (uint32_t)i + 1;
-    for (size_t i = 0; i < trace->process_count; i++) {
-        int32_t ppid = trace->processes[i].ppid;
-        if (ppid > 0 && ppid <= PID_MAX && by_pid[ppid])
-            trace->processes[i].parent = by_pid[ppid] - 1;
-    }
-    free(by_pid);
+        *map_put(&by_pid, (uint32_t)trace->processes[i].tgid) = (uint32_t)i;
+    for (size_t i = 0; i < trace->process_count; i++)
+        if (trace->processes[i].ppid > 0)
+            trace->processes[i].parent = map_get(&by_pid, (uint32_t)trace->processes[i].ppid);
+    map_free(&by_pid);
 }
 
 static int trace_load_processes(struct trace *trace, struct store *store, struct trace_ids *ids,
@@ -95,8 +91,8 @@ static int trace_load_processes(struct trace *trace, struct store *store, struct
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT id, tgid, coalesce(ppid, 0), comm, cmdline, kind, coalesce(started_ns, 0), "
-        "coalesce(ended_ns, 0), coalesce(exit_code, -1) FROM process WHERE recording_id = ? ORDER "
+        "SELECT id, tgid, coalesce(ppid, 0), comm, cmdline, kind, coalesce(started_ns, 0) AS started_ns, "
+        "coalesce(ended_ns, 0) AS ended_ns, coalesce(exit_code, -1) FROM process WHERE recording_id = ? ORDER "
         "BY id",
         "i", trace->recording_id);
     if (!stmt)
@@ -135,7 +131,7 @@ static int trace_load_threads(struct trace *trace, struct store *store,
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT t.id, t.process_id, t.tid, t.comm, coalesce(n.run_ns, -1) FROM thread t "
+        "SELECT t.id, t.process_id, t.tid, t.comm, coalesce(n.run_ns, -1) AS run_ns FROM thread t "
         "JOIN process p ON p.id = t.process_id LEFT JOIN thread_total n ON n.thread_id = t.id "
         "WHERE p.recording_id = ? ORDER BY t.id",
         "i", trace->recording_id);
@@ -236,7 +232,7 @@ static int trace_load_counters(struct trace *trace, struct store *store, struct 
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT at_ns, value, source, name FROM counter WHERE recording_id = ? AND source IN "
+        "SELECT at_ns, value AS value_count, source, name FROM counter WHERE recording_id = ? AND source IN "
         "('cpu.stat', 'stat', 'cgroups') ORDER BY source, name, at_ns",
         "i", trace->recording_id);
     if (!stmt)
@@ -257,7 +253,7 @@ static int trace_load_steps(struct trace *trace, struct store *store, struct err
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT begin_ns, begin_ns + dur_ns FROM recorded_step WHERE recording_id = ?1 UNION ALL "
+        "SELECT begin_ns, begin_ns + dur_ns AS end_ns FROM recorded_step WHERE recording_id = ?1 UNION ALL "
         "SELECT l.started_ns + s.begin_ns, l.started_ns + s.begin_ns + s.dur_ns FROM step s "
         "JOIN launch l ON l.id = s.launch_id WHERE s.launch_id = ?2 AND NOT EXISTS "
         "(SELECT 1 FROM recorded_step r WHERE r.recording_id = ?1) ORDER BY 1",
@@ -273,6 +269,24 @@ static int trace_load_steps(struct trace *trace, struct store *store, struct err
     return rc;
 }
 
+// Lengths are summed up and multiplied in many places: what a sound recording has leaves all of these far from overflowing.
+static bool trace_sum(int64_t *sum, int64_t begin, int64_t end)
+{
+    *sum += end - begin;
+    return *sum < TRACE_SUM_END;
+}
+
+static int trace_check_sums(const struct trace *trace, struct store *store, struct error *err)
+{
+    bool holds = true;
+    int64_t gaps = 0, locks = 0;
+    for (size_t i = 0; i < trace->gap_count && holds; i++)
+        holds = trace_sum(&gaps, trace->gaps[i].out, trace->gaps[i].in);
+    for (size_t i = 0; i < trace->lock_count && holds; i++)
+        holds = trace_sum(&locks, trace->locks[i].begin, trace->locks[i].end);
+    return holds ? 0 : store_damaged(store, err, "the waits of a recording sum up to more than nine years");
+}
+
 // The window: from attaching to the end; of a launch that took turns with the other side, only its
 // turns.
 static int trace_load_windows(struct trace *trace, struct store *store, int64_t begin, int64_t end,
@@ -282,7 +296,7 @@ static int trace_load_windows(struct trace *trace, struct store *store, int64_t 
     if (trace->launch_id) {
         sqlite3_stmt *stmt =
             store_query(store, err,
-                        "SELECT b.begin_ns, b.begin_ns + b.active_ns FROM block b JOIN launch l ON "
+                        "SELECT b.begin_ns, b.begin_ns + b.active_ns AS end_ns FROM block b JOIN launch l ON "
                         "l.pair_id = b.pair_id AND l.side = b.side WHERE l.id = ? ORDER BY 1",
                         "i", trace->launch_id);
         if (!stmt)
@@ -302,9 +316,9 @@ static int trace_load_windows(struct trace *trace, struct store *store, int64_t 
         struct trace_window *row = vector_add(trace->windows, trace->window_count);
         *row = (struct trace_window){begin, end < begin ? begin : end};
     }
-    for (size_t i = 0; i < trace->window_count; i++)
-        if (__builtin_add_overflow(trace->window_ns, trace->windows[i].end - trace->windows[i].begin, &trace->window_ns))
-            trace->window_ns = INT64_MAX; // windows of a damaged store that lie over each other
+    for (size_t i = 0; i < trace->window_count && !rc; i++)
+        if (!trace_sum(&trace->window_ns, trace->windows[i].begin, trace->windows[i].end))
+            rc = store_damaged(store, err, "a recording is longer than nine years");
     return rc;
 }
 
@@ -353,7 +367,7 @@ int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT id, coalesce(launch_id, 0), begin_ns, coalesce(end_ns, 0), threshold_ns, "
+        "SELECT id, coalesce(launch_id, 0), begin_ns, coalesce(end_ns, 0) AS end_ns, threshold_ns, "
         "sample_hz FROM recording WHERE id = ?1 OR ?1 = 0 ORDER BY id LIMIT 1",
         "i", recording_id);
     if (!stmt)
@@ -369,7 +383,6 @@ int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
     trace->recording_id = sqlite3_column_int64(stmt, 0);
     trace->launch_id = sqlite3_column_int64(stmt, 1);
     int64_t begin = sqlite3_column_int64(stmt, 2), end = sqlite3_column_int64(stmt, 3);
-    begin = begin < 0 ? 0 : begin; // of a damaged store: lengths must not overflow
     trace->threshold_ns = sqlite3_column_int64(stmt, 4);
     int64_t hz = sqlite3_column_int64(stmt, 5);
     trace->tick_ns = hz > 0 ? 1000000000 / hz : 0;
@@ -389,6 +402,11 @@ int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
         return rc;
     }
     trace_index(trace);
+    rc = trace_check_sums(trace, store, err);
+    if (rc) {
+        trace_free(trace);
+        return rc;
+    }
     *ret_trace = trace;
     return 0;
 }

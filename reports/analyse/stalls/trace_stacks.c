@@ -14,8 +14,9 @@ enum {
     STACKS_SKIP_MAX = 32 // rows in a row that nobody needs: a new search costs as much
 };
 
-struct stacks_used { // a bit for each id
+struct stacks_used { // a bit for each id up to max
     uint64_t *bits;
+    size_t words;
     uint32_t max;
 };
 
@@ -28,6 +29,8 @@ struct stacks {
 
 static void used_add(struct stacks_used *used, uint32_t id)
 {
+    if (id / 64 >= used->words)
+        used->bits = vector_reserve_zero(used->bits, &used->words, (size_t)id / 64 + 1, sizeof *used->bits);
     used->bits[id / 64] |= UINT64_C(1) << id % 64;
     used->max = id > used->max ? id : used->max;
 }
@@ -201,10 +204,7 @@ static void stacks_finish(struct stacks *stacks)
 
 int trace_load_stacks(struct trace *trace, struct store *store, struct error *err)
 {
-    size_t words = TRACE_STACK_ID_MAX / 64 + 1;
     struct stacks stacks = {.trace = trace};
-    stacks.used.bits = xcalloc(words, sizeof *stacks.used.bits); // mostly never touched
-    stacks.used_frames.bits = xcalloc(words, sizeof *stacks.used_frames.bits);
     stacks.kinds = vector_room(stacks.kinds, 0, 1); // [0]: the empty stack
     stacks.kinds[0] = 0;
     vector_push(trace->stacks, trace->stack_count, (struct trace_stack){0});

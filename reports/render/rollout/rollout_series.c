@@ -74,17 +74,53 @@ static int series_second(struct rollout_view *view, sqlite3_stmt *stmt, struct c
     return 0;
 }
 
+// A second with the bins that hold anything: some dozens of the thousand, and days have hundreds of thousands of seconds.
+enum { SERIES_STRIDE = 32 };
+_Static_assert(CANARY_BINS % SERIES_STRIDE == 0, "whole strides");
+struct series_second {
+    struct canary_second second;
+    uint16_t filled[CANARY_BINS];
+    int count;
+};
+
+static void series_find(struct series_second *sparse)
+{
+    const uint32_t *bins = sparse->second.bins;
+    sparse->count = 0;
+    for (int from = 0; from < CANARY_BINS; from += SERIES_STRIDE) {
+        uint32_t any = 0;
+        for (int i = 0; i < SERIES_STRIDE; i++)
+            any |= bins[from + i];
+        for (int i = from; any && i < from + SERIES_STRIDE; i++)
+            if (bins[i])
+                sparse->filled[sparse->count++] = (uint16_t)i;
+    }
+}
+
+// As canary_second_add().
+static void series_add(struct canary_second *sum, const struct series_second *more)
+{
+    sum->requests += more->second.requests;
+    sum->errors += more->second.errors;
+    sum->truncated += more->second.truncated;
+    sum->wrong += more->second.wrong;
+    for (int i = 0; i < more->count; i++) {
+        uint32_t *bin = &sum->bins[more->filled[i]], add = more->second.bins[more->filled[i]];
+        *bin += add < UINT32_MAX - *bin ? add : UINT32_MAX - *bin;
+    }
+}
+
 // The second baseline of an A/A stage is told as the candidate: its requests are the baseline's. Mirrored ones are no user's.
-static void series_count(struct rollout_view *view, int64_t stage_number, int arm, const struct canary_second *second)
+static void series_count(struct rollout_view *view, int64_t stage_number, int arm, const struct series_second *second)
 {
     struct rollout_view_stage *stage = NULL;
     for (size_t i = 0; i < view->stage_count; i++)
         if (view->stages[i].number == stage_number)
             stage = &view->stages[i];
     if (stage)
-        canary_second_add(&stage->arms[arm].sum, second);
+        series_add(&stage->arms[arm].sum, second);
     if (!stage || !stage->shadow)
-        canary_second_add(&view->arms[stage && stage->aa ? CANARY_BASELINE : arm].sum, second);
+        series_add(&view->arms[stage && stage->aa ? CANARY_BASELINE : arm].sum, second);
 }
 
 int rollout_load_seconds(struct rollout_view *view, struct error *err)
@@ -92,19 +128,20 @@ int rollout_load_seconds(struct rollout_view *view, struct error *err)
     int64_t last = 0;
     int rc = series_span(view, &last, err);
     sqlite3_stmt *stmt = NULL;
-    struct canary_second *second = xcalloc(1, sizeof *second);
+    struct series_second *second = xcalloc(1, sizeof *second);
     if (rc > 0) {
         stmt = store_query(view->store, err, "SELECT at_s, arm, stage, requests, errors, truncated, wrong, bins FROM rollout_second", "");
         rc = stmt ? 0 : err->code;
     }
     while (stmt && (rc = store_step(view->store, stmt, err)) > 0) {
-        if ((rc = series_second(view, stmt, second, err))) {
+        if ((rc = series_second(view, stmt, &second->second, err))) {
             sqlite3_reset(stmt);
             break;
         }
         int arm = sqlite3_column_int(stmt, 1);
         size_t bucket = (size_t)((sqlite3_column_int64(stmt, 0) - view->from_s) / view->width_s);
-        canary_second_add(&view->buckets[bucket].arms[arm].sum, second);
+        series_find(second);
+        series_add(&view->buckets[bucket].arms[arm].sum, second);
         series_count(view, sqlite3_column_int64(stmt, 2), arm, second);
     }
     free(second);

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The capabilities that a recorder keeps, each with what it is for (docs/SECURITY.md has the table).
-#include "harness/record/privileges.h"
+#include "tracer/record/privileges.h"
 
 #include <errno.h>
 #include <linux/capability.h>
-#include <string.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "common/log.h"
 
 enum { // younger than the headers of some systems
     PRIVILEGE_PERFMON = 38,
@@ -27,9 +25,9 @@ static const int privileges_kept[] = {
     PRIVILEGE_CHECKPOINT_RESTORE,     // /proc/PID/map_files
 };
 
-void privileges_drop(void)
+int privileges_drop(struct error *err)
 {
-    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3}; // pid 0: the calling thread
     struct __user_cap_data_struct data[2] = {0};
     uint32_t keep[2] = {0};
     for (size_t i = 0; i < sizeof privileges_kept / sizeof *privileges_kept; i++)
@@ -42,6 +40,5 @@ void privileges_drop(void)
     }
     failed = failed || syscall(SYS_capset, &head, data) < 0;
     failed = failed || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0; // it starts nobody; nobody whom it starts gains any
-    if (failed)
-        log_warn("failed to give up privileges: %s, continuing with all of them", strerror(errno));
+    return failed ? error_set(err, -errno, "failed to give up privileges: %s", strerror(errno)) : 0;
 }

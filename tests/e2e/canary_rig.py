@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the canary share: canary_drive (the C interface behind lines of JSON), a HAProxy of our own, small servers that
+misbehave on request, clients that account for every request. Nothing outlives the test."""
+import contextlib
+import http.client
+import http.server
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+BUILD = os.environ.get("UPGATE_BUILD", "build/release")
+DRIVE = os.path.join(BUILD, "tests/e2e/canary_drive")
+PATHS = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
+LOG_FORMAT = ("""'{"upgate":1,"pid":%pid,"front":"%f","seq":%lc,"back":"%b","server":"%s","status":%ST,"end_us":%[date(0,us)],"""
+              """"us":"%[date(0,us),sub(txn.upgate_begin)]","ms":"%Ta","term":"%ts","bytes":"%B","""
+              """"wrong":"%[var(txn.upgate_wrong),json(utf8s)]"}'""")
+
+
+def need(program):
+    path = shutil.which(program, path=PATHS)
+    if not path:
+        print("skipped: %s is not installed; ci/setup installs it" % program)
+        sys.exit(77)
+    return path
+
+
+def free_port(kind=socket.SOCK_STREAM):
+    with socket.socket(socket.AF_INET, kind) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(what, seconds=10, step=0.02):
+    """Until `what` gives something; a loaded machine may take its time."""
+    end = time.monotonic() + seconds
+    while True:
+        got = what()
+        if got or time.monotonic() > end:
+            return got
+        time.sleep(step)
+
+
+class Drive:
+    def __init__(self, traffic, sources=()):
+        plan = json.dumps({"traffic": traffic, "sources": list(sources)})
+        self.process = subprocess.Popen([DRIVE, plan], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env=dict(os.environ, no_proxy="127.0.0.1"))
+
+    def ask(self, line, *rest):
+        self.process.stdin.write(" ".join([line, *map(str, rest)]) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert answer, "canary_drive died with %s at %s" % (self.process.poll(), line)
+        return json.loads(answer)
+
+    def good(self, line, *rest):
+        answer = self.ask(line, *rest)
+        assert "error" not in answer, (line, rest, answer)
+        return answer
+
+    def bad(self, words, line, *rest):
+        """It fails, and says these words."""
+        answer = self.ask(line, *rest)
+        assert "error" in answer, (line, rest, answer)
+        for word in words.split("|"):
+            assert word in answer["text"], (word, answer)
+        return answer["error"]
+
+    def state(self, number=0):
+        return self.ask("state")["sources"][number]
+
+    def close(self):
+        self.process.stdin.close()
+        rc = self.process.wait(30)
+        assert rc == 0, "canary_drive ended with %d" % rc
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind:
+            self.process.kill()
+            self.process.wait()
+        else:
+            self.close()
+
+
+def sums(seconds):
+    total = [dict.fromkeys(("requests", "errors", "truncated", "wrong", "timed"), 0) for _ in range(2)]
+    for second in seconds:
+        for arm in range(2):
+            for key in total[arm]:
+                total[arm][key] += second["arms"][arm][key]
+    return total
+
+
+def evidence(drive, kept, aa="", seconds=15, arms=(0, 1)):
+    """Finished seconds until `kept` requests of these arms are in them."""
+    taken = []
+
+    def enough():
+        drive.good("poll", 100)
+        taken.extend(drive.ask("take", aa) if aa else drive.ask("take"))
+        return sum(sums(taken)[arm]["requests"] for arm in arms) >= kept
+    wait_for(enough, seconds, 0)
+    return taken
+
+
+class Server:
+    """One server of a backend. `mode` may change at any time: ok, error (500), wrong, verbose (wrong, in many words), right (says so), cut (half of what was promised), slow,
+    hang (until released)."""
+
+    def __init__(self, name, port=None):
+        self.name, self.mode, self.port, self.delay, self.requests = name, "ok", port or free_port(), 0.0, 0
+        self.release = threading.Event()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_GET(self):
+                mode = outer.mode if self.path == "/" else self.path.strip("/")
+                outer.requests += 1
+                if outer.delay:
+                    time.sleep(outer.delay)
+                if mode == "hang":
+                    outer.release.wait(30)
+                body = outer.name.encode()
+                self.send_response(500 if mode == "error" else 200)
+                self.send_header("Content-Length", str(len(body) + (100 if mode == "cut" else 0)))
+                if mode in ("wrong", "right", "verbose"):
+                    self.send_header("x-upgate-wrong", {"wrong": "1", "right": "0", "verbose": 'n"' * 1000}[mode])
+                self.end_headers()
+                self.wfile.write(body)
+                if mode == "cut":
+                    self.wfile.flush()
+                    time.sleep(0.05)
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    self.close_connection = True
+
+            def log_message(self, *_):
+                pass
+
+        class Many(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 128
+
+            def handle_error(self, *_):
+                pass
+
+        self.http = Many(("127.0.0.1", self.port), Handler)
+        threading.Thread(target=self.http.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self):
+        self.release.set()
+        self.http.shutdown()
+        self.http.server_close()
+
+
+class HAProxy:
+    """Its own configuration, ports and socket. `lines`: more of the frontend, the backend, global."""
+
+    def __init__(self, folder, servers, balance="roundrobin", level="admin", weights=(100, 0), log=None, text=False, extra_servers="",
+                 frontend="", checks=True, threads=1):
+        self.folder, self.port, self.socket = folder, free_port(), os.path.join(folder, "admin.sock")
+        self.tcp, self.program, self.config = free_port(), need("haproxy"), os.path.join(folder, "haproxy.cfg")
+        self.servers, self.log, self.processes = servers, log, []
+        self.lines = dict(balance=balance, level=level, text=text, extra=extra_servers, frontend=frontend, checks=checks, threads=threads)
+        self.weights = dict(zip((server.name for server in servers), weights))
+        self.start()
+
+    def write(self):
+        lines = self.lines
+        servers = "\n".join("    server %s 127.0.0.1:%d weight %d%s" % (
+            server.name, server.port, self.weights.get(server.name, 0), " check inter 200ms fall 2 rise 1" if lines["checks"] else "")
+            for server in self.servers)
+        logs = "    option httplog\n" if lines["text"] else """    http-request  set-var(txn.upgate_begin) date(0,us)
+    http-response set-var(txn.upgate_wrong) int(1) if { res.fhdr(x-upgate-wrong) -m found } !{ res.fhdr(x-upgate-wrong) 0 }
+    log-format %s\n""" % LOG_FORMAT
+        with open(self.config, "w", encoding="utf-8") as file:
+            file.write("""global
+    maxconn 2000
+    nbthread %d
+    stats socket %s mode 600 level %s expose-fd listeners
+    stats socket ipv4@127.0.0.1:%d level %s
+defaults
+    mode http
+    timeout connect 1s
+    timeout client 10s
+    timeout server 10s
+    retries 0
+frontend in
+    bind 127.0.0.1:%d
+%s%s%s
+    default_backend ranker
+backend ranker
+    balance %s
+%s
+%s
+""" % (lines["threads"], self.socket, lines["level"], self.tcp, lines["level"], self.port, "    log %s local0 info\n" % self.log if self.log else "",
+       logs if self.log else "", lines["frontend"], lines["balance"], servers, lines["extra"]))
+
+    def start(self, *more):
+        self.write()
+        process = subprocess.Popen([self.program, "-db", "-f", self.config, *more], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.processes.append(process)
+        pid = "Pid: %d\n" % process.pid
+
+        def answers():
+            assert process.poll() is None, process.stderr.read().decode()
+            with contextlib.suppress(OSError):
+                return pid in self.say("show info")
+        assert wait_for(answers), "HAProxy does not start"
+
+    def reload(self):
+        """As a service does it: a new process takes over, the old one ends with its last request."""
+        self.start("-sf", str(self.processes[-1].pid))
+
+    def stop(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+            process.stderr.close()
+        self.processes = []
+        with contextlib.suppress(OSError):
+            os.unlink(self.socket)
+
+    def say(self, command):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(5)
+            client.connect(self.socket)
+            client.sendall(command.encode() + b"\n")
+            parts = iter(lambda: client.recv(65536), b"")
+            return b"".join(parts).decode()
+
+    def traffic(self, **more):
+        names = [server.name for server in self.servers]
+        return dict(dict(socket=self.socket, backend="ranker", baseline=names[0], candidate=names[1]), **more)
+
+
+class Load:
+    """Closed-loop clients on kept connections; counts by answering server, status and failure. As all clients do, they ask again when a
+    kept connection was closed before the request: a proxy that is reloaded closes idle ones."""
+
+    def __init__(self, port, clients=4, pause=0.002):
+        self.port, self.pause, self.going = port, pause, True
+        self.lock, self.counts, self.failed = threading.Lock(), {}, []
+        self.threads = [threading.Thread(target=self.client, daemon=True) for _ in range(clients)]
+        for thread in self.threads:
+            thread.start()
+
+    def one(self, connection, path="/"):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+    def client(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        while self.going:
+            for fresh in (connection.sock is None, True):
+                try:
+                    key = self.one(connection)
+                    break
+                except (OSError, http.client.HTTPException) as problem:
+                    key = ("failed", type(problem).__name__)
+                    connection.close()
+                    if fresh or not isinstance(problem, (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)):
+                        break
+            with self.lock:
+                self.counts[key] = self.counts.get(key, 0) + 1
+            time.sleep(self.pause * random.uniform(0.5, 1.5))
+        connection.close()
+
+    def stop(self):
+        self.going = False
+        for thread in self.threads:
+            thread.join(30)
+        return self.counts
+
+    def total(self):
+        with self.lock:
+            return sum(self.counts.values())
+
+
+def fetch(port, path="/", timeout=20):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def stage(names=("old", "new"), **options):
+    """A folder, servers and a HAProxy before them."""
+    folder = tempfile.mkdtemp(prefix="upgate-canary-")
+    servers = [Server(name) for name in names]
+    proxy = None
+    try:
+        proxy = HAProxy(folder, servers, **options)
+        yield proxy, servers, folder
+    finally:
+        if proxy:
+            proxy.stop()
+        for server in servers:
+            with contextlib.suppress(Exception):
+                server.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(cases):
+    """Each case that is named, or all; the first failure ends the test with its traceback."""
+    signal.alarm(280)
+    names = sys.argv[1:]
+    for case in cases:
+        if names and case.__name__ not in names:
+            continue
+        began = time.monotonic()
+        case()
+        print("ok %-40s %.1f s" % (case.__name__, time.monotonic() - began), flush=True)

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two recordings compared: what is told apart, what is noise, what cannot be compared.
+#include "reports/analyse/diff/recordings.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/strings.h"
+#include "reports/render/recordings_view.h"
+#include "tests/unit/runner.h"
+
+enum { WORLD_HZ = 100 };
+
+struct world {
+    struct store *stores[2];
+    char paths[2][64];
+    uint64_t seed;
+};
+
+static void world_sql(struct store *store, const char *sql)
+{
+    char *message = NULL;
+    if (sqlite3_exec(store_db(store), sql, NULL, NULL, &message) != SQLITE_OK)
+        runner_fail(__FILE__, __LINE__, "%s: %s", sql, message ? message : "");
+    sqlite3_free(message);
+}
+
+static unsigned world_draw(struct world *world, unsigned below)
+{
+    world->seed = world->seed * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(world->seed >> 33) % below;
+}
+
+static void world_side(struct world *world, int side, int seconds, const char *end)
+{
+    struct error err = {0};
+    strcpy(world->paths[side], "/tmp/upgate-recordings-XXXXXX");
+    int fd = mkstemp(world->paths[side]);
+    CHECK(fd >= 0);
+    close(fd);
+    CHECK_INT(store_open(world->paths[side], STORE_CREATE, &world->stores[side], &err), 0);
+    char *sql = xasprintf("INSERT INTO recording VALUES (1, NULL, 5000000000, %s, 1000000, %d, 0, '{}', '[]');"
+                          "INSERT INTO counter VALUES (1, %lld, 'vmstat', 'x', 1);"
+                          "INSERT INTO process VALUES (1, 1, 77, 1, 1, 'server', 'server', 'target', NULL, NULL, NULL);"
+                          "INSERT INTO thread VALUES (1, 1, 77, 'server', NULL, NULL);"
+                          "INSERT INTO frame VALUES (1, 'gemm', 'libblas.so', NULL, NULL, NULL), (2, 'dumps', 'libjson.so', NULL, NULL, NULL), (3, 'send', '[kernel]', NULL, NULL, NULL);"
+                          "INSERT INTO stack VALUES (1, 'user', 1, '[1]'), (2, 'user', 1, '[2]'), (3, 'kernel', 1, '[3]')",
+                          end, WORLD_HZ, 5000000000LL + seconds * 1000000000LL);
+    world_sql(world->stores[side], sql);
+    free(sql);
+}
+
+// About `count` samples of a stack in each second; a kernel's where stack is 3.
+static void world_samples(struct world *world, int side, int seconds, int stack, unsigned count)
+{
+    struct error err = {0};
+    CHECK_INT(store_begin(world->stores[side], &err), 0);
+    for (int second = 0; second < seconds; second++)
+        for (unsigned i = world_draw(world, 3); i < count; i++) {
+            const int64_t id = stack, *kernel = stack == 3 ? &id : NULL, *user = stack == 3 ? NULL : &id;
+            CHECK_INT(store_exec(world->stores[side], &err, "INSERT INTO sample VALUES (1, ?, 0, 1, ?, ?, NULL)", "iII",
+                                 INT64_C(5000000000) + second * INT64_C(1000000000) + (int64_t)world_draw(world, 1000) * 1000000, kernel, user), 0);
+        }
+    CHECK_INT(store_commit(world->stores[side], &err), 0);
+}
+
+static const struct recordings_row *world_row(const struct recordings_diff *diff, const char *name)
+{
+    for (size_t i = 0; i < diff->row_count; i++)
+        if (strcmp(diff->rows[i].name, name) == 0)
+            return &diff->rows[i];
+    runner_fail(__FILE__, __LINE__, "no row '%s'", name);
+    return NULL;
+}
+
+static void world_end(struct world *world)
+{
+    for (int side = 0; side < 2; side++) {
+        store_close(world->stores[side]);
+        unlink(world->paths[side]);
+    }
+}
+
+TEST(told_apart)
+{
+    struct world world = {.seed = 5};
+    const double requests[2] = {10000, 2500};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    for (int side = 0; side < 2; side++)
+        world_side(&world, side, 10, "15000000000");
+    world_samples(&world, 0, 10, 1, 40); // the same of a request: four times the requests
+    world_samples(&world, 1, 10, 1, 11);
+    world_samples(&world, 0, 10, 3, 8);
+    world_samples(&world, 1, 10, 2, 30); // new
+    CHECK_INT(recordings_diff(world.stores, requests, &diff, &err), 0);
+    CHECK_STR(diff->unit, "request");
+    CHECK_INT(diff->slices[0], 10);
+    const struct recordings_row *gemm = world_row(diff, "gemm"), *dumps = world_row(diff, "dumps"), *sent = world_row(diff, "send");
+    CHECK(dumps->told && dumps->lo_ns > 0 && dumps->a_ns == 0);
+    CHECK_DBL(dumps->b_ns, 29 * 10.0 / WORLD_HZ * 1e9 / 2500, 1e5); // 0.116 ms a request
+    CHECK(!gemm->told);
+    CHECK(sent->told && sent->hi_ns < 0 && sent->b_ns == 0);
+    CHECK_STR(sent->where, "[kernel]");
+    CHECK(diff->rows[0].told && diff->rows[0].kind == RECORDINGS_CPU);
+    CHECK_DBL(diff->totals[RECORDINGS_CPU].b_ns, gemm->b_ns + dumps->b_ns, 1e-6);
+    CHECK(diff->totals[RECORDINGS_GPU].name == NULL); // nothing of it was recorded
+    char *answer = recordings_view_answer(diff);
+    CHECK_CONTAINS(answer, "of CPU time more");
+    free(answer);
+    json_t *json = recordings_view_json(diff), *rows = json_object_get(json_array_get(json_object_get(json, "workloads"), 0), "contributions");
+    CHECK_STR(json_string_value(json_object_get(json_array_get(rows, 0), "kind")), "cpu_function_added");
+    CHECK(json_is_null(json_object_get(json_array_get(rows, 0), "name_a")));
+    json_decref(json);
+    recordings_diff_free(diff);
+    world_end(&world);
+}
+
+// Of equal recordings nothing is told, whatever the seed: 50 comparisons of 3 rows at 1 % for all rows of one.
+TEST(equal_recordings)
+{
+    int told = 0;
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        struct world world = {.seed = seed * 7919};
+        struct recordings_diff *diff = NULL;
+        struct error err = {0};
+        for (int side = 0; side < 2; side++) {
+            world_side(&world, side, 8, "13000000000");
+            world_samples(&world, side, 8, 1, 20);
+            world_samples(&world, side, 8, 2, 5);
+            world_samples(&world, side, 8, 3, 9);
+        }
+        CHECK_INT(recordings_diff(world.stores, (const double[]){100, 100}, &diff, &err), 0);
+        for (size_t i = 0; i < diff->row_count; i++)
+            told += diff->rows[i].told;
+        recordings_diff_free(diff);
+        world_end(&world);
+    }
+    CHECK(told <= 3);
+}
+
+TEST(too_short)
+{
+    struct world world = {.seed = 5};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    for (int side = 0; side < 2; side++)
+        world_side(&world, side, 3, "8000000000");
+    world_samples(&world, 0, 3, 1, 40);
+    world_samples(&world, 1, 3, 1, 5);
+    CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
+    CHECK_STR(diff->unit, "second");
+    CHECK(!world_row(diff, "gemm")->told && isnan(world_row(diff, "gemm")->lo_ns));
+    CHECK_INT(diff->note_count, 2);
+    CHECK_CONTAINS(diff->notes[1], "fewer than 5 s");
+    recordings_diff_free(diff);
+    world_end(&world);
+}
+
+TEST(killed)
+{
+    struct world world = {.seed = 5};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    world_side(&world, 0, 10, "15000000000");
+    world_side(&world, 1, 7, "NULL");
+    world_samples(&world, 1, 7, 1, 5);
+    CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
+    CHECK_INT(diff->slices[1], 7);
+    CHECK_CONTAINS(diff->notes[0], "of the candidate was cut off");
+    recordings_diff_free(diff);
+    world_end(&world);
+}
+
+TEST(impossible)
+{
+    struct world world = {.seed = 5};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    world_side(&world, 0, 10, "15000000000");
+    world_side(&world, 1, 10, "15000000000");
+    world_sql(world.stores[1], "DELETE FROM counter; DELETE FROM thread; DELETE FROM process; DELETE FROM recording");
+    CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), -ENODATA);
+    CHECK_CONTAINS(err.text, world.paths[1]);
+    CHECK(diff == NULL);
+    world_sql(world.stores[1], "INSERT INTO recording VALUES (1, NULL, 9, 8, 1, 100, 0, '{}', '[]')");
+    CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), -EBADMSG);
+    world_sql(world.stores[1], "UPDATE recording SET end_ns = 500000000");
+    CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), -ENODATA);
+    CHECK_CONTAINS(err.text, "shorter than a second");
+    world_end(&world);
+}
