@@ -9,7 +9,7 @@ packages_build=(
     libiberty-dev liblzma-dev libmicrohttpd-dev libcurl4-openssl-dev
     node-d3 libjs-jquery libjs-jquery-datatables
     python3 python3-dev python3-venv python3-pip python3-psutil libxml2-utils procps util-linux xz-utils binutils
-    clang libclang-rt-dev libbpf-dev
+    clang libclang-rt-dev libbpf-dev tzdata
 )
 
 # Names of the arguments that are not installed, one a line.
