@@ -22,8 +22,8 @@
 //
 // Memory. Off again, it is given back by punching holes: what is read of a segment that is still being written by the reader, at its
 // end, since only a reader can make the segment another one's; FREE segments by the library, seconds later, which takes each as a
-// writer would, to HELD, and stores FREE behind it. FULL ones that nobody has read for 10 s more, of a recorder that was killed,
-// likewise: their records are lost. They stay while no recorder has asked for anything yet (generation 0): the first one reads all.
+// writer would, to HELD, and stores FREE behind it. What nobody has read for 10 s more, of a recorder that was killed, goes likewise,
+// its records are lost. It stays while no recorder has asked for anything yet (generation 0): the first one reads all.
 //
 // The end. A thread that counts a record (`seen`) and has not published it yet says so in `busy` of its segment. A process that exits
 // turns away who would begin, waits for those that have begun, and then stores ENDED: from there on nothing is counted and

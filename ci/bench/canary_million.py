@@ -12,6 +12,7 @@ Wants an idle machine of 2 cores, 10 minutes. --rate, --requests for less; such 
 import argparse
 import csv
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -23,13 +24,19 @@ import rig  # noqa: E402
 import rollouts  # noqa: E402
 import stage  # noqa: E402
 
-CANDIDATES = [("good", None), ("slow", "slow:150%"), ("good", None), ("errors", "errors:5%")]
-LIMIT_S = 300
+CANDIDATES = [("good", None), ("slow", "slow:400%"), ("good", None), ("errors", "errors:5%")]
+LIMIT_S = 300  # of a rollout
 
 
 def wait4(controller):
-    """(exit status, CPU seconds) of the controller when it ends."""
-    _pid, status, usage = os.wait4(controller.pid, 0)
+    """(exit status, CPU seconds) of the controller when it ends; one without an end is told to pause."""
+    end, pid = time.monotonic() + LIMIT_S, 0
+    while not pid:
+        pid, status, usage = os.wait4(controller.pid, os.WNOHANG)
+        if not pid and time.monotonic() > end:
+            os.kill(controller.pid, signal.SIGTERM)
+            end = time.monotonic() + 10
+        time.sleep(0.05)
     controller.popen.returncode = os.waitstatus_to_exitcode(status)
     return controller.popen.returncode, usage.ru_utime + usage.ru_stime
 
@@ -61,11 +68,12 @@ def play(folder, args):
         up += [old, new]
         proxy = stage.Proxy(folder, [("old", old.port), ("new", new.port)], stage.free_port())
         up.append(proxy)
-        load = stage.Load(folder, proxy.port, "--rate", str(args.rate), "--requests", str(args.requests), "--timeout", "10s",
+        load = stage.Load(folder, proxy.port, "--rate", str(args.rate), "--duration", "24h", "--timeout", "10s",
                           "--reference", "old", "--log", os.path.join(folder, "requests.csv"))
         up.append(load)
-        number = 0
-        while load.alive():
+        number, begin = 0, time.monotonic()
+        # Whole rollouts only. The rate is a Poisson process: one in a hundred more than asked for.
+        while (time.monotonic() - begin) * args.rate < 1.01 * args.requests:
             kind, plant = CANDIDATES[number % len(CANDIDATES)]
             proxy.weights(old=256, new=0)
             time.sleep(0.5)
@@ -80,7 +88,7 @@ def play(folder, args):
                     time.sleep(0.1)
             runs.append(one_rollout(folder, proxy, new, number, kind, up))
             number += 1
-        account = load.account()
+        account = load.finish()
         scored += new.stats()["scored"] + old.stats()["scored"]
     return runs, account, scored
 

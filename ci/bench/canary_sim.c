@@ -3,7 +3,7 @@
 // streams, and how often the intervals miss the truth. Seeded, no clock but for the speed of the fold. Prints Markdown.
 // Exit 1 when a rate leaves its limit.
 //
-//     canary_sim [--rollouts N] [--jobs N] [--table 0..6] [--write FILE]     1,000 rollouts a row; docs/CANARY-SIM.md is written with it
+//     canary_sim [--rollouts N] [--jobs N] [--table 0..7] [--write FILE]     1,000 rollouts a row; docs/CANARY-SIM.md is written with it
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -88,12 +88,13 @@ enum { SIM_STAGES = sizeof sim_stages / sizeof *sim_stages, SIM_AT_25 = 3 };
 
 static void sim_table_equal(struct sim *sim)
 {
-    struct run_plan plan = {.count = SIM_STAGES, .rules = sim_rules(0.5, 0.05), .fault = {1, 1, 0}, .cells = true};
+    struct run_plan plan = {.count = SIM_STAGES, .rules = sim_rules(0.5, 0.05), .fault = {1, 1, 0}, .cells_s = 15};
     memcpy(plan.stages, sim_stages, sizeof sim_stages);
     fprintf(sim->file,
             "\n## Equal arms\n\n%d rollouts a row: A/A 60 s, 1 %% and 5 %% of the traffic 120 s each, 25 %% and 50 %% "
             "300 s each, a look a second, no stage left early. Gated: error rate (margin 50 %%), p99 (margin "
-            "5 %%), wrong answers. The right columns say when all cells of a stage pass, in half of the rollouts.\n\n"
+            "5 %%), wrong answers. The right columns say when all cells of a stage pass "
+            "(looked at each 15 s), in half of the rollouts.\n\n"
             "| traffic | rolled back | at most | passes at 1 %% after | at 5 %% | at 25 %% |\n|---|---|---|---|---|---|\n",
             sim->rollouts);
     for (size_t i = 0; i < sizeof sim_equal / sizeof *sim_equal; i++) {
@@ -145,7 +146,7 @@ static void sim_table_found(struct sim *sim)
 {
     fprintf(sim->file,
             "\n## A candidate that is worse, at 25 %% of 1,000 requests/s\n\n%d rollouts a row, errors of the baseline "
-            "0.1 %%; after an A/A stage of 60 s and 120 s each at 1 %% and 5 %% with a good candidate's traffic. Requests are those of "
+            "0.1 %%; after 180 s of A/A at 5 %%. Requests are those of "
             "both arms since the 25 %% began.\n\n"
             "| candidate | found within 20 min | mean requests | median | 90 %% below | target for the mean |\n|---|---|---|---|---|---|\n",
             sim->rollouts);
@@ -211,6 +212,45 @@ static void sim_crash(struct sim *sim)
     }
 }
 
+// What turns bad must outweigh how long it was good.
+static void sim_late(struct sim *sim)
+{
+    static const struct {
+        const char *name;
+        struct stream_fault fault;
+    } rows[] = {{"error rate x2", {2, 1, 0}},
+                {"error rate x5", {5, 1, 0}},
+                {"error rate x20", {20, 1, 0}},
+                {"p99 +20 %", {1, 1.2, 0}},
+                {"p99 +50 %", {1, 1.5, 0}}};
+    int rollouts = sim->rollouts / 5;
+    struct run_plan plan = {.stages = {{0.05, 60, 0, true}, {0.25, 1500, 0, false}},
+                            .count = 2,
+                            .rules = sim_rules(0.5, 0.05),
+                            .world = {1000, 1e-3, 1, 0, 0, 0},
+                            .late_s = 300};
+    fprintf(sim->file,
+            "\n## Bad after five good minutes\n\n%d rollouts a row, at 25 %% of 1,000 requests/s; margins 50 %% and 5 %%; seconds "
+            "since it turned bad.\n\n| candidate | found within 20 min | median | 90 %% below |\n|---|---|---|---|\n",
+            rollouts);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        plan.fault = rows[i].fault;
+        struct run_result *results = run_many(&plan, rollouts, 200000000 + 100000 * i, sim->jobs);
+        double *values = calloc((size_t)rollouts, sizeof *values);
+        int found = 0;
+        char text[2][SIM_TEXT];
+        for (int k = 0; k < rollouts; k++)
+            if (results[k].failed_stage == 1 && results[k].failed_s > plan.late_s)
+                values[found++] = results[k].failed_s - plan.late_s;
+        double median = sim_quantile(values, found, rollouts, 0.5);
+        double most = sim_quantile(values, found, rollouts, 0.9);
+        fprintf(sim->file, "| %s | %.1f %% | %s s | %s s |\n", rows[i].name, 100.0 * found / rollouts,
+                sim_number(median, text[0]), sim_number(most, text[1]));
+        free(values);
+        run_free(results, rollouts);
+    }
+}
+
 static const struct sim_within_row {
     const char *name;
     struct stream_fault fault;
@@ -228,27 +268,28 @@ static const struct sim_within_row {
 
 static void sim_table_within(struct sim *sim)
 {
+    int rollouts = sim->rollouts / 2;
     fprintf(sim->file,
             "\n## Worse, but within the margin (errors 50 %%, p99 10 %%)\n\n%d rollouts a row through the stages above, "
             "errors in bursts of 4, drifting. Of what lies at the margin a test that decides "
             "soon must roll back some.\n\n| candidate | rolled back | at most |\n|---|---|---|\n",
-            sim->rollouts);
+            rollouts);
     for (size_t i = 0; i < sizeof sim_within / sizeof *sim_within; i++) {
         struct run_plan plan = {.count = SIM_STAGES,
                                 .rules = sim_rules(0.5, 0.1),
                                 .world = {1000, 1e-3, 4, 0, 0, 1},
                                 .fault = sim_within[i].fault};
         memcpy(plan.stages, sim_stages, sizeof sim_stages);
-        struct run_result *results = run_many(&plan, sim->rollouts, 80000000 + 1000000 * i, sim->jobs);
+        struct run_result *results = run_many(&plan, rollouts, 80000000 + 1000000 * i, sim->jobs);
         int back = 0;
-        for (int k = 0; k < sim->rollouts; k++)
+        for (int k = 0; k < rollouts; k++)
             back += results[k].failed_stage >= 0;
-        double rate = (double)back / sim->rollouts;
-        bool kept = !sim_within[i].limited || sim_at_most(rate, 0.01, sim->rollouts);
+        double rate = (double)back / rollouts;
+        bool kept = !sim_within[i].limited || sim_at_most(rate, 0.01, rollouts);
         fprintf(sim->file, "| %s | %.2f %% | %s%s |\n", sim_within[i].name, 100 * rate,
                 sim_within[i].limited ? "1 %" : "-", sim_mark(sim, kept));
         fflush(sim->file);
-        run_free(results, sim->rollouts);
+        run_free(results, rollouts);
     }
 }
 
@@ -275,7 +316,7 @@ enum { SIM_JUDGES = 5 };
 
 static void sim_table_judged(struct sim *sim)
 {
-    int rollouts = sim->rollouts / 5;
+    int rollouts = sim->rollouts / 10;
     fprintf(sim->file,
             "\n## Beside other judges\n\nThe same %d streams a row, one hour at 25 %% of the traffic, to five judges: rolled back, and "
             "the median time until then.\n\n"
@@ -320,6 +361,7 @@ static void sim_table_judged(struct sim *sim)
 
 static void sim_table_coverage(struct sim *sim)
 {
+    int rollouts = sim->rollouts / 2;
     static const struct {
         const char *name;
         struct stream_world world;
@@ -335,34 +377,34 @@ static void sim_table_coverage(struct sim *sim)
             "\n## Intervals\n\n%d rollouts a row, A/A of 60 s, then 600 s with a look each 5 s: how often an end of the confidence "
             "sequence (each at 1 %%) was on the wrong side of the truth at any look, lower / upper end.\n\n"
             "| traffic | error rate | p50 | p99 | mean |\n|---|---|---|---|---|\n",
-            sim->rollouts);
+            rollouts);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct run_plan plan = {.stages = {{0.05, 60, 0, true}, {rows[i].share, 600, 0, false}},
                                 .count = 2,
                                 .rules = sim_rules(50, 50), // no rollback ends the look
                                 .world = rows[i].world,
                                 .fault = rows[i].fault,
-                                .cells = true};
+                                .cells_s = 5};
         plan.rules.metrics[CANARY_LATENCY_P50] = plan.rules.metrics[CANARY_LATENCY_MEAN] =
             (struct canary_rule){false, true, 50, NAN};
-        struct run_result *results = run_many(&plan, sim->rollouts, 160000000 + 1000000 * i, sim->jobs);
+        struct run_result *results = run_many(&plan, rollouts, 160000000 + 1000000 * i, sim->jobs);
         static const enum canary_metric metrics[] = {CANARY_ERROR_RATE, CANARY_LATENCY_P50,
                                                      CANARY_LATENCY_P99, CANARY_LATENCY_MEAN};
         fprintf(sim->file, "| %s |", rows[i].name);
         for (size_t m = 0; m < sizeof metrics / sizeof *metrics; m++) {
             int low = 0, high = 0;
-            for (int k = 0; k < sim->rollouts; k++) {
+            for (int k = 0; k < rollouts; k++) {
                 low += results[k].missed_low[metrics[m]];
                 high += results[k].missed_high[metrics[m]];
             }
-            double worst = (double)(low > high ? low : high) / sim->rollouts;
-            fprintf(sim->file, " %.2f / %.2f %%%s |", 100.0 * low / sim->rollouts,
-                    100.0 * high / sim->rollouts,
-                    sim_mark(sim, sim_at_most(worst, 0.01, sim->rollouts)));
+            double worst = (double)(low > high ? low : high) / rollouts;
+            fprintf(sim->file, " %.2f / %.2f %%%s |", 100.0 * low / rollouts,
+                    100.0 * high / rollouts,
+                    sim_mark(sim, sim_at_most(worst, 0.01, rollouts)));
         }
         fputc('\n', sim->file);
         fflush(sim->file);
-        run_free(results, sim->rollouts);
+        run_free(results, rollouts);
     }
 }
 
@@ -379,7 +421,7 @@ static void sim_all(struct sim *sim)
                        "gives the same numbers. It exits with 1 where a limit of a table is missed by more than three "
                        "standard errors of the simulation. alpha is 1 %% of a rollout.\n");
     static void (*const tables[])(struct sim *) = {sim_table_equal,  sim_table_found,    sim_crash, sim_table_within,
-                                                   sim_table_judged, sim_table_coverage, sim_power};
+                                                   sim_table_judged, sim_table_coverage, sim_power, sim_late};
     for (int i = 0; i < (int)(sizeof tables / sizeof *tables); i++)
         if (sim->table < 0 || sim->table == i)
             tables[i](sim);
@@ -389,7 +431,7 @@ static void sim_all(struct sim *sim)
 
 static int sim_usage(void)
 {
-    fputs("usage: canary_sim [--rollouts N, at least 100] [--jobs N, 1 to 64] [--table 0..6] [--write FILE]\n", stderr);
+    fputs("usage: canary_sim [--rollouts N, at least 100] [--jobs N, 1 to 64] [--table 0..7] [--write FILE]\n", stderr);
     return 2;
 }
 

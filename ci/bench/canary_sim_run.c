@@ -11,7 +11,7 @@
 
 #include "ci/bench/canary_sim_judges.h"
 
-enum { RUN_LOOK_S = 5, RUN_KAYENTA_OFTEN_MIN = 10, RUN_FIXED_COUNT = 5, RUN_FIXED_LIMIT = 3 };
+enum { RUN_KAYENTA_OFTEN_MIN = 10, RUN_FIXED_COUNT = 5, RUN_FIXED_LIMIT = 3 };
 
 void *run_shared(size_t size)
 {
@@ -117,14 +117,15 @@ static void run_one(const struct run_plan *plan, uint64_t seed, struct run_resul
         canary_evidence_stage(evidence, i, stage->aa);
         canary_evidence_opens(evidence, stage->opens, 0);
         for (double at_s = 1; at_s <= stage->seconds; at_s++, clock_s++) {
-            stream_second(stream, clock_s, stage->aa ? -1 : at_s - 1, stage->share, arms);
+            bool good = stage->aa || (i == plan->count - 1 && at_s <= plan->late_s);
+            stream_second(stream, clock_s, good ? -1 : at_s - 1, stage->share, arms);
             requests += (double)(arms[0].requests + arms[1].requests);
             if (judges)
                 run_judges(minutes, arms, &fixed, at_s, result);
             if (result->failed_stage >= 0)
                 continue;
             canary_evidence_add(evidence, arms);
-            if (plan->cells && fmod(at_s, RUN_LOOK_S) == 0)
+            if (plan->cells_s > 0 && fmod(at_s, plan->cells_s) == 0)
                 run_look(plan, evidence, i, at_s, result);
             int failed = canary_evidence_failed(evidence); // the look: once a second
             bool tripped = !stage->aa && canary_evidence_recent_errors(evidence) >=

@@ -22,8 +22,9 @@ struct run_plan {
     struct canary_rules rules;
     struct stream_world world;
     struct stream_fault fault;
+    double late_s; // of the last stage: so long the candidate is good
     bool judges; // the others, too, on the last stage
-    bool cells;  // look at the cells every 5 s: when they pass, whether an interval ever misses
+    double cells_s; // look at the cells so often: when they pass, whether an interval ever misses; 0: not
 };
 struct run_result {
     int failed_stage, failed_metric; // -1: not rolled back

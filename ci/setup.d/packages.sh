@@ -61,6 +61,18 @@ apt() {
     return "$status"
 }
 
+# Debian starts a service as it installs it. Tests run their own, so nothing stays on this machine's ports.
+packages_stop_services() {
+    local name
+    [ -d /run/systemd/system ] || return 0
+    for name in "$@"; do
+        case $name in haproxy | prometheus)
+            if ((EUID == 0)); then systemctl --quiet disable --now "$name" || true
+            else sudo -n systemctl --quiet disable --now "$name" || true; fi ;;
+        esac
+    done
+}
+
 packages_ensure() {
     local missing=() name
     mapfile -t missing < <(packages_missing "$@")
@@ -73,9 +85,9 @@ packages_ensure() {
     for name in "${missing[@]}"; do
         package_known "$name" || { apt update || true; break; }
     done
-    apt install --yes --no-install-recommends "${missing[@]}" && return 0
+    apt install --yes --no-install-recommends "${missing[@]}" && packages_stop_services "${missing[@]}" && return 0
     say "trying again with fresh package lists"
-    apt update && apt install --yes --no-install-recommends "${missing[@]}" && return 0
+    apt update && apt install --yes --no-install-recommends "${missing[@]}" && packages_stop_services "${missing[@]}" && return 0
     say "failed to install ${missing[*]}: no network, no permission or no such package"
     return 1
 }

@@ -21,6 +21,10 @@
 #define ACT_RETRY_NS 100000000
 #define ACT_GIVE_UP_MIN_NS 30000000000
 
+// What a locked store may cost: little while the weight is still to be set, much once it is set, for what happened must be found by
+// whoever starts again. With traffic on the candidate in between.
+enum { ACT_LOCKED_BEFORE_MS = 100, ACT_LOCKED_FORWARD_MS = 2000, ACT_LOCKED_BACK_MS = 30000 };
+
 struct rollout_row controller_row(const struct controller *ctl)
 {
     return (struct rollout_row){.state = ctl->machine.state,
@@ -120,7 +124,7 @@ static void act_reason(struct controller *ctl, enum rollout_rule rule, enum roll
         snprintf(text, size, "%s", ctl->store_text);
         break;
     case RULE_RESTART:
-        snprintf(text, size, "the controller was started again");
+        snprintf(text, size, "%s", ctl->traffic_text[0] ? ctl->traffic_text : "the controller was started again");
         break;
     default: // the tripwires
         snprintf(text, size, "%s", ctl->answer.text);
@@ -265,6 +269,7 @@ static void act_moved(struct controller *ctl, const struct machine *before)
     ctl->since_ns = now;
     ctl->paused_ns = clock_monotonic_ns();
     ctl->traffic_wrong = false;
+    ctl->traffic_text[0] = 0;
     ctl->get_ns = 0;
     if (!back) {
         ctl->stage_since_ns = now;
@@ -275,8 +280,12 @@ static void act_moved(struct controller *ctl, const struct machine *before)
     }
     if (ctl->machine.draining)
         ctl->drain_end_ns = clock_monotonic_ns() + ctl->rollout->drain_ns;
-    if (!ctl->store_failed && act_confirm(ctl, before, &err))
+    if (ctl->store_failed)
+        return;
+    sqlite3_busy_timeout(store_db(ctl->store), back ? ACT_LOCKED_BACK_MS : ACT_LOCKED_FORWARD_MS);
+    if (act_confirm(ctl, before, &err))
         controller_store_error(ctl, &err);
+    sqlite3_busy_timeout(store_db(ctl->store), ACT_LOCKED_BEFORE_MS);
 }
 
 // Sets the weight until it is read back. A way back is tried again; a way up is not.
@@ -343,15 +352,17 @@ static bool act_begin_move(struct controller *ctl, const struct machine_step *st
         stored = act_store(ctl, step, false);
     if (forward && !stored) // never a move up that nobody could find again; it is decided anew
         return true;
-    ctl->request.verb = REQUEST_NONE;
     bool goes_on = act_move(ctl, &before, step, ret_exit);
     if (!stored && goes_on && !ctl->store_failed) { // the row that had to wait
         struct machine after = ctl->machine;
         ctl->machine = before;
         struct machine_step done = {.next = after, .action = ACTION_RECORD, .rule = step->rule};
+        sqlite3_busy_timeout(store_db(ctl->store), ACT_LOCKED_BACK_MS);
         act_store(ctl, &done, true);
+        sqlite3_busy_timeout(store_db(ctl->store), ACT_LOCKED_BEFORE_MS);
         ctl->machine = after;
     }
+    ctl->request.verb = REQUEST_NONE;
     return goes_on;
 }
 

@@ -11,6 +11,10 @@
 #include "common/vector.h"
 #include "harness/canary/rollout_internal.h"
 
+// As in the contract's example: where a plan names no metrics, and what an observed one is shown against.
+#define ROLLOUT_MARGIN_ERRORS 0.5
+#define ROLLOUT_MARGIN_LATENCY 0.1
+
 // --- one map of several, by its key: {haproxy: {...}} ---------------------------------------------------------
 
 // kinds: a table of maps; *ret_kind is the row that is there. Defaults of that row are set first.
@@ -184,8 +188,8 @@ void rollout_metrics_default(struct canary_rules *rules)
 {
     for (int i = 0; i < CANARY_METRICS; i++)
         rules->metrics[i] = (struct canary_rule){.margin = NAN, .limit = NAN};
-    rules->metrics[CANARY_ERROR_RATE] = (struct canary_rule){.gated = true, .margin = 0.5, .limit = NAN};
-    rules->metrics[CANARY_LATENCY_P99] = (struct canary_rule){.gated = true, .margin = 0.1, .limit = NAN};
+    rules->metrics[CANARY_ERROR_RATE] = (struct canary_rule){.gated = true, .margin = ROLLOUT_MARGIN_ERRORS, .limit = NAN};
+    rules->metrics[CANARY_LATENCY_P99] = (struct canary_rule){.gated = true, .margin = ROLLOUT_MARGIN_LATENCY, .limit = NAN};
     rules->metrics[CANARY_WRONG_ANSWERS] = (struct canary_rule){.gated = true, .margin = NAN, .limit = 0};
 }
 
@@ -220,7 +224,9 @@ static int rollout_metric_bind(struct schema *schema, const struct yaml_entry *e
                                limited ? "'%s' has a limit, a count, and no margin" : "'%s' has a margin and no limit", entry->key);
     if (limited && isnan(rule->limit))
         rule->limit = 0;
-    if (!limited && isnan(rule->margin) && rule->gated)
+    if (!limited && isnan(rule->margin) && rule->observed) // shown against what it would be gated by
+        rule->margin = id == CANARY_ERROR_RATE ? ROLLOUT_MARGIN_ERRORS : ROLLOUT_MARGIN_LATENCY;
+    if (!limited && isnan(rule->margin))
         return yaml_file_error(schema->file, entry->value, schema->err,
                                "'%s' lacks its margin, such as {margin: 10%%}; or {observe: true}", entry->key);
     return 0;

@@ -106,7 +106,8 @@ static char *words_only_in(const char *text, const char *other)
         "-W", "-ffile-prefix-map", "-fdebug-prefix-map", "-fdiagnostics",
         "-I", "-D_FORTIFY_SOURCE"};
     struct strbuf only = {0};
-    for (const char *word = text ? text : ""; *word; word += strspn(word, " ")) {
+    text = text ? text : "";
+    for (const char *word = text + strspn(text, " "); *word; word += strspn(word, " ")) { // never an empty word
         size_t length = strcspn(word, " ");
         bool skip = other && has_word(other, word, length);
         for (size_t i = 0; i < sizeof(dull) / sizeof(dull[0]); i++)

@@ -151,6 +151,8 @@ static int session_claim(struct session *session, struct error *err)
 static int session_open_resume(struct session *session, struct error *err)
 {
     int rc = store_open(session->opts->store_path, STORE_WRITE, &session->store, err);
+    if (rc == 0)
+        rc = store_check_run(session->store, err);
     if (rc)
         return rc;
     char *text = store_get_text(session->store, "SELECT plan FROM run", "");

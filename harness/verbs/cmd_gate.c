@@ -66,6 +66,8 @@ static int gate_show_policy(const char *path, const struct plan_gate *policy, st
     struct store *store = NULL;
     struct plan *plan = NULL;
     int rc = store_open(path, STORE_READ, &store, err);
+    if (!rc)
+        rc = store_check_run(store, err);
     char *text = rc || policy ? NULL : store_get_text(store, "SELECT plan FROM run", "");
     json_t *json = text ? json_loads(text, 0, NULL) : NULL;
     rc = rc ? rc : store_failed(store, err);
@@ -91,6 +93,8 @@ static int gate_run_store(const char *path, const struct gate_values *values,
 {
     struct store *store = NULL;
     int rc = store_open(path, STORE_WRITE, &store, err);
+    if (!rc)
+        rc = store_check_run(store, err);
     if (!rc)
         rc = gate_judge(store, policy, ret_exit, err);
     if (!rc)

@@ -70,6 +70,11 @@ static int report_write(const char *path, const struct report_values *values, st
     rc = store_open(path, STORE_READ, &store, err);
     if (rc)
         return rc;
+    rc = store_check_run(store, err);
+    if (rc) {
+        store_close(store);
+        return rc;
+    }
     if (values->common.dry_run) {
         rc = render_check(store, output, opts.launch, err); // is there a verdict to report?
         if (rc == 0)

@@ -141,6 +141,9 @@ def test_good():
         path = os.path.join(rig.path, "r." + ending)
         check(rig.upgate("report", rig.yaml, "-o", path).returncode == 0 and open(path).read().startswith(begins), "report ." + ending)
     check(rig.upgate("report", rig.yaml, "-o", os.path.join(rig.path, "r.pdf")).returncode == 2, "report .pdf")
+    for words in (["gate"], ["report"], ["ab", "--resume"]):
+        done = subprocess.run([UPGATE] + words + [rig.path + "/r.db"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        check(done.returncode == 2 and "store of a rollout" in done.stderr, "%s of a rollout's store: %d %s" % (words, done.returncode, done.stderr))
     again = rig.upgate("run", rig.yaml)
     check(again.returncode == 0 and rig.weights[-1] == 100, "run again: %d" % again.returncode)
     check(rig.upgate("pause", rig.yaml).returncode == 2, "pause of what has ended")
@@ -159,6 +162,29 @@ def test_bad():
     check(rig.upgate("run", rig.yaml).returncode == 1, "run again after a rollback")
     check(rig.upgate("run", rig.yaml, "--anew", "--dry-run").returncode == 0, "dry run")
     check(rig.weight() == 0, "a dry run moved the traffic")
+    rig.end()
+
+
+def test_a_locked_store():
+    """Somebody holds the store: a way back does not wait for it, and is found in it afterwards."""
+    rig = Rig(stages="[{percent: 40, soak: 60s, warm_up: 0s}, {percent: 100, soak: 2s}]")
+    process = rig.start()
+    check(rig.wait(lambda: rig.weight() == 40), "it did not begin")
+    time.sleep(1)
+    db = sqlite3.connect(rig.path + "/r.db", timeout=10, isolation_level=None)
+    db.execute("BEGIN EXCLUSIVE")
+    begin = time.time()
+    rig.errors = (0.01, 0.9)
+    check(rig.wait(lambda: rig.weight() == 0, 15), "no way back while the store is locked")
+    took = time.time() - begin
+    check(took < 8, "the way back took %.1f s while the store was locked" % took)
+    time.sleep(1)
+    db.execute("COMMIT")
+    db.close()
+    check(process.wait(60) == 1, "it ends in %s: %s" % (process.returncode, rig.log()))
+    check(rig.rows("SELECT state, percent FROM rollout") == [("rolled_back", 0.0)], "stored: %s" % rig.rows("SELECT state, percent FROM rollout"))
+    last = rig.rows("SELECT rule, effect_ns IS NOT NULL FROM rollout_decision ORDER BY id DESC LIMIT 1")
+    check(last == [("tripwire-errors", 1)], "decision: %s" % last)
     rig.end()
 
 

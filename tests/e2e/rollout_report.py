@@ -29,7 +29,7 @@ def check(what, good, seen=None):
 
 
 def render(store, out):
-    return subprocess.run([RENDER, store, out], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([RENDER, store, out], capture_output=True, text=True, errors="replace", timeout=120, check=False)
 
 
 def golden(folder, name):
@@ -91,13 +91,15 @@ REFUSED = (("rollout", "percent", "130"), ("rollout", "plan", "'['"), ("rollout"
            ("rollout_second", "requests", "-1"), ("rollout_second", "errors", "99999999"), ("rollout_second", "bins", "x'ff'"), ("rollout_second", "at_s", "-5"),
            ("rollout_second", "at_s", "9223372036854775807"), ("rollout_stage", "percent", "-1"), ("rollout_decision", "state_to", "'flying'"),
            ("rollout_decision", "percent_to", "101"), ("rollout_recording", "arm", "7"), ("rollout_cell", "at_s", "-1"),
-           ("rollout_stage", "begin_s", "9223372036854775807"), ("rollout", "heartbeat_ns", "-9223372036854775808"))
+           ("rollout_stage", "begin_s", "9223372036854775807"), ("rollout", "heartbeat_ns", "-9223372036854775808"),
+           # by the store itself
+           ("rollout_recording", "begin_ns", "9223372036854775807"), ("rollout_decision", "at_ns", "9223372036854775807"),
+           ("rollout", "heartbeat_ns", "9223372036854775807"), ("rollout", "since_ns", "9223372036854775807"))
 HARMLESS = (("rollout", "name", "'<script>alert(1)</script>' || char(27) || '[31m'"), ("rollout", "reason", "'a' || char(0x202e) || cast(x'ff' as text)"),
             ("rollout_cell", "value", "9e999"), ("rollout_cell", "high", "-9e999"), ("rollout_cell", "value", "1e308"), ("rollout_cell", "evidence", "-1e300"),
             ("rollout_source", "lost", "9223372036854775807"), ("rollout_decision", "evidence", "'{'"), ("rollout_decision", "effect_ns", "1"),
-            ("rollout_recording", "path", "'/nonexistent'"), ("rollout_recording", "begin_ns", "9223372036854775807"), ("rollout_recording", "problem", "'no permission'"),
-            ("rollout_stage", "begin_s", "-9223372036854775808"), ("rollout_shadow", "baseline", "printf('%.*c', 100000, 'x')"), ("rollout_decision", "at_ns", "9223372036854775807"),
-            ("rollout", "heartbeat_ns", "9223372036854775807"), ("rollout", "since_ns", "9223372036854775807"))
+            ("rollout_recording", "path", "'/nonexistent'"), ("rollout_recording", "problem", "'no permission'"),
+            ("rollout_stage", "begin_s", "-9223372036854775808"), ("rollout_shadow", "baseline", "printf('%.*c', 100000, 'x')"))
 
 
 def damaged(folder):

@@ -118,6 +118,18 @@ TEST(defaults)
     rollout_free(rollout);
 }
 
+// What is only observed has a threshold, too: a rule without one would be no number to the mathematics.
+TEST(an_observed_metric)
+{
+    struct rollout *rollout;
+    CHECK_INT(load(HEAD STAGES "gate: {metrics: {error_rate: {margin: 9%}, latency_p50: {observe: true}, wrong_answers: {observe: true}}}\n",
+                   &rollout), 0);
+    CHECK(rollout->rules.metrics[CANARY_LATENCY_P50].observed && !rollout->rules.metrics[CANARY_LATENCY_P50].gated);
+    CHECK_DBL(rollout->rules.metrics[CANARY_LATENCY_P50].margin, 0.1, 1e-12);
+    CHECK_DBL(rollout->rules.metrics[CANARY_WRONG_ANSWERS].limit, 0, 0);
+    rollout_free(rollout);
+}
+
 struct bad {
     const char *text, *where, *what;
 };

@@ -52,12 +52,67 @@ TEST(what_nobody_reads_is_given_up_when_it_is_said_to_be)
         write_mark(0, i);
     CHECK_INT(spool_rig_count(rig, UG_SEGMENT_FULL), 12);
     spool_give_back(true);
-    CHECK(spool_bytes() < little + UG_SPOOL_SEGMENT_BYTES); // that of the thread, which may write on
+    CHECK(spool_bytes() < little);
     CHECK_INT(spool_rig_count(rig, UG_SEGMENT_FULL), 0);
-    CHECK_INT(spool_rig_count(rig, UG_SEGMENT_WRITING), 1);
-    write_mark(0, 0);
+    CHECK_INT(spool_rig_count(rig, UG_SEGMENT_WRITING), 1); // that of the thread, which may write on
     spool_rig_drain(rig);
-    CHECK(seen.count[0] > 0 && seen.count[0] < UG_SPOOL_SEGMENT_BYTES / sizeof(struct ug_rec_mark));
+    CHECK_INT(rig->broken, 1); // a reader that was only stopped is told so
+    for (uint64_t i = 0; i < 20000; i++)
+        CHECK(write_mark(0, i));
+    spool_rig_drain(rig);
+    CHECK_INT(seen.count[0], 20000);
+    CHECK_INT(seen.wrong + rig->broken, 1);
+}
+
+enum { WAITERS = 8 };
+
+static uint32_t waiters_turn, waiters_done;
+
+// Writes a mark in each turn and keeps its segment.
+static void *write_in_turns(void *user)
+{
+    for (uint32_t turn = 1; turn <= 2; turn++) {
+        while (__atomic_load_n(&waiters_turn, __ATOMIC_ACQUIRE) < turn)
+            usleep(100);
+        if (!write_mark((uintptr_t)user % THREADS, turn))
+            abort();
+        __atomic_fetch_add(&waiters_done, 1, __ATOMIC_ACQ_REL);
+    }
+    while (__atomic_load_n(&waiters_turn, __ATOMIC_ACQUIRE) < 3)
+        usleep(100);
+    return NULL;
+}
+
+static void take_turn(uint32_t turn)
+{
+    __atomic_store_n(&waiters_turn, turn, __ATOMIC_RELEASE);
+    while (__atomic_load_n(&waiters_done, __ATOMIC_ACQUIRE) < turn * WAITERS)
+        usleep(100);
+}
+
+TEST(what_was_prepared_for_threads_that_hardly_write_goes_back)
+{
+    pthread_t threads[WAITERS];
+    struct seen seen = {0};
+    uint64_t count = 0;
+    CHECK_INT(spool_create(), 0);
+    struct spool_rig *rig = spool_rig_open(see_mark, &seen);
+    spool_prepare(16);
+    for (uintptr_t i = 0; i < WAITERS; i++)
+        CHECK_INT(pthread_create(&threads[i], NULL, write_in_turns, (void *)i), 0);
+    take_turn(1);
+    CHECK_INT(spool_rig_count(rig, UG_SEGMENT_WRITING), WAITERS);
+    CHECK(spool_bytes() > 15ll * UG_SPOOL_SEGMENT_BYTES);
+    spool_give_back(false);
+    CHECK(spool_bytes() < little + WAITERS * 2 * sysconf(_SC_PAGESIZE));
+    take_turn(2); // they write on where they were
+    __atomic_store_n(&waiters_turn, 3, __ATOMIC_RELEASE);
+    for (int i = 0; i < WAITERS; i++)
+        pthread_join(threads[i], NULL);
+    spool_rig_drain(rig);
+    for (int i = 0; i < THREADS; i++)
+        count += seen.count[i];
+    CHECK_INT(count, 2 * WAITERS);
     CHECK_INT(seen.wrong + rig->broken, 0);
 }
 

@@ -26,6 +26,7 @@ enum {
     SPOOL_SEGMENT_BYTES_MAX = 4 << 20, // we copy a segment
     SPOOL_SEGMENTS_MAX = 65536,
     SPOOL_RECORD_BYTES_MAX = 8192,
+    SPOOL_HOLES_MAX = 1024, // punched at the end: some 5 ms; ours has 256 segments, and the number is the process's word
 };
 
 struct reader_segment {
@@ -377,7 +378,8 @@ void spool_reader_skip(struct spool_reader *reader)
 void spool_reader_give_back(const struct spool_reader *reader)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    for (uint32_t at = 0; at < reader->segment_count; at++) {
+    uint32_t holes = 0;
+    for (uint32_t at = 0; at < reader->segment_count && holes < SPOOL_HOLES_MAX; at++) {
         const struct ug_spool_segment *segment = &reader->segments[at];
         const struct reader_segment *taken = &reader->taken[at];
         // Nobody but us can make it another take's, and its writer never comes back to what it has published.
@@ -386,7 +388,9 @@ void spool_reader_give_back(const struct spool_reader *reader)
             continue;
         uint64_t base = reader->data_offset + (uint64_t)at * reader->segment_bytes;
         uint64_t begin = (base + page - 1) / page * page, end = (base + taken->offset) / page * page;
-        if (begin < end)
-            fallocate(reader->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin, (off_t)(end - begin));
+        if (begin >= end)
+            continue;
+        fallocate(reader->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin, (off_t)(end - begin));
+        holes++;
     }
 }

@@ -22,6 +22,8 @@
 
 void nccl_record_clock(struct nccl_comm *comm, uint64_t now_ns, uint64_t ptimer)
 {
+    if (ptimer >> 62) // beyond every clock: 146 years
+        return;
     int64_t offset = (int64_t)(now_ns - ptimer);
     int64_t old = atomic_load_explicit(&comm->offset, memory_order_relaxed);
     uint64_t since = atomic_load_explicit(&comm->offset_ns, memory_order_relaxed);

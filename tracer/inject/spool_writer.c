@@ -33,11 +33,14 @@ enum {
     FULL_PROBES = 64,
     // Given back at once: not all, so that a thread that writes late finds room.
     HELD_MAX = 16,
-    // At an exit, until a thread's word that it counts is seen by the one that asks: a store leaves a CPU's buffer within
+    // Until a thread's word that it counts is seen by the one that asks: a store leaves a CPU's buffer within
     // microseconds. (membarrier(2) would make sure of it, and is a call that some sandboxes end a process for.)
-    CLOSE_SETTLE_NS = 1000000,
-    CLOSE_NAP_NS = 50000,
+    SHUT_SETTLE_NS = 1000000,
+    SHUT_NAP_NS = 50000,
+    PAUSE_NS = 100000000,
 };
+
+enum shut { SHUT_FOR_GOOD = 1, SHUT_FOR_NOW = 2 }; // bits: the process exits; memory goes back
 
 static const uint64_t data_offset =
     UG_SPOOL_HEADER_BYTES + UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment);
@@ -55,7 +58,7 @@ static struct {
     uint32_t touched; // segments below were used before, so they have memory: taken first
     uint32_t full;    // the last who looked at all found none FREE
     uint32_t rotor;   // where the next look begins while full
-    uint32_t closed;  // the process exits
+    uint32_t shut;    // enum shut: nobody may begin to count
     uint32_t inside;  // threads that count without saying so in a segment
     int fd;
     struct stat file; // of fd
@@ -149,7 +152,7 @@ int spool_create(void)
     spool.segments = (struct ug_spool_segment *)(map + UG_SPOOL_HEADER_BYTES);
     spool.data = map + data_offset;
     spool.sequence = 0;
-    spool.touched = spool.full = spool.rotor = spool.closed = spool.inside = 0;
+    spool.touched = spool.full = spool.rotor = spool.shut = spool.inside = 0;
     fill_header((struct ug_spool_header *)map);
     __atomic_store_n(&spool.header, (struct ug_spool_header *)map, __ATOMIC_RELEASE);
     return 0;
@@ -277,59 +280,18 @@ uint32_t spool_tid(void)
     return own.tid;
 }
 
-// --- memory
-// ---------------------------------------------------------------------------------------
-
-static bool hold(uint32_t index, bool abandoned)
-{
-    uint32_t state = UG_SEGMENT_FREE, *at = &spool.segments[index].state;
-    if (__atomic_compare_exchange_n(at, &state, UG_SEGMENT_HELD, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-        return true;
-    return abandoned && state == UG_SEGMENT_FULL &&
-           __atomic_compare_exchange_n(at, &state, UG_SEGMENT_HELD, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-}
-
-// Whole pages alone, which with pages of 64 KiB reach into neighbours: so all that lie beside each other at once. By the
-// mapping, not by the descriptor, which the process may have closed.
-static void empty(uint32_t first, uint32_t count)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t begin = (uintptr_t)spool.data + (uintptr_t)first * UG_SPOOL_SEGMENT_BYTES;
-    uintptr_t end = (begin + (uintptr_t)count * UG_SPOOL_SEGMENT_BYTES) / page * page;
-    begin = (begin + page - 1) / page * page;
-    if (begin < end)
-        madvise((void *)begin, end - begin, MADV_REMOVE); // fails where memory is locked: then it is meant to stay
-    for (uint32_t i = first; i < first + count; i++) {
-        __atomic_store_n(&spool.segments[i].committed, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&spool.segments[i].state, UG_SEGMENT_FREE, __ATOMIC_RELEASE);
-    }
-}
-
-void spool_give_back(bool abandoned)
-{
-    if (!spool_header())
-        return;
-    for (uint32_t first = 0, count; first < UG_SPOOL_SEGMENT_COUNT; first += count ? count : 1) {
-        for (count = 0; count < HELD_MAX && first + count < UG_SPOOL_SEGMENT_COUNT; count++)
-            if (!hold(first + count, abandoned))
-                break;
-        if (count)
-            empty(first, count);
-    }
-}
-
-// --- the end
+// --- who counts
 // --------------------------------------------------------------------------------------
 
 // exit_group(2) ends threads anywhere, also between counting a record and publishing it. So who counts says so before it looks at
-// `closed`, and who closes waits for those that have said so. On the way of a launch that is a store into a line that is
+// `shut`, and who shuts waits for those that have said so. On the way of a launch that is a store into a line that is
 // written anyway; those without a segment, and those who decode a buffer, say it to a counter of all.
 bool spool_enter(void)
 {
     if (own.inside++)
         return true;
     __atomic_fetch_add(&spool.inside, 1, __ATOMIC_SEQ_CST);
-    if (!__atomic_load_n(&spool.closed, __ATOMIC_SEQ_CST))
+    if (!__atomic_load_n(&spool.shut, __ATOMIC_SEQ_CST))
         return true;
     spool_leave();
     return false;
@@ -349,8 +311,8 @@ static void say_busy(uint32_t busy)
 static bool begin_record(void)
 {
     say_busy(1);
-    __atomic_signal_fence(__ATOMIC_SEQ_CST); // the other half is the settling of spool_close
-    if (!__atomic_load_n(&spool.closed, __ATOMIC_RELAXED) || own.inside)
+    __atomic_signal_fence(__ATOMIC_SEQ_CST); // the other half is the settling of shut_until_quiet()
+    if (!__atomic_load_n(&spool.shut, __ATOMIC_RELAXED) || own.inside)
         return true;
     say_busy(0);
     return false;
@@ -371,20 +333,88 @@ static void nap(long ns)
     nanosleep(&length, NULL);
 }
 
-bool spool_close(uint64_t end_ns)
+static uint64_t now_ns(void)
 {
-    if (!spool_header())
-        return true;
-    __atomic_store_n(&spool.closed, 1, __ATOMIC_SEQ_CST);
-    nap(CLOSE_SETTLE_NS);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+// False: somebody still counts.
+static bool shut_until_quiet(enum shut why, uint64_t end_ns)
+{
+    __atomic_fetch_or(&spool.shut, (uint32_t)why, __ATOMIC_SEQ_CST);
+    nap(SHUT_SETTLE_NS);
     while (is_anybody_busy()) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        if ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec >= end_ns)
+        if (now_ns() >= end_ns)
             return false;
-        nap(CLOSE_NAP_NS);
+        nap(SHUT_NAP_NS);
     }
     return true;
+}
+
+bool spool_close(uint64_t end_ns)
+{
+    return !spool_header() || shut_until_quiet(SHUT_FOR_GOOD, end_ns);
+}
+
+// --- memory
+// ---------------------------------------------------------------------------------------
+
+static bool hold(uint32_t index, bool abandoned)
+{
+    uint32_t state = UG_SEGMENT_FREE, *at = &spool.segments[index].state;
+    if (__atomic_compare_exchange_n(at, &state, UG_SEGMENT_HELD, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        return true;
+    return abandoned && state == UG_SEGMENT_FULL &&
+           __atomic_compare_exchange_n(at, &state, UG_SEGMENT_HELD, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+// Whole pages alone. By the mapping, not by the descriptor, which the process may have closed.
+static void punch(size_t from, size_t to)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)spool.data + from + page - 1) / page * page, end = ((uintptr_t)spool.data + to) / page * page;
+    if (begin < end)
+        madvise((void *)begin, end - begin, MADV_REMOVE); // fails where memory is locked: then it is meant to stay
+}
+
+// All that lie beside each other at once: pages of 64 KiB reach into neighbours.
+static void empty(uint32_t first, uint32_t count)
+{
+    punch((size_t)first * UG_SPOOL_SEGMENT_BYTES, (size_t)(first + count) * UG_SPOOL_SEGMENT_BYTES);
+    for (uint32_t i = first; i < first + count; i++) {
+        __atomic_store_n(&spool.segments[i].committed, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&spool.segments[i].state, UG_SEGMENT_FREE, __ATOMIC_RELEASE);
+    }
+}
+
+// What was prepared and not yet written of segments that threads hold, which they would write into at any moment: so they are
+// kept out meanwhile. Nothing is recorded now, and so nothing that is wanted is turned away.
+static void empty_rests(bool abandoned)
+{
+    bool is_quiet = shut_until_quiet(SHUT_FOR_NOW, now_ns() + PAUSE_NS);
+    for (uint32_t i = 0; is_quiet && i < UG_SPOOL_SEGMENT_COUNT; i++) {
+        const struct ug_spool_segment *segment = &spool.segments[i];
+        size_t at = (size_t)i * UG_SPOOL_SEGMENT_BYTES, kept = abandoned ? 0 : __atomic_load_n(&segment->committed, __ATOMIC_ACQUIRE);
+        if (__atomic_load_n(&segment->state, __ATOMIC_ACQUIRE) == UG_SEGMENT_WRITING)
+            punch(at + kept, at + UG_SPOOL_SEGMENT_BYTES);
+    }
+    __atomic_fetch_and(&spool.shut, ~(uint32_t)SHUT_FOR_NOW, __ATOMIC_RELEASE);
+}
+
+void spool_give_back(bool abandoned)
+{
+    if (!spool_header())
+        return;
+    for (uint32_t first = 0, count; first < UG_SPOOL_SEGMENT_COUNT; first += count ? count : 1) {
+        for (count = 0; count < HELD_MAX && first + count < UG_SPOOL_SEGMENT_COUNT; count++)
+            if (!hold(first + count, abandoned))
+                break;
+        if (count)
+            empty(first, count);
+    }
+    empty_rests(abandoned);
 }
 
 // --- records

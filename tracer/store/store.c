@@ -121,6 +121,16 @@ int store_check_writer(struct store *store, struct error *err)
                      "it first", store->path);
 }
 
+int store_check_run(struct store *store, struct error *err)
+{
+    int64_t rollouts = 0;
+    int rc = store_get_int(store, &rollouts, err, "SELECT count(*) FROM run WHERE kind = 'rollout'", "");
+    if (rc == 0 && rollouts)
+        rc = error_set(err, -EINVAL, "'%s' is the store of a rollout, not of a run: `upgate canary status` and `upgate canary report` read it",
+                       store->path);
+    return rc;
+}
+
 static int store_create_schema(struct store *store, struct error *err)
 {
     int rc = store_exec_plain(store, "BEGIN IMMEDIATE", "create", err);

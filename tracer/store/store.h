@@ -30,6 +30,8 @@ const char *store_path(const struct store *store);
 // -EBUSY while another upgate that lives is the writer of this store (table run). Asked inside a
 // transaction the answer stays true until its end.
 STORE_CHECKED int store_check_writer(struct store *store, struct error *err);
+// -EINVAL where the store is a rollout's: its verbs are those of `upgate canary`.
+STORE_CHECKED int store_check_run(struct store *store, struct error *err);
 STORE_CHECKED int store_begin(struct store *store, struct error *err);
 STORE_CHECKED int store_commit(struct store *store, struct error *err); // -ENOSPC, -EBUSY, -EROFS, -EIO in words
 void store_rollback(struct store *store);

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "tracer/symbols/rust_name.h"
+
 #ifdef UPGATE_HAVE_LIBIBERTY
 #include <libiberty/demangle.h>
 #endif
@@ -92,6 +94,8 @@ static size_t demangle_cxx(const char *mangled, char ret[SYMBOL_NAME_MAX])
         memcpy(ret + SYMBOL_NAME_MAX - 4, "...", 4);
         return SYMBOL_NAME_MAX - 1;
     }
+    if (mangled[1] == 'R' && !rust_name_sane(mangled))
+        return 0;
     int options = DMGL_ANSI | DMGL_RET_DROP;
     int good = mangled[1] == 'R'
                    ? rust_demangle_callback(mangled, 0, demangle_take, &sink)

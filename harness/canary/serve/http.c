@@ -130,6 +130,8 @@ static enum MHD_Result http_reply(struct http *http, struct MHD_Connection *conn
         if (answer.prepared >= 0)
             http->prepared[answer.prepared] = response;
     }
+    if (peer->stranger && answer.prepared < 0)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     enum MHD_Result result = http_send(http, connection, answer.status, response);
     if (answer.prepared < 0)
         MHD_destroy_response(response);
@@ -146,11 +148,11 @@ static const char *header_of(struct MHD_Connection *connection, const char *name
     return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
 }
 
-static bool http_allowed(struct http *http, struct MHD_Connection *connection, const struct peer *peer)
+// A stranger is told what needs no token, and keeps no connection for it.
+static bool http_allowed(struct http *http, struct MHD_Connection *connection, struct peer *peer)
 {
-    if (!http->options.tokens || answers_open(peer->target, peer->target_len, http->options.open_metrics))
-        return true;
-    return tokens_allow(http->options.tokens, header_of(connection, MHD_HTTP_HEADER_AUTHORIZATION));
+    peer->stranger = http->options.tokens && !tokens_allow(http->options.tokens, header_of(connection, MHD_HTTP_HEADER_AUTHORIZATION));
+    return !peer->stranger || answers_open(peer->target, peer->target_len, http->options.open_metrics);
 }
 
 // The headers are in: what is refused at once, and ends the connection. *ret_done: so it was. An answer at this point would end it,
@@ -258,7 +260,10 @@ int http_run(struct http *http, int timeout_ms, struct error *err)
         return error_set(err, -EIO, "the HTTP server's event loop failed");
     int64_t now = clock_monotonic_ns();
     if (now - http->swept_ns > INT64_C(500000000)) {
+        uint64_t limit = http->options.connections;
         peers_sweep(&http->peers, now);
+        if (http->peers.count > limit - limit / 16)
+            peers_make_room(&http->peers, limit - limit / 8, now);
         http->swept_ns = now;
     }
     return 0;

@@ -13,6 +13,7 @@
 // its connection.
 static const int64_t phase_ns_max[PEER_PHASES] = {[PEER_NEW] = INT64_C(10000000000), [PEER_ASKING] = INT64_C(10000000000),
                                                   [PEER_IDLE] = INT64_C(75000000000)};
+#define PEER_PATIENCE_NS INT64_C(1000000000) // who has just connected is about to ask
 enum { PEER_BODY_KEPT = 4096 }; // a larger buffer is given back after its request
 
 static void list_append(struct peers *peers, struct peer *peer)
@@ -56,7 +57,7 @@ void peers_move(struct peers *peers, struct peer *peer, enum peer_phase phase, i
     list_append(peers, peer);
     if (phase == PEER_ASKING)
         return;
-    peer->seen = peer->refused = false;
+    peer->seen = peer->refused = peer->stranger = false;
     peer->target_len = peer->body_len = 0;
     if (peer->body_capacity > PEER_BODY_KEPT) {
         free(peer->body);
@@ -65,15 +66,30 @@ void peers_move(struct peers *peers, struct peer *peer, enum peer_phase phase, i
     }
 }
 
+static void peer_cut(struct peers *peers, struct peer *peer)
+{
+    peer->cut = true;
+    peers->cut_off += peer->phase != PEER_IDLE; // an idle connection that ends is no offence
+    shutdown(peer->fd, SHUT_RDWR);
+}
+
 void peers_sweep(struct peers *peers, int64_t now_ns)
 {
     for (int phase = 0; phase < PEER_PHASES; phase++)
-        for (struct peer *peer = peers->oldest[phase]; peer && now_ns - peer->since_ns > phase_ns_max[phase]; peer = peer->next) {
-            if (peer->cut)
-                continue;
-            peer->cut = true;
-            peers->cut_off += phase != PEER_IDLE; // an idle connection that ends is no offence
-            shutdown(peer->fd, SHUT_RDWR);
+        for (struct peer *peer = peers->oldest[phase]; peer && now_ns - peer->since_ns > phase_ns_max[phase]; peer = peer->next)
+            if (!peer->cut)
+                peer_cut(peers, peer);
+}
+
+void peers_make_room(struct peers *peers, uint64_t most, int64_t now_ns)
+{
+    static const enum peer_phase silent[] = {PEER_IDLE, PEER_NEW};
+    uint64_t left = peers->count;
+    for (size_t i = 0; i < 2; i++)
+        for (struct peer *peer = peers->oldest[silent[i]]; peer && left > most && now_ns - peer->since_ns > PEER_PATIENCE_NS; peer = peer->next) {
+            if (!peer->cut)
+                peer_cut(peers, peer);
+            left--;
         }
 }
 

@@ -40,6 +40,13 @@ static const struct canary_means *cells_past(const struct canary_evidence *evide
 
 bool canary_evidence_alone(const struct canary_evidence *evidence)
 {
+    double baseline = 0, candidate = 0;
+    for (int i = 0; i < EVIDENCE_RECENT_S; i++) {
+        baseline += (double)evidence->recent[i].baseline;
+        candidate += (double)evidence->recent[i].requests;
+    }
+    if (candidate >= EVIDENCE_ALONE_MANY && candidate > EVIDENCE_ALONE_TIMES * baseline)
+        return true;
     return evidence->alone_s >= EVIDENCE_ALONE_S &&
            evidence->alone_requests >= EVIDENCE_ALONE_REQUESTS;
 }
@@ -66,7 +73,7 @@ static bool cells_mean_fails(const struct canary_evidence *evidence)
             needed &&
         canary_means_ratio(now) < 1 / margin)
         return true;
-    return canary_means_beyond(past, now, margin, inflation) >= evidence_beyond_se &&
+    return canary_means_beyond(past, now, margin, inflation) >= EVIDENCE_BEYOND_SE &&
            canary_evidence_of(evidence, CANARY_LATENCY_MEAN) >= needed;
 }
 
@@ -75,10 +82,10 @@ static bool cells_beyond(const struct canary_evidence *evidence, enum canary_met
 {
     if (metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS)
         return canary_counts_beyond(trail, 1 + evidence->rules.metrics[metric].margin) >=
-               evidence_beyond_se;
+               EVIDENCE_BEYOND_SE;
     // As many above border times margin as of the baseline above the border: a ratio of 1 is the margin.
     const struct evidence_channel *beyond = &evidence->beyond[cells_tail(metric)];
-    return canary_counts_beyond(cells_trail(evidence, beyond), 1) >= evidence_beyond_se;
+    return canary_counts_beyond(cells_trail(evidence, beyond), 1) >= EVIDENCE_BEYOND_SE;
 }
 
 static bool cells_counts_fail(const struct canary_evidence *evidence, enum canary_metric metric)
@@ -116,7 +123,7 @@ static double cells_known(double value)
 static double cells_missing(const struct canary_evidence *evidence, double growth, double share,
                             double dispersion)
 {
-    double needed = (log(1 / evidence->rules.alpha) + evidence_mixture_cost) * dispersion;
+    double needed = (log(1 / evidence->rules.alpha) + EVIDENCE_MIXTURE_COST) * dispersion;
     return growth > 0 ? needed / growth * share : INFINITY;
 }
 
@@ -144,7 +151,7 @@ static void cells_fill_counts(const struct canary_evidence *evidence, struct can
                         ? (double)evidence->error_count[CANARY_CANDIDATE]
                         : (double)evidence->wrong_count;
     double floor = evidence->rules.error_floor > 0 ? evidence->rules.error_floor
-                                                   : evidence_error_floor;
+                                                   : EVIDENCE_ERROR_FLOOR;
     cell->value = cells_known(canary_counts_ratio((struct canary_trail){now, 1}));
     canary_counts_bounds(now, alpha, &cell->low, &cell->high);
     cell->high = cells_known(cell->high);
@@ -277,7 +284,7 @@ static struct canary_cell cells_one(const struct canary_evidence *evidence,
     if (evidence->learns) {
         cell.verdict = cells_learnt(evidence, metric);
         cell.requests_missing = 0;
-    } else if (!evidence->requests[CANARY_BASELINE] && !limited) {
+    } else if (!limited && (!evidence->requests[CANARY_BASELINE] || canary_evidence_alone(evidence))) {
         cell.verdict = CANARY_UNDECIDED; // a rate of its own is no comparison
     }
     if (evidence->failed[metric])

@@ -47,8 +47,8 @@ struct canary_evidence *canary_evidence_new(const struct canary_rules *rules)
     for (int i = 0; i < CANARY_METRICS; i++)
         gated += rules->metrics[i].gated && isnan(rules->metrics[i].limit);
     double alpha = rules->alpha / (gated ? gated : 1);
-    evidence->needed = log(1 / (alpha * (1 - evidence_aa_part)));
-    evidence->needed_aa = log(2 / (alpha * evidence_aa_part)); // either arm may be the worse
+    evidence->needed = log(1 / (alpha * (1 - EVIDENCE_AA_PART)));
+    evidence->needed_aa = log(2 / (alpha * EVIDENCE_AA_PART)); // either arm may be the worse
     struct evidence_channel *channels[] = {&evidence->errors, &evidence->wrong, evidence->over,
                                            evidence->over + 1, evidence->beyond,
                                            evidence->beyond + 1};
@@ -297,6 +297,7 @@ bool canary_evidence_add(struct canary_evidence *evidence,
     size_t slot = evidence->seconds++ % EVIDENCE_RECENT_S;
     evidence->recent[slot].requests = candidate->requests;
     evidence->recent[slot].errors = candidate->errors;
+    evidence->recent[slot].baseline = baseline->requests;
     evidence_channel_add(evidence, &evidence->errors, errors, requests);
     evidence_channel_add(evidence, &evidence->wrong, wrong, requests);
     if (evidence_asked(evidence, CANARY_LATENCY_P50) ||

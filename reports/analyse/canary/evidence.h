@@ -5,10 +5,11 @@
 //
 // A cell fails when the e-process of "the candidate is not worse" passes 1/alpha (alpha: of a false rollback over the whole
 // rollout, divided among the gated metrics; dispersed counts are divided by the dispersion first) and the estimate lies beyond
-// the margin by its standard error: equal arms are rolled back with probability alpha at most however often one looks, and a
-// candidate that is worse by less than the margin is not rolled back for being known well. Without the standard error one that
-// is worse by half the margin is caught in an unlucky moment in 4 to 7 % of rollouts; docs/CANARY-SIM.md has what is left.
-// Both are taken over the whole rollout, so that a young stage's first seconds do not decide. A fail stays.
+// the margin by one and a half standard errors: equal arms are rolled back with probability alpha at most however often one looks,
+// and a candidate that is worse by less than the margin is not rolled back for being known well. Without the standard errors an
+// unlucky moment would do: what is left, by how much worse it is, is in docs/CANARY-SIM.md (at half the margin 1 to 2 %).
+// Both are taken over the whole rollout, so that a young stage's first seconds do not decide. The price: what turns bad after long
+// being good must first outweigh that (docs/CANARY-SIM.md); the tripwire does not wait. A fail stays.
 //
 // A cell passes when the upper bound of this stage lies below the margin. Two things are added, because the rule alone would
 // hold a healthy candidate for ever:

@@ -13,16 +13,20 @@ enum {
     EVIDENCE_STAGES_MAX = 32, // of a trail; older ones are summed up
     EVIDENCE_RECENT_S = 10,
     EVIDENCE_LEARN = 1000, // requests of the baseline before a threshold is frozen: ten above its p99
-    // So long and so many requests of the candidate without one of the baseline: it has none any more.
+    // So long and so many requests of the candidate without one of the baseline: it has none any more. With many requests, a
+    // stray one now and then (a connection kept open) does not make it an arm.
     EVIDENCE_ALONE_S = 10,
     EVIDENCE_ALONE_REQUESTS = 100,
+    EVIDENCE_ALONE_MANY = 1000, // of the candidate in EVIDENCE_RECENT_S …
+    EVIDENCE_ALONE_TIMES = 200, // … and so many for each of the baseline
 };
-static const double evidence_beyond_se = 1.5;   // standard errors beyond the margin: evidence.h says why
-static const double evidence_error_floor = 1e-3;
+// Standard errors beyond the margin: evidence.h says why.
+#define EVIDENCE_BEYOND_SE 1.5
+#define EVIDENCE_ERROR_FLOOR 1e-3
 // Of alpha, for the A/A stage's own test; the rollout has the rest.
-static const double evidence_aa_part = 0.1;
-// What a mixture over unknown ratios costs against the one bet that is right, in ln e: measured, 1.1 to 1.6.
-static const double evidence_mixture_cost = 1.3;
+#define EVIDENCE_AA_PART 0.1
+// What a mixture over unknown ratios costs against the one bet that is right, in ln e: 1.5 to 2.1 for ratios of 1.2 to 10.
+#define EVIDENCE_MIXTURE_COST 1.7
 
 struct evidence_channel {
     struct canary_counts stages[EVIDENCE_STAGES_MAX]; // the last is the present stage's
@@ -61,7 +65,7 @@ struct canary_evidence {
 
     uint64_t requests[CANARY_ARMS], error_count[CANARY_ARMS], wrong_count; // of this stage; wrong: the candidate's
     struct {
-        uint64_t requests, errors;
+        uint64_t requests, errors, baseline; // of the candidate; requests of the baseline
     } recent[EVIDENCE_RECENT_S];
     uint64_t seconds; // ever
     uint64_t alone_s, alone_requests;

@@ -51,8 +51,8 @@ static bool foresee_sees(const struct foresee *see, double ratio, double request
         double z = (ratio - 1) * sqrt(requests * weight / variance / inflate);
         double z_margin = z - see->margin * sqrt(requests * weight / variance / inflate);
         z -= foresee_power_z;
-        return z > 0 && 0.5 * z * z >= see->needed + evidence_mixture_cost &&
-               z_margin - foresee_power_z >= evidence_beyond_se;
+        return z > 0 && 0.5 * z * z >= see->needed + EVIDENCE_MIXTURE_COST &&
+               z_margin - foresee_power_z >= EVIDENCE_BEYOND_SE;
     }
     bool tail = see->metric == CANARY_LATENCY_P50 || see->metric == CANARY_LATENCY_P99;
     double baseline = tail ? foresee_fraction(see) : see->error_rate;
@@ -65,8 +65,8 @@ static bool foresee_sees(const struct foresee *see, double ratio, double request
         foresee_growth(baseline, candidate, see->share, 1 + see->margin, &beyond, &beyond_sd);
     double count = requests / inflate, spread = sqrt(count);
     return ratio > 1 + see->margin &&
-           count * mean - foresee_power_z * spread * sd >= see->needed + evidence_mixture_cost &&
-           sqrt(2 * count * beyond) - foresee_power_z >= evidence_beyond_se;
+           count * mean - foresee_power_z * spread * sd >= see->needed + EVIDENCE_MIXTURE_COST &&
+           sqrt(2 * count * beyond) - foresee_power_z >= EVIDENCE_BEYOND_SE;
 }
 
 static double foresee_seen(const struct foresee *see, double requests)
@@ -87,7 +87,7 @@ static double foresee_seen(const struct foresee *see, double requests)
 // Requests of both arms until an equal candidate passes, typically.
 static double foresee_pass(const struct foresee *see, uint64_t stage_requests)
 {
-    double needed = (log(1 / see->alpha) + evidence_mixture_cost) * see->dispersion;
+    double needed = (log(1 / see->alpha) + EVIDENCE_MIXTURE_COST) * see->dispersion;
     double below = 1 + see->margin / see->opens, growth;
     if (see->metric == CANARY_LATENCY_MEAN) {
         double effect = below - 1, variance = expm1(see->sigma * see->sigma);
@@ -101,7 +101,7 @@ static double foresee_pass(const struct foresee *see, uint64_t stage_requests)
         return growth > 0 ? needed / growth : INFINITY;
     }
     growth = canary_counts_growth(see->error_rate, see->error_rate, see->share, below);
-    double floor = see->rules->error_floor > 0 ? see->rules->error_floor : evidence_error_floor;
+    double floor = see->rules->error_floor > 0 ? see->rules->error_floor : EVIDENCE_ERROR_FLOOR;
     double own = canary_rate_requests(see->error_rate, fmin(floor / see->opens, 1), see->alpha);
     if (see->opens < 1 && stage_requests && see->error_rate * (double)stage_requests < 1)
         own = fmin(own, (double)stage_requests);
@@ -133,7 +133,7 @@ struct canary_foresight canary_foresee(const struct canary_rules *rules, enum ca
         .metric = metric,
         .share = share,
         .opens = traffic->opens > 0 && traffic->opens < 1 ? traffic->opens : 1,
-        .needed = log((gated ? gated : 1) / (rules->alpha * (1 - evidence_aa_part))),
+        .needed = log((gated ? gated : 1) / (rules->alpha * (1 - EVIDENCE_AA_PART))),
         .alpha = rules->alpha,
         .margin = rule->margin,
         .sigma = traffic->latency_sigma > 0 ? traffic->latency_sigma : 0.5,

@@ -27,6 +27,7 @@ int rollout_refuse(const struct rollout_view *view, struct error *err, const cha
     va_start(args, fmt);
     char *what = xvasprintf(fmt, args);
     va_end(args);
+    string_make_plain(what, strlen(what)); // it quotes what is wrong
     int rc = error_set(err, -EBADMSG, "failed to read the rollout in '%s': %s; the store is damaged, or was not written by upgate",
                        view->path, what);
     free(what);

@@ -140,7 +140,8 @@ static void markdown_why(struct strbuf *out, const struct rollout_view *view)
     struct rollout_why why;
     rollout_why_make(view, &why);
     if (why.diff) {
-        char *section = recordings_view_markdown(why.diff, "\n### Why: both arms recorded at the breach");
+        char *section = recordings_view_markdown(why.diff, view->state == ROLLOUT_ROLLED_BACK ? "\n### Why: both arms recorded at the breach"
+                                                                                             : "\n### Both arms recorded, when the evidence pointed at the candidate");
         strbuf_add_bytes(out, section, strlen(section));
         free(section);
     } else if (*why.text) {

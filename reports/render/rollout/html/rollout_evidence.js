@@ -80,7 +80,7 @@ UP.parts.evidence = (data, main) => {
     for (const metric of metrics) {
         const write = UP.evidence.write(metric), last = metric.last, bounds = UP.el("div", {class: "chart"}), against = UP.el("div", {class: "chart"});
         box.append(UP.el("article", {"aria-label": metric.title}, UP.el("h3", {}, UP.name(metric.title, 40), " ", UP.rollout.pill(last.verdict), UP.el("span", {class: "muted", text: "in stage " + UP.rollout.stageName(last.stage)})),
-            UP.el("p", {class: "now"}, UP.el("b", {text: write(last.point[1])}), UP.num(last.point[3]) === null ? "" : ", at most " + write(last.point[3]), "; allowed " + UP.evidence.allowed(metric)(last.point[4]),
+            UP.el("p", {class: "now"}, UP.el("b", {text: metric.key === "error_rate" && UP.num(last.point[1]) === null ? "no errors to compare" : write(last.point[1])}), UP.num(last.point[3]) === null ? "" : ", at most " + write(last.point[3]), "; allowed " + UP.evidence.allowed(metric)(last.point[4]),
                   last.verdict === "undecided" && last.missing && last.missing !== "no verdict" ? UP.el("span", {class: "muted", text: "; missing: " + last.missing}) : null),
             bounds, metric.points.some(point => point && UP.num(point[5]) !== null) ? [UP.el("h4", {text: "Evidence against the candidate (logarithm of the e-value)"}), against] : null));
         UP.chart(bounds, width => UP.evidence.bounds(bounds, metric, width));

@@ -60,7 +60,7 @@ UP.parts.verdict = (data, main) => {
 // What a reader of a rollback asks next; the details stand further down.
 UP.parts.answer = (data, main) => {
     const why = UP.object(data.why), text = UP.clean(why.text);
-    if (!text)
+    if (!text || UP.object(data.rollout).state !== "rolled_back") // recorded on a suspicion that came to nothing: no answer to a why
         return;
     const told = UP.list(UP.object(why.diff).contributions).map(UP.object).filter(item => item.named && item.delta_ns > 0).slice(0, 3);
     main.append(UP.el("section", {class: "cause", "aria-label": "Why"}, UP.el("p", {class: "cause-main"}, UP.el("b", {text: "Why: "}), text.slice(0, 800)),

@@ -51,7 +51,7 @@ UP.parts.why = (data, main) => {
     const why = UP.object(data.why), diff = UP.object(why.diff), rows = UP.list(diff.contributions).map(UP.object);
     if (!why.diff)
         return;
-    const part = UP.part(main, 2, "why", "Why: both arms recorded at the breach", "why"), unit = UP.clean(diff.unit);
+    const part = UP.part(main, 2, "why", UP.object(data.rollout).state === "rolled_back" ? "Why: both arms recorded at the breach" : "Both arms recorded, when the evidence pointed at the candidate", "why"), unit = UP.clean(diff.unit);
     part.append(UP.el("p", {class: "lead", text: UP.clean(why.text).slice(0, 800)}));
     const shown = rows.filter(row => row.named || row.of === "stall"), rest = rows.length - shown.length;
     const interval = row => (Array.isArray(row.ci_ns) && UP.num(row.ci_ns[0]) !== null ? UP.interval(row.ci_ns[0], row.ci_ns[1], UP.signedNs) : "not tested");
@@ -94,7 +94,7 @@ UP.rolloutHow = [
     ["evidence", "Evidence", "Both arms are compared second by second, so that what the traffic does hits both alike. The band is a confidence sequence: it holds at every look at once. A candidate that is not worse reaches the needed evidence with probability alpha at most over the whole rollout; a rollback also needs the estimate beyond the margin. A stage passes when the upper bound lies below the margin, the soak is over, and there were enough requests."],
     ["decisions", "Decisions", "Each was written to the store before it was carried out. Carried out after: from the decision until the new weight was read back from the proxy."],
     ["stages", "Stages", "As planned; counts are of what happened in them. In an A/A stage the second column of arms is the second baseline."],
-    ["why", "Why", "Both arms were recorded by upgate record when the rule fired, while the rollback went on. Each recording is cut into seconds; a row is told when Welch's interval over those seconds, at 99 % for all rows together, leaves out 0. It holds for that window only: the two arms did not take turns as in upgate ab, and did not get the same requests. Stalls are shown, not tested."],
+    ["why", "Why", "Both arms were recorded by upgate record, when half of the evidence that a rollback needs was there or, where it came at once, when the rule fired. Each recording is cut into seconds; a row is told when Welch's interval over those seconds, at 99 % for all rows together, leaves out 0. It holds for that window only: the two arms did not take turns as in upgate ab, and did not get the same requests. Stalls are shown, not tested."],
     ["sources", "Sources", "Lost: known to be lost, by gaps in sequence numbers or the kernel's own count of dropped datagrams. Late: of a second that had been judged already. None of them is in any count of this page."],
     ["answers", "Answers that differ", "Shadow stage: the same request was sent to both. Distance: root mean square of the difference in units of the baseline's own; no distance where status, fields or shape differ, or a number is NaN."],
 ];
