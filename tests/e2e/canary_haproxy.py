@@ -178,6 +178,15 @@ def a_third_server_is_refused_by_name():
         close(drive.good("get")["percent"], 0, 0)
 
 
+def a_backup_server_is_no_third_one():
+    spare = "    server spare 127.0.0.1:%d backup" % rig.free_port()
+    with stage(extra_servers=spare) as (proxy, _, _folder), Drive(proxy.traffic()) as drive:
+        drive.good("traffic")
+        close(drive.good("set", 25)["percent"], 25, 0)
+        drive.good("look")
+        close(drive.good("set", 0)["percent"], 0, 0)
+
+
 def what_cannot_work_is_told_at_the_begin():
     with stage(balance="static-rr") as (proxy, _, _folder), Drive(proxy.traffic()) as drive:
         drive.bad("static-rr|roundrobin", "traffic")
@@ -293,4 +302,4 @@ if __name__ == "__main__":
     rig.need("haproxy")
     rig.run([weights_are_set_and_read_back, tcp_socket, second_baseline, drain_waits_for_a_long_request, back_at_once, reload_in_the_middle,
              restart_and_socket_gone, weights_of_somebody_else, a_third_server_is_refused_by_name,
-             what_cannot_work_is_told_at_the_begin, health_is_seen, hostile_sockets])
+             a_backup_server_is_no_third_one, what_cannot_work_is_told_at_the_begin, health_is_seen, hostile_sockets])

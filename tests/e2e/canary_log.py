@@ -236,6 +236,35 @@ def a_unix_socket_and_a_file():
         assert not os.path.exists(path)
 
 
+def json_lines():
+    with stage() as (proxy, _, folder):
+        paths = [os.path.join(folder, name) for name in ("old.jsonl", "new.jsonl")]
+        with open(paths[0], "w", encoding="utf-8") as file:
+            file.write('{"t": 1, "status": 500}\n' * 50 + '{"t": 1, "sta')  # from before: passed over, with the half line
+        with Drive(proxy.traffic(), [{"baseline": paths[0], "candidate": paths[1]}]) as drive:
+            drive.good("sources")
+            drive.good("poll", 100)
+            assert "No such file" in drive.state()["problem"], drive.state()
+            now = time.time()
+            good = ['"status": 200, "ms": 4.1', '"status": 200, "ms": 4.1, "wrong": true', '"ms": 7, "status": 503',
+                    '"status": 200, "truncated": true', '"status": 0', '"status": null', '"ms": null, "status": 404, "more": {"a": [1, "}"]}']
+            bad = ['{"t": "%f", "status": 200}' % now, "{}", "[]", '{"t": NaN}', '{"t": 1e400}', '{"t": -5}', '{"t": %f, "ms": -1}' % now,
+                   '{"t": %f, "wrong": 1}' % now, '{"t": %f' % now, "x" * 100000, '{"t": %f} {}' % now, "\0\0\0", '{"status": 200}',
+                   '{"t": %f, "status": 200}' % (now + 3600)]  # a stamp in the future, alone
+            with open(paths[0], "a", encoding="utf-8") as old, open(paths[1], "w", encoding="utf-8") as new:
+                old.write('tus": 500}\n')
+                for line in good:
+                    old.write('{"t": %.6f, %s}\r\n' % (now, line))
+                for line in bad:
+                    new.write(line + "\n")
+                new.write('{"t": %.6f, "status": 200, "ms": 0.25}\n' % now)
+            total = sums(evidence(drive, 1, arms=[1]))
+            state = drive.state()
+            assert total[0] == {"requests": 7, "errors": 4, "truncated": 1, "wrong": 1, "timed": 2}, total
+            assert total[1] == {"requests": 1, "errors": 0, "truncated": 0, "wrong": 0, "timed": 1}, total
+            assert (state["dropped"], state["kept"], state["late"], state["problem"]) == (len(bad), 8, 0, ""), state
+
+
 def wrong_sources():
     with stage() as (proxy, _, folder):
         port = rig.free_port(socket.SOCK_DGRAM)
@@ -290,4 +319,5 @@ def reading_costs_little():
 if __name__ == "__main__":
     rig.need("haproxy")
     rig.run([log_lines_reach_their_arms, text_log_lines_reach_their_arms, every_request_is_counted_once, latency_has_microseconds,
-             lost_lines_are_counted, kernel_drops_are_counted, a_unix_socket_and_a_file, wrong_sources, reading_costs_little])
+             lost_lines_are_counted, kernel_drops_are_counted, a_unix_socket_and_a_file, json_lines, wrong_sources,
+             reading_costs_little])

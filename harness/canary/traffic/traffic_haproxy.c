@@ -241,9 +241,10 @@ static int haproxy_move(struct traffic *traffic, const uint64_t wanted[HAPROXY_A
     struct traffic_haproxy *own = traffic->own;
     int64_t deadline_ns = haproxy_deadline_ns(traffic);
     struct haproxy_backend backend = {0};
-    int rc = haproxy_read(traffic, false, deadline_ns, &backend, err);
+    bool up = wanted[CANARY_CANDIDATE] > 0;
+    int rc = haproxy_read(traffic, up, deadline_ns, &backend, err); // `show stat` tells who is a backup, and has no part
     // A foreign server forbids a move up, but never the way back.
-    if (rc == 0 && wanted[CANARY_CANDIDATE] > 0)
+    if (rc == 0 && up)
         rc = haproxy_check_servers(traffic, &backend, err);
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; rc == 0 && i < HAPROXY_ARMS; i++) {
