@@ -92,8 +92,8 @@ def test(errors, code, verdict):
         finish(rig, serve, verdict, verdict == "fail")
         text = fetch("GET", serve.url + "/metrics")[1]
         counted = sum(int(one) for one in re.findall(r"canary_requests_total\{[^}]*\} (\d+)", text))
-        stored = rig.rows("SELECT sum(requests) FROM rollout_second")[0][0]
-        check(counted == stored > 0, "/metrics counts %d, the store has %d" % (counted, stored))
+        stored = rig.rows("SELECT sum(requests) FROM rollout_second")[0][0] or 0
+        check(counted == stored and (stored or verdict == "fail"), "/metrics counts %d, the store has %d" % (counted, stored))
     finally:
         serve.end()
         rig.end()
@@ -112,6 +112,7 @@ def test_words():
 if __name__ == "__main__":
     test_words()
     test((0.01, 0.01), 0, "pass")
+    test((0.01, 0.12), 1, "fail")  # below the tripwire: by evidence
     test((0.01, 0.5), 1, "fail")
     print("canary run beside serve: %d failed" % len(failures))
     sys.exit(1 if failures else 0)
