@@ -140,6 +140,31 @@ def damaged(folder):
     check("a store without a rollout is usage", done.returncode == 2 and "no rollout" in done.stderr, done.stderr)
 
 
+def recordings(folder):
+    """`upgate diff` of the two recordings that the rollout has."""
+    upgate, paths = os.path.join(BUILD, "upgate"), [os.path.join(folder, "rolled_back.db.%s.db" % arm) for arm in ("baseline", "candidate")]
+    if not os.path.exists(upgate):
+        print("skipped: upgate diff, which is not in the build")
+        return
+
+    def diff(*arguments):
+        return subprocess.run([upgate, "diff", *arguments], capture_output=True, text=True, timeout=120, check=False)
+    done = diff(*paths, "--requests", "9000,3000")
+    check("upgate diff of two recordings", done.returncode == 0 and re.search(r"function +json_dumps .* \+\d+ us", done.stdout) and "A request of the candidate takes" in done.stdout, done.stdout + done.stderr)
+    check("what is not told is not shown", "embedding_bag" not in done.stdout, done.stdout)
+    check("--all shows it", "embedding_bag" in diff(*paths, "--requests", "9000,3000", "--all").stdout)
+    document = json.loads(diff(*paths, "--format", "json").stdout)
+    check("upgate.diff/1", document["schema"] == "upgate.diff/1" and document["workloads"][0]["unit"] == "second" and document["workloads"][0]["step_a_ns"] is None, document)
+    check("without requests it says so", any("is not known" in note for note in document["workloads"][0]["notes"]))
+    swapped = diff(paths[1], paths[0], "--requests", "3000,9000").stdout
+    check("the other way round it is less", "CPU time less" in swapped, swapped)
+    for what, arguments in (("one number", (*paths, "--requests", "9")), ("words", (*paths, "--requests", "a,b")), ("none of a run", (paths[0], "--requests", "1,2")),
+                            ("a workload", (*paths, "--workload", "x")), ("no store", (paths[0], os.path.join(SOURCE, "README.md"))), ("no recording", (paths[0], os.path.join(folder, "promoted.db"))),
+                            ("three", (*paths, paths[0]))):
+        done = diff(*arguments)
+        check("upgate diff, %s: usage" % what, done.returncode == 2 and done.stderr and not done.stdout, (done.returncode, done.stderr))
+
+
 def living(folder):
     """While a controller writes, a reader sees the state before."""
     path = os.path.join(folder, "running.db")
@@ -269,6 +294,7 @@ def main():
         documents(folder)
         status(folder)
         damaged(folder)
+        recordings(folder)
         living(folder)
         pages(folder)
     print("%d failures" % len(failures))
