@@ -49,7 +49,7 @@ defaults
 frontend ranker-in
     bind 127.0.0.1:{port}
     http-request set-var(txn.upgate_begin) date(0,us)
-    http-response set-var(txn.upgate_wrong) res.fhdr(x-upgate-wrong)
+    http-response set-var(txn.upgate_wrong) int(1) if {{ res.fhdr(x-upgate-wrong) -m found }} !{{ res.fhdr(x-upgate-wrong) 0 }}
     log-format '{log_format}'
     default_backend ranker
 
