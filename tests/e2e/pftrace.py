@@ -163,7 +163,7 @@ def trouble(folder):
                                   (launch,)).fetchone()
         at = connection.execute("SELECT max(start_ns) FROM gpu_op").fetchone()[0]
         for start, dur in ((at, 1000), (at + 100, 200), (at + 150, 2000), (at - 5000000, 9000000), (at, 0), (at, 0),
-                           (2**62, 2**61), (at, -5), (2**63 - 5, 1000)):
+                           (2**61 - 1, 2**61 - 1), (at, -5)):
             connection.execute("INSERT INTO gpu_op VALUES (?, ?, ?, NULL, NULL, 0)", (start, dur, work[0]))
         connection.execute("UPDATE gpu_kernel SET name = ? WHERE id = ?", (huge, work[1]))
         connection.execute("UPDATE thread SET comm = CAST(x'70ff80c3' AS TEXT)")
@@ -175,9 +175,14 @@ def trouble(folder):
     check(huge in names, "a name of 64 KB is whole")
     check(any("(overlapping" in name for name in trace.tracks.values()), "what overlaps has a track of its own")
     ops = one(db, "SELECT count(*) FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id JOIN process p "
-                  "ON p.id = s.process_id JOIN recording r ON r.id = p.recording_id WHERE r.launch_id = ? AND o.dur_ns >= 0 AND "
-                  "o.start_ns < 9223372036854775000", launch)
+                  "ON p.id = s.process_id JOIN recording r ON r.id = p.recording_id WHERE r.launch_id = ? AND o.dur_ns >= 0", launch)
     check(trace.count(lambda name, kind: name.startswith("GPU ")) == ops, "overlaps: none is dropped")
+    os.remove(path)
+    with sqlite3.connect(db) as connection:
+        connection.execute("INSERT INTO gpu_op VALUES (?, 1000, ?, NULL, NULL, 0)", (2**63 - 5, work[0]))
+    done = report(db, path)
+    check(done.returncode == 4 and "is damaged: the start_ns of a row is out of range" in done.stderr and not os.path.exists(path),
+          "a time beyond every clock: " + done.stderr)
 
 
 def nothing(folder):
