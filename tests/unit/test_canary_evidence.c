@@ -59,6 +59,26 @@ TEST(names)
     CHECK_INT(canary_metric_by_name(""), -1);
 }
 
+TEST(observed_without_a_margin)
+{
+    struct canary_rules rules = rules_of(0.5, 0.05);
+    for (int i = 0; i < CANARY_METRICS; i++)
+        rules.metrics[i] = (struct canary_rule){false, true, NAN, NAN};
+    static struct stream stream;
+    struct canary_evidence *evidence = canary_evidence_new(&rules);
+    start(&stream, 200, 5e-3, 1, none, 5);
+    canary_evidence_stage(evidence, 0, true);
+    drive(evidence, &stream, 0.05, 30, true);
+    canary_evidence_stage(evidence, 1, false);
+    drive(evidence, &stream, 0.25, 30, false);
+    for (int i = 0; i < CANARY_METRICS; i++) {
+        struct canary_cell cell = cell_of(evidence, i);
+        CHECK_INT(cell.verdict, CANARY_UNDECIDED);
+        CHECK(i == CANARY_WRONG_ANSWERS || (cell.value > 0.2 && cell.value < 5));
+    }
+    canary_evidence_free(evidence);
+}
+
 TEST(equal_arms_are_not_rolled_back)
 {
     enum { ROLLOUTS = 60 };

@@ -205,7 +205,8 @@ static void cells_fill_tail(const struct canary_evidence *evidence, struct canar
     if (cell->high < cell->pass_below)
         cell->verdict = CANARY_PASS;
     const double *above = tails.count[CANARY_BASELINE];
-    int further = (int)ceil(threshold->bound_border + canary_position(cell->pass_below));
+    double position = threshold->bound_border + canary_position(cell->pass_below);
+    int further = position < CANARY_BINS ? (int)ceil(position) : CANARY_BINS; // NaN, too: observed without a margin
     if (!(above[0] > 0) || further >= CANARY_BINS)
         return;
     double share = cells_share(evidence);
