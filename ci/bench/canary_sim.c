@@ -122,8 +122,6 @@ static void sim_table_equal(struct sim *sim)
         free(values);
         run_free(results, sim->rollouts);
     }
-    fprintf(sim->file, "\nThe test is exact for errors that come alone, and for bursts of a size that is known. Bursts of sizes that vary by "
-                       "themselves, and such as begin in the middle of a rollout, cost a few rollouts in a thousand more.\n");
 }
 
 // --- worse ---------------------------------------------------------------------------------------

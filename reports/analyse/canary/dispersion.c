@@ -20,6 +20,10 @@ static const double dispersion_known_max = 400;
 // … and guarded against after three or four bursts: ten pairs of many events, less their standard error.
 static const double dispersion_together_max = 32, dispersion_together_part = 0.6;
 
+// What lies above 1 is taken for a fifth more: the e-value of a burst is convex in its size, so that the mean size of bursts that vary
+// does not cover the large ones.
+static const double dispersion_above_one = 1.2;
+
 static void dispersion_pair(struct canary_pairs *pairs, double known_max, double events_a,
                             double requests_a, double events_b, double requests_b)
 {
@@ -97,5 +101,5 @@ double canary_dispersion_value(const struct canary_dispersion *dispersion)
     double guard = fmin(dispersion_together_part * dispersion_drawn(together, 0, 0), dispersion_prior);
     if (!(together->known > 0))
         guard = 1;
-    return fmax(fmax(1, guard), fmax(brief, lasting));
+    return 1 + fmax(0, dispersion_above_one * (fmax(guard, fmax(brief, lasting)) - 1));
 }
