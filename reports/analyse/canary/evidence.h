@@ -7,7 +7,7 @@
 // rollout, divided among the gated metrics; dispersed counts are divided by the dispersion first) and the estimate lies beyond
 // the margin by one and a half standard errors: equal arms are rolled back with probability alpha at most however often one looks,
 // and a candidate that is worse by less than the margin is not rolled back for being known well. Without the standard errors an
-// unlucky moment would do: what is left, by how much worse it is, is in docs/CANARY-SIM.md (at half the margin 2 to 3 %).
+// unlucky moment would do: what is left, by how much worse it is, is in docs/CANARY-SIM.md (at half the margin 1 to 2 %).
 // Both are taken over the whole rollout, so that a young stage's first seconds do not decide. The price: what turns bad after long
 // being good must first outweigh that (docs/CANARY-SIM.md); the tripwire does not wait. A fail stays.
 //
