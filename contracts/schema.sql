@@ -745,7 +745,7 @@ CREATE TABLE rollout_cell (
     value      REAL,
     low        REAL,
     high       REAL,
-    threshold  REAL,
+    threshold  REAL,                   -- what `high` must lie below for a pass: 1 + margin, wider where the stage opens less than 100 %; or the limit
     evidence   REAL,                   -- log of the e-value
     needed     REAL,
     dispersion REAL,

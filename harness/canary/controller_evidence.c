@@ -22,6 +22,7 @@ static bool evidence_shadow(const struct controller *ctl, int stage)
 static void evidence_enter(struct controller *ctl, int stage)
 {
     canary_evidence_stage(ctl->evidence, stage, ctl->rollout->stages[stage].aa);
+    canary_evidence_opens(ctl->evidence, rollout_opens(ctl->rollout, stage), ctl->rollout->stages[stage].requests);
     canary_evidence_stage(ctl->guard, stage, ctl->rollout->stages[stage].aa);
     ctl->folded_stage = stage;
     ctl->judged_s = 0;

@@ -16,8 +16,10 @@ static double foresight_share(const struct rollout_stage *stage)
 
 static struct canary_foresight foresight_of(const struct rollout *rollout, int metric, const struct rollout_stage *stage)
 {
-    return canary_foresee(&rollout->rules, (enum canary_metric)metric, foresight_share(stage), (double)stage->soak_ns / 1e9,
-                          &rollout->expected);
+    struct canary_traffic traffic = rollout->expected;
+    traffic.opens = rollout_opens(rollout, (int)(stage - rollout->stages));
+    traffic.stage_requests = stage->requests;
+    return canary_foresee(&rollout->rules, (enum canary_metric)metric, foresight_share(stage), (double)stage->soak_ns / 1e9, &traffic);
 }
 
 static const char *foresight_kind(const struct rollout_stage *stage)

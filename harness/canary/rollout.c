@@ -156,3 +156,11 @@ char *rollout_changes(const json_t *old, const json_t *new)
     rollout_changed(&list, "", old, new);
     return strbuf_take(&list);
 }
+
+double rollout_opens(const struct rollout *rollout, int stage)
+{
+    for (int i = stage + 1; i < rollout->stage_count; i++)
+        if (!rollout->stages[i].aa && rollout->stages[i].percent > 0)
+            return rollout->stages[i].percent / 100;
+    return 1;
+}

@@ -109,7 +109,7 @@ int rollout_store_cells(struct store *store, int64_t at_s, const struct canary_c
                         "INSERT OR REPLACE INTO rollout_cell (at_s, stage, metric, value, low, high, threshold, evidence, needed, "
                         "dispersion, requests, missing, verdict) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                         "iisdddddddiIs", at_s, (int64_t)cell->stage, canary_metric_name(cell->metric), cell->value, cell->low,
-                        cell->high, cell->threshold, cell->evidence, cell->needed, cell->dispersion, (int64_t)cell->requests,
+                        cell->high, cell->pass_below, cell->evidence, cell->needed, cell->dispersion, (int64_t)cell->requests,
                         missing ? &missing : NULL, verdict_names[cell->verdict]);
     }
     return rc;
@@ -131,7 +131,7 @@ json_t *rollout_cells_to_json(const struct canary_cell *cells, int count)
         json_object_set_new(one, "value", evidence_number(cell->value));
         json_object_set_new(one, "low", evidence_number(cell->low));
         json_object_set_new(one, "bound", evidence_number(cell->high));
-        json_object_set_new(one, "threshold", evidence_number(cell->threshold));
+        json_object_set_new(one, "threshold", evidence_number(cell->pass_below));
         json_object_set_new(one, "evidence", evidence_number(cell->evidence));
         json_object_set_new(one, "needed", evidence_number(cell->needed));
         json_object_set_new(one, "verdict", json_string(verdict_names[cell->verdict]));

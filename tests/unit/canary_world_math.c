@@ -88,6 +88,7 @@ struct canary_evidence {
     struct canary_second sum[CANARY_ARMS];
     struct canary_second recent[WORLD_RECENT];
     int seconds;
+    double opens;
 };
 
 struct canary_evidence *canary_evidence_new(const struct canary_rules *rules)
@@ -107,6 +108,12 @@ void canary_evidence_stage(struct canary_evidence *evidence, int stage, bool lea
     evidence->stage = stage;
     evidence->learns = learns;
     memset(evidence->sum, 0, sizeof evidence->sum);
+}
+
+void canary_evidence_opens(struct canary_evidence *evidence, double share, uint64_t requests)
+{
+    (void)requests;
+    evidence->opens = share;
 }
 
 bool canary_evidence_add(struct canary_evidence *evidence, const struct canary_second arms[CANARY_ARMS])
@@ -134,6 +141,7 @@ void canary_evidence_cells(const struct canary_evidence *evidence, struct canary
                                                          .low = NAN,
                                                          .high = 1.01,
                                                          .threshold = limited ? rule->limit : 1 + rule->margin,
+                                                         .pass_below = limited ? rule->limit : 1 + rule->margin / evidence->opens,
                                                          .needed = 6,
                                                          .dispersion = 1,
                                                          .requests = candidate->requests,
