@@ -64,6 +64,17 @@ static void judge_missing(const struct rollout_stage *stage, const struct judge_
         snprintf(ret->text, sizeof ret->text, "soaked, %" PRIu64 " requests, every gated metric within its bound", requests);
 }
 
+// "2.64 times the baseline's (2.04 to 4.49)". Where the baseline has none of it there is a lower bound only.
+static void judge_ratio(char *buf, size_t size, const struct canary_cell *cell)
+{
+    if (isnan(cell->value))
+        snprintf(buf, size, "none on the baseline; at least %.3g times its rate", cell->low);
+    else if (isnan(cell->high))
+        snprintf(buf, size, "%.3g times the baseline's (%.3g or more)", cell->value, cell->low);
+    else
+        snprintf(buf, size, "%.3g times the baseline's (%.3g to %.3g)", cell->value, cell->low, cell->high);
+}
+
 void judge_stage(const struct rollout *rollout, int stage, const struct judge_facts *facts, struct judge_answer *ret)
 {
     const struct rollout_stage *plan = &rollout->stages[stage];
@@ -93,11 +104,13 @@ void judge_stage(const struct rollout *rollout, int stage, const struct judge_fa
         return;
     if (ret->failed >= 0) {
         const struct canary_cell *cell = &facts->cells[ret->failed];
+        char ratio[96];
+        judge_ratio(ratio, sizeof ratio, cell);
         snprintf(ret->text, sizeof ret->text,
-                 plan->aa ? "%s: the two baselines differ, %.4g (%.4g to %.4g) after %" PRIu64
+                 plan->aa ? "%s: the two baselines differ, %s after %" PRIu64
                             " requests: the measurement or the proxy's split cannot be trusted"
-                          : "%s: %.4g (%.4g to %.4g) after %" PRIu64 " requests of the candidate, beyond its margin",
-                 canary_metric_name(cell->metric), cell->value, cell->low, cell->high, cell->requests);
+                          : "%s: %s after %" PRIu64 " requests of the candidate, beyond its margin",
+                 canary_metric_name(cell->metric), ratio, cell->requests);
         return;
     }
     judge_missing(plan, facts, requests, open, ret);

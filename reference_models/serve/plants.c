@@ -191,7 +191,9 @@ bool plants_arrived(struct plants *plants, struct score_request *request)
         abort();
     if (plants->leak_bytes) {
         char *lost = malloc(plants->leak_bytes);
-        for (uint64_t i = 0; lost && i < plants->leak_bytes; i += 4096)
+        if (!lost) // as the kernel ends what has more than it may
+            abort();
+        for (uint64_t i = 0; i < plants->leak_bytes; i += 4096)
             ((volatile char *)lost)[i] = 1;
     }
     if (!plants_hits(plants, PLANTS_ERRORS, request->number))
