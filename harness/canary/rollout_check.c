@@ -143,8 +143,9 @@ static int rollout_check_why(const struct rollout_checker *check)
 {
     const struct rollout_hold *why = &check->rollout->why;
     for (int arm = 0; arm < CANARY_ARMS && why->record; arm++)
-        if (!why->pids[arm] == !why->cgroups[arm])
-            return rollout_fail(check, xstrdup("why"), "to record both arms, say for each either its pid or its cgroup");
+        if ((why->pids[arm] && why->cgroups[arm]) || (!why->pids[arm] && !why->cgroups[arm] && !check->rollout->shadow_urls[arm]))
+            return rollout_fail(check, xstrdup("why"), "to record both arms, say for each either its pid or its cgroup, or where it listens "
+                                "(shadow: {baseline: URL, candidate: URL})");
     return 0;
 }
 
