@@ -16,7 +16,7 @@ import rollouts  # noqa: E402
 import stage  # noqa: E402
 
 RATE, LIMIT_S = 500, 120
-STAGES = ("{percent: 50, name: aa, soak: 5s}", "{percent: 25, soak: 60s, warm_up: 1s}", "{percent: 100, soak: 5s}")
+STAGES = ("{percent: 50, name: aa, soak: 5s}", "{percent: 50, soak: 60s, warm_up: 1s}", "{percent: 100, soak: 5s}")
 METRICS = "error_rate: {margin: 50%}, latency_p99: {margin: 200%}, wrong_answers: {limit: 0}"
 AT_ONCE = {"tripwire-unreachable", "tripwire-errors", "evidence"}
 

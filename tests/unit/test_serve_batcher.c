@@ -149,12 +149,22 @@ TEST(unknown_plants_are_refused)
     }
 }
 
-static _Atomic int finished[3], finished_count;
+static pthread_mutex_t finished_lock = PTHREAD_MUTEX_INITIALIZER;
+static int finished[3], finished_count;
 
 static void on_done(struct score_request *request)
 {
-    finished[finished_count] = (int)request->number;
-    finished_count++;
+    pthread_mutex_lock(&finished_lock);
+    finished[finished_count++] = (int)request->number;
+    pthread_mutex_unlock(&finished_lock);
+}
+
+static int done_count(void)
+{
+    pthread_mutex_lock(&finished_lock);
+    int count = finished_count;
+    pthread_mutex_unlock(&finished_lock);
+    return count;
 }
 
 // Answers that are held back come in the order in which they are due, none before its time.
@@ -177,7 +187,7 @@ TEST(slow_answers_are_held_back)
     CHECK(requests[1].due_ns >= now + 20 * MS && requests[1].due_ns < now + 120 * MS);
     for (int i = 0; i < 3; i++)
         plants_finish(plants, &requests[i]);
-    while (finished_count < 3)
+    while (done_count() < 3)
         clock_sleep_until_ns(clock_monotonic_ns() + MS);
     CHECK(clock_monotonic_ns() >= requests[0].due_ns);
     CHECK_INT(finished[0], 2);

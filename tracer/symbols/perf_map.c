@@ -99,9 +99,11 @@ static bool perf_before(const struct perf_entry *a, const struct perf_entry *b)
 static void perf_merge(struct perf_map *map, uint32_t sorted)
 {
     uint32_t more = map->count - sorted;
+    if (!more)
+        return;
     struct perf_entry *fresh = map->entries + sorted;
     sort_in_place(fresh, more, x, y, perf_before(x, y));
-    if (!sorted || !more || perf_before(&fresh[-1], fresh))
+    if (!sorted || perf_before(&fresh[-1], fresh))
         return;
     struct perf_entry *copy = xcalloc(more, sizeof(*copy));
     memcpy(copy, fresh, more * sizeof(*copy));
