@@ -9,8 +9,8 @@
 
 #include "common/search.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/launch_trace.h"
-#include "reports/analyse/diff/names.h"
+#include "reports/analyse/diff/trace/launch_trace.h"
+#include "reports/analyse/diff/names/names.h"
 #include "reports/analyse/stalls/parts.h"
 #include "reports/render/html_tree.h"
 

@@ -4,7 +4,7 @@
 #ifndef UPGATE_REPORTS_HTML_TIMELINE_H
 #define UPGATE_REPORTS_HTML_TIMELINE_H
 
-#include "reports/analyse/diff/launch_trace.h"
+#include "reports/analyse/diff/trace/launch_trace.h"
 #include "reports/analyse/stalls/parts.h"
 #include "reports/render/html_lanes.h"
 

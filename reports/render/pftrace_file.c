@@ -13,7 +13,7 @@
 #include "common/intern.h"
 #include "common/strings.h"
 #include "common/vector.h"
-#include "reports/analyse/diff/cost_tree.h"
+#include "reports/analyse/diff/path/cost_tree.h"
 #include "reports/render/pftrace_file.h"
 
 // perfetto/trace/trace_packet.proto and track_event.proto

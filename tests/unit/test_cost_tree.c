@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cost tree: children by their whole key, rows by node and window, sums, speed.
-#include "reports/analyse/diff/cost_tree.h"
+#include "reports/analyse/diff/path/cost_tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>

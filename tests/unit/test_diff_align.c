@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The alignment of two cost trees, by its properties: what is the same is found the same, whatever was renamed, fused, moved,
 // wrapped or scrambled; and in bounded time.
-#include "reports/analyse/diff/align.h"
+#include "reports/analyse/diff/align/align.h"
 
 #include <stdio.h>
 #include <stdlib.h>

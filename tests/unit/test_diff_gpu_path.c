@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "contracts/spool.h"
-#include "reports/analyse/diff/gpu_path.h"
+#include "reports/analyse/diff/path/gpu_path.h"
 #include "tests/unit/runner.h"
 
 enum { OPS_MAX = 4096, WORKS_MAX = 64, MISC_MAX = 256, RANKS_MAX = 4, US = 1000 };

@@ -6,7 +6,7 @@
 
 #include "common/strings.h"
 #include "common/vector.h"
-#include "reports/analyse/diff/host_path.h"
+#include "reports/analyse/diff/path/host_path.h"
 #include "reports/analyse/stalls/parts.h"
 #include "tests/unit/runner.h"
 

@@ -2,7 +2,7 @@
 // Loading one traced launch: which windows are made of steps, blocks and slices, which are cold, which
 // process is which rank, what of the GPU's tables is kept, and that no damaged row or page brings it down.
 // Stores are made by SQL in a scratch directory.
-#include "reports/analyse/diff/launch_trace.h"
+#include "reports/analyse/diff/trace/launch_trace.h"
 
 #include <errno.h>
 #include <stdarg.h>

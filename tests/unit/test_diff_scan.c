@@ -2,7 +2,7 @@
 // scan_table reads pages by itself and must never say anything else than SQL does: random tables in files made
 // with all kinds of pragmas, shapes of tables that pages tell otherwise than SQL does, files that somebody
 // writes or has left in the middle of writing. `restart` tells which of the two ways was gone.
-#include "reports/analyse/diff/launch_trace_scan.h"
+#include "reports/analyse/diff/trace/launch_trace_scan.h"
 
 #include <stdarg.h>
 #include <stdio.h>

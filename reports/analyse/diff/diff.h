@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 #include "common/error.h"
-#include "reports/analyse/diff/align.h"
-#include "reports/analyse/diff/cost_tree.h"
+#include "reports/analyse/diff/align/align.h"
+#include "reports/analyse/diff/path/cost_tree.h"
 #include "tracer/store/store.h"
 
 enum diff_kind { // words: INTERFACES, upgate.diff/1

@@ -10,8 +10,8 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
-#include "reports/analyse/diff/gpu_path.h"
-#include "reports/analyse/diff/host_path.h"
+#include "reports/analyse/diff/path/gpu_path.h"
+#include "reports/analyse/diff/path/host_path.h"
 
 enum { FIRST_PARTS_MAX = 10, FIRST_PHASES_MAX = 16, FIRST_LAUNCHES_MAX = 16 };
 

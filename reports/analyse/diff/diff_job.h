@@ -9,8 +9,8 @@
 
 #include "common/arena.h"
 #include "reports/analyse/diff/diff.h"
-#include "reports/analyse/diff/host_path.h"
-#include "reports/analyse/diff/launch_trace.h"
+#include "reports/analyse/diff/path/host_path.h"
+#include "reports/analyse/diff/trace/launch_trace.h"
 
 enum { DIFF_LAUNCHES = 4 }; // traced ones of a side: the plan's default
 enum { DIFF_NOTES_MAX = 40, DIFF_SUSPECTS_MAX = 5, DIFF_EVIDENCE_MAX = 12, DIFF_DEPTH_MAX = 64 };

@@ -9,8 +9,8 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
-#include "reports/analyse/diff/gpu_path.h"
-#include "reports/analyse/diff/host_path.h"
+#include "reports/analyse/diff/path/gpu_path.h"
+#include "reports/analyse/diff/path/host_path.h"
 
 enum { SIDE_BUSY_PARTS = 20 };
 

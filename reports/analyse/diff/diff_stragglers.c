@@ -7,7 +7,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
-#include "reports/analyse/diff/gpu_path.h"
+#include "reports/analyse/diff/path/gpu_path.h"
 
 enum { STRAGGLERS_MAX = 8 };
 

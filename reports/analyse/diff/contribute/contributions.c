@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+// From aligned groups to contributions: groups of one kind and one name are one, wherever they are;
+// each gets its difference, its interval (simultaneous for all) and its share; together they sum to
+// the difference of the untraced step, and what does not is the residual. A contribution is named
+// when its interval leaves out 0 and it is worth a line. Pure.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/contribute/contributions.h"
+#include "reports/analyse/diff/names/names.h"
+
+enum { CONTRIBUTIONS_HIT_MIN = 5 };
+static const double contributions_floor = 0.002; // of the step: below it nothing is named
+static const double contributions_hidden =
+    0.05; // of the change of busy time: a kernel of which less is on the path is hidden
+static const double contributions_residual = 0.01, contributions_small = 0.05;
+
+static void key_normalised(struct strbuf *text, const char *name)
+{
+    char buf[NAMES_LENGTH_MAX] = "";
+    if (name)
+        names_normalise(name, buf, sizeof buf);
+    strbuf_add(text, "|%s", buf);
+}
+
+static char *key_make(const struct diff_job *job, const struct diff_group *group)
+{
+    const struct cost_tree *tree = job->workload->trees[group->side];
+    const struct cost_node *leaf = &tree->nodes[group->leaf];
+    struct strbuf text = {0};
+    strbuf_add(&text, "%02d", group->kind);
+    switch (group->kind) {
+    case DIFF_DATA_WAIT:
+    case DIFF_COMPILE:
+    case DIFF_COLD_START:
+    case DIFF_MEMORY_ALLOC:
+    case DIFF_CLOCK_THROTTLE:
+    case DIFF_PARALLELISM:
+        break;
+    case DIFF_HOST_STALL:
+        strbuf_add(&text, "|%s|%s", leaf->name, leaf->module ? leaf->module : "");
+        break;
+    case DIFF_SYNC_ADDED:
+    case DIFF_MEMCPY:
+        strbuf_add(&text, "|%s", leaf->name);
+        break;
+    case DIFF_COMM_EXPOSED:
+        strbuf_add(&text, "|%.*s", (int)strcspn(leaf->name, " "), leaf->name);
+        break;
+    case DIFF_LAUNCH_GAP:
+        strbuf_add(&text, "|%s", contributions_place(tree, group->leaf, true)->name);
+        break;
+    case DIFF_PYTHON_OVERHEAD:
+        key_normalised(&text, contributions_place(tree, group->leaf, false)->name);
+        break;
+    default:
+        key_normalised(&text, group->name_a);
+        key_normalised(&text, group->name_b);
+        if (leaf->name[0] == '[' && leaf->module) // "[unknown]" of two libraries is two
+            strbuf_add(&text, "|%s", leaf->module);
+    }
+    return strbuf_take(&text);
+}
+
+static int key_compare(const void *left, const void *right)
+{
+    const struct contributions_key *a = left, *b = right;
+    int order = strcmp(a->text, b->text);
+    return order ? order : a->group < b->group ? -1 : a->group > b->group;
+}
+
+static void contributions_merge(struct contributions *all)
+{
+    qsort(all->keys, all->group_count, sizeof *all->keys, key_compare);
+    for (size_t i = 0; i < all->group_count; i++) {
+        bool fresh = i == 0 || strcmp(all->keys[i].text, all->keys[i - 1].text) != 0;
+        all->members[i] = all->keys[i].group;
+        if (fresh)
+            all->items[all->count++] = (struct contributions_item){
+                .first = i, .kind = all->groups[all->keys[i].group].kind};
+        all->items[all->count - 1].count++;
+    }
+}
+
+void contributions_estimate(struct contributions *all, size_t from, size_t end)
+{
+    const struct diff_units *units = &all->job->units;
+    double *ns[2] = {xcalloc(units->count + 1, sizeof **ns),
+                     xcalloc(units->count + 1, sizeof **ns)};
+    for (size_t i = from; i < end; i++) {
+        struct contributions_item *item = &all->items[i];
+        memset(ns[0], 0, units->count * sizeof **ns);
+        memset(ns[1], 0, units->count * sizeof **ns);
+        for (size_t k = 0; k < item->count; k++)
+            diff_groups_add(all->job, all->groups[all->members[item->first + k]].group, ns);
+        diff_units_estimate(all->job, ns, &item->estimate);
+    }
+    free(ns[0]);
+    free(ns[1]);
+}
+
+static double contributions_floor_ns(const struct diff_job *job)
+{
+    return contributions_floor * job->untraced.step[0];
+}
+
+static bool contributions_shows(const struct diff_job *job, const struct diff_estimate *estimate,
+                                double half, double busy)
+{
+    size_t hit_min = job->units.count < 2 * CONTRIBUTIONS_HIT_MIN ? 1 : CONTRIBUTIONS_HIT_MIN;
+    double delta = fabs(estimate->delta);
+    // Behind other work, but for what is in its gaps.
+    bool hidden = delta < contributions_hidden * fabs(busy);
+    return isfinite(half) && delta > half && delta >= contributions_floor_ns(job) &&
+           estimate->agrees && estimate->units_hit >= hit_min && !hidden;
+}
+
+bool contributions_told(const struct diff_job *job, const struct diff_estimate *estimate,
+                        double half, double busy)
+{
+    return contributions_shows(job, estimate, half, busy) &&
+           !diff_units_modes(job, estimate->delta);
+}
+
+static bool contributions_is_candidate(const struct contributions *all,
+                                       const struct contributions_item *item)
+{
+    return fmax(item->estimate.a, item->estimate.b) >= contributions_floor_ns(all->job);
+}
+
+static void contributions_learn(struct contributions *all)
+{
+    const struct diff_estimate **things = xcalloc(all->count + 1, sizeof *things);
+    size_t count = 0;
+    for (size_t i = 0; i < all->count; i++)
+        if (contributions_is_candidate(all, &all->items[i]))
+            things[count++] = &all->items[i].estimate;
+    diff_prior_learn(all->job->prior, things, count);
+    free(things);
+}
+
+// Which are named: half of the error is for all that could be, which is those that are long enough on
+// either side, the other half for what is spread over a place: half as many in a count of twice as many
+// are the same.
+static void contributions_judge(struct contributions *all)
+{
+    const struct diff_job *job = all->job;
+    double floor = contributions_floor_ns(job);
+    all->candidates = 0;
+    for (size_t i = 0; i < all->count; i++)
+        all->candidates += contributions_is_candidate(all, &all->items[i]);
+    for (size_t i = 0; i < all->count; i++) {
+        struct contributions_item *item = &all->items[i];
+        double busy = 0;
+        for (size_t k = 0; k < item->count; k++) {
+            const struct diff_group *group = &all->groups[all->members[item->first + k]];
+            busy += group->busy_b - group->busy_a;
+        }
+        item->half = diff_units_half(job, &item->estimate, 2 * all->candidates);
+        item->nearest = 0;
+        item->named = contributions_told(job, &item->estimate, item->half, busy);
+        double certain = item->named ? 0 : contributions_executes_more(all, item);
+        if (certain >= floor)
+            item->named = contributions_told(job, &item->estimate,
+                                             fabs(item->estimate.delta) - certain, busy);
+        item->nearest = item->named ? copysign(certain, item->estimate.nearest) : 0;
+        double many = diff_units_half_of_many(job, &item->estimate, 2 * all->candidates);
+        item->few = !item->named && fabs(item->estimate.delta) > 5 * floor &&
+                    contributions_shows(job, &item->estimate, many, busy);
+    }
+}
+
+static bool contributions_is_small(const struct contributions *all,
+                                   const struct contributions_item *item, enum diff_kind kind)
+{
+    return item->kind == kind && !item->named &&
+           fabs(item->estimate.delta) < contributions_small * all->job->untraced.step[0];
+}
+
+// Python functions of which none alone is named may together be: the interpreter itself got slower.
+static bool contributions_gather(struct contributions *all, enum diff_kind kind)
+{
+    struct contributions_item gathered = {.kind = kind, .count = 0};
+    size_t parts = 0, kept = 0, member_count = 0;
+    for (size_t i = 0; i < all->count; i++)
+        parts += contributions_is_small(all, &all->items[i], kind);
+    if (parts < 2)
+        return false;
+    uint32_t *members = xcalloc(all->group_count + 1, sizeof *members),
+             *rest = xcalloc(all->group_count + 1, sizeof *rest);
+    for (size_t i = 0; i < all->count; i++) {
+        struct contributions_item item = all->items[i];
+        if (contributions_is_small(all, &item, kind)) {
+            memcpy(rest + gathered.count, all->members + item.first, item.count * sizeof *rest);
+            gathered.count += item.count;
+            continue;
+        }
+        memcpy(members + member_count, all->members + item.first, item.count * sizeof *members);
+        item.first = member_count;
+        member_count += item.count;
+        all->items[kept++] = item;
+    }
+    gathered.first = member_count;
+    memcpy(members + member_count, rest, gathered.count * sizeof *rest);
+    all->items[kept++] = gathered;
+    memcpy(all->members, members, all->group_count * sizeof *members);
+    all->count = kept;
+    free(rest);
+    free(members);
+    return true;
+}
+
+static int item_compare(const void *left, const void *right)
+{
+    const struct contributions_item *a = left, *b = right;
+    if (a->named != b->named)
+        return a->named ? -1 : 1;
+    double x = fabs(a->estimate.delta), y = fabs(b->estimate.delta);
+    return x > y ? -1 : x < y ? 1 : a->first < b->first ? -1 : a->first > b->first;
+}
+
+// What other programs took is in the trees with 0: it is no contribution.
+static void contributions_drop_empty(struct contributions *all)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < all->count; i++)
+        if (all->items[i].estimate.a != 0 || all->items[i].estimate.b != 0)
+            all->items[kept++] = all->items[i];
+    all->count = kept;
+}
+
+static double contributions_share(const struct diff_job *job, double delta)
+{
+    const struct diff_workload *workload = job->workload;
+    bool told = isfinite(workload->delta_lo_ns)
+                    ? workload->delta_lo_ns * workload->delta_hi_ns > 0
+                    : fabs(workload->delta_ns) > 0.005 * workload->step_a_ns;
+    return told && workload->delta_ns != 0 ? delta / workload->delta_ns : NAN;
+}
+
+static bool contributions_counted(const struct diff_job *job, const struct diff_group *group)
+{
+    enum cost_kind kind = diff_leaf(job, group)->kind;
+    return kind != COST_FUNCTION && kind != COST_GAP;
+}
+
+static void contributions_fill(struct contributions *all, const struct contributions_item *item,
+                               int rank, struct diff_contribution *made)
+{
+    struct diff_job *job = all->job;
+    uint32_t *members = all->members + item->first;
+    const struct diff_estimate *estimate = &item->estimate;
+    *made = (struct diff_contribution){.rank = rank,
+                                       .kind = item->kind,
+                                       .a_ns = estimate->a,
+                                       .b_ns = estimate->b,
+                                       .delta_ns = estimate->delta,
+                                       .ci_lo_ns = estimate->delta - item->half,
+                                       .ci_hi_ns = estimate->delta + item->half,
+                                       .share = contributions_share(job, estimate->delta),
+                                       .named = item->named,
+                                       .few = item->few && !item->named,
+                                       .group_count = item->count};
+    if (item->place)
+        contributions_parts(all, item, made);
+    contributions_sort(all, members, item->count);
+    const struct diff_group *top = &all->groups[members[0]];
+    made->groups = memcpy(arena_alloc(job->arena, item->count, sizeof *members), members,
+                          item->count * sizeof *members);
+    bool counted = !item->place && contributions_counted(job, top);
+    made->count_a = made->count_b = counted ? 0 : NAN;
+    for (size_t i = 0; i < item->count; i++) {
+        const struct diff_group *group = &all->groups[members[i]];
+        made->busy_a_ns += group->busy_a;
+        made->busy_b_ns += group->busy_b;
+        made->count_a += group->count_a;
+        made->count_b += group->count_b;
+        if (item->place)
+            continue;
+        made->name_a = made->name_a ? made->name_a : group->name_a;
+        made->name_b = made->name_b ? made->name_b : group->name_b;
+    }
+    if (item->nearest > 0)
+        made->ci_lo_ns = fmax(made->ci_lo_ns, item->nearest);
+    else if (item->nearest < 0)
+        made->ci_hi_ns = fmin(made->ci_hi_ns, item->nearest);
+    made->where = diff_where(job, all->groups, members, item->count);
+    if (!item->place)
+        made->label = contributions_label_called(job, diff_leaf(job, top),
+                                                 contributions_label(all, item), made->where);
+}
+
+static void contributions_classes(struct diff_job *job)
+{
+    struct diff_workload *workload = job->workload;
+    double idle[2] = {0}, known[2] = {0};
+    for (int side = 0; side < 2; side++) {
+        const struct cost_tree *tree = workload->trees[side];
+        double factor = job->units.scale[side] / job->units.total_steps[side];
+        for (size_t r = 0; r < tree->row_count; r++) {
+            const struct cost_row *row = &tree->rows[r];
+            unsigned class = tree->nodes[row->node].class;
+            if (job->units.of_window[side][row->window] == UINT32_MAX || class >= COST_CLASS_COUNT)
+                continue;
+            struct diff_part *part = &workload->parts[class];
+            *(side ? &part->b_ns : &part->a_ns) += factor * (double)row->ns;
+            known[side] += (double)row->ns;
+            idle[side] += class == COST_IDLE ? (double)row->ns : 0;
+        }
+        workload->unaccounted[side] =
+            (job->units.total_wall[side] - known[side] + idle[side]) / job->units.total_wall[side];
+    }
+}
+
+static void contributions_close(struct diff_job *job)
+{
+    struct diff_workload *workload = job->workload;
+    double sum = 0;
+    for (size_t i = 0; i < workload->contribution_count; i++)
+        sum += workload->contributions[i].delta_ns;
+    workload->residual_ns = workload->delta_ns - sum;
+    if (fabs(workload->residual_ns) > contributions_residual * workload->step_a_ns)
+        diff_note(job,
+                  "%s of the difference (%.1f %% of a step) are in no contribution: not all time "
+                  "of the traced windows is accounted for.",
+                  diff_time(job, workload->residual_ns),
+                  100 * fabs(workload->residual_ns) / workload->step_a_ns);
+}
+
+void diff_contribute(struct diff_job *job)
+{
+    struct diff_workload *workload = job->workload;
+    size_t count = workload->alignment->count;
+    struct contributions all = {.job = job, .group_count = count};
+    job->prior = arena_alloc(job->arena, 1, sizeof *job->prior);
+    all.groups = xcalloc(count + 1, sizeof *all.groups);
+    all.keys = xcalloc(count + 1, sizeof *all.keys);
+    all.members = xcalloc(count + 1, sizeof *all.members);
+    all.items = xcalloc(count + 2, sizeof *all.items);
+    diff_groups_make(job, all.groups);
+    diff_alike(job, all.groups, count);
+    for (size_t i = 0; i < count; i++)
+        all.keys[i] = (struct contributions_key){key_make(job, &all.groups[i]), (uint32_t)i};
+    contributions_merge(&all);
+    contributions_estimate(&all, 0, all.count);
+    contributions_learn(&all);
+    contributions_judge(&all);
+    if (contributions_gather(&all, DIFF_PYTHON_OVERHEAD)) {
+        contributions_estimate(&all, all.count - 1, all.count);
+        contributions_judge(&all);
+    }
+    if (!job->single)
+        contributions_places(&all);
+    contributions_drop_empty(&all);
+    qsort(all.items, all.count, sizeof *all.items, item_compare);
+    workload->contributions =
+        arena_alloc(job->arena, all.count + 1, sizeof *workload->contributions);
+    workload->contribution_count = all.count;
+    for (size_t i = 0; i < all.count; i++) {
+        struct diff_contribution *made = &workload->contributions[i];
+        contributions_fill(&all, &all.items[i], (int)i + 1, made);
+        diff_evidence(job, made, all.groups);
+        if (made->named)
+            diff_suspects(job, made, all.groups);
+    }
+    contributions_classes(job);
+    contributions_close(job);
+    diff_rows_make(job, all.groups);
+    for (size_t i = 0; i < count; i++)
+        free(all.keys[i].text);
+    for (size_t i = 0; i < all.count; i++)
+        free(all.items[i].parts);
+    free(all.keys);
+    free(all.members);
+    free(all.items);
+    free(all.groups);
+}

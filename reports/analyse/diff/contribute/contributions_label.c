@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a contribution is called: after what changed most in it, short, for people. Pure.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/contribute/contributions.h"
+#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/stalls/stalls.h"
+
+enum { LABEL_PARTS = 3 };
+
+const struct cost_node *contributions_place(const struct cost_tree *tree, uint32_t leaf, bool outermost)
+{
+    uint32_t place = tree->nodes[leaf].parent;
+    while (outermost && place != COST_NONE && place != 0 && tree->nodes[place].parent != 0 &&
+           tree->nodes[place].parent != COST_NONE)
+        place = tree->nodes[place].parent;
+    return &tree->nodes[place == COST_NONE ? 0 : place];
+}
+
+// Members with the largest change first: they say what it is called, and where.
+static _Thread_local const struct diff_group *sort_of; // qsort has no context
+
+static int member_compare(const void *left, const void *right)
+{
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    double x = fabs(sort_of[a].b - sort_of[a].a), y = fabs(sort_of[b].b - sort_of[b].a);
+    return x > y ? -1 : x < y ? 1 : a < b ? -1 : a > b;
+}
+
+static const char *label_short(struct diff_job *job, const char *name, size_t max)
+{
+    char text[NAMES_LENGTH_MAX] = "";
+    names_label(name, text, sizeof text, max);
+    return arena_copy(job->arena, text);
+}
+
+static const char *label_stall(struct diff_job *job, const struct cost_node *leaf)
+{
+    size_t count = 0;
+    const struct stall_cause *causes = stall_causes(&count);
+    const char *title = leaf->name;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(causes[i].id, leaf->name) == 0)
+            title = causes[i].title;
+    return leaf->module ? arena_print(job->arena, "%s (%s)", title, leaf->module) : title;
+}
+
+static const char *label_replaced(struct contributions *all, const struct contributions_item *item)
+{
+    return arena_print(all->job->arena, "%s -> %s", contributions_side(all, item, 0),
+                       contributions_side(all, item, 1));
+}
+
+static const char *label_make(struct contributions *all, const struct contributions_item *item,
+                              const struct diff_group *group)
+{
+    struct diff_job *job = all->job;
+    const struct cost_tree *tree = job->workload->trees[group->side];
+    const struct cost_node *leaf = &tree->nodes[group->leaf];
+    switch (item->kind) {
+    case DIFF_HOST_STALL:
+        return label_stall(job, leaf);
+    case DIFF_KERNEL_REPLACED:
+    case DIFF_CPU_FUNCTION_REPLACED:
+        return label_replaced(all, item);
+    case DIFF_CLOCK_THROTTLE:
+        return arena_print(job->arena, "%zu kernels", item->count);
+    case DIFF_PARALLELISM:
+        return arena_print(job->arena, "%.0f threads -> %.0f", round(job->parallel[0].threads),
+                           round(job->parallel[1].threads));
+    case DIFF_LAUNCH_GAP:
+        return arena_print(job->arena, "launches of %s",
+                           label_short(job, contributions_place(tree, group->leaf, true)->name, 40));
+    case DIFF_DATA_WAIT:
+        return "next batch";
+    case DIFF_COMPILE:
+        return "torch.compile";
+    case DIFF_MEMCPY: // "DtoD" alone is no thing
+        return strcmp(leaf->name, "set") == 0    ? "memset"
+               : strcmp(leaf->name, "copy") == 0 ? "copy"
+                                                 : arena_print(job->arena, "%s copy", leaf->name);
+    default:
+        if (leaf->kind == COST_FUNCTION && leaf->name[0] == '[' && leaf->module)
+            return arena_print(job->arena, "%s in %s", leaf->name,
+                               label_short(job, leaf->module, 40));
+        return label_short(job,
+                           group->side && group->name_b ? group->name_b
+                           : group->name_a              ? group->name_a
+                                                        : leaf->name,
+                           CONTRIBUTIONS_LABEL_MAX);
+    }
+}
+
+// The same Python function at many places keeps its name; several functions together have none.
+static const char *label_python(struct diff_job *job, const struct diff_group *groups,
+                                const uint32_t *members, size_t count)
+{
+    const char *name = NULL;
+    for (size_t i = 0; i < count; i++) {
+        const struct diff_group *group = &groups[members[i]];
+        const struct cost_node *place =
+            contributions_place(job->workload->trees[group->side], group->leaf, false);
+        if (place->kind == COST_ROOT || (name && strcmp(name, place->name) != 0))
+            return "Python interpreter";
+        name = place->name;
+    }
+    if (name && strcmp(name, "[gc]") == 0)
+        return "garbage collection";
+    return name ? label_short(job, name, CONTRIBUTIONS_LABEL_MAX) : "Python interpreter";
+}
+
+void contributions_sort(const struct contributions *all, uint32_t *members, size_t count)
+{
+    sort_of = all->groups;
+    qsort(members, count, sizeof *members, member_compare);
+}
+
+const char *contributions_label(struct contributions *all, const struct contributions_item *item)
+{
+    const uint32_t *members = all->members + item->first;
+    if (item->kind == DIFF_PYTHON_OVERHEAD)
+        return label_python(all->job, all->groups, members, item->count);
+    return label_make(all, item, &all->groups[members[0]]);
+}
+
+const char *contributions_label_called(struct diff_job *job, const struct cost_node *leaf,
+                                       const char *label, const char *where)
+{
+    const char *last = NULL;
+    for (const char *at = where; (at = strstr(at, " > ")); at += 3)
+        last = at + 3;
+    char name[NAMES_LENGTH_MAX] = "";
+    if (leaf->kind != COST_FUNCTION || leaf->name[0] != '[' || !last)
+        return label;
+    names_label(last, name, sizeof name, CONTRIBUTIONS_HALF_MAX);
+    return arena_print(job->arena, "%s, called by %s", label, name);
+}
+
+// "Block.attend: gemm_kernel, copy_kernel and more": the place, and what makes half of the change there, three
+// at most.
+static const char *label_place(struct diff_job *job, const char *place,
+                               const struct diff_contribution *made)
+{
+    char name[NAMES_LENGTH_MAX] = "";
+    struct strbuf text = {0};
+    double held = 0;
+    size_t shown = 0;
+    names_label(place, name, sizeof name, CONTRIBUTIONS_HALF_MAX);
+    strbuf_add(&text, "%s:", name);
+    for (; shown < made->part_count && shown < LABEL_PARTS && held < 0.5; shown++) {
+        const struct diff_contribution_part *part = &made->parts[shown];
+        names_label(part->label, name, sizeof name, CONTRIBUTIONS_HALF_MAX);
+        strbuf_add(&text, "%s %s", shown ? "," : "", name);
+        held += (part->b_ns - part->a_ns) / made->delta_ns;
+    }
+    const char *label = arena_print(job->arena, "%s%s", text.text,
+                                    shown < made->part_count ? " and more" : "");
+    strbuf_free(&text);
+    return label;
+}
+
+struct part { // of what is spread over a place
+    struct diff_contribution_part told;
+    enum diff_kind family; // kernels and functions, whatever happened to them
+    uint32_t top;          // group
+    double sign;           // of the whole
+};
+
+static enum diff_kind part_family(enum diff_kind kind)
+{
+    return kind <= DIFF_KERNEL_REPLACED         ? DIFF_KERNEL_SLOWER
+           : kind <= DIFF_CPU_FUNCTION_REPLACED ? DIFF_CPU_FUNCTION_SLOWER
+                                                : kind;
+}
+
+static int part_compare_label(const void *left, const void *right)
+{
+    const struct part *a = left, *b = right;
+    int order = strcmp(a->told.label, b->told.label);
+    return order              ? order
+           : a->family != b->family ? (int)a->family - (int)b->family
+                                    : (a->top > b->top) - (a->top < b->top);
+}
+
+static int part_compare(const void *left, const void *right)
+{
+    const struct part *a = left, *b = right;
+    double x = a->sign * (a->told.b_ns - a->told.a_ns), y = b->sign * (b->told.b_ns - b->told.a_ns);
+    return x > y ? -1 : x < y ? 1 : part_compare_label(left, right);
+}
+
+// A function that one place below lost and another one got is neither added nor removed here.
+static size_t parts_merge(struct part *parts, size_t count)
+{
+    size_t kept = 0;
+    qsort(parts, count, sizeof *parts, part_compare_label);
+    for (size_t i = 0; i < count; i++) {
+        struct part *last = kept ? &parts[kept - 1] : NULL;
+        if (!last || last->family != parts[i].family ||
+            strcmp(last->told.label, parts[i].told.label) != 0) {
+            parts[kept++] = parts[i];
+            continue;
+        }
+        last->told.a_ns += parts[i].told.a_ns;
+        last->told.b_ns += parts[i].told.b_ns;
+        if (last->family == DIFF_KERNEL_SLOWER || last->family == DIFF_CPU_FUNCTION_SLOWER)
+            last->told.kind = last->told.a_ns <= 0   ? last->family + 1
+                              : last->told.b_ns <= 0 ? last->family + 2
+                                                     : last->family;
+    }
+    qsort(parts, kept, sizeof *parts, part_compare);
+    return kept;
+}
+
+// The kind of most of the change.
+static enum diff_kind parts_kind(const struct diff_contribution *made, double sign)
+{
+    double sums[DIFF_KIND_COUNT] = {0};
+    enum diff_kind best = made->parts[0].kind;
+    for (size_t i = 0; i < made->part_count; i++)
+        sums[made->parts[i].kind] += sign * (made->parts[i].b_ns - made->parts[i].a_ns);
+    for (int kind = 0; kind < DIFF_KIND_COUNT; kind++)
+        if (sums[kind] > sums[best])
+            best = (enum diff_kind)kind;
+    return best;
+}
+
+void contributions_parts(struct contributions *all, const struct contributions_item *item,
+                         struct diff_contribution *made)
+{
+    struct diff_job *job = all->job;
+    struct part *parts = xcalloc(item->part_count + 1, sizeof *parts);
+    double sign = made->delta_ns < 0 ? -1 : 1;
+    for (size_t i = 0; i < item->part_count; i++) {
+        const struct contributions_item *one = &item->parts[i];
+        contributions_sort(all, all->members + one->first, one->count);
+        parts[i] = (struct part){.told = {.kind = one->kind,
+                                          .label = contributions_label(all, one),
+                                          .a_ns = one->estimate.a,
+                                          .b_ns = one->estimate.b},
+                                 .family = part_family(one->kind),
+                                 .top = all->members[one->first],
+                                 .sign = sign};
+    }
+    made->part_count = parts_merge(parts, item->part_count);
+    made->parts = arena_alloc(job->arena, made->part_count, sizeof *made->parts);
+    for (size_t i = 0; i < made->part_count; i++)
+        made->parts[i] = parts[i].told;
+    const struct diff_group *top = &all->groups[parts[0].top];
+    made->name_a = top->name_a || parts[0].told.a_ns <= 0 ? top->name_a : top->name_b;
+    made->name_b = top->name_b || parts[0].told.b_ns <= 0 ? top->name_b : top->name_a;
+    made->kind = parts_kind(made, sign);
+    made->label = label_place(job, item->place, made);
+    free(parts);
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is spread: an operator that got slower shows in ten kernels and functions, none of which is
+// told from noise, while their sum at the place that they have in common is. Every place of the step
+// (phase, module, Python function; both sides' in one tree) is a hypothesis: the sum of all below it that no
+// named contribution holds. The deepest places that are told become contributions: they hold four fifths of what
+// is told above them together, or half where the rest is not told from noise. Half of the 1 % of error is spent on contributions of one thing,
+// the other half on places. Pure.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/contribute/contributions.h"
+
+static const double places_share = 0.8, places_half = 0.5; // 0.8: as diff_where's
+// Of the step: at the borders of a place the nearest sample says where an instant belongs, which may be a
+// whole tick (1 ms) off. Hundredths of a step are told there that are none.
+static const double places_floor = 0.01;
+
+struct places_node {
+    uint32_t group;     // the first one here; COST_NONE
+    double a, b;        // of all groups here and below
+    bool counted;       // a hypothesis
+    bool told, picked;
+    bool deeper;        // picked, but those picked below it are named
+    double held;        // by what is picked here and below
+    bool mixed;         // some of which got slower, some faster
+    struct diff_estimate estimate;
+    double half;
+};
+
+struct places {
+    struct contributions *all;
+    struct cost_tree *tree; // of places, by name
+    struct places_node *nodes;
+    uint32_t *node, *next;  // of each group: its place; the next group there
+    bool *named;            // of each group: a named item holds it
+    size_t counted;
+};
+
+// The place of a group; both sides' places are told by the names of b's.
+static size_t places_names(struct contributions *all, const struct diff_group *group,
+                           const char *names[DIFF_DEPTH_MAX])
+{
+    const struct diff_workload *workload = all->job->workload;
+    const struct align_group *aligned = group->group;
+    int side = aligned->count_b > 0;
+    const uint32_t *leaves = side ? aligned->b : aligned->a;
+    uint32_t place = side ? aligned->place_b : aligned->place_a;
+    if (place == COST_NONE || (side ? aligned->count_b : aligned->count_a) == 1)
+        place = workload->trees[side]->nodes[leaves[0]].parent;
+    const uint32_t *partner = workload->alignment->place_b;
+    if (!side && partner && place != COST_NONE && partner[place] != COST_NONE) {
+        place = partner[place];
+        side = 1;
+    }
+    return diff_place_names(all->job, workload->trees[side], place, names);
+}
+
+static void places_build(struct places *places)
+{
+    struct contributions *all = places->all;
+    for (size_t i = 0; i < all->group_count; i++) {
+        const char *names[DIFF_DEPTH_MAX];
+        uint32_t at = 0;
+        size_t depth = all->groups[i].a > 0 || all->groups[i].b > 0
+                           ? places_names(all, &all->groups[i], names)
+                           : 0;
+        for (size_t k = 0; k < depth; k++)
+            at = cost_tree_child(places->tree, at,
+                                 &(struct cost_key){.kind = COST_MODULE, .name = names[k]});
+        places->node[i] = at;
+    }
+    places->nodes = xcalloc(places->tree->node_count, sizeof *places->nodes);
+    for (size_t i = 0; i < places->tree->node_count; i++)
+        places->nodes[i].group = COST_NONE;
+    for (size_t i = all->group_count; i-- > 0;) {
+        struct places_node *node = &places->nodes[places->node[i]];
+        places->next[i] = node->group;
+        node->group = (uint32_t)i;
+        node->a += all->groups[i].a;
+        node->b += all->groups[i].b;
+    }
+}
+
+// A place with one place below and nothing of its own is no other hypothesis than that one.
+static void places_count(struct places *places)
+{
+    double floor = places_floor * places->all->job->untraced.step[0];
+    for (size_t i = places->tree->node_count; i-- > 1;) { // what is below comes later
+        const struct cost_node *place = &places->tree->nodes[i];
+        struct places_node *node = &places->nodes[i], *above = &places->nodes[place->parent];
+        bool same = node->group == COST_NONE && place->first_child == place->last_child;
+        node->counted = fmax(node->a, node->b) >= floor && !same;
+        places->counted += node->counted;
+        above->a += node->a;
+        above->b += node->b;
+    }
+}
+
+struct places_sums { // of units, by side; NULL: nobody asks
+    double *all[2];  // what no named contribution holds
+    double *held[2]; // of it, what is picked
+};
+
+static struct places_sums sums_new(size_t count)
+{
+    struct places_sums sums;
+    for (int side = 0; side < 2; side++) {
+        sums.all[side] = xcalloc(count + 1, sizeof **sums.all);
+        sums.held[side] = xcalloc(count + 1, sizeof **sums.held);
+    }
+    return sums;
+}
+
+// Adds to the place above, and frees.
+static void sums_hand_up(struct places_sums *sums, const struct places_sums *above, size_t count)
+{
+    for (int side = 0; side < 2; side++) {
+        for (size_t i = 0; above->all[side] && i < count; i++) {
+            above->all[side][i] += sums->all[side][i];
+            above->held[side][i] += sums->held[side][i];
+        }
+        free(sums->all[side]);
+        free(sums->held[side]);
+    }
+}
+
+// Is what the picked places below do not hold told from noise?
+static bool places_rest_told(const struct places *places, const struct places_sums *sums)
+{
+    const struct diff_job *job = places->all->job;
+    struct places_sums rest = sums_new(job->units.count);
+    struct diff_estimate estimate;
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < job->units.count; i++)
+            rest.all[side][i] = sums->all[side][i] - sums->held[side][i];
+    diff_units_estimate(job, rest.all, &estimate);
+    sums_hand_up(&rest, &(struct places_sums){0}, 0);
+    return contributions_told(job, &estimate, diff_units_half(job, &estimate, 2 * places->counted), 0);
+}
+
+// Whether the place is named rather than those below it, which hold less than four fifths of its change. Where they hold
+// half and the rest is not told from noise, they are in the end; places above ask what this one holds all the same. What
+// goes the other way below it is told apart.
+static void places_choose(struct places *places, struct places_node *node,
+                          const struct places_sums *sums)
+{
+    double delta = node->estimate.delta, held = node->held;
+    if (!node->told || node->mixed || held * delta < 0 ||
+        fabs(held) >= places_share * fabs(delta))
+        return;
+    node->deeper = fabs(held) >= places_half * fabs(delta) && !places_rest_told(places, sums);
+    node->picked = true;
+    node->held = delta;
+    for (int side = 0; side < 2; side++)
+        memcpy(sums->held[side], sums->all[side],
+               places->all->job->units.count * sizeof **sums->all);
+}
+
+// Adds what no named contribution holds, here and below; returns the change of its busy time.
+static double places_visit(struct places *places, uint32_t id, const struct places_sums *above)
+{
+    struct diff_job *job = places->all->job;
+    struct places_node *node = &places->nodes[id];
+    struct places_sums sums = node->counted ? sums_new(job->units.count) : *above;
+    double busy = 0;
+    for (uint32_t i = sums.all[0] ? node->group : COST_NONE; i != COST_NONE; i = places->next[i]) {
+        const struct diff_group *group = &places->all->groups[i];
+        if (places->named[i])
+            continue;
+        diff_groups_add(job, group->group, sums.all);
+        busy += group->busy_b - group->busy_a;
+    }
+    for (uint32_t child = places->tree->nodes[id].first_child; child != COST_NONE;
+         child = places->tree->nodes[child].next_sibling) {
+        const struct places_node *below = &places->nodes[child];
+        busy += places_visit(places, child, &sums);
+        node->mixed = node->mixed || below->mixed || node->held * below->held < 0;
+        node->held += below->held;
+    }
+    if (!node->counted)
+        return busy;
+    diff_units_estimate(job, sums.all, &node->estimate);
+    node->half = diff_units_half(job, &node->estimate, 2 * places->counted);
+    node->told = fabs(node->estimate.delta) >= places_floor * job->untraced.step[0] &&
+                 contributions_told(job, &node->estimate, node->half, busy);
+    places_choose(places, node, &sums);
+    sums_hand_up(&sums, above, job->units.count);
+    return busy;
+}
+
+// Of each group: the outermost place that is named; COST_NONE.
+static uint32_t places_owner(const struct places *places, size_t group)
+{
+    uint32_t owner = COST_NONE;
+    for (uint32_t at = places->node[group]; at != COST_NONE; at = places->tree->nodes[at].parent)
+        if (places->nodes[at].picked && !places->nodes[at].deeper)
+            owner = at;
+    return places->named[group] ? COST_NONE : owner;
+}
+
+// The members of an item that the place owns, at members[*count]; false: none.
+static bool places_take(const struct contributions *all, const struct contributions_item *item,
+                        const uint32_t *owner, uint32_t place, uint32_t *members,
+                        struct contributions_item *taken)
+{
+    size_t first = taken->first;
+    *taken = (struct contributions_item){.first = first, .kind = item->kind};
+    for (size_t k = 0; k < item->count; k++) {
+        uint32_t member = all->members[item->first + k];
+        if (owner[member] != place)
+            continue;
+        members[first + taken->count++] = member;
+        taken->estimate.a += all->groups[member].a;
+        taken->estimate.b += all->groups[member].b;
+    }
+    taken->estimate.delta = taken->estimate.b - taken->estimate.a;
+    return taken->count > 0;
+}
+
+static void places_item(const struct places *places, const uint32_t *owner, uint32_t place,
+                        uint32_t *members, struct contributions_item *made)
+{
+    const struct contributions *all = places->all;
+    const struct places_node *node = &places->nodes[place];
+    struct contributions_item part = {.first = made->first};
+    made->estimate = node->estimate;
+    made->half = node->half;
+    made->named = true;
+    made->place = arena_copy(all->job->arena, places->tree->nodes[place].name);
+    made->parts = xcalloc(all->count, sizeof *made->parts);
+    for (size_t i = 0; i < all->count; i++) {
+        if (!places_take(all, &all->items[i], owner, place, members, &part))
+            continue;
+        made->parts[made->part_count++] = part;
+        made->count += part.count;
+        part.first += part.count;
+    }
+    made->kind = made->parts[0].kind;
+    if (made->part_count > 1)
+        return;
+    free(made->parts); // one thing, told here and not where it is elsewhere
+    made->parts = NULL;
+    made->part_count = 0;
+    made->place = NULL;
+}
+
+// Items without what the places own, then the places.
+static void places_split(struct places *places, const uint32_t *owner, size_t picked)
+{
+    struct contributions *all = places->all;
+    uint32_t *members = xcalloc(all->group_count + 1, sizeof *members);
+    struct contributions_item *items = xcalloc(all->count + picked + 1, sizeof *items);
+    bool *less = xcalloc(all->count + 1, sizeof *less); // of items that are kept: another sum now
+    size_t count = 0, first = 0;
+    for (size_t i = 0; i < all->count; i++) {
+        struct contributions_item kept = {.first = first}, item = all->items[i];
+        if (!places_take(all, &item, owner, COST_NONE, members, &kept))
+            continue;
+        less[count] = kept.count < item.count;
+        item.first = first;
+        item.count = kept.count;
+        first += kept.count;
+        items[count++] = item;
+    }
+    size_t rest = count;
+    for (size_t i = 1; i < places->tree->node_count; i++) {
+        struct contributions_item made = {.first = first};
+        bool own = false;
+        for (size_t k = 0; k < all->group_count && !own && places->nodes[i].picked; k++)
+            own = owner[k] == i;
+        if (!own)
+            continue;
+        places_item(places, owner, (uint32_t)i, members, &made);
+        first += made.count;
+        items[count++] = made;
+    }
+    free(all->items);
+    memcpy(all->members, members, all->group_count * sizeof *members);
+    free(members);
+    all->items = items;
+    all->count = count;
+    for (size_t i = 0; i < rest; i++) {
+        if (!less[i])
+            continue;
+        contributions_estimate(all, i, i + 1);
+        items[i].half = diff_units_half(all->job, &items[i].estimate, 2 * all->candidates);
+    }
+    free(less);
+}
+
+void contributions_places(struct contributions *all)
+{
+    struct places places = {.all = all, .tree = cost_tree_new()};
+    places.node = xcalloc(all->group_count + 1, sizeof *places.node);
+    places.next = xcalloc(all->group_count + 1, sizeof *places.next);
+    places.named = xcalloc(all->group_count + 1, sizeof *places.named);
+    for (size_t i = 0; i < all->count; i++)
+        for (size_t k = 0; k < all->items[i].count; k++)
+            places.named[all->members[all->items[i].first + k]] = all->items[i].named;
+    places_build(&places);
+    places_count(&places);
+    places_visit(&places, 0, &(struct places_sums){0});
+    uint32_t *owner = xcalloc(all->group_count + 1, sizeof *owner);
+    size_t picked = 0;
+    for (size_t i = 1; i < places.tree->node_count; i++)
+        picked += places.nodes[i].picked;
+    for (size_t i = 0; i < all->group_count; i++)
+        owner[i] = places_owner(&places, i);
+    if (picked)
+        places_split(&places, owner, picked);
+    free(owner);
+    free(places.nodes);
+    free(places.node);
+    free(places.next);
+    free(places.named);
+    cost_tree_free(places.tree);
+}

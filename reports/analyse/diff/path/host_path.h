@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host's critical path: each instant of a window belongs to what the thread that makes the steps did then; while it waits
+// for another thread of the target (a worker, another rank), to what that one did, as far as the evidence goes. On the CPU: the
+// function sampled, below its phase and Python functions; off it: the stall's cause. Threads that spin at a barrier wait.
+#ifndef UPGATE_DIFF_HOST_PATH_H
+#define UPGATE_DIFF_HOST_PATH_H
+
+#include "reports/analyse/diff/path/cost_tree.h"
+#include "reports/analyse/diff/trace/launch_trace.h"
+
+struct host_path;
+
+// Indexes the launch; the tree is the side's. trace->host may be NULL: then every instant is COST_IDLE.
+struct host_path *host_path_new(const struct launch_trace *trace, struct cost_tree *tree);
+void host_path_free(struct host_path *path); // NULL ok
+
+// Gives the wall time [begin, end) of a rank to leaves, in window `window` of the tree; the sum is exactly end - begin. run: the
+// class of an instant in which host code runs (COST_HOST_RUN; for a GPU that waits for it: COST_LAUNCH_BOUND). place: a node that
+// leaves go below instead of phase and Python functions; COST_NONE: as they were.
+void host_path_add(struct host_path *path, uint32_t rank, int64_t begin, int64_t end, enum cost_class run, uint32_t place,
+                   uint32_t window);
+
+// The node of the place that the rank was in at an instant (phase, Python functions as far as `python` says): for GPU leaves.
+uint32_t host_path_place(struct host_path *path, uint32_t rank, int64_t at, bool python);
+
+#endif
