@@ -33,9 +33,9 @@ LAW = {
     "harness/doctor": COMMON | {"reports/render", "harness/run", "harness/gate", "harness/plan", "harness/fingerprint", "tracer/store",
                                 "bpf"},
     "harness/gate": COMMON | {"tracer/store", "reports/analyse", "harness/plan"},
-    "reports/render/html": COMMON,
-    "reports/render": COMMON | {"reports/render/html", "tracer/store", "reports/analyse", "reports/analyse/stalls", "reports/analyse/diff", "harness/fingerprint"},
-    "reports/render/rollout": COMMON | {"reports/render", "reports/render/html", "tracer/store", "reports/analyse", "reports/analyse/canary", "reports/analyse/diff"},
+    "reports/render/html/page": COMMON,
+    "reports/render": COMMON | {"reports/render/html/page", "tracer/store", "reports/analyse", "reports/analyse/stalls", "reports/analyse/diff", "harness/fingerprint"},
+    "reports/render/rollout": COMMON | {"reports/render", "reports/render/html/page", "tracer/store", "reports/analyse", "reports/analyse/canary", "reports/analyse/diff"},
     "harness/canary/shadow": COMMON | {"harness/canary", "reports/analyse", "reports/analyse/canary", "tracer/store"},
     "harness/run": COMMON | {"tracer/store", "harness/steps", "harness/plan", "harness/gate",
                              "harness/fingerprint", "reports/render", "tracer/record"},
@@ -58,7 +58,7 @@ LAW = {
 
 
 def room_of(path):
-    for depth in (3, 2, 1):
+    for depth in (4, 3, 2, 1):
         room = "/".join(path.split("/")[:depth])
         if room in LAW:
             return room

@@ -8,9 +8,9 @@
 
 #include "common/log.h"
 #include "common/strings.h"
-#include "reports/render/numbers.h"
-#include "reports/render/progress.h"
-#include "reports/render/screen.h"
+#include "reports/render/text/screen.h"
+#include "reports/render/verdict/numbers.h"
+#include "reports/render/verdict/progress.h"
 #include "tests/unit/runner.h"
 
 static void check_clean(const char *raw, bool utf8, const char *want)
