@@ -9,7 +9,7 @@
 
 #include "common/units.h"
 #include "reports/render/diff/diff_view.h"
-#include "reports/render/verdict/table.h"
+#include "reports/render/text/table.h"
 
 enum {
     DIFF_WIDTH_MAX = 140,

@@ -9,7 +9,8 @@
 #include "common/strings.h"
 #include "harness/fingerprint/fingerprint.h"
 #include "reports/render/html/html_parts.h"
-#include "reports/render/verdict/numbers.h"
+#include "reports/render/text/numbers.h"
+#include "reports/render/verdict/cell.h"
 
 enum { JUDGEMENT_OUTPUT_MAX = 3000 };
 
@@ -221,7 +222,7 @@ static void judgement_crashes(const struct report *report, json_t *list)
     for (int i = 0; i < report->crash_count && i < HTML_LIST_MAX; i++) {
         const struct report_crash *crash = &report->crashes[i];
         json_t *item = json_object();
-        char *text = xasprintf("%s in %lld launch%s", numbers_ending(crash, ending),
+        char *text = xasprintf("%s in %lld launch%s", crash_ending(crash, ending),
                                (long long)crash->launches, crash->launches == 1 ? "" : "es");
         json_object_set_new(item, "effect", json_string("note"));
         json_object_set_new(item, "kind", json_string("ended"));

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "reports/render/stalls/stalls_text.h"
-#include "reports/render/verdict/numbers.h"
+#include "reports/render/text/numbers.h"
 
 enum { GRID_GAP = 2, GRID_CAUSE_MIN = 14, GRID_CULPRIT_MIN = 22, GRID_TITLE_WIDTH = 112 };
 

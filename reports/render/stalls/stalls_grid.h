@@ -4,7 +4,7 @@
 #define UPGATE_REPORTS_STALLS_GRID_H
 
 #include "reports/analyse/stalls/stalls.h"
-#include "reports/render/verdict/table.h"
+#include "reports/render/text/table.h"
 
 // Head line and a line a cause, at most rows_max of them; nothing when there is none.
 void stalls_grid(struct table *table, const struct stalls *stalls, size_t rows_max);

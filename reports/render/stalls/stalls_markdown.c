@@ -7,8 +7,8 @@
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_view.h"
 #include "reports/render/text/markdown_text.h"
+#include "reports/render/text/numbers.h"
 #include "reports/render/text/screen.h"
-#include "reports/render/verdict/numbers.h"
 
 enum { MARKDOWN_FRAMES_MAX = 20 };
 

@@ -7,7 +7,7 @@
 
 #include "common/units.h"
 #include "reports/render/stalls/stalls_text.h"
-#include "reports/render/verdict/numbers.h"
+#include "reports/render/text/numbers.h"
 
 enum { PHRASES_NUMBER = 32 };
 
@@ -50,7 +50,7 @@ char *stalls_text_recording(const struct stalls_recording *recording)
     struct strbuf out = {0};
     strbuf_add(&out, "%s", recording->workload);
     if (recording->side >= 0)
-        strbuf_add(&out, ", %s", report_side_word(recording->side));
+        strbuf_add(&out, ", %s", recording->side ? "candidate" : "baseline");
     if (recording->side_name)
         strbuf_add(&out, " (%s)", recording->side_name);
     if (recording->pair >= 0)

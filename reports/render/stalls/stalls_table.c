@@ -10,8 +10,7 @@
 #include "reports/render/stalls/stalls_grid.h"
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_view.h"
-#include "reports/render/verdict/numbers.h"
-#include "reports/render/verdict/table.h"
+#include "reports/render/text/table.h"
 
 enum {
     STALLS_WIDTH_MAX = 140,

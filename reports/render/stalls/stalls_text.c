@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/units.h"
-#include "reports/render/verdict/numbers.h"
+#include "reports/render/text/numbers.h"
 
 enum { TEXT_NUMBER = 32, TEXT_NOTHING_NS = 1000 };
 

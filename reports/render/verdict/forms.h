@@ -21,11 +21,4 @@ char *junit_make(const struct report *report, bool inconclusive_skip);
 // that do not fit are counted in their place.
 char *markdown_make(const struct report *report, size_t bytes_max);
 
-// "ratio 1.031 [1.024, 1.039]"; "" when it was not measured. For messages of JUnit and GitHub.
-char *forms_ratio(const struct report_cell *cell);
-
-// What was said on stderr by the launches of this workload and side that ended badly; NULL if
-// nothing. side < 0: either, the candidate's first.
-const char *forms_stderr(const struct report *report, const char *workload, int side);
-
 #endif

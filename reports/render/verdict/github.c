@@ -14,8 +14,8 @@
 #include "common/strings.h"
 #include "reports/render/render.h"
 #include "reports/render/text/screen.h"
+#include "reports/render/verdict/cell.h"
 #include "reports/render/verdict/forms.h"
-#include "reports/render/verdict/numbers.h"
 
 enum {
     GITHUB_ANNOTATIONS_MAX = 10,
@@ -89,7 +89,7 @@ static void github_cells(const struct report *report, enum report_verdict verdic
         const struct report_cell *cell = &report->cells[i];
         if (!cell->gating || cell->verdict != verdict)
             continue;
-        char *ratio = forms_ratio(cell), *remark = numbers_remark(cell);
+        char *ratio = cell_ratio(cell), *remark = cell_remark(cell);
         github_add(errors,
                    xasprintf("upgate %s: %s %s",
                              verdict == REPORT_VERDICT_FAIL ? "FAIL" : "inconclusive",

@@ -10,9 +10,10 @@
 
 #include "common/strings.h"
 #include "common/vector.h"
+#include "reports/render/text/numbers.h"
 #include "reports/render/text/screen.h"
+#include "reports/render/verdict/cell.h"
 #include "reports/render/verdict/forms.h"
-#include "reports/render/verdict/numbers.h"
 
 enum junit_outcome { JUNIT_PASS, JUNIT_FAILURE, JUNIT_ERROR, JUNIT_SKIPPED };
 
@@ -139,7 +140,7 @@ static void junit_cell(struct junit *junit, const struct report_cell *cell)
     struct junit_case *test = junit_case_add(junit_suite_find(junit, cell->workload),
                                              xasprintf("%s.%s", cell->workload, cell->metric));
     test->cell = cell;
-    char *ratio = forms_ratio(cell), *remark = numbers_remark(cell);
+    char *ratio = cell_ratio(cell), *remark = cell_remark(cell);
     char *message = xasprintf("%s%s%s", ratio, *ratio && *remark ? "; " : "", remark);
     if (!cell->gating)
         junit_set(test, JUNIT_SKIPPED, NULL, "observed, never gating");
@@ -191,7 +192,7 @@ static void junit_finding(struct junit *junit, const struct report_finding *find
                        xasprintf("%s.%s%s%s", of, finding->kind, finding->side < 0 ? "" : ".",
                                  finding->side < 0 ? "" : report_side_word(finding->side)));
     if (finding->workload)
-        test->stderr_tail = forms_stderr(junit->report, finding->workload, finding->side);
+        test->stderr_tail = report_stderr(junit->report, finding->workload, finding->side);
     if (finding->effect == REPORT_EFFECT_FAIL)
         junit_set(test, JUNIT_FAILURE, finding->kind, finding->text);
     else if (junit_is_infra(finding->kind))

@@ -8,9 +8,10 @@
 
 #include "common/strings.h"
 #include "reports/render/text/markdown_text.h"
+#include "reports/render/text/numbers.h"
 #include "reports/render/text/screen.h"
+#include "reports/render/verdict/cell.h"
 #include "reports/render/verdict/forms.h"
-#include "reports/render/verdict/numbers.h"
 
 enum {
     MARKDOWN_RESERVE = 16384, // for what ends the document: closing tags, counts, footer
@@ -85,7 +86,7 @@ static void markdown_table_head(struct markdown *md)
         &md->out,
         "| verdict | workload | metric | baseline | candidate | change | %s | margin | pairs | "
         "|\n|---|---|---|--:|--:|--:|:-:|--:|--:|---|\n",
-        numbers_confidence(md->report->cells, md->report->cell_count, confidence));
+        cell_confidence(md->report->cells, md->report->cell_count, confidence));
     md->omitted = 0;
 }
 
@@ -94,7 +95,7 @@ static void markdown_row(struct markdown *md, const struct report_cell *cell)
     char a[NUMBERS_SIZE], b[NUMBERS_SIZE], change[NUMBERS_SIZE], interval[NUMBERS_SIZE],
         margin[NUMBERS_SIZE];
     struct strbuf row = {0};
-    numbers_medians(cell, a, b);
+    cell_medians(cell, a, b);
     bool bold = cell->gating && cell->verdict == REPORT_VERDICT_FAIL;
     strbuf_add(&row, "| %s%s | ", cell->gating ? markdown_marks[cell->verdict] : "observed",
                cell->gating && cell->improved ? ", improved" : "");
@@ -103,9 +104,9 @@ static void markdown_row(struct markdown *md, const struct report_cell *cell)
     markdown_name(&row, cell->metric);
     strbuf_add(&row, "%s | %s | %s | %s%s%s | %s | %s | %lld | ",
                cell->higher_is_better ? " \xe2\x86\x91" : "", a, b, bold ? "**" : "", // ↑
-               numbers_change(cell, change), bold ? "**" : "", numbers_interval(cell, interval),
-               numbers_margin(cell, margin), (long long)cell->pairs);
-    char *remark = numbers_remark(cell);
+               cell_change(cell, change), bold ? "**" : "", cell_interval(cell, interval),
+               cell_margin(cell, margin), (long long)cell->pairs);
+    char *remark = cell_remark(cell);
     markdown_text(&row, remark);
     free(remark);
     strbuf_add(&row, " |\n");
@@ -134,7 +135,7 @@ static void markdown_legend(struct markdown *md)
     bool higher = false;
     for (int i = 0; i < report->cell_count; i++)
         higher = higher || report->cells[i].higher_is_better;
-    char *steps = numbers_steps_legend(report->cells, report->cell_count);
+    char *steps = cell_steps_legend(report->cells, report->cell_count);
     strbuf_add(&md->out,
                "Medians over launches; the change and its interval are of candidate over baseline, "
                "from pairs of launches. %s",
@@ -287,7 +288,7 @@ static void markdown_crashes(struct markdown *md)
         strbuf_add(&text, "<details%s><summary>", i == 0 ? " open" : "");
         markdown_html(&text, crash->workload);
         strbuf_add(&text, ", %s: %s in %lld launch%s</summary>\n\n", report_side_word(crash->side),
-                   numbers_ending(crash, ending), (long long)crash->launches,
+                   crash_ending(crash, ending), (long long)crash->launches,
                    crash->launches == 1 ? "" : "es");
         if (crash->stderr_tail && *crash->stderr_tail)
             markdown_stderr(&text, crash->stderr_tail);

@@ -12,8 +12,9 @@
 
 #include "common/log.h"
 #include "common/strings.h"
+#include "reports/render/text/numbers.h"
 #include "reports/render/text/screen.h"
-#include "reports/render/verdict/numbers.h"
+#include "reports/render/verdict/cell.h"
 
 enum { PROGRESS_CELLS_MAX = 8 };
 
@@ -74,9 +75,9 @@ static void progress_numbers(struct strbuf *out, const struct progress_cell *cel
                                    .ci_upper = cell->ci_upper,
                                    .margin = NAN};
     char change[NUMBERS_SIZE], interval[NUMBERS_SIZE];
-    strbuf_add(out, "%s", numbers_change(&as, change));
+    strbuf_add(out, "%s", cell_change(&as, change));
     if (isfinite(cell->ci_lower) && isfinite(cell->ci_upper))
-        strbuf_add(out, " (%s)", numbers_interval(&as, interval));
+        strbuf_add(out, " (%s)", cell_interval(&as, interval));
 }
 
 static void progress_line(struct strbuf *panel, struct strbuf *line, int width, int *lines)

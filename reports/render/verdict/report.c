@@ -414,3 +414,14 @@ int report_count(const struct report *report, bool gating, enum report_verdict v
         count += report->cells[i].gating == gating && report->cells[i].verdict == verdict;
     return count;
 }
+
+const char *report_stderr(const struct report *report, const char *workload, int side)
+{
+    for (int i = 0; i < report->crash_count; i++) {
+        const struct report_crash *crash = &report->crashes[i];
+        if (strcmp(crash->workload, workload) == 0 && (side < 0 || crash->side == side) &&
+            crash->stderr_tail && *crash->stderr_tail)
+            return crash->stderr_tail;
+    }
+    return NULL;
+}

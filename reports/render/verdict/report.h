@@ -106,4 +106,8 @@ const char *report_verdict_word(enum report_verdict verdict); // "pass", …
 const char *report_side_word(int side);                       // "baseline", "candidate"
 int report_count(const struct report *report, bool gating, enum report_verdict verdict);
 
+// What was said on stderr by the launches of this workload and side that ended badly; NULL if nothing. side < 0: either, the
+// candidate's first.
+const char *report_stderr(const struct report *report, const char *workload, int side);
+
 #endif

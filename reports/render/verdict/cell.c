@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers of a cell as text. Pure functions of struct report's members; no locale, no state.
-#include "reports/render/verdict/numbers.h"
+#include "reports/render/verdict/cell.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/strings.h"
 #include "contracts/metrics.h"
+#include "reports/render/text/numbers.h"
 
-enum { NUMBERS_DECIMALS_MAX = 3 };
+enum { CELL_DECIMALS_MAX = 3 };
 
-struct numbers_scale {
+struct cell_scale {
     const char *unit; // of the store
     double factor;
     const char *name;
 };
 
 // Falling factors within a unit; the last of a unit takes everything smaller.
-static const struct numbers_scale numbers_scales[] = {
+static const struct cell_scale cell_scales[] = {
     {"ns", 3.6e12, " h"},
     {"ns", 6e10, " min"},
     {"ns", 1e9, " s"},
@@ -37,20 +37,20 @@ static const struct numbers_scale numbers_scales[] = {
     {"1/s", 1, " /s"},
 };
 
-static struct numbers_scale numbers_find_scale(const char *unit, double value)
+static struct cell_scale cell_find_scale(const char *unit, double value)
 {
-    const struct numbers_scale *last = NULL;
-    for (size_t i = 0; i < sizeof numbers_scales / sizeof *numbers_scales; i++) {
-        if (strcmp(numbers_scales[i].unit, unit) != 0)
+    const struct cell_scale *last = NULL;
+    for (size_t i = 0; i < sizeof cell_scales / sizeof *cell_scales; i++) {
+        if (strcmp(cell_scales[i].unit, unit) != 0)
             continue;
-        last = &numbers_scales[i];
+        last = &cell_scales[i];
         if (value >= last->factor)
             break;
     }
-    return last ? *last : (struct numbers_scale){unit, 1, ""};
+    return last ? *last : (struct cell_scale){unit, 1, ""};
 }
 
-static void numbers_scaled(char *buf, double value, const struct numbers_scale *scale, int decimals)
+static void cell_scaled(char *buf, double value, const struct cell_scale *scale, int decimals)
 {
     if (isfinite(value))
         snprintf(buf, NUMBERS_SIZE, "%.*f%s", decimals, value / scale->factor, scale->name);
@@ -59,183 +59,137 @@ static void numbers_scaled(char *buf, double value, const struct numbers_scale *
 }
 
 // One median: four significant digits of `largest` in the unit that suits `smallest`.
-static void numbers_median(const char *unit, char *buf, double value, double smallest,
+static void cell_median(const char *unit, char *buf, double value, double smallest,
                            double largest)
 {
-    struct numbers_scale scale = numbers_find_scale(unit, fabs(smallest));
+    struct cell_scale scale = cell_find_scale(unit, fabs(smallest));
     double digits = largest != 0 && isfinite(largest) ? floor(log10(fabs(largest) / scale.factor)) : 0;
     bool whole = scale.factor == 1 && (strcmp(unit, "ns") == 0 || strcmp(unit, "bytes") == 0);
     int decimals = whole || digits > 3 ? 0 : digits < -3 ? 6 : 3 - (int)digits;
-    numbers_scaled(buf, value, &scale, decimals);
+    cell_scaled(buf, value, &scale, decimals);
 }
 
-static bool numbers_is(const struct report_cell *cell, enum metric_id metric)
+static bool cell_is(const struct report_cell *cell, enum metric_id metric)
 {
     return cell->metric && strcmp(cell->metric, metric_infos[metric].name) == 0;
 }
 
-bool numbers_is_share(const struct report_cell *cell)
+bool cell_is_share(const struct report_cell *cell)
 {
-    return numbers_is(cell, METRIC_SLOW_STEPS);
+    return cell_is(cell, METRIC_SLOW_STEPS);
 }
 
 // A share of the time: "0.42 %", with the decimals that give `least` two digits.
-static void numbers_share(char *buf, double share, double least)
+static void cell_share(char *buf, double share, double least)
 {
     double percent = fabs(100 * least);
     int decimals = percent > 0 ? 1 - (int)floor(log10(percent)) : 0;
-    decimals = decimals < 1 ? 1 : decimals > NUMBERS_DECIMALS_MAX ? NUMBERS_DECIMALS_MAX : decimals;
+    decimals = decimals < 1 ? 1 : decimals > CELL_DECIMALS_MAX ? CELL_DECIMALS_MAX : decimals;
     if (isfinite(share))
         snprintf(buf, NUMBERS_SIZE, "%.*f %%", share == 0 ? 0 : decimals, 100 * share);
     else
         snprintf(buf, NUMBERS_SIZE, "-");
 }
 
-void numbers_medians(const struct report_cell *cell, char *ret_a, char *ret_b)
+void cell_medians(const struct report_cell *cell, char *ret_a, char *ret_b)
 {
     double a = cell->median_a, b = cell->median_b;
     double smallest = fmin(fabs(a), fabs(b)), largest = fmax(fabs(a), fabs(b)); // pass over a NAN
-    if (numbers_is_share(cell)) {
+    if (cell_is_share(cell)) {
         bool near = largest < 100 * smallest;
-        numbers_share(ret_a, a, near ? smallest : a);
-        numbers_share(ret_b, b, near ? smallest : b);
+        cell_share(ret_a, a, near ? smallest : a);
+        cell_share(ret_b, b, near ? smallest : b);
     } else if (largest < 100 * smallest) {
-        numbers_median(cell->unit, ret_a, a, smallest, largest);
-        numbers_median(cell->unit, ret_b, b, smallest, largest);
+        cell_median(cell->unit, ret_a, a, smallest, largest);
+        cell_median(cell->unit, ret_b, b, smallest, largest);
     } else { // too far apart for one unit
-        numbers_median(cell->unit, ret_a, a, a, a);
-        numbers_median(cell->unit, ret_b, b, b, b);
+        cell_median(cell->unit, ret_a, a, a, a);
+        cell_median(cell->unit, ret_b, b, b, b);
     }
 }
 
 // The ratio at which a cell stops to pass; NAN without a margin.
-static double numbers_limit(const struct report_cell *cell)
+static double cell_limit(const struct report_cell *cell)
 {
     return cell->higher_is_better ? 1 / (1 + cell->margin) : 1 + cell->margin;
 }
 
-static double numbers_rounded(double percent, int decimals)
+static double cell_rounded(double percent, int decimals)
 {
     double power = pow(10, decimals);
     return round(percent * power) / power;
 }
 
 // A bound that rounds onto or over the margin would look wrong: more decimals then.
-static bool numbers_misleads(const struct report_cell *cell, double bound, int decimals)
+static bool cell_misleads(const struct report_cell *cell, double bound, int decimals)
 {
-    double limit = (numbers_limit(cell) - 1) * 100, percent = (bound - 1) * 100;
+    double limit = (cell_limit(cell) - 1) * 100, percent = (bound - 1) * 100;
     if (!isfinite(limit) || !isfinite(percent) || percent == limit)
         return false;
-    double shown = numbers_rounded(percent, decimals),
-           shown_limit = numbers_rounded(limit, decimals);
+    double shown = cell_rounded(percent, decimals),
+           shown_limit = cell_rounded(limit, decimals);
     return (percent > limit) != (shown > shown_limit) || shown == shown_limit;
 }
 
 // Decimals of one number of a cell: none when the cell is far away, more for a bound that would
 // otherwise seem to lie on the margin or beyond it.
-static int numbers_decimals(const struct report_cell *cell, double value, bool bound)
+static int cell_decimals(const struct report_cell *cell, double value, bool bound)
 {
     double farthest =
         fmax(fabs(cell->ratio - 1), fmax(fabs(cell->ci_lower - 1), fabs(cell->ci_upper - 1)));
     int decimals = cell->margin < 0.005 ? 2 : farthest >= 0.2 ? 0 : 1;
-    while (bound && decimals < NUMBERS_DECIMALS_MAX && numbers_misleads(cell, value, decimals))
+    while (bound && decimals < CELL_DECIMALS_MAX && cell_misleads(cell, value, decimals))
         decimals++;
     return decimals;
 }
 
 // "+5.1"; what rounds to zero is "0.0": a sign would ask on which side of it.
-static void numbers_percent(char *buf, double ratio, int decimals)
+static void cell_percent(char *buf, double ratio, int decimals)
 {
-    double percent = numbers_rounded((ratio - 1) * 100, decimals);
+    double percent = cell_rounded((ratio - 1) * 100, decimals);
     snprintf(buf, NUMBERS_SIZE, percent == 0 ? "%.*f" : "%+.*f", decimals,
              percent == 0 ? 0 : percent);
 }
 
-char *numbers_change(const struct report_cell *cell, char *buf)
+char *cell_change(const struct report_cell *cell, char *buf)
 {
     if (!isfinite(cell->ratio)) {
         snprintf(buf, NUMBERS_SIZE, "-");
         return buf;
     }
-    numbers_percent(buf, cell->ratio, numbers_decimals(cell, cell->ratio, false));
+    cell_percent(buf, cell->ratio, cell_decimals(cell, cell->ratio, false));
     strcat(buf, " %");
     return buf;
 }
 
-char *numbers_interval(const struct report_cell *cell, char *buf)
+char *cell_interval(const struct report_cell *cell, char *buf)
 {
     char lower[NUMBERS_SIZE], upper[NUMBERS_SIZE];
     if (!isfinite(cell->ci_lower) || !isfinite(cell->ci_upper)) {
         snprintf(buf, NUMBERS_SIZE, "-");
         return buf;
     }
-    numbers_percent(lower, cell->ci_lower, numbers_decimals(cell, cell->ci_lower, true));
-    numbers_percent(upper, cell->ci_upper, numbers_decimals(cell, cell->ci_upper, true));
+    cell_percent(lower, cell->ci_lower, cell_decimals(cell, cell->ci_lower, true));
+    cell_percent(upper, cell->ci_upper, cell_decimals(cell, cell->ci_upper, true));
     snprintf(buf, NUMBERS_SIZE, "%.28s to %.28s", lower, upper);
     return buf;
 }
 
-char *numbers_fraction(double fraction, char *buf)
-{
-    if (isfinite(fraction))
-        snprintf(buf, NUMBERS_SIZE, fraction < 0.1 ? "%.2g %%" : "%.3g %%", fraction * 100);
-    else
-        snprintf(buf, NUMBERS_SIZE, "-");
-    return buf;
-}
-
-char *numbers_margin(const struct report_cell *cell, char *buf)
+char *cell_margin(const struct report_cell *cell, char *buf)
 {
     return numbers_fraction(cell->gating ? cell->margin : NAN, buf);
 }
 
-char *numbers_error(double error, char *buf)
+char *cell_ratio(const struct report_cell *cell)
 {
-    snprintf(buf, NUMBERS_SIZE, isfinite(error) ? "%.2g" : "-", error);
-    return buf;
+    if (!isfinite(cell->ratio))
+        return xstrdup("");
+    if (!isfinite(cell->ci_lower) || !isfinite(cell->ci_upper))
+        return xasprintf("ratio %.4f", cell->ratio);
+    return xasprintf("ratio %.4f [%.4f, %.4f]", cell->ratio, cell->ci_lower, cell->ci_upper);
 }
 
-char *numbers_count(int64_t count, char *buf)
-{
-    char digits[32];
-    int len = snprintf(digits, sizeof digits, "%lld", (long long)count);
-    char *to = buf;
-    for (int i = 0; i < len; i++) {
-        if (i && (len - i) % 3 == 0 && digits[i - 1] != '-')
-            *to++ = ',';
-        *to++ = digits[i];
-    }
-    *to = 0;
-    return buf;
-}
-
-char *numbers_duration(int64_t ns, char *buf)
-{
-    int64_t seconds = (ns + 500000000) / 1000000000;
-    if (ns < 0)
-        snprintf(buf, NUMBERS_SIZE, "-");
-    else if (seconds < 60)
-        snprintf(buf, NUMBERS_SIZE, "%lld s", (long long)seconds);
-    else if (seconds < 3600)
-        snprintf(buf, NUMBERS_SIZE, "%lld min %02lld s", (long long)(seconds / 60),
-                 (long long)(seconds % 60));
-    else
-        snprintf(buf, NUMBERS_SIZE, "%lld h %02lld min", (long long)(seconds / 3600),
-                 (long long)(seconds / 60 % 60));
-    return buf;
-}
-
-char *numbers_time(int64_t wall_ns, char *buf)
-{
-    time_t seconds = (time_t)(wall_ns / 1000000000);
-    struct tm parts;
-    if (wall_ns < 0 || !gmtime_r(&seconds, &parts) ||
-        !strftime(buf, NUMBERS_SIZE, "%Y-%m-%d %H:%M UTC", &parts))
-        snprintf(buf, NUMBERS_SIZE, "-");
-    return buf;
-}
-
-char *numbers_confidence(const struct report_cell *cells, int count, char *buf)
+char *cell_confidence(const struct report_cell *cells, int count, char *buf)
 {
     double low = NAN, high = NAN;
     for (int i = 0; i < count; i++) {
@@ -253,12 +207,12 @@ char *numbers_confidence(const struct report_cell *cells, int count, char *buf)
     return buf;
 }
 
-char *numbers_steps_legend(const struct report_cell *cells, int count)
+char *cell_steps_legend(const struct report_cell *cells, int count)
 {
     bool slow = false, warm = false;
     for (int i = 0; i < count; i++) {
-        slow |= numbers_is(&cells[i], METRIC_SLOW_STEPS);
-        warm |= numbers_is(&cells[i], METRIC_WARM_UP_TIME);
+        slow |= cell_is(&cells[i], METRIC_SLOW_STEPS);
+        warm |= cell_is(&cells[i], METRIC_WARM_UP_TIME);
     }
     if (!slow && !warm)
         return xstrdup("");
@@ -271,11 +225,11 @@ char *numbers_steps_legend(const struct report_cell *cells, int count)
 
 // The gate opens a reason with the numbers that every form shows anyway: "5.1 % slower:
 // ratio 1.0512 (1.0461 to 1.0563) at 10 pairs, beyond ...". What follows them is the news.
-static const char *numbers_news(const struct report_cell *cell)
+static const char *cell_news(const struct report_cell *cell)
 {
     char *numbers = xasprintf(" at %lld pairs", (long long)cell->pairs);
     // How many slow steps, how slow and how regular may stand on either side of the numbers.
-    bool cut = !numbers_is_share(cell) && strstr(cell->reason, "ratio ");
+    bool cut = !cell_is_share(cell) && strstr(cell->reason, "ratio ");
     const char *news = cut ? strstr(cell->reason, numbers) : NULL;
     if (news)
         news += strlen(numbers);
@@ -288,13 +242,13 @@ static const char *numbers_news(const struct report_cell *cell)
     return *news ? news : cell->reason;
 }
 
-char *numbers_remark(const struct report_cell *cell)
+char *cell_remark(const struct report_cell *cell)
 {
     struct strbuf remark = {0};
     char number[NUMBERS_SIZE];
     if (cell->verdict != REPORT_VERDICT_FAIL && cell->verdict != REPORT_VERDICT_INCONCLUSIVE)
         return strbuf_take(&remark);
-    const char *news = numbers_news(cell);
+    const char *news = cell_news(cell);
     strbuf_add(&remark, "%s", news);
     if (cell->verdict == REPORT_VERDICT_INCONCLUSIVE) {
         if (cell->pairs_needed > 0 && !strstr(news, "would settle it"))
@@ -309,7 +263,7 @@ char *numbers_remark(const struct report_cell *cell)
     return strbuf_take(&remark);
 }
 
-char *numbers_ending(const struct report_crash *crash, char *buf)
+char *crash_ending(const struct report_crash *crash, char *buf)
 {
     const char *name = crash->exit_signal > 0 ? sigabbrev_np((int)crash->exit_signal) : NULL;
     if (strcmp(crash->state, "timeout") == 0)

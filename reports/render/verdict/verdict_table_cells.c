@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reports/render/verdict/numbers.h"
-#include "reports/render/verdict/table.h"
+#include "reports/render/text/numbers.h"
+#include "reports/render/verdict/cell.h"
+#include "reports/render/verdict/verdict_table.h"
 
 enum table_column {
     TABLE_COLUMN_MARK,
@@ -51,17 +52,17 @@ static const char *table_mark(const struct report_cell *cell)
 static void table_row_fill(struct table_row *row, const struct report_cell *cell, bool utf8)
 {
     char a[NUMBERS_SIZE], b[NUMBERS_SIZE], text[NUMBERS_SIZE];
-    numbers_medians(cell, a, b);
+    cell_medians(cell, a, b);
     row->fields[TABLE_COLUMN_MARK] = xstrdup(table_mark(cell));
     row->fields[TABLE_COLUMN_WORKLOAD] = screen_clean(cell->workload, utf8);
     row->fields[TABLE_COLUMN_METRIC] = screen_clean(cell->metric, utf8);
     row->fields[TABLE_COLUMN_MEDIAN_A] = xstrdup(a);
     row->fields[TABLE_COLUMN_MEDIAN_B] = xstrdup(b);
-    row->fields[TABLE_COLUMN_CHANGE] = xstrdup(numbers_change(cell, text));
-    row->fields[TABLE_COLUMN_INTERVAL] = xstrdup(numbers_interval(cell, text));
-    row->fields[TABLE_COLUMN_MARGIN] = xstrdup(numbers_margin(cell, text));
+    row->fields[TABLE_COLUMN_CHANGE] = xstrdup(cell_change(cell, text));
+    row->fields[TABLE_COLUMN_INTERVAL] = xstrdup(cell_interval(cell, text));
+    row->fields[TABLE_COLUMN_MARGIN] = xstrdup(cell_margin(cell, text));
     row->fields[TABLE_COLUMN_PAIRS] = xasprintf("%lld", (long long)cell->pairs);
-    char *remark = numbers_remark(cell);
+    char *remark = cell_remark(cell);
     row->remark = screen_clean(remark, utf8);
     free(remark);
 }
@@ -134,12 +135,11 @@ static void table_grid_measure(struct table_grid *grid, const struct report *rep
     grid->fits = table_grid_width(grid) <= width;
 }
 
-static void table_grid_make(struct table_grid *grid, const struct table *table)
+static void table_grid_make(struct table_grid *grid, const struct table *table, const struct report *report)
 {
     static const char *const names[TABLE_COLUMN_COUNT] = {
         "",       "",         "metric", "baseline", "candidate",
         "change", "interval", "margin", "pairs"}; // the first two give their place to the heading
-    const struct report *report = table->report;
     for (int i = 0; i < TABLE_COLUMN_COUNT; i++)
         grid->header.fields[i] = xstrdup(names[i]);
     grid->rows = xcalloc((size_t)report->cell_count, sizeof *grid->rows);
@@ -231,9 +231,8 @@ static void table_row_stack(struct table *table, const struct table_row *row,
 }
 
 // What the numbers in the lines above are.
-static void table_legend(struct table *table)
+static void table_legend(struct table *table, const struct report *report)
 {
-    const struct report *report = table->report;
     char confidence[NUMBERS_SIZE];
     struct strbuf text = {0}, higher = {0};
     bool observed = false;
@@ -248,12 +247,12 @@ static void table_legend(struct table *table)
     strbuf_add(
         &text,
         "Medians over launches; change and %s: candidate over baseline, from pairs of launches.",
-        numbers_confidence(report->cells, report->cell_count, confidence));
+        cell_confidence(report->cells, report->cell_count, confidence));
     if (higher.len)
         strbuf_add(&text, " Higher is better for %s, lower for the rest.", higher.text);
     else
         strbuf_add(&text, " Lower is better.");
-    char *steps = numbers_steps_legend(report->cells, report->cell_count);
+    char *steps = cell_steps_legend(report->cells, report->cell_count);
     strbuf_add(&text, "%s", steps);
     free(steps);
     if (observed)
@@ -269,10 +268,10 @@ static void table_legend(struct table *table)
 }
 
 // The group in place of the first columns' names, then the names of the others.
-static void table_heading(struct table *table, const struct table_grid *grid,
+static void table_heading(struct table *table, const struct report *report, const struct table_grid *grid,
                           const struct report_cell *cell)
 {
-    char *text = table_heading_text(table->report, cell);
+    char *text = table_heading_text(report, cell);
     strbuf_add(&table->out, "\n");
     screen_style(&table->out, table_cell_style(cell), table->color, text);
     if (grid->fits) {
@@ -291,26 +290,25 @@ static void table_heading(struct table *table, const struct table_grid *grid,
     free(text);
 }
 
-void table_cells(struct table *table)
+void table_cells(struct table *table, const struct report *report)
 {
-    const struct report *report = table->report;
     if (report->cell_count == 0) {
         strbuf_add(&table->out, "\n");
         table_line(table, "cells", SCREEN_STYLE_BOLD, "none: nothing was measured on both sides");
         return;
     }
     struct table_grid grid = {0};
-    table_grid_make(&grid, table);
+    table_grid_make(&grid, table, report);
     for (int i = 0; i < report->cell_count; i++) {
         const struct report_cell *cell = &report->cells[i];
         if (i == 0 || !table_same_group(cell - 1, cell))
-            table_heading(table, &grid, cell);
+            table_heading(table, report, &grid, cell);
         if (grid.fits)
             table_row_print(table, &grid, &grid.rows[i], cell);
         else
             table_row_stack(table, &grid.rows[i], cell);
     }
     strbuf_add(&table->out, "\n");
-    table_legend(table);
+    table_legend(table, report);
     table_grid_clear(&grid, report->cell_count);
 }

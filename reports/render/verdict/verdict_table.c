@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The terminal table: verdict first, then why, the cells, what the verdict rests on, and what to do
 // next. Reads struct report, writes the stream. Every text of the store is cleaned on its way.
-#include "reports/render/verdict/table.h"
+#include "reports/render/verdict/verdict_table.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 #include "reports/render/render.h"
-#include "reports/render/verdict/numbers.h"
+#include "reports/render/text/numbers.h"
+#include "reports/render/verdict/cell.h"
 
 enum {
     TABLE_WIDTH_MAX = 140,  // longer lines are hard to follow
@@ -32,24 +33,13 @@ enum screen_style table_style(enum report_verdict verdict)
     return styles[verdict];
 }
 
-void table_line(struct table *table, const char *label, enum screen_style style, const char *text)
-{
-    struct strbuf padded = {0};
-    screen_pad(&padded, label, TABLE_LABEL, false);
-    screen_style(&table->out, *label ? style : SCREEN_STYLE_PLAIN, table->color, padded.text);
-    strbuf_free(&padded);
-    char *clean = screen_clean(text, table->utf8);
-    screen_wrap(&table->out, clean, table->width, TABLE_LABEL, TABLE_LABEL);
-    free(clean);
-}
-
 static void table_rule(struct table *table)
 {
     screen_repeat(&table->out, table->utf8 ? "\xe2\x94\x81" : "=", table->width); // ━
     strbuf_add(&table->out, "\n");
 }
 
-static void table_banner(struct table *table)
+static void table_banner(struct table *table, const struct report *report)
 {
     static const struct {
         const char *word;
@@ -60,20 +50,19 @@ static void table_banner(struct table *table)
         [REPORT_VERDICT_PASS] = {"  PASS  ", SCREEN_STYLE_BANNER_PASS},
         [REPORT_VERDICT_UNCHECKED] = {"  INCONCLUSIVE  ", SCREEN_STYLE_BANNER_INCONCLUSIVE},
     };
-    const char *word = banners[table->report->verdict].word;
+    const char *word = banners[report->verdict].word;
     table_rule(table);
-    screen_style(&table->out, banners[table->report->verdict].style, table->color, word);
+    screen_style(&table->out, banners[report->verdict].style, table->color, word);
     strbuf_add(&table->out, "  ");
-    char *reason = screen_clean(table->report->reason, table->utf8);
+    char *reason = screen_clean(report->reason, table->utf8);
     int indent = (int)strlen(word) + 2;
     screen_wrap(&table->out, reason, table->width, indent, indent);
     free(reason);
     table_rule(table);
 }
 
-static void table_run(struct table *table)
+static void table_run(struct table *table, const struct report *report)
 {
-    const struct report *report = table->report;
     char began[NUMBERS_SIZE], took[NUMBERS_SIZE];
     table_line(table, "baseline", SCREEN_STYLE_BOLD, report->side_names[0]);
     table_line(table, "candidate", SCREEN_STYLE_BOLD, report->side_names[1]);
@@ -97,7 +86,7 @@ static void table_run(struct table *table)
 }
 
 // What is no number of a cell and still decided, or should be known.
-static void table_findings(struct table *table, bool notes)
+static void table_findings(struct table *table, const struct report *report, bool notes)
 {
     static const struct {
         const char *word;
@@ -107,7 +96,6 @@ static void table_findings(struct table *table, bool notes)
         [REPORT_EFFECT_INCONCLUSIVE] = {"inconclusive", REPORT_VERDICT_INCONCLUSIVE},
         [REPORT_EFFECT_NOTE] = {"note", REPORT_VERDICT_UNCHECKED},
     };
-    const struct report *report = table->report;
     bool begun = false;
     for (int i = 0; i < report->finding_count; i++) {
         const struct report_finding *finding = &report->findings[i];
@@ -126,9 +114,8 @@ static void table_findings(struct table *table, bool notes)
     }
 }
 
-static void table_parity(struct table *table)
+static void table_parity(struct table *table, const struct report *report)
 {
-    const struct report *report = table->report;
     int passed = 0;
     for (int i = 0; i < report->parity_count; i++) {
         const struct report_parity *parity = &report->parity[i];
@@ -176,9 +163,8 @@ static void table_trust_kept(struct strbuf *text, const struct report *report)
         strbuf_add(text, report->ledger_count ? "nothing was lost" : "nothing was counted");
 }
 
-static void table_trust(struct table *table)
+static void table_trust(struct table *table, const struct report *report)
 {
-    const struct report *report = table->report;
     enum screen_style style = report->trust_ok ? SCREEN_STYLE_PASS : SCREEN_STYLE_INCONCLUSIVE;
     char number[NUMBERS_SIZE], of[NUMBERS_SIZE];
     struct strbuf text = {0};
@@ -203,9 +189,8 @@ static void table_trust(struct table *table)
     }
 }
 
-static void table_calibration(struct table *table)
+static void table_calibration(struct table *table, const struct report *report)
 {
-    const struct report *report = table->report;
     struct strbuf text = {0};
     strbuf_add(&text, "%s%s",
                report->calibrated ? "" : "NOT CALIBRATED: ", report->calibration_note);
@@ -258,15 +243,14 @@ static void table_stderr(struct table *table, const char *tail)
     }
 }
 
-static void table_crashes(struct table *table)
+static void table_crashes(struct table *table, const struct report *report)
 {
-    const struct report *report = table->report;
     for (int i = 0; i < report->crash_count && i < TABLE_CRASHES_MAX; i++) {
         const struct report_crash *crash = &report->crashes[i];
         char ending[NUMBERS_SIZE];
         char *text = xasprintf(
             "%s, %s (%s): %s in %lld launch%s%s", crash->workload, report_side_word(crash->side),
-            report->side_names[crash->side], numbers_ending(crash, ending),
+            report->side_names[crash->side], crash_ending(crash, ending),
             (long long)crash->launches, crash->launches == 1 ? "" : "es",
             crash->stderr_tail && *crash->stderr_tail ? "; the end of its stderr:"
                                                       : "; nothing on its stderr");
@@ -281,9 +265,8 @@ static void table_crashes(struct table *table)
                    TABLE_LABEL, "", report->crash_count - TABLE_CRASHES_MAX);
 }
 
-static void table_notes(struct table *table)
+static void table_notes(struct table *table, const struct report *report)
 {
-    const struct report *report = table->report;
     for (int i = 0; i < report->workload_count; i++) {
         const struct report_workload *workload = &report->workloads[i];
         if (!workload->note)
@@ -333,9 +316,9 @@ static bool table_differs(const struct report *report)
     return false;
 }
 
-static void table_next(struct table *table)
+static void table_next(struct table *table, const struct report *report)
 {
-    char *path = table_quote(table->report->path);
+    char *path = table_quote(report->path);
     char *clean = screen_clean(path, table->utf8);
     const char *const hints[][2] = {
         {"upgate ab --resume %s", "go on where it was interrupted"},
@@ -345,8 +328,8 @@ static void table_next(struct table *table)
         {"sqlite3 %s 'select * from v_cell'", "what the verdict was made of"},
     };
     strbuf_add(&table->out, "\n");
-    size_t first = strcmp(table->report->state, "interrupted") == 0 ? 0 : 1;
-    bool differs = table_differs(table->report), labelled = false;
+    size_t first = strcmp(report->state, "interrupted") == 0 ? 0 : 1;
+    bool differs = table_differs(report), labelled = false;
     for (size_t i = first; i < sizeof hints / sizeof *hints; i++) {
         if (i == 1 && !differs)
             continue;
@@ -379,22 +362,21 @@ int render_verdict_table(struct store *store, const struct render_opts *opts, FI
     if (rc)
         return rc;
     int width = opts->width > 0 ? opts->width : RENDER_WIDTH_DEFAULT;
-    struct table table = {.report = report,
-                          .width = width > TABLE_WIDTH_MAX ? TABLE_WIDTH_MAX : width,
+    struct table table = {.width = width > TABLE_WIDTH_MAX ? TABLE_WIDTH_MAX : width,
                           .color = opts->color,
                           .utf8 = opts->utf8};
-    table_banner(&table);
-    table_run(&table);
-    table_findings(&table, false);
-    table_cells(&table);
+    table_banner(&table, report);
+    table_run(&table, report);
+    table_findings(&table, report, false);
+    table_cells(&table, report);
     strbuf_add(&table.out, "\n");
-    table_parity(&table);
-    table_trust(&table);
-    table_calibration(&table);
-    table_findings(&table, true);
-    table_notes(&table);
-    table_crashes(&table);
-    table_next(&table);
+    table_parity(&table, report);
+    table_trust(&table, report);
+    table_calibration(&table, report);
+    table_findings(&table, report, true);
+    table_notes(&table, report);
+    table_crashes(&table, report);
+    table_next(&table, report);
     errno = 0;
     if (fwrite(table.out.text, 1, table.out.len, stream) != table.out.len || fflush(stream) != 0)
         rc = error_set(err, errno ? -errno : -EIO, "failed to print the verdict: %s",
