@@ -53,6 +53,7 @@ LAW = {
     "reference_models/load": COMMON,
     "kernels": COMMON | {"reference_models/native"},
     "ci/bench": None,
+    "ci/sim": None,
     "tests": None,
 }
 

@@ -133,7 +133,7 @@ static const char *fault_store(void)
         sqlite3_vfs_register(&fault_vfs, 1);
     }
     size_t size = 0;
-    uint8_t *bytes = fuzz_read(FUZZ_TEMPLATE, &size);
+    uint8_t *bytes = fuzz_template(&size);
     fuzz_write(fuzz_path("faults.db"), bytes, size);
     free(bytes);
     fault_reads = fault_writes = 0;

@@ -2,7 +2,7 @@
 // The fold end to end: what is rolled back, what passes, what must do neither; stages, shares and restarts.
 #include "reports/analyse/canary/evidence.h"
 
-#include "ci/bench/canary_sim_stream.h"
+#include "ci/sim/canary_sim_stream.h"
 #include "reports/analyse/canary/rate.h"
 #include "tests/unit/runner.h"
 

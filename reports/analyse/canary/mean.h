@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ratio of the arms' mean latencies, valid at every look: each second gives one difference of means, weighted by the requests behind
 // it; their sum is judged against the sum of their squares (a mixture over a self-normalised supermartingale: exact for symmetric
-// differences, asymptotic otherwise; ci/bench/canary_sim and the unit test measure its coverage).
+// differences, asymptotic otherwise; ci/sim/canary_sim and the unit test measure its coverage).
 #ifndef UPGATE_REPORTS_ANALYSE_CANARY_MEAN_H
 #define UPGATE_REPORTS_ANALYSE_CANARY_MEAN_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rollout after the other through the evidence, in as many processes as asked for.
-#include "ci/bench/canary_sim_run.h"
+#include "ci/sim/canary_sim_run.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ci/bench/canary_sim_judges.h"
+#include "ci/sim/canary_sim_judges.h"
 
 enum { RUN_KAYENTA_OFTEN_MIN = 10, RUN_FIXED_COUNT = 5, RUN_FIXED_LIMIT = 3 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches of 160 steps of 2 ms in turns of 10, as a small training job has them. The blocks are
 // those of `upgate ab`: 1, 2, then full ones; steps that fill no block are in none.
-#include "ci/bench/gate_sim_steps.h"
+#include "ci/sim/gate_sim_steps.h"
 
 #include <math.h>
 #include <stdio.h>

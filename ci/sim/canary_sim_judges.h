@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two judges that rollout controllers use, on the simulated streams: their rules as documented and as their public code has them.
-#ifndef UPGATE_CI_BENCH_CANARY_SIM_JUDGES_H
-#define UPGATE_CI_BENCH_CANARY_SIM_JUDGES_H
+#ifndef UPGATE_CI_SIM_CANARY_SIM_JUDGES_H
+#define UPGATE_CI_SIM_CANARY_SIM_JUDGES_H
 
 #include <stdbool.h>
 

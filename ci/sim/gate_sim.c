@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ci/bench/gate_sim_rows.h"
+#include "ci/sim/gate_sim_rows.h"
 #include "reports/analyse/binomial.h"
 #include "reports/analyse/looks.h"
 #include "reports/analyse/power.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Draws counts, a look each 2,000 requests, and prints the table of the design beside its own numbers.
-#include "ci/bench/canary_sim_grid.h"
+#include "ci/sim/canary_sim_grid.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "ci/bench/canary_sim_run.h"
+#include "ci/sim/canary_sim_run.h"
 #include "reports/analyse/canary/counts.h"
 #include "reports/analyse/distribution.h"
 

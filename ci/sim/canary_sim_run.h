@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulated rollouts, many at a time: each its own seed, so that the number of processes changes nothing.
-#ifndef UPGATE_CI_BENCH_CANARY_SIM_RUN_H
-#define UPGATE_CI_BENCH_CANARY_SIM_RUN_H
+#ifndef UPGATE_CI_SIM_CANARY_SIM_RUN_H
+#define UPGATE_CI_SIM_CANARY_SIM_RUN_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ci/bench/canary_sim_stream.h"
+#include "ci/sim/canary_sim_stream.h"
 #include "reports/analyse/canary/evidence.h"
 
 enum { RUN_STAGES = 6 };

@@ -2,8 +2,8 @@
 // Gates judged on simulated steps: launches of both sides are drawn step by step, measured by the
 // gate's own measure_pair and judged by its cells_judge, look by look, without a store. For
 // gate_sim.
-#ifndef UPGATE_CI_BENCH_GATE_SIM_STEPS_H
-#define UPGATE_CI_BENCH_GATE_SIM_STEPS_H
+#ifndef UPGATE_CI_SIM_GATE_SIM_STEPS_H
+#define UPGATE_CI_SIM_GATE_SIM_STEPS_H
 
 #include <stdbool.h>
 #include <stdint.h>

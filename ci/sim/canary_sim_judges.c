@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kayenta's Mann-Whitney rule and Argo's fixed thresholds, written from their documentation.
-#include "ci/bench/canary_sim_judges.h"
+#include "ci/sim/canary_sim_judges.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Draws seconds of traffic: a few ns a request.
-#include "ci/bench/canary_sim_stream.h"
+#include "ci/sim/canary_sim_stream.h"
 
 #include <math.h>
 #include <stdbool.h>

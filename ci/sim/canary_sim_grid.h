@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The power of the e-process by itself over the grid of the design's live simulations, and the speed of the fold.
-#ifndef UPGATE_CI_BENCH_CANARY_SIM_GRID_H
-#define UPGATE_CI_BENCH_CANARY_SIM_GRID_H
+#ifndef UPGATE_CI_SIM_CANARY_SIM_GRID_H
+#define UPGATE_CI_SIM_CANARY_SIM_GRID_H
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ci/bench/canary_sim_grid.h"
-#include "ci/bench/canary_sim_run.h"
+#include "ci/sim/canary_sim_grid.h"
+#include "ci/sim/canary_sim_run.h"
 
 enum { SIM_TEXT = 32 };
 
@@ -418,7 +418,7 @@ static void sim_power(struct sim *sim)
 static void sim_all(struct sim *sim)
 {
     fprintf(sim->file, "# The canary's evidence, simulated\n\n"
-                       "Written by `canary_sim --write docs/CANARY-SIM.md` (ci/bench/canary_sim.c); seeded, so that the same command "
+                       "Written by `canary_sim --write docs/CANARY-SIM.md` (ci/sim/canary_sim.c); seeded, so that the same command "
                        "gives the same numbers. It exits with 1 where a limit of a table is missed by more than three "
                        "standard errors of the simulation. alpha is 1 %% of a rollout.\n");
     static void (*const tables[])(struct sim *) = {sim_table_equal,  sim_table_found,    sim_crash, sim_table_within,

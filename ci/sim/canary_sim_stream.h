@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulated traffic of a rollout, second by second: Poisson arrivals, lognormal latencies of two kinds of requests, errors in
 // bursts, all of it drifting. The same seed gives the same stream, whoever judges it.
-#ifndef UPGATE_CI_BENCH_CANARY_SIM_STREAM_H
-#define UPGATE_CI_BENCH_CANARY_SIM_STREAM_H
+#ifndef UPGATE_CI_SIM_CANARY_SIM_STREAM_H
+#define UPGATE_CI_SIM_CANARY_SIM_STREAM_H
 
 #include "reports/analyse/canary/second.h"
 #include "reports/analyse/random.h"

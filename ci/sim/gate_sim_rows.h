@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scenarios of steps that gate_sim goes through, and what each must keep.
-#ifndef UPGATE_CI_BENCH_GATE_SIM_ROWS_H
-#define UPGATE_CI_BENCH_GATE_SIM_ROWS_H
+#ifndef UPGATE_CI_SIM_GATE_SIM_ROWS_H
+#define UPGATE_CI_SIM_GATE_SIM_ROWS_H
 
-#include "ci/bench/gate_sim_steps.h"
+#include "ci/sim/gate_sim_steps.h"
 
 // What a row must keep; rates are compared with their limit and four sigma of the simulation.
 enum sim_must {
