@@ -36,7 +36,7 @@ static struct diff_contribution contributions[] = {
      .delta_ns = 1.7e6,
      .ci_lo_ns = 1.6e6,
      .ci_hi_ns = 1.8e6,
-     .share = 0.83,
+     .share = 0.14,
      .named = true,
      .count_a = 96,
      .count_b = 96,
@@ -59,7 +59,7 @@ static struct diff_contribution contributions[] = {
      .delta_ns = 3.1e5,
      .ci_lo_ns = 3e5,
      .ci_hi_ns = 3.2e5,
-     .share = 0.15,
+     .share = 0.0256,
      .named = true,
      .count_a = 0,
      .count_b = 1,
@@ -67,6 +67,20 @@ static struct diff_contribution contributions[] = {
      .evidence = hostile,
      .evidence_count = 2},
     {.rank = 3,
+     .kind = DIFF_MEMCPY,
+     .name_a = "DtoD",
+     .label = "DtoD copy",
+     .where = "forward",
+     .a_ns = 1.2e5,
+     .delta_ns = -1.2e5,
+     .ci_lo_ns = -1.3e5,
+     .ci_hi_ns = -1.1e5,
+     .share = -0.0099,
+     .named = true,
+     .count_a = 2,
+     .count_b = 0,
+     .busy_a_ns = 1.2e5},
+    {.rank = 4,
      .kind = DIFF_CPU_FUNCTION_SLOWER,
      .name_a = "gelu",
      .name_b = "gelu",
@@ -131,6 +145,8 @@ static struct diff_workload explained(void)
                                   .traced_ratio = {1.04, 1.05},
                                   .match_coverage = 0.982,
                                   .residual_ns = 1e4,
+                                  .slower_ns = 2.01e6,
+                                  .faster_ns = -1.2e5,
                                   .unaccounted = {0.001, 0.002},
                                   .traced_pairs = 1,
                                   .windows = {94, 94},
@@ -138,7 +154,7 @@ static struct diff_workload explained(void)
                                             [COST_LAUNCH_BOUND] = {1e6, 1e6},
                                             [COST_IDLE] = {1e5, 1e5}},
                                   .contributions = contributions,
-                                  .contribution_count = 3,
+                                  .contribution_count = 4,
                                   .stragglers = stragglers,
                                   .straggler_count = 1,
                                   .collectives = collectives,
@@ -228,8 +244,9 @@ TEST(nothing_of_the_store_acts_on_a_terminal_or_a_page)
 TEST(nothing_named_is_said_so)
 {
     struct diff_workload workload = explained();
-    workload.contributions = contributions + 2;
+    workload.contributions = contributions + 3;
     workload.contribution_count = 1;
+    workload.slower_ns = workload.faster_ns = 0;
     char *answer = diff_text_answer(&workload);
     CHECK_CONTAINS(answer, "no single part"); // the step itself did change
     free(answer);

@@ -84,7 +84,7 @@ json_t *diff_view_json_contribution(const struct diff_contribution *contribution
     json_object_set_new(item, "delta_ns", diff_json_ns(contribution->delta_ns));
     json_object_set_new(item, "ci_ns",
                         diff_json_pair(contribution->ci_lo_ns, contribution->ci_hi_ns));
-    json_object_set_new(item, "share", diff_json_real(contribution->share));
+    json_object_set_new(item, "share", diff_json_real(contribution->share)); // of the baseline's step
     json_object_set_new(item, "named", json_boolean(contribution->named));
     json_object_set_new(item, "busy_a_ns", diff_json_ns(contribution->busy_a_ns));
     json_object_set_new(item, "busy_b_ns", diff_json_ns(contribution->busy_b_ns));
@@ -216,6 +216,8 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
                         diff_json_pair(workload->delta_lo_ns, workload->delta_hi_ns));
     json_object_set_new(item, "match_coverage", diff_json_real(workload->match_coverage));
     json_object_set_new(item, "residual_ns", diff_json_ns(workload->residual_ns));
+    json_object_set_new(item, "slower_ns", diff_json_ns(workload->slower_ns));
+    json_object_set_new(item, "faster_ns", diff_json_ns(workload->faster_ns));
     json_object_set_new(item, "unaccounted",
                         diff_json_sides(workload->unaccounted[0], workload->unaccounted[1]));
     json_object_set_new(item, "traced_pairs", json_integer((json_int_t)workload->traced_pairs));

@@ -112,9 +112,9 @@ static void diff_markdown_workload(struct strbuf *out, const struct diff_workloa
         return;
     }
     strbuf_add(out,
-               "| # | what | name | where | change a %s | 99 %% interval | share "
+               "| # | what | name | where | change a %s | 99 %% interval | of a %s "
                "|\n|--:|---|---|---|--:|:-:|--:|\n",
-               workload->unit);
+               workload->unit, workload->unit);
     for (size_t i = 0; i < rows && out->len < DIFF_MARKDOWN_BYTES; i++)
         diff_markdown_row(out, &workload->contributions[i]);
     if (named > rows)

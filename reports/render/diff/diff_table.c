@@ -103,9 +103,7 @@ static char *diff_change(const struct diff_workload *workload,
     else
         strbuf_add(&text, "no interval: one window alone gives none");
     if (strcmp(share, "-") != 0)
-        strbuf_add(&text, "; %s of the difference", share);
-    strbuf_add(&text, "; %+.1f %% of a %s", 100 * contribution->delta_ns / workload->step_a_ns,
-               workload->unit);
+        strbuf_add(&text, "; %s of a %s", share, workload->unit);
     free(interval);
     free(share);
     return strbuf_take(&text);
@@ -144,6 +142,16 @@ static void diff_contribution(struct table *table, const struct diff_workload *w
         diff_line(table, i ? "" : "  suspects", xstrdup(contribution->suspects[i]));
 }
 
+// What is named makes two lists.
+static void diff_list_head(struct table *table, const struct diff_workload *workload, bool slower)
+{
+    char *sum = diff_text_list_sum(workload, slower);
+    strbuf_add(&table->out, "\n");
+    screen_style(&table->out, SCREEN_STYLE_BOLD, table->color, sum);
+    strbuf_add(&table->out, "\n");
+    free(sum);
+}
+
 static void diff_contributions(struct table *table, const struct diff_view *view,
                                const struct diff_workload *workload)
 {
@@ -153,11 +161,16 @@ static void diff_contributions(struct table *table, const struct diff_view *view
     size_t max = view->all ? SIZE_MAX
                  : named   ? (named < DIFF_NAMED_MAX ? named : DIFF_NAMED_MAX)
                            : DIFF_UNNAMED_MAX;
+    int list = 0;
     for (size_t i = 0; i < workload->contribution_count && shown < max; i++, shown++) {
         const struct diff_contribution *contribution = &workload->contributions[i];
         if (!view->all && !contribution->named &&
             fabs(contribution->delta_ns) < diff_unnamed_min * workload->step_a_ns)
             break;
+        int of = contribution->named ? contribution->delta_ns > 0 ? 1 : -1 : 0;
+        if (of && of != list)
+            diff_list_head(table, workload, of > 0);
+        list = of;
         diff_contribution(table, workload, contribution);
     }
     double rest = 0;

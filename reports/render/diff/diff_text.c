@@ -134,44 +134,65 @@ static char *diff_text_with_first(const struct diff_workload *workload, char *an
     return text;
 }
 
+// "Slower by 3.1 ms (19 % of a step): Kernel slower: softmax +2 ms; Copy added +1.1 ms"
+static void diff_text_list(struct strbuf *text, const struct diff_workload *workload, bool slower)
+{
+    double sum = slower ? workload->slower_ns : workload->faster_ns;
+    char *together = diff_text_list_sum(workload, slower);
+    size_t count = 0;
+    for (size_t i = 0; i < workload->contribution_count; i++) {
+        const struct diff_contribution *contribution = &workload->contributions[i];
+        if (!contribution->named || contribution->delta_ns * sum <= 0)
+            continue;
+        if (count++ >= DIFF_TEXT_ANSWER_MAX)
+            continue;
+        char *title = diff_text_title(contribution),
+             *delta = diff_text_delta(contribution->delta_ns);
+        strbuf_add(text, "%s%s %s", count > 1 ? "; " : "", title, delta);
+        free(title);
+        free(delta);
+    }
+    if (count > DIFF_TEXT_ANSWER_MAX)
+        strbuf_add(text, "; and %zu more", count - DIFF_TEXT_ANSWER_MAX);
+    if (count)
+        strbuf_add(text, ". %s. ", together);
+    free(together);
+}
+
+char *diff_text_list_sum(const struct diff_workload *workload, bool slower)
+{
+    double sum = slower ? workload->slower_ns : workload->faster_ns;
+    char *time = diff_text_time(fabs(sum)), *share = diff_text_share(fabs(sum) / workload->step_a_ns);
+    char *text = xasprintf("Together %s %s, %s of a %s", time, slower ? "slower" : "faster", share,
+                           workload->unit);
+    free(share);
+    free(time);
+    return text;
+}
+
 static char *diff_text_steps(const struct diff_workload *workload)
 {
     if (workload->unexplained)
         return xasprintf("Not explained: %s.", workload->unexplained);
     struct strbuf text = {0};
-    size_t named = 0;
-    double sum = 0;
-    for (size_t i = 0; i < workload->contribution_count; i++) {
-        const struct diff_contribution *contribution = &workload->contributions[i];
-        if (!contribution->named)
-            continue;
-        sum += contribution->delta_ns;
-        if (named == 0 && workload->late)
-            strbuf_add(&text, "%s. ", workload->late);
-        if (named++ >= DIFF_TEXT_ANSWER_MAX)
-            continue;
-        char *title = diff_text_title(contribution),
-             *delta = diff_text_delta(contribution->delta_ns);
-        strbuf_add(&text, "%s%s %s", named > 1 ? "; " : "", title, delta);
-        free(title);
-        free(delta);
-    }
-    if (named == 0 && workload->delta_lo_ns * workload->delta_hi_ns > 0)
-        return xasprintf("The %s changed, but no single part of it by more than its noise: more or "
-                         "longer traced launches "
-                         "(schedule.traced_launches) tell more.",
-                         workload->unit);
-    if (named == 0)
-        return xasprintf("Nothing stands out: no part of the %s differs by more than its noise.",
-                         workload->unit);
-    if (named > DIFF_TEXT_ANSWER_MAX)
-        strbuf_add(&text, "; and %zu more", named - DIFF_TEXT_ANSWER_MAX);
-    char *total = diff_text_delta(sum), *delta = diff_text_delta(workload->delta_ns);
-    strbuf_add(&text, ". Together %s of %s.", total, delta);
-    if (workload->delta_lo_ns * workload->delta_hi_ns > 0 && sum / workload->delta_ns < 0.5)
-        strbuf_add(&text, " Most of the difference is not told from noise.");
-    free(total);
-    free(delta);
+    double sum = workload->slower_ns + workload->faster_ns;
+    bool told = workload->delta_lo_ns * workload->delta_hi_ns > 0;
+    if (workload->slower_ns == 0 && workload->faster_ns == 0)
+        return told ? xasprintf("The %s changed, but no single part of it by more than its noise: more or "
+                                "longer traced launches (schedule.traced_launches) tell more.",
+                                workload->unit)
+                    : xasprintf("Nothing stands out: no part of the %s differs by more than its noise.",
+                                workload->unit);
+    if (workload->late)
+        strbuf_add(&text, "%s. ", workload->late);
+    bool first = (told ? workload->delta_ns : sum) > 0; // as contributions are ordered
+    diff_text_list(&text, workload, first);
+    diff_text_list(&text, workload, !first);
+    char *rest = diff_text_delta(workload->delta_ns - sum);
+    strbuf_add(&text, "Not told from noise: %s.", rest);
+    if (told && sum / workload->delta_ns < 0.5)
+        strbuf_add(&text, " That is most of the difference.");
+    free(rest);
     return strbuf_take(&text);
 }
 

@@ -42,6 +42,8 @@ char *diff_text_delta(double ns);                               // "+1.2 ms"
 char *diff_text_join(char *from, const char *word, char *to);
 char *diff_text_interval(const struct diff_contribution *contribution); // "+1.1 to +1.3 ms"
 char *diff_text_share(double share);                                    // "41 %"
+// "Together 3.1 ms slower, 19 % of a step": what is named of one sign
+char *diff_text_list_sum(const struct diff_workload *workload, bool slower);
 char *diff_text_title(
     const struct diff_contribution *contribution); // "Kernel slower: softmax_warp_forward"
 char *diff_text_first(const struct diff_workload *workload); // "15 ms -> 740 ms (+48.2 %)"; NULL: not measured

@@ -69,12 +69,12 @@ UP.cause = (workload, index) => {
     const first = telling[0], doubt = UP.causeDoubt(diff, telling, unit), small = doubt.length > 0;
     box.append(UP.el("p", {class: "cause-main"}, UP.el("span", {class: "muted", text: small ? "Surest contribution: " : "Largest contribution: "}), UP.el("b", {text: UP.plainWords(first)}), ": ",
                      UP.name(first.label, 100, "code"), ", ", UP.el("b", {class: first.delta_ns > 0 ? "slower-text" : "faster-text", text: UP.signedNs(first.delta_ns)}), " a " + unit,
-                     UP.num(first.share) === null ? "" : ", " + UP.percent(first.share, 2) + " of the difference",
+                     UP.num(first.share) === null ? "" : ", " + UP.percent(first.share, 2) + " of a " + unit,
                      UP.clean(first.where).trim() ? [", in ", UP.name(first.where, 90)] : "", "."));
     // One change often shows as many contributions: a library's switch replaces every kernel of a kind.
     const alike = telling.filter(item => item.kind === first.kind && Math.sign(item.delta_ns) === Math.sign(first.delta_ns)), together = d3.sum(alike, item => item.delta_ns);
     if (alike.length > 1 && Math.abs(together) > 1.3 * Math.abs(first.delta_ns))
-        box.append(UP.el("p", {}, "All " + alike.length + " of this kind together: ", UP.el("b", {text: UP.signedNs(together)}), delta ? ", " + UP.percent(together / delta, 2) + " of the difference." : "."));
+        box.append(UP.el("p", {}, "All " + alike.length + " of this kind together: ", UP.el("b", {text: UP.signedNs(together)}), UP.num(diff.step_a_ns) ? ", " + UP.percent(together / diff.step_a_ns, 2) + " of a " + unit + "." : "."));
     const suspect = UP.list(first.suspects)[0];
     if (suspect)
         box.append(UP.el("p", {class: "cause-suspect"}, UP.el("span", {class: "muted", text: "Suspect: "}), UP.name(suspect, 160)));
