@@ -271,9 +271,9 @@ TEST(foresight_says_what_is_not_seen)
     foresight_print(rollout, file);
     fclose(file);
     CHECK_CONTAINS(text, "20 requests of the candidate");
-    CHECK_CONTAINS(text, "no change is seen");        // of 20 requests
-    CHECK_CONTAINS(text, "x 1.5 is seen in 8 of 10"); // of 2000
-    CHECK_CONTAINS(text, "later than its patience");
+    CHECK_CONTAINS(text, "no change is found");        // of 20 requests
+    CHECK_CONTAINS(text, "1.5 times is found in 8 of 10"); // of 2000
+    CHECK_CONTAINS(text, "longer than its patience");
     json_t *json = foresight_to_json(rollout);
     CHECK_INT(json_array_size(json_object_get(json, "stages")), 3);
     json_decref(json);
