@@ -199,12 +199,11 @@ static bool act_store(struct controller *ctl, const struct machine_step *step, b
     return rc == 0;
 }
 
-void controller_note(struct controller *ctl, enum rollout_rule rule, const char *reason)
+bool controller_note(struct controller *ctl, enum rollout_rule rule, const char *reason)
 {
     struct machine_step step = {.next = ctl->machine, .action = ACTION_RECORD, .rule = rule};
     snprintf(ctl->reason, sizeof ctl->reason, "%s", reason);
-    log_warn("%s", reason);
-    act_store(ctl, &step, true);
+    return act_store(ctl, &step, true);
 }
 
 static const char *act_result(enum rollout_state state)
@@ -336,6 +335,34 @@ static bool act_move(struct controller *ctl, const struct machine *before, const
     }
 }
 
+// The proxy has the weights of its file: those of the machine again. What cannot be set in time is told the machine, which goes back.
+static void act_restore(struct controller *ctl)
+{
+    const struct machine *machine = &ctl->machine;
+    bool baseline = rollout_state_ended(machine->state) || machine->ending;
+    struct machine_target same = {.state = ROLLOUT_RUNNING, .stage = machine->stage, .percent = machine->percent,
+                                  .aa = machine->stage >= 0 && ctl->plan.stages[machine->stage].aa && !baseline};
+    struct error err = {0};
+    char what[128], found_text[96] = "", span[32];
+    double found = NAN, percent;
+    snprintf(what, sizeof what, "%s", traffic_began_anew(ctl->traffic));
+    if (traffic_get(ctl->traffic, &found, &err) || act_set(ctl, &same, &percent, &err)) {
+        int64_t now = clock_monotonic_ns();
+        if (now - ctl->proxy_anew_ns > ctl->rollout->traffic.timeout_ns) {
+            ctl->traffic_wrong = true;
+            snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "%s, and its weights could not be set again: %s", what, err.text);
+        }
+        return;
+    }
+    if (fabs(found - machine->percent) > MACHINE_TOLERANCE)
+        snprintf(found_text, sizeof found_text, "the candidate had %.3g %% of the traffic instead of %.3g %%, for %s at most; ", found,
+                 machine->percent, unit_format_ns(span, sizeof span, (double)(clock_monotonic_ns() - ctl->proxy_seen_ns)));
+    snprintf(ctl->event, sizeof ctl->event, "%s: %sits weights were set again", what, found_text);
+    log_warn("%s", ctl->event);
+    ctl->proxy_anew_ns = 0;
+    ctl->proxy_seen_ns = clock_monotonic_ns();
+}
+
 static bool act_begin_move(struct controller *ctl, const struct machine_step *step, enum exit_code *ret_exit)
 {
     struct machine before = ctl->machine;
@@ -396,6 +423,9 @@ bool controller_apply(struct controller *ctl, const struct machine_step *step, e
         return true;
     case ACTION_MOVE:
         return act_begin_move(ctl, step, ret_exit);
+    case ACTION_RESTORE:
+        act_restore(ctl);
+        return true;
     case ACTION_CONFIRM: // only an answer to a move
         ctl->machine = step->next;
         return true;

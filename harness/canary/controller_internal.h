@@ -66,6 +66,8 @@ struct controller {
     // What is wrong, in words.
     bool store_failed, traffic_wrong;
     int64_t store_busy_ns; // since when it has been locked; 0: it is not
+    int64_t proxy_seen_ns, proxy_silent_ns, proxy_anew_ns; // the last good look; since when it is silent, another one; 0: it is not
+    char event[CONTROLLER_TEXT]; // of the proxy, not yet stored; "": none
     char store_text[CONTROLLER_TEXT], traffic_text[CONTROLLER_TEXT];
     int up[CANARY_ARMS];
     bool drained;
@@ -99,7 +101,7 @@ void controller_recent_clear(struct controller *ctl); // another stage: what was
 // controller_act.c
 void controller_store_error(struct controller *ctl, const struct error *err); // of a transaction that was rolled back
 bool controller_apply(struct controller *ctl, const struct machine_step *step, enum exit_code *ret_exit); // false: ended
-void controller_note(struct controller *ctl, enum rollout_rule rule, const char *reason); // a decision that changes no state
+bool controller_note(struct controller *ctl, enum rollout_rule rule, const char *reason); // what changes no state; false: not stored
 struct rollout_row controller_row(const struct controller *ctl);
 
 #endif

@@ -266,7 +266,7 @@ int rollout_store_last_decision(struct store *store, struct rollout_decision *re
 {
     sqlite3_stmt *stmt = store_query(store, err,
                                      "SELECT id, at_ns, state_from, state_to, stage_from, stage_to, percent_from, percent_to, rule, "
-                                     "effect_ns FROM rollout_decision ORDER BY id DESC LIMIT 1", "");
+                                     "effect_ns FROM rollout_decision WHERE rule NOT IN ('clock', 'proxy') ORDER BY id DESC LIMIT 1", "");
     int rc = stmt ? store_step(store, stmt, err) : -EIO;
     if (rc == 0)
         return error_set(err, -ENOENT, "'%s': no decision yet", store_path(store));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Documents for the page of the HTML report (reports/render/html/DATA.md): an example that has every part, a hostile one, one
+"""Documents for the page of the HTML report (reports/render/html/page/DATA.md): an example that has every part, a hostile one, one
 of 200,000 events, a small one. Test data: drawn from a seed, measured nowhere. `html_data.py KIND [PAGE.html]` prints the document,
 or puts it into a built page."""
 import copy
@@ -347,6 +347,6 @@ def write_page(folder, document, path):
 if __name__ == "__main__":
     made = copy.deepcopy(KINDS[sys.argv[1]]())
     if len(sys.argv) > 2:
-        write_page(os.path.join(os.environ.get("UPGATE_BUILD", "build/release"), "reports/render/html"), made, sys.argv[2])
+        write_page(os.path.join(os.environ.get("UPGATE_BUILD", "build/release"), "reports/render/html/page"), made, sys.argv[2])
     else:
         print(json.dumps(made, ensure_ascii=False, indent=None, separators=(",", ":")))

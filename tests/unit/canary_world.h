@@ -14,6 +14,7 @@ struct canary_world {
     double percent, aa_percent;     // the proxy
     int fail_sets;                  // so many of the next sets fail; -1: all
     bool get_fails, no_baseline2;
+    bool anew;                      // the proxy is another process, and has forgotten what was set
     bool up[2];
     uint64_t in_flight;             // on the candidate, while it has no traffic
     double sets[CANARY_WORLD_SETS];  // what was set, in order

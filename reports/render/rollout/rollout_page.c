@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The HTML report of a rollout: the data document (html/DATA.md) and the page around it.
+// The HTML report of a rollout: the data document (page/DATA.md) and the page around it.
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/render/html_text.h"
-#include "reports/render/json_text.h"
-#include "reports/render/recordings_view.h"
-#include "reports/render/rollout/html/rollout_pieces.h"
+#include "reports/render/diff/recordings_view.h"
+#include "reports/render/rollout/page/rollout_pieces.h"
 #include "reports/render/rollout/rollout_words.h"
+#include "reports/render/text/html_text.h"
+#include "reports/render/text/json_text.h"
 
 static json_t *page_number(double value)
 {

@@ -35,7 +35,8 @@ static const char *const words_rules[][2] = {
     {"window", "outside the window"},                {"freeze", "change freeze"},
     {"stale", "evidence stopped"},                   {"person", "a person"},
     {"preflight", "preflight"},                      {"traffic", "the proxy"},
-    {"restart", "controller restarted"},             {"clock", "the clock jumped"},
+    {"restart", "controller restarted"},             {"proxy", "the proxy was started again"},
+    {"clock", "the clock jumped"},
     {"signal", "a signal to the controller"},        {"store", "the store"},
 };
 
