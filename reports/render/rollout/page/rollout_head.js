@@ -73,12 +73,6 @@ UP.parts.answer = (data, main) => {
 
 UP.parts.bar = (data, bar) => {
     const [word, , colour] = UP.rollout.state(UP.object(data.rollout).state);
-    const toggle = UP.el("button", {type: "button", class: "toggle", id: "theme", "aria-pressed": String(UP.theme.current() === "dark")}, "Dark");
-    toggle.addEventListener("click", () => UP.theme.set(UP.theme.current() === "dark" ? "light" : "dark", true));
-    UP.theme.listeners.push(() => toggle.setAttribute("aria-pressed", String(UP.theme.current() === "dark")));
-    const links = UP.el("ul", {}, [["share", "Traffic"], ["errors", "Errors"], ["latency", "Latency"], ["evidence", "Evidence"], ["decisions", "Decisions"], ["stages", "Stages"],
-        ["why", "Why"], ["sources", "Sources"], ["answers", "Answers"], ["how", "How"]].filter(([id]) => document.getElementById(id))
-        .map(([id, text]) => UP.el("li", {}, UP.el("a", {href: "#" + id, text}))));
-    bar.append(UP.el("a", {class: "home", href: "#main"}, UP.el("strong", {text: "upgate"}), UP.el("span", {class: "pill " + colour, text: word.toLowerCase()})),
-               UP.el("nav", {"aria-label": "Parts of the report"}, links), toggle);
+    UP.bar(bar, UP.el("span", {class: "pill " + colour, text: word.toLowerCase()}), [["share", "Traffic"], ["errors", "Errors"], ["latency", "Latency"], ["evidence", "Evidence"],
+        ["decisions", "Decisions"], ["stages", "Stages"], ["why", "Why"], ["sources", "Sources"], ["answers", "Answers"], ["how", "How"]]);
 };
