@@ -89,6 +89,7 @@ struct canary_evidence {
     struct canary_second recent[WORLD_RECENT];
     int seconds;
     double opens;
+    uint64_t lost;
 };
 
 struct canary_evidence *canary_evidence_new(const struct canary_rules *rules)
@@ -108,6 +109,12 @@ void canary_evidence_stage(struct canary_evidence *evidence, int stage, bool lea
     evidence->stage = stage;
     evidence->learns = learns;
     memset(evidence->sum, 0, sizeof evidence->sum);
+    evidence->lost = 0;
+}
+
+void canary_evidence_lost(struct canary_evidence *evidence, uint64_t requests)
+{
+    evidence->lost = requests;
 }
 
 void canary_evidence_opens(struct canary_evidence *evidence, double share, uint64_t requests)
@@ -135,6 +142,7 @@ void canary_evidence_cells(const struct canary_evidence *evidence, struct canary
         bool limited = !isnan(rule->limit);
         bool fails = limited ? (double)candidate->wrong > rule->limit : candidate->errors >= WORLD_FAIL_ERRORS;
         bool passes = candidate->requests >= WORLD_PASS_REQUESTS;
+        bool worst = limited ? (double)(candidate->wrong + evidence->lost) > rule->limit : candidate->errors + evidence->lost >= WORLD_FAIL_ERRORS;
         ret_cells[(*ret_count)++] = (struct canary_cell){.metric = (enum canary_metric)i,
                                                          .stage = evidence->stage,
                                                          .value = limited ? (double)candidate->wrong : 1,
@@ -147,8 +155,9 @@ void canary_evidence_cells(const struct canary_evidence *evidence, struct canary
                                                          .requests = candidate->requests,
                                                          .requests_missing = passes ? 0 : WORLD_PASS_REQUESTS - candidate->requests,
                                                          .verdict = fails    ? CANARY_FAIL
-                                                                    : passes ? CANARY_PASS
-                                                                             : CANARY_UNDECIDED};
+                                                                    : passes && !worst ? CANARY_PASS
+                                                                                       : CANARY_UNDECIDED,
+                                                         .withheld = passes && worst && !fails ? evidence->lost : 0};
     }
 }
 
