@@ -225,7 +225,7 @@ bool sources_take(struct sources *sources, bool aa, int64_t *ret_at_s, struct ca
 void sources_state(const struct sources *sources, int index, struct source_state *ret_state)
 {
     (void)index;
-    *ret_state = (struct source_state){.seen = sources->totals[0].requests, .kept = sources->totals[0].requests,
+    *ret_state = (struct source_state){.seen = sources->totals[0].requests, .kept = sources->totals[0].requests, .lost = canary_world->lost,
                                        .last_ns = sources->last_ns};
     if (canary_world->silent)
         strcpy(ret_state->problem, "nobody writes");

@@ -25,6 +25,7 @@ struct canary_world {
     uint64_t wrong;                 // a second, of the candidate
     uint64_t refused;               // so far, of the candidate
     bool silent;                    // no evidence comes in
+    uint64_t lost;                  // lines, so far
     int64_t next_s;                 // next second of the sources
     int polls, opens;
     int kill_at_poll, kill_at_set;  // 0: never. A set has two moments: before it (2n-1) and after it (2n)

@@ -35,8 +35,8 @@ static void world_make(struct world *world)
     CHECK_INT(store_open("r.db", STORE_CREATE, &world->store, &err), 0);
     world_sql(world, "INSERT INTO rollout VALUES (1, 'r', '{\"stages\": [{\"soak_ns\": 30, \"aa\": true}, {\"mirror\": 0.05}, {\"requests\": 10}]}', 'running', 2, 25,"
                      " 1795262500000000000, NULL, 'soaks', 1795262500000000000, 7, 1, NULL);"
-                     "INSERT INTO rollout_stage VALUES (0, 'first', 5, 1795262400, NULL, 1795262410, 'passed'), (1, 'mirrored', 0, 1795262410, NULL, 1795262420, 'passed'),"
-                     " (2, '25%', 25, 1795262420, NULL, NULL, NULL)");
+                     "INSERT INTO rollout_stage VALUES (0, 'first', 5, 1795262400, NULL, 1795262410, 'passed', 0), (1, 'mirrored', 0, 1795262410, NULL, 1795262420, 'passed', NULL),"
+                     " (2, '25%', 25, 1795262420, NULL, NULL, NULL, NULL)");
 }
 
 static void world_second(struct world *world, int64_t at_s, int arm, int stage, uint64_t requests, uint64_t errors, double latency_s)
