@@ -52,7 +52,7 @@ LAW = {
     "harness/record": COMMON | {"tracer/record", "tracer/store", "harness/steps", "harness/run", "reports/render/text"},
     "harness/canary/http": COMMON,
     "harness/canary/traffic": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse/canary"},
-    "harness/canary/sources": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse/canary"},
+    "harness/canary/sources": COMMON | {"harness/steps", "harness/canary", "harness/canary/http", "reports/analyse/canary"},
     "harness/canary": COMMON | {"tracer/store", "reports/analyse", "reports/analyse/canary", "harness/plan", "harness/gate", "harness/fingerprint",
                                 "harness/canary/traffic", "harness/canary/sources", "harness/canary/shadow", "harness/canary/http"},
     "harness/canary/serve": COMMON | {"tracer/store"},

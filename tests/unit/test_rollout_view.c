@@ -35,8 +35,8 @@ static void world_make(struct world *world)
     CHECK_INT(store_open("r.db", STORE_CREATE, &world->store, &err), 0);
     world_sql(world, "INSERT INTO rollout VALUES (1, 'r', '{\"stages\": [{\"soak_ns\": 30, \"aa\": true}, {\"mirror\": 0.05}, {\"requests\": 10}]}', 'running', 2, 25,"
                      " 1795262500000000000, NULL, 'soaks', 1795262500000000000, 7, 1, NULL);"
-                     "INSERT INTO rollout_stage VALUES (0, 'first', 5, 1795262400, NULL, 1795262410, 'passed'), (1, 'mirrored', 0, 1795262410, NULL, 1795262420, 'passed'),"
-                     " (2, '25%', 25, 1795262420, NULL, NULL, NULL)");
+                     "INSERT INTO rollout_stage VALUES (0, 'first', 5, 1795262400, NULL, 1795262410, 'passed', 0), (1, 'mirrored', 0, 1795262410, NULL, 1795262420, 'passed', NULL),"
+                     " (2, '25%', 25, 1795262420, NULL, NULL, NULL, NULL)");
 }
 
 static void world_second(struct world *world, int64_t at_s, int arm, int stage, uint64_t requests, uint64_t errors, double latency_s)
@@ -176,7 +176,7 @@ TEST(basis)
     for (int64_t i = 20; i < 30; i++)
         for (int arm = 0; arm < CANARY_ARMS; arm++)
             world_second(&world, view_begin + i, arm, 2, 1000, arm ? 5 : 1, arm ? 0.008 : 0.004);
-    world_sql(&world, "INSERT INTO rollout_stage VALUES (3, '100%', 100, 1795262430, NULL, NULL, NULL);"
+    world_sql(&world, "INSERT INTO rollout_stage (number, name, percent, begin_s) VALUES (3, '100%', 100, 1795262430);"
                       "INSERT INTO rollout_cell VALUES (1795262429, 0, 'latency_p50', 9, 8, 10, 1.1, 9, 5, 1, 100, NULL, 'fail')," // of the A/A stage: no news of the candidate
                       " (1795262429, 2, 'error_rate', 1.2, 0.9, 1.4, 1.5, -1, 5, 1, 100, NULL, 'pass'),"
                       " (1795262429, 2, 'latency_p50', 2.1, NULL, 3.2, 1.1, 6, 5, 1, 100, NULL, 'fail'),"
