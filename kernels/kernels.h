@@ -108,6 +108,34 @@ int kernel_interaction_forward(const struct kernel_interaction *interaction, voi
 int kernel_interaction_backward(const struct kernel_interaction *interaction, const void *dout, void *dx, cudaStream_t stream,
                                 struct error *err);
 
+// A layer of a perceptron through the side's own cuBLASLt, with what follows the product in its epilogue. float16 or bfloat16, sums in
+// float32. act: relu, or gelu in its tanh form.
+//   forward: y[rows][outputs] = act(x[rows][inputs] weight[outputs][inputs]^T + bias[outputs]), and in aux what the way back needs
+//   input:   from dz[rows][outputs], the gradient before this layer's act, that before the act of the layer below, which made
+//            x: (dz weight) * act'(aux of below), and its sum over the rows, dbias[inputs]
+//   weight:  dweight[outputs][inputs] = dz^T x
+// inputs and outputs are multiples of 128. aux: relu rows * columns / 8 bytes, gelu rows * columns * 2.
+enum kernel_activation { KERNEL_RELU, KERNEL_GELU };
+enum kernel_mlp_pass { KERNEL_MLP_FORWARD, KERNEL_MLP_INPUT, KERNEL_MLP_WEIGHT };
+struct kernel_mlp {
+    enum kernel_type type;
+    enum kernel_activation activation;
+    enum kernel_mlp_pass pass;
+    int64_t rows, inputs, outputs;
+    const void *x, *weight, *dz;       // what the pass reads of these
+    const void *bias;                  // forward
+    void *aux;                         // forward: written; input: read, of the layer below
+    void *out, *dbias;                 // y, the gradient below (with dbias) or dweight
+    void *workspace;                   // KERNEL_MLP_WORKSPACE bytes at a multiple of 256
+};
+#define KERNEL_MLP_WORKSPACE ((size_t)64 << 20)
+// Asks the library for its algorithm once; `run` launches it with the pointers of the plan. -ENOSYS: there is no cuBLASLt, or none that
+// can do this.
+struct kernel_mlp_plan;
+int kernel_mlp_plan(const struct kernel_mlp *mlp, struct kernel_mlp_plan **ret, struct error *err);
+int kernel_mlp_run(const struct kernel_mlp_plan *plan, cudaStream_t stream, struct error *err);
+void kernel_mlp_plan_free(struct kernel_mlp_plan *plan);
+
 // Attention over sequences of different lengths, packed: sequence s has the rows query_offsets[s] up to query_offsets[s + 1] of q and out,
 // and key_offsets[s] up to key_offsets[s + 1] of k and v; either may be none. Head h reads head h * key_heads / heads of k and v.
 // causal: the last query sees all keys of its sequence, the one before it all but the last, and so on.
