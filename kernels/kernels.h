@@ -136,6 +136,34 @@ int kernel_mlp_plan(const struct kernel_mlp *mlp, struct kernel_mlp_plan **ret, 
 int kernel_mlp_run(const struct kernel_mlp_plan *plan, cudaStream_t stream, struct error *err);
 void kernel_mlp_plan_free(struct kernel_mlp_plan *plan);
 
+// A table from ids to places 0 to slots - 1, the rows of an embedding table. 32 slots are a bucket; an id has one bucket, and when that is
+// full the least recently used of its ids goes. The caller allocates; kernel_hash_clear() first. Any id but INT64_MIN.
+#define KERNEL_HASH_BUCKET 32
+struct kernel_hash {
+    int64_t slots;     // a multiple of 32, up to 2^30
+    int64_t *ids;      // [slots]
+    uint32_t *used;    // [slots]: the step in which the id was last looked up or inserted
+    uint8_t *digests;  // [slots]: a part of the id's hash, 0: the slot is free; at a multiple of 32 bytes
+    uint32_t *locks;   // [slots / 32]
+};
+// What a call took out of the table, in no fixed order; counts[0]: how many ids, counts[1]: how many of the ids that were to be inserted had
+// no place, as every slot of their bucket has been used in this step. All in device memory, set anew by the call.
+struct kernel_hash_evicted {
+    int64_t *ids;     // [the count of the insert, or slots]
+    int32_t *places;  // likewise
+    uint32_t *counts; // [2]
+};
+int kernel_hash_clear(const struct kernel_hash *hash, cudaStream_t stream, struct error *err);
+// places[i]: the place of ids[i], -1: none. step, from 1 and never less than before: that the ids are used now; 0: is not remembered.
+int kernel_hash_lookup(const struct kernel_hash *hash, int64_t count, const int64_t *ids, uint32_t step, int32_t *places,
+                       cudaStream_t stream, struct error *err);
+// The same, and ids that are not there are inserted: the same id many times has one place. No id used in this step is evicted.
+int kernel_hash_insert(const struct kernel_hash *hash, int64_t count, const int64_t *ids, uint32_t step, int32_t *places,
+                       const struct kernel_hash_evicted *evicted, cudaStream_t stream, struct error *err);
+// Takes out all ids last used before `step`.
+int kernel_hash_evict(const struct kernel_hash *hash, uint32_t step, const struct kernel_hash_evicted *evicted, cudaStream_t stream,
+                      struct error *err);
+
 // Attention over sequences of different lengths, packed: sequence s has the rows query_offsets[s] up to query_offsets[s + 1] of q and out,
 // and key_offsets[s] up to key_offsets[s + 1] of k and v; either may be none. Head h reads head h * key_heads / heads of k and v.
 // causal: the last query sees all keys of its sequence, the one before it all but the last, and so on.
