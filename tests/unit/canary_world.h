@@ -14,6 +14,7 @@ struct canary_world {
     double percent, aa_percent;     // the proxy
     int fail_sets;                  // so many of the next sets fail; -1: all
     bool get_fails, no_baseline2;
+    bool anew;                      // the proxy is another process, and has forgotten what was set
     bool up[2];
     uint64_t in_flight;             // on the candidate, while it has no traffic
     double sets[CANARY_WORLD_SETS];  // what was set, in order
@@ -24,6 +25,7 @@ struct canary_world {
     uint64_t wrong;                 // a second, of the candidate
     uint64_t refused;               // so far, of the candidate
     bool silent;                    // no evidence comes in
+    uint64_t lost;                  // lines, so far
     int64_t next_s;                 // next second of the sources
     int polls, opens;
     int kill_at_poll, kill_at_set;  // 0: never. A set has two moments: before it (2n-1) and after it (2n)
