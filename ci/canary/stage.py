@@ -161,9 +161,9 @@ class Process:
 class Server(Process):
     """A reference server: native, or torch under `python`. Listens when made; `ready()` waits until it is warm."""
 
-    def __init__(self, folder, side, *options, python=None, plant=None, port=0):
+    def __init__(self, folder, side, *options, python=None, plant=None, port=0, steps=None):
         argv = ([python, SERVE_PY] if python else [SERVE]) + ["--side", side, "--port", str(port)] + list(options)
-        super().__init__(folder, side, argv, {"PLANT_SERVE": plant or ""})
+        super().__init__(folder, side, argv, {"PLANT_SERVE": plant or "", "UPGATE_STEPS": steps or ""})
         self.side = side
         self.port = int(self._line("listening")["listening"].rsplit(":", 1)[1])
 
