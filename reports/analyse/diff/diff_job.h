@@ -150,6 +150,8 @@ void diff_launches_make(struct diff_job *job);
 // Adds what moves to (or from) a group, per unit; NULL: no moves.
 void diff_launches_add(const struct diff_job *job, const struct align_group *group,
                        double *const ns[2]);
+// Stands on one side only, which has more executions of its name altogether: not the same work under another shape.
+bool diff_launches_more(const struct diff_job *job, size_t group);
 double diff_launches_sum(const struct diff_job *job, const struct align_group *group, int side);
 // Does the host launch it or wait in it? Each execution is recorded then, not sampled.
 bool diff_is_counted(const struct cost_node *leaf);

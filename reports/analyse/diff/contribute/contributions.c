@@ -101,7 +101,7 @@ void contributions_estimate(struct contributions *all, size_t from, size_t end)
     free(ns[1]);
 }
 
-static double contributions_floor_ns(const struct diff_job *job)
+double contributions_floor_ns(const struct diff_job *job)
 {
     return contributions_floor * job->untraced.step[0];
 }
@@ -154,6 +154,8 @@ static void contributions_judge(struct contributions *all)
     for (size_t i = 0; i < all->count; i++) {
         struct contributions_item *item = &all->items[i];
         double busy = 0;
+        if (item->parts)
+            continue; // told where it was made
         for (size_t k = 0; k < item->count; k++) {
             const struct diff_group *group = &all->groups[all->members[item->first + k]];
             busy += group->busy_b - group->busy_a;
@@ -275,13 +277,13 @@ static void contributions_fill(struct contributions *all, const struct contribut
                                        .named = item->named,
                                        .few = item->few && !item->named,
                                        .group_count = item->count};
-    if (item->place)
+    if (item->parts)
         contributions_parts(all, item, made);
     contributions_sort(all, members, item->count);
     const struct diff_group *top = &all->groups[members[0]];
     made->groups = memcpy(arena_alloc(job->arena, item->count, sizeof *members), members,
                           item->count * sizeof *members);
-    bool counted = !item->place && contributions_counted(job, top);
+    bool counted = !item->parts && contributions_counted(job, top);
     made->count_a = made->count_b = counted ? 0 : NAN;
     for (size_t i = 0; i < item->count; i++) {
         const struct diff_group *group = &all->groups[members[i]];
@@ -289,7 +291,7 @@ static void contributions_fill(struct contributions *all, const struct contribut
         made->busy_b_ns += group->busy_b;
         made->count_a += group->count_a;
         made->count_b += group->count_b;
-        if (item->place)
+        if (item->parts)
             continue;
         made->name_a = made->name_a ? made->name_a : group->name_a;
         made->name_b = made->name_b ? made->name_b : group->name_b;
@@ -299,7 +301,7 @@ static void contributions_fill(struct contributions *all, const struct contribut
     else if (item->nearest < 0)
         made->ci_hi_ns = fmin(made->ci_hi_ns, item->nearest);
     made->where = diff_where(job, all->groups, members, item->count);
-    if (!item->place)
+    if (!item->parts)
         made->label = contributions_label_called(job, diff_leaf(job, top),
                                                  contributions_label(all, item), made->where);
 }
@@ -363,8 +365,11 @@ void diff_contribute(struct diff_job *job)
         contributions_estimate(&all, all.count - 1, all.count);
         contributions_judge(&all);
     }
-    if (!job->single)
+    if (!job->single) {
+        contributions_code(&all);
+        contributions_judge(&all);
         contributions_places(&all);
+    }
     contributions_drop_empty(&all);
     contributions_order(&all);
     workload->contributions =

@@ -252,7 +252,7 @@ void contributions_parts(struct contributions *all, const struct contributions_i
     const struct diff_group *top = &all->groups[parts[0].top];
     made->name_a = top->name_a || parts[0].told.a_ns <= 0 ? top->name_a : top->name_b;
     made->name_b = top->name_b || parts[0].told.b_ns <= 0 ? top->name_b : top->name_a;
-    made->kind = parts_kind(made, sign);
-    made->label = label_place(job, item->place, made);
+    made->kind = item->label ? item->whole : parts_kind(made, sign);
+    made->label = item->label ? item->label : label_place(job, item->place, made);
     free(parts);
 }

@@ -268,7 +268,9 @@ static void evidence_spread(struct evidence *evidence)
                    delta > 0 ? "+" : "", diff_time(job, delta), 100 * share);
     }
     evidence_add(evidence, arena_print(job->arena,
-                                       "spread over %zu parts, none of which is told from noise alone: %s%s",
+                                       contribution->kind >= DIFF_CODE_ADDED
+                                           ? "what it causes, in %zu parts: %s%s"
+                                           : "spread over %zu parts, none of which is told from noise alone: %s%s",
                                        contribution->part_count, text.text ? text.text : "-",
                                        shown < contribution->part_count ? ", and less" : ""));
     strbuf_free(&text);
