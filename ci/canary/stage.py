@@ -5,6 +5,7 @@ load generator, as processes of ours on free ports of this machine, all ended at
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -75,11 +76,25 @@ def missing():
     return None
 
 
-def free_port():
-    with socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+HELD = []  # sockets of free_port: bound for as long as this process lives
+
+
+def free_port(kind=socket.SOCK_STREAM):
+    """A port for a server that cannot be told to take any. It stays bound here, where nobody listens, so that the kernel gives it
+    to nobody else; a server's SO_REUSEADDR, which all of them set, may listen on it. A datagram's is below those that the kernel
+    gives away: two sockets on one port would share what comes."""
+    if kind == socket.SOCK_DGRAM:
+        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+            first = int(file.read().split()[0])
+        while True:
+            with contextlib.suppress(OSError), socket.socket(socket.AF_INET, kind) as probe:
+                probe.bind(("127.0.0.1", random.randrange(max(1024, first // 2), max(1025, first))))
+                return probe.getsockname()[1]
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    HELD.append(held)
+    return held.getsockname()[1]
 
 
 def get(port, path, data=None, timeout=10):
@@ -146,9 +161,9 @@ class Process:
 class Server(Process):
     """A reference server: native, or torch under `python`. Listens when made; `ready()` waits until it is warm."""
 
-    def __init__(self, folder, side, *options, python=None, plant=None, port=0):
+    def __init__(self, folder, side, *options, python=None, plant=None, port=0, steps=None):
         argv = ([python, SERVE_PY] if python else [SERVE]) + ["--side", side, "--port", str(port)] + list(options)
-        super().__init__(folder, side, argv, {"PLANT_SERVE": plant or ""})
+        super().__init__(folder, side, argv, {"PLANT_SERVE": plant or "", "UPGATE_STEPS": steps or ""})
         self.side = side
         self.port = int(self._line("listening")["listening"].rsplit(":", 1)[1])
 

@@ -85,6 +85,39 @@ static void judge_ratio(char *buf, size_t size, const struct canary_cell *cell)
         snprintf(buf, size, "%.3g times the baseline's (%.3g to %.3g)", cell->value, cell->low, cell->high);
 }
 
+// "for the last 25 s 5.1 times the baseline's": of an onset within the rollout. The value of the whole stage hides it.
+static void judge_since(char *buf, size_t size, const struct canary_cell *cell)
+{
+    char times[48] = "some, the baseline none";
+    bool above = cell->metric == CANARY_LATENCY_P50 || cell->metric == CANARY_LATENCY_P99;
+    if (!isnan(cell->since_ratio) && above)
+        snprintf(times, sizeof times, "%.3g times as many requests above", cell->since_ratio);
+    else if (!isnan(cell->since_ratio))
+        snprintf(times, sizeof times, "%.3g times the baseline's", cell->since_ratio);
+    snprintf(buf, size, "for the last %" PRIu64 " s %s%s", cell->since_s, times,
+             !above                                ? ""
+             : cell->metric == CANARY_LATENCY_P50 ? " the baseline's median as it has"
+                                                   : " the baseline's p99 as it has");
+}
+
+static void judge_fail(const struct rollout_stage *plan, const struct canary_cell *cell, char *buf, size_t size)
+{
+    char ratio[96], since[160];
+    const char *name = canary_metric_name(cell->metric);
+    judge_ratio(ratio, sizeof ratio, cell);
+    if (plan->aa) {
+        snprintf(buf, size,
+                 "%s: the two baselines differ, %s after %" PRIu64 " requests: the measurement or the proxy's split cannot be trusted", name,
+                 ratio, cell->requests);
+    } else if (cell->since_s) {
+        judge_since(since, sizeof since, cell);
+        snprintf(buf, size, "%s: %s, beyond its margin; over the whole stage, %" PRIu64 " requests of the candidate, %s", name, since,
+                 cell->requests, ratio);
+    } else {
+        snprintf(buf, size, "%s: %s after %" PRIu64 " requests of the candidate, beyond its margin", name, ratio, cell->requests);
+    }
+}
+
 void judge_stage(const struct rollout *rollout, int stage, const struct judge_facts *facts, struct judge_answer *ret)
 {
     const struct rollout_stage *plan = &rollout->stages[stage];
@@ -114,14 +147,7 @@ void judge_stage(const struct rollout *rollout, int stage, const struct judge_fa
     if (ret->tripped)
         return;
     if (ret->failed >= 0) {
-        const struct canary_cell *cell = &facts->cells[ret->failed];
-        char ratio[96];
-        judge_ratio(ratio, sizeof ratio, cell);
-        snprintf(ret->text, sizeof ret->text,
-                 plan->aa ? "%s: the two baselines differ, %s after %" PRIu64
-                            " requests: the measurement or the proxy's split cannot be trusted"
-                          : "%s: %s after %" PRIu64 " requests of the candidate, beyond its margin",
-                 canary_metric_name(cell->metric), ratio, cell->requests);
+        judge_fail(plan, &facts->cells[ret->failed], ret->text, sizeof ret->text);
         return;
     }
     judge_missing(plan, facts, requests, open, ret);

@@ -95,7 +95,7 @@ int rollout_from_json(const json_t *json, struct rollout **ret_rollout, struct e
     }
     for (int i = 0; i < rollout->source_count && !rc; i++) {
         const struct rollout_source *source = &rollout->sources[i];
-        if ((source->kind == ROLLOUT_JSONL && (!source->paths[0] || !source->paths[1])) ||
+        if (((source->kind == ROLLOUT_JSONL || source->kind == ROLLOUT_STEPS) && (!source->paths[0] || !source->paths[1])) ||
             (source->kind == ROLLOUT_PROMETHEUS && !source->url))
             rc = error_set(err, -EBADMSG, "a source of it lacks a key");
     }

@@ -77,8 +77,13 @@ static int rollout_check_sources(const struct rollout_checker *check)
         const struct rollout_source *source = &check->rollout->sources[i];
         if (source->kind == ROLLOUT_HAPROXY_LOG && !source->listen == !source->file)
             return rollout_fail(check, xasprintf("sources.%d.haproxy_log", i), "haproxy_log has either 'listen' or 'file'");
-        if (source->kind == ROLLOUT_JSONL && strcmp(source->paths[0], source->paths[1]) == 0)
-            return rollout_fail(check, xasprintf("sources.%d.jsonl.candidate", i), "both arms would be read from one file");
+        const char *key = source->kind == ROLLOUT_JSONL ? "jsonl" : source->kind == ROLLOUT_STEPS ? "steps" : NULL;
+        if (key && strcmp(source->paths[0], source->paths[1]) == 0)
+            return rollout_fail(check, xasprintf("sources.%d.%s.candidate", i, key), "both arms would be read from one file");
+        for (int arm = 0; source->kind == ROLLOUT_STEPS && arm < CANARY_ARMS; arm++)
+            if (strncmp(source->paths[arm], "/dev/shm/upgate-", 16) == 0)
+                return rollout_fail(check, xasprintf("sources.%d.steps.%s", i, arm == CANARY_BASELINE ? "baseline" : "candidate"),
+                                    "names that begin with 'upgate-' are removed from there: other commands of upgate leave such files");
     }
     return 0;
 }

@@ -88,7 +88,7 @@ static int64_t rollout_ticks(void)
 
 static const char *rollout_source_kind_name(enum rollout_source_kind kind)
 {
-    static const char *const names[ROLLOUT_SOURCE_KINDS] = {"haproxy_log", "prometheus", "jsonl"};
+    static const char *const names[ROLLOUT_SOURCE_KINDS] = {"haproxy_log", "prometheus", "jsonl", "steps"};
     return names[kind];
 }
 

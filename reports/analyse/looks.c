@@ -47,7 +47,7 @@ static bool looks_withheld(const struct looks_result *result, double margin)
 
 // The mean is beyond the margin: by its t bound, which a skew to the slow side makes only more
 // careful, and with signs that a coin does not give (exact, whatever the distribution).
-// Half of alpha: the typical pair spends most of it (together 0.6 to 1.0 %, ci/bench/gate_sim).
+// Half of alpha: the typical pair spends most of it (together 0.6 to 1.0 %, ci/sim/gate_sim).
 static bool looks_mean_fails(const double *values, int count, double alpha, double margin)
 {
     struct interval mean = mean_interval(values, count, alpha);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Documents for the page of the HTML report (reports/render/html/DATA.md): an example that has every part, a hostile one, one
+"""Documents for the page of the HTML report (reports/render/html/page/DATA.md): an example that has every part, a hostile one, one
 of 200,000 events, a small one. Test data: drawn from a seed, measured nowhere. `html_data.py KIND [PAGE.html]` prints the document,
 or puts it into a built page."""
 import copy
@@ -335,7 +335,7 @@ def write_page(folder, document, path):
     """The pieces in the build's folder and a document become a report, as the C side does it."""
     pieces = []
     for index in range(4):
-        with open(os.path.join(folder, "page.html.%d" % index), encoding="utf-8") as file:
+        with open(os.path.join(folder, "verdict.html.%d" % index), encoding="utf-8") as file:
             pieces.append(file.read())
     between = [escape("upgate: " + str(document["verdict"]["word"])), escape("%s: %s" % (document["verdict"]["word"], document["verdict"]["reason"])),
                dump(document), ""]
@@ -347,6 +347,6 @@ def write_page(folder, document, path):
 if __name__ == "__main__":
     made = copy.deepcopy(KINDS[sys.argv[1]]())
     if len(sys.argv) > 2:
-        write_page(os.path.join(os.environ.get("UPGATE_BUILD", "build/release"), "reports/render/html"), made, sys.argv[2])
+        write_page(os.path.join(os.environ.get("UPGATE_BUILD", "build/release"), "reports/render/page"), made, sys.argv[2])
     else:
         print(json.dumps(made, ensure_ascii=False, indent=None, separators=(",", ":")))

@@ -114,6 +114,12 @@ uint8_t *fuzz_read(const char *path, size_t *ret_size)
     return data;
 }
 
+uint8_t *fuzz_template(size_t *ret_size)
+{
+    const char *path = getenv("FUZZ_TEMPLATE");
+    return fuzz_read(path ? path : FUZZ_TEMPLATE, ret_size);
+}
+
 uint64_t fuzz_take(struct fuzz_input *input, size_t bytes)
 {
     uint64_t value = 0;

@@ -31,6 +31,8 @@ void fuzz_sweep(int pid);           // the files of a process that crashed
 int fuzz_memfd(const void *data, size_t size); // the caller closes it
 // The whole file, NUL-terminated; the caller frees it.
 uint8_t *fuzz_read(const char *path, size_t *ret_size);
+// The store of template.py, likewise: where it was built, or what FUZZ_TEMPLATE of the environment names.
+uint8_t *fuzz_template(size_t *ret_size);
 
 // Whatever the input: an error is a negative errno and says something. Returns rc.
 int fuzz_check(int rc, const struct error *err);

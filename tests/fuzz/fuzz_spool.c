@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A spool in which a traced process writes what it likes, through the GPU side of the recorder into the store. The input
-// is a list of acts: records, bytes that are none, words of header and segments, and time that passes.
+// is a list of acts: records, bytes that are none, words of header and segments, and time that passes. No clock but the
+// input's: the same input is the same run.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,13 @@
 
 enum { SEGMENTS = 4, SEGMENT_BYTES = 4096, ACTS_MAX = 200, TAIL_MAX = 32 };
 static const uint64_t clock_ns = 2500000000; // where times of records are counted from
+
+static int64_t now_ns;
+int64_t __wrap_clock_monotonic_ns(void); // what the recorder gets for clock_monotonic_ns (ld --wrap)
+int64_t __wrap_clock_monotonic_ns(void)
+{
+    return now_ns;
+}
 
 struct spool {
     int fd;
@@ -126,7 +134,6 @@ static struct store *open_store(void)
 static void run(struct spool *spool, struct gpu_recorder *gpu, struct fuzz_input *input)
 {
     struct error err = {0};
-    int64_t now_ns = (int64_t)clock_ns;
     uint8_t raw[255];
     bool attached = false;
     for (int i = 0; i < ACTS_MAX && input->size; i++) {
@@ -174,6 +181,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct gpu_recorder *gpu = NULL;
     struct spool spool;
     struct error err = {0};
+    now_ns = (int64_t)clock_ns;
     spool_make(&spool);
     fuzz_require(gpu_recorder_new(store, 1, &callbacks, &(struct gpu_opts){0}, &gpu, &err) == 0, err.text);
     run(&spool, gpu, &input);

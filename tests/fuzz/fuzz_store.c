@@ -12,7 +12,7 @@ struct store *fuzz_store_open(void)
     struct store *store = NULL;
     struct error err = {0};
     size_t size = 0;
-    uint8_t *bytes = fuzz_read(FUZZ_TEMPLATE, &size), *copy = sqlite3_malloc64(size);
+    uint8_t *bytes = fuzz_template(&size), *copy = sqlite3_malloc64(size);
     fuzz_require(copy != NULL, "memory");
     memcpy(copy, bytes, size);
     fuzz_write(fuzz_path("template.db"), bytes, size);

@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static size_t template_size;
     if (!template) {
         store_readers_start();
-        template = fuzz_read(FUZZ_TEMPLATE, &template_size);
+        template = fuzz_template(&template_size);
     }
     if (size > 16 && memcmp(data, "SQLite format 3", 16) == 0) {
         run_store(data, size, STORE_READER_ALL);

@@ -109,7 +109,7 @@ static void prepare(void)
         return;
     store_readers_start();
     size_t size = 0;
-    uint8_t *bytes = fuzz_read(FUZZ_TEMPLATE, &size);
+    uint8_t *bytes = fuzz_template(&size);
     sqlite3 *db = open_image(bytes, (sqlite3_int64)size);
     load_tables(db);
     drop_views(db);

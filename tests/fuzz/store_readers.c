@@ -10,9 +10,9 @@
 
 #include "harness/gate/gate.h"
 #include "reports/analyse/diff/diff.h"
-#include "reports/render/diff_view.h"
+#include "reports/render/diff/diff_view.h"
 #include "reports/render/render.h"
-#include "reports/render/stalls_view.h"
+#include "reports/render/stalls/stalls_view.h"
 #include "tests/fuzz/fuzz.h"
 #include "tracer/store/store.h"
 

@@ -12,9 +12,9 @@
 #include "common/strings.h"
 #include "harness/gate/gate.h"
 #include "reports/analyse/diff/diff.h"
-#include "reports/render/diff_view.h"
+#include "reports/render/diff/diff_view.h"
 #include "reports/render/render.h"
-#include "reports/render/stalls_view.h"
+#include "reports/render/stalls/stalls_view.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/runner.h"
 #include "tracer/store/store.h"
@@ -133,7 +133,7 @@ static const char *fault_store(void)
         sqlite3_vfs_register(&fault_vfs, 1);
     }
     size_t size = 0;
-    uint8_t *bytes = fuzz_read(FUZZ_TEMPLATE, &size);
+    uint8_t *bytes = fuzz_template(&size);
     fuzz_write(fuzz_path("faults.db"), bytes, size);
     free(bytes);
     fault_reads = fault_writes = 0;

@@ -28,8 +28,8 @@ TEST(a_good_candidate_gets_everything)
     CHECK_INT(rig_int("SELECT count(*) FROM rollout WHERE pid IS NULL"), 1);
     CHECK_STR(rig_text("SELECT state FROM run"), "done");
     // Every judged second is there, of both arms; the A/A stage has the second baseline as its candidate.
-    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 0 AND arm = 1 AND requests = 200") >= 3);
-    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 2 AND arm = 1 AND requests = 500") >= 3);
+    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 0 AND arm = 1 AND requests = 4000") >= 3);
+    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 2 AND arm = 1 AND requests = 10000") >= 3);
     CHECK(rig_int("SELECT count(*) FROM rollout_cell WHERE stage = 3") > 0);
     // What has ended is not begun again, and says how it ended.
     int sets_before = canary_world->set_count;
@@ -59,6 +59,26 @@ TEST(a_bad_candidate_goes_back)
     CHECK(access(aside, F_OK) == 0);
     free(aside);
     CHECK_STR(rig_text("SELECT state FROM rollout"), "promoted");
+    rig_end();
+}
+
+static void turn_bad(struct canary_world *world)
+{
+    if (world->set_count == 1 && world->now_ns > world->set_ns[0] + 300 * (int64_t)NS)
+        world->errors[CANARY_CANDIDATE] = 0.005;
+}
+
+TEST(a_candidate_that_turns_bad_late)
+{
+    rig_begin("stages: [{percent: 10, soak: 20min, warm_up: 1s}, {percent: 100, soak: 3s}]\n");
+    canary_world->errors[CANARY_BASELINE] = canary_world->errors[CANARY_CANDIDATE] = 0.001;
+    canary_world->script = turn_bad;
+    CHECK_INT(rig_run(), 1);
+    CHECK_STR(rig_text(LAST_RULE), "evidence");
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 330 * (int64_t)NS);
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "error_rate: for the last ");
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "beyond its margin; over the whole stage");
+    CHECK_CONTAINS(rig_text("SELECT evidence FROM rollout_decision ORDER BY id DESC LIMIT 1"), "\"since_s\":");
     rig_end();
 }
 
@@ -232,7 +252,7 @@ TEST(lost_lines_that_change_nothing)
 static void lose_many(struct canary_world *world)
 {
     if (world->set_count == 3 && world->now_ns > world->set_ns[2] + NS)
-        world->lost = 40; // beside 1000 requests of this stage
+        world->lost = 1000; // beside 20,000 requests of this stage
 }
 
 TEST(lost_lines_at_the_whole_traffic)

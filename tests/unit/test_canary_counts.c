@@ -2,7 +2,7 @@
 // The likelihood of ratios against scipy (canary_reference.py), and its validity by adding up all outcomes.
 #include "reports/analyse/canary/counts.h"
 
-#include "ci/bench/canary_sim_stream.h"
+#include "ci/sim/canary_sim_stream.h"
 #include "reports/analyse/canary/rate.h"
 #include "tests/unit/runner.h"
 

@@ -2,7 +2,7 @@
 // Dispersion of counts: independent, in bursts, in spells, drifting, and bursts that begin later.
 #include "reports/analyse/canary/dispersion.h"
 
-#include "ci/bench/canary_sim_stream.h"
+#include "ci/sim/canary_sim_stream.h"
 #include "tests/unit/runner.h"
 
 struct made {

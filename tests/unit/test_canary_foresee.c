@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a stage is said to see, against the design's simulations and against the evidence itself.
-#include "ci/bench/canary_sim_stream.h"
+#include "ci/sim/canary_sim_stream.h"
 #include "reports/analyse/canary/evidence.h"
 #include "tests/unit/runner.h"
 

@@ -135,3 +135,27 @@ TEST(tripwires)
     judge_stage(&rollout, 2, &facts, &answer);
     CHECK_INT(answer.tripwire, RULE_TRIPWIRE_UNREACHABLE);
 }
+
+TEST(a_fail_says_since_when)
+{
+    struct rollout rollout = plan();
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_FAIL, .value = 1.3, .low = 1.1, .high = 1.6, .requests = 75000},
+                                  {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells, .cell_count = 2, .requests = {500, 500}, .judged_ns = 10, .recent_errors = NAN};
+    struct judge_answer answer;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_STR(answer.text, "error_rate: 1.3 times the baseline's (1.1 to 1.6) after 75000 requests of the candidate, beyond its margin");
+    cells[0].since_s = 25;
+    cells[0].since_ratio = 5.1;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_STR(answer.text, "error_rate: for the last 25 s 5.1 times the baseline's, beyond its margin; over the whole stage, 75000 requests of the "
+                           "candidate, 1.3 times the baseline's (1.1 to 1.6)");
+    cells[0].since_ratio = NAN;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_CONTAINS(answer.text, "for the last 25 s some, the baseline none, beyond");
+    rollout.rules.metrics[CANARY_LATENCY_P99].gated = true;
+    cells[0].metric = CANARY_LATENCY_P99;
+    cells[0].since_ratio = 2.4;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_CONTAINS(answer.text, "latency_p99: for the last 25 s 2.4 times as many requests above the baseline's p99 as it has, beyond its margin;");
+}

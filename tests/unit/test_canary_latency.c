@@ -2,7 +2,7 @@
 // Quantile ratios by exceedance, and ratios of means: known answers, coverage, what must not be known.
 #include "reports/analyse/canary/latency.h"
 
-#include "ci/bench/canary_sim_stream.h"
+#include "ci/sim/canary_sim_stream.h"
 #include "reports/analyse/canary/mean.h"
 #include "tests/unit/runner.h"
 

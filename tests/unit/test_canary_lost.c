@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "ci/bench/canary_sim_stream.h"
+#include "ci/sim/canary_sim_stream.h"
 #include "reports/analyse/canary/evidence.h"
 #include "tests/unit/runner.h"
 

@@ -7,11 +7,10 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/render/diff_view.h"
-#include "reports/render/screen.h"
+#include "reports/render/diff/diff_view.h"
+#include "reports/render/text/screen.h"
+#include "tests/unit/golden.h"
 #include "tests/unit/runner.h"
-
-enum { GOLDEN_BYTES_MAX = 1 << 20 };
 
 static const char *evidence[] = {
     "a: 4.2 ms a step in 96 executions; b: 5.9 ms a step in 96 executions",
@@ -37,7 +36,7 @@ static struct diff_contribution contributions[] = {
      .delta_ns = 1.7e6,
      .ci_lo_ns = 1.6e6,
      .ci_hi_ns = 1.8e6,
-     .share = 0.83,
+     .share = 0.14,
      .named = true,
      .count_a = 96,
      .count_b = 96,
@@ -60,7 +59,7 @@ static struct diff_contribution contributions[] = {
      .delta_ns = 3.1e5,
      .ci_lo_ns = 3e5,
      .ci_hi_ns = 3.2e5,
-     .share = 0.15,
+     .share = 0.0256,
      .named = true,
      .count_a = 0,
      .count_b = 1,
@@ -68,6 +67,20 @@ static struct diff_contribution contributions[] = {
      .evidence = hostile,
      .evidence_count = 2},
     {.rank = 3,
+     .kind = DIFF_MEMCPY,
+     .name_a = "DtoD",
+     .label = "DtoD copy",
+     .where = "forward",
+     .a_ns = 1.2e5,
+     .delta_ns = -1.2e5,
+     .ci_lo_ns = -1.3e5,
+     .ci_hi_ns = -1.1e5,
+     .share = -0.0099,
+     .named = true,
+     .count_a = 2,
+     .count_b = 0,
+     .busy_a_ns = 1.2e5},
+    {.rank = 4,
      .kind = DIFF_CPU_FUNCTION_SLOWER,
      .name_a = "gelu",
      .name_b = "gelu",
@@ -132,6 +145,8 @@ static struct diff_workload explained(void)
                                   .traced_ratio = {1.04, 1.05},
                                   .match_coverage = 0.982,
                                   .residual_ns = 1e4,
+                                  .slower_ns = 2.01e6,
+                                  .faster_ns = -1.2e5,
                                   .unaccounted = {0.001, 0.002},
                                   .traced_pairs = 1,
                                   .windows = {94, 94},
@@ -139,7 +154,7 @@ static struct diff_workload explained(void)
                                             [COST_LAUNCH_BOUND] = {1e6, 1e6},
                                             [COST_IDLE] = {1e5, 1e5}},
                                   .contributions = contributions,
-                                  .contribution_count = 3,
+                                  .contribution_count = 4,
                                   .stragglers = stragglers,
                                   .straggler_count = 1,
                                   .collectives = collectives,
@@ -174,33 +189,6 @@ static struct diff_workload unexplained(void)
                                   .couple = -1};
 }
 
-static char *golden_path(const char *name)
-{
-    const char *source = getenv("UPGATE_SOURCE");
-    if (source)
-        return xasprintf("%s/tests/golden/%s", source, name);
-    char *root = xstrdup(__FILE__), *tests = strstr(root, "tests/unit/");
-    if (tests)
-        *tests = 0;
-    char *path = xasprintf("%stests/golden/%s", root, name);
-    free(root);
-    return path;
-}
-
-static void golden_check(const char *name, const char *got)
-{
-    char *path = golden_path(name);
-    if (getenv("UPGATE_GOLDEN_UPDATE")) {
-        FILE *file = fopen(path, "w");
-        CHECK(file && fputs(got, file) >= 0 && fclose(file) == 0);
-    } else {
-        char *want = string_read_file(path, GOLDEN_BYTES_MAX, NULL);
-        CHECK_STR(got, want ? want : "(no such file)");
-        free(want);
-    }
-    free(path);
-}
-
 static char *table_of(const struct diff_view *view, const struct render_opts *opts)
 {
     char *text = NULL;
@@ -219,19 +207,19 @@ TEST(goldens)
         .side_names = {"old", "new"}, .workloads = workloads, .workload_count = 2};
     char *text = table_of(&(struct diff_view){.diff = &diff, .path = "run.db"},
                           &(struct render_opts){.utf8 = true});
-    golden_check("diff_train.txt", text);
+    golden_compare(text, "diff_train.txt");
     free(text);
     text = table_of(&(struct diff_view){.diff = &diff, .path = "run.db", .brief = true},
                     &(struct render_opts){0});
-    golden_check("diff_brief.txt", text);
+    golden_compare(text, "diff_brief.txt");
     free(text);
     text = diff_view_markdown(&diff);
-    golden_check("diff_train.md", text);
+    golden_compare(text, "diff_train.md");
     free(text);
     json_t *document = diff_view_json(&diff);
     char *json = json_dumps(document, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     text = xasprintf("%s\n", json);
-    golden_check("diff_train.json", text);
+    golden_compare(text, "diff_train.json");
     free(text);
     free(json);
     json_decref(document);
@@ -256,8 +244,9 @@ TEST(nothing_of_the_store_acts_on_a_terminal_or_a_page)
 TEST(nothing_named_is_said_so)
 {
     struct diff_workload workload = explained();
-    workload.contributions = contributions + 2;
+    workload.contributions = contributions + 3;
     workload.contribution_count = 1;
+    workload.slower_ns = workload.faster_ns = 0;
     char *answer = diff_text_answer(&workload);
     CHECK_CONTAINS(answer, "no single part"); // the step itself did change
     free(answer);

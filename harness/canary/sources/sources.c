@@ -54,7 +54,7 @@ static bool sources_counts_requests(const struct rollout_source *plan)
 
 static int sources_check(const struct rollout *rollout, struct error *err)
 {
-    static const char *const names[] = {"haproxy_log", "prometheus", "jsonl"};
+    static const char *const names[] = {"haproxy_log", "prometheus", "jsonl", "steps"};
     int first = -1;
     if (rollout->source_count < 1 || rollout->source_count > SOURCES_MAX)
         return error_set(err, -EINVAL, "a rollout has 1 to %d sources, not %d", SOURCES_MAX, rollout->source_count);
@@ -78,6 +78,7 @@ int sources_open(const struct rollout *rollout, struct sources **ret_sources, st
         [ROLLOUT_HAPROXY_LOG] = &source_log_ops,
         [ROLLOUT_PROMETHEUS] = &source_prometheus_ops,
         [ROLLOUT_JSONL] = &source_jsonl_ops,
+        [ROLLOUT_STEPS] = &source_steps_ops,
     };
     int64_t now_ns = clock_monotonic_ns(), wall_ns = clock_wall_ns();
     int rc = sources_check(rollout, err);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where evidence comes from: log lines of HAProxy, counters of Prometheus, JSON lines. All sources of a rollout are read
+// Where evidence comes from: log lines of HAProxy, counters of Prometheus, JSON lines, the step protocol. All sources of a rollout are read
 // by one thread and come out as finished seconds of both arms.
 #ifndef UPGATE_HARNESS_CANARY_SOURCES_H
 #define UPGATE_HARNESS_CANARY_SOURCES_H

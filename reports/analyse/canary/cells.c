@@ -53,65 +53,109 @@ bool canary_evidence_alone(const struct canary_evidence *evidence)
            evidence->alone_requests >= EVIDENCE_ALONE_REQUESTS;
 }
 
-double canary_evidence_of(const struct canary_evidence *evidence, enum canary_metric metric)
+static const struct canary_onset *cells_onset(const struct canary_evidence *evidence,
+                                              enum canary_metric metric)
 {
-    if (metric == CANARY_LATENCY_MEAN)
-        return canary_means_evidence(cells_past(evidence), &evidence->means, 1, CANARY_WORSE,
-                                     evidence->mean_scale, canary_spells_value(&evidence->spells));
-    return canary_counts_evidence(cells_trail(evidence, cells_channel(evidence, metric)),
-                                  CANARY_WORSE);
+    return metric == CANARY_LATENCY_MEAN ? &evidence->means_onset
+                                         : &cells_channel(evidence, metric)->onset;
+}
+
+// ln e of the whole rollout and of onsets within it, in their parts of the wealth.
+static double cells_joined(double whole, double late, bool *ret_late)
+{
+    whole += log(1 - EVIDENCE_LATE_PART);
+    late += log(EVIDENCE_LATE_PART);
+    if (ret_late)
+        *ret_late = late > whole;
+    return fmax(whole, late) + log1p(exp(-fabs(whole - late)));
+}
+
+double canary_evidence_of(const struct canary_evidence *evidence, enum canary_metric metric,
+                          bool *ret_late)
+{
+    double whole =
+        metric == CANARY_LATENCY_MEAN
+            ? canary_means_evidence(cells_past(evidence), &evidence->means, 1, CANARY_WORSE,
+                                    evidence->mean_scale, canary_spells_value(&evidence->spells))
+            : canary_counts_evidence(cells_trail(evidence, cells_channel(evidence, metric)),
+                                     CANARY_WORSE);
+    if (ret_late)
+        *ret_late = false;
+    if (evidence->learns)
+        return whole;
+    return cells_joined(whole, canary_onset_evidence(cells_onset(evidence, metric)), ret_late);
 }
 
 // --- fails ---------------------------------------------------------------------------------------
 
-static bool cells_mean_fails(const struct canary_evidence *evidence)
+// Standard errors by which it lies beyond the margin since the likely onset.
+static double cells_since_beyond(const struct canary_evidence *evidence, enum canary_metric metric)
 {
-    const struct canary_means *past = cells_past(evidence), *now = &evidence->means;
-    double margin = 1 + evidence->rules.metrics[CANARY_LATENCY_MEAN].margin;
-    double inflation = canary_spells_value(&evidence->spells);
-    double needed = evidence->learns ? evidence->needed_aa : evidence->needed;
-    if (evidence->learns &&
-        canary_means_evidence(past, now, 1, CANARY_BETTER, evidence->mean_scale, inflation) >=
-            needed &&
-        canary_means_ratio(now) < 1 / margin)
-        return true;
-    return canary_means_beyond(past, now, margin, inflation) >= EVIDENCE_BEYOND_SE &&
-           canary_evidence_of(evidence, CANARY_LATENCY_MEAN) >= needed;
+    static const struct canary_means none;
+    uint64_t seconds;
+    const struct canary_since *since = canary_onset_likely(cells_onset(evidence, metric), &seconds);
+    double margin = 1 + evidence->rules.metrics[metric].margin;
+    if (!since)
+        return 0;
+    if (metric == CANARY_LATENCY_MEAN)
+        return canary_means_beyond(&none, &since->means, margin,
+                                   canary_spells_value(&evidence->spells));
+    bool counted = metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS;
+    return canary_counts_beyond((struct canary_trail){&since->beyond, 1}, counted ? margin : 1);
 }
 
-static bool cells_beyond(const struct canary_evidence *evidence, enum canary_metric metric,
-                         struct canary_trail trail)
+static double cells_trail_beyond(const struct canary_evidence *evidence, enum canary_metric metric)
 {
+    double margin = 1 + evidence->rules.metrics[metric].margin;
+    if (metric == CANARY_LATENCY_MEAN)
+        return canary_means_beyond(cells_past(evidence), &evidence->means, margin,
+                                   canary_spells_value(&evidence->spells));
     if (metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS)
-        return canary_counts_beyond(trail, 1 + evidence->rules.metrics[metric].margin) >=
-               EVIDENCE_BEYOND_SE;
+        return canary_counts_beyond(cells_trail(evidence, cells_channel(evidence, metric)), margin);
     // As many above border times margin as of the baseline above the border: a ratio of 1 is the margin.
     const struct evidence_channel *beyond = &evidence->beyond[cells_tail(metric)];
-    return canary_counts_beyond(cells_trail(evidence, beyond), 1) >= EVIDENCE_BEYOND_SE;
+    return canary_counts_beyond(cells_trail(evidence, beyond), 1);
 }
 
-static bool cells_counts_fail(const struct canary_evidence *evidence, enum canary_metric metric)
+// Of an A/A stage either arm may be the worse.
+static bool cells_aa_better(const struct canary_evidence *evidence, enum canary_metric metric)
 {
+    double low = 1 / (1 + evidence->rules.metrics[metric].margin);
+    if (metric == CANARY_LATENCY_MEAN)
+        return canary_means_evidence(cells_past(evidence), &evidence->means, 1, CANARY_BETTER,
+                                     evidence->mean_scale,
+                                     canary_spells_value(&evidence->spells)) >= evidence->needed_aa &&
+               canary_means_ratio(&evidence->means) < low;
     struct canary_trail trail = cells_trail(evidence, cells_channel(evidence, metric));
-    if (!evidence->learns)
-        return canary_counts_evidence_max(trail) >= evidence->needed &&
-               canary_evidence_of(evidence, metric) >= evidence->needed &&
-               cells_beyond(evidence, metric, trail);
-    double margin = evidence->rules.metrics[metric].margin;
-    if (canary_counts_evidence(trail, CANARY_BETTER) >= evidence->needed_aa &&
-        canary_counts_ratio(trail) < 1 / (1 + margin))
+    return canary_counts_evidence(trail, CANARY_BETTER) >= evidence->needed_aa &&
+           canary_counts_ratio(trail) < low;
+}
+
+// A bound of the evidence that costs a few logarithms: for each second.
+static bool cells_may_fail(const struct canary_evidence *evidence, enum canary_metric metric)
+{
+    if (evidence->learns || metric == CANARY_LATENCY_MEAN)
         return true;
-    return canary_evidence_of(evidence, metric) >= evidence->needed_aa &&
-           cells_beyond(evidence, metric, trail);
+    const struct evidence_channel *channel = cells_channel(evidence, metric);
+    return cells_joined(canary_counts_evidence_max(cells_trail(evidence, channel)),
+                        canary_onset_evidence(&channel->onset), NULL) >= evidence->needed;
 }
 
 bool canary_evidence_fails(const struct canary_evidence *evidence, enum canary_metric metric)
 {
     const struct canary_rule *rule = &evidence->rules.metrics[metric];
+    bool late;
     if (!isnan(rule->limit)) // of an A/A stage the wrong answers are the baseline's own
         return !evidence->learns && (double)evidence->wrong_count > rule->limit;
-    return metric == CANARY_LATENCY_MEAN ? cells_mean_fails(evidence)
-                                         : cells_counts_fail(evidence, metric);
+    if (evidence->learns && cells_aa_better(evidence, metric))
+        return true;
+    if (!cells_may_fail(evidence, metric))
+        return false;
+    double needed = evidence->learns ? evidence->needed_aa : evidence->needed;
+    if (canary_evidence_of(evidence, metric, &late) < needed)
+        return false;
+    return (late ? cells_since_beyond(evidence, metric) : cells_trail_beyond(evidence, metric)) >=
+           EVIDENCE_BEYOND_SE;
 }
 
 // --- cells ---------------------------------------------------------------------------------------
@@ -251,6 +295,23 @@ static enum canary_verdict cells_learnt(const struct canary_evidence *evidence,
     return learnt ? CANARY_PASS : CANARY_UNDECIDED;
 }
 
+// Since when, and what speaks against a pass: half of the evidence of a fail, beyond the margin since then.
+static bool cells_late(const struct canary_evidence *evidence, struct canary_cell *cell)
+{
+    bool late;
+    uint64_t seconds;
+    canary_evidence_of(evidence, cell->metric, &late);
+    const struct canary_since *since =
+        canary_onset_likely(cells_onset(evidence, cell->metric), &seconds);
+    if (!late || !since)
+        return false;
+    bool mean = cell->metric == CANARY_LATENCY_MEAN;
+    cell->since_s = seconds;
+    cell->since_ratio = cells_known(mean ? canary_means_ratio(&since->means)
+                                         : canary_counts_ratio((struct canary_trail){&since->counts, 1}));
+    return cell->evidence >= 0.5 * cell->needed && cells_since_beyond(evidence, cell->metric) > 0;
+}
+
 static struct canary_cell cells_one(const struct canary_evidence *evidence,
                                     enum canary_metric metric)
 {
@@ -271,10 +332,11 @@ static struct canary_cell cells_one(const struct canary_evidence *evidence,
                                .low = NAN,
                                .high = NAN,
                                .threshold = 1 + rule->margin,
-                               .evidence = limited ? NAN : canary_evidence_of(evidence, metric),
+                               .evidence = limited ? NAN : canary_evidence_of(evidence, metric, NULL),
                                .needed = evidence->learns ? evidence->needed_aa : evidence->needed,
                                .dispersion = cells_dispersion(evidence, metric),
                                .requests = requests,
+                               .since_ratio = NAN,
                                .rate_bound = NAN};
     if (limited)
         cells_fill_limit(evidence, &cell);
@@ -289,6 +351,10 @@ static struct canary_cell cells_one(const struct canary_evidence *evidence,
         cell.requests_missing = 0;
     } else if (!limited && (!evidence->requests[CANARY_BASELINE] || canary_evidence_alone(evidence))) {
         cell.verdict = CANARY_UNDECIDED; // a rate of its own is no comparison
+    }
+    if (!limited && !evidence->learns && cells_late(evidence, &cell)) {
+        cell.verdict = CANARY_UNDECIDED;
+        cell.requests_missing = 0;
     }
     if (evidence->failed[metric])
         cell.verdict = CANARY_FAIL;

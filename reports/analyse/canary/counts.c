@@ -5,17 +5,16 @@
 #include <math.h>
 
 enum {
-    COUNTS_BETS = 16,
     COUNTS_BISECTIONS = 40 // halves 24 (of ln ratio) to 2e-11
 };
 static const double counts_log_ratio_max = 12; // what is beyond 160,000 times as much is without end
 
 // Bets: logarithms of ratios in steps of the root of 2, so that none is further off than a fifth (which loses 3 % of the growth).
 // Their weights favour what a canary is for, ratios of 1.3 to 2.5; the others cost 1 to 2 more in ln e.
-static const double counts_bet[COUNTS_BETS] = {
+const double canary_bet[CANARY_BETS] = {
     0.020000, 0.028284, 0.040000, 0.056569, 0.080000, 0.113137, 0.160000, 0.226274,
     0.320000, 0.452548, 0.640000, 0.905097, 1.280000, 1.810193, 2.560000, 3.620387};
-static const double counts_weight[COUNTS_BETS] = {
+const double canary_bet_weight[CANARY_BETS] = {
     0.018810, 0.022807, 0.028070, 0.035087, 0.044501, 0.057017, 0.072982, 0.091227,
     0.107326, 0.114034, 0.107326, 0.091227, 0.072982, 0.057017, 0.044501, 0.035086};
 
@@ -59,6 +58,20 @@ static double counts_log_refuted(const struct canary_counts *counts, double log_
     return counts_log(counts, log_ratio) + 0.5 * counts->all * spread * part * part;
 }
 
+void canary_counts_sum(struct canary_counts *sum, const struct canary_counts *more)
+{
+    sum->candidate += more->candidate;
+    sum->all += more->all;
+    sum->share += more->share;
+    sum->share2 += more->share2;
+}
+
+void canary_counts_bets(const struct canary_counts *second, double ret_logs[CANARY_BETS])
+{
+    for (int i = 0; i < CANARY_BETS; i++)
+        ret_logs[i] = counts_log(second, canary_bet[i]);
+}
+
 static double counts_log_trail(struct canary_trail trail, double log_ratio)
 {
     double sum = 0;
@@ -70,13 +83,13 @@ static double counts_log_trail(struct canary_trail trail, double log_ratio)
 // ln of the mixture of the bets, relative to `log_ratio`.
 static double counts_mixture(struct canary_trail trail, double log_ratio, double sign)
 {
-    double logs[COUNTS_BETS], highest = -INFINITY, sum = 0;
-    for (int i = 0; i < COUNTS_BETS; i++) {
-        logs[i] = counts_log_trail(trail, log_ratio + sign * counts_bet[i]);
+    double logs[CANARY_BETS], highest = -INFINITY, sum = 0;
+    for (int i = 0; i < CANARY_BETS; i++) {
+        logs[i] = counts_log_trail(trail, log_ratio + sign * canary_bet[i]);
         highest = fmax(highest, logs[i]);
     }
-    for (int i = 0; i < COUNTS_BETS; i++)
-        sum += counts_weight[i] * exp(logs[i] - highest);
+    for (int i = 0; i < CANARY_BETS; i++)
+        sum += canary_bet_weight[i] * exp(logs[i] - highest);
     return highest + log(sum);
 }
 

@@ -5,7 +5,7 @@
 #include <math.h>
 
 static const int dispersion_block_s[CANARY_SCALES] = {1, 10};
-// What is believed before: bursts of four, worth five events. Chosen by ci/bench/canary_sim: with bursts that come so rarely that
+// What is believed before: bursts of four, worth five events. Chosen by ci/sim/canary_sim: with bursts that come so rarely that
 // none was seen before the candidate has one, equal arms stay below alpha.
 static const double dispersion_prior = 4, dispersion_prior_weight = 5;
 // The long blocks begin at what the short ones say, and need so much to leave it: 10 pairs of many events.

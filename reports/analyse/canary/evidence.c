@@ -137,10 +137,7 @@ static void evidence_channel_next(struct evidence_channel *channel, bool forget)
     }
     if (channel->count == EVIDENCE_STAGES_MAX) {
         struct canary_counts *first = &channel->stages[0], *second = &channel->stages[1];
-        second->candidate += first->candidate;
-        second->all += first->all;
-        second->share += first->share;
-        second->share2 += first->share2;
+        canary_counts_sum(second, first);
         memmove(first, second, (EVIDENCE_STAGES_MAX - 1) * sizeof *first);
         channel->count--;
     }
@@ -149,16 +146,9 @@ static void evidence_channel_next(struct evidence_channel *channel, bool forget)
 
 static void evidence_means_next(struct canary_evidence *evidence, bool forget)
 {
-    struct canary_means *past = &evidence->means_past, *now = &evidence->means;
-    if (!forget) {
-        past->baseline += now->baseline;
-        past->candidate += now->candidate;
-        past->square_baseline += now->square_baseline;
-        past->square_both += now->square_both;
-        past->square_candidate += now->square_candidate;
-        past->weight += now->weight;
-    }
-    *now = (struct canary_means){0};
+    if (!forget)
+        canary_means_sum(&evidence->means_past, &evidence->means);
+    evidence->means = (struct canary_means){0};
 }
 
 void canary_evidence_stage(struct canary_evidence *evidence, int stage, bool learns)
@@ -212,19 +202,28 @@ void canary_evidence_lost(struct canary_evidence *evidence, uint64_t requests)
 
 // --- seconds -------------------------------------------------------------------------------------
 
+// `beyond`: what the margin is looked at by, where it is not the counts themselves; NULL: it is.
 static void evidence_channel_add(struct canary_evidence *evidence, struct evidence_channel *channel,
                                  const double events[CANARY_ARMS],
-                                 const double requests[CANARY_ARMS])
+                                 const double requests[CANARY_ARMS],
+                                 const struct canary_counts *beyond)
 {
     canary_dispersion_see(&channel->dispersion,
                           events[CANARY_BASELINE] + events[CANARY_CANDIDATE],
                           requests[CANARY_BASELINE] + requests[CANARY_CANDIDATE]);
-    double dispersion = canary_dispersion_value(&channel->dispersion); // before this second is learnt
-    canary_counts_add(&channel->stages[channel->count - 1], events[CANARY_BASELINE],
-                      events[CANARY_CANDIDATE], requests[CANARY_BASELINE],
-                      requests[CANARY_CANDIDATE], dispersion);
+    struct canary_since second = {0};
+    canary_counts_add(&second.counts, events[CANARY_BASELINE], events[CANARY_CANDIDATE],
+                      requests[CANARY_BASELINE], requests[CANARY_CANDIDATE],
+                      canary_dispersion_value(&channel->dispersion)); // before this second is learnt
+    canary_counts_sum(&channel->stages[channel->count - 1], &second.counts);
     if (!(requests[CANARY_BASELINE] > 0))
         return; // a baseline that is gone must not end blocks
+    if (!evidence->learns && requests[CANARY_CANDIDATE] > 0) {
+        double logs[CANARY_BETS];
+        canary_counts_bets(&second.counts, logs);
+        second.beyond = beyond ? *beyond : second.counts;
+        canary_onset_add(&channel->onset, logs, &second);
+    }
     bool both = evidence->learns;
     canary_dispersion_add(&channel->dispersion, events[CANARY_BASELINE], requests[CANARY_BASELINE],
                           both ? events[CANARY_CANDIDATE] : 0,
@@ -251,11 +250,13 @@ static void evidence_tails_add(struct canary_evidence *evidence,
         double events[CANARY_ARMS];
         for (int arm = 0; arm < CANARY_ARMS; arm++)
             events[arm] = canary_above(arms[arm].bins, threshold->border);
-        canary_counts_add(&beyond->stages[beyond->count - 1], events[CANARY_BASELINE],
+        struct canary_counts further = {0};
+        canary_counts_add(&further, events[CANARY_BASELINE],
                           canary_above(arms[CANARY_CANDIDATE].bins, threshold->margin_at),
                           answered[CANARY_BASELINE], answered[CANARY_CANDIDATE],
                           canary_dispersion_value(&over->dispersion));
-        evidence_channel_add(evidence, over, events, answered);
+        canary_counts_sum(&beyond->stages[beyond->count - 1], &further);
+        evidence_channel_add(evidence, over, events, answered, &further);
     }
 }
 
@@ -270,9 +271,18 @@ static void evidence_means_add(struct canary_evidence *evidence,
             sum += arms[arm].bins[i] * evidence->bin_mid_s[i];
         mean[arm] = answered[arm] > 0 ? sum / answered[arm] : 0;
     }
-    if (evidence->mean_scale > 0)
-        canary_means_add(&evidence->means, mean[CANARY_BASELINE], mean[CANARY_CANDIDATE],
+    if (evidence->mean_scale > 0) {
+        struct canary_since second = {0};
+        canary_means_add(&second.means, mean[CANARY_BASELINE], mean[CANARY_CANDIDATE],
                          answered[CANARY_BASELINE], answered[CANARY_CANDIDATE]);
+        canary_means_sum(&evidence->means, &second.means);
+        if (!evidence->learns && second.means.weight > 0) {
+            double logs[CANARY_BETS];
+            canary_means_bets(&second.means, evidence->mean_scale,
+                              canary_spells_value(&evidence->spells), logs);
+            canary_onset_add(&evidence->means_onset, logs, &second);
+        }
+    }
     canary_spells_add(&evidence->spells, mean[CANARY_BASELINE], answered[CANARY_BASELINE]);
 }
 
@@ -316,8 +326,8 @@ bool canary_evidence_add(struct canary_evidence *evidence,
     evidence->recent[slot].requests = candidate->requests;
     evidence->recent[slot].errors = candidate->errors;
     evidence->recent[slot].baseline = baseline->requests;
-    evidence_channel_add(evidence, &evidence->errors, errors, requests);
-    evidence_channel_add(evidence, &evidence->wrong, wrong, requests);
+    evidence_channel_add(evidence, &evidence->errors, errors, requests, NULL);
+    evidence_channel_add(evidence, &evidence->wrong, wrong, requests, NULL);
     if (evidence_asked(evidence, CANARY_LATENCY_P50) ||
         evidence_asked(evidence, CANARY_LATENCY_P99) ||
         evidence_asked(evidence, CANARY_LATENCY_MEAN))

@@ -133,7 +133,7 @@ struct canary_foresight canary_foresee(const struct canary_rules *rules, enum ca
         .metric = metric,
         .share = share,
         .opens = traffic->opens > 0 && traffic->opens < 1 ? traffic->opens : 1,
-        .needed = log((gated ? gated : 1) / (rules->alpha * (1 - EVIDENCE_AA_PART))),
+        .needed = log((gated ? gated : 1) / (rules->alpha * (1 - EVIDENCE_AA_PART) * (1 - EVIDENCE_LATE_PART))),
         .alpha = rules->alpha,
         .margin = rule->margin,
         .sigma = traffic->latency_sigma > 0 ? traffic->latency_sigma : 0.5,

@@ -39,6 +39,27 @@ static double mean_variance(const struct canary_means *means, double ratio)
            ratio * ratio * means->square_baseline;
 }
 
+void canary_means_sum(struct canary_means *sum, const struct canary_means *more)
+{
+    sum->baseline += more->baseline;
+    sum->candidate += more->candidate;
+    sum->square_baseline += more->square_baseline;
+    sum->square_both += more->square_both;
+    sum->square_candidate += more->square_candidate;
+    sum->weight += more->weight;
+}
+
+// For a difference that is as likely above 0 as below, cosh(bx) exp(-b^2 x^2 / 2) <= 1.
+void canary_means_bets(const struct canary_means *second, double scale, double inflation,
+                       double ret_logs[CANARY_BETS])
+{
+    double excess = mean_excess(second, 1), variance = inflation * mean_variance(second, 1);
+    for (int i = 0; i < CANARY_BETS; i++) {
+        double bet = canary_bet[i] / sqrt(scale);
+        ret_logs[i] = bet * excess - 0.5 * bet * bet * variance;
+    }
+}
+
 // ln of the mixture over half a normal of bets of one sign: variance `prior`^-1.
 static double mean_mixture(double excess, double variance, double prior)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ratio of the arms' mean latencies, valid at every look: each second gives one difference of means, weighted by the requests behind
 // it; their sum is judged against the sum of their squares (a mixture over a self-normalised supermartingale: exact for symmetric
-// differences, asymptotic otherwise; ci/bench/canary_sim and the unit test measure its coverage).
+// differences, asymptotic otherwise; ci/sim/canary_sim and the unit test measure its coverage).
 #ifndef UPGATE_REPORTS_ANALYSE_CANARY_MEAN_H
 #define UPGATE_REPORTS_ANALYSE_CANARY_MEAN_H
 
@@ -15,6 +15,10 @@ struct canary_means {                                      // sums over seconds,
 // Means in any unit that stays the same; nothing where an arm had no request.
 void canary_means_add(struct canary_means *means, double mean_baseline, double mean_candidate, double requests_baseline,
                       double requests_candidate);
+void canary_means_sum(struct canary_means *sum, const struct canary_means *more);
+// ln of the factor of each bet against "the mean is at most the baseline's" in one second: of an effect of so many standard deviations
+// of a request's latency as the bets of counts are logarithms. `scale`, `inflation`: as below.
+void canary_means_bets(const struct canary_means *second, double scale, double inflation, double ret_logs[CANARY_BETS]);
 
 // `scale`: variance of a second's difference per weight, roughly (sets where the test is sharpest); `inflation`: 1 or more.
 // ln e of "the mean is at most (CANARY_WORSE; at least: CANARY_BETTER) `ratio` times the baseline's", over stages past + now.

@@ -37,14 +37,14 @@ struct diff_beside {
 };
 
 struct diff_contribution {
-    int rank;             // 1 = largest absolute difference
+    int rank;             // 1 = first: those named that go as the step does, the other way, not named; each by size
     enum diff_kind kind;
     const char *name_a, *name_b; // NULL: not on that side. Whole names
     const char *label;    // short, for people
     const char *where;    // "backward > layers.*.attn"
     double a_ns, b_ns;    // on the path, a step
     double delta_ns, ci_lo_ns, ci_hi_ns; // at 99 % for all contributions together; NAN: one window alone gives none
-    double share;         // of the step's difference; NAN when that is not told from 0
+    double share;         // of the baseline's step
     bool named;           // its interval leaves out 0 and it is worth a line: what is not named is noise
     bool few;             // not named for want of traced launches: more of them, that differ as little, would tell it
     double count_a, count_b; // executions a step; of sampled functions NAN
@@ -128,7 +128,8 @@ struct diff_workload {
     double unaccounted[2];   // of a step: in no class (samples missing); a share of the step
     size_t traced_pairs, windows[2];
     struct diff_part parts[COST_CLASS_COUNT];
-    struct diff_contribution *contributions; size_t contribution_count; // all, largest first
+    struct diff_contribution *contributions; size_t contribution_count; // all, by rank
+    double slower_ns, faster_ns; // what is named of them, by sign
     struct diff_row *rows;   size_t row_count;
     struct diff_straggler *stragglers; size_t straggler_count;
     struct diff_collective *collectives; size_t collective_count; // largest first

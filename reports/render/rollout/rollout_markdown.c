@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/render/markdown_text.h"
-#include "reports/render/recordings_view.h"
+#include "reports/render/diff/recordings_view.h"
 #include "reports/render/render.h"
 #include "reports/render/rollout/rollout_words.h"
+#include "reports/render/text/markdown_text.h"
 
 enum { MARKDOWN_DECISIONS = 100 };
 

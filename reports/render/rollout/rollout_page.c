@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The HTML report of a rollout: the data document (html/DATA.md) and the page around it.
+// The HTML report of a rollout: the data document (page/DATA.md) and the page around it.
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/render/html_text.h"
-#include "reports/render/json_text.h"
-#include "reports/render/recordings_view.h"
-#include "reports/render/rollout/html/rollout_pieces.h"
+#include "reports/render/diff/recordings_view.h"
+#include "reports/render/page/page.h"
 #include "reports/render/rollout/rollout_words.h"
+#include "reports/render/text/json_text.h"
 
 static json_t *page_number(double value)
 {
@@ -206,13 +205,6 @@ static json_t *page_document(const struct rollout_view *view, const char *senten
                      page_sources(view), "why", page_why(view), "examples", page_examples(view), "examples_left", (json_int_t)view->examples_left);
 }
 
-static void page_piece(struct strbuf *out, int index)
-{
-    size_t size = 0;
-    const char *piece = rollout_piece(index, &size);
-    strbuf_add_bytes(out, piece, size);
-}
-
 // Checked UTF-8 of any text. The caller frees.
 static char *page_utf8(const char *text)
 {
@@ -224,24 +216,16 @@ static char *page_utf8(const char *text)
 
 char *rollout_page(const struct rollout_view *view, struct error *err)
 {
-    size_t size;
-    if (!rollout_piece(0, &size)) {
-        error_set(err, -ENOSYS, "failed to report as HTML: this upgate was built without the page: node-d3 was not installed");
+    if (page_missing(PAGE_ROLLOUT)) {
+        error_set(err, -ENOSYS, "failed to report as HTML: %s", page_missing(PAGE_ROLLOUT));
         return NULL;
     }
-    char *raw = rollout_sentence(view), *sentence = page_utf8(raw), *name = page_utf8(view->name), *reason = page_utf8(view->reason);
+    char *raw = rollout_sentence(view), *sentence = page_utf8(raw), *name = page_utf8(view->name), *reason = page_utf8(view->reason), *text = NULL;
     json_t *document = page_document(view, sentence);
     char *json = document ? json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    struct strbuf out = {0};
     if (json) {
         char *title = xasprintf("upgate: rollout %s, %s", name, rollout_state_title(view->state)), *whole = xasprintf("%s %s", sentence, reason);
-        page_piece(&out, 0);
-        html_text_escaped(&out, title);
-        page_piece(&out, 1);
-        html_text_escaped(&out, whole);
-        page_piece(&out, 2);
-        html_text_json(&out, json);
-        page_piece(&out, 3);
+        text = page_make(PAGE_ROLLOUT, title, whole, json);
         free(title);
         free(whole);
     } else {
@@ -253,5 +237,5 @@ char *rollout_page(const struct rollout_view *view, struct error *err)
     free(sentence);
     free(name);
     free(reason);
-    return out.len ? strbuf_take(&out) : NULL;
+    return text;
 }

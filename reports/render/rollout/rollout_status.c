@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "reports/render/rollout/rollout_words.h"
-#include "reports/render/screen.h"
+#include "reports/render/text/screen.h"
 
 enum { STATUS_WIDTH = 100, STATUS_LABEL = 12, STATUS_DECISIONS = 5 };
 

@@ -4,8 +4,8 @@
 #ifndef UPGATE_REPORTS_ROLLOUT_WORDS_H
 #define UPGATE_REPORTS_ROLLOUT_WORDS_H
 
-#include "reports/render/numbers.h"
 #include "reports/render/rollout/rollout_data.h"
+#include "reports/render/text/numbers.h"
 
 int rollout_state_by_word(const char *word);                  // -1: none
 const char *rollout_state_word(enum rollout_state state);     // "rolled_back": of JSON and store

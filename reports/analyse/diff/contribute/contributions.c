@@ -212,11 +212,16 @@ static bool contributions_gather(struct contributions *all, enum diff_kind kind)
     return true;
 }
 
+static _Thread_local double item_sign; // of the list that comes first: qsort has no context
+
 static int item_compare(const void *left, const void *right)
 {
     const struct contributions_item *a = left, *b = right;
     if (a->named != b->named)
         return a->named ? -1 : 1;
+    bool own_a = a->estimate.delta * item_sign > 0, own_b = b->estimate.delta * item_sign > 0;
+    if (a->named && own_a != own_b)
+        return own_a ? -1 : 1;
     double x = fabs(a->estimate.delta), y = fabs(b->estimate.delta);
     return x > y ? -1 : x < y ? 1 : a->first < b->first ? -1 : a->first > b->first;
 }
@@ -231,13 +236,20 @@ static void contributions_drop_empty(struct contributions *all)
     all->count = kept;
 }
 
-static double contributions_share(const struct diff_job *job, double delta)
+// What is named makes two lists, of losses and of gains. First comes the one that goes as the step does; where that is not told
+// from 0, the larger one.
+static void contributions_order(struct contributions *all)
 {
-    const struct diff_workload *workload = job->workload;
-    bool told = isfinite(workload->delta_lo_ns)
-                    ? workload->delta_lo_ns * workload->delta_hi_ns > 0
-                    : fabs(workload->delta_ns) > 0.005 * workload->step_a_ns;
-    return told && workload->delta_ns != 0 ? delta / workload->delta_ns : NAN;
+    struct diff_workload *workload = all->job->workload;
+    double sums[2] = {0};
+    for (size_t i = 0; i < all->count; i++)
+        if (all->items[i].named)
+            sums[all->items[i].estimate.delta > 0] += all->items[i].estimate.delta;
+    bool told = workload->delta_lo_ns * workload->delta_hi_ns > 0;
+    item_sign = told ? workload->delta_ns : sums[0] + sums[1];
+    qsort(all->items, all->count, sizeof *all->items, item_compare);
+    workload->faster_ns = sums[0];
+    workload->slower_ns = sums[1];
 }
 
 static bool contributions_counted(const struct diff_job *job, const struct diff_group *group)
@@ -259,7 +271,7 @@ static void contributions_fill(struct contributions *all, const struct contribut
                                        .delta_ns = estimate->delta,
                                        .ci_lo_ns = estimate->delta - item->half,
                                        .ci_hi_ns = estimate->delta + item->half,
-                                       .share = contributions_share(job, estimate->delta),
+                                       .share = estimate->delta / job->untraced.step[0],
                                        .named = item->named,
                                        .few = item->few && !item->named,
                                        .group_count = item->count};
@@ -354,7 +366,7 @@ void diff_contribute(struct diff_job *job)
     if (!job->single)
         contributions_places(&all);
     contributions_drop_empty(&all);
-    qsort(all.items, all.count, sizeof *all.items, item_compare);
+    contributions_order(&all);
     workload->contributions =
         arena_alloc(job->arena, all.count + 1, sizeof *workload->contributions);
     workload->contribution_count = all.count;

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two recursions a bet: the sum over beginnings, and the best of them.
+#include "reports/analyse/canary/onset.h"
+
+#include <math.h>
+#include <stddef.h>
+
+static const double onset_scale_s = 10;       // beginnings within it weigh about the same: no onset is told more exactly
+static const double onset_wealth_max = 1e300; // of a metric that is observed only, and never ends the rollout
+
+static double onset_left(double n)
+{
+    return 1 / (1 + log1p(n / onset_scale_s));
+}
+
+double canary_onset_weight(uint64_t n)
+{
+    return onset_left((double)n) - onset_left((double)n + 1);
+}
+
+static void onset_sum(struct canary_since *since, const struct canary_since *second)
+{
+    canary_counts_sum(&since->counts, &second->counts);
+    canary_counts_sum(&since->beyond, &second->beyond);
+    canary_means_sum(&since->means, &second->means);
+}
+
+void canary_onset_add(struct canary_onset *onset, const double logs[CANARY_BETS],
+                      const struct canary_since *second)
+{
+    double weight = canary_onset_weight(onset->seconds), fresh = log(weight);
+    for (int i = 0; i < CANARY_BETS; i++) {
+        struct canary_onset_bet *bet = &onset->bets[i];
+        if (!onset->seconds || fresh > bet->best) {
+            bet->best = fresh;
+            bet->begin = onset->seconds;
+            bet->since = (struct canary_since){0};
+        }
+        double factor = logs[i] != 0 ? exp(logs[i]) : 1;
+        bet->wealth = fmin((bet->wealth + weight) * factor, onset_wealth_max);
+        bet->best += logs[i];
+        onset_sum(&bet->since, second);
+    }
+    onset->seconds++;
+}
+
+double canary_onset_evidence(const struct canary_onset *onset)
+{
+    double sum = 0;
+    for (int i = 0; i < CANARY_BETS; i++)
+        sum += canary_bet_weight[i] * onset->bets[i].wealth;
+    return log(sum);
+}
+
+const struct canary_since *canary_onset_likely(const struct canary_onset *onset, uint64_t *ret_seconds)
+{
+    const struct canary_onset_bet *likely = NULL;
+    double most = -INFINITY;
+    for (int i = 0; i < CANARY_BETS; i++) {
+        double here = onset->bets[i].best + log(canary_bet_weight[i]);
+        if (here > most) {
+            most = here;
+            likely = &onset->bets[i];
+        }
+    }
+    *ret_seconds = 0;
+    if (!onset->seconds || !likely)
+        return NULL;
+    *ret_seconds = onset->seconds - likely->begin;
+    return &likely->since;
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the difference comes from, as people and machines read it: terminal table, section of the
+// Markdown report, document upgate.diff/1. Shows what reports/analyse/diff found and judges
+// nothing. Writes streams and buffers only.
+#ifndef UPGATE_REPORTS_DIFF_VIEW_H
+#define UPGATE_REPORTS_DIFF_VIEW_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "common/error.h"
+#include "reports/analyse/diff/diff.h"
+#include "reports/render/render.h"
+
+struct diff_view {
+    const struct diff *diff;
+    const char *path; // of the store, for what to do next; NULL: not told
+    bool all;         // what is not named too
+    bool brief;       // the headline and the three largest of a workload: the end of `upgate ab`
+};
+
+int diff_view_table(const struct diff_view *view, const struct render_opts *opts, FILE *stream,
+                    struct error *err);
+json_t *diff_view_json(const struct diff *diff); // upgate.diff/1, a new reference
+// Members of its lists, which the HTML page has as well.
+json_t *diff_view_json_contribution(const struct diff_contribution *contribution);
+json_t *diff_view_json_first(const struct diff_workload *workload);
+json_t *diff_view_json_collectives(const struct diff_workload *workload);
+json_t *diff_view_json_straggler(const struct diff_straggler *straggler);
+// "### Where the difference comes from" and what follows; "" when nothing was traced. The caller
+// frees.
+char *diff_view_markdown(const struct diff *diff);
+bool diff_view_explained(const struct diff *diff); // has any workload contributions?
+
+// Sentences, the same in every form; the caller frees. Texts of the store are not cleaned here.
+char *diff_text_headline(const struct diff_workload *workload); // "dlrm-train: step 12.1 ms -> 15.2
+                                                                // ms (+25.3 %, 24.1 to 26.6 %)"
+char *diff_text_time(double ns);                                // "-" when not measured
+char *diff_text_delta(double ns);                               // "+1.2 ms"
+// Both with the word between them, a unit they share once: "+1.1", " to ", "+1.3 ms". Frees both.
+char *diff_text_join(char *from, const char *word, char *to);
+char *diff_text_interval(const struct diff_contribution *contribution); // "+1.1 to +1.3 ms"
+char *diff_text_share(double share);                                    // "41 %"
+// "Together 3.1 ms slower, 19 % of a step": what is named of one sign
+char *diff_text_list_sum(const struct diff_workload *workload, bool slower);
+char *diff_text_title(
+    const struct diff_contribution *contribution); // "Kernel slower: softmax_warp_forward"
+char *diff_text_first(const struct diff_workload *workload); // "15 ms -> 740 ms (+48.2 %)"; NULL: not measured
+// "+310 ms Function added: regress_compute, in data (a 0, 0; b 312 ms, 308 ms)": with the launches' values
+char *diff_text_first_part(const struct diff_first_part *part, bool launches);
+// "NCCL 2.28.3 -> 2.28.9: 12.3 -> 12.2 ms a step, 704 -> 631 us of it exposed; the same algorithms and protocols";
+// NULL: no collectives
+char *diff_text_collectives(const struct diff_workload *workload);
+// "AllReduce f32, 1 to 16 MiB: RING SIMPLE -> RING LL; 13 a step; 6.16 -> 5.84 ms, 704 -> 631 us of it exposed"
+char *diff_text_collective(const struct diff_workload *workload,
+                           const struct diff_collective *collective);
+char *diff_text_answer(
+    const struct diff_workload *workload); // what the difference is made of; who comes late first
+
+#endif
