@@ -74,13 +74,18 @@ static void judge_missing(const struct rollout_stage *stage, const struct judge_
         snprintf(ret->text, sizeof ret->text, "soaked, %" PRIu64 " requests, every gated metric within its bound", requests);
 }
 
-// "2.64 times the baseline's (2.04 to 4.49)". Where the baseline has none of it there is a lower bound only.
+// "2.64 times the baseline's (2.04 to 4.49)". An end that is not known yet is not told; where the baseline has none of it
+// there is a lower bound only.
 static void judge_ratio(char *buf, size_t size, const struct canary_cell *cell)
 {
     if (isnan(cell->value))
         snprintf(buf, size, "none on the baseline; at least %.3g times its rate", cell->low);
+    else if (isnan(cell->high) && isnan(cell->low))
+        snprintf(buf, size, "%.3g times the baseline's", cell->value);
     else if (isnan(cell->high))
         snprintf(buf, size, "%.3g times the baseline's (%.3g or more)", cell->value, cell->low);
+    else if (isnan(cell->low))
+        snprintf(buf, size, "%.3g times the baseline's (%.3g at most)", cell->value, cell->high);
     else
         snprintf(buf, size, "%.3g times the baseline's (%.3g to %.3g)", cell->value, cell->low, cell->high);
 }

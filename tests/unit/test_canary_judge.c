@@ -145,6 +145,16 @@ TEST(a_fail_says_since_when)
     struct judge_answer answer;
     judge_stage(&rollout, 2, &facts, &answer);
     CHECK_STR(answer.text, "error_rate: 1.3 times the baseline's (1.1 to 1.6) after 75000 requests of the candidate, beyond its margin");
+    cells[0].low = NAN; // not known yet
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_CONTAINS(answer.text, "1.3 times the baseline's (1.6 at most) after");
+    cells[0].high = NAN;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_CONTAINS(answer.text, "1.3 times the baseline's after");
+    cells[0].low = 1.1;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_CONTAINS(answer.text, "1.3 times the baseline's (1.1 or more) after");
+    cells[0].high = 1.6;
     cells[0].since_s = 25;
     cells[0].since_ratio = 5.1;
     judge_stage(&rollout, 2, &facts, &answer);

@@ -17,7 +17,7 @@ UP.rowsTable = (caption, head, rows, cards) => {
     return UP.el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": caption}, UP.el("table", {class: cards ? "plain wide cards" : "plain"}, UP.el("caption", {class: "hidden", text: caption}),
         UP.el("thead", {}, UP.el("tr", {}, head.map(([text, kind]) => UP.el("th", {scope: "col", class: kind || null, text})))),
         UP.el("tbody", {}, rows.map(row).map(({cells, id, mark}) => UP.el("tr", {id: id || null, class: mark || null, tabindex: id ? -1 : null}, cells.map((cell, i) =>
-            UP.el(named(i) ? "th" : "td", {scope: named(i) ? "row" : null, class: head[i][1] || null, "data-head": cards && i ? head[i][0] : null}, cell)))))));
+            UP.el(named(i) ? "th" : "td", {scope: named(i) ? "row" : null, class: [head[i][1], cards && cell === UP.dash ? "none" : ""].filter(text => text).join(" ") || null, "data-head": cards && i ? head[i][0] : null}, cell)))))));
 };
 
 // The bar: what it is, links to the parts that are there, the theme. links: [[id, text]]

@@ -34,15 +34,21 @@ static json_t *page_arms(const struct rollout_arm arms[CANARY_ARMS])
     return json_pack("[o, o]", page_arm(&arms[CANARY_BASELINE]), page_arm(&arms[CANARY_CANDIDATE]));
 }
 
+// Is there a second server of the old stack, for the A/A stage?
+static bool page_second(const struct rollout_view *view)
+{
+    return json_is_string(json_object_get(json_object_get(json_object_get(view->plan, "traffic"), "haproxy"), "baseline2"));
+}
+
 static json_t *page_stages(const struct rollout_view *view)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < view->stage_count; i++) {
         const struct rollout_view_stage *stage = &view->stages[i];
-        json_array_append_new(list, json_pack("{s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:b, s:b, s:o, s:o, s:o}", "number", (json_int_t)stage->number, "name",
+        json_array_append_new(list, json_pack("{s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:o, s:o, s:o}", "number", (json_int_t)stage->number, "name",
                                               render_json_text(stage->name), "percent", stage->percent, "begin_s", page_known(stage->begin_s),
                                               "judged_from_s", page_known(stage->judged_from_s), "end_s", page_known(stage->end_s), "result",
-                                              render_json_text(stage->result), "aa", stage->aa, "shadow", stage->shadow, "soak_ns",
+                                              render_json_text(stage->result), "aa", stage->aa, "alone", stage->aa && !page_second(view), "shadow", stage->shadow, "soak_ns",
                                               page_known(stage->soak_ns), "needed", page_known(stage->requests), "arms", page_arms(stage->arms)));
     }
     return list;
@@ -184,10 +190,11 @@ static json_t *page_why(const struct rollout_view *view)
     return document;
 }
 
-static json_t *page_warnings(const struct rollout_view *view)
+// Takes the text over.
+static json_t *page_lines(char *text)
 {
     json_t *list = json_array();
-    char *text = rollout_warnings(view), *rest = text, *line;
+    char *rest = text, *line;
     while ((line = strsep(&rest, "\n")))
         if (*line)
             json_array_append_new(list, render_json_text(line));
@@ -198,8 +205,8 @@ static json_t *page_warnings(const struct rollout_view *view)
 static json_t *page_document(const struct rollout_view *view, const char *sentence)
 {
     json_t *points = json_pack("[o, o]", page_points(view, CANARY_BASELINE), page_points(view, CANARY_CANDIDATE));
-    return json_pack("{s:s, s:o, s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:I}", "schema", "upgate.rollout_page/1", "rollout",
-                     rollout_view_json(view), "title", rollout_state_title(view->state), "sentence", sentence, "warnings", page_warnings(view), "read",
+    return json_pack("{s:s, s:o, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:I}", "schema", "upgate.rollout_page/1", "rollout",
+                     rollout_view_json(view), "title", rollout_state_title(view->state), "sentence", sentence, "warnings", page_lines(rollout_warnings(view)), "basis", page_lines(rollout_basis(view)), "read",
                      (json_int_t)view->read_ns, "stages", page_stages(view), "arms", page_arms(view->arms), "share", page_share(view), "points", points,
                      "series", page_series(view), "decisions", page_decisions(view), "decisions_left", (json_int_t)view->decisions_left, "sources",
                      page_sources(view), "why", page_why(view), "examples", page_examples(view), "examples_left", (json_int_t)view->examples_left);

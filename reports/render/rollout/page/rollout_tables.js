@@ -35,8 +35,8 @@ UP.parts.stages = (data, main) => {
     const part = UP.part(main, 2, "stages", "Stages", "stages");
     part.append(UP.rowsTable("Stages", [["Stage", ""], ["Traffic", "num"], ["Soak", "num"], ["Requests asked for", "num"], ["Begun", ""], ["Lasted", "num"], ["Requests of the candidate", "num"], ["Failed", "num"], ["p50", "num"], ["p99", "num"], ["Result", ""]],
         stages.map(stage => {
-            const arm = UP.object(UP.list(stage.arms)[1]), begun = UP.num(stage.begin_s) !== null;
-            return {cells: [UP.name(stage.name, 24), stage.shadow ? "mirrored" : UP.rollout.percent(stage.percent), UP.num(stage.soak_ns) === null ? UP.dash : UP.rollout.length(stage.soak_ns / 1e9), UP.num(stage.needed) ? UP.integer(stage.needed) : UP.dash,
+            const arm = stage.alone ? {} : UP.object(UP.list(stage.arms)[1]), begun = UP.num(stage.begin_s) !== null;
+            return {cells: [UP.name(stage.name, 24), stage.shadow ? "mirrored" : stage.aa ? "A/A" : UP.rollout.percent(stage.percent), UP.num(stage.soak_ns) === null ? UP.dash : UP.rollout.length(stage.soak_ns / 1e9), UP.num(stage.needed) ? UP.integer(stage.needed) : UP.dash,
                 begun ? UP.rollout.time(stage.begin_s * 1e9) : UP.dash, begun && UP.num(stage.end_s) !== null ? UP.rollout.length(stage.end_s - stage.begin_s) : UP.dash, begun ? UP.integer(arm.requests) : UP.dash,
                 UP.rollout.rate(arm.errors, arm.requests), UP.rollout.ms(arm.p50_ms), UP.rollout.ms(arm.p99_ms), stage.result ? UP.clean(stage.result).slice(0, 40) : begun ? "not over" : "not begun"]};
         }), true));
@@ -87,7 +87,7 @@ UP.rolloutHow = [
     ["arms", "Error rate and latency", "Of the requests that ended in each span of time. Failed: answered 5xx, not answered, or cut off. Latencies are counted in bins 2 % wide, of requests that were answered; a quantile is known within 1 %."],
     ["evidence", "Evidence", "Both arms are compared second by second, so that what the traffic does hits both alike. The band is a confidence sequence: it holds at every look at once. A candidate that is not worse reaches the needed evidence with probability alpha at most over the whole rollout; a rollback also needs the estimate beyond the margin. A stage passes when the upper bound lies below the margin, the soak is over, and there were enough requests."],
     ["decisions", "Decisions", "Each was written to the store before it was carried out. Carried out after: from the decision until the new weight was read back from the proxy."],
-    ["stages", "Stages", "As planned; counts are of what happened in them. In an A/A stage the second column of arms is the second baseline."],
+    ["stages", "Stages", "As planned; counts are of what happened in them. An A/A stage has numbers here where it has a second baseline."],
     ["why", "Why", "Both arms were recorded by upgate record, when half of the evidence that a rollback needs was there or, where it came at once, when the rule fired. Each recording is cut into seconds; a row is told when Welch's interval over those seconds, at 99 % for all rows together, leaves out 0. It holds for that window only: the two arms did not take turns as in upgate ab, and did not get the same requests. Stalls are shown, not tested."],
     ["sources", "Sources", "Lost: known to be lost, by gaps in sequence numbers or the kernel's own count of dropped datagrams. Late: of a second that had been judged already. None of them is in any count of this page."],
     ["answers", "Answers that differ", "Shadow stage: the same request was sent to both. Distance: root mean square of the difference in units of the baseline's own; no distance where status, fields or shape differ, or a number is NaN."],
