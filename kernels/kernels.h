@@ -80,6 +80,34 @@ int kernel_bag_update(const struct kernel_bags *bags, const struct kernel_update
 int kernel_adam(const struct kernel_update *update, int64_t count, const float *grad, float *param, float *m, float *v,
                 cudaStream_t stream, struct error *err);
 
+// Cross entropy of logits[rows][n] against target[rows], 0 to n - 1: loss[row] = log(sum of exp(logits)) - logits[target], and, unless
+// dlogits is NULL, dlogits = scale * (softmax(logits) - 1 at the target). float32, float16 or bfloat16, sums in float32; a row is a
+// multiple of 16 bytes. A row of which every logit is -infinity gives NaN. dlogits may be logits itself.
+struct kernel_cross_entropy {
+    enum kernel_type type;
+    int64_t rows, n;
+    float scale; // above 0; 1 / rows: the gradient of the mean
+    const void *logits;
+    const int32_t *target;
+    float *loss;
+    void *dlogits;
+};
+// Reads the targets on the device and waits: -EINVAL and which row's is out of range. The launcher trusts what this has seen.
+int kernel_cross_entropy_check(const struct kernel_cross_entropy *entropy, cudaStream_t stream, struct error *err);
+int kernel_cross_entropy(const struct kernel_cross_entropy *entropy, cudaStream_t stream, struct error *err);
+
+// The interaction of DLRM: of x[rows][vectors][dim], out[row][stride] = x[row][0], then the dot products of all pairs of vectors in the
+// order (1,0) (2,0) (2,1) ..., then zeros. float16 or bfloat16, sums in float32; 1 to 32 vectors of 32, 64 or 128; stride a multiple of 8.
+struct kernel_interaction {
+    enum kernel_type type;
+    int64_t rows, vectors, dim, stride;
+    const void *x;
+};
+int kernel_interaction_forward(const struct kernel_interaction *interaction, void *out, cudaStream_t stream, struct error *err);
+// dx from dout, of x's and out's shapes; what dout has behind the pairs is not read.
+int kernel_interaction_backward(const struct kernel_interaction *interaction, const void *dout, void *dx, cudaStream_t stream,
+                                struct error *err);
+
 // Attention over sequences of different lengths, packed: sequence s has the rows query_offsets[s] up to query_offsets[s + 1] of q and out,
 // and key_offsets[s] up to key_offsets[s + 1] of k and v; either may be none. Head h reads head h * key_heads / heads of k and v.
 // causal: the last query sees all keys of its sequence, the one before it all but the last, and so on.
@@ -102,6 +130,7 @@ struct kernel_attention {
     void *out;                                  // [queries][heads][dim]
     float *lse;                                 // [heads][queries]
     int variant; // of the tiles, for timing; 0: the default; one that this shape has not: -ERANGE
+    int64_t together; // for timing: pairs of a sequence and a head (backward: of keys) whose tiles run together; 0: what the L2 holds
 };
 int kernel_attention_forward(const struct kernel_attention *attention, cudaStream_t stream, struct error *err);
 // dq, dk, dv from dout, of q's, k's, v's shapes, dim 64 or 128; of the forward's struct q, k, v, out and lse are read (SiLU: not out and

@@ -57,10 +57,7 @@ static void loop_clock(struct controller *ctl)
     ctl->sources = anew;
     if (ctl->machine.stage < 0 || rollout_state_ended(ctl->machine.state))
         return;
-    controller_begin_again(ctl);
-    if (!ctl->store_failed && rollout_store_stage(ctl->store, ctl->machine.stage, &ctl->stages[ctl->machine.stage], NULL, &err) &&
-        err.code != -EBUSY)
-        controller_store_error(ctl, &err);
+    controller_judge_anew(ctl);
     log_warn("%s", text);
     controller_note(ctl, RULE_CLOCK, text);
 }

@@ -77,6 +77,13 @@ static const char *act_stage_name(const struct controller *ctl, int stage)
     return stage < 0 ? "none" : ctl->rollout->stages[stage].name;
 }
 
+// A person goes on with a stage that lacks log lines: nothing of what they were can be known any more.
+static bool act_judges_anew(const struct controller *ctl, enum rollout_rule rule, enum rollout_state to)
+{
+    return rule == RULE_PERSON && to == ROLLOUT_RUNNING && ctl->machine.state == ROLLOUT_PAUSED && ctl->machine.stage >= 0 &&
+           ctl->stages[ctl->machine.stage].lost > 0;
+}
+
 // ctl->reason, from the rule and what is known. to: the state that follows.
 static void act_reason(struct controller *ctl, enum rollout_rule rule, enum rollout_state to)
 {
@@ -109,6 +116,9 @@ static void act_reason(struct controller *ctl, enum rollout_rule rule, enum roll
     case RULE_PERSON:
         snprintf(text, size, "%s%s%s", person ? rollout_verb_name(ctl->request.verb) : "started",
                  person && ctl->request.reason[0] ? ": " : "", person ? ctl->request.reason : "");
+        if (act_judges_anew(ctl, rule, to))
+            snprintf(text + strlen(text), size - strlen(text), "; the stage is judged anew, for %" PRId64 " of its log lines were lost",
+                     ctl->stages[ctl->machine.stage].lost);
         break;
     case RULE_SIGNAL:
         snprintf(text, size, to == ROLLOUT_PAUSED && ctl->machine.moving ? "a second signal: the traffic to the baseline"
@@ -380,12 +390,12 @@ static bool act_begin_move(struct controller *ctl, const struct machine_step *st
     if (forward && !stored) // never a move up that nobody could find again; it is decided anew
         return true;
     bool goes_on = act_move(ctl, &before, step, ret_exit);
-    if (!stored && goes_on && !ctl->store_failed) { // the row that had to wait
+    if (!stored && !ctl->store_failed) { // the row that had to wait
         struct machine after = ctl->machine;
         ctl->machine = before;
         struct machine_step done = {.next = after, .action = ACTION_RECORD, .rule = step->rule};
         sqlite3_busy_timeout(store_db(ctl->store), ACT_LOCKED_BACK_MS);
-        act_store(ctl, &done, true);
+        act_store(ctl, goes_on ? &done : step, goes_on); // without effect, where it was given up
         sqlite3_busy_timeout(store_db(ctl->store), ACT_LOCKED_BEFORE_MS);
         ctl->machine = after;
     }
@@ -396,6 +406,7 @@ static bool act_begin_move(struct controller *ctl, const struct machine_step *st
 bool controller_apply(struct controller *ctl, const struct machine_step *step, enum exit_code *ret_exit)
 {
     enum rollout_state was = ctl->machine.state;
+    bool anew = step->action == ACTION_RECORD && act_judges_anew(ctl, step->rule, step->next.state);
     switch (step->action) {
     case ACTION_NONE:
         ctl->machine = step->next;
@@ -414,6 +425,8 @@ bool controller_apply(struct controller *ctl, const struct machine_step *step, e
             if (was == ROLLOUT_PAUSED)
                 ctl->patience_ns = ctl->evidence_ns = clock_monotonic_ns();
         }
+        if (anew)
+            controller_judge_anew(ctl);
         if (ctl->machine.state == ROLLOUT_PROMOTED && !ctl->store_failed) {
             struct error err = {0};
             ctl->stages[ctl->machine.stage].end_s = clock_wall_ns() / CONTROLLER_SECOND_NS;

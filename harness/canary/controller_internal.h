@@ -26,6 +26,7 @@ struct controller_second {
 struct controller_recent { // what the candidate had done until then
     int64_t at_ns;
     struct sources_total total;
+    uint64_t lost;
 };
 
 struct controller {
@@ -54,6 +55,7 @@ struct controller {
     size_t pending_count;
     int64_t evidence_ns; // CLOCK_MONOTONIC of the last evidence
     bool shadowing;
+    uint64_t lost_seen, lost_stored; // log lines, by the sources; of the stage, in the store
 
     // Clocks, CLOCK_MONOTONIC unless said otherwise.
     int64_t wall_offset_ns; // CLOCK_REALTIME - CLOCK_MONOTONIC
@@ -91,7 +93,7 @@ int controller_fold(struct controller *ctl, struct error *err); // the stored se
 void controller_take(struct controller *ctl);                   // what sources and the shadow stage have
 void controller_judge(struct controller *ctl);                  // facts and answer of the present stage
 void controller_begin_stage(struct controller *ctl, int stage); // traffic has been read back
-void controller_begin_again(struct controller *ctl);            // the clock jumped: what was judged is from another time
+void controller_judge_anew(struct controller *ctl);             // what was judged is from another time, or lacks lines
 void controller_persist(struct controller *ctl, bool cells);    // what is pending, and the heartbeat; sets store_failed
 
 // controller_recent.c

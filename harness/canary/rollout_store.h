@@ -35,6 +35,7 @@ int rollout_store_alive(struct store *store, bool alive, struct error *err); // 
 
 struct rollout_stage_row {
     int64_t begin_s, judged_from_s, end_s; // 0: not yet
+    int64_t lost;                          // log lines
 };
 int rollout_store_stage(struct store *store, int stage, const struct rollout_stage_row *row, const char *result, struct error *err);
 int rollout_store_read_stage(struct store *store, int stage, struct rollout_stage_row *ret_row, struct error *err);

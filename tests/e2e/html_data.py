@@ -335,7 +335,7 @@ def write_page(folder, document, path):
     """The pieces in the build's folder and a document become a report, as the C side does it."""
     pieces = []
     for index in range(4):
-        with open(os.path.join(folder, "page.html.%d" % index), encoding="utf-8") as file:
+        with open(os.path.join(folder, "verdict.html.%d" % index), encoding="utf-8") as file:
             pieces.append(file.read())
     between = [escape("upgate: " + str(document["verdict"]["word"])), escape("%s: %s" % (document["verdict"]["word"], document["verdict"]["reason"])),
                dump(document), ""]
@@ -347,6 +347,6 @@ def write_page(folder, document, path):
 if __name__ == "__main__":
     made = copy.deepcopy(KINDS[sys.argv[1]]())
     if len(sys.argv) > 2:
-        write_page(os.path.join(os.environ.get("UPGATE_BUILD", "build/release"), "reports/render/html/page"), made, sys.argv[2])
+        write_page(os.path.join(os.environ.get("UPGATE_BUILD", "build/release"), "reports/render/page"), made, sys.argv[2])
     else:
         print(json.dumps(made, ensure_ascii=False, indent=None, separators=(",", ":")))

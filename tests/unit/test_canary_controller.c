@@ -9,6 +9,8 @@
 #include "tests/unit/canary_rig.h"
 #include "tests/unit/runner.h"
 
+static int64_t began_ns; // of a script's fault
+
 TEST(a_good_candidate_gets_everything)
 {
     rig_begin("stages: [{percent: 20, name: aa, soak: 3s, warm_up: 0s}, {percent: 10, soak: 3s, warm_up: 1s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s}]\n");
@@ -26,8 +28,8 @@ TEST(a_good_candidate_gets_everything)
     CHECK_INT(rig_int("SELECT count(*) FROM rollout WHERE pid IS NULL"), 1);
     CHECK_STR(rig_text("SELECT state FROM run"), "done");
     // Every judged second is there, of both arms; the A/A stage has the second baseline as its candidate.
-    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 0 AND arm = 1 AND requests = 200") >= 3);
-    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 2 AND arm = 1 AND requests = 500") >= 3);
+    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 0 AND arm = 1 AND requests = 4000") >= 3);
+    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 2 AND arm = 1 AND requests = 10000") >= 3);
     CHECK(rig_int("SELECT count(*) FROM rollout_cell WHERE stage = 3") > 0);
     // What has ended is not begun again, and says how it ended.
     int sets_before = canary_world->set_count;
@@ -57,6 +59,26 @@ TEST(a_bad_candidate_goes_back)
     CHECK(access(aside, F_OK) == 0);
     free(aside);
     CHECK_STR(rig_text("SELECT state FROM rollout"), "promoted");
+    rig_end();
+}
+
+static void turn_bad(struct canary_world *world)
+{
+    if (world->set_count == 1 && world->now_ns > world->set_ns[0] + 300 * (int64_t)NS)
+        world->errors[CANARY_CANDIDATE] = 0.005;
+}
+
+TEST(a_candidate_that_turns_bad_late)
+{
+    rig_begin("stages: [{percent: 10, soak: 20min, warm_up: 1s}, {percent: 100, soak: 3s}]\n");
+    canary_world->errors[CANARY_BASELINE] = canary_world->errors[CANARY_CANDIDATE] = 0.001;
+    canary_world->script = turn_bad;
+    CHECK_INT(rig_run(), 1);
+    CHECK_STR(rig_text(LAST_RULE), "evidence");
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 330 * (int64_t)NS);
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "error_rate: for the last ");
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "beyond its margin; over the whole stage");
+    CHECK_CONTAINS(rig_text("SELECT evidence FROM rollout_decision ORDER BY id DESC LIMIT 1"), "\"since_s\":");
     rig_end();
 }
 
@@ -195,9 +217,76 @@ TEST(a_socket_that_is_gone)
     rig_end();
 }
 
-// --- a proxy that is started again, with the weights of its file
+// --- log lines that are lost
 
-static int64_t began_ns;
+static void lose(struct canary_world *world)
+{
+    if (world->set_count == 1 && !world->lost && world->now_ns > world->set_ns[0] + NS)
+        world->lost = 3;
+}
+
+TEST(lost_lines_withhold_a_pass)
+{
+    rig_begin("stages: [{percent: 10, soak: 3s, warm_up: 1s, patience: 20s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s}]\n");
+    canary_world->script = lose;
+    CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3); // each may have been a wrong answer, and the limit is 0
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'patience' LIMIT 1"),
+                   "wrong_answers would pass, but 3 log lines of this stage were lost");
+    CHECK_INT(rig_int("SELECT lost FROM rollout_stage WHERE number = 0"), 3);
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_cell WHERE metric = 'wrong_answers' AND verdict = 'pass' AND at_s > "
+                      "(SELECT begin_s FROM rollout_stage WHERE number = 0) + 3"), 0); // who reads the store hears the same
+    rig_end();
+}
+
+TEST(lost_lines_that_change_nothing)
+{
+    rig_begin(STAGES "gate: {metrics: {error_rate: {margin: 50%}}}\n");
+    canary_world->script = lose;
+    CHECK_INT(rig_run(), 0);
+    CHECK_INT(rig_int("SELECT lost FROM rollout_stage WHERE number = 0"), 3);
+    CHECK_INT(rig_int("SELECT sum(lost) FROM rollout_stage WHERE number > 0"), 0);
+    rig_end();
+}
+
+static void lose_many(struct canary_world *world)
+{
+    if (world->set_count == 3 && world->now_ns > world->set_ns[2] + NS)
+        world->lost = 40; // beside 1000 requests of this stage
+}
+
+TEST(lost_lines_at_the_whole_traffic)
+{
+    rig_begin("stages: [{percent: 10, soak: 3s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s, patience: 30s}]\n"
+              "gate: {metrics: {error_rate: {margin: 900%}}, tripwires: {error_rate: 2%}}\n");
+    canary_world->script = lose_many;
+    CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'patience' LIMIT 1"), "the tripwire would have fired");
+    rig_end();
+}
+
+static void lose_and_resume(struct canary_world *world)
+{
+    lose(world);
+    if (world->set_count == 1 && !began_ns && world->now_ns > world->set_ns[0] + 60 * (int64_t)NS) {
+        began_ns = world->now_ns;
+        rig_ask(REQUEST_RESUME);
+    }
+}
+
+TEST(a_person_has_the_stage_judged_anew)
+{
+    rig_begin("stages: [{percent: 10, soak: 3s, warm_up: 1s, patience: 40s}, {percent: 100, soak: 3s}]\n");
+    canary_world->script = lose_and_resume;
+    CHECK_INT(rig_run_with(600 * (int64_t)NS, false), 0);
+    CHECK(canary_world->set_ns[1] >= began_ns + 3 * (int64_t)NS); // the soak again
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'person' AND state_from = 'paused'"),
+                   "the stage is judged anew, for 3 of its log lines were lost");
+    CHECK_INT(rig_int("SELECT lost FROM rollout_stage WHERE number = 0"), 0);
+    rig_end();
+}
+
+// --- a proxy that is started again, with the weights of its file
 
 static void reload(struct canary_world *world)
 {

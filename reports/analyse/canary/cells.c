@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the sums of evidence.c say: which metric has failed, and the cells of all.
 #include <math.h>
+#include <stdlib.h>
 
+#include "common/strings.h"
 #include "reports/analyse/canary/evidence_state.h"
 #include "reports/analyse/canary/rate.h"
 
@@ -359,6 +361,70 @@ static struct canary_cell cells_one(const struct canary_evidence *evidence,
     return cell;
 }
 
+// --- what was lost -------------------------------------------------------------------------------
+
+static void cells_channel_worse(struct evidence_channel *channel, double events, double share)
+{
+    struct canary_counts *now = &channel->stages[channel->count - 1];
+    now->candidate += events;
+    now->all += events;
+    now->share += events * share;
+    now->share2 += events * share * share;
+    // And they may have come within one second, unlike the one before and the one after.
+    channel->dispersion.together.deviations += 2 * events * events;
+    channel->dispersion.together.events += 2 * events;
+}
+
+// The same evidence with the lost requests in it, each the worst that it can have been. Undivided by the dispersion: a burst of them is
+// as many. The caller frees.
+static struct canary_evidence *cells_worst(const struct canary_evidence *evidence)
+{
+    struct canary_evidence *worst = xcalloc(1, sizeof *worst);
+    double lost = (double)evidence->lost, share = evidence->share_min;
+    *worst = *evidence;
+    cells_channel_worse(&worst->errors, lost, share);
+    cells_channel_worse(&worst->wrong, lost, share);
+    for (int tail = 0; tail < EVIDENCE_TAILS; tail++) {
+        cells_channel_worse(&worst->over[tail], lost, share);
+        cells_channel_worse(&worst->beyond[tail], lost, share);
+    }
+    worst->requests[CANARY_CANDIDATE] += evidence->lost;
+    worst->error_count[CANARY_CANDIDATE] += evidence->lost;
+    worst->wrong_count += evidence->lost;
+    worst->latency.count[CANARY_CANDIDATE][CANARY_BINS - 1] += lost;
+    worst->latency.share[CANARY_CANDIDATE][CANARY_BINS - 1] += lost * share;
+    return worst;
+}
+
+// Is there anything that they could change? Not for an arm alone, of an A/A stage or at the whole traffic, but for a limit.
+static bool cells_matter(const struct canary_evidence *evidence, enum canary_metric metric)
+{
+    bool limited = !isnan(evidence->rules.metrics[metric].limit);
+    if (evidence->learns)
+        return !limited && evidence->requests[CANARY_CANDIDATE] > 0;
+    return limited || !canary_evidence_alone(evidence);
+}
+
+void canary_evidence_doubt(struct canary_evidence *evidence)
+{
+    struct canary_evidence *worst = cells_worst(evidence);
+    for (int i = 0; i < CANARY_METRICS; i++)
+        if ((evidence->rules.metrics[i].gated || evidence->rules.metrics[i].observed) && cells_matter(evidence, i))
+            evidence->doubted[i] |= canary_evidence_fails(worst, i);
+    free(worst);
+}
+
+// A mean has no bound where a request may have taken any time.
+static bool cells_pass_worst(const struct canary_evidence *worst, enum canary_metric metric,
+                             struct canary_cell *cell)
+{
+    if (worst->doubted[metric] || metric == CANARY_LATENCY_MEAN || canary_evidence_fails(worst, metric))
+        return false;
+    struct canary_cell other = cells_one(worst, metric);
+    cell->requests_missing = other.requests_missing;
+    return other.verdict == CANARY_PASS;
+}
+
 void canary_evidence_cells(const struct canary_evidence *evidence,
                            struct canary_cell ret_cells[CANARY_METRICS], int *ret_count)
 {
@@ -367,4 +433,13 @@ void canary_evidence_cells(const struct canary_evidence *evidence,
         if (evidence->rules.metrics[i].gated || evidence->rules.metrics[i].observed)
             ret_cells[count++] = cells_one(evidence, i);
     *ret_count = count;
+    struct canary_evidence *worst = evidence->lost ? cells_worst(evidence) : NULL;
+    for (int i = 0; worst && i < count; i++) {
+        struct canary_cell *cell = &ret_cells[i];
+        if (cell->verdict != CANARY_PASS || !cells_matter(evidence, cell->metric) || cells_pass_worst(worst, cell->metric, cell))
+            continue;
+        cell->verdict = CANARY_UNDECIDED;
+        cell->withheld = evidence->lost;
+    }
+    free(worst);
 }

@@ -42,7 +42,7 @@ struct canary_evidence *canary_evidence_new(const struct canary_rules *rules)
 {
     struct canary_evidence *evidence = xcalloc(1, sizeof *evidence);
     evidence->rules = *rules;
-    evidence->opens = 1;
+    evidence->opens = evidence->share_min = 1;
     int gated = 0; // a limit is no test: it takes nothing of alpha
     for (int i = 0; i < CANARY_METRICS; i++)
         gated += rules->metrics[i].gated && isnan(rules->metrics[i].limit);
@@ -173,6 +173,9 @@ void canary_evidence_stage(struct canary_evidence *evidence, int stage, bool lea
     evidence->learns = learns;
     evidence->opens = 1;
     evidence->stage_requests = 0;
+    evidence->lost = 0;
+    evidence->share_min = 1;
+    memset(evidence->doubted, 0, sizeof evidence->doubted);
     // The newest quantiles of the baseline, of the stage that ends: all of it lies before what is compared with them.
     if (evidence->learnt_count >= EVIDENCE_LEARN)
         evidence_freeze(evidence);
@@ -190,6 +193,11 @@ void canary_evidence_opens(struct canary_evidence *evidence, double share, uint6
     evidence->opens = share > 0 && share < 1 ? share : 1;
     evidence->stage_requests = requests;
     evidence_set_bounds(evidence);
+}
+
+void canary_evidence_lost(struct canary_evidence *evidence, uint64_t requests)
+{
+    evidence->lost = requests;
 }
 
 // --- seconds -------------------------------------------------------------------------------------
@@ -220,6 +228,14 @@ static void evidence_channel_add(struct canary_evidence *evidence, struct eviden
     canary_dispersion_add(&channel->dispersion, events[CANARY_BASELINE], requests[CANARY_BASELINE],
                           both ? events[CANARY_CANDIDATE] : 0,
                           both ? requests[CANARY_CANDIDATE] : 0);
+}
+
+// A lost line belongs to a second of which less than this cannot have been the candidate's.
+static void evidence_share_least(struct canary_evidence *evidence, const double requests[CANARY_ARMS])
+{
+    double candidate = requests[CANARY_CANDIDATE] + 1, baseline = requests[CANARY_BASELINE];
+    if (baseline > 0)
+        evidence->share_min = fmin(evidence->share_min, candidate / (baseline + candidate));
 }
 
 static void evidence_tails_add(struct canary_evidence *evidence,
@@ -275,6 +291,7 @@ static void evidence_latency_add(struct canary_evidence *evidence,
 {
     double answered[CANARY_ARMS];
     canary_latency_add(&evidence->latency, arms, answered);
+    evidence_share_least(evidence, answered);
     evidence_tails_add(evidence, arms, answered);
     if (evidence_asked(evidence, CANARY_LATENCY_MEAN))
         evidence_means_add(evidence, arms, answered);
@@ -301,6 +318,7 @@ bool canary_evidence_add(struct canary_evidence *evidence,
         evidence->error_count[arm] += arms[arm].errors;
     }
     evidence->wrong_count += candidate->wrong;
+    evidence_share_least(evidence, requests);
     evidence->alone_s = baseline->requests ? 0 : evidence->alone_s + (candidate->requests > 0);
     evidence->alone_requests =
         baseline->requests ? 0 : evidence->alone_requests + candidate->requests;
@@ -319,6 +337,8 @@ bool canary_evidence_add(struct canary_evidence *evidence,
     for (int i = 0; i < CANARY_METRICS; i++)
         if (evidence_asked(evidence, i) && !evidence->failed[i])
             evidence->failed[i] = canary_evidence_fails(evidence, i);
+    if (evidence->lost)
+        canary_evidence_doubt(evidence);
     return true;
 }
 

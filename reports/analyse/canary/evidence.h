@@ -72,6 +72,7 @@ struct canary_cell {
     uint64_t since_s;    // of seconds with requests of both arms, where the evidence is of an onset within the rollout; 0: it is not
     double since_ratio;  // candidate / baseline since then, of error rates, of requests above the baseline's quantile, or of means; NaN
     double rate_bound;   // upper bound at alpha of the candidate's own rate in this stage (errors, wrong answers); else NaN
+    uint64_t withheld;   // it would pass, but for so many lost lines: see canary_evidence_lost(). 0: it is not held back by them
 };
 
 struct canary_evidence;
@@ -88,6 +89,12 @@ void canary_evidence_stage(struct canary_evidence *evidence, int stage, bool lea
 // of the candidate the plan asks for, which, without an error, suffice for the errors where the share is below 1.
 // Not called: 1 and 0, the strictest.
 void canary_evidence_opens(struct canary_evidence *evidence, double share, uint64_t requests);
+
+// So many requests of the stage at hand, of either arm, are known to have happened and are in no second (lost log lines). A cell passes
+// only where it would with all of them in it as requests of the candidate that failed, were wrong and took the longest, each in the
+// second in which that says most, and where it would have failed at none of the seconds since; no fail ever rests on them. The
+// dispersion is the one that was learnt, or what one burst of them would make of it. A new stage: 0.
+void canary_evidence_lost(struct canary_evidence *evidence, uint64_t requests);
 
 // The next second of both arms, in order of time; absent seconds are seconds without requests. Gives true when a
 // cell may have changed.

@@ -54,6 +54,9 @@ struct canary_evidence {
     bool learns;
     double opens;
     uint64_t stage_requests;
+    uint64_t lost;                // of this stage
+    double share_min;             // of its seconds, had one more request of the candidate been in it
+    bool doubted[CANARY_METRICS]; // with what was lost it would have failed at some look of this stage
 
     struct evidence_channel errors, wrong;
     struct evidence_channel over[EVIDENCE_TAILS];   // both arms above the border
@@ -82,6 +85,7 @@ struct canary_evidence {
 // ln e against "not worse". ret_late: the part of it that speaks of an onset within the rollout is the larger one; NULL ok.
 double canary_evidence_of(const struct canary_evidence *evidence, enum canary_metric metric, bool *ret_late);
 bool canary_evidence_fails(const struct canary_evidence *evidence, enum canary_metric metric);
+void canary_evidence_doubt(struct canary_evidence *evidence); // sets `doubted`; where something was lost
 bool canary_evidence_alone(const struct canary_evidence *evidence);
 
 #endif

@@ -9,15 +9,7 @@
 
 #include "common/strings.h"
 #include "reports/render/html/html_document.h"
-#include "reports/render/html/page/html_page.h"
-#include "reports/render/text/html_text.h"
-
-static void html_add_piece(struct strbuf *out, int index)
-{
-    size_t size = 0;
-    const char *piece = html_page_piece(index, &size);
-    strbuf_add_bytes(out, piece, size);
-}
+#include "reports/render/page/page.h"
 
 static const char *html_member(const json_t *object, const char *key)
 {
@@ -27,7 +19,7 @@ static const char *html_member(const json_t *object, const char *key)
 
 // What the tab is called, and the sentence for readers without scripts; both are made of checked
 // UTF-8.
-static void html_add_head(struct strbuf *out, const json_t *document)
+static char *html_compose(const json_t *document)
 {
     const json_t *verdict = json_object_get(document, "verdict"),
                  *sides = json_object_get(document, "sides");
@@ -38,39 +30,19 @@ static void html_add_head(struct strbuf *out, const json_t *document)
         *word ? xasprintf("upgate: %s, %s against %s", word, b, a) : xasprintf("upgate: %s", a);
     char *sentence = *word ? xasprintf("Verdict: %s. %s", word, html_member(verdict, "reason"))
                            : xstrdup(html_member(verdict, "reason"));
-    html_add_piece(out, 0);
-    html_text_escaped(out, title);
-    html_add_piece(out, 1);
-    html_text_escaped(out, sentence);
-    html_add_piece(out, 2);
+    char *json = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *text = page_make(PAGE_VERDICT, title, sentence, json);
     free(title);
     free(sentence);
-}
-
-static char *html_compose(const json_t *document)
-{
-    struct strbuf out = {0};
-    char *json = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    html_add_head(&out, document);
-    html_text_json(&out, json);
-    html_add_piece(&out, 3);
     free(json);
-    return strbuf_take(&out);
-}
-
-static size_t html_page_bytes(void)
-{
-    size_t sum = 0, size = 0;
-    for (int i = 0; i < HTML_PAGE_PIECES; i++)
-        sum += html_page_piece(i, &size) ? size : 0;
-    return sum;
+    return text;
 }
 
 // Smaller and smaller shares for what can be cut, until the file is below its limit: one round for
 // a normal run.
 static int html_fit(struct store *store, char **ret_text, struct error *err)
 {
-    size_t page = html_page_bytes();
+    size_t page = page_bytes(PAGE_VERDICT);
     for (int round = 0; round < 3; round++) {
         struct html_limits limits = {.bytes = ((size_t)HTML_BYTES_MAX - page) >> 2 * round,
                                      .cut = round > 0};
@@ -99,12 +71,9 @@ static int64_t html_version(struct store *store)
 int html_make(struct store *store, char **ret_text, struct error *err)
 {
     struct error local = {0};
-    size_t size;
     *ret_text = NULL;
-    if (!html_page_piece(0, &size))
-        return error_set(err, -ENOSYS,
-                         "failed to report as HTML: this upgate was built without the page: %s",
-                         html_page_missing());
+    if (page_missing(PAGE_VERDICT))
+        return error_set(err, -ENOSYS, "failed to report as HTML: %s", page_missing(PAGE_VERDICT));
     // The harness may judge again while we read. A transaction would keep that out, but within one
     // operations are read row by row (launch_trace_scan.h): a minute instead of seconds for twenty
     // million. So it is read again when it has changed.

@@ -17,17 +17,9 @@ UP.telling = diff => {
 
 UP.parts.bar = (data, bar) => {
     const known = UP.verdictWord(data.verdict.word);
-    const toggle = UP.el("button", {type: "button", class: "toggle", id: "theme", "aria-pressed": String(UP.theme.current() === "dark")}, "Dark");
-    toggle.addEventListener("click", () => UP.theme.set(UP.theme.current() === "dark" ? "light" : "dark", true));
-    UP.theme.listeners.push(() => toggle.setAttribute("aria-pressed", String(UP.theme.current() === "dark")));
-    const links = UP.el("ul", {});
-    const add = (id, text) => links.append(UP.el("li", {}, UP.el("a", {href: "#" + id, text: UP.short(text, 24)})));
-    UP.list(data.workloads).forEach((workload, i) => add("w" + i, UP.object(workload).name));
-    for (const [id, text] of [["findings", "Findings"], ["parity", "Parity"], ["fingerprint", "Environments"], ["trust", "Trust"], ["how", "How"]])
-        if (document.getElementById(id))
-            add(id, text);
-    bar.append(UP.el("a", {class: "home", href: "#main"}, UP.el("strong", {text: "upgate"}), known ? UP.el("span", {class: "pill " + data.verdict.word, text: known[0].toLowerCase()}) : null),
-               UP.el("nav", {"aria-label": "Parts of the report"}, links), toggle);
+    UP.bar(bar, known ? UP.el("span", {class: "pill " + data.verdict.word, text: known[0].toLowerCase()}) : null,
+           UP.list(data.workloads).map((workload, i) => ["w" + i, UP.short(UP.object(workload).name, 24)])
+               .concat([["findings", "Findings"], ["parity", "Parity"], ["fingerprint", "Environments"], ["trust", "Trust"], ["how", "How"]]));
 };
 
 UP.causeLine = (item, diff, unit, scale) => {

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts the page together, from the verdict to how the numbers were made. A part that fails says so in its place; the others stand.
+// Puts the page together, from the verdict to how the numbers were made.
 "use strict";
-UP.guard = (what, parent, make) => {
-    try {
-        return make();
-    } catch (error) {
-        console.error("upgate report: " + what, error);
-        parent.append(UP.el("p", {class: "broken", text: "This part (" + what + ") could not be drawn: " + UP.short(error && error.message, 200)}));
-        return null;
-    }
-};
-
 // Jumps between contributions, timeline and table of one workload.
 UP.finders = (parts, id) => ({
     timeline: item => parts.timeline !== null && parts.timeline !== undefined && parts.timeline.ranks.has(item.rank),
@@ -68,20 +58,7 @@ UP.workload = (workload, index, main) => {
         head.append(UP.el("nav", {"aria-label": "Parts of " + UP.short(workload.name, 40)}, UP.el("ul", {}, links)));
 };
 
-UP.start = () => {
-    const main = document.getElementById("main"), bar = document.getElementById("bar"), foot = document.getElementById("foot");
-    UP.theme.start();
-    let data = null;
-    try {
-        data = JSON.parse(document.getElementById("data").textContent);
-    } catch (error) {
-        data = null;
-    }
-    if (!data || typeof data !== "object" || !UP.clean(data.schema).startsWith("upgate.report/1")) {
-        main.append(UP.el("p", {class: "broken", text: "The data of this report is damaged or of another version: make it again with `upgate report RUN.db -o report.html`."}));
-        return;
-    }
-    UP.data = data;
+UP.start("upgate.report/1", (data, main) => {
     data.verdict = UP.object(data.verdict);
     UP.how = new Set(UP.list(data.how).map(entry => UP.object(entry).id));
     UP.guard("verdict", main, () => UP.parts.verdict(data, main));
@@ -89,26 +66,4 @@ UP.start = () => {
     UP.list(data.workloads).map(UP.object).forEach((workload, i) => UP.guard("workload", main, () => UP.workload(workload, i, main)));
     for (const name of ["parity", "fingerprint", "trust", "how"])
         UP.guard(name, main, () => UP.parts[name](data, main));
-    UP.guard("bar", bar, () => UP.parts.bar(data, bar));
-    UP.guard("foot", foot, () => UP.parts.foot(data, foot));
-    addEventListener("beforeprint", () => UP.print.begin());
-    addEventListener("afterprint", () => UP.print.end());
-    // A link to a part that is still to be drawn, or closed, opens it.
-    const arrive = () => {
-        let target = null;
-        try {
-            target = location.hash.length > 1 ? document.getElementById(decodeURIComponent(location.hash.slice(1))) : null;
-        } catch (error) {
-            target = null; // no name of a place
-        }
-        if (target)
-            UP.jump(target, target.tagName === "DETAILS" ? target.querySelector("summary") : null);
-    };
-    addEventListener("hashchange", arrive);
-    addEventListener("keydown", event => event.key === "Escape" && UP.tooltip.hide());
-    addEventListener("scroll", () => UP.tooltip.hide(), {passive: true});
-    arrive();
-    document.documentElement.dataset.ready = "1";
-};
-window.upgateReport = UP;
-UP.start();
+});

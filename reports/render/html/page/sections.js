@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rest of the page: collectives, stragglers, parity, the two environments, trust, notes, how every number was made, licences.
 "use strict";
-UP.rowsTable = (caption, head, rows) => UP.el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": caption}, UP.el("table", {class: "plain"}, UP.el("caption", {class: "hidden", text: caption}),
-    UP.el("thead", {}, UP.el("tr", {}, head.map(([text, kind]) => UP.el("th", {scope: "col", class: kind, text})))),
-    UP.el("tbody", {}, rows.map(row => UP.el("tr", {}, row.map((cell, i) => UP.el("td", {class: head[i][1]}, cell)))))));
-
 // What both sides' collectives took, by function, type and size.
 UP.parts.collectives = (workload, parent, id) => {
     const of = UP.object(UP.object(workload.diff).collectives), rows = UP.list(of.kinds).map(UP.object), unit = UP.clean(workload.unit) || "step";
@@ -130,8 +126,4 @@ UP.parts.how = (data, main) => {
         String(entry.text).split(/\n\s*\n/).map(text => UP.el("dd", {}, UP.clean(text).slice(0, 8000).split("`").map((piece, i) => (i % 2 ? UP.el("code", {text: piece}) : piece))))))));
 };
 
-UP.parts.foot = (data, foot) => {
-    const licences = document.getElementById("licences").textContent.trim();
-    foot.append(UP.el("p", {}, [data.made_by ? "Made by " + UP.short(data.made_by, 60) + "." : "", "This file is whole: it asks nothing of any network."].filter(text => text).join(" ")),
-                UP.el("details", {class: "screen-only"}, UP.el("summary", {text: "D3 (BSD-3-Clause), jQuery (MIT), DataTables (MIT): licences"}), UP.el("pre", {text: licences})));
-};
+UP.parts.foot = (data, foot) => UP.foot(foot, [data.made_by ? "Made by " + UP.short(data.made_by, 60) + "." : "", "This file is whole: it asks nothing of any network."].filter(text => text).join(" "));

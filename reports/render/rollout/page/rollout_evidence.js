@@ -11,14 +11,15 @@ UP.evidence = {
                 found.set(key, {key, title: UP.clean(series.title), count: Boolean(series.count), points: [], last: null});
             const metric = found.get(key), points = UP.list(series.points).filter(Array.isArray);
             metric.points.push(...points.map(point => [point[0] * 1e3, ...point.slice(1)]), null);
-            if (points.length && (!metric.last || points[points.length - 1][0] >= metric.last.at))
+            // What holds is the latest that was decided: at 100 % no baseline is left to compare with.
+            if (points.length && (!metric.last || (points[points.length - 1][0] >= metric.last.at && (series.verdict !== "undecided" || metric.last.verdict === "undecided"))))
                 metric.last = {at: points[points.length - 1][0], verdict: series.verdict, missing: UP.clean(series.missing), point: points[points.length - 1], stage: series.stage};
         }
         return Array.from(found.values()).filter(metric => metric.last);
     },
     write: metric => value => (UP.num(value) === null ? UP.dash : metric.count ? UP.integer(value) : value >= 3 ? UP.digits(value, 3).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "") + "×" : UP.change(value)),
     // What was set, not measured: as many digits as it has.
-    allowed: metric => value => (UP.num(value) === null ? UP.dash : metric.count ? UP.integer(value) : value >= 3 ? UP.integer(value) + "×" : UP.signed(value - 1, UP.trimmed)),
+    allowed: metric => value => (UP.num(value) === null ? UP.dash : metric.count ? UP.integer(value) : value >= 3 ? UP.digits(value, 3).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "") + "×" : UP.signed(value - 1, UP.trimmed)),
     ratios: [0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000],
 
     // Ratios on a logarithmic scale: half and twice are as far from equal.
@@ -43,7 +44,8 @@ UP.evidence = {
         const [y, levels] = this.scale(metric, values, wide, [frame.bottom, frame.top]);
         UP.time.ground(frame, y, levels, this.allowed(metric));
         const x = point => frame.x(point[0]), has = (...indexes) => point => point !== null && indexes.every(index => UP.num(point[index]) !== null);
-        frame.svg.append("path").attr("class", "between").attr("d", d3.area().defined(has(2, 3)).x(x).y0(point => y(point[2])).y1(point => y(point[3]))(points));
+        frame.svg.append("path").attr("class", "between").attr("d", d3.area().defined(point => has(1, 2)(point) || has(1, 3)(point)).x(x).y0(point => (has(2)(point) ? y(point[2]) : frame.bottom))
+            .y1(point => (has(3)(point) ? y(point[3]) : frame.top))(points));
         if (!metric.count)
             frame.svg.append("line").attr("class", "equal").attr("x1", UP.time.left).attr("x2", width - UP.time.right).attr("y1", y(1)).attr("y2", y(1));
         frame.svg.append("path").attr("class", "limit").attr("d", d3.line().defined(has(4)).x(x).y(point => y(point[4]))(points));

@@ -41,6 +41,9 @@ UP.parts.verdict = (data, main) => {
     head.append(UP.el("h1", {id: "verdict-title"}, UP.el("span", {class: "verdict-mark", "aria-hidden": "true", text: mark}), UP.el("span", {class: "verdict-word", text: word}),
                       UP.el("span", {class: "verdict-sides"}, "rollout ", UP.name(rollout.name, 60, "b"))));
     head.append(UP.el("p", {class: "reason"}, UP.el("b", {text: UP.clean(data.sentence).slice(0, 400)}), " ", UP.clean(rollout.reason).slice(0, 1500)));
+    const basis = UP.list(data.basis).slice(0, 12);
+    if (basis.length)
+        head.append(UP.el("ul", {class: "basis", "aria-label": "What it rests on"}, basis.map(text => UP.el("li", {text: UP.clean(text).slice(0, 500)}))));
     head.append(...UP.list(data.warnings).slice(0, 12).map(text => UP.el("p", {class: "warning", text: UP.clean(text).slice(0, 500)})));
     const [a, b] = UP.list(data.arms).map(UP.object), decisions = UP.list(data.decisions).map(UP.object);
     const last = decisions.filter(decision => decision.to === rollout.state).pop(), facts = [];
@@ -73,12 +76,6 @@ UP.parts.answer = (data, main) => {
 
 UP.parts.bar = (data, bar) => {
     const [word, , colour] = UP.rollout.state(UP.object(data.rollout).state);
-    const toggle = UP.el("button", {type: "button", class: "toggle", id: "theme", "aria-pressed": String(UP.theme.current() === "dark")}, "Dark");
-    toggle.addEventListener("click", () => UP.theme.set(UP.theme.current() === "dark" ? "light" : "dark", true));
-    UP.theme.listeners.push(() => toggle.setAttribute("aria-pressed", String(UP.theme.current() === "dark")));
-    const links = UP.el("ul", {}, [["share", "Traffic"], ["errors", "Errors"], ["latency", "Latency"], ["evidence", "Evidence"], ["decisions", "Decisions"], ["stages", "Stages"],
-        ["why", "Why"], ["sources", "Sources"], ["answers", "Answers"], ["how", "How"]].filter(([id]) => document.getElementById(id))
-        .map(([id, text]) => UP.el("li", {}, UP.el("a", {href: "#" + id, text}))));
-    bar.append(UP.el("a", {class: "home", href: "#main"}, UP.el("strong", {text: "upgate"}), UP.el("span", {class: "pill " + colour, text: word.toLowerCase()})),
-               UP.el("nav", {"aria-label": "Parts of the report"}, links), toggle);
+    UP.bar(bar, UP.el("span", {class: "pill " + colour, text: word.toLowerCase()}), [["share", "Traffic"], ["errors", "Errors"], ["latency", "Latency"], ["evidence", "Evidence"],
+        ["decisions", "Decisions"], ["stages", "Stages"], ["why", "Why"], ["sources", "Sources"], ["answers", "Answers"], ["how", "How"]]);
 };

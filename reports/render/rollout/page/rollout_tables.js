@@ -2,11 +2,6 @@
 // Tables of a rollout: decisions, stages, what both arms spent their time on, sources and their losses, answers that differ; and how
 // the numbers are made.
 "use strict";
-UP.rolloutTable = (head, rows, label) => UP.el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": label}, UP.el("table", {class: "plain wide cards"},
-    UP.el("thead", {}, UP.el("tr", {}, head.map(([text, kind]) => UP.el("th", {scope: "col", class: kind || null, text})))),
-    UP.el("tbody", {}, rows.map(({cells, id, mark}) => UP.el("tr", {id: id || null, class: mark || null, tabindex: id ? -1 : null}, cells.map((cell, i) =>
-        UP.el(i ? "td" : "th", {scope: i ? null : "row", class: head[i][1] || null, "data-head": i ? head[i][0] : null}, cell)))))));
-
 UP.parts.decisions = (data, main) => {
     const decisions = UP.list(data.decisions).map(UP.object), part = UP.part(main, 2, "decisions", "Decisions", "decisions");
     if (!decisions.length) {
@@ -26,11 +21,11 @@ UP.parts.decisions = (data, main) => {
         text = text.slice(0, 8000).split("\n").map(UP.clean).join("\n");
         return text && text !== "[]" ? UP.el("details", {}, UP.el("summary", {text: "cells"}), UP.el("pre", {class: "evidence", tabindex: "0", text})) : "";
     };
-    part.append(UP.rolloutTable([[day ? day + ", UTC" : "Time", "moment"], ["Rule", ""], ["State", ""], ["Stage", ""], ["Traffic", "num"], ["Carried out after", "num"], ["Who", ""], ["Why", "text"], ["Evidence", ""]], decisions.map((decision, i) => ({
+    part.append(UP.rowsTable("Decisions", [[day ? day + ", UTC" : "Time", "moment"], ["Rule", ""], ["State", ""], ["Stage", ""], ["Traffic", "num"], ["Carried out after", "num"], ["Who", ""], ["Why", "text"], ["Evidence", ""]], decisions.map((decision, i) => ({
         id: "d" + i, mark: UP.rollout.direction(decision) === "down" ? "down-row" : null,
         cells: [day ? UP.rollout.time(decision.at).slice(11, 19) : UP.rollout.time(decision.at), UP.clean(decision.title).slice(0, 60), UP.rollout.word(decision.from) === UP.rollout.word(decision.to) ? UP.rollout.word(decision.to) : UP.rollout.word(decision.from) + " → " + UP.rollout.word(decision.to),
                 UP.rollout.stageName(UP.num(decision.stage_to) === null ? decision.stage_from : decision.stage_to), UP.rollout.percent(decision.percent_from) + " → " + UP.rollout.percent(decision.percent_to),
-                UP.num(decision.effect) === null ? UP.dash : UP.ns(decision.effect - decision.at), UP.name(decision.who, 30), UP.clean(decision.reason).slice(0, 600), evidence(decision)]})), "Decisions"));
+                UP.num(decision.effect) === null ? UP.dash : UP.ns(decision.effect - decision.at), UP.name(decision.who, 30), UP.clean(decision.reason).slice(0, 600), evidence(decision)]})), true));
 };
 
 UP.parts.stages = (data, main) => {
@@ -38,13 +33,13 @@ UP.parts.stages = (data, main) => {
     if (!stages.length)
         return;
     const part = UP.part(main, 2, "stages", "Stages", "stages");
-    part.append(UP.rolloutTable([["Stage", ""], ["Traffic", "num"], ["Soak", "num"], ["Requests asked for", "num"], ["Begun", ""], ["Lasted", "num"], ["Requests of the candidate", "num"], ["Failed", "num"], ["p50", "num"], ["p99", "num"], ["Result", ""]],
+    part.append(UP.rowsTable("Stages", [["Stage", ""], ["Traffic", "num"], ["Soak", "num"], ["Requests asked for", "num"], ["Begun", ""], ["Lasted", "num"], ["Requests of the candidate", "num"], ["Failed", "num"], ["p50", "num"], ["p99", "num"], ["Result", ""]],
         stages.map(stage => {
-            const arm = UP.object(UP.list(stage.arms)[1]), begun = UP.num(stage.begin_s) !== null;
-            return {cells: [UP.name(stage.name, 24), stage.shadow ? "mirrored" : UP.rollout.percent(stage.percent), UP.num(stage.soak_ns) === null ? UP.dash : UP.rollout.length(stage.soak_ns / 1e9), UP.num(stage.needed) ? UP.integer(stage.needed) : UP.dash,
+            const arm = stage.alone ? {} : UP.object(UP.list(stage.arms)[1]), begun = UP.num(stage.begin_s) !== null;
+            return {cells: [UP.name(stage.name, 24), stage.shadow ? "mirrored" : stage.aa ? "A/A" : UP.rollout.percent(stage.percent), UP.num(stage.soak_ns) === null ? UP.dash : UP.rollout.length(stage.soak_ns / 1e9), UP.num(stage.needed) ? UP.integer(stage.needed) : UP.dash,
                 begun ? UP.rollout.time(stage.begin_s * 1e9) : UP.dash, begun && UP.num(stage.end_s) !== null ? UP.rollout.length(stage.end_s - stage.begin_s) : UP.dash, begun ? UP.integer(arm.requests) : UP.dash,
                 UP.rollout.rate(arm.errors, arm.requests), UP.rollout.ms(arm.p50_ms), UP.rollout.ms(arm.p99_ms), stage.result ? UP.clean(stage.result).slice(0, 40) : begun ? "not over" : "not begun"]};
-        }), "Stages"));
+        }), true));
 };
 
 UP.parts.why = (data, main) => {
@@ -56,9 +51,8 @@ UP.parts.why = (data, main) => {
     const shown = rows.filter(row => row.named || row.of === "stall"), rest = rows.length - shown.length;
     const interval = row => (Array.isArray(row.ci_ns) && UP.num(row.ci_ns[0]) !== null ? UP.interval(row.ci_ns[0], row.ci_ns[1], UP.signedNs) : "not tested");
     if (shown.length)
-        part.append(UP.rolloutTable([["What", "text"], ["Kind", ""], ["Where", "text"], ["Baseline", "num"], ["Candidate", "num"], ["Change a " + unit, "num"], ["99 % interval", "num"]], shown.slice(0, 40).map(row => ({
-            cells: [UP.name(row.name_b || row.name_a, 70), UP.clean(row.of), row.where ? UP.name(row.where, 40) : "", UP.ns(row.a_ns), UP.ns(row.b_ns), UP.el("b", {class: row.delta_ns > 0 ? "slower-text" : "faster-text", text: UP.signedNs(row.delta_ns)}), interval(row)]})),
-            "What differs between the arms"));
+        part.append(UP.rowsTable("What differs between the arms", [["What", "text"], ["Kind", ""], ["Where", "text"], ["Baseline", "num"], ["Candidate", "num"], ["Change a " + unit, "num"], ["99 % interval", "num"]], shown.slice(0, 40).map(row => ({
+            cells: [UP.name(row.name_b || row.name_a, 70), UP.clean(row.of), row.where ? UP.name(row.where, 40) : "", UP.ns(row.a_ns), UP.ns(row.b_ns), UP.el("b", {class: row.delta_ns > 0 ? "slower-text" : "faster-text", text: UP.signedNs(row.delta_ns)}), interval(row)]})), true));
     else
         part.append(UP.el("p", {text: "Nothing stands out of the noise of these windows."}));
     if (rest > 0)
@@ -72,9 +66,9 @@ UP.parts.sources = (data, main) => {
     if (!sources.length)
         return;
     const part = UP.part(main, 2, "sources", "Sources, and what they lost", "sources");
-    part.append(UP.rolloutTable([["Source", ""], ["Seen", "num"], ["Kept", "num"], ["Not understood", "num"], ["Lost", "num"], ["Late", "num"], ["Last evidence", ""], ["Problem", "text"]], sources.map(source => ({
+    part.append(UP.rowsTable("Sources", [["Source", ""], ["Seen", "num"], ["Kept", "num"], ["Not understood", "num"], ["Lost", "num"], ["Late", "num"], ["Last evidence", ""], ["Problem", "text"]], sources.map(source => ({
         cells: [UP.name(source.kind, 40), UP.integer(source.seen), UP.integer(source.kept), UP.integer(source.dropped), UP.integer(source.lost), UP.integer(source.late), UP.num(source.last) > 0 ? UP.rollout.time(source.last) : UP.dash,
-                UP.clean(source.problem).slice(0, 300)]})), "Sources"));
+                UP.clean(source.problem).slice(0, 300)]})), true));
 };
 
 UP.parts.answers = (data, main) => {
@@ -82,8 +76,8 @@ UP.parts.answers = (data, main) => {
     if (!examples.length)
         return;
     const part = UP.part(main, 2, "answers", "Answers that differ", "answers"), code = text => (text ? UP.el("code", {text: UP.clean(text).slice(0, 600)}) : "");
-    part.append(UP.rolloutTable([["Request", "answer"], ["Distance", "num"], ["Baseline", "answer"], ["Candidate", "answer"]], examples.map(example => ({
-        cells: [code(example.request), UP.num(example.distance) === null ? UP.dash : d3.format(".2g")(example.distance), code(example.baseline), code(example.candidate)]})), "Answers that differ"));
+    part.append(UP.rowsTable("Answers that differ", [["Request", "answer"], ["Distance", "num"], ["Baseline", "answer"], ["Candidate", "answer"]], examples.map(example => ({
+        cells: [code(example.request), UP.num(example.distance) === null ? UP.dash : d3.format(".2g")(example.distance), code(example.baseline), code(example.candidate)]})), true));
     if (UP.num(data.examples_left) > 0)
         part.append(UP.el("p", {class: "muted", text: UP.plural(data.examples_left, "more example") + " in the store."}));
 };
@@ -93,7 +87,7 @@ UP.rolloutHow = [
     ["arms", "Error rate and latency", "Of the requests that ended in each span of time. Failed: answered 5xx, not answered, or cut off. Latencies are counted in bins 2 % wide, of requests that were answered; a quantile is known within 1 %."],
     ["evidence", "Evidence", "Both arms are compared second by second, so that what the traffic does hits both alike. The band is a confidence sequence: it holds at every look at once. A candidate that is not worse reaches the needed evidence with probability alpha at most over the whole rollout; a rollback also needs the estimate beyond the margin. A stage passes when the upper bound lies below the margin, the soak is over, and there were enough requests."],
     ["decisions", "Decisions", "Each was written to the store before it was carried out. Carried out after: from the decision until the new weight was read back from the proxy."],
-    ["stages", "Stages", "As planned; counts are of what happened in them. In an A/A stage the second column of arms is the second baseline."],
+    ["stages", "Stages", "As planned; counts are of what happened in them. An A/A stage has numbers here where it has a second baseline."],
     ["why", "Why", "Both arms were recorded by upgate record, when half of the evidence that a rollback needs was there or, where it came at once, when the rule fired. Each recording is cut into seconds; a row is told when Welch's interval over those seconds, at 99 % for all rows together, leaves out 0. It holds for that window only: the two arms did not take turns as in upgate ab, and did not get the same requests. Stalls are shown, not tested."],
     ["sources", "Sources", "Lost: known to be lost, by gaps in sequence numbers or the kernel's own count of dropped datagrams. Late: of a second that had been judged already. None of them is in any count of this page."],
     ["answers", "Answers that differ", "Shadow stage: the same request was sent to both. Distance: root mean square of the difference in units of the baseline's own; no distance where status, fields or shape differ, or a number is NaN."],
@@ -103,5 +97,4 @@ UP.parts.how = (data, main) => {
     const part = UP.part(main, 2, "how", "How these numbers are made");
     part.append(UP.el("dl", {class: "how"}, shown.map(([id, title, text]) => UP.el("div", {id: "how-" + id}, UP.el("dt", {text: title}), UP.el("dd", {text})))));
 };
-UP.parts.foot = (data, foot) => foot.append(UP.el("p", {text: "Read from the store " + UP.rollout.time(data.read) + ". All times are UTC."}),
-    UP.el("details", {}, UP.el("summary", {text: "Licences of what this page is made with"}), UP.el("pre", {text: document.getElementById("licences").textContent})));
+UP.parts.foot = (data, foot) => UP.foot(foot, "Read from the store " + UP.rollout.time(data.read) + ". All times are UTC. This file is whole: it asks nothing of any network.");

@@ -1,5 +1,5 @@
-# cmake -DTEMPLATE= -DSTYLE= -DLIBRARIES= -DPACKAGES= -DSCRIPTS= -DOUTPUT= -P page.cmake: one page of all of them (STYLE, LIBRARIES,
-# the PACKAGES that those are of, and SCRIPTS are lists), and the same in four pieces OUTPUT.0 … OUTPUT.3, cut at @TITLE@, @VERDICT@ and @DATA@.
+# cmake -DTEMPLATE= -DCOMMAND= -DSUBJECT= -DSTYLE= -DLIBRARIES= -DPACKAGES= -DSCRIPTS= -DOUTPUT= -P page.cmake: one page of all of them
+# (STYLE, LIBRARIES, the PACKAGES that those are of, and SCRIPTS are lists), and the same in four pieces OUTPUT.0 … OUTPUT.3, cut at @TITLE@, @VERDICT@ and @DATA@.
 cmake_minimum_required(VERSION 3.25)
 
 function(read_safe path ret)
@@ -37,6 +37,10 @@ foreach(path IN LISTS STYLE)
 endforeach()
 file(READ ${TEMPLATE} page)
 # Ours first: what the libraries hold must never be taken for a place.
+list(JOIN PACKAGES ", " packages)
+string(REPLACE "@COMMAND@" "${COMMAND}" page "${page}")
+string(REPLACE "@SUBJECT@" "${SUBJECT}" page "${page}")
+string(REPLACE "@PACKAGES@" "${packages}" page "${page}")
 string(REPLACE "@STYLE@" "${style}" page "${page}")
 string(REPLACE "@LICENCES@" "${licences}" page "${page}")
 foreach(place TITLE VERDICT DATA)
