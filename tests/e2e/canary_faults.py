@@ -25,7 +25,7 @@ FAULTS = {
     "crash": ("crash-after:200", AT_ONCE, {"lost", "http_error"}),
     "hang": ("hang-after:200", AT_ONCE, {"timed_out", "http_error"}),
     "errors": ("errors:0.5%", {"evidence"}, {"http_error"}),
-    "long": ("slow-long:1000%", {"evidence"}, set()),
+    "long": ("slow-long:3000%", {"evidence"}, set()),
     "nan": ("nan:1%", {"tripwire-wrong"}, {"wrong"}),
     "leak": ("leak:1M", AT_ONCE, {"lost", "http_error"}),
     "held": ("hold:8s", {"person"}, set()),  # aborted while its requests take longer than the drain
