@@ -154,8 +154,8 @@ bool canary_evidence_fails(const struct canary_evidence *evidence, enum canary_m
     double needed = evidence->learns ? evidence->needed_aa : evidence->needed;
     if (canary_evidence_of(evidence, metric, &late) < needed)
         return false;
-    return (late ? cells_since_beyond(evidence, metric) : cells_trail_beyond(evidence, metric)) >=
-           EVIDENCE_BEYOND_SE;
+    return cells_trail_beyond(evidence, metric) >= EVIDENCE_BEYOND_SE ||
+           (late && cells_since_beyond(evidence, metric) >= EVIDENCE_BEYOND_SE);
 }
 
 // --- cells ---------------------------------------------------------------------------------------

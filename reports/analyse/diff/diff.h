@@ -21,6 +21,7 @@ enum diff_kind { // words: INTERFACES, upgate.diff/1
     DIFF_HOST_STALL, DIFF_LAUNCH_GAP, DIFF_SYNC_ADDED, DIFF_MEMCPY, DIFF_COMM_EXPOSED, DIFF_DATA_WAIT, DIFF_PYTHON_OVERHEAD,
     DIFF_COMPILE, DIFF_COLD_START, DIFF_MEMORY_ALLOC, DIFF_CLOCK_THROTTLE, DIFF_PARALLELISM,
     DIFF_CODE_ADDED, DIFF_CODE_REMOVED, DIFF_CODE_REPEATED, // with all that it causes
+    DIFF_NATIVE_CODE, // of a place; one side has no names for its functions
     DIFF_KIND_COUNT
 };
 const char *diff_kind_word(enum diff_kind kind);   // "kernel_slower"

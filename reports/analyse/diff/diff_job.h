@@ -143,6 +143,7 @@ struct diff_group {
     double busy_a, busy_b, count_a, count_b; // a step
     double launch_a, launch_b; // of a and b: waiting for launches that it owns; negative: given to those
     const char *name_a, *name_b;             // NULL: not on that side
+    uint32_t native_place;                   // of DIFF_NATIVE_CODE: the place that both sides have, of tree b
 };
 // diff_launches.c: an operation that only one side has owns the waiting for its launches, where the
 // device had nothing else. Moves it from the group of the waiting to the operation's.

@@ -39,6 +39,9 @@ static char *key_make(const struct diff_job *job, const struct diff_group *group
     case DIFF_CLOCK_THROTTLE:
     case DIFF_PARALLELISM:
         break;
+    case DIFF_NATIVE_CODE:
+        strbuf_add(&text, "|%u", group->native_place);
+        break;
     case DIFF_HOST_STALL:
         strbuf_add(&text, "|%s|%s", leaf->name, leaf->module ? leaf->module : "");
         break;
@@ -301,7 +304,9 @@ static void contributions_fill(struct contributions *all, const struct contribut
     else if (item->nearest < 0)
         made->ci_hi_ns = fmin(made->ci_hi_ns, item->nearest);
     made->where = diff_where(job, all->groups, members, item->count);
-    if (!item->parts)
+    if (item->kind == DIFF_NATIVE_CODE && !item->parts)
+        made->label = contributions_label(all, item); // it says the place
+    else if (!item->parts)
         made->label = contributions_label_called(job, diff_leaf(job, top),
                                                  contributions_label(all, item), made->where);
 }
@@ -355,6 +360,7 @@ void diff_contribute(struct diff_job *job)
     all.items = xcalloc(count + 2, sizeof *all.items);
     diff_groups_make(job, all.groups);
     diff_alike(job, all.groups, count);
+    contributions_native(&all);
     for (size_t i = 0; i < count; i++)
         all.keys[i] = (struct contributions_key){key_make(job, &all.groups[i]), (uint32_t)i};
     contributions_merge(&all);

@@ -56,6 +56,9 @@ double contributions_executes_more(const struct contributions *all, const struct
 // contributions_split.c. owner: of each group the whole that takes it; COST_NONE. A whole that owns nothing is none. Items keep
 // whether they are named.
 void contributions_split(struct contributions *all, const uint32_t *owner, const struct contributions_whole *wholes, size_t count);
+// contributions_native.c: functions that only one side has names for get the kind DIFF_NATIVE_CODE, and are one thing by place.
+void contributions_native(struct contributions *all);
+const char *contributions_native_label(struct diff_job *job, const struct diff_group *group);
 // contributions_code.c: code that one side alone has, or runs more often, becomes one item with all that it causes.
 void contributions_code(struct contributions *all);
 // contributions_places.c: what no named item holds, but is told from noise as the sum of a place, becomes an item.

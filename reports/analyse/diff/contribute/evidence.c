@@ -268,7 +268,7 @@ static void evidence_spread(struct evidence *evidence)
                    delta > 0 ? "+" : "", diff_time(job, delta), 100 * share);
     }
     evidence_add(evidence, arena_print(job->arena,
-                                       contribution->kind >= DIFF_CODE_ADDED
+                                       contribution->kind >= DIFF_CODE_ADDED && contribution->kind <= DIFF_CODE_REPEATED
                                            ? "what it causes, in %zu parts: %s%s"
                                            : "spread over %zu parts, none of which is told from noise alone: %s%s",
                                        contribution->part_count, text.text ? text.text : "-",
@@ -312,6 +312,9 @@ static void evidence_special(struct evidence *evidence)
                                            "take longer together",
                                            a->threads, b->threads, a->running, b->running,
                                            contribution->group_count));
+        break;
+    case DIFF_NATIVE_CODE:
+        evidence_add(evidence, "compared by place: one side has no names for most of these functions");
         break;
     default:
         break;
