@@ -160,7 +160,7 @@ TEST(version_1_is_migrated_by_a_writer)
     struct error err = {0};
     int64_t count = -1;
     CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), 0);
-    CHECK_INT(version_of(store), 6);
+    CHECK_INT(version_of(store), 7);
     CHECK_INT(store_insert(store, NULL, &err,
                            "INSERT INTO recording (begin_ns, threshold_ns, sample_hz, python, target, missing) "
                            "VALUES (1, 1000000, 0, 0, '{}', '[]')", ""), 0);
@@ -190,7 +190,7 @@ TEST(version_2_read_and_migrated)
         int64_t count = -1, present = 0;
         fresh_old("store_v2.sql");
         CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
-        CHECK_INT(version_of(store), writes ? 6 : 2);
+        CHECK_INT(version_of(store), writes ? 7 : 2);
         CHECK_INT(store_get_int(store, &count, &err, "SELECT gap_ns FROM v_off_cpu", ""), 0);
         CHECK_INT(count, 800);
         CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_gpu_op", ""), 0);
@@ -218,7 +218,7 @@ TEST(version_4_read_and_migrated)
         int64_t value = -1;
         fresh_old("store_v4.sql");
         CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
-        CHECK_INT(version_of(store), writes ? 6 : 4);
+        CHECK_INT(version_of(store), writes ? 7 : 4);
         CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(active_ns) FROM block", ""), 0);
         CHECK_INT(value, 410);
         CHECK_INT(store_get_int(store, &value, &err,
@@ -245,7 +245,7 @@ TEST(version_5_read_and_migrated)
         int64_t value = -1;
         fresh_old("store_v5.sql");
         CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
-        CHECK_INT(version_of(store), writes ? 6 : 5);
+        CHECK_INT(version_of(store), writes ? 7 : 5);
         CHECK_INT(store_get_int(store, &value, &err, "SELECT machine_ns FROM v_block", ""), 0);
         CHECK_INT(value, 7);
         CHECK_INT(store_get_int(store, &value, &err,
