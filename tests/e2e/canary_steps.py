@@ -122,6 +122,28 @@ def requests_reach_their_arms():
             assert all(s["arms"][1]["p50"] >= 0.029 for s in seconds if s["arms"][1]["requests"]), seconds
 
 
+def torch_servers_tell_as_native_ones_do():
+    for side in ("baseline", "candidate"):
+        python = os.path.join(SOURCE, "envs", side, "bin", "python")
+        if not os.path.exists(python) or subprocess.run([python, "-c", "import aiohttp, torch"], capture_output=True).returncode:
+            print("   %s: no torch and aiohttp there (ci/setup --envs)" % side)
+            continue
+        with files() as (paths, folder), stage.stage() as up, Drive(HOOKS, [steps_source(paths)]) as drive:
+            drive.good("sources")
+            servers = [stage.Server(folder, "torch-%d" % i, python=python, steps=path, plant=plant).ready()
+                       for i, (path, plant) in enumerate(zip(paths, (None, "nan:25%,stream-cut:10%")))]
+            up.extend(servers)
+            for server in servers:
+                for number in range(20):
+                    with contextlib.suppress(Exception):  # cut answers
+                        stage.score(server.port, number, GOOD)
+                stage.get(server.port, "/ready")
+            stage.score(servers[0].port, 1, [1, 2])  # 400
+            total = sums(evidence(drive, 41))
+            assert total[0] == {"requests": 21, "errors": 0, "truncated": 0, "wrong": 0, "timed": 21}, total
+            assert total[1] == {"requests": 20, "errors": 2, "truncated": 0, "wrong": 4, "timed": 18}, total  # number 19 is cut and NaN
+
+
 def servers_come_and_go():
     with files() as (paths, _), Drive(HOOKS, [steps_source(paths)]) as drive:
         drive.good("sources")
@@ -242,5 +264,5 @@ def a_rollout_and_a_rollback():
 
 
 if __name__ == "__main__":
-    rig.run([requests_reach_their_arms, servers_come_and_go, steps_that_are_no_requests, damaged_files, plans_are_checked,
+    rig.run([requests_reach_their_arms, torch_servers_tell_as_native_ones_do, servers_come_and_go, steps_that_are_no_requests, damaged_files, plans_are_checked,
              a_rollout_and_a_rollback])
