@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/canary/rollout_store.h"
 #include "harness/canary/serve/snapshot.h"
+#include "harness/canary/store/rollout_store.h"
 #include "harness/gate/gate.h"
 #include "reports/analyse/diff/diff.h"
 #include "reports/render/diff/diff_view.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
-#include "harness/canary/rollout_store.h"
+#include "harness/canary/store/rollout_store.h"
 #include "tests/unit/canary_world.h"
 #include "tests/unit/runner.h"
 
