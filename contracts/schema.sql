@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The store of a run, schema version 6. Times are CLOCK_MONOTONIC nanoseconds unless a column says
+-- The store of a run, schema version 7. Times are CLOCK_MONOTONIC nanoseconds unless a column says
 -- wall. NULL means "not measured", never 0. The views v_* are the public surface (docs/SCHEMA.md);
 -- tables may change with a version bump. Raw facts are written by the harness while it runs; what is
 -- derived from them (launch_metric, pair_ratio, cell, parity, finding, verdict) is rewritten by every judgement and gives the same rows.
 
 PRAGMA application_id = 0x55504754; -- 'UPGT'
-PRAGMA user_version = 6;
+PRAGMA user_version = 7;
 
 -- One row: what was run, by whom, from where.
 CREATE TABLE run (
@@ -721,7 +721,8 @@ CREATE TABLE rollout_stage (
     begin_s       INTEGER,             -- the last time that it began; NULL: not yet
     judged_from_s INTEGER,             -- begin and warm-up: seconds before are kept and not judged
     end_s         INTEGER,
-    result        TEXT                 -- passed, failed, aborted; NULL: not over
+    result        TEXT,                -- passed, failed, aborted; NULL: not over
+    lost          INTEGER              -- log lines of it that were lost: a pass holds with each as the candidate's worst
 ) STRICT;
 
 -- The evidence, a row a second and arm: the only input of the tests, which a restart reads again.

@@ -16,6 +16,7 @@ static UG_IMPL_COLD void ug_impl_off(struct ug_step_state *s, const char *why)
         s->told = 1;
         dprintf(STDERR_FILENO, "upgate: steps are off: '%s': %s\n", s->path, why);
     }
+    __atomic_store_n(&s->retry_ns, ug_impl_now_ns() + UG_IMPL_RETRY_NS, __ATOMIC_RELAXED);
     __atomic_store_n(&s->status, UG_IMPL_OFF, __ATOMIC_RELEASE);
 }
 
@@ -223,7 +224,7 @@ static UG_IMPL_COLD const char *ug_impl_map_rings(struct ug_step_state *s, int f
 /* fork: the child has no slot; its first step claims one. */
 static UG_IMPL_COLD void ug_impl_forked(void)
 {
-    struct ug_step_state *s = &ug_step_state_v1;
+    struct ug_step_state *s = &ug_step_state_v2;
 
     if (s->status == UG_IMPL_ATTACHED || s->status == UG_IMPL_ATTACHING) {
         ug_impl_unmap(s);
@@ -232,17 +233,19 @@ static UG_IMPL_COLD void ug_impl_forked(void)
         s->nested = 0;
         s->phases = 0;
         s->orphan = 0;
+        s->putting = 0;
         s->status = UG_IMPL_UNTRIED;
     }
 }
 
 static UG_IMPL_COLD void ug_impl_close(void)
 {
-    struct ug_step_state *s = &ug_step_state_v1;
+    struct ug_step_state *s = &ug_step_state_v2;
 
     if (__atomic_load_n(&s->status, __ATOMIC_ACQUIRE) == UG_IMPL_ATTACHED) {
         __atomic_store_n(&s->slot->state, UG_SLOT_CLOSED, __ATOMIC_SEQ_CST);
         ug_impl_notify(s->header);
+        __atomic_store_n(&s->retry_ns, 0, __ATOMIC_RELAXED);
         __atomic_store_n(&s->status, UG_IMPL_OFF, __ATOMIC_RELEASE);
     }
 }
@@ -367,11 +370,34 @@ static UG_IMPL_COLD void ug_impl_attach(struct ug_step_state *s)
     }
 }
 
+/* The record ring of this process, for a request. NULL: there is none. */
+static inline struct ug_step_state *ug_impl_requests(void)
+{
+    struct ug_step_state *s = &ug_step_state_v2;
+    uint32_t status = __atomic_load_n(&s->status, __ATOMIC_ACQUIRE);
+
+    if (__builtin_expect(status != UG_IMPL_ATTACHED, 0)) {
+        uint64_t retry_ns = __atomic_load_n(&s->retry_ns, __ATOMIC_RELAXED);
+
+        if (status == UG_IMPL_UNTRIED) {
+            ug_impl_attach(s);
+        } else if (status == UG_IMPL_OFF && retry_ns != 0 && ug_impl_now_ns() >= retry_ns &&
+                   __atomic_compare_exchange_n(&s->status, &status, UG_IMPL_ATTACHING, false,
+                                               __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+            ug_impl_attach_now(s);
+        }
+        if (__atomic_load_n(&s->status, __ATOMIC_ACQUIRE) != UG_IMPL_ATTACHED) {
+            return NULL;
+        }
+    }
+    return s;
+}
+
 static inline bool ug_impl_active(void)
 {
     const char *path;
 
-    switch (__atomic_load_n(&ug_step_state_v1.status, __ATOMIC_ACQUIRE)) {
+    switch (__atomic_load_n(&ug_step_state_v2.status, __ATOMIC_ACQUIRE)) {
     case UG_IMPL_OFF:
         return false;
     case UG_IMPL_UNTRIED:

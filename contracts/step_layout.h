@@ -42,6 +42,7 @@ enum ug_record_kind {
     UG_RECORD_PHASE = 3, /* name; value = depth, 0 = outermost */
     UG_RECORD_HOLD = 4,  /* time held at the gate; step = the step that waited */
     UG_RECORD_NOTE = 5,  /* name, value: one number about the launch */
+    UG_RECORD_REQUEST = 6, /* of a server: value = status as HTTP has it, 0 = none; name "wrong" or "" */
 };
 
 enum ug_bytes_kind {

@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -42,6 +43,7 @@
 #define UG_IMPL_COLD __attribute__((cold, noinline, unused))
 #define UG_IMPL_RESERVE_BYTES (1u << 20) /* byte ring: memory is taken in steps of 1 MiB */
 #define UG_IMPL_ALIVE_CHECK_NS 1000000000ull
+#define UG_IMPL_RETRY_NS 1000000000ull
 /* The default timer slack: an arrival is slept for up to here, then spun for. */
 #define UG_IMPL_ARRIVAL_SPIN_NS 50000ull
 
@@ -97,14 +99,16 @@ struct ug_step_state {
     uint64_t file_inode;
     uint32_t atfork_done;
     uint32_t told;
+    uint32_t putting;  /* somebody puts a record: requests come from any thread */
+    uint64_t retry_ns; /* when off: a request looks for the file again from here on; 0 = never */
     char path[512];
 };
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-extern struct ug_step_state ug_step_state_v1;
-__attribute__((weak)) struct ug_step_state ug_step_state_v1;
+extern struct ug_step_state ug_step_state_v2;
+__attribute__((weak)) struct ug_step_state ug_step_state_v2;
 #ifdef __cplusplus
 }
 #endif
@@ -193,21 +197,56 @@ static __attribute__((noinline, unused)) void ug_impl_copy_name(struct ug_step_s
     memset(to + i, 0, UG_STEP_NAME_BYTES - i);
 }
 
+/* The ring of records for as long as one record takes. False: whoever has it does not get on. */
+static UG_IMPL_COLD bool ug_impl_put_wait(struct ug_step_state *s)
+{
+    for (int tries = 0; tries < 1000; tries++) {
+        uint32_t nobody = 0;
+
+        if (__atomic_compare_exchange_n(&s->putting, &nobody, 1, false, __ATOMIC_ACQUIRE,
+                                        __ATOMIC_RELAXED)) {
+            return true;
+        }
+        sched_yield();
+    }
+    __atomic_fetch_add(&s->slot->dropped_count, 1, __ATOMIC_RELAXED);
+    return false;
+}
+
+static inline bool ug_impl_put_begin(struct ug_step_state *s)
+{
+    uint32_t nobody = 0;
+
+    return __builtin_expect(__atomic_compare_exchange_n(&s->putting, &nobody, 1, false,
+                                                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED),
+                            1) ||
+           ug_impl_put_wait(s);
+}
+
+static inline void ug_impl_put_end(struct ug_step_state *s)
+{
+    __atomic_store_n(&s->putting, 0, __ATOMIC_RELEASE);
+}
+
 static inline void ug_impl_put(struct ug_step_state *s, uint32_t kind, uint64_t begin_ns,
                                uint64_t end_ns, double value, const char *name)
 {
     struct ug_step_record *record;
 
+    if (__builtin_expect(!ug_impl_put_begin(s), 0)) {
+        return;
+    }
     if (s->head - s->tail > s->record_mask) {
         s->tail = __atomic_load_n(&s->slot->tail, __ATOMIC_ACQUIRE);
         if (s->head - s->tail > s->record_mask) {
             ug_impl_count(&s->slot->dropped_count);
+            ug_impl_put_end(s);
             return;
         }
     }
     record = &s->records[s->head & s->record_mask];
     record->kind = kind;
-    record->step = s->step;
+    record->step = kind == UG_RECORD_REQUEST ? 0 : s->step;
     record->begin_ns = begin_ns;
     record->end_ns = end_ns;
     record->sched_ns = kind == UG_RECORD_STEP ? s->sched_ns : 0;
@@ -218,12 +257,13 @@ static inline void ug_impl_put(struct ug_step_state *s, uint32_t kind, uint64_t 
         ug_impl_copy_name(s, record->name, name);
     }
     __atomic_store_n(&s->slot->head, ++s->head, __ATOMIC_RELEASE);
+    ug_impl_put_end(s);
 }
 
 /* The state, owned by this thread with no step open before; else NULL, and the call is counted. */
 static inline struct ug_step_state *ug_impl_enter(void)
 {
-    struct ug_step_state *s = &ug_step_state_v1;
+    struct ug_step_state *s = &ug_step_state_v2;
     uintptr_t none = 0;
 
     if (__builtin_expect(__atomic_load_n(&s->status, __ATOMIC_ACQUIRE) != UG_IMPL_ATTACHED, 0)) {
@@ -247,7 +287,7 @@ static inline struct ug_step_state *ug_impl_enter(void)
 /* The state when this thread has a step open; else NULL, and the call is counted. */
 static inline struct ug_step_state *ug_impl_inside(void)
 {
-    struct ug_step_state *s = &ug_step_state_v1;
+    struct ug_step_state *s = &ug_step_state_v2;
 
     if (__atomic_load_n(&s->status, __ATOMIC_ACQUIRE) != UG_IMPL_ATTACHED) {
         return NULL;
@@ -447,7 +487,7 @@ static UG_IMPL_COLD void ug_impl_put_bytes(struct ug_step_state *s, uint32_t kin
 /* The rings for one call, inside or outside a step. */
 static inline struct ug_step_state *ug_impl_borrow(int *ret_borrowed)
 {
-    struct ug_step_state *s = &ug_step_state_v1;
+    struct ug_step_state *s = &ug_step_state_v2;
 
     *ret_borrowed = 0;
     if (__atomic_load_n(&s->status, __ATOMIC_ACQUIRE) == UG_IMPL_ATTACHED &&

@@ -10,7 +10,7 @@
  * Compile with GNU extensions or -D_GNU_SOURCE; link with -pthread where the C library wants it
  * (glibc before 2.34).
  *
- * Threads: a step belongs to the thread that begins it, until that thread ends it. Calls of other
+ * Threads: requests are told by any thread. A step belongs to the thread that begins it, until that thread ends it. Calls of other
  * threads meanwhile, and steps inside a step, are ignored and counted. A process with several loops
  * of its own marks one of them. fork: the child starts afresh and claims its own slot at its first
  * step.
@@ -94,7 +94,7 @@ static inline void ug_step_phase_end(void)
  * 1e9, is a closed loop. Call it from the thread that makes the requests, before the first one. */
 static inline void ug_request_schedule(double rate_per_s, uint64_t seed)
 {
-    ug_impl_schedule(&ug_step_state_v1, rate_per_s, seed);
+    ug_impl_schedule(&ug_step_state_v2, rate_per_s, seed);
 }
 
 /* Waits at the gate, then for the next scheduled arrival; ug_step_end() ends the request. Its
@@ -112,19 +112,33 @@ static inline void ug_request_begin(void)
     }
 }
 
+/* One request of a server, for `upgate canary`: from its arrival (CLOCK_MONOTONIC) until now. status
+ * as HTTP has it, 0: not answered, or cut off. wrong: the server knows that its answer is wrong. From
+ * any thread, whether a step is open or not. A server that begins before the file of UPGATE_STEPS is
+ * there looks for it again once a second. */
+static inline void ug_request_done(uint64_t arrived_ns, uint32_t status, bool wrong)
+{
+    struct ug_step_state *s = ug_impl_requests();
+
+    if (s != NULL) {
+        ug_impl_put(s, UG_RECORD_REQUEST, arrived_ns, ug_impl_now_ns(), (double)status,
+                    wrong ? "wrong" : NULL);
+    }
+}
+
 /* fn is called before the end mark of the last step of a block: wait for the device there. */
 static inline void ug_step_set_sync(void (*fn)(void *), void *arg)
 {
-    ug_step_state_v1.sync = fn;
-    ug_step_state_v1.sync_arg = arg;
+    ug_step_state_v2.sync = fn;
+    ug_step_state_v2.sync_arg = arg;
 }
 
 /* fn is called at a hold when the harness asks for reports (enum ug_request_bit); it answers with
  * ug_step_text() and ug_step_note(). */
 static inline void ug_step_set_report(void (*fn)(uint32_t bits, void *arg), void *arg)
 {
-    ug_step_state_v1.report = fn;
-    ug_step_state_v1.report_arg = arg;
+    ug_step_state_v2.report = fn;
+    ug_step_state_v2.report_arg = arg;
 }
 
 /* One number about the launch, such as "compile_time_ns"; inside or outside a step. */

@@ -13,18 +13,46 @@
 #define TILES_MAX (1 << 30) // of a launch: a block's next tile is still an int
 #define HEADS_MAX 65535     // of a grid's second dimension
 #define SPAN_MAX (1 << 28)
+#define L2_PART 3 // of the L2, the rest is for what passes through
 
 struct attention_sizes {
     int sequences, heads, key_heads, queries, keys, span;
+    int together, turns; // see attention_order()
     float scale, weight;
     const int32_t *query_offsets, *key_offsets;
     const float *bias;
 };
 
-static inline struct attention_sizes attention_sizes(const struct kernel_attention *a)
+// together: of the tiles in attention_order(); turns: tiles of the longest sequence.
+static inline struct attention_sizes attention_sizes(const struct kernel_attention *a, int64_t together, int64_t turns)
 {
-    return {(int)a->sequences, (int)a->heads, (int)a->key_heads, (int)a->queries,  (int)a->keys, (int)a->span, a->scale,
-            a->weight,         a->query_offsets, a->key_offsets, a->bias};
+    return {(int)a->sequences, (int)a->heads, (int)a->key_heads, (int)a->queries,  (int)a->keys, (int)a->span, (int)together, (int)turns,
+            a->scale,          a->weight,     a->query_offsets,  a->key_offsets,   a->bias};
+}
+
+// How many pairs of a sequence and a head run together: `each` bytes are what the tiles of one pair read again and again, and they must
+// stay in a part of the L2; in 4096 x 128 all pairs at once read k and v from memory for every tile, 4.4 GB where 0.5 are enough.
+static inline int64_t attention_together(const struct kernel_attention *a, int64_t pairs, int64_t each)
+{
+    int device = 0, bytes = 0;
+    if (a->together)
+        return a->together < pairs ? a->together : pairs;
+    if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device) != cudaSuccess)
+        bytes = 0; // the launch will say what is wrong
+    const int64_t fit = bytes / L2_PART / (each + 1);
+    return fit < 1 ? 1 : fit < pairs ? fit : pairs;
+}
+
+// Tile `number`: `together` pairs take turns, the first tile of each, then the second of each; then come the next pairs.
+struct attention_turn {
+    int pair, turn;
+};
+
+static __device__ __forceinline__ struct attention_turn attention_order(const struct attention_sizes &sizes, int pairs, int number)
+{
+    const int each = sizes.together * sizes.turns, first = number / each * sizes.together, rest = number % each;
+    const int size = min(sizes.together, pairs - first);
+    return {first + rest % size, rest / size};
 }
 
 // One sequence: its first rows and its lengths. Key j is seen by query i where j <= i + shift, when causal.
@@ -60,41 +88,6 @@ static __device__ __forceinline__ void products_down(float (&sums)[N / 2], const
         wgmma<N>::template registers<T, true>(sums, left + 4 * step, right + step_down(step), step > 0 || keep);
 }
 
-// Stores a warp's 16 rows of `sums` (as sums_pack() says), times one factor for row and one for row + 8, to to[row * stride]. The four
-// threads of a row turn 4 x 4 words round so that each has 16 bytes of its own. inside: of the two rows.
-template <typename T, int COUNT>
-static __device__ __forceinline__ void sums_store(const float (&sums)[COUNT], const float (&factor)[2], const bool (&inside)[2], T *to,
-                                                  int64_t stride)
-{
-    const int quad = (int)threadIdx.x % 4;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        T *row = to + 8 * half * stride;
-#pragma unroll
-        for (int group = 0; group < COUNT / 16; group++) {
-            uint32_t word[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                word[i] = pair_pack(sums[16 * group + 4 * i + 2 * half] * factor[half],
-                                    sums[16 * group + 4 * i + 2 * half + 1] * factor[half], T());
-#pragma unroll
-            for (int i = 0; i < 4; i += 2) {
-                const uint32_t other = __shfl_xor_sync(0xffffffffu, quad & 1 ? word[i] : word[i + 1], 1);
-                word[i] = quad & 1 ? other : word[i];
-                word[i + 1] = quad & 1 ? word[i + 1] : other;
-            }
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const uint32_t other = __shfl_xor_sync(0xffffffffu, quad & 2 ? word[i] : word[i + 2], 2);
-                word[i] = quad & 2 ? other : word[i];
-                word[i + 2] = quad & 2 ? word[i + 2] : other;
-            }
-            if (inside[half])
-                *(uint4 *)(row + 32 * group + 8 * quad) = make_uint4(word[0], word[1], word[2], word[3]);
-        }
-    }
-}
-
 static inline int attention_check(const struct kernel_attention *a, struct error *err)
 {
     const bool silu = a->scores == KERNEL_SILU;
@@ -122,6 +115,8 @@ static inline int attention_check(const struct kernel_attention *a, struct error
     if (a->bias && (!silu || a->span < a->longest_queries || a->span < a->longest_keys || a->span > SPAN_MAX))
         return error_set(err, -EINVAL, "attention: a bias of span %lld: of SiLU only, no less than the longest sequence, at most %d",
                          (long long)a->span, SPAN_MAX);
+    if (a->together < 0)
+        return error_set(err, -EINVAL, "attention: %lld pairs together: 0 or more", (long long)a->together);
     if (!a->query_offsets || !a->key_offsets)
         return error_set(err, -EINVAL, "attention: query_offsets and key_offsets must not be NULL");
     if (!a->q || !a->k || !a->v || !a->out ||

@@ -53,11 +53,11 @@ struct backward_tile {
 template <typename S> static __device__ __forceinline__ struct backward_tile backward_tile(const struct attention_sizes &sizes, bool causal, int number)
 {
     struct backward_tile tile;
-    const int each = sizes.sequences * sizes.key_heads, rest = number % each;
-    tile.key_head = rest % sizes.key_heads;
-    tile.sequence = rest / sizes.key_heads;
+    const struct attention_turn order = attention_order(sizes, sizes.sequences * sizes.key_heads, number);
+    tile.key_head = order.pair % sizes.key_heads;
+    tile.sequence = order.pair / sizes.key_heads;
     tile.place = attention_place(sizes, tile.sequence);
-    tile.key = number / each * S::KEYS; // the first keys are seen by the most queries: the longest work comes first
+    tile.key = order.turn * S::KEYS; // the first keys are seen by the most queries: the longest work comes first
     tile.none = tile.key >= tile.place.keys;
     tile.first = causal ? max(0, tile.key - tile.place.shift) / QUERIES : 0;
     tile.blocks = max(0, (tile.place.queries + QUERIES - 1) / QUERIES - tile.first);
@@ -188,8 +188,13 @@ static __device__ __forceinline__ void backward_products(const struct attention_
     cursor<S::STAGES> at;
     int head = tile.key_head * heads, block = tile.first;
     auto release = [&](uint32_t barrier) {
+#ifdef RELEASE_ALL
+        barrier_arrive(shared + barrier);
+#else
+        __syncwarp(); // one lane arrives for what all 32 have read
         if (lane == 0)
             barrier_arrive(shared + barrier);
+#endif
     };
     // One block of queries; its scores and dp are under way, those of the next are when it ends.
     auto step = [&](int number, auto last) {
@@ -305,8 +310,13 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
         for (int stage = 0; stage < S::STAGES; stage++) {
             barrier_init(shared + S::Q_FULL + 8 * stage, 1);
             barrier_init(shared + S::O_FULL + 8 * stage, 1);
+#ifdef RELEASE_ALL
+            barrier_init(shared + S::Q_EMPTY + 8 * stage, 256);
+            barrier_init(shared + S::O_EMPTY + 8 * stage, 256);
+#else
             barrier_init(shared + S::Q_EMPTY + 8 * stage, 8); // warps
             barrier_init(shared + S::O_EMPTY + 8 * stage, 8);
+#endif
         }
         barriers_ready();
     }
@@ -422,9 +432,11 @@ template <typename S>
 static int backward_run(const struct kernel_attention *a, const struct kernel_attention_gradient *g, cudaStream_t stream, struct error *err)
 {
     typedef typename S::type T;
-    const int64_t tiles = (a->longest_keys + S::KEYS - 1) / S::KEYS * a->sequences * a->key_heads;
+    const int64_t turns = (a->longest_keys + S::KEYS - 1) / S::KEYS, pairs = a->sequences * a->key_heads, tiles = turns * pairs;
     const int64_t rows = (a->longest_queries + QUERIES - 1) / QUERIES * a->sequences;
-    const struct attention_sizes sizes = attention_sizes(a);
+    // read again: q and dout of the head that is at work, and the sums of dq
+    const int64_t together = attention_together(a, pairs, a->longest_queries * S::DIM * 8);
+    const struct attention_sizes sizes = attention_sizes(a, together, turns);
     const struct backward_scratch scratch = {(float *)g->scratch, (float *)((char *)g->scratch + backward_sums_bytes(a)),
                                              (int)backward_blocks(a)};
     const dim3 blocks((unsigned)rows, (unsigned)a->heads);

@@ -55,13 +55,15 @@ static double attention_limit(enum kernel_type type)
     return type == KERNEL_BFLOAT16 ? 0x1p-7 : 0x1p-10; // p, ds and the outputs are rounded to 8 or 11 bits
 }
 
-static void attention_name(const struct attention_shape *s, int variant, char *text, size_t size)
+static void attention_name(const struct attention_shape *s, int variant, int together, char *text, size_t size)
 {
-    char keys[16] = "", suffix[16] = "";
+    char keys[16] = "", suffix[32] = "";
     if (s->keys != s->queries)
         snprintf(keys, sizeof keys, ":%d", s->keys);
     if (variant)
         snprintf(suffix, sizeof suffix, " variant %d", variant);
+    if (together)
+        snprintf(suffix + strlen(suffix), sizeof suffix - strlen(suffix), " together %d", together);
     snprintf(text, size, "%s %s %dx%s%d%s, %d/%d heads of %d, %s%s%s", s->scores == KERNEL_SILU ? "silu" : "softmax",
              s->causal ? "causal" : "full", s->sequences, s->varied ? "0-" : "", s->queries, keys, s->heads, s->key_heads, s->dim,
              kernel_type_name(s->type), s->bias ? ", bias" : "", suffix);
@@ -393,20 +395,26 @@ static void launch_attention_backward(void *arg, int, cudaStream_t stream)
     bench_must(kernel_attention_backward(&t->attention, &t->gradient, stream, &err), &err);
 }
 
+// The reference of the sample, in outputs that are empty.
+static void attention_references(const struct attention_case *t, const struct attention_sample *sample, bool gradient,
+                                 struct attention_output *outputs)
+{
+    const struct attention_shape *s = &t->shape;
+    for (int sequence = 0; sequence < s->sequences; sequence++)
+        for (int key_head = 0; key_head < s->key_heads; key_head++)
+            if (sample->whole || (sequence == sample->sequence && key_head == sample->key_head))
+                attention_reference(t, sequence, key_head, sample, gradient, outputs);
+}
+
 // Compares what was launched before with the reference.
-static void attention_errors(struct bench *bench, const struct attention_case *t, const struct attention_sample *sample, bool gradient,
+static void attention_errors(struct bench *bench, const struct attention_case *t, const struct attention_output *outputs, bool gradient,
                              double *ret_forward, double *ret_backward)
 {
     const struct attention_shape *s = &t->shape;
     const size_t width = (size_t)s->dim, rows = (size_t)t->attention.queries * (size_t)s->heads * width;
     const size_t key_rows = (size_t)t->attention.keys * (size_t)s->key_heads * width;
     const double limit = attention_limit(s->type);
-    struct attention_output outputs[OUTPUTS] = ATTENTION_OUTPUTS;
 
-    for (int sequence = 0; sequence < s->sequences; sequence++)
-        for (int key_head = 0; key_head < s->key_heads; key_head++)
-            if (sample->whole || (sequence == sample->sequence && key_head == sample->key_head))
-                attention_reference(t, sequence, key_head, sample, gradient, outputs);
     BENCH_CHECK(cudaStreamSynchronize(bench->stream));
     *ret_forward = attention_compare(t, &outputs[OUT], s->type, t->attention.out, rows, width, limit);
     if (s->scores == KERNEL_SOFTMAX) // one limit is for both: in parts of its own
@@ -442,7 +450,7 @@ static struct attention_launched attention_launch(const struct bench *bench, con
     return {true, true};
 }
 
-static void attention_case_check(struct bench *bench, const struct attention_shape *shape, int variant)
+static void attention_case_check(struct bench *bench, const struct attention_shape *shape, int variant, int together)
 {
     const struct attention_sample all = {true, 0, 0, 1, 0};
     struct attention_case t;
@@ -451,10 +459,13 @@ static void attention_case_check(struct bench *bench, const struct attention_sha
 
     attention_set(bench, &t, shape);
     t.attention.variant = variant;
-    attention_name(shape, variant, name, sizeof name);
+    t.attention.together = together;
+    attention_name(shape, variant, together, name, sizeof name);
     const struct attention_launched launched = attention_launch(bench, &t);
     if (launched.forward) {
-        attention_errors(bench, &t, &all, launched.backward, &forward, &backward);
+        struct attention_output outputs[OUTPUTS] = ATTENTION_OUTPUTS;
+        attention_references(&t, &all, launched.backward, outputs);
+        attention_errors(bench, &t, outputs, launched.backward, &forward, &backward);
         bench_expect(bench, forward, attention_limit(shape->type), "attention_forward", name);
         if (launched.backward)
             bench_expect(bench, backward, 2 * attention_limit(shape->type), "attention_backward", name);
@@ -478,7 +489,7 @@ static void attention_check(struct bench *bench)
     static const struct attention_shape edges = {KERNEL_SOFTMAX, KERNEL_BFLOAT16, false, false, 128, 4, 2, 13, 330, 330, true};
     for (const struct attention_shape &shape : shapes)
         if (!bench->quick || shape.queries <= 512)
-            attention_case_check(bench, &shape, 0);
+            attention_case_check(bench, &shape, 0, 0);
     for (int dim = 64; dim <= 256; dim *= 2)
         for (int flags = 0; flags < 16; flags++) {
             struct attention_shape shape = edges;
@@ -489,7 +500,15 @@ static void attention_check(struct bench *bench)
             shape.bias = flags & 8;
             if ((shape.bias || dim == 256) && shape.scores != KERNEL_SILU)
                 continue;
-            attention_case_check(bench, &shape, 0);
+            attention_case_check(bench, &shape, 0, 0);
+        }
+    for (int together : {1, 3, 7, 1000})
+        for (int flags = 0; flags < 4 && !bench->quick; flags++) {
+            struct attention_shape shape = edges;
+            shape.dim = 128;
+            shape.causal = flags & 1;
+            shape.scores = flags & 2 ? KERNEL_SILU : KERNEL_SOFTMAX;
+            attention_case_check(bench, &shape, 0, together);
         }
     for (int variant = 1; variant <= VARIANTS && !bench->quick; variant++)
         for (int dim = 64; dim <= 256; dim *= 2)
@@ -498,7 +517,7 @@ static void attention_check(struct bench *bench)
                 shape.dim = dim;
                 shape.causal = flags & 1;
                 shape.scores = flags & 2 ? KERNEL_SILU : KERNEL_SOFTMAX;
-                attention_case_check(bench, &shape, variant);
+                attention_case_check(bench, &shape, variant, 0);
             }
 }
 
@@ -519,17 +538,23 @@ static void attention_time_shape(struct bench *bench, const struct attention_tim
         sample.sequence = (int)(rng_next(&bench->rng) % (uint64_t)s->sequences);
     while (t.query_offsets[sample.sequence + 1] - t.query_offsets[sample.sequence] < sample.stride ||
            t.key_offsets[sample.sequence + 1] - t.key_offsets[sample.sequence] < sample.stride);
-    for (int variant = 0; variant <= (bench->tune ? VARIANTS : 0); variant++) {
+    struct attention_output outputs[OUTPUTS] = ATTENTION_OUTPUTS;
+    attention_references(&t, &sample, has_backward(s), outputs);
+    static const int togethers[] = {1, 2, 4, 8, 16, 32, 1 << 20};
+    const int forms = 1 + (bench->tune ? VARIANTS + (int)(sizeof togethers / sizeof togethers[0]) : 0);
+    for (int form = 0; form < forms; form++) {
+        const int variant = form <= VARIANTS ? form : 0, together = form <= VARIANTS ? 0 : togethers[form - VARIANTS - 1];
         struct bench_row forward = {"attention_forward", "", 0, attention_limit(s->type), 0, each->forward, operations};
         struct bench_row backward = {"attention_backward", "", 0, 2 * attention_limit(s->type), 0, each->backward, 2.5 * operations};
         t.attention.variant = variant;
+        t.attention.together = together;
         attention_poison(&t);
         const struct attention_launched launched = attention_launch(bench, &t);
         if (!launched.forward)
             continue;
-        attention_errors(bench, &t, &sample, launched.backward, &forward.error, &backward.error);
-        attention_name(s, variant, forward.shape, sizeof forward.shape);
-        attention_name(s, variant, backward.shape, sizeof backward.shape);
+        attention_errors(bench, &t, outputs, launched.backward, &forward.error, &backward.error);
+        attention_name(s, variant, together, forward.shape, sizeof forward.shape);
+        attention_name(s, variant, together, backward.shape, sizeof backward.shape);
         bench_report(bench, &forward, bench_time_products(bench, launch_attention, &t, 1));
         if (launched.backward)
             bench_report(bench, &backward, bench_time_products(bench, launch_attention_backward, &t, 1));
@@ -639,6 +664,7 @@ static int attention_host()
     REFUSED(keys, -1, "-1 keys");
     REFUSED(longest_keys, 2, "the longest sequence has 1 queries and 2 keys");
     REFUSED(scale, 0, "scale 0");
+    REFUSED(together, -1, "-1 pairs together");
     REFUSED(scale, NAN, "the scale must be above 0");
     REFUSED(bias, memory, "of SiLU only");
     REFUSED(key_offsets, NULL, "must not be NULL");

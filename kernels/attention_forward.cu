@@ -32,9 +32,10 @@ struct forward_tile {
 template <typename S> static __device__ __forceinline__ struct forward_tile forward_tile(const struct attention_sizes &sizes, bool causal, int number)
 {
     struct forward_tile tile;
-    const int each = sizes.sequences * sizes.heads, turn = number / each, rest = number % each;
-    tile.head = rest % sizes.heads;
-    tile.place = attention_place(sizes, rest / sizes.heads);
+    const struct attention_turn order = attention_order(sizes, sizes.sequences * sizes.heads, number);
+    const int turn = order.turn;
+    tile.head = order.pair % sizes.heads;
+    tile.place = attention_place(sizes, order.pair / sizes.heads);
     const int count = (tile.place.queries + S::ROWS - 1) / S::ROWS;
     tile.row = (causal ? count - 1 - turn : turn) * S::ROWS;
     tile.none = turn >= count;
@@ -43,14 +44,22 @@ template <typename S> static __device__ __forceinline__ struct forward_tile forw
     return tile;
 }
 
+// The tiles of this block: there and back over the blocks, as the first of a round are the longest.
+static __device__ __forceinline__ int forward_number(int round)
+{
+    return round * (int)gridDim.x + (round % 2 ? (int)gridDim.x - 1 - (int)blockIdx.x : (int)blockIdx.x);
+}
+
 template <typename S>
 static __device__ __forceinline__ void forward_bring(const CUtensorMap *map_q, const CUtensorMap *map_k, const CUtensorMap *map_v,
                                                      const struct attention_sizes &sizes, bool causal, int tiles, uint32_t shared)
 {
     cursor<S::STAGES> at_k, at_v;
     uint32_t parity = 0;
-    for (int number = (int)blockIdx.x; number < tiles; number += (int)gridDim.x) {
-        const struct forward_tile tile = forward_tile<S>(sizes, causal, number);
+    for (int round = 0; round * (int)gridDim.x < tiles; round++) {
+        if (forward_number(round) >= tiles)
+            continue;
+        const struct forward_tile tile = forward_tile<S>(sizes, causal, forward_number(round));
         if (tile.none || tile.pieces == 0)
             continue;
         const int head = tile.head / (sizes.heads / sizes.key_heads);
@@ -174,8 +183,10 @@ static __device__ __forceinline__ void forward_multiply(const struct attention_s
 
     if (S::TURNS && group == S::GROUPS - 1)
         named_arrive(1, 256); // the first group's turn is first
-    for (int number = (int)blockIdx.x; number < tiles; number += (int)gridDim.x) {
-        const struct forward_tile tile = forward_tile<S>(sizes, causal, number);
+    for (int round = 0; round * (int)gridDim.x < tiles; round++) {
+        if (forward_number(round) >= tiles)
+            continue;
+        const struct forward_tile tile = forward_tile<S>(sizes, causal, forward_number(round));
         if (tile.none)
             continue;
         const int row = tile.row + row_in_tile;
@@ -296,8 +307,10 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
 template <typename S> static int forward_run(const struct kernel_attention *a, cudaStream_t stream, struct error *err)
 {
     typedef typename S::type T;
-    const int64_t tiles = (a->longest_queries + S::ROWS - 1) / S::ROWS * a->sequences * a->heads;
-    const struct attention_sizes sizes = attention_sizes(a);
+    const int64_t turns = (a->longest_queries + S::ROWS - 1) / S::ROWS, pairs = a->sequences * a->heads, tiles = turns * pairs;
+    const int64_t of_keys = a->heads / a->key_heads; // heads that read the same
+    const int64_t together = attention_together(a, pairs, a->longest_keys * S::DIM * 4 / of_keys);
+    const struct attention_sizes sizes = attention_sizes(a, together, turns);
     CUtensorMap q, k, v;
     int resident, rc;
 

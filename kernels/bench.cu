@@ -34,10 +34,16 @@ void bench_died_if(cudaError_t error, const char *call, const char *file, int li
     exit(4);
 }
 
+static bool looking, refused_look; // bench_look() is at work; a launcher could not be looked at
+
 void bench_must(int rc, const struct error *err)
 {
     if (rc == 0)
         return;
+    if (looking) {
+        refused_look = true;
+        return;
+    }
     fprintf(stderr, "upgate_kernels: %s\n", err->text);
     exit(4);
 }
@@ -106,6 +112,15 @@ void *bench_upload(struct bench *bench, const void *host, size_t bytes)
 {
     void *device = bench_memory(bench, bytes);
     BENCH_CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+    return device;
+}
+
+void *bench_repeat(struct bench *bench, const void *from, size_t bytes, size_t times)
+{
+    char *device = (char *)bench_memory(bench, bytes * times);
+    for (size_t i = 0; i < times; i++)
+        BENCH_CHECK(cudaMemcpy(device + i * bytes, from, bytes, cudaMemcpyDeviceToDevice));
+    BENCH_CHECK(cudaDeviceSynchronize());
     return device;
 }
 
@@ -228,10 +243,42 @@ static double copy_rate(struct bench *bench)
     return 2.0 * (double)COPY_BYTES / best;
 }
 
+// What the kernels of a launch take, by capturing it: whatever it launches, none of it runs.
+static void bench_look(cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, struct bench_timing *timing)
+{
+    cudaGraph_t graph = NULL;
+    size_t count = 0;
+
+    timing->registers = timing->local = -1;
+    BENCH_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    looking = true;
+    refused_look = false;
+    launch(arg, 0, stream);
+    looking = false;
+    if (cudaStreamEndCapture(stream, &graph) == cudaSuccess && graph && !refused_look && cudaGraphGetNodes(graph, NULL, &count) == cudaSuccess) {
+        std::vector<cudaGraphNode_t> nodes(count);
+        BENCH_CHECK(cudaGraphGetNodes(graph, nodes.data(), &count));
+        for (size_t i = 0; i < count; i++) {
+            cudaGraphNodeType type;
+            cudaKernelNodeParams params = {};
+            cudaFuncAttributes attributes;
+            if (cudaGraphNodeGetType(nodes[i], &type) != cudaSuccess || type != cudaGraphNodeTypeKernel ||
+                cudaGraphKernelNodeGetParams(nodes[i], &params) != cudaSuccess || cudaFuncGetAttributes(&attributes, params.func) != cudaSuccess)
+                continue;
+            timing->registers = std::max(timing->registers, attributes.numRegs);
+            timing->local = std::max(timing->local, (int)attributes.localSizeBytes);
+        }
+    }
+    if (graph)
+        BENCH_CHECK(cudaGraphDestroy(graph));
+    cudaGetLastError(); // what could not be looked at is no error
+}
+
 static struct bench_timing time_beside(struct bench *bench, double (*rate)(struct bench *), void (*launch)(void *, int, cudaStream_t),
                                        void *arg, int sets)
 {
     struct bench_timing timing = {};
+    bench_look(bench->stream, launch, arg, &timing);
     timing.rate = rate(bench);
     timing.ns = bench_ns(bench->stream, launch, arg, sets, SAMPLES);
     BENCH_CHECK(cudaGetLastError());
@@ -261,10 +308,10 @@ void bench_report(struct bench *bench, const struct bench_row *row, struct bench
     const double amount = products ? row->operations : row->bytes;
     const bool right = bench_expect(bench, row->error, row->error_max, row->kernel, row->shape);
     printf("{\"kernel\": \"%s\", \"shape\": \"%s\", \"error\": %.3g, \"error_max\": %g, \"%s\": %.0f, \"ns\": %.0f, \"%s\": %.4g, "
-           "\"ratio\": %.4f, \"target\": %g, \"right\": %s}\n",
+           "\"ratio\": %.4f, \"target\": %g, \"registers\": %d, \"local\": %d, \"right\": %s}\n",
            row->kernel, row->shape, std::isfinite(row->error) ? row->error : 1e300, row->error_max, products ? "operations" : "bytes",
            amount, timing.ns, products ? "gemm" : "copy", timing.rate, timing.rate > 0 ? amount / timing.ns / timing.rate : 0, row->target,
-           right ? "true" : "false");
+           timing.registers, timing.local, right ? "true" : "false");
     fflush(stdout);
 }
 

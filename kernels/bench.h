@@ -40,7 +40,8 @@ struct suite {
     void (*check)(struct bench *bench);
     void (*time)(struct bench *bench);
 };
-extern const struct suite suite_norm, suite_bag_forward, suite_bag_update, suite_adam, suite_attention;
+extern const struct suite suite_norm, suite_bag_forward, suite_bag_update, suite_adam, suite_attention,
+    suite_cross_entropy, suite_hash, suite_interaction, suite_mlp;
 
 // A line of the table. target: of the ratio, 0 where none is set.
 struct bench_row {
@@ -64,6 +65,8 @@ void bench_poison(void *device, size_t bytes);
 // device.
 void *bench_draw(struct bench *bench, enum kernel_type type, size_t count, double scale, bool around_one, std::vector<double> *ret);
 void *bench_upload(struct bench *bench, const void *host, size_t bytes);
+// `times` copies of what lies at `from`, one after the other.
+void *bench_repeat(struct bench *bench, const void *from, size_t bytes, size_t times);
 void bench_round(enum kernel_type type, double *values, size_t count);
 std::vector<double> bench_download(enum kernel_type type, const void *device, size_t count);
 
@@ -77,6 +80,8 @@ bool bench_expect(struct bench *bench, double error, double limit, const char *w
 // and written) a ns, or of the GEMM in operations a ns (0: no cuBLASLt).
 struct bench_timing {
     double ns, rate;
+    int registers, local; // the most of the kernels launched: registers a thread at the launch, bytes of local memory (arrays and
+                          // spills) a thread; -1: not known (a launch that waits, kernels of a library)
 };
 // sets: how many sets of inputs launch() takes in turn; enough that none is left in the L2.
 struct bench_timing bench_time(struct bench *bench, void (*launch)(void *arg, int set, cudaStream_t stream), void *arg, int sets);

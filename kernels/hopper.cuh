@@ -186,6 +186,41 @@ template <typename T, int COUNT> static __device__ __forceinline__ void sums_pac
         words[i] = pair_pack(sums[2 * i], sums[2 * i + 1], T());
 }
 
+// Stores a warp's 16 rows of `sums` (as sums_pack() says), times one factor for row and one for row + 8, to to[row * stride]. The four
+// threads of a row turn 4 x 4 words round so that each has 16 bytes of its own. inside: of the two rows.
+template <typename T, int COUNT>
+static __device__ __forceinline__ void sums_store(const float (&sums)[COUNT], const float (&factor)[2], const bool (&inside)[2], T *to,
+                                                  int64_t stride)
+{
+    const int quad = (int)threadIdx.x % 4;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        T *row = to + 8 * half * stride;
+#pragma unroll
+        for (int group = 0; group < COUNT / 16; group++) {
+            uint32_t word[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                word[i] = pair_pack(sums[16 * group + 4 * i + 2 * half] * factor[half],
+                                    sums[16 * group + 4 * i + 2 * half + 1] * factor[half], T());
+#pragma unroll
+            for (int i = 0; i < 4; i += 2) {
+                const uint32_t other = __shfl_xor_sync(0xffffffffu, quad & 1 ? word[i] : word[i + 1], 1);
+                word[i] = quad & 1 ? other : word[i];
+                word[i + 1] = quad & 1 ? word[i + 1] : other;
+            }
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const uint32_t other = __shfl_xor_sync(0xffffffffu, quad & 2 ? word[i] : word[i + 2], 2);
+                word[i] = quad & 2 ? other : word[i];
+                word[i + 2] = quad & 2 ? word[i + 2] : other;
+            }
+            if (inside[half])
+                *(uint4 *)(row + 32 * group + 8 * quad) = make_uint4(word[0], word[1], word[2], word[3]);
+        }
+    }
+}
+
 static __device__ __forceinline__ float fast_exp2(float x)
 {
     float y;

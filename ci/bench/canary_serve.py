@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 os.environ.setdefault("UPGATE_BUILD", os.path.join(ROOT, "build/release"))
 os.environ.setdefault("UPGATE_SOURCE", ROOT)
 sys.path.insert(0, os.path.join(ROOT, "tests/e2e"))
+import canary_rig  # noqa: E402
 import canary_serve_rig as rig  # noqa: E402
 
 RATE_LEAST, P99_MOST_MS = 20000, 2.0
@@ -71,11 +71,6 @@ def writer(store, stop):
         store.db.execute("COMMIT")
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return one.getsockname()[1]
-
-
 def measure(options, folder):
     """{(what, load): [runs]}."""
     path = os.path.join(folder, "ranker.db")
@@ -89,7 +84,7 @@ def measure(options, folder):
         writer(store, stop)
         store.close()
     thread = threading.Thread(target=write)
-    port = free_port()
+    port = canary_rig.free_port()
     with rig.Server(path, "name=ranker") as plain, rig.Server(path, "name=ranker", "token=" + rig.token_file(folder)) as closed:
         body = len(plain.ask("GET", "/v1/gate/ranker?stage=1")[2])
         bare = subprocess.Popen([os.path.join(rig.BUILD, "ci/bench/serve_bare"), str(port), str(body)])

@@ -43,9 +43,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--frames", type=int, default=200)
     frames = parser.parse_args().frames
-    folder = os.path.join(os.environ.get("UPGATE_BUILD", os.path.join(ROOT, "build/release")), "reports/render/html")
+    folder = os.path.join(os.environ.get("UPGATE_BUILD", os.path.join(ROOT, "build/release")), "reports/render/page")
     program = browser.find()
-    if not program or not os.path.exists(os.path.join(folder, "page.html.0")):
+    if not program or not os.path.exists(os.path.join(folder, "verdict.html.0")):
         print("no chromium, or a build without the HTML report")
         return 2
     missed = False

@@ -17,7 +17,7 @@ store: {folder}/{name}.rollout.db
 traffic:
   haproxy: {{socket: {socket}, backend: ranker, baseline: old, candidate: new}}
 sources:
-  - haproxy_log: {{listen: "127.0.0.1:{log_port}"}}
+  - {source}
 stages:
 {stages}
 gate:
@@ -43,14 +43,14 @@ def has_verb():
 class Rollout:
     """A plan on disk; run() makes the controller."""
 
-    def __init__(self, folder, name, proxy, stages=STAGES, metrics=METRICS):
+    def __init__(self, folder, name, proxy, stages=STAGES, metrics=METRICS, source=None):
         self.folder, self.name = folder, name
         self.plan, self.store = os.path.join(folder, name + ".yaml"), os.path.join(folder, name + ".rollout.db")
         for path in (self.store, self.store + "-wal", self.store + "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         with open(self.plan, "w", encoding="utf-8") as file:
-            file.write(PLAN.format(name=name, folder=folder, socket=proxy.socket, log_port=proxy.log_port,
+            file.write(PLAN.format(name=name, folder=folder, socket=proxy.socket, source=source or 'haproxy_log: {listen: "%s"}' % proxy.listen,
                                    stages="\n".join("  - " + stage for stage in stages), metrics=metrics))
 
     def run(self):

@@ -5,6 +5,7 @@ load generator, as processes of ours on free ports of this machine, all ended at
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -33,7 +34,7 @@ CONFIG = """\
 # Both stacks are warm; who gets the requests is a matter of weights, set through the admin socket.
 global
     stats socket {socket} mode 600 level admin
-    log 127.0.0.1:{log_port} len 4096 local0
+    log {log} len 4096 local0
     maxconn 4000
     nbthread 1
 
@@ -75,11 +76,33 @@ def missing():
     return None
 
 
-def free_port():
-    with socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+HELD = []  # sockets of free_port: bound for as long as this process lives
+
+
+def free_port(kind=socket.SOCK_STREAM):
+    """A port for a server that cannot be told to take any. It stays bound here, where nobody listens, so that the kernel gives it
+    to nobody else; a server's SO_REUSEADDR, which all of them set, may listen on it. A datagram's is below those that the kernel
+    gives away: two sockets on one port would share what comes."""
+    if kind == socket.SOCK_DGRAM:
+        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+            first = int(file.read().split()[0])
+        while True:
+            with contextlib.suppress(OSError), socket.socket(socket.AF_INET, kind) as probe:
+                probe.bind(("127.0.0.1", random.randrange(max(1024, first // 2), max(1025, first))))
+                return probe.getsockname()[1]
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    HELD.append(held)
+    return held.getsockname()[1]
+
+
+def until(what, seconds=30):
+    """What `what` gives, as soon as it is something: a loaded machine may take its time."""
+    end = time.monotonic() + seconds
+    while not (got := what()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return got
 
 
 def get(port, path, data=None, timeout=10):
@@ -146,9 +169,9 @@ class Process:
 class Server(Process):
     """A reference server: native, or torch under `python`. Listens when made; `ready()` waits until it is warm."""
 
-    def __init__(self, folder, side, *options, python=None, plant=None, port=0):
+    def __init__(self, folder, side, *options, python=None, plant=None, port=0, steps=None):
         argv = ([python, SERVE_PY] if python else [SERVE]) + ["--side", side, "--port", str(port)] + list(options)
-        super().__init__(folder, side, argv, {"PLANT_SERVE": plant or ""})
+        super().__init__(folder, side, argv, {"PLANT_SERVE": plant or "", "UPGATE_STEPS": steps or ""})
         self.side = side
         self.port = int(self._line("listening")["listening"].rsplit(":", 1)[1])
 
@@ -174,10 +197,12 @@ class Server(Process):
 
 
 class Proxy(Process):
-    """HAProxy before the servers, with weights 256 and 0: all to the first."""
+    """HAProxy before the servers, with weights 256 and 0: all to the first. Its log goes to a port, or to the path of a socket."""
 
-    def __init__(self, folder, servers, log_port):
-        self.folder, self.port, self.log_port = folder, free_port(), log_port
+    def __init__(self, folder, servers, log):
+        self.folder, self.port = folder, free_port()
+        log = "127.0.0.1:%d" % log if isinstance(log, int) else log
+        self.listen = "unix:" + log if log.startswith("/") else log  # as the rollout plan has it
         self.socket = os.path.join(folder, "admin.sock")
         if len(self.socket) > 100:  # of about 108 that a Unix socket's address has
             raise RuntimeError("the path '%s' is too long for a socket" % self.socket)
@@ -187,7 +212,7 @@ class Proxy(Process):
         lines = ["    server %s 127.0.0.1:%d weight %d" % (name, port, 0 if i else 256)
                  for i, (name, port) in enumerate(servers)]
         with open(config, "w", encoding="utf-8") as file:
-            file.write(CONFIG.format(socket=self.socket, log_port=log_port, port=self.port, log_format=LOG_FORMAT,
+            file.write(CONFIG.format(socket=self.socket, log=log, port=self.port, log_format=LOG_FORMAT,
                                      servers="\n".join(lines)))
         super().__init__(folder, "haproxy", ["haproxy", "-db", "-f", config])
         end = time.monotonic() + START_S

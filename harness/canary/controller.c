@@ -57,15 +57,37 @@ static void loop_clock(struct controller *ctl)
     ctl->sources = anew;
     if (ctl->machine.stage < 0 || rollout_state_ended(ctl->machine.state))
         return;
-    controller_begin_again(ctl);
-    if (!ctl->store_failed && rollout_store_stage(ctl->store, ctl->machine.stage, &ctl->stages[ctl->machine.stage], NULL, &err) &&
-        err.code != -EBUSY)
-        controller_store_error(ctl, &err);
+    controller_judge_anew(ctl);
+    log_warn("%s", text);
     controller_note(ctl, RULE_CLOCK, text);
 }
 
-static void loop_traffic_failed(struct controller *ctl, const struct error *err)
+// What the proxy said. One that is another process now has its weights set again (ACTION_RESTORE), and one that does not answer may be
+// starting again: that has the time of one command.
+static void loop_proxy(struct controller *ctl, const struct error *err)
 {
+    int64_t now = clock_monotonic_ns();
+    // Somebody sets weights, or a third server has some; a hook has had its time and its retries.
+    bool final = err->code == -EPROTO || err->code == -EINVAL || ctl->rollout->traffic.kind == ROLLOUT_HOOKS;
+    if (traffic_began_anew(ctl->traffic)) {
+        if (!ctl->proxy_anew_ns)
+            ctl->proxy_anew_ns = now;
+        ctl->proxy_silent_ns = 0;
+        return;
+    }
+    ctl->proxy_anew_ns = 0;
+    if (!err->code) {
+        ctl->proxy_seen_ns = now;
+        ctl->proxy_silent_ns = 0;
+        return;
+    }
+    if (!ctl->proxy_silent_ns) {
+        ctl->proxy_silent_ns = now;
+        if (!final)
+            log_warn("%s", err->text);
+    }
+    if (!final && now - ctl->proxy_silent_ns <= ctl->rollout->traffic.timeout_ns)
+        return;
     ctl->traffic_wrong = true;
     snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "%s", err->text);
 }
@@ -74,10 +96,10 @@ static void loop_look(struct controller *ctl)
 {
     struct traffic_arm arms[CANARY_ARMS] = {0};
     struct error err = {0};
-    if (traffic_look(ctl->traffic, arms, &err)) {
-        loop_traffic_failed(ctl, &err);
+    int rc = traffic_look(ctl->traffic, arms, &err);
+    loop_proxy(ctl, &err);
+    if (rc)
         return;
-    }
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         ctl->up[arm] = arms[arm].up;
     ctl->facts.down = arms[CANARY_CANDIDATE].up ? 0 : ctl->facts.down + 1;
@@ -87,14 +109,11 @@ static void loop_get(struct controller *ctl)
 {
     double percent = 0;
     struct error err = {0};
-    if (traffic_get(ctl->traffic, &percent, &err)) {
-        loop_traffic_failed(ctl, &err);
-    } else if (fabs(percent - ctl->machine.percent) > MACHINE_TOLERANCE) {
-        ctl->traffic_wrong = true;
-        snprintf(ctl->traffic_text, sizeof ctl->traffic_text,
-                 "the candidate has %.3g %% of the traffic and was set to %.3g %%: somebody else moves it, or the proxy was started "
-                 "again", percent, ctl->machine.percent);
-    }
+    if (traffic_get(ctl->traffic, &percent, &err) == 0 && fabs(percent - ctl->machine.percent) > MACHINE_TOLERANCE)
+        error_set(&err, -EPROTO, "the candidate has %.3g %% of the traffic and was set to %.3g %%: somebody else moves it", percent,
+                  ctl->machine.percent);
+    if (err.code) // what is well is told by the looks
+        loop_proxy(ctl, &err);
 }
 
 static void loop_requests(struct controller *ctl)
@@ -196,6 +215,8 @@ static struct machine_input loop_input(struct controller *ctl)
     int64_t now = clock_monotonic_ns(), wait = ctl->options->wait_ns;
     struct machine_input input = {.store_failed = ctl->store_failed,
                                   .traffic_wrong = ctl->traffic_wrong,
+                                  .proxy_silent = ctl->proxy_silent_ns != 0,
+                                  .proxy_anew = ctl->proxy_anew_ns && !ctl->traffic_wrong,
                                   .tripped = ctl->answer.tripped,
                                   .tripwire = ctl->answer.tripwire,
                                   .cell_failed = ctl->answer.failed >= 0,
@@ -267,6 +288,8 @@ static bool loop_once(struct controller *ctl, enum exit_code *ret_exit)
         return false;
     if (idle)
         loop_request_done(ctl);
+    if (ctl->event[0] && (ctl->store_failed || controller_note(ctl, RULE_PROXY, ctl->event)))
+        ctl->event[0] = 0;
     if (second) {
         ctl->second_ns = now + CONTROLLER_SECOND_NS;
         if (cells)

@@ -77,6 +77,13 @@ static const char *act_stage_name(const struct controller *ctl, int stage)
     return stage < 0 ? "none" : ctl->rollout->stages[stage].name;
 }
 
+// A person goes on with a stage that lacks log lines: nothing of what they were can be known any more.
+static bool act_judges_anew(const struct controller *ctl, enum rollout_rule rule, enum rollout_state to)
+{
+    return rule == RULE_PERSON && to == ROLLOUT_RUNNING && ctl->machine.state == ROLLOUT_PAUSED && ctl->machine.stage >= 0 &&
+           ctl->stages[ctl->machine.stage].lost > 0;
+}
+
 // ctl->reason, from the rule and what is known. to: the state that follows.
 static void act_reason(struct controller *ctl, enum rollout_rule rule, enum rollout_state to)
 {
@@ -109,6 +116,9 @@ static void act_reason(struct controller *ctl, enum rollout_rule rule, enum roll
     case RULE_PERSON:
         snprintf(text, size, "%s%s%s", person ? rollout_verb_name(ctl->request.verb) : "started",
                  person && ctl->request.reason[0] ? ": " : "", person ? ctl->request.reason : "");
+        if (act_judges_anew(ctl, rule, to))
+            snprintf(text + strlen(text), size - strlen(text), "; the stage is judged anew, for %" PRId64 " of its log lines were lost",
+                     ctl->stages[ctl->machine.stage].lost);
         break;
     case RULE_SIGNAL:
         snprintf(text, size, to == ROLLOUT_PAUSED && ctl->machine.moving ? "a second signal: the traffic to the baseline"
@@ -199,12 +209,11 @@ static bool act_store(struct controller *ctl, const struct machine_step *step, b
     return rc == 0;
 }
 
-void controller_note(struct controller *ctl, enum rollout_rule rule, const char *reason)
+bool controller_note(struct controller *ctl, enum rollout_rule rule, const char *reason)
 {
     struct machine_step step = {.next = ctl->machine, .action = ACTION_RECORD, .rule = rule};
     snprintf(ctl->reason, sizeof ctl->reason, "%s", reason);
-    log_warn("%s", reason);
-    act_store(ctl, &step, true);
+    return act_store(ctl, &step, true);
 }
 
 static const char *act_result(enum rollout_state state)
@@ -336,6 +345,34 @@ static bool act_move(struct controller *ctl, const struct machine *before, const
     }
 }
 
+// The proxy has the weights of its file: those of the machine again. What cannot be set in time is told the machine, which goes back.
+static void act_restore(struct controller *ctl)
+{
+    const struct machine *machine = &ctl->machine;
+    bool baseline = rollout_state_ended(machine->state) || machine->ending;
+    struct machine_target same = {.state = ROLLOUT_RUNNING, .stage = machine->stage, .percent = machine->percent,
+                                  .aa = machine->stage >= 0 && ctl->plan.stages[machine->stage].aa && !baseline};
+    struct error err = {0};
+    char what[128], found_text[96] = "", span[32];
+    double found = NAN, percent;
+    snprintf(what, sizeof what, "%s", traffic_began_anew(ctl->traffic));
+    if (traffic_get(ctl->traffic, &found, &err) || act_set(ctl, &same, &percent, &err)) {
+        int64_t now = clock_monotonic_ns();
+        if (now - ctl->proxy_anew_ns > ctl->rollout->traffic.timeout_ns) {
+            ctl->traffic_wrong = true;
+            snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "%s, and its weights could not be set again: %s", what, err.text);
+        }
+        return;
+    }
+    if (fabs(found - machine->percent) > MACHINE_TOLERANCE)
+        snprintf(found_text, sizeof found_text, "the candidate had %.3g %% of the traffic instead of %.3g %%, for %s at most; ", found,
+                 machine->percent, unit_format_ns(span, sizeof span, (double)(clock_monotonic_ns() - ctl->proxy_seen_ns)));
+    snprintf(ctl->event, sizeof ctl->event, "%s: %sits weights were set again", what, found_text);
+    log_warn("%s", ctl->event);
+    ctl->proxy_anew_ns = 0;
+    ctl->proxy_seen_ns = clock_monotonic_ns();
+}
+
 static bool act_begin_move(struct controller *ctl, const struct machine_step *step, enum exit_code *ret_exit)
 {
     struct machine before = ctl->machine;
@@ -353,12 +390,12 @@ static bool act_begin_move(struct controller *ctl, const struct machine_step *st
     if (forward && !stored) // never a move up that nobody could find again; it is decided anew
         return true;
     bool goes_on = act_move(ctl, &before, step, ret_exit);
-    if (!stored && goes_on && !ctl->store_failed) { // the row that had to wait
+    if (!stored && !ctl->store_failed) { // the row that had to wait
         struct machine after = ctl->machine;
         ctl->machine = before;
         struct machine_step done = {.next = after, .action = ACTION_RECORD, .rule = step->rule};
         sqlite3_busy_timeout(store_db(ctl->store), ACT_LOCKED_BACK_MS);
-        act_store(ctl, &done, true);
+        act_store(ctl, goes_on ? &done : step, goes_on); // without effect, where it was given up
         sqlite3_busy_timeout(store_db(ctl->store), ACT_LOCKED_BEFORE_MS);
         ctl->machine = after;
     }
@@ -369,6 +406,7 @@ static bool act_begin_move(struct controller *ctl, const struct machine_step *st
 bool controller_apply(struct controller *ctl, const struct machine_step *step, enum exit_code *ret_exit)
 {
     enum rollout_state was = ctl->machine.state;
+    bool anew = step->action == ACTION_RECORD && act_judges_anew(ctl, step->rule, step->next.state);
     switch (step->action) {
     case ACTION_NONE:
         ctl->machine = step->next;
@@ -387,6 +425,8 @@ bool controller_apply(struct controller *ctl, const struct machine_step *step, e
             if (was == ROLLOUT_PAUSED)
                 ctl->patience_ns = ctl->evidence_ns = clock_monotonic_ns();
         }
+        if (anew)
+            controller_judge_anew(ctl);
         if (ctl->machine.state == ROLLOUT_PROMOTED && !ctl->store_failed) {
             struct error err = {0};
             ctl->stages[ctl->machine.stage].end_s = clock_wall_ns() / CONTROLLER_SECOND_NS;
@@ -396,6 +436,9 @@ bool controller_apply(struct controller *ctl, const struct machine_step *step, e
         return true;
     case ACTION_MOVE:
         return act_begin_move(ctl, step, ret_exit);
+    case ACTION_RESTORE:
+        act_restore(ctl);
+        return true;
     case ACTION_CONFIRM: // only an answer to a move
         ctl->machine = step->next;
         return true;

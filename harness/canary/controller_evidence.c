@@ -64,6 +64,10 @@ int controller_fold(struct controller *ctl, struct error *err)
     int rc = 0;
     for (int i = 0; i < ctl->plan.count && rc == 0; i++)
         rc = rollout_store_read_stage(ctl->store, i, &ctl->stages[i], err);
+    if (rc == 0 && ctl->machine.stage >= 0) {
+        ctl->lost_stored = (uint64_t)ctl->stages[ctl->machine.stage].lost;
+        ctl->facts.lost_before = ctl->lost_stored > 0;
+    }
     return rc ? rc : rollout_store_seconds(ctl->store, evidence_fold_one, ctl, err);
 }
 
@@ -95,15 +99,51 @@ static void evidence_second(struct controller *ctl, int64_t at_s, const struct c
         evidence_add(ctl, at_s, stage, arms);
 }
 
+// Lines that the sources know to be lost are of the stage at hand, where users' requests are its evidence.
+static void evidence_lost(struct controller *ctl)
+{
+    uint64_t seen = 0;
+    for (int i = 0; ctl->sources && i < ctl->rollout->source_count; i++) {
+        struct source_state state = {0};
+        sources_state(ctl->sources, i, &state);
+        seen += state.lost;
+    }
+    if (seen > ctl->lost_seen && ctl->machine.stage >= 0 && !ctl->shadowing && !rollout_state_ended(ctl->machine.state))
+        ctl->stages[ctl->machine.stage].lost += (int64_t)(seen - ctl->lost_seen);
+    ctl->lost_seen = seen; // less: they were opened again
+    if (ctl->machine.stage >= 0 && ctl->folded_stage == ctl->machine.stage)
+        canary_evidence_lost(ctl->evidence, (uint64_t)ctl->stages[ctl->machine.stage].lost);
+}
+
+static uint64_t evidence_users(const struct controller *ctl)
+{
+    struct sources_total totals[CANARY_ARMS] = {0};
+    if (ctl->sources)
+        sources_totals(ctl->sources, false, totals);
+    return totals[CANARY_BASELINE].requests + totals[CANARY_CANDIDATE].requests;
+}
+
+// The share is one of the users' requests, so the sources count them in this stage, too.
+static void evidence_mirror(struct controller *ctl)
+{
+    uint64_t users = evidence_users(ctl);
+    if (users > ctl->shadow_seen) // less: the sources were opened again
+        ctl->options->shadow->traffic(ctl->options->shadow->arg, users - ctl->shadow_seen);
+    ctl->shadow_seen = users;
+}
+
 void controller_take(struct controller *ctl)
 {
     struct canary_second arms[CANARY_ARMS];
     int64_t at_s = 0;
     const struct controller_shadow *shadow = ctl->options->shadow;
     bool aa = ctl->machine.stage >= 0 && ctl->plan.stages[ctl->machine.stage].aa;
+    evidence_lost(ctl);
     while (ctl->sources && sources_take(ctl->sources, aa, &at_s, arms))
         if (!ctl->shadowing) // there the mirrored requests are what is judged
             evidence_second(ctl, at_s, arms);
+    if (ctl->shadowing)
+        evidence_mirror(ctl);
     while (ctl->shadowing && shadow->take(shadow->arg, &at_s, arms)) {
         evidence_second(ctl, at_s, arms);
         ctl->evidence_ns = clock_monotonic_ns();
@@ -126,6 +166,8 @@ void controller_judge(struct controller *ctl)
     if (ctl->folded_stage != stage)
         evidence_enter(ctl, stage);
     const struct rollout_stage_row *row = &ctl->stages[stage];
+    ctl->facts.lost = (uint64_t)row->lost;
+    canary_evidence_lost(ctl->evidence, ctl->facts.lost);
     canary_evidence_cells(ctl->evidence, ctl->cells, &count);
     ctl->facts.cells = ctl->cells;
     ctl->facts.cell_count = count;
@@ -157,6 +199,7 @@ void controller_begin_stage(struct controller *ctl, int stage)
         .judged_from_s = now_s + 1 + (plan->warm_up_ns + CONTROLLER_SECOND_NS - 1) / CONTROLLER_SECOND_NS};
     ctl->patience_ns = ctl->evidence_ns = clock_monotonic_ns();
     ctl->facts.down = 0;
+    ctl->facts.maybe_tripped = ctl->facts.lost_before = false;
     controller_recent_clear(ctl);
     evidence_enter(ctl, stage);
     evidence_shadow_end(ctl);
@@ -166,18 +209,24 @@ void controller_begin_stage(struct controller *ctl, int stage)
         log_error("%s", err.text); // without evidence the stage pauses, and says so
     else
         ctl->shadowing = true;
+    ctl->shadow_seen = evidence_users(ctl);
 }
 
-void controller_begin_again(struct controller *ctl)
+void controller_judge_anew(struct controller *ctl)
 {
     int stage = ctl->machine.stage;
     int64_t now_s = clock_wall_ns() / CONTROLLER_SECOND_NS;
+    struct error err = {0};
     if (stage < 0)
         return;
     ctl->stages[stage].begin_s = ctl->stages[stage].judged_from_s = now_s + 1;
+    ctl->stages[stage].lost = 0;
+    ctl->facts.maybe_tripped = ctl->facts.lost_before = false;
     ctl->folded_s = now_s; // a clock that was set back tells the same seconds again
     ctl->evidence_ns = ctl->patience_ns = clock_monotonic_ns();
     evidence_enter(ctl, stage);
+    if (!ctl->store_failed && rollout_store_stage(ctl->store, stage, &ctl->stages[stage], NULL, &err) && err.code != -EBUSY)
+        controller_store_error(ctl, &err);
 }
 
 // --- the store -------------------------------------------------------------------------------------------
@@ -197,10 +246,16 @@ static int evidence_persist(struct controller *ctl, bool cells, struct error *er
         sources_state(ctl->sources, i, &state);
         rc = rollout_store_source(ctl->store, i, &state, state.last_ns ? state.last_ns + offset : 0, err);
     }
+    int stage = ctl->machine.stage;
+    bool lost = stage >= 0 && (uint64_t)ctl->stages[stage].lost != ctl->lost_stored && !rollout_state_ended(ctl->machine.state);
+    if (rc == 0 && lost)
+        rc = rollout_store_stage(ctl->store, stage, &ctl->stages[stage], NULL, err);
     if (rc == 0)
         rc = rollout_store_write(ctl->store, &row, err);
     if (rc == 0)
         rc = store_commit(ctl->store, err);
+    if (rc == 0 && lost)
+        ctl->lost_stored = (uint64_t)ctl->stages[stage].lost;
     if (rc)
         store_rollback(ctl->store);
     return rc;

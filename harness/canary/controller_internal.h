@@ -26,6 +26,7 @@ struct controller_second {
 struct controller_recent { // what the candidate had done until then
     int64_t at_ns;
     struct sources_total total;
+    uint64_t lost;
 };
 
 struct controller {
@@ -54,6 +55,8 @@ struct controller {
     size_t pending_count;
     int64_t evidence_ns; // CLOCK_MONOTONIC of the last evidence
     bool shadowing;
+    uint64_t shadow_seen; // users' requests, of both arms
+    uint64_t lost_seen, lost_stored; // log lines, by the sources; of the stage, in the store
 
     // Clocks, CLOCK_MONOTONIC unless said otherwise.
     int64_t wall_offset_ns; // CLOCK_REALTIME - CLOCK_MONOTONIC
@@ -66,6 +69,8 @@ struct controller {
     // What is wrong, in words.
     bool store_failed, traffic_wrong;
     int64_t store_busy_ns; // since when it has been locked; 0: it is not
+    int64_t proxy_seen_ns, proxy_silent_ns, proxy_anew_ns; // the last good look; since when it is silent, another one; 0: it is not
+    char event[CONTROLLER_TEXT]; // of the proxy, not yet stored; "": none
     char store_text[CONTROLLER_TEXT], traffic_text[CONTROLLER_TEXT];
     int up[CANARY_ARMS];
     bool drained;
@@ -89,7 +94,7 @@ int controller_fold(struct controller *ctl, struct error *err); // the stored se
 void controller_take(struct controller *ctl);                   // what sources and the shadow stage have
 void controller_judge(struct controller *ctl);                  // facts and answer of the present stage
 void controller_begin_stage(struct controller *ctl, int stage); // traffic has been read back
-void controller_begin_again(struct controller *ctl);            // the clock jumped: what was judged is from another time
+void controller_judge_anew(struct controller *ctl);             // what was judged is from another time, or lacks lines
 void controller_persist(struct controller *ctl, bool cells);    // what is pending, and the heartbeat; sets store_failed
 
 // controller_recent.c
@@ -99,7 +104,7 @@ void controller_recent_clear(struct controller *ctl); // another stage: what was
 // controller_act.c
 void controller_store_error(struct controller *ctl, const struct error *err); // of a transaction that was rolled back
 bool controller_apply(struct controller *ctl, const struct machine_step *step, enum exit_code *ret_exit); // false: ended
-void controller_note(struct controller *ctl, enum rollout_rule rule, const char *reason); // a decision that changes no state
+bool controller_note(struct controller *ctl, enum rollout_rule rule, const char *reason); // what changes no state; false: not stored
 struct rollout_row controller_row(const struct controller *ctl);
 
 #endif

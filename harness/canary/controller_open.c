@@ -28,7 +28,7 @@ int controller_begin(struct controller *ctl, double *ret_percent, struct error *
     if (rc)
         return rc;
     ctl->wall_offset_ns = clock_wall_ns() - clock_monotonic_ns();
-    ctl->patience_ns = ctl->paused_ns = ctl->evidence_ns = clock_monotonic_ns();
+    ctl->patience_ns = ctl->paused_ns = ctl->evidence_ns = ctl->proxy_seen_ns = clock_monotonic_ns();
     if (percent > ctl->machine.percent + MACHINE_TOLERANCE)
         snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "the candidate had %.3g %% of the traffic instead of %.3g %%", percent,
                  ctl->machine.percent);

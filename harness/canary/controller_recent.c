@@ -33,8 +33,12 @@ void controller_recent_look(struct controller *ctl, bool aa)
         memmove(ring, ring + 1, ((size_t)ctl->recent_count - 1) * sizeof *ring);
         ctl->recent_count--;
     }
-    ring[ctl->recent_count++] = (struct controller_recent){.at_ns = now, .total = *now_total};
+    ring[ctl->recent_count++] = (struct controller_recent){.at_ns = now, .total = *now_total, .lost = ctl->lost_seen};
     uint64_t requests = now_total->requests - ring[0].total.requests, errors = now_total->errors - ring[0].total.errors;
     ctl->facts.refused = now_total->refused - ring[0].total.refused;
     ctl->recent_errors = requests >= RECENT_REQUESTS_MIN ? (double)errors / (double)requests : NAN;
+    uint64_t lost = ctl->lost_seen > ring[0].lost ? ctl->lost_seen - ring[0].lost : 0;
+    double limit = ctl->rollout->rules.tripwire_error_rate;
+    if (lost && requests + lost >= RECENT_REQUESTS_MIN && (double)(errors + lost) > limit * (double)(requests + lost)) // false for NaN
+        ctl->facts.maybe_tripped = true;
 }

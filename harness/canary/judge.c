@@ -39,6 +39,8 @@ static void judge_tripwires(const struct rollout *rollout, const struct judge_fa
 
 static bool judge_cell_passes(const struct rollout_stage *stage, const struct canary_cell *cell)
 {
+    if (cell->withheld)
+        return false;
     bool compares = !stage->aa && stage->percent < 100 && (stage->mirror == 0 || cell->metric == CANARY_WRONG_ANSWERS);
     return compares ? cell->verdict == CANARY_PASS : cell->verdict != CANARY_FAIL;
 }
@@ -47,32 +49,78 @@ static bool judge_cell_passes(const struct rollout_stage *stage, const struct ca
 static void judge_missing(const struct rollout_stage *stage, const struct judge_facts *facts, uint64_t requests,
                           const struct canary_cell *open, struct judge_answer *ret)
 {
-    char soak[32], judged[32];
+    char soak[32], judged[32], more[64] = "";
+    if (open && open->requests_missing)
+        snprintf(more, sizeof more, "; about %" PRIu64 " more", open->requests_missing);
     if (!ret->soaked)
         snprintf(ret->text, sizeof ret->text, "judged for %s of %s",
                  unit_format_ns(judged, sizeof judged, (double)(facts->judged_ns > 0 ? facts->judged_ns : 0)),
                  unit_format_ns(soak, sizeof soak, (double)stage->soak_ns));
     else if (!ret->requests_enough)
         snprintf(ret->text, sizeof ret->text, "%" PRIu64 " of %" PRIu64 " requests", requests, stage->requests);
-    else if (open && open->requests_missing)
-        snprintf(ret->text, sizeof ret->text, "%s is undecided after %" PRIu64 " requests; about %" PRIu64 " more",
-                 canary_metric_name(open->metric), open->requests, open->requests_missing);
+    else if (open && open->withheld)
+        snprintf(ret->text, sizeof ret->text, "%s would pass, but %" PRIu64 " log lines of this stage were lost, and if each was the "
+                 "candidate's worst it would not%s; `resume` a pause to judge the stage anew, once no line is lost",
+                 canary_metric_name(open->metric), open->withheld, more);
     else if (open)
-        snprintf(ret->text, sizeof ret->text, "%s is undecided after %" PRIu64 " requests", canary_metric_name(open->metric),
-                 open->requests);
+        snprintf(ret->text, sizeof ret->text, "%s is undecided after %" PRIu64 " requests%s", canary_metric_name(open->metric),
+                 open->requests, more);
+    else if (ret->withheld)
+        snprintf(ret->text, sizeof ret->text, "soaked, and every gated metric within its bound, but %" PRIu64 " log lines were lost, %s; "
+                 "`resume` a pause to judge the stage anew, once no line is lost", facts->lost,
+                 facts->maybe_tripped ? "so many together that the tripwire would have fired, had they been errors"
+                                      : "before the controller was started again, and nobody knows when");
     else
         snprintf(ret->text, sizeof ret->text, "soaked, %" PRIu64 " requests, every gated metric within its bound", requests);
 }
 
-// "2.64 times the baseline's (2.04 to 4.49)". Where the baseline has none of it there is a lower bound only.
+// "2.64 times the baseline's (2.04 to 4.49)". An end that is not known yet is not told; where the baseline has none of it
+// there is a lower bound only.
 static void judge_ratio(char *buf, size_t size, const struct canary_cell *cell)
 {
     if (isnan(cell->value))
         snprintf(buf, size, "none on the baseline; at least %.3g times its rate", cell->low);
+    else if (isnan(cell->high) && isnan(cell->low))
+        snprintf(buf, size, "%.3g times the baseline's", cell->value);
     else if (isnan(cell->high))
         snprintf(buf, size, "%.3g times the baseline's (%.3g or more)", cell->value, cell->low);
+    else if (isnan(cell->low))
+        snprintf(buf, size, "%.3g times the baseline's (%.3g at most)", cell->value, cell->high);
     else
         snprintf(buf, size, "%.3g times the baseline's (%.3g to %.3g)", cell->value, cell->low, cell->high);
+}
+
+// "for the last 25 s 5.1 times the baseline's": of an onset within the rollout. The value of the whole stage hides it.
+static void judge_since(char *buf, size_t size, const struct canary_cell *cell)
+{
+    char times[48] = "the candidate's alone"; // the baseline has none
+    bool above = cell->metric == CANARY_LATENCY_P50 || cell->metric == CANARY_LATENCY_P99;
+    if (!isnan(cell->since_ratio) && above)
+        snprintf(times, sizeof times, "%.3g times as many requests above", cell->since_ratio);
+    else if (!isnan(cell->since_ratio))
+        snprintf(times, sizeof times, "%.3g times the baseline's", cell->since_ratio);
+    snprintf(buf, size, "for the last %" PRIu64 " s %s%s", cell->since_s, times,
+             !above                                ? ""
+             : cell->metric == CANARY_LATENCY_P50 ? " the baseline's median as it has"
+                                                   : " the baseline's p99 as it has");
+}
+
+static void judge_fail(const struct rollout_stage *plan, const struct canary_cell *cell, char *buf, size_t size)
+{
+    char ratio[96], since[160];
+    const char *name = canary_metric_name(cell->metric);
+    judge_ratio(ratio, sizeof ratio, cell);
+    if (plan->aa) {
+        snprintf(buf, size,
+                 "%s: the two baselines differ, %s after %" PRIu64 " requests: the measurement or the proxy's split cannot be trusted", name,
+                 ratio, cell->requests);
+    } else if (cell->since_s) {
+        judge_since(since, sizeof since, cell);
+        snprintf(buf, size, "%s: %s, beyond its margin; over the whole stage, %" PRIu64 " requests of the candidate, %s", name, since,
+                 cell->requests, ratio);
+    } else {
+        snprintf(buf, size, "%s: %s after %" PRIu64 " requests of the candidate, beyond its margin", name, ratio, cell->requests);
+    }
 }
 
 void judge_stage(const struct rollout *rollout, int stage, const struct judge_facts *facts, struct judge_answer *ret)
@@ -98,19 +146,13 @@ void judge_stage(const struct rollout *rollout, int stage, const struct judge_fa
     uint64_t requests = facts->requests[alone ? CANARY_BASELINE : CANARY_CANDIDATE];
     ret->soaked = facts->judged_ns >= plan->soak_ns;
     ret->requests_enough = requests >= plan->requests && requests > 0; // of nothing nothing follows
-    ret->cells_passed = !open && gated == wanted; // a cell that is not there has not passed
+    ret->withheld = (open && open->withheld) || (!open && (facts->maybe_tripped || facts->lost_before));
+    ret->cells_passed = !open && gated == wanted && !ret->withheld; // a cell that is not there has not passed
     judge_tripwires(rollout, facts, ret);
     if (ret->tripped)
         return;
     if (ret->failed >= 0) {
-        const struct canary_cell *cell = &facts->cells[ret->failed];
-        char ratio[96];
-        judge_ratio(ratio, sizeof ratio, cell);
-        snprintf(ret->text, sizeof ret->text,
-                 plan->aa ? "%s: the two baselines differ, %s after %" PRIu64
-                            " requests: the measurement or the proxy's split cannot be trusted"
-                          : "%s: %s after %" PRIu64 " requests of the candidate, beyond its margin",
-                 canary_metric_name(cell->metric), ratio, cell->requests);
+        judge_fail(plan, &facts->cells[ret->failed], ret->text, sizeof ret->text);
         return;
     }
     judge_missing(plan, facts, requests, open, ret);

@@ -10,7 +10,7 @@
 static const char *const state_names[] = {"waiting", "running", "paused", "promoted", "rolled_back", "aborted", "failed"};
 static const char *const rule_names[] = {"evidence", "tripwire-errors", "tripwire-unreachable", "tripwire-wrong", "soak", "patience",
                                          "window", "freeze", "stale", "clock", "person", "signal", "preflight", "traffic", "store",
-                                         "restart"};
+                                         "restart", "proxy"};
 static const char *const verb_names[] = {"none", "pause", "promote", "abort", "resume"};
 _Static_assert(sizeof state_names / sizeof *state_names == ROLLOUT_STATES, "a name each");
 _Static_assert(sizeof rule_names / sizeof *rule_names == RULE_COUNT, "a name each");
@@ -267,21 +267,26 @@ static struct machine_step machine_paused(const struct machine_plan *plan, const
 
 struct machine_step machine_step(const struct machine_plan *plan, const struct machine *machine, const struct machine_input *input)
 {
-    struct machine_step step;
+    struct machine_step step = machine_none(machine);
     if (machine->moving)
         return machine_moved(machine, input);
-    if (rollout_state_ended(machine->state))
-        return machine->draining && !input->drained ? machine_none(machine) : machine_end(machine, machine_exit(machine->state));
-    if (!machine->ending && machine_danger(plan, machine, input, &step))
+    bool ended = rollout_state_ended(machine->state), danger = !ended && !machine->ending && machine_danger(plan, machine, input, &step);
+    if (danger && step.action == ACTION_MOVE)
         return step;
-    switch (machine->state) {
-    case ROLLOUT_WAITING:
-        return machine_waiting(plan, machine, input);
-    case ROLLOUT_RUNNING:
-        return machine_running(plan, machine, input);
-    default:
-        return machine_paused(plan, machine, input);
+    if (input->proxy_anew) { // no move up, whatever the windows say: the stage has earned it. The baseline's, after the end
+        step = machine_none(machine);
+        step.action = ACTION_RESTORE;
+        return step;
     }
+    if (danger)
+        return step;
+    if (ended)
+        return machine->draining && !input->drained ? machine_none(machine) : machine_end(machine, machine_exit(machine->state));
+    step = machine->state == ROLLOUT_WAITING   ? machine_waiting(plan, machine, input)
+           : machine->state == ROLLOUT_RUNNING ? machine_running(plan, machine, input)
+                                               : machine_paused(plan, machine, input);
+    bool up = step.action == ACTION_MOVE && step.next.to.state == ROLLOUT_RUNNING;
+    return up && input->proxy_silent ? machine_none(machine) : step;
 }
 
 // --- a start

@@ -19,6 +19,7 @@ enum rollout_state { // stored by name
 enum rollout_rule { // why a decision was made; stored by name
     RULE_EVIDENCE, RULE_TRIPWIRE_ERRORS, RULE_TRIPWIRE_UNREACHABLE, RULE_TRIPWIRE_WRONG, RULE_SOAK, RULE_PATIENCE, RULE_WINDOW,
     RULE_FREEZE, RULE_STALE, RULE_CLOCK, RULE_PERSON, RULE_SIGNAL, RULE_PREFLIGHT, RULE_TRAFFIC, RULE_STORE, RULE_RESTART,
+    RULE_PROXY, // it was started again, and has its weights again: no decision, an event
     RULE_COUNT
 };
 enum rollout_verb { REQUEST_NONE, REQUEST_PAUSE, REQUEST_PROMOTE, REQUEST_ABORT, REQUEST_RESUME, REQUEST_COUNT };
@@ -66,6 +67,8 @@ struct machine_input {
     double percent;           // as read back
     bool store_failed;        // nothing can be stored any more
     bool traffic_wrong;       // another share than was set, or nobody can say
+    bool proxy_silent;        // it does not answer, and still has its time for it
+    bool proxy_anew;          // it is another process: it has forgotten what was set
     bool tripped;
     enum rollout_rule tripwire;
     bool cell_failed;         // a gated metric
@@ -87,6 +90,7 @@ enum machine_action {
     ACTION_RECORD,  // a decision without a move: store it and the state
     ACTION_MOVE,    // store the decision (once: `decided`), set machine.to, answer with `moved`
     ACTION_CONFIRM, // a move was carried out: store the state
+    ACTION_RESTORE, // set machine.percent again (of an A/A stage: its share), and store that as an event
     ACTION_END      // end with `exit_code`
 };
 

@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "reports/analyse/canary/evidence.h"
 
-enum rollout_source_kind { ROLLOUT_HAPROXY_LOG, ROLLOUT_PROMETHEUS, ROLLOUT_JSONL, ROLLOUT_SOURCE_KINDS };
+enum rollout_source_kind { ROLLOUT_HAPROXY_LOG, ROLLOUT_PROMETHEUS, ROLLOUT_JSONL, ROLLOUT_STEPS, ROLLOUT_SOURCE_KINDS };
 
 struct rollout_queries { // of one arm; NULL: not asked
     char *requests, *errors, *wrong; // counters: what they grew by between two looks is counted
@@ -26,7 +26,7 @@ struct rollout_source {
     char *token_file;              // prometheus: bearer token, NULL
     int64_t step_ns;               // prometheus: between two questions, 5 s
     struct rollout_queries queries[CANARY_ARMS];
-    char *paths[CANARY_ARMS];      // jsonl
+    char *paths[CANARY_ARMS];      // jsonl, steps
 };
 
 enum rollout_traffic_kind { ROLLOUT_HAPROXY, ROLLOUT_HOOKS };

@@ -136,6 +136,10 @@ json_t *rollout_cells_to_json(const struct canary_cell *cells, int count)
         json_object_set_new(one, "needed", evidence_number(cell->needed));
         json_object_set_new(one, "verdict", json_string(verdict_names[cell->verdict]));
         json_object_set_new(one, "requests", json_integer((json_int_t)cell->requests));
+        if (cell->since_s) { // an onset within the rollout
+            json_object_set_new(one, "since_s", json_integer((json_int_t)cell->since_s));
+            json_object_set_new(one, "since_ratio", evidence_number(cell->since_ratio));
+        }
         json_array_append_new(list, one);
     }
     return list;

@@ -88,7 +88,7 @@ static int64_t rollout_ticks(void)
 
 static const char *rollout_source_kind_name(enum rollout_source_kind kind)
 {
-    static const char *const names[ROLLOUT_SOURCE_KINDS] = {"haproxy_log", "prometheus", "jsonl"};
+    static const char *const names[ROLLOUT_SOURCE_KINDS] = {"haproxy_log", "prometheus", "jsonl", "steps"};
     return names[kind];
 }
 
@@ -222,14 +222,14 @@ int rollout_store_alive(struct store *store, bool alive, struct error *err)
 
 int rollout_store_stage(struct store *store, int stage, const struct rollout_stage_row *row, const char *result, struct error *err)
 {
-    return store_exec(store, err, "UPDATE rollout_stage SET begin_s = ?, judged_from_s = ?, end_s = ?, result = ? WHERE number = ?",
-                      "IIIsi", row->begin_s ? &row->begin_s : NULL, row->judged_from_s ? &row->judged_from_s : NULL,
-                      row->end_s ? &row->end_s : NULL, result, (int64_t)stage);
+    return store_exec(store, err, "UPDATE rollout_stage SET begin_s = ?, judged_from_s = ?, end_s = ?, result = ?, lost = ? WHERE number = ?",
+                      "IIIsii", row->begin_s ? &row->begin_s : NULL, row->judged_from_s ? &row->judged_from_s : NULL,
+                      row->end_s ? &row->end_s : NULL, result, row->lost, (int64_t)stage);
 }
 
 int rollout_store_read_stage(struct store *store, int stage, struct rollout_stage_row *ret_row, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err, "SELECT begin_s, judged_from_s, end_s FROM rollout_stage WHERE number = ?", "i",
+    sqlite3_stmt *stmt = store_query(store, err, "SELECT begin_s, judged_from_s, end_s, lost FROM rollout_stage WHERE number = ?", "i",
                                      (int64_t)stage);
     int rc = stmt ? store_step(store, stmt, err) : -EIO;
     if (rc == 0)
@@ -238,7 +238,8 @@ int rollout_store_read_stage(struct store *store, int stage, struct rollout_stag
         return rc;
     *ret_row = (struct rollout_stage_row){.begin_s = sqlite3_column_int64(stmt, 0),
                                           .judged_from_s = sqlite3_column_int64(stmt, 1),
-                                          .end_s = sqlite3_column_int64(stmt, 2)};
+                                          .end_s = sqlite3_column_int64(stmt, 2),
+                                          .lost = sqlite3_column_int64(stmt, 3)};
     return store_step(store, stmt, err);
 }
 
@@ -266,7 +267,7 @@ int rollout_store_last_decision(struct store *store, struct rollout_decision *re
 {
     sqlite3_stmt *stmt = store_query(store, err,
                                      "SELECT id, at_ns, state_from, state_to, stage_from, stage_to, percent_from, percent_to, rule, "
-                                     "effect_ns FROM rollout_decision ORDER BY id DESC LIMIT 1", "");
+                                     "effect_ns FROM rollout_decision WHERE rule NOT IN ('clock', 'proxy') ORDER BY id DESC LIMIT 1", "");
     int rc = stmt ? store_step(store, stmt, err) : -EIO;
     if (rc == 0)
         return error_set(err, -ENOENT, "'%s': no decision yet", store_path(store));

@@ -35,6 +35,7 @@ int rollout_store_alive(struct store *store, bool alive, struct error *err); // 
 
 struct rollout_stage_row {
     int64_t begin_s, judged_from_s, end_s; // 0: not yet
+    int64_t lost;                          // log lines
 };
 int rollout_store_stage(struct store *store, int stage, const struct rollout_stage_row *row, const char *result, struct error *err);
 int rollout_store_read_stage(struct store *store, int stage, struct rollout_stage_row *ret_row, struct error *err);
@@ -50,7 +51,7 @@ struct rollout_decision {
 };
 int rollout_store_decide(struct store *store, struct rollout_decision *decision, struct error *err); // sets its id
 int rollout_store_effect(struct store *store, int64_t decision, int64_t at_ns, double percent, struct error *err);
-// The last decision, without its texts. -ENOENT: none yet.
+// The last decision, without its texts; clocks and proxies are events, which decide nothing. -ENOENT: none yet.
 int rollout_store_last_decision(struct store *store, struct rollout_decision *ret_decision, struct error *err);
 
 // Both arms of a second. One that is there already (the wall clock was set back) takes them in.

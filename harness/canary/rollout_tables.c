@@ -47,7 +47,7 @@ const struct field rollout_traffic_fields[] = {
 #define OWNER rollout_source
 #define QUERIES(arm)                                                                               \
     {ROW("requests", FIELD_TEXT, queries[arm].requests, .required = true, .help = "a counter: requests that ended"), \
-     ROW("errors", FIELD_TEXT, queries[arm].errors, .required = true, .help = "a counter: those that failed"), \
+     ROW("errors", FIELD_TEXT, queries[arm].errors, .required = true, .help = "a counter: those that failed; no series is none, so look once that the name is right"), \
      ROW("wrong", FIELD_TEXT, queries[arm].wrong, .help = "a counter: wrong answers"),             \
      ROW("latency_buckets", FIELD_TEXT, queries[arm].latency_buckets,                              \
          .help = "a histogram's buckets, seconds: `sum by (le) (…_bucket)`"),                      \
@@ -72,11 +72,18 @@ static const struct field rollout_jsonl_fields[] = {
         .help = "a file that grows: `{\"t\": seconds, \"status\": 200, \"ms\": 4.1, \"wrong\": false}` a line"),
     ROW("candidate", FIELD_TEXT, paths[CANARY_CANDIDATE], .required = true, .help = "likewise"),
     END};
+static const struct field rollout_steps_fields[] = {
+    ROW("baseline", FIELD_TEXT, paths[CANARY_BASELINE], .required = true,
+        .help = "a step file, as `UPGATE_STEPS` of its servers names it: `/dev/shm/ranker-old.steps`. It is made if it is not there, and stays"),
+    ROW("candidate", FIELD_TEXT, paths[CANARY_CANDIDATE], .required = true, .help = "likewise"),
+    END};
 
 const struct field rollout_source_fields[] = {
     PART("haproxy_log", rollout_haproxy_log_fields, .help = "HAProxy's log"),
     PART("prometheus", rollout_prometheus_fields, .help = "counters that a Prometheus has"),
     PART("jsonl", rollout_jsonl_fields, .help = "JSON lines, of servers that write their own"),
+    PART("steps", rollout_steps_fields,
+         .help = "requests that servers tell by the step protocol: `ug_request_done()` of `contracts/upgate_step.h`, `upgate.request_done()` of Python"),
     END};
 #undef OWNER
 
@@ -176,7 +183,7 @@ const struct field rollout_fields[] = {
     {.key = "traffic", .kind = FIELD_CUSTOM, .required = true, .custom = &rollout_traffic_custom,
      .fields = rollout_traffic_fields, .help = "who gets the requests: one of `haproxy`, `hooks`"},
     {.key = "sources", .kind = FIELD_CUSTOM, .required = true, .custom = &rollout_sources_custom,
-     .fields = rollout_source_fields, .help = "the evidence: one or more of `haproxy_log`, `prometheus`, `jsonl`"},
+     .fields = rollout_source_fields, .help = "the evidence: one or more of `haproxy_log`, `prometheus`, `jsonl`, `steps`"},
     {.key = "stages", .kind = FIELD_CUSTOM, .required = true, .custom = &rollout_stages_custom,
      .fields = rollout_stage_fields, .help = "in order; the percents rise, and the last is 100"},
     {.key = "windows", .kind = FIELD_CUSTOM, .custom = &rollout_windows_custom, .fields = rollout_window_fields,

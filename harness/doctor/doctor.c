@@ -11,7 +11,7 @@
 #include "common/strings.h"
 #include "common/vector.h"
 #include "harness/doctor/check.h"
-#include "reports/render/screen.h"
+#include "reports/render/text/screen.h"
 
 enum { DOCTOR_ID_COLUMNS = 15, DOCTOR_STATUS_COLUMNS = 9, DOCTOR_FILE_MAX = 1 << 20 };
 

@@ -22,7 +22,7 @@
 #include "harness/run/inject.h"
 #include "harness/run/process.h"
 #include "harness/steps/reader.h"
-#include "reports/render/screen.h"
+#include "reports/render/text/screen.h"
 #include "tracer/record/privileges.h"
 #include "tracer/store/ranges.h"
 #include "tracer/store/store.h"

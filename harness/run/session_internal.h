@@ -11,7 +11,7 @@
 #include "harness/run/launch.h"
 #include "harness/run/pair.h"
 #include "harness/run/session.h"
-#include "reports/render/progress.h"
+#include "reports/render/verdict/progress.h"
 #include "tracer/store/store.h"
 
 enum {

@@ -88,22 +88,29 @@ static int plan_header(struct ug_step_header *ret_header, const struct reader_op
     return 0;
 }
 
-// Gives the file its size and its lock, and maps what all slots share.
-static int fill_file(struct reader *reader, const struct ug_step_header *plan, bool open_gate)
+static int take_lock(const struct reader *reader)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
-    void *map;
-    int rc;
 
-    if (fcntl(reader->fd, F_SETLK, &lock) != 0 ||
-        ftruncate(reader->fd, (off_t)plan->file_bytes) != 0) {
+    return fcntl(reader->fd, F_SETLK, &lock) == 0             ? 0
+           : errno == EAGAIN || errno == EACCES ? -EBUSY
+                                                : -errno;
+}
+
+// Gives the file its size, and takes memory for what all slots share.
+static int size_file(const struct reader *reader, const struct ug_step_header *plan)
+{
+    if (ftruncate(reader->fd, (off_t)plan->file_bytes) != 0) {
         return -errno;
     }
-    rc = posix_fallocate(reader->fd, 0, (off_t)plan->rings_offset);
-    if (rc != 0) {
-        return -rc;
-    }
-    map = mmap(NULL, plan->rings_offset, PROT_READ | PROT_WRITE, MAP_SHARED, reader->fd, 0);
+    return -posix_fallocate(reader->fd, 0, (off_t)plan->rings_offset);
+}
+
+// Maps what all slots share.
+static int map_file(struct reader *reader, const struct ug_step_header *plan)
+{
+    void *map = mmap(NULL, plan->rings_offset, PROT_READ | PROT_WRITE, MAP_SHARED, reader->fd, 0);
+
     if (map == MAP_FAILED) {
         return -errno;
     }
@@ -111,12 +118,84 @@ static int fill_file(struct reader *reader, const struct ug_step_header *plan, b
     reader->header = map;
     reader->plan = *plan;
     reader->slots = (struct ug_step_slot *)((char *)map + plan->slots_offset);
+    return 0;
+}
+
+static int make_file(struct reader *reader, const struct ug_step_header *plan, bool open_gate)
+{
+    int rc = size_file(reader, plan);
+
+    rc = rc < 0 ? rc : map_file(reader, plan);
+    if (rc < 0) {
+        return rc;
+    }
     *reader->header = *plan;
     for (uint32_t i = 0; i < plan->slot_count; i++) {
         reader->slots[i].granted = open_gate ? UG_STEP_RUN_FREE : 0;
     }
     __atomic_store_n(&reader->header->magic, UG_STEP_MAGIC, __ATOMIC_RELEASE);
     return 0;
+}
+
+// Takes over the file that another reader left, locked by us: its slots and what stands in them. One that was not
+// finished is made.
+static int take_over_file(struct reader *reader, const struct ug_step_header *plan, bool open_gate)
+{
+    struct ug_step_header found = {0};
+    struct stat status;
+    int rc;
+
+    if (fstat(reader->fd, &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != geteuid() ||
+        pread(reader->fd, &found, sizeof(found), 0) < 0) {
+        return -EBADMSG;
+    }
+    if (status.st_size == 0 || ((uint64_t)status.st_size == plan->file_bytes && found.magic == 0)) {
+        return make_file(reader, plan, open_gate);
+    }
+    // A reader's own fields, and those of the processes, differ.
+    if (found.magic != UG_STEP_MAGIC || (uint64_t)status.st_size != plan->file_bytes ||
+        memcmp(&found.version, &plan->version,
+               offsetof(struct ug_step_header, harness_image) - offsetof(struct ug_step_header, version)) != 0) {
+        return -EBADMSG;
+    }
+    rc = map_file(reader, plan);
+    if (rc < 0) {
+        return rc;
+    }
+    reader->header->harness_image = plan->harness_image;
+    reader->header->harness_pid = plan->harness_pid;
+    reader->header->control_ppm = plan->control_ppm;
+    if (open_gate) {
+        reader_open_gate(reader);
+    }
+    return 0;
+}
+
+static int open_file(struct reader *reader, const char *path, const struct ug_step_header *plan,
+                     const struct reader_opts *opts)
+{
+    int rc;
+
+    reader->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (reader->fd >= 0) {
+        reader->path = strdup(path);
+        if (reader->path == NULL) {
+            unlink(path);
+            return -ENOMEM;
+        }
+        rc = take_lock(reader);
+        return rc < 0 ? rc : make_file(reader, plan, opts->open);
+    }
+    if (errno != EEXIST || !opts->keep) {
+        return -errno;
+    }
+    // Anybody may make names in /dev/shm: neither a FIFO to wait at nor a link to somebody's file.
+    reader->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (reader->fd < 0) {
+        return errno == ELOOP ? -EBADMSG : -errno;
+    }
+    rc = take_lock(reader);
+    return rc < 0 ? rc : take_over_file(reader, plan, opts->open);
 }
 
 int reader_create(struct reader **ret_reader, const char *path, const struct reader_opts *opts,
@@ -126,8 +205,10 @@ int reader_create(struct reader **ret_reader, const char *path, const struct rea
     struct ug_step_header plan;
     struct reader *reader;
     struct stat status;
-    int rc = plan_header(&plan, opts != NULL ? opts : &defaults, err);
+    int rc;
 
+    opts = opts != NULL ? opts : &defaults;
+    rc = plan_header(&plan, opts, err);
     if (rc < 0) {
         return rc;
     }
@@ -135,31 +216,26 @@ int reader_create(struct reader **ret_reader, const char *path, const struct rea
     if (reader == NULL) {
         return error_set(err, -ENOMEM, "failed to make a step reader: out of memory");
     }
-    reader->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (reader->fd < 0) {
-        rc = error_set(err, -errno, "failed to create step file '%s': %s", path, strerror(errno));
-        goto out;
-    }
-    reader->path = strdup(path);
     reader->rings = calloc(plan.slot_count, sizeof(*reader->rings));
-    if (reader->path == NULL || reader->rings == NULL) {
-        unlink(path);
-        rc = error_set(err, -ENOMEM, "failed to make a step reader: out of memory");
-        goto out;
-    }
+    reader->fd = -1;
     if (stat("/proc/self/ns/pid", &status) == 0) {
         reader->pid_namespace = status.st_ino;
     }
-    rc = fill_file(reader, &plan, opts != NULL && opts->open);
+    rc = reader->rings == NULL ? -ENOMEM : open_file(reader, path, &plan, opts);
     if (rc < 0) {
-        rc = error_set(err, rc, "failed to set up step file '%s': %s", path, strerror(-rc));
-        goto out;
+        rc = error_set(err, rc, "failed to create step file '%s': %s", path,
+                       rc == -EBUSY     ? "another process reads it"
+                       : rc == -EBADMSG ? "what is there is no step file of this user and this upgate"
+                                        : strerror(-rc));
+        reader_free(reader);
+        return rc;
+    }
+    if (opts->keep) {
+        free(reader->path);
+        reader->path = NULL;
     }
     *ret_reader = reader;
     return 0;
-out:
-    reader_free(reader);
-    return rc;
 }
 
 void reader_free(struct reader *reader)
@@ -171,7 +247,9 @@ void reader_free(struct reader *reader)
         unlink(reader->path);
     }
     if (reader->header != NULL) {
-        reader_open_gate(reader);
+        if (!reader_truncated(reader)) {
+            reader_open_gate(reader);
+        }
         for (uint32_t i = 0; i < reader->plan.slot_count; i++) {
             reader_rings_unmap(reader, i);
         }

@@ -25,6 +25,8 @@ struct reader_opts {
     uint32_t slot_count;   // processes of the launch that may mark steps; 0 = 64, at most 1024
     uint64_t ring_records; // of a slot, rounded up to a power of two; 0 = 65536 (4 MiB)
     uint64_t ring_bytes;   // of a slot, rounded up likewise; 0 = 8 MiB, at least 64 KiB
+    bool keep;             // the file stays at the end, and one that a reader before us left is taken over with what
+                           // stands in it: for processes that live longer than their reader
     bool open;             // true: processes run free; false: each is held at its first step
     uint32_t control_ppm;  // positive control: every step takes so much longer; 0 = none
 };
@@ -65,13 +67,13 @@ struct reader_bytes {
 typedef void (*reader_record_fn)(void *arg, uint32_t slot_idx, const struct ug_step_record *record);
 typedef void (*reader_bytes_fn)(void *arg, uint32_t slot_idx, const struct reader_bytes *bytes);
 
-// Makes the file, which must not exist (a name in /dev/shm for UPGATE_STEPS). Sparse: a slot costs
+// Makes the file, which must not exist unless `keep` (a name in /dev/shm for UPGATE_STEPS). Sparse: a slot costs
 // memory when it is claimed (its records) and as byte records come. -EINVAL for sizes out of range,
-// -EEXIST, -ENOSPC, or what open() and mmap() say.
+// -EEXIST, -EBUSY (another reader has it), -EBADMSG (no such file of ours), -ENOSPC, or what open() and mmap() say.
 int reader_create(struct reader **ret_reader, const char *path, const struct reader_opts *opts,
                   struct error *err);
 
-// Opens every gate, unlinks the file, frees. NULL is fine. What is left in the rings is lost: drain
+// Opens every gate, unlinks the file (unless `keep`), frees. NULL is fine. What is left in the rings is lost: drain
 // first.
 void reader_free(struct reader *reader);
 

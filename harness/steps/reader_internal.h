@@ -14,7 +14,7 @@ struct reader_rings {
 
 struct reader {
     int fd;
-    char *path;
+    char *path;  // NULL: it is left alone at the end
     struct ug_step_header *header; // shared: only event, waiting and the counts are read back
     struct ug_step_header plan;    // ours: a process that writes over the header must not mislead us
     struct ug_step_slot *slots;

@@ -14,7 +14,7 @@
 #include "harness/plan/plan.h"
 #include "harness/run/session.h"
 #include "reports/analyse/diff/diff.h"
-#include "reports/render/diff_view.h"
+#include "reports/render/diff/diff_view.h"
 #include "reports/render/render.h"
 
 struct ab_values {

@@ -18,8 +18,8 @@
 #include "contracts/exit_code.h"
 #include "reports/analyse/diff/diff.h"
 #include "reports/analyse/diff/recordings.h"
-#include "reports/render/diff_view.h"
-#include "reports/render/recordings_view.h"
+#include "reports/render/diff/diff_view.h"
+#include "reports/render/diff/recordings_view.h"
 #include "tracer/store/store.h"
 
 struct diff_values {

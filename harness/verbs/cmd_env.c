@@ -16,9 +16,9 @@
 #include "common/strings.h"
 #include "contracts/exit_code.h"
 #include "harness/fingerprint/fingerprint.h"
-#include "harness/run/probe.h"
 #include "harness/fingerprint/table.h"
 #include "harness/plan/plan.h"
+#include "harness/run/probe.h"
 #include "reports/render/render.h"
 #include "tracer/store/store.h"
 

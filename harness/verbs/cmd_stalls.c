@@ -13,7 +13,7 @@
 #include "common/strings.h"
 #include "contracts/exit_code.h"
 #include "reports/analyse/stalls/stalls.h"
-#include "reports/render/stalls_view.h"
+#include "reports/render/stalls/stalls_view.h"
 #include "tracer/store/store.h"
 
 enum {

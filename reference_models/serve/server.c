@@ -18,6 +18,7 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
+#include "contracts/upgate_step.h"
 #include "reference_models/serve/answer.h"
 
 #define SERVER_IDLE_S 75u // of a keep-alive connection, and of a client that does not go on
@@ -42,6 +43,7 @@ struct exchange { // one request of any kind
     struct server *server;
     struct MHD_Connection *connection;
     const struct route *route;
+    int64_t arrived_ns;
     bool waiting; // suspended, or just resumed with its answer
     bool too_large;
     char *body;
@@ -54,6 +56,9 @@ struct route {
     enum MHD_Result (*handle)(struct exchange *exchange);
 };
 
+static enum MHD_Result score_handle(struct exchange *exchange);
+
+// Requests to score are told by the step protocol, for `upgate canary`.
 static enum MHD_Result server_reply(struct exchange *exchange, int status, char *body, int flags)
 {
     struct server *server = exchange->server;
@@ -63,6 +68,8 @@ static enum MHD_Result server_reply(struct exchange *exchange, int status, char 
                             .close = atomic_load(&server->draining),
                             .wrong = flags & ANSWER_WRONG,
                             .cut = flags & ANSWER_CUT};
+    if (exchange->route && exchange->route->handle == score_handle)
+        ug_request_done((uint64_t)exchange->arrived_ns, answer.cut ? 0 : (uint32_t)status, answer.wrong);
     return answer_queue(exchange->connection, &answer, &server->counts);
 }
 
@@ -243,6 +250,7 @@ static enum MHD_Result server_begin(struct server *server, struct MHD_Connection
     struct exchange *exchange = xcalloc(1, sizeof *exchange);
     exchange->server = server;
     exchange->connection = connection;
+    exchange->arrived_ns = clock_monotonic_ns();
     *ret_exchange = exchange;
     atomic_fetch_add(&server->in_flight, 1);
     int status = 404;

@@ -9,13 +9,13 @@
 #include <unistd.h>
 
 #include "common/strings.h"
-#include "reports/render/diff_view.h"
-#include "reports/render/forms.h"
-#include "reports/render/html.h"
-#include "reports/render/markdown_text.h"
-#include "reports/render/pftrace.h"
+#include "reports/render/diff/diff_view.h"
+#include "reports/render/html/html.h"
+#include "reports/render/perfetto/pftrace.h"
 #include "reports/render/render.h"
-#include "reports/render/screen.h"
+#include "reports/render/text/markdown_text.h"
+#include "reports/render/text/screen.h"
+#include "reports/render/verdict/forms.h"
 
 enum file_form { FILE_FORM_JSON, FILE_FORM_XML, FILE_FORM_MD, FILE_FORM_HTML, FILE_FORM_PFTRACE, FILE_FORM_COUNT };
 

@@ -3,7 +3,7 @@
 // JSON as the answer of each.
 //   {"traffic": {"socket", "backend", "baseline", "candidate", "baseline2" | "set": […], "get": […], "drain": […] | "hook_url",
 //    "timeout_ms", "retries"}, "sources": [{"listen" | "file" | "url", "step_ms", "token_file", "baseline": {…}, "candidate": {…} |
-//    "baseline": PATH, "candidate": PATH}]}
+//    "baseline": PATH, "candidate": PATH, "steps": true where these are step files}]}
 //   traffic | sources          opens it
 //   set P | aa P | get | look | drain ARM SECONDS
 //   poll MILLISECONDS          reads for so long
@@ -72,6 +72,8 @@ static void drive_source(struct rollout_source *source, const json_t *json)
     source->token_file = drive_text(json, "token_file");
     source->step_ns = json_integer_value(json_object_get(json, "step_ms")) * 1000000;
     source->kind = source->url ? ROLLOUT_PROMETHEUS : source->listen || source->file ? ROLLOUT_HAPROXY_LOG : ROLLOUT_JSONL;
+    if (json_is_true(json_object_get(json, "steps")))
+        source->kind = ROLLOUT_STEPS;
     for (int i = 0; i < CANARY_ARMS; i++) {
         const json_t *arm = json_object_get(json, arms[i]);
         source->paths[i] = drive_text(json, arms[i]);

@@ -86,11 +86,11 @@ def what_fails_is_tried_again(folder):
     with Drive(dict(set=[flaky], retries=1)) as drive:
         drive.good("traffic")
         drive.bad("exit status 7|not yet: ?[1m", "set", 5)
-    with Drive(dict(set=[folder + "/nothing"], retries=3)) as drive:
+    with Drive(dict(set=[folder + "/nothing"], retries=300, timeout_ms=60000)) as drive:
         drive.good("traffic")
         began = time.monotonic()
         assert drive.bad("No such file", "set", 5) == -2
-        assert time.monotonic() - began < 1  # trying again would not help
+        assert time.monotonic() - began < 20  # trying again would not help
     with Drive(dict(set=[script(folder, "signal", "kill -SEGV $$\n")], retries=0)) as drive:
         drive.good("traffic")
         drive.bad("signal 11", "set", 5)
@@ -105,21 +105,21 @@ def what_hangs_is_killed_with_its_children(folder):
         drive.good("traffic")
         began = time.monotonic()
         assert drive.bad("did not end in time", "set", 5) == -110
-        assert 0.4 < time.monotonic() - began < 3
+        assert 0.4 < time.monotonic() - began < 20
         with open(pids, encoding="utf-8") as file:
             started = [int(word) for word in file.read().split()]
-        assert len(started) == 2 and wait_for(lambda: not any(alive(pid) for pid in started), 5), started
+        assert len(started) == 2 and wait_for(lambda: not any(alive(pid) for pid in started), 20), started
         children = "/proc/%d/task/%d/children" % (drive.process.pid, drive.process.pid)
         if os.path.exists(children):
             with open(children, encoding="utf-8") as file:
                 assert file.read() == ""  # reaped
     # A daemon that keeps the pipes open holds nobody up.
-    daemon = script(folder, "daemon", "setsid sleep 3 & echo 5\n")
-    with Drive(dict(set=["/bin/true"], get=[daemon], timeout_ms=2500)) as drive:
+    daemon = script(folder, "daemon", "setsid sleep 30 & echo 5\n")
+    with Drive(dict(set=["/bin/true"], get=[daemon], timeout_ms=60000)) as drive:
         began = time.monotonic()
         drive.good("traffic")
         assert drive.good("set", 5)["percent"] == 5
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 20
     flood = script(folder, "flood", "exec yes\n")
     with Drive(dict(set=["/bin/true"], get=[flood], timeout_ms=700)) as drive:
         drive.bad("did not end in time", "traffic")
@@ -130,7 +130,7 @@ def what_hangs_is_killed_with_its_children(folder):
         drive.good("traffic")
         began = time.monotonic()
         assert drive.bad("did not end in time", "drain", "candidate", 0.4) == -110
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 15
 
 
 def a_hook_ends_with_the_controller(folder):
@@ -220,7 +220,7 @@ def webhooks(_):
         with Drive(dict(hook_url=hook.url, retries=0, timeout_ms=500)) as drive:
             began = time.monotonic()
             assert drive.bad(words, "traffic") == code, answer
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 20
         hook.http.shutdown()
         hook.http.server_close()
     with Drive(dict(hook_url="file:///etc/passwd", retries=0)) as drive:

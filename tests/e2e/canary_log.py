@@ -38,7 +38,7 @@ def log_lines_reach_their_arms(text=False):
         with socket.socket() as client:
             client.connect(("127.0.0.1", proxy.port))
             client.sendall(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
-            time.sleep(0.3)
+            assert wait_for(lambda: sum(server.requests for server in servers) == 81)
         for server in servers:
             server.release.set()
         total = sums(evidence(drive, 1))
@@ -48,7 +48,7 @@ def log_lines_reach_their_arms(text=False):
         proxy.say("set server ranker/new health up")
         drive.good("set", 100)
         refused = sum(fetch(proxy.port)[0] == 503 for _ in range(3))
-        assert wait_for(lambda: drive.good("poll", 50) == {} and drive.ask("totals")["refused"][1] >= 1, 5), drive.ask("totals")
+        assert wait_for(lambda: drive.good("poll", 50) == {} and drive.ask("totals")["refused"][1] >= 1, 20), drive.ask("totals")
         assert refused >= 1
         fetch(proxy.port)
         notices = drive.state()
@@ -118,14 +118,20 @@ def latency_has_microseconds():
         drive.good("traffic")
         for _ in range(30):
             fetch(proxy.port)
-        fast = max(second["arms"][0]["p50"] for second in evidence(drive, 30))
+        # The least of the seconds: of the others a loaded machine has its share.
+        fast = min(second["arms"][0]["p50"] for second in evidence(drive, 30) if second["arms"][0]["requests"])
         servers[0].delay = 0.05
         for _ in range(20):
             fetch(proxy.port)
-        slow = max(second["arms"][0]["p50"] for second in evidence(drive, 20))
-        assert 0.00005 < fast < 0.04, fast
+        slow = min(second["arms"][0]["p50"] for second in evidence(drive, 20) if second["arms"][0]["requests"])
+        assert 0.00005 < fast < 0.05, fast
         assert fast * 1e3 != round(fast * 1e3), fast
-        assert 0.05 < slow < 0.2, slow
+        assert 0.05 < slow < 0.5, slow
+
+
+def told(drive, kept, lost):
+    """Until the first source has kept so many and missed so many."""
+    return wait_for(lambda: drive.good("poll", 100) == {} and (drive.state()["kept"], drive.state()["lost"]) == (kept, lost), 30, 0)
 
 
 def lost_lines_are_counted():
@@ -152,14 +158,11 @@ def lost_lines_are_counted():
         drive.good("sources")
         for _ in range(100):
             fetch(proxy.port)
-        drive.good("poll", 2500)
-        assert drive.state()["lost"] == len(lost) == 10, drive.state()
+        assert told(drive, 100 - 10, 10) and len(lost) == 10, drive.state()
         proxy.reload()  # a new process counts anew: no loss
         for _ in range(20):
             fetch(proxy.port)
-        drive.good("poll", 2500)
-        assert drive.state()["lost"] == len(lost) == 12, drive.state()
-        assert drive.state()["kept"] == 120 - 12, drive.state()
+        assert told(drive, 120 - 12, 12) and len(lost) == 12, drive.state()
     relay.close()
 
 
@@ -174,12 +177,16 @@ def kernel_drops_are_counted():
         while sent < 40000:  # nobody reads: more than the largest buffer holds
             sender.sendto(line, ("127.0.0.1", port))
             sent += 1
-        for _ in range(60):
-            drive.good("poll", 30)
-        sender.sendto(line, ("127.0.0.1", port))
-        drive.good("poll", 100)
-        state = drive.state()
-        assert state["lost"] > 1000 and state["seen"] + state["lost"] == sent + 1, state
+        assert wait_for(lambda: drive.good("poll", 50) == {} and drive.state()["seen"] > 0)
+
+        def all_are_known():  # how many were dropped comes with the next one that was not
+            nonlocal sent
+            sender.sendto(line, ("127.0.0.1", port))
+            sent += 1
+            drive.good("poll", 50)
+            state = drive.state()
+            return state["lost"] > 1000 and state["seen"] + state["lost"] == sent
+        assert wait_for(all_are_known, 30, 0), (sent, drive.state())
 
 
 def a_unix_socket_and_a_file():
@@ -203,9 +210,9 @@ def a_unix_socket_and_a_file():
                     fetch(proxy.port)
                 drive.good("poll", 100)
                 fetch(proxy.port)
-                drive.good("poll", 2500)
+                assert wait_for(lambda: drive.good("poll", 100) == {} and drive.state()["kept"] + drive.state()["lost"] == 131, 30, 0), drive.state()
                 state = drive.state()
-                assert state["lost"] > 50 and state["kept"] + state["lost"] == 131, state
+                assert state["lost"] > 50, state
                 assert "max_dgram_qlen" in state["problem"], state
                 drive.ask("take")
             line = ('{"upgate":1,"pid":7,"front":"in","seq":%d,"back":"ranker","server":"new","status":200,"end_us":%d,"us":"1500","ms":"1",'
@@ -215,18 +222,19 @@ def a_unix_socket_and_a_file():
                     file.write("Nov 23 00:00:00 host haproxy[7]: " + line % (number, time.time() * 1e6))
                 file.write((line % (20, time.time() * 1e6))[:40])
                 file.flush()
-                drive.good("poll", 400)
+                assert wait_for(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] == 20, 20, 0), drive.state(1)
                 os.rename(log, log + ".1")  # rotated in the middle of a line
                 with open(log, "w", encoding="utf-8") as fresh:
                     file.write((line % (20, time.time() * 1e6))[40:])
                     file.flush()
-                    drive.good("poll", 500)
+                    assert wait_for(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] == 21, 20, 0), drive.state(1)
                     fresh.write(line % (22, time.time() * 1e6))
                     fresh.flush()
-                    drive.good("poll", 500)
+                    assert wait_for(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] == 22, 20, 0), drive.state(1)
                     fresh.truncate(0)
                     fresh.seek(0)
-                    drive.good("poll", 500)
+                    for _ in range(5):  # a look at least, before it is as long again
+                        drive.good("poll", 300)
                     fresh.write(line % (23, time.time() * 1e6))
                     fresh.flush()
                     total = sums(evidence(drive, 23, arms=[1]))

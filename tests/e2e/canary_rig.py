@@ -16,6 +16,11 @@ import tempfile
 import threading
 import time
 
+sys.dont_write_bytecode = True
+SOURCE = os.environ.get("UPGATE_SOURCE") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(SOURCE, "ci", "canary"))
+from stage import free_port  # noqa: E402
+
 BUILD = os.environ.get("UPGATE_BUILD", "build/release")
 DRIVE = os.path.join(BUILD, "tests/e2e/canary_drive")
 PATHS = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
@@ -30,12 +35,6 @@ def need(program):
         print("skipped: %s is not installed; ci/setup installs it" % program)
         sys.exit(77)
     return path
-
-
-def free_port(kind=socket.SOCK_STREAM):
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_for(what, seconds=10, step=0.02):

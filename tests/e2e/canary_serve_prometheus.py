@@ -5,7 +5,6 @@ query gives the same answer from both, by GET and by POST. Its own configuration
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ import time
 import urllib.parse
 
 import canary_serve_rig as rig
+from canary_rig import free_port
 from canary_serve_players import fetch
 from canary_serve_rig import Server, Store, check
 
@@ -25,11 +25,6 @@ scrape_configs:
   - job_name: stranger
     static_configs: [{targets: ["127.0.0.1:%d"]}]
 """
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return one.getsockname()[1]
 
 
 def query(base, text, method="GET", headers=None):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Documents for the page of the HTML report (reports/render/html/DATA.md): an example that has every part, a hostile one, one
+"""Documents for the page of the HTML report (reports/render/html/page/DATA.md): an example that has every part, a hostile one, one
 of 200,000 events, a small one. Test data: drawn from a seed, measured nowhere. `html_data.py KIND [PAGE.html]` prints the document,
 or puts it into a built page."""
 import copy
@@ -223,7 +223,7 @@ def example(events=1500):
     return {
         "schema": "upgate.report/1", "made_by": "upgate 0.1.0", "sides": ["torch-2.1", "torch-2.2"],
         "verdict": {"word": "fail", "reason": "1 of 3 gated cells is worse than its margin: llama-train step_time 16.3 % slower (15.7 to 16.9 %), "
-                    "margin 2 %", "margin_note": "margins: step_time 2 %, peak_gpu_memory 1 %; one-sided error rate 1 % a cell over 4 looks"},
+                    "margin 2 %", "margin_note": "step_time 2 %, peak_gpu_memory 1 %; one-sided error rate 1 % a cell over 4 looks"},
         "run": {"facts": [{"label": k, "value": v} for k, v in (
             ("Run", "232451d4"), ("Started", "2026-01-12 01:35 UTC"), ("Took", "12 min 40 s"), ("Plan", "plan.yaml"), ("Machine", "node17, Linux 6.8"),
             ("CPU", "2 x 48 cores, pinned to 0-15"), ("GPU", "8 x 80 GB, 1980 MHz, driver 550.54"), ("Workloads", "llama-train, dlrm-train"))]},
@@ -335,7 +335,7 @@ def write_page(folder, document, path):
     """The pieces in the build's folder and a document become a report, as the C side does it."""
     pieces = []
     for index in range(4):
-        with open(os.path.join(folder, "page.html.%d" % index), encoding="utf-8") as file:
+        with open(os.path.join(folder, "verdict.html.%d" % index), encoding="utf-8") as file:
             pieces.append(file.read())
     between = [escape("upgate: " + str(document["verdict"]["word"])), escape("%s: %s" % (document["verdict"]["word"], document["verdict"]["reason"])),
                dump(document), ""]
@@ -347,6 +347,6 @@ def write_page(folder, document, path):
 if __name__ == "__main__":
     made = copy.deepcopy(KINDS[sys.argv[1]]())
     if len(sys.argv) > 2:
-        write_page(os.path.join(os.environ.get("UPGATE_BUILD", "build/release"), "reports/render/html"), made, sys.argv[2])
+        write_page(os.path.join(os.environ.get("UPGATE_BUILD", "build/release"), "reports/render/page"), made, sys.argv[2])
     else:
         print(json.dumps(made, ensure_ascii=False, indent=None, separators=(",", ":")))

@@ -12,7 +12,7 @@ import browser
 import html_data
 
 BUILD = os.environ.get("UPGATE_BUILD", "build/release")
-FOLDER = os.path.join(BUILD, "reports/render/html")
+FOLDER = os.path.join(BUILD, "reports/render/page")
 failures = []
 
 
@@ -369,11 +369,11 @@ def main():
     if not program:
         print("skipped: no chromium")
         return 77
-    if not os.path.exists(os.path.join(FOLDER, "page.html.0")):
+    if not os.path.exists(os.path.join(FOLDER, "verdict.html.0")):
         print("skipped: %s was built without the HTML report (node-d3, libjs-jquery, libjs-jquery-datatables)" % BUILD)
         return 77
-    pieces = sum(os.path.getsize(os.path.join(FOLDER, "page.html.%d" % index)) for index in range(4))
-    with open(os.path.join(os.environ.get("UPGATE_SOURCE", "."), "reports/render/html/example.json"), encoding="utf-8") as file:
+    pieces = sum(os.path.getsize(os.path.join(FOLDER, "verdict.html.%d" % index)) for index in range(4))
+    with open(os.path.join(os.environ.get("UPGATE_SOURCE", "."), "reports/render/html/page/example.json"), encoding="utf-8") as file:
         check("example.json is what html_data.py makes", json.load(file) == json.loads(json.dumps(html_data.example())))
     check("the page without data is below 700 KB", pieces < 700_000, pieces)
     with tempfile.TemporaryDirectory(prefix="upgate-html-") as folder, browser.Browser(program) as page:

@@ -30,19 +30,29 @@ LAW = {
     "reports/analyse/diff": COMMON | {"reports/analyse", "reports/analyse/stalls", "tracer/store", "bpf", "harness/fingerprint"},
     "harness/plan": COMMON,
     "harness/fingerprint": COMMON,
-    "harness/doctor": COMMON | {"reports/render", "harness/run", "harness/gate", "harness/plan", "harness/fingerprint", "tracer/store",
+    "harness/doctor": COMMON | {"reports/render", "reports/render/text", "harness/run", "harness/gate", "harness/plan", "harness/fingerprint", "tracer/store",
                                 "bpf"},
     "harness/gate": COMMON | {"tracer/store", "reports/analyse", "harness/plan"},
-    "reports/render/html": COMMON,
-    "reports/render": COMMON | {"reports/render/html", "tracer/store", "reports/analyse", "reports/analyse/stalls", "reports/analyse/diff", "harness/fingerprint"},
-    "reports/render/rollout": COMMON | {"reports/render", "reports/render/html", "tracer/store", "reports/analyse", "reports/analyse/canary", "reports/analyse/diff"},
+    "reports/render/text": COMMON,
+    "reports/render/verdict": COMMON | {"reports/render", "reports/render/text", "tracer/store"},
+    "reports/render/diff": COMMON | {"reports/render", "reports/render/text", "reports/analyse/diff"},
+    "reports/render/stalls": COMMON | {"reports/render", "reports/render/text", "tracer/store", "reports/analyse/stalls"},
+    "reports/render/perfetto": COMMON | {"reports/render/text", "tracer/store", "reports/analyse/stalls", "reports/analyse/diff"},
+    "reports/render/page": COMMON,
+    "reports/render/html": COMMON | {"reports/render", "reports/render/page", "reports/render/text", "reports/render/verdict", "reports/render/diff",
+                                     "reports/render/stalls", "tracer/store", "reports/analyse", "reports/analyse/stalls", "reports/analyse/diff",
+                                     "harness/fingerprint"},
+    "reports/render/rollout": COMMON | {"reports/render", "reports/render/text", "reports/render/diff", "reports/render/page", "tracer/store",
+                                        "reports/analyse", "reports/analyse/canary", "reports/analyse/diff"},
+    "reports/render": COMMON | {"reports/render/text", "reports/render/verdict", "reports/render/diff", "reports/render/html", "reports/render/perfetto",
+                                "tracer/store", "reports/analyse", "reports/analyse/diff"},
     "harness/canary/shadow": COMMON | {"harness/canary", "reports/analyse", "reports/analyse/canary", "tracer/store"},
     "harness/run": COMMON | {"tracer/store", "harness/steps", "harness/plan", "harness/gate",
-                             "harness/fingerprint", "reports/render", "tracer/record"},
-    "harness/record": COMMON | {"tracer/record", "tracer/store", "harness/steps", "harness/run", "reports/render"},
+                             "harness/fingerprint", "reports/render/verdict", "tracer/record"},
+    "harness/record": COMMON | {"tracer/record", "tracer/store", "harness/steps", "harness/run", "reports/render/text"},
     "harness/canary/http": COMMON,
     "harness/canary/traffic": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse/canary"},
-    "harness/canary/sources": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse/canary"},
+    "harness/canary/sources": COMMON | {"harness/steps", "harness/canary", "harness/canary/http", "reports/analyse/canary"},
     "harness/canary": COMMON | {"tracer/store", "reports/analyse", "reports/analyse/canary", "harness/plan", "harness/gate", "harness/fingerprint",
                                 "harness/canary/traffic", "harness/canary/sources", "harness/canary/shadow", "harness/canary/http"},
     "harness/canary/serve": COMMON | {"tracer/store"},
@@ -59,7 +69,7 @@ LAW = {
 
 
 def room_of(path):
-    for depth in (3, 2, 1):
+    for depth in (4, 3, 2, 1):
         room = "/".join(path.split("/")[:depth])
         if room in LAW:
             return room

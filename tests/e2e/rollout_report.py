@@ -208,6 +208,7 @@ def desk(page, path):
     quiet(page, "desk")
     check("the outcome is the heading", text(page, "h1").startswith("↩Rolled back"), text(page, "h1"))
     check("one sentence, and why", "gets 0 % of the traffic" in text(page, ".reason") and "needed 5.7" in text(page, ".reason"), text(page, ".reason"))
+    check("what it rests on, what failed first", text(page, ".basis li").startswith("p99 latency in stage 25%: 13.3 ms against the baseline's 12.2 ms"), text(page, ".basis"))
     check("the cause in plain words", "CPU time more" in text(page, ".cause-main") and "json_dumps" in text(page, ".cause-list"), text(page, ".cause"))
     check("share and decisions are on the first screen", page.eval("document.querySelector('#share svg').getBoundingClientRect().bottom") <= 900,
           page.eval("document.querySelector('#share svg').getBoundingClientRect().bottom"))

@@ -129,7 +129,7 @@ class Rollout:
         """rows: [(begin, end, result)] of the first stages."""
         for number, stage in enumerate(STAGES):
             begin, end, result = rows[number] if number < len(rows) else (None, None, None)
-            self.db.execute("INSERT INTO rollout_stage VALUES (?,?,?,?,?,?,?)", (number, stage["name"], stage["percent"], begin, begin + 5 if begin else None, end, result))
+            self.db.execute("INSERT INTO rollout_stage VALUES (?,?,?,?,?,?,?,0)", (number, stage["name"], stage["percent"], begin, begin + 5 if begin else None, end, result))
 
     def finish(self, reason, lost=0, problem=None, up=(1, 1), since=None):
         plan = {"name": NAME, "store": NAME + ".rollout.db", "stages": [dict(stage) for stage in STAGES]}

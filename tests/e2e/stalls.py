@@ -288,7 +288,7 @@ def test_sides():
 
 def test_sentences_are_of_causes():
     """Each sentence of the renderer belongs to a cause that the analysis can give."""
-    with open(os.path.join(SOURCE, "reports/render/stalls_text.c")) as file:
+    with open(os.path.join(SOURCE, "reports/render/stalls/stalls_text.c")) as file:
         said = re.findall(r'^    \{"([a-z_]+)",', file.read(), re.M)
     with open(os.path.join(SOURCE, "docs/stall-causes.md")) as file:
         known = set(re.findall(r"^\| `([a-z_]+)` \|", file.read(), re.M))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small world for the controller of a rollout: time that passes as fast as it is waited for, a proxy, two arms that answer, and
-// tests that decide by simple counts. It stands in shared memory, so that it outlives a controller that is killed.
+// A small world for the controller of a rollout: time that passes as fast as it is waited for, a proxy, and two arms that
+// answer, with so many requests that the real tests decide within seconds. It stands in shared memory, so that it outlives a controller that is killed.
 #ifndef UPGATE_TESTS_CANARY_WORLD_H
 #define UPGATE_TESTS_CANARY_WORLD_H
 
@@ -14,6 +14,7 @@ struct canary_world {
     double percent, aa_percent;     // the proxy
     int fail_sets;                  // so many of the next sets fail; -1: all
     bool get_fails, no_baseline2;
+    bool anew;                      // the proxy is another process, and has forgotten what was set
     bool up[2];
     uint64_t in_flight;             // on the candidate, while it has no traffic
     double sets[CANARY_WORLD_SETS];  // what was set, in order
@@ -24,6 +25,7 @@ struct canary_world {
     uint64_t wrong;                 // a second, of the candidate
     uint64_t refused;               // so far, of the candidate
     bool silent;                    // no evidence comes in
+    uint64_t lost;                  // lines, so far
     int64_t next_s;                 // next second of the sources
     int polls, opens;
     int kill_at_poll, kill_at_set;  // 0: never. A set has two moments: before it (2n-1) and after it (2n)
@@ -33,7 +35,7 @@ struct canary_world {
 };
 extern struct canary_world *canary_world;
 
-// The world anew: 2026-11-23 10:00 UTC, both arms up, 1000 requests/s, no errors, 0 %.
+// The world anew: 2026-11-23 10:00 UTC, both arms up, 20,000 requests/s, no errors, 0 %.
 void canary_world_reset(void);
 
 #endif

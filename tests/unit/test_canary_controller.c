@@ -9,6 +9,8 @@
 #include "tests/unit/canary_rig.h"
 #include "tests/unit/runner.h"
 
+static int64_t began_ns; // of a script's fault
+
 TEST(a_good_candidate_gets_everything)
 {
     rig_begin("stages: [{percent: 20, name: aa, soak: 3s, warm_up: 0s}, {percent: 10, soak: 3s, warm_up: 1s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s}]\n");
@@ -26,8 +28,8 @@ TEST(a_good_candidate_gets_everything)
     CHECK_INT(rig_int("SELECT count(*) FROM rollout WHERE pid IS NULL"), 1);
     CHECK_STR(rig_text("SELECT state FROM run"), "done");
     // Every judged second is there, of both arms; the A/A stage has the second baseline as its candidate.
-    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 0 AND arm = 1 AND requests = 200") >= 3);
-    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 2 AND arm = 1 AND requests = 500") >= 3);
+    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 0 AND arm = 1 AND requests = 4000") >= 3);
+    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 2 AND arm = 1 AND requests = 10000") >= 3);
     CHECK(rig_int("SELECT count(*) FROM rollout_cell WHERE stage = 3") > 0);
     // What has ended is not begun again, and says how it ended.
     int sets_before = canary_world->set_count;
@@ -57,6 +59,26 @@ TEST(a_bad_candidate_goes_back)
     CHECK(access(aside, F_OK) == 0);
     free(aside);
     CHECK_STR(rig_text("SELECT state FROM rollout"), "promoted");
+    rig_end();
+}
+
+static void turn_bad(struct canary_world *world)
+{
+    if (world->set_count == 1 && world->now_ns > world->set_ns[0] + 300 * (int64_t)NS)
+        world->errors[CANARY_CANDIDATE] = 0.005;
+}
+
+TEST(a_candidate_that_turns_bad_late)
+{
+    rig_begin("stages: [{percent: 10, soak: 20min, warm_up: 1s}, {percent: 100, soak: 3s}]\n");
+    canary_world->errors[CANARY_BASELINE] = canary_world->errors[CANARY_CANDIDATE] = 0.001;
+    canary_world->script = turn_bad;
+    CHECK_INT(rig_run(), 1);
+    CHECK_STR(rig_text(LAST_RULE), "evidence");
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 330 * (int64_t)NS);
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "error_rate: for the last ");
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "beyond its margin; over the whole stage");
+    CHECK_CONTAINS(rig_text("SELECT evidence FROM rollout_decision ORDER BY id DESC LIMIT 1"), "\"since_s\":");
     rig_end();
 }
 
@@ -192,6 +214,169 @@ TEST(a_socket_that_is_gone)
     CHECK_INT(rig_run(), 4);
     CHECK_DBL(canary_world->percent, 0, 0);
     CHECK_INT(canary_world->set_count, 1);
+    rig_end();
+}
+
+// --- log lines that are lost
+
+static void lose(struct canary_world *world)
+{
+    if (world->set_count == 1 && !world->lost && world->now_ns > world->set_ns[0] + NS)
+        world->lost = 3;
+}
+
+TEST(lost_lines_withhold_a_pass)
+{
+    rig_begin("stages: [{percent: 10, soak: 3s, warm_up: 1s, patience: 20s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s}]\n");
+    canary_world->script = lose;
+    CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3); // each may have been a wrong answer, and the limit is 0
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'patience' LIMIT 1"),
+                   "wrong_answers would pass, but 3 log lines of this stage were lost");
+    CHECK_INT(rig_int("SELECT lost FROM rollout_stage WHERE number = 0"), 3);
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_cell WHERE metric = 'wrong_answers' AND verdict = 'pass' AND at_s > "
+                      "(SELECT begin_s FROM rollout_stage WHERE number = 0) + 3"), 0); // who reads the store hears the same
+    rig_end();
+}
+
+TEST(lost_lines_that_change_nothing)
+{
+    rig_begin(STAGES "gate: {metrics: {error_rate: {margin: 50%}}}\n");
+    canary_world->script = lose;
+    CHECK_INT(rig_run(), 0);
+    CHECK_INT(rig_int("SELECT lost FROM rollout_stage WHERE number = 0"), 3);
+    CHECK_INT(rig_int("SELECT sum(lost) FROM rollout_stage WHERE number > 0"), 0);
+    rig_end();
+}
+
+static void lose_many(struct canary_world *world)
+{
+    if (world->set_count == 3 && world->now_ns > world->set_ns[2] + NS)
+        world->lost = 8000; // beside 20,000 requests a second of this stage
+}
+
+TEST(lost_lines_at_the_whole_traffic)
+{
+    rig_begin("stages: [{percent: 10, soak: 3s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s, patience: 30s}]\n"
+              "gate: {metrics: {error_rate: {margin: 900%}}, tripwires: {error_rate: 2%}}\n");
+    canary_world->script = lose_many;
+    CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'patience' LIMIT 1"), "the tripwire would have fired");
+    rig_end();
+}
+
+static void lose_and_resume(struct canary_world *world)
+{
+    lose(world);
+    if (world->set_count == 1 && !began_ns && world->now_ns > world->set_ns[0] + 60 * (int64_t)NS) {
+        began_ns = world->now_ns;
+        rig_ask(REQUEST_RESUME);
+    }
+}
+
+TEST(a_person_has_the_stage_judged_anew)
+{
+    rig_begin("stages: [{percent: 10, soak: 3s, warm_up: 1s, patience: 40s}, {percent: 100, soak: 3s}]\n");
+    canary_world->script = lose_and_resume;
+    CHECK_INT(rig_run_with(600 * (int64_t)NS, false), 0);
+    CHECK(canary_world->set_ns[1] >= began_ns + 3 * (int64_t)NS); // the soak again
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'person' AND state_from = 'paused'"),
+                   "the stage is judged anew, for 3 of its log lines were lost");
+    CHECK_INT(rig_int("SELECT lost FROM rollout_stage WHERE number = 0"), 0);
+    rig_end();
+}
+
+// --- a proxy that is started again, with the weights of its file
+
+static void reload(struct canary_world *world)
+{
+    if (world->set_count == 2 && !began_ns && world->now_ns > world->set_ns[1] + NS) {
+        began_ns = world->now_ns;
+        world->percent = 80;
+        world->anew = true;
+    }
+}
+
+TEST(a_proxy_that_forgets_is_told_again)
+{
+    rig_begin(STAGES);
+    canary_world->script = reload;
+    CHECK_INT(rig_run(), 0);
+    static const double sets[] = {10, 50, 50, 100};
+    CHECK_INT(canary_world->set_count, 4);
+    for (int i = 0; i < 4; i++)
+        CHECK_DBL(canary_world->sets[i], sets[i], 0);
+    CHECK(canary_world->set_ns[2] - canary_world->set_ns[1] - NS <= 300000000);
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'proxy' AND state_from = state_to AND percent_to = 50"), 1);
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'proxy'"), "the candidate had 80 % of the traffic instead of 50 %, for ");
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'traffic'"), 0);
+    rig_end();
+}
+
+static void reload_and_refuse(struct canary_world *world)
+{
+    reload(world);
+    if (began_ns)
+        world->fail_sets = world->now_ns < began_ns + 15 * (int64_t)NS ? -1 : 0;
+}
+
+TEST(a_proxy_that_cannot_be_told_again)
+{
+    rig_begin(STAGES);
+    canary_world->script = reload_and_refuse;
+    CHECK_INT(rig_run(), 4);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK_INT(canary_world->set_count, 3);
+    CHECK_STR(rig_text(LAST_RULE), "traffic");
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision ORDER BY id DESC LIMIT 1"), "could not be set again: the socket is gone");
+    // It was given up after the time of one command (10 s), and the way back was tried until it worked.
+    CHECK_INT(rig_int("SELECT (effect_ns - at_ns) / 1000000000 FROM rollout_decision ORDER BY id DESC LIMIT 1"), 4);
+    rig_end();
+}
+
+static void restart(struct canary_world *world)
+{
+    if (world->set_count == 2 && !began_ns && world->now_ns > world->set_ns[1] + NS)
+        began_ns = world->now_ns;
+    bool was = world->get_fails;
+    world->get_fails = began_ns && world->now_ns < began_ns + 8 * (int64_t)NS;
+    world->fail_sets = world->get_fails ? -1 : 0;
+    if (was && !world->get_fails) {
+        world->percent = 0;
+        world->anew = true;
+    }
+}
+
+TEST(a_proxy_that_is_away_for_a_while)
+{
+    rig_begin(STAGES);
+    canary_world->script = restart;
+    CHECK_INT(rig_run(), 0); // what passed meanwhile waited
+    static const double sets[] = {10, 50, 50, 100};
+    CHECK_INT(canary_world->set_count, 4);
+    for (int i = 0; i < 4; i++)
+        CHECK_DBL(canary_world->sets[i], sets[i], 0);
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'proxy'"), "had 0 % of the traffic instead of 50 %");
+    rig_end();
+}
+
+static void reload_after_the_way_back(struct canary_world *world)
+{
+    reload(world);
+    if (world->set_count == 3)
+        world->in_flight = 0;
+}
+
+TEST(a_proxy_that_forgets_what_was_rolled_back)
+{
+    rig_begin(STAGES "rollback: {drain: 30s}\n");
+    canary_world->errors[CANARY_CANDIDATE] = 0.5;
+    canary_world->in_flight = 3;
+    canary_world->script = reload_after_the_way_back;
+    CHECK_INT(rig_run(), 1);
+    CHECK_INT(canary_world->set_count, 3);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'proxy' AND state_to = 'rolled_back'"), 1);
     rig_end();
 }
 

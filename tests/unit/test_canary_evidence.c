@@ -449,3 +449,99 @@ TEST(nothing_and_odd_input)
     canary_evidence_free(evidence);
     canary_evidence_free(NULL);
 }
+
+// What turns bad late is found soon, and the cell says since when: the stage as a whole is still within its margin then.
+TEST(bad_late)
+{
+    static const struct {
+        struct stream_fault fault;
+        enum canary_metric metric;
+        int seconds; // at most
+        double low, high; // of the ratio since
+    } rows[] = {{{5, 1, 0}, CANARY_ERROR_RATE, 60, 2.5, 10},
+                {{1, 1.2, 0}, CANARY_LATENCY_P99, 60, 1.5, 4},
+                {{1, 1.5, 0}, CANARY_LATENCY_P50, 15, 1.2, 3},
+                {{1, 1.5, 0}, CANARY_LATENCY_MEAN, 120, 0, 0}}; // a second of means speaks with half a nat at most
+    static struct stream stream;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct canary_rules rules = rules_of(0.5, 0.05);
+        for (int metric = 0; metric < CANARY_METRICS; metric++)
+            rules.metrics[metric] = (struct canary_rule){metric == (int)rows[i].metric, false, metric ? 0.05 : 0.5, NAN};
+        struct canary_evidence *evidence = canary_evidence_new(&rules);
+        start(&stream, 1000, 1e-3, 1, none, 60 + i);
+        canary_evidence_stage(evidence, 0, true);
+        drive(evidence, &stream, 0.25, 60, true);
+        canary_evidence_stage(evidence, 1, false);
+        drive(evidence, &stream, 0.25, 400, false);
+        CHECK_INT(canary_evidence_failed(evidence), -1);
+        start(&stream, 1000, 1e-3, 1, rows[i].fault, 80 + i);
+        int taken = drive(evidence, &stream, 0.25, 400, false);
+        CHECK_INT(canary_evidence_failed(evidence), rows[i].metric);
+        CHECK(taken <= rows[i].seconds);
+        struct canary_cell cell = cell_of(evidence, rows[i].metric);
+        CHECK_INT(cell.verdict, CANARY_FAIL);
+        if (rows[i].high > 0) {
+            CHECK(cell.value < cell.threshold);
+            CHECK(cell.since_s >= 1 && cell.since_s <= (uint64_t)taken + 120); // few errors tell it not exactly
+            CHECK(cell.since_ratio > rows[i].low && cell.since_ratio < rows[i].high);
+        }
+        canary_evidence_free(evidence);
+    }
+}
+
+// Worse from the begin on is told of the whole rollout.
+TEST(bad_from_the_begin)
+{
+    struct canary_rules rules = rules_of(0.5, 0.05);
+    struct canary_evidence *evidence = canary_evidence_new(&rules);
+    static struct stream stream;
+    start(&stream, 1000, 1e-3, 1, (struct stream_fault){3, 1, 0}, 11);
+    canary_evidence_stage(evidence, 1, false);
+    drive(evidence, &stream, 0.25, 400, false);
+    CHECK_INT(canary_evidence_failed(evidence), CANARY_ERROR_RATE);
+    CHECK_INT(cell_of(evidence, CANARY_ERROR_RATE).since_s, 0);
+    canary_evidence_free(evidence);
+}
+
+// A stage that was good for long and has turned bad does not pass while it is not yet rolled back.
+TEST(no_pass_while_it_turns_bad)
+{
+    struct canary_rules rules = rules_of(0.5, 0.1);
+    struct canary_evidence *evidence = canary_evidence_new(&rules);
+    canary_evidence_stage(evidence, 1, false);
+    for (int i = 0; i < 1500; i++)
+        error_in(evidence, i % 4 == 0, i % 4 == 2);
+    CHECK_INT(cell_of(evidence, CANARY_ERROR_RATE).verdict, CANARY_PASS);
+    int held = 0, seconds = 0;
+    for (; seconds < 200 && canary_evidence_failed(evidence) < 0; seconds++) {
+        error_in(evidence, seconds % 4 == 0, 1);
+        struct canary_cell cell = cell_of(evidence, CANARY_ERROR_RATE);
+        held += cell.verdict == CANARY_UNDECIDED && cell.high < cell.pass_below;
+    }
+    CHECK(held >= 3);
+    CHECK_INT(canary_evidence_failed(evidence), CANARY_ERROR_RATE);
+    CHECK(seconds <= 90); // 0.24 a second in ln e
+    canary_evidence_free(evidence);
+}
+
+// 1 % of 5 requests/s: nothing is known of the candidate, whatever the plan asks for and the stage opens.
+TEST(little_traffic_never_passes)
+{
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct canary_rules rules = rules_of(0.5, 0.1);
+        struct canary_evidence *evidence = canary_evidence_new(&rules);
+        static struct stream stream;
+        start(&stream, 5, seed % 2 ? 1e-3 : 0, 1, none, 300 + seed);
+        canary_evidence_stage(evidence, 0, true);
+        drive(evidence, &stream, 0.2, 300, true);
+        canary_evidence_stage(evidence, 1, false);
+        canary_evidence_opens(evidence, 0.05, 1000);
+        for (int i = 0; i < 60; i++) {
+            drive(evidence, &stream, 0.01, 10, false);
+            CHECK(cell_of(evidence, CANARY_ERROR_RATE).verdict != CANARY_PASS);
+            CHECK(cell_of(evidence, CANARY_LATENCY_P99).verdict != CANARY_PASS);
+        }
+        CHECK_INT(canary_evidence_failed(evidence), -1);
+        canary_evidence_free(evidence);
+    }
+}

@@ -91,6 +91,33 @@ TEST(every_cut_and_very_long_answers)
     strbuf_free(&longer);
 }
 
+TEST(the_process_that_answers)
+{
+    static const struct {
+        const char *info;
+        uint64_t pid, uptime_s;
+    } cases[] = {{"Name: HAProxy\nPid: 812\nUptime_sec: 7\nUptime: 0d 0h00m07s\nNode: a\n\n", 812, 7},
+                 {"Name: HAProxy\nUptime_sec: 7\nPid: 1\n\n", 1, 7},
+                 {"Name: HAProxy\nPid: 812\n\n", 0, 0}, // half of it is nothing
+                 {"", 0, 0}};
+    struct error err = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct haproxy_backend backend = {0};
+        char *answer = xasprintf("%s1\n# be_id be_name srv_id srv_name srv_admin_state srv_uweight\n4 ranker 1 old 0 7\n", cases[i].info);
+        CHECK_INT(haproxy_read_state(answer, "ranker", &backend, &err), 0);
+        CHECK_INT(backend.pid, cases[i].pid);
+        CHECK_INT(backend.uptime_s, cases[i].uptime_s);
+        CHECK_INT(haproxy_server(&backend, "old")->weight, 7);
+        haproxy_backend_free(&backend);
+        free(answer);
+    }
+    // What stands behind it is not of it, and no backend is still no backend.
+    struct haproxy_backend backend = {0};
+    CHECK_INT(haproxy_read_state("Name: HAProxy\nPid: 812\nUptime_sec: 7\n\nCan't find backend.\n", "ranker", &backend, &err), -ENOENT);
+    CHECK_CONTAINS(err.text, "no backend 'ranker'");
+    haproxy_backend_free(&backend);
+}
+
 TEST(words_of_a_hook)
 {
     char *const command[] = {"./shift", "{percent}", "x{percent}%{other}{percent", "{}", "", NULL};

@@ -49,6 +49,28 @@ TEST(which_cells_a_stage_needs)
     CHECK(!passes(3, pass, fail, pass));
 }
 
+TEST(what_was_lost_withholds_a_pass)
+{
+    struct rollout rollout = plan();
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_UNDECIDED, .requests = 500, .withheld = 7, .requests_missing = 90},
+                                  {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells, .cell_count = 2, .requests = {500, 500}, .judged_ns = 10, .recent_errors = NAN, .lost = 7};
+    struct judge_answer answer;
+    for (int stage = 0; stage < 4; stage++) { // also where a cell that is undecided would do
+        judge_stage(&rollout, stage, &facts, &answer);
+        CHECK(!answer.cells_passed && answer.withheld && !answer.tripped && answer.failed < 0);
+        CHECK_CONTAINS(answer.text, "error_rate would pass, but 7 log lines of this stage were lost");
+        CHECK_CONTAINS(answer.text, "it would not; about 90 more; `resume`");
+    }
+    cells[0] = (struct canary_cell){.metric = CANARY_ERROR_RATE, .verdict = CANARY_PASS};
+    judge_stage(&rollout, 3, &facts, &answer);
+    CHECK(answer.cells_passed && !answer.withheld);
+    facts.maybe_tripped = true;
+    judge_stage(&rollout, 3, &facts, &answer);
+    CHECK(!answer.cells_passed && answer.withheld);
+    CHECK_CONTAINS(answer.text, "7 log lines were lost, so many together that the tripwire would have fired");
+}
+
 TEST(a_cell_that_is_not_there_has_not_passed)
 {
     struct rollout rollout = plan();
@@ -112,4 +134,38 @@ TEST(tripwires)
     facts.down = 3;
     judge_stage(&rollout, 2, &facts, &answer);
     CHECK_INT(answer.tripwire, RULE_TRIPWIRE_UNREACHABLE);
+}
+
+TEST(a_fail_says_since_when)
+{
+    struct rollout rollout = plan();
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_FAIL, .value = 1.3, .low = 1.1, .high = 1.6, .requests = 75000},
+                                  {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells, .cell_count = 2, .requests = {500, 500}, .judged_ns = 10, .recent_errors = NAN};
+    struct judge_answer answer;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_STR(answer.text, "error_rate: 1.3 times the baseline's (1.1 to 1.6) after 75000 requests of the candidate, beyond its margin");
+    cells[0].low = NAN; // not known yet
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_CONTAINS(answer.text, "1.3 times the baseline's (1.6 at most) after");
+    cells[0].high = NAN;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_CONTAINS(answer.text, "1.3 times the baseline's after");
+    cells[0].low = 1.1;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_CONTAINS(answer.text, "1.3 times the baseline's (1.1 or more) after");
+    cells[0].high = 1.6;
+    cells[0].since_s = 25;
+    cells[0].since_ratio = 5.1;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_STR(answer.text, "error_rate: for the last 25 s 5.1 times the baseline's, beyond its margin; over the whole stage, 75000 requests of the "
+                           "candidate, 1.3 times the baseline's (1.1 to 1.6)");
+    cells[0].since_ratio = NAN;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_CONTAINS(answer.text, "for the last 25 s the candidate's alone, beyond");
+    rollout.rules.metrics[CANARY_LATENCY_P99].gated = true;
+    cells[0].metric = CANARY_LATENCY_P99;
+    cells[0].since_ratio = 2.4;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_CONTAINS(answer.text, "latency_p99: for the last 25 s 2.4 times as many requests above the baseline's p99 as it has, beyond its margin;");
 }

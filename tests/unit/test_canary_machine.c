@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state machine of a rollout walked at random: a controller that is killed and started again, a proxy that refuses, forgets its
-// weights or is moved by others, a store that fails, people who ask for anything at any time. What must hold is checked at each step.
+// The state machine of a rollout walked at random: a controller that is killed and started again, a proxy that refuses, is silent, is
+// started again with the weights of its file or is moved by others, a store that fails, people who ask for anything at any time. What must hold is checked at each step.
 #include "tests/unit/runner.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "contracts/exit_code.h"
 #include "harness/canary/machine.h"
 
-enum { WALK_STEPS = 1000000, WALK_STAGES = 5 };
+enum { WALK_STEPS = 1000000, WALK_STAGES = 5, WALK_EXPOSED_MAX = 40 };
 
 static uint64_t walk_state = 88172645463325252u;
 
@@ -35,8 +35,10 @@ struct walk {
     double allowed;         // the highest share that evidence has earned so far
     int passed;             // stages that have passed with evidence; -1: none
     bool alive, ended, people_moved;
-    long ups, downs, promotions, rollbacks, restarts, outside, moves_shut;
+    long ups, downs, promotions, rollbacks, restarts, outside, moves_shut, reloads, restored;
     bool shut, free_window;
+    bool anew, silent; // the proxy
+    int exposed;       // looks in a row at more than was set
     enum rollout_state last;
 };
 
@@ -49,7 +51,8 @@ static void walk_fail(const struct walk *walk, const char *what)
 
 static void walk_begin(struct walk *walk)
 {
-    long counts[] = {walk->ups, walk->downs, walk->promotions, walk->rollbacks, walk->restarts, walk->outside, walk->moves_shut};
+    long counts[] = {walk->ups, walk->downs, walk->promotions, walk->rollbacks, walk->restarts, walk->outside, walk->moves_shut, walk->reloads,
+                     walk->restored};
     *walk = (struct walk){.machine = machine_fresh(), .stored = machine_fresh(), .passed = -1, .alive = true};
     walk->ups = counts[0];
     walk->downs = counts[1];
@@ -58,6 +61,8 @@ static void walk_begin(struct walk *walk)
     walk->restarts = counts[4];
     walk->outside = counts[5];
     walk->moves_shut = counts[6];
+    walk->reloads = counts[7];
+    walk->restored = counts[8];
 }
 
 // The proxy is set: only to what the evidence has earned.
@@ -65,6 +70,7 @@ static void walk_set(struct walk *walk, const struct machine_target *to)
 {
     double before = walk->percent;
     walk->percent = to->percent;
+    walk->anew = false;
     if (walk->percent > before)
         walk->ups++;
     else
@@ -109,8 +115,26 @@ static struct machine_step walk_move(struct walk *walk, struct machine_step step
     return step;
 }
 
+// The weights that a proxy has forgotten: never more than was earned, nothing after the end. True: it worked.
+static void walk_restore(struct walk *walk)
+{
+    if (walk->machine.moving || (rollout_state_ended(walk->machine.state) && walk->machine.state != ROLLOUT_PROMOTED && walk->machine.percent != 0))
+        walk_fail(walk, "a candidate that gets back what was taken from it");
+    if (walk->machine.percent > walk->allowed + MACHINE_TOLERANCE)
+        walk_fail(walk, "more given back than was earned");
+    if (chance(8))
+        return;
+    walk->percent = walk->machine.percent;
+    walk->anew = false;
+    walk->restored++;
+}
+
 static void walk_apply(struct walk *walk, struct machine_step step)
 {
+    if (step.action == ACTION_RESTORE) {
+        walk_restore(walk);
+        return;
+    }
     if (step.action == ACTION_MOVE)
         step = walk_move(walk, step);
     if (!walk->alive)
@@ -143,7 +167,8 @@ static struct machine_input walk_input(struct walk *walk)
                                   .tripped = chance(200),
                                   .tripwire = RULE_TRIPWIRE_ERRORS,
                                   .store_failed = chance(800),
-                                  .traffic_wrong = fabs(walk->percent - walk->machine.percent) > MACHINE_TOLERANCE,
+                                  .traffic_wrong = walk->anew ? chance(20) : fabs(walk->percent - walk->machine.percent) > MACHINE_TOLERANCE,
+                                  .proxy_silent = walk->silent,
                                   .impatient = chance(20),
                                   .waited = chance(10),
                                   .preflight_failed = chance(20),
@@ -160,13 +185,22 @@ static void walk_step(struct walk *walk)
 {
     if (chance(10))
         walk->shut = !walk->shut;
-    if (chance(400)) { // somebody else, or a proxy that was started again
+    if (chance(400)) { // somebody else
         walk->percent = (double)(walk_next() % 101);
         walk->people_moved = true;
         walk->outside++;
     }
+    if (chance(200)) { // a proxy that was started again
+        walk->percent = (double)(walk_next() % 101);
+        walk->anew = true;
+        walk->reloads++;
+    }
+    if (chance(20))
+        walk->silent = !walk->silent && chance(3);
     if (!walk->alive) {
         walk->restarts++;
+        walk->anew = false; // this one has never seen another
+        walk->exposed = 0;
         walk->alive = true;
         walk->machine = walk->stored;
         if (walk->stored.state == ROLLOUT_PROMOTED && walk->passed < WALK_STAGES - 1)
@@ -176,6 +210,7 @@ static void walk_step(struct walk *walk)
         return;
     }
     struct machine_input input = walk_input(walk);
+    input.proxy_anew = walk->anew && !input.traffic_wrong;
     bool evidence = input.soaked && input.requests_enough && input.cells_passed && !input.cell_failed && !input.tripped && input.fresh;
     if (walk->machine.state == ROLLOUT_RUNNING && !walk->machine.moving && evidence && walk->machine.stage > walk->passed) {
         walk->passed = walk->machine.stage;
@@ -184,6 +219,11 @@ static void walk_step(struct walk *walk)
     walk->free_window = walk->machine.free_window || input.request == REQUEST_PROMOTE;
     struct machine_step step = machine_step(&plan, &walk->machine, &input);
     bool danger = !walk->machine.moving && !walk->machine.ending && walk->machine.stage >= 0 && !rollout_state_ended(walk->machine.state);
+    if (walk->silent && step.action == ACTION_MOVE && !walk->machine.moving && step.next.to.state == ROLLOUT_RUNNING)
+        walk_fail(walk, "a move up through a proxy that does not answer");
+    walk->exposed = walk->percent > walk->machine.percent + MACHINE_TOLERANCE ? walk->exposed + 1 : 0;
+    if (walk->exposed > WALK_EXPOSED_MAX)
+        walk_fail(walk, "exposure that nobody corrects");
     if (danger && (input.tripped || input.store_failed || input.traffic_wrong || input.request == REQUEST_ABORT) &&
         (step.action != ACTION_MOVE || step.next.to.percent != 0 || step.next.to.state == ROLLOUT_RUNNING))
         walk_fail(walk, "danger, and no way back");
@@ -210,10 +250,10 @@ TEST(a_million_steps_with_faults)
         if (walk.ended)
             walk_begin(&walk);
     }
-    printf("%ld moves up, %ld down, %ld promoted, %ld rolled back, %ld restarts, %ld moved by others\n", walk.ups, walk.downs,
-           walk.promotions, walk.rollbacks, walk.restarts, walk.outside);
+    printf("%ld moves up, %ld down, %ld promoted, %ld rolled back, %ld restarts, %ld moved by others, %ld reloads, %ld restored\n",
+           walk.ups, walk.downs, walk.promotions, walk.rollbacks, walk.restarts, walk.outside, walk.reloads, walk.restored);
     // The walk has been everywhere.
-    CHECK(walk.ups > 1000 && walk.downs > 1000 && walk.promotions > 100 && walk.rollbacks > 100 && walk.restarts > 1000);
+    CHECK(walk.ups > 1000 && walk.downs > 1000 && walk.promotions > 100 && walk.rollbacks > 100 && walk.restarts > 1000 && walk.restored > 1000);
     CHECK_INT(walk.moves_shut, 0);
 }
 
@@ -334,6 +374,28 @@ TEST(a_restart_carries_out_what_leads_back_only)
     CHECK_INT(step.action, ACTION_MOVE);
     CHECK_DBL(step.next.to.percent, 0, 0);
     CHECK_INT(step.next.to.state, ROLLOUT_WAITING);
+}
+
+TEST(a_proxy_that_forgets_is_told_again_and_danger_comes_first)
+{
+    struct machine machine = at(ROLLOUT_PAUSED, RULE_PERSON, 2, 25);
+    struct machine_input input = calm;
+    input.proxy_anew = true;
+    input.window = WINDOW_CLOSED;
+    struct machine_step step = machine_step(&plan, &machine, &input);
+    CHECK_INT(step.action, ACTION_RESTORE);
+    CHECK_INT(step.next.rule, RULE_PERSON); // still that person's pause
+    input.signals = 1;
+    CHECK_INT(machine_step(&plan, &machine, &input).action, ACTION_RESTORE);
+    input.tripped = true;
+    input.tripwire = RULE_TRIPWIRE_ERRORS;
+    step = machine_step(&plan, &machine, &input);
+    CHECK_INT(step.action, ACTION_MOVE);
+    CHECK_DBL(step.next.to.percent, 0, 0);
+    machine = at(ROLLOUT_ROLLED_BACK, RULE_EVIDENCE, 2, 0); // and after the end
+    CHECK_INT(machine_step(&plan, &machine, &input).action, ACTION_RESTORE);
+    input.proxy_anew = false;
+    CHECK_INT(machine_step(&plan, &machine, &input).action, ACTION_END);
 }
 
 TEST(names_both_ways)

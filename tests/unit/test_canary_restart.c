@@ -58,6 +58,45 @@ TEST(a_pause_waits_for_its_person)
     rig_end();
 }
 
+static void pause_reload_kill(struct canary_world *world)
+{
+    if (world->set_count == 1 && !script_ns) {
+        rig_ask(REQUEST_PAUSE);
+        script_ns = world->now_ns;
+    } else if (script_ns > 0 && world->now_ns > script_ns + 5 * (int64_t)NS) {
+        world->anew = true;
+        world->percent = 0;
+        world->kill_at_poll = world->polls + 30;
+        script_ns = -1;
+    }
+}
+
+static void resume_later(struct canary_world *world)
+{
+    if (!script_ns)
+        script_ns = world->now_ns;
+    if (script_ns > 0 && world->now_ns > script_ns + 100 * (int64_t)NS) {
+        rig_ask(REQUEST_RESUME);
+        script_ns = -1;
+    }
+}
+
+TEST(a_pause_outlasts_the_proxy_and_the_controller)
+{
+    rig_begin(STAGES);
+    canary_world->script = pause_reload_kill;
+    CHECK_INT(rig_run(), KILLED);
+    CHECK_DBL(canary_world->percent, 10, 0); // what the stage had, though it is paused
+    CHECK_STR(rig_text(LAST_RULE), "proxy");
+    CHECK_STR(rig_text("SELECT state FROM rollout"), "paused");
+    canary_world->kill_at_poll = 0;
+    canary_world->script = resume_later;
+    int64_t began = canary_world->now_ns;
+    CHECK_INT(rig_run_with(1, false), 0); // still the person's
+    CHECK(canary_world->set_ns[2] - began > 100 * (int64_t)NS);
+    rig_end();
+}
+
 static void one_signal(struct canary_world *world)
 {
     if (world->set_count == 2 && !script_ns) {

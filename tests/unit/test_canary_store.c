@@ -190,7 +190,7 @@ TEST(cells)
     int lock;
     struct store *store = fresh(&lock);
     struct canary_cell cells[2] = {{.metric = CANARY_ERROR_RATE, .stage = 1, .value = 1.2, .low = NAN, .high = INFINITY, .threshold = 1.5,
-                                    .requests = 9, .requests_missing = 4, .verdict = CANARY_FAIL},
+                                    .requests = 9, .requests_missing = 4, .verdict = CANARY_FAIL, .since_s = 25, .since_ratio = 5.5},
                                    {.metric = CANARY_WRONG_ANSWERS, .stage = 1, .verdict = CANARY_PASS}};
     int64_t count = 0;
     CHECK_INT(rollout_store_cells(store, 100, cells, 2, &err), 0);
@@ -201,6 +201,9 @@ TEST(cells)
     json_t *json = rollout_cells_to_json(cells, 2);
     CHECK(json_is_null(json_object_get(json_array_get(json, 0), "bound"))); // infinite is no number of JSON
     CHECK_STR(json_string_value(json_object_get(json_array_get(json, 1), "verdict")), "pass");
+    CHECK_INT(json_integer_value(json_object_get(json_array_get(json, 0), "since_s")), 25);
+    CHECK_DBL(json_real_value(json_object_get(json_array_get(json, 0), "since_ratio")), 5.5, 0);
+    CHECK(!json_object_get(json_array_get(json, 1), "since_s"));
     json_decref(json);
     done(store, lock);
 }

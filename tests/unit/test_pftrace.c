@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Perfetto trace of a store that is being written: all tables as they were at one instant.
-#include "reports/render/pftrace.h"
+#include "reports/render/perfetto/pftrace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
-#include "reports/render/recordings_view.h"
+#include "reports/render/diff/recordings_view.h"
 #include "tests/unit/runner.h"
 
 enum { WORLD_HZ = 100 };

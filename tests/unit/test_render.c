@@ -8,9 +8,10 @@
 
 #include "common/log.h"
 #include "common/strings.h"
-#include "reports/render/numbers.h"
-#include "reports/render/progress.h"
-#include "reports/render/screen.h"
+#include "reports/render/text/numbers.h"
+#include "reports/render/text/screen.h"
+#include "reports/render/verdict/cell.h"
+#include "reports/render/verdict/progress.h"
 #include "tests/unit/runner.h"
 
 static void check_clean(const char *raw, bool utf8, const char *want)
@@ -119,7 +120,7 @@ static void check_medians(const char *unit, double a, double b, const char *want
 {
     char got_a[NUMBERS_SIZE], got_b[NUMBERS_SIZE];
     struct report_cell cell = cell_of(unit, a, b);
-    numbers_medians(&cell, got_a, got_b);
+    cell_medians(&cell, got_a, got_b);
     CHECK_STR(got_a, want_a);
     CHECK_STR(got_b, want_b);
 }
@@ -148,7 +149,7 @@ static void check_share(double a, double b, const char *want_a, const char *want
     char got_a[NUMBERS_SIZE], got_b[NUMBERS_SIZE];
     struct report_cell cell = cell_of("ratio", a, b);
     cell.metric = "slow_steps";
-    numbers_medians(&cell, got_a, got_b);
+    cell_medians(&cell, got_a, got_b);
     CHECK_STR(got_a, want_a);
     CHECK_STR(got_b, want_b);
 }
@@ -166,16 +167,16 @@ TEST(slow_steps_are_a_share_of_the_time)
 TEST(the_legend_says_what_slow_steps_and_warm_up_are)
 {
     struct report_cell cells[2] = {cell_of("ns", 1, 1), cell_of("ns", 1, 1)};
-    char *text = numbers_steps_legend(cells, 2);
+    char *text = cell_steps_legend(cells, 2);
     CHECK_STR(text, "");
     free(text);
     cells[1].metric = "warm_up_time";
-    text = numbers_steps_legend(cells, 2);
+    text = cell_steps_legend(cells, 2);
     CHECK_STR(text, " warm_up_time is what the warm-up takes beyond steady steps; its change is "
                     "that of the time of a run.");
     free(text);
     cells[0].metric = "slow_steps";
-    text = numbers_steps_legend(cells, 2);
+    text = cell_steps_legend(cells, 2);
     CHECK_CONTAINS(text, "that slow steps lose, warm_up_time is what the warm-up takes");
     free(text);
 }
@@ -188,8 +189,8 @@ static void check_interval(double lower, double ratio, double upper, double marg
     cell.ci_lower = lower;
     cell.ci_upper = upper;
     cell.margin = margin;
-    CHECK_STR(numbers_change(&cell, text), want_change);
-    CHECK_STR(numbers_interval(&cell, text), want_interval);
+    CHECK_STR(cell_change(&cell, text), want_change);
+    CHECK_STR(cell_interval(&cell, text), want_interval);
 }
 
 TEST(a_bound_is_shown_on_its_side_of_the_margin)
@@ -206,7 +207,7 @@ TEST(a_bound_is_shown_on_its_side_of_the_margin)
 
 static void check_remark(struct report_cell cell, const char *want)
 {
-    char *remark = numbers_remark(&cell);
+    char *remark = cell_remark(&cell);
     CHECK_STR(remark, want);
     free(remark);
 }
@@ -239,13 +240,13 @@ TEST(endings_are_words)
 {
     char text[NUMBERS_SIZE];
     struct report_crash crash = {.state = "crashed", .exit_code = -1, .exit_signal = 11};
-    CHECK_STR(numbers_ending(&crash, text), "killed by signal 11 (SIGSEGV)");
+    CHECK_STR(crash_ending(&crash, text), "killed by signal 11 (SIGSEGV)");
     crash = (struct report_crash){.state = "crashed", .exit_code = 3, .exit_signal = -1};
-    CHECK_STR(numbers_ending(&crash, text), "exit code 3");
+    CHECK_STR(crash_ending(&crash, text), "exit code 3");
     crash.state = "timeout";
-    CHECK_STR(numbers_ending(&crash, text), "timed out");
+    CHECK_STR(crash_ending(&crash, text), "timed out");
     crash.state = "oom";
-    CHECK_STR(numbers_ending(&crash, text), "killed: out of memory");
+    CHECK_STR(crash_ending(&crash, text), "killed: out of memory");
 }
 
 TEST(counts_and_times)

@@ -7,11 +7,10 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/render/diff_view.h"
-#include "reports/render/screen.h"
+#include "reports/render/diff/diff_view.h"
+#include "reports/render/text/screen.h"
+#include "tests/unit/golden.h"
 #include "tests/unit/runner.h"
-
-enum { GOLDEN_BYTES_MAX = 1 << 20 };
 
 static const char *evidence[] = {
     "a: 4.2 ms a step in 96 executions; b: 5.9 ms a step in 96 executions",
@@ -190,33 +189,6 @@ static struct diff_workload unexplained(void)
                                   .couple = -1};
 }
 
-static char *golden_path(const char *name)
-{
-    const char *source = getenv("UPGATE_SOURCE");
-    if (source)
-        return xasprintf("%s/tests/golden/%s", source, name);
-    char *root = xstrdup(__FILE__), *tests = strstr(root, "tests/unit/");
-    if (tests)
-        *tests = 0;
-    char *path = xasprintf("%stests/golden/%s", root, name);
-    free(root);
-    return path;
-}
-
-static void golden_check(const char *name, const char *got)
-{
-    char *path = golden_path(name);
-    if (getenv("UPGATE_GOLDEN_UPDATE")) {
-        FILE *file = fopen(path, "w");
-        CHECK(file && fputs(got, file) >= 0 && fclose(file) == 0);
-    } else {
-        char *want = string_read_file(path, GOLDEN_BYTES_MAX, NULL);
-        CHECK_STR(got, want ? want : "(no such file)");
-        free(want);
-    }
-    free(path);
-}
-
 static char *table_of(const struct diff_view *view, const struct render_opts *opts)
 {
     char *text = NULL;
@@ -235,19 +207,19 @@ TEST(goldens)
         .side_names = {"old", "new"}, .workloads = workloads, .workload_count = 2};
     char *text = table_of(&(struct diff_view){.diff = &diff, .path = "run.db"},
                           &(struct render_opts){.utf8 = true});
-    golden_check("diff_train.txt", text);
+    golden_compare(text, "diff_train.txt");
     free(text);
     text = table_of(&(struct diff_view){.diff = &diff, .path = "run.db", .brief = true},
                     &(struct render_opts){0});
-    golden_check("diff_brief.txt", text);
+    golden_compare(text, "diff_brief.txt");
     free(text);
     text = diff_view_markdown(&diff);
-    golden_check("diff_train.md", text);
+    golden_compare(text, "diff_train.md");
     free(text);
     json_t *document = diff_view_json(&diff);
     char *json = json_dumps(document, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     text = xasprintf("%s\n", json);
-    golden_check("diff_train.json", text);
+    golden_compare(text, "diff_train.json");
     free(text);
     free(json);
     json_decref(document);

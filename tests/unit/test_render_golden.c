@@ -9,31 +9,22 @@
 #include <unistd.h>
 
 #include "common/strings.h"
-#include "reports/render/forms.h"
-#include "reports/render/html_parts.h"
+#include "reports/render/html/html_parts.h"
 #include "reports/render/render.h"
+#include "reports/render/verdict/forms.h"
+#include "tests/unit/golden.h"
 #include "tests/unit/runner.h"
 #include "tracer/store/store.h"
 
 enum { GOLDEN_BYTES_MAX = 4 << 20 };
 
-// tests/golden/ beside this file, whose absolute path the build compiles in.
-static char *golden_path(const char *name)
-{
-    const char *end = strstr(__FILE__, "unit/test_render_golden.c");
-    return xasprintf("%.*sgolden/%s", (int)(end - __FILE__), __FILE__, name);
-}
-
 static void golden_run_sql(struct store *store, const char *name)
 {
-    char *file = xasprintf("%s.sql", name), *path = golden_path(file);
-    char *sql = string_read_file(path, GOLDEN_BYTES_MAX, NULL), *message = NULL;
-    CHECK(sql != NULL);
+    char *file = xasprintf("golden/%s.sql", name), *sql = golden_read(file), *message = NULL;
     if (sqlite3_exec(store_db(store), sql, NULL, NULL, &message) != SQLITE_OK)
-        runner_fail(__FILE__, __LINE__, "%s: %s", path, message);
+        runner_fail(__FILE__, __LINE__, "%s: %s", file, message);
     sqlite3_free(message);
     free(sql);
-    free(path);
     free(file);
 }
 
@@ -61,33 +52,6 @@ static void golden_remove(struct store *store)
     free(directory);
 }
 
-static void golden_compare(const char *got_path, const char *name)
-{
-    char *path = golden_path(name), *got = string_read_file(got_path, GOLDEN_BYTES_MAX, NULL);
-    const char *update = getenv("UPGATE_GOLDEN_UPDATE");
-    CHECK(got != NULL);
-    if (update && strcmp(update, "1") == 0 && got) {
-        FILE *file = fopen(path, "w");
-        CHECK(file != NULL && fputs(got, file) >= 0 && fclose(file) == 0);
-    }
-    char *want = string_read_file(path, GOLDEN_BYTES_MAX, NULL);
-    if (!want)
-        runner_fail(__FILE__, __LINE__, "no golden file %s; UPGATE_GOLDEN_UPDATE=1 writes it",
-                    path);
-    if (got && want && strcmp(got, want) != 0) {
-        size_t at = 0, line = 1;
-        for (; got[at] && got[at] == want[at]; at++)
-            line += got[at] == '\n';
-        while (at > 0 && got[at - 1] != '\n')
-            at--;
-        runner_fail(__FILE__, __LINE__, "%s:%zu differs\n   got: %.*s\n", name, line,
-                    (int)strcspn(got + at, "\n"), got + at);
-    }
-    free(path);
-    free(got);
-    free(want);
-}
-
 static void golden_form(struct store *store, const char *name, const char *ending,
                         const struct render_opts *opts)
 {
@@ -101,7 +65,10 @@ static void golden_form(struct store *store, const char *name, const char *endin
         CHECK_INT(render_file(store, got, opts, &err), 0);
     }
     CHECK_STR(err.text, "");
-    golden_compare(got, want);
+    char *text = string_read_file(got, GOLDEN_BYTES_MAX, NULL);
+    CHECK(text != NULL);
+    golden_compare(text ? text : "", want);
+    free(text);
     free(got);
     free(want);
 }

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/render/html_lanes.h"
-#include "reports/render/html_parts.h"
-#include "reports/render/html_strip.h"
-#include "reports/render/html_tree.h"
+#include "reports/render/html/flame/html_tree.h"
+#include "reports/render/html/html_parts.h"
+#include "reports/render/html/html_strip.h"
+#include "reports/render/html/timeline/html_lanes.h"
 #include "tests/unit/runner.h"
 
 static const char *text_of(const char *text, size_t bytes)

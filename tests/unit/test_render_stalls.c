@@ -8,13 +8,12 @@
 #include <unistd.h>
 
 #include "common/strings.h"
-#include "reports/render/screen.h"
-#include "reports/render/stalls_text.h"
-#include "reports/render/stalls_view.h"
+#include "reports/render/stalls/stalls_text.h"
+#include "reports/render/stalls/stalls_view.h"
+#include "reports/render/text/screen.h"
+#include "tests/unit/golden.h"
 #include "tests/unit/runner.h"
 #include "tracer/store/store.h"
-
-enum { GOLDEN_BYTES_MAX = 1 << 20 };
 
 #define MS INT64_C(1000000)
 // Static: the stalls that are returned by value outlive the functions that made them.
@@ -89,6 +88,7 @@ static struct stall smaps_stall(void)
         .advice =
             "stop `/usr/bin/python3 ci/stalls/agent.py --pid 4121 --period 0.3` (pid 4188) from "
             "calling memory_full_info(): read memory_info() instead, or ask far less often",
+        .advice_form = "stop %s from calling memory_full_info(): read memory_info() instead, or ask far less often",
     };
 }
 
@@ -148,38 +148,6 @@ static struct stalls_recording smaps_recording(void)
                                      .samples = 6021,
                                      .lock_waits = 98,
                                      .facts = 100};
-}
-
-static char *golden_path(const char *name)
-{
-    const char *end = strstr(__FILE__, "unit/test_render_stalls.c");
-    return xasprintf("%.*sgolden/%s", (int)(end - __FILE__), __FILE__, name);
-}
-
-static void golden_compare(const char *got, const char *name)
-{
-    char *path = golden_path(name);
-    const char *update = getenv("UPGATE_GOLDEN_UPDATE");
-    if (update && strcmp(update, "1") == 0) {
-        FILE *file = fopen(path, "w");
-        CHECK(file != NULL && fputs(got, file) >= 0 && fclose(file) == 0);
-    }
-    char *want = string_read_file(path, GOLDEN_BYTES_MAX, NULL);
-    if (!want)
-        runner_fail(__FILE__, __LINE__, "no golden file %s; UPGATE_GOLDEN_UPDATE=1 writes it",
-                    path);
-    if (want && strcmp(got, want) != 0) {
-        size_t at = 0, line = 1;
-        for (; got[at] && got[at] == want[at]; at++)
-            line += got[at] == '\n';
-        while (at > 0 && got[at - 1] != '\n')
-            at--;
-        runner_fail(__FILE__, __LINE__, "%s:%zu differs\n   got: %.*s\n", name, line,
-                    (int)strcspn(got + at, "\n"), got + at);
-    }
-    CHECK(want != NULL);
-    free(path);
-    free(want);
 }
 
 static char *table_text(const struct stalls_view *view, const struct render_opts *opts)
@@ -426,6 +394,7 @@ TEST(texts_of_the_store_cannot_act)
     stall.culprit.comm = "\033[2J";
     stall.victim_python = STACK("f\033[31m (a.py:1)");
     stall.advice = "no\r\nway";
+    stall.advice_form = NULL;
     struct stalls stalls = {.window_ns = 1000 * MS, .stalls = &stall, .count = 1};
     struct stalls_recording recording = smaps_recording();
     struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};

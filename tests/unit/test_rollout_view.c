@@ -35,8 +35,8 @@ static void world_make(struct world *world)
     CHECK_INT(store_open("r.db", STORE_CREATE, &world->store, &err), 0);
     world_sql(world, "INSERT INTO rollout VALUES (1, 'r', '{\"stages\": [{\"soak_ns\": 30, \"aa\": true}, {\"mirror\": 0.05}, {\"requests\": 10}]}', 'running', 2, 25,"
                      " 1795262500000000000, NULL, 'soaks', 1795262500000000000, 7, 1, NULL);"
-                     "INSERT INTO rollout_stage VALUES (0, 'first', 5, 1795262400, NULL, 1795262410, 'passed'), (1, 'mirrored', 0, 1795262410, NULL, 1795262420, 'passed'),"
-                     " (2, '25%', 25, 1795262420, NULL, NULL, NULL)");
+                     "INSERT INTO rollout_stage VALUES (0, 'first', 5, 1795262400, NULL, 1795262410, 'passed', 0), (1, 'mirrored', 0, 1795262410, NULL, 1795262420, 'passed', NULL),"
+                     " (2, '25%', 25, 1795262420, NULL, NULL, NULL, NULL)");
 }
 
 static void world_second(struct world *world, int64_t at_s, int arm, int stage, uint64_t requests, uint64_t errors, double latency_s)
@@ -164,6 +164,35 @@ TEST(series)
     CHECK_STR(json_string_value(json_object_get(cell, "verdict")), "pass");
     CHECK(json_is_null(json_object_get(cell, "bound")));
     json_decref(json);
+    rollout_view_free(view);
+    world_end(&world);
+}
+
+// What the outcome rests on: of each metric the latest stage in which it was decided, the failed ones first.
+TEST(basis)
+{
+    struct world world;
+    world_make(&world);
+    for (int64_t i = 20; i < 30; i++)
+        for (int arm = 0; arm < CANARY_ARMS; arm++)
+            world_second(&world, view_begin + i, arm, 2, 1000, arm ? 5 : 1, arm ? 0.008 : 0.004);
+    world_sql(&world, "INSERT INTO rollout_stage (number, name, percent, begin_s) VALUES (3, '100%', 100, 1795262430);"
+                      "INSERT INTO rollout_cell VALUES (1795262429, 0, 'latency_p50', 9, 8, 10, 1.1, 9, 5, 1, 100, NULL, 'fail')," // of the A/A stage: no news of the candidate
+                      " (1795262429, 2, 'error_rate', 1.2, 0.9, 1.4, 1.5, -1, 5, 1, 100, NULL, 'pass'),"
+                      " (1795262429, 2, 'latency_p50', 2.1, NULL, 3.2, 1.1, 6, 5, 1, 100, NULL, 'fail'),"
+                      " (1795262439, 3, 'error_rate', NULL, NULL, NULL, 1.5, -1, 5, 1, 100, NULL, 'undecided');");
+    struct rollout_view *view = world_load();
+    char *text = rollout_basis(view);
+    CHECK_STR(text, "Median latency in stage 25%: 7.95 ms against the baseline's 3.97 ms; estimate 2.1 times, at most 3.2 times; allowed: up to +10 %.\n"
+                    "Error rate in stage 25%: 0.5 % against the baseline's 0.1 %; estimate +20 %, at most +40 %; allowed: up to +50 %.\n");
+    free(text);
+    rollout_view_free(view);
+    world_sql(&world, "UPDATE rollout SET state = 'rolled_back', plan = json_insert(plan, '$.gate', json('{\"alpha\": 0.01}'));"
+                      "INSERT INTO rollout_decision (at_ns, state_from, state_to, rule, reason, who) VALUES (1795262440000000000, 'running', 'rolled_back', 'evidence', 'x', 'controller')");
+    view = world_load();
+    text = rollout_basis(view);
+    CHECK_CONTAINS(text, "in that stage: 10,000 requests of the candidate, 10,000 of the baseline. Of candidates that equal the baseline at most 1 % are");
+    free(text);
     rollout_view_free(view);
     world_end(&world);
 }

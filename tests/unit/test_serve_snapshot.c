@@ -45,7 +45,7 @@ static struct store *world_rollout_store(void)
             " percent REAL, since_ns INTEGER NOT NULL, stage_since_ns INTEGER, reason TEXT NOT NULL, heartbeat_ns INTEGER NOT NULL, pid INTEGER,"
             " up_baseline INTEGER, up_candidate INTEGER) STRICT;"
             "CREATE TABLE IF NOT EXISTS rollout_stage (number INTEGER PRIMARY KEY, name TEXT NOT NULL, percent REAL NOT NULL, begin_s INTEGER,"
-            " judged_from_s INTEGER, end_s INTEGER, result TEXT) STRICT;"
+            " judged_from_s INTEGER, end_s INTEGER, result TEXT, lost INTEGER) STRICT;"
             "CREATE TABLE IF NOT EXISTS rollout_second (at_s INTEGER, arm INTEGER, stage INTEGER NOT NULL, requests INTEGER NOT NULL,"
             " errors INTEGER NOT NULL, truncated INTEGER NOT NULL, wrong INTEGER NOT NULL, bins BLOB NOT NULL, PRIMARY KEY (at_s, arm)) STRICT,"
             " WITHOUT ROWID;"
@@ -60,7 +60,7 @@ static struct store *world_rollout_store(void)
     run_sql(store_db(store),
             "INSERT INTO rollout VALUES (1, 'x', '{\"gate\": {\"alpha\": 0.02, \"metrics\": {\"error_rate\": {\"observe\": true}, \"latency_p99\": {\"observe\": false}}}, \"stages\": [{\"aa\": true}, {\"aa\": false}]}', 'running', 1, 5.1, 7,"
             " 8, 'stage 5% began', 100000000000000, 4711, 1, NULL);"
-            "INSERT INTO rollout_stage VALUES (0, 'aa', 0, 10, 11, 20, 'passed'), (1, '5%', 5, 21, 26, NULL, NULL), (2, '100%', 100, NULL, NULL, NULL, NULL);"
+            "INSERT INTO rollout_stage VALUES (0, 'aa', 0, 10, 11, 20, 'passed', 0), (1, '5%', 5, 21, 26, NULL, NULL, 0), (2, '100%', 100, NULL, NULL, NULL, NULL, NULL);"
             "INSERT INTO rollout_second VALUES (11, 0, 0, 100, 1, 0, 0, x''), (11, 1, 0, 50, 2, 1, 0, x''), (30, 0, 1, 95, 0, 0, 0, x''), (30, 1, 1, 5, 1, 0, 3, x'');"
             "INSERT INTO rollout_cell VALUES (25, 1, 'latency_p99', 1.5, NULL, NULL, 1.1, 0, 5, 1, 2, 9, 'undecided'),"
             " (30, 1, 'latency_p99', 1.2, 1.1, 1.3, 1.1, 1, 5, 1, 5, NULL, 'fail'), (30, 1, 'error_rate', 2, NULL, NULL, 1.5, 0, 5, 1, 5, 70, 'undecided'),"
@@ -205,7 +205,7 @@ TEST(hostile_rows)
     struct store *store = world_rollout_store();
     run_sql(store_db(store), "UPDATE rollout SET reason = 'a' || char(10) || char(27) || '[31m' || CAST(x'ff41' AS TEXT), percent = 9e999;"
                              "DELETE FROM rollout_stage; WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999) "
-                             "INSERT INTO rollout_stage SELECT i, 's', -9e999, 9223372036854775807, NULL, -1, 'x' FROM n;"
+                             "INSERT INTO rollout_stage SELECT i, 's', -9e999, 9223372036854775807, NULL, -1, 'x', -1 FROM n;"
                              "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 9999) "
                              "INSERT INTO rollout_cell SELECT 1, i % 100, 'm' || i, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'undecided' FROM n;"
                              "INSERT INTO rollout_second VALUES (50, 7, 1, 9, 0, 0, 0, x''), (51, 1, 1, -9, 0, 0, 0, x''),"

@@ -189,7 +189,7 @@ static void second_copy(void *arg)
         _exit(2);
     }
     five_steps(NULL);
-    memset(&ug_step_state_v1, 0, sizeof(ug_step_state_v1)); // as a library with its own state would
+    memset(&ug_step_state_v2, 0, sizeof(ug_step_state_v2)); // as a library with its own state would
     five_steps(arg);
     _exit(ug_step_active());
 }
@@ -337,7 +337,7 @@ TEST(a_thousand_slots_cost_little)
 
 static void scribble(void *arg)
 {
-    struct ug_step_state *s = &ug_step_state_v1;
+    struct ug_step_state *s = &ug_step_state_v2;
 
     five_steps(NULL);
     if (*(int *)arg == 0) {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
+#include "tests/unit/golden.h"
 #include "tests/unit/runner.h"
 #include "tracer/store/store.h"
 
@@ -104,18 +105,13 @@ static void fresh_old(const char *name)
 {
     store_close(fresh());
     unlink(test_path);
-    char *directory = xstrdup(__FILE__);
-    *strrchr(directory, '/') = 0;
-    char *path = xasprintf("%s/%s", directory, name);
-    char *sql = string_read_file(path, 1 << 20, NULL);
+    char *file = xasprintf("unit/%s", name), *sql = golden_read(file);
     sqlite3 *db = NULL;
-    CHECK(sql != NULL);
     CHECK_INT(sqlite3_open(test_path, &db), SQLITE_OK);
     CHECK_INT(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);
     free(sql);
-    free(path);
-    free(directory);
+    free(file);
 }
 
 static void fresh_v1(void)

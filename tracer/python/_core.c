@@ -578,6 +578,22 @@ static PyObject *note(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *request_done(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"arrived_ns", "status", "wrong", NULL};
+    unsigned long long arrived_ns;
+    unsigned status;
+    int wrong = 0;
+
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KI|p:request_done", names, &arrived_ns, &status,
+                                     &wrong)) {
+        return NULL;
+    }
+    ug_request_done(arrived_ns, status, wrong);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef core_methods[] = {
     {"step", (PyCFunction)(void (*)(void))step, METH_FASTCALL | METH_KEYWORDS,
      "step(samples=1): the body of `with` is one step of the workload."},
@@ -585,6 +601,9 @@ static PyMethodDef core_methods[] = {
      "phase(name): a named part of the step, nested up to 8."},
     {"active", active, METH_NOARGS, "active(): under a harness?"},
     {"note", note, METH_VARARGS, "note(name, value): one number about the launch."},
+    {"request_done", (PyCFunction)(void (*)(void))request_done, METH_VARARGS | METH_KEYWORDS,
+     "request_done(arrived_ns, status, wrong=False): one request of a server is answered, for `upgate\n"
+     "canary`. arrived_ns: time.monotonic_ns(); status as HTTP has it, 0 = not answered or cut off."},
     {"record", (PyCFunction)(void (*)(void))values_record, METH_VARARGS | METH_KEYWORDS,
      "record(loss=None, output=None, **tensors): what the step computed, for the parity gate. Values\n"
      "drawn at random take a name that starts with 'sampled': their distribution is compared."},

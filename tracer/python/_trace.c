@@ -168,12 +168,12 @@ void trace_text_mark(enum ug_mark_kind kind, const char *name)
 
 static bool attached(void)
 {
-    return __atomic_load_n(&ug_step_state_v1.status, __ATOMIC_ACQUIRE) == UG_IMPL_ATTACHED;
+    return __atomic_load_n(&ug_step_state_v2.status, __ATOMIC_ACQUIRE) == UG_IMPL_ATTACHED;
 }
 
 static bool step_is_mine(void)
 {
-    const struct ug_step_state *s = &ug_step_state_v1;
+    const struct ug_step_state *s = &ug_step_state_v2;
 
     return __atomic_load_n(&s->owner, __ATOMIC_RELAXED) == ug_impl_self() && s->in_step &&
            s->nested == 0;
@@ -187,7 +187,7 @@ void trace_step_begin(uint64_t at_ns)
         if (!step_is_mine()) {
             return;
         }
-        step = ug_step_state_v1.step;
+        step = ug_step_state_v2.step;
     } else if (own_steps.owner == 0) {
         own_steps.owner = ug_impl_self();
         own_steps.nested = 0;
@@ -213,7 +213,7 @@ void trace_item(uint64_t begin_ns)
 bool trace_step_closes(uint64_t *ret_step)
 {
     if (attached()) {
-        *ret_step = ug_step_state_v1.step;
+        *ret_step = ug_step_state_v2.step;
         return step_is_mine();
     }
     if (own_steps.owner != ug_impl_self()) {

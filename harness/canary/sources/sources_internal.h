@@ -30,7 +30,7 @@ struct source_ops {
     bool (*read)(struct source *source, int64_t now_ns);
 };
 
-extern const struct source_ops source_log_ops, source_jsonl_ops, source_prometheus_ops;
+extern const struct source_ops source_log_ops, source_jsonl_ops, source_prometheus_ops, source_steps_ops;
 
 // One request by its stamp of the source's clock (-1: it has just ended). What becomes of it is counted in the state.
 void source_request(struct source *source, enum timeline_arm arm, int64_t stamp_ns, int64_t now_ns,

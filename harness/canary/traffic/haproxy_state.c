@@ -99,10 +99,22 @@ static int haproxy_refuse(const char *answer, const char *command, struct error 
     return error_set(err, -EBADMSG, "the socket does not answer '%s' as HAProxy does, but: %.120s", command, answer);
 }
 
+// "Name: HAProxy", "Pid: 812", "Uptime_sec: 7", … up to an empty line. Returns what follows it; `answer` where it is no such thing.
+static const char *haproxy_read_info(const char *answer, struct haproxy_backend *ret)
+{
+    const char *end = strstr(answer, "\n\n"), *pid = strstr(answer, "\nPid: "), *uptime = strstr(answer, "\nUptime_sec: ");
+    if (!end || !pid || !uptime || pid > end || uptime > end)
+        return answer;
+    ret->pid = strtoull(pid + 6, NULL, 10);
+    ret->uptime_s = strtoull(uptime + 13, NULL, 10);
+    return end + 2;
+}
+
 // "1", "# be_id be_name srv_id srv_name …", one line a server.
 int haproxy_read_state(const char *answer, const char *backend, struct haproxy_backend *ret, struct error *err)
 {
     struct haproxy_row *names = xcalloc(2, sizeof *names), *row = names + 1;
+    answer = haproxy_read_info(answer, ret);
     if (strncmp(answer, "Can't find backend", 18) == 0) {
         free(names);
         return error_set(err, -ENOENT, "HAProxy has no backend '%s'", backend);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What HAProxy tells of the servers of one backend: `show servers state` (weights as they were set) and `show stat` (health, sessions).
+// What HAProxy tells of itself (`show info`) and of the servers of one backend: `show servers state` (weights as they were set) and
+// `show stat` (health, sessions).
 // Foreign bytes.
 #ifndef UPGATE_HARNESS_CANARY_TRAFFIC_HAPROXY_STATE_H
 #define UPGATE_HARNESS_CANARY_TRAFFIC_HAPROXY_STATE_H
@@ -25,11 +26,13 @@ struct haproxy_backend {
     struct haproxy_server *servers;
     int count;
     char algorithm[32]; // of `balance`; "": not told (the socket's level is below operator)
+    uint64_t pid, uptime_s; // of the process that answered; pid 0: not told
 };
 
 enum { HAPROXY_SERVERS_MAX = 4096 };
 
-// Each fills what it tells; in any order. -ENOENT: no such backend. -EBADMSG: not HAProxy's.
+// Each fills what it tells; in any order. -ENOENT: no such backend. -EBADMSG: not HAProxy's. The answer to `show info` may stand before
+// the one to `show servers state`: then one process has given both.
 int haproxy_read_state(const char *answer, const char *backend, struct haproxy_backend *ret, struct error *err);
 int haproxy_read_stat(const char *answer, const char *backend, struct haproxy_backend *ret, struct error *err);
 struct haproxy_server *haproxy_server(struct haproxy_backend *backend, const char *name); // NULL: none

@@ -53,6 +53,11 @@ int traffic_get(struct traffic *traffic, double *ret_percent, struct error *err)
     return traffic->ops->get(traffic, ret_percent, err);
 }
 
+const char *traffic_began_anew(const struct traffic *traffic)
+{
+    return traffic->ops->began_anew ? traffic->ops->began_anew(traffic) : NULL;
+}
+
 int traffic_look(struct traffic *traffic, struct traffic_arm ret_arms[CANARY_ARMS], struct error *err)
 {
     return traffic->ops->look(traffic, ret_arms, err);

@@ -22,13 +22,17 @@ int traffic_set(struct traffic *traffic, double percent, double *ret_percent, st
 int traffic_set_aa(struct traffic *traffic, double percent, double *ret_percent, struct error *err);
 int traffic_get(struct traffic *traffic, double *ret_percent, struct error *err);
 
+// The proxy is another process than the one that was set last, and has the weights of its file: what happened, in words. NULL: it is the
+// same. Seen by any of these calls; until a traffic_set() or traffic_set_aa() works.
+const char *traffic_began_anew(const struct traffic *traffic);
+
 struct traffic_arm {
     bool up;             // by the proxy's health check; hooks: always
     uint64_t in_flight;  // now; hooks: 0
     uint64_t requests;   // ever, by the proxy's count, to check for lost log lines; 0: not known
 };
-// -EPROTO where the weights are no longer those that were set last (a reload, somebody else, maintenance): the arms are filled
-// all the same, and traffic_set() sets them again.
+// -EPROTO where the weights are no longer those that were set last (a proxy that began anew, somebody else, maintenance): the arms are
+// filled all the same, and traffic_set() sets them again.
 int traffic_look(struct traffic *traffic, struct traffic_arm ret_arms[CANARY_ARMS], struct error *err);
 
 // No new requests to this arm (the weight is 0 already), waits until none is in flight, until `deadline_ns`

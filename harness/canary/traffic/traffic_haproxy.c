@@ -13,13 +13,15 @@
 #include "harness/canary/traffic/haproxy_state.h"
 #include "harness/canary/traffic/traffic_internal.h"
 
-enum { HAPROXY_WEIGHTS = 256, HAPROXY_ARMS = 3, HAPROXY_BASELINE2 = 2 };
+enum { HAPROXY_WEIGHTS = 256, HAPROXY_ARMS = 3, HAPROXY_BASELINE2 = 2, HAPROXY_RELOADS = 3 };
 #define HAPROXY_DRAIN_LOOK_NS 50000000LL
 
 struct traffic_haproxy {
     const char *names[HAPROXY_ARMS];   // of the servers; the third may be NULL
     uint64_t weights[HAPROXY_ARMS];    // as they were set last
     bool was_set;
+    uint64_t pid, uptime_s; // of the process that answered last
+    char anew[96];          // "": it is the one that was set
 };
 
 static int64_t haproxy_deadline_ns(const struct traffic *traffic)
@@ -51,15 +53,28 @@ static int haproxy_do(const struct traffic *traffic, const char *command, int64_
     return rc;
 }
 
+// Another process, or the same number and a younger one (a container's first process).
+static void haproxy_know(struct traffic_haproxy *own, const struct haproxy_backend *backend)
+{
+    if (!backend->pid)
+        return;
+    if (own->pid && (own->pid != backend->pid || own->uptime_s > backend->uptime_s))
+        snprintf(own->anew, sizeof own->anew, "HAProxy was started again (process %llu, then %llu)", (unsigned long long)own->pid,
+                 (unsigned long long)backend->pid);
+    own->pid = backend->pid;
+    own->uptime_s = backend->uptime_s;
+}
+
 // What HAProxy has now. Filled: servers by name, with weights and, where `stat`, with sessions and health.
 static int haproxy_read(const struct traffic *traffic, bool stat, int64_t deadline_ns, struct haproxy_backend *ret,
                         struct error *err)
 {
     const char *backend = traffic->plan->backend;
-    char *command = xasprintf("show servers state %s", backend), *answer = NULL;
+    char *command = xasprintf("show info;show servers state %s", backend), *answer = NULL; // one connection: one process
     int rc = haproxy_say(traffic, command, deadline_ns, &answer, err);
     if (rc == 0)
         rc = haproxy_read_state(answer, backend, ret, err);
+    haproxy_know(traffic->own, ret);
     free(answer);
     free(command);
     if (rc || !stat)
@@ -236,7 +251,7 @@ static int haproxy_verify(const struct traffic *traffic, const uint64_t wanted[H
 }
 
 // What grows first, then what shrinks: at no moment is there a backend without weights.
-static int haproxy_move(struct traffic *traffic, const uint64_t wanted[HAPROXY_ARMS], struct error *err)
+static int haproxy_move_once(struct traffic *traffic, const uint64_t wanted[HAPROXY_ARMS], struct error *err)
 {
     struct traffic_haproxy *own = traffic->own;
     int64_t deadline_ns = haproxy_deadline_ns(traffic);
@@ -262,8 +277,24 @@ static int haproxy_move(struct traffic *traffic, const uint64_t wanted[HAPROXY_A
     if (rc == 0) {
         memcpy(own->weights, wanted, sizeof own->weights);
         own->was_set = true;
+        own->anew[0] = 0;
     }
     return rc;
+}
+
+static int haproxy_move(struct traffic *traffic, const uint64_t wanted[HAPROXY_ARMS], struct error *err)
+{
+    const struct traffic_haproxy *own = traffic->own;
+    int rc = haproxy_move_once(traffic, wanted, err);
+    for (int i = 0; rc == -EPROTO && own->anew[0] && i < HAPROXY_RELOADS; i++) // what was set is the old process's
+        rc = haproxy_move_once(traffic, wanted, err);
+    return rc;
+}
+
+static const char *traffic_haproxy_began_anew(const struct traffic *traffic)
+{
+    const struct traffic_haproxy *own = traffic->own;
+    return own->anew[0] ? own->anew : NULL;
 }
 
 // The nearest of 256; what is neither nothing nor all stays so.
@@ -383,6 +414,7 @@ const struct traffic_ops traffic_haproxy_ops = {
     .set = traffic_haproxy_set,
     .set_aa = traffic_haproxy_set_aa,
     .get = traffic_haproxy_get,
+    .began_anew = traffic_haproxy_began_anew,
     .look = traffic_haproxy_look,
     .drain = traffic_haproxy_drain,
 };

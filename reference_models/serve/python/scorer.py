@@ -21,12 +21,13 @@ def _find_upgate():
             sys.path.append(path)
     try:
         import upgate
-        found = hasattr(upgate, "step")  # a folder without the extension is a package, too
+        found = hasattr(upgate, "request_done")  # a folder without the extension is a package, too
     except ImportError:
         found = False
     if not found:
         module = types.ModuleType("upgate")
         module.step = lambda samples=None: contextlib.nullcontext()
+        module.request_done = lambda arrived_ns, status, wrong=False: None
         sys.modules["upgate"] = module
 
 

@@ -97,8 +97,10 @@ class Server:
 
     @web.middleware
     async def around(self, request, handler):
-        """The count, the header of the side, errors of aiohttp as JSON, the end of connections while draining."""
+        """The count, the header of the side, errors of aiohttp as JSON, the end of connections while draining; requests
+        to score are told by the step protocol."""
         self.in_flight += 1
+        arrived_ns = time.monotonic_ns()
         try:
             response = await handler(request)
         except web.HTTPException as problem:
@@ -115,6 +117,8 @@ class Server:
         finally:
             self.in_flight -= 1
         self.codes[response.status] = self.codes.get(response.status, 0) + 1
+        if request.path == "/score":
+            scorer.upgate.request_done(arrived_ns, 0 if response.prepared else response.status, "x-upgate-wrong" in response.headers)
         if not response.prepared:
             response.headers["x-upgate-side"] = ARGS.side
             if self.draining:

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the sums of evidence.c say: which metric has failed, and the cells of all.
 #include <math.h>
+#include <stdlib.h>
 
+#include "common/strings.h"
 #include "reports/analyse/canary/evidence_state.h"
 #include "reports/analyse/canary/rate.h"
+#include "reports/analyse/distribution.h"
 
 static int cells_tail(enum canary_metric metric)
 {
@@ -51,65 +54,108 @@ bool canary_evidence_alone(const struct canary_evidence *evidence)
            evidence->alone_requests >= EVIDENCE_ALONE_REQUESTS;
 }
 
-double canary_evidence_of(const struct canary_evidence *evidence, enum canary_metric metric)
+static const struct canary_onset *cells_onset(const struct canary_evidence *evidence,
+                                              enum canary_metric metric)
 {
-    if (metric == CANARY_LATENCY_MEAN)
-        return canary_means_evidence(cells_past(evidence), &evidence->means, 1, CANARY_WORSE,
-                                     evidence->mean_scale, canary_spells_value(&evidence->spells));
-    return canary_counts_evidence(cells_trail(evidence, cells_channel(evidence, metric)),
-                                  CANARY_WORSE);
+    return metric == CANARY_LATENCY_MEAN ? &evidence->means_onset
+                                         : &cells_channel(evidence, metric)->onset;
+}
+
+// ln e of the whole rollout and of onsets within it, in their parts of the wealth.
+static double cells_joined(double whole, double late, bool *ret_late)
+{
+    static const double parts[] = {1 - EVIDENCE_LATE_PART, EVIDENCE_LATE_PART};
+    const double logs[] = {whole, late};
+    if (ret_late)
+        *ret_late = late + log(parts[1]) > whole + log(parts[0]);
+    return distribution_log_sum(logs, parts, 2);
+}
+
+double canary_evidence_of(const struct canary_evidence *evidence, enum canary_metric metric,
+                          bool *ret_late)
+{
+    double whole =
+        metric == CANARY_LATENCY_MEAN
+            ? canary_means_evidence(cells_past(evidence), &evidence->means, 1, CANARY_WORSE,
+                                    evidence->mean_scale, canary_spells_value(&evidence->spells))
+            : canary_counts_evidence(cells_trail(evidence, cells_channel(evidence, metric)),
+                                     CANARY_WORSE);
+    if (ret_late)
+        *ret_late = false;
+    if (evidence->learns)
+        return whole;
+    return cells_joined(whole, canary_onset_evidence(cells_onset(evidence, metric)), ret_late);
 }
 
 // --- fails ---------------------------------------------------------------------------------------
 
-static bool cells_mean_fails(const struct canary_evidence *evidence)
+// Standard errors by which it lies beyond the margin since the likely onset.
+static double cells_since_beyond(const struct canary_evidence *evidence, enum canary_metric metric)
 {
-    const struct canary_means *past = cells_past(evidence), *now = &evidence->means;
-    double margin = 1 + evidence->rules.metrics[CANARY_LATENCY_MEAN].margin;
-    double inflation = canary_spells_value(&evidence->spells);
-    double needed = evidence->learns ? evidence->needed_aa : evidence->needed;
-    if (evidence->learns &&
-        canary_means_evidence(past, now, 1, CANARY_BETTER, evidence->mean_scale, inflation) >=
-            needed &&
-        canary_means_ratio(now) < 1 / margin)
-        return true;
-    return canary_means_beyond(past, now, margin, inflation) >= EVIDENCE_BEYOND_SE &&
-           canary_evidence_of(evidence, CANARY_LATENCY_MEAN) >= needed;
+    static const struct canary_means none;
+    struct canary_since since;
+    double margin = 1 + evidence->rules.metrics[metric].margin;
+    if (!canary_onset_likely(cells_onset(evidence, metric), &since))
+        return 0;
+    if (metric == CANARY_LATENCY_MEAN)
+        return canary_means_beyond(&none, &since.means, margin,
+                                   canary_spells_value(&evidence->spells));
+    bool counted = metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS;
+    return canary_counts_beyond((struct canary_trail){&since.beyond, 1}, counted ? margin : 1);
 }
 
-static bool cells_beyond(const struct canary_evidence *evidence, enum canary_metric metric,
-                         struct canary_trail trail)
+static double cells_trail_beyond(const struct canary_evidence *evidence, enum canary_metric metric)
 {
+    double margin = 1 + evidence->rules.metrics[metric].margin;
+    if (metric == CANARY_LATENCY_MEAN)
+        return canary_means_beyond(cells_past(evidence), &evidence->means, margin,
+                                   canary_spells_value(&evidence->spells));
     if (metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS)
-        return canary_counts_beyond(trail, 1 + evidence->rules.metrics[metric].margin) >=
-               EVIDENCE_BEYOND_SE;
+        return canary_counts_beyond(cells_trail(evidence, cells_channel(evidence, metric)), margin);
     // As many above border times margin as of the baseline above the border: a ratio of 1 is the margin.
     const struct evidence_channel *beyond = &evidence->beyond[cells_tail(metric)];
-    return canary_counts_beyond(cells_trail(evidence, beyond), 1) >= EVIDENCE_BEYOND_SE;
+    return canary_counts_beyond(cells_trail(evidence, beyond), 1);
 }
 
-static bool cells_counts_fail(const struct canary_evidence *evidence, enum canary_metric metric)
+// Of an A/A stage either arm may be the worse.
+static bool cells_aa_better(const struct canary_evidence *evidence, enum canary_metric metric)
 {
+    double low = 1 / (1 + evidence->rules.metrics[metric].margin);
+    if (metric == CANARY_LATENCY_MEAN)
+        return canary_means_evidence(cells_past(evidence), &evidence->means, 1, CANARY_BETTER,
+                                     evidence->mean_scale,
+                                     canary_spells_value(&evidence->spells)) >= evidence->needed_aa &&
+               canary_means_ratio(&evidence->means) < low;
     struct canary_trail trail = cells_trail(evidence, cells_channel(evidence, metric));
-    if (!evidence->learns)
-        return canary_counts_evidence_max(trail) >= evidence->needed &&
-               canary_evidence_of(evidence, metric) >= evidence->needed &&
-               cells_beyond(evidence, metric, trail);
-    double margin = evidence->rules.metrics[metric].margin;
-    if (canary_counts_evidence(trail, CANARY_BETTER) >= evidence->needed_aa &&
-        canary_counts_ratio(trail) < 1 / (1 + margin))
+    return canary_counts_evidence(trail, CANARY_BETTER) >= evidence->needed_aa &&
+           canary_counts_ratio(trail) < low;
+}
+
+// A bound of the evidence that costs a few logarithms: for each second.
+static bool cells_may_fail(const struct canary_evidence *evidence, enum canary_metric metric)
+{
+    if (evidence->learns || metric == CANARY_LATENCY_MEAN)
         return true;
-    return canary_evidence_of(evidence, metric) >= evidence->needed_aa &&
-           cells_beyond(evidence, metric, trail);
+    const struct evidence_channel *channel = cells_channel(evidence, metric);
+    return cells_joined(canary_counts_evidence_max(cells_trail(evidence, channel)),
+                        canary_onset_evidence(&channel->onset), NULL) >= evidence->needed;
 }
 
 bool canary_evidence_fails(const struct canary_evidence *evidence, enum canary_metric metric)
 {
     const struct canary_rule *rule = &evidence->rules.metrics[metric];
+    bool late;
     if (!isnan(rule->limit)) // of an A/A stage the wrong answers are the baseline's own
         return !evidence->learns && (double)evidence->wrong_count > rule->limit;
-    return metric == CANARY_LATENCY_MEAN ? cells_mean_fails(evidence)
-                                         : cells_counts_fail(evidence, metric);
+    if (evidence->learns && cells_aa_better(evidence, metric))
+        return true;
+    if (!cells_may_fail(evidence, metric))
+        return false;
+    double needed = evidence->learns ? evidence->needed_aa : evidence->needed;
+    if (canary_evidence_of(evidence, metric, &late) < needed)
+        return false;
+    return cells_trail_beyond(evidence, metric) >= EVIDENCE_BEYOND_SE ||
+           (late && cells_since_beyond(evidence, metric) >= EVIDENCE_BEYOND_SE);
 }
 
 // --- cells ---------------------------------------------------------------------------------------
@@ -249,6 +295,22 @@ static enum canary_verdict cells_learnt(const struct canary_evidence *evidence,
     return learnt ? CANARY_PASS : CANARY_UNDECIDED;
 }
 
+// Since when, and what speaks against a pass: half of the evidence of a fail, beyond the margin since then.
+static bool cells_late(const struct canary_evidence *evidence, struct canary_cell *cell)
+{
+    bool late;
+    struct canary_since since;
+    canary_evidence_of(evidence, cell->metric, &late);
+    uint64_t seconds = canary_onset_likely(cells_onset(evidence, cell->metric), &since);
+    if (!late || !seconds)
+        return false;
+    bool mean = cell->metric == CANARY_LATENCY_MEAN;
+    cell->since_s = seconds;
+    cell->since_ratio = cells_known(mean ? canary_means_ratio(&since.means)
+                                         : canary_counts_ratio((struct canary_trail){&since.counts, 1}));
+    return cell->evidence >= 0.5 * cell->needed && cells_since_beyond(evidence, cell->metric) > 0;
+}
+
 static struct canary_cell cells_one(const struct canary_evidence *evidence,
                                     enum canary_metric metric)
 {
@@ -269,10 +331,11 @@ static struct canary_cell cells_one(const struct canary_evidence *evidence,
                                .low = NAN,
                                .high = NAN,
                                .threshold = 1 + rule->margin,
-                               .evidence = limited ? NAN : canary_evidence_of(evidence, metric),
+                               .evidence = limited ? NAN : canary_evidence_of(evidence, metric, NULL),
                                .needed = evidence->learns ? evidence->needed_aa : evidence->needed,
                                .dispersion = cells_dispersion(evidence, metric),
                                .requests = requests,
+                               .since_ratio = NAN,
                                .rate_bound = NAN};
     if (limited)
         cells_fill_limit(evidence, &cell);
@@ -288,9 +351,81 @@ static struct canary_cell cells_one(const struct canary_evidence *evidence,
     } else if (!limited && (!evidence->requests[CANARY_BASELINE] || canary_evidence_alone(evidence))) {
         cell.verdict = CANARY_UNDECIDED; // a rate of its own is no comparison
     }
+    if (!limited && !evidence->learns && cells_late(evidence, &cell)) {
+        cell.verdict = CANARY_UNDECIDED;
+        cell.requests_missing = 0;
+    }
     if (evidence->failed[metric])
         cell.verdict = CANARY_FAIL;
     return cell;
+}
+
+// --- what was lost -------------------------------------------------------------------------------
+
+static void cells_channel_worse(struct evidence_channel *channel, double events, double share, bool learns)
+{
+    struct canary_since second = {.counts = {events, events, events * share, events * share * share}};
+    double logs[CANARY_BETS];
+    canary_counts_sum(&channel->stages[channel->count - 1], &second.counts);
+    // And they may have come within one second, unlike the one before and the one after.
+    for (int i = 0; i < CANARY_MEMORIES; i++) {
+        channel->dispersion.together[i].deviations += 2 * events * events;
+        channel->dispersion.together[i].events += 2 * events;
+    }
+    // The last second is the one in which they say most, of whatever onset.
+    second.beyond = second.counts;
+    if (!learns && canary_counts_bets(&second.counts, logs))
+        canary_onset_add(&channel->onset, logs, &second);
+}
+
+// The same evidence with the lost requests in it, each the worst that it can have been. Undivided by the dispersion: a burst of them is
+// as many. The caller frees.
+static struct canary_evidence *cells_worst(const struct canary_evidence *evidence)
+{
+    struct canary_evidence *worst = xcalloc(1, sizeof *worst);
+    double lost = (double)evidence->lost, share = evidence->share_min;
+    *worst = *evidence;
+    cells_channel_worse(&worst->errors, lost, share, evidence->learns);
+    cells_channel_worse(&worst->wrong, lost, share, evidence->learns);
+    for (int tail = 0; tail < EVIDENCE_TAILS; tail++) {
+        cells_channel_worse(&worst->over[tail], lost, share, evidence->learns);
+        cells_channel_worse(&worst->beyond[tail], lost, share, evidence->learns);
+    }
+    worst->requests[CANARY_CANDIDATE] += evidence->lost;
+    worst->error_count[CANARY_CANDIDATE] += evidence->lost;
+    worst->wrong_count += evidence->lost;
+    worst->latency.count[CANARY_CANDIDATE][CANARY_BINS - 1] += lost;
+    worst->latency.share[CANARY_CANDIDATE][CANARY_BINS - 1] += lost * share;
+    return worst;
+}
+
+// Is there anything that they could change? Not for an arm alone, of an A/A stage or at the whole traffic, but for a limit.
+static bool cells_matter(const struct canary_evidence *evidence, enum canary_metric metric)
+{
+    bool limited = !isnan(evidence->rules.metrics[metric].limit);
+    if (evidence->learns)
+        return !limited && evidence->requests[CANARY_CANDIDATE] > 0;
+    return limited || !canary_evidence_alone(evidence);
+}
+
+void canary_evidence_doubt(struct canary_evidence *evidence)
+{
+    struct canary_evidence *worst = cells_worst(evidence);
+    for (int i = 0; i < CANARY_METRICS; i++)
+        if ((evidence->rules.metrics[i].gated || evidence->rules.metrics[i].observed) && cells_matter(evidence, i))
+            evidence->doubted[i] |= canary_evidence_fails(worst, i);
+    free(worst);
+}
+
+// A mean has no bound where a request may have taken any time.
+static bool cells_pass_worst(const struct canary_evidence *worst, enum canary_metric metric,
+                             struct canary_cell *cell)
+{
+    if (worst->doubted[metric] || metric == CANARY_LATENCY_MEAN || canary_evidence_fails(worst, metric))
+        return false;
+    struct canary_cell other = cells_one(worst, metric);
+    cell->requests_missing = other.requests_missing;
+    return other.verdict == CANARY_PASS;
 }
 
 void canary_evidence_cells(const struct canary_evidence *evidence,
@@ -301,4 +436,13 @@ void canary_evidence_cells(const struct canary_evidence *evidence,
         if (evidence->rules.metrics[i].gated || evidence->rules.metrics[i].observed)
             ret_cells[count++] = cells_one(evidence, i);
     *ret_count = count;
+    struct canary_evidence *worst = evidence->lost ? cells_worst(evidence) : NULL;
+    for (int i = 0; worst && i < count; i++) {
+        struct canary_cell *cell = &ret_cells[i];
+        if (cell->verdict != CANARY_PASS || !cells_matter(evidence, cell->metric) || cells_pass_worst(worst, cell->metric, cell))
+            continue;
+        cell->verdict = CANARY_UNDECIDED;
+        cell->withheld = evidence->lost;
+    }
+    free(worst);
 }

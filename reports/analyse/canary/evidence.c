@@ -38,17 +38,27 @@ static bool evidence_asked(const struct canary_evidence *evidence, enum canary_m
     return evidence->rules.metrics[metric].gated || evidence->rules.metrics[metric].observed;
 }
 
+// alpha of one metric. A limit is no test: it takes nothing of it.
+static double evidence_alpha(const struct canary_rules *rules)
+{
+    int gated = 0;
+    for (int i = 0; i < CANARY_METRICS; i++)
+        gated += rules->metrics[i].gated && isnan(rules->metrics[i].limit);
+    return rules->alpha / (gated ? gated : 1);
+}
+
+double canary_evidence_needed(const struct canary_rules *rules)
+{
+    return -log(evidence_alpha(rules) * (1 - EVIDENCE_AA_PART));
+}
+
 struct canary_evidence *canary_evidence_new(const struct canary_rules *rules)
 {
     struct canary_evidence *evidence = xcalloc(1, sizeof *evidence);
     evidence->rules = *rules;
-    evidence->opens = 1;
-    int gated = 0; // a limit is no test: it takes nothing of alpha
-    for (int i = 0; i < CANARY_METRICS; i++)
-        gated += rules->metrics[i].gated && isnan(rules->metrics[i].limit);
-    double alpha = rules->alpha / (gated ? gated : 1);
-    evidence->needed = log(1 / (alpha * (1 - EVIDENCE_AA_PART)));
-    evidence->needed_aa = log(2 / (alpha * EVIDENCE_AA_PART)); // either arm may be the worse
+    evidence->opens = evidence->share_min = 1;
+    evidence->needed = canary_evidence_needed(rules);
+    evidence->needed_aa = log(2 / (evidence_alpha(rules) * EVIDENCE_AA_PART)); // either arm may be the worse
     struct evidence_channel *channels[] = {&evidence->errors, &evidence->wrong, evidence->over,
                                            evidence->over + 1, evidence->beyond,
                                            evidence->beyond + 1};
@@ -137,10 +147,7 @@ static void evidence_channel_next(struct evidence_channel *channel, bool forget)
     }
     if (channel->count == EVIDENCE_STAGES_MAX) {
         struct canary_counts *first = &channel->stages[0], *second = &channel->stages[1];
-        second->candidate += first->candidate;
-        second->all += first->all;
-        second->share += first->share;
-        second->share2 += first->share2;
+        canary_counts_sum(second, first);
         memmove(first, second, (EVIDENCE_STAGES_MAX - 1) * sizeof *first);
         channel->count--;
     }
@@ -149,16 +156,9 @@ static void evidence_channel_next(struct evidence_channel *channel, bool forget)
 
 static void evidence_means_next(struct canary_evidence *evidence, bool forget)
 {
-    struct canary_means *past = &evidence->means_past, *now = &evidence->means;
-    if (!forget) {
-        past->baseline += now->baseline;
-        past->candidate += now->candidate;
-        past->square_baseline += now->square_baseline;
-        past->square_both += now->square_both;
-        past->square_candidate += now->square_candidate;
-        past->weight += now->weight;
-    }
-    *now = (struct canary_means){0};
+    if (!forget)
+        canary_means_sum(&evidence->means_past, &evidence->means);
+    evidence->means = (struct canary_means){0};
 }
 
 void canary_evidence_stage(struct canary_evidence *evidence, int stage, bool learns)
@@ -183,6 +183,9 @@ void canary_evidence_stage(struct canary_evidence *evidence, int stage, bool lea
     evidence->learns = learns;
     evidence->opens = 1;
     evidence->stage_requests = 0;
+    evidence->lost = 0;
+    evidence->share_min = 1;
+    memset(evidence->doubted, 0, sizeof evidence->doubted);
     // The newest quantiles of the baseline, of the stage that ends: all of it lies before what is compared with them.
     if (evidence->learnt_count >= EVIDENCE_LEARN)
         evidence_freeze(evidence);
@@ -202,25 +205,47 @@ void canary_evidence_opens(struct canary_evidence *evidence, double share, uint6
     evidence_set_bounds(evidence);
 }
 
+void canary_evidence_lost(struct canary_evidence *evidence, uint64_t requests)
+{
+    evidence->lost = requests;
+}
+
 // --- seconds -------------------------------------------------------------------------------------
 
+// `beyond`: what the margin is looked at by, where it is not the counts themselves; NULL: it is.
 static void evidence_channel_add(struct canary_evidence *evidence, struct evidence_channel *channel,
                                  const double events[CANARY_ARMS],
-                                 const double requests[CANARY_ARMS])
+                                 const double requests[CANARY_ARMS],
+                                 const struct canary_counts *beyond)
 {
     canary_dispersion_see(&channel->dispersion,
                           events[CANARY_BASELINE] + events[CANARY_CANDIDATE],
                           requests[CANARY_BASELINE] + requests[CANARY_CANDIDATE]);
-    double dispersion = canary_dispersion_value(&channel->dispersion); // before this second is learnt
-    canary_counts_add(&channel->stages[channel->count - 1], events[CANARY_BASELINE],
-                      events[CANARY_CANDIDATE], requests[CANARY_BASELINE],
-                      requests[CANARY_CANDIDATE], dispersion);
+    struct canary_since second = {0};
+    canary_counts_add(&second.counts, events[CANARY_BASELINE], events[CANARY_CANDIDATE],
+                      requests[CANARY_BASELINE], requests[CANARY_CANDIDATE],
+                      canary_dispersion_value(&channel->dispersion)); // before this second is learnt
+    canary_counts_sum(&channel->stages[channel->count - 1], &second.counts);
     if (!(requests[CANARY_BASELINE] > 0))
         return; // a baseline that is gone must not end blocks
+    if (!evidence->learns && requests[CANARY_CANDIDATE] > 0) {
+        double logs[CANARY_BETS];
+        bool grows = canary_counts_bets(&second.counts, logs);
+        second.beyond = beyond ? *beyond : second.counts;
+        canary_onset_add(&channel->onset, grows ? logs : NULL, &second);
+    }
     bool both = evidence->learns;
     canary_dispersion_add(&channel->dispersion, events[CANARY_BASELINE], requests[CANARY_BASELINE],
                           both ? events[CANARY_CANDIDATE] : 0,
                           both ? requests[CANARY_CANDIDATE] : 0);
+}
+
+// A lost line belongs to a second of which less than this cannot have been the candidate's.
+static void evidence_share_least(struct canary_evidence *evidence, const double requests[CANARY_ARMS])
+{
+    double candidate = requests[CANARY_CANDIDATE] + 1, baseline = requests[CANARY_BASELINE];
+    if (baseline > 0)
+        evidence->share_min = fmin(evidence->share_min, candidate / (baseline + candidate));
 }
 
 static void evidence_tails_add(struct canary_evidence *evidence,
@@ -235,11 +260,13 @@ static void evidence_tails_add(struct canary_evidence *evidence,
         double events[CANARY_ARMS];
         for (int arm = 0; arm < CANARY_ARMS; arm++)
             events[arm] = canary_above(arms[arm].bins, threshold->border);
-        canary_counts_add(&beyond->stages[beyond->count - 1], events[CANARY_BASELINE],
+        struct canary_counts further = {0};
+        canary_counts_add(&further, events[CANARY_BASELINE],
                           canary_above(arms[CANARY_CANDIDATE].bins, threshold->margin_at),
                           answered[CANARY_BASELINE], answered[CANARY_CANDIDATE],
                           canary_dispersion_value(&over->dispersion));
-        evidence_channel_add(evidence, over, events, answered);
+        canary_counts_sum(&beyond->stages[beyond->count - 1], &further);
+        evidence_channel_add(evidence, over, events, answered, &further);
     }
 }
 
@@ -254,9 +281,18 @@ static void evidence_means_add(struct canary_evidence *evidence,
             sum += arms[arm].bins[i] * evidence->bin_mid_s[i];
         mean[arm] = answered[arm] > 0 ? sum / answered[arm] : 0;
     }
-    if (evidence->mean_scale > 0)
-        canary_means_add(&evidence->means, mean[CANARY_BASELINE], mean[CANARY_CANDIDATE],
+    if (evidence->mean_scale > 0) {
+        struct canary_since second = {0};
+        canary_means_add(&second.means, mean[CANARY_BASELINE], mean[CANARY_CANDIDATE],
                          answered[CANARY_BASELINE], answered[CANARY_CANDIDATE]);
+        canary_means_sum(&evidence->means, &second.means);
+        if (!evidence->learns && second.means.weight > 0) {
+            double logs[CANARY_BETS];
+            canary_means_bets(&second.means, evidence->mean_scale,
+                              canary_spells_value(&evidence->spells), logs);
+            canary_onset_add(&evidence->means_onset, logs, &second);
+        }
+    }
     canary_spells_add(&evidence->spells, mean[CANARY_BASELINE], answered[CANARY_BASELINE]);
 }
 
@@ -265,6 +301,7 @@ static void evidence_latency_add(struct canary_evidence *evidence,
 {
     double answered[CANARY_ARMS];
     canary_latency_add(&evidence->latency, arms, answered);
+    evidence_share_least(evidence, answered);
     evidence_tails_add(evidence, arms, answered);
     if (evidence_asked(evidence, CANARY_LATENCY_MEAN))
         evidence_means_add(evidence, arms, answered);
@@ -291,6 +328,7 @@ bool canary_evidence_add(struct canary_evidence *evidence,
         evidence->error_count[arm] += arms[arm].errors;
     }
     evidence->wrong_count += candidate->wrong;
+    evidence_share_least(evidence, requests);
     evidence->alone_s = baseline->requests ? 0 : evidence->alone_s + (candidate->requests > 0);
     evidence->alone_requests =
         baseline->requests ? 0 : evidence->alone_requests + candidate->requests;
@@ -298,8 +336,8 @@ bool canary_evidence_add(struct canary_evidence *evidence,
     evidence->recent[slot].requests = candidate->requests;
     evidence->recent[slot].errors = candidate->errors;
     evidence->recent[slot].baseline = baseline->requests;
-    evidence_channel_add(evidence, &evidence->errors, errors, requests);
-    evidence_channel_add(evidence, &evidence->wrong, wrong, requests);
+    evidence_channel_add(evidence, &evidence->errors, errors, requests, NULL);
+    evidence_channel_add(evidence, &evidence->wrong, wrong, requests, NULL);
     if (evidence_asked(evidence, CANARY_LATENCY_P50) ||
         evidence_asked(evidence, CANARY_LATENCY_P99) ||
         evidence_asked(evidence, CANARY_LATENCY_MEAN))
@@ -309,6 +347,8 @@ bool canary_evidence_add(struct canary_evidence *evidence,
     for (int i = 0; i < CANARY_METRICS; i++)
         if (evidence_asked(evidence, i) && !evidence->failed[i])
             evidence->failed[i] = canary_evidence_fails(evidence, i);
+    if (evidence->lost)
+        canary_evidence_doubt(evidence);
     return true;
 }
 

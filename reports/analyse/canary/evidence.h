@@ -8,10 +8,12 @@
 // the margin by one and a half standard errors: equal arms are rolled back with probability alpha at most however often one looks,
 // and a candidate that is worse by less than the margin is not rolled back for being known well. Without the standard errors an
 // unlucky moment would do: what is left, by how much worse it is, is in docs/CANARY-SIM.md (at half the margin 1 to 2 %).
-// Both are taken over the whole rollout, so that a young stage's first seconds do not decide. The price: what turns bad after long
-// being good must first outweigh that (docs/CANARY-SIM.md); the tripwire does not wait. A fail stays.
+// Both are taken over the whole rollout, so that a young stage's first seconds do not decide, and, with a tenth of alpha, from each
+// second of it on (onset.h): what turns bad late does not have to outweigh how long it was good. The cell then says since when, and
+// the margin is looked at from there on. A fail stays.
 //
-// A cell passes when the upper bound of this stage lies below the margin. Two things are added, because the rule alone would
+// A cell passes when the upper bound of this stage lies below the margin, and half of the evidence that a fail needs does not say that it
+// has been worse beyond the margin since some moment. Two things are added, because the rule alone would
 // hold a healthy candidate for ever:
 // * Few or no errors: nothing is then known of a ratio. A cell of counts passes also when the upper bound of the candidate's
 //   own rate (`rate_bound`, stated in the cell) lies below error_floor: 4,810 requests without an error at 0.1 %, alpha 1 %.
@@ -67,7 +69,10 @@ struct canary_cell {
     uint64_t requests_missing; // of the candidate, about, until a pass if it equals the baseline; 0: none, or not known
     enum canary_verdict verdict;
     double pass_below;   // what `high` must lie below: the threshold, or wider where the stage opens less than 100 %
+    uint64_t since_s;    // of seconds with requests of both arms, where the evidence is of an onset within the rollout; 0: it is not
+    double since_ratio;  // candidate / baseline since then, of error rates, of requests above the baseline's quantile, or of means; NaN
     double rate_bound;   // upper bound at alpha of the candidate's own rate in this stage (errors, wrong answers); else NaN
+    uint64_t withheld;   // it would pass, but for so many lost lines: see canary_evidence_lost(). 0: it is not held back by them
 };
 
 struct canary_evidence;
@@ -84,6 +89,12 @@ void canary_evidence_stage(struct canary_evidence *evidence, int stage, bool lea
 // of the candidate the plan asks for, which, without an error, suffice for the errors where the share is below 1.
 // Not called: 1 and 0, the strictest.
 void canary_evidence_opens(struct canary_evidence *evidence, double share, uint64_t requests);
+
+// So many requests of the stage at hand, of either arm, are known to have happened and are in no second (lost log lines). A cell passes
+// only where it would with all of them in it as requests of the candidate that failed, were wrong and took the longest, each in the
+// second in which that says most, and where it would have failed at none of the seconds since; no fail ever rests on them. The
+// dispersion is the one that was learnt, or what one burst of them would make of it. A new stage: 0.
+void canary_evidence_lost(struct canary_evidence *evidence, uint64_t requests);
 
 // The next second of both arms, in order of time; absent seconds are seconds without requests. Gives true when a
 // cell may have changed.

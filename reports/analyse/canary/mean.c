@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "common/search.h"
 #include "reports/analyse/distribution.h"
 
 enum { MEAN_BISECTIONS = 40 };
@@ -37,6 +38,37 @@ static double mean_variance(const struct canary_means *means, double ratio)
 {
     return means->square_candidate - 2 * ratio * means->square_both +
            ratio * ratio * means->square_baseline;
+}
+
+static void mean_sum(struct canary_means *sum, const struct canary_means *more, double times)
+{
+    sum->baseline += times * more->baseline;
+    sum->candidate += times * more->candidate;
+    sum->square_baseline += times * more->square_baseline;
+    sum->square_both += times * more->square_both;
+    sum->square_candidate += times * more->square_candidate;
+    sum->weight += times * more->weight;
+}
+
+void canary_means_sum(struct canary_means *sum, const struct canary_means *more)
+{
+    mean_sum(sum, more, 1);
+}
+
+void canary_means_less(struct canary_means *sum, const struct canary_means *part)
+{
+    mean_sum(sum, part, -1);
+}
+
+// For a difference that is as likely above 0 as below, cosh(bx) exp(-b^2 x^2 / 2) <= 1.
+void canary_means_bets(const struct canary_means *second, double scale, double inflation,
+                       double ret_logs[CANARY_BETS])
+{
+    double excess = mean_excess(second, 1), variance = inflation * mean_variance(second, 1);
+    for (int i = 0; i < CANARY_BETS; i++) {
+        double bet = canary_bet[i] / sqrt(scale);
+        ret_logs[i] = bet * excess - 0.5 * bet * bet * variance;
+    }
 }
 
 // ln of the mixture over half a normal of bets of one sign: variance `prior`^-1.
@@ -85,14 +117,9 @@ void canary_means_bounds(const struct canary_means *means, double alpha, double 
         if (canary_means_evidence(&none, means, ratio * exp(outside), side, scale, inflation) <
             needed)
             continue;
-        for (int i = 0; i < MEAN_BISECTIONS; i++) {
-            double mid = 0.5 * (inside + outside);
-            if (canary_means_evidence(&none, means, ratio * exp(mid), side, scale, inflation) <
-                needed)
-                inside = mid;
-            else
-                outside = mid;
-        }
+        search_narrow(mid, inside, outside, MEAN_BISECTIONS,
+                      canary_means_evidence(&none, means, ratio * exp(mid), side, scale,
+                                            inflation) >= needed);
         *(sign < 0 ? ret_low : ret_high) = ratio * exp(outside);
     }
 }

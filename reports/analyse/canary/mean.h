@@ -15,6 +15,11 @@ struct canary_means {                                      // sums over seconds,
 // Means in any unit that stays the same; nothing where an arm had no request.
 void canary_means_add(struct canary_means *means, double mean_baseline, double mean_candidate, double requests_baseline,
                       double requests_candidate);
+void canary_means_sum(struct canary_means *sum, const struct canary_means *more);
+void canary_means_less(struct canary_means *sum, const struct canary_means *part); // its inverse
+// ln of the factor of each bet against "the mean is at most the baseline's" in one second: of an effect of so many standard deviations
+// of a request's latency as the bets of counts are logarithms. `scale`, `inflation`: as below.
+void canary_means_bets(const struct canary_means *second, double scale, double inflation, double ret_logs[CANARY_BETS]);
 
 // `scale`: variance of a second's difference per weight, roughly (sets where the test is sharpest); `inflation`: 1 or more.
 // ln e of "the mean is at most (CANARY_WORSE; at least: CANARY_BETTER) `ratio` times the baseline's", over stages past + now.

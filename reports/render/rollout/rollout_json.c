@@ -2,8 +2,8 @@
 // upgate.rollout/1: the contract of INTERFACES. Reads the view only.
 #include <math.h>
 
-#include "reports/render/json_text.h"
 #include "reports/render/rollout/rollout_words.h"
+#include "reports/render/text/json_text.h"
 
 static json_t *json_number(double value)
 {

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/render/markdown_text.h"
-#include "reports/render/recordings_view.h"
+#include "reports/render/diff/recordings_view.h"
 #include "reports/render/render.h"
 #include "reports/render/rollout/rollout_words.h"
+#include "reports/render/text/markdown_text.h"
 
 enum { MARKDOWN_DECISIONS = 100 };
 
@@ -23,7 +23,16 @@ static void markdown_head(struct strbuf *out, const struct rollout_view *view)
     markdown_name(out, view->name);
     strbuf_add(out, ": %s\n\n**%s** ", rollout_state_title(view->state), sentence);
     markdown_text(out, view->reason);
-    strbuf_add(out, "\n\nSince %s", rollout_clock(view->since_ns, since));
+    strbuf_add(out, "\n\n");
+    char *basis = rollout_basis(view), *more = basis, *point;
+    while ((point = strsep(&more, "\n")))
+        if (*point) {
+            strbuf_add(out, "- ");
+            markdown_text(out, point);
+            strbuf_add(out, "\n");
+        }
+    free(basis);
+    strbuf_add(out, "\nSince %s", rollout_clock(view->since_ns, since));
     if (last) {
         strbuf_add(out, ", decided by ");
         markdown_text(out, last->who);

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The HTML report of a rollout: the data document (html/DATA.md) and the page around it.
+// The HTML report of a rollout: the data document (page/DATA.md) and the page around it.
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/render/html_text.h"
-#include "reports/render/json_text.h"
-#include "reports/render/recordings_view.h"
-#include "reports/render/rollout/html/rollout_pieces.h"
+#include "reports/render/diff/recordings_view.h"
+#include "reports/render/page/page.h"
 #include "reports/render/rollout/rollout_words.h"
+#include "reports/render/text/json_text.h"
 
 static json_t *page_number(double value)
 {
@@ -35,15 +34,21 @@ static json_t *page_arms(const struct rollout_arm arms[CANARY_ARMS])
     return json_pack("[o, o]", page_arm(&arms[CANARY_BASELINE]), page_arm(&arms[CANARY_CANDIDATE]));
 }
 
+// Is there a second server of the old stack, for the A/A stage?
+static bool page_second(const struct rollout_view *view)
+{
+    return json_is_string(json_object_get(json_object_get(json_object_get(view->plan, "traffic"), "haproxy"), "baseline2"));
+}
+
 static json_t *page_stages(const struct rollout_view *view)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < view->stage_count; i++) {
         const struct rollout_view_stage *stage = &view->stages[i];
-        json_array_append_new(list, json_pack("{s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:b, s:b, s:o, s:o, s:o}", "number", (json_int_t)stage->number, "name",
+        json_array_append_new(list, json_pack("{s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:o, s:o, s:o}", "number", (json_int_t)stage->number, "name",
                                               render_json_text(stage->name), "percent", stage->percent, "begin_s", page_known(stage->begin_s),
                                               "judged_from_s", page_known(stage->judged_from_s), "end_s", page_known(stage->end_s), "result",
-                                              render_json_text(stage->result), "aa", stage->aa, "shadow", stage->shadow, "soak_ns",
+                                              render_json_text(stage->result), "aa", stage->aa, "alone", stage->aa && !page_second(view), "shadow", stage->shadow, "soak_ns",
                                               page_known(stage->soak_ns), "needed", page_known(stage->requests), "arms", page_arms(stage->arms)));
     }
     return list;
@@ -185,10 +190,11 @@ static json_t *page_why(const struct rollout_view *view)
     return document;
 }
 
-static json_t *page_warnings(const struct rollout_view *view)
+// Takes the text over.
+static json_t *page_lines(char *text)
 {
     json_t *list = json_array();
-    char *text = rollout_warnings(view), *rest = text, *line;
+    char *rest = text, *line;
     while ((line = strsep(&rest, "\n")))
         if (*line)
             json_array_append_new(list, render_json_text(line));
@@ -199,18 +205,11 @@ static json_t *page_warnings(const struct rollout_view *view)
 static json_t *page_document(const struct rollout_view *view, const char *sentence)
 {
     json_t *points = json_pack("[o, o]", page_points(view, CANARY_BASELINE), page_points(view, CANARY_CANDIDATE));
-    return json_pack("{s:s, s:o, s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:I}", "schema", "upgate.rollout_page/1", "rollout",
-                     rollout_view_json(view), "title", rollout_state_title(view->state), "sentence", sentence, "warnings", page_warnings(view), "read",
+    return json_pack("{s:s, s:o, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:I}", "schema", "upgate.rollout_page/1", "rollout",
+                     rollout_view_json(view), "title", rollout_state_title(view->state), "sentence", sentence, "warnings", page_lines(rollout_warnings(view)), "basis", page_lines(rollout_basis(view)), "read",
                      (json_int_t)view->read_ns, "stages", page_stages(view), "arms", page_arms(view->arms), "share", page_share(view), "points", points,
                      "series", page_series(view), "decisions", page_decisions(view), "decisions_left", (json_int_t)view->decisions_left, "sources",
                      page_sources(view), "why", page_why(view), "examples", page_examples(view), "examples_left", (json_int_t)view->examples_left);
-}
-
-static void page_piece(struct strbuf *out, int index)
-{
-    size_t size = 0;
-    const char *piece = rollout_piece(index, &size);
-    strbuf_add_bytes(out, piece, size);
 }
 
 // Checked UTF-8 of any text. The caller frees.
@@ -224,24 +223,16 @@ static char *page_utf8(const char *text)
 
 char *rollout_page(const struct rollout_view *view, struct error *err)
 {
-    size_t size;
-    if (!rollout_piece(0, &size)) {
-        error_set(err, -ENOSYS, "failed to report as HTML: this upgate was built without the page: node-d3 was not installed");
+    if (page_missing(PAGE_ROLLOUT)) {
+        error_set(err, -ENOSYS, "failed to report as HTML: %s", page_missing(PAGE_ROLLOUT));
         return NULL;
     }
-    char *raw = rollout_sentence(view), *sentence = page_utf8(raw), *name = page_utf8(view->name), *reason = page_utf8(view->reason);
+    char *raw = rollout_sentence(view), *sentence = page_utf8(raw), *name = page_utf8(view->name), *reason = page_utf8(view->reason), *text = NULL;
     json_t *document = page_document(view, sentence);
     char *json = document ? json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    struct strbuf out = {0};
     if (json) {
         char *title = xasprintf("upgate: rollout %s, %s", name, rollout_state_title(view->state)), *whole = xasprintf("%s %s", sentence, reason);
-        page_piece(&out, 0);
-        html_text_escaped(&out, title);
-        page_piece(&out, 1);
-        html_text_escaped(&out, whole);
-        page_piece(&out, 2);
-        html_text_json(&out, json);
-        page_piece(&out, 3);
+        text = page_make(PAGE_ROLLOUT, title, whole, json);
         free(title);
         free(whole);
     } else {
@@ -253,5 +244,5 @@ char *rollout_page(const struct rollout_view *view, struct error *err)
     free(sentence);
     free(name);
     free(reason);
-    return out.len ? strbuf_take(&out) : NULL;
+    return text;
 }

@@ -10,7 +10,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/recordings.h"
-#include "reports/render/recordings_view.h"
+#include "reports/render/diff/recordings_view.h"
 #include "reports/render/rollout/rollout_words.h"
 
 // Fewer say nothing of "a request": after the rollback the candidate answers only what was still in flight.

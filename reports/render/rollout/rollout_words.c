@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -35,7 +36,8 @@ static const char *const words_rules[][2] = {
     {"window", "outside the window"},                {"freeze", "change freeze"},
     {"stale", "evidence stopped"},                   {"person", "a person"},
     {"preflight", "preflight"},                      {"traffic", "the proxy"},
-    {"restart", "controller restarted"},             {"clock", "the clock jumped"},
+    {"restart", "controller restarted"},             {"proxy", "the proxy was started again"},
+    {"clock", "the clock jumped"},
     {"signal", "a signal to the controller"},        {"store", "the store"},
 };
 
@@ -187,20 +189,119 @@ char *rollout_sentence(const struct rollout_view *view)
         return xasprintf("Waiting; the candidate gets %s of the traffic.", percent);
     case ROLLOUT_PROMOTED:
         return xasprintf("Promoted: the candidate gets %s of the traffic.", percent);
-    case ROLLOUT_ROLLED_BACK:
-        return xasprintf("Rolled back: the candidate gets %s of the traffic.", percent);
-    case ROLLOUT_ABORTED:
-        return xasprintf("Aborted: the candidate gets %s of the traffic.", percent);
-    case ROLLOUT_FAILED:
-        return xasprintf("Failed: the candidate gets %s of the traffic, as last read back.", percent);
     default:
         break;
     }
-    const char *word = view->state == ROLLOUT_PAUSED ? "Paused" : "Running";
+    static const char *const words[ROLLOUT_STATES] = {[ROLLOUT_RUNNING] = "Running", [ROLLOUT_PAUSED] = "Paused", [ROLLOUT_ROLLED_BACK] = "Rolled back",
+                                                      [ROLLOUT_ABORTED] = "Aborted", [ROLLOUT_FAILED] = "Failed"};
+    const char *read = view->state == ROLLOUT_FAILED ? ", as last read back" : "";
     if (!stage)
-        return xasprintf("%s before the first stage; the candidate gets %s of the traffic.", word, percent);
-    return xasprintf("%s in stage %s (%" PRId64 " of %zu); the candidate gets %s of the traffic.", word, stage->name, view->stage + 1,
-                     view->stage_count, percent);
+        return xasprintf("%s before the first stage; the candidate gets %s of the traffic%s.", words[view->state], percent, read);
+    return xasprintf("%s in stage %s (%" PRId64 " of %zu); the candidate gets %s of the traffic%s.", words[view->state], stage->name, view->stage + 1,
+                     view->stage_count, percent, read);
+}
+
+bool rollout_holds(const struct rollout_view *view, const struct rollout_series *series)
+{
+    const struct rollout_series *holding = NULL;
+    for (size_t i = 0; i < view->series_count; i++) {
+        const struct rollout_series *other = &view->series[i];
+        const struct rollout_view_stage *stage = rollout_view_stage(view, other->stage);
+        if (strcmp(other->metric, series->metric) != 0 || (stage && stage->aa && view->stage != other->stage))
+            continue;
+        bool decided = other->points[other->count - 1].verdict != ROLLOUT_UNDECIDED;
+        if (!holding || decided || holding->points[holding->count - 1].verdict == ROLLOUT_UNDECIDED)
+            holding = other;
+    }
+    return holding == series;
+}
+
+// "4.64 times", "+3.1 %"
+static char *words_times(double ratio, char *buf)
+{
+    if (ratio >= 2 || ratio <= 0.5)
+        snprintf(buf, NUMBERS_SIZE, "%.3g times", ratio);
+    else
+        rollout_change(ratio, buf);
+    return buf;
+}
+
+// "6.29 ms against the baseline's 1.42 ms": what both arms had in the stage; "" where that says nothing.
+static void words_arms(struct strbuf *out, const struct rollout_series *series, const struct rollout_view_stage *stage)
+{
+    const struct rollout_arm *a = &stage->arms[CANARY_BASELINE], *b = &stage->arms[CANARY_CANDIDATE];
+    char of_a[NUMBERS_SIZE] = "-", of_b[NUMBERS_SIZE] = "-";
+    if (strcmp(series->metric, "error_rate") == 0) {
+        rollout_rate(a->sum.errors, a->sum.requests, of_a);
+        rollout_rate(b->sum.errors, b->sum.requests, of_b);
+    } else if (strcmp(series->metric, "latency_p50") == 0) {
+        rollout_ms(a->p50_s, of_a);
+        rollout_ms(b->p50_s, of_b);
+    } else if (strcmp(series->metric, "latency_p99") == 0) {
+        rollout_ms(a->p99_s, of_a);
+        rollout_ms(b->p99_s, of_b);
+    }
+    if (strcmp(of_a, "-") != 0 && strcmp(of_b, "-") != 0)
+        strbuf_add(out, "%s against the baseline's %s", of_b, of_a);
+}
+
+static void words_cell(struct strbuf *out, const struct rollout_view *view, const struct rollout_series *series)
+{
+    const struct rollout_point *point = &series->points[series->count - 1];
+    const struct rollout_view_stage *stage = rollout_view_stage(view, series->stage);
+    bool count = strcmp(series->metric, "wrong_answers") == 0;
+    char buf[NUMBERS_SIZE];
+    struct strbuf told = {0};
+    if (stage)
+        words_arms(&told, series, stage);
+    if (isfinite(point->value))
+        strbuf_add(&told, "%s%s%s", !told.len ? "" : "; estimate ", count ? rollout_cell_value(series->metric, point->value, buf) : words_times(point->value, buf),
+                   count ? "" : told.len ? "" : " the baseline's");
+    if (isfinite(point->value) && isfinite(point->high) && !count)
+        strbuf_add(&told, ", at most %s", words_times(point->high, buf));
+    if (isfinite(point->threshold))
+        strbuf_add(&told, "%sallowed: %s%s", told.len ? "; " : "", count ? "" : "up to ",
+                   count ? rollout_cell_value(series->metric, point->threshold, buf) : words_times(point->threshold, buf));
+    strbuf_add(out, "%s", rollout_metric_title(series->metric));
+    if (stage)
+        strbuf_add(out, " in stage %s", stage->name);
+    strbuf_add(out, ": %s.", told.len ? told.text : "nothing measured");
+    if (point->verdict == ROLLOUT_UNDECIDED && !rollout_ended(view)) {
+        char *missing = rollout_missing(view, series->metric, point);
+        strbuf_add(out, " Undecided: %s.", missing);
+        free(missing);
+    }
+    strbuf_add(out, "\n");
+    strbuf_free(&told);
+}
+
+// How often chance alone would have done it.
+static void words_chance(struct strbuf *out, const struct rollout_view *view)
+{
+    const struct rollout_decision *last = rollout_last_decision(view);
+    const struct rollout_view_stage *stage = rollout_view_stage(view, view->stage);
+    const json_t *alpha = json_object_get(json_object_get(view->plan, "gate"), "alpha");
+    char a[NUMBERS_SIZE], b[NUMBERS_SIZE];
+    if (view->state != ROLLOUT_ROLLED_BACK || !last || strcmp(last->rule, "evidence") != 0 || !stage || !json_is_number(alpha))
+        return;
+    strbuf_add(out, "Compared second by second in that stage: %s requests of the candidate, %s of the baseline. Of candidates that equal the baseline "
+                    "at most %.3g %% are rolled back for evidence, however often one looks.\n",
+               numbers_count((int64_t)stage->arms[CANARY_CANDIDATE].sum.requests, a), numbers_count((int64_t)stage->arms[CANARY_BASELINE].sum.requests, b),
+               100 * json_number_value(alpha));
+}
+
+char *rollout_basis(const struct rollout_view *view)
+{
+    struct strbuf out = {0};
+    for (int failed = 1; failed >= 0; failed--) // what failed first
+        for (size_t i = 0; i < view->series_count; i++) {
+            const struct rollout_series *series = &view->series[i];
+            enum rollout_verdict verdict = series->points[series->count - 1].verdict;
+            if (rollout_holds(view, series) && (verdict == ROLLOUT_FAIL) == failed && !(verdict == ROLLOUT_UNDECIDED && rollout_ended(view)))
+                words_cell(&out, view, series);
+        }
+    words_chance(&out, view);
+    return strbuf_take(&out);
 }
 
 char *rollout_missing(const struct rollout_view *view, const char *metric, const struct rollout_point *point)

@@ -4,8 +4,8 @@
 #ifndef UPGATE_REPORTS_ROLLOUT_WORDS_H
 #define UPGATE_REPORTS_ROLLOUT_WORDS_H
 
-#include "reports/render/numbers.h"
 #include "reports/render/rollout/rollout_data.h"
+#include "reports/render/text/numbers.h"
 
 int rollout_state_by_word(const char *word);                  // -1: none
 const char *rollout_state_word(enum rollout_state state);     // "rolled_back": of JSON and store
@@ -36,5 +36,9 @@ const struct rollout_decision *rollout_last_decision(const struct rollout_view *
 // "95 ms": from the decision until the traffic was read back; "-" where not known.
 char *rollout_effect(const struct rollout_decision *decision, char *buf);
 bool rollout_ended(const struct rollout_view *view);
+// Of a metric, does this stage's series hold: is it the latest in which it was decided, or, while none was, the latest?
+bool rollout_holds(const struct rollout_view *view, const struct rollout_series *series);
+// What the outcome rests on, or what is still open: a line a metric, what failed first; then how often chance alone would have done it.
+char *rollout_basis(const struct rollout_view *view);
 
 #endif

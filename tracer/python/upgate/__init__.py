@@ -7,6 +7,7 @@
     upgate.record(loss=loss, output=logits)             # raw values for the parity gate
     for i in upgate.requests(n, rate=50, seed=1): ...   # open loop: request i has arrived
     upgate.note("compile_time_ns", value)               # one number about the launch
+    upgate.request_done(arrived_ns, 200)                # a server has answered a request, for `upgate canary`
     upgate.active()                                     # under a harness?
 
 Without UPGATE_STEPS in the environment every call is a no-op. The markers never raise, except TypeError
@@ -15,13 +16,13 @@ they are no-ops too, and say so once when a harness asked for steps.
 """
 
 try:
-    from upgate._core import RequestIterator, StepIterator, active, note, phase, record, step
+    from upgate._core import RequestIterator, StepIterator, active, note, phase, record, request_done, step
 except ImportError as _error:
-    from upgate._off import RequestIterator, StepIterator, active, note, phase, record, step, explain
+    from upgate._off import RequestIterator, StepIterator, active, note, phase, record, request_done, step, explain
 
     explain(_error)
 
-__all__ = ["active", "note", "phase", "record", "requests", "step", "steps"]
+__all__ = ["active", "note", "phase", "record", "request_done", "requests", "step", "steps"]
 
 
 class steps:

@@ -43,5 +43,9 @@ def note(name, value):
     pass
 
 
+def request_done(arrived_ns, status, wrong=False):
+    pass
+
+
 def active():
     return False

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// upgate.diff/1 (INTERFACES: "JSON documents"): where the difference comes from, as other tools
+// read it. Returns a jansson tree. What is not known is null, times are integers of nanoseconds.
+// Members beyond the contract may be added.
+#include <math.h>
+#include <string.h>
+
+#include "reports/render/diff/diff_view.h"
+#include "reports/render/text/json_text.h"
+
+enum { DIFF_JSON_PARTS = 20 };
+
+static json_t *diff_json_ns(double ns)
+{
+    return isfinite(ns) && fabs(ns) < 9e18 ? json_integer(llround(ns)) : json_null();
+}
+
+static json_t *diff_json_real(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *diff_json_pair(double a, double b)
+{
+    json_t *pair = json_array();
+    json_array_append_new(pair, diff_json_ns(a));
+    json_array_append_new(pair, diff_json_ns(b));
+    return pair;
+}
+
+static json_t *diff_json_texts(const char *const *texts, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, render_json_text(texts[i]));
+    return list;
+}
+
+// What it is spread over; empty where it is one thing.
+static json_t *diff_json_parts(const struct diff_contribution *contribution)
+{
+    json_t *parts = json_array();
+    for (size_t i = 0; i < contribution->part_count && i < DIFF_JSON_PARTS; i++) {
+        const struct diff_contribution_part *part = &contribution->parts[i];
+        json_t *item = json_object();
+        json_object_set_new(item, "kind", json_string(diff_kind_word(part->kind)));
+        json_object_set_new(item, "label", render_json_text(part->label));
+        json_object_set_new(item, "a_ns", diff_json_ns(part->a_ns));
+        json_object_set_new(item, "b_ns", diff_json_ns(part->b_ns));
+        json_object_set_new(item, "delta_ns", diff_json_ns(part->b_ns - part->a_ns));
+        json_array_append_new(parts, item);
+    }
+    return parts;
+}
+
+// What ran beside its kernels on the device.
+static json_t *diff_json_beside(const struct diff_contribution *contribution)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < contribution->beside_count; i++) {
+        const struct diff_beside *one = &contribution->beside[i];
+        json_t *item = json_object();
+        json_object_set_new(item, "name", render_json_text(one->name));
+        json_object_set_new(item, "collective", json_boolean(one->collective));
+        json_object_set_new(item, "share_a", diff_json_real(one->share[0]));
+        json_object_set_new(item, "share_b", diff_json_real(one->share[1]));
+        json_array_append_new(list, item);
+    }
+    return list;
+}
+
+json_t *diff_view_json_contribution(const struct diff_contribution *contribution)
+{
+    json_t *item = json_object();
+    json_object_set_new(item, "rank", json_integer(contribution->rank));
+    json_object_set_new(item, "kind", json_string(diff_kind_word(contribution->kind)));
+    json_object_set_new(item, "title", json_string(diff_title(contribution)));
+    json_object_set_new(item, "label", render_json_text(contribution->label));
+    json_object_set_new(item, "name_a", render_json_text(contribution->name_a));
+    json_object_set_new(item, "name_b", render_json_text(contribution->name_b));
+    json_object_set_new(item, "where", render_json_text(contribution->where));
+    json_object_set_new(item, "a_ns", diff_json_ns(contribution->a_ns));
+    json_object_set_new(item, "b_ns", diff_json_ns(contribution->b_ns));
+    json_object_set_new(item, "delta_ns", diff_json_ns(contribution->delta_ns));
+    json_object_set_new(item, "ci_ns",
+                        diff_json_pair(contribution->ci_lo_ns, contribution->ci_hi_ns));
+    json_object_set_new(item, "share", diff_json_real(contribution->share)); // of the baseline's step
+    json_object_set_new(item, "named", json_boolean(contribution->named));
+    json_object_set_new(item, "busy_a_ns", diff_json_ns(contribution->busy_a_ns));
+    json_object_set_new(item, "busy_b_ns", diff_json_ns(contribution->busy_b_ns));
+    json_object_set_new(item, "count_a", diff_json_real(contribution->count_a));
+    json_object_set_new(item, "count_b", diff_json_real(contribution->count_b));
+    if (contribution->part_count)
+        json_object_set_new(item, "parts", diff_json_parts(contribution));
+    if (contribution->beside_count) {
+        json_object_set_new(item, "beside", diff_json_beside(contribution));
+        json_object_set_new(item, "beside_cause", render_json_text(contribution->beside_cause));
+    }
+    json_object_set_new(item, "evidence",
+                        diff_json_texts(contribution->evidence, contribution->evidence_count));
+    json_object_set_new(item, "suspects",
+                        diff_json_texts(contribution->suspects, contribution->suspect_count));
+    return item;
+}
+
+static json_t *diff_json_decomposition(const struct diff_workload *workload)
+{
+    if (workload->unexplained)
+        return json_null();
+    json_t *parts = json_object();
+    for (int class = 0; class < COST_CLASS_COUNT; class ++)
+        json_object_set_new(
+            parts, cost_class_word((enum cost_class) class),
+            diff_json_pair(workload->parts[class].a_ns, workload->parts[class].b_ns));
+    return parts;
+}
+
+json_t *diff_view_json_straggler(const struct diff_straggler *straggler)
+{
+    json_t *item = json_object();
+    json_object_set_new(item, "side", json_string(straggler->side ? "b" : "a"));
+    json_object_set_new(item, "rank", json_integer(straggler->rank));
+    json_object_set_new(item, "last_count", json_integer(straggler->last_count));
+    json_object_set_new(item, "collectives", json_integer(straggler->collectives));
+    json_object_set_new(item, "late_ns", diff_json_ns(straggler->late_ns));
+    json_object_set_new(item, "wait_ns", diff_json_ns(straggler->wait_ns));
+    json_object_set_new(item, "exposed_ns", diff_json_ns(straggler->exposed_ns));
+    json_object_set_new(item, "told", json_boolean(straggler->told));
+    json_object_set_new(item, "why", render_json_text(straggler->why));
+    json_object_set_new(item, "why_ns", diff_json_ns(straggler->why_ns));
+    return item;
+}
+
+// As a contribution of a step, with the values of each traced launch.
+static json_t *diff_json_first_part(const struct diff_first_part *part)
+{
+    json_t *item = diff_view_json_contribution(&part->contribution), *launches = json_object();
+    for (int side = 0; side < 2; side++) {
+        json_t *values = json_array();
+        for (size_t i = 0; i < part->launch_count; i++)
+            json_array_append_new(values, diff_json_ns(part->launch_ns[side][i]));
+        json_object_set_new(launches, side ? "b" : "a", values);
+    }
+    json_object_set_new(item, "launches_ns", launches);
+    return item;
+}
+
+json_t *diff_view_json_first(const struct diff_workload *workload)
+{
+    const struct diff_first *first = &workload->first;
+    json_t *item = json_object(), *parts = json_array(), *phases = json_array();
+    for (size_t i = 0; i < first->part_count; i++)
+        json_array_append_new(parts, diff_json_first_part(&first->parts[i]));
+    for (size_t i = 0; i < first->phase_count; i++) {
+        json_t *phase = json_object();
+        json_object_set_new(phase, "name", render_json_text(first->phases[i].name));
+        json_object_set_new(phase, "a_ns", diff_json_ns(first->phases[i].a_ns));
+        json_object_set_new(phase, "b_ns", diff_json_ns(first->phases[i].b_ns));
+        json_array_append_new(phases, phase);
+    }
+    json_object_set_new(item, "a_ns", diff_json_ns(workload->cold_a_ns));
+    json_object_set_new(item, "b_ns", diff_json_ns(workload->cold_b_ns));
+    json_object_set_new(item, "contributions", parts);
+    json_object_set_new(item, "phases", phases);
+    return item;
+}
+
+static json_t *diff_json_sides(double a, double b)
+{
+    json_t *sides = json_object();
+    json_object_set_new(sides, "a", diff_json_real(a));
+    json_object_set_new(sides, "b", diff_json_real(b));
+    return sides;
+}
+
+// NCCL's versions, and what the collectives of both sides took.
+json_t *diff_view_json_collectives(const struct diff_workload *workload)
+{
+    json_t *item = json_object(), *list = json_array();
+    for (size_t i = 0; i < workload->collective_count; i++) {
+        const struct diff_collective *one = &workload->collectives[i];
+        json_t *row = json_object();
+        json_object_set_new(row, "name", render_json_text(one->name));
+        json_object_set_new(row, "size", render_json_text(one->size));
+        json_object_set_new(row, "how_a", render_json_text(one->how[0]));
+        json_object_set_new(row, "how_b", render_json_text(one->how[1]));
+        json_object_set_new(row, "count_a", diff_json_real(one->count[0]));
+        json_object_set_new(row, "count_b", diff_json_real(one->count[1]));
+        json_object_set_new(row, "busy_a_ns", diff_json_ns(one->busy_ns[0]));
+        json_object_set_new(row, "busy_b_ns", diff_json_ns(one->busy_ns[1]));
+        json_object_set_new(row, "exposed_a_ns", diff_json_ns(one->exposed_ns[0]));
+        json_object_set_new(row, "exposed_b_ns", diff_json_ns(one->exposed_ns[1]));
+        json_array_append_new(list, row);
+    }
+    json_object_set_new(item, "nccl_a", render_json_text(workload->nccl_version[0]));
+    json_object_set_new(item, "nccl_b", render_json_text(workload->nccl_version[1]));
+    json_object_set_new(item, "kinds", list);
+    return item;
+}
+
+static json_t *diff_json_workload(const struct diff_workload *workload)
+{
+    json_t *item = json_object(), *contributions = json_array(), *stragglers = json_array();
+    for (size_t i = 0; i < workload->contribution_count; i++)
+        json_array_append_new(contributions,
+                              diff_view_json_contribution(&workload->contributions[i]));
+    for (size_t i = 0; i < workload->straggler_count; i++)
+        json_array_append_new(stragglers, diff_view_json_straggler(&workload->stragglers[i]));
+    json_object_set_new(item, "workload", render_json_text(workload->name));
+    json_object_set_new(item, "unit", json_string(workload->unit));
+    json_object_set_new(item, "unexplained", render_json_text(workload->unexplained));
+    json_object_set_new(item, "step_a_ns", diff_json_ns(workload->step_a_ns));
+    json_object_set_new(item, "step_b_ns", diff_json_ns(workload->step_b_ns));
+    json_object_set_new(item, "delta_ns", diff_json_ns(workload->delta_ns));
+    json_object_set_new(item, "delta_ci_ns",
+                        diff_json_pair(workload->delta_lo_ns, workload->delta_hi_ns));
+    json_object_set_new(item, "match_coverage", diff_json_real(workload->match_coverage));
+    json_object_set_new(item, "residual_ns", diff_json_ns(workload->residual_ns));
+    json_object_set_new(item, "slower_ns", diff_json_ns(workload->slower_ns));
+    json_object_set_new(item, "faster_ns", diff_json_ns(workload->faster_ns));
+    json_object_set_new(item, "unaccounted",
+                        diff_json_sides(workload->unaccounted[0], workload->unaccounted[1]));
+    json_object_set_new(item, "traced_pairs", json_integer((json_int_t)workload->traced_pairs));
+    json_object_set_new(item, "windows",
+                        json_pack("{s:I, s:I}", "a", (json_int_t)workload->windows[0], "b",
+                                  (json_int_t)workload->windows[1]));
+    json_object_set_new(item, "traced_ratio",
+                        diff_json_sides(workload->traced_ratio[0], workload->traced_ratio[1]));
+    json_object_set_new(item, "first_step", diff_view_json_first(workload));
+    json_object_set_new(item, "decomposition", diff_json_decomposition(workload));
+    json_object_set_new(item, "contributions", contributions);
+    if (workload->collective_count)
+        json_object_set_new(item, "collectives", diff_view_json_collectives(workload));
+    json_object_set_new(item, "stragglers", stragglers);
+    json_object_set_new(item, "late", render_json_text(workload->late));
+    json_object_set_new(item, "notes", diff_json_texts(workload->notes, workload->note_count));
+    return item;
+}
+
+json_t *diff_view_json(const struct diff *diff)
+{
+    json_t *document = json_object(), *workloads = json_array(), *sides = json_object();
+    for (size_t i = 0; i < diff->workload_count; i++)
+        json_array_append_new(workloads, diff_json_workload(&diff->workloads[i]));
+    json_object_set_new(sides, "a", render_json_text(diff->side_names[0]));
+    json_object_set_new(sides, "b", render_json_text(diff->side_names[1]));
+    json_object_set_new(document, "schema", json_string("upgate.diff/1"));
+    json_object_set_new(document, "sides", sides);
+    json_object_set_new(document, "workloads", workloads);
+    return document;
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// The terminal table of a difference: how the step changed, what both sides spent it on, what the
+// change is made of with place, interval, evidence and suspects, and what weakens the answer. Every
+// text of the store is cleaned on its way.
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/units.h"
+#include "reports/render/diff/diff_view.h"
+#include "reports/render/text/table.h"
+
+enum {
+    DIFF_WIDTH_MAX = 140,
+    DIFF_BRIEF = 3,
+    DIFF_NAMED_MAX = 20,  // told in full
+    DIFF_UNNAMED_MAX = 3, // shown when nothing is named
+    DIFF_FIRST_MAX = 5,   // parts of the first step
+    DIFF_FIRST_EVIDENCE = 2,
+    DIFF_COLLECTIVES = 4, // kinds of them, without --all
+    DIFF_PARTS_WIDTH = 30,
+    DIFF_NUMBER_WIDTH = 10
+};
+
+// Of a step, as for what is named: less is not worth its lines.
+static const double diff_unnamed_min = 0.002;
+
+static enum screen_style diff_style(double delta_ns)
+{
+    return delta_ns > 0 ? SCREEN_STYLE_FAIL : SCREEN_STYLE_PASS;
+}
+
+static void diff_head(struct table *table, const struct diff_workload *workload)
+{
+    char *headline = diff_text_headline(workload), *clean = screen_clean(headline, table->utf8);
+    struct strbuf lines = {0};
+    screen_wrap(&lines, clean, table->width, 0, 0);
+    lines.text[--lines.len] = 0; // the style ends before the line does
+    bool told = workload->delta_lo_ns * workload->delta_hi_ns > 0;
+    screen_style(&table->out, told ? diff_style(workload->delta_ns) : SCREEN_STYLE_BOLD,
+                 table->color, lines.text);
+    strbuf_add(&table->out, "\n");
+    strbuf_free(&lines);
+    free(clean);
+    free(headline);
+}
+
+static void diff_paragraph(struct table *table, char *text)
+{
+    char *clean = screen_clean(text, table->utf8);
+    screen_wrap(&table->out, clean, table->width, 0, 0);
+    free(clean);
+    free(text);
+}
+
+static void diff_cell(struct table *table, char *text, int columns, bool right)
+{
+    screen_pad(&table->out, text, columns, right);
+    free(text);
+}
+
+static void diff_parts(struct table *table, const struct diff_workload *workload)
+{
+    struct strbuf head = {0};
+    char *what = xasprintf("what the %s was spent on", workload->unit);
+    screen_pad(&head, what, DIFF_PARTS_WIDTH, false);
+    free(what);
+    screen_pad(&head, "baseline", DIFF_NUMBER_WIDTH, true);
+    screen_pad(&head, "candidate", DIFF_NUMBER_WIDTH, true);
+    screen_pad(&head, "change", DIFF_NUMBER_WIDTH, true);
+    strbuf_add(&table->out, "\n");
+    screen_style(&table->out, SCREEN_STYLE_DIM, table->color, head.text);
+    strbuf_add(&table->out, "\n");
+    strbuf_free(&head);
+    for (int class = 0; class < COST_CLASS_COUNT; class ++) {
+        const struct diff_part *part = &workload->parts[class];
+        if (part->a_ns < 1e-4 * workload->step_a_ns && part->b_ns < 1e-4 * workload->step_a_ns)
+            continue;
+        screen_pad(&table->out, cost_class_title((enum cost_class) class), DIFF_PARTS_WIDTH, false);
+        diff_cell(table, diff_text_time(part->a_ns), DIFF_NUMBER_WIDTH, true);
+        diff_cell(table, diff_text_time(part->b_ns), DIFF_NUMBER_WIDTH, true);
+        diff_cell(table, diff_text_delta(part->b_ns - part->a_ns), DIFF_NUMBER_WIDTH, true);
+        strbuf_add(&table->out, "\n");
+    }
+}
+
+static void diff_line(struct table *table, const char *label, char *text)
+{
+    if (text && *text)
+        table_line(table, label, SCREEN_STYLE_DIM, text);
+    free(text);
+}
+
+static char *diff_change(const struct diff_workload *workload,
+                         const struct diff_contribution *contribution)
+{
+    char *interval = diff_text_interval(contribution),
+         *share = diff_text_share(contribution->share);
+    struct strbuf text = {0};
+    if (strcmp(interval, "-") != 0)
+        strbuf_add(&text, "99 %% interval %s", interval);
+    else
+        strbuf_add(&text, "no interval: one window alone gives none");
+    if (strcmp(share, "-") != 0)
+        strbuf_add(&text, "; %s of a %s", share, workload->unit);
+    free(interval);
+    free(share);
+    return strbuf_take(&text);
+}
+
+static void diff_contribution(struct table *table, const struct diff_workload *workload,
+                              const struct diff_contribution *contribution)
+{
+    char *title = diff_text_title(contribution), *clean = screen_clean(title, table->utf8);
+    char *delta = diff_text_delta(contribution->delta_ns),
+         *number = xasprintf("%d. ", contribution->rank);
+    struct strbuf head = {0};
+    screen_pad(&head, delta, DIFF_NUMBER_WIDTH - 1, true);
+    strbuf_add(&table->out, "\n%s", number);
+    screen_style(&table->out,
+                 contribution->named ? diff_style(contribution->delta_ns) : SCREEN_STYLE_DIM,
+                 table->color, head.text);
+    strbuf_add(&table->out, "  ");
+    char *fit =
+        screen_fit(clean, table->width - DIFF_NUMBER_WIDTH - (int)strlen(number) - 1, table->utf8);
+    screen_style(&table->out, contribution->named ? SCREEN_STYLE_BOLD : SCREEN_STYLE_DIM,
+                 table->color, fit);
+    strbuf_add(&table->out, "%s\n", contribution->named ? "" : " (not told from noise)");
+    strbuf_free(&head);
+    free(fit);
+    free(number);
+    free(delta);
+    free(clean);
+    free(title);
+    diff_line(table, "  change", diff_change(workload, contribution));
+    if (contribution->where && *contribution->where)
+        diff_line(table, "  where", xstrdup(contribution->where));
+    for (size_t i = 0; i < contribution->evidence_count; i++)
+        diff_line(table, i ? "" : "  evidence", xstrdup(contribution->evidence[i]));
+    for (size_t i = 0; i < contribution->suspect_count; i++)
+        diff_line(table, i ? "" : "  suspects", xstrdup(contribution->suspects[i]));
+}
+
+// What is named makes two lists.
+static void diff_list_head(struct table *table, const struct diff_workload *workload, bool slower)
+{
+    char *sum = diff_text_list_sum(workload, slower);
+    strbuf_add(&table->out, "\n");
+    screen_style(&table->out, SCREEN_STYLE_BOLD, table->color, sum);
+    strbuf_add(&table->out, "\n");
+    free(sum);
+}
+
+static void diff_contributions(struct table *table, const struct diff_view *view,
+                               const struct diff_workload *workload)
+{
+    size_t named = 0, shown = 0;
+    for (size_t i = 0; i < workload->contribution_count; i++)
+        named += workload->contributions[i].named;
+    size_t max = view->all ? SIZE_MAX
+                 : named   ? (named < DIFF_NAMED_MAX ? named : DIFF_NAMED_MAX)
+                           : DIFF_UNNAMED_MAX;
+    int list = 0;
+    for (size_t i = 0; i < workload->contribution_count && shown < max; i++, shown++) {
+        const struct diff_contribution *contribution = &workload->contributions[i];
+        if (!view->all && !contribution->named &&
+            fabs(contribution->delta_ns) < diff_unnamed_min * workload->step_a_ns)
+            break;
+        int of = contribution->named ? contribution->delta_ns > 0 ? 1 : -1 : 0;
+        if (of && of != list)
+            diff_list_head(table, workload, of > 0);
+        list = of;
+        diff_contribution(table, workload, contribution);
+    }
+    double rest = 0;
+    for (size_t i = shown; i < workload->contribution_count; i++)
+        rest += workload->contributions[i].delta_ns;
+    size_t more = workload->contribution_count - shown;
+    char *sum = diff_text_delta(rest), *residual = diff_text_delta(workload->residual_ns);
+    strbuf_add(&table->out, "\n");
+    if (more)
+        diff_line(table, "the rest",
+                  xasprintf("%zu more, together %s%s", more, sum,
+                            view->all || !view->path ? "" : "; --all lists them"));
+    diff_line(table, "residual",
+              fabs(workload->residual_ns) < 0.5
+                  ? xstrdup("nothing: all of them sum to the difference")
+                  : xasprintf("%s are in none of them", residual));
+    free(sum);
+    free(residual);
+}
+
+static void diff_collectives(struct table *table, const struct diff_view *view,
+                             const struct diff_workload *workload)
+{
+    diff_line(table, "collectives", diff_text_collectives(workload));
+    for (size_t i = 0; i < workload->collective_count && (view->all || i < DIFF_COLLECTIVES); i++)
+        diff_line(table, "", diff_text_collective(workload, &workload->collectives[i]));
+}
+
+static void diff_stragglers(struct table *table, const struct diff_view *view,
+                            const struct diff_workload *workload)
+{
+    size_t shown = 0;
+    for (size_t i = 0; i < workload->straggler_count; i++) {
+        const struct diff_straggler *straggler = &workload->stragglers[i];
+        if (!view->all && !straggler->told)
+            continue; // some rank always comes last
+        char *late = diff_text_time(straggler->late_ns), *wait = diff_text_time(straggler->wait_ns),
+             *exposed = diff_text_time(straggler->exposed_ns);
+        bool hidden = straggler->exposed_ns < straggler->wait_ns;
+        diff_line(table, shown++ ? "" : "straggler",
+                  xasprintf("%s: rank %d came last to %lld of %lld collectives, by %s; the others "
+                            "wait %s a %s%s%s%s%s",
+                            straggler->side ? "b" : "a", straggler->rank,
+                            (long long)straggler->last_count, (long long)straggler->collectives,
+                            late, wait, workload->unit, hidden ? ", of which nothing hides " : "",
+                            hidden ? exposed : "", straggler->why ? "; meanwhile " : "",
+                            straggler->why ? straggler->why : ""));
+        free(late);
+        free(wait);
+        free(exposed);
+    }
+}
+
+static void diff_basis(struct table *table, const struct diff_workload *workload)
+{
+    char traced[160];
+    unit_format_traced(traced, sizeof traced, workload->unit, workload->traced_ratio);
+    diff_line(table, "made of",
+              xasprintf("%zu traced pair%s, %zu and %zu windows; %.1f %% of the time matched; %s",
+                        workload->traced_pairs, workload->traced_pairs == 1 ? "" : "s",
+                        workload->windows[0], workload->windows[1], 100 * workload->match_coverage,
+                        traced));
+    diff_line(table, "first step", diff_text_first(workload));
+    for (size_t i = 0; i < workload->first.part_count && i < DIFF_FIRST_MAX; i++) {
+        const struct diff_contribution *part = &workload->first.parts[i].contribution;
+        diff_line(table, "", diff_text_first_part(&workload->first.parts[i], true));
+        for (size_t k = 1; k < part->evidence_count && k <= DIFF_FIRST_EVIDENCE; k++)
+            diff_line(table, "", xstrdup(part->evidence[k])); // the first one says the times again
+    }
+    for (size_t i = 0; i < workload->note_count; i++)
+        table_line(table, i ? "" : "note", SCREEN_STYLE_INCONCLUSIVE, workload->notes[i]);
+}
+
+static void diff_brief(struct table *table, const struct diff_workload *workload)
+{
+    size_t shown = 0;
+    if (workload->late)
+        diff_line(table, shown++ ? "" : "  because", xstrdup(workload->late));
+    for (size_t i = 0; i < workload->contribution_count && shown < DIFF_BRIEF; i++) {
+        const struct diff_contribution *contribution = &workload->contributions[i];
+        if (!contribution->named)
+            continue;
+        char *title = diff_text_title(contribution),
+             *delta = diff_text_delta(contribution->delta_ns);
+        bool place = contribution->where && *contribution->where;
+        diff_line(table, shown++ ? "" : "  because",
+                  xasprintf("%s %s%s%s", delta, title, place ? ", in " : "",
+                            place ? contribution->where : ""));
+        free(title);
+        free(delta);
+    }
+    if (shown == 0)
+        diff_line(table, "  because", diff_text_answer(workload));
+}
+
+static void diff_section(struct table *table, const struct diff_view *view,
+                         const struct diff_workload *workload)
+{
+    diff_head(table, workload);
+    if (view->brief) {
+        diff_brief(table, workload);
+        return;
+    }
+    diff_paragraph(table, diff_text_answer(workload));
+    if (workload->unexplained)
+        return;
+    diff_parts(table, workload);
+    diff_contributions(table, view, workload);
+    diff_collectives(table, view, workload);
+    diff_stragglers(table, view, workload);
+    diff_basis(table, workload);
+}
+
+int diff_view_table(const struct diff_view *view, const struct render_opts *opts, FILE *stream,
+                    struct error *err)
+{
+    int width = opts->width > 0 ? opts->width : RENDER_WIDTH_DEFAULT, rc = 0;
+    struct table table = {.width = width > DIFF_WIDTH_MAX ? DIFF_WIDTH_MAX : width,
+                          .color = opts->color,
+                          .utf8 = opts->utf8};
+    for (size_t i = 0; i < view->diff->workload_count; i++) {
+        strbuf_add(&table.out, i ? "\n" : "");
+        diff_section(&table, view, &view->diff->workloads[i]);
+    }
+    errno = 0;
+    if (fwrite(table.out.text, 1, table.out.len, stream) != table.out.len || fflush(stream) != 0)
+        rc = error_set(err, errno ? -errno : -EIO, "failed to print the difference: %s",
+                       strerror(errno ? errno : EIO));
+    strbuf_free(&table.out);
+    return rc;
+}

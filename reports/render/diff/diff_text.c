@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sentences and numbers about a difference, the same in the table, in Markdown and in the page.
+// Pure; the caller frees what is returned. Texts of the store are not cleaned here.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "common/units.h"
+#include "reports/render/diff/diff_view.h"
+
+enum { DIFF_TEXT_NUMBER = 64, DIFF_TEXT_ANSWER_MAX = 3 };
+
+char *diff_text_time(double ns)
+{
+    char number[DIFF_TEXT_NUMBER];
+    return isfinite(ns) ? xstrdup(unit_format_ns(number, sizeof number, ns)) : xstrdup("-");
+}
+
+char *diff_text_delta(double ns)
+{
+    char number[DIFF_TEXT_NUMBER];
+    if (!isfinite(ns))
+        return xstrdup("-");
+    if (fabs(ns) < 0.5)
+        return xstrdup("0");
+    return xasprintf("%s%s", ns >= 0 ? "+" : "-", unit_format_ns(number, sizeof number, fabs(ns)));
+}
+
+char *diff_text_join(char *from, const char *word, char *to)
+{
+    char *blank = strrchr(from, ' '), *unit = strrchr(to, ' ');
+    if (blank && unit && strcmp(blank, unit) == 0)
+        *blank = 0;
+    char *text = xasprintf("%s%s%s", from, word, to);
+    free(from);
+    free(to);
+    return text;
+}
+
+char *diff_text_interval(const struct diff_contribution *contribution)
+{
+    if (!isfinite(contribution->ci_lo_ns) || !isfinite(contribution->ci_hi_ns))
+        return xstrdup("-");
+    return diff_text_join(diff_text_delta(contribution->ci_lo_ns), " to ",
+                          diff_text_delta(contribution->ci_hi_ns));
+}
+
+char *diff_text_share(double share)
+{
+    return isfinite(share) ? xasprintf("%.*f %%", fabs(share) < 0.095 ? 1 : 0, 100 * share)
+                           : xstrdup("-");
+}
+
+char *diff_text_title(const struct diff_contribution *contribution)
+{
+    const char *title = diff_title(contribution), *cause = contribution->beside_cause;
+    const char *label = contribution->label ? contribution->label : "";
+    return xasprintf("%s%s%s%s%s%s", title, *label ? ": " : "", label,
+                     cause ? " (by what runs beside it: " : "", cause ? cause : "",
+                     cause ? ")" : "");
+}
+
+char *diff_text_headline(const struct diff_workload *workload)
+{
+    if (!isfinite(workload->delta_ns) || !(workload->step_a_ns > 0))
+        return xasprintf("%s: the %s time was not measured on both sides", workload->name,
+                         workload->unit);
+    char *a = diff_text_time(workload->step_a_ns), *b = diff_text_time(workload->step_b_ns);
+    struct strbuf text = {0};
+    strbuf_add(&text, "%s: %s %s -> %s (%+.1f %%", workload->name, workload->unit, a, b,
+               100 * workload->delta_ns / workload->step_a_ns);
+    if (isfinite(workload->delta_lo_ns) && isfinite(workload->delta_hi_ns))
+        strbuf_add(&text, ", %+.1f to %+.1f %%", 100 * workload->delta_lo_ns / workload->step_a_ns,
+                   100 * workload->delta_hi_ns / workload->step_a_ns);
+    strbuf_add(&text, ")");
+    free(a);
+    free(b);
+    return strbuf_take(&text);
+}
+
+char *diff_text_first(const struct diff_workload *workload)
+{
+    if (!isfinite(workload->cold_a_ns) || !isfinite(workload->cold_b_ns))
+        return NULL;
+    char *a = diff_text_time(workload->cold_a_ns), *b = diff_text_time(workload->cold_b_ns);
+    char *text = xasprintf("%s -> %s (%+.1f %%)", a, b,
+                           100 * (workload->cold_b_ns / workload->cold_a_ns - 1));
+    free(a);
+    free(b);
+    return text;
+}
+
+static void diff_text_launches(struct strbuf *text, const struct diff_first_part *part)
+{
+    for (int side = 0; side < 2; side++) {
+        strbuf_add(text, "%s", side ? "; b " : " (a ");
+        for (size_t i = 0; i < part->launch_count; i++) {
+            char *value = part->launch_ns[side][i] < 0.5 ? xstrdup("0")
+                                                         : diff_text_time(part->launch_ns[side][i]);
+            strbuf_add(text, "%s%s", i ? ", " : "", value);
+            free(value);
+        }
+    }
+    strbuf_add(text, ")");
+}
+
+char *diff_text_first_part(const struct diff_first_part *part, bool launches)
+{
+    const struct diff_contribution *contribution = &part->contribution;
+    bool place = contribution->where && *contribution->where;
+    char *title = diff_text_title(contribution), *delta = diff_text_delta(contribution->delta_ns);
+    struct strbuf text = {0};
+    strbuf_add(&text, "%s %s%s%s", delta, title, place ? ", in " : "",
+               place ? contribution->where : "");
+    if (launches)
+        diff_text_launches(&text, part);
+    free(title);
+    free(delta);
+    return strbuf_take(&text);
+}
+
+// What the first step's difference is, behind what is said about all the others.
+static char *diff_text_with_first(const struct diff_workload *workload, char *answer)
+{
+    if (!workload->first.part_count)
+        return answer;
+    char *first = diff_text_first(workload),
+         *part = diff_text_first_part(&workload->first.parts[0], false);
+    char *text = xasprintf("%s First step %s: %s.", answer, first ? first : "", part);
+    free(first);
+    free(part);
+    free(answer);
+    return text;
+}
+
+// "Slower by 3.1 ms (19 % of a step): Kernel slower: softmax +2 ms; Copy added +1.1 ms"
+static void diff_text_list(struct strbuf *text, const struct diff_workload *workload, bool slower)
+{
+    double sum = slower ? workload->slower_ns : workload->faster_ns;
+    char *together = diff_text_list_sum(workload, slower);
+    size_t count = 0;
+    for (size_t i = 0; i < workload->contribution_count; i++) {
+        const struct diff_contribution *contribution = &workload->contributions[i];
+        if (!contribution->named || contribution->delta_ns * sum <= 0)
+            continue;
+        if (count++ >= DIFF_TEXT_ANSWER_MAX)
+            continue;
+        char *title = diff_text_title(contribution),
+             *delta = diff_text_delta(contribution->delta_ns);
+        strbuf_add(text, "%s%s %s", count > 1 ? "; " : "", title, delta);
+        free(title);
+        free(delta);
+    }
+    if (count > DIFF_TEXT_ANSWER_MAX)
+        strbuf_add(text, "; and %zu more", count - DIFF_TEXT_ANSWER_MAX);
+    if (count)
+        strbuf_add(text, ". %s. ", together);
+    free(together);
+}
+
+char *diff_text_list_sum(const struct diff_workload *workload, bool slower)
+{
+    double sum = slower ? workload->slower_ns : workload->faster_ns;
+    char *time = diff_text_time(fabs(sum)), *share = diff_text_share(fabs(sum) / workload->step_a_ns);
+    char *text = xasprintf("Together %s %s, %s of a %s", time, slower ? "slower" : "faster", share,
+                           workload->unit);
+    free(share);
+    free(time);
+    return text;
+}
+
+static char *diff_text_steps(const struct diff_workload *workload)
+{
+    if (workload->unexplained)
+        return xasprintf("Not explained: %s.", workload->unexplained);
+    struct strbuf text = {0};
+    double sum = workload->slower_ns + workload->faster_ns;
+    bool told = workload->delta_lo_ns * workload->delta_hi_ns > 0;
+    if (workload->slower_ns == 0 && workload->faster_ns == 0)
+        return told ? xasprintf("The %s changed, but no single part of it by more than its noise: more or "
+                                "longer traced launches (schedule.traced_launches) tell more.",
+                                workload->unit)
+                    : xasprintf("Nothing stands out: no part of the %s differs by more than its noise.",
+                                workload->unit);
+    if (workload->late)
+        strbuf_add(&text, "%s. ", workload->late);
+    bool first = (told ? workload->delta_ns : sum) > 0; // as contributions are ordered
+    diff_text_list(&text, workload, first);
+    diff_text_list(&text, workload, !first);
+    char *rest = diff_text_delta(workload->delta_ns - sum);
+    strbuf_add(&text, "Not told from noise: %s.", rest);
+    if (told && sum / workload->delta_ns < 0.5)
+        strbuf_add(&text, " That is most of the difference.");
+    free(rest);
+    return strbuf_take(&text);
+}
+
+char *diff_text_answer(const struct diff_workload *workload)
+{
+    return diff_text_with_first(workload, diff_text_steps(workload));
+}
+
+bool diff_view_explained(const struct diff *diff)
+{
+    for (size_t i = 0; i < diff->workload_count; i++)
+        if (!diff->workloads[i].unexplained)
+            return true;
+    return false;
+}

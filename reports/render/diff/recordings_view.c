@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two recordings compared, in words; see recordings_view.h. Buffers and streams only.
+#include "reports/render/diff/recordings_view.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/strings.h"
+#include "common/units.h"
+#include "reports/analyse/diff/diff.h"
+#include "reports/render/diff/diff_view.h"
+#include "reports/render/text/json_text.h"
+#include "reports/render/text/markdown_text.h"
+#include "reports/render/text/screen.h"
+
+enum { VIEW_ROWS = 15, VIEW_NAME = 46, VIEW_SIZE = 32 };
+
+const char *recordings_view_kind(enum recordings_kind kind)
+{
+    static const char *const words[RECORDINGS_KINDS] = {"function", "Python function", "GPU", "stall"};
+    return words[kind];
+}
+
+static char *view_signed(double ns, char *buf)
+{
+    char size[VIEW_SIZE];
+    snprintf(buf, VIEW_SIZE, "%s%s", ns < 0 ? "-" : "+", unit_format_ns(size, sizeof size, fabs(ns)));
+    return buf;
+}
+
+static char *view_interval(const struct recordings_row *row, char *buf)
+{
+    char lo[VIEW_SIZE], hi[VIEW_SIZE];
+    if (isnan(row->lo_ns))
+        snprintf(buf, 3 * VIEW_SIZE, "-");
+    else
+        snprintf(buf, 3 * VIEW_SIZE, "%s to %s", view_signed(row->lo_ns, lo), view_signed(row->hi_ns, hi));
+    return buf;
+}
+
+static void view_total(struct strbuf *out, const struct recordings_diff *diff, const struct recordings_row *total)
+{
+    char a[VIEW_SIZE], b[VIEW_SIZE], delta[VIEW_SIZE];
+    unit_format_ns(a, sizeof a, total->a_ns);
+    unit_format_ns(b, sizeof b, total->b_ns);
+    const char *what = total->kind == RECORDINGS_CPU ? "CPU" : "GPU";
+    if (total->told)
+        strbuf_add(out, "%sA %s of the candidate takes %s of %s time %s (%s -> %s).", out->len ? " " : "", diff->unit,
+                   unit_format_ns(delta, sizeof delta, fabs(total->delta_ns)), what, total->delta_ns > 0 ? "more" : "less", a, b);
+    else
+        strbuf_add(out, "%s%s time of a %s is not told apart (%s -> %s).", out->len ? " " : "", what, diff->unit, a, b);
+}
+
+char *recordings_view_answer(const struct recordings_diff *diff)
+{
+    struct strbuf out = {0};
+    static const enum recordings_kind kinds[] = {RECORDINGS_CPU, RECORDINGS_GPU};
+    for (size_t i = 0; i < 2; i++)
+        if (diff->totals[kinds[i]].name)
+            view_total(&out, diff, &diff->totals[kinds[i]]);
+    if (!out.len)
+        strbuf_add(&out, "Neither CPU samples nor GPU work were recorded of both sides.");
+    return strbuf_take(&out);
+}
+
+// Stalls are never told by a test and always shown: there are few of them.
+static bool view_shown(const struct recordings_row *row, bool all)
+{
+    return all || row->told || row->kind == RECORDINGS_STALL;
+}
+
+void recordings_view_table(const struct recordings_diff *diff, bool all, FILE *stream)
+{
+    struct strbuf out = {0};
+    char *answer = recordings_view_answer(diff);
+    size_t shown = 0;
+    strbuf_add(&out, "%s\n\n", answer);
+    for (size_t i = 0; i < diff->row_count; i++) {
+        const struct recordings_row *row = &diff->rows[i];
+        char a[VIEW_SIZE], b[VIEW_SIZE], delta[VIEW_SIZE], interval[3 * VIEW_SIZE], *name = screen_fit(row->name, VIEW_NAME, false);
+        if (view_shown(row, all) && shown++ == 0)
+            strbuf_add(&out, "%-15s %-*s %11s %11s %11s  99 %% interval, a %s\n", "kind", VIEW_NAME, "name", "baseline", "candidate", "change", diff->unit);
+        if (view_shown(row, all))
+            strbuf_add(&out, "%-15s %-*s %11s %11s %11s  %s\n", recordings_view_kind(row->kind), VIEW_NAME, name, unit_format_ns(a, sizeof a, row->a_ns),
+                       unit_format_ns(b, sizeof b, row->b_ns), view_signed(row->delta_ns, delta), view_interval(row, interval));
+        free(name);
+    }
+    if (shown == 0)
+        strbuf_add(&out, "Nothing stands out of the noise of these windows.\n");
+    for (size_t i = 0; i < diff->note_count; i++) {
+        char *clean = screen_clean(diff->notes[i], false);
+        strbuf_add(&out, "%snote  ", i ? "" : "\n");
+        screen_wrap(&out, clean, 100, 6, 6);
+        free(clean);
+    }
+    fputs(out.text, stream);
+    strbuf_free(&out);
+    free(answer);
+}
+
+char *recordings_view_markdown(const struct recordings_diff *diff, const char *heading)
+{
+    struct strbuf out = {0};
+    char *answer = recordings_view_answer(diff);
+    size_t shown = 0;
+    strbuf_add(&out, "%s\n\n%s Recorded: %.0f s of the baseline, %.0f s of the candidate.\n\n", heading, answer, (double)diff->window_ns[0] / 1e9,
+               (double)diff->window_ns[1] / 1e9);
+    for (size_t i = 0; i < diff->row_count && shown < VIEW_ROWS; i++) {
+        const struct recordings_row *row = &diff->rows[i];
+        char a[VIEW_SIZE], b[VIEW_SIZE], delta[VIEW_SIZE], interval[3 * VIEW_SIZE];
+        if (!view_shown(row, false))
+            continue;
+        if (shown++ == 0)
+            strbuf_add(&out, "| kind | name | where | baseline | candidate | change a %s | 99 %% interval |\n|---|---|---|--:|--:|--:|:-:|\n", diff->unit);
+        strbuf_add(&out, "| %s | ", recordings_view_kind(row->kind));
+        markdown_name(&out, row->name);
+        strbuf_add(&out, " | ");
+        markdown_text(&out, row->where ? row->where : "");
+        strbuf_add(&out, " | %s | %s | %s | %s |\n", unit_format_ns(a, sizeof a, row->a_ns), unit_format_ns(b, sizeof b, row->b_ns),
+                   view_signed(row->delta_ns, delta), view_interval(row, interval));
+    }
+    if (shown == 0)
+        strbuf_add(&out, "Nothing stands out of the noise of these windows.\n");
+    for (size_t i = 0; i < diff->note_count; i++) {
+        strbuf_add(&out, "%s- ", i ? "" : "\n");
+        markdown_text(&out, diff->notes[i]);
+        strbuf_add(&out, "\n");
+    }
+    free(answer);
+    return strbuf_take(&out);
+}
+
+static enum diff_kind view_diff_kind(const struct recordings_row *row)
+{
+    bool added = !(row->a_ns > 0), removed = !(row->b_ns > 0);
+    switch (row->kind) {
+    case RECORDINGS_STALL:
+        return DIFF_HOST_STALL;
+    case RECORDINGS_GPU:
+        return added ? DIFF_KERNEL_ADDED : removed ? DIFF_KERNEL_REMOVED : DIFF_KERNEL_SLOWER;
+    default:
+        return added ? DIFF_CPU_FUNCTION_ADDED : removed ? DIFF_CPU_FUNCTION_REMOVED : DIFF_CPU_FUNCTION_SLOWER;
+    }
+}
+
+static json_t *view_ns(double ns)
+{
+    return isfinite(ns) && fabs(ns) < 9e18 ? json_integer(llround(ns)) : json_null();
+}
+
+static json_t *view_row(const struct recordings_row *row, size_t rank)
+{
+    return json_pack("{s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:[o, o], s:n, s:b, s:s, s:[]}", "rank", (json_int_t)rank, "kind",
+                     diff_kind_word(view_diff_kind(row)), "name_a", row->a_ns > 0 ? render_json_text(row->name) : json_null(), "name_b",
+                     row->b_ns > 0 ? render_json_text(row->name) : json_null(), "where", render_json_text(row->where), "a_ns", view_ns(row->a_ns), "b_ns",
+                     view_ns(row->b_ns), "delta_ns", view_ns(row->delta_ns), "ci_ns", view_ns(row->lo_ns), view_ns(row->hi_ns), "share", "named", row->told,
+                     "of", recordings_view_kind(row->kind), "evidence");
+}
+
+json_t *recordings_view_json(const struct recordings_diff *diff)
+{
+    json_t *rows = json_array(), *notes = json_array(), *totals = json_array();
+    for (size_t i = 0; i < diff->row_count; i++)
+        json_array_append_new(rows, view_row(&diff->rows[i], i + 1));
+    for (size_t i = 0; i < diff->note_count; i++)
+        json_array_append_new(notes, render_json_text(diff->notes[i]));
+    for (int kind = 0; kind < RECORDINGS_KINDS; kind++)
+        if (diff->totals[kind].name)
+            json_array_append_new(totals, json_pack("{s:s, s:o, s:o, s:o, s:[o, o]}", "what", diff->totals[kind].name, "a_ns", view_ns(diff->totals[kind].a_ns),
+                                                    "b_ns", view_ns(diff->totals[kind].b_ns), "delta_ns", view_ns(diff->totals[kind].delta_ns), "ci_ns",
+                                                    view_ns(diff->totals[kind].lo_ns), view_ns(diff->totals[kind].hi_ns)));
+    return json_pack("{s:s, s:[{s:s, s:s, s:n, s:n, s:n, s:[n, n], s:n, s:n, s:[I, I], s:o, s:o, s:o}]}", "schema", "upgate.diff/1", "workloads", "workload",
+                     "recording", "unit", diff->unit, "step_a_ns", "step_b_ns", "delta_ns", "delta_ci_ns", "match_coverage", "residual_ns", "window_ns",
+                     (json_int_t)diff->window_ns[0], (json_int_t)diff->window_ns[1], "totals", totals, "contributions", rows, "notes", notes);
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// struct diff_workload as the HTML page reads it: decomposition, contributions, the table of
+// everything aligned, stragglers. Memory in, JSON out; judges nothing. Long lists are cut to what a
+// page can hold, and what was left out is counted.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "common/units.h"
+#include "reports/render/diff/diff_view.h"
+#include "reports/render/html/html_parts.h"
+
+enum {
+    HTML_CONTRIBUTIONS_MAX = 200, // the page shows ten and draws the rest as one bar
+    HTML_ROWS_MAX = 5000,
+    DIFF_TEXT_BYTES_MAX = 1000,
+};
+
+static json_t *diff_texts(const char *const *texts, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, html_text(texts[i], DIFF_TEXT_BYTES_MAX));
+    return list;
+}
+
+static json_t *diff_interval(double low, double high)
+{
+    return isfinite(low) && isfinite(high) ? html_two(html_ns(low), html_ns(high)) : json_null();
+}
+
+// A page holds no names of 64 KB.
+static json_t *diff_cut(json_t *text)
+{
+    return json_is_string(text) && json_string_length(text) > DIFF_TEXT_BYTES_MAX
+               ? html_text(json_string_value(text), DIFF_TEXT_BYTES_MAX)
+               : json_incref(text);
+}
+
+static json_t *diff_cut_all(json_t *item)
+{
+    const char *key;
+    json_t *cut = json_object(), *value, *text;
+    size_t i;
+    json_object_foreach (item, key, value) {
+        json_array_foreach (value, i, text)
+            json_array_set_new(value, i, diff_cut(text));
+        json_object_set_new(cut, key, diff_cut(value));
+    }
+    json_decref(item);
+    return cut;
+}
+
+static json_t *diff_contribution(const struct diff_contribution *contribution)
+{
+    json_t *item = diff_cut_all(diff_view_json_contribution(contribution));
+    json_object_set_new(item, "ci_ns",
+                        diff_interval(contribution->ci_lo_ns, contribution->ci_hi_ns));
+    return item;
+}
+
+static const char *const diff_node_words[COST_KIND_COUNT] = {
+    [COST_ROOT] = "root",         [COST_PHASE] = "phase",           [COST_MODULE] = "module",
+    [COST_RANGE] = "range",       [COST_PYTHON] = "python",         [COST_KERNEL] = "kernel",
+    [COST_GRAPH] = "graph",       [COST_TRANSFER] = "transfer",     [COST_SYNC] = "sync",
+    [COST_FUNCTION] = "function", [COST_COLLECTIVE] = "collective", [COST_STALL] = "stall",
+    [COST_GAP] = "gap",
+};
+static const char *const diff_match_words[ALIGN_MATCH_COUNT] = {
+    [ALIGN_EXACT] = "exact",     [ALIGN_NORMALISED] = "normalised", [ALIGN_RESOURCES] = "resources",
+    [ALIGN_SIMILAR] = "similar", [ALIGN_GROUP] = "group",           [ALIGN_ONLY_A] = "only_a",
+    [ALIGN_ONLY_B] = "only_b",
+};
+
+// A name that is the label already is not written again.
+static json_t *diff_row_name(const struct diff_row *row, const char *name)
+{
+    return name && row->label && strcmp(name, row->label) == 0
+               ? json_null()
+               : html_text(name, HTML_NAME_BYTES_MAX);
+}
+
+static json_t *diff_row(const struct diff_row *row)
+{
+    json_t *item = json_array();
+    json_array_append_new(item, html_text(row->label, HTML_NAME_BYTES_MAX));
+    json_array_append_new(item, diff_row_name(row, row->name_a));
+    json_array_append_new(item, diff_row_name(row, row->name_b));
+    json_array_append_new(item, html_text(row->where, HTML_NAME_BYTES_MAX));
+    json_array_append_new(item, json_string(diff_node_words[row->kind]));
+    json_array_append_new(item, json_string(cost_class_word(row->class)));
+    json_array_append_new(item, json_string(diff_match_words[row->match]));
+    json_array_append_new(item, html_ns(row->a_ns));
+    json_array_append_new(item, html_ns(row->b_ns));
+    json_array_append_new(item, html_ns(row->busy_a_ns));
+    json_array_append_new(item, html_ns(row->busy_b_ns));
+    json_array_append_new(item, html_real(row->count_a));
+    json_array_append_new(item, html_real(row->count_b));
+    return item;
+}
+
+// What a row is worth in the table: the time it has on either side.
+static double diff_row_size(const struct diff_row *row)
+{
+    return (isfinite(row->a_ns) ? row->a_ns : 0) + (isfinite(row->b_ns) ? row->b_ns : 0);
+}
+
+static int diff_row_compare(const void *left, const void *right)
+{
+    const struct diff_row *a = *(const struct diff_row *const *)left,
+                          *b = *(const struct diff_row *const *)right;
+    double size_a = diff_row_size(a), size_b = diff_row_size(b);
+    if (size_a != size_b)
+        return size_a > size_b ? -1 : 1;
+    return a < b ? -1 : a > b; // both in one array: the order they came in
+}
+
+static size_t diff_row_bytes(const struct diff_row *row)
+{
+    const char *const texts[] = {row->label, row->name_a, row->name_b, row->where};
+    size_t bytes = 120; // of numbers and words
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        size_t len = texts[i] ? strnlen(texts[i], HTML_NAME_BYTES_MAX) : 0;
+        bytes += i > 0 && texts[i] && row->label && strcmp(texts[i], row->label) == 0 ? 4 : len;
+    }
+    return bytes;
+}
+
+static void diff_rows(json_t *diff, const struct diff_workload *workload, size_t bytes_max)
+{
+    const struct diff_row **order = xcalloc(workload->row_count + 1, sizeof *order);
+    for (size_t i = 0; i < workload->row_count; i++)
+        order[i] = &workload->rows[i];
+    qsort(order, workload->row_count, sizeof *order, diff_row_compare);
+    size_t count = 0, bytes = 0;
+    json_t *rows = json_array();
+    for (; count < workload->row_count && count < HTML_ROWS_MAX; count++) {
+        bytes += diff_row_bytes(order[count]);
+        if (bytes > bytes_max)
+            break;
+        json_array_append_new(rows, diff_row(order[count]));
+    }
+    free(order);
+    json_object_set_new(diff, "rows", rows);
+    json_object_set_new(diff, "rows_left_out",
+                        json_integer((json_int_t)(workload->row_count - count)));
+}
+
+static json_t *diff_parts(const struct diff_workload *workload)
+{
+    json_t *parts = json_array();
+    for (int class = 0; class < COST_CLASS_COUNT; class ++) {
+        json_t *item = json_object();
+        json_object_set_new(item, "class", json_string(cost_class_word((enum cost_class) class)));
+        json_object_set_new(item, "title", json_string(cost_class_title((enum cost_class) class)));
+        json_object_set_new(item, "a_ns", html_ns(workload->parts[class].a_ns));
+        json_object_set_new(item, "b_ns", html_ns(workload->parts[class].b_ns));
+        json_array_append_new(parts, item);
+    }
+    return parts;
+}
+
+static json_t *diff_stragglers(const struct diff_workload *workload)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < workload->straggler_count && i < HTML_LIST_MAX; i++)
+        if (workload->stragglers[i].told) // some rank always comes last
+            json_array_append_new(list,
+                                  diff_cut_all(diff_view_json_straggler(&workload->stragglers[i])));
+    return list;
+}
+
+static void diff_collectives(json_t *diff, const struct diff_workload *workload)
+{
+    char *answer = diff_text_collectives(workload);
+    if (!answer)
+        return;
+    json_t *item = diff_view_json_collectives(workload), *kinds = json_object_get(item, "kinds"), *kind;
+    size_t i;
+    json_array_foreach (kinds, i, kind)
+        json_array_set_new(kinds, i, diff_cut_all(json_incref(kind)));
+    json_object_set_new(item, "answer", html_text(answer, DIFF_TEXT_BYTES_MAX));
+    json_object_set_new(diff, "collectives", item);
+    free(answer);
+}
+
+static void diff_numbers(json_t *diff, const struct diff_workload *workload)
+{
+    char traced[160];
+    bool known = isfinite(workload->traced_ratio[0]) || isfinite(workload->traced_ratio[1]);
+    unit_format_traced(traced, sizeof traced, workload->unit, workload->traced_ratio);
+    json_object_set_new(diff, "traced", known ? json_string(traced) : json_null());
+    json_object_set_new(diff, "step_a_ns", html_ns(workload->step_a_ns));
+    json_object_set_new(diff, "step_b_ns", html_ns(workload->step_b_ns));
+    json_object_set_new(diff, "delta_ns", html_ns(workload->delta_ns));
+    json_object_set_new(diff, "delta_ci_ns",
+                        diff_interval(workload->delta_lo_ns, workload->delta_hi_ns));
+    json_object_set_new(
+        diff, "traced_ratio",
+        html_two(html_real(workload->traced_ratio[0]), html_real(workload->traced_ratio[1])));
+    json_object_set_new(diff, "match_coverage", html_real(workload->match_coverage));
+    json_object_set_new(diff, "residual_ns", html_ns(workload->residual_ns));
+    json_object_set_new(
+        diff, "unaccounted",
+        html_two(html_real(workload->unaccounted[0]), html_real(workload->unaccounted[1])));
+    json_object_set_new(diff, "traced_pairs", json_integer((json_int_t)workload->traced_pairs));
+    json_object_set_new(diff, "windows",
+                        html_two(json_integer((json_int_t)workload->windows[0]),
+                                 json_integer((json_int_t)workload->windows[1])));
+    json_object_set_new(diff, "cold_a_ns", html_ns(workload->cold_a_ns));
+    json_object_set_new(diff, "cold_b_ns", html_ns(workload->cold_b_ns));
+}
+
+// Names of 64 KB are cut as in the contributions.
+static json_t *diff_first(const struct diff_workload *workload)
+{
+    json_t *first = diff_view_json_first(workload), *part;
+    json_t *parts = json_object_get(first, "contributions");
+    size_t i;
+    json_array_foreach (parts, i, part)
+        json_array_set_new(parts, i, diff_cut_all(json_incref(part)));
+    return first;
+}
+
+json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
+{
+    json_t *diff = json_object(), *contributions = json_array();
+    json_object_set_new(diff, "unexplained", html_text(workload->unexplained, DIFF_TEXT_BYTES_MAX));
+    json_object_set_new(diff, "notes", diff_texts(workload->notes, workload->note_count));
+    json_object_set_new(diff, "late", html_text(workload->late, DIFF_TEXT_BYTES_MAX));
+    diff_numbers(diff, workload);
+    if (workload->unexplained) {
+        json_decref(contributions);
+        return diff;
+    }
+    for (size_t i = 0; i < workload->contribution_count && i < HTML_CONTRIBUTIONS_MAX; i++)
+        json_array_append_new(contributions, diff_contribution(&workload->contributions[i]));
+    json_object_set_new(diff, "parts", diff_parts(workload));
+    json_object_set_new(diff, "contributions", contributions);
+    diff_rows(diff, workload, bytes_max);
+    diff_collectives(diff, workload);
+    json_object_set_new(diff, "stragglers", diff_stragglers(workload));
+    json_object_set_new(diff, "first_step", diff_first(workload));
+    return diff;
+}

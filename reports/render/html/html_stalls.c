@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stalls of each recording of a workload in the HTML report's data document: who was held up,
+// on what, by whom, in the words that `upgate stalls` uses. Reads the store through the stall
+// analysis; writes JSON.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/render/html/html_parts.h"
+#include "reports/render/stalls/stalls_text.h"
+
+enum { HTML_STALLS_MAX = 25, HTML_STALL_FRAMES_MAX = 12, HTML_STALL_RECORDINGS_MAX = 40 };
+
+// takes the text over
+static json_t *stalls_take(char *text)
+{
+    json_t *value = html_text(text, HTML_TEXT_BYTES_MAX);
+    free(text);
+    return value;
+}
+
+static json_t *stalls_item(const struct stalls *stalls, const struct stall *stall, size_t rank)
+{
+    json_t *item = json_object();
+    json_object_set_new(item, "rank", json_integer((json_int_t)rank));
+    json_object_set_new(item, "cause", html_text(stall->cause, HTML_NAME_BYTES_MAX));
+    json_object_set_new(item, "title", html_text(stall->title, HTML_TEXT_BYTES_MAX));
+    json_object_set_new(item, "total_ns", json_integer(stall->total_ns));
+    json_object_set_new(item, "share", html_real(stalls_text_fraction(stalls, stall)));
+    json_object_set_new(item, "count", json_integer((json_int_t)stall->count));
+    json_object_set_new(item, "max_ns", json_integer(stall->max_ns));
+    json_object_set_new(item, "period_ns",
+                        stall->has_period ? json_integer(stall->period_ns) : json_null());
+    json_object_set_new(item, "confidence", html_real(stall->confidence));
+    json_object_set_new(item, "blame", stalls_take(stalls_text_blame(stall)));
+    json_object_set_new(item, "lost", stalls_take(stalls_text_lost(stall)));
+    json_object_set_new(item, "steps", stalls_take(stalls_text_steps(stall)));
+    json_object_set_new(item, "victim", stalls_take(stalls_text_thread(&stall->victim)));
+    json_object_set_new(item, "culprit",
+                        stall->culprit.known
+                            ? stalls_take(stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM))
+                            : json_null());
+    json_object_set_new(
+        item, "where",
+        stalls_take(stalls_text_stack(&stall->victim_kernel, HTML_STALL_FRAMES_MAX, true)));
+    json_object_set_new(
+        item, "python",
+        stalls_take(stalls_text_stack(&stall->victim_python, HTML_STALL_FRAMES_MAX, true)));
+    json_object_set_new(item, "advice", stalls_take(stalls_text_advice(stall)));
+    return item;
+}
+
+static json_t *stalls_recording(const struct stalls_shown *shown)
+{
+    const struct stalls_recording *recording = shown->recording;
+    json_t *entry = json_object(), *items = json_array();
+    char *why_not = stalls_view_nothing(shown);
+    for (size_t i = 0; i < shown->stalls->count && i < HTML_STALLS_MAX; i++)
+        json_array_append_new(items, stalls_item(shown->stalls, &shown->stalls->stalls[i], i + 1));
+    json_object_set_new(entry, "side",
+                        recording->side < 0 ? json_null()
+                                            : json_string(recording->side ? "b" : "a"));
+    json_object_set_new(entry, "pair", html_count(recording->pair));
+    json_object_set_new(entry, "recording", json_integer(recording->id));
+    json_object_set_new(entry, "window_ns", json_integer(shown->stalls->window_ns));
+    json_object_set_new(entry, "answer",
+                        stalls_take(why_not ? why_not : stalls_text_answer(shown)));
+    json_object_set_new(entry, "watched", stalls_take(stalls_text_watched(shown)));
+    json_object_set_new(entry, "items", items);
+    return entry;
+}
+
+static bool stalls_mine(const struct stalls_recording *recording, const char *workload, int64_t id)
+{
+    if (!workload)
+        return recording->id == id;
+    return recording->workload && strcmp(recording->workload, workload) == 0;
+}
+
+json_t *html_stalls(struct store *store, const struct stalls_recordings *recordings,
+                    const char *workload, int64_t id, struct error *err)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < recordings->count && json_array_size(list) < HTML_STALL_RECORDINGS_MAX;
+         i++) {
+        const struct stalls_recording *recording = &recordings->items[i];
+        if (!stalls_mine(recording, workload, id))
+            continue;
+        struct stalls *stalls = NULL;
+        const struct stalls_opts opts = {.recording_id = recording->id};
+        if (stalls_analyse(store, &opts, &stalls, err)) {
+            json_decref(list);
+            return NULL;
+        }
+        json_array_append_new(list, stalls_recording(&(struct stalls_shown){recording, stalls}));
+        stalls_free(stalls);
+    }
+    return list;
+}

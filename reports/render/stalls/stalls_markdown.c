@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stalls in Markdown, for an incident's page or a pull request: the answer, the causes as a table,
+// the first few in full and folded. Built whole in memory; texts of the store cannot act as markup.
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/render/stalls/stalls_text.h"
+#include "reports/render/stalls/stalls_view.h"
+#include "reports/render/text/markdown_text.h"
+#include "reports/render/text/numbers.h"
+#include "reports/render/text/screen.h"
+
+enum { MARKDOWN_FRAMES_MAX = 20 };
+
+static void markdown_take(struct strbuf *out, char *text)
+{
+    markdown_text(out, text);
+    free(text);
+}
+
+static void markdown_stalls_rows(struct strbuf *out, const struct stalls *stalls, size_t rows_max)
+{
+    strbuf_add(out, "| # | cause | lost | of time | times | longest | every | culprit | sure |\n"
+                    "|--:|---|--:|--:|--:|--:|--:|---|--:|\n");
+    for (size_t i = 0; i < stalls->count && i < rows_max; i++) {
+        const struct stall *stall = &stalls->stalls[i];
+        char number[NUMBERS_SIZE];
+        strbuf_add(out, "| %zu | ", i + 1);
+        markdown_text(out, stall->title ? stall->title : stall->cause);
+        strbuf_add(out, " | ");
+        markdown_take(out, stalls_text_time((double)stall->total_ns));
+        strbuf_add(out, " | ");
+        markdown_take(out, stalls_text_share(stalls_text_fraction(stalls, stall)));
+        strbuf_add(out, " | %s | ", numbers_count((int64_t)stall->count, number));
+        markdown_take(out, stalls_text_time((double)stall->max_ns));
+        strbuf_add(out, " | ");
+        markdown_take(out, stall->has_period ? stalls_text_time((double)stall->period_ns)
+                                             : xstrdup("-"));
+        strbuf_add(out, " | ");
+        markdown_take(out, stall->culprit.known
+                               ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
+                               : xstrdup("-"));
+        strbuf_add(out, " | ");
+        markdown_take(out, stalls_text_confidence(stall->confidence));
+        strbuf_add(out, " |\n");
+    }
+    if (stalls->count > rows_max)
+        strbuf_add(out, "\n%zu more with less.\n", stalls->count - rows_max);
+}
+
+// Takes the text.
+static void markdown_stalls_item(struct strbuf *out, const char *label, char *text)
+{
+    if (text && *text) {
+        strbuf_add(out, "* **%s**: ", label);
+        markdown_text(out, text);
+        strbuf_add(out, "\n");
+    }
+    free(text);
+}
+
+// Indented by four blanks it is code, whatever is in it.
+static void markdown_stalls_stack(struct strbuf *out, const char *label,
+                                  const struct stall_stack *stack)
+{
+    if (stack->count == 0)
+        return;
+    strbuf_add(out, "\n%s stack, leaf first:\n\n", label);
+    for (size_t i = 0; i < stack->count && i < MARKDOWN_FRAMES_MAX; i++) {
+        char *clean = screen_clean(stack->frames[i], true);
+        strbuf_add(out, "    %s\n", clean);
+        free(clean);
+    }
+}
+
+static void markdown_stalls_detail(struct strbuf *out, const struct stall *stall, size_t i)
+{
+    strbuf_add(out, "\n<details%s><summary>%zu. ", i == 0 ? " open" : "", i + 1);
+    markdown_html(out, stall->title ? stall->title : stall->cause);
+    strbuf_add(out, "</summary>\n\n");
+    markdown_stalls_item(out, "lost", stalls_text_lost(stall));
+    markdown_stalls_item(out, "steps hit", stalls_text_steps(stall));
+    markdown_stalls_item(out, "victim", stalls_text_thread(&stall->victim));
+    markdown_stalls_item(out, "culprit", stalls_text_thread(&stall->culprit));
+    if (stall->culprit.known && stall->culprit.cmdline)
+        markdown_stalls_item(out, "its command", xstrdup(stall->culprit.cmdline));
+    if (stall->culprit_function)
+        markdown_stalls_item(out, "kernel function", xstrdup(stall->culprit_function));
+    if (stall->resource)
+        markdown_stalls_item(out, "over", xstrdup(stall->resource));
+    for (size_t k = 0; k < stall->chain_count; k++)
+        markdown_stalls_item(out, k ? "then" : "chain",
+                             stalls_text_link(stall, &stall->chain[k], true));
+    char *sure = stalls_text_confidence(stall->confidence);
+    markdown_stalls_item(out, "sure",
+                         stall->confidence_note ? xasprintf("%s: %s", sure, stall->confidence_note)
+                                                : xstrdup(sure));
+    free(sure);
+    markdown_stalls_item(out, "do", stall->advice ? stalls_text_advice(stall) : NULL);
+    markdown_stalls_stack(out, "Kernel", &stall->victim_kernel);
+    markdown_stalls_stack(out, "Native", &stall->victim_user);
+    markdown_stalls_stack(out, "Python", &stall->victim_python);
+    markdown_stalls_stack(out, "The culprit's kernel", &stall->culprit_kernel);
+    strbuf_add(out, "\n</details>\n");
+}
+
+static void markdown_stalls_trust(struct strbuf *out, const struct stalls_shown *shown)
+{
+    const struct stalls *stalls = shown->stalls;
+    strbuf_add(out, "\n");
+    markdown_stalls_item(out, "recorded", stalls_text_watched(shown));
+    if (stalls->breach_count == 0)
+        strbuf_add(out, "* **trust**: ok, no event was dropped\n");
+    for (size_t i = 0; i < stalls->breach_count; i++)
+        markdown_stalls_item(out, "breach", stalls_text_breach(&stalls->breaches[i]));
+    for (size_t i = 0; i < stalls->missing_count; i++)
+        markdown_stalls_item(out, "not seen", xstrdup(stalls->missing[i]));
+}
+
+char *stalls_view_markdown(const struct stalls_view *view)
+{
+    struct strbuf out = {0};
+    for (size_t i = 0; i < view->count; i++) {
+        const struct stalls_shown *shown = &view->shown[i];
+        strbuf_add(&out, "%s## Stalls: ", i ? "\n" : "");
+        markdown_take(&out, stalls_text_recording(shown->recording));
+        strbuf_add(&out, "\n\n**");
+        char *why_not = stalls_view_nothing(shown);
+        markdown_take(&out, why_not ? why_not : stalls_text_answer(shown));
+        strbuf_add(&out, "**\n\n");
+        if (shown->stalls->count)
+            markdown_stalls_rows(&out, shown->stalls, view->rows_max);
+        for (size_t k = 0; k < shown->stalls->count && k < view->details_max; k++)
+            markdown_stalls_detail(&out, &shown->stalls->stalls[k], k);
+        markdown_stalls_trust(&out, shown);
+    }
+    return strbuf_take(&out);
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sentences about stalls, the same in the table and in Markdown. Internal to this room. Pure; the
+// caller frees what is returned. Texts of the store are not cleaned here.
+#ifndef UPGATE_REPORTS_STALLS_TEXT_H
+#define UPGATE_REPORTS_STALLS_TEXT_H
+
+#include "common/strings.h"
+#include "reports/render/stalls/stalls_view.h"
+
+enum stalls_name_form {
+    STALLS_NAME_SHORT,   // "trainer.py"
+    STALLS_NAME_PROGRAM, // "python3 agent.py"
+};
+
+// What a person calls the process: its script, its module, or its program.
+char *stalls_text_name(const struct stall_task *task, enum stalls_name_form form);
+// "trainer.py (pid 4121)", "kernel thread kcompactd0 (pid 51)", "nobody seen"
+char *stalls_text_task(const struct stall_task *task, enum stalls_name_form form);
+bool stalls_text_is_python(const struct stall_task *task);
+// "thread 4127 "pt_data_worker" of trainer.py (pid 4121)"
+char *stalls_text_thread(const struct stall_task *task);
+
+char *stalls_text_time(double ns);               // "137 ms"; "-" when not known (NAN)
+char *stalls_text_share(double fraction);        // 0.142 -> "14.2 %"
+char *stalls_text_confidence(double confidence); // "98 %"
+
+// Part of the window in which the cause held up one thread at least.
+double stalls_text_fraction(const struct stalls *stalls, const struct stall *stall);
+
+// "trainer.py (pid 4121) lost 14.2 % of 30 s: python3 agent.py (pid 4188) reads its smaps_rollup
+// every 300 ms and holds its mmap_lock meanwhile"
+char *stalls_text_answer(const struct stalls_shown *shown);
+// The same for any of its causes, without the part before the colon.
+char *stalls_text_blame(const struct stall *stall);
+
+// "4.26 s, 98 times in 2 threads, the longest 137 ms; 4.2 s blocked, 60 ms waiting for a CPU"
+char *stalls_text_lost(const struct stall *stall);
+// "dlrm-train, candidate (torch 2.x), pair 3", or "recording 2"
+char *stalls_text_recording(const struct stalls_recording *recording);
+// "30 s of trainer.py (pid 4121), 12 threads; waits of 1 ms and longer, 199 samples a second"
+char *stalls_text_watched(const struct stalls_shown *shown);
+// Frames of interest, leaf first, at most `max`: the kernel's way in and out of the scheduler is
+// left out. "a < b < c < 12 more"; "" for no frames.
+char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8);
+// "main thread 4121 "python3" -> python3 agent.py (pid 4188), mmap_lock": one link
+char *stalls_text_link(const struct stall *stall, const struct stall_link *link, bool utf8);
+// The advice with the culprit's name in place of its whole command line, which stands above it.
+char *stalls_text_advice(const struct stall *stall);
+// "61 of 200 steps"; NULL when there were no steps.
+char *stalls_text_steps(const struct stall *stall);
+int64_t stalls_text_dropped(const struct stalls *stalls); // events that were lost, of all kinds
+char *
+stalls_text_breach(const struct stall_breach *breach); // "bpf gaps: 12 dropped, the ring was full"
+
+#endif

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// See numbers.h. Pure functions; no locale, no state.
+#include "reports/render/text/numbers.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+char *numbers_fraction(double fraction, char *buf)
+{
+    if (isfinite(fraction))
+        snprintf(buf, NUMBERS_SIZE, fraction < 0.1 ? "%.2g %%" : "%.3g %%", fraction * 100);
+    else
+        snprintf(buf, NUMBERS_SIZE, "-");
+    return buf;
+}
+
+char *numbers_error(double error, char *buf)
+{
+    snprintf(buf, NUMBERS_SIZE, isfinite(error) ? "%.2g" : "-", error);
+    return buf;
+}
+
+char *numbers_count(int64_t count, char *buf)
+{
+    char digits[32];
+    int len = snprintf(digits, sizeof digits, "%lld", (long long)count);
+    char *to = buf;
+    for (int i = 0; i < len; i++) {
+        if (i && (len - i) % 3 == 0 && digits[i - 1] != '-')
+            *to++ = ',';
+        *to++ = digits[i];
+    }
+    *to = 0;
+    return buf;
+}
+
+char *numbers_duration(int64_t ns, char *buf)
+{
+    int64_t seconds = (ns + 500000000) / 1000000000;
+    if (ns < 0)
+        snprintf(buf, NUMBERS_SIZE, "-");
+    else if (seconds < 60)
+        snprintf(buf, NUMBERS_SIZE, "%lld s", (long long)seconds);
+    else if (seconds < 3600)
+        snprintf(buf, NUMBERS_SIZE, "%lld min %02lld s", (long long)(seconds / 60),
+                 (long long)(seconds % 60));
+    else
+        snprintf(buf, NUMBERS_SIZE, "%lld h %02lld min", (long long)(seconds / 3600),
+                 (long long)(seconds / 60 % 60));
+    return buf;
+}
+
+char *numbers_time(int64_t wall_ns, char *buf)
+{
+    time_t seconds = (time_t)(wall_ns / 1000000000);
+    struct tm parts;
+    if (wall_ns < 0 || !gmtime_r(&seconds, &parts) ||
+        !strftime(buf, NUMBERS_SIZE, "%Y-%m-%d %H:%M UTC", &parts))
+        snprintf(buf, NUMBERS_SIZE, "-");
+    return buf;
+}

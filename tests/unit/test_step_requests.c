@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests of servers: told by any thread while another one has a step open; a file that outlives its reader, and one that is not
+// there yet when the server begins.
+#include "tests/unit/test_step_rig.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { THREADS = 3, REQUESTS = 20000, STEPS = 20000 };
+
+static void *tell_requests(void *arg)
+{
+    uint64_t thread = (uint64_t)(uintptr_t)arg;
+
+    for (uint64_t i = 0; i < REQUESTS; i++) {
+        ug_request_done(1000 * i + thread, 200 + (uint32_t)thread, i % 2 == 1);
+    }
+    return NULL;
+}
+
+static void serve(void *arg)
+{
+    pthread_t threads[THREADS];
+
+    (void)arg;
+    ug_step_begin(); // calls while a process claims its slot are passed over
+    ug_step_end(0);
+    for (uintptr_t i = 0; i < THREADS; i++) {
+        pthread_create(&threads[i], NULL, tell_requests, (void *)i);
+    }
+    for (uint32_t i = 1; i < STEPS; i++) {
+        ug_step_begin();
+        ug_step_end(i);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+}
+
+TEST(requests_of_many_threads_and_steps_of_another_are_whole)
+{
+    struct rig rig = rig_make(&(struct reader_opts){.open = true, .ring_records = 131072});
+    struct reader_counters counters;
+    uint64_t next[THREADS] = {0}, steps = 0, bad = 0;
+
+    CHECK_INT(rig_join(rig_fork(serve, NULL)), 0);
+    rig_drain(&rig, 0);
+    CHECK_INT(reader_counters(rig.reader, 0, &counters), 0);
+    CHECK_INT(counters.records_dropped, 0);
+    CHECK_INT(counters.misplaced, 0);
+    for (uint64_t i = 0; i < rig.log_count; i++) {
+        const struct ug_step_record *record = &rig.log[i];
+        uint64_t thread = (uint64_t)record->value - 200;
+
+        if (record->kind == UG_RECORD_STEP) {
+            bad += record->value != (double)steps++ || record->name[0] != '\0';
+            continue;
+        }
+        bad += record->kind != UG_RECORD_REQUEST || thread >= THREADS ||
+               record->begin_ns != 1000 * next[thread] + thread || record->end_ns < record->begin_ns ||
+               strcmp(record->name, next[thread] % 2 == 1 ? "wrong" : "") != 0;
+        next[thread < THREADS ? thread : 0]++;
+    }
+    CHECK_INT(bad, 0);
+    CHECK_INT(steps, STEPS);
+    CHECK_INT(rig.log_count, STEPS + THREADS * REQUESTS);
+    rig_free(&rig);
+}
+
+TEST(requests_that_find_no_room_are_counted)
+{
+    struct rig rig = rig_make(&(struct reader_opts){.open = true, .ring_records = 64});
+    struct reader_counters counters;
+
+    CHECK_INT(rig_join(rig_fork(serve, NULL)), 0);
+    CHECK_INT(reader_counters(rig.reader, 0, &counters), 0);
+    CHECK_INT(counters.records_kept, 64);
+    CHECK_INT(counters.records_dropped, STEPS + THREADS * REQUESTS - 64);
+    rig_free(&rig);
+}
+
+// One request each time a byte comes.
+static void serve_on_demand(void *arg)
+{
+    const int *pipe_fds = arg;
+    char byte;
+
+    close(pipe_fds[1]);
+    while (read(pipe_fds[0], &byte, 1) == 1) {
+        ug_request_done(1, 200, false);
+    }
+}
+
+static struct reader *take_file(const char *path, int expected)
+{
+    struct reader *reader = NULL;
+    struct error err = {0};
+
+    CHECK_INT(reader_create(&reader, path, &(struct reader_opts){.open = true, .keep = true}, &err), expected);
+    CHECK(expected == 0 || strstr(err.text, path) != NULL);
+    return reader;
+}
+
+static uint64_t drained(struct rig *rig)
+{
+    rig->log_count = 0;
+    if (reader_slot_count(rig->reader) > 0) {
+        rig_drain(rig, 0);
+    }
+    return rig->log_count;
+}
+
+// Requests until one is seen.
+static bool request_seen(struct rig *rig, int fd)
+{
+    int64_t deadline_ns = rig_deadline(30);
+
+    do {
+        CHECK_INT(write(fd, "x", 1), 1);
+        clock_sleep_until_ns(clock_monotonic_ns() + 50000000);
+        if (drained(rig) > 0) {
+            return true;
+        }
+    } while (clock_monotonic_ns() < deadline_ns);
+    return false;
+}
+
+TEST(a_kept_file_is_taken_over_and_one_that_comes_late_is_found)
+{
+    struct rig rig = {.log = calloc(RIG_LOG_MAX, sizeof(struct ug_step_record)),
+                      .log_slot = calloc(RIG_LOG_MAX, sizeof(uint32_t))};
+    int fds[2];
+    pid_t pid;
+
+    rig_path(rig.path, sizeof(rig.path));
+    unlink(rig.path);
+    setenv("UPGATE_STEPS", rig.path, 1);
+    CHECK_INT(pipe(fds), 0);
+    pid = rig_fork(serve_on_demand, fds);
+    CHECK_INT(write(fds[1], "x", 1), 1); // it looks for the file, in vain
+    clock_sleep_until_ns(clock_monotonic_ns() + 100000000);
+    rig.reader = take_file(rig.path, 0);
+    CHECK(request_seen(&rig, fds[1]));
+    reader_free(rig.reader);
+    CHECK_INT(access(rig.path, F_OK), 0);
+    // The same process goes on into the same slot; what it told meanwhile is still there.
+    CHECK_INT(write(fds[1], "xxx", 3), 3);
+    rig.reader = take_file(rig.path, 0);
+    CHECK_INT(reader_slot_count(rig.reader), 1);
+    clock_sleep_until_ns(clock_monotonic_ns() + 200000000);
+    CHECK(request_seen(&rig, fds[1]));
+    CHECK(rig.log_count >= 4);
+    close(fds[1]);
+    close(fds[0]);
+    CHECK_INT(rig_join(pid), 0);
+    reader_free(rig.reader);
+    unlink(rig.path);
+    free(rig.log);
+    free(rig.log_slot);
+}
+
+static void take_busy_file(void *arg)
+{
+    take_file(arg, -EBUSY);
+}
+
+TEST(a_file_of_somebody_else_is_left_alone)
+{
+    char path[64];
+    struct reader *reader;
+    struct stat status;
+
+    rig_path(path, sizeof(path));
+    unlink(path);
+    reader = take_file(path, 0);
+    CHECK_INT(rig_join(rig_fork(take_busy_file, path)), 0);
+    reader_free(reader);
+    CHECK_INT(truncate(path, 100000), 0);
+    take_file(path, -EBADMSG);
+    CHECK_INT(stat(path, &status), 0);
+    CHECK_INT(status.st_size, 100000);
+    unlink(path);
+    CHECK_INT(mkfifo(path, 0600), 0);
+    take_file(path, -EBADMSG);
+    unlink(path);
+    CHECK_INT(symlink("/dev/null", path), 0);
+    take_file(path, -EBADMSG);
+    unlink(path);
+    FILE *file = fopen(path, "w");
+    fprintf(file, "a letter to my mother\n");
+    fclose(file);
+    take_file(path, -EBADMSG);
+    unlink(path);
+}
