@@ -23,4 +23,19 @@
         search_low;                                         \
     })
 
+// The one bisection of numbers: `holds`, an expression of x, is false at *out and true at *in, and changes once between them. Both
+// close in on that place, until they are neighbours or `steps` halvings have been made. `out` and `in` are variables.
+#define search_narrow(x, out, in, steps, holds)                                    \
+    do {                                                                           \
+        for (int search_step = 0; search_step < (steps); search_step++) {          \
+            double x = 0.5 * ((out) + (in));                                       \
+            if (x == (out) || x == (in))                                           \
+                break;                                                             \
+            if (holds)                                                             \
+                (in) = x;                                                          \
+            else                                                                   \
+                (out) = x;                                                         \
+        }                                                                          \
+    } while (0)
+
 #endif

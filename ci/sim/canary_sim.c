@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simulates rollouts: how often equal arms are rolled back, how soon what is worse is found, what two other judges make of the same
-// streams, and how often the intervals miss the truth. Seeded, no clock but for the speed of the fold. Prints Markdown.
+// Simulates rollouts: how often equal arms are rolled back, how soon what is worse is found, also late, what two other judges make of
+// the same streams, and how often the intervals miss the truth. Seeded, no clock but for the speed of the fold. Prints Markdown.
 // Exit 1 when a rate leaves its limit.
 //
-//     canary_sim [--rollouts N] [--jobs N] [--table 0..7] [--write FILE]     1,000 rollouts a row; docs/CANARY-SIM.md is written with it
+//     canary_sim [--rollouts N] [--jobs N] [--table 0..8] [--write FILE]     1,000 rollouts a row; docs/CANARY-SIM.md is written with it
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,6 +12,7 @@
 
 #include "ci/sim/canary_sim_grid.h"
 #include "ci/sim/canary_sim_run.h"
+#include "reports/analyse/quantile.h"
 
 enum { SIM_TEXT = 32 };
 
@@ -41,17 +42,11 @@ static const char *sim_mark(struct sim *sim, bool kept)
     return kept ? "" : ": MISSED";
 }
 
-static int sim_compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // Quantile p of values[count] where those that never happened count as later than all.
 static double sim_quantile(double *values, int found, int count, double p)
 {
     int at = (int)ceil(p * count) - 1;
-    qsort(values, (size_t)found, sizeof *values, sim_compare);
+    quantile_sort(values, (size_t)found);
     return at < found ? values[at] : INFINITY;
 }
 
@@ -213,40 +208,112 @@ static void sim_crash(struct sim *sim)
     }
 }
 
-// What turns bad must outweigh how long it was good.
+// What turns bad must not have to outweigh how long it was good.
 static void sim_late(struct sim *sim)
 {
     static const struct {
         const char *name;
         struct stream_fault fault;
-    } rows[] = {{"error rate x2", {2, 1, 0}},
-                {"error rate x5", {5, 1, 0}},
-                {"error rate x20", {20, 1, 0}},
-                {"p99 +20 %", {1, 1.2, 0}},
-                {"p99 +50 %", {1, 1.5, 0}}};
-    int rollouts = sim->rollouts / 5;
-    struct run_plan plan = {.stages = {{0.05, 60, 0, true}, {0.25, 1500, 0, false}},
-                            .count = 2,
-                            .rules = sim_rules(0.5, 0.05),
-                            .world = {1000, 1e-3, 1, 0, 0, 0},
-                            .late_s = 300};
+        double burst, drift, late_s;
+    } rows[] = {{"error rate x2", {2, 1, 0}, 1, 0, 300},
+                {"error rate x5", {5, 1, 0}, 1, 0, 300},
+                {"error rate x5, drifting", {5, 1, 0}, 1, 1, 300},
+                {"error rate x5, bursts of 4, drifting", {5, 1, 0}, 4, 1, 300},
+                {"error rate x5, after half an hour", {5, 1, 0}, 1, 0, 1800},
+                {"error rate x20", {20, 1, 0}, 1, 0, 300},
+                {"p99 +10 %", {1, 1.1, 0}, 1, 0, 300},
+                {"p99 +20 %", {1, 1.2, 0}, 1, 0, 300},
+                {"p99 +20 %, drifting", {1, 1.2, 0}, 1, 1, 300},
+                {"p99 +50 %", {1, 1.5, 0}, 1, 0, 300}};
+    int rollouts = sim->rollouts / 2;
     fprintf(sim->file,
             "\n## Bad after five good minutes\n\n%d rollouts a row, at 25 %% of 1,000 requests/s; margins 50 %% and 5 %%; seconds "
-            "since it turned bad.\n\n| candidate | found within 20 min | median | 90 %% below |\n|---|---|---|---|\n",
+            "since it turned bad. Rolled back before: while it was good.\n\n"
+            "| candidate | found within 20 min | median | 90 %% below | rolled back before |\n|---|---|---|---|---|\n",
             rollouts);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        plan.fault = rows[i].fault;
+        struct run_plan plan = {.stages = {{0.05, 60, 0, true}, {0.25, rows[i].late_s + 1200, 0, false}},
+                                .count = 2,
+                                .rules = sim_rules(0.5, 0.05),
+                                .world = {1000, 1e-3, rows[i].burst, 0, 0, rows[i].drift},
+                                .fault = rows[i].fault,
+                                .late_s = rows[i].late_s};
         struct run_result *results = run_many(&plan, rollouts, 200000000 + 100000 * i, sim->jobs);
         double *values = calloc((size_t)rollouts, sizeof *values);
-        int found = 0;
+        int found = 0, before = 0;
         char text[2][SIM_TEXT];
-        for (int k = 0; k < rollouts; k++)
-            if (results[k].failed_stage == 1 && results[k].failed_s > plan.late_s)
+        for (int k = 0; k < rollouts; k++) {
+            bool late = results[k].failed_stage == 1 && results[k].failed_s > plan.late_s;
+            before += results[k].failed_stage >= 0 && !late;
+            if (late)
                 values[found++] = results[k].failed_s - plan.late_s;
+        }
         double median = sim_quantile(values, found, rollouts, 0.5);
         double most = sim_quantile(values, found, rollouts, 0.9);
-        fprintf(sim->file, "| %s | %.1f %% | %s s | %s s |\n", rows[i].name, 100.0 * found / rollouts,
-                sim_number(median, text[0]), sim_number(most, text[1]));
+        double false_rate = (double)before / rollouts;
+        fprintf(sim->file, "| %s | %.1f %% | %s s | %s s | %.2f %%%s |\n", rows[i].name, 100.0 * found / rollouts,
+                sim_number(median, text[0]), sim_number(most, text[1]), 100 * false_rate,
+                sim_mark(sim, sim_at_most(false_rate, 0.01, rollouts)));
+        fflush(sim->file);
+        free(values);
+        run_free(results, rollouts);
+    }
+}
+
+// Nothing was tuned to these.
+static void sim_attacks(struct sim *sim)
+{
+    static const struct {
+        const char *name;
+        struct stream_world world;
+        struct stream_fault fault;
+        struct stream_odd odd;
+        double late_s;
+        bool passes_never;
+    } rows[] = {
+        {"equal, drifting", {1000, 1e-3, 1, 0, 0, 1}, {1, 1, 0}, {0, 0, 0, 0}, 0, false},
+        {"20 % of the first second of each stage fail, then none", {1000, 1e-3, 1, 0, 0, 1}, {1, 1, 0}, {0, 0.2, 0, 0}, 0, false},
+        {"2 % of the requests twice as slow", {1000, 1e-3, 1, 0, 0, 1}, {1, 2, 0}, {0.02, 0, 0, 0}, 0, false},
+        {"2 % of the requests five times as slow", {1000, 1e-3, 1, 0, 0, 1}, {1, 5, 0}, {0.02, 0, 0, 0}, 0, false},
+        {"0.5 % of the requests five times as slow", {1000, 1e-3, 1, 0, 0, 1}, {1, 5, 0}, {0.005, 0, 0, 0}, 0, false},
+        {"errors and latency halved, after 300 s at 25 % errors x2", {1000, 1e-3, 1, 0, 0, 1}, {2, 0.5, 0}, {0, 0, 0.5, 0.5}, 300, false},
+        {"latency -20 %, after 300 s at 25 % +10 %", {1000, 1e-3, 1, 0, 0, 1}, {1, 1.1, 0}, {0, 0, 0, 0.8}, 300, false},
+        {"equal, 5 requests/s, errors 0.1 %", {5, 1e-3, 1, 0, 0, 0}, {1, 1, 0}, {0, 0, 0, 0}, 0, true},
+        {"equal, 5 requests/s, no error", {5, 0, 1, 0, 0, 0}, {1, 1, 0}, {0, 0, 0, 0}, 0, true},
+        {"errors x5, 5 requests/s", {5, 1e-3, 1, 0, 0, 0}, {5, 1, 0}, {0, 0, 0, 0}, 0, true}};
+    int rollouts = sim->rollouts / 5;
+    fprintf(sim->file,
+            "\n## What nothing was tuned to\n\n%d rollouts a row: A/A 60 s, 1 %% of the traffic for 600 s, 25 %% for 1,500 s; each would open 100 %%, margins "
+            "50 %% and 5 %%. Seconds since the 25 %% began, or since it turned bad. Passed: all cells at some look (each 15 s).\n\n"
+            "| candidate | rolled back at 1 %% | at 25 %% | median | passed at 1 %% | at 25 %% |\n|---|---|---|---|---|---|\n",
+            rollouts);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct run_plan plan = {.stages = {{0.05, 60, 0, true}, {0.01, 600, 0, false}, {0.25, 1500, 0, false}},
+                                .count = 3,
+                                .rules = sim_rules(0.5, 0.05),
+                                .world = rows[i].world,
+                                .fault = rows[i].fault,
+                                .odd = rows[i].odd,
+                                .late_s = rows[i].late_s,
+                                .good_before = rows[i].late_s > 0,
+                                .cells_s = 15};
+        struct run_result *results = run_many(&plan, rollouts, 300000000 + 100000 * i, sim->jobs);
+        double *values = calloc((size_t)rollouts, sizeof *values);
+        int found = 0, early = 0, passed[2] = {0, 0};
+        char text[SIM_TEXT];
+        for (int k = 0; k < rollouts; k++) {
+            early += results[k].failed_stage == 1;
+            if (results[k].failed_stage == 2)
+                values[found++] = results[k].failed_s - plan.late_s;
+            for (int stage = 0; stage < 2; stage++)
+                passed[stage] += results[k].pass_s[1 + stage] > 0;
+        }
+        double median = found ? sim_quantile(values, found, found, 0.5) : INFINITY;
+        bool kept = !rows[i].passes_never || passed[0] == 0;
+        fprintf(sim->file, "| %s | %.1f %% | %.1f %% | %s s | %.1f %%%s | %.1f %% |\n", rows[i].name, 100.0 * early / rollouts,
+                100.0 * found / rollouts, sim_number(median, text), 100.0 * passed[0] / rollouts, sim_mark(sim, kept),
+                100.0 * passed[1] / rollouts);
+        fflush(sim->file);
         free(values);
         run_free(results, rollouts);
     }
@@ -300,33 +367,40 @@ static const struct sim_judged_row {
     const char *name;
     struct stream_world world;
     struct stream_fault fault;
+    double late_s;
 } sim_judged[] = {
-    {"equal, nothing drifts", {1000, 1e-3, 1, 0, 0, 0}, {1, 1, 0}},
-    {"equal, errors in bursts of 4, drifting", {1000, 1e-3, 4, 0, 0, 1}, {1, 1, 0}},
-    {"equal, errors 0.9 %, drifting", {1000, 9e-3, 1, 0, 0, 1}, {1, 1, 0}},
-    {"equal, 100 requests/s, errors in bursts of 4", {100, 1e-3, 4, 0, 0, 1}, {1, 1, 0}},
-    {"errors x1.25, drifting", {1000, 1e-3, 1, 0, 0, 1}, {1.25, 1, 0}},
-    {"errors x2, drifting", {1000, 1e-3, 1, 0, 0, 1}, {2, 1, 0}},
-    {"errors x5, drifting", {1000, 1e-3, 1, 0, 0, 1}, {5, 1, 0}},
-    {"p99 +5 %, drifting", {1000, 1e-3, 1, 0, 0, 1}, {1, 1.05, 0}},
-    {"p99 +10 %, drifting", {1000, 1e-3, 1, 0, 0, 1}, {1, 1.1, 0}},
-    {"p99 +20 %, drifting", {1000, 1e-3, 1, 0, 0, 1}, {1, 1.2, 0}},
-    {"crash after 10 min", {1000, 1e-3, 1, 0, 0, 1}, {1, 1, 600}},
+    {"equal, nothing drifts", {1000, 1e-3, 1, 0, 0, 0}, {1, 1, 0}, 0},
+    {"equal, errors in bursts of 4, drifting", {1000, 1e-3, 4, 0, 0, 1}, {1, 1, 0}, 0},
+    {"equal, errors 0.9 %, drifting", {1000, 9e-3, 1, 0, 0, 1}, {1, 1, 0}, 0},
+    {"equal, 100 requests/s, errors in bursts of 4", {100, 1e-3, 4, 0, 0, 1}, {1, 1, 0}, 0},
+    {"errors x1.25, drifting", {1000, 1e-3, 1, 0, 0, 1}, {1.25, 1, 0}, 0},
+    {"errors x2, drifting", {1000, 1e-3, 1, 0, 0, 1}, {2, 1, 0}, 0},
+    {"errors x5, drifting", {1000, 1e-3, 1, 0, 0, 1}, {5, 1, 0}, 0},
+    {"p99 +5 %, drifting", {1000, 1e-3, 1, 0, 0, 1}, {1, 1.05, 0}, 0},
+    {"p99 +10 %, drifting", {1000, 1e-3, 1, 0, 0, 1}, {1, 1.1, 0}, 0},
+    {"p99 +20 %, drifting", {1000, 1e-3, 1, 0, 0, 1}, {1, 1.2, 0}, 0},
+    {"crash after 10 min", {1000, 1e-3, 1, 0, 0, 1}, {1, 1, 600}, 0},
+    {"errors x2 after 30 min, drifting", {1000, 1e-3, 1, 0, 0, 1}, {2, 1, 0}, 1800},
+    {"errors x5 after 30 min, drifting", {1000, 1e-3, 1, 0, 0, 1}, {5, 1, 0}, 1800},
+    {"errors x20 after 30 min, drifting", {1000, 1e-3, 1, 0, 0, 1}, {20, 1, 0}, 1800},
+    {"p99 +20 % after 30 min, drifting", {1000, 1e-3, 1, 0, 0, 1}, {1, 1.2, 0}, 1800},
+    {"p99 +50 % after 30 min, drifting", {1000, 1e-3, 1, 0, 0, 1}, {1, 1.5, 0}, 1800},
 };
-enum { SIM_JUDGES = 5 };
+enum { SIM_JUDGES = 6 };
 
 static void sim_table_judged(struct sim *sim)
 {
     int rollouts = sim->rollouts / 10;
     fprintf(sim->file,
-            "\n## Beside other judges\n\nThe same %d streams a row, one hour at 25 %% of the traffic, to five judges: rolled back, and "
-            "the median time until then.\n\n"
+            "\n## Beside other judges\n\nThe same %d streams a row, one hour at 25 %% of the traffic, to six judges: rolled back, and "
+            "the median time until then; for what turns bad after 30 minutes, since it did.\n\n"
             "* upgate: as above (margins 50 %% and 5 %%, A/A of 60 s before), a look a second, for the whole hour.\n"
             "* Kayenta, 1 h: its Mann-Whitney judge as released (98 %% interval, tolerance 0.25, direction increase, score below 75 fails) on error rate and "
             "p99 by the minute, judged once after an hour, as its guide asks for 50 points or more.\n"
             "* Kayenta, 10 min: the same judged every 10 minutes on what came since the begin.\n"
-            "* Argo: success rate >= 99 %%, p99 <= 1.1 of the baseline's, by the minute, 5 measurements, failureLimit 0; and failureLimit 3.\n\n"
-            "| traffic | upgate | Kayenta, 1 h | Kayenta, 10 min | Argo, limit 0 | Argo, limit 3 |\n|---|---|---|---|---|---|\n",
+            "* Argo: success rate >= 99 %%, p99 <= 1.1 of the baseline's, by the minute, 5 measurements, failureLimit 0; and failureLimit 3; and "
+            "without an end, for the whole hour, failureLimit 0.\n\n"
+            "| traffic | upgate | Kayenta, 1 h | Kayenta, 10 min | Argo, limit 0 | Argo, limit 3 | Argo, the whole hour |\n|---|---|---|---|---|---|---|\n",
             rollouts);
     for (size_t i = 0; i < sizeof sim_judged / sizeof *sim_judged; i++) {
         struct run_plan plan = {.stages = {{0.25, 60, 0, true}, {0.25, 3600, 0, false}},
@@ -334,6 +408,7 @@ static void sim_table_judged(struct sim *sim)
                                 .rules = sim_rules(0.5, 0.05),
                                 .world = sim_judged[i].world,
                                 .fault = sim_judged[i].fault,
+                                .late_s = sim_judged[i].late_s,
                                 .judges = true};
         struct run_result *results = run_many(&plan, rollouts, 120000000 + 1000000 * i, sim->jobs);
         double *values = calloc((size_t)rollouts, sizeof *values);
@@ -344,9 +419,9 @@ static void sim_table_judged(struct sim *sim)
                 const struct run_result *result = &results[k];
                 double upgate = result->failed_stage >= 0 ? fmax(result->failed_s, 1) : 0;
                 const double times[SIM_JUDGES] = {upgate, result->kayenta_s, result->kayenta_often_s,
-                                                  result->fixed_s, result->fixed_patient_s};
-                if (times[judge] > 0)
-                    values[found++] = times[judge];
+                                                  result->fixed_s, result->fixed_patient_s, result->fixed_always_s};
+                if (times[judge] > plan.late_s)
+                    values[found++] = times[judge] - plan.late_s;
             }
             double median = found ? sim_quantile(values, found, found, 0.5) : 0;
             fprintf(sim->file, found ? " %.1f %%, %.0f s |" : " %.1f %% |", 100.0 * found / rollouts, median);
@@ -422,7 +497,7 @@ static void sim_all(struct sim *sim)
                        "gives the same numbers. It exits with 1 where a limit of a table is missed by more than three "
                        "standard errors of the simulation. alpha is 1 %% of a rollout.\n");
     static void (*const tables[])(struct sim *) = {sim_table_equal,  sim_table_found,    sim_crash, sim_table_within,
-                                                   sim_table_judged, sim_table_coverage, sim_power, sim_late};
+                                                   sim_table_judged, sim_table_coverage, sim_power, sim_late, sim_attacks};
     for (int i = 0; i < (int)(sizeof tables / sizeof *tables); i++)
         if (sim->table < 0 || sim->table == i)
             tables[i](sim);
@@ -432,7 +507,7 @@ static void sim_all(struct sim *sim)
 
 static int sim_usage(void)
 {
-    fputs("usage: canary_sim [--rollouts N, at least 100] [--jobs N, 1 to 64] [--table 0..7] [--write FILE]\n", stderr);
+    fputs("usage: canary_sim [--rollouts N, at least 100] [--jobs N, 1 to 64] [--table 0..8] [--write FILE]\n", stderr);
     return 2;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "reports/analyse/distribution.h"
 
 enum { JUDGE_BISECTIONS = 45 };
@@ -79,13 +80,7 @@ static double judge_shift(const double *x, const double *y, int count, double z)
         return lo;
     if (judge_z(x, y, count, hi) >= z)
         return hi;
-    for (int i = 0; i < JUDGE_BISECTIONS; i++) {
-        double mid = 0.5 * (lo + hi);
-        if (judge_z(x, y, count, mid) > z)
-            lo = mid;
-        else
-            hi = mid;
-    }
+    search_narrow(mid, lo, hi, JUDGE_BISECTIONS, judge_z(x, y, count, mid) <= z);
     return 0.5 * (lo + hi);
 }
 

@@ -74,7 +74,7 @@ static void run_look(const struct run_plan *plan, const struct canary_evidence *
 }
 
 static void run_judges(struct judge_minutes *minutes, const struct canary_second *arms, int *fixed,
-                       double at_s, struct run_result *result)
+                       double at_s, double late_s, struct run_result *result)
 {
     if (!judge_add(minutes, arms))
         return;
@@ -85,7 +85,10 @@ static void run_judges(struct judge_minutes *minutes, const struct canary_second
         if (*fixed > RUN_FIXED_LIMIT && !(result->fixed_patient_s > 0))
             result->fixed_patient_s = at_s;
     }
-    bool often = minutes->minutes % RUN_KAYENTA_OFTEN_MIN == 0 && !(result->kayenta_often_s > 0);
+    if (judge_fixed_fails(minutes) && at_s > late_s && !(result->fixed_always_s > 0))
+        result->fixed_always_s = at_s;
+    bool often = minutes->minutes % RUN_KAYENTA_OFTEN_MIN == 0 && at_s > late_s &&
+                 !(result->kayenta_often_s > 0);
     if (!often && minutes->minutes != JUDGE_MINUTES)
         return;
     if (!judge_kayenta_fails(minutes))
@@ -107,7 +110,7 @@ static void run_one(const struct run_plan *plan, uint64_t seed, struct run_resul
     if (!stream || !minutes)
         _exit(4);
     *result = (struct run_result){.failed_stage = -1, .failed_metric = -1};
-    stream_start(stream, &plan->world, &plan->fault, seed);
+    stream_start_odd(stream, &plan->world, &plan->fault, &plan->odd, seed);
     for (int i = 0; i < plan->count; i++) {
         const struct run_stage *stage = &plan->stages[i];
         bool judges = plan->judges && i == plan->count - 1;
@@ -117,11 +120,11 @@ static void run_one(const struct run_plan *plan, uint64_t seed, struct run_resul
         canary_evidence_stage(evidence, i, stage->aa);
         canary_evidence_opens(evidence, stage->opens, 0);
         for (double at_s = 1; at_s <= stage->seconds; at_s++, clock_s++) {
-            bool good = stage->aa || (i == plan->count - 1 && at_s <= plan->late_s);
-            stream_second(stream, clock_s, good ? -1 : at_s - 1, stage->share, arms);
+            bool good = i < plan->count - 1 ? plan->good_before : at_s <= plan->late_s;
+            stream_second_of(stream, stage->aa ? STREAM_AA : good ? STREAM_GOOD : STREAM_BAD, clock_s, at_s - 1, stage->share, arms);
             requests += (double)(arms[0].requests + arms[1].requests);
             if (judges)
-                run_judges(minutes, arms, &fixed, at_s, result);
+                run_judges(minutes, arms, &fixed, at_s, plan->late_s, result);
             if (result->failed_stage >= 0)
                 continue;
             canary_evidence_add(evidence, arms);

@@ -22,7 +22,9 @@ struct run_plan {
     struct canary_rules rules;
     struct stream_world world;
     struct stream_fault fault;
-    double late_s; // of the last stage: so long the candidate is good
+    struct stream_odd odd;
+    double late_s; // of the last stage: so long the candidate is good; what judges find before is not counted
+    bool good_before; // and in the stages before
     bool judges; // the others, too, on the last stage
     double cells_s; // look at the cells so often: when they pass, whether an interval ever misses; 0: not
 };
@@ -32,7 +34,7 @@ struct run_result {
     double failed_requests;          // of both arms in that stage
     double pass_s[RUN_STAGES];       // when all gated cells passed together for the first time; 0: never
     bool missed_low[CANARY_METRICS], missed_high[CANARY_METRICS]; // an interval that did not hold the truth, at any look
-    double kayenta_s, kayenta_often_s, fixed_s, fixed_patient_s;  // 0: not
+    double kayenta_s, kayenta_often_s, fixed_s, fixed_patient_s, fixed_always_s; // 0: not
 };
 
 // results[count], in shared memory; count rollouts with seeds seed, seed + 1 …

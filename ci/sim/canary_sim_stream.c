@@ -3,8 +3,9 @@
 #include "ci/sim/canary_sim_stream.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
+
+#include "reports/analyse/distribution.h"
 
 static const double stream_median_s = 0.02, stream_sigma = 0.5, stream_slow = 2, stream_slow_share = 0.2;
 static const double stream_period_s[3] = {900, 700, 500}; // of requests, of errors, of the mix
@@ -26,11 +27,6 @@ double stream_poisson(struct random_state *random, double mean)
     return count;
 }
 
-static double stream_normal_cdf(double z)
-{
-    return 0.5 * erfc(-z / M_SQRT2);
-}
-
 static void stream_alias_make(struct stream_alias *alias, double median_s)
 {
     double part[CANARY_BINS], below = 0;
@@ -38,7 +34,7 @@ static void stream_alias_make(struct stream_alias *alias, double median_s)
     for (int i = 0; i < CANARY_BINS; i++) {
         double to = i + 1 == CANARY_BINS
                         ? 1
-                        : stream_normal_cdf(log(canary_bin_low_s(i + 1) / median_s) / stream_sigma);
+                        : distribution_normal_cdf(log(canary_bin_low_s(i + 1) / median_s) / stream_sigma);
         part[i] = (to - below) * CANARY_BINS;
         below = to;
         if (part[i] < 1)
@@ -65,17 +61,24 @@ static void stream_alias_make(struct stream_alias *alias, double median_s)
 void stream_start(struct stream *stream, const struct stream_world *world,
                   const struct stream_fault *fault, uint64_t seed)
 {
+    stream_start_odd(stream, world, fault, &(struct stream_odd){0}, seed);
+}
+
+void stream_start_odd(struct stream *stream, const struct stream_world *world,
+                      const struct stream_fault *fault, const struct stream_odd *odd, uint64_t seed)
+{
     memset(stream, 0, sizeof *stream);
     stream->world = *world;
     stream->fault = *fault;
+    stream->odd = *odd;
     stream->random = stream_random(seed);
     for (int i = 0; i < 3; i++)
         stream->phase[i] = 2 * M_PI * random_uniform(&stream->random);
-    for (int arm = 0; arm < CANARY_ARMS; arm++)
+    const double speeds[STREAM_SPEEDS] = {1, fault->latency, odd->latency_before > 0 ? odd->latency_before : 1};
+    for (int speed = 0; speed < STREAM_SPEEDS; speed++)
         for (int kind = 0; kind < STREAM_KINDS; kind++)
-            stream_alias_make(&stream->latency[arm][kind],
-                              stream_median_s * (kind ? stream_slow : 1) *
-                                  (arm == CANARY_CANDIDATE ? fault->latency : 1));
+            stream_alias_make(&stream->latency[speed][kind],
+                              stream_median_s * (kind ? stream_slow : 1) * speeds[speed]);
 }
 
 static double stream_wave(const struct stream *stream, int which, double at_s)
@@ -102,8 +105,9 @@ static void stream_arm(struct stream *stream, double at_s, double mean, double e
 {
     struct random_state *random = &stream->random;
     uint64_t answered = (uint64_t)stream_poisson(random, mean * (1 - error_rate));
-    second->errors = (uint64_t)stream_errors(stream, mean * error_rate, at_s);
-    second->requests = answered + second->errors;
+    uint64_t errors = (uint64_t)stream_errors(stream, mean * error_rate, at_s);
+    second->errors += errors;
+    second->requests += answered + errors;
     uint64_t slow_below = (uint64_t)(slow * 0x1p32);
     for (uint64_t i = 0; i < answered; i++) {
         uint64_t word = random_next(random);
@@ -114,24 +118,37 @@ static void stream_arm(struct stream *stream, double at_s, double mean, double e
     }
 }
 
-void stream_second(struct stream *stream, double at_s, double stage_s, double share,
-                   struct canary_second arms[CANARY_ARMS])
+void stream_second_of(struct stream *stream, enum stream_phase phase, double at_s, double stage_s, double share,
+                      struct canary_second arms[CANARY_ARMS])
 {
     const struct stream_world *world = &stream->world;
     const struct stream_fault *fault = &stream->fault;
+    const struct stream_odd *odd = &stream->odd;
     double mean = world->requests_per_s * (1 + 0.5 * stream_wave(stream, 0, at_s));
     double errors = world->error_rate * exp(0.55 * stream_wave(stream, 1, at_s));
     double slow = world->drift > 0 ? stream_slow_share * (1 + 0.8 * stream_wave(stream, 2, at_s)) : 0;
-    bool aa = stage_s < 0, crashed = !aa && fault->crash_s > 0 && stage_s >= fault->crash_s;
     memset(arms, 0, CANARY_ARMS * sizeof *arms);
-    stream_arm(stream, at_s, mean * (1 - share), errors, slow, stream->latency[CANARY_BASELINE],
+    stream_arm(stream, at_s, mean * (1 - share), errors, slow, stream->latency[STREAM_BASELINE],
                &arms[CANARY_BASELINE]);
     struct canary_second *candidate = &arms[CANARY_CANDIDATE];
-    if (crashed) {
+    if (phase == STREAM_BAD && fault->crash_s > 0 && stage_s >= fault->crash_s) {
         candidate->requests = candidate->errors =
             (uint64_t)stream_poisson(&stream->random, mean * share);
         return;
     }
-    stream_arm(stream, at_s, mean * share, aa ? errors : errors * fault->errors, slow,
-               stream->latency[aa ? CANARY_BASELINE : CANARY_CANDIDATE], candidate);
+    const double times[] = {1, odd->errors_before > 0 ? odd->errors_before : 1, fault->errors};
+    static const int speeds[] = {STREAM_BASELINE, STREAM_BEFORE, STREAM_FAULT};
+    double mine = errors * times[phase];
+    if (phase == STREAM_BAD && stage_s < 1)
+        mine = fmin(mine + odd->first, 1);
+    double part = phase == STREAM_BAD && odd->part > 0 ? odd->part : 1;
+    stream_arm(stream, at_s, mean * share * part, mine, slow, stream->latency[speeds[phase]], candidate);
+    if (part < 1)
+        stream_arm(stream, at_s, mean * share * (1 - part), mine, slow, stream->latency[STREAM_BASELINE], candidate);
+}
+
+void stream_second(struct stream *stream, double at_s, double stage_s, double share,
+                   struct canary_second arms[CANARY_ARMS])
+{
+    stream_second_of(stream, stage_s < 0 ? STREAM_AA : STREAM_BAD, at_s, stage_s, share, arms);
 }

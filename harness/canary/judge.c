@@ -93,7 +93,7 @@ static void judge_ratio(char *buf, size_t size, const struct canary_cell *cell)
 // "for the last 25 s 5.1 times the baseline's": of an onset within the rollout. The value of the whole stage hides it.
 static void judge_since(char *buf, size_t size, const struct canary_cell *cell)
 {
-    char times[48] = "some, the baseline none";
+    char times[48] = "the candidate's alone"; // the baseline has none
     bool above = cell->metric == CANARY_LATENCY_P50 || cell->metric == CANARY_LATENCY_P99;
     if (!isnan(cell->since_ratio) && above)
         snprintf(times, sizeof times, "%.3g times as many requests above", cell->since_ratio);

@@ -7,10 +7,24 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "common/search.h"
+
 enum {
     DISTRIBUTION_BISECTIONS_MAX = 1100, // a quantile near 1e-308 is halved so often
     DISTRIBUTION_FRACTION_TERMS_MAX = 10000
 };
+
+double distribution_log_sum(const double *logs, const double *weights, size_t count)
+{
+    double highest = -INFINITY, sum = 0;
+    for (size_t i = 0; i < count; i++)
+        highest = fmax(highest, logs[i]);
+    if (isinf(highest))
+        return highest;
+    for (size_t i = 0; i < count; i++)
+        sum += weights[i] * exp(logs[i] - highest);
+    return highest + log(sum);
+}
 
 double distribution_normal_cdf(double z)
 {
@@ -24,15 +38,7 @@ double distribution_normal_quantile(double p)
     if (p > 0.5) // erfc keeps its digits in the lower tail only
         return -distribution_normal_quantile(1 - p);
     double lo = -40, hi = 0;
-    for (int i = 0; i < DISTRIBUTION_BISECTIONS_MAX; i++) {
-        double mid = 0.5 * (lo + hi);
-        if (mid == lo || mid == hi)
-            break; // neighbours: no number lies between
-        if (distribution_normal_cdf(mid) < p)
-            lo = mid;
-        else
-            hi = mid;
-    }
+    search_narrow(mid, lo, hi, DISTRIBUTION_BISECTIONS_MAX, distribution_normal_cdf(mid) >= p);
     return 0.5 * (lo + hi);
 }
 
@@ -80,15 +86,7 @@ double distribution_beta_quantile(double a, double b, double p)
     if (!(p > 0 && p < 1))
         return NAN;
     double lo = 0, hi = 1;
-    for (int i = 0; i < DISTRIBUTION_BISECTIONS_MAX; i++) {
-        double mid = 0.5 * (lo + hi);
-        if (mid == lo || mid == hi)
-            break; // neighbours: no number lies between
-        if (distribution_beta_cdf(a, b, mid) < p)
-            lo = mid;
-        else
-            hi = mid;
-    }
+    search_narrow(mid, lo, hi, DISTRIBUTION_BISECTIONS_MAX, distribution_beta_cdf(a, b, mid) >= p);
     return 0.5 * (lo + hi);
 }
 
@@ -107,14 +105,6 @@ double distribution_t_quantile(double p, double degrees)
     double lo = -1, hi = 0;
     while (distribution_t_cdf(lo, degrees) > p)
         lo *= 2;
-    for (int i = 0; i < DISTRIBUTION_BISECTIONS_MAX; i++) {
-        double mid = 0.5 * (lo + hi);
-        if (mid == lo || mid == hi)
-            break; // neighbours: no number lies between
-        if (distribution_t_cdf(mid, degrees) < p)
-            lo = mid;
-        else
-            hi = mid;
-    }
+    search_narrow(mid, lo, hi, DISTRIBUTION_BISECTIONS_MAX, distribution_t_cdf(mid, degrees) >= p);
     return 0.5 * (lo + hi);
 }

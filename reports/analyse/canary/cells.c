@@ -6,6 +6,7 @@
 #include "common/strings.h"
 #include "reports/analyse/canary/evidence_state.h"
 #include "reports/analyse/canary/rate.h"
+#include "reports/analyse/distribution.h"
 
 static int cells_tail(enum canary_metric metric)
 {
@@ -63,11 +64,11 @@ static const struct canary_onset *cells_onset(const struct canary_evidence *evid
 // ln e of the whole rollout and of onsets within it, in their parts of the wealth.
 static double cells_joined(double whole, double late, bool *ret_late)
 {
-    whole += log(1 - EVIDENCE_LATE_PART);
-    late += log(EVIDENCE_LATE_PART);
+    static const double parts[] = {1 - EVIDENCE_LATE_PART, EVIDENCE_LATE_PART};
+    const double logs[] = {whole, late};
     if (ret_late)
-        *ret_late = late > whole;
-    return fmax(whole, late) + log1p(exp(-fabs(whole - late)));
+        *ret_late = late + log(parts[1]) > whole + log(parts[0]);
+    return distribution_log_sum(logs, parts, 2);
 }
 
 double canary_evidence_of(const struct canary_evidence *evidence, enum canary_metric metric,
@@ -92,16 +93,15 @@ double canary_evidence_of(const struct canary_evidence *evidence, enum canary_me
 static double cells_since_beyond(const struct canary_evidence *evidence, enum canary_metric metric)
 {
     static const struct canary_means none;
-    uint64_t seconds;
-    const struct canary_since *since = canary_onset_likely(cells_onset(evidence, metric), &seconds);
+    struct canary_since since;
     double margin = 1 + evidence->rules.metrics[metric].margin;
-    if (!since)
+    if (!canary_onset_likely(cells_onset(evidence, metric), &since))
         return 0;
     if (metric == CANARY_LATENCY_MEAN)
-        return canary_means_beyond(&none, &since->means, margin,
+        return canary_means_beyond(&none, &since.means, margin,
                                    canary_spells_value(&evidence->spells));
     bool counted = metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS;
-    return canary_counts_beyond((struct canary_trail){&since->beyond, 1}, counted ? margin : 1);
+    return canary_counts_beyond((struct canary_trail){&since.beyond, 1}, counted ? margin : 1);
 }
 
 static double cells_trail_beyond(const struct canary_evidence *evidence, enum canary_metric metric)
@@ -154,8 +154,8 @@ bool canary_evidence_fails(const struct canary_evidence *evidence, enum canary_m
     double needed = evidence->learns ? evidence->needed_aa : evidence->needed;
     if (canary_evidence_of(evidence, metric, &late) < needed)
         return false;
-    return (late ? cells_since_beyond(evidence, metric) : cells_trail_beyond(evidence, metric)) >=
-           EVIDENCE_BEYOND_SE;
+    return cells_trail_beyond(evidence, metric) >= EVIDENCE_BEYOND_SE ||
+           (late && cells_since_beyond(evidence, metric) >= EVIDENCE_BEYOND_SE);
 }
 
 // --- cells ---------------------------------------------------------------------------------------
@@ -299,16 +299,15 @@ static enum canary_verdict cells_learnt(const struct canary_evidence *evidence,
 static bool cells_late(const struct canary_evidence *evidence, struct canary_cell *cell)
 {
     bool late;
-    uint64_t seconds;
+    struct canary_since since;
     canary_evidence_of(evidence, cell->metric, &late);
-    const struct canary_since *since =
-        canary_onset_likely(cells_onset(evidence, cell->metric), &seconds);
-    if (!late || !since)
+    uint64_t seconds = canary_onset_likely(cells_onset(evidence, cell->metric), &since);
+    if (!late || !seconds)
         return false;
     bool mean = cell->metric == CANARY_LATENCY_MEAN;
     cell->since_s = seconds;
-    cell->since_ratio = cells_known(mean ? canary_means_ratio(&since->means)
-                                         : canary_counts_ratio((struct canary_trail){&since->counts, 1}));
+    cell->since_ratio = cells_known(mean ? canary_means_ratio(&since.means)
+                                         : canary_counts_ratio((struct canary_trail){&since.counts, 1}));
     return cell->evidence >= 0.5 * cell->needed && cells_since_beyond(evidence, cell->metric) > 0;
 }
 
@@ -363,16 +362,20 @@ static struct canary_cell cells_one(const struct canary_evidence *evidence,
 
 // --- what was lost -------------------------------------------------------------------------------
 
-static void cells_channel_worse(struct evidence_channel *channel, double events, double share)
+static void cells_channel_worse(struct evidence_channel *channel, double events, double share, bool learns)
 {
-    struct canary_counts *now = &channel->stages[channel->count - 1];
-    now->candidate += events;
-    now->all += events;
-    now->share += events * share;
-    now->share2 += events * share * share;
+    struct canary_since second = {.counts = {events, events, events * share, events * share * share}};
+    double logs[CANARY_BETS];
+    canary_counts_sum(&channel->stages[channel->count - 1], &second.counts);
     // And they may have come within one second, unlike the one before and the one after.
-    channel->dispersion.together.deviations += 2 * events * events;
-    channel->dispersion.together.events += 2 * events;
+    for (int i = 0; i < CANARY_MEMORIES; i++) {
+        channel->dispersion.together[i].deviations += 2 * events * events;
+        channel->dispersion.together[i].events += 2 * events;
+    }
+    // The last second is the one in which they say most, of whatever onset.
+    second.beyond = second.counts;
+    if (!learns && canary_counts_bets(&second.counts, logs))
+        canary_onset_add(&channel->onset, logs, &second);
 }
 
 // The same evidence with the lost requests in it, each the worst that it can have been. Undivided by the dispersion: a burst of them is
@@ -382,11 +385,11 @@ static struct canary_evidence *cells_worst(const struct canary_evidence *evidenc
     struct canary_evidence *worst = xcalloc(1, sizeof *worst);
     double lost = (double)evidence->lost, share = evidence->share_min;
     *worst = *evidence;
-    cells_channel_worse(&worst->errors, lost, share);
-    cells_channel_worse(&worst->wrong, lost, share);
+    cells_channel_worse(&worst->errors, lost, share, evidence->learns);
+    cells_channel_worse(&worst->wrong, lost, share, evidence->learns);
     for (int tail = 0; tail < EVIDENCE_TAILS; tail++) {
-        cells_channel_worse(&worst->over[tail], lost, share);
-        cells_channel_worse(&worst->beyond[tail], lost, share);
+        cells_channel_worse(&worst->over[tail], lost, share, evidence->learns);
+        cells_channel_worse(&worst->beyond[tail], lost, share, evidence->learns);
     }
     worst->requests[CANARY_CANDIDATE] += evidence->lost;
     worst->error_count[CANARY_CANDIDATE] += evidence->lost;

@@ -4,6 +4,9 @@
 
 #include <math.h>
 
+#include "common/search.h"
+#include "reports/analyse/distribution.h"
+
 enum {
     COUNTS_BISECTIONS = 40 // halves 24 (of ln ratio) to 2e-11
 };
@@ -17,6 +20,12 @@ const double canary_bet[CANARY_BETS] = {
 const double canary_bet_weight[CANARY_BETS] = {
     0.018810, 0.022807, 0.028070, 0.035087, 0.044501, 0.057017, 0.072982, 0.091227,
     0.107326, 0.114034, 0.107326, 0.091227, 0.072982, 0.057017, 0.044501, 0.035086};
+
+static const double counts_more[CANARY_BETS] = { // expm1() of the bets
+    0.02020134002675581, 0.028687790272868295, 0.040810774192388224, 0.058199628055575624,
+    0.08328706767495855, 0.11978533303106567, 0.17351087099181023, 0.25391919207149466,
+    0.37712776433595707, 0.5723133402452298, 0.8964808793049514, 1.472171712083588,
+    2.5966397255692817, 5.111626862396379, 11.935817315543076, 36.35202025716661};
 
 void canary_counts_add(struct canary_counts *counts, double events_baseline,
                        double events_candidate, double requests_baseline,
@@ -58,18 +67,39 @@ static double counts_log_refuted(const struct canary_counts *counts, double log_
     return counts_log(counts, log_ratio) + 0.5 * counts->all * spread * part * part;
 }
 
-void canary_counts_sum(struct canary_counts *sum, const struct canary_counts *more)
+static void counts_sum(struct canary_counts *sum, const struct canary_counts *more, double times)
 {
-    sum->candidate += more->candidate;
-    sum->all += more->all;
-    sum->share += more->share;
-    sum->share2 += more->share2;
+    sum->candidate += times * more->candidate;
+    sum->all += times * more->all;
+    sum->share += times * more->share;
+    sum->share2 += times * more->share2;
 }
 
-void canary_counts_bets(const struct canary_counts *second, double ret_logs[CANARY_BETS])
+void canary_counts_sum(struct canary_counts *sum, const struct canary_counts *more)
 {
+    counts_sum(sum, more, 1);
+}
+
+// What rounding leaves of nothing is nothing.
+void canary_counts_less(struct canary_counts *sum, const struct canary_counts *part)
+{
+    double rest = 1e-9 * sum->all;
+    counts_sum(sum, part, -1);
+    if (!(sum->all > rest))
+        *sum = (struct canary_counts){0};
+    sum->candidate = fmin(fmax(sum->candidate, 0), sum->all);
+    if (sum->candidate < rest)
+        sum->candidate = 0;
+}
+
+bool canary_counts_bets(const struct canary_counts *second, double ret_logs[CANARY_BETS])
+{
+    if (!(second->all > 0))
+        return false;
+    double share = counts_share(second);
     for (int i = 0; i < CANARY_BETS; i++)
-        ret_logs[i] = counts_log(second, canary_bet[i]);
+        ret_logs[i] = second->candidate * canary_bet[i] - second->all * log1p(share * counts_more[i]);
+    return true;
 }
 
 static double counts_log_trail(struct canary_trail trail, double log_ratio)
@@ -83,14 +113,10 @@ static double counts_log_trail(struct canary_trail trail, double log_ratio)
 // ln of the mixture of the bets, relative to `log_ratio`.
 static double counts_mixture(struct canary_trail trail, double log_ratio, double sign)
 {
-    double logs[CANARY_BETS], highest = -INFINITY, sum = 0;
-    for (int i = 0; i < CANARY_BETS; i++) {
-        logs[i] = counts_log_trail(trail, log_ratio + sign * canary_bet[i]);
-        highest = fmax(highest, logs[i]);
-    }
+    double logs[CANARY_BETS];
     for (int i = 0; i < CANARY_BETS; i++)
-        sum += canary_bet_weight[i] * exp(logs[i] - highest);
-    return highest + log(sum);
+        logs[i] = counts_log_trail(trail, log_ratio + sign * canary_bet[i]);
+    return distribution_log_sum(logs, canary_bet_weight, CANARY_BETS);
 }
 
 double canary_counts_evidence(struct canary_trail trail, enum canary_side side)
@@ -113,7 +139,19 @@ double canary_counts_evidence_max(struct canary_trail trail)
     return sum;
 }
 
-// Its derivative by the logarithm of the ratio falls: bisection finds the one zero.
+// Of the candidate's events, expected at the ratio. Less as many as there were is the derivative of the likelihood by its logarithm.
+static double counts_expected(struct canary_trail trail, double log_ratio)
+{
+    double ratio = exp(log_ratio), expected = 0;
+    for (int k = 0; k < trail.count; k++) {
+        const struct canary_counts *counts = &trail.stages[k];
+        if (counts->all > 0)
+            expected += counts->all * counts_share(counts) * ratio /
+                        (1 + counts_share(counts) * (ratio - 1));
+    }
+    return expected;
+}
+
 double canary_counts_ratio(struct canary_trail trail)
 {
     double candidate = 0, all = 0;
@@ -128,20 +166,7 @@ double canary_counts_ratio(struct canary_trail trail)
     if (!(candidate < all * (1 - 1e-12))) // sums of quotients: equal but for rounding
         return INFINITY;
     double lo = -counts_log_ratio_max, hi = counts_log_ratio_max;
-    for (int i = 0; i < COUNTS_BISECTIONS; i++) {
-        double mid = 0.5 * (lo + hi), ratio = exp(mid), expected = 0;
-        for (int k = 0; k < trail.count; k++) {
-            const struct canary_counts *counts = &trail.stages[k];
-            if (!(counts->all > 0))
-                continue;
-            double share = counts_share(counts);
-            expected += counts->all * share * ratio / (1 - share + share * ratio);
-        }
-        if (expected < candidate)
-            lo = mid;
-        else
-            hi = mid;
-    }
+    search_narrow(mid, lo, hi, COUNTS_BISECTIONS, counts_expected(trail, mid) >= candidate);
     return exp(0.5 * (lo + hi));
 }
 
@@ -170,13 +195,7 @@ static double counts_bound(const struct canary_counts *stage, double likely, dou
     double outside = sign * counts_log_ratio_max;
     if (counts_refutes(stage, outside, sign) < needed)
         return sign * INFINITY;
-    for (int i = 0; i < COUNTS_BISECTIONS; i++) {
-        double mid = 0.5 * (inside + outside);
-        if (counts_refutes(stage, mid, sign) < needed)
-            inside = mid;
-        else
-            outside = mid;
-    }
+    search_narrow(mid, inside, outside, COUNTS_BISECTIONS, counts_refutes(stage, mid, sign) >= needed);
     return outside;
 }
 

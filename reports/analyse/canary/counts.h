@@ -8,6 +8,8 @@
 #ifndef UPGATE_REPORTS_ANALYSE_CANARY_COUNTS_H
 #define UPGATE_REPORTS_ANALYSE_CANARY_COUNTS_H
 
+#include <stdbool.h>
+
 struct canary_counts {
     double candidate, all; // events, each divided by the dispersion of its second
     double share, share2;  // sums over them of the candidate's share of the requests in their second, of its square
@@ -22,9 +24,10 @@ void canary_counts_add(struct canary_counts *counts, double events_baseline, dou
                        double requests_candidate, double dispersion);
 
 void canary_counts_sum(struct canary_counts *sum, const struct canary_counts *more);
+void canary_counts_less(struct canary_counts *sum, const struct canary_counts *part); // its inverse
 // ln of the factor by which each bet against "the candidate's rate is at most the baseline's" grows in one second: its expectation
-// is 1 at most where the rates are equal.
-void canary_counts_bets(const struct canary_counts *second, double ret_logs[CANARY_BETS]);
+// is 1 at most where the rates are equal. False: no events, nothing grows.
+bool canary_counts_bets(const struct canary_counts *second, double ret_logs[CANARY_BETS]);
 
 // Of stages that follow each other with different shares: `stages[count]`.
 struct canary_trail {

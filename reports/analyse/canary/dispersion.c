@@ -17,8 +17,9 @@ static const double dispersion_long_part = 0.85;
 static const double dispersion_pair_known_max = 4;
 // Of what was seen so much is remembered: bursts that begin are known after about two hundred errors of the baseline …
 static const double dispersion_known_max = 400;
-// … and guarded against after three or four bursts: ten pairs of many events, less their standard error.
-static const double dispersion_together_max = 32, dispersion_together_part = 0.6;
+// … and guarded against after three or four bursts: of 8 pairs of many events, and of 32, what is left less their standard error.
+static const double dispersion_together_max[CANARY_MEMORIES] = {32, 128};
+static const double dispersion_together_part[CANARY_MEMORIES] = {0.67, 0.8};
 
 // What lies above 1 is taken for a fifth more: the e-value of a burst is convex in its size, so that the mean size of bursts that vary
 // does not cover the large ones.
@@ -53,8 +54,9 @@ void canary_dispersion_see(struct canary_dispersion *dispersion, double events, 
 {
     if (!(requests > 0))
         return;
-    dispersion_pair(&dispersion->together, dispersion_together_max, dispersion->together_events,
-                    dispersion->together_requests, events, requests);
+    for (int i = 0; i < CANARY_MEMORIES; i++)
+        dispersion_pair(&dispersion->together[i], dispersion_together_max[i],
+                        dispersion->together_events, dispersion->together_requests, events, requests);
     dispersion->together_events = events;
     dispersion->together_requests = requests;
 }
@@ -92,14 +94,15 @@ static double dispersion_drawn(const struct canary_pairs *pairs, double prior, d
 
 double canary_dispersion_value(const struct canary_dispersion *dispersion)
 {
-    const struct canary_pairs *pairs = dispersion->pairs, *together = &dispersion->together;
-    double recent = dispersion_drawn(together, dispersion_prior, dispersion_prior_weight);
+    const struct canary_pairs *pairs = dispersion->pairs, *together = dispersion->together;
+    double recent = dispersion_drawn(&together[0], dispersion_prior, dispersion_prior_weight);
     double prior = fmin(fmax(1, recent), dispersion_prior);
     double brief = dispersion_drawn(&pairs[0], prior, dispersion_prior_weight);
     double lasting =
         dispersion_long_part * dispersion_drawn(&pairs[1], brief, dispersion_long_weight);
-    double guard = fmin(dispersion_together_part * dispersion_drawn(together, 0, 0), dispersion_prior);
-    if (!(together->known > 0))
-        guard = 1;
+    double guard = 1;
+    for (int i = 0; i < CANARY_MEMORIES && together[i].known > 0; i++)
+        guard = fmax(guard, dispersion_together_part[i] * dispersion_drawn(&together[i], 0, 0));
+    guard = fmin(guard, dispersion_prior);
     return 1 + fmax(0, dispersion_above_one * (fmax(guard, fmax(brief, lasting)) - 1));
 }

@@ -8,7 +8,7 @@
 #ifndef UPGATE_REPORTS_ANALYSE_CANARY_DISPERSION_H
 #define UPGATE_REPORTS_ANALYSE_CANARY_DISPERSION_H
 
-enum { CANARY_SCALES = 2 };
+enum { CANARY_SCALES = 2, CANARY_MEMORIES = 2 };
 
 struct canary_pairs {  // sums over pairs of blocks
     double deviations; // squared, over share (1 - share): `events` times the dispersion, on average
@@ -22,7 +22,7 @@ struct canary_dispersion {
         int seconds;                   // in the block that is being filled
     } now[CANARY_SCALES], before[CANARY_SCALES];
     struct canary_pairs pairs[CANARY_SCALES];
-    struct canary_pairs together;              // of both arms together, soon forgotten
+    struct canary_pairs together[CANARY_MEMORIES]; // of both arms together, forgotten soon, and sooner
     double together_events, together_requests; // of the second before
 };
 

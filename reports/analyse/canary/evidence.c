@@ -38,17 +38,27 @@ static bool evidence_asked(const struct canary_evidence *evidence, enum canary_m
     return evidence->rules.metrics[metric].gated || evidence->rules.metrics[metric].observed;
 }
 
+// alpha of one metric. A limit is no test: it takes nothing of it.
+static double evidence_alpha(const struct canary_rules *rules)
+{
+    int gated = 0;
+    for (int i = 0; i < CANARY_METRICS; i++)
+        gated += rules->metrics[i].gated && isnan(rules->metrics[i].limit);
+    return rules->alpha / (gated ? gated : 1);
+}
+
+double canary_evidence_needed(const struct canary_rules *rules)
+{
+    return -log(evidence_alpha(rules) * (1 - EVIDENCE_AA_PART));
+}
+
 struct canary_evidence *canary_evidence_new(const struct canary_rules *rules)
 {
     struct canary_evidence *evidence = xcalloc(1, sizeof *evidence);
     evidence->rules = *rules;
     evidence->opens = evidence->share_min = 1;
-    int gated = 0; // a limit is no test: it takes nothing of alpha
-    for (int i = 0; i < CANARY_METRICS; i++)
-        gated += rules->metrics[i].gated && isnan(rules->metrics[i].limit);
-    double alpha = rules->alpha / (gated ? gated : 1);
-    evidence->needed = log(1 / (alpha * (1 - EVIDENCE_AA_PART)));
-    evidence->needed_aa = log(2 / (alpha * EVIDENCE_AA_PART)); // either arm may be the worse
+    evidence->needed = canary_evidence_needed(rules);
+    evidence->needed_aa = log(2 / (evidence_alpha(rules) * EVIDENCE_AA_PART)); // either arm may be the worse
     struct evidence_channel *channels[] = {&evidence->errors, &evidence->wrong, evidence->over,
                                            evidence->over + 1, evidence->beyond,
                                            evidence->beyond + 1};
@@ -220,9 +230,9 @@ static void evidence_channel_add(struct canary_evidence *evidence, struct eviden
         return; // a baseline that is gone must not end blocks
     if (!evidence->learns && requests[CANARY_CANDIDATE] > 0) {
         double logs[CANARY_BETS];
-        canary_counts_bets(&second.counts, logs);
+        bool grows = canary_counts_bets(&second.counts, logs);
         second.beyond = beyond ? *beyond : second.counts;
-        canary_onset_add(&channel->onset, logs, &second);
+        canary_onset_add(&channel->onset, grows ? logs : NULL, &second);
     }
     bool both = evidence->learns;
     canary_dispersion_add(&channel->dispersion, events[CANARY_BASELINE], requests[CANARY_BASELINE],

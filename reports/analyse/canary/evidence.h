@@ -8,7 +8,7 @@
 // the margin by one and a half standard errors: equal arms are rolled back with probability alpha at most however often one looks,
 // and a candidate that is worse by less than the margin is not rolled back for being known well. Without the standard errors an
 // unlucky moment would do: what is left, by how much worse it is, is in docs/CANARY-SIM.md (at half the margin 1 to 2 %).
-// Both are taken over the whole rollout, so that a young stage's first seconds do not decide, and, with a fifth of alpha, from each
+// Both are taken over the whole rollout, so that a young stage's first seconds do not decide, and, with a tenth of alpha, from each
 // second of it on (onset.h): what turns bad late does not have to outweigh how long it was good. The cell then says since when, and
 // the margin is looked at from there on. A fail stays.
 //

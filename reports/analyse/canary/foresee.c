@@ -2,6 +2,7 @@
 // What a stage can and cannot see, from the growth of ln e at a given traffic. Latency is taken as lognormal here, and only here.
 #include <math.h>
 
+#include "common/search.h"
 #include "reports/analyse/canary/evidence_state.h"
 #include "reports/analyse/canary/rate.h"
 #include "reports/analyse/distribution.h"
@@ -74,13 +75,7 @@ static double foresee_seen(const struct foresee *see, double requests)
     double lo = 0, hi = log(foresee_ratio_max); // of the logarithm
     if (!foresee_sees(see, foresee_ratio_max, requests))
         return INFINITY;
-    for (int i = 0; i < FORESEE_BISECTIONS; i++) {
-        double mid = 0.5 * (lo + hi);
-        if (foresee_sees(see, exp(mid), requests))
-            hi = mid;
-        else
-            lo = mid;
-    }
+    search_narrow(mid, lo, hi, FORESEE_BISECTIONS, foresee_sees(see, exp(mid), requests));
     return exp(hi);
 }
 
@@ -114,9 +109,6 @@ struct canary_foresight canary_foresee(const struct canary_rules *rules, enum ca
 {
     const struct canary_rule *rule = &rules->metrics[metric];
     double all = fmax(traffic->requests_per_s * soak_s, 0), mine = all * share;
-    int gated = 0;
-    for (int i = 0; i < CANARY_METRICS; i++)
-        gated += rules->metrics[i].gated && isnan(rules->metrics[i].limit);
     struct canary_foresight sight = {.requests = mine < 1e18 ? (uint64_t)mine : UINT64_MAX,
                                      .seen_ratio = INFINITY,
                                      .pass_s = INFINITY,
@@ -133,7 +125,7 @@ struct canary_foresight canary_foresee(const struct canary_rules *rules, enum ca
         .metric = metric,
         .share = share,
         .opens = traffic->opens > 0 && traffic->opens < 1 ? traffic->opens : 1,
-        .needed = log((gated ? gated : 1) / (rules->alpha * (1 - EVIDENCE_AA_PART) * (1 - EVIDENCE_LATE_PART))),
+        .needed = canary_evidence_needed(rules) - log(1 - EVIDENCE_LATE_PART),
         .alpha = rules->alpha,
         .margin = rule->margin,
         .sigma = traffic->latency_sigma > 0 ? traffic->latency_sigma : 0.5,

@@ -5,17 +5,17 @@
 #include <math.h>
 #include <stdbool.h>
 
-enum { LATENCY_BISECTIONS = 16 }; // of 1152 bins: to 0.02 of one
-static const double latency_step = 0.019802627296179712; // ln 1.02
+#include "common/search.h"
 
+enum { LATENCY_BISECTIONS = 16 }; // of 1152 bins: to 0.02 of one
 double canary_position(double ratio)
 {
-    return log(ratio) / latency_step;
+    return log(ratio) / CANARY_BIN_STEP;
 }
 
 double canary_moved(double position)
 {
-    return exp(position * latency_step);
+    return exp(position * CANARY_BIN_STEP);
 }
 
 static double latency_answered(const struct canary_second *second)
@@ -112,20 +112,25 @@ static struct canary_counts latency_counts(const struct canary_tails *tails, int
         .share = share + tails->share[CANARY_BASELINE][threshold] / dispersion};
 }
 
+// No more of the candidate's requests lie above `position` than its share.
+static bool latency_few(const struct canary_tails *tails, int threshold, double position)
+{
+    struct canary_counts counts = latency_counts(tails, threshold, position, 1);
+    return counts.candidate <= counts.share;
+}
+
+static bool latency_refuted(const struct canary_counts *counts, enum canary_side side, double needed)
+{
+    return canary_counts_evidence((struct canary_trail){counts, 1}, side) >= needed;
+}
+
 double canary_tails_ratio(const struct canary_tails *tails, int threshold)
 {
     if (threshold < 0 || !(tails->count[CANARY_BASELINE][threshold] > 0) ||
         !(tails->count[CANARY_CANDIDATE][0] > 0))
         return NAN;
     double lo = 0, hi = CANARY_BINS;
-    for (int i = 0; i < 2 * LATENCY_BISECTIONS; i++) {
-        double mid = 0.5 * (lo + hi);
-        struct canary_counts counts = latency_counts(tails, threshold, mid, 1);
-        if (counts.candidate > counts.share) // more above it than its share
-            lo = mid;
-        else
-            hi = mid;
-    }
+    search_narrow(mid, lo, hi, 2 * LATENCY_BISECTIONS, latency_few(tails, threshold, mid));
     return canary_moved(hi - threshold);
 }
 
@@ -138,19 +143,13 @@ void canary_tails_bounds(const struct canary_tails *tails, int threshold, double
         return;
     double likely = threshold + canary_position(ratio);
     for (int side = CANARY_WORSE; side <= CANARY_BETTER; side++) {
-        double inside = likely, outside = side == CANARY_WORSE ? 0 : CANARY_BINS;
-        double end = outside;
-        for (int i = 0; i <= LATENCY_BISECTIONS; i++) { // the end first: is it refuted at all
-            double at = i ? 0.5 * (inside + outside) : end;
-            struct canary_counts counts = latency_counts(tails, threshold, at, dispersion);
-            bool refuted = canary_counts_evidence((struct canary_trail){&counts, 1}, side) >= needed;
-            if (!i && !refuted)
-                break;
-            if (refuted)
-                outside = at;
-            else
-                inside = at;
-        }
+        double inside = likely, end = side == CANARY_WORSE ? 0 : CANARY_BINS, outside = end;
+        struct canary_counts counts = latency_counts(tails, threshold, end, dispersion);
+        if (!latency_refuted(&counts, side, needed))
+            continue;
+        search_narrow(at, inside, outside, LATENCY_BISECTIONS,
+                      (counts = latency_counts(tails, threshold, at, dispersion),
+                       latency_refuted(&counts, side, needed)));
         if (outside == end)
             continue;
         *(side == CANARY_WORSE ? ret_low : ret_high) = canary_moved(outside - threshold);

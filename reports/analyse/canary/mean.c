@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "common/search.h"
 #include "reports/analyse/distribution.h"
 
 enum { MEAN_BISECTIONS = 40 };
@@ -39,14 +40,24 @@ static double mean_variance(const struct canary_means *means, double ratio)
            ratio * ratio * means->square_baseline;
 }
 
+static void mean_sum(struct canary_means *sum, const struct canary_means *more, double times)
+{
+    sum->baseline += times * more->baseline;
+    sum->candidate += times * more->candidate;
+    sum->square_baseline += times * more->square_baseline;
+    sum->square_both += times * more->square_both;
+    sum->square_candidate += times * more->square_candidate;
+    sum->weight += times * more->weight;
+}
+
 void canary_means_sum(struct canary_means *sum, const struct canary_means *more)
 {
-    sum->baseline += more->baseline;
-    sum->candidate += more->candidate;
-    sum->square_baseline += more->square_baseline;
-    sum->square_both += more->square_both;
-    sum->square_candidate += more->square_candidate;
-    sum->weight += more->weight;
+    mean_sum(sum, more, 1);
+}
+
+void canary_means_less(struct canary_means *sum, const struct canary_means *part)
+{
+    mean_sum(sum, part, -1);
 }
 
 // For a difference that is as likely above 0 as below, cosh(bx) exp(-b^2 x^2 / 2) <= 1.
@@ -106,14 +117,9 @@ void canary_means_bounds(const struct canary_means *means, double alpha, double 
         if (canary_means_evidence(&none, means, ratio * exp(outside), side, scale, inflation) <
             needed)
             continue;
-        for (int i = 0; i < MEAN_BISECTIONS; i++) {
-            double mid = 0.5 * (inside + outside);
-            if (canary_means_evidence(&none, means, ratio * exp(mid), side, scale, inflation) <
-                needed)
-                inside = mid;
-            else
-                outside = mid;
-        }
+        search_narrow(mid, inside, outside, MEAN_BISECTIONS,
+                      canary_means_evidence(&none, means, ratio * exp(mid), side, scale,
+                                            inflation) >= needed);
         *(sign < 0 ? ret_low : ret_high) = ratio * exp(outside);
     }
 }

@@ -16,6 +16,7 @@ struct canary_means {                                      // sums over seconds,
 void canary_means_add(struct canary_means *means, double mean_baseline, double mean_candidate, double requests_baseline,
                       double requests_candidate);
 void canary_means_sum(struct canary_means *sum, const struct canary_means *more);
+void canary_means_less(struct canary_means *sum, const struct canary_means *part); // its inverse
 // ln of the factor of each bet against "the mean is at most the baseline's" in one second: of an effect of so many standard deviations
 // of a request's latency as the bets of counts are logarithms. `scale`, `inflation`: as below.
 void canary_means_bets(const struct canary_means *second, double scale, double inflation, double ret_logs[CANARY_BETS]);

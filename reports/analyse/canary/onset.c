@@ -3,7 +3,6 @@
 #include "reports/analyse/canary/onset.h"
 
 #include <math.h>
-#include <stddef.h>
 
 static const double onset_scale_s = 10;       // beginnings within it weigh about the same: no onset is told more exactly
 static const double onset_wealth_max = 1e300; // of a metric that is observed only, and never ends the rollout
@@ -18,13 +17,6 @@ double canary_onset_weight(uint64_t n)
     return onset_left((double)n) - onset_left((double)n + 1);
 }
 
-static void onset_sum(struct canary_since *since, const struct canary_since *second)
-{
-    canary_counts_sum(&since->counts, &second->counts);
-    canary_counts_sum(&since->beyond, &second->beyond);
-    canary_means_sum(&since->means, &second->means);
-}
-
 void canary_onset_add(struct canary_onset *onset, const double logs[CANARY_BETS],
                       const struct canary_since *second)
 {
@@ -34,13 +26,17 @@ void canary_onset_add(struct canary_onset *onset, const double logs[CANARY_BETS]
         if (!onset->seconds || fresh > bet->best) {
             bet->best = fresh;
             bet->begin = onset->seconds;
-            bet->since = (struct canary_since){0};
+            bet->before = onset->sum;
         }
-        double factor = logs[i] != 0 ? exp(logs[i]) : 1;
-        bet->wealth = fmin((bet->wealth + weight) * factor, onset_wealth_max);
+        bet->wealth += weight;
+        if (!logs)
+            continue;
+        bet->wealth = fmin(bet->wealth * exp(logs[i]), onset_wealth_max);
         bet->best += logs[i];
-        onset_sum(&bet->since, second);
     }
+    canary_counts_sum(&onset->sum.counts, &second->counts);
+    canary_counts_sum(&onset->sum.beyond, &second->beyond);
+    canary_means_sum(&onset->sum.means, &second->means);
     onset->seconds++;
 }
 
@@ -52,10 +48,13 @@ double canary_onset_evidence(const struct canary_onset *onset)
     return log(sum);
 }
 
-const struct canary_since *canary_onset_likely(const struct canary_onset *onset, uint64_t *ret_seconds)
+uint64_t canary_onset_likely(const struct canary_onset *onset, struct canary_since *ret_since)
 {
-    const struct canary_onset_bet *likely = NULL;
+    const struct canary_onset_bet *likely = onset->bets;
     double most = -INFINITY;
+    *ret_since = onset->sum;
+    if (!onset->seconds)
+        return 0;
     for (int i = 0; i < CANARY_BETS; i++) {
         double here = onset->bets[i].best + log(canary_bet_weight[i]);
         if (here > most) {
@@ -63,9 +62,8 @@ const struct canary_since *canary_onset_likely(const struct canary_onset *onset,
             likely = &onset->bets[i];
         }
     }
-    *ret_seconds = 0;
-    if (!onset->seconds || !likely)
-        return NULL;
-    *ret_seconds = onset->seconds - likely->begin;
-    return &likely->since;
+    canary_counts_less(&ret_since->counts, &likely->before.counts);
+    canary_counts_less(&ret_since->beyond, &likely->before.beyond);
+    canary_means_less(&ret_since->means, &likely->before.means);
+    return onset->seconds - likely->begin;
 }

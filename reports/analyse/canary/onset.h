@@ -24,17 +24,18 @@ struct canary_onset { // {0}: nothing has begun
         double wealth;              // sum over beginnings of weight times e-value
         double best;                // the largest term, in logarithms
         uint64_t begin;             // of that term, in seconds added before it
-        struct canary_since since;  // of that term
+        struct canary_since before; // sums before it
     } bets[CANARY_BETS];
+    struct canary_since sum;
     uint64_t seconds;
 };
 
-// One second: ln of each bet's factor, and what it adds to the sums.
+// One second: ln of each bet's factor (NULL: all are 1), and what it adds to the sums.
 void canary_onset_add(struct canary_onset *onset, const double logs[CANARY_BETS], const struct canary_since *second);
 // ln of the weighted mean; -INFINITY before the first second.
 double canary_onset_evidence(const struct canary_onset *onset);
-// The bet and beginning with the largest term; NULL before the first second. *ret_seconds: since it, this one included.
-const struct canary_since *canary_onset_likely(const struct canary_onset *onset, uint64_t *ret_seconds);
+// Of the bet and beginning with the largest term: what came since it, and how many seconds; 0 before the first second.
+uint64_t canary_onset_likely(const struct canary_onset *onset, struct canary_since *ret_since);
 // Weight of the e-process that begins with second n, from 0: what is left falls by the logarithm of time, so that the
 // price of an onset after an hour is 3 in ln e above that of one after five minutes, and none is shut out however long it lasts.
 double canary_onset_weight(uint64_t n);

@@ -4,25 +4,23 @@
 
 #include <math.h>
 
-enum { RATE_BETS = 6, RATE_BISECTIONS = 60 };
-static const double rate_none = 0.75; // of the wealth is on no event at all
-static const double rate_bet[RATE_BETS] = {0.1, 0.2, 0.35, 0.5, 0.7, 0.85};
+#include "common/search.h"
+#include "reports/analyse/distribution.h"
+
+enum { RATE_BETS = 7, RATE_BISECTIONS = 60 };
+// On no event at all, and on so many times the rate. Three quarters are on none: with the rest of one look planned ahead the
+// zero-failure bound takes 4,603 requests for 0.1 % at alpha 1 %, with these 4,810 at any look.
+static const double rate_bet[RATE_BETS] = {0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85};
+static const double rate_weight[RATE_BETS] = {0.75, 0.25 / 6, 0.25 / 6, 0.25 / 6, 0.25 / 6, 0.25 / 6, 0.25 / 6};
 
 // ln e against "the rate is p or more".
 static double rate_refutes(double events, double requests, double p)
 {
-    double logs[RATE_BETS + 1], highest = -INFINITY, sum = 0;
-    int count = 0;
+    double logs[RATE_BETS];
     for (int i = 0; i < RATE_BETS; i++)
-        logs[count++] = log((1 - rate_none) / RATE_BETS) + events * log(rate_bet[i]) +
-                        (requests - events) * (log1p(-rate_bet[i] * p) - log1p(-p));
-    if (!(events > 0))
-        logs[count++] = log(rate_none) - requests * log1p(-p);
-    for (int i = 0; i < count; i++)
-        highest = fmax(highest, logs[i]);
-    for (int i = 0; i < count; i++)
-        sum += exp(logs[i] - highest);
-    return highest + log(sum);
+        logs[i] = (events > 0 ? events * log(rate_bet[i]) : 0) +
+                  (requests - events) * (log1p(-rate_bet[i] * p) - log1p(-p));
+    return distribution_log_sum(logs, rate_weight, RATE_BETS);
 }
 
 double canary_rate_bound(double events, double requests, double alpha)
@@ -30,13 +28,7 @@ double canary_rate_bound(double events, double requests, double alpha)
     if (!(requests > 0) || !(events < requests))
         return 1;
     double lo = events / requests, hi = 1, needed = log(1 / alpha);
-    for (int i = 0; i < RATE_BISECTIONS; i++) {
-        double mid = 0.5 * (lo + hi);
-        if (mid < 1 && rate_refutes(events, requests, mid) < needed)
-            lo = mid;
-        else
-            hi = mid;
-    }
+    search_narrow(mid, lo, hi, RATE_BISECTIONS, rate_refutes(events, requests, mid) >= needed);
     return hi;
 }
 
@@ -47,12 +39,6 @@ double canary_rate_requests(double rate, double bound, double alpha)
     double lo = 0, hi = 1, needed = log(1 / alpha);
     while (rate_refutes(rate * hi, hi, bound) < needed && hi < 1e15) // grows with the requests
         hi *= 2;
-    for (int i = 0; i < RATE_BISECTIONS; i++) {
-        double mid = 0.5 * (lo + hi);
-        if (rate_refutes(rate * mid, mid, bound) < needed)
-            lo = mid;
-        else
-            hi = mid;
-    }
+    search_narrow(mid, lo, hi, RATE_BISECTIONS, rate_refutes(rate * mid, mid, bound) >= needed);
     return hi;
 }

@@ -7,13 +7,12 @@
 #include <string.h>
 
 static const double second_origin_s = 1e-6;
-static const double second_step = 0.019802627296179712; // ln 1.02
 
 int canary_bin(double latency_s)
 {
     if (!(latency_s > second_origin_s)) // NaN, too
         return 0;
-    double at = log(latency_s / second_origin_s) / second_step;
+    double at = log(latency_s / second_origin_s) / CANARY_BIN_STEP;
     // A border belongs to the bin that it begins, whatever the logarithm rounds to.
     int bin = at >= CANARY_BINS - 1 ? CANARY_BINS - 1 : (int)at;
     if (bin + 1 < CANARY_BINS && latency_s >= canary_bin_low_s(bin + 1))
@@ -23,7 +22,7 @@ int canary_bin(double latency_s)
 
 double canary_bin_low_s(int bin)
 {
-    return second_origin_s * exp(second_step * bin);
+    return second_origin_s * exp(CANARY_BIN_STEP * bin);
 }
 
 double canary_quantile(const struct canary_second *second, double q)
@@ -38,7 +37,7 @@ double canary_quantile(const struct canary_second *second, double q)
         uint32_t here = second->bins[i];
         if (here && (double)(below + here) >= rank) // within the bin evenly, on the scale of the bins
             return second_origin_s *
-                   exp(second_step * (i + fmax(rank - (double)below, 0) / (double)here));
+                   exp(CANARY_BIN_STEP * (i + fmax(rank - (double)below, 0) / (double)here));
         below += here;
     }
     return NAN;

@@ -12,6 +12,7 @@ enum canary_arm { CANARY_BASELINE, CANARY_CANDIDATE, CANARY_ARMS };
 // Bin i holds latencies from 1 us * 1.02^i up to the next; the first also what is below, the last what is above 2.4 h.
 // A quantile is so known within 1 %; counts above a frozen threshold are exact where the threshold is a border of a bin.
 enum { CANARY_BINS = 1152 };
+#define CANARY_BIN_STEP 0.019802627296179712 // ln 1.02
 
 struct canary_second {     // one arm
     uint64_t requests;     // that ended in this second, whatever their end

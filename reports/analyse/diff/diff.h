@@ -20,6 +20,8 @@ enum diff_kind { // words: INTERFACES, upgate.diff/1
     DIFF_CPU_FUNCTION_SLOWER, DIFF_CPU_FUNCTION_ADDED, DIFF_CPU_FUNCTION_REMOVED, DIFF_CPU_FUNCTION_REPLACED,
     DIFF_HOST_STALL, DIFF_LAUNCH_GAP, DIFF_SYNC_ADDED, DIFF_MEMCPY, DIFF_COMM_EXPOSED, DIFF_DATA_WAIT, DIFF_PYTHON_OVERHEAD,
     DIFF_COMPILE, DIFF_COLD_START, DIFF_MEMORY_ALLOC, DIFF_CLOCK_THROTTLE, DIFF_PARALLELISM,
+    DIFF_CODE_ADDED, DIFF_CODE_REMOVED, DIFF_CODE_REPEATED, // with all that it causes
+    DIFF_NATIVE_CODE, // of a place; one side has no names for its functions
     DIFF_KIND_COUNT
 };
 const char *diff_kind_word(enum diff_kind kind);   // "kernel_slower"
@@ -77,8 +79,9 @@ struct diff_straggler { // of the side's first traced launch; judged by all of t
     double excess, variance; // of last_count beyond its share, over all launches
     double cost_ns;          // mean exposed_ns of all launches
     size_t launches, ahead;  // in which it came last at all; more often than its share
-    const char *why; // NULL
-    double why_ns;   // by how much longer it did that than the other ranks, a step; NAN
+    const char *why;       // "function gemm"; NULL: not known
+    const char *why_label; // the same without its kind
+    double why_ns;         // by how much longer it did that than the other ranks, a step; NAN
 };
 
 // Collectives of one function, type and class of sizes: NULL, NAN: not on that side.
