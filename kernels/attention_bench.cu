@@ -395,20 +395,26 @@ static void launch_attention_backward(void *arg, int, cudaStream_t stream)
     bench_must(kernel_attention_backward(&t->attention, &t->gradient, stream, &err), &err);
 }
 
+// The reference of the sample, in outputs that are empty.
+static void attention_references(const struct attention_case *t, const struct attention_sample *sample, bool gradient,
+                                 struct attention_output *outputs)
+{
+    const struct attention_shape *s = &t->shape;
+    for (int sequence = 0; sequence < s->sequences; sequence++)
+        for (int key_head = 0; key_head < s->key_heads; key_head++)
+            if (sample->whole || (sequence == sample->sequence && key_head == sample->key_head))
+                attention_reference(t, sequence, key_head, sample, gradient, outputs);
+}
+
 // Compares what was launched before with the reference.
-static void attention_errors(struct bench *bench, const struct attention_case *t, const struct attention_sample *sample, bool gradient,
+static void attention_errors(struct bench *bench, const struct attention_case *t, const struct attention_output *outputs, bool gradient,
                              double *ret_forward, double *ret_backward)
 {
     const struct attention_shape *s = &t->shape;
     const size_t width = (size_t)s->dim, rows = (size_t)t->attention.queries * (size_t)s->heads * width;
     const size_t key_rows = (size_t)t->attention.keys * (size_t)s->key_heads * width;
     const double limit = attention_limit(s->type);
-    struct attention_output outputs[OUTPUTS] = ATTENTION_OUTPUTS;
 
-    for (int sequence = 0; sequence < s->sequences; sequence++)
-        for (int key_head = 0; key_head < s->key_heads; key_head++)
-            if (sample->whole || (sequence == sample->sequence && key_head == sample->key_head))
-                attention_reference(t, sequence, key_head, sample, gradient, outputs);
     BENCH_CHECK(cudaStreamSynchronize(bench->stream));
     *ret_forward = attention_compare(t, &outputs[OUT], s->type, t->attention.out, rows, width, limit);
     if (s->scores == KERNEL_SOFTMAX) // one limit is for both: in parts of its own
@@ -457,7 +463,9 @@ static void attention_case_check(struct bench *bench, const struct attention_sha
     attention_name(shape, variant, together, name, sizeof name);
     const struct attention_launched launched = attention_launch(bench, &t);
     if (launched.forward) {
-        attention_errors(bench, &t, &all, launched.backward, &forward, &backward);
+        struct attention_output outputs[OUTPUTS] = ATTENTION_OUTPUTS;
+        attention_references(&t, &all, launched.backward, outputs);
+        attention_errors(bench, &t, outputs, launched.backward, &forward, &backward);
         bench_expect(bench, forward, attention_limit(shape->type), "attention_forward", name);
         if (launched.backward)
             bench_expect(bench, backward, 2 * attention_limit(shape->type), "attention_backward", name);
@@ -530,6 +538,8 @@ static void attention_time_shape(struct bench *bench, const struct attention_tim
         sample.sequence = (int)(rng_next(&bench->rng) % (uint64_t)s->sequences);
     while (t.query_offsets[sample.sequence + 1] - t.query_offsets[sample.sequence] < sample.stride ||
            t.key_offsets[sample.sequence + 1] - t.key_offsets[sample.sequence] < sample.stride);
+    struct attention_output outputs[OUTPUTS] = ATTENTION_OUTPUTS;
+    attention_references(&t, &sample, has_backward(s), outputs);
     static const int togethers[] = {1, 2, 4, 8, 16, 32, 1 << 20};
     const int forms = 1 + (bench->tune ? VARIANTS + (int)(sizeof togethers / sizeof togethers[0]) : 0);
     for (int form = 0; form < forms; form++) {
@@ -542,7 +552,7 @@ static void attention_time_shape(struct bench *bench, const struct attention_tim
         const struct attention_launched launched = attention_launch(bench, &t);
         if (!launched.forward)
             continue;
-        attention_errors(bench, &t, &sample, launched.backward, &forward.error, &backward.error);
+        attention_errors(bench, &t, outputs, launched.backward, &forward.error, &backward.error);
         attention_name(s, variant, together, forward.shape, sizeof forward.shape);
         attention_name(s, variant, together, backward.shape, sizeof backward.shape);
         bench_report(bench, &forward, bench_time_products(bench, launch_attention, &t, 1));

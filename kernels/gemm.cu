@@ -2,43 +2,19 @@
 // The rate that every ratio of a matrix kernel is taken to: the side's own cuBLASLt, bfloat16, 8192 x 8192 x 8192, sums in float32, inputs
 // random (zeros run some 13 % faster), the best of the algorithms that it proposes.
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/gemm.cu
-// The library is opened at run time, so that the build needs none: UPGATE_CUBLASLT, or libcublasLt.so.13 or .12. Declared here is what
-// its ABI has had since 11.0.
 #include "kernels/bench.h"
 
+#include "kernels/lt.h"
+
 #include <cuda_bf16.h>
-#include <dlfcn.h>
 #include <library_types.h>
 
 #define GEMM_SIZE 8192
-#define GEMM_WORKSPACE ((size_t)64 << 20)
 #define ALGORITHMS 8
 
-struct lt_heuristic {
-    uint64_t algorithm[8];
-    size_t workspace;
-    int state;
-    float waves;
-    int reserved[4];
-};
-
-struct lt {
-    int (*create)(void **handle);
-    int (*desc_create)(void **desc, int compute, int scale_type);
-    int (*desc_set)(void *desc, int attribute, const void *value, size_t bytes);
-    int (*layout_create)(void **layout, int type, uint64_t rows, uint64_t columns, int64_t stride);
-    int (*preference_create)(void **preference);
-    int (*preference_set)(void *preference, int attribute, const void *value, size_t bytes);
-    int (*heuristic)(void *handle, void *desc, void *a, void *b, void *c, void *d, void *preference, int wanted, struct lt_heuristic *results,
-                     int *ret_count);
-    int (*matmul)(void *handle, void *desc, const void *alpha, const void *a, void *a_layout, const void *b, void *b_layout,
-                  const void *beta, const void *c, void *c_layout, void *d, void *d_layout, const void *algorithm, void *workspace,
-                  size_t workspace_bytes, cudaStream_t stream);
-};
-
 struct gemm_problem {
-    struct lt lt;
-    void *handle, *desc, *layout;
+    const struct lt *lt;
+    void *desc, *layout;
     struct lt_heuristic algorithms[ALGORITHMS];
     int count;
     void *a, *b, *c, *workspace;
@@ -50,39 +26,6 @@ static void lt_must(int status, const char *call)
         return;
     fprintf(stderr, "upgate_kernels: cuBLASLt: %s: status %d\n", call, status);
     exit(4);
-}
-
-static bool lt_open(struct lt *lt)
-{
-    const char *asked = getenv("UPGATE_CUBLASLT");
-    const struct {
-        const char *name;
-        void *to;
-    } symbols[] = {{"cublasLtCreate", &lt->create},
-                   {"cublasLtMatmulDescCreate", &lt->desc_create},
-                   {"cublasLtMatmulDescSetAttribute", &lt->desc_set},
-                   {"cublasLtMatrixLayoutCreate", &lt->layout_create},
-                   {"cublasLtMatmulPreferenceCreate", &lt->preference_create},
-                   {"cublasLtMatmulPreferenceSetAttribute", &lt->preference_set},
-                   {"cublasLtMatmulAlgoGetHeuristic", &lt->heuristic},
-                   {"cublasLtMatmul", &lt->matmul}};
-    void *library = asked ? dlopen(asked, RTLD_NOW | RTLD_LOCAL) : NULL;
-    for (const char *name : {"libcublasLt.so.13", "libcublasLt.so.12"})
-        if (!library && !asked)
-            library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        fprintf(stderr, "upgate_kernels: no cuBLASLt, ratios to it are 0: %s; UPGATE_CUBLASLT=path of libcublasLt.so\n", dlerror());
-        return false;
-    }
-    for (const auto &symbol : symbols) {
-        void *found = dlsym(library, symbol.name);
-        if (!found) {
-            fprintf(stderr, "upgate_kernels: %s\n", dlerror());
-            return false;
-        }
-        memcpy(symbol.to, &found, sizeof found);
-    }
-    return true;
 }
 
 static void *gemm_draw(struct bench *bench)
@@ -98,19 +41,21 @@ static void *gemm_draw(struct bench *bench)
 
 static bool gemm_prepare(struct bench *bench, struct gemm_problem *p)
 {
-    const int compute_32f = 68, transposed = 1, desc_transa = 3, preference_workspace = 1;
-    const size_t workspace = GEMM_WORKSPACE;
+    const int transposed = 1;
+    const size_t workspace = LT_WORKSPACE;
     void *preference = NULL;
+    struct error err;
 
-    if (!lt_open(&p->lt))
+    if (lt_open(&p->lt, &err)) {
+        fprintf(stderr, "upgate_kernels: ratios to the GEMM are 0: %s\n", err.text);
         return false;
-    lt_must(p->lt.create(&p->handle), "create");
-    lt_must(p->lt.desc_create(&p->desc, compute_32f, CUDA_R_32F), "desc_create");
-    lt_must(p->lt.desc_set(p->desc, desc_transa, &transposed, sizeof transposed), "desc_set");
-    lt_must(p->lt.layout_create(&p->layout, CUDA_R_16BF, GEMM_SIZE, GEMM_SIZE, GEMM_SIZE), "layout_create");
-    lt_must(p->lt.preference_create(&preference), "preference_create");
-    lt_must(p->lt.preference_set(preference, preference_workspace, &workspace, sizeof workspace), "preference_set");
-    lt_must(p->lt.heuristic(p->handle, p->desc, p->layout, p->layout, p->layout, p->layout, preference, ALGORITHMS, p->algorithms, &p->count),
+    }
+    lt_must(p->lt->desc_create(&p->desc, LT_COMPUTE_32F, CUDA_R_32F), "desc_create");
+    lt_must(p->lt->desc_set(p->desc, LT_TRANSPOSE_A, &transposed, sizeof transposed), "desc_set");
+    lt_must(p->lt->layout_create(&p->layout, CUDA_R_16BF, GEMM_SIZE, GEMM_SIZE, GEMM_SIZE), "layout_create");
+    lt_must(p->lt->preference_create(&preference), "preference_create");
+    lt_must(p->lt->preference_set(preference, LT_PREFERENCE_WORKSPACE, &workspace, sizeof workspace), "preference_set");
+    lt_must(p->lt->heuristic(p->lt->handle, p->desc, p->layout, p->layout, p->layout, p->layout, preference, ALGORITHMS, p->algorithms, &p->count),
             "heuristic");
     if (p->count < 1) {
         fprintf(stderr, "upgate_kernels: no algorithm of cuBLASLt for %d x %d in bfloat16, ratios to it are 0\n", GEMM_SIZE, GEMM_SIZE);
@@ -119,7 +64,7 @@ static bool gemm_prepare(struct bench *bench, struct gemm_problem *p)
     p->a = gemm_draw(bench);
     p->b = gemm_draw(bench);
     BENCH_CHECK(cudaMalloc(&p->c, (size_t)GEMM_SIZE * GEMM_SIZE * 2));
-    BENCH_CHECK(cudaMalloc(&p->workspace, GEMM_WORKSPACE));
+    BENCH_CHECK(cudaMalloc(&p->workspace, LT_WORKSPACE));
     return true;
 }
 
@@ -127,8 +72,8 @@ static void gemm_launch(void *arg, int, cudaStream_t stream)
 {
     const struct gemm_problem *p = (const struct gemm_problem *)arg;
     const float one = 1, zero = 0;
-    lt_must(p->lt.matmul(p->handle, p->desc, &one, p->a, p->layout, p->b, p->layout, &zero, p->c, p->layout, p->c, p->layout,
-                         p->algorithms[0].algorithm, p->workspace, GEMM_WORKSPACE, stream),
+    lt_must(p->lt->matmul(p->lt->handle, p->desc, &one, p->a, p->layout, p->b, p->layout, &zero, p->c, p->layout, p->c, p->layout,
+                         p->algorithms[0].algorithm, p->workspace, LT_WORKSPACE, stream),
             "matmul");
 }
 

@@ -108,6 +108,62 @@ int kernel_interaction_forward(const struct kernel_interaction *interaction, voi
 int kernel_interaction_backward(const struct kernel_interaction *interaction, const void *dout, void *dx, cudaStream_t stream,
                                 struct error *err);
 
+// A layer of a perceptron through the side's own cuBLASLt, with what follows the product in its epilogue. float16 or bfloat16, sums in
+// float32. act: relu, or gelu in its tanh form.
+//   forward: y[rows][outputs] = act(x[rows][inputs] weight[outputs][inputs]^T + bias[outputs]), and in aux what the way back needs
+//   input:   from dz[rows][outputs], the gradient before this layer's act, that before the act of the layer below, which made
+//            x: (dz weight) * act'(aux of below), and its sum over the rows, dbias[inputs]
+//   weight:  dweight[outputs][inputs] = dz^T x
+// inputs and outputs are multiples of 128. aux: relu rows * columns / 8 bytes, gelu rows * columns * 2.
+enum kernel_activation { KERNEL_RELU, KERNEL_GELU };
+enum kernel_mlp_pass { KERNEL_MLP_FORWARD, KERNEL_MLP_INPUT, KERNEL_MLP_WEIGHT };
+struct kernel_mlp {
+    enum kernel_type type;
+    enum kernel_activation activation;
+    enum kernel_mlp_pass pass;
+    int64_t rows, inputs, outputs;
+    const void *x, *weight, *dz;       // what the pass reads of these
+    const void *bias;                  // forward
+    void *aux;                         // forward: written; input: read, of the layer below
+    void *out, *dbias;                 // y, the gradient below (with dbias) or dweight
+    void *workspace;                   // KERNEL_MLP_WORKSPACE bytes at a multiple of 256
+};
+#define KERNEL_MLP_WORKSPACE ((size_t)64 << 20)
+// Asks the library for its algorithm once; `run` launches it with the pointers of the plan. -ENOSYS: there is no cuBLASLt, or none that
+// can do this.
+struct kernel_mlp_plan;
+int kernel_mlp_plan(const struct kernel_mlp *mlp, struct kernel_mlp_plan **ret, struct error *err);
+int kernel_mlp_run(const struct kernel_mlp_plan *plan, cudaStream_t stream, struct error *err);
+void kernel_mlp_plan_free(struct kernel_mlp_plan *plan);
+
+// A table from ids to places 0 to slots - 1, the rows of an embedding table. 32 slots are a bucket; an id has one bucket, and when that is
+// full the least recently used of its ids goes. The caller allocates; kernel_hash_clear() first. Any id but INT64_MIN.
+#define KERNEL_HASH_BUCKET 32
+struct kernel_hash {
+    int64_t slots;     // a multiple of 32, up to 2^30
+    int64_t *ids;      // [slots]
+    uint32_t *used;    // [slots]: the step in which the id was last looked up or inserted
+    uint8_t *digests;  // [slots]: a part of the id's hash, 0: the slot is free; at a multiple of 32 bytes
+    uint32_t *locks;   // [slots / 32]
+};
+// What a call took out of the table, in no fixed order; counts[0]: how many ids, counts[1]: how many of the ids that were to be inserted had
+// no place, as every slot of their bucket has been used in this step. All in device memory, set anew by the call.
+struct kernel_hash_evicted {
+    int64_t *ids;     // [the count of the insert, or slots]
+    int32_t *places;  // likewise
+    uint32_t *counts; // [2]
+};
+int kernel_hash_clear(const struct kernel_hash *hash, cudaStream_t stream, struct error *err);
+// places[i]: the place of ids[i], -1: none. step, from 1 and never less than before: that the ids are used now; 0: is not remembered.
+int kernel_hash_lookup(const struct kernel_hash *hash, int64_t count, const int64_t *ids, uint32_t step, int32_t *places,
+                       cudaStream_t stream, struct error *err);
+// The same, and ids that are not there are inserted: the same id many times has one place. No id used in this step is evicted.
+int kernel_hash_insert(const struct kernel_hash *hash, int64_t count, const int64_t *ids, uint32_t step, int32_t *places,
+                       const struct kernel_hash_evicted *evicted, cudaStream_t stream, struct error *err);
+// Takes out all ids last used before `step`.
+int kernel_hash_evict(const struct kernel_hash *hash, uint32_t step, const struct kernel_hash_evicted *evicted, cudaStream_t stream,
+                      struct error *err);
+
 // Attention over sequences of different lengths, packed: sequence s has the rows query_offsets[s] up to query_offsets[s + 1] of q and out,
 // and key_offsets[s] up to key_offsets[s + 1] of k and v; either may be none. Head h reads head h * key_heads / heads of k and v.
 // causal: the last query sees all keys of its sequence, the one before it all but the last, and so on.

@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 static const struct suite *const suites[] = {&suite_norm, &suite_bag_forward, &suite_bag_update, &suite_adam,
-                                             &suite_attention, &suite_cross_entropy, &suite_interaction};
+                                             &suite_attention, &suite_cross_entropy, &suite_hash, &suite_interaction,
+                                             &suite_mlp};
 
 static int usage()
 {

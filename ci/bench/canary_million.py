@@ -69,7 +69,7 @@ def play(folder, args):
         old = stage.Server(folder, "old").ready()
         new = stage.Server(folder, "new", "--drain-delay", "200ms").ready()
         up += [old, new]
-        proxy = stage.Proxy(folder, [("old", old.port), ("new", new.port)], stage.free_port())
+        proxy = stage.Proxy(folder, [("old", old.port), ("new", new.port)], os.path.join(folder, "log.sock") if args.unix else stage.free_port())
         up.append(proxy)
         load = stage.Load(folder, proxy.port, "--rate", str(args.rate), "--duration", "24h", "--timeout", "10s",
                           "--reference", "old", "--log", os.path.join(folder, "requests.csv"))
@@ -117,6 +117,7 @@ def main():
     parser.add_argument("--requests", type=int, default=1000000)
     parser.add_argument("--rate", type=int, default=2000, help="requests a second")
     parser.add_argument("--errors", action="store_true", help="also candidates that answer errors")
+    parser.add_argument("--unix", action="store_true", help="the log comes through a Unix socket, not by UDP")
     args = parser.parse_args()
     reason = stage.missing() or (None if rollouts.has_verb() else "this build has no `upgate canary`")
     if reason:

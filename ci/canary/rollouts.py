@@ -50,7 +50,7 @@ class Rollout:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         with open(self.plan, "w", encoding="utf-8") as file:
-            file.write(PLAN.format(name=name, folder=folder, socket=proxy.socket, source=source or 'haproxy_log: {listen: "127.0.0.1:%d"}' % proxy.log_port,
+            file.write(PLAN.format(name=name, folder=folder, socket=proxy.socket, source=source or 'haproxy_log: {listen: "%s"}' % proxy.listen,
                                    stages="\n".join("  - " + stage for stage in stages), metrics=metrics))
 
     def run(self):

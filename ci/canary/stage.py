@@ -34,7 +34,7 @@ CONFIG = """\
 # Both stacks are warm; who gets the requests is a matter of weights, set through the admin socket.
 global
     stats socket {socket} mode 600 level admin
-    log 127.0.0.1:{log_port} len 4096 local0
+    log {log} len 4096 local0
     maxconn 4000
     nbthread 1
 
@@ -189,10 +189,12 @@ class Server(Process):
 
 
 class Proxy(Process):
-    """HAProxy before the servers, with weights 256 and 0: all to the first."""
+    """HAProxy before the servers, with weights 256 and 0: all to the first. Its log goes to a port, or to the path of a socket."""
 
-    def __init__(self, folder, servers, log_port):
-        self.folder, self.port, self.log_port = folder, free_port(), log_port
+    def __init__(self, folder, servers, log):
+        self.folder, self.port = folder, free_port()
+        log = "127.0.0.1:%d" % log if isinstance(log, int) else log
+        self.listen = "unix:" + log if log.startswith("/") else log  # as the rollout plan has it
         self.socket = os.path.join(folder, "admin.sock")
         if len(self.socket) > 100:  # of about 108 that a Unix socket's address has
             raise RuntimeError("the path '%s' is too long for a socket" % self.socket)
@@ -202,7 +204,7 @@ class Proxy(Process):
         lines = ["    server %s 127.0.0.1:%d weight %d" % (name, port, 0 if i else 256)
                  for i, (name, port) in enumerate(servers)]
         with open(config, "w", encoding="utf-8") as file:
-            file.write(CONFIG.format(socket=self.socket, log_port=log_port, port=self.port, log_format=LOG_FORMAT,
+            file.write(CONFIG.format(socket=self.socket, log=log, port=self.port, log_format=LOG_FORMAT,
                                      servers="\n".join(lines)))
         super().__init__(folder, "haproxy", ["haproxy", "-db", "-f", config])
         end = time.monotonic() + START_S

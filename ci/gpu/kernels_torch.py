@@ -147,6 +147,24 @@ def interaction(kernel, shape):
     return [lambda: torch.autograd.grad(out, x, dout, retain_graph=True)]
 
 
+def mlp(kernel, shape):
+    """A layer; input: the product, the way back through the activation, and the sum over the rows."""
+    kind, rows, inputs, outputs, dtype = re.fullmatch(r"(\w+) (\d+)x(\d+)x(\d+) (\w+)", shape).groups()
+    x, dz = (torch.randn(int(rows), int(n), device="cuda", dtype=TYPES[dtype]) for n in (inputs, outputs))
+    weight = torch.randn(int(outputs), int(inputs), device="cuda", dtype=TYPES[dtype]) / math.sqrt(int(inputs))
+    bias = torch.randn(int(outputs), device="cuda", dtype=TYPES[dtype])
+    if kernel == "mlp_forward":
+        return [lambda: F.relu(F.linear(x, weight, bias)) if kind == "relu" else F.gelu(F.linear(x, weight, bias), approximate="tanh")]
+    if kernel == "mlp_weight":
+        return [lambda: dz.t() @ x]
+
+    def call():
+        below = dz @ weight
+        below = torch.ops.aten.threshold_backward(below, x, 0) if kind == "relu" else torch.ops.aten.gelu_backward(below, x, approximate="tanh")
+        return below, below.sum(0)
+    return [call]
+
+
 def attention(kernel, shape):
     """scaled_dot_product_attention, with the backend that PyTorch picks. It has no SiLU and no packed sequences."""
     found = re.fullmatch(r"softmax (causal|full) (\d+)x(\d+), (\d+)/(\d+) heads of (\d+), (\w+)", shape)
@@ -171,7 +189,8 @@ def attention(kernel, shape):
 
 
 PROBLEMS = {"attention_forward": attention, "attention_backward": attention, "norm_forward": norm, "norm_backward": norm, "bag_forward": bag_forward, "bag_update": bag_update,
-            "adam": adam, "cross_entropy": cross_entropy, "interaction_forward": interaction, "interaction_backward": interaction}
+            "adam": adam, "cross_entropy": cross_entropy, "interaction_forward": interaction, "interaction_backward": interaction,
+            "mlp_forward": mlp, "mlp_input": mlp, "mlp_weight": mlp}
 
 
 def main():

@@ -12,6 +12,7 @@
 struct controller_shadow {
     void *arg;
     int (*begin)(void *arg, const struct rollout *rollout, int stage, struct store *store, struct error *err);
+    void (*traffic)(void *arg, uint64_t requests); // of users, since the last call
     // The oldest finished second that was not taken, as sources_take(). Does what is due; never waits longer than 20 ms.
     bool (*take)(void *arg, int64_t *ret_at_s, struct canary_second ret_arms[CANARY_ARMS]);
     void (*end)(void *arg); // also where it was not begun

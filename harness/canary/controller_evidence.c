@@ -115,6 +115,23 @@ static void evidence_lost(struct controller *ctl)
         canary_evidence_lost(ctl->evidence, (uint64_t)ctl->stages[ctl->machine.stage].lost);
 }
 
+static uint64_t evidence_users(const struct controller *ctl)
+{
+    struct sources_total totals[CANARY_ARMS] = {0};
+    if (ctl->sources)
+        sources_totals(ctl->sources, false, totals);
+    return totals[CANARY_BASELINE].requests + totals[CANARY_CANDIDATE].requests;
+}
+
+// The share is one of the users' requests, so the sources count them in this stage, too.
+static void evidence_mirror(struct controller *ctl)
+{
+    uint64_t users = evidence_users(ctl);
+    if (users > ctl->shadow_seen) // less: the sources were opened again
+        ctl->options->shadow->traffic(ctl->options->shadow->arg, users - ctl->shadow_seen);
+    ctl->shadow_seen = users;
+}
+
 void controller_take(struct controller *ctl)
 {
     struct canary_second arms[CANARY_ARMS];
@@ -125,6 +142,8 @@ void controller_take(struct controller *ctl)
     while (ctl->sources && sources_take(ctl->sources, aa, &at_s, arms))
         if (!ctl->shadowing) // there the mirrored requests are what is judged
             evidence_second(ctl, at_s, arms);
+    if (ctl->shadowing)
+        evidence_mirror(ctl);
     while (ctl->shadowing && shadow->take(shadow->arg, &at_s, arms)) {
         evidence_second(ctl, at_s, arms);
         ctl->evidence_ns = clock_monotonic_ns();
@@ -190,6 +209,7 @@ void controller_begin_stage(struct controller *ctl, int stage)
         log_error("%s", err.text); // without evidence the stage pauses, and says so
     else
         ctl->shadowing = true;
+    ctl->shadow_seen = evidence_users(ctl);
 }
 
 void controller_judge_anew(struct controller *ctl)

@@ -55,6 +55,7 @@ struct controller {
     size_t pending_count;
     int64_t evidence_ns; // CLOCK_MONOTONIC of the last evidence
     bool shadowing;
+    uint64_t shadow_seen; // users' requests, of both arms
     uint64_t lost_seen, lost_stored; // log lines, by the sources; of the stage, in the store
 
     // Clocks, CLOCK_MONOTONIC unless said otherwise.

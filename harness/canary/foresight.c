@@ -51,17 +51,17 @@ static void foresight_metric(const struct rollout *rollout, const struct rollout
 {
     const struct canary_rule *rule = &rollout->rules.metrics[metric];
     struct canary_foresight seen = foresight_of(rollout, metric, stage);
-    char span[32], ratio[48], bound[48] = "";
+    char span[32], ratio[48], bound[64] = "";
     foresight_span(span, sizeof span, seen.pass_s);
     if (isfinite(seen.seen_ratio))
-        snprintf(ratio, sizeof ratio, "x %.3g is seen in 8 of 10", seen.seen_ratio);
+        snprintf(ratio, sizeof ratio, "%.3g times is found in 8 of 10", seen.seen_ratio);
     else
-        snprintf(ratio, sizeof ratio, "no change is seen");
+        snprintf(ratio, sizeof ratio, "no change is found");
     if (metric == CANARY_ERROR_RATE && seen.zero_error_bound < 1)
-        snprintf(bound, sizeof bound, "; without an error: below %.3g %%", 100 * seen.zero_error_bound);
+        snprintf(bound, sizeof bound, "; without any error its rate is below %.3g %%", 100 * seen.zero_error_bound);
     if (!isnan(rule->limit))
         snprintf(ratio, sizeof ratio, "more than %g ends it", rule->limit);
-    fprintf(file, "      %-14s %-28s an equal candidate passes after %s%s\n", canary_metric_name((enum canary_metric)metric), ratio, span,
+    fprintf(file, "      %-14s %-31s an equal candidate passes after %s%s\n", canary_metric_name((enum canary_metric)metric), ratio, span,
             bound);
 }
 
@@ -71,7 +71,7 @@ void foresight_print(const struct rollout *rollout, void *stream)
     double total = 0;
     char span[32], soak[32];
     bool known = rollout->expected.requests_per_s > 0;
-    fprintf(file, "%s: a false rollback with probability %.3g %% at most, over all stages\n", rollout->name,
+    fprintf(file, "%s: an equal candidate is rolled back with a probability of %.3g %% at most, over all stages\n", rollout->name,
             100 * rollout->rules.alpha);
     if (!known)
         fprintf(file, "How much traffic there is, the plan does not say (expected: {rate: 200/s}): what can be seen is not known.\n");
@@ -86,9 +86,9 @@ void foresight_print(const struct rollout *rollout, void *stream)
         fprintf(file, "  %2d  %-12s %5.3g %%  %-6s soak %s", i, stage->name, 100 * foresight_share(stage), foresight_kind(stage),
                 unit_format_ns(soak, sizeof soak, (double)stage->soak_ns));
         if (known)
-            fprintf(file, ", %.0f requests of the candidate in it, over after %s%s",
+            fprintf(file, ", %.0f requests of the candidate meanwhile; takes %s at least%s",
                     rollout->expected.requests_per_s * foresight_share(stage) * (double)stage->soak_ns / 1e9, span,
-                    least * 1e9 > (double)stage->patience_ns ? ": later than its patience, so it will pause" : "");
+                    least * 1e9 > (double)stage->patience_ns ? ", longer than its patience: it will pause" : "");
         fputc('\n', file);
         if (known && stage->percent < 100 && !stage->aa)
             for (int metric = 0; metric < CANARY_METRICS; metric++)
@@ -97,7 +97,7 @@ void foresight_print(const struct rollout *rollout, void *stream)
     }
     if (known) {
         foresight_span(span, sizeof span, total);
-        fprintf(file, "  in all, at the earliest: %s\n", span);
+        fprintf(file, "  in all: %s at least\n", span);
     }
 }
 

@@ -4,14 +4,11 @@
 #include "harness/canary/preflight.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include "common/child.h"
 #include "common/clock.h"
 #include "common/strings.h"
 #include "common/units.h"
@@ -21,7 +18,7 @@
 #include "tracer/store/store.h"
 
 #define CHECK_TIMEOUT_NS 300000000000
-enum { PREFLIGHT_DIFFERENCES_SHOWN = 5, PREFLIGHT_POLL_NS = 10000000 };
+enum { PREFLIGHT_DIFFERENCES_SHOWN = 5 };
 
 int preflight_fail(struct preflight *ret, enum exit_code code, const char *fmt, ...)
 {
@@ -137,48 +134,27 @@ int preflight_memory(const char *root, double bytes, struct preflight *ret)
 
 // --- the user's checks -----------------------------------------------------------------------------------
 
-static pid_t preflight_start(const char *command)
-{
-    pid_t pid = fork();
-    if (pid != 0)
-        return pid;
-    setpgid(0, 0); // so that all of it can be ended
-    int null = open("/dev/null", O_RDONLY);
-    if (null >= 0)
-        dup2(null, STDIN_FILENO);
-    dup2(STDERR_FILENO, STDOUT_FILENO); // stdout is data
-    struct sigaction standard = {.sa_handler = SIG_DFL};
-    sigaction(SIGTERM, &standard, NULL);
-    sigaction(SIGINT, &standard, NULL);
-    sigaction(SIGPIPE, &standard, NULL);
-    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-    _exit(127);
-}
-
 int preflight_check(const char *command, int64_t timeout_ns, const volatile sig_atomic_t *stop, struct preflight *ret)
 {
-    int64_t end = clock_monotonic_ns() + timeout_ns;
+    char *const argv[] = {(char *)"/bin/sh", (char *)"-c", (char *)command, NULL};
+    const struct child_opts opts = {.deadline_ns = clock_monotonic_ns() + timeout_ns, .stop = stop, .shows = true};
+    struct child_end end;
+    struct error err = {0};
     char span[32];
-    int status = 0;
-    pid_t pid = preflight_start(command), done = 0;
-    if (pid < 0)
-        return preflight_fail(ret, EXIT_CODE_OPERATIONAL, "failed to start the check '%.200s': %s", command, strerror(errno));
-    while ((done = waitpid(pid, &status, WNOHANG)) == 0 && clock_monotonic_ns() < end && !*stop)
-        clock_sleep_until_ns(clock_monotonic_ns() + PREFLIGHT_POLL_NS);
-    if (done == 0) {
-        kill(-pid, SIGKILL);
-        kill(pid, SIGKILL); // before it has made its group
-        waitpid(pid, &status, 0);
-        if (*stop)
-            return preflight_fail(ret, EXIT_CODE_INCONCLUSIVE, "ended by a signal within the check '%.200s'", command);
+    int rc = child_run(argv, &opts, &end, &err);
+    if (rc == -EINTR)
+        return preflight_fail(ret, EXIT_CODE_INCONCLUSIVE, "ended by a signal within the check '%.200s'", command);
+    if (rc == -ETIMEDOUT)
         return preflight_fail(ret, EXIT_CODE_OPERATIONAL, "the check '%.200s' did not end within %s", command,
                               unit_format_ns(span, sizeof span, (double)timeout_ns));
-    }
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    if (rc)
+        return preflight_fail(ret, EXIT_CODE_OPERATIONAL, "failed to start the check '%.200s': %s", command, err.text);
+    free(end.output);
+    if (end.code == 0)
         return 0;
-    if (WIFSIGNALED(status))
-        return preflight_fail(ret, EXIT_CODE_INCONCLUSIVE, "the check '%.200s' was ended by signal %d", command, WTERMSIG(status));
-    return preflight_fail(ret, EXIT_CODE_INCONCLUSIVE, "the check '%.200s' ended with %d", command, WEXITSTATUS(status));
+    if (end.signal)
+        return preflight_fail(ret, EXIT_CODE_INCONCLUSIVE, "the check '%.200s' was ended by signal %d", command, end.signal);
+    return preflight_fail(ret, EXIT_CODE_INCONCLUSIVE, "the check '%.200s' ended with %d", command, end.code);
 }
 
 // --- all -------------------------------------------------------------------------------------------------

@@ -5,20 +5,20 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/child.h"
 #include "common/clock.h"
 #include "common/strings.h"
 #include "harness/canary/preflight_internal.h"
 
 enum {
     GPU_LINE = 512,
-    GPU_SMI_NS = 30000000, // between two looks at whether it has ended
+    GPU_SMI_INVALID = 2, // its exit code for a field that it does not know
     GPU_KMSG_RECORDS = 100000
 };
 #define GPU_SMI_TIMEOUT_NS 30000000000 // a hung driver hangs nvidia-smi
@@ -42,74 +42,127 @@ static bool gpu_has(const char *program)
     return found;
 }
 
-// What it writes, or NULL: it failed or did not end in time.
-static char *gpu_ask(const char *smi, const char *query)
+// A field as nvidia-smi writes it. Its manual: "[Not Supported]" (or "[N/A]") where the GPU or the mode, such as MIG, has none of it,
+// "[Insufficient Permissions]", "[GPU requires reset]", "ERR!", "[Unknown Error]", "[GPU is lost]" where it is broken.
+enum gpu_field { GPU_TOLD, GPU_ABSENT, GPU_REFUSED, GPU_BROKEN, GPU_STRANGE };
+
+static enum gpu_field gpu_field_of(const char *text, bool number)
 {
-    int pipe_fds[2], status = 0;
-    if (pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) < 0)
-        return NULL;
-    pid_t pid = fork(), done = 0;
-    if (pid == 0) {
-        dup2(pipe_fds[1], STDOUT_FILENO);
-        fcntl(STDOUT_FILENO, F_SETFL, 0);
-        execlp(smi, smi, query, "--format=csv,noheader,nounits", (char *)NULL);
-        _exit(127);
-    }
-    close(pipe_fds[1]);
-    struct strbuf text = {0};
-    int64_t end = clock_monotonic_ns() + GPU_SMI_TIMEOUT_NS;
-    for (bool last = false; pid > 0 && !last && text.len < (1 << 16);) {
-        last = done != 0;
-        if (!last && (done = waitpid(pid, &status, WNOHANG)) == 0 && clock_monotonic_ns() > end) {
-            kill(pid, SIGKILL);
-            done = waitpid(pid, &status, 0);
-        }
-        char part[4096];
-        ssize_t got;
-        while ((got = read(pipe_fds[0], part, sizeof part)) > 0)
-            strbuf_add_bytes(&text, part, (size_t)got);
-        if (!last && done == 0)
-            clock_sleep_until_ns(clock_monotonic_ns() + GPU_SMI_NS);
-    }
-    close(pipe_fds[0]);
-    if (pid > 0 && done == 0) {
-        kill(pid, SIGKILL);
-        waitpid(pid, &status, 0);
-    }
-    if (pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        return strbuf_take(&text);
-    strbuf_free(&text);
-    return NULL;
+    static const struct {
+        const char *words;
+        enum gpu_field is;
+    } known[] = {{"Not Supported", GPU_ABSENT},  {"N/A", GPU_ABSENT},           {"Not Applicable", GPU_ABSENT}, {"Not Found", GPU_ABSENT},
+                 {"Permission", GPU_REFUSED},    {"ERR!", GPU_BROKEN},          {"Unknown Error", GPU_BROKEN},  {"Unknown error", GPU_BROKEN},
+                 {"reset", GPU_BROKEN},          {"Reset", GPU_BROKEN},         {"lost", GPU_BROKEN}};
+    if (number ? *text && strspn(text, "0123456789") == strlen(text) : strcmp(text, "Active") == 0 || strcmp(text, "Not Active") == 0)
+        return GPU_TOLD;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strstr(text, known[i].words))
+            return known[i].is;
+    return GPU_STRANGE;
 }
 
+// The next one, without blanks around it. NULL: the line has no more.
 static char *gpu_word(char **line)
 {
     char *word = strsep(line, ",");
     while (word && *word == ' ')
         word++;
-    return word ? word : "";
+    for (size_t len = word ? strlen(word) : 0; len && strchr(" \t\r", word[len - 1]);)
+        word[--len] = 0;
+    return word;
+}
+
+enum { GPU_ECC, GPU_HARDWARE, GPU_THERMAL, GPU_FIELDS };
+static const char *const gpu_names[GPU_FIELDS] = {"memory errors", "slowdown by hardware", "slowdown by temperature"};
+
+static int gpu_judge_field(const char *index, int which, const char *text, int *absent, struct preflight *ret)
+{
+    switch (gpu_field_of(text, which == GPU_ECC)) {
+    case GPU_BROKEN:
+        return preflight_fail(ret, EXIT_CODE_OPERATIONAL, "GPU %s answers '%.40s' for %s: it needs a reset, or is gone", index, text,
+                              gpu_names[which]);
+    case GPU_REFUSED:
+        preflight_note(ret, "GPU %s does not tell its %s: '%.40s'", index, gpu_names[which], text);
+        return 0;
+    case GPU_STRANGE:
+        preflight_note(ret, "GPU %s: '%.40s' for %s is not understood", index, text, gpu_names[which]);
+        return 0;
+    case GPU_ABSENT:
+        ++*absent;
+        return 0;
+    default:
+        break;
+    }
+    if (which == GPU_ECC && strspn(text, "0") != strlen(text))
+        return preflight_fail(ret, EXIT_CODE_OPERATIONAL, "GPU %s has had %.20s uncorrected memory errors since its driver was loaded", index,
+                              text);
+    if (which != GPU_ECC && strcmp(text, "Active") == 0)
+        return preflight_fail(ret, EXIT_CODE_OPERATIONAL, "GPU %s is slowed down now (%s): it would be the candidate's or the "
+                              "baseline's fault by chance", index, which == GPU_HARDWARE ? "hardware" : "temperature");
+    return 0;
+}
+
+// A GPU a line: "0, 0, Not Active, Not Active". What is none of that is a message: "Unable to determine the device handle …".
+static int gpu_judge_line(char *line, struct preflight *ret)
+{
+    char *rest = line, *whole = xstrdup(line), *index = gpu_word(&rest), *fields[GPU_FIELDS];
+    int code = 0, absent = 0, count = 0;
+    while (count < GPU_FIELDS && (fields[count] = gpu_word(&rest)))
+        count++;
+    if (count < GPU_FIELDS || rest || gpu_field_of(index, true) != GPU_TOLD)
+        code = preflight_fail(ret, EXIT_CODE_OPERATIONAL, "nvidia-smi says: %.200s", whole);
+    for (int i = 0; i < GPU_FIELDS && !code; i++)
+        code = gpu_judge_field(index, i, fields[i], &absent, ret);
+    if (!code && absent == GPU_FIELDS)
+        preflight_note(ret, "GPU %s tells neither memory errors nor whether it is slowed down", index);
+    free(whole);
+    return code;
+}
+
+// What it writes, the caller's. NULL: it failed, and `ret` says how.
+static char *gpu_ask(const char *smi, struct preflight *ret)
+{
+    // Drivers until 2023 know the former, and call the latter "not a valid field" with exit code 2; later ones may drop the former.
+    static const char *const queries[] = {
+        "--query-gpu=index,ecc.errors.uncorrected.volatile.total,clocks_throttle_reasons.hw_slowdown,clocks_throttle_reasons.sw_thermal_slowdown",
+        "--query-gpu=index,ecc.errors.uncorrected.volatile.total,clocks_event_reasons.hw_slowdown,clocks_event_reasons.sw_thermal_slowdown"};
+    struct error err = {0};
+    for (int i = 0; i < 2; i++) {
+        char *const argv[] = {(char *)smi, (char *)queries[i], (char *)"--format=csv,noheader,nounits", NULL};
+        struct child_end end;
+        if (child_run(argv, &(struct child_opts){.deadline_ns = clock_monotonic_ns() + GPU_SMI_TIMEOUT_NS}, &end, &err))
+            break;
+        if (end.code == 0)
+            return end.output;
+        // It writes most of its complaints to stdout.
+        string_make_plain(end.output, strlen(end.output));
+        const char *says = end.output[0] ? end.output : end.said;
+        error_set(&err, -EIO, "it ended with %d%s%.*s", end.code, says[0] ? ": " : "", (int)strcspn(says, "\n"), says);
+        free(end.output);
+        if (end.code != GPU_SMI_INVALID)
+            break;
+    }
+    preflight_fail(ret, EXIT_CODE_OPERATIONAL, "nvidia-smi fails or does not answer: is the driver healthy? %s", err.text);
+    return NULL;
 }
 
 int preflight_gpu(const char *smi, struct preflight *ret)
 {
-    // One name each since the drivers of 2018; newer ones know clocks_event_reasons as well and keep these.
-    static const char query[] = "--query-gpu=index,ecc.errors.uncorrected.volatile.total,clocks_throttle_reasons.hw_slowdown,"
-                                "clocks_throttle_reasons.sw_thermal_slowdown";
     if (!gpu_has(smi))
         return 0;
-    char *text = gpu_ask(smi, query), *save = NULL;
+    char *text = gpu_ask(smi, ret), *save = NULL;
     if (!text)
-        return preflight_fail(ret, EXIT_CODE_OPERATIONAL, "nvidia-smi fails or does not answer: is the driver healthy?");
-    int code = 0;
-    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        char *rest = line, *index = gpu_word(&rest), *ecc = gpu_word(&rest), *hardware = gpu_word(&rest), *thermal = gpu_word(&rest);
-        if (strtol(ecc, NULL, 10) > 0) // "[N/A]" where the GPU has none
-            code = preflight_fail(ret, EXIT_CODE_OPERATIONAL, "GPU %s has had %s uncorrected memory errors since its driver was loaded",
-                                  index, ecc);
-        if (strcmp(hardware, "Active") == 0 || strcmp(thermal, "Active") == 0)
-            code = preflight_fail(ret, EXIT_CODE_OPERATIONAL, "GPU %s is slowed down now (%s): it would be the candidate's or the "
-                                  "baseline's fault by chance", index, strcmp(hardware, "Active") == 0 ? "hardware" : "temperature");
+        return EXIT_CODE_OPERATIONAL;
+    int code = 0, gpus = 0;
+    for (char *line = strtok_r(text, "\r\n", &save); line; line = strtok_r(NULL, "\r\n", &save)) {
+        string_make_plain(line, strlen(line));
+        int one = line[strspn(line, " \t\r")] ? gpu_judge_line(line, ret) : 0;
+        code = one ? one : code;
+        gpus++;
     }
+    if (!gpus)
+        preflight_note(ret, "nvidia-smi lists no GPU");
     free(text);
     // Xid: the driver's errors, in the kernel's log. A record: "priority,sequence,microseconds,flags;text".
     int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);

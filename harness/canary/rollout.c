@@ -41,7 +41,10 @@ void rollout_normalise(struct rollout *rollout)
             stage->name = xasprintf("%g%%", stage->percent);
         if (strcmp(stage->name, "aa") == 0)
             stage->aa = true;
-        int64_t long_enough = ROLLOUT_PATIENCE_SOAKS * stage->soak_ns + stage->warm_up_ns;
+        int64_t long_enough;
+        if (__builtin_mul_overflow(stage->soak_ns, ROLLOUT_PATIENCE_SOAKS, &long_enough) ||
+            __builtin_add_overflow(long_enough, stage->warm_up_ns, &long_enough))
+            long_enough = INT64_MAX; // of a damaged store: refused
         if (!stage->patience_ns)
             stage->patience_ns = long_enough > ROLLOUT_PATIENCE_MIN_NS ? long_enough : ROLLOUT_PATIENCE_MIN_NS;
     }

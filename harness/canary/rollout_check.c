@@ -154,10 +154,35 @@ static int rollout_check_why(const struct rollout_checker *check)
     return 0;
 }
 
+static bool rollout_time_fits(int64_t ns)
+{
+    return ns >= 0 && ns <= 366 * 86400 * INT64_C(1000000000);
+}
+
+// What the table of keys has refused in a YAML file, and a damaged store may hold.
+static int rollout_check_ranges(const struct rollout_checker *check)
+{
+    const struct rollout *rollout = check->rollout;
+    const struct canary_rules *rules = &rollout->rules;
+    bool fit = rules->alpha > 0 && rules->alpha <= 0.5 && !(rules->tripwire_error_rate <= 0 || rules->tripwire_error_rate > 1) &&
+               rollout_time_fits(rollout->stale_ns) && rollout->stale_ns > 0 && rollout_time_fits(rollout->drain_ns) &&
+               rollout_time_fits(rollout->traffic.timeout_ns) && rollout_time_fits(rollout->why.duration_ns);
+    for (int i = 0; i < rollout->source_count; i++)
+        fit &= rollout_time_fits(rollout->sources[i].step_ns);
+    for (int i = 0; i < rollout->stage_count; i++) {
+        const struct rollout_stage *stage = &rollout->stages[i];
+        fit &= stage->percent >= 0 && stage->percent <= 100 && stage->mirror >= 0 && stage->mirror <= 1 && stage->soak_ns > 0 &&
+               rollout_time_fits(stage->soak_ns) && rollout_time_fits(stage->warm_up_ns) && rollout_time_fits(stage->patience_ns);
+    }
+    return fit ? 0 : rollout_fail(check, xstrdup("name"), "a number is out of range: an alpha, a share or a time");
+}
+
 int rollout_check(const struct rollout *rollout, struct yaml_file *file, struct error *err)
 {
     struct rollout_checker check = {.rollout = rollout, .file = file, .err = err};
     int rc = rollout_check_name(&check);
+    if (!rc)
+        rc = rollout_check_ranges(&check);
     if (!rc)
         rc = rollout_check_traffic(&check);
     if (!rc)

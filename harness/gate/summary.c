@@ -194,7 +194,7 @@ static char *summary_margins(const struct run_facts *run)
                 gated = gated || (run->workloads[i].cells[k].gating &&
                                   (int)run->workloads[i].cells[k].metric == m);
         if (gated)
-            strbuf_add(&text, "%s%s %s", text.len ? ", " : "margins: ", metric_infos[m].name,
+            strbuf_add(&text, "%s%s %s", text.len ? ", " : "", metric_infos[m].name,
                        phrase_fraction(margin, sizeof margin, run->gate.metrics[m].margin));
     }
     strbuf_add(&text, "%sone-sided error rate %s a cell over %d look%s%s%s", text.len ? "; " : "",

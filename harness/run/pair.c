@@ -199,6 +199,7 @@ static bool pair_memory_allows(struct pair_run *run, int side)
     if (peak < 0 || free_bytes < 0 || free_bytes > peak + peak / 2)
         return true;
     char need[32], have[32];
+    run->pair->failed_beside = true;
     pair_fail(run->pair, xasprintf("not enough memory for both sides at once: side '%s' took %s, %s are free",
                              pair_side_name(run, !side),
                              unit_format_bytes(need, sizeof need, (double)peak),

@@ -63,7 +63,7 @@ struct pair {
     int64_t started_ns, ended_ns;
     bool has_steps; // at least one side made a step call
     bool missed_steps; // failed: turns of steps, and a side ended in good order without one
-    bool failed_beside; // failed: a side ended badly while the other one was alive
+    bool failed_beside; // failed: a side ended badly while the other one was alive, or memory was too short for both
     char *start_error[2]; // a side that could not be executed at all
 };
 

@@ -141,8 +141,7 @@ static bool session_fall_back(struct session_workload *workload, const struct pa
         workload->interleave = PLAN_INTERLEAVE_SLICES;
         return true;
     }
-    bool short_of_memory = pair->reason && strstr(pair->reason, "not enough memory");
-    if (workload->interleave != PLAN_INTERLEAVE_LAUNCHES && (pair->failed_beside || short_of_memory)) {
+    if (workload->interleave != PLAN_INTERLEAVE_LAUNCHES && pair->failed_beside) {
         workload->interleave = PLAN_INTERLEAVE_LAUNCHES;
         free(*ret_note);
         *ret_note = xasprintf("the two sides cannot be alive together (%s): one after the other; expect a "

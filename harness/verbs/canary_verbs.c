@@ -136,7 +136,7 @@ static int canary_run(const struct rollout *rollout, const struct canary_values 
                                  .methods = (const char *const *)rollout->shadow.methods,
                                  .ignore = (const char *const *)rollout->shadow.ignore,
                                  .tolerance = rollout->shadow.tolerance};
-    const struct controller_shadow shadow = {&stage, shadow_stage_begin, shadow_stage_take, shadow_stage_end};
+    const struct controller_shadow shadow = {&stage, shadow_stage_begin, shadow_stage_traffic, shadow_stage_take, shadow_stage_end};
     options.shadow = &shadow;
 #endif
 #ifdef UPGATE_HAVE_CANARY_WHY

@@ -214,6 +214,14 @@ static int canary_unknown(int argc, char **argv)
 
 static int canary_main(int argc, char **argv)
 {
+    if (argc < 2) {
+        struct strbuf words = {0};
+        for (int i = 0; i < CANARY_VERBS; i++)
+            strbuf_add(&words, "%s%s", i ? ", " : "", canary_word(&canary_verbs[i]));
+        log_error("what should it do? upgate canary %s; try `upgate canary --help`", words.text);
+        strbuf_free(&words);
+        return EXIT_CODE_USAGE;
+    }
     const struct verb *verb = argc > 1 ? canary_find(argv[1]) : NULL;
     struct canary_values values = {.wait_ns = -1, .taken_ns = 15000000000, .common = OPTIONS_COMMON_DEFAULT};
     struct options_rest rest = {0};

@@ -12,6 +12,9 @@ static const double parity_tolerance = 1e-4;
 // sqrt(2 (1 - cosine)) = 0.14 of it apart: what a chunk that is off by more is called gross from.
 static const double parity_cosine_min = 0.99;
 
+// A plan's `parity.factor` when it says none. Of two results of the baseline either may be the far one.
+static const double parity_spread_factor = 2;
+
 double parity_factor(double factor, enum dtype dtype, size_t count)
 {
     double scale = 1; // of the default 2: 3, 8 and 10 as in same()
@@ -66,6 +69,13 @@ struct parity_error parity_distance(const double *reference, const double *value
     return (struct parity_error){parity_in_units(sqrt(sum / (double)used), unit),
                                  parity_in_units(sqrt(chunk_max / (double)width), unit),
                                  parity_in_units(element_max, unit)};
+}
+
+double parity_spread_limit(double tolerance, double repeat)
+{
+    double relative, absolute;
+    dtype_tolerance(DTYPE_F16, &relative, &absolute);
+    return fmax(tolerance > 0 ? tolerance : relative, parity_spread_factor * repeat); // fmax() leaves out a NaN
 }
 
 void parity_yardstick_add(struct parity_yardstick *yardstick, const struct parity_error *error)

@@ -75,6 +75,9 @@ double parity_rms(const double *values, size_t count);
 // unit is 0 is INFINITY.
 struct parity_error parity_distance(const double *reference, const double *values, size_t count,
                                     double unit);
+// What `all` and `chunk` may be where nothing is known but how far the reference is from its own repetition (NAN: it was not repeated):
+// the rule of baseline-spread above that of torch-testing. tolerance 0: of half precision, the coarsest format that still scores.
+double parity_spread_limit(double tolerance, double repeat);
 void parity_yardstick_add(struct parity_yardstick *yardstick, const struct parity_error *error);
 
 #endif

@@ -138,7 +138,7 @@ def add_judgement(w, ratios, options, medians):
     w.add("cell", workload="train", metric="step_time", unit="ns", direction="lower", gating=1, median_a=medians[0], median_b=medians[1], ratio=math.exp(mean),
           ci_lower=lower, ci_upper=upper, alpha=0.01, pairs=len(ratios), look=0, margin=0.02, mde=half * 2, pair_sd=sd, verdict=word,
           improved=int(upper < 0.98), reason=reason)
-    w.add("verdict", id=1, verdict=word, reason=f"train step_time: {reason}", margin_note="margins: step_time 2 %", policy="{}", trust_ok=1, calibrated=1,
+    w.add("verdict", id=1, verdict=word, reason=f"train step_time: {reason}", margin_note="step_time 2 %", policy="{}", trust_ok=1, calibrated=1,
           calibration_note="train: a side held 2 % longer was found, +1.72 to +2.27 % in step_time, at 14 pairs of this run; 0 false fails in 12 A/A gates here", judged_wall_ns=1795263850000000001)
 
 

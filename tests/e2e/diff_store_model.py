@@ -262,6 +262,62 @@ def without_tf32(step):
 ITEM = (Op("copy", "", 2 * US, "loss", "forward", copy=DTOH, bytes=4, memory=3 * 16 + PAGEABLE),
         Op("sync", "cudaStreamSynchronize", module="loss", phase="forward"))
 
+RECOMPUTE = ("_unpack_hook", "recompute_fn")
+
+
+def of_blocks(step):
+    return [op.but(python=("Seq.forward", *op.python)) if op.phase == "forward" and op.kind == "kernel" else op for op in step]
+
+
+def checkpointed(step):
+    """Activation checkpointing: before the backward pass of a layer its forward pass runs again, called by a hook of autograd's."""
+    result, done = [], set()
+    for op in step:
+        layer = ".".join((op.module or "").split(".")[:2])
+        if op.phase == "backward" and layer not in done:
+            done.add(layer)
+            result.append(Op("host", "restore_rng_state", 15 * US, op.module, "backward", python=RECOMPUTE))
+            result += [o.but(phase="backward", python=(*RECOMPUTE, *o.python)) for o in step
+                       if o.phase == "forward" and o.kind == "kernel" and (o.module or "").startswith(layer)]
+        result.append(op)
+    return result
+
+
+def clipped(step):
+    """clip_grad_norm_ with error_if_nonfinite: norms, a wait for the result, a product."""
+    clip = "clip_grad_norm_"
+
+    def kernel(name, dur, *python):
+        return Op("kernel", name, dur, "optimizer", "optimizer", cost=22 * US, python=(clip, *python), grid=(320, 1, 1), block=(512, 1, 1))
+
+    return before(step, named("multi_tensor_apply"),
+                  Op("host", "group_tensors_by_device", 60 * US, "optimizer", "optimizer", python=(clip, "_get_total_norm")),
+                  kernel("void multi_tensor_apply_kernel<TensorListMetadata<1>, LpNormFunctor<float, 2, float, 1, 0> >(TensorListMetadata<1>)", 14 * US, "_get_total_norm"),
+                  kernel("void lpnorm_cleanup<float, float>(float*)", 3 * US, "_get_total_norm"),
+                  kernel("void CatArrayBatchedCopy<OpaqueType<4u>, unsigned int, 1, 64, 64>(OpaqueType<4u>*)", 3 * US, "_get_total_norm"),
+                  kernel("void reduce_kernel<512, 1, ReduceOp<float, NormTwoOps<float>, unsigned int, float, 4> >(ReduceOp)", 5 * US, "_get_total_norm"),
+                  Op("copy", "", 2 * US, "optimizer", "optimizer", copy=DTOH, bytes=1, memory=3 * 16 + PAGEABLE, python=(clip,)),
+                  Op("sync", "cudaStreamSynchronize", module="optimizer", phase="optimizer", python=(clip,)),
+                  kernel("void vectorized_elementwise_kernel<4, ReciprocalFunctor<float>, Array<char*, 2> >(int)", 2 * US),
+                  kernel("void vectorized_elementwise_kernel<4, ClampFunctor<float>, Array<char*, 2> >(int)", 2 * US),
+                  *[kernel("void multi_tensor_apply_kernel<TensorListMetadata<1>, BinaryOpScalarFunctor<float, 1, 1, 0> >(TensorListMetadata<1>)", 9 * US,
+                           "_foreach_mul_") for _ in range(2)])
+
+
+def masked(step):
+    """z[y >= 0]: how many there are, the host waits to know; then a gather. No Python function of its own."""
+    def kernel(name, dur):
+        return Op("kernel", name, dur, "loss", "forward", cost=20 * US, grid=(64, 1, 1), block=(128, 1, 1))
+
+    return before(step, named("nll_loss"),
+                  kernel("void vectorized_elementwise_kernel<4, CompareScalarFunctor<float>, Array<char*, 2> >(int)", 3 * US),
+                  kernel("void cub::DeviceReduceSingleTileKernel<Policy600, bool*, int*, int>(bool*, int*)", 4 * US),
+                  Op("copy", "", 2 * US, "loss", "forward", copy=DTOH, bytes=4, memory=3 * 16 + PAGEABLE),
+                  Op("sync", "cudaStreamSynchronize", module="loss", phase="forward"),
+                  kernel("void cub::DeviceSelectSweepKernel<SelectIf, int>(int*)", 5 * US),
+                  kernel("void index_elementwise_kernel<128, 4, gpu_index_kernel<OpaqueType<4> > >(long)", 6 * US))
+
+
 PLANTS = {}
 
 
@@ -351,3 +407,9 @@ plant("recompile", ("compile",), "", "compile")(
                   Op("host", "compile_fx", 900 * US, None, "compile", python=("torch._inductor.compile_fx",))] + step[1:])
 plant("two_changes", ("kernel_slower",), r"softmax_warp_backward", "backward", more=(("kernel_added", r"FillFunctor"),))(
     lambda step: PLANTS["fill_added"][0](PLANTS["kernel_slower"][0](step)))
+plant("recomputed", ("code_repeated",), r"forward", "backward", base=lambda: of_blocks(model_balanced()))(checkpointed)
+plant("recomputed_bound_by_launches", ("code_repeated",), r"forward", "backward", base=lambda: of_blocks(model_bound_by_launches()))(checkpointed)
+plant("gradients_clipped", ("code_added",), r"clip_grad_norm_|multi_tensor_apply", "optimizer", base=model_balanced)(clipped)
+plant("clip_removed", ("code_removed",), r"clip_grad_norm_|multi_tensor_apply", "optimizer", base=lambda: clipped(model_balanced()))(
+    lambda step: model_balanced())
+plant("mask_added", ("code_added",), r"cudaStreamSynchronize|index_elementwise|DeviceSelect", "forward", base=model_balanced)(masked)

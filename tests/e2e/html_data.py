@@ -223,7 +223,7 @@ def example(events=1500):
     return {
         "schema": "upgate.report/1", "made_by": "upgate 0.1.0", "sides": ["torch-2.1", "torch-2.2"],
         "verdict": {"word": "fail", "reason": "1 of 3 gated cells is worse than its margin: llama-train step_time 16.3 % slower (15.7 to 16.9 %), "
-                    "margin 2 %", "margin_note": "margins: step_time 2 %, peak_gpu_memory 1 %; one-sided error rate 1 % a cell over 4 looks"},
+                    "margin 2 %", "margin_note": "step_time 2 %, peak_gpu_memory 1 %; one-sided error rate 1 % a cell over 4 looks"},
         "run": {"facts": [{"label": k, "value": v} for k, v in (
             ("Run", "232451d4"), ("Started", "2026-01-12 01:35 UTC"), ("Took", "12 min 40 s"), ("Plan", "plan.yaml"), ("Machine", "node17, Linux 6.8"),
             ("CPU", "2 x 48 cores, pinned to 0-15"), ("GPU", "8 x 80 GB, 1980 MHz, driver 550.54"), ("Workloads", "llama-train, dlrm-train"))]},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the test of the recordings at a breach: why_drive STORE PROGRAM DURATION_MS GRACE_MS BASELINE CANDIDATE, each arm a pid, a cgroup's
+// For the test of the recordings at a breach: why_drive STORE PROGRAM DURATION_MS GRACE_MS KILL_MS BASELINE CANDIDATE, each arm a pid, a cgroup's
 // path or a URL; PROGRAM is the upgate that records. Prints how long the calls took, in ms: "begin LONGEST_DONE TOTAL".
 #include <ctype.h>
 #include <fcntl.h>
@@ -16,12 +16,12 @@ int main(int argc, char **argv)
     struct rollout rollout = {0};
     struct store *store = NULL;
     struct error err = {0};
-    if (argc != 7)
+    if (argc != 8)
         return 2;
     rollout.why.record = true;
     rollout.why.duration_ns = atoll(argv[3]) * 1000000;
     for (int arm = 0; arm < CANARY_ARMS; arm++) {
-        char *target = argv[5 + arm];
+        char *target = argv[6 + arm];
         if (isdigit((unsigned char)*target))
             rollout.why.pids[arm] = strtoull(target, NULL, 10);
         else if (*target == '/')
@@ -41,7 +41,7 @@ int main(int argc, char **argv)
     if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) < 0)
         return 4;
     struct why *why = why_new(argv[2]);
-    why_patience(why, atoll(argv[4]) * 1000000, 500000000);
+    why_patience(why, atoll(argv[4]) * 1000000, atoll(argv[5]) * 1000000);
     int64_t start = clock_monotonic_ns(), longest = 0;
     why_begin(why, &rollout, store);
     int64_t begun = clock_monotonic_ns();

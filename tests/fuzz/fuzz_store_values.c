@@ -230,9 +230,20 @@ static void add_value(struct strbuf *line, const struct table *table)
         strbuf_add(line, "c %s", table->columns[rand() % table->column_count]);
 }
 
+// One in four of a rollout: they are nine of eighty.
+static const struct table *pick_table(void)
+{
+    bool rollout = rand() % 4 == 0;
+    const struct table *table;
+    do
+        table = &tables[rand() % table_count];
+    while (rollout && strncmp(table->name, "rollout", 7) != 0);
+    return table;
+}
+
 static void add_line(struct strbuf *text)
 {
-    const struct table *table = &tables[rand() % table_count];
+    const struct table *table = pick_table();
     int what = rand() % 12;
     char row[16];
     snprintf(row, sizeof row, "%d", rand() % 4 ? rand() % 40 : rand() % 3000);

@@ -3,15 +3,19 @@
 #include "tests/fuzz/store_readers.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/canary/rollout_store.h"
+#include "harness/canary/serve/snapshot.h"
 #include "harness/gate/gate.h"
 #include "reports/analyse/diff/diff.h"
 #include "reports/render/diff/diff_view.h"
 #include "reports/render/render.h"
+#include "reports/render/rollout/rollout_view.h"
 #include "reports/render/stalls/stalls_view.h"
 #include "tests/fuzz/fuzz.h"
 #include "tracer/store/store.h"
@@ -150,6 +154,81 @@ static void read_github(const char *path)
     store_close(store);
 }
 
+static int read_second(void *arg, int64_t at_s, int stage, const struct canary_second arms[CANARY_ARMS])
+{
+    struct canary_cell cells[CANARY_METRICS];
+    int count = 0;
+    (void)at_s;
+    for (int i = 0; i < CANARY_ARMS; i++)
+        fuzz_require(arms[i].errors <= arms[i].requests && arms[i].wrong <= arms[i].requests, "no more errors than requests");
+    if (stage % 2)
+        canary_evidence_stage(arg, stage, stage == 1);
+    canary_evidence_add(arg, arms);
+    canary_evidence_cells(arg, cells, &count);
+    json_decref(rollout_cells_to_json(cells, count));
+    return 0;
+}
+
+// What a controller does that starts again.
+static void read_rollout_rows(struct store *store)
+{
+    struct rollout_row row;
+    struct rollout_decision decision;
+    struct rollout_stage_row stage;
+    struct rollout_request request;
+    struct rollout *rollout = NULL;
+    struct error err = {0};
+    if (fuzz_check(rollout_store_read(store, &row, &err), &err))
+        return;
+    fuzz_require((unsigned)row.state < ROLLOUT_STATES && row.stage >= -1, "a state and a stage");
+    json_t *json = json_loads(row.plan ? row.plan : "", 0, NULL);
+    if (json && fuzz_check(rollout_from_json(json, &rollout, &err), &err) == 0)
+        rollout_free(rollout);
+    json_decref(json);
+    rollout_row_clear(&row);
+    if (fuzz_check(rollout_store_last_decision(store, &decision, &err), &err) == 0)
+        fuzz_require((unsigned)decision.rule < RULE_COUNT, "a rule");
+    for (int i = 0; i < 3; i++)
+        fuzz_check(rollout_store_read_stage(store, i, &stage, &err), &err);
+    const struct canary_rules rules = {.alpha = 0.01, .tripwire_error_rate = 0.2, .metrics = {
+        [CANARY_ERROR_RATE] = {.gated = true, .margin = 0.5, .limit = NAN},
+        [CANARY_WRONG_ANSWERS] = {.gated = true, .margin = NAN},
+        [CANARY_LATENCY_P99] = {.gated = true, .margin = 0.1, .limit = NAN},
+        [CANARY_LATENCY_MEAN] = {.observed = true, .margin = 0.1, .limit = NAN}}};
+    struct canary_evidence *evidence = canary_evidence_new(&rules);
+    canary_evidence_stage(evidence, 0, true);
+    fuzz_check(rollout_store_seconds(store, read_second, evidence, &err), &err);
+    canary_evidence_free(evidence);
+    if (fuzz_check(rollout_store_next_request(store, &request, &err), &err) == 0)
+        fuzz_require((unsigned)request.verb < REQUEST_COUNT, "a verb");
+}
+
+static void read_rollout(const char *path)
+{
+    struct store *store = NULL;
+    struct rollout_view *view = NULL;
+    struct error err = {0};
+    char *text = NULL;
+    size_t len = 0;
+    int problem = 0;
+    if (fuzz_check(store_open(path, STORE_READ, &store, &err), &err) == 0)
+        read_rollout_rows(store);
+    store_close(store);
+    if (fuzz_check(rollout_view_load(path, &view, &err), &err) == 0) {
+        FILE *stream = open_memstream(&text, &len);
+        rollout_view_status(view, stream, false);
+        text_done(stream, &text);
+        json_done(rollout_view_json(view));
+        fuzz_check(rollout_view_write(view, fuzz_path("out.md"), &err), &err);
+        fuzz_check(rollout_view_write(view, fuzz_path("out.html"), &err), &err);
+    }
+    rollout_view_free(view);
+    struct snapshot_reader *reader = snapshot_reader_new(path, "ranker");
+    fuzz_require(snapshot_read(reader, &problem, &err) != NULL, "a snapshot, whatever is read");
+    fuzz_check(problem, &err);
+    snapshot_reader_free(reader);
+}
+
 void store_readers_start(void)
 {
     // Counting what SQLite allocates takes a lock twice an allocation, and its schema is read ten times an input.
@@ -172,6 +251,8 @@ void store_readers_run(const char *path, unsigned readers)
         read_report(path, "out.pftrace");
     if (readers & STORE_READER_DIFF)
         read_diff(path);
+    if (readers & STORE_READER_ROLLOUT)
+        read_rollout(path);
     if (readers & STORE_READER_STALLS) // writes table stall
         read_stalls(path);
     if (readers & STORE_READER_GATE) // writes the verdict

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `upgate gate`, `diff`, `stalls` and `report` do with a store, without their words on the terminal.
+// What `upgate gate`, `diff`, `stalls`, `report` and `canary` do with a store, without their words on the terminal.
 #ifndef UPGATE_TESTS_FUZZ_STORE_READERS_H
 #define UPGATE_TESTS_FUZZ_STORE_READERS_H
 
@@ -13,7 +13,8 @@ enum store_reader {
     STORE_READER_JSON = 64,
     STORE_READER_JUNIT = 128,
     STORE_READER_GITHUB = 256,
-    STORE_READER_COUNT = 9, // bits
+    STORE_READER_ROLLOUT = 512,
+    STORE_READER_COUNT = 10, // bits
     STORE_READER_ALL = (1 << STORE_READER_COUNT) - 1
 };
 

@@ -91,16 +91,47 @@ static void smi(const char *script)
     chmod(path, 0755);
 }
 
+// What nvidia-smi's manual and its users have seen it write.
 TEST(gpus)
 {
     static const struct {
-        const char *script, *says;
+        const char *script, *says, *notes;
         int code;
-    } cases[] = {{"echo '0, [N/A], Not Active, Not Active'; echo '1, 0, Not Active, Not Active'", "", 0},
-                 {"echo '0, 0, Not Active, Not Active'; echo '1, 3, Not Active, Not Active'", "GPU 1 has had 3 uncorrected", 4},
-                 {"echo '0, 0, Active, Not Active'", "GPU 0 is slowed down now (hardware)", 4},
-                 {"echo '0, 0, Not Active, Active'", "GPU 0 is slowed down now (temperature)", 4},
-                 {"echo 'Unable to determine the device handle'; exit 9", "fails or does not answer", 4}};
+    } cases[] = {
+        {"echo '0, 0, Not Active, Not Active'", "", "", 0},
+        {"echo '0, 0, Not Active, Not Active'; echo '1, 0, Not Active, Not Active'; echo '10, 0, Not Active, Not Active'", "", "", 0},
+        {"echo '0, [N/A], Not Active, Not Active'; echo '1, 0, Not Active, Not Active'", "", "", 0}, // a GPU without ECC
+        {"echo '0, N/A, Not Active, Not Active'", "", "", 0},
+        {"echo '0, [Not Supported], Not Active, Not Active'", "", "", 0}, // drivers before 2021
+        {"printf '0, 0, Not Active, Not Active\\r\\n'", "", "", 0},
+        {"echo '0, [N/A], [N/A], [N/A]'; echo '1, 0, Not Active, Not Active'", "", "GPU 0 tells neither", 0}, // MIG, a vGPU
+        {"echo '0, [Insufficient Permissions], Not Active, Not Active'", "", "GPU 0 does not tell its memory errors: '[Insufficient Permissions]'", 0},
+        {"echo '0, 0, [Insufficient Permissions], Not Active'", "", "GPU 0 does not tell its slowdown by hardware", 0},
+        {"echo '0, 0, Perhaps, Not Active'", "", "'Perhaps' for slowdown by hardware is not understood", 0},
+        {"echo '0, -1, Not Active, Not Active'", "", "'-1' for memory errors is not understood", 0},
+        {"true", "", "nvidia-smi lists no GPU", 0},
+        {"echo '0, 0, Not Active, Not Active'; echo '1, 3, Not Active, Not Active'", "GPU 1 has had 3 uncorrected", "", 4},
+        {"echo '0, 00000000000000000000000000003, Not Active, Not Active'", "uncorrected", "", 4},
+        {"echo '0, 0, Active, Not Active'", "GPU 0 is slowed down now (hardware)", "", 4},
+        {"echo '0, 0, Not Active, Active'", "GPU 0 is slowed down now (temperature)", "", 4},
+        {"echo '0, [N/A], Not Active, Active'", "GPU 0 is slowed down now (temperature)", "", 4},
+        {"echo '0, ERR!, Not Active, Not Active'", "GPU 0 answers 'ERR!' for memory errors: it needs a reset", "", 4},
+        {"echo '0, 0, Not Active, Not Active'; echo '3, [Unknown Error], Not Active, Not Active'", "GPU 3 answers '[Unknown Error]'", "", 4},
+        {"echo '0, [GPU requires reset], [GPU requires reset], [GPU requires reset]'", "GPU 0 answers '[GPU requires reset]'", "", 4},
+        {"echo '0, 0, [GPU is lost], Not Active'", "GPU 0 answers '[GPU is lost]' for slowdown by hardware", "", 4},
+        {"echo '0, 0, Not Active, Not Active'; echo 'Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error'",
+         "nvidia-smi says: Unable to determine the device handle for GPU0000:3B:00.0", "", 4},
+        {"echo '0, 0, Not Active'", "nvidia-smi says: 0, 0, Not Active", "", 4},
+        {"echo 'No devices were found'; exit 6", "it ended with 6: No devices were found", "", 4},
+        {"echo \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\"; exit 9", "it ended with 9: NVIDIA-SMI has failed", "", 4},
+        {"echo 'GPU is lost.  Reboot the system to recover this GPU'; exit 15", "it ended with 15: GPU is lost.", "", 4},
+        {"echo 'no memory' >&2; exit 255", "it ended with 255: no memory", "", 4},
+        {"kill -9 $$", "is the driver healthy?", "", 4},
+        // A driver that knows the new names only, or the old ones only, and one that knows neither.
+        {"case $1 in *clocks_throttle*) echo 'Field \"x\" is not a valid field to query.'; exit 2;; esac; echo '0, 7, Not Active, Not Active'",
+         "GPU 0 has had 7 uncorrected", "", 4},
+        {"case $1 in *clocks_event*) exit 2;; esac; echo '0, 0, Not Active, Not Active'", "", "", 0},
+        {"echo 'Field \"x\" is not a valid field to query.'; exit 2", "it ended with 2: Field \"x\" is not a valid field", "", 4}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct preflight result = {0};
         smi(cases[i].script);
@@ -109,8 +140,10 @@ TEST(gpus)
         if (!strstr(result.reason, "within the last hour")) {
             CHECK_INT(code, cases[i].code);
             CHECK_CONTAINS(result.reason, cases[i].says);
+            CHECK_CONTAINS(result.notes ? result.notes : "", cases[i].notes);
+            CHECK_INT(cases[i].code || cases[i].notes[0] || !result.notes, 1); // no words where nothing is to be said
         }
-        CHECK(true);
+        preflight_clear(&result);
     }
     struct preflight none = {0};
     CHECK_INT(preflight_gpu("/no/such/nvidia-smi", &none), 0); // nothing to look at

@@ -36,6 +36,7 @@ struct world {
     double own_sd;    // of each leaf's in a launch, by itself
     double ratios[UNTRACED]; // of the untraced pairs
     bool mean;        // what few steps take is explained too
+    uint32_t *places; // of tree a's: partners by name, where a test needs them
     double drag;      // traced steps of b take so many times as long
 };
 
@@ -128,6 +129,20 @@ static void world_begin(struct world *world, uint64_t seed)
     world->workload.name = "made";
 }
 
+// Places of both sides are the same ones by their names.
+static void world_places(struct world *world)
+{
+    struct cost_tree *a = world->workload.trees[0], *b = world->workload.trees[1];
+    for (uint32_t i = 1; i < a->node_count; i++) {
+        const struct cost_node *node = &a->nodes[i];
+        world->places[i] = COST_NONE;
+        for (uint32_t k = 1; node->kind < COST_KERNEL && k < b->node_count; k++)
+            if (b->nodes[k].kind == node->kind && strcmp(b->nodes[k].name, node->name) == 0)
+                world->places[i] = k;
+    }
+    world->alignment.place_b = world->places;
+}
+
 static bool world_run(struct world *world, const struct world_leaf *leaves, size_t count,
                       bool couples)
 {
@@ -147,6 +162,8 @@ static bool world_run(struct world *world, const struct world_leaf *leaves, size
         step[0] += leaves[i].name_a ? leaves[i].ns_a : 0;
         step[1] += leaves[i].name_b ? leaves[i].ns_b : 0;
     }
+    if (world->places)
+        world_places(world);
     job->first[0] = cost_tree_finish(workload->trees[0]);
     job->first[1] = cost_tree_finish(workload->trees[1]);
     for (int i = 0; i < UNTRACED; i++)
@@ -479,6 +496,32 @@ TEST(a_sampled_function_is_named_with_an_interval_that_holds)
     }
     CHECK(named >= 39);
     CHECK(held >= 118); // of 120
+}
+
+TEST(code_without_names_is_compared_by_place)
+{
+    static const struct world_leaf leaves[] = {
+        {COST_FUNCTION, COST_HOST_RUN, "update", "[unknown]", NULL, ALIGN_ONLY_A, 3e6, 0, 0},
+        {COST_FUNCTION, COST_HOST_RUN, "update", NULL, "axpy_impl", ALIGN_ONLY_B, 0, 2e6, 0},
+        {COST_FUNCTION, COST_HOST_RUN, "update", NULL, "index_kernel", ALIGN_ONLY_B, 0, 1.5e6, 0},
+        {COST_FUNCTION, COST_HOST_RUN, "rest", "gemm", "gemm", ALIGN_EXACT, 6e6, 6e6, 0},
+        {COST_FUNCTION, COST_HOST_RUN, "rest", NULL, "bias_part", ALIGN_ONLY_B, 0, 1e6, 0},
+    };
+    struct world world;
+    uint32_t places[LEAVES_MAX] = {0};
+    world_begin(&world, 1);
+    world.places = places;
+    CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
+    CHECK_INT(world_named(&world), 2);
+    const struct diff_contribution *added = &world.workload.contributions[0], *native = added + 1;
+    CHECK_INT(added->kind, DIFF_CPU_FUNCTION_ADDED); // both sides have names there
+    CHECK_STR(added->label, "bias_part");
+    CHECK_INT(native->kind, DIFF_NATIVE_CODE);
+    CHECK_STR(native->label, "what update computes");
+    CHECK_DBL(native->delta_ns, 5e5, 5e4);
+    CHECK_DBL(world.workload.slower_ns, 1.5e6, 1e5);
+    CHECK_DBL(world.workload.faster_ns, 0, 0);
+    world_end(&world);
 }
 
 TEST(kinds_by_match_and_leaf)

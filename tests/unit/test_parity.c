@@ -589,3 +589,12 @@ TEST(a_loss_near_zero_has_no_ratio)
         near_a[t] = 0;
     CHECK_DBL(curve_shift(&pair, 0, 100), 1, 0); // finite
 }
+
+TEST(what_a_reference_s_own_repetition_allows)
+{
+    CHECK_DBL(parity_spread_limit(0, NAN), 1e-3, 0);
+    CHECK_DBL(parity_spread_limit(0, 1e-4), 1e-3, 0);
+    CHECK_DBL(parity_spread_limit(0, 0.01), 0.02, 0);
+    CHECK_DBL(parity_spread_limit(0.05, 0.01), 0.05, 0);
+    CHECK(isinf(parity_spread_limit(0, INFINITY)));
+}

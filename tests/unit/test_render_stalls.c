@@ -88,6 +88,7 @@ static struct stall smaps_stall(void)
         .advice =
             "stop `/usr/bin/python3 ci/stalls/agent.py --pid 4121 --period 0.3` (pid 4188) from "
             "calling memory_full_info(): read memory_info() instead, or ask far less often",
+        .advice_form = "stop %s from calling memory_full_info(): read memory_info() instead, or ask far less often",
     };
 }
 
@@ -393,6 +394,7 @@ TEST(texts_of_the_store_cannot_act)
     stall.culprit.comm = "\033[2J";
     stall.victim_python = STACK("f\033[31m (a.py:1)");
     stall.advice = "no\r\nway";
+    stall.advice_form = NULL;
     struct stalls stalls = {.window_ns = 1000 * MS, .stalls = &stall, .count = 1};
     struct stalls_recording recording = smaps_recording();
     struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};

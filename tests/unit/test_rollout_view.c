@@ -176,7 +176,7 @@ TEST(basis)
     for (int64_t i = 20; i < 30; i++)
         for (int arm = 0; arm < CANARY_ARMS; arm++)
             world_second(&world, view_begin + i, arm, 2, 1000, arm ? 5 : 1, arm ? 0.008 : 0.004);
-    world_sql(&world, "INSERT INTO rollout_stage VALUES (3, '100%', 100, 1795262430, NULL, NULL, NULL);"
+    world_sql(&world, "INSERT INTO rollout_stage (number, name, percent, begin_s) VALUES (3, '100%', 100, 1795262430);"
                       "INSERT INTO rollout_cell VALUES (1795262429, 0, 'latency_p50', 9, 8, 10, 1.1, 9, 5, 1, 100, NULL, 'fail')," // of the A/A stage: no news of the candidate
                       " (1795262429, 2, 'error_rate', 1.2, 0.9, 1.4, 1.5, -1, 5, 1, 100, NULL, 'pass'),"
                       " (1795262429, 2, 'latency_p50', 2.1, NULL, 3.2, 1.1, 6, 5, 1, 100, NULL, 'fail'),"

@@ -4,16 +4,18 @@
 #include "harness/canary/shadow/shadow_requests.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "common/strings.h"
+#include "reports/analyse/parity.h"
 #include "tests/unit/runner.h"
 
 static struct shadow_compared parity(const char *a, const char *b, const struct shadow_rule *rule)
 {
-    const struct shadow_rule usual = {.limit = SHADOW_TOLERANCE};
+    const struct shadow_rule usual = {.limit = parity_spread_limit(0, NAN)};
     struct shadow_answer first = {200, a, strlen(a)}, second = {200, b, strlen(b)};
     struct shadow_compared compared;
     shadow_compare(&first, &second, rule ? rule : &usual, &compared);
@@ -106,7 +108,7 @@ TEST(nan_is_wrong)
 
 TEST(status)
 {
-    const struct shadow_rule rule = {.limit = SHADOW_TOLERANCE};
+    const struct shadow_rule rule = {.limit = parity_spread_limit(0, NAN)};
     struct shadow_answer a = {200, "{}", 2}, b = {404, "{}", 2};
     struct shadow_compared compared;
     shadow_compare(&a, &b, &rule, &compared);
@@ -117,7 +119,7 @@ TEST(status)
 TEST(ignored)
 {
     const char *const names[] = {"model", NULL}, *const paths[] = {".meta.time", ".list[].t", NULL};
-    const struct shadow_rule rule = {.limit = SHADOW_TOLERANCE, .ignore = names, .paths = paths};
+    const struct shadow_rule rule = {.limit = parity_spread_limit(0, NAN), .ignore = names, .paths = paths};
     struct shadow_compared compared = parity("{\"model\": \"a\", \"meta\": {\"time\": 1, \"x\": 2}, \"list\": [{\"t\": 1}]}",
                                              "{\"model\": \"b\", \"meta\": {\"time\": 9, \"x\": 2}, \"list\": [{\"t\": 2}]}", &rule);
     CHECK(compared.equal);
@@ -147,7 +149,7 @@ TEST(hostile)
     parity_is(wide.text, wide.text, false, "more than 1000 fields");
     strbuf_free(&wide);
     parity_is("{\"a\": \"\\\"NaN\"}", "{\"a\": \"\\\"NaN\"}", true, NULL);
-    const struct shadow_rule rule = {.limit = SHADOW_TOLERANCE};
+    const struct shadow_rule rule = {.limit = parity_spread_limit(0, NAN)};
     struct shadow_answer a = {200, "{\"a\"\0: 1}", 9}, b = {200, "{\"a\"\0: 1}", 9};
     struct shadow_compared compared;
     shadow_compare(&a, &b, &rule, &compared);

@@ -14,6 +14,7 @@
 #include "common/vector.h"
 #include "harness/canary/shadow/shadow_parity.h"
 #include "harness/canary/shadow/shadow_requests.h"
+#include "reports/analyse/parity.h"
 
 enum { SHADOW_ASKS = 3, SHADOW_AGAIN = 2, SHADOW_SECONDS = 64, SHADOW_PATHS_MAX = 16, SHADOW_EXAMPLE_BYTES = 600 };
 static const int64_t shadow_timeout_ns = INT64_C(10000000000), shadow_second_ns = 1000000000;
@@ -30,8 +31,7 @@ struct shadow_ask { // one request to one arm; the third asks the baseline again
 
 struct shadow_pair {
     bool used, again;
-    struct shadow_request request; // borrowed from the file, or owned
-    bool owned;
+    struct shadow_request request; // the file's
     struct shadow_ask asks[SHADOW_ASKS];
 };
 
@@ -45,8 +45,8 @@ struct shadow {
     char *urls[CANARY_ARMS], **methods, **ignore, *paths[SHADOW_PATHS_MAX + 1];
     size_t path_count;
     CURLM *multi;
-    struct shadow_request *requests, queue[SHADOW_QUEUE_MAX];
-    size_t request_count, request_next, queue_first, queue_count, under_way;
+    struct shadow_request *requests;
+    size_t request_count, request_next, under_way;
     struct shadow_pair *pairs;
     double allowed; // requests that may be mirrored now
     double behind;  // that were not, while all pairs were under way
@@ -94,7 +94,6 @@ int shadow_open(const struct shadow_opts *opts, struct shadow **ret_shadow, stru
 {
     struct shadow *shadow = xcalloc(1, sizeof *shadow);
     shadow->opts = *opts;
-    shadow->opts.tolerance = opts->tolerance > 0 ? opts->tolerance : SHADOW_TOLERANCE;
     shadow->opts.concurrent = opts->concurrent > 0 ? opts->concurrent : SHADOW_CONCURRENT;
     shadow->opts.timeout_ns = opts->timeout_ns > 0 ? opts->timeout_ns : shadow_timeout_ns;
     shadow->methods = shadow_copy_list(opts->methods);
@@ -105,7 +104,7 @@ int shadow_open(const struct shadow_opts *opts, struct shadow **ret_shadow, stru
     int rc = opts->mirror > 0 && opts->mirror <= 1 ? 0 : error_set(err, -EINVAL, "the shadow stage mirrors more than 0 and at most all of the requests");
     for (int arm = 0; arm < CANARY_ARMS && rc == 0; arm++)
         rc = shadow_url(opts->urls[arm], &shadow->urls[arm], err);
-    if (rc == 0 && opts->requests)
+    if (rc == 0)
         rc = shadow_requests_load(opts->requests, shadow->opts.methods, &shadow->requests, &shadow->request_count, err);
     if (rc == 0 && (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK || !(shadow->multi = curl_multi_init())))
         rc = error_set(err, -ENOMEM, "failed to start libcurl for the shadow stage");
@@ -134,8 +133,6 @@ static void shadow_pair_clear(struct shadow *shadow, struct shadow_pair *pair)
 {
     for (int i = 0; i < SHADOW_ASKS; i++)
         shadow_ask_clear(shadow, &pair->asks[i]);
-    if (pair->owned)
-        shadow_request_clear(&pair->request);
     *pair = (struct shadow_pair){0};
 }
 
@@ -149,8 +146,6 @@ void shadow_close(struct shadow *shadow)
         curl_multi_cleanup(shadow->multi);
     for (size_t i = 0; i < shadow->request_count; i++)
         shadow_request_clear(&shadow->requests[i]);
-    for (size_t i = 0; i < shadow->queue_count; i++)
-        shadow_request_clear(&shadow->queue[(shadow->queue_first + i) % SHADOW_QUEUE_MAX]);
     for (size_t i = shadow->example_next; i < shadow->example_count; i++)
         shadow_example_clear(&shadow->examples[i]);
     for (size_t i = 0; i < shadow->path_count; i++)
@@ -171,24 +166,6 @@ void shadow_traffic(struct shadow *shadow, uint64_t requests)
     if (shadow->allowed > most) {
         shadow->behind += shadow->allowed - most;
         shadow->allowed = most;
-    }
-}
-
-void shadow_offer(struct shadow *shadow, const char *method, const char *path, const char *body, size_t size)
-{
-    if (!shadow_request_allowed(shadow->opts.methods, method) || !shadow_request_valid(method, path, size)) {
-        shadow->state.refused++;
-        return;
-    }
-    if (shadow->queue_count == SHADOW_QUEUE_MAX) {
-        shadow->state.dropped++;
-        return;
-    }
-    struct shadow_request *request = &shadow->queue[(shadow->queue_first + shadow->queue_count++) % SHADOW_QUEUE_MAX];
-    *request = (struct shadow_request){.method = xstrdup(method), .path = xstrdup(path), .size = body ? size : 0};
-    if (body) {
-        request->body = xcalloc(size + 1, 1);
-        memcpy(request->body, body, size);
     }
 }
 
@@ -239,29 +216,13 @@ static int shadow_ask_begin(struct shadow *shadow, const struct shadow_request *
     return 0;
 }
 
-static bool shadow_next(struct shadow *shadow, struct shadow_pair *pair)
-{
-    if (shadow->queue_count) {
-        pair->request = shadow->queue[shadow->queue_first];
-        pair->owned = true;
-        shadow->queue_first = (shadow->queue_first + 1) % SHADOW_QUEUE_MAX;
-        shadow->queue_count--;
-        return true;
-    }
-    if (!shadow->request_count)
-        return false;
-    pair->request = shadow->requests[shadow->request_next++ % shadow->request_count];
-    return true;
-}
-
 static int shadow_begin(struct shadow *shadow, struct error *err)
 {
     for (int i = 0; i < shadow->opts.concurrent && shadow->allowed >= 1; i++) {
         struct shadow_pair *pair = &shadow->pairs[i];
         if (pair->used)
             continue;
-        if (!shadow_next(shadow, pair))
-            return 0;
+        pair->request = shadow->requests[shadow->request_next++ % shadow->request_count];
         pair->used = true;
         pair->again = shadow->begun < SHADOW_LEARN;
         shadow->allowed -= 1;
@@ -309,8 +270,7 @@ static struct shadow_answer shadow_answer(const struct shadow_ask *ask)
 
 static struct shadow_rule shadow_rule(const struct shadow *shadow)
 {
-    // Twice: of two answers of the baseline either may be the far one.
-    return (struct shadow_rule){.limit = fmax(shadow->opts.tolerance, 2 * shadow->apart), .ignore = shadow->opts.ignore,
+    return (struct shadow_rule){.limit = parity_spread_limit(shadow->opts.tolerance, shadow->apart), .ignore = shadow->opts.ignore,
                                 .paths = (const char *const *)shadow->paths};
 }
 

@@ -20,7 +20,6 @@
 
 enum {
     SHADOW_CONCURRENT = 8,     // pairs under way
-    SHADOW_QUEUE_MAX = 256,    // requests that were offered and wait
     SHADOW_REQUESTS_MAX = 100000, // of a file
     SHADOW_BODY_MAX = 1 << 20, // bytes of a request's body, and of an answer that is compared
     SHADOW_EXAMPLES_MAX = 100, // of a stage: more teach nothing
@@ -29,11 +28,11 @@ enum {
 
 struct shadow_opts {
     const char *urls[CANARY_ARMS];  // base URLs: "http://127.0.0.1:8001"; the request's path follows
-    const char *requests;           // file of JSON lines {"method", "path", "body"}, asked in turn; NULL: only what is offered
+    const char *requests;           // file of JSON lines {"method", "path", "body"}, asked in turn
     const char *const *methods;     // that may be sent twice; NULL-terminated. NULL: GET and HEAD, which change nothing (RFC 9110, 9.2.1)
     const char *const *ignore;      // members of JSON answers that may differ, by name; NULL-terminated or NULL
     double mirror;                  // fraction of the traffic
-    double tolerance;               // of numbers, in units of the baseline's rms; 0: SHADOW_TOLERANCE
+    double tolerance;               // of numbers, in units of the baseline's rms; 0: parity_spread_limit()'s
     int concurrent;                 // pairs; 0: SHADOW_CONCURRENT
     int64_t timeout_ns;             // of one request; 0: 10 s
 };
@@ -42,8 +41,6 @@ struct shadow_state {
     uint64_t pairs;       // asked of both, and over
     uint64_t compared, different;
     uint64_t unanswered;  // the baseline failed, or an answer was longer than SHADOW_BODY_MAX: nothing to compare with
-    uint64_t refused;     // offered, and of another method, or no request at all
-    uint64_t dropped;     // offered while the queue was full
     uint64_t behind;      // not mirrored: all pairs were under way
     double limit;         // numbers may be this far apart: the tolerance, or twice what the baseline is from itself
     char ignored[512];    // members that differ between two answers of the baseline: not compared
@@ -63,8 +60,6 @@ void shadow_close(struct shadow *shadow); // NULL ok
 
 // The users' requests since the last call: `mirror` of them may now be mirrored.
 void shadow_traffic(struct shadow *shadow, uint64_t requests);
-// A user's request, seen in a log that has bodies: kept for mirroring, or refused, or dropped (see the state).
-void shadow_offer(struct shadow *shadow, const char *method, const char *path, const char *body, size_t size);
 int shadow_poll(struct shadow *shadow, int timeout_ms, struct error *err);
 // The oldest second (CLOCK_REALTIME) that is over, of both arms. False: none.
 bool shadow_take(struct shadow *shadow, int64_t *ret_at_s, struct canary_second ret_arms[CANARY_ARMS]);

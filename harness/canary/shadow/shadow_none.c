@@ -22,15 +22,6 @@ void shadow_traffic(struct shadow *shadow, uint64_t requests)
     (void)requests;
 }
 
-void shadow_offer(struct shadow *shadow, const char *method, const char *path, const char *body, size_t size)
-{
-    (void)shadow;
-    (void)method;
-    (void)path;
-    (void)body;
-    (void)size;
-}
-
 int shadow_poll(struct shadow *shadow, int timeout_ms, struct error *err)
 {
     (void)timeout_ms;

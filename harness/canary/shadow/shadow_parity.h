@@ -8,9 +8,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-// Relative tolerance of float16 in torch.testing.assert_close: the coarsest common format that still scores, and TF32 lies within it.
-#define SHADOW_TOLERANCE 1e-3
-
 struct shadow_answer {
     long status;
     const char *body;
@@ -18,7 +15,7 @@ struct shadow_answer {
 };
 
 struct shadow_rule {
-    double limit;               // of the distance
+    double limit;               // of the distance: parity_spread_limit()
     const char *const *ignore;  // names of members; NULL-terminated or NULL
     const char *const *paths;   // ".meta.time", "[]" for any element: not compared; NULL-terminated or NULL
 };

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the controller and the shadow stage: how many requests may be mirrored by now, and examples into the store.
+// Between the controller and the shadow stage: users' requests in, examples into the store.
 #include "harness/canary/shadow/shadow_stage.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 
-#include "common/clock.h"
 
 enum { STAGE_POLL_MS = 10 };
-static const double stage_rate = 100;
 
 int shadow_stage_begin(void *arg, const struct rollout *rollout, int number, struct store *store, struct error *err)
 {
@@ -23,9 +20,6 @@ int shadow_stage_begin(void *arg, const struct rollout *rollout, int number, str
     if (rc)
         return rc;
     stage->store = store;
-    stage->per_s = rollout->expected.requests_per_s > 0 ? rollout->expected.requests_per_s : stage->rate > 0 ? stage->rate : stage_rate;
-    stage->owed = 0;
-    stage->last_ns = stage->begun_ns = clock_monotonic_ns();
     return 0;
 }
 
@@ -42,18 +36,19 @@ static void stage_examples(struct shadow_stage *stage)
     }
 }
 
+void shadow_stage_traffic(void *arg, uint64_t requests)
+{
+    struct shadow_stage *stage = arg;
+    if (stage->shadow)
+        shadow_traffic(stage->shadow, requests);
+}
+
 bool shadow_stage_take(void *arg, int64_t *ret_at_s, struct canary_second ret_arms[CANARY_ARMS])
 {
     struct shadow_stage *stage = arg;
     struct error err = {0};
     if (!stage->shadow)
         return false;
-    int64_t now = clock_monotonic_ns();
-    stage->owed += stage->per_s * (double)(now - stage->last_ns) / 1e9;
-    stage->last_ns = now;
-    double whole = floor(stage->owed);
-    stage->owed -= whole;
-    shadow_traffic(stage->shadow, (uint64_t)whole);
     if (shadow_poll(stage->shadow, STAGE_POLL_MS, &err))
         return false; // seconds without requests: the stage ends by its patience, and says that evidence is missing
     stage_examples(stage);

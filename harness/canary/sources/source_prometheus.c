@@ -170,9 +170,11 @@ static bool prometheus_answers(struct source *source, int arm, struct prometheus
         }
         source->state.seen++;
         source->state.dropped += answers[query].dropped;
-        if (answers[query].dropped)
+        if (answers[query].dropped) { // errors that nobody can count are not none
             prometheus_note(own, "the query '%s' of %s gives what is no count (NaN, infinite or negative)",
                             prometheus_query_names[query], prometheus_arm_names[arm]);
+            ok = false;
+        }
         if (answers[query].warning[0])
             prometheus_note(own, "Prometheus warns: %s", answers[query].warning);
     }
@@ -277,9 +279,12 @@ static void prometheus_count(struct source *source, int number, const struct pro
     arm->errors += looks[QUERY_ERRORS].grown;
     arm->wrong += looks[QUERY_WRONG].grown;
     counter_bins(&arm->counters[QUERY_BUCKETS], arm->bins);
+    bool known = !looks[QUERY_ERRORS].fallen && !looks[QUERY_WRONG].fallen;
+    if (!known) // nor are these: the requests of this time are no evidence, its errors are
+        memset(arm->bins, 0, sizeof arm->bins);
     if (!counts)
         prometheus_alone(source, number, arm);
-    else if (looks[QUERY_REQUESTS].grown)
+    else if (looks[QUERY_REQUESTS].grown && known)
         prometheus_grown(source, number, looks[QUERY_REQUESTS].grown);
 }
 

@@ -15,6 +15,7 @@
 #include "harness/canary/sources/sources_internal.h"
 
 enum { SOURCES_MAX = 64 };
+#define SOURCES_GATHER_NS 20000000LL // what comes within that is told at once: who asks has more to do than to read
 #define SOURCES_QUIET_NS 100000000LL // a socket is asked so often, too, though nothing has come: its seconds go on being finished
 
 struct sources {
@@ -152,16 +153,16 @@ static bool sources_read(struct sources *sources, const struct pollfd *fds)
 int sources_poll(struct sources *sources, int timeout_ms, struct error *err)
 {
     struct pollfd fds[SOURCES_MAX];
-    int64_t until_ns = clock_monotonic_ns() + (int64_t)timeout_ms * 1000000;
-    bool came;
+    int64_t began_ns = clock_monotonic_ns(), until_ns = began_ns + (int64_t)timeout_ms * 1000000;
     do {
         int rc = sources_wait(sources, until_ns, fds);
         if (rc == -EINTR)
             return 0;
         if (rc)
             return error_set(err, rc, "failed to wait for the sources: %s", strerror(-rc));
-        came = sources_read(sources, fds);
-    } while (!came && clock_monotonic_ns() < until_ns);
+        if (sources_read(sources, fds) && until_ns > began_ns + SOURCES_GATHER_NS)
+            until_ns = began_ns + SOURCES_GATHER_NS;
+    } while (clock_monotonic_ns() < until_ns);
     return 0;
 }
 

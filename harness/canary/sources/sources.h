@@ -13,7 +13,7 @@ struct sources;
 int sources_open(const struct rollout *rollout, struct sources **ret_sources, struct error *err);
 void sources_close(struct sources *sources); // NULL ok
 
-// Reads what has come, waits up to `timeout_ms` for it; returns early on a signal. What is wrong with one source (Prometheus down, a file
+// Reads what has come, waits up to `timeout_ms` for it, and 20 ms for more; returns early on a signal. What is wrong with one source (Prometheus down, a file
 // that is gone) is told by sources_state(), not here: the others go on.
 int sources_poll(struct sources *sources, int timeout_ms, struct error *err);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A command of the user, without a shell, that must end in time. It and all that it started in its process group are killed at the
-// deadline, and with us. Its input is empty; what it prints is bounded.
+// A command of the user (common/child.h). It ends with us: a restarted controller sets the weights again, and two that set different
+// ones at once would leave either.
 #ifndef UPGATE_HARNESS_CANARY_TRAFFIC_HOOK_H
 #define UPGATE_HARNESS_CANARY_TRAFFIC_HOOK_H
 

@@ -143,6 +143,7 @@ struct diff_group {
     double busy_a, busy_b, count_a, count_b; // a step
     double launch_a, launch_b; // of a and b: waiting for launches that it owns; negative: given to those
     const char *name_a, *name_b;             // NULL: not on that side
+    uint32_t native_place;                   // of DIFF_NATIVE_CODE: the place that both sides have, of tree b
 };
 // diff_launches.c: an operation that only one side has owns the waiting for its launches, where the
 // device had nothing else. Moves it from the group of the waiting to the operation's.
@@ -150,6 +151,8 @@ void diff_launches_make(struct diff_job *job);
 // Adds what moves to (or from) a group, per unit; NULL: no moves.
 void diff_launches_add(const struct diff_job *job, const struct align_group *group,
                        double *const ns[2]);
+// Stands on one side only, which has more executions of its name altogether: not the same work under another shape.
+bool diff_launches_more(const struct diff_job *job, size_t group);
 double diff_launches_sum(const struct diff_job *job, const struct align_group *group, int side);
 // Does the host launch it or wait in it? Each execution is recorded then, not sampled.
 bool diff_is_counted(const struct cost_node *leaf);

@@ -29,6 +29,7 @@ struct diff_launches {
     const struct alignment *alignment;
     struct launches_move *moves; // by group
     size_t count;
+    bool *more; // by group: diff_launches_more
 };
 
 struct launches_name { // of both sides' operations, normalised; a step
@@ -160,6 +161,22 @@ static int launches_compare(const void *left, const void *right)
     return (a->ns > b->ns) - (a->ns < b->ns); // sums come out the same whatever the order they were found in
 }
 
+static bool launches_are_more(const struct diff_job *job, struct launches_names *names, const struct align_group *group)
+{
+    int side = group->count_b > 0;
+    const struct cost_node *leaf = &job->workload->trees[side]->nodes[side ? group->b[0] : group->a[0]];
+    if (!launches_own(group, leaf))
+        return false;
+    const struct launches_name *name = launches_name(names, leaf->name);
+    return name->count[side] - name->count[!side] >= launches_more * name->only[side];
+}
+
+bool diff_launches_more(const struct diff_job *job, size_t group)
+{
+    const struct diff_launches *launches = job->launches;
+    return launches && launches->alignment == job->workload->alignment && launches->more[group];
+}
+
 void diff_launches_make(struct diff_job *job)
 {
     const struct alignment *alignment = job->workload->alignment;
@@ -169,18 +186,19 @@ void diff_launches_make(struct diff_job *job)
     struct launches_move *moves = xcalloc(most + 1, sizeof *moves);
     struct launches_move *waits = xcalloc(most + 1, sizeof *waits);
     size_t count = 0, wait_count = 0;
-    struct launches_names names = most ? launches_count(job) : (struct launches_names){0};
+    struct launches_names names = launches_count(job);
+    launches->more = arena_alloc(job->arena, alignment->count + 1, sizeof *launches->more);
+    for (size_t i = 0; i < alignment->count; i++)
+        launches->more[i] = launches_are_more(job, &names, &alignment->groups[i]);
     for (int side = 0; side < 2 && most; side++) {
         const struct cost_tree *tree = trees[side];
         uint32_t *groups = launches_groups(alignment, tree, side);
         for (size_t i = 0; i < tree->late_count; i++) {
             const struct cost_late *late = &tree->lates[i];
             uint32_t owner = groups[late->node], from = groups[late->gap], unit = job->units.of_window[side][late->window];
-            if (owner == COST_NONE || from == COST_NONE || unit == UINT32_MAX ||
-                !launches_own(&alignment->groups[owner], &tree->nodes[late->node]))
+            if (owner == COST_NONE || from == COST_NONE || unit == UINT32_MAX)
                 continue;
-            const struct launches_name *name = launches_name(&names, tree->nodes[late->node].name);
-            if (name->count[side] - name->count[!side] < launches_more * name->only[side])
+            if (!launches->more[owner])
                 continue;
             bool wait = tree->nodes[late->node].kind == COST_SYNC;
             struct launches_move *to = wait ? &waits[wait_count] : &moves[count];
@@ -197,7 +215,8 @@ void diff_launches_make(struct diff_job *job)
     free(names.normal_of);
     free(names.of);
     qsort(moves, count, sizeof *moves, launches_compare);
-    *launches = (struct diff_launches){.alignment = alignment, .count = count};
+    launches->alignment = alignment;
+    launches->count = count;
     launches->moves = arena_alloc(job->arena, count + 1, sizeof *moves);
     memcpy(launches->moves, moves, count * sizeof *moves);
     free(moves);

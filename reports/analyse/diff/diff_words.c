@@ -33,6 +33,10 @@ static const struct diff_kind_text diff_kinds[DIFF_KIND_COUNT] = {
     [DIFF_CLOCK_THROTTLE] = {"clock_throttle", "All kernels slower alike",
                              "All kernels faster alike"},
     [DIFF_PARALLELISM] = {"parallelism", "Fewer threads at work", "More threads at work"},
+    [DIFF_CODE_ADDED] = {"code_added", "Added", "Added"},
+    [DIFF_CODE_REMOVED] = {"code_removed", "Removed", "Removed"},
+    [DIFF_CODE_REPEATED] = {"code_repeated", "Runs once more", "Runs once less"},
+    [DIFF_NATIVE_CODE] = {"native_code", "Native code slower", "Native code faster"},
 };
 
 const char *diff_kind_word(enum diff_kind kind)

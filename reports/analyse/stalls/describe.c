@@ -285,27 +285,29 @@ static const char *describe_note(const struct work *work, const struct group *gr
     return note;
 }
 
-static const char *describe_advice(const struct trace *trace, const struct group *group)
+static void describe_advice(const struct trace *trace, const struct group *group, struct stall *stall)
 {
     const struct stall_cause *cause = &stall_causes(&(size_t){0})[group->cause];
-    const char *who = group->cause == CAUSE_CPU_CONTENTION ? "the neighbours" : "whoever does it";
+    const char *who = group->cause == CAUSE_CPU_CONTENTION ? "the neighbours" : "whoever does it", *form = cause->advice;
+    bool named = false;
+    if (group->cause == CAUSE_SMAPS_READ && group->has_period)
+        form = arena_print(trace->arena, "%s (now every %.0f ms)", form, (double)group->period_ns / 1e6);
     if (group->culprit != TRACE_NONE) {
         const struct trace_process *process = &trace->processes[group->culprit];
         const char *name = process->cmdline && *process->cmdline ? process->cmdline : process->comm;
         bool own = process->kind == TRACE_TARGET && group->worst_thread != TRACE_NONE &&
                    trace->threads[group->worst_thread].process == group->culprit;
-        if (own && group->culprit_thread != TRACE_NONE)
+        if (own && group->culprit_thread != TRACE_NONE) {
             who = arena_print(trace->arena, "thread %d (%s) of the program itself",
                               trace->threads[group->culprit_thread].tid,
                               trace->threads[group->culprit_thread].comm);
-        else
+        } else {
             who = arena_print(trace->arena, "`%.200s` (pid %d)", name, process->tgid);
+            named = name == process->cmdline && stall->culprit.known;
+        }
     }
-    const char *advice = arena_print(trace->arena, cause->advice, who);
-    if (group->cause != CAUSE_SMAPS_READ || !group->has_period)
-        return advice;
-    return arena_print(trace->arena, "%s (now every %.0f ms)", advice,
-                       (double)group->period_ns / 1e6);
+    stall->advice = arena_print(trace->arena, form, who);
+    stall->advice_form = named ? form : NULL;
 }
 
 static void describe_victim(const struct trace *trace, const struct part *part, struct stall *stall)
@@ -359,5 +361,5 @@ void describe_group(const struct work *work, const struct group *group, struct s
     if (ret_stall->culprit.known)
         describe_function(trace, group, ret_stall);
     describe_chain(work, group, best, ret_stall);
-    ret_stall->advice = describe_advice(trace, group);
+    describe_advice(trace, group, ret_stall);
 }

@@ -63,7 +63,8 @@ struct stall {
     size_t chain_count;
     bool has_steps;
     uint64_t steps_hit, steps_total;
-    const char *advice; // names the knob
+    const char *advice;      // names the knob
+    const char *advice_form; // the same with %s for the culprit, whose whole command line is in advice; NULL: it is not
 };
 
 struct stall_breach {

@@ -185,15 +185,6 @@ json_t *html_fingerprint(struct store *store)
     return list;
 }
 
-// "dlrm-train: the candidate crashes" without its workload, which stands beside it.
-static const char *judgement_unnamed(const struct report_finding *finding)
-{
-    size_t len = finding->workload ? strlen(finding->workload) : 0;
-    bool named = len > 0 && strncmp(finding->text, finding->workload, len) == 0 &&
-                 strncmp(finding->text + len, ": ", 2) == 0;
-    return named ? finding->text + len + 2 : finding->text;
-}
-
 // The end of what was said on stderr, without the sequences that colour a terminal.
 static json_t *judgement_output(const char *text)
 {
@@ -250,7 +241,7 @@ static json_t *judgement_findings(const struct report *report)
         json_object_set_new(item, "effect", json_string(effects[finding->effect]));
         json_object_set_new(item, "kind", html_text(finding->kind, HTML_NAME_BYTES_MAX));
         json_object_set_new(item, "text",
-                            html_text(judgement_unnamed(finding), HTML_TEXT_BYTES_MAX));
+                            html_text(finding->text, HTML_TEXT_BYTES_MAX));
         json_object_set_new(item, "workload", html_text(finding->workload, HTML_NAME_BYTES_MAX));
         json_object_set_new(
             item, "side", finding->side < 0 ? json_null() : json_string(finding->side ? "b" : "a"));

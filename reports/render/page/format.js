@@ -80,6 +80,9 @@ UP.plain = {
     memory_alloc: ["Allocating and freeing memory takes longer", "Allocating and freeing memory takes less"],
     clock_throttle: ["The clock is lower", "The clock is higher"],
     parallelism: ["Less runs at the same time", "More runs at the same time"],
+    code_added: ["New, with all that it causes", "New, with all that it causes"], code_removed: ["Gone, with all that it caused", "Gone, with all that it caused"],
+    native_code: ["Native code takes longer", "Native code got faster"],
+    code_repeated: ["Runs once more, with all that it causes", "Runs once less"],
 };
 UP.plainWords = item => {
     const before = UP.num(item.a_ns) > 0, after = UP.num(item.b_ns) > 0;

@@ -130,6 +130,12 @@ static void status_cell(struct status *status, const struct rollout_series *seri
     screen_style(&status->out, status_verdict_style(point->verdict), status->colour, rollout_verdict_word(point->verdict));
     if (point->verdict == ROLLOUT_UNDECIDED)
         strbuf_add(&status->out, ": %s", missing);
+    const struct rollout_view_stage *stage = rollout_view_stage(status->view, series->stage);
+    if (stage && series->stage != status->view->stage) {
+        char *name = screen_fit(stage->name, 20, false);
+        strbuf_add(&status->out, " in stage %s", name);
+        free(name);
+    }
     strbuf_add(&status->out, "\n");
     free(title);
     free(missing);
@@ -139,11 +145,13 @@ static void status_evidence(struct status *status)
 {
     size_t shown = 0;
     for (size_t i = 0; i < status->view->series_count; i++) {
-        if (status->view->series[i].stage != status->view->stage)
+        const struct rollout_series *series = &status->view->series[i];
+        bool here = series->stage == status->view->stage;
+        if (rollout_ended(status->view) ? !rollout_holds(status->view, series) : !here)
             continue;
         if (shown++ == 0)
             strbuf_add(&status->out, "\n%-15s%12s%12s%12s%14s  verdict\n", "evidence", "change", "at most", "allowed", "against it");
-        status_cell(status, &status->view->series[i]);
+        status_cell(status, series);
     }
     const struct rollout_view_stage *stage = rollout_view_stage(status->view, status->view->stage);
     char soak[NUMBERS_SIZE], done[NUMBERS_SIZE], need[NUMBERS_SIZE], had[NUMBERS_SIZE];

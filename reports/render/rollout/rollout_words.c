@@ -201,8 +201,7 @@ char *rollout_sentence(const struct rollout_view *view)
                      view->stage_count, percent, read);
 }
 
-// Of a metric, what holds: the latest stage in which it was decided, or the latest at all. NULL for a series that another one outdates.
-static const struct rollout_series *words_holding(const struct rollout_view *view, const struct rollout_series *series)
+bool rollout_holds(const struct rollout_view *view, const struct rollout_series *series)
 {
     const struct rollout_series *holding = NULL;
     for (size_t i = 0; i < view->series_count; i++) {
@@ -214,7 +213,7 @@ static const struct rollout_series *words_holding(const struct rollout_view *vie
         if (!holding || decided || holding->points[holding->count - 1].verdict == ROLLOUT_UNDECIDED)
             holding = other;
     }
-    return holding == series ? series : NULL;
+    return holding == series;
 }
 
 // "4.64 times", "+3.1 %"
@@ -296,9 +295,9 @@ char *rollout_basis(const struct rollout_view *view)
     struct strbuf out = {0};
     for (int failed = 1; failed >= 0; failed--) // what failed first
         for (size_t i = 0; i < view->series_count; i++) {
-            const struct rollout_series *series = words_holding(view, &view->series[i]);
-            enum rollout_verdict verdict = series ? series->points[series->count - 1].verdict : ROLLOUT_UNDECIDED;
-            if (series && (verdict == ROLLOUT_FAIL) == failed && !(verdict == ROLLOUT_UNDECIDED && rollout_ended(view)))
+            const struct rollout_series *series = &view->series[i];
+            enum rollout_verdict verdict = series->points[series->count - 1].verdict;
+            if (rollout_holds(view, series) && (verdict == ROLLOUT_FAIL) == failed && !(verdict == ROLLOUT_UNDECIDED && rollout_ended(view)))
                 words_cell(&out, view, series);
         }
     words_chance(&out, view);

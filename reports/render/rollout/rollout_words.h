@@ -36,6 +36,8 @@ const struct rollout_decision *rollout_last_decision(const struct rollout_view *
 // "95 ms": from the decision until the traffic was read back; "-" where not known.
 char *rollout_effect(const struct rollout_decision *decision, char *buf);
 bool rollout_ended(const struct rollout_view *view);
+// Of a metric, does this stage's series hold: is it the latest in which it was decided, or, while none was, the latest?
+bool rollout_holds(const struct rollout_view *view, const struct rollout_series *series);
 // What the outcome rests on, or what is still open: a line a metric, what failed first; then how often chance alone would have done it.
 char *rollout_basis(const struct rollout_view *view);
 

@@ -158,14 +158,9 @@ char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8)
 
 char *stalls_text_advice(const struct stall *stall)
 {
-    const char *command = stall->culprit.known ? stall->culprit.cmdline : NULL;
-    const char *begin = strchr(stall->advice, '`'), *end = begin ? strchr(begin + 1, '`') : NULL;
-    size_t len = end ? (size_t)(end - begin) - 1 : 0;
-    // The analysis cuts long ones.
-    if (!command || len == 0 || strncmp(command, begin + 1, len) != 0)
+    if (!stall->advice_form)
         return xstrdup(stall->advice);
-    char *name = stalls_text_name(&stall->culprit, STALLS_NAME_PROGRAM);
-    char *text = xasprintf("%.*s%s%s", (int)(begin - stall->advice), stall->advice, name, end + 1);
+    char *name = stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM), *text = xasprintf(stall->advice_form, name);
     free(name);
     return text;
 }

@@ -72,7 +72,7 @@ static void markdown_head(struct markdown *md)
         strbuf_add(out, ". **The run is %s**", report->state);
     strbuf_add(out, ".\n");
     if (report->margin_note) {
-        strbuf_add(out, "\n");
+        strbuf_add(out, "\nMargins: ");
         markdown_text(out, report->margin_note);
         strbuf_add(out, "\n");
     }
@@ -196,7 +196,7 @@ static void markdown_findings(struct markdown *md)
         const struct report_finding *finding = &report->findings[i];
         struct strbuf line = {0};
         strbuf_add(&line, "- %s: ", words[finding->effect]);
-        if (finding->workload && !strstr(finding->text, finding->workload)) {
+        if (finding->workload) {
             markdown_name(&line, finding->workload);
             strbuf_add(&line, ": ");
         }

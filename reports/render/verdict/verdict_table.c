@@ -78,10 +78,8 @@ static void table_run(struct table *table, const struct report *report)
     if (strcmp(report->state, "done") != 0)
         strbuf_add(&text, ", %s", report->state);
     table_line(table, "run", SCREEN_STYLE_BOLD, text.text);
-    if (report->margin_note) {
-        bool labelled = strncmp(report->margin_note, "margins: ", 9) == 0;
-        table_line(table, "margins", SCREEN_STYLE_BOLD, report->margin_note + (labelled ? 9 : 0));
-    }
+    if (report->margin_note)
+        table_line(table, "margins", SCREEN_STYLE_BOLD, report->margin_note);
     strbuf_free(&text);
 }
 
@@ -104,10 +102,8 @@ static void table_findings(struct table *table, const struct report *report, boo
         if (!begun && !notes)
             strbuf_add(&table->out, "\n");
         begun = true;
-        // The text is a sentence of its own; name the workload where it does not.
-        bool named = !finding->workload || strstr(finding->text, finding->workload);
-        char *text =
-            xasprintf("%s%s%s", named ? "" : finding->workload, named ? "" : ": ", finding->text);
+        const char *of = finding->workload;
+        char *text = xasprintf("%s%s%s", of ? of : "", of ? ": " : "", finding->text);
         table_line(table, effects[finding->effect].word,
                    table_style(effects[finding->effect].verdict), text);
         free(text);

@@ -39,6 +39,9 @@ static char *key_make(const struct diff_job *job, const struct diff_group *group
     case DIFF_CLOCK_THROTTLE:
     case DIFF_PARALLELISM:
         break;
+    case DIFF_NATIVE_CODE:
+        strbuf_add(&text, "|%u", group->native_place);
+        break;
     case DIFF_HOST_STALL:
         strbuf_add(&text, "|%s|%s", leaf->name, leaf->module ? leaf->module : "");
         break;
@@ -101,7 +104,7 @@ void contributions_estimate(struct contributions *all, size_t from, size_t end)
     free(ns[1]);
 }
 
-static double contributions_floor_ns(const struct diff_job *job)
+double contributions_floor_ns(const struct diff_job *job)
 {
     return contributions_floor * job->untraced.step[0];
 }
@@ -154,6 +157,8 @@ static void contributions_judge(struct contributions *all)
     for (size_t i = 0; i < all->count; i++) {
         struct contributions_item *item = &all->items[i];
         double busy = 0;
+        if (item->parts)
+            continue; // told where it was made
         for (size_t k = 0; k < item->count; k++) {
             const struct diff_group *group = &all->groups[all->members[item->first + k]];
             busy += group->busy_b - group->busy_a;
@@ -275,13 +280,13 @@ static void contributions_fill(struct contributions *all, const struct contribut
                                        .named = item->named,
                                        .few = item->few && !item->named,
                                        .group_count = item->count};
-    if (item->place)
+    if (item->parts)
         contributions_parts(all, item, made);
     contributions_sort(all, members, item->count);
     const struct diff_group *top = &all->groups[members[0]];
     made->groups = memcpy(arena_alloc(job->arena, item->count, sizeof *members), members,
                           item->count * sizeof *members);
-    bool counted = !item->place && contributions_counted(job, top);
+    bool counted = !item->parts && contributions_counted(job, top);
     made->count_a = made->count_b = counted ? 0 : NAN;
     for (size_t i = 0; i < item->count; i++) {
         const struct diff_group *group = &all->groups[members[i]];
@@ -289,7 +294,7 @@ static void contributions_fill(struct contributions *all, const struct contribut
         made->busy_b_ns += group->busy_b;
         made->count_a += group->count_a;
         made->count_b += group->count_b;
-        if (item->place)
+        if (item->parts)
             continue;
         made->name_a = made->name_a ? made->name_a : group->name_a;
         made->name_b = made->name_b ? made->name_b : group->name_b;
@@ -299,7 +304,9 @@ static void contributions_fill(struct contributions *all, const struct contribut
     else if (item->nearest < 0)
         made->ci_hi_ns = fmin(made->ci_hi_ns, item->nearest);
     made->where = diff_where(job, all->groups, members, item->count);
-    if (!item->place)
+    if (item->kind == DIFF_NATIVE_CODE && !item->parts)
+        made->label = contributions_label(all, item); // it says the place
+    else if (!item->parts)
         made->label = contributions_label_called(job, diff_leaf(job, top),
                                                  contributions_label(all, item), made->where);
 }
@@ -353,6 +360,7 @@ void diff_contribute(struct diff_job *job)
     all.items = xcalloc(count + 2, sizeof *all.items);
     diff_groups_make(job, all.groups);
     diff_alike(job, all.groups, count);
+    contributions_native(&all);
     for (size_t i = 0; i < count; i++)
         all.keys[i] = (struct contributions_key){key_make(job, &all.groups[i]), (uint32_t)i};
     contributions_merge(&all);
@@ -363,8 +371,11 @@ void diff_contribute(struct diff_job *job)
         contributions_estimate(&all, all.count - 1, all.count);
         contributions_judge(&all);
     }
-    if (!job->single)
+    if (!job->single) {
+        contributions_code(&all);
+        contributions_judge(&all);
         contributions_places(&all);
+    }
     contributions_drop_empty(&all);
     contributions_order(&all);
     workload->contributions =

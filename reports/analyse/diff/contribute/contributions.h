@@ -21,10 +21,19 @@ struct contributions_item {
     double nearest; // of its interval's bounds the one near 0, where executions tell the sign; else 0
     bool named;
     bool few; // not named, but would be, had more launches differed as little as these
-    // What is spread over a place: the items that its members were of. NULL: an item of one thing.
-    const char *place; // its innermost link
+    // Of a whole: the items that its members were of. NULL: an item of one thing.
+    const char *place;   // spread over a place: its innermost link
+    const char *label;   // code that one side has, or runs more often
+    enum diff_kind whole; // of it; DIFF_KIND_COUNT: that of most of its parts
     struct contributions_item *parts;
     size_t part_count;
+};
+
+struct contributions_whole { // groups that are told as one
+    struct diff_estimate estimate;
+    double half;
+    const char *place, *label; // as of an item
+    enum diff_kind kind;       // with a label
 };
 
 struct contributions {
@@ -40,9 +49,18 @@ struct contributions {
 // Is it one to be told, at `half` of the width of its interval? busy: by how much the busy time of its groups changed.
 bool contributions_told(const struct diff_job *job, const struct diff_estimate *estimate, double half, double busy);
 void contributions_estimate(struct contributions *all, size_t from, size_t end);
+double contributions_floor_ns(const struct diff_job *job); // the least that is worth a line
 // contributions_executions.c: what the executions take, of the side that it changed towards, that each of its windows has beyond
 // each of the other side's; at most estimate.nearest. 0: none.
 double contributions_executes_more(const struct contributions *all, const struct contributions_item *item);
+// contributions_split.c. owner: of each group the whole that takes it; COST_NONE. A whole that owns nothing is none. Items keep
+// whether they are named.
+void contributions_split(struct contributions *all, const uint32_t *owner, const struct contributions_whole *wholes, size_t count);
+// contributions_native.c: functions that only one side has names for get the kind DIFF_NATIVE_CODE, and are one thing by place.
+void contributions_native(struct contributions *all);
+const char *contributions_native_label(struct diff_job *job, const struct diff_group *group);
+// contributions_code.c: code that one side alone has, or runs more often, becomes one item with all that it causes.
+void contributions_code(struct contributions *all);
 // contributions_places.c: what no named item holds, but is told from noise as the sum of a place, becomes an item.
 void contributions_places(struct contributions *all);
 // contributions_label.c. members: largest change first.

@@ -78,6 +78,8 @@ static const char *label_make(struct contributions *all, const struct contributi
         return "next batch";
     case DIFF_COMPILE:
         return "torch.compile";
+    case DIFF_NATIVE_CODE:
+        return contributions_native_label(job, group);
     case DIFF_MEMCPY: // "DtoD" alone is no thing
         return strcmp(leaf->name, "set") == 0    ? "memset"
                : strcmp(leaf->name, "copy") == 0 ? "copy"
@@ -148,6 +150,9 @@ static const char *label_place(struct diff_job *job, const char *place,
     struct strbuf text = {0};
     double held = 0;
     size_t shown = 0;
+    const struct diff_contribution_part *first = &made->parts[0];
+    if (first->kind == DIFF_NATIVE_CODE && (first->b_ns - first->a_ns) / made->delta_ns >= 0.8)
+        return first->label; // it says the place
     names_label(place, name, sizeof name, CONTRIBUTIONS_HALF_MAX);
     strbuf_add(&text, "%s:", name);
     for (; shown < made->part_count && shown < LABEL_PARTS && held < 0.5; shown++) {
@@ -252,7 +257,7 @@ void contributions_parts(struct contributions *all, const struct contributions_i
     const struct diff_group *top = &all->groups[parts[0].top];
     made->name_a = top->name_a || parts[0].told.a_ns <= 0 ? top->name_a : top->name_b;
     made->name_b = top->name_b || parts[0].told.b_ns <= 0 ? top->name_b : top->name_a;
-    made->kind = parts_kind(made, sign);
-    made->label = label_place(job, item->place, made);
+    made->kind = item->label ? item->whole : parts_kind(made, sign);
+    made->label = item->label ? item->label : label_place(job, item->place, made);
     free(parts);
 }

@@ -200,96 +200,6 @@ static uint32_t places_owner(const struct places *places, size_t group)
     return places->named[group] ? COST_NONE : owner;
 }
 
-// The members of an item that the place owns, at members[*count]; false: none.
-static bool places_take(const struct contributions *all, const struct contributions_item *item,
-                        const uint32_t *owner, uint32_t place, uint32_t *members,
-                        struct contributions_item *taken)
-{
-    size_t first = taken->first;
-    *taken = (struct contributions_item){.first = first, .kind = item->kind};
-    for (size_t k = 0; k < item->count; k++) {
-        uint32_t member = all->members[item->first + k];
-        if (owner[member] != place)
-            continue;
-        members[first + taken->count++] = member;
-        taken->estimate.a += all->groups[member].a;
-        taken->estimate.b += all->groups[member].b;
-    }
-    taken->estimate.delta = taken->estimate.b - taken->estimate.a;
-    return taken->count > 0;
-}
-
-static void places_item(const struct places *places, const uint32_t *owner, uint32_t place,
-                        uint32_t *members, struct contributions_item *made)
-{
-    const struct contributions *all = places->all;
-    const struct places_node *node = &places->nodes[place];
-    struct contributions_item part = {.first = made->first};
-    made->estimate = node->estimate;
-    made->half = node->half;
-    made->named = true;
-    made->place = arena_copy(all->job->arena, places->tree->nodes[place].name);
-    made->parts = xcalloc(all->count, sizeof *made->parts);
-    for (size_t i = 0; i < all->count; i++) {
-        if (!places_take(all, &all->items[i], owner, place, members, &part))
-            continue;
-        made->parts[made->part_count++] = part;
-        made->count += part.count;
-        part.first += part.count;
-    }
-    made->kind = made->parts[0].kind;
-    if (made->part_count > 1)
-        return;
-    free(made->parts); // one thing, told here and not where it is elsewhere
-    made->parts = NULL;
-    made->part_count = 0;
-    made->place = NULL;
-}
-
-// Items without what the places own, then the places.
-static void places_split(struct places *places, const uint32_t *owner, size_t picked)
-{
-    struct contributions *all = places->all;
-    uint32_t *members = xcalloc(all->group_count + 1, sizeof *members);
-    struct contributions_item *items = xcalloc(all->count + picked + 1, sizeof *items);
-    bool *less = xcalloc(all->count + 1, sizeof *less); // of items that are kept: another sum now
-    size_t count = 0, first = 0;
-    for (size_t i = 0; i < all->count; i++) {
-        struct contributions_item kept = {.first = first}, item = all->items[i];
-        if (!places_take(all, &item, owner, COST_NONE, members, &kept))
-            continue;
-        less[count] = kept.count < item.count;
-        item.first = first;
-        item.count = kept.count;
-        first += kept.count;
-        items[count++] = item;
-    }
-    size_t rest = count;
-    for (size_t i = 1; i < places->tree->node_count; i++) {
-        struct contributions_item made = {.first = first};
-        bool own = false;
-        for (size_t k = 0; k < all->group_count && !own && places->nodes[i].picked; k++)
-            own = owner[k] == i;
-        if (!own)
-            continue;
-        places_item(places, owner, (uint32_t)i, members, &made);
-        first += made.count;
-        items[count++] = made;
-    }
-    free(all->items);
-    memcpy(all->members, members, all->group_count * sizeof *members);
-    free(members);
-    all->items = items;
-    all->count = count;
-    for (size_t i = 0; i < rest; i++) {
-        if (!less[i])
-            continue;
-        contributions_estimate(all, i, i + 1);
-        items[i].half = diff_units_half(all->job, &items[i].estimate, 2 * all->candidates);
-    }
-    free(less);
-}
-
 void contributions_places(struct contributions *all)
 {
     struct places places = {.all = all, .tree = cost_tree_new()};
@@ -303,13 +213,15 @@ void contributions_places(struct contributions *all)
     places_count(&places);
     places_visit(&places, 0, &(struct places_sums){0});
     uint32_t *owner = xcalloc(all->group_count + 1, sizeof *owner);
-    size_t picked = 0;
+    struct contributions_whole *wholes = xcalloc(places.tree->node_count, sizeof *wholes);
     for (size_t i = 1; i < places.tree->node_count; i++)
-        picked += places.nodes[i].picked;
+        if (places.nodes[i].picked)
+            wholes[i] = (struct contributions_whole){.estimate = places.nodes[i].estimate, .half = places.nodes[i].half,
+                                                     .place = arena_copy(all->job->arena, places.tree->nodes[i].name)};
     for (size_t i = 0; i < all->group_count; i++)
         owner[i] = places_owner(&places, i);
-    if (picked)
-        places_split(&places, owner, picked);
+    contributions_split(all, owner, wholes, places.tree->node_count);
+    free(wholes);
     free(owner);
     free(places.nodes);
     free(places.node);

@@ -268,33 +268,12 @@ static void evidence_spread(struct evidence *evidence)
                    delta > 0 ? "+" : "", diff_time(job, delta), 100 * share);
     }
     evidence_add(evidence, arena_print(job->arena,
-                                       "spread over %zu parts, none of which is told from noise alone: %s%s",
+                                       contribution->kind >= DIFF_CODE_ADDED && contribution->kind <= DIFF_CODE_REPEATED
+                                           ? "what it causes, in %zu parts: %s%s"
+                                           : "spread over %zu parts, none of which is told from noise alone: %s%s",
                                        contribution->part_count, text.text ? text.text : "-",
                                        shown < contribution->part_count ? ", and less" : ""));
     strbuf_free(&text);
-}
-
-// The advice has a place for the culprit's name.
-static const char *evidence_filled(struct evidence *evidence, const char *advice,
-                                   const char *culprit)
-{
-    struct strbuf text = {0};
-    strbuf_add(&text, "to do: ");
-    for (const char *at = advice; *at;) {
-        size_t len = strcspn(at, "%");
-        strbuf_add_bytes(&text, at, len);
-        at += len;
-        if (strncmp(at, "%s", 2) == 0) {
-            strbuf_add(&text, "%s", culprit ? culprit : "the culprit");
-            at += 2;
-        } else if (*at) {
-            strbuf_add_bytes(&text, at++, 1);
-            at += *at == '%';
-        }
-    }
-    const char *copy = arena_copy(evidence->job->arena, text.text);
-    strbuf_free(&text);
-    return copy;
 }
 
 static void evidence_advice(struct evidence *evidence)
@@ -306,7 +285,8 @@ static void evidence_advice(struct evidence *evidence)
     for (size_t i = 0; i < count && leaf->kind == COST_STALL; i++)
         if (strcmp(causes[i].id, leaf->name) == 0 && causes[i].advice &&
             evidence->contribution->delta_ns > 0)
-            evidence_add(evidence, evidence_filled(evidence, causes[i].advice, leaf->module));
+            evidence_add(evidence, arena_print(evidence->job->arena, "to do: %s",
+                                               arena_print(evidence->job->arena, causes[i].advice, leaf->module ? leaf->module : "the culprit")));
 }
 
 static void evidence_special(struct evidence *evidence)
@@ -332,6 +312,9 @@ static void evidence_special(struct evidence *evidence)
                                            "take longer together",
                                            a->threads, b->threads, a->running, b->running,
                                            contribution->group_count));
+        break;
+    case DIFF_NATIVE_CODE:
+        evidence_add(evidence, "compared by place: one side has no names for most of these functions");
         break;
     default:
         break;

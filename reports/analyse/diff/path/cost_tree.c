@@ -68,6 +68,7 @@ void cost_tree_free(struct cost_tree *tree)
     free(tree->windows);
     free(tree->rows);
     free(tree->lates);
+    free(tree->callers);
     free(tree->beside);
     free(tree->overlaps);
     free(tree);
@@ -224,6 +225,11 @@ void cost_tree_late(struct cost_tree *tree, const struct cost_late *late)
         }
     }
     vector_push(tree->lates, tree->late_count, *late);
+}
+
+void cost_tree_caller(struct cost_tree *tree, const struct cost_caller *caller)
+{
+    vector_push(tree->callers, tree->caller_count, *caller);
 }
 
 void cost_tree_beside(struct cost_tree *tree, const struct cost_beside *beside)

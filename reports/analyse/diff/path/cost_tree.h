@@ -98,14 +98,22 @@ struct cost_late {
     int64_t ns;
 };
 
+// A sample of a thread that was about to launch `node` had this Python function on its stack; one entry for each of its functions.
+struct cost_caller {
+    uint32_t node;
+    uint16_t depth, below; // functions around it; below it
+    const char *name, *module; // of the tree
+};
+
 struct cost_tree {
     struct cost_node *nodes; // [0] is the root
     struct cost_window *windows;
     struct cost_row *rows;   // rows of one node are not side by side; see cost_tree_finish
     struct cost_late *lates;        // in no order
+    struct cost_caller *callers;    // a sample's one after the other, outermost first
     struct cost_beside *beside;     // after cost_tree_finish by node, then other
     struct cost_overlap *overlaps;  // by node, below overlap_count; those after have none
-    size_t node_count, window_count, row_count, beside_count, overlap_count, late_count;
+    size_t node_count, window_count, row_count, beside_count, overlap_count, late_count, caller_count;
     struct cost_tree_memory *memory;
 };
 
@@ -128,6 +136,7 @@ uint32_t cost_tree_window(struct cost_tree *tree, const struct cost_window *wind
 void cost_tree_add(struct cost_tree *tree, uint32_t node, uint32_t window, int64_t ns, int64_t busy_ns, int64_t count);
 // Notes that the leaf stood at place `position` of a step, for `order`.
 void cost_tree_place(struct cost_tree *tree, uint32_t node, double position);
+void cost_tree_caller(struct cost_tree *tree, const struct cost_caller *caller);
 void cost_tree_late(struct cost_tree *tree, const struct cost_late *late);
 void cost_tree_beside(struct cost_tree *tree, const struct cost_beside *beside);
 void cost_tree_overlap(struct cost_tree *tree, uint32_t node, const struct cost_overlap *overlap);

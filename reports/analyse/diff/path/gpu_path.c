@@ -213,6 +213,8 @@ static size_t sweep_window(struct sweep *sweep, const uint32_t *order, size_t co
             break;
         uint32_t leaf = gpu_leaf_of(&sweep->path, op), level = sweep->path.levels[op->work];
         int64_t end = op->start + op->dur;
+        if (sweep->path.callers)
+            gpu_callers_add(&sweep->path, op, leaf);
         if (sweep->path.beside)
             gpu_beside_add(&sweep->path, op, leaf, op->start >= window->begin);
         if (op->start < window->begin) { // between turns, or cold: it counts as far as it reaches in
@@ -298,6 +300,7 @@ static void sweep_rank(const struct launch_trace *trace, struct host_path *host,
     sweep.path.leaves = gpu_leaves_new(&sweep.path);
     sweep.path.gaps = gpu_gaps_new(&sweep.path);
     sweep.path.beside = gpu_beside_new(&sweep.path);
+    sweep.path.callers = gpu_callers_new(&sweep.path);
     gpu_amount_grow(&sweep.path, (uint32_t)tree->node_count);
     sweep.several = several_streams(&sweep.path);
     for (size_t i = 0; i < trace->window_count; i++) {
@@ -312,6 +315,7 @@ static void sweep_rank(const struct launch_trace *trace, struct host_path *host,
         amounts_flush(&sweep.path);
     }
     gpu_beside_free(&sweep.path);
+    gpu_callers_free(sweep.path.callers);
     gpu_gaps_free(sweep.path.gaps);
     gpu_leaves_free(sweep.path.leaves);
     gpu_comm_free(sweep.path.comm);

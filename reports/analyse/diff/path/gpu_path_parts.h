@@ -30,6 +30,7 @@ struct gpu_comm;   // gpu_path_comm.c
 struct gpu_leaves; // gpu_path_leaf.c
 struct gpu_gaps;   // gpu_path_gap.c
 struct gpu_beside; // gpu_path_beside.c
+struct gpu_callers; // gpu_path_callers.c
 
 struct gpu_path {
     const struct launch_trace *trace;
@@ -44,6 +45,7 @@ struct gpu_path {
     struct gpu_leaves *leaves;
     struct gpu_gaps *gaps;
     struct gpu_beside *beside;  // NULL: one stream, so nothing runs beside anything
+    struct gpu_callers *callers; // NULL: no samples
     struct gpu_amount *amounts; // by node of the tree
     uint32_t *touched;          // nodes with amounts
     size_t amount_capacity, touched_count, touched_capacity;
@@ -84,6 +86,11 @@ struct gpu_beside *gpu_beside_new(const struct gpu_path *path);
 void gpu_beside_free(struct gpu_path *path); // writes to the tree what was found
 // In the order of their starts. counted: it began in a window; else it only stands beside others.
 void gpu_beside_add(struct gpu_path *path, const struct launch_op *op, uint32_t leaf, bool counted);
+
+struct gpu_callers *gpu_callers_new(const struct gpu_path *path);
+void gpu_callers_free(struct gpu_callers *callers); // NULL ok
+// In the order of their starts: tells the tree which Python functions it was launched from, where a sample says so.
+void gpu_callers_add(struct gpu_path *path, const struct launch_op *op, uint32_t leaf);
 
 void gpu_amount_grow(struct gpu_path *path, uint32_t node);
 static inline struct gpu_amount *gpu_amount(struct gpu_path *path, uint32_t node)

@@ -20,6 +20,9 @@ void host_path_free(struct host_path *path); // NULL ok
 void host_path_add(struct host_path *path, uint32_t rank, int64_t begin, int64_t end, enum cost_class run, uint32_t place,
                    uint32_t window);
 
+// Tells the tree that a sample with this Python stack was on its way to launch what `leaf` is.
+void host_path_callers(struct host_path *path, uint32_t python, uint32_t leaf);
+
 // The node of the place that the rank was in at an instant (phase, Python functions as far as `python` says): for GPU leaves.
 uint32_t host_path_place(struct host_path *path, uint32_t rank, int64_t at, bool python);
 

@@ -3,6 +3,7 @@
 // phase) that both versions would call the same: paths from the package on, no line numbers, no plumbing that one version has and
 // the other has not. Each distinct stack is looked at once. Reads trace frames, writes memos of host_path.
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,6 +118,34 @@ static uint32_t host_leaf_kernel(struct host_path *path, const struct trace_stac
     return leaf;
 }
 
+// Of a function without a name: the operator that it is inside, or the nearest function around it that has a name, of its own
+// library or the framework's. NULL: none is known.
+static const char *host_inside(struct host_path *path, const struct trace_stack *stack, const char *module)
+{
+    enum { NAME_MAX_BYTES = 200 };
+    const char *nearest = NULL, *found = NULL;
+    for (uint32_t i = 1; i < stack->count && !found; i++) {
+        const struct trace_frame *frame = host_frame_at(path->host, stack, i);
+        if (!frame->name || strstr(frame->name, "+0x") || frame->name[0] == '[' || !frame->module)
+            continue;
+        if (host_is_interpreter(frame->name, frame->module))
+            break;
+        found = host_begins(frame->name, "at::_ops::") ? frame->name : NULL;
+        if (!nearest && (!strcmp(frame->module, module) || host_begins(frame->module, "libtorch") || host_begins(frame->module, "libc10")))
+            nearest = frame->name;
+    }
+    found = found ? found : nearest;
+    if (!found)
+        return NULL;
+    char name[NAME_MAX_BYTES];
+    size_t length = strcspn(found, "(<");
+    snprintf(name, sizeof name, "[inside %.*s]", (int)(length < NAME_MAX_BYTES / 2 ? length : NAME_MAX_BYTES / 2), found);
+    char *call = strstr(name, "::call]"); // at::_ops::index_add::call
+    if (call)
+        memcpy(call, "]", 2);
+    return cost_tree_text(path->tree, name);
+}
+
 static uint32_t host_leaf_user(struct host_path *path, const struct trace_stack *stack)
 {
     if (!stack->count)
@@ -129,8 +158,10 @@ static uint32_t host_leaf_user(struct host_path *path, const struct trace_stack 
     uint32_t leaf;
     if (!strcmp(module, "[anon]") || !strcmp(module, "[jit]"))
         leaf = host_leaf_named(path, COST_FUNCTION, "[unknown]", "[jit]");
-    else if (strstr(name, "+0x"))
-        leaf = host_leaf_named(path, COST_FUNCTION, "[unknown]", module);
+    else if (strstr(name, "+0x")) {
+        const char *inside = host_inside(path, stack, module);
+        leaf = host_leaf_named(path, COST_FUNCTION, inside ? inside : "[unknown]", module);
+    }
     else
         leaf = host_leaf_named(path, COST_FUNCTION, name, module);
     if (spins)
@@ -309,6 +340,18 @@ uint32_t host_place(struct host_path *path, uint32_t chain, uint32_t python)
             &(struct cost_key){.kind = COST_PYTHON, .name = functions[i]->name, .module = functions[i]->module});
     *map_put(&path->place_of, key) = node;
     return node;
+}
+
+void host_path_callers(struct host_path *path, uint32_t python, uint32_t leaf)
+{
+    const struct host_frame *functions[HOST_FRAMES_MAX];
+    bool collects;
+    if (!python || !path->host || python >= path->host->stack_count)
+        return;
+    int count = host_functions(path, python, functions, &collects);
+    for (int i = 0; i < count; i++)
+        cost_tree_caller(path->tree, &(struct cost_caller){.node = leaf, .depth = (uint16_t)i, .below = (uint16_t)(count - 1 - i),
+                                                           .name = functions[i]->name, .module = functions[i]->module});
 }
 
 bool host_stack_useful(struct host_path *path, uint32_t python)

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+// What code that one side alone has can be made of: the Python functions of both sides with how many samples of a step show them, in
+// the trees (where the host is on the path) and on the way to launches; and runs of operations that one side has more of. Pure.
+#include "reports/analyse/diff/contribute/code_parts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/intern.h"
+#include "common/map.h"
+#include "common/strings.h"
+#include "common/vector.h"
+#include "reports/analyse/diff/names/names.h"
+
+enum { RUNS_MAX = 1000, RUN_VOTES_MIN = 2 };
+static const double run_calls = 0.6;   // of the samples on the way to its launches
+static const double run_alike = 0.5;   // of their names
+static const double run_repeats = 0.8; // of its operations: both sides have their names
+static const double again_most = 0.6, again_elsewhere = 0.2; // of the samples below a function
+
+// ---- functions ----
+
+static uint32_t function_of(struct code *code, struct intern *names, const char *name, const char *module)
+{
+    char key[2 * NAMES_LENGTH_MAX];
+    size_t length = (size_t)snprintf(key, sizeof key, "%s\n%s", module ? module : "", name);
+    uint32_t known = intern_count(names);
+    uint32_t number = intern_number(names, key, length < sizeof key ? length : sizeof key - 1);
+    if (number == known)
+        vector_push(code->functions, code->function_count, (struct code_function){.name = name, .module = module, .depth = UINT16_MAX});
+    return number;
+}
+
+static bool function_around(const struct code *code, int side, uint32_t node, uint32_t function)
+{
+    const struct cost_tree *tree = code->all->job->workload->trees[side];
+    for (; node != COST_NONE && node != 0; node = tree->nodes[node].parent)
+        if (code->function_of[side][node] == function)
+            return true;
+    return false;
+}
+
+static void functions_count(struct code *code, struct intern *names, int side)
+{
+    const struct diff_job *job = code->all->job;
+    const struct cost_tree *tree = job->workload->trees[side];
+    double *below = xcalloc(tree->node_count + 1, sizeof *below);
+    code->function_of[side] = xcalloc(tree->node_count + 1, sizeof **code->function_of);
+    code->callers[side] = xcalloc(tree->caller_count + 1, sizeof **code->callers);
+    for (size_t i = tree->node_count; i-- > 1;) { // children come after their parents
+        const struct cost_node *node = &tree->nodes[i];
+        below[i] += node->kind == COST_FUNCTION ? (double)node->count : 0;
+        below[node->parent] += below[i];
+    }
+    code->function_of[side][0] = COST_NONE;
+    for (uint32_t i = 1; i < tree->node_count; i++) {
+        const struct cost_node *node = &tree->nodes[i];
+        uint32_t function = node->kind == COST_PYTHON ? function_of(code, names, node->name, node->module) : COST_NONE;
+        code->function_of[side][i] = COST_NONE;
+        if (function == COST_NONE || function_around(code, side, node->parent, function))
+            continue;
+        code->function_of[side][i] = function;
+        struct code_function *of = &code->functions[function];
+        of->ticks[side] += below[i];
+        of->depth = node->depth < of->depth ? node->depth : of->depth;
+    }
+    const uint32_t *group_of = code->group_of[side];
+    for (size_t i = 0; i < tree->caller_count; i++) {
+        const struct cost_caller *caller = &tree->callers[i];
+        uint32_t function = code->callers[side][i] = function_of(code, names, caller->name, caller->module);
+        struct code_function *of = &code->functions[function];
+        of->ticks[side] += 1;
+        of->shared[side] += group_of[caller->node] == COST_NONE || !diff_launches_more(job, group_of[caller->node]);
+        of->depth = caller->depth < of->depth ? caller->depth : of->depth;
+    }
+    free(below);
+}
+
+void code_ask(struct code *code, int side, uint32_t function)
+{
+    const struct cost_tree *tree = code->all->job->workload->trees[side];
+    bool *below = code->below[side], counted = false;
+    for (size_t i = 1; i < tree->node_count; i++) // parents come before their children
+        below[i] = code->function_of[side][i] == function || below[tree->nodes[i].parent];
+    for (size_t i = 0; i < code->run_count; i++)
+        code->runs[i].votes = code->runs[i].called = 0;
+    for (size_t i = 0; i < tree->caller_count; i++) {
+        const struct cost_caller *caller = &tree->callers[i];
+        uint32_t group = code->group_of[side][caller->node], run = group == COST_NONE ? COST_NONE : code->run_of[group];
+        counted = caller->depth ? counted : false; // another sample
+        if (run == COST_NONE || code->runs[run].side != side)
+            continue;
+        code->runs[run].votes += caller->depth == 0;
+        if (!counted && code->callers[side][i] == function) {
+            code->runs[run].called++;
+            counted = true;
+        }
+    }
+}
+
+// Of the samples that show the function that was asked for: ticks of each of those below it.
+static double *ticks_below(const struct code *code, int side, uint32_t function)
+{
+    const struct cost_tree *tree = code->all->job->workload->trees[side];
+    double *ticks = xcalloc(code->function_count + 1, sizeof *ticks), *sums = xcalloc(tree->node_count + 1, sizeof *sums);
+    for (size_t i = tree->node_count; i-- > 1;) {
+        const struct cost_node *node = &tree->nodes[i];
+        uint32_t own = code->function_of[side][i];
+        sums[i] += node->kind == COST_FUNCTION ? (double)node->count : 0;
+        sums[node->parent] += sums[i];
+        if (own != COST_NONE && code->below[side][i])
+            ticks[own] += sums[i];
+    }
+    bool in = false;
+    for (size_t i = 0; i < tree->caller_count; i++) {
+        in = tree->callers[i].depth ? in : false; // another sample
+        in = in || code->callers[side][i] == function;
+        if (in)
+            ticks[code->callers[side][i]] += 1;
+    }
+    free(sums);
+    return ticks;
+}
+
+uint32_t code_repeated(const struct code *code, int side, uint32_t function)
+{
+    double *ticks = ticks_below(code, side, function);
+    uint32_t best = COST_NONE;
+    for (uint32_t i = 0; i < code->function_count; i++) {
+        const struct code_function *of = &code->functions[i];
+        bool both = of->ticks[0] - (side ? 0 : ticks[i]) >= again_elsewhere * ticks[i] &&
+                    of->ticks[1] - (side ? ticks[i] : 0) >= again_elsewhere * ticks[i];
+        if (i == function || !both || ticks[i] < again_most * ticks[function])
+            continue;
+        if (best == COST_NONE || ticks[i] > ticks[best] ||
+            (ticks[i] == ticks[best] && of->depth < code->functions[best].depth))
+            best = i;
+    }
+    free(ticks);
+    return best;
+}
+
+// ---- runs ----
+
+struct run_leaf {
+    uint32_t node, group;
+    double order;
+    bool more; // of this side
+};
+
+static int by_order(const void *left, const void *right)
+{
+    const struct run_leaf *a = left, *b = right;
+    if (a->order != b->order)
+        return a->order < b->order ? -1 : 1;
+    return (a->node > b->node) - (a->node < b->node);
+}
+
+static void run_add(struct code *code, struct code_run *run, uint32_t group)
+{
+    if (code->run_of[group] != COST_NONE)
+        return;
+    code->run_of[group] = (uint32_t)(run - code->runs);
+    vector_push(run->groups, run->count, group);
+    uint32_t name = code->name_of[group];
+    size_t at = 0;
+    while (at < run->name_count && run->names[at] < name)
+        at++;
+    if (name == COST_NONE || run->name_count == CODE_NAMES_MAX || (at < run->name_count && run->names[at] == name))
+        return;
+    memmove(run->names + at + 1, run->names + at, (run->name_count++ - at) * sizeof *run->names);
+    run->names[at] = name;
+}
+
+// Waits have no place among the launches: they are of the run that is at their place, mostly where a copy brings what they wait for.
+static void runs_waits(struct code *code, int side)
+{
+    const struct contributions *all = code->all;
+    const struct cost_tree *tree = all->job->workload->trees[side];
+    for (uint32_t g = 0; g < all->group_count; g++) {
+        const struct align_group *of = all->groups[g].group;
+        if (!diff_launches_more(all->job, g) || code->run_of[g] != COST_NONE || (side ? of->count_b : of->count_a) == 0)
+            continue;
+        const struct cost_node *wait = &tree->nodes[side ? of->b[0] : of->a[0]];
+        struct code_run *best = NULL;
+        bool best_copies = false;
+        for (size_t i = 0; i < code->run_count && wait->kind == COST_SYNC; i++) {
+            struct code_run *run = &code->runs[i];
+            bool here = false, copies = false;
+            for (size_t k = 0; run->side == side && k < run->count; k++) {
+                const struct align_group *other = all->groups[run->groups[k]].group;
+                const struct cost_node *leaf = &tree->nodes[side ? other->b[0] : other->a[0]];
+                here |= leaf->parent == wait->parent;
+                copies |= leaf->parent == wait->parent && leaf->kind == COST_TRANSFER;
+            }
+            if (here && (!best || copies > best_copies || (copies == best_copies && run->count > best->count))) {
+                best = run;
+                best_copies = copies;
+            }
+        }
+        if (best)
+            run_add(code, best, g);
+    }
+}
+
+static void runs_make(struct code *code, int side)
+{
+    const struct contributions *all = code->all;
+    const struct cost_tree *tree = all->job->workload->trees[side];
+    struct run_leaf *leaves = xcalloc(tree->node_count + 1, sizeof *leaves);
+    size_t count = 0;
+    for (uint32_t g = 0; g < all->group_count; g++) {
+        const struct align_group *of = all->groups[g].group;
+        for (size_t k = 0; k < (side ? of->count_b : of->count_a); k++) {
+            uint32_t node = (side ? of->b : of->a)[k];
+            if (diff_is_counted(&tree->nodes[node]) && tree->nodes[node].kind != COST_SYNC)
+                leaves[count++] = (struct run_leaf){node, g, tree->nodes[node].order, diff_launches_more(all->job, g)};
+        }
+    }
+    qsort(leaves, count, sizeof *leaves, by_order);
+    count = count && leaves[count - 1].order > 0 ? count : 0; // nobody says in which order they were launched
+    for (size_t i = 0; i < count; i++) {
+        bool begins = !i || !leaves[i - 1].more;
+        if (!leaves[i].more || (begins && code->run_count == RUNS_MAX))
+            continue;
+        if (begins)
+            vector_push(code->runs, code->run_count, (struct code_run){.side = side});
+        run_add(code, &code->runs[code->run_count - 1], leaves[i].group);
+    }
+    free(leaves);
+    runs_waits(code, side);
+}
+
+bool code_run_calls(const struct code_run *run)
+{
+    return run->votes >= RUN_VOTES_MIN && run->called >= run_calls * run->votes;
+}
+
+bool code_runs_alike(const struct code_run *a, const struct code_run *b)
+{
+    size_t same = 0;
+    for (size_t i = 0, k = 0; i < a->name_count && k < b->name_count;) {
+        same += a->names[i] == b->names[k];
+        if (a->names[i] <= b->names[k])
+            i++;
+        else
+            k++;
+    }
+    return a == b || (double)same >= run_alike * (double)(a->name_count + b->name_count - same);
+}
+
+const char *code_run_repeats(const struct code *code, const struct code_run *run)
+{
+    struct contributions *all = code->all;
+    uint32_t *found = xcalloc(all->group_count + 1, sizeof *found);
+    bool there[CODE_NAMES_MAX] = {false};
+    size_t count = 0, of_both = 0;
+    for (uint32_t g = 0; g < all->group_count; g++) {
+        const struct diff_group *group = &all->groups[g];
+        if (group->group->count_a == 0 || group->group->count_b == 0 || code->name_of[g] == COST_NONE)
+            continue;
+        for (size_t i = 0; i < run->name_count; i++) {
+            if (run->names[i] != code->name_of[g])
+                continue;
+            of_both += !there[i];
+            there[i] = true;
+            found[count++] = g;
+        }
+    }
+    const char *where = NULL;
+    if (count && run->name_count > 2 && (double)of_both >= run_repeats * (double)run->name_count)
+        where = diff_where(all->job, all->groups, found, count);
+    free(found);
+    return where && *where ? arena_print(all->job->arena, "what %s does", where) : NULL;
+}
+
+static void names_make(struct code *code)
+{
+    struct contributions *all = code->all;
+    struct intern *names = intern_new();
+    struct map known = {0}; // by address: equal texts of a tree are one
+    for (size_t g = 0; g < all->group_count; g++) {
+        const struct cost_node *leaf = diff_leaf(all->job, &all->groups[g]);
+        code->name_of[g] = COST_NONE;
+        if (!diff_is_counted(leaf))
+            continue;
+        uint32_t *slot = map_put(&known, (uint64_t)(uintptr_t)leaf->name);
+        if (*slot == MAP_NONE) {
+            char name[NAMES_LENGTH_MAX] = "";
+            names_normalise(leaf->name, name, sizeof name);
+            *slot = intern_text(names, name);
+        }
+        code->name_of[g] = *slot;
+    }
+    map_free(&known);
+    intern_free(names);
+}
+
+void code_parts_make(struct code *code)
+{
+    struct contributions *all = code->all;
+    struct intern *names = intern_new();
+    code->run_of = xcalloc(all->group_count + 1, sizeof *code->run_of);
+    memset(code->run_of, 0xff, (all->group_count + 1) * sizeof *code->run_of);
+    code->name_of = xcalloc(all->group_count + 1, sizeof *code->name_of);
+    names_make(code);
+    for (int side = 0; side < 2; side++) {
+        size_t nodes = all->job->workload->trees[side]->node_count;
+        code->below[side] = xcalloc(nodes + 1, sizeof **code->below);
+        code->group_of[side] = xcalloc(nodes + 1, sizeof **code->group_of);
+        memset(code->group_of[side], 0xff, (nodes + 1) * sizeof **code->group_of);
+        for (uint32_t g = 0; g < all->group_count; g++) {
+            const struct align_group *group = all->groups[g].group;
+            for (size_t k = 0; k < (side ? group->count_b : group->count_a); k++)
+                code->group_of[side][(side ? group->b : group->a)[k]] = g;
+        }
+        functions_count(code, names, side);
+        runs_make(code, side);
+    }
+    intern_free(names);
+}
+
+void code_parts_clear(struct code *code)
+{
+    for (int side = 0; side < 2; side++) {
+        free(code->function_of[side]);
+        free(code->callers[side]);
+        free(code->group_of[side]);
+        free(code->below[side]);
+    }
+    for (size_t i = 0; i < code->run_count; i++)
+        free(code->runs[i].groups);
+    free(code->runs);
+    free(code->functions);
+    free(code->run_of);
+    free(code->name_of);
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// The smallest part of the program that carries a difference. Code that one side alone has, or runs more often, is one line with all
+// that it causes: its kernels, copies and waits, the launches that are late for them, its functions and its Python. Two kinds of
+// parts are asked. A Python function that only one side's stacks show: what is below it, and the operations that are launched from
+// it. A run of operations, one behind the other in the order of launches, that one side alone executes (or executes more often):
+// of those that no function explains, the same run at many places is one.
+// Which list is the shortest is asked as a minimum description length. A line costs what the least that is worth one takes. What
+// a list leaves unsaid costs its time: of a part that is said to be new, what the other side has of it; of single things those that
+// are not told from noise. A part is told where that makes the list shorter. Outer functions are asked before inner ones. Pure.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "common/vector.h"
+#include "reports/analyse/diff/contribute/code_parts.h"
+#include "reports/analyse/diff/names/names.h"
+
+enum { CODE_FUNCTIONS_MAX = 200, CODE_TICKS_MIN = 12 };
+static const double code_elsewhere = 0.02; // of its ticks: more on the other side, and it is on both
+static const double code_shared = 0.1;     // on their way to what both sides launch: the other side has it, without a sample
+static const double code_below = 0.5;      // of a group: it is below a function
+static const double code_in_direction = 0.7; // of the changes of a part's groups: else it is several things
+static const double code_behind = 2; // times what grew before it: a host that is slower is late everywhere
+static const double code_behind_least = 0.02; // of the part: else nothing is late for it
+static const double code_one = 0.7;        // of a whole: it is this one thing, with what comes with it
+
+struct code_set { // what is asked
+    uint32_t *groups;
+    size_t count;
+    double own, other;  // time of the side that has it, and of the other one
+};
+
+static double group_delta(const struct contributions *all, uint32_t group)
+{
+    return all->groups[group].b - all->groups[group].a;
+}
+
+static void set_add(const struct code *code, struct code_set *set, int side, uint32_t group)
+{
+    const struct diff_group *of = &code->all->groups[group];
+    vector_push(set->groups, set->count, group);
+    set->own += fmax(side ? of->b : of->a, 0);
+    set->other += fmax(side ? of->a : of->b, 0);
+}
+
+// ---- which is the shorter list ----
+
+// What single lines cost for these groups: those named that are mostly here, and the time of what is not named. ret_kinds: how
+// many single things there are. ret_most: the one that takes most.
+static double cost_of_items(const struct code *code, const struct code_set *set, size_t *ret_kinds, size_t *ret_most, double *ret_held)
+{
+    const struct contributions *all = code->all;
+    double *held = xcalloc(all->count + 1, sizeof *held), line = contributions_floor_ns(all->job), cost = 0;
+    *ret_kinds = *ret_most = 0;
+    for (size_t i = 0; i < set->count; i++)
+        held[code->item_of[set->groups[i]]] += group_delta(all, set->groups[i]);
+    for (size_t i = 0; i < all->count; i++) {
+        const struct contributions_item *item = &all->items[i];
+        *ret_kinds += fabs(held[i]) > line / 4;
+        *ret_most = fabs(held[i]) > fabs(held[*ret_most]) ? i : *ret_most;
+        if (!item->named)
+            cost += fabs(held[i]);
+        else if (fabs(held[i]) >= fabs(item->estimate.delta) / 2)
+            cost += line;
+    }
+    *ret_held = held[*ret_most];
+    free(held);
+    return cost;
+}
+
+static void set_estimate(const struct contributions *all, const struct code_set *set, struct diff_estimate *ret, double *ret_busy)
+{
+    size_t units = all->job->units.count;
+    double *ns[2] = {xcalloc(units + 1, sizeof **ns), xcalloc(units + 1, sizeof **ns)};
+    *ret_busy = 0;
+    for (size_t i = 0; i < set->count; i++) {
+        const struct diff_group *group = &all->groups[set->groups[i]];
+        diff_groups_add(all->job, group->group, ns);
+        *ret_busy += group->busy_b - group->busy_a;
+    }
+    diff_units_estimate(all->job, ns, ret);
+    free(ns[0]);
+    free(ns[1]);
+}
+
+// ---- what a run is called ----
+
+// "cudaStreamSynchronize, DeviceSelectSweep and 4 more": what takes most first.
+static const char *run_label(const struct code *code, const struct code_set *set, int side)
+{
+    struct contributions *all = code->all;
+    struct diff_job *job = all->job;
+    const char *names[2] = {NULL, NULL};
+    double times[2] = {0, 0};
+    size_t more = 0;
+    for (size_t i = 0; i < all->count; i++) { // as items: by name
+        double held = 0;
+        uint32_t top = COST_NONE;
+        for (size_t k = 0; k < set->count; k++) {
+            uint32_t group = set->groups[k];
+            if (code->item_of[group] != i)
+                continue;
+            held += fabs(group_delta(all, group));
+            top = top == COST_NONE || fabs(group_delta(all, group)) > fabs(group_delta(all, top)) ? group : top;
+        }
+        if (top == COST_NONE)
+            continue;
+        const char *name = side ? all->groups[top].name_b : all->groups[top].name_a;
+        const struct cost_node *leaf = diff_leaf(job, &all->groups[top]);
+        name = leaf->kind == COST_TRANSFER ? arena_print(job->arena, "%s copy", leaf->name) : name ? name : leaf->name;
+        more++;
+        for (int at = 0; at < 2; at++) {
+            if (held <= times[at])
+                continue;
+            const char *moved = names[at];
+            double ns = times[at];
+            names[at] = name;
+            times[at] = held;
+            name = moved;
+            held = ns;
+        }
+    }
+    char first[NAMES_LENGTH_MAX] = "", second[NAMES_LENGTH_MAX] = "";
+    names_label(names[0] ? names[0] : "", first, sizeof first, CONTRIBUTIONS_HALF_MAX);
+    names_label(names[1] ? names[1] : "", second, sizeof second, CONTRIBUTIONS_HALF_MAX);
+    if (more > 2)
+        return arena_print(job->arena, "%s, %s and %zu more", first, second, more - 2);
+    return arena_print(job->arena, "%s and %s", first, second);
+}
+
+// ---- what comes late behind it ----
+
+// Where the operations of each place stand among the launches of a step: their mean; NAN: it has none.
+static double place_order(const struct cost_tree *tree, uint32_t place)
+{
+    double sum = 0, count = 0;
+    for (uint32_t at = tree->nodes[place].first_child; at != COST_NONE; at = tree->nodes[at].next_sibling) {
+        const struct cost_node *node = &tree->nodes[at];
+        double below = node->kind < COST_KERNEL ? place_order(tree, at) : diff_is_counted(node) && node->kind != COST_SYNC ? node->order : NAN;
+        if (isfinite(below)) {
+            sum += below;
+            count++;
+        }
+    }
+    return count > 0 ? sum / count : NAN;
+}
+
+static double set_order(const struct contributions *all, const struct code_set *set, int side)
+{
+    const struct cost_tree *tree = all->job->workload->trees[side];
+    double first = INFINITY;
+    for (size_t i = 0; i < set->count; i++) {
+        const struct align_group *of = all->groups[set->groups[i]].group;
+        for (size_t k = 0; k < (side ? of->count_b : of->count_a); k++) {
+            const struct cost_node *leaf = &tree->nodes[(side ? of->b : of->a)[k]];
+            if (diff_is_counted(leaf) && leaf->kind != COST_SYNC)
+                first = fmin(first, leaf->order);
+        }
+    }
+    return first;
+}
+
+// Launches of what both sides run come late behind more launches: the waiting that grew behind them and not before them is theirs.
+// Returns how many groups it added.
+static size_t set_behind(const struct code *code, struct code_set *set, int side)
+{
+    const struct contributions *all = code->all;
+    double first = set_order(all, set, side), before = 0, behind = 0, net = set->own - set->other, sign = side ? 1 : -1;
+    size_t count = set->count;
+    for (uint32_t g = 0; isfinite(first) && g < all->group_count; g++) {
+        const struct diff_group *group = &all->groups[g];
+        double delta = sign * group_delta(all, g);
+        const struct align_group *of = group->group;
+        if (group->kind != DIFF_LAUNCH_GAP || code->owner[g] != COST_NONE || (side ? of->count_b : of->count_a) == 0)
+            continue;
+        const struct cost_tree *tree = all->job->workload->trees[side];
+        double order = place_order(tree, tree->nodes[(side ? of->b : of->a)[0]].parent);
+        if (!(order >= first)) {
+            before += delta;
+            continue;
+        }
+        behind += delta;
+        vector_push(set->groups, set->count, g);
+    }
+    bool theirs = behind > code_behind_least * net && behind <= net && behind >= code_behind * fabs(before);
+    set->count = theirs ? set->count : count;
+    return set->count - count;
+}
+
+// Takes the groups where one line for them makes the list shorter. repeated: the other side has the same, less often. label NULL: as
+// the two things of it that take most, which is as long as two lines.
+static bool code_tell(struct code *code, struct code_set *set, int side, bool repeated, const char *label)
+{
+    struct contributions *all = code->all;
+    struct contributions_whole whole = {0};
+    double line = contributions_floor_ns(all->job), busy, held, net = 0, gross = 0;
+    size_t kinds, most;
+    double cost = cost_of_items(code, set, &kinds, &most, &held);
+    for (size_t i = 0; i < set->count; i++) {
+        net += group_delta(all, set->groups[i]);
+        gross += fabs(group_delta(all, set->groups[i]));
+    }
+    if (kinds < 2 || (label ? 1 : 2) * line + set->other >= cost || fabs(net) < code_in_direction * gross || (net > 0) != (side == 1))
+        return false;
+    set_estimate(all, set, &whole.estimate, &busy);
+    whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));
+    if (!contributions_told(all->job, &whole.estimate, whole.half, busy))
+        return false;
+    if (set_behind(code, set, side))
+        set_estimate(all, set, &whole.estimate, &busy);
+    whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));
+    whole.label = label ? label : run_label(code, set, side);
+    whole.kind = repeated ? DIFF_CODE_REPEATED : side ? DIFF_CODE_ADDED : DIFF_CODE_REMOVED;
+    for (size_t i = 0; i < set->count; i++)
+        code->owner[set->groups[i]] = (uint32_t)code->whole_count;
+    vector_push(code->wholes, code->whole_count, whole);
+    return true;
+}
+
+// ---- Python functions ----
+
+static bool function_only(const struct code *code, uint32_t function, int side)
+{
+    const struct code_function *of = &code->functions[function];
+    return of->ticks[side] >= CODE_TICKS_MIN && of->ticks[!side] <= code_elsewhere * of->ticks[side] &&
+           of->shared[side] <= code_shared * of->ticks[side];
+}
+
+// Time of the leaves of a group on one side; of it, that below the function that was asked for.
+static double group_below(const struct code *code, int side, uint32_t group, double *ret_all)
+{
+    const struct align_group *of = code->all->groups[group].group;
+    const struct cost_tree *tree = code->all->job->workload->trees[side];
+    double below = 0, all = 0;
+    for (size_t i = 0; i < (side ? of->count_b : of->count_a); i++) {
+        uint32_t leaf = (side ? of->b : of->a)[i];
+        double ns = (double)tree->nodes[leaf].ns;
+        all += ns;
+        below += code->below[side][leaf] ? ns : 0;
+    }
+    *ret_all = all;
+    return below;
+}
+
+static void set_fill(const struct code *code, int side, struct code_set *set)
+{
+    const struct contributions *all = code->all;
+    for (uint32_t i = 0; i < all->group_count; i++) {
+        double of, below = code->owner[i] == COST_NONE && code->run_of[i] == COST_NONE ? group_below(code, side, i, &of) : 0;
+        if (below > 0 && below >= code_below * of)
+            set_add(code, set, side, i);
+    }
+    for (size_t i = 0; i < code->run_count; i++) {
+        const struct code_run *run = &code->runs[i];
+        if (run->side != side || !code_run_calls(run))
+            continue;
+        for (size_t k = 0; k < run->count; k++)
+            if (code->owner[run->groups[k]] == COST_NONE)
+                set_add(code, set, side, run->groups[k]);
+    }
+}
+
+static const char *function_name(const struct code *code, uint32_t function)
+{
+    char name[NAMES_LENGTH_MAX] = "";
+    names_label(code->functions[function].name, name, sizeof name, CONTRIBUTIONS_LABEL_MAX);
+    return arena_copy(code->all->job->arena, name);
+}
+
+static int by_ticks(const void *left, const void *right)
+{
+    const struct code_function *const *a = left, *const *b = right;
+    double x = (*a)->ticks[0] + (*a)->ticks[1], y = (*b)->ticks[0] + (*b)->ticks[1];
+    if (x != y)
+        return x > y ? -1 : 1;
+    return (*a)->depth != (*b)->depth ? (*a)->depth < (*b)->depth ? -1 : 1 : strcmp((*a)->name, (*b)->name);
+}
+
+// What a function does once more: a function that both sides have elsewhere, or the operations of another place; NULL: neither.
+static const char *function_repeats(const struct code *code, int side, uint32_t function)
+{
+    uint32_t again = code_repeated(code, side, function);
+    if (again != COST_NONE)
+        return function_name(code, again);
+    for (size_t i = 0; i < code->run_count; i++)
+        if (code->runs[i].side == side && code_run_calls(&code->runs[i]))
+            return code_run_repeats(code, &code->runs[i]);
+    return NULL;
+}
+
+static void code_functions(struct code *code)
+{
+    const struct code_function **only = xcalloc(code->function_count + 1, sizeof *only);
+    size_t count = 0;
+    for (size_t i = 0; i < code->function_count; i++)
+        if (function_only(code, (uint32_t)i, 0) || function_only(code, (uint32_t)i, 1))
+            only[count++] = &code->functions[i];
+    qsort(only, count, sizeof *only, by_ticks); // whoever calls has as many as what is called
+    count = count < CODE_FUNCTIONS_MAX ? count : CODE_FUNCTIONS_MAX;
+    code->asked += count;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t function = (uint32_t)(only[i] - code->functions);
+        int side = function_only(code, function, 1);
+        struct code_set set = {0};
+        code_ask(code, side, function);
+        set_fill(code, side, &set);
+        const char *again = set.count ? function_repeats(code, side, function) : NULL;
+        const char *label = function_name(code, function);
+        if (again)
+            label = arena_print(code->all->job->arena, "%s, called by %s", again, label);
+        if (set.count)
+            code_tell(code, &set, side, again != NULL, label);
+        free(set.groups);
+    }
+    free(only);
+}
+
+// ---- runs of operations ----
+
+static void code_runs(struct code *code)
+{
+    struct contributions *all = code->all;
+    code->asked += code->run_count;
+    for (size_t i = 0; i < code->run_count; i++) {
+        const struct code_run *run = &code->runs[i];
+        struct code_set set = {0};
+        for (size_t k = i; k < code->run_count; k++) {
+            const struct code_run *other = &code->runs[k];
+            if (other->side != run->side || !code_runs_alike(run, other))
+                continue;
+            for (size_t g = 0; g < other->count; g++)
+                if (code->owner[other->groups[g]] == COST_NONE)
+                    set_add(code, &set, run->side, other->groups[g]);
+        }
+        size_t kinds = 0, most = 0;
+        double held = 0;
+        if (set.count)
+            cost_of_items(code, &set, &kinds, &most, &held);
+        const char *again = set.count ? code_run_repeats(code, run) : NULL;
+        // One thing with what comes with it, a wait behind a copy, has its own kind and name.
+        bool one = !again && set.count && all->items[most].named && fabs(held) >= code_one * fabs(set.own - set.other);
+        if (set.count && !one)
+            code_tell(code, &set, run->side, again != NULL, again);
+        free(set.groups);
+    }
+}
+
+void contributions_code(struct contributions *all)
+{
+    struct code code = {.all = all};
+    code.owner = xcalloc(all->group_count + 1, sizeof *code.owner);
+    code.item_of = xcalloc(all->group_count + 1, sizeof *code.item_of);
+    memset(code.owner, 0xff, (all->group_count + 1) * sizeof *code.owner);
+    for (size_t i = 0; i < all->count; i++)
+        for (size_t k = 0; k < all->items[i].count; k++)
+            code.item_of[all->members[all->items[i].first + k]] = (uint32_t)i;
+    code_parts_make(&code);
+    code_functions(&code);
+    code_runs(&code);
+    if (code.whole_count)
+        contributions_split(all, code.owner, code.wholes, code.whole_count);
+    code_parts_clear(&code);
+    free(code.owner);
+    free(code.item_of);
+    free(code.wholes);
+}
