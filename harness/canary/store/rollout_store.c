@@ -18,7 +18,7 @@
 #include "common/proc.h"
 #include "common/strings.h"
 
-enum { ROLLOUT_STORE_BUSY_MS = 100, ROLLOUT_LOCK_TRIES = 8 };
+enum { ROLLOUT_STORE_BUSY_MS = 100, ROLLOUT_LOCK_TRIES = 8, ROLLOUT_NO_STAGE = -2 };
 
 // --- the file --------------------------------------------------------------------------------------------
 
@@ -156,6 +156,15 @@ static int rollout_column_int(sqlite3_stmt *stmt, int column, int absent)
     return sqlite3_column_type(stmt, column) == SQLITE_NULL ? absent : sqlite3_column_int(stmt, column);
 }
 
+// -1: none. ROLLOUT_NO_STAGE: what no plan has.
+static int rollout_column_stage(sqlite3_stmt *stmt, int column)
+{
+    int64_t stage = sqlite3_column_int64(stmt, column);
+    if (sqlite3_column_type(stmt, column) == SQLITE_NULL)
+        return -1;
+    return stage >= 0 && stage < MACHINE_STAGES_MAX ? (int)stage : ROLLOUT_NO_STAGE;
+}
+
 int rollout_store_read(struct store *store, struct rollout_row *ret_row, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(store, err,
@@ -169,7 +178,7 @@ int rollout_store_read(struct store *store, struct rollout_row *ret_row, struct 
     struct rollout_row row = {.name = xstrdup(store_text(store, stmt, 0)),
                               .plan = xstrdup(store_text(store, stmt, 1)),
                               .reason = xstrdup(store_text(store, stmt, 7)),
-                              .stage = rollout_column_int(stmt, 3, -1),
+                              .stage = rollout_column_stage(stmt, 3),
                               .percent = rollout_column_real(stmt, 4),
                               .since_ns = sqlite3_column_int64(stmt, 5),
                               .stage_since_ns = sqlite3_column_int64(stmt, 6),
@@ -180,6 +189,8 @@ int rollout_store_read(struct store *store, struct rollout_row *ret_row, struct 
     rc = store_step(store, stmt, err);
     if (rc == 0 && state < 0)
         rc = error_set(err, -EBADMSG, "'%s': the state of its rollout is none that this upgate knows", store_path(store));
+    if (rc == 0 && (row.stage == ROLLOUT_NO_STAGE || isinf(row.percent)))
+        rc = error_set(err, -EBADMSG, "'%s' is damaged: its rollout is at no stage, or at no share", store_path(store));
     if (rc) {
         rollout_row_clear(&row);
         return rc < 0 ? rc : error_set(err, -EBADMSG, "'%s' has two rollouts in it", store_path(store));
@@ -278,13 +289,15 @@ int rollout_store_last_decision(struct store *store, struct rollout_decision *re
     struct rollout_decision decision = {.id = sqlite3_column_int64(stmt, 0),
                                         .at_ns = sqlite3_column_int64(stmt, 1),
                                         .effect_ns = sqlite3_column_int64(stmt, 9),
-                                        .stage_from = rollout_column_int(stmt, 4, -1),
-                                        .stage_to = rollout_column_int(stmt, 5, -1),
+                                        .stage_from = rollout_column_stage(stmt, 4),
+                                        .stage_to = rollout_column_stage(stmt, 5),
                                         .percent_from = rollout_column_real(stmt, 6),
                                         .percent_to = rollout_column_real(stmt, 7)};
     rc = store_step(store, stmt, err);
     if (rc == 0 && (from < 0 || to < 0 || rule < 0))
         rc = error_set(err, -EBADMSG, "'%s': its last decision is none that this upgate knows", store_path(store));
+    if (rc == 0 && (decision.stage_from == ROLLOUT_NO_STAGE || decision.stage_to == ROLLOUT_NO_STAGE))
+        rc = error_set(err, -EBADMSG, "'%s' is damaged: its last decision is of no stage", store_path(store));
     if (rc)
         return rc;
     decision.state_from = (enum rollout_state)from;
