@@ -131,6 +131,7 @@ static void storm_check(uint64_t seed)
     CHECK_INT(rig_int("SELECT count(*) FROM rollout_stage s WHERE begin_s IS NOT NULL AND number > 0 AND NOT EXISTS "
                       "(SELECT 1 FROM rollout_decision WHERE rule = 'soak' AND stage_from = s.number - 1 AND stage_to = s.number)"), 0);
     CHECK_INT(rig_int("SELECT count(*) FROM rollout WHERE state = 'promoted'") == 1, canary_world->percent == 100 && is_ended());
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'proxy' AND reason NOT LIKE 'the proxy was started again: %'"), 0);
     for (int i = 0; i < canary_world->set_count && i < CANARY_WORLD_SETS; i++)
         CHECK(canary_world->sets[i] == 0 || canary_world->sets[i] == 10 || canary_world->sets[i] == 50 || canary_world->sets[i] == 100);
     if (storm->longest_ns > STORM_EXPOSED_NS)

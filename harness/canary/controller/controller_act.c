@@ -278,6 +278,7 @@ static void act_moved(struct controller *ctl, const struct machine *before)
     ctl->since_ns = now;
     ctl->paused_ns = clock_monotonic_ns();
     ctl->traffic_wrong = false;
+    ctl->proxy_anew_ns = ctl->proxy_silent_ns = 0; // it was told, and has answered
     ctl->traffic_text[0] = 0;
     ctl->get_ns = 0;
     if (!back) {
