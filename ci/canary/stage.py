@@ -97,6 +97,14 @@ def free_port(kind=socket.SOCK_STREAM):
     return held.getsockname()[1]
 
 
+def until(what, seconds=30):
+    """What `what` gives, as soon as it is something: a loaded machine may take its time."""
+    end = time.monotonic() + seconds
+    while not (got := what()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return got
+
+
 def get(port, path, data=None, timeout=10):
     """(status, headers, JSON or None) of one request."""
     request = urllib.request.Request("http://127.0.0.1:%d%s" % (port, path), data=data)

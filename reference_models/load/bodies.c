@@ -31,13 +31,11 @@ static uint64_t bodies_draw(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-static void bodies_draw_features(const struct bodies_opts *opts, uint64_t *state, size_t idx,
-                                 struct strbuf *out)
+static void bodies_draw_features(const struct bodies_opts *opts, uint64_t *state, bool is_long, struct strbuf *out)
 {
-    double hits = floor((double)(idx + 1) * opts->long_share) - floor((double)idx * opts->long_share);
     size_t half = (opts->least + opts->most + 1) / 2; // from here on a request counts as long
     size_t shorts = half > opts->least ? half - opts->least : 1;
-    size_t count = hits >= 1 ? opts->most : opts->least + bodies_draw(state) % shorts;
+    size_t count = is_long ? opts->most : opts->least + bodies_draw(state) % shorts;
     for (size_t i = 0; i < count; i++) {
         strbuf_add(out, "%c", i ? ',' : '[');
         if (opts->kind == BODIES_TRANSFORMER)
@@ -59,9 +57,13 @@ struct bodies *bodies_new(const struct bodies_opts *opts)
     bodies->scores = xcalloc(opts->pool, sizeof *bodies->scores);
     bodies->score_count = xcalloc(opts->pool, sizeof *bodies->score_count);
     uint64_t state = opts->seed;
+    size_t longs = (size_t)((double)opts->pool * opts->long_share);
     for (size_t i = 0; i < opts->pool; i++) {
         struct strbuf text = {0};
-        bodies_draw_features(opts, &state, i, &text);
+        // Which ones is by chance: of two servers that get every other request one would have all of every twentieth.
+        bool is_long = bodies_draw(&state) % (opts->pool - i) < longs;
+        longs -= is_long;
+        bodies_draw_features(opts, &state, is_long, &text);
         bodies->len[i] = text.len;
         bodies->features[i] = strbuf_take(&text);
     }

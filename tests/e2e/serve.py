@@ -118,15 +118,15 @@ def transformer(kind, up):
 
 
 def draining(kind):
-    server = kind.start("--drain-delay", "1s", plant="hold:1500ms")
+    server = kind.start("--drain-delay", "5s", plant="hold:3s")
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         idle = http.client.HTTPConnection("127.0.0.1", server.port)
         idle.request("GET", "/ready")
         idle.getresponse().read()
         first = pool.submit(stage.score, server.port, "first", GOOD)
-        time.sleep(0.2)
+        kind.check("draining: a request is in flight", stage.until(lambda: server.stats()["in_flight"] == 2), server.stats())
         server.signal(signal.SIGTERM)
-        time.sleep(0.4)
+        stage.until(lambda: stage.get(server.port, "/ready")[0] == 503)
         status, _headers, body = stage.get(server.port, "/ready")
         kind.check("draining: not ready", status == 503 and body["why"] == "draining", body)
         second = pool.submit(stage.score, server.port, "second", GOOD)  # a new connection, within the delay
@@ -147,9 +147,9 @@ def draining(kind):
 def drain_limits(kind):
     server = kind.start("--drain-delay", "100ms", "--drain-timeout", "500ms", "--stuck", "300ms", plant="hang-after:0")
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        waiting = [pool.submit(stage.score, server.port, i, GOOD, 15) for i in range(2)]
-        time.sleep(1)
-        kind.check("a hung server is not healthy", stage.get(server.port, "/health")[0] == 503)
+        waiting = [pool.submit(stage.score, server.port, i, GOOD, 60) for i in range(2)]
+        kind.check("a hung server is not healthy", stage.until(lambda: stage.get(server.port, "/health")[0] == 503))
+        stage.until(lambda: server.stats()["in_flight"] == 3)
         kind.check("a hung server is not ready", stage.get(server.port, "/ready")[0] == 503)
         server.signal(signal.SIGTERM)
         kind.check("a drain that cannot end ends with 4", server.wait(20) == 4 and "2 requests were not finished" in server.complaint(),
@@ -158,7 +158,7 @@ def drain_limits(kind):
             kind.check("its client sees the connection end", one.exception() is not None)
     server = kind.start("--drain-delay", "60s")
     server.signal(signal.SIGTERM)
-    time.sleep(0.3)
+    stage.until(lambda: stage.get(server.port, "/ready")[0] == 503)
     server.signal(signal.SIGTERM)
     kind.check("a second signal ends it at once", server.wait(10) == 4, server.complaint())
     server = kind.start(plant="warm:60s", ready=False)
@@ -195,11 +195,11 @@ def swapping(kind, up):
     account = load.finish()
     kind.check("no request failed during swaps", account["failed"] == 0 and account["sent"] > 300 and account["balanced"], account)
     kind.check("no connection was dropped by a swap", account["connections_idle_closed"] == 0 and account["retried"] == 0, account)
-    slow = kind.start("--models", folder, plant="warm:1s")
+    slow = kind.start("--models", folder, plant="warm:5s")
     up.append(slow)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first = pool.submit(stage.get, slow.port, "/reload", b'{"path":"seed2.json"}')
-        time.sleep(0.3)
+        time.sleep(1)
         kind.check("one swap at a time", stage.get(slow.port, "/reload", b'{"path":"seed2.json"}')[0] == 409)
         kind.check("the old model answers meanwhile", stage.score(slow.port, 1, GOOD)[2]["model"] == "dlrm-small-1")
         kind.check("the first one is done", first.result()[0] == 200)
@@ -284,8 +284,7 @@ def rude(kind, up):
     stop.set()
     thread.join()
     kind.check("clients that leave harm nobody else", account["failed"] == 0, account)
-    time.sleep(0.3)
-    kind.check("nothing stays in flight", server.stats()["in_flight"] == 1, server.stats())
+    kind.check("nothing stays in flight", stage.until(lambda: server.stats()["in_flight"] == 1), server.stats())
     kind.check("it drains after all that", server.stop() == 0, server.complaint())
 
 

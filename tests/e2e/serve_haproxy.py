@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import tempfile
-import time
 
 SOURCE = os.environ.get("UPGATE_SOURCE") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.dont_write_bytecode = True
@@ -33,6 +32,12 @@ def sides(account):
     return {side["side"]: side for side in account["sides"]}
 
 
+def answered(server, more):
+    """So many more requests, as the server counts them."""
+    before = server.stats()["answers"].get("200", 0)
+    return stage.until(lambda: server.stats()["answers"].get("200", 0) >= before + more, 60)
+
+
 def shifting(folder):
     """0, 10, 50, 100 % and back, drain, end, start, hot swap: nothing fails, all answers are compared."""
     with open(os.path.join(folder, "next.json"), "w", encoding="utf-8") as file:
@@ -46,25 +51,22 @@ def shifting(folder):
         up.append(proxy)
         load = stage.Load(folder, proxy.port, "--rate", "500", "--duration", "10min", "--reference", "old")
         up.append(load)
-        for weight in (3, 26, 128):
+        for weight, more in ((3, 5), (26, 50), (128, 300)):
             proxy.weights(new=weight, old=256 - weight)
-            time.sleep(1.5)
+            check("weight %d: requests on the candidate" % weight, answered(new, more))
         swap = stage.get(new.port, "/reload", b'{"path": "next.json"}')
         check("a model is swapped under load", swap[0] == 200 and swap[2] == {"model": "swapped"}, swap)
-        time.sleep(0.5)
+        check("the swapped model answers", answered(new, 100))
         proxy.weights(new=256, old=0)
-        time.sleep(1)
+        check("all on the candidate", answered(new, 300))
         port = old.port
         check("the idle side drains and ends", old.stop() == 0, old.complaint())
-        time.sleep(0.5)
+        check("nobody misses it", answered(new, 200))
         old = stage.Server(folder, "old", port=port).ready()
         up.append(old)
-        end = time.monotonic() + 10
-        while not proxy.up("old") and time.monotonic() < end:
-            time.sleep(0.05)
-        check("the proxy sees it come back", proxy.up("old"))
+        check("the proxy sees it come back", stage.until(lambda: proxy.up("old")))
         proxy.weights(old=256, new=0)
-        time.sleep(1)
+        check("all on the baseline", answered(old, 600))
         account = load.finish()
         clean("weights to the candidate and back, a drain, a swap: no request failed", account)
         check("both sides answered", sides(account).get("old", {}).get("ok", 0) > 500 and sides(account).get("new", {}).get("ok", 0) > 500, sides(account).keys())
@@ -82,11 +84,12 @@ def terminated_under_load(folder):
         proxy = stage.Proxy(folder, [("old", old.port), ("new", new.port)], stage.free_port())
         up.append(proxy)
         proxy.weights(old=1, new=255)
-        load = stage.Load(folder, proxy.port, "--rate", "500", "--duration", "8s")
+        load = stage.Load(folder, proxy.port, "--rate", "500", "--duration", "10min")
         up.append(load)
-        time.sleep(2)
+        check("it serves", answered(new, 500))
         code = new.stop()
-        clean("SIGTERM while it serves: no request failed", load.account())
+        check("the other one goes on", answered(old, 500))
+        clean("SIGTERM while it serves: no request failed", load.finish())
         check("it ended by itself", code == 0, new.complaint())
 
 
@@ -119,11 +122,12 @@ def killed(folder):
         proxy = stage.Proxy(folder, [("old", old.port), ("new", new.port)], stage.free_port())
         up.append(proxy)
         proxy.weights(old=128, new=128)
-        load = stage.Load(folder, proxy.port, "--rate", "400", "--duration", "5s")
+        load = stage.Load(folder, proxy.port, "--rate", "400", "--duration", "10min")
         up.append(load)
-        time.sleep(2)
+        check("a killed side: it serves", answered(new, 200))
         new.kill()
-        account = load.account()
+        check("a killed side: requests go to the other", answered(old, 1000))
+        account = load.finish()
         check("a killed side: what fails is what was in flight there", account["failed"] <= 40 and account["balanced"], account)
         check("a killed side: the other goes on", sides(account)["old"]["ok"] > 1000, sides(account)["old"])
 

@@ -21,12 +21,13 @@ static char *late_of(const struct late_case *given, size_t *ret_suspects, const 
     const char *old[] = {"a: nothing; b: 1 ms a step"};
     struct diff_contribution contribution = {.rank = 1, .kind = given->kind, .label = given->label, .delta_ns = given->delta_ns / 2,
                                              .named = true, .evidence = old, .evidence_count = 1, .suspect_count = 1};
+    const char *blank = given->why ? strchr(given->why, ' ') : NULL, *label = blank ? blank + 1 : NULL;
     struct diff_straggler stragglers[] = {
         {.rank = 0, .side = 0, .last_count = given->collectives - given->last[0], .collectives = given->collectives, .wait_ns = 1e3},
         {.rank = 1, .side = 0, .last_count = given->last[0], .collectives = given->collectives, .wait_ns = given->wait[0], .late_ns = 5e5,
-         .why = given->why, .why_ns = NAN},
+         .why = given->why, .why_label = label, .why_ns = NAN},
         {.rank = 1, .side = 1, .last_count = given->last[1], .collectives = given->collectives, .wait_ns = given->wait[1], .late_ns = 5e5,
-         .why = given->why, .why_ns = 9e5}};
+         .why = given->why, .why_label = label, .why_ns = 9e5}};
     struct diff_workload workload = {.delta_ns = given->delta_ns, .delta_lo_ns = given->delta_ns * 0.9, .delta_hi_ns = given->delta_ns * 1.1,
                                      .traced_ratio = {1, 1}, .contributions = &contribution, .contribution_count = 1,
                                      .stragglers = stragglers, .straggler_count = 3};

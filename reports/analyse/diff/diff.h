@@ -79,8 +79,9 @@ struct diff_straggler { // of the side's first traced launch; judged by all of t
     double excess, variance; // of last_count beyond its share, over all launches
     double cost_ns;          // mean exposed_ns of all launches
     size_t launches, ahead;  // in which it came last at all; more often than its share
-    const char *why; // NULL
-    double why_ns;   // by how much longer it did that than the other ranks, a step; NAN
+    const char *why;       // "function gemm"; NULL: not known
+    const char *why_label; // the same without its kind
+    double why_ns;         // by how much longer it did that than the other ranks, a step; NAN
 };
 
 // Collectives of one function, type and class of sizes: NULL, NAN: not on that side.

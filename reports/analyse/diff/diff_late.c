@@ -22,12 +22,6 @@ static bool late_mostly(const struct diff_straggler *last)
     return count > 0 && (double)last->last_count / count > late_most + late_errors * error;
 }
 
-static const char *late_cause(const struct diff_straggler *last) // without its kind
-{
-    const char *blank = last->why ? strchr(last->why, ' ') : NULL;
-    return blank ? blank + 1 : NULL;
-}
-
 static bool late_is_cause(const struct diff_contribution *contribution, const char *cause)
 {
     const char *const names[] = {contribution->label, contribution->name_a, contribution->name_b};
@@ -64,7 +58,7 @@ static struct diff_contribution *late_contribution(const struct diff_workload *w
         if (fabs(contribution->delta_ns) < late_half * largest)
             return NULL;
         bool wait = contribution->kind == DIFF_COMM_EXPOSED ||
-                    late_is_cause(contribution, late_cause(last));
+                    late_is_cause(contribution, last->why_label);
         // It may come last as often on the other side, by next to nothing: what counts is the wait.
         if (wait && late_wait(workload, last) >= late_half * fabs(contribution->delta_ns))
             return contribution;

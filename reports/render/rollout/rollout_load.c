@@ -113,8 +113,8 @@ static void load_stage_plan(const struct rollout_view *view, struct rollout_view
 {
     const json_t *plan = json_array_get(json_object_get(view->plan, "stages"), (size_t)stage->number);
     const json_t *soak = json_object_get(plan, "soak_ns"), *requests = json_object_get(plan, "requests");
-    stage->aa = strcmp(stage->name, "aa") == 0 || json_is_true(json_object_get(plan, "aa"));
-    stage->shadow = strcmp(stage->name, "shadow") == 0 || json_number_value(json_object_get(plan, "mirror")) > 0;
+    stage->aa = json_is_true(json_object_get(plan, "aa"));
+    stage->shadow = json_number_value(json_object_get(plan, "mirror")) > 0;
     stage->soak_ns = json_is_integer(soak) ? json_integer_value(soak) : -1;
     stage->requests = json_is_integer(requests) ? json_integer_value(requests) : -1;
 }

@@ -102,7 +102,7 @@ static void lates_find(struct search *search)
 // --- why
 
 struct deed { // something done by the late rank, beyond what the others did
-    const char *name;
+    const char *name, *label; // "function gemm", "gemm"
     int64_t ns;
 };
 
@@ -113,7 +113,7 @@ static void deed_take(struct deed *best, struct cost_tree *tree, const char *wor
     char label[NAMES_LENGTH_MAX] = "", text[NAMES_LENGTH_MAX + 16];
     names_label(name, label, sizeof label, NAMES_LENGTH_MAX - 1);
     snprintf(text, sizeof text, "%s %s", word, label);
-    *best = (struct deed){.name = cost_tree_text(tree, text), .ns = ns};
+    *best = (struct deed){.name = cost_tree_text(tree, text), .label = cost_tree_text(tree, label), .ns = ns};
 }
 
 static const char *deed_word(enum cost_kind kind)
@@ -298,6 +298,7 @@ static size_t find(const struct launch_trace *trace, const struct cost_tree *tre
                               : trace->host     ? why_by_windows(trace, rank, names)
                                                 : (struct deed){0};
             ret[count].why = did.name;
+            ret[count].why_label = did.label;
             ret[count].why_ns_step = did.ns / (search.steps[rank] ? search.steps[rank] : 1);
         }
     free(search.arrivals);
