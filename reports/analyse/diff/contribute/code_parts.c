@@ -294,6 +294,25 @@ const char *code_run_repeats(const struct code *code, const struct code_run *run
     return where && *where ? arena_print(all->job->arena, "what %s does", where) : NULL;
 }
 
+static double *orders_make(const struct cost_tree *tree)
+{
+    double *sum = xcalloc(tree->node_count + 1, sizeof *sum), *count = xcalloc(tree->node_count + 1, sizeof *count);
+    for (size_t i = tree->node_count; i-- > 0;) { // children come after their parents
+        const struct cost_node *node = &tree->nodes[i];
+        if (diff_is_counted(node) && node->kind != COST_SYNC) {
+            sum[i] = node->order;
+            count[i] = 1;
+        }
+        if (i) {
+            sum[node->parent] += sum[i];
+            count[node->parent] += count[i];
+        }
+        sum[i] = count[i] > 0 ? sum[i] / count[i] : NAN;
+    }
+    free(count);
+    return sum;
+}
+
 static void names_make(struct code *code)
 {
     struct contributions *all = code->all;
@@ -335,6 +354,7 @@ void code_parts_make(struct code *code)
                 code->group_of[side][(side ? group->b : group->a)[k]] = g;
         }
         code->partner[side] = xcalloc(nodes + 1, sizeof **code->partner);
+        code->order[side] = orders_make(all->job->workload->trees[side]);
         functions_count(code, names, side);
         runs_make(code, side);
     }
@@ -356,6 +376,7 @@ void code_parts_clear(struct code *code)
         free(code->group_of[side]);
         free(code->below[side]);
         free(code->partner[side]);
+        free(code->order[side]);
     }
     for (size_t i = 0; i < code->run_count; i++)
         free(code->runs[i].groups);

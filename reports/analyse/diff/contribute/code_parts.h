@@ -36,6 +36,7 @@ struct code {
     uint32_t *callers[2];     // of each of tree->callers: its function
     uint32_t *group_of[2];    // of each node of a side; COST_NONE
     bool *partner[2];         // of each place of a side: the other side has it
+    double *order[2];         // of each place of a side: where its operations stand among the launches of a step, in the mean; NAN: none
     bool *below[2];           // of each node of a side: below the function that was asked for last, and below no place that both sides have
     struct code_run *runs;
     size_t run_count;

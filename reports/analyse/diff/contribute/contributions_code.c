@@ -131,21 +131,6 @@ static const char *run_label(const struct code *code, const struct code_set *set
 
 // ---- what comes late behind it ----
 
-// Where the operations of each place stand among the launches of a step: their mean; NAN: it has none.
-static double place_order(const struct cost_tree *tree, uint32_t place)
-{
-    double sum = 0, count = 0;
-    for (uint32_t at = tree->nodes[place].first_child; at != COST_NONE; at = tree->nodes[at].next_sibling) {
-        const struct cost_node *node = &tree->nodes[at];
-        double below = node->kind < COST_KERNEL ? place_order(tree, at) : diff_is_counted(node) && node->kind != COST_SYNC ? node->order : NAN;
-        if (isfinite(below)) {
-            sum += below;
-            count++;
-        }
-    }
-    return count > 0 ? sum / count : NAN;
-}
-
 static double set_order(const struct contributions *all, const struct code_set *set, int side)
 {
     const struct cost_tree *tree = all->job->workload->trees[side];
@@ -175,7 +160,7 @@ static size_t set_behind(const struct code *code, struct code_set *set, int side
         if (group->kind != DIFF_LAUNCH_GAP || code->owner[g] != COST_NONE || (side ? of->count_b : of->count_a) == 0)
             continue;
         const struct cost_tree *tree = all->job->workload->trees[side];
-        double order = place_order(tree, tree->nodes[(side ? of->b : of->a)[0]].parent);
+        double order = code->order[side][tree->nodes[(side ? of->b : of->a)[0]].parent];
         if (!(order >= first)) {
             before += delta;
             continue;
