@@ -144,8 +144,8 @@ def outcomes():
     account, _server, _code = send(every(10, lambda number: (right(number) + right(number), False)))
     expect("answered twice, on one connection", account, ok=200, extra=20, failed=20)
     wrong = every(10, lambda number: (answer('{"id":%d,"scores":[0.6]}' % number), False))
-    account, _server, _code = send(wrong, "--reference", "mine", "--pool", "1")
-    # The first is the reference, and it is wrong: the others differ from it, but for the 19 like it.
+    account, _server, _code = send(wrong, "--reference", "mine", "--pool", "1", "--connections", "1")
+    # One connection: request 0 is answered first. It is the reference, and it is wrong: the others differ from it, but for the 19 like it.
     expect("scores are compared", account, ok=20, scores=180, compared=199)
 
 
