@@ -13,7 +13,6 @@
 #define TILES_MAX (1 << 30) // of a launch: a block's next tile is still an int
 #define HEADS_MAX 65535     // of a grid's second dimension
 #define SPAN_MAX (1 << 28)
-#define L2_PART 3 // of the L2, the rest is for what passes through
 
 struct attention_sizes {
     int sequences, heads, key_heads, queries, keys, span;
@@ -31,15 +30,15 @@ static inline struct attention_sizes attention_sizes(const struct kernel_attenti
 }
 
 // How many pairs of a sequence and a head run together: `each` bytes are what the tiles of one pair read again and again, and they must
-// stay in a part of the L2; in 4096 x 128 all pairs at once read k and v from memory for every tile, 4.4 GB where 0.5 are enough.
-static inline int64_t attention_together(const struct kernel_attention *a, int64_t pairs, int64_t each)
+// stay in part / whole of the L2, the rest is for what passes through; in 4096 x 128 all pairs at once read k and v from memory for every tile, 4.4 GB where 0.5 are enough.
+static inline int64_t attention_together(const struct kernel_attention *a, int64_t pairs, int64_t each, int64_t whole, int64_t part)
 {
     int device = 0, bytes = 0;
     if (a->together)
         return a->together < pairs ? a->together : pairs;
     if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device) != cudaSuccess)
         bytes = 0; // the launch will say what is wrong
-    const int64_t fit = bytes / L2_PART / (each + 1);
+    const int64_t fit = bytes * part / whole / (each + 1);
     return fit < 1 ? 1 : fit < pairs ? fit : pairs;
 }
 

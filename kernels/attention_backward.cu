@@ -447,7 +447,7 @@ static int backward_run(const struct kernel_attention *a, const struct kernel_at
     const int64_t turns = (a->longest_keys + S::KEYS - 1) / S::KEYS, pairs = a->sequences * a->key_heads, tiles = turns * pairs;
     const int64_t rows = (a->longest_queries + QUERIES - 1) / QUERIES * a->sequences;
     // read again: q and dout of the head that is at work, and the sums of dq
-    const int64_t together = attention_together(a, pairs, a->longest_queries * S::DIM * 8);
+    const int64_t together = attention_together(a, pairs, a->longest_queries * S::DIM * 8, 3, 1);
     const struct attention_sizes sizes = attention_sizes(a, together, turns);
     const struct backward_scratch scratch = {(float *)g->scratch, (float *)((char *)g->scratch + backward_sums_bytes(a)),
                                              (int)backward_blocks(a)};

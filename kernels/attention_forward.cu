@@ -44,12 +44,12 @@ template <typename S> static __device__ __forceinline__ struct forward_tile forw
     return tile;
 }
 
-// The tile of this block in a round of all blocks. The first of a round are longer than the last, and by how much is different in each: the
-// blocks move on by the golden section of their number, so that each has had its share of every place after some rounds.
-static __device__ __forceinline__ int forward_number(int round)
+// The tile of this block in a round of all blocks. Where pairs come one after the other, the rounds go there and back, as the first tiles
+// of a round are longer than the last.
+static __device__ __forceinline__ int forward_number(const struct attention_sizes &sizes, int round)
 {
-    const unsigned blocks = gridDim.x, by = blocks - blocks * 382 / 1000;
-    return round * (int)blocks + (int)((blockIdx.x + (unsigned)round % blocks * by) % blocks);
+    const int block = (int)blockIdx.x, blocks = (int)gridDim.x;
+    return round * blocks + (round % 2 && sizes.together < sizes.sequences * sizes.heads ? blocks - 1 - block : block);
 }
 
 template <typename S>
@@ -59,9 +59,9 @@ static __device__ __forceinline__ void forward_bring(const CUtensorMap *map_q, c
     cursor<S::STAGES> at_k, at_v;
     uint32_t parity = 0;
     for (int round = 0; round * (int)gridDim.x < tiles; round++) {
-        if (forward_number(round) >= tiles)
+        if (forward_number(sizes, round) >= tiles)
             continue;
-        const struct forward_tile tile = forward_tile<S>(sizes, causal, forward_number(round));
+        const struct forward_tile tile = forward_tile<S>(sizes, causal, forward_number(sizes, round));
         if (tile.none || tile.pieces == 0)
             continue;
         const int head = tile.head / (sizes.heads / sizes.key_heads);
@@ -186,9 +186,9 @@ static __device__ __forceinline__ void forward_multiply(const struct attention_s
     if (S::TURNS && group == S::GROUPS - 1)
         named_arrive(1, 256); // the first group's turn is first
     for (int round = 0; round * (int)gridDim.x < tiles; round++) {
-        if (forward_number(round) >= tiles)
+        if (forward_number(sizes, round) >= tiles)
             continue;
-        const struct forward_tile tile = forward_tile<S>(sizes, causal, forward_number(round));
+        const struct forward_tile tile = forward_tile<S>(sizes, causal, forward_number(sizes, round));
         if (tile.none)
             continue;
         const int row = tile.row + row_in_tile;
@@ -310,8 +310,9 @@ template <typename S> static int forward_run(const struct kernel_attention *a, c
 {
     typedef typename S::type T;
     const int64_t turns = (a->longest_queries + S::ROWS - 1) / S::ROWS, pairs = a->sequences * a->heads, tiles = turns * pairs;
-    const int64_t of_keys = a->heads / a->key_heads; // heads that read the same
-    const int64_t together = attention_together(a, pairs, a->longest_keys * S::DIM * 4 / of_keys);
+    // all at once when the L2 holds all k and v, else one by one: what is between was slower for both, as its rounds are uneven
+    const int64_t fit = attention_together(a, pairs, a->longest_keys * S::DIM * 4 / (a->heads / a->key_heads), 5, 3);
+    const int64_t together = a->together || fit == pairs ? fit : 1;
     const struct attention_sizes sizes = attention_sizes(a, together, turns);
     CUtensorMap q, k, v;
     int resident, rc;
