@@ -29,7 +29,7 @@ struct option_spec {
     const char *value;        // name of the value in help, e.g. "PYTHON"; NULL for flags
     const char *choices;      // OPTION_CHOICE: "table,json"
     const char *default_text; // shown; NULL = none
-    const char *help;         // one sentence without full stop
+    const char *help;         // one sentence without full stop; NULL: taken, without a meaning for this verb, and not shown
     size_t offset;
     uint64_t min, max;   // OPTION_UINT; both 0 = any
     size_t given_offset; // bool: set when the option was given; 0 = none (never the first)

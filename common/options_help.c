@@ -109,6 +109,8 @@ void options_print_help(const struct verb *verb, void *stream)
     for (const struct option_spec *spec = verb->options; spec && spec->name; spec++) {
         if (spec->group || spec == verb->options)
             fprintf(file, "\n%s:\n", spec->group ? spec->group : group);
+        if (!spec->help) // taken, without a meaning here
+            continue;
         char *left = options_left(spec), *facts = options_facts(spec);
         options_print_row(file, left, spec->help, facts);
         free(left);
@@ -152,6 +154,8 @@ void options_print_markdown(const struct verb *verb, void *stream)
             fprintf(file,
                     "\n### %s\n\n| option | meaning | default, range, units |\n|---|---|---|\n",
                     spec->group ? spec->group : "Options of the verb");
+        if (!spec->help)
+            continue;
         char *left = options_left(spec), *facts = options_facts(spec);
         fputs("| `", file);
         options_print_cell(file, left + strspn(left, " "));

@@ -18,10 +18,10 @@
 
 #define QUERIES 64
 
-template <typename T, int DIM_, bool SILU_, bool BIAS_, bool OWN_KEYS_> struct backward_shape {
+template <typename T, int DIM_, bool SILU_, bool BIAS_, bool OWN_KEYS_, bool DBIAS_ = false> struct backward_shape {
     typedef T type;
     static constexpr int DIM = DIM_, KEYS = 128, STAGES = 2, THREADS = 384;
-    static constexpr bool SILU = SILU_, BIAS = BIAS_;
+    static constexpr bool SILU = SILU_, BIAS = BIAS_, DBIAS = DBIAS_;
     // What a group multiplies of dq: its half of the columns over all keys of the tile, or all columns over its own 64 keys, added twice.
     static constexpr bool OWN_KEYS = OWN_KEYS_;
     static constexpr int PARTS = OWN_KEYS ? 1 : 2, COLUMNS = DIM / PARTS, PART_SUMS = QUERIES * COLUMNS;
@@ -165,10 +165,30 @@ static __device__ __forceinline__ void backward_slopes(const uint32_t (&slopes)[
     }
 }
 
+// Adds up the tile of ds along its diagonals, a thread each: all pairs of one distance. The tile stays until the second barrier from here.
+// to: where distance 0 of the tile's first query and first key belongs; rest: how many are before it and from it on.
+template <typename S>
+static __device__ __forceinline__ void backward_bias(uint32_t tile, float weight, float *to, int before, int rest)
+{
+    const int diagonal = (int)threadIdx.x - 128, distance = diagonal - (S::KEYS - 1);
+    float sum = 0;
+    if (diagonal >= S::KEYS + QUERIES - 1 || distance < -before || distance >= rest)
+        return;
+    for (int query = max(0, distance); query < min(QUERIES, distance + S::KEYS); query++) {
+        const int key = query - distance;
+        uint16_t bits;
+        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(tile + key * PANEL_ROW_BYTES + (query / 8 ^ key % 8) * 16 + query % 8 * 2));
+        typename S::type value;
+        memcpy(&value, &bits, 2);
+        sum += (float)value;
+    }
+    atomicAdd(to + distance, weight * sum);
+}
+
 template <typename S>
 static __device__ __forceinline__ void backward_products(const struct attention_sizes &sizes, bool causal, const struct backward_tile &tile,
                                                          const struct backward_scratch &scratch, uint32_t shared, typename S::type *dk,
-                                                         typename S::type *dv)
+                                                         typename S::type *dv, float *dbias)
 {
     typedef typename S::type T;
     const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128 - 1, 0), thread = (int)threadIdx.x % 128, lane = thread % 32;
@@ -187,15 +207,8 @@ static __device__ __forceinline__ void backward_products(const struct attention_
     float apart[S::COLUMNS == QUERIES ? 1 : S::COLUMNS / 2], (&dq)[S::COLUMNS / 2] = *(float(*)[S::COLUMNS / 2])(S::COLUMNS == QUERIES ? dp : apart);
     cursor<S::STAGES> at;
     int head = tile.key_head * heads, block = tile.first;
-    auto release = [&](uint32_t barrier) {
-#ifdef RELEASE_ALL
-        barrier_arrive(shared + barrier);
-#else
-        __syncwarp(); // one lane arrives for what all 32 have read
-        if (lane == 0)
-            barrier_arrive(shared + barrier);
-#endif
-    };
+    // Every thread for itself: lse and delta are read by ordinary loads, and racecheck takes an arrival for the thread's own reads only.
+    auto release = [&](uint32_t barrier) { barrier_arrive(shared + barrier); };
     // One block of queries; its scores and dp are under way, those of the next are when it ends.
     auto step = [&](int number, auto last) {
         constexpr bool LAST = decltype(last)::value;
@@ -241,6 +254,10 @@ static __device__ __forceinline__ void backward_products(const struct attention_
         if (!LAST) {
             products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(s, k, q + next_tile);
             products_commit();
+        }
+        if (S::DBIAS) {
+            const int zero = sizes.span - 1, at = zero + first + tile.place.shift - tile.key;
+            backward_bias<S>(shared + S::DS + ds_tile, sizes.weight, dbias + (int64_t)head * (2 * zero + 1) + at, at, 2 * zero + 1 - at);
         }
         products_wait<LAST ? 1 : 2>();
         sums_pin(dq);
@@ -298,7 +315,7 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
     backward_multiply(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
                       const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_dout,
                       const __grid_constant__ struct attention_sizes sizes, bool causal, const __grid_constant__ struct backward_scratch scratch,
-                      typename S::type *__restrict__ dk, typename S::type *__restrict__ dv)
+                      typename S::type *__restrict__ dk, typename S::type *__restrict__ dv, float *__restrict__ dbias)
 {
     extern __shared__ char dynamic[];
     const uint32_t shared = (shared_address(dynamic) + 1023) & ~1023u;
@@ -310,13 +327,8 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
         for (int stage = 0; stage < S::STAGES; stage++) {
             barrier_init(shared + S::Q_FULL + 8 * stage, 1);
             barrier_init(shared + S::O_FULL + 8 * stage, 1);
-#ifdef RELEASE_ALL
-            barrier_init(shared + S::Q_EMPTY + 8 * stage, 256);
-            barrier_init(shared + S::O_EMPTY + 8 * stage, 256);
-#else
-            barrier_init(shared + S::Q_EMPTY + 8 * stage, 8); // warps
-            barrier_init(shared + S::O_EMPTY + 8 * stage, 8);
-#endif
+            barrier_init(shared + S::Q_EMPTY + 8 * stage, S::THREADS - 128);
+            barrier_init(shared + S::O_EMPTY + 8 * stage, S::THREADS - 128);
         }
         barriers_ready();
     }
@@ -327,7 +339,7 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
             backward_bring<S>(&map_q, &map_k, &map_v, &map_dout, sizes, tile, scratch, shared);
     } else {
         registers_raise<240>();
-        backward_products<S>(sizes, causal, tile, scratch, shared, dk, dv);
+        backward_products<S>(sizes, causal, tile, scratch, shared, dk, dv, dbias);
     }
 }
 
@@ -452,10 +464,15 @@ static int backward_run(const struct kernel_attention *a, const struct kernel_at
         (rc = tensor_map(&v, a->v, a->type, a->keys, a->key_heads, S::DIM, S::KEYS, err)) ||
         (rc = device_resident((const void *)backward_multiply<S>, S::THREADS, S::BYTES, &resident, err)))
         return rc;
+    if (S::DBIAS) {
+        const cudaError_t error = cudaMemsetAsync(g->dbias, 0, (size_t)(a->heads * (2 * a->span - 1)) * 4, stream);
+        if (error != cudaSuccess)
+            return device_error(error, "clear the gradient of the bias", err);
+    }
     if (rows > 0)
         backward_begin<S><<<blocks, 256, 0, stream>>>(sizes, scratch, (const T *)a->out, (const T *)g->dout, a->lse);
     if (tiles > 0)
-        backward_multiply<S><<<(unsigned)tiles, S::THREADS, S::BYTES, stream>>>(q, k, v, dout, sizes, a->causal, scratch, (T *)g->dk, (T *)g->dv);
+        backward_multiply<S><<<(unsigned)tiles, S::THREADS, S::BYTES, stream>>>(q, k, v, dout, sizes, a->causal, scratch, (T *)g->dk, (T *)g->dv, g->dbias);
     if (rows > 0)
         backward_end<S><<<blocks, 128 * S::PARTS, 0, stream>>>(sizes, scratch, (T *)g->dq);
     return device_error(cudaGetLastError(), "launch attention backward", err);
@@ -469,6 +486,10 @@ static int backward_dim(const struct kernel_attention *a, const struct kernel_at
             return backward_run<backward_shape<T, 64, SILU, BIAS, true>>(a, g, stream, err);
     if (a->variant)
         return error_set(err, -ERANGE, "attention backward: there is no variant %d of this type and dim", a->variant);
+    if constexpr (BIAS)
+        if (g->dbias)
+            return a->dim == 64 ? backward_run<backward_shape<T, 64, SILU, BIAS, false, true>>(a, g, stream, err)
+                                : backward_run<backward_shape<T, 128, SILU, BIAS, false, true>>(a, g, stream, err);
     return a->dim == 64 ? backward_run<backward_shape<T, 64, SILU, BIAS, false>>(a, g, stream, err)
                         : backward_run<backward_shape<T, 128, SILU, BIAS, false>>(a, g, stream, err);
 }
@@ -492,6 +513,8 @@ int kernel_attention_backward(const struct kernel_attention *a, const struct ker
     if (!g->dout || !g->dq || !g->dk || !g->dv || !g->scratch ||
         ((uintptr_t)g->dout | (uintptr_t)g->dq | (uintptr_t)g->dk | (uintptr_t)g->dv | (uintptr_t)g->scratch) % 16 != 0)
         return error_set(err, -EINVAL, "attention backward: dout, dq, dk, dv or scratch is NULL or does not start at a multiple of 16 bytes");
+    if (g->dbias && !a->bias)
+        return error_set(err, -EINVAL, "attention backward: dbias without a bias");
     const bool half = a->type == KERNEL_FLOAT16;
     if (a->scores == KERNEL_SOFTMAX)
         return half ? backward_dim<__half, false, false>(a, g, stream, err) : backward_dim<__nv_bfloat16, false, false>(a, g, stream, err);

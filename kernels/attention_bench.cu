@@ -163,6 +163,7 @@ static void attention_set(struct bench *bench, struct attention_case *t, const s
     if (!has_backward(s))
         return;
     t->gradient.dout = attention_draw(bench, s->type, rows, 1, &t->dout);
+    t->gradient.dbias = s->bias ? (float *)bench_memory(bench, (size_t)s->heads * (size_t)(2 * span - 1) * 4) : NULL;
     t->gradient.dq = bench_memory(bench, rows * 2);
     t->gradient.dk = bench_memory(bench, key_rows * 2);
     t->gradient.dv = bench_memory(bench, key_rows * 2);
@@ -264,9 +265,11 @@ struct attention_output {
     bool keys; // has rows of keys, not of queries
     std::vector<size_t> rows; // of out's or dk's tensor, in [rows][heads]
     std::vector<double> want;
+    std::vector<double> bias; // of dq: the gradient of the bias, of all rows; empty when the sample is not whole
 };
 enum { OUT, LSE, DQ, DK, DV, OUTPUTS };
-#define ATTENTION_OUTPUTS {{"out", false, {}, {}}, {"lse", false, {}, {}}, {"dq", false, {}, {}}, {"dk", true, {}, {}}, {"dv", true, {}, {}}}
+#define ATTENTION_OUTPUTS \
+    {{"out", false, {}, {}, {}}, {"lse", false, {}, {}, {}}, {"dq", false, {}, {}, {}}, {"dk", true, {}, {}, {}}, {"dv", true, {}, {}, {}}}
 
 static void add_scaled(double *to, double factor, const float *from, int count)
 {
@@ -296,8 +299,12 @@ static void attention_reference(const struct attention_case *t, int sequence, in
     for (int j = 0; j < keys_sampled; j++)
         outputs[DK].rows[key_rows_before + (size_t)j] = outputs[DV].rows[key_rows_before + (size_t)j] =
             (size_t)(t->key_offsets[sequence] + sample->offset + j * sample->stride) * (size_t)s->key_heads + (size_t)key_head;
+    const bool biased = s->bias && gradient && sample->whole;
+    const size_t span = (size_t)(2 * t->attention.span - 1);
+    outputs[DQ].bias.resize(biased ? span * (size_t)s->heads : 0);
     in_parallel((size_t)(parts * group), [&](size_t number) {
         const int head = key_head * group + (int)number % group, part = (int)number / group;
+        std::vector<double> dbias(biased ? span : 0);
         std::vector<double> dk((size_t)keys_sampled * width), dv((size_t)keys_sampled * width);
         struct attention_row row;
         for (int query = part * 64; query < std::min(queries, part * 64 + 64); query++) {
@@ -306,6 +313,8 @@ static void attention_reference(const struct attention_case *t, int sequence, in
                 continue;
             const size_t tensor_row = (size_t)(t->query_offsets[sequence] + query) * (size_t)s->heads + (size_t)head;
             attention_row(t, sequence, head, query, gradient, &row);
+            for (int j = 0; biased && j < row.seen; j++)
+                dbias[(size_t)(t->attention.span - 1 + query + keys - queries - j)] += row.ds[j];
             if (wanted) {
                 const size_t at = before + (size_t)((query - sample->offset) / sample->stride * group + (int)number % group);
                 outputs[OUT].rows[at] = outputs[DQ].rows[at] = tensor_row;
@@ -322,6 +331,8 @@ static void attention_reference(const struct attention_case *t, int sequence, in
             }
         }
         std::lock_guard<std::mutex> guard(lock);
+        for (size_t i = 0; i < dbias.size(); i++)
+            outputs[DQ].bias[(size_t)head * span + i] += dbias[i];
         for (size_t i = 0; i < dk.size(); i++) {
             outputs[DK].want[key_rows_before * width + i] += dk[i];
             outputs[DV].want[key_rows_before * width + i] += dv[i];
@@ -426,6 +437,13 @@ static void attention_errors(struct bench *bench, const struct attention_case *t
     *ret_backward = attention_compare(t, &outputs[DQ], s->type, t->gradient.dq, rows, width, 2 * limit);
     *ret_backward = std::max(*ret_backward, attention_compare(t, &outputs[DK], s->type, t->gradient.dk, key_rows, width, 2 * limit));
     *ret_backward = std::max(*ret_backward, attention_compare(t, &outputs[DV], s->type, t->gradient.dv, key_rows, width, 2 * limit));
+    const std::vector<double> &dbias = outputs[DQ].bias;
+    if (dbias.empty())
+        return;
+    const double error = bench_error(bench_download(KERNEL_FLOAT32, t->gradient.dbias, dbias.size()).data(), dbias.data(), dbias.size(), 2 * limit);
+    if (!(error <= 2 * limit))
+        printf("attention: the gradient of the bias is off by %g\n", error);
+    *ret_backward = std::max(*ret_backward, error);
 }
 
 // Launches forward and, where there is one, backward; which of them have this variant (backward: only where forward has it). Any
@@ -540,7 +558,7 @@ static void attention_time_shape(struct bench *bench, const struct attention_tim
            t.key_offsets[sample.sequence + 1] - t.key_offsets[sample.sequence] < sample.stride);
     struct attention_output outputs[OUTPUTS] = ATTENTION_OUTPUTS;
     attention_references(&t, &sample, has_backward(s), outputs);
-    static const int togethers[] = {1, 2, 4, 8, 16, 32, 1 << 20};
+    static const int togethers[] = {1, 2, 3, 4, 6, 8, 16, 1 << 20};
     const int forms = 1 + (bench->tune ? VARIANTS + (int)(sizeof togethers / sizeof togethers[0]) : 0);
     for (int form = 0; form < forms; form++) {
         const int variant = form <= VARIANTS ? form : 0, together = form <= VARIANTS ? 0 : togethers[form - VARIANTS - 1];
@@ -675,7 +693,7 @@ static int attention_host()
     bad.sequences = 1 << 20;
     bad.queries = bad.longest_queries = 1 << 30;
     failures += bench_refused(kernel_attention_forward(&bad, 0, &err), &err, "tiles of queries: at most 1073741824");
-    struct kernel_attention_gradient whole = {memory, memory, memory, memory, memory}, part;
+    struct kernel_attention_gradient whole = {memory, memory, memory, memory, memory, NULL}, part;
 #define REFUSED(of, field, value, words)                                                                                          \
     bad = good;                                                                                                                  \
     part = whole;                                                                                                                \
@@ -685,6 +703,7 @@ static int attention_host()
     REFUSED(bad, lse, NULL, "lse must not be NULL");
     REFUSED(part, dq, memory + 1, "multiple of 16 bytes");
     REFUSED(part, scratch, NULL, "multiple of 16 bytes");
+    REFUSED(part, dbias, memory, "dbias without a bias");
     good.scores = KERNEL_SILU;
     REFUSED(bad, dim, 256, "attention backward: heads of 256 columns");
     REFUSED(bad, bias, (const float *)memory, "a bias of span 0");

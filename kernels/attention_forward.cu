@@ -44,10 +44,12 @@ template <typename S> static __device__ __forceinline__ struct forward_tile forw
     return tile;
 }
 
-// The tiles of this block: there and back over the blocks, as the first of a round are the longest.
+// The tile of this block in a round of all blocks. The first of a round are longer than the last, and by how much is different in each: the
+// blocks move on by the golden section of their number, so that each has had its share of every place after some rounds.
 static __device__ __forceinline__ int forward_number(int round)
 {
-    return round * (int)gridDim.x + (round % 2 ? (int)gridDim.x - 1 - (int)blockIdx.x : (int)blockIdx.x);
+    const unsigned blocks = gridDim.x, by = blocks - blocks * 382 / 1000;
+    return round * (int)blocks + (int)((blockIdx.x + (unsigned)round % blocks * by) % blocks);
 }
 
 template <typename S>

@@ -4,8 +4,8 @@
 // Bytes: logits once, dlogits once, 8 a row. Two exponentials an element, 16 a cycle and multiprocessor: at 2 bytes an element some 0.9
 // of the time that memory takes, so both must overlap.
 //
-// A block stays, and takes every gridDim-th row. entropy_resident: rows that fit twice into shared memory: the copy engine brings the
-// next row while this one is reduced and written. entropy_streamed: longer rows are read twice, the second time from the L2.
+// A block stays, and takes every gridDim-th row. entropy_resident: rows that fit two or three times into shared memory: the copy engine
+// brings the next while this one is reduced and written. entropy_streamed: longer rows are read twice, the second time from the L2.
 // The sum runs along: each thread keeps its largest logit, and what the sum so far is worth beside it.
 // The reference is ops_softmax_loss of the native models in float64. Expected on an H200: docs/KERNELS-GPU.md.
 #include "kernels/bench.h"
@@ -13,7 +13,7 @@
 #include "kernels/hopper.cuh"
 
 #define ENTROPY_THREADS 1024
-#define ENTROPY_STAGES 2
+#define ENTROPY_SHARED ((size_t)224 << 10)
 #define ENTROPY_LOG2_E 1.44269504088896340736f
 
 struct entropy_sizes {
@@ -85,14 +85,14 @@ static __device__ __forceinline__ uint4 entropy_gradient(const uint4 &raw, float
     return vector_pack(x, T());
 }
 
-template <typename T>
+template <typename T, int STAGES>
 static __global__ void __launch_bounds__(ENTROPY_THREADS, 1)
     entropy_resident(struct entropy_sizes sizes, const T *__restrict__ logits /* [rows][n], dlogits too */,
                      const int32_t *__restrict__ target, float *__restrict__ loss, T *dlogits)
 {
     extern __shared__ __align__(16) char dynamic[];
     __shared__ struct entropy_sum slots[32];
-    __shared__ __align__(8) uint64_t full[ENTROPY_STAGES];
+    __shared__ __align__(8) uint64_t full[STAGES];
     const uint32_t row_bytes = (uint32_t)sizes.n * (uint32_t)sizeof(T);
     const int vectors = sizes.n / vector_lanes<T>;
     const float log2_scale = log2f(sizes.scale);
@@ -102,15 +102,15 @@ static __global__ void __launch_bounds__(ENTROPY_THREADS, 1)
     };
 
     if (threadIdx.x == 0) {
-        for (uint32_t stage = 0; stage < ENTROPY_STAGES; stage++)
+        for (uint32_t stage = 0; stage < STAGES; stage++)
             barrier_init(shared_address(&full[stage]), 1);
         barriers_ready();
-        for (uint32_t stage = 0; stage < ENTROPY_STAGES; stage++)
+        for (uint32_t stage = 0; stage < STAGES; stage++)
             if (blockIdx.x + (int64_t)stage * gridDim.x < sizes.rows)
                 bring(blockIdx.x + (int64_t)stage * gridDim.x, stage);
     }
     __syncthreads();
-    cursor<ENTROPY_STAGES> at;
+    cursor<STAGES> at;
     for (int64_t row = blockIdx.x; row < sizes.rows; row += gridDim.x) {
         const uint4 *x = (const uint4 *)(dynamic + at.stage * row_bytes);
         const int wanted = __ldg(target + row);
@@ -130,7 +130,7 @@ static __global__ void __launch_bounds__(ENTROPY_THREADS, 1)
                 __stcs(to + i, entropy_gradient<T>(x[i], log2_scale - log_sum, sizes.scale, i * vector_lanes<T>, wanted));
         }
         __syncthreads(); // all have read the row, and the slots
-        const int64_t next = row + (int64_t)ENTROPY_STAGES * gridDim.x;
+        const int64_t next = row + (int64_t)STAGES * gridDim.x;
         if (threadIdx.x == 0 && next < sizes.rows)
             bring(next, at.stage);
         at.next();
@@ -224,18 +224,22 @@ int kernel_cross_entropy_check(const struct kernel_cross_entropy *e, cudaStream_
 template <typename T> static int entropy_run(const struct kernel_cross_entropy *e, cudaStream_t stream, struct error *err)
 {
     const struct entropy_sizes sizes = {e->rows, (int)e->n, e->scale};
-    const size_t bytes = ENTROPY_STAGES * (size_t)e->n * sizeof(T);
-    const bool resident = bytes <= (size_t)224 << 10;
-    int blocks, rc = device_resident(resident ? (const void *)entropy_resident<T> : (const void *)entropy_streamed<T>, ENTROPY_THREADS,
-                                     resident ? bytes : 0, &blocks, err);
+    const size_t row = (size_t)e->n * sizeof(T);
+    const int stages = 3 * row <= ENTROPY_SHARED ? 3 : 2 * row <= ENTROPY_SHARED ? 2 : 0;
+    const void *kernel = stages == 3 ? (const void *)entropy_resident<T, 3> : stages ? (const void *)entropy_resident<T, 2> : (const void *)entropy_streamed<T>;
+    const T *logits = (const T *)e->logits;
+    T *dlogits = (T *)e->dlogits;
+    int blocks, rc = device_resident(kernel, ENTROPY_THREADS, (size_t)stages * row, &blocks, err);
     if (rc)
         return rc;
     if (blocks > e->rows)
         blocks = (int)e->rows;
-    if (resident)
-        entropy_resident<T><<<blocks, ENTROPY_THREADS, bytes, stream>>>(sizes, (const T *)e->logits, e->target, e->loss, (T *)e->dlogits);
+    if (stages == 3)
+        entropy_resident<T, 3><<<blocks, ENTROPY_THREADS, 3 * row, stream>>>(sizes, logits, e->target, e->loss, dlogits);
+    else if (stages == 2)
+        entropy_resident<T, 2><<<blocks, ENTROPY_THREADS, 2 * row, stream>>>(sizes, logits, e->target, e->loss, dlogits);
     else
-        entropy_streamed<T><<<blocks, ENTROPY_THREADS, 0, stream>>>(sizes, (const T *)e->logits, e->target, e->loss, (T *)e->dlogits);
+        entropy_streamed<T><<<blocks, ENTROPY_THREADS, 0, stream>>>(sizes, logits, e->target, e->loss, dlogits);
     return device_error(cudaGetLastError(), "launch cross entropy", err);
 }
 
@@ -334,7 +338,7 @@ static void entropy_check_rows(struct bench *bench, enum kernel_type type, size_
 
 static void entropy_check(struct bench *bench)
 {
-    static const size_t widths[] = {8, 16, 1000, 8192, 8200, 50304, 57344, 57352, 65536, 128256};
+    static const size_t widths[] = {8, 16, 1000, 8192, 8200, 28672, 38224, 38232, 50304, 57344, 57352, 128256};
     for (enum kernel_type type : {KERNEL_FLOAT32, KERNEL_FLOAT16, KERNEL_BFLOAT16})
         for (size_t n : widths)
             if (!bench->quick || n <= 57352)

@@ -129,8 +129,8 @@ struct kernel_mlp {
     void *workspace;                   // KERNEL_MLP_WORKSPACE bytes at a multiple of 256
 };
 #define KERNEL_MLP_WORKSPACE ((size_t)64 << 20)
-// Asks the library for its algorithm once; `run` launches it with the pointers of the plan. -ENOSYS: there is no cuBLASLt, or none that
-// can do this.
+// Takes the fastest of the library's algorithms: it runs each on the pointers of the plan and waits; `run` launches it with the same
+// pointers. -ENOSYS: there is no cuBLASLt, or none that can do this.
 struct kernel_mlp_plan;
 int kernel_mlp_plan(const struct kernel_mlp *mlp, struct kernel_mlp_plan **ret, struct error *err);
 int kernel_mlp_run(const struct kernel_mlp_plan *plan, cudaStream_t stream, struct error *err);
@@ -191,10 +191,11 @@ struct kernel_attention {
 int kernel_attention_forward(const struct kernel_attention *attention, cudaStream_t stream, struct error *err);
 // dq, dk, dv from dout, of q's, k's, v's shapes, dim 64 or 128; of the forward's struct q, k, v, out and lse are read (SiLU: not out and
 // lse). The sums over all keys in dq are added in no fixed order, in float32: its last bits differ from run to run; dk's and dv's do
-// not. scratch: kernel_attention_scratch() bytes, at a multiple of 16. The bias gets no gradient.
+// not. scratch: kernel_attention_scratch() bytes, at a multiple of 16. dbias: NULL, or the gradient of the bias, of its shape, added up as dq.
 struct kernel_attention_gradient {
     const void *dout;
     void *dq, *dk, *dv, *scratch;
+    float *dbias;
 };
 int kernel_attention_scratch(const struct kernel_attention *attention, size_t *ret_bytes, struct error *err);
 int kernel_attention_backward(const struct kernel_attention *attention, const struct kernel_attention_gradient *gradient,

@@ -12,6 +12,9 @@
 #include "kernels/device.cuh"
 #include "kernels/lt.h"
 
+#define MLP_ALGORITHMS 8
+#define MLP_RUNS 5
+
 struct kernel_mlp_plan {
     struct kernel_mlp mlp;
     const struct lt *lt;
@@ -39,6 +42,47 @@ static int mlp_refuse(const struct kernel_mlp *m, struct error *err)
     for (const void *pointer : pointers)
         if (!pointer || (uintptr_t)pointer % 16 != 0)
             return error_set(err, -EINVAL, "mlp: something that this pass needs is NULL or does not start at a multiple of 16 bytes");
+    return 0;
+}
+
+// The fastest of the algorithms, each launched a few times: the library's own order is a guess.
+static int mlp_fastest(struct kernel_mlp_plan *p, const struct lt_heuristic *found, int count, struct error *err)
+{
+    cudaEvent_t begin = NULL, end = NULL;
+    cudaError_t error = cudaEventCreate(&begin);
+    float best = INFINITY;
+    int at = -1;
+    if (error == cudaSuccess)
+        error = cudaEventCreate(&end);
+    for (int i = 0; i < count && error == cudaSuccess; i++) {
+        float ms = 0;
+        p->algorithm = found[i];
+        if (kernel_mlp_run(p, 0, err)) // one that the library proposes and then refuses is passed over
+            continue;
+        error = cudaEventRecord(begin, 0);
+        for (int run = 0; run < MLP_RUNS && error == cudaSuccess; run++)
+            if (kernel_mlp_run(p, 0, err))
+                error = cudaErrorUnknown;
+        if (error == cudaSuccess)
+            error = cudaEventRecord(end, 0);
+        if (error == cudaSuccess)
+            error = cudaEventSynchronize(end);
+        if (error == cudaSuccess)
+            error = cudaEventElapsedTime(&ms, begin, end);
+        if (ms < best) {
+            best = ms;
+            at = i;
+        }
+    }
+    if (begin)
+        cudaEventDestroy(begin);
+    if (end)
+        cudaEventDestroy(end);
+    if (error != cudaSuccess)
+        return device_error(error, "time the algorithms of a layer", err);
+    if (at < 0)
+        return error_set(err, -ENOSYS, "cuBLASLt runs none of the %d algorithms that it has for this layer", count);
+    p->algorithm = found[at];
     return 0;
 }
 
@@ -78,10 +122,13 @@ static int mlp_describe(struct kernel_mlp_plan *p, struct error *err)
     if (!rc)
         rc = lt_error(lt->preference_set(preference, LT_PREFERENCE_WORKSPACE, &workspace, sizeof workspace), "set the workspace", err);
     if (!rc) {
-        const int status = lt->heuristic(lt->handle, p->desc, p->a_layout, p->b_layout, p->out_layout, p->out_layout, preference, 1,
-                                         &p->algorithm, &count);
+        struct lt_heuristic found[MLP_ALGORITHMS];
+        const int status = lt->heuristic(lt->handle, p->desc, p->a_layout, p->b_layout, p->out_layout, p->out_layout, preference, MLP_ALGORITHMS,
+                                         found, &count);
         if (status || count < 1)
             rc = error_set(err, -ENOSYS, "cuBLASLt has no algorithm for this layer: status %d", status);
+        else
+            rc = mlp_fastest(p, found, count, err);
     }
     if (preference)
         lt->preference_destroy(preference);

@@ -14,8 +14,8 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "contracts/exit_code.h"
-#include "harness/canary/controller.h"
-#include "harness/canary/rollout_store.h"
+#include "harness/canary/controller/controller.h"
+#include "harness/canary/store/rollout_store.h"
 #include "harness/verbs/canary_verbs.h"
 #ifdef UPGATE_HAVE_ROLLOUT_VIEW
 #include "reports/render/rollout/rollout_view.h"

@@ -13,9 +13,9 @@
 #include "common/log.h"
 #include "common/strings.h"
 #include "contracts/exit_code.h"
-#include "harness/canary/controller.h"
-#include "harness/canary/foresight.h"
-#include "harness/canary/rollout_store.h"
+#include "harness/canary/controller/controller.h"
+#include "harness/canary/plan/foresight.h"
+#include "harness/canary/store/rollout_store.h"
 #include "reports/render/render.h"
 #ifdef UPGATE_HAVE_CANARY_SERVE
 #include "harness/canary/serve/serve.h"
@@ -24,7 +24,7 @@
 #include "harness/canary/shadow/shadow_stage.h"
 #endif
 #ifdef UPGATE_HAVE_CANARY_WHY
-#include "harness/canary/why.h"
+#include "harness/canary/why/why.h"
 #endif
 
 static int canary_say(int rc, const struct error *err)

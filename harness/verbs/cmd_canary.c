@@ -16,7 +16,7 @@ extern const struct verb verb_canary;
 
 // clang-format off: one row an option
 #define AT(member) offsetof(struct canary_values, member)
-#define COMMON_NO_FILE OPTIONS_COMMON(struct canary_values, common, "FILE", "not used here", NULL)
+#define COMMON_NO_FILE OPTIONS_COMMON(struct canary_values, common, "FILE", NULL, NULL)
 #define RUN_OPTIONS                                                                                                              \
     {.group = "Running", .name = "wait", .kind = OPTION_DURATION, .value = "TIME", .default_text = "the stage's patience",        \
      .help = "how long a pause that nobody asked for waits for a person; then the traffic goes to the baseline and it ends with 3", \

@@ -12,7 +12,7 @@
 #include "common/strings.h"
 #include "harness/plan/plan.h"
 #ifdef UPGATE_HAVE_ROLLOUT
-#include "harness/canary/rollout.h"
+#include "harness/canary/plan/rollout.h"
 #endif
 #ifdef UPGATE_HAVE_STALLS
 #include "reports/analyse/stalls/stalls.h"

@@ -310,7 +310,7 @@ def prometheus_says_anything():
             # So much is read, and no more, whoever else needs this machine.
             with open("/proc/%d/status" % drive.process.pid, encoding="ascii") as file:
                 peak = [int(line.split()[1]) for line in file if line.startswith("VmHWM")][0]
-            assert peak < 200 * 1024, (words, peak)  # kB; ASan's own included
+            assert peak < 600 * 1024, (words, peak)  # kB, of a gigabyte; what ASan holds back included
             assert time.monotonic() - began < 60
     assert other.asked == 0, "a redirect was followed"
 

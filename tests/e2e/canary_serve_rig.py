@@ -63,7 +63,8 @@ class Store:
         self.db.executescript(schema + TABLES)
         self.db.execute("INSERT INTO rollout VALUES (1, ?, ?, 'running', 1, 5.0, 1, 1, 'stage 5% began', ?, 4711, 1, 1)",
                         (name, json.dumps({"gate": {"alpha": 0.01}, "stages": [{"aa": True}, {}, {}]}), time.time_ns()))
-        self.db.executescript("INSERT INTO rollout_stage VALUES (0, 'aa', 5, 900, 905, 950, 'passed'), (1, '5%', 5, 950, 955, NULL, NULL),"
+        self.db.executescript("INSERT INTO rollout_stage (number, name, percent, begin_s, judged_from_s, end_s, result) VALUES"
+                              " (0, 'aa', 5, 900, 905, 950, 'passed'), (1, '5%', 5, 950, 955, NULL, NULL),"
                               " (2, '25%', 25, NULL, NULL, NULL, NULL)")
         self.cell("undecided")
 

@@ -22,7 +22,7 @@ import stage  # noqa: E402
 
 GOOD = [0.5] * 13 + [1, 2, 3]
 HOOKS = {"set": ["/bin/true", "{percent}"], "get": ["/bin/true"]}
-# Tells a request for each line of stdin: "STATUS [wrong]", from two threads in turn, while a third marks steps.
+# Tells a request for each line of stdin: "STATUS [wrong]", from two threads in turn, while a third marks steps; with an argument: no steps.
 PYTHON = """
 import concurrent.futures, sys, threading, time, upgate
 end = threading.Event()
@@ -30,6 +30,8 @@ def steps():
     while not end.is_set():
         with upgate.step():
             time.sleep(0.001)
+if len(sys.argv) > 1:
+    end.set()
 marker = threading.Thread(target=steps)
 marker.start()
 def done(words):
@@ -63,11 +65,10 @@ def steps_source(paths):
 class Python:
     """A server that is only its marks."""
 
-    def __init__(self, path, ready=True):
-        self.process = subprocess.Popen([sys.executable, "-c", PYTHON], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    def __init__(self, path, *words):
+        self.process = subprocess.Popen([sys.executable, "-c", PYTHON, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True, env=dict(os.environ, UPGATE_STEPS=path,
                                                                                     PYTHONPATH=os.path.join(rig.BUILD, "python")))
-        self.ready = ready
 
     def tell(self, *lines):
         for line in lines:
@@ -122,6 +123,29 @@ def requests_reach_their_arms():
             assert all(s["arms"][1]["p50"] >= 0.029 for s in seconds if s["arms"][1]["requests"]), seconds
 
 
+def torch_servers_tell_as_native_ones_do():
+    for side in ("candidate", "baseline"):  # one of them: the marks are the same
+        python = os.path.join(SOURCE, "envs", side, "bin", "python")
+        if not os.path.exists(python) or subprocess.run([python, "-c", "import aiohttp, torch"], capture_output=True).returncode:
+            print("   %s: no torch and aiohttp there (ci/setup --envs)" % side)
+            continue
+        with files() as (paths, folder), stage.stage() as up, Drive(HOOKS, [steps_source(paths)]) as drive:
+            drive.good("sources")
+            servers = [stage.Server(folder, "torch-%d" % i, python=python, steps=path, plant=plant).ready()
+                       for i, (path, plant) in enumerate(zip(paths, (None, "nan:25%,stream-cut:10%")))]
+            up.extend(servers)
+            for server in servers:
+                for number in range(20):
+                    with contextlib.suppress(Exception):  # cut answers
+                        stage.score(server.port, number, GOOD)
+                stage.get(server.port, "/ready")
+            stage.score(servers[0].port, 1, [1, 2])  # 400
+            total = sums(evidence(drive, 41))
+            assert total[0] == {"requests": 21, "errors": 0, "truncated": 0, "wrong": 0, "timed": 21}, total
+            assert total[1] == {"requests": 20, "errors": 2, "truncated": 0, "wrong": 4, "timed": 18}, total  # number 19 is cut and NaN
+        return
+
+
 def servers_come_and_go():
     with files() as (paths, _), Drive(HOOKS, [steps_source(paths)]) as drive:
         drive.good("sources")
@@ -173,7 +197,17 @@ def damaged_files():
             drive.bad("No such file", "sources")
         with Drive(HOOKS, [steps_source(paths)]) as drive:
             drive.good("sources")
-            server = Python(paths[1])
+            server = Python(paths[1], "quiet")
+            server.tell("200")
+            evidence(drive, 1, arms=[1])
+            with open(paths[1], "r+b") as file:
+                file.seek(4096 + 64)  # the first slot's count of records
+                file.write(b"\xff" * 8)
+            drive.good("poll", 200)
+            state = drive.state()
+            assert state["lost"] >= 1 and "wrote over its own records" in state["problem"] and state["kept"] == 1, state
+            server.tell("200")  # its next one says where it is
+            drive.good("poll", 200)
             server.tell("200")
             evidence(drive, 1, arms=[1])
             os.truncate(paths[0], 0)  # nobody writes to it: only we would fall
@@ -242,5 +276,5 @@ def a_rollout_and_a_rollback():
 
 
 if __name__ == "__main__":
-    rig.run([requests_reach_their_arms, servers_come_and_go, steps_that_are_no_requests, damaged_files, plans_are_checked,
+    rig.run([requests_reach_their_arms, torch_servers_tell_as_native_ones_do, servers_come_and_go, steps_that_are_no_requests, damaged_files, plans_are_checked,
              a_rollout_and_a_rollback])

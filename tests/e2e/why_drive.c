@@ -9,7 +9,7 @@
 #include <sys/file.h>
 
 #include "common/clock.h"
-#include "harness/canary/why.h"
+#include "harness/canary/why/why.h"
 
 int main(int argc, char **argv)
 {

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "harness/canary/foresight.h"
-#include "harness/canary/machine.h"
+#include "harness/canary/decide/machine.h"
+#include "harness/canary/plan/foresight.h"
 #include "tests/fuzz/fuzz.h"
 
 static void same_again(const struct rollout *rollout)

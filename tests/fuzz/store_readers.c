@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/canary/rollout_store.h"
 #include "harness/canary/serve/snapshot.h"
+#include "harness/canary/store/rollout_store.h"
 #include "harness/gate/gate.h"
 #include "reports/analyse/diff/diff.h"
 #include "reports/render/diff/diff_view.h"
@@ -180,14 +180,16 @@ static void read_rollout_rows(struct store *store)
     struct error err = {0};
     if (fuzz_check(rollout_store_read(store, &row, &err), &err))
         return;
-    fuzz_require((unsigned)row.state < ROLLOUT_STATES && row.stage >= -1, "a state and a stage");
+    fuzz_require((unsigned)row.state < ROLLOUT_STATES && row.stage >= -1 && row.stage < MACHINE_STAGES_MAX && !isinf(row.percent),
+                 "a state, a stage and a share");
     json_t *json = json_loads(row.plan ? row.plan : "", 0, NULL);
     if (json && fuzz_check(rollout_from_json(json, &rollout, &err), &err) == 0)
         rollout_free(rollout);
     json_decref(json);
     rollout_row_clear(&row);
     if (fuzz_check(rollout_store_last_decision(store, &decision, &err), &err) == 0)
-        fuzz_require((unsigned)decision.rule < RULE_COUNT, "a rule");
+        fuzz_require((unsigned)decision.rule < RULE_COUNT && decision.stage_from >= -1 && decision.stage_to >= -1 &&
+                         decision.stage_to < MACHINE_STAGES_MAX, "a rule and stages");
     for (int i = 0; i < 3; i++)
         fuzz_check(rollout_store_read_stage(store, i, &stage, &err), &err);
     const struct canary_rules rules = {.alpha = 0.01, .tripwire_error_rate = 0.2, .metrics = {

@@ -9,8 +9,8 @@
 
 #include "common/log.h"
 #include "common/strings.h"
-#include "harness/canary/controller.h"
-#include "harness/canary/rollout_store.h"
+#include "harness/canary/controller/controller.h"
+#include "harness/canary/store/rollout_store.h"
 #include "tests/unit/runner.h"
 
 char rig_dir[64], rig_store[96];

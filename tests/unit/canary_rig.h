@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "harness/canary/machine.h"
+#include "harness/canary/decide/machine.h"
 #include "tests/unit/canary_world.h"
 
 #define NS 1000000000

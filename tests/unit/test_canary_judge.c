@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the evidence of a stage says: which cells a kind of stage needs, tripwires, what is missing in words.
-#include "harness/canary/judge.h"
+#include "harness/canary/decide/judge.h"
 #include "tests/unit/runner.h"
 
 static struct rollout_stage stages[] = {{.name = "shadow", .mirror = 0.05, .soak_ns = 10, .requests = 5},

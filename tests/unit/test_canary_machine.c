@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "contracts/exit_code.h"
-#include "harness/canary/machine.h"
+#include "harness/canary/decide/machine.h"
 
 enum { WALK_STEPS = 1000000, WALK_STAGES = 5, WALK_EXPOSED_MAX = 40 };
 

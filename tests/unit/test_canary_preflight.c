@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
-#include "harness/canary/preflight.h"
+#include "harness/canary/preflight/preflight.h"
 #include "tests/unit/runner.h"
 #include "tracer/store/store.h"
 

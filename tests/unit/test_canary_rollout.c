@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "common/strings.h"
-#include "harness/canary/foresight.h"
-#include "harness/canary/rollout.h"
+#include "harness/canary/plan/foresight.h"
+#include "harness/canary/plan/rollout.h"
 #include "tests/unit/runner.h"
 
 static struct error err;

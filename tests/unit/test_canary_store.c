@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
-#include "harness/canary/rollout_store.h"
+#include "harness/canary/store/rollout_store.h"
 #include "tests/unit/canary_world.h"
 #include "tests/unit/runner.h"
 
@@ -81,6 +81,26 @@ TEST(state_both_ways)
     CHECK_INT(rollout_store_read(store, &row, &err), 0);
     CHECK_INT(row.pid, 0);
     rollout_row_clear(&row);
+    done(store, lock);
+}
+
+TEST(a_stage_or_a_share_that_no_plan_has)
+{
+    static const char *const damages[] = {"stage = 7880209789", "stage = -2", "stage = 64", "percent = 9e999"};
+    int lock;
+    struct store *store = fresh(&lock);
+    struct rollout_row row;
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        char sql[100];
+        snprintf(sql, sizeof sql, "UPDATE rollout SET stage = NULL, percent = NULL");
+        CHECK_INT(store_exec(store, &err, sql, ""), 0);
+        CHECK_INT(rollout_store_read(store, &row, &err), 0);
+        rollout_row_clear(&row);
+        snprintf(sql, sizeof sql, "UPDATE rollout SET %s", damages[i]);
+        CHECK_INT(store_exec(store, &err, sql, ""), 0);
+        CHECK_INT(rollout_store_read(store, &row, &err), -EBADMSG);
+        CHECK_CONTAINS(err.text, "damaged");
+    }
     done(store, lock);
 }
 

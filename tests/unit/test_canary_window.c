@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "harness/canary/window.h"
+#include "harness/canary/plan/window.h"
 #include "tests/unit/runner.h"
 
 static int64_t utc(int year, int month, int day, int hour, int minute)

@@ -648,6 +648,50 @@ TEST(functions_move_and_are_replaced)
     cost_tree_free(trees[1]);
 }
 
+static struct cost_tree *optimizer(const char *around, const char *clip, int clipped)
+{
+    struct cost_tree *tree = cost_tree_new();
+    cost_tree_window(tree, &(struct cost_window){.steps = 1});
+    uint32_t phase = place(tree, 0, COST_PHASE, "optimizer", NULL), at = phase;
+    uint32_t adam = place(tree, phase, COST_PYTHON, "Adam.step", "torch/optim/adam.py");
+    for (int i = 0; i < 40; i++)
+        leaf(tree, adam, COST_FUNCTION, "addcdiv_kernel", 1000);
+    if (!clip)
+        leaf(tree, adam, COST_FUNCTION, "norm_kernel", 1000); // seen there by chance
+    at = around ? place(tree, phase, COST_PYTHON, around, "train.py") : phase;
+    at = clip ? place(tree, at, COST_PYTHON, clip, "torch/nn/utils/clip_grad.py") : at;
+    for (int i = 0; i < clipped; i++)
+        leaf(tree, at, COST_FUNCTION, "norm_kernel", 1000);
+    cost_tree_finish(tree);
+    return tree;
+}
+
+static enum align_match match_of(struct cost_tree *a, struct cost_tree *b, const char *name)
+{
+    struct alignment *alignment = align_trees(a, b, NULL);
+    enum align_match match = ALIGN_MATCH_COUNT;
+    for (size_t i = 0; i < alignment->count; i++) {
+        const struct align_group *group = &alignment->groups[i];
+        if (group->count_b && strcmp(b->nodes[group->b[0]].name, name) == 0)
+            match = group->match;
+    }
+    alignment_free(alignment);
+    cost_tree_free(a);
+    cost_tree_free(b);
+    return match;
+}
+
+TEST(what_a_new_function_does_has_no_partner)
+{
+    CHECK_INT(match_of(optimizer(NULL, NULL, 0), optimizer(NULL, "clip_grad_norm_", 30), "norm_kernel"), ALIGN_ONLY_B);
+    // Renamed, or put around what was there: no new ones.
+    CHECK_INT(match_of(optimizer(NULL, "clip_old", 30), optimizer(NULL, "clip_grad_norm_", 30), "norm_kernel"), ALIGN_EXACT);
+    CHECK_INT(match_of(optimizer(NULL, NULL, 30), optimizer(NULL, "clip_grad_norm_", 30), "norm_kernel"), ALIGN_EXACT);
+    CHECK_INT(match_of(optimizer(NULL, "clip_grad_norm_", 30), optimizer("wrapper", "clip_grad_norm_", 30), "norm_kernel"), ALIGN_EXACT);
+    // A few ticks may have been missed.
+    CHECK_INT(match_of(optimizer(NULL, NULL, 0), optimizer(NULL, "clip_grad_norm_", 5), "norm_kernel"), ALIGN_EXACT);
+}
+
 TEST(functions_without_names_pair_by_time)
 {
     struct cost_tree *trees[2];

@@ -6,7 +6,7 @@
 #ifndef UPGATE_HARNESS_CANARY_SHADOW_STAGE_H
 #define UPGATE_HARNESS_CANARY_SHADOW_STAGE_H
 
-#include "harness/canary/rollout.h"
+#include "harness/canary/plan/rollout.h"
 #include "harness/canary/shadow/shadow.h"
 #include "tracer/store/store.h"
 

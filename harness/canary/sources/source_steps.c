@@ -116,7 +116,7 @@ static void source_steps_read_arm(struct source_steps_arm *arm)
     arm->cut = reader_truncated(arm->reader);
     for (uint32_t slot = 0; !arm->cut && slot < reader_slot_count(arm->reader); slot++) {
         if (reader_drain(arm->reader, slot, source_steps_take, NULL, arm, NULL)) {
-            source->state.dropped++;
+            source->state.lost++; // nobody knows how many
             steps->damaged = true;
         }
         source->state.lost += source_steps_missed(arm, slot);
@@ -130,20 +130,22 @@ static void source_steps_tell(struct source *source)
     source_problem(source, "%s", "");
     for (int i = 0; i < CANARY_ARMS; i++) {
         const struct source_steps_arm *arm = &steps->arms[i];
-        if (arm->cut)
+        if (arm->cut) {
             source_problem(source, "%.150s was cut short; remove it, and start its servers and this command again",
                            source_steps_name(arm));
-        else if (reader_slot_count(arm->reader) == 0)
+            return;
+        }
+        if (reader_slot_count(arm->reader) == 0)
             source_problem(source, "no server has come to %.150s yet: is UPGATE_STEPS of its servers this path, and are they "
                                    "of the same user?", source_steps_name(arm));
         else if (reader_slot_count(arm->reader) == SOURCE_STEPS_SLOTS && reader_refused_count(arm->reader))
             source_problem(source, "%.150s is full: %d processes have been in it. Remove it, and start its servers and this "
                                    "command again", source_steps_name(arm), SOURCE_STEPS_SLOTS);
     }
-    if (source->state.problem[0])
-        return;
     if (steps->damaged)
         source_problem(source, "a server wrote over its own records: some were passed over");
+    else if (source->state.problem[0])
+        return;
     else if (state->dropped && !state->kept)
         source_problem(source, "%llu requests were not understood", (unsigned long long)state->dropped);
     else if (steps->steps && !state->seen)

@@ -4,7 +4,7 @@
 #ifndef UPGATE_HARNESS_CANARY_TRAFFIC_H
 #define UPGATE_HARNESS_CANARY_TRAFFIC_H
 
-#include "harness/canary/rollout.h"
+#include "harness/canary/plan/rollout.h"
 
 struct traffic;
 

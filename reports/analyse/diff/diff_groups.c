@@ -114,6 +114,9 @@ static const char *const groups_compiled_runs[] = {
     NULL};
 static const char *const groups_compile_words[] = {"precompile", "autotune", "bench", NULL};
 
+// Of what one side's kernels of a pair take, the other side's: a fill beside a batch norm is not what it replaced, and names nothing.
+static const double groups_next_to_nothing = 0.05;
+
 // Waits that say nothing but that there was nothing to do yet.
 static const char *const groups_waits[] = {"sleep", "futex_wait", "epoll",  "poll",
                                            "child", "pipe",       "socket", NULL};
@@ -218,8 +221,12 @@ static enum diff_kind groups_kind(const struct diff_job *job, const struct diff_
         return DIFF_DATA_WAIT;
     if (leaf->kind == COST_COLLECTIVE || leaf->class == COST_COMM_EXPOSED)
         return DIFF_COMM_EXPOSED;
-    if (leaf->kind == COST_KERNEL || leaf->kind == COST_GRAPH)
-        return groups_by_match(group->group->match, DIFF_KERNEL_SLOWER);
+    if (leaf->kind == COST_KERNEL || leaf->kind == COST_GRAPH) {
+        enum diff_kind kind = groups_by_match(group->group->match, DIFF_KERNEL_SLOWER);
+        if (kind != DIFF_KERNEL_REPLACED || fmin(group->a, group->b) >= groups_next_to_nothing * fmax(group->a, group->b))
+            return kind;
+        return group->b > group->a ? DIFF_KERNEL_ADDED : DIFF_KERNEL_REMOVED;
+    }
     if (leaf->kind == COST_TRANSFER)
         return DIFF_MEMCPY;
     if (groups_compiles(tree, leaf->parent))

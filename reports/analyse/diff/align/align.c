@@ -166,6 +166,7 @@ struct alignment *align_trees(const struct cost_tree *a, const struct cost_tree 
     align_places(&job);
     align_fill_pools(&job);
     align_learn(&job);
+    align_new(&job);
     for (size_t i = 0; i < job.pool_count; i++) {
         align_order(&job, &job.pools[i]);
         align_functions(&job, &job.pools[i]);

@@ -86,6 +86,7 @@ void align_variants(struct align_job *job); // one leaf of those that are one ke
 void align_places(struct align_job *job);  // finds partners of places, makes pools
 void align_fill_pools(struct align_job *job);
 void align_gather(struct align_job *job); // kernels of places that one side has lost go to the pool above
+void align_new(struct align_job *job); // leaves below functions that one side alone runs: they have no partner
 void align_learn(struct align_job *job); // without common names: which of a is which of b
 void align_vote(struct align_job *job, const struct align_leaf *a, const struct align_leaf *b);
 void align_order(struct align_job *job, const struct align_pool *pool);     // kernels of a pool

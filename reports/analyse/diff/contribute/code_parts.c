@@ -17,6 +17,7 @@ enum { RUNS_MAX = 1000, RUN_VOTES_MIN = 2 };
 static const double run_calls = 0.6;   // of the samples on the way to its launches
 static const double run_alike = 0.5;   // of their names
 static const double run_repeats = 0.8; // of its operations: both sides have their names
+static const double wrapped_most = 0.9; // of the samples below a function
 static const double again_most = 0.6, again_elsewhere = 0.2; // of the samples below a function
 
 // ---- functions ----
@@ -82,7 +83,7 @@ void code_ask(struct code *code, int side, uint32_t function)
     const struct cost_tree *tree = code->all->job->workload->trees[side];
     bool *below = code->below[side], counted = false;
     for (size_t i = 1; i < tree->node_count; i++) // parents come before their children
-        below[i] = code->function_of[side][i] == function || below[tree->nodes[i].parent];
+        below[i] = code->function_of[side][i] == function || (below[tree->nodes[i].parent] && !code->partner[side][i]);
     for (size_t i = 0; i < code->run_count; i++)
         code->runs[i].votes = code->runs[i].called = 0;
     for (size_t i = 0; i < tree->caller_count; i++) {
@@ -121,6 +122,24 @@ static double *ticks_below(const struct code *code, int side, uint32_t function)
     }
     free(sums);
     return ticks;
+}
+
+uint32_t code_wrapped(const struct code *code, int side, uint32_t function)
+{
+    double *ticks = ticks_below(code, side, function);
+    uint32_t best = function;
+    while (strstr(code->functions[best].name, "<locals>") || strstr(code->functions[best].name, "wrapper")) {
+        uint32_t inner = COST_NONE;
+        for (uint32_t i = 0; i < code->function_count; i++) // what calls has as many samples, and stands further out
+            if (ticks[i] >= wrapped_most * ticks[function] && code->functions[i].depth > code->functions[best].depth &&
+                (inner == COST_NONE || code->functions[i].depth < code->functions[inner].depth))
+                inner = i;
+        if (inner == COST_NONE)
+            break;
+        best = inner;
+    }
+    free(ticks);
+    return best;
 }
 
 uint32_t code_repeated(const struct code *code, int side, uint32_t function)
@@ -315,8 +334,16 @@ void code_parts_make(struct code *code)
             for (size_t k = 0; k < (side ? group->count_b : group->count_a); k++)
                 code->group_of[side][(side ? group->b : group->a)[k]] = g;
         }
+        code->partner[side] = xcalloc(nodes + 1, sizeof **code->partner);
         functions_count(code, names, side);
         runs_make(code, side);
+    }
+    const uint32_t *place_b = all->job->workload->alignment->place_b;
+    for (size_t i = 0; place_b && i < all->job->workload->trees[0]->node_count; i++) {
+        const struct cost_tree *const *trees = (const struct cost_tree *const *)all->job->workload->trees;
+        if (place_b[i] == COST_NONE || strcmp(trees[0]->nodes[i].name, trees[1]->nodes[place_b[i]].name) != 0)
+            continue; // another function does the work there
+        code->partner[0][i] = code->partner[1][place_b[i]] = true;
     }
     intern_free(names);
 }
@@ -328,6 +355,7 @@ void code_parts_clear(struct code *code)
         free(code->callers[side]);
         free(code->group_of[side]);
         free(code->below[side]);
+        free(code->partner[side]);
     }
     for (size_t i = 0; i < code->run_count; i++)
         free(code->runs[i].groups);

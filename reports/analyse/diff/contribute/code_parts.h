@@ -35,7 +35,8 @@ struct code {
     uint32_t *function_of[2]; // of each node of a side: its function; COST_NONE
     uint32_t *callers[2];     // of each of tree->callers: its function
     uint32_t *group_of[2];    // of each node of a side; COST_NONE
-    bool *below[2];           // of each node of a side: it is below the function that was asked for last
+    bool *partner[2];         // of each place of a side: the other side has it
+    bool *below[2];           // of each node of a side: below the function that was asked for last, and below no place that both sides have
     struct code_run *runs;
     size_t run_count;
     struct contributions_whole *wholes;
@@ -52,6 +53,8 @@ bool code_run_calls(const struct code_run *run);
 bool code_runs_alike(const struct code_run *a, const struct code_run *b);
 // What both sides do at another place, too: "forward > layers.*"; NULL.
 const char *code_run_repeats(const struct code *code, const struct code_run *run);
+// What a decorator's function is around, where nearly all below it is in one; else the function itself. Of the one asked for last.
+uint32_t code_wrapped(const struct code *code, int side, uint32_t function);
 // The outermost function that nearly all below the one that was asked for last is in, and that both sides have elsewhere; COST_NONE.
 uint32_t code_repeated(const struct code *code, int side, uint32_t function);
 

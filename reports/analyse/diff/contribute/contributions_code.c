@@ -247,8 +247,8 @@ static void set_fill(const struct code *code, int side, struct code_set *set)
 {
     const struct contributions *all = code->all;
     for (uint32_t i = 0; i < all->group_count; i++) {
-        double of, below = code->owner[i] == COST_NONE && code->run_of[i] == COST_NONE ? group_below(code, side, i, &of) : 0;
-        if (below > 0 && below >= code_below * of)
+        double of = 0, below = code->owner[i] == COST_NONE && code->run_of[i] == COST_NONE ? group_below(code, side, i, &of) : 0;
+        if (all->groups[i].kind != DIFF_NATIVE_CODE && below > 0 && below >= code_below * of)
             set_add(code, set, side, i);
     }
     for (size_t i = 0; i < code->run_count; i++) {
@@ -306,7 +306,7 @@ static void code_functions(struct code *code)
         code_ask(code, side, function);
         set_fill(code, side, &set);
         const char *again = set.count ? function_repeats(code, side, function) : NULL;
-        const char *label = function_name(code, function);
+        const char *label = function_name(code, code_wrapped(code, side, function));
         if (again)
             label = arena_print(code->all->job->arena, "%s, called by %s", again, label);
         if (set.count)

@@ -333,6 +333,10 @@ void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
         return; // nobody asks for more of what is noise
     if (contribution->part_count) {
         evidence_spread(&evidence);
+        if (contribution->kind == DIFF_NATIVE_CODE) {
+            evidence_special(&evidence);
+            evidence_parts(&evidence);
+        }
         evidence_places(&evidence);
         return;
     }

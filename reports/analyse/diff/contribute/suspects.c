@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What could have done it: the differences of the sides' fingerprints that fit a contribution, by
-// the library that holds its functions, by its kind and by its names. At most five, best first. A
+// What could have done it: the differences of the sides' fingerprints that evidence ties to a contribution: a
+// library to the frames that it holds, a default to the operators that it decides by their names or to the
+// kind that it is about. What only could have is not shown. At most five, best first. A
 // suspect is a lead, never a proof; docs/DIFF.md says so.
 #include <math.h>
 #include <stdlib.h>
@@ -60,21 +61,21 @@ static const struct suspects_rule suspects_rules[] = {
     {KERNELS | KIND(DIFF_CLOCK_THROTTLE), "gemm", "tf32", 85, "the precision of matrix products"},
     {KERNELS, "gemm", "fp32", 85, "the precision of matrix products"},
     {KERNELS, "gemm", "components.cublas", 80, "matrix products come from cuBLAS"},
-    {KERNELS, "conv", "cudnn", 75, "convolutions come from cuDNN"},
-    {KERNELS, "conv", "fp32", 65, "the precision of convolutions"},
+    {KERNELS, "convol", "cudnn", 75, "convolutions come from cuDNN"},
+    {KERNELS, "conv2d", "cudnn", 75, "convolutions come from cuDNN"},
+    {KERNELS, "fprop", "cudnn", 75, "convolutions come from cuDNN"},
+    {KERNELS, "convol", "fp32", 65, "the precision of convolutions"},
+    {KERNELS, "fprop", "fp32", 65, "the precision of convolutions"},
     {KERNELS, "attention", "attention", 85, "the backend of attention"},
     {KERNELS, "flash", "attention", 85, "the backend of attention"},
     {KERNELS, "softmax", "attention", 70,
      "attention composed of its parts has a softmax of its own"},
     {KERNELS, "bmm", "attention", 60, "attention composed of its parts has products of its own"},
-    {KERNELS, NULL, "compile", 40, "compiled code has other kernels"},
-    {KERNELS, NULL, "components.torch", 35, "which kernels run is torch's choice"},
-    {KERNELS, NULL, "components.cuda", 30, NULL},
-    {KERNELS, NULL, "backend", 25, NULL},
+    {KERNELS, "triton_", "compile", 75, "compiled code has other kernels"},
     {KIND(DIFF_CLOCK_THROTTLE), NULL, "gpu", 80, "the GPU's clock or power"},
-    {FUNCTIONS | KIND(DIFF_PARALLELISM), NULL, "cpu_capability", 50, "which vector units are used"},
-    {FUNCTIONS, NULL, "components.torch", 30, "which functions run is torch's choice"},
-    {FUNCTIONS, "gemm", "threads", 35, NULL},
+    {FUNCTIONS, "AVX", "cpu_capability", 60, "which vector units are used"},
+    {FUNCTIONS, "DEFAULT::", "cpu_capability", 60, "which vector units are used"},
+    {FUNCTIONS, "gemm", "threads", 35, "threads of matrix products"},
     {FUNCTIONS, "attention", "python.torch.attention", 80, "the backend of attention"},
     {FUNCTIONS, "softmax", "python.torch.attention", 60,
      "attention composed of its parts has a softmax of its own"},
@@ -104,8 +105,6 @@ static const struct suspects_rule suspects_rules[] = {
      "every operator goes through torch"},
     {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_SYNC_ADDED), NULL, "LAUNCH_BLOCKING", 95,
      "launches wait for the device"},
-    {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_SYNC_ADDED), NULL, "components.cuda", 45, NULL},
-    {KIND(DIFF_SYNC_ADDED) | KIND(DIFF_MEMCPY), NULL, "components.torch", 50, NULL},
     {KIND(DIFF_PYTHON_OVERHEAD), NULL, "gc", 50, "the garbage collector's settings"},
     {KIND(DIFF_PYTHON_OVERHEAD), NULL, "PYTHON", 60, "a setting of the interpreter"},
     {KIND(DIFF_HOST_STALL), NULL, "cgroup", 70, "limits of the control group"},
@@ -226,7 +225,8 @@ void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
                    const struct diff_group *groups)
 {
     size_t count = json_array_size(job->differences), kept = 0;
-    if (count == 0)
+    bool code = contribution->kind >= DIFF_CODE_ADDED && contribution->kind <= DIFF_CODE_REPEATED;
+    if (count == 0 || code) // what is new in a program, no library made
         return;
     const char *names[64];
     size_t name_count =

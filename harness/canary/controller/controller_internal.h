@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared by the files of the controller.
+#ifndef UPGATE_HARNESS_CANARY_CONTROLLER_CONTROLLER_INTERNAL_H
+#define UPGATE_HARNESS_CANARY_CONTROLLER_CONTROLLER_INTERNAL_H
+
+#include "harness/canary/controller/controller.h"
+#include "harness/canary/decide/judge.h"
+#include "harness/canary/sources/sources.h"
+#include "harness/canary/store/rollout_store.h"
+#include "harness/canary/traffic/traffic.h"
+
+#define CONTROLLER_SECOND_NS 1000000000
+
+enum {
+    CONTROLLER_PENDING_MAX = 900, // seconds that wait for a locked store, 9 KiB each; then it counts as failed
+    CONTROLLER_RECENT = 128,      // looks in ten seconds, and some more
+    CONTROLLER_TEXT = 600
+};
+
+struct controller_second {
+    int64_t at_s;
+    int stage;
+    struct canary_second arms[CANARY_ARMS];
+};
+
+struct controller_recent { // what the candidate had done until then
+    int64_t at_ns;
+    struct sources_total total;
+    uint64_t lost;
+};
+
+struct controller {
+    const struct controller_options *options;
+    const struct rollout *rollout;
+    struct machine_plan plan;
+    struct machine machine;
+    int lock_fd; // -1: none
+    struct store *store;
+    struct traffic *traffic;
+    struct sources *sources; // NULL: could not be opened again after a jump of the clock
+
+    // Evidence.
+    struct canary_evidence *evidence, *guard; // guard: sees the warm-up, too; only its recent errors are asked
+    struct rollout_stage_row stages[MACHINE_STAGES_MAX];
+    int folded_stage;  // the stage that evidence is in; -1: none
+    int64_t folded_s;  // the last second that was added
+    int64_t judged_s;  // the last that was judged
+    struct canary_cell cells[CANARY_METRICS];
+    struct judge_facts facts;
+    struct judge_answer answer;
+    struct controller_recent recent[CONTROLLER_RECENT];
+    int recent_count;
+    double recent_errors; // of them; NaN: too few requests
+    struct controller_second *pending;
+    size_t pending_count;
+    int64_t evidence_ns; // CLOCK_MONOTONIC of the last evidence
+    bool shadowing;
+    uint64_t shadow_seen; // users' requests, of both arms
+    uint64_t lost_seen, lost_stored; // log lines, by the sources; of the stage, in the store
+
+    // Clocks, CLOCK_MONOTONIC unless said otherwise.
+    int64_t wall_offset_ns; // CLOCK_REALTIME - CLOCK_MONOTONIC
+    int64_t second_ns, look_ns, get_ns, cells_ns; // when the next one is due
+    int64_t patience_ns, paused_ns;               // since when
+    int64_t signalled_ns, drain_end_ns;
+    int64_t since_ns, stage_since_ns;             // CLOCK_REALTIME: of the state, of the stage
+    int64_t commit_ns;                            // how long the last commit took
+
+    // What is wrong, in words.
+    bool store_failed, traffic_wrong;
+    int64_t store_busy_ns; // since when it has been locked; 0: it is not
+    int64_t proxy_seen_ns, proxy_silent_ns, proxy_anew_ns; // the last good look; since when it is silent, another one; 0: it is not
+    char event[CONTROLLER_TEXT]; // of the proxy, not yet stored; "": none
+    char store_text[CONTROLLER_TEXT], traffic_text[CONTROLLER_TEXT];
+    int up[CANARY_ARMS];
+    bool drained;
+
+    struct rollout_request request; // taken, not yet looked at by the machine
+    int64_t decision;               // the one that is being carried out
+    char reason[2 * CONTROLLER_TEXT];
+    bool preflighted, preflight_failed, why_begun, why_done;
+    int preflight_exit;
+    int64_t preflight_ns;
+    char preflight_text[CONTROLLER_TEXT];
+};
+
+// controller_open.c
+int controller_open(struct controller *ctl, struct error *err);                        // store, traffic, sources; the machine as stored
+int controller_begin(struct controller *ctl, double *ret_percent, struct error *err); // of the candidate now; NaN: it cannot be read
+void controller_close(struct controller *ctl);                                         // also half open
+
+// controller_evidence.c
+int controller_fold(struct controller *ctl, struct error *err); // the stored seconds, when it starts
+void controller_take(struct controller *ctl);                   // what sources and the shadow stage have
+void controller_judge(struct controller *ctl);                  // facts and answer of the present stage
+void controller_begin_stage(struct controller *ctl, int stage); // traffic has been read back
+void controller_judge_anew(struct controller *ctl);             // what was judged is from another time, or lacks lines
+void controller_persist(struct controller *ctl, bool cells);    // what is pending, and the heartbeat; sets store_failed
+
+// controller_recent.c
+void controller_recent_look(struct controller *ctl, bool aa);
+void controller_recent_clear(struct controller *ctl); // another stage: what was before does not count
+
+// controller_act.c
+void controller_store_error(struct controller *ctl, const struct error *err); // of a transaction that was rolled back
+bool controller_apply(struct controller *ctl, const struct machine_step *step, enum exit_code *ret_exit); // false: ended
+bool controller_note(struct controller *ctl, enum rollout_rule rule, const char *reason); // what changes no state; false: not stored
+struct rollout_row controller_row(const struct controller *ctl);
+
+#endif
