@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "contracts/spool.h"
-#include "tracer/inject/decode.h"
-#include "tracer/inject/layout.h"
-#include "tracer/inject/spool_writer.h"
+#include "tracer/inject/decode/decode.h"
+#include "tracer/inject/decode/layout.h"
+#include "tracer/inject/spool/spool_writer.h"
 
 enum { BUFFER_BYTES = 4 << 20, BUFFERS = 4, KERNELS = 400, ROUNDS = 60, THREADS_MAX = 2 };
 

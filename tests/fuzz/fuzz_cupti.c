@@ -7,10 +7,10 @@
 
 #include "contracts/spool.h"
 #include "tests/fuzz/fuzz.h"
-#include "tracer/inject/decode.h"
-#include "tracer/inject/decode_inside.h"
-#include "tracer/inject/layout.h"
-#include "tracer/inject/spool_writer.h"
+#include "tracer/inject/decode/decode.h"
+#include "tracer/inject/decode/decode_inside.h"
+#include "tracer/inject/decode/layout.h"
+#include "tracer/inject/spool/spool_writer.h"
 
 enum { RECORDS_MAX = 64, PAGE = 4096 };
 

@@ -7,8 +7,8 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "tests/mock/nccl_rig.h"
-#include "tracer/inject/nccl.h"
-#include "tracer/inject/nccl_abi.h"
+#include "tracer/inject/nccl/nccl.h"
+#include "tracer/inject/nccl/nccl_abi.h"
 
 enum { COMMS = 8, HANDLES = 32, CALLS_MAX = 256 };
 

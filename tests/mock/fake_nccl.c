@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events as bytes at offsets, not as structs: the offsets were taken with offsetof from NCCL's
-// public headers (profiler_v1.h to profiler_v6.h), so this file and tracer/inject/nccl_abi.h can
+// public headers (profiler_v1.h to profiler_v6.h), so this file and tracer/inject/nccl/nccl_abi.h can
 // only agree when both are right. The order of the calls follows the documentation of the plugin
 // interface (ext-profiler/README.md).
 #include "tests/mock/fake_nccl.h"

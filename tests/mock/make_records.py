@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes cupti_records.h: sizes and offsets of CUPTI's activity records in the versions that the fake plays.
 
-Learned by compiling offsetof() against each version's own headers, apart from tracer/inject/make_layout.py, so that a
+Learned by compiling offsetof() against each version's own headers, apart from tracer/inject/decode/make_layout.py, so that a
 mistake in one of the two shows as a failing mock test instead of the same mistake on both sides.
 
 usage: make_records.py CUDA_INCLUDE VERSION=INCLUDE ... > cupti_records.h

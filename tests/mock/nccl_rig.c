@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "tracer/inject/inject.h"
-#include "tracer/inject/nccl.h"
-#include "tracer/inject/spool_writer.h"
+#include "tracer/inject/nccl/nccl.h"
+#include "tracer/inject/spool/spool_writer.h"
 
 enum { RECORDS = 100000, TEXTS = 256 };
 

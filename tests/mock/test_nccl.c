@@ -13,7 +13,7 @@
 
 #include "tests/mock/nccl_rig.h"
 #include "tests/unit/runner.h"
-#include "tracer/inject/nccl.h"
+#include "tracer/inject/nccl/nccl.h"
 
 enum { SLOTS = 1024, THREADED_OPS = 20000 }; // operations in flight of a communicator; of a thread
 enum { MASK_KERNEL_CH = 64 };

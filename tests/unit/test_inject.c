@@ -16,7 +16,7 @@
 
 #include "contracts/inject_api.h"
 #include "tests/unit/runner.h"
-#include "tracer/inject/cupti_load.h"
+#include "tracer/inject/cupti/cupti_load.h"
 
 #define WAIT_MS 10000
 

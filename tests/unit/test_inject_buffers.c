@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buffers for CUPTI when there is no spool: all of them are discarded, and one that two have is left alone.
 #include "tests/unit/runner.h"
-#include "tracer/inject/buffers.h"
+#include "tracer/inject/cupti/buffers.h"
 #include "tracer/inject/inject.h"
 
 bool inject_alive(void)

@@ -6,10 +6,10 @@
 #include <pthread.h>
 
 #include "tests/unit/test_spool_rig.h"
-#include "tracer/inject/decode.h"
-#include "tracer/inject/decode_inside.h"
-#include "tracer/inject/layout.h"
-#include "tracer/inject/spool_writer.h"
+#include "tracer/inject/decode/decode.h"
+#include "tracer/inject/decode/decode_inside.h"
+#include "tracer/inject/decode/layout.h"
+#include "tracer/inject/spool/spool_writer.h"
 
 #ifdef UPGATE_CUPTI_HEADER
 #include <cupti_version.h>

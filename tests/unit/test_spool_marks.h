@@ -6,7 +6,7 @@
 #include <pthread.h>
 
 #include "tests/unit/test_spool_rig.h"
-#include "tracer/inject/spool_writer.h"
+#include "tracer/inject/spool/spool_writer.h"
 
 enum { THREADS = 6, RECORDS = 40000 };
 

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 
 #include "tests/unit/test_spool_marks.h"
-#include "tracer/inject/spool_writer.h"
+#include "tracer/inject/spool/spool_writer.h"
 
 TEST(every_record_arrives_whole_and_once_or_is_counted)
 {

@@ -18,12 +18,12 @@
 #include <unistd.h>
 
 #include "contracts/inject_api.h"
-#include "tracer/inject/cupti_load.h"
-#include "tracer/inject/nccl.h"
-#include "tracer/inject/nvtx.h"
+#include "tracer/inject/cupti/cupti_load.h"
+#include "tracer/inject/cupti/nvtx.h"
+#include "tracer/inject/nccl/nccl.h"
 #include "tracer/inject/python_start.h"
 #include "tracer/inject/session.h"
-#include "tracer/inject/spool_writer.h"
+#include "tracer/inject/spool/spool_writer.h"
 #include "tracer/inject/tuning.h"
 
 #define TICK_NS 100000000ull

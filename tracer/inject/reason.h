@@ -5,7 +5,7 @@
 #define UPGATE_TRACER_INJECT_REASON_H
 
 #include "contracts/spool.h"
-#include "tracer/inject/cupti_abi.h"
+#include "tracer/inject/cupti/cupti_abi.h"
 
 void reason_clear(void);
 void reason_add(const char *text);

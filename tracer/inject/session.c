@@ -11,18 +11,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tracer/inject/activities.h"
-#include "tracer/inject/buffers.h"
-#include "tracer/inject/calls.h"
-#include "tracer/inject/clock.h"
-#include "tracer/inject/cupti_load.h"
-#include "tracer/inject/devices.h"
+#include "tracer/inject/cupti/activities.h"
+#include "tracer/inject/cupti/buffers.h"
+#include "tracer/inject/cupti/calls.h"
+#include "tracer/inject/cupti/clock.h"
+#include "tracer/inject/cupti/cupti_load.h"
+#include "tracer/inject/cupti/devices.h"
+#include "tracer/inject/cupti/leave.h"
+#include "tracer/inject/cupti/nvtx.h"
 #include "tracer/inject/inject.h"
-#include "tracer/inject/leave.h"
-#include "tracer/inject/nccl.h"
-#include "tracer/inject/nvtx.h"
+#include "tracer/inject/nccl/nccl.h"
 #include "tracer/inject/reason.h"
-#include "tracer/inject/spool_writer.h"
+#include "tracer/inject/spool/spool_writer.h"
 #include "tracer/inject/tuning.h"
 
 #define CLOCK_NS 100000000ull
