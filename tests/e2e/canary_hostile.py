@@ -362,16 +362,21 @@ def what_cannot_be_counted_is_no_evidence():
 
 @in_folder
 def a_rollout_on_lies_never_passes(folder):
-    """The whole controller: a Prometheus whose counts of requests grow and whose errors are NaN; one that stands still."""
+    """The whole controller: a Prometheus whose counts of requests grow and whose errors are NaN, or a series that does not exist;
+    one that stands still."""
     values = {"requests": 1000}
 
     def nan(query, handler):
         values["requests"] += 500
         say(handler, vector(values["requests"] if "requests" in query else "NaN"))
 
+    def misspelled(query, handler):
+        values["requests"] += 500
+        say(handler, vector(values["requests"]) if "requests" in query else vector())
+
     def still(query, handler):
         say(handler, vector(1000, at=1700000000))  # stale, in a fresh answer
-    for name, answer in (("nan", nan), ("still", still)):
+    for name, answer in (("nan", nan), ("misspelled", misspelled), ("still", still)):
         liar = Liar(answer)
         plan = os.path.join(folder, name + ".yaml")
         with open(os.path.join(folder, "weight"), "w", encoding="ascii") as file:

@@ -96,7 +96,7 @@ class Prometheus:
         return status == 200 and json.loads(body)["data"]["result"]
 
 
-def queries(arm, errors='errors_total{arm="%s"}', requests='requests_total{arm="%s"}'):
+def queries(arm, errors='errors_total{arm="%s"} or vector(0)', requests='requests_total{arm="%s"}'):
     return dict(requests=requests % arm, errors=errors % arm,
                 latency_buckets='sum by (le) (latency_seconds_bucket{arm="%s"})' % arm)
 
@@ -192,6 +192,15 @@ def down_and_empty(exporter, prometheus):
             drive.good("sources")
             assert wait_for(lambda: drive.good("poll", 50) == {} and words in drive.state()["problem"], 10, 0), (query, drive.state())
             assert "candidate" in drive.state()["problem"]
+    misspelled = source(prometheus.url)  # its requests are there, and grow
+    misspelled["candidate"] = queries("candidate", errors='error_total{arm="%s"}')
+    with Drive(dict(set=["/bin/true"]), [misspelled]) as drive:
+        drive.good("sources")
+        assert wait_for(lambda: drive.good("poll", 50) == {} and "or vector(0)" in drive.state()["problem"], 10, 0), drive.state()
+        exporter.count("candidate", 40)
+        exporter.count("baseline", 40)
+        total = gather(drive, lambda total: total[0]["requests"] >= 40, [])
+        assert [arm["requests"] for arm in total] == [40, 0], total
 
 
 def prometheus_goes_and_comes_back(exporter, prometheus):

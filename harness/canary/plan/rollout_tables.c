@@ -47,7 +47,7 @@ const struct field rollout_traffic_fields[] = {
 #define OWNER rollout_source
 #define QUERIES(arm)                                                                               \
     {ROW("requests", FIELD_TEXT, queries[arm].requests, .required = true, .help = "a counter: requests that ended"), \
-     ROW("errors", FIELD_TEXT, queries[arm].errors, .required = true, .help = "a counter: those that failed; no series is none, so look once that the name is right"), \
+     ROW("errors", FIELD_TEXT, queries[arm].errors, .required = true, .help = "a counter: those that failed; no evidence before it has given a series, so end it in `or vector(0)` where that begins with the first error"), \
      ROW("wrong", FIELD_TEXT, queries[arm].wrong, .help = "a counter: wrong answers"),             \
      ROW("latency_buckets", FIELD_TEXT, queries[arm].latency_buckets,                              \
          .help = "a histogram's buckets, seconds: `sum by (le) (…_bucket)`"),                      \

@@ -31,6 +31,7 @@ static const char *const prometheus_arm_names[CANARY_ARMS] = {"baseline", "candi
 struct prometheus_arm {
     struct counter counters[QUERIES];
     struct http_call *calls[QUERIES];
+    bool named[QUERIES]; // it has given a series
     double at_s;        // of the last look, by Prometheus's clock
     int64_t looked_ns;  // at which all answers were usable
     int64_t grown_ns;   // at which requests had grown; 0: never
@@ -177,8 +178,21 @@ static bool prometheus_answers(struct source *source, int arm, struct prometheus
         }
         if (answers[query].warning[0])
             prometheus_note(own, "Prometheus warns: %s", answers[query].warning);
+        own->arms[arm].named[query] |= answers[query].count > 0;
     }
     return ok;
+}
+
+// A misspelled query gives no series, as one does whose series begins with the first error: the second can be written otherwise.
+static bool prometheus_named(struct source *source, int arm)
+{
+    for (int query = QUERY_ERRORS; query <= QUERY_WRONG; query++)
+        if (prometheus_query(source, arm, query) && !((struct source_prometheus *)source->own)->arms[arm].named[query]) {
+            prometheus_note(source->own, "the query '%s' of %s has given no series yet: is its name right? where the series begins "
+                            "with the first, end the query in `or vector(0)`", prometheus_query_names[query], prometheus_arm_names[arm]);
+            return false;
+        }
+    return true;
 }
 
 // part of `whole`, of which `done` is told and `now` comes: so that sums come out, and no part runs ahead of its whole.
@@ -299,6 +313,8 @@ static void prometheus_look(struct source *source, int number)
     if (ok && requests && answers[QUERY_REQUESTS].count == 0) {
         prometheus_note(own, "the query 'requests' of %s gives no series: there is none of that name, or its server is not "
                              "scraped", prometheus_arm_names[number]);
+        arm->looked_ns = own->asked_ns;
+    } else if (ok && !prometheus_named(source, number)) {
         arm->looked_ns = own->asked_ns;
     } else if (ok && requests && at_s <= arm->at_s) {
         prometheus_note(own, "the clock of Prometheus was set back by %.0f s; waiting until it is beyond", arm->at_s - at_s);
