@@ -225,7 +225,9 @@ def check_judged(case, done):
     assert case.pairs() == case.pairs_wanted and case.value("SELECT state FROM run") == "done", str(done)
     assert case.value("SELECT trust_ok FROM verdict") == 1, str(done)
     undecided = case.rows("SELECT reason FROM cell WHERE gating AND verdict <> 'pass'")
-    assert all("lies inside" in reason for reason, in undecided), str(done)
+    # A few launches of milliseconds each: one that was held up weighs on the mean.
+    noise = ("lies inside", "the typical launch is within the margin")
+    assert all(any(words in reason for words in noise) for reason, in undecided), str(done)
     # Steps of microseconds beside busy neighbours: three launches may look as if one side were not steady.
     unsteady = case.value("SELECT count(*) FROM finding WHERE kind = 'not_steady'")
     # And its pairs may spread more than those of the control.
