@@ -22,7 +22,7 @@
 
 enum { WHY_NICE = 5, WHY_TEXT_MAX = 4096 };
 // Attaching BPF and writing the store's end take seconds on a loaded machine; whoever needs longer hangs.
-static const int64_t why_grace_ns = INT64_C(20000000000), why_kill_ns = INT64_C(10000000000), why_second_ns = 1000000000;
+static const int64_t why_grace_ns = INT64_C(20000000000), why_kill_ns = INT64_C(10000000000), why_name_ns = 1000000;
 
 struct why_child {
     pid_t pid;          // 0: none
@@ -154,7 +154,8 @@ void why_begin(void *arg, const struct rollout *rollout, struct store *store)
         why_child_clear(child);
         child->begin_ns = clock_wall_ns();
         child->end_ns = -1;
-        child->path = xasprintf("%s.%s.%" PRId64 ".db", store_path(store), arm == CANARY_BASELINE ? "baseline" : "candidate", child->begin_ns / why_second_ns);
+        child->path = xasprintf("%s.%s.%" PRId64 ".db", store_path(store), arm == CANARY_BASELINE ? "baseline" : "candidate",
+                                child->begin_ns / why_name_ns); // of a second there may be two
         child->deadline_ns = clock_monotonic_ns() + rollout->why.duration_ns + why->grace_ns;
         child->text_fd = memfd_create("upgate-why", MFD_CLOEXEC);
         pid_t pid = child->text_fd < 0 ? -1 : fork();
