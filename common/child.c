@@ -90,18 +90,22 @@ static void child_read(struct child *child, int which)
     }
 }
 
-// Until it has ended. What it left running may hold the pipes open: nobody waits for that.
-static bool child_wait(struct child *child, int64_t deadline_ns, const volatile sig_atomic_t *stop, int *ret_status)
+// Until it has ended. What it left running may hold the pipes open: nobody waits for that. -ETIMEDOUT; -ECHILD: it has ended, and
+// nobody knows how.
+static int child_wait(struct child *child, int64_t deadline_ns, const volatile sig_atomic_t *stop, int *ret_status)
 {
     for (;;) {
         pid_t ended = waitpid(child->pid, ret_status, WNOHANG);
+        bool lost = ended < 0 && errno != EINTR;
         child_read(child, 0);
         child_read(child, 1);
-        if (ended == child->pid || (ended < 0 && errno != EINTR))
-            return true;
+        if (ended == child->pid)
+            return 0;
+        if (lost)
+            return -ECHILD;
         int64_t left_ns = deadline_ns - clock_monotonic_ns();
         if (left_ns <= 0 || (stop && *stop))
-            return false;
+            return -ETIMEDOUT;
         struct pollfd fds[2] = {{.fd = child->fds[0], .events = POLLIN}, {.fd = child->fds[1], .events = POLLIN}};
         int wait_ms = (int)((left_ns < CHILD_LOOK_NS ? left_ns : CHILD_LOOK_NS) / 1000000) + 1;
         poll(fds, 2, wait_ms);
@@ -127,7 +131,7 @@ static void child_last_line(struct strbuf *text, char *ret, size_t size)
 static int child_kill(struct child *child, const char *name, const struct child_opts *opts, int *status, struct error *err)
 {
     kill(-child->pid, SIGKILL);
-    bool died = child_wait(child, clock_monotonic_ns() + CHILD_DIES_NS, NULL, status);
+    bool died = child_wait(child, clock_monotonic_ns() + CHILD_DIES_NS, NULL, status) != -ETIMEDOUT;
     if (opts->stop && *opts->stop)
         return error_set(err, -EINTR, "'%s' was ended by a signal", name);
     return error_set(err, -ETIMEDOUT, "'%s' did not end in time and %s", name, died ? "was killed" : "cannot be killed");
@@ -139,10 +143,14 @@ int child_run(char *const *argv, const struct child_opts *opts, struct child_end
     int status = 0, failure, rc = child_start(&child, argv, opts->shows, err);
     if (rc)
         return rc;
-    if (!child_wait(&child, opts->deadline_ns, opts->stop, &status))
+    rc = child_wait(&child, opts->deadline_ns, opts->stop, &status);
+    if (rc == -ETIMEDOUT)
         rc = child_kill(&child, argv[0], opts, &status, err);
     else if (read(child.failure_fd, &failure, sizeof failure) == (ssize_t)sizeof failure)
         rc = error_set(err, -failure, "failed to start '%s': %s", argv[0], strerror(failure));
+    else if (rc)
+        rc = error_set(err, rc, "nobody knows how '%s' ended: SIGCHLD is ignored; start upgate by `env --default-signal=CHLD upgate ...`",
+                       argv[0]);
     for (int i = 0; i < 2; i++)
         if (child.fds[i] >= 0)
             close(child.fds[i]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A command, without a shell, that must end in time. It and all that it started in its process group are killed at the deadline, and
-// with us. Its input is empty; what it prints is bounded. (Launches of a run, which are held, frozen and outlive us: harness/run.)
+// A command, without a shell, that must end in time. It and all that it started in its process group are killed at the deadline; it
+// ends with us. Its input is empty; what it prints is bounded. (Launches of a run, which are held, frozen and outlive us: harness/run.)
 #ifndef UPGATE_COMMON_CHILD_H
 #define UPGATE_COMMON_CHILD_H
 
@@ -23,8 +23,8 @@ struct child_end {
     char said[300]; // the last line of its stderr, plain
 };
 
-// 0 where it ended by itself, well or not: *ret is filled. -ETIMEDOUT; -EINTR by `stop`; -ENOENT, -EACCES and the like of one that
-// could not be started: in words.
+// 0 where it ended by itself, well or not: *ret is filled. -ETIMEDOUT; -EINTR by `stop`; -ECHILD where our SIGCHLD is ignored, so that
+// its exit status is nobody's; -ENOENT, -EACCES and the like of one that could not be started: in words.
 int child_run(char *const *argv, const struct child_opts *opts, struct child_end *ret, struct error *err);
 // -EIO in words where it did not end with 0.
 int child_judge(const struct child_end *end, const char *name, struct error *err);

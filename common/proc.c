@@ -11,6 +11,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "common/strings.h"
+
 enum { PROC_STAT_BYTES = 2048, PROC_STATUS_BYTES = 8192, PROC_STAT_FIELDS = 41 };
 
 static int proc_text(const char *dir, const char *name, char *ret, size_t size)
@@ -96,6 +98,19 @@ int64_t proc_status_number(const char *dir, const char *key)
     return end == text ? -1 : value;
 }
 
+char *proc_variable(const char *dir, const char *name)
+{
+    char *path = xasprintf("%s/environ", dir), *found = NULL;
+    size_t len = 0, name_len = strlen(name);
+    char *text = string_read_file(path, 1 << 20, &len);
+    for (size_t at = 0; text && at < len && !found; at += strlen(text + at) + 1)
+        if (strncmp(text + at, name, name_len) == 0 && text[at + name_len] == '=')
+            found = xstrdup(text + at + name_len + 1);
+    free(path);
+    free(text);
+    return found;
+}
+
 int proc_pids(const char *dir, pid_t *ret_outer, pid_t *ret_inner)
 {
     char pids[512]; // at most 32 namespaces deep
@@ -136,12 +151,17 @@ bool proc_mapping_parse(char *line, struct proc_mapping *ret)
     return true;
 }
 
-int proc_maps_open(const char *dir, struct proc_maps *ret)
+static int proc_lines_open(const char *dir, const char *name, struct proc_maps *ret)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/maps", dir);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
     *ret = (struct proc_maps){.file = fopen(path, "re")};
     return ret->file ? 0 : -errno;
+}
+
+int proc_maps_open(const char *dir, struct proc_maps *ret)
+{
+    return proc_lines_open(dir, "maps", ret);
 }
 
 bool proc_maps_next(struct proc_maps *maps, struct proc_mapping *ret)
@@ -159,5 +179,52 @@ int proc_maps_close(struct proc_maps *maps)
         fclose(maps->file);
     free(maps->line);
     *maps = (struct proc_maps){0};
+    return code;
+}
+
+int proc_smaps_open(const char *dir, struct proc_smaps *ret)
+{
+    *ret = (struct proc_smaps){0};
+    return proc_lines_open(dir, "smaps", &ret->lines);
+}
+
+// "Rss:      132 kB"
+static void proc_usage_line(const char *line, const char *key, int64_t *ret_bytes)
+{
+    size_t len = strlen(key);
+    if (strncmp(line, key, len) != 0)
+        return;
+    uint64_t kib = strtoull(line + len, NULL, 10);
+    *ret_bytes = kib < INT64_MAX / 1024 ? (int64_t)kib * 1024 : 0;
+}
+
+bool proc_smaps_next(struct proc_smaps *smaps, struct proc_usage *ret)
+{
+    struct proc_maps *lines = &smaps->lines;
+    *ret = (struct proc_usage){0};
+    if (!smaps->ahead && !proc_maps_next(lines, &ret->mapping))
+        return false;
+    char *header = lines->line;
+    size_t room = lines->room;
+    lines->line = smaps->header;
+    lines->room = smaps->room;
+    smaps->header = header;
+    smaps->room = room;
+    proc_mapping_parse(header, &ret->mapping); // it was one when it was read
+    smaps->ahead = false;
+    while (!smaps->ahead && getline(&lines->line, &lines->room, lines->file) > 0) {
+        struct proc_mapping next;
+        smaps->ahead = proc_mapping_parse(lines->line, &next);
+        proc_usage_line(lines->line, "Rss:", &ret->resident_bytes);
+        proc_usage_line(lines->line, "Anonymous:", &ret->anonymous_bytes);
+    }
+    return true;
+}
+
+int proc_smaps_close(struct proc_smaps *smaps)
+{
+    free(smaps->header);
+    int code = proc_maps_close(&smaps->lines);
+    *smaps = (struct proc_smaps){0};
     return code;
 }

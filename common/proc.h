@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel tells of a process in /proc/PID: stat, status, maps. dir is that directory ("/proc/17", "/proc/17/task/18", or a
+// What the kernel tells of a process in /proc/PID: stat, status, maps, smaps. dir is that directory ("/proc/17", "/proc/17/task/18", or a
 // test's own). Functions return 0, -ESRCH when the process is gone, -EBADMSG for text that is none of the kernel's, or -errno.
 #ifndef UPGATE_COMMON_PROC_H
 #define UPGATE_COMMON_PROC_H
@@ -26,6 +26,9 @@ bool proc_stat_ended(const struct proc_stat *stat); // a zombie, too
 // What stands behind "KEY:\t" in status.
 int proc_status_read(const char *dir, const char *key, char *ret, size_t size);
 int64_t proc_status_number(const char *dir, const char *key); // the first number of it; -1
+// The value of a variable in the environment that the process was started with (the first 1 MiB of it), the caller's. NULL: unset,
+// or not to be read.
+char *proc_variable(const char *dir, const char *name);
 // The pid of the process, or the tid of a task, as we know it and as it knows it itself: in the innermost namespace. Returns how
 // many namespaces deep it stands, seen from here; 0: it is gone.
 int proc_pids(const char *dir, pid_t *ret_outer, pid_t *ret_inner);
@@ -48,5 +51,21 @@ struct proc_maps {
 int proc_maps_open(const char *dir, struct proc_maps *ret);
 bool proc_maps_next(struct proc_maps *maps, struct proc_mapping *ret); // ret is valid until the next call
 int proc_maps_close(struct proc_maps *maps);                           // -EIO: it was not read to its end
+
+// smaps: the kernel walks the pages of the process for it and holds its mmap lock meanwhile, so only of one that stands still.
+struct proc_usage {
+    struct proc_mapping mapping;
+    int64_t resident_bytes;  // pages of it in memory, those that it shares with others too
+    int64_t anonymous_bytes; // of them, pages that no file holds: private memory, and what was written to of a file
+};
+struct proc_smaps {
+    struct proc_maps lines;
+    char *header; // of the mapping that was returned
+    size_t room;
+    bool ahead; // the line that was read last is a header
+};
+int proc_smaps_open(const char *dir, struct proc_smaps *ret);
+bool proc_smaps_next(struct proc_smaps *smaps, struct proc_usage *ret); // ret is valid until the next call
+int proc_smaps_close(struct proc_smaps *smaps);                         // -EIO: it was not read to its end
 
 #endif

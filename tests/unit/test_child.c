@@ -114,3 +114,13 @@ TEST(much_output)
     CHECK_INT(strlen(end.output), 65536);
     free(end.output);
 }
+
+// Whoever started us may have left SIGCHLD ignored: the kernel then reaps, and keeps the exit status to itself.
+TEST(an_end_that_nobody_saw_is_not_taken_for_a_good_one)
+{
+    struct child_end end;
+    struct error err = {0};
+    signal(SIGCHLD, SIG_IGN);
+    CHECK_INT(run("exit 7", LONG_NS, NULL, &end, &err), -ECHILD);
+    CHECK_CONTAINS(err.text, "nobody knows how 'sh' ended");
+}

@@ -2,6 +2,7 @@
 // What the kernel tells of processes: ourselves, and directories by hand.
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -28,9 +29,9 @@ static void world_file(const char *name, const char *text)
 
 static void world_end(void)
 {
-    static const char *const names[] = {"stat", "status", "maps"};
+    static const char *const names[] = {"stat", "status", "maps", "smaps", "environ"};
     char path[128];
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         snprintf(path, sizeof path, "%s/%s", world, names[i]);
         unlink(path);
     }
@@ -118,6 +119,24 @@ TEST(status_lines)
     world_end();
 }
 
+TEST(variables)
+{
+    static const char block[] = "PATH=/bin\0NAME=\0NAME2=two=2\0no sign\0NAME2=late";
+    char path[128];
+    world_begin();
+    CHECK(!proc_variable(world, "PATH")); // no such file
+    snprintf(path, sizeof path, "%s/environ", world);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fwrite(block, 1, sizeof block - 1, file) == sizeof block - 1 && fclose(file) == 0);
+    char *empty = proc_variable(world, "NAME"), *two = proc_variable(world, "NAME2");
+    CHECK_STR(empty, "");
+    CHECK_STR(two, "two=2");
+    CHECK(!proc_variable(world, "NAM") && !proc_variable(world, "no sign") && !proc_variable(world, ""));
+    free(empty);
+    free(two);
+    world_end();
+}
+
 TEST(maps_line_by_line)
 {
     struct proc_maps maps;
@@ -156,4 +175,99 @@ TEST(maps_of_ourselves)
                  one.path[0] == '/' && one.inode;
     CHECK_INT(proc_maps_close(&maps), 0);
     CHECK(found);
+}
+
+// Of a kernel 6.1: a library, anonymous memory, a shared one.
+static const char smaps_text[] =
+    "7f5a3c000000-7f5a3c200000 r-xp 00026000 fe:01 1318                       /usr/lib/libc.so.6\n"
+    "Size:               2048 kB\nKernelPageSize:        4 kB\nMMUPageSize:           4 kB\nRss:                1360 kB\n"
+    "Pss:                 103 kB\nPss_Dirty:             0 kB\nShared_Clean:       1356 kB\nShared_Dirty:          0 kB\n"
+    "Private_Clean:         0 kB\nPrivate_Dirty:         4 kB\nReferenced:         1360 kB\nAnonymous:             4 kB\n"
+    "LazyFree:              0 kB\nAnonHugePages:         0 kB\nFilePmdMapped:         0 kB\nLocked:                0 kB\n"
+    "THPeligible:    0\nVmFlags: rd ex mr mw me sd \n"
+    "7f5a40000000-7f5a44000000 rw-p 00000000 00:00 0 \n"
+    "Size:              65536 kB\nRss:               65536 kB\nAnonymous:         65536 kB\nAnonHugePages:     65536 kB\n"
+    "VmFlags: rd wr mr mw me ac sd \n"
+    "7f5a50000000-7f5a50001000 rw-s 00000000 00:01 4                          /memfd:a b (deleted)\n"
+    "Size:                  4 kB\nRss:                   4 kB\nAnonymous:             0 kB\n";
+
+TEST(smaps_of_a_kernel)
+{
+    struct proc_smaps smaps;
+    struct proc_usage one;
+    world_begin();
+    CHECK_INT(proc_smaps_open(world, &smaps), -ENOENT);
+    world_file("smaps", smaps_text);
+    CHECK_INT(proc_smaps_open(world, &smaps), 0);
+    CHECK(proc_smaps_next(&smaps, &one));
+    CHECK_STR(one.mapping.path, "/usr/lib/libc.so.6");
+    CHECK_INT(one.mapping.end, 0x7f5a3c200000);
+    CHECK_INT(one.resident_bytes, 1360 * 1024);
+    CHECK_INT(one.anonymous_bytes, 4 * 1024);
+    CHECK(proc_smaps_next(&smaps, &one));
+    CHECK_STR(one.mapping.path, "");
+    CHECK_INT(one.resident_bytes, 65536 * 1024);
+    CHECK_INT(one.anonymous_bytes, 65536 * 1024);
+    CHECK(proc_smaps_next(&smaps, &one));
+    CHECK_STR(one.mapping.path, "/memfd:a b (deleted)");
+    CHECK_INT(one.resident_bytes, 4 * 1024);
+    CHECK_INT(one.anonymous_bytes, 0);
+    CHECK(!proc_smaps_next(&smaps, &one));
+    CHECK_INT(proc_smaps_close(&smaps), 0);
+    world_end();
+}
+
+// Cut anywhere, it gives no mapping that is not there and no number that is larger.
+TEST(smaps_damaged)
+{
+    world_begin();
+    for (size_t len = 0; len < sizeof smaps_text; len++) {
+        char text[sizeof smaps_text];
+        struct proc_smaps smaps;
+        struct proc_usage one;
+        int64_t sum = 0;
+        int count = 0;
+        snprintf(text, sizeof text, "%.*s", (int)len, smaps_text);
+        world_file("smaps", text);
+        CHECK_INT(proc_smaps_open(world, &smaps), 0);
+        while (proc_smaps_next(&smaps, &one)) {
+            sum += one.resident_bytes;
+            count++;
+        }
+        CHECK(count <= 3 && sum <= (1360 + 65536 + 4) * 1024);
+        CHECK_INT(proc_smaps_close(&smaps), 0);
+    }
+    struct proc_smaps smaps;
+    struct proc_usage one;
+    world_file("smaps", "Rss: 7 kB\nnonsense\n400000-401000 r-xp 0 08:01 77 /a\nRss: 99999999999999999999999 kB\nAnonymous: x kB\nRss\n");
+    CHECK_INT(proc_smaps_open(world, &smaps), 0);
+    CHECK(proc_smaps_next(&smaps, &one));
+    CHECK_STR(one.mapping.path, "/a");
+    CHECK_INT(one.resident_bytes, 0);
+    CHECK_INT(one.anonymous_bytes, 0);
+    CHECK(!proc_smaps_next(&smaps, &one));
+    CHECK_INT(proc_smaps_close(&smaps), 0);
+    world_end();
+}
+
+TEST(smaps_of_ourselves)
+{
+    struct proc_smaps smaps;
+    struct proc_usage one;
+    enum { TOUCHED = 4 << 20 };
+    volatile char *memory = malloc(TOUCHED);
+    int64_t sum = 0, holding = 0;
+    for (size_t i = 0; i < TOUCHED; i += 4096)
+        memory[i] = 1;
+    CHECK_INT(proc_smaps_open("/proc/self", &smaps), 0);
+    while (proc_smaps_next(&smaps, &one)) {
+        sum += one.resident_bytes;
+        if (one.mapping.begin <= (uintptr_t)memory && (uintptr_t)memory < one.mapping.end)
+            holding = one.anonymous_bytes;
+    }
+    CHECK_INT(proc_smaps_close(&smaps), 0);
+    int64_t told = proc_status_number("/proc/self", "VmRSS") * 1024;
+    free((void *)memory);
+    CHECK(holding >= TOUCHED - 4096);
+    CHECK(llabs(sum - told) <= told / 10); // the kernel's own counter is behind by some pages a CPU
 }
