@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The store of a run, schema version 7. Times are CLOCK_MONOTONIC nanoseconds unless a column says
+-- The store of a run, schema version 8. Times are CLOCK_MONOTONIC nanoseconds unless a column says
 -- wall. NULL means "not measured", never 0. The views v_* are the public surface (docs/SCHEMA.md);
 -- tables may change with a version bump. Raw facts are written by the harness while it runs; what is
 -- derived from them (launch_metric, pair_ratio, cell, parity, finding, verdict) is rewritten by every judgement and gives the same rows.
 
 PRAGMA application_id = 0x55504754; -- 'UPGT'
-PRAGMA user_version = 7;
+PRAGMA user_version = 8;
 
 -- One row: what was run, by whom, from where.
 CREATE TABLE run (
@@ -151,6 +151,18 @@ CREATE TABLE launch_value (
     name      TEXT NOT NULL,
     value     REAL,
     PRIMARY KEY (launch_id, rank, name)
+) STRICT, WITHOUT ROWID;
+
+-- What a traced launch held in memory where it stood still last: in turns of steps behind its last block, in turns of slices
+-- after slice 1, 2, 4, 8, …, the last of them while both sides ran; not where launches ran one after the other. All
+-- processes of its tree together, each with all that it shares; so the rows of a launch sum to its resident memory.
+CREATE TABLE launch_memory (
+    launch_id       INTEGER NOT NULL REFERENCES launch (id),
+    kind            TEXT NOT NULL CHECK (kind IN ('file', 'heap', 'anonymous', 'stack', 'shared', 'other')), -- enum resident_kind
+    name            TEXT NOT NULL,     -- of a file: its name without directories; '': the smallest files together, or not a file
+    resident_bytes  INTEGER NOT NULL,
+    anonymous_bytes INTEGER NOT NULL,  -- of them, pages that no file holds: private memory, what was written to of a file
+    PRIMARY KEY (launch_id, kind, name)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE loss (
@@ -836,6 +848,12 @@ CREATE VIEW v_metric AS
 SELECT w.name AS workload, p.phase, p.idx AS pair, CASE l.side WHEN 0 THEN 'a' ELSE 'b' END AS side, m.metric, m.value,
        m.reason, l.id AS launch
 FROM launch_metric m JOIN launch l ON l.id = m.launch_id JOIN pair p ON p.id = l.pair_id
+JOIN workload w ON w.id = p.workload_id;
+
+CREATE VIEW v_memory AS
+SELECT w.name AS workload, p.idx AS pair, CASE l.side WHEN 0 THEN 'a' ELSE 'b' END AS side, m.kind, m.name, m.resident_bytes,
+       m.anonymous_bytes, l.peak_memory_bytes, l.id AS launch
+FROM launch_memory m JOIN launch l ON l.id = m.launch_id JOIN pair p ON p.id = l.pair_id
 JOIN workload w ON w.id = p.workload_id;
 
 CREATE VIEW v_pair AS

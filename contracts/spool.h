@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The spool: how the library that is loaded into a workload (tracer/inject) hands records to the recorder
-// (tracer/store/spool_reader), and how the recorder switches it on and off. One memfd a process, named
+// (tracer/gpu/spool_reader), and how the recorder switches it on and off. One memfd a process, named
 // UG_SPOOL_NAME, created by the library when CUDA starts, found by the recorder in /proc/PID/fd: no file is left
 // behind, container and mount namespaces do not matter, who may ptrace the process may read it, and a recorder that
 // has mapped it reads on after the process was killed.
@@ -20,10 +20,11 @@
 // The reader turns FULL into FREE once it has read all of it. No FREE segment: the record is
 // dropped and counted. Nothing here waits for anybody.
 //
-// Memory. Off again, it is given back by punching holes: what is read of a segment that is still being written by the reader, at its
-// end, since only a reader can make the segment another one's; FREE segments by the library, seconds later, which takes each as a
-// writer would, to HELD, and stores FREE behind it. What nobody has read for 10 s more, of a recorder that was killed, goes likewise,
-// its records are lost. It stays while no recorder has asked for anything yet (generation 0): the first one reads all.
+// Memory. Off again, the library gives it back by punching holes, seconds later: FREE segments, each of which it takes as a writer
+// would, to HELD, and stores FREE behind it; and of a segment that is still being written what is not yet written, and what the reader
+// has let go of at its end (`read`). Only the library punches, and nothing of another take than the one `read` names: a reader may be
+// stopped anywhere, for any time. What nobody has read for 10 s more, of a recorder that was killed, goes likewise, its records are
+// lost. It stays while no recorder has asked for anything yet (generation 0): the first one reads all.
 //
 // The end. A thread that counts a record (`seen`) and has not published it yet says so in `busy` of its segment. A process that exits
 // turns away who would begin, waits for those that have begun, and then stores ENDED: from there on nothing is counted and
@@ -45,6 +46,7 @@
 #define UG_SPOOL_HEADER_BYTES 4096u
 #define UG_SPOOL_SEGMENT_BYTES (256u << 10)
 #define UG_SPOOL_SEGMENT_COUNT 256u // 64 MiB: 0.7 M launches
+#define UG_SPOOL_READ_BITS 24 // of ug_spool_segment.read: bytes of a segment
 #define UG_SPOOL_REASON_BYTES 160u
 #define UG_SPOOL_STALE_NS 10000000000ll // a recorder that stopped its heartbeat so long ago is gone
 
@@ -141,7 +143,8 @@ struct ug_spool_segment {
     uint32_t tid;       // of the writer
     uint32_t busy;      // 1: a record is counted and not yet published
     uint64_t sequence;  // grows with every take, over all segments: the order of a thread's segments
-    uint64_t reserved1[5];
+    uint64_t read;      // by a reader at its end: sequence << UG_SPOOL_READ_BITS | bytes of that take that nobody reads any more
+    uint64_t reserved1[4];
 };
 
 // --- records --------------------------------------------------------------------------------------
@@ -356,6 +359,8 @@ UG_SPOOL_ASSERT(sizeof(struct ug_spool_header) <= UG_SPOOL_HEADER_BYTES, "one pa
 UG_SPOOL_ASSERT(offsetof(struct ug_spool_header, generation) == 48, "layout");
 UG_SPOOL_ASSERT(offsetof(struct ug_spool_header, state) == 96, "layout");
 UG_SPOOL_ASSERT(sizeof(struct ug_spool_segment) == 64, "a cache line each");
+UG_SPOOL_ASSERT(offsetof(struct ug_spool_segment, read) == 24, "layout");
+UG_SPOOL_ASSERT(UG_SPOOL_SEGMENT_BYTES < 1u << UG_SPOOL_READ_BITS, "fits");
 UG_SPOOL_ASSERT(sizeof(struct ug_rec_head) == 8, "layout");
 UG_SPOOL_ASSERT(sizeof(struct ug_rec_kernel) == 112, "layout");
 UG_SPOOL_ASSERT(sizeof(struct ug_rec_copy) == 72, "layout");

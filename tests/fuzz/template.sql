@@ -22,6 +22,8 @@ INSERT INTO parity (workload, tensor, rule, error_a, error_b, verdict, reason)
 VALUES ('train', 'loss', 'paired-loss', 1.21e-7, 1.34e-7, 'pass', 'the losses are as far apart as seeds make them');
 INSERT INTO tensor SELECT id, 0, 1, 'output', 'f32', 4, '00112233aabbccdd', x'0000803f000000400000404000008040', NULL FROM launch;
 INSERT INTO launch_value SELECT id, 0, 'lr', 0.001 FROM launch;
+INSERT INTO launch_memory SELECT launch.id, m.value ->> 0, m.value ->> 1, (m.value ->> 2) * (1 + side), (m.value ->> 3) * (1 + side) FROM launch,
+    json_each('[["file", "libtorch_cpu.so.1.13.0", 90000000, 4096], ["file", "", 700000, 0], ["heap", "", 40000000, 40000000], ["anonymous", "", 60000000, 60000000]]') m;
 INSERT INTO loss SELECT id, 0, n.step, 0.5, x'000000000000e03f' FROM launch, (SELECT 0 AS step UNION SELECT 1 UNION SELECT 4) n;
 INSERT INTO recorded_step VALUES (1, 0, 0, t(0), 12000000), (1, 0, 1, t(13000000), 22000000), (2, 0, 0, t(0), 12000000);
 INSERT INTO stack (id, kind, depth, frames) VALUES (90, 'kernel', 3, '[90, 91, 92]');

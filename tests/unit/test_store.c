@@ -96,6 +96,8 @@ TEST(newer_version_refused)
     CHECK_CONTAINS(err.text, "newer upgate");
 }
 
+enum { VERSION = 8 }; // of contracts/schema.sql
+
 // Of a migrated file, without what only older versions had: table calibration is read by nobody but those
 // who say what it was.
 #define CURRENT_OBJECTS "SELECT count(*) FROM sqlite_master WHERE name <> 'calibration'"
@@ -160,7 +162,7 @@ TEST(version_1_is_migrated_by_a_writer)
     struct error err = {0};
     int64_t count = -1;
     CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), 0);
-    CHECK_INT(version_of(store), 7);
+    CHECK_INT(version_of(store), VERSION);
     CHECK_INT(store_insert(store, NULL, &err,
                            "INSERT INTO recording (begin_ns, threshold_ns, sample_hz, python, target, missing) "
                            "VALUES (1, 1000000, 0, 0, '{}', '[]')", ""), 0);
@@ -190,7 +192,7 @@ TEST(version_2_read_and_migrated)
         int64_t count = -1, present = 0;
         fresh_old("store_v2.sql");
         CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
-        CHECK_INT(version_of(store), writes ? 7 : 2);
+        CHECK_INT(version_of(store), writes ? VERSION : 2);
         CHECK_INT(store_get_int(store, &count, &err, "SELECT gap_ns FROM v_off_cpu", ""), 0);
         CHECK_INT(count, 800);
         CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_gpu_op", ""), 0);
@@ -218,7 +220,7 @@ TEST(version_4_read_and_migrated)
         int64_t value = -1;
         fresh_old("store_v4.sql");
         CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
-        CHECK_INT(version_of(store), writes ? 7 : 4);
+        CHECK_INT(version_of(store), writes ? VERSION : 4);
         CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(active_ns) FROM block", ""), 0);
         CHECK_INT(value, 410);
         CHECK_INT(store_get_int(store, &value, &err,
@@ -245,7 +247,7 @@ TEST(version_5_read_and_migrated)
         int64_t value = -1;
         fresh_old("store_v5.sql");
         CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
-        CHECK_INT(version_of(store), writes ? 7 : 5);
+        CHECK_INT(version_of(store), writes ? VERSION : 5);
         CHECK_INT(store_get_int(store, &value, &err, "SELECT machine_ns FROM v_block", ""), 0);
         CHECK_INT(value, 7);
         CHECK_INT(store_get_int(store, &value, &err,
@@ -258,6 +260,79 @@ TEST(version_5_read_and_migrated)
                                  "INSERT INTO rollout VALUES (1, 'r', '{}', 'waiting', NULL, NULL, 1, NULL, '', 1, NULL, NULL, NULL)",
                                  ""), 0);
             CHECK(store_exec(store, &err, "UPDATE rollout SET state = 'lost'", "") != 0);
+        }
+        store_close(store);
+    }
+}
+
+// 6 did not know of a stage how many of its log lines were lost: a reader sees NULL, and in a writer's file a stage can tell.
+TEST(version_6_read_and_migrated)
+{
+    struct error err = {0};
+    for (int writes = 0; writes < 2; writes++) {
+        struct store *store = NULL;
+        int64_t value = -1;
+        fresh_old("store_v6.sql");
+        CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
+        CHECK_INT(version_of(store), writes ? VERSION : 6);
+        CHECK_INT(store_get_int(store, &value, &err, "SELECT count(*) FROM rollout_stage WHERE lost IS NULL", ""), 0);
+        CHECK_INT(value, 2);
+        CHECK_INT(store_get_int(store, &value, &err,
+                                "SELECT count(*) FROM rollout_stage WHERE number = 0 AND name = '10%' AND percent = 10 AND begin_s = 100 AND "
+                                "judged_from_s = 105 AND end_s = 130 AND result = 'passed'", ""), 0);
+        CHECK_INT(value, 1);
+        CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(requests) FROM v_rollout_second", ""), 0);
+        CHECK_INT(value, 100);
+        CHECK_INT(store_get_int(store, &value, &err, "SELECT count(*) FROM v_rollout JOIN v_rollout_decision WHERE rule = 'soak'", ""), 0);
+        CHECK_INT(value, 1);
+        if (writes) {
+            CHECK_INT(store_exec(store, &err, "UPDATE rollout_stage SET lost = 3 WHERE number = 1", ""), 0);
+            CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(lost) FROM rollout_stage", ""), 0);
+            CHECK_INT(value, 3);
+        }
+        store_close(store);
+    }
+}
+
+// Each version leaves a fixture for the next one, and the file that is migrated has what a new one has.
+TEST(the_version_before_is_migrated)
+{
+    struct store *store = fresh();
+    struct error err = {0};
+    int64_t present = 0, count = -1;
+    CHECK_INT(version_of(store), VERSION);
+    store_get_int(store, &present, &err, "SELECT count(*) FROM sqlite_master", "");
+    store_close(store);
+    char *name = xasprintf("store_v%d.sql", VERSION - 1);
+    fresh_old(name);
+    free(name);
+    CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), 0);
+    CHECK_INT(version_of(store), VERSION);
+    CHECK_INT(store_get_int(store, &count, &err, CURRENT_OBJECTS, ""), 0);
+    CHECK_INT(count, present);
+    store_close(store);
+}
+
+// 7 did not know what a traced launch holds in memory: nothing, for a reader, and a writer's file takes it.
+TEST(version_7_read_and_migrated)
+{
+    struct error err = {0};
+    for (int writes = 0; writes < 2; writes++) {
+        struct store *store = NULL;
+        int64_t value = -1;
+        fresh_old("store_v7.sql");
+        CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
+        CHECK_INT(version_of(store), writes ? VERSION : 7);
+        CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(peak_memory_bytes) FROM v_launch WHERE phase = 'traced'", ""), 0);
+        CHECK_INT(value, 2200000);
+        CHECK_INT(store_get_int(store, &value, &err, "SELECT count(*) FROM v_memory", ""), 0);
+        CHECK_INT(value, 0);
+        if (writes) {
+            const char *insert = "INSERT INTO launch_memory VALUES (?, 'file', 'libc.so.6', 4096, 0)";
+            CHECK_INT(store_exec(store, &err, insert, "i", (int64_t)2), 0);
+            CHECK(store_exec(store, &err, insert, "i", (int64_t)3) != 0); // no such launch
+            CHECK_INT(store_get_int(store, &value, &err, "SELECT resident_bytes FROM v_memory WHERE side = 'b' AND name = 'libc.so.6'", ""), 0);
+            CHECK_INT(value, 4096);
         }
         store_close(store);
     }

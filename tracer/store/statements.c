@@ -188,6 +188,15 @@ int store_step(struct store *store, sqlite3_stmt *stmt, struct error *err)
     return code;
 }
 
+int store_step_end(struct store *store, sqlite3_stmt *stmt, struct error *err)
+{
+    int rc = store_step(store, stmt, err);
+    if (rc <= 0)
+        return rc;
+    sqlite3_reset(stmt);
+    return store_damaged(store, err, "two rows stand where one does");
+}
+
 int store_get_int(struct store *store, int64_t *ret, struct error *err, const char *sql,
                   const char *types, ...)
 {

@@ -47,6 +47,8 @@ sqlite3_stmt *store_query(struct store *store, struct error *err, const char *sq
 // 1 = a row, 0 = done (the statement is reset), -errno = failed. -EBADMSG: the row holds a time or a count out of its range
 // (tracer/store/ranges.h); so says every later read of this store.
 int store_step(struct store *store, sqlite3_stmt *stmt, struct error *err);
+// Behind the row that has been read: 0, it was the only one; -EBADMSG: it was not. The statement is reset.
+int store_step_end(struct store *store, sqlite3_stmt *stmt, struct error *err);
 // The text of a column that a sound store always has; valid until the next step. Where there is none: "", and the next
 // store_step() of this store, whatever the statement, says -EBADMSG: one check for all columns of a row.
 const char *store_text(struct store *store, sqlite3_stmt *stmt, int column);

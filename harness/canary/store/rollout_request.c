@@ -24,7 +24,7 @@ int rollout_store_next_request(struct store *store, struct rollout_request *ret_
     string_make_plain(ret_request->who, strlen(ret_request->who)); // anybody who may write the file wrote it
     string_make_plain(ret_request->reason, strlen(ret_request->reason));
     ret_request->verb = verb < 0 ? REQUEST_NONE : (enum rollout_verb)verb;
-    return store_step(store, stmt, err);
+    return store_step_end(store, stmt, err);
 }
 
 int rollout_store_take_request(struct store *store, int64_t id, int64_t at_ns, struct error *err)

@@ -86,12 +86,6 @@ static int64_t rollout_ticks(void)
     return proc_stat_of(getpid(), &stat) == 0 ? (int64_t)stat.start_ticks : 0;
 }
 
-static const char *rollout_source_kind_name(enum rollout_source_kind kind)
-{
-    static const char *const names[ROLLOUT_SOURCE_KINDS] = {"haproxy_log", "prometheus", "jsonl", "steps"};
-    return names[kind];
-}
-
 static int rollout_store_new_run(struct store *store, const struct rollout *rollout, const char *plan, const json_t *command_line,
                                  struct error *err)
 {
@@ -251,7 +245,7 @@ int rollout_store_read_stage(struct store *store, int stage, struct rollout_stag
                                           .judged_from_s = sqlite3_column_int64(stmt, 1),
                                           .end_s = sqlite3_column_int64(stmt, 2),
                                           .lost = sqlite3_column_int64(stmt, 3)};
-    return store_step(store, stmt, err);
+    return store_step_end(store, stmt, err);
 }
 
 // --- decisions -------------------------------------------------------------------------------------------
