@@ -464,6 +464,19 @@ TEST(another_recorder_takes_it_over)
     end();
 }
 
+TEST(a_process_that_ends_before_the_second_look_was_traced)
+{
+    begin();
+    uint32_t name = spool_world_string(&spool, 0, "k");
+    spool_world_clock(&spool, T(0), G(0));
+    struct ug_rec_kernel kernel = spool_world_kernel(name, 1, G(2000), G(3000));
+    spool_world_put(&spool, 1, &kernel);
+    stop();
+    CHECK_INT(totals.kernels, 1);
+    CHECK_INT(number("SELECT kinds FROM gpu_process WHERE state = 'traced'"), UG_WANT_DEFAULT);
+    end();
+}
+
 // What CUPTI held is gone with the process.
 TEST(a_killed_process_loses_its_last_launches)
 {

@@ -64,6 +64,74 @@ TEST(what_nobody_reads_is_given_up_when_it_is_said_to_be)
     CHECK_INT(seen.wrong + rig->broken, 1);
 }
 
+static uint64_t read_of(uint64_t sequence, uint64_t bytes)
+{
+    return sequence << UG_SPOOL_READ_BITS | bytes;
+}
+
+TEST(what_was_let_go_of_a_segment_that_is_written_on_goes_back)
+{
+    CHECK_INT(spool_create(), 0);
+    struct seen seen = {0};
+    struct spool_rig *rig = spool_rig_open(see_mark, &seen);
+    for (uint64_t i = 0; i < 6000; i++) // of 8,192
+        write_mark(0, i);
+    spool_rig_drain(rig);
+    for (uint64_t i = 0; i < 100; i++)
+        write_mark(1, i); // not read
+    spool_give_back(false);
+    CHECK(spool_bytes() > 6000 * (long long)sizeof(struct ug_rec_mark));
+    rig->segments[0].read = read_of(rig->segments[0].sequence, rig->read[0]);
+    spool_give_back(false);
+    CHECK(spool_bytes() < little);
+    for (uint64_t i = 0; i < 3000; i++) // and to the next one
+        write_mark(2, i);
+    spool_rig_drain(rig);
+    CHECK_INT(seen.count[1], 100);
+    CHECK_INT(seen.count[2], 3000);
+    CHECK_INT(seen.wrong + rig->broken, 0);
+}
+
+// A reader is stopped for so long that it is believed to be gone. What it says then is of a take that is over.
+TEST(what_is_let_go_of_an_earlier_take_takes_nothing_of_the_next)
+{
+    CHECK_INT(spool_create(), 0);
+    struct seen seen = {0};
+    struct spool_rig *rig = spool_rig_open(see_mark, &seen);
+    for (uint64_t i = 0; i < 6000; i++)
+        write_mark(0, i);
+    spool_rig_drain(rig);
+    uint64_t late = read_of(rig->segments[0].sequence, rig->read[0]);
+    spool_flush_thread();
+    spool_give_back(true);
+    for (uint64_t i = 0; i < 6000; i++)
+        write_mark(1, i);
+    CHECK_INT(rig->segments[0].state, UG_SEGMENT_WRITING); // the same one
+    rig->segments[0].read = late;
+    spool_give_back(false);
+    spool_rig_drain(rig);
+    CHECK_INT(seen.count[1], 6000);
+    CHECK_INT(seen.wrong + rig->broken, 0);
+}
+
+TEST(no_more_is_let_go_than_is_written)
+{
+    CHECK_INT(spool_create(), 0);
+    struct seen seen = {0};
+    struct spool_rig *rig = spool_rig_open(see_mark, &seen);
+    struct writer other = {.index = 1};
+    write_mark(0, 0);
+    CHECK_INT(pthread_create(&other.thread, NULL, write_many, &other), 0);
+    pthread_join(other.thread, NULL);
+    rig->segments[0].read = read_of(rig->segments[0].sequence, (1 << UG_SPOOL_READ_BITS) - 1);
+    spool_give_back(false);
+    spool_rig_drain(rig);
+    CHECK_INT(seen.count[1], RECORDS);
+    CHECK_INT(other.kept, RECORDS);
+    CHECK_INT(seen.count[0], 1); // less than a page
+    CHECK_INT(seen.wrong + rig->broken, 0);
+}
+
 enum { WAITERS = 8 };
 
 static uint32_t waiters_turn, waiters_done;

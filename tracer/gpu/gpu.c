@@ -195,7 +195,9 @@ static void process_look(struct gpu_process *process)
     uint32_t state = process->header.state;
     spool_reader_header(process->reader, &process->header);
     process->taken |= spool_reader_taken(process->reader);
-    process->kinds |= process->header.state == UG_SPOOL_ACTIVE ? process->header.have_kinds : 0;
+    // ENDED: what was on until then; a short process ends between two looks.
+    bool was_on = process->header.state == UG_SPOOL_ACTIVE || process->header.state == UG_SPOOL_ENDED;
+    process->kinds |= was_on ? process->header.have_kinds : 0;
     process->ever_active |= process->header.state == UG_SPOOL_ACTIVE;
     if (process->header.state != state)
         gpu_process_row(process);
@@ -228,7 +230,7 @@ static void process_finish(struct gpu_process *process)
     calls_flush(process->calls);
     process->cut = process->header.state == UG_SPOOL_ACTIVE && !process->taken;
     if (!process->gone && !process->taken)
-        spool_reader_give_back(process->reader);
+        spool_reader_let_go(process->reader);
     process_close(process);
 }
 

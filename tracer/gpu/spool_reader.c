@@ -26,8 +26,8 @@ enum {
     SPOOL_SEGMENT_BYTES_MAX = 4 << 20, // we copy a segment
     SPOOL_SEGMENTS_MAX = 65536,
     SPOOL_RECORD_BYTES_MAX = 8192,
-    SPOOL_HOLES_MAX = 1024, // punched at the end: some 5 ms; ours has 256 segments, and the number is the process's word
 };
+_Static_assert(SPOOL_SEGMENT_BYTES_MAX < 1 << UG_SPOOL_READ_BITS, "fits");
 
 struct reader_segment {
     uint32_t offset;   // taken so far, of the take `sequence`
@@ -255,15 +255,17 @@ static bool reader_window(struct spool_reader *reader, uint32_t at, bool *ret_fu
     return *ret_full || *ret_end > taken->offset;
 }
 
+// The library takes a segment from a reader that it believes to be gone, and it may be another take's by now: then it is left alone.
 static void reader_release(struct spool_reader *reader, uint32_t at)
 {
+    struct ug_spool_segment *segment = &reader->segments[at];
     uint32_t state = UG_SEGMENT_FULL;
+    if (__atomic_load_n(&segment->sequence, __ATOMIC_ACQUIRE) != reader->taken[at].sequence)
+        return;
     // committed first: a writer that takes the segment again is WRITING for a moment before it clears it.
-    __atomic_store_n(&reader->segments[at].committed, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&segment->committed, 0, __ATOMIC_RELAXED);
     reader->taken[at].offset = 0;
-    // Unless the library has taken it from a reader that it believed to be gone.
-    __atomic_compare_exchange_n(&reader->segments[at].state, &state, (uint32_t)UG_SEGMENT_FREE, false, __ATOMIC_RELEASE,
-                                __ATOMIC_RELAXED);
+    __atomic_compare_exchange_n(&segment->state, &state, (uint32_t)UG_SEGMENT_FREE, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
 // Copies [offset, end) to `copy`; what the file does not give is lost.
@@ -375,22 +377,11 @@ void spool_reader_skip(struct spool_reader *reader)
     }
 }
 
-void spool_reader_give_back(const struct spool_reader *reader)
+void spool_reader_let_go(const struct spool_reader *reader)
 {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint32_t holes = 0;
-    for (uint32_t at = 0; at < reader->segment_count && holes < SPOOL_HOLES_MAX; at++) {
-        const struct ug_spool_segment *segment = &reader->segments[at];
+    for (uint32_t at = 0; at < reader->segment_count; at++) {
         const struct reader_segment *taken = &reader->taken[at];
-        // Nobody but us can make it another take's, and its writer never comes back to what it has published.
-        if (__atomic_load_n(&segment->state, __ATOMIC_ACQUIRE) != UG_SEGMENT_WRITING ||
-            __atomic_load_n(&segment->sequence, __ATOMIC_ACQUIRE) != taken->sequence)
-            continue;
-        uint64_t base = reader->data_offset + (uint64_t)at * reader->segment_bytes;
-        uint64_t begin = (base + page - 1) / page * page, end = (base + taken->offset) / page * page;
-        if (begin >= end)
-            continue;
-        fallocate(reader->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin, (off_t)(end - begin));
-        holes++;
+        if (taken->offset)
+            __atomic_store_n(&reader->segments[at].read, taken->sequence << UG_SPOOL_READ_BITS | taken->offset, __ATOMIC_RELEASE);
     }
 }

@@ -44,9 +44,9 @@ uint64_t spool_reader_drain(struct spool_reader *reader, uint64_t bytes_max, spo
 // an id whose text another has just published in a segment that the drain has passed.
 void spool_reader_peek(struct spool_reader *reader, spool_reader_fn fn, void *context);
 
-// Gives the memory of all that was read back to the system, as far as it lies in segments that are being written: a thread may hold
-// its one for as long as it lives. For a reader that has finished with a process.
-void spool_reader_give_back(const struct spool_reader *reader);
+// Tells the library what was read of segments that are being written, so that it can give their memory back: a thread may hold its one
+// for as long as it lives. For a reader that has finished with a process.
+void spool_reader_let_go(const struct spool_reader *reader);
 
 struct spool_damage {
     uint64_t records; // of a type or length that cannot be

@@ -389,16 +389,29 @@ static void empty(uint32_t first, uint32_t count)
     }
 }
 
-// What was prepared and not yet written of segments that threads hold, which they would write into at any moment: so they are
-// kept out meanwhile. Nothing is recorded now, and so nothing that is wanted is turned away.
+// How much of what is published in a segment nobody reads any more. `read` may come late, of an earlier take.
+static uint32_t bytes_let_go(const struct ug_spool_segment *segment, uint32_t committed)
+{
+    uint64_t read = __atomic_load_n(&segment->read, __ATOMIC_ACQUIRE);
+    uint32_t bytes = (uint32_t)read & ((1u << UG_SPOOL_READ_BITS) - 1);
+    if (read >> UG_SPOOL_READ_BITS != __atomic_load_n(&segment->sequence, __ATOMIC_RELAXED))
+        return 0;
+    return bytes < committed ? bytes : committed;
+}
+
+// Of segments that threads hold: what was read, and what was prepared and not yet written. They would write into it at any moment,
+// or take another: so they are kept out meanwhile. Nothing is recorded now, and so nothing that is wanted is turned away.
 static void empty_rests(bool abandoned)
 {
     bool is_quiet = shut_until_quiet(SHUT_FOR_NOW, now_ns() + PAUSE_NS);
     for (uint32_t i = 0; is_quiet && i < UG_SPOOL_SEGMENT_COUNT; i++) {
         const struct ug_spool_segment *segment = &spool.segments[i];
-        size_t at = (size_t)i * UG_SPOOL_SEGMENT_BYTES, kept = abandoned ? 0 : __atomic_load_n(&segment->committed, __ATOMIC_ACQUIRE);
-        if (__atomic_load_n(&segment->state, __ATOMIC_ACQUIRE) == UG_SEGMENT_WRITING)
-            punch(at + kept, at + UG_SPOOL_SEGMENT_BYTES);
+        size_t at = (size_t)i * UG_SPOOL_SEGMENT_BYTES;
+        if (__atomic_load_n(&segment->state, __ATOMIC_ACQUIRE) != UG_SEGMENT_WRITING)
+            continue;
+        uint32_t committed = __atomic_load_n(&segment->committed, __ATOMIC_ACQUIRE);
+        punch(at, at + bytes_let_go(segment, committed));
+        punch(at + (abandoned ? 0 : committed), at + UG_SPOOL_SEGMENT_BYTES);
     }
     __atomic_fetch_and(&spool.shut, ~(uint32_t)SHUT_FOR_NOW, __ATOMIC_RELEASE);
 }

@@ -38,8 +38,8 @@ void *spool_room(size_t bytes, size_t *ret_bytes);
 void spool_count_many(enum ug_spool_producer producer, uint64_t seen, uint64_t dropped);
 // Takes the memory of the first segments now, off the launch path (16: 4 MiB). Calls the system: for the control thread.
 void spool_prepare(uint32_t segments);
-// Gives the memory of all FREE segments back to the system, and of others what is not yet written; with `abandoned` all, and the
-// records in FULL ones are lost. For the control thread, while nothing is recorded: who would count meanwhile is turned away.
+// Gives the memory of all FREE segments back to the system, and of others what is not yet written and what their reader has let go of;
+// with `abandoned` all, and the records in FULL ones are lost. For the control thread, while nothing is recorded: who would count meanwhile is turned away.
 void spool_give_back(bool abandoned);
 // The process exits: from here on no record is counted or written. Waits until end_ns (CLOCK_MONOTONIC) at most for threads that
 // have counted one and not yet written it; false: one still has.
