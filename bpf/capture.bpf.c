@@ -11,5 +11,6 @@
 #include "bpf/sched.bpf.h"
 #include "bpf/state.bpf.h"
 #include "bpf/tasks.bpf.h"
+#include "bpf/unwind.bpf.h"
 
 const char bpf_license[] SEC("license") = "Dual BSD/GPL";

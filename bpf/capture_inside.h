@@ -14,7 +14,7 @@ struct ring_buffer;
 enum {
     CAPTURE_MISSING_MAX = 64,
     CAPTURE_PROGRAMS_MAX = 64,
-    CAPTURE_KEPT_MAX = 8192, // threads of the target on PREEMPT_RT: 14 MB
+    CAPTURE_KEPT_MAX = 8192, // threads of the target on PREEMPT_RT: 18 MB
 };
 
 // The order of the table in capture_sources.c.
@@ -25,6 +25,7 @@ enum source_id {
     SOURCE_LOCKS,
     SOURCE_OWNERS,
     SOURCE_SAMPLES,
+    SOURCE_STACKS,
     SOURCE_CONTEXT,
     SOURCE_MAPPINGS,
     SOURCE_FACTS, // the first of facts

@@ -116,6 +116,7 @@ struct lesson {
     } refused[CAPTURE_PROGRAMS_MAX];
     size_t count;
     bool no_owners; // the kfuncs that ask a task by its id were the reason, perhaps
+    bool no_unwind; // or the unwinding of user stacks
 };
 
 static void heed(struct capture *capture, const struct lesson *lesson)
@@ -135,6 +136,10 @@ static void heed(struct capture *capture, const struct lesson *lesson)
                      "this kernel does not let tracing programs ask for a "
                      "task by its id");
     }
+    if (lesson->no_unwind) {
+        capture->skeleton->rodata->have_unwind = false;
+        capture_lack(capture, SOURCE_STACKS, "the kernel refused what unwinds user stacks");
+    }
 }
 
 static bool is_must(const char *program)
@@ -142,6 +147,13 @@ static bool is_must(const char *program)
     enum source_id id = source_of_program(program);
 
     return id == SOURCE_SCHED || id == SOURCE_LOOK || id == SOURCE_COUNT;
+}
+
+static bool unwinds(const char *program)
+{
+    enum source_id id = source_of_program(program);
+
+    return id == SOURCE_SCHED || id == SOURCE_SAMPLES;
 }
 
 // One try, without the programs that were refused before.
@@ -179,9 +191,15 @@ static bool learn(struct lesson *lesson, int status)
 {
     if (status == -EPERM || !refused_program[0] || lesson->count == CAPTURE_PROGRAMS_MAX)
         return false;
+    // One of the two may be the reason, or both.
+    if (!lesson->no_unwind && !lesson->no_owners && unwinds(refused_program)) {
+        lesson->no_unwind = true;
+        return true;
+    }
     if (is_must(refused_program)) {
-        if (lesson->no_owners)
+        if (lesson->no_owners && lesson->no_unwind)
             return false;
+        lesson->no_unwind = lesson->no_owners;
         lesson->no_owners = true;
         return true;
     }

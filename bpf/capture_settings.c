@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "bpf/capture_inside.h"
+#include "bpf/unwind.h"
 
 #include "bpf/capture.skel.h"
 
@@ -193,6 +194,17 @@ static void find_code(struct capture *capture)
                              "spinning for sleeping locks is not recognised");
 }
 
+static void set_unwind(struct capture *capture)
+{
+#if defined(__x86_64__)
+    capture->skeleton->rodata->have_unwind = true;
+    bpf_map__set_max_entries(capture->skeleton->maps.unwind_slabs, UG_UNWIND_SLABS);
+    bpf_map__set_max_entries(capture->skeleton->maps.unwind_processes, UG_UNWIND_PROCESSES);
+#else
+    capture_lack(capture, SOURCE_STACKS, "unwind tables are made for x86-64 only; compilers for arm64 keep frame pointers");
+#endif
+}
+
 void capture_set_settings(struct capture *capture, const struct btf *btf)
 {
     struct capture_bpf__rodata *settings = capture->skeleton->rodata;
@@ -217,6 +229,7 @@ void capture_set_settings(struct capture *capture, const struct btf *btf)
         bpf_map__set_max_entries(capture->skeleton->maps.threads_kept, CAPTURE_KEPT_MAX);
     bpf_map__set_max_entries(capture->skeleton->maps.ring_flood, (uint32_t)capture->ring_bytes);
     bpf_map__set_max_entries(capture->skeleton->maps.ring_rare, (uint32_t)rare);
+    set_unwind(capture);
     find_code(capture);
     if (!capture->sample_hz)
         bpf_program__set_autoload(capture->skeleton->progs.sample_tick, false);

@@ -17,7 +17,7 @@ enum {
     UG_EVENTS_VERSION = 1,
     UG_COMM_LEN = 16,
     UG_KSTACK_MAX = 48, /* frames kept of a kernel stack: the deepest seen here, ext4 under writeback, has 41 */
-    UG_USTACK_MAX = 64,
+    UG_USTACK_MAX = 127, /* a power of two, less 1 */
     UG_WSTACK_MAX = 32,
     UG_TARGETS_MAX = 4096, /* process ids asked for at one time; their threads are not limited by it */
 };
@@ -62,6 +62,7 @@ enum ug_gap_flag {
     UG_GAP_OWNER_RUNNING = 1 << 14, /* owner was on a CPU when asked */
     UG_GAP_KTHREAD = 1 << 15,       /* the thread itself is a kernel thread */
     UG_GAP_FROZEN = 1 << 16,        /* task_struct.frozen: in the freezer of cgroups, version 2 */
+    UG_GAP_USER_MISSED = 1 << 17,   /* not stored: the user stack led into code whose unwind table is not loaded */
 };
 
 /* One stay off the CPU: out_ns <= waking_ns <= in_ns. blocked = waking - out, run queue = in - waking;
@@ -113,6 +114,7 @@ enum ug_sample_why {
     UG_SAMPLE_SPIN = 1 << 3,      /* in kernel mode while a target spins for a lock elsewhere */
     UG_SAMPLE_USER = 1 << 4,      /* the tick hit user mode */
     UG_SAMPLE_IRQ = 1 << 5,       /* the tick hit hard or soft interrupt context */
+    UG_SAMPLE_USER_MISSED = 1 << 7, /* as UG_GAP_USER_MISSED */
     UG_SAMPLE_LATE = 1 << 6,      /* set by the recorder: its Python stack is of more than 1 ms after the tick */
 };
 

@@ -25,6 +25,7 @@ enum { false, true };
 
 enum {
     BPF_MAP_TYPE_HASH = 1,
+    BPF_MAP_TYPE_ARRAY = 2,
     BPF_MAP_TYPE_PERCPU_ARRAY = 6,
     BPF_MAP_TYPE_RINGBUF = 27,
     BPF_MAP_TYPE_TASK_STORAGE = 29,
@@ -166,7 +167,7 @@ struct task_struct {
 /* Registers of a task that is in the kernel. */
 struct pt_regs {
 #if defined(__TARGET_ARCH_x86)
-    unsigned long di, si, dx, r10, r8, r9, orig_ax;
+    unsigned long bp, di, si, dx, r10, r8, r9, orig_ax, ip, cs, sp;
 #else
     unsigned long regs[31];
     unsigned long orig_x0;

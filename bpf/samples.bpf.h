@@ -9,6 +9,7 @@
 #define UPGATE_BPF_SAMPLES_BPF_H
 
 #include "bpf/locks.bpf.h"
+#include "bpf/unwind.bpf.h"
 
 static __always_inline bool in_user(struct sample_context *ctx)
 {
@@ -50,6 +51,7 @@ int sample_tick(struct sample_context *ctx)
     struct scratch *scratch;
     struct ug_sample *sample;
     __u32 at = sizeof(*sample), why, count;
+    bool missed;
     __u64 now;
     long bytes;
 
@@ -87,11 +89,10 @@ int sample_tick(struct sample_context *ctx)
     if (!(task->flags & PF_KTHREAD)) {
         KEEP_VALUE(at);
         at &= 511;
-        bytes = bpf_get_stack(ctx, scratch->bytes + at, UG_USTACK_MAX * 8, BPF_F_USER_STACK);
-        if (bytes > 0) {
-            sample->user_count = bytes / 8;
-            at += bytes;
-        }
+        sample->user_count = take_user_stack(ctx, task, UNWIND_SAMPLE, scratch->bytes + at, &missed);
+        at += sample->user_count * 8;
+        if (missed)
+            sample->why |= UG_SAMPLE_USER_MISSED;
     }
     sample->head.size = at;
     emit_flood(UG_COUNTER_SAMPLE, sample, at,

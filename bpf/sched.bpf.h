@@ -13,6 +13,7 @@
 #define UPGATE_BPF_SCHED_BPF_H
 
 #include "bpf/common.bpf.h"
+#include "bpf/unwind.bpf.h"
 
 enum {
     FUTEX_CMD_MASK = 0x7f,
@@ -90,6 +91,7 @@ static __always_inline void take_stacks(void *ctx, struct thread *thread, struct
                                         __u64 now)
 {
     long bytes;
+    bool missed;
 
     thread->kernel_count = 0;
     thread->user_count = 0;
@@ -109,9 +111,9 @@ static __always_inline void take_stacks(void *ctx, struct thread *thread, struct
         thread->kernel_count = bytes / 8;
     if (task->flags & PF_KTHREAD)
         return;
-    bytes = bpf_get_stack(ctx, thread->user, sizeof(thread->user), BPF_F_USER_STACK);
-    if (bytes > 0)
-        thread->user_count = bytes / 8;
+    thread->user_count = take_user_stack(ctx, task, UNWIND_SWITCH, thread->user, &missed);
+    if (missed)
+        thread->flags |= UG_GAP_USER_MISSED;
 }
 
 static __always_inline __u32 out_flags(struct task_struct *task, struct task_struct *next)

@@ -3,6 +3,7 @@
 """The traced launches of `upgate ab`: both sides are recorded once the verdict stands, and whatever becomes of
 that (Ctrl-C, kill -9, no permission) changes neither the verdict nor the rest of the run. Without capture in the
 build, or on a kernel that forbids it, only what is said about it is tested, and the rest is skipped."""
+import json
 import os
 import shutil
 import signal
@@ -62,6 +63,15 @@ def test_both_sides_are_recorded(case):
     assert len(sums) == 8 and all(row[2] == row[3] and row[4] == row[5] for row in sums), sums
     assert case.value("SELECT count(*) FROM launch l WHERE l.state = 'ok' AND NOT EXISTS (SELECT 1 FROM launch_rank r WHERE "
                       "r.launch_id = l.id AND r.pid > 0)") == 0
+    # What each traced launch held in memory, and no other launch: files, the heap, all of it no more than the peak.
+    held = case.rows("SELECT side, count(*), sum(resident_bytes), max(peak_memory_bytes), sum(name LIKE 'libc.so%' OR name LIKE 'libc-%'), "
+                     "sum(kind = 'anonymous') FROM v_memory GROUP BY launch ORDER BY side")
+    assert [row[0] for row in held] == ["a", "b"], held
+    assert all(rows > 4 and resident > 1 << 20 and libc and anonymous for _, rows, resident, _, libc, anonymous in held), held
+    # A launch that was too short to be watched has no peak.
+    assert all(peak is None or peak / 2 < resident < 1.1 * peak for _, _, resident, peak, _, _ in held), held
+    assert case.value("SELECT count(*) FROM launch_memory m JOIN launch l ON l.id = m.launch_id JOIN pair p ON p.id = l.pair_id "
+                      "WHERE p.phase <> 'traced'") == 0
     before = verdict(case)
     stalls = case.run("stalls", case.db_path)
     check_code(stalls, 0)
@@ -71,6 +81,66 @@ def test_both_sides_are_recorded(case):
     check_code(case.resume(), done.code)
     assert verdict(case) == before
     assert traced_pairs(case) == 1
+
+
+PLANTED_MEMORY = """
+import mmap, os, time
+anonymous, file = (int(os.environ[name]) << 20 for name in ("ANONYMOUS_MIB", "FILE_MIB"))
+memory = mmap.mmap(-1, anonymous + 1, mmap.MAP_PRIVATE)
+memory[:anonymous] = b"x" * anonymous
+handle = open(os.environ["PLANT_FILE"], "rb")
+data = mmap.mmap(handle.fileno(), file, prot=mmap.PROT_READ)
+sum(data[at] for at in range(0, file, 4096))
+end = time.process_time() + 0.4
+while time.process_time() < end:
+    pass
+"""
+
+
+def plan_memory(case, anonymous, file):
+    """Two programs that hold these many MiB of anonymous memory and of a file."""
+    side = {}
+    for i, name in enumerate(("baseline", "candidate")):
+        library = case.write("libplant.so.%d.0" % (i + 1), "x" * (64 << 20))
+        side[name] = {"env": {"ANONYMOUS_MIB": str(anonymous[i]), "FILE_MIB": str(file[i]), "PLANT_FILE": library}}
+    case.plan({"command": [sys.executable, "-c", PLANTED_MEMORY]}, traced_launches=2,
+              gate={"metrics": {"peak_memory": {"margin": "5%"}, "total_time": {"observe": True}, "cpu_time": {"observe": True}},
+                    "calibrate": "auto"}, **side)
+
+
+def memory_of(case):
+    done = case.run("diff", case.db_path, "--format", "json")
+    check_code(done, 0, 4)
+    workload, = json.loads(done.out)["workloads"]
+    return workload.get("memory")
+
+
+def test_planted_memory_is_named_first(case):
+    plan_memory(case, (20, 84), (8, 40))
+    done = case.run()
+    skip_without_capture(done)
+    check_code(done, 1)
+    memory = memory_of(case)
+    assert memory and memory["failed"], case.rows("SELECT * FROM cell")
+    told = [(part["kind"], part["name"]) for part in memory["parts"] if part["told"]]
+    assert told == [("anonymous", ""), ("file", "libplant.so")], "%s\n%s" % (memory, done)
+    for part, mib in zip(memory["parts"], (64, 32)):
+        assert abs(part["delta_bytes"] - (mib << 20)) < 4 << 20, part
+    said = " ".join(done.out.split())  # at the end of `upgate ab`, before the step that only got longer
+    assert -1 < said.find("w0: peak memory") < said.find("w0: launch") and "anonymous memory +64.0 MiB, libplant.so +32.0 MiB" in said, done
+    html = case.path("report.html")
+    check_code(case.run("report", case.db_path, "-o", html), 0, 1)
+    check_code(case.run("report", case.db_path, "-o", case.path("report.md")), 0, 1)
+    assert "libplant.so +3" in open(case.path("report.md")).read().replace("\\", "")
+
+
+def test_the_same_memory_says_nothing(case):
+    plan_memory(case, (20, 20), (8, 8))
+    done = case.run()
+    skip_without_capture(done)
+    assert case.value("SELECT count(DISTINCT launch_id) FROM launch_memory") == 4, done
+    assert memory_of(case) is None, done
+    assert "anonymous memory" not in done.out
 
 
 def start_and_wait_until_it_traces(case):

@@ -88,7 +88,7 @@ def main():
         result = regressions.run(name, 1)
         print(regressions.describe(result), flush=True)
         # Not told from noise that was measured to be as large: of this machine in this moment, not of upgate.
-        if result["verdict"] == regressions.MISSED and result["noise"] > result["strength"] / 2:
+        if result["verdict"] == regressions.MISSED and (result.get("noise") or 0) > result["strength"] / 2:
             print("%s: the interval is %.0f %% wide to each side" % (name, 100 * result["noise"]))
             noisy.append(name)
         elif result["verdict"] not in regressions.GOOD + (regressions.TOP, regressions.SKIPPED):

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mount.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -33,7 +34,9 @@ static struct {
     size_t len;
     struct ug_counts counts[UG_COUNTER_COUNT];
     int open_error;
-    pid_t added;
+    pid_t added, unwound;
+    uint32_t slabs, rules; // of unwind tables
+    struct ug_unwind_process process;
 } fake;
 
 int capture_open(const struct capture_opts *opts, capture_callback callback, void *context,
@@ -100,6 +103,35 @@ const char *const *capture_missing(const struct capture *capture, size_t *ret_co
     (void)capture;
     *ret_count = 1;
     return missing;
+}
+
+bool capture_unwinds(const struct capture *capture)
+{
+    (void)capture;
+    return true;
+}
+
+int capture_unwind_slab(struct capture *capture, uint32_t slab, const uint32_t *words)
+{
+    (void)capture, (void)words;
+    fake.slabs = slab + 1 > fake.slabs ? slab + 1 : fake.slabs;
+    return 0;
+}
+
+int capture_unwind_rule(struct capture *capture, uint32_t number, const struct ug_unwind_rule *rule)
+{
+    (void)capture, (void)rule;
+    fake.rules = number + 1;
+    return 0;
+}
+
+int capture_unwind_process(struct capture *capture, pid_t tgid, const struct ug_unwind_process *process)
+{
+    (void)capture;
+    fake.unwound = process ? tgid : 0;
+    if (process)
+        fake.process = *process;
+    return 0;
 }
 
 void capture_detach(struct capture *capture)
@@ -408,6 +440,62 @@ TEST(drops_are_a_breach)
     CHECK_INT(number("SELECT breach FROM ledger WHERE producer = 'bpf.sample'"), 0);
     CHECK_INT(number("SELECT max(value) FROM counter WHERE source = 'drops' AND name = 'gap'"), 3);
     CHECK(number("SELECT count(*) FROM counter WHERE source = 'vmstat'") > 0);
+}
+
+static const struct ug_unwind_span *span_of(uint64_t address)
+{
+    for (uint32_t i = 0; i < fake.process.count; i++)
+        if (address - fake.process.spans[i].begin < fake.process.spans[i].bytes)
+            return &fake.process.spans[i];
+    return NULL;
+}
+
+// The target is a fork: what is code here is code there.
+TEST(a_stack_that_missed_tables_gets_them)
+{
+#ifndef __x86_64__
+    runner_skip("tables are of x86-64 only");
+#endif
+    void *page = mmap(NULL, 8192, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    __u64 ours = (uintptr_t)begin, libc = (uintptr_t)strlen, jit = (uintptr_t)page + 4096;
+    begin();
+    struct ug_gap gap = gap_of((__u32)target, (uint64_t)clock_monotonic_ns());
+    gap.user_count = 4;
+    push(&gap, sizeof gap, (__u64[]){ours, libc, jit, 8}, 4); // the last is no code: a frame pointer that was none
+    struct error err = {0};
+    bool alive;
+    CHECK_INT(recorder_poll(recorder, 0, &alive, &err), 0);
+    CHECK_INT(fake.process.count, 0); // nothing was missed
+    gap.flags = UG_GAP_USER_MISSED;
+    for (int i = 0; i < 1000 && fake.process.count < 3; i++) { // a stack gets what can be built in 10 ms, the next one the rest
+        push(&gap, sizeof gap, (__u64[]){ours, libc, jit, 8}, 4);
+        CHECK_INT(recorder_poll(recorder, 0, &alive, &err), 0);
+        usleep(fake.process.count < 3 ? 1000 : 0);
+    }
+    CHECK_INT(fake.unwound, target);
+    CHECK_INT(fake.process.count, 3);
+    CHECK(span_of(ours) && span_of(ours)->table < fake.slabs);
+    CHECK(span_of(libc) && span_of(libc)->table < fake.slabs && span_of(libc)->table != span_of(ours)->table);
+    CHECK(span_of(jit) && span_of(jit)->table == UG_UNWIND_NO_TABLE && !span_of(8));
+    CHECK(fake.rules > 10);
+    for (uint32_t i = 1; i < fake.process.count; i++)
+        CHECK(fake.process.spans[i - 1].begin + fake.process.spans[i - 1].bytes <= fake.process.spans[i].begin);
+    uint32_t slabs = fake.slabs;
+    fake.process.count = 0;
+    push(&gap, sizeof gap, (__u64[]){ours, libc, jit, 8}, 4); // taken before they were loaded
+    struct ug_task_event gone = {.head = {.kind = UG_EVENT_TASK}, .task = gap.task, .what = UG_TASK_EXEC, .target = 1};
+    push(&gone, sizeof gone, NULL, 0);
+    CHECK_INT(recorder_poll(recorder, 0, &alive, &err), 0);
+    CHECK_INT(fake.process.count, 0);
+    CHECK_INT(fake.unwound, 0); // another program
+    gap.user_count = 3; // whole, however slow the machine is
+    push(&gap, sizeof gap, (__u64[]){ours, libc, jit}, 3);
+    CHECK_INT(recorder_poll(recorder, 0, &alive, &err), 0);
+    CHECK(fake.slabs == slabs); // the tables are known
+    end();
+    CHECK_INT(number("SELECT max(flags) FROM gap"), 0);
+    CHECK_INT(number("SELECT count(*) FROM v_stack WHERE kind = 'user' AND depth >= 3"), 1); // of the first gap, as it was
+    CHECK_INT(number("SELECT kept FROM ledger WHERE producer = 'unwind'"), 2);
 }
 
 // The disk is full in the middle of a transaction: what it held is not in the store, and the ledger says so.

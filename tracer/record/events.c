@@ -36,15 +36,22 @@ struct event_gap_rows {
     struct python_gap python;
 };
 
+static uint32_t event_user_stack(struct recorder *recorder, struct task_thread *thread, uint64_t at_ns,
+                                 const __u64 *addresses, size_t count, bool missed)
+{
+    count = unwinder_saw(recorder->unwinder, thread->process, at_ns, addresses, count, missed);
+    return stacks_user(recorder->stacks, thread->process, at_ns, addresses, count);
+}
+
 static void event_gap_look_up(struct recorder *recorder, struct task_thread *thread, const struct ug_gap *gap,
                               struct event_gap_rows *rows)
 {
     const __u64 *addresses = (const __u64 *)(gap + 1);
     int64_t at_ns = (int64_t)gap->in_ns;
-    rows->flags = gap->flags;
+    rows->flags = gap->flags & ~(uint32_t)UG_GAP_USER_MISSED;
     rows->kernel = stacks_kernel(recorder->stacks, addresses, gap->kernel_count);
-    rows->user = stacks_user(recorder->stacks, thread->process, gap->out_ns, addresses + gap->kernel_count,
-                             gap->user_count);
+    rows->user = event_user_stack(recorder, thread, gap->out_ns, addresses + gap->kernel_count, gap->user_count,
+                                  gap->flags & UG_GAP_USER_MISSED);
     rows->waker_stack = stacks_kernel(recorder->stacks, addresses + gap->kernel_count + gap->user_count,
                                       gap->waker_count);
     // Nobody by name: an interrupt found the CPU idle, or it was us.
@@ -134,8 +141,8 @@ static void event_sample(struct recorder *recorder, const struct ug_sample *samp
     uint32_t python = 0, user = 0;
     // Of a mere neighbour it matters that it ran; its symbols would cost more than the rest of the recording.
     if (sample->why & (UG_SAMPLE_TARGET | UG_SAMPLE_OWNER))
-        user = stacks_user(recorder->stacks, thread->process, sample->at_ns, addresses + sample->kernel_count,
-                           sample->user_count);
+        user = event_user_stack(recorder, thread, sample->at_ns, addresses + sample->kernel_count, sample->user_count,
+                                sample->why & UG_SAMPLE_USER_MISSED);
     if (target)
         tasks_make_target(recorder->tasks, thread->process);
     if (target && recorder->python)
@@ -144,7 +151,7 @@ static void event_sample(struct recorder *recorder, const struct ug_sample *samp
     row_int(&row, thread->id);
     row_int(&row, (int64_t)sample->at_ns);
     row_int(&row, sample->cpu);
-    row_int(&row, sample->why | (late ? UG_SAMPLE_LATE : 0));
+    row_int(&row, (sample->why & ~(uint32_t)UG_SAMPLE_USER_MISSED) | (late ? UG_SAMPLE_LATE : 0));
     row_id(&row, stacks_kernel(recorder->stacks, addresses, sample->kernel_count));
     row_id(&row, user);
     row_id(&row, python);
@@ -195,6 +202,8 @@ static void event_fact(struct recorder *recorder, const struct ug_fact *fact)
 static void event_task(struct recorder *recorder, const struct ug_task_event *event)
 {
     tasks_event(recorder->tasks, event);
+    if (event->what == UG_TASK_EXEC || (event->what == UG_TASK_EXIT && event->task.tid == event->task.tgid))
+        unwinder_forget(recorder->unwinder, event->task.tgid);
     // The kernel's task storage may be busy just when a child is born (bpf_task_storage_get gives up then), which
     // would make it nobody's target; its exec is told all the same.
     if (event->what == UG_TASK_EXEC && !event->target && !recorder->no_children &&

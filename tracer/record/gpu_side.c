@@ -147,29 +147,16 @@ static bool gpu_side_is_unprepared(pid_t pid)
     return found;
 }
 
-// What the environment it was started with names for CUDA to load, or NULL; the caller frees.
-static char *gpu_side_named_library(pid_t pid)
-{
-    static const char name[] = "CUDA_INJECTION64_PATH=";
-    char path[64], *found = NULL;
-    size_t len = 0;
-    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
-    char *text = string_read_file(path, GPU_SIDE_MAPS_MAX, &len);
-    for (size_t at = 0; text && at < len && !found; at += strlen(text + at) + 1)
-        if (strncmp(text + at, name, sizeof name - 1) == 0 && text[at + sizeof name - 1])
-            found = xstrdup(text + at + sizeof name - 1);
-    free(text);
-    return found;
-}
-
 // Why the GPU side of a process with CUDA is missing.
 static char *gpu_side_why(const struct gpu_side *side, pid_t pid)
 {
-    char *named = gpu_side_named_library(pid), *why;
+    char dir[64], *why;
+    snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
+    char *named = proc_variable(dir, "CUDA_INJECTION64_PATH");
     if (named && strstr(named, "libupgate_inject"))
         why = xasprintf("gpu: CUDA of process %d did not load '%s': can it be read there? UPGATE_INJECT_DEBUG=1 in its "
                         "environment tells more", (int)pid, named);
-    else if (named)
+    else if (named && *named)
         why = xasprintf("gpu: process %d was started with another profiler, which is left alone: CUDA_INJECTION64_PATH=%s",
                         (int)pid, named);
     else

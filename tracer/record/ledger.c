@@ -91,6 +91,22 @@ static int ledger_python(struct recorder *recorder, const int64_t *launch_id, st
     return rc;
 }
 
+// Stacks that were cut off for want of a table are no lost records.
+static int ledger_unwind(struct recorder *recorder, const int64_t *launch_id, struct error *err)
+{
+    struct unwinder_counts unwind;
+    if (!recorder->unwinder)
+        return 0;
+    unwinder_counts(recorder->unwinder, &unwind);
+    char *detail = xasprintf("%" PRIu64 " words, %" PRIu64 " rules, %" PRIu64 " thrown out; %" PRIu64
+                             " stacks asked for more than could be paid for",
+                             unwind.words, unwind.rules, unwind.evicted, unwind.late);
+    int rc = store_ledger(recorder->store, launch_id, "unwind", "tables", (int64_t)(unwind.tables + unwind.without),
+                          (int64_t)unwind.tables, 0, 0, detail, err);
+    free(detail);
+    return rc;
+}
+
 int recorder_ledger(struct recorder *recorder, struct error *err)
 {
     const int64_t *launch_id = recorder->launch_id ? &recorder->launch_id : NULL;
@@ -109,5 +125,7 @@ int recorder_ledger(struct recorder *recorder, struct error *err)
                           "more processes or threads at one time than can be remembered", err);
     if (rc == 0)
         rc = ledger_symbols(recorder, launch_id, err);
+    if (rc == 0)
+        rc = ledger_unwind(recorder, launch_id, err);
     return rc ? rc : ledger_python(recorder, launch_id, err);
 }

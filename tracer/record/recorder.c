@@ -144,6 +144,8 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
     }
     if (recorder->capture && capture_mappings(recorder->capture, &seen, &lost))
         symbols_follow(recorder->symbols);
+    if (recorder->capture)
+        recorder->unwinder = unwinder_new(recorder->capture, recorder->symbols, opts->prompt);
     char *missing = recorder_missing_json(recorder);
     recorder->begin_ns = clock_monotonic_ns(); // attaching took 0.3 s, or seconds on a busy machine
     rc = store_exec(recorder->store, err, "UPDATE recording SET begin_ns = ?, missing = ? WHERE id = ?", "isi",
@@ -444,6 +446,7 @@ void recorder_free(struct recorder *recorder)
     gpu_side_free(recorder->gpu); // before the tasks it names
     tasks_free(recorder->tasks, python_process_gone, recorder->python);
     python_free(recorder->python);
+    unwinder_free(recorder->unwinder);
     stacks_free(recorder->stacks);
     files_free(recorder->files);
     counters_free(recorder->counters);

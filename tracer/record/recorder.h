@@ -11,6 +11,7 @@
 #include "tracer/record/record.h"
 #include "tracer/record/stacks.h"
 #include "tracer/record/tasks.h"
+#include "tracer/record/unwinder.h"
 #include "tracer/gpu/retention.h"
 #include "tracer/record/writer.h"
 
@@ -25,6 +26,7 @@ struct recorder {
     struct python_reader *python; // NULL: not wanted
     struct files *files;
     struct counters *counters;
+    struct unwinder *unwinder; // NULL: the kernel side unwinds by frame pointers
     struct capture *capture; // NULL: the host side is not permitted; host_missing says why
     char *host_missing;
     struct gpu_side *gpu;    // NULL: not wanted

@@ -293,6 +293,44 @@ void symbols_process_lookup(struct symbols *symbols, pid_t tgid, uint64_t ip, st
     symbols_process_lookup_at(symbols, tgid, 0, UINT64_MAX, ip, ret);
 }
 
+static void symbols_code_in_file(const struct symbol_file *file, const struct mapping *mapping, uint64_t ip,
+                                 struct symbols_code *ret)
+{
+    uint64_t file_offset = ip - mapping->start + mapping->offset;
+    for (uint32_t i = 0; i < file->image.segment_count; i++) {
+        const struct elf_segment *one = &file->image.segments[i];
+        if (file_offset < one->offset || file_offset - one->offset >= one->file_bytes)
+            continue;
+        ret->file = file->generation;
+        ret->fd = file->fd;
+        ret->address = one->address + (mapping->offset - one->offset);
+        ret->segment_begin = one->address;
+        ret->segment_end = one->address + one->bytes;
+        ret->segment = i;
+        return;
+    }
+}
+
+bool symbols_process_code(struct symbols *symbols, pid_t tgid, uint64_t start, uint64_t at_ns, uint64_t ip,
+                          struct symbols_code *ret)
+{
+    struct symbol_process *process;
+    if (processes_get(&symbols->processes, tgid, start, &process))
+        return false;
+    struct mapping *mapping = mapping_table_find(&process->table, ip, at_ns);
+    if (!mapping && processes_read_maps(&symbols->processes, process, false))
+        mapping = mapping_table_find(&process->table, ip, at_ns);
+    if (!mapping)
+        return false;
+    *ret = (struct symbols_code){.begin = mapping->start, .end = mapping->end};
+    struct symbol_file *file = NULL;
+    if (mapping->kind == MAPPING_FILE || mapping->kind == MAPPING_VDSO)
+        file = processes_file(&symbols->processes, process, mapping);
+    if (file)
+        symbols_code_in_file(file, mapping, ip, ret);
+    return true;
+}
+
 void symbols_stats(const struct symbols *symbols, struct symbols_stats *ret)
 {
     *ret = symbols->stats;

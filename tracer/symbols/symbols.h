@@ -101,6 +101,19 @@ void symbols_process_lookup(struct symbols *symbols, pid_t tgid, uint64_t ip, st
 void symbols_process_lookup_at(struct symbols *symbols, pid_t tgid, uint64_t start, uint64_t at_ns, uint64_t ip,
                                struct symbol *ret);
 
+// The code around an address of a process, for those who read its file themselves.
+struct symbols_code {
+    uint64_t begin, end; // of the mapping
+    uint64_t file;       // the same number is the same file; 0: code that is in none, and what follows is not set
+    int fd;              // to be read, at once
+    uint64_t address;    // of the mapping's begin in the file, virtual, as are:
+    uint64_t segment_begin, segment_end;
+    uint32_t segment;    // its number, below 16
+};
+// False: nothing is known to be mapped there. As symbols_process_lookup_at.
+bool symbols_process_code(struct symbols *symbols, pid_t tgid, uint64_t start, uint64_t at_ns, uint64_t ip,
+                          struct symbols_code *ret);
+
 void symbols_stats(const struct symbols *symbols, struct symbols_stats *ret);
 
 #endif
