@@ -353,6 +353,17 @@ static void pair_read_machine(struct pair_run *run, int side)
     launch->machine_read_ns += clock_monotonic_ns() - now;
 }
 
+// What a recorded launch holds in memory. Only while it stands still: the kernel holds its mmap lock meanwhile. What cannot be
+// read leaves the reading before.
+static void pair_read_resident(struct pair_run *run, int side)
+{
+    struct resident resident;
+    if (!run->spec->on_start || tree_resident(run->pair->launches[side]->tree, &resident) || !resident.count)
+        return;
+    resident_clear(&run->pair->resident[side]);
+    run->pair->resident[side] = resident;
+}
+
 // One block of one side. *ret_block gets what can be said before the records are drained: the moment
 // of the last rank's arrival stands in active_ns. False = the launch has ended.
 static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pair_block *ret_block)
@@ -497,6 +508,7 @@ static void pair_turns(struct pair_run *run)
     for (int side = 0; side < 2 && going && pair->state == PAIR_VALID; side++) {
         tree_freeze(pair->launches[side]->tree, PAIR_SLICE_PATIENCE_NS); // it was told to; now it must have
         pair_read_machine(run, side);
+        pair_read_resident(run, side);
     }
 }
 
@@ -572,6 +584,10 @@ static void pair_slice(struct pair_run *run, int side)
     pair_note_turn(run, side, run->couple % 2 == 0, begin_ns, clock_monotonic_ns());
     if (!ended && !alone)
         launch_suspend(launch, PAIR_SLICE_PATIENCE_NS);
+    // Of a program without step calls nobody knows which slice is its last: read at ever longer distances.
+    int64_t slices = run->couple / 2;
+    if (!ended && !alone && slices && !(slices & (slices - 1)))
+        pair_read_resident(run, side);
     pair_control(run, side, active_ns);
     if (ended && run->pair->state != PAIR_STOPPED && launch->state != LAUNCH_OK)
         pair_fail_launch(run, side);
@@ -676,6 +692,7 @@ void pair_free(struct launch_env *env, struct pair *pair)
     for (int side = 0; side < 2; side++) {
         launch_free(env, pair->launches[side]);
         samples_free(&pair->samples[side]);
+        resident_clear(&pair->resident[side]);
         json_decref(pair->covariates[side]);
         free(pair->start_error[side]);
     }

@@ -42,14 +42,11 @@ int64_t process_peak_memory_bytes(pid_t pid)
 
 static bool process_has_mark(pid_t pid, const char *mark)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/environ", pid);
-    size_t len = 0;
-    char *text = string_read_file(path, 1 << 20, &len);
-    bool found = false;
-    for (size_t at = 0; text && at < len && !found; at += strlen(text + at) + 1)
-        found = strncmp(text + at, "UPGATE_STEPS=", 13) == 0 && strcmp(text + at + 13, mark) == 0;
-    free(text);
+    char dir[64];
+    snprintf(dir, sizeof dir, "/proc/%d", pid);
+    char *value = proc_variable(dir, "UPGATE_STEPS");
+    bool found = value && strcmp(value, mark) == 0;
+    free(value);
     return found;
 }
 

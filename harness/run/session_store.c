@@ -139,6 +139,8 @@ static int session_store_launch(struct store *store, int64_t pair_id, int side,
         ranks ? &ranks : NULL, (int64_t)samples_dropped(launch), tail, text);
     if (rc == 0)
         rc = samples_store(samples, launch, launch_id, store, err);
+    if (rc == 0)
+        rc = resident_store(&pair->resident[side], launch_id, store, err);
     free(text);
     free(tail);
     return rc;

@@ -18,11 +18,13 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/proc.h"
 #include "common/strings.h"
 #include "harness/run/process.h"
 
 enum {
     TREE_PROCESSES_MAX = 4096, // of one launch; more are still frozen and killed by the cgroup
+    TREE_FILES_MAX = 100,      // whose memory is told apart, the largest
     TREE_ROUNDS_MAX = 100,     // a tree that forks faster than we signal is left half stopped
     TREE_SPIN_NS = 5000,       // a freeze takes about 2 us on an idle machine
     TREE_SLEEP_NS = 20000
@@ -371,6 +373,25 @@ bool tree_holds(const struct tree *tree, pid_t pid)
         found = pids[i] == pid;
     free(pids);
     return found;
+}
+
+int tree_resident(const struct tree *tree, struct resident *ret)
+{
+    pid_t *pids = xcalloc(TREE_PROCESSES_MAX, sizeof *pids);
+    int count = tree_pids(tree, pids, TREE_PROCESSES_MAX), rc = 0;
+    *ret = (struct resident){0};
+    for (int i = 0; i < count && rc == 0; i++) {
+        char dir[32];
+        struct proc_stat stat;
+        snprintf(dir, sizeof dir, "/proc/%d", (int)pids[i]);
+        if (!proc_stat_read(dir, &stat) && !proc_stat_ended(&stat))
+            rc = resident_add(ret, dir);
+    }
+    free(pids);
+    if (rc)
+        resident_clear(ret);
+    resident_sort(ret, TREE_FILES_MAX);
+    return rc;
 }
 
 static bool tree_stop_one(struct tree *tree, pid_t pid)

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "common/error.h"
+#include "harness/run/resident.h"
 
 enum tree_means { TREE_MEANS_CGROUP2, TREE_MEANS_FREEZER1, TREE_MEANS_SIGNALS };
 
@@ -47,6 +48,8 @@ int tree_thaw(struct tree *tree);
 int tree_kill(struct tree *tree);
 
 bool tree_holds(const struct tree *tree, pid_t pid); // a process of it, alive
+// What its processes hold in memory, of a tree that stands still. 0; or why not all of it could be read, and *ret is empty.
+int tree_resident(const struct tree *tree, struct resident *ret);
 // CPU time of the tree so far; -1 when the means cannot tell (then the exit status's usage is used).
 int64_t tree_cpu_ns(const struct tree *tree);
 // Look at every live process once: remembers each one's peak resident memory. Cheap: one small file

@@ -224,6 +224,71 @@ def test_document_is_described():
     assert found <= described, found - described
 
 
+MIB = 1 << 20
+
+
+def memory_store(name, held, ratio=1.2, interval=(1.19, 1.21), verdict="fail", launches=None):
+    """Peak memory of 300 MiB and `ratio` of it; held: [side](launch number) -> {(kind, name): bytes} of the traced launches."""
+    diff_store.write("aa", path(name), pairs=5, couples=6)
+    db = sqlite3.connect(path(name))
+    db.execute("INSERT INTO cell (workload, metric, unit, direction, gating, median_a, median_b, ratio, ci_lower, ci_upper, margin, alpha, pairs, "
+               "look, verdict, improved, reason) VALUES ('train', 'peak_memory', 'bytes', 'lower', 1, ?, ?, ?, ?, ?, 0.01, 0.01, 10, 1, ?, 0, '')",
+               (300 * MIB, 300 * MIB * ratio, ratio, *interval, verdict))
+    traced = db.execute("SELECT l.id, l.side, p.idx FROM launch l JOIN pair p ON p.id = l.pair_id WHERE p.phase = 'traced' ORDER BY l.id").fetchall()
+    assert len(traced) >= 4, traced
+    for launch, side, number in traced[:launches]:
+        for (kind, file), size in held[side](number).items():
+            db.execute("INSERT INTO launch_memory VALUES (?, ?, ?, ?, 0)", (launch, kind, file, size))
+    db.commit()
+    db.close()
+    return document(name).get("memory")
+
+
+def memory_held(side):
+    """What differs: 30 MiB of a library, 40 MiB of anonymous memory, -10 MiB of a file; names, noise and 1 MiB of the stack do not count."""
+    def of(number):
+        return {("file", ("libtorch_cpu.so.1.13.0", "libtorch_cpu.so")[side]): (40 + 30 * side) * MIB, ("anonymous", ""): (50 + 40 * side) * MIB,
+                ("file", ("libgomp.so.1.0.0", "libgomp-a34b3233.so.1")[side]): 7 * MIB, ("file", ("libc-2.31.so", "libc.so.6")[side]): 6 * MIB,
+                ("file", "libc10.so"): 5 * MIB, ("file", ("_C.cpython-310-x86_64-linux-gnu.so", "_C.abi3.so")[side]): 4 * MIB,
+                ("file", ("python3.10", "python3.13")[side]): 3 * MIB, ("heap", ""): (100 + 30 * (number % 2) + 10 * side) * MIB,
+                ("stack", ""): (1 + side) * MIB, **({} if side else {("file", "libgdal.so.32"): 10 * MIB})}
+    return of
+
+
+def test_memory_that_failed_has_its_parts():
+    """Largest first, losses and gains apart; a library is the same whatever its version; what launches of one side differ by is not told."""
+    memory = memory_store("memory.db", [memory_held(0), memory_held(1)])
+    told = [(p["kind"], p["name"], round(p["delta_bytes"] / MIB)) for p in memory["parts"] if p["told"]]
+    assert told == [("anonymous", "", 40), ("file", "libtorch_cpu.so", 30), ("file", "libgdal.so", -10)], told
+    names = {p["name"]: (p["name_a"], p["name_b"]) for p in memory["parts"] if p["kind"] == "file"}
+    assert names["libc.so"] == ("libc-2.31.so", "libc.so.6") and names["libc10.so"] == ("libc10.so",) * 2 and names["libgdal.so"][1] is None, names
+    assert set(names) == {"libtorch_cpu.so", "libgomp.so", "libc.so", "libc10.so", "_C.so", "python", "libgdal.so"}, names
+    assert (memory["more_bytes"], memory["less_bytes"]) == (70 * MIB, -10 * MIB) and memory["failed"]
+    for side in "ab":
+        assert abs(memory["held_bytes"][side] - sum(p[side + "_bytes"] for p in memory["parts"])) < 10, memory
+    text = " ".join(run("memory.db").stdout.split())
+    assert text.startswith("train: peak memory 300 MiB -> 360 MiB (+20.0 %, +60.0 MiB): anonymous memory +40.0 MiB, libtorch_cpu.so"), text[:400]
+    assert "libgdal.so -10.0 MiB" in text
+    run("memory.db", "-o", "memory.md")
+    assert re.search(r"^- \+30.0 MiB libtorch\\?_cpu.so: 40.0 MiB", open(path("memory.md")).read(), re.M), open(path("memory.md")).read()
+    described = open(os.path.join(SOURCE, "docs/SCHEMA.md")).read().split("upgate.diff/1     {", 1)[1].split("```", 1)[0]
+    assert members(memory) <= set(re.findall(r"\w+", described)), members(memory)
+
+
+def test_memory_that_is_not_news_is_not_told():
+    held = [memory_held(0), memory_held(1)]
+    assert memory_store("memory_pass.db", held, 1.002, (0.999, 1.005), "pass") is None  # whatever the traced launches held
+    assert memory_store("memory_within.db", held, 1.005, (1.003, 1.007), "pass") is None
+    assert memory_store("memory_open.db", held, 1.03, (0.99, 1.07), "inconclusive") is None
+    assert memory_store("memory_none.db", held, launches=0) is None  # not looked
+    assert memory_store("memory_one_side.db", [held[0], lambda number: {}]) is None
+    assert "peak memory" not in run("memory_none.db").stdout
+    less = memory_store("memory_less.db", held[::-1], 0.8, (0.79, 0.81), "pass")
+    assert not less["failed"] and [p["name"] for p in less["parts"] if p["told"]] == ["libgdal.so", "", "libtorch_cpu.so"], less
+    same = memory_store("memory_same.db", [memory_held(0), memory_held(0)])  # it was freed by then
+    assert not any(p["told"] for p in same["parts"]) and "freed by then" in run("memory_same.db").stdout.replace("\n", " ")
+
+
 def test_same_store_same_answer():
     diff_store.write("two_changes", path("same.db"), host=True)
     before = open(path("same.db"), "rb").read()
@@ -294,7 +359,7 @@ def refused(name, code, *parts, args=()):
         assert not os.path.exists(path("refused.json")), name
     elif os.path.exists(path("refused.json")):
         workload, = json.load(open(path("refused.json")))["workloads"]
-        assert workload["unexplained"] and workload["contributions"] == [] and workload["residual_ns"] is None, workload
+        assert workload["unexplained"] and workload["contributions"] == [] and workload["residual_ns"] is None and workload["slower_ns"] is None, workload
         os.remove(path("refused.json"))
 
 

@@ -13,6 +13,7 @@ CLASSES = [("gpu_compute", "GPU compute"), ("comm_exposed", "Exposed communicati
            ("launch_bound", "Launch-bound"), ("host_run", "Host runs"), ("host_stalled", "Host stalled"),
            ("data_wait", "Data wait"), ("idle", "Idle")]
 MS = 1e6
+STEP = 16.80 * MS  # of the baseline
 KERNELS = ["void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>>",
            "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize2x1x1",
            "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_128x1_tn_align8>",
@@ -25,11 +26,11 @@ FUNCTIONS = [("Linear.forward (torch/nn/modules/linear.py)", 1), ("at::native::e
              ("__memset_avx512_unaligned_erms", 0), ("do_user_addr_fault", 2), ("clear_page_erms", 2), ("omp_fn.0 at::parallel_for", 0)]
 
 
-def contribution(rank, kind, title, label, where, a, b, spread, share, **more):
+def contribution(rank, kind, title, label, where, a, b, spread, **more):
     delta = b - a
     return dict({"rank": rank, "kind": kind, "title": title, "label": label, "where": where, "name_a": label, "name_b": label,
                  "a_ns": round(a), "b_ns": round(b), "delta_ns": round(delta), "ci_ns": [round(delta - spread), round(delta + spread)],
-                 "share": share, "named": abs(delta) > spread, "count_a": 12, "count_b": 12, "busy_a_ns": round(a * 1.1),
+                 "share": round(delta / STEP, 6), "named": abs(delta) > spread, "count_a": 12, "count_b": 12, "busy_a_ns": round(a * 1.1),
                  "busy_b_ns": round(b * 1.1), "evidence": [], "suspects": []}, **more)
 
 
@@ -66,7 +67,7 @@ def strip(rng, pairs, steps, median, slow=None):
 def gpu_diff():
     items = [
         contribution(1, "kernel_added", "Kernel added", "vectorized_elementwise_kernel<4, FillFunctor<float>>",
-                     "forward > layers.*.attn > scaled_dot_product_attention", 0, 1.92 * MS, 0.09 * MS, 0.66, name_a=None, name_b=KERNELS[5],
+                     "forward > layers.*.attn > scaled_dot_product_attention", 0, 1.92 * MS, 0.09 * MS, name_a=None, name_b=KERNELS[5],
                      count_a=None, count_b=48, busy_a_ns=None,
                      evidence=["48 launches a step of 40.0 µs each, 0 in old", "grid 4096x1x1, 128 threads, 16 registers; writes 32 MiB each",
                                "launched by torch/nn/functional.py:5473 scaled_dot_product_attention in all 48 cases",
@@ -74,25 +75,24 @@ def gpu_diff():
                      suspects=["torch 2.1.2 -> 2.2.0: libtorch_cuda.so holds the kernel",
                                "default changed: torch.backends.cuda.preferred_linalg_library"]),
         contribution(2, "kernel_replaced", "Kernel replaced by a slower one", "gemm bf16 128x128x64 -> wmma 32x32",
-                     "backward > layers.*.mlp", 4.10 * MS, 5.02 * MS, 0.12 * MS, 0.317, name_a=KERNELS[1], name_b=KERNELS[2],
+                     "backward > layers.*.mlp", 4.10 * MS, 5.02 * MS, 0.12 * MS, name_a=KERNELS[1], name_b=KERNELS[2],
                      evidence=["24 launches a step on both sides, same shapes (4096x4096x11008)", "tensor-core tile 128x128x64 became 32x32x16"],
                      suspects=["nvidia-cublas-cu12 12.1.3.1 -> 12.3.4.1"]),
-        contribution(3, "comm_exposed", "Communication less exposed", "AllReduce bf16 ring LL", "backward", 1.40 * MS, 1.12 * MS, 0.10 * MS,
-                     -0.097, name_a=KERNELS[7], name_b=KERNELS[7], evidence=["the longer backward hides more of it"]),
-        contribution(4, "host_stall", "Host stalled longer", "minor page faults", "dataloader", 0.20 * MS, 0.36 * MS, 0.07 * MS, 0.055,
+        contribution(3, "host_stall", "Host stalled longer", "minor page faults", "dataloader", 0.20 * MS, 0.36 * MS, 0.07 * MS,
                      evidence=["412 faults a step, 96 in old", "thread 'pt_data_worker'"], suspects=["transparent_hugepage always -> madvise"]),
+        contribution(4, "comm_exposed", "Communication less exposed", "AllReduce bf16 ring LL", "backward", 1.40 * MS, 1.12 * MS, 0.10 * MS,
+                     name_a=KERNELS[7], name_b=KERNELS[7], evidence=["the longer backward hides more of it"]),
     ]
     total, rng = 0, random.Random(3)
     for rank in range(5, 40):
         delta = rng.gauss(0, 0.01 * MS)
         total += delta
         items.append(contribution(rank, "kernel_slower", "Kernel slower" if delta > 0 else "Kernel faster", "elementwise kernel %d" % rank,
-                                  "forward > layers.%d" % (rank % 24), 0.3 * MS, 0.3 * MS + delta, 0.03 * MS, None))
+                                  "forward > layers.%d" % (rank % 24), 0.3 * MS, 0.3 * MS + delta, 0.03 * MS))
     delta = 2.72 * MS + total + 0.02 * MS
-    step_a = 16.80 * MS
     shares = [0.62, 0.083, 0.03, 0.11, 0, 0.06, 0.05, 0.047]
     moves = [2.84, -0.28, 0, 0.02, 0, 0.16, -0.02, 0]
-    parts = [{"class": word, "title": title, "a_ns": round(step_a * share), "b_ns": round(step_a * share + move * MS)}
+    parts = [{"class": word, "title": title, "a_ns": round(STEP * share), "b_ns": round(STEP * share + move * MS)}
              for (word, title), share, move in zip(CLASSES, shares, moves)]
     rows = [[c["label"], c["name_a"], c["name_b"], c["where"], "kernel" if "kernel" in c["kind"] else "stall", "gpu_compute", "exact",
              c["a_ns"], c["b_ns"], c["busy_a_ns"], c["busy_b_ns"], c["count_a"], c["count_b"]] for c in items]
@@ -100,7 +100,7 @@ def gpu_diff():
         a = rng.expovariate(1 / 20000)
         rows.append(["%s [%d]" % (KERNELS[i % 7][:60], i), None, None, "forward > layers.%d.mlp" % (i % 24), "kernel", "gpu_compute", "exact",
                      round(a), round(a * rng.gauss(1, 0.03)), round(a), round(a), 2, 2])
-    return {"unexplained": None, "step_a_ns": round(step_a), "step_b_ns": round(step_a + delta), "delta_ns": round(delta),
+    return {"unexplained": None, "step_a_ns": round(STEP), "step_b_ns": round(STEP + delta), "delta_ns": round(delta),
             "delta_ci_ns": [round(delta - 0.15 * MS), round(delta + 0.15 * MS)], "traced_ratio": [1.012, 1.015],
             "traced": "a traced step took 1.012 (a) and 1.015 (b) times as long as an untraced one", "match_coverage": 0.983,
             "residual_ns": round(0.02 * MS), "unaccounted": [0.004, 0.005], "traced_pairs": 2, "windows": [412, 409],
@@ -116,7 +116,7 @@ def gpu_diff():
             "late": "Rank 3 arrives last at 171 of 204 collectives, by 410 us: <i>function</i> gemm",
             "first_step": {"a_ns": 2_100_000_000, "b_ns": 2_450_000_000, "phases": [{"name": "forward", "a_ns": 2_050_000_000, "b_ns": 2_400_000_000},
                                                                                    {"name": "backward", "a_ns": 50_000_000, "b_ns": 50_000_000}],
-                           "contributions": [dict(contribution(1, "cold_start", "Slower first use", "cuLibraryLoadData", "forward", 0, 348 * MS, 0, 0.99,
+                           "contributions": [dict(contribution(1, "cold_start", "Slower first use", "cuLibraryLoadData", "forward", 0, 348 * MS, 0,
                                                                evidence=["a: nothing; b: 348 ms a first step", "most of it: load_module +340 ms"]),
                                                   ci_ns=None, launches_ns={"a": [0, 0], "b": [350 * MS, 346 * MS]})]},
             "notes": ["1.7 % of the time has no partner on the other side and is compared at its place as a whole."]}

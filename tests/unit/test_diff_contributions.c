@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contributions from trees made by hand: sums that close, intervals that hold what was planted, an
 // A/A runs of which at most one in a hundred names anything, merging over places, what is spread over a place, kinds, kernels that are all slower
-// alike, threads lost.
+// alike, threads lost, code of one side with all that it causes.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +38,9 @@ struct world {
     bool mean;        // what few steps take is explained too
     uint32_t *places; // of tree a's: partners by name, where a test needs them
     double drag;      // traced steps of b take so many times as long
+    bool launched;      // the leaves, in this order
+    const char *caller; // a Python function that launches what one side alone has; NULL
+    bool calls_all;     // it launches everything, on both sides
 };
 
 static double world_uniform(struct world *world)
@@ -143,6 +146,24 @@ static void world_places(struct world *world)
     world->alignment.place_b = world->places;
 }
 
+// The order of launches, and samples on the way to them: enough that a function is told from one that was missed.
+static void world_launches(struct world *world, const struct world_leaf *leaves, size_t count)
+{
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < count; i++) {
+            uint32_t node = world->leaves[side][i];
+            bool only = leaves[i].match == (side ? ALIGN_ONLY_B : ALIGN_ONLY_A);
+            if (side ? !leaves[i].name_b : !leaves[i].name_a)
+                continue;
+            cost_tree_place(world->workload.trees[side], node, 1 + (double)i);
+            for (int k = 0; world->caller && k < 20; k++) {
+                cost_tree_caller(world->workload.trees[side], &(struct cost_caller){.node = node, .name = "train", .module = "train.py"});
+                if (only || world->calls_all)
+                    cost_tree_caller(world->workload.trees[side], &(struct cost_caller){.node = node, .depth = 1, .name = world->caller, .module = "train.py"});
+            }
+        }
+}
+
 static bool world_run(struct world *world, const struct world_leaf *leaves, size_t count,
                       bool couples)
 {
@@ -162,6 +183,8 @@ static bool world_run(struct world *world, const struct world_leaf *leaves, size
         step[0] += leaves[i].name_a ? leaves[i].ns_a : 0;
         step[1] += leaves[i].name_b ? leaves[i].ns_b : 0;
     }
+    if (world->launched)
+        world_launches(world, leaves, count);
     if (world->places)
         world_places(world);
     job->first[0] = cost_tree_finish(workload->trees[0]);
@@ -521,6 +544,84 @@ TEST(code_without_names_is_compared_by_place)
     CHECK_DBL(native->delta_ns, 5e5, 5e4);
     CHECK_DBL(world.workload.slower_ns, 1.5e6, 1e5);
     CHECK_DBL(world.workload.faster_ns, 0, 0);
+    world_end(&world);
+}
+
+#define ONLY(match, kind, class, where, name, ns)                                                                          \
+    {                                                                                                                      \
+        kind, class, where, (match) == ALIGN_ONLY_A ? name : NULL, (match) == ALIGN_ONLY_B ? name : NULL, match,           \
+            (match) == ALIGN_ONLY_A ? ns : 0, (match) == ALIGN_ONLY_B ? ns : 0, 0                                          \
+    }
+
+// What is first where one side alone has these operations; the rest is the same on both sides.
+static void code_run(struct world *world, enum align_match match, const char *caller, bool calls_all, bool one)
+{
+    const struct world_leaf leaves[] = {
+        KERNEL("layers.0", "gemm", 6e6, 6e6),
+        KERNEL("layers.0", "softmax", 2e6, 2e6),
+        ONLY(match, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "norm", 5e5),
+        ONLY(match, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "scale", 3e5),
+        ONLY(match, COST_TRANSFER, COST_COPY, "optimizer", "DtoH", 2e5),
+    };
+    world_begin(world, 1);
+    world->launched = true;
+    world->caller = caller;
+    world->calls_all = calls_all;
+    CHECK(world_run(world, leaves, one ? 3 : 5, true));
+    CHECK_DBL(world_sum(world), world->workload.delta_ns, 1);
+}
+
+static void code_check(enum align_match match, const char *caller, bool calls_all, enum diff_kind kind, const char *label)
+{
+    struct world world;
+    code_run(&world, match, caller, calls_all, false);
+    const struct diff_contribution *made = &world.workload.contributions[0];
+    CHECK_INT(world_named(&world), 1);
+    CHECK_INT(made->kind, kind);
+    CHECK_STR(made->label, label);
+    CHECK_INT(made->part_count, 3);
+    CHECK_DBL(fabs(made->delta_ns), 1e6, 2e4);
+    world_end(&world);
+}
+
+TEST(code_of_one_side_is_one_line_with_all_that_it_causes)
+{
+    code_check(ALIGN_ONLY_B, "clip", false, DIFF_CODE_ADDED, "clip");
+    code_check(ALIGN_ONLY_A, "clip", false, DIFF_CODE_REMOVED, "clip");
+    code_check(ALIGN_ONLY_B, NULL, false, DIFF_CODE_ADDED, "norm, scale and 1 more"); // nobody knows who launched them
+    code_check(ALIGN_ONLY_B, "step", true, DIFF_CODE_ADDED, "norm, scale and 1 more"); // both sides have the function
+}
+
+TEST(one_operation_more_is_what_it_is)
+{
+    struct world world;
+    code_run(&world, ALIGN_ONLY_B, "clip", false, true);
+    CHECK_INT(world_named(&world), 1);
+    CHECK_INT(world.workload.contributions[0].kind, DIFF_KERNEL_ADDED);
+    CHECK_STR(world.workload.contributions[0].label, "norm");
+    world_end(&world);
+}
+
+TEST(code_that_both_sides_have_elsewhere_is_repeated)
+{
+    static const struct world_leaf leaves[] = {
+        KERNEL("layers.0", "gemm", 5e5, 5e5),
+        KERNEL("layers.0", "softmax", 3e5, 3e5),
+        KERNEL("layers.0", "dropout", 2e5, 2e5),
+        KERNEL("head", "loss", 6e6, 6e6),
+        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "unpack", "gemm", 5e5),
+        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "unpack", "softmax", 3e5),
+        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "unpack", "dropout", 2e5),
+    };
+    struct world world;
+    world_begin(&world, 1);
+    world.launched = true;
+    world.caller = "unpack_hook";
+    CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
+    CHECK_INT(world_named(&world), 1);
+    CHECK_INT(world.workload.contributions[0].kind, DIFF_CODE_REPEATED);
+    CHECK_STR(world.workload.contributions[0].label, "what forward > layers.0 does, called by unpack_hook");
+    CHECK_STR(diff_title(&world.workload.contributions[0]), "Runs more often");
     world_end(&world);
 }
 

@@ -81,7 +81,7 @@ static void world_open(struct world *world, const char *pragmas, int reserve)
     world_connect(world);
     if (reserve)
         sqlite3_file_control(world->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserve);
-    world_sql(world, "%s PRAGMA application_id = 0x55504754; PRAGMA user_version = 7;", pragmas);
+    world_sql(world, "%s PRAGMA application_id = 0x55504754; PRAGMA user_version = 8;", pragmas);
 }
 
 static void world_close(struct world *world)

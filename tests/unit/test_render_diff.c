@@ -133,6 +133,32 @@ static struct diff_collective collectives[] = {
     {"AllReduce f32", "more than 16 MiB", {"RING SIMPLE", "RING LL"}, {12, 12}, {4.6e6, 6.2e6}, {3.9e5, 5.2e5}},
     {"Broad|cast u8", "", {NULL, ""}, {NAN, 0.5}, {NAN, 1e4}, {NAN, 0}}};
 
+static struct diff_memory_part memory_parts[] = {
+    {.kind = DIFF_MEMORY_FILE, .name = "libtorch_cpu.so", .name_a = "libtorch_cpu.so.1.13.0", .name_b = "libtorch_cpu.so",
+     .a_bytes = 88 << 20, .b_bytes = 149 << 20, .anonymous_bytes = {2 << 20, 4 << 20}, .told = true},
+    {.kind = DIFF_MEMORY_ANONYMOUS, .name = "", .name_a = "", .name_b = "",
+     .a_bytes = 50 << 20, .b_bytes = 80 << 20, .anonymous_bytes = {50 << 20, 80 << 20}, .told = true},
+    {.kind = DIFF_MEMORY_FILE, .name = "lib<script>alert|\x1b[31m.so", .name_a = "lib<script>alert|\x1b[31m.so",
+     .a_bytes = 6 << 20, .told = true},
+    {.kind = DIFF_MEMORY_HEAP, .name = "", .name_a = "", .name_b = "", .a_bytes = 90 << 20, .b_bytes = 91 << 20},
+};
+
+static struct diff_memory memory(bool failed)
+{
+    return (struct diff_memory){.failed = failed,
+                                .time_failed = true,
+                                .peak_a_bytes = 240 << 20,
+                                .peak_b_bytes = 326 << 20,
+                                .held = {234 << 20, 320 << 20},
+                                .peak = {241 << 20, 327 << 20},
+                                .launches = {2, 2},
+                                .parts = memory_parts,
+                                .part_count = 4,
+                                .told_count = 3,
+                                .more_bytes = 91 << 20,
+                                .less_bytes = -(6 << 20)};
+}
+
 static struct diff_workload explained(void)
 {
     return (struct diff_workload){.name = "dlrm-train",
@@ -167,6 +193,7 @@ static struct diff_workload explained(void)
                                   .cold_a_ns = 3.2e7,
                                   .cold_b_ns = 3.4e8,
                                   .first = {.parts = first_parts, .part_count = 1, .phases = first_phases, .phase_count = 1, .pairs = 2},
+                                  .memory = memory(true),
                                   .couple = -1};
 }
 
@@ -262,6 +289,41 @@ TEST(nothing_named_is_said_so)
     free(text);
     text = diff_text_headline(&workload);
     CHECK_CONTAINS(text, "was not measured");
+    free(text);
+}
+
+// Also where the step is not explained; before the step where nothing of the time failed, else behind it.
+TEST(memory_that_failed_is_told_first)
+{
+    struct diff_workload workload = explained();
+    const struct diff diff = {.workloads = &workload, .workload_count = 1};
+    for (int faster = 0; faster < 2; faster++) {
+        workload.memory.time_failed = !faster;
+        char *text = table_of(&(struct diff_view){.diff = &diff}, &(struct render_opts){0});
+        const char *memory_at = strstr(text, "peak memory 240 MiB -> 326 MiB (+35.8 %, +86.0 MiB): libtorch_cpu.so +61.0"),
+                   *step_at = strstr(text, "dlrm-train: step");
+        CHECK(memory_at && step_at && (memory_at < step_at) == faster);
+        free(text);
+    }
+    workload = unexplained();
+    workload.memory = memory(true);
+    CHECK(diff_view_explained(&diff));
+    char *text = diff_view_markdown(&diff);
+    CHECK(strstr(text, "anonymous memory +30.0 MiB") && !strstr(text, "<script>alert") && !strchr(text, '\x1b'));
+    free(text);
+    // What was freed by the time anybody looked is in no part, and that is said.
+    workload.memory.held[1] = workload.memory.held[0] + (1 << 20);
+    workload.memory.told_count = 0;
+    workload.memory.more_bytes = workload.memory.less_bytes = 0;
+    text = diff_text_memory(&workload);
+    CHECK_CONTAINS(text, "no single file");
+    free(text);
+    text = diff_text_memory_answer(&workload);
+    CHECK_CONTAINS(text, "freed by then");
+    free(text);
+    workload.memory.peak[0] = NAN; // too short to be watched
+    text = diff_text_memory_answer(&workload);
+    CHECK_CONTAINS(text, "held 234 MiB (a), 235 MiB of a peak of 327 MiB (b).");
     free(text);
 }
 

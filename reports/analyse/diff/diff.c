@@ -126,7 +126,7 @@ static void diff_unexplained(struct diff_job *job, const char *fmt, const char *
         workload->trees[side] = NULL;
     }
     workload->contribution_count = workload->row_count = 0; // their names went with the trees
-    workload->residual_ns = NAN;
+    workload->residual_ns = workload->slower_ns = workload->faster_ns = NAN;
 }
 
 static int diff_explain(struct diff_job *job, struct error *err)
@@ -209,13 +209,15 @@ static int diff_workload_make(struct diff_job *job, struct error *err)
     workload->cold_a_ns = untraced->cold[0];
     workload->cold_b_ns = untraced->cold[1];
     workload->traced_ratio[0] = workload->traced_ratio[1] = NAN;
-    workload->match_coverage = workload->residual_ns = NAN;
+    workload->match_coverage = workload->residual_ns = workload->slower_ns = workload->faster_ns = NAN;
     workload->unaccounted[0] = workload->unaccounted[1] = NAN;
     workload->couple = -1;
     workload->typical_ns[0] = workload->typical_ns[1] = NAN;
     workload->typical_median_ns[0] = workload->typical_median_ns[1] = NAN;
     if (rc == 0)
         rc = diff_explain(job, err);
+    if (rc == 0)
+        rc = diff_memory(job, err);
     workload->notes = arena_alloc(job->arena, job->note_count + 1, sizeof *workload->notes);
     memcpy(workload->notes, job->notes, job->note_count * sizeof *workload->notes);
     workload->note_count = job->note_count;

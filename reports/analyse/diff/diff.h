@@ -25,6 +25,7 @@ enum diff_kind { // words: INTERFACES, upgate.diff/1
     DIFF_KIND_COUNT
 };
 const char *diff_kind_word(enum diff_kind kind);   // "kernel_slower"
+bool diff_kind_is_code(enum diff_kind kind);       // added, removed, repeated: told with all that it causes
 
 struct diff_contribution_part {
     enum diff_kind kind;
@@ -113,6 +114,33 @@ struct diff_first { // all 0: its difference is not told from 0, or from that of
     struct cost_tree *trees[2];  // hold names
 };
 
+enum diff_memory_kind { // as launch_memory.kind
+    DIFF_MEMORY_FILE, DIFF_MEMORY_HEAP, DIFF_MEMORY_ANONYMOUS, DIFF_MEMORY_STACK, DIFF_MEMORY_SHARED, DIFF_MEMORY_OTHER, DIFF_MEMORY_KIND_COUNT
+};
+const char *diff_memory_word(enum diff_memory_kind kind); // "file"
+
+struct diff_memory_part { // means of the traced launches; 0: not there
+    enum diff_memory_kind kind;
+    const char *name;         // of a file, without its version: what both sides' have in common; "": the smallest ones together, or no file
+    const char *name_a, *name_b; // of the largest such file; NULL: not on that side
+    double a_bytes, b_bytes;
+    double anonymous_bytes[2]; // of them, in no file (any more)
+    bool told;                 // every launch of one side has more than every one of the other, and by what is worth a line
+};
+
+// Where the memory is, of a workload whose peak_memory differs beyond its margin. All 0: it does not, or no launch was traced.
+struct diff_memory {
+    bool failed;                       // the cell
+    bool time_failed;                  // so did a gated cell that is not of memory
+    double peak_a_bytes, peak_b_bytes; // of the untraced launches, as judged
+    double held[2];   // mean of the traced launches where they stood still last: what the parts sum to
+    double peak[2];   // and their peaks
+    size_t launches[2];
+    struct diff_memory_part *parts; size_t part_count; // those told first, losses then gains, each by size
+    size_t told_count;
+    double more_bytes, less_bytes; // what is told of them, by sign
+};
+
 struct diff_row { // every function, kernel, stall, aligned: the table of the report
     const char *label, *name_a, *name_b, *where;
     enum cost_kind kind;
@@ -132,7 +160,7 @@ struct diff_workload {
     size_t traced_pairs, windows[2];
     struct diff_part parts[COST_CLASS_COUNT];
     struct diff_contribution *contributions; size_t contribution_count; // all, by rank
-    double slower_ns, faster_ns; // what is named of them, by sign
+    double slower_ns, faster_ns; // what is named of them, by sign; NAN: nothing is explained
     struct diff_row *rows;   size_t row_count;
     struct diff_straggler *stragglers; size_t straggler_count;
     struct diff_collective *collectives; size_t collective_count; // largest first
@@ -141,6 +169,7 @@ struct diff_workload {
     const char **notes;      size_t note_count; // what weakens the answer, sentences
     double cold_a_ns, cold_b_ns; // first step; NAN
     struct diff_first first;
+    struct diff_memory memory;    // also of what is unexplained otherwise
     struct cost_tree *trees[2];   // NULL when unexplained
     struct alignment *alignment;
     // What the timeline shows (diff_typical.c): launches of one traced pair, and in them

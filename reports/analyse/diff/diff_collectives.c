@@ -48,11 +48,11 @@ static const char *collectives_size(int64_t bytes)
 // "AllReduce f32 / RING LL": what was asked for, and how it was done.
 static const char *collectives_split(struct diff_job *job, const char *name, const char **ret_how)
 {
-    const char *slash = strstr(name, " / ");
+    const char *how = strstr(name, COST_COLLECTIVE_HOW);
     char label[NAMES_LENGTH_MAX] = "";
-    *ret_how = slash ? slash + 3 : "";
-    if (slash)
-        return arena_print(job->arena, "%.*s", (int)(slash - name), name);
+    *ret_how = how ? how + strlen(COST_COLLECTIVE_HOW) : "";
+    if (how)
+        return arena_print(job->arena, "%.*s", (int)(how - name), name);
     names_short(name, label, sizeof label, COLLECTIVES_NAME_MAX);
     return arena_copy(job->arena, label);
 }
@@ -103,7 +103,7 @@ static void collectives_side(struct diff_job *job, int side, struct collectives_
     for (uint32_t i = 0; i < tree->node_count; i++) {
         const struct cost_node *node = &tree->nodes[i];
         const char *how;
-        if (node->kind != COST_COLLECTIVE || strncmp(node->name, "wait for ", 9) == 0)
+        if (node->kind != COST_COLLECTIVE || strncmp(node->name, COST_COLLECTIVE_WAIT, strlen(COST_COLLECTIVE_WAIT)) == 0)
             continue; // a host waits there
         struct cost_row row = collectives_row(job, side, i);
         if (!row.count && !row.busy_ns)

@@ -343,6 +343,21 @@ void diff_groups_make(struct diff_job *job, struct diff_group *groups)
     }
 }
 
+uint32_t *diff_groups_of(const struct diff_job *job, int side)
+{
+    const struct alignment *alignment = job->workload->alignment;
+    const struct cost_tree *tree = job->workload->trees[side];
+    uint32_t *groups = xcalloc(tree->node_count + 1, sizeof *groups);
+    memset(groups, 0xff, (tree->node_count + 1) * sizeof *groups);
+    for (size_t i = 0; i < alignment->count; i++) {
+        const struct align_group *group = &alignment->groups[i];
+        const uint32_t *leaves = side ? group->b : group->a;
+        for (size_t k = 0; k < (side ? group->count_b : group->count_a); k++)
+            groups[leaves[k]] = (uint32_t)i;
+    }
+    return groups;
+}
+
 void diff_groups_add(const struct diff_job *job, const struct align_group *group,
                      double *const ns[2])
 {

@@ -161,6 +161,7 @@ void diff_groups_make(struct diff_job *job, struct diff_group *groups);
 // Sums the windows of a group per unit into ns[2][units.count].
 void diff_groups_add(const struct diff_job *job, const struct align_group *group,
                      double *const ns[2]);
+uint32_t *diff_groups_of(const struct diff_job *job, int side); // of each node its group; COST_NONE. The caller frees
 void diff_contribute(struct diff_job *job); // contributions.c: contributions, rows, parts, residual
 // diff_alike.c: what many groups show together (all kernels slower alike, threads lost) becomes
 // their kind.
@@ -179,6 +180,8 @@ void diff_typical(struct diff_job *job); // what a timeline shows
 bool diff_first_wanted(const struct diff_job *job);
 void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree);
 void diff_first(struct diff_job *job);
+// Where the memory is (diff_memory.c): fills workload->memory, where peak_memory differs beyond its margin.
+int diff_memory(struct diff_job *job, struct error *err);
 // Takes what other programs took out of rows and windows; its share of them.
 double diff_take_foreign(struct cost_tree *tree);
 void diff_rows_make(struct diff_job *job, const struct diff_group *groups);

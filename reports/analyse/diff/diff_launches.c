@@ -68,19 +68,6 @@ static bool launches_own(const struct align_group *group, const struct cost_node
     return only && diff_is_counted(leaf);
 }
 
-static uint32_t *launches_groups(const struct alignment *alignment, const struct cost_tree *tree, int side)
-{
-    uint32_t *groups = xcalloc(tree->node_count + 1, sizeof *groups);
-    memset(groups, 0xff, (tree->node_count + 1) * sizeof *groups);
-    for (size_t i = 0; i < alignment->count; i++) {
-        const struct align_group *group = &alignment->groups[i];
-        const uint32_t *leaves = side ? group->b : group->a;
-        for (size_t k = 0; k < (side ? group->count_b : group->count_a); k++)
-            groups[leaves[k]] = (uint32_t)i;
-    }
-    return groups;
-}
-
 static struct launches_names launches_count(const struct diff_job *job)
 {
     struct launches_names names = {.raw = intern_new(), .normal = intern_new()};
@@ -192,7 +179,7 @@ void diff_launches_make(struct diff_job *job)
         launches->more[i] = launches_are_more(job, &names, &alignment->groups[i]);
     for (int side = 0; side < 2 && most; side++) {
         const struct cost_tree *tree = trees[side];
-        uint32_t *groups = launches_groups(alignment, tree, side);
+        uint32_t *groups = diff_groups_of(job, side);
         for (size_t i = 0; i < tree->late_count; i++) {
             const struct cost_late *late = &tree->lates[i];
             uint32_t owner = groups[late->node], from = groups[late->gap], unit = job->units.of_window[side][late->window];

@@ -35,13 +35,18 @@ static const struct diff_kind_text diff_kinds[DIFF_KIND_COUNT] = {
     [DIFF_PARALLELISM] = {"parallelism", "Fewer threads at work", "More threads at work"},
     [DIFF_CODE_ADDED] = {"code_added", "Added", "Added"},
     [DIFF_CODE_REMOVED] = {"code_removed", "Removed", "Removed"},
-    [DIFF_CODE_REPEATED] = {"code_repeated", "Runs once more", "Runs once less"},
+    [DIFF_CODE_REPEATED] = {"code_repeated", "Runs more often", "Runs less often"},
     [DIFF_NATIVE_CODE] = {"native_code", "Native code slower", "Native code faster"},
 };
 
 const char *diff_kind_word(enum diff_kind kind)
 {
     return kind < DIFF_KIND_COUNT ? diff_kinds[kind].word : "unknown";
+}
+
+bool diff_kind_is_code(enum diff_kind kind)
+{
+    return kind >= DIFF_CODE_ADDED && kind <= DIFF_CODE_REPEATED;
 }
 
 static const char *diff_kind_title(enum diff_kind kind, double delta_ns)

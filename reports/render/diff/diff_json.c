@@ -198,6 +198,52 @@ json_t *diff_view_json_collectives(const struct diff_workload *workload)
     return item;
 }
 
+static json_t *diff_json_bytes(double bytes)
+{
+    return isfinite(bytes) && fabs(bytes) < 9e18 ? json_integer(llround(bytes)) : json_null();
+}
+
+static json_t *diff_json_bytes_sides(double a, double b)
+{
+    json_t *sides = json_object();
+    json_object_set_new(sides, "a", diff_json_bytes(a));
+    json_object_set_new(sides, "b", diff_json_bytes(b));
+    return sides;
+}
+
+static json_t *diff_json_memory_part(const struct diff_memory_part *part)
+{
+    json_t *item = json_object();
+    json_object_set_new(item, "kind", json_string(diff_memory_word(part->kind)));
+    json_object_set_new(item, "name", render_json_text(part->name));
+    json_object_set_new(item, "name_a", render_json_text(part->name_a));
+    json_object_set_new(item, "name_b", render_json_text(part->name_b));
+    json_object_set_new(item, "a_bytes", diff_json_bytes(part->a_bytes));
+    json_object_set_new(item, "b_bytes", diff_json_bytes(part->b_bytes));
+    json_object_set_new(item, "delta_bytes", diff_json_bytes(part->b_bytes - part->a_bytes));
+    json_object_set_new(item, "anonymous_bytes",
+                        diff_json_bytes_sides(part->anonymous_bytes[0], part->anonymous_bytes[1]));
+    json_object_set_new(item, "told", json_boolean(part->told));
+    return item;
+}
+
+json_t *diff_view_json_memory(const struct diff_memory *memory)
+{
+    json_t *item = json_object(), *parts = json_array();
+    for (size_t i = 0; i < memory->part_count; i++)
+        json_array_append_new(parts, diff_json_memory_part(&memory->parts[i]));
+    json_object_set_new(item, "failed", json_boolean(memory->failed));
+    json_object_set_new(item, "peak_bytes", diff_json_bytes_sides(memory->peak_a_bytes, memory->peak_b_bytes));
+    json_object_set_new(item, "traced_peak_bytes", diff_json_bytes_sides(memory->peak[0], memory->peak[1]));
+    json_object_set_new(item, "held_bytes", diff_json_bytes_sides(memory->held[0], memory->held[1]));
+    json_object_set_new(item, "launches",
+                        json_pack("{s:I, s:I}", "a", (json_int_t)memory->launches[0], "b", (json_int_t)memory->launches[1]));
+    json_object_set_new(item, "more_bytes", diff_json_bytes(memory->more_bytes));
+    json_object_set_new(item, "less_bytes", diff_json_bytes(memory->less_bytes));
+    json_object_set_new(item, "parts", parts);
+    return item;
+}
+
 static json_t *diff_json_workload(const struct diff_workload *workload)
 {
     json_t *item = json_object(), *contributions = json_array(), *stragglers = json_array();
@@ -231,6 +277,8 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
     json_object_set_new(item, "contributions", contributions);
     if (workload->collective_count)
         json_object_set_new(item, "collectives", diff_view_json_collectives(workload));
+    if (workload->memory.part_count)
+        json_object_set_new(item, "memory", diff_view_json_memory(&workload->memory));
     json_object_set_new(item, "stragglers", stragglers);
     json_object_set_new(item, "late", render_json_text(workload->late));
     json_object_set_new(item, "notes", diff_json_texts(workload->notes, workload->note_count));

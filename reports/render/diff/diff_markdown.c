@@ -95,14 +95,38 @@ static void diff_markdown_collectives(struct strbuf *out, const struct diff_work
     strbuf_add(out, "\n");
 }
 
+static void diff_markdown_memory(struct strbuf *out, const struct diff_workload *workload)
+{
+    const struct diff_memory *memory = &workload->memory;
+    char *headline = diff_text_memory(workload);
+    if (!headline)
+        return;
+    strbuf_add(out, "**");
+    diff_markdown_text(out, headline);
+    strbuf_add(out, "**\n\n");
+    diff_markdown_text(out, diff_text_memory_answer(workload));
+    strbuf_add(out, "\n\n");
+    for (size_t i = 0; i < memory->told_count && i < DIFF_MARKDOWN_ROWS; i++) {
+        strbuf_add(out, "- ");
+        diff_markdown_text(out, diff_text_memory_part(&memory->parts[i]));
+        strbuf_add(out, "\n");
+    }
+    strbuf_add(out, memory->told_count ? "\n" : "");
+}
+
 static void diff_markdown_workload(struct strbuf *out, const struct diff_workload *workload)
 {
     size_t named = 0;
+    bool memory_first = diff_text_memory_first(workload);
+    if (memory_first)
+        diff_markdown_memory(out, workload);
     strbuf_add(out, "**");
     diff_markdown_text(out, diff_text_headline(workload));
     strbuf_add(out, "**\n\n");
     diff_markdown_text(out, diff_text_answer(workload));
     strbuf_add(out, "\n\n");
+    if (!memory_first)
+        diff_markdown_memory(out, workload);
     for (size_t i = 0; i < workload->contribution_count; i++)
         named += workload->contributions[i].named;
     size_t rows = named < DIFF_MARKDOWN_ROWS ? named : DIFF_MARKDOWN_ROWS;

@@ -19,6 +19,7 @@ enum {
     DIFF_FIRST_MAX = 5,   // parts of the first step
     DIFF_FIRST_EVIDENCE = 2,
     DIFF_COLLECTIVES = 4, // kinds of them, without --all
+    DIFF_MEMORY_MAX = 8,  // kinds and files, without --all
     DIFF_PARTS_WIDTH = 30,
     DIFF_NUMBER_WIDTH = 10
 };
@@ -31,19 +32,23 @@ static enum screen_style diff_style(double delta_ns)
     return delta_ns > 0 ? SCREEN_STYLE_FAIL : SCREEN_STYLE_PASS;
 }
 
-static void diff_head(struct table *table, const struct diff_workload *workload)
+static void diff_styled(struct table *table, enum screen_style style, char *headline)
 {
-    char *headline = diff_text_headline(workload), *clean = screen_clean(headline, table->utf8);
+    char *clean = screen_clean(headline, table->utf8);
     struct strbuf lines = {0};
     screen_wrap(&lines, clean, table->width, 0, 0);
     lines.text[--lines.len] = 0; // the style ends before the line does
-    bool told = workload->delta_lo_ns * workload->delta_hi_ns > 0;
-    screen_style(&table->out, told ? diff_style(workload->delta_ns) : SCREEN_STYLE_BOLD,
-                 table->color, lines.text);
+    screen_style(&table->out, style, table->color, lines.text);
     strbuf_add(&table->out, "\n");
     strbuf_free(&lines);
     free(clean);
     free(headline);
+}
+
+static void diff_head(struct table *table, const struct diff_workload *workload)
+{
+    bool told = workload->delta_lo_ns * workload->delta_hi_ns > 0;
+    diff_styled(table, told ? diff_style(workload->delta_ns) : SCREEN_STYLE_BOLD, diff_text_headline(workload));
 }
 
 static void diff_paragraph(struct table *table, char *text)
@@ -266,16 +271,38 @@ static void diff_brief(struct table *table, const struct diff_workload *workload
         diff_line(table, "  because", diff_text_answer(workload));
 }
 
+static void diff_memory_section(struct table *table, const struct diff_view *view,
+                                const struct diff_workload *workload)
+{
+    const struct diff_memory *memory = &workload->memory;
+    char *headline = diff_text_memory(workload);
+    if (!headline)
+        return;
+    diff_styled(table, diff_style(memory->peak_b_bytes - memory->peak_a_bytes), headline);
+    if (view->brief)
+        return;
+    diff_paragraph(table, diff_text_memory_answer(workload));
+    size_t max = view->all ? memory->part_count : memory->told_count < DIFF_MEMORY_MAX ? memory->told_count : DIFF_MEMORY_MAX;
+    for (size_t i = 0; i < max; i++)
+        diff_line(table, i ? "" : "memory", diff_text_memory_part(&memory->parts[i]));
+}
+
 static void diff_section(struct table *table, const struct diff_view *view,
                          const struct diff_workload *workload)
 {
+    bool memory_first = diff_text_memory_first(workload);
+    if (memory_first)
+        diff_memory_section(table, view, workload);
+    if (memory_first && !view->brief)
+        strbuf_add(&table->out, "\n");
     diff_head(table, workload);
-    if (view->brief) {
+    if (view->brief)
         diff_brief(table, workload);
-        return;
-    }
-    diff_paragraph(table, diff_text_answer(workload));
-    if (workload->unexplained)
+    else
+        diff_paragraph(table, diff_text_answer(workload));
+    if (!memory_first)
+        diff_memory_section(table, view, workload);
+    if (view->brief || workload->unexplained)
         return;
     diff_parts(table, workload);
     diff_contributions(table, view, workload);

@@ -185,7 +185,7 @@ static char *diff_text_steps(const struct diff_workload *workload)
                                 workload->unit);
     if (workload->late)
         strbuf_add(&text, "%s. ", workload->late);
-    bool first = (told ? workload->delta_ns : sum) > 0; // as contributions are ordered
+    bool first = workload->contributions[0].delta_ns > 0; // they come list by list
     diff_text_list(&text, workload, first);
     diff_text_list(&text, workload, !first);
     char *rest = diff_text_delta(workload->delta_ns - sum);
@@ -204,7 +204,7 @@ char *diff_text_answer(const struct diff_workload *workload)
 bool diff_view_explained(const struct diff *diff)
 {
     for (size_t i = 0; i < diff->workload_count; i++)
-        if (!diff->workloads[i].unexplained)
+        if (!diff->workloads[i].unexplained || diff->workloads[i].memory.part_count)
             return true;
     return false;
 }

@@ -27,11 +27,12 @@ json_t *diff_view_json(const struct diff *diff); // upgate.diff/1, a new referen
 json_t *diff_view_json_contribution(const struct diff_contribution *contribution);
 json_t *diff_view_json_first(const struct diff_workload *workload);
 json_t *diff_view_json_collectives(const struct diff_workload *workload);
+json_t *diff_view_json_memory(const struct diff_memory *memory);
 json_t *diff_view_json_straggler(const struct diff_straggler *straggler);
 // "### Where the difference comes from" and what follows; "" when nothing was traced. The caller
 // frees.
 char *diff_view_markdown(const struct diff *diff);
-bool diff_view_explained(const struct diff *diff); // has any workload contributions?
+bool diff_view_explained(const struct diff *diff); // has any workload contributions, or parts of its memory?
 
 // Sentences, the same in every form; the caller frees. Texts of the store are not cleaned here.
 char *diff_text_headline(const struct diff_workload *workload); // "dlrm-train: step 12.1 ms -> 15.2
@@ -55,6 +56,18 @@ char *diff_text_collectives(const struct diff_workload *workload);
 // "AllReduce f32, 1 to 16 MiB: RING SIMPLE -> RING LL; 13 a step; 6.16 -> 5.84 ms, 704 -> 631 us of it exposed"
 char *diff_text_collective(const struct diff_workload *workload,
                            const struct diff_collective *collective);
+// "dlrm-train: peak memory 292 MiB -> 344 MiB (+17.8 %, +52 MiB): anonymous memory +61.6 MiB, heap +30.4 MiB"; NULL: it does not
+// differ, or nobody looked
+char *diff_text_memory(const struct diff_workload *workload);
+// "Together +114 MiB, all else -61.9 MiB. Where they were stopped last, the traced launches held …", where there is the above
+char *diff_text_memory_answer(const struct diff_workload *workload);
+// "+21.8 MiB libtorch_cpu.so: 43.7 MiB -> 65.4 MiB (libtorch_cpu.so.1.13.0 -> libtorch_cpu.so)"
+char *diff_text_memory_part(const struct diff_memory_part *part);
+const char *diff_text_memory_name(const struct diff_memory_part *part); // "libtorch_cpu.so", "heap"
+char *diff_text_bytes(double bytes);
+char *diff_text_bytes_delta(double bytes); // "+1.2 MiB"
+// It failed, and nothing of the time did: then it is what is told first.
+bool diff_text_memory_first(const struct diff_workload *workload);
 char *diff_text_answer(
     const struct diff_workload *workload); // what the difference is made of; who comes late first
 

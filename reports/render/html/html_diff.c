@@ -223,6 +223,27 @@ static json_t *diff_first(const struct diff_workload *workload)
     return first;
 }
 
+static void diff_memory(json_t *diff, const struct diff_workload *workload)
+{
+    char *headline = diff_text_memory(workload);
+    if (!headline)
+        return;
+    char *answer = diff_text_memory_answer(workload);
+    json_t *item = diff_view_json_memory(&workload->memory), *parts = json_object_get(item, "parts"), *part;
+    size_t i;
+    json_array_foreach (parts, i, part) {
+        part = diff_cut_all(json_incref(part));
+        json_object_set_new(part, "title", html_text(diff_text_memory_name(&workload->memory.parts[i]), DIFF_TEXT_BYTES_MAX));
+        json_array_set_new(parts, i, part);
+    }
+    json_object_set_new(item, "headline", html_text(headline, DIFF_TEXT_BYTES_MAX));
+    json_object_set_new(item, "answer", html_text(answer, DIFF_TEXT_BYTES_MAX));
+    json_object_set_new(item, "first", json_boolean(diff_text_memory_first(workload)));
+    json_object_set_new(diff, "memory", item);
+    free(answer);
+    free(headline);
+}
+
 json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
 {
     json_t *diff = json_object(), *contributions = json_array();
@@ -230,6 +251,7 @@ json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
     json_object_set_new(diff, "notes", diff_texts(workload->notes, workload->note_count));
     json_object_set_new(diff, "late", html_text(workload->late, DIFF_TEXT_BYTES_MAX));
     diff_numbers(diff, workload);
+    diff_memory(diff, workload);
     if (workload->unexplained) {
         json_decref(contributions);
         return diff;

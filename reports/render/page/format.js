@@ -23,6 +23,7 @@ UP.bytes = value => (UP.num(value) === null ? UP.dash
     : UP.scaled(value, [[2 ** 40, 2 ** 40, "TiB"], [2 ** 30, 2 ** 30, "GiB"], [2 ** 20, 2 ** 20, "MiB"], [2 ** 10, 2 ** 10, "KiB"], [0, 1, "B"]]));
 UP.rate = value => (UP.num(value) === null ? UP.dash : UP.scaled(value, [[1e9, 1e9, "G/s"], [1e6, 1e6, "M/s"], [1e4, 1e3, "k/s"], [0, 1, "/s"]]));
 UP.signedNs = value => (UP.num(value) === null ? UP.dash : UP.signed(value, UP.ns));
+UP.signedBytes = value => (UP.num(value) === null ? UP.dash : UP.signed(value, UP.bytes));
 // Numbers that are compared or summed by eye have one unit and as many places: of `most`, told to about `resolution`.
 UP.fixedNs = (most, resolution) => {
     const [unit, word] = Math.abs(most) >= 1e9 ? [1e9, "s"] : Math.abs(most) >= 1e6 ? [1e6, "ms"] : Math.abs(most) >= 1e3 ? [1e3, "µs"] : [1, "ns"];
@@ -82,7 +83,7 @@ UP.plain = {
     parallelism: ["Less runs at the same time", "More runs at the same time"],
     code_added: ["New, with all that it causes", "New, with all that it causes"], code_removed: ["Gone, with all that it caused", "Gone, with all that it caused"],
     native_code: ["Native code takes longer", "Native code got faster"],
-    code_repeated: ["Runs once more, with all that it causes", "Runs once less"],
+    code_repeated: ["Runs more often, with all that it causes", "Runs less often, with all that it caused"],
 };
 UP.plainWords = item => {
     const before = UP.num(item.a_ns) > 0, after = UP.num(item.b_ns) > 0;

@@ -216,10 +216,15 @@ bool rollout_holds(const struct rollout_view *view, const struct rollout_series 
     return holding == series;
 }
 
+static bool words_is_times(double ratio)
+{
+    return ratio >= 2 || ratio <= 0.5;
+}
+
 // "4.64 times", "+3.1 %"
 static char *words_times(double ratio, char *buf)
 {
-    if (ratio >= 2 || ratio <= 0.5)
+    if (words_is_times(ratio))
         snprintf(buf, NUMBERS_SIZE, "%.3g times", ratio);
     else
         rollout_change(ratio, buf);
@@ -245,23 +250,42 @@ static void words_arms(struct strbuf *out, const struct rollout_series *series, 
         strbuf_add(out, "%s against the baseline's %s", of_b, of_a);
 }
 
+// "12; allowed: 0"
+static void words_count(struct strbuf *out, const char *metric, const struct rollout_point *point)
+{
+    char buf[NUMBERS_SIZE];
+    if (isfinite(point->value))
+        strbuf_add(out, "%s", rollout_cell_value(metric, point->value, buf));
+    if (isfinite(point->threshold))
+        strbuf_add(out, "%sallowed: %s", out->len ? "; " : "", rollout_cell_value(metric, point->threshold, buf));
+}
+
+// "6.29 ms against the baseline's 1.42 ms; estimate 4.64 times, at most 6 times; allowed: up to +10 %"
+static void words_ratio(struct strbuf *out, const struct rollout_series *series, const struct rollout_view_stage *stage)
+{
+    const struct rollout_point *point = &series->points[series->count - 1];
+    char buf[NUMBERS_SIZE];
+    if (stage)
+        words_arms(out, series, stage);
+    if (isfinite(point->value) && out->len)
+        strbuf_add(out, "; estimate %s", words_times(point->value, buf));
+    else if (isfinite(point->value))
+        strbuf_add(out, "%s%s", words_times(point->value, buf), words_is_times(point->value) ? " the baseline's" : " against the baseline's");
+    if (isfinite(point->value) && isfinite(point->high))
+        strbuf_add(out, ", at most %s", words_times(point->high, buf));
+    if (isfinite(point->threshold))
+        strbuf_add(out, "%sallowed: up to %s", out->len ? "; " : "", words_times(point->threshold, buf));
+}
+
 static void words_cell(struct strbuf *out, const struct rollout_view *view, const struct rollout_series *series)
 {
     const struct rollout_point *point = &series->points[series->count - 1];
     const struct rollout_view_stage *stage = rollout_view_stage(view, series->stage);
-    bool count = strcmp(series->metric, "wrong_answers") == 0;
-    char buf[NUMBERS_SIZE];
     struct strbuf told = {0};
-    if (stage)
-        words_arms(&told, series, stage);
-    if (isfinite(point->value))
-        strbuf_add(&told, "%s%s%s", !told.len ? "" : "; estimate ", count ? rollout_cell_value(series->metric, point->value, buf) : words_times(point->value, buf),
-                   count ? "" : told.len ? "" : " the baseline's");
-    if (isfinite(point->value) && isfinite(point->high) && !count)
-        strbuf_add(&told, ", at most %s", words_times(point->high, buf));
-    if (isfinite(point->threshold))
-        strbuf_add(&told, "%sallowed: %s%s", told.len ? "; " : "", count ? "" : "up to ",
-                   count ? rollout_cell_value(series->metric, point->threshold, buf) : words_times(point->threshold, buf));
+    if (strcmp(series->metric, "wrong_answers") == 0)
+        words_count(&told, series->metric, point);
+    else
+        words_ratio(&told, series, stage);
     strbuf_add(out, "%s", rollout_metric_title(series->metric));
     if (stage)
         strbuf_add(out, " in stage %s", stage->name);

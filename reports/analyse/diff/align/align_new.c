@@ -38,13 +38,8 @@ static void new_count(struct new_job *new, int s)
 {
     const struct cost_tree *tree = new->job->sides[s].tree;
     struct new_side *side = &new->sides[s];
-    side->ticks = xcalloc(tree->node_count + 1, sizeof *side->ticks);
+    side->ticks = cost_tree_ticks(tree);
     side->function = xcalloc(tree->node_count + 1, sizeof *side->function);
-    for (size_t i = tree->node_count; i-- > 1;) { // children come after their parents
-        const struct cost_node *node = &tree->nodes[i];
-        side->ticks[i] += node->kind == COST_FUNCTION ? (double)node->count : 0;
-        side->ticks[node->parent] += side->ticks[i];
-    }
     side->function[0] = COST_NONE;
     for (uint32_t i = 1; i < tree->node_count; i++) {
         const struct cost_node *node = &tree->nodes[i];

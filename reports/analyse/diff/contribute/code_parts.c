@@ -46,14 +46,9 @@ static void functions_count(struct code *code, struct intern *names, int side)
 {
     const struct diff_job *job = code->all->job;
     const struct cost_tree *tree = job->workload->trees[side];
-    double *below = xcalloc(tree->node_count + 1, sizeof *below);
+    double *below = cost_tree_ticks(tree);
     code->function_of[side] = xcalloc(tree->node_count + 1, sizeof **code->function_of);
     code->callers[side] = xcalloc(tree->caller_count + 1, sizeof **code->callers);
-    for (size_t i = tree->node_count; i-- > 1;) { // children come after their parents
-        const struct cost_node *node = &tree->nodes[i];
-        below[i] += node->kind == COST_FUNCTION ? (double)node->count : 0;
-        below[node->parent] += below[i];
-    }
     code->function_of[side][0] = COST_NONE;
     for (uint32_t i = 1; i < tree->node_count; i++) {
         const struct cost_node *node = &tree->nodes[i];
@@ -104,12 +99,9 @@ void code_ask(struct code *code, int side, uint32_t function)
 static double *ticks_below(const struct code *code, int side, uint32_t function)
 {
     const struct cost_tree *tree = code->all->job->workload->trees[side];
-    double *ticks = xcalloc(code->function_count + 1, sizeof *ticks), *sums = xcalloc(tree->node_count + 1, sizeof *sums);
-    for (size_t i = tree->node_count; i-- > 1;) {
-        const struct cost_node *node = &tree->nodes[i];
+    double *ticks = xcalloc(code->function_count + 1, sizeof *ticks), *sums = cost_tree_ticks(tree);
+    for (size_t i = 1; i < tree->node_count; i++) {
         uint32_t own = code->function_of[side][i];
-        sums[i] += node->kind == COST_FUNCTION ? (double)node->count : 0;
-        sums[node->parent] += sums[i];
         if (own != COST_NONE && code->below[side][i])
             ticks[own] += sums[i];
     }
@@ -346,13 +338,7 @@ void code_parts_make(struct code *code)
     for (int side = 0; side < 2; side++) {
         size_t nodes = all->job->workload->trees[side]->node_count;
         code->below[side] = xcalloc(nodes + 1, sizeof **code->below);
-        code->group_of[side] = xcalloc(nodes + 1, sizeof **code->group_of);
-        memset(code->group_of[side], 0xff, (nodes + 1) * sizeof **code->group_of);
-        for (uint32_t g = 0; g < all->group_count; g++) {
-            const struct align_group *group = all->groups[g].group;
-            for (size_t k = 0; k < (side ? group->count_b : group->count_a); k++)
-                code->group_of[side][(side ? group->b : group->a)[k]] = g;
-        }
+        code->group_of[side] = diff_groups_of(all->job, side);
         code->partner[side] = xcalloc(nodes + 1, sizeof **code->partner);
         code->order[side] = orders_make(all->job->workload->trees[side]);
         functions_count(code, names, side);

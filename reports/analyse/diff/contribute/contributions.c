@@ -217,14 +217,13 @@ static bool contributions_gather(struct contributions *all, enum diff_kind kind)
     return true;
 }
 
-static _Thread_local double item_sign; // of the list that comes first: qsort has no context
-
-static int item_compare(const void *left, const void *right)
+// sign: of the list that comes first.
+static int item_compare(const void *left, const void *right, void *sign)
 {
     const struct contributions_item *a = left, *b = right;
     if (a->named != b->named)
         return a->named ? -1 : 1;
-    bool own_a = a->estimate.delta * item_sign > 0, own_b = b->estimate.delta * item_sign > 0;
+    bool own_a = a->estimate.delta * *(double *)sign > 0, own_b = b->estimate.delta * *(double *)sign > 0;
     if (a->named && own_a != own_b)
         return own_a ? -1 : 1;
     double x = fabs(a->estimate.delta), y = fabs(b->estimate.delta);
@@ -251,8 +250,8 @@ static void contributions_order(struct contributions *all)
         if (all->items[i].named)
             sums[all->items[i].estimate.delta > 0] += all->items[i].estimate.delta;
     bool told = workload->delta_lo_ns * workload->delta_hi_ns > 0;
-    item_sign = told ? workload->delta_ns : sums[0] + sums[1];
-    qsort(all->items, all->count, sizeof *all->items, item_compare);
+    double sign = told ? workload->delta_ns : sums[0] + sums[1];
+    qsort_r(all->items, all->count, sizeof *all->items, item_compare, &sign);
     workload->faster_ns = sums[0];
     workload->slower_ns = sums[1];
 }

@@ -262,7 +262,7 @@ static int by_ticks(const void *left, const void *right)
     return (*a)->depth != (*b)->depth ? (*a)->depth < (*b)->depth ? -1 : 1 : strcmp((*a)->name, (*b)->name);
 }
 
-// What a function does once more: a function that both sides have elsewhere, or the operations of another place; NULL: neither.
+// What a function runs again: a function that both sides have elsewhere, or the operations of another place; NULL: neither.
 static const char *function_repeats(const struct code *code, int side, uint32_t function)
 {
     uint32_t again = code_repeated(code, side, function);

@@ -21,12 +21,11 @@ const struct cost_node *contributions_place(const struct cost_tree *tree, uint32
 }
 
 // Members with the largest change first: they say what it is called, and where.
-static _Thread_local const struct diff_group *sort_of; // qsort has no context
-
-static int member_compare(const void *left, const void *right)
+static int member_compare(const void *left, const void *right, void *of)
 {
+    const struct diff_group *groups = of;
     uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
-    double x = fabs(sort_of[a].b - sort_of[a].a), y = fabs(sort_of[b].b - sort_of[b].a);
+    double x = fabs(groups[a].b - groups[a].a), y = fabs(groups[b].b - groups[b].a);
     return x > y ? -1 : x < y ? 1 : a < b ? -1 : a > b;
 }
 
@@ -116,8 +115,7 @@ static const char *label_python(struct diff_job *job, const struct diff_group *g
 
 void contributions_sort(const struct contributions *all, uint32_t *members, size_t count)
 {
-    sort_of = all->groups;
-    qsort(members, count, sizeof *members, member_compare);
+    qsort_r(members, count, sizeof *members, member_compare, all->groups);
 }
 
 const char *contributions_label(struct contributions *all, const struct contributions_item *item)

@@ -268,7 +268,7 @@ static void evidence_spread(struct evidence *evidence)
                    delta > 0 ? "+" : "", diff_time(job, delta), 100 * share);
     }
     evidence_add(evidence, arena_print(job->arena,
-                                       contribution->kind >= DIFF_CODE_ADDED && contribution->kind <= DIFF_CODE_REPEATED
+                                       diff_kind_is_code(contribution->kind)
                                            ? "what it causes, in %zu parts: %s%s"
                                            : "spread over %zu parts, none of which is told from noise alone: %s%s",
                                        contribution->part_count, text.text ? text.text : "-",

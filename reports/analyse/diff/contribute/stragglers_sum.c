@@ -127,7 +127,7 @@ static void tallies_sum(const struct tallies *tallies, size_t rank, size_t ranks
 static size_t by_waits(const struct launch_trace *trace, const struct cost_tree *tree, struct straggler *all,
                        const struct tallies *tallies, const uint32_t *ordinal)
 {
-    static const char word[] = "wait for rank ";
+    static const char word[] = COST_COLLECTIVE_WAIT "rank ";
     size_t found = 0;
     for (size_t i = 0; i < tree->row_count; i++) {
         const struct cost_row *row = &tree->rows[i];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What could have done it: the differences of the sides' fingerprints that evidence ties to a contribution: a
 // library to the frames that it holds, a default to the operators that it decides by their names or to the
-// kind that it is about. What only could have is not shown. At most five, best first. A
+// kind that it is about. What merely might have done it is not shown. At most five, best first. A
 // suspect is a lead, never a proof; docs/DIFF.md says so.
 #include <math.h>
 #include <stdlib.h>
@@ -225,8 +225,7 @@ void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
                    const struct diff_group *groups)
 {
     size_t count = json_array_size(job->differences), kept = 0;
-    bool code = contribution->kind >= DIFF_CODE_ADDED && contribution->kind <= DIFF_CODE_REPEATED;
-    if (count == 0 || code) // what is new in a program, no library made
+    if (count == 0 || diff_kind_is_code(contribution->kind)) // what is new in a program, no library made
         return;
     const char *names[64];
     size_t name_count =

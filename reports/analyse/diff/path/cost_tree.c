@@ -317,6 +317,16 @@ int64_t cost_tree_below_ns(const struct cost_tree *tree, uint32_t node)
     }
 }
 
+double *cost_tree_ticks(const struct cost_tree *tree)
+{
+    double *ticks = xcalloc(tree->node_count + 1, sizeof *ticks);
+    for (size_t i = tree->node_count; i-- > 1;) { // children come after their parents
+        ticks[i] += tree->nodes[i].kind == COST_FUNCTION ? (double)tree->nodes[i].count : 0;
+        ticks[tree->nodes[i].parent] += ticks[i];
+    }
+    return ticks;
+}
+
 const char *cost_class_word(enum cost_class class)
 {
     static const char *const words[COST_CLASS_COUNT] = {"gpu_compute", "comm_exposed", "copy", "launch_bound", "host_run",

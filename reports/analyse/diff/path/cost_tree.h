@@ -35,13 +35,17 @@ enum cost_kind { // of a node
     COST_KERNEL,
     COST_GRAPH,      // a CUDA graph as a whole
     COST_TRANSFER,   // copy: "HtoD pinned", "DtoD"; set: "set"
-    COST_COLLECTIVE, // NCCL kernel or wait for a rank: "AllReduce f32 ring ll128"
+    COST_COLLECTIVE, // NCCL kernel or the host's wait: "AllReduce f32 / Ring LL128", "wait for rank 3"
     COST_FUNCTION,   // native function; module = file name of the library
     COST_STALL,      // name = cause of the stall analysis ("smaps_read"); module = comm of the culprit, NULL
     COST_SYNC,       // a call that waits for the device while the device has nothing to do
     COST_GAP,        // between things that are known: name says between what
     COST_KIND_COUNT
 };
+
+// In the name of a collective: before how it was done; the begin, where a host waits.
+#define COST_COLLECTIVE_HOW " / "
+#define COST_COLLECTIVE_WAIT "wait for "
 
 struct cost_shape {      // 0: does not apply, or not known
     uint32_t grid[3], block[3];
@@ -101,7 +105,7 @@ struct cost_late {
 // A sample of a thread that was about to launch `node` had this Python function on its stack; one entry for each of its functions.
 struct cost_caller {
     uint32_t node;
-    uint16_t depth, below; // functions around it; below it
+    uint16_t depth;            // functions around it
     const char *name, *module; // of the tree
 };
 
@@ -145,6 +149,8 @@ void cost_tree_overlap(struct cost_tree *tree, uint32_t node, const struct cost_
 const uint32_t *cost_tree_finish(struct cost_tree *tree);
 // Sum of its own ns and of all below it.
 int64_t cost_tree_below_ns(const struct cost_tree *tree, uint32_t node);
+// Of each node: samples of functions below it, its own among them. The caller frees.
+double *cost_tree_ticks(const struct cost_tree *tree);
 const char *cost_class_word(enum cost_class class); // "gpu_compute", "comm_exposed", "copy", "launch_bound", ...
 const char *cost_class_title(enum cost_class class); // "GPU compute", ...
 

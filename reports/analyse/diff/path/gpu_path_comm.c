@@ -54,7 +54,7 @@ void gpu_comm_name(const struct launch_nccl *row, char *buf, size_t size)
 {
     const char *type = datatype_word(row->datatype);
     snprintf(buf, size, "%s%s%s%s%s%s%s", row->function ? row->function : "collective", *type ? " " : "", type,
-             row->algorithm || row->protocol ? " / " : "", row->algorithm ? row->algorithm : "",
+             row->algorithm || row->protocol ? COST_COLLECTIVE_HOW : "", row->algorithm ? row->algorithm : "",
              row->algorithm && row->protocol ? " " : "", row->protocol ? row->protocol : "");
 }
 

@@ -350,8 +350,8 @@ void host_path_callers(struct host_path *path, uint32_t python, uint32_t leaf)
         return;
     int count = host_functions(path, python, functions, &collects);
     for (int i = 0; i < count; i++)
-        cost_tree_caller(path->tree, &(struct cost_caller){.node = leaf, .depth = (uint16_t)i, .below = (uint16_t)(count - 1 - i),
-                                                           .name = functions[i]->name, .module = functions[i]->module});
+        cost_tree_caller(path->tree, &(struct cost_caller){.node = leaf, .depth = (uint16_t)i, .name = functions[i]->name,
+                                                           .module = functions[i]->module});
 }
 
 bool host_stack_useful(struct host_path *path, uint32_t python)

@@ -43,12 +43,12 @@ static bool host_was_visited(const struct host_walk *walk, uint32_t thread)
 static uint32_t host_rank_leaf(struct host_walk *walk, uint32_t thread)
 {
     const struct launch_trace *trace = walk->path->trace;
-    char name[48] = "wait for a rank";
+    char name[48] = COST_COLLECTIVE_WAIT "a rank";
     uint32_t rank = host_rank_of(walk->path, thread);
     if (rank == HOST_NONE && trace->rank_count == 2)
         rank = !walk->rank;
     if (rank != HOST_NONE)
-        snprintf(name, sizeof name, "wait for rank %d", trace->ranks[rank].rank);
+        snprintf(name, sizeof name, COST_COLLECTIVE_WAIT "rank %d", trace->ranks[rank].rank);
     return host_leaf_named(walk->path, COST_COLLECTIVE, name, NULL);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contributions, largest first: what, where, how much and how sure, evidence and suspects. Each opens by click, Enter or a jump.
+// The contributions, by rank: what, where, how much and how sure, evidence and suspects. Each opens by click, Enter or a jump.
 "use strict";
 UP.contributions = {
     first: 10,

@@ -8,12 +8,8 @@ UP.pill = word => {
     return known && UP.el("span", {class: "pill " + word}, UP.el("span", {"aria-hidden": "true", text: known[1] + " "}), known[0].toLowerCase());
 };
 
-// The contributions that tell, largest first, those of the difference's own direction before the others.
-UP.telling = diff => {
-    const items = UP.list(diff && diff.contributions).filter(item => item && item.named && UP.num(item.delta_ns) !== null);
-    const sign = Math.sign(UP.num(diff && diff.delta_ns) || 0);
-    return items.filter(item => Math.sign(item.delta_ns) === sign).concat(items.filter(item => Math.sign(item.delta_ns) !== sign));
-};
+// The contributions that tell, in their order: two lists, of losses and of gains, largest first.
+UP.telling = diff => UP.list(diff && diff.contributions).filter(item => item && item.named && UP.num(item.delta_ns) !== null);
 
 UP.parts.bar = (data, bar) => {
     const known = UP.verdictWord(data.verdict.word);
@@ -100,6 +96,15 @@ UP.causeFirst = (workload, index) => {
               UP.el("a", {href: "#w" + index + "-first", text: "Launch by launch"})));
 };
 
+// Memory that failed the gate is in no step's time either.
+UP.causeMemory = (workload, index) => {
+    const memory = UP.object(UP.object(workload.diff).memory), peak = UP.object(memory.peak_bytes);
+    if (!UP.clean(memory.headline).trim() || UP.num(peak.a) === null || UP.num(peak.b) === null)
+        return null;
+    return UP.el("section", {class: "cause cause-memory " + (peak.b > peak.a ? "is-slower" : "is-faster"), "aria-label": "The memory of " + UP.short(workload.name, 40)},
+        UP.el("p", {class: "cause-head"}, UP.clean(memory.headline).slice(0, 600), ". ", UP.el("a", {href: "#w" + index + "-memory", text: "Part by part"})));
+};
+
 UP.parts.verdict = (data, main) => {
     const known = UP.verdictWord(data.verdict.word);
     const sides = UP.list(data.sides);
@@ -115,7 +120,9 @@ UP.parts.verdict = (data, main) => {
         .sort(([a], [b]) => (b.verdict === "fail") - (a.verdict === "fail")).slice(0, 3)
         .map(([workload, i]) => UP.cause(workload, i)).filter(box => box);
     const decided = order.map(([workload, i]) => UP.causeSteps(workload, i)).filter(box => box).slice(0, 3);
-    main.append(...decided, ...causes, ...order.map(([workload, i]) => UP.causeFirst(workload, i)).filter(box => box).slice(0, 3));
+    const memory = first => order.filter(([workload]) => (UP.object(UP.object(workload.diff).memory).first === true) === first)
+        .map(([workload, i]) => UP.causeMemory(workload, i)).filter(box => box).slice(0, 3);
+    main.append(...memory(true), ...decided, ...causes, ...memory(false), ...order.map(([workload, i]) => UP.causeFirst(workload, i)).filter(box => box).slice(0, 3));
     // A pass of traced launches is an answer too: silence would read as "not looked for".
     const quiet = order.filter(([workload]) => UP.list(UP.object(workload.diff).contributions).length && !UP.telling(workload.diff).length && workload.verdict !== "fail");
     if (!causes.length && !decided.length && quiet.length)

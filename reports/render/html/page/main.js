@@ -39,6 +39,7 @@ UP.workload = (workload, index, main) => {
     const find = UP.finders(parts, id), make = (name, ...more) => { parts[name] = UP.guard(name, section, () => UP.parts[name](workload, section, id, ...more)); };
     make("steps");
     make("cells");
+    make("memory");
     if (diff.unexplained)
         section.append(UP.el("p", {class: "unexplained"}, UP.el("b", {text: "Where the time went is not known. "}), UP.clean(diff.unexplained).slice(0, 1000)));
     else {

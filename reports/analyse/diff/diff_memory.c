@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the memory is, of a workload whose peak_memory differs: what the traced launches held, by kind and file, side against
+// side. Libraries are the same by their names without versions. Reads the store.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "common/vector.h"
+#include "contracts/metrics.h"
+#include "reports/analyse/diff/diff_job.h"
+
+enum {
+    MEMORY_LAUNCHES_MAX = 64, // the first ones; a launch has some 106 rows at most
+    MEMORY_ROWS_MAX = 8192,
+    MEMORY_HASH_DIGITS = 8
+};
+
+// A part of less than this share of the difference explains none of it.
+static const double memory_share_min = 0.1;
+
+static const char *const memory_words[DIFF_MEMORY_KIND_COUNT] = {
+    [DIFF_MEMORY_FILE] = "file",   [DIFF_MEMORY_HEAP] = "heap",     [DIFF_MEMORY_ANONYMOUS] = "anonymous",
+    [DIFF_MEMORY_STACK] = "stack", [DIFF_MEMORY_SHARED] = "shared", [DIFF_MEMORY_OTHER] = "other",
+};
+
+struct memory_launch {
+    int64_t id;
+    int side;
+    double peak;
+};
+struct memory_row {
+    size_t launch, part;
+    double bytes, anonymous;
+};
+struct memory_job {
+    struct diff_job *job;
+    struct diff_memory *memory;
+    struct memory_launch *launches;
+    size_t launch_count;
+    struct memory_row *rows;
+    size_t row_count;
+    struct diff_memory_part *parts;
+    size_t part_count;
+};
+
+const char *diff_memory_word(enum diff_memory_kind kind)
+{
+    return memory_words[kind];
+}
+
+static enum diff_memory_kind memory_kind(const char *word)
+{
+    for (int kind = 0; kind < DIFF_MEMORY_KIND_COUNT; kind++)
+        if (strcmp(memory_words[kind], word) == 0)
+            return (enum diff_memory_kind)kind;
+    return DIFF_MEMORY_OTHER;
+}
+
+// --- the same file on both sides ------------------------------------------------------------------
+
+// "-2.31", "3.11", "-r0.3.21" at the end: digits with a dot between them. "libc10" is a name.
+static size_t memory_cut_version(const char *name, size_t len)
+{
+    size_t at = len;
+    bool dot = false;
+    while (at > 0 && (strchr("0123456789.", name[at - 1]))) {
+        at--;
+        dot |= name[at] == '.' && at + 1 < len;
+    }
+    while (at < len && name[at] == '.')
+        at++;
+    if (!dot || at == 0 || at == len)
+        return len;
+    if (at > 2 && name[at - 1] == 'r' && strchr("-p", name[at - 2]))
+        at--;
+    return at > 1 && name[at - 1] == '-' ? at - 1 : at;
+}
+
+// "-a34b3233" at the end: what a wheel's builder adds to the libraries that it takes with it.
+static size_t memory_cut_hash(const char *name, size_t len)
+{
+    size_t digits = strspn(name + (len > MEMORY_HASH_DIGITS ? len - MEMORY_HASH_DIGITS : len), "0123456789abcdef");
+    bool hash = len > MEMORY_HASH_DIGITS + 1 && digits >= MEMORY_HASH_DIGITS && name[len - MEMORY_HASH_DIGITS - 1] == '-';
+    return hash ? len - MEMORY_HASH_DIGITS - 1 : len;
+}
+
+// "libtorch_cpu.so.1.13.0" -> "libtorch_cpu.so", "libc-2.31.so" -> "libc.so", "_C.cpython-311-x86_64-linux-gnu.so" -> "_C.so"
+static const char *memory_key(struct arena *arena, const char *name)
+{
+    const char *so = strstr(name, ".so"), *python = strstr(name, ".cpython-");
+    while (so && so[3] && so[3] != '.')
+        so = strstr(so + 1, ".so");
+    if (!so)
+        return arena_print(arena, "%.*s", (int)memory_cut_version(name, strlen(name)), name);
+    size_t len = (size_t)((python && python < so ? python : so) - name);
+    if (len > 5 && memcmp(name + len - 5, ".abi3", 5) == 0)
+        len -= 5;
+    return arena_print(arena, "%.*s.so", (int)memory_cut_version(name, memory_cut_hash(name, len)), name);
+}
+
+// --- out of the store -----------------------------------------------------------------------------
+
+static double memory_column(sqlite3_stmt *stmt, int column)
+{
+    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN : sqlite3_column_double(stmt, column);
+}
+
+// False: the cell says nothing that had to be explained.
+static bool memory_wanted(struct memory_job *job, sqlite3_stmt *stmt)
+{
+    double a = memory_column(stmt, 0), ratio = memory_column(stmt, 1), lower = memory_column(stmt, 2), upper = memory_column(stmt, 3);
+    double margin = memory_column(stmt, 4);
+    const char *verdict = (const char *)sqlite3_column_text(stmt, 5);
+    job->memory->failed = verdict && strcmp(verdict, "fail") == 0;
+    job->memory->time_failed = sqlite3_column_int(stmt, 6);
+    job->memory->peak_a_bytes = a;
+    job->memory->peak_b_bytes = a * ratio;
+    bool differs = (lower > 1 || upper < 1) && fabs(ratio - 1) > margin;
+    return a > 0 && a < INFINITY && ratio > 0 && ratio < INFINITY && (job->memory->failed || differs);
+}
+
+// False: there are enough.
+static bool memory_launch(struct memory_job *job, int64_t id, int side, double peak)
+{
+    if (job->launch_count && job->launches[job->launch_count - 1].id == id)
+        return true;
+    if (job->launch_count == MEMORY_LAUNCHES_MAX)
+        return false;
+    vector_push(job->launches, job->launch_count, (struct memory_launch){id, side, peak});
+    return true;
+}
+
+static size_t memory_part(struct memory_job *job, enum diff_memory_kind kind, const char *name)
+{
+    for (size_t i = 0; i < job->part_count; i++)
+        if (job->parts[i].kind == kind && strcmp(job->parts[i].name, name) == 0)
+            return i;
+    vector_push(job->parts, job->part_count, (struct diff_memory_part){.kind = kind, .name = name});
+    return job->part_count - 1;
+}
+
+static void memory_take(struct memory_job *job, sqlite3_stmt *stmt)
+{
+    struct arena *arena = job->job->arena;
+    int side = sqlite3_column_int(stmt, 1) == 1;
+    const char *kind_word = (const char *)sqlite3_column_text(stmt, 3), *name = (const char *)sqlite3_column_text(stmt, 4);
+    enum diff_memory_kind kind = memory_kind(kind_word ? kind_word : "");
+    name = name ? name : "";
+    if (!memory_launch(job, sqlite3_column_int64(stmt, 0), side, memory_column(stmt, 2)))
+        return;
+    size_t idx = memory_part(job, kind, *name ? memory_key(arena, name) : "");
+    struct diff_memory_part *part = &job->parts[idx];
+    const char **whole = side ? &part->name_b : &part->name_a; // the largest one comes first
+    *whole = *whole ? *whole : arena_copy(arena, name);
+    vector_push(job->rows, job->row_count,
+                (struct memory_row){job->launch_count - 1, idx, memory_column(stmt, 5), memory_column(stmt, 6)});
+}
+
+static int memory_load(struct memory_job *job, struct error *err)
+{
+    struct store *store = job->job->store;
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT l.id, l.side, l.peak_memory_bytes, m.kind, m.name, m.resident_bytes, m.anonymous_bytes "
+                                     "FROM pair p JOIN launch l ON l.pair_id = p.id JOIN launch_memory m ON m.launch_id = l.id "
+                                     "WHERE p.workload_id = ? AND p.phase = 'traced' AND p.state = 'valid' "
+                                     "ORDER BY l.id, m.resident_bytes DESC, m.kind, m.name LIMIT ?",
+                                     "ii", job->job->workload_id, (int64_t)MEMORY_ROWS_MAX);
+    int rc = stmt ? 0 : err->code;
+    while (stmt && (rc = store_step(store, stmt, err)) > 0)
+        if (sqlite3_column_double(stmt, 5) >= 0 && sqlite3_column_double(stmt, 6) >= 0)
+            memory_take(job, stmt);
+    return rc;
+}
+
+// --- what differs ---------------------------------------------------------------------------------
+
+static void memory_launches(struct memory_job *job)
+{
+    struct diff_memory *memory = job->memory;
+    for (size_t i = 0; i < job->launch_count; i++) {
+        int side = job->launches[i].side;
+        memory->launches[side]++;
+        memory->peak[side] += job->launches[i].peak;
+    }
+    for (size_t i = 0; i < job->row_count; i++)
+        memory->held[job->launches[job->rows[i].launch].side] += job->rows[i].bytes;
+    for (int side = 0; side < 2; side++) {
+        memory->peak[side] /= (double)memory->launches[side];
+        memory->held[side] /= (double)memory->launches[side];
+    }
+}
+
+// Sums of the launches into means; and whether every launch of one side lies above every one of the other.
+static void memory_judge(struct memory_job *job, size_t idx, double *bytes, double least)
+{
+    struct diff_memory *memory = job->memory;
+    struct diff_memory_part *part = &job->parts[idx];
+    double low[2] = {INFINITY, INFINITY}, high[2] = {0, 0}, sum[2] = {0, 0};
+    memset(bytes, 0, job->launch_count * sizeof *bytes);
+    for (size_t i = 0; i < job->row_count; i++) {
+        const struct memory_row *row = &job->rows[i];
+        if (row->part != idx)
+            continue;
+        bytes[row->launch] += row->bytes;
+        part->anonymous_bytes[job->launches[row->launch].side] += row->anonymous;
+    }
+    for (size_t i = 0; i < job->launch_count; i++) {
+        int side = job->launches[i].side;
+        low[side] = fmin(low[side], bytes[i]);
+        high[side] = fmax(high[side], bytes[i]);
+        sum[side] += bytes[i];
+    }
+    part->a_bytes = sum[0] / (double)memory->launches[0];
+    part->b_bytes = sum[1] / (double)memory->launches[1];
+    for (int side = 0; side < 2; side++)
+        part->anonymous_bytes[side] /= (double)memory->launches[side];
+    double delta = part->b_bytes - part->a_bytes;
+    part->told = fabs(delta) >= least && (low[1] > high[0] || low[0] > high[1]);
+    memory->told_count += part->told;
+    *(delta > 0 ? &memory->more_bytes : &memory->less_bytes) += part->told ? delta : 0;
+}
+
+static int memory_compare(const void *left, const void *right)
+{
+    const struct diff_memory_part *a = left, *b = right;
+    double delta_a = a->b_bytes - a->a_bytes, delta_b = b->b_bytes - b->a_bytes;
+    if (a->told != b->told)
+        return a->told ? -1 : 1;
+    if (a->told && (delta_a > 0) != (delta_b > 0))
+        return delta_a > 0 ? -1 : 1;
+    if (fabs(delta_a) != fabs(delta_b))
+        return fabs(delta_a) > fabs(delta_b) ? -1 : 1;
+    return a->kind != b->kind ? (int)a->kind - (int)b->kind : strcmp(a->name, b->name);
+}
+
+static void memory_parts(struct memory_job *job)
+{
+    struct diff_memory *memory = job->memory;
+    double least = fmin(metric_infos[METRIC_PEAK_MEMORY].margin_default * memory->peak_a_bytes,
+                        memory_share_min * fabs(memory->peak_b_bytes - memory->peak_a_bytes));
+    double *bytes = xcalloc(job->launch_count, sizeof *bytes);
+    memory_launches(job);
+    for (size_t i = 0; i < job->part_count; i++)
+        memory_judge(job, i, bytes, least);
+    free(bytes);
+    qsort(job->parts, job->part_count, sizeof *job->parts, memory_compare);
+    memory->parts = arena_alloc(job->job->arena, job->part_count, sizeof *memory->parts);
+    memcpy(memory->parts, job->parts, job->part_count * sizeof *memory->parts);
+    memory->part_count = job->part_count;
+}
+
+int diff_memory(struct diff_job *diff, struct error *err)
+{
+    struct diff_memory memory = {0};
+    struct memory_job job = {.job = diff, .memory = &memory};
+    sqlite3_stmt *stmt = store_query(diff->store, err,
+                                     "SELECT median_a, ratio, ci_lower, ci_upper, margin, verdict, EXISTS (SELECT 1 FROM cell o WHERE "
+                                     "o.workload = c.workload AND o.gating AND o.verdict = 'fail' AND o.unit <> c.unit) "
+                                     "FROM cell c WHERE workload = ? AND metric = ?",
+                                     "ss", diff->workload->name, metric_infos[METRIC_PEAK_MEMORY].name);
+    int rc = stmt ? store_step(diff->store, stmt, err) : err->code;
+    bool wanted = rc > 0 && memory_wanted(&job, stmt), sides[2] = {false, false};
+    if (rc > 0)
+        sqlite3_reset(stmt);
+    rc = rc < 0 ? rc : wanted ? memory_load(&job, err) : 0;
+    for (size_t i = 0; i < job.launch_count; i++)
+        sides[job.launches[i].side] = true;
+    if (rc == 0 && sides[0] && sides[1]) {
+        memory_parts(&job);
+        diff->workload->memory = memory;
+    }
+    free(job.launches);
+    free(job.rows);
+    free(job.parts);
+    return rc;
+}

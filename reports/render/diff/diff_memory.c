@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the memory is, in words: the same in the table, in Markdown and on the page. Pure; the caller frees what is returned.
+// Names of the store are not cleaned here.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "common/units.h"
+#include "reports/render/diff/diff_view.h"
+
+enum { MEMORY_TEXT_MAX = 3, MEMORY_NUMBER = 64 };
+
+// Of the peaks' difference; less than that is not worth a sentence.
+static const double memory_freed_min = 0.1;
+
+char *diff_text_bytes(double bytes)
+{
+    char number[MEMORY_NUMBER];
+    return xstrdup(unit_format_bytes(number, sizeof number, bytes));
+}
+
+char *diff_text_bytes_delta(double bytes)
+{
+    char number[MEMORY_NUMBER];
+    return xasprintf("%s%s", bytes > 0 ? "+" : bytes < 0 ? "-" : "", unit_format_bytes(number, sizeof number, fabs(bytes)));
+}
+
+const char *diff_text_memory_name(const struct diff_memory_part *part)
+{
+    static const char *const titles[DIFF_MEMORY_KIND_COUNT] = {
+        [DIFF_MEMORY_FILE] = "smaller files", [DIFF_MEMORY_HEAP] = "heap",
+        [DIFF_MEMORY_ANONYMOUS] = "anonymous memory", [DIFF_MEMORY_STACK] = "stack of the main thread",
+        [DIFF_MEMORY_SHARED] = "shared memory", [DIFF_MEMORY_OTHER] = "devices",
+    };
+    return *part->name ? part->name : titles[part->kind];
+}
+
+// "; libtorch_cpu.so +61 MiB, heap +30 MiB, and 2 more": of one sign.
+static void memory_list(struct strbuf *text, const struct diff_memory *memory, bool more)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < memory->told_count; i++) {
+        const struct diff_memory_part *part = &memory->parts[i];
+        double delta = part->b_bytes - part->a_bytes;
+        if ((delta > 0) != more)
+            continue;
+        if (count++ >= MEMORY_TEXT_MAX)
+            continue;
+        char *bytes = diff_text_bytes_delta(delta);
+        strbuf_add(text, "%s%s %s", count > 1 ? ", " : "", diff_text_memory_name(part), bytes);
+        free(bytes);
+    }
+    if (count > MEMORY_TEXT_MAX)
+        strbuf_add(text, ", and %zu more", count - MEMORY_TEXT_MAX);
+}
+
+char *diff_text_memory(const struct diff_workload *workload)
+{
+    const struct diff_memory *memory = &workload->memory;
+    if (!memory->part_count)
+        return NULL;
+    double change = memory->peak_b_bytes - memory->peak_a_bytes;
+    char *a = diff_text_bytes(memory->peak_a_bytes), *b = diff_text_bytes(memory->peak_b_bytes), *delta = diff_text_bytes_delta(change);
+    struct strbuf text = {0};
+    strbuf_add(&text, "%s: peak memory %s -> %s (%+.1f %%, %s): ", workload->name, a, b, 100 * change / memory->peak_a_bytes, delta);
+    bool first = change > 0, of_first = first ? memory->more_bytes > 0 : memory->less_bytes < 0;
+    if (of_first)
+        memory_list(&text, memory, first);
+    else
+        strbuf_add(&text, "no single file and no kind of memory that the traced launches held");
+    free(delta);
+    free(b);
+    free(a);
+    return strbuf_take(&text);
+}
+
+// "At their last stop the traced launches held 291 of 292 MiB (a) and 343 of 344 MiB (b) of their peaks."
+static void memory_held(struct strbuf *text, const struct diff_memory *memory)
+{
+    for (int side = 0; side < 2; side++) {
+        char *held = diff_text_bytes(memory->held[side]), *peak = diff_text_bytes(memory->peak[side]);
+        bool told = isfinite(memory->peak[side]); // not of launches that were too short to be watched
+        strbuf_add(text, "%s%s%s%s (%s)", side ? ", " : "Where they were stopped last, the traced launches held ", held,
+                   told ? " of a peak of " : "", told ? peak : "", side ? "b" : "a");
+        free(held);
+        free(peak);
+    }
+    strbuf_add(text, ".");
+    double held = memory->held[1] - memory->held[0], peak = memory->peak_b_bytes - memory->peak_a_bytes;
+    if (held / peak > 1 - memory_freed_min)
+        return;
+    char *freed = diff_text_bytes_delta(peak - held);
+    strbuf_add(text, " %s of the difference is of memory that was freed by then: it is in no part.", freed);
+    free(freed);
+}
+
+char *diff_text_memory_answer(const struct diff_workload *workload)
+{
+    const struct diff_memory *memory = &workload->memory;
+    bool first = memory->peak_b_bytes > memory->peak_a_bytes;
+    double other = first ? memory->less_bytes : memory->more_bytes;
+    double rest = memory->held[1] - memory->held[0] - memory->more_bytes - memory->less_bytes;
+    char *more = diff_text_bytes_delta(memory->more_bytes), *less = diff_text_bytes_delta(memory->less_bytes),
+         *all_else = diff_text_bytes_delta(rest);
+    struct strbuf text = {0};
+    if (other != 0) {
+        strbuf_add(&text, first ? "Less: " : "More: ");
+        memory_list(&text, memory, !first);
+        strbuf_add(&text, ". ");
+    }
+    if (memory->told_count && other != 0)
+        strbuf_add(&text, "Together %s and %s, all else %s. ", first ? more : less, first ? less : more, all_else);
+    else if (memory->told_count)
+        strbuf_add(&text, "Together %s, all else %s. ", first ? more : less, all_else);
+    memory_held(&text, memory);
+    free(all_else);
+    free(less);
+    free(more);
+    return strbuf_take(&text);
+}
+
+char *diff_text_memory_part(const struct diff_memory_part *part)
+{
+    char *delta = diff_text_bytes_delta(part->b_bytes - part->a_bytes);
+    char *a = diff_text_bytes(part->a_bytes), *b = diff_text_bytes(part->b_bytes);
+    struct strbuf text = {0};
+    strbuf_add(&text, "%s %s: %s -> %s", delta, diff_text_memory_name(part), a, b);
+    if (part->name_a && part->name_b && strcmp(part->name_a, part->name_b) != 0)
+        strbuf_add(&text, " (%s -> %s)", part->name_a, part->name_b);
+    else if (!part->name_a != !part->name_b)
+        strbuf_add(&text, " (%s only)", part->name_b ? "b" : "a");
+    free(b);
+    free(a);
+    free(delta);
+    return strbuf_take(&text);
+}
+
+bool diff_text_memory_first(const struct diff_workload *workload)
+{
+    const struct diff_memory *memory = &workload->memory;
+    return memory->part_count && memory->failed && !memory->time_failed;
+}
