@@ -86,10 +86,11 @@ def free_port(kind=socket.SOCK_STREAM):
     if kind == socket.SOCK_DGRAM:
         with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
             first = int(file.read().split()[0])
-        while True:
+        for _ in range(1000):
             with contextlib.suppress(OSError), socket.socket(socket.AF_INET, kind) as probe:
                 probe.bind(("127.0.0.1", random.randrange(max(1024, first // 2), max(1025, first))))
                 return probe.getsockname()[1]
+        raise OSError("no free port for datagrams below %d, where net.ipv4.ip_local_port_range begins" % first)
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind(("127.0.0.1", 0))
@@ -97,11 +98,11 @@ def free_port(kind=socket.SOCK_STREAM):
     return held.getsockname()[1]
 
 
-def until(what, seconds=30):
+def until(what, seconds=30, step=0.02):
     """What `what` gives, as soon as it is something: a loaded machine may take its time."""
     end = time.monotonic() + seconds
     while not (got := what()) and time.monotonic() < end:
-        time.sleep(0.02)
+        time.sleep(step)
     return got
 
 

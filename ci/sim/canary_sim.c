@@ -59,6 +59,12 @@ static const char *sim_number(double value, char text[SIM_TEXT])
     return text;
 }
 
+static const char *sim_seconds(double value, char text[SIM_TEXT])
+{
+    sim_number(value, text);
+    return isfinite(value) ? strcat(text, " s") : text;
+}
+
 // --- equal arms ----------------------------------------------------------------------------------
 
 static const struct sim_world_row {
@@ -105,10 +111,7 @@ static void sim_table_equal(struct sim *sim)
             for (int k = 0; k < sim->rollouts; k++)
                 if (results[k].pass_s[stage] > 0)
                     values[passed++] = results[k].pass_s[stage];
-            double median = sim_quantile(values, passed, sim->rollouts, 0.5);
-            sim_number(median, text[stage - 1]);
-            if (isfinite(median))
-                strcat(text[stage - 1], " s");
+            sim_seconds(sim_quantile(values, passed, sim->rollouts, 0.5), text[stage - 1]);
         }
         double rate = (double)back / sim->rollouts;
         fprintf(sim->file, "| %s | %.2f %% | 1 %%%s | %s | %s | %s |\n", sim_equal[i].name, 100 * rate,
@@ -251,8 +254,8 @@ static void sim_late(struct sim *sim)
         double median = sim_quantile(values, found, rollouts, 0.5);
         double most = sim_quantile(values, found, rollouts, 0.9);
         double false_rate = (double)before / rollouts;
-        fprintf(sim->file, "| %s | %.1f %% | %s s | %s s | %.2f %%%s |\n", rows[i].name, 100.0 * found / rollouts,
-                sim_number(median, text[0]), sim_number(most, text[1]), 100 * false_rate,
+        fprintf(sim->file, "| %s | %.1f %% | %s | %s | %.2f %%%s |\n", rows[i].name, 100.0 * found / rollouts,
+                sim_seconds(median, text[0]), sim_seconds(most, text[1]), 100 * false_rate,
                 sim_mark(sim, sim_at_most(false_rate, 0.01, rollouts)));
         fflush(sim->file);
         free(values);
@@ -310,8 +313,8 @@ static void sim_attacks(struct sim *sim)
         }
         double median = found ? sim_quantile(values, found, found, 0.5) : INFINITY;
         bool kept = !rows[i].passes_never || passed[0] == 0;
-        fprintf(sim->file, "| %s | %.1f %% | %.1f %% | %s s | %.1f %%%s | %.1f %% |\n", rows[i].name, 100.0 * early / rollouts,
-                100.0 * found / rollouts, sim_number(median, text), 100.0 * passed[0] / rollouts, sim_mark(sim, kept),
+        fprintf(sim->file, "| %s | %.1f %% | %.1f %% | %s | %.1f %%%s | %.1f %% |\n", rows[i].name, 100.0 * early / rollouts,
+                100.0 * found / rollouts, sim_seconds(median, text), 100.0 * passed[0] / rollouts, sim_mark(sim, kept),
                 100.0 * passed[1] / rollouts);
         fflush(sim->file);
         free(values);

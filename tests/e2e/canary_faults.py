@@ -43,12 +43,9 @@ def check(what, good, detail=""):
 
 
 def abort_when_it_has_traffic(rollout, proxy, new):
-    end = time.monotonic() + LIMIT_S
-    while proxy.command("get weight ranker/new").startswith("0 ") and time.monotonic() < end:
-        time.sleep(0.1)
+    stage.until(lambda: not proxy.command("get weight ranker/new").startswith("0 "), LIMIT_S, 0.1)
     before = new.stats()["scored"]
-    while new.stats()["scored"] < before + 100 and time.monotonic() < end:
-        time.sleep(0.1)
+    check("held: it has traffic", stage.until(lambda: new.stats()["scored"] >= before + 100, LIMIT_S, 0.1), new.stats())
     return subprocess.run([stage.UPGATE, "canary", "abort", rollout.plan, "--reason", "asked by a test"], capture_output=True).returncode
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 
 import canary_rig as rig
-from canary_rig import Drive, Load, fetch, stage, wait_for
+from canary_rig import Drive, Load, fetch, stage, until
 
 
 def close(got, want, tolerance):
@@ -31,7 +31,7 @@ def weights_are_set_and_read_back():
         drive.good("set", 25)
         before = servers[1].requests
         began = load.total()
-        wait_for(lambda: load.total() - began > 800)
+        until(lambda: load.total() - began > 800)
         share = (servers[1].requests - before) / (load.total() - began)
         close(share, 0.25, 0.06)
         counts = load.stop()
@@ -73,7 +73,7 @@ def drain_waits_for_a_long_request():
         answers = []
         client = threading.Thread(target=lambda: answers.append(fetch(proxy.port, "/hang")))
         client.start()
-        assert wait_for(lambda: drive.good("look")["candidate"]["in_flight"] == 1)
+        assert until(lambda: drive.good("look")["candidate"]["in_flight"] == 1)
         drive.good("set", 0)
         began = time.monotonic()
         assert drive.good("drain", "candidate", 0.5)["left"] == 1  # it lasts longer than the drain: told, and no error
@@ -100,14 +100,14 @@ def back_at_once():
         for _ in range(10):
             drive.good("set", 50)
             before = servers[1].requests
-            assert wait_for(lambda: servers[1].requests > before + 5)
+            assert until(lambda: servers[1].requests > before + 5)
             began = time.monotonic()
             drive.good("set", 0)
             took.append(time.monotonic() - began)
             began = time.monotonic()
             proxy.say("show info")
             said.append(time.monotonic() - began)  # what one question takes, on this machine in this moment
-            assert wait_for(lambda: drive.good("look")["candidate"]["in_flight"] == 0)  # what was on its way
+            assert until(lambda: drive.good("look")["candidate"]["in_flight"] == 0)  # what was on its way
             late = servers[1].requests
             time.sleep(0.2)
             assert servers[1].requests == late, "requests after the weight was 0"
@@ -130,7 +130,7 @@ def reload_in_the_middle():
         close(drive.good("set", 25)["percent"], 25, 0)  # set again
         drive.good("look")
         before = load.total()
-        assert wait_for(lambda: load.total() > before + 100)
+        assert until(lambda: load.total() > before + 100)
         counts = load.stop()
         assert set(key[0] for key in counts) == {200}, counts
 
@@ -219,7 +219,7 @@ def health_is_seen():
         drive.good("traffic")
         drive.good("set", 5)
         servers[1].close()
-        assert wait_for(lambda: not drive.good("look")["candidate"]["up"]), "a dead server is up"
+        assert until(lambda: not drive.good("look")["candidate"]["up"]), "a dead server is up"
         assert drive.good("look")["baseline"]["up"]
 
 

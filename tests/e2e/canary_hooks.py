@@ -12,7 +12,7 @@ import threading
 import time
 
 import canary_rig as rig
-from canary_rig import Drive, wait_for
+from canary_rig import Drive, until
 
 
 def script(folder, name, text):
@@ -108,7 +108,7 @@ def what_hangs_is_killed_with_its_children(folder):
         assert 0.4 < time.monotonic() - began < 20
         with open(pids, encoding="utf-8") as file:
             started = [int(word) for word in file.read().split()]
-        assert len(started) == 2 and wait_for(lambda: not any(alive(pid) for pid in started), 20), started
+        assert len(started) == 2 and until(lambda: not any(alive(pid) for pid in started), 20), started
         children = "/proc/%d/task/%d/children" % (drive.process.pid, drive.process.pid)
         if os.path.exists(children):
             with open(children, encoding="utf-8") as file:
@@ -140,12 +140,12 @@ def a_hook_ends_with_the_controller(folder):
     drive.good("traffic")
     drive.process.stdin.write("set 5\n")
     drive.process.stdin.flush()
-    assert wait_for(lambda: os.path.exists(pids) and os.path.getsize(pids))
+    assert until(lambda: os.path.exists(pids) and os.path.getsize(pids))
     drive.process.kill()
     drive.process.wait()
     with open(pids, encoding="utf-8") as file:
         pid = int(file.read())
-    assert wait_for(lambda: not alive(pid), 5)
+    assert until(lambda: not alive(pid), 5)
 
 
 class Webhook:

@@ -9,7 +9,12 @@ import threading
 import time
 
 import canary_rig as rig
-from canary_rig import Drive, Load, evidence, fetch, stage, sums, wait_for
+from canary_rig import Drive, Load, evidence, fetch, stage, sums, until
+
+
+def the_documents_log_format():
+    with open(os.path.join(rig.SOURCE, "docs/CANARY.md"), encoding="utf-8") as file:
+        assert "log-format '%s'\n" % rig.LOG_FORMAT in file.read(), "docs/CANARY.md has another log-format than the tests"
 
 
 def log_lines_reach_their_arms(text=False):
@@ -38,7 +43,7 @@ def log_lines_reach_their_arms(text=False):
         with socket.socket() as client:
             client.connect(("127.0.0.1", proxy.port))
             client.sendall(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert wait_for(lambda: sum(server.requests for server in servers) == 81)
+            assert until(lambda: sum(server.requests for server in servers) == 81)
         for server in servers:
             server.release.set()
         total = sums(evidence(drive, 1))
@@ -48,7 +53,7 @@ def log_lines_reach_their_arms(text=False):
         proxy.say("set server ranker/new health up")
         drive.good("set", 100)
         refused = sum(fetch(proxy.port)[0] == 503 for _ in range(3))
-        assert wait_for(lambda: drive.good("poll", 50) == {} and drive.ask("totals")["refused"][1] >= 1, 20), drive.ask("totals")
+        assert until(lambda: drive.good("poll", 50) == {} and drive.ask("totals")["refused"][1] >= 1, 20), drive.ask("totals")
         assert refused >= 1
         fetch(proxy.port)
         notices = drive.state()
@@ -131,39 +136,22 @@ def latency_has_microseconds():
 
 def told(drive, kept, lost):
     """Until the first source has kept so many and missed so many."""
-    return wait_for(lambda: drive.good("poll", 100) == {} and (drive.state()["kept"], drive.state()["lost"]) == (kept, lost), 30, 0)
+    return until(lambda: drive.good("poll", 100) == {} and (drive.state()["kept"], drive.state()["lost"]) == (kept, lost), 30, 0)
 
 
 def lost_lines_are_counted():
     port = rig.free_port(socket.SOCK_DGRAM)
-    relay = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # between the proxy and us, and loses every tenth line
-    relay.bind(("127.0.0.1", 0))
-    lost = []
-
-    def forward():
-        number = 0
-        while True:
-            try:
-                line = relay.recv(65536)
-            except OSError:
-                return
-            number += 1
-            if number % 10 == 5:
-                lost.append(line)
-            else:
-                relay.sendto(line, ("127.0.0.1", port))
-    threading.Thread(target=forward, daemon=True).start()
-    with stage(log="127.0.0.1:%d" % relay.getsockname()[1], checks=False) as (proxy, _, _folder), \
+    relay = rig.Relay(port, lambda number: number % 10 == 5)
+    with stage(log="127.0.0.1:%d" % relay.port, checks=False) as (proxy, _, _folder), \
             Drive(proxy.traffic(), [{"listen": "127.0.0.1:%d" % port}]) as drive:
         drive.good("sources")
         for _ in range(100):
             fetch(proxy.port)
-        assert told(drive, 100 - 10, 10) and len(lost) == 10, drive.state()
+        assert told(drive, 100 - 10, 10) and relay.lost == 10, drive.state()
         proxy.reload()  # a new process counts anew: no loss
         for _ in range(20):
             fetch(proxy.port)
-        assert told(drive, 120 - 12, 12) and len(lost) == 12, drive.state()
-    relay.close()
+        assert told(drive, 120 - 12, 12) and relay.lost == 12, drive.state()
 
 
 def kernel_drops_are_counted():
@@ -177,7 +165,7 @@ def kernel_drops_are_counted():
         while sent < 40000:  # nobody reads: more than the largest buffer holds
             sender.sendto(line, ("127.0.0.1", port))
             sent += 1
-        assert wait_for(lambda: drive.good("poll", 50) == {} and drive.state()["seen"] > 0)
+        assert until(lambda: drive.good("poll", 50) == {} and drive.state()["seen"] > 0)
 
         def all_are_known():  # how many were dropped comes with the next one that was not
             nonlocal sent
@@ -186,7 +174,7 @@ def kernel_drops_are_counted():
             drive.good("poll", 50)
             state = drive.state()
             return state["lost"] > 1000 and state["seen"] + state["lost"] == sent
-        assert wait_for(all_are_known, 30, 0), (sent, drive.state())
+        assert until(all_are_known, 30, 0), (sent, drive.state())
 
 
 def a_unix_socket_and_a_file():
@@ -210,7 +198,7 @@ def a_unix_socket_and_a_file():
                     fetch(proxy.port)
                 drive.good("poll", 100)
                 fetch(proxy.port)
-                assert wait_for(lambda: drive.good("poll", 100) == {} and drive.state()["kept"] + drive.state()["lost"] == 131, 30, 0), drive.state()
+                assert until(lambda: drive.good("poll", 100) == {} and drive.state()["kept"] + drive.state()["lost"] == 131, 30, 0), drive.state()
                 state = drive.state()
                 assert state["lost"] > 50, state
                 assert "max_dgram_qlen" in state["problem"], state
@@ -222,15 +210,15 @@ def a_unix_socket_and_a_file():
                     file.write("Nov 23 00:00:00 host haproxy[7]: " + line % (number, time.time() * 1e6))
                 file.write((line % (20, time.time() * 1e6))[:40])
                 file.flush()
-                assert wait_for(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] == 20, 20, 0), drive.state(1)
+                assert until(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] == 20, 20, 0), drive.state(1)
                 os.rename(log, log + ".1")  # rotated in the middle of a line
                 with open(log, "w", encoding="utf-8") as fresh:
                     file.write((line % (20, time.time() * 1e6))[40:])
                     file.flush()
-                    assert wait_for(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] == 21, 20, 0), drive.state(1)
+                    assert until(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] == 21, 20, 0), drive.state(1)
                     fresh.write(line % (22, time.time() * 1e6))
                     fresh.flush()
-                    assert wait_for(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] == 22, 20, 0), drive.state(1)
+                    assert until(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] == 22, 20, 0), drive.state(1)
                     fresh.truncate(0)
                     fresh.seek(0)
                     for _ in range(5):  # a look at least, before it is as long again
@@ -326,6 +314,6 @@ def reading_costs_little():
 
 if __name__ == "__main__":
     rig.need("haproxy")
-    rig.run([log_lines_reach_their_arms, text_log_lines_reach_their_arms, every_request_is_counted_once, latency_has_microseconds,
+    rig.run([the_documents_log_format, log_lines_reach_their_arms, text_log_lines_reach_their_arms, every_request_is_counted_once, latency_has_microseconds,
              lost_lines_are_counted, kernel_drops_are_counted, a_unix_socket_and_a_file, json_lines, wrong_sources,
              reading_costs_little])

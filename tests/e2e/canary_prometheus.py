@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Prometheus as the source of evidence, scraping a small exporter of ours: counters of both arms become seconds; a query that
 gives nothing, a server that is down, a counter that begins anew, a sum that falls, Prometheus itself gone and back; then
-one of our own that lies, hangs and floods."""
+ours, one that hangs and one whose clock is set back; canary_hostile.py has those that lie."""
 import http.server
 import json
 import os
@@ -15,7 +15,7 @@ import threading
 import time
 
 import canary_rig as rig
-from canary_rig import Drive, sums, wait_for
+from canary_rig import Drive, Liar, say, sums, until, vector
 
 
 class Exporter:
@@ -85,7 +85,7 @@ class Prometheus:
                 return rig.fetch(self.port, "/-/ready")[0] == 200
             except OSError:
                 return False
-        assert wait_for(ready, 30, 0.1), "Prometheus is not ready"
+        assert until(ready, 30, 0.1), "Prometheus is not ready"
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -111,14 +111,14 @@ def gather(drive, wanted, taken, seconds=25):
         drive.good("poll", 200)
         taken.extend(drive.ask("take"))
         return wanted(sums(taken))
-    wait_for(step, seconds, 0)
+    until(step, seconds, 0)
     return sums(taken)
 
 
 def first_look(drive):
     """The counters are known now: what grows from here on counts."""
     drive.good("sources")
-    assert wait_for(lambda: drive.good("poll", 300) == {} and drive.state()["seen"] >= 12, 20, 0), drive.state()
+    assert until(lambda: drive.good("poll", 300) == {} and drive.state()["seen"] >= 12, 20, 0), drive.state()
     assert drive.state()["kept"] == 0 and drive.state()["problem"] == "", drive.state()
 
 
@@ -165,7 +165,7 @@ def a_counter_begins_anew(exporter, prometheus):
         first_look(drive)
         exporter.forget("candidate")
         exporter.count("candidate", 3)
-        assert wait_for(lambda: drive.good("poll", 100) == {} and "has fallen" in drive.state()["problem"], 20, 0), drive.state()
+        assert until(lambda: drive.good("poll", 100) == {} and "has fallen" in drive.state()["problem"], 20, 0), drive.state()
         taken = []
         exporter.count("candidate", 5)
         total = gather(drive, lambda total: total[1]["requests"] >= 5, taken)
@@ -176,7 +176,7 @@ def down_and_empty(exporter, prometheus):
     with Drive(dict(set=["/bin/true"]), [source(prometheus.url)]) as drive:
         first_look(drive)
         exporter.down = True
-        assert wait_for(lambda: drive.good("poll", 100) == {} and "no series" in drive.state()["problem"], 20, 0), drive.state()
+        assert until(lambda: drive.good("poll", 100) == {} and "no series" in drive.state()["problem"], 20, 0), drive.state()
         assert drive.ask("take") == []
         exporter.count("baseline", 40)
         exporter.count("candidate", 40)
@@ -190,13 +190,13 @@ def down_and_empty(exporter, prometheus):
         empty["candidate"] = dict(requests=query)
         with Drive(dict(set=["/bin/true"]), [empty]) as drive:
             drive.good("sources")
-            assert wait_for(lambda: drive.good("poll", 50) == {} and words in drive.state()["problem"], 10, 0), (query, drive.state())
+            assert until(lambda: drive.good("poll", 50) == {} and words in drive.state()["problem"], 10, 0), (query, drive.state())
             assert "candidate" in drive.state()["problem"]
     misspelled = source(prometheus.url)  # its requests are there, and grow
     misspelled["candidate"] = queries("candidate", errors='error_total{arm="%s"}')
     with Drive(dict(set=["/bin/true"]), [misspelled]) as drive:
         drive.good("sources")
-        assert wait_for(lambda: drive.good("poll", 50) == {} and "or vector(0)" in drive.state()["problem"], 10, 0), drive.state()
+        assert until(lambda: drive.good("poll", 50) == {} and "or vector(0)" in drive.state()["problem"], 10, 0), drive.state()
         exporter.count("candidate", 40)
         exporter.count("baseline", 40)
         total = gather(drive, lambda total: total[0]["requests"] >= 40, [])
@@ -208,7 +208,7 @@ def prometheus_goes_and_comes_back(exporter, prometheus):
         first_look(drive)
         taken = []
         prometheus.stop()
-        assert wait_for(lambda: drive.good("poll", 100) == {} and "ailed to connect" in drive.state()["problem"], 20, 0), drive.state()
+        assert until(lambda: drive.good("poll", 100) == {} and "ailed to connect" in drive.state()["problem"], 20, 0), drive.state()
         exporter.count("baseline", 30)
         exporter.count("candidate", 30)
         prometheus.start()
@@ -225,8 +225,8 @@ def wrong_answers_beside_another_source(exporter, prometheus, folder):
     only_wrong = dict(url=prometheus.url, step_ms=1000, candidate=dict(wrong='wrong_total{arm="candidate"}'))
     with Drive(dict(set=["/bin/true"]), [dict(baseline=paths[0], candidate=paths[1]), only_wrong]) as drive:
         drive.good("sources")
-        assert wait_for(lambda: prometheus.says('wrong_total'), 20)
-        assert wait_for(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] >= 2, 20, 0), drive.state(1)
+        assert until(lambda: prometheus.says('wrong_total'), 20)
+        assert until(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] >= 2, 20, 0), drive.state(1)
         with exporter.lock:
             exporter.values['wrong_total{arm="candidate"}'] = 9
         taken = []
@@ -242,75 +242,54 @@ def wrong_answers_beside_another_source(exporter, prometheus, folder):
         assert [arm["requests"] for arm in total] == [80, 4] and [arm["wrong"] for arm in total] == [0, 2], total
 
 
-class Liar:
-    """Answers as it likes: answer(query) -> bytes of the body, or None for none."""
-
-    def __init__(self, answer):
-        outer = self
-        self.tokens, self.answer, self.done, self.asked = set(), answer, 0, 0
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                outer.tokens.add(self.headers["Authorization"])
-                outer.asked += 1
-                body = outer.answer(self.rfile.read(int(self.headers["Content-Length"])).decode())
-                if body is None:
-                    time.sleep(250)  # longer than the test may take
-                self.send_response(200)
-                self.end_headers()
-                try:
-                    self.wfile.write(body)
-                except OSError:
-                    pass
-                outer.done += 1
-
-            def log_message(self, *_):
-                pass
-        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        self.url = "http://127.0.0.1:%d/" % self.http.server_address[1]
-        threading.Thread(target=self.http.serve_forever, args=(0.05,), daemon=True).start()
+def a_query_that_never_gave_a_series_is_no_evidence(exporter, prometheus, folder):
+    """Misspelled, beside another source: its requests are not told as if none of their answers was wrong."""
+    paths = [os.path.join(folder, name) for name in ("three.jsonl", "four.jsonl")]
+    misspelled = dict(url=prometheus.url, step_ms=1000, candidate=dict(wrong='worng_total{arm="candidate"}'))
+    with Drive(dict(set=["/bin/true"]), [dict(baseline=paths[0], candidate=paths[1]), misspelled]) as drive:
+        drive.good("sources")
+        assert until(lambda: drive.good("poll", 100) == {} and "has given no series yet" in drive.state(1)["problem"], 20, 0), drive.state(1)
+        drive.ask("take")
+        for path in paths:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write('{"t": %.6f, "status": 200, "ms": 4.1}\n' % time.time())
+        assert until(lambda: drive.good("poll", 100) == {} and drive.ask("totals")["requests"] == [1, 1], 8, 0), drive.ask("totals")
+        end = time.time() + 5  # a second is finished after two
+        while time.time() < end:
+            drive.good("poll", 100)
+            assert drive.ask("take") == [], "requests of which nobody counts the wrong answers are evidence"
+        with exporter.lock:
+            exporter.values['worng_total{arm="candidate"}'] = 0
+        total = gather(drive, lambda total: total[0]["requests"] == 1 and total[1]["requests"] == 1, [])
+        assert [arm["requests"] for arm in total] == [1, 1] and drive.state(1)["problem"] == "", (total, drive.state(1))
 
 
-def vector(value, at=None):
-    return json.dumps({"status": "success", "data": {"resultType": "vector", "result": [
-        {"metric": {"a": "b"}, "value": [at or time.time(), str(value)]}]}}).encode()
-
-
-def liars(folder):
-    for answer, words in ((lambda query: b"<html>", "not Prometheus's"), (lambda query: b"x" * (5 << 20), "more than"),
-                          (lambda query: vector("NaN"), "no count"), (lambda query: vector("-5"), "no count"),
-                          (lambda query: b"[" * 100000, "not Prometheus's")):
-        liar = Liar(answer)
-        with Drive(dict(set=["/bin/true"]), [source(liar.url, 200)]) as drive:
-            drive.good("sources")
-            assert wait_for(lambda: drive.good("poll", 50) == {} and words in drive.state()["problem"], 10, 0), (words, drive.state())
-            assert drive.state()["kept"] == 0 and drive.ask("take") == []
+def one_that_hangs_and_one_that_is_set_back(folder):
     # One that hangs holds up nothing: another source goes on.
-    liar = Liar(lambda query: None)
+    liar = Liar(lambda query, handler: time.sleep(250))  # longer than the test may take
     path = os.path.join(folder, "old.jsonl")
     only_wrong = dict(url=liar.url, step_ms=200, baseline=dict(wrong="x"), candidate=dict(wrong="x"))
     with Drive(dict(set=["/bin/true"]), [only_wrong, dict(baseline=path, candidate=path + "2")]) as drive:
         drive.good("sources")
         with open(path, "w", encoding="utf-8") as file:
             file.write('{"t": %.3f, "status": 200, "ms": 4.1}\nnonsense\n' % time.time())
-        assert wait_for(lambda: drive.good("poll", 100) == {} and drive.ask("totals")["requests"] == [1, 0], 8, 0), drive.ask("totals")
+        assert until(lambda: drive.good("poll", 100) == {} and drive.ask("totals")["requests"] == [1, 0], 8, 0), drive.ask("totals")
         assert drive.state(1)["dropped"] == 1, drive.state(1)
         total = gather(drive, lambda total: total[0]["requests"] == 1, [], 40)
         assert total[0]["requests"] == 1, "one that hangs holds up finished seconds"
         assert not liar.done, "it did not hang"
     # The clock of Prometheus is set back: what it tells then is older, and no reset.
     clock = {"ahead": 0.0, "value": 1000}
-    liar = Liar(lambda query: vector(clock["value"], time.time() + clock["ahead"]))
+    liar = Liar(lambda query, handler: say(handler, vector(clock["value"], at=time.time() + clock["ahead"])))
     with open(os.path.join(folder, "token"), "w", encoding="utf-8") as file:
         file.write("secret-7\n")
-    with Drive(dict(set=["/bin/true"]), [source(liar.url, 100, token_file=folder + "/token")]) as drive:
+    with Drive(dict(set=["/bin/true"]), [source(liar.url + "/", 100, token_file=folder + "/token")]) as drive:
         drive.good("sources")
-        assert wait_for(lambda: drive.good("poll", 50) == {} and drive.state()["seen"] >= 12, 20, 0), drive.state()
+        assert until(lambda: drive.good("poll", 50) == {} and drive.state()["seen"] >= 12, 20, 0), drive.state()
         clock.update(ahead=-5.0, value=900)
-        assert wait_for(lambda: drive.good("poll", 50) == {} and "set back" in drive.state()["problem"], 20, 0), drive.state()
+        assert until(lambda: drive.good("poll", 50) == {} and "set back" in drive.state()["problem"], 20, 0), drive.state()
         clock.update(ahead=0.0, value=1005)
-        assert wait_for(lambda: drive.good("poll", 50) == {} and drive.ask("totals")["requests"] == [5, 5], 20, 0), drive.ask("totals")
+        assert until(lambda: drive.good("poll", 50) == {} and drive.ask("totals")["requests"] == [5, 5], 20, 0), drive.ask("totals")
         assert liar.tokens == {"Bearer secret-7"}, liar.tokens
     with open(os.path.join(folder, "bad"), "w", encoding="utf-8") as file:
         file.write("two\r\nlines: 1\n")
@@ -320,16 +299,13 @@ def liars(folder):
 
 
 def main():
-    with Drive(dict(set=["/bin/true"]), [source("http://127.0.0.1:9")]) as drive:
-        if drive.ask("sources").get("error") == -38:
-            drive.bad("built without libcurl|libcurl4-openssl-dev", "sources")
-            print("built without libcurl: told")
-            return
+    if rig.without_curl():
+        return
     rig.need("prometheus")
     folder = tempfile.mkdtemp(prefix="upgate-prometheus-")
     exporter = Exporter()
     prometheus = Prometheus(folder, exporter)
-    assert wait_for(lambda: len(prometheus.says("requests_total") or []) == 2, 20, 0.1), "nothing is scraped"
+    assert until(lambda: len(prometheus.says("requests_total") or []) == 2, 20, 0.1), "nothing is scraped"
 
     def bind(case, *more):
         def run():
@@ -339,7 +315,9 @@ def main():
     try:
         rig.run([bind(case, exporter, prometheus) for case in (counters_become_seconds, a_counter_begins_anew, down_and_empty,
                                                                prometheus_goes_and_comes_back)] +
-                [bind(wrong_answers_beside_another_source, exporter, prometheus, folder), bind(liars, folder)])
+                [bind(case, exporter, prometheus, folder) for case in (wrong_answers_beside_another_source,
+                                                                       a_query_that_never_gave_a_series_is_no_evidence)] +
+                [bind(one_that_hangs_and_one_that_is_set_back, folder)])
     finally:
         prometheus.stop()
         shutil.rmtree(folder, ignore_errors=True)

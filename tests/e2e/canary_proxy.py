@@ -9,11 +9,10 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import threading
 import time
 
 import canary_rig as rig
-from canary_rig import Load, stage, wait_for
+from canary_rig import Load, stage, until
 
 UPGATE = os.path.join(rig.BUILD, "upgate")
 TEN_PERCENT = "26 ("  # of 256
@@ -65,12 +64,12 @@ def reloaded_and_killed_in_the_middle():
     with stage(weights=(100, 100), log="127.0.0.1:%d" % port) as (proxy, _, folder):
         rollout = Rollout(proxy, folder, port)
         load = Load(proxy.port)
-        assert wait_for(rollout.at_ten_percent, 60), rollout.said()
+        assert until(rollout.at_ten_percent, 60), rollout.said()
         for number, again in enumerate((proxy.reload, lambda: (proxy.stop(), time.sleep(1), proxy.start()))):
             if number:
                 reloaded = dict(load.counts)
             again()
-            assert wait_for(lambda: len(rollout.events()) > number, 60), (rollout.events(), rollout.said())
+            assert until(lambda: len(rollout.events()) > number, 60), (rollout.events(), rollout.said())
             assert rollout.at_ten_percent(), rollout.said()
         code, said = rollout.end()
         load.stop()
@@ -89,10 +88,10 @@ def one_that_may_set_nothing_any_more():
     with stage(weights=(100, 100), log="127.0.0.1:%d" % port) as (proxy, _, folder):
         rollout = Rollout(proxy, folder, port, soak="100s", timeout="1s")
         load = Load(proxy.port)
-        assert wait_for(rollout.at_ten_percent, 60), rollout.said()
+        assert until(rollout.at_ten_percent, 60), rollout.said()
         proxy.lines["level"] = "operator"
         proxy.reload()
-        assert wait_for(lambda: "could not be set again" in rollout.said(), 60), rollout.said()
+        assert until(lambda: "could not be set again" in rollout.said(), 60), rollout.said()
         proxy.lines["level"] = "admin"
         proxy.reload()
         code, said = rollout.end()
@@ -103,34 +102,16 @@ def one_that_may_set_nothing_any_more():
         assert "its weights could not be set again" in reason and "level admin" in reason and to == 0, (reason, to)
 
 
-class Relay:
-    """Datagrams from one port to another; so many of them are lost on the way."""
-
-    def __init__(self, to):
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
-        self.port, self.to, self.loses, self.lost = self.socket.getsockname()[1], to, 0, 0
-        threading.Thread(target=self.forward, daemon=True).start()
-
-    def forward(self):
-        while True:
-            line = self.socket.recv(65536)
-            if self.lost < self.loses:
-                self.lost += 1
-            else:
-                self.socket.sendto(line, ("127.0.0.1", self.to))
-
-
 def lost_log_lines():
     for limit, passes in ((0, False), (100, True)):
         port = rig.free_port(socket.SOCK_DGRAM)
-        relay = Relay(port)
+        relay = rig.Relay(port)
         with stage(weights=(100, 0), log="127.0.0.1:%d" % relay.port) as (proxy, _, folder):
             rollout = Rollout(proxy, folder, port, soak="5s", patience="15s", limit=limit, options=("--wait", "0s"))
             load = Load(proxy.port)
-            assert wait_for(rollout.at_ten_percent, 60), rollout.said()
-            assert wait_for(lambda: rollout.rows("SELECT 1 FROM rollout_second WHERE requests > 0"), 60), rollout.said()
-            relay.loses = 7
+            assert until(rollout.at_ten_percent, 60), rollout.said()
+            assert until(lambda: rollout.rows("SELECT 1 FROM rollout_second WHERE requests > 0"), 60), rollout.said()
+            relay.loses = lambda number: relay.lost < 7
             code, said = rollout.end()
             load.stop()
             lost = rollout.rows("SELECT lost FROM rollout_stage ORDER BY number")[0][0]

@@ -2,8 +2,10 @@
 """What the tests of the canary share: canary_drive (the C interface behind lines of JSON), a HAProxy of our own, small servers that
 misbehave on request, clients that account for every request. Nothing outlives the test."""
 import contextlib
+import errno
 import http.client
 import http.server
+import itertools
 import json
 import os
 import random
@@ -19,14 +21,11 @@ import time
 sys.dont_write_bytecode = True
 SOURCE = os.environ.get("UPGATE_SOURCE") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(SOURCE, "ci", "canary"))
-from stage import free_port  # noqa: E402
+from stage import LOG_FORMAT, free_port, until  # noqa: E402
 
 BUILD = os.environ.get("UPGATE_BUILD", "build/release")
 DRIVE = os.path.join(BUILD, "tests/e2e/canary_drive")
 PATHS = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
-LOG_FORMAT = ("""'{"upgate":1,"pid":%pid,"front":"%f","seq":%lc,"back":"%b","server":"%s","status":%ST,"end_us":%[date(0,us)],"""
-              """"us":"%[date(0,us),sub(txn.upgate_begin)]","ms":"%Ta","term":"%ts","bytes":"%B","""
-              """"wrong":"%[var(txn.upgate_wrong),json(utf8s)]"}'""")
 
 
 def need(program):
@@ -35,16 +34,6 @@ def need(program):
         print("skipped: %s is not installed; ci/setup installs it" % program)
         sys.exit(77)
     return path
-
-
-def wait_for(what, seconds=10, step=0.02):
-    """Until `what` gives something; a loaded machine may take its time."""
-    end = time.monotonic() + seconds
-    while True:
-        got = what()
-        if got or time.monotonic() > end:
-            return got
-        time.sleep(step)
 
 
 class Drive:
@@ -92,6 +81,17 @@ class Drive:
             self.close()
 
 
+def without_curl():
+    """True where upgate was built without libcurl, and says so."""
+    source = dict(url="http://127.0.0.1:9", step_ms=1000, baseline=dict(requests="x"), candidate=dict(requests="x"))
+    with Drive(dict(set=["/bin/true"]), [source]) as drive:
+        if drive.ask("sources").get("error") != -errno.ENOSYS:
+            return False
+        drive.bad("built without libcurl|libcurl4-openssl-dev", "sources")
+        print("built without libcurl: told")
+        return True
+
+
 def sums(seconds):
     total = [dict.fromkeys(("requests", "errors", "truncated", "wrong", "timed"), 0) for _ in range(2)]
     for second in seconds:
@@ -109,7 +109,7 @@ def evidence(drive, kept, aa="", seconds=15, arms=(0, 1)):
         drive.good("poll", 100)
         taken.extend(drive.ask("take", aa) if aa else drive.ask("take"))
         return sum(sums(taken)[arm]["requests"] for arm in arms) >= kept
-    wait_for(enough, seconds, 0)
+    until(enough, seconds, 0)
     return taken
 
 
@@ -165,6 +165,66 @@ class Server:
         self.http.server_close()
 
 
+class Relay:
+    """Datagrams from a port of its own to another; number N of them, from 1 on, is lost on the way where loses(N)."""
+
+    def __init__(self, to, loses=lambda number: False):
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.port, self.to, self.loses, self.lost = self.socket.getsockname()[1], to, loses, 0
+        threading.Thread(target=self.forward, daemon=True).start()
+
+    def forward(self):
+        for number in itertools.count(1):
+            line = self.socket.recv(65536)
+            if self.loses(number):
+                self.lost += 1
+            else:
+                self.socket.sendto(line, ("127.0.0.1", self.to))
+
+
+class Liar:
+    """A Prometheus that says anything: answer(query, handler) writes what it likes, say() and vector() what a real one would."""
+
+    def __init__(self, answer):
+        outer = self
+        self.asked, self.done, self.tokens = 0, 0, set()  # done: answers that have ended
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                outer.asked += 1
+                outer.tokens.add(self.headers["Authorization"])
+                query = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                with contextlib.suppress(OSError):
+                    answer(query, self)
+                outer.done += 1
+                self.close_connection = True
+
+            def do_GET(self):  # nobody asks so, but who follows a redirect
+                outer.asked += 1
+                self.send_error(500)
+
+            def log_message(self, *_):
+                pass
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.url = "http://127.0.0.1:%d" % self.http.server_address[1]
+        threading.Thread(target=self.http.serve_forever, args=(0.05,), daemon=True).start()
+
+
+def say(handler, body, status=200, **headers):
+    handler.send_response(status)
+    for name, value in headers.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
+    handler.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def vector(*values, at=None):
+    return {"status": "success", "data": {"resultType": "vector", "result": [
+        {"metric": {"pod": str(number)}, "value": [at or time.time(), str(value)]} for number, value in enumerate(values)]}}
+
+
 class HAProxy:
     """Its own configuration, ports and socket. `lines`: more of the frontend, the backend, global."""
 
@@ -184,7 +244,7 @@ class HAProxy:
             for server in self.servers)
         logs = "    option httplog\n" if lines["text"] else """    http-request  set-var(txn.upgate_begin) date(0,us)
     http-response set-var(txn.upgate_wrong) int(1) if { res.fhdr(x-upgate-wrong) -m found } !{ res.fhdr(x-upgate-wrong) 0 }
-    log-format %s\n""" % LOG_FORMAT
+    log-format '%s'\n""" % LOG_FORMAT
         with open(self.config, "w", encoding="utf-8") as file:
             file.write("""global
     maxconn 2000
@@ -218,7 +278,7 @@ backend ranker
             assert process.poll() is None, process.stderr.read().decode()
             with contextlib.suppress(OSError):
                 return pid in self.say("show info")
-        assert wait_for(answers), "HAProxy does not start"
+        assert until(answers), "HAProxy does not start"
 
     def reload(self):
         """As a service does it: a new process takes over, the old one ends with its last request."""
@@ -322,6 +382,9 @@ def run(cases):
     """Each case that is named, or all; the first failure ends the test with its traceback."""
     signal.alarm(280)
     names = sys.argv[1:]
+    unknown = set(names) - {case.__name__ for case in cases}
+    if unknown:
+        sys.exit("no case %s; there are %s" % (", ".join(sorted(unknown)), ", ".join(case.__name__ for case in cases)))
     for case in cases:
         if names and case.__name__ not in names:
             continue

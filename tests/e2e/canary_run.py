@@ -44,15 +44,15 @@ class Rig:
         with open(os.path.join(self.path, name), "w") as file:
             file.write(text)
 
-    def plan(self, more="", stages=None):
+    def plan(self, more="", stages=None, expected="3000/s"):
         where = self.path
         stages = stages or "[{percent: 20, soak: 2s, warm_up: 0s}, {percent: 50, soak: 2s, warm_up: 0s}, {percent: 100, soak: 2s, warm_up: 0s}]"
         self.file("rollout.yaml", "name: r\nstore: %s/r.db\n"
                   "traffic: {hooks: {set: [sh, %s/set.sh, %s/weight, \"{percent}\"], get: [cat, %s/weight], retries: 0, timeout: 2s}}\n"
                   "sources: [{jsonl: {baseline: %s/old.jsonl, candidate: %s/new.jsonl}}]\n"
                   "stages: %s\ngate: {metrics: {error_rate: {margin: 300%%}, wrong_answers: {limit: 0}}}\n"
-                  "rollback: {drain: 1s}\nexpected: {rate: 3000/s, error_rate: 1%%}\n%s"
-                  % (where, where, where, where, where, where, stages, more))
+                  "rollback: {drain: 1s}\nexpected: {rate: %s, error_rate: 1%%}\n%s"
+                  % (where, where, where, where, where, where, stages, expected, more))
 
     def weight(self):
         try:

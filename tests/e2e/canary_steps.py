@@ -12,13 +12,9 @@ import tempfile
 import time
 
 import canary_rig as rig
-from canary_rig import Drive, evidence, sums, wait_for
-
-SOURCE = os.environ.get("UPGATE_SOURCE") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(SOURCE, "ci", "canary"))
-import rollouts  # noqa: E402
-import stage  # noqa: E402
+from canary_rig import Drive, evidence, sums, until
+import rollouts  # of ci/canary, which the rig puts on the path
+import stage
 
 GOOD = [0.5] * 13 + [1, 2, 3]
 HOOKS = {"set": ["/bin/true", "{percent}"], "get": ["/bin/true"]}
@@ -95,8 +91,8 @@ def requests_reach_their_arms():
                    for i, plant in enumerate(("errors:50%", "nan:25%", "stream-cut:50%", "hold:30ms"))]
             up.extend(new)
             # Told to the early one until it looks again.
-            assert wait_for(lambda: stage.score(early.port, 0, GOOD) and drive.good("poll", 100) == {}
-                            and drive.ask("totals")["requests"][0] > 0, 20, 0.2), drive.state()
+            assert until(lambda: stage.score(early.port, 0, GOOD) and drive.good("poll", 100) == {}
+                         and drive.ask("totals")["requests"][0] > 0, 20, 0.2), drive.state()
             base = drive.ask("totals")["requests"][0]
             for server in new:
                 for number in range(20):
@@ -125,7 +121,7 @@ def requests_reach_their_arms():
 
 def torch_servers_tell_as_native_ones_do():
     for side in ("candidate", "baseline"):  # one of them: the marks are the same
-        python = os.path.join(SOURCE, "envs", side, "bin", "python")
+        python = os.path.join(rig.SOURCE, "envs", side, "bin", "python")
         if not os.path.exists(python) or subprocess.run([python, "-c", "import aiohttp, torch"], capture_output=True).returncode:
             print("   %s: no torch and aiohttp there (ci/setup --envs)" % side)
             continue
@@ -170,7 +166,7 @@ def servers_come_and_go():
                                env=dict(os.environ, UPGATE_STEPS=paths[1], PYTHONPATH=os.path.join(rig.BUILD, "python")), timeout=60)
         os.kill(drive.process.pid, signal.SIGCONT)
         assert flood.returncode == 0
-        assert wait_for(lambda: drive.good("poll", 100) == {} and drive.state()["lost"], 20), drive.state()
+        assert until(lambda: drive.good("poll", 100) == {} and drive.state()["lost"], 20), drive.state()
         state = drive.state()
         assert state["lost"] == 70000 - 65536, state
         assert base.close() == "" and new.close() == ""
@@ -180,7 +176,7 @@ def steps_that_are_no_requests():
     with files() as (paths, _), Drive(HOOKS, [steps_source(paths)]) as drive:
         drive.good("sources")
         servers = [Python(path) for path in paths]
-        assert wait_for(lambda: drive.good("poll", 100) == {} and "steps come, but no requests" in drive.state()["problem"], 20), drive.state()
+        assert until(lambda: drive.good("poll", 100) == {} and "steps come, but no requests" in drive.state()["problem"], 20), drive.state()
         assert not drive.state()["ever"]
         for server in servers:
             server.close()
@@ -265,7 +261,7 @@ def a_rollout_and_a_rollback():
         new.stop()
         new = stage.Server(folder, "new", steps=paths[1], plant="nan:5%", port=new.port).ready()
         up.append(new)
-        assert wait_for(lambda: proxy.up("new"), 30)
+        assert until(lambda: proxy.up("new"), 30)
         bad = rollouts.Rollout(folder, "bad", proxy, stages, metrics, source)
         controller = bad.run()
         up.append(controller)

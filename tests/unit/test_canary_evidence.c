@@ -4,30 +4,7 @@
 
 #include "ci/sim/canary_sim_stream.h"
 #include "reports/analyse/canary/rate.h"
-#include "tests/unit/runner.h"
-
-static struct canary_rules rules_of(double error_margin, double p99_margin)
-{
-    struct canary_rules rules = {.alpha = 0.01, .tripwire_error_rate = 0.2};
-    for (int i = 0; i < CANARY_METRICS; i++)
-        rules.metrics[i] = (struct canary_rule){false, true, 0.1, NAN};
-    rules.metrics[CANARY_ERROR_RATE] = (struct canary_rule){true, false, error_margin, NAN};
-    rules.metrics[CANARY_LATENCY_P99] = (struct canary_rule){true, false, p99_margin, NAN};
-    rules.metrics[CANARY_WRONG_ANSWERS] = (struct canary_rule){true, false, NAN, 0};
-    return rules;
-}
-
-static struct canary_cell cell_of(const struct canary_evidence *evidence, enum canary_metric metric)
-{
-    struct canary_cell cells[CANARY_METRICS];
-    int count;
-    canary_evidence_cells(evidence, cells, &count);
-    for (int i = 0; i < count; i++)
-        if (cells[i].metric == metric)
-            return cells[i];
-    runner_fail(__FILE__, __LINE__, "no cell of %s", canary_metric_name(metric));
-    return (struct canary_cell){.verdict = CANARY_UNDECIDED};
-}
+#include "tests/unit/canary_cells.h"
 
 // Seconds of a stage into the evidence; ends early at a fail. Returns seconds taken.
 static int drive(struct canary_evidence *evidence, struct stream *stream, double share, int seconds, bool aa)
@@ -61,7 +38,7 @@ TEST(names)
 
 TEST(observed_without_a_margin)
 {
-    struct canary_rules rules = rules_of(0.5, 0.05);
+    struct canary_rules rules = rules_of(0.5, 0.05, 0.1);
     for (int i = 0; i < CANARY_METRICS; i++)
         rules.metrics[i] = (struct canary_rule){false, true, NAN, NAN};
     static struct stream stream;
@@ -82,7 +59,7 @@ TEST(observed_without_a_margin)
 TEST(equal_arms_are_not_rolled_back)
 {
     enum { ROLLOUTS = 60 };
-    struct canary_rules rules = rules_of(0.5, 0.05);
+    struct canary_rules rules = rules_of(0.5, 0.05, 0.1);
     static struct stream stream;
     int back = 0;
     for (uint64_t i = 0; i < ROLLOUTS; i++) {
@@ -102,7 +79,7 @@ TEST(equal_arms_are_not_rolled_back)
 
 TEST(worse_arms_are_found)
 {
-    struct canary_rules rules = rules_of(0.5, 0.05);
+    struct canary_rules rules = rules_of(0.5, 0.05, 0.1);
     static struct stream stream;
     static const struct {
         struct stream_fault fault;
@@ -135,7 +112,7 @@ TEST(worse_arms_are_found)
 
 TEST(what_is_better_passes_and_is_not_rolled_back)
 {
-    struct canary_rules rules = rules_of(0.5, 0.1);
+    struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
     static struct stream stream;
     struct canary_evidence *evidence = canary_evidence_new(&rules);
     start(&stream, 1000, 4e-3, 1, (struct stream_fault){0.3, 0.8, 0}, 7);
@@ -178,7 +155,7 @@ static void error_in(struct canary_evidence *evidence, uint64_t baseline, uint64
 // No error at all: nothing is known of a ratio, and yet it passes, with the bound stated.
 TEST(no_errors_on_either_side)
 {
-    struct canary_rules rules = rules_of(0.5, 0.1);
+    struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
     struct canary_evidence *evidence = canary_evidence_new(&rules);
     canary_evidence_stage(evidence, 1, false);
     quiet(evidence, 40, 300, 100);
@@ -199,7 +176,7 @@ TEST(no_errors_on_either_side)
 TEST(one_stray_error_does_not_hold_it_for_ever)
 {
     for (int arm = 0; arm < CANARY_ARMS; arm++) {
-        struct canary_rules rules = rules_of(0.5, 0.1);
+        struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
         struct canary_evidence *evidence = canary_evidence_new(&rules);
         canary_evidence_stage(evidence, 1, false);
         error_in(evidence, arm == CANARY_BASELINE, arm == CANARY_CANDIDATE);
@@ -215,7 +192,7 @@ TEST(one_stray_error_does_not_hold_it_for_ever)
 // Half a percent of errors where the baseline has none must fail before the floor lets it pass.
 TEST(errors_of_the_candidate_alone)
 {
-    struct canary_rules rules = rules_of(0.5, 0.1);
+    struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
     struct canary_evidence *evidence = canary_evidence_new(&rules);
     canary_evidence_stage(evidence, 1, false);
     int seconds = 0;
@@ -231,7 +208,7 @@ TEST(errors_of_the_candidate_alone)
 
 TEST(a_small_stage_passes_for_what_it_opens)
 {
-    struct canary_rules rules = rules_of(0.5, 0.1);
+    struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
     for (int told = 0; told < 2; told++) {
         struct canary_evidence *evidence = canary_evidence_new(&rules);
         canary_evidence_stage(evidence, 0, true);
@@ -256,7 +233,7 @@ TEST(a_small_stage_passes_for_what_it_opens)
 
 TEST(a_hundred_percent_repeats_the_last_stage)
 {
-    struct canary_rules rules = rules_of(0.5, 0.1);
+    struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
     struct canary_evidence *evidence = canary_evidence_new(&rules);
     canary_evidence_stage(evidence, 1, false);
     quiet(evidence, 300, 300, 300);
@@ -289,7 +266,7 @@ TEST(a_hundred_percent_repeats_the_last_stage)
 
 TEST(wrong_answers_against_their_limit)
 {
-    struct canary_rules rules = rules_of(0.5, 0.1);
+    struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
     rules.metrics[CANARY_WRONG_ANSWERS].limit = 2;
     struct canary_evidence *evidence = canary_evidence_new(&rules);
     struct canary_second arms[CANARY_ARMS] = {{.requests = 10, .wrong = 5}, {.requests = 10, .wrong = 1}};
@@ -312,7 +289,7 @@ TEST(wrong_answers_against_their_limit)
 
 TEST(an_aa_stage_finds_arms_that_differ)
 {
-    struct canary_rules rules = rules_of(0.5, 0.1);
+    struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
     for (int better = 0; better < 2; better++) {
         struct canary_evidence *evidence = canary_evidence_new(&rules);
         canary_evidence_stage(evidence, 0, true);
@@ -332,7 +309,7 @@ TEST(an_aa_stage_finds_arms_that_differ)
 
 TEST(the_same_seconds_give_the_same_state)
 {
-    struct canary_rules rules = rules_of(0.5, 0.05);
+    struct canary_rules rules = rules_of(0.5, 0.05, 0.1);
     static struct stream stream;
     struct canary_cell cells[2][CANARY_METRICS];
     int count[2];
@@ -356,7 +333,7 @@ TEST(the_same_seconds_give_the_same_state)
 TEST(bursts_that_begin_later_do_not_decide)
 {
     enum { ROLLOUTS = 40 };
-    struct canary_rules rules = rules_of(0.5, 0.05);
+    struct canary_rules rules = rules_of(0.5, 0.05, 0.1);
     static struct stream stream;
     int back = 0;
     for (uint64_t i = 0; i < ROLLOUTS; i++) {
@@ -376,7 +353,7 @@ TEST(bursts_that_begin_later_do_not_decide)
 
 TEST(the_tripwire_looks_at_the_last_seconds)
 {
-    struct canary_rules rules = rules_of(0.5, 0.1);
+    struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
     struct canary_evidence *evidence = canary_evidence_new(&rules);
     struct canary_second arms[CANARY_ARMS] = {{.requests = 100}, {.requests = 2, .errors = 2}};
     canary_evidence_stage(evidence, 0, false);
@@ -403,7 +380,7 @@ TEST(the_tripwire_looks_at_the_last_seconds)
 TEST(shares_that_change_between_stages_stay_valid)
 {
     enum { ROLLOUTS = 300 };
-    struct canary_rules rules = rules_of(0.5, 0.05);
+    struct canary_rules rules = rules_of(0.5, 0.05, 0.1);
     rules.metrics[CANARY_LATENCY_P99].gated = rules.metrics[CANARY_LATENCY_P99].observed = false;
     rules.metrics[CANARY_LATENCY_P50].observed = rules.metrics[CANARY_LATENCY_MEAN].observed = false;
     int back = 0;
@@ -430,7 +407,7 @@ TEST(shares_that_change_between_stages_stay_valid)
 
 TEST(nothing_and_odd_input)
 {
-    struct canary_rules rules = rules_of(0.5, 0.1);
+    struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
     struct canary_evidence *evidence = canary_evidence_new(&rules);
     static struct canary_second arms[CANARY_ARMS];
     canary_evidence_stage(evidence, 0, false);
@@ -464,7 +441,7 @@ TEST(bad_late)
                 {{1, 1.5, 0}, CANARY_LATENCY_MEAN, 120, 0, 0}}; // a second of means speaks with half a nat at most
     static struct stream stream;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct canary_rules rules = rules_of(0.5, 0.05);
+        struct canary_rules rules = rules_of(0.5, 0.05, 0.1);
         for (int metric = 0; metric < CANARY_METRICS; metric++)
             rules.metrics[metric] = (struct canary_rule){metric == (int)rows[i].metric, false, metric ? 0.05 : 0.5, NAN};
         struct canary_evidence *evidence = canary_evidence_new(&rules);
@@ -492,7 +469,7 @@ TEST(bad_late)
 // Worse from the begin on is told of the whole rollout.
 TEST(bad_from_the_begin)
 {
-    struct canary_rules rules = rules_of(0.5, 0.05);
+    struct canary_rules rules = rules_of(0.5, 0.05, 0.1);
     struct canary_evidence *evidence = canary_evidence_new(&rules);
     static struct stream stream;
     start(&stream, 1000, 1e-3, 1, (struct stream_fault){3, 1, 0}, 11);
@@ -506,7 +483,7 @@ TEST(bad_from_the_begin)
 // A stage that was good for long and has turned bad does not pass while it is not yet rolled back.
 TEST(no_pass_while_it_turns_bad)
 {
-    struct canary_rules rules = rules_of(0.5, 0.1);
+    struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
     struct canary_evidence *evidence = canary_evidence_new(&rules);
     canary_evidence_stage(evidence, 1, false);
     for (int i = 0; i < 1500; i++)
@@ -528,7 +505,7 @@ TEST(no_pass_while_it_turns_bad)
 TEST(little_traffic_never_passes)
 {
     for (uint64_t seed = 0; seed < 20; seed++) {
-        struct canary_rules rules = rules_of(0.5, 0.1);
+        struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
         struct canary_evidence *evidence = canary_evidence_new(&rules);
         static struct stream stream;
         start(&stream, 5, seed % 2 ? 1e-3 : 0, 1, none, 300 + seed);

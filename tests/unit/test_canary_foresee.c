@@ -1,26 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a stage is said to see, against the design's simulations and against the evidence itself.
 #include "ci/sim/canary_sim_stream.h"
-#include "reports/analyse/canary/evidence.h"
-#include "tests/unit/runner.h"
-
-static struct canary_rules rules_of(double error_margin, double p99_margin)
-{
-    struct canary_rules rules = {.alpha = 0.01};
-    for (int i = 0; i < CANARY_METRICS; i++)
-        rules.metrics[i] = (struct canary_rule){false, false, NAN, NAN};
-    rules.metrics[CANARY_ERROR_RATE] = (struct canary_rule){true, false, error_margin, NAN};
-    rules.metrics[CANARY_LATENCY_P99] = (struct canary_rule){true, false, p99_margin, NAN};
-    rules.metrics[CANARY_LATENCY_P50] = rules.metrics[CANARY_LATENCY_MEAN] = (struct canary_rule){false, true, 0.05, NAN};
-    rules.metrics[CANARY_WRONG_ANSWERS] = (struct canary_rule){true, false, NAN, 0};
-    return rules;
-}
+#include "tests/unit/canary_cells.h"
 
 static const struct canary_traffic usual = {1000, 1e-3, 0.5, 1, 0, 0};
 
 TEST(more_traffic_sees_more)
 {
-    struct canary_rules rules = rules_of(0.5, 0.05);
+    struct canary_rules rules = rules_of(0.5, 0.05, 0.05);
     static const double shares[] = {0.01, 0.05, 0.25, 0.5};
     for (int metric = 0; metric < CANARY_METRICS; metric++) {
         double last_seen = INFINITY, last_pass = INFINITY;
@@ -42,7 +29,7 @@ TEST(more_traffic_sees_more)
 // The design: 1 % of the traffic cannot find a doubled error rate in 400,000 requests, 25 % finds it within about 100,000.
 TEST(as_the_design_says)
 {
-    struct canary_rules rules = rules_of(0.5, 0.05);
+    struct canary_rules rules = rules_of(0.5, 0.05, 0.05);
     struct canary_foresight one = canary_foresee(&rules, CANARY_ERROR_RATE, 0.01, 400, &usual);
     struct canary_foresight quarter = canary_foresee(&rules, CANARY_ERROR_RATE, 0.25, 200, &usual);
     CHECK(one.seen_ratio > 3);
@@ -54,7 +41,7 @@ TEST(as_the_design_says)
 
 TEST(a_quarter_sees_what_it_was_said_to)
 {
-    struct canary_rules rules = rules_of(0.5, 0.05);
+    struct canary_rules rules = rules_of(0.5, 0.05, 0.05);
     struct canary_foresight sight = canary_foresee(&rules, CANARY_LATENCY_P99, 0.25, 30, &usual);
     struct stream_world world = {1000, 1e-3, 1, 0, 0, 0};
     struct stream_fault fault = {1, sight.seen_ratio, 0};
@@ -79,7 +66,7 @@ TEST(a_quarter_sees_what_it_was_said_to)
 
 TEST(what_can_not_be)
 {
-    struct canary_rules rules = rules_of(0.5, 0.05);
+    struct canary_rules rules = rules_of(0.5, 0.05, 0.05);
     struct canary_traffic silent = {0, 1e-3, 0.5, 1, 0, 0}, clean = {1000, 0, 0, 0, 0, 0}, bursty = {1000, 1e-3, 0.5, 4, 0, 0};
     CHECK(isinf(canary_foresee(&rules, CANARY_ERROR_RATE, 0.25, 300, &silent).pass_s));
     CHECK_DBL(canary_foresee(&rules, CANARY_ERROR_RATE, 0.25, 300, &silent).zero_error_bound, 1, 0);

@@ -6,18 +6,26 @@
 #include "reports/analyse/canary/mean.h"
 #include "tests/unit/runner.h"
 
+static int threshold_of(const uint64_t bins[CANARY_BINS], double fraction)
+{
+    double tail[CANARY_BINS + 1] = {0};
+    for (int i = CANARY_BINS - 1; i >= 0; i--)
+        tail[i] = tail[i + 1] + (double)bins[i];
+    return canary_threshold(tail, fraction);
+}
+
 TEST(thresholds)
 {
     uint64_t bins[CANARY_BINS] = {0};
-    CHECK_INT(canary_threshold(bins, 0.01), -1);
+    CHECK_INT(threshold_of(bins, 0.01), -1);
     bins[500] = 980;
     bins[510] = 12;
     bins[520] = 8;
-    CHECK_INT(canary_threshold(bins, 0.01), 520); // 0.8 % above its lower border, 2 % above that of 510
-    CHECK_INT(canary_threshold(bins, 0.02), 510);
-    CHECK_INT(canary_threshold(bins, 0.5), 500); // one value has most of it: all above its border, the nearest there is
+    CHECK_INT(threshold_of(bins, 0.01), 520); // 0.8 % above its lower border, 2 % above that of 510
+    CHECK_INT(threshold_of(bins, 0.02), 510);
+    CHECK_INT(threshold_of(bins, 0.5), 500); // one value has most of it: all above its border, the nearest there is
     bins[510] = bins[520] = 0;
-    CHECK_INT(canary_threshold(bins, 0.01), 500); // never one with nothing above it
+    CHECK_INT(threshold_of(bins, 0.01), 500); // never one with nothing above it
 }
 
 TEST(above_a_position)
@@ -58,7 +66,7 @@ TEST(a_known_ratio)
     double low, high;
     fold(&latency, baseline, 1.25, 600, 0.3, 1);
     canary_tails_of(&latency, &tails);
-    int p50 = canary_threshold(baseline, 0.5), p99 = canary_threshold(baseline, 0.01);
+    int p50 = threshold_of(baseline, 0.5), p99 = threshold_of(baseline, 0.01);
     CHECK_DBL(canary_bin_low_s(p50), 0.02, 0.0003);              // the median
     CHECK_DBL(canary_bin_low_s(p99), 0.02 * exp(0.5 * 2.3263), 0.002);
     CHECK_DBL(canary_tails_ratio(&tails, p50), 1.25, 0.01);
@@ -115,7 +123,7 @@ TEST(intervals_hold_at_every_look)
             for (int k = 0; k < CANARY_BINS; k++)
                 baseline[k] += arms[CANARY_BASELINE].bins[k];
         }
-        int p99 = canary_threshold(baseline, 0.01);
+        int p99 = threshold_of(baseline, 0.01);
         for (int i = 1; i <= 10 * LOOKS; i++) {
             double mean[CANARY_ARMS] = {0};
             stream_second(&drawn, 10 + i, 0, 0.25, arms);

@@ -1,37 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Log lines that are lost: a cell that passes without them would pass with them, whatever they were. Streams are judged as they were and
 // again without some of their lines, chosen to hide what the candidate does.
-#include <math.h>
 #include <stdio.h>
 
 #include "ci/sim/canary_sim_stream.h"
-#include "reports/analyse/canary/evidence.h"
-#include "tests/unit/runner.h"
+#include "tests/unit/canary_cells.h"
 
 enum { LOST_STAGE_S = 240 };
-
-static struct canary_rules rules_of(double error_margin, double p99_margin, double wrong_limit)
-{
-    struct canary_rules rules = {.alpha = 0.01, .tripwire_error_rate = 0.2};
-    for (int i = 0; i < CANARY_METRICS; i++)
-        rules.metrics[i] = (struct canary_rule){false, false, NAN, NAN};
-    rules.metrics[CANARY_ERROR_RATE] = (struct canary_rule){true, false, error_margin, NAN};
-    rules.metrics[CANARY_LATENCY_P99] = (struct canary_rule){true, false, p99_margin, NAN};
-    rules.metrics[CANARY_WRONG_ANSWERS] = (struct canary_rule){true, false, NAN, wrong_limit};
-    return rules;
-}
-
-static struct canary_cell cell_of(const struct canary_evidence *evidence, enum canary_metric metric)
-{
-    struct canary_cell cells[CANARY_METRICS];
-    int count;
-    canary_evidence_cells(evidence, cells, &count);
-    for (int i = 0; i < count; i++)
-        if (cells[i].metric == metric)
-            return cells[i];
-    runner_fail(__FILE__, __LINE__, "no cell of %s", canary_metric_name(metric));
-    return (struct canary_cell){.verdict = CANARY_UNDECIDED};
-}
 
 // Both evidences after the same A/A stage.
 static void begin(struct canary_evidence *pair[2], const struct canary_rules *rules, struct stream *stream, double opens)
@@ -79,7 +54,8 @@ static void end(struct canary_evidence *pair[2])
 TEST(a_pass_without_the_lines_is_one_with_them)
 {
     static struct stream stream;
-    struct canary_rules rules = rules_of(0.5, 0.1, 1e9);
+    struct canary_rules rules = rules_of(0.5, 0.1, NAN);
+    rules.metrics[CANARY_WRONG_ANSWERS].limit = 1e9;
     long looks = 0, passed = 0, hidden = 0, withheld = 0;
     for (uint64_t seed = 0; seed < 96; seed++) {
         double errors = seed % 4 == 0 ? 1 : seed % 4 == 1 ? 1.3 : seed % 4 == 2 ? 1.6 : 2.5, latency = seed % 3 == 0 ? 1.08 : 1;
@@ -119,7 +95,7 @@ TEST(a_pass_without_the_lines_is_one_with_them)
         end(pair);
     }
     printf("%ld looks: %ld passed, %ld withheld, %ld would have passed for what was lost\n", looks, passed, withheld, hidden);
-    CHECK(passed > 50 && withheld > 100 && hidden > 20); // it can fail
+    CHECK(passed > 80 && withheld > 1800 && hidden > 250); // it can fail: 99, 2281, 312
 }
 
 TEST(what_the_limit_says)
@@ -128,9 +104,10 @@ TEST(what_the_limit_says)
     struct stream_world world = {500, 4e-3, 1, 0, 0, 0};
     struct stream_fault none = {1, 1, 0};
     for (int limit = 0; limit < 3; limit++) {
-        struct canary_rules rules = rules_of(0.5, 0.1, limit);
+        struct canary_rules rules = rules_of(0.5, 0.1, NAN);
         struct canary_evidence *pair[2];
         struct canary_second arms[CANARY_ARMS];
+        rules.metrics[CANARY_WRONG_ANSWERS].limit = limit;
         stream_start(&stream, &world, &none, 5);
         begin(pair, &rules, &stream, 1);
         stream_second(&stream, 60, 0, 0.25, arms);
@@ -157,7 +134,7 @@ TEST(no_fail_rests_on_what_was_lost_and_none_is_lifted)
     struct stream_world world = {1000, 4e-3, 1, 0, 0, 0};
     for (int bad = 0; bad < 2; bad++) {
         struct stream_fault fault = {bad ? 8 : 1, 1, 0};
-        struct canary_rules rules = rules_of(0.5, 0.1, 0);
+        struct canary_rules rules = rules_of(0.5, 0.1, NAN);
         struct canary_evidence *pair[2];
         struct canary_second arms[CANARY_ARMS];
         stream_start(&stream, &world, &fault, 6);
@@ -179,7 +156,7 @@ TEST(stages_of_two_baselines)
     static struct stream stream;
     struct stream_world world = {1000, 4e-3, 1, 0, 0, 0};
     struct stream_fault none = {1, 1, 0};
-    struct canary_rules rules = rules_of(0.5, 0.1, 0);
+    struct canary_rules rules = rules_of(0.5, 0.1, NAN);
     struct canary_second arms[CANARY_ARMS];
     for (int alone = 0; alone < 2; alone++) {
         struct canary_evidence *evidence = canary_evidence_new(&rules);

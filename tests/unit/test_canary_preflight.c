@@ -150,6 +150,88 @@ TEST(gpus)
     unlink(path);
 }
 
+TEST(gpu_memory)
+{
+    static const struct {
+        const char *script, *says;
+        double bytes;
+        int code;
+    } cases[] = {
+        {"echo '0, 40000'", "", 4e10, 0},
+        {"printf '0, 40000\r\n1, 40000\r\n'", "", 4e10, 0},
+        {"echo '0, 40000'; echo '1, 1000'", "1000 MiB of memory are free on GPU 1, and the plan wants 2.00 GiB", 2147483648., 4},
+        {"echo '0, [N/A]'", "GPU 0 does not tell its free memory: '[N/A]'", 1, 4},
+        {"echo '0'", "GPU 0 does not tell its free memory: ''", 1, 4},
+        {"echo 'Unable to determine the device handle'", "GPU Unable to determine the device handle does not tell", 1, 4},
+        {"true", "nvidia-smi lists no GPU", 1, 4},
+        {"echo 'No devices were found'; exit 6", "it ended with 6: No devices were found", 1, 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct preflight result = {0};
+        smi(cases[i].script);
+        CHECK_INT(preflight_gpu_memory(path, cases[i].bytes, &result), cases[i].code);
+        CHECK_CONTAINS(result.reason, cases[i].says);
+        CHECK_INT(cases[i].code || !result.reason[0], 1);
+        preflight_clear(&result);
+    }
+    struct preflight none = {0};
+    CHECK_INT(preflight_gpu_memory("/no/such/nvidia-smi", 1, &none), 4); // asked for, and nobody to tell
+    CHECK_CONTAINS(none.reason, "'/no/such/nvidia-smi' is not there");
+    preflight_clear(&none);
+    unlink(path);
+}
+
+// Processes 7 (the baseline) and 8 (the candidate) of a /proc of our own, and 9, which may be a debugger or DCGM.
+static char *processes(const char *seven, const char *eight, const char *nine_comm)
+{
+    static char dir[64];
+    snprintf(dir, sizeof dir, "/tmp/test_profilers_XXXXXX");
+    CHECK(mkdtemp(dir) != NULL);
+    char *command = xasprintf("cd %s && mkdir -p proc/7 proc/8 proc/9 && for i in 7 8 9; do cd proc/$i; printf 'TracerPid:\t0\n' > status;"
+                              " : > maps; : > environ; printf \"$i (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 0 0 0 1 1 1 0 0 0 0 0 0 0 0 0 17 0 0 0 0\" > stat;"
+                              " cd ../..; done; cd proc/7; %s; cd ../8; %s", dir, nine_comm, seven, eight);
+    CHECK_INT(system(command), 0);
+    free(command);
+    return dir;
+}
+
+TEST(profilers)
+{
+    static const char map[] = "echo '7f0000000000-7f0000001000 r-xp 00000000 08:01 42 /opt/%s' > maps";
+    char *nsys = xasprintf(map, "nsight/libToolsInjectionProxy64.so"), *ours = xasprintf(map, "lib/libupgate_inject.so");
+    const struct {
+        const char *baseline, *candidate, *comm, *says, *notes;
+        int code;
+    } cases[] = {
+        {"true", "true", "python3", "", "", 0},
+        {ours, ours, "python3", "", "", 0},
+        {"true", "printf 'TracerPid:\\t9\\n' > status", "strace",
+         "the candidate is traced by process 9 (strace) with ptrace, and the baseline is not", "", 4},
+        {nsys, "true", "python3", "the baseline runs under another profiler (libToolsInjectionProxy64.so), and the candidate is not",
+         "a recording of the baseline will have no GPU side", 4},
+        {nsys, nsys, "python3", "", "the candidate runs under another profiler", 0},
+        {"true", "printf 'A=b\\0CUDA_INJECTION64_PATH=/opt/x.so\\0' > environ", "python3", "(CUDA_INJECTION64_PATH=/opt/x.so)",
+         "a recording of the candidate", 4},
+        {"true", "printf 'CUDA_INJECTION64_PATH=/lib/libupgate_inject.so\\0' > environ", "python3", "", "", 0},
+        {"true", "true", "nv-hostengine", "", "DCGM runs (nv-hostengine, process ", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct preflight result = {0};
+        char *dir = processes(cases[i].baseline, cases[i].candidate, cases[i].comm);
+        CHECK_INT(preflight_profilers(dir, (const uint64_t[CANARY_ARMS]){7, 8}, true, &result), cases[i].code);
+        CHECK_CONTAINS(result.reason, cases[i].says);
+        CHECK_CONTAINS(result.notes ? result.notes : "", cases[i].notes);
+        CHECK_INT(cases[i].notes[0] || !result.notes, 1);
+        preflight_clear(&result);
+        // Of one arm alone nothing can be said that stops a rollout.
+        CHECK_INT(preflight_profilers(dir, (const uint64_t[CANARY_ARMS]){0, 8}, false, &result), 0);
+        preflight_clear(&result);
+        char *command = xasprintf("rm -r %s", dir);
+        CHECK_INT(system(command), 0);
+        free(command);
+    }
+    free(nsys);
+    free(ours);
+}
+
 TEST(devices_where_there_are_none)
 {
     struct preflight result = {0};

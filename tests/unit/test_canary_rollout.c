@@ -130,6 +130,23 @@ TEST(an_observed_metric)
     rollout_free(rollout);
 }
 
+#define PROMETHEUS "name: r\ntraffic: {hooks: {url: u}}\nsources: [{prometheus: {url: \"u\", "
+
+// Requests by one source, wrong answers by Prometheus.
+TEST(prometheus_beside_another_source)
+{
+    struct rollout *rollout;
+    CHECK_INT(load(PROMETHEUS "candidate: {wrong: W}}}, {jsonl: {baseline: a, candidate: b}}]\n" STAGES, &rollout), 0);
+    CHECK_STR(rollout->sources[0].queries[CANARY_CANDIDATE].wrong, "W");
+    CHECK(!rollout->sources[0].queries[CANARY_CANDIDATE].requests);
+    json_t *json = rollout_to_json(rollout);
+    rollout_free(rollout);
+    CHECK_INT(rollout_from_json(json, &rollout, &err), 0);
+    CHECK_STR(rollout->sources[0].queries[CANARY_CANDIDATE].wrong, "W");
+    rollout_free(rollout);
+    json_decref(json);
+}
+
 struct bad {
     const char *text, *where, *what;
 };
@@ -151,6 +168,11 @@ TEST(what_is_wrong_is_refused_where_it_stands)
         {"name: ../r\ntraffic: {hooks: {url: u}}\nsources: [{jsonl: {baseline: a, candidate: b}}]\n" STAGES, ":1:7: ", "name of a file"},
         {"name: r\ntraffic: {hooks: {url: u}}\nsources: [{jsonl: {baseline: a, candidate: a}}]\n" STAGES, ":3:", "from one file"},
         {"name: r\ntraffic: {hooks: {url: u}}\nsources: [{haproxy_log: {}}]\n" STAGES, ":3:", "either 'listen' or 'file'"},
+        {PROMETHEUS "baseline: {requests: R, errors: E}, candidate: {requests: R}}}]\n" STAGES, ":3:82: ", "candidate lacks the key 'errors'"},
+        {PROMETHEUS "baseline: {requests: R, errors: E}}}]\n" STAGES, ":3:24: ", "candidate lacks the key 'requests'"},
+        {PROMETHEUS "candidate: {errors: E, wrong: W}}}]\n" STAGES, ":3:46: ", "'errors' without 'requests'"},
+        {PROMETHEUS "}}]\n" STAGES, ":3:24: ", "prometheus is asked nothing"},
+        {PROMETHEUS "step: 100s, candidate: {wrong: W}}}]\n" STAGES, ":3:41: ", "out of range"},
         {"name: r\ntraffic: {hooks: {url: u}}\nsources: []\n" STAGES, ":3:10: ", "empty list"},
         {HEAD "stages: [{percent: 5}]\n", ":5:9: ", "the last stage must be 100 %"},
         {HEAD "stages: [{percent: 5}, {percent: 5, name: b}, {percent: 100}]\n", ":5:34: ", "the percents must rise: 5 after 5"},

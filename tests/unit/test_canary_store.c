@@ -92,8 +92,7 @@ TEST(a_stage_or_a_share_that_no_plan_has)
     struct rollout_row row;
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         char sql[100];
-        snprintf(sql, sizeof sql, "UPDATE rollout SET stage = NULL, percent = NULL");
-        CHECK_INT(store_exec(store, &err, sql, ""), 0);
+        CHECK_INT(store_exec(store, &err, "UPDATE rollout SET stage = NULL, percent = NULL", ""), 0);
         CHECK_INT(rollout_store_read(store, &row, &err), 0);
         rollout_row_clear(&row);
         snprintf(sql, sizeof sql, "UPDATE rollout SET %s", damages[i]);

@@ -146,7 +146,6 @@ static void storm_check(uint64_t seed)
             runner_fail(__FILE__, __LINE__, "rollout %d: the candidate was given %g %%", (int)seed, canary_world->sets[i]);
     if (storm->longest_ns > STORM_EXPOSED_NS)
         runner_fail(__FILE__, __LINE__, "rollout %d: the candidate had more than it was given for %.1f s", (int)seed, (double)storm->longest_ns / NS);
-    CHECK(storm->longest_ns <= STORM_EXPOSED_NS);
 }
 
 TEST(bad_weather)

@@ -179,12 +179,14 @@ TEST(basis)
     world_sql(&world, "INSERT INTO rollout_stage (number, name, percent, begin_s) VALUES (3, '100%', 100, 1795262430);"
                       "INSERT INTO rollout_cell VALUES (1795262429, 0, 'latency_p50', 9, 8, 10, 1.1, 9, 5, 1, 100, NULL, 'fail')," // of the A/A stage: no news of the candidate
                       " (1795262429, 2, 'error_rate', 1.2, 0.9, 1.4, 1.5, -1, 5, 1, 100, NULL, 'pass'),"
+                      " (1795262429, 2, 'latency_mean', 1.03, 1, 1.05, 1.1, -1, 5, 1, 100, NULL, 'pass')," // no numbers of both arms
                       " (1795262429, 2, 'latency_p50', 2.1, NULL, 3.2, 1.1, 6, 5, 1, 100, NULL, 'fail'),"
                       " (1795262439, 3, 'error_rate', NULL, NULL, NULL, 1.5, -1, 5, 1, 100, NULL, 'undecided');");
     struct rollout_view *view = world_load();
     char *text = rollout_basis(view);
     CHECK_STR(text, "Median latency in stage 25%: 7.95 ms against the baseline's 3.97 ms; estimate 2.1 times, at most 3.2 times; allowed: up to +10 %.\n"
-                    "Error rate in stage 25%: 0.5 % against the baseline's 0.1 %; estimate +20 %, at most +40 %; allowed: up to +50 %.\n");
+                    "Error rate in stage 25%: 0.5 % against the baseline's 0.1 %; estimate +20 %, at most +40 %; allowed: up to +50 %.\n"
+                    "Mean latency in stage 25%: +3.0 % against the baseline's, at most +5.0 %; allowed: up to +10 %.\n");
     free(text);
     rollout_view_free(view);
     world_sql(&world, "UPDATE rollout SET state = 'rolled_back', plan = json_insert(plan, '$.gate', json('{\"alpha\": 0.01}'));"

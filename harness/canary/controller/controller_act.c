@@ -59,10 +59,9 @@ static void act_when(const struct controller *ctl, char *buf, size_t size)
         strftime(buf, size, "not before %Y-%m-%d %H:%M UTC", gmtime_r(&at, &tm));
 }
 
-static void act_stale(const struct controller *ctl, char *buf, size_t size)
+// Appends what is wrong with the sources: why evidence is missing.
+static void act_problems(const struct controller *ctl, char *buf, size_t size)
 {
-    char span[32];
-    snprintf(buf, size, "no evidence for %s", unit_format_ns(span, sizeof span, (double)ctl->rollout->stale_ns));
     for (int i = 0; ctl->sources && i < ctl->rollout->source_count; i++) {
         struct source_state state = {0};
         sources_state(ctl->sources, i, &state);
@@ -97,6 +96,8 @@ static void act_reason(struct controller *ctl, enum rollout_rule rule, enum roll
     case RULE_PATIENCE:
     case RULE_EVIDENCE:
         snprintf(text, size, "%s%s", rule == RULE_PATIENCE ? "no verdict in time: " : "", ctl->answer.text);
+        if (rule == RULE_PATIENCE)
+            act_problems(ctl, text, size);
         break;
     case RULE_WINDOW:
     case RULE_FREEZE:
@@ -111,7 +112,9 @@ static void act_reason(struct controller *ctl, enum rollout_rule rule, enum roll
         if (to == ROLLOUT_RUNNING)
             snprintf(text, size, "evidence comes in again");
         else
-            act_stale(ctl, text, size);
+            snprintf(text, size, "no evidence for %s", unit_format_ns(span, sizeof span, (double)ctl->rollout->stale_ns));
+        if (to != ROLLOUT_RUNNING)
+            act_problems(ctl, text, size);
         break;
     case RULE_PERSON:
         snprintf(text, size, "%s%s%s", person ? rollout_verb_name(ctl->request.verb) : "started",

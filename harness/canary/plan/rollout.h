@@ -81,6 +81,7 @@ struct rollout_preflight {
     char *gate;          // a store of `upgate ab` that must have passed; NULL
     char *plan;          // whose fingerprints are compared; NULL
     double free_memory;  // bytes that must be free on this machine; 0
+    double free_gpu_memory; // likewise on each GPU; 0
     char **checks;       // commands that must exit with 0: NULL-terminated list of shell lines; NULL
 };
 
@@ -115,6 +116,7 @@ int rollout_from_json(const json_t *json, struct rollout **ret_rollout, struct e
 // Which keys differ between two of these documents, and what they were and are: "gate.alpha (was 0.01, is 0.05), stages.1.soak_ns
 // (…)". "" where nothing does; the caller frees it.
 char *rollout_changes(const json_t *old, const json_t *new);
+const char *rollout_source_kind_name(enum rollout_source_kind kind); // its key in a plan
 void rollout_print_markdown(void *stream); // docs/rollout.md, to a FILE *
 
 #endif

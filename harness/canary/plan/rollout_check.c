@@ -69,6 +69,28 @@ static int rollout_check_traffic(const struct rollout_checker *check)
     return 0;
 }
 
+// It counts requests and errors of both arms, or stands beside a source that does and counts wrong answers only.
+static int rollout_check_prometheus(const struct rollout_checker *check, int number)
+{
+    static const char *const arms[CANARY_ARMS] = {"baseline", "candidate"};
+    const struct rollout_queries *queries = check->rollout->sources[number].queries;
+    bool counts = queries[0].requests || queries[1].requests;
+    for (int arm = 0; arm < CANARY_ARMS; arm++) {
+        const struct rollout_queries *of = &queries[arm];
+        char *at = xasprintf("sources.%d.prometheus.%s", number, arms[arm]);
+        if (counts && !(of->requests && of->errors))
+            return rollout_fail(check, at, "%s lacks the key '%s'", arms[arm], of->requests ? "errors" : "requests");
+        if (!counts && (of->errors || of->latency_buckets))
+            return rollout_fail(check, at, "'%s' without 'requests': beside a source that counts them only 'wrong' can be asked",
+                                of->errors ? "errors" : "latency_buckets");
+        free(at);
+    }
+    if (!counts && !queries[0].wrong && !queries[1].wrong)
+        return rollout_fail(check, xasprintf("sources.%d.prometheus", number),
+                            "prometheus is asked nothing; 'requests' and 'errors' of both arms, or 'wrong' beside another source");
+    return 0;
+}
+
 static int rollout_check_sources(const struct rollout_checker *check)
 {
     if (check->rollout->source_count > ROLLOUT_SOURCES_MAX)
@@ -77,6 +99,8 @@ static int rollout_check_sources(const struct rollout_checker *check)
         const struct rollout_source *source = &check->rollout->sources[i];
         if (source->kind == ROLLOUT_HAPROXY_LOG && !source->listen == !source->file)
             return rollout_fail(check, xasprintf("sources.%d.haproxy_log", i), "haproxy_log has either 'listen' or 'file'");
+        if (source->kind == ROLLOUT_PROMETHEUS && rollout_check_prometheus(check, i))
+            return -EINVAL;
         const char *key = source->kind == ROLLOUT_JSONL ? "jsonl" : source->kind == ROLLOUT_STEPS ? "steps" : NULL;
         if (key && strcmp(source->paths[0], source->paths[1]) == 0)
             return rollout_fail(check, xasprintf("sources.%d.%s.candidate", i, key), "both arms would be read from one file");

@@ -102,6 +102,11 @@ static int rollout_sources_bind(struct schema *schema, yaml_node_t *node, void *
     return rc;
 }
 
+const char *rollout_source_kind_name(enum rollout_source_kind kind)
+{
+    return rollout_source_fields[kind].key;
+}
+
 static json_t *rollout_sources_to_json(const void *target)
 {
     const struct rollout *rollout = target;

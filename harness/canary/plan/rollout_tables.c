@@ -46,8 +46,8 @@ const struct field rollout_traffic_fields[] = {
 
 #define OWNER rollout_source
 #define QUERIES(arm)                                                                               \
-    {ROW("requests", FIELD_TEXT, queries[arm].requests, .required = true, .help = "a counter: requests that ended"), \
-     ROW("errors", FIELD_TEXT, queries[arm].errors, .required = true, .help = "a counter: those that failed; no evidence before it has given a series, so end it in `or vector(0)` where that begins with the first error"), \
+    {ROW("requests", FIELD_TEXT, queries[arm].requests, .help = "a counter: requests that ended; of both arms, or of none where another source counts them"), \
+     ROW("errors", FIELD_TEXT, queries[arm].errors, .help = "a counter: those that failed, required with `requests`; no evidence before it has given a series, so end it in `or vector(0)` where that begins with the first error"), \
      ROW("wrong", FIELD_TEXT, queries[arm].wrong, .help = "a counter: wrong answers"),             \
      ROW("latency_buckets", FIELD_TEXT, queries[arm].latency_buckets,                              \
          .help = "a histogram's buckets, seconds: `sum by (le) (…_bucket)`"),                      \
@@ -62,10 +62,10 @@ static const struct field rollout_candidate_query_fields[] = QUERIES(CANARY_CAND
 static const struct field rollout_prometheus_fields[] = {
     ROW("url", FIELD_TEXT, url, .required = true, .help = "of the server, without `/api`"),
     ROW("token_file", FIELD_TEXT, token_file, .help = "a bearer token is read from it"),
-    ROW("step", FIELD_DURATION, step_ns, .json = "step_ns", .default_text = "5s", .min = 1e9, .max = 300e9,
+    ROW("step", FIELD_DURATION, step_ns, .json = "step_ns", .default_text = "5s", .min = 1e9, .max = 60e9,
         .help = "between two questions"),
-    PART("baseline", rollout_baseline_query_fields, .required = true, .help = "queries of the baseline"),
-    PART("candidate", rollout_candidate_query_fields, .required = true, .help = "queries of the candidate; same keys"),
+    PART("baseline", rollout_baseline_query_fields, .help = "queries of the baseline"),
+    PART("candidate", rollout_candidate_query_fields, .help = "queries of the candidate; same keys"),
     END};
 static const struct field rollout_jsonl_fields[] = {
     ROW("baseline", FIELD_TEXT, paths[CANARY_BASELINE], .required = true,
@@ -153,6 +153,8 @@ static const struct field rollout_preflight_fields[] = {
     ROW("plan", FIELD_TEXT, preflight.plan, .help = "a store of `upgate ab`: what differs between its sides is told; default: that of `gate`"),
     {.key = "free_memory", .kind = FIELD_CUSTOM, .offset = offsetof(struct rollout, preflight.free_memory),
      .custom = &rollout_bytes_custom, .help = "must be free on this machine"},
+    {.key = "free_gpu_memory", .kind = FIELD_CUSTOM, .offset = offsetof(struct rollout, preflight.free_gpu_memory),
+     .custom = &rollout_bytes_custom, .help = "must be free on each GPU of this machine"},
     ROW("checks", FIELD_TEXTS, preflight.checks, .help = "shell lines that must end with 0"),
     END};
 

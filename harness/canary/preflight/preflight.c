@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold before the first stage: the verdict of the offline gate, free memory, the user's checks. GPUs: preflight_gpu.c.
+// What must hold before the first stage: the verdict of the offline gate, free memory, the user's checks. GPUs: preflight_gpu.c;
+// profilers: preflight_profilers.c.
 // Main thread; commands run with their output on our stderr.
 #include "harness/canary/preflight/preflight.h"
 
@@ -171,10 +172,13 @@ void preflight_run(const struct rollout *rollout, const volatile sig_atomic_t *s
     if (wanted->free_memory > 0)
         preflight_memory("", wanted->free_memory, ret);
     preflight_gpu("nvidia-smi", ret);
+    if (wanted->free_gpu_memory > 0)
+        preflight_gpu_memory("nvidia-smi", wanted->free_gpu_memory, ret);
     static const char *const arms[CANARY_ARMS] = {"baseline", "candidate"};
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         if (rollout->why.pids[arm] || rollout->why.cgroups[arm])
             preflight_devices("", rollout->why.pids[arm], rollout->why.cgroups[arm], arms[arm], ret);
+    preflight_profilers("", rollout->why.pids, rollout->why.record, ret);
     for (char **check = wanted->checks; check && *check && !ret->exit_code; check++) // the dear ones last
         preflight_check(*check, CHECK_TIMEOUT_NS, stop, ret);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold before the first stage: the offline gate's verdict, free memory, GPU health, device access, the user's checks.
-// Reads stores, /proc, /sys and nvidia-smi where there is one; runs the checks of the plan. Changes nothing.
+// What must hold before the first stage: the offline gate's verdict, free memory, GPU health, device access, no profiler on one arm
+// only, the user's checks. Reads stores, /proc, /sys and nvidia-smi where there is one; runs the checks of the plan. Changes nothing.
 #ifndef UPGATE_HARNESS_CANARY_PREFLIGHT_H
 #define UPGATE_HARNESS_CANARY_PREFLIGHT_H
 
@@ -23,7 +23,10 @@ int preflight_gate(const char *store, struct preflight *ret);
 int preflight_memory(const char *root, double bytes, struct preflight *ret);
 int preflight_check(const char *command, int64_t timeout_ns, const volatile sig_atomic_t *stop, struct preflight *ret);
 int preflight_gpu(const char *smi, struct preflight *ret); // smi: the program's name; absent: nothing is looked at
+int preflight_gpu_memory(const char *smi, double bytes, struct preflight *ret); // on each GPU
 int preflight_devices(const char *root, uint64_t pid, const char *cgroup, const char *arm, struct preflight *ret);
+// pids[arm] 0: that arm is not looked at. record: the plan wants both arms recorded at a breach.
+int preflight_profilers(const char *root, const uint64_t pids[CANARY_ARMS], bool record, struct preflight *ret);
 void preflight_differences(const char *store, struct preflight *ret); // notes only
 
 #endif

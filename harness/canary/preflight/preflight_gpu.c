@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU health before a rollout: what nvidia-smi says (throttling, ECC), errors in the kernel's log (Xid), and whether the servers'
+// GPU health before a rollout: what nvidia-smi says (throttling, ECC, free memory), errors in the kernel's log (Xid), and whether the servers'
 // cgroups may still open the devices: a reload of systemd takes that away from containers, and the next process to start fails.
 // Nothing is looked at where there is no GPU.
 #include <dirent.h>
@@ -14,6 +14,7 @@
 #include "common/child.h"
 #include "common/clock.h"
 #include "common/strings.h"
+#include "common/units.h"
 #include "harness/canary/preflight/preflight_internal.h"
 
 enum {
@@ -120,16 +121,12 @@ static int gpu_judge_line(char *line, struct preflight *ret)
     return code;
 }
 
-// What it writes, the caller's. NULL: it failed, and `ret` says how.
-static char *gpu_ask(const char *smi, struct preflight *ret)
+// What it writes to the first query that it knows (the last is followed by NULL), the caller's. NULL: it failed, and `ret` says how.
+static char *gpu_ask(const char *smi, const char *const *queries, struct preflight *ret)
 {
-    // Drivers until 2023 know the former, and call the latter "not a valid field" with exit code 2; later ones may drop the former.
-    static const char *const queries[] = {
-        "--query-gpu=index,ecc.errors.uncorrected.volatile.total,clocks_throttle_reasons.hw_slowdown,clocks_throttle_reasons.sw_thermal_slowdown",
-        "--query-gpu=index,ecc.errors.uncorrected.volatile.total,clocks_event_reasons.hw_slowdown,clocks_event_reasons.sw_thermal_slowdown"};
     struct error err = {0};
-    for (int i = 0; i < 2; i++) {
-        char *const argv[] = {(char *)smi, (char *)queries[i], (char *)"--format=csv,noheader,nounits", NULL};
+    for (; *queries; queries++) {
+        char *const argv[] = {(char *)smi, (char *)*queries, (char *)"--format=csv,noheader,nounits", NULL};
         struct child_end end;
         if (child_run(argv, &(struct child_opts){.deadline_ns = clock_monotonic_ns() + GPU_SMI_TIMEOUT_NS}, &end, &err))
             break;
@@ -147,11 +144,43 @@ static char *gpu_ask(const char *smi, struct preflight *ret)
     return NULL;
 }
 
+// One that lacks the memory is named; what does not tell its memory is a failure, for the plan asks for it.
+int preflight_gpu_memory(const char *smi, double bytes, struct preflight *ret)
+{
+    static const char *const queries[] = {"--query-gpu=index,memory.free", NULL};
+    if (!gpu_has(smi))
+        return preflight_fail(ret, EXIT_CODE_OPERATIONAL, "the plan wants free GPU memory, and '%.100s' is not there to tell it", smi);
+    char *text = gpu_ask(smi, queries, ret), *save = NULL, have[32], want[32];
+    if (!text)
+        return EXIT_CODE_OPERATIONAL;
+    int code = 0, gpus = 0;
+    for (char *line = strtok_r(text, "\r\n", &save); line; line = strtok_r(NULL, "\r\n", &save), gpus++) {
+        string_make_plain(line, strlen(line));
+        char *rest = line, *index = gpu_word(&rest), *free_mib = rest ? gpu_word(&rest) : NULL;
+        if (!free_mib || gpu_field_of(index, true) != GPU_TOLD || gpu_field_of(free_mib, true) != GPU_TOLD) {
+            code = preflight_fail(ret, EXIT_CODE_OPERATIONAL, "GPU %.40s does not tell its free memory: '%.80s'", index,
+                                  free_mib ? free_mib : "");
+            continue;
+        }
+        double available = strtod(free_mib, NULL) * (1 << 20);
+        if (available < bytes)
+            code = preflight_fail(ret, EXIT_CODE_OPERATIONAL, "%s of memory are free on GPU %s, and the plan wants %s for two warm stacks",
+                                  unit_format_bytes(have, sizeof have, available), index, unit_format_bytes(want, sizeof want, bytes));
+    }
+    free(text);
+    return gpus ? code : preflight_fail(ret, EXIT_CODE_OPERATIONAL, "the plan wants free GPU memory, and nvidia-smi lists no GPU");
+}
+
 int preflight_gpu(const char *smi, struct preflight *ret)
 {
+    // Drivers until 2023 know the former, and call the latter "not a valid field" with exit code 2; later ones may drop the former.
+    static const char *const queries[] = {
+        "--query-gpu=index,ecc.errors.uncorrected.volatile.total,clocks_throttle_reasons.hw_slowdown,clocks_throttle_reasons.sw_thermal_slowdown",
+        "--query-gpu=index,ecc.errors.uncorrected.volatile.total,clocks_event_reasons.hw_slowdown,clocks_event_reasons.sw_thermal_slowdown",
+        NULL};
     if (!gpu_has(smi))
         return 0;
-    char *text = gpu_ask(smi, ret), *save = NULL;
+    char *text = gpu_ask(smi, queries, ret), *save = NULL;
     if (!text)
         return EXIT_CODE_OPERATIONAL;
     int code = 0, gpus = 0;

@@ -154,7 +154,7 @@ static int load_head(struct store *store, struct snapshot *snapshot, json_t **re
     }
     *ret_plan = plan_load(snapshot, sqlite3_column_type(stmt, 9) == SQLITE_TEXT ? (const char *)sqlite3_column_text(stmt, 9) : NULL);
     snapshot->controlled = sqlite3_column_type(stmt, 10) == SQLITE_INTEGER;
-    return store_step(store, stmt, err); // 0: one row
+    return store_step_end(store, stmt, err);
 }
 
 // In an A/A stage the second arm is a baseline, too: none of its requests is the candidate's.

@@ -35,7 +35,7 @@ static int load_verdict(struct store *store, struct snapshot *snapshot, struct e
         return rc;
     snapshot->verdict = snapshot_text(snapshot, stmt, 0);
     snapshot->verdict_reason = snapshot_text(snapshot, stmt, 1);
-    return store_step(store, stmt, err);
+    return store_step_end(store, stmt, err);
 }
 
 static int load_cells(struct store *store, struct snapshot *snapshot, struct error *err)

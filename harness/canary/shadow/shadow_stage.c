@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <inttypes.h>
 
-
 enum { STAGE_POLL_MS = 10 };
 
 int shadow_stage_begin(void *arg, const struct rollout *rollout, int number, struct store *store, struct error *err)

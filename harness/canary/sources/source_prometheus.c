@@ -32,6 +32,7 @@ struct prometheus_arm {
     struct counter counters[QUERIES];
     struct http_call *calls[QUERIES];
     bool named[QUERIES]; // it has given a series
+    bool blind;          // the last answers were usable, and one of its queries has never given a series
     double at_s;        // of the last look, by Prometheus's clock
     int64_t looked_ns;  // at which all answers were usable
     int64_t grown_ns;   // at which requests had grown; 0: never
@@ -314,7 +315,7 @@ static void prometheus_look(struct source *source, int number)
         prometheus_note(own, "the query 'requests' of %s gives no series: there is none of that name, or its server is not "
                              "scraped", prometheus_arm_names[number]);
         arm->looked_ns = own->asked_ns;
-    } else if (ok && !prometheus_named(source, number)) {
+    } else if (ok && (arm->blind = !prometheus_named(source, number))) {
         arm->looked_ns = own->asked_ns;
     } else if (ok && requests && at_s <= arm->at_s) {
         prometheus_note(own, "the clock of Prometheus was set back by %.0f s; waiting until it is beyond", arm->at_s - at_s);
@@ -328,16 +329,19 @@ static void prometheus_look(struct source *source, int number)
 }
 
 // Until when everything is in: a second is held until the counts of requests of both arms have grown beyond it, but not for one that
-// stands still, and for a minute at most. What is counted beside the requests of another source holds nothing: it goes to the
-// requests that come next.
+// stands still, and for a minute at most. What is counted beside the requests of another source goes to the requests that come next and
+// holds nothing, unless nobody ever counted it: then these requests, told as none of them wrong, would be evidence of what was not seen.
 static int64_t prometheus_complete_ns(const struct source *source, int64_t now_ns)
 {
     const struct source_prometheus *own = source->own;
     int64_t complete_ns = now_ns;
     for (int number = 0; number < CANARY_ARMS; number++) {
         const struct prometheus_arm *arm = &own->arms[number];
-        if (!prometheus_query(source, number, QUERY_REQUESTS))
+        if (!prometheus_query(source, number, QUERY_REQUESTS)) {
+            if (arm->blind)
+                return source->complete_ns;
             continue;
+        }
         int64_t hold_ns = arm->gap ? 0 : PROMETHEUS_HOLD_NS, until_ns = arm->looked_ns;
         for (int i = 0; i < PROMETHEUS_GAPS; i++)
             hold_ns = 2 * arm->gaps_ns[i] > hold_ns ? 2 * arm->gaps_ns[i] : hold_ns;

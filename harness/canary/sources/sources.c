@@ -55,7 +55,6 @@ static bool sources_counts_requests(const struct rollout_source *plan)
 
 static int sources_check(const struct rollout *rollout, struct error *err)
 {
-    static const char *const names[] = {"haproxy_log", "prometheus", "jsonl", "steps"};
     int first = -1;
     if (rollout->source_count < 1 || rollout->source_count > SOURCES_MAX)
         return error_set(err, -EINVAL, "a rollout has 1 to %d sources, not %d", SOURCES_MAX, rollout->source_count);
@@ -64,9 +63,9 @@ static int sources_check(const struct rollout *rollout, struct error *err)
         if (!sources_counts_requests(plan))
             continue;
         if (first >= 0 && rollout->sources[first].kind != plan->kind)
-            return error_set(err, -EINVAL, "the sources %s and %s would both count the same requests; leave one out, or take the "
-                                           "query 'requests' (and 'latency_buckets', 'errors') out of prometheus",
-                             names[rollout->sources[first].kind], names[plan->kind]);
+            return error_set(err, -EINVAL, "the sources %s and %s would both count the same requests; leave one out, or ask "
+                                           "prometheus for 'wrong' only",
+                             rollout_source_kind_name(rollout->sources[first].kind), rollout_source_kind_name(plan->kind));
         first = i;
     }
     return first >= 0 ? 0 : error_set(err, -EINVAL, "no source counts requests; give the source prometheus a query 'requests', "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where evidence comes from: log lines of HAProxy, counters of Prometheus, JSON lines, the step protocol. All sources of a rollout are read
-// by one thread and come out as finished seconds of both arms.
+// Where evidence comes from: log lines of HAProxy, counters of Prometheus, JSON lines, the step protocol. All sources of a rollout are
+// read by one thread and come out as finished seconds of both arms.
 #ifndef UPGATE_HARNESS_CANARY_SOURCES_H
 #define UPGATE_HARNESS_CANARY_SOURCES_H
 
@@ -13,8 +13,8 @@ struct sources;
 int sources_open(const struct rollout *rollout, struct sources **ret_sources, struct error *err);
 void sources_close(struct sources *sources); // NULL ok
 
-// Reads what has come, waits up to `timeout_ms` for it, and 20 ms for more; returns early on a signal. What is wrong with one source (Prometheus down, a file
-// that is gone) is told by sources_state(), not here: the others go on.
+// Reads what comes within 20 ms; where nothing does, waits up to `timeout_ms` for the first. Returns early on a signal. What is wrong
+// with one source (Prometheus down, a file that is gone) is told by sources_state(), not here: the others go on.
 int sources_poll(struct sources *sources, int timeout_ms, struct error *err);
 
 // The oldest second that is finished (its end is 2 s ago by the clock of its requests; with Prometheus: its counters have grown

@@ -25,7 +25,7 @@ void why_patience(struct why *why, int64_t grace_ns, int64_t kill_ns);
 void why_free(struct why *why);           // NULL ok; children that still record are ended and reaped
 
 // Of each arm its pid, its cgroup, or who listens on the port of its shadow URL. Recordings lie beside the store:
-// STORE.baseline.SECONDS.db, STORE.candidate.SECONDS.db. A second begin while one is under way does nothing.
+// STORE.baseline.MILLISECONDS.db, STORE.candidate.MILLISECONDS.db. A second begin while one is under way does nothing.
 void why_begin(void *why, const struct rollout *rollout, struct store *store);
 // True: both are over, or nothing was begun; the rows are written then, once.
 bool why_done(void *why, struct store *store);

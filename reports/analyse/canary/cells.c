@@ -8,6 +8,11 @@
 #include "reports/analyse/canary/rate.h"
 #include "reports/analyse/distribution.h"
 
+static bool cells_counted(enum canary_metric metric)
+{
+    return metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS;
+}
+
 static int cells_tail(enum canary_metric metric)
 {
     return metric == CANARY_LATENCY_P50 ? EVIDENCE_P50 : EVIDENCE_P99;
@@ -80,8 +85,7 @@ double canary_evidence_of(const struct canary_evidence *evidence, enum canary_me
                                     evidence->mean_scale, canary_spells_value(&evidence->spells))
             : canary_counts_evidence(cells_trail(evidence, cells_channel(evidence, metric)),
                                      CANARY_WORSE);
-    if (ret_late)
-        *ret_late = false;
+    *ret_late = false;
     if (evidence->learns)
         return whole;
     return cells_joined(whole, canary_onset_evidence(cells_onset(evidence, metric)), ret_late);
@@ -89,32 +93,34 @@ double canary_evidence_of(const struct canary_evidence *evidence, enum canary_me
 
 // --- fails ---------------------------------------------------------------------------------------
 
-// Standard errors by which it lies beyond the margin since the likely onset.
-static double cells_since_beyond(const struct canary_evidence *evidence, enum canary_metric metric)
+// Standard errors by which counts, or means past and now, lie beyond the margin.
+static double cells_beyond(const struct canary_evidence *evidence, enum canary_metric metric,
+                           struct canary_trail counts, const struct canary_means *past,
+                           const struct canary_means *now)
 {
-    static const struct canary_means none;
-    struct canary_since since;
     double margin = 1 + evidence->rules.metrics[metric].margin;
-    if (!canary_onset_likely(cells_onset(evidence, metric), &since))
-        return 0;
     if (metric == CANARY_LATENCY_MEAN)
-        return canary_means_beyond(&none, &since.means, margin,
-                                   canary_spells_value(&evidence->spells));
-    bool counted = metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS;
-    return canary_counts_beyond((struct canary_trail){&since.beyond, 1}, counted ? margin : 1);
+        return canary_means_beyond(past, now, margin, canary_spells_value(&evidence->spells));
+    // As many above border times margin as of the baseline above the border: a ratio of 1 is the margin.
+    return canary_counts_beyond(counts, cells_counted(metric) ? margin : 1);
 }
 
 static double cells_trail_beyond(const struct canary_evidence *evidence, enum canary_metric metric)
 {
-    double margin = 1 + evidence->rules.metrics[metric].margin;
-    if (metric == CANARY_LATENCY_MEAN)
-        return canary_means_beyond(cells_past(evidence), &evidence->means, margin,
-                                   canary_spells_value(&evidence->spells));
-    if (metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS)
-        return canary_counts_beyond(cells_trail(evidence, cells_channel(evidence, metric)), margin);
-    // As many above border times margin as of the baseline above the border: a ratio of 1 is the margin.
-    const struct evidence_channel *beyond = &evidence->beyond[cells_tail(metric)];
-    return canary_counts_beyond(cells_trail(evidence, beyond), 1);
+    const struct evidence_channel *channel = cells_counted(metric) ? cells_channel(evidence, metric)
+                                                                   : &evidence->beyond[cells_tail(metric)];
+    return cells_beyond(evidence, metric, cells_trail(evidence, channel), cells_past(evidence),
+                        &evidence->means);
+}
+
+// Since the likely onset.
+static double cells_since_beyond(const struct canary_evidence *evidence, enum canary_metric metric)
+{
+    static const struct canary_means none;
+    struct canary_since since;
+    if (!canary_onset_likely(cells_onset(evidence, metric), &since))
+        return 0;
+    return cells_beyond(evidence, metric, (struct canary_trail){&since.beyond, 1}, &none, &since.means);
 }
 
 // Of an A/A stage either arm may be the worse.
@@ -196,14 +202,12 @@ static void cells_fill_counts(const struct canary_evidence *evidence, struct can
     double events = cell->metric == CANARY_ERROR_RATE
                         ? (double)evidence->error_count[CANARY_CANDIDATE]
                         : (double)evidence->wrong_count;
-    double floor = evidence->rules.error_floor > 0 ? evidence->rules.error_floor
-                                                   : EVIDENCE_ERROR_FLOOR;
     cell->value = cells_known(canary_counts_ratio((struct canary_trail){now, 1}));
     canary_counts_bounds(now, alpha, &cell->low, &cell->high);
     cell->high = cells_known(cell->high);
     cell->pass_below = 1 + (cell->threshold - 1) / evidence->opens;
     cell->rate_bound = canary_rate_bound(events, requests, alpha);
-    double rate_below = fmin(floor / evidence->opens, 1);
+    double rate_below = fmin(EVIDENCE_ERROR_FLOOR / evidence->opens, 1);
     if (evidence->opens < 1 && evidence->stage_requests && !(events > 0))
         rate_below =
             fmax(rate_below, canary_rate_bound(0, (double)evidence->stage_requests, alpha));
@@ -289,20 +293,17 @@ static double cells_dispersion(const struct canary_evidence *evidence, enum cana
 static enum canary_verdict cells_learnt(const struct canary_evidence *evidence,
                                         enum canary_metric metric)
 {
-    bool counted = metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS;
-    bool learnt = counted ? evidence->requests[CANARY_BASELINE] > 0
-                          : evidence->thresholds[EVIDENCE_P99].border >= 0;
+    bool learnt = cells_counted(metric) ? evidence->requests[CANARY_BASELINE] > 0
+                                        : evidence->thresholds[EVIDENCE_P99].border >= 0;
     return learnt ? CANARY_PASS : CANARY_UNDECIDED;
 }
 
 // Since when, and what speaks against a pass: half of the evidence of a fail, beyond the margin since then.
-static bool cells_late(const struct canary_evidence *evidence, struct canary_cell *cell)
+static bool cells_since(const struct canary_evidence *evidence, struct canary_cell *cell)
 {
-    bool late;
     struct canary_since since;
-    canary_evidence_of(evidence, cell->metric, &late);
     uint64_t seconds = canary_onset_likely(cells_onset(evidence, cell->metric), &since);
-    if (!late || !seconds)
+    if (!seconds)
         return false;
     bool mean = cell->metric == CANARY_LATENCY_MEAN;
     cell->since_s = seconds;
@@ -316,7 +317,7 @@ static struct canary_cell cells_one(const struct canary_evidence *evidence,
 {
     const struct canary_rule *rule = &evidence->rules.metrics[metric];
     uint64_t requests = evidence->requests[CANARY_CANDIDATE];
-    bool limited = !isnan(rule->limit);
+    bool limited = !isnan(rule->limit), late = false;
     if (canary_evidence_alone(evidence) && evidence->has_last && !limited) {
         struct canary_cell cell = evidence->last[metric];
         cell.stage = evidence->stage;
@@ -331,7 +332,7 @@ static struct canary_cell cells_one(const struct canary_evidence *evidence,
                                .low = NAN,
                                .high = NAN,
                                .threshold = 1 + rule->margin,
-                               .evidence = limited ? NAN : canary_evidence_of(evidence, metric, NULL),
+                               .evidence = limited ? NAN : canary_evidence_of(evidence, metric, &late),
                                .needed = evidence->learns ? evidence->needed_aa : evidence->needed,
                                .dispersion = cells_dispersion(evidence, metric),
                                .requests = requests,
@@ -341,7 +342,7 @@ static struct canary_cell cells_one(const struct canary_evidence *evidence,
         cells_fill_limit(evidence, &cell);
     else if (metric == CANARY_LATENCY_MEAN)
         cells_fill_mean(evidence, &cell);
-    else if (metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS)
+    else if (cells_counted(metric))
         cells_fill_counts(evidence, &cell);
     else
         cells_fill_tail(evidence, &cell);
@@ -351,7 +352,7 @@ static struct canary_cell cells_one(const struct canary_evidence *evidence,
     } else if (!limited && (!evidence->requests[CANARY_BASELINE] || canary_evidence_alone(evidence))) {
         cell.verdict = CANARY_UNDECIDED; // a rate of its own is no comparison
     }
-    if (!limited && !evidence->learns && cells_late(evidence, &cell)) {
+    if (late && cells_since(evidence, &cell)) {
         cell.verdict = CANARY_UNDECIDED;
         cell.requests_missing = 0;
     }
@@ -412,7 +413,7 @@ void canary_evidence_doubt(struct canary_evidence *evidence)
 {
     struct canary_evidence *worst = cells_worst(evidence);
     for (int i = 0; i < CANARY_METRICS; i++)
-        if ((evidence->rules.metrics[i].gated || evidence->rules.metrics[i].observed) && cells_matter(evidence, i))
+        if (canary_evidence_asked(evidence, i) && cells_matter(evidence, i))
             evidence->doubted[i] |= canary_evidence_fails(worst, i);
     free(worst);
 }
@@ -433,7 +434,7 @@ void canary_evidence_cells(const struct canary_evidence *evidence,
 {
     int count = 0;
     for (int i = 0; i < CANARY_METRICS; i++)
-        if (evidence->rules.metrics[i].gated || evidence->rules.metrics[i].observed)
+        if (canary_evidence_asked(evidence, i))
             ret_cells[count++] = cells_one(evidence, i);
     *ret_count = count;
     struct canary_evidence *worst = evidence->lost ? cells_worst(evidence) : NULL;

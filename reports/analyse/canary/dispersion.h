@@ -22,8 +22,8 @@ struct canary_dispersion {
         int seconds;                   // in the block that is being filled
     } now[CANARY_SCALES], before[CANARY_SCALES];
     struct canary_pairs pairs[CANARY_SCALES];
-    struct canary_pairs together[CANARY_MEMORIES]; // of both arms together, forgotten soon, and sooner
-    double together_events, together_requests; // of the second before
+    struct canary_pairs together[CANARY_MEMORIES]; // of both arms together: a short memory and a longer one
+    double together_events, together_requests;     // of the second before
 };
 
 // One second of the baseline, and of the second baseline in an A/A stage (else 0 and 0).

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fold: seconds into sums, thresholds frozen from the past, and which metrics have failed. Nothing is allocated after
-// canary_evidence_new(), nothing depends on a clock: the same seconds give the same state.
+// canary_evidence_new() unless lines were lost (cells.c then looks at a copy), nothing depends on a clock: the same seconds give the
+// same state.
 #include "reports/analyse/canary/evidence.h"
 
 #include <math.h>
@@ -33,7 +34,7 @@ int canary_metric_by_name(const char *name)
     return -1;
 }
 
-static bool evidence_asked(const struct canary_evidence *evidence, enum canary_metric metric)
+bool canary_evidence_asked(const struct canary_evidence *evidence, enum canary_metric metric)
 {
     return evidence->rules.metrics[metric].gated || evidence->rules.metrics[metric].observed;
 }
@@ -78,29 +79,18 @@ void canary_evidence_free(struct canary_evidence *evidence)
 
 // --- thresholds ----------------------------------------------------------------------------------
 
-static double evidence_count_above(const uint64_t bins[CANARY_BINS], double position)
-{
-    int first = position > 0 ? (int)position : 0;
-    double sum = 0;
-    for (int i = first + 1; i < CANARY_BINS; i++)
-        sum += (double)bins[i];
-    return first < CANARY_BINS ? sum + (first + 1 - position) * (double)bins[first] : 0;
-}
-
 // Where the service as a whole, with `opens` of its traffic on the candidate, has its quantile still within the margin: of the
 // candidate's requests so many times the fraction may lie above border times margin. The baseline's quantile of that
 // fraction is the place at which the arms are compared for the pass.
 static void evidence_set_bound(const struct canary_evidence *evidence, enum evidence_tail tail,
                                struct evidence_threshold *threshold)
 {
-    const uint64_t *bins = evidence->frozen;
-    double above = evidence_count_above(bins, threshold->border);
-    double all = evidence_count_above(bins, 0);
-    double left = evidence_count_above(bins, threshold->margin_at) / above;
+    const double *frozen = evidence->frozen, above = frozen[threshold->border];
+    double left = canary_tail_above(frozen, threshold->margin_at) / above;
     double times = (1 - (1 - evidence->opens) * left) / evidence->opens;
     threshold->bound_border = threshold->border;
     if (times > 1)
-        threshold->bound_border = canary_threshold(bins, fmin(times * above / all, 0.99));
+        threshold->bound_border = canary_threshold(frozen, fmin(times * above / frozen[0], 0.99));
     double margin = evidence->rules.metrics[evidence_tail_metric[tail]].margin;
     threshold->pass_below =
         (1 + margin) * canary_moved(threshold->border - threshold->bound_border);
@@ -116,7 +106,8 @@ static void evidence_set_bounds(struct canary_evidence *evidence)
 static void evidence_freeze(struct canary_evidence *evidence)
 {
     double sum = 0, squares = 0, count = (double)evidence->learnt_count;
-    memcpy(evidence->frozen, evidence->learnt, sizeof evidence->frozen);
+    for (int i = CANARY_BINS - 1; i >= 0; i--)
+        evidence->frozen[i] = evidence->frozen[i + 1] + (double)evidence->learnt[i];
     for (int tail = 0; tail < EVIDENCE_TAILS; tail++) {
         struct evidence_threshold *threshold = &evidence->thresholds[tail];
         double margin = evidence->rules.metrics[evidence_tail_metric[tail]].margin;
@@ -127,7 +118,7 @@ static void evidence_freeze(struct canary_evidence *evidence)
     if (evidence->means_past.weight > 0)
         return; // an e-process keeps the scale with which it began
     for (int i = 0; i < CANARY_BINS; i++) {
-        double here = (double)evidence->frozen[i], mid = evidence->bin_mid_s[i];
+        double here = (double)evidence->learnt[i], mid = evidence->bin_mid_s[i];
         sum += here * mid;
         squares += here * mid * mid;
     }
@@ -255,7 +246,7 @@ static void evidence_tails_add(struct canary_evidence *evidence,
     for (int tail = 0; tail < EVIDENCE_TAILS; tail++) {
         const struct evidence_threshold *threshold = &evidence->thresholds[tail];
         struct evidence_channel *over = &evidence->over[tail], *beyond = &evidence->beyond[tail];
-        if (!evidence_asked(evidence, evidence_tail_metric[tail]) || threshold->border < 0)
+        if (!canary_evidence_asked(evidence, evidence_tail_metric[tail]) || threshold->border < 0)
             continue;
         double events[CANARY_ARMS];
         for (int arm = 0; arm < CANARY_ARMS; arm++)
@@ -303,7 +294,7 @@ static void evidence_latency_add(struct canary_evidence *evidence,
     canary_latency_add(&evidence->latency, arms, answered);
     evidence_share_least(evidence, answered);
     evidence_tails_add(evidence, arms, answered);
-    if (evidence_asked(evidence, CANARY_LATENCY_MEAN))
+    if (canary_evidence_asked(evidence, CANARY_LATENCY_MEAN))
         evidence_means_add(evidence, arms, answered);
     for (int i = 0; i < CANARY_BINS; i++)
         evidence->learnt[i] += arms[CANARY_BASELINE].bins[i];
@@ -338,14 +329,14 @@ bool canary_evidence_add(struct canary_evidence *evidence,
     evidence->recent[slot].baseline = baseline->requests;
     evidence_channel_add(evidence, &evidence->errors, errors, requests, NULL);
     evidence_channel_add(evidence, &evidence->wrong, wrong, requests, NULL);
-    if (evidence_asked(evidence, CANARY_LATENCY_P50) ||
-        evidence_asked(evidence, CANARY_LATENCY_P99) ||
-        evidence_asked(evidence, CANARY_LATENCY_MEAN))
+    if (canary_evidence_asked(evidence, CANARY_LATENCY_P50) ||
+        canary_evidence_asked(evidence, CANARY_LATENCY_P99) ||
+        canary_evidence_asked(evidence, CANARY_LATENCY_MEAN))
         evidence_latency_add(evidence, arms);
     if (!candidate->requests && !baseline->requests)
         return false;
     for (int i = 0; i < CANARY_METRICS; i++)
-        if (evidence_asked(evidence, i) && !evidence->failed[i])
+        if (canary_evidence_asked(evidence, i) && !evidence->failed[i])
             evidence->failed[i] = canary_evidence_fails(evidence, i);
     if (evidence->lost)
         canary_evidence_doubt(evidence);

@@ -16,7 +16,7 @@
 // has been worse beyond the margin since some moment. Two things are added, because the rule alone would
 // hold a healthy candidate for ever:
 // * Few or no errors: nothing is then known of a ratio. A cell of counts passes also when the upper bound of the candidate's
-//   own rate (`rate_bound`, stated in the cell) lies below error_floor: 4,810 requests without an error at 0.1 %, alpha 1 %.
+//   own rate (`rate_bound`, stated in the cell) lies below 0.1 %: 4,820 requests without an error at alpha 1 %.
 // * Small stages: at 1 % of the traffic the margin of a ratio is out of reach, and not needed, since the next stage exposes
 //   little more. Told by canary_evidence_opens() what share comes next, a pass asks that the service as a whole, with
 //   so much traffic on the candidate, is not worse by more than the margin. The stage that opens 100 % asks for all of it.
@@ -51,7 +51,6 @@ struct canary_rules {
     double alpha; // of a false rollback over the whole rollout
     struct canary_rule metrics[CANARY_METRICS];
     double tripwire_error_rate; // of the candidate over its last 10 s with at least 10 requests; NaN: none
-    double error_floor;         // a rate of errors below which no ratio is asked for; 0: 0.1 %
 };
 
 enum canary_verdict { CANARY_UNDECIDED, CANARY_PASS, CANARY_FAIL };

@@ -23,8 +23,11 @@ enum {
 };
 // Standard errors beyond the margin: evidence.h says why.
 #define EVIDENCE_BEYOND_SE 1.5
+// A rate of errors below which no ratio is asked for: 4,820 requests without an error, 48 s of 100 a second, show it at alpha 1 %; a tenth
+// of it would take 48,216, and 8 minutes.
 #define EVIDENCE_ERROR_FLOOR 1e-3
-// Of alpha, for the A/A stage's own test; the rollout has the rest.
+// Of alpha, for the A/A stage's own test; the rollout has the rest. At alpha 1 % and one metric that raises the ln e which a rollback
+// needs from 4.6 to 4.7, while the A/A stage, in which either arm may be the worse, needs 7.6: half as many requests again.
 #define EVIDENCE_AA_PART 0.1
 // Of the rest of alpha, for onsets within the rollout: it costs those log 10 in ln e (4 s for errors x5 at 25 % of 1,000 requests/s), and what
 // is worse from the beginning on 0.1 (1 %). With a fifth, bursts that nobody has seen before rolled back 1.45 instead of 1.07 %.
@@ -65,7 +68,7 @@ struct canary_evidence {
     struct evidence_threshold thresholds[EVIDENCE_TAILS];
     struct canary_latency latency;
     uint64_t learnt[CANARY_BINS], learnt_count; // of the baseline, this stage
-    uint64_t frozen[CANARY_BINS];               // from which the thresholds are
+    double frozen[CANARY_BINS + 1];             // a tail, from which the thresholds are
     double mean_scale;                          // variance of a request's latency; 0: not frozen
     struct canary_means means_past, means;
     struct canary_onset means_onset;
@@ -83,8 +86,9 @@ struct canary_evidence {
     bool has_last;
 };
 
+bool canary_evidence_asked(const struct canary_evidence *evidence, enum canary_metric metric); // gated or observed
 double canary_evidence_needed(const struct canary_rules *rules); // ln e of one metric's fail, outside of an A/A stage
-// ln e against "not worse". ret_late: the part of it that speaks of an onset within the rollout is the larger one; NULL ok.
+// ln e against "not worse". ret_late: the part of it that speaks of an onset within the rollout is the larger one.
 double canary_evidence_of(const struct canary_evidence *evidence, enum canary_metric metric, bool *ret_late);
 bool canary_evidence_fails(const struct canary_evidence *evidence, enum canary_metric metric);
 void canary_evidence_doubt(struct canary_evidence *evidence); // sets `doubted`; where something was lost

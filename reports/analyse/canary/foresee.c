@@ -12,7 +12,6 @@ static const double foresee_power_z = 0.8416; // 80 % lie above it
 static const double foresee_ratio_max = 1000;
 
 struct foresee {
-    const struct canary_rules *rules;
     enum canary_metric metric;
     double share, opens, needed, alpha, margin, sigma, dispersion, error_rate;
 };
@@ -96,8 +95,8 @@ static double foresee_pass(const struct foresee *see, uint64_t stage_requests)
         return growth > 0 ? needed / growth : INFINITY;
     }
     growth = canary_counts_growth(see->error_rate, see->error_rate, see->share, below);
-    double floor = see->rules->error_floor > 0 ? see->rules->error_floor : EVIDENCE_ERROR_FLOOR;
-    double own = canary_rate_requests(see->error_rate, fmin(floor / see->opens, 1), see->alpha);
+    double own = canary_rate_requests(see->error_rate, fmin(EVIDENCE_ERROR_FLOOR / see->opens, 1),
+                                      see->alpha);
     if (see->opens < 1 && stage_requests && see->error_rate * (double)stage_requests < 1)
         own = fmin(own, (double)stage_requests);
     return fmin(growth > 0 ? needed / growth : INFINITY, own / see->share);
@@ -121,7 +120,6 @@ struct canary_foresight canary_foresee(const struct canary_rules *rules, enum ca
     if (!(share > 0 && share < 1) || !(traffic->requests_per_s > 0))
         return sight; // with one arm nothing is compared
     struct foresee see = {
-        .rules = rules,
         .metric = metric,
         .share = share,
         .opens = traffic->opens > 0 && traffic->opens < 1 ? traffic->opens : 1,

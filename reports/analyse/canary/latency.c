@@ -8,6 +8,7 @@
 #include "common/search.h"
 
 enum { LATENCY_BISECTIONS = 16 }; // of 1152 bins: to 0.02 of one
+
 double canary_position(double ratio)
 {
     return log(ratio) / CANARY_BIN_STEP;
@@ -57,18 +58,23 @@ double canary_above(const uint32_t bins[CANARY_BINS], double position)
     return (double)sum + (first + 1 - fmax(position, 0)) * bins[first];
 }
 
-int canary_threshold(const uint64_t bins[CANARY_BINS], double fraction)
+double canary_tail_above(const double tail[CANARY_BINS + 1], double position)
 {
-    uint64_t total = 0, above = 0;
-    for (int i = 0; i < CANARY_BINS; i++)
-        total += bins[i];
+    if (position >= CANARY_BINS)
+        return 0;
+    int bin = position > 0 ? (int)position : 0;
+    double within = fmax(position, 0) - bin;
+    return tail[bin] + within * (tail[bin + 1] - tail[bin]);
+}
+
+int canary_threshold(const double tail[CANARY_BINS + 1], double fraction)
+{
     double nearest = INFINITY;
     int border = -1;
     for (int i = CANARY_BINS - 1; i >= 0; i--) {
-        above += bins[i];
-        if (!above)
+        if (!(tail[i] > 0))
             continue;
-        double off = fabs(log((double)above / (double)total / fraction));
+        double off = fabs(log(tail[i] / tail[0] / fraction));
         if (off > nearest)
             break; // further down it is further off still
         if (off < nearest) { // of equal ones (empty bins below) the highest border
@@ -91,21 +97,12 @@ void canary_tails_of(const struct canary_latency *latency, struct canary_tails *
     }
 }
 
-static double latency_at(const double tail[CANARY_BINS + 1], double position)
-{
-    if (position >= CANARY_BINS)
-        return 0;
-    int bin = position > 0 ? (int)position : 0;
-    double within = fmax(position, 0) - bin;
-    return tail[bin] + within * (tail[bin + 1] - tail[bin]);
-}
-
 // The candidate's requests above `position` beside the baseline's above `threshold`.
 static struct canary_counts latency_counts(const struct canary_tails *tails, int threshold,
                                            double position, double dispersion)
 {
-    double candidate = latency_at(tails->count[CANARY_CANDIDATE], position) / dispersion;
-    double share = latency_at(tails->share[CANARY_CANDIDATE], position) / dispersion;
+    double candidate = canary_tail_above(tails->count[CANARY_CANDIDATE], position) / dispersion;
+    double share = canary_tail_above(tails->share[CANARY_CANDIDATE], position) / dispersion;
     return (struct canary_counts){
         .candidate = candidate,
         .all = candidate + tails->count[CANARY_BASELINE][threshold] / dispersion,

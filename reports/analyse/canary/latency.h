@@ -22,13 +22,15 @@ void canary_latency_add(struct canary_latency *latency, const struct canary_seco
 // Thresholds are positions on the scale of bins; within a bin requests lie evenly.
 double canary_position(double ratio); // by how many bins a ratio moves
 double canary_moved(double position); // its inverse
-double canary_above(const uint32_t bins[CANARY_BINS], double position);
+double canary_above(const uint32_t bins[CANARY_BINS], double position); // of one second, at a few positions
 
+// Of many requests, or at many positions: a tail, how many lie above each border; of the last, 0.
+double canary_tail_above(const double tail[CANARY_BINS + 1], double position);
 // The border of a bin above which about `fraction` of the requests lie (nearest by ratio), never 0 of them unless there are
 // none; -1 without requests.
-int canary_threshold(const uint64_t bins[CANARY_BINS], double fraction);
+int canary_threshold(const double tail[CANARY_BINS + 1], double fraction);
 
-struct canary_tails { // how many lie above each border; bin CANARY_BINS: 0
+struct canary_tails {
     double count[CANARY_ARMS][CANARY_BINS + 1], share[CANARY_ARMS][CANARY_BINS + 1];
 };
 void canary_tails_of(const struct canary_latency *latency, struct canary_tails *ret_tails);
