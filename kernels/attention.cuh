@@ -22,6 +22,7 @@ struct attention_sizes {
     const float *bias;
 };
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 // together: of the tiles in attention_order(); turns: tiles of the longest sequence.
 static inline struct attention_sizes attention_sizes(const struct kernel_attention *a, int64_t together, int64_t turns)
 {
@@ -41,6 +42,7 @@ static inline int64_t attention_together(const struct kernel_attention *a, int64
     const int64_t fit = bytes * part / whole / (each + 1);
     return fit < 1 ? 1 : fit < pairs ? fit : pairs;
 }
+#endif
 
 // Tile `number`: `together` pairs take turns, the first tile of each, then the second of each; then come the next pairs.
 struct attention_turn {
@@ -87,6 +89,7 @@ static __device__ __forceinline__ void products_down(float (&sums)[N / 2], const
         wgmma<N>::template registers<T, true>(sums, left + 4 * step, right + step_down(step), step > 0 || keep);
 }
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 static inline int attention_check(const struct kernel_attention *a, struct error *err)
 {
     const bool silu = a->scores == KERNEL_SILU;
@@ -123,5 +126,6 @@ static inline int attention_check(const struct kernel_attention *a, struct error
         return error_set(err, -EINVAL, "attention: q, k, v or out is NULL or does not start at a multiple of 16 bytes");
     return 0;
 }
+#endif
 
 #endif

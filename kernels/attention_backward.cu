@@ -422,6 +422,7 @@ static __global__ void __launch_bounds__(128 * S::PARTS) backward_end(const __gr
     sums_store(sums, factor, inside, dq + (place.query + row) * stride + blockIdx.y * S::DIM + part * S::COLUMNS, stride);
 }
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 static int backward_check(const struct kernel_attention *a, struct error *err)
 {
     int rc = attention_check(a, err);
@@ -522,3 +523,4 @@ int kernel_attention_backward(const struct kernel_attention *a, const struct ker
         return half ? backward_dim<__half, true, true>(a, g, stream, err) : backward_dim<__nv_bfloat16, true, true>(a, g, stream, err);
     return half ? backward_dim<__half, true, false>(a, g, stream, err) : backward_dim<__nv_bfloat16, true, false>(a, g, stream, err);
 }
+#endif

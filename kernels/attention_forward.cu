@@ -306,6 +306,7 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
     }
 }
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 template <typename S> static int forward_run(const struct kernel_attention *a, cudaStream_t stream, struct error *err)
 {
     typedef typename S::type T;
@@ -384,3 +385,4 @@ int kernel_attention_forward(const struct kernel_attention *a, cudaStream_t stre
         return half ? forward_dim<__half, true, true>(a, stream, err) : forward_dim<__nv_bfloat16, true, true>(a, stream, err);
     return half ? forward_dim<__half, true, false>(a, stream, err) : forward_dim<__nv_bfloat16, true, false>(a, stream, err);
 }
+#endif

@@ -67,6 +67,7 @@ static __global__ void __launch_bounds__(BAG_WARPS * 32, VECS > 2 ? 1 : 4)
     }
 }
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 template <typename T> struct bag_forward_launch {
     template <int LANES, int VECS, int UNROLL, bool WEIGHTED>
     static int launch(const struct kernel_bags *bags, void *out, cudaStream_t stream, struct error *err)
@@ -110,3 +111,4 @@ int kernel_bag_forward(const struct kernel_bags *bags, void *out, cudaStream_t s
            : bags->type == KERNEL_FLOAT16 ? bag_forward_launch<__half>::any(bags, out, stream, err)
                                           : bag_forward_launch<__nv_bfloat16>::any(bags, out, stream, err);
 }
+#endif

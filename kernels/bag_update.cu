@@ -13,9 +13,11 @@
 //            follows from the multiple that it touches
 //   finish   a block a row of several pieces adds their sums, in their order, and finishes the row
 // Nothing is added atomically: the same input gives the same bits. Checked and timed by bag_bench.cu.
+#ifndef __CUDACC_RTC__
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_select.cuh>
 #include <thrust/iterator/counting_iterator.h>
+#endif
 
 #include "kernels/bags.cuh"
 
@@ -358,6 +360,7 @@ static __global__ void __launch_bounds__(FINISH_BLOCK) update_finish(const __gri
     }
 }
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 template <int OPTIMIZER, int LANES, int VECS, bool WEIGHTED>
 static void update_launch(const struct update_params *p, int multiprocessors, cudaStream_t stream)
 {
@@ -536,3 +539,4 @@ int kernel_bag_update(const struct kernel_bags *bags, const struct kernel_update
     update_run(&p, update->optimizer, weighted, multiprocessors, stream);
     return device_error(cudaGetLastError(), "launch the update", err);
 }
+#endif

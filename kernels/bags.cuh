@@ -12,6 +12,7 @@ struct bags_tables {
     void *rows[KERNEL_TABLES_MAX];
 };
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 static inline int bags_refuse(const struct kernel_bags *bags, struct error *err)
 {
     const int64_t size = (int64_t)kernel_type_bytes(bags->type);
@@ -41,5 +42,6 @@ static inline int bags_refuse(const struct kernel_bags *bags, struct error *err)
     }
     return 0;
 }
+#endif
 
 #endif

@@ -42,6 +42,7 @@ static __global__ void bags_check_ids(int tables, int64_t bags, const __grid_con
     }
 }
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 static cudaError_t bags_read(const int64_t *device, int64_t *ret)
 {
     return cudaMemcpy(ret, device, sizeof *ret, cudaMemcpyDeviceToHost);
@@ -107,3 +108,4 @@ int kernel_bags_check(const struct kernel_bags *bags, cudaStream_t stream, struc
         return device_error(error, "check the ids", err);
     return first == ~0ull ? 0 : bags_explain(bags, (enum bags_fault)(first % 4), (int64_t)(first / 4), err);
 }
+#endif

@@ -5,6 +5,7 @@
 #include "kernels/bench.h"
 
 #include "kernels/device.cuh"
+#include "kernels/sides.h"
 
 #define COPY_BYTES ((size_t)1 << 30)
 #define SAMPLES 15
@@ -172,14 +173,13 @@ bool bench_expect(struct bench *bench, double error, double limit, const char *w
     return false;
 }
 
-static double median(std::vector<double> &values)
+static double median(std::vector<double> values)
 {
     std::sort(values.begin(), values.end());
     return values[values.size() / 2];
 }
 
-// ns of one launch, the mean of `count` launches in a row.
-static double sample(cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, int sets, int count)
+double bench_sample(cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, int sets, int count)
 {
     static cudaEvent_t begin, end;
     float ms = 0;
@@ -196,14 +196,19 @@ static double sample(cudaStream_t stream, void (*launch)(void *, int, cudaStream
     return (double)ms * 1e6 / count;
 }
 
+int bench_launches(cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, int sets)
+{
+    bench_sample(stream, launch, arg, sets, 2 * sets);
+    const int count = (int)(SAMPLE_NS / bench_sample(stream, launch, arg, sets, 2 * sets)) + 1;
+    return (std::min(count, 1000) + sets - 1) / sets * sets;
+}
+
 double bench_ns(cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, int sets, int samples)
 {
     std::vector<double> times;
-    sample(stream, launch, arg, sets, 2 * sets);
-    int count = (int)(SAMPLE_NS / sample(stream, launch, arg, sets, 2 * sets)) + 1;
-    count = (std::min(count, 1000) + sets - 1) / sets * sets;
+    const int count = bench_launches(stream, launch, arg, sets);
     for (int i = 0; i < samples; i++)
-        times.push_back(sample(stream, launch, arg, sets, count));
+        times.push_back(bench_sample(stream, launch, arg, sets, count));
     return median(times);
 }
 
@@ -279,6 +284,12 @@ static struct bench_timing time_beside(struct bench *bench, double (*rate)(struc
 {
     struct bench_timing timing = {};
     bench_look(bench->stream, launch, arg, &timing);
+    if (sides_count() > 1) {
+        timing.sides = sides_time(bench->stream, launch, arg, sets);
+        timing.ns = median(timing.sides[0]);
+        BENCH_CHECK(cudaGetLastError());
+        return timing;
+    }
     timing.rate = rate(bench);
     timing.ns = bench_ns(bench->stream, launch, arg, sets, SAMPLES);
     BENCH_CHECK(cudaGetLastError());
@@ -308,10 +319,12 @@ void bench_report(struct bench *bench, const struct bench_row *row, struct bench
     const double amount = products ? row->operations : row->bytes;
     const bool right = bench_expect(bench, row->error, row->error_max, row->kernel, row->shape);
     printf("{\"kernel\": \"%s\", \"shape\": \"%s\", \"error\": %.3g, \"error_max\": %g, \"%s\": %.0f, \"ns\": %.0f, \"%s\": %.4g, "
-           "\"ratio\": %.4f, \"target\": %g, \"registers\": %d, \"local\": %d, \"right\": %s}\n",
+           "\"ratio\": %.4f, \"target\": %g, \"registers\": %d, \"local\": %d, \"right\": %s",
            row->kernel, row->shape, std::isfinite(row->error) ? row->error : 1e300, row->error_max, products ? "operations" : "bytes",
            amount, timing.ns, products ? "gemm" : "copy", timing.rate, timing.rate > 0 ? amount / timing.ns / timing.rate : 0, row->target,
            timing.registers, timing.local, right ? "true" : "false");
+    sides_print(timing.sides);
+    printf("}\n");
     fflush(stdout);
 }
 

@@ -2,7 +2,7 @@
 // What the check and the timing of a kernel share: the device, its copy rate, memory that starts poisoned, random inputs,
 // comparison with float64, and the lines that ci/gpu/kernels makes a table of. One thread. Dies in words when CUDA fails: a
 // figure after that would be worth nothing.
-#ifndef UPGATE_KERNELS_BENCH_H
+#if !defined(UPGATE_KERNELS_BENCH_H) && !defined(__CUDACC_RTC__)
 #define UPGATE_KERNELS_BENCH_H
 
 // Of CUDA and C++ first: the header of the reference defines a macro `real`.
@@ -82,11 +82,15 @@ struct bench_timing {
     double ns, rate;
     int registers, local; // the most of the kernels launched: registers a thread at the launch, bytes of local memory (arrays and
                           // spills) a thread; -1: not known (a launch that waits, kernels of a library)
+    std::vector<std::vector<double>> sides; // of sides_time(), where there are sides; then nothing is compared with: rate 0
 };
 // sets: how many sets of inputs launch() takes in turn; enough that none is left in the L2.
 struct bench_timing bench_time(struct bench *bench, void (*launch)(void *arg, int set, cudaStream_t stream), void *arg, int sets);
 struct bench_timing bench_time_products(struct bench *bench, void (*launch)(void *arg, int set, cudaStream_t stream), void *arg, int sets);
 double bench_ns(cudaStream_t stream, void (*launch)(void *arg, int set, cudaStream_t stream), void *arg, int sets, int samples);
+// The mean ns of `count` launches in a row, and the count that makes SAMPLE_NS of them, after a few to warm up.
+double bench_sample(cudaStream_t stream, void (*launch)(void *arg, int set, cudaStream_t stream), void *arg, int sets, int count);
+int bench_launches(cudaStream_t stream, void (*launch)(void *arg, int set, cudaStream_t stream), void *arg, int sets);
 double bench_gemm_rate(struct bench *bench); // of gemm.cu
 int bench_sets(const struct bench *bench, double bytes);
 void bench_report(struct bench *bench, const struct bench_row *row, struct bench_timing timing);

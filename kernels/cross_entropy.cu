@@ -175,6 +175,7 @@ static __global__ void entropy_look(int64_t rows, int64_t n, const int32_t *targ
             atomicMin(first, (unsigned long long)row);
 }
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 static int entropy_refuse(const struct kernel_cross_entropy *e, struct error *err)
 {
     const int64_t size = (int64_t)kernel_type_bytes(e->type);
@@ -402,3 +403,4 @@ static int entropy_host()
 }
 
 const struct suite suite_cross_entropy = {"cross_entropy", entropy_host, entropy_check, entropy_time};
+#endif

@@ -81,14 +81,6 @@ static __device__ __forceinline__ float warp_sum(float value)
     return value;
 }
 
-static __device__ __forceinline__ float warp_max(float value)
-{
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-        value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, distance));
-    return value;
-}
-
 // The sum over GROUP threads (whole warps of one block), the same bits in each. slots: a float a warp of the block, in shared
 // memory; the next call must be given others, the one after that may use these again. Every thread of the block must come.
 template <int GROUP> static __device__ __forceinline__ float group_sum(float value, float *slots)
@@ -136,6 +128,7 @@ template <int LEFT> static __device__ __forceinline__ void async_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 // 0, or -EIO and "failed to WHAT: CUDA's sentence".
 static inline int device_error(cudaError_t error, const char *what, struct error *err)
 {
@@ -170,5 +163,6 @@ static inline int device_resident(const void *kernel, int threads, size_t bytes,
     *ret_blocks = multiprocessors * each;
     return device_error(error, "fit the kernel onto a multiprocessor", err);
 }
+#endif
 
 #endif

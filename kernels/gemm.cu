@@ -10,23 +10,14 @@
 #include <library_types.h>
 
 #define GEMM_SIZE 8192
-#define ALGORITHMS 8
 
 struct gemm_problem {
     const struct lt *lt;
     void *desc, *layout;
-    struct lt_heuristic algorithms[ALGORITHMS];
+    struct lt_heuristic algorithms[LT_ALGORITHMS];
     int count;
     void *a, *b, *c, *workspace;
 };
-
-static void lt_must(int status, const char *call)
-{
-    if (status == 0)
-        return;
-    fprintf(stderr, "upgate_kernels: cuBLASLt: %s: status %d\n", call, status);
-    exit(4);
-}
 
 static void *gemm_draw(struct bench *bench)
 {
@@ -42,23 +33,19 @@ static void *gemm_draw(struct bench *bench)
 static bool gemm_prepare(struct bench *bench, struct gemm_problem *p)
 {
     const int transposed = 1;
-    const size_t workspace = LT_WORKSPACE;
-    void *preference = NULL;
     struct error err;
+    int rc = lt_open(&p->lt, &err);
 
-    if (lt_open(&p->lt, &err)) {
+    if (!rc)
+        rc = lt_error(p->lt->desc_create(&p->desc, LT_COMPUTE_32F, CUDA_R_32F), "create a descriptor", &err);
+    if (!rc)
+        rc = lt_error(p->lt->desc_set(p->desc, LT_TRANSPOSE_A, &transposed, sizeof transposed), "turn the left side", &err);
+    if (!rc)
+        rc = lt_error(p->lt->layout_create(&p->layout, CUDA_R_16BF, GEMM_SIZE, GEMM_SIZE, GEMM_SIZE), "describe a matrix", &err);
+    if (!rc)
+        rc = lt_algorithms(p->lt, p->desc, p->layout, p->layout, p->layout, &p->algorithms, &p->count, &err);
+    if (rc) {
         fprintf(stderr, "upgate_kernels: ratios to the GEMM are 0: %s\n", err.text);
-        return false;
-    }
-    lt_must(p->lt->desc_create(&p->desc, LT_COMPUTE_32F, CUDA_R_32F), "desc_create");
-    lt_must(p->lt->desc_set(p->desc, LT_TRANSPOSE_A, &transposed, sizeof transposed), "desc_set");
-    lt_must(p->lt->layout_create(&p->layout, CUDA_R_16BF, GEMM_SIZE, GEMM_SIZE, GEMM_SIZE), "layout_create");
-    lt_must(p->lt->preference_create(&preference), "preference_create");
-    lt_must(p->lt->preference_set(preference, LT_PREFERENCE_WORKSPACE, &workspace, sizeof workspace), "preference_set");
-    lt_must(p->lt->heuristic(p->lt->handle, p->desc, p->layout, p->layout, p->layout, p->layout, preference, ALGORITHMS, p->algorithms, &p->count),
-            "heuristic");
-    if (p->count < 1) {
-        fprintf(stderr, "upgate_kernels: no algorithm of cuBLASLt for %d x %d in bfloat16, ratios to it are 0\n", GEMM_SIZE, GEMM_SIZE);
         return false;
     }
     p->a = gemm_draw(bench);
@@ -72,9 +59,11 @@ static void gemm_launch(void *arg, int, cudaStream_t stream)
 {
     const struct gemm_problem *p = (const struct gemm_problem *)arg;
     const float one = 1, zero = 0;
-    lt_must(p->lt->matmul(p->lt->handle, p->desc, &one, p->a, p->layout, p->b, p->layout, &zero, p->c, p->layout, p->c, p->layout,
-                         p->algorithms[0].algorithm, p->workspace, LT_WORKSPACE, stream),
-            "matmul");
+    struct error err;
+    bench_must(lt_error(p->lt->matmul(p->lt->handle, p->desc, &one, p->a, p->layout, p->b, p->layout, &zero, p->c, p->layout, p->c, p->layout,
+                                      p->algorithms[0].algorithm, p->workspace, LT_WORKSPACE, stream),
+                        "launch the GEMM", &err),
+               &err);
 }
 
 double bench_gemm_rate(struct bench *bench)

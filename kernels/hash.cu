@@ -164,6 +164,7 @@ static __global__ void __launch_bounds__(HASH_THREADS)
     table.ids[at] = HASH_NONE;
 }
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 static int hash_refuse(const struct kernel_hash *h, struct hash_table *ret, struct error *err)
 {
     if (h->slots < KERNEL_HASH_BUCKET || h->slots > 1 << 30 || h->slots % KERNEL_HASH_BUCKET != 0)
@@ -255,3 +256,4 @@ int kernel_hash_evict(const struct kernel_hash *h, uint32_t step, const struct k
     }
     return device_error(error, "launch hash_evict", err);
 }
+#endif

@@ -234,6 +234,7 @@ static __device__ __forceinline__ float fast_tanh(float x)
     return y;
 }
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 // The map of a tensor [rows][heads][dim] of 16-bit values, boxes of `box` rows of one head and 64 columns. 0 rows: as if 1, never read.
 static inline int tensor_map(CUtensorMap *ret_map, const void *data, enum kernel_type type, int64_t rows, int64_t heads, int64_t dim,
                              int box, struct error *err)
@@ -264,5 +265,6 @@ static inline int tensor_map(CUtensorMap *ret_map, const void *data, enum kernel
                          (long long)dim, box, (int)result);
     return 0;
 }
+#endif
 
 #endif

@@ -188,6 +188,7 @@ static __global__ void __launch_bounds__(32 * INTERACTION_WARPS)
     }
 }
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 static int interaction_refuse(const struct kernel_interaction *i, const void *out, struct error *err)
 {
     if (i->type != KERNEL_FLOAT16 && i->type != KERNEL_BFLOAT16)
@@ -391,3 +392,4 @@ static int interaction_host()
 }
 
 const struct suite suite_interaction = {"interaction", interaction_host, interaction_check, interaction_time};
+#endif

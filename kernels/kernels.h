@@ -137,13 +137,14 @@ int kernel_mlp_run(const struct kernel_mlp_plan *plan, cudaStream_t stream, stru
 void kernel_mlp_plan_free(struct kernel_mlp_plan *plan);
 
 // A table from ids to places 0 to slots - 1, the rows of an embedding table. 32 slots are a bucket; an id has one bucket, and when that is
-// full the least recently used of its ids goes. The caller allocates; kernel_hash_clear() first. Any id but INT64_MIN.
+// full the least recently used of its ids goes. The caller allocates, all four at multiples of 32 bytes; kernel_hash_clear() first. Any id
+// but INT64_MIN.
 #define KERNEL_HASH_BUCKET 32
 struct kernel_hash {
     int64_t slots;     // a multiple of 32, up to 2^30
     int64_t *ids;      // [slots]
     uint32_t *used;    // [slots]: the step in which the id was last looked up or inserted
-    uint8_t *digests;  // [slots]: a part of the id's hash, 0: the slot is free; at a multiple of 32 bytes
+    uint8_t *digests;  // [slots]: a part of the id's hash, 0: the slot is free
     uint32_t *locks;   // [slots / 32]
 };
 // What a call took out of the table, in no fixed order; counts[0]: how many ids, counts[1]: how many of the ids that were to be inserted had

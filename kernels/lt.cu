@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens cuBLASLt, as lt.h says it.
+// Opens cuBLASLt and asks it for algorithms, as lt.h says it.
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/lt.cu
 #include "kernels/lt.h"
 
@@ -47,4 +47,22 @@ int lt_open(const struct lt **ret, struct error *err)
         memcpy(symbol.to, &found, sizeof found);
     }
     return lt_error(lt.create(&lt.handle), "create a handle", err);
+}
+
+int lt_algorithms(const struct lt *lt, void *desc, void *a, void *b, void *out, struct lt_heuristic (*ret)[LT_ALGORITHMS], int *ret_count,
+                  struct error *err)
+{
+    const size_t workspace = LT_WORKSPACE;
+    void *preference = NULL;
+    int rc = lt_error(lt->preference_create(&preference), "create a preference", err);
+    if (rc)
+        return rc;
+    rc = lt_error(lt->preference_set(preference, LT_PREFERENCE_WORKSPACE, &workspace, sizeof workspace), "set the workspace", err);
+    if (!rc) {
+        const int status = lt->heuristic(lt->handle, desc, a, b, out, out, preference, LT_ALGORITHMS, *ret, ret_count);
+        if (status || *ret_count < 1)
+            rc = error_set(err, -ENOSYS, "cuBLASLt has no algorithm for this product: status %d", status);
+    }
+    lt->preference_destroy(preference);
+    return rc;
 }

@@ -6,7 +6,8 @@
 
 #include "kernels/kernels.h"
 
-#define LT_WORKSPACE ((size_t)64 << 20)
+#define LT_ALGORITHMS 8 // asked for; their order is the library's guess, so that who wants the fastest launches each
+#define LT_WORKSPACE KERNEL_MLP_WORKSPACE
 #define LT_COMPUTE_32F 68
 enum lt_attribute { LT_TRANSPOSE_A = 3, LT_TRANSPOSE_B = 4, LT_EPILOGUE = 7, LT_BIAS = 8, LT_AUX = 11, LT_AUX_STRIDE = 12 };
 enum lt_epilogue { LT_NONE = 1, LT_RELU_AUX_BIAS = 134, LT_RELU_BACK_BIAS = 152, LT_GELU_AUX_BIAS = 164, LT_GELU_BACK_BIAS = 208 };
@@ -40,6 +41,9 @@ struct lt {
 
 // The one of this process, opened by the first call, which must have returned before a second thread asks. -ENOSYS when there is none.
 int lt_open(const struct lt **ret, struct error *err);
+// Those that multiply so within LT_WORKSPACE; a, b, out: layouts. -ENOSYS when there is none.
+int lt_algorithms(const struct lt *lt, void *desc, void *a, void *b, void *out, struct lt_heuristic (*ret)[LT_ALGORITHMS], int *ret_count,
+                  struct error *err);
 // 0, or -EIO and "cuBLASLt: failed to WHAT: status N".
 int lt_error(int status, const char *what, struct error *err);
 

@@ -6,8 +6,13 @@
 //     upgate_kernels quick [NAME…]     fewer and smaller ones, for compute-sanitizer
 //     upgate_kernels time  [NAME…]     the shapes of the table, checked and timed
 //     upgate_kernels tune  [NAME…]     the same, and every variant of a kernel that has some
-// Exit 0: all right; 1: a wrong result (a ratio below its target is ci/gpu/kernels' to judge); 2: usage; 4: CUDA failed.
+//     upgate_kernels sides SIDE=DIRECTORY… [NAME…]   the shapes of the table by kernels of other compilers too (*.cubin there): each
+//                                      side's checked, then timed in turns with the program's own
+// UPGATE_KERNELS_SECONDS: no suite begins later than that.
+// Exit 0: all right; 1: a wrong result (a ratio below its target is ci/gpu/kernels' to judge); 2: usage; 4: CUDA failed, or there was
+// nothing that a suite could check (no cuBLASLt).
 #include "kernels/bench.h"
+#include "kernels/sides.h"
 
 #include <time.h>
 #include <unistd.h>
@@ -18,27 +23,19 @@ static const struct suite *const suites[] = {&suite_norm, &suite_bag_forward, &s
 
 static int usage()
 {
-    fprintf(stderr, "usage: upgate_kernels host|check|quick|time|tune [NAME...]\nnames:");
+    fprintf(stderr, "usage: upgate_kernels host|check|quick|time|tune [NAME...]\n       upgate_kernels sides SIDE=DIRECTORY... [NAME...]\nnames:");
     for (const struct suite *suite : suites)
         fprintf(stderr, " %s", suite->name);
     fprintf(stderr, "\n");
     return 2;
 }
 
-static bool wanted(const struct suite *suite, int count, char **names)
-{
-    for (int i = 0; i < count; i++)
-        if (strcmp(names[i], suite->name) == 0)
-            return true;
-    return count == 0;
-}
-
-static bool known(const char *name)
+static const struct suite *find(const char *name)
 {
     for (const struct suite *suite : suites)
         if (strcmp(name, suite->name) == 0)
-            return true;
-    return false;
+            return suite;
+    return NULL;
 }
 
 static void open_device(struct bench *bench, const char *mode)
@@ -68,38 +65,77 @@ static void open_device(struct bench *bench, const char *mode)
            properties.name, properties.multiProcessorCount, properties.l2CacheSize, driver, runtime, (unsigned long long)seed);
 }
 
+// What the device has just checked and timed of a suite. Returns failures.
+static int suite_ends(struct bench *bench, const struct suite *suite, const char *mode, const char *side, int *unchecked)
+{
+    bench_release(bench);
+    printf("{\"suite\": \"%s\", \"mode\": \"%s\", \"side\": \"%s\", \"cases\": %d, \"failures\": %d}\n", suite->name, mode, side, bench->cases,
+           bench->failures);
+    fflush(stdout);
+    if (bench->cases == 0) {
+        fprintf(stderr, "upgate_kernels: %s: nothing was checked\n", suite->name);
+        ++*unchecked;
+    }
+    return bench->failures;
+}
+
+// One suite on the device: its check by every other side, then what the mode asks for.
+static int run_suite(struct bench *bench, const struct suite *suite, const char *mode, bool timed, int *unchecked)
+{
+    int failures = 0;
+    for (int side = 1; side < sides_count(); side++) {
+        bench->cases = bench->failures = 0;
+        bench->quick = true;
+        sides_use(side);
+        suite->check(bench);
+        sides_use(0);
+        bench->quick = false;
+        failures += suite_ends(bench, suite, "quick", sides_name(side), unchecked);
+    }
+    bench->cases = bench->failures = 0;
+    (timed ? suite->time : suite->check)(bench);
+    return failures + suite_ends(bench, suite, mode, sides_name(0), unchecked);
+}
+
 int main(int argc, char **argv)
 {
     struct bench bench = {};
-    int failures = 0;
+    int failures = 0, unchecked = 0, first = 2;
 
     if (argc < 2)
         return usage();
-    const bool host = strcmp(argv[1], "host") == 0, tune = strcmp(argv[1], "tune") == 0;
-    const bool timed = tune || strcmp(argv[1], "time") == 0;
-    if (!host && !timed && strcmp(argv[1], "check") != 0 && strcmp(argv[1], "quick") != 0)
+    const char *mode = argv[1], *seconds = getenv("UPGATE_KERNELS_SECONDS");
+    const bool host = strcmp(mode, "host") == 0, tune = strcmp(mode, "tune") == 0, others = strcmp(mode, "sides") == 0;
+    const bool timed = tune || others || strcmp(mode, "time") == 0;
+    if (!host && !timed && strcmp(mode, "check") != 0 && strcmp(mode, "quick") != 0)
         return usage();
-    for (int i = 2; i < argc; i++)
-        if (!known(argv[i]))
+    while (others && first < argc && strchr(argv[first], '='))
+        first++;
+    if (others && first == 2)
+        return usage();
+    std::vector<const struct suite *> wanted; // in the order in which they are named
+    for (int i = first; i < argc; i++) {
+        wanted.push_back(find(argv[i]));
+        if (!wanted.back())
             return usage();
+    }
+    if (wanted.empty())
+        wanted.assign(std::begin(suites), std::end(suites));
     if (!host)
-        open_device(&bench, argv[1]);
+        open_device(&bench, mode);
+    for (int i = 2; i < first; i++)
+        sides_open(argv[i]);
     bench.tune = tune;
-    for (const struct suite *suite : suites) {
-        if (!wanted(suite, argc - 2, argv + 2))
-            continue;
+    const time_t begin = time(NULL);
+    for (const struct suite *suite : wanted) {
         if (host) {
             const int failed = suite->host();
             printf("%s: %d failures\n", suite->name, failed);
             failures += failed;
-            continue;
-        }
-        bench.cases = bench.failures = 0;
-        (timed ? suite->time : suite->check)(&bench);
-        bench_release(&bench);
-        printf("{\"suite\": \"%s\", \"mode\": \"%s\", \"cases\": %d, \"failures\": %d}\n", suite->name, argv[1], bench.cases, bench.failures);
-        fflush(stdout);
-        failures += bench.failures + (bench.cases == 0);
+        } else if (seconds && time(NULL) - begin > atol(seconds))
+            printf("{\"suite\": \"%s\", \"mode\": \"%s\", \"left_out\": \"%s s are over\"}\n", suite->name, mode, seconds);
+        else
+            failures += run_suite(&bench, suite, mode, timed, &unchecked);
     }
-    return failures ? 1 : 0;
+    return failures ? 1 : unchecked ? 4 : 0;
 }

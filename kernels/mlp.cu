@@ -12,7 +12,6 @@
 #include "kernels/device.cuh"
 #include "kernels/lt.h"
 
-#define MLP_ALGORITHMS 8
 #define MLP_RUNS 5
 
 struct kernel_mlp_plan {
@@ -45,24 +44,23 @@ static int mlp_refuse(const struct kernel_mlp *m, struct error *err)
     return 0;
 }
 
-// The fastest of the algorithms, each launched a few times: the library's own order is a guess.
+// The fastest of the algorithms, each launched a few times.
 static int mlp_fastest(struct kernel_mlp_plan *p, const struct lt_heuristic *found, int count, struct error *err)
 {
     cudaEvent_t begin = NULL, end = NULL;
     cudaError_t error = cudaEventCreate(&begin);
     float best = INFINITY;
-    int at = -1;
+    int at = -1, rc = 0;
     if (error == cudaSuccess)
         error = cudaEventCreate(&end);
-    for (int i = 0; i < count && error == cudaSuccess; i++) {
+    for (int i = 0; i < count && error == cudaSuccess && !rc; i++) {
         float ms = 0;
         p->algorithm = found[i];
         if (kernel_mlp_run(p, 0, err)) // one that the library proposes and then refuses is passed over
             continue;
         error = cudaEventRecord(begin, 0);
-        for (int run = 0; run < MLP_RUNS && error == cudaSuccess; run++)
-            if (kernel_mlp_run(p, 0, err))
-                error = cudaErrorUnknown;
+        for (int run = 0; run < MLP_RUNS && error == cudaSuccess && !rc; run++)
+            rc = kernel_mlp_run(p, 0, err);
         if (error == cudaSuccess)
             error = cudaEventRecord(end, 0);
         if (error == cudaSuccess)
@@ -78,6 +76,8 @@ static int mlp_fastest(struct kernel_mlp_plan *p, const struct lt_heuristic *fou
         cudaEventDestroy(begin);
     if (end)
         cudaEventDestroy(end);
+    if (rc)
+        return rc;
     if (error != cudaSuccess)
         return device_error(error, "time the algorithms of a layer", err);
     if (at < 0)
@@ -96,8 +96,7 @@ static int mlp_describe(struct kernel_mlp_plan *p, struct error *err)
     const uint64_t rows = (uint64_t)m->rows, inputs = (uint64_t)m->inputs, outputs = (uint64_t)m->outputs;
     const int64_t columns = forward ? m->outputs : m->inputs; // of the result
     const void *bias = forward ? m->bias : m->dbias;
-    const size_t workspace = KERNEL_MLP_WORKSPACE;
-    void *preference = NULL;
+    struct lt_heuristic found[LT_ALGORITHMS];
     int count = 0, rc = lt_error(lt->desc_create(&p->desc, LT_COMPUTE_32F, CUDA_R_32F), "create a descriptor", err);
 
     if (!rc && forward)
@@ -118,21 +117,8 @@ static int mlp_describe(struct kernel_mlp_plan *p, struct error *err)
     if (!rc)
         rc = lt_error(lt->layout_create(&p->out_layout, type, (uint64_t)columns, weight ? outputs : rows, columns), "describe the result", err);
     if (!rc)
-        rc = lt_error(lt->preference_create(&preference), "create a preference", err);
-    if (!rc)
-        rc = lt_error(lt->preference_set(preference, LT_PREFERENCE_WORKSPACE, &workspace, sizeof workspace), "set the workspace", err);
-    if (!rc) {
-        struct lt_heuristic found[MLP_ALGORITHMS];
-        const int status = lt->heuristic(lt->handle, p->desc, p->a_layout, p->b_layout, p->out_layout, p->out_layout, preference, MLP_ALGORITHMS,
-                                         found, &count);
-        if (status || count < 1)
-            rc = error_set(err, -ENOSYS, "cuBLASLt has no algorithm for this layer: status %d", status);
-        else
-            rc = mlp_fastest(p, found, count, err);
-    }
-    if (preference)
-        lt->preference_destroy(preference);
-    return rc;
+        rc = lt_algorithms(lt, p->desc, p->a_layout, p->b_layout, p->out_layout, &found, &count, err);
+    return rc ? rc : mlp_fastest(p, found, count, err);
 }
 
 int kernel_mlp_plan(const struct kernel_mlp *mlp, struct kernel_mlp_plan **ret, struct error *err)

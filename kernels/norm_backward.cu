@@ -167,6 +167,7 @@ static __global__ void __launch_bounds__(8 * NORM_SLICES)
     to[3] = (T)sum.w;
 }
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 template <typename T, bool RMS> struct norm_backward_launch {
     template <int GROUP, int VECS> static constexpr size_t bytes()
     {
@@ -245,3 +246,4 @@ int kernel_norm_backward(const struct kernel_norm *norm, const struct kernel_nor
         return error_set(err, -EINVAL, "norm: a tensor does not start at a multiple of 16 bytes");
     return norm_backward_any(norm, gradient, &blocks, stream, err);
 }
+#endif

@@ -83,6 +83,7 @@ static __global__ void __launch_bounds__(GROUP < 128 ? 128 : GROUP, GROUP < 128 
     }
 }
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 template <typename T, bool RMS> struct norm_forward_launch {
     template <int GROUP, int VECS, bool FULL>
     static int launch(const struct kernel_norm *norm, cudaStream_t stream, struct error *err)
@@ -128,3 +129,4 @@ int kernel_norm_forward(const struct kernel_norm *norm, cudaStream_t stream, str
     return norm->rms ? norm_forward_launch<__nv_bfloat16, true>::any(norm, stream, err)
                      : norm_forward_launch<__nv_bfloat16, false>::any(norm, stream, err);
 }
+#endif

@@ -7,6 +7,7 @@
 
 #define NORM_VECTORS_MAX 2048 // of 16 bytes, of a row: what the widest group of threads holds
 
+#ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 static inline int norm_check(const struct kernel_norm *norm, struct error *err)
 {
     if (norm->type != KERNEL_FLOAT32 && norm->type != KERNEL_BFLOAT16)
@@ -28,5 +29,6 @@ static inline int norm_check(const struct kernel_norm *norm, struct error *err)
         return error_set(err, -EINVAL, "norm: a tensor does not start at a multiple of 16 bytes");
     return 0;
 }
+#endif
 
 #endif
