@@ -220,8 +220,9 @@ def conclude(result, answer, workload):
     if not step_ns:
         return
     named = [c for c in workload["contributions"] if c["named"]]
-    low, high = workload["delta_ci_ns"] or (0, 0)
-    result.update(step_ns=step_ns, found=workload["delta_ns"] / step_ns, noise=(high - low) / 2 / step_ns,
+    interval = workload["delta_ci_ns"]
+    noise = (interval[1] - interval[0]) / 2 / step_ns if interval else None
+    result.update(step_ns=step_ns, found=workload["delta_ns"] / step_ns, noise=noise,
                   residual=abs(workload["residual_ns"]) / step_ns, coverage=workload["match_coverage"], traced_ratio=workload["traced_ratio"],
                   kind=named[0]["kind"] if named else None, label=named[0]["label"] if named else None)
 

@@ -35,6 +35,10 @@ if (($#)); then
 else
     mapfile -t targets < <(sort -n -k 2 "$runs" | cut -d ' ' -f 1) # the slowest first
 fi
+if ((${#targets[@]} == 0)); then
+    echo "run.sh: no targets in '$runs'" >&2
+    exit 2
+fi
 mkdir -p "$out"
 rm -f "$out"/*.failed "$out"/*.inputs "$out"/*.log "$out"/*.ok "$out/table.txt"
 
@@ -103,6 +107,7 @@ for work in "${works[@]}"; do
     one "$target" "$number" &
 done
 wait
+ended=$(find "$out" -maxdepth 1 -type f \( -name '*.ok' -o -name '*.failed' \) -size +0 | wc -l)
 {
     cat "$out"/*.ok 2>/dev/null || true
     cat "$out"/*.failed 2>/dev/null || true
@@ -110,5 +115,9 @@ wait
 rm -f "$out"/*.ok
 if compgen -G "$out/*.failed" >/dev/null; then
     cat "$out"/*.failed
+    exit 1
+fi
+if ((ended != ${#works[@]})); then
+    echo "run.sh: only $ended of ${#works[@]} processes have said how they ended; is the disk of '$out' full?" >&2
     exit 1
 fi

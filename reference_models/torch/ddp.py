@@ -22,10 +22,14 @@ def launch(args):
     """Become torchrun. --standalone would do but for 1.13, where it takes port 29400 whatever
     happens: the two sides of a pair are alive at once. The port is held by a socket that is bound
     and does not listen, and stays open over exec: nobody else is given it before torchrun listens
-    there."""
-    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    there. At every address, as torchrun will: a connection of somebody else from another address
+    of this machine may have the port too."""
+    dual = socket.has_dualstack_ipv6()
+    held = socket.socket(socket.AF_INET6 if dual else socket.AF_INET, socket.SOCK_STREAM)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind(("127.0.0.1", 0))
+    if dual:
+        held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    held.bind(("", 0))
     held.set_inheritable(True)
     logs = os.environ[LOGS] = tempfile.mkdtemp(prefix="upgate_ddp_")
     # The monitor interval is 5 s in 1.13 and 0.1 s later: the end of a launch would wait for it.

@@ -16,6 +16,14 @@ struct runner_case {
     void (*fn)(void);
 };
 
+// A process that ends while threads of it go on is kept by TSan for a second, so that it sees what these still do: of a case that
+// ends sixty processes it is a minute. They go round in microseconds.
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "atexit_sleep_ms=50";
+}
+
 static struct runner_case runner_cases[RUNNER_CASES_MAX];
 static int runner_case_count;
 static int runner_checks, runner_failures;
