@@ -46,6 +46,8 @@
 #define UG_IMPL_RETRY_NS 1000000000ull
 /* The default timer slack: an arrival is slept for up to here, then spun for. */
 #define UG_IMPL_ARRIVAL_SPIN_NS 50000ull
+#define UG_IMPL_PUT_YIELDS 1000
+#define UG_IMPL_PUT_NAPS 2000 /* of 50 us and the timer's slack: some 200 ms */
 
 enum ug_impl_status {
     UG_IMPL_UNTRIED = 0,
@@ -99,7 +101,7 @@ struct ug_step_state {
     uint64_t file_inode;
     uint32_t atfork_done;
     uint32_t told;
-    uint32_t putting;  /* somebody puts a record: requests come from any thread */
+    uint32_t putting;  /* the thread that puts a record, 0 = none: requests come from any */
     uint64_t retry_ns; /* when off: a request looks for the file again from here on; 0 = never */
     char path[512];
 };
@@ -197,19 +199,42 @@ static __attribute__((noinline, unused)) void ug_impl_copy_name(struct ug_step_s
     memset(to + i, 0, UG_STEP_NAME_BYTES - i);
 }
 
-/* The ring of records for as long as one record takes. False: whoever has it does not get on. */
+/* Whoever puts a record, in `putting`. Bit 1 is for "given up". */
+static inline uint32_t ug_impl_put_token(void)
+{
+    return (uint32_t)(ug_impl_self() >> 4) << 2 | 1u;
+}
+
+/* The ring of records for as long as one record takes. False: this thread has it itself, and this is
+ * a signal handler; or whoever has it does not get on. A thread that lost its CPU on a busy machine
+ * comes back, so it is waited for; after one that did not, the next ones only yield until it does. */
 static UG_IMPL_COLD bool ug_impl_put_wait(struct ug_step_state *s)
 {
-    for (int tries = 0; tries < 1000; tries++) {
-        uint32_t nobody = 0;
+    const struct timespec nap = {0, 50000};
+    uint32_t mine = ug_impl_put_token(), holder = 0;
 
-        if (__atomic_compare_exchange_n(&s->putting, &nobody, 1, false, __ATOMIC_ACQUIRE,
+    for (int tries = 0; tries < UG_IMPL_PUT_YIELDS + UG_IMPL_PUT_NAPS; tries++) {
+        holder = 0;
+        if (__atomic_compare_exchange_n(&s->putting, &holder, mine, false, __ATOMIC_ACQUIRE,
                                         __ATOMIC_RELAXED)) {
             return true;
         }
-        sched_yield();
+        if ((holder & ~2u) == mine || (tries >= UG_IMPL_PUT_YIELDS && (holder & 2u))) {
+            break;
+        }
+        if (tries < UG_IMPL_PUT_YIELDS) {
+            sched_yield();
+        } else {
+            int saved_errno = errno;
+
+            nanosleep(&nap, NULL);
+            errno = saved_errno;
+        }
     }
-    __atomic_fetch_add(&s->slot->dropped_count, 1, __ATOMIC_RELAXED);
+    /* Fails where it has gone on. */
+    (void)__atomic_compare_exchange_n(&s->putting, &holder, holder | 2u, false, __ATOMIC_RELAXED,
+                                      __ATOMIC_RELAXED);
+    ug_impl_count(&s->slot->dropped_count);
     return false;
 }
 
@@ -217,8 +242,8 @@ static inline bool ug_impl_put_begin(struct ug_step_state *s)
 {
     uint32_t nobody = 0;
 
-    return __builtin_expect(__atomic_compare_exchange_n(&s->putting, &nobody, 1, false,
-                                                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED),
+    return __builtin_expect(__atomic_compare_exchange_n(&s->putting, &nobody, ug_impl_put_token(),
+                                                        false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED),
                             1) ||
            ug_impl_put_wait(s);
 }

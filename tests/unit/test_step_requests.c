@@ -80,6 +80,51 @@ TEST(requests_that_find_no_room_are_counted)
     rig_free(&rig);
 }
 
+static void *let_go(void *arg)
+{
+    usleep(30000);
+    __atomic_store_n((uint32_t *)arg, 0, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+// Who puts a record loses its CPU for longer than all yields take; then for good.
+static void serve_behind(void *arg)
+{
+    struct ug_step_state *s = &ug_step_state_v2;
+    pthread_t thread;
+
+    (void)arg;
+    ug_request_done(1, 200, false);
+    s->putting = 9;
+    pthread_create(&thread, NULL, let_go, &s->putting);
+    ug_request_done(2, 200, false);
+    pthread_join(thread, NULL);
+    s->putting = 9;
+    for (int i = 0; i < 100; i++)
+        ug_request_done(3, 200, false);
+    if (s->putting != 11)
+        abort();
+    s->putting = ug_impl_put_token(); // a signal handler, in the middle of a record
+    ug_request_done(4, 200, false);
+    ug_impl_put_end(s);
+    ug_request_done(5, 200, false);
+}
+
+TEST(who_lost_its_cpu_is_waited_for)
+{
+    struct rig rig = rig_make(&(struct reader_opts){.open = true, .ring_records = 64});
+    struct reader_counters counters;
+    int64_t begin_ns = clock_monotonic_ns();
+
+    CHECK_INT(rig_join(rig_fork(serve_behind, NULL)), 0);
+    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(5000000000)); // 100 that wait to the end would take 20 s
+    CHECK_INT(reader_counters(rig.reader, 0, &counters), 0);
+    CHECK_INT(counters.records_dropped, 101);
+    rig_drain(&rig, 0);
+    CHECK_INT(rig.log_count, 3);
+    rig_free(&rig);
+}
+
 // One request each time a byte comes.
 static void serve_on_demand(void *arg)
 {
