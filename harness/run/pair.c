@@ -362,6 +362,7 @@ static void pair_read_resident(struct pair_run *run, int side)
         return;
     resident_clear(&run->pair->resident[side]);
     run->pair->resident[side] = resident;
+    tree_sample_memory(run->pair->launches[side]->tree); // what is held now is no more than the peak, however seldom it was looked at
 }
 
 // One block of one side. *ret_block gets what can be said before the records are drained: the moment
