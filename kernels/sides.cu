@@ -107,7 +107,10 @@ cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const v
 cudaError_t __real_cudaFuncSetAttribute(const void *, enum cudaFuncAttribute, int);
 cudaError_t __wrap_cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
 {
-    return __real_cudaFuncSetAttribute(replace(kernel), attribute, value);
+    // The launchers ask once, whichever side is in use then: the program's own is launched later too.
+    const void *own = replace(kernel);
+    const cudaError_t error = __real_cudaFuncSetAttribute(kernel, attribute, value);
+    return error != cudaSuccess || own == kernel ? error : __real_cudaFuncSetAttribute(own, attribute, value);
 }
 
 cudaError_t __real_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *, const void *, int, size_t);

@@ -101,7 +101,7 @@ def timing_cells(row, names, own, bold):
         if not has_own(row, own[name]):
             cells.append("not its own kernel")
             continue
-        cells.append(("%.3f (%.3f to %.3f)" if low <= 1 <= high else bold) % (middle, low, high))
+        cells.append(("%.3f (%.3f to %.3f)" if round(low, 3) <= 1 <= round(high, 3) else bold) % (middle, low, high))
     return cells
 
 
