@@ -104,6 +104,36 @@ TEST(functions_move_and_are_replaced)
     cost_tree_free(trees[1]);
 }
 
+// A product by OpenBLAS, and by MKL, whose entry is called alike and only calls the kernel.
+static struct cost_tree *product(bool mkl, int64_t entry_ns)
+{
+    struct cost_tree *tree = cost_tree_new();
+    uint32_t at = place(tree, place(tree, 0, COST_PHASE, "forward", NULL), COST_PYTHON, "Linear.forward", "linear.py");
+    leaf(tree, at, COST_FUNCTION, mkl ? "SGEMM" : "sgemm_kernel_HASWELL", mkl ? entry_ns : 1000);
+    leaf(tree, at, COST_FUNCTION, mkl ? "mkl_blas_def_inner_zen" : "incopy", mkl ? 1200 : 200);
+    cost_tree_finish(tree);
+    return tree;
+}
+
+TEST(a_similar_name_that_takes_next_to_nothing_is_no_partner)
+{
+    for (int alike = 0; alike < 2; alike++) { // in time too: the name decides
+        struct cost_tree *a = product(false, 0), *b = product(true, alike ? 900 : 10);
+        struct alignment *alignment = align_trees(a, b, NULL);
+        size_t pairs = 0, several = 0;
+        for (size_t i = 0; i < alignment->count; i++) {
+            const struct align_group *group = &alignment->groups[i];
+            pairs += group->count_a == 1 && group->count_b == 1 && strcmp(b->nodes[group->b[0]].name, "SGEMM") == 0;
+            several += group->count_a == 2 && group->count_b >= 1 && group->match == ALIGN_GROUP;
+        }
+        CHECK_INT(pairs, alike);
+        CHECK_INT(several, !alike);
+        alignment_free(alignment);
+        cost_tree_free(a);
+        cost_tree_free(b);
+    }
+}
+
 static struct cost_tree *optimizer(const char *around, const char *clip, int clipped)
 {
     struct cost_tree *tree = cost_tree_new();

@@ -497,6 +497,35 @@ TEST(what_is_spread_over_a_place_is_one_contribution)
     CHECK_INT(none, 0);
 }
 
+// So many of 40 functions too short to be told alone are new, the others were replaced by longer ones: what the whole is called.
+static enum diff_kind mixed_kind(int fresh)
+{
+    struct world_leaf leaves[41] = {FUNCTION("norm", "norm_kernel", 15e6, 15e6)};
+    char names[2][40][16];
+    struct world world;
+    world_begin(&world, 1);
+    for (int i = 0; i < 40; i++) {
+        for (int side = 0; side < 2; side++)
+            snprintf(names[side][i], sizeof names[side][i], "%s_%c%c", side ? "new" : "old", 'a' + i / 20, 'a' + i % 20);
+        leaves[i + 1] = i < fresh ? (struct world_leaf){COST_FUNCTION, COST_HOST_RUN, "linear", NULL, names[1][i], ALIGN_ONLY_B, 0, 25e3, 0}
+                                  : (struct world_leaf){COST_FUNCTION, COST_HOST_RUN, "linear", names[0][i], names[1][i], ALIGN_SIMILAR, 100e3,
+                                                        125e3, 0};
+    }
+    CHECK(world_run(&world, leaves, 41, true));
+    const struct diff_contribution *top = &world.workload.contributions[0];
+    CHECK(top->named && top->part_count == 40);
+    enum diff_kind kind = top->kind;
+    world_end(&world);
+    return kind;
+}
+
+TEST(work_of_which_some_is_new_got_slower)
+{
+    CHECK_INT(mixed_kind(40), DIFF_CPU_FUNCTION_ADDED);
+    CHECK_INT(mixed_kind(22), DIFF_CPU_FUNCTION_SLOWER); // 55 %
+    CHECK_INT(mixed_kind(0), DIFF_CPU_FUNCTION_REPLACED);
+}
+
 TEST(a_sampled_function_is_named_with_an_interval_that_holds)
 {
     size_t named = 0, held = 0;

@@ -11,6 +11,9 @@
 enum { FUNCTIONS_LEVELS = 6, FUNCTIONS_SIMILAR_MAX = 64 };
 static const double functions_similar = 0.55;
 static const double functions_similar_far = 0.6; // at another place
+// Of the longer one. Whatever they are called, one that takes less is not what became of the other: OpenBLAS's sgemm_kernel_HASWELL
+// (397 us of a step) is not MKL's SGEMM (2 us), which only calls the kernel.
+static const double functions_next_to_nothing = 0.05;
 // Of its place's time: a group needs such a one on each side, and leaves out what is shorter than that: the sampling's.
 static const double functions_seed = 0.03, functions_share = 0.01;
 
@@ -276,7 +279,7 @@ static void functions_alike(struct align_job *job, const uint32_t *leaves_a, siz
         for (size_t k = 0; k < m; k++) {
             const struct align_leaf *x = &job->sides[0].leaves[a[i]], *y = &job->sides[1].leaves[b[k]];
             double score = align_similarity(job, x->normal, y->normal);
-            if (score >= least)
+            if (score >= least && fmin(x->ns, y->ns) >= functions_next_to_nothing * fmax(x->ns, y->ns))
                 list[count++] = (struct functions_couple){score, x->ns + y->ns, a[i], b[k]};
         }
     qsort(list, count, sizeof *list, functions_by_score);

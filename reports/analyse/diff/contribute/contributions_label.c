@@ -10,6 +10,7 @@
 #include "reports/analyse/stalls/stalls.h"
 
 enum { LABEL_PARTS = 3 };
+static const double label_share = 0.8; // as diff_where's
 
 const struct cost_node *contributions_place(const struct cost_tree *tree, uint32_t leaf, bool outermost)
 {
@@ -149,7 +150,7 @@ static const char *label_place(struct diff_job *job, const char *place,
     double held = 0;
     size_t shown = 0;
     const struct diff_contribution_part *first = &made->parts[0];
-    if (first->kind == DIFF_NATIVE_CODE && (first->b_ns - first->a_ns) / made->delta_ns >= 0.8)
+    if (first->kind == DIFF_NATIVE_CODE && (first->b_ns - first->a_ns) / made->delta_ns >= label_share)
         return first->label; // it says the place
     names_label(place, name, sizeof name, CONTRIBUTIONS_HALF_MAX);
     strbuf_add(&text, "%s:", name);
@@ -218,17 +219,25 @@ static size_t parts_merge(struct part *parts, size_t count)
     return kept;
 }
 
-// The kind of most of the change.
+// The kind of most of the change. Functions of which some are added, some replaced and some slower are work that got slower: "added"
+// is said where it is four fifths of that.
 static enum diff_kind parts_kind(const struct diff_contribution *made, double sign)
 {
-    double sums[DIFF_KIND_COUNT] = {0};
-    enum diff_kind best = made->parts[0].kind;
-    for (size_t i = 0; i < made->part_count; i++)
-        sums[made->parts[i].kind] += sign * (made->parts[i].b_ns - made->parts[i].a_ns);
+    double sums[DIFF_KIND_COUNT] = {0}, families[DIFF_KIND_COUNT] = {0};
+    enum diff_kind best = part_family(made->parts[0].kind);
+    for (size_t i = 0; i < made->part_count; i++) {
+        double delta = sign * (made->parts[i].b_ns - made->parts[i].a_ns);
+        sums[made->parts[i].kind] += delta;
+        families[part_family(made->parts[i].kind)] += delta;
+    }
     for (int kind = 0; kind < DIFF_KIND_COUNT; kind++)
-        if (sums[kind] > sums[best])
+        if (families[kind] > families[best])
             best = (enum diff_kind)kind;
-    return best;
+    enum diff_kind only = best;
+    for (int kind = 0; kind < DIFF_KIND_COUNT; kind++)
+        if (part_family((enum diff_kind)kind) == best && sums[kind] >= label_share * families[best])
+            only = (enum diff_kind)kind;
+    return only;
 }
 
 void contributions_parts(struct contributions *all, const struct contributions_item *item,
