@@ -238,7 +238,6 @@ static void diff_memory(json_t *diff, const struct diff_workload *workload)
     }
     json_object_set_new(item, "headline", html_text(headline, DIFF_TEXT_BYTES_MAX));
     json_object_set_new(item, "answer", html_text(answer, DIFF_TEXT_BYTES_MAX));
-    json_object_set_new(item, "first", json_boolean(diff_text_memory_first(workload)));
     json_object_set_new(diff, "memory", item);
     free(answer);
     free(headline);

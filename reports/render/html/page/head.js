@@ -96,13 +96,14 @@ UP.causeFirst = (workload, index) => {
               UP.el("a", {href: "#w" + index + "-first", text: "Launch by launch"})));
 };
 
-// Memory that failed the gate is in no step's time either.
-UP.causeMemory = (workload, index) => {
-    const memory = UP.object(UP.object(workload.diff).memory), peak = UP.object(memory.peak_bytes);
-    if (!UP.clean(memory.headline).trim() || UP.num(peak.a) === null || UP.num(peak.b) === null)
-        return null;
-    return UP.el("section", {class: "cause cause-memory " + (peak.b > peak.a ? "is-slower" : "is-faster"), "aria-label": "The memory of " + UP.short(workload.name, 40)},
-        UP.el("p", {class: "cause-head"}, UP.clean(memory.headline).slice(0, 600), ". ", UP.el("a", {href: "#w" + index + "-memory", text: "Part by part"})));
+// Memory is in no step's time: the workloads whose memory failed the gate (or those of which it is told), most grown first, as one box.
+UP.causeMemory = (order, failed) => {
+    const ratio = ([workload]) => (peak => UP.num(peak.a) > 0 ? UP.num(peak.b) / peak.a : 0)(UP.object(UP.object(workload.diff).memory.peak_bytes));
+    const told = order.filter(([workload]) => (memory => UP.clean(memory.headline).trim() && memory.failed === failed)(UP.object(UP.object(workload.diff).memory)))
+        .sort((a, b) => ratio(b) - ratio(a)).slice(0, 3);
+    return told.length ? [UP.el("section", {class: "cause cause-memory " + (ratio(told[0]) < 1 ? "is-faster" : "is-slower"), "aria-label": "Memory"},
+        told.map(([workload, i]) => UP.el("p", {class: "cause-head"}, UP.clean(workload.diff.memory.headline).slice(0, 600), ". ",
+            UP.el("a", {href: "#w" + i + "-memory", text: "Part by part"}))))] : [];
 };
 
 UP.parts.verdict = (data, main) => {
@@ -120,9 +121,7 @@ UP.parts.verdict = (data, main) => {
         .sort(([a], [b]) => (b.verdict === "fail") - (a.verdict === "fail")).slice(0, 3)
         .map(([workload, i]) => UP.cause(workload, i)).filter(box => box);
     const decided = order.map(([workload, i]) => UP.causeSteps(workload, i)).filter(box => box).slice(0, 3);
-    const memory = first => order.filter(([workload]) => (UP.object(UP.object(workload.diff).memory).first === true) === first)
-        .map(([workload, i]) => UP.causeMemory(workload, i)).filter(box => box).slice(0, 3);
-    main.append(...memory(true), ...decided, ...causes, ...memory(false), ...order.map(([workload, i]) => UP.causeFirst(workload, i)).filter(box => box).slice(0, 3));
+    main.append(...UP.causeMemory(order, true), ...decided, ...causes, ...UP.causeMemory(order, false), ...order.map(([workload, i]) => UP.causeFirst(workload, i)).filter(box => box).slice(0, 3));
     // A pass of traced launches is an answer too: silence would read as "not looked for".
     const quiet = order.filter(([workload]) => UP.list(UP.object(workload.diff).contributions).length && !UP.telling(workload.diff).length && workload.verdict !== "fail");
     if (!causes.length && !decided.length && quiet.length)
