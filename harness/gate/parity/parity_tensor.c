@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One pair's tensors of one name, step by step: by digest where the sides are equal, by value where
 // they are not, against the yardsticks that the baseline gave. Every tensor is compared once.
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,8 +251,9 @@ static void tensor_match(struct parity_work *work, const struct tensor_row *a,
     bool cut = a->stored < a->count && !tensor_equal(a, b);
     bool sketched = tensor_common(a, b, PARITY_VIEW_SKETCH) > 0;
     work->tally.tensors++;
-    work->tally.values +=
-        (long)(tensor_equal(a, b) ? a->count : tensor_common(a, b, PARITY_VIEW_VALUES));
+    long values = (long)(tensor_equal(a, b) ? a->count : tensor_common(a, b, PARITY_VIEW_VALUES));
+    if (__builtin_add_overflow(work->tally.values, values, &work->tally.values))
+        work->tally.values = LONG_MAX; // counts of a damaged store
     work->tally.sketched += cut && sketched;
     work->tally.truncated += cut && !sketched;
     if (work->sampled)
