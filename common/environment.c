@@ -18,6 +18,9 @@ static const struct {
                                "$XDG_STATE_HOME/upgate, else ~/.local/state/upgate)"},
     [ENVIRONMENT_STEPS] = {"UPGATE_STEPS", "set by upgate for workloads: the shared memory of the "
                                            "step protocol; without it every step call is a no-op"},
+    [ENVIRONMENT_STEPS_FROM] = {"UPGATE_STEPS_FROM",
+                                "set by upgate for workloads: auto: the steps of a Python program that "
+                                "makes no step calls are found"},
     [ENVIRONMENT_DDP_LOGS] = {"UPGATE_DDP_LOGS", "set by the reference workload ddp for its ranks"},
     [ENVIRONMENT_INJECT] = {"UPGATE_INJECT",
                             "the library that traces the GPU side (default: libupgate_inject.so "

@@ -19,6 +19,7 @@ enum metric_id {
     METRIC_MEAN_STEP_TIME,
     METRIC_SLOW_STEPS,
     METRIC_WARM_UP_TIME,
+    METRIC_STARTUP_TIME,
     METRIC_COUNT
 };
 
@@ -59,6 +60,8 @@ static const struct metric_info metric_infos[METRIC_COUNT] = {
                            "share of the time lost in slow steps, beyond a typical step"},
     [METRIC_WARM_UP_TIME] = {"warm_up_time", "ns", "lower", 0.02,
                              "what the steps of the warm-up took beyond steady ones"},
+    [METRIC_STARTUP_TIME] = {"startup_time", "ns", "lower", 0.10,
+                             "from the start of the launch to its first step"},
 };
 
 #endif

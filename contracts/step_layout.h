@@ -135,7 +135,7 @@ struct ug_step_slot {
     uint32_t pid; /* in the process's own pid namespace */
     uint32_t rank;
     uint32_t rank_source;
-    uint32_t padding0;
+    uint32_t ranks; /* processes of its job on this machine that make steps; 0 = not told */
     uint64_t start_ticks; /* field 22 of /proc/PID/stat */
     uint64_t pid_namespace;
     uint64_t image;

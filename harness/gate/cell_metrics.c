@@ -29,6 +29,7 @@ bool cell_applies(const struct workload_facts *facts, enum metric_id metric)
     case METRIC_STEP_TIME:
     case METRIC_THROUGHPUT:
     case METRIC_FIRST_STEP_TIME:
+    case METRIC_STARTUP_TIME:
     case METRIC_MEAN_STEP_TIME:
     case METRIC_SLOW_STEPS:
     case METRIC_WARM_UP_TIME:

@@ -36,6 +36,7 @@ static void measure_whole(const struct launch_rows *rows, struct measure_launch 
             first = fmax(first, (double)rows->ranks[i].dur_ns[at]);
     }
     measure_put(launch, METRIC_FIRST_STEP_TIME, first, MEASURE_NO_STEPS);
+    measure_put(launch, METRIC_STARTUP_TIME, rows->startup_ns, MEASURE_NO_STEPS);
 }
 
 static void measure_steps(const struct pair_rows *rows, struct measure_pair *pair)
@@ -81,8 +82,10 @@ void measure_pair(const struct pair_rows *rows, struct measure_pair *ret_pair)
         for (int m = 0; m < METRIC_COUNT; m++)
             measure_put(launch, (enum metric_id)m, NAN, otherwise);
         measure_whole(source, launch);
-        if (sliced && source->rank_count)
+        if (sliced && source->rank_count) {
             measure_put(launch, METRIC_FIRST_STEP_TIME, NAN, MEASURE_SLICED);
+            measure_put(launch, METRIC_STARTUP_TIME, NAN, MEASURE_SLICED);
+        }
     }
     if (!sliced)
         measure_steps(rows, &pair);

@@ -131,15 +131,17 @@ static int pair_rows_load_steps(struct store *store, struct launch_rows *launch,
     return rc;
 }
 
-// Compile time: the phase of that name, else what the workload noted about itself.
-static int pair_rows_load_compile(struct store *store, struct launch_rows *launch,
+// Compile time: the phase of that name, else what the workload noted about itself. And the time to the first step, of
+// the last rank to come there.
+static int pair_rows_load_values(struct store *store, struct launch_rows *launch,
                                   struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT coalesce((SELECT max(total_ns) FROM step_phase WHERE launch_id = ?1 AND name = "
         "'compile'), "
-        "(SELECT max(value) FROM launch_value WHERE launch_id = ?1 AND name = 'compile_time_ns'))",
+        "(SELECT max(value) FROM launch_value WHERE launch_id = ?1 AND name = 'compile_time_ns')), "
+        "(SELECT max(value) FROM launch_value WHERE launch_id = ?1 AND name = 'startup_time_ns')",
         "i", launch->id);
     if (!stmt)
         return -EIO;
@@ -147,6 +149,7 @@ static int pair_rows_load_compile(struct store *store, struct launch_rows *launc
     if (rc < 0)
         return rc;
     launch->compile_ns = pair_rows_double(stmt, 0);
+    launch->startup_ns = pair_rows_double(stmt, 1);
     sqlite3_reset(stmt);
     return 0;
 }
@@ -209,6 +212,7 @@ static int pair_rows_load_launches(struct store *store, struct pair_rows *rows, 
                                  .peak_memory_bytes = pair_rows_double(stmt, 5),
                                  .peak_gpu_memory_bytes = pair_rows_double(stmt, 6),
                                  .compile_ns = NAN,
+                                 .startup_ns = NAN,
                                  .steps = pair_rows_int(stmt, 7)};
     }
     return rc;
@@ -224,6 +228,7 @@ int pair_rows_load(struct store *store, const struct pair_head *head, bool with_
                                                 .peak_memory_bytes = NAN,
                                                 .peak_gpu_memory_bytes = NAN,
                                                 .compile_ns = NAN,
+                                                .startup_ns = NAN,
                                                 .steps = -1};
     int rc = pair_rows_load_launches(store, &rows, err);
     for (int side = 0; side < PLAN_SIDES && rc == 0 && with_steps; side++) {
@@ -231,7 +236,7 @@ int pair_rows_load(struct store *store, const struct pair_head *head, bool with_
             continue;
         rc = pair_rows_load_steps(store, &rows.sides[side], err);
         if (rc == 0)
-            rc = pair_rows_load_compile(store, &rows.sides[side], err);
+            rc = pair_rows_load_values(store, &rows.sides[side], err);
     }
     if (rc == 0 && with_steps)
         rc = pair_rows_load_blocks(store, &rows, err);

@@ -53,7 +53,7 @@ struct rank_rows {
 struct launch_rows {
     int64_t id;
     enum launch_fate fate;
-    double active_ns, cpu_ns, peak_memory_bytes, peak_gpu_memory_bytes, compile_ns;
+    double active_ns, cpu_ns, peak_memory_bytes, peak_gpu_memory_bytes, compile_ns, startup_ns;
     int64_t steps; // -1: made no step call
     struct rank_rows *ranks;
     int rank_count;

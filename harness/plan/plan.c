@@ -36,6 +36,14 @@ bool plan_metric_gated(const struct plan_gate *gate, enum plan_mode mode, bool h
     return metric == METRIC_STEP_TIME || metric == METRIC_THROUGHPUT;
 }
 
+bool plan_workload_says_steps(const struct plan_workload *workload)
+{
+    for (char **word = workload->command; word && *word; word++)
+        if (strstr(*word, "{steps}"))
+            return true;
+    return workload->model != NULL;
+}
+
 // The typical step alone says nothing of a step in a hundred, nor of the first ones: who gates it
 // gates the sums too, by the same margin, unless the plan says otherwise of them.
 void plan_complete_metrics(struct plan_gate *gate)

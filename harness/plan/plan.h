@@ -23,6 +23,12 @@ enum plan_calibrate { // what to do where no certificate covers cells that pass
     PLAN_CALIBRATE_REQUIRE, // no certificate: never pass
     PLAN_CALIBRATE_COUNT
 };
+enum plan_steps_from { // where the steps of a command come from
+    PLAN_STEPS_FROM_AUTO,  // its own calls, else what is found in a Python program
+    PLAN_STEPS_FROM_CALLS, // its own calls
+    PLAN_STEPS_FROM_OFF,   // nowhere: it is judged as a whole
+    PLAN_STEPS_FROM_COUNT
+};
 enum plan_traced_gpu { PLAN_TRACED_GPU_KERNELS, PLAN_TRACED_GPU_NODES, PLAN_TRACED_GPU_OFF, PLAN_TRACED_GPU_COUNT };
 enum { PLAN_LOOKS_MAX = 16, PLAN_SIDES = 2 };
 
@@ -56,6 +62,7 @@ struct plan_workload {
     char **args;       // appended to a model's command line; NULL-terminated, may be NULL
     bool anchor;       // the command knows {dtype}: an fp64 launch can be made (models always do)
     enum plan_interleave interleave; // overrides the schedule's; AUTO = as the schedule
+    enum plan_steps_from steps_from; // of a command
 };
 
 struct plan_schedule {
@@ -116,6 +123,8 @@ void plan_print_markdown(void *stream); // docs/plan.md, to a FILE *
 
 const char *plan_interleave_name(enum plan_interleave interleave);
 const char *plan_mode_name(enum plan_mode mode);
+// Does the command say how many steps it shall make?
+bool plan_workload_says_steps(const struct plan_workload *workload);
 // Is this metric gated for a workload of this mode (with step calls or not)? Applies the defaults.
 bool plan_metric_gated(const struct plan_gate *gate, enum plan_mode mode, bool has_steps,
                        enum metric_id metric);

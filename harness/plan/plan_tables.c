@@ -8,6 +8,7 @@
 
 static const char *const plan_traced_gpu_names[] = {"kernels", "nodes", "off", NULL};
 static const char *const plan_interleave_names[] = {"auto", "steps", "slices", "launches", NULL};
+static const char *const plan_steps_from_names[] = {"auto", "calls", "off", NULL};
 static const char *const plan_mode_names[] = {"train", "infer", "command", NULL};
 static const char *const plan_confirm_names[] = {"auto", "always", "never", NULL};
 static const char *const plan_fail_on_names[] = {"certain", "likely", NULL};
@@ -101,6 +102,10 @@ const struct field plan_workload_fields[] = {
     ROW("interleave", FIELD_CHOICE, interleave, .choices = plan_interleave_names,
         .default_text = "auto", .help = "as of the schedule, for this workload; auto: the "
                                         "schedule's"),
+    ROW("steps_from", FIELD_CHOICE, steps_from, .choices = plan_steps_from_names,
+        .default_text = "auto",
+        .help = "of a command: `calls`: its own step calls; `auto`: these, else the steps that are "
+                "found in a Python program; `off`: neither, it is judged on total time"),
     END};
 #undef OWNER
 

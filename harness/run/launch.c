@@ -35,7 +35,7 @@ enum {
     LAUNCH_OUTPUT_KEEP_BYTES = 1 << 20,
     LAUNCH_OUTPUT_TRIM_BYTES = 16 << 20, // more than that to give back
     LAUNCH_ARGS_MAX = 256,
-    LAUNCH_SLOTS_MIN = 16
+    LAUNCH_SLOTS_MIN = 64 // a command need not say how many ranks its launcher makes
 };
 
 const char *launch_state_name(enum launch_state state)
@@ -253,10 +253,19 @@ static void launch_set_environment(const struct launch_env *env, const struct la
         free(bin);
     }
     launch_setenv_path("PYTHONPATH", env->python_dir);
+    if (spec->finds_steps) {
+        char *start = xasprintf("%s/start", env->python_dir);
+        launch_setenv_path("PYTHONPATH", start);
+        setenv(environment_name(ENVIRONMENT_STEPS_FROM), "auto", 1);
+        free(start);
+    }
     // The sides would otherwise share and race for one byte-code cache of the models; and a first
     // launch that compiles is not the same work as a second one that does not.
     setenv("PYTHONDONTWRITEBYTECODE", "1", 0);
-    setenv(environment_name(ENVIRONMENT_STEPS), launch->steps_path, 1);
+    if (spec->workload->steps_from == PLAN_STEPS_FROM_OFF)
+        unsetenv(environment_name(ENVIRONMENT_STEPS));
+    else
+        setenv(environment_name(ENVIRONMENT_STEPS), launch->steps_path, 1);
     if (spec->inject)
         inject_set(spec->inject, spec->inject_kinds);
 }

@@ -46,6 +46,7 @@ struct launch_spec {
     uint32_t control_ppm; // positive control: each of its steps takes so much longer; 0 = none
     const struct inject *inject; // of a traced launch whose GPU side is recorded, else NULL
     uint32_t inject_kinds;       // enum ug_spool_want
+    bool finds_steps;            // of a Python program that makes no step calls
 };
 
 enum launch_state { // names as in the store

@@ -30,7 +30,8 @@ enum {
     PAIR_LOOK_SHARE = 4,           // one turn of so many: a look and what follows are a quarter of a turn's cost
     PAIR_SLICES_TO_FINGERPRINT = 8, // of 20 ms: interpreters have loaded their libraries by then
     PAIR_BLOCK_STEPS_MAX = 4096,
-    PAIR_DRAIN_STEPS = 16384,      // a quarter of the ring: drain before it can fill
+    PAIR_DRAIN_STEPS = 8192,       // an eighth of the ring: drain before steps and their phases can fill it
+    PAIR_RANKS_NS = 5000000000,    // for the other ranks to come to their first step, once one stands there
     PAIR_REQUEST_TURN_NS = 1000000000, // open-loop latency is measured in turns of seconds,
     PAIR_REQUEST_TURNS_MIN = 8         // but a burst must meet both sides of a short launch as well
 };
@@ -219,6 +220,7 @@ static int pair_start(struct pair_run *run, int side, struct error *err)
                                       .rate_per_s = spec->rate_per_s,
                                       .dtype = spec->dtype,
                                       .on_start = spec->on_start,
+                                      .finds_steps = spec->finds_steps,
                                       .inject = spec->inject,
                                       .inject_kinds = spec->inject_kinds,
                                       .arg = spec->arg,
@@ -410,10 +412,17 @@ static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pai
     return true;
 }
 
+// How many steps the launches will make. Where nobody knows: as long as both go on.
+static uint64_t pair_steps_asked(const struct pair_run *run)
+{
+    return run->spec->steps_open && run->pair->samples[0].rule_count ? SAMPLES_STEPS_MAX : run->spec->steps;
+}
+
 static uint64_t pair_steps_left(const struct pair_run *run, int side)
 {
     int64_t done = samples_steps(run->pair->launches[side]);
-    return done < 0 ? 0 : run->spec->steps > (uint64_t)done ? run->spec->steps - (uint64_t)done : 0;
+    uint64_t asked = pair_steps_asked(run);
+    return done < 0 ? 0 : asked > (uint64_t)done ? asked - (uint64_t)done : 0;
 }
 
 static uint64_t pair_block_steps(struct pair_run *run)
@@ -478,7 +487,7 @@ static void pair_turns(struct pair_run *run)
     struct pair *pair = run->pair;
     bool going = true;
     // Each couple is a step at least on both sides; the processes' own count is not to be trusted.
-    while (going && pair->state == PAIR_VALID && (uint64_t)run->couple <= run->spec->steps) {
+    while (going && pair->state == PAIR_VALID && (uint64_t)run->couple <= pair_steps_asked(run)) {
         if (!pair_patience(run, 0) || !pair_patience(run, 1))
             break;
         uint64_t steps = pair_block_steps(run);
@@ -490,7 +499,9 @@ static void pair_turns(struct pair_run *run)
         int first = (int)(pair_random(&run->coin) >> 63);
         for (int i = 0; i < 2 && going; i++) {
             int side = i ? !first : first;
-            if (left <= 2 * steps)
+            // Where nobody knows the end: after couple 1, 2, 4, 8, …
+            bool last = left <= 2 * steps || (left > run->spec->steps && !(run->couple & (run->couple - 1)));
+            if (last)
                 reader_request(pair->launches[side]->reader, READER_ALL, UG_REQUEST_GPU_MEMORY);
             going = pair_turn(run, side, steps, &blocks[side]);
             blocks[side].ran_first = i == 0;
@@ -513,11 +524,29 @@ static void pair_turns(struct pair_run *run)
     }
 }
 
+// A command that does not say how many ranks it starts: its processes do. Some of a job may have no steps.
+static void pair_wait_ranks(struct pair_run *run, int side)
+{
+    struct launch *launch = run->pair->launches[side];
+    int64_t deadline_ns = clock_monotonic_ns() + PAIR_RANKS_NS;
+    struct reader_slot slot;
+    for (uint32_t ranks = 0; clock_monotonic_ns() < deadline_ns && !launch_ended(launch);) {
+        for (uint32_t i = 0; i < reader_slot_count(launch->reader); i++)
+            if (reader_slot(launch->reader, i, &slot) == 0 && slot.ranks > ranks)
+                ranks = slot.ranks;
+        int rc = reader_wait_held(launch->reader, ranks ? ranks : 1, clock_monotonic_ns() + PAIR_LOOK_NS);
+        if (rc == 0 || rc == -ESRCH || !pair_patience(run, side))
+            return;
+    }
+}
+
 // Wait for the first step of a side, which is then held and frozen.
 static void pair_arrive(struct pair_run *run, int side)
 {
     struct pair *pair = run->pair;
     if (pair_wait_held(run, side, (uint32_t)run->spec->workload->ranks)) {
+        if (run->spec->finds_steps)
+            pair_wait_ranks(run, side);
         launch_suspend(pair->launches[side], PAIR_SLICE_PATIENCE_NS);
     } else if (pair->state == PAIR_STOPPED || pair_no_room(run, side, 1)) {
         return;
@@ -541,10 +570,14 @@ static int pair_run_steps(struct pair_run *run, struct error *err)
             return rc;
         pair_arrive(run, side);
     }
+    for (int side = 0; side < 2 && pair->state == PAIR_VALID; side++)
+        pair_drain(run, side);
+    if (pair->state == PAIR_VALID)
+        pair_check_rules(run->spec, pair);
     if (pair->state == PAIR_VALID)
         pair_turns(run);
     // Also of a pair that has failed: whether the other side works decides what the failure means.
-    for (int i = 0; i < 2 && pair->state != PAIR_STOPPED; i++) {
+    for (int i = 0; i < 2 && pair->state != PAIR_STOPPED && !pair->rules_differ; i++) {
         int side = i ? !run->spec->first_side : run->spec->first_side;
         if (!pair->launches[side])
             continue;

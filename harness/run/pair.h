@@ -44,6 +44,8 @@ struct pair_spec {
     void (*on_tick)(void *arg); // now and then, from the waiting loop; NULL ok
     void (*on_start)(void *arg, int side, pid_t pid); // as in struct launch_spec; NULL ok
     void *arg;
+    bool finds_steps;            // as in struct launch_spec
+    bool steps_open;             // of steps that are found: how many there will be is not known yet
     const struct inject *inject; // as in struct launch_spec; NULL ok
     uint32_t inject_kinds;
     const volatile int *stop; // becomes non-zero on a signal: end the pair at once
@@ -64,6 +66,7 @@ struct pair {
     int64_t started_ns, ended_ns;
     bool has_steps; // at least one side made a step call
     bool missed_steps; // failed: turns of steps, and a side ended in good order without one
+    bool rules_differ; // failed: steps were found, by no rule that holds for both sides
     bool failed_beside; // failed: a side ended badly while the other one was alive, or memory was too short for both
     char *start_error[2]; // a side that could not be executed at all
 };
@@ -72,6 +75,9 @@ struct pair {
 // memory map, no process). *ret_pair is freed with pair_free.
 int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair **ret_pair,
              struct error *err);
+// The rule by which the steps of both sides were found, NULL: none were, or (*ret_why, which the caller frees) there is
+// none that holds for both.
+const char *pair_rule(const struct pair_spec *spec, const struct pair *pair, char **ret_why);
 void pair_free(struct launch_env *env, struct pair *pair);
 
 uint64_t pair_random(uint64_t *state); // splitmix64: the run's recorded coin

@@ -108,10 +108,7 @@ static void pair_check_ranks(const struct pair_spec *spec, struct pair *pair, in
 // did less work: its times must not count, and its early end is a failure of its own.
 static void pair_check_steps(const struct pair_spec *spec, struct pair *pair)
 {
-    bool told = spec->workload->model != NULL;
-    for (char **word = spec->workload->command; word && *word; word++)
-        told = told || strstr(*word, "{steps}");
-    if (!told || !pair->launches[0] || !pair->launches[1])
+    if (!plan_workload_says_steps(spec->workload) || !pair->launches[0] || !pair->launches[1])
         return;
     int64_t steps[2] = {samples_steps(pair->launches[0]), samples_steps(pair->launches[1])};
     int side = steps[1] < steps[0];
@@ -124,9 +121,52 @@ static void pair_check_steps(const struct pair_spec *spec, struct pair *pair)
                              (long long)steps[!side]));
 }
 
+// What a side was cut by, before it has said more than its rule, too.
+static const char *pair_rule_words(const struct samples *samples, const char *rule)
+{
+    static const char *const words[][2] = {{"optimizer", "Optimizer.step"}, {"module", "calls of a model"}};
+    if (!rule || samples->found)
+        return rule ? samples->found : "step calls of its own";
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(rule, words[i][0]) == 0)
+            return words[i][1];
+    return rule;
+}
+
+const char *pair_rule(const struct pair_spec *spec, const struct pair *pair, char **ret_why)
+{
+    const char *rules[2], *why[2];
+    *ret_why = NULL;
+    for (int side = 0; side < 2; side++) {
+        rules[side] = samples_rule(&pair->samples[side], &why[side]);
+        if (why[side] && !*ret_why)
+            *ret_why = xasprintf("%s, on side '%s'", why[side], spec->plan->sides[side].name);
+    }
+    bool alone = spec->sides != 3 || !pair->launches[0] || !pair->launches[1];
+    bool same = rules[0] && rules[1] ? strcmp(rules[0], rules[1]) == 0 : !rules[0] && !rules[1];
+    if (!*ret_why && !alone && !same)
+        *ret_why = xasprintf("%s on side '%s', %s on side '%s'", pair_rule_words(&pair->samples[0], rules[0]),
+                             spec->plan->sides[0].name, pair_rule_words(&pair->samples[1], rules[1]),
+                             spec->plan->sides[1].name);
+    return *ret_why ? NULL : rules[0];
+}
+
+void pair_check_rules(const struct pair_spec *spec, struct pair *pair)
+{
+    char *why = NULL;
+    pair_rule(spec, pair, &why);
+    if (!why)
+        return;
+    pair->rules_differ = true;
+    pair_fail(pair, xasprintf("no rule cuts both sides into steps: %s", why));
+    free(why);
+}
+
 void pair_check(const struct pair_spec *spec, struct pair *pair)
 {
     pair_check_file(spec, pair);
+    if (pair->state == PAIR_VALID && spec->interleave != PLAN_INTERLEAVE_SLICES)
+        pair_check_rules(spec, pair);
     for (int side = 0; side < 2 && pair->state == PAIR_VALID; side++)
         pair_check_ranks(spec, pair, side);
     if (pair->state == PAIR_VALID)

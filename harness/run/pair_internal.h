@@ -10,6 +10,8 @@ void pair_fail(struct pair *pair, char *reason);
 // Fails a pair whose launches say they went well and lost records, ranks or steps. Not for a pair that
 // was stopped.
 void pair_check(const struct pair_spec *spec, struct pair *pair);
+// Fails a pair whose sides were cut by different rules, as far as they have said by now.
+void pair_check_rules(const struct pair_spec *spec, struct pair *pair);
 // From arrivals to lengths. A block whose first step was lost has none: it is taken out, with its partner.
 void pair_close_blocks(struct pair *pair);
 

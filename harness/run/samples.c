@@ -13,7 +13,7 @@
 #include "harness/gate/parity/tensor_sketch.h"
 #include "tracer/store/ranges.h"
 
-enum { SAMPLES_NAMES_MAX = 1024 }; // distinct phase or note names of a launch
+enum { SAMPLES_TEXT_MAX = 200, SAMPLES_NAMES_MAX = 1024 }; // distinct phase or note names of a launch
 
 // The entry of a slot and name in a short list, made when it is new.
 static struct samples_named *samples_find(struct samples_named *list, size_t count, uint32_t slot,
@@ -135,6 +135,28 @@ static const char *samples_dtype(int dtype)
     return dtype >= 0 && dtype < (int)(sizeof names / sizeof *names) ? names[dtype] : "unknown";
 }
 
+// The last word of each process counts, unless one has said that the rule does not hold.
+static void samples_on_text(struct samples *samples, uint32_t slot, const struct reader_bytes *bytes)
+{
+    bool rule = strcmp(bytes->name, "steps_from") == 0;
+    if ((!rule && strcmp(bytes->name, "steps_found") != 0) || bytes->payload_bytes > SAMPLES_TEXT_MAX)
+        return;
+    char **text = &samples->found;
+    if (rule) {
+        size_t i = 0;
+        while (i < samples->rule_count && samples->rules[i].slot != slot)
+            i++;
+        if (i == samples->rule_count)
+            vector_push(samples->rules, samples->rule_count, (struct samples_rule){.slot = slot});
+        text = &samples->rules[i].text;
+    }
+    if (rule && *text && **text == '!')
+        return;
+    free(*text);
+    *text = xasprintf("%.*s", (int)bytes->payload_bytes, (const char *)bytes->payload);
+    string_make_utf8(*text, strlen(*text));
+}
+
 static void samples_on_bytes(void *arg, uint32_t slot, const struct reader_bytes *bytes)
 {
     struct samples *samples = arg;
@@ -142,6 +164,8 @@ static void samples_on_bytes(void *arg, uint32_t slot, const struct reader_bytes
         free(samples->fingerprint);
         samples->fingerprint =
             xasprintf("%.*s", (int)bytes->payload_bytes, (const char *)bytes->payload);
+    } else if (bytes->kind == UG_BYTES_TEXT) {
+        samples_on_text(samples, slot, bytes);
     } else if (bytes->kind == UG_BYTES_TENSOR && bytes->count) {
         size_t width = bytes->payload_bytes / bytes->count;
         bool whole = bytes->count <= SAMPLES_TENSOR_VALUES_MAX;
@@ -333,6 +357,24 @@ static int samples_store_ledger(const struct samples *samples, const struct laun
     return rc;
 }
 
+// From the start of the launch to the first step call of each rank.
+static int samples_store_startup(const struct launch *launch, int64_t launch_id, struct store *store,
+                                 struct error *err)
+{
+    struct reader_slot info;
+    int rc = 0;
+    for (uint32_t slot = 0; slot < reader_slot_count(launch->reader) && rc == 0; slot++) {
+        if (reader_slot(launch->reader, slot, &info) || info.claim_ns < (uint64_t)launch->started_ns ||
+            info.claim_ns >= (uint64_t)RANGE_NS_END)
+            continue;
+        rc = store_exec(store, err,
+                        "INSERT OR REPLACE INTO launch_value (launch_id, rank, name, value) "
+                        "VALUES (?, ?, 'startup_time_ns', ?)",
+                        "iid", launch_id, (int64_t)info.rank, (double)((int64_t)info.claim_ns - launch->started_ns));
+    }
+    return rc;
+}
+
 int samples_store(const struct samples *samples, const struct launch *launch, int64_t launch_id,
                   struct store *store, struct error *err)
 {
@@ -345,6 +387,8 @@ int samples_store(const struct samples *samples, const struct launch *launch, in
         rc = samples_store_tensors(samples, launch, launch_id, store, err);
     if (rc == 0)
         rc = samples_store_named(samples, launch, launch_id, store, err);
+    if (rc == 0)
+        rc = samples_store_startup(launch, launch_id, store, err);
     if (rc == 0)
         rc = samples_store_ledger(samples, launch, launch_id, store, err);
     return rc;
@@ -364,6 +408,10 @@ void samples_free(struct samples *samples)
     free(samples->spans);
     free(samples->notes);
     free(samples->fingerprint);
+    for (size_t i = 0; i < samples->rule_count; i++)
+        free(samples->rules[i].text);
+    free(samples->rules);
+    free(samples->found);
     *samples = (struct samples){0};
 }
 
@@ -386,6 +434,17 @@ uint64_t samples_dropped(const struct launch *launch)
         if (reader_counters(launch->reader, slot, &counters) == 0)
             dropped += samples_sane(counters.records_dropped);
     return dropped;
+}
+
+const char *samples_rule(const struct samples *samples, const char **ret_why)
+{
+    *ret_why = NULL;
+    for (size_t i = 0; i < samples->rule_count && !*ret_why; i++)
+        if (samples->rules[i].text[0] == '!')
+            *ret_why = samples->rules[i].text + 1;
+        else if (strcmp(samples->rules[i].text, samples->rules[0].text) != 0)
+            *ret_why = "different rules in its processes";
+    return samples->rule_count && !*ret_why ? samples->rules[0].text : NULL;
 }
 
 double samples_note_max(const struct samples *samples, const char *name)

@@ -45,6 +45,12 @@ struct samples_span {
     int64_t begin_ns, end_ns;
 };
 
+// By which a process was cut: "optimizer", "module", …; "!WHY": the rule did not hold.
+struct samples_rule {
+    uint32_t slot;
+    char *text;
+};
+
 struct samples {
     bool traced;                   // set before the first drain: phases are kept one by one as well
     struct samples_span *spans;
@@ -59,6 +65,9 @@ struct samples {
     struct samples_named *phases, *notes;
     size_t phase_count, note_count;
     char *fingerprint;             // JSON text of the process, NULL
+    struct samples_rule *rules;    // of each process whose steps were found
+    size_t rule_count;
+    char *found;                   // what they are, in words of the last that said it; NULL
     uint64_t broken;               // rings the process scribbled over
     uint64_t tensor_bytes, tensors_over; // kept; records beyond SAMPLES_TENSOR_BYTES_MAX
 };
@@ -77,6 +86,9 @@ void samples_drain(struct samples *samples, struct reader *reader);
 int samples_store(const struct samples *samples, const struct launch *launch, int64_t launch_id,
                   struct store *store, struct error *err);
 void samples_free(struct samples *samples); // frees the arrays, not the struct
+// The rule by which the steps of all processes of a launch were found: NULL with *ret_why where there is none that
+// holds, NULL without where the program made its step calls itself, or none.
+const char *samples_rule(const struct samples *samples, const char **ret_why);
 // Steps completed by the slowest slot; -1 = no step call was made.
 int64_t samples_steps(const struct launch *launch);
 uint64_t samples_dropped(const struct launch *launch);

@@ -253,6 +253,15 @@ static int session_restore(struct session *session, struct session_workload *wor
                       workload->id) == 0 && value > 0)
         workload->block_steps = (uint64_t)value;
     value = 0;
+    // Launches without steps: those that were found were of no use.
+    store_get_int(store, &value, NULL,
+                  "SELECT coalesce(min(coalesce(l.steps, -1)), 0) FROM launch l JOIN pair p ON p.id = l.pair_id "
+                  "WHERE p.workload_id = ? AND p.phase = 'main' AND p.state = 'valid'", "i", workload->id);
+    if (value > 0 && workload->steps_open)
+        workload->steps = (uint64_t)value;
+    workload->steps_open = workload->steps_open && value == 0;
+    workload->finds_steps = workload->finds_steps && value >= 0;
+    value = 0;
     store_get_int(store, &value, NULL,
                   "SELECT count(*) FROM pair WHERE workload_id = ?1 AND state = 'void'", "i", workload->id);
     workload->voids = (uint64_t)value;
@@ -284,6 +293,8 @@ static int session_prepare_workloads(struct session *session, struct error *err)
         workload->plan = plan;
         workload->interleave = session_interleave(session->plan, plan);
         workload->steps = plan->steps;
+        workload->finds_steps = plan->command && plan->steps_from == PLAN_STEPS_FROM_AUTO;
+        workload->steps_open = workload->finds_steps && !plan_workload_says_steps(plan);
         workload->rate_per_s = plan->rate_per_s;
         if (session->opts->resume && rc == 0)
             rc = session_restore(session, workload, err);

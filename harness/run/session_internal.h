@@ -33,6 +33,8 @@ struct session_workload {
     int failures_all;
     bool broken;          // given up
     bool steps_seen;      // a launch of it made step calls
+    bool finds_steps;     // of a command: steps are looked for, as long as that is of use
+    bool steps_open;      // how many its launches make is not known yet
     uint64_t voids;
     int64_t pair_ns_sum;
     int pair_count;

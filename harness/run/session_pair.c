@@ -19,6 +19,7 @@
 
 enum {
     SESSION_CONFIRM_SEED = 1000,
+    SESSION_FOUND_STEPS_MIN = 10, // the first 5 are the warm-up
     SESSION_RATE_STEPS_MIN = 40, // of the launch that finds the baseline's capacity
     SESSION_RATE_STEPS_MAX = 400
 };
@@ -105,6 +106,9 @@ static struct pair_spec session_spec(struct session *session, struct session_wor
         .coin_seed = session_hash(session, workload, phase, (uint64_t)idx),
         .first_side = session_first_side(session, workload, phase, idx),
         .steps = workload->steps,
+        // In slices steps are cut in their middle, and nobody looks at them.
+        .finds_steps = workload->finds_steps && workload->interleave != PLAN_INTERLEAVE_SLICES,
+        .steps_open = workload->steps_open,
         .block_steps = workload->block_steps,
         .rate_per_s = fmax(workload->rate_per_s, 0),
         .dtype = "float32",
@@ -130,6 +134,50 @@ static int session_set_interleave(struct session *session, struct session_worklo
                                   workload->rate_per_s, err);
 }
 
+static const char session_total_time[] = "both sides are frozen in turn, and judged on total time";
+
+// Steps that were found are of no use: from here on the workload is taken as a whole.
+static void session_no_steps(struct session_workload *workload)
+{
+    workload->finds_steps = workload->steps_open = false;
+    if (workload->interleave == PLAN_INTERLEAVE_STEPS)
+        workload->interleave = PLAN_INTERLEAVE_SLICES;
+}
+
+// A good pair has shown what the steps are, and how many: said in *note, behind what stands there. True: too few to judge
+// by, and another way is left.
+static bool session_learn_steps(struct session_workload *workload, const struct pair_spec *spec, const struct pair *pair,
+                                bool may_fall_back, char **note)
+{
+    char *why = NULL, *before = *note;
+    const char *rule = pair_rule(spec, pair, &why);
+    free(why);
+    if (!rule || !workload->finds_steps)
+        return false;
+    const char *found = pair->samples[0].found ? pair->samples[0].found : rule;
+    int64_t steps[2] = {samples_steps(pair->launches[0]), samples_steps(pair->launches[1])};
+    int64_t least = steps[1] < steps[0] ? steps[1] : steps[0];
+    if (least < SESSION_FOUND_STEPS_MIN && may_fall_back) {
+        session_no_steps(workload);
+        *note = xasprintf("%s comes %lld time%s only: %s", found, (long long)least, least == 1 ? "" : "s",
+                          session_total_time);
+        free(before);
+        return true;
+    }
+    uint32_t ranks = reader_slot_count(pair->launches[0]->reader);
+    char *counts = steps[0] == steps[1] ? xasprintf("%lld", (long long)steps[0])
+                                        : xasprintf("%lld and %lld", (long long)steps[0], (long long)steps[1]);
+    char *many = ranks > 1 ? xasprintf("rank, %u ranks", ranks) : xstrdup("launch");
+    *note = xasprintf("%s%ssteps: %s, %s a %s", before ? before : "", before ? "; " : "", found, counts, many);
+    free(before);
+    free(counts);
+    free(many);
+    if (workload->steps_open)
+        workload->steps = (uint64_t)least;
+    workload->steps_open = false;
+    return false;
+}
+
 // What `auto` tries after a pair that failed: another interleave, and why; the note is kept when a pair
 // has shown that it works. True = run the pair again, this one does not count.
 static bool session_fall_back(struct session_workload *workload, const struct pair *pair,
@@ -139,6 +187,12 @@ static bool session_fall_back(struct session_workload *workload, const struct pa
         return false;
     if (workload->interleave == PLAN_INTERLEAVE_STEPS && pair->missed_steps) {
         workload->interleave = PLAN_INTERLEAVE_SLICES;
+        return true;
+    }
+    if (workload->finds_steps && pair->rules_differ) {
+        session_no_steps(workload);
+        free(*ret_note);
+        *ret_note = xasprintf("%s: %s", pair->reason, session_total_time);
         return true;
     }
     if (workload->interleave != PLAN_INTERLEAVE_LAUNCHES && pair->failed_beside) {
@@ -153,12 +207,13 @@ static bool session_fall_back(struct session_workload *workload, const struct pa
 }
 
 // Why `auto` takes slices, now that a pair has shown what the sides do.
-static char *session_slices_note(const struct pair *pair)
+static char *session_slices_note(const struct session_workload *workload, const struct pair *pair)
 {
-    return xstrdup(pair->has_steps
-                       ? "makes step calls on one side only: both sides are frozen in turn, and judged on "
-                         "total time"
-                       : "makes no step calls: both sides are frozen in turn, and judged on total time");
+    return xasprintf("makes %s: %s",
+                     pair->has_steps       ? "step calls on one side only"
+                     : workload->finds_steps ? "no step calls, and none were found on both sides"
+                                             : "no step calls",
+                     session_total_time);
 }
 
 // A pair that fails may take its timeout, however short the good ones are: their number is bounded, too.
@@ -259,7 +314,8 @@ int session_pair(struct session *session, struct session_workload *workload, con
     char *note = NULL;
     int rc = 0;
     if (was_auto)
-        workload->interleave = PLAN_INTERLEAVE_STEPS;
+        workload->interleave = workload->plan->steps_from == PLAN_STEPS_FROM_OFF ? PLAN_INTERLEAVE_SLICES
+                                                                                 : PLAN_INTERLEAVE_STEPS;
     while (rc == 0 && again) {
         struct pair_spec spec = session_spec(session, workload, phase, idx);
         struct pair *pair = NULL;
@@ -269,6 +325,9 @@ int session_pair(struct session *session, struct session_workload *workload, con
             break;
         if (pair->state == PAIR_FAILED && was_auto)
             again = session_fall_back(workload, pair, &note);
+        else if (pair->state == PAIR_VALID && (was_auto || workload->steps_open))
+            again = session_learn_steps(workload, &spec, pair, was_auto, &note);
+        spec.steps = workload->steps;
         if (!again && pair->state != PAIR_STOPPED) {
             workload->steps_seen |= pair->has_steps;
             rc = session_store_result(session, workload, phase, idx, &spec, pair, err);
@@ -276,9 +335,9 @@ int session_pair(struct session *session, struct session_workload *workload, con
             if (rc == 0 && (pair->start_error[0] || pair->start_error[1]))
                 rc = session_start_error(pair, err);
         }
-        if (was_auto && !again && pair->state == PAIR_VALID && rc == 0) {
-            if (!note && workload->interleave == PLAN_INTERLEAVE_SLICES)
-                note = session_slices_note(pair);
+        if ((was_auto || note) && !again && pair->state == PAIR_VALID && rc == 0) {
+            if (was_auto && !note && workload->interleave == PLAN_INTERLEAVE_SLICES)
+                note = session_slices_note(workload, pair);
             rc = session_set_interleave(session, workload, workload->interleave, note, err);
             note = NULL;
         } else if (was_auto && !again && pair->state != PAIR_VALID) {

@@ -375,6 +375,7 @@ int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_sl
     *ret_slot = (struct reader_slot){
         .pid = slot->pid,
         .rank = slot->rank,
+        .ranks = __atomic_load_n(&slot->ranks, __ATOMIC_ACQUIRE),
         .has_rank = slot->rank_source == UG_RANK_ENVIRONMENT,
         .held = slot_held(slot),
         .state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE),

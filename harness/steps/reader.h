@@ -34,6 +34,7 @@ struct reader_opts {
 struct reader_slot {
     uint32_t pid; // in the process's own pid namespace
     uint32_t rank;
+    uint32_t ranks; // of its job on this machine, as the process knows; 0 = not told
     bool has_rank; // from the environment of a launcher; else rank is the order of the claims
     bool held;     // stands at the gate, and has not been granted what it waits for
     enum ug_slot_state state;

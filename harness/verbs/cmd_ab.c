@@ -21,6 +21,8 @@ struct ab_values {
     const char *baseline, *candidate, *resume;
     bool aa, bisect;
     uint64_t steps;
+    const char *steps_from;
+    bool steps_from_given;
     struct options_common common;
 };
 
@@ -37,6 +39,9 @@ static const struct option_spec ab_options[] = {
      offsetof(struct ab_values, resume), 0, 0, 0},
     {NULL, 0, "steps", OPTION_UINT, "N", NULL, "the plan's, else 200",
      "steps of a launch, at most", offsetof(struct ab_values, steps), 1, 100000000, 0},
+    {NULL, 0, "steps-from", OPTION_CHOICE, NULL, "calls,auto,off", "the plan's, else auto",
+     "steps of commands: their own step calls; auto: else those found in a Python program; off: none, total time",
+     offsetof(struct ab_values, steps_from), 0, 0, offsetof(struct ab_values, steps_from_given)},
     {NULL, 0, "bisect", OPTION_FLAG, NULL, NULL, NULL,
      "exit with 125 (cannot test) instead of 3 and 4, as `git bisect run` wants",
      offsetof(struct ab_values, bisect), 0, 0, 0},
@@ -100,7 +105,11 @@ static int ab_plan(const struct ab_values *values, const struct options_rest *re
         plan->schedule.seed = values->common.seed;
     for (int i = 0; values->steps && i < plan->workload_count; i++)
         plan->workloads[i].steps = values->steps;
-    return values->steps ? ab_check_again(ret_plan, err) : 0;
+    for (int i = 0; values->steps_from_given && i < plan->workload_count; i++)
+        plan->workloads[i].steps_from = strcmp(values->steps_from, "calls") == 0 ? PLAN_STEPS_FROM_CALLS
+                                        : strcmp(values->steps_from, "off") == 0 ? PLAN_STEPS_FROM_OFF
+                                                                                 : PLAN_STEPS_FROM_AUTO;
+    return values->steps || values->steps_from_given ? ab_check_again(ret_plan, err) : 0;
 }
 
 // With --resume: everything stands in the store, and is asked for nowhere else.
@@ -108,9 +117,9 @@ static int ab_check_resume(const struct ab_values *values, const struct options_
                            struct error *err)
 {
     if (rest->positional_count || rest->command || values->aa || values->baseline ||
-        values->candidate || values->steps || values->common.seed_given || values->common.output)
+        values->candidate || values->steps || values->steps_from_given || values->common.seed_given || values->common.output)
         return error_set(err, -EINVAL, "--resume takes everything from the store: leave out the plan, the "
-                                       "command, --baseline, --candidate, --aa, --steps, --seed and -o");
+                                       "command, --baseline, --candidate, --aa, --steps, --steps-from, --seed and -o");
     return 0;
 }
 

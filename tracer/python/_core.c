@@ -9,6 +9,7 @@
 
 #include "_core.h"
 
+#include "_find.h"
 #include "_trace.h"
 
 // ---- hooks: called by the step protocol, GIL held ----
@@ -189,6 +190,16 @@ static int end(double samples)
     return PyErr_Occurred() ? -1 : 0;
 }
 
+int core_begin(void)
+{
+    return begin(false, true);
+}
+
+int core_end(double samples)
+{
+    return end(samples);
+}
+
 static int as_samples(PyObject *value, double *ret_samples)
 {
     double samples = value == NULL || value == Py_None ? 1 : PyFloat_AsDouble(value);
@@ -262,6 +273,7 @@ static PyObject *step_enter(PyObject *object, PyObject *ignored)
     struct step *self = (struct step *)object;
 
     (void)ignored;
+    find_gives_way();
     if (begin(false, true) < 0) {
         return NULL;
     }
@@ -465,6 +477,7 @@ static PyObject *loop_next(PyObject *object)
     uint64_t begin_ns;
     PyObject *item;
 
+    find_gives_way();
     if (loop_end(self) < 0) {
         return NULL;
     }
@@ -641,7 +654,7 @@ PyMODINIT_FUNC PyInit__core(void)
     if (step_type == NULL || phase_type == NULL ||
         add_type(module, "StepIterator", &step_iterator_spec) < 0 ||
         add_type(module, "RequestIterator", &request_iterator_spec) < 0 ||
-        trace_add_functions(module) < 0) {
+        trace_add_functions(module) < 0 || find_add_functions(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -94,14 +94,14 @@ uint32_t modules_current(void)
 
 // ---- putting it in and out ----
 
-static ternaryfunc *call_slot(PyTypeObject *type)
+ternaryfunc *call_slot(PyTypeObject *type)
 {
     return (ternaryfunc *)((void **)type + TYPE_CALL_SLOT);
 }
 
 // The limited API reads slots and does not write them; the place is the same in every CPython it
 // holds for. Its neighbours must be where we think they are, too.
-static bool slot_is_known(PyTypeObject *type)
+bool slot_is_known(PyTypeObject *type)
 {
     void **slots = (void **)type;
 
@@ -112,8 +112,7 @@ static bool slot_is_known(PyTypeObject *type)
            slots[TYPE_CALL_SLOT + 2] == PyType_GetSlot(type, Py_tp_getattro);
 }
 
-// Every class at and below `type` has `to` where it had `from`.
-static void set_slots(PyTypeObject *type, ternaryfunc from, ternaryfunc to, unsigned depth)
+static void set_slots_below(PyTypeObject *type, ternaryfunc from, ternaryfunc to, unsigned depth)
 {
     PyObject *below;
 
@@ -127,10 +126,15 @@ static void set_slots(PyTypeObject *type, ternaryfunc from, ternaryfunc to, unsi
         PyObject *next = PyList_GetItem(below, i);
 
         if (PyType_Check(next) && (PyType_GetFlags((PyTypeObject *)next) & Py_TPFLAGS_HEAPTYPE)) {
-            set_slots((PyTypeObject *)next, from, to, depth + 1);
+            set_slots_below((PyTypeObject *)next, from, to, depth + 1);
         }
     }
     Py_XDECREF(below);
+}
+
+void set_slots(PyTypeObject *type, ternaryfunc from, ternaryfunc to)
+{
+    set_slots_below(type, from, to, 0);
 }
 
 static bool tell_python(const char *function)
@@ -181,7 +185,7 @@ static void attach(void)
     original = *call_slot(type) == call ? original : *call_slot(type);
     module_type = type;
     paths_reset(type);
-    set_slots(type, original, call, 0);
+    set_slots(type, original, call);
 }
 
 void modules_poll(bool thorough)
@@ -204,7 +208,7 @@ void modules_poll(bool thorough)
     if (module_type == NULL) {
         attach();
     } else {
-        set_slots(module_type, original, call, 0);
+        set_slots(module_type, original, call);
     }
     if (module_type != NULL && !attached) { // torch may be half imported
         attached = tell_python("attach");
@@ -225,7 +229,7 @@ void modules_start(void)
 void modules_stop(void)
 {
     if (module_type != NULL) {
-        set_slots(module_type, call, original, 0);
+        set_slots(module_type, call, original);
         tell_python("detach");
         Py_DECREF(module_type);
         module_type = NULL;

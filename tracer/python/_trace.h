@@ -59,6 +59,11 @@ void modules_stop(void);
 // Cheap: has torch come, or has somebody put the hooks away? `thorough`: looks for new classes too.
 void modules_poll(bool thorough);
 uint32_t modules_current(void); // path that the calling thread is in, 0: none
+// The type slot behind `object(...)`: its place, and whether that is what we think it is.
+ternaryfunc *call_slot(PyTypeObject *type);
+bool slot_is_known(PyTypeObject *type);
+// Every class at and below `type` has `to` where it had `from`.
+void set_slots(PyTypeObject *type, ternaryfunc from, ternaryfunc to);
 
 // --- _paths.c ---
 void paths_reset(PyTypeObject *type); // forgets all; modules are of this type. NULL: there are none

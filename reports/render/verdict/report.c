@@ -250,7 +250,8 @@ static void report_row_workload(struct report *report, sqlite3_stmt *stmt)
 #define REPORT_METRIC_ORDER                                                                        \
     "CASE metric WHEN 'step_time' THEN 0 WHEN 'latency_p50' THEN 1 WHEN 'latency_p99' THEN 2 "     \
     "WHEN 'mean_step_time' THEN 3 WHEN 'slow_steps' THEN 4 WHEN 'throughput' THEN 5 "              \
-    "WHEN 'warm_up_time' THEN 6 WHEN 'first_step_time' THEN 7 ELSE 8 END"
+    "WHEN 'warm_up_time' THEN 6 WHEN 'first_step_time' THEN 7 "                                             \
+    "WHEN 'startup_time' THEN 8 ELSE 9 END"
 
 #define REPORT_VERDICT_ORDER                                                                       \
     "CASE verdict WHEN 'fail' THEN 0 WHEN 'inconclusive' THEN 1 WHEN 'pass' THEN 2 ELSE 3 END"

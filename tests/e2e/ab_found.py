@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`upgate ab` of Python programs that make no step calls: their steps are found, both sides take turns at them and are
+judged by them; where no rule cuts both sides alike the whole is judged, and the reason said. The torch is a few lines
+(fake_torch), so that launches are short; found_steps.py has the real ones."""
+import os
+import sys
+import time
+
+import ab_rig
+from ab_rig import SOURCE, check_code, check_judged, check_says
+
+PROGRAM = """
+import os, sys, time, torch
+side, work = os.environ['SIDE'], int(os.environ.get('WORK', '3000'))
+class Model(torch.nn.Module):
+    def forward(self):
+        time.sleep(float(os.environ.get('SLEEP', '0')))
+        return sum(range(work))
+def train(count, model=None, optimizer=None, steps=iter):
+    model, optimizer = model or Model(), optimizer or torch.optim.SGD()
+    for i in steps(range(count)):
+        model()
+        torch.autograd.backward([])
+        optimizer.step()
+"""
+STEPS = "SELECT min(steps), max(steps) FROM launch"
+NOTE = "SELECT note FROM workload"
+
+
+def program(case, text, baseline=None, candidate=None, workload=None, **keys):
+    case.write("train.py", PROGRAM + text)
+    sides = [{"python": sys.executable, "env": dict({"PYTHONPATH": os.path.join(SOURCE, "tests/e2e/fake_torch"),
+                                                      "SIDE": name}, **(env or {}))}
+             for name, env in (("a", baseline), ("b", candidate))]
+    case.plan(dict({"command": ["{python}", case.path("train.py")]}, **(workload or {})), *sides, **keys)
+
+
+def interleave(case):
+    return case.value("SELECT interleave FROM workload")
+
+
+def test_an_unchanged_program(case):
+    """More steps than the plan's default, which nobody asked the program for."""
+    program(case, "train(400)")
+    done = case.run()
+    check_judged(case, done)
+    check_says(done, "steps: Optimizer.step of SGD, 400 a launch", "startup_time", "first_step_time")
+    assert interleave(case) == "steps" and case.rows(STEPS) == [(400, 400)]
+    assert case.rows("SELECT DISTINCT steps FROM pair") == [(400,)]
+    # Turns to the end of the program: not to the 200th step.
+    last = case.value("SELECT min(last) FROM (SELECT max(first_step + steps) AS last FROM block GROUP BY pair_id)")
+    assert last > 250, last
+    phases = {name for name, in case.rows("SELECT DISTINCT name FROM step_phase")}
+    assert phases <= {"data", "forward", "backward", "optimizer"}, phases
+    started = case.rows("SELECT c.median_a, c.median_b, c.gating FROM cell c WHERE metric = 'startup_time'")
+    assert started[0][2] == 0 and all(1e6 < value < 60e9 for value in started[0][:2]), started
+    assert case.value("SELECT gating FROM cell WHERE metric = 'total_time'") == 0
+
+
+def test_a_slower_step_is_found_as_with_step_calls(case):
+    """Half as much again in each step: the same verdict, and the same ratio as a program with step calls shows."""
+    ratios = []
+    for calls in ("iter", "__import__('upgate').steps"):
+        program(case, "train(100, steps=%s)" % calls, {"SLEEP": "0.003"}, {"SLEEP": "0.0045"},
+                gate={"metrics": {"step_time": {"margin": "5%"}}})
+        done = case.run()
+        check_code(done, 1)
+        ratio, verdict = case.rows("SELECT ratio, verdict FROM cell WHERE metric = 'step_time'")[0]
+        assert verdict == "fail", str(done)
+        ratios.append(ratio)
+        os.unlink(case.db_path)
+    assert abs(ratios[0] / ratios[1] - 1) < 0.05, ratios
+
+
+def test_several_ranks_that_nobody_announced(case):
+    """Held at the same step, though the plan says nothing of ranks."""
+    program(case, "train(60)")
+    case.write("launch.py", """
+import os, subprocess, sys
+ranks = [subprocess.Popen([sys.executable, sys.argv[1]], env=dict(os.environ, RANK=str(rank), LOCAL_WORLD_SIZE='2'))
+         for rank in range(2)]
+sys.exit(max(rank.wait() for rank in ranks))
+""")
+    case.plan({"command": ["{python}", case.path("launch.py"), case.path("train.py")]},
+              *[{"python": sys.executable, "env": {"PYTHONPATH": os.path.join(SOURCE, "tests/e2e/fake_torch"),
+                                                   "SIDE": side}} for side in "ab"])
+    done = case.run()
+    check_judged(case, done)
+    check_says(done, "steps: Optimizer.step of SGD, 60 a rank, 2 ranks")
+    assert interleave(case) == "steps" and case.rows("SELECT DISTINCT ranks FROM launch") == [(2,)]
+    held = case.rows("SELECT max(last) - min(last) FROM (SELECT launch_id, rank, max(idx) AS last FROM step "
+                     "GROUP BY launch_id, rank)")
+    assert held == [(0,)], held
+
+
+def test_step_calls_win(case):
+    program(case, "import upgate\ntrain(40, steps=upgate.steps)")
+    done = case.run()
+    check_judged(case, done)
+    assert interleave(case) == "steps" and case.rows(STEPS) == [(40, 40)] and case.value(NOTE) is None
+    assert case.rows("SELECT DISTINCT name FROM step_phase") == [("data",)]
+
+
+def check_whole(case, *says, steps=(None, None)):
+    """Judged as a whole, with the reason."""
+    done = case.run()
+    check_judged(case, done)
+    check_says(done, "judged on total time", *says)
+    assert interleave(case) == "slices" and case.rows(STEPS) == [steps]
+    assert case.value("SELECT gating FROM cell WHERE metric = 'total_time'") == 1
+    assert case.pairs() == 3 and case.pairs("failed") == 0
+
+
+WHOLE = {"gate": {"metrics": {"total_time": {"margin": "100%"}, "cpu_time": {"margin": "100%"}}}}
+
+
+def test_one_side_makes_step_calls(case):
+    program(case, "import upgate\ntrain(40, steps=upgate.steps if side == 'b' else iter)", **WHOLE)
+    check_whole(case, "no rule cuts both sides into steps: Optimizer.step on side 'old', step calls of its own on", steps=(40, 40))
+
+
+def test_two_rules(case):
+    program(case, "if side == 'a':\n    train(40)\nelse:\n    model = Model()\n    for i in range(40): model()", **WHOLE)
+    check_whole(case, "no rule cuts both sides into steps")
+
+
+def test_one_side_has_none(case):
+    program(case, "if side == 'a':\n    train(40)\nelse:\n    sum(range(10**6))", **WHOLE)
+    check_whole(case, "none were found on both sides")
+
+
+def test_one_step_only(case):
+    program(case, "train(1)", **WHOLE)
+    check_whole(case, "Optimizer.step of SGD comes 1 time only")
+
+
+def test_a_rule_that_does_not_hold(case):
+    program(case, "model = Model()\nfor i in range(20): model()\ntrain(20, model)", **WHOLE)
+    check_whole(case, "calls of a model, then an optimizer")
+
+
+def test_steps_from_calls_and_off(case):
+    program(case, "train(40)", workload={"steps_from": "calls"}, **WHOLE)
+    check_whole(case, "makes no step calls:")
+    os.unlink(case.db_path)
+    program(case, "import upgate\ntrain(40, steps=upgate.steps)", **WHOLE)
+    done = case.run("ab", case.plan_path, "-o", case.db_path, "--steps-from", "off")
+    check_judged(case, done)
+    assert interleave(case) == "slices" and case.rows(STEPS) == [(None, None)], str(done)
+
+
+def test_an_optimizer_at_full_speed(case):
+    """Some 10,000 steps a second and more: nothing is lost, and phases are left out."""
+    program(case, "train(20000)", {"WORK": "1"}, {"WORK": "1"}, timeout="60s")
+    done = case.run()
+    check_judged(case, done)
+    assert case.rows(STEPS) == [(20000, 20000)]
+    counted = case.value("SELECT max(count) FROM step_phase")
+    assert counted < 100, counted
+    assert case.value("SELECT sum(dropped) FROM ledger WHERE producer = 'step protocol'") == 0
+
+
+def wait_for_a_pair(case, process):
+    deadline = time.monotonic() + 60
+    while not os.path.exists(case.db_path) or not case.rows("SELECT 1 FROM sqlite_master WHERE name = 'pair'") or \
+            not case.pairs():
+        assert time.monotonic() < deadline and process.poll() is None, "no pair was made"
+        time.sleep(0.05)
+
+
+def test_resume_goes_on_by_the_same_rule(case):
+    program(case, "train(60)", looks=[4])
+    process = case.start("ab", case.plan_path, "-o", case.db_path)
+    wait_for_a_pair(case, process)
+    process.terminate()
+    case.finish(process)
+    done = case.resume()
+    check_judged(case, done)
+    assert case.rows(STEPS.replace("launch", "v_launch WHERE pair_state = 'valid'")) == [(60, 60)]
+    check_says(done, "steps: Optimizer.step of SGD, 60 a launch")
+
+
+if __name__ == "__main__":
+    ab_rig.main(globals(), certificates=False)
