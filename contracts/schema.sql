@@ -5,7 +5,7 @@
 -- derived from them (launch_metric, pair_ratio, cell, parity, finding, verdict) is rewritten by every judgement and gives the same rows.
 
 PRAGMA application_id = 0x55504754; -- 'UPGT'
-PRAGMA user_version = 8;
+PRAGMA user_version = 9;
 
 -- One row: what was run, by whom, from where.
 CREATE TABLE run (
@@ -747,6 +747,7 @@ CREATE TABLE rollout_second (
     truncated INTEGER NOT NULL,
     wrong     INTEGER NOT NULL,
     bins      BLOB NOT NULL,           -- canary_pack(): latencies
+    rejected  INTEGER NOT NULL DEFAULT 0, -- answered 4xx, or given up by the client before an answer began
     PRIMARY KEY (at_s, arm)
 ) STRICT, WITHOUT ROWID;
 
@@ -934,7 +935,7 @@ SELECT r.name, r.state, r.stage, s.name AS stage_name, r.percent, r.since_ns, r.
 FROM rollout r LEFT JOIN rollout_stage s ON s.number = r.stage;
 
 CREATE VIEW v_rollout_second AS
-SELECT at_s, CASE arm WHEN 0 THEN 'baseline' ELSE 'candidate' END AS arm, stage, requests, errors, truncated, wrong FROM rollout_second;
+SELECT at_s, CASE arm WHEN 0 THEN 'baseline' ELSE 'candidate' END AS arm, stage, requests, errors, truncated, wrong, rejected FROM rollout_second;
 
 CREATE VIEW v_rollout_cell AS
 SELECT at_s, stage, metric, value, low, high, threshold, evidence, needed, dispersion, requests, missing, verdict FROM rollout_cell;

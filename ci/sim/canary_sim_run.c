@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "ci/sim/canary_sim_judges.h"
+#include "reports/analyse/canary/recent.h"
 
 enum { RUN_KAYENTA_OFTEN_MIN = 10, RUN_FIXED_COUNT = 5, RUN_FIXED_LIMIT = 3 };
 
@@ -119,6 +120,9 @@ static void run_one(const struct run_plan *plan, uint64_t seed, struct run_resul
             break;
         canary_evidence_stage(evidence, i, stage->aa);
         canary_evidence_opens(evidence, stage->opens, 0);
+        struct canary_recent recent = {0};
+        struct canary_recent_look look = {0};
+        canary_recent_add(&recent, &look);
         for (double at_s = 1; at_s <= stage->seconds; at_s++, clock_s++) {
             bool good = i < plan->count - 1 ? plan->good_before : at_s <= plan->late_s;
             stream_second_of(stream, stage->aa ? STREAM_AA : good ? STREAM_GOOD : STREAM_BAD, clock_s, at_s - 1, stage->share, arms);
@@ -131,8 +135,11 @@ static void run_one(const struct run_plan *plan, uint64_t seed, struct run_resul
             if (plan->cells_s > 0 && fmod(at_s, plan->cells_s) == 0)
                 run_look(plan, evidence, i, at_s, result);
             int failed = canary_evidence_failed(evidence); // the look: once a second
-            bool tripped = !stage->aa && canary_evidence_recent_errors(evidence) >=
-                                             plan->rules.tripwire_error_rate;
+            look.at_ns += 1000000000;
+            look.requests += arms[CANARY_CANDIDATE].requests;
+            look.errors += arms[CANARY_CANDIDATE].errors;
+            canary_recent_add(&recent, &look);
+            bool tripped = !stage->aa && canary_recent_errors(&recent, NAN) > plan->rules.tripwire_error_rate;
             if (failed < 0 && !tripped)
                 continue;
             result->failed_stage = i;

@@ -107,6 +107,7 @@ static void stream_arm(struct stream *stream, double at_s, double mean, double e
     uint64_t answered = (uint64_t)stream_poisson(random, mean * (1 - error_rate));
     uint64_t errors = (uint64_t)stream_errors(stream, mean * error_rate, at_s);
     second->errors += errors;
+    second->rejected += errors; // another count that comes as they do; no row gates it
     second->requests += answered + errors;
     uint64_t slow_below = (uint64_t)(slow * 0x1p32);
     for (uint64_t i = 0; i < answered; i++) {

@@ -78,7 +78,7 @@ static void drive_source(struct rollout_source *source, const json_t *json)
         const json_t *arm = json_object_get(json, arms[i]);
         source->paths[i] = drive_text(json, arms[i]);
         source->queries[i] = (struct rollout_queries){drive_text(arm, "requests"), drive_text(arm, "errors"), drive_text(arm, "wrong"),
-                                                      drive_text(arm, "latency_buckets")};
+                                                      drive_text(arm, "rejected"), drive_text(arm, "latency_buckets")};
     }
 }
 
@@ -99,9 +99,10 @@ static json_t *drive_seconds(struct drive *drive, bool aa)
             double p50 = canary_quantile(&arms[i], 0.5), p99 = canary_quantile(&arms[i], 0.99);
             for (int bin = 0; bin < CANARY_BINS; bin++)
                 timed += arms[i].bins[bin];
-            json_array_append_new(second, json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "requests", (json_int_t)arms[i].requests,
+            json_array_append_new(second, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "requests", (json_int_t)arms[i].requests,
                                                     "errors", (json_int_t)arms[i].errors, "truncated",
-                                                    (json_int_t)arms[i].truncated, "wrong", (json_int_t)arms[i].wrong, "timed",
+                                                    (json_int_t)arms[i].truncated, "wrong", (json_int_t)arms[i].wrong, "rejected",
+                                                    (json_int_t)arms[i].rejected, "timed",
                                                     (json_int_t)timed, "p50", p50 == p50 ? p50 : -1.0, "p99",
                                                     p99 == p99 ? p99 : -1.0));
         }
@@ -168,7 +169,7 @@ static json_t *drive_command(struct drive *drive, const char *word, const char *
     if (strcmp(word, "traffic") == 0) {
         traffic_close(drive->traffic);
         drive->traffic = NULL;
-        return drive_error(traffic_open(&drive->rollout, &drive->traffic, &drive->err), drive);
+        return drive_error(traffic_open(&drive->rollout, false, &drive->traffic, &drive->err), drive);
     }
     if (strcmp(word, "sources") == 0) {
         sources_close(drive->sources);

@@ -196,6 +196,16 @@ def what_cannot_work_is_told_at_the_begin():
         drive.bad("static-rr|roundrobin", "traffic")
     with stage(balance="first") as (proxy, _, _folder), Drive(proxy.traffic()) as drive:
         drive.bad("balance first", "traffic")
+    with stage(sticky=True) as (proxy, _, _folder), Drive(proxy.traffic()) as drive:
+        drive.bad("cookie 'SRV'|take the `cookie` out", "traffic")
+    with stage() as (proxy, _, _folder), Drive(proxy.traffic()) as drive:  # or comes with a reload: no move up, but a way back
+        drive.good("traffic")
+        drive.good("set", 25)
+        proxy.lines["sticky"] = True
+        proxy.reload()
+        assert until(lambda: "cookie 'SRV'" in drive.ask("look").get("text", "")), drive.ask("look")
+        drive.bad("cookie 'SRV'", "set", 50)
+        close(drive.good("set", 0)["percent"], 0, 0)
     with stage(balance="source") as (proxy, _, _folder), Drive(proxy.traffic()) as drive:
         drive.good("traffic")  # with `hash-type consistent` it would work, and this cannot be seen
         assert drive.bad("hash-type consistent", "set", 25) == -95

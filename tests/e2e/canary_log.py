@@ -254,8 +254,9 @@ def json_lines():
                 for line in bad:
                     new.write(line + "\n")
                 new.write('{"t": %.6f, "status": 200, "ms": 0.25}\n' % now)
-            total = sums(evidence(drive, 1, arms=[1]))
-            state = drive.state()
+            seconds = evidence(drive, 1, arms=[1])
+            total, state = sums(seconds), drive.state()
+            assert sum(second["arms"][0]["rejected"] for second in seconds) == 1, seconds
             assert total[0] == {"requests": 7, "errors": 4, "truncated": 1, "wrong": 1, "timed": 2}, total
             assert total[1] == {"requests": 1, "errors": 0, "truncated": 0, "wrong": 0, "timed": 1}, total
             assert (state["dropped"], state["kept"], state["late"], state["problem"]) == (len(bad), 8, 0, ""), state

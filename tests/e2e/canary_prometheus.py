@@ -97,7 +97,8 @@ class Prometheus:
 
 
 def queries(arm, errors='errors_total{arm="%s"} or vector(0)', requests='requests_total{arm="%s"}'):
-    return dict(requests=requests % arm, errors=errors % arm,
+    # That as many are rejected as fail is a query of its own all the same.
+    return dict(requests=requests % arm, errors=errors % arm, rejected=errors % arm,
                 latency_buckets='sum by (le) (latency_seconds_bucket{arm="%s"})' % arm)
 
 
@@ -134,6 +135,7 @@ def counters_become_seconds(exporter, prometheus):
         total = gather(drive, lambda total: total[1]["requests"] >= 50 * sent, taken)
         assert [arm["requests"] for arm in total] == [100 * sent, 50 * sent], total
         assert [arm["errors"] for arm in total] == [2 * sent, sent], total
+        assert [sum(second["arms"][arm]["rejected"] for second in taken) for arm in (0, 1)] == [2 * sent, sent], taken
         assert abs(total[0]["timed"] - 98 * sent) <= 4 and abs(total[1]["timed"] - 49 * sent) <= 4, total
         at = [second["at"] for second in taken]
         assert at == sorted(set(at)) and abs(at[-1] - time.time()) < 60, at

@@ -19,15 +19,15 @@ TEN_PERCENT = "26 ("  # of 256
 
 
 class Rollout:
-    def __init__(self, proxy, folder, port, soak="20s", timeout="5s", patience="10min", limit=0, options=()):
+    def __init__(self, proxy, folder, port, soak="20s", timeout="5s", patience="10min", limit=0, options=(), gate=None):
         self.proxy, self.folder, self.store = proxy, folder, os.path.join(folder, "r.db")
         self.plan = os.path.join(folder, "rollout.yaml")
         with open(self.plan, "w", encoding="utf-8") as file:
             file.write("name: r\nstore: %s\ntraffic: {haproxy: {socket: %s, backend: ranker, baseline: old, candidate: new, timeout: %s}}\n"
                        "sources: [{haproxy_log: {listen: \"127.0.0.1:%d\"}}]\n"
                        "stages: [{percent: 10, soak: %s, warm_up: 0s, patience: %s}, {percent: 100, soak: 1s, warm_up: 0s}]\n"
-                       "gate: {metrics: {wrong_answers: {limit: %d}}, tripwires: {error_rate: 90%%}}\n" % (
-                           self.store, proxy.socket, timeout, port, soak, patience, limit))
+                       "%s\n" % (self.store, proxy.socket, timeout, port, soak, patience,
+                                     gate or "gate: {metrics: {wrong_answers: {limit: %d}}, tripwires: {error_rate: 90%%}}" % limit))
         self.log = os.path.join(folder, "run.log")
         with open(self.log, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen([UPGATE, "canary", "run", self.plan, *options], stdout=log, stderr=log)
@@ -102,6 +102,38 @@ def one_that_may_set_nothing_any_more():
         assert "its weights could not be set again" in reason and "level admin" in reason and to == 0, (reason, to)
 
 
+def a_candidate_that_knows_no_path():
+    """Or rejects what the old one took: quick answers, and no error by the book. Nothing but a rollout file: the usual metrics."""
+    port = rig.free_port(socket.SOCK_DGRAM)
+    with stage(weights=(100, 0), log="127.0.0.1:%d" % port) as (proxy, servers, folder):
+        servers[1].mode = "gone"
+        rollout = Rollout(proxy, folder, port, gate="gate: {alpha: 1%}")
+        load = Load(proxy.port)
+        code, said = rollout.end()
+        load.stop()
+        assert code == 1 and "rejected_rate: none on the baseline" in said, (code, said)
+        assert proxy.say("get weight ranker/new").startswith("0 ("), said
+        assert "Rejected requests" in rollout.report()
+
+
+def killed_and_the_proxy_is_another_one():
+    """Nobody watches the candidate: what refuses a rollout refuses no way back, neither of a run nor of an abort."""
+    for words, ends in (("run", 2), ("abort", 0)):
+        port = rig.free_port(socket.SOCK_DGRAM)
+        with stage(("old", "new", "other"), weights=(100, 0, 0), log="127.0.0.1:%d" % port) as (proxy, _, folder):
+            rollout = Rollout(proxy, folder, port, soak="100s")
+            load = Load(proxy.port)
+            assert until(rollout.at_ten_percent, 60), rollout.said()
+            rollout.process.kill()
+            rollout.process.wait()
+            proxy.say("set weight ranker/other 7")
+            done = subprocess.run([UPGATE, "canary", words, rollout.plan], capture_output=True, text=True)
+            load.stop()
+            assert done.returncode == ends, (done.returncode, done.stderr)
+            assert proxy.say("get weight ranker/new").startswith("0 ("), done.stderr
+            assert words == "abort" or ("'other'" in done.stderr and "brought to the baseline" in done.stderr), done.stderr
+
+
 def lost_log_lines():
     for limit, passes in ((0, False), (100, True)):
         port = rig.free_port(socket.SOCK_DGRAM)
@@ -124,4 +156,5 @@ def lost_log_lines():
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     rig.need("haproxy")
-    rig.run([reloaded_and_killed_in_the_middle, one_that_may_set_nothing_any_more, lost_log_lines])
+    rig.run([reloaded_and_killed_in_the_middle, one_that_may_set_nothing_any_more, a_candidate_that_knows_no_path, killed_and_the_proxy_is_another_one,
+             lost_log_lines])

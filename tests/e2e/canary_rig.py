@@ -114,7 +114,7 @@ def evidence(drive, kept, aa="", seconds=15, arms=(0, 1)):
 
 
 class Server:
-    """One server of a backend. `mode` may change at any time: ok, error (500), wrong, verbose (wrong, in many words), right (says so), cut (half of what was promised), slow,
+    """One server of a backend. `mode` may change at any time: ok, error (500), wrong, verbose (wrong, in many words), right (says so), gone (404), cut (half of what was promised), slow,
     hang (until released)."""
 
     def __init__(self, name, port=None):
@@ -134,7 +134,7 @@ class Server:
                 if mode == "hang":
                     outer.release.wait(30)
                 body = outer.name.encode()
-                self.send_response(500 if mode == "error" else 200)
+                self.send_response({"error": 500, "gone": 404}.get(mode, 200))
                 self.send_header("Content-Length", str(len(body) + (100 if mode == "cut" else 0)))
                 if mode in ("wrong", "right", "verbose"):
                     self.send_header("x-upgate-wrong", {"wrong": "1", "right": "0", "verbose": 'n"' * 1000}[mode])
@@ -229,18 +229,19 @@ class HAProxy:
     """Its own configuration, ports and socket. `lines`: more of the frontend, the backend, global."""
 
     def __init__(self, folder, servers, balance="roundrobin", level="admin", weights=(100, 0), log=None, text=False, extra_servers="",
-                 frontend="", checks=True, threads=1):
+                 frontend="", checks=True, threads=1, sticky=False):
         self.folder, self.port, self.socket = folder, free_port(), os.path.join(folder, "admin.sock")
         self.tcp, self.program, self.config = free_port(), need("haproxy"), os.path.join(folder, "haproxy.cfg")
         self.servers, self.log, self.processes = servers, log, []
-        self.lines = dict(balance=balance, level=level, text=text, extra=extra_servers, frontend=frontend, checks=checks, threads=threads)
+        self.lines = dict(balance=balance, level=level, text=text, extra=extra_servers, frontend=frontend, checks=checks, threads=threads, sticky=sticky)
         self.weights = dict(zip((server.name for server in servers), weights))
         self.start()
 
     def write(self):
         lines = self.lines
-        servers = "\n".join("    server %s 127.0.0.1:%d weight %d%s" % (
-            server.name, server.port, self.weights.get(server.name, 0), " check inter 200ms fall 2 rise 1" if lines["checks"] else "")
+        servers = "\n".join("    server %s 127.0.0.1:%d weight %d%s%s" % (
+            server.name, server.port, self.weights.get(server.name, 0), " check inter 200ms fall 2 rise 1" if lines["checks"] else "",
+            " cookie %s" % server.name if lines["sticky"] else "")
             for server in self.servers)
         logs = "    option httplog\n" if lines["text"] else """    http-request  set-var(txn.upgate_begin) date(0,us)
     http-response set-var(txn.upgate_wrong) int(1) if { res.fhdr(x-upgate-wrong) -m found } !{ res.fhdr(x-upgate-wrong) 0 }
@@ -266,7 +267,8 @@ backend ranker
 %s
 %s
 """ % (lines["threads"], self.socket, lines["level"], self.tcp, lines["level"], self.port, "    log %s local0 info\n" % self.log if self.log else "",
-       logs if self.log else "", lines["frontend"], lines["balance"], servers, lines["extra"]))
+       logs if self.log else "", lines["frontend"], lines["balance"], servers,
+       lines["extra"] + ("    cookie SRV insert indirect nocache\n" if lines["sticky"] else "")))
 
     def start(self, *more):
         self.write()

@@ -232,7 +232,7 @@ def test_writer_is_not_kept_waiting(folder):
     path = os.path.join(folder, "busy.db")
     store = Store(path)
     store.db.execute("BEGIN")
-    store.db.executemany("INSERT INTO rollout_second VALUES (?, ?, 1, 10, 0, 0, 0, zeroblob(1500))", [(i // 2, i % 2) for i in range(2, 40000)])
+    store.db.executemany("INSERT INTO rollout_second VALUES (?, ?, 1, 10, 0, 0, 0, zeroblob(1500), 0)", [(i // 2, i % 2) for i in range(2, 40000)])
     store.db.execute("COMMIT")
     store.at_s = 30000
     store.db.execute("PRAGMA busy_timeout = 100")

@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS rollout (id INTEGER PRIMARY KEY CHECK (id = 1), name 
 CREATE TABLE IF NOT EXISTS rollout_stage (number INTEGER PRIMARY KEY, name TEXT NOT NULL, percent REAL NOT NULL, begin_s INTEGER,
     judged_from_s INTEGER, end_s INTEGER, result TEXT) STRICT;
 CREATE TABLE IF NOT EXISTS rollout_second (at_s INTEGER, arm INTEGER, stage INTEGER NOT NULL, requests INTEGER NOT NULL,
-    errors INTEGER NOT NULL, truncated INTEGER NOT NULL, wrong INTEGER NOT NULL, bins BLOB NOT NULL, PRIMARY KEY (at_s, arm)) STRICT,
+    errors INTEGER NOT NULL, truncated INTEGER NOT NULL, wrong INTEGER NOT NULL, bins BLOB NOT NULL, rejected INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (at_s, arm)) STRICT,
     WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rollout_cell (at_s INTEGER, stage INTEGER, metric TEXT, value REAL, low REAL, high REAL, threshold REAL,
     evidence REAL, needed REAL, dispersion REAL, requests INTEGER, missing INTEGER, verdict TEXT NOT NULL,
@@ -75,7 +75,7 @@ class Store:
 
     def seconds(self, baseline, candidate, errors=0):
         self.at_s += 1
-        self.db.execute("INSERT INTO rollout_second VALUES (?, 0, 1, ?, 0, 0, 0, x''), (?, 1, 1, ?, ?, 0, 0, x'')",
+        self.db.execute("INSERT INTO rollout_second VALUES (?, 0, 1, ?, 0, 0, 0, x'', 0), (?, 1, 1, ?, ?, 0, 0, x'', 0)",
                         (self.at_s, baseline, self.at_s, candidate, errors))
 
     def state(self, state, reason="because", **columns):

@@ -84,7 +84,7 @@ class Rollout:
                 continue
             worse = arm == 1 and not aa
             failed, bins = self.arm(count, self.errors[1 if worse else 0], self.slower if worse else 1.0)
-            self.db.execute("INSERT INTO rollout_second VALUES (?,?,?,?,?,?,?,?)", (self.now, arm, stage or 0, count, failed, 0, wrong if arm else 0, packed(bins)))
+            self.db.execute("INSERT INTO rollout_second VALUES (?,?,?,?,?,?,?,?,0)", (self.now, arm, stage or 0, count, failed, 0, wrong if arm else 0, packed(bins)))
             sums = self.totals.setdefault(stage, [[0, 0, 0, 0.0], [0, 0, 0, 0.0]])[arm]
             sums[0] += count
             sums[1] += failed

@@ -14,6 +14,7 @@ __attribute__((unused)) static struct canary_rules rules_of(double error_margin,
     rules.metrics[CANARY_LATENCY_P99] = (struct canary_rule){true, false, p99_margin, NAN};
     rules.metrics[CANARY_WRONG_ANSWERS] = (struct canary_rule){true, false, NAN, 0};
     rules.metrics[CANARY_LATENCY_P50] = rules.metrics[CANARY_LATENCY_MEAN] = (struct canary_rule){false, !isnan(observed), observed, NAN};
+    rules.metrics[CANARY_REJECTED_RATE] = (struct canary_rule){false, !isnan(observed), error_margin, NAN};
     return rules;
 }
 

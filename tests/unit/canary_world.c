@@ -56,10 +56,11 @@ struct traffic {
     int nothing;
 };
 
-int traffic_open(const struct rollout *rollout, struct traffic **ret_traffic, struct error *err)
+int traffic_open(const struct rollout *rollout, bool back, struct traffic **ret_traffic, struct error *err)
 {
     (void)rollout;
-    (void)err;
+    if (canary_world->open_fails && !back)
+        return error_set(err, -EINVAL, "a third server has weight");
     *ret_traffic = calloc(1, sizeof **ret_traffic);
     return 0;
 }
@@ -187,6 +188,7 @@ int sources_poll(struct sources *sources, int timeout_ms, struct error *err)
         sources->carry[arm] -= (double)requests;
         sources->totals[arm].requests += requests;
         sources->totals[arm].errors += (uint64_t)((double)requests * canary_world->errors[arm]);
+        sources->totals[arm].given_up += (uint64_t)((double)requests * canary_world->given_up[arm]);
     }
     sources->totals[CANARY_CANDIDATE].refused = canary_world->refused;
     if (!canary_world->silent)
@@ -216,6 +218,7 @@ bool sources_take(struct sources *sources, bool aa, int64_t *ret_at_s, struct ca
         struct canary_second *second = &ret_arms[arm];
         *second = (struct canary_second){.requests = (uint64_t)((double)canary_world->rate * world_share(arm))};
         second->errors = (uint64_t)((double)second->requests * canary_world->errors[arm]);
+        second->rejected = (uint64_t)((double)second->requests * canary_world->rejected[arm]);
         second->wrong = arm == CANARY_CANDIDATE && second->requests ? canary_world->wrong : 0;
         second->bins[400] = (uint32_t)(second->requests - second->errors);
     }

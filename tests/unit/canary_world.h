@@ -14,6 +14,7 @@ struct canary_world {
     double percent, aa_percent;     // the proxy
     int fail_sets;                  // so many of the next sets fail; -1: all
     bool get_fails, no_baseline2;
+    bool open_fails;                // but to bring everything to the baseline
     bool anew;                      // the proxy is another process, and has forgotten what was set
     bool up[2];
     uint64_t in_flight;             // on the candidate, while it has no traffic
@@ -22,6 +23,7 @@ struct canary_world {
     int set_count;
     uint64_t rate;                  // requests a second of both arms
     double errors[2];               // share
+    double rejected[2], given_up[2]; // shares; given up: of the rejected
     uint64_t wrong;                 // a second, of the candidate
     uint64_t refused;               // so far, of the candidate
     bool silent;                    // no evidence comes in

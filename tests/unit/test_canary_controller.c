@@ -152,6 +152,63 @@ TEST(tripwires_of_errors_and_wrong_answers)
     rig_end();
 }
 
+static void fail_in_bursts(struct canary_world *world)
+{
+    for (int arm = 0; arm < CANARY_ARMS; arm++)
+        world->errors[arm] = world->now_ns / NS % 40 < 4;
+}
+
+// 15 requests in ten seconds, of which six fail together, of both arms alike: two fifths, and no crash.
+TEST(bursts_are_no_crash)
+{
+    rig_begin("stages: [{percent: 50, soak: 100s, warm_up: 1s, patience: 110s}, {percent: 100, soak: 3s}]\n"
+              "gate: {metrics: {wrong_answers: {limit: 0}}}\n");
+    canary_world->rate = 3;
+    canary_world->script = fail_in_bursts;
+    CHECK_INT(rig_run(), 0);
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'tripwire-errors'"), 0);
+    rig_end();
+}
+
+// An upgrade whose server answers 404 or 422, quickly and at the usual rate of errors.
+TEST(a_candidate_that_rejects_goes_back)
+{
+    for (int few = 0; few < 2; few++) {
+        rig_begin(STAGES);
+        canary_world->rejected[CANARY_BASELINE] = few ? 0.01 : 0;
+        canary_world->rejected[CANARY_CANDIDATE] = few ? 0.04 : 1;
+        CHECK_INT(rig_run(), 1);
+        CHECK_STR(rig_text(LAST_RULE), "evidence");
+        CHECK_INT(rig_int("SELECT max(stage_to) FROM rollout_decision"), 0);
+        CHECK(rig_int("SELECT sum(rejected) FROM v_rollout_second WHERE arm = 'candidate'") > 0);
+        rig_end();
+    }
+}
+
+static void hang_at_the_end(struct canary_world *world)
+{
+    if (world->set_count == 3 && world->now_ns > world->set_ns[2] + 2 * NS)
+        world->rejected[CANARY_CANDIDATE] = world->given_up[CANARY_CANDIDATE] = 1;
+}
+
+// Clients give up before the proxy does: no request fails by its log, and at 100 % nothing is left to compare with.
+TEST(a_hang_that_only_clients_see)
+{
+    rig_begin(STAGES);
+    for (int arm = 0; arm < CANARY_ARMS; arm++)
+        canary_world->rejected[arm] = canary_world->given_up[arm] = 0.01;
+    canary_world->script = hang_at_the_end;
+    CHECK_INT(rig_run(), 1);
+    CHECK_STR(rig_text(LAST_RULE), "tripwire-errors");
+    CHECK(canary_world->set_ns[3] - canary_world->set_ns[2] - 2 * NS <= 600000000);
+    rig_end();
+    rig_begin(STAGES); // where it is usual, it is no fault
+    for (int arm = 0; arm < CANARY_ARMS; arm++)
+        canary_world->rejected[arm] = canary_world->given_up[arm] = 0.6;
+    CHECK_INT(rig_run(), 0);
+    rig_end();
+}
+
 static void move_weights(struct canary_world *world)
 {
     if (world->set_count == 2)

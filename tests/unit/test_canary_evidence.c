@@ -206,6 +206,28 @@ TEST(errors_of_the_candidate_alone)
     canary_evidence_free(evidence);
 }
 
+// Answers 4xx: as errors are, and none of their alpha where they are not gated.
+TEST(rejected_of_the_candidate)
+{
+    struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
+    rules.metrics[CANARY_REJECTED_RATE].gated = true;
+    for (int same = 0; same < 2; same++) {
+        struct canary_evidence *evidence = canary_evidence_new(&rules);
+        struct canary_second arms[CANARY_ARMS] = {{.requests = 300, .rejected = 6}, {.requests = 100, .rejected = same ? 2 : 6}};
+        canary_evidence_stage(evidence, 1, false);
+        for (int i = 0; i < 300; i++)
+            canary_evidence_add(evidence, arms);
+        struct canary_cell cell = cell_of(evidence, CANARY_REJECTED_RATE);
+        CHECK_INT(cell.verdict, same ? CANARY_PASS : CANARY_FAIL);
+        CHECK_DBL(cell.value, same ? 1 : 3, 0.1);
+        CHECK_INT(canary_evidence_failed(evidence), same ? -1 : (int)CANARY_REJECTED_RATE);
+        canary_evidence_lost(evidence, 2000); // of which each may have been one
+        if (same)
+            CHECK_INT(cell_of(evidence, CANARY_REJECTED_RATE).verdict, CANARY_UNDECIDED);
+        canary_evidence_free(evidence);
+    }
+}
+
 TEST(a_small_stage_passes_for_what_it_opens)
 {
     struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
@@ -349,32 +371,6 @@ TEST(bursts_that_begin_later_do_not_decide)
         canary_evidence_free(evidence);
     }
     CHECK(back <= 3);
-}
-
-TEST(the_tripwire_looks_at_the_last_seconds)
-{
-    struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
-    struct canary_evidence *evidence = canary_evidence_new(&rules);
-    struct canary_second arms[CANARY_ARMS] = {{.requests = 100}, {.requests = 2, .errors = 2}};
-    canary_evidence_stage(evidence, 0, false);
-    CHECK(isnan(canary_evidence_recent_errors(evidence)));
-    canary_evidence_add(evidence, arms);
-    canary_evidence_add(evidence, arms);
-    CHECK(isnan(canary_evidence_recent_errors(evidence))); // 4 requests
-    for (int i = 0; i < 8; i++)
-        canary_evidence_add(evidence, arms);
-    CHECK_DBL(canary_evidence_recent_errors(evidence), 12 / 20.0, 1e-12);
-    arms[CANARY_CANDIDATE] = (struct canary_second){.requests = 200};
-    for (int i = 0; i < 10; i++)
-        canary_evidence_add(evidence, arms);
-    CHECK_DBL(canary_evidence_recent_errors(evidence), 0, 0); // forgotten
-    arms[CANARY_CANDIDATE] = (struct canary_second){.requests = 200, .errors = 4};
-    canary_evidence_add(evidence, arms);
-    CHECK_DBL(canary_evidence_recent_errors(evidence), 0, 0); // a burst of four
-    arms[CANARY_CANDIDATE] = (struct canary_second){.requests = 200, .errors = 200};
-    canary_evidence_add(evidence, arms);
-    CHECK(canary_evidence_recent_errors(evidence) > 0.9); // a crash is seen in its first second
-    canary_evidence_free(evidence);
 }
 
 TEST(shares_that_change_between_stages_stay_valid)

@@ -124,6 +124,9 @@ TEST(termination_states)
         CHECK_INT(got.end, cases[i].end);
         CHECK_INT(got.status, cases[i].status);
         CHECK_INT(got.refused, (cases[i].state[0] | 32) == 's' && cases[i].state[1] == 'C');
+        bool given_up = strcmp(cases[i].state, "CH") == 0 || strcmp(cases[i].state, "CC") == 0; // not of an answer that has begun
+        CHECK_INT(got.given_up, given_up);
+        CHECK_INT(got.rejected, given_up || (cases[i].end == LOG_END_OK && cases[i].status == 404));
         free(line);
     }
 }

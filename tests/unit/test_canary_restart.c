@@ -273,6 +273,24 @@ TEST(killed_at_every_move)
     }
 }
 
+// Killed, and the proxy is now one that no rollout may have: nobody watches the candidate, so it gets nothing more.
+TEST(killed_and_cannot_go_on)
+{
+    for (int moment = 2; moment <= 4; moment++) { // the first weight set, not yet confirmed; the second to be set, and set
+        rig_begin(STAGES);
+        canary_world->kill_at_set = moment;
+        CHECK_INT(rig_run(), KILLED);
+        canary_world->kill_at_set = 0;
+        CHECK(canary_world->percent > 0);
+        canary_world->open_fails = true;
+        CHECK_INT(rig_run(), REFUSED + EINVAL);
+        CHECK_DBL(canary_world->percent, 0, 0);
+        canary_world->open_fails = false;
+        CHECK_INT(rig_run(), 0);
+        rig_end();
+    }
+}
+
 TEST(killed_at_any_time_the_evidence_is_kept)
 {
     for (int poll = 3; poll < 150; poll += 13) {

@@ -147,6 +147,31 @@ TEST(prometheus_beside_another_source)
     json_decref(json);
 }
 
+// Rejected requests are judged where the plan names no metrics, unless a source of requests cannot tell them.
+TEST(rejected_where_they_are_told)
+{
+    static const char *const asked[] = {"requests: R, errors: E", "requests: R, errors: E, rejected: J"};
+    struct rollout *rollout;
+    CHECK_INT(load(HEAD STAGES, &rollout), 0);
+    CHECK(rollout->rules.metrics[CANARY_REJECTED_RATE].gated);
+    CHECK_DBL(rollout->rules.metrics[CANARY_REJECTED_RATE].margin, 0.5, 0);
+    rollout_free(rollout);
+    for (int told = 0; told < 2; told++) {
+        char *text = xasprintf(PROMETHEUS "baseline: {%s}, candidate: {%s}}}]\n" STAGES, asked[told], asked[told]);
+        CHECK_INT(load(text, &rollout), 0);
+        CHECK_INT(rollout->rules.metrics[CANARY_REJECTED_RATE].gated, told);
+        rollout_free(rollout);
+        char *named = xasprintf("%sgate: {metrics: {rejected_rate: {margin: 20%%}}}\n", text);
+        CHECK_INT(load(named, &rollout), told ? 0 : -EINVAL);
+        if (told)
+            rollout_free(rollout);
+        else
+            CHECK_CONTAINS(err.text, "baseline lacks the key 'rejected', and the metric rejected_rate is judged by it");
+        free(named);
+        free(text);
+    }
+}
+
 struct bad {
     const char *text, *where, *what;
 };

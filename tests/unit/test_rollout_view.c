@@ -47,7 +47,7 @@ static void world_second(struct world *world, int64_t at_s, int arm, int stage, 
     memset(bins, 0, sizeof bins);
     bins[canary_bin(latency_s)] = (uint32_t)(requests - errors);
     size_t size = canary_pack(bins, packed);
-    CHECK_INT(store_exec(world->store, &err, "INSERT INTO rollout_second VALUES (?, ?, ?, ?, ?, 0, 0, ?)", "iiiiib", at_s, (int64_t)arm, (int64_t)stage, (int64_t)requests,
+    CHECK_INT(store_exec(world->store, &err, "INSERT INTO rollout_second VALUES (?, ?, ?, ?, ?, 0, 0, ?, 0)", "iiiiib", at_s, (int64_t)arm, (int64_t)stage, (int64_t)requests,
                          (int64_t)errors, (const void *)packed, size), 0);
 }
 
@@ -205,10 +205,10 @@ TEST(refused)
         {"UPDATE rollout SET percent = -1", "share of the traffic is -1 %"},
         {"UPDATE rollout SET plan = 'x'", "its plan is no JSON object"},
         {"UPDATE rollout_stage SET percent = 400 WHERE number = 1", "stage 1 has 400 %"},
-        {"INSERT INTO rollout_second VALUES (1795262400, 2, 0, 1, 0, 0, 0, x'')", "has an arm 2"},
-        {"INSERT INTO rollout_second VALUES (1795262400, 1, 0, 1, 2, 0, 0, x'')", "1 requests, 2 errors"},
-        {"INSERT INTO rollout_second VALUES (1795262400, 1, 0, 1, 0, 0, 0, x'80')", "no packed bins"},
-        {"INSERT INTO rollout_second VALUES (-4, 1, 0, 1, 0, 0, 0, x'')", "second -4"},
+        {"INSERT INTO rollout_second VALUES (1795262400, 2, 0, 1, 0, 0, 0, x'', 0)", "has an arm 2"},
+        {"INSERT INTO rollout_second VALUES (1795262400, 1, 0, 1, 2, 0, 0, x'', 0)", "1 requests, 2 errors"},
+        {"INSERT INTO rollout_second VALUES (1795262400, 1, 0, 1, 0, 0, 0, x'80', 0)", "no packed bins"},
+        {"INSERT INTO rollout_second VALUES (-4, 1, 0, 1, 0, 0, 0, x'', 0)", "second -4"},
         {"INSERT INTO rollout_decision VALUES (1, 5, 'running', 'up', 0, 0, 0, 0, 'soak', 'r', 'w', NULL, NULL)", "leads to the state 'up'"},
         {"INSERT INTO rollout_recording VALUES (3, 'p', 1, 2, NULL)", "a recording is of arm 3"},
     };

@@ -47,7 +47,8 @@ static struct store *world_rollout_store(void)
             "CREATE TABLE IF NOT EXISTS rollout_stage (number INTEGER PRIMARY KEY, name TEXT NOT NULL, percent REAL NOT NULL, begin_s INTEGER,"
             " judged_from_s INTEGER, end_s INTEGER, result TEXT, lost INTEGER) STRICT;"
             "CREATE TABLE IF NOT EXISTS rollout_second (at_s INTEGER, arm INTEGER, stage INTEGER NOT NULL, requests INTEGER NOT NULL,"
-            " errors INTEGER NOT NULL, truncated INTEGER NOT NULL, wrong INTEGER NOT NULL, bins BLOB NOT NULL, PRIMARY KEY (at_s, arm)) STRICT,"
+            " errors INTEGER NOT NULL, truncated INTEGER NOT NULL, wrong INTEGER NOT NULL, bins BLOB NOT NULL,"
+            " rejected INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (at_s, arm)) STRICT,"
             " WITHOUT ROWID;"
             "CREATE TABLE IF NOT EXISTS rollout_cell (at_s INTEGER, stage INTEGER, metric TEXT, value REAL, low REAL, high REAL, threshold REAL,"
             " evidence REAL, needed REAL, dispersion REAL, requests INTEGER, missing INTEGER, verdict TEXT NOT NULL,"
@@ -61,7 +62,7 @@ static struct store *world_rollout_store(void)
             "INSERT INTO rollout VALUES (1, 'x', '{\"gate\": {\"alpha\": 0.02, \"metrics\": {\"error_rate\": {\"observe\": true}, \"latency_p99\": {\"observe\": false}}}, \"stages\": [{\"aa\": true}, {\"aa\": false}]}', 'running', 1, 5.1, 7,"
             " 8, 'stage 5% began', 100000000000000, 4711, 1, NULL);"
             "INSERT INTO rollout_stage VALUES (0, 'aa', 0, 10, 11, 20, 'passed', 0), (1, '5%', 5, 21, 26, NULL, NULL, 0), (2, '100%', 100, NULL, NULL, NULL, NULL, NULL);"
-            "INSERT INTO rollout_second VALUES (11, 0, 0, 100, 1, 0, 0, x''), (11, 1, 0, 50, 2, 1, 0, x''), (30, 0, 1, 95, 0, 0, 0, x''), (30, 1, 1, 5, 1, 0, 3, x'');"
+            "INSERT INTO rollout_second VALUES (11, 0, 0, 100, 1, 0, 0, x'', 0), (11, 1, 0, 50, 2, 1, 0, x'', 0), (30, 0, 1, 95, 0, 0, 0, x'', 0), (30, 1, 1, 5, 1, 0, 3, x'', 0);"
             "INSERT INTO rollout_cell VALUES (25, 1, 'latency_p99', 1.5, NULL, NULL, 1.1, 0, 5, 1, 2, 9, 'undecided'),"
             " (30, 1, 'latency_p99', 1.2, 1.1, 1.3, 1.1, 1, 5, 1, 5, NULL, 'fail'), (30, 1, 'error_rate', 2, NULL, NULL, 1.5, 0, 5, 1, 5, 70, 'undecided'),"
             " (15, 0, 'error_rate', 1, NULL, NULL, 1.5, 0, 5, 1, 5, NULL, 'pass');"
@@ -121,13 +122,13 @@ TEST(only_what_is_new)
     struct snapshot_reader *reader = snapshot_reader_new(path, "x");
     const struct snapshot *first = look(reader, 0);
     CHECK(look(reader, 0) == first); // nothing was committed: not read again
-    run_sql(store_db(store), "INSERT INTO rollout_second VALUES (31, 0, 1, 90, 0, 0, 0, x''), (31, 1, 1, 10, 1, 0, 0, x'')");
+    run_sql(store_db(store), "INSERT INTO rollout_second VALUES (31, 0, 1, 90, 0, 0, 0, x'', 0), (31, 1, 1, 10, 1, 0, 0, x'', 0)");
     const struct snapshot *second = look(reader, 0);
     CHECK_INT(second->stages[1].arms[SNAPSHOT_CANDIDATE].requests, 15);
     CHECK_INT(second->stages[1].arms[SNAPSHOT_BASELINE].requests, 185);
     // Many rows, in chunks that end within a second, too.
     run_sql(store_db(store), "WITH RECURSIVE n (i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 2600) "
-                             "INSERT INTO rollout_second SELECT i, a, 1, 1 + a, 0, 0, 0, x'' FROM n, (SELECT 0 AS a UNION ALL SELECT 1)");
+                             "INSERT INTO rollout_second SELECT i, a, 1, 1 + a, 0, 0, 0, x'', 0 FROM n, (SELECT 0 AS a UNION ALL SELECT 1)");
     const struct snapshot *third = look(reader, 0);
     CHECK_INT(third->stages[1].arms[SNAPSHOT_BASELINE].requests, 185 + 2501);
     CHECK_INT(third->stages[1].arms[SNAPSHOT_CANDIDATE].requests, 15 + 2 * 2501);
@@ -208,8 +209,8 @@ TEST(hostile_rows)
                              "INSERT INTO rollout_stage SELECT i, 's', -9e999, 9223372036854775807, NULL, -1, 'x', -1 FROM n;"
                              "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 9999) "
                              "INSERT INTO rollout_cell SELECT 1, i % 100, 'm' || i, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'undecided' FROM n;"
-                             "INSERT INTO rollout_second VALUES (50, 7, 1, 9, 0, 0, 0, x''), (51, 1, 1, -9, 0, 0, 0, x''),"
-                             " (52, 1, 1, 9223372036854775807, 0, 0, 0, x''), (53, 1, 1, 9223372036854775807, 0, 0, 0, x'')");
+                             "INSERT INTO rollout_second VALUES (50, 7, 1, 9, 0, 0, 0, x'', 0), (51, 1, 1, -9, 0, 0, 0, x'', 0),"
+                             " (52, 1, 1, 9223372036854775807, 0, 0, 0, x'', 0), (53, 1, 1, 9223372036854775807, 0, 0, 0, x'', 0)");
     struct snapshot_reader *reader = snapshot_reader_new(path, "x");
     const struct snapshot *got = look(reader, 0);
     CHECK(!strchr(got->reason, '\n') && !strchr(got->reason, 27));

@@ -96,7 +96,7 @@ TEST(newer_version_refused)
     CHECK_CONTAINS(err.text, "newer upgate");
 }
 
-enum { VERSION = 8 }; // of contracts/schema.sql
+enum { VERSION = 9 }; // of contracts/schema.sql
 
 // Of a migrated file, without what only older versions had: table calibration is read by nobody but those
 // who say what it was.
@@ -333,6 +333,27 @@ TEST(version_7_read_and_migrated)
             CHECK(store_exec(store, &err, insert, "i", (int64_t)3) != 0); // no such launch
             CHECK_INT(store_get_int(store, &value, &err, "SELECT resident_bytes FROM v_memory WHERE side = 'b' AND name = 'libc.so.6'", ""), 0);
             CHECK_INT(value, 4096);
+        }
+        store_close(store);
+    }
+}
+
+// 8 did not know how many requests were rejected: none, for a reader, and in a writer's file a second can tell.
+TEST(version_8_read_and_migrated)
+{
+    struct error err = {0};
+    for (int writes = 0; writes < 2; writes++) {
+        struct store *store = NULL;
+        int64_t value = -1;
+        fresh_old("store_v8.sql");
+        CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
+        CHECK_INT(version_of(store), writes ? VERSION : 8);
+        CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(requests) + 1000 * sum(wrong) + 10000 * total(rejected) FROM v_rollout_second", ""), 0);
+        CHECK_INT(value, 2100);
+        if (writes) {
+            CHECK_INT(store_exec(store, &err, "UPDATE rollout_second SET rejected = rejected + 3 WHERE arm = 1", ""), 0);
+            CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(rejected) FROM v_rollout_second", ""), 0);
+            CHECK_INT(value, 3);
         }
         store_close(store);
     }

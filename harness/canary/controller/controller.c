@@ -268,8 +268,7 @@ static bool loop_once(struct controller *ctl, enum exit_code *ret_exit)
     if (looks) {
         ctl->look_ns = now + LOOP_NS;
         loop_look(ctl);
-        if (!ctl->shadowing)
-            controller_recent_look(ctl, ctl->machine.stage >= 0 && ctl->plan.stages[ctl->machine.stage].aa);
+        controller_recent_look(ctl);
     }
     if (now >= ctl->get_ns && !rollout_state_ended(ctl->machine.state)) {
         ctl->get_ns = now + (ctl->rollout->traffic.kind == ROLLOUT_HOOKS ? LOOP_GET_HOOKS_NS : CONTROLLER_SECOND_NS);
@@ -357,7 +356,7 @@ int controller_run(const struct controller_options *options, enum exit_code *ret
                              .folded_stage = -1,
                              .since_ns = clock_wall_ns(),
                              .up = {-1, -1},
-                             .recent_errors = NAN,
+                             .facts = {.recent_errors = NAN},
                              .answer = {.failed = -1}};
     int rc = controller_check(options, err);
     if (rc)
@@ -366,7 +365,6 @@ int controller_run(const struct controller_options *options, enum exit_code *ret
     sigaction(SIGTERM, &action, &term);
     sigaction(SIGINT, &action, &interrupt);
     ctl.evidence = canary_evidence_new(&options->rollout->rules);
-    ctl.guard = canary_evidence_new(&options->rollout->rules);
     *ret_exit = EXIT_CODE_OPERATIONAL;
     rc = controller_open(&ctl, err);
     if (rc == 0)

@@ -2,7 +2,6 @@
 // The controller's evidence: seconds from the sources into the tests and the store. What is judged is a fold over the rows of
 // rollout_second, so that a restart reaches the same state. Main thread.
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +22,6 @@ static void evidence_enter(struct controller *ctl, int stage)
 {
     canary_evidence_stage(ctl->evidence, stage, ctl->rollout->stages[stage].aa);
     canary_evidence_opens(ctl->evidence, rollout_opens(ctl->rollout, stage), ctl->rollout->stages[stage].requests);
-    canary_evidence_stage(ctl->guard, stage, ctl->rollout->stages[stage].aa);
     ctl->folded_stage = stage;
     ctl->judged_s = 0;
     memset(ctl->facts.requests, 0, sizeof ctl->facts.requests);
@@ -39,7 +37,6 @@ static void evidence_add(struct controller *ctl, int64_t at_s, int stage, const 
     if (at_s <= ctl->folded_s)
         return;
     ctl->folded_s = at_s;
-    canary_evidence_add(ctl->guard, arms);
     if (row->begin_s && at_s >= row->begin_s)
         ctl->facts.wrong += arms[CANARY_CANDIDATE].wrong;
     if (!row->judged_from_s || at_s < row->judged_from_s)
@@ -146,6 +143,8 @@ void controller_take(struct controller *ctl)
         evidence_mirror(ctl);
     while (ctl->shadowing && shadow->take(shadow->arg, &at_s, arms)) {
         evidence_second(ctl, at_s, arms);
+        ctl->shadow_total.requests += arms[CANARY_CANDIDATE].requests;
+        ctl->shadow_total.errors += arms[CANARY_CANDIDATE].errors;
         ctl->evidence_ns = clock_monotonic_ns();
     }
     for (int i = 0; ctl->sources && i < ctl->rollout->source_count && !ctl->shadowing; i++) {
@@ -171,7 +170,6 @@ void controller_judge(struct controller *ctl)
     canary_evidence_cells(ctl->evidence, ctl->cells, &count);
     ctl->facts.cells = ctl->cells;
     ctl->facts.cell_count = count;
-    ctl->facts.recent_errors = fmax(canary_evidence_recent_errors(ctl->guard), ctl->recent_errors); // NaN where both are
     // By the requests' clock and by ours: a server whose clock is ahead does not shorten the soak.
     int64_t by_evidence = ctl->judged_s ? (ctl->judged_s + 1 - row->judged_from_s) * CONTROLLER_SECOND_NS : 0;
     int64_t by_clock = clock_wall_ns() - row->judged_from_s * CONTROLLER_SECOND_NS;

@@ -8,12 +8,12 @@
 #include "harness/canary/sources/sources.h"
 #include "harness/canary/store/rollout_store.h"
 #include "harness/canary/traffic/traffic.h"
+#include "reports/analyse/canary/recent.h"
 
 #define CONTROLLER_SECOND_NS 1000000000
 
 enum {
     CONTROLLER_PENDING_MAX = 900, // seconds that wait for a locked store, 9 KiB each; then it counts as failed
-    CONTROLLER_RECENT = 128,      // looks in ten seconds, and some more
     CONTROLLER_TEXT = 600
 };
 
@@ -21,12 +21,6 @@ struct controller_second {
     int64_t at_s;
     int stage;
     struct canary_second arms[CANARY_ARMS];
-};
-
-struct controller_recent { // what the candidate had done until then
-    int64_t at_ns;
-    struct sources_total total;
-    uint64_t lost;
 };
 
 struct controller {
@@ -40,7 +34,7 @@ struct controller {
     struct sources *sources; // NULL: could not be opened again after a jump of the clock
 
     // Evidence.
-    struct canary_evidence *evidence, *guard; // guard: sees the warm-up, too; only its recent errors are asked
+    struct canary_evidence *evidence;
     struct rollout_stage_row stages[MACHINE_STAGES_MAX];
     int folded_stage;  // the stage that evidence is in; -1: none
     int64_t folded_s;  // the last second that was added
@@ -48,14 +42,13 @@ struct controller {
     struct canary_cell cells[CANARY_METRICS];
     struct judge_facts facts;
     struct judge_answer answer;
-    struct controller_recent recent[CONTROLLER_RECENT];
-    int recent_count;
-    double recent_errors; // of them; NaN: too few requests
+    struct canary_recent recent; // warm-up included
     struct controller_second *pending;
     size_t pending_count;
     int64_t evidence_ns; // CLOCK_MONOTONIC of the last evidence
     bool shadowing;
     uint64_t shadow_seen; // users' requests, of both arms
+    struct sources_total shadow_total; // mirrored requests to the candidate, of this stage
     uint64_t lost_seen, lost_stored; // log lines, by the sources; of the stage, in the store
 
     // Clocks, CLOCK_MONOTONIC unless said otherwise.
@@ -98,7 +91,7 @@ void controller_judge_anew(struct controller *ctl);             // what was judg
 void controller_persist(struct controller *ctl, bool cells);    // what is pending, and the heartbeat; sets store_failed
 
 // controller_recent.c
-void controller_recent_look(struct controller *ctl, bool aa);
+void controller_recent_look(struct controller *ctl);
 void controller_recent_clear(struct controller *ctl); // another stage: what was before does not count
 
 // controller_act.c

@@ -56,7 +56,6 @@ void controller_close(struct controller *ctl)
     sources_close(ctl->sources);
     traffic_close(ctl->traffic);
     canary_evidence_free(ctl->evidence);
-    canary_evidence_free(ctl->guard);
     store_close(ctl->store);
     if (ctl->lock_fd >= 0)
         close(ctl->lock_fd);
@@ -80,7 +79,7 @@ static void controller_fall_back(const struct rollout *rollout, const struct err
     store_close(store);
     if (!begun)
         return;
-    if (traffic_open(rollout, &traffic, &err) || traffic_set(traffic, 0, &percent, &err))
+    if (traffic_open(rollout, true, &traffic, &err) || traffic_set(traffic, 0, &percent, &err))
         log_error("%s, and the traffic could not be brought to the baseline, look at it now: %s", why->text, err.text);
     else
         log_warn("the store cannot be written: the traffic is at the baseline");
@@ -125,10 +124,14 @@ static int controller_compare(const struct controller *ctl, const struct rollout
     json_t *old = json_loads(row->plan, 0, NULL), *new = rollout_to_json(ctl->rollout);
     char *changes = old ? rollout_changes(old, new) : xstrdup("all of it: what is stored cannot be read");
     int rc = 0;
+    char *exposed = row->percent > 0 && !rollout_state_ended(row->state)
+                        ? xasprintf(": the candidate has %.3g %% and nobody watches it, `upgate canary abort` brings it back", row->percent)
+                        : xstrdup("");
     if (*changes)
         rc = error_set(err, -EINVAL,
                        "the plan of the rollout '%s' has changed since it began: %.1200s; put it back, or begin anew with --anew (state "
-                       "now: %s)", row->name, changes, rollout_state_name(row->state));
+                       "now: %s%s)", row->name, changes, rollout_state_name(row->state), exposed);
+    free(exposed);
     json_decref(old);
     json_decref(new);
     free(changes);
@@ -173,22 +176,30 @@ static int controller_restore(struct controller *ctl, struct error *err)
     return 0;
 }
 
+// It cannot go on: a candidate that has traffic of a rollout would keep it, with nobody watching.
+static int controller_give_up(struct controller *ctl, const struct error *why, struct error *err)
+{
+    double percent = 0;
+    struct error failed = {0};
+    bool begun = ctl->machine.stage >= 0 || ctl->machine.moving;
+    if (!begun || rollout_state_ended(ctl->machine.state))
+        return error_set(err, why->code, "%s", why->text);
+    if ((ctl->traffic || traffic_open(ctl->rollout, true, &ctl->traffic, &failed) == 0) &&
+        traffic_set(ctl->traffic, 0, &percent, &failed) == 0)
+        return error_set(err, why->code, "%s; the traffic is brought to the baseline, for nobody would watch it", why->text);
+    return error_set(err, why->code, "%s; and the traffic could not be brought to the baseline, look at it now: %s", why->text, failed.text);
+}
+
 int controller_open(struct controller *ctl, struct error *err)
 {
     int rc = controller_open_store(ctl, err);
     if (rc == 0)
         rc = controller_restore(ctl, err);
-    if (rc == 0)
-        rc = traffic_open(ctl->rollout, &ctl->traffic, err);
     if (rc)
         return rc;
     struct error why = {0};
-    if (ctl->options->aborts || sources_open(ctl->rollout, &ctl->sources, &why) == 0)
-        return 0;
-    bool exposed = ctl->machine.stage >= 0 && !rollout_state_ended(ctl->machine.state);
-    double percent = 0;
-    if (exposed) // traffic that nobody watches
-        (void)traffic_set(ctl->traffic, 0, &percent, NULL);
-    return error_set(err, why.code == -EINVAL ? -EINVAL : why.code, "%s%s", why.text,
-                     exposed ? "; without evidence the traffic is brought to the baseline" : "");
+    rc = traffic_open(ctl->rollout, ctl->options->aborts, &ctl->traffic, &why);
+    if (rc == 0 && !ctl->options->aborts)
+        rc = sources_open(ctl->rollout, &ctl->sources, &why);
+    return rc ? controller_give_up(ctl, &why, err) : 0;
 }

@@ -25,7 +25,7 @@ static void judge_tripwires(const struct rollout *rollout, const struct judge_fa
         snprintf(ret->text, sizeof ret->text, "the candidate refused %" PRIu64 " connections in the last 10 s", facts->refused);
     } else if (!isnan(limit) && facts->recent_errors > limit) { // false for NaN: too few requests
         ret->tripwire = RULE_TRIPWIRE_ERRORS;
-        snprintf(ret->text, sizeof ret->text, "%.3g %% of the candidate's requests of the last 10 s failed; the tripwire is %.3g %%",
+        snprintf(ret->text, sizeof ret->text, "%.3g %% of the candidate's requests of the last 10 s failed or were given up; the tripwire is %.3g %%",
                  100 * facts->recent_errors, 100 * limit);
     } else if (wrong->gated && !isnan(wrong->limit) && (double)facts->wrong > wrong->limit) {
         ret->tripwire = RULE_TRIPWIRE_WRONG;

@@ -10,7 +10,7 @@ struct judge_facts { // of the present stage
     int cell_count;
     uint64_t requests[CANARY_ARMS]; // judged, of the stage
     uint64_t wrong;                 // of the candidate, since the stage began, warm-up included
-    double recent_errors;           // canary_evidence_recent_errors(), warm-up included; NaN
+    double recent_errors;           // canary_recent_errors(), warm-up included; NaN: too few requests
     int64_t judged_ns;              // time of evidence since it is judged
     uint64_t refused;               // connections that the candidate refused in the last 10 s, by a log
     uint64_t down;                  // looks in a row at which the candidate was down

@@ -4,6 +4,7 @@
 #include "harness/canary/plan/rollout.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,11 @@ void rollout_free(struct rollout *rollout)
 
 void rollout_normalise(struct rollout *rollout)
 {
+    for (int i = 0; i < rollout->source_count && !rollout->metrics_named; i++) {
+        const struct rollout_queries *queries = rollout->sources[i].queries;
+        if (rollout->sources[i].kind == ROLLOUT_PROMETHEUS && queries[0].requests && !(queries[0].rejected && queries[1].rejected))
+            rollout->rules.metrics[CANARY_REJECTED_RATE] = (struct canary_rule){.margin = NAN, .limit = NAN};
+    }
     if (!rollout->store)
         rollout->store = xasprintf("%s.rollout.db", rollout->name);
     for (int i = 0; i < rollout->stage_count; i++) {

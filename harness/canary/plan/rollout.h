@@ -14,7 +14,7 @@
 enum rollout_source_kind { ROLLOUT_HAPROXY_LOG, ROLLOUT_PROMETHEUS, ROLLOUT_JSONL, ROLLOUT_STEPS, ROLLOUT_SOURCE_KINDS };
 
 struct rollout_queries { // of one arm; NULL: not asked
-    char *requests, *errors, *wrong; // counters: what they grew by between two looks is counted
+    char *requests, *errors, *wrong, *rejected; // counters: what they grew by between two looks is counted
     char *latency_buckets;           // a histogram's buckets, sum by (le)
 };
 
@@ -97,6 +97,7 @@ struct rollout {
     struct rollout_freeze *freezes;
     int freeze_count;
     struct canary_rules rules;
+    bool metrics_named;   // by the plan; else the usual ones, as far as the sources tell them
     uint64_t unreachable; // health checks in a row that fail; 3
     int64_t drain_ns;     // of a rollback, 30 s
     int64_t stale_ns;     // no evidence for so long: paused; 30 s

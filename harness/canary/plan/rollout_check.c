@@ -80,9 +80,11 @@ static int rollout_check_prometheus(const struct rollout_checker *check, int num
         char *at = xasprintf("sources.%d.prometheus.%s", number, arms[arm]);
         if (counts && !(of->requests && of->errors))
             return rollout_fail(check, at, "%s lacks the key '%s'", arms[arm], of->requests ? "errors" : "requests");
-        if (!counts && (of->errors || of->latency_buckets))
+        if (!counts && (of->errors || of->rejected || of->latency_buckets))
             return rollout_fail(check, at, "'%s' without 'requests': beside a source that counts them only 'wrong' can be asked",
-                                of->errors ? "errors" : "latency_buckets");
+                                of->errors ? "errors" : of->rejected ? "rejected" : "latency_buckets");
+        if (counts && !of->rejected && check->rollout->rules.metrics[CANARY_REJECTED_RATE].gated)
+            return rollout_fail(check, at, "%s lacks the key 'rejected', and the metric rejected_rate is judged by it", arms[arm]);
         free(at);
     }
     if (!counts && !queries[0].wrong && !queries[1].wrong)

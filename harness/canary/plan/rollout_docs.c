@@ -25,7 +25,7 @@ static const char rollout_docs_head[] =
     "windows: [{days: mon-thu, from: \"09:00\", to: \"16:00\", zone: Europe/Berlin}]\n"
     "freeze: [\"2026-12-20/2027-01-02\"]\n"
     "gate:\n"
-    "  metrics: {error_rate: {margin: 50%}, latency_p99: {margin: 10%}, wrong_answers: {limit: 0}}\n"
+    "  metrics: {error_rate: {margin: 50%}, rejected_rate: {margin: 50%}, latency_p99: {margin: 10%}, wrong_answers: {limit: 0}}\n"
     "```\n\n"
     "- A stage passes when it was judged for its soak, the candidate had its requests, every gated metric passed and no tripwire\n"
     "  fired. At 100 % no baseline is left to compare with: there the soak holds, and the tripwires and what the tests knew before.\n"

@@ -194,6 +194,7 @@ void rollout_metrics_default(struct canary_rules *rules)
     for (int i = 0; i < CANARY_METRICS; i++)
         rules->metrics[i] = (struct canary_rule){.margin = NAN, .limit = NAN};
     rules->metrics[CANARY_ERROR_RATE] = (struct canary_rule){.gated = true, .margin = ROLLOUT_MARGIN_ERRORS, .limit = NAN};
+    rules->metrics[CANARY_REJECTED_RATE] = (struct canary_rule){.gated = true, .margin = ROLLOUT_MARGIN_ERRORS, .limit = NAN};
     rules->metrics[CANARY_LATENCY_P99] = (struct canary_rule){.gated = true, .margin = ROLLOUT_MARGIN_LATENCY, .limit = NAN};
     rules->metrics[CANARY_WRONG_ANSWERS] = (struct canary_rule){.gated = true, .margin = NAN, .limit = 0};
 }
@@ -230,7 +231,7 @@ static int rollout_metric_bind(struct schema *schema, const struct yaml_entry *e
     if (limited && isnan(rule->limit))
         rule->limit = 0;
     if (!limited && isnan(rule->margin) && rule->observed) // shown against what it would be gated by
-        rule->margin = id == CANARY_ERROR_RATE ? ROLLOUT_MARGIN_ERRORS : ROLLOUT_MARGIN_LATENCY;
+        rule->margin = id == CANARY_ERROR_RATE || id == CANARY_REJECTED_RATE ? ROLLOUT_MARGIN_ERRORS : ROLLOUT_MARGIN_LATENCY;
     if (!limited && isnan(rule->margin))
         return yaml_file_error(schema->file, entry->value, schema->err,
                                "'%s' lacks its margin, such as {margin: 10%%}; or {observe: true}", entry->key);
@@ -250,6 +251,7 @@ static int rollout_metrics_bind(struct schema *schema, yaml_node_t *node, void *
     int rc = yaml_file_entries(schema->file, node, &entries, &count, schema->err);
     if (rc)
         return rc;
+    ((struct rollout *)target)->metrics_named = true;
     if (count == 0)
         rc = yaml_file_error(schema->file, node, schema->err, "'metrics' names none; leave it out for the default ones");
     for (int i = 0; i < CANARY_METRICS; i++)
@@ -285,6 +287,7 @@ static int rollout_metrics_from_json(const json_t *json, void *target, struct er
     struct canary_rules *rules = &((struct rollout *)target)->rules;
     const char *name;
     json_t *value;
+    ((struct rollout *)target)->metrics_named = true;
     for (int i = 0; i < CANARY_METRICS; i++)
         rules->metrics[i] = (struct canary_rule){.margin = NAN, .limit = NAN};
     json_object_foreach((json_t *)json, name, value)

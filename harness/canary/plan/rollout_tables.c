@@ -49,6 +49,7 @@ const struct field rollout_traffic_fields[] = {
     {ROW("requests", FIELD_TEXT, queries[arm].requests, .help = "a counter: requests that ended; of both arms, or of none where another source counts them"), \
      ROW("errors", FIELD_TEXT, queries[arm].errors, .help = "a counter: those that failed, required with `requests`; no evidence before it has given a series, so end it in `or vector(0)` where that begins with the first error"), \
      ROW("wrong", FIELD_TEXT, queries[arm].wrong, .help = "a counter: wrong answers"),             \
+     ROW("rejected", FIELD_TEXT, queries[arm].rejected, .help = "a counter: answers 4xx; else as `errors`"), \
      ROW("latency_buckets", FIELD_TEXT, queries[arm].latency_buckets,                              \
          .help = "a histogram's buckets, seconds: `sum by (le) (…_bucket)`"),                      \
      END}
@@ -113,7 +114,7 @@ const struct field rollout_stage_fields[] = {
 #define OWNER rollout
 static const struct field rollout_tripwire_fields[] = {
     ROW("error_rate", FIELD_FRACTION, rules.tripwire_error_rate, .default_text = "20%", .min = 0, .max = 1, .above_min = true,
-        .help = "of the candidate over its last 10 seconds, with 10 requests at least"),
+        .help = "of the candidate over its last 10 seconds, or fewer with 100 requests; less eight errors, with 10 requests at least"),
     ROW("unreachable", FIELD_UINT, unreachable, .default_text = "3", .min = 1, .max = 1000,
         .help = "so many looks in a row at the proxy's health check that say down, or refused connections within 10 seconds"),
     END};
@@ -122,7 +123,7 @@ static const struct field rollout_gate_fields[] = {
     ROW("alpha", FIELD_FRACTION, rules.alpha, .default_text = "1%", .min = 0, .max = 0.5, .above_min = true,
         .help = "probability of a false rollback, over the whole rollout"),
     {.key = "metrics", .kind = FIELD_CUSTOM, .custom = &rollout_metrics_custom, .fields = rollout_metric_fields,
-     .help = "metric: {margin} or {limit}; default: error_rate 50%, latency_p99 10%, wrong_answers limit 0"},
+     .help = "metric: {margin} or {limit}; default: error_rate 50%, rejected_rate 50%, latency_p99 10%, wrong_answers limit 0; rejected: answered 4xx, or given up by the client before an answer began"},
     PART("tripwires", rollout_tripwire_fields, .help = "one event rolls back, without statistics"),
     END};
 
@@ -172,7 +173,7 @@ static const struct field rollout_expected_fields[] = {
     ROW("rate", FIELD_RATE, expected.requests_per_s, .json = "rate_per_s", .min = 0, .max = 1e9, .zero_is_absent = true,
         .help = "requests of both arms together"),
     ROW("error_rate", FIELD_FRACTION, expected.error_rate, .default_text = "0.1%", .min = 0, .max = 1,
-        .help = "of the baseline"),
+        .help = "of the baseline; as many again are rejected"),
     ROW("latency_sigma", FIELD_NUMBER, expected.latency_sigma, .default_text = "0.5", .min = 0, .max = 10, .above_min = true,
         .help = "standard deviation of the logarithm of the latency"),
     ROW("dispersion", FIELD_NUMBER, expected.dispersion, .default_text = "1", .min = 1, .max = 1e6,

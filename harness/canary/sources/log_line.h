@@ -42,7 +42,9 @@ struct log_line {
     bool end_is_local;               // end_ns is of the proxy's local time, not of UTC
     int64_t took_ns;                 // -1: not told
     enum log_end end;
-    bool refused; // no connection to the server
+    bool refused;  // no connection to the server
+    bool given_up; // by the client, before an answer began
+    bool rejected; // answered 4xx, or given up
     bool wrong;   // the server said so: x-upgate-wrong. JSON only
     bool numbered;
     uint64_t pid, sequence; // where `numbered`

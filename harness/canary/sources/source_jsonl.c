@@ -82,6 +82,7 @@ static bool source_jsonl_parse(const char *line, size_t len, double *ret_t, stru
     if (!ok || json.bad || !(t > 0 && t < SOURCE_JSONL_TIME_MAX_S) || ms < 0)
         return false;
     ret->error = status < 100 || status >= 500 || ret->truncated;
+    ret->rejected = !ret->error && status >= 400;
     ret->latency_s = ms / 1000;
     *ret_t = t;
     return true;

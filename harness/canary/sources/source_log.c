@@ -106,6 +106,8 @@ static void source_log_request(struct source *source, const struct log_line *lin
         .truncated = line->end == LOG_END_TRUNCATED,
         .refused = line->refused,
         .wrong = line->wrong,
+        .rejected = line->rejected,
+        .given_up = line->given_up,
         .latency_s = line->took_ns < 0 ? NAN : (double)line->took_ns * 1e-9,
     };
     int64_t end_ns = line->end_ns >= 0 && line->end_is_local ? source_log_utc(log, line->end_ns) : line->end_ns;

@@ -24,8 +24,8 @@ enum {
 #define PROMETHEUS_WORK_NS 5000000LL        // between two looks at answers under way
 #define PROMETHEUS_QUIET_NS 100000000LL     // and when nothing is: what other sources tell goes on being finished
 
-enum prometheus_query { QUERY_REQUESTS, QUERY_ERRORS, QUERY_WRONG, QUERY_BUCKETS, QUERIES };
-static const char *const prometheus_query_names[QUERIES] = {"requests", "errors", "wrong", "latency_buckets"};
+enum prometheus_query { QUERY_REQUESTS, QUERY_ERRORS, QUERY_WRONG, QUERY_REJECTED, QUERY_BUCKETS, QUERIES };
+static const char *const prometheus_query_names[QUERIES] = {"requests", "errors", "wrong", "rejected", "latency_buckets"};
 static const char *const prometheus_arm_names[CANARY_ARMS] = {"baseline", "candidate"};
 
 struct prometheus_arm {
@@ -38,7 +38,7 @@ struct prometheus_arm {
     int64_t grown_ns;   // at which requests had grown; 0: never
     int64_t gaps_ns[PROMETHEUS_GAPS];
     unsigned gap;
-    uint64_t errors, wrong; // grown, but for requests that have not been told yet
+    uint64_t errors, wrong, rejected; // grown, but for requests that have not been told yet
     uint32_t bins[CANARY_BINS];
 };
 
@@ -54,7 +54,7 @@ struct source_prometheus {
 static const char *prometheus_query(const struct source *source, int arm, int query)
 {
     const struct rollout_queries *queries = &source->plan->queries[arm];
-    const char *const all[QUERIES] = {queries->requests, queries->errors, queries->wrong, queries->latency_buckets};
+    const char *const all[QUERIES] = {queries->requests, queries->errors, queries->wrong, queries->rejected, queries->latency_buckets};
     return all[query];
 }
 
@@ -187,7 +187,7 @@ static bool prometheus_answers(struct source *source, int arm, struct prometheus
 // A misspelled query gives no series, as one does whose series begins with the first error: the second can be written otherwise.
 static bool prometheus_named(struct source *source, int arm)
 {
-    for (int query = QUERY_ERRORS; query <= QUERY_WRONG; query++)
+    for (int query = QUERY_ERRORS; query <= QUERY_REJECTED; query++)
         if (prometheus_query(source, arm, query) && !((struct source_prometheus *)source->own)->arms[arm].named[query]) {
             prometheus_note(source->own, "the query '%s' of %s has given no series yet: is its name right? where the series begins "
                             "with the first, end the query in `or vector(0)`", prometheus_query_names[query], prometheus_arm_names[arm]);
@@ -208,9 +208,11 @@ static void prometheus_second(struct canary_second *second, const struct prometh
 {
     uint64_t errors = arm->errors < requests ? arm->errors : requests;
     uint64_t wrong = arm->wrong < requests ? arm->wrong : requests;
+    uint64_t rejected = arm->rejected < requests ? arm->rejected : requests;
     second->requests += now;
     second->errors += prometheus_share(errors, requests, done, now);
     second->wrong += prometheus_share(wrong, requests, done, now);
+    second->rejected += prometheus_share(rejected, requests, done, now);
     for (int bin = 0; bin < CANARY_BINS; bin++)
         if (arm->bins[bin])
             second->bins[bin] += (uint32_t)prometheus_share(arm->bins[bin], requests, done, now);
@@ -240,7 +242,7 @@ static void prometheus_spread(struct source *source, int number, struct promethe
     }
     total->requests += requests;
     total->errors += arm->errors < requests ? arm->errors : requests;
-    arm->errors = arm->wrong = 0;
+    arm->errors = arm->wrong = arm->rejected = 0;
     memset(arm->bins, 0, sizeof arm->bins);
 }
 
@@ -293,8 +295,9 @@ static void prometheus_count(struct source *source, int number, const struct pro
     }
     arm->errors += looks[QUERY_ERRORS].grown;
     arm->wrong += looks[QUERY_WRONG].grown;
+    arm->rejected += looks[QUERY_REJECTED].grown;
     counter_bins(&arm->counters[QUERY_BUCKETS], arm->bins);
-    bool known = !looks[QUERY_ERRORS].fallen && !looks[QUERY_WRONG].fallen;
+    bool known = !looks[QUERY_ERRORS].fallen && !looks[QUERY_WRONG].fallen && !looks[QUERY_REJECTED].fallen;
     if (!known) // nor are these: the requests of this time are no evidence, its errors are
         memset(arm->bins, 0, sizeof arm->bins);
     if (!counts)

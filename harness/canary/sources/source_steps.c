@@ -98,6 +98,7 @@ static void source_steps_take(void *arg, uint32_t slot, const struct ug_step_rec
     }
     struct timeline_request request = {
         .error = record->value < 100 || record->value >= 500,
+        .rejected = record->value >= 400 && record->value < 500,
         .wrong = strcmp(record->name, "wrong") == 0,
         .latency_s = (double)(record->end_ns - record->begin_ns) * 1e-9,
     };

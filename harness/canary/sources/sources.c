@@ -185,7 +185,7 @@ void sources_totals(const struct sources *sources, bool aa, struct sources_total
     enum timeline_arm second = sources_second_arm_is_baseline2(sources, aa) ? TIMELINE_BASELINE2 : TIMELINE_CANDIDATE;
     for (int i = 0; i < CANARY_ARMS; i++) {
         const struct timeline_total *total = &sources->timeline.totals[i == CANARY_BASELINE ? TIMELINE_BASELINE : second];
-        ret_arms[i] = (struct sources_total){total->requests, total->errors, total->refused};
+        ret_arms[i] = (struct sources_total){total->requests, total->errors, total->refused, total->given_up};
     }
 }
 

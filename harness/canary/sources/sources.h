@@ -26,6 +26,7 @@ bool sources_take(struct sources *sources, bool aa, int64_t *ret_at_s, struct ca
 struct sources_total {
     uint64_t requests, errors;
     uint64_t refused; // of the errors: no connection to the server (by a log)
+    uint64_t given_up; // no errors: by the client, before an answer began (by a log)
 };
 void sources_totals(const struct sources *sources, bool aa, struct sources_total ret_arms[CANARY_ARMS]);
 

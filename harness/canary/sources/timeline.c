@@ -66,6 +66,7 @@ bool timeline_add(struct timeline *timeline, enum timeline_arm arm, const struct
     total->requests++;
     total->errors += request->error;
     total->refused += request->refused;
+    total->given_up += request->given_up;
     struct canary_second *second = timeline_at(timeline, timeline_second_of(timeline, request->end_ns), arm);
     if (!second)
         return false;
@@ -73,6 +74,7 @@ bool timeline_add(struct timeline *timeline, enum timeline_arm arm, const struct
     second->errors += request->error;
     second->truncated += request->truncated;
     second->wrong += request->wrong;
+    second->rejected += request->rejected;
     if (!request->error && !isnan(request->latency_s))
         second->bins[canary_bin(request->latency_s)]++;
     return true;

@@ -13,7 +13,7 @@ enum timeline_arm { TIMELINE_BASELINE, TIMELINE_CANDIDATE, TIMELINE_BASELINE2, T
 enum { TIMELINE_SECONDS = 128 }; // Prometheus may tell a minute late
 
 struct timeline_total { // since the begin, whether finished or not
-    uint64_t requests, errors, refused;
+    uint64_t requests, errors, refused, given_up;
 };
 
 struct timeline {
@@ -34,6 +34,7 @@ struct timeline_request {
     int64_t end_ns;    // CLOCK_MONOTONIC
     double latency_s;  // NaN: none that counts
     bool error, truncated, wrong, refused;
+    bool rejected, given_up; // 4xx, or (which is rejected, too) by the client before an answer began
 };
 
 void timeline_begin(struct timeline *timeline, int64_t monotonic_ns, int64_t wall_ns);

@@ -12,16 +12,18 @@ static const char *const verdict_names[] = {[CANARY_UNDECIDED] = "undecided", [C
 
 // --- seconds ---------------------------------------------------------------------------------------------
 
-// Columns from `first` on: requests, errors, truncated, wrong, bins.
+// Columns from `first` on: requests, errors, truncated, wrong, bins, rejected.
 static int evidence_column(struct store *store, sqlite3_stmt *stmt, int first, struct canary_second *ret, struct error *err)
 {
     *ret = (struct canary_second){.requests = (uint64_t)sqlite3_column_int64(stmt, first),
                                   .errors = (uint64_t)sqlite3_column_int64(stmt, first + 1),
                                   .truncated = (uint64_t)sqlite3_column_int64(stmt, first + 2),
-                                  .wrong = (uint64_t)sqlite3_column_int64(stmt, first + 3)};
+                                  .wrong = (uint64_t)sqlite3_column_int64(stmt, first + 3),
+                                  .rejected = (uint64_t)sqlite3_column_int64(stmt, first + 5)};
     const uint8_t *bytes = sqlite3_column_blob(stmt, first + 4);
     size_t size = (size_t)sqlite3_column_bytes(stmt, first + 4);
-    bool counts = ret->errors <= ret->requests && ret->wrong <= ret->requests && ret->requests <= INT64_MAX;
+    bool counts = ret->errors <= ret->requests && ret->wrong <= ret->requests && ret->rejected <= ret->requests &&
+                  ret->requests <= INT64_MAX;
     if (!counts || canary_unpack(size ? bytes : (const uint8_t *)"", size, ret->bins))
         return error_set(err, -EBADMSG, "'%s' is damaged: a second of its evidence contradicts itself", store_path(store));
     return 0;
@@ -31,7 +33,8 @@ static int evidence_put(struct store *store, int64_t at_s, int arm, int stage, c
 {
     struct canary_second sum = *second;
     sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT requests, errors, truncated, wrong, bins FROM rollout_second WHERE at_s = ? AND arm = ?",
+                                     "SELECT requests, errors, truncated, wrong, bins, rejected FROM rollout_second "
+                                     "WHERE at_s = ? AND arm = ?",
                                      "ii", at_s, (int64_t)arm);
     int rc = stmt ? store_step(store, stmt, err) : -EIO;
     if (rc == 1) {
@@ -46,11 +49,12 @@ static int evidence_put(struct store *store, int64_t at_s, int arm, int stage, c
     uint8_t bytes[CANARY_PACKED_MAX];
     size_t size = canary_pack(sum.bins, bytes);
     return store_exec(store, err,
-                      "INSERT INTO rollout_second (at_s, arm, stage, requests, errors, truncated, wrong, bins) "
-                      "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (at_s, arm) DO UPDATE SET requests = excluded.requests, "
-                      "errors = excluded.errors, truncated = excluded.truncated, wrong = excluded.wrong, bins = excluded.bins",
-                      "iiiiiiib", at_s, (int64_t)arm, (int64_t)stage, (int64_t)sum.requests, (int64_t)sum.errors,
-                      (int64_t)sum.truncated, (int64_t)sum.wrong, bytes, size);
+                      "INSERT INTO rollout_second (at_s, arm, stage, requests, errors, truncated, wrong, bins, rejected) "
+                      "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (at_s, arm) DO UPDATE SET requests = excluded.requests, "
+                      "errors = excluded.errors, truncated = excluded.truncated, wrong = excluded.wrong, bins = excluded.bins, "
+                      "rejected = excluded.rejected",
+                      "iiiiiiibi", at_s, (int64_t)arm, (int64_t)stage, (int64_t)sum.requests, (int64_t)sum.errors,
+                      (int64_t)sum.truncated, (int64_t)sum.wrong, bytes, size, (int64_t)sum.rejected);
 }
 
 int rollout_store_second(struct store *store, int64_t at_s, int stage, const struct canary_second arms[CANARY_ARMS],
@@ -67,7 +71,7 @@ int rollout_store_seconds(struct store *store,
                           struct error *err)
 {
     sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT at_s, arm, stage, requests, errors, truncated, wrong, bins FROM rollout_second "
+                                     "SELECT at_s, arm, stage, requests, errors, truncated, wrong, bins, rejected FROM rollout_second "
                                      "ORDER BY at_s, arm", "");
     struct canary_second arms[CANARY_ARMS];
     int64_t at_s = 0;

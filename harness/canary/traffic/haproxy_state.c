@@ -163,6 +163,7 @@ int haproxy_read_stat(const char *answer, const char *backend, struct haproxy_ba
     int column_status = haproxy_column(names, "status"), column_sessions = haproxy_column(names, "scur");
     int column_queued = haproxy_column(names, "qcur"), column_total = haproxy_column(names, "stot");
     int column_backup = haproxy_column(names, "bck"), column_algorithm = haproxy_column(names, "algo");
+    int column_cookie = haproxy_column(names, "cookie");
     if (!at || column_backend < 0 || column_name < 0 || column_status < 0 || column_sessions < 0) {
         free(names);
         return haproxy_refuse(answer, "show stat", err);
@@ -173,6 +174,7 @@ int haproxy_read_stat(const char *answer, const char *backend, struct haproxy_ba
             continue;
         if (strcmp(name, "BACKEND") == 0) {
             snprintf(ret->algorithm, sizeof ret->algorithm, "%.31s", haproxy_field(row, column_algorithm));
+            snprintf(ret->cookie, sizeof ret->cookie, "%.63s", haproxy_field(row, column_cookie));
             continue;
         }
         struct haproxy_server *server = haproxy_server_put(ret, name);
@@ -181,6 +183,7 @@ int haproxy_read_stat(const char *answer, const char *backend, struct haproxy_ba
         server->counted = true;
         server->up = haproxy_is_up(haproxy_field(row, column_status));
         server->backup = haproxy_number(row, column_backup) > 0;
+        server->cookie = *haproxy_field(row, column_cookie) != 0;
         server->sessions = haproxy_number(row, column_sessions);
         server->queued = haproxy_number(row, column_queued);
         server->total = haproxy_number(row, column_total);

@@ -19,6 +19,7 @@ struct haproxy_server {
     bool draining;       // state drain, forced
     bool counted;        // by `show stat`
     bool up, backup;
+    bool cookie;         // has one, by which users are kept on it
     uint64_t sessions, queued, total;
 };
 
@@ -26,6 +27,7 @@ struct haproxy_backend {
     struct haproxy_server *servers;
     int count;
     char algorithm[32]; // of `balance`; "": not told (the socket's level is below operator)
+    char cookie[64];    // by which users are kept on their server; "": none, or not told
     uint64_t pid, uptime_s; // of the process that answered; pid 0: not told
 };
 

@@ -7,7 +7,7 @@
 #include "common/strings.h"
 #include "harness/canary/traffic/traffic_internal.h"
 
-int traffic_open(const struct rollout *rollout, struct traffic **ret_traffic, struct error *err)
+int traffic_open(const struct rollout *rollout, bool back, struct traffic **ret_traffic, struct error *err)
 {
     static const struct traffic_ops *const ops[] = {
         [ROLLOUT_HAPROXY] = &traffic_haproxy_ops,
@@ -15,7 +15,7 @@ int traffic_open(const struct rollout *rollout, struct traffic **ret_traffic, st
     };
     struct traffic *traffic = xcalloc(1, sizeof *traffic);
     *traffic = (struct traffic){.ops = ops[rollout->traffic.kind], .rollout = rollout, .plan = &rollout->traffic};
-    int rc = traffic->ops->open(traffic, err);
+    int rc = traffic->ops->open(traffic, back, err);
     if (rc)
         traffic_close(traffic);
     else

@@ -9,9 +9,11 @@
 struct traffic;
 
 // Finds the arms and reads the present split; changes nothing. The rollout must outlive it. Names what is missing (socket, level admin,
-// backend, server, a static balance algorithm that takes only 0 and 100 %), and another server of the backend that has weight. An
+// backend, server, a static balance algorithm that takes only 0 and 100 %), users who are kept on a server by a cookie, and another
+// server of the backend that has weight. An
 // algorithm by hash tells only at the first traffic_set(), with -ENOTSUP, whether its weights can be changed.
-int traffic_open(const struct rollout *rollout, struct traffic **ret_traffic, struct error *err);
+// back: to bring everything to the baseline and no more, so nothing is refused that a way back does without.
+int traffic_open(const struct rollout *rollout, bool back, struct traffic **ret_traffic, struct error *err);
 void traffic_close(struct traffic *traffic); // NULL ok
 
 // The nearest split that the proxy can make: 1 % is 3 of 256. *ret_percent: what it is now, as read back. What grows is set

@@ -115,13 +115,17 @@ static int haproxy_check_arms(const struct traffic *traffic, struct haproxy_back
     return 0;
 }
 
-// All arms are there, and nobody else gets requests.
+// All arms are there, weights tell who gets requests, and nobody else gets any.
 static int haproxy_check_servers(const struct traffic *traffic, struct haproxy_backend *backend, struct error *err)
 {
     const struct traffic_haproxy *own = traffic->own;
     int rc = haproxy_check_arms(traffic, backend, err);
     for (int i = 0; rc == 0 && i < backend->count; i++) {
         const struct haproxy_server *server = &backend->servers[i];
+        if (server->cookie && backend->cookie[0] && haproxy_is_arm(own, server->name))
+            return error_set(err, -EINVAL, "the backend '%s' keeps users on their server by the cookie '%s': weights would move new users "
+                                           "only, and a way back would leave the others on the candidate; take the `cookie` out for the "
+                                           "rollout", traffic->plan->backend, backend->cookie);
         if (haproxy_is_arm(own, server->name) || !server->weight || server->maintenance || server->draining || server->backup)
             continue;
         return error_set(err, -EINVAL, "the server '%s' of the backend '%s' has weight %llu and is in neither arm, so it would answer "
@@ -159,7 +163,7 @@ static int haproxy_check_level(const struct traffic *traffic, int64_t deadline_n
     return rc;
 }
 
-static int traffic_haproxy_open(struct traffic *traffic, struct error *err)
+static int traffic_haproxy_open(struct traffic *traffic, bool back, struct error *err)
 {
     const struct rollout_traffic *plan = traffic->plan;
     struct traffic_haproxy *own = xcalloc(1, sizeof *own);
@@ -178,10 +182,10 @@ static int traffic_haproxy_open(struct traffic *traffic, struct error *err)
     int rc = haproxy_check_level(traffic, deadline_ns, err);
     if (rc == 0)
         rc = haproxy_read(traffic, true, deadline_ns, &backend, err);
-    if (rc == 0)
+    if (rc == 0 && !back)
         rc = haproxy_check_algorithm(traffic, &backend, err);
     if (rc == 0)
-        rc = haproxy_check_servers(traffic, &backend, err);
+        rc = back ? haproxy_check_arms(traffic, &backend, err) : haproxy_check_servers(traffic, &backend, err);
     haproxy_backend_free(&backend);
     return rc;
 }

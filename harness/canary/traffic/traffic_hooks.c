@@ -32,7 +32,7 @@ static const char *const hooks_arms[CANARY_ARMS] = {"baseline", "candidate"};
 
 static int traffic_hooks_get(struct traffic *traffic, double *ret_percent, struct error *err);
 
-static int traffic_hooks_open(struct traffic *traffic, struct error *err)
+static int traffic_hooks_open(struct traffic *traffic, bool back, struct error *err)
 {
     const struct rollout_traffic *plan = traffic->plan;
     struct traffic_hooks *own = xcalloc(1, sizeof *own);
@@ -41,7 +41,7 @@ static int traffic_hooks_open(struct traffic *traffic, struct error *err)
         return error_set(err, -EINVAL, "traffic.hooks needs a command 'set' or a url");
     int rc = plan->url ? http_open(&own->http, err) : 0;
     double percent;
-    return rc ? rc : traffic_hooks_get(traffic, &percent, err);
+    return rc || back ? rc : traffic_hooks_get(traffic, &percent, err);
 }
 
 static void traffic_hooks_close(struct traffic *traffic)

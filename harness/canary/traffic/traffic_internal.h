@@ -13,7 +13,7 @@ struct traffic {
 };
 
 struct traffic_ops { // as the functions of traffic.h
-    int (*open)(struct traffic *traffic, struct error *err);
+    int (*open)(struct traffic *traffic, bool back, struct error *err);
     void (*close)(struct traffic *traffic); // also half-open
     int (*set)(struct traffic *traffic, double percent, double *ret_percent, struct error *err);
     int (*set_aa)(struct traffic *traffic, double percent, double *ret_percent, struct error *err);

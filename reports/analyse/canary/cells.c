@@ -10,7 +10,7 @@
 
 static bool cells_counted(enum canary_metric metric)
 {
-    return metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS;
+    return metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS || metric == CANARY_REJECTED_RATE;
 }
 
 static int cells_tail(enum canary_metric metric)
@@ -26,6 +26,8 @@ static const struct evidence_channel *cells_channel(const struct canary_evidence
         return &evidence->errors;
     case CANARY_WRONG_ANSWERS:
         return &evidence->wrong;
+    case CANARY_REJECTED_RATE:
+        return &evidence->rejected;
     default:
         return &evidence->over[cells_tail(metric)];
     }
@@ -193,15 +195,26 @@ static double cells_share(const struct canary_evidence *evidence)
     return candidate > 0 ? candidate / (baseline + candidate) : 0;
 }
 
-// Errors, or wrong answers with a margin.
+// Of an arm in this stage; of wrong answers those of the baseline do not count.
+static double cells_events(const struct canary_evidence *evidence, enum canary_metric metric, enum canary_arm arm)
+{
+    switch (metric) {
+    case CANARY_ERROR_RATE:
+        return (double)evidence->error_count[arm];
+    case CANARY_REJECTED_RATE:
+        return (double)evidence->rejected_count[arm];
+    default:
+        return arm == CANARY_CANDIDATE ? (double)evidence->wrong_count : 0;
+    }
+}
+
+// Errors, rejected requests, or wrong answers with a margin.
 static void cells_fill_counts(const struct canary_evidence *evidence, struct canary_cell *cell)
 {
     const struct evidence_channel *channel = cells_channel(evidence, cell->metric);
     const struct canary_counts *now = &channel->stages[channel->count - 1];
     double alpha = evidence->rules.alpha, requests = (double)cell->requests;
-    double events = cell->metric == CANARY_ERROR_RATE
-                        ? (double)evidence->error_count[CANARY_CANDIDATE]
-                        : (double)evidence->wrong_count;
+    double events = cells_events(evidence, cell->metric, CANARY_CANDIDATE);
     cell->value = cells_known(canary_counts_ratio((struct canary_trail){now, 1}));
     canary_counts_bounds(now, alpha, &cell->low, &cell->high);
     cell->high = cells_known(cell->high);
@@ -216,9 +229,7 @@ static void cells_fill_counts(const struct canary_evidence *evidence, struct can
     double share = cells_share(evidence), baseline = (double)evidence->requests[CANARY_BASELINE];
     if (!(baseline > 0))
         return;
-    double rate = cell->metric == CANARY_ERROR_RATE
-                      ? (double)evidence->error_count[CANARY_BASELINE] / baseline
-                      : 0;
+    double rate = cells_events(evidence, cell->metric, CANARY_BASELINE) / baseline;
     double growth = canary_counts_growth(rate, rate, share, cell->pass_below);
     cells_set_missing(cell, fmin(cells_missing(evidence, growth, share, cell->dispersion),
                                  canary_rate_requests(rate, rate_below, alpha)));
@@ -388,12 +399,14 @@ static struct canary_evidence *cells_worst(const struct canary_evidence *evidenc
     *worst = *evidence;
     cells_channel_worse(&worst->errors, lost, share, evidence->learns);
     cells_channel_worse(&worst->wrong, lost, share, evidence->learns);
+    cells_channel_worse(&worst->rejected, lost, share, evidence->learns);
     for (int tail = 0; tail < EVIDENCE_TAILS; tail++) {
         cells_channel_worse(&worst->over[tail], lost, share, evidence->learns);
         cells_channel_worse(&worst->beyond[tail], lost, share, evidence->learns);
     }
     worst->requests[CANARY_CANDIDATE] += evidence->lost;
     worst->error_count[CANARY_CANDIDATE] += evidence->lost;
+    worst->rejected_count[CANARY_CANDIDATE] += evidence->lost;
     worst->wrong_count += evidence->lost;
     worst->latency.count[CANARY_CANDIDATE][CANARY_BINS - 1] += lost;
     worst->latency.share[CANARY_CANDIDATE][CANARY_BINS - 1] += lost * share;

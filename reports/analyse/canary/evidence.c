@@ -16,7 +16,8 @@ static const char *const evidence_names[CANARY_METRICS] = {
     [CANARY_WRONG_ANSWERS] = "wrong_answers",
     [CANARY_LATENCY_P50] = "latency_p50",
     [CANARY_LATENCY_P99] = "latency_p99",
-    [CANARY_LATENCY_MEAN] = "latency_mean"};
+    [CANARY_LATENCY_MEAN] = "latency_mean",
+    [CANARY_REJECTED_RATE] = "rejected_rate"};
 static const double evidence_above[EVIDENCE_TAILS] = {0.5, 0.01};
 static const enum canary_metric evidence_tail_metric[EVIDENCE_TAILS] = {CANARY_LATENCY_P50,
                                                                         CANARY_LATENCY_P99};
@@ -60,8 +61,8 @@ struct canary_evidence *canary_evidence_new(const struct canary_rules *rules)
     evidence->opens = evidence->share_min = 1;
     evidence->needed = canary_evidence_needed(rules);
     evidence->needed_aa = log(2 / (evidence_alpha(rules) * EVIDENCE_AA_PART)); // either arm may be the worse
-    struct evidence_channel *channels[] = {&evidence->errors, &evidence->wrong, evidence->over,
-                                           evidence->over + 1, evidence->beyond,
+    struct evidence_channel *channels[] = {&evidence->errors, &evidence->wrong, &evidence->rejected,
+                                           evidence->over, evidence->over + 1, evidence->beyond,
                                            evidence->beyond + 1};
     for (size_t i = 0; i < sizeof channels / sizeof *channels; i++)
         channels[i]->count = 1;
@@ -165,6 +166,7 @@ void canary_evidence_stage(struct canary_evidence *evidence, int stage, bool lea
     }
     evidence_channel_next(&evidence->errors, evidence->learns);
     evidence_channel_next(&evidence->wrong, evidence->learns);
+    evidence_channel_next(&evidence->rejected, evidence->learns);
     for (int tail = 0; tail < EVIDENCE_TAILS; tail++) {
         evidence_channel_next(&evidence->over[tail], evidence->learns);
         evidence_channel_next(&evidence->beyond[tail], evidence->learns);
@@ -186,6 +188,7 @@ void canary_evidence_stage(struct canary_evidence *evidence, int stage, bool lea
     evidence->learnt_count = 0;
     memset(evidence->requests, 0, sizeof evidence->requests);
     memset(evidence->error_count, 0, sizeof evidence->error_count);
+    memset(evidence->rejected_count, 0, sizeof evidence->rejected_count);
     evidence->wrong_count = 0;
 }
 
@@ -310,13 +313,15 @@ bool canary_evidence_add(struct canary_evidence *evidence,
 {
     const struct canary_second *baseline = &arms[CANARY_BASELINE],
                                *candidate = &arms[CANARY_CANDIDATE];
-    double requests[CANARY_ARMS], errors[CANARY_ARMS], wrong[CANARY_ARMS];
+    double requests[CANARY_ARMS], errors[CANARY_ARMS], wrong[CANARY_ARMS], rejected[CANARY_ARMS];
     for (int arm = 0; arm < CANARY_ARMS; arm++) {
         requests[arm] = (double)arms[arm].requests;
         errors[arm] = (double)arms[arm].errors;
         wrong[arm] = (double)arms[arm].wrong;
+        rejected[arm] = (double)arms[arm].rejected;
         evidence->requests[arm] += arms[arm].requests;
         evidence->error_count[arm] += arms[arm].errors;
+        evidence->rejected_count[arm] += arms[arm].rejected;
     }
     evidence->wrong_count += candidate->wrong;
     evidence_share_least(evidence, requests);
@@ -325,10 +330,11 @@ bool canary_evidence_add(struct canary_evidence *evidence,
         baseline->requests ? 0 : evidence->alone_requests + candidate->requests;
     size_t slot = evidence->seconds++ % EVIDENCE_RECENT_S;
     evidence->recent[slot].requests = candidate->requests;
-    evidence->recent[slot].errors = candidate->errors;
     evidence->recent[slot].baseline = baseline->requests;
     evidence_channel_add(evidence, &evidence->errors, errors, requests, NULL);
     evidence_channel_add(evidence, &evidence->wrong, wrong, requests, NULL);
+    if (canary_evidence_asked(evidence, CANARY_REJECTED_RATE))
+        evidence_channel_add(evidence, &evidence->rejected, rejected, requests, NULL);
     if (canary_evidence_asked(evidence, CANARY_LATENCY_P50) ||
         canary_evidence_asked(evidence, CANARY_LATENCY_P99) ||
         canary_evidence_asked(evidence, CANARY_LATENCY_MEAN))
@@ -349,22 +355,4 @@ int canary_evidence_failed(const struct canary_evidence *evidence)
         if (evidence->failed[i] && evidence->rules.metrics[i].gated)
             return i;
     return -1;
-}
-
-double canary_evidence_recent_errors(const struct canary_evidence *evidence)
-{
-    const uint64_t bursts = 8, requests_min = 10, requests_short = 100;
-    uint64_t requests = 0, errors = 0;
-    double worst = NAN;
-    for (uint64_t back = 1; back <= EVIDENCE_RECENT_S && back <= evidence->seconds; back++) {
-        size_t slot = (evidence->seconds - back) % EVIDENCE_RECENT_S;
-        requests += evidence->recent[slot].requests;
-        errors += evidence->recent[slot].errors;
-        bool whole = back == EVIDENCE_RECENT_S || back == evidence->seconds;
-        if (requests < (whole ? requests_min : requests_short))
-            continue;
-        double rate = errors > bursts ? (double)(errors - bursts) / (double)requests : 0;
-        worst = fmax(isnan(worst) ? 0 : worst, rate);
-    }
-    return worst;
 }

@@ -36,6 +36,7 @@ enum canary_metric {
     CANARY_LATENCY_P50,   // requests above the baseline's frozen median; margin: of the latency, relative
     CANARY_LATENCY_P99,   // requests above the baseline's frozen p99
     CANARY_LATENCY_MEAN,  // means of both arms; margin: relative
+    CANARY_REJECTED_RATE, // rejected / requests; margin: relative to the baseline's
     CANARY_METRICS
 };
 const char *canary_metric_name(enum canary_metric metric); // "error_rate" …: as in plans, JSON and the store
@@ -50,7 +51,7 @@ struct canary_rule { // of one metric
 struct canary_rules {
     double alpha; // of a false rollback over the whole rollout
     struct canary_rule metrics[CANARY_METRICS];
-    double tripwire_error_rate; // of the candidate over its last 10 s with at least 10 requests; NaN: none
+    double tripwire_error_rate; // of the candidate: recent.h; NaN: none
 };
 
 enum canary_verdict { CANARY_UNDECIDED, CANARY_PASS, CANARY_FAIL };
@@ -70,7 +71,7 @@ struct canary_cell {
     double pass_below;   // what `high` must lie below: the threshold, or wider where the stage opens less than 100 %
     uint64_t since_s;    // of seconds with requests of both arms, where the evidence is of an onset within the rollout; 0: it is not
     double since_ratio;  // candidate / baseline since then, of error rates, of requests above the baseline's quantile, or of means; NaN
-    double rate_bound;   // upper bound at alpha of the candidate's own rate in this stage (errors, wrong answers); else NaN
+    double rate_bound;   // upper bound at alpha of the candidate's own rate in this stage (of counts); else NaN
     uint64_t withheld;   // it would pass, but for so many lost lines: see canary_evidence_lost(). 0: it is not held back by them
 };
 
@@ -104,10 +105,6 @@ void canary_evidence_cells(const struct canary_evidence *evidence, struct canary
 
 // The first gated metric that has failed; -1: none. Costs nothing: for each second.
 int canary_evidence_failed(const struct canary_evidence *evidence);
-
-// The tripwire: error rate of the candidate over its last 10 seconds of canary_evidence_add(), or over fewer of the last that
-// hold 100 requests, whichever is worse; less eight errors (two bursts of four are no crash). NaN: fewer than 10 requests.
-double canary_evidence_recent_errors(const struct canary_evidence *evidence);
 
 // Before it starts: what a stage can and cannot see. All at the rules' alpha and with the given dispersion (1 where unknown).
 struct canary_traffic {

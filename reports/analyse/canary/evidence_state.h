@@ -62,7 +62,7 @@ struct canary_evidence {
     double share_min;             // of its seconds, had one more request of the candidate been in it
     bool doubted[CANARY_METRICS]; // with what was lost it would have failed at some look of this stage
 
-    struct evidence_channel errors, wrong;
+    struct evidence_channel errors, wrong, rejected;
     struct evidence_channel over[EVIDENCE_TAILS];   // both arms above the border
     struct evidence_channel beyond[EVIDENCE_TAILS]; // the candidate above the border times 1 + margin
     struct evidence_threshold thresholds[EVIDENCE_TAILS];
@@ -75,9 +75,10 @@ struct canary_evidence {
     struct canary_spells spells;
     double bin_mid_s[CANARY_BINS];
 
-    uint64_t requests[CANARY_ARMS], error_count[CANARY_ARMS], wrong_count; // of this stage; wrong: the candidate's
+    // Of this stage; wrong: the candidate's.
+    uint64_t requests[CANARY_ARMS], error_count[CANARY_ARMS], rejected_count[CANARY_ARMS], wrong_count;
     struct {
-        uint64_t requests, errors, baseline; // of the candidate; requests of the baseline
+        uint64_t requests, baseline; // of the candidate, of the baseline
     } recent[EVIDENCE_RECENT_S];
     uint64_t seconds; // ever
     uint64_t alone_s, alone_requests;

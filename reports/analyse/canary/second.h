@@ -19,6 +19,7 @@ struct canary_second {     // one arm
     uint64_t errors;       // of them: answered 5xx, not answered, or cut off
     uint64_t truncated;    // of the errors: a stream that was cut off
     uint64_t wrong;        // of the requests: NaN, or not the baseline's answer (shadow, clients that check)
+    uint64_t rejected;     // of the requests, no errors: answered 4xx, or given up by the client before an answer began
     uint32_t bins[CANARY_BINS]; // latency of those that were answered without an error
 };
 

@@ -55,19 +55,20 @@ static int series_span(struct rollout_view *view, int64_t *ret_last, struct erro
 static int series_second(struct rollout_view *view, sqlite3_stmt *stmt, struct canary_second *ret, struct error *err)
 {
     const int64_t at = sqlite3_column_int64(stmt, 0), arm = sqlite3_column_int64(stmt, 1);
-    int64_t counts[4]; // requests, errors, truncated, wrong
-    for (int i = 0; i < 4; i++)
-        counts[i] = sqlite3_column_int64(stmt, 3 + i);
+    int64_t counts[5]; // requests, errors, truncated, wrong, rejected
+    for (int i = 0; i < 5; i++)
+        counts[i] = sqlite3_column_int64(stmt, i < 4 ? 3 + i : 8);
     if (arm < 0 || arm >= CANARY_ARMS)
         return rollout_refuse(view, err, "second %lld has an arm %lld", (long long)at, (long long)arm);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         if (counts[i] < 0 || counts[i] > (i ? counts[0] : series_requests_max))
-            return rollout_refuse(view, err, "second %lld has %lld requests, %lld errors, %lld of them cut off, %lld wrong answers", (long long)at,
-                                  (long long)counts[0], (long long)counts[1], (long long)counts[2], (long long)counts[3]);
+            return rollout_refuse(view, err, "second %lld has %lld requests, %lld errors, %lld of them cut off, %lld wrong answers, %lld rejected", (long long)at,
+                                  (long long)counts[0], (long long)counts[1], (long long)counts[2], (long long)counts[3], (long long)counts[4]);
     ret->requests = (uint64_t)counts[0];
     ret->errors = (uint64_t)counts[1];
     ret->truncated = (uint64_t)counts[2];
     ret->wrong = (uint64_t)counts[3];
+    ret->rejected = (uint64_t)counts[4];
     int size = sqlite3_column_bytes(stmt, 7);
     if (canary_unpack(sqlite3_column_blob(stmt, 7), (size_t)size, ret->bins))
         return rollout_refuse(view, err, "the latencies of second %lld are no packed bins", (long long)at);
@@ -104,6 +105,7 @@ static void series_add(struct canary_second *sum, const struct series_second *mo
     sum->errors += more->second.errors;
     sum->truncated += more->second.truncated;
     sum->wrong += more->second.wrong;
+    sum->rejected += more->second.rejected;
     for (int i = 0; i < more->count; i++) {
         uint32_t *bin = &sum->bins[more->filled[i]], add = more->second.bins[more->filled[i]];
         *bin += add < UINT32_MAX - *bin ? add : UINT32_MAX - *bin;
@@ -130,7 +132,7 @@ int rollout_load_seconds(struct rollout_view *view, struct error *err)
     sqlite3_stmt *stmt = NULL;
     struct series_second *second = xcalloc(1, sizeof *second);
     if (rc > 0) {
-        stmt = store_query(view->store, err, "SELECT at_s, arm, stage, requests, errors, truncated, wrong, bins FROM rollout_second", "");
+        stmt = store_query(view->store, err, "SELECT at_s, arm, stage, requests, errors, truncated, wrong, bins, rejected FROM rollout_second", "");
         rc = stmt ? 0 : err->code;
     }
     while (stmt && (rc = store_step(view->store, stmt, err)) > 0) {

@@ -28,6 +28,7 @@ static const char *const words_verdicts[ROLLOUT_VERDICTS] = {[ROLLOUT_UNDECIDED]
 static const char *const words_metrics[][2] = {
     {"error_rate", "Error rate"},   {"wrong_answers", "Wrong answers"}, {"latency_p50", "Median latency"},
     {"latency_p99", "p99 latency"}, {"latency_mean", "Mean latency"},
+    {"rejected_rate", "Rejected requests"},
 };
 static const char *const words_rules[][2] = {
     {"evidence", "evidence of a regression"},        {"tripwire-errors", "tripwire: error rate"},
