@@ -7,6 +7,7 @@
 #include "bpf/facts.bpf.h"
 #include "bpf/facts_memory.bpf.h"
 #include "bpf/locks.bpf.h"
+#include "bpf/python.bpf.h"
 #include "bpf/samples.bpf.h"
 #include "bpf/sched.bpf.h"
 #include "bpf/state.bpf.h"

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "bpf/events.h"
+#include "bpf/python.h"
 #include "bpf/unwind.h"
 #include "common/error.h"
 #include "common/mapping_event.h"
@@ -55,12 +56,15 @@ struct capture_total {
 };
 int capture_totals(struct capture *capture,
                    void (*each)(void *context, const struct capture_total *total), void *context);
-// Native stacks without frame pointers: tables for the programs, as bpf/unwind.h describes them. False: this machine has none.
+// User stacks: tables for the programs, as bpf/unwind.h describes them. False: this machine walks them by frame pointers, and
+// Python's not at all.
 bool capture_unwinds(const struct capture *capture);
 int capture_unwind_slab(struct capture *capture, uint32_t slab, const uint32_t *words); // UG_UNWIND_SLAB_WORDS of them
 int capture_unwind_rule(struct capture *capture, uint32_t number, const struct ug_unwind_rule *rule);
 // NULL: it has ended.
 int capture_unwind_process(struct capture *capture, pid_t tgid, const struct ug_unwind_process *process);
+// Where the Python of a process is, for the programs that walk its frames; only where capture_unwinds. NULL: it has ended.
+int capture_python_process(struct capture *capture, pid_t tgid, const struct ug_python_process *python);
 void capture_counts(struct capture *capture, struct ug_counts ret_counts[UG_COUNTER_COUNT]);
 // Records of mappings so far, and how many of them were lost. False: none are had.
 bool capture_mappings(const struct capture *capture, uint64_t *ret_seen, uint64_t *ret_lost);

@@ -116,7 +116,7 @@ struct lesson {
     } refused[CAPTURE_PROGRAMS_MAX];
     size_t count;
     bool no_owners; // the kfuncs that ask a task by its id were the reason, perhaps
-    bool no_unwind; // or the unwinding of user stacks
+    bool no_unwind; // or the walks over user stacks
 };
 
 static void heed(struct capture *capture, const struct lesson *lesson)
@@ -138,7 +138,8 @@ static void heed(struct capture *capture, const struct lesson *lesson)
     }
     if (lesson->no_unwind) {
         capture->skeleton->rodata->have_unwind = false;
-        capture_lack(capture, SOURCE_STACKS, "the kernel refused what unwinds user stacks");
+        capture->skeleton->rodata->have_python = false;
+        capture_lack(capture, SOURCE_STACKS, "the kernel refused what walks user stacks");
     }
 }
 

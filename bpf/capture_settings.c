@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "bpf/capture_inside.h"
+#include "bpf/python.h"
 #include "bpf/unwind.h"
 
 #include "bpf/capture.skel.h"
@@ -194,12 +195,25 @@ static void find_code(struct capture *capture)
                              "spinning for sleeping locks is not recognised");
 }
 
+static bool has_helper(const struct btf *btf, const char *name)
+{
+    int id = btf__find_by_name_kind(btf, "bpf_func_id", BTF_KIND_ENUM);
+    const struct btf_type *type = id > 0 ? btf__type_by_id(btf, id) : NULL;
+
+    for (int i = 0; type && i < btf_vlen(type); i++)
+        if (!strcmp(btf__name_by_offset(btf, btf_enum(type)[i].name_off), name))
+            return true;
+    return false;
+}
+
 static void set_unwind(struct capture *capture)
 {
 #if defined(__x86_64__)
     capture->skeleton->rodata->have_unwind = true;
     bpf_map__set_max_entries(capture->skeleton->maps.unwind_slabs, UG_UNWIND_SLABS);
     bpf_map__set_max_entries(capture->skeleton->maps.unwind_processes, UG_UNWIND_PROCESSES);
+    capture->skeleton->rodata->have_python = true;
+    bpf_map__set_max_entries(capture->skeleton->maps.python_processes, UG_PYTHON_PROCESSES);
 #else
     capture_lack(capture, SOURCE_STACKS, "unwind tables are made for x86-64 only; compilers for arm64 keep frame pointers");
 #endif
@@ -225,6 +239,7 @@ void capture_set_settings(struct capture *capture, const struct btf *btf)
     if (!clock_getres(CLOCK_MONOTONIC_COARSE, &tick) && tick.tv_nsec) // a jiffy
         settings->tick_ns = (uint64_t)tick.tv_nsec;
     settings->keep_threads = capture_is_realtime(btf);
+    settings->have_loop = has_helper(btf, "BPF_FUNC_loop");
     if (settings->keep_threads)
         bpf_map__set_max_entries(capture->skeleton->maps.threads_kept, CAPTURE_KEPT_MAX);
     bpf_map__set_max_entries(capture->skeleton->maps.ring_flood, (uint32_t)capture->ring_bytes);

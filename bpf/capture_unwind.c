@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unwind tables into the maps of the programs. What is in them is tracer/unwind's business, and which process needs what the
-// recorder's.
+// What walks over user stacks need, into the maps of the programs: unwind tables, and where the Python of a process is. What
+// is in them is the business of tracer/unwind and tracer/pystack, and which process needs what the recorder's.
 #include <bpf/bpf.h>
 #include <errno.h>
 
@@ -26,11 +26,21 @@ int capture_unwind_rule(struct capture *capture, uint32_t number, const struct u
     return unwind_update(capture, "unwind_rules", number, rule);
 }
 
-int capture_unwind_process(struct capture *capture, pid_t tgid, const struct ug_unwind_process *process)
+static int tell_process(struct capture *capture, const char *map, pid_t tgid, const void *value)
 {
     uint32_t key = (uint32_t)tgid;
 
-    if (process)
-        return unwind_update(capture, "unwind_processes", key, process);
-    return bpf_map_delete_elem(capture_map(capture, "unwind_processes"), &key) ? -errno : 0;
+    if (value)
+        return unwind_update(capture, map, key, value);
+    return bpf_map_delete_elem(capture_map(capture, map), &key) ? -errno : 0;
+}
+
+int capture_unwind_process(struct capture *capture, pid_t tgid, const struct ug_unwind_process *process)
+{
+    return tell_process(capture, "unwind_processes", tgid, process);
+}
+
+int capture_python_process(struct capture *capture, pid_t tgid, const struct ug_python_process *python)
+{
+    return tell_process(capture, "python_processes", tgid, python);
 }

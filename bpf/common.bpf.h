@@ -33,6 +33,7 @@ const volatile bool follow_children = true;
 const volatile bool ask_owners =
     true; /* by kfuncs, which not every kernel gives to tracing programs */
 const volatile bool keep_threads = false; /* in threads_kept: on PREEMPT_RT */
+const volatile bool have_loop = false; /* bpf_loop: from Linux 5.17 */
 const volatile bool have_preempt_count = false;
 const volatile __s64 preempt_count_delta = 0; /* from the CPU's run queue to its __preempt_count */
 const volatile __u64 sample_period_ns = 0;
@@ -108,11 +109,12 @@ struct thread {
     __u16 kernel_count;
     __u16 user_count;
     __u16 waker_count;
-    __u16 unused;
+    __u16 python_count;
     __u32 futex_owner;
     __u32 futex_private;
     __u32 marked;
-    __u32 padding;
+    __u32 python_holder;
+    __u64 python; /* its state in the interpreter, where it was last; 0: not known */
     struct ug_task waker;
     struct ug_task next;
     struct wait wait; /* for a sleeping lock; begin_ns 0: none */
@@ -124,6 +126,7 @@ struct thread {
     __u64 user[UG_USTACK_MAX];
     __u64 wakers[UG_WSTACK_MAX];
     __u64 owners[UG_WSTACK_MAX];
+    __u64 frames[UG_PSTACK_MAX + 1]; /* Python's */
 };
 
 struct {
@@ -183,7 +186,7 @@ enum scratch_of {
     SCRATCH_COUNT
 };
 struct scratch {
-    char bytes[4096];
+    char bytes[8192]; /* a record has at most 3,400: append() wants room behind 4,095 */
 };
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -206,6 +209,19 @@ extern void bpf_task_release(struct task_struct *task) __ksym __weak;
         asm volatile("%0 = *(u64 *)(%1 + %2)" : "=r"(argument) : "r"(ctx), "i"(8 * (index)));      \
         argument;                                                                                  \
     })
+
+/* each(i, context) until it is not 0, `count` times at most. A loop that the verifier goes through as often as the CPU does
+ * costs it a second; bpf_loop it looks at once. */
+#define BOUNDED_LOOP(count, each, context)                                                         \
+    do {                                                                                           \
+        if (have_loop) {                                                                           \
+            bpf_loop(count, each, context, 0);                                                     \
+            break;                                                                                 \
+        }                                                                                          \
+        for (int loop_i = 0; loop_i < (count); loop_i++)                                           \
+            if (each(loop_i, context))                                                             \
+                break;                                                                             \
+    } while (0)
 
 /* An index as old verifiers like it: masked by an instruction that the compiler cannot take away.
  */
@@ -281,7 +297,7 @@ static __always_inline __u32 append(struct scratch *scratch, __u32 at, const voi
 {
     KEEP_VALUE(at);
     KEEP_VALUE(bytes);
-    at &= 2047;
+    at &= 4095;
     bytes &= 1023;
     bpf_probe_read_kernel(scratch->bytes + at, bytes, src);
     return at + bytes;

@@ -4,7 +4,8 @@
  * the ring buffers, the counters, the limits. Both compilations assert sizes and offsets. Times are
  * CLOCK_MONOTONIC nanoseconds; 0 means "not known" for times, addresses, pids (pid 0 is the idle task:
  * flags say where it is meant) and lengths of stacks. Stacks follow their record as __u64 addresses,
- * leaf first: first the kernel's, then the user's, then the waker's kernel stack.
+ * leaf first: first the kernel's, then the user's, then the waker's kernel stack; last come Python frames, as bpf/python.h
+ * describes them.
  */
 #ifndef UPGATE_BPF_EVENTS_H
 #define UPGATE_BPF_EVENTS_H
@@ -19,6 +20,7 @@ enum {
     UG_KSTACK_MAX = 48, /* frames kept of a kernel stack: the deepest seen here, ext4 under writeback, has 41 */
     UG_USTACK_MAX = 127, /* a power of two, less 1 */
     UG_WSTACK_MAX = 32,
+    UG_PSTACK_MAX = 127, /* a power of two, less 1 */
     UG_TARGETS_MAX = 4096, /* process ids asked for at one time; their threads are not limited by it */
 };
 
@@ -63,6 +65,9 @@ enum ug_gap_flag {
     UG_GAP_KTHREAD = 1 << 15,       /* the thread itself is a kernel thread */
     UG_GAP_FROZEN = 1 << 16,        /* task_struct.frozen: in the freezer of cgroups, version 2 */
     UG_GAP_USER_MISSED = 1 << 17,   /* not stored: the user stack led into code whose unwind table is not loaded */
+    UG_GAP_PYTHON = 1 << 18,        /* not stored: the Python frames are all that there were */
+    UG_GAP_PYTHON_GC = 1 << 19,     /* not stored: and the thread was collecting garbage */
+    UG_GAP_NOT_STORED = UG_GAP_USER_MISSED | UG_GAP_PYTHON | UG_GAP_PYTHON_GC,
 };
 
 /* One stay off the CPU: out_ns <= waking_ns <= in_ns. blocked = waking - out, run queue = in - waking;
@@ -93,6 +98,9 @@ struct ug_gap {
     __u16 user_count;
     __u16 waker_count;
     __u32 ppid_of_waker;
+    __u16 python_count;
+    __u16 reserved;
+    __u32 python_holder; /* who had the GIL that it waits for: a tid of its own namespace; 0: not known */
 };
 
 enum ug_lock_kind {
@@ -114,8 +122,11 @@ enum ug_sample_why {
     UG_SAMPLE_SPIN = 1 << 3,      /* in kernel mode while a target spins for a lock elsewhere */
     UG_SAMPLE_USER = 1 << 4,      /* the tick hit user mode */
     UG_SAMPLE_IRQ = 1 << 5,       /* the tick hit hard or soft interrupt context */
-    UG_SAMPLE_USER_MISSED = 1 << 7, /* as UG_GAP_USER_MISSED */
     UG_SAMPLE_LATE = 1 << 6,      /* set by the recorder: its Python stack is of more than 1 ms after the tick */
+    UG_SAMPLE_USER_MISSED = 1 << 7, /* as UG_GAP_USER_MISSED */
+    UG_SAMPLE_PYTHON = 1 << 8,      /* as UG_GAP_PYTHON */
+    UG_SAMPLE_PYTHON_GC = 1 << 9,
+    UG_SAMPLE_NOT_STORED = UG_SAMPLE_USER_MISSED | UG_SAMPLE_PYTHON | UG_SAMPLE_PYTHON_GC,
 };
 
 struct ug_sample {
@@ -127,6 +138,8 @@ struct ug_sample {
     __u32 prio;
     __u16 kernel_count;
     __u16 user_count;
+    __u16 python_count;
+    __u16 reserved[3];
 };
 
 /* A wait for a kernel lock, from contention_begin to contention_end; it may lie over several gaps, or over
@@ -237,9 +250,9 @@ struct ug_counts {
 
 #define UG_ASSERT(what) _Static_assert(what, #what)
 UG_ASSERT(sizeof(struct ug_task) == 24);
-UG_ASSERT(sizeof(struct ug_gap) == 264);
+UG_ASSERT(sizeof(struct ug_gap) == 272);
 UG_ASSERT(__builtin_offsetof(struct ug_gap, syscall_nr) == 208);
-UG_ASSERT(sizeof(struct ug_sample) == 56);
+UG_ASSERT(sizeof(struct ug_sample) == 64);
 UG_ASSERT(sizeof(struct ug_lock) == 96);
 UG_ASSERT(sizeof(struct ug_task_event) == 64);
 UG_ASSERT(sizeof(struct ug_fact) == 120);

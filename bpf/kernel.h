@@ -127,6 +127,12 @@ struct pid {
 
 struct css_set;
 
+#if defined(__TARGET_ARCH_x86)
+struct thread_struct {
+    unsigned long fsbase;
+};
+#endif
+
 #if defined(__TARGET_ARCH_arm64)
 struct thread_info {
     __u64 preempt_count; /* the lower half; in the upper one, whether to reschedule */
@@ -162,6 +168,9 @@ struct task_struct {
     struct css_set *cgroups;
     unsigned long blocker;
     unsigned int memcg_nr_pages_over_high;
+#if defined(__TARGET_ARCH_x86)
+    struct thread_struct thread;
+#endif
 };
 
 /* Registers of a task that is in the kernel. */

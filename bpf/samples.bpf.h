@@ -9,6 +9,7 @@
 #define UPGATE_BPF_SAMPLES_BPF_H
 
 #include "bpf/locks.bpf.h"
+#include "bpf/python.bpf.h"
 #include "bpf/unwind.bpf.h"
 
 static __always_inline bool in_user(struct sample_context *ctx)
@@ -41,6 +42,25 @@ static __always_inline __u32 why_sample(struct task_struct *task, bool user, __u
     if (!user && now < spin_until_ns)
         why |= UG_SAMPLE_SPIN;
     return why;
+}
+
+/* Python's frames behind the others; where the record ends then. */
+static __always_inline __u32 sample_python(struct scratch *scratch, struct task_struct *task, __u32 at)
+{
+    struct ug_sample *sample = (struct ug_sample *)scratch->bytes;
+    struct python_state *python;
+    struct thread *thread = thread_of(task);
+
+    if (!thread)
+        return at;
+    KEEP_VALUE(at);
+    at &= 2047;
+    python = take_python(task, thread, 0, PYTHON_SAMPLE, scratch->bytes + at);
+    if (!python)
+        return at;
+    sample->why |= UG_SAMPLE_PYTHON | (python->collects ? UG_SAMPLE_PYTHON_GC : 0);
+    sample->python_count = python->count;
+    return at + python->count * 8;
 }
 
 SEC("perf_event")
@@ -93,10 +113,13 @@ int sample_tick(struct sample_context *ctx)
         at += sample->user_count * 8;
         if (missed)
             sample->why |= UG_SAMPLE_USER_MISSED;
+        if (why & UG_SAMPLE_TARGET)
+            at = sample_python(scratch, task, at);
     }
     sample->head.size = at;
     emit_flood(UG_COUNTER_SAMPLE, sample, at,
-               sample->kernel_count == UG_KSTACK_MAX || sample->user_count == UG_USTACK_MAX);
+               sample->kernel_count == UG_KSTACK_MAX || sample->user_count == UG_USTACK_MAX ||
+                   sample->python_count == UG_PSTACK_MAX);
     return 0;
 }
 

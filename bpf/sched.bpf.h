@@ -13,6 +13,7 @@
 #define UPGATE_BPF_SCHED_BPF_H
 
 #include "bpf/common.bpf.h"
+#include "bpf/python.bpf.h"
 #include "bpf/unwind.bpf.h"
 
 enum {
@@ -66,14 +67,14 @@ static __always_inline __u32 outer_id(__u32 inner)
 }
 
 /* Only in the context of the thread: the word of its futex, and who holds glibc's mutex around
- * it. */
-static __always_inline void read_futex(struct thread *thread, struct task_struct *task)
+ * it. Where it is; 0: the thread waits for none. */
+static __always_inline __u64 read_futex(struct thread *thread, struct task_struct *task)
 {
     __u64 args[6] = {};
     __u32 word = 0, owner = 0, command;
 
     if (read_syscall(task, args) != NR_FUTEX)
-        return;
+        return 0;
     bpf_probe_read_user(&word, sizeof(word), (void *)args[0]);
     bpf_probe_read_user(&owner, sizeof(owner), (void *)(args[0] + 8)); /* pthread_mutex_t.__owner */
     thread->futex_value = (__u64)owner << 32 | word;
@@ -85,20 +86,25 @@ static __always_inline void read_futex(struct thread *thread, struct task_struct
     thread->futex_private = args[1] & FUTEX_PRIVATE_FLAG;
     if (thread->futex_owner && task->thread_pid->level)
         thread->futex_owner = outer_id(thread->futex_owner);
+    return args[0];
 }
 
 static __always_inline void take_stacks(void *ctx, struct thread *thread, struct task_struct *task,
                                         __u64 now)
 {
+    struct python_state *python;
+    __u64 futex = 0;
     long bytes;
     bool missed;
 
     thread->kernel_count = 0;
     thread->user_count = 0;
+    thread->python_count = 0;
+    thread->python_holder = 0;
     thread->futex_value = 0;
     thread->futex_owner = 0;
     if (thread->prev_state && !(task->flags & PF_KTHREAD))
-        read_futex(thread, task); /* 0.1 us, and nobody can tell it later: not of the budget */
+        futex = read_futex(thread, task); /* 0.1 us, and nobody can tell it later: not of the budget */
     if (now - thread->budget_ns > BUDGET_NS) {
         thread->budget_ns = now;
         thread->budget = BUDGET;
@@ -114,6 +120,12 @@ static __always_inline void take_stacks(void *ctx, struct thread *thread, struct
     thread->user_count = take_user_stack(ctx, task, UNWIND_SWITCH, thread->user, &missed);
     if (missed)
         thread->flags |= UG_GAP_USER_MISSED;
+    python = take_python(task, thread, futex, PYTHON_SWITCH, thread->frames);
+    if (!python)
+        return;
+    thread->flags |= UG_GAP_PYTHON | (python->collects ? UG_GAP_PYTHON_GC : 0);
+    thread->python_count = python->count;
+    thread->python_holder = python->holder;
 }
 
 static __always_inline __u32 out_flags(struct task_struct *task, struct task_struct *next)
@@ -214,6 +226,7 @@ static __always_inline void fill_gap(struct ug_gap *gap, struct thread *thread,
     gap->cpu_out = thread->cpu_out;
     gap->cpu_in = bpf_get_smp_processor_id();
     gap->futex_value = thread->futex_value;
+    gap->python_holder = thread->python_holder;
     gap->syscall_nr = read_syscall(task, gap->syscall_args);
     if (thread->attach_ns)
         gap->flags |= UG_GAP_NO_OUT;
@@ -253,12 +266,15 @@ static __always_inline void finish_gap(struct scratch *scratch, struct thread *t
         gap->waker_count = thread->waker_count;
         at = append(scratch, at, thread->wakers, gap->waker_count * 8);
     }
+    gap->python_count = thread->python_count;
+    if (gap->python_count)
+        at = append(scratch, at, thread->frames, gap->python_count * 8);
     gap->head.size = at;
 }
 
 static __always_inline bool gap_is_cut(struct ug_gap *gap)
 {
-    return gap->kernel_count == UG_KSTACK_MAX || gap->user_count == UG_USTACK_MAX;
+    return gap->kernel_count == UG_KSTACK_MAX || gap->user_count == UG_USTACK_MAX || gap->python_count == UG_PSTACK_MAX;
 }
 
 static __always_inline void switch_in(struct task_struct *task, struct task_struct *prev, __u64 now)

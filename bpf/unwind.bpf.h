@@ -4,8 +4,7 @@
  * led into. Where there is none yet the record says so (missed), and the next stack gets further. Code without .eh_frame
  * (JITs, Go) is passed by its frame pointer, and where all fails there is the kernel's own walk along frame pointers.
  *
- * Functions of their own, so that the verifier looks at each once; loops are bounded by constants, because bpf_loop came
- * with Linux 5.17.
+ * Functions of their own, so that the verifier looks at each once.
  */
 #ifndef UPGATE_BPF_UNWIND_BPF_H
 #define UPGATE_BPF_UNWIND_BPF_H
@@ -198,25 +197,36 @@ static __always_inline int unwind_step(struct unwind_state *state, struct ug_unw
     return rule && rule->cfa ? unwind_by_rule(state, rule) : unwind_by_pointer(state);
 }
 
+struct unwind_walk {
+    struct unwind_state *state;
+    struct ug_unwind_process *process;
+    int how;
+};
+
+static long unwind_each(__u64 i, struct unwind_walk *walk)
+{
+    struct unwind_state *state = walk->state;
+
+    if (i >= UG_USTACK_MAX)
+        return 1;
+    state->frames[index_of(i, UG_USTACK_MAX + 1)] = state->pc;
+    state->count = i + 1;
+    walk->how = unwind_step(state, walk->process);
+    return walk->how != UNWIND_ON;
+}
+
 __attribute__((noinline)) int unwind_run(__u32 which)
 {
     struct unwind_state *state = bpf_map_lookup_elem(&unwind_states, &which);
-    struct ug_unwind_process *process;
-    int how;
+    struct unwind_walk walk = {.state = state};
 
     if (!have_unwind || !state)
         return UNWIND_LOST;
-    process = bpf_map_lookup_elem(&unwind_processes, &state->tgid);
-    if (!process)
+    walk.process = bpf_map_lookup_elem(&unwind_processes, &state->tgid);
+    if (!walk.process)
         return UNWIND_MISSED;
-    for (int i = 0; i < UG_USTACK_MAX; i++) {
-        state->frames[i] = state->pc;
-        state->count = i + 1;
-        how = unwind_step(state, process);
-        if (how)
-            return how;
-    }
-    return UNWIND_CUT;
+    BOUNDED_LOOP(UG_USTACK_MAX, unwind_each, &walk);
+    return walk.how == UNWIND_ON ? UNWIND_CUT : walk.how;
 }
 
 /* The state of a task that is in the kernel, at its last instruction outside. NULL: not to be unwound by tables. */

@@ -18,6 +18,10 @@ def leaf(fd):
     os.read(fd, 1)
 
 
+def leaf_nap():
+    time.sleep(0.003)
+
+
 class Worker:
     def middle(self, fd):
         self.count = 1
@@ -129,13 +133,13 @@ def frames_of(frame):
     return found
 
 
-def start_waiters():
+def start_waiters(functions=WAITERS):
     told = {}
-    for function in WAITERS:
-        fd, _keep = os.pipe()
+    for function in functions:
+        fd, writer = os.pipe()
         thread = threading.Thread(target=function, args=(fd,), daemon=True)
         thread.start()
-        told[function.__name__] = {"tid": thread.native_id, "fd": fd, "ident": thread.ident}
+        told[function.__name__] = {"tid": thread.native_id, "fd": fd, "writer": writer, "ident": thread.ident}
     return told
 
 

@@ -328,6 +328,47 @@ TEST(another_object_at_a_known_address_is_read_anew)
     world_free(&world);
 }
 
+// Frames that somebody else has walked: a code object is read once a round, and never where its memory must be left alone.
+TEST(found_frames_are_named_and_read_again_in_a_new_round)
+{
+    struct world world;
+    world_new(&world, 11);
+    uint64_t leaf = world_code(&world, "leaf", "/src/leaf.py", 30), root = world_code(&world, "root", "/src/root.py", 10);
+    struct pystack_place places[] = {{leaf, 6}, {root, INT64_MAX}, {WORLD_BASE + 8, 6}, {0x1238, 6}};
+    target_name(&world.target, places, 4, false, frames);
+    for (size_t i = 0; i < 4; i++)
+        CHECK_INT(frames[i].first_line, -1);
+    target_name(&world.target, places, 4, true, frames);
+    CHECK_STR(frames[0].function, "leaf");
+    CHECK_STR(frames[0].file, "/src/leaf.py");
+    CHECK_INT(frames[0].line, 31);
+    CHECK_STR(frames[1].function, "root");
+    CHECK_INT(frames[1].line, 0); // not known where in it
+    CHECK_INT(frames[2].first_line, -1); // no code object
+    CHECK_INT(frames[3].first_line, -1); // no memory
+    CHECK(!code_cache_refresh(&world.target.codes, true));
+    world_put(&world, leaf + (uint64_t)world.layout.code_qualname, world_string(&world, "another"), 8);
+    target_name(&world.target, places, 2, true, frames);
+    CHECK_STR(frames[0].function, "leaf"); // of this round
+    CHECK(!code_cache_refresh(&world.target.codes, false));
+    target_name(&world.target, places, 2, false, frames);
+    CHECK_STR(frames[0].function, "leaf");
+    target_name(&world.target, places, 2, true, frames);
+    CHECK_STR(frames[0].function, "another");
+    CHECK_STR(frames[1].function, "root");
+    CHECK(code_cache_refresh(&world.target.codes, false)); // and that is told, once
+    CHECK(!code_cache_refresh(&world.target.codes, false));
+    world_put(&world, root + 8, 1, 8); // its type: no code object any more
+    CHECK(code_cache_refresh(&world.target.codes, true));
+    target_name(&world.target, places, 2, true, frames);
+    CHECK_INT(frames[1].first_line, -1);
+    world.is_gone = true;
+    code_cache_refresh(&world.target.codes, true);
+    target_name(&world.target, places, 1, false, frames);
+    CHECK_STR(frames[0].function, "another");
+    world_free(&world);
+}
+
 TEST(the_code_objects_that_are_remembered_are_bounded)
 {
     struct world world;

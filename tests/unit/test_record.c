@@ -134,6 +134,12 @@ int capture_unwind_process(struct capture *capture, pid_t tgid, const struct ug_
     return 0;
 }
 
+int capture_python_process(struct capture *capture, pid_t tgid, const struct ug_python_process *python)
+{
+    (void)capture, (void)tgid, (void)python;
+    return 0;
+}
+
 void capture_detach(struct capture *capture)
 {
     (void)capture;

@@ -9,6 +9,7 @@
 #include "tracer/pystack/line_table.h"
 #include "tracer/pystack/pystack.h"
 
+#define CODE_REFRESH_MAX 64 // code objects of one system call
 #define OBJECT_TYPE 8 // offset of ob_type in every build without Py_TRACE_REFS
 
 static uint64_t u64_at(const uint8_t *bytes, int offset)
@@ -166,6 +167,7 @@ static struct code *code_read(struct code_cache *cache, uint64_t address, const 
     if (!code)
         return NULL;
     code->address = address;
+    code->round = cache->round;
     memcpy(code->fields, fields, sizeof(code->fields));
     code->first_line = (int)(uint32_t)fields[3];
     code->line_offset = INT64_MIN;
@@ -185,22 +187,82 @@ static size_t code_bytes(const struct code *code)
     return sizeof(*code) + strlen(code->function) + strlen(code->file) + code->lines_len;
 }
 
-const struct code *code_cache_get(struct code_cache *cache, uint64_t address, const uint8_t *head)
+// What tells a code object from another one at its address. False: there is none.
+static bool code_fields(const struct code_cache *cache, const uint8_t *head, uint64_t fields[4])
 {
     const struct layout *layout = cache->layout;
     int name = layout->code_qualname >= 0 ? layout->code_qualname : layout->code_name;
     int32_t first_line;
     memcpy(&first_line, head + layout->code_first_line, sizeof(first_line));
-    uint64_t fields[4] = {u64_at(head, name), u64_at(head, layout->code_file),
-                          u64_at(head, layout->code_lines), (uint32_t)first_line};
-    if ((cache->code_type && u64_at(head, OBJECT_TYPE) != cache->code_type) || first_line < 0)
-        return NULL;
+    fields[0] = u64_at(head, name);
+    fields[1] = u64_at(head, layout->code_file);
+    fields[2] = u64_at(head, layout->code_lines);
+    fields[3] = (uint32_t)first_line;
+    return (!cache->code_type || u64_at(head, OBJECT_TYPE) == cache->code_type) && first_line >= 0;
+}
+
+// Where the address stands or would.
+static size_t code_slot(const struct code_cache *cache, uint64_t address)
+{
     size_t slot = (address * 0x9e3779b97f4a7c15ull) >> 50; // 14 bits: CODE_CACHE_SLOTS
     while (cache->slots[slot] && cache->slots[slot]->address != address)
         slot = (slot + 1) % CODE_CACHE_SLOTS;
+    return slot;
+}
+
+const struct code *code_cache_known(const struct code_cache *cache, uint64_t address)
+{
+    return cache->slots[code_slot(cache, address)];
+}
+
+static void read_again(struct code_cache *cache)
+{
+    uint8_t heads[CODE_REFRESH_MAX][LAYOUT_CODE_MAX];
+    struct memory_span spans[CODE_REFRESH_MAX];
+    struct code *codes[CODE_REFRESH_MAX];
+    uint64_t fields[4];
+    for (size_t slot = 0, count = 0; slot < CODE_CACHE_SLOTS; slot++) {
+        struct code *code = cache->slots[slot];
+        if (code) {
+            spans[count] = (struct memory_span){code->address, heads[count], code_head_size(cache->layout), false};
+            codes[count++] = code;
+        }
+        if (count < CODE_REFRESH_MAX && (slot + 1 < CODE_CACHE_SLOTS || count == 0))
+            continue;
+        if (memory_read_now(cache->memory, spans, count) < 0)
+            return; // the process is gone: who walks it is told
+        for (size_t i = 0; i < count; i++) {
+            codes[i]->round = cache->round;
+            if (!spans[i].ok || !code_fields(cache, heads[i], fields) || memcmp(codes[i]->fields, fields, sizeof(fields)))
+                codes[i]->round = 0;
+            cache->changed |= !codes[i]->round;
+        }
+        count = 0;
+    }
+}
+
+bool code_cache_refresh(struct code_cache *cache, bool all)
+{
+    cache->round++;
+    if (all)
+        read_again(cache);
+    bool changed = cache->changed;
+    cache->changed = false;
+    return changed;
+}
+
+const struct code *code_cache_get(struct code_cache *cache, uint64_t address, const uint8_t *head)
+{
+    uint64_t fields[4];
+    if (!code_fields(cache, head, fields))
+        return NULL;
+    size_t slot = code_slot(cache, address);
     struct code *old = cache->slots[slot];
-    if (old && !memcmp(old->fields, fields, sizeof(fields)))
+    if (old && !memcmp(old->fields, fields, sizeof(fields))) {
+        old->round = cache->round;
         return old;
+    }
+    cache->changed |= old != NULL;
     struct code *code = code_read(cache, address, fields);
     if (!code)
         return NULL;

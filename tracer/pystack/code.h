@@ -5,6 +5,7 @@
 #ifndef UPGATE_TRACER_PYSTACK_CODE_H
 #define UPGATE_TRACER_PYSTACK_CODE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,7 @@ struct code {
     int first_line;
     int64_t line_offset; // of the last line that was asked for
     int line;
+    uint64_t round; // in which it was read last
 };
 
 struct code_cache {
@@ -35,6 +37,8 @@ struct code_cache {
     struct code **slots;
     size_t count, bytes;
     uint64_t misses;
+    uint64_t round;
+    bool changed; // one was found in the place of another since code_cache_refresh
 };
 
 int code_cache_init(struct code_cache *cache, const struct layout *layout, struct memory *memory);
@@ -48,6 +52,12 @@ size_t code_head_size(const struct layout *layout);
 
 // The code object at `address` whose first bytes are `head`. NULL: it is none (or no memory).
 const struct code *code_cache_get(struct code_cache *cache, uint64_t address, const uint8_t *head);
+
+// The one of that address as it was when it was read; NULL: not known.
+const struct code *code_cache_known(const struct code_cache *cache, uint64_t address);
+// A new round: what is named from now on is to be read again first, each code object once; `all`: all that are known, now.
+// True: since the last time one was found gone, or another in its place.
+bool code_cache_refresh(struct code_cache *cache, bool all);
 
 // The line of the instruction `offset` bytes into it; 0: not known.
 int code_line(const struct layout *layout, const struct code *code, int64_t offset);

@@ -251,6 +251,28 @@ int pystack_walk(struct pystack *ps, pid_t tid, struct pystack_frame *frames, si
     return 0;
 }
 
+const struct layout *pystack_layout(const struct pystack *ps, uint64_t *ret_runtime)
+{
+    *ret_runtime = ps->interpreter.runtime;
+    return &ps->target.layout;
+}
+
+void pystack_name(struct pystack *ps, const struct pystack_place *places, size_t count, bool read,
+                  struct pystack_frame *frames)
+{
+    target_name(&ps->target, places, count, read && is_alive(ps), frames);
+}
+
+bool pystack_refresh(struct pystack *ps, bool all)
+{
+    return code_cache_refresh(&ps->target.codes, all && is_alive(ps));
+}
+
+int pystack_host_tid(struct pystack *ps, uint32_t own, pid_t *ret_tid)
+{
+    return host_tid(ps, own, ret_tid);
+}
+
 int pystack_gil_holder(struct pystack *ps, pid_t *ret_tid, struct error *err)
 {
     struct target *target = &ps->target;

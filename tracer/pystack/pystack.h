@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python frames of a thread of another process, read from outside with process_vm_readv: the
-// target is never stopped, signalled or written to. CPython 3.8 to 3.14 with a GIL, Linux on
+// The Python frames of a thread of another process, read from outside with process_vm_readv, or named only, where
+// somebody else has walked them: the target is never stopped, signalled or written to. CPython 3.8 to 3.14 with a GIL, Linux on
 // x86-64 and arm64; 3.13 and later by the offsets that the interpreter itself publishes (_Py_DebugOffsets),
 // older ones by layout_table.c, generated from the interpreters' own headers.
 //
@@ -68,6 +68,28 @@ const char *pystack_version(const struct pystack *ps);
 // pystack_open; pass NULL where the text is not wanted, formatting it costs about a microsecond.
 int pystack_walk(struct pystack *ps, pid_t tid, struct pystack_frame *frames, size_t max,
                  size_t *ret_count, unsigned *ret_flags, struct error *err);
+
+// Where the structures of its interpreter stand, for who walks them himself (layout.h). Valid until pystack_close.
+struct layout;
+const struct layout *pystack_layout(const struct pystack *ps, uint64_t *ret_runtime);
+
+// A frame that somebody else has found: its code object, and the instruction in it.
+struct pystack_place {
+    uint64_t code;
+    int64_t offset; // in bytes; -2: before the first; INT64_MAX: not known
+};
+
+// Names of the frames at these places (at most PYSTACK_FRAMES_MAX), as pystack_walk gives them. Each code object is read once
+// after a pystack_refresh, unless `read` is false: then the process's memory is left alone, and what was known is taken.
+// first_line -1: there is no such code object, or it is not known.
+void pystack_name(struct pystack *ps, const struct pystack_place *places, size_t count, bool read,
+                  struct pystack_frame *frames);
+// What is named from now on is read again first; `all`: all that has been named, now. True: since the last time one was found
+// gone, or another one in its place.
+bool pystack_refresh(struct pystack *ps, bool all);
+
+// The host tid of the thread that has this tid in the process's own pid namespace. -ENOENT: none.
+int pystack_host_tid(struct pystack *ps, uint32_t own, pid_t *ret_tid);
 
 // The thread (host tid) that holds the GIL of the main interpreter; 0: nobody. -ESRCH etc. as
 // above.

@@ -68,5 +68,8 @@ int target_gc_read(struct target *target, uint64_t interpreter, struct pystack_g
 // The frames of a thread: as pystack_walk.
 int target_walk(struct target *target, const struct target_thread *thread,
                 struct pystack_frame *frames, size_t max, size_t *ret_count, unsigned *flags);
+// The names of frames that were found otherwise: as pystack_name.
+void target_name(struct target *target, const struct pystack_place *places, size_t count, bool read,
+                 struct pystack_frame *frames);
 
 #endif

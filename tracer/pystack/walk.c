@@ -117,22 +117,17 @@ static int read_heads(struct target *target, const struct target_thread *thread,
     return 0;
 }
 
-static void name_frame(struct target *target, const struct target_raw *raw, const struct code *code,
-                       struct pystack_frame *frame, unsigned *flags)
+static void name_frame(const struct layout *layout, const struct pystack_place *place, const struct code *code,
+                       struct pystack_frame *frame)
 {
-    int64_t offset = 0;
-    *frame = (struct pystack_frame){.function = "?", .file = "?", .code = raw->code};
-    if (!code) {
-        *flags |= PYSTACK_TORN;
+    *frame = (struct pystack_frame){.function = "?", .file = "?", .code = place->code};
+    if (!code)
         return;
-    }
     frame->function = code->function;
     frame->file = code->file;
     frame->first_line = code->first_line;
-    if (code_offset(&target->layout, raw, &offset))
-        frame->line = code_line(&target->layout, code, offset);
-    else
-        *flags |= PYSTACK_TORN;
+    if (place->offset != INT64_MAX)
+        frame->line = code_line(layout, code, place->offset);
 }
 
 int target_walk(struct target *target, const struct target_thread *thread,
@@ -163,8 +158,56 @@ int target_walk(struct target *target, const struct target_thread *thread,
     for (size_t h = 0; h < heads; h++)
         codes[h] =
             spans[h].ok ? code_cache_get(&target->codes, spans[h].address, target->heads[h]) : NULL;
-    for (size_t i = 0; i < count; i++)
-        name_frame(target, &target->raw[i], codes[target->raw[i].head], &frames[i], flags);
+    for (size_t i = 0; i < count; i++) {
+        struct pystack_place place = {target->raw[i].code, INT64_MAX};
+        const struct code *one = codes[target->raw[i].head];
+        if (!code_offset(&target->layout, &target->raw[i], &place.offset) || !one)
+            *flags |= PYSTACK_TORN;
+        name_frame(&target->layout, &place, one, &frames[i]);
+    }
     *ret_count = count;
     return 0;
+}
+
+static bool is_known(const struct target *target, uint64_t address)
+{
+    const struct code *code = code_cache_known(&target->codes, address);
+    return code && code->round == target->codes.round;
+}
+
+// Heads of those of the places that are not known, each once: in one call.
+static void read_unknown(struct target *target, const struct pystack_place *places, size_t count)
+{
+    struct memory_span spans[PYSTACK_FRAMES_MAX];
+    size_t heads = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t h = 0;
+        while (h < heads && spans[h].address != places[i].code)
+            h++;
+        if (h == heads && !is_known(target, places[i].code))
+            spans[heads++] =
+                (struct memory_span){places[i].code, target->heads[h], code_head_size(&target->layout), false};
+    }
+    if (!heads || memory_read_now(&target->memory, spans, heads) < 0)
+        return;
+    memory_refresh(&target->memory);
+    for (size_t h = 0; h < heads; h++)
+        if (spans[h].ok)
+            code_cache_get(&target->codes, spans[h].address, target->heads[h]);
+}
+
+void target_name(struct target *target, const struct pystack_place *places, size_t count, bool read,
+                 struct pystack_frame *frames)
+{
+    if (read) {
+        code_cache_trim(&target->codes);
+        read_unknown(target, places, count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        bool known = !read || is_known(target, places[i].code);
+        const struct code *code = known ? code_cache_known(&target->codes, places[i].code) : NULL;
+        name_frame(&target->layout, &places[i], code, &frames[i]);
+        if (!code)
+            frames[i].first_line = -1;
+    }
 }

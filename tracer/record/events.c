@@ -48,7 +48,7 @@ static void event_gap_look_up(struct recorder *recorder, struct task_thread *thr
 {
     const __u64 *addresses = (const __u64 *)(gap + 1);
     int64_t at_ns = (int64_t)gap->in_ns;
-    rows->flags = gap->flags & ~(uint32_t)UG_GAP_USER_MISSED;
+    rows->flags = gap->flags & ~(uint32_t)UG_GAP_NOT_STORED;
     rows->kernel = stacks_kernel(recorder->stacks, addresses, gap->kernel_count);
     rows->user = event_user_stack(recorder, thread, gap->out_ns, addresses + gap->kernel_count, gap->user_count,
                                   gap->flags & UG_GAP_USER_MISSED);
@@ -66,7 +66,8 @@ static void event_gap_look_up(struct recorder *recorder, struct task_thread *thr
         rows->lock_kind = thread->look.lock_kind;
     }
     if (recorder->python)
-        python_for_gap(recorder->python, thread, gap, &rows->python);
+        python_for_gap(recorder->python, thread, gap,
+                       addresses + gap->kernel_count + gap->user_count + gap->waker_count, &rows->python);
     if (rows->python.gil && rows->python.owner) {
         rows->owner = rows->python.owner;
         rows->flags |= UG_GAP_OWNER_FUTEX;
@@ -146,12 +147,13 @@ static void event_sample(struct recorder *recorder, const struct ug_sample *samp
     if (target)
         tasks_make_target(recorder->tasks, thread->process);
     if (target && recorder->python)
-        python = python_for_sample(recorder->python, thread, (int64_t)sample->at_ns, &late);
+        python = python_for_sample(recorder->python, thread, sample,
+                                   addresses + sample->kernel_count + sample->user_count, &late);
     struct row row = writer_row(recorder->writer, WRITER_SAMPLE);
     row_int(&row, thread->id);
     row_int(&row, (int64_t)sample->at_ns);
     row_int(&row, sample->cpu);
-    row_int(&row, (sample->why & ~(uint32_t)UG_SAMPLE_USER_MISSED) | (late ? UG_SAMPLE_LATE : 0));
+    row_int(&row, (sample->why & ~(uint32_t)UG_SAMPLE_NOT_STORED) | (late ? UG_SAMPLE_LATE : 0));
     row_id(&row, stacks_kernel(recorder->stacks, addresses, sample->kernel_count));
     row_id(&row, user);
     row_id(&row, python);
@@ -204,6 +206,8 @@ static void event_task(struct recorder *recorder, const struct ug_task_event *ev
     tasks_event(recorder->tasks, event);
     if (event->what == UG_TASK_EXEC || (event->what == UG_TASK_EXIT && event->task.tid == event->task.tgid))
         unwinder_forget(recorder->unwinder, event->task.tgid);
+    if (event->what == UG_TASK_EXEC && recorder->python)
+        python_forget(recorder->python, event->task.tgid);
     // The kernel's task storage may be busy just when a child is born (bpf_task_storage_get gives up then), which
     // would make it nobody's target; its exec is told all the same.
     if (event->what == UG_TASK_EXEC && !event->target && !recorder->no_children &&

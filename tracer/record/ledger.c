@@ -82,9 +82,9 @@ static int ledger_python(struct recorder *recorder, const int64_t *launch_id, st
         return 0;
     struct python_counts python;
     python_counts(recorder->python, &python);
-    char *detail = xasprintf("%" PRIu64 " failed, %" PRIu64 " too late, or left out: the cost, or the mmap_lock was taken; %" PRIu64
+    char *detail = xasprintf("%" PRIu64 " at their moment, %" PRIu64 " failed, %" PRIu64 " too late, or left out: the cost, or the mmap_lock was taken; %" PRIu64
                              " looks, %" PRIu64 " left out",
-                             python.failed, python.skipped, python.looks, python.looks_skipped);
+                             python.in_kernel, python.failed, python.skipped, python.looks, python.looks_skipped);
     int rc = store_ledger(recorder->store, launch_id, "pystack", "walks", (int64_t)python.wanted,
                           (int64_t)python.walked, 0, 0, detail, err);
     free(detail);

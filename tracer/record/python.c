@@ -10,14 +10,18 @@
 
 #include "common/budget.h"
 #include "common/clock.h"
+#include "common/hash.h"
 #include "common/strings.h"
 #include "tracer/pystack/pystack.h"
 #include "tracer/record/python_data.h"
+#include "tracer/record/python_frames.h"
 
 enum {
     PYTHON_SHARE_DIVISOR = 64,      // of one core: 1.6 %; the rest of the recorder takes 0.6 %
     PYTHON_PROMPT_DIVISOR = 5,      // 20 %: a walk takes up to 100 us, and 1,000 samples a second want one
     PYTHON_QUIET_NS_MAX = 20000000, // between looks when the last ones found every thread as it was
+    PYTHON_IDLE_NS_MAX = 640000000, // and when they have nothing to walk
+    PYTHON_REFRESH_NS = 1000000000, // a stack that was seen before may be of other functions so long, at the same addresses
     PYTHON_BURST_NS = 20000000,     // a second's share
     PYTHON_WALKS_MAX = 256,         // of one look
     PYTHON_HOLDERS_MAX = 128,       // looks whose GIL holder is remembered: 0.6 s
@@ -31,7 +35,7 @@ enum {
     PYTHON_OPEN_BURST_NS = 300000000,
 };
 
-static const char python_leaf_gil[] = "[gil]";
+static const char python_leaf_gil[] = "[gil]", python_leaf_gc[] = "[gc]";
 
 struct python {
     struct pystack *ps;
@@ -43,6 +47,9 @@ struct python {
     } holders[PYTHON_HOLDERS_MAX];
     size_t holder_next;
     bool holder_fresh; // read in this look
+    int64_t told_ns;   // since then the programs walk its frames; 0: they do not
+    int64_t refresh_ns;
+    uint32_t epoch; // of its code objects
     // Somebody holds its mmap_lock. To read its memory takes the same lock: we would wait until the stall that we
     // record is over, behind its victim.
     bool memory_busy;
@@ -57,6 +64,8 @@ struct python_walk {
 struct python_reader {
     struct tasks *tasks;
     struct stacks *stacks;
+    struct capture *capture; // NULL: its programs do not walk
+    struct python_frames *frames_taken;
     int64_t threshold_ns;
     int64_t interval_ns; // between looks
     bool moved;          // a thread ran since the last look
@@ -79,6 +88,7 @@ struct python_reader *python_new(struct tasks *tasks, struct stacks *stacks, int
     reader->stacks = stacks;
     reader->threshold_ns = threshold_ns;
     reader->interval_ns = PYTHON_LOOK_NS;
+    reader->frames_taken = python_frames_new(stacks);
     reader->opening = (struct budget){.divisor = PYTHON_OPEN_DIVISOR, .burst_ns = PYTHON_OPEN_BURST_NS};
     reader->walking = (struct budget){.divisor = prompt ? PYTHON_PROMPT_DIVISOR : PYTHON_SHARE_DIVISOR,
                                       .burst_ns = PYTHON_BURST_NS};
@@ -94,6 +104,9 @@ static void python_close(struct python_reader *reader, struct python *python)
         break;
     }
     python->process->python = NULL;
+    if (python->told_ns)
+        capture_python_process(reader->capture, (pid_t)python->process->tgid, NULL);
+    python_frames_name(reader->frames_taken, python->ps, false);
     pystack_close(python->ps);
     free(python);
 }
@@ -102,7 +115,14 @@ void python_free(struct python_reader *reader)
 {
     while (reader && reader->count)
         python_close(reader, reader->pythons[0]);
+    if (reader)
+        python_frames_free(reader->frames_taken);
     free(reader);
+}
+
+void python_attach(struct python_reader *reader, struct capture *capture)
+{
+    reader->capture = capture_unwinds(capture) ? capture : NULL;
 }
 
 void python_process_gone(void *context, struct task_process *process)
@@ -111,7 +131,29 @@ void python_process_gone(void *context, struct task_process *process)
         python_close(context, process->python);
 }
 
+void python_forget(struct python_reader *reader, uint32_t tgid)
+{
+    for (uint32_t i = reader->count; i-- > 0;) {
+        struct task_process *process = reader->pythons[i]->process;
+        if (process->tgid != tgid || process->ended)
+            continue;
+        python_close(reader, reader->pythons[i]);
+        process->python_next_ns = 0;
+    }
+}
+
 // --- interpreters ---------------------------------------------------------------------------------
+
+// From now on its frames come with its records, where that can be.
+static void python_tell(struct python_reader *reader, struct python *python)
+{
+    struct ug_python_process shape;
+    if (reader->capture && python_frames_shape(python->ps, &shape) &&
+        capture_python_process(reader->capture, (pid_t)python->process->tgid, &shape) == 0)
+        python->told_ns = clock_monotonic_ns();
+    reader->interval_ns = PYTHON_LOOK_NS; // threads that sleep already have to be walked
+    reader->next_look_ns = 0;
+}
 
 static void python_open(void *context, struct task_process *process)
 {
@@ -142,6 +184,7 @@ static void python_open(void *context, struct task_process *process)
     process->python = python;
     reader->pythons[reader->count++] = python;
     reader->found++;
+    python_tell(reader, python);
 }
 
 void python_search(struct python_reader *reader, int64_t now_ns)
@@ -187,7 +230,7 @@ bool python_look_begin(struct python_reader *reader, int64_t now_ns)
 
 int64_t python_next_look_ns(const struct python_reader *reader, int64_t now_ns)
 {
-    return reader->count && reader->next_look_ns > now_ns ? reader->next_look_ns : now_ns + PYTHON_LOOK_NS;
+    return !reader->count ? INT64_MAX : reader->next_look_ns > now_ns ? reader->next_look_ns : now_ns + PYTHON_LOOK_NS;
 }
 
 void python_moved(struct python_reader *reader)
@@ -206,7 +249,9 @@ void python_state(struct python_reader *reader, struct task_thread *thread, cons
     if (python && state->lock_kind == UG_LOCK_MMAP)
         python->memory_busy = true;
     bool walked = thread->walked_switch_count == state->switch_count && thread->look.end_ns;
-    if (!python || walked || (int64_t)state->at_ns - thread->sleep_since_ns < reader->threshold_ns)
+    // The record of this stay off the CPU will have its frames.
+    bool in_kernel = python && python->told_ns && (int64_t)state->last_switch_ns > python->told_ns;
+    if (!python || walked || in_kernel || (int64_t)state->at_ns - thread->sleep_since_ns < reader->threshold_ns)
         return;
     reader->counts.wanted++;
     if (reader->walk_count == PYTHON_WALKS_MAX) {
@@ -236,14 +281,14 @@ static uint32_t python_walk_thread(struct python_reader *reader, struct task_thr
     if (flags & PYSTACK_TORN) // of a running thread: what is left is a guess
         return 0;
     bool gc = (flags & PYSTACK_IN_GC) && (flags & PYSTACK_HAS_GIL);
-    const char *leaf = waits_for_gil ? python_leaf_gil : gc ? "[gc]" : NULL;
+    const char *leaf = waits_for_gil ? python_leaf_gil : gc ? python_leaf_gc : NULL;
     return stacks_python(reader->stacks, leaf, reader->frames, count);
 }
 
 static void python_note_holder(struct python_reader *reader, struct python *python)
 {
     pid_t tid = 0;
-    if (python->holder_fresh || python->memory_busy)
+    if (python->told_ns || python->holder_fresh || python->memory_busy)
         return;
     int rc = pystack_gil_holder(python->ps, &tid, NULL);
     if (rc) {
@@ -256,10 +301,46 @@ static void python_note_holder(struct python_reader *reader, struct python *pyth
     python->holder_next = (python->holder_next + 1) % PYTHON_HOLDERS_MAX;
 }
 
+// Names of what came with records, and whether the old ones are still true.
+static void python_read_names(struct python_reader *reader, struct python *python)
+{
+    if (!python->told_ns || python->memory_busy)
+        return;
+    bool all = reader->look_begin_ns - python->refresh_ns >= PYTHON_REFRESH_NS;
+    if (all)
+        python->refresh_ns = reader->look_begin_ns;
+    python->epoch += pystack_refresh(python->ps, all);
+    python_frames_name(reader->frames_taken, python->ps, true);
+}
+
+void python_settle(struct python_reader *reader, bool last)
+{
+    for (uint32_t i = 0; i < reader->count; i++)
+        if (last || !reader->pythons[i]->memory_busy)
+            python_frames_name(reader->frames_taken, reader->pythons[i]->ps, !reader->pythons[i]->memory_busy);
+    python_frames_tell(reader->frames_taken);
+}
+
+// When the next look is due, as seldom as there is little to see.
+static void python_pace(struct python_reader *reader)
+{
+    bool outside = false;
+    for (uint32_t i = 0; i < reader->count; i++)
+        outside |= !reader->pythons[i]->told_ns;
+    int64_t max_ns = outside ? PYTHON_QUIET_NS_MAX : PYTHON_IDLE_NS_MAX;
+    bool busy = outside && reader->moved;
+    reader->interval_ns = busy ? PYTHON_LOOK_NS : reader->interval_ns * 2 > max_ns ? max_ns : reader->interval_ns * 2;
+    // Kept waiting, the memory was busy.
+    reader->next_look_ns = reader->look_begin_ns +
+                           (python_frames_wait(reader->frames_taken) ? PYTHON_LOOK_NS : reader->interval_ns);
+}
+
 void python_look_end(struct python_reader *reader)
 {
-    for (uint32_t i = reader->count; i-- > 0;)
+    for (uint32_t i = reader->count; i-- > 0;) {
+        python_read_names(reader, reader->pythons[i]);
         python_note_holder(reader, reader->pythons[i]);
+    }
     for (size_t i = 0; i < reader->walk_count; i++) {
         struct task_thread *thread = reader->walks[i].thread;
         if (!thread->process->python)
@@ -277,19 +358,37 @@ void python_look_end(struct python_reader *reader)
     }
     budget_end(&reader->walking);
     reader->walk_count = 0;
-    reader->interval_ns = reader->moved                                    ? PYTHON_LOOK_NS
-                          : reader->interval_ns * 2 > PYTHON_QUIET_NS_MAX ? PYTHON_QUIET_NS_MAX
-                                                                          : reader->interval_ns * 2;
+    python_pace(reader);
 }
 
 // --- what they found ------------------------------------------------------------------------------
 
-// Who held the GIL while the gap lasted, as far as a look fell into it; the last one counts.
+// The stack that came with a record.
+static uint32_t python_taken(struct python_reader *reader, struct python *python, const char *leaf, const __u64 *words,
+                             size_t count)
+{
+    struct task_process *process = python->process;
+    uint64_t key = hash_mix((uint64_t)process->id << 32 | process->generation, python->epoch);
+    reader->counts.wanted++;
+    reader->counts.walked++;
+    reader->counts.in_kernel++;
+    uint32_t stack = python_frames_row(reader->frames_taken, python->ps, key, leaf, words, count);
+    int64_t soon_ns = reader->look_begin_ns + PYTHON_LOOK_NS;
+    if (python_frames_wait(reader->frames_taken) && reader->next_look_ns > soon_ns)
+        reader->next_look_ns = soon_ns;
+    return stack;
+}
+
+// Who held the GIL when the thread began to wait for it; or while the gap lasted, as far as a look fell into it: the last
+// one counts.
 static uint32_t python_holder(struct python_reader *reader, const struct python *python, const struct ug_gap *gap)
 {
     uint32_t tid = 0;
     int64_t best_ns = 0;
-    for (size_t i = 0; i < PYTHON_HOLDERS_MAX; i++) {
+    pid_t taken = 0;
+    if (gap->python_holder && pystack_host_tid(python->ps, gap->python_holder, &taken) == 0)
+        tid = (uint32_t)taken;
+    for (size_t i = 0; i < PYTHON_HOLDERS_MAX && !tid; i++) {
         int64_t at_ns = python->holders[i].at_ns;
         bool inside = at_ns >= (int64_t)gap->out_ns && at_ns <= (int64_t)gap->in_ns;
         if (inside && at_ns > best_ns && python->holders[i].tid && python->holders[i].tid != gap->task.tid) {
@@ -305,15 +404,21 @@ static uint32_t python_holder(struct python_reader *reader, const struct python 
     return tid ? tasks_thread_id(reader->tasks, &task, (int64_t)gap->in_ns, false) : 0;
 }
 
-void python_for_gap(struct python_reader *reader, struct task_thread *thread, const struct ug_gap *gap,
+void python_for_gap(struct python_reader *reader, struct task_thread *thread, const struct ug_gap *gap, const __u64 *words,
                     struct python_gap *ret)
 {
     const struct task_look *look = &thread->look;
     struct python *python = thread->process->python;
     *ret = (struct python_gap){0};
     ret->gil = python && python_is_gil_wait(python, gap->syscall_nr, gap->syscall_args[0]);
+    if (python && gap->flags & UG_GAP_PYTHON)
+        ret->stack = python_taken(reader, python,
+                                  ret->gil                        ? python_leaf_gil
+                                  : gap->flags & UG_GAP_PYTHON_GC ? python_leaf_gc
+                                                                  : NULL,
+                                  words, gap->python_count);
     // A thread that moved on between the look and the walk waits for something else now.
-    if (look->end_ns && look->gil == ret->gil && look->begin_ns >= (int64_t)gap->out_ns &&
+    else if (look->end_ns && look->gil == ret->gil && look->begin_ns >= (int64_t)gap->out_ns &&
         look->end_ns <= (int64_t)gap->in_ns)
         ret->stack = look->python_stack;
     if (!ret->gil)
@@ -323,14 +428,20 @@ void python_for_gap(struct python_reader *reader, struct task_thread *thread, co
     ret->owner = python_holder(reader, python, gap);
 }
 
-uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thread, int64_t at_ns, bool *ret_late)
+uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thread, const struct ug_sample *sample,
+                           const __u64 *words, bool *ret_late)
 {
-    int64_t now_ns = clock_monotonic_ns();
+    struct python *python = thread->process->python;
+    int64_t at_ns = (int64_t)sample->at_ns;
     *ret_late = false;
-    if (!thread->process->python || thread->ended)
+    if (python && sample->why & UG_SAMPLE_PYTHON)
+        return python_taken(reader, python, sample->why & UG_SAMPLE_PYTHON_GC ? python_leaf_gc : NULL, words,
+                            sample->python_count);
+    if (!python || thread->ended)
         return 0;
+    int64_t now_ns = clock_monotonic_ns();
     reader->counts.wanted++;
-    if (now_ns - at_ns > PYTHON_SAMPLE_OLD_NS || thread->process->python->memory_busy ||
+    if (now_ns - at_ns > PYTHON_SAMPLE_OLD_NS || python->memory_busy ||
         !budget_affords(&reader->walking)) {
         reader->counts.skipped++;
         return 0;
@@ -344,7 +455,10 @@ uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thr
 
 void python_counts(const struct python_reader *reader, struct python_counts *ret)
 {
+    uint64_t unnamed = python_frames_unnamed(reader->frames_taken);
     *ret = reader->counts;
+    ret->walked -= unnamed;
+    ret->failed += unnamed;
 }
 
 const char *python_refused(const struct python_reader *reader)

@@ -144,6 +144,8 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
     }
     if (recorder->capture && capture_mappings(recorder->capture, &seen, &lost))
         symbols_follow(recorder->symbols);
+    if (recorder->python)
+        python_attach(recorder->python, recorder->capture);
     if (recorder->capture)
         recorder->unwinder = unwinder_new(recorder->capture, recorder->symbols, opts->prompt);
     char *missing = recorder_missing_json(recorder);
@@ -279,6 +281,8 @@ static int recorder_second(struct recorder *recorder, int64_t now_ns, struct err
     recorder->commit_next_ns = now_ns + RECORDER_SECOND_NS;
     tasks_flush(recorder->tasks, now_ns, false, python_process_gone, recorder->python);
     stacks_tell_waiting(recorder->stacks);
+    if (recorder->python)
+        python_settle(recorder->python, false);
     int rc = 0;
     if (recorder->retention && writer_begin(recorder->writer) == 0)
         rc = retention_step(recorder->retention, err);
@@ -407,6 +411,8 @@ static void recorder_detach(struct recorder *recorder)
     for (int round = 0; round < RECORDER_DRAIN_ROUNDS && capture_poll(recorder->capture, 0) > 0; round++)
         ;
     stacks_finish(recorder->stacks);
+    if (recorder->python)
+        python_settle(recorder->python, true);
 }
 
 int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct error *err)
@@ -439,14 +445,13 @@ void recorder_free(struct recorder *recorder)
 {
     if (!recorder)
         return;
-    if (recorder->capture)
-        capture_close(recorder->capture);
     if (recorder->writer)
         writer_abandon(recorder->writer); // what recorder_stop did not write is not wanted
     gpu_side_free(recorder->gpu); // before the tasks it names
     tasks_free(recorder->tasks, python_process_gone, recorder->python);
     python_free(recorder->python);
     unwinder_free(recorder->unwinder);
+    capture_close(recorder->capture); // behind those who tell it of processes
     stacks_free(recorder->stacks);
     files_free(recorder->files);
     counters_free(recorder->counters);

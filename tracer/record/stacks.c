@@ -335,14 +335,22 @@ void stacks_finish(struct stacks *stacks)
         stacks_take(stacks, clock_monotonic_ns() < end_ns);
 }
 
-uint32_t stacks_python(struct stacks *stacks, const char *leaf, const struct pystack_frame *frames, size_t count)
+// Rows of the frames, the leaf's included; how many.
+static size_t stacks_python_frames(struct stacks *stacks, const char *leaf, const struct pystack_frame *frames, size_t count,
+                                   uint32_t ids[PYSTACK_FRAMES_MAX])
 {
-    uint32_t ids[PYSTACK_FRAMES_MAX + 1];
     size_t depth = 0;
     if (leaf)
         ids[depth++] = stacks_frame(stacks, leaf, "python", NULL, 0, -1);
     for (size_t i = 0; i < count && depth < PYSTACK_FRAMES_MAX; i++)
         ids[depth++] = stacks_frame(stacks, frames[i].function, frames[i].file, NULL, frames[i].line, -1);
+    return depth;
+}
+
+uint32_t stacks_python(struct stacks *stacks, const char *leaf, const struct pystack_frame *frames, size_t count)
+{
+    uint32_t ids[PYSTACK_FRAMES_MAX];
+    size_t depth = stacks_python_frames(stacks, leaf, frames, count, ids);
     if (!depth)
         return 0;
     uint64_t key = hash_bytes(SEED_PYTHON, ids, depth * sizeof *ids);
@@ -352,6 +360,22 @@ uint32_t stacks_python(struct stacks *stacks, const char *leaf, const struct pys
     id = stacks_new_id(stacks, key);
     stacks_store(stacks, id, "python", ids, depth);
     return id;
+}
+
+uint32_t stacks_python_known(const struct stacks *stacks, uint64_t key)
+{
+    return stacks_known(&stacks->stacks, key);
+}
+
+uint32_t stacks_python_reserve(struct stacks *stacks, uint64_t key)
+{
+    return stacks_new_id(stacks, key);
+}
+
+void stacks_python_store(struct stacks *stacks, uint32_t id, const char *leaf, const struct pystack_frame *frames, size_t count)
+{
+    uint32_t ids[PYSTACK_FRAMES_MAX];
+    stacks_store(stacks, id, "python", ids, stacks_python_frames(stacks, count ? leaf : NULL, frames, count, ids));
 }
 
 uint64_t stacks_seen(const struct stacks *stacks)

@@ -26,6 +26,10 @@ uint32_t stacks_user(struct stacks *stacks, struct task_process *process, uint64
                      size_t count);
 // leaf: a frame put before the others ("[gc]", "[gil]"), or NULL.
 uint32_t stacks_python(struct stacks *stacks, const char *leaf, const struct pystack_frame *frames, size_t count);
+// The same by a key of the caller's (well mixed): the row that it has, or 0; a new row, whose frames must follow.
+uint32_t stacks_python_known(const struct stacks *stacks, uint64_t key);
+uint32_t stacks_python_reserve(struct stacks *stacks, uint64_t key);
+void stacks_python_store(struct stacks *stacks, uint32_t id, const char *leaf, const struct pystack_frame *frames, size_t count);
 // Frames of pending user stacks, for at most wait_ns (one symbol table may take longer). How much is left.
 size_t stacks_resolve(struct stacks *stacks, int64_t wait_ns);
 // Before a commit: what waits has a row that says so, should nobody live to name it.
