@@ -2,76 +2,24 @@
 #include "tracer/pystack/image.h"
 
 #include <ctype.h>
-#include <elf.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/elf.h"
 #include "tracer/pystack/layout.h"
 #include "tracer/pystack/machine.h"
 
-#define SECTIONS_MAX 1024
-#define SEGMENTS_MAX 128
 #define NAMES_MAX (64ull << 20) // bytes of a string table; a debug build of CPython has 1 MiB
 #define SYMBOLS_MAX (4u << 20)
 #define FILE_MAX (256ull << 20) // of what is searched for the version
 
-// 0: all of it was read.
-static int read_at(int fd, void *buf, size_t len, uint64_t offset)
+static int open_of_this_machine(int fd, struct elf_file *ret)
 {
-    for (size_t done = 0; done < len;) {
-        if (offset + done > INT64_MAX)
-            return -ENOEXEC;
-        ssize_t got = pread(fd, (char *)buf + done, len - done, (off_t)(offset + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return -EIO;
-        if (got == 0)
-            return -ENOEXEC; // cut off
-        done += (size_t)got;
-    }
-    return 0;
-}
-
-static int read_header(int fd, Elf64_Ehdr *ret)
-{
-    int code = read_at(fd, ret, sizeof(*ret), 0);
-    if (code < 0)
-        return code;
-    if (memcmp(ret->e_ident, ELFMAG, SELFMAG) || ret->e_ident[EI_CLASS] != ELFCLASS64 ||
-        ret->e_ident[EI_DATA] != ELFDATA2LSB)
-        return -ENOEXEC;
-    return ret->e_machine == MACHINE_ELF ? 0 : -ENOTSUP;
-}
-
-// The section headers: *ret is the caller's to free.
-static int read_sections(int fd, Elf64_Shdr **ret, size_t *ret_count, size_t *ret_names)
-{
-    Elf64_Ehdr header;
-    int code = read_header(fd, &header);
-    if (code < 0)
-        return code;
-    *ret = NULL;
-    *ret_count = 0;
-    *ret_names = header.e_shstrndx;
-    if (header.e_shoff == 0 || header.e_shnum == 0)
-        return 0;
-    if (header.e_shnum > SECTIONS_MAX || header.e_shentsize != sizeof(Elf64_Shdr))
-        return -ENOEXEC;
-    Elf64_Shdr *sections = calloc(header.e_shnum, sizeof(*sections));
-    if (!sections)
-        return -ENOMEM;
-    code = read_at(fd, sections, header.e_shnum * sizeof(*sections), header.e_shoff);
-    if (code < 0) {
-        free(sections);
-        return code;
-    }
-    *ret = sections;
-    *ret_count = header.e_shnum;
-    return 0;
+    int code = elf_file_open(fd, ret);
+    return code ? code : ret->header.e_machine == MACHINE_ELF ? 0 : -ENOTSUP;
 }
 
 // A string table with a NUL behind it; NULL when it cannot be.
@@ -82,7 +30,7 @@ static char *read_names(int fd, const Elf64_Shdr *section, size_t *ret_len)
     char *names = malloc(section->sh_size + 1);
     if (!names)
         return NULL;
-    if (read_at(fd, names, section->sh_size, section->sh_offset) < 0) {
+    if (elf_read(fd, names, section->sh_size, section->sh_offset)) {
         free(names);
         return NULL;
     }
@@ -117,8 +65,7 @@ static int search_table(int fd, const Elf64_Shdr *table, const Elf64_Shdr *strin
     int code = 0;
     for (size_t first = 0; first < total && code == 0; first += 512) {
         size_t n = total - first < 512 ? total - first : 512;
-        code = read_at(fd, symbols, n * sizeof(Elf64_Sym),
-                       table->sh_offset + first * sizeof(Elf64_Sym));
+        code = elf_read(fd, symbols, n * sizeof(Elf64_Sym), table->sh_offset + first * sizeof(Elf64_Sym));
         for (size_t i = 0; i < n && code == 0; i++)
             match_symbol(&symbols[i], names, names_len, wanted, count);
     }
@@ -140,23 +87,28 @@ static size_t symbols_found(const struct image_symbol *wanted, size_t count)
 int image_symbols(int fd, struct image_symbol *wanted, size_t count, struct error *err)
 {
     static const uint32_t types[] = {SHT_DYNSYM, SHT_SYMTAB};
-    Elf64_Shdr *sections = NULL;
-    size_t section_count = 0, names = 0, tables = 0;
+    struct elf_file file;
+    Elf64_Shdr section, strings;
+    size_t tables = 0;
     for (size_t i = 0; i < count; i++)
         wanted[i].value = 0;
-    int code = read_sections(fd, &sections, &section_count, &names);
+    int code = open_of_this_machine(fd, &file);
+    if (code == 0)
+        code = elf_sections_open(&file);
     for (size_t t = 0; t < 2 && code == 0; t++) {
         size_t found = symbols_found(wanted, count);
         if (found == count || (tables > 0 && found == 0))
             break;
-        for (size_t i = 0; i < section_count && code == 0; i++)
-            if (sections[i].sh_type == types[t] && sections[i].sh_link < section_count) {
-                tables++;
-                code =
-                    search_table(fd, &sections[i], &sections[sections[i].sh_link], wanted, count);
-            }
+        for (uint32_t i = 0; i < file.section_count && code == 0; i++) {
+            code = elf_section(&file, i, &section);
+            if (code || section.sh_type != types[t] || section.sh_link >= file.section_count)
+                continue;
+            tables++;
+            code = elf_section(&file, section.sh_link, &strings);
+            if (code == 0)
+                code = search_table(fd, &section, &strings, wanted, count);
+        }
     }
-    free(sections);
     if (code < 0)
         return error_set(err, code, "failed to read the symbols of an ELF file: %s",
                          strerror(-code));
@@ -165,42 +117,37 @@ int image_symbols(int fd, struct image_symbol *wanted, size_t count, struct erro
 
 int image_section(int fd, const char *name, uint64_t *ret)
 {
-    Elf64_Shdr *sections = NULL;
-    size_t count = 0, names_idx = 0, names_len = 0;
-    int code = read_sections(fd, &sections, &count, &names_idx);
-    if (code < 0)
-        return code;
-    char *names = names_idx < count ? read_names(fd, &sections[names_idx], &names_len) : NULL;
-    code = -ENOENT;
-    for (size_t i = 0; i < count && names && code < 0; i++)
-        if (sections[i].sh_name < names_len && !strcmp(names + sections[i].sh_name, name) &&
-            sections[i].sh_addr != 0) {
-            *ret = sections[i].sh_addr;
-            code = 0;
+    struct elf_file file;
+    Elf64_Shdr section;
+    int code = open_of_this_machine(fd, &file);
+    if (code == 0)
+        code = elf_sections_open(&file);
+    for (uint32_t i = 0; code == 0 && i < file.section_count; i++) {
+        code = elf_section(&file, i, &section);
+        if (code == 0 && section.sh_addr != 0 && elf_section_is(&file, &section, name)) {
+            *ret = section.sh_addr;
+            return 0;
         }
-    free(names);
-    free(sections);
-    return code;
+    }
+    return code ? code : -ENOENT;
 }
 
 int image_bias(int fd, uint64_t start, uint64_t offset, uint64_t *ret, struct error *err)
 {
-    Elf64_Ehdr header;
-    Elf64_Phdr segments[SEGMENTS_MAX];
-    int code = read_header(fd, &header);
-    if (code == 0 && (header.e_phnum > SEGMENTS_MAX || header.e_phentsize != sizeof(Elf64_Phdr)))
-        code = -ENOEXEC;
-    if (code == 0)
-        code = read_at(fd, segments, header.e_phnum * sizeof(*segments), header.e_phoff);
+    struct elf_file file;
+    Elf64_Phdr segment;
+    int code = open_of_this_machine(fd, &file);
+    uint64_t in_page = (uint64_t)sysconf(_SC_PAGESIZE) - 1; // the kernel maps whole pages, of 4 to 64 KiB
+    for (uint32_t i = 0; code == 0 && i < elf_segment_count(&file); i++) {
+        code = elf_segment(&file, i, &segment);
+        if (code == 0 && segment.p_type == PT_LOAD && (segment.p_offset & ~in_page) == offset) {
+            *ret = start - (segment.p_vaddr & ~in_page);
+            return 0;
+        }
+    }
     if (code < 0)
         return error_set(err, code, "failed to read the segments of an ELF file: %s",
                          strerror(-code));
-    uint64_t in_page = (uint64_t)sysconf(_SC_PAGESIZE) - 1; // the kernel maps whole pages, of 4 to 64 KiB
-    for (size_t i = 0; i < header.e_phnum; i++)
-        if (segments[i].p_type == PT_LOAD && (segments[i].p_offset & ~in_page) == offset) {
-            *ret = start - (segments[i].p_vaddr & ~in_page);
-            return 0;
-        }
     return error_set(err, -ENOEXEC, "no segment of the ELF file is mapped at offset %#llx",
                      (unsigned long long)offset);
 }

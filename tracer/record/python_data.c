@@ -3,42 +3,35 @@
 // bss may have grown together with whatever was mapped behind it.
 #include "tracer/record/python_data.h"
 
-#include <elf.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/elf.h"
 #include "common/proc.h"
 #include "common/target_file.h"
-
-enum { PYTHON_DATA_SEGMENTS_MAX = 64 };
 
 // base: where the begin of the file is mapped.
 static void python_data_add(struct python_data *data, int fd, uint64_t base)
 {
-    Elf64_Ehdr head;
-    Elf64_Phdr segments[PYTHON_DATA_SEGMENTS_MAX];
-    bool ok = fd >= 0 && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
-              memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && head.e_ident[EI_CLASS] == ELFCLASS64 &&
-              head.e_phentsize == sizeof *segments && head.e_phnum <= PYTHON_DATA_SEGMENTS_MAX;
-    ssize_t size = ok ? (ssize_t)(head.e_phnum * sizeof *segments) : 0;
-    ok = ok && pread(fd, segments, (size_t)size, (off_t)head.e_phoff) == size;
+    struct elf_file file;
+    Elf64_Phdr segment;
+    uint64_t bias = 0;
+    bool first = true, ok = fd >= 0 && !elf_file_open(fd, &file);
+    for (uint32_t i = 0; ok && data->count < PYTHON_DATA_MAX && !elf_segment(&file, i, &segment); i++) {
+        if (segment.p_type != PT_LOAD)
+            continue;
+        if (first && file.header.e_type == ET_DYN)
+            bias = base - (segment.p_vaddr - segment.p_offset);
+        first = false;
+        if (!(segment.p_flags & PF_W))
+            continue;
+        data->ranges[data->count].begin = bias + segment.p_vaddr;
+        data->ranges[data->count++].end = bias + segment.p_vaddr + segment.p_memsz;
+    }
     if (fd >= 0)
         close(fd);
-    uint64_t bias = 0;
-    bool first = true;
-    for (int i = 0; ok && i < head.e_phnum && data->count < PYTHON_DATA_MAX; i++) {
-        if (segments[i].p_type != PT_LOAD)
-            continue;
-        if (first && head.e_type == ET_DYN)
-            bias = base - (segments[i].p_vaddr - segments[i].p_offset);
-        first = false;
-        if (!(segments[i].p_flags & PF_W))
-            continue;
-        data->ranges[data->count].begin = bias + segments[i].p_vaddr;
-        data->ranges[data->count++].end = bias + segments[i].p_vaddr + segments[i].p_memsz;
-    }
 }
 
 void python_data_find(uint32_t tgid, struct python_data *ret)

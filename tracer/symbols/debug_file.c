@@ -100,7 +100,7 @@ static bool debug_decompress(int from, const struct elf_range *range, int to, ui
             uint64_t left = range->bytes - taken;
             stream.avail_in = left < DEBUG_XZ_CHUNK ? (size_t)left : DEBUG_XZ_CHUNK;
             stream.next_in = in;
-            good = elf_read_at(from, in, stream.avail_in, range->offset + taken);
+            good = !elf_read(from, in, stream.avail_in, range->offset + taken);
             taken += stream.avail_in;
         }
         stream.next_out = out;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few facts of an ELF file that naming needs, read with plain reads: a file that shrinks
-// meanwhile gives a short read, never SIGBUS. Every size and count of the file is doubted: it
-// belongs to the traced process. 64-bit files of this machine's byte order; others are refused.
+// The few facts of an ELF file that naming needs.
 #ifndef UPGATE_TRACER_SYMBOLS_ELF_READER_H
 #define UPGATE_TRACER_SYMBOLS_ELF_READER_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "common/elf.h"
 
 enum {
     ELF_SEGMENTS_MAX = 8, // executable PT_LOAD; linkers make one, hugepage layouts two
@@ -26,18 +26,12 @@ struct elf_image {
     char build_id[2 * ELF_BUILD_ID_BYTES_MAX + 1]; // lower-case hex; "" if none
 };
 
-struct elf_range {
-    uint64_t offset, bytes; // bytes = 0: absent
-};
-
 struct elf_sections {
     struct elf_range symtab, symtab_names, dynsym, dynsym_names;
     struct elf_range debug_data; // .gnu_debugdata
     char debug_link[ELF_LINK_MAX]; // .gnu_debuglink; "" if none
 };
 
-// All len bytes at offset, or false.
-bool elf_read_at(int fd, void *buf, size_t len, uint64_t offset);
 // 0, or -ENOEXEC.
 int elf_image_read(int fd, struct elf_image *ret);
 // A file without sections, or with damaged ones, has none: all ranges are empty.

@@ -71,7 +71,7 @@ static void table_stream(int fd, const struct elf_range *symbols, Elf64_Sym *chu
     left = left < TABLE_SCAN_MAX ? left : TABLE_SCAN_MAX;
     for (uint64_t at = symbols->offset; left;) {
         size_t n = left < TABLE_CHUNK_SYMBOLS ? (size_t)left : TABLE_CHUNK_SYMBOLS;
-        if (!elf_read_at(fd, chunk, n * sizeof(*chunk), at))
+        if (elf_read(fd, chunk, n * sizeof(*chunk), at))
             return;
         for (size_t i = 0; i < n; i++)
             table_take(fill, &chunk[i]);
@@ -143,11 +143,11 @@ static size_t table_name(const struct elf_table *table, const struct elf_symbol 
     uint64_t offset = source->names.offset + symbol->name;
     // Names are short: one small read serves nearly all of them.
     size_t first = want < 128 ? want : 128;
-    if (!elf_read_at(source->fd, name, first, offset))
+    if (elf_read(source->fd, name, first, offset))
         return 0;
     size_t len = strnlen(name, first);
     if (len == first && first < want) {
-        if (!elf_read_at(source->fd, name, want, offset))
+        if (elf_read(source->fd, name, want, offset))
             return 0;
         len = strnlen(name, want);
     }

@@ -11,7 +11,6 @@
 #include "common/search.h"
 #include "common/sort.h"
 #include "common/strings.h"
-#include "tracer/symbols/elf_reader.h"
 
 enum {
     PERF_CHUNK_BYTES = 64 << 10,

@@ -2,17 +2,16 @@
 // Unwind information of an ELF file, read in blocks that are kept for a while.
 #include "tracer/unwind/eh_file.h"
 
-#include <elf.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/elf.h"
+#include "common/search.h"
 #include "common/strings.h"
-#include "tracer/symbols/elf_reader.h"
 
 enum {
-    EH_HEADERS_MAX = 64,
     EH_ENTRIES_MAX = 4 << 20,
     // .eh_frame_hdr as linkers write it: version 1, .eh_frame by 4 bytes from here, 4 bytes of count, the table by
     // 4 bytes from the begin of the section.
@@ -40,15 +39,12 @@ static bool eh_file_offset(const struct eh_file *file, uint64_t address, uint64_
 
 static int eh_file_headers(struct eh_file *file, uint64_t *ret_head)
 {
-    Elf64_Ehdr elf;
+    struct elf_file elf;
     Elf64_Phdr header;
-    if (!elf_read_at(file->fd, &elf, sizeof elf, 0) || memcmp(elf.e_ident, ELFMAG, SELFMAG) ||
-        elf.e_ident[EI_CLASS] != ELFCLASS64 || elf.e_machine != EM_X86_64 || elf.e_phentsize != sizeof header)
+    if (elf_file_open(file->fd, &elf) || elf.header.e_machine != EM_X86_64)
         return -ENOEXEC;
     *ret_head = 0;
-    for (unsigned i = 0; i < elf.e_phnum && i < EH_HEADERS_MAX; i++) {
-        if (elf.e_phoff > INT64_MAX / 2 || !elf_read_at(file->fd, &header, sizeof header, elf.e_phoff + i * sizeof header))
-            break;
+    for (uint32_t i = 0; !elf_segment(&elf, i, &header); i++) {
         if (header.p_type == PT_GNU_EH_FRAME)
             *ret_head = header.p_vaddr;
         if (header.p_type == PT_LOAD && file->load_count < EH_LOADS_MAX && header.p_offset <= INT64_MAX / 2 &&
@@ -72,7 +68,7 @@ int eh_file_open(int fd, struct eh_file *ret)
     if (rc)
         return rc;
     if (!ret->head_address || !eh_file_offset(ret, ret->head_address, &offset) ||
-        !elf_read_at(fd, &head, sizeof head, offset) || head.version != 1 || head.frame != EH_PCREL_SDATA4 ||
+        elf_read(fd, &head, sizeof head, offset) || head.version != 1 || head.frame != EH_PCREL_SDATA4 ||
         head.count != EH_UDATA4 || head.table != EH_DATAREL_SDATA4 || head.entries > EH_ENTRIES_MAX)
         return -ENODATA;
     ret->table_offset = offset + sizeof head;
@@ -117,20 +113,18 @@ bool eh_file_entry(struct eh_file *file, uint32_t i, uint64_t *ret_code, uint64_
     return true;
 }
 
+static bool eh_file_is_behind(const struct eh_file *file, size_t i, uint64_t address, bool *ret_damaged)
+{
+    struct eh_entry entry;
+    *ret_damaged = elf_read(file->fd, &entry, sizeof entry, file->table_offset + i * sizeof entry) != 0;
+    return *ret_damaged || file->head_address + (uint64_t)(int64_t)entry.code > address;
+}
+
 uint32_t eh_file_behind(struct eh_file *file, uint64_t address)
 {
-    uint32_t low = 0, high = file->count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        struct eh_entry entry;
-        if (!elf_read_at(file->fd, &entry, sizeof entry, file->table_offset + middle * sizeof entry))
-            return file->count;
-        if (file->head_address + (uint64_t)(int64_t)entry.code > address)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    bool damaged = false;
+    size_t at = search_first(i, file->count, damaged || eh_file_is_behind(file, i, address, &damaged));
+    return damaged ? file->count : (uint32_t)at;
 }
 
 const uint8_t *eh_file_record(struct eh_file *file, uint64_t address, size_t *ret_bytes)
