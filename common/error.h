@@ -12,6 +12,10 @@ struct error {
     char text[2000]; // "failed to X 'y': cause; hint"
 };
 
+// Before what writes evidence, reads it, or makes a file: a failure that nobody looks at would be evidence that is missing, and
+// nobody would know.
+#define ERROR_CHECKED __attribute__((warn_unused_result))
+
 // Fill *err and return code, so that callers write `return error_set(err, -EINVAL, ...)`.
 int error_set(struct error *err, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -56,7 +56,7 @@ struct certificate_gate {
 // and *ret_false_fails: of this host, kind and interleave, with this one. Makes the directory. A
 // damaged file is put aside as calibration.db.damaged, one of certificates that could not fail
 // (version 1) as calibration.db.old.
-int certificate_save(const char *path, const char *host_key, const struct certificate_gate *gate,
+ERROR_CHECKED int certificate_save(const char *path, const char *host_key, const struct certificate_gate *gate,
                      const struct certificate *certificates, int count, int64_t *ret_gates,
                      int64_t *ret_false_fails, struct error *err);
 // All of this host, newest first; the caller frees. -ENOENT: none. -ESTALE: a file of version 1.

@@ -35,7 +35,7 @@ struct resident {
 int resident_add(struct resident *resident, const char *dir);
 // Largest first, and the smallest files as one row: so many rows of files at most.
 void resident_sort(struct resident *resident, size_t files_max);
-int resident_store(const struct resident *resident, int64_t launch_id, struct store *store, struct error *err);
+ERROR_CHECKED int resident_store(const struct resident *resident, int64_t launch_id, struct store *store, struct error *err);
 void resident_clear(struct resident *resident);
 
 #endif

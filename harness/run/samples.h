@@ -83,7 +83,7 @@ enum {
 // Take what the reader has. Call at least every 30,000 steps of a slot.
 void samples_drain(struct samples *samples, struct reader *reader);
 // Write ranks, steps, phases, losses, tensors, counters of a launch. Inside the caller's transaction.
-int samples_store(const struct samples *samples, const struct launch *launch, int64_t launch_id,
+ERROR_CHECKED int samples_store(const struct samples *samples, const struct launch *launch, int64_t launch_id,
                   struct store *store, struct error *err);
 void samples_free(struct samples *samples); // frees the arrays, not the struct
 // The rule by which the steps of all processes of a launch were found: NULL with *ret_why where there is none that

@@ -431,8 +431,9 @@ int session_run(const struct session_opts *opts, struct store **ret_store, enum 
             traced_run(&session);
         progress_stop();
     }
-    if (rc && session.claimed)
-        session_store_state(session.store, "interrupted", false, NULL);
+    struct error late = {0};
+    if (rc && session.claimed && session_store_state(session.store, "interrupted", false, &late))
+        log_warn("the store still says that this run goes on: %s", late.text); // `--resume` finds that it does not
     if (rc == 0) {
         *ret_store = session.store;
         session.store = NULL;

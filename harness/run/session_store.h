@@ -25,17 +25,17 @@ struct session_pair_row {
 // What the plan asks for: the workload's own way, else the schedule's.
 enum plan_interleave session_interleave(const struct plan *plan, const struct plan_workload *workload);
 
-int session_store_create(struct store *store, const struct plan *plan, bool aa,
+ERROR_CHECKED int session_store_create(struct store *store, const struct plan *plan, bool aa,
                          const json_t *command_line, const json_t *host, struct error *err);
 // The live writer: this process, or nobody. state: running, done, interrupted.
-int session_store_state(struct store *store, const char *state, bool writing, struct error *err);
+ERROR_CHECKED int session_store_state(struct store *store, const char *state, bool writing, struct error *err);
 // Who writes, of a run whose state is to stay: this process, or nobody.
-int session_store_writer(struct store *store, bool writing, struct error *err);
-int session_store_pair(struct store *store, const struct session_pair_row *row,
+ERROR_CHECKED int session_store_writer(struct store *store, bool writing, struct error *err);
+ERROR_CHECKED int session_store_pair(struct store *store, const struct session_pair_row *row,
                        const struct pair_spec *spec, const struct pair *pair, struct error *err);
-int session_store_workload(struct store *store, int64_t id, enum plan_interleave interleave,
+ERROR_CHECKED int session_store_workload(struct store *store, int64_t id, enum plan_interleave interleave,
                            const char *note, double rate_per_s, struct error *err);
-int session_store_fingerprint(struct store *store, int side, const json_t *fingerprint,
+ERROR_CHECKED int session_store_fingerprint(struct store *store, int side, const json_t *fingerprint,
                               struct error *err);
 
 #endif

@@ -82,9 +82,10 @@ static void *traced_main(void *arg)
     bool alive = true;
     while (rc == 0 && alive && !atomic_load(&side->stop))
         rc = recorder_poll(recorder, TRACED_POLL_MS, &alive, &side->error);
-    // Also after an error: what it has is worth keeping.
-    if (recorder)
-        recorder_stop(recorder, NULL, rc ? NULL : &side->error);
+    // Also after an error: what it has is worth keeping, and the first error is the one to tell.
+    struct error end = {0};
+    if (recorder && recorder_stop(recorder, NULL, &end) && !side->error.code)
+        side->error = end;
     recorder_free(recorder);
     atomic_store(&side->ended, true);
     return NULL;
@@ -338,5 +339,6 @@ void traced_run(struct session *session)
     if (session_stop)
         log_warn("interrupted while tracing: the verdict stands, `--resume` makes the traced launches that "
                  "are missing");
-    session_store_writer(session->store, false, NULL);
+    if (session_store_writer(session->store, false, &err))
+        log_warn("%s", err.text);
 }

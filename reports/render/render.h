@@ -63,8 +63,8 @@ char *render_json_dump(json_t *document, int digits, struct error *err);
 int render_print(const char *text, const char *what, struct error *err);
 
 // Any text as a file that appears whole or not at all.
-int render_write(const char *path, const char *text, struct error *err);
-int render_write_bytes(const char *path, const void *bytes, size_t len, struct error *err);
+ERROR_CHECKED int render_write(const char *path, const char *text, struct error *err);
+ERROR_CHECKED int render_write_bytes(const char *path, const void *bytes, size_t len, struct error *err);
 
 // GitHub Actions: annotations to `stream`, Markdown to $GITHUB_STEP_SUMMARY, verdict and ratios to
 // $GITHUB_OUTPUT (each where the variable is set), all within GitHub's limits.

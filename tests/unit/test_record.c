@@ -555,7 +555,7 @@ TEST(what_cannot_be_recorded)
 {
     struct error err = {0};
     begin();
-    recorder_stop(recorder, NULL, &err);
+    CHECK_INT(recorder_stop(recorder, NULL, &err), 0);
     recorder_free(recorder);
     int64_t before = number("SELECT count(*) FROM recording");
     pid_t none = 4100000, own = getpid();
@@ -581,7 +581,7 @@ TEST(the_host_side_is_not_permitted)
     struct error err = {0};
     bool alive = true;
     begin();
-    recorder_stop(recorder, NULL, &err);
+    CHECK_INT(recorder_stop(recorder, NULL, &err), 0);
     recorder_free(recorder);
     fake.open_error = -EPERM;
     struct recorder_opts opts = {.pids = &target, .pid_count = 1, .gpu_kinds = 1};

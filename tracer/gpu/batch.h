@@ -45,11 +45,11 @@ void batch_free(struct batch *batch); // NULL ok; what is not flushed is gone
 // gpu_op not). Never NULL: after a failure it is room that nobody reads.
 int64_t *batch_row(struct batch *batch, enum batch_table table);
 // Hands over what is there. 0, or -errno once nothing can be written.
-int batch_flush(struct batch *batch, struct error *err);
+ERROR_CHECKED int batch_flush(struct batch *batch, struct error *err);
 // An open transaction for a statement of the caller's; false: nothing can be written any more, counted as a row lost.
 bool batch_begin(struct batch *batch);
 void batch_fail(struct batch *batch); // the caller's statement failed
-int batch_commit(struct batch *batch, struct error *err); // of own transactions (callbacks without begin)
+ERROR_CHECKED int batch_commit(struct batch *batch, struct error *err); // of own transactions (callbacks without begin)
 
 uint64_t batch_rows(const struct batch *batch, enum batch_table table); // given, lost ones included
 uint64_t batch_lost(const struct batch *batch);

@@ -37,7 +37,7 @@ struct gpu_opts {
 };
 
 // The store must hold the recording's row. -EIO: cannot be written.
-int gpu_recorder_new(struct store *store, int64_t recording_id, const struct gpu_callbacks *callbacks,
+ERROR_CHECKED int gpu_recorder_new(struct store *store, int64_t recording_id, const struct gpu_callbacks *callbacks,
                      const struct gpu_opts *opts, struct gpu_recorder **ret_gpu, struct error *err);
 void gpu_recorder_free(struct gpu_recorder *gpu); // NULL ok; switches off what is still on, does not wait for it
 
@@ -45,17 +45,17 @@ void gpu_recorder_free(struct gpu_recorder *gpu); // NULL ok; switches off what 
 // a few times a second, for as long as -ENOENT comes. 0 also when it is attached already (after exec it may be a
 // new spool: the old one is read to its end). -ENOENT: no spool (yet), no error text. -EACCES: may not be
 // looked into. -EPROTO: a spool of another version, or a damaged one; try no more.
-int gpu_recorder_attach(struct gpu_recorder *gpu, pid_t pid, struct error *err);
-int gpu_recorder_attach_fd(struct gpu_recorder *gpu, pid_t pid, int fd, struct error *err); // fd stays the caller's
+ERROR_CHECKED int gpu_recorder_attach(struct gpu_recorder *gpu, pid_t pid, struct error *err);
+ERROR_CHECKED int gpu_recorder_attach_fd(struct gpu_recorder *gpu, pid_t pid, int fd, struct error *err); // fd stays the caller's
 
 // Takes what is there; call every 20 to 100 ms (64 MiB of spool hold 0.7 M launches). Rows come 3 s after the event, in
 // the order of start. 0, or -errno when the store cannot be written. gone: see gpu_recorder_gone.
-int gpu_recorder_poll(struct gpu_recorder *gpu, int64_t now_ns, struct error *err);
+ERROR_CHECKED int gpu_recorder_poll(struct gpu_recorder *gpu, int64_t now_ns, struct error *err);
 // The process has ended: its spool is read to the end at the next poll and then let go.
 void gpu_recorder_gone(struct gpu_recorder *gpu, pid_t pid);
 // Switch off, wait at most wait_ms for the libraries to hand over what they hold, read it, write all rows and the
 // ledger. The transaction is left open where `begin` opened it. The process of the recorder's rows must still be known.
-int gpu_recorder_stop(struct gpu_recorder *gpu, int wait_ms, struct error *err);
+ERROR_CHECKED int gpu_recorder_stop(struct gpu_recorder *gpu, int wait_ms, struct error *err);
 
 struct gpu_totals {
     uint64_t kernels, copies, graphs, calls, marks, collectives, others; // rows, what is held back included

@@ -8,6 +8,8 @@
 #include <sqlite3.h>
 #include <stdint.h>
 
+#include "common/error.h"
+
 struct image;
 
 enum { IMAGE_ROWS_MIN = 4096, IMAGE_COLUMNS_MAX = 8 };
@@ -16,6 +18,6 @@ enum { IMAGE_ROWS_MIN = 4096, IMAGE_COLUMNS_MAX = 8 };
 struct image *image_new(sqlite3 *db, const char *table, int columns, int rows_max);
 void image_free(struct image *image); // NULL ok
 // Inside a transaction: rows x columns values, at least IMAGE_ROWS_MIN rows; NULL is INT64_MIN. SQLITE_OK or its code.
-int image_insert(struct image *image, const int64_t *values, int rows);
+ERROR_CHECKED int image_insert(struct image *image, const int64_t *values, int rows);
 
 #endif

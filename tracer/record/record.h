@@ -37,13 +37,13 @@ struct recorder_opts {
 // recorder_poll has returned. -EINVAL: no such process, or no such cgroup. On -EPERM/-ENOTSUP the error says which permission or feature is missing and what still works.
 // Sources that could not be attached are no error: they are in recording.missing; with host_optional, or where a process is
 // prepared for its GPU side, the host side as a whole is such a source.
-int recorder_start(struct store *store, const struct recorder_opts *opts, struct recorder **ret_recorder,
+ERROR_CHECKED int recorder_start(struct store *store, const struct recorder_opts *opts, struct recorder **ret_recorder,
                    struct error *err);
 // Read what is there, at most wait_ms for more. 0, or -errno (disk full, store locked): then recorder_stop
 // still writes what it can. *ret_alive: a process of the target lives.
-int recorder_poll(struct recorder *recorder, int wait_ms, bool *ret_alive, struct error *err);
+ERROR_CHECKED int recorder_poll(struct recorder *recorder, int wait_ms, bool *ret_alive, struct error *err);
 // Detach, drain, write the ledger and the end. The recording's id in *ret_recording_id (may be NULL).
-int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct error *err);
+ERROR_CHECKED int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct error *err);
 void recorder_free(struct recorder *recorder); // NULL ok; detaches; before store_close
 
 // A step of the target, for table recorded_step; before recorder_stop.

@@ -44,6 +44,6 @@ struct recorder {
 
 void recorder_on_event(void *recorder, const struct ug_head *event);
 void recorder_on_mapping(void *recorder, const struct mapping_event *event);
-int recorder_ledger(struct recorder *recorder, struct error *err); // in a transaction, at the end
+ERROR_CHECKED int recorder_ledger(struct recorder *recorder, struct error *err); // in a transaction, at the end
 
 #endif

@@ -39,13 +39,13 @@ struct row {
     int column;
 };
 
-int writer_new(struct store *store, struct writer **ret_writer, struct error *err);
+ERROR_CHECKED int writer_new(struct store *store, struct writer **ret_writer, struct error *err);
 void writer_abandon(struct writer *writer); // rolls back what is open; later rows are ignored
 void writer_free(struct writer *writer);    // NULL ok; rolls back what is open
 
 uint32_t writer_next_id(struct writer *writer, enum writer_table table); // process, thread, frame, stack
 // For those that write rows of their own into the transaction: opens it unless it is open. 0, or why nothing can be written.
-int writer_begin(struct writer *writer);
+ERROR_CHECKED int writer_begin(struct writer *writer);
 void writer_fail(struct writer *writer); // a statement of theirs failed: rolls back and closes the writer
 struct row writer_row(struct writer *writer, enum writer_table table);
 void row_int(struct row *row, int64_t value);
@@ -61,6 +61,6 @@ uint64_t writer_lost(const struct writer *writer, enum writer_table table);
 uint64_t writer_lost_all(const struct writer *writer);
 bool writer_failed(const struct writer *writer, struct error *err);
 // 0 when nothing is open, and, unless it is the last one, when a reader is in the way: the next one will do.
-int writer_commit(struct writer *writer, bool last, struct error *err);
+ERROR_CHECKED int writer_commit(struct writer *writer, bool last, struct error *err);
 
 #endif

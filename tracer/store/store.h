@@ -10,9 +10,6 @@
 
 #include "common/error.h"
 
-// A write whose failure nobody looks at would be evidence that is missing, and nobody would know.
-#define STORE_CHECKED __attribute__((warn_unused_result))
-
 struct store;
 
 enum store_mode {
@@ -22,33 +19,33 @@ enum store_mode {
     STORE_READ    // works on a read-only file or directory; an older version looks like the present one
 };
 
-STORE_CHECKED int store_open(const char *path, enum store_mode mode, struct store **ret_store, struct error *err);
+ERROR_CHECKED int store_open(const char *path, enum store_mode mode, struct store **ret_store, struct error *err);
 void store_close(struct store *store); // NULL ok; rolls back an open transaction
 sqlite3 *store_db(struct store *store);
 const char *store_path(const struct store *store);
 
 // -EBUSY while another upgate that lives is the writer of this store (table run). Asked inside a
 // transaction the answer stays true until its end.
-STORE_CHECKED int store_check_writer(struct store *store, struct error *err);
+ERROR_CHECKED int store_check_writer(struct store *store, struct error *err);
 // -EINVAL where the store is a rollout's: its verbs are those of `upgate canary`.
-STORE_CHECKED int store_check_run(struct store *store, struct error *err);
-STORE_CHECKED int store_begin(struct store *store, struct error *err);
-STORE_CHECKED int store_commit(struct store *store, struct error *err); // -ENOSPC, -EBUSY, -EROFS, -EIO in words
+ERROR_CHECKED int store_check_run(struct store *store, struct error *err);
+ERROR_CHECKED int store_begin(struct store *store, struct error *err);
+ERROR_CHECKED int store_commit(struct store *store, struct error *err); // -ENOSPC, -EBUSY, -EROFS, -EIO in words
 void store_rollback(struct store *store);
 
 // One statement with bound values. `types` has a letter a parameter: i int64_t, I const int64_t * (NULL
 // pointer = SQL NULL), d double (NaN = SQL NULL), s const char * (NULL = SQL NULL), b const void *, size_t.
-STORE_CHECKED int store_exec(struct store *store, struct error *err, const char *sql, const char *types, ...);
+ERROR_CHECKED int store_exec(struct store *store, struct error *err, const char *sql, const char *types, ...);
 // As store_exec, for INSERT: *ret_id gets the rowid.
-STORE_CHECKED int store_insert(struct store *store, int64_t *ret_id, struct error *err, const char *sql,
+ERROR_CHECKED int store_insert(struct store *store, int64_t *ret_id, struct error *err, const char *sql,
                  const char *types, ...);
 // A prepared, cached statement with its parameters bound as above; step it with store_step. NULL on error.
 sqlite3_stmt *store_query(struct store *store, struct error *err, const char *sql, const char *types, ...);
 // 1 = a row, 0 = done (the statement is reset), -errno = failed. -EBADMSG: the row holds a time or a count out of its range
 // (tracer/store/ranges.h); so says every later read of this store.
-int store_step(struct store *store, sqlite3_stmt *stmt, struct error *err);
+ERROR_CHECKED int store_step(struct store *store, sqlite3_stmt *stmt, struct error *err);
 // Behind the row that has been read: 0, it was the only one; -EBADMSG: it was not. The statement is reset.
-int store_step_end(struct store *store, sqlite3_stmt *stmt, struct error *err);
+ERROR_CHECKED int store_step_end(struct store *store, sqlite3_stmt *stmt, struct error *err);
 // The text of a column that a sound store always has; valid until the next step. Where there is none: "", and the next
 // store_step() of this store, whatever the statement, says -EBADMSG: one check for all columns of a row.
 const char *store_text(struct store *store, sqlite3_stmt *stmt, int column);
@@ -60,12 +57,12 @@ char *store_get_text(struct store *store, const char *sql, const char *types, ..
 // 0, or the first failure of a read that had no error to tell it by (store_get_text, or err NULL): what it gave as "none"
 // was never seen. Every later store_step and store_commit of this store says it too, until a rollback. Whoever has read
 // all that a verdict or a report needs asks before telling it.
-STORE_CHECKED int store_failed(struct store *store, struct error *err);
+ERROR_CHECKED int store_failed(struct store *store, struct error *err);
 
-STORE_CHECKED int store_note(struct store *store, struct error *err, const char *level, const char *fmt, ...)
+ERROR_CHECKED int store_note(struct store *store, struct error *err, const char *level, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 // seen and kept: -1 = not told.
-STORE_CHECKED int store_ledger(struct store *store, const int64_t *launch_id, const char *producer, const char *kind,
+ERROR_CHECKED int store_ledger(struct store *store, const int64_t *launch_id, const char *producer, const char *kind,
                                int64_t seen, int64_t kept, int64_t dropped, int breach, const char *detail,
                                struct error *err);
 

@@ -74,11 +74,6 @@ int answers_prepared(const struct answers *answers)
     return 2 * answers->entry_count;
 }
 
-int64_t answers_made_ns(const struct answers *answers)
-{
-    return answers->made_ns;
-}
-
 bool answers_old(const struct answers *answers, const struct call *call)
 {
     return call->now.monotonic_ns - answers->made_ns > SNAPSHOT_OLD_S * INT64_C(1000000000);

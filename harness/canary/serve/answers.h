@@ -47,7 +47,6 @@ struct answers;
 struct answers *answers_new(const struct snapshot *snapshot, const struct verdict_clock *now); // copies what it needs
 void answers_free(struct answers *answers);                                                  // NULL ok
 int answers_prepared(const struct answers *answers); // bodies are numbered from 0 to this - 1
-int64_t answers_made_ns(const struct answers *answers); // CLOCK_MONOTONIC
 
 // Answers older than SNAPSHOT_OLD_S say only that nothing is known.
 void answers_give(const struct answers *answers, const struct call *call, struct answer *ret_answer);

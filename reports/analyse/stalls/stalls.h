@@ -106,7 +106,7 @@ void stalls_free(struct stalls *stalls);
 
 // Replace the rows of the recording in table `stall`; inside the caller's transaction.
 // detail_json(stall) is the element of upgate.stalls/1, made by the renderer; NULL leaves "{}".
-int stalls_save(struct store *store, const struct stalls *stalls,
+ERROR_CHECKED int stalls_save(struct store *store, const struct stalls *stalls,
                 char *(*detail_json)(const struct stall *stall), struct error *err);
 
 // The table of causes, for docs/stall-causes.md and for the plants' answers.

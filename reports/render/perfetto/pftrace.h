@@ -12,7 +12,7 @@
 
 // launch: an id of table launch; 0: the candidate's first traced launch, of `upgate record` its first recording. The file appears
 // whole or not at all. -ENODATA: nothing was traced. -EINVAL: that launch was not; the error names those that were.
-int pftrace_write(struct store *store, int64_t launch, const char *path, struct error *err);
+ERROR_CHECKED int pftrace_write(struct store *store, int64_t launch, const char *path, struct error *err);
 
 // Is there what pftrace_write would write?
 int pftrace_check(struct store *store, int64_t launch, struct error *err);

@@ -25,6 +25,6 @@ json_t *rollout_view_json(const struct rollout_view *view);
 
 // .html, .md or .json by the ending; the file appears whole or not at all. -EINVAL names the endings; -ENOSYS: built without
 // the page. Recordings of a breach are compared for .html and .md: seconds of work where they are long.
-int rollout_view_write(const struct rollout_view *view, const char *path, struct error *err);
+ERROR_CHECKED int rollout_view_write(const struct rollout_view *view, const char *path, struct error *err);
 
 #endif
