@@ -3,6 +3,7 @@
 // of rollout_request, which the controller takes. An abort with no controller at work is carried out here.
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,9 +34,13 @@ static int ask_say(int rc, const struct error *err)
 
 static int ask_missing(const char *store, struct error *err)
 {
+    char here[PATH_MAX] = ".";
     if (access(store, F_OK) == 0)
         return 0;
-    return error_set(err, -EINVAL, "'%s' is not there: the rollout has not begun; `upgate canary run` begins it", store);
+    if (store[0] == '/' || !getcwd(here, sizeof here))
+        return error_set(err, -EINVAL, "'%s' is not there: the rollout has not begun; `upgate canary run` begins it", store);
+    return error_set(err, -EINVAL, "'%s' is not in '%s': the rollout was begun in another directory (go there, or name its store instead of "
+                     "the plan), or not at all", store, here);
 }
 
 static int ask_row(const char *path, struct rollout_row *ret_row, struct error *err)

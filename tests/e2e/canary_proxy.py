@@ -113,7 +113,7 @@ def a_candidate_that_knows_no_path():
         load.stop()
         assert code == 1 and "rejected_rate: none on the baseline" in said, (code, said)
         assert proxy.say("get weight ranker/new").startswith("0 ("), said
-        assert "Rejected requests" in rollout.report()
+        assert "Rejected rate" in rollout.report()
 
 
 def killed_and_the_proxy_is_another_one():
@@ -132,6 +132,27 @@ def killed_and_the_proxy_is_another_one():
             assert done.returncode == ends, (done.returncode, done.stderr)
             assert proxy.say("get weight ranker/new").startswith("0 ("), done.stderr
             assert words == "abort" or ("'other'" in done.stderr and "brought to the baseline" in done.stderr), done.stderr
+
+
+def two_directories():
+    """A store of a relative name is another one in another directory. Who asks there for an abort is not told that nothing has begun."""
+    port = rig.free_port(socket.SOCK_DGRAM)
+    with stage(weights=(100, 0), log="127.0.0.1:%d" % port) as (proxy, _, folder):
+        rollout = Rollout(proxy, folder, port, soak="100s")
+        load = Load(proxy.port)
+        assert until(rollout.at_ten_percent, 60), rollout.said()
+        other = os.path.join(folder, "other")
+        os.mkdir(other)
+        with open(rollout.plan, encoding="utf-8") as plan, open(os.path.join(other, "again.yaml"), "w", encoding="utf-8") as again:
+            again.write(plan.read().replace(rollout.store, "r.db").replace("127.0.0.1:%d" % port, "127.0.0.1:%d" % rig.free_port(socket.SOCK_DGRAM)))
+        asked = subprocess.run([UPGATE, "canary", "abort", "again.yaml"], cwd=other, capture_output=True, text=True)
+        assert asked.returncode == 2 and "'r.db' is not in '%s': the rollout was begun in another directory" % os.path.realpath(other) in asked.stderr, asked.stderr
+        second = subprocess.run([UPGATE, "canary", "run", "again.yaml"], cwd=other, capture_output=True, text=True, timeout=60)
+        assert second.returncode == 4 and "another controller moves the backend 'ranker'" in second.stderr, (second.returncode, second.stderr)
+        assert rollout.at_ten_percent() and rollout.process.poll() is None, rollout.said()
+        assert subprocess.run([UPGATE, "canary", "abort", rollout.store], capture_output=True).returncode == 0
+        assert rollout.end()[0] == 3
+        load.stop()
 
 
 def lost_log_lines():
@@ -157,4 +178,4 @@ if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     rig.need("haproxy")
     rig.run([reloaded_and_killed_in_the_middle, one_that_may_set_nothing_any_more, a_candidate_that_knows_no_path, killed_and_the_proxy_is_another_one,
-             lost_log_lines])
+             two_directories, lost_log_lines])

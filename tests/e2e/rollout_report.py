@@ -77,11 +77,17 @@ def status(folder):
         check("status of %s" % kind, done.returncode == 0 and done.stdout.startswith(first), done.stdout[:200] + done.stderr)
         check("no line of %s is wider than a terminal" % kind, max(map(len, done.stdout.splitlines())) <= 130, max(done.stdout.splitlines(), key=len))
         if kind == "running":
-            check("a controller that is gone", "has not written for" in done.stdout, done.stdout)
+            check("a controller that is gone", "The controller has not written for" in done.stdout, done.stdout)
             check("an arm that is down", "The candidate is down" in done.stdout)
             check("what is missing", "more requests, if the arms are equal" in done.stdout)
         elif kind != "waiting":
             check("no warning about a controller of %s, which has ended" % kind, "has not written" not in done.stdout)
+    ended = shutil.copy(os.path.join(folder, "running.db"), os.path.join(folder, "ended.db"))
+    with sqlite3.connect(ended) as db:
+        db.execute("UPDATE rollout SET pid = NULL, reason = ''")
+    said = render(ended, "-").stdout
+    check("a controller that ended in order has no number", "No controller is at work for" in said and "pid" not in said, said)
+    check("nothing to say is not said", "why " not in said, said)
     done = render(os.path.join(folder, "rolled_back.db"), os.path.join(folder, "x.pdf"))
     check("an unknown ending is usage", done.returncode == 2 and ".html" in done.stderr, done.stderr)
 

@@ -182,7 +182,7 @@ static int controller_give_up(struct controller *ctl, const struct error *why, s
     double percent = 0;
     struct error failed = {0};
     bool begun = ctl->machine.stage >= 0 || ctl->machine.moving;
-    if (!begun || rollout_state_ended(ctl->machine.state))
+    if (!begun || rollout_state_ended(ctl->machine.state) || why->code == -EBUSY) // that one watches
         return error_set(err, why->code, "%s", why->text);
     if ((ctl->traffic || traffic_open(ctl->rollout, true, &ctl->traffic, &failed) == 0) &&
         traffic_set(ctl->traffic, 0, &percent, &failed) == 0)

@@ -3,11 +3,16 @@
 // servers stay up and checked; only weights move, and what was set is read back as HAProxy has it.
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "common/clock.h"
+#include "common/hash.h"
 #include "common/strings.h"
 #include "harness/canary/traffic/haproxy_socket.h"
 #include "harness/canary/traffic/haproxy_state.h"
@@ -22,6 +27,7 @@ struct traffic_haproxy {
     bool was_set;
     uint64_t pid, uptime_s; // of the process that answered last
     char anew[96];          // "": it is the one that was set
+    int claim_fd;           // 0: none
 };
 
 static int64_t haproxy_deadline_ns(const struct traffic *traffic)
@@ -163,6 +169,26 @@ static int haproxy_check_level(const struct traffic *traffic, int64_t deadline_n
     return rc;
 }
 
+// The store keeps two controllers of one rollout apart; this, those that have two stores (a relative name, two directories) or two names
+// for one backend. An abstract socket of this machine: the kernel takes it back with the process.
+static int haproxy_claim(struct traffic *traffic, struct error *err)
+{
+    struct traffic_haproxy *own = traffic->own;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char *path = realpath(traffic->plan->socket, NULL), name[40];
+    const char *socket_name = path ? path : traffic->plan->socket, *backend = traffic->plan->backend;
+    uint64_t key = hash_mix(hash_bytes(0, socket_name, strlen(socket_name)), hash_bytes(0, backend, strlen(backend)));
+    snprintf(name, sizeof name, "upgate-canary-%016llx", (unsigned long long)key);
+    strcpy(address.sun_path + 1, name);
+    free(path);
+    own->claim_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+    if (own->claim_fd < 0 || bind(own->claim_fd, (struct sockaddr *)&address, len) == 0 || errno != EADDRINUSE)
+        return 0; // what else could fail keeps nobody apart, and no rollout from going on
+    return error_set(err, -EBUSY, "another controller moves the backend '%s' of '%s': of another rollout, or of this one, begun in another "
+                                  "directory", backend, traffic->plan->socket);
+}
+
 static int traffic_haproxy_open(struct traffic *traffic, bool back, struct error *err)
 {
     const struct rollout_traffic *plan = traffic->plan;
@@ -180,6 +206,8 @@ static int traffic_haproxy_open(struct traffic *traffic, bool back, struct error
             if (own->names[i] && strcmp(own->names[i], own->names[j]) == 0)
                 return error_set(err, -EINVAL, "the server '%s' is named for two arms", own->names[i]);
     int rc = haproxy_check_level(traffic, deadline_ns, err);
+    if (rc == 0 && !back)
+        rc = haproxy_claim(traffic, err);
     if (rc == 0)
         rc = haproxy_read(traffic, true, deadline_ns, &backend, err);
     if (rc == 0 && !back)
@@ -192,7 +220,10 @@ static int traffic_haproxy_open(struct traffic *traffic, bool back, struct error
 
 static void traffic_haproxy_close(struct traffic *traffic)
 {
-    free(traffic->own);
+    struct traffic_haproxy *own = traffic->own;
+    if (own && own->claim_fd > 0)
+        close(own->claim_fd);
+    free(own);
 }
 
 static void haproxy_weights(const struct traffic *traffic, struct haproxy_backend *backend, uint64_t ret[HAPROXY_ARMS])

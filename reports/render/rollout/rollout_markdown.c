@@ -54,10 +54,11 @@ static void markdown_head(struct strbuf *out, const struct rollout_view *view)
 
 static void markdown_arm(struct strbuf *out, const char *name, const struct rollout_arm *arm)
 {
-    char buf[6][NUMBERS_SIZE];
-    strbuf_add(out, "| %s | %s | %s | %s | %s | %s | %s |\n", name, numbers_count((int64_t)arm->sum.requests, buf[0]),
+    char buf[7][NUMBERS_SIZE];
+    strbuf_add(out, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", name, numbers_count((int64_t)arm->sum.requests, buf[0]),
                numbers_count((int64_t)arm->sum.errors, buf[1]), rollout_rate(arm->sum.errors, arm->sum.requests, buf[2]),
-               numbers_count((int64_t)arm->sum.wrong, buf[3]), rollout_ms(arm->p50_s, buf[4]), rollout_ms(arm->p99_s, buf[5]));
+               numbers_count((int64_t)arm->sum.rejected, buf[3]), numbers_count((int64_t)arm->sum.wrong, buf[4]), rollout_ms(arm->p50_s, buf[5]),
+               rollout_ms(arm->p99_s, buf[6]));
 }
 
 static void markdown_stage(struct strbuf *out, const struct rollout_view_stage *stage)
@@ -181,7 +182,7 @@ char *rollout_markdown(const struct rollout_view *view)
 {
     struct strbuf out = {0};
     markdown_head(&out, view);
-    strbuf_add(&out, "| arm | requests | errors | error rate | wrong | p50 | p99 |\n|---|--:|--:|--:|--:|--:|--:|\n");
+    strbuf_add(&out, "| arm | requests | errors | error rate | rejected | wrong | p50 | p99 |\n|---|--:|--:|--:|--:|--:|--:|--:|\n");
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         markdown_arm(&out, rollout_arm_word(arm), &view->arms[arm]);
     markdown_why(&out, view);

@@ -24,8 +24,8 @@ static json_t *page_known(int64_t value)
 static json_t *page_arm(const struct rollout_arm *arm)
 {
     const struct canary_second *sum = &arm->sum;
-    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "requests", (json_int_t)sum->requests, "errors", (json_int_t)sum->errors, "truncated",
-                     (json_int_t)sum->truncated, "wrong", (json_int_t)sum->wrong, "p50_ms", page_number(arm->p50_s * 1e3), "p99_ms",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "requests", (json_int_t)sum->requests, "errors", (json_int_t)sum->errors, "truncated",
+                     (json_int_t)sum->truncated, "wrong", (json_int_t)sum->wrong, "rejected", (json_int_t)sum->rejected, "p50_ms", page_number(arm->p50_s * 1e3), "p99_ms",
                      page_number(arm->p99_s * 1e3));
 }
 

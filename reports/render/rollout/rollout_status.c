@@ -78,7 +78,8 @@ static void status_head(struct status *status)
     bool today = view->read_ns - view->since_ns < STATUS_DAY_NS;
     strbuf_add(&status->out, "  %s%s to the candidate, since %s (%s)  %s\n", where, rollout_percent(view->percent, percent),
                today && strlen(since) > 11 ? since + 11 : since, rollout_ago(view->read_ns - view->since_ns, ago), name);
-    status_line(status, "why", SCREEN_STYLE_PLAIN, view->reason);
+    if (view->reason[0])
+        status_line(status, "why", SCREEN_STYLE_PLAIN, view->reason);
     char *warnings = rollout_warnings(view), *rest = warnings, *line;
     while ((line = strsep(&rest, "\n")))
         if (*line)
@@ -90,24 +91,25 @@ static void status_head(struct status *status)
     free(name);
 }
 
+enum { ARM_CELLS = 7 };
+static const int arm_widths[ARM_CELLS] = {13, 10, 12, 10, 8, 10, 10};
+
 static void status_arm(struct status *status, const char *label, const struct rollout_arm *arm)
 {
-    static const int widths[] = {13, 12, 12, 12, 12, 12};
-    char buf[6][NUMBERS_SIZE];
+    char buf[ARM_CELLS][NUMBERS_SIZE];
     const char *cells[] = {numbers_count((int64_t)arm->sum.requests, buf[0]), numbers_count((int64_t)arm->sum.errors, buf[1]),
-                           rollout_rate(arm->sum.errors, arm->sum.requests, buf[2]), numbers_count((int64_t)arm->sum.wrong, buf[3]),
-                           rollout_ms(arm->p50_s, buf[4]), rollout_ms(arm->p99_s, buf[5])};
-    status_row(status, label, cells, widths, 6);
+                           rollout_rate(arm->sum.errors, arm->sum.requests, buf[2]), numbers_count((int64_t)arm->sum.rejected, buf[3]),
+                           numbers_count((int64_t)arm->sum.wrong, buf[4]), rollout_ms(arm->p50_s, buf[5]), rollout_ms(arm->p99_s, buf[6])};
+    status_row(status, label, cells, arm_widths, ARM_CELLS);
 }
 
 static void status_arms(struct status *status)
 {
-    static const int widths[] = {13, 12, 12, 12, 12, 12};
-    static const char *const heads[] = {"requests", "errors", "error rate", "wrong", "p50", "p99"};
+    static const char *const heads[] = {"requests", "errors", "error rate", "rejected", "wrong", "p50", "p99"};
     const struct rollout_view_stage *stage = rollout_view_stage(status->view, status->view->stage);
     const struct rollout_arm *arms = stage ? stage->arms : status->view->arms;
     strbuf_add(&status->out, "\n");
-    status_row(status, stage ? "this stage" : "all stages", heads, widths, 6);
+    status_row(status, stage ? "this stage" : "all stages", heads, arm_widths, ARM_CELLS);
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         status_arm(status, stage && stage->aa && arm == CANARY_CANDIDATE ? "baseline 2" : rollout_arm_word(arm), &arms[arm]);
 }

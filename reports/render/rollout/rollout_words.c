@@ -28,7 +28,7 @@ static const char *const words_verdicts[ROLLOUT_VERDICTS] = {[ROLLOUT_UNDECIDED]
 static const char *const words_metrics[][2] = {
     {"error_rate", "Error rate"},   {"wrong_answers", "Wrong answers"}, {"latency_p50", "Median latency"},
     {"latency_p99", "p99 latency"}, {"latency_mean", "Mean latency"},
-    {"rejected_rate", "Rejected requests"},
+    {"rejected_rate", "Rejected rate"},
 };
 static const char *const words_rules[][2] = {
     {"evidence", "evidence of a regression"},        {"tripwire-errors", "tripwire: error rate"},
@@ -240,6 +240,9 @@ static void words_arms(struct strbuf *out, const struct rollout_series *series, 
     if (strcmp(series->metric, "error_rate") == 0) {
         rollout_rate(a->sum.errors, a->sum.requests, of_a);
         rollout_rate(b->sum.errors, b->sum.requests, of_b);
+    } else if (strcmp(series->metric, "rejected_rate") == 0) {
+        rollout_rate(a->sum.rejected, a->sum.requests, of_a);
+        rollout_rate(b->sum.rejected, b->sum.requests, of_b);
     } else if (strcmp(series->metric, "latency_p50") == 0) {
         rollout_ms(a->p50_s, of_a);
         rollout_ms(b->p50_s, of_b);
@@ -272,6 +275,8 @@ static void words_ratio(struct strbuf *out, const struct rollout_series *series,
         strbuf_add(out, "; estimate %s", words_times(point->value, buf));
     else if (isfinite(point->value))
         strbuf_add(out, "%s%s", words_times(point->value, buf), words_is_times(point->value) ? " the baseline's" : " against the baseline's");
+    else if (isfinite(point->low)) // errors of the candidate alone
+        strbuf_add(out, "%sat least %s", out->len ? "; " : "none on the baseline; ", words_times(point->low, buf));
     if (isfinite(point->value) && isfinite(point->high))
         strbuf_add(out, ", at most %s", words_times(point->high, buf));
     if (isfinite(point->threshold))
@@ -351,8 +356,8 @@ char *rollout_warnings(const struct rollout_view *view)
     char buf[NUMBERS_SIZE], more[NUMBERS_SIZE];
     int64_t silent = view->read_ns - view->heartbeat_ns;
     if (!rollout_ended(view) && silent > words_heartbeat_ns)
-        strbuf_add(&out, "The controller (pid %" PRId64 ") has not written for %s: start `upgate canary run` again; it goes on where it was.\n", view->pid,
-                   rollout_ago(silent, buf));
+        strbuf_add(&out, "%s for %s: start `upgate canary run` again; it goes on where it was.\n",
+                   view->pid > 0 ? "The controller has not written" : "No controller is at work", rollout_ago(silent, buf));
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         if (view->up[arm] == 0)
             strbuf_add(&out, "The %s is down by the proxy's health check.\n", rollout_arm_word(arm));

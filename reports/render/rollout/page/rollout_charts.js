@@ -24,6 +24,13 @@ UP.time = {
         return {svg, x, width, height, top: 22, bottom: height - 24};
     },
 
+    // Of the time axis: no two that read the same, and none over another.
+    moments(x, width, format) {
+        const ticks = x.ticks(Math.max(2, Math.floor(width / 110))).filter((tick, i, all) => !i || format(tick) !== format(all[i - 1]));
+        const every = Math.ceil(ticks.length * 64 / (width - this.left - this.right));
+        return ticks.filter((_, i) => i % every === 0);
+    },
+
     // Bands of stages with their names, the time axis, and levels.
     ground(frame, y, levels, write) {
         const {svg, x, top, bottom, width} = frame, end = this.domain()[1];
@@ -38,7 +45,7 @@ UP.time = {
             svg.append("text").attr("x", this.left - 6).attr("y", y(level) + 4).attr("text-anchor", "end").text(write(level));
         });
         const span = x.domain()[1] - x.domain()[0], format = d3.utcFormat(span > 2 * 864e5 ? "%d %b" : span > 6e5 ? "%H:%M" : "%H:%M:%S");
-        svg.append("g").attr("class", "axis").attr("transform", "translate(0," + bottom + ")").call(d3.axisBottom(x).ticks(Math.max(2, Math.floor(width / 110))).tickSize(4).tickFormat(format));
+        svg.append("g").attr("class", "axis").attr("transform", "translate(0," + bottom + ")").call(d3.axisBottom(x).tickValues(this.moments(x, width, format)).tickSize(4).tickFormat(format));
     },
 
     // What stands at a pointer's place.

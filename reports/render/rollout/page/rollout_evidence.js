@@ -65,6 +65,13 @@ UP.evidence = {
         UP.time.point(frame, at => this.at(metric, at));
     },
 
+    // The estimate in words, where there is none, too: events of the candidate alone have a lower end only.
+    now(metric, point) {
+        if (UP.num(point[1]) !== null || !["error_rate", "rejected_rate"].includes(metric.key))
+            return this.write(metric)(point[1]);
+        return UP.num(point[2]) === null ? "none to compare" : "none on the baseline; at least " + UP.digits(point[2], 3) + "×";
+    },
+
     at(metric, at) {
         const known = metric.points.filter(point => point);
         const point = known.reduce((best, one) => (best === null || Math.abs(one[0] - at) < Math.abs(best[0] - at) ? one : best), null), write = this.write(metric);
@@ -82,7 +89,7 @@ UP.parts.evidence = (data, main) => {
     for (const metric of metrics) {
         const write = UP.evidence.write(metric), last = metric.last, bounds = UP.el("div", {class: "chart"}), against = UP.el("div", {class: "chart"});
         box.append(UP.el("article", {"aria-label": metric.title}, UP.el("h3", {}, UP.name(metric.title, 40), " ", UP.rollout.pill(last.verdict), UP.el("span", {class: "muted", text: "in stage " + UP.rollout.stageName(last.stage)})),
-            UP.el("p", {class: "now"}, UP.el("b", {text: metric.key === "error_rate" && UP.num(last.point[1]) === null ? "no errors to compare" : write(last.point[1])}), UP.num(last.point[3]) === null ? "" : ", at most " + write(last.point[3]), "; allowed " + UP.evidence.allowed(metric)(last.point[4]),
+            UP.el("p", {class: "now"}, UP.el("b", {text: UP.evidence.now(metric, last.point)}), UP.num(last.point[3]) === null ? "" : ", at most " + write(last.point[3]), "; allowed " + UP.evidence.allowed(metric)(last.point[4]),
                   last.verdict === "undecided" && last.missing && last.missing !== "no verdict" ? UP.el("span", {class: "muted", text: "; missing: " + last.missing}) : null),
             bounds, metric.points.some(point => point && UP.num(point[5]) !== null) ? [UP.el("h4", {text: "Evidence against the candidate (logarithm of the e-value)"}), against] : null));
         UP.chart(bounds, width => UP.evidence.bounds(bounds, metric, width));

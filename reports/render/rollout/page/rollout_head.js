@@ -50,8 +50,11 @@ UP.parts.verdict = (data, main) => {
     const add = (label, value) => facts.push(UP.el("div", {}, UP.el("dt", {text: label}), UP.el("dd", {}, value)));
     add("Candidate's share now", UP.rollout.percent(rollout.percent));
     add("Since", UP.rollout.time(rollout.since));
-    add("Requests, baseline", a ? UP.integer(a.requests) + ", " + UP.rollout.rate(a.errors, a.requests) + " failed" : UP.dash);
-    add("Requests, candidate", b ? UP.integer(b.requests) + ", " + UP.rollout.rate(b.errors, b.requests) + " failed" : UP.dash);
+    const rejected = [a, b].some(arm => arm && UP.num(arm.rejected));
+    const did = arm => (arm ? UP.integer(arm.requests) + ", " + UP.rollout.rate(arm.errors, arm.requests) + " failed"
+                              + (rejected ? ", " + UP.rollout.rate(arm.rejected, arm.requests) + " rejected" : "") : UP.dash);
+    add("Requests, baseline", did(a));
+    add("Requests, candidate", did(b));
     if (last) {
         add("Decided by", [UP.name(last.who, 40), ": ", UP.clean(last.title).slice(0, 60)]);
         if (UP.num(last.effect) !== null && UP.rollout.direction(last) !== "stay")
