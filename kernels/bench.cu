@@ -321,8 +321,10 @@ void bench_report(struct bench *bench, const struct bench_row *row, struct bench
     printf("{\"kernel\": \"%s\", \"shape\": \"%s\", \"error\": %.3g, \"error_max\": %g, \"%s\": %.0f, \"ns\": %.0f, \"%s\": %.4g, "
            "\"ratio\": %.4f, \"target\": %g, \"registers\": %d, \"local\": %d, \"right\": %s",
            row->kernel, row->shape, std::isfinite(row->error) ? row->error : 1e300, row->error_max, products ? "operations" : "bytes",
-           amount, timing.ns, products ? "gemm" : "copy", timing.rate, timing.rate > 0 ? amount / timing.ns / timing.rate : 0, row->target,
-           timing.registers, timing.local, right ? "true" : "false");
+           amount, timing.ns, row->beside ? row->beside : products ? "gemm" : "copy", timing.rate,
+           timing.rate > 0 ? amount / timing.ns / timing.rate : 0, row->target, timing.registers, timing.local, right ? "true" : "false");
+    if (row->note[0])
+        printf(", \"note\": \"%s\"", row->note);
     sides_print(timing.sides);
     printf("}\n");
     fflush(stdout);

@@ -41,7 +41,7 @@ struct suite {
     void (*time)(struct bench *bench);
 };
 extern const struct suite suite_norm, suite_bag_forward, suite_bag_update, suite_adam, suite_attention,
-    suite_cross_entropy, suite_hash, suite_interaction, suite_mlp;
+    suite_cross_entropy, suite_hash, suite_interaction, suite_mlp, suite_comm;
 
 // A line of the table. target: of the ratio, 0 where none is set.
 struct bench_row {
@@ -51,6 +51,8 @@ struct bench_row {
     double bytes;            // what must pass device memory: read once, written once
     double target;
     double operations = 0; // of the matrix units; not 0: the ratio is that of rates, to the GEMM's
+    const char *beside = NULL; // what else the rate is compared with, if it is neither the copy nor the GEMM: "link", "loop"
+    char note[160] = "";       // behind the line of the table
 };
 
 #define BENCH_CHECK(call) bench_died_if((call), #call, __FILE__, __LINE__)

@@ -19,7 +19,7 @@
 
 static const struct suite *const suites[] = {&suite_norm, &suite_bag_forward, &suite_bag_update, &suite_adam,
                                              &suite_attention, &suite_cross_entropy, &suite_hash, &suite_interaction,
-                                             &suite_mlp};
+                                             &suite_mlp, &suite_comm};
 
 static int usage()
 {
@@ -63,6 +63,18 @@ static void open_device(struct bench *bench, const char *mode)
     BENCH_CHECK(cudaStreamCreateWithFlags(&bench->stream, cudaStreamNonBlocking));
     printf("{\"device\": \"%s\", \"multiprocessors\": %d, \"l2_bytes\": %d, \"driver\": %d, \"runtime\": %d, \"seed\": %llu}\n",
            properties.name, properties.multiProcessorCount, properties.l2CacheSize, driver, runtime, (unsigned long long)seed);
+}
+
+// Whether collectives are left out, unless they are named: of one GPU there are none; and a checker of memory has NCCL's kernels to look at.
+static bool leave_comm_out(const char *mode)
+{
+    int devices = 0;
+    BENCH_CHECK(cudaGetDeviceCount(&devices));
+    const bool quick = strcmp(mode, "quick") == 0;
+    if (devices >= 2 && !quick)
+        return false;
+    printf("{\"suite\": \"%s\", \"mode\": \"%s\", \"left_out\": \"%s\"}\n", suite_comm.name, mode, quick ? "kernels of a library" : "one GPU");
+    return true;
 }
 
 // What the device has just checked and timed of a suite. Returns failures.
@@ -119,10 +131,13 @@ int main(int argc, char **argv)
         if (!wanted.back())
             return usage();
     }
-    if (wanted.empty())
+    const bool all = wanted.empty();
+    if (all)
         wanted.assign(std::begin(suites), std::end(suites));
     if (!host)
         open_device(&bench, mode);
+    if (all && !host && leave_comm_out(mode))
+        wanted.pop_back();
     for (int i = 2; i < first; i++)
         sides_open(argv[i]);
     bench.tune = tune;
