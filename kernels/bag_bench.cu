@@ -350,6 +350,9 @@ static int forward_host()
     bad = good;
     bad.rows[0] = NULL;
     failures += bench_refused(kernel_bag_forward(&bad, memory, 0, &err), &err, "table 0 is NULL");
+    bad = good;
+    bad.places = (const int32_t *)memory;
+    failures += bench_refused(kernel_bag_forward(&bad, memory, 0, &err), &err, "places are of the update");
     failures += bench_refused(kernel_bag_forward(&good, NULL, 0, &err), &err, "out is NULL");
     return failures;
 }

@@ -107,6 +107,8 @@ int kernel_bag_forward(const struct kernel_bags *bags, void *out, cudaStream_t s
         return rc;
     if (!out || (uintptr_t)out % 16 != 0)
         return error_set(err, -EINVAL, "embedding bag: out is NULL or does not start at a multiple of 16 bytes");
+    if (bags->places)
+        return error_set(err, -EINVAL, "embedding bag: places are of the update; the lookup's ids are the slots themselves");
     return bags->type == KERNEL_FLOAT32   ? bag_forward_launch<float>::any(bags, out, stream, err)
            : bags->type == KERNEL_FLOAT16 ? bag_forward_launch<__half>::any(bags, out, stream, err)
                                           : bag_forward_launch<__nv_bfloat16>::any(bags, out, stream, err);

@@ -14,6 +14,8 @@
 //   finish   a block a row of several pieces adds their sums, in their order, and finishes the row
 // Nothing is added atomically: the same input gives the same bits. Checked and timed by bag_bench.cu.
 #ifndef __CUDACC_RTC__
+#include <algorithm>
+
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_select.cuh>
 #include <thrust/iterator/counting_iterator.h>
@@ -30,7 +32,9 @@ struct update_params {
     uint32_t base[KERNEL_TABLES_MAX]; // key of the first row of each table
     uint32_t count;                   // lookups
     int tables, bags, vectors;
-    uint64_t rows; // of all tables
+    uint64_t keys_end;     // of all tables
+    uint64_t rows;         // that state has
+    const int32_t *places; // NULL, or where in rows[0] the row of each key is, and its state: then no key has a base
     float rate, epsilon, beta1, beta2, correction1, correction2;
     bool mean;
     const float4 *dout;
@@ -204,6 +208,8 @@ template <bool WEIGHTED> static __device__ __forceinline__ struct piece update_p
     piece.source = update_source<WEIGHTED>(p, piece.start, &piece.scale);
     piece.before = piece.start > 0 && p.keys[piece.start - 1] == piece.key;
     piece.after = piece.end < p.count && p.keys[piece.end] == piece.key;
+    if (p.places)
+        piece.key = (uint32_t)p.places[piece.key]; // from here on it says where the row is, not in which order it comes
     return piece;
 }
 
@@ -347,14 +353,14 @@ static __global__ void __launch_bounds__(FINISH_BLOCK) update_finish(const __gri
         if (warp == 0) {
             struct update_row<VECS> row;
             float ignored;
-            const uint32_t source = update_source<WEIGHTED>(p, multiple * PIECE, &ignored);
-            float4 *address = update_address(p, key, source);
-            update_load<OPTIMIZER, 32, VECS>(p, key, address, lane, &row);
+            const uint32_t source = update_source<WEIGHTED>(p, multiple * PIECE, &ignored), place = p.places ? (uint32_t)p.places[key] : key;
+            float4 *address = update_address(p, place, source);
+            update_load<OPTIMIZER, 32, VECS>(p, place, address, lane, &row);
             for (int other = 1; other < WARPS; other++)
 #pragma unroll
                 for (int v = 0; v < VECS; v++)
                     add_scaled(sum[v], sums[other][v * 32 + lane], 1);
-            update_apply<OPTIMIZER, 32, VECS>(p, key, address, lane, 0xffffffffu, sum, &row);
+            update_apply<OPTIMIZER, 32, VECS>(p, place, address, lane, 0xffffffffu, sum, &row);
         }
         __syncthreads();
     }
@@ -415,7 +421,7 @@ static cudaError_t update_place(struct update_params *p, char *scratch, bool wei
     p->heads = (uint32_t *)take(4 * multiples);
     p->partial = (float4 *)take(2 * multiples * sizeof(float4) * (size_t)p->vectors);
     cudaError_t error = cub::DeviceRadixSort::SortPairs(NULL, sort, p->keys_in, p->keys, p->values_in, p->values, (int)p->count, 0,
-                                                        bits_of(p->rows));
+                                                        bits_of(p->keys_end));
     if (error == cudaSuccess)
         error = cub::DeviceSelect::If(NULL, select, thrust::counting_iterator<uint32_t>(0), p->pieces, p->piece_count, (int)p->count,
                                       begins);
@@ -432,14 +438,18 @@ static int update_prepare(const struct kernel_bags *bags, struct update_params *
         return rc;
     if (bags->type != KERNEL_FLOAT32)
         return error_set(err, -EINVAL, "embedding update: %s tables are not supported; float32 ones are", kernel_type_name(bags->type));
+    if (bags->places && (bags->slots < 1 || bags->slots > INT32_MAX))
+        return error_set(err, -EINVAL, "embedding update: places in %lld slots: 1 to 2^31 - 1 are supported", (long long)bags->slots);
     for (int64_t t = 0; t < bags->tables; t++) {
-        p->table.rows[t] = bags->rows[t];
-        p->base[t] = (uint32_t)p->rows;
-        p->rows += (uint64_t)bags->row_counts[t];
+        p->table.rows[t] = bags->rows[bags->places ? 0 : t];
+        p->base[t] = bags->places ? 0 : (uint32_t)p->keys_end;
+        p->keys_end = bags->places ? std::max(p->keys_end, (uint64_t)bags->row_counts[t]) : p->keys_end + (uint64_t)bags->row_counts[t];
     }
-    if (p->rows > UINT32_MAX)
+    if (p->keys_end > UINT32_MAX)
         return error_set(err, -EINVAL, "embedding update: %llu rows in all tables are not supported: up to 2^32 - 1 are",
-                         (unsigned long long)p->rows);
+                         (unsigned long long)p->keys_end);
+    p->places = bags->places;
+    p->rows = bags->places ? (uint64_t)bags->slots : p->keys_end;
     p->count = (uint32_t)bags->ids_count;
     p->tables = (int)bags->tables;
     p->bags = (int)bags->bags;
@@ -529,7 +539,7 @@ int kernel_bag_update(const struct kernel_bags *bags, const struct kernel_update
         return device_error(error, "prepare the update", err);
     update_expand<<<(unsigned)(((int64_t)p.tables * p.bags * 32 + 255) / 256), 256, 0, stream>>>(p, weighted);
     error = cub::DeviceRadixSort::SortPairs(temp, temp_bytes, p.keys_in, p.keys, p.values_in, p.values, (int)p.count, 0,
-                                            bits_of(p.rows), stream);
+                                            bits_of(p.keys_end), stream);
     const struct piece_begins begins = {p.keys};
     if (error == cudaSuccess)
         error = cub::DeviceSelect::If(temp, temp_bytes, thrust::counting_iterator<uint32_t>(0), p.pieces, p.piece_count, (int)p.count,

@@ -7,7 +7,7 @@
 //
 // A thread an id. Insert is two launches: the first is a lookup, which also says that what is there is used now, so that the second, for
 // the ids that are not there, evicts none of them. The second takes the bucket's lock. While it waits it looks again, without the lock:
-// who finds its id there may trust it, as an id inserted in this step is not evicted in this step.
+// who finds its id there may trust it, as an id used in this step is not evicted in this step.
 #include "kernels/device.cuh"
 #include "kernels/hash.cuh"
 
@@ -79,23 +79,25 @@ static __global__ void __launch_bounds__(HASH_THREADS)
     const int64_t id = __ldcs(ids + i);
     const int place = id == HASH_NONE ? -1 : hash_find<false>(table, id, hash_home(id, table.buckets));
     if (place >= 0 && step)
-        table.used[place] = step;
+        atomicMax(table.used + place, step); // a later step may have asked for it already
     __stcs(places + i, place);
 }
 
 static __device__ __forceinline__ void hash_tell(const struct kernel_hash_evicted &evicted, int64_t id, int place)
 {
     const uint32_t at = atomicAdd(evicted.counts, 1u);
+    if (!evicted.ids)
+        return;
     evicted.ids[at] = id;
     evicted.places[at] = place;
 }
 
 // A place for an id that is not in its bucket, whose lock is held.
-static __device__ int hash_take(const struct hash_table &table, int64_t id, struct hash_home home, uint32_t step,
+static __device__ int hash_take(const struct hash_table &table, int64_t id, struct hash_home home, uint32_t step, uint32_t keep,
                                 const struct kernel_hash_evicted &evicted)
 {
     const size_t first = (size_t)home.bucket * KERNEL_HASH_BUCKET;
-    uint32_t words[8], oldest = step, slot = KERNEL_HASH_BUCKET;
+    uint32_t words[8], oldest = keep, slot = KERNEL_HASH_BUCKET;
     hash_digests<true>(table, home.bucket, words);
     const uint32_t empty = hash_same(words, 0);
     if (empty) {
@@ -126,7 +128,7 @@ static __device__ int hash_take(const struct hash_table &table, int64_t id, stru
 }
 
 static __global__ void __launch_bounds__(HASH_THREADS)
-    hash_insert(struct hash_table table, int64_t count, const int64_t *__restrict__ ids, uint32_t step, int32_t *places,
+    hash_insert(struct hash_table table, int64_t count, const int64_t *__restrict__ ids, uint32_t step, uint32_t keep, int32_t *places,
                 struct kernel_hash_evicted evicted)
 {
     const int64_t i = (int64_t)blockIdx.x * HASH_THREADS + threadIdx.x;
@@ -144,7 +146,7 @@ static __global__ void __launch_bounds__(HASH_THREADS)
             __threadfence();
             place = hash_find<true>(table, id, home);
             if (place < 0)
-                place = hash_take(table, id, home, step, evicted);
+                place = hash_take(table, id, home, step, keep, evicted);
             __threadfence();
             atomicExch(table.locks + home.bucket, 0u);
             done = true;
@@ -190,8 +192,8 @@ static int hash_refuse_evicted(const struct kernel_hash_evicted *evicted, uint32
 {
     if (step == 0)
         return error_set(err, -EINVAL, "hash table: step 0: steps are from 1");
-    if (!evicted->ids || !evicted->places || !evicted->counts)
-        return error_set(err, -EINVAL, "hash table: what is evicted needs ids, places and counts");
+    if (!evicted->ids != !evicted->places || !evicted->counts)
+        return error_set(err, -EINVAL, "hash table: what is evicted needs counts, and both ids and places or neither");
     return 0;
 }
 
@@ -226,17 +228,19 @@ int kernel_hash_lookup(const struct kernel_hash *h, int64_t count, const int64_t
     return device_error(cudaGetLastError(), "launch hash_lookup", err);
 }
 
-int kernel_hash_insert(const struct kernel_hash *h, int64_t count, const int64_t *ids, uint32_t step, int32_t *places,
+int kernel_hash_insert(const struct kernel_hash *h, int64_t count, const int64_t *ids, uint32_t step, uint32_t keep, int32_t *places,
                        const struct kernel_hash_evicted *evicted, cudaStream_t stream, struct error *err)
 {
     struct hash_table table;
     int rc = hash_refuse(h, &table, err);
     if (rc || (rc = hash_refuse_ids(count, ids, places, err)) || (rc = hash_refuse_evicted(evicted, step, err)))
         return rc;
+    if (keep < 1 || keep > step)
+        return error_set(err, -EINVAL, "hash table: keep %u: from 1 to the step, %u", keep, step);
     cudaError_t error = cudaMemsetAsync(evicted->counts, 0, 8, stream);
     if (error == cudaSuccess && count) {
         hash_lookup<<<hash_blocks(count), HASH_THREADS, 0, stream>>>(table, count, ids, step, places);
-        hash_insert<<<hash_blocks(count), HASH_THREADS, 0, stream>>>(table, count, ids, step, places, *evicted);
+        hash_insert<<<hash_blocks(count), HASH_THREADS, 0, stream>>>(table, count, ids, step, keep, places, *evicted);
         error = cudaGetLastError();
     }
     return device_error(error, "launch hash_insert", err);

@@ -16,7 +16,7 @@ struct hash_case {
     int64_t count; // of the ids of a batch
     const int64_t *ids;
     int32_t *places;
-    uint32_t step;
+    uint32_t step, keep;
 };
 
 struct hash_entry {
@@ -104,7 +104,7 @@ static void hash_follow_evicted(const struct hash_case *t, struct hash_model *mo
             continue;
         }
         if (entry->second.used >= before)
-            fault(model, "evicted, but used in this step", ids[i], places[i]);
+            fault(model, "evicted, but to be kept", ids[i], places[i]);
         uint32_t &most = (*newest)[(uint32_t)places[i] / KERNEL_HASH_BUCKET];
         most = std::max(most, entry->second.used);
         model->at.erase(places[i]);
@@ -124,15 +124,15 @@ static void hash_step(struct bench *bench, struct hash_case *t, struct hash_mode
     for (int64_t id : ids) { // what is there is used first, so that it is not evicted
         const auto entry = model->entries.find(id);
         if (entry != model->entries.end() && t->step)
-            entry->second.used = t->step;
+            entry->second.used = std::max(entry->second.used, t->step);
     }
     if (insert)
-        bench_must(kernel_hash_insert(&t->hash, (int64_t)ids.size(), t->ids, t->step, t->places, &t->evicted, bench->stream, &err), &err);
+        bench_must(kernel_hash_insert(&t->hash, (int64_t)ids.size(), t->ids, t->step, t->keep, t->places, &t->evicted, bench->stream, &err), &err);
     else
         bench_must(kernel_hash_lookup(&t->hash, (int64_t)ids.size(), t->ids, t->step, t->places, bench->stream, &err), &err);
     BENCH_CHECK(cudaStreamSynchronize(bench->stream));
     if (insert)
-        hash_follow_evicted(t, model, t->step, &newest);
+        hash_follow_evicted(t, model, t->keep, &newest);
     const std::vector<int32_t> places = copy_back(t->places, ids.size());
     for (size_t i = 0; i < ids.size(); i++) {
         const auto entry = model->entries.find(ids[i]);
@@ -164,7 +164,7 @@ static void hash_step(struct bench *bench, struct hash_case *t, struct hash_mode
                 fault(model, "evicted, but another was older or free", each.first, slot);
     for (size_t i = 0; i < ids.size(); i++)
         for (uint32_t slot = 0; places[i] < 0 && slot < KERNEL_HASH_BUCKET; slot++)
-            if (used_at(hash_home(ids[i], buckets).bucket, slot) != t->step)
+            if (used_at(hash_home(ids[i], buckets).bucket, slot) < t->keep)
                 fault(model, "no place, but there is one", ids[i], slot);
 }
 
@@ -178,8 +178,10 @@ static void hash_check_slots(struct bench *bench, int64_t slots, size_t count, u
 
     hash_set(bench, &t, slots, (int64_t)count);
     snprintf(name, sizeof name, "%lld slots, %zu ids of %llu", (long long)slots, count, (unsigned long long)range);
-    for (t.step = 1; t.step <= 6; t.step++) {
+    for (uint32_t at : {1u, 3u, 2u, 5u, 4u, 6u}) { // a later step's ids may have been asked for before
         std::vector<int64_t> ids(count);
+        t.step = at;
+        t.keep = rng_below(&bench->rng, 2) ? at : at / 2 + 1;
         for (int64_t &id : ids) // some of either sign, and a few that come often
             id = rng_below(&bench->rng, 4) ? (int64_t)rng_below(&bench->rng, range) * 2654435761 - 1000000007 : (int64_t)rng_below(&bench->rng, 5);
         hash_step(bench, &t, &model, ids, true);
@@ -202,7 +204,7 @@ static void hash_check_slots(struct bench *bench, int64_t slots, size_t count, u
     for (const auto &entry : model.entries)
         if (entry.second.used < t.step)
             fault(&model, "not evicted, but old", entry.first, entry.second.place);
-    t.step = 7;
+    t.step = t.keep = 7;
     std::vector<int64_t> ids(count); // into the slots that are free again
     for (int64_t &id : ids)
         id = (int64_t)rng_below(&bench->rng, range);
@@ -244,7 +246,8 @@ static void launch_hash_insert(void *arg, int set, cudaStream_t stream)
     struct hash_timed *timed = (struct hash_timed *)arg;
     struct error err;
     timed->t.step++;
-    bench_must(kernel_hash_insert(&timed->t.hash, timed->t.count, timed->ids[set], timed->t.step, timed->t.places, &timed->t.evicted, stream, &err),
+    bench_must(kernel_hash_insert(&timed->t.hash, timed->t.count, timed->ids[set], timed->t.step, timed->t.step, timed->t.places, &timed->t.evicted,
+                                  stream, &err),
                &err);
 }
 
@@ -305,12 +308,13 @@ static int hash_host()
     failures += bench_refused(kernel_hash_lookup(&bad, 1, ids, 1, places, 0, &err), &err, "a multiple of 32 up to 2^30");
     bad = good;
     bad.digests = (uint8_t *)memory + 16;
-    failures += bench_refused(kernel_hash_insert(&bad, 1, ids, 1, places, &evicted, 0, &err), &err, "multiple of 32 bytes");
+    failures += bench_refused(kernel_hash_insert(&bad, 1, ids, 1, 1, places, &evicted, 0, &err), &err, "multiple of 32 bytes");
     failures += bench_refused(kernel_hash_lookup(&good, -1, ids, 1, places, 0, &err), &err, "-1 ids");
     failures += bench_refused(kernel_hash_lookup(&good, 1, NULL, 1, places, 0, &err), &err, "must not be NULL");
-    failures += bench_refused(kernel_hash_insert(&good, 1, ids, 0, places, &evicted, 0, &err), &err, "steps are from 1");
+    failures += bench_refused(kernel_hash_insert(&good, 1, ids, 0, 0, places, &evicted, 0, &err), &err, "steps are from 1");
+    failures += bench_refused(kernel_hash_insert(&good, 1, ids, 3, 4, places, &evicted, 0, &err), &err, "keep 4: from 1 to the step, 3");
     none.counts = NULL;
-    failures += bench_refused(kernel_hash_evict(&good, 1, &none, 0, &err), &err, "needs ids, places and counts");
+    failures += bench_refused(kernel_hash_evict(&good, 1, &none, 0, &err), &err, "needs counts");
     return failures;
 }
 

@@ -55,6 +55,8 @@ struct kernel_bags {
     int64_t row_counts[KERNEL_TABLES_MAX]; // 1 to 2^31 - 1
     const int64_t *ids, *offsets;          // [ids_count], [tables * bags + 1]
     const float *weights;                  // [ids_count], of KERNEL_WEIGHTED
+    const int32_t *places;                 // NULL; or, of the update only, in a cache (cache.h): row i of any table, and its state, is
+    int64_t slots;                         // row places[i] of rows[0], which has `slots`
 };
 // Reads ids and offsets on the device and waits: -EINVAL and which id of which bag is out of range, or which offset is wrong.
 // The launchers below trust what this has seen; an empty bag is no error, its sum is 0.
@@ -143,23 +145,24 @@ void kernel_mlp_plan_free(struct kernel_mlp_plan *plan);
 struct kernel_hash {
     int64_t slots;     // a multiple of 32, up to 2^30
     int64_t *ids;      // [slots]
-    uint32_t *used;    // [slots]: the step in which the id was last looked up or inserted
+    uint32_t *used;    // [slots]: the latest step in which the id was looked up or inserted
     uint8_t *digests;  // [slots]: a part of the id's hash, 0: the slot is free
     uint32_t *locks;   // [slots / 32]
 };
 // What a call took out of the table, in no fixed order; counts[0]: how many ids, counts[1]: how many of the ids that were to be inserted had
-// no place, as every slot of their bucket has been used in this step. All in device memory, set anew by the call.
+// no place, as no slot of their bucket may be evicted. All in device memory, set anew by the call.
 struct kernel_hash_evicted {
-    int64_t *ids;     // [the count of the insert, or slots]
+    int64_t *ids;     // [the count of the insert, or slots]; both NULL: they are counted only
     int32_t *places;  // likewise
     uint32_t *counts; // [2]
 };
 int kernel_hash_clear(const struct kernel_hash *hash, cudaStream_t stream, struct error *err);
-// places[i]: the place of ids[i], -1: none. step, from 1 and never less than before: that the ids are used now; 0: is not remembered.
+// places[i]: the place of ids[i], -1: none. step, from 1: when the ids are used, now or later; 0: is not remembered.
 int kernel_hash_lookup(const struct kernel_hash *hash, int64_t count, const int64_t *ids, uint32_t step, int32_t *places,
                        cudaStream_t stream, struct error *err);
-// The same, and ids that are not there are inserted: the same id many times has one place. No id used in this step is evicted.
-int kernel_hash_insert(const struct kernel_hash *hash, int64_t count, const int64_t *ids, uint32_t step, int32_t *places,
+// The same, and ids that are not there are inserted: the same id many times has one place. No id used in step `keep` (1 to `step`) or later is
+// evicted.
+int kernel_hash_insert(const struct kernel_hash *hash, int64_t count, const int64_t *ids, uint32_t step, uint32_t keep, int32_t *places,
                        const struct kernel_hash_evicted *evicted, cudaStream_t stream, struct error *err);
 // Takes out all ids last used before `step`.
 int kernel_hash_evict(const struct kernel_hash *hash, uint32_t step, const struct kernel_hash_evicted *evicted, cudaStream_t stream,

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 static const struct suite *const suites[] = {&suite_norm, &suite_bag_forward, &suite_bag_update, &suite_adam,
-                                             &suite_attention, &suite_cross_entropy, &suite_hash, &suite_interaction,
+                                             &suite_attention, &suite_cross_entropy, &suite_hash, &suite_cache, &suite_interaction,
                                              &suite_mlp, &suite_comm};
 
 static int usage()
