@@ -11,6 +11,7 @@ import sys
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 L2_BYTES = torch.cuda.get_device_properties(0).L2_cache_size
@@ -166,7 +167,7 @@ def mlp(kernel, shape):
 
 
 def attention(kernel, shape):
-    """scaled_dot_product_attention, with the backend that PyTorch picks. It has no SiLU and no packed sequences."""
+    """scaled_dot_product_attention, with the backend that PyTorch picks, and with cuDNN's. It has no SiLU and no packed sequences."""
     found = re.fullmatch(r"softmax (causal|full) (\d+)x(\d+), (\d+)/(\d+) heads of (\d+), (\w+)", shape)
     if not found:
         raise RuntimeError("no operator for it")
@@ -193,18 +194,26 @@ PROBLEMS = {"attention_forward": attention, "attention_backward": attention, "no
             "mlp_forward": mlp, "mlp_input": mlp, "mlp_weight": mlp}
 
 
+def measure(by, line, backends):
+    result = {by: line["kernel"], "shape": line["shape"]}
+    try:
+        with sdpa_kernel(backends):
+            result["ns"] = median_ns(PROBLEMS[line["kernel"]](line["kernel"], line["shape"]))
+    except RuntimeError as error:  # no memory, or an operator that this version lacks
+        result["why_not"] = str(error).splitlines()[0]
+    print(json.dumps(result), flush=True)
+    torch.cuda.empty_cache()
+
+
 def main():
+    every = [backend for name, backend in SDPBackend.__members__.items() if name not in ("ERROR", "OVERRIDEABLE")]
     for text in open(sys.argv[1], encoding="utf-8"):
         line = json.loads(text) if text.startswith("{") else {}
         if line.get("kernel") not in PROBLEMS:
             continue
-        result = {"torch": line["kernel"], "shape": line["shape"]}
-        try:
-            result["ns"] = median_ns(PROBLEMS[line["kernel"]](line["kernel"], line["shape"]))
-        except RuntimeError as error:  # no memory, or an operator that this version lacks
-            result["why_not"] = str(error).splitlines()[0]
-        print(json.dumps(result), flush=True)
-        torch.cuda.empty_cache()
+        measure("torch", line, every)
+        if line["kernel"].startswith("attention") and line["shape"].startswith("softmax"):
+            measure("cudnn", line, [SDPBackend.CUDNN_ATTENTION])
 
 
 main()
