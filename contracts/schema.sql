@@ -199,7 +199,8 @@ CREATE TABLE recording (
     threshold_ns INTEGER NOT NULL,   -- shorter gaps are counted, not stored
     sample_hz    INTEGER NOT NULL,   -- 0: no samples
     python       INTEGER NOT NULL,   -- 1: Python stacks were walked
-    target       TEXT NOT NULL,      -- JSON: {"pids": [], "cgroup": null, "command": []}
+    target       TEXT NOT NULL,      -- JSON: {"pids": [], "cgroup": null, "command": [], "ranks": [{"pid", "start_ns", "rank", "ranks"}]}
+                                     -- ranks: whom the launcher made which rank of a job of how many. Not there when nobody
     missing      TEXT NOT NULL       -- JSON array: sources of facts that this machine did not allow, each a sentence
 ) STRICT;
 

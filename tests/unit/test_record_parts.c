@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -31,6 +33,44 @@ static void leave_the_network(void)
         return;
     CHECK_INT(ioctl(any, SIOCSIFFLAGS, &loopback), 0);
     close(any);
+}
+
+// A child with an environment of its own: which rank is it?
+static bool rank_of(char *const *environment, int32_t *rank, int32_t *ranks)
+{
+    char *const words[] = {(char *)"/bin/sleep", (char *)"30", NULL};
+    pid_t pid;
+    int status;
+    struct task_stat stat;
+    CHECK_INT(posix_spawn(&pid, words[0], NULL, NULL, words, environment), 0);
+    do // until it sleeps: exec lets us go on before its environment is in place
+        usleep(2000);
+    while (task_stat_read((uint32_t)pid, &stat) && (stat.state != 'S' || strcmp(stat.comm, "sleep")));
+    bool found = task_rank_read((uint32_t)pid, rank, ranks);
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    return found;
+}
+
+TEST(which_rank_a_launcher_made_it)
+{
+    int32_t rank = -1, ranks = -1;
+    char *const torchrun[] = {(char *)"OLD_RANK=9", (char *)"SLURM_PROCID=0", (char *)"SLURM_NTASKS=2", (char *)"RANK=3",
+                              (char *)"WORLD_SIZE=8", NULL};
+    CHECK(rank_of(torchrun, &rank, &ranks)); // the innermost launcher's
+    CHECK_INT(rank, 3);
+    CHECK_INT(ranks, 8);
+    char *const mpi[] = {(char *)"OMPI_COMM_WORLD_SIZE=2", (char *)"OMPI_COMM_WORLD_RANK=1", NULL};
+    CHECK(rank_of(mpi, &rank, &ranks));
+    CHECK_INT(rank, 1);
+    CHECK_INT(ranks, 2);
+    char *const half[] = {(char *)"RANK=3", NULL}, *const wrong[] = {(char *)"RANK=8", (char *)"WORLD_SIZE=8", NULL},
+               *const words[] = {(char *)"RANK=three", (char *)"WORLD_SIZE=8x", NULL}, *const none[] = {NULL};
+    CHECK(!rank_of(half, &rank, &ranks));
+    CHECK(!rank_of(wrong, &rank, &ranks));
+    CHECK(!rank_of(words, &rank, &ranks));
+    CHECK(!rank_of(none, &rank, &ranks));
+    CHECK(!task_rank_read(0x7ffffff0, &rank, &ranks)); // no such process
 }
 
 // A connection of this process to itself, and to a child that took over the other end.

@@ -381,6 +381,27 @@ static void recorder_on_total(void *context, const struct capture_total *total)
     writer_put(recorder->writer, &row);
 }
 
+// Who of the target is which rank of a job, into the JSON of recording.target: it is known only once the processes run.
+static int recorder_write_ranks(struct recorder *recorder, struct error *err)
+{
+    size_t count = 0;
+    const struct task_rank *ranks = tasks_ranks(recorder->tasks, &count);
+    if (!count)
+        return 0;
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, json_pack("{sI sI si si}", "pid", (json_int_t)ranks[i].tgid, "start_ns",
+                                              (json_int_t)ranks[i].start_ns, "rank", (int)ranks[i].rank, "ranks",
+                                              (int)ranks[i].ranks));
+    char *text = json_dumps(list, JSON_COMPACT);
+    json_decref(list);
+    int rc = text ? store_exec(recorder->store, err, "UPDATE recording SET target = json_set(target, '$.ranks', json(?)) WHERE id = ?",
+                               "si", text, recorder->recording_id)
+                  : error_set(err, -ENOMEM, "out of memory");
+    free(text);
+    return rc;
+}
+
 static int recorder_write_end(struct recorder *recorder, struct error *err)
 {
     char *missing = recorder_missing_json(recorder);
@@ -391,6 +412,8 @@ static int recorder_write_end(struct recorder *recorder, struct error *err)
     if (rc == 0)
         rc = store_exec(recorder->store, err, "UPDATE recording SET end_ns = ?, python = ?, missing = ? WHERE id = ?",
                         "iisi", recorder->end_ns, (int64_t)python, missing, recorder->recording_id);
+    if (rc == 0)
+        rc = recorder_write_ranks(recorder, err);
     if (rc == 0)
         rc = store_commit(recorder->store, err);
     if (rc)

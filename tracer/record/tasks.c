@@ -12,6 +12,7 @@
 #include "common/budget.h"
 #include "common/clock.h"
 #include "common/strings.h"
+#include "common/vector.h"
 #include "tracer/record/task_proc.h"
 
 enum {
@@ -19,6 +20,7 @@ enum {
     TASKS_KEEP_NS = 2000000000,  // a record may name somebody this long after the end: rings are read in ms
     TASKS_CHECK_NS = 1000000000, // how long a stranger's pid is taken to be the same process unasked
     TASKS_UNNAMED_S = 10, // how long a stranger that called exec is kept for a record to name it
+    TASKS_RANKS_MAX = 4096,      // of a job, with the processes that inherit their environment
     TASKS_ASKED_MAX = 8192,      // strangers asked for a sign of life a flush: 2 ms
     TASKS_SHARE_DIVISOR = 200,   // 0.5 % for asking /proc about those who are born or call exec: a loop of that took 6 %
     TASKS_BURST_NS = 100000000,  // some 2,000 of them
@@ -34,6 +36,8 @@ struct tasks {
     struct task_thread *threads[TASKS_BUCKETS];
     uint32_t process_count, thread_count, target_threads;
     size_t ask_next; // bucket
+    struct task_rank *ranks;
+    size_t rank_count;
     struct budget budget;
     uint64_t dropped;
 };
@@ -379,6 +383,30 @@ void tasks_event(struct tasks *tasks, const struct ug_task_event *event)
     }
 }
 
+// Once a program that it runs: what a program sets itself later is not seen by anybody outside.
+static void tasks_find_rank(struct tasks *tasks, struct task_process *process)
+{
+    struct task_rank rank = {.tgid = process->tgid, .start_ns = process->start_ns};
+    if (process->kind != TASK_TARGET || process->ended || process->rank_generation > process->generation ||
+        tasks->rank_count >= TASKS_RANKS_MAX)
+        return;
+    process->rank_generation = process->generation + 1;
+    if (!task_rank_read(process->tgid, &rank.rank, &rank.ranks))
+        return;
+    for (size_t i = 0; i < tasks->rank_count; i++)
+        if (tasks->ranks[i].tgid == rank.tgid && tasks->ranks[i].start_ns == rank.start_ns) {
+            tasks->ranks[i] = rank;
+            return;
+        }
+    vector_push(tasks->ranks, tasks->rank_count, rank);
+}
+
+const struct task_rank *tasks_ranks(const struct tasks *tasks, size_t *ret_count)
+{
+    *ret_count = tasks->rank_count;
+    return tasks->ranks;
+}
+
 static void tasks_write_process(struct tasks *tasks, struct task_process *process)
 {
     static const char *const kinds[] = {
@@ -474,6 +502,7 @@ void tasks_flush(struct tasks *tasks, int64_t now_ns, bool all,
     for (size_t i = 0; i < TASKS_BUCKETS; i++) {
         for (struct task_process **at = &tasks->processes[i]; *at;) {
             struct task_process *process = *at;
+            tasks_find_rank(tasks, process);
             if (process->dirty && process->id)
                 tasks_write_process(tasks, process);
             if (!all && !tasks_is_done(process, now_ns)) {
@@ -548,5 +577,6 @@ void tasks_free(struct tasks *tasks, void (*process_gone)(void *context, struct 
     if (!tasks)
         return;
     tasks_flush(tasks, 0, true, process_gone, context);
+    free(tasks->ranks);
     free(tasks);
 }

@@ -36,6 +36,14 @@ struct task_process {
     struct python *python;
     int64_t python_next_ns; // when to look for an interpreter again; INT64_MAX: never
     uint32_t python_tries;
+    uint32_t rank_generation; // of the address space whose environment was looked through for a rank; counted from 1
+};
+
+// A process that its launcher made a rank of a job.
+struct task_rank {
+    uint32_t tgid;
+    uint64_t start_ns;
+    int32_t rank, ranks;
 };
 
 // What a look at a sleeping thread found, for the stay off the CPU that goes on.
@@ -88,6 +96,8 @@ void tasks_flush(struct tasks *tasks, int64_t now_ns, bool all,
 uint32_t tasks_targets_alive(struct tasks *tasks, int64_t now_ns); // asks /proc about each
 void tasks_each_target(struct tasks *tasks, void (*each)(void *context, struct task_process *process),
                        void *context);
+// The ranks among the processes of the target so far, in the order in which they were seen. They belong to tasks.
+const struct task_rank *tasks_ranks(const struct tasks *tasks, size_t *ret_count);
 uint64_t tasks_dropped(const struct tasks *tasks);
 uint32_t tasks_target_threads(const struct tasks *tasks); // rows of threads of the target so far
 
