@@ -76,6 +76,20 @@ int64_t story_other(struct story *story, int pid, const char *comm, const char *
                         story_process(story, cmdline ? "other" : "kernel", pid, 1, comm, cmdline));
 }
 
+void story_rank(struct story *story, int pid, int rank, int ranks)
+{
+    struct error err = {0};
+    if (store_exec(story->store, &err,
+                   "UPDATE recording SET target = json_set(target, '$.ranks[#]', json_object('pid', ?, 'start_ns', 1, 'rank', ?, "
+                   "'ranks', ?)) WHERE json_type(target, '$.ranks') IS NOT NULL",
+                   "iii", (int64_t)pid, (int64_t)rank, (int64_t)ranks) ||
+        store_exec(story->store, &err,
+                   "UPDATE recording SET target = json_set(target, '$.ranks', json_array(json_object('pid', ?, 'start_ns', 1, 'rank', "
+                   "?, 'ranks', ?))) WHERE json_type(target, '$.ranks') IS NULL",
+                   "iii", (int64_t)pid, (int64_t)rank, (int64_t)ranks))
+        story_die(story, "rank", &err);
+}
+
 static int story_frame(struct story *story, char kind, const char *text)
 {
     char *key = xasprintf("%c%s", kind, text);
@@ -90,8 +104,8 @@ static int story_frame(struct story *story, char kind, const char *text)
     char name[200], module[200] = "";
     int64_t line = 0;
     snprintf(name, sizeof name, "%s", text);
-    char *at = strchr(name, '@');
-    if (kind == 'p' && at) {
+    char *at = kind == 'p' ? strchr(name, '@') : kind == 'u' ? strchr(name, '|') : NULL; // '@' stands in versions of symbols
+    if (at) {
         *at = 0;
         snprintf(module, sizeof module, "%s", at + 1);
         char *colon = strrchr(module, ':');

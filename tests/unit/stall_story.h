@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A recording that tells one story, in few lines: processes, gaps, samples and locks written to a
 // fresh store as the recorder writes them. Times are milliseconds since the begin of a window of 10
-// s. Stacks are texts, leaf first, "a;b;c"; Python frames are "function@file.py:12". The file goes
-// at the end.
+// s. Stacks are texts, leaf first, "a;b;c"; Python frames are "function@file.py:12", native ones may be "function|library.so".
+// The file goes at the end.
 #ifndef UPGATE_TESTS_STALL_STORY_H
 #define UPGATE_TESTS_STALL_STORY_H
 
@@ -37,6 +37,8 @@ int64_t story_leader(struct story *story, int64_t process); // its main thread
 int64_t story_thread(struct story *story, int64_t process, int tid, const char *comm);
 int64_t story_other(struct story *story, int pid, const char *comm,
                     const char *cmdline); // a process of somebody else; its thread
+// The launcher made the process such a rank of a job of so many.
+void story_rank(struct story *story, int pid, int rank, int ranks);
 int64_t story_stack(struct story *story, char kind, const char *frames); // 0 for NULL
 
 struct story_gap {

@@ -272,6 +272,43 @@ TEST(two_sides_with_drops_and_threads_that_waited_together)
                 "stalls_sides.json");
 }
 
+// A job of four ranks, one of which an agent holds up; and what its start was like.
+TEST(a_rank_that_comes_late_and_a_start_up_apart)
+{
+    struct stall_task rank = trainer;
+    rank.pid = rank.tid = 4122;
+    struct stall late = {
+        .cause = "straggler", .title = "One rank of the job comes late, and the others wait for it",
+        .total_ns = 600 * MS, .max_ns = 9 * MS, .count = 148, .first_ns = 26100 * MS, .last_ns = 29900 * MS,
+        .blocked_ns = 600 * MS, .confidence = 0.95, .victim_threads = 3, .culprit = rank, .has_steps = true, .steps_hit = 148,
+        .steps_total = 150, .is_straggler = true, .rank = 1, .ranks = 4, .host = "node-7",
+        .what = "a monitor reads the smaps of the process, in stage (ddp.py)", .late_ns = 4054054, .ranks_ns = 1790 * MS,
+        .culprit_python = STACK("stage (ddp.py:41)", "main (ddp.py:84)"),
+        .chain = {{.from = trainer, .to = rank, .via = "collective"}, {.from = rank, .to = agent, .via = "smaps_read"}},
+        .chain_count = 2, .advice = "on rank 1: stop `agent.py` (pid 4188) from reading smaps"};
+    struct stall startup[] = {lone_stall()};
+    const char *missing[] = {"rank 3 of 4 was not recorded: whether the others wait for it cannot be told"};
+    struct stalls stalls = {.recording_id = 1, .window_ns = 4000 * MS, .threshold_ns = MS, .target_threads = 12, .stalls = &late,
+                            .count = 1, .startup_ns = 25000 * MS, .exit_ns = 1000 * MS, .by_steps = true, .outside = startup,
+                            .outside_count = 1, .missing = missing, .missing_count = 1};
+    struct stalls_recording recording = smaps_recording();
+    struct stalls_recordings recordings = {.items = &recording, .count = 1};
+    struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
+    struct stalls_view view = {.shown = &shown, .count = 1, .recordings = &recordings, .path = "run.db", .rows_max = 10, .details_max = 3};
+    golden_table(&view, &(struct render_opts){.width = 100}, "stalls_ranks.txt");
+    golden_json(&view, "stalls_ranks.json");
+    char *markdown = stalls_view_markdown(&view);
+    golden_compare(markdown, "stalls_ranks.md");
+    free(markdown);
+    stalls.exit_ns = 0;
+    late.rank = -1;
+    late.what = NULL;
+    late.chain_count = 0;
+    char *answer = stalls_text_answer(&shown);
+    CHECK_STR(answer, "trainer.py (pid 4121) lost 15.0 % of 4 s after its start-up: trainer.py (pid 4122) comes late 148 times, 4.05 ms each");
+    free(answer);
+}
+
 TEST(what_cannot_be_said_is_not_called_innocence)
 {
     struct stalls stalls = {.recording_id = 1, .window_ns = 30000 * MS};

@@ -236,6 +236,11 @@ static const struct stall_cause causes_table[CAUSE_COUNT] = {
          "Threads wait in cudaFree, cudaMalloc or cudaHostAlloc, which wait for all kernels.",
          "allocate once: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, smaller peaks, no "
          "empty_cache() in the step%.0s"},
+    [CAUSE_STRAGGLER] =
+        {"straggler", "One rank of the job comes late, and the others wait for it",
+         "In collectives (NCCL, gloo, MPI) the same rank comes last, more often and later than chance explains; what it does "
+         "meanwhile and the others do not is named.",
+         "look at what %s does more than the other ranks, and take it out of the step or spread it over all"},
     [CAUSE_UNKNOWN] = {"unknown", "Not recognised",
                        "A wait that fits none of the causes; its stack is shown.",
                        "look at the stack of the wait%.0s"},

@@ -48,6 +48,7 @@ enum cause {
     CAUSE_DRIVER_LOCK,
     CAUSE_GPU_SYNC,
     CAUSE_ALLOC_RETRY,
+    CAUSE_STRAGGLER,
     CAUSE_UNKNOWN,
     CAUSE_COUNT,
     CAUSE_IDLE = CAUSE_COUNT, // a wait with nothing to do: never a stall

@@ -9,6 +9,7 @@
 #include "common/strings.h"
 #include "common/vector.h"
 #include "reports/analyse/stalls/parts.h"
+#include "reports/analyse/stalls/ranks.h"
 
 struct chain {
     struct part_hop hops[STALL_CHAIN_MAX];
@@ -82,7 +83,16 @@ static bool chain_is_outside(enum cause cause)
     }
 }
 
-static void chain_walk(const struct work *work, struct chain *chain, const struct part *from,
+// The soft waits of `thread` in [begin, end): somebody waits for it meanwhile, so they are not idle.
+static void chain_mark_needed(struct work *work, uint32_t thread, int64_t begin, int64_t end)
+{
+    uint32_t last, first = parts_range(work, thread, begin, end, &last);
+    for (uint32_t i = first; i < last; i++)
+        if (work->parts[i].soft != SOFT_NO && parts_overlap(begin, end, work->parts[i].begin, work->parts[i].end))
+            work->needed[i] = 1;
+}
+
+static void chain_walk(struct work *work, struct chain *chain, const struct part *from,
                        int64_t begin, int64_t end)
 {
     const struct trace *trace = work->trace;
@@ -97,6 +107,8 @@ static void chain_walk(const struct work *work, struct chain *chain, const struc
         chain->last = to;
         if (!trace_is_target(trace, to))
             return;
+        if (trace->threads[chain->visited[0]].leads)
+            chain_mark_needed(work, to, begin, end);
         int64_t hard_ns, soft_ns;
         const struct part *hard = chain_dominant(work, to, begin, end, false, &hard_ns);
         const struct part *soft = chain_dominant(work, to, begin, end, true, &soft_ns);
@@ -175,7 +187,8 @@ static bool chain_is_loader(const struct work *work, const struct part *part,
     struct marks python = {{0, 0}};
     if (part->gap != TRACE_NONE)
         python = trace_marks(trace, trace->gaps[part->gap].python);
-    if (marks_has(python, MARK_WORKER_LOOP) || !trace->threads[part->thread].main)
+    if (marks_has(python, MARK_WORKER_LOOP) || !trace->threads[part->thread].main ||
+        (part->gap != TRACE_NONE && ranks_waits(trace, &trace->gaps[part->gap])))
         return false;
     if (marks_has(python, MARK_LOADER))
         return true;
@@ -207,8 +220,9 @@ static void chain_blame_last(struct part *part, const struct chain *chain, enum 
         part->notes |= NOTE_NO_OWNER;
 }
 
-// A soft wait of a thread that works. Left soft: idle.
-static void chain_decide(struct work *work, struct part *part, const struct chain *chain)
+// A soft wait of a thread that works. Left soft: idle. needed: a thread that leads the work waits for this one meanwhile, or it
+// leads itself. A pool's threads wait for work in the same calls as a thread that is held up: only this tells them apart.
+static void chain_decide(struct work *work, struct part *part, const struct chain *chain, bool needed)
 {
     enum { LONG_NS = 10000000, PEER_NS = 20000000 };
     const struct trace *trace = work->trace;
@@ -246,12 +260,12 @@ static void chain_decide(struct work *work, struct part *part, const struct chai
         chain_blame_last(part, chain, CAUSE_DATA_LOADER, 0.7F);
         return;
     }
-    if (part->soft == SOFT_FUTEX && length >= LONG_NS && chain->count && !chain->worked &&
+    if (part->soft == SOFT_FUTEX && needed && length >= LONG_NS && chain->count && !chain->worked &&
         trace->tick_ns)
         chain_blame_last(part, chain, CAUSE_FUTEX_WAIT, 0.7F);
 }
 
-static void chain_part(struct work *work, struct part *part)
+static void chain_part(struct work *work, struct part *part, bool needed)
 {
     const struct trace *trace = work->trace;
     bool soft = part->soft != SOFT_NO;
@@ -272,20 +286,32 @@ static void chain_part(struct work *work, struct part *part)
     if (chain.end && (soft || chain_goes_on(part->cause) || chain_is_outside(chain.end->cause)))
         chain_take_blame(part, &chain);
     else if (soft)
-        chain_decide(work, part, &chain);
+        chain_decide(work, part, &chain, needed);
     if (chain.count && part->soft == SOFT_NO)
         chain_keep_hops(work, part, &chain);
 }
 
-// Decides on a copy of each part, so that every chain sees the parts as they were.
+// Decides on a copy of each part, so that every chain sees the parts as they were. The waits of those that lead come first: they
+// tell whom somebody needs.
 void chain_follow(struct work *work)
 {
+    const struct trace *trace = work->trace;
     struct part *decided = xcalloc(work->part_count + 1, sizeof *decided);
     memcpy(decided, work->parts, work->part_count * sizeof *decided);
-    for (size_t i = 0; i < work->part_count; i++)
-        chain_part(work, &decided[i]);
+    work->needed = xcalloc(work->part_count + 1, 1);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < work->part_count; i++)
+            if (trace->threads[work->parts[i].thread].leads == !pass)
+                chain_part(work, &decided[i], !pass || work->needed[i]);
     memcpy(work->parts, decided, work->part_count * sizeof *decided);
     free(decided);
+    free(work->needed);
+    work->needed = NULL;
+    for (size_t i = 0; i < work->part_count; i++)
+        if (work->parts[i].culprit != TRACE_NONE && trace->threads[work->parts[i].culprit].own) {
+            work->parts[i].culprit = TRACE_NONE;
+            work->parts[i].notes |= NOTE_NO_OWNER;
+        }
     size_t kept = 0;
     for (size_t i = 0; i < work->part_count; i++) {
         if (work->parts[i].cause == CAUSE_IDLE)

@@ -241,6 +241,21 @@ static enum part_soft classify_soft(const struct trace *trace, const struct trac
     return SOFT_NO;
 }
 
+// Does the owner word of glibc's mutex name who holds it? Only a mutex has that word: behind any other futex lies a number that
+// may be some task's, so the owner must be a thread that can hold it, of the process itself, or of another program where the
+// stack says that this is a lock. In a wait that was taken for one for the GIL it is the holder of the GIL.
+static bool classify_owns_mutex(const struct trace *trace, const struct trace_gap *gap)
+{
+    struct marks user = trace_marks(trace, gap->user);
+    bool lock = marks_has(user, MARK_MUTEX_USER);
+    if (gap->owner == TRACE_NONE || gap->owner == gap->thread || !(gap->flags & UG_GAP_OWNER_FUTEX) ||
+        marks_has(trace_marks(trace, gap->python), MARK_TAKE_GIL) || (marks_has(user, MARK_COND) && !lock))
+        return false;
+    uint32_t owner = trace->threads[gap->owner].process, waits = trace->threads[gap->thread].process;
+    enum trace_kind kind = trace->processes[owner].kind;
+    return owner == waits || (lock && (kind == TRACE_TARGET || kind == TRACE_OTHER));
+}
+
 static void classify_blocked(struct work *work, const struct trace_gap *gap, uint32_t index,
                              int64_t end)
 {
@@ -311,20 +326,19 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
     // Another CPU delivered the packets: then who waked says nothing, the process at the other end does.
     if (part->soft == SOFT_SOCKET && part->waits_for == TRACE_NONE)
         part->waits_for = gap->owner;
-    // The owner word of glibc's mutex: only a wait for a mutex has one that leads to a thread. In a
-    // wait that was taken for one for the GIL it is the holder of the GIL.
-    bool gil = marks_has(trace_marks(trace, gap->python), MARK_TAKE_GIL);
-    bool mutex = part->soft == SOFT_FUTEX && !gil && gap->owner != TRACE_NONE &&
-                 gap->owner != gap->thread && gap->flags & UG_GAP_OWNER_FUTEX;
-    if (mutex || (part->soft == SOFT_FUTEX && marks_has(user, MARK_MUTEX_USER) &&
-                  !marks_has(user, MARK_COND))) {
+    bool owned = classify_owns_mutex(trace, gap);
+    if (part->soft == SOFT_FUTEX &&
+        (owned || (marks_has(user, MARK_MUTEX_USER) && !marks_has(user, MARK_COND)))) {
         part->cause = CAUSE_PTHREAD_MUTEX;
         part->soft = SOFT_NO;
         part->via = VIA_MUTEX;
-        part->culprit = mutex ? gap->owner : part->waits_for;
+        // Who woke it has unlocked it, if that was a thread of the program.
+        bool unlocked = trace_is_target(trace, part->waits_for);
+        part->culprit = owned ? gap->owner : unlocked ? part->waits_for : TRACE_NONE;
+        part->notes |= part->culprit == TRACE_NONE ? NOTE_NO_OWNER : 0;
         part->waits_for = part->culprit;
-        part->culprit_stack = part->culprit == gap->waker ? gap->waker_stack : 0;
-        part->confidence = mutex ? 0.9F : 0.7F;
+        part->culprit_stack = part->culprit == gap->waker && unlocked ? gap->waker_stack : 0;
+        part->confidence = owned ? 0.9F : 0.7F;
         return;
     }
     if (part->soft == SOFT_NO) {

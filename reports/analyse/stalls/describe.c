@@ -37,7 +37,7 @@ static const char *const describe_functions[CAUSE_COUNT] = {
     [CAUSE_FUSE_HANG] = "fuse_dev_do_write fuse_dev_write",
 };
 
-static struct stall_task describe_task(const struct trace *trace, uint32_t thread)
+struct stall_task describe_task(const struct trace *trace, uint32_t thread)
 {
     static const char *const kinds[] = {"target", "other", "kernel", "idle"};
     if (thread == TRACE_NONE)
@@ -48,7 +48,7 @@ static struct stall_task describe_task(const struct trace *trace, uint32_t threa
                                row->comm, process->cmdline, kinds[process->kind]};
 }
 
-static struct stall_stack describe_stack(const struct trace *trace, uint32_t stack)
+struct stall_stack describe_stack(const struct trace *trace, uint32_t stack)
 {
     const struct trace_stack *row = &trace->stacks[stack];
     struct stall_stack ret = {arena_alloc(trace->arena, row->count + 1, sizeof *ret.frames),
@@ -346,6 +346,7 @@ void describe_group(const struct work *work, const struct group *group, struct s
         .run_queue_ns = group->split_ns[SPLIT_RUN_QUEUE],
         .preempted_ns = group->split_ns[SPLIT_PREEMPTED],
         .on_cpu_ns = group->split_ns[SPLIT_ON_CPU],
+        .weight = group->weight,
         .confidence = group->confidence,
         .confidence_note = describe_note(work, group),
         .victim = describe_task(trace, group->worst_thread),

@@ -46,6 +46,8 @@ void period_find(const struct trace *trace, struct group *group);
 int64_t period_of(const struct trace_window *spans, size_t count);
 
 // describe.c: in words, strings in the trace's arena.
+struct stall_task describe_task(const struct trace *trace, uint32_t thread); // TRACE_NONE: nobody
+struct stall_stack describe_stack(const struct trace *trace, uint32_t stack);
 void describe_group(const struct work *work, const struct group *group, struct stall *ret_stall);
 
 #endif

@@ -230,6 +230,10 @@ static const struct marks_row marks_user[] = {
      "cuMemHostAlloc* cuMemHostRegister* hipFree hipMalloc cuMemUnmap cuMemMap cuMemCreate"},
     {MARK_CUDA_LOAD, "cuLibraryLoadData* cuModuleLoad* cuLibraryLoadFromFile* cuModuleGetFunction"},
     {MARK_NCCL, "nccl* ncclAllReduce* c10d::*"},
+    {MARK_COLLECTIVE, "c10d::ProcessGroup* c10d::Reducer* c10d::Work* c10d::verify_params* c10d::sync* c10d::broadcast* c10d::ops* "
+                      "gloo::* MPI_* PMPI_* ompi_* opal_progress* MPIR_* MPIDI_* horovod::*"},
+    {MARK_MPI, "MPI_* PMPI_* opal_progress* MPIR_* MPIDI_*"},
+    {MARK_STORE, "c10d::TCPStore* c10d::PrefixStore* c10d::FileStore* c10d::HashStore* c10d::Store*"},
 };
 
 static const struct marks_row marks_python[] = {
@@ -239,6 +243,7 @@ static const struct marks_row marks_python[] = {
                   "_MultiProcessingDataLoaderIter.* _SingleProcessDataLoaderIter.*"},
     {MARK_WORKER_LOOP, "_worker_loop _pin_memory_loop worker_loop"},
     {MARK_QUEUE_GET, "Queue.get SimpleQueue.get JoinableQueue.get"},
+    {MARK_STORE, "_store_based_barrier rendezvous"},
     {MARK_SUBPROCESS,
      "Popen.wait Popen._wait Popen.communicate Popen._communicate Popen._try_wait Popen.poll"},
 };
@@ -344,6 +349,9 @@ struct marks marks_of_function(char kind, const char *name, const char *module)
             marks_set(&marks, MARK_LOADER);
         if (!strcmp(name, "get") && (strstr(module, "queue.py") || strstr(module, "queues.py")))
             marks_set(&marks, MARK_QUEUE_GET);
+        if (strstr(module, "torch/distributed/distributed_c10d") && strncmp(name, "init_", 5) && strncmp(name, "_new_", 5) &&
+            strncmp(name, "new_", 4))
+            marks_set(&marks, MARK_COLLECTIVE);
         if (strstr(module, "subprocess.py"))
             marks_set(&marks, MARK_SUBPROCESS);
     }

@@ -86,6 +86,9 @@ enum mark {
     MARK_WORKER_LOOP,
     MARK_SUBPROCESS,
     MARK_PYTHON,
+    MARK_COLLECTIVE, // of a job's ranks: waits in it are for the others
+    MARK_MPI,        // spins in them
+    MARK_STORE,      // where ranks meet: no collective
     MARK_READ, // the system call, of whatever file
     MARK_COUNT
 };

@@ -118,7 +118,7 @@ bool parts_blamable(const struct trace *trace, uint32_t thread)
     if (thread == TRACE_NONE)
         return false;
     const struct trace_process *process = &trace->processes[trace->threads[thread].process];
-    return !process->own && process->kind != TRACE_IDLE;
+    return !process->own && !trace->threads[thread].own && process->kind != TRACE_IDLE;
 }
 
 enum cause parts_activity(struct marks marks)

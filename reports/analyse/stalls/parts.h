@@ -80,6 +80,7 @@ struct work {
     struct part_hop *hops;
     size_t hop_count, hop_capacity;
     uint8_t *taken;          // of each gap: part of a longer story already
+    uint8_t *needed;         // of each part while chains are followed: one that leads waits for its thread meanwhile
     uint32_t *owner_samples; // of lock owners and kernel neighbours, by time
     size_t owner_sample_count;
     uint32_t *compilers; // processes

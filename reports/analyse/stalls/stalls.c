@@ -11,6 +11,7 @@
 #include "common/vector.h"
 #include "reports/analyse/stalls/group.h"
 #include "reports/analyse/stalls/quiet.h"
+#include "reports/analyse/stalls/ranks.h"
 
 // Producers whose losses touch stalls: the BPF programs ("bpf.gap"), the recorder and what names
 // things for it. Others (steps, tensors) do not.
@@ -138,6 +139,16 @@ static int stalls_read_missing(struct store *store, struct stalls *stalls, struc
     return rc;
 }
 
+static void stalls_add_missing(struct stalls *stalls, struct arena *arena, const char *sentence)
+{
+    if (!sentence)
+        return;
+    const char **list = arena_alloc(arena, stalls->missing_count + 2, sizeof *list);
+    memcpy(list, stalls->missing, stalls->missing_count * sizeof *list);
+    list[stalls->missing_count++] = sentence;
+    stalls->missing = list;
+}
+
 static void stalls_find(struct work *work, struct stalls *stalls)
 {
     gil_stitch(work);
@@ -157,27 +168,124 @@ void work_find(struct work *work)
     parts_sort(work);
 }
 
-static void stalls_fill(struct stalls *stalls, struct work *work, const struct groups *groups,
-                        double trust)
+static void stalls_distrust(const struct trace *trace, struct stall *stall, double trust)
 {
-    const struct trace *trace = work->trace;
-    stalls->window_ns = trace->window_ns;
+    stall->confidence *= trust;
+    if (trust < 1)
+        stall->confidence_note =
+            arena_print(trace->arena, "%s%sevents were lost while recording", stall->confidence_note ? stall->confidence_note : "",
+                        stall->confidence_note ? "; " : "");
+}
+
+// What of a part lies in [begin, end).
+static void stalls_cut(struct work *work, struct part part, int64_t begin, int64_t end)
+{
+    part.begin = part.begin < begin ? begin : part.begin;
+    part.end = part.end > end ? end : part.end;
+    if (part.begin < part.end)
+        work->parts[work->part_count++] = part;
+}
+
+// The causes among the parts of the steps, or, outside, before and behind them. Shares are of window_ns. Room for `more` is left.
+static struct stall *stalls_of(const struct work *work, bool outside, int64_t window_ns, double share_min, double trust,
+                               size_t more, size_t *ret_count)
+{
+    struct trace *trace = work->trace;
+    int64_t whole_ns = trace->window_ns;
+    struct work some = *work;
+    struct groups groups = {0};
+    int64_t begin = trace->startup_end ? trace->startup_end : INT64_MIN, end = trace->exit_begin ? trace->exit_begin : INT64_MAX;
+    some.parts = xcalloc(2 * work->part_count + 1, sizeof *some.parts);
+    some.part_count = 0;
+    for (size_t i = 0; i < work->part_count; i++) {
+        if (!outside) {
+            stalls_cut(&some, work->parts[i], begin, end);
+            continue;
+        }
+        stalls_cut(&some, work->parts[i], INT64_MIN, begin);
+        stalls_cut(&some, work->parts[i], end, INT64_MAX);
+    }
+    trace->window_ns = window_ns; // what shares are of
+    groups_make(&some, share_min, &groups);
+    struct stall *list = arena_alloc(trace->arena, groups.count + more + 1, sizeof *list);
+    for (size_t i = 0; i < groups.count; i++) {
+        describe_group(&some, &groups.groups[i], &list[i]);
+        stalls_distrust(trace, &list[i], trust);
+    }
+    *ret_count = groups.count;
+    trace->window_ns = whole_ns;
+    groups_free(&groups);
+    free(some.parts);
+    return list;
+}
+
+// Start-up, and what comes behind the last step of a program that ended. Without steps collectives say when work began.
+static void stalls_find_startup(struct trace *trace, const struct ranks *ranks)
+{
+    enum { LEAST_NS = 100000000, LEAST_SHARE = 100 };
+    if (trace->launch_id || !trace->window_count)
+        return;
+    struct trace_window *window = &trace->windows[0];
+    int64_t begin = ranks->first_end, end = ranks->last_end, least = trace->window_ns / LEAST_SHARE;
+    bool started = trace->from_start, ended = false;
+    least = least > LEAST_NS ? least : LEAST_NS;
+    if (trace->step_count) {
+        begin = trace->steps[0].begin;
+        end = begin;
+        for (size_t i = 0; i < trace->step_count; i++)
+            end = trace->steps[i].end > end ? trace->steps[i].end : end;
+    }
+    for (size_t i = 0; i < trace->process_count; i++) {
+        const struct trace_process *process = &trace->processes[i];
+        bool leads = process->kind == TRACE_TARGET && process->leader != TRACE_NONE && trace->threads[process->leader].leads;
+        started |= leads && process->started_ns >= window->begin && process->started_ns < begin;
+        ended |= leads && process->ended_ns > end;
+    }
+    if (begin && started && begin - window->begin >= least && begin < window->end)
+        trace->startup_end = begin;
+    if (begin && ended && window->end - end >= least && end > begin)
+        trace->exit_begin = end;
+}
+
+static void stalls_add_stragglers(struct stalls *stalls, const struct work *work, const struct ranks *ranks,
+                                  const struct late_ranks *stragglers, double trust)
+{
+    for (size_t i = 0; i < stragglers->count; i++) {
+        struct stall one;
+        late_describe(ranks, work, &stragglers->list[i], &one);
+        one.host = stalls->host;
+        stalls_distrust(work->trace, &one, trust);
+        size_t at = stalls->count++;
+        for (; at > 0 && stalls->stalls[at - 1].weight < one.weight; at--)
+            stalls->stalls[at] = stalls->stalls[at - 1];
+        stalls->stalls[at] = one;
+    }
+}
+
+static void stalls_fill(struct stalls *stalls, struct work *work, const struct ranks *ranks, double share_min, double trust)
+{
+    struct trace *trace = work->trace;
+    stalls_find_startup(trace, ranks);
+    const struct trace_window *first = &trace->windows[0], *last = &trace->windows[trace->window_count - 1];
+    int64_t begin = trace->startup_end ? trace->startup_end : first->begin, end = trace->exit_begin ? trace->exit_begin : last->end;
+    struct late_ranks stragglers = {0};
+    parts_sort(work);
+    late_ranks_find(ranks, work, begin, end, &stragglers);
+    ranks_take_waits(ranks, &stragglers, work);
     stalls->threshold_ns = trace->threshold_ns;
     stalls->idle_ns = work->idle_ns;
     for (uint32_t i = 0; i < trace->thread_count; i++)
         stalls->target_threads += trace_is_target(trace, i);
-    stalls->count = groups->count;
-    stalls->stalls = arena_alloc(trace->arena, groups->count + 1, sizeof *stalls->stalls);
-    for (size_t i = 0; i < groups->count; i++) {
-        struct stall *stall = &stalls->stalls[i];
-        describe_group(work, &groups->groups[i], stall);
-        stall->confidence *= trust;
-        if (trust < 1)
-            stall->confidence_note =
-                arena_print(trace->arena, "%s%sevents were lost while recording",
-                            stall->confidence_note ? stall->confidence_note : "",
-                            stall->confidence_note ? "; " : "");
-    }
+    stalls->startup_ns = trace->startup_end ? begin - first->begin : 0;
+    stalls->exit_ns = trace->exit_begin ? last->end - end : 0;
+    int64_t outside_ns = stalls->startup_ns + stalls->exit_ns;
+    stalls->by_steps = trace->step_count > 0;
+    stalls->window_ns = trace->window_ns - outside_ns;
+    stalls->stalls = stalls_of(work, false, stalls->window_ns, share_min, trust, stragglers.count, &stalls->count);
+    stalls_add_stragglers(stalls, work, ranks, &stragglers, trust);
+    if (outside_ns)
+        stalls->outside = stalls_of(work, true, outside_ns, share_min, trust, 0, &stalls->outside_count);
+    late_ranks_free(&stragglers);
 }
 
 int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct stalls **ret_stalls,
@@ -188,6 +296,11 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
     struct arena *arena = arena_new();
     struct trace *trace = NULL;
     int rc = trace_load(store, opts->recording_id, arena, &trace, err);
+    if (!rc) {
+        rc = trace_load_ranks(trace, store, err);
+        if (rc)
+            trace_free(trace);
+    }
     if (rc) {
         arena_free(arena);
         return rc;
@@ -205,14 +318,18 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
     if (!rc)
         rc = store_failed(store, err);
     struct work work = {0};
-    struct groups groups = {0};
+    struct ranks ranks = {0};
     if (!rc) {
+        char *host = store_get_text(store, "SELECT CASE WHEN json_valid(host) THEN json_extract(host, '$.hostname') END FROM run", "");
+        stalls->host = arena_copy(arena, host);
+        free(host);
         work_init(&work, trace);
         stalls_find(&work, stalls);
-        groups_make(&work, opts->share_min, &groups);
-        stalls_fill(stalls, &work, &groups, trust);
+        ranks_find(trace, &ranks);
+        stalls_fill(stalls, &work, &ranks, opts->share_min, trust);
+        stalls_add_missing(stalls, arena, ranks_missing(&ranks));
     }
-    groups_free(&groups);
+    ranks_free(&ranks);
     work_free(&work);
     trace_free(trace);
     if (rc) {

@@ -63,6 +63,15 @@ struct stall {
     size_t chain_count;
     bool has_steps;
     uint64_t steps_hit, steps_total;
+    // Of a straggler, whose victims are all the others: victim.known is false.
+    bool is_straggler;
+    int32_t rank, ranks;     // the culprit's, of so many; -1: not known
+    const char *host;        // where it runs; NULL: not known
+    const char *what;        // "computing in prepare_features (ddp.py)"; NULL: not seen
+    int64_t late_ns;         // the mean of one time
+    int64_t ranks_ns;        // what all that waited lost together
+    struct stall_stack culprit_user, culprit_python; // doing that
+    double weight;           // what it is ranked by
     const char *advice;      // names the knob
     const char *advice_form; // the same with %s for the culprit, whose whole command line is in advice; NULL: it is not
 };
@@ -75,11 +84,18 @@ struct stall_breach {
 struct stalls {
     int64_t recording_id;
     int64_t launch_id; // 0: none
-    int64_t window_ns;
+    int64_t window_ns; // what the causes below are parts of: without startup_ns and exit_ns
     int64_t threshold_ns;
     size_t target_threads;
     struct stall *stalls; // worst first, by what the leading threads lost (working main threads)
     size_t count;
+    // Of a program that was recorded from its start, what lies before the first step; of one that ended, what lies behind the last.
+    // Where there are no steps collectives say when the work began and ended. 0: nothing. Causes of their own, as shares of both.
+    int64_t startup_ns, exit_ns;
+    bool by_steps;
+    struct stall *outside;
+    size_t outside_count;
+    const char *host; // where it was recorded; NULL: not known
     int64_t idle_ns; // waits of threads with nothing to do, left out: event loops, pools
     struct stall_breach *breaches; // of the trust ledger: drops, missing sources
     size_t breach_count;

@@ -34,6 +34,10 @@ struct trace_process {
     bool python, compiler;
     int64_t python_read_ns; // since then the recorder could read its interpreter; INT64_MAX: never
     bool own; // upgate itself: never to blame
+    bool has_library; // ours is in it
+    bool told_rank;   // by its launcher
+    int64_t start_ns; // as the store has it: tells a pid that was given out again
+    int32_t rank, ranks; // of a job; -1: none
 };
 
 struct trace_thread {
@@ -49,6 +53,7 @@ struct trace_thread {
     bool main;      // its process's first thread
     bool leads;     // a working main thread; without any, a working thread
     bool working;   // does a real share of the work: its waits can be stalls
+    bool own;       // of our library in the target: neither victim nor culprit
 };
 
 struct trace_frame {
@@ -105,6 +110,16 @@ struct trace_window {
     int64_t begin, end;
 };
 
+struct trace_nccl { // a collective on one rank
+    int64_t enqueued, kernel_begin, communicator, sequence; // kernel_begin 0: not told
+    uint32_t process;
+};
+
+struct trace_busy { // what the GPUs of a process did but for collectives, by begin
+    struct trace_window *spans;
+    size_t count;
+};
+
 struct trace {
     struct arena *arena;
     int64_t recording_id, launch_id; // launch_id 0: none
@@ -113,6 +128,7 @@ struct trace {
     struct trace_window *windows;
     size_t window_count;
     int64_t window_ns; // together
+    int64_t startup_end, exit_begin; // of the work, within the windows; 0: they are all work there
     struct trace_process *processes;
     struct trace_thread *threads;
     struct trace_frame *frames;
@@ -127,19 +143,24 @@ struct trace {
     struct trace_counter *counters;
     struct trace_window *throttles; // in which cpu.stat counted a throttling; by begin
     struct trace_window *steps;     // begin, end
+    struct trace_nccl *nccl;
+    struct trace_busy *busy; // of each process
+    bool from_start;         // the target was started to be recorded
     const char **texts;
-    size_t process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count,
+    size_t nccl_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count,
         sample_count, cpu_count, lock_count, fact_count, counter_count, throttle_count, step_count,
         text_count;
 };
 
 int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
                struct trace **ret_trace, struct error *err);
+// Ranks of a job, collectives of NCCL, when GPUs were busy: after trace_load, by who asks about them.
+int trace_load_ranks(struct trace *trace, struct store *store, struct error *err);
 void trace_free(struct trace *trace); // NULL ok; the arena stays
 
 static inline bool trace_is_target(const struct trace *trace, uint32_t thread)
 {
-    return thread != TRACE_NONE &&
+    return thread != TRACE_NONE && !trace->threads[thread].own &&
            trace->processes[trace->threads[thread].process].kind == TRACE_TARGET;
 }
 static inline struct marks trace_marks(const struct trace *trace, uint32_t stack)

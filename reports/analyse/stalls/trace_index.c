@@ -235,6 +235,47 @@ int64_t trace_ran_ns(const struct trace *trace, uint32_t thread, int64_t begin, 
            trace->tick_ns;
 }
 
+// ---- threads of ours ----
+
+// Does the stack end in our library, below what starts every thread? ret_told: it says who began the thread.
+static bool trace_begins_in_ours(const struct trace *trace, uint32_t stack, bool *ret_told)
+{
+    static const char *const starts[] = {"clone3", "__clone3", "clone", "__clone", "start_thread", "thread_start"};
+    const struct trace_stack *row = &trace->stacks[stack];
+    for (uint32_t i = row->count; i > 0; i--) {
+        const struct trace_frame *frame = &trace->frames[trace->stack_frames[row->first + i - 1]];
+        bool start = false;
+        for (size_t k = 0; k < sizeof starts / sizeof starts[0]; k++)
+            start |= !strcmp(frame->name, starts[k]);
+        if (start)
+            continue;
+        const char *file = frame->module ? strrchr(frame->module, '/') : NULL;
+        file = file ? file + 1 : frame->module;
+        *ret_told |= file != NULL;
+        return file && !strncmp(file, "libupgate_inject", 16);
+    }
+    return false;
+}
+
+// Our library's threads in the target are told by where they begin: its calls stand on the stacks of the program's threads too.
+// Where no stack was kept, by their names, in a process that has the library.
+static void trace_find_ours(struct trace *trace)
+{
+    enum { LOOK_MAX = 32 }; // a thread has one begin: a few stacks say it
+    for (uint32_t i = 0; i < trace->thread_count; i++) {
+        struct trace_thread *thread = &trace->threads[i];
+        bool told = false;
+        if (thread->main)
+            continue;
+        for (uint32_t k = 0; k < thread->gap_count && k < LOOK_MAX && !thread->own; k++)
+            thread->own = trace_begins_in_ours(trace, trace->gaps[thread->gap_first + k].user, &told);
+        for (uint32_t k = 0; k < thread->sample_count && k < LOOK_MAX && !thread->own; k++)
+            thread->own = trace_begins_in_ours(trace, trace->samples[thread->sample_first + k].user, &told);
+        if (!told && trace->processes[thread->process].has_library)
+            thread->own = !strcmp(thread->comm, "upgate-inject") || !strcmp(thread->comm, "upgate-python");
+    }
+}
+
 // A thread works when it is on the CPU for a fiftieth of the window, by the recorder's sum, else by
 // its samples, else by what its gaps leave. Pools that wait for work do less.
 static void trace_find_workers(struct trace *trace)
@@ -286,5 +327,6 @@ void trace_index(struct trace *trace)
     else
         trace_index_cpus(trace);
     free(moves);
+    trace_find_ours(trace);
     trace_find_workers(trace);
 }

@@ -92,8 +92,8 @@ static int trace_load_processes(struct trace *trace, struct store *store, struct
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT id, tgid, coalesce(ppid, 0), comm, cmdline, kind, coalesce(started_ns, 0) AS started_ns, "
-        "coalesce(ended_ns, 0) AS ended_ns, coalesce(exit_code, -1) FROM process WHERE recording_id = ? ORDER "
-        "BY id",
+        "coalesce(ended_ns, 0) AS ended_ns, coalesce(exit_code, -1), id IN (SELECT process_id FROM gpu_process), start_ns "
+        "FROM process WHERE recording_id = ? ORDER BY id",
         "i", trace->recording_id);
     if (!stmt)
         return err ? err->code : -EIO;
@@ -113,6 +113,9 @@ static int trace_load_processes(struct trace *trace, struct store *store, struct
         row->started_ns = sqlite3_column_int64(stmt, 6);
         row->ended_ns = sqlite3_column_int64(stmt, 7);
         row->exit_code = sqlite3_column_int64(stmt, 8);
+        row->has_library = sqlite3_column_int(stmt, 9) != 0;
+        row->start_ns = sqlite3_column_int64(stmt, 10);
+        row->rank = row->ranks = -1;
         row->leader = row->parent = TRACE_NONE;
         row->own = !strcmp(row->comm, "upgate");
         row->python =
@@ -368,7 +371,7 @@ int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT id, coalesce(launch_id, 0), begin_ns, coalesce(end_ns, 0) AS end_ns, threshold_ns, "
-        "sample_hz FROM recording WHERE id = ?1 OR ?1 = 0 ORDER BY id LIMIT 1",
+        "sample_hz, CASE WHEN json_valid(target) THEN coalesce(json_array_length(target, '$.command'), 0) END FROM recording WHERE id = ?1 OR ?1 = 0 ORDER BY id LIMIT 1",
         "i", recording_id);
     if (!stmt)
         return err ? err->code : -EIO;
@@ -385,6 +388,7 @@ int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
     int64_t begin = sqlite3_column_int64(stmt, 2), end = sqlite3_column_int64(stmt, 3);
     trace->threshold_ns = sqlite3_column_int64(stmt, 4);
     int64_t hz = sqlite3_column_int64(stmt, 5);
+    trace->from_start = sqlite3_column_int(stmt, 6) > 0;
     trace->tick_ns = hz > 0 ? 1000000000 / hz : 0;
     while (store_step(store, stmt, NULL) == 1) // until it is reset
         ;
@@ -418,7 +422,10 @@ void trace_free(struct trace *trace)
     void *rows[] = {trace->windows,      trace->processes, trace->threads, trace->frames,
                     trace->stack_frames, trace->stacks,    trace->gaps,    trace->samples,
                     trace->cpu_samples,  trace->cpu_first, trace->locks,   trace->facts,
-                    trace->counters,     trace->throttles, trace->steps,   trace->texts};
+                    trace->counters,     trace->throttles, trace->steps,   trace->texts,
+                    trace->nccl,         trace->busy};
+    for (size_t i = 0; trace->busy && i < trace->process_count; i++)
+        free(trace->busy[i].spans);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         free(rows[i]);
     free(trace);

@@ -3,6 +3,7 @@
 // then the columns that are told again below. Reads what was found, writes the buffer of the table.
 #include "reports/render/stalls/stalls_grid.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,22 +47,22 @@ static char *grid_clean(char *text, bool utf8)
     return clean;
 }
 
-static void grid_fill(char **row, const struct stalls *stalls, size_t i, bool title, bool utf8)
+static void grid_fill(char **row, const struct stall *stall, size_t i, int64_t window_ns, bool title, bool utf8)
 {
-    const struct stall *stall = &stalls->stalls[i];
     char number[NUMBERS_SIZE];
     row[GRID_RANK] = xasprintf("%zu", i + 1);
     row[GRID_CAUSE] =
         grid_clean(xstrdup(title && stall->title ? stall->title : stall->cause), utf8);
     row[GRID_LOST] = stalls_text_time((double)stall->total_ns);
-    row[GRID_SHARE] = stalls_text_share(stalls_text_fraction(stalls, stall));
+    row[GRID_SHARE] = stalls_text_share(window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN);
     row[GRID_COUNT] = xstrdup(numbers_count((int64_t)stall->count, number));
     row[GRID_LONGEST] = stalls_text_time((double)stall->max_ns);
     row[GRID_PERIOD] =
         stall->has_period ? stalls_text_time((double)stall->period_ns) : xstrdup("-");
     row[GRID_CULPRIT] =
-        grid_clean(stall->culprit.known ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
-                                        : xstrdup("-"),
+        grid_clean(stall->is_straggler    ? stalls_text_rank(stall)
+                   : stall->culprit.known ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
+                                          : xstrdup("-"),
                    utf8);
     row[GRID_SURE] = stalls_text_confidence(stall->confidence);
 }
@@ -126,30 +127,28 @@ static void grid_line(const struct grid *grid, struct table *table, const char *
 }
 
 // The analysis lets turns on a busy machine come second: the list says so where it shows.
-static bool grid_is_unsorted(const struct stalls *stalls, size_t count)
+static bool grid_is_unsorted(const struct stall *stalls, size_t count)
 {
     for (size_t i = 1; i < count; i++)
-        if (stalls->stalls[i].total_ns > stalls->stalls[0].total_ns &&
-            strcmp(stalls->stalls[i].cause, "cpu_contention") == 0)
+        if (stalls[i].total_ns > stalls[0].total_ns && strcmp(stalls[i].cause, "cpu_contention") == 0)
             return true;
     return false;
 }
 
-void stalls_grid(struct table *table, const struct stalls *stalls, size_t rows_max)
+void stalls_grid(struct table *table, const struct stall *stalls, size_t count, int64_t window_ns, size_t rows_max)
 {
-    struct grid grid = {.count = stalls->count < rows_max ? stalls->count : rows_max};
+    struct grid grid = {.count = count < rows_max ? count : rows_max};
     if (grid.count == 0)
         return;
     grid.rows = xcalloc(grid.count, sizeof *grid.rows);
     for (size_t i = 0; i < grid.count; i++)
-        grid_fill(grid.rows[i], stalls, i, table->width >= GRID_TITLE_WIDTH, table->utf8);
+        grid_fill(grid.rows[i], &stalls[i], i, window_ns, table->width >= GRID_TITLE_WIDTH, table->utf8);
     grid_measure(&grid, table->width);
     grid_line(&grid, table, grid_heads, SCREEN_STYLE_DIM);
     for (size_t i = 0; i < grid.count; i++)
         grid_line(&grid, table, (const char *const *)grid.rows[i], SCREEN_STYLE_PLAIN);
-    if (stalls->count > grid.count)
-        strbuf_add(&table->out, "%zu more with less: --top %zu or --all\n",
-                   stalls->count - grid.count, stalls->count);
+    if (count > grid.count)
+        strbuf_add(&table->out, "%zu more with less: --top %zu or --all\n", count - grid.count, count);
     if (grid_is_unsorted(stalls, grid.count)) {
         struct strbuf lines = {0};
         screen_wrap(

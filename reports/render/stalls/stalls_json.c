@@ -49,6 +49,13 @@ static json_t *stalls_json_culprit(const struct stall *stall)
         return item;
     json_object_set_new(item, "kernel_function", render_json_text(stall->culprit_function));
     json_object_set_new(item, "kernel_stack", stalls_json_stack(&stall->culprit_kernel));
+    if (!stall->is_straggler)
+        return item;
+    json_object_set_new(item, "rank", stall->rank < 0 ? json_null() : json_integer(stall->rank));
+    json_object_set_new(item, "host", render_json_text(stall->host));
+    json_object_set_new(item, "what", render_json_text(stall->what));
+    json_object_set_new(item, "user_stack", stalls_json_stack(&stall->culprit_user));
+    json_object_set_new(item, "python_stack", stalls_json_stack(&stall->culprit_python));
     return item;
 }
 
@@ -95,6 +102,11 @@ static json_t *stalls_json_stall(const struct stall *stall)
     json_object_set_new(item, "victim_threads", json_integer((json_int_t)stall->victim_threads));
     json_object_set_new(item, "culprit", stalls_json_culprit(stall));
     json_object_set_new(item, "chain", stalls_json_chain(stall));
+    if (stall->is_straggler) {
+        json_object_set_new(item, "ranks", json_integer(stall->ranks));
+        json_object_set_new(item, "late_ns", json_integer(stall->late_ns));
+        json_object_set_new(item, "ranks_ns", json_integer(stall->ranks_ns));
+    }
     json_object_set_new(item, "advice", render_json_text(stall->advice));
     return item;
 }
@@ -148,6 +160,26 @@ static json_t *stalls_json_recordings(const struct stalls_recordings *recordings
     return list;
 }
 
+// What lies before the first step and behind the last one, with causes of its own.
+static json_t *stalls_json_outside(const struct stalls *stalls)
+{
+    int64_t window_ns = stalls->startup_ns + stalls->exit_ns;
+    if (!window_ns)
+        return json_null();
+    json_t *list = json_array(), *item = json_object();
+    for (size_t i = 0; i < stalls->outside_count; i++) {
+        json_t *stall = stalls_json_stall(&stalls->outside[i]);
+        json_object_set_new(stall, "rank", json_integer((json_int_t)i + 1));
+        json_object_set_new(stall, "share", json_real((double)stalls->outside[i].total_ns / (double)window_ns));
+        json_array_append_new(list, stall);
+    }
+    json_object_set_new(item, "startup_ns", json_integer(stalls->startup_ns));
+    json_object_set_new(item, "exit_ns", json_integer(stalls->exit_ns));
+    json_object_set_new(item, "until", json_string(stalls->by_steps ? "steps" : "collectives"));
+    json_object_set_new(item, "stalls", list);
+    return item;
+}
+
 json_t *stalls_view_json(const struct stalls_view *view)
 {
     const struct stalls *stalls = view->shown[0].stalls;
@@ -177,6 +209,7 @@ json_t *stalls_view_json(const struct stalls_view *view)
     json_object_set_new(document, "idle_ns", json_integer(stalls->idle_ns));
     json_object_set_new(document, "events", counts);
     json_object_set_new(document, "stalls", list);
+    json_object_set_new(document, "outside", stalls_json_outside(stalls));
     json_object_set_new(document, "trust", stalls_json_trust(stalls));
     json_object_set_new(document, "recordings", stalls_json_recordings(view->recordings));
     free(answer);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stalls in Markdown, for an incident's page or a pull request: the answer, the causes as a table,
 // the first few in full and folded. Built whole in memory; texts of the store cannot act as markup.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,34 +19,35 @@ static void markdown_take(struct strbuf *out, char *text)
     free(text);
 }
 
-static void markdown_stalls_rows(struct strbuf *out, const struct stalls *stalls, size_t rows_max)
+static void markdown_stalls_rows(struct strbuf *out, const struct stall *stalls, size_t count, int64_t window_ns, size_t rows_max)
 {
     strbuf_add(out, "| # | cause | lost | of time | times | longest | every | culprit | sure |\n"
                     "|--:|---|--:|--:|--:|--:|--:|---|--:|\n");
-    for (size_t i = 0; i < stalls->count && i < rows_max; i++) {
-        const struct stall *stall = &stalls->stalls[i];
+    for (size_t i = 0; i < count && i < rows_max; i++) {
+        const struct stall *stall = &stalls[i];
         char number[NUMBERS_SIZE];
         strbuf_add(out, "| %zu | ", i + 1);
         markdown_text(out, stall->title ? stall->title : stall->cause);
         strbuf_add(out, " | ");
         markdown_take(out, stalls_text_time((double)stall->total_ns));
         strbuf_add(out, " | ");
-        markdown_take(out, stalls_text_share(stalls_text_fraction(stalls, stall)));
+        markdown_take(out, stalls_text_share(window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN));
         strbuf_add(out, " | %s | ", numbers_count((int64_t)stall->count, number));
         markdown_take(out, stalls_text_time((double)stall->max_ns));
         strbuf_add(out, " | ");
         markdown_take(out, stall->has_period ? stalls_text_time((double)stall->period_ns)
                                              : xstrdup("-"));
         strbuf_add(out, " | ");
-        markdown_take(out, stall->culprit.known
+        markdown_take(out, stall->is_straggler ? stalls_text_rank(stall)
+                           : stall->culprit.known
                                ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
                                : xstrdup("-"));
         strbuf_add(out, " | ");
         markdown_take(out, stalls_text_confidence(stall->confidence));
         strbuf_add(out, " |\n");
     }
-    if (stalls->count > rows_max)
-        strbuf_add(out, "\n%zu more with less.\n", stalls->count - rows_max);
+    if (count > rows_max)
+        strbuf_add(out, "\n%zu more with less.\n", count - rows_max);
 }
 
 // Takes the text.
@@ -80,8 +82,13 @@ static void markdown_stalls_detail(struct strbuf *out, const struct stall *stall
     strbuf_add(out, "</summary>\n\n");
     markdown_stalls_item(out, "lost", stalls_text_lost(stall));
     markdown_stalls_item(out, "steps hit", stalls_text_steps(stall));
-    markdown_stalls_item(out, "victim", stalls_text_thread(&stall->victim));
-    markdown_stalls_item(out, "culprit", stalls_text_thread(&stall->culprit));
+    if (!stall->is_straggler)
+        markdown_stalls_item(out, "victim", stalls_text_thread(&stall->victim));
+    markdown_stalls_item(out, "culprit", stall->is_straggler ? stalls_text_rank(stall) : stalls_text_thread(&stall->culprit));
+    if (stall->is_straggler && stall->host)
+        markdown_stalls_item(out, "on", xstrdup(stall->host));
+    if (stall->is_straggler)
+        markdown_stalls_item(out, "what", xstrdup(stall->what ? stall->what : "not seen"));
     if (stall->culprit.known && stall->culprit.cmdline)
         markdown_stalls_item(out, "its command", xstrdup(stall->culprit.cmdline));
     if (stall->culprit_function)
@@ -101,6 +108,8 @@ static void markdown_stalls_detail(struct strbuf *out, const struct stall *stall
     markdown_stalls_stack(out, "Native", &stall->victim_user);
     markdown_stalls_stack(out, "Python", &stall->victim_python);
     markdown_stalls_stack(out, "The culprit's kernel", &stall->culprit_kernel);
+    markdown_stalls_stack(out, "The culprit's native", &stall->culprit_user);
+    markdown_stalls_stack(out, "The culprit's Python", &stall->culprit_python);
     strbuf_add(out, "\n</details>\n");
 }
 
@@ -128,10 +137,17 @@ char *stalls_view_markdown(const struct stalls_view *view)
         char *why_not = stalls_view_nothing(shown);
         markdown_take(&out, why_not ? why_not : stalls_text_answer(shown));
         strbuf_add(&out, "**\n\n");
-        if (shown->stalls->count)
-            markdown_stalls_rows(&out, shown->stalls, view->rows_max);
+        const struct stalls *stalls = shown->stalls;
+        if (stalls->count)
+            markdown_stalls_rows(&out, stalls->stalls, stalls->count, stalls->window_ns, view->rows_max);
         for (size_t k = 0; k < shown->stalls->count && k < view->details_max; k++)
             markdown_stalls_detail(&out, &shown->stalls->stalls[k], k);
+        if (stalls->outside_count) {
+            strbuf_add(&out, "\n### ");
+            markdown_take(&out, stalls_text_outside(stalls));
+            strbuf_add(&out, "\n\n");
+            markdown_stalls_rows(&out, stalls->outside, stalls->outside_count, stalls->startup_ns + stalls->exit_ns, view->rows_max);
+        }
         markdown_stalls_trust(&out, shown);
     }
     return strbuf_take(&out);

@@ -30,12 +30,16 @@ char *stalls_text_lost(const struct stall *stall)
     strbuf_add(&out, "%s", unit_format_ns(total, sizeof total, (double)stall->total_ns));
     strbuf_add(&out, stall->count == 1 ? ", once" : ", %s times",
                numbers_count((int64_t)stall->count, count));
-    if (stall->victim_threads > 1)
+    if (stall->victim_threads > 1 && !stall->is_straggler)
         strbuf_add(&out, " in %zu threads", stall->victim_threads);
     if (stall->count > 1)
         strbuf_add(&out, ", the longest %s",
                    unit_format_ns(longest, sizeof longest, (double)stall->max_ns));
-    bool begun = false;
+    if (stall->is_straggler && stall->ranks > 2)
+        strbuf_add(&out, "; %s by all ranks that waited", unit_format_ns(total, sizeof total, (double)stall->ranks_ns));
+    bool begun = stall->is_straggler;
+    if (begun)
+        return strbuf_take(&out);
     phrases_part(&out, &begun, stall->blocked_ns, stall->total_ns, "blocked");
     phrases_part(&out, &begun, stall->run_queue_ns, stall->total_ns, "woken and waiting for a CPU");
     phrases_part(&out, &begun, stall->preempted_ns, stall->total_ns, "pushed off its CPU");
@@ -66,7 +70,8 @@ char *stalls_text_watched(const struct stalls_shown *shown)
     char *target = stalls_text_task(&recording->target, STALLS_NAME_PROGRAM);
     struct strbuf out = {0};
     strbuf_add(&out, "%s of %s",
-               unit_format_ns(number, sizeof number, (double)shown->stalls->window_ns),
+               unit_format_ns(number, sizeof number,
+                              (double)(shown->stalls->window_ns + shown->stalls->startup_ns + shown->stalls->exit_ns)),
                recording->target.known ? target : "a target that was never seen");
     if (recording->processes > 1)
         strbuf_add(&out, " and %s more process%s", numbers_count(recording->processes - 1, count),

@@ -89,6 +89,17 @@ static void stalls_culprit(struct table *table, const struct stall *stall)
     free(stack);
 }
 
+static void stalls_straggler(struct table *table, const struct stall *stall)
+{
+    char *who = stalls_text_rank(stall);
+    stalls_line(table, "culprit", stall->host ? xasprintf("%s on %s", who, stall->host) : xstrdup(who));
+    free(who);
+    stalls_line(table, "  late", stalls_text_time((double)stall->late_ns));
+    stalls_line(table, "  what", stall->what ? xstrdup(stall->what) : xstrdup("not seen"));
+    stalls_line(table, "  native", stalls_text_stack(&stall->culprit_user, STALLS_USER_MAX, table->utf8));
+    stalls_line(table, "  python", stalls_text_stack(&stall->culprit_python, STALLS_USER_MAX, table->utf8));
+}
+
 static void stalls_chain(struct table *table, const struct stall *stall)
 {
     // One link says what victim and culprit say already; only what it went by is news.
@@ -111,9 +122,13 @@ static void stalls_detail(struct table *table, const struct stalls *stalls, size
     free(title);
     stalls_line(table, "lost", stalls_text_lost(stall));
     stalls_line(table, "steps hit", stalls_text_steps(stall));
-    stalls_line(table, "victim", stalls_text_thread(&stall->victim));
-    stalls_stacks(table, stall);
-    stalls_culprit(table, stall);
+    if (stall->is_straggler) {
+        stalls_straggler(table, stall);
+    } else {
+        stalls_line(table, "victim", stalls_text_thread(&stall->victim));
+        stalls_stacks(table, stall);
+        stalls_culprit(table, stall);
+    }
     if (stall->has_period)
         stalls_line(table, "  every", stalls_text_time((double)stall->period_ns));
     if (stall->resource)
@@ -202,6 +217,19 @@ static void stalls_worst(struct table *table, const struct stalls_view *view)
     free(name);
 }
 
+// What happens once is told behind what happens in every step, and in short.
+static void stalls_outside(struct table *table, const struct stalls *stalls, size_t rows_max)
+{
+    enum { ROWS_MAX = 5 };
+    char *head = stalls_text_outside(stalls);
+    strbuf_add(&table->out, "\n");
+    screen_style(&table->out, SCREEN_STYLE_BOLD, table->color, head);
+    strbuf_add(&table->out, "\n");
+    free(head);
+    stalls_grid(table, stalls->outside, stalls->outside_count, stalls->startup_ns + stalls->exit_ns,
+                rows_max < SIZE_MAX && rows_max > ROWS_MAX ? ROWS_MAX : rows_max);
+}
+
 static void stalls_section(struct table *table, const struct stalls_view *view, size_t i)
 {
     const struct stalls_shown *shown = &view->shown[i];
@@ -218,11 +246,13 @@ static void stalls_section(struct table *table, const struct stalls_view *view, 
     const struct stalls *stalls = shown->stalls;
     if (stalls->count)
         strbuf_add(&table->out, "\n");
-    stalls_grid(table, stalls, view->rows_max);
+    stalls_grid(table, stalls->stalls, stalls->count, stalls->window_ns, view->rows_max);
     for (size_t k = 0; k < stalls->count && k < view->details_max; k++)
         stalls_detail(table, stalls, k);
     if (stalls->count > view->details_max)
         stalls_more(table, view, shown);
+    if (stalls->outside_count)
+        stalls_outside(table, stalls, view->rows_max);
     strbuf_add(&table->out, "\n");
     stalls_trust(table, shown);
 }

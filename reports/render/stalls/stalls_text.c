@@ -157,8 +157,41 @@ static char *text_title(const struct stall *stall)
     return title;
 }
 
+char *stalls_text_rank(const struct stall *stall)
+{
+    char *name = stalls_text_name(&stall->culprit, STALLS_NAME_SHORT);
+    char *text = stall->rank < 0 ? xasprintf("%s (pid %d)", name, stall->culprit.pid)
+                                 : xasprintf("rank %d of %d (%s, pid %d)", (int)stall->rank, (int)stall->ranks, name, stall->culprit.pid);
+    free(name);
+    return text;
+}
+
+// "rank 1 of 2 (ddp.py, pid 4188) comes late 148 times, 4 ms each: computing in prepare_features (ddp.py)"
+static char *text_straggler(const struct stall *stall)
+{
+    char number[NUMBERS_SIZE];
+    char *who = stalls_text_rank(stall), *late = stalls_text_time((double)stall->late_ns);
+    struct strbuf out = {0};
+    if (stall->count == 1)
+        strbuf_add(&out, "%s comes %s late once", who, late);
+    else
+        strbuf_add(&out, "%s comes late %s times, %s each", who, numbers_count((int64_t)stall->count, number), late);
+    if (stall->what)
+        strbuf_add(&out, ": %s", stall->what);
+    if (stall->chain_count == 2) {
+        char *to = stalls_text_task(&stall->chain[1].to, STALLS_NAME_PROGRAM);
+        strbuf_add(&out, ", by %s", to);
+        free(to);
+    }
+    free(late);
+    free(who);
+    return strbuf_take(&out);
+}
+
 char *stalls_text_blame(const struct stall *stall)
 {
+    if (stall->is_straggler)
+        return text_straggler(stall);
     for (size_t i = 0; i < sizeof text_phrases / sizeof *text_phrases; i++) {
         char *text = strcmp(text_phrases[i].cause, stall->cause) == 0
                          ? text_fill(text_phrases[i].text, stall)
@@ -185,12 +218,24 @@ char *stalls_text_blame(const struct stall *stall)
     return strbuf_take(&out);
 }
 
+// "30 s", "4.1 s between start-up and exit"
+static char *text_window(const struct stalls *stalls)
+{
+    char *time = stalls_text_time((double)stalls->window_ns);
+    char *text = xasprintf("%s%s", time, stalls->startup_ns && stalls->exit_ns ? " between start-up and exit"
+                                         : stalls->startup_ns                  ? " after its start-up"
+                                         : stalls->exit_ns                     ? " before its exit"
+                                                                               : "");
+    free(time);
+    return text;
+}
+
 // Nothing was found: what that covers.
 static char *text_answer_none(const struct stalls_shown *shown)
 {
     const struct stalls *stalls = shown->stalls;
     char *target = stalls_text_task(&shown->recording->target, STALLS_NAME_SHORT);
-    char *window = stalls_text_time((double)stalls->window_ns);
+    char *window = text_window(stalls);
     char number[NUMBERS_SIZE];
     int64_t dropped = stalls_text_dropped(stalls);
     struct strbuf out = {0};
@@ -219,6 +264,21 @@ static char *text_answer_none(const struct stalls_shown *shown)
     return strbuf_take(&out);
 }
 
+char *stalls_text_outside(const struct stalls *stalls)
+{
+    char *startup = stalls_text_time((double)stalls->startup_ns), *end = stalls_text_time((double)stalls->exit_ns);
+    const char *unit = stalls->by_steps ? "step" : "collective";
+    struct strbuf out = {0};
+    if (stalls->startup_ns)
+        strbuf_add(&out, "Start-up, %s before the first %s", startup, unit);
+    if (stalls->exit_ns)
+        strbuf_add(&out, "%s, %s behind the last%s%s", stalls->startup_ns ? ", and exit" : "Exit", end, stalls->startup_ns ? "" : " ",
+                   stalls->startup_ns ? "" : unit);
+    free(startup);
+    free(end);
+    return strbuf_take(&out);
+}
+
 char *stalls_text_answer(const struct stalls_shown *shown)
 {
     const struct stalls *stalls = shown->stalls;
@@ -227,7 +287,7 @@ char *stalls_text_answer(const struct stalls_shown *shown)
     const struct stall *stall = &stalls->stalls[0];
     char *victim = stalls_text_task(
         stall->victim.known ? &stall->victim : &shown->recording->target, STALLS_NAME_SHORT);
-    char *window = stalls_text_time((double)stalls->window_ns);
+    char *window = text_window(stalls);
     char *blame = stalls_text_blame(stall);
     char *share = stalls_text_share(stalls_text_fraction(stalls, stall));
     const char *doubt = stall->confidence < 0.5 ? "probably " : "";

@@ -33,6 +33,11 @@ char *stalls_text_answer(const struct stalls_shown *shown);
 // The same for any of its causes, without the part before the colon.
 char *stalls_text_blame(const struct stall *stall);
 
+// "rank 1 of 2 (ddp.py, pid 4188)", of a straggler
+char *stalls_text_rank(const struct stall *stall);
+// "Start-up, 26 s before the first step, and exit, 1.2 s behind the last": the head of what lies outside of the work.
+char *stalls_text_outside(const struct stalls *stalls);
+
 // "4.26 s, 98 times in 2 threads, the longest 137 ms; 4.2 s blocked, 60 ms waiting for a CPU"
 char *stalls_text_lost(const struct stall *stall);
 // "dlrm-train, candidate (torch 2.x), pair 3", or "recording 2"

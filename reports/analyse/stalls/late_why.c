@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a late rank does that the others do not. Everything that the main threads of the ranks did in the window, outside of
+// collectives, is added up, by cause and by function, and a rank's sums are set against the others' mean: the late time itself may
+// show something else, as who is late with its input is still in its backward pass while the others wait for it.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/stalls/ranks.h"
+
+struct why_sum {
+    double late, others, off; // off: of late, off the CPU; slept below
+    double slept, depth; // depth: times late, from the leaf
+};
+
+struct why {
+    const struct ranks *ranks;
+    const struct work *work;
+    int64_t begin, end;
+    uint32_t *function_of; // of each frame; TRACE_NONE: the kernel's
+    uint32_t *frame_of;    // of each function one frame
+    uint32_t *seen;        // the visit that a function was last counted in
+    struct why_sum *sums;  // of functions
+    size_t function_count;
+    uint32_t visit;
+    double all, python, user; // of the late rank: what was added up, and of it with a stack of the kind
+};
+
+// ---- causes ----
+
+// Who waits in a collective has no cause of its own for that.
+static bool why_counts(const struct part *part)
+{
+    return part->cause < CAUSE_UNKNOWN && part->cause != CAUSE_GPU_SYNC && part->cause != CAUSE_FUTEX_WAIT &&
+           part->cause != CAUSE_NETWORK_PEER && part->cause != CAUSE_STRAGGLER;
+}
+
+static void why_causes(const struct why *why, struct late_rank *straggler)
+{
+    double sums[CAUSE_COUNT] = {0}, queued = 0, ran = 0, best = 0;
+    int64_t longest[CAUSE_COUNT] = {0};
+    const struct part *parts[CAUSE_COUNT] = {NULL};
+    size_t others = why->ranks->row_count - 1;
+    for (size_t i = 0; i < why->ranks->row_count; i++) {
+        bool late = i == straggler->row;
+        double run = (double)trace_ran_ns(why->ranks->trace, why->ranks->rows[i].thread, why->begin, why->end);
+        ran += late ? 0 : run / (double)others;
+        uint32_t last, first = parts_range(why->work, why->ranks->rows[i].thread, why->begin, why->end, &last);
+        for (uint32_t k = first; k < last; k++) {
+            const struct part *part = &why->work->parts[k];
+            int64_t ns = parts_overlap(part->begin, part->end, why->begin, why->end);
+            if (!ns || !why_counts(part))
+                continue;
+            if (part->cause == CAUSE_CPU_CONTENTION && !late)
+                queued += (double)ns / (double)others;
+            else
+                sums[part->cause] += late ? (double)ns : -(double)ns / (double)others;
+            int64_t weight = part->culprit != TRACE_NONE ? 4 * ns : ns; // one that names somebody shows more
+            if (late && weight > longest[part->cause]) {
+                longest[part->cause] = weight;
+                parts[part->cause] = part;
+            }
+        }
+    }
+    // Who computes more waits for its CPU more: only what is beyond that is done to it.
+    double own = (double)trace_ran_ns(why->ranks->trace, why->ranks->rows[straggler->row].thread, why->begin, why->end);
+    sums[CAUSE_CPU_CONTENTION] -= ran > 0 && own > ran ? queued * own / ran : queued;
+    for (int i = 0; i < CAUSE_COUNT; i++)
+        if (sums[i] > best && parts[i]) {
+            best = sums[i];
+            straggler->cause = (enum cause)i;
+            straggler->part = parts[i];
+        }
+    straggler->deed_ns = (int64_t)best;
+    if (best * 2 < (double)straggler->total_ns) {
+        straggler->cause = CAUSE_COUNT;
+        straggler->part = NULL;
+    }
+}
+
+// ---- functions ----
+
+static int why_compare(const struct trace *trace, uint32_t left, uint32_t right)
+{
+    const struct trace_frame *a = &trace->frames[left], *b = &trace->frames[right];
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    int order = strcmp(a->name, b->name);
+    return order ? order : strcmp(a->module ? a->module : "", b->module ? b->module : "");
+}
+
+static int why_by_function(const void *left, const void *right, void *trace)
+{
+    const uint32_t *a = left, *b = right;
+    int order = why_compare(trace, *a, *b);
+    return order ? order : (*a > *b) - (*a < *b);
+}
+
+// A function has a frame for each of its lines.
+static void why_functions(struct why *why)
+{
+    const struct trace *trace = why->ranks->trace;
+    uint32_t *order = xcalloc(trace->frame_count + 1, sizeof *order);
+    why->function_of = xcalloc(trace->frame_count + 1, sizeof *why->function_of);
+    why->frame_of = xcalloc(trace->frame_count + 1, sizeof *why->frame_of);
+    for (uint32_t i = 0; i < trace->frame_count; i++)
+        order[i] = i;
+    qsort_r(order, trace->frame_count, sizeof *order, why_by_function, (void *)trace);
+    for (size_t i = 0; i < trace->frame_count; i++) {
+        if (!i || why_compare(trace, order[i - 1], order[i]))
+            why->frame_of[why->function_count++] = order[i];
+        why->function_of[order[i]] =
+            trace->frames[order[i]].kind == 'k' ? TRACE_NONE : (uint32_t)why->function_count - 1;
+    }
+    why->seen = xcalloc(why->function_count + 1, sizeof *why->seen);
+    why->sums = xcalloc(why->function_count + 1, sizeof *why->sums);
+    free(order);
+}
+
+static void why_add_stack(struct why *why, uint32_t stack, double ns, double late, bool off, bool sleeps)
+{
+    const struct trace *trace = why->ranks->trace;
+    const struct trace_stack *row = &trace->stacks[stack];
+    for (uint32_t i = 0; i < row->count; i++) {
+        uint32_t function = why->function_of[trace->stack_frames[row->first + i]];
+        if (function == TRACE_NONE || why->seen[function] == why->visit)
+            continue;
+        why->seen[function] = why->visit;
+        struct why_sum *sum = &why->sums[function];
+        if (late > 0) {
+            sum->late += ns;
+            sum->off += off ? ns : 0;
+            sum->slept += sleeps ? ns : 0;
+            sum->depth += ns * i;
+        } else {
+            sum->others -= ns * late;
+        }
+    }
+}
+
+static void why_add(struct why *why, uint32_t python, uint32_t user, double ns, double late, bool off, bool sleeps)
+{
+    why->visit++;
+    why->all += late > 0 ? ns : 0;
+    why->python += late > 0 && python ? ns : 0;
+    why->user += late > 0 && user ? ns : 0;
+    why_add_stack(why, python, ns, late, off, sleeps);
+    why_add_stack(why, user, ns, late, off, sleeps);
+}
+
+// late: 1 of the late rank, else minus its part in the mean of the others.
+static void why_add_thread(struct why *why, uint32_t index, double late)
+{
+    const struct trace *trace = why->ranks->trace;
+    const struct trace_thread *thread = &trace->threads[index];
+    for (uint32_t i = trace_sample_from(trace, index, why->begin);
+         i < thread->sample_first + thread->sample_count && trace->samples[i].at < why->end; i++) {
+        const struct trace_sample *sample = &trace->samples[i];
+        if (!marks_has(trace_marks(trace, sample->user), MARK_MPI))
+            why_add(why, sample->python, sample->user, (double)trace->tick_ns, late, false, false);
+    }
+    for (uint32_t i = trace_gap_from(trace, index, why->begin);
+         i < thread->gap_first + thread->gap_count && trace->gaps[i].out < why->end; i++) {
+        const struct trace_gap *gap = &trace->gaps[i];
+        if (ranks_waits(trace, gap))
+            continue;
+        // Pushed off its CPU it is still in that function, and late there.
+        int64_t ns = parts_overlap(gap->out, gap->in, why->begin, why->end);
+        why_add(why, gap->python, gap->user, (double)ns, late, gap->waking != 0,
+                marks_has(trace_marks(trace, gap->kernel), MARK_SLEEP));
+    }
+}
+
+static bool why_has(const struct why *why, uint32_t stack, uint32_t function)
+{
+    const struct trace *trace = why->ranks->trace;
+    const struct trace_stack *row = &trace->stacks[stack];
+    for (uint32_t i = 0; i < row->count; i++)
+        if (why->function_of[trace->stack_frames[row->first + i]] == function)
+            return true;
+    return false;
+}
+
+// A stack in which the late rank was seen in the function.
+static void why_witness(const struct why *why, uint32_t function, struct late_rank *straggler)
+{
+    const struct trace *trace = why->ranks->trace;
+    uint32_t index = why->ranks->rows[straggler->row].thread;
+    const struct trace_thread *thread = &trace->threads[index];
+    for (uint32_t i = trace_sample_from(trace, index, why->begin);
+         i < thread->sample_first + thread->sample_count && !straggler->waiting; i++) {
+        const struct trace_sample *sample = &trace->samples[i];
+        if (!why_has(why, sample->python, function) && !why_has(why, sample->user, function))
+            continue;
+        straggler->python = sample->python;
+        straggler->user = sample->user;
+        return;
+    }
+    for (uint32_t i = trace_gap_from(trace, index, why->begin); i < thread->gap_first + thread->gap_count; i++) {
+        const struct trace_gap *gap = &trace->gaps[i];
+        if (!gap->waking || (!why_has(why, gap->python, function) && !why_has(why, gap->user, function)))
+            continue;
+        straggler->python = gap->python;
+        straggler->user = gap->user;
+        return;
+    }
+}
+
+// Names that say nothing to who wrote the program: of the interpreter and of nobody.
+static bool why_speaks(const struct trace_frame *frame)
+{
+    static const char *const dull[] = {"[", "_Py", "Py", "python3", "_start", "__libc_start", "start_thread", "clone"};
+    for (size_t i = 0; i < sizeof dull / sizeof dull[0]; i++)
+        if (!strncmp(frame->name, dull[i], strlen(dull[i])))
+            return false;
+    return true;
+}
+
+// Of two functions with about the same time the inner one.
+static bool why_is_inner(const struct why_sum *a, const struct why_sum *b)
+{
+    if (a->late < 0.98 * b->late || b->late < 0.98 * a->late)
+        return a->late < b->late;
+    return a->depth / a->late < b->depth / b->late;
+}
+
+// The innermost function that has nearly all of what the rank does more: of those the one that it spends least time in.
+static uint32_t why_innermost(const struct why *why, char kind, double least)
+{
+    uint32_t best = TRACE_NONE;
+    double most = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < why->function_count; i++) {
+            const struct trace_frame *frame = &why->ranks->trace->frames[why->frame_of[i]];
+            const struct why_sum *sum = &why->sums[i];
+            double more = sum->late - sum->others;
+            if (frame->kind != kind || !why_speaks(frame))
+                continue;
+            if (!pass)
+                most = more > most ? more : most;
+            else if (more >= least && more >= 0.7 * most && (best == TRACE_NONE || why_is_inner(sum, &why->sums[best])))
+                best = i;
+        }
+    return best;
+}
+
+static void why_name(const struct why *why, struct late_rank *straggler)
+{
+    const struct trace *trace = why->ranks->trace;
+    double least = why->all > 0 ? 0.4 * (double)straggler->total_ns / why->all : INFINITY; // ticks hit at random, and not all have a stack
+    uint32_t best = why_innermost(why, 'p', least * why->python);
+    best = best == TRACE_NONE ? why_innermost(why, 'u', least * why->user) : best;
+    if (best == TRACE_NONE)
+        return;
+    const struct trace_frame *frame = &trace->frames[why->frame_of[best]];
+    const struct why_sum *sum = &why->sums[best];
+    const char *file = frame->module ? strrchr(frame->module, '/') : NULL;
+    file = file ? file + 1 : frame->module;
+    straggler->function = file ? arena_print(trace->arena, "%s (%s)", frame->name, file) : frame->name;
+    straggler->waiting = sum->off * 2 > sum->late;
+    straggler->sleeping = sum->slept * 2 > sum->late;
+    if (straggler->cause == CAUSE_COUNT)
+        straggler->deed_ns = (int64_t)(sum->late - sum->others);
+    why_witness(why, best, straggler);
+}
+
+void late_why(const struct ranks *ranks, const struct work *work, int64_t begin, int64_t end, struct late_rank *straggler)
+{
+    struct why why = {.ranks = ranks, .work = work, .begin = begin, .end = end};
+    why_causes(&why, straggler);
+    why_functions(&why);
+    for (size_t i = 0; i < ranks->row_count; i++)
+        why_add_thread(&why, ranks->rows[i].thread, i == straggler->row ? 1 : -1 / (double)(ranks->row_count - 1));
+    why_name(&why, straggler);
+    free(why.function_of);
+    free(why.frame_of);
+    free(why.seen);
+    free(why.sums);
+}

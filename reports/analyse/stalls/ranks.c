@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is a rank, and who came last to each collective. On the host a rank has come to a collective when it begins to wait in it:
+// waits of two ranks that overlap, and end next to each other, are of the same one. Who does not wait at all, while another does,
+// comes last; as waits below the threshold are not recorded, it may have come that much before the other's end.
+#include "reports/analyse/stalls/ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/search.h"
+#include "common/strings.h"
+#include "common/vector.h"
+
+enum { RANKS_LATE_MIN_NS = 100000, RANKS_JOIN_NS = 200000 };
+
+bool ranks_waits(const struct trace *trace, const struct trace_gap *gap)
+{
+    struct marks marks = marks_join(trace_marks(trace, gap->user), trace_marks(trace, gap->python));
+    if (!gap->waking || !marks_has(marks, MARK_COLLECTIVE) || marks_has(marks, MARK_STORE))
+        return false;
+    struct marks kernel = trace_marks(trace, gap->kernel);
+    if (!gap->kernel || !trace->stacks[gap->kernel].count)
+        kernel = marks_of_syscall(trace->machine, gap->syscall);
+    static const enum mark soft[] = {MARK_FUTEX,       MARK_EPOLL,       MARK_POLL, MARK_SOCKET_RECV,
+                                     MARK_SOCKET_SEND, MARK_SLEEP, MARK_READ};
+    for (size_t i = 0; i < sizeof soft / sizeof soft[0]; i++)
+        if (marks_has(kernel, soft[i]))
+            return true;
+    return false;
+}
+
+// ---- who is a rank ----
+
+// Workers of a rank, such as a data loader's, inherit its environment.
+static bool ranks_inherited(const struct trace *trace, uint32_t process)
+{
+    const struct trace_process *row = &trace->processes[process];
+    uint32_t parent = row->parent;
+    for (int depth = 0; parent != TRACE_NONE && depth < 64; depth++) {
+        const struct trace_process *above = &trace->processes[parent];
+        if (above->rank == row->rank && above->ranks == row->ranks)
+            return true;
+        parent = above->parent;
+    }
+    return false;
+}
+
+static bool ranks_thread_waits(const struct trace *trace, uint32_t thread)
+{
+    const struct trace_thread *row = &trace->threads[thread];
+    for (uint32_t i = 0; i < row->gap_count; i++)
+        if (ranks_waits(trace, &trace->gaps[row->gap_first + i]))
+            return true;
+    return false;
+}
+
+static void ranks_add(struct ranks *ranks, uint32_t process)
+{
+    const struct trace_process *row = &ranks->trace->processes[process];
+    if (row->leader == TRACE_NONE || ranks->row_count == RANKS_MAX)
+        return;
+    vector_push(ranks->rows, ranks->row_count,
+                (struct rank_row){.process = process, .thread = row->leader, .rank = row->rank});
+}
+
+static int ranks_by_rank(const void *left, const void *right)
+{
+    const struct rank_row *a = left, *b = right;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    return (a->process > b->process) - (a->process < b->process);
+}
+
+// The job with most processes: torchrun under srun has a rank of its own, of another size.
+static int32_t ranks_size(const struct trace *trace)
+{
+    int32_t best = -1;
+    size_t most = 0;
+    for (uint32_t i = 0; i < trace->process_count; i++) {
+        size_t count = 0;
+        for (uint32_t k = 0; k < trace->process_count && trace->processes[i].rank >= 0; k++)
+            count += trace->processes[k].rank >= 0 && trace->processes[k].ranks == trace->processes[i].ranks &&
+                     !ranks_inherited(trace, k);
+        if (count > most) {
+            most = count;
+            best = trace->processes[i].ranks;
+        }
+    }
+    return best;
+}
+
+static void ranks_rows(struct ranks *ranks)
+{
+    const struct trace *trace = ranks->trace;
+    ranks->size = ranks_size(trace);
+    for (uint32_t i = 0; i < trace->process_count; i++) {
+        const struct trace_process *process = &trace->processes[i];
+        if (process->kind != TRACE_TARGET || process->leader == TRACE_NONE)
+            continue;
+        if (ranks->size > 0 ? process->rank >= 0 && process->ranks == ranks->size && !ranks_inherited(trace, i)
+                            : ranks_thread_waits(trace, process->leader))
+            ranks_add(ranks, i);
+    }
+    if (ranks->row_count)
+        qsort(ranks->rows, ranks->row_count, sizeof *ranks->rows, ranks_by_rank);
+}
+
+// ---- waits on the host ----
+
+static int ranks_by_begin(const void *left, const void *right)
+{
+    const struct trace_window *a = left, *b = right;
+    return (a->begin > b->begin) - (a->begin < b->begin);
+}
+
+// MPI spins: ticks that hit it are a wait as well, as long as they follow each other.
+static void ranks_spins(struct ranks *ranks, const struct trace_thread *thread)
+{
+    const struct trace *trace = ranks->trace;
+    for (uint32_t i = thread->sample_first; i < thread->sample_first + thread->sample_count; i++) {
+        const struct trace_sample *sample = &trace->samples[i];
+        if (!marks_has(trace_marks(trace, sample->user), MARK_MPI))
+            continue;
+        vector_push(ranks->waits, ranks->wait_count,
+                    (struct trace_window){sample->at - trace->tick_ns / 2, sample->at + trace->tick_ns / 2});
+    }
+}
+
+static void ranks_find_waits(struct ranks *ranks, struct rank_row *row)
+{
+    const struct trace *trace = ranks->trace;
+    const struct trace_thread *thread = &trace->threads[row->thread];
+    row->wait_first = ranks->wait_count;
+    for (uint32_t i = thread->gap_first; i < thread->gap_first + thread->gap_count; i++)
+        if (ranks_waits(trace, &trace->gaps[i]))
+            vector_push(ranks->waits, ranks->wait_count,
+                        (struct trace_window){trace->gaps[i].out, trace->gaps[i].waking});
+    ranks_spins(ranks, thread);
+    struct trace_window *waits = ranks->waits + row->wait_first;
+    size_t count = ranks->wait_count - row->wait_first, kept = 0;
+    if (count)
+        qsort(waits, count, sizeof *waits, ranks_by_begin);
+    for (size_t i = 0; i < count; i++) {
+        if (kept && waits[i].begin - waits[kept - 1].end < RANKS_JOIN_NS)
+            waits[kept - 1].end = waits[i].end > waits[kept - 1].end ? waits[i].end : waits[kept - 1].end;
+        else
+            waits[kept++] = waits[i];
+    }
+    row->wait_count = kept;
+    ranks->wait_count = row->wait_first + kept;
+}
+
+// ---- arrivals ----
+
+// When the rank came to the collective in which another one waits in [begin, end). ret_seen: it waited itself.
+static int64_t ranks_arrival(const struct ranks *ranks, const struct rank_row *row, int64_t begin, int64_t end, bool *ret_seen)
+{
+    const struct trace_window *waits = ranks->waits + row->wait_first;
+    const struct trace_window *best = NULL;
+    for (size_t i = search_first(middle, row->wait_count, waits[middle].end > begin);
+         i < row->wait_count && waits[i].begin < end; i++)
+        if (!best || llabs(waits[i].end - end) < llabs(best->end - end))
+            best = &waits[i];
+    *ret_seen = best != NULL;
+    return best ? best->begin : end - ranks->trace->threshold_ns;
+}
+
+static void ranks_put_late(struct ranks *ranks, int64_t begin, int64_t end, size_t waiter, size_t last)
+{
+    if (end - begin >= RANKS_LATE_MIN_NS && trace_clip(ranks->trace, &begin, &end))
+        vector_push(ranks->lates, ranks->late_count,
+                    (struct rank_late){begin, end, (uint32_t)waiter, (uint32_t)last});
+}
+
+// Who came last while `waiter` waited. Several who did not wait at all are late alike, unless most are: then nobody is.
+static void ranks_late(struct ranks *ranks, size_t waiter, const struct trace_window *wait)
+{
+    int64_t last_ns = INT64_MIN;
+    size_t last = 0, unseen = 0;
+    bool seen;
+    for (size_t i = 0; i < ranks->row_count; i++) {
+        if (i == waiter)
+            continue;
+        int64_t at = ranks_arrival(ranks, &ranks->rows[i], wait->begin, wait->end, &seen);
+        unseen += !seen;
+        if (at > last_ns) {
+            last_ns = at;
+            last = i;
+        }
+    }
+    if (unseen < 2) {
+        ranks_put_late(ranks, wait->begin, last_ns, waiter, last);
+        return;
+    }
+    for (size_t i = 0; i < ranks->row_count && unseen * 2 <= ranks->row_count; i++) {
+        if (i == waiter)
+            continue;
+        int64_t at = ranks_arrival(ranks, &ranks->rows[i], wait->begin, wait->end, &seen);
+        if (!seen)
+            ranks_put_late(ranks, wait->begin, at, waiter, i);
+    }
+}
+
+// ---- NCCL ----
+
+struct ranks_came {
+    int64_t communicator, sequence, at;
+    uint32_t row;
+};
+
+static int ranks_by_collective(const void *left, const void *right)
+{
+    const struct ranks_came *a = left, *b = right;
+    if (a->communicator != b->communicator)
+        return a->communicator < b->communicator ? -1 : 1;
+    if (a->sequence != b->sequence)
+        return a->sequence < b->sequence ? -1 : 1;
+    if (a->at != b->at)
+        return a->at < b->at ? -1 : 1;
+    return (a->row > b->row) - (a->row < b->row);
+}
+
+// Of [begin, end) what the waiter's GPU had nothing else to do in.
+static void ranks_put_exposed(struct ranks *ranks, int64_t begin, int64_t end, size_t waiter, size_t last)
+{
+    const struct trace *trace = ranks->trace;
+    const struct trace_busy *busy = &trace->busy[ranks->rows[waiter].process];
+    for (size_t i = search_first(middle, busy->count, busy->spans[middle].end > begin);
+         i < busy->count && busy->spans[i].begin < end; i++) {
+        ranks_put_late(ranks, begin, busy->spans[i].begin, waiter, last);
+        begin = busy->spans[i].end > begin ? busy->spans[i].end : begin;
+    }
+    ranks_put_late(ranks, begin, end, waiter, last);
+}
+
+static void ranks_of_nccl(struct ranks *ranks)
+{
+    const struct trace *trace = ranks->trace;
+    uint32_t *row_of = xcalloc(trace->process_count + 1, sizeof *row_of);
+    struct ranks_came *came = xcalloc(trace->nccl_count + 1, sizeof *came);
+    size_t count = 0;
+    memset(row_of, 0xff, (trace->process_count + 1) * sizeof *row_of);
+    for (size_t i = 0; i < ranks->row_count; i++)
+        row_of[ranks->rows[i].process] = (uint32_t)i;
+    // When kernels began is told of every rank or of none: else the calls are compared on every rank.
+    bool kernels = true;
+    for (size_t i = 0; i < trace->nccl_count; i++)
+        kernels &= trace->nccl[i].kernel_begin > 0 || row_of[trace->nccl[i].process] == TRACE_NONE;
+    for (size_t i = 0; i < trace->nccl_count; i++) {
+        const struct trace_nccl *op = &trace->nccl[i];
+        if (row_of[op->process] != TRACE_NONE)
+            came[count++] = (struct ranks_came){op->communicator, op->sequence, kernels ? op->kernel_begin : op->enqueued,
+                                                row_of[op->process]};
+    }
+    qsort(came, count, sizeof *came, ranks_by_collective);
+    for (size_t first = 0, end; first < count; first = end) {
+        bool once = true;
+        for (end = first; end < count && came[end].communicator == came[first].communicator &&
+                          came[end].sequence == came[first].sequence;
+             end++)
+            for (size_t i = first; i < end; i++)
+                once &= came[i].row != came[end].row; // numbers of a rank repeat: they tell nothing
+        if (end - first < 2 || !once)
+            continue;
+        const struct ranks_came *last = &came[end - 1];
+        ranks->nccl = true;
+        if (!ranks->first_end || last->at < ranks->first_end)
+            ranks->first_end = last->at;
+        if (last->at > ranks->last_end)
+            ranks->last_end = last->at;
+        for (size_t i = first; i < end - 1; i++)
+            ranks_put_exposed(ranks, came[i].at, last->at, came[i].row, last->row);
+    }
+    free(row_of);
+    free(came);
+}
+
+static int ranks_by_late(const void *left, const void *right)
+{
+    const struct rank_late *a = left, *b = right;
+    if (a->begin != b->begin)
+        return a->begin < b->begin ? -1 : 1;
+    return (a->waiter > b->waiter) - (a->waiter < b->waiter);
+}
+
+void ranks_find(const struct trace *trace, struct ranks *ret_ranks)
+{
+    *ret_ranks = (struct ranks){.trace = trace};
+    ranks_rows(ret_ranks);
+    for (size_t i = 0; i < ret_ranks->row_count; i++)
+        ranks_find_waits(ret_ranks, &ret_ranks->rows[i]);
+    if (ret_ranks->row_count < 2)
+        return;
+    ranks_of_nccl(ret_ranks);
+    for (size_t i = 0; i < ret_ranks->row_count && !ret_ranks->nccl; i++) {
+        const struct rank_row *row = &ret_ranks->rows[i];
+        const struct trace_window *waits = ret_ranks->waits + row->wait_first;
+        if (row->wait_count && (!ret_ranks->first_end || waits[0].end < ret_ranks->first_end))
+            ret_ranks->first_end = waits[0].end;
+        if (row->wait_count && waits[row->wait_count - 1].end > ret_ranks->last_end)
+            ret_ranks->last_end = waits[row->wait_count - 1].end;
+        for (size_t k = 0; k < row->wait_count; k++)
+            ranks_late(ret_ranks, i, &waits[k]);
+    }
+    if (ret_ranks->late_count)
+        qsort(ret_ranks->lates, ret_ranks->late_count, sizeof *ret_ranks->lates, ranks_by_late);
+}
+
+// Of the part, what somebody waited for a straggler in.
+static int64_t ranks_covered(const struct late_ranks *stragglers, const struct part *part)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < stragglers->count; i++) {
+        const struct late_rank *one = &stragglers->list[i];
+        int64_t ns = 0;
+        for (size_t k = search_first(middle, one->span_count, one->spans[middle].end > part->begin);
+             k < one->span_count && one->spans[k].begin < part->end; k++)
+            ns += parts_overlap(part->begin, part->end, one->spans[k].begin, one->spans[k].end);
+        most = ns > most ? ns : most;
+    }
+    return most;
+}
+
+void ranks_take_waits(const struct ranks *ranks, const struct late_ranks *stragglers, struct work *work)
+{
+    const struct trace *trace = work->trace;
+    bool *is_rank = xcalloc(trace->process_count + 1, sizeof *is_rank);
+    size_t kept = 0;
+    for (size_t i = 0; i < ranks->row_count; i++)
+        is_rank[ranks->rows[i].process] = ranks->row_count > 1;
+    for (size_t i = 0; i < work->part_count; i++) {
+        const struct part *part = &work->parts[i];
+        bool soft = part->cause == CAUSE_FUTEX_WAIT || part->cause == CAUSE_NETWORK_PEER || part->cause == CAUSE_UNKNOWN ||
+                    part->cause == CAUSE_DATA_LOADER;
+        bool takes = is_rank[trace->threads[part->thread].process] &&
+                     ((soft && part->gap != TRACE_NONE && ranks_waits(trace, &trace->gaps[part->gap])) ||
+                      (part->cause == CAUSE_GPU_SYNC && ranks_covered(stragglers, part) * 2 >= part->end - part->begin));
+        if (!takes)
+            work->parts[kept++] = *part;
+    }
+    work->part_count = kept;
+    free(is_rank);
+}
+
+void ranks_free(struct ranks *ranks)
+{
+    free(ranks->rows);
+    free(ranks->waits);
+    free(ranks->lates);
+    *ranks = (struct ranks){0};
+}

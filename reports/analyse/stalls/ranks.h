@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ranks of a job in one recording, and who of them came last to what. Ranks are told by their launcher's environment, by a
+// traced launch's own list, by NCCL, or, where none of these says so, by waiting in collectives at the same time. Arrivals are
+// NCCL's where it told them, else the begins of the waits in a collective (gloo, MPI). ranks_find needs the trace only;
+// late_ranks_find also the parts. One owner thread.
+#ifndef UPGATE_STALLS_RANKS_H
+#define UPGATE_STALLS_RANKS_H
+
+#include "reports/analyse/stalls/parts.h"
+
+enum {
+    RANKS_MAX = 1024, // of one recording
+};
+
+struct rank_row {
+    uint32_t process, thread; // thread: its main one
+    int32_t rank;             // -1: not known
+    size_t wait_first, wait_count;
+};
+
+// A rank waited in a collective for the last one to come.
+struct rank_late {
+    int64_t begin, end;
+    uint32_t waiter, last; // rows
+};
+
+struct ranks {
+    const struct trace *trace;
+    struct rank_row *rows; // by rank
+    size_t row_count;
+    int32_t size;               // of the job; -1: not known
+    struct trace_window *waits; // in collectives on the host, a row's side by side, by begin
+    struct rank_late *lates;    // by begin
+    size_t wait_count, late_count;
+    int64_t first_end; // when all had come to the first collective; 0: there was none
+    int64_t last_end;  // the end of the last one, as far as it is known
+    bool nccl;         // arrivals are NCCL's
+};
+
+void ranks_find(const struct trace *trace, struct ranks *ret_ranks);
+void ranks_free(struct ranks *ranks);
+// Waits for other ranks are told as stragglers or as nobody's fault: they go from work's parts, and so do waits for a GPU that a
+// straggler held up.
+struct late_ranks;
+void ranks_take_waits(const struct ranks *ranks, const struct late_ranks *stragglers, struct work *work);
+// Is this stay off the CPU a wait in a collective?
+bool ranks_waits(const struct trace *trace, const struct trace_gap *gap);
+
+// A rank that the others wait for more than chance explains.
+struct late_rank {
+    uint32_t row;
+    struct trace_window *spans; // in which somebody waited for it, without overlaps, by begin
+    size_t span_count;
+    int64_t total_ns;  // of spans
+    int64_t excess_ns; // beyond what a rank of the others was waited for in the mean
+    int64_t ranks_ns;  // of all that waited, together
+    double errors;     // excess over its standard error, which the blocks of the window showed
+    uint32_t waiter;   // row that waited most
+    // What it did beyond the others: a cause of its own, else a function, else a kernel. CAUSE_COUNT: none of the causes.
+    enum cause cause;
+    const struct part *part; // of the cause; NULL
+    const char *function;    // "prepare_features (ddp.py)"; NULL: not seen
+    bool waiting;            // off the CPU there
+    bool sleeping;           // by a sleep
+    int64_t deed_ns;
+    uint32_t python, user; // stacks in which it was seen there; 0
+};
+
+struct late_ranks {
+    struct late_rank *list; // worst first
+    size_t count;
+};
+
+// In [begin, end). Work's parts are final and sorted.
+void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t begin, int64_t end,
+                     struct late_ranks *ret_late);
+void late_ranks_free(struct late_ranks *stragglers);
+// late_describe.c: in words, strings in the trace's arena.
+void late_describe(const struct ranks *ranks, const struct work *work, const struct late_rank *straggler, struct stall *ret_stall);
+// Which ranks of the job were not recorded, as a sentence; NULL: none is known to miss.
+const char *ranks_missing(const struct ranks *ranks);
+// late_why.c: fills cause and what follows it.
+void late_why(const struct ranks *ranks, const struct work *work, int64_t begin, int64_t end, struct late_rank *straggler);
+
+#endif

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a recording knows of the ranks of a job: who is which rank, what NCCL told, and when their GPUs were busy with something
+// else than a collective.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "common/vector.h"
+#include "reports/analyse/stalls/trace.h"
+
+static void trace_set_rank(struct trace *trace, int64_t tgid, int64_t start_ns, int64_t rank, int64_t ranks)
+{
+    enum { START_GRAIN_NS = 20000000 }; // /proc tells it in ticks of 10 ms
+    if (rank < 0 || ranks > INT32_MAX || rank >= ranks)
+        return;
+    for (size_t i = 0; i < trace->process_count; i++) {
+        struct trace_process *process = &trace->processes[i];
+        if (process->tgid != tgid || process->kind != TRACE_TARGET ||
+            (start_ns > 0 && llabs(process->start_ns - start_ns) > START_GRAIN_NS))
+            continue;
+        process->rank = (int32_t)rank;
+        process->ranks = (int32_t)ranks;
+    }
+}
+
+// By its launcher's environment; of a traced launch, by the step protocol.
+static int trace_load_named(struct trace *trace, struct store *store, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT j.value ->> 'pid', j.value ->> 'start_ns' AS start_ns, j.value ->> 'rank', j.value ->> 'ranks' FROM recording r, "
+        "json_each(CASE WHEN json_valid(r.target) THEN r.target ELSE '{}' END, '$.ranks') j WHERE r.id = ?1 AND j.type = 'object' "
+        "UNION ALL SELECT pid, 0, rank, (SELECT count(*) FROM launch_rank WHERE launch_id = ?2) FROM launch_rank WHERE launch_id = ?2",
+        "ii", trace->recording_id, trace->launch_id);
+    if (!stmt)
+        return err ? err->code : -EIO;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1)
+        trace_set_rank(trace, sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), trace_int(stmt, 2, -1),
+                       sqlite3_column_int64(stmt, 3));
+    return rc;
+}
+
+// Collectives of all ranks: sends and receives have numbers of their own on each side.
+static int trace_load_nccl(struct trace *trace, struct store *store, const struct trace_ids *processes, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT n.process_id, n.enqueued_ns, coalesce(n.kernel_start_ns, 0) AS kernel_start_ns, n.communicator, n.sequence, n.rank, "
+        "n.ranks FROM nccl_op n JOIN process p ON p.id = n.process_id WHERE p.recording_id = ? AND n.peer IS NULL AND n.ranks > 1",
+        "i", trace->recording_id);
+    if (!stmt)
+        return err ? err->code : -EIO;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
+        if (process == TRACE_NONE)
+            continue;
+        vector_push(trace->nccl, trace->nccl_count,
+                    ((struct trace_nccl){sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2), sqlite3_column_int64(stmt, 3),
+                                         sqlite3_column_int64(stmt, 4), process}));
+        struct trace_process *row = &trace->processes[process];
+        int64_t rank = sqlite3_column_int64(stmt, 5), ranks = sqlite3_column_int64(stmt, 6);
+        bool larger = !row->told_rank && rank >= 0 && rank < ranks && ranks <= INT32_MAX && ranks > row->ranks;
+        if (larger) { // its number in the largest communicator, where nobody else tells one
+            row->rank = (int32_t)rank;
+            row->ranks = (int32_t)ranks;
+        }
+    }
+    return rc;
+}
+
+// Where there are collectives of NCCL on several ranks: all work of their GPUs but that of NCCL, next to each other as one.
+static int trace_load_busy(struct trace *trace, struct store *store, const struct trace_ids *processes, struct error *err)
+{
+    enum { JOIN_NS = 5000 };
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT s.process_id, o.start_ns, o.dur_ns FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = "
+        "w.stream_id LEFT JOIN gpu_kernel k ON k.id = w.kernel_id WHERE k.name IS NULL OR k.name NOT LIKE '%nccl%'",
+        "");
+    if (!stmt)
+        return err ? err->code : -EIO;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
+        int64_t begin = sqlite3_column_int64(stmt, 1), end = begin + sqlite3_column_int64(stmt, 2);
+        if (process == TRACE_NONE || end <= begin)
+            continue;
+        struct trace_busy *busy = &trace->busy[process];
+        struct trace_window *last = busy->count ? &busy->spans[busy->count - 1] : NULL;
+        if (last && begin <= last->end + JOIN_NS && begin >= last->begin)
+            last->end = end > last->end ? end : last->end;
+        else if (!last || begin > last->end) // rows are in order, but for few that came late: those are left out
+            vector_push(busy->spans, busy->count, ((struct trace_window){begin, end}));
+    }
+    return rc;
+}
+
+int trace_load_ranks(struct trace *trace, struct store *store, struct error *err)
+{
+    struct trace_ids processes = {0};
+    trace_ids_build(&processes, trace->processes, trace->process_count, sizeof *trace->processes);
+    trace->busy = xcalloc(trace->process_count + 1, sizeof *trace->busy);
+    int rc = trace_load_named(trace, store, err);
+    for (size_t i = 0; i < trace->process_count; i++)
+        trace->processes[i].told_rank = trace->processes[i].rank >= 0;
+    if (!rc)
+        rc = trace_load_nccl(trace, store, &processes, err);
+    bool several = false;
+    for (size_t i = 1; i < trace->nccl_count; i++)
+        several |= trace->nccl[i].process != trace->nccl[0].process;
+    if (!rc && several)
+        rc = trace_load_busy(trace, store, &processes, err);
+    free(processes.index);
+    return rc;
+}

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks of a job: who comes late, by how much and why; who is named in a clean run (nobody); who waits idly; what lies before the
+// first step and behind the last.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/stall_story.h"
+
+enum { RANKS_MOST = 4, STEP_MS = 20, STEPS = STORY_WINDOW_MS / STEP_MS };
+
+struct job {
+    struct story story;
+    int64_t main[RANKS_MOST], process[RANKS_MOST];
+    unsigned seed;
+};
+
+#define JOB_WAIT "__futex_abstimed_wait_common;pthread_cond_wait;c10d::Work::wait;c10d::Reducer::finalize_backward"
+
+// Ranks 0 to count - 1 of `ranks`, pids 2000 and so on, whose main threads work all the time.
+static void job_open(struct job *job, int count, int ranks)
+{
+    *job = (struct job){.seed = 7};
+    story_open_quiet(&job->story);
+    for (int i = 0; i < count; i++) {
+        job->process[i] = story_process(&job->story, "target", 2000 + i, 1000, "python3", "python3 ddp.py");
+        job->main[i] = story_leader(&job->story, job->process[i]);
+        story_total(&job->story, job->main[i], STORY_WINDOW_MS * 0.8);
+        if (ranks)
+            story_rank(&job->story, 2000 + i, i, ranks);
+    }
+}
+
+static void job_wait(struct job *job, int rank, double begin, double end)
+{
+    story_gap(&job->story, (struct story_gap){.thread = job->main[rank], .out = begin, .waking = end, .in = end + 0.02, .state = 1,
+                                              .kernel = STORY_FUTEX_WAIT, .user = JOB_WAIT, .python = "backward@/x/tensor.py:5;main@/x/ddp.py:30"});
+}
+
+static void job_runs(struct job *job, int rank, double from, double to, const char *python)
+{
+    story_samples(&job->story, (struct story_samples){.thread = job->main[rank], .from = from, .to = to,
+                                                      .why = UG_SAMPLE_TARGET | UG_SAMPLE_USER, .python = python, .every = 1});
+}
+
+static double job_random(struct job *job) // 0 to 1
+{
+    job->seed = job->seed * 1103515245 + 12345;
+    return (double)(job->seed >> 16 & 0x7fff) / 0x8000;
+}
+
+// One step of all: the ranks compute for some ms each and wait for the last one in the collective at its end.
+static void job_step(struct job *job, int count, double at, const double *compute)
+{
+    double last = 0;
+    for (int i = 0; i < count; i++)
+        last = compute[i] > last ? compute[i] : last;
+    for (int i = 0; i < count; i++)
+        if (last - compute[i] >= 0.5) // with half a ms of communication more: shorter waits are not recorded
+            job_wait(job, i, at + compute[i], at + last + 0.5);
+}
+
+TEST(a_rank_that_computes_longer_is_named_with_its_function)
+{
+    struct job job;
+    job_open(&job, 2, 2);
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i, compute[] = {10, 14};
+        job_step(&job, 2, at, compute);
+        for (int rank = 0; rank < 2; rank++) // rank 1 is late with its input; when rank 0 waits it is in its backward pass
+            job_runs(&job, rank, at + rank * 4, at + compute[rank], "backward@/x/tensor.py:5;main@/x/ddp.py:30");
+        job_runs(&job, 1, at, at + 4, "prepare_features@/x/ddp.py:8;main@/x/ddp.py:22");
+    }
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "straggler");
+    CHECK_INT(top->rank, 1);
+    CHECK_INT(top->ranks, 2);
+    CHECK_INT(top->culprit.pid, 2001);
+    CHECK(!top->victim.known);
+    CHECK_STR(top->what, "computing in prepare_features (ddp.py)");
+    CHECK_DBL((double)top->late_ns, 4e6, 1.1e6);
+    CHECK_DBL((double)top->total_ns, 4e6 * STEPS, 1.1e6 * STEPS);
+    CHECK_INT(top->count, STEPS);
+    CHECK(strstr(top->advice, "prepare_features (ddp.py)") != NULL);
+    CHECK_INT(job.story.stalls->count, 1); // its waits are told once
+    CHECK_INT(job.story.stalls->missing_count, 0);
+    story_close(&job.story);
+}
+
+// A clean run: each step takes each rank 10 ms, give or take 3.
+static void job_clean(struct job *job, int count)
+{
+    for (int i = 0; i < STEPS; i++) {
+        double compute[RANKS_MOST];
+        for (int rank = 0; rank < count; rank++) {
+            compute[rank] = 10 + 6 * (job_random(job) - 0.5);
+            job_runs(job, rank, STEP_MS * i, STEP_MS * i + compute[rank], "main@/x/ddp.py:30");
+        }
+        job_step(job, count, STEP_MS * i, compute);
+    }
+}
+
+TEST(nobody_is_named_where_each_is_late_now_and_then)
+{
+    for (unsigned seed = 1; seed <= 6; seed++) {
+        struct job job;
+        int count = seed % 2 ? 2 : 4;
+        job_open(&job, count, count);
+        job.seed = seed * 7919;
+        job_clean(&job, count);
+        story_analyse(&job.story);
+        CHECK(story_find(&job.story, "straggler") == NULL);
+        CHECK_INT(job.story.stalls->count, 0); // nor is waiting in a collective a stall by itself
+        story_close(&job.story);
+    }
+}
+
+TEST(a_late_rank_is_found_among_noise)
+{
+    struct job job;
+    job_open(&job, 4, 4);
+    for (int i = 0; i < STEPS; i++) {
+        double compute[4];
+        for (int rank = 0; rank < 4; rank++)
+            compute[rank] = 9 + 4 * job_random(&job) + (rank == 2 ? 2 : 0);
+        job_step(&job, 4, STEP_MS * i, compute);
+        for (int rank = 0; rank < 4; rank++)
+            job_runs(&job, rank, STEP_MS * i, STEP_MS * i + compute[rank], rank == 2 ? "augment@/x/data.py:3;main@/x/ddp.py:30" : "main@/x/ddp.py:30");
+    }
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "straggler");
+    CHECK_INT(top->rank, 2);
+    CHECK_STR(top->what, "computing in augment (data.py)");
+    CHECK(top->ranks_ns > top->total_ns * 3 / 2); // three waited
+    story_close(&job.story);
+}
+
+TEST(a_rank_that_waits_for_a_disk)
+{
+    struct job job;
+    job_open(&job, 2, 2);
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i, compute[] = {10, 14};
+        job_step(&job, 2, at, compute);
+        story_gap(&job.story, (struct story_gap){.thread = job.main[1], .out = at, .waking = at + 4, .in = at + 4.05, .state = 2,
+                                                 .kernel = "io_schedule;folio_wait_bit_common;filemap_read;vfs_read" STORY_SYSCALL,
+                                                 .waker_stack = STORY_DISK_DONE, .waker = job.story.idle_task,
+                                                 .python = "read_shard@/x/ddp.py:14;main@/x/ddp.py:24"});
+    }
+    story_analyse(&job.story);
+    const struct stall *late = story_find(&job.story, "straggler");
+    CHECK(late != NULL);
+    CHECK_INT(late->rank, 1);
+    CHECK_STR(late->what, "reads wait for the disk, in read_shard (ddp.py)");
+    CHECK(strstr(late->advice, "read ahead") != NULL);
+    story_close(&job.story);
+}
+
+TEST(an_agent_beside_one_rank_is_the_end_of_one_chain)
+{
+    struct job job; // ten times in the window, 60 ms each: evidence by itself, without statistics
+    job_open(&job, 2, 2);
+    int64_t agent = story_other(&job.story, 3000, "python3", "python3 agent.py --pid 2001");
+    for (int i = 0; i < 10; i++) {
+        double at = 200 + 970 * i;
+        story_gap(&job.story, (struct story_gap){.thread = job.main[1], .out = at, .waking = at + 60, .in = at + 60.1, .state = 2,
+                                                 .kernel = STORY_MMAP_WAIT, .waker = agent, .waker_stack = STORY_SMAPS_UNLOCK,
+                                                 .owner = agent, .flags = UG_GAP_OWNER_READER, .lock_kind = UG_LOCK_MMAP,
+                                                 .lock = 0x1000, .python = "stage@/x/ddp.py:18;main@/x/ddp.py:24"});
+        story_samples(&job.story, (struct story_samples){.thread = agent, .from = at - 3, .to = at + 59, .why = UG_SAMPLE_OWNER,
+                                                         .kernel = STORY_SMAPS});
+        job_wait(&job, 0, at + 6, at + 66);
+    }
+    story_analyse(&job.story);
+    const struct stall *late = story_find(&job.story, "straggler");
+    CHECK(late != NULL);
+    CHECK_INT(late->rank, 1);
+    CHECK_INT(late->chain_count, 2);
+    CHECK_INT(late->chain[0].from.pid, 2000);
+    CHECK_INT(late->chain[0].to.pid, 2001);
+    CHECK_INT(late->chain[1].to.pid, 3000);
+    CHECK(strstr(late->advice, "agent.py") != NULL);
+    CHECK_STR(story_find(&job.story, "smaps_read")->culprit.cmdline, "python3 agent.py --pid 2001");
+    story_close(&job.story);
+}
+
+TEST(ranks_by_nccl)
+{
+    struct job job; // no waits on the host at all: NCCL's rows say when each rank came
+    job_open(&job, 2, 0);
+    for (int i = 0; i < STEPS; i++) {
+        for (int rank = 0; rank < 2; rank++) {
+            struct error err = {0};
+            double came = STEP_MS * i + 10 + 4 * rank;
+            CHECK_INT(store_exec(job.story.store, &err,
+                                 "INSERT INTO nccl_op (process_id, enqueued_ns, kernel_start_ns, communicator, rank, ranks, sequence, "
+                                 "function, count, bytes, channels, plugin_version) VALUES (?, ?, ?, 77, ?, 2, ?, 'AllReduce', 1, 4, 1, 5)",
+                                 "iiiii", job.process[rank], story_ns(came), story_ns(came + 0.1), (int64_t)rank, (int64_t)i), 0);
+        }
+        job_runs(&job, 1, STEP_MS * i, STEP_MS * i + 4, "prepare_features@/x/ddp.py:8;main@/x/ddp.py:22");
+    }
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "straggler");
+    CHECK_INT(top->rank, 1);
+    CHECK_STR(top->what, "computing in prepare_features (ddp.py)");
+    CHECK_DBL((double)top->late_ns, 4e6, 0.2e6);
+    story_close(&job.story);
+}
+
+TEST(ranks_that_were_not_recorded_are_named_as_missing)
+{
+    struct job job;
+    job_open(&job, 2, 4);
+    job_clean(&job, 2);
+    story_analyse(&job.story);
+    CHECK_INT(job.story.stalls->missing_count, 1);
+    CHECK(strstr(job.story.stalls->missing[0], "2, 3 of 4 were not recorded") != NULL);
+    story_close(&job.story);
+}
+
+// ---- nobody is accused for waiting idly ----
+
+// An idle wait of 5 s in a futex, and the number behind it, which is the tid of a kernel thread by chance.
+static void idle_wait(struct story *story, int64_t thread, int64_t kworker, const char *user)
+{
+    story_total(story, thread, 900);
+    for (int i = 0; i < 2; i++)
+        story_gap(story, (struct story_gap){.thread = thread, .out = 10 + 5000 * i, .waking = 4900 + 5000 * i, .in = 4901 + 5000 * i,
+                                            .state = 1, .kernel = STORY_FUTEX_WAIT, .user = user, .owner = kworker,
+                                            .flags = UG_GAP_OWNER_FUTEX, .waker = kworker, .waker_stack = STORY_FUTEX_WAKE});
+}
+
+TEST(threads_of_ours_are_never_victims)
+{
+    struct story story;
+    story_open(&story);
+    int64_t kworker = story_other(&story, 97, "kworker/13:2", NULL);
+    idle_wait(&story, story_thread(&story, story.process, 1007, "upgate-inject"), kworker,
+              "syscall|libc.so.6;inject_futex_wait|libupgate_inject.so;control_run|libupgate_inject.so;start_thread|libc.so.6;clone3|libc.so.6");
+    CHECK_STR(story_top(&story)->cause, "(none)");
+    CHECK_INT(story.stalls->target_threads, 2);
+    story_close(&story);
+}
+
+TEST(a_number_that_is_no_owner_accuses_nobody)
+{
+    struct story story; // a thread of the program, whose futex is no mutex
+    story_open(&story);
+    int64_t kworker = story_other(&story, 97, "kworker/13:2", NULL);
+    idle_wait(&story, story_thread(&story, story.process, 1007, "upgate-inject"), kworker,
+              "syscall|libc.so.6;park|libservice.so;start_thread|libc.so.6");
+    story_check_innocent(&story);
+    CHECK_INT(story.stalls->target_threads, 3); // it bears our name and is not ours
+    story_close(&story);
+}
+
+TEST(a_mutex_without_an_owner_has_no_culprit)
+{
+    struct story story;
+    story_open(&story);
+    int64_t kworker = story_other(&story, 97, "kworker/13:2", NULL);
+    for (int i = 0; i < 40; i++)
+        story_gap(&story, (struct story_gap){.out = 10 + 200 * i, .waking = 90 + 200 * i, .in = 90.1 + 200 * i, .state = 1,
+                                             .kernel = STORY_FUTEX_WAIT, .user = "__lll_lock_wait;pthread_mutex_lock;work",
+                                             .waker = kworker, .waker_stack = "wake_up_q;queue_work"});
+    const struct stall *top = story_top(&story);
+    CHECK_STR(top->cause, "pthread_mutex");
+    CHECK(!top->culprit.known);
+    CHECK(strstr(top->confidence_note, "who held it was not recorded") != NULL);
+    story_close(&story);
+}
+
+TEST(a_pool_without_work_is_idle_and_one_that_is_needed_is_not)
+{
+    for (int needed = 0; needed < 2; needed++) {
+        struct story story;
+        story_open(&story);
+        int64_t pool = story_thread(&story, story.process, 1008, "pool"), third = story_thread(&story, story.process, 1009, "third");
+        story_total(&story, pool, 2000);
+        for (int i = 0; i < 40; i++) {
+            double at = 10 + 200 * i;
+            story_gap(&story, (struct story_gap){.thread = pool, .out = at, .waking = at + 100, .in = at + 100.1, .state = 1,
+                                                 .kernel = STORY_FUTEX_WAIT, .user = "pthread_cond_wait;worker", .waker = third,
+                                                 .waker_stack = STORY_FUTEX_WAKE});
+            if (needed) // the main thread waits for what the pool does
+                story_gap(&story, (struct story_gap){.out = at, .waking = at + 101, .in = at + 101.1, .state = 1,
+                                                     .kernel = STORY_FUTEX_WAIT, .user = "pthread_cond_wait;join", .waker = pool,
+                                                     .waker_stack = STORY_FUTEX_WAKE});
+        }
+        // The main thread works on when it does not wait.
+        story_samples(&story, (struct story_samples){.from = 0, .to = 9900, .every = 25});
+        story_analyse(&story);
+        const struct stall *late = story_find(&story, "futex_wait");
+        CHECK_INT(late != NULL, needed);
+        if (needed) {
+            CHECK_INT(late->victim.tid, 1008);
+            CHECK_INT(late->culprit.tid, 1009);
+        }
+        story_close(&story);
+    }
+}
+
+// ---- start-up and exit ----
+
+static void gc_of(struct story *story, double from, double to)
+{
+    story_samples(story, (struct story_samples){.from = from, .to = to, .why = UG_SAMPLE_TARGET | UG_SAMPLE_USER,
+                                                .user = "deduce_unreachable;gc_collect_main", .python = "[gc];load@/x/train.py:3"});
+}
+
+TEST(what_happens_before_the_first_step_stands_apart)
+{
+    struct story story;
+    story_open(&story);
+    story_sql(&story, "UPDATE recording SET target = '{\"command\": [\"python3\", \"train.py\"]}'");
+    gc_of(&story, 500, 3500);
+    gc_of(&story, 9000, 9800);
+    gc_of(&story, 6000, 6200);
+    story_sql(&story, "UPDATE process SET ended_ns = (SELECT end_ns FROM recording) - 1000000 WHERE tgid = 1000");
+    for (int i = 0; i < 80; i++)
+        story_step(&story, i, 4000 + 50 * i, 49);
+    story_analyse(&story);
+    const struct stalls *stalls = story.stalls;
+    CHECK_DBL((double)stalls->startup_ns, 4000e6, 1e6);
+    CHECK_DBL((double)stalls->exit_ns, 2001e6, 1e6);
+    CHECK_DBL((double)stalls->window_ns, 3999e6, 2e6);
+    CHECK(stalls->by_steps);
+    CHECK_INT(stalls->count, 1);
+    CHECK_STR(stalls->stalls[0].cause, "python_gc");
+    CHECK_DBL((double)stalls->stalls[0].total_ns, 200e6, 12e6);
+    CHECK_INT(stalls->outside_count, 1);
+    CHECK_DBL((double)stalls->outside[0].total_ns, 3800e6, 40e6);
+    story_close(&story);
+}
+
+TEST(a_live_program_has_no_start_up)
+{
+    struct story story; // attached to: its first step is one of many
+    story_open(&story);
+    gc_of(&story, 500, 700);
+    for (int i = 0; i < 8; i++)
+        story_step(&story, i, 2000 + 1000 * i, 999);
+    story_analyse(&story);
+    CHECK_INT(story.stalls->startup_ns, 0);
+    CHECK_INT(story.stalls->outside_count, 0);
+    CHECK_INT(story.stalls->window_ns, STORY_WINDOW_MS * 1000000LL);
+    story_close(&story);
+}
