@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -32,10 +33,17 @@ static int ask_say(int rc, const struct error *err)
     return error_exit_code(rc);
 }
 
+// A controller that begins makes the file, locks it, and then fills it.
+static bool ask_there(const char *store)
+{
+    struct stat status;
+    return stat(store, &status) == 0 && status.st_size > 0;
+}
+
 static int ask_missing(const char *store, struct error *err)
 {
     char here[PATH_MAX] = ".";
-    if (access(store, F_OK) == 0)
+    if (ask_there(store))
         return 0;
     if (store[0] == '/' || !getcwd(here, sizeof here))
         return error_set(err, -EINVAL, "'%s' is not there: the rollout has not begun; `upgate canary run` begins it", store);
@@ -135,6 +143,11 @@ int canary_verb_status(const char *path, const struct canary_values *values)
     struct error err = {0};
     bool ended = false;
     int rc = canary_store_of(path, &store, NULL, &err);
+    bool watches = rc == 0 && values->watch && !values->common.dry_run;
+    if (watches && !ask_there(store))
+        log_info("'%s' is not there yet: waiting for `upgate canary run`", store);
+    while (watches && !ask_there(store))
+        clock_sleep_until_ns(clock_monotonic_ns() + ASK_POLL_NS);
     if (rc == 0)
         rc = ask_missing(store, &err);
     if (rc == 0 && values->common.dry_run)

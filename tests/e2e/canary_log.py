@@ -5,6 +5,7 @@ in a file that is rotated; lost lines known; what the reading costs."""
 import json
 import os
 import socket
+import struct
 import threading
 import time
 
@@ -113,6 +114,25 @@ def every_request_is_counted_once():
         assert (state["lost"], state["late"], state["dropped"]) == (0, 0, 0), state
         assert [second["at"] for second in taken] == sorted({second["at"] for second in taken})
         print("   %d requests" % sum(clients.values()))
+
+
+def what_clients_give_up():
+    """With `option abortonclose` HAProxy tells it when it happens: no error, and no answer either. Without, it waits for the server."""
+    for aborts in (True, False):
+        port = rig.free_port(socket.SOCK_DGRAM)
+        with stage(log="127.0.0.1:%d" % port, aborts=aborts) as (proxy, servers, _), Drive(proxy.traffic(), [{"listen": "127.0.0.1:%d" % port}]) as drive:
+            drive.good("sources")
+            for reset in (False, True, False):  # by which HAProxy tells it in two ways
+                with socket.create_connection(("127.0.0.1", proxy.port)) as client:
+                    client.sendall(b"GET /hang HTTP/1.1\r\nHost: x\r\n\r\n")
+                    assert until(lambda: servers[0].requests > 0), "nobody is asked"
+                    servers[0].requests = 0
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", reset, 0))
+            if not aborts:
+                servers[0].release.set()
+            seconds = evidence(drive, 3)
+            assert sums(seconds)[0]["errors"] == 0, seconds
+            assert sum(second["arms"][0]["rejected"] for second in seconds) == (3 if aborts else 0), seconds
 
 
 def latency_has_microseconds():
@@ -315,6 +335,6 @@ def reading_costs_little():
 
 if __name__ == "__main__":
     rig.need("haproxy")
-    rig.run([the_documents_log_format, log_lines_reach_their_arms, text_log_lines_reach_their_arms, every_request_is_counted_once, latency_has_microseconds,
-             lost_lines_are_counted, kernel_drops_are_counted, a_unix_socket_and_a_file, json_lines, wrong_sources,
+    rig.run([the_documents_log_format, log_lines_reach_their_arms, text_log_lines_reach_their_arms, every_request_is_counted_once,
+             what_clients_give_up, latency_has_microseconds, lost_lines_are_counted, kernel_drops_are_counted, a_unix_socket_and_a_file, json_lines, wrong_sources,
              reading_costs_little])

@@ -229,11 +229,11 @@ class HAProxy:
     """Its own configuration, ports and socket. `lines`: more of the frontend, the backend, global."""
 
     def __init__(self, folder, servers, balance="roundrobin", level="admin", weights=(100, 0), log=None, text=False, extra_servers="",
-                 frontend="", checks=True, threads=1, sticky=False):
+                 frontend="", checks=True, threads=1, sticky=False, aborts=False):
         self.folder, self.port, self.socket = folder, free_port(), os.path.join(folder, "admin.sock")
         self.tcp, self.program, self.config = free_port(), need("haproxy"), os.path.join(folder, "haproxy.cfg")
         self.servers, self.log, self.processes = servers, log, []
-        self.lines = dict(balance=balance, level=level, text=text, extra=extra_servers, frontend=frontend, checks=checks, threads=threads, sticky=sticky)
+        self.lines = dict(balance=balance, level=level, text=text, extra=extra_servers, frontend=frontend, checks=checks, threads=threads, sticky=sticky, aborts=aborts)
         self.weights = dict(zip((server.name for server in servers), weights))
         self.start()
 
@@ -258,7 +258,7 @@ defaults
     timeout client 10s
     timeout server 10s
     retries 0
-frontend in
+%sfrontend in
     bind 127.0.0.1:%d
 %s%s%s
     default_backend ranker
@@ -266,7 +266,7 @@ backend ranker
     balance %s
 %s
 %s
-""" % (lines["threads"], self.socket, lines["level"], self.tcp, lines["level"], self.port, "    log %s local0 info\n" % self.log if self.log else "",
+""" % (lines["threads"], self.socket, lines["level"], self.tcp, lines["level"], "    option abortonclose\n" if lines["aborts"] else "", self.port, "    log %s local0 info\n" % self.log if self.log else "",
        logs if self.log else "", lines["frontend"], lines["balance"], servers,
        lines["extra"] + ("    cookie SRV insert indirect nocache\n" if lines["sticky"] else "")))
 

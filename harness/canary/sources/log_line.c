@@ -47,7 +47,8 @@ static void log_set_end(struct log_line *line, const char *state)
 {
     line->end = log_end_of(state, line->status);
     line->refused = (state[0] == 'S' || state[0] == 's') && state[1] == 'C';
-    line->given_up = line->end == LOG_END_CLIENT && strchr("QCH", state[1]);
+    // A connection that is reset in that time is told as one that ended while data flowed, without a status.
+    line->given_up = line->end == LOG_END_CLIENT && (strchr("QCH", state[1]) || line->status < 100);
     line->rejected = line->given_up || (line->end <= LOG_END_CLIENT && line->status >= 400 && line->status < 500);
     if (line->server.len && line->server.at[0] == '<') // <NOSRV>, <STATS>, <lua…>
         line->end = LOG_END_BEFORE;
