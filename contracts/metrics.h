@@ -20,6 +20,7 @@ enum metric_id {
     METRIC_SLOW_STEPS,
     METRIC_WARM_UP_TIME,
     METRIC_STARTUP_TIME,
+    METRIC_RECOMPILES,
     METRIC_COUNT
 };
 
@@ -62,6 +63,8 @@ static const struct metric_info metric_infos[METRIC_COUNT] = {
                              "what the steps of the warm-up took beyond steady ones"},
     [METRIC_STARTUP_TIME] = {"startup_time", "ns", "lower", 0.10,
                              "from the start of the launch to its first step"},
+    [METRIC_RECOMPILES] = {"recompiles", "ratio", "lower", 0.02,
+                           "graphs compiled, over those of the first step: 1 is none later; notes compiled_graphs, recompiles"},
 };
 
 #endif

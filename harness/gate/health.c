@@ -105,6 +105,20 @@ static int health_trailing(const struct workload_facts *facts, bool ret_bad[PLAN
     return count;
 }
 
+// Nothing was compared, and nobody is at fault: never a pass, and no fail.
+static bool health_skipped(struct store *store, const struct workload_facts *facts, int last, struct health *health,
+                           struct findings *findings)
+{
+    int side = facts->fates[last][1] == LAUNCH_FATE_SKIPPED;
+    if (facts->fates[last][side] != LAUNCH_FATE_SKIPPED)
+        return false;
+    char *reason = store_get_text(store, "SELECT reason FROM pair WHERE id = ?", "i", facts->heads[last].id);
+    health->state = HEALTH_BROKEN;
+    health->why = reason ? reason : xstrdup("skipped: no reason recorded");
+    findings_add(findings, facts->name, "skipped", side, FINDING_INCONCLUSIVE, "%s", health->why);
+    return true;
+}
+
 static void health_given_up(struct store *store, const struct workload_facts *facts, int attempts,
                             const bool bad[PLAN_SIDES], int last, struct health *health,
                             struct findings *findings)
@@ -278,7 +292,8 @@ void health_check(struct store *store, const struct workload_facts *facts,
     struct health health = {.state = HEALTH_OK};
     bool bad[PLAN_SIDES] = {false, false};
     int last, trailing = health_trailing(facts, bad, &last);
-    if (trailing >= HEALTH_ATTEMPTS || (trailing > 0 && ended))
+    bool skipped = trailing > 0 && health_skipped(store, facts, last, &health, findings);
+    if (!skipped && (trailing >= HEALTH_ATTEMPTS || (trailing > 0 && ended)))
         health_given_up(store, facts, trailing, bad, last, &health, findings);
     health_intermittent(store, facts, trailing, findings);
     health_voids(facts, schedule, &health, findings);

@@ -28,6 +28,7 @@ static void measure_whole(const struct launch_rows *rows, struct measure_launch 
     measure_put(launch, METRIC_PEAK_GPU_MEMORY, ended ? rows->peak_gpu_memory_bytes : NAN,
                 otherwise);
     measure_put(launch, METRIC_COMPILE_TIME, rows->compile_ns, MEASURE_NO_COMPILE);
+    measure_put(launch, METRIC_RECOMPILES, rows->recompiles, MEASURE_NO_GRAPHS);
     measure_put(launch, METRIC_SCALING_EFFICIENCY, NAN, MEASURE_NO_SINGLE);
     double first = NAN;
     for (int i = 0; i < rows->rank_count; i++) {
@@ -113,6 +114,7 @@ const char *measure_reason_text(enum measure_reason reason)
             "no scheduled arrivals: a closed loop has no latency from the schedule",
         [MEASURE_FEW_REQUESTS] = "too few requests (30 for p50, 662 for p99)",
         [MEASURE_NO_COMPILE] = "no phase named 'compile'",
+        [MEASURE_NO_GRAPHS] = "no graph was compiled",
         [MEASURE_NO_SINGLE] = "no workload with 1 rank of the same model in the plan",
     };
     return reason < MEASURE_REASON_COUNT ? texts[reason] : NULL;

@@ -23,6 +23,7 @@ enum measure_reason {
     MEASURE_CLOSED_LOOP, // no scheduled arrivals
     MEASURE_FEW_REQUESTS,
     MEASURE_NO_COMPILE, // no phase named compile
+    MEASURE_NO_GRAPHS,  // no graph was compiled
     MEASURE_NO_SINGLE,  // no workload with one rank to compare with
     MEASURE_REASON_COUNT
 };

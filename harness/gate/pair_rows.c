@@ -9,12 +9,13 @@
 #include <string.h>
 
 #include "common/vector.h"
+#include "contracts/skipped.h"
 
 static const char *const pair_fate_names[PAIR_FATE_COUNT] = {"valid", "void", "failed"};
 static const char *const pair_phase_names[PAIR_PHASE_COUNT] = {"pilot", "main", "confirm", "anchor",
                                                                "traced", "control"};
 static const char *const launch_fate_names[LAUNCH_FATE_COUNT] = {
-    "", "ok", "crashed", "timeout", "oom", "not_started", "stopped", "", ""};
+    "", "ok", "crashed", "timeout", "oom", "not_started", "stopped", "", "", ""};
 
 // The index of the column's word; -EINVAL for one that the schema does not know.
 static int pair_rows_word(sqlite3_stmt *stmt, int column, const char *const *words, int count)
@@ -141,7 +142,9 @@ static int pair_rows_load_values(struct store *store, struct launch_rows *launch
         "SELECT coalesce((SELECT max(total_ns) FROM step_phase WHERE launch_id = ?1 AND name = "
         "'compile'), "
         "(SELECT max(value) FROM launch_value WHERE launch_id = ?1 AND name = 'compile_time_ns')), "
-        "(SELECT max(value) FROM launch_value WHERE launch_id = ?1 AND name = 'startup_time_ns')",
+        "(SELECT max(value) FROM launch_value WHERE launch_id = ?1 AND name = 'startup_time_ns'), "
+        "(SELECT 1.0 * max(g.value) / nullif(max(g.value) - coalesce(max(r.value), 0), 0) FROM launch_value g LEFT JOIN launch_value r "
+        "ON r.launch_id = g.launch_id AND r.name = 'recompiles' WHERE g.launch_id = ?1 AND g.name = 'compiled_graphs')",
         "i", launch->id);
     if (!stmt)
         return -EIO;
@@ -150,6 +153,7 @@ static int pair_rows_load_values(struct store *store, struct launch_rows *launch
         return rc;
     launch->compile_ns = pair_rows_double(stmt, 0);
     launch->startup_ns = pair_rows_double(stmt, 1);
+    launch->recompiles = pair_rows_double(stmt, 2);
     sqlite3_reset(stmt);
     return 0;
 }
@@ -193,7 +197,8 @@ static int pair_rows_load_launches(struct store *store, struct pair_rows *rows, 
     sqlite3_stmt *stmt =
         store_query(store, err,
                     "SELECT id, side, state, active_ns, cpu_ns, peak_memory_bytes, "
-                    "peak_gpu_memory_bytes, steps, exit_code, exit_signal FROM launch WHERE pair_id = ?",
+                    "peak_gpu_memory_bytes, steps, exit_code, exit_signal, "
+                    "instr(stderr_tail, '" UG_SKIPPED_WORD "') FROM launch WHERE pair_id = ?",
                     "i", rows->head.id);
     if (!stmt)
         return -EIO;
@@ -204,6 +209,9 @@ static int pair_rows_load_launches(struct store *store, struct pair_rows *rows, 
         if (fate == LAUNCH_FATE_CRASHED &&
             pair_rows_aborted(pair_rows_int(stmt, 8), pair_rows_int(stmt, 9)))
             fate = LAUNCH_FATE_ABORTED;
+        if (fate == LAUNCH_FATE_ABORTED && pair_rows_int(stmt, 8) == UG_SKIPPED_STATUS && pair_rows_int(stmt, 7) < 0 &&
+            pair_rows_int(stmt, 10) > 0)
+            fate = LAUNCH_FATE_SKIPPED;
         rows->sides[sqlite3_column_int64(stmt, 1) != 0] =
             (struct launch_rows){.id = sqlite3_column_int64(stmt, 0),
                                  .fate = (enum launch_fate)fate,
@@ -213,6 +221,7 @@ static int pair_rows_load_launches(struct store *store, struct pair_rows *rows, 
                                  .peak_gpu_memory_bytes = pair_rows_double(stmt, 6),
                                  .compile_ns = NAN,
                                  .startup_ns = NAN,
+                                 .recompiles = NAN,
                                  .steps = pair_rows_int(stmt, 7)};
     }
     return rc;
@@ -229,6 +238,7 @@ int pair_rows_load(struct store *store, const struct pair_head *head, bool with_
                                                 .peak_gpu_memory_bytes = NAN,
                                                 .compile_ns = NAN,
                                                 .startup_ns = NAN,
+                                                .recompiles = NAN,
                                                 .steps = -1};
     int rc = pair_rows_load_launches(store, &rows, err);
     for (int side = 0; side < PLAN_SIDES && rc == 0 && with_steps; side++) {

@@ -22,6 +22,7 @@ enum launch_fate {      // launch.state
     LAUNCH_FATE_ABORTED,  // crashed by its own act: an abort signal, or an exit code
     LAUNCH_FATE_NO_STEPS, // no word of the store: ended in good order, in turns of steps, without
                           // one
+    LAUNCH_FATE_SKIPPED,  // it said that it cannot be run here, and why
     LAUNCH_FATE_COUNT
 };
 enum pair_fate { PAIR_FATE_VALID, PAIR_FATE_VOID, PAIR_FATE_FAILED, PAIR_FATE_COUNT };
@@ -54,6 +55,7 @@ struct launch_rows {
     int64_t id;
     enum launch_fate fate;
     double active_ns, cpu_ns, peak_memory_bytes, peak_gpu_memory_bytes, compile_ns, startup_ns;
+    double recompiles; // graphs compiled over those of the first step
     int64_t steps; // -1: made no step call
     struct rank_rows *ranks;
     int rank_count;

@@ -24,6 +24,8 @@ static const char *phrase_word(enum metric_id metric, int more)
         return more ? "longer a run with its warm-up" : "shorter a run with its warm-up";
     case METRIC_SCALING_EFFICIENCY:
         return more ? "better scaling" : "worse scaling";
+    case METRIC_RECOMPILES:
+        return more ? "more graphs compiled" : "fewer graphs compiled";
     default:
         return more ? "slower" : "faster";
     }

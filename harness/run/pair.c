@@ -16,6 +16,7 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "common/vector.h"
+#include "contracts/skipped.h"
 #include "harness/run/host.h"
 #include "harness/run/pair_internal.h"
 
@@ -24,6 +25,7 @@ enum {
     // are scheduled. A freeze takes 2 us on an idle machine, less than it takes to let the other side go
     // on; where it takes longer, what they can do to the other side is less than waiting costs, and measured.
     PAIR_HELD_PATIENCE_NS = -1,
+    PAIR_SKIP_BYTES = 4096, // of the output in which the reason is looked for
     PAIR_SLICE_PATIENCE_NS = 1000000000, // the work itself must stop before the other side begins
     PAIR_LOOK_NS = 100000000,      // between two looks at a side that does not arrive
     PAIR_LOOK_COUPLES = 16,        // after these, whether the held side has stopped is looked at in
@@ -65,10 +67,36 @@ static const char *pair_side_name(const struct pair_run *run, int side)
     return run->spec->plan->sides[side].name;
 }
 
+// What a workload says that cannot be run here: "skipped: REASON" as the start of its last such line, and the status for
+// it. NULL: no such word, or it made steps.
+static char *pair_skip_reason(const struct launch *launch)
+{
+    if (launch->exit_code != UG_SKIPPED_STATUS || reader_slot_count(launch->reader))
+        return NULL;
+    char *tail = launch_output_tail(launch, PAIR_SKIP_BYTES), *found = NULL;
+    for (char *line = tail, *end; line; line = end ? end + 1 : NULL) {
+        end = strchr(line, '\n');
+        if (end)
+            *end = 0;
+        if (strncmp(line, UG_SKIPPED_WORD, strlen(UG_SKIPPED_WORD)) == 0)
+            found = line;
+    }
+    char *reason = found ? xstrdup(found) : NULL;
+    free(tail);
+    return reason;
+}
+
 static void pair_fail_launch(struct pair_run *run, int side)
 {
     const struct launch *launch = run->pair->launches[side];
     const char *name = pair_side_name(run, side);
+    char *skip = pair_skip_reason(launch);
+    if (skip) { // no fault of being alive together: nothing else is to be tried
+        run->pair->skipped = true;
+        pair_fail(run->pair, xasprintf("%s (side '%s')", skip, name));
+        free(skip);
+        return;
+    }
     uint32_t slots = reader_slot_count(launch->reader);
     char *how = launch->state == LAUNCH_TIMEOUT && slots && slots < run->spec->workload->ranks
                     ? xasprintf("reached the timeout: %u of its %llu ranks made step calls", slots,

@@ -67,6 +67,7 @@ struct pair {
     bool has_steps; // at least one side made a step call
     bool missed_steps; // failed: turns of steps, and a side ended in good order without one
     bool rules_differ; // failed: steps were found, by no rule that holds for both sides
+    bool skipped;      // failed: a side said that it cannot run this workload, and why (contracts/skipped.h)
     bool failed_beside; // failed: a side ended badly while the other one was alive, or memory was too short for both
     char *start_error[2]; // a side that could not be executed at all
 };

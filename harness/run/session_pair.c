@@ -230,6 +230,11 @@ static int session_count_pair(struct session *session, struct session_workload *
     workload->pair_count++;
     if (pair->block_steps)
         workload->block_steps = pair->block_steps;
+    if (pair->skipped) {
+        workload->broken = true;
+        log_warn("workload '%s' is not run: %s", workload->plan->name, row->reason);
+        return 0;
+    }
     if (strcmp(row->state, "failed") == 0) {
         workload->failures++;
         workload->failures_all++;

@@ -453,6 +453,28 @@ TEST(scaling_efficiency_compares_with_one_rank)
     world_close(&world);
 }
 
+// As many graphs as it takes to compile a model are one; each later one is a recompile. A side that compiles nothing at all has lost what
+// the other one has.
+TEST(recompiles_are_gated)
+{
+    static const struct { int later, graphs; enum exit_code exit; const char *verdict; } sides_b[] = {
+        {0, 2, EXIT_CODE_PASS, "pass"}, {3, 5, EXIT_CODE_FAIL, "fail"}, {0, 0, EXIT_CODE_FAIL, "fail"}};
+    for (size_t i = 0; i < sizeof sides_b / sizeof *sides_b; i++) {
+        char sql[400];
+        open_calibrated(NULL, "gate: {metrics: {recompiles: {margin: 5%}, step_time: {margin: 2%}}}");
+        world_pairs(&world, 10, (struct world_pair){0});
+        snprintf(sql, sizeof sql,
+                 "INSERT INTO launch_value (launch_id, rank, name, value) SELECT id, 0, 'compiled_graphs', iif(side, %d, 2) FROM launch "
+                 "UNION ALL SELECT id, 0, 'recompiles', iif(side, %d, 0) FROM launch", sides_b[i].graphs, sides_b[i].later);
+        world_sql(&world, sql);
+        CHECK_INT(world_judge(&world), sides_b[i].exit);
+        CHECK_STR(world_text(&world, "SELECT verdict FROM cell WHERE metric = 'recompiles'"), sides_b[i].verdict);
+        if (sides_b[i].later)
+            CHECK_DBL(world_number(&world, "SELECT median_b FROM cell WHERE metric = 'recompiles'"), 2.5, 1e-9);
+        world_close(&world);
+    }
+}
+
 // Of 28 launches of the candidate two use half as much memory again: the typical one is equal.
 TEST(a_mixture_of_launches_is_inconclusive_and_named)
 {

@@ -75,6 +75,31 @@ TEST(the_baseline_crashes)
     world_close(&world);
 }
 
+TEST(a_side_that_cannot_run_it_is_skipped)
+{
+    static const char *const sides[] = {"stopped", "crashed"};
+    for (int side = 0; side < 2; side++) {
+        open_calibrated();
+        int64_t pair = world_pair(&world, failed(sides[!side], sides[side]));
+        world_state(&world, "done");
+        char sql[200];
+        snprintf(sql, sizeof sql, "UPDATE launch SET exit_code = 77, steps = NULL, stderr_tail = 'skipped: no such path' "
+                 "WHERE pair_id = %d AND side = %d", (int)pair, side);
+        world_sql(&world, sql);
+        world_sql(&world, "UPDATE pair SET reason = 'skipped: no such path (side ''new'')'");
+        CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+        CHECK_STR(world_text(&world, EFFECT("skipped")), "inconclusive");
+        CHECK_INT(world_number(&world, "SELECT side FROM finding WHERE kind = 'skipped'"), side);
+        CHECK_CONTAINS(world_text(&world, REASON), "skipped: no such path");
+        CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating AND verdict = 'inconclusive'"), 6);
+        // The status alone is a program's own; without the word it is a crash.
+        world_sql(&world, "UPDATE launch SET stderr_tail = 'no word'");
+        world_judge(&world);
+        CHECK_STR(world_text(&world, EFFECT("skipped")), "");
+        world_close(&world);
+    }
+}
+
 TEST(no_step_call_on_one_side)
 {
     open_calibrated();

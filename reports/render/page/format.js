@@ -53,7 +53,7 @@ UP.plural = (count, word, more) => UP.integer(count) + " " + (count === 1 ? word
 // A metric's value: slow steps are a share of the time.
 UP.cellValue = (cell, value) => (cell.metric === "slow_steps" ? UP.percent(value) : UP.value(value, cell.unit));
 UP.metrics = {step_time: "Typical step", mean_step_time: "Mean step", slow_steps: "Slow steps", warm_up_time: "Warm-up", first_step_time: "First step", startup_time: "Start-up",
-              latency_p50: "Typical latency (p50)", latency_p99: "Tail latency (p99)"};
+              recompiles: "Graphs compiled, over the first step's", latency_p50: "Typical latency (p50)", latency_p99: "Tail latency (p99)"};
 UP.metric = name => UP.pick(UP.metrics, name, null) || UP.clean(name).replace(/_/g, " ").replace(/\b(gpu|cpu|fp64)\b/g, word => word.toUpperCase()).replace(/^./, letter => letter.toUpperCase());
 
 // Words and colours of the classes a step's time falls into; other words get their own.
