@@ -209,7 +209,7 @@ const struct plan_workload *workload_facts_single(const struct plan *plan,
         const struct plan_workload *other = &plan->workloads[i];
         if (other->ranks == 1 && other->mode == workload->mode &&
             facts_same_text(other->model, workload->model) &&
-            facts_same_text(other->size, workload->size) && other->threads == workload->threads)
+            facts_same_text(other->size, workload->size) && facts_same_text(other->variant, workload->variant) && other->threads == workload->threads)
             return other;
     }
     return NULL;

@@ -59,6 +59,7 @@ struct plan_workload {
     double rate_per_s; // infer: open-loop rate; 0 = half the baseline's capacity (pilot)
     uint64_t threads;  // 0 = the workload's default
     char *size;        // NULL = default
+    char *variant;     // of a model in Python: the path by which it is run; NULL = eager
     char **args;       // appended to a model's command line; NULL-terminated, may be NULL
     bool anchor;       // the command knows {dtype}: an fp64 launch can be made (models always do)
     enum plan_interleave interleave; // overrides the schedule's; AUTO = as the schedule

@@ -61,6 +61,33 @@ bool plan_side_is_torch(const struct plan_side *side)
 // --- workloads
 // --------------------------------------------------------------------------------------
 
+static int check_unknown(const struct check *check, char *at, const char *what, const char *word, const char *const *names,
+                         size_t count)
+{
+    const char *nearest = string_nearest(word, names, count);
+    struct strbuf known = {0};
+    for (size_t k = 0; k < count; k++)
+        strbuf_add(&known, "%s%s", k ? ", " : "", names[k]);
+    int rc = check_fail(check, at, "unknown %s '%.80s'%s%s%s known %ss: %s", what, word, nearest ? "; did you mean '" : ";",
+                        nearest ? nearest : "", nearest ? "'?" : "", what, known.text);
+    strbuf_free(&known);
+    return rc;
+}
+
+static int check_variant(const struct check *check, int i)
+{
+    const struct plan_workload *workload = &check->plan->workloads[i];
+    bool known = false;
+    for (int k = 0; k < PLAN_VARIANT_COUNT; k++)
+        known = known || strcmp(plan_variants[k], workload->variant) == 0;
+    if (!known)
+        return check_unknown(check, check_at(i, "variant"), "variant", workload->variant, plan_variants, PLAN_VARIANT_COUNT);
+    if (!plan_side_is_torch(&check->plan->sides[0]))
+        return check_fail(check, xasprintf("workloads.%d.variant?", i),
+                          "'variant' is of models in Python; the sides run native programs");
+    return 0;
+}
+
 static int check_model(const struct check *check, int i)
 {
     const struct plan_workload *workload = &check->plan->workloads[i];
@@ -69,12 +96,7 @@ static int check_model(const struct check *check, int i)
         const char *names[PLAN_MODEL_COUNT];
         for (int k = 0; k < PLAN_MODEL_COUNT; k++)
             names[k] = plan_models[k].name;
-        const char *nearest = string_nearest(workload->model, names, PLAN_MODEL_COUNT);
-        return check_fail(check, check_at(i, "model"),
-                          "unknown model '%.80s'%s%s%s known models: dlrm, transformer, ddp, "
-                          "allreduce",
-                          workload->model, nearest ? "; did you mean '" : ";",
-                          nearest ? nearest : "", nearest ? "'?" : "");
+        return check_unknown(check, check_at(i, "model"), "model", workload->model, names, PLAN_MODEL_COUNT);
     }
     for (int side = 0; side < PLAN_SIDES; side++) {
         bool torch = plan_side_is_torch(&check->plan->sides[side]);
@@ -99,7 +121,7 @@ static int check_model(const struct check *check, int i)
     if (workload->ranks < model->ranks_min || workload->ranks > model->ranks_max)
         return check_fail(
             check, check_at(i, "ranks"),
-            "model '%s' takes %llu to %llu ranks, not %llu; ddp (Python) and allreduce "
+            "model '%s' takes %llu to %llu ranks, not %llu; ddp, fsdp, dlrm-sharded (Python) and allreduce "
             "(native) take several",
             model->name, (unsigned long long)model->ranks_min, (unsigned long long)model->ranks_max,
             (unsigned long long)workload->ranks);
@@ -110,7 +132,7 @@ static int check_model(const struct check *check, int i)
     if (workload->anchor)
         return check_fail(check, check_at(i, "anchor"),
                           "'anchor' is of commands; a model always has its float64");
-    return 0;
+    return workload->variant ? check_variant(check, i) : 0;
 }
 
 static const char *const check_placeholders[] = {"python", "steps", "seed", "rank",
@@ -183,6 +205,7 @@ static int check_command(const struct check *check, int i)
         const char *key;
         bool given;
     } of_models[] = {{"size", workload->size != NULL},
+                     {"variant", workload->variant != NULL},
                      {"threads", workload->threads > 0},
                      {"args", workload->args != NULL}};
     for (size_t k = 0; k < sizeof of_models / sizeof *of_models; k++)

@@ -10,7 +10,8 @@ enum {
     PLAN_STEPS_TRAIN = 200,
     PLAN_STEPS_INFER = 1000,
     PLAN_P99_REQUESTS_MIN = 662, // one over-latency allowed at 99 % confidence (STATISTICS 3.5)
-    PLAN_MODEL_COUNT = 4
+    PLAN_MODEL_COUNT = 10,
+    PLAN_VARIANT_COUNT = 11
 };
 
 struct plan_model {
@@ -20,6 +21,7 @@ struct plan_model {
 };
 extern const struct plan_model plan_models[PLAN_MODEL_COUNT];
 const struct plan_model *plan_model_find(const char *name); // NULL if unknown
+extern const char *const plan_variants[PLAN_VARIANT_COUNT]; // as reference_models/torch/cli.py has them
 
 extern const struct field plan_fields[];          // struct plan
 extern const struct field plan_gate_fields[];     // struct plan_gate

@@ -27,9 +27,20 @@ const char *plan_mode_name(enum plan_mode mode)
 
 const struct plan_model plan_models[PLAN_MODEL_COUNT] = {
     {"dlrm", true, true, 1, 1, 1},
+    {"dlrm-cached", true, false, 1, 1, 1},
+    {"dlrm-sharded", true, false, 2, 1, 64},
     {"transformer", true, true, 1, 1, 1},
+    {"transformer-decode", true, false, 1, 1, 1},
+    {"hstu", true, false, 1, 1, 1},
+    {"vision", true, false, 1, 1, 1},
     {"ddp", true, false, 2, 1, 64},
+    {"fsdp", true, false, 2, 1, 64},
     {"allreduce", false, true, 2, 2, 64},
+};
+
+const char *const plan_variants[PLAN_VARIANT_COUNT] = {
+    "eager",       "compile",  "compile-reduce-overhead", "compile-max-autotune",
+    "cuda-graphs", "torchscript", "export", "aotinductor", "fx-int8", "amp-bf16", "amp-fp16",
 };
 
 const struct plan_model *plan_model_find(const char *name)
@@ -71,9 +82,8 @@ const struct field plan_side_fields[] = {
 const struct field plan_workload_fields[] = {
     ROW("name", FIELD_TEXT, name, .required = true, .help = "unique within the plan"),
     ROW("model", FIELD_TEXT, model,
-        .help = "reference workload: dlrm, transformer, ddp (sides with a python), allreduce "
-                "(native "
-                "sides). This or `command`"),
+        .help = "reference workload: dlrm, dlrm-cached, dlrm-sharded, transformer, transformer-decode, hstu, vision, ddp, fsdp (sides with a "
+                "python), dlrm, transformer, allreduce (native sides); see MODELS.md. This or `command`"),
     ROW("command", FIELD_TEXTS, command,
         .help = "program and arguments, run without a shell; `{python}` `{steps}` `{seed}` "
                 "`{rank}` "
@@ -85,7 +95,7 @@ const struct field plan_workload_fields[] = {
     ROW("run_steps", FIELD_UINT, run_steps, .min = 1, .max = 1e15, .zero_is_absent = true,
         .help = "steps of a real run: `warm_up_time` is judged as a share of its time; default: `steps`"),
     ROW("ranks", FIELD_UINT, ranks, .min = 1, .max = 1024, .zero_is_absent = true,
-        .help = "processes; default: 1, ddp and allreduce: 2"),
+        .help = "processes; default: 1, ddp, fsdp, dlrm-sharded and allreduce: 2"),
     ROW("rate", FIELD_RATE, rate_per_s, .json = "rate_per_s", .min = 1e-6, .max = 1e9,
         .zero_is_absent = true,
         .help = "mode infer: requests arrive at this rate, whatever the answers (open loop); "
@@ -94,6 +104,10 @@ const struct field plan_workload_fields[] = {
     ROW("threads", FIELD_UINT, threads, .min = 1, .max = 4096, .zero_is_absent = true,
         .help = "threads of a model; default: the model's"),
     ROW("size", FIELD_TEXT, size, .help = "of a model: small, demo or large; default: the model's"),
+    ROW("variant", FIELD_TEXT, variant,
+        .help = "of a model in Python, the path by which it is run: eager, compile, compile-reduce-overhead, compile-max-autotune, "
+                "cuda-graphs, torchscript, export, aotinductor, fx-int8, amp-bf16, amp-fp16; one that a side does not have is "
+                "skipped, and said; default: eager"),
     ROW("args", FIELD_TEXTS, args, .help = "appended to a model's command line"),
     ROW("anchor", FIELD_BOOL, anchor, .default_text = "false",
         .help = "the command knows `{dtype}`: it can be run in float64, as the anchor of the "

@@ -189,6 +189,10 @@ static int launch_model_words(const struct launch_env *env, const struct launch_
         launch_word(words, xstrdup("--size"));
         launch_word(words, xstrdup(workload->size));
     }
+    if (workload->variant) {
+        launch_word(words, xstrdup("--variant"));
+        launch_word(words, xstrdup(workload->variant));
+    }
     launch_words_of(words, workload->args);
     return 0;
 }
