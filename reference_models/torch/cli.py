@@ -10,6 +10,9 @@ import sys
 
 import plants
 
+VARIANTS = ("eager", "compile", "compile-reduce-overhead", "compile-max-autotune", "cuda-graphs", "torchscript", "export",
+            "aotinductor", "fx-int8", "amp-bf16", "amp-fp16")
+SEVERAL = ("ddp", "fsdp", "dlrm-sharded")
 NAMES_OF_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -59,26 +62,40 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-def arguments(name, argv=None):
-    """The command line of every reference workload. A bad argument ends with status 2."""
+def size(text):
+    """A number of bytes, such as 64K or 40M."""
+    value = plants.bytes_of(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1 byte, not %s" % text)
+    return value
+
+
+def arguments(name, argv=None, options=()):
+    """The command line of every reference workload, with options of its own. A bad argument ends with status 2."""
     p = _Parser(prog=name, description="upgate reference workload on PyTorch", allow_abbrev=False)
     p.add_argument("--mode", choices=("train", "infer"), default="train")
     p.add_argument("--steps", type=_count, default=100, help="steps, or requests with --mode infer")
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--ranks", type=_count, default=2 if name == "ddp" else 1)
+    p.add_argument("--ranks", type=_count, default=2 if name in SEVERAL else 1)
     p.add_argument("--rate", type=_rate, default=0.0, help="requests per second; 0: closed loop")
     p.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     p.add_argument("--threads", type=_count, default=1)
     p.add_argument("--size", choices=("small", "demo", "large"), default="demo")
     p.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto",
                    help="auto: cuda where torch sees a device")
-    p.add_argument("--compile", action="store_true", help="torch.compile, where the version has it")
+    p.add_argument("--variant", choices=VARIANTS, default="eager",
+                   help="the path by which PyTorch runs the model; float64 is always eager. One that is not there: "
+                   "'skipped: REASON', status 77")
+    p.add_argument("--watchdog", type=_count, default=60, metavar="SECONDS",
+                   help="torchscript: a first call that takes longer is a hang (default 60)")
     p.add_argument("--plant", type=_plant, default=plants.Plants(),
                    help=plants.HELP.replace("%", "%%"))
+    for option, settings in options:
+        p.add_argument(option, **settings)
     args = p.parse_args(argv)
     if args.mode == "train" and args.rate > 0:
         p.error("--rate is for --mode infer; training steps do not arrive")
-    if name != "ddp" and args.ranks != 1:
-        p.error("argument --ranks: %s has one rank; ddp takes more" % name)
+    if name not in SEVERAL and args.ranks != 1:
+        p.error("argument --ranks: %s has one rank; %s take more" % (name, ", ".join(SEVERAL)))
     args.name, args.fail = name, p.error
     return args

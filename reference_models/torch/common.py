@@ -18,6 +18,7 @@ import numpy  # noqa: E402
 import regress  # noqa: E402
 import torch  # noqa: E402
 import upgate  # noqa: E402
+import variants  # noqa: E402
 
 IMPORT_NS = time.monotonic_ns() - START_NS
 RECORDED_OUTPUTS = 8  # steps or requests whose output goes to the parity gate
@@ -31,6 +32,13 @@ def _mix(z):
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK64
     return z ^ (z >> 31)
+
+
+def mix_all(z):
+    """The same on an array of numpy.uint64."""
+    z = (z ^ (z >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+    return z ^ (z >> numpy.uint64(31))
 
 
 class Draw:
@@ -47,10 +55,7 @@ class Draw:
     def bits(self, count):
         counter = numpy.arange(self._drawn + 1, self._drawn + count + 1, dtype=numpy.uint64)
         self._drawn += count
-        z = counter * numpy.uint64(0x9E3779B97F4A7C15) + numpy.uint64(self._state)
-        z = (z ^ (z >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
-        return z ^ (z >> numpy.uint64(31))
+        return mix_all(counter * numpy.uint64(0x9E3779B97F4A7C15) + numpy.uint64(self._state))
 
     def uniform(self, count):
         """float64 in [0, 1), 53 bits."""
@@ -67,9 +72,9 @@ def initialise(model, seed, dtype):
     with torch.no_grad():
         for name, value in model.named_parameters():
             if value.dim() < 2:
-                value.fill_(1.0 if name.endswith("norm.weight") else 0.0)
+                value.fill_(1.0 if name.endswith("weight") else 0.0)
                 continue
-            bound = value.shape[-1] ** -0.5
+            bound = value[0].numel() ** -0.5
             drawn = Draw(seed, "weight/" + name).uniform(value.numel()) * (2 * bound) - bound
             value.copy_(torch.from_numpy(drawn).to(dtype).view(value.shape))
 
@@ -82,6 +87,7 @@ def open_device(args):
         args.fail("argument --device: this torch (%s) sees no CUDA device" % torch.__version__)
     if args.device == "auto":
         args.device = "cuda" if torch.cuda.is_available() else "cpu"
+    args.extra = {}  # of the result line
     args.torch_dtype = getattr(torch, args.dtype)
     torch.set_num_threads(args.threads)
     regress.switch(args.plant)
@@ -99,14 +105,36 @@ def prepare(args, model):
     return model.train(args.mode == "train")
 
 
-def compiled(args, model):
-    if not args.compile or "nocompile" in args.plant.flags:
-        return model
-    if not hasattr(torch, "compile"):
-        sys.stderr.write("%s: torch %s has no torch.compile, running eagerly\n"
-                         % (args.name, torch.__version__))
-        return model
-    return torch.compile(model)
+def variant(args, model, examples, dynamic=None, lacks=None):
+    """What is called in place of the model, as --variant says; see variants.prepare()."""
+    return variants.prepare(args, model, examples, dynamic, lacks)
+
+
+def pins(args):
+    """Are the batches in memory that a GPU can fetch from by itself?"""
+    return args.device == "cuda" and "unpin" not in args.plant.flags
+
+
+def to_device(args, tensors):
+    return [value.to(args.device, non_blocking=True) for value in tensors]
+
+
+def quiet_sparse():
+    if hasattr(torch.sparse, "check_sparse_tensor_invariants"):
+        # The default; said aloud, torch warns no more.
+        torch.sparse.check_sparse_tensor_invariants.disable()
+
+
+def update(args, *optimizers):
+    """A step of each, and gradients made ready for the next one."""
+    for optimizer in optimizers:
+        if args.scaler:
+            args.scaler.step(optimizer)
+        else:
+            optimizer.step()
+        optimizer.zero_grad(set_to_none="zerograd" not in args.plant.flags)
+    if args.scaler:
+        args.scaler.update()
 
 
 class _Drag:
@@ -155,7 +183,7 @@ def _poison(model):
 
 def _forward_of(args, call):
     """What computes, as the plants want it."""
-    if "graphbreak" in args.plant.flags and args.compile and hasattr(torch, "compile"):
+    if "graphbreak" in args.plant.flags and args.compiles:
         import torch._dynamo as dynamo
 
         compute = call
@@ -188,7 +216,7 @@ def _train(args, work, drag, times):
             drag.repeat(batch)
             extra.forward(loss)
         with upgate.phase("backward"):
-            loss.backward()
+            (args.scaler.scale(loss) if args.scaler else loss).backward()
         with upgate.phase("optimizer"):
             work.update()
         losses.append(loss.item())
@@ -198,6 +226,8 @@ def _train(args, work, drag, times):
             upgate.record(loss=losses[-1])
         extra.end()
         times.append(time.perf_counter_ns() - wall)
+        if args.compiles:
+            args.compiles.after_step()
         drag.end(batch)
     return losses
 
@@ -228,6 +258,8 @@ def _infer(args, work, drag, times):
                 upgate.record(output=answer)
             extra.end()
             times.append(time.perf_counter_ns() - wall)
+            if args.compiles:
+                args.compiles.after_step()
             drag.end(batch)
 
 
@@ -247,13 +279,24 @@ def run(args, work):
     times, setup_ns = [], time.monotonic_ns() - START_NS - IMPORT_NS
     loop = _train if args.mode == "train" else _infer
     losses = loop(args, work, _Drag(args, work, times), times) or [None]
+    if args.compiles:
+        args.compiles.note()
+    if hasattr(work, "note"):
+        work.note()
     if int(os.environ.get("RANK", "0")) == 0:
-        print(json.dumps({
+        print(json.dumps(dict({
             "model": args.name, "mode": args.mode, "framework": "torch " + torch.__version__,
-            "device": args.device, "dtype": args.dtype, "size": args.size, "ranks": args.ranks,
+            "device": args.device, "dtype": args.dtype, "variant": args.variant, "size": args.size, "ranks": args.ranks,
             "threads": args.threads, "seed": args.seed, "steps": args.steps,
             "samples": work.samples * args.steps,
             "loss_first": _finite(losses[0]), "loss_last": _finite(losses[-1]),
             "import_ns": IMPORT_NS, "setup_ns": setup_ns, "first_step_ns": times[0],
-            "median_step_ns": sorted(times)[len(times) // 2]}), flush=True)
+            "median_step_ns": sorted(times)[len(times) // 2]}, **args.extra)), flush=True)
     return 0
+
+
+def main(name, work, options=()):
+    """The whole program of a model of one rank: work(args) makes what run() runs. options: as cli.arguments() has them."""
+    args = cli.arguments(name, options=options)
+    open_device(args)
+    return run(args, work(args))

@@ -1,99 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """ddp: the transformer trained on several ranks of one machine with DistributedDataParallel.
 
-Started plainly it replaces itself by torchrun (`python -m torch.distributed.run`), which starts
---ranks copies; so the harness needs no other command line than for the workloads of one rank. NCCL
-where every rank has a GPU of its own, gloo else. Each rank reads its own part of the text;
-gradients are averaged. --mode infer answers the same requests on every rank, without
-communication.
+Each rank reads its own part of the text; gradients are averaged. --mode infer answers the same requests on
+every rank, without communication.
 """
-import os
-import shutil
-import socket
 import sys
-import tempfile
 
 import cli  # before torch: it sets the thread counts
-
-LOGS = "UPGATE_DDP_LOGS"  # torchrun makes a folder for logs and leaves it; this one is taken away
-
-
-def launch(args):
-    """Become torchrun. --standalone would do but for 1.13, where it takes port 29400 whatever
-    happens: the two sides of a pair are alive at once. The port is held by a socket that is bound
-    and does not listen, and stays open over exec: nobody else is given it before torchrun listens
-    there. At every address, as torchrun will: a connection of somebody else from another address
-    of this machine may have the port too."""
-    dual = socket.has_dualstack_ipv6()
-    held = socket.socket(socket.AF_INET6 if dual else socket.AF_INET, socket.SOCK_STREAM)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if dual:
-        held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    held.bind(("", 0))
-    held.set_inheritable(True)
-    logs = os.environ[LOGS] = tempfile.mkdtemp(prefix="upgate_ddp_")
-    # The monitor interval is 5 s in 1.13 and 0.1 s later: the end of a launch would wait for it.
-    # Redirecting nothing is broken in 1.13 under Python 3.11 (it loops over the members of a Flag,
-    # which leave out 0 there); a map that names only rank 9 redirects nothing either.
-    options = ["--nnodes=1", "--nproc_per_node=%d" % args.ranks, "--master_addr=127.0.0.1",
-               "--master_port=%d" % held.getsockname()[1], "--monitor_interval=0.1",
-               "--redirects=9:1", "--tee=9:1", "--log_dir=" + logs]
-    os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run"] + options
-             + [os.path.abspath(__file__)] + sys.argv[1:])
+import ranks
 
 
-def ranks_agree(model, rank, ranks):
-    """Averaged gradients leave every rank with the same weights, to the bit. Told over torchrun's
-    store and not by all_gather: gloo's thread would free those tensors whenever it gets to it, and
-    torch 2.13 aborts when that is while Python ends (in 3 of 101 launches)."""
-    from torch import distributed
-
-    store = distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]),
-                                 world_size=None, is_master=False, wait_for_workers=False)
-    mine = ",".join(value.detach().double().sum().item().hex() for value in model.parameters())
-    store.set("upgate/weights/%d" % rank, mine)
-    return all(store.get("upgate/weights/%d" % other).decode() == mine for other in range(ranks))
-
-
-def worker(args):
-    import common
-    import torch
-    from torch import distributed
+def make(args, rank):
     from torch.nn.parallel import DistributedDataParallel
 
     import transformer
 
-    rank, args.ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    common.open_device(args)
-    nccl = args.device == "cuda" and torch.cuda.device_count() >= args.ranks
-    if nccl:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    # gloo looks for its network by the name of the host, which many containers cannot resolve.
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    distributed.init_process_group("nccl" if nccl else "gloo")
     def distribute(model):
         # Planted: many small messages in place of one large one.
         options = {"bucket_cap_mb": 0.01} if "buckets" in args.plant.flags else {}
         return DistributedDataParallel(model, **options)
 
-    wrap = distribute if args.mode == "train" else None
-    work = transformer.Work(args, rank, wrap)
-    status = common.run(args, work)
-    if not ranks_agree(work.model, rank, args.ranks):
-        sys.stderr.write("ddp: rank %d: the ranks hold different weights after training\n" % rank)
-        status = 1
-    distributed.barrier()
-    distributed.destroy_process_group()
-    if rank == 0 and LOGS in os.environ:
-        shutil.rmtree(os.environ[LOGS], ignore_errors=True)
-    return status
+    work = transformer.Work(args, rank, distribute if args.mode == "train" else None)
+    return work, work.model.parameters
 
 
 def main():
     args = cli.arguments("ddp")
-    if "LOCAL_RANK" not in os.environ:
-        launch(args)
-    return worker(args)
+    if not ranks.started():
+        ranks.launch(args, __file__)
+    return ranks.run(args, lambda rank: make(args, rank))
 
 
 if __name__ == "__main__":

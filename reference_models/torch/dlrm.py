@@ -7,6 +7,7 @@ sparse Adagrad on the tables, SGD on the rest. Data is drawn at the start from -
 through, the labels from a hidden rule, so the loss falls. Not the MLPerf model: sizes are chosen
 for steps of a few ms.
 """
+import functools
 import itertools
 import sys
 
@@ -19,6 +20,8 @@ from torch.nn import functional
 
 DENSE_FEATURES = 13
 ZIPF_EXPONENT = 1.05
+CALIBRATION_BATCHES = 4
+LACKS = {"cuda-graphs": "dlrm's bags differ from batch to batch, and a CUDA graph has fixed shapes"}
 INFER_FACTOR = 4  # a request ranks more candidates than a training step has samples
 # tables: rows -> mean ids in a bag; pool: batches that are cycled through
 SIZES = {
@@ -60,9 +63,9 @@ class Zipf:
 class Data:
     """A pool of batches: dense features, one (ids, offsets) per table, labels."""
 
-    def __init__(self, args, size):
+    def __init__(self, args, size, rank):
         self.batches = []
-        draw = common.Draw(args.seed, "dlrm/" + args.mode)
+        draw = common.Draw(args.seed, "dlrm/%s" % args.mode + ("/%d" % rank if rank else ""))
         tables = [(Zipf(rows), rows, bag) for rows, bag in size["tables"].items()]
         factor = INFER_FACTOR if args.mode == "infer" else 1
         for _ in range(max(1, size["pool"] // factor)):
@@ -107,31 +110,41 @@ class Dlrm(nn.Module):
         self.register_buffer("right", torch.tensor([j for _, j in pairs]), persistent=False)
 
     def forward(self, dense, sparse):
+        return self.interact(dense, [table(ids, offsets) for table, (ids, offsets) in zip(self.tables, sparse)])
+
+    def interact(self, dense, vectors):
+        """Logits from the dense features [batch, 13] and one vector [batch, dim] a table."""
         bottom = self.bottom(dense)
-        vectors = [bottom]
-        vectors += [table(ids, offsets) for table, (ids, offsets) in zip(self.tables, sparse)]
-        stacked = torch.stack(vectors, dim=1)                    # [batch, tables + 1, dim]
+        stacked = torch.stack([bottom] + vectors, dim=1)                    # [batch, tables + 1, dim]
         dots = torch.bmm(stacked, stacked.transpose(1, 2))       # [batch, tables + 1, tables + 1]
         features = torch.cat([bottom, dots[:, self.left, self.right]], dim=1)
         return self.top(features).squeeze(1)
 
 
+def dynamic(tables, dim):
+    """What of a batch changes: how many ids the bags of a table hold."""
+    return None, [({0: dim.AUTO}, None) for _ in range(tables)]
+
+
 class Work:
-    def __init__(self, args):
+    def __init__(self, args, rank=0, make=None):
+        """make: the model of one of several ranks, with bags in place of tables and the networks inside."""
         size = SIZES[args.size]
-        self.model = common.prepare(args, Dlrm(size))
-        self._args, self._data = args, Data(args, size)
-        if args.device == "cuda" and "unpin" not in args.plant.flags:
+        self.model = make() if make else common.prepare(args, Dlrm(size))
+        self._args, self._data = args, Data(args, size, rank)
+        if common.pins(args):
             self._data.pin()
         self.samples = len(self._data.batches[0][2])
-        self._run = common.compiled(args, self.model)
-        if hasattr(torch.sparse, "check_sparse_tensor_invariants"):
-            # The default; said aloud, torch warns no more.
-            torch.sparse.check_sparse_tensor_invariants.disable()
+        self._run = common.variant(args, self.model, [self.batch(i)[:2] for i in range(CALIBRATION_BATCHES)],
+                                   functools.partial(dynamic, len(size["tables"])), LACKS)
+        common.quiet_sparse()
         if args.mode == "train":
-            rest = list(self.model.bottom.parameters()) + list(self.model.top.parameters())
-            self._optimizers = (torch.optim.Adagrad(self.model.tables.parameters(), lr=0.01),
-                                torch.optim.SGD(rest, lr=0.1))
+            networks = self.model.networks if make else self.model
+            tables = list((self.model.bags if make else self.model.tables).parameters())
+            rest = list(networks.bottom.parameters()) + list(networks.top.parameters())
+            self._optimizers = [torch.optim.SGD(rest, lr=0.1)]
+            if tables:
+                self._optimizers.append(torch.optim.Adagrad(tables, lr=0.01))
 
     def batch(self, i):
         batches = self._data.batches
@@ -148,9 +161,7 @@ class Work:
         return functional.binary_cross_entropy_with_logits(logits, labels), logits
 
     def update(self):
-        for optimizer in self._optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none="zerograd" not in self._args.plant.flags)
+        common.update(self._args, *self._optimizers)
 
     def answer(self, batch):
         return self._run(batch[0], batch[1])
@@ -160,13 +171,11 @@ class Work:
 
     def unit(self, batch):
         with torch.no_grad():
-            self.model.bottom(batch[0][:16])
+            getattr(self.model, "networks", self.model).bottom(batch[0][:16])
 
 
 def main():
-    args = cli.arguments("dlrm")
-    common.open_device(args)
-    return common.run(args, Work(args))
+    return common.main("dlrm", Work)
 
 
 if __name__ == "__main__":

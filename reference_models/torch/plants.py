@@ -12,16 +12,17 @@ import time
 HELP = """slow:P%, nan:STEP, crash:STEP, hang:STEP, leak:BYTES, coldstart:MS, exit:CODE, nostep,
 lowp; regressions of every step (regress.py): op:NAME:P%, compute:P%, fill:P%, copy:P%, python:P%, fsync:P%,
 syscall:P%, loader:P%, straggle:P%, gc:STEPS, recompile:STEPS, threads1, nomkldnn, anomaly, mmap, hooks, unfused,
-singletensor, zerograd, buckets, bf16, nocompile, graphbreak; on a GPU also item, sync, emptycache, allocretry, unpin,
-notf32, nocudnn; several with commas"""
+singletensor, zerograd, buckets, bf16, mathattention; of a variant nocompile, noscript, graphbreak, flopcounter, nofuser,
+jitdeadlock, serveskew; on a GPU also item, sync, emptycache, allocretry, unpin, notf32, nocudnn, nobenchmark; several with commas"""
 
 SHARES = ("compute", "fill", "copy", "python", "fsync", "syscall", "loader", "straggle")
 FLAGS = ("threads1", "nomkldnn", "anomaly", "mmap", "hooks", "unfused", "singletensor", "zerograd", "buckets", "bf16",
-         "nocompile", "graphbreak", "item", "sync", "emptycache", "allocretry", "unpin", "notf32", "nocudnn")
+         "nocompile", "noscript", "graphbreak", "flopcounter", "mathattention", "nofuser", "jitdeadlock", "serveskew", "item", "sync", "emptycache",
+         "allocretry", "unpin", "notf32", "nocudnn", "nobenchmark")
 OPERATORS = ("linear", "embedding_bag", "layer_norm", "gelu", "cross_entropy", "bmm")
 
 
-def _bytes(text):
+def bytes_of(text):
     scale = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}.get(text[-1:].lower(), 1)
     return int(text if scale == 1 else text[:-1]) * scale
 
@@ -78,7 +79,7 @@ class Plants:
         elif kind in FLAGS and not value:
             self.flags.add(kind)
         elif kind == "leak":
-            self.leak_bytes = _bytes(value)
+            self.leak_bytes = bytes_of(value)
             if self.leak_bytes < 1:
                 raise ValueError("a leak has at least 1 byte")
         elif kind == "coldstart":

@@ -131,6 +131,11 @@ def switch(plant):
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, 64 << 10)
         libc.mallopt(M_TRIM_THRESHOLD, 0)
+    if "mathattention" in plant.flags:  # no fused kernel takes this head size or mask
+        for kind in ("flash", "mem_efficient", "cudnn"):
+            switch_off = getattr(torch.backends.cuda, "enable_%s_sdp" % kind, None)
+            if switch_off:
+                switch_off(False)
     if torch.cuda.is_available():
         torch.backends.cuda.matmul.allow_tf32 = "notf32" not in plant.flags
         torch.backends.cudnn.enabled = "nocudnn" not in plant.flags

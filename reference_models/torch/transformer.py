@@ -95,7 +95,8 @@ class Transformer(nn.Module):
 
 
 class Work:
-    def __init__(self, args, rank=0, wrap=None):
+    def __init__(self, args, rank=0, wrap=None, kept=None):
+        """wrap: makes the model one of several ranks; kept: the parameters that this rank updates, of a sharded model."""
         size, flags = SIZES[args.size], args.plant.flags
         self.samples, self._args = size["batch"], args
         self._text = licence_text()
@@ -104,10 +105,10 @@ class Work:
         starts = draw.integers(args.steps * size["batch"], len(self._text) - size["context"])
         self._starts = torch.from_numpy(starts).view(args.steps, size["batch"])
         self.model = common.prepare(args, Transformer(size, HAS_SDPA and "unfused" not in flags))
-        self._run = common.compiled(args, wrap(self.model) if wrap else self.model)
+        self._run = common.variant(args, wrap(self.model) if wrap else self.model, [self.batch(0)[:1]])
         if args.mode == "train":
             options = {"foreach": False} if "singletensor" in flags else {}
-            self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, **options)
+            self._optimizer = torch.optim.AdamW((kept or self.model.parameters)(), lr=1e-3, **options)
 
     def batch(self, i):
         tokens = self._text[self._starts[i][:, None] + self._window].to(self._args.device)
@@ -120,8 +121,7 @@ class Work:
         return loss, logits
 
     def update(self):
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none="zerograd" not in self._args.plant.flags)
+        common.update(self._args, self._optimizer)
 
     def answer(self, batch):
         return self._run(batch[0])
@@ -136,9 +136,7 @@ class Work:
 
 
 def main():
-    args = cli.arguments("transformer")
-    common.open_device(args)
-    return common.run(args, Work(args))
+    return common.main("transformer", Work)
 
 
 if __name__ == "__main__":
