@@ -29,7 +29,7 @@ PYTHON = os.environ.get("UPGATE_PLANTS_PYTHON") or os.path.join(ROOT, "envs", "c
 # Enough for a step time that tells 3 %, in half a minute a plant.
 PAIRS, TRACED_PAIRS, VOIDS = 4, 4, 12
 STEPS = {("native", "dlrm"): 200, ("native", "transformer"): 150, ("native", "allreduce"): 120,
-         ("torch", "dlrm"): 120, ("torch", "transformer"): 80, ("torch", "ddp"): 40}
+         ("torch", "dlrm"): 120, ("torch", "transformer"): 80, ("torch", "ddp"): 40, ("torch", "hstu"): 80, ("torch", "vision"): 40}
 INFER_FACTOR = 2  # requests are shorter
 GPU_CPUS = 3  # of a rank: its own thread, that of the backward pass, the driver's
 RUN_S = 900
