@@ -2,7 +2,8 @@
 /*
  * User stacks without frame pointers: by the tables of bpf/unwind.h, which the recorder loads for the code that stacks have
  * led into. Where there is none yet the record says so (missed), and the next stack gets further. Code without .eh_frame
- * (JITs, Go) is passed by its frame pointer, and where all fails there is the kernel's own walk along frame pointers.
+ * is passed by its frame pointer (JITs, Go), or by the first word on its stack that is behind a call (MKL's and other
+ * libraries' assembly); and where all fails there is the kernel's own walk along frame pointers.
  *
  * Functions of their own, so that the verifier looks at each once.
  */
@@ -19,6 +20,8 @@ enum {
     UNWIND_ROW_STEPS = 16,      /* and of the rows of 64 KiB */
     UNWIND_FRAME_MAX = 1 << 20, /* bytes of a frame that a frame pointer tells of */
     UNWIND_USER_BITS = 47,
+    UNWIND_USER_MIN = 1 << 16, /* no code below */
+    UNWIND_SCAN_WORDS = 128,   /* of a stack are looked at for who called; MKL's kernels have 16 to 60 */
     UNWIND_CS_64 = 0x33, /* code segment of 64-bit programs */
 };
 
@@ -56,6 +59,7 @@ struct unwind_state {
     __u32 exact; /* pc is where it runs, not where a call returns to */
     __u32 span;  /* of the last frame: most often that of the next one */
     __u64 frames[UG_USTACK_MAX + 1];
+    __u64 words[UNWIND_SCAN_WORDS];
 };
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -117,6 +121,18 @@ unwind_span(struct ug_unwind_process *process, struct unwind_state *state, __u64
     return address - span->begin < span->bytes ? span : NULL;
 }
 
+static __always_inline struct ug_unwind_rule *
+unwind_rule_at(struct unwind_state *state, struct ug_unwind_process *process, __u64 address)
+{
+    struct ug_unwind_span *span = unwind_span(process, state, address);
+    __u32 number;
+
+    if (!span || span->table == UG_UNWIND_NO_TABLE)
+        return NULL;
+    number = unwind_find_rule(span->table, address - span->begin + span->skip);
+    return bpf_map_lookup_elem(&unwind_rules, &number);
+}
+
 static __always_inline int unwind_to(struct unwind_state *state, __u64 pc, __u64 sp, __u64 bp)
 {
     state->pc = pc;
@@ -128,14 +144,27 @@ static __always_inline int unwind_to(struct unwind_state *state, __u64 pc, __u64
     return pc >> UNWIND_USER_BITS ? UNWIND_LOST : UNWIND_ON;
 }
 
-static __always_inline int unwind_by_pointer(struct unwind_state *state)
+/* Whether a call can return there: it is behind one. */
+static __always_inline bool unwind_after_call(__u64 address)
 {
-    __u64 pair[2];
+    __u8 code[8];
 
-    if (state->bp < state->sp || state->bp - state->sp > UNWIND_FRAME_MAX || state->bp & 7 ||
-        bpf_probe_read_user(pair, sizeof(pair), (void *)state->bp) || !pair[1])
-        return UNWIND_LOST;
-    return unwind_to(state, pair[1], state->bp + sizeof(pair), pair[0]);
+    if (address >> UNWIND_USER_BITS || address < UNWIND_USER_MIN ||
+        bpf_probe_read_user(code, sizeof(code), (void *)(address - sizeof(code))))
+        return false;
+    if (code[3] == 0xe8) /* of an address in the instruction */
+        return true;
+    for (int i = 1; i < 7; i++) /* of one in a register or in memory: 2 to 7 bytes long */
+        if (code[i] == 0xff && (code[i + 1] >> 3 & 7) == 2)
+            return true;
+    return false;
+}
+
+/* Whether a frame pointer can have this value where the stack pointer has that one: it then is before a return address. */
+static __always_inline bool unwind_is_pointer(__u64 bp, __u64 sp, __u64 pair[2])
+{
+    return bp >= sp && bp - sp <= UNWIND_FRAME_MAX && !(bp & 7) && !bpf_probe_read_user(pair, 16, (void *)bp) &&
+           unwind_after_call(pair[1]);
 }
 
 /* The kernel has put the registers on the stack before it called the handler: struct ucontext. */
@@ -181,26 +210,104 @@ static __always_inline int unwind_by_rule(struct unwind_state *state, struct ug_
     return unwind_to(state, pair[1], cfa, bp);
 }
 
-static __always_inline int unwind_step(struct unwind_state *state, struct ug_unwind_process *process)
+struct unwind_scan {
+    struct unwind_state *state;
+    struct ug_unwind_process *process;
+    __u64 sp; /* behind the return address; 0: not found */
+    __u32 count;
+    __u32 reserved;
+};
+
+static long unwind_scan_each(__u64 i, struct unwind_scan *scan)
+{
+    struct unwind_state *state = scan->state;
+    __u64 word = state->words[index_of(i, UNWIND_SCAN_WORDS)];
+    struct ug_unwind_rule *rule;
+
+    if (!unwind_after_call(word))
+        return 0;
+    if (unwind_span(scan->process, state, word - 1)) { /* else the recorder looks whether it is code */
+        rule = unwind_rule_at(state, scan->process, word - 1);
+        if (!rule || !rule->cfa)
+            return 0;
+    }
+    scan->count = i;
+    scan->sp = state->sp + (i + 1) * sizeof(word);
+    state->pc = word;
+    return 1;
+}
+
+/* The caller's frame pointer, if it has one and its place was needed: it was saved before the return address. */
+static long unwind_scan_pointer(__u64 i, struct unwind_scan *scan)
+{
+    __u64 pair[2], word = scan->state->words[index_of(i, UNWIND_SCAN_WORDS)];
+
+    if (i >= scan->count)
+        return 1;
+    if (!unwind_is_pointer(word, scan->sp, pair))
+        return 0;
+    scan->state->bp = word;
+    return 1;
+}
+
+__attribute__((noinline)) int unwind_by_scan(__u32 which)
+{
+    struct unwind_state *state = bpf_map_lookup_elem(&unwind_states, &which);
+    struct unwind_scan scan = {.state = state};
+    __u64 pair[2];
+
+    if (!have_loop || !state)
+        return UNWIND_LOST;
+    scan.process = bpf_map_lookup_elem(&unwind_processes, &state->tgid);
+    if (!scan.process || bpf_probe_read_user(state->words, sizeof(state->words), (void *)state->sp))
+        return UNWIND_LOST;
+    bpf_loop(UNWIND_SCAN_WORDS, unwind_scan_each, &scan, 0);
+    if (!scan.sp)
+        return UNWIND_LOST;
+    if (!unwind_is_pointer(state->bp, scan.sp, pair))
+        bpf_loop(UNWIND_SCAN_WORDS, unwind_scan_pointer, &scan, 0);
+    return unwind_to(state, state->pc, scan.sp, state->bp);
+}
+
+/* What was interrupted may be assembly whose .eh_frame lies: MKL's describes kernels as if they had no frame. */
+static __always_inline int
+unwind_first(struct unwind_state *state, struct ug_unwind_process *process, struct ug_unwind_rule *rule, __u32 which)
+{
+    __u64 sp = state->sp, bp = state->bp;
+    int how = unwind_by_rule(state, rule);
+    struct ug_unwind_rule *next;
+
+    if (rule->cfa == UG_UNWIND_END || state->exact || (how == UNWIND_ON && unwind_after_call(state->pc)))
+        return how;
+    next = how == UNWIND_ON ? unwind_rule_at(state, process, state->pc - 1) : NULL;
+    if (next && next->cfa == UG_UNWIND_SIGNAL) /* a handler returns to where nothing called it */
+        return how;
+    state->sp = sp;
+    state->bp = bp;
+    return unwind_by_scan(which);
+}
+
+static __always_inline int unwind_step(struct unwind_state *state, struct ug_unwind_process *process, __u32 which)
 {
     __u64 address = state->pc - !state->exact;
-    struct ug_unwind_span *span = unwind_span(process, state, address);
-    struct ug_unwind_rule *rule = NULL;
-    __u32 number;
+    struct ug_unwind_rule *rule;
+    __u64 pair[2];
 
-    if (!span)
+    if (!unwind_span(process, state, address))
         return process->full ? UNWIND_LOST : UNWIND_MISSED;
-    if (span->table != UG_UNWIND_NO_TABLE) {
-        number = unwind_find_rule(span->table, address - span->begin + span->skip);
-        rule = bpf_map_lookup_elem(&unwind_rules, &number);
-    }
-    return rule && rule->cfa ? unwind_by_rule(state, rule) : unwind_by_pointer(state);
+    rule = unwind_rule_at(state, process, address);
+    if (rule && rule->cfa)
+        return state->exact ? unwind_first(state, process, rule, which) : unwind_by_rule(state, rule);
+    if (unwind_is_pointer(state->bp, state->sp, pair))
+        return unwind_to(state, pair[1], state->bp + sizeof(pair), pair[0]);
+    return unwind_by_scan(which);
 }
 
 struct unwind_walk {
     struct unwind_state *state;
     struct ug_unwind_process *process;
     int how;
+    __u32 which;
 };
 
 static long unwind_each(__u64 i, struct unwind_walk *walk)
@@ -211,14 +318,14 @@ static long unwind_each(__u64 i, struct unwind_walk *walk)
         return 1;
     state->frames[index_of(i, UG_USTACK_MAX + 1)] = state->pc;
     state->count = i + 1;
-    walk->how = unwind_step(state, walk->process);
+    walk->how = unwind_step(state, walk->process, walk->which);
     return walk->how != UNWIND_ON;
 }
 
 __attribute__((noinline)) int unwind_run(__u32 which)
 {
     struct unwind_state *state = bpf_map_lookup_elem(&unwind_states, &which);
-    struct unwind_walk walk = {.state = state};
+    struct unwind_walk walk = {.state = state, .which = which};
 
     if (!have_unwind || !state)
         return UNWIND_LOST;

@@ -84,11 +84,17 @@ def test_jit_with_frame_pointers(case):
 
 
 def test_jit_without(case):
-    """Nobody can pass it; what is known is there, and nothing is made up behind it but what the frame pointer says."""
+    """Who called it is found on the stack."""
     record(case, SUBJECT, "bare", SECONDS)
-    for table, at, leaf in (("sample", "at_ns", "spins_here"), ("gap", "out_ns", "naps_here")):
-        for stack in of_leaf(stacks(case, table, at), leaf):
-            assert "both_here" in stack and "main" not in stack[:stack.index("both_here")], stack
+    check_stacks(case, through=["leaf_by_jit", "main"])
+
+
+def test_assembly(case):
+    """Its own .eh_frame says that it has no frame."""
+    record(case, SUBJECT, "assembly", "8")
+    mine = of_leaf(stacks(case, "sample", "at_ns"), "assembly_spins")
+    whole = sum(is_whole(stack, "_start", ["assembly_here", "main"]) for stack in mine)
+    assert whole >= 0.9 * len(mine), (whole, len(mine), next(stack for stack in mine if "main" not in stack))
 
 
 def damaged(case, name, change):

@@ -82,6 +82,21 @@ static int (*jit_code(int plain))(int (*)(void))
 
 static int (*jitted)(int (*)(void));
 
+// Assembly as libraries of mathematics have it: a frame that its .eh_frame does not tell of, registers saved in it, rbp of other
+// use.
+int assembly_spins(void);
+__asm__(".text\n.type assembly_spins, @function\nassembly_spins:\n.cfi_startproc\n"
+        "sub $0x80, %rsp\nmov %rbx, (%rsp)\nmov %rbp, 8(%rsp)\nmov $12345, %rbp\nmov $3000000, %rbx\n"
+        "1: dec %rbx\njnz 1b\n"
+        "mov (%rsp), %rbx\nmov 8(%rsp), %rbp\nadd $0x80, %rsp\nmov $1, %eax\nret\n.cfi_endproc\n"
+        ".size assembly_spins, .-assembly_spins\n");
+
+KEPT int assembly_here(void)
+{
+    int a = assembly_spins();
+    return a + both_here();
+}
+
 KEPT int leaf_by_jit(void)
 {
     return jitted(both_here) + 1;
@@ -99,6 +114,8 @@ int main(int argc, char **argv)
         signal(SIGUSR1, on_signal);
         leaf = raises_here;
     }
+    if (!strcmp(mode, "assembly"))
+        leaf = assembly_here;
     if (!strcmp(mode, "jit") || !strcmp(mode, "bare")) {
         jitted = jit_code(!strcmp(mode, "bare"));
         leaf = leaf_by_jit;
