@@ -196,6 +196,15 @@ TEST(basis)
     CHECK_CONTAINS(text, "in that stage: 10,000 requests of the candidate, 10,000 of the baseline. Of candidates that equal the baseline at most 1 % are");
     free(text);
     rollout_view_free(view);
+    // Of the candidate alone there is a lower end and no estimate; without any there is neither.
+    world_sql(&world, "UPDATE rollout_second SET rejected = 250 * arm; UPDATE rollout_cell SET value = NULL, low = 0 WHERE metric = 'error_rate';"
+                      "INSERT INTO rollout_cell VALUES (1795262429, 2, 'rejected_rate', NULL, 10.2, NULL, 1.5, 20, 5, 1, 100, NULL, 'fail')");
+    view = world_load();
+    text = rollout_basis(view);
+    CHECK_CONTAINS(text, "Rejected rate in stage 25%: 25 % against the baseline's 0 %; at least 10.2 times; allowed: up to +50 %.\n");
+    CHECK(!strstr(text, "at least 0"));
+    free(text);
+    rollout_view_free(view);
     world_end(&world);
 }
 

@@ -275,7 +275,7 @@ static void words_ratio(struct strbuf *out, const struct rollout_series *series,
         strbuf_add(out, "; estimate %s", words_times(point->value, buf));
     else if (isfinite(point->value))
         strbuf_add(out, "%s%s", words_times(point->value, buf), words_is_times(point->value) ? " the baseline's" : " against the baseline's");
-    else if (isfinite(point->low)) // errors of the candidate alone
+    else if (point->low > 0) // errors of the candidate alone
         strbuf_add(out, "%sat least %s", out->len ? "; " : "none on the baseline; ", words_times(point->low, buf));
     if (isfinite(point->value) && isfinite(point->high))
         strbuf_add(out, ", at most %s", words_times(point->high, buf));

@@ -147,7 +147,8 @@ UP.parts.latency = (data, main) => {
         const frame = UP.time.frame(chart, width, 250, "Median and p99 latency of both arms over time, logarithmic, " + UP.rollout.ms(d3.min(known)) + " to " + UP.rollout.ms(d3.max(known)));
         const y = d3.scaleLog([d3.min(known) / 1.15, d3.max(known) * 1.15], [frame.bottom, frame.top]);
         const step = y.ticks(5), levels = step.length > 8 ? step.filter(level => /^[125]0*$/.test(String(level).replace(/^0\.0*/, ""))) : step;
-        UP.time.ground(frame, y, levels, level => UP.digits(level, level < 1 ? 1 : 2).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "") + " ms");
+        const short = level => UP.digits(level, level < 1 ? 1 : 2).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
+        UP.time.ground(frame, y, levels, level => (level < 1000 ? short(level) + " ms" : short(level / 1000) + " s"));
         arms.forEach(([p50, p99], arm) => { UP.time.line(frame, y, p50, "ab"[arm] + " dashed"); UP.time.line(frame, y, p99, "ab"[arm]); });
         UP.time.point(frame, at => UP.time.nearest(at, point => "p50 " + UP.rollout.ms(point[4]) + ", p99 " + UP.rollout.ms(point[5]) + " of " + UP.integer(point[2])));
     });

@@ -69,7 +69,7 @@ UP.evidence = {
     now(metric, point) {
         if (UP.num(point[1]) !== null || !["error_rate", "rejected_rate"].includes(metric.key))
             return this.write(metric)(point[1]);
-        return UP.num(point[2]) === null ? "none to compare" : "none on the baseline; at least " + UP.digits(point[2], 3) + "×";
+        return !(UP.num(point[2]) > 0) ? "none to compare" : "none on the baseline; at least " + UP.digits(point[2], 3) + "×";
     },
 
     at(metric, at) {
