@@ -543,6 +543,8 @@ static void test_sql(const char *sql)
 }
 
 // A store from elsewhere: what is read runs no program of its own, which may never end.
+#define ENDLESS "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, 'info', 'x' FROM n"
+
 TEST(a_table_that_is_a_view_is_refused)
 {
     struct store *store = fresh();
@@ -551,10 +553,36 @@ TEST(a_table_that_is_a_view_is_refused)
     test_sql("CREATE VIEW mine AS SELECT * FROM cell");
     CHECK_INT(store_open(test_path, STORE_READ, &store, &err), 0);
     store_close(store);
-    test_sql("DROP VIEW mine; DROP TABLE note; CREATE VIEW note(id, level, text) AS WITH RECURSIVE n(i) AS (SELECT 1 "
-             "UNION ALL SELECT i + 1 FROM n) SELECT i, 'info', 'x' FROM n");
+    test_sql("DROP VIEW mine; DROP TABLE note; CREATE VIEW note(id, level, text) AS " ENDLESS);
     CHECK_INT(store_open(test_path, STORE_READ, &store, &err), -EINVAL);
     CHECK_CONTAINS(err.text, "'note' is no table");
+}
+
+// What would be a program where a table of ours is asked for, in other words: none of them is run, whatever opens the store.
+TEST(no_table_of_ours_is_a_program)
+{
+    static const char *const programs[] = {
+        "CREATE VIEW NoTe(id, level, text) AS " ENDLESS, // names of SQL know no case
+        "CREATE VIRTUAL TABLE note USING dbstat",
+        "CREATE TABLE note(id INTEGER PRIMARY KEY, level TEXT, text TEXT AS (CASE WHEN zeroblob(9) LIKE '%a%b' THEN 'x' END))",
+        // The text of the schema says table, and what is made of it is none: SQLite itself says no.
+        "CREATE VIEW other(id, level, text) AS " ENDLESS "; PRAGMA writable_schema = ON; "
+        "UPDATE sqlite_master SET type = 'table', name = 'note', tbl_name = 'note', rootpage = 0, "
+        "sql = replace(sql, 'VIEW other', '/**/ VIEW \"note\"') WHERE name = 'other'",
+    };
+    static const enum store_mode modes[] = {STORE_READ, STORE_WRITE, STORE_CREATE};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        struct store *store = fresh();
+        struct error err = {0};
+        store_close(store);
+        test_sql("DROP TABLE note");
+        test_sql(programs[i]);
+        for (size_t k = 0; k < sizeof modes / sizeof *modes; k++) {
+            int code = store_open(test_path, modes[k], &store, &err);
+            CHECK_INT(code, i == 3 ? -EBADMSG : -EINVAL);
+            CHECK_CONTAINS(err.text, i == 3 ? "malformed" : "is no table in it");
+        }
+    }
 }
 
 TEST(triggers_of_a_store_do_not_run)

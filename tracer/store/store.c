@@ -149,19 +149,22 @@ static int store_create_schema(struct store *store, struct error *err)
     return rc;
 }
 
-// A table of ours that is a view or virtual would be a program of somebody else, run by whoever reads the store: it
-// may never end. The user's own views beside our tables harm nobody.
+// A table of ours that is a view, virtual, or has generated columns would be a program of somebody else, run by whoever reads the
+// store: it may never end. The user's own views beside our tables harm nobody. Asked is what SQLite has made of the schema, not its
+// text, which may say anything.
 static int store_check_tables(struct store *store, struct error *err)
 {
+    static const char sql[] =
+        "SELECT name FROM pragma_table_list AS listed WHERE schema = 'main' AND CASE type WHEN 'table' THEN "
+        "EXISTS (SELECT 1 FROM pragma_table_xinfo(listed.name) WHERE hidden <> 0) ELSE 1 END";
     sqlite3_stmt *stmt = NULL;
     int rc = 0, step = SQLITE_DONE;
-    if (sqlite3_prepare_v2(store->db, "SELECT name FROM sqlite_master WHERE type = 'view' OR sql LIKE 'CREATE VIRTUAL%'",
-                           -1, &stmt, NULL) != SQLITE_OK)
+    if (sqlite3_prepare_v2(store->db, sql, -1, &stmt, NULL) != SQLITE_OK)
         return store_error(store, err, "open");
     while (rc == 0 && (step = sqlite3_step(stmt)) == SQLITE_ROW) {
         const char *name = (const char *)sqlite3_column_text(stmt, 0);
         char *made = xasprintf("CREATE TABLE %s (", name ? name : "");
-        if (strstr(store_schema_sql, made))
+        if (strcasestr(store_schema_sql, made)) // SQLite finds "NOTE" where we ask for "note"
             rc = error_set(err, -EINVAL, "'%s' is not a store as upgate makes it: '%s' is no table in it", store->path,
                            name);
         free(made);
@@ -214,10 +217,13 @@ static int store_open_create(struct store *store, struct error *err)
     int64_t magic = 0, runs = 0;
     bool ours = tables && store_pragma_int(store, "PRAGMA application_id", &magic, NULL) == 0 &&
                 magic == STORE_MAGIC;
-    if (ours && store_pragma_int(store, "SELECT count(*) FROM run", &runs, NULL) == 0 && runs == 0) {
+    if (ours) {
         bool old = false;
         rc = store_check_version(store, &old, err);
-        return rc == 0 && old ? store_migrate(store, false, err) : rc;
+        if (rc)
+            return rc;
+        if (store_pragma_int(store, "SELECT count(*) FROM run", &runs, NULL) == 0 && runs == 0)
+            return old ? store_migrate(store, false, err) : 0;
     }
     if (tables)
         return error_set(err, -EINVAL,
