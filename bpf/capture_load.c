@@ -166,8 +166,9 @@ static int load_rest(struct capture *capture, const struct btf *btf, const struc
     libbpf_log[0] = refused_program[0] = refused_why[0] = 0;
     capture_forget_missing(capture);
     // Named, the BTF of the kernel is all that libbpf looks at for types that this one lacks (those of PREEMPT_RT). Else
-    // it goes through those of the modules, which takes CAP_SYS_ADMIN.
-    LIBBPF_OPTS(bpf_object_open_opts, options, .btf_custom_path = "/sys/kernel/btf/vmlinux");
+    // it goes through those of the modules (jbd2's for the journal's), which takes CAP_SYS_ADMIN.
+    bool admin = effective_capabilities() >> CAP_SYS_ADMIN_BIT & 1;
+    LIBBPF_OPTS(bpf_object_open_opts, options, .btf_custom_path = admin ? NULL : "/sys/kernel/btf/vmlinux");
     capture->skeleton = capture_bpf__open_opts(&options);
     if (!capture->skeleton)
         return error_set(err, -errno, "failed to open the BPF programs: %s", last_words());
