@@ -2,9 +2,11 @@
 """Runs inside a guest of ci/kernels, started by its /init: asks doctor, records, runs plants and innocent neighbours, forks
 a lot beside a recording, and reads the kernel's log. Writes one line of JSON for each to the second serial port; judges
 nothing but the plants, which judge themselves (ci/plants)."""
+import glob
 import json
 import os
 import sqlite3
+import subprocess
 import sys
 import time
 
@@ -13,12 +15,17 @@ sys.path.insert(0, CI)
 import emulated
 
 FORKS = 200
+AB_STORE = "/tmp/ab.db"
+COMMAND_S = 600  # a recording of 2 s has taken more than 120, most of them to load its programs
+AB_STILL_S = 60
+AB_MAX_S = 1800
 PLAN = """baseline: {name: a, python: /usr/bin/python3}
 candidate: {name: b, python: /usr/bin/python3}
 workloads:
   - {name: nap, command: ["{python}", -S, -c, "import time; time.sleep(0.1)"]}
 schedule: {looks: [10], traced_launches: 1}
 """
+
 
 def settings(cmdline):
     """{'plants': 'smaps,fsync'} of upgate.plants=smaps,fsync in the kernel's command line."""
@@ -36,10 +43,39 @@ def lenient(plants):
         named[:] = ["%s: %s, %d ms" % (stall["culprit"]["comm"], stall["cause"], stall["total_ns"] // 1000000) for stall in kernel]
         return judge(dict(document, stalls=[stall for stall in document["stalls"] if stall not in kernel]), window_s)
     plants.PERIODS_LEAST = float("inf")
+    plants.START_S = plants.END_S = plants.COMMAND_S = COMMAND_S
     plants.judge_innocent = judge_innocent
     plants.stalled = lambda answer, measured: stalled(
         dict(answer, min_count=answer["min_count"] * plants.ANSWER_WINDOW_S / measured["seconds"]), measured)
     return named
+
+
+def launches(store):
+    """How many are in it; 0: it is not there yet, or being written to."""
+    try:
+        return sqlite3.connect("file:%s?mode=ro" % store, uri=True).execute("SELECT count(*) FROM launch").fetchone()[0]
+    except sqlite3.Error:
+        return 0
+
+
+def threads():
+    """[(its CPU time in ticks, a line)] of every thread that is not the kernel's: name, state, and the kernel's functions that it
+    waits in."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        for path in glob.glob("/proc/%s/task/*" % pid):
+            try:
+                with open(path + "/stat", encoding="utf-8", errors="replace") as file:
+                    name, rest = file.read().split("(", 1)[1].rsplit(")", 1)
+                with open(path + "/stack", encoding="ascii") as file:
+                    stack = [line.split("] ")[-1].split("+")[0] for line in file]
+            except OSError:
+                continue
+            state, parent, ticks = rest.split()[0], rest.split()[1], sum(map(int, rest.split()[11:13]))
+            if "2" not in (pid, parent) and pid != str(os.getpid()):
+                line = "%s %s %s %d ticks: %s" % (path[len("/proc/"):], name, state, ticks, " < ".join(stack[:6]))
+                found.append((ticks, line))
+    return found
 
 
 class Guest:
@@ -54,7 +90,7 @@ class Guest:
         while data:
             data = data[os.write(self.out, data):]
 
-    def run(self, *arguments, timeout_s=120):
+    def run(self, *arguments, timeout_s=COMMAND_S):
         status, out, errors = emulated.run([self.upgate, *arguments], timeout_s)
         return status, out, errors.strip()
 
@@ -89,13 +125,31 @@ class Guest:
         self.tell("forks", status=status, errors=errors, asked=FORKS, ledger=ledger)
 
     def ab(self):
-        """A command against itself, all the way to a verdict."""
+        """A command against itself, all the way to a verdict. How long that takes is the emulator's and its host's affair (a quarter
+        of an hour at a load of 25): it hangs when nobody has used CPU time and no launch was stored for a while. Then, and when it is
+        not over after AB_MAX_S, where everybody stands is told."""
         with open("/tmp/plan.yaml", "w", encoding="ascii") as file:
             file.write(PLAN)
-        status, text, errors = self.run("ab", "/tmp/plan.yaml", "-o", "/tmp/ab.db", "--format", "json", timeout_s=480)
+        with open("/tmp/ab.json", "wb") as out, open("/tmp/ab.errors", "wb") as errors:
+            child = subprocess.Popen([self.upgate, "ab", "/tmp/plan.yaml", "-o", AB_STORE, "--format", "json"],
+                                     stdin=subprocess.DEVNULL, stdout=out, stderr=errors)
+        begin = since = time.monotonic()
+        seen, standing = None, []
+        while child.poll() is None and not standing:
+            time.sleep(5)
+            now, everybody = time.monotonic(), threads()
+            state = launches(AB_STORE), sum(ticks for ticks, _ in everybody)
+            if state != seen:
+                seen, since = state, now
+            if now - since > AB_STILL_S or now - begin > AB_MAX_S:
+                standing = [line for _, line in everybody]
+                child.kill()
+        with open("/tmp/ab.json", encoding="utf-8") as out, open("/tmp/ab.errors", encoding="utf-8", errors="replace") as errors:
+            text, said = out.read(), errors.read().splitlines()
         verdict = json.loads(text) if text.startswith("{") else {}
-        self.tell("ab", status=status, errors=errors.splitlines()[-1] if errors else "", verdict=verdict.get("verdict"),
-                  reason=verdict.get("reason"))
+        self.tell("ab", status=None if standing else child.returncode, errors=said[-1] if said else "",
+                  verdict=verdict.get("verdict"), reason=verdict.get("reason"), launches=launches(AB_STORE),
+                  seconds=round(time.monotonic() - begin), standing=standing)
 
     def log(self):
         alarms, lines = emulated.alarms()
