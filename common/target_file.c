@@ -9,13 +9,16 @@
 #include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { TARGET_PATH_MAX = 4096 + 64 };
+#include "common/strings.h"
+
+enum { TARGET_PATH_MAX = 4096 + 64, TARGET_MOUNTS_MAX = 4 << 20 };
 
 static void target_close(int fd)
 {
@@ -73,6 +76,19 @@ static int target_walk(int root, const char *path)
     return at;
 }
 
+// A program serves a FUSE mount, perhaps the target, and perhaps it does not answer: who looks up a name there waits for ever,
+// and no signal but SIGKILL ends that. More mounts than are read: there may be one.
+static bool target_sees_fuse(const char *proc, pid_t pid)
+{
+    char path[TARGET_PATH_MAX];
+    size_t len = 0;
+    snprintf(path, sizeof(path), "%s/%d/mountinfo", proc, (int)pid);
+    char *mounts = string_read_file(path, TARGET_MOUNTS_MAX, &len);
+    bool seen = mounts && (len == TARGET_MOUNTS_MAX || strstr(mounts, " - fuse ") || strstr(mounts, " - fuse."));
+    free(mounts);
+    return seen;
+}
+
 int target_file_open(const char *proc, pid_t pid, const char *path)
 {
     char root_path[TARGET_PATH_MAX];
@@ -80,10 +96,19 @@ int target_file_open(const char *proc, pid_t pid, const char *path)
     int root = open(root_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return -1;
-    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+    // What the kernel knows by heart takes no file system's answer: what is mapped, and what was opened lately.
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | RESOLVE_CACHED};
     int found = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
-    if (found < 0 && (errno == ENOSYS || errno == EPERM)) // before 5.6, or filtered in a container
+    bool asks = found < 0 && (errno == EAGAIN || errno == EINVAL), // EINVAL: before 5.12
+        walks = found < 0 && (errno == ENOSYS || errno == EPERM);  // before 5.6, or filtered in a container
+    if ((asks || walks) && target_sees_fuse(proc, pid)) {
+        errno = EAGAIN;
+    } else if (asks) {
+        how.resolve &= ~(uint64_t)RESOLVE_CACHED;
+        found = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+    } else if (walks) {
         found = target_walk(root, path);
+    }
     target_close(root);
     return target_reopen(found, O_RDONLY, NULL);
 }

@@ -9,7 +9,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-// A path as the process sees it; symbolic links are resolved inside its root. proc: "/proc", but for tests.
+// A path as the process sees it; symbolic links are resolved inside its root. proc: "/proc", but for tests. Where the process has
+// FUSE mounts, a name that the kernel would have to ask for is not looked up: -1, EAGAIN.
 int target_file_open(const char *proc, pid_t pid, const char *path);
 // The file mapped at begin to end; by its path where the kernel does not let us ask for the mapping.
 int target_file_open_mapped(const char *proc, pid_t pid, uint64_t begin, uint64_t end, const char *path);

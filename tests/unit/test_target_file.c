@@ -8,7 +8,9 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -130,6 +132,44 @@ TEST(the_same_without_openat2)
 TEST(the_same_where_openat2_is_forbidden)
 {
     test_root(EPERM);
+}
+
+// A process over whose /tmp somebody has mounted a file system that answers nothing.
+static void test_dead_mount(int ready)
+{
+    char words[64];
+    int fuse = open("/dev/fuse", O_RDWR);
+    snprintf(words, sizeof words, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fuse);
+    bool ok = fuse >= 0 && unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+              mount("dead", "/tmp", "fuse", 0, words) == 0;
+    if (write(ready, ok ? "y" : "n", 1) != 1)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+TEST(a_file_system_that_does_not_answer_holds_nobody_up)
+{
+    int ready[2];
+    char byte = 'n';
+    CHECK_INT(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        test_dead_mount(ready[1]);
+    CHECK_INT(read(ready[0], &byte, 1), 1);
+    pid_t opener = byte == 'y' ? fork() : -1;
+    if (opener == 0) // only SIGKILL ends one that waits
+        _exit(target_file_open("/proc", pid, "/tmp/perf-1.map") < 0 && errno == EAGAIN ? 0 : 1);
+    int status = -1;
+    for (int i = 0; opener > 0 && i < 1000 && waitpid(opener, &status, WNOHANG) == 0; i++)
+        usleep(20000);
+    if (opener > 0 && status == -1)
+        kill(opener, SIGKILL);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    if (byte != 'y')
+        runner_skip("no FUSE can be mounted here");
+    CHECK_INT(status, 0);
 }
 
 TEST(another_file_at_the_path_is_not_opened)
