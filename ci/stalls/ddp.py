@@ -3,6 +3,7 @@
 
     torchrun --standalone --nproc-per-node 2 ci/stalls/ddp.py --late-rank 1 --late-ms 4     in prepare_features(), in each step
     … --late-rank 1 --disk FILE --disk-mib 4       it reads so much of a file that is not in the page cache
+    … --late-rank 1 --late-kernels 20 --device cuda    its GPU has more to do
     … --buffer-mib 64                              each step maps and unmaps a buffer, as allocators do
 """
 import argparse
@@ -50,6 +51,7 @@ def main():
     parser.add_argument("--late-ms", type=float, default=0)
     parser.add_argument("--disk")
     parser.add_argument("--disk-mib", type=float, default=4)
+    parser.add_argument("--late-kernels", type=int, default=0, help="that its GPU runs more in each step")
     parser.add_argument("--table-gib", type=float, default=0, help="of host memory, which makes reading smaps long")
     parser.add_argument("--buffer-mib", type=int, default=0)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
@@ -68,12 +70,15 @@ def main():
     model = DistributedDataParallel(torch.nn.Sequential(*layers).to(args.device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     late = rank == args.late_rank
+    noise = torch.ones(1 << 26, device=args.device) if late and args.late_kernels else None
     for step in range(args.steps):
         batch = prepare_features(torch.randn(args.batch, args.width), args.late_ms / 1e3 if late else 0)
         if late and args.disk:
             read_shard(args.disk, step, int(args.disk_mib * (1 << 20)))
         if args.buffer_mib:
             stage(args.buffer_mib << 20)
+        for _ in range(args.late_kernels if late else 0):
+            torch.sin(noise, out=noise)
         loss = model(batch.to(args.device)).square().mean()
         optimizer.zero_grad()
         loss.backward()

@@ -282,7 +282,7 @@ TEST(a_rank_that_comes_late_and_a_start_up_apart)
         .total_ns = 600 * MS, .max_ns = 9 * MS, .count = 148, .first_ns = 26100 * MS, .last_ns = 29900 * MS,
         .blocked_ns = 600 * MS, .confidence = 0.95, .victim_threads = 3, .culprit = rank, .has_steps = true, .steps_hit = 148,
         .steps_total = 150, .is_straggler = true, .rank = 1, .ranks = 4, .host = "node-7",
-        .what = "a monitor reads the smaps of the process, in stage (ddp.py)", .late_ns = 4054054, .ranks_ns = 1790 * MS,
+        .what = "a monitor reads the smaps of the process, in stage (ddp.py)", .late_ns = 4054054, .more_ns = 3 * MS, .ranks_ns = 1790 * MS,
         .culprit_python = STACK("stage (ddp.py:41)", "main (ddp.py:84)"),
         .chain = {{.from = trainer, .to = rank, .via = "collective"}, {.from = rank, .to = agent, .via = "smaps_read"}},
         .chain_count = 2, .advice = "on rank 1: stop `agent.py` (pid 4188) from reading smaps"};

@@ -40,7 +40,7 @@ static void job_wait(struct job *job, int rank, double begin, double end)
 static void job_runs(struct job *job, int rank, double from, double to, const char *python)
 {
     story_samples(&job->story, (struct story_samples){.thread = job->main[rank], .from = from, .to = to,
-                                                      .why = UG_SAMPLE_TARGET | UG_SAMPLE_USER, .python = python, .every = 1});
+                                                      .why = UG_SAMPLE_TARGET | UG_SAMPLE_USER, .python = python});
 }
 
 static double job_random(struct job *job) // 0 to 1
@@ -79,6 +79,7 @@ TEST(a_rank_that_computes_longer_is_named_with_its_function)
     CHECK(!top->victim.known);
     CHECK_STR(top->what, "computing in prepare_features (ddp.py)");
     CHECK_DBL((double)top->late_ns, 4e6, 1.1e6);
+    CHECK_DBL((double)top->more_ns, 5e6, 0.5e6); // a tick in each step
     CHECK_DBL((double)top->total_ns, 4e6 * STEPS, 1.1e6 * STEPS);
     CHECK_INT(top->count, STEPS);
     CHECK(strstr(top->advice, "prepare_features (ddp.py)") != NULL);
@@ -184,19 +185,49 @@ TEST(an_agent_beside_one_rank_is_the_end_of_one_chain)
     story_close(&job.story);
 }
 
+// A kernel on the rank's GPU, of those whose rows job_gpus made: 1 or 2.
+static void job_kernel(struct job *job, int rank, int kernel, double at, double ms)
+{
+    struct error err = {0};
+    CHECK_INT(store_exec(job->story.store, &err, "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) VALUES (?, ?, ?, 1)", "iii",
+                         story_ns(at), (int64_t)(ms * 1e6), (int64_t)(2 * rank + kernel)), 0);
+}
+
+static void job_collective(struct job *job, int rank, int sequence, double enqueued, double begin)
+{
+    struct error err = {0};
+    CHECK_INT(store_exec(job->story.store, &err,
+                         "INSERT INTO nccl_op (process_id, enqueued_ns, kernel_start_ns, communicator, rank, ranks, sequence, function, count, "
+                         "bytes, channels, plugin_version) VALUES (?, ?, ?, 77, ?, 2, ?, 'AllReduce', 1, 4, 1, 5)",
+                         "iiiii", job->process[rank], story_ns(enqueued), story_ns(begin), (int64_t)rank, (int64_t)sequence), 0);
+}
+
+static void job_gpus(struct job *job)
+{
+    story_sql(&job->story, "INSERT INTO string (id, text) VALUES (900, '_Z4gemm'), (901, '_Z3sin')");
+    story_sql(&job->story, "INSERT INTO gpu_kernel (id, name_id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, "
+                           "static_shared_bytes, dynamic_shared_bytes, local_bytes) VALUES (1, 900, 'void gemm<float>(float*)', 1, 1, 1, 1, 1, 1, "
+                           "1, 0, 0, 0), (2, 901, 'void sin_kernel<float>(float*)', 1, 1, 1, 1, 1, 1, 1, 0, 0, 0)");
+    for (int rank = 0; rank < 2; rank++) {
+        char sql[400];
+        snprintf(sql, sizeof sql, "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (%d, %lld, 0, 1, 7)", rank + 1,
+                 (long long)job->process[rank]);
+        story_sql(&job->story, sql);
+        for (int kernel = 1; kernel <= 2; kernel++) {
+            snprintf(sql, sizeof sql, "INSERT INTO gpu_work (id, kind, stream_id, kernel_id) VALUES (%d, 0, %d, %d)", 2 * rank + kernel, rank + 1,
+                     kernel);
+            story_sql(&job->story, sql);
+        }
+    }
+}
+
 TEST(ranks_by_nccl)
 {
     struct job job; // no waits on the host at all: NCCL's rows say when each rank came
     job_open(&job, 2, 0);
     for (int i = 0; i < STEPS; i++) {
-        for (int rank = 0; rank < 2; rank++) {
-            struct error err = {0};
-            double came = STEP_MS * i + 10 + 4 * rank;
-            CHECK_INT(store_exec(job.story.store, &err,
-                                 "INSERT INTO nccl_op (process_id, enqueued_ns, kernel_start_ns, communicator, rank, ranks, sequence, "
-                                 "function, count, bytes, channels, plugin_version) VALUES (?, ?, ?, 77, ?, 2, ?, 'AllReduce', 1, 4, 1, 5)",
-                                 "iiiii", job.process[rank], story_ns(came), story_ns(came + 0.1), (int64_t)rank, (int64_t)i), 0);
-        }
+        for (int rank = 0; rank < 2; rank++)
+            job_collective(&job, rank, i, STEP_MS * i + 10 + 4 * rank, STEP_MS * i + 10.1 + 4 * rank);
         job_runs(&job, 1, STEP_MS * i, STEP_MS * i + 4, "prepare_features@/x/ddp.py:8;main@/x/ddp.py:22");
     }
     const struct stall *top = story_top(&job.story);
@@ -204,6 +235,65 @@ TEST(ranks_by_nccl)
     CHECK_INT(top->rank, 1);
     CHECK_STR(top->what, "computing in prepare_features (ddp.py)");
     CHECK_DBL((double)top->late_ns, 4e6, 0.2e6);
+    story_close(&job.story);
+}
+
+TEST(a_kernel_that_takes_one_gpu_longer)
+{
+    struct job job; // the hosts come at the same time, the kernels of the collectives do not
+    job_open(&job, 2, 2);
+    job_gpus(&job);
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i;
+        for (int rank = 0; rank < 2; rank++) {
+            job_kernel(&job, rank, 1, at, 8);
+            job_kernel(&job, rank, 2, at + 8, rank ? 5 : 1);
+            job_collective(&job, rank, i, at + 2, at + (rank ? 13 : 9));
+            job_runs(&job, rank, at, at + 2, "main@/x/ddp.py:30");
+        }
+    }
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "straggler");
+    CHECK_INT(top->rank, 1);
+    CHECK_STR(top->what, "sin_kernel, which takes its GPU longer");
+    CHECK_DBL((double)top->late_ns, 4e6, 0.2e6);
+    CHECK_DBL((double)top->more_ns, 4e6, 0.2e6);
+    story_close(&job.story);
+}
+
+TEST(a_gpu_that_is_slower_in_everything)
+{
+    struct job job;
+    job_open(&job, 2, 2);
+    job_gpus(&job);
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i;
+        for (int rank = 0; rank < 2; rank++) {
+            job_kernel(&job, rank, 1, at, rank ? 6 : 5);
+            job_kernel(&job, rank, 2, at + 6, rank ? 6 : 5);
+            job_collective(&job, rank, i, at + 2, at + (rank ? 12 : 11));
+        }
+    }
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "straggler");
+    CHECK_INT(top->rank, 1);
+    CHECK_STR(top->what, "all kernels, which take its GPU 20 % longer (a slower clock?)");
+    story_close(&job.story);
+}
+
+TEST(what_a_gpu_works_on_meanwhile_is_not_lost)
+{
+    struct job job; // rank 1 comes 4 ms later to each collective, but rank 0 has work for 3 of them
+    job_open(&job, 2, 2);
+    job_gpus(&job);
+    for (int i = 0; i < STEPS; i++) {
+        job_kernel(&job, 0, 1, STEP_MS * i + 9, 3);
+        for (int rank = 0; rank < 2; rank++)
+            job_collective(&job, rank, i, STEP_MS * i + 9 + 4 * rank, STEP_MS * i + 9 + 4 * rank);
+    }
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "straggler");
+    CHECK_DBL((double)top->total_ns, 1e6 * STEPS, 0.1e6 * STEPS);
     story_close(&job.story);
 }
 
@@ -237,6 +327,18 @@ TEST(threads_of_ours_are_never_victims)
     int64_t kworker = story_other(&story, 97, "kworker/13:2", NULL);
     idle_wait(&story, story_thread(&story, story.process, 1007, "upgate-inject"), kworker,
               "syscall|libc.so.6;inject_futex_wait|libupgate_inject.so;control_run|libupgate_inject.so;start_thread|libc.so.6;clone3|libc.so.6");
+    CHECK_STR(story_top(&story)->cause, "(none)");
+    CHECK_INT(story.stalls->target_threads, 2);
+    story_close(&story);
+}
+
+TEST(threads_of_ours_where_the_c_library_has_no_names)
+{
+    struct story story;
+    story_open(&story);
+    int64_t kworker = story_other(&story, 97, "kworker/13:2", NULL);
+    idle_wait(&story, story_thread(&story, story.process, 1007, "python3"), kworker,
+              "libc.so.6+0x98e51|libc.so.6;python_run|libupgate_inject.so;libc.so.6+0x9cb83|libc.so.6;libc.so.6+0x129ecb|libc.so.6");
     CHECK_STR(story_top(&story)->cause, "(none)");
     CHECK_INT(story.stalls->target_threads, 2);
     story_close(&story);

@@ -283,7 +283,10 @@ static void chain_part(struct work *work, struct part *part, bool needed)
         (chain.end->cause == CAUSE_CPU_CONTENTION || chain.end->cause == CAUSE_UNKNOWN) &&
         (!soft || part->soft == SOFT_CHILD || chain.end_ns * 5 < (part->end - part->begin) * 4))
         chain.end = NULL;
-    if (chain.end && (soft || chain_goes_on(part->cause) || chain_is_outside(chain.end->cause)))
+    // What nobody waits for is no loss, whatever held up the one that would have given it work. Who waits for a pipe or a connection
+    // may serve others than the main thread.
+    bool idle = soft && !needed && part->soft != SOFT_PIPE && part->soft != SOFT_SOCKET;
+    if (chain.end && !idle && (soft || chain_goes_on(part->cause) || chain_is_outside(chain.end->cause)))
         chain_take_blame(part, &chain);
     else if (soft)
         chain_decide(work, part, &chain, needed);

@@ -36,6 +36,8 @@ static const char *late_what(const struct ranks *ranks, const struct late_rank *
         return arena_print(arena, "%s%s%s", late_cause(arena, straggler->cause), function ? ", in " : "", function ? function : "");
     if (!function)
         return NULL;
+    if (straggler->kernels)
+        return arena_print(arena, "%s", function);
     return arena_print(arena, "%s in %s", straggler->sleeping ? "sleeping" : straggler->waiting ? "waiting" : "computing", function);
 }
 
@@ -55,6 +57,9 @@ static const char *late_advice(const struct ranks *ranks, const struct late_rank
         const char *advice = arena_print(arena, cause->advice, who);
         return arena_print(arena, "on %s: %s", name, advice);
     }
+    if (straggler->kernels)
+        return arena_print(arena, "compare the GPU of %s with the others': clocks and throttling (nvidia-smi -q -d CLOCK,PERFORMANCE), who else "
+                                  "uses it, and whether its input is larger", name);
     if (straggler->function)
         return arena_print(arena, "look at %s, which takes %s longer than the other ranks: spread its input evenly, or take it out of "
                                   "the step", straggler->function, name);
@@ -106,6 +111,7 @@ void late_describe(const struct ranks *ranks, const struct work *work, const str
         .ranks = ranks->size > 0 ? ranks->size : (int32_t)ranks->row_count,
         .what = late_what(ranks, straggler),
         .late_ns = count ? straggler->total_ns / (int64_t)count : 0,
+        .more_ns = count && (straggler->function || straggler->cause < CAUSE_COUNT) ? straggler->deed_ns / (int64_t)count : 0,
         .ranks_ns = straggler->ranks_ns,
         .culprit_python = describe_stack(trace, straggler->python),
         .culprit_user = describe_stack(trace, straggler->user),

@@ -261,8 +261,65 @@ static void why_name(const struct why *why, struct late_rank *straggler)
     straggler->waiting = sum->off * 2 > sum->late;
     straggler->sleeping = sum->slept * 2 > sum->late;
     if (straggler->cause == CAUSE_COUNT)
-        straggler->deed_ns = (int64_t)(sum->late - sum->others);
+        straggler->deed_ns = (int64_t)((sum->late - sum->others) * why->all / (frame->kind == 'p' ? why->python : why->user));
     why_witness(why, best, straggler);
+}
+
+// ---- kernels ----
+
+static int why_by_kernel(const void *left, const void *right)
+{
+    const struct trace_kernel *a = left, *b = right;
+    int order = strcmp(a->name, b->name);
+    return order ? order : (a->process > b->process) - (a->process < b->process);
+}
+
+// "void at::native::vectorized_elementwise_kernel<4, …>(…)" without what its template and its arguments are.
+static const char *why_kernel_name(const struct trace *trace, const char *name)
+{
+    name = !strncmp(name, "void ", 5) ? name + 5 : name;
+    return arena_print(trace->arena, "%.*s", (int)strcspn(name, "<("), name);
+}
+
+// Where its host was in time and its GPU was not: which kernel took longer than on the others, or, when none stands out, all.
+static void why_kernels(const struct why *why, struct late_rank *straggler)
+{
+    const struct trace *trace = why->ranks->trace;
+    struct trace_kernel *list = xcalloc(trace->kernel_count + 1, sizeof *list);
+    const char *best = NULL;
+    double most = 0, all = 0, usual = 0, others = (double)(why->ranks->row_count - 1);
+    uint32_t late = why->ranks->rows[straggler->row].process;
+    if (trace->kernel_count)
+        memcpy(list, trace->kernels, trace->kernel_count * sizeof *list);
+    qsort(list, trace->kernel_count, sizeof *list, why_by_kernel);
+    for (size_t i = 0; i < trace->kernel_count;) {
+        const char *name = list[i].name;
+        double more = 0;
+        for (; i < trace->kernel_count && !strcmp(list[i].name, name); i++) {
+            bool is_rank = false;
+            for (size_t k = 0; k < why->ranks->row_count && !is_rank; k++)
+                is_rank = why->ranks->rows[k].process == list[i].process;
+            if (!is_rank)
+                continue;
+            more += list[i].process == late ? (double)list[i].ns : -(double)list[i].ns / others;
+            usual += list[i].process == late ? 0 : (double)list[i].ns / others;
+        }
+        all += more;
+        if (more > most) {
+            most = more;
+            best = name;
+        }
+    }
+    double least = 0.4 * (double)straggler->total_ns;
+    if (most >= least && most >= 0.6 * all)
+        straggler->function = arena_print(trace->arena, "%s, which takes its GPU longer", why_kernel_name(trace, best));
+    else if (all >= least)
+        straggler->function = arena_print(trace->arena, "all kernels, which take its GPU %.0f %% longer (a slower clock?)", 100 * all / usual);
+    if (most >= least || all >= least) {
+        straggler->kernels = true;
+        straggler->deed_ns = (int64_t)(most >= least && most >= 0.6 * all ? most : all);
+    }
+    free(list);
 }
 
 void late_why(const struct ranks *ranks, const struct work *work, int64_t begin, int64_t end, struct late_rank *straggler)
@@ -273,6 +330,8 @@ void late_why(const struct ranks *ranks, const struct work *work, int64_t begin,
     for (size_t i = 0; i < ranks->row_count; i++)
         why_add_thread(&why, ranks->rows[i].thread, i == straggler->row ? 1 : -1 / (double)(ranks->row_count - 1));
     why_name(&why, straggler);
+    if (straggler->cause == CAUSE_COUNT && !straggler->function)
+        why_kernels(&why, straggler);
     free(why.function_of);
     free(why.frame_of);
     free(why.seen);

@@ -332,8 +332,11 @@ void ranks_take_waits(const struct ranks *ranks, const struct late_ranks *stragg
         const struct part *part = &work->parts[i];
         bool soft = part->cause == CAUSE_FUTEX_WAIT || part->cause == CAUSE_NETWORK_PEER || part->cause == CAUSE_UNKNOWN ||
                     part->cause == CAUSE_DATA_LOADER;
-        bool takes = is_rank[trace->threads[part->thread].process] &&
-                     ((soft && part->gap != TRACE_NONE && ranks_waits(trace, &trace->gaps[part->gap])) ||
+        uint32_t process = trace->threads[part->thread].process;
+        uint32_t culprit = part->culprit == TRACE_NONE ? process : trace->threads[part->culprit].process;
+        bool of_ranks = part->gap != TRACE_NONE && (ranks_waits(trace, &trace->gaps[part->gap]) || (culprit != process && is_rank[culprit]));
+        bool takes = is_rank[process] &&
+                     ((soft && of_ranks) ||
                       (part->cause == CAUSE_GPU_SYNC && ranks_covered(stragglers, part) * 2 >= part->end - part->begin));
         if (!takes)
             work->parts[kept++] = *part;

@@ -60,6 +60,7 @@ struct late_rank {
     enum cause cause;
     const struct part *part; // of the cause; NULL
     const char *function;    // "prepare_features (ddp.py)"; NULL: not seen
+    bool kernels;            // it is of the GPU
     bool waiting;            // off the CPU there
     bool sleeping;           // by a sleep
     int64_t deed_ns;

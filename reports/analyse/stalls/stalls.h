@@ -69,6 +69,7 @@ struct stall {
     const char *host;        // where it runs; NULL: not known
     const char *what;        // "computing in prepare_features (ddp.py)"; NULL: not seen
     int64_t late_ns;         // the mean of one time
+    int64_t more_ns;         // what it did more than the others, of that, in the mean; 0: not seen
     int64_t ranks_ns;        // what all that waited lost together
     struct stall_stack culprit_user, culprit_python; // doing that
     double weight;           // what it is ranked by

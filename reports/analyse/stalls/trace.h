@@ -115,6 +115,12 @@ struct trace_nccl { // a collective on one rank
     uint32_t process;
 };
 
+struct trace_kernel { // of one process, over the recording
+    const char *name;
+    int64_t ns;
+    uint32_t process;
+};
+
 struct trace_busy { // what the GPUs of a process did but for collectives, by begin
     struct trace_window *spans;
     size_t count;
@@ -145,9 +151,10 @@ struct trace {
     struct trace_window *steps;     // begin, end
     struct trace_nccl *nccl;
     struct trace_busy *busy; // of each process
+    struct trace_kernel *kernels; // where GPUs were loaded: all but collectives
     bool from_start;         // the target was started to be recorded
     const char **texts;
-    size_t nccl_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count,
+    size_t nccl_count, kernel_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count,
         sample_count, cpu_count, lock_count, fact_count, counter_count, throttle_count, step_count,
         text_count;
 };

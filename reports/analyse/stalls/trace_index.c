@@ -237,20 +237,26 @@ int64_t trace_ran_ns(const struct trace *trace, uint32_t thread, int64_t begin, 
 
 // ---- threads of ours ----
 
+// The C library's part of a thread's begin: by its names, or, where it has none, by its file.
+static bool trace_starts_threads(const struct trace_frame *frame, const char *file)
+{
+    static const char *const names[] = {"clone3", "__clone3", "clone", "__clone", "start_thread", "thread_start"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(frame->name, names[i]))
+            return true;
+    return file && (!strncmp(file, "libc.so", 7) || !strncmp(file, "libpthread", 10) || !strncmp(file, "ld-musl", 7));
+}
+
 // Does the stack end in our library, below what starts every thread? ret_told: it says who began the thread.
 static bool trace_begins_in_ours(const struct trace *trace, uint32_t stack, bool *ret_told)
 {
-    static const char *const starts[] = {"clone3", "__clone3", "clone", "__clone", "start_thread", "thread_start"};
     const struct trace_stack *row = &trace->stacks[stack];
     for (uint32_t i = row->count; i > 0; i--) {
         const struct trace_frame *frame = &trace->frames[trace->stack_frames[row->first + i - 1]];
-        bool start = false;
-        for (size_t k = 0; k < sizeof starts / sizeof starts[0]; k++)
-            start |= !strcmp(frame->name, starts[k]);
-        if (start)
-            continue;
         const char *file = frame->module ? strrchr(frame->module, '/') : NULL;
         file = file ? file + 1 : frame->module;
+        if (trace_starts_threads(frame, file))
+            continue;
         *ret_told |= file != NULL;
         return file && !strncmp(file, "libupgate_inject", 16);
     }

@@ -423,7 +423,7 @@ void trace_free(struct trace *trace)
                     trace->stack_frames, trace->stacks,    trace->gaps,    trace->samples,
                     trace->cpu_samples,  trace->cpu_first, trace->locks,   trace->facts,
                     trace->counters,     trace->throttles, trace->steps,   trace->texts,
-                    trace->nccl,         trace->busy};
+                    trace->nccl,         trace->busy,      trace->kernels};
     for (size_t i = 0; trace->busy && i < trace->process_count; i++)
         free(trace->busy[i].spans);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

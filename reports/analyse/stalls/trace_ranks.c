@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/map.h"
 #include "common/strings.h"
 #include "common/vector.h"
 #include "reports/analyse/stalls/trace.h"
@@ -71,23 +72,38 @@ static int trace_load_nccl(struct trace *trace, struct store *store, const struc
     return rc;
 }
 
+static void trace_add_kernel(struct trace *trace, struct map *map, uint32_t process, sqlite3_stmt *stmt, int64_t ns)
+{
+    uint32_t *at = map_put(map, (uint64_t)process << 32 | (uint32_t)sqlite3_column_int64(stmt, 3));
+    if (*at == MAP_NONE) {
+        const char *name = (const char *)sqlite3_column_text(stmt, 4);
+        *at = (uint32_t)trace->kernel_count;
+        vector_push(trace->kernels, trace->kernel_count,
+                    ((struct trace_kernel){.name = arena_copy(trace->arena, name ? name : "?"), .process = process}));
+    }
+    trace->kernels[*at].ns += ns;
+}
+
 // Where there are collectives of NCCL on several ranks: all work of their GPUs but that of NCCL, next to each other as one.
 static int trace_load_busy(struct trace *trace, struct store *store, const struct trace_ids *processes, struct error *err)
 {
     enum { JOIN_NS = 5000 };
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT s.process_id, o.start_ns, o.dur_ns FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = "
+        "SELECT s.process_id, o.start_ns, o.dur_ns, coalesce(w.kernel_id, 0), k.name FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = "
         "w.stream_id LEFT JOIN gpu_kernel k ON k.id = w.kernel_id WHERE k.name IS NULL OR k.name NOT LIKE '%nccl%'",
         "");
     if (!stmt)
         return err ? err->code : -EIO;
+    struct map kernels = {0};
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
         int64_t begin = sqlite3_column_int64(stmt, 1), end = begin + sqlite3_column_int64(stmt, 2);
         if (process == TRACE_NONE || end <= begin)
             continue;
+        if (sqlite3_column_int64(stmt, 3))
+            trace_add_kernel(trace, &kernels, process, stmt, end - begin);
         struct trace_busy *busy = &trace->busy[process];
         struct trace_window *last = busy->count ? &busy->spans[busy->count - 1] : NULL;
         if (last && begin <= last->end + JOIN_NS && begin >= last->begin)
@@ -95,6 +111,7 @@ static int trace_load_busy(struct trace *trace, struct store *store, const struc
         else if (!last || begin > last->end) // rows are in order, but for few that came late: those are left out
             vector_push(busy->spans, busy->count, ((struct trace_window){begin, end}));
     }
+    map_free(&kernels);
     return rc;
 }
 

@@ -105,6 +105,7 @@ static json_t *stalls_json_stall(const struct stall *stall)
     if (stall->is_straggler) {
         json_object_set_new(item, "ranks", json_integer(stall->ranks));
         json_object_set_new(item, "late_ns", json_integer(stall->late_ns));
+        json_object_set_new(item, "more_ns", stall->more_ns > 0 ? json_integer(stall->more_ns) : json_null());
         json_object_set_new(item, "ranks_ns", json_integer(stall->ranks_ns));
     }
     json_object_set_new(item, "advice", render_json_text(stall->advice));

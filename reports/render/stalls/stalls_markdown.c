@@ -88,7 +88,7 @@ static void markdown_stalls_detail(struct strbuf *out, const struct stall *stall
     if (stall->is_straggler && stall->host)
         markdown_stalls_item(out, "on", xstrdup(stall->host));
     if (stall->is_straggler)
-        markdown_stalls_item(out, "what", xstrdup(stall->what ? stall->what : "not seen"));
+        markdown_stalls_item(out, "what", stalls_text_what(stall));
     if (stall->culprit.known && stall->culprit.cmdline)
         markdown_stalls_item(out, "its command", xstrdup(stall->culprit.cmdline));
     if (stall->culprit_function)

@@ -95,7 +95,7 @@ static void stalls_straggler(struct table *table, const struct stall *stall)
     stalls_line(table, "culprit", stall->host ? xasprintf("%s on %s", who, stall->host) : xstrdup(who));
     free(who);
     stalls_line(table, "  late", stalls_text_time((double)stall->late_ns));
-    stalls_line(table, "  what", stall->what ? xstrdup(stall->what) : xstrdup("not seen"));
+    stalls_line(table, "  what", stalls_text_what(stall));
     stalls_line(table, "  native", stalls_text_stack(&stall->culprit_user, STALLS_USER_MAX, table->utf8));
     stalls_line(table, "  python", stalls_text_stack(&stall->culprit_python, STALLS_USER_MAX, table->utf8));
 }

@@ -166,6 +166,16 @@ char *stalls_text_rank(const struct stall *stall)
     return text;
 }
 
+char *stalls_text_what(const struct stall *stall)
+{
+    if (!stall->what || stall->more_ns <= 0)
+        return xstrdup(stall->what ? stall->what : "not seen");
+    char *more = stalls_text_time((double)stall->more_ns);
+    char *text = xasprintf("%s, some %s more than the others each time", stall->what, more);
+    free(more);
+    return text;
+}
+
 // "rank 1 of 2 (ddp.py, pid 4188) comes late 148 times, 4 ms each: computing in prepare_features (ddp.py)"
 static char *text_straggler(const struct stall *stall)
 {

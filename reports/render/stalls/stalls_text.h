@@ -35,6 +35,8 @@ char *stalls_text_blame(const struct stall *stall);
 
 // "rank 1 of 2 (ddp.py, pid 4188)", of a straggler
 char *stalls_text_rank(const struct stall *stall);
+// "computing in prepare_features (ddp.py), some 4 ms more than the others each time": what it did meanwhile
+char *stalls_text_what(const struct stall *stall);
 // "Start-up, 26 s before the first step, and exit, 1.2 s behind the last": the head of what lies outside of the work.
 char *stalls_text_outside(const struct stalls *stalls);
 
