@@ -31,12 +31,14 @@ WITH_ERRORS = CANDIDATES + [("good", None), ("errors", "errors:5%")]
 LIMIT_S = 300  # of a rollout
 
 
-def wait4(controller):
-    """(exit status, CPU seconds) of the controller when it ends; one without an end is told to pause."""
+def wait4(rollout, controller):
+    """(exit status, CPU seconds) of the controller when it ends; one without an end is told to pause, and what it waited for is told."""
     end, pid = time.monotonic() + LIMIT_S, 0
     while not pid:
         pid, status, usage = os.wait4(controller.pid, os.WNOHANG)
         if not pid and time.monotonic() > end:
+            status_now = rollout.status()
+            print("  %-9s still %s in stage %s: %s" % (rollout.name, status_now["state"], status_now["stage"], status_now["reason"]), flush=True)
             os.kill(controller.pid, signal.SIGTERM)
             end = time.monotonic() + 10
         time.sleep(0.05)
@@ -50,7 +52,7 @@ def one_rollout(folder, proxy, new, number, kind, up):
     begin_ns = time.time_ns()
     controller = rollout.run()
     up.append(controller)
-    code, cpu_s = wait4(controller)
+    code, cpu_s = wait4(rollout, controller)
     end_ns = time.time_ns()
     time.sleep(0.5)
     decisions = rollout.decisions()
