@@ -14,10 +14,11 @@
 #include "reference_models/native/text.h"
 
 static const char *const args_modes[] = {"train", "infer"};
+static const char *const args_devices[] = {"cpu", "cuda"};
 static const char *const args_dtypes[] = {"float32", "float64"};
 static const char *const args_sizes[MODEL_SIZE_COUNT] = {"small", "demo", "large"};
 static const char *const args_names[] = {"mode",    "steps", "seed",  "ranks", "rate", "dtype",
-                                         "threads", "size",  "plant", "text",  "help"};
+                                         "device",  "decode", "threads", "size",  "plant", "text",  "help"};
 
 enum args_option {
     ARGS_MODE = 256,
@@ -26,6 +27,8 @@ enum args_option {
     ARGS_RANKS,
     ARGS_RATE,
     ARGS_DTYPE,
+    ARGS_DEVICE,
+    ARGS_DECODE,
     ARGS_THREADS,
     ARGS_SIZE,
     ARGS_PLANT,
@@ -40,6 +43,8 @@ static const struct option args_options[] = {
     {"ranks", required_argument, NULL, ARGS_RANKS},
     {"rate", required_argument, NULL, ARGS_RATE},
     {"dtype", required_argument, NULL, ARGS_DTYPE},
+    {"device", required_argument, NULL, ARGS_DEVICE},
+    {"decode", required_argument, NULL, ARGS_DECODE},
     {"threads", required_argument, NULL, ARGS_THREADS},
     {"size", required_argument, NULL, ARGS_SIZE},
     {"plant", required_argument, NULL, ARGS_PLANT},
@@ -89,6 +94,15 @@ static int args_set(const struct args_program *program, int option, const char *
         rc = args_choice(value, args_dtypes, 2, &idx, err);
         args->real_bits = idx == 0 ? 32 : 64;
         return rc;
+    case ARGS_DEVICE:
+        rc = args_choice(value, args_devices, 2, &idx, err);
+        args->cuda = idx == 1;
+        if (rc == 0 && args->cuda && !program->cuda)
+            return error_set(err, -EINVAL, "this program has no CUDA; %s of reference_models/native-cuda has, which needs nvcc to build",
+                             program->name);
+        return rc;
+    case ARGS_DECODE:
+        return unit_parse_uint(value, 0, 1 << 20, &args->decode, err);
     case ARGS_THREADS:
         return unit_parse_uint(value, 1, POOL_THREADS_MAX, &args->threads, err);
     case ARGS_SIZE:
@@ -135,8 +149,9 @@ int args_parse(const struct args_program *program, int argc, char **argv, struct
                         .seed = 1,
                         .ranks = program->ranks_default,
                         .real_bits = 32,
+                        .cuda = program->cuda,
                         .threads = 1,
-                        .size = MODEL_SIZE_DEMO,
+                        .size = MODEL_SIZE_COUNT,
                         .plant = PLANT_NONE};
     int option;
     optind = 0; // start afresh, also in a test that parses twice
@@ -153,6 +168,12 @@ int args_parse(const struct args_program *program, int argc, char **argv, struct
                          argv[optind]);
     if (args.train && args.rate_per_s > 0)
         return error_set(err, -EINVAL, "--rate is for --mode infer; training steps do not arrive");
+    if (args.train && args.decode > 0)
+        return error_set(err, -EINVAL, "--decode is for --mode infer; training sees all of a sequence at once");
+    if (args.size == MODEL_SIZE_COUNT)
+        args.size = args.cuda ? MODEL_SIZE_LARGE : MODEL_SIZE_DEMO;
+    if (args.cuda && args.plant.slow > 0)
+        return error_set(err, -EINVAL, "slow:P%% repeats the CPU's work; a slower side on the GPU is one of another compiler");
     *ret_args = args;
     return 0;
 }
@@ -167,8 +188,10 @@ void args_print_help(const struct args_program *program)
            "  --ranks R                processes, %llu to %llu (%llu)\n"
            "  --rate HZ                requests a second, open loop; 0 = closed loop (0)\n"
            "  --dtype float32|float64  type of all values (float32)\n"
+           "  --device cpu|cuda        cuda: float32 parameters, bfloat16 products; needs native-cuda/ (%s)\n"
+           "  --decode N               transformer, --mode infer: the last N bytes one at a time, with a cache (0)\n"
            "  --threads T              of each process, 1 to %d (1)\n"
-           "  --size small|demo|large  shape of the model (demo)\n"
+           "  --size small|demo|large  shape of the model (demo; on CUDA large)\n"
            "  --text DIR               texts of the transformer (%s)\n"
            "  --plant SPEC[,SPEC...]   a fault to be found:\n  %s\n\n"
            "One line of JSON goes to stdout: model, mode, steps, samples, loss_first, loss_last,\n"
@@ -176,7 +199,7 @@ void args_print_help(const struct args_program *program)
            "exit codes: 0 done, 1 a result was wrong, 2 wrong argument, 4 the machine refused\n",
            program->name, program->summary, program->name, (unsigned long long)program->ranks_min,
            (unsigned long long)program->ranks_max, (unsigned long long)program->ranks_default,
-           POOL_THREADS_MAX, TEXT_PATH_DEFAULT, PLANT_HELP);
+           program->cuda ? "cuda" : "cpu", POOL_THREADS_MAX, TEXT_PATH_DEFAULT, PLANT_HELP);
 }
 
 bool args_begin(const struct args_program *program, int argc, char **argv, struct args *ret_args,

@@ -14,7 +14,9 @@ struct args {
     bool train; // else inference
     uint64_t steps, seed, ranks;
     double rate_per_s; // of requests; 0 = closed loop
+    uint64_t decode;   // of --mode infer
     int real_bits;     // 32 or 64
+    bool cuda;         // on the GPU; float64, the anchor, is the CPU's
     uint64_t threads;
     enum model_size size;
     const char *text_path; // NULL = the default
@@ -27,6 +29,7 @@ struct args_program {
     const char *name;    // "dlrm"
     const char *summary; // one sentence for --help
     uint64_t ranks_default, ranks_min, ranks_max;
+    bool cuda; // it was built with CUDA, and runs there unless told otherwise
 };
 
 // -EINVAL with the sentence to print; exit 2. Strings point into argv.

@@ -37,6 +37,7 @@ const struct dlrm_shape dlrm_shapes[MODEL_SIZE_COUNT] = {
     [MODEL_SIZE_LARGE] = {.tables = 16,
                           .dim = 64,
                           .batch = 2048,
+                          .pool = 8, // drawing half a million ids takes longer than a step of a GPU
                           .bottom = 256,
                           .top1 = 512,
                           .top2 = 256,
@@ -95,6 +96,8 @@ void dlrm_data_sample(const struct dlrm_data *data, uint64_t step, size_t row, d
                       uint32_t *const *ids, double *ret_label)
 {
     const struct dlrm_shape *shape = data->shape;
+    if (shape->pool)
+        step %= shape->pool;
     struct rng rng = rng_stream(data->seed, RNG_USE_INPUT, step * shape->batch + row);
     double odds = DLRM_TEACHER_BIAS;
     for (size_t i = 0; i < DLRM_DENSE; i++) {

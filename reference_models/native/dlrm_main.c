@@ -11,5 +11,5 @@ int main(int argc, char **argv)
                                                 .ranks_default = 1,
                                                 .ranks_min = 1,
                                                 .ranks_max = 1};
-    return workload_main(&program, &dlrm_ops_f32, &dlrm_ops_f64, argc, argv);
+    return workload_main(&program, WORKLOAD_MODELS(dlrm), argc, argv);
 }

@@ -13,6 +13,8 @@
 
 enum model_size { MODEL_SIZE_SMALL, MODEL_SIZE_DEMO, MODEL_SIZE_LARGE, MODEL_SIZE_COUNT };
 
+struct hstu_shape;
+
 struct model_opts {
     uint64_t seed;
     enum model_size size;
@@ -20,7 +22,9 @@ struct model_opts {
     bool plain_sgd;        // transformer: SGD instead of Adam (the gradient check uses it)
     double learning_rate;  // 0 = the model's own
     const char *text_path; // transformer: directory of texts
-    size_t batch;          // samples in one batch at most; 0 = the size's own
+    size_t decode;         // transformer, inference: bytes of a sequence decoded one at a time; 0: none
+    size_t batch;          // samples in one batch at most (hstu: users); 0 = the size's own
+    const struct hstu_shape *hstu_shape; // another than the size's; NULL: that
     struct pool *pool;     // borrowed; outlives the model
 };
 
@@ -40,14 +44,19 @@ struct model_ops {
     void (*destroy)(struct model *model);             // NULL is fine
     void (*load)(struct model *model, uint64_t step); // the inputs: a function of seed and step
     void (*forward)(struct model *model);
+    void (*decode)(struct model *model); // inference, behind forward(), which was the prompt then; NULL: no such thing
     double (*loss)(struct model *model); // mean over the batch; training only, as what follows
     void (*backward)(struct model *model);
     void (*update)(struct model *model);
+    // On a device, where the four above only start the work (NULL on the CPU): waits for it; the loss, which loss() has not.
+    double (*settle)(struct model *model);
+    void (*poison)(struct model *model); // NaN into every parameter; NULL: params() are the parameters themselves, not copies
     size_t (*samples)(const struct model *model); // items in one batch
+    // Decoding: [decode + 1][samples][of a row], the first of the prompt's last row.
     const void *(*logits)(const struct model *model, size_t *ret_count);
     const struct model_param *(*params)(const struct model *model, size_t *ret_count);
 
-    // Serving (inference only): put() fills the rows of a batch with the numbers of requests, forward()
+    // Serving (inference only; NULL: the model has none): put() fills the rows of a batch with the numbers of requests, forward()
     // computes the first set_rows() of them, score() reads the answers.
     size_t (*request_values)(const struct model *model, size_t *ret_least); // most numbers of a request
     // -EINVAL: a number that the model does not take; the row is as it was then.
@@ -56,6 +65,7 @@ struct model_ops {
     double (*score)(const struct model *model, size_t row);
 };
 
-extern const struct model_ops dlrm_ops_f32, dlrm_ops_f64, transformer_ops_f32, transformer_ops_f64;
+extern const struct model_ops dlrm_ops_f32, dlrm_ops_f64, transformer_ops_f32, transformer_ops_f64, hstu_ops_f32, hstu_ops_f64;
+extern const struct model_ops dlrm_ops_cuda, transformer_ops_cuda, hstu_ops_cuda; // of reference_models/cuda
 
 #endif

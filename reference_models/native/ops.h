@@ -33,6 +33,10 @@ void ops_relu_backward(struct pool *pool, size_t count, const real *y, const rea
 void ops_gelu(struct pool *pool, size_t count, const real *x, real *y);
 void ops_gelu_backward(struct pool *pool, size_t count, const real *x, const real *dy, real *dx);
 void ops_add(struct pool *pool, size_t count, const real *a, const real *b, real *sum);
+void ops_mul(struct pool *pool, size_t count, const real *a, const real *b, real *product);
+// y = x * sigmoid(x), and its gradient from x.
+void ops_silu(struct pool *pool, size_t count, const real *x, real *y);
+void ops_silu_backward(struct pool *pool, size_t count, const real *x, const real *dy, real *dx);
 // sum[n] = over rows of x[rows][n]: the gradient of a bias.
 void ops_column_sum(struct pool *pool, size_t rows, size_t n, const real *x, real *sum);
 
@@ -112,5 +116,37 @@ struct attention {
 void ops_attention(struct pool *pool, const struct attention *attention);
 void ops_attention_backward(struct pool *pool, const struct attention *attention, const real *dout,
                             real *dprob, real *dqkv);
+
+// The same of `rows` new rows of each sequence behind the `first` that are in its cache, where their keys and values are put:
+// what ops_attention() gives for these rows of a whole sequence. qkv[batch][rows][3][heads][dim]; key and value
+// [batch][capacity][heads][dim]; out[batch][rows][heads][dim]; scratch: batch * heads * capacity reals.
+struct attention_cached {
+    size_t batch, rows, first, capacity, heads, dim;
+    const real *qkv;
+    real *key, *value, *out, *scratch;
+};
+void ops_attention_cached(struct pool *pool, const struct attention_cached *attention);
+
+// HSTU's attention: out = weight * silu(scale * q k^T + bias) v. Sequence s has the rows query_offset[s] up to
+// query_offset[s + 1] of q and out [queries][heads][dim], and key_offset[s] up to key_offset[s + 1] of k and v; either
+// may be none. causal: the last query sees all keys of its sequence, the one before it all but the last, and so on.
+// bias[heads][2 * span - 1], or NULL: [span - 1 + (place of the query - place of the key)], places from the ends of the
+// sequence. scratch: ops_silu_attention_scratch() reals.
+struct silu_attention {
+    size_t sequences, heads, dim, span, longest_keys;
+    bool causal;
+    real scale, weight;
+    const uint32_t *query_offset, *key_offset;
+    const real *q, *k, *v, *bias;
+    real *out, *scratch;
+};
+struct silu_attention_gradient {
+    const real *dout;
+    real *dq, *dk, *dv, *dbias; // dbias: NULL for none
+};
+size_t ops_silu_attention_scratch(const struct silu_attention *shape, bool backward);
+void ops_silu_attention(struct pool *pool, const struct silu_attention *attention);
+void ops_silu_attention_backward(struct pool *pool, const struct silu_attention *attention,
+                                 const struct silu_attention_gradient *gradient);
 
 #endif

@@ -231,3 +231,51 @@ void ops_attention_backward(struct pool *pool, const struct attention *attention
     attention_for(pool, &work, 8, POOL_NAMED(attention_query_part));
     attention_for(pool, &work, 8, POOL_NAMED(attention_key_part));
 }
+
+// Item = one head of one sequence: its new keys and values into the cache, then its new rows in turn.
+NATIVE_CLONES static void attention_cached_part(void *arg, size_t begin, size_t end, bool again)
+{
+    const struct attention_cached *work = arg;
+    size_t heads = work->heads, dim = work->dim, stride = heads * dim;
+    real factor = 1 / NATIVE_SQRT((real)dim);
+    (void)again;
+    for (size_t item = begin; item < end; item++) {
+        size_t batch = item / heads, head = item % heads;
+        real *key = work->key + batch * work->capacity * stride + head * dim;
+        real *value = work->value + batch * work->capacity * stride + head * dim;
+        real *restrict prob = work->scratch + item * work->capacity;
+        for (size_t row = 0; row < work->rows; row++) {
+            const real *from = work->qkv + ((batch * work->rows + row) * 3 * heads + head) * dim;
+            size_t keys = work->first + row + 1;
+            memcpy(key + (keys - 1) * stride, from + stride, dim * sizeof(real));
+            memcpy(value + (keys - 1) * stride, from + 2 * stride, dim * sizeof(real));
+            for (size_t i = 0; i < keys; i++) {
+                const real *restrict k = key + i * stride;
+                real sum = 0;
+                NATIVE_SIMD_SUM(sum)
+                for (size_t j = 0; j < dim; j++)
+                    sum += from[j] * k[j];
+                prob[i] = sum;
+            }
+            attention_softmax(keys, factor, prob);
+            real *restrict out = work->out + ((batch * work->rows + row) * heads + head) * dim;
+            memset(out, 0, dim * sizeof *out);
+            for (size_t i = 0; i < keys; i++) {
+                const real *restrict v = value + i * stride;
+                NATIVE_SIMD
+                for (size_t j = 0; j < dim; j++)
+                    out[j] += prob[i] * v[j];
+            }
+        }
+    }
+}
+
+void ops_attention_cached(struct pool *pool, const struct attention_cached *attention)
+{
+    struct attention_cached work = *attention;
+    double keys = (double)work.rows * ((double)work.first + ((double)work.rows + 1) / 2);
+    pool_for(pool, &(struct pool_work){.count = work.batch * work.heads,
+                                       .cost = 10 * keys * (double)work.dim,
+                                       POOL_FN(attention_cached_part),
+                                       .arg = &work});
+}

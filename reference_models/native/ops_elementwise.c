@@ -124,6 +124,61 @@ void ops_add(struct pool *pool, size_t count, const real *a, const real *b, real
     elementwise_for(pool, &work, 5, POOL_NAMED(add_part));
 }
 
+NATIVE_CLONES static void mul_part(void *arg, size_t begin, size_t end, bool again)
+{
+    const struct elementwise *work = arg;
+    const real *restrict a = work->x, *restrict b = work->dy;
+    real *restrict product = work->out;
+    (void)again;
+    size_t last = block_end(work->count, end);
+    NATIVE_SIMD
+    for (size_t i = begin * OPS_BLOCK; i < last; i++)
+        product[i] = a[i] * b[i];
+}
+
+void ops_mul(struct pool *pool, size_t count, const real *a, const real *b, real *product)
+{
+    struct elementwise work = {.count = count, .x = a, .dy = b, .out = product};
+    elementwise_for(pool, &work, 5, POOL_NAMED(mul_part));
+}
+
+NATIVE_CLONES static void silu_part(void *arg, size_t begin, size_t end, bool again)
+{
+    const struct elementwise *work = arg;
+    const real *restrict x = work->x;
+    real *restrict y = work->out;
+    (void)again;
+    size_t last = block_end(work->count, end);
+    NATIVE_SIMD
+    for (size_t i = begin * OPS_BLOCK; i < last; i++)
+        y[i] = x[i] * real_sigmoid(x[i]);
+}
+
+void ops_silu(struct pool *pool, size_t count, const real *x, real *y)
+{
+    elementwise_for(pool, &(struct elementwise){.count = count, .x = x, .out = y}, 40, POOL_NAMED(silu_part));
+}
+
+NATIVE_CLONES static void silu_backward_part(void *arg, size_t begin, size_t end, bool again)
+{
+    const struct elementwise *work = arg;
+    const real *restrict x = work->x, *restrict dy = work->dy;
+    real *restrict dx = work->out;
+    (void)again;
+    size_t last = block_end(work->count, end);
+    NATIVE_SIMD
+    for (size_t i = begin * OPS_BLOCK; i < last; i++) {
+        real share = real_sigmoid(x[i]);
+        dx[i] = dy[i] * share * (1 + x[i] * (1 - share));
+    }
+}
+
+void ops_silu_backward(struct pool *pool, size_t count, const real *x, const real *dy, real *dx)
+{
+    struct elementwise work = {.count = count, .x = x, .dy = dy, .out = dx};
+    elementwise_for(pool, &work, 44, POOL_NAMED(silu_backward_part));
+}
+
 #define COLUMN_BLOCK (64 / sizeof(real))
 
 struct column_sum {

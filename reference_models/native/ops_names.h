@@ -13,6 +13,12 @@
 #define ops_gelu NATIVE_NAME(ops_gelu)
 #define ops_gelu_backward NATIVE_NAME(ops_gelu_backward)
 #define ops_add NATIVE_NAME(ops_add)
+#define ops_silu NATIVE_NAME(ops_silu)
+#define ops_silu_backward NATIVE_NAME(ops_silu_backward)
+#define ops_mul NATIVE_NAME(ops_mul)
+#define ops_silu_attention_scratch NATIVE_NAME(ops_silu_attention_scratch)
+#define ops_silu_attention NATIVE_NAME(ops_silu_attention)
+#define ops_silu_attention_backward NATIVE_NAME(ops_silu_attention_backward)
 #define ops_column_sum NATIVE_NAME(ops_column_sum)
 #define ops_sgd NATIVE_NAME(ops_sgd)
 #define ops_adam NATIVE_NAME(ops_adam)
@@ -28,5 +34,6 @@
 #define ops_interact_backward NATIVE_NAME(ops_interact_backward)
 #define ops_attention NATIVE_NAME(ops_attention)
 #define ops_attention_backward NATIVE_NAME(ops_attention_backward)
+#define ops_attention_cached NATIVE_NAME(ops_attention_cached)
 
 #endif

@@ -8,21 +8,7 @@
 #include <stdlib.h>
 
 #include "reference_models/native/network.h"
-#include "reference_models/native/rng.h"
-#include "reference_models/native/text.h"
-
-#define TRANSFORMER_VOCABULARY ((size_t)256)
-#define TRANSFORMER_LAYERS_MAX 8
-
-struct transformer_shape {
-    size_t layers, dim, heads, context, batch;
-};
-
-static const struct transformer_shape transformer_shapes[MODEL_SIZE_COUNT] = {
-    [MODEL_SIZE_SMALL] = {.layers = 1, .dim = 32, .heads = 2, .context = 32, .batch = 8},
-    [MODEL_SIZE_DEMO] = {.layers = 2, .dim = 64, .heads = 4, .context = 64, .batch = 6},
-    [MODEL_SIZE_LARGE] = {.layers = 4, .dim = 256, .heads = 8, .context = 256, .batch = 8},
-};
+#include "reference_models/native/transformer_data.h"
 
 struct norm {
     size_t gain, bias; // offsets into the parameters
@@ -34,12 +20,17 @@ struct block {
     struct linear qkv, out, up, down;
     real *x, *normed1, *mean1, *scale1, *qkv_act, *prob, *mixed, *mid;
     real *normed2, *mean2, *scale2, *hidden, *active;
+    real *key, *value; // what decoding has kept: [batch][context][dim]
 };
 
 struct model {
     struct network net;
     struct transformer_shape shape;
     size_t rows; // batch * context
+    size_t decode, prompt;           // bytes decoded one at a time, and those before; decode 0: none, all rows at once
+    size_t pass_first, pass_rows;    // of each sequence: rows in the cache, and the new ones of this pass
+    uint32_t *pass_token;            // [batch][pass_rows]
+    real *tail;                      // [batch][dim]: the last row of each sequence
     struct text text;
     bool plain_sgd;
     real rate;
@@ -97,6 +88,8 @@ static void transformer_block_buffers(struct model *model, struct block *block)
     block->prob = network_reals(net, prob * model->shape.context);
     block->mixed = network_reals(net, rows * dim);
     block->mid = network_reals(net, rows * dim);
+    block->key = model->decode ? network_reals(net, rows * dim) : NULL;
+    block->value = model->decode ? network_reals(net, rows * dim) : NULL;
     block->normed2 = network_reals(net, rows * dim);
     block->mean2 = network_reals(net, rows);
     block->scale2 = network_reals(net, rows);
@@ -120,6 +113,8 @@ static void transformer_buffers(struct model *model)
     model->mean = network_reals(net, rows);
     model->scale = network_reals(net, rows);
     model->logits = network_reals(net, rows * TRANSFORMER_VOCABULARY);
+    model->pass_token = arena_alloc(&net->arena, rows, sizeof *model->pass_token);
+    model->tail = network_reals(net, model->shape.batch * dim);
     if (!net->train)
         return;
     model->row_loss = network_reals(net, rows);
@@ -150,26 +145,26 @@ static int transformer_create(const struct model_opts *opts, struct model **ret_
     struct model *model = calloc(1, sizeof *model);
     if (!model)
         return error_set(err, -ENOMEM, "failed to create the transformer: out of memory");
-    const char *path = opts->text_path ? opts->text_path : TEXT_PATH_DEFAULT;
-    int rc = text_load(path, &model->text, err);
+    int rc = transformer_data_open(opts->text_path, &model->text, err);
     if (rc) {
         transformer_destroy(model);
         return rc;
     }
-    if (model->text.generated)
-        fprintf(stderr, "'%s' holds less than %zu bytes of text, continuing with generated text\n",
-                path, TEXT_BYTES_MIN);
-    else if (model->text.truncated)
-        fprintf(stderr, "'%s' holds more than %zu bytes of text, ignoring the rest\n", path,
-                TEXT_BYTES_MAX);
     model->net = (struct network){.pool = opts->pool, .seed = opts->seed, .train = opts->train};
     model->shape = transformer_shapes[opts->size];
     if (opts->batch)
         model->shape.batch = opts->batch;
     model->rows = model->shape.batch * model->shape.context;
     model->plain_sgd = opts->plain_sgd;
-    double usual = opts->plain_sgd ? 0.1 : 0.192 / (double)model->shape.dim; // demo: 0.003
-    model->rate = (real)(opts->learning_rate > 0 ? opts->learning_rate : usual);
+    model->decode = opts->train ? 0 : opts->decode;
+    model->prompt = model->shape.context - model->decode;
+    if (model->decode >= model->shape.context) {
+        rc = error_set(err, -EINVAL, "%zu bytes to decode are too many: a sequence has %zu, and at least one is the prompt", model->decode,
+                       model->shape.context);
+        transformer_destroy(model);
+        return rc;
+    }
+    model->rate = (real)(opts->learning_rate > 0 ? opts->learning_rate : opts->plain_sgd ? 0.1 : TRANSFORMER_RATE(model->shape.dim));
     transformer_plan(model);
     transformer_buffers(model);
     *ret_model = model;
@@ -178,16 +173,7 @@ static int transformer_create(const struct model_opts *opts, struct model **ret_
 
 static void transformer_load(struct model *model, uint64_t step)
 {
-    size_t context = model->shape.context;
-    for (size_t b = 0; b < model->shape.batch; b++) {
-        struct rng rng = rng_stream(model->net.seed, RNG_USE_INPUT, step * model->shape.batch + b);
-        const unsigned char *from =
-            model->text.bytes + rng_below(&rng, model->text.count - context);
-        for (size_t i = 0; i < context; i++) {
-            model->token[b * context + i] = from[i];
-            model->target[b * context + i] = from[i + 1];
-        }
-    }
+    transformer_data_draw(&model->text, &model->shape, model->net.seed, step, model->token, model->target);
 }
 
 static struct layernorm transformer_layernorm(struct model *model, const struct norm *norm,
@@ -215,6 +201,26 @@ static struct attention transformer_attention(struct model *model, const struct 
                               .scratch = model->attention_scratch};
 }
 
+static void transformer_attend(struct model *model, struct block *block)
+{
+    struct attention attention = transformer_attention(model, block);
+    if (!model->decode) {
+        ops_attention(model->net.pool, &attention);
+        return;
+    }
+    ops_attention_cached(model->net.pool, &(struct attention_cached){.batch = attention.batch,
+                                                                    .rows = model->pass_rows,
+                                                                    .first = model->pass_first,
+                                                                    .capacity = model->shape.context,
+                                                                    .heads = attention.heads,
+                                                                    .dim = attention.dim,
+                                                                    .qkv = block->qkv_act,
+                                                                    .key = block->key,
+                                                                    .value = block->value,
+                                                                    .out = block->mixed,
+                                                                    .scratch = block->prob});
+}
+
 static void transformer_block_forward(struct model *model, struct block *block, real *next)
 {
     struct network *net = &model->net;
@@ -223,8 +229,7 @@ static void transformer_block_forward(struct model *model, struct block *block, 
                                                    block->mean1, block->scale1);
     ops_layernorm(net->pool, &norm1);
     network_linear_forward(net, &block->qkv, rows, block->normed1, block->qkv_act);
-    struct attention attention = transformer_attention(model, block);
-    ops_attention(net->pool, &attention);
+    transformer_attend(model, block);
     network_linear_forward(net, &block->out, rows, block->mixed, model->branch);
     ops_add(net->pool, count, block->x, model->branch, block->mid);
     struct layernorm norm2 = transformer_layernorm(model, &block->norm2, block->mid, block->normed2,
@@ -245,16 +250,53 @@ static struct token transformer_token(struct model *model)
                           .token = model->token};
 }
 
+static void transformer_blocks(struct model *model)
+{
+    size_t layers = model->shape.layers;
+    for (size_t i = 0; i < layers; i++)
+        transformer_block_forward(model, &model->block[i],
+                                  i + 1 < layers ? model->block[i + 1].x : model->last);
+}
+
+// The bytes first to first + rows of each sequence, behind those in the cache; the logits of what follows the last of them.
+static void transformer_pass(struct model *model, size_t first, size_t rows, real *logits)
+{
+    struct network *net = &model->net;
+    size_t batch = model->shape.batch, context = model->shape.context, dim = model->shape.dim;
+    model->pass_first = first;
+    model->pass_rows = rows;
+    model->rows = batch * rows;
+    for (size_t b = 0; b < batch; b++)
+        memcpy(model->pass_token + b * rows, model->token + b * context + first, rows * sizeof *model->pass_token);
+    struct token token = {.rows = model->rows, .dim = dim, .context = rows, .vocabulary = TRANSFORMER_VOCABULARY, .token = model->pass_token};
+    ops_token(net->pool, &token, net->value + model->token_table, net->value + model->position_table + first * dim, model->block[0].x);
+    transformer_blocks(model);
+    for (size_t b = 0; b < batch; b++)
+        memcpy(model->tail + b * dim, model->last + ((b + 1) * rows - 1) * dim, dim * sizeof(real));
+    model->rows = batch;
+    struct layernorm norm = transformer_layernorm(model, &model->norm, model->tail, model->normed, model->mean, model->scale);
+    ops_layernorm(net->pool, &norm);
+    network_linear_forward(net, &model->head, batch, model->normed, logits);
+}
+
+// The bytes of the text are taken, not those that the model would choose: every precision decodes the same.
+static void transformer_decode(struct model *model)
+{
+    for (size_t i = 0; i < model->decode; i++)
+        transformer_pass(model, model->prompt + i, 1, model->logits + (i + 1) * model->shape.batch * TRANSFORMER_VOCABULARY);
+}
+
 static void transformer_forward(struct model *model)
 {
     struct network *net = &model->net;
     struct token token = transformer_token(model);
-    size_t layers = model->shape.layers;
+    if (model->decode) {
+        transformer_pass(model, 0, model->prompt, model->logits);
+        return;
+    }
     ops_token(net->pool, &token, net->value + model->token_table,
               net->value + model->position_table, model->block[0].x);
-    for (size_t i = 0; i < layers; i++)
-        transformer_block_forward(model, &model->block[i],
-                                  i + 1 < layers ? model->block[i + 1].x : model->last);
+    transformer_blocks(model);
     struct layernorm norm = transformer_layernorm(model, &model->norm, model->last, model->normed,
                                                   model->mean, model->scale);
     ops_layernorm(net->pool, &norm);
@@ -312,9 +354,9 @@ static void transformer_update(struct model *model)
 {
     struct network *net = &model->net;
     struct adam adam = {.rate = model->rate,
-                        .beta1 = (real)0.9,
-                        .beta2 = (real)0.99,
-                        .epsilon = (real)1e-8,
+                        .beta1 = (real)TRANSFORMER_BETA1,
+                        .beta2 = (real)TRANSFORMER_BETA2,
+                        .epsilon = (real)TRANSFORMER_EPSILON,
                         .step = ++model->updates};
     if (model->plain_sgd)
         ops_sgd(net->pool, net->count, model->rate, net->grad, net->value);
@@ -329,7 +371,7 @@ static size_t transformer_samples(const struct model *model)
 
 static const void *transformer_logits(const struct model *model, size_t *ret_count)
 {
-    *ret_count = model->rows * TRANSFORMER_VOCABULARY;
+    *ret_count = (model->decode ? (model->decode + 1) * model->shape.batch : model->rows) * TRANSFORMER_VOCABULARY;
     return model->logits;
 }
 
@@ -390,6 +432,7 @@ const struct model_ops NATIVE_NAME(transformer_ops) = {
     .destroy = transformer_destroy,
     .load = transformer_load,
     .forward = transformer_forward,
+    .decode = transformer_decode,
     .loss = transformer_loss,
     .backward = transformer_backward,
     .update = transformer_update,

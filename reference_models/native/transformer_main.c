@@ -10,5 +10,5 @@ int main(int argc, char **argv)
                                                 .ranks_default = 1,
                                                 .ranks_min = 1,
                                                 .ranks_max = 1};
-    return workload_main(&program, &transformer_ops_f32, &transformer_ops_f64, argc, argv);
+    return workload_main(&program, WORKLOAD_MODELS(transformer), argc, argv);
 }

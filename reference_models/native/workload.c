@@ -39,10 +39,10 @@ static void workload_print_number(const char *name, double value)
 
 void workload_print(const struct args *args, const struct workload_result *result)
 {
-    printf("{\"model\": \"%s\", \"mode\": \"%s\", \"dtype\": \"float%d\", \"size\": \"%s\", "
+    printf("{\"model\": \"%s\", \"mode\": \"%s\", \"dtype\": \"float%d\", \"device\": \"%s\", \"size\": \"%s\", "
            "\"ranks\": %" PRIu64 ", \"threads\": %" PRIu64 ", \"steps\": %" PRIu64,
            result->model, args->train ? "train" : "infer", args->real_bits,
-           args_size_name(args->size), args->ranks, args->threads, result->steps);
+           args->cuda ? "cuda" : "cpu", args_size_name(args->size), args->ranks, args->threads, result->steps);
     workload_print_number("samples", result->samples);
     workload_print_number("loss_first", result->loss_first);
     workload_print_number("loss_last", result->loss_last);
@@ -63,6 +63,10 @@ static void workload_record_output(const struct model_ops *ops, const struct mod
 static void workload_poison(const struct model_ops *ops, struct model *model)
 {
     size_t count;
+    if (ops->poison) {
+        ops->poison(model);
+        return;
+    }
     const struct model_param *params = ops->params(model, &count);
     for (size_t i = 0; i < count; i++) {
         if (ops->real_bytes == 4)
@@ -94,6 +98,8 @@ static void workload_train_step(const struct model_ops *ops, struct model *model
     ug_step_phase_end();
     ug_step_phase_begin("optimizer");
     ops->update(model);
+    if (ops->settle)
+        loss = ops->settle(model);
     ug_step_phase_end();
     ug_step_loss(loss);
     workload_record_output(ops, model, step);
@@ -120,6 +126,11 @@ static void workload_infer_step(const struct model_ops *ops, struct model *model
     ops->forward(model);
     regress_forward(regress);
     ug_step_phase_end();
+    if (args->decode) {
+        ug_step_phase_begin("decode");
+        ops->decode(model);
+        ug_step_phase_end();
+    }
     workload_record_output(ops, model, step);
     regress_end(regress);
     ug_step_end((double)ops->samples(model));
@@ -144,9 +155,11 @@ int workload_run(const struct model_ops *ops, const struct args *args,
     struct workload_result result = {
         .model = ops->name, .steps = args->steps, .loss_first = NAN, .loss_last = NAN};
     struct model_opts opts = {
-        .seed = args->seed, .size = args->size, .train = args->train, .text_path = args->text_path};
+        .seed = args->seed, .size = args->size, .train = args->train, .text_path = args->text_path, .decode = args->decode};
     struct model *model = NULL;
     struct regress *regress = NULL;
+    if (args->decode && !ops->decode)
+        return error_set(err, -EINVAL, "--decode is the transformer's");
     int rc = pool_new(args->plant.pool1 ? 1 : args->threads, &opts.pool, err);
     if (rc)
         goto out;
@@ -179,16 +192,17 @@ out:
     return rc;
 }
 
-int workload_main(const struct args_program *program, const struct model_ops *float32,
-                  const struct model_ops *float64, int argc, char **argv)
+int workload_main(const struct args_program *program, const struct workload_models *models, int argc, char **argv)
 {
     struct args args;
+    struct args_program built = *program;
     int code = EXIT_CODE_PASS;
-    if (!args_begin(program, argc, argv, &args, &code))
+    built.cuda = models->cuda != NULL;
+    if (!args_begin(&built, argc, argv, &args, &code))
         return code;
     struct workload_result result;
     struct error err = {0};
-    int rc = workload_run(args.real_bits == 64 ? float64 : float32, &args, &result, &err);
+    int rc = workload_run(args.real_bits == 64 ? models->float64 : args.cuda ? models->cuda : models->float32, &args, &result, &err);
     if (rc) {
         fprintf(stderr, "%s: %s\n", program->name, err.text);
         return error_exit_code(rc);

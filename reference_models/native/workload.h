@@ -30,8 +30,18 @@ void workload_print(const struct args *args, const struct workload_result *resul
 int workload_run(const struct model_ops *ops, const struct args *args,
                  struct workload_result *ret_result, struct error *err);
 
+// A model in every arithmetic that there is.
+struct workload_models {
+    const struct model_ops *float32, *float64, *cuda; // cuda: NULL in a program without
+};
+#ifdef NATIVE_CUDA
+#define WORKLOAD_CUDA(name) &name##_ops_cuda
+#else
+#define WORKLOAD_CUDA(name) NULL
+#endif
+#define WORKLOAD_MODELS(name) (&(const struct workload_models){&name##_ops_f32, &name##_ops_f64, WORKLOAD_CUDA(name)})
+
 // main() of a model's program.
-int workload_main(const struct args_program *program, const struct model_ops *float32,
-                  const struct model_ops *float64, int argc, char **argv);
+int workload_main(const struct args_program *program, const struct workload_models *models, int argc, char **argv);
 
 #endif

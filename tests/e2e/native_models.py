@@ -3,7 +3,7 @@
 """The native reference workloads as the harness starts them: what they print, what they record, what
 the same seed gives, how the -O1 and -O3 builds compare, and that every planted fault is one.
 
-Runs dlrm, transformer and allreduce of $UPGATE_BUILD, at --size small; records through step_host.
+Runs dlrm, transformer, hstu and allreduce of $UPGATE_BUILD, at --size small; records through step_host.
 Times nothing: how exactly slow:P% is met is the business of ci/bench.
 """
 import json
@@ -17,8 +17,8 @@ import tempfile
 import time
 
 BUILD = os.environ["UPGATE_BUILD"]
-MODELS = ("dlrm", "transformer", "allreduce")
-FIELDS = {"model", "mode", "dtype", "size", "ranks", "threads", "steps", "samples", "loss_first",
+MODELS = ("dlrm", "transformer", "hstu", "allreduce")
+FIELDS = {"model", "mode", "dtype", "device", "size", "ranks", "threads", "steps", "samples", "loss_first",
           "loss_last", "checksum"}
 FAILURES = []
 
@@ -115,7 +115,7 @@ def case_builds():
 
 
 def case_learning():
-    for name, steps, ratio in (("dlrm", 120, 0.92), ("transformer", 60, 0.7)):
+    for name, steps, ratio in (("dlrm", 120, 0.92), ("transformer", 60, 0.7), ("hstu", 400, 0.8)):
         got = result(name, "--steps", str(steps))
         check("%s learns: %s" % (name, got), got["loss_last"] < ratio * got["loss_first"], True)
 

@@ -11,8 +11,8 @@
 #include "reference_models/native/text.h"
 #include "runner.h"
 
-static const struct args_program one = {"dlrm", "a test", 1, 1, 1};
-static const struct args_program many = {"allreduce", "a test", 2, 2, 64};
+static const struct args_program one = {"dlrm", "a test", 1, 1, 1, false};
+static const struct args_program many = {"allreduce", "a test", 2, 2, 64, false};
 
 // Splits at spaces; at most 31 words.
 static int parse(const struct args_program *program, const char *line, struct args *args,

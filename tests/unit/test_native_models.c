@@ -2,6 +2,7 @@
 // The reference models as a whole: the gradient of every parameter against finite differences in
 // fp64, losses that fall on what there is to learn, the same bits for the same seed, and float32
 // close to the float64 run that anchors it.
+#include <errno.h>
 #include <stdlib.h>
 
 #include "reference_models/native/model.h"
@@ -108,6 +109,11 @@ TEST(transformer_gradient)
     check_gradients(&transformer_ops_f64, "/nonexistent");
 }
 
+TEST(hstu_gradient)
+{
+    check_gradients(&hstu_ops_f64, NULL);
+}
+
 static double train_step(const struct model_ops *ops, struct model *model, uint64_t step)
 {
     ops->load(model, step);
@@ -142,6 +148,40 @@ TEST(dlrm_learns_the_planted_teacher)
 {
     struct model_opts opts = {.seed = 1, .size = MODEL_SIZE_SMALL};
     check_learns(&dlrm_ops_f32, opts, 90, log(2), 0.05, 0.64);
+}
+
+TEST(hstu_learns_its_pool)
+{
+    struct model_opts opts = {.seed = 1, .size = MODEL_SIZE_SMALL};
+    check_learns(&hstu_ops_f32, opts, 400, 0.73, 0.1, 0.5);
+}
+
+// What torch/hstu.py gives for the same seed, in float64: the same model and inputs, written twice.
+TEST(hstu_is_the_model_of_pytorch)
+{
+    static const double losses[] = {0.726160657478857, 0.613883633625633, 0.850879612820592, 0.741745380416865,
+                                    0.74819339075124,  0.621962191300355, 0.712863421706727, 0.679558464613145};
+    struct model_opts opts = {.seed = 3, .size = MODEL_SIZE_SMALL, .train = true};
+    struct pool *pool;
+    struct model *model = model_new(&hstu_ops_f64, opts, 1, &pool);
+    size_t count;
+    for (uint64_t step = 0; step < sizeof losses / sizeof *losses; step++) {
+        CHECK_DBL(train_step(&hstu_ops_f64, model, step), losses[step], 2e-15);
+        const double *logits = hstu_ops_f64.logits(model, &count);
+        if (step == 0)
+            CHECK_DBL(logits[7], -0.3780500325, 1e-10);
+    }
+    CHECK_INT(count, 16);
+    hstu_ops_f64.destroy(model);
+    opts.train = false;
+    model = model_new(&hstu_ops_f64, opts, 1, &pool);
+    hstu_ops_f64.load(model, 0);
+    hstu_ops_f64.forward(model);
+    const double *logits = hstu_ops_f64.logits(model, &count);
+    CHECK_INT(count, 16);
+    CHECK_DBL(logits[0], -0.788724875716, 1e-11);
+    CHECK_DBL(logits[7], 0.432958891341, 1e-11);
+    hstu_ops_f64.destroy(model);
 }
 
 TEST(transformer_learns_text)
@@ -208,6 +248,11 @@ TEST(transformer_same_seed_same_bits)
     check_same_bits(&transformer_ops_f32);
 }
 
+TEST(hstu_same_seed_same_bits)
+{
+    check_same_bits(&hstu_ops_f32);
+}
+
 static void check_anchor(const struct model_ops *float32, const struct model_ops *float64)
 {
     struct trace narrow = run_trace(float32, 3, 1, 0), wide = run_trace(float64, 3, 1, 0);
@@ -220,12 +265,14 @@ TEST(float32_follows_float64)
 {
     check_anchor(&dlrm_ops_f32, &dlrm_ops_f64);
     check_anchor(&transformer_ops_f32, &transformer_ops_f64);
+    check_anchor(&hstu_ops_f32, &hstu_ops_f64);
 }
 
+// hstu's requests have more targets than its steps: hstu_is_the_model_of_pytorch() holds both.
 TEST(inference_equals_the_forward_of_training)
 {
     const struct model_ops *all[] = {&dlrm_ops_f32, &transformer_ops_f32};
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct pool *pool[2];
         struct model *model[2];
         const void *logits[2];
@@ -243,4 +290,44 @@ TEST(inference_equals_the_forward_of_training)
             pool_free(pool[train]);
         }
     }
+}
+
+// Prefill and decode, a byte at a time out of the cache, give what one pass over the whole sequence gives.
+TEST(decoding_equals_one_pass)
+{
+    enum { DECODE = 11, BATCH = 8, CONTEXT = 32, BYTES = 256 };
+    const struct model_ops *ops = &transformer_ops_f64;
+    struct pool *pool[2];
+    struct model *model[2];
+    const double *logits[2];
+    size_t count[2];
+    for (size_t i = 0; i < 2; i++) {
+        struct model_opts opts = {.seed = 9, .size = MODEL_SIZE_SMALL, .decode = i ? DECODE : 0};
+        model[i] = model_new(ops, opts, 1, &pool[i]);
+        pool_set_extra(pool[i], i ? 0.4 : 0); // repeats change nothing
+        for (uint64_t step = 0; step < 2; step++) {
+            ops->load(model[i], step);
+            ops->forward(model[i]);
+            if (i)
+                ops->decode(model[i]);
+        }
+        logits[i] = ops->logits(model[i], &count[i]);
+    }
+    CHECK_INT(count[0], BATCH * CONTEXT * BYTES);
+    CHECK_INT(count[1], (DECODE + 1) * BATCH * BYTES);
+    for (size_t i = 0; i <= DECODE; i++)
+        for (size_t b = 0; b < BATCH; b++)
+            for (size_t j = 0; j < BYTES; j++)
+                CHECK_DBL(logits[1][(i * BATCH + b) * BYTES + j], logits[0][(b * CONTEXT + CONTEXT - DECODE - 1 + i) * BYTES + j], 1e-12);
+    for (size_t i = 0; i < 2; i++) {
+        ops->destroy(model[i]);
+        pool_free(pool[i]);
+    }
+    struct model_opts opts = {.size = MODEL_SIZE_SMALL, .decode = CONTEXT};
+    struct model *none = NULL;
+    struct error err = {0};
+    CHECK_INT(pool_new(1, &opts.pool, NULL), 0);
+    CHECK_INT(ops->create(&opts, &none, &err), -EINVAL);
+    CHECK(strstr(err.text, "32 bytes to decode are too many") != NULL);
+    pool_free(opts.pool);
 }
