@@ -5,6 +5,7 @@
 #ifndef UPGATE_KERNELS_KERNELS_H
 #define UPGATE_KERNELS_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -98,6 +99,36 @@ struct kernel_cross_entropy {
 int kernel_cross_entropy_check(const struct kernel_cross_entropy *entropy, cudaStream_t stream, struct error *err);
 int kernel_cross_entropy(const struct kernel_cross_entropy *entropy, cudaStream_t stream, struct error *err);
 
+// Binary cross entropy of one logit a row, logits[row * stride], against label[row], 0 or 1: loss[row], and, unless dlogits is NULL,
+// dlogits[row * stride] = scale * (sigmoid(logit) - label) and zeros up to the next row's. float32 or bfloat16, computed in float32.
+struct kernel_binary_entropy {
+    enum kernel_type type;
+    int64_t rows, stride;
+    float scale; // above 0; 1 / rows: the gradient of the mean
+    const void *logits;
+    const float *label;
+    float *loss;
+    void *dlogits;
+};
+int kernel_binary_entropy(const struct kernel_binary_entropy *entropy, cudaStream_t stream, struct error *err);
+
+// One operation on every value of [outer][rows][columns]: copy: a; add: a + factor * b; mul: a * b; silu(a) = a * sigmoid(a); its
+// gradient: b * silu'(a). Operands have a type (float32 or bfloat16) and strides of their own, in values: `outer` and `row`; the columns
+// are neighbours. Columns and strides are multiples of 8. out may be an operand with the same type and strides.
+enum kernel_pointwise_op { KERNEL_POINT_COPY, KERNEL_POINT_ADD, KERNEL_POINT_MUL, KERNEL_POINT_SILU, KERNEL_POINT_SILU_GRADIENT };
+struct kernel_operand {
+    void *at; // of a and b read only
+    enum kernel_type type;
+    int64_t outer, row;
+};
+struct kernel_pointwise {
+    enum kernel_pointwise_op op;
+    int64_t outer, rows, columns;
+    float factor; // of add
+    struct kernel_operand a, b, out;
+};
+int kernel_pointwise(const struct kernel_pointwise *work, cudaStream_t stream, struct error *err);
+
 // The interaction of DLRM: of x[rows][vectors][dim], out[row][stride] = x[row][0], then the dot products of all pairs of vectors in the
 // order (1,0) (2,0) (2,1) ..., then zeros. float16 or bfloat16, sums in float32; 1 to 32 vectors of 32, 64 or 128; stride a multiple of 8.
 struct kernel_interaction {
@@ -111,13 +142,14 @@ int kernel_interaction_backward(const struct kernel_interaction *interaction, co
                                 struct error *err);
 
 // A layer of a perceptron through the side's own cuBLASLt, with what follows the product in its epilogue. float16 or bfloat16, sums in
-// float32. act: relu, or gelu in its tanh form.
+// float32. act: relu, gelu in its tanh form, or none (identity).
 //   forward: y[rows][outputs] = act(x[rows][inputs] weight[outputs][inputs]^T + bias[outputs]), and in aux what the way back needs
 //   input:   from dz[rows][outputs], the gradient before this layer's act, that before the act of the layer below, which made
 //            x: (dz weight) * act'(aux of below), and its sum over the rows, dbias[inputs]
-//   weight:  dweight[outputs][inputs] = dz^T x
-// inputs and outputs are multiples of 128. aux: relu rows * columns / 8 bytes, gelu rows * columns * 2.
-enum kernel_activation { KERNEL_RELU, KERNEL_GELU };
+//   weight:  dweight[outputs][inputs] = dz^T x, and, unless dbias is NULL, dbias[outputs]: the sum of dz over the rows
+// inputs and outputs are multiples of 8; those that have an act (forward: outputs, input: inputs) of 128. aux: relu rows * columns / 8 bytes,
+// gelu rows * columns * 2; identity has none, and its input pass no dbias.
+enum kernel_activation { KERNEL_RELU, KERNEL_GELU, KERNEL_IDENTITY };
 enum kernel_mlp_pass { KERNEL_MLP_FORWARD, KERNEL_MLP_INPUT, KERNEL_MLP_WEIGHT };
 struct kernel_mlp {
     enum kernel_type type;
@@ -127,7 +159,7 @@ struct kernel_mlp {
     const void *x, *weight, *dz;       // what the pass reads of these
     const void *bias;                  // forward
     void *aux;                         // forward: written; input: read, of the layer below
-    void *out, *dbias;                 // y, the gradient below (with dbias) or dweight
+    void *out, *dbias;                 // y, the gradient below (with dbias, of the layer below) or dweight (with dbias, its own)
     void *workspace;                   // KERNEL_MLP_WORKSPACE bytes at a multiple of 256
 };
 #define KERNEL_MLP_WORKSPACE ((size_t)64 << 20)

@@ -25,19 +25,21 @@ static int mlp_refuse(const struct kernel_mlp *m, struct error *err)
 {
     if (m->type != KERNEL_FLOAT16 && m->type != KERNEL_BFLOAT16)
         return error_set(err, -EINVAL, "mlp: type %s is not supported: float16 and bfloat16 are", kernel_type_name(m->type));
-    if ((m->activation != KERNEL_RELU && m->activation != KERNEL_GELU) || m->pass < KERNEL_MLP_FORWARD || m->pass > KERNEL_MLP_WEIGHT)
-        return error_set(err, -EINVAL, "mlp: activation %d, pass %d: relu (0) or gelu (1), forward (0), input (1) or weight (2)",
+    if (m->activation < KERNEL_RELU || m->activation > KERNEL_IDENTITY || m->pass < KERNEL_MLP_FORWARD || m->pass > KERNEL_MLP_WEIGHT)
+        return error_set(err, -EINVAL, "mlp: activation %d, pass %d: relu (0), gelu (1) or identity (2), forward (0), input (1) or weight (2)",
                          (int)m->activation, (int)m->pass);
+    const bool forward = m->pass == KERNEL_MLP_FORWARD, input = m->pass == KERNEL_MLP_INPUT, act = m->activation != KERNEL_IDENTITY;
+    const int64_t of_inputs = input && act ? 128 : 8, of_outputs = forward && act ? 128 : 8;
     if (m->rows < 1 || m->rows > 1 << 28 || m->inputs < 1 || m->inputs > 1 << 24 || m->outputs < 1 || m->outputs > 1 << 24 ||
-        m->inputs % 128 != 0 || m->outputs % 128 != 0)
-        return error_set(err, -EINVAL, "mlp: %lld rows of %lld to %lld are not supported: 1 to 2^28 of multiples of 128 up to 2^24 are",
-                         (long long)m->rows, (long long)m->inputs, (long long)m->outputs);
+        m->inputs % of_inputs != 0 || m->outputs % of_outputs != 0)
+        return error_set(err, -EINVAL, "mlp: %lld rows of %lld to %lld are not supported: 1 to 2^28 of multiples of %lld and %lld up to 2^24 are",
+                         (long long)m->rows, (long long)m->inputs, (long long)m->outputs, (long long)of_inputs, (long long)of_outputs);
     const void *const pointers[] = {m->out,
                                     m->workspace,
-                                    m->pass == KERNEL_MLP_INPUT ? m->weight : m->x,
-                                    m->pass == KERNEL_MLP_FORWARD ? m->weight : m->dz,
-                                    m->pass == KERNEL_MLP_WEIGHT ? m->out : m->aux,
-                                    m->pass == KERNEL_MLP_FORWARD ? m->bias : m->pass == KERNEL_MLP_INPUT ? m->dbias : m->out};
+                                    input ? m->weight : m->x,
+                                    forward ? m->weight : m->dz,
+                                    (forward || input) && act ? m->aux : m->out,
+                                    forward ? m->bias : m->dbias || (input && act) ? m->dbias : m->out};
     for (const void *pointer : pointers)
         if (!pointer || (uintptr_t)pointer % 16 != 0)
             return error_set(err, -EINVAL, "mlp: something that this pass needs is NULL or does not start at a multiple of 16 bytes");
@@ -91,8 +93,10 @@ static int mlp_describe(struct kernel_mlp_plan *p, struct error *err)
     const struct kernel_mlp *m = &p->mlp;
     const struct lt *lt = p->lt;
     const int type = m->type == KERNEL_FLOAT16 ? CUDA_R_16F : CUDA_R_16BF, yes = 1;
-    const bool gelu = m->activation == KERNEL_GELU, forward = m->pass == KERNEL_MLP_FORWARD, weight = m->pass == KERNEL_MLP_WEIGHT;
-    const int epilogue = weight ? LT_NONE : forward ? gelu ? LT_GELU_AUX_BIAS : LT_RELU_AUX_BIAS : gelu ? LT_GELU_BACK_BIAS : LT_RELU_BACK_BIAS;
+    const bool forward = m->pass == KERNEL_MLP_FORWARD, weight = m->pass == KERNEL_MLP_WEIGHT;
+    static const int forwards[] = {LT_RELU_AUX_BIAS, LT_GELU_AUX_BIAS, LT_PLAIN_BIAS}, backs[] = {LT_RELU_BACK_BIAS, LT_GELU_BACK_BIAS, LT_NONE};
+    const int epilogue = weight ? m->dbias ? LT_RIGHT_SUM : LT_NONE : (forward ? forwards : backs)[m->activation];
+    const bool biased = epilogue != LT_NONE, with_aux = biased && !weight && m->activation != KERNEL_IDENTITY;
     const uint64_t rows = (uint64_t)m->rows, inputs = (uint64_t)m->inputs, outputs = (uint64_t)m->outputs;
     const int64_t columns = forward ? m->outputs : m->inputs; // of the result
     const void *bias = forward ? m->bias : m->dbias;
@@ -105,9 +109,9 @@ static int mlp_describe(struct kernel_mlp_plan *p, struct error *err)
         rc = lt_error(lt->desc_set(p->desc, LT_TRANSPOSE_B, &yes, sizeof yes), "turn the right side", err);
     if (!rc)
         rc = lt_error(lt->desc_set(p->desc, LT_EPILOGUE, &epilogue, sizeof epilogue), "set the epilogue", err);
-    if (!rc && !weight &&
-        !(rc = lt_error(lt->desc_set(p->desc, LT_BIAS, &bias, sizeof bias), "set the bias", err)) &&
-        !(rc = lt_error(lt->desc_set(p->desc, LT_AUX, &m->aux, sizeof m->aux), "set aux", err)))
+    if (!rc && biased)
+        rc = lt_error(lt->desc_set(p->desc, LT_BIAS, &bias, sizeof bias), "set the bias", err);
+    if (!rc && with_aux && !(rc = lt_error(lt->desc_set(p->desc, LT_AUX, &m->aux, sizeof m->aux), "set aux", err)))
         rc = lt_error(lt->desc_set(p->desc, LT_AUX_STRIDE, &columns, sizeof columns), "set aux's stride", err);
     if (!rc)
         rc = lt_error(lt->layout_create(&p->a_layout, type, inputs, weight ? rows : outputs, m->inputs), "describe the left side", err);
@@ -170,7 +174,7 @@ struct mlp_case {
     enum kernel_activation activation;
     size_t distinct, rows, n0, n1, n2; // `distinct` rows, over and over
     std::vector<double> x = {}, weight = {}, bias = {}, dz = {}, next_weight = {};
-    void *y = NULL, *aux = NULL, *below = NULL, *dbias = NULL, *dweight = NULL;
+    void *y = NULL, *aux = NULL, *below = NULL, *dbias = NULL, *dweight = NULL, *own_dbias = NULL; // dbias: of the layer below; identity: none
     struct kernel_mlp_plan *plans[3] = {}; // by pass
 };
 
@@ -200,9 +204,12 @@ static void mlp_set(struct bench *bench, struct mlp_case *t)
     mlp.rows = (int64_t)t->rows;
     mlp.workspace = bench_memory(bench, KERNEL_MLP_WORKSPACE);
     t->y = bench_memory(bench, t->rows * t->n1 * 2);
-    t->aux = bench_memory(bench, t->rows * t->n1 * (t->activation == KERNEL_GELU ? 16 : 1) / 8);
+    if (t->activation != KERNEL_IDENTITY) {
+        t->aux = bench_memory(bench, t->rows * t->n1 * (t->activation == KERNEL_GELU ? 16 : 1) / 8);
+        t->dbias = bench_memory(bench, t->n1 * 2);
+    }
+    t->own_dbias = bench_memory(bench, t->n2 * 2);
     t->below = bench_memory(bench, t->rows * t->n1 * 2);
-    t->dbias = bench_memory(bench, t->n1 * 2);
     t->dweight = bench_memory(bench, t->n2 * t->n1 * 2);
     mlp.inputs = (int64_t)t->n0;
     mlp.outputs = (int64_t)t->n1;
@@ -223,6 +230,7 @@ static void mlp_set(struct bench *bench, struct mlp_case *t)
     mlp.pass = KERNEL_MLP_WEIGHT;
     mlp.x = t->y;
     mlp.out = t->dweight;
+    mlp.dbias = t->own_dbias;
     bench_must(kernel_mlp_plan(&mlp, &t->plans[KERNEL_MLP_WEIGHT], &err), &err);
 }
 
@@ -247,12 +255,17 @@ static void mlp_errors(struct bench *bench, const struct mlp_case *t, double (&r
         launch_mlp(plan, 0, bench->stream);
     BENCH_CHECK(cudaStreamSynchronize(bench->stream));
     std::vector<double> z = mlp_product(bench, rows, t->n1, t->n0, false, true, t->x.data(), t->weight.data(), t->bias.data());
-    (t->activation == KERNEL_GELU ? ops_gelu : ops_relu)(bench->pool, count, z.data(), want.data());
+    if (t->activation == KERNEL_IDENTITY)
+        want = z;
+    else
+        (t->activation == KERNEL_GELU ? ops_gelu : ops_relu)(bench->pool, count, z.data(), want.data());
     const std::vector<double> y = bench_download(t->type, t->y, count);
     const std::vector<double> last = bench_download(t->type, (const char *)t->y + (t->rows - rows) * t->n1 * 2, count);
     ret[0] = std::max(bench_error(y.data(), want.data(), count, limit), bench_error(last.data(), want.data(), count, limit));
     const std::vector<double> dy = mlp_product(bench, rows, t->n1, t->n2, false, false, t->dz.data(), t->next_weight.data(), NULL);
-    if (t->activation == KERNEL_GELU) {
+    if (t->activation == KERNEL_IDENTITY) {
+        want = dy;
+    } else if (t->activation == KERNEL_GELU) {
         const std::vector<double> aux = bench_download(t->type, t->aux, count);
         ret[0] = std::max(ret[0], bench_error(aux.data(), z.data(), count, limit));
         ops_gelu_backward(bench->pool, count, aux.data(), dy.data(), want.data());
@@ -260,16 +273,24 @@ static void mlp_errors(struct bench *bench, const struct mlp_case *t, double (&r
         ops_relu_backward(bench->pool, count, y.data(), dy.data(), want.data());
     }
     const std::vector<double> below = bench_download(t->type, t->below, count);
-    const std::vector<double> got_bias = bench_download(t->type, t->dbias, t->n1);
-    ops_column_sum(bench->pool, rows, t->n1, want.data(), dbias.data());
-    for (double &value : dbias)
+    ret[1] = bench_error(below.data(), want.data(), count, 2 * limit);
+    if (t->dbias) {
+        const std::vector<double> got_bias = bench_download(t->type, t->dbias, t->n1);
+        ops_column_sum(bench->pool, rows, t->n1, want.data(), dbias.data());
+        for (double &value : dbias)
+            value *= times;
+        ret[1] = std::max(ret[1], bench_error(got_bias.data(), dbias.data(), t->n1, 2 * limit));
+    }
+    std::vector<double> own(t->n2);
+    ops_column_sum(bench->pool, rows, t->n2, t->dz.data(), own.data());
+    for (double &value : own)
         value *= times;
-    ret[1] = std::max(bench_error(below.data(), want.data(), count, 2 * limit), bench_error(got_bias.data(), dbias.data(), t->n1, 2 * limit));
     std::vector<double> dweight = mlp_product(bench, t->n2, t->n1, rows, true, false, t->dz.data(), y.data(), NULL);
     for (double &value : dweight)
         value *= times;
     const std::vector<double> got_weight = bench_download(t->type, t->dweight, t->n2 * t->n1);
-    ret[2] = bench_error(got_weight.data(), dweight.data(), dweight.size(), limit);
+    ret[2] = std::max(bench_error(got_weight.data(), dweight.data(), dweight.size(), limit),
+                      bench_error(bench_download(t->type, t->own_dbias, t->n2).data(), own.data(), t->n2, limit));
 }
 
 static void mlp_release(struct bench *bench, struct mlp_case *t)
@@ -281,6 +302,7 @@ static void mlp_release(struct bench *bench, struct mlp_case *t)
     }
 }
 
+static const char *const mlp_activations[] = {"relu", "gelu", "identity"};
 static const char *const mlp_names[] = {"mlp_forward", "mlp_input", "mlp_weight"};
 
 static bool mlp_library()
@@ -303,14 +325,15 @@ static void mlp_check(struct bench *bench)
     if (!mlp_library())
         return;
     for (enum kernel_type type : {KERNEL_FLOAT16, KERNEL_BFLOAT16})
-        for (enum kernel_activation activation : {KERNEL_RELU, KERNEL_GELU})
+        for (enum kernel_activation activation : {KERNEL_RELU, KERNEL_GELU, KERNEL_IDENTITY})
             for (const auto &shape : shapes) {
-                struct mlp_case t = {type, activation, shape[0], shape[0], shape[1], shape[2], shape[3]};
+                const size_t width = activation == KERNEL_IDENTITY ? 8 : 1; // columns divided by: 16 to 128 of them
+                struct mlp_case t = {type, activation, shape[0], shape[0], shape[1] / width, shape[2] / width, shape[3] / width};
                 double errors[3];
                 char name[96];
                 mlp_set(bench, &t);
                 mlp_errors(bench, &t, errors);
-                snprintf(name, sizeof name, "%s %zux%zux%zux%zu %s", activation == KERNEL_GELU ? "gelu" : "relu", t.rows, t.n0, t.n1, t.n2,
+                snprintf(name, sizeof name, "%s %zux%zux%zux%zu %s", mlp_activations[activation], t.rows, t.n0, t.n1, t.n2,
                          kernel_type_name(type));
                 for (int pass = 0; pass < 3; pass++)
                     bench_expect(bench, errors[pass], pass == 1 ? 2 * mlp_limit(type) : mlp_limit(type), mlp_names[pass], name);
@@ -334,7 +357,7 @@ static void mlp_time(struct bench *bench)
         for (int pass = 0; pass < 3; pass++) {
             struct bench_row row = {mlp_names[pass], "", errors[pass], (pass == 1 ? 2 : 1) * mlp_limit(t.type), 0, 0,
                                     2.0 * (double)shape.rows * (double)shape.n * (double)shape.n};
-            snprintf(row.shape, sizeof row.shape, "%s %zux%zux%zu bfloat16", shape.activation == KERNEL_GELU ? "gelu" : "relu", shape.rows, shape.n,
+            snprintf(row.shape, sizeof row.shape, "%s %zux%zux%zu bfloat16", mlp_activations[shape.activation], shape.rows, shape.n,
                      shape.n);
             bench_report(bench, &row, bench_time_products(bench, launch_mlp, t.plans[pass], 1));
         }
@@ -355,14 +378,19 @@ static int mlp_host()
     bad.field = value;                                                                                                           \
     failures += bench_refused(kernel_mlp_plan(&bad, &plan, &err), &err, words)
     REFUSED(type, KERNEL_FLOAT32, "type float32 is not supported");
-    REFUSED(activation, (enum kernel_activation)2, "activation 2");
+    REFUSED(activation, (enum kernel_activation)3, "activation 3");
     REFUSED(pass, (enum kernel_mlp_pass)3, "pass 3");
     REFUSED(rows, 0, "0 rows of 128");
     REFUSED(inputs, 100, "1 rows of 100 to 128");
     REFUSED(outputs, 1 << 25, "up to 2^24");
+    REFUSED(outputs, 64, "multiples of 8 and 128");
     REFUSED(aux, NULL, "is NULL");
     REFUSED(x, memory + 1, "multiple of 16 bytes");
+    good.activation = KERNEL_IDENTITY;
+    REFUSED(inputs, 4, "multiples of 8 and 8");
+    good.activation = KERNEL_RELU;
     good.pass = KERNEL_MLP_INPUT;
+    REFUSED(inputs, 64, "multiples of 128 and 8");
     REFUSED(dbias, NULL, "is NULL");
     REFUSED(dz, NULL, "is NULL");
 #undef REFUSED
