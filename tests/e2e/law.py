@@ -59,6 +59,7 @@ LAW = {
     "harness/canary/serve": COMMON | {"tracer/store"},
     "harness/verbs": None,  # the top: may include everything
     "reference_models/native": COMMON,
+    "reference_models/cuda": COMMON | {"reference_models/native", "kernels"},
     "reference_models/plants": COMMON,
     "reference_models/serve": COMMON | {"reference_models/native"},
     "reference_models/load": COMMON,

@@ -1,0 +1,632 @@
+// SPDX-License-Identifier: Apache-2.0
+// The language model of native/transformer.c on the GPU: the same shapes, start values and text. Parameters in float32,
+// everything between the tables and the loss in bfloat16 with sums in float32. Inference is one pass over whole windows, or
+// prefill and decode with a cache of keys and values. Reads kernels.h's launchers only.
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference_models/cuda/layer.h"
+#include "reference_models/native/transformer_data.h"
+
+#define VOCABULARY TRANSFORMER_VOCABULARY
+#define EPSILON 1e-5f // of the norms, as the CPU's
+
+enum { PART_Q, PART_K, PART_V, PARTS };
+
+struct norm {
+    size_t gain, bias; // numbers of parameters
+    float *mean, *scale;
+};
+
+struct block {
+    struct norm norm1, norm2;
+    struct layer qkv, out, up, down, step_qkv, step_out, step_up, step_down; // step: of decoding, a row of each sequence
+    void *x, *normed1, *parts, *mixed, *mid, *normed2, *active;             // parts[3][rows][dim]
+    void *cache;                                                            // [2][batch][context][dim]: keys, values
+    float *lse;
+};
+
+// The inputs of a step, in pinned memory: a row's ids are its byte's and its place's, in one table of both.
+struct inputs {
+    int64_t *ids; // [batch][context][2]
+    int32_t *target;
+};
+
+struct model {
+    struct device device;
+    struct params params;
+    struct transformer_shape shape;
+    struct text text;
+    uint64_t seed;
+    bool train;
+    float rate;
+    size_t rows, decode, prompt; // rows: batch * context; bytes decoded one at a time, and those before
+    size_t token, position;
+    struct block block[TRANSFORMER_LAYERS_MAX];
+    struct norm norm;
+    struct layer head;
+    struct inputs inputs;
+    uint32_t *drawn; // [2][rows]
+    int64_t *ids, *offsets;
+    int32_t *target, *sequences; // sequences: offsets of rows, of one pass; decoding: of each step, see transformer_offsets()
+    float *embedded, *row_loss, *logits32;
+    void *branch, *qkv, *last, *tail, *normed, *logits; // bfloat16, as what follows
+    void *dlogits, *dx, *dbranch, *dnorm, *dsum, *dhidden, *dparts, *dqkv;
+    void *norm_scratch, *attention_scratch, *scratch;
+    size_t scratch_bytes;
+    float *host_loss, *host_logits;
+    struct model_param name[PARAMS_MAX];
+};
+
+// --- what it is made of -------------------------------------------------------------------------------------------------
+
+static struct norm transformer_norm(struct params *params, size_t dim)
+{
+    struct norm norm = {.gain = params_add(params, PARAMS_NARROW, 1, dim)};
+    norm.bias = params_add(params, PARAMS_NARROW, 1, dim);
+    return norm;
+}
+
+static void transformer_plan(struct model *model)
+{
+    struct params *params = &model->params;
+    size_t dim = model->shape.dim;
+    // Neighbours in memory: 256 * dim values are a multiple of what entries are aligned to.
+    model->token = params_add_wide(params, VOCABULARY * dim);
+    model->position = params_add_wide(params, model->shape.context * dim);
+    for (size_t i = 0; i < model->shape.layers; i++) {
+        struct block *block = &model->block[i];
+        block->norm1 = transformer_norm(params, dim);
+        block->qkv = layer_add(params, dim, 3 * dim, KERNEL_IDENTITY);
+        block->out = layer_add(params, dim, dim, KERNEL_IDENTITY);
+        block->norm2 = transformer_norm(params, dim);
+        block->up = layer_add(params, dim, 4 * dim, KERNEL_GELU);
+        block->down = layer_add(params, 4 * dim, dim, KERNEL_IDENTITY);
+    }
+    model->norm = transformer_norm(params, dim);
+    model->head = layer_add(params, dim, VOCABULARY, KERNEL_IDENTITY);
+}
+
+static void *transformer_array(struct model *model, size_t columns)
+{
+    return device_alloc(&model->device, model->rows * columns * 2, "activations");
+}
+
+static void transformer_norm_buffers(struct model *model, struct norm *norm)
+{
+    norm->mean = device_alloc(&model->device, model->rows * 4, "activations");
+    norm->scale = device_alloc(&model->device, model->rows * 4, "activations");
+}
+
+static void transformer_buffers(struct model *model)
+{
+    struct device *device = &model->device;
+    size_t dim = model->shape.dim, rows = model->rows;
+    for (size_t i = 0; i < model->shape.layers; i++) {
+        struct block *block = &model->block[i];
+        void **const arrays[] = {&block->x, &block->normed1, &block->mixed, &block->mid, &block->normed2};
+        for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++)
+            *arrays[k] = transformer_array(model, dim);
+        block->parts = transformer_array(model, 3 * dim);
+        block->active = transformer_array(model, 4 * dim);
+        block->lse = device_alloc(device, model->shape.heads * rows * 4, "activations");
+        if (model->decode)
+            block->cache = transformer_array(model, 2 * dim);
+        transformer_norm_buffers(model, &block->norm1);
+        transformer_norm_buffers(model, &block->norm2);
+    }
+    transformer_norm_buffers(model, &model->norm);
+    model->embedded = device_alloc(device, rows * dim * 4, "activations");
+    void **const arrays[] = {&model->branch, &model->last, &model->tail, &model->normed};
+    for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++)
+        *arrays[k] = transformer_array(model, dim);
+    model->qkv = transformer_array(model, 3 * dim);
+    model->logits = transformer_array(model, VOCABULARY);
+    model->logits32 = device_alloc(device, rows * VOCABULARY * 4, "the answers");
+    model->host_logits = device_pinned(device, rows * VOCABULARY * 4);
+    if (!model->train)
+        return;
+    model->row_loss = device_alloc(device, rows * 4, "the losses");
+    model->host_loss = device_pinned(device, rows * 4);
+    void **const gradients[] = {&model->dx, &model->dbranch, &model->dnorm, &model->dsum};
+    for (size_t k = 0; k < sizeof gradients / sizeof *gradients; k++)
+        *gradients[k] = transformer_array(model, dim);
+    model->dlogits = transformer_array(model, VOCABULARY);
+    model->dhidden = transformer_array(model, 4 * dim);
+    model->dparts = transformer_array(model, 3 * dim);
+    model->dqkv = transformer_array(model, 3 * dim);
+}
+
+// The rows of a pass over `n` new rows of each sequence: queries [0, n, 2n...]; where there is a cache each sequence has a
+// second one of no queries, which covers the rows of the cache that are not yet filled. Returns how many offsets it wrote.
+static size_t transformer_offsets(const struct model *model, size_t n, size_t seen, int32_t *queries, int32_t *keys)
+{
+    size_t each = model->decode ? 2 : 1, count = each * model->shape.batch;
+    for (size_t i = 0; i <= count; i++) {
+        size_t b = i / each;
+        queries[i] = (int32_t)((b + i % each) * n);
+        keys[i] = (int32_t)(model->decode ? b * model->shape.context + i % each * seen : b * n);
+    }
+    return count + 1;
+}
+
+static size_t transformer_offsets_count(const struct model *model)
+{
+    return (model->decode ? 2 : 1) * model->shape.batch + 1;
+}
+
+static void transformer_inputs(struct model *model)
+{
+    struct device *device = &model->device;
+    size_t rows = model->rows, passes = model->decode + 1, count = transformer_offsets_count(model);
+    int64_t *offsets = malloc((rows + 1) * sizeof *offsets);
+    int32_t *sequences = malloc(2 * passes * count * sizeof *sequences);
+    model->drawn = malloc(2 * rows * sizeof *model->drawn);
+    if (!offsets || !sequences || !model->drawn)
+        device_must(device, error_set(&device->err, -ENOMEM, "no memory for the inputs"));
+    for (size_t i = 0; offsets && i <= rows; i++)
+        offsets[i] = 2 * (int64_t)i;
+    for (size_t pass = 0; sequences && pass < passes; pass++)
+        transformer_offsets(model, pass ? 1 : model->prompt, model->prompt + pass, sequences + 2 * pass * count,
+                            sequences + (2 * pass + 1) * count);
+    model->inputs.ids = device_pinned(device, rows * 16);
+    model->inputs.target = device_pinned(device, rows * 4);
+    model->ids = device_alloc(device, rows * 16, "the ids");
+    model->offsets = device_alloc(device, (rows + 1) * 8, "the ids");
+    model->target = device_alloc(device, rows * 4, "the targets");
+    model->sequences = device_alloc(device, 2 * passes * count * 4, "the sequences");
+    device_upload(device, model->offsets, offsets, (rows + 1) * 8);
+    device_upload(device, model->sequences, sequences, 2 * passes * count * 4);
+    device_wait(device);
+    free(offsets);
+    free(sequences);
+}
+
+static void transformer_layers(struct model *model)
+{
+    struct device *device = &model->device;
+    size_t rows = model->decode ? model->shape.batch * model->prompt : model->rows, batch = model->shape.batch;
+    bool train = model->train;
+    for (size_t i = 0; i < model->shape.layers; i++) {
+        struct block *b = &model->block[i];
+        const struct {
+            struct layer *layer, *step;
+            struct layer_arrays arrays;
+        } layers[] = {{&b->qkv, &b->step_qkv, {rows, b->normed1, model->dqkv, model->qkv, model->dbranch, NULL}},
+                      {&b->out, &b->step_out, {rows, b->mixed, model->dsum, model->branch, model->dbranch, NULL}},
+                      {&b->up, &b->step_up, {rows, b->normed2, model->dhidden, b->active, model->dbranch, NULL}},
+                      {&b->down, &b->step_down, {rows, b->active, model->dx, model->branch, model->dhidden, &b->up}}};
+        for (size_t k = 0; k < sizeof layers / sizeof *layers; k++) {
+            struct layer_arrays step = layers[k].arrays;
+            step.rows = batch;
+            if (model->decode) {
+                *layers[k].step = *layers[k].layer;
+                layer_plan(layers[k].step, device, false, &step);
+            }
+            layer_plan(layers[k].layer, device, train, &layers[k].arrays);
+        }
+    }
+    layer_plan(&model->head, device, train,
+               &(struct layer_arrays){model->decode ? batch : rows, model->normed, model->dlogits, model->logits, model->dnorm, NULL});
+}
+
+// --- operations ---------------------------------------------------------------------------------------------------------
+
+static struct kernel_norm transformer_norm_of(const struct model *model, const struct norm *norm, size_t rows, const void *x, void *y)
+{
+    return (struct kernel_norm){.type = KERNEL_BFLOAT16,
+                                .rows = (int64_t)rows,
+                                .n = (int64_t)model->shape.dim,
+                                .epsilon = EPSILON,
+                                .x = x,
+                                .gain = params_copy(&model->params, norm->gain),
+                                .bias = params_copy(&model->params, norm->bias),
+                                .y = y,
+                                .mean = norm->mean,
+                                .scale = norm->scale};
+}
+
+static void transformer_norm_forward(struct model *model, const struct norm *norm, size_t rows, const void *x, void *y)
+{
+    struct device *device = &model->device;
+    const struct kernel_norm work = transformer_norm_of(model, norm, rows, x, y);
+    device_must(device, kernel_norm_forward(&work, device->stream, &device->err));
+}
+
+static void transformer_norm_backward(struct model *model, const struct norm *norm, const void *x, const void *dy, void *dx)
+{
+    struct device *device = &model->device;
+    const struct kernel_norm work = transformer_norm_of(model, norm, model->rows, x, NULL);
+    const struct kernel_norm_gradient gradient = {.dy = dy,
+                                                  .dx = dx,
+                                                  .dgain = params_narrow_grad(&model->params, norm->gain),
+                                                  .dbias = params_narrow_grad(&model->params, norm->bias),
+                                                  .scratch = model->norm_scratch};
+    device_must(device, kernel_norm_backward(&work, &gradient, device->stream, &device->err));
+}
+
+// out = a, or a + b, of [outer][rows][dim]; operands of bfloat16 unless their type says otherwise.
+static void transformer_pointwise(struct model *model, size_t outer, size_t rows, struct kernel_operand a, struct kernel_operand b,
+                                  struct kernel_operand out)
+{
+    struct device *device = &model->device;
+    const struct kernel_pointwise work = {.op = b.at ? KERNEL_POINT_ADD : KERNEL_POINT_COPY, .outer = (int64_t)outer, .rows = (int64_t)rows,
+                                          .columns = (int64_t)model->shape.dim, .factor = 1, .a = a, .b = b, .out = out};
+    device_must(device, kernel_pointwise(&work, device->stream, &device->err));
+}
+
+static struct kernel_operand transformer_at(void *at, size_t outer, size_t row)
+{
+    return (struct kernel_operand){.at = at, .type = KERNEL_BFLOAT16, .outer = (int64_t)outer, .row = (int64_t)row};
+}
+
+static const struct kernel_operand transformer_none = {.at = NULL};
+
+static void transformer_add(struct model *model, size_t rows, void *a, void *b, void *out)
+{
+    size_t dim = model->shape.dim;
+    transformer_pointwise(model, 1, rows, transformer_at(a, 0, dim), transformer_at(b, 0, dim), transformer_at(out, 0, dim));
+}
+
+static struct kernel_attention transformer_attention(const struct model *model, const struct block *block, size_t pass)
+{
+    const struct transformer_shape *shape = &model->shape;
+    size_t part = model->rows * shape->dim * 2, count = transformer_offsets_count(model), n = pass ? 1 : model->prompt;
+    int64_t rows = (int64_t)(shape->batch * n), keys = model->decode ? (int64_t)model->rows : rows;
+    char *parts = block->parts, *cache = block->cache;
+    return (struct kernel_attention){.type = KERNEL_BFLOAT16,
+                                     .scores = KERNEL_SOFTMAX,
+                                     .causal = true,
+                                     .sequences = (int64_t)count - 1,
+                                     .heads = (int64_t)shape->heads,
+                                     .key_heads = (int64_t)shape->heads,
+                                     .dim = (int64_t)(shape->dim / shape->heads),
+                                     .queries = rows,
+                                     .keys = keys,
+                                     .longest_queries = (int64_t)n,
+                                     .longest_keys = (int64_t)(model->decode ? shape->context : n),
+                                     .scale = 1 / sqrtf((float)(shape->dim / shape->heads)),
+                                     .query_offsets = model->sequences + 2 * pass * count,
+                                     .key_offsets = model->sequences + (2 * pass + 1) * count,
+                                     .q = parts,
+                                     .k = model->decode ? cache : parts + part,
+                                     .v = model->decode ? cache + part : parts + 2 * part,
+                                     .out = block->mixed,
+                                     .lse = block->lse};
+}
+
+// --- creating -----------------------------------------------------------------------------------------------------------
+
+static struct kernel_bags transformer_bags(const struct model *model, int64_t rows, const int64_t *ids, float *table)
+{
+    struct kernel_bags bags = {.type = KERNEL_FLOAT32, .pooling = KERNEL_SUM, .tables = 1, .bags = rows, .dim = (int64_t)model->shape.dim,
+                               .ids_count = 2 * rows, .ids = ids, .offsets = model->offsets};
+    bags.rows[0] = table;
+    bags.row_counts[0] = (int64_t)(VOCABULARY + model->shape.context);
+    return bags;
+}
+
+static struct kernel_cross_entropy transformer_entropy(const struct model *model)
+{
+    return (struct kernel_cross_entropy){.type = KERNEL_BFLOAT16, .rows = (int64_t)model->rows, .n = (int64_t)VOCABULARY,
+                                         .scale = 1 / (float)model->rows, .logits = model->logits, .target = model->target,
+                                         .loss = model->row_loss, .dlogits = model->dlogits};
+}
+
+static void transformer_scratch(struct model *model)
+{
+    struct device *device = &model->device;
+    const struct kernel_norm norm = transformer_norm_of(model, &model->norm, model->rows, model->last, NULL);
+    const struct kernel_attention attention = transformer_attention(model, &model->block[0], 0);
+    const struct kernel_bags bags = transformer_bags(model, (int64_t)model->rows, model->ids, params_wide_grad(&model->params, model->token));
+    size_t norm_bytes = 0, attention_bytes = 0;
+    if (device_failed(device))
+        return;
+    device_must(device, kernel_norm_scratch(&norm, &norm_bytes, &device->err));
+    device_must(device, kernel_attention_scratch(&attention, &attention_bytes, &device->err));
+    device_must(device, kernel_bag_update_scratch(&bags, &model->scratch_bytes, &device->err));
+    model->norm_scratch = device_alloc(device, norm_bytes, "the norms' gradients");
+    model->attention_scratch = device_alloc(device, attention_bytes, "attention's gradients");
+    model->scratch = device_alloc(device, model->scratch_bytes, "the sort of the ids");
+}
+
+static void transformer_destroy(struct model *model)
+{
+    if (!model)
+        return;
+    for (size_t i = 0; i < model->shape.layers; i++) {
+        struct block *b = &model->block[i];
+        struct layer *layers[] = {&b->qkv, &b->out, &b->up, &b->down, &b->step_qkv, &b->step_out, &b->step_up, &b->step_down};
+        for (size_t k = 0; k < sizeof layers / sizeof *layers; k++)
+            layer_free(layers[k]);
+    }
+    layer_free(&model->head);
+    device_close(&model->device);
+    params_free(&model->params);
+    text_free(&model->text);
+    free(model->drawn);
+    free(model);
+}
+
+static int transformer_refuse(const struct model *model, struct error *err)
+{
+    const struct transformer_shape *shape = &model->shape;
+    size_t head = shape->dim / shape->heads;
+    if (model->decode >= shape->context)
+        return error_set(err, -EINVAL, "%zu bytes to decode are too many: a sequence has %zu, and at least one is the prompt", model->decode,
+                         shape->context);
+    if (head != 64 && head != 128)
+        return error_set(err, -EINVAL, "heads of %zu are not supported on the GPU: 64 and 128 are; --size large", head);
+    return 0;
+}
+
+static int transformer_create_from(struct model *model, const struct model_opts *opts, struct error *err)
+{
+    struct model_opts cpu_opts = *opts;
+    struct model *cpu = NULL;
+    size_t count;
+    cpu_opts.train = false;
+    int rc = transformer_ops_f32.create(&cpu_opts, &cpu, err);
+    if (rc)
+        return rc;
+    const struct model_param *start = transformer_ops_f32.params(cpu, &count);
+    memcpy(model->name, start, count * sizeof *start);
+    transformer_plan(model);
+    params_allocate(&model->params, &model->device, model->train, true, start, count);
+    transformer_ops_f32.destroy(cpu);
+    transformer_buffers(model);
+    transformer_inputs(model);
+    transformer_layers(model);
+    if (model->train)
+        transformer_scratch(model);
+    return device_created(&model->device, err);
+}
+
+static int transformer_create(const struct model_opts *opts, struct model **ret_model, struct error *err)
+{
+    struct model *model = calloc(1, sizeof *model);
+    if (!model)
+        return error_set(err, -ENOMEM, "failed to create the transformer: out of memory");
+    model->shape = transformer_shapes[opts->size];
+    if (opts->batch)
+        model->shape.batch = opts->batch;
+    model->rows = model->shape.batch * model->shape.context;
+    model->seed = opts->seed;
+    model->train = opts->train;
+    model->decode = opts->train ? 0 : opts->decode;
+    model->prompt = model->shape.context - model->decode;
+    model->rate = (float)(opts->learning_rate > 0 ? opts->learning_rate : TRANSFORMER_RATE(model->shape.dim));
+    int rc = transformer_refuse(model, err);
+    if (rc == 0)
+        rc = device_open(&model->device, err);
+    if (rc == 0)
+        rc = transformer_data_open(opts->text_path, &model->text, err);
+    if (rc == 0)
+        rc = transformer_create_from(model, opts, err);
+    if (rc) {
+        transformer_destroy(model);
+        return rc;
+    }
+    *ret_model = model;
+    return 0;
+}
+
+// --- a step -------------------------------------------------------------------------------------------------------------
+
+static void transformer_load(struct model *model, uint64_t step)
+{
+    struct device *device = &model->device;
+    uint32_t *token = model->drawn, *target = model->drawn + model->rows;
+    size_t batch = model->shape.batch, context = model->shape.context;
+    transformer_data_draw(&model->text, &model->shape, model->seed, step, token, target);
+    for (size_t b = 0; b < batch; b++)
+        for (size_t i = 0; i < context; i++) {
+            // Rows of a pass are neighbours: first all of the prompts, then each place of all sequences.
+            size_t row = i < model->prompt ? b * model->prompt + i : i * batch + b;
+            model->inputs.ids[2 * row] = token[b * context + i];
+            model->inputs.ids[2 * row + 1] = (int64_t)(VOCABULARY + i);
+            model->inputs.target[row] = (int32_t)target[b * context + i];
+        }
+    device_upload(device, model->ids, model->inputs.ids, model->rows * 16);
+    device_upload(device, model->target, model->inputs.target, model->rows * 4);
+}
+
+// The new rows' queries where attention reads them, their keys and values too, or into the cache behind `first`.
+static void transformer_split(struct model *model, struct block *block, size_t first, size_t n)
+{
+    size_t dim = model->shape.dim, part = model->rows * dim, batch = model->shape.batch, context = model->shape.context;
+    if (!model->decode) {
+        transformer_pointwise(model, PARTS, model->rows, transformer_at(model->qkv, dim, 3 * dim), transformer_none,
+                              transformer_at(block->parts, part, dim));
+        return;
+    }
+    transformer_pointwise(model, 1, batch * n, transformer_at(model->qkv, 0, 3 * dim), transformer_none, transformer_at(block->parts, 0, dim));
+    for (size_t which = 0; which < 2; which++)
+        transformer_pointwise(model, batch, n, transformer_at((char *)model->qkv + 2 * (which + 1) * dim, n * 3 * dim, 3 * dim), transformer_none,
+                              transformer_at((char *)block->cache + 2 * (which * part + first * dim), context * dim, dim));
+}
+
+static void transformer_block_forward(struct model *model, struct block *block, size_t pass, void *next)
+{
+    struct device *device = &model->device;
+    size_t n = pass ? 1 : model->prompt, rows = model->shape.batch * n;
+    const struct kernel_attention attention = transformer_attention(model, block, pass);
+    transformer_norm_forward(model, &block->norm1, rows, block->x, block->normed1);
+    layer_forward(pass ? &block->step_qkv : &block->qkv);
+    transformer_split(model, block, pass ? model->prompt + pass - 1 : 0, n);
+    device_must(device, kernel_attention_forward(&attention, device->stream, &device->err));
+    layer_forward(pass ? &block->step_out : &block->out);
+    transformer_add(model, rows, block->x, model->branch, block->mid);
+    transformer_norm_forward(model, &block->norm2, rows, block->mid, block->normed2);
+    layer_forward(pass ? &block->step_up : &block->up);
+    layer_forward(pass ? &block->step_down : &block->down);
+    transformer_add(model, rows, block->mid, model->branch, next);
+}
+
+// Pass 0: the whole window, or the prompts; pass i: byte prompt + i - 1 of each sequence.
+static void transformer_pass(struct model *model, size_t pass)
+{
+    struct device *device = &model->device;
+    size_t batch = model->shape.batch, n = pass ? 1 : model->prompt, rows = batch * n, dim = model->shape.dim, layers = model->shape.layers;
+    size_t first = pass ? (model->prompt + pass - 1) * batch : 0;
+    const struct kernel_bags bags = transformer_bags(model, (int64_t)rows, model->ids + 2 * first, params_value(&model->params, model->token));
+    device_must(device, kernel_bag_forward(&bags, model->embedded, device->stream, &device->err));
+    transformer_pointwise(model, 1, rows, (struct kernel_operand){.at = model->embedded, .type = KERNEL_FLOAT32, .row = (int64_t)dim},
+                          transformer_none, transformer_at(model->block[0].x, 0, dim));
+    for (size_t i = 0; i < layers; i++)
+        transformer_block_forward(model, &model->block[i], pass, i + 1 < layers ? model->block[i + 1].x : model->last);
+    if (model->decode) // of the last row of each sequence only
+        transformer_pointwise(model, 1, batch, transformer_at((char *)model->last + 2 * (n - 1) * dim, 0, n * dim), transformer_none,
+                              transformer_at(model->tail, 0, dim));
+    size_t answers = model->decode ? batch : rows;
+    transformer_norm_forward(model, &model->norm, answers, model->decode ? model->tail : model->last, model->normed);
+    layer_forward(&model->head);
+    if (model->train)
+        return;
+    const struct kernel_pointwise copy = {.op = KERNEL_POINT_COPY,
+                                          .outer = 1,
+                                          .rows = (int64_t)answers,
+                                          .columns = (int64_t)VOCABULARY,
+                                          .a = {.at = model->logits, .type = KERNEL_BFLOAT16, .row = (int64_t)VOCABULARY},
+                                          .out = {.at = model->logits32 + pass * batch * VOCABULARY, .type = KERNEL_FLOAT32,
+                                                  .row = (int64_t)VOCABULARY}};
+    device_must(device, kernel_pointwise(&copy, device->stream, &device->err));
+}
+
+static size_t transformer_answers(const struct model *model)
+{
+    return (model->decode ? (model->decode + 1) * model->shape.batch : model->rows) * VOCABULARY;
+}
+
+// A request is answered when its answers are on the host.
+static void transformer_answer(struct model *model)
+{
+    device_download(&model->device, model->host_logits, model->logits32, transformer_answers(model) * 4);
+    device_wait(&model->device);
+}
+
+static void transformer_forward(struct model *model)
+{
+    transformer_pass(model, 0);
+    if (!model->train && !model->decode)
+        transformer_answer(model);
+}
+
+static void transformer_decode(struct model *model)
+{
+    for (size_t pass = 1; pass <= model->decode; pass++)
+        transformer_pass(model, pass);
+    transformer_answer(model);
+}
+
+static double transformer_loss(struct model *model)
+{
+    struct device *device = &model->device;
+    const struct kernel_cross_entropy entropy = transformer_entropy(model);
+    device_must(device, kernel_cross_entropy(&entropy, device->stream, &device->err));
+    device_download(device, model->host_loss, model->row_loss, model->rows * 4);
+    return NAN;
+}
+
+// model->dx holds the gradient of the block's output and then that of its input.
+static void transformer_block_backward(struct model *model, struct block *block)
+{
+    struct device *device = &model->device;
+    size_t dim = model->shape.dim, part = model->rows * dim;
+    char *dparts = model->dparts;
+    const struct kernel_attention attention = transformer_attention(model, block, 0);
+    const struct kernel_attention_gradient gradient = {.dout = model->dbranch, .dq = dparts, .dk = dparts + 2 * part, .dv = dparts + 4 * part,
+                                                       .scratch = model->attention_scratch};
+    layer_backward(&block->down);
+    layer_backward(&block->up);
+    transformer_norm_backward(model, &block->norm2, block->mid, model->dbranch, model->dnorm);
+    transformer_add(model, model->rows, model->dx, model->dnorm, model->dsum);
+    layer_backward(&block->out);
+    device_must(device, kernel_attention_backward(&attention, &gradient, device->stream, &device->err));
+    transformer_pointwise(model, PARTS, model->rows, transformer_at(dparts, part, dim), transformer_none, transformer_at(model->dqkv, dim, 3 * dim));
+    layer_backward(&block->qkv);
+    transformer_norm_backward(model, &block->norm1, block->x, model->dbranch, model->dnorm);
+    transformer_add(model, model->rows, model->dsum, model->dnorm, model->dx);
+}
+
+static void transformer_backward(struct model *model)
+{
+    struct device *device = &model->device;
+    const struct kernel_update add = {.optimizer = KERNEL_SGD, .rate = -1}; // into the gradients, which start at 0
+    size_t dim = model->shape.dim, tables = (VOCABULARY + model->shape.context) * dim;
+    float *grad = params_wide_grad(&model->params, model->token);
+    const struct kernel_bags bags = transformer_bags(model, (int64_t)model->rows, model->ids, grad);
+    layer_backward(&model->head);
+    transformer_norm_backward(model, &model->norm, model->last, model->dnorm, model->dx);
+    for (size_t i = model->shape.layers; i-- > 0;)
+        transformer_block_backward(model, &model->block[i]);
+    transformer_pointwise(model, 1, model->rows, transformer_at(model->dx, 0, dim), transformer_none,
+                          (struct kernel_operand){.at = model->embedded, .type = KERNEL_FLOAT32, .row = (int64_t)dim});
+    device_zero(device, grad, tables * 4);
+    device_must(device, kernel_bag_update(&bags, &add, model->embedded, model->scratch, model->scratch_bytes, device->stream, &device->err));
+}
+
+static void transformer_update(struct model *model)
+{
+    params_adam(&model->params, model->rate, (float)TRANSFORMER_BETA1, (float)TRANSFORMER_BETA2, (float)TRANSFORMER_EPSILON);
+}
+
+static double transformer_settle(struct model *model)
+{
+    double sum = 0;
+    device_wait(&model->device);
+    for (size_t row = 0; row < model->rows; row++)
+        sum += (double)model->host_loss[row];
+    return sum / (double)model->rows;
+}
+
+static size_t transformer_samples(const struct model *model)
+{
+    return model->shape.batch;
+}
+
+// Of training they are fetched when somebody asks.
+static const void *transformer_logits(const struct model *model_const, size_t *ret_count)
+{
+    struct model *model = (struct model *)model_const;
+    *ret_count = transformer_answers(model);
+    if (model->train) {
+        const struct kernel_pointwise copy = {.op = KERNEL_POINT_COPY, .outer = 1, .rows = 1, .columns = (int64_t)*ret_count,
+                                              .a = {.at = model->logits, .type = KERNEL_BFLOAT16},
+                                              .out = {.at = model->logits32, .type = KERNEL_FLOAT32}};
+        device_must(&model->device, kernel_pointwise(&copy, model->device.stream, &model->device.err));
+        transformer_answer(model);
+    }
+    return model->host_logits;
+}
+
+static void transformer_poison(struct model *model)
+{
+    params_poison(&model->params);
+}
+
+static const struct model_param *transformer_params(const struct model *model_const, size_t *ret_count)
+{
+    struct model *model = (struct model *)model_const; // the copies are its own
+    return params_download(&model->params, model->name, NULL, 0, ret_count);
+}
+
+const struct model_ops transformer_ops_cuda = {
+    .name = "transformer",
+    .real_bytes = 4,
+    .create = transformer_create,
+    .destroy = transformer_destroy,
+    .load = transformer_load,
+    .forward = transformer_forward,
+    .decode = transformer_decode,
+    .loss = transformer_loss,
+    .backward = transformer_backward,
+    .update = transformer_update,
+    .settle = transformer_settle,
+    .poison = transformer_poison,
+    .samples = transformer_samples,
+    .logits = transformer_logits,
+    .params = transformer_params,
+};

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// twins: do the models on the GPU learn as the CPU's do? Runs both from the same start on the same inputs, the CPU's in
+// float32 (tests/unit/test_native_models.c holds that to float64), and prints their losses, how far the answers of the first
+// step are apart, and what a step takes on the GPU, waits and copies included.
+//     twins MODEL SIZE STEPS [MODEL SIZE STEPS]...
+// Exit 0: all within the tolerance, 1: one is not, 2: usage, 4: the machine refused.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "contracts/exit_code.h"
+#include "reference_models/native/args.h"
+#include "reference_models/native/model.h"
+
+// bfloat16 rounds by 0.4 % at most, a mean of many losses averages it: what is left is how the rounded weights drift.
+#define TWINS_LOSS_LIMIT 0.01
+#define TWINS_ANSWER_LIMIT 0.03 // norm of the difference over that of the answers
+
+static const struct {
+    const char *name;
+    const struct model_ops *cpu, *cuda;
+} twins_models[] = {
+    {"dlrm", &dlrm_ops_f32, &dlrm_ops_cuda},
+    {"transformer", &transformer_ops_f32, &transformer_ops_cuda},
+};
+
+static double twins_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static double twins_step(const struct model_ops *ops, struct model *model, uint64_t step)
+{
+    ops->load(model, step);
+    ops->forward(model);
+    double loss = ops->loss(model);
+    ops->backward(model);
+    ops->update(model);
+    return ops->settle ? ops->settle(model) : loss;
+}
+
+static double twins_apart(const float *a, const float *b, size_t count)
+{
+    double square = 0, whole = 0;
+    for (size_t i = 0; i < count; i++) {
+        square += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        whole += (double)b[i] * (double)b[i];
+    }
+    return sqrt(square / whole);
+}
+
+static bool twins_compare(const struct model_ops *cpu_ops, struct model *cpu, const struct model_ops *cuda_ops, struct model *cuda, uint64_t steps)
+{
+    double took = 0, worst = 0, apart = 0;
+    size_t count;
+    for (uint64_t step = 0; step < steps; step++) {
+        double begin = twins_now(), on_cuda = twins_step(cuda_ops, cuda, step), ms = (twins_now() - begin) * 1e3;
+        double on_cpu = twins_step(cpu_ops, cpu, step), off = fabs(on_cuda - on_cpu) / fabs(on_cpu);
+        if (step == 0)
+            apart = twins_apart(cuda_ops->logits(cuda, &count), cpu_ops->logits(cpu, &count), count);
+        took = step == 1 || ms < took ? ms : took;
+        worst = off > worst || isnan(off) ? off : worst;
+        if (step < 3 || step + 1 == steps)
+            printf("  step %3llu: loss %.6f on the CPU, %.6f on the GPU\n", (unsigned long long)step, on_cpu, on_cuda);
+        fflush(stdout);
+    }
+    bool ok = worst <= TWINS_LOSS_LIMIT && apart <= TWINS_ANSWER_LIMIT;
+    printf("  %s: losses at most %.2f %% apart, answers of the first step %.2f %%; the best step took %.3f ms on the GPU\n", ok ? "agree" : "DIFFER",
+           worst * 100, apart * 100, took);
+    return ok;
+}
+
+static int twins_run(const struct model_ops *cpu_ops, const struct model_ops *cuda_ops, enum model_size size, uint64_t steps, struct pool *pool)
+{
+    struct model_opts opts = {.seed = 1, .size = size, .train = true, .pool = pool};
+    struct model *cpu = NULL, *cuda = NULL;
+    struct error err = {0};
+    printf("%s %s\n", cuda_ops->name, args_size_name(size));
+    int rc = cuda_ops->create(&opts, &cuda, &err);
+    if (rc == 0)
+        rc = cpu_ops->create(&opts, &cpu, &err);
+    bool ok = rc == 0 && twins_compare(cpu_ops, cpu, cuda_ops, cuda, steps);
+    if (rc)
+        fprintf(stderr, "twins: %s\n", err.text);
+    cuda_ops->destroy(cuda);
+    cpu_ops->destroy(cpu);
+    return rc ? error_exit_code(rc) : ok ? EXIT_CODE_PASS : EXIT_CODE_FAIL;
+}
+
+int main(int argc, char **argv)
+{
+    int worst = argc < 4 || argc % 3 != 1 ? EXIT_CODE_USAGE : EXIT_CODE_PASS;
+    struct pool *pool = NULL;
+    struct error err = {0};
+    if (pool_new(8, &pool, &err)) {
+        fprintf(stderr, "twins: %s\n", err.text);
+        return EXIT_CODE_OPERATIONAL;
+    }
+    for (int i = 1; i + 2 < argc && worst != EXIT_CODE_USAGE; i += 3) {
+        int code = EXIT_CODE_USAGE;
+        for (size_t m = 0; m < sizeof twins_models / sizeof *twins_models; m++)
+            for (int size = 0; size < MODEL_SIZE_COUNT; size++)
+                if (strcmp(argv[i], twins_models[m].name) == 0 && strcmp(argv[i + 1], args_size_name((enum model_size)size)) == 0)
+                    code = twins_run(twins_models[m].cpu, twins_models[m].cuda, (enum model_size)size, strtoull(argv[i + 2], NULL, 10), pool);
+        worst = code > worst ? code : worst;
+    }
+    pool_free(pool);
+    if (worst == EXIT_CODE_USAGE)
+        fprintf(stderr, "usage: twins MODEL SIZE STEPS [MODEL SIZE STEPS]...\n");
+    return worst;
+}
