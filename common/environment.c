@@ -47,6 +47,9 @@ static const struct {
     [ENVIRONMENT_INJECT_DEVICE_BUFFERS] = {"UPGATE_INJECT_DEVICE_BUFFERS",
                                            "for measuring: 0: as many buffers on the device as CUPTI "
                                            "takes by itself"},
+    [ENVIRONMENT_KERNELS] = {"UPGATE_KERNELS",
+                             "a directory of cubins by another compiler, whose kernels the native workloads on the GPU launch "
+                             "in place of their own: a side of `ci/gpu/compilers`"},
     [ENVIRONMENT_BUILD] = {"UPGATE_BUILD", "set for the tests: the build directory"},
     [ENVIRONMENT_SOURCE] = {"UPGATE_SOURCE", "set for the tests: the source directory"},
 };

@@ -237,6 +237,10 @@ int kernel_attention_scratch(const struct kernel_attention *attention, size_t *r
 int kernel_attention_backward(const struct kernel_attention *attention, const struct kernel_attention_gradient *gradient,
                               cudaStream_t stream, struct error *err);
 
+// From here on the launchers launch, in place of this program's kernels, those of the same name in the *.cubin of a directory, which another
+// compiler made (ci/gpu/compilers); kernels that it lacks stay the program's. -EINVAL: there is none; -EIO: the driver takes one not.
+int kernel_side(const char *directory, struct error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <string>
+
 int lt_error(int status, const char *what, struct error *err)
 {
     return status == 0 ? 0 : error_set(err, -EIO, "cuBLASLt: failed to %s: status %d", what, status);
@@ -16,7 +18,7 @@ int lt_error(int status, const char *what, struct error *err)
 int lt_open(const struct lt **ret, struct error *err)
 {
     static struct lt lt;
-    const char *asked = getenv("UPGATE_CUBLASLT");
+    const char *asked = getenv("UPGATE_CUBLASLT"), *home = getenv("CUDA_HOME");
     const struct {
         const char *name;
         void *to;
@@ -35,6 +37,9 @@ int lt_open(const struct lt **ret, struct error *err)
     if (lt.handle)
         return 0;
     void *library = asked ? dlopen(asked, RTLD_NOW | RTLD_LOCAL) : NULL;
+    for (const char *name : {"libcublasLt.so.13", "libcublasLt.so.12"})
+        if (!library && !asked && home)
+            library = dlopen((std::string(home) + "/lib64/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
     for (const char *name : {"libcublasLt.so.13", "libcublasLt.so.12"})
         if (!library && !asked)
             library = dlopen(name, RTLD_NOW | RTLD_LOCAL);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt of the side that runs, opened at run time, so that the build needs none: UPGATE_CUBLASLT, or libcublasLt.so.13 or .12.
+// cuBLASLt of the side that runs, opened at run time, so that the build needs none: UPGATE_CUBLASLT, or libcublasLt.so.13 or .12 of
+// $CUDA_HOME/lib64, which a side's `cuda` sets, or of the loader's directories.
 // Declared here is what its ABI has had since 11.4.
 #ifndef UPGATE_KERNELS_LT_H
 #define UPGATE_KERNELS_LT_H

@@ -10,6 +10,7 @@
 #include <string>
 
 #include <dirent.h>
+#include <errno.h>
 
 #define SIDES_SAMPLES 21
 #define SHARED_BYTES_PLAIN ((size_t)48 << 10) // of dynamic shared memory: more must be asked for, kernel by kernel
@@ -120,6 +121,41 @@ cudaError_t __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *ret, const
 }
 }
 
+// All *.cubin of a directory.
+static int side_load(struct side *side, const char *directory, struct error *err)
+{
+    DIR *listing = opendir(directory);
+    int rc = 0;
+    for (struct dirent *entry; !rc && listing && (entry = readdir(listing));) {
+        const std::string file = std::string(directory) + "/" + entry->d_name;
+        if (file.size() < 6 || file.compare(file.size() - 6, 6, ".cubin") != 0)
+            continue;
+        cudaLibrary_t library;
+        const cudaError_t error = cudaLibraryLoadFromFile(&library, file.c_str(), NULL, NULL, 0, NULL, NULL, 0);
+        if (error == cudaSuccess)
+            side->libraries.push_back(library);
+        else
+            rc = error_set(err, -EIO, "the driver does not take %s: %s", file.c_str(), cudaGetErrorString(error));
+    }
+    if (listing)
+        closedir(listing);
+    if (!rc && side->libraries.empty())
+        rc = error_set(err, -EINVAL, "no .cubin in %s", directory);
+    return rc;
+}
+
+int kernel_side(const char *directory, struct error *err)
+{
+    struct side side;
+    int rc = side_load(&side, directory, err);
+    if (rc)
+        return rc;
+    side.name = directory;
+    sides.push_back(side);
+    sides_use(sides_count() - 1);
+    return 0;
+}
+
 void sides_open(const char *name_and_directory)
 {
     const char *directory = strchr(name_and_directory, '=');
@@ -129,26 +165,11 @@ void sides_open(const char *name_and_directory)
         exit(2);
     }
     side.name.assign(name_and_directory, (size_t)(directory - name_and_directory));
-    directory++;
-    DIR *listing = opendir(directory);
-    for (struct dirent *entry; listing && (entry = readdir(listing));) {
-        const std::string file = std::string(directory) + "/" + entry->d_name;
-        if (file.size() < 6 || file.compare(file.size() - 6, 6, ".cubin") != 0)
-            continue;
-        cudaLibrary_t library;
-        const cudaError_t error = cudaLibraryLoadFromFile(&library, file.c_str(), NULL, NULL, 0, NULL, NULL, 0);
-        if (error != cudaSuccess) {
-            fprintf(stderr, "upgate_kernels: side %s: the driver does not take %s: %s\n", side.name.c_str(), file.c_str(),
-                    cudaGetErrorString(error));
-            exit(4);
-        }
-        side.libraries.push_back(library);
-    }
-    if (listing)
-        closedir(listing);
-    if (side.libraries.empty()) {
-        fprintf(stderr, "upgate_kernels: side %s: no .cubin in %s\n", side.name.c_str(), directory);
-        exit(2);
+    struct error err;
+    const int rc = side_load(&side, directory + 1, &err);
+    if (rc) {
+        fprintf(stderr, "upgate_kernels: side %s: %s\n", side.name.c_str(), err.text);
+        exit(rc == -EINVAL ? 2 : 4);
     }
     sides.push_back(side);
 }

@@ -63,8 +63,8 @@ const struct field plan_side_fields[] = {
     ROW("python", FIELD_TEXT, python,
         .help = "interpreter; models run in it, `{python}` of commands becomes it"),
     ROW("models", FIELD_TEXT, models,
-        .help = "directory with native workloads (dlrm, transformer, hstu, allreduce); default without "
-                "`python`: upgate's own"),
+        .help = "directory with native workloads (dlrm, transformer, hstu, allreduce), such as that of those on the GPU; default "
+                "without `python`: upgate's own"),
     ROW("cuda", FIELD_TEXT, cuda,
         .help = "toolkit directory: its lib64 leads LD_LIBRARY_PATH, its bin PATH, CUDA_HOME is "
                 "set"),

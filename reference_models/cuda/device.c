@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/environment.h"
 #include "contracts/exit_code.h"
 
 static void device_check(struct device *device, cudaError_t error, const char *what)
@@ -69,6 +70,10 @@ int device_open(struct device *device, struct error *err)
         error = cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
     if (error != cudaSuccess)
         return error_set(err, -EIO, "failed to open the GPU: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
+    const char *side = environment_get(ENVIRONMENT_KERNELS);
+    int rc = side ? kernel_side(side, err) : 0;
+    if (rc)
+        return error_prefix(err, "UPGATE_KERNELS");
     device->workspace = device_alloc(device, KERNEL_MLP_WORKSPACE, "the workspace of products");
     return 0;
 }

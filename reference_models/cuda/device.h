@@ -20,6 +20,7 @@ struct device {
     void *workspace; // of kernel_mlp
 };
 
+// Launches the kernels of UPGATE_KERNELS, a directory of cubins, where that is set: a side of another compiler.
 // -EINVAL: a GPU that the kernels are not built for; -ENODEV: none, or a driver that is missing or too old for this runtime.
 int device_open(struct device *device, struct error *err);
 void device_close(struct device *device); // zeroed is fine

@@ -10,6 +10,14 @@ struct layer layer_add(struct params *params, size_t in, size_t out, enum kernel
     return layer;
 }
 
+struct layer layer_add_parts(struct params *params, size_t in, size_t out, size_t parts)
+{
+    struct layer layer = {.params = params, .in = params_padded(in), .out = parts * out, .activation = KERNEL_IDENTITY};
+    layer.weight = params_add_parts(params, in, out, parts);
+    layer.bias = layer.weight + 1;
+    return layer;
+}
+
 static void layer_one(struct device *device, struct kernel_mlp mlp, enum kernel_mlp_pass pass, struct kernel_mlp_plan **ret)
 {
     mlp.pass = pass;

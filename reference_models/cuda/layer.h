@@ -18,6 +18,9 @@ struct layer {
 // Plans the parameters, as network_linear() does.
 struct layer layer_add(struct params *params, size_t in, size_t out, enum kernel_activation activation);
 
+// Several of the CPU's, of the same x, as one: y[rows][parts][out], out a multiple of 64.
+struct layer layer_add_parts(struct params *params, size_t in, size_t out, size_t parts);
+
 // The arrays of a layer, bfloat16: x[rows][in], y[rows][out]; training: dz[rows][out], the gradient before the activation,
 // and dx[rows][in], NULL: not wanted. below: the layer that made x, where it has an activation: dx is before that then, and
 // the gradient of its bias comes with it; NULL: x is what it is.

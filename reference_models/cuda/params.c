@@ -23,6 +23,19 @@ size_t params_add(struct params *params, enum params_kind kind, size_t in, size_
     return params_place(params, kind, in, out, in_padded, in_padded * params_padded(out));
 }
 
+size_t params_add_parts(struct params *params, size_t in, size_t out, size_t parts)
+{
+    size_t in_padded = params_padded(in), first = params->entries, weights = params->narrow, biases = weights + parts * in_padded * out;
+    for (size_t part = 0; part < parts; part++) {
+        params->entry[params->entries++] = (struct params_entry){.kind = PARAMS_NARROW, .in = in, .out = out, .in_padded = in_padded,
+                                                                 .offset = weights + part * in_padded * out};
+        params->entry[params->entries++] = (struct params_entry){.kind = PARAMS_NARROW, .in = 1, .out = out, .in_padded = 1,
+                                                                 .offset = biases + part * out};
+    }
+    params->narrow = biases + parts * out;
+    return first;
+}
+
 size_t params_add_wide(struct params *params, size_t count)
 {
     return params_place(params, PARAMS_WIDE, 1, count, 1, count);

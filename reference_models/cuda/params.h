@@ -38,6 +38,9 @@ static inline size_t params_padded(size_t count)
 
 // Plans a matrix [in][out] of the CPU's; a vector is [1][out]. Returns its number.
 size_t params_add(struct params *params, enum params_kind kind, size_t in, size_t out);
+// Plans `parts` layers of the CPU's, each a matrix [in][out] and its bias, as one: their matrices are neighbours, and so are
+// their biases. Returns the number of the first matrix, whose bias is the next; out is a multiple of 64.
+size_t params_add_parts(struct params *params, size_t in, size_t out, size_t parts);
 // Plans a vector that is kept as it is, whatever its length: tables, biases by distance.
 size_t params_add_wide(struct params *params, size_t count);
 // Allocates, and fills from the CPU's model: its first `entries` parameters.

@@ -6,7 +6,7 @@
 
 #include <cuda_runtime.h>
 
-#include "reference_models/native/model.h"
+#include "reference_models/native/hstu_data.h"
 #include "runner.h"
 
 #define STEPS 4
@@ -130,6 +130,15 @@ TEST(transformer_answers_as_the_cpu_does)
     check_answers(&transformer_ops_cuda, &transformer_ops_f32, opts, 0.02);
 }
 
+// Heads of 64, short histories, two batches of different lengths in turn.
+TEST(hstu_follows_the_cpu)
+{
+    static const struct hstu_shape shape = {.layers = 2, .width = 128, .heads = 2, .users = 4, .history = 40, .targets = 5, .items = 300, .pool = 2};
+    struct model_opts opts = {.seed = 3, .hstu_shape = &shape};
+    check_twins(&hstu_ops_cuda, &hstu_ops_f64, opts, 0.01);
+    check_answers(&hstu_ops_cuda, &hstu_ops_f64, opts, 0.02);
+}
+
 static void check_refused(const struct model_ops *ops, struct model_opts opts, int rc, const char *words)
 {
     struct error err = {0};
@@ -151,8 +160,12 @@ TEST(what_cannot_run_is_refused)
     const struct fake_cuda usual = fake_cuda;
     struct model_opts decode = {.size = MODEL_SIZE_LARGE, .decode = 256};
     check_refused(&transformer_ops_cuda, (struct model_opts){.size = MODEL_SIZE_DEMO}, -EINVAL, "heads of 16");
+    check_refused(&hstu_ops_cuda, (struct model_opts){.size = MODEL_SIZE_DEMO}, -EINVAL, "heads of 32");
     check_refused(&transformer_ops_cuda, decode, -EINVAL, "256 bytes to decode are too many");
     check_refused(&dlrm_ops_cuda, (struct model_opts){.size = MODEL_SIZE_SMALL}, -EINVAL, "rows of 16");
+    setenv("UPGATE_KERNELS", "/nonexistent", 1);
+    check_refused(&dlrm_ops_cuda, opts, -EINVAL, "UPGATE_KERNELS: no .cubin in /nonexistent");
+    unsetenv("UPGATE_KERNELS");
     fake_cuda.driver = 0;
     check_refused(&dlrm_ops_cuda, opts, -ENODEV, "there is no NVIDIA driver");
     fake_cuda.driver = 12040;
