@@ -5,7 +5,9 @@
 #ifndef UPGATE_KERNELS_KERNELS_H
 #define UPGATE_KERNELS_KERNELS_H
 
+#ifndef __cplusplus
 #include <stdbool.h>
+#endif
 #include <stddef.h>
 #include <stdint.h>
 
