@@ -21,6 +21,7 @@ static const struct {
     [ENVIRONMENT_STEPS_FROM] = {"UPGATE_STEPS_FROM",
                                 "set by upgate for workloads: auto: the steps of a Python program that "
                                 "makes no step calls are found"},
+    [ENVIRONMENT_STEP] = {"UPGATE_STEP", "set by upgate for workloads: FILE.py:FUNCTION, a call of which is a step"},
     [ENVIRONMENT_DDP_LOGS] = {"UPGATE_DDP_LOGS", "set by the reference workload ddp for its ranks"},
     [ENVIRONMENT_INJECT] = {"UPGATE_INJECT",
                             "the library that traces the GPU side (default: libupgate_inject.so "

@@ -36,6 +36,19 @@ bool plan_metric_gated(const struct plan_gate *gate, enum plan_mode mode, bool h
     return metric == METRIC_STEP_TIME || metric == METRIC_THROUGHPUT;
 }
 
+int plan_check_step(const char *step, struct error *err)
+{
+    const char *colon = strrchr(step, ':');
+    size_t file = colon ? (size_t)(colon - step) : 0;
+    if (strncmp(step, "symbol:", 7) == 0)
+        return error_set(err, -EINVAL, "'%s': functions of native code cannot be steps; name one of Python, FILE.py:FUNCTION, "
+                                       "or mark steps by contracts/upgate_step.h", step);
+    if (file < 4 || strncmp(colon - 3, ".py", 3) != 0 || !colon[1])
+        return error_set(err, -EINVAL, "'%s' is no FILE.py:FUNCTION, such as trainer.py:train_one or "
+                                       "trainer.py:Trainer.train_one", step);
+    return 0;
+}
+
 bool plan_workload_says_steps(const struct plan_workload *workload)
 {
     for (char **word = workload->command; word && *word; word++)

@@ -64,6 +64,7 @@ struct plan_workload {
     bool anchor;       // the command knows {dtype}: an fp64 launch can be made (models always do)
     enum plan_interleave interleave; // overrides the schedule's; AUTO = as the schedule
     enum plan_steps_from steps_from; // of a command
+    char *step;                      // "FILE.py:FUNCTION", whose calls are the steps; NULL
 };
 
 struct plan_schedule {
@@ -124,6 +125,8 @@ void plan_print_markdown(void *stream); // docs/plan.md, to a FILE *
 
 const char *plan_interleave_name(enum plan_interleave interleave);
 const char *plan_mode_name(enum plan_mode mode);
+// Is this "FILE.py:FUNCTION"? Else -EINVAL.
+int plan_check_step(const char *step, struct error *err);
 // Does the command say how many steps it shall make?
 bool plan_workload_says_steps(const struct plan_workload *workload);
 // Is this metric gated for a workload of this mode (with step calls or not)? Applies the defaults.

@@ -129,6 +129,8 @@ static int check_model(const struct check *check, int i)
         strcmp(workload->size, "demo") != 0 && strcmp(workload->size, "large") != 0)
         return check_fail(check, check_at(i, "size"),
                           "'size': '%s' is not one of: small, demo, large", workload->size);
+    if (workload->step)
+        return check_fail(check, check_at(i, "step"), "'step' is of commands; a model makes step calls");
     if (workload->anchor)
         return check_fail(check, check_at(i, "anchor"),
                           "'anchor' is of commands; a model always has its float64");
@@ -212,6 +214,12 @@ static int check_command(const struct check *check, int i)
         if (of_models[k].given)
             return check_fail(check, xasprintf("workloads.%d.%s?", i, of_models[k].key),
                               "'%s' is of models; put it into the command", of_models[k].key);
+    struct error step_err = {0};
+    if (workload->step && plan_check_step(workload->step, &step_err))
+        return check_fail(check, check_at(i, "step"), "'step': %s", step_err.text);
+    if (workload->step && workload->steps_from != PLAN_STEPS_FROM_AUTO)
+        return check_fail(check, check_at(i, "step"),
+                          "'step' names steps that are found, and 'steps_from' says that none are");
     if (workload->anchor && !check_command_has(workload, "{dtype}"))
         return check_fail(check, check_at(i, "anchor"),
                           "'anchor' needs '{dtype}' in the command, which becomes float64");

@@ -11,12 +11,13 @@
 #include <unistd.h>
 
 #include "common/environment.h"
+#include "harness/run/python_steps.h"
 
 enum { COMMAND_EXIT_UNSTARTED = 127 };
 
 // In the child. Signals that the recorder handles are the program's own business again.
-static void command_child(char *const *argv, const char *steps_path, const struct inject *inject, uint32_t kinds,
-                          int release_fd, int failure_fd)
+static void command_child(char *const *argv, const char *steps_path, const struct command_find *find,
+                          const struct inject *inject, uint32_t kinds, int release_fd, int failure_fd)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ};
     char byte;
@@ -29,6 +30,10 @@ static void command_child(char *const *argv, const char *steps_path, const struc
         signal(signals[i], SIG_DFL);
     if (steps_path)
         setenv(environment_name(ENVIRONMENT_STEPS), steps_path, 1);
+    if (find)
+        python_steps_set(find->python_dir, find->step);
+    else
+        python_steps_unset();
     if (inject)
         inject_set(inject, kinds);
     execvp(argv[0], argv);
@@ -37,8 +42,8 @@ static void command_child(char *const *argv, const char *steps_path, const struc
     _exit(COMMAND_EXIT_UNSTARTED);
 }
 
-int command_start(char *const *argv, const char *steps_path, const struct inject *inject, uint32_t kinds,
-                  struct command *ret_command, struct error *err)
+int command_start(char *const *argv, const char *steps_path, const struct command_find *find,
+                  const struct inject *inject, uint32_t kinds, struct command *ret_command, struct error *err)
 {
     int release[2] = {-1, -1}, failure[2] = {-1, -1};
     pid_t pid = -1;
@@ -46,7 +51,7 @@ int command_start(char *const *argv, const char *steps_path, const struct inject
         pid = fork();
     if (pid == 0) {
         close(release[1]);
-        command_child(argv, steps_path, inject, kinds, release[0], failure[1]);
+        command_child(argv, steps_path, find, inject, kinds, release[0], failure[1]);
     }
     int rc = pid < 0 ? error_set(err, -errno, "failed to start '%s': %s", argv[0], strerror(errno)) : 0;
     if (release[0] >= 0)

@@ -18,9 +18,14 @@ struct command {
     int status; // wait status
 };
 
-// steps_path: value of UPGATE_STEPS, or NULL. inject: its GPU side is to be recorded, with these kinds (enum ug_spool_want); or NULL.
-int command_start(char *const *argv, const char *steps_path, const struct inject *inject, uint32_t kinds,
-                  struct command *ret_command, struct error *err);
+// Steps of a Python program that makes no step calls are found (harness/run/python_steps.h).
+struct command_find {
+    const char *python_dir, *step; // step may be NULL
+};
+
+// steps_path: value of UPGATE_STEPS, or NULL. find: NULL: only its own step calls. inject: its GPU side is to be recorded, with these kinds (enum ug_spool_want); or NULL.
+int command_start(char *const *argv, const char *steps_path, const struct command_find *find,
+                  const struct inject *inject, uint32_t kinds, struct command *ret_command, struct error *err);
 // Let it become the program. -ENOENT, -EACCES, ... with the program's name when it cannot be executed.
 int command_release(struct command *command, const char *name, struct error *err);
 bool command_ended(struct command *command); // collects its status

@@ -21,6 +21,7 @@
 #include "harness/run/host.h"
 #include "harness/run/inject.h"
 #include "harness/run/process.h"
+#include "harness/run/python_steps.h"
 #include "harness/steps/reader.h"
 #include "reports/render/text/screen.h"
 #include "tracer/record/privileges.h"
@@ -252,9 +253,14 @@ static int recording_start(struct recording *recording, struct error *err)
     if (rc == 0)
         recording_find_library(recording);
     if (rc == 0 && opts->command) {
-        recording_open_steps(recording);
-        rc = command_start(opts->command, recording->steps_path, recording->injects ? &recording->inject : NULL,
+        if (!opts->no_steps)
+            recording_open_steps(recording);
+        char *python_dir = opts->finds_steps && recording->steps_path ? python_steps_dir() : NULL;
+        struct command_find find = {python_dir, opts->step};
+        rc = command_start(opts->command, recording->steps_path, python_dir ? &find : NULL,
+                           recording->injects ? &recording->inject : NULL,
                            opts->gpu_kinds, &recording->command, err);
+        free(python_dir);
     }
     // On a busy machine looks at sleeping threads must not come late, nor rings overflow. The command has been
     // forked before and keeps its own priority. Where it is not allowed, things are as they are.

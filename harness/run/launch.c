@@ -25,6 +25,7 @@
 #include "common/strings.h"
 #include "harness/run/host.h"
 #include "harness/run/process.h"
+#include "harness/run/python_steps.h"
 
 enum {
     // Between two looks at the tree's memory, which take some 100 us: half of the launch's age, for the
@@ -60,7 +61,7 @@ int launch_env_find(struct launch_env *env, struct error *err)
     const char *dir = dirname(exe);
     char *installed = xasprintf("%s/../lib/upgate", dir);
     const char *home = launch_exists(installed) ? installed : dir;
-    env->python_dir = xasprintf("%s/python", home);
+    env->python_dir = python_steps_dir();
     env->models_dir = xasprintf("%s/reference_models", home);
     free(installed);
     return 0;
@@ -227,14 +228,6 @@ void launch_argv_free(char **argv)
 
 // --- the environment ------------------------------------------------------------------------------
 
-static void launch_setenv_path(const char *name, const char *first)
-{
-    const char *old = getenv(name);
-    char *value = old && *old ? xasprintf("%s:%s", first, old) : xstrdup(first);
-    setenv(name, value, 1);
-    free(value);
-}
-
 // In the child: memory may be allocated. The parent has one thread, or (in a traced pair) others that
 // are none of ours to meet but in malloc, which glibc makes usable after a fork.
 static void launch_set_environment(const struct launch_env *env, const struct launch_spec *spec,
@@ -245,24 +238,21 @@ static void launch_set_environment(const struct launch_env *env, const struct la
         setenv(side->env[i].name, side->env[i].value, 1);
     for (char **dir = side->libs; dir && *dir; dir++) {
         char *path = launch_path(*dir);
-        launch_setenv_path("LD_LIBRARY_PATH", path);
+        python_steps_lead("LD_LIBRARY_PATH", path);
         free(path);
     }
     if (side->cuda) {
         char *lib = xasprintf("%s/lib64", side->cuda), *bin = xasprintf("%s/bin", side->cuda);
-        launch_setenv_path("LD_LIBRARY_PATH", lib);
-        launch_setenv_path("PATH", bin);
+        python_steps_lead("LD_LIBRARY_PATH", lib);
+        python_steps_lead("PATH", bin);
         setenv("CUDA_HOME", side->cuda, 1);
         free(lib);
         free(bin);
     }
-    launch_setenv_path("PYTHONPATH", env->python_dir);
-    if (spec->finds_steps) {
-        char *start = xasprintf("%s/start", env->python_dir);
-        launch_setenv_path("PYTHONPATH", start);
-        setenv(environment_name(ENVIRONMENT_STEPS_FROM), "auto", 1);
-        free(start);
-    }
+    if (spec->finds_steps)
+        python_steps_set(env->python_dir, spec->workload->step);
+    else
+        python_steps_lead("PYTHONPATH", env->python_dir);
     // The sides would otherwise share and race for one byte-code cache of the models; and a first
     // launch that compiles is not the same work as a second one that does not.
     setenv("PYTHONDONTWRITEBYTECODE", "1", 0);

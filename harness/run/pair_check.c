@@ -124,7 +124,8 @@ static void pair_check_steps(const struct pair_spec *spec, struct pair *pair)
 // What a side was cut by, before it has said more than its rule, too.
 static const char *pair_rule_words(const struct samples *samples, const char *rule)
 {
-    static const char *const words[][2] = {{"optimizer", "Optimizer.step"}, {"module", "calls of a model"}};
+    static const char *const words[][2] = {
+        {"optimizer", "Optimizer.step"}, {"module", "calls of a model"}, {"jit", "calls of what jax jits"}};
     if (!rule || samples->found)
         return rule ? samples->found : "step calls of its own";
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)

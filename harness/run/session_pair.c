@@ -209,6 +209,8 @@ static bool session_fall_back(struct session_workload *workload, const struct pa
 // Why `auto` takes slices, now that a pair has shown what the sides do.
 static char *session_slices_note(const struct session_workload *workload, const struct pair *pair)
 {
+    if (workload->plan->step && !pair->has_steps)
+        return xasprintf("'%s' was not called on both sides: %s", workload->plan->step, session_total_time);
     return xasprintf("makes %s: %s",
                      pair->has_steps       ? "step calls on one side only"
                      : workload->finds_steps ? "no step calls, and none were found on both sides"

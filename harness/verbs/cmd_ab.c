@@ -21,7 +21,7 @@ struct ab_values {
     const char *baseline, *candidate, *resume;
     bool aa, bisect;
     uint64_t steps;
-    const char *steps_from;
+    const char *steps_from, *step;
     bool steps_from_given;
     struct options_common common;
 };
@@ -42,6 +42,8 @@ static const struct option_spec ab_options[] = {
     {NULL, 0, "steps-from", OPTION_CHOICE, NULL, "calls,auto,off", "the plan's, else auto",
      "steps of commands: their own step calls; auto: else those found in a Python program; off: none, total time",
      offsetof(struct ab_values, steps_from), 0, 0, offsetof(struct ab_values, steps_from_given)},
+    {NULL, 0, "step", OPTION_TEXT, "FILE.py:FUNCTION", NULL, "the plan's",
+     "a call of this Python function is a step of the command", offsetof(struct ab_values, step), 0, 0, 0},
     {NULL, 0, "bisect", OPTION_FLAG, NULL, NULL, NULL,
      "exit with 125 (cannot test) instead of 3 and 4, as `git bisect run` wants",
      offsetof(struct ab_values, bisect), 0, 0, 0},
@@ -92,6 +94,10 @@ static int ab_plan(const struct ab_values *values, const struct options_rest *re
     if (path && (values->baseline || values->candidate || rest->command))
         return error_set(err, -EINVAL, "a plan names its own sides and commands: leave out --baseline, "
                                        "--candidate and the command, or the plan");
+    if (values->step && plan_check_step(values->step, err))
+        return -EINVAL;
+    if (values->step && values->steps_from_given && strcmp(values->steps_from, "auto") != 0)
+        return error_set(err, -EINVAL, "--step names steps that are found: not with --steps-from calls or off");
     const char *candidate = values->aa && !values->candidate ? values->baseline : values->candidate;
     if (!path && (!values->baseline || !candidate))
         return error_set(err, -EINVAL, "nothing to run: name a plan, or both --baseline and --candidate");
@@ -109,7 +115,11 @@ static int ab_plan(const struct ab_values *values, const struct options_rest *re
         plan->workloads[i].steps_from = strcmp(values->steps_from, "calls") == 0 ? PLAN_STEPS_FROM_CALLS
                                         : strcmp(values->steps_from, "off") == 0 ? PLAN_STEPS_FROM_OFF
                                                                                  : PLAN_STEPS_FROM_AUTO;
-    return values->steps || values->steps_from_given ? ab_check_again(ret_plan, err) : 0;
+    for (int i = 0; values->step && i < plan->workload_count; i++) {
+        free(plan->workloads[i].step);
+        plan->workloads[i].step = xstrdup(values->step);
+    }
+    return values->steps || values->steps_from_given || values->step ? ab_check_again(ret_plan, err) : 0;
 }
 
 // With --resume: everything stands in the store, and is asked for nowhere else.
@@ -117,9 +127,9 @@ static int ab_check_resume(const struct ab_values *values, const struct options_
                            struct error *err)
 {
     if (rest->positional_count || rest->command || values->aa || values->baseline ||
-        values->candidate || values->steps || values->steps_from_given || values->common.seed_given || values->common.output)
+        values->candidate || values->steps || values->steps_from_given || values->step || values->common.seed_given || values->common.output)
         return error_set(err, -EINVAL, "--resume takes everything from the store: leave out the plan, the "
-                                       "command, --baseline, --candidate, --aa, --steps, --steps-from, --seed and -o");
+                                       "command, --baseline, --candidate, --aa, --steps, --steps-from, --step, --seed and -o");
     return 0;
 }
 

@@ -17,6 +17,7 @@
 #include "common/vector.h"
 #include "contracts/exit_code.h"
 #include "contracts/spool.h"
+#include "harness/plan/plan.h"
 #include "harness/record/container.h"
 #include "harness/record/recording.h"
 #include "harness/record/report.h"
@@ -29,7 +30,7 @@ struct record_values {
     int64_t duration_ns, threshold_ns;
     uint64_t sample_hz;
     bool no_python, no_children;
-    const char *gpu;
+    const char *gpu, *steps_from, *step;
     bool gpu_given, launch_stacks, no_modules, print_env;
     uint64_t max_bytes;
     struct options_common common;
@@ -58,6 +59,11 @@ static const struct option_spec record_options[] = {
      offsetof(struct record_values, no_python), 0, 0, 0},
     {NULL, 0, "max-size", OPTION_BYTES, "SIZE", NULL, "no limit", "of the store: the oldest events go, and what went is told",
      offsetof(struct record_values, max_bytes), 0, 0, 0},
+    {NULL, 0, "steps-from", OPTION_CHOICE, NULL, "calls,auto,off", "auto",
+     "steps of a command: its own step calls; auto: else those found in a Python program; off: none",
+     offsetof(struct record_values, steps_from), 0, 0, 0},
+    {NULL, 0, "step", OPTION_TEXT, "FILE.py:FUNCTION", NULL, NULL, "a call of this Python function is a step of the command",
+     offsetof(struct record_values, step), 0, 0, 0},
     {"GPU side", 0, "gpu", OPTION_CHOICE, NULL, "kernels,nodes,off", "kernels",
      "kernels, copies, calls, collectives; nodes: those of a CUDA graph one by one, too",
      offsetof(struct record_values, gpu), 0, 0, offsetof(struct record_values, gpu_given)},
@@ -138,6 +144,11 @@ static int record_check(const struct record_values *values, const struct options
         return error_set(err, -EINVAL, "--pid, --cgroup, --container and a command exclude each other: name one");
     if (values->launch_stacks && strcmp(values->gpu, "off") == 0)
         return error_set(err, -EINVAL, "--launch-stacks is of the GPU side: not with --gpu off");
+    if (values->step && (!rest->command_count || strcmp(values->steps_from, "auto") != 0))
+        return error_set(err, -EINVAL, "--step is of a command whose steps are found: not with %s",
+                         rest->command_count ? "--steps-from calls or off" : "a program that runs already");
+    if (values->step && plan_check_step(values->step, err))
+        return -EINVAL;
     if (values->threshold_ns < 0 || values->duration_ns < 0)
         return error_set(err, -EINVAL, "a time cannot be negative");
     if (values->max_bytes && (values->max_bytes < RETENTION_MIN_BYTES || values->max_bytes > INT64_MAX))
@@ -166,6 +177,9 @@ static int record_opts(const struct record_values *values, const struct options_
     opts->sample_hz = values->sample_hz ? (uint32_t)values->sample_hz : UINT32_MAX;
     opts->no_python = values->no_python;
     opts->no_children = values->no_children;
+    opts->no_steps = strcmp(values->steps_from, "off") == 0;
+    opts->finds_steps = strcmp(values->steps_from, "auto") == 0;
+    opts->step = values->step;
     opts->gpu_kinds = record_kinds(values);
     opts->gpu_named = values->gpu_given && opts->gpu_kinds;
     opts->max_bytes = (int64_t)values->max_bytes;
@@ -219,7 +233,7 @@ static int record_go(const struct record_values *values, const struct recording_
 
 static int cmd_record(int argc, char **argv)
 {
-    struct record_values values = {.sample_hz = 199, .gpu = "kernels", .common = OPTIONS_COMMON_DEFAULT};
+    struct record_values values = {.sample_hz = 199, .gpu = "kernels", .steps_from = "auto", .common = OPTIONS_COMMON_DEFAULT};
     struct options_rest rest = {0};
     struct recording_opts opts = {0};
     struct error err = {0};

@@ -161,6 +161,31 @@ def test_an_optimizer_at_full_speed(case):
     assert case.value("SELECT sum(dropped) FROM ledger WHERE producer = 'step protocol'") == 0
 
 
+def test_a_named_function(case):
+    program(case, "def train_one():\n    train(1)\nfor i in range(30):\n    train_one()",
+            workload={"step": "train.py:train_one"})
+    done = case.run()
+    check_judged(case, done)
+    check_says(done, "steps: train.py:train_one, 30 a launch")
+    assert interleave(case) == "steps" and case.rows(STEPS) == [(30, 30)]
+
+
+def test_a_function_that_nobody_calls(case):
+    program(case, "train(40)", workload={"step": "train.py:nothing"}, **WHOLE)
+    check_whole(case, "'train.py:nothing' was not called on both sides")
+
+
+def test_what_is_no_function(case):
+    program(case, "train(40)")
+    for step, says in (("symbol:process_batch", "functions of native code cannot be steps"),
+                       ("train_one", "is no FILE.py:FUNCTION")):
+        for arguments in (("ab", case.plan_path, "-o", case.db_path), ("record", "-o", case.db_path)):
+            done = case.run(*arguments, "--step", step, *(("--", "true") if arguments[0] == "record" else ()))
+            check_code(done, 2)
+            check_says(done, says)
+    assert not os.path.exists(case.db_path)
+
+
 def wait_for_a_pair(case, process):
     deadline = time.monotonic() + 60
     while not os.path.exists(case.db_path) or not case.rows("SELECT 1 FROM sqlite_master WHERE name = 'pair'") or \

@@ -327,6 +327,50 @@ def check_interpreter(python):
     assert phases(lines) == {"data", "forward", "backward", "optimizer"}, phases(lines)
 
 
+NAMED = """
+import os, sys
+def helper(x):
+    return x + 1
+def outer():
+    base = 1
+    def train_one(x, scale=2, *, more=0):
+        "A closure with defaults, which calls itself and may fail."
+        if x == 3:
+            raise ValueError(x)
+        return base + helper(x) * scale + more + (train_one(0) if x == 5 else 0)
+    return train_one
+class Trainer:
+    def fit(self, x):
+        return helper(x)
+train_one = outer()
+got = []
+for i in range(20):
+    try:
+        got.append(train_one(i, more=1))
+    except ValueError:
+        got.append(None)
+    Trainer().fit(i)
+want = [None if i == 3 else 1 + (i + 1) * 2 + 1 + (3 if i == 5 else 0) for i in range(20)]
+assert got == want, got
+# Where it is never called, each call is looked at to the end (below 3.12).
+assert sys.getprofile() is None or os.environ['UPGATE_STEP'] in ('trainer.py:nothing', 'other.py:train_one')
+"""
+
+
+def check_named(python):
+    """A step is a call of the function that is named, whatever it is and however it ends."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "trainer.py")
+        with open(path, "w") as file:
+            file.write(NAMED)
+        for name, count in (("trainer.py:train_one", 20), ("trainer.py:Trainer.fit", 20), (path + ":helper", 40),
+                            ("trainer.py:nothing", 0), ("other.py:train_one", 0)):
+            lines = launch(python, path, UPGATE_STEP=name, MORE_PATH=os.path.join(HERE, "fake_torch"))
+            got = (len(steps(lines)), text(lines, 0, "steps_from"), text(lines, 0, "steps_found"))
+            want = (count, "function", name) if count else (0, None, None)
+            assert got == want, "%s: wanted %s, got %s" % (name, want, got)
+
+
 def interpreters():
     found = {}
     for path in sorted(glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin/python3"))) + [sys.executable]:
@@ -342,6 +386,7 @@ def interpreters():
 
 def main():
     cases = [("interpreter " + path, check_interpreter, path) for path in interpreters()]
+    cases += [("interpreter, a named function " + path, check_named, path) for path in interpreters()]
     for side in ("baseline", "candidate"):
         path = os.path.join(HERE, "../../envs", side, "bin/python")
         if os.path.exists(path):

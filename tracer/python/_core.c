@@ -35,12 +35,23 @@ static PyObject *cuda_of_torch(void)
     return cuda;
 }
 
+static PyObject *awaited; // borrowed
+
+void core_awaits(PyObject *result)
+{
+    awaited = result;
+}
+
 // The block ends when the device has done its work, not when the last kernel was queued.
 static void sync_device(void *arg)
 {
-    PyObject *cuda = cuda_of_torch(), *result = NULL;
+    PyObject *cuda = cuda_of_torch(), *result = NULL, *jax;
 
     (void)arg;
+    jax = awaited == NULL ? NULL : PyDict_GetItemString(PyImport_GetModuleDict(), "jax");
+    if (jax != NULL) {
+        Py_XDECREF(PyObject_CallMethod(jax, "block_until_ready", "(O)", awaited));
+    }
     if (cuda != NULL) {
         result = PyObject_CallMethod(cuda, "synchronize", NULL);
     }

@@ -26,9 +26,10 @@
 #define TRIALS_MAX 4
 #define NAMES_BYTES 160
 
-enum rule { RULE_NONE, RULE_OPTIMIZER, RULE_MODULE };
+enum rule { RULE_NONE, RULE_OPTIMIZER, RULE_MODULE, RULE_JIT, RULE_FUNCTION };
 
-static const char *const rule_names[] = {"", "optimizer", "module"};
+static const char *const rule_names[] = {"", "optimizer", "module", "jit", "function"};
+static const char *const rule_words[] = {"", "Optimizer.step of ", "the call of ", "the jitted ", ""};
 
 static struct {
     bool is_on;
@@ -88,19 +89,23 @@ void find_gives_way(void)
     }
 }
 
+// The class of an optimizer or a model, the function behind a jitted one.
 static void add_name(PyObject *object)
 {
-    PyObject *type = (PyObject *)Py_TYPE(object);
+    PyObject *type = find.rule == RULE_JIT ? object : (PyObject *)Py_TYPE(object);
     PyObject *name = PyObject_GetAttrString(type, "__name__"), *bytes = NULL;
-    size_t length = strlen(find.names);
+    size_t length;
 
+    if (find.cycle.count == 1) {
+        find.names[0] = '\0'; // of one that does not take part, after all
+    }
+    length = strlen(find.names);
     if (name != NULL && PyUnicode_Check(name)) {
         bytes = PyUnicode_AsEncodedString(name, "utf-8", "replace");
     }
     if (bytes != NULL && strstr(find.names, PyBytes_AsString(bytes)) == NULL) {
         snprintf(find.names + length, sizeof(find.names) - length, "%s%s",
-                 length > 0 ? ", " : find.rule == RULE_OPTIMIZER ? "Optimizer.step of "
-                                                                 : "the call of ",
+                 length > 0 ? ", " : rule_words[find.rule],
                  PyBytes_AsString(bytes));
         tell("steps_found", find.names);
     }
@@ -223,6 +228,9 @@ static void forget(void)
 // 0; -1: a signal handler raised.
 static int optimizer_enter(PyObject *optimizer)
 {
+    if (find.rule != RULE_NONE && find.rule != RULE_OPTIMIZER) {
+        return 0;
+    }
     for (unsigned i = 0; i < find.depth; i++) {
         if (find.optimizers[i] == optimizer) {
             find.depth = i; // an exception left it here
@@ -252,7 +260,7 @@ static int optimizer_leave(PyObject *optimizer)
     while (find.depth > 0 && find.optimizers[find.depth] != optimizer) {
         find.depth--; // what an exception left
     }
-    if (find.depth > 0 || !find.is_open) {
+    if (find.depth > 0 || !find.is_open || find.rule != RULE_OPTIMIZER) {
         return 0;
     }
     is_over = cycle_ended(&find.cycle, optimizer);
@@ -314,6 +322,83 @@ static PyObject *scaler_ends(PyObject *module, PyObject *optimizer)
     Py_RETURN_NONE;
 }
 
+// ---- jitted functions, and one that was named ----
+
+// True: the call is an outermost one, and jit_ends() belongs to it.
+static PyObject *jit_begins(PyObject *module, PyObject *function)
+{
+    (void)module;
+    (void)function;
+    if (!find.is_on || is_nested || find.is_inside || (find.rule != RULE_NONE && find.rule != RULE_JIT)) {
+        Py_RETURN_FALSE;
+    }
+    if (!find.is_open && begin_step(RULE_JIT) < 0) {
+        return NULL;
+    }
+    is_nested = find.is_inside = true;
+    Py_RETURN_TRUE;
+}
+
+// (function, result): what it computes may be on its way.
+static PyObject *jit_ends(PyObject *module, PyObject *args)
+{
+    PyObject *function, *result;
+    bool is_over;
+    int rc = 0;
+
+    (void)module;
+    is_nested = find.is_inside = false;
+    if (!PyArg_ParseTuple(args, "OO:find_jit_ends", &function, &result)) {
+        return NULL;
+    }
+    if (!find.is_on || !find.is_open) {
+        Py_RETURN_NONE;
+    }
+    is_over = cycle_ended(&find.cycle, function);
+    if (find.cycle.changed) {
+        find.cycle.changed = false;
+        add_name(function);
+    }
+    if (is_over) {
+        core_awaits(result);
+        rc = end_step();
+        core_awaits(NULL);
+    }
+    if (rc < 0 || (is_over && find.is_on && begin_step(RULE_JIT) < 0)) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *function_begins(PyObject *module, PyObject *name)
+{
+    PyObject *bytes;
+
+    (void)module;
+    if (!find.is_on || find.is_open) {
+        Py_RETURN_FALSE;
+    }
+    if (begin_step(RULE_FUNCTION) < 0) {
+        return NULL;
+    }
+    bytes = find.steps > 0 ? NULL : PyUnicode_AsEncodedString(name, "utf-8", "replace");
+    if (bytes != NULL) {
+        tell("steps_found", PyBytes_AsString(bytes));
+        Py_DECREF(bytes);
+    }
+    Py_RETURN_TRUE;
+}
+
+static PyObject *function_ends(PyObject *module, PyObject *ignored)
+{
+    (void)module;
+    (void)ignored;
+    if (find.is_on && find.is_open && end_step() < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject *backward(PyObject *module, PyObject *begins)
 {
     (void)module;
@@ -365,12 +450,18 @@ static bool is_true(PyObject *object, const char *name)
     return result;
 }
 
+// Asked at each outermost call: 50 ns where the function is at hand, 400 ns by its name.
 static bool wants_gradients(void)
 {
-    PyObject *torch = trace_module("torch");
-    PyObject *value = torch == NULL ? NULL : PyObject_CallMethod(torch, "is_grad_enabled", NULL);
-    bool result = value == Py_True;
+    static PyObject *ask; // torch.is_grad_enabled, held
+    PyObject *torch = ask == NULL ? trace_module("torch") : NULL, *value;
+    bool result;
 
+    if (torch != NULL) {
+        ask = PyObject_GetAttrString(torch, "is_grad_enabled");
+    }
+    value = ask == NULL ? NULL : PyObject_CallObject(ask, NULL);
+    result = value == Py_True;
     Py_XDECREF(value);
     PyErr_Clear();
     return result;
@@ -508,6 +599,9 @@ static PyObject *call_outermost(PyObject *self, PyObject *args, PyObject *kwargs
     PyObject *result, *type, *value, *traceback;
     bool infers = !find.trains;
 
+    if (find.rule == RULE_JIT || find.rule == RULE_FUNCTION) {
+        return original(self, args, kwargs);
+    }
     if ((infers ? inference_begins(self) : training_begins(self)) < 0) {
         return NULL;
     }
@@ -584,6 +678,10 @@ static PyMethodDef functions[] = {
      "find_optimizer_ends(optimizer): here the program may be held."},
     {"find_scaler_begins", scaler_begins, METH_O, "find_scaler_begins(optimizer)"},
     {"find_scaler_ends", scaler_ends, METH_O, "find_scaler_ends(optimizer): here, too."},
+    {"find_jit_begins", jit_begins, METH_O, "find_jit_begins(function): is it an outermost call?"},
+    {"find_jit_ends", jit_ends, METH_VARARGS, "find_jit_ends(function, result)"},
+    {"find_function_begins", function_begins, METH_O, "find_function_begins(name): a step begins."},
+    {"find_function_ends", function_ends, METH_NOARGS, "find_function_ends()"},
     {"find_backward", backward, METH_O, "find_backward(begins)"},
     {"find_modules", modules, METH_O,
      "find_modules(type): calls of its objects are looked at. False: this interpreter's types are not known."},

@@ -9,6 +9,8 @@
 // --- _core.c ---
 // Waits at the gate, then begins a step. -1: a signal handler raised, and no step was begun.
 int core_begin(void);
+// What a device computes at the end of a step, as jax gives it; borrowed until NULL.
+void core_awaits(PyObject *result);
 // -1: a signal handler raised while we waited for the device; the step has ended all the same.
 int core_end(double samples);
 

@@ -63,5 +63,10 @@ def _run_next():
 # Children find us by PYTHONPATH; the program's own sys.path is as it would be.
 sys.path[:] = [_path for _path in sys.path if os.path.abspath(_path or ".") != _HERE]
 if os.environ.get("UPGATE_STEPS_FROM") == "auto" and os.environ.get("UPGATE_STEPS"):
-    sys.meta_path.insert(0, _Finder)
+    if os.environ.get("UPGATE_STEP"):
+        from upgate import _step_function
+
+        _step_function.start(os.environ["UPGATE_STEP"])
+    else:
+        sys.meta_path.insert(0, _Finder)
 _run_next()

@@ -1,21 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the steps of a program that makes no step calls, and marks them: training by the optimizer, inference by
-the outermost module. What a step is, is decided in C (_find.c); here are the hooks, for torch of 1.13 and later.
+the outermost module, with jax by what the program jits. What a step is, is decided in C (_find.c); here are the
+hooks, for torch of 1.13 and later, Keras 3 on torch, and jax.
 
 found() is called by start/sitecustomize.py with each framework's module when it has been imported. Nothing here
 imports a framework."""
 
 import functools
 import sys
+import types
 
 from upgate import _core
 
 _core.find_start()
 
 
-def _compiling():
+def _never():
+    return False
+
+
+_compiling = None  # of torch, once it is there
+
+
+def _find_compiling():
+    global _compiling
     compiler = getattr(sys.modules["torch"], "compiler", None)  # since 2.1
-    return compiler is not None and compiler.is_compiling()
+    _compiling = getattr(compiler, "is_compiling", _never)
 
 
 def _optimizer(module):
@@ -34,6 +44,8 @@ def _optimizer(module):
     @functools.wraps(patch)
     def made(self):
         patch(self)
+        if hooked and _compiling is None:
+            _find_compiling()
         if not hooked:
             _wrap_step(type(self))
         _core.find_trains()
@@ -116,12 +128,80 @@ def _module(module):
     base.__init_subclass__ = classmethod(__init_subclass__)
 
 
+def _keras(module):
+    """keras.src.optimizers.base_optimizer, where Keras computes with torch and makes its own steps."""
+    base = module.BaseOptimizer
+    init, apply = base.__init__, base.apply
+
+    @functools.wraps(init)
+    def made(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        if module.backend.backend() == "torch":
+            _core.find_trains()
+
+    @functools.wraps(apply)
+    def wrapper(self, *args, **kwargs):
+        if module.backend.backend() != "torch":
+            return apply(self, *args, **kwargs)
+        _core.find_optimizer_begins(self)
+        result = apply(self, *args, **kwargs)
+        _core.find_optimizer_ends(self)
+        return result
+
+    base.__init__, base.apply = made, wrapper
+
+
+class _Jitted:
+    """A jitted function, whose outermost calls are parts of steps. What is asked of it, it has from the real one."""
+
+    def __init__(self, function):
+        self._upgate_function = function
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args, **kwargs):
+        if not _core.find_jit_begins(self):
+            return self._upgate_function(*args, **kwargs)
+        result = None
+        try:
+            result = self._upgate_function(*args, **kwargs)
+            return result
+        finally:
+            _core.find_jit_ends(self, result)
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __getattr__(self, name):
+        if name == "_upgate_function":  # before __init__: a copy is being made
+            raise AttributeError(name)
+        return getattr(self._upgate_function, name)
+
+
+def _jax(module):
+    """What a program calls jax.jit; what jax jits for itself is none of its steps."""
+    for name in ("jit", "pmap"):
+        setattr(module, name, _jit_of(getattr(module, name)))
+
+
+def _jit_of(jit):
+    @functools.wraps(jit)
+    def wrapper(*args, **kwargs):
+        made = jit(*args, **kwargs)
+        if hasattr(made, "lower"):
+            return _Jitted(made)
+        return lambda function: _Jitted(made(function))  # a decorator with options
+
+    return wrapper
+
+
 _FOUND = {
     "torch.optim.optimizer": _optimizer,
     "torch.amp.grad_scaler": _grad_scaler,
     "torch.cuda.amp.grad_scaler": _grad_scaler,
     "torch.autograd": _autograd,
     "torch.nn.modules.module": _module,
+    "keras.src.optimizers.base_optimizer": _keras,
+    "jax": _jax,
 }
 
 
