@@ -25,7 +25,7 @@ void canary_recent_add(struct canary_recent *recent, const struct canary_recent_
 static double recent_rate(const struct canary_recent *recent, double usual, bool with_lost)
 {
     double worst = NAN;
-    const struct canary_recent_look *now = &recent->looks[recent->count - 1];
+    const struct canary_recent_look *now = recent->looks + (recent->count ? recent->count - 1 : 0);
     for (int i = recent->count - 2; i >= 0; i--) {
         const struct canary_recent_look *then = &recent->looks[i];
         uint64_t lost = with_lost && now->lost > then->lost ? now->lost - then->lost : 0;
