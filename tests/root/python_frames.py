@@ -95,10 +95,10 @@ def test_samples_and_the_gil(case):
                 on_the_way += 1
                 continue
             assert not why & LATE, (version, names)
-            assert not stack or names in [nest + below[tid] for nest in ([], ["spin_middle"], ["spin_leaf", "spin_middle"])], \
+            assert not names or names in [nest + below[tid] for nest in ([], ["spin_middle"], ["spin_leaf", "spin_middle"])], \
                 (version, names, below)
-            right += bool(stack)
-        assert len(samples) > 50 and right + on_the_way >= 0.95 * len(samples) and on_the_way < 0.2 * len(samples), \
+            right += bool(names)
+        assert len(samples) > 50 and right + on_the_way >= 0.9 * len(samples) and on_the_way < 0.2 * len(samples), \
                 (version, right, on_the_way, len(samples))
         waits = case.rows("SELECT t.tid, o.tid, g.python_stack FROM gap g JOIN thread t ON t.id = g.thread_id "
                           "JOIN thread o ON o.id = g.owner_thread WHERE g.out_ns > ? AND t.tid IN (?, ?)", first, *tids)
