@@ -122,7 +122,7 @@ static void workload_infer_step(const struct model_ops *ops, struct model *model
     ops->load(model, step);
     regress_data(regress);
     ug_step_phase_end();
-    ug_step_phase_begin("forward");
+    ug_step_phase_begin(args->decode ? "prefill" : "forward");
     ops->forward(model);
     regress_forward(regress);
     ug_step_phase_end();

@@ -103,6 +103,18 @@ def case_same_seed():
             check(what + ": 3 threads twice", threads[0], threads[1])
 
 
+def case_decode():
+    """Prefill and decode: a phase each; fewer bytes than a window."""
+    options = ("--mode", "infer", "--decode", "4", "--steps", "3")
+    check("decode: phases", {r["name"] for r in of(recorded("transformer", *options), "phase")}, {"data", "prefill", "decode"})
+    for name, words, wanted in (("transformer", ("--mode", "infer", "--decode", "32"), "32 bytes to decode are too many"),
+                                ("transformer", ("--decode", "4"), "--decode is for --mode infer"),
+                                ("dlrm", ("--mode", "infer", "--decode", "4"), "--decode is the transformer's"),
+                                ("dlrm", ("--device", "cuda"), "this program has no CUDA")):
+        code, out, err = start(name, *words, "--steps", "1")
+        check("%s %s" % (name, " ".join(words)), (code, out, wanted in err), (2, "", True))
+
+
 def case_builds():
     """Two builds of one source: the same sums, and losses that differ by rounding at most."""
     for name in MODELS:
