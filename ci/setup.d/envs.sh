@@ -7,6 +7,7 @@
 
 candidate_torch=torch==2.13.0
 fallback_torch=torch==2.5.1 # baseline where the archive has no python3-torch
+jax=jax==0.6.2 # the last for Python 3.10 to 3.13; envs/jax is made by ci/setup --jax only
 python=/usr/bin/python3
 # The OpenMP build of OpenBLAS shares torch's threads. Without it Debian's torch computes with the
 # reference BLAS: 5.5 instead of 128 GFLOP/s in a 256x256 matrix product on one core of a 2-core
@@ -18,7 +19,9 @@ version_of_python() { "$python" -c 'import platform; print(platform.python_versi
 
 # What the environment would be made from now; equal to its .upgate-env when nothing has changed.
 env_recipe() {
-    if [[ $1 == candidate ]]; then
+    if [[ $1 == jax ]]; then
+        echo "pip $jax numpy, python $(version_of_python)"
+    elif [[ $1 == candidate ]]; then
         echo "pip $candidate_torch numpy, python $(version_of_python)"
     elif [[ -z $(packages_missing "${packages_archive_torch[@]}") ]]; then
         echo "archive torch $(version_of_package python3-torch), python $(version_of_python)"
@@ -54,6 +57,10 @@ env_fill() {
             "$python" -m venv "$dir" && env_pip "$dir" ${spec%,*} || return 1
             ;;
     esac
+    if [[ $name == jax ]]; then
+        "$dir/bin/python" -s -c 'import jax; jax.numpy.ones(2).sum(); print("ci/setup: jax " + jax.__version__)' >&2
+        return
+    fi
     "$dir/bin/python" -s - "$name" >&2 <<'EOF'
 import platform
 import sys
