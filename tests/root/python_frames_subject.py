@@ -93,4 +93,5 @@ if __name__ == "__main__":
     told = globals()[sys.argv[1]](time.monotonic() + float(sys.argv[2]))
     with open(sys.argv[3], "w") as file:
         json.dump(told, file)
+    time.sleep(0.5)  # names are read a moment after their stack was taken
     os._exit(0)
