@@ -124,6 +124,9 @@ static inline int attention_check(const struct kernel_attention *a, struct error
     if (!a->q || !a->k || !a->v || !a->out ||
         ((uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->v | (uintptr_t)a->out) % 16 != 0)
         return error_set(err, -EINVAL, "attention: q, k, v or out is NULL or does not start at a multiple of 16 bytes");
+    int device = 0, major = 0;
+    if (cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major != 9)
+        return error_set(err, -ENOSYS, "attention: GPUs of compute capability %d are not supported: 9 (Hopper) is, whose wgmma it is made of", major);
     return 0;
 }
 #endif

@@ -108,12 +108,6 @@ static int attention_length(struct bench *bench, const struct attention_shape *s
     return (int)(rng_next(&bench->rng) % (uint64_t)(longest + 1));
 }
 
-// What kernels.h promises, and not whether the launcher refuses: a wrong refusal must not make a check shorter.
-static bool has_backward(const struct attention_shape *s)
-{
-    return s->dim <= 128;
-}
-
 static void attention_set(struct bench *bench, struct attention_case *t, const struct attention_shape *s)
 {
     struct kernel_attention *a = &t->attention;
@@ -160,10 +154,8 @@ static void attention_set(struct bench *bench, struct attention_case *t, const s
         a->span = span;
         a->bias = (const float *)attention_draw(bench, KERNEL_FLOAT32, (size_t)s->heads * (size_t)(2 * span - 1), 2, &t->bias);
     }
-    if (!has_backward(s))
-        return;
     t->gradient.dout = attention_draw(bench, s->type, rows, 1, &t->dout);
-    t->gradient.dbias = s->bias ? (float *)bench_memory(bench, (size_t)s->heads * (size_t)(2 * span - 1) * 4) : NULL;
+    t->gradient.dbias = s->bias && s->dim <= 128 ? (float *)bench_memory(bench, (size_t)s->heads * (size_t)(2 * span - 1) * 4) : NULL;
     t->gradient.dq = bench_memory(bench, rows * 2);
     t->gradient.dk = bench_memory(bench, key_rows * 2);
     t->gradient.dv = bench_memory(bench, key_rows * 2);
@@ -177,8 +169,6 @@ static void attention_poison(const struct attention_case *t)
     const size_t rows = t->q.size() * 2, key_rows = t->k.size() * 2;
     bench_poison(t->attention.out, rows);
     bench_poison(t->attention.lse, (size_t)(t->attention.queries * t->attention.heads) * 4);
-    if (!has_backward(&t->shape))
-        return;
     bench_poison(t->gradient.dq, rows);
     bench_poison(t->gradient.dk, key_rows);
     bench_poison(t->gradient.dv, key_rows);
@@ -438,7 +428,7 @@ static void attention_errors(struct bench *bench, const struct attention_case *t
     *ret_backward = std::max(*ret_backward, attention_compare(t, &outputs[DK], s->type, t->gradient.dk, key_rows, width, 2 * limit));
     *ret_backward = std::max(*ret_backward, attention_compare(t, &outputs[DV], s->type, t->gradient.dv, key_rows, width, 2 * limit));
     const std::vector<double> &dbias = outputs[DQ].bias;
-    if (dbias.empty())
+    if (dbias.empty() || !t->gradient.dbias)
         return;
     const double error = bench_error(bench_download(KERNEL_FLOAT32, t->gradient.dbias, dbias.size()).data(), dbias.data(), dbias.size(), 2 * limit);
     if (!(error <= 2 * limit))
@@ -446,7 +436,7 @@ static void attention_errors(struct bench *bench, const struct attention_case *t
     *ret_backward = std::max(*ret_backward, error);
 }
 
-// Launches forward and, where there is one, backward; which of them have this variant (backward: only where forward has it). Any
+// Launches forward and backward; which of them have this variant (backward: only where forward has it). Any
 // other refusal is an error.
 struct attention_launched {
     bool forward, backward;
@@ -459,8 +449,6 @@ static struct attention_launched attention_launch(const struct bench *bench, con
     if (t->attention.variant && rc == -ERANGE)
         return {false, false};
     bench_must(rc, &err);
-    if (!has_backward(&t->shape))
-        return {true, false};
     rc = kernel_attention_backward(&t->attention, &t->gradient, bench->stream, &err);
     if (t->attention.variant && rc == -ERANGE)
         return {true, false};
@@ -557,7 +545,7 @@ static void attention_time_shape(struct bench *bench, const struct attention_tim
     while (t.query_offsets[sample.sequence + 1] - t.query_offsets[sample.sequence] < sample.stride ||
            t.key_offsets[sample.sequence + 1] - t.key_offsets[sample.sequence] < sample.stride);
     struct attention_output outputs[OUTPUTS] = ATTENTION_OUTPUTS;
-    attention_references(&t, &sample, has_backward(s), outputs);
+    attention_references(&t, &sample, true, outputs);
     static const int togethers[] = {1, 2, 3, 4, 6, 8, 16, 1 << 20};
     const int forms = 1 + (bench->tune ? VARIANTS + (int)(sizeof togethers / sizeof togethers[0]) : 0);
     for (int form = 0; form < forms; form++) {
@@ -587,7 +575,7 @@ static void attention_time(struct bench *bench)
         {{KERNEL_SOFTMAX, KERNEL_BFLOAT16, true, false, 128, 64, 8, 1, 8192, 8192, false}, 0.75, 0.50},
         {{KERNEL_SOFTMAX, KERNEL_BFLOAT16, false, false, 128, 64, 8, 1, 8192, 8192, false}, 0, 0},
         {{KERNEL_SILU, KERNEL_BFLOAT16, true, false, 128, 4, 4, 32, 4096, 4096, false}, 0.67, 0.55},
-        {{KERNEL_SILU, KERNEL_BFLOAT16, true, false, 256, 4, 4, 16, 4096, 4096, false}, 0.80, 0},
+        {{KERNEL_SILU, KERNEL_BFLOAT16, true, false, 256, 4, 4, 16, 4096, 4096, false}, 0.80, 0.45},
         {{KERNEL_SOFTMAX, KERNEL_BFLOAT16, true, false, 64, 32, 8, 2, 8192, 8192, false}, 0, 0},
         // of the rest tune takes none
         {{KERNEL_SILU, KERNEL_BFLOAT16, true, true, 128, 4, 4, 32, 4096, 4096, false}, 0, 0},
@@ -705,7 +693,6 @@ static int attention_host()
     REFUSED(part, scratch, NULL, "multiple of 16 bytes");
     REFUSED(part, dbias, memory, "dbias without a bias");
     good.scores = KERNEL_SILU;
-    REFUSED(bad, dim, 256, "attention backward: heads of 256 columns");
     REFUSED(bad, bias, (const float *)memory, "a bias of span 0");
 #undef REFUSED
     return failures;

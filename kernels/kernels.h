@@ -208,7 +208,7 @@ int kernel_hash_evict(const struct kernel_hash *hash, uint32_t step, const struc
 //   softmax: out = softmax(scale * q k^T) v; lse: log of the sum of exponentials, which the way back reads. No keys: 0, and -infinity.
 //   SiLU (HSTU): out = weight * silu(scale * q k^T + bias) v, bias[h][span - 1 + (place of the query - place of the key)], places
 //   from the ends of the sequence; NULL: none. lse is neither read nor written.
-// float16 or bfloat16, sums in float32; dim 64, 128 or (SiLU) 256. A NaN may reach the sequence before its own.
+// float16 or bfloat16, sums in float32; dim 64, 128 or (SiLU) 256. A NaN may reach the sequence before its own. -ENOSYS: not a Hopper GPU.
 // The offsets are read on the device and trusted: they start at 0, never fall, end at queries or keys; no sequence is longer than said.
 enum kernel_scores { KERNEL_SOFTMAX, KERNEL_SILU };
 struct kernel_attention {
@@ -227,9 +227,10 @@ struct kernel_attention {
     int64_t together; // for timing: pairs of a sequence and a head (backward: of keys) whose tiles run together; 0: what the L2 holds
 };
 int kernel_attention_forward(const struct kernel_attention *attention, cudaStream_t stream, struct error *err);
-// dq, dk, dv from dout, of q's, k's, v's shapes, dim 64 or 128; of the forward's struct q, k, v, out and lse are read (SiLU: not out and
+// dq, dk, dv from dout, of q's, k's, v's shapes; of the forward's struct q, k, v, out and lse are read (SiLU: not out and
 // lse). The sums over all keys in dq are added in no fixed order, in float32: its last bits differ from run to run; dk's and dv's do
-// not. scratch: kernel_attention_scratch() bytes, at a multiple of 16. dbias: NULL, or the gradient of the bias, of its shape, added up as dq.
+// not. scratch: kernel_attention_scratch() bytes, at a multiple of 16. dbias: NULL, or (dim 64
+// and 128) the gradient of the bias, of its shape, added up as dq.
 struct kernel_attention_gradient {
     const void *dout;
     void *dq, *dk, *dv, *scratch;
