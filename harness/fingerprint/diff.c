@@ -315,7 +315,7 @@ static char *build_text(const json_t *library)
     const char *version = text_of(library, "version"), *id = text_of(library, "build_id");
     const json_t *size = json_object_get(library, "size_bytes");
     struct strbuf text = {0};
-    if (version)
+    if (version && *version) // an added nothing allocates, and text.len says that nothing is there
         strbuf_add(&text, "%s", version);
     if (id)
         strbuf_add(&text, "%sbuild %.*s", text.len ? ", " : "", BUILD_ID_SHOWN, id);

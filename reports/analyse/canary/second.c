@@ -102,7 +102,7 @@ size_t canary_pack(const uint32_t bins[CANARY_BINS], uint8_t ret[CANARY_PACKED_M
 
 int canary_unpack(const uint8_t *bytes, size_t size, uint32_t bins[CANARY_BINS])
 {
-    const uint8_t *at = bytes, *end = bytes + size;
+    const uint8_t *at = bytes, *end = size ? bytes + size : bytes; // of an empty BLOB SQLite gives NULL
     uint32_t bin = 0;
     memset(bins, 0, CANARY_BINS * sizeof *bins);
     while (at != end) {

@@ -42,7 +42,8 @@ static int series_span(struct rollout_view *view, int64_t *ret_last, struct erro
     *ret_last = last;
     if (empty)
         return 0;
-    if (first < 0 || last > series_at_max)
+    // A text sorts behind every number and reads as 0.
+    if (first < 0 || last < first || last > series_at_max)
         return rollout_refuse(view, err, "it has requests of second %lld and of second %lld", (long long)first, (long long)last);
     view->width_s = series_width(last - first);
     view->from_s = first - first % view->width_s;
