@@ -11,6 +11,7 @@ import argparse
 import os
 import shutil
 import signal
+import stat
 import statistics
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import rig
 
 DRIFT_LIMIT_PCT = 2.0
 MEMORY_LIMIT_MB = 64
+FILES_LIMIT = 512 + 8  # SYMBOLS_FILES_MAX; the store and its journal, /proc files
 LIVES_PER_QUARTER = 6  # the trainer's memory is a saw: a quarter holds whole teeth
 SAMPLES_PER_QUARTER = 120
 TRAINER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "soak_trainer.py")
@@ -38,11 +40,19 @@ def cpu_ns(pid):
 
 
 def measure(pid):
-    return (status_kb(pid, "VmRSS"), len(os.listdir("/proc/%d/fd" % pid)))
+    """Memory, descriptors that are no regular files, and those that are."""
+    folder, files = "/proc/%d/fd" % pid, 0
+    names = os.listdir(folder)
+    for name in names:
+        try:
+            files += stat.S_ISREG(os.stat(os.path.join(folder, name)).st_mode)
+        except FileNotFoundError:
+            pass  # closed since
+    return status_kb(pid, "VmRSS"), len(names) - files, files
 
 
 def soak(minutes, store):
-    """Quarters of (memory, descriptors) of the recorder and of the trainer; the recorder's share of a core, its peak."""
+    """Quarters of measure() of the recorder and of the trainer; the recorder's share of a core, its peak."""
     seconds = minutes * 60
     trainer = subprocess.Popen([sys.executable, TRAINER, "--restart", str(seconds / 4 / LIVES_PER_QUARTER)],
                                start_new_session=True)
@@ -80,15 +90,17 @@ def drift(quarters, column):
 
 def judge(quarters, share, peak_mb, store):
     rows = []
-    for column, who, unit in ((0, "recorder", "kB"), (2, "trainer", "kB")):
+    for column, who, unit in ((0, "recorder", "kB"), (3, "trainer", "kB")):
         change, means = drift(quarters, column)
         rows.append(rig.row("memory of the %s, last quarter against the second" % who, change, DRIFT_LIMIT_PCT, " %"))
         rows.append(rig.row("    quarters: " + ", ".join("%.0f" % mean for mean in means) + " " + unit, means[3]))
-    for column, who in ((1, "recorder"), (3, "trainer")):
-        # The fewest: a leak lifts the floor, and a cache that is now fuller and now emptier does not.
+    for column, who in ((1, "recorder"), (4, "trainer"), (5, "trainer's files")):
+        # The fewest: a leak lifts the floor, and what is now there and now gone does not.
         least = [min(row[column] for row in quarter) for quarter in quarters]
         rows.append(rig.row("descriptors of the %s, last quarter's fewest less the second's" % who, least[3] - least[1], 0))
         rows.append(rig.row("    quarters: " + ", ".join(map(str, least)), least[3]))
+    # Programs and libraries of whoever held the trainer up, deleted ones too: a cache that grows with what runs on the machine.
+    rows.append(rig.row("files that the recorder has open, at most", max(row[2] for quarter in quarters for row in quarter), FILES_LIMIT))
     rows.append(rig.row("CPU of the recorder", share, None, " %"))
     rows.append(rig.row("    its peak memory", peak_mb, MEMORY_LIMIT_MB, " MB"))
     return rows + judge_ledger(store)

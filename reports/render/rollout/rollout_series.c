@@ -59,6 +59,8 @@ static int series_second(struct rollout_view *view, sqlite3_stmt *stmt, struct c
     int64_t counts[5]; // requests, errors, truncated, wrong, rejected
     for (int i = 0; i < 5; i++)
         counts[i] = sqlite3_column_int64(stmt, i < 4 ? 3 + i : 8);
+    if (at < view->from_s || (uint64_t)((at - view->from_s) / view->width_s) >= view->bucket_count) // a text between numbers
+        return rollout_refuse(view, err, "second %lld lies outside of all seconds", (long long)at);
     if (arm < 0 || arm >= CANARY_ARMS)
         return rollout_refuse(view, err, "second %lld has an arm %lld", (long long)at, (long long)arm);
     for (int i = 0; i < 5; i++)
