@@ -128,6 +128,21 @@ template <int LEFT> static __device__ __forceinline__ void async_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
+// Of a kernel launched by device_launch_early(), which may begin before its predecessor in the stream has ended: launch_wait() before it reads
+// or writes anything, launch_next() to let its successor begin, which waits likewise. Nothing before Hopper.
+static __device__ __forceinline__ void launch_wait()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void launch_next()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 #ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
 // 0, or -EIO and "failed to WHAT: CUDA's sentence".
 static inline int device_error(cudaError_t error, const char *what, struct error *err)
@@ -162,6 +177,29 @@ static inline int device_resident(const void *kernel, int threads, size_t bytes,
         error = cudaErrorLaunchOutOfResources;
     *ret_blocks = multiprocessors * each;
     return device_error(error, "fit the kernel onto a multiprocessor", err);
+}
+
+template <typename... PARAMS, typename... ARGUMENTS>
+static inline cudaError_t device_launch_early(void (*kernel)(PARAMS...), dim3 blocks, dim3 threads, size_t bytes, cudaStream_t stream,
+                                              ARGUMENTS... arguments)
+{
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute early = {};
+    int device = 0, major = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (error != cudaSuccess)
+        return error;
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = blocks;
+    config.blockDim = threads;
+    config.dynamicSmemBytes = bytes;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = major >= 9;
+    return cudaLaunchKernelEx(&config, kernel, PARAMS(arguments)...);
 }
 #endif
 

@@ -53,6 +53,8 @@ static __global__ void __launch_bounds__(norm_block<GROUP, RMS>, 1)
                     async_copy(&ring[(to * VECS + v) * BLOCK + thread], (const uint4 *)from + v * GROUP + lane);
     };
     int64_t row = (int64_t)blockIdx.x * GROUPS + group;
+    launch_next(); // norm_backward_finish may be set up
+    launch_wait();
     fetch(gain, true, 2 * NORM_STAGES);
 #pragma unroll
     for (int s = 0; s < NORM_STAGES - 1; s++) {
@@ -146,6 +148,8 @@ static __global__ void __launch_bounds__(8 * NORM_SLICES)
     const int column = (int)blockIdx.x * 8 + (int)threadIdx.x, slice = (int)threadIdx.y; // column: of 4
     const float4 *from = partial + (int64_t)blockIdx.y * count * (n / 4);
     float4 sum = make_float4(0, 0, 0, 0);
+    launch_next();
+    launch_wait();
     if (column < n / 4)
 #pragma unroll 4
         for (int i = slice; i < count; i += NORM_SLICES) {
@@ -191,12 +195,13 @@ template <typename T, bool RMS> struct norm_backward_launch {
         *ret_blocks = (int)blocks;
         if (!gradient)
             return 0;
-        norm_backward<T, GROUP, VECS, RMS, FULL><<<blocks, BLOCK, bytes<GROUP, VECS>(), stream>>>(
-            norm->rows, (int)norm->n, 1 / (float)norm->n, (const T *)norm->x, (const T *)gradient->dy, (const T *)norm->gain, norm->mean,
-            norm->scale, (T *)gradient->dx, gradient->scratch);
-        norm_backward_finish<T><<<dim3((unsigned)((norm->n + 31) / 32), RMS ? 1 : 2), dim3(8, NORM_SLICES), 0, stream>>>(
-            (int)norm->n, (int)blocks, (const float4 *)gradient->scratch, (T *)gradient->dgain, (T *)gradient->dbias);
-        return device_error(cudaGetLastError(), "launch norm_backward", err);
+        cudaError_t error = device_launch_early(norm_backward<T, GROUP, VECS, RMS, FULL>, blocks, BLOCK, bytes<GROUP, VECS>(), stream, norm->rows,
+                                                norm->n, 1 / (float)norm->n, (const T *)norm->x, (const T *)gradient->dy, (const T *)norm->gain,
+                                                norm->mean, norm->scale, (T *)gradient->dx, gradient->scratch);
+        if (error == cudaSuccess)
+            error = device_launch_early(norm_backward_finish<T>, dim3((unsigned)((norm->n + 31) / 32), RMS ? 1 : 2), dim3(8, NORM_SLICES), 0, stream,
+                                        norm->n, blocks, (const float4 *)gradient->scratch, (T *)gradient->dgain, (T *)gradient->dbias);
+        return device_error(error, "launch norm_backward", err);
     }
     template <int GROUP, int VECS>
     static int run(const struct kernel_norm *norm, const struct kernel_norm_gradient *gradient, int *ret_blocks,

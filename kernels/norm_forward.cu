@@ -35,12 +35,12 @@ static __global__ void __launch_bounds__(GROUP < 128 ? 128 : GROUP, GROUP < 128 
     float value[VECS][LANES]; // then its distance from the mean
     float sum = 0, square = 0, mean = 0;
 
-    cudaTriggerProgrammaticLaunchCompletion(); // a successor of the same kind may be set up; it waits as this one does
+    launch_next(); // a successor of the same kind may be set up
     if (row >= rows) // a whole warp: wider groups are whole blocks, and those have a row
         return;
     auto inside = [&](int v) { return FULL || v * GROUP + lane < vectors; };
     const uint4 *from = (const uint4 *)(x + row * n) + lane;
-    cudaGridDependencySynchronize(); // launched before its predecessor has ended: nothing is read or written before that
+    launch_wait();
 #pragma unroll
     for (int v = 0; v < VECS; v++)
         raw[v] = inside(v) ? __ldcs(from + v * GROUP) : make_uint4(0, 0, 0, 0);
@@ -89,18 +89,9 @@ template <typename T, bool RMS> struct norm_forward_launch {
     static int launch(const struct kernel_norm *norm, cudaStream_t stream, struct error *err)
     {
         constexpr int BLOCK = GROUP < 128 ? 128 : GROUP, GROUPS = BLOCK / GROUP;
-        cudaLaunchConfig_t config = {};
-        cudaLaunchAttribute early = {};
-        early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        early.val.programmaticStreamSerializationAllowed = 1;
-        config.gridDim = dim3((unsigned)((norm->rows + GROUPS - 1) / GROUPS));
-        config.blockDim = dim3(BLOCK);
-        config.stream = stream;
-        config.attrs = &early;
-        config.numAttrs = 1;
-        return device_error(cudaLaunchKernelEx(&config, norm_forward<T, GROUP, VECS, RMS, FULL>, norm->rows, (int)norm->n,
-                                               1 / (float)norm->n, norm->epsilon, (const T *)norm->x, (const T *)norm->gain,
-                                               (const T *)norm->bias, (T *)norm->y, norm->mean, norm->scale),
+        return device_error(device_launch_early(norm_forward<T, GROUP, VECS, RMS, FULL>, dim3((unsigned)((norm->rows + GROUPS - 1) / GROUPS)), BLOCK, 0,
+                                                stream, norm->rows, norm->n, 1 / (float)norm->n, norm->epsilon, (const T *)norm->x,
+                                                (const T *)norm->gain, (const T *)norm->bias, (T *)norm->y, norm->mean, norm->scale),
                             "launch norm_forward", err);
     }
     template <int GROUP, int VECS> static int run(const struct kernel_norm *norm, cudaStream_t stream, struct error *err)

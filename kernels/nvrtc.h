@@ -29,13 +29,3 @@ typedef integral<false> false_type;
 template <typename A, typename B> struct is_same : false_type {};
 template <typename A> struct is_same<A, A> : true_type {};
 }
-
-// Of cuda_device_runtime_api.h, which needs a header of nvcc's.
-static __device__ __forceinline__ void cudaTriggerProgrammaticLaunchCompletion()
-{
-    asm volatile("griddepcontrol.launch_dependents;" :::);
-}
-static __device__ __forceinline__ void cudaGridDependencySynchronize()
-{
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-}
