@@ -311,9 +311,10 @@ template <typename S> static int forward_run(const struct kernel_attention *a, c
 {
     typedef typename S::type T;
     const int64_t turns = (a->longest_queries + S::ROWS - 1) / S::ROWS, pairs = a->sequences * a->heads, tiles = turns * pairs;
-    // all at once when the L2 holds all k and v, else one by one: what is between was slower for both, as its rounds are uneven
+    // all at once when the L2 holds all k and v, else one by one: what is between was slower for both, as its rounds are uneven; but by twos with
+    // 256 columns, of which a pair's tiles are the fewest rounds
     const int64_t fit = attention_together(a, pairs, a->longest_keys * S::DIM * 4 / (a->heads / a->key_heads), 5, 3);
-    const int64_t together = a->together || fit == pairs ? fit : 1;
+    const int64_t together = a->together || fit == pairs ? fit : S::DIM == 256 && pairs > 1 ? 2 : 1;
     const struct attention_sizes sizes = attention_sizes(a, together, turns);
     CUtensorMap q, k, v;
     int resident, rc;
