@@ -10,10 +10,10 @@
 // Registers: 128 sums, 32 of scores or dp, 32 of dq, 16 words of p or ds: 208 of 240.
 #include "kernels/attention_backward.cuh"
 
-template <typename T, bool BIAS_> struct wide_shape {
+template <typename T, bool BIAS_, bool DBIAS_> struct wide_shape {
     typedef T type;
     static constexpr int DIM = 256, KEYS = 64, STAGES = 2, THREADS = 384;
-    static constexpr bool SILU = true, BIAS = BIAS_, DBIAS = false;
+    static constexpr bool SILU = true, BIAS = BIAS_, DBIAS = DBIAS_;
     static constexpr int PARTS = 4, COLUMNS = DIM / PARTS, PART_SUMS = QUERIES * COLUMNS; // of dq
     static constexpr uint32_t K_BYTES = KEYS * DIM * 2, Q_BYTES = QUERIES * DIM * 2, DS_BYTES = KEYS * QUERIES * 2, ROW_BYTES = 0;
     static constexpr uint32_t V = K_BYTES, Q = V + K_BYTES, O = Q + STAGES * Q_BYTES, DS = O + STAGES * Q_BYTES, SLOPES = DS + DS_BYTES,
@@ -64,7 +64,7 @@ template <typename S> static __device__ __forceinline__ void wide_add(const floa
 // A group of warps over all blocks of queries. LEADS: the first group.
 template <typename S, bool LEADS>
 static __device__ __forceinline__ void wide_products(const struct attention_sizes &sizes, bool causal, const struct backward_tile &tile,
-                                                     const struct backward_scratch &scratch, uint32_t shared, typename S::type *out)
+                                                     const struct backward_scratch &scratch, uint32_t shared, typename S::type *out, float *dbias)
 {
     typedef typename S::type T;
     const int thread = (int)threadIdx.x % 128, lane = thread % 32, row = thread / 32 * 16 + lane / 4, quad = lane % 4;
@@ -124,6 +124,11 @@ static __device__ __forceinline__ void wide_products(const struct attention_size
             products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(s, left, right + next_tile);
             products_commit();
         }
+        if (S::DBIAS && !LEADS) {
+            const int zero = sizes.span - 1, distance = zero + first + tile.place.shift - tile.key;
+            backward_bias<S>(thread, shared + S::DS, sizes.weight, dbias + (int64_t)head * (2 * zero + 1) + distance, distance,
+                             2 * zero + 1 - distance);
+        }
         products_wait<LAST ? 0 : 1>();
         sums_pin(dq);
         words_pin(words);
@@ -172,7 +177,7 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
     backward_multiply_wide(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
                            const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_dout,
                            const __grid_constant__ struct attention_sizes sizes, bool causal, const __grid_constant__ struct backward_scratch scratch,
-                           typename S::type *__restrict__ dk, typename S::type *__restrict__ dv, float *)
+                           typename S::type *__restrict__ dk, typename S::type *__restrict__ dv, float *__restrict__ dbias)
 {
     extern __shared__ char dynamic[];
     const uint32_t shared = (shared_address(dynamic) + 1023) & ~1023u;
@@ -187,9 +192,9 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
     } else {
         registers_raise<240>();
         if (threadIdx.x < 256)
-            wide_products<S, true>(sizes, causal, tile, scratch, shared, dv);
+            wide_products<S, true>(sizes, causal, tile, scratch, shared, dv, dbias);
         else
-            wide_products<S, false>(sizes, causal, tile, scratch, shared, dk);
+            wide_products<S, false>(sizes, causal, tile, scratch, shared, dk, dbias);
     }
 }
 
@@ -203,13 +208,13 @@ static int wide_run(const struct kernel_attention *a, const struct kernel_attent
 template <typename T>
 static int wide_type(const struct kernel_attention *a, const struct kernel_attention_gradient *g, cudaStream_t stream, struct error *err)
 {
-    return a->bias ? wide_run<wide_shape<T, true>>(a, g, stream, err) : wide_run<wide_shape<T, false>>(a, g, stream, err);
+    return g->dbias  ? wide_run<wide_shape<T, true, true>>(a, g, stream, err)
+           : a->bias ? wide_run<wide_shape<T, true, false>>(a, g, stream, err)
+                     : wide_run<wide_shape<T, false, false>>(a, g, stream, err);
 }
 
 int backward_wide(const struct kernel_attention *a, const struct kernel_attention_gradient *g, cudaStream_t stream, struct error *err)
 {
-    if (g->dbias)
-        return error_set(err, -EINVAL, "attention backward: the gradient of a bias is not supported for heads of 256 columns: for 64 and 128 it is");
     if (a->variant)
         return error_set(err, -ERANGE, "attention backward: there is no variant %d of this type and dim", a->variant);
     return a->type == KERNEL_FLOAT16 ? wide_type<__half>(a, g, stream, err) : wide_type<__nv_bfloat16>(a, g, stream, err);

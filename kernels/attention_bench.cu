@@ -155,7 +155,7 @@ static void attention_set(struct bench *bench, struct attention_case *t, const s
         a->bias = (const float *)attention_draw(bench, KERNEL_FLOAT32, (size_t)s->heads * (size_t)(2 * span - 1), 2, &t->bias);
     }
     t->gradient.dout = attention_draw(bench, s->type, rows, 1, &t->dout);
-    t->gradient.dbias = s->bias && s->dim <= 128 ? (float *)bench_memory(bench, (size_t)s->heads * (size_t)(2 * span - 1) * 4) : NULL;
+    t->gradient.dbias = s->bias ? (float *)bench_memory(bench, (size_t)s->heads * (size_t)(2 * span - 1) * 4) : NULL;
     t->gradient.dq = bench_memory(bench, rows * 2);
     t->gradient.dk = bench_memory(bench, key_rows * 2);
     t->gradient.dv = bench_memory(bench, key_rows * 2);

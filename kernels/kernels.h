@@ -229,8 +229,8 @@ struct kernel_attention {
 int kernel_attention_forward(const struct kernel_attention *attention, cudaStream_t stream, struct error *err);
 // dq, dk, dv from dout, of q's, k's, v's shapes; of the forward's struct q, k, v, out and lse are read (SiLU: not out and
 // lse). The sums over all keys in dq are added in no fixed order, in float32: its last bits differ from run to run; dk's and dv's do
-// not. scratch: kernel_attention_scratch() bytes, at a multiple of 16. dbias: NULL, or (dim 64
-// and 128) the gradient of the bias, of its shape, added up as dq.
+// not. scratch: kernel_attention_scratch() bytes, at a multiple of 16. dbias: NULL, or the
+// gradient of the bias, of its shape, added up as dq.
 struct kernel_attention_gradient {
     const void *dout;
     void *dq, *dk, *dv, *scratch;
