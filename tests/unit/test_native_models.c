@@ -173,6 +173,7 @@ TEST(hstu_is_the_model_of_pytorch)
     }
     CHECK_INT(count, 16);
     hstu_ops_f64.destroy(model);
+    pool_free(pool);
     opts.train = false;
     model = model_new(&hstu_ops_f64, opts, 1, &pool);
     hstu_ops_f64.load(model, 0);
@@ -182,6 +183,7 @@ TEST(hstu_is_the_model_of_pytorch)
     CHECK_DBL(logits[0], -0.788724875716, 1e-11);
     CHECK_DBL(logits[7], 0.432958891341, 1e-11);
     hstu_ops_f64.destroy(model);
+    pool_free(pool);
 }
 
 TEST(transformer_learns_text)
