@@ -13,7 +13,6 @@
 #include "common/vector.h"
 #include "reports/analyse/stalls/ranks.h"
 
-enum { LATE_BLOCKS = 24 };
 // Student's t with 23 degrees of freedom exceeds 4 with probability 0.0003: of 8 ranks one is named by chance in 420 clean recordings.
 static const double late_errors = 4;
 static const double late_share = 0.01;     // of the window: what costs less is not worth a line

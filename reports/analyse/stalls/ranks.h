@@ -10,6 +10,7 @@
 
 enum {
     RANKS_MAX = 1024, // of one recording
+    LATE_BLOCKS = 24, // the parts of the time of work whose spread is the noise that a late rank must exceed
 };
 
 struct rank_row {

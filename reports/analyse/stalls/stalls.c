@@ -229,6 +229,8 @@ static void stalls_find_startup(struct trace *trace, const struct ranks *ranks)
     int64_t begin = ranks->first_end, end = ranks->last_end, least = trace->window_ns / LEAST_SHARE;
     bool started = trace->from_start, ended = false;
     least = least > LEAST_NS ? least : LEAST_NS;
+    if (!ranks->nccl && ranks->wait_count < LATE_BLOCKS)
+        begin = end = 0; // a job of NCCL whose GPU side was not recorded: its few waits on the host are set-up, not its collectives
     if (trace->step_count) {
         begin = trace->steps[0].begin;
         end = begin;
