@@ -136,10 +136,11 @@ static void ranks_find_waits(struct ranks *ranks, struct rank_row *row)
             vector_push(ranks->waits, ranks->wait_count,
                         (struct trace_window){trace->gaps[i].out, trace->gaps[i].waking});
     ranks_spins(ranks, thread);
+    if (ranks->wait_count == row->wait_first)
+        return; // perhaps nobody waited: there is no array
     struct trace_window *waits = ranks->waits + row->wait_first;
     size_t count = ranks->wait_count - row->wait_first, kept = 0;
-    if (count)
-        qsort(waits, count, sizeof *waits, ranks_by_begin);
+    qsort(waits, count, sizeof *waits, ranks_by_begin);
     for (size_t i = 0; i < count; i++) {
         if (kept && waits[i].begin - waits[kept - 1].end < RANKS_JOIN_NS)
             waits[kept - 1].end = waits[i].end > waits[kept - 1].end ? waits[i].end : waits[kept - 1].end;
@@ -294,10 +295,12 @@ void ranks_find(const struct trace *trace, struct ranks *ret_ranks)
     ranks_of_nccl(ret_ranks);
     for (size_t i = 0; i < ret_ranks->row_count && !ret_ranks->nccl; i++) {
         const struct rank_row *row = &ret_ranks->rows[i];
+        if (!row->wait_count)
+            continue;
         const struct trace_window *waits = ret_ranks->waits + row->wait_first;
-        if (row->wait_count && (!ret_ranks->first_end || waits[0].end < ret_ranks->first_end))
+        if (!ret_ranks->first_end || waits[0].end < ret_ranks->first_end)
             ret_ranks->first_end = waits[0].end;
-        if (row->wait_count && waits[row->wait_count - 1].end > ret_ranks->last_end)
+        if (waits[row->wait_count - 1].end > ret_ranks->last_end)
             ret_ranks->last_end = waits[row->wait_count - 1].end;
         for (size_t k = 0; k < row->wait_count; k++)
             ranks_late(ret_ranks, i, &waits[k]);
