@@ -90,10 +90,12 @@ def test(errors, code, verdict):
         check(process.returncode == code, "the controller ends with %d, not %d: %s" % (process.returncode, code, rig.log()[-300:]))
         check(said[0] == "inconclusive" and set(said) <= {"inconclusive", verdict}, "said %s" % sorted(set(said)))
         finish(rig, serve, verdict, verdict == "fail")
-        text = fetch("GET", serve.url + "/metrics")[1]
-        counted = sum(int(one) for one in re.findall(r"canary_requests_total\{[^}]*\} (\d+)", text))
         stored = rig.rows("SELECT sum(requests) FROM rollout_second")[0][0] or 0
-        check(counted == stored and (stored or verdict == "fail"), "/metrics counts %d, the store has %d" % (counted, stored))
+
+        def counted():
+            return sum(int(one) for one in re.findall(r"canary_requests_total\{[^}]*\} (\d+)", fetch("GET", serve.url + "/metrics")[1]))
+        # The state is read by itself, the seconds a few rows at a time: the last of them may come a moment later.
+        check(rig.wait(lambda: counted() == stored, 10) and (stored or verdict == "fail"), "/metrics counts %d, the store has %d" % (counted(), stored))
     finally:
         serve.end()
         rig.end()
