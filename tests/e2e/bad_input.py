@@ -137,8 +137,8 @@ def main():
         check(shown["workloads"][0]["steps"] == 200, "default steps are not shown")
         out, _ = upgate(["ab", "--dry-run", "--seed", "99", "--format=json", "plan.yaml"], cwd, 0)
         check(json.loads(out)["schedule"]["seed"] == 99, "--seed does not reach the plan")
-        _, errors = upgate(["ab", "--dry-run", "plan.yaml"], cwd, 0, env={"UPGATE_STEP": "x"})
-        check("variable 'UPGATE_STEP'; did you mean 'UPGATE_STEPS'?" in errors, "no warning: %r" % errors)
+        _, errors = upgate(["ab", "--dry-run", "plan.yaml"], cwd, 0, env={"UPGATE_STEPSS": "x"})
+        check("variable 'UPGATE_STEPSS'; did you mean 'UPGATE_STEPS'?" in errors, "no warning: %r" % errors)
         # the plans that come with the source are right ones
         plans = sorted(glob.glob(os.path.join(os.environ["UPGATE_SOURCE"], "ci", "plans", "*.yaml")))
         for shipped in plans:
