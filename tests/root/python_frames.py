@@ -74,7 +74,10 @@ def test_switch_outs(case):
                 continue
             want = [[pystack_live.cut(function), pystack_live.cut(file), line] for function, file, line, _ in waiter["frames"]]
             right.append(known.get(stack) == want)
-            assert right[-1] or not known.get(stack), (version, known[stack], want)
+            # A line that could not be read any more on a busy machine is not told: neither right nor wrong.
+            seen = [[function, file, line if told_line is None else told_line]
+                    for (function, file, told_line), (_, _, line) in zip(known.get(stack, []), want)]
+            assert not known.get(stack) or (len(known[stack]) == len(want) and seen == want), (version, known[stack], want)
         assert len(right) >= 20 and sum(right) >= 0.9 * len(right), (version, sum(right), len(right))
         in_kernel, wanted = walked(case)
         assert in_kernel >= 0.9 * wanted, (version, in_kernel, wanted)
