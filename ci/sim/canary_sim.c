@@ -3,7 +3,7 @@
 // the same streams, and how often the intervals miss the truth. Seeded, no clock but for the speed of the fold. Prints Markdown.
 // Exit 1 when a rate leaves its limit.
 //
-//     canary_sim [--rollouts N] [--jobs N] [--table 0..8] [--write FILE]     1,000 rollouts a row, 12 to 20 min; docs/CANARY-SIM.md is written with it
+//     canary_sim [--rollouts N] [--jobs N] [--table 0..9] [--write FILE]     1,000 rollouts a row, 12 to 20 min; docs/CANARY-SIM.md is written with it
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ struct sim {
 
 static struct canary_rules sim_rules(double error_margin, double p99_margin)
 {
-    struct canary_rules rules = {.alpha = 0.01, .tripwire_error_rate = 0.2};
+    struct canary_rules rules = {.alpha = 0.01, .tripwire_error_rate = 0.2, .alone_times = 2};
     rules.metrics[CANARY_ERROR_RATE] = (struct canary_rule){true, false, error_margin, NAN};
     rules.metrics[CANARY_LATENCY_P99] = (struct canary_rule){true, false, p99_margin, NAN};
     rules.metrics[CANARY_WRONG_ANSWERS] = (struct canary_rule){true, false, NAN, 0};
@@ -211,42 +211,28 @@ static void sim_crash(struct sim *sim)
     }
 }
 
-// What turns bad must not have to outweigh how long it was good.
-static void sim_late(struct sim *sim)
+struct sim_late_row {
+    const char *name;
+    struct stream_fault fault;
+    double burst, drift, late_s;
+};
+
+// Rows of a candidate that turns bad in the last of these stages; its time there is late_s and 20 minutes.
+static void sim_late_rows(struct sim *sim, const struct sim_late_row *rows, size_t count, struct run_plan plan, uint64_t seed)
 {
-    static const struct {
-        const char *name;
-        struct stream_fault fault;
-        double burst, drift, late_s;
-    } rows[] = {{"error rate x2", {2, 1, 0}, 1, 0, 300},
-                {"error rate x5", {5, 1, 0}, 1, 0, 300},
-                {"error rate x5, drifting", {5, 1, 0}, 1, 1, 300},
-                {"error rate x5, bursts of 4, drifting", {5, 1, 0}, 4, 1, 300},
-                {"error rate x5, after half an hour", {5, 1, 0}, 1, 0, 1800},
-                {"error rate x20", {20, 1, 0}, 1, 0, 300},
-                {"p99 +10 %", {1, 1.1, 0}, 1, 0, 300},
-                {"p99 +20 %", {1, 1.2, 0}, 1, 0, 300},
-                {"p99 +20 %, drifting", {1, 1.2, 0}, 1, 1, 300},
-                {"p99 +50 %", {1, 1.5, 0}, 1, 0, 300}};
-    int rollouts = sim->rollouts / 2;
-    fprintf(sim->file,
-            "\n## Bad after five good minutes\n\n%d rollouts a row, at 25 %% of 1,000 requests/s; margins 50 %% and 5 %%; seconds "
-            "since it turned bad. Rolled back before: while it was good.\n\n"
-            "| candidate | found within 20 min | median | 90 %% below | rolled back before |\n|---|---|---|---|---|\n",
-            rollouts);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct run_plan plan = {.stages = {{0.05, 60, 0, true}, {0.25, rows[i].late_s + 1200, 0, false}},
-                                .count = 2,
-                                .rules = sim_rules(0.5, 0.05),
-                                .world = {1000, 1e-3, rows[i].burst, 0, 0, rows[i].drift},
-                                .fault = rows[i].fault,
-                                .late_s = rows[i].late_s};
-        struct run_result *results = run_many(&plan, rollouts, 200000000 + 100000 * i, sim->jobs);
+    int rollouts = sim->rollouts / 2, last = plan.count - 1;
+    fprintf(sim->file, "| candidate | found within 20 min | median | 90 %% below | rolled back before |\n|---|---|---|---|---|\n");
+    for (size_t i = 0; i < count; i++) {
+        plan.stages[last].seconds = rows[i].late_s + 1200;
+        plan.world = (struct stream_world){1000, 1e-3, rows[i].burst, 0, 0, rows[i].drift};
+        plan.fault = rows[i].fault;
+        plan.late_s = rows[i].late_s;
+        struct run_result *results = run_many(&plan, rollouts, seed + 100000 * i, sim->jobs);
         double *values = calloc((size_t)rollouts, sizeof *values);
         int found = 0, before = 0;
         char text[2][SIM_TEXT];
         for (int k = 0; k < rollouts; k++) {
-            bool late = results[k].failed_stage == 1 && results[k].failed_s > plan.late_s;
+            bool late = results[k].failed_stage == last && results[k].failed_s > plan.late_s;
             before += results[k].failed_stage >= 0 && !late;
             if (late)
                 values[found++] = results[k].failed_s - plan.late_s;
@@ -261,6 +247,50 @@ static void sim_late(struct sim *sim)
         free(values);
         run_free(results, rollouts);
     }
+}
+
+// What turns bad must not have to outweigh how long it was good.
+static void sim_late(struct sim *sim)
+{
+    static const struct sim_late_row rows[] = {{"error rate x2", {2, 1, 0}, 1, 0, 300},
+                                               {"error rate x5", {5, 1, 0}, 1, 0, 300},
+                                               {"error rate x5, drifting", {5, 1, 0}, 1, 1, 300},
+                                               {"error rate x5, bursts of 4, drifting", {5, 1, 0}, 4, 1, 300},
+                                               {"error rate x5, after half an hour", {5, 1, 0}, 1, 0, 1800},
+                                               {"error rate x20", {20, 1, 0}, 1, 0, 300},
+                                               {"p99 +10 %", {1, 1.1, 0}, 1, 0, 300},
+                                               {"p99 +20 %", {1, 1.2, 0}, 1, 0, 300},
+                                               {"p99 +20 %, drifting", {1, 1.2, 0}, 1, 1, 300},
+                                               {"p99 +50 %", {1, 1.5, 0}, 1, 0, 300}};
+    struct run_plan plan = {.stages = {{0.05, 60, 0, true}, {0.25, 0, 0, false}}, .count = 2, .rules = sim_rules(0.5, 0.05)};
+    fprintf(sim->file,
+            "\n## Bad after five good minutes\n\n%d rollouts a row, at 25 %% of 1,000 requests/s; margins 50 %% and 5 %%; seconds "
+            "since it turned bad. Rolled back before: while it was good.\n\n",
+            sim->rollouts / 2);
+    sim_late_rows(sim, rows, sizeof rows / sizeof *rows, plan, 200000000);
+}
+
+static void sim_alone(struct sim *sim)
+{
+    static const struct sim_late_row rows[] = {{"as the baseline", {1, 1, 0}, 4, 0, 1200},
+                                               {"as the baseline, drifting", {1, 1, 0}, 4, 1, 1200},
+                                               {"latency x1.5", {1, 1.5, 0}, 4, 0, 600},
+                                               {"latency x2.5", {1, 2.5, 0}, 4, 0, 600},
+                                               {"latency x3, drifting", {1, 3, 0}, 4, 1, 600},
+                                               {"latency x10, drifting", {1, 10, 0}, 4, 1, 600},
+                                               {"error rate x5", {5, 1, 0}, 4, 0, 600},
+                                               {"error rate x10", {10, 1, 0}, 4, 0, 600},
+                                               {"error rate x50, drifting", {50, 1, 0}, 4, 1, 600}};
+    struct run_plan plan = {.stages = {{0.05, 60, 0, true}, {0.25, 300, 0, false}, {0.5, 300, 0, false}, {1, 0, 0, false}},
+                            .count = 4,
+                            .rules = sim_rules(0.5, 0.1),
+                            .good_before = true};
+    fprintf(sim->file,
+            "\n## Bad at 100 %%\n\n%d rollouts a row: A/A 60 s, 25 %% and 50 %% of 1,000 requests/s for 300 s each, then 100 %%, where "
+            "the candidate turns bad after 600 s (the first two rows: never, within 40 minutes). Nothing is left to compare with: twice the latency of the "
+            "baseline's ten seconds, or four times its errors, for 30 s. Errors 0.1 %%, in bursts of 4; margins 50 %% and 10 %%.\n\n",
+            sim->rollouts / 2);
+    sim_late_rows(sim, rows, sizeof rows / sizeof *rows, plan, 400000000);
 }
 
 // Nothing was tuned to these.
@@ -500,7 +530,7 @@ static void sim_all(struct sim *sim)
                        "gives the same numbers. It exits with 1 where a limit of a table is missed by more than three "
                        "standard errors of the simulation. alpha is 1 %% of a rollout.\n");
     static void (*const tables[])(struct sim *) = {sim_table_equal,  sim_table_found,    sim_crash, sim_table_within,
-                                                   sim_table_judged, sim_table_coverage, sim_power, sim_late, sim_attacks};
+                                                   sim_table_judged, sim_table_coverage, sim_power, sim_late, sim_attacks, sim_alone};
     for (int i = 0; i < (int)(sizeof tables / sizeof *tables); i++)
         if (sim->table < 0 || sim->table == i)
             tables[i](sim);
@@ -512,7 +542,7 @@ static void sim_all(struct sim *sim)
 
 static int sim_usage(void)
 {
-    fputs("usage: canary_sim [--rollouts N, at least 100] [--jobs N, 1 to 64] [--table 0..8] [--write FILE]\n", stderr);
+    fputs("usage: canary_sim [--rollouts N, at least 100] [--jobs N, 1 to 64] [--table 0..9] [--write FILE]\n", stderr);
     return 2;
 }
 

@@ -113,7 +113,7 @@ static double grid_now_s(void)
 bool grid_speed(FILE *file)
 {
     enum { DRAWN = 64 };
-    struct canary_rules rules = {.alpha = 0.01, .tripwire_error_rate = 0.2};
+    struct canary_rules rules = {.alpha = 0.01, .tripwire_error_rate = 0.2, .alone_times = 2};
     for (int i = 0; i < CANARY_METRICS; i++)
         rules.metrics[i] = (struct canary_rule){.gated = true, .margin = 0.5, .limit = NAN};
     struct stream_world world = {.requests_per_s = 1000, .error_rate = 1e-3, .burst = 4};

@@ -5,9 +5,11 @@ why, and the client sees no other failures than those that the candidate itself 
 is asked is the way back. `canary_faults.py [NAME…]`; exits 77 without HAProxy or without the verb."""
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 SOURCE = os.environ.get("UPGATE_SOURCE") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -18,6 +20,7 @@ import stage  # noqa: E402
 
 RATE, LIMIT_S = 500, 120
 STAGES = ("{percent: 50, name: aa, soak: 5s}", "{percent: 50, soak: 60s, warm_up: 1s}", "{percent: 100, soak: 5s}")
+ALONE = ("{percent: 50, name: aa, soak: 12s}", "{percent: 50, soak: 10s, warm_up: 1s}", "{percent: 100, soak: 20s, warm_up: 1s}")
 METRICS = "error_rate: {margin: 50%}, latency_p99: {margin: 200%}, wrong_answers: {limit: 0}"
 AT_ONCE = {"tripwire-unreachable", "tripwire-errors", "evidence"}
 
@@ -30,6 +33,8 @@ FAULTS = {
     "long": ("slow-long:10000%", {"evidence"}, set()),
     "nan": ("nan:1%", {"tripwire-wrong"}, {"wrong"}),
     "leak": ("leak:1M", AT_ONCE, {"lost", "http_error"}),
+    # As good as the baseline until no baseline is left beside it.
+    "alone": (None, {"evidence"}, set()),
     "held": ("hold:8s", {"person"}, set()),  # aborted while its requests take longer than the drain
 }
 OUTCOMES = ("http_error", "timed_out", "lost", "truncated", "wrong")
@@ -49,6 +54,26 @@ def abort_when_it_has_traffic(rollout, proxy, new):
     return subprocess.run([stage.UPGATE, "canary", "abort", rollout.plan, "--reason", "asked by a test"], capture_output=True).returncode
 
 
+class Stutter(threading.Thread):
+    """From the moment the candidate has all the traffic it stands still for nine tenths of the time."""
+    def __init__(self, proxy, new):
+        super().__init__(daemon=True)
+        self.proxy, self.new, self.over = proxy, new, threading.Event()
+
+    def run(self):
+        while not self.over.wait(0.1) and not self.proxy.command("get weight ranker/old").startswith("0 "):
+            pass
+        while not self.over.is_set() and self.new.alive():
+            os.kill(self.new.pid, signal.SIGSTOP)
+            self.over.wait(0.18)
+            os.kill(self.new.pid, signal.SIGCONT)
+            self.over.wait(0.02)
+
+    def end(self):
+        self.over.set()
+        self.join()
+
+
 def one(folder, name):
     plant, rules, may = FAULTS[name]
     with stage.stage() as up:
@@ -61,16 +86,22 @@ def one(folder, name):
         up.append(proxy)
         load = stage.Load(folder, proxy.port, "--rate", str(RATE), "--duration", "10min", "--timeout", "12s", "--reference", "old")
         up.append(load)
-        rollout = rollouts.Rollout(folder, name, proxy, STAGES, METRICS)
+        rollout = rollouts.Rollout(folder, name, proxy, ALONE if name == "alone" else STAGES, METRICS)
         controller = rollout.run()
         up.append(controller)
         if name == "held":
             check("%s: abort is heard while it runs" % name, abort_when_it_has_traffic(rollout, proxy, new) == 0)
+        stutter = Stutter(proxy, new) if name == "alone" else None
+        if stutter:
+            stutter.start()
         try:
             code = controller.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
             check("%s: it ends" % name, False, rollout.decisions())
             return
+        finally:
+            if stutter:
+                stutter.end()
         weight = proxy.command("get weight ranker/new")
         time.sleep(1)
         before = load.pid and new.alive() and new.stats()["scored"] if name not in ("crash", "hang", "leak") else None
@@ -83,6 +114,8 @@ def one(folder, name):
     check("%s: the rule is one of %s" % (name, ", ".join(sorted(rules))), last["rule"] in rules, last)
     check("%s: the traffic is at the baseline" % name, weight.startswith("0 "), weight)
     check("%s: nothing more reaches the candidate" % name, before == after, (before, after))
+    if stutter:
+        check("alone: it had all the traffic", "with no baseline left" in last["reason"], last)
     others = {kind: account[kind] for kind in OUTCOMES if account[kind] and kind not in may}
     check("%s: no other request failed" % name, not others and account["balanced"], others or account)
     print("     %s: %s; %d of %d requests failed" % (last["rule"], last["reason"], account["failed"], account["sent"]), flush=True)

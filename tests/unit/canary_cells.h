@@ -9,7 +9,7 @@
 // Gated: errors, p99, no wrong answer. p50 and mean are observed with that margin; NAN: not looked at.
 __attribute__((unused)) static struct canary_rules rules_of(double error_margin, double p99_margin, double observed)
 {
-    struct canary_rules rules = {.alpha = 0.01, .tripwire_error_rate = 0.2};
+    struct canary_rules rules = {.alpha = 0.01, .tripwire_error_rate = 0.2, .alone_times = 2};
     rules.metrics[CANARY_ERROR_RATE] = (struct canary_rule){true, false, error_margin, NAN};
     rules.metrics[CANARY_LATENCY_P99] = (struct canary_rule){true, false, p99_margin, NAN};
     rules.metrics[CANARY_WRONG_ANSWERS] = (struct canary_rule){true, false, NAN, 0};

@@ -220,7 +220,7 @@ bool sources_take(struct sources *sources, bool aa, int64_t *ret_at_s, struct ca
         second->errors = (uint64_t)((double)second->requests * canary_world->errors[arm]);
         second->rejected = (uint64_t)((double)second->requests * canary_world->rejected[arm]);
         second->wrong = arm == CANARY_CANDIDATE && second->requests ? canary_world->wrong : 0;
-        second->bins[400] = (uint32_t)(second->requests - second->errors);
+        second->bins[400 + (arm == CANARY_CANDIDATE ? canary_world->slower_bins : 0)] = (uint32_t)(second->requests - second->errors);
     }
     return true;
 }

@@ -24,6 +24,7 @@ struct canary_world {
     uint64_t rate;                  // requests a second of both arms
     double errors[2];               // share
     double rejected[2], given_up[2]; // shares; given up: of the rejected
+    int slower_bins;                // the candidate, of 2 %
     uint64_t wrong;                 // a second, of the candidate
     uint64_t refused;               // so far, of the candidate
     bool silent;                    // no evidence comes in

@@ -88,6 +88,33 @@ static void refuse_connections(struct canary_world *world)
         world->refused = 3;
 }
 
+static void turn_bad_at_the_whole_traffic(struct canary_world *world)
+{
+    bool bad = world->set_count == 3 && world->now_ns > world->set_ns[2] + 5 * (int64_t)NS;
+    world->slower_bins = bad && began_ns == 1 ? 60 : 0; // 3.3 times as slow
+    world->errors[CANARY_CANDIDATE] = bad && began_ns == 2 ? 0.005 : 0;
+    world->rejected[CANARY_CANDIDATE] = bad && began_ns == 3 ? 0.05 : 0;
+}
+
+TEST(a_candidate_that_turns_bad_at_the_whole_traffic)
+{
+    static const char *const metrics[] = {NULL, "latency_p99", "error_rate", "rejected_rate"};
+    for (began_ns = 0; began_ns < 4; began_ns++) {
+        rig_begin("stages: [{percent: 10, soak: 20s}, {percent: 50, soak: 20s}, {percent: 100, soak: 60s}]\n");
+        canary_world->script = turn_bad_at_the_whole_traffic;
+        CHECK_INT(rig_run(), metrics[began_ns] ? 1 : 0);
+        CHECK_DBL(canary_world->percent, metrics[began_ns] ? 0 : 100, 0);
+        if (metrics[began_ns]) {
+            CHECK_STR(rig_text(LAST_RULE), "evidence");
+            CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), metrics[began_ns]);
+            CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "with no baseline left");
+            CHECK(canary_world->set_ns[3] - canary_world->set_ns[2] < 50 * (int64_t)NS);
+        }
+        rig_end();
+    }
+    began_ns = 0;
+}
+
 TEST(refused_connections_act_at_once)
 {
     rig_begin(STAGES);

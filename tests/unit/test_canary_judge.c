@@ -49,6 +49,32 @@ TEST(which_cells_a_stage_needs)
     CHECK(!passes(3, pass, fail, pass));
 }
 
+TEST(without_a_baseline)
+{
+    struct rollout rollout = plan();
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_UNDECIDED, .threshold = 2, .alone_open = true},
+                                  {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells, .cell_count = 2, .requests = {0, 500}, .judged_ns = 10, .recent_errors = NAN};
+    struct judge_answer answer;
+    judge_stage(&rollout, 3, &facts, &answer);
+    CHECK(!answer.cells_passed);
+    CHECK_CONTAINS(answer.text, "error_rate: 10 s without a baseline, and 100 requests, are not over yet");
+    cells[0].alone_windows = 1;
+    cells[0].alone_value = 0.05;
+    judge_stage(&rollout, 3, &facts, &answer);
+    CHECK(!answer.cells_passed && answer.failed < 0);
+    CHECK_CONTAINS(answer.text, "error_rate is 5 % in the candidate's last 10 s");
+    CHECK_CONTAINS(answer.text, "the baseline had 0 % at most");
+    cells[0].alone_windows = 3;
+    cells[0].verdict = CANARY_FAIL;
+    judge_stage(&rollout, 3, &facts, &answer);
+    CHECK_INT(answer.failed, 0);
+    CHECK_CONTAINS(answer.text, "beyond 2 times that, 3 times in a row");
+    cells[0] = (struct canary_cell){.metric = CANARY_ERROR_RATE, .verdict = CANARY_UNDECIDED};
+    judge_stage(&rollout, 3, &facts, &answer);
+    CHECK(answer.cells_passed);
+}
+
 TEST(what_was_lost_withholds_a_pass)
 {
     struct rollout rollout = plan();

@@ -119,9 +119,22 @@ static int controller_open_store(struct controller *ctl, struct error *err)
     return rc;
 }
 
+// As this version reads it: a key that an older one did not know has its default in it. New reference, NULL: it cannot be read.
+static json_t *controller_stored_plan(const char *text)
+{
+    json_t *stored = json_loads(text, 0, NULL), *plan = NULL;
+    struct rollout *rollout;
+    if (stored && rollout_from_json(stored, &rollout, NULL) == 0) {
+        plan = rollout_to_json(rollout);
+        rollout_free(rollout);
+    }
+    json_decref(stored);
+    return plan;
+}
+
 static int controller_compare(const struct controller *ctl, const struct rollout_row *row, struct error *err)
 {
-    json_t *old = json_loads(row->plan, 0, NULL), *new = rollout_to_json(ctl->rollout);
+    json_t *old = controller_stored_plan(row->plan), *new = rollout_to_json(ctl->rollout);
     char *changes = old ? rollout_changes(old, new) : xstrdup("all of it: what is stored cannot be read");
     int rc = 0;
     char *exposed = row->percent > 0 && !rollout_state_ended(row->state)

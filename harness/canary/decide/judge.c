@@ -42,7 +42,24 @@ static bool judge_cell_passes(const struct rollout_stage *stage, const struct ca
     if (cell->withheld)
         return false;
     bool compares = !stage->aa && stage->percent < 100 && (stage->mirror == 0 || cell->metric == CANARY_WRONG_ANSWERS);
+    if (stage->percent >= 100 && cell->alone_open)
+        return false;
     return compares ? cell->verdict == CANARY_PASS : cell->verdict != CANARY_FAIL;
+}
+
+// "latency_p99 is 12 ms in the candidate's last 10 s, with no baseline left; the baseline had 4 ms at most in 19 of 20 of its 10 s before"
+static void judge_alone(char *buf, size_t size, const struct canary_cell *cell)
+{
+    char value[32], usual[32];
+    if (cell->metric == CANARY_ERROR_RATE || cell->metric == CANARY_REJECTED_RATE) {
+        snprintf(value, sizeof value, "%.3g %%", 100 * cell->alone_value);
+        snprintf(usual, sizeof usual, "%.3g %%", 100 * cell->alone_usual);
+    } else {
+        unit_format_ns(value, sizeof value, 1e9 * cell->alone_value);
+        unit_format_ns(usual, sizeof usual, 1e9 * cell->alone_usual);
+    }
+    snprintf(buf, size, "%s is %s in the candidate's last 10 s, with no baseline left; the baseline had %s at most in 19 of 20 of its 10 s "
+             "before", canary_metric_name(cell->metric), value, usual);
 }
 
 // The first thing that is missing, in words.
@@ -62,6 +79,10 @@ static void judge_missing(const struct rollout_stage *stage, const struct judge_
         snprintf(ret->text, sizeof ret->text, "%s would pass, but %" PRIu64 " log lines of this stage were lost, and if each was the "
                  "candidate's worst it would not%s; `resume` a pause to judge the stage anew, once no line is lost",
                  canary_metric_name(open->metric), open->withheld, more);
+    else if (open && open->alone_windows)
+        judge_alone(ret->text, sizeof ret->text, open);
+    else if (open && open->alone_open)
+        snprintf(ret->text, sizeof ret->text, "%s: 10 s without a baseline, and 100 requests, are not over yet", canary_metric_name(open->metric));
     else if (open)
         snprintf(ret->text, sizeof ret->text, "%s is undecided after %" PRIu64 " requests%s", canary_metric_name(open->metric),
                  open->requests, more);
@@ -107,13 +128,16 @@ static void judge_since(char *buf, size_t size, const struct canary_cell *cell)
 
 static void judge_fail(const struct rollout_stage *plan, const struct canary_cell *cell, char *buf, size_t size)
 {
-    char ratio[96], since[160];
+    char ratio[96], since[240];
     const char *name = canary_metric_name(cell->metric);
     judge_ratio(ratio, sizeof ratio, cell);
     if (plan->aa) {
         snprintf(buf, size,
                  "%s: the two baselines differ, %s after %" PRIu64 " requests: the measurement or the proxy's split cannot be trusted", name,
                  ratio, cell->requests);
+    } else if (cell->alone_windows) {
+        judge_alone(since, sizeof since, cell);
+        snprintf(buf, size, "%s: beyond %g times that, %" PRIu64 " times in a row", since, cell->threshold, cell->alone_windows);
     } else if (cell->since_s) {
         judge_since(since, sizeof since, cell);
         snprintf(buf, size, "%s: %s, beyond its margin; over the whole stage, %" PRIu64 " requests of the candidate, %s", name, since,

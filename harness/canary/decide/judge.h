@@ -31,7 +31,7 @@ struct judge_answer {
 // A stage passes by time (soak), by count (requests of the candidate) and by its gated cells, and only where lost log lines, each the
 // worst that it can have been, would change none of it. Which cells:
 //   with traffic on both arms  every gated one has passed
-//   100 %                      nothing is left to compare with: none has failed
+//   100 %                      nothing is left to compare with: none has failed, and the last 10 s were as the baseline's were (alone.h)
 //   A/A                        the arms are equal, none has failed
 //   shadow                     the answers: wrong_answers, where it is gated, has passed; no other has failed
 void judge_stage(const struct rollout *rollout, int stage, const struct judge_facts *facts, struct judge_answer *ret);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "common/units.h"
+#include "reports/analyse/canary/alone.h"
 
 static double foresight_share(const struct rollout_stage *stage)
 {
@@ -90,6 +91,9 @@ void foresight_print(const struct rollout *rollout, void *stream)
                     rollout->expected.requests_per_s * foresight_share(stage) * (double)stage->soak_ns / 1e9, span,
                     least * 1e9 > (double)stage->patience_ns ? ", longer than its patience: it will pause" : "");
         fputc('\n', file);
+        if (stage->percent >= 100)
+            fprintf(file, "      no baseline is left: a latency is found at %g times what it was in 10 s, a rate at %g times, after 30 s\n",
+                    canary_alone_times(&rollout->rules, CANARY_LATENCY_P99), canary_alone_times(&rollout->rules, CANARY_ERROR_RATE));
         if (known && stage->percent < 100 && !stage->aa)
             for (int metric = 0; metric < CANARY_METRICS; metric++)
                 if (rollout->rules.metrics[metric].gated && (stage->mirror == 0 || metric == CANARY_WRONG_ANSWERS))

@@ -191,6 +191,7 @@ static int rollout_check_ranges(const struct rollout_checker *check)
     const struct rollout *rollout = check->rollout;
     const struct canary_rules *rules = &rollout->rules;
     bool fit = rules->alpha > 0 && rules->alpha <= 0.5 && !(rules->tripwire_error_rate <= 0 || rules->tripwire_error_rate > 1) &&
+               !(rules->alone_times <= 1) &&
                rollout_time_fits(rollout->stale_ns) && rollout->stale_ns > 0 && rollout_time_fits(rollout->drain_ns) &&
                rollout_time_fits(rollout->traffic.timeout_ns) && rollout_time_fits(rollout->why.duration_ns);
     for (int i = 0; i < rollout->source_count; i++)

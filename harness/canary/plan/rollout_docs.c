@@ -28,7 +28,8 @@ static const char rollout_docs_head[] =
     "  metrics: {error_rate: {margin: 50%}, rejected_rate: {margin: 50%}, latency_p99: {margin: 10%}, wrong_answers: {limit: 0}}\n"
     "```\n\n"
     "- A stage passes when it was judged for its soak, the candidate had its requests, every gated metric passed and no tripwire\n"
-    "  fired. At 100 % no baseline is left to compare with: there the soak holds, and the tripwires and what the tests knew before.\n"
+    "  fired. At 100 % no baseline is left to compare with: there the soak holds, the tripwires, and what the baseline was before: twice\n"
+    "  as slow, or four times the errors, for 30 s goes back. To see less than that, keep a percent on the baseline: a stage of 99 % before.\n"
     "- A changed plan of a rollout that has begun is refused, with the keys that changed.\n"
     "- Relative paths are relative to the directory upgate is started in, not to the plan's.\n"
     "- Numbers carry their unit: `30s`, `10min`, `2%`, `200/s`, `8GiB`.\n";

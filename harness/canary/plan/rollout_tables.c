@@ -117,6 +117,8 @@ static const struct field rollout_tripwire_fields[] = {
         .help = "of the candidate over its last 10 seconds, or fewer with 100 requests; less eight errors, with 10 requests at least"),
     ROW("unreachable", FIELD_UINT, unreachable, .default_text = "3", .min = 1, .max = 1000,
         .help = "so many looks in a row at the proxy's health check that say down, or refused connections within 10 seconds"),
+    ROW("alone", FIELD_NUMBER, rules.alone_times, .default_text = "2", .min = 1, .max = 1e6, .above_min = true,
+        .help = "at 100 %: a gated latency beyond so many times what the baseline had in 19 of 20 of its 10 seconds before, or a rate beyond twice as many times and 0.1 %, for three times 10 s"),
     END};
 
 static const struct field rollout_gate_fields[] = {
@@ -124,7 +126,7 @@ static const struct field rollout_gate_fields[] = {
         .help = "probability of a false rollback, over the whole rollout"),
     {.key = "metrics", .kind = FIELD_CUSTOM, .custom = &rollout_metrics_custom, .fields = rollout_metric_fields,
      .help = "metric: {margin} or {limit}; default: error_rate 50%, rejected_rate 50%, latency_p99 10%, wrong_answers limit 0; rejected: answered 4xx, or given up by the client before an answer began"},
-    PART("tripwires", rollout_tripwire_fields, .help = "one event rolls back, without statistics"),
+    PART("tripwires", rollout_tripwire_fields, .help = "roll back without statistics"),
     END};
 
 static const struct field rollout_rollback_fields[] = {

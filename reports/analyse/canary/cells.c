@@ -55,10 +55,10 @@ bool canary_evidence_alone(const struct canary_evidence *evidence)
         baseline += (double)evidence->recent[i].baseline;
         candidate += (double)evidence->recent[i].requests;
     }
-    if (candidate >= EVIDENCE_ALONE_MANY && candidate > EVIDENCE_ALONE_TIMES * baseline)
+    if (candidate >= EVIDENCE_ALONE_MANY && candidate > CANARY_ALONE_TIMES * baseline)
         return true;
-    return evidence->alone_s >= EVIDENCE_ALONE_S &&
-           evidence->alone_requests >= EVIDENCE_ALONE_REQUESTS;
+    return evidence->alone_s >= CANARY_ALONE_SECONDS &&
+           evidence->alone_requests >= CANARY_ALONE_REQUESTS;
 }
 
 static const struct canary_onset *cells_onset(const struct canary_evidence *evidence,
@@ -155,6 +155,8 @@ bool canary_evidence_fails(const struct canary_evidence *evidence, enum canary_m
     bool late;
     if (!isnan(rule->limit)) // of an A/A stage the wrong answers are the baseline's own
         return !evidence->learns && (double)evidence->wrong_count > rule->limit;
+    if (canary_alone_fails(&evidence->alone, metric))
+        return true;
     if (evidence->learns && cells_aa_better(evidence, metric))
         return true;
     if (!cells_may_fail(evidence, metric))
@@ -323,8 +325,25 @@ static bool cells_since(const struct canary_evidence *evidence, struct canary_ce
     return cell->evidence >= 0.5 * cell->needed && cells_since_beyond(evidence, cell->metric) > 0;
 }
 
-static struct canary_cell cells_one(const struct canary_evidence *evidence,
-                                    enum canary_metric metric)
+// Without a baseline: what the newest windows say, where they are beyond.
+static void cells_alone(const struct canary_evidence *evidence, struct canary_cell *cell)
+{
+    const struct canary_alone_metric *of = &evidence->alone.metrics[cell->metric];
+    cell->alone_open = canary_alone_open(&evidence->alone, cell->metric);
+    if (!of->run)
+        return;
+    cell->alone_windows = (uint64_t)of->run;
+    cell->alone_value = of->value;
+    cell->alone_usual = of->usual;
+    cell->value = cells_known(of->value / of->usual);
+    cell->threshold = cell->pass_below = canary_alone_times(&evidence->rules, cell->metric);
+    cell->low = cell->high = cell->evidence = cell->needed = cell->since_ratio = cell->rate_bound = NAN;
+    cell->since_s = 0;
+    cell->verdict = evidence->failed[cell->metric] ? CANARY_FAIL : CANARY_UNDECIDED;
+}
+
+static struct canary_cell cells_compared(const struct canary_evidence *evidence,
+                                         enum canary_metric metric)
 {
     const struct canary_rule *rule = &evidence->rules.metrics[metric];
     uint64_t requests = evidence->requests[CANARY_CANDIDATE];
@@ -369,6 +388,15 @@ static struct canary_cell cells_one(const struct canary_evidence *evidence,
     }
     if (evidence->failed[metric])
         cell.verdict = CANARY_FAIL;
+    return cell;
+}
+
+static struct canary_cell cells_one(const struct canary_evidence *evidence,
+                                    enum canary_metric metric)
+{
+    struct canary_cell cell = cells_compared(evidence, metric);
+    if (!evidence->learns && isnan(evidence->rules.metrics[metric].limit))
+        cells_alone(evidence, &cell);
     return cell;
 }
 

@@ -339,6 +339,7 @@ bool canary_evidence_add(struct canary_evidence *evidence,
         canary_evidence_asked(evidence, CANARY_LATENCY_P99) ||
         canary_evidence_asked(evidence, CANARY_LATENCY_MEAN))
         evidence_latency_add(evidence, arms);
+    canary_alone_add(&evidence->alone, arms, &evidence->rules, !evidence->learns);
     if (!candidate->requests && !baseline->requests)
         return false;
     for (int i = 0; i < CANARY_METRICS; i++)

@@ -3,6 +3,7 @@
 #ifndef UPGATE_REPORTS_ANALYSE_CANARY_EVIDENCE_STATE_H
 #define UPGATE_REPORTS_ANALYSE_CANARY_EVIDENCE_STATE_H
 
+#include "reports/analyse/canary/alone.h"
 #include "reports/analyse/canary/counts.h"
 #include "reports/analyse/canary/dispersion.h"
 #include "reports/analyse/canary/evidence.h"
@@ -14,12 +15,8 @@ enum {
     EVIDENCE_STAGES_MAX = 32, // of a trail; older ones are summed up
     EVIDENCE_RECENT_S = 10,
     EVIDENCE_LEARN = 1000, // requests of the baseline before a threshold is frozen: ten above its p99
-    // So long and so many requests of the candidate without one of the baseline: it has none any more. With many requests, a
-    // stray one now and then (a connection kept open) does not make it an arm.
-    EVIDENCE_ALONE_S = 10,
-    EVIDENCE_ALONE_REQUESTS = 100,
-    EVIDENCE_ALONE_MANY = 1000, // of the candidate in EVIDENCE_RECENT_S …
-    EVIDENCE_ALONE_TIMES = 200, // … and so many for each of the baseline
+    // Of the candidate in EVIDENCE_RECENT_S: with so many, a stray one of the baseline now and then does not make it an arm.
+    EVIDENCE_ALONE_MANY = 1000,
 };
 // Standard errors beyond the margin: evidence.h says why.
 #define EVIDENCE_BEYOND_SE 1.5
@@ -82,6 +79,7 @@ struct canary_evidence {
     } recent[EVIDENCE_RECENT_S];
     uint64_t seconds; // ever
     uint64_t alone_s, alone_requests;
+    struct canary_alone alone;
     bool failed[CANARY_METRICS];
     struct canary_cell last[CANARY_METRICS]; // of the last stage that could be compared
     bool has_last;

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Windows of ten seconds: values of the baseline's are kept, the candidate's are held against them.
+#include "reports/analyse/canary/alone.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "reports/analyse/canary/evidence_state.h"
+#include "reports/analyse/canary/latency.h"
+#include "reports/analyse/quantile.h"
+
+// Within 15 minutes the simulated traffic's errors swing by three, its latency by half: of 40 good rollouts twice the errors took one back.
+enum { ALONE_BURSTS = 8, ALONE_ONE_IN = 20, ALONE_RATES = 2 };
+
+static double alone_events(const struct canary_second *sum, enum canary_metric metric)
+{
+    return (double)(metric == CANARY_ERROR_RATE ? sum->errors : sum->rejected);
+}
+
+static bool alone_counted(enum canary_metric metric)
+{
+    return metric == CANARY_ERROR_RATE || metric == CANARY_REJECTED_RATE;
+}
+
+static double alone_mean(const struct canary_second *sum)
+{
+    double seconds = 0, count = 0;
+    for (int i = 0; i < CANARY_BINS; i++) {
+        seconds += sum->bins[i] * canary_bin_low_s(i) * canary_moved(0.5);
+        count += sum->bins[i];
+    }
+    return seconds / count; // NaN: nothing was answered
+}
+
+static double alone_value(const struct canary_second *sum, enum canary_metric metric)
+{
+    switch (metric) {
+    case CANARY_LATENCY_P50:
+        return canary_quantile(sum, 0.5);
+    case CANARY_LATENCY_P99:
+        return canary_quantile(sum, 0.99);
+    case CANARY_LATENCY_MEAN:
+        return alone_mean(sum);
+    case CANARY_ERROR_RATE:
+    case CANARY_REJECTED_RATE:
+        return alone_events(sum, metric) / (double)sum->requests;
+    default: // wrong answers have a limit of their own
+        return NAN;
+    }
+}
+
+static bool alone_whole(struct canary_alone_window *window, const struct canary_second *second)
+{
+    canary_second_add(&window->sum, second);
+    window->seconds++;
+    return window->seconds >= CANARY_ALONE_SECONDS && window->sum.requests >= CANARY_ALONE_REQUESTS;
+}
+
+static void alone_keep(struct canary_alone *alone)
+{
+    if (!alone->stride)
+        alone->stride = 1;
+    if (alone->seen++ % alone->stride)
+        return;
+    if (alone->kept_count == CANARY_ALONE_KEPT) {
+        alone->kept_count /= 2;
+        alone->stride *= 2;
+        for (int metric = 0; metric < CANARY_METRICS; metric++)
+            for (int i = 0; i < alone->kept_count; i++)
+                alone->kept[metric][i] = alone->kept[metric][2 * i];
+    }
+    for (int metric = 0; metric < CANARY_METRICS; metric++)
+        alone->kept[metric][alone->kept_count] = alone_value(&alone->baseline.sum, (enum canary_metric)metric);
+    alone->kept_count++;
+}
+
+// What 19 in 20 of the baseline's windows did not exceed; of fewer than 20 the highest. NaN: none.
+static double alone_usual(const struct canary_alone *alone, enum canary_metric metric)
+{
+    double values[CANARY_ALONE_KEPT];
+    size_t count = 0;
+    for (int i = 0; i < alone->kept_count; i++)
+        if (!isnan(alone->kept[metric][i]))
+            values[count++] = alone->kept[metric][i];
+    if (!count)
+        return NAN;
+    quantile_sort(values, count);
+    return values[count - 1 - count / ALONE_ONE_IN];
+}
+
+double canary_alone_times(const struct canary_rules *rules, enum canary_metric metric)
+{
+    return alone_counted(metric) ? ALONE_RATES * rules->alone_times : rules->alone_times;
+}
+
+static void alone_judge(struct canary_alone *alone, const struct canary_rules *rules, enum canary_metric metric)
+{
+    struct canary_alone_metric *of = &alone->metrics[metric];
+    const struct canary_second *sum = &alone->candidate.sum;
+    of->value = alone_value(sum, metric);
+    of->usual = alone_usual(alone, metric);
+    double limit = canary_alone_times(rules, metric) * of->usual;
+    if (alone_counted(metric))
+        limit = fmax(limit, EVIDENCE_ERROR_FLOOR);
+    memmove(of->events + 1, of->events, (CANARY_ALONE_RUN - 1) * sizeof *of->events);
+    of->events[0] = alone_counted(metric) ? alone_events(sum, metric) : 0;
+    // Nothing answered, while the baseline answered, is no latency: the errors tell of it. What is not known is not beyond.
+    of->run = of->value > limit && !isnan(of->usual) ? of->run + 1 : 0;
+}
+
+static void alone_begin(struct canary_alone *alone)
+{
+    memset(&alone->candidate, 0, sizeof alone->candidate);
+    memset(alone->metrics, 0, sizeof alone->metrics);
+    alone->windows = 0;
+}
+
+void canary_alone_add(struct canary_alone *alone, const struct canary_second arms[CANARY_ARMS], const struct canary_rules *rules,
+                      bool compares)
+{
+    const struct canary_second *baseline = &arms[CANARY_BASELINE], *candidate = &arms[CANARY_CANDIDATE];
+    if (!(rules->alone_times > 0) || !(baseline->requests || candidate->requests))
+        return;
+    bool strays = baseline->requests * CANARY_ALONE_TIMES <= candidate->requests;
+    if (!strays && alone_whole(&alone->baseline, baseline)) {
+        alone_keep(alone);
+        memset(&alone->baseline, 0, sizeof alone->baseline);
+    }
+    if (!strays || !compares) {
+        if (alone->candidate.seconds || alone->windows)
+            alone_begin(alone);
+        return;
+    }
+    if (!alone_whole(&alone->candidate, candidate))
+        return;
+    for (int metric = 0; metric < CANARY_METRICS; metric++)
+        if (isnan(rules->metrics[metric].limit) && (rules->metrics[metric].gated || rules->metrics[metric].observed))
+            alone_judge(alone, rules, (enum canary_metric)metric);
+    alone->windows++;
+    memset(&alone->candidate, 0, sizeof alone->candidate);
+}
+
+bool canary_alone_fails(const struct canary_alone *alone, enum canary_metric metric)
+{
+    const struct canary_alone_metric *of = &alone->metrics[metric];
+    double events = 0;
+    for (int i = 0; i < CANARY_ALONE_RUN; i++)
+        events += of->events[i];
+    return of->run >= CANARY_ALONE_RUN && (!alone_counted(metric) || events > ALONE_BURSTS);
+}
+
+bool canary_alone_open(const struct canary_alone *alone, enum canary_metric metric)
+{
+    return alone->kept_count > 0 && (alone->windows == 0 || alone->metrics[metric].run > 0);
+}
