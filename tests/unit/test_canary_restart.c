@@ -11,6 +11,7 @@
 #include "common/strings.h"
 #include "tests/unit/canary_rig.h"
 #include "tests/unit/runner.h"
+#include "tracer/store/store.h"
 
 static int64_t script_ns;
 
@@ -247,6 +248,23 @@ TEST(a_changed_plan_is_refused)
     CHECK_INT(rig_run(), REFUSED + EINVAL);
     CHECK_DBL(canary_world->percent, before, 0);
     rig_plan(STAGES);
+    CHECK_INT(rig_run(), 0);
+    rig_end();
+}
+
+// As an older version stored it, which did not know the key: its default is no change.
+TEST(a_key_that_is_new_is_no_change)
+{
+    rig_begin(STAGES);
+    canary_world->kill_at_poll = 60;
+    CHECK_INT(rig_run(), KILLED);
+    canary_world->kill_at_poll = 0;
+    struct store *store = NULL;
+    struct error err = {0};
+    CHECK_INT(store_open(rig_store, STORE_WRITE, &store, &err), 0);
+    CHECK_INT(store_exec(store, &err, "UPDATE rollout SET plan = json_remove(plan, '$.gate.tripwires.alone')", ""), 0);
+    store_close(store);
+    CHECK_INT(rig_int("SELECT instr(plan, '\"alone\"') FROM rollout"), 0);
     CHECK_INT(rig_run(), 0);
     rig_end();
 }
