@@ -132,6 +132,23 @@ TEST(bursts_and_strays)
     CHECK(!canary_alone_open(&alone, CANARY_ERROR_RATE));
 }
 
+// Of a histogram's buckets: 0.158 is the middle of the one to 0.25 s, 0.354 of the next.
+TEST(coarse_buckets)
+{
+    static struct canary_alone alone, empty;
+    for (int more = 0; more < 2; more++) {
+        struct canary_second none = {0}, good = answers(1000, 0, 0.158), other = answers(1000, 0, 0.158);
+        good.bins[canary_bin(0.354)] = 9;
+        good.bins[canary_bin(0.158)] = 991;
+        other.bins[canary_bin(0.354)] = more ? 170 : 12; // twice as slow; a trifle
+        other.bins[canary_bin(0.158)] = more ? 830 : 988;
+        alone = empty;
+        seconds(&alone, 30, good, good);
+        seconds(&alone, 30, none, other);
+        CHECK_INT(canary_alone_fails(&alone, CANARY_LATENCY_P99), more);
+    }
+}
+
 TEST(one_bad_time_of_the_baseline_does_not_blind)
 {
     static struct canary_alone alone;

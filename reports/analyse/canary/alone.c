@@ -49,6 +49,15 @@ static double alone_value(const struct canary_second *sum, enum canary_metric me
     }
 }
 
+// What has to be beyond: of quantiles one further in, above which twice (of the median a fifth) more lie. A histogram has its buckets up to
+// 2.5 times apart, so that a quantile beside a border jumps so far for a trifle; how many lie above the border does not.
+static double alone_certain(const struct canary_second *sum, enum canary_metric metric, double value)
+{
+    if (metric == CANARY_LATENCY_P50)
+        return canary_quantile(sum, 0.4);
+    return metric == CANARY_LATENCY_P99 ? canary_quantile(sum, 0.98) : value;
+}
+
 static bool alone_whole(struct canary_alone_window *window, const struct canary_second *second)
 {
     canary_second_add(&window->sum, second);
@@ -105,7 +114,7 @@ static void alone_judge(struct canary_alone *alone, const struct canary_rules *r
     memmove(of->events + 1, of->events, (CANARY_ALONE_RUN - 1) * sizeof *of->events);
     of->events[0] = alone_counted(metric) ? alone_events(sum, metric) : 0;
     // Nothing answered, while the baseline answered, is no latency: the errors tell of it. What is not known is not beyond.
-    of->run = of->value > limit && !isnan(of->usual) ? of->run + 1 : 0;
+    of->run = alone_certain(sum, metric, of->value) > limit && !isnan(of->usual) ? of->run + 1 : 0;
 }
 
 static void alone_begin(struct canary_alone *alone)
