@@ -11,18 +11,14 @@
 #include <string.h>
 
 #include "reference_models/cuda/layer.h"
+#include "reference_models/cuda/norm.h"
+#include "reference_models/cuda/pointwise.h"
 #include "reference_models/native/hstu_data.h"
 
-#define EPSILON 1e-5f // of the norms, as the CPU's
 #define LOGITS 8      // columns of the last layer: one, padded
 
 enum { HSTU_U, HSTU_V, HSTU_Q, HSTU_K, HSTU_PARTS };
 enum hstu_call { HSTU_HISTORY, HSTU_TARGETS, HSTU_SELF, HSTU_CALLS };
-
-struct norm {
-    size_t gain, bias; // numbers of parameters
-    float *mean, *scale;
-};
 
 struct block {
     struct norm norm1, norm2;
@@ -64,13 +60,6 @@ struct model {
 
 // --- what it is made of -------------------------------------------------------------------------------------------------
 
-static struct norm hstu_norm(struct params *params, size_t width)
-{
-    struct norm norm = {.gain = params_add(params, PARAMS_NARROW, 1, width)};
-    norm.bias = params_add(params, PARAMS_NARROW, 1, width);
-    return norm;
-}
-
 static size_t hstu_positions(const struct hstu_shape *shape)
 {
     return shape->heads * (2 * hstu_span(shape) - 1);
@@ -82,25 +71,19 @@ static void hstu_plan(struct model *model)
     size_t width = model->shape.width;
     for (size_t i = 0; i < model->shape.layers; i++) {
         struct block *block = &model->block[i];
-        block->norm1 = hstu_norm(params, width);
+        block->norm1 = norm_add(params, width);
         block->uvqk = layer_add_parts(params, width, width, HSTU_PARTS);
         block->position = params_add_wide(params, hstu_positions(&model->shape));
-        block->norm2 = hstu_norm(params, width);
+        block->norm2 = norm_add(params, width);
         block->out = layer_add(params, width, width, KERNEL_IDENTITY);
     }
-    model->norm = hstu_norm(params, width);
+    model->norm = norm_add(params, width);
     model->head = layer_add(params, width, 1, KERNEL_IDENTITY);
 }
 
 static void *hstu_array(struct model *model, size_t columns)
 {
     return device_alloc(&model->device, model->rows_max * columns * 2, "activations");
-}
-
-static void hstu_norm_buffers(struct model *model, struct norm *norm)
-{
-    norm->mean = device_alloc(&model->device, model->rows_max * 4, "activations");
-    norm->scale = device_alloc(&model->device, model->rows_max * 4, "activations");
 }
 
 static void hstu_gradients(struct model *model)
@@ -134,10 +117,10 @@ static void hstu_buffers(struct model *model)
             *arrays[k] = hstu_array(model, width);
         b->z = hstu_array(model, HSTU_PARTS * width);
         b->active = hstu_array(model, HSTU_PARTS * width);
-        hstu_norm_buffers(model, &b->norm1);
-        hstu_norm_buffers(model, &b->norm2);
+        norm_buffers(&b->norm1, &model->device, model->rows_max);
+        norm_buffers(&b->norm2, &model->device, model->rows_max);
     }
-    hstu_norm_buffers(model, &model->norm);
+    norm_buffers(&model->norm, &model->device, model->rows_max);
     model->last = hstu_array(model, width);
     model->branch = hstu_array(model, width);
     model->embedded = device_alloc(device, model->rows_max * width * 4, "activations");
@@ -243,66 +226,13 @@ static void hstu_load(struct model *model, uint64_t step)
 
 // --- operations ---------------------------------------------------------------------------------------------------------
 
-static struct kernel_norm hstu_norm_of(const struct model *model, const struct norm *norm, size_t rows, const void *x, void *y)
-{
-    return (struct kernel_norm){.type = KERNEL_BFLOAT16,
-                                .rows = (int64_t)rows,
-                                .n = (int64_t)model->shape.width,
-                                .epsilon = EPSILON,
-                                .x = x,
-                                .gain = params_copy(&model->params, norm->gain),
-                                .bias = params_copy(&model->params, norm->bias),
-                                .y = y,
-                                .mean = norm->mean,
-                                .scale = norm->scale};
-}
-
-static void hstu_norm_forward(struct model *model, const struct norm *norm, size_t rows, const void *x, void *y)
-{
-    struct device *device = &model->device;
-    const struct kernel_norm work = hstu_norm_of(model, norm, rows, x, y);
-    device_must(device, kernel_norm_forward(&work, device->stream, &device->err));
-}
-
-static void hstu_norm_backward(struct model *model, const struct norm *norm, size_t rows, const void *x, const void *dy, void *dx)
-{
-    struct device *device = &model->device;
-    const struct kernel_norm work = hstu_norm_of(model, norm, rows, x, NULL);
-    const struct kernel_norm_gradient gradient = {.dy = dy,
-                                                  .dx = dx,
-                                                  .dgain = params_narrow_grad(&model->params, norm->gain),
-                                                  .dbias = params_narrow_grad(&model->params, norm->bias),
-                                                  .scratch = model->norm_scratch};
-    device_must(device, kernel_norm_backward(&work, &gradient, device->stream, &device->err));
-}
-
-static struct kernel_operand hstu_at(void *at, size_t outer, size_t row)
-{
-    return (struct kernel_operand){.at = at, .type = KERNEL_BFLOAT16, .outer = (int64_t)outer, .row = (int64_t)row};
-}
-
-static struct kernel_operand hstu_float(float *at, size_t row)
-{
-    return (struct kernel_operand){.at = at, .type = KERNEL_FLOAT32, .row = (int64_t)row};
-}
-
-static void hstu_pointwise(struct model *model, enum kernel_pointwise_op op, size_t outer, size_t rows, size_t columns, struct kernel_operand a,
-                           struct kernel_operand b, struct kernel_operand out)
-{
-    struct device *device = &model->device;
-    const struct kernel_pointwise work = {.op = op, .outer = (int64_t)outer, .rows = (int64_t)rows, .columns = (int64_t)columns, .factor = 1,
-                                          .a = a, .b = b, .out = out};
-    device_must(device, kernel_pointwise(&work, device->stream, &device->err));
-}
-
-static const struct kernel_operand hstu_none = {.at = NULL};
-
 // Of two arrays of rows of the model's width, from row `first` on.
 static void hstu_rows(struct model *model, enum kernel_pointwise_op op, size_t first, size_t rows, void *a, void *b, void *out)
 {
     size_t width = model->shape.width, from = 2 * first * width;
-    hstu_pointwise(model, op, 1, rows, width, hstu_at((char *)a + from, 0, width), hstu_at((char *)b + from, 0, width),
-                   hstu_at((char *)out + from, 0, width));
+    pointwise(&model->device, op, 1, rows, width, pointwise_bfloat16((char *)a + from, 0, width),
+              pointwise_bfloat16((char *)b + from, 0, width),
+                   pointwise_bfloat16((char *)out + from, 0, width));
 }
 
 // Part of active or dactive: [rows_max][width], from row `first` on.
@@ -357,7 +287,7 @@ static struct kernel_bags hstu_bags(const struct model *model)
 static void hstu_scratch(struct model *model)
 {
     struct device *device = &model->device;
-    const struct kernel_norm norm = hstu_norm_of(model, &model->norm, model->rows_max, model->last, NULL);
+    const struct kernel_norm norm = norm_work(&model->norm, model->rows_max, model->last, NULL);
     size_t norm_bytes = 0, most = 0;
     model->rows = model->rows_max;
     model->target_rows = model->batch.users * model->batch.targets;
@@ -478,16 +408,17 @@ static void hstu_block_forward(struct model *model, struct block *block, void *n
 {
     struct device *device = &model->device;
     size_t width = model->shape.width, first = hstu_first(model, block), count = model->rows - first;
-    hstu_norm_forward(model, &block->norm1, model->rows, block->x, block->normed1);
+    norm_forward(&block->norm1, &model->device, model->rows, block->x, block->normed1);
     layer_forward(&block->uvqk);
-    hstu_pointwise(model, KERNEL_POINT_SILU, HSTU_PARTS, model->rows, width, hstu_at(block->z, width, HSTU_PARTS * width), hstu_none,
-                   hstu_at(block->active, model->rows_max * width, width));
+    pointwise(&model->device, KERNEL_POINT_SILU, HSTU_PARTS, model->rows, width, pointwise_bfloat16(block->z, width, HSTU_PARTS * width),
+              POINTWISE_NONE,
+                   pointwise_bfloat16(block->active, model->rows_max * width, width));
     for (enum hstu_call call = first ? HSTU_TARGETS : HSTU_HISTORY; call < HSTU_CALLS; call++) {
         const struct kernel_attention attention = hstu_attention(model, block, call);
         device_must(device, kernel_attention_forward(&attention, device->stream, &device->err));
     }
     hstu_rows(model, KERNEL_POINT_ADD, 0, model->target_rows, model->crossed, model->self, hstu_from(model, block->mixed, model->history_rows));
-    hstu_norm_forward(model, &block->norm2, count, hstu_from(model, block->mixed, first), hstu_from(model, block->normed2, first));
+    norm_forward(&block->norm2, &model->device, count, hstu_from(model, block->mixed, first), hstu_from(model, block->normed2, first));
     hstu_rows(model, KERNEL_POINT_MUL, first, count, block->normed2, hstu_part(model, block->active, HSTU_U, 0), block->gated);
     layer_forward(&block->out);
     hstu_rows(model, KERNEL_POINT_ADD, first, count, block->x, model->branch, next);
@@ -499,14 +430,15 @@ static void hstu_start_forward(struct model *model)
     size_t width = model->shape.width, layers = model->shape.layers;
     const struct kernel_bags bags = hstu_bags(model);
     device_must(device, kernel_bag_forward(&bags, model->embedded, device->stream, &device->err));
-    hstu_pointwise(model, KERNEL_POINT_COPY, 1, model->rows, width, hstu_float(model->embedded, width), hstu_none,
-                   hstu_at(model->block[0].x, 0, width));
+    pointwise(&model->device, KERNEL_POINT_COPY, 1, model->rows, width, pointwise_float32(model->embedded, width), POINTWISE_NONE,
+                   pointwise_bfloat16(model->block[0].x, 0, width));
     for (size_t i = 0; i < layers; i++)
         hstu_block_forward(model, &model->block[i], i + 1 < layers ? model->block[i + 1].x : model->last);
-    hstu_norm_forward(model, &model->norm, model->target_rows, hstu_from(model, model->last, model->history_rows), model->normed);
+    norm_forward(&model->norm, &model->device, model->target_rows, hstu_from(model, model->last, model->history_rows), model->normed);
     layer_forward(&model->head);
-    hstu_pointwise(model, KERNEL_POINT_COPY, 1, model->target_rows, LOGITS, hstu_at(model->logits, 0, LOGITS), hstu_none,
-                   hstu_float(model->logits32, LOGITS));
+    pointwise(&model->device, KERNEL_POINT_COPY, 1, model->target_rows, LOGITS, pointwise_bfloat16(model->logits, 0, LOGITS),
+              POINTWISE_NONE,
+                   pointwise_float32(model->logits32, LOGITS));
     device_download(device, model->host_logits, model->logits32, model->target_rows * LOGITS * 4);
 }
 
@@ -547,16 +479,17 @@ static void hstu_attention_backward(struct model *model, struct block *block)
         const struct kernel_attention attention = hstu_attention(model, block, call);
         device_must(device, kernel_attention_backward(&attention, &gradients[call], device->stream, &device->err));
     }
-    hstu_pointwise(model, KERNEL_POINT_ADD, 1, model->target_rows, width, hstu_at(model->dq[0], 0, width), hstu_at(model->dq[1], 0, width),
-                   hstu_at(hstu_from(model, dq, history), 0, width));
-    const struct kernel_operand sum = hstu_float(params_wide_grad(&model->params, block->position), 0);
-    hstu_pointwise(model, KERNEL_POINT_ADD, 1, 1, positions, hstu_float(model->dposition[HSTU_TARGETS], 0),
-                   hstu_float(model->dposition[HSTU_SELF], 0), sum);
+    pointwise(&model->device, KERNEL_POINT_ADD, 1, model->target_rows, width, pointwise_bfloat16(model->dq[0], 0, width),
+              pointwise_bfloat16(model->dq[1], 0, width),
+                   pointwise_bfloat16(hstu_from(model, dq, history), 0, width));
+    const struct kernel_operand sum = pointwise_float32(params_wide_grad(&model->params, block->position), 0);
+    pointwise(&model->device, KERNEL_POINT_ADD, 1, 1, positions, pointwise_float32(model->dposition[HSTU_TARGETS], 0),
+                   pointwise_float32(model->dposition[HSTU_SELF], 0), sum);
     if (last) { // the history attends to nothing
         device_zero(device, dq, history * width * 2);
         return;
     }
-    hstu_pointwise(model, KERNEL_POINT_ADD, 1, 1, positions, sum, hstu_float(model->dposition[HSTU_HISTORY], 0), sum);
+    pointwise(&model->device, KERNEL_POINT_ADD, 1, 1, positions, sum, pointwise_float32(model->dposition[HSTU_HISTORY], 0), sum);
     hstu_rows(model, KERNEL_POINT_ADD, 0, history, model->dk[0], model->dk[1], dk);
     hstu_rows(model, KERNEL_POINT_ADD, 0, history, model->dv[0], model->dv[1], dv);
 }
@@ -570,13 +503,15 @@ static void hstu_block_backward(struct model *model, struct block *block)
     hstu_rows(model, KERNEL_POINT_MUL, first, count, model->dgated, block->normed2, du);
     device_zero(&model->device, du, first * width * 2);
     hstu_rows(model, KERNEL_POINT_MUL, first, count, model->dgated, u, model->dgate);
-    hstu_norm_backward(model, &block->norm2, count, hstu_from(model, block->mixed, first), hstu_from(model, model->dgate, first),
-                       hstu_from(model, model->dmixed, first));
+    norm_backward(&block->norm2, &model->device, count, hstu_from(model, block->mixed, first), hstu_from(model, model->dgate, first),
+                  hstu_from(model, model->dmixed, first), model->norm_scratch);
     hstu_attention_backward(model, block);
-    hstu_pointwise(model, KERNEL_POINT_SILU_GRADIENT, HSTU_PARTS, model->rows_max, width, hstu_at(block->z, width, HSTU_PARTS * width),
-                   hstu_at(model->dactive, model->rows_max * width, width), hstu_at(model->dz, width, HSTU_PARTS * width));
+    pointwise(&model->device, KERNEL_POINT_SILU_GRADIENT, HSTU_PARTS, model->rows_max, width,
+              pointwise_bfloat16(block->z, width, HSTU_PARTS * width),
+                   pointwise_bfloat16(model->dactive, model->rows_max * width, width), pointwise_bfloat16(model->dz, width,
+                                      HSTU_PARTS * width));
     layer_backward(&block->uvqk);
-    hstu_norm_backward(model, &block->norm1, model->rows, block->x, model->dnormed, model->dbranch);
+    norm_backward(&block->norm1, &model->device, model->rows, block->x, model->dnormed, model->dbranch, model->norm_scratch);
     hstu_rows(model, KERNEL_POINT_ADD, 0, model->rows, model->dx, model->dbranch, model->dx);
 }
 
@@ -594,8 +529,8 @@ static void hstu_backward(struct model *model)
 {
     hstu_clear_rest(model);
     layer_backward(&model->head);
-    hstu_norm_backward(model, &model->norm, model->target_rows, hstu_from(model, model->last, model->history_rows), model->dnormed,
-                       hstu_from(model, model->dx, model->history_rows));
+    norm_backward(&model->norm, &model->device, model->target_rows, hstu_from(model, model->last, model->history_rows), model->dnormed,
+                  hstu_from(model, model->dx, model->history_rows), model->norm_scratch);
     for (size_t i = model->shape.layers; i-- > 0;)
         hstu_block_backward(model, &model->block[i]);
 }
@@ -607,7 +542,8 @@ static void hstu_update(struct model *model)
     const struct kernel_bags bags = hstu_bags(model);
     const struct kernel_update update = {.optimizer = KERNEL_SGD, .rate = model->rate};
     params_sgd(&model->params, model->rate);
-    hstu_pointwise(model, KERNEL_POINT_COPY, 1, model->rows, width, hstu_at(model->dx, 0, width), hstu_none, hstu_float(model->embedded, width));
+    pointwise(&model->device, KERNEL_POINT_COPY, 1, model->rows, width, pointwise_bfloat16(model->dx, 0, width), POINTWISE_NONE,
+              pointwise_float32(model->embedded, width));
     device_must(device, kernel_bag_update(&bags, &update, model->embedded, model->scratch, model->scratch_bytes, device->stream, &device->err));
 }
 

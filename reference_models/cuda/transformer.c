@@ -8,17 +8,13 @@
 #include <string.h>
 
 #include "reference_models/cuda/layer.h"
+#include "reference_models/cuda/norm.h"
+#include "reference_models/cuda/pointwise.h"
 #include "reference_models/native/transformer_data.h"
 
 #define VOCABULARY TRANSFORMER_VOCABULARY
-#define EPSILON 1e-5f // of the norms, as the CPU's
 
 enum { PART_Q, PART_K, PART_V, PARTS };
-
-struct norm {
-    size_t gain, bias; // numbers of parameters
-    float *mean, *scale;
-};
 
 struct block {
     struct norm norm1, norm2;
@@ -62,13 +58,6 @@ struct model {
 
 // --- what it is made of -------------------------------------------------------------------------------------------------
 
-static struct norm transformer_norm(struct params *params, size_t dim)
-{
-    struct norm norm = {.gain = params_add(params, PARAMS_NARROW, 1, dim)};
-    norm.bias = params_add(params, PARAMS_NARROW, 1, dim);
-    return norm;
-}
-
 static void transformer_plan(struct model *model)
 {
     struct params *params = &model->params;
@@ -78,26 +67,20 @@ static void transformer_plan(struct model *model)
     model->position = params_add_wide(params, model->shape.context * dim);
     for (size_t i = 0; i < model->shape.layers; i++) {
         struct block *block = &model->block[i];
-        block->norm1 = transformer_norm(params, dim);
+        block->norm1 = norm_add(params, dim);
         block->qkv = layer_add(params, dim, 3 * dim, KERNEL_IDENTITY);
         block->out = layer_add(params, dim, dim, KERNEL_IDENTITY);
-        block->norm2 = transformer_norm(params, dim);
+        block->norm2 = norm_add(params, dim);
         block->up = layer_add(params, dim, 4 * dim, KERNEL_GELU);
         block->down = layer_add(params, 4 * dim, dim, KERNEL_IDENTITY);
     }
-    model->norm = transformer_norm(params, dim);
+    model->norm = norm_add(params, dim);
     model->head = layer_add(params, dim, VOCABULARY, KERNEL_IDENTITY);
 }
 
 static void *transformer_array(struct model *model, size_t columns)
 {
     return device_alloc(&model->device, model->rows * columns * 2, "activations");
-}
-
-static void transformer_norm_buffers(struct model *model, struct norm *norm)
-{
-    norm->mean = device_alloc(&model->device, model->rows * 4, "activations");
-    norm->scale = device_alloc(&model->device, model->rows * 4, "activations");
 }
 
 static void transformer_buffers(struct model *model)
@@ -114,10 +97,10 @@ static void transformer_buffers(struct model *model)
         block->lse = device_alloc(device, model->shape.heads * rows * 4, "activations");
         if (model->decode)
             block->cache = transformer_array(model, 2 * dim);
-        transformer_norm_buffers(model, &block->norm1);
-        transformer_norm_buffers(model, &block->norm2);
+        norm_buffers(&block->norm1, &model->device, model->rows);
+        norm_buffers(&block->norm2, &model->device, model->rows);
     }
-    transformer_norm_buffers(model, &model->norm);
+    norm_buffers(&model->norm, &model->device, model->rows);
     model->embedded = device_alloc(device, rows * dim * 4, "activations");
     void **const arrays[] = {&model->branch, &model->last, &model->tail, &model->normed};
     for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++)
@@ -214,60 +197,17 @@ static void transformer_layers(struct model *model)
 
 // --- operations ---------------------------------------------------------------------------------------------------------
 
-static struct kernel_norm transformer_norm_of(const struct model *model, const struct norm *norm, size_t rows, const void *x, void *y)
-{
-    return (struct kernel_norm){.type = KERNEL_BFLOAT16,
-                                .rows = (int64_t)rows,
-                                .n = (int64_t)model->shape.dim,
-                                .epsilon = EPSILON,
-                                .x = x,
-                                .gain = params_copy(&model->params, norm->gain),
-                                .bias = params_copy(&model->params, norm->bias),
-                                .y = y,
-                                .mean = norm->mean,
-                                .scale = norm->scale};
-}
-
-static void transformer_norm_forward(struct model *model, const struct norm *norm, size_t rows, const void *x, void *y)
-{
-    struct device *device = &model->device;
-    const struct kernel_norm work = transformer_norm_of(model, norm, rows, x, y);
-    device_must(device, kernel_norm_forward(&work, device->stream, &device->err));
-}
-
-static void transformer_norm_backward(struct model *model, const struct norm *norm, const void *x, const void *dy, void *dx)
-{
-    struct device *device = &model->device;
-    const struct kernel_norm work = transformer_norm_of(model, norm, model->rows, x, NULL);
-    const struct kernel_norm_gradient gradient = {.dy = dy,
-                                                  .dx = dx,
-                                                  .dgain = params_narrow_grad(&model->params, norm->gain),
-                                                  .dbias = params_narrow_grad(&model->params, norm->bias),
-                                                  .scratch = model->norm_scratch};
-    device_must(device, kernel_norm_backward(&work, &gradient, device->stream, &device->err));
-}
-
 // out = a, or a + b, of [outer][rows][dim]; operands of bfloat16 unless their type says otherwise.
 static void transformer_pointwise(struct model *model, size_t outer, size_t rows, struct kernel_operand a, struct kernel_operand b,
                                   struct kernel_operand out)
 {
-    struct device *device = &model->device;
-    const struct kernel_pointwise work = {.op = b.at ? KERNEL_POINT_ADD : KERNEL_POINT_COPY, .outer = (int64_t)outer, .rows = (int64_t)rows,
-                                          .columns = (int64_t)model->shape.dim, .factor = 1, .a = a, .b = b, .out = out};
-    device_must(device, kernel_pointwise(&work, device->stream, &device->err));
+    pointwise(&model->device, b.at ? KERNEL_POINT_ADD : KERNEL_POINT_COPY, outer, rows, model->shape.dim, a, b, out);
 }
-
-static struct kernel_operand transformer_at(void *at, size_t outer, size_t row)
-{
-    return (struct kernel_operand){.at = at, .type = KERNEL_BFLOAT16, .outer = (int64_t)outer, .row = (int64_t)row};
-}
-
-static const struct kernel_operand transformer_none = {.at = NULL};
 
 static void transformer_add(struct model *model, size_t rows, void *a, void *b, void *out)
 {
     size_t dim = model->shape.dim;
-    transformer_pointwise(model, 1, rows, transformer_at(a, 0, dim), transformer_at(b, 0, dim), transformer_at(out, 0, dim));
+    transformer_pointwise(model, 1, rows, pointwise_bfloat16(a, 0, dim), pointwise_bfloat16(b, 0, dim), pointwise_bfloat16(out, 0, dim));
 }
 
 static struct kernel_attention transformer_attention(const struct model *model, const struct block *block, size_t pass)
@@ -318,7 +258,7 @@ static struct kernel_cross_entropy transformer_entropy(const struct model *model
 static void transformer_scratch(struct model *model)
 {
     struct device *device = &model->device;
-    const struct kernel_norm norm = transformer_norm_of(model, &model->norm, model->rows, model->last, NULL);
+    const struct kernel_norm norm = norm_work(&model->norm, model->rows, model->last, NULL);
     const struct kernel_attention attention = transformer_attention(model, &model->block[0], 0);
     const struct kernel_bags bags = transformer_bags(model, (int64_t)model->rows, model->ids, params_wide_grad(&model->params, model->token));
     size_t norm_bytes = 0, attention_bytes = 0;
@@ -438,14 +378,16 @@ static void transformer_split(struct model *model, struct block *block, size_t f
 {
     size_t dim = model->shape.dim, part = model->rows * dim, batch = model->shape.batch, context = model->shape.context;
     if (!model->decode) {
-        transformer_pointwise(model, PARTS, model->rows, transformer_at(model->qkv, dim, 3 * dim), transformer_none,
-                              transformer_at(block->parts, part, dim));
+        transformer_pointwise(model, PARTS, model->rows, pointwise_bfloat16(model->qkv, dim, 3 * dim), POINTWISE_NONE,
+                              pointwise_bfloat16(block->parts, part, dim));
         return;
     }
-    transformer_pointwise(model, 1, batch * n, transformer_at(model->qkv, 0, 3 * dim), transformer_none, transformer_at(block->parts, 0, dim));
+    transformer_pointwise(model, 1, batch * n, pointwise_bfloat16(model->qkv, 0, 3 * dim), POINTWISE_NONE,
+                          pointwise_bfloat16(block->parts, 0, dim));
     for (size_t which = 0; which < 2; which++)
-        transformer_pointwise(model, batch, n, transformer_at((char *)model->qkv + 2 * (which + 1) * dim, n * 3 * dim, 3 * dim), transformer_none,
-                              transformer_at((char *)block->cache + 2 * (which * part + first * dim), context * dim, dim));
+        transformer_pointwise(model, batch, n, pointwise_bfloat16((char *)model->qkv + 2 * (which + 1) * dim, n * 3 * dim, 3 * dim),
+                              POINTWISE_NONE,
+                              pointwise_bfloat16((char *)block->cache + 2 * (which * part + first * dim), context * dim, dim));
 }
 
 static void transformer_block_forward(struct model *model, struct block *block, size_t pass, void *next)
@@ -453,13 +395,13 @@ static void transformer_block_forward(struct model *model, struct block *block, 
     struct device *device = &model->device;
     size_t n = pass ? 1 : model->prompt, rows = model->shape.batch * n;
     const struct kernel_attention attention = transformer_attention(model, block, pass);
-    transformer_norm_forward(model, &block->norm1, rows, block->x, block->normed1);
+    norm_forward(&block->norm1, &model->device, rows, block->x, block->normed1);
     layer_forward(pass ? &block->step_qkv : &block->qkv);
     transformer_split(model, block, pass ? model->prompt + pass - 1 : 0, n);
     device_must(device, kernel_attention_forward(&attention, device->stream, &device->err));
     layer_forward(pass ? &block->step_out : &block->out);
     transformer_add(model, rows, block->x, model->branch, block->mid);
-    transformer_norm_forward(model, &block->norm2, rows, block->mid, block->normed2);
+    norm_forward(&block->norm2, &model->device, rows, block->mid, block->normed2);
     layer_forward(pass ? &block->step_up : &block->up);
     layer_forward(pass ? &block->step_down : &block->down);
     transformer_add(model, rows, block->mid, model->branch, next);
@@ -474,14 +416,14 @@ static void transformer_pass(struct model *model, size_t pass)
     const struct kernel_bags bags = transformer_bags(model, (int64_t)rows, model->ids + 2 * first, params_value(&model->params, model->token));
     device_must(device, kernel_bag_forward(&bags, model->embedded, device->stream, &device->err));
     transformer_pointwise(model, 1, rows, (struct kernel_operand){.at = model->embedded, .type = KERNEL_FLOAT32, .row = (int64_t)dim},
-                          transformer_none, transformer_at(model->block[0].x, 0, dim));
+                          POINTWISE_NONE, pointwise_bfloat16(model->block[0].x, 0, dim));
     for (size_t i = 0; i < layers; i++)
         transformer_block_forward(model, &model->block[i], pass, i + 1 < layers ? model->block[i + 1].x : model->last);
     if (model->decode) // of the last row of each sequence only
-        transformer_pointwise(model, 1, batch, transformer_at((char *)model->last + 2 * (n - 1) * dim, 0, n * dim), transformer_none,
-                              transformer_at(model->tail, 0, dim));
+        transformer_pointwise(model, 1, batch, pointwise_bfloat16((char *)model->last + 2 * (n - 1) * dim, 0, n * dim), POINTWISE_NONE,
+                              pointwise_bfloat16(model->tail, 0, dim));
     size_t answers = model->decode ? batch : rows;
-    transformer_norm_forward(model, &model->norm, answers, model->decode ? model->tail : model->last, model->normed);
+    norm_forward(&model->norm, &model->device, answers, model->decode ? model->tail : model->last, model->normed);
     layer_forward(&model->head);
     if (model->train)
         return;
@@ -541,13 +483,14 @@ static void transformer_block_backward(struct model *model, struct block *block)
                                                        .scratch = model->attention_scratch};
     layer_backward(&block->down);
     layer_backward(&block->up);
-    transformer_norm_backward(model, &block->norm2, block->mid, model->dbranch, model->dnorm);
+    norm_backward(&block->norm2, &model->device, model->rows, block->mid, model->dbranch, model->dnorm, model->norm_scratch);
     transformer_add(model, model->rows, model->dx, model->dnorm, model->dsum);
     layer_backward(&block->out);
     device_must(device, kernel_attention_backward(&attention, &gradient, device->stream, &device->err));
-    transformer_pointwise(model, PARTS, model->rows, transformer_at(dparts, part, dim), transformer_none, transformer_at(model->dqkv, dim, 3 * dim));
+    transformer_pointwise(model, PARTS, model->rows, pointwise_bfloat16(dparts, part, dim), POINTWISE_NONE,
+                          pointwise_bfloat16(model->dqkv, dim, 3 * dim));
     layer_backward(&block->qkv);
-    transformer_norm_backward(model, &block->norm1, block->x, model->dbranch, model->dnorm);
+    norm_backward(&block->norm1, &model->device, model->rows, block->x, model->dbranch, model->dnorm, model->norm_scratch);
     transformer_add(model, model->rows, model->dsum, model->dnorm, model->dx);
 }
 
@@ -559,10 +502,10 @@ static void transformer_backward(struct model *model)
     float *grad = params_wide_grad(&model->params, model->token);
     const struct kernel_bags bags = transformer_bags(model, (int64_t)model->rows, model->ids, grad);
     layer_backward(&model->head);
-    transformer_norm_backward(model, &model->norm, model->last, model->dnorm, model->dx);
+    norm_backward(&model->norm, &model->device, model->rows, model->last, model->dnorm, model->dx, model->norm_scratch);
     for (size_t i = model->shape.layers; i-- > 0;)
         transformer_block_backward(model, &model->block[i]);
-    transformer_pointwise(model, 1, model->rows, transformer_at(model->dx, 0, dim), transformer_none,
+    transformer_pointwise(model, 1, model->rows, pointwise_bfloat16(model->dx, 0, dim), POINTWISE_NONE,
                           (struct kernel_operand){.at = model->embedded, .type = KERNEL_FLOAT32, .row = (int64_t)dim});
     device_zero(device, grad, tables * 4);
     device_must(device, kernel_bag_update(&bags, &add, model->embedded, model->scratch, model->scratch_bytes, device->stream, &device->err));
