@@ -24,9 +24,9 @@ static bool alone_counted(enum canary_metric metric)
 
 static double alone_mean(const struct canary_second *sum)
 {
-    double seconds = 0, count = 0;
-    for (int i = 0; i < CANARY_BINS; i++) {
-        seconds += sum->bins[i] * canary_bin_low_s(i) * canary_moved(0.5);
+    double seconds = 0, count = 0, middle = canary_bin_low_s(0) * canary_moved(0.5), step = canary_moved(1);
+    for (int i = 0; i < CANARY_BINS; i++, middle *= step) {
+        seconds += sum->bins[i] * middle;
         count += sum->bins[i];
     }
     return seconds / count; // NaN: nothing was answered
@@ -60,7 +60,12 @@ static double alone_certain(const struct canary_second *sum, enum canary_metric 
 
 static bool alone_whole(struct canary_alone_window *window, const struct canary_second *second)
 {
-    canary_second_add(&window->sum, second);
+    struct canary_second *sum = &window->sum;
+    sum->requests += second->requests;
+    sum->errors += second->errors;
+    sum->rejected += second->rejected;
+    for (int i = 0; i < CANARY_BINS; i++) // canary_second_add() takes a third of a fold's time
+        sum->bins[i] += second->bins[i];
     window->seconds++;
     return window->seconds >= CANARY_ALONE_SECONDS && window->sum.requests >= CANARY_ALONE_REQUESTS;
 }
