@@ -366,6 +366,8 @@ TEST(found_frames_are_named_and_read_again_in_a_new_round)
     code_cache_refresh(&world.target.codes, true);
     target_name(&world.target, places, 1, false, frames);
     CHECK_STR(frames[0].function, "another");
+    target_name(&world.target, places, 1, true, frames); // nothing to be read: as it was known
+    CHECK_STR(frames[0].function, "another");
     world_free(&world);
 }
 

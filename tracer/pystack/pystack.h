@@ -80,7 +80,7 @@ struct pystack_place {
 };
 
 // Names of the frames at these places (at most PYSTACK_FRAMES_MAX), as pystack_walk gives them. Each code object is read once
-// after a pystack_refresh, unless `read` is false: then the process's memory is left alone, and what was known is taken.
+// after a pystack_refresh, unless `read` is false or the process has ended: then its memory is left alone, and what was known is taken.
 // first_line -1: there is no such code object, or it is not known.
 void pystack_name(struct pystack *ps, const struct pystack_place *places, size_t count, bool read,
                   struct pystack_frame *frames);

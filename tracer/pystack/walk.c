@@ -175,8 +175,8 @@ static bool is_known(const struct target *target, uint64_t address)
     return code && code->round == target->codes.round;
 }
 
-// Heads of those of the places that are not known, each once: in one call.
-static void read_unknown(struct target *target, const struct pystack_place *places, size_t count)
+// Heads of those of the places that are not known, each once: in one call. False: there is no process to read any more.
+static bool read_unknown(struct target *target, const struct pystack_place *places, size_t count)
 {
     struct memory_span spans[PYSTACK_FRAMES_MAX];
     size_t heads = 0;
@@ -188,12 +188,13 @@ static void read_unknown(struct target *target, const struct pystack_place *plac
             spans[heads++] =
                 (struct memory_span){places[i].code, target->heads[h], code_head_size(&target->layout), false};
     }
-    if (!heads || memory_read_now(&target->memory, spans, heads) < 0)
-        return;
+    if (heads && memory_read_now(&target->memory, spans, heads) < 0)
+        return false;
     memory_refresh(&target->memory);
     for (size_t h = 0; h < heads; h++)
         if (spans[h].ok)
             code_cache_get(&target->codes, spans[h].address, target->heads[h]);
+    return true;
 }
 
 void target_name(struct target *target, const struct pystack_place *places, size_t count, bool read,
@@ -201,7 +202,7 @@ void target_name(struct target *target, const struct pystack_place *places, size
 {
     if (read) {
         code_cache_trim(&target->codes);
-        read_unknown(target, places, count);
+        read = read_unknown(target, places, count);
     }
     for (size_t i = 0; i < count; i++) {
         bool known = !read || is_known(target, places[i].code);
