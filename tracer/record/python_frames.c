@@ -91,7 +91,8 @@ static struct pystack_place frames_place(__u64 word)
                                   .offset = place == UG_PYTHON_PLACES - 1 ? INT64_MAX : (place - 1) * 2};
 }
 
-// How many have a name: those are in ret, in their order.
+// How many have a name. One that has none stands in its place among the others: without it, its caller would be told to
+// have done what it did.
 static size_t frames_named(struct pystack *ps, const __u64 *words, size_t count, bool read, struct pystack_frame *ret)
 {
     struct pystack_place places[UG_PSTACK_MAX] = {0};
@@ -99,9 +100,12 @@ static size_t frames_named(struct pystack *ps, const __u64 *words, size_t count,
     for (size_t i = 0; i < count; i++)
         places[i] = frames_place(words[i]);
     pystack_name(ps, places, count, read, ret);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         if (ret[i].first_line >= 0)
-            ret[named++] = ret[i];
+            named++;
+        else
+            ret[i] = (struct pystack_frame){.function = "[unknown]"};
+    }
     return named;
 }
 
@@ -143,7 +147,7 @@ void python_frames_name(struct python_frames *frames, struct pystack *ps, bool r
         }
         size_t named = frames_named(ps, frames->words + one->words, one->count, read, names);
         frames->unnamed += named < one->count;
-        stacks_python_store(frames->stacks, one->id, one->leaf, names, named);
+        stacks_python_store(frames->stacks, one->id, one->leaf, names, named ? one->count : 0);
     }
     frames->count = kept;
     if (!kept)
