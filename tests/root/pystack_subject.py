@@ -106,19 +106,26 @@ def deep(fd, depth=30):
         leaf(fd)
 
 
+MADE = {}
+
+
+def made(name, text, file):
+    """A function of that text, made once: it lives as long as the process."""
+    if name not in MADE:
+        space = {}
+        exec(compile(text % name, file, "exec"), space)
+        MADE[name] = space[name]
+    return MADE[name]
+
+
 def far(fd):
     """Names and a path beyond ASCII, and a line far from the function's first."""
-    text = "def größe_名前(read, fd):\n    a = 1\n" + "\n" * 700 + "    a = a + 2\n" * 300 + "    read(fd, 1)\n"
-    space = {}
-    exec(compile(text, "/nowhere/naïve_файл_\U0001f40d.py", "exec"), space)
-    space["größe_名前"](os.read, fd)
+    text = "def %s(read, fd):\n    a = 1\n" + "\n" * 700 + "    a = a + 2\n" * 300 + "    read(fd, 1)\n"
+    made("größe_名前", text, "/nowhere/naïve_файл_\U0001f40d.py")(os.read, fd)
 
 
 def long_name(fd):
-    name = "n" * 3000
-    space = {}
-    exec(compile("def %s(read, fd):\n    read(fd, 1)\n" % name, "x" * 3000, "exec"), space)
-    space[name](os.read, fd)
+    made("n" * 3000, "def %s(read, fd):\n    read(fd, 1)\n", "x" * 3000)(os.read, fd)
 
 
 WAITERS = [nest, sleeper, generator, coroutine, comprehension, through_c, manager, handler, deep, far, long_name]
