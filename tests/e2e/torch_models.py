@@ -109,7 +109,8 @@ class Run:
         self.name = "%s %s %s" % (python, model, " ".join(words))
         self._dir = tempfile.TemporaryDirectory()
         environment = dict(os.environ, PYTHONPATH=extra_path or shim, RECORD_DIR=self._dir.name,
-                           PYTHONDONTWRITEBYTECODE="1", TMPDIR=self._dir.name, PYTHONNOUSERSITE="1")
+                           PYTHONDONTWRITEBYTECODE="1", TMPDIR=self._dir.name, PYTHONNOUSERSITE="1",
+                           OMP_NUM_THREADS="1")  # several run at a time, and wait for each other's threads by spinning
         environment.pop("UPGATE_STEPS", None)
         self._process = subprocess.Popen(
             [python, os.path.join(MODELS, model + ".py")] + words, env=environment,
