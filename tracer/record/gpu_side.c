@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/budget.h"
 #include "common/clock.h"
 #include "common/proc.h"
 #include "common/strings.h"
@@ -20,7 +21,8 @@ enum {
     GPU_SIDE_YOUNG_NS = 2000000000,   // who has just come may be gone soon, and its spool with it:
     GPU_SIDE_YOUNG_SEARCH_NS = 10000000, // in every round
     GPU_SIDE_EXEC_NS = 1000000000,    // one that is attached may call exec and come with another spool
-    GPU_SIDE_SHARE = 200,             // looking takes at most one part of so many
+    GPU_SIDE_SHARE = 200,             // looking takes at most one part of so many, of one CPU,
+    GPU_SIDE_BURST_NS = 20000000,     // but for the first while: 200 looks at a young process take 6 ms
     GPU_SIDE_PROCESSES_MAX = 1024,    // followed at one time
     GPU_SIDE_TASKS_MAX = 65536,       // threads translated of one process
     GPU_SIDE_STOP_MS = 2000,
@@ -52,6 +54,7 @@ struct gpu_side {
     struct gpu_side_process *processes;
     size_t count;
     int64_t search_next_ns, now_ns;
+    struct budget budget; // of looking
     bool any, young; // young: of the last search
     bool crowded; // there were more processes than are followed
     uint32_t unprepared, forbidden, unknown; // processes
@@ -251,17 +254,18 @@ static void gpu_side_sweep(struct gpu_side *side)
 bool gpu_side_search(struct gpu_side *side, int64_t now_ns)
 {
     side->now_ns = now_ns;
-    if (now_ns < side->search_next_ns)
+    if (now_ns < side->search_next_ns || !budget_affords(&side->budget))
         return side->any;
+    budget_begin(&side->budget);
     side->young = false;
     for (size_t i = 0; i < side->count; i++)
         side->processes[i].seen = false;
     tasks_each_target(side->tasks, gpu_side_each, side);
     gpu_side_sweep(side);
-    // Somebody may come. Hundreds of workers with hundreds of files each take longer than a round: 0.5 % of a core.
-    int64_t cost_ns = clock_monotonic_ns() - now_ns, pause_ns = GPU_SIDE_SHARE * cost_ns;
-    int64_t wait_ns = side->young ? GPU_SIDE_YOUNG_SEARCH_NS : GPU_SIDE_SEARCH_NS / 4;
-    side->search_next_ns = now_ns + (pause_ns > wait_ns ? pause_ns : wait_ns);
+    // Somebody may come. Hundreds of workers with hundreds of files each take longer than a round: 0.5 % of a core. Of CPU time: on a
+    // busy machine a look that waited 10 ms for its CPU would end the looking for 2 s, and a program of 1 s would have no GPU side.
+    budget_end(&side->budget);
+    side->search_next_ns = now_ns + (side->young ? GPU_SIDE_YOUNG_SEARCH_NS : GPU_SIDE_SEARCH_NS / 4);
     return side->any;
 }
 
@@ -321,6 +325,7 @@ int gpu_side_new(struct store *store, int64_t recording_id, struct writer *write
                  const struct gpu_side_opts *opts, struct gpu_side **ret_side, struct error *err)
 {
     struct gpu_side *side = xcalloc(1, sizeof *side);
+    side->budget = (struct budget){.divisor = GPU_SIDE_SHARE, .burst_ns = GPU_SIDE_BURST_NS};
     struct gpu_callbacks callbacks = {.context = side,
                                       .process = gpu_side_on_process,
                                       .thread = gpu_side_on_thread,
