@@ -132,7 +132,9 @@ def failing(requests):
     b.close()
     b = Server(lambda request, number: (200, '"' + "x" * (3 << 20) + '"', 0))
     _, result = drive(a.url, b.url, requests)
-    check("an answer that is too long is not compared", result["compared"] == 0 and result["unanswered"] == result["pairs"] > 5, result)
+    check("an answer that is too long is not compared", result["compared"] == 0 and
+          result["pairs"] >= result["unanswered"] >= result["pairs"] - total(result, 0, "errors") - total(result, 1, "errors") and
+          result["unanswered"] > 5, result)  # on a busy machine some are not there in time: an error
     b.close()
     gone = Server(lambda request, number: (503, "", 0))
     b = Server(good)
