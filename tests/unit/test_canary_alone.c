@@ -132,6 +132,26 @@ TEST(bursts_and_strays)
     CHECK(!canary_alone_open(&alone, CANARY_ERROR_RATE));
 }
 
+// One request of a connection kept open, each ten seconds, at 20 requests/s: no baseline. One in ten of 2 requests/s: it is one.
+TEST(strays_of_thin_traffic)
+{
+    static struct canary_alone alone, empty;
+    struct canary_second none = {0}, one = answers(1, 0, 0.01), slow = answers(20, 0, 0.03);
+    seconds(&alone, 30, answers(20, 0, 0.01), answers(20, 0, 0.01));
+    for (int window = 0; window < 3; window++) {
+        CHECK(!canary_alone_fails(&alone, CANARY_LATENCY_P99));
+        seconds(&alone, 9, none, slow);
+        seconds(&alone, 1, one, slow);
+    }
+    CHECK(canary_alone_fails(&alone, CANARY_LATENCY_P99));
+    alone = empty;
+    for (int i = 0; i < 100; i++) {
+        seconds(&alone, 9, none, answers(2, 0, 0.01));
+        seconds(&alone, 1, one, answers(2, 0, 0.01));
+        CHECK_INT(alone.windows, 0);
+    }
+}
+
 // Of a histogram's buckets: 0.158 is the middle of the one to 0.25 s, 0.354 of the next.
 TEST(coarse_buckets)
 {

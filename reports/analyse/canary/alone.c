@@ -7,10 +7,11 @@
 
 #include "reports/analyse/canary/evidence_state.h"
 #include "reports/analyse/canary/latency.h"
+#include "reports/analyse/canary/recent.h"
 #include "reports/analyse/quantile.h"
 
 // Within 15 minutes the simulated traffic's errors swing by three, its latency by half: of 40 good rollouts twice the errors took one back.
-enum { ALONE_BURSTS = 8, ALONE_ONE_IN = 20, ALONE_RATES = 2 };
+enum { ALONE_ONE_IN = 20, ALONE_RATES = 2 };
 
 static double alone_events(const struct canary_second *sum, enum canary_metric metric)
 {
@@ -60,14 +61,14 @@ static double alone_certain(const struct canary_second *sum, enum canary_metric 
 
 static bool alone_whole(struct canary_alone_window *window, const struct canary_second *second)
 {
-    struct canary_second *sum = &window->sum;
-    sum->requests += second->requests;
-    sum->errors += second->errors;
-    sum->rejected += second->rejected;
-    for (int i = 0; i < CANARY_BINS; i++) // canary_second_add() takes a third of a fold's time
-        sum->bins[i] += second->bins[i];
+    canary_second_add(&window->sum, second);
     window->seconds++;
     return window->seconds >= CANARY_ALONE_SECONDS && window->sum.requests >= CANARY_ALONE_REQUESTS;
+}
+
+static bool alone_strays(uint64_t baseline, uint64_t candidate)
+{
+    return baseline <= 1 || baseline <= candidate / CANARY_ALONE_TIMES;
 }
 
 static void alone_keep(struct canary_alone *alone)
@@ -122,7 +123,7 @@ static void alone_judge(struct canary_alone *alone, const struct canary_rules *r
     of->run = alone_certain(sum, metric, of->value) > limit && !isnan(of->usual) ? of->run + 1 : 0;
 }
 
-static void alone_begin(struct canary_alone *alone)
+static void alone_clear(struct canary_alone *alone)
 {
     memset(&alone->candidate, 0, sizeof alone->candidate);
     memset(alone->metrics, 0, sizeof alone->metrics);
@@ -133,25 +134,28 @@ void canary_alone_add(struct canary_alone *alone, const struct canary_second arm
                       bool compares)
 {
     const struct canary_second *baseline = &arms[CANARY_BASELINE], *candidate = &arms[CANARY_CANDIDATE];
-    if (!(rules->alone_times > 0) || !(baseline->requests || candidate->requests))
-        return;
-    bool strays = baseline->requests * CANARY_ALONE_TIMES <= candidate->requests;
-    if (!strays && alone_whole(&alone->baseline, baseline)) {
+    struct canary_alone_window *window = &alone->candidate;
+    if (rules->alone_times > 0 && baseline->requests && !alone->windows && alone_whole(&alone->baseline, baseline)) {
         alone_keep(alone);
         memset(&alone->baseline, 0, sizeof alone->baseline);
     }
-    if (!strays || !compares) {
-        if (alone->candidate.seconds || alone->windows)
-            alone_begin(alone);
+    if (!compares || !alone_strays(baseline->requests, candidate->requests)) {
+        if (window->seconds || alone->windows)
+            alone_clear(alone);
         return;
     }
-    if (!alone_whole(&alone->candidate, candidate))
+    window->strays += baseline->requests;
+    if (!candidate->requests || !alone_whole(window, candidate))
         return;
-    for (int metric = 0; metric < CANARY_METRICS; metric++)
+    if (!alone_strays(window->strays, window->sum.requests)) { // thin traffic of both, second by second
+        alone_clear(alone);
+        return;
+    }
+    for (int metric = 0; metric < CANARY_METRICS && rules->alone_times > 0; metric++)
         if (isnan(rules->metrics[metric].limit) && (rules->metrics[metric].gated || rules->metrics[metric].observed))
             alone_judge(alone, rules, (enum canary_metric)metric);
     alone->windows++;
-    memset(&alone->candidate, 0, sizeof alone->candidate);
+    memset(window, 0, sizeof *window);
 }
 
 bool canary_alone_fails(const struct canary_alone *alone, enum canary_metric metric)
@@ -160,7 +164,7 @@ bool canary_alone_fails(const struct canary_alone *alone, enum canary_metric met
     double events = 0;
     for (int i = 0; i < CANARY_ALONE_RUN; i++)
         events += of->events[i];
-    return of->run >= CANARY_ALONE_RUN && (!alone_counted(metric) || events > ALONE_BURSTS);
+    return of->run >= CANARY_ALONE_RUN && (!alone_counted(metric) || events > CANARY_BURSTS);
 }
 
 bool canary_alone_open(const struct canary_alone *alone, enum canary_metric metric)

@@ -16,18 +16,19 @@ enum {
     CANARY_ALONE_RUN = 3,     // windows in a row that fail
     CANARY_ALONE_SECONDS = 10, // of a window, with requests, and …
     CANARY_ALONE_REQUESTS = 100,
-    CANARY_ALONE_TIMES = 200, // so many requests of the candidate for each of the baseline: strays, of connections kept open
+    CANARY_ALONE_TIMES = 200, // one of the baseline for so many of the candidate, or one in all, is a stray: of a connection kept open
 };
 
 struct canary_alone { // {0}: nothing yet
     struct canary_alone_window {
         struct canary_second sum;
+        uint64_t strays; // of the baseline, in the candidate's
         int seconds;
     } baseline, candidate; // that are being filled
     double kept[CANARY_METRICS][CANARY_ALONE_KEPT];
     int kept_count;
     uint64_t seen, stride; // windows of the baseline ever; one in `stride` is kept
-    int windows;           // whole ones of the candidate since the baseline's last request
+    int windows;           // whole ones of the candidate since the baseline was last more than strays; 0: it is there
     struct canary_alone_metric {
         double value, usual; // of the newest window; what the baseline had at most: 19 in 20 of its windows from 20 on. s, or a fraction
         int run;             // windows in a row beyond
@@ -35,7 +36,7 @@ struct canary_alone { // {0}: nothing yet
     } metrics[CANARY_METRICS];
 };
 
-// The next second. The candidate's counts where `compares` (not of an A/A stage), and where the baseline has none but strays.
+// The next second. The candidate's counts where `compares` (not of an A/A stage), and where the baseline has no more than strays.
 void canary_alone_add(struct canary_alone *alone, const struct canary_second arms[CANARY_ARMS], const struct canary_rules *rules,
                       bool compares);
 

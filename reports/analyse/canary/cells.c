@@ -50,15 +50,7 @@ static const struct canary_means *cells_past(const struct canary_evidence *evide
 
 bool canary_evidence_alone(const struct canary_evidence *evidence)
 {
-    double baseline = 0, candidate = 0;
-    for (int i = 0; i < EVIDENCE_RECENT_S; i++) {
-        baseline += (double)evidence->recent[i].baseline;
-        candidate += (double)evidence->recent[i].requests;
-    }
-    if (candidate >= EVIDENCE_ALONE_MANY && candidate > CANARY_ALONE_TIMES * baseline)
-        return true;
-    return evidence->alone_s >= CANARY_ALONE_SECONDS &&
-           evidence->alone_requests >= CANARY_ALONE_REQUESTS;
+    return evidence->alone.windows > 0;
 }
 
 static const struct canary_onset *cells_onset(const struct canary_evidence *evidence,

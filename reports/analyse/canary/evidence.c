@@ -325,12 +325,6 @@ bool canary_evidence_add(struct canary_evidence *evidence,
     }
     evidence->wrong_count += candidate->wrong;
     evidence_share_least(evidence, requests);
-    evidence->alone_s = baseline->requests ? 0 : evidence->alone_s + (candidate->requests > 0);
-    evidence->alone_requests =
-        baseline->requests ? 0 : evidence->alone_requests + candidate->requests;
-    size_t slot = evidence->seconds++ % EVIDENCE_RECENT_S;
-    evidence->recent[slot].requests = candidate->requests;
-    evidence->recent[slot].baseline = baseline->requests;
     evidence_channel_add(evidence, &evidence->errors, errors, requests, NULL);
     evidence_channel_add(evidence, &evidence->wrong, wrong, requests, NULL);
     if (canary_evidence_asked(evidence, CANARY_REJECTED_RATE))

@@ -13,10 +13,7 @@
 
 enum {
     EVIDENCE_STAGES_MAX = 32, // of a trail; older ones are summed up
-    EVIDENCE_RECENT_S = 10,
     EVIDENCE_LEARN = 1000, // requests of the baseline before a threshold is frozen: ten above its p99
-    // Of the candidate in EVIDENCE_RECENT_S: with so many, a stray one of the baseline now and then does not make it an arm.
-    EVIDENCE_ALONE_MANY = 1000,
 };
 // Standard errors beyond the margin: evidence.h says why.
 #define EVIDENCE_BEYOND_SE 1.5
@@ -74,11 +71,6 @@ struct canary_evidence {
 
     // Of this stage; wrong: the candidate's.
     uint64_t requests[CANARY_ARMS], error_count[CANARY_ARMS], rejected_count[CANARY_ARMS], wrong_count;
-    struct {
-        uint64_t requests, baseline; // of the candidate, of the baseline
-    } recent[EVIDENCE_RECENT_S];
-    uint64_t seconds; // ever
-    uint64_t alone_s, alone_requests;
     struct canary_alone alone;
     bool failed[CANARY_METRICS];
     struct canary_cell last[CANARY_METRICS]; // of the last stage that could be compared

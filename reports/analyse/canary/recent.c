@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define RECENT_NS 10000000000 // as the tripwire of errors is worded
-enum { RECENT_BURSTS = 8, RECENT_WHOLE_MIN = 10, RECENT_PART_MIN = 100 };
+enum { RECENT_WHOLE_MIN = 10, RECENT_PART_MIN = 100 };
 
 void canary_recent_add(struct canary_recent *recent, const struct canary_recent_look *look)
 {
@@ -34,7 +34,7 @@ static double recent_rate(const struct canary_recent *recent, double usual, bool
         errors += fmax(0, (double)(now->given_up - then->given_up) - 2 * usual * (double)requests); // 0 for NaN
         if (requests < (i == 0 ? RECENT_WHOLE_MIN : RECENT_PART_MIN) || (with_lost && !lost))
             continue;
-        worst = fmax(worst, fmax(0, errors - RECENT_BURSTS) / (double)requests); // not NaN, where either is a number
+        worst = fmax(worst, fmax(0, errors - CANARY_BURSTS) / (double)requests); // not NaN, where either is a number
     }
     return worst;
 }

@@ -5,7 +5,10 @@
 
 #include <stdint.h>
 
-enum { CANARY_RECENT = 128 }; // looks in ten seconds at ten a second, and some more
+enum {
+    CANARY_RECENT = 128, // looks in ten seconds at ten a second, and some more
+    CANARY_BURSTS = 8,   // errors that are no crash and no regression: two bursts of four
+};
 
 struct canary_recent { // {0}: nothing yet
     struct canary_recent_look {

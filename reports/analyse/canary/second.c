@@ -50,9 +50,9 @@ void canary_second_add(struct canary_second *sum, const struct canary_second *mo
     sum->truncated += more->truncated;
     sum->wrong += more->wrong;
     sum->rejected += more->rejected;
-    for (int i = 0; i < CANARY_BINS; i++) {
-        uint32_t room = UINT32_MAX - sum->bins[i]; // a full bin stays full rather than beginning anew
-        sum->bins[i] += more->bins[i] < room ? more->bins[i] : room;
+    for (int i = 0; i < CANARY_BINS; i++) { // so written that it becomes a loop of vectors
+        uint32_t bin = sum->bins[i] + more->bins[i];
+        sum->bins[i] = bin | -(uint32_t)(bin < sum->bins[i]); // a full bin stays full rather than beginning anew
     }
 }
 
