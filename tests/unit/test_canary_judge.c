@@ -64,7 +64,7 @@ TEST(without_a_baseline)
     judge_stage(&rollout, 3, &facts, &answer);
     CHECK(!answer.cells_passed && answer.failed < 0);
     CHECK_CONTAINS(answer.text, "error_rate is 5 % in the candidate's last 10 s");
-    CHECK_CONTAINS(answer.text, "the baseline had 0 % at most");
+    CHECK_CONTAINS(answer.text, "of the baseline's had 0 % at most");
     cells[0].alone_windows = 3;
     cells[0].verdict = CANARY_FAIL;
     judge_stage(&rollout, 3, &facts, &answer);

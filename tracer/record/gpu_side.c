@@ -22,7 +22,7 @@ enum {
     GPU_SIDE_YOUNG_SEARCH_NS = 10000000, // in every round
     GPU_SIDE_EXEC_NS = 1000000000,    // one that is attached may call exec and come with another spool
     GPU_SIDE_SHARE = 200,             // looking takes at most one part of so many, of one CPU,
-    GPU_SIDE_BURST_NS = 20000000,     // but for the first while: 200 looks at a young process take 6 ms
+    GPU_SIDE_BURST_NS = 20000000,     // but at first: the 157 looks at a torch that starts took 16 ms
     GPU_SIDE_PROCESSES_MAX = 1024,    // followed at one time
     GPU_SIDE_TASKS_MAX = 65536,       // threads translated of one process
     GPU_SIDE_STOP_MS = 2000,

@@ -28,8 +28,8 @@ bool python_frames_wait(const struct python_frames *frames); // are there stacks
 void python_frames_name(struct python_frames *frames, struct pystack *ps, bool read);
 void python_frames_tell(struct python_frames *frames); // before a commit: what waits has a row, without frames
 
-// Stacks that lack the name of a frame ("[unknown]", of no file) or all frames for good: a function was gone before its name was read, its process was, or there
-// were too many at once.
+// Stacks that lack the name of a frame ("[unknown]", of no file) or all frames for good: a function was gone before its name was
+// read, its process was, or there were too many at once.
 uint64_t python_frames_unnamed(const struct python_frames *frames);
 
 #endif

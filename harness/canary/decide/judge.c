@@ -47,7 +47,8 @@ static bool judge_cell_passes(const struct rollout_stage *stage, const struct ca
     return compares ? cell->verdict == CANARY_PASS : cell->verdict != CANARY_FAIL;
 }
 
-// "latency_p99 is 12 ms in the candidate's last 10 s, with no baseline left; the baseline had 4 ms at most in 19 of 20 of its 10 s before"
+// "latency_p99 is 12 ms in the candidate's last 10 s, with no baseline left; 19 in 20 of the baseline's had 4 ms at most". A window is of
+// 100 requests at least, and then longer than 10 s.
 static void judge_alone(char *buf, size_t size, const struct canary_cell *cell)
 {
     char value[32], usual[32];
@@ -58,8 +59,7 @@ static void judge_alone(char *buf, size_t size, const struct canary_cell *cell)
         unit_format_ns(value, sizeof value, 1e9 * cell->alone_value);
         unit_format_ns(usual, sizeof usual, 1e9 * cell->alone_usual);
     }
-    snprintf(buf, size, "%s is %s in the candidate's last 10 s, with no baseline left; the baseline had %s at most in 19 of 20 of its 10 s "
-             "before", canary_metric_name(cell->metric), value, usual);
+    snprintf(buf, size, "%s is %s in the candidate's last 10 s, with no baseline left; 19 in 20 of the baseline's had %s at most", canary_metric_name(cell->metric), value, usual);
 }
 
 // The first thing that is missing, in words.

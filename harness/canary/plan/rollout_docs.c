@@ -29,7 +29,7 @@ static const char rollout_docs_head[] =
     "```\n\n"
     "- A stage passes when it was judged for its soak, the candidate had its requests, every gated metric passed and no tripwire\n"
     "  fired. At 100 % no baseline is left to compare with: there the soak holds, the tripwires, and what the baseline was before: twice\n"
-    "  as slow, or four times the errors, for 30 s goes back. To see less than that, keep a percent on the baseline: a stage of 99 % before.\n"
+    "  as slow, or four times the errors, for 30 s goes back. Smaller differences are seen only beside a baseline: in a stage of 99 %.\n"
     "- A changed plan of a rollout that has begun is refused, with the keys that changed.\n"
     "- Relative paths are relative to the directory upgate is started in, not to the plan's.\n"
     "- Numbers carry their unit: `30s`, `10min`, `2%`, `200/s`, `8GiB`.\n";

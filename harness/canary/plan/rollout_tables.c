@@ -118,7 +118,7 @@ static const struct field rollout_tripwire_fields[] = {
     ROW("unreachable", FIELD_UINT, unreachable, .default_text = "3", .min = 1, .max = 1000,
         .help = "so many looks in a row at the proxy's health check that say down, or refused connections within 10 seconds"),
     ROW("alone", FIELD_NUMBER, rules.alone_times, .default_text = "2", .min = 1, .max = 1e6, .above_min = true,
-        .help = "at 100 %: a gated latency beyond so many times what the baseline had in 19 of 20 of its 10 seconds before, or a rate beyond twice as many times and 0.1 %, for three times 10 s"),
+        .help = "at 100 %: a gated latency beyond so many times what the baseline had in 19 of 20 of its 10 seconds before, or a rate beyond twice as many times and 0.1 %, for three times 10 s; the decision's rule is `evidence`"),
     END};
 
 static const struct field rollout_gate_fields[] = {
