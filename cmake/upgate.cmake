@@ -13,8 +13,9 @@ target_compile_options(upgate_flags INTERFACE -std=gnu17 -Wall -Wextra -Wshadow 
 target_compile_definitions(upgate_flags INTERFACE _GNU_SOURCE UPGATE_VERSION="${PROJECT_VERSION}")
 target_include_directories(upgate_flags INTERFACE ${CMAKE_SOURCE_DIR})
 if(UPGATE_SANITIZE)
+    # -O1, as ASan's authors advise: at -O0 what only computes takes twice as long.
     target_compile_options(upgate_flags INTERFACE -fsanitize=${UPGATE_SANITIZE}
-        -fno-sanitize-recover=all -fno-omit-frame-pointer)
+        -fno-sanitize-recover=all -fno-omit-frame-pointer $<$<CONFIG:Debug>:-O1>)
     target_link_options(upgate_flags INTERFACE -fsanitize=${UPGATE_SANITIZE})
 endif()
 
