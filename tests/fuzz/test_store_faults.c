@@ -19,7 +19,11 @@
 #include "tests/unit/runner.h"
 #include "tracer/store/store.h"
 
-enum { FAULTS_TRIED_MAX = 120 }; // of a reader; beyond, every second, third, ...
+#ifdef __SANITIZE_ADDRESS__
+enum { FAULTS_TRIED_MAX = 40 }; // of a reader; beyond, every second, third, ...; each takes three times as long there
+#else
+enum { FAULTS_TRIED_MAX = 120 };
+#endif
 
 // --- a VFS that fails when it is told to -----------------------------------------------------------------------------
 
