@@ -14,8 +14,10 @@ target_compile_definitions(upgate_flags INTERFACE _GNU_SOURCE UPGATE_VERSION="${
 target_include_directories(upgate_flags INTERFACE ${CMAKE_SOURCE_DIR})
 if(UPGATE_SANITIZE)
     # -O1, as ASan's authors advise: at -O0 what only computes takes twice as long.
-    target_compile_options(upgate_flags INTERFACE -fsanitize=${UPGATE_SANITIZE}
-        -fno-sanitize-recover=all -fno-omit-frame-pointer $<$<CONFIG:Debug>:-O1>)
+    # A target with the property UNSANITIZED is not under test.
+    set(sanitized $<NOT:$<BOOL:$<TARGET_PROPERTY:UNSANITIZED>>>)
+    target_compile_options(upgate_flags INTERFACE -fno-omit-frame-pointer
+        "$<${sanitized}:-fsanitize=${UPGATE_SANITIZE};-fno-sanitize-recover=all>" $<$<AND:${sanitized},$<CONFIG:Debug>>:-O1>)
     target_link_options(upgate_flags INTERFACE -fsanitize=${UPGATE_SANITIZE})
 endif()
 

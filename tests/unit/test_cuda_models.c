@@ -10,7 +10,7 @@
 #include "runner.h"
 
 #ifdef __SANITIZE_ADDRESS__
-#define STEPS 1 // every index once: four steps of the transformer take 100 s of CPU time there
+#define STEPS 1 // every index once
 #else
 #define STEPS 4
 #endif
