@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Normal, Student t and beta distributions: the incomplete beta function by its continued fraction
-// (Lentz), quantiles by bisection, which cannot diverge and is fast enough for a few calls a cell.
+// (Lentz). Quantiles by bisection, which cannot diverge; Student's t, of which simulations take millions, by Newton's
+// method inside a bracket: some 12 evaluations where bisection takes 55.
 #include "reports/analyse/distribution.h"
 
 #include <float.h>
@@ -11,7 +12,8 @@
 
 enum {
     DISTRIBUTION_BISECTIONS_MAX = 1100, // a quantile near 1e-308 is halved so often
-    DISTRIBUTION_FRACTION_TERMS_MAX = 10000
+    DISTRIBUTION_FRACTION_TERMS_MAX = 10000,
+    DISTRIBUTION_NEWTON_STEPS_MAX = 60
 };
 
 double distribution_log_sum(const double *logs, const double *weights, size_t count)
@@ -105,6 +107,17 @@ double distribution_t_quantile(double p, double degrees)
     double lo = -1, hi = 0;
     while (distribution_t_cdf(lo, degrees) > p)
         lo *= 2;
+    double log_scale = lgamma((degrees + 1) / 2) - lgamma(degrees / 2) - 0.5 * log(degrees * M_PI);
+    double t = hi;
+    for (int i = 0; i < DISTRIBUTION_NEWTON_STEPS_MAX; i++) {
+        double beyond = distribution_t_cdf(t, degrees) - p;
+        *(beyond > 0 ? &hi : &lo) = t;
+        double density = exp(log_scale - 0.5 * (degrees + 1) * log1p(t * t / degrees));
+        double next = t - beyond / density;
+        if (fabs(next - t) <= 1e-9 * fabs(next)) // what remains is of the order of its square
+            return next;
+        t = next > lo && next < hi ? next : 0.5 * (lo + hi);
+    }
     search_narrow(mid, lo, hi, DISTRIBUTION_BISECTIONS_MAX, distribution_t_cdf(mid, degrees) >= p);
     return 0.5 * (lo + hi);
 }
