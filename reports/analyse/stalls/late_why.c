@@ -239,7 +239,7 @@ static uint32_t why_innermost(const struct why *why, char kind, double least)
                 continue;
             if (!pass)
                 most = more > most ? more : most;
-            else if (more >= least && more >= 0.7 * most && (best == TRACE_NONE || why_is_inner(sum, &why->sums[best])))
+            else if (more > 0 && more >= least && more >= 0.7 * most && (best == TRACE_NONE || why_is_inner(sum, &why->sums[best])))
                 best = i;
         }
     return best;
