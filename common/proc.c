@@ -80,7 +80,7 @@ int proc_status_read(const char *dir, const char *key, char *ret, size_t size)
     int code = proc_text(dir, "status", text, sizeof text);
     if (code)
         return code;
-    for (char *line = text; line; line = strchr(line, '\n'), line += line != NULL) {
+    for (char *line = text; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
         if (strncmp(line, key, len) != 0 || line[len] != ':')
             continue;
         line += len + 1;

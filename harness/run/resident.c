@@ -53,7 +53,7 @@ static char *resident_name(const char *path)
 
 static void resident_count(struct resident *resident, enum resident_kind kind, char *name, const struct proc_usage *usage)
 {
-    struct resident_row *row = resident->rows, *end = row + resident->count;
+    struct resident_row *row = resident->rows, *end = row ? row + resident->count : NULL;
     while (row < end && (row->kind != kind || strcmp(row->name, name) != 0))
         row++;
     if (row < end) {

@@ -38,8 +38,7 @@ void html_strip_look(struct html_strip *strip)
     struct steady_result steady = steady_detect(strip->ns, strip->count, NULL);
     strip->steady = steady_reached(steady.state);
     strip->start = steady.start < strip->count ? steady.start : strip->count;
-    strip->median =
-        quantile_median(strip->ns + strip->start, (size_t)(strip->count - strip->start));
+    strip->median = strip->count ? quantile_median(strip->ns + strip->start, (size_t)(strip->count - strip->start)) : NAN;
     strip->marked = 0;
     for (int i = strip->start; i < strip->count; i++)
         strip->marked += html_strip_marks(strip, i);

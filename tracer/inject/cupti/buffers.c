@@ -143,8 +143,9 @@ void buffers_completed(void *context, uint32_t stream, uint8_t *buffer, size_t s
     (void)stream;
     if (header != NULL)
         header_add(&header->cupti_buffers_completed, 1);
-    if (buffer >= discard[0] && buffer < discard[0] + sizeof(discard)) {
-        atomic_fetch_sub(&pool.discard_users[(size_t)(buffer - discard[0]) / DISCARD_BYTES], 1);
+    size_t in_discard = (uintptr_t)buffer - (uintptr_t)discard;
+    if (in_discard < sizeof(discard)) {
+        atomic_fetch_sub(&pool.discard_users[in_discard / DISCARD_BYTES], 1);
         if (header != NULL)
             header_add(&header->cupti_buffers_discarded, 1);
         return;
