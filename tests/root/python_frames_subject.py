@@ -109,7 +109,8 @@ def deep(end):
 
 
 if __name__ == "__main__":
-    told = dict(globals()[sys.argv[1]](time.monotonic() + float(sys.argv[2])), pid=os.getpid())
+    began_ns = time.monotonic_ns()
+    told = dict(globals()[sys.argv[1]](time.monotonic() + float(sys.argv[2])), pid=os.getpid(), began_ns=began_ns)
     with open(sys.argv[3], "w") as file:
         json.dump(told, file)
     time.sleep(0.5)  # names are read a moment after their stack was taken
