@@ -61,7 +61,12 @@ static void regress_sleep(int64_t ns)
 // --- one unit of each kind ------------------------------------------------------------------------
 
 // Inlined, a profile would show the caller; the calls of libc must stay what they are.
-#define REGRESS_UNIT __attribute__((noinline, noclone)) static void
+#ifdef __clang__
+#define REGRESS_APART __attribute__((noinline)) // it makes no clones
+#else
+#define REGRESS_APART __attribute__((noinline, noclone))
+#endif
+#define REGRESS_UNIT REGRESS_APART static void
 
 REGRESS_UNIT regress_compute(struct regress *regress)
 {
@@ -121,7 +126,7 @@ static void *regress_holder(void *arg)
     return NULL;
 }
 
-__attribute__((noinline, noclone)) static uint64_t regress_rival_work(int64_t ns)
+REGRESS_APART static uint64_t regress_rival_work(int64_t ns)
 {
     uint64_t value = 1;
     for (int64_t end_ns = regress_now_ns(CLOCK_THREAD_CPUTIME_ID) + ns;
@@ -140,7 +145,7 @@ static void *regress_rival(void *arg)
     return NULL;
 }
 
-__attribute__((noinline, noclone)) static void regress_wait_lock(struct regress *regress, double owed_ns)
+REGRESS_APART static void regress_wait_lock(struct regress *regress, double owed_ns)
 {
     regress->hold_ns = (int64_t)owed_ns;
     sem_post(&regress->go);

@@ -253,8 +253,8 @@ TEST(json_of_others_is_refused)
         "1\",\"baseline\":{\"name\":\"a\"},\"candidate\":{\"name\":\"b\"},"
         "\"workloads\":[{\"name\":\"a\",\"mode\":\"train\"}],\"schedule\":{\"looks\":"
         "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}}",
-        "{\"schema\":\"upgate.plan/1\",\"gate\":{\"metrics\":{\"speed\":{}}},"
-        "\"workloads\":[{\"name\":\"a\",\"mode\":\"train\"}]}"};
+        ("{\"schema\":\"upgate.plan/1\",\"gate\":{\"metrics\":{\"speed\":{}}},"
+         "\"workloads\":[{\"name\":\"a\",\"mode\":\"train\"}]}")};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         json_t *json = json_loads(texts[i], 0, NULL);
         struct plan *plan = NULL;
