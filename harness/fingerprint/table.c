@@ -18,6 +18,7 @@ enum {
     CELL_LINES_MAX = 4,
     LISTED_SUSPICION_MIN = 20, // below, differences are summed up unless all are asked for
     NAMES_SHOWN = 8,
+    VALUE_WIDTH_MIN = 20, // beside a long name
     KEY_WIDTH = 36,
 };
 
@@ -263,11 +264,13 @@ void fingerprint_print_diff(FILE *file, const json_t *differences, size_t noise_
 static void print_row(FILE *file, const char *key, const char *value, size_t width)
 {
     const char *rest = value;
+    size_t name = columns_of(key, strlen(key)), indent = name > KEY_WIDTH ? name : KEY_WIDTH;
     fprintf(file, "    %-*s ", KEY_WIDTH, key);
     do {
-        size_t bytes;
-        const char *line = next_line(&rest, width - KEY_WIDTH - 5, &bytes);
+        size_t bytes, room = width > indent + 5 + VALUE_WIDTH_MIN ? width - indent - 5 : VALUE_WIDTH_MIN;
+        const char *line = next_line(&rest, room, &bytes);
         fprintf(file, "%.*s\n", (int)bytes, line);
+        indent = KEY_WIDTH; // of the lines below it
         if (*rest)
             fprintf(file, "    %-*s ", KEY_WIDTH, "");
     } while (*rest);
