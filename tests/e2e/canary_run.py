@@ -131,11 +131,12 @@ def test_good():
     watch = subprocess.Popen([UPGATE, "canary", "status", rig.yaml, "--watch", "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              universal_newlines=True)
     rig.started.append(watch)
+    said = watch.stderr.readline()
     done = rig.upgate("run", rig.yaml, "-o", os.path.join(rig.path, "r.html"))
     check(done.returncode == 0, "a good candidate ends in %d: %s" % (done.returncode, done.stderr))
     check(rig.weights == [0, 20, 50, 100], "weights %s" % rig.weights)
     check(done.stdout.startswith("PROMOTED"), "stdout: %r" % done.stdout[:100])
-    seen, said = watch.communicate(timeout=60)
+    seen, _ = watch.communicate(timeout=60)
     check(watch.returncode == 0 and "waiting for `upgate canary run`" in said, "a watch that began first: %d %s" % (watch.returncode, said))
     check(seen.rstrip().endswith("}") and '"state": "promoted"' in seen[-20000:], "it ends with: %r" % seen[-200:])
     document = rig.status()
