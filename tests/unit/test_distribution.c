@@ -26,6 +26,18 @@ TEST(t_quantiles)
     CHECK(isnan(distribution_t_quantile(0.5, 0)));
 }
 
+// Far into the tail too, where Newton's steps do not arrive and bisection ends it.
+TEST(a_t_quantile_has_its_probability)
+{
+    int count = 0;
+    for (double degrees = 2; degrees < 1000; degrees *= 2.3)
+        for (double p = 1e-150; p < 0.4; p *= p < 1e-9 ? 1e13 : 3, count++) {
+            double back = distribution_t_cdf(distribution_t_quantile(p, degrees), degrees);
+            CHECK_DBL(back / p, 1, 1e-9);
+        }
+    CHECK(count > 100);
+}
+
 TEST(beta_cdf)
 {
     CHECK_DBL(distribution_beta_cdf(2, 3, 0.4), 0.5248, 1e-13);
