@@ -315,6 +315,9 @@ def test_torch_upgrade(directory):
     if not (has_torch(BASELINE) and has_torch(CANDIDATE)):
         print("  skipped: envs/baseline and envs/candidate with torch are made by ci/setup")
         return
+    text = run("show", "-a", BASELINE, "-b", CANDIDATE, "--side", "a").stdout
+    assert "python.torch.deterministic.fill_uninitialized_memory" in text, text  # a name longer than its column
+    assert all(len(line) <= 100 or "/" in line for line in text.splitlines()), text
     result = document("diff", "-a", BASELINE, "-b", CANDIDATE)
     first = [difference["path"] for difference in result["differences"][:12]]
     assert first[0] == "components.torch" and first[1] == "components.blas", first
