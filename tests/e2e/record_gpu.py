@@ -7,7 +7,6 @@ import collections
 import concurrent.futures
 import json
 import os
-import shutil
 import signal
 import struct
 import subprocess
@@ -338,8 +337,8 @@ def test_without_permission(case):
     where = os.path.join(case.dir, "open")
     os.mkdir(where, 0o777)
     os.chmod(where, 0o777)
-    for path in (UPGATE, LIBRARY, PLAYER, os.path.join(MOCK, "libcuda.so.1"), FAKE["PLAYER_CUPTI"]):
-        shutil.copy(path, where)
+    # Not by this process: what another case forks meanwhile would hold the copies open for writing, and they would not start.
+    subprocess.run(["cp", UPGATE, LIBRARY, PLAYER, os.path.join(MOCK, "libcuda.so.1"), FAKE["PLAYER_CUPTI"], where], check=True)
     case.db = os.path.join(where, "run.db")
     own = lambda path: os.path.join(where, os.path.basename(path))
     try:
