@@ -252,7 +252,7 @@ static int dlrm_create(const struct model_opts *opts, struct model **ret_model, 
     if (opts->batch)
         model->shape->batch = opts->batch;
     model->train = opts->train;
-    model->rate = (float)(opts->learning_rate > 0 ? opts->learning_rate : DLRM_RATE);
+    model->rate = (float)(opts->learning_rate > 0 ? opts->learning_rate : model->shape->rate);
     int rc = dlrm_refuse(model->shape, err);
     if (rc == 0)
         rc = device_open(&model->device, err);

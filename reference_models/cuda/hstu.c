@@ -368,7 +368,7 @@ static int hstu_create(const struct model_opts *opts, struct model **ret_model, 
         return error_set(err, -ENOMEM, "failed to create the hstu: out of memory");
     model->shape = opts->hstu_shape ? *opts->hstu_shape : hstu_shapes[opts->size];
     model->train = opts->train;
-    model->rate = (float)(opts->learning_rate > 0 ? opts->learning_rate : HSTU_RATE);
+    model->rate = (float)(opts->learning_rate > 0 ? opts->learning_rate : model->shape.rate);
     int rc = hstu_refuse(&model->shape, err);
     if (rc == 0)
         rc = device_open(&model->device, err);

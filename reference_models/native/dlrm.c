@@ -128,7 +128,7 @@ static int dlrm_create(const struct model_opts *opts, struct model **ret_model, 
         dlrm_destroy(model);
         return rc;
     }
-    model->rate = (real)(opts->learning_rate > 0 ? opts->learning_rate : DLRM_RATE);
+    model->rate = (real)(opts->learning_rate > 0 ? opts->learning_rate : model->shape->rate);
     model->vectors = model->shape->tables + 1;
     model->width = OPS_INTERACT_WIDTH(model->vectors, model->shape->dim);
     dlrm_plan(model);

@@ -10,7 +10,6 @@
 
 #define DLRM_TABLES_MAX 16
 #define DLRM_DENSE 13
-#define DLRM_RATE 0.2 // of SGD
 
 struct dlrm_table_shape {
     uint32_t rows, bag; // size of the table; ids looked up in it for each sample
@@ -18,6 +17,7 @@ struct dlrm_table_shape {
 
 struct dlrm_shape {
     size_t tables, dim, batch, bottom, top1, top2; // widths of the hidden layers
+    double rate; // of SGD
     uint64_t pool; // so many steps have inputs of their own, then they come again; 0: all have
     struct dlrm_table_shape table[DLRM_TABLES_MAX];
 };

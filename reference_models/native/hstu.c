@@ -218,7 +218,7 @@ static int hstu_create(const struct model_opts *opts, struct model **ret_model, 
         hstu_destroy(model);
         return rc;
     }
-    model->rate = (real)(opts->learning_rate > 0 ? opts->learning_rate : HSTU_RATE);
+    model->rate = (real)(opts->learning_rate > 0 ? opts->learning_rate : model->shape.rate);
     hstu_plan(model);
     hstu_buffers(model);
     for (size_t u = 0; u <= model->batch.users; u++)

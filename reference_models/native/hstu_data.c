@@ -13,9 +13,9 @@
 #define HSTU_TASTES 4
 
 const struct hstu_shape hstu_shapes[MODEL_SIZE_COUNT] = {
-    [MODEL_SIZE_SMALL] = {.layers = 1, .width = 16, .heads = 2, .users = 4, .history = 16, .targets = 4, .items = 500, .pool = 8},
-    [MODEL_SIZE_DEMO] = {.layers = 2, .width = 64, .heads = 2, .users = 8, .history = 64, .targets = 8, .items = 20000, .pool = 32},
-    [MODEL_SIZE_LARGE] = {.layers = 4, .width = 512, .heads = 4, .users = 8, .history = 2048, .targets = 64, .items = 1000000, .pool = 8},
+    [MODEL_SIZE_SMALL] = {.layers = 1, .width = 16, .heads = 2, .users = 4, .history = 16, .targets = 4, .items = 500, .pool = 8, .rate = 0.05},
+    [MODEL_SIZE_DEMO] = {.layers = 2, .width = 64, .heads = 2, .users = 8, .history = 64, .targets = 8, .items = 20000, .pool = 32, .rate = 0.05},
+    [MODEL_SIZE_LARGE] = {.layers = 4, .width = 512, .heads = 4, .users = 8, .history = 2048, .targets = 64, .items = 1000000, .pool = 8, .rate = 0.005},
 };
 
 // Value number k, from 1, of a stream.

@@ -8,13 +8,13 @@
 #include "reference_models/native/model.h"
 
 #define HSTU_LAYERS_MAX 8
-#define HSTU_RATE 0.05 // of SGD
 #define HSTU_BAG 2     // rows of the table that an event is: its item, and behind the items what was done with it
 enum hstu_action { HSTU_SKIPPED, HSTU_CLICKED, HSTU_TARGET, HSTU_ACTIONS };
 
 struct hstu_shape {
     size_t layers, width, heads, users, history, targets, items; // history: the longest; users, targets: of a training step
     size_t pool; // batches with inputs of their own, taken in turn
+    double rate; // of SGD
 };
 
 extern const struct hstu_shape hstu_shapes[MODEL_SIZE_COUNT];

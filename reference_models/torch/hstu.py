@@ -17,15 +17,14 @@ from torch import nn
 from torch.nn import functional
 
 TASTES = 4
-LEARNING_RATE = 0.05
 CALIBRATION_BATCHES = 4
 LACKS = {("cuda-graphs", "train"): "the sparse gradients of hstu's items have no fixed shape: no CUDA graph"}
 INFER_FACTOR = 4  # a request has fewer users and more targets than a training step
 TARGET = 2        # the action of what is not known yet
 SIZES = {
-    "small": dict(items=500, history=16, targets=4, batch=4, dim=16, heads=2, layers=1, pool=8),
-    "demo": dict(items=20000, history=64, targets=8, batch=8, dim=64, heads=2, layers=2, pool=32),
-    "large": dict(items=1000000, history=2048, targets=64, batch=8, dim=512, heads=4, layers=4, pool=4),
+    "small": dict(items=500, history=16, targets=4, batch=4, dim=16, heads=2, layers=1, pool=8, rate=0.05),
+    "demo": dict(items=20000, history=64, targets=8, batch=8, dim=64, heads=2, layers=2, pool=32, rate=0.05),
+    "large": dict(items=1000000, history=2048, targets=64, batch=8, dim=512, heads=4, layers=4, pool=8, rate=0.005),
 }
 
 
@@ -123,7 +122,7 @@ class Work:
         self._run = common.variant(args, self.model, [self.batch(i)[:3] for i in range(CALIBRATION_BATCHES)], lacks=LACKS)
         if args.mode == "train":
             common.quiet_sparse()
-            self._optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
+            self._optimizer = torch.optim.SGD(self.model.parameters(), lr=size["rate"])
 
     def batch(self, i):
         batches = self._data.batches
