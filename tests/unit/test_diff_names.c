@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names of two kernel worlds: what must count as one function, what must not, and names that nobody wants.
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 #include <stdio.h>
 #include <stdlib.h>

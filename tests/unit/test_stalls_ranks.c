@@ -207,7 +207,8 @@ static void job_gpus(struct job *job)
     story_sql(&job->story, "INSERT INTO string (id, text) VALUES (900, '_Z4gemm'), (901, '_Z3sin')");
     story_sql(&job->story, "INSERT INTO gpu_kernel (id, name_id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, "
                            "static_shared_bytes, dynamic_shared_bytes, local_bytes) VALUES (1, 900, 'void gemm<float>(float*)', 1, 1, 1, 1, 1, 1, "
-                           "1, 0, 0, 0), (2, 901, 'void sin_kernel<float>(float*)', 1, 1, 1, 1, 1, 1, 1, 0, 0, 0)");
+                           "1, 0, 0, 0), (2, 901, 'void at::native::vectorized_elementwise_kernel<4, at::native::sin_kernel_cuda(at::TensorIteratorBase&)"
+                           "::{lambda()#2}::operator()() const::{lambda()#2}::operator()() const::{lambda(float)#1}, std::array<char*, 2ul> >(int)', 1, 1, 1, 1, 1, 1, 1, 0, 0, 0)");
     for (int rank = 0; rank < 2; rank++) {
         char sql[400];
         snprintf(sql, sizeof sql, "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (%d, %lld, 0, 1, 7)", rank + 1,
@@ -255,7 +256,7 @@ TEST(a_kernel_that_takes_one_gpu_longer)
     const struct stall *top = story_top(&job.story);
     CHECK_STR(top->cause, "straggler");
     CHECK_INT(top->rank, 1);
-    CHECK_STR(top->what, "sin_kernel, which takes its GPU longer");
+    CHECK_STR(top->what, "sin elementwise, which takes its GPU longer");
     CHECK_DBL((double)top->late_ns, 4e6, 0.2e6);
     CHECK_DBL((double)top->more_ns, 4e6, 0.2e6);
     story_close(&job.story);

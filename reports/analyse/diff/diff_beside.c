@@ -10,7 +10,7 @@
 #include "common/search.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 enum {
     BESIDE_NAMES_MAX = 3,

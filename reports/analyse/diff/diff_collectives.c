@@ -10,7 +10,7 @@
 #include "common/strings.h"
 #include "common/vector.h"
 #include "reports/analyse/diff/diff_job.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 enum {
     COLLECTIVES_WAYS = 24, // NCCL has 7 algorithms and 3 protocols, and there is the one not told

@@ -9,7 +9,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 enum { GROUPS_NAMES_MAX = 3, GROUPS_MEMORY_WORDS = 64 };
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "reports/analyse/diff/diff_job.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 // Late at most collectives, by 3 standard errors more than half: of two ranks that are as fast one
 // comes last to about half of them.

@@ -15,7 +15,7 @@
 #include "common/strings.h"
 #include "common/vector.h"
 #include "reports/analyse/diff/diff_job.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 static const double launches_more = 0.5; // of the executions that stand on one side only: those that are more
 

@@ -8,7 +8,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 enum { ROWS_LABEL_MAX = 80 };
 

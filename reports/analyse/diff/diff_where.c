@@ -7,7 +7,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 enum { WHERE_DEPTH_MAX = DIFF_DEPTH_MAX, WHERE_LINKS = 6, WHERE_NAME_MAX = 160, WHERE_NAMES_MAX = 64 };
 static const double where_share = 0.8, where_net = 0.3;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "reports/analyse/names/names.h"
 #include "reports/analyse/stalls/ranks.h"
 
 struct why_sum {
@@ -274,11 +275,12 @@ static int why_by_kernel(const void *left, const void *right)
     return order ? order : (a->process > b->process) - (a->process < b->process);
 }
 
-// "void at::native::vectorized_elementwise_kernel<4, …>(…)" without what its template and its arguments are.
+// What it does where its template says only how ("sin elementwise"), else its name as people read it.
 static const char *why_kernel_name(const struct trace *trace, const char *name)
 {
-    name = !strncmp(name, "void ", 5) ? name + 5 : name;
-    return arena_print(trace->arena, "%.*s", (int)strcspn(name, "<("), name);
+    char label[NAMES_LENGTH_MAX];
+    names_label(name, label, sizeof label, sizeof label - 1);
+    return arena_print(trace->arena, "%s", label);
 }
 
 // Where its host was in time and its GPU was not: which kernel took longer than on the others, or, when none stands out, all.

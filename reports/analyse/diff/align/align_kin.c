@@ -9,7 +9,7 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
 #include "reports/analyse/diff/align/align_order.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 enum {
     ORDER_TABLE_MAX = 40000, // similarities of names kept for one table

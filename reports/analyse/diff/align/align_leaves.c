@@ -8,7 +8,7 @@
 #include "common/strings.h"
 #include "common/vector.h"
 #include "reports/analyse/diff/align/align_inside.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 static const double align_names_share = 0.3; // of the time or the kernels under names that both sides have: below it names say nothing
 

@@ -8,7 +8,7 @@
 #include "common/strings.h"
 #include "common/vector.h"
 #include "reports/analyse/diff/align/align_inside.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 enum {
     PLACES_ROUNDS_MAX = 64,  // wrappers inside wrappers

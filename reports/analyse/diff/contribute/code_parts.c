@@ -11,7 +11,7 @@
 #include "common/map.h"
 #include "common/strings.h"
 #include "common/vector.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 enum { RUNS_MAX = 1000, RUN_VOTES_MIN = 2 };
 static const double run_calls = 0.6;   // of the samples on the way to its launches

@@ -9,7 +9,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 enum { CONTRIBUTIONS_HIT_MIN = 5 };
 static const double contributions_floor = 0.002; // of the step: below it nothing is named

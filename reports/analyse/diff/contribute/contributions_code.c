@@ -14,7 +14,7 @@
 #include "common/strings.h"
 #include "common/vector.h"
 #include "reports/analyse/diff/contribute/code_parts.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 enum { CODE_FUNCTIONS_MAX = 200, CODE_TICKS_MIN = 12 };
 static const double code_elsewhere = 0.02; // of its ticks: more on the other side, and it is on both

@@ -5,7 +5,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 enum { KERNELS_MAX = 64, KERNELS_TOLD = 3, KERNELS_MORE = 4 }; // more: of a name, for the number of others
 

@@ -6,7 +6,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 #include "reports/analyse/stalls/stalls.h"
 
 enum { LABEL_PARTS = 3 };

@@ -9,7 +9,7 @@
 #include "common/units.h"
 #include "reports/analyse/diff/contribute/contributions.h"
 #include "reports/analyse/diff/diff_job.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 #include "reports/analyse/stalls/stalls.h"
 
 enum { EVIDENCE_TOP = 4, EVIDENCE_PLACES = 3, EVIDENCE_NAME_MAX = 60, EVIDENCE_MEMBERS_MAX = 4000 };

@@ -11,7 +11,7 @@
 #include "common/search.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/path/gpu_path.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 #include "reports/analyse/diff/contribute/stragglers_inside.h"
 
 enum { CASES_MAX = 200 }; // collectives looked at for the reason

@@ -9,7 +9,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 #define KIND(kind) (UINT32_C(1) << (kind))
 #define KERNELS                                                                                    \

@@ -2,7 +2,7 @@
 // Words of names: which ones are of an architecture, a version or a generator's counter and say nothing about what a function
 // does. The tables are what the two kernel worlds really print (cuBLAS, cuDNN, CUTLASS, NCCL, Triton, PyTorch, MKL, oneDNN, OpenBLAS,
 // glibc). Pure functions.
-#include "reports/analyse/diff/names/names_words.h"
+#include "reports/analyse/names/names_words.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 enum { OPERATOR_LENGTH_MIN = 3, OPERATOR_LENGTH_MAX = 31 };
 // Compared for thousands of pairs, and names may have 64 KB: words of generated ones, bytes of the others.

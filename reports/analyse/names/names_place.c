@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reports/analyse/diff/names/names.h"
-#include "reports/analyse/diff/names/names_words.h"
+#include "reports/analyse/names/names.h"
+#include "reports/analyse/names/names_words.h"
 
 // What is left of a path when where it is installed is taken away.
 static const char *place_path(const char *place)

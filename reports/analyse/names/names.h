@@ -2,8 +2,8 @@
 // Names of kernels, functions and Python places made comparable between versions: without template arguments that are types of
 // one version only, hashes, addresses, architectures (sm80, avx2, avx512), version suffixes (cudnn_v8), lambda numbers, ABI
 // tags. Pure functions.
-#ifndef UPGATE_DIFF_NAMES_H
-#define UPGATE_DIFF_NAMES_H
+#ifndef UPGATE_ANALYSE_NAMES_H
+#define UPGATE_ANALYSE_NAMES_H
 
 #include <stdbool.h>
 #include <stddef.h>

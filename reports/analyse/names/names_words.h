@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Between the parts of names: what a word of an identifier is worth, and the text that is written.
-#ifndef UPGATE_DIFF_NAMES_WORDS_H
-#define UPGATE_DIFF_NAMES_WORDS_H
+#ifndef UPGATE_ANALYSE_NAMES_WORDS_H
+#define UPGATE_ANALYSE_NAMES_WORDS_H
 
 #include <stdbool.h>
 #include <stddef.h>

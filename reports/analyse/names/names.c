@@ -3,7 +3,7 @@
 // grammar of C++: it keeps identifiers, drops return types, parameters, namespaces that say nothing and types that are plumbing, and
 // keeps what stands in template arguments, for there is the functor that tells elementwise kernels apart. One pass, no
 // recursion, so that 64 KB of brackets cost what 64 KB of letters do.
-#include "reports/analyse/diff/names/names.h"
+#include "reports/analyse/names/names.h"
 
 #include <ctype.h>
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/analyse/diff/names/names_words.h"
+#include "reports/analyse/names/names_words.h"
 
 enum { NAMES_DEPTH_MAX = 24 };
 
