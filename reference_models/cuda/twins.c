@@ -104,8 +104,10 @@ static bool twins_compare(const struct twins *twins, struct model *cpu, struct m
     for (uint64_t step = 0; step < steps; step++) {
         double begin = twins_now(), on_cuda = twins_step(twins->cuda, cuda, step), ms = (twins_now() - begin) * 1e3;
         double on_cpu = twins_step(twins->cpu, cpu, step), off = fabs(on_cuda - on_cpu) / fabs(on_cpu);
-        if (step == 0)
-            apart = twins_apart(twins->cuda->logits(cuda, &count), twins->cpu->logits(cpu, &count), count);
+        if (step == 0) {
+            const float *cuda_logits = twins->cuda->logits(cuda, &count), *cpu_logits = twins->cpu->logits(cpu, &count);
+            apart = twins_apart(cuda_logits, cpu_logits, count);
+        }
         if (step == 0 && !twins->adam)
             changes = start ? twins_changes(param, twins->cuda->params(cuda, &params), start, params) : NAN;
         took = step == 1 || ms < took ? ms : took;

@@ -80,7 +80,9 @@ class Layer(nn.Module):
 
     def forward(self, x, distance, seen):
         u, v, q, k = functional.silu(self.uvqk(self.norm(x))).chunk(4, dim=-1)
-        bias = self.place_bias[:, distance].transpose(0, 1)                      # [batch, heads, length, length]
+        # Of each row its own: what gather sends back has few duplicates in a row, those of indexing would be added one by one.
+        places = self.place_bias[None, :, None].expand(x.shape[0], -1, x.shape[1], -1)
+        bias = places.gather(3, distance[:, None].expand(-1, self.heads, -1, -1))  # [batch, heads, length, length]
         return x + self.out(self.gate_norm(self.attend(v, q, k, bias, seen)) * u)
 
 
