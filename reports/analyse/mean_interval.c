@@ -31,8 +31,22 @@ static int mean_by_size(const void *left, const void *right)
     return (a < b) - (a > b);
 }
 
+// sums[signs]: of values[count], each negated where its bit is set.
+static void mean_signed_sums(const double *values, int count, double *sums)
+{
+    sums[0] = 0;
+    for (int i = 0; i < count; i++) {
+        for (unsigned signs = 0; signs < 1u << i; signs++) {
+            sums[signs + (1u << i)] = sums[signs] - values[i];
+            sums[signs] += values[i];
+        }
+    }
+}
+
 double mean_sign_p(const double *values, int count)
 {
+    enum { HALF = (MEAN_SIGNS_EXACT + 1) / 2 };
+    double low_sums[1 << HALF], high_sums[1 << HALF];
     double *sorted = xcalloc((size_t)(count > 0 ? count : 1), sizeof *sorted);
     double sum = 0, rest = 0, p = 0;
     int used = 0;
@@ -45,10 +59,11 @@ double mean_sign_p(const double *values, int count)
         rest += sorted[i] * sorted[i];
     // Equal on paper must count as equal.
     double least = sum - 1e-12 * fabs(sum);
+    int low = exact / 2;
+    mean_signed_sums(sorted, low, low_sums);
+    mean_signed_sums(sorted + low, exact - low, high_sums);
     for (unsigned signs = 0; signs < 1u << exact; signs++) {
-        double flipped = 0;
-        for (int i = 0; i < exact; i++)
-            flipped += signs >> i & 1 ? -sorted[i] : sorted[i];
+        double flipped = low_sums[signs & ((1u << low) - 1)] + high_sums[signs >> low];
         p += rest > 0 ? distribution_normal_cdf((flipped - sum) / sqrt(rest)) : flipped >= least;
     }
     free(sorted);
