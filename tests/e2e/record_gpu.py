@@ -7,6 +7,7 @@ import collections
 import concurrent.futures
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -143,6 +144,19 @@ def test_command(case):
     assert case.rows("SELECT state, cupti_version / 10000 FROM gpu_process") == [("traced", 13)]
     assert case.value("SELECT clock_residual_ns FROM gpu_process") < 1000000
     check_ledger(case)
+
+
+def test_short_programs(case):
+    """Each is recorded, or counted among those that ended too soon."""
+    script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do echo | %s launches n=2 >/dev/null; done" % PLAYER
+    done = case.run("--", "sh", "-c", script, env={**os.environ, **FAKE, "ASAN_OPTIONS": "detect_leaks=0"})
+    if "host side" in done.err:
+        raise Skip("without the host side nobody tells who came and went")
+    check(done, 0)
+    missing = " ".join(json.loads(case.value("SELECT missing FROM recording")))
+    told = re.search(r"gpu: (\d+) process(es)? with CUDA ended before anybody", missing)
+    read = case.value("SELECT count(*) FROM gpu_process")
+    assert read + (int(told.group(1)) if told else 0) == 20, (read, missing)
 
 
 def test_old_cupti(case):

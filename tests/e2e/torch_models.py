@@ -12,11 +12,13 @@ import glob
 import json
 import math
 import os
+import select
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.environ.get("UPGATE_SOURCE", os.path.dirname(os.path.dirname(HERE)))
@@ -102,28 +104,78 @@ def check(condition, what):
         print("FAIL " + what, flush=True)
 
 
-class Run:
-    """A finished process of a workload, with what it recorded."""
+class Forks:
+    """One interpreter that has imported torch once: a run of it is a fork (torch_forks.py)."""
 
-    def __init__(self, python, shim, model, words, extra_path=None):
+    _all = {}
+
+    def __init__(self, python):
+        environment = dict(os.environ, PYTHONNOUSERSITE="1", OMP_NUM_THREADS="1")  # several run at a time, and wait for each other's threads by spinning
+        self._process = subprocess.Popen([python, os.path.join(HERE, "torch_forks.py")], env=environment, stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE)
+        self._ended, self._text, self._started = {}, b"", 0
+
+    @classmethod
+    def of(cls, python):
+        if python not in cls._all:
+            cls._all[python] = cls(python)
+        return cls._all[python]
+
+    @classmethod
+    def close(cls):
+        for forks in cls._all.values():
+            forks._process.communicate(timeout=60)
+
+    def start(self, **case):
+        self._started += 1
+        self._process.stdin.write(json.dumps(dict(case, number=self._started)).encode() + b"\n")
+        self._process.stdin.flush()
+        return self._started
+
+    def wait(self, number, limit_s=240):
+        """As subprocess says it; None: it did not end."""
+        end = time.monotonic() + limit_s
+        while number not in self._ended and select.select([self._process.stdout], [], [], max(0, end - time.monotonic()))[0]:
+            got = os.read(self._process.stdout.fileno(), 4096)
+            if not got:
+                return None
+            *lines, self._text = (self._text + got).split(b"\n")
+            self._ended.update([map(int, line.split()) for line in lines])
+        return self._ended.get(number)
+
+
+class Run:
+    """A finished run of a workload, with what it recorded: a process, or where `forked` a fork."""
+
+    def __init__(self, python, shim, model, words, extra_path=None, forked=False):
         self.name = "%s %s %s" % (python, model, " ".join(words))
         self._dir = tempfile.TemporaryDirectory()
+        self._out, self._err = (os.path.join(self._dir.name, name) for name in ("out", "err"))
         environment = dict(os.environ, PYTHONPATH=extra_path or shim, RECORD_DIR=self._dir.name,
-                           PYTHONDONTWRITEBYTECODE="1", TMPDIR=self._dir.name, PYTHONNOUSERSITE="1",
-                           OMP_NUM_THREADS="1")  # several run at a time, and wait for each other's threads by spinning
+                           PYTHONDONTWRITEBYTECODE="1", TMPDIR=self._dir.name, PYTHONNOUSERSITE="1", OMP_NUM_THREADS="1")
         environment.pop("UPGATE_STEPS", None)
-        self._process = subprocess.Popen(
-            [python, os.path.join(MODELS, model + ".py")] + words, env=environment,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        words = [os.path.join(MODELS, model + ".py")] + words
+        self._forks = Forks.of(python) if forked else None
+        if forked:
+            self._process = self._forks.start(words=words, environment=environment, out=self._out, err=self._err)
+            return
+        with open(self._out, "w") as out, open(self._err, "w") as err:
+            self._process = subprocess.Popen([python] + words, env=environment, stdout=out, stderr=err)
 
-    def wait(self):
+    def _status(self):
+        if self._forks:
+            return self._forks.wait(self._process)
         try:
-            self.stdout, self.stderr = self._process.communicate(timeout=240)
+            return self._process.wait(timeout=240)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self.stdout, self.stderr = self._process.communicate()
-            check(False, self.name + ": did not end within 240 s")
-        self.status = self._process.returncode
+            self._process.wait()
+            return None
+
+    def wait(self):
+        self.status = self._status()
+        check(self.status is not None, self.name + ": did not end within 240 s")
+        self.stdout, self.stderr = (open(path).read() if os.path.exists(path) else "" for path in (self._out, self._err))
         self.ranks = []
         for path in sorted(glob.glob(os.path.join(self._dir.name, "*.jsonl"))):
             with open(path) as file:
@@ -156,7 +208,7 @@ class Run:
 
 def start(python, shim, model, mode, *words):
     return Run(python, shim, model, ["--mode", mode, "--steps", str(STEPS), "--size", "small",
-                                     "--seed", "3", "--device", "cpu"] + list(words))
+                                     "--seed", "3", "--device", "cpu"] + list(words), forked=model != "ddp")
 
 
 def check_training(run, ranks=1):
@@ -317,6 +369,7 @@ def main():
             run = Run(pythons[-1][0], shim, "dlrm", words, extension).wait()
             check(run.status == 0 and not run.ranks,
                   run.name + ": runs with the real step API: " + run.stderr)
+        Forks.close()
     print("%d failures" % len(failures) if failures else "all good")
     return 1 if failures else 0
 

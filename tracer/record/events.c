@@ -248,6 +248,8 @@ void recorder_on_mapping(void *context, const struct mapping_event *event)
 {
     struct recorder *recorder = context;
     symbols_mapping(recorder->symbols, event);
+    if (recorder->gpu)
+        gpu_side_mapping(recorder->gpu, event);
 }
 
 void recorder_on_event(void *context, const struct ug_head *event)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/budget.h"
 #include "common/clock.h"
@@ -24,6 +25,7 @@ enum {
     GPU_SIDE_SHARE = 200,             // looking takes at most one part of so many, of one CPU,
     GPU_SIDE_BURST_NS = 20000000,     // but at first: the 157 looks at a torch that starts took 16 ms
     GPU_SIDE_PROCESSES_MAX = 1024,    // followed at one time
+    GPU_SIDE_LOADED_MAX = 4096,       // processes that had the library, in all
     GPU_SIDE_TASKS_MAX = 65536,       // threads translated of one process
     GPU_SIDE_STOP_MS = 2000,
     GPU_SIDE_ASK_NS = 200000000, // at the end, why processes have no GPU side
@@ -46,6 +48,12 @@ struct gpu_side_process {
     size_t tid_count;
 };
 
+// A process that mapped our library: it has a spool, or had one.
+struct gpu_side_loaded {
+    pid_t pid;
+    bool attached;
+};
+
 struct gpu_side {
     struct gpu_recorder *gpu;
     struct writer *writer;
@@ -53,6 +61,8 @@ struct gpu_side {
     char *library;
     struct gpu_side_process *processes;
     size_t count;
+    struct gpu_side_loaded *loaded;
+    size_t loaded_count;
     int64_t search_next_ns, now_ns;
     struct budget budget; // of looking
     bool any, young; // young: of the last search
@@ -170,6 +180,44 @@ static char *gpu_side_why(const struct gpu_side *side, pid_t pid)
     return why;
 }
 
+void gpu_side_mapping(struct gpu_side *side, const struct mapping_event *event)
+{
+    static const char library[] = "libupgate_inject.so";
+    const char *name = event->what == MAPPING_EVENT_ADDED && event->path ? strrchr(event->path, '/') : NULL;
+    if (!name || strcmp(name + 1, library) != 0 || side->loaded_count == GPU_SIDE_LOADED_MAX)
+        return;
+    for (size_t i = side->loaded_count; i-- > 0;)
+        if (side->loaded[i].pid == event->tgid)
+            return; // a library is mapped in pieces
+    struct gpu_side_process *process = gpu_side_find(side, event->tgid);
+    vector_push(side->loaded, side->loaded_count,
+                (struct gpu_side_loaded){.pid = event->tgid, .attached = process && process->attached});
+    side->search_next_ns = 0; // it may be gone soon
+    if (process)
+        process->next_ns = 0;
+}
+
+static void gpu_side_found(struct gpu_side *side, pid_t pid)
+{
+    for (size_t i = 0; i < side->loaded_count; i++)
+        side->loaded[i].attached |= side->loaded[i].pid == pid;
+}
+
+// Of those that have ended: how many were never read. The first of them in *ret_pid.
+static size_t gpu_side_missed(const struct gpu_side *side, pid_t *ret_pid)
+{
+    size_t missed = 0;
+    for (size_t i = side->loaded_count; i-- > 0;) {
+        char dir[64];
+        snprintf(dir, sizeof dir, "/proc/%d", (int)side->loaded[i].pid);
+        if (side->loaded[i].attached || access(dir, F_OK) == 0)
+            continue;
+        missed++;
+        *ret_pid = side->loaded[i].pid;
+    }
+    return missed;
+}
+
 static void gpu_side_try(struct gpu_side *side, struct gpu_side_process *process, uint32_t row)
 {
     struct error err = {0};
@@ -186,6 +234,7 @@ static void gpu_side_try(struct gpu_side *side, struct gpu_side_process *process
         if (process->own_namespace)
             gpu_side_read_tids(process);
         process->attached = side->any = true;
+        gpu_side_found(side, process->pid);
     }
     bool young = side->now_ns - process->since_ns < GPU_SIDE_YOUNG_NS;
     if ((rc == -EACCES || rc == -EPERM) && young) // in the middle of exec nobody may look
@@ -301,6 +350,11 @@ size_t gpu_side_missing(const struct gpu_side *side, char **ret_sentences, size_
     gpu_recorder_totals(side->gpu, &totals);
     if (side->unprepared && count < max)
         ret_sentences[count++] = xasprintf("%s%s", side->unprepared_why, side->unprepared > 1 ? "; others likewise" : "");
+    pid_t first = 0;
+    size_t missed = gpu_side_missed(side, &first);
+    if (missed && count < max)
+        ret_sentences[count++] = xasprintf("gpu: %zu process%s with CUDA ended before anybody had looked, %s%d: what %s ran on the GPU is not recorded",
+                                           missed, missed > 1 ? "es" : "", missed > 1 ? "first " : "", (int)first, missed > 1 ? "they" : "it");
     if (side->forbidden && count < max)
         ret_sentences[count++] = xasprintf(
             "gpu: no permission to look into process %d%s: run upgate as its user or as root",
@@ -352,6 +406,7 @@ void gpu_side_free(struct gpu_side *side)
     for (size_t i = 0; i < side->count; i++)
         free(side->processes[i].tids);
     free(side->processes);
+    free(side->loaded);
     free(side->unprepared_why);
     free(side->library);
     free(side);
