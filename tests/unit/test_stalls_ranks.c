@@ -161,16 +161,18 @@ TEST(an_agent_beside_one_rank_is_the_end_of_one_chain)
 {
     struct job job; // ten times in the window, 60 ms each: evidence by itself, without statistics
     job_open(&job, 2, 2);
-    int64_t agent = story_other(&job.story, 3000, "python3", "python3 agent.py --pid 2001");
+    int64_t usual = story_other(&job.story, 3000, "python3", "python3 agent.py --pid 2001");
+    int64_t once = story_other(&job.story, 3001, "ps", "ps --once"); // the longest of all, and not whom to blame
     for (int i = 0; i < 10; i++) {
-        double at = 200 + 970 * i;
-        story_gap(&job.story, (struct story_gap){.thread = job.main[1], .out = at, .waking = at + 60, .in = at + 60.1, .state = 2,
+        double at = 200 + 970 * i, ms = i == 4 ? 75 : 60;
+        int64_t agent = i == 4 ? once : usual;
+        story_gap(&job.story, (struct story_gap){.thread = job.main[1], .out = at, .waking = at + ms, .in = at + ms + 0.1, .state = 2,
                                                  .kernel = STORY_MMAP_WAIT, .waker = agent, .waker_stack = STORY_SMAPS_UNLOCK,
                                                  .owner = agent, .flags = UG_GAP_OWNER_READER, .lock_kind = UG_LOCK_MMAP,
                                                  .lock = 0x1000, .python = "stage@/x/ddp.py:18;main@/x/ddp.py:24"});
-        story_samples(&job.story, (struct story_samples){.thread = agent, .from = at - 3, .to = at + 59, .why = UG_SAMPLE_OWNER,
+        story_samples(&job.story, (struct story_samples){.thread = agent, .from = at - 3, .to = at + ms - 1, .why = UG_SAMPLE_OWNER,
                                                          .kernel = STORY_SMAPS});
-        job_wait(&job, 0, at + 6, at + 66);
+        job_wait(&job, 0, at + 6, at + ms + 6);
     }
     story_analyse(&job.story);
     const struct stall *late = story_find(&job.story, "straggler");

@@ -37,11 +37,39 @@ static bool why_counts(const struct part *part)
            part->cause != CAUSE_NETWORK_PEER && part->cause != CAUSE_STRAGGLER;
 }
 
+// Of the late rank's parts of this cause the longest of those that one process has done to it: the one that took most. One part alone,
+// the longest of all, may have another holder: who was in its CPU's way.
+static const struct part *why_part(const struct why *why, uint32_t thread, enum cause cause)
+{
+    const struct trace *trace = why->ranks->trace;
+    size_t nobody = trace->process_count, most = nobody;
+    int64_t *sums = xcalloc(nobody + 1, sizeof *sums), *longest = xcalloc(nobody + 1, sizeof *longest);
+    const struct part **parts = xcalloc(nobody + 1, sizeof *parts), *part;
+    uint32_t last, first = parts_range(why->work, thread, why->begin, why->end, &last);
+    for (uint32_t k = first; k < last; k++) {
+        part = &why->work->parts[k];
+        int64_t ns = parts_overlap(part->begin, part->end, why->begin, why->end);
+        size_t by = part->culprit != TRACE_NONE ? trace->threads[part->culprit].process : nobody;
+        if (!ns || !why_counts(part) || part->cause != cause)
+            continue;
+        sums[by] += part->culprit != TRACE_NONE ? 4 * ns : ns; // one that names somebody shows more
+        if (ns > longest[by]) {
+            longest[by] = ns;
+            parts[by] = part;
+        }
+        most = sums[by] > sums[most] ? by : most;
+    }
+    part = parts[most];
+    free(sums);
+    free(longest);
+    free(parts);
+    return part;
+}
+
 static void why_causes(const struct why *why, struct late_rank *straggler)
 {
     double sums[CAUSE_COUNT] = {0}, queued = 0, ran = 0, best = 0;
-    int64_t longest[CAUSE_COUNT] = {0};
-    const struct part *parts[CAUSE_COUNT] = {NULL};
+    bool seen[CAUSE_COUNT] = {false};
     size_t others = why->ranks->row_count - 1;
     for (size_t i = 0; i < why->ranks->row_count; i++) {
         bool late = i == straggler->row;
@@ -57,27 +85,21 @@ static void why_causes(const struct why *why, struct late_rank *straggler)
                 queued += (double)ns / (double)others;
             else
                 sums[part->cause] += late ? (double)ns : -(double)ns / (double)others;
-            int64_t weight = part->culprit != TRACE_NONE ? 4 * ns : ns; // one that names somebody shows more
-            if (late && weight > longest[part->cause]) {
-                longest[part->cause] = weight;
-                parts[part->cause] = part;
-            }
+            seen[part->cause] |= late;
         }
     }
     // Who computes more waits for its CPU more: only what is beyond that is done to it.
     double own = (double)trace_ran_ns(why->ranks->trace, why->ranks->rows[straggler->row].thread, why->begin, why->end);
     sums[CAUSE_CPU_CONTENTION] -= ran > 0 && own > ran ? queued * own / ran : queued;
     for (int i = 0; i < CAUSE_COUNT; i++)
-        if (sums[i] > best && parts[i]) {
+        if (sums[i] > best && seen[i]) {
             best = sums[i];
             straggler->cause = (enum cause)i;
-            straggler->part = parts[i];
         }
     straggler->deed_ns = (int64_t)best;
-    if (best * 2 < (double)straggler->total_ns) {
+    if (best * 2 < (double)straggler->total_ns)
         straggler->cause = CAUSE_COUNT;
-        straggler->part = NULL;
-    }
+    straggler->part = straggler->cause < CAUSE_COUNT ? why_part(why, why->ranks->rows[straggler->row].thread, straggler->cause) : NULL;
 }
 
 // ---- functions ----
