@@ -159,6 +159,40 @@ def test_short_programs(case):
     assert read + (int(told.group(1)) if told else 0) == 20, (read, missing)
 
 
+def maps_are_told(pid):
+    """Has the recorder opened the rings in which the kernel tells of mappings?"""
+    folder = "/proc/%d/fd" % pid
+    try:
+        return any(os.readlink(os.path.join(folder, name)) == "anon_inode:[perf_event]" for name in os.listdir(folder))
+    except OSError:
+        return False  # one was closed meanwhile
+
+
+def test_ended_unread(case):
+    """Born, traced by nobody and gone while the recorder stood still: it says so."""
+    if os.geteuid():
+        raise Skip("only root is told of mappings")
+    job = subprocess.Popen(["sh", "-c", "read line; echo | %s launches n=2 >/dev/null; echo gone; read line" % PLAYER], stdin=subprocess.PIPE,
+                           stdout=subprocess.PIPE, text=True, env={**os.environ, **FAKE, "ASAN_OPTIONS": "detect_leaks=0", **prepared_env(case)})
+    recorder = case.record("--pid", str(job.pid), "--duration", "60s")
+    case.wait_until("recorder", lambda: recorder.poll() is not None or maps_are_told(recorder.pid))
+    if recorder.poll() is not None:
+        raise Skip("no BPF here")
+    time.sleep(0.5)  # its first rounds
+    os.kill(recorder.pid, signal.SIGSTOP)
+    job.stdin.write("\n")
+    job.stdin.flush()
+    assert job.stdout.readline() == "gone\n"
+    os.kill(recorder.pid, signal.SIGCONT)
+    time.sleep(0.5)
+    job.communicate("\n", timeout=WAIT_S)
+    done = case.finish(recorder)
+    check(done, 0)
+    missing = case.value("SELECT missing FROM recording")
+    assert "gpu: 1 process with CUDA ended before anybody had looked, " in missing, missing
+    assert case.value("SELECT count(*) FROM gpu_process") == 0
+
+
 def test_old_cupti(case):
     player = Player(case, UPGATE, "record", "-o", case.db, "--gpu", "kernels", "--", PLAYER, "mixed", "n=200",
                     env={"PLAYER_CUPTI": os.path.join(MOCK, "cupti-12.4", "libcupti.so.12")})

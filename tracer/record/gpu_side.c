@@ -25,7 +25,8 @@ enum {
     GPU_SIDE_SHARE = 200,             // looking takes at most one part of so many, of one CPU,
     GPU_SIDE_BURST_NS = 20000000,     // but at first: the 157 looks at a torch that starts took 16 ms
     GPU_SIDE_PROCESSES_MAX = 1024,    // followed at one time
-    GPU_SIDE_LOADED_MAX = 4096,       // processes that had the library, in all
+    GPU_SIDE_LOADED_MAX = 4096,       // processes of the machine that had the library, in all
+    GPU_SIDE_ASKED_MAX = 8,           // rounds in which one is asked for
     GPU_SIDE_TASKS_MAX = 65536,       // threads translated of one process
     GPU_SIDE_STOP_MS = 2000,
     GPU_SIDE_ASK_NS = 200000000, // at the end, why processes have no GPU side
@@ -48,10 +49,12 @@ struct gpu_side_process {
     size_t tid_count;
 };
 
-// A process that mapped our library: it has a spool, or had one.
+// A process that mapped our library: it has a spool, or had one. The kernel tells of all processes, and maybe before it tells
+// of a birth: whether it is the target's is asked in the rounds behind.
 struct gpu_side_loaded {
     pid_t pid;
-    bool attached;
+    uint32_t asked;
+    bool target, attached;
 };
 
 struct gpu_side {
@@ -189,12 +192,25 @@ void gpu_side_mapping(struct gpu_side *side, const struct mapping_event *event)
     for (size_t i = side->loaded_count; i-- > 0;)
         if (side->loaded[i].pid == event->tgid)
             return; // a library is mapped in pieces
-    struct gpu_side_process *process = gpu_side_find(side, event->tgid);
+    const struct gpu_side_process *process = gpu_side_find(side, event->tgid);
     vector_push(side->loaded, side->loaded_count,
                 (struct gpu_side_loaded){.pid = event->tgid, .attached = process && process->attached});
-    side->search_next_ns = 0; // it may be gone soon
-    if (process)
-        process->next_ns = 0;
+}
+
+static void gpu_side_ask_loaded(struct gpu_side *side)
+{
+    for (size_t i = 0; i < side->loaded_count; i++) {
+        struct gpu_side_loaded *loaded = &side->loaded[i];
+        if (loaded->target || loaded->asked == GPU_SIDE_ASKED_MAX)
+            continue;
+        loaded->asked++;
+        loaded->target = tasks_was_target(side->tasks, (uint32_t)loaded->pid);
+        struct gpu_side_process *process = loaded->target ? gpu_side_find(side, loaded->pid) : NULL;
+        if (process)
+            process->next_ns = 0; // it may be gone soon
+        if (loaded->target)
+            side->search_next_ns = 0;
+    }
 }
 
 static void gpu_side_found(struct gpu_side *side, pid_t pid)
@@ -210,7 +226,7 @@ static size_t gpu_side_missed(const struct gpu_side *side, pid_t *ret_pid)
     for (size_t i = side->loaded_count; i-- > 0;) {
         char dir[64];
         snprintf(dir, sizeof dir, "/proc/%d", (int)side->loaded[i].pid);
-        if (side->loaded[i].attached || access(dir, F_OK) == 0)
+        if (!side->loaded[i].target || side->loaded[i].attached || access(dir, F_OK) == 0)
             continue;
         missed++;
         *ret_pid = side->loaded[i].pid;
@@ -303,6 +319,7 @@ static void gpu_side_sweep(struct gpu_side *side)
 bool gpu_side_search(struct gpu_side *side, int64_t now_ns)
 {
     side->now_ns = now_ns;
+    gpu_side_ask_loaded(side);
     if (now_ns < side->search_next_ns || !budget_affords(&side->budget))
         return side->any;
     budget_begin(&side->budget);

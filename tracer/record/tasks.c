@@ -254,6 +254,12 @@ bool tasks_is_target(struct tasks *tasks, uint32_t tgid)
     return process && process->kind == TASK_TARGET && !process->ended;
 }
 
+bool tasks_was_target(struct tasks *tasks, uint32_t tgid)
+{
+    const struct task_process *process = tasks_find_process(tasks, tgid);
+    return process && process->kind == TASK_TARGET;
+}
+
 struct task_process *tasks_target(struct tasks *tasks, uint32_t tgid)
 {
     struct task_stat stat;

@@ -84,6 +84,7 @@ uint32_t tasks_thread_id(struct tasks *tasks, const struct ug_task *task, int64_
 struct task_thread *tasks_thread_by_tid(struct tasks *tasks, uint32_t tid); // known and alive, or NULL
 void tasks_make_target(struct tasks *tasks, struct task_process *process);
 bool tasks_is_target(struct tasks *tasks, uint32_t tgid); // and lives
+bool tasks_was_target(struct tasks *tasks, uint32_t tgid); // or ended less than 5 s ago
 void tasks_event(struct tasks *tasks, const struct ug_task_event *event); // birth, exec, death, name
 // Of a living process, where nobody tells of exec: its name and command line may be others now.
 void tasks_read_again(struct task_process *process);
