@@ -89,10 +89,9 @@ def judged_again(folder, db, code):
 def main():
     with tempfile.TemporaryDirectory(prefix="upgate-verdict-") as folder:
         os.environ["UPGATE_STATE_DIR"] = os.path.join(folder, "state")
-        db, code, verdict, err = run(folder, "aa", NATIVE, NATIVE, "--aa")
-        check("A/A does not fail", code in (PASS, INCONCLUSIVE), (code, err))
         # 10 % is held and looked for, so that a busy machine finds it too.
         db, code, verdict, err = run(folder, "control", NATIVE, NATIVE, "--aa", plan=CONTROL_PLAN)
+        check("A/A does not fail", code in (PASS, INCONCLUSIVE), (code, err))
         controls = verdict["calibration"]["certificates"]
         check("a control stands behind each gated metric", sorted(one["metric"] for one in controls) ==
               ["mean_step_time", "peak_memory", "slow_steps", "step_time", "warm_up_time"], controls)
