@@ -174,6 +174,15 @@ TEST(an_agent_beside_one_rank_is_the_end_of_one_chain)
                                                          .kernel = STORY_SMAPS});
         job_wait(&job, 0, at + 6, at + ms + 6);
     }
+    for (int i = 0; i < 12; i++) // waits for the other rank, which are no stalls: they are taken out, and what is known of the others must not slip
+        story_gap(&job.story, (struct story_gap){.thread = job.main[1], .out = 5 + 15 * i, .waking = 17 + 15 * i, .in = 17.1 + 15 * i, .state = 1,
+                                                 .kernel = STORY_FUTEX_WAIT, .user = JOB_WAIT, .waker = job.main[0]});
+    for (int i = 0; i < 20; i++) { // later and short
+        double at = 9100 + 30 * i;
+        story_gap(&job.story, (struct story_gap){.thread = job.main[1], .out = at, .waking = at + 4, .in = at + 4.1, .state = 2,
+                                                 .kernel = STORY_MMAP_WAIT, .waker = once, .waker_stack = STORY_SMAPS_UNLOCK,
+                                                 .owner = once, .flags = UG_GAP_OWNER_READER, .lock_kind = UG_LOCK_MMAP, .lock = 0x1000});
+    }
     story_analyse(&job.story);
     const struct stall *late = story_find(&job.story, "straggler");
     CHECK(late != NULL);

@@ -49,8 +49,8 @@ static const char *late_advice(const struct ranks *ranks, const struct late_rank
     if (straggler->cause < CAUSE_COUNT) {
         const struct stall_cause *cause = &stall_causes(&(size_t){0})[straggler->cause];
         const char *who = "whoever does it";
-        if (straggler->part && straggler->part->culprit != TRACE_NONE) {
-            const struct trace_process *process = &trace->processes[trace->threads[straggler->part->culprit].process];
+        if (straggler->culprit != TRACE_NONE) {
+            const struct trace_process *process = &trace->processes[trace->threads[straggler->culprit].process];
             who = arena_print(arena, "`%.200s` (pid %d)", process->cmdline && *process->cmdline ? process->cmdline : process->comm,
                               process->tgid);
         }
@@ -118,14 +118,14 @@ void late_describe(const struct ranks *ranks, const struct work *work, const str
         .weight = (double)straggler->total_ns,
         .advice = late_advice(ranks, straggler),
     };
-    if (straggler->part && straggler->part->culprit != TRACE_NONE && straggler->part->culprit != row->thread) {
+    if (straggler->culprit != TRACE_NONE && straggler->culprit != row->thread) {
         ret_stall->chain[0] = (struct stall_link){describe_task(trace, ranks->rows[straggler->waiter].thread),
                                                   describe_task(trace, row->thread), "collective"};
-        ret_stall->chain[1] = (struct stall_link){describe_task(trace, row->thread), describe_task(trace, straggler->part->culprit),
+        ret_stall->chain[1] = (struct stall_link){describe_task(trace, row->thread), describe_task(trace, straggler->culprit),
                                                   stall_causes(&(size_t){0})[straggler->cause].id};
         ret_stall->chain_count = 2;
-        if (straggler->part->culprit_stack)
-            ret_stall->culprit_kernel = describe_stack(trace, straggler->part->culprit_stack);
+        if (straggler->culprit_stack)
+            ret_stall->culprit_kernel = describe_stack(trace, straggler->culprit_stack);
     }
 }
 

@@ -37,39 +37,40 @@ static bool why_counts(const struct part *part)
            part->cause != CAUSE_NETWORK_PEER && part->cause != CAUSE_STRAGGLER;
 }
 
-// Of the late rank's parts of this cause the longest of those that one process has done to it: the one that took most. One part alone,
-// the longest of all, may have another holder: who was in its CPU's way.
-static const struct part *why_part(const struct why *why, uint32_t thread, enum cause cause)
+// Whose doing the late rank's parts of its cause are: of the process that took most of their time. The longest of all may be
+// another's, who was in the way once. No part is kept: those of waits for others are taken out before this is told.
+static void why_culprit(const struct why *why, struct late_rank *straggler)
 {
     const struct trace *trace = why->ranks->trace;
-    size_t nobody = trace->process_count, most = nobody;
-    int64_t *sums = xcalloc(nobody + 1, sizeof *sums), *longest = xcalloc(nobody + 1, sizeof *longest);
-    const struct part **parts = xcalloc(nobody + 1, sizeof *parts), *part;
-    uint32_t last, first = parts_range(why->work, thread, why->begin, why->end, &last);
+    struct {
+        int64_t sum, longest;
+        const struct part *part;
+    } *done = xcalloc(trace->process_count + 1, sizeof *done); // by each process; the last: by nobody known
+    size_t most = trace->process_count;
+    uint32_t last, first = parts_range(why->work, why->ranks->rows[straggler->row].thread, why->begin, why->end, &last);
     for (uint32_t k = first; k < last; k++) {
-        part = &why->work->parts[k];
+        const struct part *part = &why->work->parts[k];
         int64_t ns = parts_overlap(part->begin, part->end, why->begin, why->end);
-        size_t by = part->culprit != TRACE_NONE ? trace->threads[part->culprit].process : nobody;
-        if (!ns || !why_counts(part) || part->cause != cause)
+        bool named = part->culprit != TRACE_NONE;
+        size_t by = named ? trace->threads[part->culprit].process : trace->process_count;
+        if (!ns || !why_counts(part) || part->cause != straggler->cause)
             continue;
-        sums[by] += part->culprit != TRACE_NONE ? 4 * ns : ns; // one that names somebody shows more
-        if (ns > longest[by]) {
-            longest[by] = ns;
-            parts[by] = part;
+        done[by].sum += named ? 4 * ns : ns; // one that names somebody shows more
+        if (ns > done[by].longest) {
+            done[by].longest = ns;
+            done[by].part = part;
         }
-        most = sums[by] > sums[most] ? by : most;
+        most = done[by].sum > done[most].sum ? by : most;
     }
-    part = parts[most];
-    free(sums);
-    free(longest);
-    free(parts);
-    return part;
+    const struct part *part = done[most].part;
+    straggler->culprit = part ? part->culprit : TRACE_NONE;
+    straggler->culprit_stack = part ? part->culprit_stack : 0;
+    free(done);
 }
 
 static void why_causes(const struct why *why, struct late_rank *straggler)
 {
     double sums[CAUSE_COUNT] = {0}, queued = 0, ran = 0, best = 0;
-    bool seen[CAUSE_COUNT] = {false};
     size_t others = why->ranks->row_count - 1;
     for (size_t i = 0; i < why->ranks->row_count; i++) {
         bool late = i == straggler->row;
@@ -85,21 +86,20 @@ static void why_causes(const struct why *why, struct late_rank *straggler)
                 queued += (double)ns / (double)others;
             else
                 sums[part->cause] += late ? (double)ns : -(double)ns / (double)others;
-            seen[part->cause] |= late;
         }
     }
     // Who computes more waits for its CPU more: only what is beyond that is done to it.
     double own = (double)trace_ran_ns(why->ranks->trace, why->ranks->rows[straggler->row].thread, why->begin, why->end);
     sums[CAUSE_CPU_CONTENTION] -= ran > 0 && own > ran ? queued * own / ran : queued;
     for (int i = 0; i < CAUSE_COUNT; i++)
-        if (sums[i] > best && seen[i]) {
+        if (sums[i] > best) {
             best = sums[i];
             straggler->cause = (enum cause)i;
         }
     straggler->deed_ns = (int64_t)best;
     if (best * 2 < (double)straggler->total_ns)
         straggler->cause = CAUSE_COUNT;
-    straggler->part = straggler->cause < CAUSE_COUNT ? why_part(why, why->ranks->rows[straggler->row].thread, straggler->cause) : NULL;
+    why_culprit(why, straggler);
 }
 
 // ---- functions ----

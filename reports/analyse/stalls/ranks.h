@@ -59,7 +59,7 @@ struct late_rank {
     uint32_t waiter;   // row that waited most
     // What it did beyond the others: a cause of its own, else a function, else a kernel. CAUSE_COUNT: none of the causes.
     enum cause cause;
-    const struct part *part; // of the cause; NULL
+    uint32_t culprit, culprit_stack; // of the cause: a thread, or TRACE_NONE; 0
     const char *function;    // "prepare_features (ddp.py)"; NULL: not seen
     bool kernels;            // it is of the GPU
     bool waiting;            // off the CPU there
