@@ -148,7 +148,7 @@ def test_command(case):
 
 def test_short_programs(case):
     """Each is recorded, or counted among those that ended too soon."""
-    script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do echo | %s launches n=2 >/dev/null; done" % PLAYER
+    script = "for i in $(seq 20); do echo | %s launches n=2 >/dev/null; done" % PLAYER
     done = case.run("--", "sh", "-c", script, env={**os.environ, **FAKE, "ASAN_OPTIONS": "detect_leaks=0"})
     if "host side" in done.err:
         raise Skip("without the host side nobody tells who came and went")
@@ -184,12 +184,11 @@ def test_ended_unread(case):
     job.stdin.flush()
     assert job.stdout.readline() == "gone\n"
     os.kill(recorder.pid, signal.SIGCONT)
-    time.sleep(0.5)
     job.communicate("\n", timeout=WAIT_S)
     done = case.finish(recorder)
     check(done, 0)
     missing = case.value("SELECT missing FROM recording")
-    assert "gpu: 1 process with CUDA ended before anybody had looked, " in missing, missing
+    assert "gpu: 1 process with CUDA ended before anybody had looked" in missing, missing
     assert case.value("SELECT count(*) FROM gpu_process") == 0
 
 

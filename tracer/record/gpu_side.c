@@ -25,7 +25,7 @@ enum {
     GPU_SIDE_SHARE = 200,             // looking takes at most one part of so many, of one CPU,
     GPU_SIDE_BURST_NS = 20000000,     // but at first: the 157 looks at a torch that starts took 16 ms
     GPU_SIDE_PROCESSES_MAX = 1024,    // followed at one time
-    GPU_SIDE_LOADED_MAX = 4096,       // processes of the machine that had the library, in all
+    GPU_SIDE_LOADED_MAX = 4096,       // processes with the library that were not read
     GPU_SIDE_ASKED_MAX = 8,           // rounds in which one is asked for
     GPU_SIDE_TASKS_MAX = 65536,       // threads translated of one process
     GPU_SIDE_STOP_MS = 2000,
@@ -49,12 +49,12 @@ struct gpu_side_process {
     size_t tid_count;
 };
 
-// A process that mapped our library: it has a spool, or had one. The kernel tells of all processes, and maybe before it tells
-// of a birth: whether it is the target's is asked in the rounds behind.
+// A process that mapped our library and has not been read: it has a spool, or had one. The kernel tells of all processes, and maybe
+// before it tells of a birth: whether one is the target's is asked in the next rounds.
 struct gpu_side_loaded {
     pid_t pid;
     uint32_t asked;
-    bool target, attached;
+    bool target;
 };
 
 struct gpu_side {
@@ -189,44 +189,52 @@ void gpu_side_mapping(struct gpu_side *side, const struct mapping_event *event)
     const char *name = event->what == MAPPING_EVENT_ADDED && event->path ? strrchr(event->path, '/') : NULL;
     if (!name || strcmp(name + 1, library) != 0 || side->loaded_count == GPU_SIDE_LOADED_MAX)
         return;
-    for (size_t i = side->loaded_count; i-- > 0;)
+    const struct gpu_side_process *process = gpu_side_find(side, event->tgid);
+    if (process && process->attached)
+        return;
+    for (size_t i = 0; i < side->loaded_count; i++)
         if (side->loaded[i].pid == event->tgid)
             return; // a library is mapped in pieces
-    const struct gpu_side_process *process = gpu_side_find(side, event->tgid);
-    vector_push(side->loaded, side->loaded_count,
-                (struct gpu_side_loaded){.pid = event->tgid, .attached = process && process->attached});
+    vector_push(side->loaded, side->loaded_count, (struct gpu_side_loaded){.pid = event->tgid});
 }
 
+// What the target has loaded since is looked for at once; others' processes are forgotten.
 static void gpu_side_ask_loaded(struct gpu_side *side)
 {
+    size_t kept = 0;
     for (size_t i = 0; i < side->loaded_count; i++) {
-        struct gpu_side_loaded *loaded = &side->loaded[i];
-        if (loaded->target || loaded->asked == GPU_SIDE_ASKED_MAX)
-            continue;
-        loaded->asked++;
-        loaded->target = tasks_was_target(side->tasks, (uint32_t)loaded->pid);
-        struct gpu_side_process *process = loaded->target ? gpu_side_find(side, loaded->pid) : NULL;
-        if (process)
-            process->next_ns = 0; // it may be gone soon
-        if (loaded->target)
-            side->search_next_ns = 0;
+        struct gpu_side_loaded loaded = side->loaded[i];
+        if (!loaded.target) {
+            loaded.target = tasks_was_target(side->tasks, (uint32_t)loaded.pid);
+            if (!loaded.target && ++loaded.asked == GPU_SIDE_ASKED_MAX)
+                continue;
+            struct gpu_side_process *process = loaded.target ? gpu_side_find(side, loaded.pid) : NULL;
+            if (process)
+                process->next_ns = 0; // it may be gone soon
+            side->search_next_ns = loaded.target ? 0 : side->search_next_ns;
+        }
+        side->loaded[kept++] = loaded;
     }
+    side->loaded_count = kept;
 }
 
 static void gpu_side_found(struct gpu_side *side, pid_t pid)
 {
+    size_t kept = 0;
     for (size_t i = 0; i < side->loaded_count; i++)
-        side->loaded[i].attached |= side->loaded[i].pid == pid;
+        if (side->loaded[i].pid != pid)
+            side->loaded[kept++] = side->loaded[i];
+    side->loaded_count = kept;
 }
 
-// Of those that have ended: how many were never read. The first of them in *ret_pid.
+// How many have ended and were never read. The first of them in *ret_pid.
 static size_t gpu_side_missed(const struct gpu_side *side, pid_t *ret_pid)
 {
     size_t missed = 0;
     for (size_t i = side->loaded_count; i-- > 0;) {
         char dir[64];
         snprintf(dir, sizeof dir, "/proc/%d", (int)side->loaded[i].pid);
-        if (!side->loaded[i].target || side->loaded[i].attached || access(dir, F_OK) == 0)
+        if (!side->loaded[i].target || access(dir, F_OK) == 0)
             continue;
         missed++;
         *ret_pid = side->loaded[i].pid;
@@ -370,8 +378,8 @@ size_t gpu_side_missing(const struct gpu_side *side, char **ret_sentences, size_
     pid_t first = 0;
     size_t missed = gpu_side_missed(side, &first);
     if (missed && count < max)
-        ret_sentences[count++] = xasprintf("gpu: %zu process%s with CUDA ended before anybody had looked, %s%d: what %s ran on the GPU is not recorded",
-                                           missed, missed > 1 ? "es" : "", missed > 1 ? "first " : "", (int)first, missed > 1 ? "they" : "it");
+        ret_sentences[count++] = xasprintf("gpu: %zu process%s with CUDA ended before anybody had looked, the first was %d: what ran on the GPU there is "
+                                           "not recorded", missed, missed > 1 ? "es" : "", (int)first);
     if (side->forbidden && count < max)
         ret_sentences[count++] = xasprintf(
             "gpu: no permission to look into process %d%s: run upgate as its user or as root",

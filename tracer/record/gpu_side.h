@@ -26,7 +26,8 @@ void gpu_side_free(struct gpu_side *side); // NULL ok; before the writer
 
 // Looks at the target's processes when it is time; true: one of them is prepared.
 bool gpu_side_search(struct gpu_side *side, int64_t now_ns);
-// A process of the target has mapped a file: one with our library is looked at at once, and told of when it ended unread.
+// A process of the machine has mapped a file. One of the target's with our library is looked at in the next round, and told of when it
+// ended unread.
 void gpu_side_mapping(struct gpu_side *side, const struct mapping_event *event);
 // Takes what is in the spools. 0, or -errno: the store cannot be written.
 int gpu_side_poll(struct gpu_side *side, int64_t now_ns, struct error *err);
