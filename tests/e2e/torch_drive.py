@@ -16,6 +16,8 @@ import tempfile
 import time
 import types
 
+import torch_forks
+
 MODELS, CASES = os.path.abspath(sys.argv[1]), sys.argv[2]
 sys.argv[1:] = []
 sys.path.insert(0, MODELS)
@@ -54,25 +56,14 @@ def load(model):
     return module
 
 
-def child(case, out, err, result):
-    os.setsid()
-    os.dup2(out, 1)
-    os.dup2(err, 2)
+def child(case, result):
     RECORD.update(losses=[], outputs=[], notes={}, phases=set())
     sys.argv[1:] = case["words"]
-    status = 1
     try:
-        status = load(case["model"]).main()
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    except BaseException:
-        import traceback
-        traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with open(result, "wb") as file:
-        pickle.dump(dict(RECORD, phases=sorted(RECORD["phases"])), file)
-    os._exit(status or 0)
+        return load(case["model"]).main()
+    finally:
+        with open(result, "wb") as file:
+            pickle.dump(dict(RECORD, phases=sorted(RECORD["phases"])), file)
 
 
 def wait(pid, limit_s):
@@ -80,7 +71,7 @@ def wait(pid, limit_s):
     while time.monotonic() < end:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            return os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+            return os.waitstatus_to_exitcode(status)
         time.sleep(0.01)
     os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
@@ -91,10 +82,7 @@ def run(case):
     with tempfile.TemporaryDirectory() as directory, open(os.path.join(directory, "out"), "w+b") as out, \
             open(os.path.join(directory, "err"), "w+b") as err:
         result, begin = os.path.join(directory, "result"), time.monotonic()
-        pid = os.fork()
-        if pid == 0:
-            child(case, out.fileno(), err.fileno(), result)
-        status = wait(pid, case.get("limit_s", 240))
+        status = wait(torch_forks.fork(out.fileno(), err.fileno(), lambda: child(case, result)), case.get("limit_s", 240))
         record = {"losses": [], "outputs": [], "notes": {}, "phases": []}
         if os.path.exists(result):
             with open(result, "rb") as file:
@@ -109,12 +97,11 @@ def run(case):
 
 def main():
     sys.modules["upgate"] = _recorder()
-    import common  # noqa: F401  and torch with it
-    import torch
-    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)  # since 2.x this imports half of the compiler
+    import common  # noqa: F401
+    version = torch_forks.preload()
     with open(CASES, encoding="utf-8") as file:
         cases = json.load(file)
-    print(json.dumps({"torch": torch.__version__}), flush=True)
+    print(json.dumps({"torch": version}), flush=True)
     for case in cases:
         print(json.dumps(run(case)), flush=True)
 

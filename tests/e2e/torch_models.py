@@ -12,18 +12,17 @@ import glob
 import json
 import math
 import os
-import select
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.environ.get("UPGATE_SOURCE", os.path.dirname(os.path.dirname(HERE)))
 MODELS = os.path.join(SOURCE, "reference_models", "torch")
 STEPS = 80
+LIMIT_S = 240
 failures = []
 
 # Written as upgate.py into a directory of its own. One JSON line a call, one file a process.
@@ -132,16 +131,15 @@ class Forks:
         self._process.stdin.flush()
         return self._started
 
-    def wait(self, number, limit_s=240):
-        """As subprocess says it; None: it did not end."""
-        end = time.monotonic() + limit_s
-        while number not in self._ended and select.select([self._process.stdout], [], [], max(0, end - time.monotonic()))[0]:
+    def wait(self, number):
+        """As subprocess says it; None: the interpreter itself has ended."""
+        while number not in self._ended:
             got = os.read(self._process.stdout.fileno(), 4096)
             if not got:
                 return None
             *lines, self._text = (self._text + got).split(b"\n")
             self._ended.update([map(int, line.split()) for line in lines])
-        return self._ended.get(number)
+        return self._ended[number]
 
 
 class Run:
@@ -157,7 +155,7 @@ class Run:
         words = [os.path.join(MODELS, model + ".py")] + words
         self._forks = Forks.of(python) if forked else None
         if forked:
-            self._process = self._forks.start(words=words, environment=environment, out=self._out, err=self._err)
+            self._process = self._forks.start(words=words, environment=environment, out=self._out, err=self._err, limit_s=LIMIT_S)
             return
         with open(self._out, "w") as out, open(self._err, "w") as err:
             self._process = subprocess.Popen([python] + words, env=environment, stdout=out, stderr=err)
@@ -166,15 +164,14 @@ class Run:
         if self._forks:
             return self._forks.wait(self._process)
         try:
-            return self._process.wait(timeout=240)
+            return self._process.wait(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
-            return None
+            return self._process.wait()
 
     def wait(self):
         self.status = self._status()
-        check(self.status is not None, self.name + ": did not end within 240 s")
+        check(self.status not in (None, -signal.SIGKILL), "%s: did not end within %d s, or not by itself" % (self.name, LIMIT_S))
         self.stdout, self.stderr = (open(path).read() if os.path.exists(path) else "" for path in (self._out, self._err))
         self.ranks = []
         for path in sorted(glob.glob(os.path.join(self._dir.name, "*.jsonl"))):
