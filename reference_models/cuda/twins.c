@@ -50,24 +50,33 @@ static double twins_step(const struct model_ops *ops, struct model *model, uint6
     return ops->settle ? ops->settle(model) : loss;
 }
 
-static double twins_apart(const float *a, const float *b, size_t count)
+// The norm of the difference over that of b; with `start`: over that of how far b is from it.
+static double twins_apart(const float *a, const float *b, size_t count, const float *start)
 {
     double square = 0, whole = 0;
     for (size_t i = 0; i < count; i++) {
-        square += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        whole += (double)b[i] * (double)b[i];
+        double off = (double)a[i] - (double)b[i], own = (double)b[i] - (start ? (double)start[i] : 0);
+        square += off * off;
+        whole += own * own;
     }
-    return sqrt(square / whole);
+    return whole > 0 ? sqrt(square / whole) : sqrt(square);
 }
 
-// A copy of each parameter; NULL: no memory.
+static void *twins_memory(size_t bytes)
+{
+    void *memory = malloc(bytes + 1);
+    if (memory)
+        return memory;
+    fprintf(stderr, "twins: no memory for a copy of the parameters; a smaller size?\n");
+    exit(EXIT_CODE_OPERATIONAL);
+}
+
+// A copy of each parameter.
 static float **twins_start(const struct model_param *param, size_t count)
 {
-    float **start = calloc(count + 1, sizeof *start);
-    for (size_t i = 0; start && i < count; i++) {
-        start[i] = malloc(param[i].count * sizeof **start);
-        if (!start[i])
-            return NULL;
+    float **start = twins_memory(count * sizeof *start);
+    for (size_t i = 0; i < count; i++) {
+        start[i] = twins_memory(param[i].count * sizeof **start);
         memcpy(start[i], param[i].value, param[i].count * sizeof **start);
     }
     return start;
@@ -78,15 +87,8 @@ static double twins_changes(const struct model_param *cpu, const struct model_pa
     double worst = 0;
     size_t at = 0;
     for (size_t i = 0; i < count; i++) {
-        const float *on_cpu = cpu[i].value, *on_cuda = cuda[i].value;
-        double square = 0, whole = 0;
-        for (size_t k = 0; k < cpu[i].count; k++) {
-            double change = (double)on_cpu[k] - (double)start[i][k], off = (double)on_cuda[k] - (double)on_cpu[k];
-            square += off * off;
-            whole += change * change;
-        }
-        double apart = whole > 0 ? sqrt(square / whole) : sqrt(square);
-        if (!(apart <= worst)) {
+        double apart = twins_apart(cuda[i].value, cpu[i].value, cpu[i].count, start[i]);
+        if (!(apart <= worst)) { // NaN too
             at = i;
             worst = apart;
         }
@@ -106,10 +108,9 @@ static bool twins_compare(const struct twins *twins, struct model *cpu, struct m
         double on_cpu = twins_step(twins->cpu, cpu, step), off = fabs(on_cuda - on_cpu) / fabs(on_cpu);
         if (step == 0) {
             const float *cuda_logits = twins->cuda->logits(cuda, &count), *cpu_logits = twins->cpu->logits(cpu, &count);
-            apart = twins_apart(cuda_logits, cpu_logits, count);
+            apart = twins_apart(cuda_logits, cpu_logits, count, NULL);
+            changes = start ? twins_changes(param, twins->cuda->params(cuda, &params), start, params) : 0;
         }
-        if (step == 0 && !twins->adam)
-            changes = start ? twins_changes(param, twins->cuda->params(cuda, &params), start, params) : NAN;
         took = step == 1 || ms < took ? ms : took;
         worst = off > worst || isnan(off) ? off : worst;
         if (step < 3 || step + 1 == steps || step % (steps / 10 + 1) == 0)

@@ -11,7 +11,7 @@
 #define DLRM_TEACHER_BIAS (-0.4) // clicks are the rarer answer
 
 // Sizes skewed as in production: many small tables, a few that hold most of the rows; bags
-// likewise. Rates: of large, 0.2 ends in NaN within 300 steps and 0.1 falls for 1,000, as of hstu's large 0.02 rises and 0.01 falls; half of what falls.
+// likewise. With large's loss a rate of 0.2 ends in NaN within 300 steps, one of 0.1 falls for 1,000: half of that.
 const struct dlrm_shape dlrm_shapes[MODEL_SIZE_COUNT] = {
     [MODEL_SIZE_SMALL] = {.tables = 4,
                           .dim = 16,

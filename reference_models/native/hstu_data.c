@@ -12,6 +12,7 @@
 
 #define HSTU_TASTES 4
 
+// With large's loss a rate of 0.02 rises, one of 0.01 falls for 400 steps: half of that.
 const struct hstu_shape hstu_shapes[MODEL_SIZE_COUNT] = {
     [MODEL_SIZE_SMALL] = {.layers = 1, .width = 16, .heads = 2, .users = 4, .history = 16, .targets = 4, .items = 500, .pool = 8, .rate = 0.05},
     [MODEL_SIZE_DEMO] = {.layers = 2, .width = 64, .heads = 2, .users = 8, .history = 64, .targets = 8, .items = 20000, .pool = 32, .rate = 0.05},
