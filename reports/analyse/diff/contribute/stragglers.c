@@ -10,9 +10,9 @@
 
 #include "common/search.h"
 #include "common/strings.h"
+#include "reports/analyse/diff/contribute/stragglers_inside.h"
 #include "reports/analyse/diff/path/gpu_path.h"
 #include "reports/analyse/names/names.h"
-#include "reports/analyse/diff/contribute/stragglers_inside.h"
 
 enum { CASES_MAX = 200 }; // collectives looked at for the reason
 

@@ -9,8 +9,8 @@
 
 #include "common/search.h"
 #include "common/strings.h"
-#include "reports/analyse/names/names.h"
 #include "reports/analyse/diff/trace/launch_trace.h"
+#include "reports/analyse/names/names.h"
 #include "reports/analyse/stalls/parts.h"
 #include "reports/render/html/flame/html_tree.h"
 
