@@ -45,8 +45,9 @@ struct pair_run {
     struct host_reading before;
     uint64_t coin;
     uint64_t undrained[2];
-    int64_t couple; // that is going on
-    bool no_room;   // a rank found no room for its step records
+    int64_t resident_peak_bytes[2]; // when what a side holds was read last
+    int64_t couple;                 // that is going on
+    bool no_room;                   // a rank found no room for its step records
 };
 
 uint64_t pair_random(uint64_t *state)
@@ -395,6 +396,18 @@ static void pair_read_resident(struct pair_run *run, int side)
     tree_sample_memory(run->pair->launches[side]->tree); // what is held now is no more than the peak, however seldom it was looked at
 }
 
+// Has it held more since it was read last, by 2 %? Less than the 5 % of a peak from which a difference is told.
+static bool pair_holds_more(struct pair_run *run, int side)
+{
+    struct tree *tree = run->pair->launches[side]->tree;
+    tree_sample_memory(tree);
+    int64_t peak = tree_peak_memory_bytes(tree);
+    if (peak <= run->resident_peak_bytes[side] + run->resident_peak_bytes[side] / 50)
+        return false;
+    run->resident_peak_bytes[side] = peak;
+    return true;
+}
+
 // One block of one side. *ret_block gets what can be said before the records are drained: the moment
 // of the last rank's arrival stands in active_ns. False = the launch has ended.
 static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pair_block *ret_block)
@@ -644,11 +657,11 @@ static void pair_slice(struct pair_run *run, int side)
     int64_t slice = alone ? PAIR_LOOK_NS : run->spec->plan->schedule.block_ns;
     bool ended = launch_wait(launch, clock_monotonic_ns() + slice) || !pair_patience(run, side);
     pair_note_turn(run, side, run->couple % 2 == 0, begin_ns, clock_monotonic_ns());
-    if (!ended && !alone)
+    // Of a program without step calls nobody knows which slice is its last.
+    bool more = !ended && run->spec->on_start && pair_holds_more(run, side);
+    if (!ended && (!alone || more))
         launch_suspend(launch, PAIR_SLICE_PATIENCE_NS);
-    // Of a program without step calls nobody knows which slice is its last: read at ever longer distances.
-    int64_t slices = run->couple / 2;
-    if (!ended && !alone && slices && !(slices & (slices - 1)))
+    if (more)
         pair_read_resident(run, side);
     pair_control(run, side, active_ns);
     if (ended && run->pair->state != PAIR_STOPPED && launch->state != LAUNCH_OK)

@@ -58,7 +58,7 @@ struct pair {
     char *reason;              // of a failed pair
     struct launch *launches[2]; // NULL = not started
     struct samples samples[2];
-    struct resident resident[2]; // of traced pairs, where they stood still last; empty: not read
+    struct resident resident[2]; // of traced pairs, at the end of their steps or at their peak; empty: not read
     json_t *covariates[2];
     struct pair_block *blocks;
     size_t block_count;

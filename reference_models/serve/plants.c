@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ enum plants_kind {
     PLANTS_CUT,
     PLANTS_SHARES, // above: values are shares
     PLANTS_HOLD = PLANTS_SHARES,
+    PLANTS_LATE,
     PLANTS_LEAK,
     PLANTS_CRASH,
     PLANTS_HANG,
@@ -36,11 +38,11 @@ enum plants_kind {
 };
 static const char *const plants_names[PLANTS_COUNT] = {
     "errors", "slow", "slow-long", "nan",        "wrong",     "stream-cut",
-    "hold",   "leak", "crash-after", "hang-after", "warm"};
+    "hold",   "late", "leak",      "crash-after", "hang-after", "warm"};
 
 struct plants {
     double share[PLANTS_SHARES]; // 0: not planted
-    int64_t hold_ns, warm_ns;
+    int64_t hold_ns, late_ns, warm_ns;
     uint64_t leak_bytes, crash_after, hang_after; // UINT64_MAX: never
     _Atomic uint64_t arrived;
     // Answers held back, sorted by due_ns.
@@ -50,6 +52,13 @@ struct plants {
     pthread_cond_t changed;
     struct score_request *late;
 };
+
+static volatile sig_atomic_t plants_signalled;
+
+static void plants_on_signal(int number)
+{
+    plants_signalled = number;
+}
 
 static int plants_set(struct plants *plants, enum plants_kind kind, const char *value,
                       struct error *err)
@@ -72,6 +81,8 @@ static int plants_set(struct plants *plants, enum plants_kind kind, const char *
     switch (kind) {
     case PLANTS_HOLD:
         return unit_parse_duration(value, &plants->hold_ns, err);
+    case PLANTS_LATE:
+        return unit_parse_duration(value, &plants->late_ns, err);
     case PLANTS_WARM:
         return unit_parse_duration(value, &plants->warm_ns, err);
     case PLANTS_CRASH:
@@ -141,8 +152,10 @@ int plants_new(const char *text, struct plants **ret_plants, struct error *err)
     char *copy = xstrdup(text ? text : "");
     int rc = plants_read(plants, copy, err);
     free(copy);
+    if (!rc && plants->late_ns > 0)
+        sigaction(SIGUSR1, &(struct sigaction){.sa_handler = plants_on_signal, .sa_flags = SA_RESTART}, NULL);
     if (!rc && (plants->share[PLANTS_SLOW] > 0 || plants->share[PLANTS_SLOW_LONG] > 0 ||
-                plants->hold_ns > 0)) {
+                plants->hold_ns > 0 || plants->late_ns > 0)) {
         rc = -pthread_create(&plants->thread, NULL, plants_hold, plants);
         plants->has_thread = rc == 0;
         if (rc)
@@ -215,8 +228,9 @@ void plants_scored(struct plants *plants, struct score_request *request, size_t 
         longer += plants->share[PLANTS_SLOW_LONG];
     if (longer > 0)
         request->due_ns = now + (int64_t)(longer * (double)(now - request->arrived_ns));
-    if (plants->hold_ns > 0 && request->due_ns < request->arrived_ns + plants->hold_ns)
-        request->due_ns = request->arrived_ns + plants->hold_ns;
+    int64_t least = plants_signalled && plants->late_ns > plants->hold_ns ? plants->late_ns : plants->hold_ns;
+    if (least > 0 && request->due_ns < request->arrived_ns + least)
+        request->due_ns = request->arrived_ns + least;
 }
 
 void plants_finish(struct plants *plants, struct score_request *request)

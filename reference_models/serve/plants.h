@@ -11,6 +11,7 @@
     "slow:P%        every answer takes P % longer\n"                                               \
     "slow-long[:P%] likewise, those with many features only (100 %)\n"                             \
     "hold:TIME      every answer takes so long at least\n"                                         \
+    "late:TIME      likewise, from a SIGUSR1 on\n"                                                 \
     "nan[:P%]       scores are not numbers (100 %)\n"                                              \
     "wrong[:P%]     scores are off by 0.1 (100 %)\n"                                               \
     "stream-cut[:P%] of the answers end in the middle (100 %)\n"                                   \

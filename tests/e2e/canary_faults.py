@@ -36,7 +36,7 @@ FAULTS = {
     "nan": ("nan:1%", {"tripwire-wrong"}, {"wrong"}),
     "leak": ("leak:1M", AT_ONCE, {"lost", "http_error"}),
     # As good as the baseline until no baseline is left beside it.
-    "alone": (None, {"evidence"}, set()),
+    "alone": ("late:400ms", {"evidence"}, set()),
     "held": ("hold:8s", {"person"}, set()),  # aborted while its requests take longer than the drain
 }
 OUTCOMES = ("http_error", "timed_out", "lost", "truncated", "wrong")
@@ -56,24 +56,12 @@ def abort_when_it_has_traffic(rollout, proxy, new):
     return subprocess.run([stage.UPGATE, "canary", "abort", rollout.plan, "--reason", "asked by a test"], capture_output=True).returncode
 
 
-class Stutter(threading.Thread):
-    """From the moment the candidate has all the traffic it stands still for nine tenths of the time."""
-    def __init__(self, proxy, new):
-        super().__init__(daemon=True)
-        self.proxy, self.new, self.over = proxy, new, threading.Event()
-
-    def run(self):
-        while not self.over.wait(0.1) and not self.proxy.command("get weight ranker/old").startswith("0 "):
-            pass
-        while not self.over.is_set() and self.new.alive():
-            os.kill(self.new.pid, signal.SIGSTOP)
-            self.over.wait(0.18)
-            os.kill(self.new.pid, signal.SIGCONT)
-            self.over.wait(0.02)
-
-    def end(self):
-        self.over.set()
-        self.join()
+def late_when_alone(proxy, new, over):
+    """From the moment the candidate has all the traffic its answers take 0.4 s, those to health checks as long as ever."""
+    while not over.wait(0.1):
+        if proxy.command("get weight ranker/old").startswith("0 "):
+            new.signal(signal.SIGUSR1)
+            return
 
 
 def one(folder, name):
@@ -93,17 +81,17 @@ def one(folder, name):
         up.append(controller)
         if name == "held":
             check("%s: abort is heard while it runs" % name, abort_when_it_has_traffic(rollout, proxy, new) == 0)
-        stutter = Stutter(proxy, new) if name == "alone" else None
-        if stutter:
-            stutter.start()
+        over = threading.Event()
+        watch = threading.Thread(target=late_when_alone, args=(proxy, new, over), daemon=True)
+        if name == "alone":
+            watch.start()
         try:
             code = controller.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
             check("%s: it ends" % name, False, rollout.decisions())
             return
         finally:
-            if stutter:
-                stutter.end()
+            over.set()
         weight = proxy.command("get weight ranker/new")
         time.sleep(1)
         before = load.pid and new.alive() and new.stats()["scored"] if name not in ("crash", "hang", "leak") else None
@@ -116,7 +104,7 @@ def one(folder, name):
     check("%s: the rule is one of %s" % (name, ", ".join(sorted(rules))), last["rule"] in rules, last)
     check("%s: the traffic is at the baseline" % name, weight.startswith("0 "), weight)
     check("%s: nothing more reaches the candidate" % name, before == after, (before, after))
-    if stutter:
+    if name == "alone":
         check("alone: it had all the traffic", "with no baseline left" in last["reason"], last)
     others = {kind: account[kind] for kind in OUTCOMES if account[kind] and kind not in may}
     check("%s: no other request failed" % name, not others and account["balanced"], others or account)

@@ -4,6 +4,7 @@ proper does not know them; it calls the methods here at the points where a fault
 import asyncio
 import math
 import os
+import signal
 import time
 
 from args import duration, share
@@ -12,6 +13,7 @@ HELP = """errors:P%      of the answers are 500
 slow:P%        every answer takes P % longer
 slow-long[:P%] likewise, those with many features only (100 %)
 hold:TIME      every answer takes so long at least
+late:TIME      likewise, from a SIGUSR1 on
 nan[:P%]       scores are not numbers (100 %)
 wrong[:P%]     scores are off by 0.1 (100 %)
 stream-cut[:P%] of the answers end in the middle (100 %)
@@ -21,7 +23,7 @@ hang-after:N   from request N on nothing is answered
 warm:TIME      the warm-up takes so long
 """
 SHARES = {"errors": None, "slow": None, "slow-long": 1.0, "nan": 1.0, "wrong": 1.0, "stream-cut": 1.0}
-KNOWN = list(SHARES) + ["hold", "leak", "crash-after", "hang-after", "warm"]
+KNOWN = list(SHARES) + ["hold", "late", "leak", "crash-after", "hang-after", "warm"]
 
 
 def _bytes(text):
@@ -53,6 +55,9 @@ class Faults:
             self._leak_bytes = _bytes(value or "64K")
         elif kind == "hold":
             self._hold_s = duration(value)
+        elif kind == "late":
+            late_s = duration(value)
+            signal.signal(signal.SIGUSR1, lambda *_: setattr(self, "_hold_s", max(self._hold_s, late_s)))
         elif kind == "warm":
             self._warm_s = duration(value)
         elif kind == "crash-after":
