@@ -22,7 +22,7 @@ nobody who stalls them (`ci/plants`, %(window)g s each; no period is judged, an 
 
 COLUMNS = """
 *ab* is the verdict of a command against itself in 10 pairs. *sources* are those of `upgate doctor` that could be loaded and attached, *lacks* the others. *plants*: cause and culprit are named, as
-`reference_models/plants/answers.json` wants it. *innocent*: no process is
+`reference_models/plants/answers.json` wants it; *not stalled*: the plant did not hold its victim up there, as the victim measured, which says nothing of upgate. *innocent*: no process is
 named; threads of the kernel that were, which do hold up a victim on an emulated machine, stand below. *works*: all of it as it must be, and nothing in the kernel's log.
 *refused*: `upgate record` and doctor name what the kernel lacks, exit code 4, and no store is left.
 """
