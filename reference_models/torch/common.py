@@ -158,7 +158,8 @@ def _forward_of(args, call):
 
 
 def _train(args, work, drag, times):
-    plant, losses = args.plant, []
+    plant, losses, norms = args.plant, [], {}
+    average = regress.Average(work.model) if "average" in plant.flags else None
     extra, forward = regress.Regress(args, work.model), _forward_of(args, work.forward)
     for i in upgate.steps(range(args.steps), samples=work.samples):
         wall = time.perf_counter_ns()
@@ -175,7 +176,13 @@ def _train(args, work, drag, times):
         with upgate.phase("backward"):
             (args.scaler.scale(loss) if args.scaler else loss).backward()
         with upgate.phase("optimizer"):
+            if "clip" in plant.flags:
+                torch.nn.utils.clip_grad_norm_(work.model.parameters(), 1.0)
+            if "gradnorms" in plant.flags:
+                regress.log_gradient_norms(work.model, norms)
             work.update()
+            if average:
+                average.update_average(work.model)
         losses.append(loss.item())
         if i < RECORDED_OUTPUTS:
             upgate.record(loss=losses[-1], output=work.visible(output.detach()))

@@ -16,6 +16,7 @@ import numpy
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 TEXT_DIR = "/usr/share/common-licenses"
 VOCABULARY = 256
@@ -77,8 +78,9 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self, size, fused):
+    def __init__(self, size, fused, recomputes=False):
         super().__init__()
+        self.recomputes = recomputes
         dim, context = size["dim"], size["context"]
         self.token = nn.Embedding(VOCABULARY, dim)
         self.position = nn.Embedding(context, dim)
@@ -90,7 +92,7 @@ class Transformer(nn.Module):
     def forward(self, tokens):
         x = self.token(tokens) + self.position.weight[:tokens.shape[1]]
         for block in self.blocks:
-            x = block(x)
+            x = checkpoint(block, x, use_reentrant=False) if self.recomputes else block(x)
         return self.head(self.final_norm(x))
 
 
@@ -104,7 +106,7 @@ class Work:
         draw = common.Draw(args.seed, "transformer/%s/%d" % (args.mode, rank))
         starts = draw.integers(args.steps * size["batch"], len(self._text) - size["context"])
         self._starts = torch.from_numpy(starts).view(args.steps, size["batch"])
-        self.model = common.prepare(args, Transformer(size, HAS_SDPA and "unfused" not in flags))
+        self.model = common.prepare(args, Transformer(size, HAS_SDPA and "unfused" not in flags, "checkpoint" in flags))
         self._run = common.variant(args, wrap(self.model) if wrap else self.model, [self.batch(0)[:1]])
         if args.mode == "train":
             options = {"foreach": False} if "singletensor" in flags else {}
