@@ -202,6 +202,11 @@ int capture_look(struct capture *capture)
     return capture_iterate(capture, ITERATE_LOOK, 0, deliver, capture);
 }
 
+int capture_waiting(struct capture *capture)
+{
+    return capture_iterate(capture, ITERATE_WAITING, 0, deliver, capture);
+}
+
 struct total_reader {
     void (*each)(void *context, const struct capture_total *total);
     void *context;

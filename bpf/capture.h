@@ -48,6 +48,8 @@ int capture_poll(struct capture *capture, int wait_ms);
 int capture_add_target(struct capture *capture, pid_t tgid, struct error *err);
 // Ask the iterator what every thread of the targets is doing now (UG_EVENT_STATE records).
 int capture_look(struct capture *capture);
+// Ask for the gaps that go on, as they are now (UG_GAP_UNFINISHED). The whole gap comes later all the same.
+int capture_waiting(struct capture *capture);
 // Thread totals: switches, short gaps below the threshold and their time, run time. Calls back for
 // each living target thread.
 struct capture_total {

@@ -133,6 +133,7 @@ int capture_mark(struct capture *capture);
 enum {
     ITERATE_MARK,
     ITERATE_LOOK,
+    ITERATE_WAITING,
     ITERATE_UNFINISHED,
     ITERATE_TOTALS
 }; // enum iterator_mode of common.bpf.h

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The iterator over all tasks, in four modes: mark the threads of the processes asked for, look
- * what the targets are doing now, send the gaps that have not ended, and read the totals. It runs
+ * The iterator over all tasks, in five modes: mark the threads of the processes asked for, look
+ * what the targets are doing now, send the gaps that have not ended yet, or that will not be seen to
+ * end, and read the totals. It runs
  * in the loader's context, which reads the records as a file: no ring that 5,000 threads at once
  * could overflow.
  */
@@ -166,8 +167,9 @@ static __always_inline void look(struct seq_file *seq, struct task_struct *task,
     write_record(seq, UG_COUNTER_STATE, state, at, state->kernel_count == UG_KSTACK_MAX);
 }
 
+/* In the middle of a recording its whole gap comes once the thread has come back: this one counts as no gap. */
 static __always_inline void send_unfinished(struct seq_file *seq, struct task_struct *task,
-                                            struct thread *thread)
+                                            struct thread *thread, bool last)
 {
     struct scratch *scratch;
     struct ug_gap *gap;
@@ -180,9 +182,11 @@ static __always_inline void send_unfinished(struct seq_file *seq, struct task_st
         return;
     gap = (struct ug_gap *)scratch->bytes;
     fill_gap(gap, thread, task, now);
+    if (!gap->out_ns) /* it has come back meanwhile */
+        return;
     gap->flags |= UG_GAP_UNFINISHED;
     finish_gap(scratch, thread, task);
-    if (write_record(seq, UG_COUNTER_GAP, gap, gap->head.size, gap_is_cut(gap)))
+    if (write_record(seq, last ? UG_COUNTER_GAP : UG_COUNTER_STATE, gap, gap->head.size, gap_is_cut(gap)) && last)
         thread->out_ns = 0;
 }
 
@@ -222,8 +226,8 @@ int each_task(struct bpf_iter__task *ctx)
         return 0;
     if (iterator_mode == MODE_LOOK)
         look(ctx->meta->seq, task, thread);
-    else if (iterator_mode == MODE_UNFINISHED)
-        send_unfinished(ctx->meta->seq, task, thread);
+    else if (iterator_mode == MODE_WAITING || iterator_mode == MODE_UNFINISHED)
+        send_unfinished(ctx->meta->seq, task, thread, iterator_mode == MODE_UNFINISHED);
     else if (iterator_mode == MODE_TOTALS)
         write_total(ctx->meta->seq, task, thread);
     return 0;

@@ -4,11 +4,13 @@
 second (switcher, built beside this file), and beside a Python program with threads that sleep and compute. With
 --flood: a threshold so low that nearly every switch is an event, and a look at the ledger: kept + dropped must be
 seen. --mappings: what a mapping of code or data costs the target, and the recorder beside one that maps code as fast as it
-can (mapper, built beside this file). Needs root. Exit 1 when a limit is missed.
+can (mapper, built beside this file). --live: `upgate stalls --live` beside eight processes that make as many switches together,
+recorder and screen. Needs root. Exit 1 when a limit is missed.
 
     python3 ci/bench/record_cost.py [--seconds S]
     python3 ci/bench/record_cost.py --flood [--seconds 600]
     python3 ci/bench/record_cost.py --mappings [--seconds S]
+    python3 ci/bench/record_cost.py --live [--seconds S]
 """
 
 import argparse
@@ -23,6 +25,8 @@ import rig
 CPU_LIMIT_PCT = 2.0
 MEMORY_LIMIT_MB = 64
 STORM_CPU_LIMIT_PCT = 5.0
+LIVE_CPU_LIMIT_PCT = 3.0
+RANKS = 8
 SWITCHES_PER_S = 50_000
 FLOOD_EVENTS_PER_S = 200_000
 MAPPER = os.path.join(rig.BUILD, "ci/bench/mapper")
@@ -117,6 +121,36 @@ def flood(args, scratch):
     ]
 
 
+def children_of(pid):
+    with open("/proc/%d/task/%d/children" % (pid, pid)) as file:
+        return [int(word) for word in file.read().split()]
+
+
+def live(args, _scratch):
+    ranks = [subprocess.Popen([SWITCHER, str(SWITCHES_PER_S // RANKS), str(args.seconds + 30), str(i % os.cpu_count())],
+                              stdout=subprocess.DEVNULL) for i in range(RANKS)]
+    process = subprocess.Popen([rig.UPGATE, "stalls", "--live", "--pid", ",".join(str(rank.pid) for rank in ranks), "--format", "json"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    for _ in range(2):  # it looks at what there is
+        if not process.stdout.readline():
+            raise SystemExit("upgate stalls --live: %s" % process.stderr.read().decode())
+    pids = [process.pid] + children_of(process.pid)
+    begin, begin_ns = [cpu_ns(pid) for pid in pids], time.monotonic_ns()
+    time.sleep(args.seconds)
+    took = time.monotonic_ns() - begin_ns
+    shares = [100 * (cpu_ns(pid) - before) / took for pid, before in zip(pids, begin)]
+    memory = sum(peak_mb(pid) for pid in pids)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    for rank in ranks:
+        kill(rank)
+    return [
+        rig.row("upgate stalls --live beside %d ranks, %d switches/s" % (RANKS, SWITCHES_PER_S), sum(shares), LIVE_CPU_LIMIT_PCT, " %"),
+        rig.row("    of it what looks and shows", shares[0], None, " %"),
+        rig.row("    peak memory of both", memory, None, " MB"),
+    ]
+
+
 def mapping_ns(kind, seconds=1):
     return float(subprocess.run([MAPPER, kind, str(seconds)], stdout=subprocess.PIPE, check=True).stdout.split()[1])
 
@@ -157,12 +191,13 @@ def main():
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--flood", action="store_true", help="200,000 events a second instead; wants --seconds 600")
     parser.add_argument("--mappings", action="store_true", help="what mapping code costs, and a storm of it")
+    parser.add_argument("--live", action="store_true", help="upgate stalls --live")
     args = parser.parse_args()
     rig.need_build()
     if os.geteuid():
         raise SystemExit("record_cost: needs root")
     with rig.scratch() as scratch:
-        rows = (flood if args.flood else mappings if args.mappings else cost)(args, scratch)
+        rows = (flood if args.flood else mappings if args.mappings else live if args.live else cost)(args, scratch)
     rig.finish("What the recorder takes", rows)
 
 

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 
 #include "common/strings.h"
+#include "common/units.h"
+#include "common/vector.h"
 
 enum {
     CONTAINER_MOUNTS_MAX = 32,
@@ -114,5 +116,31 @@ int container_find(const char *id, char **ret_directory, struct error *err)
     if (!search.found)
         return error_set(err, -EINVAL, "no cgroup belongs to a container '%s'; is it running on this host?", id);
     *ret_directory = search.found;
+    return 0;
+}
+
+int container_pids(const char *text, pid_t **ret_pids, size_t *ret_count, struct error *err)
+{
+    char *copy = xstrdup(text), *rest = copy, *word;
+    pid_t *pids = NULL;
+    size_t count = 0;
+    int rc = 0;
+    while (rc == 0 && (word = strsep(&rest, ","))) {
+        uint64_t pid = 0;
+        if (unit_parse_uint(word, 1, INT32_MAX, &pid, NULL))
+            rc = error_set(err, -EINVAL, "option '--pid': '%s' is no process id", word);
+        else if (count == CONTAINER_PIDS_MAX)
+            rc = error_set(err, -EINVAL, "option '--pid': more than %d processes", CONTAINER_PIDS_MAX);
+        if (rc)
+            break;
+        vector_push(pids, count, (pid_t)pid);
+    }
+    free(copy);
+    if (rc) {
+        free(pids);
+        return rc;
+    }
+    *ret_pids = pids;
+    *ret_count = count;
     return 0;
 }

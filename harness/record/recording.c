@@ -223,6 +223,7 @@ static int recording_attach(struct recording *recording, struct error *err)
                                      .gpu_library = recording->inject.library,
                                      .host_optional = recording->injects && (opts->gpu_named || inject_has_gpu()),
                                      .max_bytes = opts->max_bytes,
+                                     .live = opts->live,
                                      .command = command};
     int rc = recorder_start(recording->store, &recorder, &recording->recorder, err);
     free(command);

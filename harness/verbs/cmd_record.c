@@ -13,8 +13,6 @@
 #include "common/log.h"
 #include "common/options.h"
 #include "common/strings.h"
-#include "common/units.h"
-#include "common/vector.h"
 #include "contracts/exit_code.h"
 #include "contracts/spool.h"
 #include "harness/plan/plan.h"
@@ -22,8 +20,6 @@
 #include "harness/record/recording.h"
 #include "harness/record/report.h"
 #include "tracer/gpu/retention.h"
-
-enum { RECORD_PIDS_MAX = 4096 };
 
 struct record_values {
     const char *pids, *cgroup, *container;
@@ -95,33 +91,6 @@ static const char record_exit_codes[] =
     "  2  usage, no such process, or a store that exists already\n"
     "  4  operational failure: no permission, no BTF, disk full, a command that cannot be started\n";
 
-// "12,34" into *ret_pids (the caller frees).
-static int record_parse_pids(const char *text, pid_t **ret_pids, size_t *ret_count, struct error *err)
-{
-    char *copy = xstrdup(text), *rest = copy, *word;
-    pid_t *pids = NULL;
-    size_t count = 0;
-    int rc = 0;
-    while (rc == 0 && (word = strsep(&rest, ","))) {
-        uint64_t pid = 0;
-        if (unit_parse_uint(word, 1, INT32_MAX, &pid, NULL))
-            rc = error_set(err, -EINVAL, "option '--pid': '%s' is no process id", word);
-        else if (count == RECORD_PIDS_MAX)
-            rc = error_set(err, -EINVAL, "option '--pid': more than %d processes", RECORD_PIDS_MAX);
-        if (rc)
-            break;
-        vector_push(pids, count, (pid_t)pid);
-    }
-    free(copy);
-    if (rc) {
-        free(pids);
-        return rc;
-    }
-    *ret_pids = pids;
-    *ret_count = count;
-    return 0;
-}
-
 static uint32_t record_kinds(const struct record_values *values)
 {
     uint32_t kinds = UG_WANT_DEFAULT;
@@ -162,7 +131,7 @@ static int record_opts(const struct record_values *values, const struct options_
 {
     int rc = record_check(values, rest, err);
     if (rc == 0 && values->pids)
-        rc = record_parse_pids(values->pids, ret_pids, &opts->pid_count, err);
+        rc = container_pids(values->pids, ret_pids, &opts->pid_count, err);
     if (rc == 0 && values->cgroup)
         rc = container_cgroup(values->cgroup, ret_cgroup, err);
     if (rc == 0 && values->container)

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // `upgate stalls`: who of a recorded program was blocked, on what, by whom, how often. Reads
 // RUN.db, analyses it, keeps the rows of table stall where the store can be written, prints. It is
-// no gate: a stall that was found ends in 0 as well.
+// no gate: a stall that was found ends in 0 as well. With --live: harness/live.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include <jansson.h>
+
 #include "common/log.h"
 #include "common/options.h"
 #include "common/strings.h"
 #include "contracts/exit_code.h"
+#ifdef UPGATE_HAVE_LIVE
+#include "harness/record/container.h"
+#include "harness/live/live.h"
+#endif
 #include "reports/analyse/stalls/stalls.h"
 #include "reports/render/stalls/stalls_view.h"
+#include "tracer/gpu/retention.h"
 #include "tracer/store/store.h"
 
 enum {
@@ -21,12 +28,15 @@ enum {
     STALLS_DETAILS = 3,         // told in full, of one recording
     STALLS_DETAILS_SEVERAL = 1, // of each of several
 };
+static const int64_t STALLS_SECOND_NS = 1000000000;
 
 struct stalls_values {
-    uint64_t recording, pair, top;
+    uint64_t recording, pair, top, max_bytes;
     bool recording_given, pair_given;
     const char *workload, *side, *folded;
-    bool all;
+    bool all, live, window_given, every_given, max_given;
+    const char *pids, *cgroup, *container;
+    int64_t window_ns, every_ns, duration_ns;
     struct options_common common;
 };
 
@@ -45,12 +55,15 @@ extern const struct verb verb_stalls;
 static const char *const stalls_usage[] = {
     "stalls RUN.db [--recording N] [--top N | --all] [-o FILE] [--folded FILE]",
     "stalls RUN.db [--workload NAME] [--side a|b] [--pair N]",
+    "stalls --live (--pid PID[,PID…] | --cgroup PATH | --container ID) [--window 10s] [-o RUN.db]",
     NULL,
 };
 
 static const char *const stalls_examples[] = {
     "upgate record --pid 4121 --duration 30s -o run.db && upgate stalls run.db",
     "record a live program for 30 s, then say what held it up",
+    "upgate stalls --live --pid 4121",
+    "the same while it happens: a screen of the last 10 s, q ends it, s saves what led to it",
     "upgate stalls run.db --all",
     "every cause in full, the small ones too",
     "upgate stalls run.db --format json | jq '.stalls[0] | {cause, culprit}'",
@@ -110,8 +123,57 @@ static const struct option_spec stalls_options[] = {
      .offset = offsetof(struct stalls_values, pair),
      .max = INT64_MAX,
      .given_offset = offsetof(struct stalls_values, pair_given)},
+    {.group = "While it happens",
+     .name = "live",
+     .kind = OPTION_FLAG,
+     .help = "record a program that runs, and show what held it up in the last seconds; needs what `upgate record` needs",
+     .offset = offsetof(struct stalls_values, live)},
+    {.letter = 'p',
+     .name = "pid",
+     .kind = OPTION_TEXT,
+     .value = "PID[,PID…]",
+     .help = "processes that run already, with all their threads and children",
+     .offset = offsetof(struct stalls_values, pids)},
+    {.name = "cgroup",
+     .kind = OPTION_TEXT,
+     .value = "PATH",
+     .help = "every process of a cgroup and of those below it",
+     .offset = offsetof(struct stalls_values, cgroup)},
+    {.name = "container",
+     .kind = OPTION_TEXT,
+     .value = "ID",
+     .help = "every process of a container, by 6 or more characters of its id",
+     .offset = offsetof(struct stalls_values, container)},
+    {.name = "window",
+     .kind = OPTION_DURATION,
+     .value = "TIME",
+     .default_text = "10s",
+     .help = "so much of the time before now is looked at",
+     .offset = offsetof(struct stalls_values, window_ns),
+     .given_offset = offsetof(struct stalls_values, window_given)},
+    {.name = "every",
+     .kind = OPTION_DURATION,
+     .value = "TIME",
+     .default_text = "2s",
+     .help = "between two looks",
+     .offset = offsetof(struct stalls_values, every_ns),
+     .given_offset = offsetof(struct stalls_values, every_given)},
+    {.letter = 'd',
+     .name = "duration",
+     .kind = OPTION_DURATION,
+     .value = "TIME",
+     .default_text = "until q, Ctrl-C or the end of the target",
+     .help = "how long",
+     .offset = offsetof(struct stalls_values, duration_ns)},
+    {.name = "max-size",
+     .kind = OPTION_BYTES,
+     .value = "SIZE",
+     .default_text = "64M",
+     .help = "of what is kept for the keys + and s: the oldest events go",
+     .offset = offsetof(struct stalls_values, max_bytes),
+     .given_offset = offsetof(struct stalls_values, max_given)},
     OPTIONS_COMMON(struct stalls_values, common, "FILE",
-                   "write a file instead; its ending picks the form: .txt, .md, .json, .folded",
+                   "write a file instead; its ending picks the form: .txt, .md, .json, .folded; with --live the store RUN.db, which stays",
                    NULL),
     {.name = NULL},
 };
@@ -344,9 +406,75 @@ static int stalls_store(struct stalls_job *job, const char *path, enum exit_code
     return rc;
 }
 
+// What only one of the two forms takes.
+static int stalls_check_form(const struct stalls_values *values, size_t stores, struct error *err)
+{
+    bool of_live = values->pids || values->cgroup || values->container || values->window_given || values->every_given ||
+                   values->duration_ns || values->max_given;
+    bool of_store = values->recording_given || values->pair_given || values->workload || values->side || values->folded || values->all;
+    if (!values->live && of_live)
+        return error_set(err, -EINVAL, "a program that runs is looked at with --live; `upgate stalls RUN.db` reads what was recorded");
+    if (!values->live)
+        return stores ? 0 : error_set(err, -EINVAL, "nothing to look at: name RUN.db, or --live and a program that runs (--pid PID)");
+    if (stores || of_store)
+        return error_set(err, -EINVAL, "--live looks at a program that runs: not with %s", stores ? "RUN.db" : "what chooses from a store");
+    if ((values->pids != NULL) + (values->cgroup != NULL) + (values->container != NULL) != 1)
+        return error_set(err, -EINVAL, "--live wants one of --pid, --cgroup and --container");
+    if (values->window_ns < STALLS_SECOND_NS || values->every_ns < STALLS_SECOND_NS / 10 || values->duration_ns < 0)
+        return error_set(err, -EINVAL, "--window is 1 s at least, --every 100 ms");
+    if (values->max_bytes < RETENTION_MIN_BYTES || values->max_bytes > INT64_MAX)
+        return error_set(err, -EINVAL, "option '--max-size': at least %d MiB", RETENTION_MIN_BYTES >> 20);
+    return 0;
+}
+
+#ifdef UPGATE_HAVE_LIVE
+static int stalls_live(const struct stalls_values *values, int argc, char **argv, struct error *err)
+{
+    pid_t *pids = NULL;
+    char *cgroup = NULL;
+    size_t count = 0;
+    json_t *words = json_pack("[s]", "upgate");
+    for (int i = 0; i < argc; i++) {
+        json_t *word = json_string(argv[i]); // NULL when it is not UTF-8
+        json_array_append_new(words, word ? word : json_null());
+    }
+    char *command_line = json_dumps(words, JSON_COMPACT);
+    json_decref(words);
+    int rc = values->pids     ? container_pids(values->pids, &pids, &count, err)
+             : values->cgroup ? container_cgroup(values->cgroup, &cgroup, err)
+                              : container_find(values->container, &cgroup, err);
+    const struct live_opts opts = {.pids = pids,
+                                   .pid_count = count,
+                                   .cgroup = cgroup,
+                                   .path = values->common.output,
+                                   .window_ns = values->window_ns,
+                                   .every_ns = values->every_ns,
+                                   .duration_ns = values->duration_ns,
+                                   .max_bytes = (int64_t)values->max_bytes,
+                                   .rows_max = values->top,
+                                   .json = strcmp(values->common.format, "json") == 0,
+                                   .no_color = values->common.no_color,
+                                   .command_line = command_line ? command_line : "[]"};
+    if (rc == 0 && values->common.dry_run)
+        log_info("would look at %s", values->pids ? values->pids : cgroup);
+    else if (rc == 0)
+        rc = live_run(&opts, err);
+    free(command_line);
+    free(cgroup);
+    free(pids);
+    return rc;
+}
+#else
+static int stalls_live(const struct stalls_values *values, int argc, char **argv, struct error *err)
+{
+    (void)values, (void)argc, (void)argv;
+    return error_set(err, -ENOTSUP, "this upgate was built without what records: --live is not in it");
+}
+#endif
+
 static int stalls_check(const struct stalls_values *values, struct error *err)
 {
-    if (values->common.output && !render_ending(values->common.output, stalls_endings))
+    if (!values->live && values->common.output && !render_ending(values->common.output, stalls_endings))
         return error_set(err, -EINVAL,
                          "failed to write '%s': the ending picks the form: .txt (table), .md "
                          "(Markdown), .json (upgate.stalls/1) or .folded (flame graph)",
@@ -356,7 +484,11 @@ static int stalls_check(const struct stalls_values *values, struct error *err)
 
 static int stalls_run(int argc, char **argv)
 {
-    struct stalls_values values = {.top = STALLS_TOP_DEFAULT, .common = OPTIONS_COMMON_DEFAULT};
+    struct stalls_values values = {.top = STALLS_TOP_DEFAULT,
+                                   .window_ns = 10 * STALLS_SECOND_NS,
+                                   .every_ns = 2 * STALLS_SECOND_NS,
+                                   .max_bytes = 64 << 20,
+                                   .common = OPTIONS_COMMON_DEFAULT};
     struct stalls_job job = {.values = &values};
     struct options_rest rest = {0};
     struct error err = {0};
@@ -370,9 +502,11 @@ static int stalls_run(int argc, char **argv)
     if (rc == 0 && values.common.seed_given)
         log_warn("--seed changes nothing here: nothing is drawn");
     if (rc == 0)
+        rc = stalls_check_form(&values, rest.positional_count, &err);
+    if (rc == 0)
         rc = stalls_check(&values, &err);
     if (rc == 0)
-        rc = stalls_store(&job, rest.positional[0], &code, &err);
+        rc = values.live ? stalls_live(&values, argc, argv, &err) : stalls_store(&job, rest.positional[0], &code, &err);
     if (rc)
         log_error("%s", err.text);
     for (size_t i = 0; i < job.count; i++)
@@ -390,10 +524,9 @@ const struct verb verb_stalls = {
     .options = stalls_options,
     .examples = stalls_examples,
     .exit_codes = "0  done, whatever was found (it is no gate)\n"
-                  "2  usage, a file that is not a store, a store without such a recording\n"
+                  "2  usage, a file that is not a store, a store without such a recording, no such process\n"
                   "3  nothing can be said: no event was recorded, or all were dropped\n"
                   "4  operational failure: disk full, no permission, a damaged store",
-    .positional_min = 1,
     .positional_max = 1,
     .run = stalls_run,
 };

@@ -51,6 +51,8 @@ LAW = {
     "harness/run": COMMON | {"tracer/store", "harness/steps", "harness/plan", "harness/gate",
                              "harness/fingerprint", "reports/render/verdict", "tracer/record"},
     "harness/record": COMMON | {"tracer/record", "tracer/store", "harness/steps", "harness/run", "reports/render/text"},
+    "harness/live": COMMON | {"harness/record", "tracer/store", "reports/analyse/stalls", "reports/render", "reports/render/stalls",
+                              "reports/render/text"},
     "harness/canary/http": COMMON,
     "harness/canary/traffic": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse/canary"},
     "harness/canary/sources": COMMON | {"harness/steps", "harness/canary", "harness/canary/http", "reports/analyse/canary"},

@@ -252,7 +252,7 @@ def test_refusals():
     for arguments, words in ((["none.db"], "has no recording"), (["text.db"], "text.db"), (["empty.db"], "empty"),
                              (["missing.db"], "missing.db"), (["run.db", "--recording", "9"], "no such recording; it has 1"),
                              (["run.db", "--side", "c"], "not one of a,b"), (["run.db", "--workload", "x"], "no such recording"),
-                             (["run.db", "--top", "0"], "out of range"), ([], "an argument is missing"),
+                             (["run.db", "--top", "0"], "out of range"), ([], "name RUN.db, or --live"),
                              (["run.db", "--recrding", "1"], "did you mean '--recording'?")):
         code, out, errors = upgate(*arguments)
         check(code == 2 and out == "" and words in errors and errors.count("\n") == 1,

@@ -70,6 +70,12 @@ int capture_add_target(struct capture *capture, pid_t tgid, struct error *err)
     return 0;
 }
 
+int capture_waiting(struct capture *capture)
+{
+    (void)capture;
+    return 0;
+}
+
 int capture_look(struct capture *capture)
 {
     (void)capture;

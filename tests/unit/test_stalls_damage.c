@@ -115,6 +115,39 @@ TEST(killed_recorder)
     story_close(&story);
 }
 
+// A recording that goes on, of which the last second is asked for: what is older is not even read, and that it has no end is no fault.
+TEST(the_last_of_a_recording_that_goes_on)
+{
+    struct story story;
+    struct error err = {0};
+    struct trace *trace = NULL;
+    struct arena *arena = arena_new();
+    story_open(&story);
+    for (int i = 0; i < 50; i++)
+        one_wait(&story, 1000 + i * 100, 1040 + i * 100);
+    story_samples(&story, (struct story_samples){.from = 0, .to = 6000, .user = "work"});
+    story_sql(&story, "UPDATE recording SET end_ns = NULL");
+    story_counter(&story, "stat", "ctxt", 6000, 1); // the recorder's last second
+    CHECK_INT(trace_load_last(story.store, story.recording, 1000000000, arena, &trace, &err), 0);
+    CHECK_INT(trace->gap_count, 10); // of those that ended in it
+    CHECK(trace->sample_count > 190 && trace->sample_count < 210 && trace->samples[0].at >= trace->windows[0].begin);
+    CHECK_INT(trace->windows[0].begin, story_ns(5000));
+    trace_free(trace);
+    arena_free(arena);
+    struct stalls *stalls = NULL;
+    struct stalls_opts opts = {.recording_id = story.recording, .last_ns = 1000000000};
+    CHECK_INT(stalls_analyse(story.store, &opts, &stalls, &err), 0);
+    CHECK_STR(stalls->stalls[0].cause, "fsync_journal");
+    CHECK_INT(stalls->stalls[0].count, 10);
+    CHECK_INT(stalls->breach_count, 0);
+    stalls_free(stalls);
+    opts.last_ns = 60000000000; // more than there is: all
+    CHECK_INT(stalls_analyse(story.store, &opts, &stalls, &err), 0);
+    CHECK_INT(stalls->stalls[0].count, 50);
+    stalls_free(stalls);
+    story_close(&story);
+}
+
 TEST(drops_lower_the_confidence)
 {
     struct story story;

@@ -192,6 +192,7 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
     recorder->launch_id = opts->launch_id ? *opts->launch_id : 0;
     recorder->cgroup = opts->cgroup ? xstrdup(opts->cgroup) : NULL;
     recorder->no_children = opts->no_children;
+    recorder->live = opts->live;
     recorder->alive = true;
     int rc = writer_new(store, &recorder->writer, err);
     if (rc == 0)
@@ -269,6 +270,45 @@ static void recorder_check_alive(struct recorder *recorder, int64_t now_ns)
         recorder->asked_next_ns = recorder->alive_next_ns;
 }
 
+// Who of the target is which rank of a job, into the JSON of recording.target: it is known only once the processes run.
+static int recorder_write_ranks(struct recorder *recorder, struct error *err)
+{
+    size_t count = 0;
+    const struct task_rank *ranks = tasks_ranks(recorder->tasks, &count);
+    if (!count)
+        return 0;
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, json_pack("{sI sI si si}", "pid", (json_int_t)ranks[i].tgid, "start_ns",
+                                              (json_int_t)ranks[i].start_ns, "rank", (int)ranks[i].rank, "ranks",
+                                              (int)ranks[i].ranks));
+    char *text = json_dumps(list, JSON_COMPACT);
+    json_decref(list);
+    int rc = text ? store_exec(recorder->store, err, "UPDATE recording SET target = json_set(target, '$.ranks', json(?)) WHERE id = ?",
+                               "si", text, recorder->recording_id)
+                  : error_set(err, -ENOMEM, "out of memory");
+    free(text);
+    return rc;
+}
+
+// For who reads meanwhile: the waits that go on take the place of those of a second ago (last: they go), and who is which rank.
+static void recorder_put_waiting(struct recorder *recorder, bool last)
+{
+    if (!recorder->live || !recorder->capture || writer_begin(recorder->writer))
+        return;
+    struct error err = {0};
+    int rc = store_exec(recorder->store, &err, "DELETE FROM gap WHERE rowid > ? AND flags & ?", "ii", recorder->waiting_row,
+                        (int64_t)UG_GAP_UNFINISHED);
+    if (rc == 0)
+        rc = store_get_int(recorder->store, &recorder->waiting_row, &err, "SELECT coalesce(max(rowid), 0) FROM gap", "");
+    if (rc == 0)
+        rc = recorder_write_ranks(recorder, &err);
+    if (rc)
+        writer_fail(recorder->writer);
+    else if (!last)
+        capture_waiting(recorder->capture);
+}
+
 static int recorder_second(struct recorder *recorder, int64_t now_ns, struct error *err)
 {
     if (now_ns >= recorder->counters_next_ns) {
@@ -283,6 +323,7 @@ static int recorder_second(struct recorder *recorder, int64_t now_ns, struct err
     stacks_tell_waiting(recorder->stacks);
     if (recorder->python)
         python_settle(recorder->python, false);
+    recorder_put_waiting(recorder, false);
     int rc = 0;
     if (recorder->retention && writer_begin(recorder->writer) == 0)
         rc = retention_step(recorder->retention, err);
@@ -381,27 +422,6 @@ static void recorder_on_total(void *context, const struct capture_total *total)
     writer_put(recorder->writer, &row);
 }
 
-// Who of the target is which rank of a job, into the JSON of recording.target: it is known only once the processes run.
-static int recorder_write_ranks(struct recorder *recorder, struct error *err)
-{
-    size_t count = 0;
-    const struct task_rank *ranks = tasks_ranks(recorder->tasks, &count);
-    if (!count)
-        return 0;
-    json_t *list = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, json_pack("{sI sI si si}", "pid", (json_int_t)ranks[i].tgid, "start_ns",
-                                              (json_int_t)ranks[i].start_ns, "rank", (int)ranks[i].rank, "ranks",
-                                              (int)ranks[i].ranks));
-    char *text = json_dumps(list, JSON_COMPACT);
-    json_decref(list);
-    int rc = text ? store_exec(recorder->store, err, "UPDATE recording SET target = json_set(target, '$.ranks', json(?)) WHERE id = ?",
-                               "si", text, recorder->recording_id)
-                  : error_set(err, -ENOMEM, "out of memory");
-    free(text);
-    return rc;
-}
-
 static int recorder_write_end(struct recorder *recorder, struct error *err)
 {
     char *missing = recorder_missing_json(recorder);
@@ -427,6 +447,7 @@ static void recorder_detach(struct recorder *recorder)
     int64_t drain_end_ns = clock_monotonic_ns() + RECORDER_DRAIN_NS;
     while (capture_poll(recorder->capture, 0) > 0 && clock_monotonic_ns() < drain_end_ns)
         ;
+    recorder_put_waiting(recorder, true);
     capture_look(recorder->capture); // who holds what those wait for that never came back
     capture_totals(recorder->capture, recorder_on_total, recorder);
     recorder->end_ns = clock_monotonic_ns();

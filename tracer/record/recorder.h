@@ -38,7 +38,8 @@ struct recorder {
     char *cgroup;
     bool ask_alive, alive, stopped;
     int64_t begin_ns, end_ns, commit_next_ns, counters_next_ns, alive_next_ns, asked_next_ns, search_next_ns, look_next_ns;
-    bool no_children;
+    bool no_children, live;
+    int64_t waiting_row; // live: behind it stand the waits that went on a second ago
     uint32_t missed[RECORDER_MISSED_MAX], missed_count; // children of the target that are no targets
 };
 

@@ -84,7 +84,7 @@ static void stalls_add_breach(struct stalls *stalls, struct arena *arena,
 // The ledger is written at the end: of a recorder that was killed, what it dropped until its last
 // second stands in the counters only.
 static int stalls_read_unended(struct store *store, struct stalls *stalls,
-                               const struct trace *trace, double *ret_trust, struct error *err)
+                               const struct trace *trace, bool live, double *ret_trust, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
@@ -98,7 +98,7 @@ static int stalls_read_unended(struct store *store, struct stalls *stalls,
     bool first = true;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        if (first)
+        if (first && !live)
             stalls_add_breach(stalls, arena,
                               (struct stall_breach){"recorder", "end",
                                                     "the recording was not ended in order", 0});
@@ -297,7 +297,7 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
     opts = opts ? opts : &defaults;
     struct arena *arena = arena_new();
     struct trace *trace = NULL;
-    int rc = trace_load(store, opts->recording_id, arena, &trace, err);
+    int rc = trace_load_last(store, opts->recording_id, opts->last_ns, arena, &trace, err);
     if (!rc) {
         rc = trace_load_ranks(trace, store, err);
         if (rc)
@@ -314,7 +314,7 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
     double trust = 1;
     rc = stalls_read_ledger(store, stalls, arena, &trust, err);
     if (!rc)
-        rc = stalls_read_unended(store, stalls, trace, &trust, err);
+        rc = stalls_read_unended(store, stalls, trace, opts->last_ns > 0, &trust, err);
     if (!rc)
         rc = stalls_read_missing(store, stalls, arena, err);
     if (!rc)

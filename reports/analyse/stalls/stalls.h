@@ -113,6 +113,7 @@ struct stalls_opts {
     int64_t recording_id; // 0: the only one, or the first
     double share_min; // causes below this share of the window are left out; 0 = 0.001, and a single
                       // stall of 100 ms counts in any window
+    int64_t last_ns; // of a recording that may be going on: its last so many nanoseconds; 0: all
 };
 
 // -ENOENT: the store has no such recording. A window without events gives count == 0, no error; a

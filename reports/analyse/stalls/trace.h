@@ -130,6 +130,7 @@ struct trace {
     struct arena *arena;
     int64_t recording_id, launch_id; // launch_id 0: none
     int64_t threshold_ns, tick_ns;   // tick 0: no samples
+    int64_t from_ns;                 // what ended before was not loaded; INT64_MIN: all was
     enum marks_machine machine;      // that was recorded
     struct trace_window *windows;
     size_t window_count;
@@ -161,6 +162,9 @@ struct trace {
 
 int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
                struct trace **ret_trace, struct error *err);
+// Its last so many nanoseconds only, of a recording that may be going on; 0: all. What is older is not read.
+int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, struct arena *arena,
+                    struct trace **ret_trace, struct error *err);
 // Ranks of a job, collectives of NCCL, when GPUs were busy: after trace_load, by who asks about them.
 int trace_load_ranks(struct trace *trace, struct store *store, struct error *err);
 void trace_free(struct trace *trace); // NULL ok; the arena stays

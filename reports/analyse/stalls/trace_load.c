@@ -165,8 +165,8 @@ static int trace_load_locks(struct trace *trace, struct store *store, const stru
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT thread_id, begin_ns, end_ns, address, kind, flags, owner_thread, kernel_stack, "
-        "owner_stack FROM lock_wait",
-        "");
+        "owner_stack FROM lock_wait WHERE end_ns >= ?",
+        "i", trace->from_ns);
     if (!stmt)
         return err ? err->code : -EIO;
     int rc;
@@ -197,8 +197,8 @@ static int trace_load_facts(struct trace *trace, struct store *store, const stru
         store_query(store, err,
                     "SELECT what, begin_ns, end_ns, cpu, target_thread, actor_thread, flags, "
                     "value0, value1, value2, "
-                    "value3, kernel_stack FROM host_fact WHERE recording_id = ? ORDER BY begin_ns",
-                    "i", trace->recording_id);
+                    "value3, kernel_stack FROM host_fact WHERE recording_id = ? AND end_ns >= ? ORDER BY begin_ns",
+                    "ii", trace->recording_id, trace->from_ns);
     if (!stmt)
         return err ? err->code : -EIO;
     int rc;
@@ -236,8 +236,8 @@ static int trace_load_counters(struct trace *trace, struct store *store, struct 
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT at_ns, value AS value_count, source, name FROM counter WHERE recording_id = ? AND source IN "
-        "('cpu.stat', 'stat', 'cgroups') ORDER BY source, name, at_ns",
-        "i", trace->recording_id);
+        "('cpu.stat', 'stat', 'cgroups') AND at_ns >= ? ORDER BY source, name, at_ns",
+        "ii", trace->recording_id, trace->from_ns);
     if (!stmt)
         return err ? err->code : -EIO;
     int rc;
@@ -368,6 +368,27 @@ static enum marks_machine trace_machine(struct store *store)
 int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
                struct trace **ret_trace, struct error *err)
 {
+    return trace_load_last(store, recording_id, 0, arena, ret_trace, err);
+}
+
+// A recorder that goes on counts once a second, before what it read is committed.
+static int trace_find_from(struct trace *trace, struct store *store, int64_t last_ns, int64_t *begin, int64_t end, struct error *err)
+{
+    int rc = 0;
+    trace->from_ns = INT64_MIN;
+    if (last_ns <= 0)
+        return 0;
+    if (end <= *begin)
+        rc = store_get_int(store, &end, err, "SELECT coalesce(max(at_ns), 0) FROM counter WHERE recording_id = ?", "i",
+                           trace->recording_id);
+    if (rc == 0 && end - last_ns > *begin)
+        *begin = trace->from_ns = end - last_ns;
+    return rc;
+}
+
+int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, struct arena *arena,
+                    struct trace **ret_trace, struct error *err)
+{
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT id, coalesce(launch_id, 0), begin_ns, coalesce(end_ns, 0) AS end_ns, threshold_ns, "
@@ -395,7 +416,9 @@ int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
     trace->machine = trace_machine(store);
     struct trace_ids processes = {0};
     struct trace_maps maps = {{0}};
-    rc = trace_load_rows(trace, store, &processes, &maps, err);
+    rc = trace_find_from(trace, store, last_ns, &begin, end, err);
+    if (!rc)
+        rc = trace_load_rows(trace, store, &processes, &maps, err);
     if (!rc)
         rc = trace_load_windows(trace, store, begin,
                                 end > begin ? end : trace_last_event(trace, begin), err);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/strings.h"
 #include "common/vector.h"
 #include "reports/analyse/stalls/trace.h"
 #include "tracer/store/ranges.h"
@@ -49,9 +50,9 @@ static const char trace_gap_sql[] =
     "user_stack, python_stack, "
     "waker_thread, waker_stack, next_thread, next_prio, before_thread, before_prio, owner_thread, "
     "lock_kind, lock_address, "
-    "syscall_nr, syscall_arg0, syscall_arg1, syscall_target FROM gap";
+    "syscall_nr, syscall_arg0, syscall_arg1, syscall_target FROM gap WHERE rowid > ?1 AND in_ns >= ?2";
 static const char trace_sample_sql[] =
-    "SELECT thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack FROM sample";
+    "SELECT thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack FROM sample WHERE rowid > ?1 AND at_ns >= ?2";
 
 static void trace_read_gap(struct trace *trace, const struct trace_maps *maps, sqlite3_stmt *stmt,
                            struct trace_gap *row)
@@ -100,6 +101,7 @@ struct trace_table {
     struct error err;
     int rc;
     bool samples;
+    int64_t row_before; // as trace_row_before()
 };
 
 static int trace_table_step(struct trace_table *table, sqlite3_stmt *stmt)
@@ -148,17 +150,44 @@ static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
     }
 }
 
+// Rows stand in the order they were written, which is that of time but for what came late to its ring: the row before the first one
+// that may be needed, by halving. 0: all are.
+static int64_t trace_row_before(struct store *store, const char *table, const char *time, int64_t from_ns)
+{
+    enum { LATE_NS = 1000000000 };
+    if (from_ns == INT64_MIN)
+        return 0;
+    char *last = xasprintf("SELECT coalesce(max(rowid), 0) FROM %s", table);
+    char *at = xasprintf("SELECT %s FROM %s WHERE rowid <= ? ORDER BY rowid DESC LIMIT 1", time, table);
+    int64_t low = 0, high = 0, ns;
+    if (store_get_int(store, &high, NULL, last, ""))
+        high = 0;
+    while (low < high) {
+        int64_t middle = low + (high - low + 1) / 2;
+        if (store_get_int(store, &ns, NULL, at, "i", middle) || ns < from_ns - LATE_NS)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    free(last);
+    free(at);
+    return low;
+}
+
 static void *trace_table_read(void *arg)
 {
     struct trace_table *table = arg;
     const char *sql = table->samples ? trace_sample_sql : trace_gap_sql;
     sqlite3_stmt *stmt = NULL;
     if (!table->db) {
-        stmt = store_query(table->store, &table->err, sql, "");
+        stmt = store_query(table->store, &table->err, sql, "ii", table->row_before, table->trace->from_ns);
         table->rc = stmt ? 0 : table->err.code;
     } else if (sqlite3_prepare_v2(table->db, sql, -1, &stmt, NULL) != SQLITE_OK) {
         table->rc = error_set(&table->err, -EIO, "failed to read '%s': %s",
                               store_path(table->store), sqlite3_errmsg(table->db));
+    } else {
+        sqlite3_bind_int64(stmt, 1, table->row_before);
+        sqlite3_bind_int64(stmt, 2, table->trace->from_ns);
     }
     if (!table->rc)
         trace_table_rows(table, stmt);
@@ -188,12 +217,14 @@ int trace_load_big(struct trace *trace, struct store *store, const struct trace_
                    struct error *err)
 {
     struct trace_table gaps = {
-        .trace = trace, .maps = maps, .store = store, .db = trace_connect(store)};
+        .trace = trace, .maps = maps, .store = store, .db = trace->from_ns == INT64_MIN ? trace_connect(store) : NULL};
     struct trace_table samples = {.trace = trace,
                                   .maps = maps,
                                   .store = store,
                                   .db = gaps.db ? trace_connect(store) : NULL,
                                   .samples = true};
+    gaps.row_before = trace_row_before(store, "gap", "in_ns", trace->from_ns);
+    samples.row_before = trace_row_before(store, "sample", "at_ns", trace->from_ns);
     vector_push(trace->texts, trace->text_count, "");
     pthread_t thread;
     bool apart = samples.db && !pthread_create(&thread, NULL, trace_table_read, &samples);

@@ -247,9 +247,9 @@ static void stalls_section(struct table *table, const struct stalls_view *view, 
     if (stalls->count)
         strbuf_add(&table->out, "\n");
     stalls_grid(table, stalls->stalls, stalls->count, stalls->window_ns, view->rows_max);
-    for (size_t k = 0; k < stalls->count && k < view->details_max; k++)
+    for (size_t k = view->details_from; k < stalls->count && k - view->details_from < view->details_max; k++)
         stalls_detail(table, stalls, k);
-    if (stalls->count > view->details_max)
+    if (view->path && stalls->count > view->details_max)
         stalls_more(table, view, shown);
     if (stalls->outside_count)
         stalls_outside(table, stalls, view->rows_max);

@@ -51,9 +51,9 @@ struct stalls_view {
     const struct stalls_shown *shown;
     size_t count;
     const struct stalls_recordings *recordings; // all of the store
-    const char *path;                           // of the store
+    const char *path;                           // of the store; NULL: nothing is said of what else it tells
     size_t rows_max;                            // causes listed of a recording
-    size_t details_max;                         // of them told in full
+    size_t details_from, details_max;           // of them told in full
 };
 
 // Can anything be said of this recording? NULL, or a sentence that says why not; the caller frees.

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`upgate stalls --live`: a stall is shown while it happens, with its culprit; a program that hangs is told before it comes back;
+what is kept is a store like any other; whatever ends the screen, nothing of it stays. Skipped without root or capture."""
+import importlib.machinery
+import importlib.util
+import json
+import os
+import pty
+import re
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+
+BUILD, SOURCE = os.environ["UPGATE_BUILD"], os.environ["UPGATE_SOURCE"]
+UPGATE = os.path.join(BUILD, "upgate")
+WAIT_S = 60
+UNFINISHED = 1 << 5  # UG_GAP_UNFINISHED
+sys.dont_write_bytecode = True
+
+HANG = """
+import os, time
+ends = os.pipe()
+if os.fork() == 0:
+    time.sleep(600)
+    os._exit(0)
+end = time.monotonic() + 2
+while time.monotonic() < end:
+    sum(range(1000))
+os.read(ends[0], 1)
+"""
+
+
+def plants():
+    loader = importlib.machinery.SourceFileLoader("plants", os.path.join(SOURCE, "ci", "plants"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("plants", loader))
+    loader.exec_module(module)
+    return module
+
+
+def skipped():
+    if not os.access(UPGATE, os.X_OK):
+        return "no program at " + UPGATE
+    checks = {c["id"]: c for c in json.loads(subprocess.run([UPGATE, "doctor", "--json"], stdout=subprocess.PIPE).stdout)["checks"]}
+    if checks["capture"]["status"] == "missing":
+        return "nothing can be recorded here: " + checks["capture"]["found"]
+    return None
+
+
+def upgate(*words):
+    return subprocess.run([UPGATE, "stalls", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=WAIT_S)
+
+
+def looks(pid, *words):
+    """The documents of a while."""
+    done = upgate("--live", "--pid", str(pid), "--every", "1s", "--format", "json", *words)
+    assert done.returncode == 0, done.stderr
+    documents = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(documents) >= 2, done
+    assert all(document["schema"] == "upgate.stalls/1" for document in documents)
+    return documents
+
+
+def until(what, seconds=WAIT_S):
+    deadline = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def left_in(folder):
+    return [name for name in os.listdir(folder) if name.startswith("upgate-live")]
+
+
+def test_a_stall_and_its_culprit(folder):
+    plant = plants().Plant("sigstop", 60)
+    kept = os.path.join(folder, "kept.db")
+    try:
+        documents = looks(plant.who["victim_pid"], "--window", "3s", "--duration", "8s", "-o", kept)
+    finally:
+        plant.stop()
+    assert all(document["window_ns"] < 4.5e9 for document in documents), [document["window_ns"] for document in documents]
+    first = [document["stalls"][0] for document in documents if document["stalls"]]
+    assert first and all(stall["cause"] == "sigstop" for stall in first), [document["answer"] for document in documents]
+    assert all(stall["culprit"]["comm"] == "pl-stopper" for stall in first), first[0]["culprit"]
+    after = upgate(kept, "--format", "json")
+    assert after.returncode == 0, after.stderr
+    document = json.loads(after.stdout)
+    assert document["window_ns"] > 5e9 and document["stalls"][0]["cause"] == "sigstop", document["answer"]
+    assert document["trust"]["ok"], document["trust"]
+    # Of the waits that went on at some look none is left but those at the end: once a thread.
+    with sqlite3.connect(kept) as db:
+        twice = db.execute("SELECT thread_id, count(*) FROM gap WHERE flags & ? GROUP BY 1 HAVING count(*) > 1", (UNFINISHED,)).fetchall()
+        over = db.execute("SELECT count(*) FROM gap a JOIN gap b ON a.thread_id = b.thread_id AND a.out_ns = b.out_ns AND "
+                          "a.rowid < b.rowid").fetchone()[0]
+    assert not twice and not over, (twice, over)
+
+
+def test_a_hang_is_told_before_it_ends(folder):
+    process = subprocess.Popen([sys.executable, "-c", HANG], start_new_session=True)
+    try:
+        documents = looks(process.pid, "--window", "2s", "--duration", "9s")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert "hardly ran: it waited" in documents[-1]["answer"], [document["answer"] for document in documents]
+
+
+def test_nothing_stays_when_it_is_killed(folder):
+    env = dict(os.environ, TMPDIR=folder)
+    process = subprocess.Popen([UPGATE, "stalls", "--live", "--pid", str(os.getpid()), "--every", "1s", "--format", "json"],
+                               stdout=subprocess.PIPE, env=env)
+    assert process.stdout.readline()
+    with open("/proc/%d/task/%d/children" % (process.pid, process.pid), encoding="ascii") as file:
+        recorder = int(file.read().split()[0])
+    assert left_in(folder)
+    process.kill()
+    process.wait()
+    assert until(lambda: not os.path.exists("/proc/%d" % recorder)), "the recorder lives on"
+    assert not left_in(folder), left_in(folder)
+
+
+class Screen:
+    """The verb on a terminal of 100 columns and 40 rows."""
+    def __init__(self, folder, *words):
+        self.text = ""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            os.environ.update(TMPDIR=folder, TERM="xterm", COLUMNS="100", LINES="40")
+            os.execv(UPGATE, [UPGATE, "stalls", "--live", *words])
+
+    def read(self, seconds):
+        if select.select([self.fd], [], [], seconds)[0]:
+            try:
+                self.text += os.read(self.fd, 1 << 16).decode("utf-8", "replace")
+            except OSError:  # it has ended
+                return False
+        return True
+
+    def shows(self, pattern):
+        deadline = time.monotonic() + WAIT_S
+        while not re.search(pattern, self.text):
+            assert time.monotonic() < deadline and self.read(0.2), "%s is not in: %s" % (pattern, self.text[-3000:])
+        found = re.search(pattern, self.text)
+        self.text = self.text[found.end():]
+        return found
+
+    def key(self, key):
+        os.write(self.fd, key.encode())
+
+    def end(self):
+        while self.read(0.2):
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def test_keys(folder):
+    screen = Screen(folder, "--pid", str(os.getpid()), "--every", "1s")
+    screen.shows(r"\x1b\[\?1049h")
+    screen.shows("the last 10 s")
+    screen.shows("recorded")
+    screen.key("+")
+    screen.shows("the last 20 s")
+    screen.key(" ")
+    screen.shows("FROZEN")
+    screen.key("\x1b[B")
+    screen.key("s")
+    saved = screen.shows(r"saved: upgate stalls (stalls-[0-9-]+\.db)").group(1)
+    screen.key("q")
+    assert screen.end() == 0
+    assert "\x1b[?1049l" in screen.text, screen.text[-500:]
+    assert not left_in(folder)
+    done = upgate(os.path.join(folder, saved), "--format", "json")
+    assert done.returncode in (0, 3), done.stderr
+    assert "not ended in order" not in done.stdout, done.stdout
+    screen = Screen(folder, "--pid", str(os.getpid()))
+    screen.shows("the last 10 s")
+    os.kill(screen.pid, signal.SIGTERM)
+    assert screen.end() == 0 and "\x1b[?1049l" in screen.text
+
+
+def test_bad_input(folder):
+    own = str(os.getpid())
+    for words, says in (((), "--live"), (("--live",), "--pid"), (("run.db", "--live", "--pid", own), "not with RUN.db"),
+                        (("--live", "--pid", own, "--all"), "from a store"), (("run.db", "--window", "3s"), "--live"),
+                        (("--live", "--pid", "x"), "no process id"), (("--live", "--pid", "4194303"), "4194303"),
+                        (("--live", "--pid", own, "--every", "1ms"), "100 ms"), (("--live", "--pid", own, "-o", __file__), "exists already")):
+        done = upgate(*words)
+        assert done.returncode == 2 and says in done.stderr, (words, done)
+
+
+def main():
+    why = skipped()
+    if why:
+        print("skipped: " + why)
+        return 77
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            begin = time.monotonic()
+            with tempfile.TemporaryDirectory(prefix="upgate-live-test-") as folder:
+                test(folder)
+            print("%-40s %.1f s" % (name, time.monotonic() - begin), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
