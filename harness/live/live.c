@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recorder's process, the screen and its keys.
+// The screen and its keys.
 #include "harness/live/live.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,17 +17,12 @@
 #include "common/log.h"
 #include "common/strings.h"
 #include "common/units.h"
-#include "harness/record/recording.h"
-#include "reports/analyse/stalls/stalls.h"
-#include "reports/render/stalls/stalls_view.h"
+#include "harness/live/look.h"
 #include "reports/render/text/screen.h"
-#include "tracer/store/store.h"
 
 #define LIVE_S INT64_C(1000000000)
-#define LIVE_LEAST_NS (LIVE_S * 9 / 10) // of a window: shares of less say nothing
 
 enum {
-    LIVE_END_S = 20,       // the recorder may write that long at its end
     LIVE_ROWS = 24,        // of a terminal that does not tell
     LIVE_WINDOW_MIN_S = 2, // by the keys + and -
     LIVE_WINDOW_MAX_S = 600,
@@ -38,11 +30,7 @@ enum {
 
 struct live {
     const struct live_opts *opts;
-    char *path;
-    bool own; // the store is a file of ours
-    pid_t child;
-    int report_fd; // how the recorder ended: its struct error
-    bool ended;
+    struct look look;
     bool screen; // a terminal, with keys
     bool frozen, quits, changed;
     struct termios before;
@@ -50,10 +38,6 @@ struct live {
     int64_t window_ns, next_ns;
     size_t selected;
     char *said; // about the last key; NULL: nothing
-    struct store *store;   // kept open: to read its schema is a third of a look. NULL: not yet
-    struct stalls *stalls; // the last look; NULL: none yet
-    struct stalls_recordings recordings;
-    struct error look_error; // of the last look that failed
 };
 
 static volatile sig_atomic_t live_signal, live_resized;
@@ -76,169 +60,6 @@ static void live_catch_signals(void)
     signal(SIGPIPE, SIG_IGN); // a reader that has gone is an error in words
 }
 
-// --- the recorder's process -----------------------------------------------------------------------
-
-static int live_choose_path(struct live *live, struct error *err)
-{
-    const char *folder = getenv("TMPDIR");
-    if (live->opts->path) {
-        live->path = xstrdup(live->opts->path);
-        return 0;
-    }
-    live->path = xasprintf("%s/upgate-live-XXXXXX", folder && *folder ? folder : "/tmp");
-    int fd = mkstemp(live->path);
-    if (fd < 0)
-        return error_set(err, -errno, "failed to create '%s': %s; name another folder in TMPDIR, or a file with -o", live->path,
-                         strerror(errno));
-    close(fd);
-    live->own = true;
-    return 0;
-}
-
-static void live_remove(const struct live *live)
-{
-    if (!live->own)
-        return;
-    char *journal = xasprintf("%s-journal", live->path);
-    unlink(live->path);
-    unlink(journal);
-    free(journal);
-}
-
-// The child. What it warns of is in the store, and no other process writes on the screen.
-static _Noreturn void live_record(const struct live *live, int report_fd, pid_t parent)
-{
-    const struct live_opts *opts = live->opts;
-    struct error err = {0};
-    struct recording_result result = {0};
-    struct recording_opts recording = {.path = live->path,
-                                       .pids = opts->pids,
-                                       .pid_count = opts->pid_count,
-                                       .cgroup = opts->cgroup,
-                                       .sample_hz = 0,
-                                       .max_bytes = opts->max_bytes,
-                                       .live = true,
-                                       .command_line = opts->command_line};
-    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int fd = 0; fd < 3 && null_fd >= 0; fd++)
-        dup2(null_fd, fd);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    int rc = getppid() == parent ? recording_run(&recording, &result, &err) : -ECANCELED;
-    if (rc == 0)
-        err.code = 0;
-    live_remove(live); // also when nobody lives who would
-    _exit(write(report_fd, &err, sizeof err) == sizeof err && rc == 0 ? 0 : 1);
-}
-
-static int live_start(struct live *live, struct error *err)
-{
-    int fds[2];
-    if (pipe2(fds, O_CLOEXEC))
-        return error_set(err, -errno, "failed to make a pipe: %s", strerror(errno));
-    pid_t parent = getpid();
-    fflush(NULL);
-    live->child = fork();
-    if (live->child == 0)
-        live_record(live, fds[1], parent);
-    int failure = errno;
-    close(fds[1]);
-    live->report_fd = fds[0];
-    return live->child < 0 ? error_set(err, -failure, "failed to start the recorder: %s", strerror(failure)) : 0;
-}
-
-// Waits for it, at most until then. How it ended in err.
-static int live_reap(struct live *live, int64_t until_ns, struct error *err)
-{
-    int status = 0;
-    while (waitpid(live->child, &status, WNOHANG) == 0) {
-        if (clock_monotonic_ns() >= until_ns)
-            return -EAGAIN;
-        poll(NULL, 0, 10);
-    }
-    live->ended = true;
-    struct error report = {0};
-    if (read(live->report_fd, &report, sizeof report) != sizeof report)
-        return error_set(err, -EIO, "the recorder ended by signal %d", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
-    return report.code ? error_set(err, report.code, "%s", report.text) : 0;
-}
-
-static int live_stop(struct live *live, struct error *err)
-{
-    if (live->child <= 0 || live->ended)
-        return 0;
-    kill(live->child, SIGINT);
-    int rc = live_reap(live, clock_monotonic_ns() + LIVE_END_S * LIVE_S, err);
-    if (rc != -EAGAIN)
-        return rc;
-    kill(live->child, SIGKILL);
-    waitpid(live->child, NULL, 0);
-    return error_set(err, -ETIMEDOUT, "the recorder did not end within %d s", LIVE_END_S);
-}
-
-// --- a look ---------------------------------------------------------------------------------------
-
-static void live_forget(struct live *live)
-{
-    stalls_free(live->stalls);
-    live->stalls = NULL;
-    stalls_recordings_clear(&live->recordings);
-}
-
-// What was seen before stays where the store cannot be read: it is not there yet, or is being written.
-static void live_look(struct live *live)
-{
-    struct stalls *stalls = NULL;
-    struct stalls_recordings recordings = {0};
-    struct error *err = &live->look_error;
-    int rc = live->store ? 0 : store_open(live->path, STORE_READ, &live->store, err);
-    if (rc == 0)
-        rc = stalls_recordings_load(live->store, &recordings, err);
-    if (rc == 0 && recordings.count == 0)
-        rc = error_set(err, -ENOENT, "nothing is recorded yet");
-    if (rc == 0)
-        rc = stalls_analyse(live->store, &(struct stalls_opts){.last_ns = live->window_ns}, &stalls, err);
-    if (rc) {
-        store_close(live->store);
-        live->store = NULL;
-    }
-    if (rc == 0 && stalls->window_ns < LIVE_LEAST_NS)
-        rc = error_set(err, -ENODATA, "there is less than a second to look at");
-    if (rc) {
-        stalls_free(stalls);
-        stalls_recordings_clear(&recordings);
-        return;
-    }
-    live_forget(live);
-    live->stalls = stalls;
-    live->recordings = recordings;
-    if (!recordings.items[0].end_ns)
-        recordings.items[0].end_ns = recordings.items[0].begin_ns + 1; // it goes on, which is no fault of it
-    live->changed = true;
-}
-
-// All that the store still has, at one moment.
-static int live_copy(const struct live *live, const char *path, struct error *err)
-{
-    static const char end[] = "UPDATE run SET state = 'done', writer_pid = NULL, writer_start = NULL; UPDATE recording SET end_ns = "
-                              "(SELECT max(at_ns) FROM counter WHERE recording_id = recording.id)"; // in order
-    sqlite3 *from = NULL, *to = NULL;
-    int rc = sqlite3_open_v2(live->path, &from, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK ? 0 : error_set(err, -EIO, "%s", sqlite3_errmsg(from));
-    if (rc == 0 && sqlite3_open_v2(path, &to, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) != SQLITE_OK)
-        rc = error_set(err, -EIO, "%s", sqlite3_errmsg(to));
-    if (rc == 0)
-        sqlite3_busy_timeout(from, 5000);
-    sqlite3_backup *backup = rc == 0 ? sqlite3_backup_init(to, "main", from, "main") : NULL;
-    int step = SQLITE_DONE;
-    if (backup)
-        step = sqlite3_backup_step(backup, -1);
-    sqlite3_backup_finish(backup);
-    if (rc == 0 && (!backup || step != SQLITE_DONE || sqlite3_exec(to, end, NULL, NULL, NULL) != SQLITE_OK))
-        rc = error_set(err, -EIO, "%s", step != SQLITE_DONE ? sqlite3_errstr(step) : sqlite3_errmsg(to));
-    sqlite3_close(to);
-    sqlite3_close(from);
-    return rc;
-}
-
 static void live_save(struct live *live)
 {
     time_t now = time(NULL);
@@ -247,12 +68,7 @@ static void live_save(struct live *live)
     struct error err = {0};
     strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &tm));
     char *path = xasprintf("stalls-%s.db", stamp);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); // a recording holds what root saw
-    int rc = fd < 0 ? error_set(&err, -errno, "%s", strerror(errno)) : live_copy(live, path, &err);
-    if (fd >= 0 && rc)
-        unlink(path);
-    if (fd >= 0)
-        close(fd);
+    int rc = look_copy(&live->look, path, &err);
     free(live->said);
     live->said = rc ? xasprintf("failed to save '%s': %s", path, err.text) : xasprintf("saved: upgate stalls %s", path);
     free(path);
@@ -262,10 +78,10 @@ static void live_save(struct live *live)
 
 static void live_view(const struct live *live, struct stalls_shown *shown, struct stalls_view *view, size_t rows, size_t details)
 {
-    *shown = (struct stalls_shown){&live->recordings.items[0], live->stalls};
+    *shown = (struct stalls_shown){&live->look.recordings.items[0], live->look.stalls};
     *view = (struct stalls_view){.shown = shown,
                                  .count = 1,
-                                 .recordings = &live->recordings,
+                                 .recordings = &live->look.recordings,
                                  .rows_max = rows,
                                  .details_from = live->selected,
                                  .details_max = details};
@@ -328,7 +144,7 @@ static int live_draw(struct live *live, struct error *err)
     strbuf_add(&out, "\033[H");
     screen_style(&out, SCREEN_STYLE_BOLD, live->render.color, fit);
     strbuf_add(&out, "\033[K\r\n\033[K\r\n");
-    if (live->stalls) {
+    if (live->look.stalls) {
         struct stalls_shown shown;
         struct stalls_view view;
         FILE *stream = open_memstream(&text, &len);
@@ -357,7 +173,7 @@ static int live_show(struct live *live, struct error *err)
     live->changed = false;
     if (!changed)
         return 0;
-    return live->screen ? live_draw(live, err) : live->stalls ? live_print(live, err) : 0;
+    return live->screen ? live_draw(live, err) : live->look.stalls ? live_print(live, err) : 0;
 }
 
 // --- the terminal ---------------------------------------------------------------------------------
@@ -369,6 +185,7 @@ static void live_open_screen(struct live *live)
         return;
     struct termios raw = live->before;
     raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    raw.c_cc[VSUSP] = _POSIX_VDISABLE; // stopped, it would leave the terminal like this
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     printf("\033[?1049h\033[?25l"); // a screen of its own, without a cursor
     live->changed = true;
@@ -395,7 +212,7 @@ static void live_set_window(struct live *live, int64_t window_ns)
 
 static void live_key(struct live *live, const char *key)
 {
-    size_t last = live->stalls && live->stalls->count ? live->stalls->count - 1 : 0;
+    size_t last = live->look.stalls && live->look.stalls->count ? live->look.stalls->count - 1 : 0;
     bool up = *key == 'k' || strncmp(key, "\033[A", 3) == 0, down = *key == 'j' || strncmp(key, "\033[B", 3) == 0;
     free(live->said);
     live->said = NULL;
@@ -433,7 +250,7 @@ static void live_wait(struct live *live, int64_t until_ns)
 // There may be fewer causes than at the look before.
 static void live_keep_selected(struct live *live)
 {
-    size_t count = live->stalls ? live->stalls->count : 0;
+    size_t count = live->look.stalls ? live->look.stalls->count : 0;
     if (live->selected >= count)
         live->selected = count ? count - 1 : 0;
 }
@@ -447,15 +264,15 @@ static int live_loop(struct live *live, struct error *err)
     while (rc == 0 && !live->quits && !live_signal && now_ns < end_ns) {
         live_wait(live, live->next_ns < end_ns ? live->next_ns : end_ns);
         now_ns = clock_monotonic_ns();
-        int reaped = live_reap(live, 0, err);
+        int reaped = look_reap(&live->look, 0, err);
         if (reaped != -EAGAIN)
             return reaped;
         if (now_ns >= live->next_ns && !live->frozen) {
-            live_look(live);
+            live->changed |= look_again(&live->look, live->window_ns);
             int64_t took_ns = clock_monotonic_ns() - now_ns;
             // A look that takes long is repeated less often: a tenth of a CPU at most.
             live->next_ns = now_ns + (10 * took_ns > opts->every_ns ? 10 * took_ns : opts->every_ns);
-            if (!live->stalls)
+            if (!live->look.stalls)
                 live->next_ns = now_ns + LIVE_S / 4;
         } else if (now_ns >= live->next_ns) {
             live->next_ns = now_ns + opts->every_ns;
@@ -470,32 +287,28 @@ static int live_loop(struct live *live, struct error *err)
 
 int live_run(const struct live_opts *opts, struct error *err)
 {
-    struct live live = {.opts = opts, .window_ns = opts->window_ns, .report_fd = -1};
+    struct live live = {.opts = opts, .window_ns = opts->window_ns};
+    struct look *look = &live.look;
     render_opts_detect(&live.render, STDOUT_FILENO, opts->no_color);
-    int rc = live_choose_path(&live, err);
-    if (rc == 0)
-        rc = live_start(&live, err);
+    int rc = look_start(look, &opts->recording, true, err);
     if (rc == 0) {
         live_catch_signals();
         live_open_screen(&live);
         rc = live_loop(&live, err);
         live_close_screen(&live);
-        if (rc == 0 && live.ended)
+        if (rc == 0 && look->ended) {
             log_info("the target has ended");
+            look_again(look, live.window_ns); // what the recorder wrote at its end
+            rc = look->stalls ? live_print(&live, err) : 0;
+        }
     }
     struct error end = {0};
-    int end_rc = live_stop(&live, &end);
+    int end_rc = look_stop(look, &end);
     if (rc == 0 && end_rc)
         rc = error_set(err, end_rc, "%s", end.text);
-    if (rc == 0 && !live.stalls && !live_signal && !live.quits)
-        rc = error_set(err, -ENODATA, "nothing was recorded: %s", live.look_error.text);
-    if (live.path)
-        live_remove(&live);
-    if (live.report_fd >= 0)
-        close(live.report_fd);
-    live_forget(&live);
-    store_close(live.store);
+    if (rc == 0 && !look->stalls && !live_signal && !live.quits)
+        rc = error_set(err, -ENODATA, "nothing was recorded: %s", look->error.text);
+    look_free(look);
     free(live.said);
-    free(live.path);
     return rc;
 }

@@ -15,6 +15,9 @@
 #include "common/strings.h"
 #include "contracts/exit_code.h"
 #include "contracts/spool.h"
+#ifdef UPGATE_HAVE_LIVE
+#include "harness/live/watch.h"
+#endif
 #include "harness/plan/plan.h"
 #include "harness/record/container.h"
 #include "harness/record/recording.h"
@@ -28,7 +31,10 @@ struct record_values {
     bool no_python, no_children;
     const char *gpu, *steps_from, *step;
     bool gpu_given, launch_stacks, no_modules, print_env;
-    uint64_t max_bytes;
+    uint64_t max_bytes, keep;
+    const char *trigger;
+    int64_t after_ns;
+    bool after_given, keep_given;
     struct options_common common;
 };
 
@@ -60,6 +66,13 @@ static const struct option_spec record_options[] = {
      offsetof(struct record_values, steps_from), 0, 0, 0},
     {NULL, 0, "step", OPTION_TEXT, "FILE.py:FUNCTION", NULL, NULL, "a call of this Python function is a step of the command",
      offsetof(struct record_values, step), 0, 0, 0},
+    {"What is kept", 0, "trigger", OPTION_TEXT, "WHAT", NULL, NULL,
+     "keep only what is around moments such as 'stall > 500ms' or 'step_time > 2x median': RUN-DATE-TIME.db for each, with what --max-size has of the time before",
+     offsetof(struct record_values, trigger), 0, 0, 0},
+    {NULL, 0, "after", OPTION_DURATION, "TIME", NULL, "30s", "with --trigger: so much of the time behind it",
+     offsetof(struct record_values, after_ns), 0, 0, offsetof(struct record_values, after_given)},
+    {NULL, 0, "keep", OPTION_UINT, "N", NULL, "10", "with --trigger: so many stores; of more the oldest one goes",
+     offsetof(struct record_values, keep), 1, 10000, offsetof(struct record_values, keep_given)},
     {"GPU side", 0, "gpu", OPTION_CHOICE, NULL, "kernels,nodes,off", "kernels",
      "kernels, copies, calls, collectives; nodes: those of a CUDA graph one by one, too",
      offsetof(struct record_values, gpu), 0, 0, offsetof(struct record_values, gpu_given)},
@@ -76,6 +89,7 @@ static const struct option_spec record_options[] = {
 static const char *const record_usage[] = {"record [-o RUN.db] [--duration 30s] --pid PID[,PID…]",
                                            "record [-o RUN.db] [--duration 30s] --cgroup PATH | --container ID",
                                            "record [-o RUN.db] [--duration 30s] -- COMMAND…",
+                                           "record --trigger 'stall > 500ms' [--after 30s] [--keep 10] (--pid PID | --cgroup PATH | -- COMMAND…)",
                                            "record --print-env", NULL};
 
 static const char *const record_examples[] = {
@@ -83,6 +97,7 @@ static const char *const record_examples[] = {
     "upgate record -o run.db -- python train.py", "a program from its first instruction to its end",
     "upgate record --container 3f2a9c81d0 --duration 1min", "everything in a container; Ctrl-C ends the recording, not the target",
     "upgate record --gpu nodes -- python train.py", "every kernel of every CUDA graph, with its module and step",
+    "upgate record --trigger 'stall > 500ms' --pid 4711 -o night.db", "leave it running for weeks: night-20261126-031207.db holds what led to a stall",
     "upgate record --print-env >> service.env", "a service that can be recorded with its GPU side later on",
     "upgate record --pid 4711 --threshold 200us --sample-hz 0", "shorter waits too, and no samples", NULL};
 
@@ -118,7 +133,9 @@ static int record_check(const struct record_values *values, const struct options
                          rest->command_count ? "--steps-from calls or off" : "a program that runs already");
     if (values->step && plan_check_step(values->step, err))
         return -EINVAL;
-    if (values->threshold_ns < 0 || values->duration_ns < 0)
+    if (!values->trigger && (values->after_given || values->keep_given))
+        return error_set(err, -EINVAL, "--after and --keep are of --trigger");
+    if (values->threshold_ns < 0 || values->after_ns < 0 || values->duration_ns < 0)
         return error_set(err, -EINVAL, "a time cannot be negative");
     if (values->max_bytes && (values->max_bytes < RETENTION_MIN_BYTES || values->max_bytes > INT64_MAX))
         return error_set(err, -EINVAL, "option '--max-size': at least %d MiB", RETENTION_MIN_BYTES >> 20);
@@ -179,9 +196,34 @@ static void record_tell_missing(const char *missing)
     }
 }
 
+#ifdef UPGATE_HAVE_LIVE
+static int record_watch(const struct record_values *values, const struct recording_opts *opts, struct error *err)
+{
+    enum { WATCH_BYTES = 64 << 20 };
+    struct watch_opts watch = {.recording = *opts,
+                               .trigger_text = values->trigger,
+                               .after_ns = values->after_ns,
+                               .keep = values->keep,
+                               .json = strcmp(values->common.format, "json") == 0};
+    watch.recording.max_bytes = opts->max_bytes ? opts->max_bytes : WATCH_BYTES;
+    int rc = trigger_parse(values->trigger, &watch.trigger, err);
+    if (rc == 0 && watch.trigger.kind == TRIGGER_STEP && !opts->command)
+        rc = error_set(err, -EINVAL, "option '--trigger': steps are seen of a command only, not of a program that runs already");
+    return rc || values->common.dry_run ? rc : watch_run(&watch, err);
+}
+#else
+static int record_watch(const struct record_values *values, const struct recording_opts *opts, struct error *err)
+{
+    (void)values, (void)opts;
+    return error_set(err, -ENOTSUP, "this upgate was built without the analysis of stalls: --trigger is not in it");
+}
+#endif
+
 static int record_go(const struct record_values *values, const struct recording_opts *opts, struct error *err)
 {
     struct recording_result result = {0};
+    if (values->trigger)
+        return record_watch(values, opts, err);
     if (values->common.dry_run) {
         log_info("would record %s into '%s'",
                  opts->command ? opts->command[0] : opts->cgroup ? opts->cgroup : values->pids, opts->path);
@@ -202,7 +244,7 @@ static int record_go(const struct record_values *values, const struct recording_
 
 static int cmd_record(int argc, char **argv)
 {
-    struct record_values values = {.sample_hz = 199, .gpu = "kernels", .steps_from = "auto", .common = OPTIONS_COMMON_DEFAULT};
+    struct record_values values = {.sample_hz = 199, .after_ns = 30000000000, .keep = 10, .gpu = "kernels", .steps_from = "auto", .common = OPTIONS_COMMON_DEFAULT};
     struct options_rest rest = {0};
     struct recording_opts opts = {0};
     struct error err = {0};

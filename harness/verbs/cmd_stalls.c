@@ -443,18 +443,18 @@ static int stalls_live(const struct stalls_values *values, int argc, char **argv
     int rc = values->pids     ? container_pids(values->pids, &pids, &count, err)
              : values->cgroup ? container_cgroup(values->cgroup, &cgroup, err)
                               : container_find(values->container, &cgroup, err);
-    const struct live_opts opts = {.pids = pids,
-                                   .pid_count = count,
-                                   .cgroup = cgroup,
-                                   .path = values->common.output,
+    const struct live_opts opts = {.recording = {.path = values->common.output,
+                                                 .pids = pids,
+                                                 .pid_count = count,
+                                                 .cgroup = cgroup,
+                                                 .max_bytes = (int64_t)values->max_bytes,
+                                                 .command_line = command_line ? command_line : "[]"},
                                    .window_ns = values->window_ns,
                                    .every_ns = values->every_ns,
                                    .duration_ns = values->duration_ns,
-                                   .max_bytes = (int64_t)values->max_bytes,
                                    .rows_max = values->top,
                                    .json = strcmp(values->common.format, "json") == 0,
-                                   .no_color = values->common.no_color,
-                                   .command_line = command_line ? command_line : "[]"};
+                                   .no_color = values->common.no_color};
     if (rc == 0 && values->common.dry_run)
         log_info("would look at %s", values->pids ? values->pids : cgroup);
     else if (rc == 0)

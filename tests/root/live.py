@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`upgate stalls --live`: a stall is shown while it happens, with its culprit; a program that hangs is told before it comes back;
-what is kept is a store like any other; whatever ends the screen, nothing of it stays. Skipped without root or capture."""
+what is kept is a store like any other; whatever ends the screen, nothing of it stays. `upgate record --trigger` keeps the moments
+that it names and no others. Skipped without root or capture."""
 import importlib.machinery
 import importlib.util
 import json
@@ -65,6 +66,11 @@ def looks(pid, *words):
     return documents
 
 
+def stopped(document):
+    """By the plant, whatever else a busy machine does to the victim."""
+    return any(stall["cause"] == "sigstop" and stall["culprit"]["comm"] == "pl-stopper" for stall in document["stalls"])
+
+
 def until(what, seconds=WAIT_S):
     deadline = time.monotonic() + seconds
     while not what():
@@ -86,13 +92,11 @@ def test_a_stall_and_its_culprit(folder):
     finally:
         plant.stop()
     assert all(document["window_ns"] < 4.5e9 for document in documents), [document["window_ns"] for document in documents]
-    first = [document["stalls"][0] for document in documents if document["stalls"]]
-    assert first and all(stall["cause"] == "sigstop" for stall in first), [document["answer"] for document in documents]
-    assert all(stall["culprit"]["comm"] == "pl-stopper" for stall in first), first[0]["culprit"]
+    assert all(stopped(document) for document in documents), [document["answer"] for document in documents]
     after = upgate(kept, "--format", "json")
     assert after.returncode == 0, after.stderr
     document = json.loads(after.stdout)
-    assert document["window_ns"] > 5e9 and document["stalls"][0]["cause"] == "sigstop", document["answer"]
+    assert document["window_ns"] > 5e9 and stopped(document), document["answer"]
     assert document["trust"]["ok"], document["trust"]
     # Of the waits that went on at some look none is left but those at the end: once a thread.
     with sqlite3.connect(kept) as db:
@@ -186,6 +190,47 @@ def test_keys(folder):
     assert screen.end() == 0 and "\x1b[?1049l" in screen.text
 
 
+def incidents(folder, *words):
+    done = subprocess.run([UPGATE, "record", "-o", os.path.join(folder, "night.db"), "--format", "json", *words], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=WAIT_S)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert all(line["schema"] == "upgate.incident/1" and re.search(r"night-\d{8}-\d{6}\.db$", line["path"]) for line in lines), lines
+    return lines
+
+
+def test_a_trigger_keeps_what_was_around_it(folder):
+    plant = plants().Plant("sigstop", 60)
+    words = ("--pid", str(plant.who["victim_pid"]), "--after", "2s")
+    try:
+        found = incidents(folder, "--trigger", "stall > 30ms", "--duration", "8s", *words)
+        quiet = incidents(folder, "--trigger", "stall > 3s", "--duration", "4s", *words)
+    finally:
+        plant.stop()
+    assert len(found) == 1 and not quiet, (found, quiet)
+    assert os.listdir(folder) == [os.path.basename(found[0]["path"])] and os.stat(found[0]["path"]).st_mode & 0o777 == 0o600
+    document = json.loads(upgate(found[0]["path"], "--format", "json").stdout)
+    assert stopped(document) and document["trust"]["ok"], (document["answer"], found)
+
+
+STEPS = """
+import time
+def work(i):
+    time.sleep(0.2 if i == 150 else 0.01)
+for i in range(250):
+    work(i)
+"""
+
+
+def test_a_slow_step_sets_it_off(folder):
+    script = os.path.join(folder, "steps.py")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(STEPS)
+    found = incidents(folder, "--trigger", "step_time > 5x median", "--after", "100ms", "--step", "steps.py:work", "--gpu", "off", "--",
+                      sys.executable, script)
+    assert len(found) == 1 and re.match(r"step 150 took 2\d\d ms, \d+\.\d times the median of \d+ steps; ", found[0]["answer"]), found
+
+
 def test_bad_input(folder):
     own = str(os.getpid())
     for words, says in (((), "--live"), (("--live",), "--pid"), (("run.db", "--live", "--pid", own), "not with RUN.db"),
@@ -193,6 +238,11 @@ def test_bad_input(folder):
                         (("--live", "--pid", "x"), "no process id"), (("--live", "--pid", "4194303"), "4194303"),
                         (("--live", "--pid", own, "--every", "1ms"), "100 ms"), (("--live", "--pid", own, "-o", __file__), "exists already")):
         done = upgate(*words)
+        assert done.returncode == 2 and says in done.stderr, (words, done)
+    for words, says in ((("--trigger", "stall > soon", "--pid", own), "no time"), (("--trigger", "latency > 3", "--pid", own), "not known"),
+                        (("--trigger", "step_time > 2x median", "--pid", own), "of a command only"), (("--keep", "3", "--pid", own), "of --trigger"),
+                        (("--trigger", "step_time > 1x median", "--pid", own), "not known")):
+        done = subprocess.run([UPGATE, "record", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=WAIT_S)
         assert done.returncode == 2 and says in done.stderr, (words, done)
 
 

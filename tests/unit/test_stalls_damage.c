@@ -127,7 +127,8 @@ TEST(the_last_of_a_recording_that_goes_on)
         one_wait(&story, 1000 + i * 100, 1040 + i * 100);
     story_samples(&story, (struct story_samples){.from = 0, .to = 6000, .user = "work"});
     story_sql(&story, "UPDATE recording SET end_ns = NULL");
-    story_counter(&story, "stat", "ctxt", 6000, 1); // the recorder's last second
+    story_counter(&story, "stat", "ctxt", 500, 1);
+    story_counter(&story, "stat", "ctxt", 6000, 2); // the recorder's last second
     CHECK_INT(trace_load_last(story.store, story.recording, 1000000000, arena, &trace, &err), 0);
     CHECK_INT(trace->gap_count, 10); // of those that ended in it
     CHECK(trace->sample_count > 190 && trace->sample_count < 210 && trace->samples[0].at >= trace->windows[0].begin);
@@ -145,6 +146,22 @@ TEST(the_last_of_a_recording_that_goes_on)
     CHECK_INT(stalls_analyse(story.store, &opts, &stalls, &err), 0);
     CHECK_INT(stalls->stalls[0].count, 50);
     stalls_free(stalls);
+    story_close(&story);
+}
+
+// Of a store that forgets, the window begins where what is left does.
+TEST(what_was_deleted_is_no_quiet_time)
+{
+    struct story story;
+    story_open(&story);
+    for (int i = 80; i < 90; i++)
+        one_wait(&story, i * 100, i * 100 + 50);
+    story_counter(&story, "stat", "ctxt", 8500, 1);
+    CHECK_STR(story_top(&story)->cause, "fsync_journal");
+    CHECK_INT(story.stalls->window_ns, STORY_WINDOW_MS * 1000000LL);
+    story_sql(&story, "INSERT INTO ledger (producer, kind, dropped, breach) VALUES ('retention', 'gap', 100, 0)");
+    CHECK_STR(story_top(&story)->cause, "fsync_journal");
+    CHECK_INT(story.stalls->window_ns, 2500 * 1000000LL); // a second before the first count
     story_close(&story);
 }
 

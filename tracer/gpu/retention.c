@@ -144,6 +144,16 @@ static int retention_delete(struct retention *retention, int table, int64_t unti
     return 0;
 }
 
+// They have no rows of their own numbers, and are few beside what happens in them.
+static int retention_delete_steps(struct retention *retention, int64_t until_ns)
+{
+    char *sql = xasprintf("DELETE FROM recorded_step WHERE recording_id = %" PRId64 " AND begin_ns + dur_ns < %" PRId64, retention->recording_id,
+                          until_ns);
+    int rc = sqlite3_exec(store_db(retention->store), sql, NULL, NULL, NULL);
+    free(sql);
+    return rc == SQLITE_OK ? 0 : -EIO;
+}
+
 int retention_step(struct retention *retention, struct error *err)
 {
     int64_t used = 0, keep = retention->max_bytes - retention->max_bytes * RETENTION_FREE_PCT / 100;
@@ -158,6 +168,8 @@ int retention_step(struct retention *retention, struct error *err)
             break; // names and stacks alone are more than the limit: the last second is kept all the same
         for (int i = 0; i < RETENTION_TABLES && rc == 0; i++)
             rc = retention_delete(retention, i, until_ns);
+        if (rc == 0)
+            rc = retention_delete_steps(retention, until_ns);
         retention->from_ns = retention->from_ns ? retention->from_ns : oldest;
         retention->until_ns = until_ns;
         if (rc == 0)

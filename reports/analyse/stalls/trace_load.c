@@ -256,11 +256,11 @@ static int trace_load_steps(struct trace *trace, struct store *store, struct err
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT begin_ns, begin_ns + dur_ns AS end_ns FROM recorded_step WHERE recording_id = ?1 UNION ALL "
+        "SELECT begin_ns, begin_ns + dur_ns AS end_ns FROM recorded_step WHERE recording_id = ?1 AND begin_ns + dur_ns >= ?3 UNION ALL "
         "SELECT l.started_ns + s.begin_ns, l.started_ns + s.begin_ns + s.dur_ns FROM step s "
         "JOIN launch l ON l.id = s.launch_id WHERE s.launch_id = ?2 AND NOT EXISTS "
         "(SELECT 1 FROM recorded_step r WHERE r.recording_id = ?1) ORDER BY 1",
-        "ii", trace->recording_id, trace->launch_id);
+        "iii", trace->recording_id, trace->launch_id, trace->from_ns);
     if (!stmt)
         return err ? err->code : -EIO;
     int rc;
@@ -371,17 +371,26 @@ int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
     return trace_load_last(store, recording_id, 0, arena, ret_trace, err);
 }
 
-// A recorder that goes on counts once a second, before what it read is committed.
+// Where what is looked at begins. The recorder counts once a second, also of one that goes on, and what --max-size deletes goes with
+// the counts of its seconds: what lies before the first of them is no time in which nothing happened.
 static int trace_find_from(struct trace *trace, struct store *store, int64_t last_ns, int64_t *begin, int64_t end, struct error *err)
 {
+    enum { SECOND_NS = 1000000000 };
+    int64_t oldest = 0, newest = 0, trimmed = last_ns > 0;
     int rc = 0;
     trace->from_ns = INT64_MIN;
-    if (last_ns <= 0)
-        return 0;
-    if (end <= *begin)
-        rc = store_get_int(store, &end, err, "SELECT coalesce(max(at_ns), 0) FROM counter WHERE recording_id = ?", "i",
+    if (!trimmed)
+        rc = store_get_int(store, &trimmed, err, "SELECT count(*) FROM ledger WHERE producer = 'retention'", "");
+    if (rc || !trimmed)
+        return rc;
+    rc = store_get_int(store, &oldest, err, "SELECT coalesce(min(at_ns), 0) FROM counter WHERE recording_id = ?", "i", trace->recording_id);
+    if (rc == 0)
+        rc = store_get_int(store, &newest, err, "SELECT coalesce(max(at_ns), 0) FROM counter WHERE recording_id = ?", "i",
                            trace->recording_id);
-    if (rc == 0 && end - last_ns > *begin)
+    if (rc == 0 && oldest - SECOND_NS > *begin)
+        *begin = oldest - SECOND_NS;
+    end = end > *begin ? end : newest;
+    if (rc == 0 && last_ns > 0 && end - last_ns > *begin)
         *begin = trace->from_ns = end - last_ns;
     return rc;
 }

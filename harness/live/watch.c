@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looks for what the trigger names, and copies the store when it has happened.
+#include "harness/live/watch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/strings.h"
+#include "common/units.h"
+#include "common/vector.h"
+#include "harness/live/look.h"
+
+#define WATCH_S INT64_C(1000000000)
+
+enum {
+    WATCH_EVERY_S = 2,
+    WATCH_WINDOW_S = 10, // that is looked at; what set the trigger off has left it before the next time
+    WATCH_STEPS_MIN = 20, // of fewer a median says little
+    WATCH_OUTGROWN = 2,   // times --max-size: names and stacks of weeks, which are not forgotten
+};
+
+struct watch {
+    const struct watch_opts *opts;
+    struct look look;
+    int64_t next_ns, due_ns, quiet_until_ns; // due_ns 0: nothing has happened
+    char *answer;                            // what has
+    char **paths;                            // saved, oldest first
+    size_t path_count, incidents;
+};
+
+static volatile sig_atomic_t watch_signal;
+
+static void watch_on_signal(int number)
+{
+    watch_signal = number;
+}
+
+// --- the trigger ----------------------------------------------------------------------------------
+
+static const char *watch_word(const char *text, const char *word)
+{
+    text += strspn(text, " ");
+    return strncmp(text, word, strlen(word)) == 0 ? text + strlen(word) : NULL;
+}
+
+int trigger_parse(const char *text, struct trigger *ret, struct error *err)
+{
+    const char *at = watch_word(text, "stall"), *rest = NULL;
+    *ret = (struct trigger){.kind = at ? TRIGGER_STALL : TRIGGER_STEP};
+    at = at ? at : watch_word(text, "step_time");
+    at = at ? watch_word(at, ">") : NULL;
+    if (at && ret->kind == TRIGGER_STALL) {
+        struct error why = {0};
+        at += strspn(at, " ");
+        if (unit_parse_duration(at, &ret->stall_ns, &why) || ret->stall_ns < 1000000)
+            return error_set(err, -EINVAL, "option '--trigger': '%s' is no time of 1 ms or more", at);
+        return 0;
+    }
+    if (at) {
+        char *end = NULL;
+        ret->times = strtod(at, &end);
+        rest = end > at ? watch_word(end, "x") : NULL;
+        rest = rest ? watch_word(rest, "median") : NULL;
+    }
+    if (!rest || rest[strspn(rest, " ")] || !(ret->times > 1 && ret->times <= 1e6))
+        return error_set(err, -EINVAL, "option '--trigger': '%s' is not known; known are 'stall > 500ms' and 'step_time > 2x median'", text);
+    return 0;
+}
+
+static char *watch_answer(const struct watch *watch)
+{
+    struct stalls_shown shown = {&watch->look.recordings.items[0], watch->look.stalls};
+    const struct stalls_view view = {.shown = &shown, .count = 1, .recordings = &watch->look.recordings};
+    json_t *document = stalls_view_json(&view);
+    const char *answer = json_string_value(json_object_get(document, "answer"));
+    char *copy = xstrdup(answer ? answer : "");
+    json_decref(document);
+    return copy;
+}
+
+static bool watch_stalled(const struct watch *watch)
+{
+    const struct stalls *stalls = watch->look.stalls;
+    for (size_t i = 0; i < stalls->count; i++)
+        if (stalls->stalls[i].max_ns >= watch->opts->trigger.stall_ns)
+            return true;
+    return false;
+}
+
+// The slowest step of the window against the median of all that are kept: "step 812 took 31 ms, 2.4 times the median". The first one
+// of a program is always slow.
+static char *watch_slow_step(const struct watch *watch)
+{
+    static const char median[] = "SELECT dur_ns FROM recorded_step ORDER BY dur_ns LIMIT 1 OFFSET (SELECT count(*) / 2 FROM recorded_step)";
+    struct store *store = watch->look.store;
+    int64_t count = 0, middle_ns = 0, slow_ns = 0, idx = 0, from_ns = clock_monotonic_ns() - WATCH_WINDOW_S * WATCH_S;
+    if (store_get_int(store, &count, NULL, "SELECT count(*) FROM recorded_step", "") || count < WATCH_STEPS_MIN ||
+        store_get_int(store, &middle_ns, NULL, median, "") || middle_ns <= 0 ||
+        store_get_int(store, &slow_ns, NULL, "SELECT coalesce(max(dur_ns), 0) FROM recorded_step WHERE begin_ns + dur_ns >= ? AND idx > 0", "i",
+                      from_ns) ||
+        (double)slow_ns <= watch->opts->trigger.times * (double)middle_ns ||
+        store_get_int(store, &idx, NULL, "SELECT idx FROM recorded_step WHERE begin_ns + dur_ns >= ? AND dur_ns = ? AND idx > 0 LIMIT 1", "ii", from_ns,
+                      slow_ns))
+        return NULL;
+    char number[32];
+    return xasprintf("step %lld took %s, %.1f times the median of %lld steps", (long long)idx, unit_format_ns(number, sizeof number, (double)slow_ns),
+                     (double)slow_ns / (double)middle_ns, (long long)count);
+}
+
+static void watch_look(struct watch *watch, int64_t now_ns)
+{
+    if (!look_again(&watch->look, WATCH_WINDOW_S * WATCH_S) || watch->due_ns || now_ns < watch->quiet_until_ns)
+        return;
+    char *step = watch->opts->trigger.kind == TRIGGER_STEP ? watch_slow_step(watch) : NULL;
+    if (!step && (watch->opts->trigger.kind == TRIGGER_STEP || !watch_stalled(watch)))
+        return;
+    char *answer = watch_answer(watch);
+    watch->answer = step ? xasprintf("%s; %s", step, answer) : xstrdup(answer);
+    watch->due_ns = now_ns + watch->opts->after_ns;
+    log_info("%s: %s", watch->opts->trigger_text, watch->answer);
+    free(answer);
+    free(step);
+}
+
+// --- incidents ------------------------------------------------------------------------------------
+
+static char *watch_path(const char *name)
+{
+    time_t now = time(NULL);
+    struct tm tm;
+    char stamp[32];
+    size_t len = strlen(name);
+    bool ends = len > 3 && strcmp(name + len - 3, ".db") == 0;
+    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &tm));
+    return xasprintf("%.*s-%s.db", (int)(ends ? len - 3 : len), name, stamp);
+}
+
+static int watch_tell(const struct watch *watch, const char *path, struct error *err)
+{
+    int said;
+    if (watch->opts->json) {
+        json_t *line = json_pack("{ss ss ss ss sI}", "schema", "upgate.incident/1", "path", path, "trigger", watch->opts->trigger_text, "answer",
+                                 watch->answer, "at_unix_ns", (json_int_t)clock_wall_ns());
+        char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+        said = text ? printf("%s\n", text) : -1;
+        free(text);
+        json_decref(line);
+    } else {
+        said = printf("%s\n", path);
+    }
+    return said < 0 || fflush(stdout) ? error_set(err, -EIO, "failed to print the incident: %s", strerror(errno)) : 0;
+}
+
+// One that cannot be saved ends nothing: there may be room for the next one.
+static int watch_save(struct watch *watch, int64_t now_ns, struct error *err)
+{
+    struct error why = {0};
+    char *path = watch_path(watch->opts->recording.path);
+    int rc = 0;
+    watch->incidents++;
+    if (look_copy(&watch->look, path, &why)) {
+        log_warn("failed to save '%s': %s; the watch goes on", path, why.text);
+        free(path);
+    } else {
+        rc = watch_tell(watch, path, err);
+        vector_push(watch->paths, watch->path_count, path);
+    }
+    if (watch->path_count > watch->opts->keep) {
+        log_info("'%s' goes: %zu are kept (--keep)", watch->paths[0], watch->opts->keep);
+        unlink(watch->paths[0]);
+        free(watch->paths[0]);
+        memmove(watch->paths, watch->paths + 1, --watch->path_count * sizeof *watch->paths);
+    }
+    free(watch->answer);
+    watch->answer = NULL;
+    watch->due_ns = 0;
+    watch->quiet_until_ns = now_ns + WATCH_WINDOW_S * WATCH_S;
+    return rc;
+}
+
+// Of weeks the names and stacks are more than the events that are kept: a recorder that attached before them begins anew.
+static int watch_renew(struct watch *watch, struct error *err)
+{
+    struct stat info;
+    if (watch->opts->recording.command || watch->due_ns || stat(watch->look.path, &info) ||
+        info.st_size < WATCH_OUTGROWN * watch->opts->recording.max_bytes)
+        return 0;
+    int rc = look_stop(&watch->look, err);
+    look_free(&watch->look);
+    watch->look = (struct look){.report_fd = -1};
+    struct recording_opts opts = watch->opts->recording;
+    opts.path = NULL;
+    return rc ? rc : look_start(&watch->look, &opts, false, err);
+}
+
+static int watch_loop(struct watch *watch, struct error *err)
+{
+    int64_t now_ns = clock_monotonic_ns(), end_ns = watch->opts->recording.duration_ns ? now_ns + watch->opts->recording.duration_ns : INT64_MAX;
+    int rc = 0;
+    while (rc == 0 && !watch_signal && now_ns < end_ns) {
+        poll(NULL, 0, 100);
+        now_ns = clock_monotonic_ns();
+        rc = look_reap(&watch->look, 0, err);
+        if (rc != -EAGAIN)
+            return rc;
+        rc = 0;
+        if (now_ns >= watch->next_ns) {
+            watch->next_ns = now_ns + WATCH_EVERY_S * WATCH_S;
+            watch_look(watch, now_ns);
+            rc = watch_renew(watch, err);
+        }
+        if (rc == 0 && watch->due_ns && now_ns >= watch->due_ns)
+            rc = watch_save(watch, now_ns, err);
+    }
+    return rc;
+}
+
+int watch_run(const struct watch_opts *opts, struct error *err)
+{
+    struct watch watch = {.opts = opts, .look.report_fd = -1};
+    struct sigaction action = {.sa_handler = watch_on_signal}; // no SA_RESTART: poll() must end
+    struct recording_opts recording = opts->recording;
+    recording.path = NULL; // of its own: what it holds is kept when something has happened
+    recording.progress = false;
+    recording.duration_ns = 0;
+    watch_signal = 0;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    int rc = look_start(&watch.look, &recording, false, err);
+    if (rc == 0)
+        rc = watch_loop(&watch, err);
+    struct error end = {0};
+    int end_rc = look_stop(&watch.look, &end);
+    if (rc == 0) // what happened last is not lost for want of the time behind it
+        watch_look(&watch, clock_monotonic_ns());
+    if (rc == 0 && watch.due_ns)
+        rc = watch_save(&watch, clock_monotonic_ns(), err);
+    if (rc == 0 && end_rc)
+        rc = error_set(err, end_rc, "%s", end.text);
+    if (rc == 0)
+        log_info("%zu incident%s", watch.incidents, watch.incidents == 1 ? "" : "s");
+    look_free(&watch.look);
+    for (size_t i = 0; i < watch.path_count; i++)
+        free(watch.paths[i]);
+    free(watch.paths);
+    free(watch.answer);
+    return rc;
+}
