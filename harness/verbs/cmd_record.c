@@ -89,7 +89,7 @@ static const struct option_spec record_options[] = {
 static const char *const record_usage[] = {"record [-o RUN.db] [--duration 30s] --pid PID[,PID…]",
                                            "record [-o RUN.db] [--duration 30s] --cgroup PATH | --container ID",
                                            "record [-o RUN.db] [--duration 30s] -- COMMAND…",
-                                           "record --trigger 'stall > 500ms' [--after 30s] [--keep 10] (--pid PID | --cgroup PATH | -- COMMAND…)",
+                                           "record --trigger WHAT [--after 30s] [--keep 10] (--pid PID | --cgroup PATH | -- COMMAND…)",
                                            "record --print-env", NULL};
 
 static const char *const record_examples[] = {
@@ -98,8 +98,7 @@ static const char *const record_examples[] = {
     "upgate record --container 3f2a9c81d0 --duration 1min", "everything in a container; Ctrl-C ends the recording, not the target",
     "upgate record --gpu nodes -- python train.py", "every kernel of every CUDA graph, with its module and step",
     "upgate record --trigger 'stall > 500ms' --pid 4711 -o night.db", "leave it running for weeks: night-20261126-031207.db holds what led to a stall",
-    "upgate record --print-env >> service.env", "a service that can be recorded with its GPU side later on",
-    "upgate record --pid 4711 --threshold 200us --sample-hz 0", "shorter waits too, and no samples", NULL};
+    "upgate record --print-env >> service.env", "a service that can be recorded with its GPU side later on", NULL};
 
 static const char record_exit_codes[] =
     "  0  recorded; Ctrl-C and the end of the target are no failures, whatever a command's own exit code\n"

@@ -55,7 +55,7 @@ extern const struct verb verb_stalls;
 static const char *const stalls_usage[] = {
     "stalls RUN.db [--recording N] [--top N | --all] [-o FILE] [--folded FILE]",
     "stalls RUN.db [--workload NAME] [--side a|b] [--pair N]",
-    "stalls --live (--pid PID[,PID…] | --cgroup PATH | --container ID) [--window 10s] [-o RUN.db]",
+    "stalls --live (--pid PID[,PID…] | --cgroup PATH | --container ID) [-o RUN.db]",
     NULL,
 };
 
@@ -64,8 +64,6 @@ static const char *const stalls_examples[] = {
     "record a live program for 30 s, then say what held it up",
     "upgate stalls --live --pid 4121",
     "the same while it happens: a screen of the last 10 s, q ends it, s saves what led to it",
-    "upgate stalls run.db --all",
-    "every cause in full, the small ones too",
     "upgate stalls run.db --format json | jq '.stalls[0] | {cause, culprit}'",
     "the document upgate.stalls/1 for a script",
     "upgate stalls run.db -o incident.md",
